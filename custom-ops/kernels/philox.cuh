@@ -1,0 +1,31 @@
+// philox.cuh: Philox4x32-10, the one source of random bits. src/philox.rs has the rounds, the layout of key and
+// counter, and the source; the known-answer vectors there hold for this function too.
+#pragma once
+
+struct Philox {
+  unsigned long long seed;    // key
+  unsigned long long stream;  // upper half of the counter
+  unsigned long long offset;  // lower half, in blocks of four words; wraps
+};
+
+// The place in the sequence, moved on by the blocks that `counter` (one i64, or null) holds.
+__device__ __forceinline__ Philox philox_at(unsigned long long seed, unsigned long long stream,
+                                            unsigned long long offset, const long long* counter) {
+  return Philox{seed, stream, offset + (counter ? (unsigned long long)*counter : 0ull)};
+}
+
+// The four words of block `index`, counted from the offset: elements 4 * index to 4 * index + 3.
+__device__ __forceinline__ uint4 philox_block(const Philox& at, unsigned long long index) {
+  const unsigned long long low = at.offset + index;
+  uint4 c = make_uint4((unsigned)low, (unsigned)(low >> 32), (unsigned)at.stream, (unsigned)(at.stream >> 32));
+  unsigned k0 = (unsigned)at.seed, k1 = (unsigned)(at.seed >> 32);
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const unsigned long long p0 = (unsigned long long)0xD2511F53u * c.x;
+    const unsigned long long p1 = (unsigned long long)0xCD9E8D57u * c.z;
+    c = make_uint4((unsigned)(p1 >> 32) ^ c.y ^ k0, (unsigned)p1, (unsigned)(p0 >> 32) ^ c.w ^ k1, (unsigned)p0);
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return c;
+}

@@ -1,0 +1,36 @@
+// scale.cu: rows as they are stored become the numbers that a model reads.
+//
+//   out[i] = (float)x[i] * scale      rounded in the *_bf16 and *_f16 forms
+//
+// arrays   x: [n] u8 or f32; out: [n] f32, bf16 or f16; contiguous, not overlapping
+// scalars  scale: 1/255 for bytes, 1 for numbers
+// launch   1-D grid of 1-D blocks, any size: the loop strides over the grid
+// cost     reads n or 4n bytes, writes 4n or 2n; bandwidth-bound
+// NaN      stays NaN
+// truth    scale_into_reference in src/scale.rs
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+template <typename Out> __device__ Out rounded(float x);
+template <> __device__ float rounded<float>(float x) { return x; }
+template <> __device__ __nv_bfloat16 rounded<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
+template <> __device__ __half rounded<__half>(float x) { return __float2half_rn(x); }
+
+template <typename In, typename Out>
+__device__ void scale_into(const In* x, Out* out, float scale, size_t n) {
+  const size_t stride = (size_t)gridDim.x * blockDim.x;
+  for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride)
+    out[i] = rounded<Out>((float)x[i] * scale);
+}
+
+#define SCALE_INTO(NAME, IN, OUT)                                                                   \
+  extern "C" __global__ void NAME(const IN* x, OUT* out, const float scale, const size_t n) {        \
+    scale_into<IN, OUT>(x, out, scale, n);                                                           \
+  }
+SCALE_INTO(scale_u8_f32, unsigned char, float)
+SCALE_INTO(scale_f32_f32, float, float)
+SCALE_INTO(scale_u8_bf16, unsigned char, __nv_bfloat16)
+SCALE_INTO(scale_f32_bf16, float, __nv_bfloat16)
+SCALE_INTO(scale_u8_f16, unsigned char, __half)
+SCALE_INTO(scale_f32_f16, float, __half)

@@ -1,0 +1,338 @@
+//! Biases follow the states of both phases of contrastive learning.
+//!
+//! ```text
+//! g = (Σ pos + s Σ neg)/B + κ(ρ − q)
+//! v ← μ v + ε g,  b ← b + v
+//! ```
+//!
+//! | symbol | name | where |
+//! |---|---|---|
+//! | `μ`, `ε` | momentum, rate | the tensor `scalars`, `[3]` |
+//! | `s` | −1, or 1 where the negative plane carries the minus | [`BiasStep`] |
+//! | `ρ κ q` | `target`, `cost`, running mean activation | [`Sparsity`], plane 2 of a state |
+//!
+//! Hinton, "A practical guide to training restricted Boltzmann machines", 2010, sections 9 and 11.
+use crate::weight_step::{check_scalars, contiguous_f32};
+use candle::backend::BackendStorage;
+use candle::{CpuStorage, DType, InplaceOp2, Layout, Result, Storage, Tensor};
+use half::bf16;
+use rayon::prelude::*;
+
+/// Partial sums that a unit's sum over rows is made of; the kernel's row lanes.
+const LANES: usize = 16;
+/// Units that one task of the CPU twin sums at once.
+const UNITS: usize = 64;
+
+/// A target for the mean activation of hidden units.
+///
+/// Lee, Ekanadham and Ng, "Sparse deep belief net model for visual area V2", 2007: the penalty acts through the
+/// hidden biases. The mean is a running one, as in Hinton 2010, section 11.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sparsity {
+    /// Mean activation wanted of each unit, in (0, 1).
+    pub target: f32,
+    /// Weight of the penalty against the likelihood's gradient, above 0.
+    pub cost: f32,
+    /// Of the running mean, in [0, 1); 0 takes each minibatch by itself.
+    pub decay: f32,
+}
+
+/// What [`bias_step_`] does beside following the gradient.
+#[derive(Clone, Copy)]
+pub struct BiasStep<'a> {
+    /// Whether the negative plane already carries a minus sign (`h_neg` does, so that one GEMM makes both phases).
+    pub neg_is_negated: bool,
+    /// Hidden units only.
+    pub sparsity: Option<Sparsity>,
+    /// Whether to gather `Σ (pos − neg)²` in planes 2 and 3 of the state: visible units only.
+    pub gather_error: bool,
+    /// Multiplies each unit's gradient, `[n_units]` f32: `1/σ²` of Gaussian units.
+    pub scale: Option<&'a Tensor>,
+}
+
+/// One update of a side's biases from the states of both phases.
+///
+/// `state` is `[4, n_units]` f32: bias, velocity, then the running mean activation (hidden) or the squared error
+/// gathered so far (visible), and what its sum lost to rounding. `planes` is `[2, batch, n_units]` f32 or bf16:
+/// plane 0 the negative phase, plane 1 the positive. `scalars` is `[3]` as for [`weight_step_`].
+///
+/// Sums run in one order on every device, so the CPU and the GPU return the same bits.
+///
+/// # Errors
+/// When shapes, types or devices do not fit, or both `sparsity` and `gather_error` are asked for.
+pub fn bias_step_(state: &Tensor, planes: &Tensor, scalars: &Tensor, step: BiasStep<'_>) -> Result<()> {
+    let [2, batch, units] = *planes.dims() else {
+        candle::bail!("bias_step_: planes must have shape [2, batch, n_units], got {:?}", planes.dims())
+    };
+    if state.dims() != [4, units] {
+        candle::bail!("bias_step_: state must have shape [4, {units}], got {:?}", state.dims())
+    }
+    contiguous_f32("bias_step_", "state", state)?;
+    check_scalars("bias_step_", scalars)?;
+    if !matches!(planes.dtype(), DType::F32 | DType::BF16) || !planes.is_contiguous() {
+        candle::bail!("bias_step_: planes must be contiguous f32 or bf16, got {:?}", planes.dtype())
+    }
+    if let Some(scale) = step.scale {
+        contiguous_f32("bias_step_", "scale", scale)?;
+        if scale.dims() != [units] {
+            candle::bail!("bias_step_: scale must have shape [{units}], got {:?}", scale.dims())
+        }
+    }
+    for (name, other) in [("scalars", Some(scalars)), ("scale", step.scale)] {
+        if other.is_some_and(|t| !t.device().same_device(state.device())) {
+            candle::bail!(
+                "bias_step_: {name} must be on the device of state, {:?}",
+                state.device().location()
+            )
+        }
+    }
+    if step.sparsity.is_some() && step.gather_error {
+        candle::bail!(
+            "bias_step_: sparsity is of hidden units and gather_error of visible units; ask for one"
+        )
+    }
+    let sparsity = step.sparsity.unwrap_or(Sparsity { target: 0., cost: 0., decay: 0. });
+    let rule = BiasRule {
+        sign: if step.neg_is_negated { 1. } else { -1. },
+        target: sparsity.target,
+        cost: sparsity.cost,
+        decay: sparsity.decay,
+        error: step.gather_error.into(),
+    };
+    state.inplace_op2(planes, &ApplyBiasStep { rule, scalars, scale: step.scale, batch, units })
+}
+
+/// [`bias_step_`] from candle's own ops, with the error summed plainly; the result is new.
+///
+/// # Errors
+/// When shapes do not fit.
+pub fn bias_step_reference(
+    state: &Tensor,
+    planes: &Tensor,
+    scalars: &Tensor,
+    step: BiasStep<'_>,
+) -> Result<Tensor> {
+    let [_, momentum, rate] = scalars.to_vec1::<f32>()?[..] else {
+        candle::bail!("bias_step_reference: scalars")
+    };
+    let planes = planes.to_dtype(DType::F32)?;
+    let (neg, pos) = (planes.get(0)?, planes.get(1)?);
+    let batch = pos.dims()[0] as f64;
+    let (mut b, mut v, mut third, fourth) = (state.get(0)?, state.get(1)?, state.get(2)?, state.get(3)?);
+    let sign = if step.neg_is_negated { 1. } else { -1. };
+    let mut g = ((pos.sum(0)? + (neg.sum(0)? * sign)?)? / batch)?;
+    if let Some(Sparsity { target, cost, decay }) = step.sparsity {
+        third = ((third * f64::from(decay))? + (pos.mean(0)? * f64::from(1. - decay))?)?;
+        g = (g + third.affine(-f64::from(cost), f64::from(cost * target))?)?;
+    }
+    if let Some(scale) = step.scale {
+        g = (g * scale)?;
+    }
+    v = ((v * f64::from(momentum))? + (g * f64::from(rate))?)?;
+    b = (b + &v)?;
+    if step.gather_error {
+        third = (third + (pos - neg)?.sqr()?.sum(0)?)?;
+    }
+    Tensor::stack(&[&b, &v, &third, &fourth], 0)
+}
+
+/// The fields of `BiasRule` in kernels/bias_step.cu, in its order.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct BiasRule {
+    sign: f32,
+    target: f32,
+    cost: f32,
+    decay: f32,
+    error: u32,
+}
+
+// SAFETY: four floats and an unsigned, the same layout as the kernel's struct.
+#[cfg(feature = "cuda")]
+unsafe impl candle::cuda::cudarc::driver::DeviceRepr for BiasRule {}
+
+struct ApplyBiasStep<'a> {
+    rule: BiasRule,
+    scalars: &'a Tensor,
+    scale: Option<&'a Tensor>,
+    batch: usize,
+    units: usize,
+}
+
+/// The three sums over rows of up to [`UNITS`] neighbouring units.
+struct Sums {
+    pos: [f32; UNITS],
+    neg: [f32; UNITS],
+    err: [f32; UNITS],
+}
+
+/// Sums columns `first..first + width` of both planes: every 16th row to a lane, then a tree over the lanes.
+fn sums<T: Copy>(
+    planes: &[T],
+    batch: usize,
+    units: usize,
+    first: usize,
+    width: usize,
+    wide: impl Fn(T) -> f32,
+) -> Sums {
+    let (neg_plane, pos_plane) = planes.split_at(batch * units);
+    let mut pos = [[0f32; UNITS]; LANES];
+    let mut neg = [[0f32; UNITS]; LANES];
+    let mut err = [[0f32; UNITS]; LANES];
+    for r in 0..batch {
+        let lane = r % LANES;
+        let p = &pos_plane[r * units + first..][..width];
+        let q = &neg_plane[r * units + first..][..width];
+        let sums = pos[lane].iter_mut().zip(&mut neg[lane]).zip(&mut err[lane]);
+        for (((pos, neg), err), (&p, &q)) in sums.zip(p.iter().zip(q)) {
+            let (p, q) = (wide(p), wide(q));
+            *pos += p;
+            *neg += q;
+            *err += (p - q) * (p - q);
+        }
+    }
+    Sums { pos: tree(pos), neg: tree(neg), err: tree(err) }
+}
+
+fn tree(mut lanes: [[f32; UNITS]; LANES]) -> [f32; UNITS] {
+    let mut half = LANES / 2;
+    while half > 0 {
+        let (low, high) = lanes.split_at_mut(half);
+        for (low, high) in low.iter_mut().zip(&high[..half]) {
+            low.iter_mut().zip(high).for_each(|(low, high)| *low += high);
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+impl ApplyBiasStep<'_> {
+    fn cpu<T: Copy + Sync>(
+        &self,
+        state: &mut [f32],
+        planes: &[T],
+        wide: impl Fn(T) -> f32 + Sync,
+    ) -> Result<()> {
+        let (batch, units) = (self.batch, self.units);
+        let [_, momentum, rate] = read(self.scalars)?[..] else { candle::bail!("bias_step_: scalars") };
+        let scale = self.scale.map(read).transpose()?;
+        let rule = self.rule;
+        let (bias, rest) = state.split_at_mut(units);
+        let (velocity, rest) = rest.split_at_mut(units);
+        let (third, fourth) = rest.split_at_mut(units);
+        let columns = bias
+            .par_chunks_mut(UNITS)
+            .zip(velocity.par_chunks_mut(UNITS))
+            .zip(third.par_chunks_mut(UNITS))
+            .zip(fourth.par_chunks_mut(UNITS));
+        columns.enumerate().for_each(|(block, (((bias, velocity), third), fourth))| {
+            let first = block * UNITS;
+            let sums = sums(planes, batch, units, first, bias.len(), &wide);
+            for i in 0..bias.len() {
+                let mut g = (sums.pos[i] + rule.sign * sums.neg[i]) / batch as f32;
+                if rule.cost != 0. {
+                    third[i] = rule.decay * third[i] + (1. - rule.decay) * (sums.pos[i] / batch as f32);
+                    g += rule.cost * (rule.target - third[i]);
+                }
+                if let Some(scale) = &scale {
+                    g *= scale[first + i];
+                }
+                velocity[i] = momentum * velocity[i] + rate * g;
+                bias[i] += velocity[i];
+                if rule.error != 0 {
+                    // Two-sum: what the addition rounds away goes to the fourth plane.
+                    let (a, b) = (third[i], sums.err[i]);
+                    let s = a + b;
+                    let bb = s - a;
+                    fourth[i] += (a - (s - bb)) + (b - bb);
+                    third[i] = s;
+                }
+            }
+        });
+        Ok(())
+    }
+}
+
+/// A small f32 tensor that is on the CPU.
+fn read(t: &Tensor) -> Result<Vec<f32>> {
+    let (storage, layout) = t.storage_and_layout();
+    let Storage::Cpu(storage) = &*storage else {
+        candle::bail!("bias_step_: scalars and scale must be on the CPU")
+    };
+    Ok(storage.as_slice::<f32>()?[layout.start_offset()..][..layout.shape().elem_count()].to_vec())
+}
+
+impl InplaceOp2 for ApplyBiasStep<'_> {
+    fn name(&self) -> &'static str {
+        "bias_step_"
+    }
+
+    fn cpu_fwd(&self, state: &mut CpuStorage, s_l: &Layout, planes: &CpuStorage, p_l: &Layout) -> Result<()> {
+        let CpuStorage::F32(state) = state else { candle::bail!("bias_step_: state must be f32") };
+        let state = &mut state[s_l.start_offset()..][..4 * self.units];
+        let range = p_l.start_offset()..p_l.start_offset() + 2 * self.batch * self.units;
+        match planes {
+            CpuStorage::F32(planes) => self.cpu(state, &planes[range], |x| x),
+            CpuStorage::BF16(planes) => self.cpu(state, &planes[range], bf16::to_f32),
+            other => candle::bail!("bias_step_: planes must be f32 or bf16, got {:?}", other.dtype()),
+        }
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        state: &mut candle::CudaStorage,
+        s_l: &Layout,
+        planes: &candle::CudaStorage,
+        p_l: &Layout,
+    ) -> Result<()> {
+        match planes.dtype() {
+            DType::F32 => self.launch::<f32>("bias_step_f32", state, s_l, planes, p_l),
+            DType::BF16 => self.launch::<bf16>("bias_step_bf16", state, s_l, planes, p_l),
+            other => candle::bail!("bias_step_: planes must be f32 or bf16, got {other:?}"),
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl ApplyBiasStep<'_> {
+    fn launch<T: candle::cuda::CudaDType>(
+        &self,
+        kernel: &str,
+        state: &mut candle::CudaStorage,
+        s_l: &Layout,
+        planes: &candle::CudaStorage,
+        p_l: &Layout,
+    ) -> Result<()> {
+        use crate::cuda::{Operand, count, view, view_mut};
+        use candle::cuda::WrapErr;
+        use candle::cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
+
+        const OP: &str = "bias_step_";
+        let device = state.device().clone();
+        let (batch, units) = (count(OP, self.batch)?, count(OP, self.units)?);
+        let mut state = view_mut::<f32>(state, s_l, OP)?;
+        let planes = view::<T>(planes, p_l, OP)?;
+        let scalars = Operand::new(self.scalars);
+        let scalars = scalars.view::<f32>(OP)?;
+        let scale = self.scale.map(Operand::new);
+        let scale = scale.as_ref().map(|scale| scale.view::<f32>(OP)).transpose()?;
+        let function = crate::cuda::function(&device, "bias_step", kernel)?;
+        let mut launch = function.builder();
+        launch.arg(&mut state).arg(&planes).arg(&scalars);
+        match &scale {
+            Some(scale) => launch.arg(scale),
+            None => launch.arg(&0u64),
+        };
+        launch.arg(&self.rule).arg(&batch).arg(&units);
+        let config = LaunchConfig {
+            grid_dim: (units.div_ceil(32), 1, 1),
+            block_dim: (32, 16, 1),
+            shared_mem_bytes: 0,
+        };
+        // SAFETY: (float*, const T*, const float*, const float* or null, BiasRule, unsigned, unsigned); the
+        // shapes were checked by `bias_step_`, and the kernel keeps to units < `units`.
+        unsafe { launch.launch(config) }.w()?;
+        Ok(())
+    }
+}

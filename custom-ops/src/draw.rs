@@ -1,0 +1,293 @@
+//! Tensors of random draws.
+//!
+//! Element `e` (flat, row-major) takes word `e % 4` of Philox block `offset + e / 4`; so the draws of a tensor
+//! depend on nothing but the place in the sequence, and they are the same bits on CPU and CUDA.
+//!
+//! ```text
+//! uniform    u = (word >> 8) · 2⁻²⁴                                            in [0, 1)
+//! normal     words (a, b) of elements (2i, 2i + 1):  r = √(-2 ln(a·2⁻³² + 2⁻³³)),  r cos 2πu(b) and r sin 2πu(b)
+//! bernoulli  1 where u < p, else 0
+//! ```
+use crate::math::{normal_of, uniform_of};
+use crate::philox::{BLOCKS, Philox, TILE};
+use candle::{CpuStorage, CustomOp1, DType, Device, InplaceOp1, Layout, Result, Shape, Storage, Tensor};
+use multiversion::multiversion;
+use rayon::prelude::*;
+
+/// Elements of one task of the CPU twin; a multiple of [`TILE`].
+const CHUNK: usize = 128 * TILE;
+
+/// Where an op in place takes its random draws from.
+#[derive(Debug, Clone, Copy)]
+pub enum Draws<'a> {
+    /// No draw: a unit takes its most probable state.
+    Mode,
+    /// The draws at this place.
+    At(Philox),
+    /// The draws at this place moved on by a number that the device holds, so that each replay of a recorded
+    /// CUDA graph draws anew.
+    Counter {
+        /// Seed, stream and the offset to which the counter is added.
+        philox: Philox,
+        /// Blocks to move on by: one i64, on the device of the other tensors.
+        counter: &'a Tensor,
+    },
+}
+
+/// [`Draws`] that were checked: on the CPU the counter is already added.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub philox: Philox,
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub counter: Option<&'a Tensor>,
+}
+
+impl<'a> Draws<'a> {
+    /// The checked place on `device`, none for [`Draws::Mode`].
+    pub(crate) fn place(self, op: &str, device: &Device) -> Result<Option<Place<'a>>> {
+        let (philox, counter) = match self {
+            Draws::Mode => return Ok(None),
+            Draws::At(philox) => return Ok(Some(Place { philox, counter: None })),
+            Draws::Counter { philox, counter } => (philox, counter),
+        };
+        if counter.dtype() != DType::I64 || counter.elem_count() != 1 {
+            let (dtype, shape) = (counter.dtype(), counter.dims());
+            candle::bail!("{op}: counter must be one i64, got {dtype:?} of shape {shape:?}")
+        }
+        same_device(op, "counter", counter, device)?;
+        if !device.is_cpu() {
+            return Ok(Some(Place { philox, counter: Some(counter) }));
+        }
+        let (storage, layout) = counter.storage_and_layout();
+        let blocks = match &*storage {
+            Storage::Cpu(storage) => storage.as_slice::<i64>()?[layout.start_offset()],
+            _ => candle::bail!("{op}: counter must be on the CPU"),
+        };
+        Ok(Some(Place { philox: philox.skipped(blocks as u64), counter: None }))
+    }
+}
+
+/// Draws from `[0, 1)`, multiples of 2⁻²⁴, as an f32 tensor.
+///
+/// # Errors
+/// When the device fails to allocate or launch.
+pub fn uniform(shape: impl Into<Shape>, device: &Device, philox: Philox) -> Result<Tensor> {
+    let out = Tensor::zeros(shape, DType::F32, device)?;
+    uniform_(&out, Draws::At(philox))?;
+    Ok(out)
+}
+
+/// Draws from the normal distribution of mean 0 and standard deviation 1, as an f32 tensor; none is beyond 6.8.
+///
+/// # Errors
+/// When the device fails to allocate or launch.
+pub fn normal(shape: impl Into<Shape>, device: &Device, philox: Philox) -> Result<Tensor> {
+    let out = Tensor::zeros(shape, DType::F32, device)?;
+    normal_(&out, Draws::At(philox))?;
+    Ok(out)
+}
+
+/// [`uniform`] written over `out`, a contiguous f32 tensor.
+///
+/// # Errors
+/// When `out` is not contiguous f32, or `draws` is [`Draws::Mode`] or has an ill-formed counter.
+pub fn uniform_(out: &Tensor, draws: Draws) -> Result<()> {
+    fill("uniform_", Law::Uniform, out, draws)
+}
+
+/// [`normal`] written over `out`, a contiguous f32 tensor.
+///
+/// # Errors
+/// When `out` is not contiguous f32, or `draws` is [`Draws::Mode`] or has an ill-formed counter.
+pub fn normal_(out: &Tensor, draws: Draws) -> Result<()> {
+    fill("normal_", Law::Normal, out, draws)
+}
+
+/// 1 with probability `p`, else 0: `uniform < p`, elementwise.
+///
+/// `p` is contiguous f32 of any shape; 0 never gives 1, 1 always does, a NaN never. There is no gradient.
+///
+/// # Errors
+/// When `p` is not contiguous f32.
+pub fn bernoulli(p: &Tensor, philox: Philox) -> Result<Tensor> {
+    check_f32("bernoulli", "p", p)?;
+    p.apply_op1_no_bwd(&Bernoulli { philox })
+}
+
+fn fill(op: &'static str, law: Law, out: &Tensor, draws: Draws) -> Result<()> {
+    check_f32(op, "out", out)?;
+    let Some(place) = draws.place(op, out.device())? else {
+        candle::bail!("{op}: draws must be At or Counter, got Mode, which draws nothing")
+    };
+    out.inplace_op1(&Fill { op, law, place })
+}
+
+fn check_f32(op: &str, what: &str, x: &Tensor) -> Result<()> {
+    if x.dtype() != DType::F32 {
+        candle::bail!("{op}: {what} must be f32, got {:?}", x.dtype())
+    }
+    if !x.is_contiguous() {
+        let (shape, stride) = (x.dims(), x.stride());
+        candle::bail!(
+            "{op}: {what} must be contiguous, got shape {shape:?} with strides {stride:?}; call .contiguous() first"
+        )
+    }
+    Ok(())
+}
+
+pub(crate) fn same_device(op: &str, what: &str, x: &Tensor, device: &Device) -> Result<()> {
+    if !x.device().same_device(device) {
+        let (got, want) = (x.device().location(), device.location());
+        candle::bail!("{op}: {what} must be on {want:?}, the device of the result, got {got:?}")
+    }
+    Ok(())
+}
+
+/// Uniform draws of elements `at..at + TILE`; `at` is a multiple of 4.
+#[inline(always)]
+pub(crate) fn uniform_tile(philox: Philox, at: usize) -> [f32; TILE] {
+    let words = philox.tile(at as u64 / 4);
+    let mut out = [0.; TILE];
+    for b in 0..BLOCKS {
+        out[4 * b] = uniform_of(words[0][b]);
+        out[4 * b + 1] = uniform_of(words[1][b]);
+        out[4 * b + 2] = uniform_of(words[2][b]);
+        out[4 * b + 3] = uniform_of(words[3][b]);
+    }
+    out
+}
+
+/// Normal draws of elements `at..at + TILE`; `at` is a multiple of 4.
+#[inline(always)]
+pub(crate) fn normal_tile(philox: Philox, at: usize) -> [f32; TILE] {
+    let words = philox.tile(at as u64 / 4);
+    let mut out = [0.; TILE];
+    for pair in 0..2 {
+        let (mut first, mut second) = ([0.; BLOCKS], [0.; BLOCKS]);
+        for b in 0..BLOCKS {
+            (first[b], second[b]) = normal_of(words[2 * pair][b], words[2 * pair + 1][b]);
+        }
+        for b in 0..BLOCKS {
+            out[4 * b + 2 * pair] = first[b];
+            out[4 * b + 2 * pair + 1] = second[b];
+        }
+    }
+    out
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+fn fill_tiles(law: Law, philox: Philox, first: usize, out: &mut [f32]) {
+    for (i, out) in out.chunks_mut(TILE).enumerate() {
+        let at = first + i * TILE;
+        let draws = match law {
+            Law::Uniform => uniform_tile(philox, at),
+            Law::Normal => normal_tile(philox, at),
+        };
+        out.copy_from_slice(&draws[..out.len()]);
+    }
+}
+
+fn fill_cpu(law: Law, philox: Philox, out: &mut [f32]) {
+    out.par_chunks_mut(CHUNK).enumerate().for_each(|(i, out)| fill_tiles(law, philox, i * CHUNK, out));
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Law {
+    Uniform,
+    Normal,
+}
+
+struct Fill<'a> {
+    op: &'static str,
+    law: Law,
+    place: Place<'a>,
+}
+
+impl InplaceOp1 for Fill<'_> {
+    fn name(&self) -> &'static str {
+        self.op
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
+        let n = layout.shape().elem_count();
+        let CpuStorage::F32(out) = storage else { candle::bail!("{}: out must be f32", self.op) };
+        fill_cpu(self.law, self.place.philox, &mut out[layout.start_offset()..][..n]);
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(&self, storage: &mut candle::CudaStorage, layout: &Layout) -> Result<()> {
+        use candle::backend::BackendStorage;
+        use candle::cuda::WrapErr;
+        use candle::cuda::cudarc::driver::PushKernelArg;
+
+        let device = storage.device().clone();
+        let mut out = crate::cuda::view_mut::<f32>(storage, layout, self.op)?;
+        let n = layout.shape().elem_count();
+        let kernel = match self.law {
+            Law::Uniform => "uniform_f32",
+            Law::Normal => "normal_f32",
+        };
+        let function = crate::cuda::function(&device, "draw", kernel)?;
+        let counter = self.place.counter.map(crate::cuda::Operand::new);
+        let counter = counter.as_ref().map(|counter| counter.view::<i64>(self.op)).transpose()?;
+        let (philox, null) = (self.place.philox, 0u64);
+        let mut launch = function.builder();
+        launch.arg(&mut out).arg(&n).arg(&philox.seed).arg(&philox.stream).arg(&philox.offset);
+        match &counter {
+            Some(counter) => launch.arg(counter),
+            None => launch.arg(&null),
+        };
+        // SAFETY: (float*, size_t, 3 × unsigned long long, const long long*); out holds n floats, its layout says
+        // so; the counter is one i64 of this device, checked by `Draws::place`, or null.
+        unsafe { launch.launch(crate::cuda::linear_launch(n.div_ceil(4), 4096)) }.w()?;
+        Ok(())
+    }
+}
+
+struct Bernoulli {
+    philox: Philox,
+}
+
+impl CustomOp1 for Bernoulli {
+    fn name(&self) -> &'static str {
+        "bernoulli"
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let n = layout.shape().elem_count();
+        let p = &storage.as_slice::<f32>()?[layout.start_offset()..][..n];
+        let mut out = vec![0.; n];
+        fill_cpu(Law::Uniform, self.philox, &mut out);
+        for (out, p) in out.iter_mut().zip(p) {
+            *out = if *out < *p { 1. } else { 0. };
+        }
+        Ok((CpuStorage::F32(out), layout.shape().clone()))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        storage: &candle::CudaStorage,
+        layout: &Layout,
+    ) -> Result<(candle::CudaStorage, Shape)> {
+        use candle::backend::BackendStorage;
+        use candle::cuda::cudarc::driver::PushKernelArg;
+        use candle::cuda::{CudaStorage, WrapErr};
+
+        let device = storage.device();
+        let p = crate::cuda::view::<f32>(storage, layout, "bernoulli")?;
+        let n = layout.shape().elem_count();
+        // SAFETY: uninitialised, but the kernel below writes all n entries, and this stream runs it before anything
+        // reads them.
+        let mut out = unsafe { device.alloc::<f32>(n)? };
+        let function = crate::cuda::function(device, "draw", "bernoulli_f32")?;
+        let Philox { seed, stream, offset } = self.philox;
+        let mut launch = function.builder();
+        launch.arg(&p).arg(&mut out).arg(&n).arg(&seed).arg(&stream).arg(&offset);
+        // SAFETY: (const float*, float*, size_t, 3 × unsigned long long); p and out both hold n floats, by the
+        // layout and by the allocation.
+        unsafe { launch.launch(crate::cuda::linear_launch(n.div_ceil(4), 4096)) }.w()?;
+        Ok((CudaStorage::wrap_cuda_slice(out, device.clone()), layout.shape().clone()))
+    }
+}

@@ -1,0 +1,516 @@
+//! Matrix product into a buffer that exists: `c ← alpha · a b + beta · c`.
+//!
+//! What candle's `matmul` lacks for a training loop: it writes in place, accumulates, takes either operand
+//! transposed without a copy, mixes bf16 operands with an f32 result, and takes the precision as an
+//! argument of the call instead of a switch of the process.
+//!
+//! CUDA: cuBLAS on the device's stream, deterministic on one device. CPU: the `gemm` crate on
+//! all of rayon's threads.
+use candle::backend::BackendStorage;
+use candle::{CpuStorage, DType, InplaceOp3, Layout, Result, Tensor, WithDType};
+use half::bf16;
+
+/// How exactly products of f32 numbers are formed. Sums are always f32 (f64 for f64 operands).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Precision {
+    /// Full f32 products.
+    #[default]
+    F32,
+    /// Operands rounded to 10 bits of mantissa in the tensor cores, relative error about 5e-4 a product.
+    /// The CPU has no such unit and computes as [`Precision::F32`].
+    Tf32,
+    /// Operands rounded to bf16, 7 bits of mantissa, relative error about 4e-3 a product.
+    Bf16,
+}
+
+impl Precision {
+    /// The lower-case name that command lines and files use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Tf32 => "tf32",
+            Self::Bf16 => "bf16",
+        }
+    }
+}
+
+impl std::str::FromStr for Precision {
+    type Err = String;
+
+    fn from_str(name: &str) -> std::result::Result<Self, String> {
+        [Self::F32, Self::Tf32, Self::Bf16]
+            .into_iter()
+            .find(|p| p.name() == name)
+            .ok_or_else(|| format!("precision must be f32, tf32 or bf16, got {name}"))
+    }
+}
+
+/// The factors of a product and of what the buffer held.
+#[derive(Debug, Clone, Copy)]
+pub enum Factors<'a> {
+    /// Known when the call is made.
+    Host {
+        /// Multiplies the product.
+        alpha: f64,
+        /// Multiplies the old content; 0 overwrites, whatever it was (NaN included).
+        beta: f64,
+    },
+    /// `[alpha, beta]` at the head of a contiguous f32 tensor on the same device, read when the product
+    /// runs, so that a recorded graph follows a schedule. For f32 results only.
+    Tensor(&'a Tensor),
+}
+
+impl Factors<'_> {
+    /// `c ← a b`
+    pub const OVERWRITE: Factors<'static> = Factors::Host { alpha: 1., beta: 0. };
+}
+
+/// `c ← alpha · a b + beta · c`.
+///
+/// `c` is `[m, n]`, contiguous; `a` is `[m, k]` and `b` is `[k, n]`, each contiguous or the transposed
+/// view of a contiguous matrix, possibly at an offset (`x.narrow(0, ..)`). All are f32, or all f64, or `a`
+/// and `b` are bf16 and `c` is f32 or bf16, or they are f16 and `c` is f32. 16-bit operands are multiplied as they are, whatever
+/// precision is asked. `c`
+/// must not share memory with an operand.
+///
+/// Cost: `2mnk` FLOP.
+///
+/// # Errors
+/// When shapes, types, devices or layouts do not fit.
+pub fn gemm_(c: &Tensor, a: &Tensor, b: &Tensor, factors: Factors<'_>, precision: Precision) -> Result<()> {
+    let (m, n) = dims2("c", c)?;
+    let (a_m, k) = dims2("a", a)?;
+    let (b_k, b_n) = dims2("b", b)?;
+    if (a_m, b_k, b_n) != (m, k, n) {
+        candle::bail!(
+            "gemm_: a must be [{m}, k] and b [k, {n}] for c [{m}, {n}], got a {:?} and b {:?}",
+            a.dims(),
+            b.dims()
+        )
+    }
+    if !c.is_contiguous() {
+        candle::bail!("gemm_: c must be contiguous, got shape {:?} with strides {:?}", c.dims(), c.stride())
+    }
+    match (a.dtype(), b.dtype(), c.dtype()) {
+        (DType::F32, DType::F32, DType::F32) | (DType::F64, DType::F64, DType::F64) => {}
+        (DType::BF16, DType::BF16, DType::F32 | DType::BF16) | (DType::F16, DType::F16, DType::F32) => {}
+        (a, b, c) => candle::bail!(
+            "gemm_: a, b and c must all be f32, all f64, or bf16 operands with an f32 or bf16 c, or f16 ones with an f32 c, got {a:?}, {b:?}, {c:?}"
+        ),
+    }
+    let a_order = Order::of("a", a)?;
+    let b_order = Order::of("b", b)?;
+    if let Factors::Tensor(t) = factors {
+        if t.dtype() != DType::F32 || !t.is_contiguous() || t.elem_count() < 2 || c.dtype() != DType::F32 {
+            candle::bail!(
+                "gemm_: factors must be a contiguous f32 tensor of at least 2 entries and c f32, got {:?} {:?} and c {:?}",
+                t.dtype(),
+                t.dims(),
+                c.dtype()
+            )
+        }
+        if !t.device().same_device(c.device()) {
+            candle::bail!(
+                "gemm_: factors must be on c's device {:?}, got {:?}",
+                c.device().location(),
+                t.device().location()
+            )
+        }
+    }
+    c.inplace_op3(a, b, &Gemm { m, n, k, a_order, b_order, factors, precision })
+}
+
+/// The same function in plain loops, summed in f64. `a`, `b`, `c` as for [`gemm_`], on the CPU; the result is new.
+///
+/// # Errors
+/// When candle cannot read the tensors.
+pub fn gemm_reference(c: &Tensor, a: &Tensor, b: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
+    let rows = |t: &Tensor| t.to_dtype(DType::F64)?.to_vec2::<f64>();
+    let (a, b, old) = (rows(a)?, rows(b)?, rows(c)?);
+    let mut out = old.clone();
+    for (i, row) in out.iter_mut().enumerate() {
+        for (j, out) in row.iter_mut().enumerate() {
+            let product: f64 = a[i].iter().zip(&b).map(|(a, b)| a * b[j]).sum();
+            *out = alpha * product + if beta == 0. { 0. } else { beta * old[i][j] };
+        }
+    }
+    Tensor::new(out, c.device())?.to_dtype(c.dtype())
+}
+
+fn dims2(name: &str, t: &Tensor) -> Result<(usize, usize)> {
+    match t.dims() {
+        [rows, cols] if *rows > 0 && *cols > 0 => Ok((*rows, *cols)),
+        got => candle::bail!("gemm_: {name} must be a matrix of at least 1×1, got shape {got:?}"),
+    }
+}
+
+/// Which way a matrix lies in memory, and the distance between its lines.
+#[derive(Debug, Clone, Copy)]
+enum Order {
+    RowMajor { line: usize },
+    ColumnMajor { line: usize },
+}
+
+impl Order {
+    fn of(name: &str, t: &Tensor) -> Result<Self> {
+        let (rows, cols) = (t.dims()[0], t.dims()[1]);
+        match *t.stride() {
+            [line, 1] if line >= cols => Ok(Self::RowMajor { line }),
+            [1, line] if line >= rows => Ok(Self::ColumnMajor { line }),
+            // One row or one column: the other stride is of no account.
+            [_, 1] if rows == 1 => Ok(Self::RowMajor { line: cols }),
+            [1, _] if cols == 1 => Ok(Self::ColumnMajor { line: rows }),
+            [line, _] if cols == 1 => Ok(Self::RowMajor { line }),
+            [_, line] if rows == 1 => Ok(Self::ColumnMajor { line }),
+            ref strides => candle::bail!(
+                "gemm_: {name} must have unit stride along rows or columns, got shape {:?} with strides {strides:?}; call .contiguous() first",
+                t.dims()
+            ),
+        }
+    }
+
+    /// `(row stride, column stride)`
+    fn strides(self) -> (usize, usize) {
+        match self {
+            Self::RowMajor { line } => (line, 1),
+            Self::ColumnMajor { line } => (1, line),
+        }
+    }
+
+    /// How many elements from the first to the last of a `rows × cols` matrix.
+    fn span(self, rows: usize, cols: usize) -> usize {
+        let (row, col) = self.strides();
+        (rows - 1) * row + (cols - 1) * col + 1
+    }
+}
+
+/// A product whose shapes, types and strides were checked by [`gemm_`].
+struct Gemm<'a> {
+    m: usize,
+    n: usize,
+    k: usize,
+    a_order: Order,
+    b_order: Order,
+    factors: Factors<'a>,
+    precision: Precision,
+}
+
+impl InplaceOp3 for Gemm<'_> {
+    fn name(&self) -> &'static str {
+        "gemm_"
+    }
+
+    fn cpu_fwd(
+        &self,
+        c: &mut CpuStorage,
+        c_l: &Layout,
+        a: &CpuStorage,
+        a_l: &Layout,
+        b: &CpuStorage,
+        b_l: &Layout,
+    ) -> Result<()> {
+        let (alpha, beta) = self.host_factors()?;
+        let (a_0, b_0, c_0) = (a_l.start_offset(), b_l.start_offset(), c_l.start_offset());
+        let (a_span, b_span) = (self.a_order.span(self.m, self.k), self.b_order.span(self.k, self.n));
+        match (a, b, c) {
+            (CpuStorage::F32(a), CpuStorage::F32(b), CpuStorage::F32(c)) => match self.precision {
+                Precision::F32 | Precision::Tf32 => {
+                    self.cpu(&mut c[c_0..], &a[a_0..], &b[b_0..], alpha as f32, beta as f32)
+                }
+                Precision::Bf16 => {
+                    let a = rounded(&a[a_0..][..a_span]);
+                    let b = rounded(&b[b_0..][..b_span]);
+                    self.cpu(&mut c[c_0..], &a, &b, alpha as f32, beta as f32)
+                }
+            },
+            (CpuStorage::F64(a), CpuStorage::F64(b), CpuStorage::F64(c)) => {
+                self.cpu(&mut c[c_0..], &a[a_0..], &b[b_0..], alpha, beta)
+            }
+            (CpuStorage::F16(a), CpuStorage::F16(b), CpuStorage::F32(c)) => {
+                let a: Vec<f32> = a[a_0..][..a_span].iter().map(|x| x.to_f32()).collect();
+                let b: Vec<f32> = b[b_0..][..b_span].iter().map(|x| x.to_f32()).collect();
+                self.cpu(&mut c[c_0..], &a, &b, alpha as f32, beta as f32);
+            }
+            (CpuStorage::BF16(a), CpuStorage::BF16(b), c) => {
+                let a = widened(&a[a_0..][..a_span]);
+                let b = widened(&b[b_0..][..b_span]);
+                match c {
+                    CpuStorage::F32(c) => self.cpu(&mut c[c_0..], &a, &b, alpha as f32, beta as f32),
+                    CpuStorage::BF16(c) => {
+                        let c = &mut c[c_0..][..self.m * self.n];
+                        let mut wide = widened(c);
+                        self.cpu(&mut wide, &a, &b, alpha as f32, beta as f32);
+                        c.iter_mut().zip(wide).for_each(|(c, wide)| *c = bf16::from_f32(wide));
+                    }
+                    c => candle::bail!("gemm_: c must be f32 or bf16 for bf16 operands, got {:?}", c.dtype()),
+                }
+            }
+            (a, b, c) => {
+                candle::bail!("gemm_: no product of {:?} and {:?} into {:?}", a.dtype(), b.dtype(), c.dtype())
+            }
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        c: &mut candle::CudaStorage,
+        c_l: &Layout,
+        a: &candle::CudaStorage,
+        a_l: &Layout,
+        b: &candle::CudaStorage,
+        b_l: &Layout,
+    ) -> Result<()> {
+        self.cuda(c, c_l, (a, a_l), (b, b_l))
+    }
+}
+
+impl Gemm<'_> {
+    /// The factors as numbers; a tensor of factors is on the CPU here.
+    fn host_factors(&self) -> Result<(f64, f64)> {
+        match self.factors {
+            Factors::Host { alpha, beta } => Ok((alpha, beta)),
+            Factors::Tensor(t) => {
+                let (storage, layout) = t.storage_and_layout();
+                let candle::Storage::Cpu(storage) = &*storage else {
+                    candle::bail!("gemm_: factors must be on the CPU for operands on the CPU")
+                };
+                let factors = &storage.as_slice::<f32>()?[layout.start_offset()..];
+                Ok((f64::from(factors[0]), f64::from(factors[1])))
+            }
+        }
+    }
+
+    /// `c ← alpha · a b + beta · c`; the slices start at the first element of each matrix.
+    fn cpu<T: WithDType + PartialEq>(&self, c: &mut [T], a: &[T], b: &[T], alpha: T, beta: T) {
+        let (m, n, k) = (self.m, self.n, self.k);
+        let (a, b) = (&a[..self.a_order.span(m, k)], &b[..self.b_order.span(k, n)]);
+        let c = &mut c[..m * n];
+        let (a_row, a_col) = self.a_order.strides();
+        let (b_row, b_col) = self.b_order.strides();
+        let parallelism = match rayon::current_num_threads() {
+            0 | 1 => gemm::Parallelism::None,
+            threads => gemm::Parallelism::Rayon(threads),
+        };
+        // SAFETY: `c` holds the m×n entries of a contiguous matrix, and the spans cut above are exactly what
+        // the strides of `a` and `b` reach; `c` is borrowed mutably, so nothing overlaps it.
+        unsafe {
+            gemm::gemm(
+                m,
+                n,
+                k,
+                c.as_mut_ptr(),
+                1,
+                n as isize,
+                beta != T::zero(),
+                a.as_ptr(),
+                a_col as isize,
+                a_row as isize,
+                b.as_ptr(),
+                b_col as isize,
+                b_row as isize,
+                beta,
+                alpha,
+                false,
+                false,
+                false,
+                parallelism,
+            )
+        }
+    }
+}
+
+fn rounded(x: &[f32]) -> Vec<f32> {
+    x.iter().map(|&x| bf16::from_f32(x).to_f32()).collect()
+}
+
+fn widened(x: &[bf16]) -> Vec<f32> {
+    x.iter().map(|x| x.to_f32()).collect()
+}
+
+#[cfg(feature = "cuda")]
+mod cuda {
+    use super::{Factors, Gemm, Order, Precision};
+    use crate::cuda::view;
+    use candle::backend::BackendStorage;
+    use candle::cuda::cudarc::cublas::{result, sys};
+    use candle::cuda::cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
+    use candle::cuda::{CudaDType, CudaStorage};
+    use candle::{DType, Layout, Result, Storage, WithDType};
+    use half::{bf16, f16};
+    use std::ffi::c_void;
+    use std::sync::PoisonError;
+
+    /// One cuBLAS handle serves a device, and its pointer mode is state: one caller at a time.
+    static POINTER_MODE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+    impl Gemm<'_> {
+        pub(super) fn cuda(
+            &self,
+            c: &mut CudaStorage,
+            c_l: &Layout,
+            a: (&CudaStorage, &Layout),
+            b: (&CudaStorage, &Layout),
+        ) -> Result<()> {
+            match (a.0.dtype(), c.dtype()) {
+                (DType::F32, DType::F32) => self.launch::<f32, f32>(c, c_l, a, b),
+                (DType::F64, DType::F64) => self.launch::<f64, f64>(c, c_l, a, b),
+                (DType::BF16, DType::F32) => self.launch::<bf16, f32>(c, c_l, a, b),
+                (DType::F16, DType::F32) => self.launch::<f16, f32>(c, c_l, a, b),
+                (DType::BF16, DType::BF16) => self.launch::<bf16, bf16>(c, c_l, a, b),
+                (a, c) => candle::bail!("gemm_: no product of {a:?} into {c:?}"),
+            }
+        }
+
+        fn launch<T: CudaDType + WithDType, C: CudaDType + WithDType>(
+            &self,
+            c: &mut CudaStorage,
+            c_l: &Layout,
+            a: (&CudaStorage, &Layout),
+            b: (&CudaStorage, &Layout),
+        ) -> Result<()> {
+            let device = c.device().clone();
+            let (blas, stream) = (device.cublas_handle(), device.cuda_stream());
+            // Row-major c = a b is column-major cᵀ = bᵀ aᵀ: cuBLAS gets b first, and a row-major operand
+            // is what it calls not transposed.
+            let ((a_op, lda), (b_op, ldb)) = (column_major(self.a_order), column_major(self.b_order));
+            let (m, n, k) = (int("m", self.m)?, int("n", self.n)?, int("k", self.k)?);
+            let (lda, ldb) = (int("a's stride", lda)?, int("b's stride", ldb)?);
+            let a_span = self.a_order.span(self.m, self.k);
+            let b_span = self.b_order.span(self.k, self.n);
+            let (a_start, b_start) = (a.1.start_offset(), b.1.start_offset());
+            let a = a.0.as_cuda_slice::<T>()?.slice(a_start..a_start + a_span);
+            let b = b.0.as_cuda_slice::<T>()?.slice(b_start..b_start + b_span);
+            let mut c = crate::cuda::view_mut::<C>(c, c_l, "gemm_")?;
+            let (a, _a) = a.device_ptr(&stream);
+            let (b, _b) = b.device_ptr(&stream);
+            let (c, _c) = c.device_ptr_mut(&stream);
+            let compute = match (T::DTYPE, self.precision) {
+                (DType::F64, _) => sys::cublasComputeType_t::CUBLAS_COMPUTE_64F,
+                (DType::F32, Precision::Tf32) => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
+                (DType::F32, Precision::Bf16) => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_16BF,
+                _ => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+            };
+
+            let guard = match self.factors {
+                Factors::Tensor(t) => Some(t.storage_and_layout()),
+                Factors::Host { .. } => None,
+            };
+            let _one_at_a_time = POINTER_MODE.lock().unwrap_or_else(PoisonError::into_inner);
+            let scalars = match (&guard, self.factors) {
+                (Some((storage, layout)), _) => Scalars::device(storage, layout, &stream)?,
+                (None, Factors::Host { alpha, beta }) if T::DTYPE == DType::F64 => {
+                    Scalars::F64([alpha, beta])
+                }
+                (None, Factors::Host { alpha, beta }) => Scalars::F32([alpha as f32, beta as f32]),
+                (None, Factors::Tensor(_)) => candle::bail!("gemm_: factors were not read"),
+            };
+            let (alpha, beta) = scalars.pointers();
+            let _mode = PointerMode::set(*blas.handle(), scalars.mode())?;
+            // SAFETY: the slices cut above hold every element that these sizes and strides reach (a and b by
+            // their spans, c as a contiguous m×n), are of the types named, and stay borrowed until
+            // the product is queued on the handle's stream, which is the device's. The factors are two numbers
+            // of the compute type on the side that the pointer mode names.
+            unsafe {
+                result::gemm_ex(
+                    *blas.handle(),
+                    b_op,
+                    a_op,
+                    n,
+                    m,
+                    k,
+                    alpha,
+                    b as *const c_void,
+                    data_type(T::DTYPE)?,
+                    ldb,
+                    a as *const c_void,
+                    data_type(T::DTYPE)?,
+                    lda,
+                    beta,
+                    c as *mut c_void,
+                    data_type(C::DTYPE)?,
+                    n,
+                    compute,
+                    sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+                )
+            }
+            .map_err(|e| candle::Error::Msg(format!("gemm_: cuBLAS: {e}")))
+        }
+    }
+
+    /// `[alpha, beta]`, in host memory or on the device.
+    enum Scalars<'a> {
+        F32([f32; 2]),
+        F64([f64; 2]),
+        Device { at: u64, _read: SyncOnDrop<'a> },
+    }
+
+    impl<'a> Scalars<'a> {
+        fn device(storage: &'a Storage, layout: &Layout, stream: &'a CudaStream) -> Result<Self> {
+            let Storage::Cuda(storage) = storage else {
+                candle::bail!("gemm_: factors must be on the GPU for operands on the GPU")
+            };
+            let (at, _read) = view::<f32>(storage, layout, "gemm_")?.view_ptr(stream);
+            Ok(Self::Device { at, _read })
+        }
+
+        fn pointers(&self) -> (*const c_void, *const c_void) {
+            match self {
+                Self::F32([alpha, beta]) => ((&raw const *alpha).cast(), (&raw const *beta).cast()),
+                Self::F64([alpha, beta]) => ((&raw const *alpha).cast(), (&raw const *beta).cast()),
+                Self::Device { at, .. } => (*at as *const c_void, (*at + 4) as *const c_void),
+            }
+        }
+
+        fn mode(&self) -> sys::cublasPointerMode_t {
+            match self {
+                Self::Device { .. } => sys::cublasPointerMode_t::CUBLAS_POINTER_MODE_DEVICE,
+                _ => sys::cublasPointerMode_t::CUBLAS_POINTER_MODE_HOST,
+            }
+        }
+    }
+
+    /// Sets the handle's pointer mode and puts it back to the host's, which candle counts on.
+    struct PointerMode(sys::cublasHandle_t);
+
+    impl PointerMode {
+        fn set(handle: sys::cublasHandle_t, mode: sys::cublasPointerMode_t) -> Result<Self> {
+            // SAFETY: the handle is alive: the caller holds the device that owns it.
+            unsafe { sys::cublasSetPointerMode_v2(handle, mode) }
+                .result()
+                .map_err(|e| candle::Error::Msg(format!("gemm_: cuBLAS: {e}")))?;
+            Ok(Self(handle))
+        }
+    }
+
+    impl Drop for PointerMode {
+        fn drop(&mut self) {
+            // SAFETY: as in `set`. A failure here would show in the next call.
+            let _ = unsafe {
+                sys::cublasSetPointerMode_v2(self.0, sys::cublasPointerMode_t::CUBLAS_POINTER_MODE_HOST)
+            };
+        }
+    }
+
+    fn column_major(order: Order) -> (sys::cublasOperation_t, usize) {
+        match order {
+            Order::RowMajor { line } => (sys::cublasOperation_t::CUBLAS_OP_N, line),
+            Order::ColumnMajor { line } => (sys::cublasOperation_t::CUBLAS_OP_T, line),
+        }
+    }
+
+    fn int(what: &str, n: usize) -> Result<i32> {
+        i32::try_from(n).map_err(|_| candle::Error::Msg(format!("gemm_: {what} must be below 2^31, got {n}")))
+    }
+
+    fn data_type(dtype: DType) -> Result<sys::cudaDataType> {
+        Ok(match dtype {
+            DType::F32 => sys::cudaDataType::CUDA_R_32F,
+            DType::F64 => sys::cudaDataType::CUDA_R_64F,
+            DType::BF16 => sys::cudaDataType::CUDA_R_16BF,
+            DType::F16 => sys::cudaDataType::CUDA_R_16F,
+            other => candle::bail!("gemm_: no product of {other:?}"),
+        })
+    }
+}

@@ -1,0 +1,37 @@
+//! Ops that candle lacks, each on the CPU and on CUDA and held to a plain reference.
+//!
+//! An op is a checked public function, a private struct with the code of both devices and, for tests, a slow and
+//! obvious `*_reference`. A name that ends in `_` writes its first argument in place. All CUDA of the
+//! workspace, and all its `unsafe`, is in this crate: `src/NAME.rs` owns `kernels/NAME.cu`.
+//!
+//! Nothing here allocates or reads back, so that a sequence of ops can be recorded as a CUDA graph; the
+//! numbers that change between replays are read from tensors on the device.
+#[cfg(feature = "cuda")]
+mod cuda;
+
+mod bias_step;
+mod contrast_step;
+mod draw;
+mod gemm;
+pub mod math;
+mod philox;
+mod replay;
+mod scalars;
+mod scale;
+mod sums;
+mod units;
+mod upload;
+mod weight_step;
+
+pub use bias_step::{BiasStep, Sparsity, bias_step_, bias_step_reference};
+pub use contrast_step::{contrast_step_, contrast_step_reference};
+pub use draw::{Draws, bernoulli, normal, normal_, uniform, uniform_};
+pub use gemm::{Factors, Precision, gemm_, gemm_reference};
+pub use philox::Philox;
+pub use replay::Replay;
+pub use scalars::{advance_, set_scalars_};
+pub use scale::{scale_into_, scale_into_reference};
+pub use sums::{column_sums_, column_sums_reference};
+pub use units::{Unit, UnitPlanes, unit_mean, unit_sample, units_, units_reference};
+pub use upload::ChunkUpload;
+pub use weight_step::{WeightStep, max_norm_rows_, weight_step_, weight_step_reference};
