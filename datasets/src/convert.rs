@@ -1,0 +1,45 @@
+//! Values of other types to the two that are kept: rows to f32, labels to u32.
+use crate::open::DataOptions;
+use crate::sink::RowSink;
+use crate::{Error, Result, Source};
+use std::sync::Arc;
+
+/// Rows of `SIZE`-byte values as f32, by blocks, so that no second copy of the whole is made; at most `max_rows` of them.
+pub(crate) fn convert<const SIZE: usize>(
+    at: &str,
+    bytes: &[u8],
+    n_features: usize,
+    options: &DataOptions,
+    to_f32: impl Fn(&[u8; SIZE]) -> f32,
+) -> Result<Arc<dyn Source>> {
+    const VALUES_PER_BLOCK: usize = 1 << 16;
+    let (values, _) = bytes.as_chunks::<SIZE>();
+    let keep = options.rows_of(values.len() / n_features) * n_features;
+    let mut sink = RowSink::new(options.memory_limit());
+    for block in values[..keep].chunks(VALUES_PER_BLOCK) {
+        sink.push(&block.iter().map(&to_f32).collect::<Vec<f32>>())?;
+    }
+    sink.finish(at, n_features)
+}
+
+/// `SIZE`-byte whole numbers.
+pub(crate) fn numbers<const SIZE: usize>(bytes: &[u8], number: impl Fn(&[u8; SIZE]) -> i64) -> Vec<i64> {
+    bytes.as_chunks::<SIZE>().0.iter().map(number).collect()
+}
+
+/// Class numbers as u32; `at` names their origin in errors.
+pub(crate) fn class_numbers(at: &str, numbers: &[i64]) -> Result<Vec<u32>> {
+    numbers
+        .iter()
+        .enumerate()
+        .map(|(row, &number)| {
+            u32::try_from(number).map_err(|_| {
+                Error::format(
+                    at,
+                    format!("row {row} has label {number}"),
+                    "labels are class numbers from 0 on",
+                )
+            })
+        })
+        .collect()
+}

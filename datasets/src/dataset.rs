@@ -1,0 +1,318 @@
+//! What a data set is: a training split, perhaps a test split, and what its rows and labels mean.
+use crate::source::{MemoryRows, Subset, row_bytes};
+use crate::{Error, Result, RowType, Source};
+use candle::{DType, Device, Tensor};
+use chandlery_ops::Philox;
+use std::sync::Arc;
+
+/// The Philox stream that draws held-out rows; [`crate::Feed`] draws its orders from others.
+const HOLD_OUT_STREAM: u64 = 0x686f_6c64; // "hold"
+
+/// Rows, and for each row a label where there are labels.
+#[derive(Clone)]
+pub struct Split {
+    /// The rows.
+    pub rows: Arc<dyn Source>,
+    /// One class number a row.
+    pub labels: Option<Arc<[u32]>>,
+}
+
+impl std::fmt::Debug for Split {
+    /// Says whether there are labels, not which.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Split")
+            .field("rows", &self.rows)
+            .field("n_labels", &self.labels.as_deref().map(<[u32]>::len))
+            .finish()
+    }
+}
+
+impl Split {
+    /// Joins rows and labels.
+    ///
+    /// # Errors
+    /// When there are no rows, or not as many labels as rows.
+    pub fn new(rows: Arc<dyn Source>, labels: Option<Vec<u32>>) -> Result<Self> {
+        let n_rows = rows.n_samples();
+        if n_rows == 0 || n_rows > u32::MAX as usize {
+            return Err(Error::Argument(format!(
+                "Split: rows must number between 1 and {}, got {n_rows}",
+                u32::MAX
+            )));
+        }
+        if let Some(labels) = &labels
+            && labels.len() != n_rows
+        {
+            return Err(Error::Labels { at: "Split".to_owned(), n_rows, n_labels: labels.len() });
+        }
+        Ok(Self { rows, labels: labels.map(Into::into) })
+    }
+
+    /// Joins rows and labels of a file that held `n_rows` rows, of which `rows` are all or the first.
+    pub(crate) fn join(
+        at: impl std::fmt::Display,
+        rows: Arc<dyn Source>,
+        n_rows: usize,
+        labels: Option<Vec<u32>>,
+    ) -> Result<Self> {
+        let Some(mut labels) = labels else {
+            return Self::new(rows, None);
+        };
+        if labels.len() != n_rows {
+            return Err(Error::Labels { at: at.to_string(), n_rows, n_labels: labels.len() });
+        }
+        labels.truncate(rows.n_samples());
+        Self::new(rows, Some(labels))
+    }
+
+    /// A split of bytes in memory, each standing for itself over 255; `values` is `[n_samples, n_features]`.
+    ///
+    /// # Errors
+    /// See [`MemoryRows::from_u8`] and [`Split::new`].
+    pub fn from_u8(values: Vec<u8>, n_features: usize, labels: Option<Vec<u32>>) -> Result<Self> {
+        Self::new(Arc::new(MemoryRows::from_u8(values, n_features)?), labels)
+    }
+
+    /// A split of floats in memory; `values` is `[n_samples, n_features]`.
+    ///
+    /// # Errors
+    /// See [`MemoryRows::from_f32`] and [`Split::new`].
+    pub fn from_f32(values: Vec<f32>, n_features: usize, labels: Option<Vec<u32>>) -> Result<Self> {
+        Self::new(Arc::new(MemoryRows::from_f32(values, n_features)?), labels)
+    }
+
+    /// Number of rows.
+    pub fn n_samples(&self) -> usize {
+        self.rows.n_samples()
+    }
+
+    /// Values in a row.
+    pub fn n_features(&self) -> usize {
+        self.rows.n_features()
+    }
+
+    /// The stored type.
+    pub fn row_type(&self) -> RowType {
+        self.rows.row_type()
+    }
+
+    /// One more than the largest label, 0 without labels.
+    pub fn n_classes(&self) -> usize {
+        let largest = self.labels.iter().flat_map(|l| l.iter()).max();
+        largest.map_or(0, |&l| l as usize + 1)
+    }
+
+    /// All rows on `device`: `[n_samples, n_features]`, f32, bytes scaled to [0, 1].
+    ///
+    /// # Errors
+    /// When a row cannot be read or the device has no room for them.
+    pub fn to_tensor(&self, device: &Device) -> Result<Tensor> {
+        let indices: Vec<u32> = (0..self.n_samples() as u32).collect();
+        let stored = self.gather(&indices, device)?;
+        match self.row_type() {
+            RowType::F32 => Ok(stored),
+            RowType::U8 => Ok(stored.to_dtype(DType::F32)?.affine(RowType::U8.scale(), 0.)?),
+        }
+    }
+
+    /// The labels on `device`: `[n_samples]`, u32; none without labels.
+    ///
+    /// # Errors
+    /// When the device has no room for them.
+    pub fn labels_tensor(&self, device: &Device) -> Result<Option<Tensor>> {
+        let labels = self.labels.as_deref();
+        Ok(labels.map(|labels| Tensor::from_slice(labels, labels.len(), device)).transpose()?)
+    }
+
+    /// The rows at `indices` as stored, `[indices.len(), n_features]` on `device`.
+    pub(crate) fn gather(&self, indices: &[u32], device: &Device) -> Result<Tensor> {
+        let shape = (indices.len(), self.n_features());
+        let n_values = shape.0 * shape.1;
+        Ok(match self.row_type() {
+            RowType::U8 => {
+                let mut values = vec![0u8; n_values];
+                self.rows.read_rows(indices, &mut values)?;
+                Tensor::from_vec(values, shape, device)?
+            }
+            RowType::F32 => {
+                let mut values = vec![0f32; n_values];
+                self.rows.read_rows(indices, bytemuck::cast_slice_mut(&mut values))?;
+                Tensor::from_vec(values, shape, device)?
+            }
+        })
+    }
+
+    /// The rows at `indices`, in that order, and their labels; shares the rows.
+    ///
+    /// # Errors
+    /// When `indices` is empty or one of them is not below `n_samples`.
+    pub fn select(&self, indices: &[u32]) -> Result<Self> {
+        let rows = Arc::new(Subset::new(self.rows.clone(), indices)?);
+        let labels =
+            self.labels.as_deref().map(|labels| indices.iter().map(|&i| labels[i as usize]).collect());
+        Self::new(rows, labels)
+    }
+
+    /// The first `n` rows, or all when there are fewer.
+    ///
+    /// # Errors
+    /// When `n` is 0.
+    pub fn take(&self, n: usize) -> Result<Self> {
+        if n >= self.n_samples() {
+            return Ok(self.clone());
+        }
+        self.select(&(0..n as u32).collect::<Vec<_>>())
+    }
+
+    /// Draws `n` rows without replacement and returns `(the others, those)`, each in the order of the file.
+    ///
+    /// The same `seed` draws the same rows.
+    ///
+    /// # Errors
+    /// When `n` is 0 or not below the number of rows.
+    pub fn hold_out(&self, n: usize, seed: u64) -> Result<(Self, Self)> {
+        let n_samples = self.n_samples();
+        if n == 0 || n >= n_samples {
+            return Err(Error::Argument(format!(
+                "hold_out: n must be at least 1 and below the number of rows, got {n} of {n_samples}"
+            )));
+        }
+        let mut order = Philox::new(seed, HOLD_OUT_STREAM).permutation(n_samples);
+        let mut kept = order.split_off(n);
+        order.sort_unstable();
+        kept.sort_unstable();
+        Ok((self.select(&kept)?, self.select(&order)?))
+    }
+
+    /// Bytes of all rows as stored.
+    pub fn size_bytes(&self) -> usize {
+        self.n_samples() * row_bytes(self.rows.as_ref())
+    }
+}
+
+/// How the values of a row make an image: planes one after the other (`[channels, height, width]`), each by lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ImageShape {
+    /// Lines, at least 1.
+    pub height: usize,
+    /// Pixels in a line, at least 1.
+    pub width: usize,
+    /// 1 for grey, 3 for red, green, blue.
+    pub channels: usize,
+}
+
+impl ImageShape {
+    /// A grey image.
+    pub const fn grey(height: usize, width: usize) -> Self {
+        Self { height, width, channels: 1 }
+    }
+
+    /// Values in a row: `channels * height * width`.
+    pub const fn n_features(&self) -> usize {
+        self.channels * self.height * self.width
+    }
+}
+
+impl std::fmt::Display for ImageShape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { height, width, channels } = self;
+        write!(f, "{height}x{width}x{channels}")
+    }
+}
+
+/// A data set, opened.
+#[derive(Debug, Clone)]
+pub struct Dataset {
+    /// How to name it in reports: the specification it was opened by.
+    pub name: String,
+    /// Rows to learn from.
+    pub train: Split,
+    /// Rows to test on, when the data set sets some apart.
+    pub test: Option<Split>,
+    /// Set when rows are images.
+    pub image: Option<ImageShape>,
+    /// Names of the classes in the order of their numbers, where the source has them.
+    pub class_names: Option<Vec<String>>,
+}
+
+impl Dataset {
+    /// Checks that the parts belong together.
+    ///
+    /// # Errors
+    /// When the splits differ in `n_features` or type, or the image shape does not have as many values as a row.
+    pub fn new(
+        name: impl Into<String>,
+        train: Split,
+        test: Option<Split>,
+        image: Option<ImageShape>,
+        class_names: Option<Vec<String>>,
+    ) -> Result<Self> {
+        let name = name.into();
+        if let Some(test) = &test
+            && (test.n_features(), test.row_type()) != (train.n_features(), train.row_type())
+        {
+            return Err(Error::format(
+                &name,
+                format!(
+                    "training rows are {} values of {:?}, test rows {} of {:?}",
+                    train.n_features(),
+                    train.row_type(),
+                    test.n_features(),
+                    test.row_type()
+                ),
+                "give splits of the same shape and type",
+            ));
+        }
+        if let Some(image) = &image
+            && image.n_features() != train.n_features()
+        {
+            return Err(Error::Argument(format!(
+                "Dataset: image shape {image} has {} values, rows have {}",
+                image.n_features(),
+                train.n_features()
+            )));
+        }
+        Ok(Self { name, train, test, image, class_names })
+    }
+
+    /// A data set that one of candle-datasets' loaders has read, with its f32 values in [0, 1].
+    ///
+    /// Images may be `[n, height * width]` (as its MNIST) or `[n, channels, height, width]` (as its CIFAR); only the
+    /// latter sets [`Dataset::image`].
+    ///
+    /// # Errors
+    /// When shapes or numbers of samples disagree, or a value is not finite.
+    pub fn from_candle(name: impl Into<String>, data: &candle_datasets::vision::Dataset) -> Result<Self> {
+        let split = |images: &Tensor, labels: &Tensor| -> Result<Split> {
+            let rows = images.flatten_from(1)?.to_dtype(DType::F32)?;
+            let n_features = rows.dim(1)?;
+            let values = rows.flatten_all()?.to_vec1::<f32>()?;
+            let labels = labels.flatten_all()?.to_dtype(DType::U32)?.to_vec1::<u32>()?;
+            Split::from_f32(values, n_features, Some(labels))
+        };
+        let image = match data.train_images.dims() {
+            &[_, channels, height, width] => Some(ImageShape { height, width, channels }),
+            _ => None,
+        };
+        Self::new(
+            name,
+            split(&data.train_images, &data.train_labels)?,
+            Some(split(&data.test_images, &data.test_labels)?),
+            image,
+            None,
+        )
+    }
+
+    /// Values in a row.
+    pub fn n_features(&self) -> usize {
+        self.train.n_features()
+    }
+
+    /// Number of classes: of names where there are names, else one more than the largest label; 0 without labels.
+    pub fn n_classes(&self) -> usize {
+        match &self.class_names {
+            Some(names) => names.len(),
+            None => self.test.iter().chain([&self.train]).map(Split::n_classes).max().unwrap_or(0),
+        }
+    }
+}

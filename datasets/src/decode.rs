@@ -1,0 +1,97 @@
+//! Encoded images to planes of bytes.
+use crate::open::Colour;
+use crate::sink::RowSink;
+use crate::{Error, ImageShape, Result, Source};
+use image::DynamicImage;
+use rayon::prelude::*;
+use std::sync::Arc;
+
+/// Name endings of the image files that can be decoded, in lower case.
+pub(crate) const EXTENSIONS: [&str; 12] =
+    ["png", "jpg", "jpeg", "bmp", "tif", "tiff", "webp", "gif", "pgm", "ppm", "pbm", "pnm"];
+
+/// One decoded image.
+#[derive(Debug)]
+pub(crate) struct Pixels {
+    pub(crate) shape: ImageShape,
+    /// `[channels, height, width]`.
+    pub(crate) values: Vec<u8>,
+}
+
+/// Decodes `bytes`, whatever format they announce; `at` names them in errors.
+pub(crate) fn decode(at: &str, bytes: &[u8], colour: Colour) -> Result<Pixels> {
+    let image = image::load_from_memory(bytes).map_err(|e| {
+        Error::format(at, format!("cannot be decoded as an image: {e}"), "replace or remove it")
+    })?;
+    let grey = match colour {
+        Colour::Grey => true,
+        Colour::Rgb => false,
+        Colour::AsStored => !image.color().has_color(),
+    };
+    let (height, width) = (image.height() as usize, image.width() as usize);
+    let shape = |channels| ImageShape { height, width, channels };
+    Ok(if grey {
+        let values = match image {
+            DynamicImage::ImageLuma8(luma) => luma.into_raw(),
+            other => other.to_luma8().into_raw(),
+        };
+        Pixels { shape: shape(1), values }
+    } else {
+        let interleaved = image.into_rgb8().into_raw();
+        let values = (0..3).flat_map(|c| interleaved.iter().skip(c).step_by(3).copied()).collect();
+        Pixels { shape: shape(3), values }
+    })
+}
+
+/// Gathers images of one shape as rows.
+#[derive(Debug)]
+pub(crate) struct ImageRows {
+    colour: Colour,
+    first: Option<(String, ImageShape)>,
+    sink: RowSink<u8>,
+}
+
+impl ImageRows {
+    pub(crate) fn new(colour: Colour, limit_bytes: usize) -> Self {
+        Self { colour, first: None, sink: RowSink::new(limit_bytes) }
+    }
+
+    /// Reads and decodes a batch in parallel and appends it in order.
+    ///
+    /// `load` gives an image's name for errors and its encoded bytes.
+    pub(crate) fn extend<T: Sync, B: AsRef<[u8]>>(
+        &mut self,
+        batch: &[T],
+        load: impl Fn(usize, &T) -> Result<(String, B)> + Sync,
+    ) -> Result<()> {
+        let decoded: Vec<(String, Pixels)> = batch
+            .par_iter()
+            .enumerate()
+            .map(|(i, item)| {
+                let (at, bytes) = load(i, item)?;
+                let pixels = decode(&at, bytes.as_ref(), self.colour)?;
+                Ok((at, pixels))
+            })
+            .collect::<Result<_>>()?;
+        for (at, pixels) in decoded {
+            let (first, shape) = self.first.get_or_insert_with(|| (at.clone(), pixels.shape));
+            if *shape != pixels.shape {
+                return Err(Error::format(
+                    at,
+                    format!("is {} but {first} is {shape} (height x width x channels)", pixels.shape),
+                    "make all images of a data set the same, or draw patches from them instead",
+                ));
+            }
+            self.sink.push(&pixels.values)?;
+        }
+        Ok(())
+    }
+
+    /// The rows and the shape of each; `at` names their origin in errors.
+    pub(crate) fn finish(self, at: &str) -> Result<(Arc<dyn Source>, ImageShape)> {
+        let Some((_, shape)) = self.first else {
+            return Err(Error::format(at, "holds no images", "give at least one"));
+        };
+        Ok((self.sink.finish(at, shape.n_features())?, shape))
+    }
+}

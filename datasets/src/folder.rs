@@ -1,0 +1,172 @@
+//! A folder: of idx files, of parquet files, or of images.
+//!
+//! Images lie in the folder itself, or in sub-folders, each of which is then a class, numbered in the order of names.
+//! Sub-folders called `train` and `test` (or as the options say) are splits, and each may again have classes.
+use crate::decode::{EXTENSIONS, ImageRows};
+use crate::idx::IdxFolder;
+use crate::open::DataOptions;
+use crate::{Dataset, Error, ImageShape, Result, Split};
+use std::path::{Path, PathBuf};
+
+/// Images that are read and decoded at a time.
+const IMAGES_PER_BATCH: usize = 1024;
+
+/// Opens a folder; what lies in it decides how.
+pub(crate) fn open(folder: &Path, options: &DataOptions) -> Result<Dataset> {
+    let listing = Listing::of(folder)?;
+    if let Some(idx) = IdxFolder::find(&listing.files) {
+        return idx.open(folder, options);
+    }
+    let parquet: Vec<PathBuf> = crate::table::files_below(folder, &listing)?;
+    if !parquet.is_empty() {
+        return crate::table::open_folder(folder, parquet, options);
+    }
+    open_images(folder, &listing, options)
+}
+
+/// What a folder holds, sorted by name; hidden entries are left out.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    pub(crate) files: Vec<PathBuf>,
+    pub(crate) folders: Vec<PathBuf>,
+}
+
+impl Listing {
+    pub(crate) fn of(folder: &Path) -> Result<Self> {
+        let mut listing = Self::default();
+        for entry in std::fs::read_dir(folder).map_err(|e| Error::io(folder, e))? {
+            let path = entry.map_err(|e| Error::io(folder, e))?.path();
+            if name_of(&path).starts_with('.') {
+                continue;
+            }
+            match path.is_dir() {
+                true => listing.folders.push(path),
+                false => listing.files.push(path),
+            }
+        }
+        listing.files.sort();
+        listing.folders.sort();
+        Ok(listing)
+    }
+
+    fn folder(&self, name: &str) -> Option<&Path> {
+        let mut folders = self.folders.iter();
+        folders.find(|path| name_of(path) == name).map(PathBuf::as_path)
+    }
+}
+
+pub(crate) fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn open_images(folder: &Path, listing: &Listing, options: &DataOptions) -> Result<Dataset> {
+    let train_name = options.train_split.as_deref().unwrap_or("train");
+    let test_name = options.test_split.as_deref().unwrap_or("test");
+    let at = folder.display().to_string();
+    let wanted = [&options.train_split, &options.test_split];
+    for wanted in wanted.into_iter().flatten() {
+        if listing.folder(wanted).is_none() {
+            let there = listing.folders.iter().map(|path| name_of(path));
+            return Err(Error::missing(at, "split", wanted, there));
+        }
+    }
+    let Some(train) = listing.folder(train_name) else {
+        let (split, image, class_names) = open_split(folder, options, None)?;
+        return Dataset::new(at, split, None, Some(image), class_names);
+    };
+    let (train, image, class_names) = open_split(train, options, None)?;
+    let test = match listing.folder(test_name) {
+        None => None,
+        Some(test_folder) => {
+            let (test, test_image, _) = open_split(test_folder, options, class_names.as_deref())?;
+            if test_image != image {
+                return Err(Error::format(
+                    at,
+                    format!(
+                        "training images are {image}, test images {test_image} (height x width x channels)"
+                    ),
+                    "make all images of a data set the same",
+                ));
+            }
+            Some(test)
+        }
+    };
+    Dataset::new(at, train, test, Some(image), class_names)
+}
+
+/// One split: its images, their shape, and the classes when it has sub-folders.
+///
+/// `known` are the classes of the training split, whose numbers a test split has to use.
+#[allow(clippy::type_complexity)] // Three results that are taken apart at once.
+fn open_split(
+    folder: &Path,
+    options: &DataOptions,
+    known: Option<&[String]>,
+) -> Result<(Split, ImageShape, Option<Vec<String>>)> {
+    let at = folder.display().to_string();
+    let listing = Listing::of(folder)?;
+    let mut images: Vec<PathBuf> = listing.files.into_iter().filter(|path| is_image(path)).collect();
+    let mut labels = None;
+    let mut class_names = None;
+    if images.is_empty() {
+        let mut names = Vec::new();
+        let mut numbers = Vec::new();
+        for class_folder in &listing.folders {
+            let inside = images_below(class_folder)?;
+            if inside.is_empty() {
+                continue;
+            }
+            let name = name_of(class_folder);
+            let number = match known {
+                None => {
+                    names.push(name);
+                    names.len() - 1
+                }
+                Some(known) => known
+                    .iter()
+                    .position(|k| *k == name)
+                    .ok_or_else(|| Error::missing(&at, "class", &name, known))?,
+            };
+            numbers.extend(std::iter::repeat_n(number as u32, inside.len()));
+            images.extend(inside);
+        }
+        labels = Some(numbers);
+        class_names = Some(names);
+    }
+    if images.is_empty() {
+        return Err(Error::format(
+            at,
+            "holds no images, idx files or parquet files",
+            format!("images end in one of {}", EXTENSIONS.join(", ")),
+        ));
+    }
+    let n = options.rows_of(images.len());
+    images.truncate(n);
+    if let Some(labels) = &mut labels {
+        labels.truncate(n);
+    }
+    let mut rows = ImageRows::new(options.colour, options.memory_limit());
+    for batch in images.chunks(IMAGES_PER_BATCH) {
+        rows.extend(batch, |_, path| {
+            let bytes = std::fs::read(path).map_err(|e| Error::io(path, e))?;
+            Ok((path.display().to_string(), bytes))
+        })?;
+    }
+    let (rows, shape) = rows.finish(&at)?;
+    Ok((Split::new(rows, labels)?, shape, class_names))
+}
+
+/// Images of a class, in the order of their paths, in sub-folders too.
+fn images_below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let listing = Listing::of(folder)?;
+    let mut images: Vec<PathBuf> = listing.files.into_iter().filter(|path| is_image(path)).collect();
+    for folder in &listing.folders {
+        images.extend(images_below(folder)?);
+    }
+    Ok(images)
+}
+
+/// Whether the name ends as an image's does.
+pub(crate) fn is_image(path: &Path) -> bool {
+    path.extension().is_some_and(|e| EXTENSIONS.iter().any(|known| e.eq_ignore_ascii_case(known)))
+}

@@ -1,0 +1,62 @@
+//! Data for unsupervised learning on [candle]: where rows come from, and how they reach the device.
+//!
+//! One call opens any data set, one type feeds it:
+//!
+//! ```
+//! use candle::Device;
+//! use chandlery_datasets::{Feed, FeedConfig, Split};
+//! # fn main() -> chandlery_datasets::Result<()> {
+//! // Five samples of two bytes, with labels; `open("mnist-sample", &DataOptions::default())` gives real ones.
+//! let split = Split::from_u8(vec![0, 1, 10, 11, 20, 21, 30, 31, 40, 41], 2, Some(vec![0, 1, 2, 3, 4]))?;
+//! let mut feed = Feed::new(&split, &Device::Cpu, FeedConfig::new(2, 7))?;
+//! feed.start_epoch(0, 0)?;
+//! let mut seen = 0;
+//! while let Some(minibatch) = feed.next()? {
+//!     // Labels ride along: here, row `i` starts with `10 i`.
+//!     let rows = minibatch.rows.to_vec2::<u8>()?;
+//!     let labels = minibatch.labels.map(|l| l.to_vec1::<u32>()).transpose()?.unwrap_or_default();
+//!     for (row, label) in rows.iter().zip(labels) {
+//!         assert_eq!(u32::from(row[0]), 10 * label);
+//!     }
+//!     seen += rows.len();
+//! }
+//! // Two whole minibatches; the fifth row waits for an epoch whose order has it earlier.
+//! assert_eq!((seen, feed.n_batches()), (4, 2));
+//! # Ok(()) }
+//! ```
+//!
+//! | module         | what                                                            |
+//! |----------------|-----------------------------------------------------------------|
+//! | [`mod@open`]   | the one `--data` option: names, hub ids, folders and files      |
+//! | [`dataset`]    | [`Dataset`], [`Split`], [`ImageShape`]                          |
+//! | [`embedded`]   | data sets that come with the crate                              |
+//! | [`patches`]    | random patches of images, and their normalisations              |
+//! | [`source`]     | the trait [`Source`], rows in memory, subsets                   |
+//! | [`feed`]       | [`Feed`]: a seeded order, chunks to the device, minibatch views |
+//!
+//! Bytes stay bytes up to the device and stand for themselves over 255; kernels multiply by [`Feed::scale`].
+mod convert;
+pub mod dataset;
+mod decode;
+pub mod embedded;
+mod error;
+pub mod feed;
+mod folder;
+mod gather;
+mod hub;
+mod idx;
+mod mapped;
+mod npy;
+pub mod open;
+pub mod patches;
+mod sink;
+pub mod source;
+mod table;
+mod tensors;
+
+pub use dataset::{Dataset, ImageShape, Split};
+pub use error::{Error, Result};
+pub use feed::{Feed, FeedConfig, Minibatch};
+pub use mapped::MappedRows;
+pub use open::{Colour, DataOptions, open};
+pub use source::{MemoryRows, RowType, Source, Subset};

@@ -1,0 +1,133 @@
+//! Rows mapped from a file: pages come in when they are read and go when memory is short.
+use crate::source::{check_finite, check_read, gather};
+use crate::{Error, Result, RowType, Source};
+use memmap2::Mmap;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A whole file, mapped read-only.
+#[derive(Debug, Clone)]
+pub(crate) struct MappedFile {
+    map: Arc<Mmap>,
+}
+
+impl MappedFile {
+    /// Maps the file at `path`.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(|e| Error::io(path, e))?;
+        let is_file = file.metadata().map_err(|e| Error::io(path, e))?.is_file();
+        if !is_file {
+            return Err(Error::format(path.display(), "is not a regular file", "give the path of a file"));
+        }
+        Self::of(&file, path)
+    }
+
+    /// Maps an open file; `path` only words errors.
+    pub(crate) fn of(file: &File, path: &Path) -> Result<Self> {
+        // SAFETY: the map is private and read-only, its length is the file's at this moment, and every access below
+        // is a bounds-checked slice of plain bytes that are copied, never interpreted in place as anything with an
+        // invalid bit pattern. What the type system cannot rule out is another process that truncates the file while
+        // it is mapped, for which the operating system ends this process (SIGBUS); `crate::open` documents that files
+        // must not be changed while in use, as every user of mapped weights already has to obey.
+        let map = unsafe { Mmap::map(file) }.map_err(|e| Error::io(path, e))?;
+        Ok(Self { map: Arc::new(map) })
+    }
+
+    /// The file's bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.map
+    }
+}
+
+/// Row-major values that lie in one stretch of a mapped file.
+#[derive(Debug, Clone)]
+pub struct MappedRows {
+    file: MappedFile,
+    start: usize,
+    n_samples: usize,
+    n_features: usize,
+    row_type: RowType,
+}
+
+impl MappedRows {
+    /// The `n_samples * n_features` native-endian values that begin at byte `start` of the file.
+    ///
+    /// `at` names the file in errors. Floats are scanned once, in parallel, for NaN and infinity.
+    pub(crate) fn new(
+        at: &str,
+        file: MappedFile,
+        start: usize,
+        n_samples: usize,
+        n_features: usize,
+        row_type: RowType,
+    ) -> Result<Self> {
+        check_extent(at, n_samples, n_features)?;
+        let length = n_samples.checked_mul(n_features).and_then(|n| n.checked_mul(row_type.size_bytes()));
+        let end = length.and_then(|length| start.checked_add(length));
+        match end {
+            Some(end) if end <= file.bytes().len() => {}
+            _ => {
+                return Err(Error::format(
+                    at,
+                    format!(
+                        "truncated: {n_samples} rows of {n_features} values need {} bytes, the file has {}",
+                        length.map_or_else(|| "more than 2^64".to_owned(), |n| n.to_string()),
+                        file.bytes().len().saturating_sub(start)
+                    ),
+                    "copy or make the file again",
+                ));
+            }
+        }
+        let rows = Self { file, start, n_samples, n_features, row_type };
+        if row_type == RowType::F32 {
+            check_finite(at, rows.block(), n_features)?;
+        }
+        Ok(rows)
+    }
+
+    fn block(&self) -> &[u8] {
+        let length = self.n_samples * self.n_features * self.row_type.size_bytes();
+        &self.file.bytes()[self.start..self.start + length]
+    }
+}
+
+/// Refuses row counts and lengths that no source may have; `at` names the file.
+pub(crate) fn check_extent(at: &str, n_samples: usize, n_features: usize) -> Result<()> {
+    if n_samples == 0 || n_features == 0 {
+        return Err(Error::format(
+            at,
+            format!("holds {n_samples} rows of {n_features} values"),
+            "give at least one row of at least one value",
+        ));
+    }
+    if n_samples > u32::MAX as usize {
+        return Err(Error::format(
+            at,
+            format!("holds {n_samples} rows, more than {} can be indexed", u32::MAX),
+            "split the file",
+        ));
+    }
+    Ok(())
+}
+
+impl Source for MappedRows {
+    fn n_samples(&self) -> usize {
+        self.n_samples
+    }
+
+    fn n_features(&self) -> usize {
+        self.n_features
+    }
+
+    fn row_type(&self) -> RowType {
+        self.row_type
+    }
+
+    fn read_rows(&self, indices: &[u32], out: &mut [u8]) -> Result<()> {
+        check_read(self, indices, out)?;
+        let row_bytes = self.n_features * self.row_type.size_bytes();
+        gather(self.block(), row_bytes, indices, out);
+        Ok(())
+    }
+}

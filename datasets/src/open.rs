@@ -1,0 +1,133 @@
+//! The one way in: [`open`] takes what a user types after `--data`.
+//!
+//! | specification              | what it opens                                                                          |
+//! |----------------------------|----------------------------------------------------------------------------------------|
+//! | `mnist-sample`             | 5,000 training and 1,000 test digits embedded in this crate                            |
+//! | `mnist`, `fashion-mnist`   | the full sets, from the Hugging Face hub                                               |
+//! | `hub:OWNER/NAME`           | any image or vector data set of the hub (its parquet branch)                           |
+//! | a folder of idx files      | `train-images-idx3-ubyte`, `t10k-…`, plain or `.gz`                                    |
+//! | a folder of parquet files  | `train*.parquet`, `test*.parquet`                                                      |
+//! | a folder of images         | all of one size; sub-folders are classes; `train` and `test` sub-folders are splits    |
+//! | `FILE.npy`                 | u1, f4 or f8, `[n, …]`; `[n, height, width]` makes images                              |
+//! | `FILE.safetensors`         | a tensor `[n, …]`, u8 or float; a label tensor when there is one                       |
+//! | `FILE.parquet`             | an image column, a column of vectors, or numeric columns                               |
+//! | `FILE-ubyte`, `….gz`       | one idx file                                                                           |
+//!
+//! A name wins over a path; write `./mnist` for a folder of that name. Plain files are mapped, not read: they must not be
+//! changed while in use. Decoded rows live in memory up to [`DataOptions::memory_bytes`], then in a temporary file.
+use crate::{Dataset, Error, Result};
+use std::path::Path;
+
+/// The forms that [`open`] takes, for messages and help texts.
+pub const FORMS: &str = "mnist-sample, mnist, fashion-mnist, hub:OWNER/NAME, a folder of idx files, images or parquet \
+                         files, or a file .npy, .safetensors, .parquet or -ubyte[.gz]";
+
+/// What to make of images.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Colour {
+    /// Grey images give one plane, colour images three; they may not be mixed. Palettes are looked up.
+    #[default]
+    AsStored,
+    /// One plane of luma, 0.2126 R + 0.7152 G + 0.0722 B (Rec. 709), of the stored, gamma-coded values.
+    Grey,
+    /// Three planes, red, green, blue; a grey image gives the same plane three times.
+    Rgb,
+}
+
+/// How to read a data set; each field has a default that fits the usual files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DataOptions {
+    /// Columns (hub, parquet; several separated by commas) or tensor (safetensors) of the rows.
+    ///
+    /// Default: the image column, else the only column of vectors, else all numeric columns but the labels; the tensor
+    /// named like training data, else the only one of two or more dimensions.
+    pub features: Option<String>,
+    /// Column or tensor of the labels, or for `.npy` the path of another `.npy` file.
+    ///
+    /// Default: what the hub declares as class label, else a column or tensor called `label`, `labels`, `target` or the
+    /// like; none for `.npy`.
+    pub labels: Option<String>,
+    /// Configuration of a hub data set. Default: `default`, or the only one.
+    pub config: Option<String>,
+    /// Name of the training split. Default: `train`, or the only one.
+    pub train_split: Option<String>,
+    /// Name of the test split. Default: `test`, else `validation`, else none.
+    pub test_split: Option<String>,
+    /// Rows to keep of each split, from its beginning. Default: all.
+    pub max_rows: Option<usize>,
+    /// What to make of images: as stored by default. Transparency is dropped, 16 bits a channel are rounded to 8.
+    pub colour: Colour,
+    /// Bytes of decoded rows of a split that may stay in memory; the rest goes to a temporary file that is mapped.
+    /// Default 2 GiB.
+    pub memory_bytes: Option<usize>,
+}
+
+impl DataOptions {
+    pub(crate) fn memory_limit(&self) -> usize {
+        self.memory_bytes.unwrap_or(2 << 30)
+    }
+
+    /// Of `n` rows, how many to keep.
+    pub(crate) fn rows_of(&self, n: usize) -> usize {
+        self.max_rows.map_or(n, |max| max.min(n))
+    }
+}
+
+/// Opens the data set that `spec` names; the [module](self) lists the forms.
+///
+/// # Errors
+/// When `spec` is none of the forms, or what it names is missing, malformed or cannot be fetched. The message is one line
+/// that names the file and says what to do.
+pub fn open(spec: &str, options: &DataOptions) -> Result<Dataset> {
+    if options.max_rows == Some(0) {
+        return Err(Error::Argument("data: max_rows must be at least 1, got 0".to_owned()));
+    }
+    let dataset = match spec {
+        "mnist-sample" => crate::embedded::mnist_sample()?,
+        "mnist" => crate::hub::open_known(&crate::hub::MNIST, options)?,
+        "fashion-mnist" => crate::hub::open_known(&crate::hub::FASHION_MNIST, options)?,
+        _ => match spec.strip_prefix("hub:") {
+            Some(id) => crate::hub::open(id, options)?,
+            None => open_path(spec, options)?,
+        },
+    };
+    let mut dataset = truncate(dataset, options)?;
+    dataset.name = spec.to_owned();
+    tracing::info!(
+        data = spec,
+        train = dataset.train.n_samples(),
+        test = dataset.test.as_ref().map_or(0, |split| split.n_samples()),
+        n_features = dataset.n_features(),
+        "opened"
+    );
+    Ok(dataset)
+}
+
+/// Readers keep `max_rows` already where that saves work; this covers the others.
+fn truncate(mut dataset: Dataset, options: &DataOptions) -> Result<Dataset> {
+    if let Some(max) = options.max_rows {
+        dataset.train = dataset.train.take(max)?;
+        dataset.test = dataset.test.map(|test| test.take(max)).transpose()?;
+    }
+    Ok(dataset)
+}
+
+fn open_path(spec: &str, options: &DataOptions) -> Result<Dataset> {
+    let path = Path::new(spec);
+    if path.is_dir() {
+        return crate::folder::open(path, options);
+    }
+    let lower = spec.to_ascii_lowercase();
+    let reader: fn(&Path, &DataOptions) -> Result<Dataset> = if lower.ends_with(".npy") {
+        crate::npy::open
+    } else if lower.ends_with(".safetensors") {
+        crate::tensors::open
+    } else if lower.ends_with(".parquet") {
+        crate::table::open
+    } else if crate::idx::is_idx_name(&lower) {
+        crate::idx::open_file
+    } else {
+        return Err(Error::UnknownSpec { spec: spec.to_owned() });
+    };
+    reader(path, options)
+}

@@ -1,0 +1,301 @@
+//! Grey images of any sizes, held in memory.
+use crate::decode::{EXTENSIONS, decode};
+use crate::open::Colour;
+use crate::{DataOptions, Dataset, Error, Result, RowType, Split};
+use rayon::prelude::*;
+use std::path::{Path, PathBuf};
+
+/// A grey image with a name.
+#[derive(Debug, Clone)]
+pub struct GreyImage {
+    name: String,
+    height: usize,
+    width: usize,
+    pixels: Pixels,
+}
+
+/// `[height, width]`, by lines.
+#[derive(Debug, Clone)]
+enum Pixels {
+    U8(Vec<u8>),
+    F32(Vec<f32>),
+}
+
+impl GreyImage {
+    /// An image of bytes, each standing for itself over 255; `pixels` is `[height, width]` by lines.
+    ///
+    /// # Errors
+    /// When the number of pixels is not `height * width`, or zero.
+    pub fn from_u8(name: impl Into<String>, height: usize, width: usize, pixels: Vec<u8>) -> Result<Self> {
+        Self::checked(name.into(), height, width, Pixels::U8(pixels))
+    }
+
+    /// An image of floats, usually in [0, 1]; `pixels` is `[height, width]` by lines.
+    ///
+    /// # Errors
+    /// When the number of pixels is not `height * width`, or zero, or a pixel is NaN or infinite.
+    pub fn from_f32(name: impl Into<String>, height: usize, width: usize, pixels: Vec<f32>) -> Result<Self> {
+        let name = name.into();
+        if let Some(i) = pixels.iter().position(|p| !p.is_finite()) {
+            return Err(Error::NotFinite {
+                at: format!("image {name}"),
+                row: i / width.max(1),
+                column: i % width.max(1),
+                value: pixels[i],
+            });
+        }
+        Self::checked(name, height, width, Pixels::F32(pixels))
+    }
+
+    fn checked(name: String, height: usize, width: usize, pixels: Pixels) -> Result<Self> {
+        let n_pixels = match &pixels {
+            Pixels::U8(values) => values.len(),
+            Pixels::F32(values) => values.len(),
+        };
+        if n_pixels == 0 || height.checked_mul(width) != Some(n_pixels) {
+            return Err(Error::Argument(format!(
+                "GreyImage: pixels must number height * width and at least 1, got {n_pixels} for {height}x{width} ({name})"
+            )));
+        }
+        Ok(Self { name, height, width, pixels })
+    }
+
+    /// What the image is called: a file's path within its folder, a row's number.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Lines, at least 1.
+    pub fn height(&self) -> usize {
+        self.height
+    }
+
+    /// Pixels in a line, at least 1.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// The stored type.
+    pub fn row_type(&self) -> RowType {
+        match self.pixels {
+            Pixels::U8(_) => RowType::U8,
+            Pixels::F32(_) => RowType::F32,
+        }
+    }
+
+    /// The pixels as floats, `[height, width]` by lines; bytes are divided by 255.
+    pub fn to_f32(&self) -> Vec<f32> {
+        match &self.pixels {
+            Pixels::U8(values) => values.iter().map(|&p| f32::from(p) / 255.).collect(),
+            Pixels::F32(values) => values.clone(),
+        }
+    }
+
+    /// The pixels as stored, native-endian, `[height, width]` by lines.
+    pub(super) fn bytes(&self) -> &[u8] {
+        match &self.pixels {
+            Pixels::U8(values) => values,
+            Pixels::F32(values) => bytemuck::cast_slice(values),
+        }
+    }
+}
+
+/// Grey images of any sizes to draw patches from, all in memory and of one stored type.
+#[derive(Debug, Clone)]
+pub struct ImageSet {
+    name: String,
+    images: Vec<GreyImage>,
+    row_type: RowType,
+}
+
+impl ImageSet {
+    /// Joins images to a set; where types are mixed, bytes become floats.
+    ///
+    /// # Errors
+    /// When there is no image.
+    pub fn new(name: impl Into<String>, mut images: Vec<GreyImage>) -> Result<Self> {
+        let name = name.into();
+        if images.is_empty() {
+            return Err(Error::format(name, "holds no images", "give at least one"));
+        }
+        let all_bytes = images.iter().all(|image| image.row_type() == RowType::U8);
+        if !all_bytes {
+            for image in &mut images {
+                image.pixels = Pixels::F32(image.to_f32());
+            }
+        }
+        let row_type = if all_bytes { RowType::U8 } else { RowType::F32 };
+        Ok(Self { name, images, row_type })
+    }
+
+    /// Opens what `spec` names: `natural-images` (embedded), a folder of images of any sizes, an image file, or any data
+    /// set of images that [`crate::open()`] takes, of which the training split is used.
+    ///
+    /// A folder that holds no image file by its ending is left to [`crate::open()`]. Colour becomes grey: the luma
+    /// 0.2126 R + 0.7152 G + 0.0722 B (Rec. 709) of the stored values.
+    ///
+    /// # Errors
+    /// When there is nothing of that name, it cannot be read, or its rows are not images.
+    pub fn open(spec: &str, options: &DataOptions) -> Result<Self> {
+        if spec == "natural-images" {
+            return crate::embedded::natural_images();
+        }
+        let path = Path::new(spec);
+        if path.is_dir() && !image_files(path)?.is_empty() {
+            return Self::from_folder(path);
+        }
+        if path.is_file() && is_image(path) {
+            return Self::new(spec, vec![read_image(path, spec.to_owned())?]);
+        }
+        let grey = DataOptions { colour: Colour::Grey, ..options.clone() };
+        Self::from_dataset(&crate::open(spec, &grey)?)
+    }
+
+    /// Every image file in `folder` and its sub-folders, in the order of their paths; files are told by their ending.
+    ///
+    /// Colour becomes grey as in [`ImageSet::open`], 16 bits become 8, transparency is dropped.
+    ///
+    /// # Errors
+    /// When the folder cannot be read or holds no image file, or one of them cannot be decoded.
+    pub fn from_folder(folder: impl AsRef<Path>) -> Result<Self> {
+        let folder = folder.as_ref();
+        let files = image_files(folder)?;
+        if files.is_empty() {
+            return Err(Error::format(
+                folder.display(),
+                "holds no image files",
+                format!("give a folder with files that end in one of: {}", EXTENSIONS.join(", ")),
+            ));
+        }
+        let images = files
+            .par_iter()
+            .map(|path| {
+                let name = path.strip_prefix(folder).unwrap_or(path).display().to_string();
+                read_image(path, name)
+            })
+            .collect::<Result<_>>()?;
+        Self::new(folder.display().to_string(), images)
+    }
+
+    /// The training rows of `dataset` as images, grey as in [`ImageSet::open`], named by their numbers.
+    ///
+    /// Copies them: `height * width` values an image. [`Split::take`] limits how many.
+    ///
+    /// # Errors
+    /// When its rows are not images of one or three planes, or cannot be read.
+    pub fn from_dataset(dataset: &Dataset) -> Result<Self> {
+        let Some(shape) = dataset.image else {
+            return Err(Error::format(
+                &dataset.name,
+                "its rows are not images, so that there are no patches in them",
+                "give a data set of images",
+            ));
+        };
+        if shape.channels != 1 && shape.channels != 3 {
+            return Err(Error::format(
+                &dataset.name,
+                format!("images have {} planes", shape.channels),
+                "give images of one plane (grey) or three (red, green, blue)",
+            ));
+        }
+        let split = &dataset.train;
+        let area = shape.height * shape.width;
+        let mut images = Vec::with_capacity(split.n_samples());
+        let image = |i: u32, pixels: Pixels| {
+            GreyImage::checked(format!("row {i}"), shape.height, shape.width, pixels)
+        };
+        match split.row_type() {
+            RowType::U8 => each_row(split, |i, row: &[u8]| {
+                let pixels = grey_planes(row, area, |[r, g, b]: [u8; 3]| {
+                    // Rounded, as decoding does it, so that a file and its hub copy give the same bytes.
+                    let sum = 2126 * u32::from(r) + 7152 * u32::from(g) + 722 * u32::from(b);
+                    ((sum + 5000) / 10_000) as u8
+                });
+                images.push(image(i, Pixels::U8(pixels))?);
+                Ok(())
+            })?,
+            RowType::F32 => each_row(split, |i, row: &[f32]| {
+                let pixels =
+                    grey_planes(row, area, |[r, g, b]: [f32; 3]| 0.2126 * r + 0.7152 * g + 0.0722 * b);
+                images.push(image(i, Pixels::F32(pixels))?);
+                Ok(())
+            })?,
+        }
+        Self::new(dataset.name.clone(), images)
+    }
+
+    /// How to name the set in reports.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The images, at least one.
+    pub fn images(&self) -> &[GreyImage] {
+        &self.images
+    }
+
+    /// The stored type of all images.
+    pub fn row_type(&self) -> RowType {
+        self.row_type
+    }
+}
+
+/// One plane as it stands, three (`[3, area]`) mixed by `luma`.
+fn grey_planes<T: Copy>(planes: &[T], area: usize, luma: impl Fn([T; 3]) -> T) -> Vec<T> {
+    if planes.len() == area {
+        return planes.to_vec();
+    }
+    let (red, rest) = planes.split_at(area);
+    let (green, blue) = rest.split_at(area);
+    red.iter().zip(green).zip(blue).map(|((&r, &g), &b)| luma([r, g, b])).collect()
+}
+
+/// Hands each row of `split` to `take`, a block at a time.
+fn each_row<T: bytemuck::Pod>(split: &Split, mut take: impl FnMut(u32, &[T]) -> Result<()>) -> Result<()> {
+    const BLOCK_VALUES: usize = 1 << 20;
+    let n_features = split.n_features();
+    let indices: Vec<u32> = (0..split.n_samples() as u32).collect();
+    for block in indices.chunks((BLOCK_VALUES / n_features).max(1)) {
+        let mut values = vec![T::zeroed(); block.len() * n_features];
+        split.rows.read_rows(block, bytemuck::cast_slice_mut(&mut values))?;
+        for (&i, row) in block.iter().zip(values.chunks_exact(n_features)) {
+            take(i, row)?;
+        }
+    }
+    Ok(())
+}
+
+fn read_image(path: &Path, name: String) -> Result<GreyImage> {
+    let encoded = std::fs::read(path).map_err(|e| Error::io(path, e))?;
+    let pixels = decode(&path.display().to_string(), &encoded, Colour::Grey)?;
+    GreyImage::from_u8(name, pixels.shape.height, pixels.shape.width, pixels.values)
+}
+
+fn is_image(path: &Path) -> bool {
+    let ending = path.extension().and_then(|e| e.to_str());
+    ending.is_some_and(|e| EXTENSIONS.contains(&e.to_ascii_lowercase().as_str()))
+}
+
+/// Image files below `folder` by their endings, sorted by path; names that begin with a dot are passed over.
+fn image_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).map_err(|e| Error::io(&folder, e))? {
+            let entry = entry.map_err(|e| Error::io(&folder, e))?;
+            let path = entry.path();
+            let kind = entry.file_type().map_err(|e| Error::io(&path, e))?;
+            if entry.file_name().to_string_lossy().starts_with('.') {
+                continue;
+            }
+            // A link to a folder is not followed: it may lead round in a circle.
+            if kind.is_dir() {
+                folders.push(path);
+            } else if is_image(&path) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}

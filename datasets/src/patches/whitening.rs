@@ -1,0 +1,343 @@
+//! PCA and ZCA whitening.
+//!
+//! ```text
+//! C = E diag(λ) Eᵀ                    covariance of the rows, λ_1 ≥ λ_2 ≥ …, e_j a row of `components`
+//! s_j = 1 / √(λ_j + ε)
+//! PCA: y = diag(s) Eᵀ (x - μ)         decorrelated, strongest direction first: [n_components]
+//! ZCA: y = E diag(s) Eᵀ (x - μ)       turned back to where the pixels are: [n_features]
+//! inverse: x = μ + E diag(1/s) y      (PCA)      x = μ + E diag(1/s) Eᵀ y      (ZCA)
+//! ```
+//!
+//! | symbol | field        | shape                        |
+//! |--------|--------------|------------------------------|
+//! | `μ`    | `mean`       | `[n_features]`               |
+//! | `Eᵀ`   | `components` | `[n_components, n_features]` |
+//! | `λ`    | `variance`   | `[n_components]`             |
+//! | `ε`    | `epsilon`    | a number                     |
+//!
+//! Source: Bell & Sejnowski, "The 'independent components' of natural scenes are edge filters", Vision Research 37, 1997
+//! (ZCA); Ng et al., UFLDL, "Whitening" (ε). Departures: the covariance has divisor `n - 1`; a direction whose `λ + ε` is
+//! within the rounding noise of f32 rows gets `s = 1/s = 0` (the pseudo-inverse), so that rank-deficient rows, such as patches without
+//! their mean at `ε = 0`, make no infinities; the largest entry of each `e_j` is positive, so that signs do not depend on
+//! the solver.
+use super::{Moments, rows_of, stored, stored_number};
+use crate::{Error, Result};
+use candle::{DType, Device, Module, Tensor};
+use nalgebra::{DMatrix, SymmetricEigen};
+use std::collections::HashMap;
+
+/// Which of the whitening matrices.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum WhiteningKind {
+    /// Decorrelated coordinates, those of most variance first.
+    Pca,
+    /// The whitening that changes the rows least: patches still look like patches.
+    #[default]
+    Zca,
+}
+
+/// How to whiten.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WhiteningConfig {
+    /// Default ZCA, after which filters can be looked at as images.
+    pub kind: WhiteningKind,
+    /// Added to each variance, at least 0, in squared units of the rows: directions of less variance than this are damped.
+    /// Default 1e-5, UFLDL's for rows within [-1, 1]; 0 gives covariance 1 exactly, and with it full-size noise.
+    pub epsilon: f64,
+    /// Directions kept, those of most variance, between 1 and `n_features`; default all.
+    pub n_components: Option<usize>,
+}
+
+impl Default for WhiteningConfig {
+    fn default() -> Self {
+        Self { kind: WhiteningKind::default(), epsilon: 1e-5, n_components: None }
+    }
+}
+
+/// A fitted whitening; the statistics are f64 on the CPU, rows are f32 on the device it was fitted or loaded for.
+#[derive(Debug, Clone)]
+pub struct Whitening {
+    fitted: Fitted,
+    applied: Applied,
+}
+
+/// What was found, f64 on the CPU.
+#[derive(Debug, Clone)]
+struct Fitted {
+    kind: WhiteningKind,
+    epsilon: f64,
+    mean: Tensor,
+    components: Tensor,
+    variance: Tensor,
+}
+
+/// The same in the form that rows meet: f32, on their device.
+#[derive(Debug, Clone)]
+struct Applied {
+    mean: Tensor,
+    /// `[n_features, n_outputs]`, so that `rows · forward` whitens.
+    forward: Tensor,
+    /// `[n_outputs, n_features]`.
+    backward: Tensor,
+}
+
+impl Whitening {
+    /// Fits to `rows`, `[n_samples, n_features]` f32, and stays on their device.
+    ///
+    /// `n_samples·n_features²` multiplications for the covariance and some `10·n_features³` for its eigenvectors.
+    ///
+    /// # Errors
+    /// When `rows` has another shape or type, fewer than two rows, a NaN or an infinity; or `config` is out of range.
+    pub fn fit(rows: &Tensor, config: &WhiteningConfig) -> Result<Self> {
+        let (_, n_features) = rows_of("Whitening::fit", "rows", rows, None)?;
+        config.validate(n_features)?;
+        let mut moments = Moments::new(n_features, rows.device())?;
+        moments.add(rows)?;
+        Self::from_moments(&moments, config)
+    }
+
+    /// Fits to rows that were gathered in [`Moments`], for data that do not fit in memory; stays on their device.
+    ///
+    /// # Errors
+    /// As [`Whitening::fit`].
+    pub fn from_moments(moments: &Moments, config: &WhiteningConfig) -> Result<Self> {
+        let n_features = moments.n_features();
+        config.validate(n_features)?;
+        let n_components = config.n_components.unwrap_or(n_features);
+        let (variance, components) = principal(&moments.covariance()?, n_components)?;
+        let fitted = Fitted {
+            kind: config.kind,
+            epsilon: config.epsilon,
+            mean: moments.mean().to_device(&Device::Cpu)?,
+            components,
+            variance,
+        };
+        fitted.on(moments.mean().device())
+    }
+
+    /// The same whitening for rows on `device`.
+    ///
+    /// # Errors
+    /// When the device has no room.
+    pub fn to_device(&self, device: &Device) -> Result<Self> {
+        self.fitted.clone().on(device)
+    }
+
+    /// `y` of `rows`: `[n, n_features]` f32 to `[n, n_outputs]` f32.
+    ///
+    /// # Errors
+    /// When `rows` has another shape, type or device.
+    pub fn transform(&self, rows: &Tensor) -> Result<Tensor> {
+        rows_of("Whitening.transform", "rows", rows, Some(self.n_features()))?;
+        let Applied { mean, forward, .. } = &self.applied;
+        Ok(rows.broadcast_sub(mean)?.matmul(forward)?)
+    }
+
+    /// `x` of `whitened`: `[n, n_outputs]` f32 to `[n, n_features]` f32.
+    ///
+    /// Undoes [`Whitening::transform`] when all components were kept; else gives the nearest rows within those kept.
+    ///
+    /// # Errors
+    /// When `whitened` has another shape, type or device.
+    pub fn inverse(&self, whitened: &Tensor) -> Result<Tensor> {
+        rows_of("Whitening.inverse", "whitened", whitened, Some(self.n_outputs()))?;
+        let Applied { mean, backward, .. } = &self.applied;
+        Ok(whitened.matmul(backward)?.broadcast_add(mean)?)
+    }
+
+    /// `W` of `y = W (x - μ)`: `[n_outputs, n_features]`, f64 on the CPU; symmetric for ZCA.
+    ///
+    /// # Errors
+    /// Only when memory is short.
+    pub fn matrix(&self) -> Result<Tensor> {
+        Ok(self.fitted.matrix()?)
+    }
+
+    /// `V` of `x = μ + V y`: `[n_features, n_outputs]`, f64 on the CPU; the pseudo-inverse of [`Whitening::matrix`].
+    ///
+    /// # Errors
+    /// Only when memory is short.
+    pub fn inverse_matrix(&self) -> Result<Tensor> {
+        Ok(self.fitted.inverse_matrix()?)
+    }
+
+    /// Which whitening this is.
+    pub fn kind(&self) -> WhiteningKind {
+        self.fitted.kind
+    }
+
+    /// `ε`.
+    pub fn epsilon(&self) -> f64 {
+        self.fitted.epsilon
+    }
+
+    /// Values in a row.
+    pub fn n_features(&self) -> usize {
+        self.fitted.mean.elem_count()
+    }
+
+    /// Directions kept.
+    pub fn n_components(&self) -> usize {
+        self.fitted.variance.elem_count()
+    }
+
+    /// Values in a whitened row: `n_components` for PCA, `n_features` for ZCA.
+    pub fn n_outputs(&self) -> usize {
+        match self.fitted.kind {
+            WhiteningKind::Pca => self.n_components(),
+            WhiteningKind::Zca => self.n_features(),
+        }
+    }
+
+    /// `μ`, `[n_features]`, f64 on the CPU.
+    pub fn mean(&self) -> &Tensor {
+        &self.fitted.mean
+    }
+
+    /// `Eᵀ`, orthonormal rows, `[n_components, n_features]`, f64 on the CPU.
+    pub fn components(&self) -> &Tensor {
+        &self.fitted.components
+    }
+
+    /// `λ`, descending, `[n_components]`, f64 on the CPU.
+    pub fn variance(&self) -> &Tensor {
+        &self.fitted.variance
+    }
+
+    /// What to save with a model, f64 on the CPU: `{prefix}.mean`, `.components`, `.variance`, `.epsilon` (`[1]`) and
+    /// `.zca` (`[1]`, 1 for ZCA, 0 for PCA).
+    ///
+    /// # Errors
+    /// Only when memory is short.
+    pub fn tensors(&self, prefix: &str) -> Result<HashMap<String, Tensor>> {
+        let number = |x: f64| Tensor::new(&[x], &Device::Cpu);
+        let zca = f64::from(u8::from(self.fitted.kind == WhiteningKind::Zca));
+        let named = [
+            ("mean", self.fitted.mean.clone()),
+            ("components", self.fitted.components.clone()),
+            ("variance", self.fitted.variance.clone()),
+            ("epsilon", number(self.fitted.epsilon)?),
+            ("zca", number(zca)?),
+        ];
+        Ok(named.into_iter().map(|(name, tensor)| (format!("{prefix}.{name}"), tensor)).collect())
+    }
+
+    /// Back from [`Whitening::tensors`], for rows on `device`; transforms to the same bits as the one that was saved.
+    ///
+    /// # Errors
+    /// When a tensor is missing, or its shape, type or values are not those of a whitening.
+    pub fn from_tensors(tensors: &HashMap<String, Tensor>, prefix: &str, device: &Device) -> Result<Self> {
+        let mean = stored(tensors, prefix, "mean", &[None])?;
+        let n_features = mean.elem_count();
+        let components = stored(tensors, prefix, "components", &[None, Some(n_features)])?;
+        let variance = stored(tensors, prefix, "variance", &[Some(components.dim(0)?)])?;
+        let epsilon = stored_number(tensors, prefix, "epsilon")?;
+        let kind = match stored_number(tensors, prefix, "zca")? {
+            0. => WhiteningKind::Pca,
+            _ => WhiteningKind::Zca,
+        };
+        let fitted = Fitted { kind, epsilon, mean, components, variance };
+        fitted.on(device)
+    }
+}
+
+impl Fitted {
+    fn on(self, device: &Device) -> Result<Whitening> {
+        let single = |t: &Tensor| t.to_dtype(DType::F32)?.to_device(device)?.contiguous();
+        let applied = Applied {
+            mean: single(&self.mean)?,
+            forward: single(&self.matrix()?.t()?)?,
+            backward: single(&self.inverse_matrix()?.t()?)?,
+        };
+        Ok(Whitening { fitted: self, applied })
+    }
+
+    fn matrix(&self) -> candle::Result<Tensor> {
+        let scaled = self.components.broadcast_mul(&self.scales(|s| 1. / s)?)?;
+        match self.kind {
+            WhiteningKind::Pca => Ok(scaled),
+            WhiteningKind::Zca => self.components.t()?.matmul(&scaled),
+        }
+    }
+
+    fn inverse_matrix(&self) -> candle::Result<Tensor> {
+        let scaled = self.components.broadcast_mul(&self.scales(|s| s)?)?.t()?;
+        match self.kind {
+            WhiteningKind::Pca => Ok(scaled),
+            WhiteningKind::Zca => scaled.matmul(&self.components),
+        }
+    }
+
+    /// `f(√(λ + ε))` as a column, 0 where `λ + ε` is noise.
+    fn scales(&self, f: impl Fn(f64) -> f64) -> candle::Result<Tensor> {
+        let variance = self.variance.to_vec1::<f64>()?;
+        let largest = variance.first().copied().unwrap_or(0.);
+        let noise = noise_variance(largest, self.mean.elem_count());
+        let scale = |&v: &f64| match v + self.epsilon {
+            v if v > noise => f(v.sqrt()),
+            _ => 0.,
+        };
+        let scales: Vec<f64> = variance.iter().map(scale).collect();
+        Tensor::from_vec(scales, (variance.len(), 1), &Device::Cpu)
+    }
+}
+
+impl Module for Whitening {
+    fn forward(&self, rows: &Tensor) -> candle::Result<Tensor> {
+        self.transform(rows).map_err(candle::Error::wrap)
+    }
+}
+
+impl WhiteningConfig {
+    fn validate(&self, n_features: usize) -> Result<()> {
+        let &Self { kind: _, epsilon, n_components } = self;
+        if !(epsilon.is_finite() && epsilon >= 0.) {
+            return Err(Error::Argument(format!(
+                "WhiteningConfig: epsilon must be a finite number of at least 0, got {epsilon}"
+            )));
+        }
+        match n_components {
+            Some(n) if n == 0 || n > n_features => Err(Error::Argument(format!(
+                "WhiteningConfig: n_components must be between 1 and n_features = {n_features}, got {n}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The variance below which a direction holds only the rounding of f32 rows: each of `n_features` values is known to
+/// a part in 2²³ of the largest.
+fn noise_variance(largest: f64, n_features: usize) -> f64 {
+    largest * n_features as f64 * f64::from(f32::EPSILON).powi(2)
+}
+
+/// The `n_components` largest eigenvalues, `[n_components]`, and their eigenvectors, `[n_components, n_features]`.
+fn principal(covariance: &Tensor, n_components: usize) -> Result<(Tensor, Tensor)> {
+    let n_features = covariance.dim(0)?;
+    let values = covariance.to_device(&Device::Cpu)?.flatten_all()?.to_vec1::<f64>()?;
+    let matrix = DMatrix::from_vec(n_features, n_features, values);
+    // Two or three sweeps an eigenvalue are usual.
+    let max_sweeps = 100 * n_features;
+    let eigen = SymmetricEigen::try_new(matrix, f64::EPSILON, max_sweeps).ok_or_else(|| {
+        Error::Argument(format!(
+            "Whitening: eigenvectors of the {n_features}x{n_features} covariance were not found in {max_sweeps} sweeps; \
+             scale the rows to about 1"
+        ))
+    })?;
+    let mut order: Vec<usize> = (0..n_features).collect();
+    order.sort_by(|&a, &b| eigen.eigenvalues[b].total_cmp(&eigen.eigenvalues[a]));
+    order.truncate(n_components);
+
+    // Rounding may leave a variance of zero slightly below it.
+    let variance: Vec<f64> = order.iter().map(|&j| eigen.eigenvalues[j].max(0.)).collect();
+    let mut components = Vec::with_capacity(n_components * n_features);
+    for &j in &order {
+        let direction = eigen.eigenvectors.column(j);
+        let sign = direction[direction.iamax()].signum();
+        components.extend(direction.iter().map(|e| sign * e));
+    }
+    Ok((
+        Tensor::from_vec(variance, n_components, &Device::Cpu)?,
+        Tensor::from_vec(components, (n_components, n_features), &Device::Cpu)?,
+    ))
+}

@@ -1,0 +1,277 @@
+//! Where rows come from: the [`Source`] trait, and the sources that live in memory.
+use crate::{Error, Result};
+use candle::DType;
+use rayon::prelude::*;
+use std::sync::Arc;
+
+/// The type in which a [`Source`] stores its values; no other types reach a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RowType {
+    /// Bytes 0..=255, which stand for 0..=1: consumers multiply by [`RowType::scale`].
+    U8,
+    /// Single precision, as it stands, finite.
+    F32,
+}
+
+impl RowType {
+    /// Bytes of one value.
+    pub const fn size_bytes(self) -> usize {
+        match self {
+            Self::U8 => 1,
+            Self::F32 => 4,
+        }
+    }
+
+    /// The candle type of a tensor that holds such rows.
+    pub const fn dtype(self) -> DType {
+        match self {
+            Self::U8 => DType::U8,
+            Self::F32 => DType::F32,
+        }
+    }
+
+    /// What a stored value is multiplied by: 1/255 for bytes, 1 for floats.
+    pub const fn scale(self) -> f64 {
+        match self {
+            Self::U8 => 1. / 255.,
+            Self::F32 => 1.,
+        }
+    }
+}
+
+/// Rows of equal length that can be read in any order.
+///
+/// A row is `n_features` values of [`RowType`]. Implementations hold no more in memory than they were asked to:
+/// a file may be mapped, a patch may be cut when it is read. Reading the same row twice gives the same bytes.
+pub trait Source: std::fmt::Debug + Send + Sync {
+    /// Number of rows; at most `u32::MAX`.
+    fn n_samples(&self) -> usize;
+
+    /// Values in a row, at least 1.
+    fn n_features(&self) -> usize;
+
+    /// The stored type.
+    fn row_type(&self) -> RowType;
+
+    /// The stored type as candle names it, `U8` or `F32`.
+    fn dtype(&self) -> DType {
+        self.row_type().dtype()
+    }
+
+    /// Copies the rows at `indices`, one after the other, into `out` as native-endian bytes.
+    ///
+    /// # Errors
+    /// When an index is not below `n_samples`, when `out` is not exactly
+    /// `indices.len() * n_features * size_bytes` long, or when the rows cannot be read.
+    fn read_rows(&self, indices: &[u32], out: &mut [u8]) -> Result<()>;
+}
+
+/// Bytes of one row of `source`.
+pub fn row_bytes(source: &dyn Source) -> usize {
+    source.n_features() * source.row_type().size_bytes()
+}
+
+/// Refuses what every `read_rows` must refuse; sources of other crates may call it first.
+///
+/// # Errors
+/// See [`Source::read_rows`].
+pub fn check_read(source: &dyn Source, indices: &[u32], out: &[u8]) -> Result<()> {
+    let n = source.n_samples();
+    if let Some(bad) = indices.iter().find(|&&i| i as usize >= n) {
+        return Err(Error::Argument(format!("read_rows: index must be below n_samples, got {bad} of {n}")));
+    }
+    let want = indices.len() * row_bytes(source);
+    if out.len() != want {
+        return Err(Error::Argument(format!(
+            "read_rows: out must hold {want} bytes for {} rows, got {}",
+            indices.len(),
+            out.len()
+        )));
+    }
+    Ok(())
+}
+
+/// Below this many bytes a copy is over before a second thread has woken up.
+const PARALLEL_BYTES: usize = 1 << 20;
+
+/// Copies rows out of one contiguous block; `indices` and `out` are checked already.
+pub(crate) fn gather(block: &[u8], row_bytes: usize, indices: &[u32], out: &mut [u8]) {
+    let copy = |(out, &index): (&mut [u8], &u32)| {
+        let start = index as usize * row_bytes;
+        out.copy_from_slice(&block[start..start + row_bytes]);
+    };
+    if out.len() < PARALLEL_BYTES {
+        out.chunks_exact_mut(row_bytes).zip(indices).for_each(copy);
+    } else {
+        let rows_per_task = (PARALLEL_BYTES / 4).div_ceil(row_bytes);
+        out.par_chunks_exact_mut(row_bytes).zip(indices).with_min_len(rows_per_task).for_each(copy);
+    }
+}
+
+/// Rows held in memory.
+#[derive(Clone)]
+pub struct MemoryRows {
+    values: Values,
+    n_samples: usize,
+    n_features: usize,
+}
+
+#[derive(Clone)]
+enum Values {
+    U8(Vec<u8>),
+    F32(Vec<f32>),
+}
+
+impl MemoryRows {
+    /// Rows of bytes; `values` is `[n_samples, n_features]`, row after row.
+    ///
+    /// # Errors
+    /// When `n_features` is 0 or does not divide the number of values, or there are more than `u32::MAX` rows.
+    pub fn from_u8(values: Vec<u8>, n_features: usize) -> Result<Self> {
+        let n_samples = rows_of(values.len(), n_features)?;
+        Ok(Self { values: Values::U8(values), n_samples, n_features })
+    }
+
+    /// Rows of floats; `values` is `[n_samples, n_features]`, row after row.
+    ///
+    /// # Errors
+    /// As [`MemoryRows::from_u8`], and when a value is NaN or infinite.
+    pub fn from_f32(values: Vec<f32>, n_features: usize) -> Result<Self> {
+        let n_samples = rows_of(values.len(), n_features)?;
+        check_finite("MemoryRows", bytemuck::cast_slice(&values), n_features)?;
+        Ok(Self { values: Values::F32(values), n_samples, n_features })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.values {
+            Values::U8(values) => values,
+            Values::F32(values) => bytemuck::cast_slice(values),
+        }
+    }
+}
+
+impl std::fmt::Debug for MemoryRows {
+    /// Says what they are, not the values.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryRows")
+            .field("row_type", &self.row_type())
+            .field("n_samples", &self.n_samples)
+            .field("n_features", &self.n_features)
+            .finish()
+    }
+}
+
+fn rows_of(n_values: usize, n_features: usize) -> Result<usize> {
+    if n_features == 0 || !n_values.is_multiple_of(n_features) {
+        return Err(Error::Argument(format!(
+            "MemoryRows: n_features must be at least 1 and divide the number of values, got {n_features} for {n_values}"
+        )));
+    }
+    let n = n_values / n_features;
+    if n > u32::MAX as usize {
+        return Err(Error::Argument(format!(
+            "MemoryRows: at most {} rows can be indexed, got {n}",
+            u32::MAX
+        )));
+    }
+    Ok(n)
+}
+
+/// Names the first NaN or infinity among row-major native-endian f32 `bytes`, aligned or not.
+pub(crate) fn check_finite(at: impl std::fmt::Display, bytes: &[u8], n_features: usize) -> Result<()> {
+    const BYTES_PER_TASK: usize = 1 << 18;
+    let value = |b: &[u8; 4]| f32::from_ne_bytes(*b);
+    let first = bytes.par_chunks(BYTES_PER_TASK).enumerate().find_map_first(|(task, chunk)| {
+        let (values, _) = chunk.as_chunks::<4>();
+        // A fold without an exit compiles to vector code; the position is only looked for where it exists.
+        let bad = values.iter().fold(false, |bad, b| bad | !value(b).is_finite());
+        bad.then(|| values.iter().position(|b| !value(b).is_finite()))
+            .flatten()
+            .map(|i| (task * BYTES_PER_TASK / 4 + i, value(&values[i])))
+    });
+    match first {
+        None => Ok(()),
+        Some((i, value)) => {
+            Err(Error::NotFinite { at: at.to_string(), row: i / n_features, column: i % n_features, value })
+        }
+    }
+}
+
+impl Source for MemoryRows {
+    fn n_samples(&self) -> usize {
+        self.n_samples
+    }
+
+    fn n_features(&self) -> usize {
+        self.n_features
+    }
+
+    fn row_type(&self) -> RowType {
+        match self.values {
+            Values::U8(_) => RowType::U8,
+            Values::F32(_) => RowType::F32,
+        }
+    }
+
+    fn read_rows(&self, indices: &[u32], out: &mut [u8]) -> Result<()> {
+        check_read(self, indices, out)?;
+        gather(self.bytes(), row_bytes(self), indices, out);
+        Ok(())
+    }
+}
+
+/// Some rows of another source, in an order of their own; the rows themselves are shared, not copied.
+#[derive(Clone)]
+pub struct Subset {
+    inner: Arc<dyn Source>,
+    indices: Arc<[u32]>,
+}
+
+impl std::fmt::Debug for Subset {
+    /// Says what it is, not which rows.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subset").field("n_samples", &self.indices.len()).field("inner", &self.inner).finish()
+    }
+}
+
+impl Subset {
+    /// The rows of `inner` at `indices`, in that order; an index may come more than once.
+    ///
+    /// # Errors
+    /// When an index is not below `inner.n_samples()`, or there are more than `u32::MAX` of them.
+    pub fn new(inner: Arc<dyn Source>, indices: impl Into<Arc<[u32]>>) -> Result<Self> {
+        let indices = indices.into();
+        let n = inner.n_samples();
+        if let Some(bad) = indices.iter().find(|&&i| i as usize >= n) {
+            return Err(Error::Argument(format!("Subset: index must be below n_samples, got {bad} of {n}")));
+        }
+        if indices.len() > u32::MAX as usize {
+            return Err(Error::Argument(format!(
+                "Subset: at most {} rows can be indexed, got {}",
+                u32::MAX,
+                indices.len()
+            )));
+        }
+        Ok(Self { inner, indices })
+    }
+}
+
+impl Source for Subset {
+    fn n_samples(&self) -> usize {
+        self.indices.len()
+    }
+
+    fn n_features(&self) -> usize {
+        self.inner.n_features()
+    }
+
+    fn row_type(&self) -> RowType {
+        self.inner.row_type()
+    }
+
+    fn read_rows(&self, indices: &[u32], out: &mut [u8]) -> Result<()> {
+        check_read(self, indices, out)?;
+        let there: Vec<u32> = indices.iter().map(|&i| self.indices[i as usize]).collect();
+        self.inner.read_rows(&there, out)
+    }
+}

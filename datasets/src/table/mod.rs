@@ -1,0 +1,94 @@
+//! Parquet: a column of images, a column of vectors, or numeric columns; and labels.
+//!
+//! Only the chosen columns are read, a few thousand rows at a time. A column of images is one of encoded bytes (as in the
+//! hub's `struct<bytes, path>`). A column of vectors is a list, or a list of lists, of numbers of one length; lists of
+//! unsigned 8-bit integers stay bytes, all other numbers become f32. Labels are whole numbers or texts; texts are numbered
+//! in their alphabetic order, and -1 throughout, the hub's way to hide labels, means none.
+mod leaf;
+mod pages;
+mod read;
+mod schema;
+mod splits;
+
+use crate::folder::Listing;
+use crate::open::DataOptions;
+use crate::{Dataset, Error, Result};
+use std::path::{Path, PathBuf};
+
+pub(crate) use splits::{Shard, choose};
+
+/// What to do about a damaged file from disk.
+const REMEDY: &str = "copy or make the file again";
+
+/// Opens one file as a training split.
+pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
+    let at = path.display().to_string();
+    open_files(&at, &[path.to_owned()], &[], options, &|_| REMEDY.to_owned())
+}
+
+/// Parquet files in a folder and below it.
+pub(crate) fn files_below(folder: &Path, listing: &Listing) -> Result<Vec<PathBuf>> {
+    let is_parquet = |path: &&PathBuf| path.extension().is_some_and(|e| e.eq_ignore_ascii_case("parquet"));
+    let mut files: Vec<PathBuf> = listing.files.iter().filter(is_parquet).cloned().collect();
+    for below in &listing.folders {
+        files.extend(files_below(below, &Listing::of(below)?)?);
+    }
+    files.retain(|path| path.starts_with(folder));
+    Ok(files)
+}
+
+/// Opens parquet files of a folder, whose names tell the splits apart.
+pub(crate) fn open_folder(folder: &Path, files: Vec<PathBuf>, options: &DataOptions) -> Result<Dataset> {
+    let at = folder.display().to_string();
+    let shards = files
+        .iter()
+        .map(|path| Shard::of(&path.strip_prefix(folder).unwrap_or(path).to_string_lossy()))
+        .collect();
+    let chosen = choose(&at, shards, options)?;
+    let paths = |shards: &[Shard]| -> Vec<PathBuf> { shards.iter().map(|s| folder.join(&s.path)).collect() };
+    let (train, test) = (paths(&chosen.train), paths(&chosen.test));
+    open_files(&at, &train, &test, options, &|_| REMEDY.to_owned())
+}
+
+/// Opens the files of a training split and perhaps a test split; `remedy` says what to do about a damaged one.
+pub(crate) fn open_files(
+    at: &str,
+    train: &[PathBuf],
+    test: &[PathBuf],
+    options: &DataOptions,
+    remedy: &dyn Fn(&Path) -> String,
+) -> Result<Dataset> {
+    let train = read::read_split(at, train, options, remedy)?;
+    let (image, mut class_names) = (train.image, train.class_names.clone());
+    if class_names.is_none()
+        && let Some(read::Labels::Texts(texts)) = &train.labels
+    {
+        let mut names = texts.clone();
+        names.sort_unstable();
+        names.dedup();
+        class_names = Some(names);
+    }
+    let test = match test {
+        [] => None,
+        files => {
+            let test = read::read_split(at, files, options, remedy)?;
+            if test.image != image {
+                let text = |image: Option<crate::ImageShape>| {
+                    image.map_or_else(|| "no images".to_owned(), |image| image.to_string())
+                };
+                return Err(Error::format(
+                    at,
+                    format!(
+                        "training images are {}, test images {} (height x width x channels)",
+                        text(image),
+                        text(test.image)
+                    ),
+                    "choose splits of the same shape",
+                ));
+            }
+            Some(test.finish(at, class_names.as_deref())?)
+        }
+    };
+    let train = train.finish(at, class_names.as_deref())?;
+    Dataset::new(at, train, test, image, class_names)
+}

@@ -1,0 +1,261 @@
+//! Reads the chosen columns of a split's files.
+use super::leaf::LeafReader;
+use super::pages::open_leaf;
+use super::schema::{Column, Kind, Plan, Schema};
+use crate::convert::class_numbers;
+use crate::decode::ImageRows;
+use crate::open::DataOptions;
+use crate::sink::RowSink;
+use crate::{Error, ImageShape, Result, Source, Split};
+use ::parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use std::fs::File;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Rows that are decoded at a time.
+const ROWS_PER_BATCH: usize = 2048;
+
+/// Labels as a file has them.
+#[derive(Debug)]
+pub(crate) enum Labels {
+    Numbers(Vec<f64>),
+    Texts(Vec<String>),
+}
+
+/// A split, its labels not yet numbered.
+#[derive(Debug)]
+pub(crate) struct RawSplit {
+    rows: Arc<dyn Source>,
+    pub(crate) image: Option<ImageShape>,
+    pub(crate) labels: Option<Labels>,
+    pub(crate) class_names: Option<Vec<String>>,
+}
+
+impl RawSplit {
+    /// Numbers the labels; texts must be among `class_names`.
+    pub(crate) fn finish(self, at: &str, class_names: Option<&[String]>) -> Result<Split> {
+        let labels = match self.labels {
+            None => None,
+            Some(Labels::Numbers(numbers)) if numbers.iter().all(|&n| n == -1.) => None,
+            Some(Labels::Numbers(numbers)) => {
+                if let Some(row) = numbers.iter().position(|n| n.fract() != 0. || n.is_nan()) {
+                    return Err(Error::format(
+                        at,
+                        format!("row {row} has label {}", numbers[row]),
+                        "labels are class numbers from 0 on",
+                    ));
+                }
+                let numbers: Vec<i64> = numbers.into_iter().map(|n| n as i64).collect();
+                Some(class_numbers(at, &numbers)?)
+            }
+            Some(Labels::Texts(texts)) => {
+                let names = class_names.unwrap_or_default();
+                let number = |text: &String| {
+                    names
+                        .binary_search(text)
+                        .map(|i| i as u32)
+                        .map_err(|_| Error::missing(at, "class", text, names))
+                };
+                Some(texts.iter().map(number).collect::<Result<_>>()?)
+            }
+        };
+        Split::new(self.rows, labels)
+    }
+}
+
+/// Rows on their way into a split.
+enum Rows {
+    Images(ImageRows),
+    Bytes(RowSink<u8>, Option<usize>),
+    Floats(RowSink<f32>, Option<usize>),
+}
+
+/// Reads `files` one after the other; `at` names the data set in errors.
+pub(crate) fn read_split(
+    at: &str,
+    files: &[PathBuf],
+    options: &DataOptions,
+    remedy: &dyn Fn(&Path) -> String,
+) -> Result<RawSplit> {
+    let mut reading =
+        Reading { options, plan: None, rows: None, labels: None, left: options.rows_of(u32::MAX as usize) };
+    for path in files {
+        // Version 60 of the `parquet` crate indexes some damaged pages without looking; `pages` checks what it can
+        // beforehand. What is being built is dropped with the error, so nothing half-made is seen.
+        std::panic::catch_unwind(AssertUnwindSafe(|| reading.file(path, remedy(path))))
+            .unwrap_or_else(|_| Err(Error::format(path.display(), "damaged", remedy(path))))?;
+    }
+    reading.finish(at)
+}
+
+/// A split in the making.
+struct Reading<'a> {
+    options: &'a DataOptions,
+    /// The columns, chosen in the first file.
+    plan: Option<Plan>,
+    rows: Option<Rows>,
+    labels: Option<Labels>,
+    /// Rows still wanted.
+    left: usize,
+}
+
+impl Reading<'_> {
+    fn file(&mut self, path: &Path, remedy: String) -> Result<()> {
+        if self.left == 0 {
+            return Ok(());
+        }
+        let at = path.display().to_string();
+        let damaged = |e: ::parquet::errors::ParquetError| {
+            Error::format(&at, format!("truncated or not a parquet file: {e}"), remedy.clone())
+        };
+        let file = File::open(path).map_err(|e| Error::io(path, e))?;
+        let file = SerializedFileReader::new(file).map_err(damaged)?;
+        let schema = Schema::of(file.metadata());
+        let plan = match &self.plan {
+            None => schema.plan(&at, self.options)?,
+            Some(plan) => schema.same(&at, plan)?,
+        };
+        let limit = self.options.memory_limit();
+        let rows = self.rows.get_or_insert_with(|| match plan.rows[0].kind {
+            Kind::Image => Rows::Images(ImageRows::new(self.options.colour, limit)),
+            Kind::Vector { bytes: true } => Rows::Bytes(RowSink::new(limit), None),
+            _ => Rows::Floats(RowSink::new(limit), None),
+        });
+        let mut first_row = 0;
+        for group in 0..file.num_row_groups() {
+            let group = file.get_row_group(group).map_err(damaged)?;
+            let there = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
+            let n = there.min(self.left);
+            let reader = GroupReader { at: &at, remedy: &remedy, group: group.as_ref(), first_row };
+            reader.read(n, &plan, rows, &mut self.labels)?;
+            first_row += there;
+            self.left -= n;
+        }
+        self.plan = Some(plan);
+        Ok(())
+    }
+
+    fn finish(self, at: &str) -> Result<RawSplit> {
+        let (rows, image) = match self.rows {
+            None => return Err(Error::format(at, "has no files", "choose another split")),
+            Some(Rows::Images(images)) => {
+                let (rows, shape) = images.finish(at)?;
+                (rows, Some(shape))
+            }
+            Some(Rows::Bytes(sink, width)) => (sink.finish(at, width.unwrap_or(0))?, None),
+            Some(Rows::Floats(sink, width)) => (sink.finish(at, width.unwrap_or(0))?, None),
+        };
+        Ok(RawSplit {
+            rows,
+            image,
+            labels: self.labels,
+            class_names: self.plan.and_then(|plan| plan.class_names),
+        })
+    }
+}
+
+struct GroupReader<'a> {
+    at: &'a str,
+    remedy: &'a str,
+    group: &'a dyn RowGroupReader,
+    /// Place of the group's first row in the file.
+    first_row: usize,
+}
+
+impl GroupReader<'_> {
+    fn read(&self, n: usize, plan: &Plan, rows: &mut Rows, labels: &mut Option<Labels>) -> Result<()> {
+        let mut leaves = self.leaves(&plan.rows)?;
+        let mut label_leaf = match &plan.labels {
+            None => None,
+            Some(column) => Some((self.leaf(column)?, column.kind)),
+        };
+        let mut done = 0;
+        while done < n {
+            let batch = ROWS_PER_BATCH.min(n - done);
+            self.read_rows(batch, self.first_row + done, &mut leaves, plan, rows)?;
+            match &mut label_leaf {
+                None => {}
+                Some((leaf, Kind::Text)) => {
+                    let texts = leaf.texts(batch)?;
+                    match labels.get_or_insert_with(|| Labels::Texts(Vec::new())) {
+                        Labels::Texts(all) => all.extend(texts),
+                        Labels::Numbers(_) => {}
+                    }
+                }
+                Some((leaf, _)) => {
+                    let numbers = leaf.scalars(batch)?;
+                    match labels.get_or_insert_with(|| Labels::Numbers(Vec::new())) {
+                        Labels::Numbers(all) => all.extend(numbers),
+                        Labels::Texts(_) => {}
+                    }
+                }
+            }
+            done += batch;
+        }
+        Ok(())
+    }
+
+    fn read_rows(
+        &self,
+        batch: usize,
+        first_row: usize,
+        leaves: &mut [LeafReader],
+        plan: &Plan,
+        rows: &mut Rows,
+    ) -> Result<()> {
+        match (rows, leaves) {
+            (Rows::Images(images), [leaf]) => {
+                let name = &plan.rows[0].name;
+                images.extend(&leaf.bytes(batch)?, |i, bytes| {
+                    let at = format!("{}, column '{name}', row {}", self.at, first_row + i);
+                    Ok((at, bytes.clone()))
+                })
+            }
+            (Rows::Bytes(sink, width), [leaf]) => {
+                let (values, wide) = leaf.vectors(batch, *width)?;
+                *width = Some(wide);
+                // The column is of unsigned 8-bit integers, so nothing is cut off.
+                sink.push(&values.into_iter().map(|v| v as u8).collect::<Vec<_>>())
+            }
+            (Rows::Floats(sink, width), [leaf]) => {
+                let (values, wide) = leaf.vectors(batch, *width)?;
+                *width = Some(wide);
+                sink.push(&values.into_iter().map(|v| v as f32).collect::<Vec<_>>())
+            }
+            (Rows::Floats(sink, width), leaves) => {
+                let n_columns = leaves.len();
+                let mut values = vec![0f32; batch * n_columns];
+                for (column, leaf) in leaves.iter_mut().enumerate() {
+                    let places = values.iter_mut().skip(column).step_by(n_columns);
+                    for (place, value) in places.zip(leaf.scalars(batch)?) {
+                        *place = value as f32;
+                    }
+                }
+                *width = Some(n_columns);
+                sink.push(&values)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn leaves(&self, columns: &[Column]) -> Result<Vec<LeafReader>> {
+        columns.iter().map(|column| self.leaf(column)).collect()
+    }
+
+    fn leaf(&self, column: &Column) -> Result<LeafReader> {
+        let at = format!("{}, column '{}'", self.at, column.name);
+        let reader = open_leaf(self.group, column.leaf)
+            .map_err(|e| Error::format(&at, format!("cannot be read: {e}"), self.remedy))?;
+        let schema = self.group.metadata().schema_descr();
+        let descriptor = schema.column(column.leaf);
+        Ok(LeafReader::new(
+            at,
+            self.remedy,
+            reader,
+            descriptor.max_def_level(),
+            descriptor.max_rep_level(),
+            self.first_row,
+        ))
+    }
+}

@@ -1,0 +1,188 @@
+//! A `.safetensors` file: a tensor of rows, perhaps one of labels, perhaps both again for testing.
+//!
+//! U8 and F32 rows are mapped, F64, F16 and BF16 become f32 in memory. `[n, height, width]` makes grey images,
+//! `[n, channels, height, width]` with 1 or 3 channels images.
+use crate::convert::{class_numbers, convert, numbers};
+use crate::mapped::{MappedFile, MappedRows, check_extent};
+
+use crate::open::DataOptions;
+use crate::{Dataset, Error, ImageShape, Result, RowType, Source, Split};
+use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Names that training rows go by, the likeliest first.
+const TRAIN_ROWS: [&str; 9] =
+    ["train_images", "train_data", "x_train", "train", "images", "data", "features", "x", "rows"];
+/// Names of test rows.
+const TEST_ROWS: [&str; 4] = ["test_images", "test_data", "x_test", "test"];
+/// Names of training labels.
+const TRAIN_LABELS: [&str; 7] = ["train_labels", "y_train", "labels", "label", "targets", "target", "y"];
+/// Names of test labels.
+const TEST_LABELS: [&str; 2] = ["test_labels", "y_test"];
+
+/// Opens the tensors.
+pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
+    let file = Tensors::open(path)?;
+    let rows_name = match &options.features {
+        Some(name) => name.clone(),
+        None => file.guess_rows()?,
+    };
+    let labels_name = options.labels.as_deref().or_else(|| file.first_of(&TRAIN_LABELS));
+    let (train, image) = file.split(&rows_name, labels_name, options)?;
+    let test = match &options.test_split {
+        Some(name) => Some(name.as_str()),
+        None => file.first_of(&TEST_ROWS).filter(|&name| name != rows_name),
+    };
+    let test = test
+        .map(|name| file.split(name, file.first_of(&TEST_LABELS), options))
+        .transpose()?
+        .map(|(split, _)| split);
+    Dataset::new(path.display().to_string(), train, test, image, None)
+}
+
+struct Tensors {
+    at: String,
+    file: MappedFile,
+    metadata: Metadata,
+    /// Where the first tensor's bytes begin.
+    start: usize,
+}
+
+impl Tensors {
+    fn open(path: &Path) -> Result<Self> {
+        let at = path.display().to_string();
+        let file = MappedFile::open(path)?;
+        let bad = |what: String| Error::format(&at, what, "copy or make the file again");
+        // `deserialize` also checks that header and file agree in length, which `read_metadata` leaves out.
+        SafeTensors::deserialize(file.bytes())
+            .map_err(|e| bad(format!("not a whole .safetensors file: {e}")))?;
+        let (n, metadata) = SafeTensors::read_metadata(file.bytes())
+            .map_err(|e| bad(format!("not a whole .safetensors file: {e}")))?;
+        Ok(Self { at, file, metadata, start: 8 + n })
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.metadata.tensors().into_keys().collect()
+    }
+
+    fn info(&self, name: &str) -> Result<&TensorInfo> {
+        self.metadata.info(name).ok_or_else(|| Error::missing(&self.at, "tensor", name, self.names()))
+    }
+
+    fn first_of<'a>(&self, names: &[&'a str]) -> Option<&'a str> {
+        let mut names = names.iter().copied();
+        names.find(|name| self.metadata.info(name).is_some())
+    }
+
+    fn guess_rows(&self) -> Result<String> {
+        if let Some(name) = self.first_of(&TRAIN_ROWS) {
+            return Ok(name.to_owned());
+        }
+        let mut wide: Vec<String> = self
+            .metadata
+            .tensors()
+            .into_iter()
+            .filter(|(_, info)| info.shape.len() > 1)
+            .map(|(name, _)| name)
+            .collect();
+        match (wide.pop(), wide.is_empty()) {
+            (Some(only), true) => Ok(only),
+            _ => Err(Error::missing(&self.at, "tensor", "features", self.names())),
+        }
+    }
+
+    fn split(
+        &self,
+        rows: &str,
+        labels: Option<&str>,
+        options: &DataOptions,
+    ) -> Result<(Split, Option<ImageShape>)> {
+        let n_rows = self.info(rows)?.shape.first().copied().unwrap_or(0);
+        let (rows, image) = self.rows(rows, options)?;
+        let labels = labels.map(|name| self.labels(name)).transpose()?;
+        Ok((Split::join(&self.at, rows, n_rows, labels)?, image))
+    }
+
+    fn rows(&self, name: &str, options: &DataOptions) -> Result<(Arc<dyn Source>, Option<ImageShape>)> {
+        let at = format!("{}, tensor '{name}'", self.at);
+        let info = self.info(name)?;
+        let [n_samples, rest @ ..] = info.shape.as_slice() else {
+            return Err(self.not_rows(&at, info));
+        };
+        if rest.is_empty() {
+            return Err(self.not_rows(&at, info));
+        }
+        let n_features = rest.iter().product();
+        check_extent(&at, *n_samples, n_features)?;
+        let image = match *rest {
+            [height, width] => Some(ImageShape::grey(height, width)),
+            [channels @ (1 | 3), height, width] => Some(ImageShape { height, width, channels }),
+            _ => None,
+        };
+        let start = self.start + info.data_offsets.0;
+        let mapped = |row_type| -> Result<Arc<dyn Source>> {
+            let file = self.file.clone();
+            let rows = MappedRows::new(&at, file, start, *n_samples, n_features, row_type)?;
+            Ok(Arc::new(rows))
+        };
+        let bytes = self.bytes(info);
+        let rows = match info.dtype {
+            Dtype::U8 => mapped(RowType::U8)?,
+            Dtype::F32 => mapped(RowType::F32)?,
+            Dtype::F64 => {
+                let to_f32 = |b: &[u8; 8]| f64::from_le_bytes(*b) as f32;
+                convert(&at, bytes, n_features, options, to_f32)?
+            }
+            Dtype::F16 => {
+                let to_f32 = |b: &[u8; 2]| half::f16::from_le_bytes(*b).to_f32();
+                convert(&at, bytes, n_features, options, to_f32)?
+            }
+            Dtype::BF16 => {
+                let to_f32 = |b: &[u8; 2]| half::bf16::from_le_bytes(*b).to_f32();
+                convert(&at, bytes, n_features, options, to_f32)?
+            }
+            other => {
+                return Err(Error::format(
+                    at,
+                    format!("holds values of type {other:?}, want U8, F32, F64, F16 or BF16"),
+                    "convert it to F32",
+                ));
+            }
+        };
+        Ok((rows, image))
+    }
+
+    fn not_rows(&self, at: &str, info: &TensorInfo) -> Error {
+        Error::format(
+            at,
+            format!("has shape {:?}, want [n_samples, n_features]", info.shape),
+            format!("choose another; there are: {}", self.names().join(", ")),
+        )
+    }
+
+    fn bytes(&self, info: &TensorInfo) -> &[u8] {
+        let (from, to) = info.data_offsets;
+        self.file.bytes().get(self.start + from..self.start + to).unwrap_or_default()
+    }
+
+    fn labels(&self, name: &str) -> Result<Vec<u32>> {
+        let at = format!("{}, tensor '{name}'", self.at);
+        let info = self.info(name)?;
+        let bytes = self.bytes(info);
+        let numbers = match info.dtype {
+            Dtype::U8 => numbers(bytes, |b: &[u8; 1]| i64::from(b[0])),
+            Dtype::I32 => numbers(bytes, |b| i64::from(i32::from_le_bytes(*b))),
+            Dtype::U32 => numbers(bytes, |b| i64::from(u32::from_le_bytes(*b))),
+            Dtype::I64 => numbers(bytes, |b| i64::from_le_bytes(*b)),
+            other => {
+                return Err(Error::format(
+                    at,
+                    format!("holds values of type {other:?}, want U8, I32, U32 or I64 for labels"),
+                    "convert it to I64",
+                ));
+            }
+        };
+        class_numbers(&at, &numbers)
+    }
+}

@@ -1,0 +1,184 @@
+//! `.npy` and `.safetensors`: headers, shapes, types, and values that are no numbers.
+use crate::common::*;
+use crate::refusal;
+use chandlery_datasets::DataOptions;
+
+#[test]
+fn npy_with_nan_or_infinity_names_row_and_column() -> TestResult {
+    for (value, text) in [(f32::NAN, "NaN"), (f32::INFINITY, "inf"), (f32::NEG_INFINITY, "-inf")] {
+        let mut values = [0f32; 12];
+        values[7] = value;
+        values[9] = value;
+        assert_eq!(
+            refusal("x.npy", &npy("<f4", &[4, 3], &f32s(&values)))?,
+            format!("DIR/x.npy: row 2, column 1 is {text}; replace or drop such values and save again")
+        );
+        let doubles: Vec<u8> = values.iter().flat_map(|&v| f64::from(v).to_le_bytes()).collect();
+        assert_eq!(
+            refusal("x.npy", &npy("<f8", &[4, 3], &doubles))?,
+            format!("DIR/x.npy: row 2, column 1 is {text}; replace or drop such values and save again")
+        );
+    }
+    // A double beyond the range of floats.
+    let doubles: Vec<u8> = [0., 1e39].iter().flat_map(|v: &f64| v.to_le_bytes()).collect();
+    assert_eq!(
+        refusal("x.npy", &npy("<f8", &[2, 1], &doubles))?,
+        "DIR/x.npy: row 1, column 0 is inf; replace or drop such values and save again"
+    );
+    // Far into the file, where another thread looks.
+    let mut values = vec![0f32; 1 << 18];
+    values[200_000] = f32::NAN;
+    assert_eq!(
+        refusal("x.npy", &npy("<f4", &[1 << 16, 4], &f32s(&values)))?,
+        "DIR/x.npy: row 50000, column 0 is NaN; replace or drop such values and save again"
+    );
+    Ok(())
+}
+
+#[test]
+fn npy_that_is_truncated() -> TestResult {
+    let whole = npy("<f4", &[2, 3], &f32s(&[0.; 6]));
+    assert_eq!(
+        refusal("x.npy", &whole[..whole.len() - 1])?,
+        "DIR/x.npy: truncated: shape [2, 3] of <f4 needs more than the 23 bytes there; copy or make the file again"
+    );
+    for length in 0..whole.len() {
+        let text = refusal("x.npy", &whole[..length])?;
+        assert!(text.starts_with("DIR/x.npy: "), "{length} bytes: {text}");
+    }
+    Ok(())
+}
+
+#[test]
+fn npy_of_a_shape_or_type_that_makes_no_rows() -> TestResult {
+    assert_eq!(
+        refusal("x.npy", &npy("<f4", &[6], &f32s(&[0.; 6])))?,
+        "DIR/x.npy: has shape [6], want [n_samples, n_features]; reshape it; a single column is x[:, None]"
+    );
+    assert_eq!(
+        refusal("x.npy", &npy("<i8", &[1, 1], &[0; 8]))?,
+        "DIR/x.npy: holds values of type <i8, want |u1, |b1, <f4 or <f8; save x.astype('float32')"
+    );
+    assert_eq!(
+        refusal("x.npy", &npy(">f4", &[1, 1], &[0; 4]))?,
+        "DIR/x.npy: holds values of type >f4, want |u1, |b1, <f4 or <f8; save x.astype('float32')"
+    );
+    let fortran = "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }";
+    assert_eq!(
+        refusal("x.npy", &npy_with_header(fortran, &[0; 16]))?,
+        "DIR/x.npy: the array is in Fortran order; save numpy.ascontiguousarray(x)"
+    );
+    assert_eq!(
+        refusal("x.npy", &npy("<f4", &[1 << 40, 1 << 40], &[0; 16]))?,
+        "DIR/x.npy: holds 1099511627776 rows, more than 4294967295 can be indexed; split the file"
+    );
+    Ok(())
+}
+
+#[test]
+fn npy_with_a_header_that_is_no_header() -> TestResult {
+    for header in ["{'descr': \u{e9}", "", "{'descr': '<f4'}", "[1, 2]"] {
+        let text = refusal("x.npy", &npy_with_header(header, &[]))?;
+        assert!(text.starts_with("DIR/x.npy: the header cannot be read: "), "{header}: {text}");
+        assert!(text.ends_with("; write the file again with numpy.save"), "{header}: {text}");
+    }
+    let mut bytes = npy("<f4", &[1, 1], &[0; 4]);
+    bytes[14] = 0xff; // No UTF-8 starts so.
+    let text = refusal("x.npy", &bytes)?;
+    assert!(text.starts_with("DIR/x.npy: the header cannot be read: "), "{text}");
+    Ok(())
+}
+
+#[test]
+fn npy_labels_that_do_not_fit() -> TestResult {
+    let dir = tempfile::tempdir()?;
+    let (x, y) = (dir.path().join("x.npy"), dir.path().join("y.npy"));
+    std::fs::write(&x, npy("|u1", &[2, 1], &[0, 0]))?;
+    let options = DataOptions { labels: Some(y.display().to_string()), ..DataOptions::default() };
+    for (labels, want) in [
+        (
+            npy("|u1", &[3], &[0; 3]),
+            "DIR/x.npy and DIR/y.npy: 3 labels for 2 rows; both files must describe the same samples",
+        ),
+        (
+            npy("<i4", &[2], &[0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]),
+            "DIR/y.npy: row 1 has label -1; labels are class numbers from 0 on",
+        ),
+        (
+            npy("<f4", &[2], &[0; 8]),
+            "DIR/y.npy: holds values of type <f4, want |u1, <i4, <u4 or <i8 for labels; save y.astype('int64')",
+        ),
+        (
+            npy("|u1", &[2, 1], &[0; 2]),
+            "DIR/y.npy: has shape [2, 1], want [n_samples] for labels; save y.ravel()",
+        ),
+    ] {
+        std::fs::write(&y, labels)?;
+        assert_eq!(message(open_with(&x, options.clone()), dir.path()), want);
+    }
+    Ok(())
+}
+
+/// A `.safetensors` file with one tensor.
+fn safetensors(dtype: &str, shape: &[usize], data: &[u8]) -> Vec<u8> {
+    let end = data.len();
+    let header = format!(r#"{{"x":{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[0,{end}]}}}}"#);
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.extend(data);
+    bytes
+}
+
+#[test]
+fn safetensors_that_make_no_rows() -> TestResult {
+    let mut values = [0f32; 6];
+    values[5] = f32::NAN;
+    assert_eq!(
+        refusal("x.safetensors", &safetensors("F32", &[2, 3], &f32s(&values)))?,
+        "DIR/x.safetensors, tensor 'x': row 1, column 2 is NaN; replace or drop such values and save again"
+    );
+    assert_eq!(
+        refusal("x.safetensors", &safetensors("F32", &[6], &f32s(&[0.; 6])))?,
+        "DIR/x.safetensors, tensor 'x': has shape [6], want [n_samples, n_features]; choose another; there are: x"
+    );
+    assert_eq!(
+        refusal("x.safetensors", &safetensors("I64", &[1, 1], &[0; 8]))?,
+        "DIR/x.safetensors, tensor 'x': holds values of type I64, want U8, F32, F64, F16 or BF16; convert it to F32"
+    );
+    Ok(())
+}
+
+#[test]
+fn safetensors_without_the_tensor_asked_for() -> TestResult {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("x.safetensors");
+    std::fs::write(&path, safetensors("F32", &[1, 1], &[0; 4]))?;
+    let options = DataOptions { features: Some("y".to_owned()), ..DataOptions::default() };
+    assert_eq!(
+        message(open_with(&path, options), dir.path()),
+        "DIR/x.safetensors: no tensor 'y'; there are: x"
+    );
+    Ok(())
+}
+
+#[test]
+fn safetensors_that_are_truncated_or_damaged() -> TestResult {
+    let whole = safetensors("F32", &[2, 3], &f32s(&[1.; 6]));
+    assert_eq!(
+        refusal("x.safetensors", &whole[..whole.len() - 4])?,
+        "DIR/x.safetensors: not a whole .safetensors file: incomplete metadata, file not fully covered; copy or make the \
+         file again"
+    );
+    for length in 0..whole.len() {
+        let text = refusal("x.safetensors", &whole[..length])?;
+        assert!(
+            text.starts_with("DIR/x.safetensors: not a whole .safetensors file: "),
+            "{length} bytes: {text}"
+        );
+    }
+    let mut bytes = whole;
+    bytes[9] = 0xff;
+    let text = refusal("x.safetensors", &bytes)?;
+    assert!(text.starts_with("DIR/x.safetensors: not a whole .safetensors file: "), "{text}");
+    Ok(())
+}

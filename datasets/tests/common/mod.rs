@@ -1,0 +1,200 @@
+//! What the tests of this folder share: files made on the spot, and the text of an error.
+#![allow(dead_code)] // Each test file uses some of it.
+use chandlery_datasets::{DataOptions, Dataset, Source, open};
+use parquet::column::writer::ColumnWriter;
+use parquet::data_type::ByteArray;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a test returns: the first error ends it.
+pub type TestResult = Result<(), Box<dyn std::error::Error>>;
+
+/// Opens a path with default options.
+pub fn open_path(path: &Path) -> chandlery_datasets::Result<Dataset> {
+    open_with(path, DataOptions::default())
+}
+
+/// Opens a path.
+pub fn open_with(path: &Path, options: DataOptions) -> chandlery_datasets::Result<Dataset> {
+    open(&path.display().to_string(), &options)
+}
+
+/// The message of an error, with the test's own folder written as `DIR`.
+#[track_caller]
+pub fn message<T: std::fmt::Debug, E: std::fmt::Display>(result: Result<T, E>, folder: &Path) -> String {
+    match result {
+        Ok(value) => panic!("accepted: {value:?}"),
+        Err(e) => {
+            let text = e.to_string();
+            assert!(!text.contains('\n'), "more than one line: {text}");
+            text.replace(&folder.display().to_string(), "DIR")
+        }
+    }
+}
+
+/// All rows of a source, as bytes.
+pub fn all_rows(rows: &dyn Source) -> chandlery_datasets::Result<Vec<u8>> {
+    let indices: Vec<u32> = (0..rows.n_samples() as u32).collect();
+    let mut out = vec![0; indices.len() * rows.n_features() * rows.dtype().size_in_bytes()];
+    rows.read_rows(&indices, &mut out)?;
+    Ok(out)
+}
+
+/// An idx file: magic number, sizes, values.
+pub fn idx(magic: u32, sizes: &[u32], values: &[u8]) -> Vec<u8> {
+    let mut bytes = magic.to_be_bytes().to_vec();
+    for size in sizes {
+        bytes.extend(size.to_be_bytes());
+    }
+    bytes.extend(values);
+    bytes
+}
+
+/// Gzipped.
+pub fn gz(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(bytes)?;
+    encoder.finish()
+}
+
+/// A `.npy` file of version 1.0, C order.
+pub fn npy(descr: &str, shape: &[usize], data: &[u8]) -> Vec<u8> {
+    let shape: String = shape.iter().map(|d| format!("{d},")).collect();
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}");
+    npy_with_header(&header, data)
+}
+
+/// A `.npy` file of version 1.0 with this header.
+pub fn npy_with_header(header: &str, data: &[u8]) -> Vec<u8> {
+    let mut header = header.to_owned();
+    while !(10 + header.len() + 1).is_multiple_of(64) {
+        header.push(' ');
+    }
+    header.push('\n');
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    bytes.extend(data);
+    bytes
+}
+
+/// Floats as bytes.
+pub fn f32s(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_ne_bytes()).collect()
+}
+
+/// A grey PNG.
+pub fn png(height: u32, width: u32, pixels: &[u8]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let image = image::GrayImage::from_raw(width, height, pixels.to_vec()).ok_or("sizes")?;
+    encode(image::DynamicImage::ImageLuma8(image))
+}
+
+/// A colour PNG; `pixels` are interleaved.
+pub fn png_rgb(height: u32, width: u32, pixels: &[u8]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let image = image::RgbImage::from_raw(width, height, pixels.to_vec()).ok_or("sizes")?;
+    encode(image::DynamicImage::ImageRgb8(image))
+}
+
+fn encode(image: image::DynamicImage) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    image.write_to(&mut bytes, image::ImageFormat::Png)?;
+    Ok(bytes.into_inner())
+}
+
+/// One leaf of a parquet file: values, definition levels, repetition levels.
+pub enum Leaf {
+    Bytes(Vec<Vec<u8>>, Vec<i16>),
+    Longs(Vec<i64>, Vec<i16>),
+    Ints(Vec<i32>, Vec<i16>, Vec<i16>),
+    Floats(Vec<f32>, Vec<i16>, Vec<i16>),
+    Doubles(Vec<f64>),
+}
+
+/// A parquet file with one row group for each element of `groups`, which holds the leaves in the schema's order.
+pub fn parquet(
+    schema: &str,
+    metadata: Option<&str>,
+    groups: &[Vec<Leaf>],
+) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let metadata = metadata.map(|text| vec![KeyValue::new("huggingface".to_owned(), text.to_owned())]);
+    parquet_with(WriterProperties::builder().set_key_value_metadata(metadata).build(), schema, groups)
+}
+
+/// [`parquet`] with the writer's properties.
+pub fn parquet_with(
+    properties: WriterProperties,
+    schema: &str,
+    groups: &[Vec<Leaf>],
+) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let schema = Arc::new(parse_message_type(schema)?);
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties))?;
+    for leaves in groups {
+        let mut group = writer.next_row_group()?;
+        for leaf in leaves {
+            let mut column = group.next_column()?.ok_or("too many leaves")?;
+            match (leaf, column.untyped()) {
+                (Leaf::Bytes(values, def), ColumnWriter::ByteArrayColumnWriter(w)) => {
+                    let values: Vec<ByteArray> = values.iter().map(|v| ByteArray::from(v.clone())).collect();
+                    w.write_batch(&values, levels(def), None)?;
+                }
+                (Leaf::Longs(values, def), ColumnWriter::Int64ColumnWriter(w)) => {
+                    w.write_batch(values, levels(def), None)?;
+                }
+                (Leaf::Ints(values, def, rep), ColumnWriter::Int32ColumnWriter(w)) => {
+                    w.write_batch(values, levels(def), levels(rep))?;
+                }
+                (Leaf::Floats(values, def, rep), ColumnWriter::FloatColumnWriter(w)) => {
+                    w.write_batch(values, levels(def), levels(rep))?;
+                }
+                (Leaf::Doubles(values), ColumnWriter::DoubleColumnWriter(w)) => {
+                    w.write_batch(values, None, None)?;
+                }
+                _ => return Err("leaf and schema differ".into()),
+            }
+            column.close()?;
+        }
+        group.close()?;
+    }
+    Ok(writer.into_inner()?)
+}
+
+fn levels(levels: &[i16]) -> Option<&[i16]> {
+    (!levels.is_empty()).then_some(levels)
+}
+
+/// The hub's schema of labelled images.
+pub const IMAGES: &str = "message schema {
+    optional group image { optional binary bytes; optional binary path (UTF8); }
+    optional int64 label;
+}";
+
+/// The hub's metadata for [`IMAGES`].
+pub const IMAGES_METADATA: &str = r#"{"info": {"features": {"image": {"_type": "Image"},
+    "label": {"names": ["zero", "one", "two"], "_type": "ClassLabel"}}}}"#;
+
+/// A file as the hub makes it of labelled images, `per_group` of them in a row group.
+pub fn image_parquet(
+    images: &[Vec<u8>],
+    labels: &[i64],
+    per_group: usize,
+) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let groups: Vec<Vec<Leaf>> = images
+        .chunks(per_group)
+        .zip(labels.chunks(per_group))
+        .map(|(images, labels)| {
+            let n = images.len();
+            let paths = vec![b"x.png".to_vec(); n];
+            vec![
+                Leaf::Bytes(images.to_vec(), vec![2; n]),
+                Leaf::Bytes(paths, vec![2; n]),
+                Leaf::Longs(labels.to_vec(), vec![1; n]),
+            ]
+        })
+        .collect();
+    parquet(IMAGES, Some(IMAGES_METADATA), &groups)
+}

@@ -1,0 +1,241 @@
+//! The feed: one order whichever way rows travel, labels beside them, epochs that can be resumed.
+#![allow(clippy::unwrap_used)]
+mod common;
+use candle::{DType, Device};
+use chandlery_datasets::{Error, Feed, FeedConfig, Result, RowType, Source, Split};
+use common::{TestResult, message};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The CPU, and with the feature the first GPU, whose absence is then a failure.
+fn devices() -> Result<Vec<Device>> {
+    let mut devices = vec![Device::Cpu];
+    if cfg!(feature = "cuda") {
+        devices.push(Device::new_cuda(0)?);
+    }
+    Ok(devices)
+}
+
+/// 103 rows of 3 bytes; row `i` is `[i, 2i, 3i]` modulo 256, its label `i`.
+fn bytes() -> Split {
+    let values = (0..103u32).flat_map(|i| [i as u8, (2 * i) as u8, (3 * i) as u8]);
+    Split::from_u8(values.collect(), 3, Some((0..103).collect())).unwrap()
+}
+
+/// 103 rows of 5 floats; row `i` is `i + j / 8`, its label `i`.
+fn floats() -> Split {
+    let values = (0..103).flat_map(|i| (0..5).map(move |j| i as f32 + j as f32 / 8.));
+    Split::from_f32(values.collect(), 5, Some((0..103).collect())).unwrap()
+}
+
+/// Rows, as f64 so that both types compare, and labels of a minibatch.
+type Rows = (Vec<Vec<f64>>, Vec<u32>);
+
+/// The minibatches that are left of the epoch.
+fn drain(feed: &mut Feed) -> Result<Vec<Rows>> {
+    let mut all = Vec::new();
+    while let Some(minibatch) = feed.next()? {
+        let rows = minibatch.rows.to_dtype(DType::F64)?.to_vec2()?;
+        let labels = minibatch.labels.map(|l| l.to_vec1()).transpose()?;
+        all.push((rows, labels.unwrap_or_default()));
+    }
+    Ok(all)
+}
+
+fn streamed(batch: usize, chunk_bytes: usize) -> FeedConfig {
+    FeedConfig { chunk_bytes, resident_bytes: None, ..FeedConfig::new(batch, 11) }
+}
+
+#[test]
+fn resident_and_streamed_give_the_same_minibatches() -> TestResult {
+    for device in devices()? {
+        for split in [bytes(), floats()] {
+            let mut resident = Feed::new(&split, &device, FeedConfig::new(8, 11))?;
+            assert!(resident.is_resident());
+            // Chunks of one minibatch (also when not even that fits), of three, of more than there are.
+            for chunk_bytes in [1, 8 * 20, 3 * 8 * 20 + 1, 1 << 20] {
+                let mut stream = Feed::new(&split, &device, streamed(8, chunk_bytes))?;
+                assert!(!stream.is_resident());
+                assert_eq!(stream.n_batches(), 12);
+                for epoch in [0, 1, u64::MAX] {
+                    resident.start_epoch(epoch, 0)?;
+                    stream.start_epoch(epoch, 0)?;
+                    let want = drain(&mut resident)?;
+                    assert_eq!(want.len(), 12);
+                    assert_eq!(drain(&mut stream)?, want, "{chunk_bytes} bytes a chunk");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_epoch_has_each_row_at_most_once_with_its_label_and_stored_type() -> TestResult {
+    for config in [FeedConfig::new(10, 3), streamed(10, 70)] {
+        let split = bytes();
+        let mut feed = Feed::new(&split, &Device::Cpu, config)?;
+        feed.start_epoch(5, 0)?;
+        let mut seen = Vec::new();
+        while let Some(minibatch) = feed.next()? {
+            assert_eq!(minibatch.rows.dtype(), DType::U8);
+            assert_eq!(minibatch.rows.dims(), [10, 3]);
+            let labels = minibatch.labels.ok_or("no labels")?.to_vec1::<u32>()?;
+            for (row, i) in minibatch.rows.to_vec2::<u8>()?.into_iter().zip(labels) {
+                assert_eq!(row, [i as u8, (2 * i) as u8, (3 * i) as u8]);
+                seen.push(i);
+            }
+        }
+        assert_eq!(seen.len(), 100, "three rows wait for another epoch");
+        assert_ne!(seen, (0..100).collect::<Vec<_>>(), "not shuffled");
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 100, "a row came twice");
+    }
+    Ok(())
+}
+
+#[test]
+fn skipping_minibatches_equals_running_them() -> TestResult {
+    for config in [FeedConfig::new(7, 1), streamed(7, 130)] {
+        let split = floats();
+        let mut feed = Feed::new(&split, &Device::Cpu, config.clone())?;
+        feed.start_epoch(2, 0)?;
+        let whole = drain(&mut feed)?;
+        for skip in 0..=feed.n_batches() {
+            // The same feed, left in the middle of another epoch, and a new one.
+            feed.start_epoch(9, 0)?;
+            feed.next()?;
+            feed.start_epoch(2, skip)?;
+            assert_eq!(drain(&mut feed)?, whole[skip..]);
+            let mut fresh = Feed::new(&split, &Device::Cpu, config.clone())?;
+            fresh.start_epoch(2, skip)?;
+            assert_eq!(drain(&mut fresh)?, whole[skip..]);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn order_depends_on_seed_and_epoch() -> TestResult {
+    let split = bytes();
+    let labels = |seed, epoch| -> Result<Vec<u32>> {
+        let mut feed = Feed::new(&split, &Device::Cpu, FeedConfig::new(103, seed))?;
+        feed.start_epoch(epoch, 0)?;
+        Ok(drain(&mut feed)?.remove(0).1)
+    };
+    assert_eq!(labels(4, 0)?, labels(4, 0)?);
+    assert_ne!(labels(4, 0)?, labels(4, 1)?);
+    assert_ne!(labels(4, 0)?, labels(5, 0)?);
+    Ok(())
+}
+
+#[test]
+fn in_order_gives_every_row_once_as_the_source_has_them() -> TestResult {
+    for resident_bytes in [Some(usize::MAX), None] {
+        let config = FeedConfig { resident_bytes, chunk_bytes: 64, ..FeedConfig::in_order(10) };
+        let mut feed = Feed::new(&bytes(), &Device::Cpu, config)?;
+        feed.start_epoch(0, 0)?;
+        let all = drain(&mut feed)?;
+        let labels: Vec<u32> = all.iter().flat_map(|(_, labels)| labels.clone()).collect();
+        assert_eq!(labels, (0..103).collect::<Vec<_>>());
+        assert_eq!(all.last().map(|(rows, _)| rows.len()), Some(3));
+        assert_eq!((all.len(), feed.n_batches()), (11, 11));
+    }
+    Ok(())
+}
+
+#[test]
+fn end_of_epoch_stays_the_end() -> TestResult {
+    let mut feed = Feed::new(&bytes(), &Device::Cpu, streamed(50, 1))?;
+    feed.start_epoch(0, 2)?;
+    assert!(feed.next()?.is_none());
+    assert!(feed.next()?.is_none());
+    Ok(())
+}
+
+#[test]
+fn a_split_without_labels_feeds_none() -> TestResult {
+    let split = Split::from_u8(vec![1; 12], 3, None)?;
+    let mut feed = Feed::new(&split, &Device::Cpu, FeedConfig::new(2, 0))?;
+    feed.start_epoch(0, 0)?;
+    assert!(feed.next()?.ok_or("no minibatch")?.labels.is_none());
+    assert_eq!(feed.scale(), 1. / 255.);
+    assert_eq!(Feed::new(&floats(), &Device::Cpu, FeedConfig::new(2, 0))?.scale(), 1.);
+    Ok(())
+}
+
+/// Rows of one byte, the row's number; cannot read rows from `broken` on.
+#[derive(Debug)]
+struct Broken {
+    broken: u32,
+}
+
+impl Source for Broken {
+    fn n_samples(&self) -> usize {
+        100
+    }
+    fn n_features(&self) -> usize {
+        1
+    }
+    fn row_type(&self) -> RowType {
+        RowType::U8
+    }
+    fn read_rows(&self, indices: &[u32], out: &mut [u8]) -> Result<()> {
+        for (&index, out) in indices.iter().zip(out) {
+            if index >= self.broken {
+                return Err(Error::Argument(format!("row {index} is broken")));
+            }
+            *out = index as u8;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn an_error_of_the_source_arrives_and_the_feed_can_go_on() -> TestResult {
+    let split = Split::new(Arc::new(Broken { broken: 35 }), None)?;
+    let config = FeedConfig { shuffle: false, ..streamed(10, 10) };
+    let mut feed = Feed::new(&split, &Device::Cpu, config)?;
+    for _ in 0..2 {
+        feed.start_epoch(0, 0)?;
+        let mut read = 0;
+        let text = loop {
+            match feed.next() {
+                Ok(Some(minibatch)) => read += minibatch.rows.dim(0)?,
+                Ok(None) => return Err("the broken rows went unseen".into()),
+                Err(e) => break e.to_string(),
+            }
+        };
+        assert_eq!(text, "row 35 is broken");
+        // The chunk that fails is sent while the one before is begun.
+        assert!(read >= 10, "{read} rows came before the error");
+        assert_eq!(
+            message(feed.next(), Path::new("/nowhere")),
+            "Feed: no epoch is under way; call start_epoch first"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn feed_says_what_is_wrong() -> TestResult {
+    let split = bytes();
+    let nowhere = Path::new("/nowhere");
+    let new = |batch| Feed::new(&split, &Device::Cpu, FeedConfig::new(batch, 0));
+    assert_eq!(
+        message(new(0), nowhere),
+        "Feed: batch must be at least 1 and at most the number of rows, got 0 for 103 rows"
+    );
+    assert_eq!(
+        message(new(104), nowhere),
+        "Feed: batch must be at least 1 and at most the number of rows, got 104 for 103 rows"
+    );
+    let mut feed = new(10)?;
+    assert_eq!(message(feed.next(), nowhere), "Feed: no epoch is under way; call start_epoch first");
+    assert_eq!(
+        message(feed.start_epoch(0, 11), nowhere),
+        "Feed: skip_batches must be at most the 10 of an epoch, got 11"
+    );
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! Splits and sources: subsets, held-out rows, scaling, checks.
+#![allow(clippy::unwrap_used)]
+mod common;
+use candle::{Device, Tensor};
+use chandlery_datasets::{Dataset, ImageShape, MemoryRows, Source, Split, Subset};
+use common::{TestResult, all_rows, message};
+use std::path::Path;
+use std::sync::Arc;
+
+fn ten_rows() -> Split {
+    let labels = (0..10).map(|i| i % 4).collect();
+    Split::from_u8((0..20).collect(), 2, Some(labels)).unwrap()
+}
+
+#[test]
+fn bytes_are_scaled_and_floats_are_not() -> TestResult {
+    let bytes = Split::from_u8(vec![0, 51, 255, 102], 2, None)?;
+    let want = [[0., 51. / 255.], [1., 102. / 255.]];
+    for (got, want) in bytes.to_tensor(&Device::Cpu)?.to_vec2::<f32>()?.iter().zip(want) {
+        for (got, want) in got.iter().zip(want) {
+            // Multiplying by the rounded 1/255 is off by at most two roundings.
+            assert!((got - want).abs() <= 2. * f32::EPSILON, "{got} for {want}");
+        }
+    }
+    let floats = Split::from_f32(vec![0., -51., 255., 102.], 2, None)?;
+    let got = floats.to_tensor(&Device::Cpu)?.to_vec2::<f32>()?;
+    assert_eq!(got, [[0., -51.], [255., 102.]]);
+    Ok(())
+}
+
+#[test]
+fn a_subset_reads_through_to_the_rows_it_names() -> TestResult {
+    let split = ten_rows().select(&[7, 2, 2])?;
+    assert_eq!(all_rows(split.rows.as_ref())?, [14, 15, 4, 5, 4, 5]);
+    assert_eq!(split.labels.as_deref(), Some(&[3u32, 2, 2][..]));
+    let inner = split.take(2)?.select(&[1])?;
+    assert_eq!(all_rows(inner.rows.as_ref())?, [4, 5]);
+    Ok(())
+}
+
+#[test]
+fn held_out_rows_are_disjoint_complete_and_seeded() -> TestResult {
+    let split = ten_rows();
+    let (kept, held) = split.hold_out(3, 5)?;
+    let (kept_rows, held_rows) = (all_rows(kept.rows.as_ref())?, all_rows(held.rows.as_ref())?);
+    assert_eq!((kept.n_samples(), held.n_samples()), (7, 3));
+    let mut all = [kept_rows, held_rows.clone()].concat();
+    all.sort_unstable();
+    assert_eq!(all, (0..20).collect::<Vec<u8>>());
+    for (row, label) in held_rows.chunks(2).zip(held.labels.as_deref().unwrap_or_default()) {
+        assert_eq!(u32::from(row[0] / 2 % 4), *label);
+    }
+    let again = split.hold_out(3, 5)?.1;
+    assert_eq!(all_rows(again.rows.as_ref())?, held_rows);
+    let differs = (6..12).any(|seed| {
+        let other = split.hold_out(3, seed).unwrap().1;
+        all_rows(other.rows.as_ref()).unwrap() != held_rows
+    });
+    assert!(differs, "six other seeds drew the same rows");
+    Ok(())
+}
+
+#[test]
+fn large_gathers_agree_with_small_ones() -> TestResult {
+    // Above the size from which threads share the copying.
+    let n_features = 3000;
+    let values: Vec<u8> = (0..1000 * n_features).map(|i| (i % 251) as u8).collect();
+    let rows = MemoryRows::from_u8(values.clone(), n_features)?;
+    let indices: Vec<u32> = (0..1000).map(|i| i * 7 % 1000).collect();
+    let mut together = vec![0; values.len()];
+    rows.read_rows(&indices, &mut together)?;
+    for (index, row) in indices.iter().zip(together.chunks(n_features)) {
+        let start = *index as usize * n_features;
+        assert_eq!(row, &values[start..start + n_features]);
+    }
+    Ok(())
+}
+
+#[test]
+fn candle_datasets_are_taken_over() -> TestResult {
+    let images = |n: usize| Tensor::arange(0f32, (n * 12) as f32, &Device::Cpu);
+    let data = candle_datasets::vision::Dataset {
+        train_images: (images(2)?.reshape((2, 3, 2, 2))? / 24.)?,
+        train_labels: Tensor::new(&[1u8, 0], &Device::Cpu)?,
+        test_images: (images(1)?.reshape((1, 3, 2, 2))? / 24.)?,
+        test_labels: Tensor::new(&[1u8], &Device::Cpu)?,
+        labels: 2,
+    };
+    let data = Dataset::from_candle("two", &data)?;
+    let image = ImageShape { height: 2, width: 2, channels: 3 };
+    assert_eq!((data.image, data.n_classes(), data.n_features()), (Some(image), 2, 12));
+    let rows: Vec<f32> = (0..24).map(|i| i as f32 / 24.).collect();
+    let got = data.train.to_tensor(&Device::Cpu)?.flatten_all()?.to_vec1::<f32>()?;
+    for (got, want) in got.iter().zip(rows) {
+        assert!((got - want).abs() <= f32::EPSILON, "{got} for {want}");
+    }
+    assert_eq!(data.train.labels.as_deref(), Some(&[1u32, 0][..]));
+    Ok(())
+}
+
+#[test]
+fn splits_say_what_is_wrong() -> TestResult {
+    let nowhere = Path::new("/nowhere");
+    let split = ten_rows();
+    assert_eq!(
+        message(Split::from_u8(vec![1, 2, 3], 2, None), nowhere),
+        "MemoryRows: n_features must be at least 1 and divide the number of values, got 2 for 3"
+    );
+    assert_eq!(
+        message(Split::from_u8(vec![], 2, None), nowhere),
+        "Split: rows must number between 1 and 4294967295, got 0"
+    );
+    assert_eq!(
+        message(Split::from_u8(vec![1, 2], 1, Some(vec![0])), nowhere),
+        "Split: 1 labels for 2 rows; both files must describe the same samples"
+    );
+    assert_eq!(
+        message(Split::from_f32(vec![1., 2., 3., f32::NAN], 2, None), nowhere),
+        "MemoryRows: row 1, column 1 is NaN; replace or drop such values and save again"
+    );
+    assert_eq!(
+        message(split.hold_out(10, 0), nowhere),
+        "hold_out: n must be at least 1 and below the number of rows, got 10 of 10"
+    );
+    assert_eq!(
+        message(Subset::new(split.rows.clone(), vec![3, 10]), nowhere),
+        "Subset: index must be below n_samples, got 10 of 10"
+    );
+    let mut out = [0; 3];
+    assert_eq!(
+        message(split.rows.read_rows(&[10], &mut out[..2]), nowhere),
+        "read_rows: index must be below n_samples, got 10 of 10"
+    );
+    assert_eq!(
+        message(split.rows.read_rows(&[1], &mut out), nowhere),
+        "read_rows: out must hold 2 bytes for 1 rows, got 3"
+    );
+    let image = Some(ImageShape::grey(2, 2));
+    assert_eq!(
+        message(Dataset::new("x", split.clone(), None, image, None), nowhere),
+        "Dataset: image shape 2x2x1 has 4 values, rows have 2"
+    );
+    let other = Split::new(Arc::new(MemoryRows::from_f32(vec![1., 2.], 2)?), None)?;
+    assert_eq!(
+        message(Dataset::new("x", split, Some(other), None, None), nowhere),
+        "x: training rows are 2 values of U8, test rows 2 of F32; give splits of the same shape and type"
+    );
+    Ok(())
+}
