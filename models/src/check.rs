@@ -1,0 +1,26 @@
+//! The one place where errors of shape and range are worded.
+use candle::{Result, Tensor};
+
+/// Checks that `t` is `[batch, want]` and returns `batch`.
+pub(crate) fn batch_of(op: &str, name: &str, t: &Tensor, want: usize) -> Result<usize> {
+    match t.dims() {
+        [batch, cols] if *cols == want => Ok(*batch),
+        got => candle::bail!("{op}: {name} must have shape [batch, {want}], got {got:?}"),
+    }
+}
+
+/// Checks that a size is at least 1.
+pub(crate) fn at_least_one(op: &str, name: &str, size: usize) -> Result<()> {
+    if size == 0 {
+        candle::bail!("{op}: {name} must be at least 1, got 0")
+    }
+    Ok(())
+}
+
+/// Checks that a number is finite and satisfies `holds`, which `must` puts into words.
+pub(crate) fn range(op: &str, name: &str, x: f64, must: &str, holds: impl Fn(f64) -> bool) -> Result<()> {
+    if !x.is_finite() || !holds(x) {
+        candle::bail!("{op}: {name} must be {must}, got {x}")
+    }
+    Ok(())
+}

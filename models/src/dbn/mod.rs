@@ -1,0 +1,271 @@
+//! Deep belief network: restricted Boltzmann machines on top of each other, each learning from the one below.
+//!
+//! ```text
+//! h⁰ = v                                       the data
+//! hˡ = p(h = 1 | hˡ⁻¹) of machine l            features, bottom up
+//! p(v, h¹ … hᴸ) = p(hᴸ⁻¹, hᴸ) Π p(hˡ⁻¹ | hˡ)   the top two layers are an RBM, the others generate downwards
+//! ```
+//!
+//! | symbol | field | shape |
+//! |---|---|---|
+//! | `hˡ` | `features(v, l)` | `[batch, sizes[l]]` |
+//! | machine `l` | `layers()[l − 1]` | weights `[sizes[l], sizes[l − 1]]` |
+//!
+//! Sources: Hinton, Osindero and Teh, "A fast learning algorithm for deep belief nets", Neural Computation 18, 2006;
+//! Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics processors", ICML 2009.
+//! Departure: upper machines learn from the hidden means of the lower, not from draws (Hinton 2010, section 3).
+//!
+//! ```
+//! use candle::{Device::Cpu, Module, Tensor};
+//! use chandlery::dbn::{Dbn, DbnConfig};
+//! use chandlery::rbm::CdConfig;
+//! use chandlery::dbn::DbnTrainer;
+//! use chandlery_ops::Philox;
+//! # fn main() -> candle::Result<()> {
+//! // Four units, of which the right two always copy the left two.
+//! let rows = Tensor::new(&[[1f32, 0., 1., 0.], [0., 1., 0., 1.]], &Cpu)?;
+//! let dbn = Dbn::init(DbnConfig::new(&[4, 8, 3]), Philox::new(1, 0), &Cpu)?;
+//! let training = CdConfig { batch: 2, ..CdConfig::default() };
+//! let mut trainer = DbnTrainer::new(&dbn, vec![training.clone(), training], 1., Philox::new(1, 1))?;
+//! loop {
+//!     for _ in 0..500 {
+//!         trainer.step(&rows)?;
+//!     }
+//!     if !trainer.next_layer()? {
+//!         break;
+//!     }
+//! }
+//! let dbn = trainer.dbn()?;
+//! assert_eq!(dbn.forward(&rows)?.dims(), [2, 3]);
+//! // It has learned its two rows by heart.
+//! assert!(dbn.reconstruction_error(&rows)? < 0.2);
+//! # Ok(()) }
+//! ```
+mod pretrained;
+mod train;
+
+pub use train::DbnTrainer;
+
+use crate::check::batch_of;
+use crate::rbm::{HiddenUnit, Rbm, RbmConfig, VisibleUnit};
+use candle::{DType, Device, Module, Result, Tensor};
+use candle_nn::VarBuilder;
+use chandlery_ops::{Philox, bernoulli};
+use serde::{Deserialize, Serialize};
+
+/// What a [`Dbn`] is, the content of `config.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DbnConfig {
+    /// The machines, lowest first; each has as many visible units as the one below has hidden.
+    pub layers: Vec<RbmConfig>,
+    /// What raw rows are multiplied by before the lowest machine reads them: 1/255 for bytes. Default 1.
+    #[serde(default = "one")]
+    pub input_scale: f64,
+    /// Height, width and channels of a row that is an image, so that it can be drawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<[usize; 3]>,
+}
+
+fn one() -> f64 {
+    1.
+}
+
+impl DbnConfig {
+    /// Binary machines between layers of these sizes, the input's first.
+    pub fn new(sizes: &[usize]) -> Self {
+        let layers = sizes.windows(2).map(|pair| RbmConfig::new(pair[0], pair[1])).collect();
+        Self { layers, input_scale: one(), image: None }
+    }
+
+    /// # Errors
+    /// When there is no layer, sizes do not fit on each other, a size is 0, an upper layer's visible units are not of the
+    /// kind of the hidden units below, or the image is not of the input's size.
+    pub fn validate(&self) -> Result<()> {
+        let Some(first) = self.layers.first() else {
+            candle::bail!("DbnConfig: layers must hold at least one machine, got none")
+        };
+        self.layers.iter().try_for_each(RbmConfig::validate)?;
+        for (i, (below, above)) in self.layers.iter().zip(&self.layers[1..]).enumerate() {
+            if below.n_hidden != above.n_visible {
+                candle::bail!(
+                    "DbnConfig: layers[{}].n_visible must be layers[{i}].n_hidden = {}, got {}",
+                    i + 1,
+                    below.n_hidden,
+                    above.n_visible
+                )
+            }
+            if (below.hidden == HiddenUnit::Rectified) != (above.visible == VisibleUnit::Gaussian) {
+                candle::bail!(
+                    "DbnConfig: layers[{}].visible must be {}, since layers[{i}].hidden is {:?}, got {:?}",
+                    i + 1,
+                    if below.hidden == HiddenUnit::Rectified { "gaussian" } else { "bernoulli" },
+                    below.hidden,
+                    above.visible
+                )
+            }
+        }
+        if !(self.input_scale.is_finite() && self.input_scale > 0.) {
+            candle::bail!("DbnConfig: input_scale must be a finite number above 0, got {}", self.input_scale)
+        }
+        if let Some(image) = self.image
+            && image.iter().product::<usize>() != first.n_visible
+        {
+            candle::bail!("DbnConfig: image must have n_visible = {} entries, got {image:?}", first.n_visible)
+        }
+        Ok(())
+    }
+}
+
+/// A deep belief network; see the [module](self) for the equations.
+#[derive(Debug, Clone)]
+pub struct Dbn {
+    config: DbnConfig,
+    layers: Vec<Rbm>,
+}
+
+impl Dbn {
+    /// Loads `layers.0`, `layers.1`, … from under `vb`, each as [`Rbm::new`] does.
+    ///
+    /// # Errors
+    /// When `config` is out of range, or `vb` lacks a tensor or has another shape.
+    pub fn new(config: DbnConfig, vb: VarBuilder) -> Result<Self> {
+        config.validate()?;
+        let vb = vb.pp("layers");
+        let layer = |(i, layer): (usize, &RbmConfig)| Rbm::new(layer.clone(), vb.pp(i));
+        let layers = config.layers.iter().enumerate().map(layer).collect::<Result<_>>()?;
+        Ok(Self { config, layers })
+    }
+
+    /// A new network with random weights, in f32; each layer draws after the one below.
+    ///
+    /// # Errors
+    /// When `config` is out of range or the device is out of memory.
+    pub fn init(config: DbnConfig, philox: Philox, device: &Device) -> Result<Self> {
+        config.validate()?;
+        let mut at = philox;
+        let layer = |layer: &RbmConfig| {
+            let rbm = Rbm::init(layer.clone(), at, device);
+            at = at.advanced(layer.n_hidden * layer.n_visible);
+            rbm
+        };
+        let layers = config.layers.iter().map(layer).collect::<Result<_>>()?;
+        Ok(Self { config, layers })
+    }
+
+    /// A network from its machines, lowest first.
+    ///
+    /// # Errors
+    /// When `config` is out of range or is not that of the machines.
+    pub fn from_layers(config: DbnConfig, layers: Vec<Rbm>) -> Result<Self> {
+        config.validate()?;
+        if !config.layers.iter().eq(layers.iter().map(Rbm::config)) {
+            candle::bail!(
+                "Dbn::from_layers: config.layers must be the configurations of the {} machines",
+                layers.len()
+            )
+        }
+        Ok(Self { config, layers })
+    }
+
+    /// The hidden means of layer `layer` (1 is the lowest machine's), `[batch, sizes[layer]]`; layer 0 is `v` itself.
+    ///
+    /// `v` is `[batch, n_visible]`, scaled as the network was trained.
+    ///
+    /// # Errors
+    /// When `v` has another shape or there is no such layer.
+    pub fn features(&self, v: &Tensor, layer: usize) -> Result<Tensor> {
+        if layer > self.layers.len() {
+            candle::bail!("Dbn::features: layer must be 0 to {}, got {layer}", self.layers.len())
+        }
+        self.layers[..layer].iter().try_fold(v.clone(), |h, rbm| rbm.hidden_mean(&h))
+    }
+
+    /// The hidden means of every layer side by side, `[batch, Σ sizes]`, lowest first: what a linear classifier
+    /// reads best, since upper layers drop what lower ones saw.
+    ///
+    /// # Errors
+    /// When `v` is not `[batch, n_visible]`.
+    pub fn all_features(&self, v: &Tensor) -> Result<Tensor> {
+        let mut all = Vec::with_capacity(self.layers.len());
+        let mut h = v.clone();
+        for rbm in &self.layers {
+            h = rbm.hidden_mean(&h)?;
+            all.push(h.clone());
+        }
+        Tensor::cat(&all, 1)
+    }
+
+    /// Top-layer features back down to visible means, `[batch, n_visible]`.
+    ///
+    /// # Errors
+    /// When `h` is not `[batch, sizes[L]]`.
+    pub fn decode(&self, h: &Tensor) -> Result<Tensor> {
+        self.layers.iter().rev().try_fold(h.clone(), |h, rbm| rbm.visible_mean(&h))
+    }
+
+    /// Up through all layers and down again by the means, `[batch, n_visible]`.
+    ///
+    /// # Errors
+    /// When `v` is not `[batch, n_visible]`.
+    pub fn reconstruct(&self, v: &Tensor) -> Result<Tensor> {
+        self.decode(&self.forward(v)?)
+    }
+
+    /// Mean over rows of the squared error of [`reconstruct`](Self::reconstruct), summed over the visible units.
+    ///
+    /// # Errors
+    /// When `v` is not `[batch, n_visible]`.
+    pub fn reconstruction_error(&self, v: &Tensor) -> Result<f64> {
+        let error = (self.reconstruct(v)? - v)?.sqr()?.sum(1)?;
+        error.to_dtype(DType::F64)?.mean_all()?.to_scalar()
+    }
+
+    /// Draws `n` rows from the model: `steps` Gibbs steps in the top machine from fair coins, then the means downwards.
+    /// `[n, n_visible]`.
+    ///
+    /// # Errors
+    /// When the device is out of memory.
+    pub fn sample(&self, n: usize, steps: usize, philox: Philox) -> Result<Tensor> {
+        let top = self.top()?;
+        let size = top.config().n_visible;
+        let half = Tensor::full(0.5f32, (n, size), top.weight().device())?;
+        let start = bernoulli(&half, philox)?.to_dtype(top.weight().dtype())?;
+        self.down_from_top(&start, steps, philox.advanced(n * size))
+    }
+
+    /// The same with the chains begun at the features of `v`, `[n, n_visible]`: variations on given rows.
+    ///
+    /// # Errors
+    /// When `v` is not `[n, n_visible]`.
+    pub fn sample_from(&self, v: &Tensor, steps: usize, philox: Philox) -> Result<Tensor> {
+        batch_of("Dbn::sample_from", "v", v, self.config.layers[0].n_visible)?;
+        self.down_from_top(&self.features(v, self.layers.len() - 1)?, steps, philox)
+    }
+
+    fn down_from_top(&self, start: &Tensor, steps: usize, philox: Philox) -> Result<Tensor> {
+        let states = self.top()?.gibbs(start, steps, philox)?;
+        self.layers.iter().rev().skip(1).try_fold(states, |h, rbm| rbm.visible_mean(&h))
+    }
+
+    fn top(&self) -> Result<&Rbm> {
+        // A network has a layer: every constructor validates its configuration.
+        self.layers.last().ok_or_else(|| candle::Error::Msg("Dbn: no layer".into()))
+    }
+
+    /// What the network is.
+    pub fn config(&self) -> &DbnConfig {
+        &self.config
+    }
+
+    /// The machines, lowest first.
+    pub fn layers(&self) -> &[Rbm] {
+        &self.layers
+    }
+}
+
+/// The hidden means of the top layer: differentiable, so a network can be part of a larger one.
+impl Module for Dbn {
+    fn forward(&self, v: &Tensor) -> Result<Tensor> {
+        self.features(v, self.layers.len())
+    }
+}

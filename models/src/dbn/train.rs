@@ -1,0 +1,233 @@
+//! Training a network layer by layer, and the checkpoint that resumes it.
+use super::{Dbn, DbnConfig};
+use crate::io::{load_tensors, save_tensors};
+use crate::rbm::{CdConfig, Metrics, Rbm, RbmTrainer};
+use candle::{Device, Error, Result, Tensor};
+use chandlery_ops::Philox;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::path::Path;
+
+/// The note of a checkpoint's header that holds [`Notes`].
+const NOTES: &str = "chandlery";
+
+/// Trains a [`Dbn`] greedily: the lowest machine on the rows, each other one on the hidden means of those below.
+///
+/// Lower activations are recomputed on the way up in each step and never stored, so memory does not grow
+/// with the number of rows.
+pub struct DbnTrainer {
+    config: DbnConfig,
+    training: Vec<CdConfig>,
+    philox: Philox,
+    /// Machines that are not being trained: done below, untouched above.
+    layers: Vec<Rbm>,
+    layer: usize,
+    trainer: RbmTrainer,
+}
+
+/// What a checkpoint says beside its tensors.
+#[derive(Serialize, Deserialize)]
+struct Notes<P> {
+    config: DbnConfig,
+    training: Vec<CdConfig>,
+    seed: u64,
+    stream: u64,
+    offset: u64,
+    layer: usize,
+    progress: P,
+}
+
+impl DbnTrainer {
+    /// Takes a copy of `dbn` and begins with its lowest machine; `training` says how to train each, lowest first.
+    ///
+    /// Rows are scaled by `input_scale`, and layer `l` draws from the stream `philox.stream + l`.
+    ///
+    /// # Errors
+    /// When there is not one `training` for each layer, one is out of range, or memory is short.
+    pub fn new(dbn: &Dbn, training: Vec<CdConfig>, input_scale: f64, philox: Philox) -> Result<Self> {
+        if training.len() != dbn.layers().len() {
+            candle::bail!(
+                "DbnTrainer: training must have one entry for each of {} layers, got {}",
+                dbn.layers().len(),
+                training.len()
+            )
+        }
+        training.iter().try_for_each(CdConfig::validate)?;
+        let config = DbnConfig { input_scale, ..dbn.config().clone() };
+        config.validate()?;
+        let dtype = candle::DType::F32;
+        let layers: Vec<Rbm> =
+            dbn.layers().iter().map(|rbm| rbm.to(dtype, rbm.weight().device())).collect::<Result<_>>()?;
+        let trainer = RbmTrainer::new(&layers[0], training[0].clone(), input_scale, philox)?;
+        Ok(Self { config, training, philox, layers, layer: 0, trainer })
+    }
+
+    /// Sets the rates of the layer in training to those of `epoch`, counted from 0 for each layer.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
+        self.trainer.begin_epoch(epoch)
+    }
+
+    /// One update of the layer in training from a minibatch of raw rows, `[batch, n_visible of the lowest layer]`,
+    /// u8 or f32, with the `batch` of that layer's configuration.
+    ///
+    /// # Errors
+    /// When `rows` does not fit.
+    pub fn step(&mut self, rows: &Tensor) -> Result<()> {
+        self.trainer.step(rows)
+    }
+
+    /// What the layer in training gathered since the last call. Waits for the device.
+    ///
+    /// # Errors
+    /// When no step was made since, or training has diverged; the message names the layer.
+    pub fn metrics(&mut self) -> Result<Metrics> {
+        let layer = self.layer + 1;
+        self.trainer.metrics().map_err(|e| Error::Msg(format!("layer {layer}: {e}")))
+    }
+
+    /// Goes on to the next layer; `false` when all are trained.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn next_layer(&mut self) -> Result<bool> {
+        if self.layer + 1 == self.layers.len() {
+            return Ok(false);
+        }
+        self.begin_layer(self.layer + 1)?;
+        Ok(true)
+    }
+
+    fn begin_layer(&mut self, layer: usize) -> Result<()> {
+        let trained = self.trainer.rbm();
+        self.layers[self.layer] = trained.to(trained.weight().dtype(), trained.weight().device())?;
+        let philox = Philox { stream: self.philox.stream.wrapping_add(layer as u64), ..self.philox };
+        let (lower, rest) = self.layers.split_at(layer);
+        self.trainer = RbmTrainer::above(
+            lower,
+            &rest[0],
+            self.training[layer].clone(),
+            self.config.input_scale,
+            philox,
+        )?;
+        self.layer = layer;
+        Ok(())
+    }
+
+    /// Sets the visible biases of the lowest layer from the mean of the scaled rows, `[n_visible]`, before its first step; see
+    /// [`RbmTrainer::set_visible_mean`].
+    ///
+    /// # Errors
+    /// When another layer is in training or `mean` has another shape.
+    pub fn set_visible_mean(&mut self, mean: &Tensor) -> Result<()> {
+        if self.layer != 0 {
+            candle::bail!(
+                "DbnTrainer::set_visible_mean: the lowest layer must be in training, got layer {}",
+                self.layer + 1
+            )
+        }
+        self.trainer.set_visible_mean(mean)
+    }
+
+    /// The network as trained so far, with its own copy of the layer in training.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn dbn(&self) -> Result<Dbn> {
+        let mut layers = self.layers.clone();
+        let trained = self.trainer.rbm();
+        layers[self.layer] = trained.to(trained.weight().dtype(), trained.weight().device())?;
+        Dbn::from_layers(self.config.clone(), layers)
+    }
+
+    /// The machine in training; it changes with each step.
+    pub fn rbm(&self) -> &Rbm {
+        self.trainer.rbm()
+    }
+
+    /// Which layer is in training, counted from 0.
+    pub fn layer(&self) -> usize {
+        self.layer
+    }
+
+    /// How many layers there are.
+    pub fn n_layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// Steps made in this layer.
+    pub fn steps(&self) -> u64 {
+        self.trainer.steps()
+    }
+
+    /// How each layer is trained, lowest first.
+    pub fn training(&self) -> &[CdConfig] {
+        &self.training
+    }
+
+    /// What the network is.
+    pub fn config(&self) -> &DbnConfig {
+        &self.config
+    }
+
+    /// Writes everything that the rest of the run depends on to one file, with `progress` (epoch, place in the data,
+    /// whatever the caller needs to go on). Waits for the device. The file appears whole.
+    ///
+    /// # Errors
+    /// When the file is not writable.
+    pub fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
+        let dbn = self.dbn()?;
+        let layers = dbn.layers().iter().enumerate().flat_map(|(i, rbm)| {
+            rbm.tensors().into_iter().map(move |(name, t)| (format!("layers.{i}.{name}"), t.clone()))
+        });
+        let state = self.trainer.state()?;
+        let state = state.into_iter().map(|(name, t)| (format!("trainer.{name}"), t));
+        let Philox { seed, stream, offset } = self.philox;
+        let notes = Notes {
+            config: self.config.clone(),
+            training: self.training.clone(),
+            seed,
+            stream,
+            offset,
+            layer: self.layer,
+            progress,
+        };
+        let notes = serde_json::to_string(&notes).map_err(Error::wrap)?;
+        save_tensors(path, layers.chain(state), HashMap::from([(NOTES.to_owned(), notes)]))
+    }
+
+    /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote: the trainer as it was, and the caller's progress.
+    ///
+    /// On the device that wrote it the run goes on bit for bit as if it had not stopped, once
+    /// [`begin_epoch`](Self::begin_epoch) has been called for the epoch it was in.
+    ///
+    /// # Errors
+    /// When the file is missing, cut short or not a checkpoint; the message names it.
+    pub fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
+        let named =
+            |why: &dyn std::fmt::Display| Error::Msg(format!("{}: not a checkpoint: {why}", path.display()));
+        let (tensors, header) = load_tensors(path, device)?;
+        let notes = header.get(NOTES).ok_or_else(|| named(&"its header has no notes of a trainer"))?;
+        let notes: Notes<P> = serde_json::from_str(notes).map_err(|e| named(&e))?;
+        let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
+        let vb = candle_nn::VarBuilder::from_tensors(tensors.clone(), candle::DType::F32, device);
+        let dbn = Dbn::new(notes.config, vb).map_err(|e| named(&e))?;
+        let mut trainer = Self::new(&dbn, notes.training, dbn.config().input_scale, philox)?;
+        if notes.layer >= trainer.n_layers() {
+            return Err(named(&format!("layer {} of {}", notes.layer + 1, trainer.n_layers())));
+        }
+        if notes.layer > 0 {
+            trainer.begin_layer(notes.layer)?;
+        }
+        trainer.trainer.restore(|name| {
+            tensors
+                .get(&format!("trainer.{name}"))
+                .cloned()
+                .ok_or_else(|| named(&format!("{name} is missing")))
+        })?;
+        Ok((trainer, notes.progress))
+    }
+}

@@ -1,0 +1,37 @@
+//! Unsupervised models for [candle](https://github.com/huggingface/candle), on the CPU and on NVIDIA GPUs.
+//!
+//! | module | model | layer above the data |
+//! |---|---|---|
+//! | [`rbm`] | restricted Boltzmann machine | one layer of features, learned by contrastive divergence |
+//! | [`dbn`] | deep belief network | a stack of them, trained layer by layer |
+//! | [`softmax`] | multinomial logistic regression | the linear read-out that tells how good features are |
+//!
+//! A trained encoder is a [`candle_nn::Module`] from rows to features, and its weights load as
+//! [`candle_nn::Linear`]:
+//!
+//! ```
+//! use candle::{Device, Module, Tensor};
+//! use chandlery::dbn::{Dbn, DbnConfig};
+//! use chandlery_ops::Philox;
+//!
+//! # fn main() -> candle::Result<()> {
+//! # let folder = std::env::temp_dir().join(format!("chandlery-doc-{}", std::process::id()));
+//! let dbn = Dbn::init(DbnConfig::new(&[784, 500, 500]), Philox::new(7, 0), &Device::Cpu)?;
+//! dbn.save(&folder)?;
+//! let dbn = Dbn::from_pretrained(&folder.display().to_string(), &Device::Cpu)?; // or a hub id, "owner/name"
+//! let rows = Tensor::zeros((32, 784), candle::DType::F32, &Device::Cpu)?;
+//! assert_eq!(dbn.forward(&rows)?.dims(), [32, 500]);
+//! # std::fs::remove_dir_all(&folder).map_err(candle::Error::wrap)?;
+//! # Ok(()) }
+//! ```
+//!
+//! Random draws come from a [`Philox`](chandlery_ops::Philox) that the caller passes: the same seed gives the same run, and the
+//! CPU and the GPU make the same draws. Nothing here prints.
+mod check;
+pub mod dbn;
+pub mod io;
+pub mod rbm;
+pub mod schedule;
+pub mod softmax;
+
+pub use chandlery_ops::{Philox, Precision};

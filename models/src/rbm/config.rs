@@ -1,0 +1,181 @@
+//! What a machine is, and how it is trained.
+use crate::check::{at_least_one, range};
+use crate::schedule::Schedule;
+use candle::Result;
+use chandlery_ops::Precision;
+use serde::{Deserialize, Serialize};
+
+/// What the visible units hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VisibleUnit {
+    /// 0 or 1, or probabilities in `[0, 1]` such as grey levels.
+    #[default]
+    Bernoulli,
+    /// Real numbers with standard deviation 1 about their mean: standardised or whitened data.
+    Gaussian,
+    /// Real numbers with a standard deviation for each unit, learned (Cho, Ilin and Raiko 2011).
+    GaussianLearned,
+}
+
+impl VisibleUnit {
+    /// Whether the units are real-valued.
+    pub fn is_gaussian(self) -> bool {
+        self != Self::Bernoulli
+    }
+}
+
+/// What the hidden units hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HiddenUnit {
+    /// 0 or 1.
+    #[default]
+    Bernoulli,
+    /// `max(0, x + N(0, sigmoid(x)))`: noisy rectified units (Nair and Hinton 2010).
+    Rectified,
+}
+
+/// What an [`Rbm`](super::Rbm) is; nothing here changes while it trains.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RbmConfig {
+    /// Visible units, at least 1.
+    pub n_visible: usize,
+    /// Hidden units, at least 1.
+    pub n_hidden: usize,
+    /// What the visible units hold.
+    #[serde(default)]
+    pub visible: VisibleUnit,
+    /// What the hidden units hold.
+    #[serde(default)]
+    pub hidden: HiddenUnit,
+    /// Standard deviation of the initial weights, above 0. Default 0.01: small enough that hidden units start near a fair
+    /// coin, large enough to tell them apart (Hinton 2010, section 8).
+    #[serde(default = "default_weight_stdev")]
+    pub weight_stdev: f64,
+}
+
+fn default_weight_stdev() -> f64 {
+    0.01
+}
+
+impl RbmConfig {
+    /// Sizes have no default; everything else does.
+    pub fn new(n_visible: usize, n_hidden: usize) -> Self {
+        Self {
+            n_visible,
+            n_hidden,
+            visible: VisibleUnit::default(),
+            hidden: HiddenUnit::default(),
+            weight_stdev: default_weight_stdev(),
+        }
+    }
+
+    /// # Errors
+    /// When a size is 0 or `weight_stdev` is not a finite number above 0.
+    pub fn validate(&self) -> Result<()> {
+        at_least_one("RbmConfig", "n_visible", self.n_visible)?;
+        at_least_one("RbmConfig", "n_hidden", self.n_hidden)?;
+        range("RbmConfig", "weight_stdev", self.weight_stdev, "a finite number above 0", |x| x > 0.)
+    }
+}
+
+/// A wish for the mean activation of the hidden units (Lee, Ekanadham and Ng 2007).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SparsityConfig {
+    /// Mean activation wanted of each hidden unit, in (0, 1). Typical: .01 to .1.
+    pub target: f64,
+    /// Weight of the wish against the likelihood's gradient, above 0. Typical: .1 to 5.
+    pub cost: f64,
+    /// Decay of the running mean activation that is compared with the target, in [0, 1). 0.9 steadies small minibatches;
+    /// 0 takes each by itself, as in the paper.
+    pub decay: f64,
+}
+
+/// How a machine is trained: contrastive divergence and its surroundings.
+///
+/// The defaults are those of Hinton, "A practical guide to training restricted Boltzmann machines", 2010, for binary
+/// units. Gaussian units want a rate 10 to 100 times lower (section 13.2).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CdConfig {
+    /// Rows of a minibatch, at least 1; also the number of persistent chains. Default 100 (section 4).
+    pub batch: usize,
+    /// Step along the mean gradient of a minibatch, at least 0. Default 0.1.
+    pub learning_rate: Schedule,
+    /// Share of the last step that is kept, in [0, 1). Default 0.5, from epoch 5 on 0.9 (section 9).
+    pub momentum: Schedule,
+    /// Gibbs steps before the negative statistics are taken, at least 1. Default 1.
+    pub k: usize,
+    /// Whether the negative phase goes on from the last minibatch's states instead of the data (PCD, Tieleman 2008).
+    pub persistent: bool,
+    /// Whether reconstructed visible units are drawn (`true`) or their means are used. Default `false`: less noise
+    /// (section 3.2). With `persistent` they are always drawn.
+    pub sample_visible: bool,
+    /// L1 decay of the weights, at least 0.
+    pub l1: f64,
+    /// L2 decay of the weights, at least 0. Default 2e-4 (section 10).
+    pub l2: f64,
+    /// Largest Euclidean norm of a hidden unit's weights; none by default.
+    pub max_norm: Option<f64>,
+    /// A wish for the mean activation of the hidden units; none by default.
+    pub sparsity: Option<SparsityConfig>,
+    /// Of the matrix products.
+    #[serde(with = "precision_name")]
+    pub precision: Precision,
+}
+
+impl Default for CdConfig {
+    fn default() -> Self {
+        Self {
+            batch: 100,
+            learning_rate: Schedule::constant(0.1),
+            momentum: Schedule::steps([(0, 0.5), (5, 0.9)]),
+            k: 1,
+            persistent: false,
+            sample_visible: false,
+            l1: 0.,
+            l2: 2e-4,
+            max_norm: None,
+            sparsity: None,
+            precision: Precision::F32,
+        }
+    }
+}
+
+impl CdConfig {
+    /// # Errors
+    /// When a field is out of its range; the message names it.
+    pub fn validate(&self) -> Result<()> {
+        const OP: &str = "CdConfig";
+        at_least_one(OP, "batch", self.batch)?;
+        at_least_one(OP, "k", self.k)?;
+        self.learning_rate.validate(OP, "learning_rate", "at least 0", |x| x >= 0.)?;
+        self.momentum.validate(OP, "momentum", "in [0, 1)", |x| (0. ..1.).contains(&x))?;
+        range(OP, "l1", self.l1, "at least 0", |x| x >= 0.)?;
+        range(OP, "l2", self.l2, "at least 0", |x| x >= 0.)?;
+        if let Some(max_norm) = self.max_norm {
+            range(OP, "max_norm", max_norm, "above 0", |x| x > 0.)?;
+        }
+        if let Some(SparsityConfig { target, cost, decay }) = self.sparsity {
+            range(OP, "sparsity.target", target, "in (0, 1)", |x| x > 0. && x < 1.)?;
+            range(OP, "sparsity.cost", cost, "above 0", |x| x > 0.)?;
+            range(OP, "sparsity.decay", decay, "in [0, 1)", |x| (0. ..1.).contains(&x))?;
+        }
+        Ok(())
+    }
+}
+
+/// A precision as its name.
+mod precision_name {
+    use chandlery_ops::Precision;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(precision: &Precision, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(precision.name())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Precision, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}

@@ -1,0 +1,105 @@
+//! Free energy and what is measured with it.
+use super::{HiddenUnit, Rbm, VisibleUnit};
+use candle::{D, DType, Result, Tensor};
+use chandlery_ops::Philox;
+
+impl Rbm {
+    /// The free energy of each row, `[batch]`, in nats: `p(v) ∝ exp(−F(v))`.
+    ///
+    /// For rectified hidden units the sum over replicas ends where a term is below 1e-8 of the first.
+    ///
+    /// # Errors
+    /// When `v` is not `[batch, n_visible]`.
+    pub fn free_energy(&self, v: &Tensor) -> Result<Tensor> {
+        let x = self.hidden_input(v)?;
+        let hidden = match self.config.hidden {
+            HiddenUnit::Bernoulli => softplus(&x)?.sum(D::Minus1)?,
+            HiddenUnit::Rectified => replicas(&x)?.sum(D::Minus1)?,
+        };
+        let visible = match (self.config.visible, &self.log_variance) {
+            (VisibleUnit::Bernoulli, _) => v.broadcast_mul(&self.visible_bias)?.sum(D::Minus1)?.neg()?,
+            (_, log_variance) => {
+                let squares = v.broadcast_sub(&self.visible_bias)?.sqr()?;
+                let scaled = match log_variance {
+                    Some(log_variance) => squares.broadcast_mul(&log_variance.neg()?.exp()?)?,
+                    None => squares,
+                };
+                (scaled.sum(D::Minus1)? / 2.)?
+            }
+        };
+        visible - hidden
+    }
+
+    /// Mean free energy of held-out rows minus that of training rows, in nats.
+    ///
+    /// Near 0 while the machine generalises; it grows when it overfits (Hinton 2010, section 6). Both are `[_, n_visible]`.
+    ///
+    /// # Errors
+    /// When a shape differs.
+    pub fn free_energy_gap(&self, training: &Tensor, held_out: &Tensor) -> Result<f64> {
+        Ok(mean(&self.free_energy(held_out)?)? - mean(&self.free_energy(training)?)?)
+    }
+
+    /// The pseudo-log-likelihood of binary rows, in nats a row, estimated from one unit drawn for each row:
+    /// `n_visible · ln sigmoid(F(ṽ) − F(v))` with that unit flipped in `ṽ`. At most 0.
+    ///
+    /// `v` is `[batch, n_visible]` of 0 and 1; grey levels `g` are flipped to `1 − g`.
+    ///
+    /// # Errors
+    /// When `v` has another shape or the visible units are real-valued, for which it is not defined.
+    pub fn pseudo_likelihood(&self, v: &Tensor, philox: Philox) -> Result<f64> {
+        let (batch, n_visible) = (v.dim(0)?, self.config.n_visible);
+        if self.config.visible.is_gaussian() {
+            candle::bail!(
+                "Rbm::pseudo_likelihood: visible units must be bernoulli, got {:?}",
+                self.config.visible
+            )
+        }
+        let unit = |row: usize| {
+            let word = u64::from(philox.bits(row as u64));
+            ((word * n_visible as u64) >> 32) as u32
+        };
+        let units: Vec<u32> = (0..batch).map(unit).collect();
+        let units = Tensor::from_vec(units, (batch, 1), v.device())?;
+        let each = Tensor::arange(0u32, n_visible as u32, v.device())?.reshape((1, n_visible))?;
+        let chosen = units.broadcast_eq(&each)?.to_dtype(v.dtype())?;
+        // v + chosen · (1 − 2v): the chosen unit becomes 1 − v, the others stay.
+        let flipped = (v + (chosen * v.affine(-2., 1.)?)?)?;
+        let rise = (self.free_energy(&flipped)? - self.free_energy(v)?)?;
+        // ln sigmoid(x) = −softplus(−x)
+        Ok(-(n_visible as f64) * mean(&softplus(&rise.neg()?)?)?)
+    }
+
+    /// Mean over rows of the squared error of [`reconstruct`](Self::reconstruct), summed over the visible units.
+    ///
+    /// # Errors
+    /// When `v` is not `[batch, n_visible]`.
+    pub fn reconstruction_error(&self, v: &Tensor) -> Result<f64> {
+        mean(&(self.reconstruct(v)? - v)?.sqr()?.sum(D::Minus1)?)
+    }
+}
+
+/// `ln(1 + eˣ)` without overflow: `max(x, 0) + ln(1 + e^−|x|)`.
+fn softplus(x: &Tensor) -> Result<Tensor> {
+    x.relu()? + x.abs()?.neg()?.exp()?.affine(1., 1.)?.log()?
+}
+
+/// `Σ_{i ≥ 1} softplus(x − i + ½)`, each term of which falls like `e^(x − i)` once `i` is above `x`.
+fn replicas(x: &Tensor) -> Result<Tensor> {
+    const TAIL: f64 = 20.;
+    let top = x.flatten_all()?.max(0)?.to_dtype(DType::F64)?.to_scalar::<f64>()?;
+    if !top.is_finite() || top > 1e4 {
+        candle::bail!("Rbm::free_energy: inputs of rectified units must be finite and below 1e4, got {top}")
+    }
+    let terms = (top.max(0.) + TAIL).ceil() as usize;
+    let mut sum = x.zeros_like()?;
+    for i in 1..=terms {
+        sum = (sum + softplus(&x.affine(1., 0.5 - i as f64)?)?)?;
+    }
+    Ok(sum)
+}
+
+/// In f64: candle's f32 mean over many rows is off in the fourth digit.
+fn mean(x: &Tensor) -> Result<f64> {
+    x.to_dtype(DType::F64)?.mean_all()?.to_scalar::<f64>()
+}

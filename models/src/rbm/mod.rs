@@ -1,0 +1,305 @@
+//! Restricted Boltzmann machine: learns the distribution of its input, one layer of features at a time.
+//!
+//! ```text
+//! E(v, h) = −b·v − c·h − h W vᵀ                    energy, binary visible and hidden units
+//! p(h = 1 | v) = sigmoid(v Wᵀ + c)                 hidden mean
+//! p(v = 1 | h) = sigmoid(h W + b)                  visible mean
+//! F(v) = −b·v − Σ_j softplus(v Wᵀ + c)_j           free energy: p(v) ∝ exp(−F(v))
+//!
+//! ΔW = ε/B (h₀ᵀ v₀ − h_kᵀ v_k) + …                 contrastive divergence, see [`train`]
+//! ```
+//!
+//! Gaussian visible units have `(v − b)²/2σ²` in place of `−b·v`, read `v/σ²` in place of `v`, and have
+//! mean `h W + b` and deviation `σ`. Rectified hidden units have mean `max(0, v Wᵀ + c)` and stand for the sum of
+//! infinitely many binary ones with biases `c − ½, c − 1½, …`, so their free energy is
+//! `−Σ_j Σ_i softplus(x_j − i + ½)`.
+//!
+//! | symbol | field | shape |
+//! |---|---|---|
+//! | `v` | argument | `[batch, n_visible]` |
+//! | `h` | argument | `[batch, n_hidden]` |
+//! | `W` | `weight` | `[n_hidden, n_visible]` |
+//! | `c` | `bias` | `[n_hidden]` |
+//! | `b` | `visible_bias` | `[n_visible]` |
+//! | `ln σ²` | `log_variance` | `[n_visible]`, learned σ only |
+//!
+//! `weight` and `bias` are those of a [`candle_nn::Linear`] as they stand.
+//!
+//! Sources: Hinton, "Training products of experts by minimizing contrastive divergence", Neural Computation 14(8), 2002;
+//! Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics processors", ICML 2009, section 3.1;
+//! Nair and Hinton, "Rectified linear units improve restricted Boltzmann machines", ICML 2010; Cho, Ilin and Raiko, "Improved
+//! learning of Gaussian-Bernoulli restricted Boltzmann machines", ICANN 2011.
+//!
+//! ```
+//! use candle::{Device::Cpu, Module, Tensor};
+//! use chandlery::rbm::{Rbm, RbmConfig};
+//! # fn main() -> candle::Result<()> {
+//! // Three visible units, two hidden; all biases 0.
+//! let weight = Tensor::new(&[[0f32, 0., 0.], [2., -1., 0.]], &Cpu)?;
+//! let zeros = |n| Tensor::zeros(n, candle::DType::F32, &Cpu);
+//! let rbm = Rbm::from_tensors(RbmConfig::new(3, 2), weight, zeros(2)?, zeros(3)?, None)?;
+//! // The first hidden unit sees nothing and is a fair coin; so is the second, where 2·1 − 1·2 = 0.
+//! let h = rbm.forward(&Tensor::new(&[[1f32, 2., 5.]], &Cpu)?)?;
+//! assert_eq!(h.to_vec2::<f32>()?, [[0.5, 0.5]]);
+//! // F(v) = −2 ln 2: each fair coin is worth ln 2.
+//! let f = rbm.free_energy(&Tensor::new(&[[1f32, 2., 5.]], &Cpu)?)?;
+//! assert!((f.to_vec1::<f32>()?[0] + 2. * 2f32.ln()).abs() < 1e-6);
+//! # Ok(()) }
+//! ```
+mod config;
+mod energy;
+pub mod train;
+
+pub use config::{CdConfig, HiddenUnit, RbmConfig, SparsityConfig, VisibleUnit};
+pub use train::{Metrics, RbmTrainer};
+
+use crate::check::batch_of;
+use candle::{DType, Device, Module, Result, Tensor};
+use candle_nn::VarBuilder;
+use candle_nn::ops::sigmoid;
+use chandlery_ops::{Philox, bernoulli, normal};
+
+/// A restricted Boltzmann machine; see the [module](self) for the equations.
+#[derive(Debug, Clone)]
+pub struct Rbm {
+    config: RbmConfig,
+    weight: Tensor,
+    bias: Tensor,
+    visible_bias: Tensor,
+    log_variance: Option<Tensor>,
+}
+
+impl Rbm {
+    /// Loads `weight`, `bias`, `visible_bias` and, for learned deviations, `log_variance` from under `vb`.
+    ///
+    /// # Errors
+    /// When `config` is out of range, or `vb` lacks one of them or has another shape.
+    pub fn new(config: RbmConfig, vb: VarBuilder) -> Result<Self> {
+        config.validate()?;
+        let (n_visible, n_hidden) = (config.n_visible, config.n_hidden);
+        let log_variance = match config.visible {
+            VisibleUnit::GaussianLearned => Some(vb.get(n_visible, "log_variance")?),
+            VisibleUnit::Bernoulli | VisibleUnit::Gaussian => None,
+        };
+        Ok(Self {
+            weight: vb.get((n_hidden, n_visible), "weight")?,
+            bias: vb.get(n_hidden, "bias")?,
+            visible_bias: vb.get(n_visible, "visible_bias")?,
+            log_variance,
+            config,
+        })
+    }
+
+    /// A new machine: normal weights of standard deviation `config.weight_stdev`, biases 0, deviations 1. All f32.
+    ///
+    /// # Errors
+    /// When `config` is out of range or the device is out of memory.
+    pub fn init(config: RbmConfig, philox: Philox, device: &Device) -> Result<Self> {
+        config.validate()?;
+        let (n_visible, n_hidden) = (config.n_visible, config.n_hidden);
+        let zeros = |n: usize| Tensor::zeros(n, DType::F32, device);
+        let log_variance = match config.visible {
+            VisibleUnit::GaussianLearned => Some(zeros(n_visible)?),
+            VisibleUnit::Bernoulli | VisibleUnit::Gaussian => None,
+        };
+        Ok(Self {
+            weight: (normal((n_hidden, n_visible), device, philox)? * config.weight_stdev)?,
+            bias: zeros(n_hidden)?,
+            visible_bias: zeros(n_visible)?,
+            log_variance,
+            config,
+        })
+    }
+
+    /// A machine from its parameters; shapes as in the [module](self), one float type.
+    ///
+    /// # Errors
+    /// When `config` is out of range, a shape differs, or `log_variance` is not given exactly when deviations are learned.
+    pub fn from_tensors(
+        config: RbmConfig,
+        weight: Tensor,
+        bias: Tensor,
+        visible_bias: Tensor,
+        log_variance: Option<Tensor>,
+    ) -> Result<Self> {
+        config.validate()?;
+        let (n_visible, n_hidden) = (config.n_visible, config.n_hidden);
+        let expect = |name: &str, t: &Tensor, want: &[usize]| match t.dims() == want {
+            true => Ok(()),
+            false => candle::bail!("Rbm: {name} must have shape {want:?}, got {:?}", t.dims()),
+        };
+        expect("weight", &weight, &[n_hidden, n_visible])?;
+        expect("bias", &bias, &[n_hidden])?;
+        expect("visible_bias", &visible_bias, &[n_visible])?;
+        match (&log_variance, config.visible == VisibleUnit::GaussianLearned) {
+            (Some(log_variance), true) => expect("log_variance", log_variance, &[n_visible])?,
+            (None, false) => {}
+            (given, _) => candle::bail!(
+                "Rbm: log_variance must be given exactly when visible is gaussian-learned, got {} for {:?}",
+                if given.is_some() { "one" } else { "none" },
+                config.visible
+            ),
+        }
+        Ok(Self { config, weight, bias, visible_bias, log_variance })
+    }
+
+    /// What goes into the hidden units: `v Wᵀ + c`, or `(v/σ²) Wᵀ + c`. `[batch, n_hidden]`.
+    ///
+    /// # Errors
+    /// When `v` is not `[batch, n_visible]`.
+    pub fn hidden_input(&self, v: &Tensor) -> Result<Tensor> {
+        batch_of("Rbm", "v", v, self.config.n_visible)?;
+        let v = match &self.log_variance {
+            Some(log_variance) => &v.broadcast_mul(&log_variance.neg()?.exp()?)?,
+            None => v,
+        };
+        v.matmul(&self.weight.t()?)?.broadcast_add(&self.bias)
+    }
+
+    /// The mean of the hidden units given the visible ones, `[batch, n_hidden]`.
+    ///
+    /// # Errors
+    /// When `v` is not `[batch, n_visible]`.
+    pub fn hidden_mean(&self, v: &Tensor) -> Result<Tensor> {
+        let x = self.hidden_input(v)?;
+        match self.config.hidden {
+            HiddenUnit::Bernoulli => sigmoid(&x),
+            HiddenUnit::Rectified => x.relu(),
+        }
+    }
+
+    /// Draws hidden units given the visible ones, `[batch, n_hidden]`.
+    ///
+    /// # Errors
+    /// When `v` is not `[batch, n_visible]`.
+    pub fn sample_hidden(&self, v: &Tensor, philox: Philox) -> Result<Tensor> {
+        let x = self.hidden_input(v)?;
+        match self.config.hidden {
+            HiddenUnit::Bernoulli => draw(&sigmoid(&x)?, philox),
+            HiddenUnit::Rectified => {
+                let noise = normal(x.shape(), x.device(), philox)?.to_dtype(x.dtype())?;
+                (&x + (noise * sigmoid(&x)?.sqrt()?)?)?.relu()
+            }
+        }
+    }
+
+    /// The mean of the visible units given the hidden ones, `[batch, n_visible]`.
+    ///
+    /// # Errors
+    /// When `h` is not `[batch, n_hidden]`.
+    pub fn visible_mean(&self, h: &Tensor) -> Result<Tensor> {
+        batch_of("Rbm", "h", h, self.config.n_hidden)?;
+        let x = h.matmul(&self.weight)?.broadcast_add(&self.visible_bias)?;
+        match self.config.visible {
+            VisibleUnit::Bernoulli => sigmoid(&x),
+            VisibleUnit::Gaussian | VisibleUnit::GaussianLearned => Ok(x),
+        }
+    }
+
+    /// Draws visible units given the hidden ones, `[batch, n_visible]`.
+    ///
+    /// # Errors
+    /// When `h` is not `[batch, n_hidden]`.
+    pub fn sample_visible(&self, h: &Tensor, philox: Philox) -> Result<Tensor> {
+        let mean = self.visible_mean(h)?;
+        let noise = || normal(mean.shape(), mean.device(), philox)?.to_dtype(mean.dtype());
+        match (self.config.visible, &self.log_variance) {
+            (VisibleUnit::Bernoulli, _) => draw(&mean, philox),
+            (_, Some(log_variance)) => {
+                let stdev = (log_variance * 0.5)?.exp()?;
+                &mean + noise()?.broadcast_mul(&stdev)?
+            }
+            (_, None) => &mean + noise()?,
+        }
+    }
+
+    /// Runs `steps` steps of Gibbs sampling from visible states and returns the visible means of the last.
+    ///
+    /// Both sides are drawn in every step. `v` is `[batch, n_visible]`, and so is the result.
+    ///
+    /// # Errors
+    /// When `v` has another shape.
+    pub fn gibbs(&self, v: &Tensor, steps: usize, philox: Philox) -> Result<Tensor> {
+        let batch = batch_of("Rbm::gibbs", "v", v, self.config.n_visible)?;
+        let mut at = philox;
+        let (mut states, mut means) = (v.clone(), v.clone());
+        for step in 0..steps {
+            let h = self.sample_hidden(&states, at)?;
+            at = at.advanced(batch * self.config.n_hidden);
+            means = self.visible_mean(&h)?;
+            if step + 1 < steps {
+                states = self.sample_visible(&h, at)?;
+                at = at.advanced(batch * self.config.n_visible);
+            }
+        }
+        Ok(means)
+    }
+
+    /// What comes back through the hidden means: the visible mean of the hidden mean, `[batch, n_visible]`.
+    ///
+    /// # Errors
+    /// When `v` is not `[batch, n_visible]`.
+    pub fn reconstruct(&self, v: &Tensor) -> Result<Tensor> {
+        self.visible_mean(&self.hidden_mean(v)?)
+    }
+
+    /// What the machine is.
+    pub fn config(&self) -> &RbmConfig {
+        &self.config
+    }
+
+    /// The weights, `[n_hidden, n_visible]`: a row is what a hidden unit looks for.
+    pub fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
+    /// The hidden biases, `[n_hidden]`.
+    pub fn bias(&self) -> &Tensor {
+        &self.bias
+    }
+
+    /// The visible biases, `[n_visible]`.
+    pub fn visible_bias(&self) -> &Tensor {
+        &self.visible_bias
+    }
+
+    /// The logarithms of the visible variances, `[n_visible]`, where they are learned.
+    pub fn log_variance(&self) -> Option<&Tensor> {
+        self.log_variance.as_ref()
+    }
+
+    /// The parameters by the names that [`new`](Self::new) looks for.
+    pub fn tensors(&self) -> Vec<(&'static str, &Tensor)> {
+        let mut named =
+            vec![("weight", &self.weight), ("bias", &self.bias), ("visible_bias", &self.visible_bias)];
+        named.extend(self.log_variance.as_ref().map(|t| ("log_variance", t)));
+        named
+    }
+
+    /// The same machine with its own copy of the parameters, in another float type or on another device.
+    ///
+    /// # Errors
+    /// When the device is out of memory.
+    pub fn to(&self, dtype: DType, device: &Device) -> Result<Self> {
+        let copy = |t: &Tensor| t.copy()?.to_dtype(dtype)?.to_device(device);
+        Ok(Self {
+            config: self.config.clone(),
+            weight: copy(&self.weight)?,
+            bias: copy(&self.bias)?,
+            visible_bias: copy(&self.visible_bias)?,
+            log_variance: self.log_variance.as_ref().map(copy).transpose()?,
+        })
+    }
+}
+
+/// The hidden means: differentiable, so a machine can be a layer of a larger network.
+impl Module for Rbm {
+    fn forward(&self, v: &Tensor) -> Result<Tensor> {
+        self.hidden_mean(v)
+    }
+}
+
+/// Draws are made in f32 whatever the machine's type is.
+fn draw(mean: &Tensor, philox: Philox) -> Result<Tensor> {
+    bernoulli(&mean.to_dtype(DType::F32)?, philox)?.to_dtype(mean.dtype())
+}

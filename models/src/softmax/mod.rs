@@ -1,0 +1,179 @@
+//! Multinomial logistic regression: the linear read-out that tells how good features are.
+//!
+//! ```text
+//! z = x Wᵀ + b                                     logits
+//! p(y = c | x) = exp(z_c) / Σ_k exp(z_k)           softmax
+//! J = -1/n Σ_i ln p(y_i | x_i) + l2/2 · Σ W²       objective; b is not decayed
+//! ```
+//!
+//! | symbol | field      | shape                     |
+//! |--------|------------|---------------------------|
+//! | `x`    | argument   | `[n_samples, n_features]` |
+//! | `y`    | `labels`   | `[n_samples]`, u32        |
+//! | `W`    | `weight`   | `[n_classes, n_features]` |
+//! | `b`    | `bias`     | `[n_classes]`             |
+//! | `l2`   | `l2`       | scalar                    |
+//!
+//! Source: Bishop, "Pattern Recognition and Machine Learning", 2006, section 4.3.4; minimised
+//! by Adam (Kingma and Ba, 2015) on minibatches. Departure: the learning rate halves whenever an epoch
+//! no longer lowers the objective, and the fit ends after a few halvings.
+//!
+//! ```
+//! use candle::{Device::Cpu, Tensor};
+//! use chandlery::softmax::Softmax;
+//! # fn main() -> candle::Result<()> {
+//! // Three classes in the plane: right, up, and everything that is neither.
+//! let weight = Tensor::new(&[[1f32, 0.], [0., 1.], [0., 0.]], &Cpu)?;
+//! let bias = Tensor::new(&[0f32, 0., 0.5], &Cpu)?;
+//! let softmax = Softmax::from_tensors(weight, bias)?;
+//! let x = Tensor::new(&[[2f32, 1.], [0., 3.], [0.25, 0.25]], &Cpu)?;
+//! // Logits 2, 1, 0.5; then 0, 3, 0.5; then 0.25, 0.25, 0.5.
+//! assert_eq!(softmax.predict(&x)?.to_vec1::<u32>()?, [0, 1, 2]);
+//! let labels = Tensor::new(&[0u32, 1, 1], &Cpu)?;
+//! assert_eq!(softmax.accuracy(&x, &labels)?, 2. / 3.);
+//! # Ok(()) }
+//! ```
+mod fit;
+#[cfg(test)]
+mod tests;
+
+pub use fit::{Fit, FitConfig};
+
+use candle::{D, DType, Module, Result, Tensor};
+use candle_nn::{Linear, VarBuilder};
+
+/// A linear classifier; see the [module](self) for the equations.
+///
+/// `weight` and `bias` are those of a [`Linear`], so it loads anywhere one does.
+#[derive(Debug, Clone)]
+pub struct Softmax {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+impl Softmax {
+    /// Loads `weight` `[n_classes, n_features]` and `bias` `[n_classes]` from under `vb`.
+    ///
+    /// # Errors
+    /// When there are fewer than 2 classes or no features, or `vb` lacks either or has another shape.
+    pub fn new(n_features: usize, n_classes: usize, vb: VarBuilder) -> Result<Self> {
+        Self::from_tensors(vb.get((n_classes, n_features), "weight")?, vb.get(n_classes, "bias")?)
+    }
+
+    /// A classifier from its weights, `[n_classes, n_features]`, and bias, `[n_classes]`.
+    ///
+    /// # Errors
+    /// When the shapes disagree, or there are fewer than 2 classes or no features.
+    pub fn from_tensors(weight: Tensor, bias: Tensor) -> Result<Self> {
+        let (n_classes, n_features) = weight.dims2()?;
+        if n_classes < 2 || n_features == 0 {
+            candle::bail!(
+                "softmax: there must be at least 2 classes and 1 feature, got weight {:?}",
+                weight.dims()
+            )
+        }
+        if bias.dims() != [n_classes] {
+            candle::bail!("softmax: bias must have shape [{n_classes}], got {:?}", bias.dims())
+        }
+        Ok(Self { weight, bias })
+    }
+
+    /// Fits a classifier to features `x`, `[n_samples, n_features]` f32 and finite, and their
+    /// labels, `[n_samples]` u32 below `n_classes`, starting from zero weights.
+    ///
+    /// The order of the minibatches is drawn from `philox`: the same arguments on the same
+    /// device give the same bits. Cost: an epoch is O(`n_samples · n_features · n_classes`).
+    ///
+    /// # Errors
+    /// When shapes, types or labels are not as said, `config` is out of range, or the objective
+    /// stops being finite (the message names the step).
+    pub fn fit(
+        x: &Tensor,
+        labels: &Tensor,
+        n_classes: usize,
+        config: &FitConfig,
+        philox: chandlery_ops::Philox,
+    ) -> Result<(Self, Fit)> {
+        fit::fit(x, labels, n_classes, config, philox)
+    }
+
+    /// `ln p(y = c | x)`: `[n_samples, n_features]` in, `[n_samples, n_classes]` out, all at most 0.
+    ///
+    /// # Errors
+    /// When `x` has another width, type or device.
+    pub fn log_probabilities(&self, x: &Tensor) -> Result<Tensor> {
+        candle_nn::ops::log_softmax(&self.forward(x)?, D::Minus1)
+    }
+
+    /// The most probable class of each row, `[n_samples]` u32; of equals the lowest.
+    ///
+    /// # Errors
+    /// As [`log_probabilities`](Self::log_probabilities).
+    pub fn predict(&self, x: &Tensor) -> Result<Tensor> {
+        self.forward(x)?.argmax(D::Minus1)
+    }
+
+    /// The share of rows whose most probable class is the label, in `[0, 1]`.
+    ///
+    /// # Errors
+    /// When `x` does not fit, or `labels` is not `[n_samples]` u32 with at least one sample.
+    pub fn accuracy(&self, x: &Tensor, labels: &Tensor) -> Result<f64> {
+        let n_samples = check_samples("softmax.accuracy", x, labels)?;
+        let hits = self.predict(x)?.eq(labels)?.to_dtype(DType::U32)?.sum_all()?;
+        Ok(f64::from(hits.to_scalar::<u32>()?) / n_samples as f64)
+    }
+
+    /// The same classifier as a candle layer.
+    pub fn linear(&self) -> Linear {
+        Linear::new(self.weight.clone(), Some(self.bias.clone()))
+    }
+
+    /// The weights, `[n_classes, n_features]`.
+    pub fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
+    /// The bias, `[n_classes]`.
+    pub fn bias(&self) -> &Tensor {
+        &self.bias
+    }
+
+    /// Inputs a row must have.
+    pub fn n_features(&self) -> usize {
+        self.weight.dims()[1]
+    }
+
+    /// Classes, at least 2.
+    pub fn n_classes(&self) -> usize {
+        self.weight.dims()[0]
+    }
+}
+
+impl Module for Softmax {
+    /// The logits: `[n_samples, n_features]` in, `[n_samples, n_classes]` out.
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match x.dims() {
+            [_, width] if *width == self.n_features() => {}
+            got => {
+                candle::bail!("softmax: x must have shape [n_samples, {}], got {got:?}", self.n_features())
+            }
+        }
+        x.matmul(&self.weight.t()?)?.broadcast_add(&self.bias)
+    }
+}
+
+/// Checks that `labels` is `[n_samples]` u32 for the rows of `x`, and returns `n_samples`, at least 1.
+fn check_samples(op: &str, x: &Tensor, labels: &Tensor) -> Result<usize> {
+    let n_samples = x.dim(0)?;
+    if labels.dims() != [n_samples] || labels.dtype() != DType::U32 {
+        candle::bail!(
+            "{op}: labels must have shape [{n_samples}] and type u32, got {:?} {:?}",
+            labels.dims(),
+            labels.dtype()
+        )
+    }
+    if n_samples == 0 {
+        candle::bail!("{op}: there must be at least 1 sample, got none")
+    }
+    Ok(n_samples)
+}
