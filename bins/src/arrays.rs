@@ -1,0 +1,146 @@
+//! Matrices as files that other programs read: `.npy` and `.safetensors`.
+use crate::run_folder::write_beside;
+use anyhow::{Context, Result, bail, ensure};
+use candle::{DType, Tensor};
+use npyz::WriterBuilder;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+/// A format that [`write()`] knows, told by the extension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// NumPy's: one array, no labels. Written as rows come, so that it may be larger than the memory.
+    Npy,
+    /// Named tensors, gathered in memory.
+    Safetensors,
+}
+
+impl Format {
+    /// The format of a file by its name.
+    ///
+    /// # Errors
+    /// When the extension is neither; to be asked before hours of work, not after.
+    pub fn of(path: &Path) -> Result<Self> {
+        match path.extension().and_then(|e| e.to_str()) {
+            Some("npy") => Ok(Self::Npy),
+            Some("safetensors") => Ok(Self::Safetensors),
+            _ => bail!("{}: the name must end in .npy or .safetensors", path.display()),
+        }
+    }
+}
+
+/// Writes the matrix `[n_rows, n_columns]` whose blocks of rows `next` gives until it gives `None`, as f32,
+/// and where the format has a place for them its labels, `[n_rows]`, as u32.
+///
+/// `.npy` holds the matrix alone; `.safetensors` holds it as `features` and the labels as `labels`.
+///
+/// # Errors
+/// When the extension is neither, a block is not `[_, n_columns]`, they do not add up to `n_rows`, `next` fails, or
+/// the disk refuses.
+pub fn write(
+    path: &Path,
+    (n_rows, n_columns): (usize, usize),
+    mut next: impl FnMut() -> Result<Option<Tensor>>,
+    labels: Option<&[u32]>,
+) -> Result<()> {
+    let mut written = 0;
+    let mut checked = || -> Result<Option<Tensor>> {
+        let Some(block) = next()? else {
+            ensure!(written == n_rows, "there must be {n_rows} rows, got {written}");
+            return Ok(None);
+        };
+        let (rows, columns) = block.dims2()?;
+        written += rows;
+        ensure!(
+            columns == n_columns && written <= n_rows,
+            "blocks must add up to [{n_rows}, {n_columns}], got [{written}, {columns}]"
+        );
+        Ok(Some(block.to_dtype(DType::F32)?.to_device(&candle::Device::Cpu)?))
+    };
+    match Format::of(path)? {
+        Format::Npy => write_beside(path, |partial| {
+            let mut out = BufWriter::new(File::create(partial)?);
+            let mut npy = npyz::WriteOptions::new()
+                .default_dtype()
+                .shape(&[n_rows as u64, n_columns as u64])
+                .writer(&mut out)
+                .begin_nd()?;
+            while let Some(block) = checked()? {
+                npy.extend(block.flatten_all()?.to_vec1::<f32>()?)?;
+            }
+            npy.finish()?;
+            Ok(out.flush()?)
+        }),
+        Format::Safetensors => {
+            let mut blocks = Vec::new();
+            while let Some(block) = checked()? {
+                blocks.push(block);
+            }
+            let features = Tensor::cat(&blocks, 0).context("there must be at least 1 row")?;
+            let mut tensors = HashMap::from([("features", features)]);
+            if let Some(labels) = labels {
+                tensors.insert("labels", Tensor::new(labels, &candle::Device::Cpu)?);
+            }
+            write_beside(path, |partial| Ok(candle::safetensors::save(&tensors, partial)?))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use candle::Device::Cpu;
+
+    /// The rows of `x`, two at a time.
+    fn blocks(x: &Tensor) -> impl FnMut() -> Result<Option<Tensor>> {
+        let (x, mut at) = (x.clone(), 0);
+        move || {
+            let rows = 2.min(x.dim(0)? - at);
+            at += rows;
+            Ok(if rows == 0 { None } else { Some(x.narrow(0, at - rows, rows)?) })
+        }
+    }
+
+    #[test]
+    fn both_formats_give_back_what_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let x = Tensor::arange(0f32, 15., &Cpu).unwrap().reshape((5, 3)).unwrap();
+
+        let npy = dir.path().join("x.npy");
+        write(&npy, (5, 3), blocks(&x), None).unwrap();
+        let file = npyz::NpyFile::new(File::open(&npy).unwrap()).unwrap();
+        assert_eq!((file.shape(), file.order()), (&[5, 3][..], npyz::Order::C));
+        let want: Vec<f32> = (0..15).map(|i| i as f32).collect();
+        assert_eq!(file.into_vec::<f32>().unwrap(), want);
+
+        let path = dir.path().join("x.safetensors");
+        write(&path, (5, 3), blocks(&x), Some(&[4, 3, 2, 1, 0])).unwrap();
+        let back = candle::safetensors::load(&path, &Cpu).unwrap();
+        assert_eq!(back["features"].to_vec2::<f32>().unwrap(), x.to_vec2::<f32>().unwrap());
+        assert_eq!(back["labels"].to_vec1::<u32>().unwrap(), [4, 3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn rows_that_do_not_add_up_leave_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let x = Tensor::zeros((5, 3), DType::F32, &Cpu).unwrap();
+        for (name, shape, text) in [
+            ("a.npy", (6, 3), "there must be 6 rows, got 5"),
+            ("b.safetensors", (4, 3), "blocks must add up to [4, 3], got [5, 3]"),
+            ("c.npy", (5, 2), "blocks must add up to [5, 2], got [2, 3]"),
+        ] {
+            let err = write(&dir.path().join(name), shape, blocks(&x), None).unwrap_err();
+            assert!(format!("{err:#}").ends_with(text), "{err:#}");
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn another_extension_is_refused() {
+        let err = Format::of(Path::new("x.csv")).unwrap_err();
+        assert_eq!(err.to_string(), "x.csv: the name must end in .npy or .safetensors");
+    }
+}

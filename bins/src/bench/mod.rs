@@ -1,0 +1,54 @@
+//! The program `bench`: named shapes, fixed seeds, warm, synchronised, the median of several.
+//!
+//! One module a model. Each prints ours, the paper's, the peer's and the floor, and the share of the floor reached.
+mod floor;
+mod rbm;
+mod timing;
+
+pub use floor::{Gpu, RbmFloor};
+pub use rbm::{RbmArgs, Row};
+
+use crate::device::DeviceChoice;
+use crate::report::Outcome;
+use clap::{Args, Parser, Subcommand};
+
+/// Time the models of Chandlery.
+#[derive(Debug, Parser)]
+#[command(name = "bench", version)]
+pub struct Cli {
+    /// What to time.
+    #[command(subcommand)]
+    pub model: Model,
+}
+
+/// What can be timed.
+#[derive(Debug, Subcommand)]
+pub enum Model {
+    /// Contrastive divergence at the paper's four sizes: seconds for 1 million examples.
+    Rbm(RbmArgs),
+}
+
+/// What every benchmark takes.
+#[derive(Debug, Args)]
+pub struct CommonArgs {
+    /// Where to run: cpu, cuda or cuda:N.
+    #[arg(long, default_value_t)]
+    pub device: DeviceChoice,
+    /// Timed runs; the median is printed, with the fastest and the slowest.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeats: u32,
+    /// Print one JSON array of rows to standard output instead of a table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs what the command line asks for.
+///
+/// # Errors
+/// When the device cannot be opened or a step fails.
+pub fn run(cli: &Cli) -> anyhow::Result<Outcome> {
+    match &cli.model {
+        Model::Rbm(args) => rbm::run(args)?,
+    }
+    Ok(Outcome::Done)
+}

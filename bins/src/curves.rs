@@ -1,0 +1,217 @@
+//! Learning curves as one SVG: panels side by side, each with labelled axes and a legend.
+//!
+//! SVG and not PNG, because a picture of text needs a font and the viewer of an SVG has one.
+use anyhow::{Result, anyhow};
+use plotters::prelude::*;
+
+/// One line in a panel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Curve {
+    /// What the legend calls it.
+    pub name: String,
+    /// Points `(x, y)` in the order of `x`. A point that is not finite breaks nothing: it is left out.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A plot with its own axes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Panel {
+    /// Stands above it.
+    pub title: String,
+    /// What runs along the horizontal axis, with its unit.
+    pub x_label: String,
+    /// What runs along the vertical axis, with its unit.
+    pub y_label: String,
+    /// The lines in it; without a point the panel shows empty axes.
+    pub curves: Vec<Curve>,
+}
+
+/// Width and height of a panel, in pixels.
+const PANEL: (u32, u32) = (480, 340);
+
+/// Line colours that colour-blind readers can tell apart (Okabe and Ito 2008).
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(0, 0, 0),
+];
+
+/// Draws the panels in a row; the result is a whole SVG document.
+///
+/// # Errors
+/// When there is no panel, or the plotter fails.
+pub fn draw(panels: &[Panel]) -> Result<String> {
+    if panels.is_empty() {
+        return Err(anyhow!("curves: there must be at least 1 panel, got none"));
+    }
+    let mut svg = String::new();
+    {
+        let size = (PANEL.0 * panels.len() as u32, PANEL.1);
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        root.fill(&WHITE).map_err(failed)?;
+        for (area, panel) in root.split_evenly((1, panels.len())).iter().zip(panels) {
+            draw_panel(area, panel)?;
+        }
+        root.present().map_err(failed)?;
+    }
+    Ok(svg)
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+fn draw_panel(area: &Area<'_>, panel: &Panel) -> Result<()> {
+    let finite = |curve: &Curve| -> Vec<(f64, f64)> {
+        curve.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite()).collect()
+    };
+    let curves: Vec<_> = panel.curves.iter().map(|curve| (&curve.name, finite(curve))).collect();
+    let points = || curves.iter().flat_map(|(_, points)| points);
+    let mut chart = ChartBuilder::on(area)
+        .caption(&panel.title, ("sans-serif", 18))
+        .margin(10)
+        .x_label_area_size(38)
+        .y_label_area_size(64)
+        .build_cartesian_2d(range(points().map(|p| p.0)), range(points().map(|p| p.1)))
+        .map_err(failed)?;
+    chart
+        .configure_mesh()
+        .light_line_style(WHITE)
+        .bold_line_style(RGBColor(225, 225, 225))
+        .x_desc(&panel.x_label)
+        .y_desc(&panel.y_label)
+        .x_labels(6)
+        .y_labels(6)
+        .x_label_formatter(&|x| number(*x))
+        .y_label_formatter(&|y| number(*y))
+        .axis_desc_style(("sans-serif", 14))
+        .label_style(("sans-serif", 12))
+        .draw()
+        .map_err(failed)?;
+    for ((name, points), &colour) in curves.iter().zip(COLOURS.iter().cycle()) {
+        chart
+            .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))
+            .map_err(failed)?
+            .label(name.as_str())
+            .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 16, y)], colour.stroke_width(2)));
+        // A run of one epoch has one point, which is no line.
+        chart.draw_series(points.iter().map(|&p| Circle::new(p, 2, colour.filled()))).map_err(failed)?;
+    }
+    if !curves.is_empty() {
+        chart
+            .configure_series_labels()
+            .position(emptiest_corner(&curves))
+            .background_style(WHITE.mix(0.8))
+            .border_style(RGBColor(190, 190, 190))
+            .label_font(("sans-serif", 12))
+            .draw()
+            .map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// The corner of a panel that the fewest points lie in: where the legend hides least.
+fn emptiest_corner<T>(curves: &[(T, Vec<(f64, f64)>)]) -> SeriesLabelPosition {
+    let points = || curves.iter().flat_map(|(_, points)| points);
+    let (x, y) = (range(points().map(|p| p.0)), range(points().map(|p| p.1)));
+    let inside = |right: bool, upper: bool| {
+        let near = |at: f64, range: &std::ops::Range<f64>, high: bool| {
+            let share = (at - range.start) / (range.end - range.start);
+            if high { share > 0.6 } else { share < 0.4 }
+        };
+        points().filter(|p| near(p.0, &x, right) && near(p.1, &y, upper)).count()
+    };
+    let corners = [
+        (inside(true, true), SeriesLabelPosition::UpperRight),
+        (inside(true, false), SeriesLabelPosition::LowerRight),
+        (inside(false, true), SeriesLabelPosition::UpperLeft),
+        (inside(false, false), SeriesLabelPosition::LowerLeft),
+    ];
+    corners.into_iter().min_by_key(|(n, _)| *n).map_or(SeriesLabelPosition::UpperRight, |(_, corner)| corner)
+}
+
+/// The range of some values with a margin of a twentieth; never empty.
+fn range(values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
+    let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
+    if low > high {
+        return 0.0..1.0;
+    }
+    let margin = if high > low { (high - low) / 20. } else { low.abs().max(1.) / 20. };
+    low - margin..high + margin
+}
+
+/// A number in at most four significant digits, without trailing zeros.
+fn number(value: f64) -> String {
+    if value == 0. {
+        return "0".to_owned();
+    }
+    let digits = (3 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
+    let text = format!("{value:.digits$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+fn failed(err: impl std::fmt::Display) -> anyhow::Error {
+    anyhow!("curves: {err}")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn panel(curves: Vec<Curve>) -> Panel {
+        Panel {
+            title: "reconstruction".to_owned(),
+            x_label: "epoch".to_owned(),
+            y_label: "squared error per unit".to_owned(),
+            curves,
+        }
+    }
+
+    #[test]
+    fn a_panel_holds_its_labels_its_legend_and_a_mark_for_each_finite_point() {
+        let points = vec![(1., 0.5), (2., f64::NAN), (3., 0.25), (4., 0.125)];
+        let curve = Curve { name: "layer 1".to_owned(), points };
+        let svg = draw(&[panel(vec![curve])]).unwrap();
+        for text in ["reconstruction", "epoch", "squared error per unit", "layer 1"] {
+            assert!(svg.contains(text), "{text} is missing");
+        }
+        assert_eq!(svg.matches("<circle").count(), 3);
+        assert!(svg.trim_end().ends_with("</svg>"));
+        assert!(!svg.contains("NaN"));
+    }
+
+    #[test]
+    fn panels_without_points_or_with_one_still_draw() {
+        let one = Curve { name: "one".to_owned(), points: vec![(1., 7.)] };
+        let svg = draw(&[panel(vec![]), panel(vec![one])]).unwrap();
+        assert!(svg.contains(&format!("width=\"{}\"", 2 * PANEL.0)));
+        assert_eq!(svg.matches("<circle").count(), 1);
+    }
+
+    #[test]
+    fn a_legend_goes_where_no_curve_is() {
+        let falling = vec![("", vec![(0., 9.), (1., 3.), (2., 1.), (3., 0.)])];
+        assert!(matches!(emptiest_corner(&falling), SeriesLabelPosition::UpperRight));
+        let rising = vec![("", vec![(0., 0.), (1., 3.), (2., 8.), (3., 9.)])];
+        assert!(matches!(emptiest_corner(&rising), SeriesLabelPosition::LowerRight));
+    }
+
+    #[test]
+    fn a_range_has_a_margin_and_is_never_empty() {
+        assert_eq!(range([0., 20.].into_iter()), -1.0..21.0);
+        assert_eq!(range([0.].into_iter()), -0.05..0.05);
+        assert_eq!(range(std::iter::empty()), 0.0..1.0);
+    }
+
+    #[test]
+    fn numbers_keep_what_matters() {
+        let cases = [(0., "0"), (12., "12"), (0.05, "0.05"), (-1.25, "-1.25"), (1234.6, "1235")];
+        for (value, text) in cases {
+            assert_eq!(number(value), text);
+        }
+        assert_eq!(number(0.1 + 0.2), "0.3");
+    }
+}

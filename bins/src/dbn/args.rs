@@ -1,0 +1,349 @@
+//! The command line of `dbn`.
+use crate::options::{
+    Common, DataArgs, above_zero, at_least_one, below_one, image_shape, inside_zero_one, not_negative,
+};
+use chandlery::rbm::{HiddenUnit, VisibleUnit};
+use chandlery_datasets::ImageShape;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Deep belief networks: train one layer by layer, then use it for features, reconstructions and samples.
+///
+/// Without a sub-command it trains: `dbn --epochs 3` is `dbn train --epochs 3`.
+#[derive(Debug, Parser)]
+#[command(name = "dbn", version, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// What to do; `train` when left out.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// The arguments of `train`.
+    #[command(flatten)]
+    pub train: TrainArgs,
+}
+
+/// What one does with a deep belief network.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train a network and report how a linear classifier does on its features.
+    Train(Box<TrainArgs>),
+    /// Write the features of a data set to a .npy or .safetensors file.
+    Encode(EncodeArgs),
+    /// Reconstruct rows through all layers: the squared error, and a picture.
+    Reconstruct(ReconstructArgs),
+    /// Draw samples by Gibbs steps in the top layer: a picture.
+    Sample(SampleArgs),
+    /// Measure a trained network on a data set: linear classifier, reconstruction, free energies.
+    Evaluate(EvaluateArgs),
+}
+
+/// What `train` makes; kept in the run folder, so that `--resume` needs nothing else.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+pub struct Settings {
+    /// Hidden units of each layer, lowest first.
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "500,500", value_parser = at_least_one)]
+    pub hidden: Vec<usize>,
+    /// Epochs a layer.
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = at_least_one)]
+    pub epochs: usize,
+    /// Rows a step, and the number of persistent chains.
+    #[arg(long, value_name = "ROWS", default_value_t = 100, value_parser = at_least_one)]
+    pub batch: usize,
+    /// First step size, which falls to 0 over a layer's epochs; left out: 0.1 for binary units, 0.001 where a layer has
+    /// Gaussian or rectified units.
+    #[arg(long, value_name = "RATE", value_parser = above_zero)]
+    pub learning_rate: Option<f64>,
+    /// Share of the last step that the next one keeps, 0 to below 1, at most 0.5 in the first fifth of a layer's epochs; left
+    /// out: 0 with persistent chains, else 0.9.
+    #[arg(long, value_name = "SHARE", value_parser = below_one)]
+    pub momentum: Option<f64>,
+    /// Gibbs steps of the model phase (CD-k).
+    #[arg(long, value_name = "STEPS", default_value_t = 1, value_parser = at_least_one)]
+    pub k: usize,
+    /// Keep the chains of the model phase from step to step (persistent CD) instead of starting them at the data: slower,
+    /// but the model can be sampled; left out: true for binary units, false where a layer has Gaussian or rectified units.
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub persistent: Option<bool>,
+    /// Decay of the weights' magnitudes, at least 0.
+    #[arg(long, value_name = "DECAY", default_value_t = 0., value_parser = not_negative)]
+    pub l1: f64,
+    /// Decay of the weights' squares, at least 0.
+    #[arg(long, value_name = "DECAY", default_value_t = 2e-4, value_parser = not_negative)]
+    pub l2: f64,
+    /// Largest Euclidean norm of a hidden unit's weights; no limit when left out.
+    #[arg(long, value_name = "NORM", value_parser = above_zero)]
+    pub max_norm: Option<f64>,
+    /// Mean activation wanted of each hidden unit, above 0 and below 1; needs --sparsity-cost.
+    #[arg(long, value_name = "SHARE", requires = "sparsity_cost", value_parser = inside_zero_one)]
+    pub sparsity_target: Option<f64>,
+    /// Weight of the sparsity penalty, above 0; needs --sparsity-target.
+    #[arg(long, value_name = "COST", requires = "sparsity_target", value_parser = above_zero)]
+    pub sparsity_cost: Option<f64>,
+    /// Units of the lowest layer's input: bernoulli for rows in [0, 1], gaussian for real values.
+    #[arg(long, value_enum, default_value_t = Visible::Bernoulli)]
+    pub visible: Visible,
+    /// Units of the hidden layers.
+    #[arg(long, value_enum, default_value_t = Hidden::Bernoulli)]
+    pub hidden_unit: Hidden,
+    /// Arithmetic of matrix products; weights and sums are f32 in each.
+    #[arg(long, value_name = "f32|tf32|bf16", default_value = "f32", value_parser = precision)]
+    pub precision: String,
+    /// Seed of every random draw: the same seed on the same device gives the same bits.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+}
+
+/// Arguments of `dbn train`.
+#[derive(Debug, Args)]
+pub struct TrainArgs {
+    /// Where rows come from.
+    #[command(flatten)]
+    pub data: DataArgs,
+    /// What is made of them.
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Folder of the run; a new one under runs/, named by the time, when left out.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Start over in an --out folder that holds a former run.
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Go on with an interrupted run, with its data and settings, as if it had not been interrupted.
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["DataArgs", "Settings", "out", "overwrite"])]
+    pub resume: Option<PathBuf>,
+    /// Write a checkpoint every so many seconds, beside those at the end of each epoch.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60., value_parser = not_negative)]
+    pub checkpoint_every: f64,
+    /// Stop after so many steps as if Ctrl-C had been pressed then.
+    #[arg(long, value_name = "STEPS", hide = true, value_parser = at_least_one)]
+    pub stop_after_steps: Option<usize>,
+    /// Where and how it runs.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// The trained network that a sub-command is about.
+#[derive(Debug, Clone, Args)]
+pub struct ModelArgs {
+    /// Folder of a run (or any with config.json and model.safetensors), or OWNER/NAME on the Hugging Face hub.
+    #[arg(value_name = "MODEL")]
+    pub model: String,
+}
+
+/// Which rows of a data set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SplitArg {
+    /// Rows to learn from.
+    Train,
+    /// Rows that the data set keeps for tests.
+    Test,
+}
+
+/// Arguments of `dbn encode`.
+#[derive(Debug, Args)]
+pub struct EncodeArgs {
+    /// The network.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Where rows come from.
+    #[command(flatten)]
+    pub data: DataArgs,
+    /// Which rows to encode.
+    #[arg(long, value_enum, default_value_t = SplitArg::Train)]
+    pub split: SplitArg,
+    /// Layer whose features to write, 1 for the lowest; the top one when left out.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub layer: Option<usize>,
+    /// File to write, .npy or .safetensors (which also takes the labels).
+    #[arg(long, value_name = "FILE", default_value = "features.safetensors")]
+    pub out: PathBuf,
+    /// Where and how it runs.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Arguments of `dbn reconstruct`.
+#[derive(Debug, Args)]
+pub struct ReconstructArgs {
+    /// The network.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Where rows come from.
+    #[command(flatten)]
+    pub data: DataArgs,
+    /// Which rows to reconstruct; those for tests where there are any, when left out.
+    #[arg(long, value_enum)]
+    pub split: Option<SplitArg>,
+    /// Rows in the picture.
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = at_least_one)]
+    pub n: usize,
+    /// Picture to write: originals, and their reconstructions right below.
+    #[arg(long, value_name = "FILE", default_value = "reconstructions.png")]
+    pub out: PathBuf,
+    /// Where and how it runs.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Arguments of `dbn sample`.
+#[derive(Debug, Args)]
+pub struct SampleArgs {
+    /// The network.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Samples to draw.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_least_one)]
+    pub n: usize,
+    /// Gibbs steps in the top layer before a sample is taken.
+    #[arg(long, value_name = "STEPS", default_value_t = 1000, value_parser = at_least_one)]
+    pub steps: usize,
+    /// Seed of the draws.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Shape of a sample in the picture, HEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS; that of the training data when left out.
+    #[arg(long, value_name = "SHAPE", value_parser = image_shape)]
+    pub image: Option<ImageShape>,
+    /// Picture to write.
+    #[arg(long, value_name = "FILE", default_value = "samples.png")]
+    pub out: PathBuf,
+    /// Where and how it runs.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Arguments of `dbn evaluate`.
+#[derive(Debug, Args)]
+pub struct EvaluateArgs {
+    /// The network.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Where rows come from.
+    #[command(flatten)]
+    pub data: DataArgs,
+    /// Seed of the classifier's order and of the rows that free energies are compared on.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Where and how it runs.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Units of the lowest layer's input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Visible {
+    /// Binary; rows in [0, 1] are their probabilities.
+    Bernoulli,
+    /// Real-valued with standard deviation 1; rows are divided by their overall standard deviation.
+    Gaussian,
+    /// Real-valued, with a standard deviation for each unit that is learned; for a single layer.
+    GaussianLearned,
+}
+
+impl From<Visible> for VisibleUnit {
+    fn from(visible: Visible) -> Self {
+        match visible {
+            Visible::Bernoulli => Self::Bernoulli,
+            Visible::Gaussian => Self::Gaussian,
+            Visible::GaussianLearned => Self::GaussianLearned,
+        }
+    }
+}
+
+/// Units of the hidden layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hidden {
+    /// Binary.
+    Bernoulli,
+    /// Noisy rectified linear (Nair and Hinton 2010).
+    Rectified,
+}
+
+impl From<Hidden> for HiddenUnit {
+    fn from(hidden: Hidden) -> Self {
+        match hidden {
+            Hidden::Bernoulli => Self::Bernoulli,
+            Hidden::Rectified => Self::Rectified,
+        }
+    }
+}
+
+/// The name of a precision that the models know.
+fn precision(name: &str) -> Result<String, String> {
+    name.parse::<chandlery::Precision>().map(|precision| precision.name().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound_and_every_flag_has_a_sentence() {
+        fn check(command: &clap::Command) {
+            for arg in command.get_arguments() {
+                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.len() > 12, "{} --{}: no sentence", command.get_name(), arg.get_id());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        let command = Cli::command();
+        command.clone().debug_assert();
+        check(&command);
+    }
+
+    #[test]
+    fn without_a_sub_command_it_trains() {
+        let flags = ["--epochs", "3", "--hidden", "30,20", "--device", "cpu"];
+        let short = Cli::try_parse_from(["dbn"].iter().chain(&flags)).unwrap();
+        let long = Cli::try_parse_from(["dbn", "train"].iter().chain(&flags)).unwrap();
+        assert!(short.command.is_none());
+        let Some(Command::Train(train)) = long.command else { unreachable!() };
+        assert_eq!(short.train.settings, train.settings);
+        assert_eq!((train.settings.epochs, train.settings.hidden), (3, vec![30, 20]));
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused_with_the_range() {
+        let cases = [
+            ("--epochs", "0", "must be a whole number of at least 1"),
+            ("--hidden", "30,0", "must be a whole number of at least 1"),
+            ("--learning-rate", "0", "must be a number above 0"),
+            ("--learning-rate", "nan", "must be a number above 0"),
+            ("--momentum", "1", "must be a number of at least 0 and below 1"),
+            ("--l2", "-1e-4", "must be a number of at least 0"),
+            ("--l2", "inf", "must be a number of at least 0"),
+            ("--sparsity-target", "1", "must be a number above 0 and below 1"),
+            ("--device", "gpu", "must be cpu, cuda or cuda:N"),
+            ("--visible", "binary", "possible values: bernoulli, gaussian"),
+            ("--precision", "f16", "precision must be f32, tf32 or bf16, got f16"),
+        ];
+        for (flag, value, text) in cases {
+            let err = Cli::try_parse_from(["dbn", &format!("{flag}={value}")]).unwrap_err();
+            assert!(err.to_string().contains(text), "{flag} {value}: {err}");
+            assert_eq!(err.exit_code(), 2);
+        }
+    }
+
+    #[test]
+    fn flags_that_belong_together_are_asked_for_together() {
+        let parse = |flags: &[&str]| Cli::try_parse_from(["dbn"].iter().chain(flags));
+        assert!(parse(&["--sparsity-target", "0.1"]).is_err());
+        assert!(parse(&["--sparsity-target", "0.1", "--sparsity-cost", "1"]).is_ok());
+        assert!(parse(&["--resume", "runs/a"]).is_ok());
+        for flags in [["--epochs", "9"], ["--data", "mnist"], ["--out", "b"]] {
+            let err = parse(&[&["--resume", "runs/a"][..], &flags].concat()).unwrap_err();
+            assert!(err.to_string().contains("cannot be used with"), "{flags:?}: {err}");
+        }
+    }
+
+    #[test]
+    fn settings_come_back_from_json_as_they_went() {
+        let flags = ["dbn", "--l1", "1e-5", "--hidden-unit", "rectified", "--learning-rate", "0.003"];
+        let settings = Cli::try_parse_from(flags).unwrap().train.settings;
+        let text = serde_json::to_string(&settings).unwrap();
+        assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings);
+    }
+}

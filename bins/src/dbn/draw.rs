@@ -1,0 +1,170 @@
+//! Pictures of a network, and the commands `reconstruct` and `sample`.
+use super::args::{ReconstructArgs, SampleArgs, SplitArg};
+use super::encode::split_of;
+use super::{load, rows, streams};
+use crate::pictures::{Shades, largest_rows, mosaic, originals_over_reconstructions, write_png};
+use crate::progress::Spinner;
+use crate::report::{Outcome, Report};
+use crate::run_folder::RunFolder;
+use anyhow::{Context, Result};
+use candle::Tensor;
+use chandlery::Philox;
+use chandlery::dbn::{Dbn, DbnConfig};
+use chandlery_datasets::{ImageShape, Split};
+use serde_json::json;
+use std::path::Path;
+
+/// First-layer filters in the picture of a run.
+const FILTERS: usize = 100;
+/// Rows in the picture of reconstructions.
+const RECONSTRUCTIONS: usize = 40;
+/// Samples in the picture of a run, and Gibbs steps before they are taken.
+const SAMPLES: (usize, usize) = (100, 1000);
+/// Tiles in a line.
+const COLUMNS: usize = 10;
+/// Pixels that a picture's tile should be wide, about.
+const TILE_PIXELS: usize = 56;
+
+/// A picture in a run folder.
+pub struct Picture {
+    /// Its file.
+    pub file: &'static str,
+    /// What it shows.
+    pub caption: String,
+}
+
+/// Draws filters, reconstructions of test rows and samples into a run folder; nothing when rows are no images that
+/// can be drawn.
+pub fn run_pictures(dbn: &Dbn, test: &Split, seed: u64, folder: &RunFolder) -> Result<Vec<Picture>> {
+    let _spinner = Spinner::new("drawing pictures");
+    let Some(shape) = drawable(dbn.config()) else {
+        return Ok(Vec::new());
+    };
+    let weight = dbn.layers()[0].weight();
+    let filters = largest_rows(weight, FILTERS)?;
+    let n_filters = filters.dim(0)?;
+    let filters = mosaic(&filters, shape, COLUMNS, Shades::Symmetric, zoom(shape))?;
+    write_png(&filters, &folder.join("filters.png"))?;
+    let n_rows =
+        draw_reconstructions(dbn, test, shape, RECONSTRUCTIONS, &folder.join("reconstructions.png"))?.0;
+    let (n, steps) = SAMPLES;
+    draw_samples(dbn, shape, n, steps, seed, &folder.join("samples.png"))?;
+    Ok(vec![
+        Picture {
+            file: "filters.png",
+            caption: format!(
+                "weights of the {n_filters} lowest-layer units with the largest norm, mid-grey is 0"
+            ),
+        },
+        Picture {
+            file: "reconstructions.png",
+            caption: format!("{n_rows} test rows, and below each line what comes back from the top layer"),
+        },
+        Picture {
+            file: "samples.png",
+            caption: format!(
+                "{n} samples of the model, {steps} Gibbs steps in the top layer from random states"
+            ),
+        },
+    ])
+}
+
+/// The command `reconstruct`.
+pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
+    let report = Report::new(args.common.json);
+    let device = args.common.device.open()?;
+    let dbn = load(&args.model, &device)?;
+    let dataset = args.data.open()?;
+    let image = dataset.image;
+    let split = match (args.split, dataset.test.is_some()) {
+        (Some(split), _) => split,
+        (None, true) => SplitArg::Test,
+        (None, false) => SplitArg::Train,
+    };
+    let split = split_of(dataset, split)?;
+    let mut blocks = rows::Blocks::new(&split, dbn.config(), &device)?;
+    let mut sum = 0.;
+    while let Some(rows) = blocks.next()? {
+        sum += dbn.reconstruction_error(&rows)? * rows.dim(0)? as f64;
+    }
+    let error = sum / split.n_samples() as f64;
+    report.line(&format!(
+        "mean squared error of {} rows: {error:.4} summed over {} inputs, {:.6} an input",
+        split.n_samples(),
+        split.n_features(),
+        error / split.n_features() as f64
+    ))?;
+    let shape = image.filter(can_draw).or(drawable(dbn.config()));
+    if let Some(shape) = shape {
+        draw_reconstructions(&dbn, &split, shape, args.n, &args.out)?;
+        report.line(&format!("{}", args.out.display()))?;
+    }
+    report.finish(&json!({
+        "out": shape.map(|_| &args.out),
+        "n_samples": split.n_samples(),
+        "squared_error": error,
+        "squared_error_per_input": error / split.n_features() as f64,
+    }))?;
+    Ok(Outcome::Done)
+}
+
+/// The command `sample`.
+pub fn sample(args: &SampleArgs) -> Result<Outcome> {
+    let report = Report::new(args.common.json);
+    let device = args.common.device.open()?;
+    let dbn = load(&args.model, &device)?;
+    let shape = args.image.or(drawable(dbn.config())).context(
+        "this network's rows have no image shape that can be drawn; give one with --image HEIGHTxWIDTH",
+    )?;
+    let spinner = Spinner::new("sampling");
+    draw_samples(&dbn, shape, args.n, args.steps, args.seed, &args.out)?;
+    drop(spinner);
+    report.line(&format!("{} samples in {}", args.n, args.out.display()))?;
+    report.finish(&json!({ "out": args.out, "n": args.n, "steps": args.steps, "seed": args.seed }))?;
+    Ok(Outcome::Done)
+}
+
+/// Draws rows over their reconstructions and returns how many.
+fn draw_reconstructions(
+    dbn: &Dbn,
+    split: &Split,
+    shape: ImageShape,
+    n: usize,
+    path: &Path,
+) -> Result<(usize, Tensor)> {
+    let split = split.take(n)?;
+    let x = rows::all(&split, dbn.config(), dbn.layers()[0].weight().device())?;
+    let back = dbn.reconstruct(&x)?;
+    let picture =
+        originals_over_reconstructions(&x, &back, shape, COLUMNS, shades(dbn.config()), zoom(shape))?;
+    write_png(&picture, path)?;
+    Ok((split.n_samples(), back))
+}
+
+fn draw_samples(dbn: &Dbn, shape: ImageShape, n: usize, steps: usize, seed: u64, path: &Path) -> Result<()> {
+    let samples = dbn.sample(n, steps, Philox::new(seed, streams::SAMPLES))?;
+    let picture = mosaic(&samples, shape, COLUMNS, shades(dbn.config()), zoom(shape))?;
+    write_png(&picture, path)
+}
+
+/// The image shape that a network remembers, if a picture can be made of it.
+fn drawable(config: &DbnConfig) -> Option<ImageShape> {
+    let [height, width, channels] = config.image?;
+    Some(ImageShape { height, width, channels }).filter(can_draw)
+}
+
+fn can_draw(shape: &ImageShape) -> bool {
+    matches!(shape.channels, 1 | 3)
+}
+
+/// Probabilities are shades as they stand; real values are stretched.
+fn shades(config: &DbnConfig) -> Shades {
+    match config.layers.first() {
+        Some(layer) if layer.visible.is_gaussian() => Shades::MinMax,
+        _ => Shades::Unit,
+    }
+}
+
+fn zoom(shape: ImageShape) -> usize {
+    (TILE_PIXELS / shape.width.max(1)).max(1)
+}

@@ -1,0 +1,32 @@
+//! The learning curves of a run.
+use super::learn::EpochReport;
+use crate::curves::{self, Curve, Panel};
+use anyhow::Result;
+use chandlery::dbn::DbnConfig;
+
+/// Learning curves of each layer as SVG.
+pub fn draw(reports: &[EpochReport], config: &DbnConfig) -> Result<String> {
+    let curve = |layer: usize, name: String, y: &dyn Fn(&EpochReport) -> Option<f64>| {
+        let own = reports.iter().filter(|report| report.layer == layer);
+        Curve { name, points: own.filter_map(|report| Some((report.epoch as f64, y(report)?))).collect() }
+    };
+    let (mut errors, mut gaps) = (Vec::new(), Vec::new());
+    for (i, machine) in config.layers.iter().enumerate() {
+        let (layer, units) = (i + 1, machine.n_visible as f64);
+        let error = |r: &EpochReport| Some(r.reconstruction_error / units);
+        let held_out = |r: &EpochReport| Some(r.held_out_reconstruction_error? / units);
+        errors.push(curve(layer, format!("layer {layer}, training"), &error));
+        errors.push(curve(layer, format!("layer {layer}, held-out"), &held_out));
+        gaps.push(curve(layer, format!("layer {layer}"), &|r| r.free_energy_gap));
+    }
+    let panel = |title: &str, y_label: &str, curves| Panel {
+        title: title.to_owned(),
+        x_label: "epoch".to_owned(),
+        y_label: y_label.to_owned(),
+        curves,
+    };
+    curves::draw(&[
+        panel("reconstruction of a layer's input", "squared error per visible unit", errors),
+        panel("free energy, held-out minus training rows", "nats", gaps),
+    ])
+}

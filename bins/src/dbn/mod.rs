@@ -1,0 +1,72 @@
+//! The program `dbn`: deep belief networks from the shell.
+//!
+//! | module     | what                                                                 |
+//! |------------|----------------------------------------------------------------------|
+//! | [`args`]   | the command line                                                     |
+//! | `train`    | a run from its first step or a checkpoint to its folder              |
+//! | `plan`     | the data cut up, the machines, and how each learns                   |
+//! | `learn`    | the loop over layers, epochs and minibatches, and its checkpoint     |
+//! | `evaluate` | linear classifier, reconstruction error, free energies               |
+//! | `draw`     | pictures; the commands `reconstruct` and `sample`                    |
+//! | `encode`   | the command `encode`                                                 |
+//! | `learning_curves` | errors and free energies by epoch                             |
+//! | `card`     | the README.md of a run folder                                        |
+//! | `rows`     | rows as a network reads them                                         |
+pub mod args;
+mod card;
+mod draw;
+mod encode;
+mod evaluate;
+mod learn;
+mod learning_curves;
+mod plan;
+mod rows;
+mod train;
+
+use crate::report::Outcome;
+use anyhow::Result;
+use args::{Cli, Command, ModelArgs};
+use candle::Device;
+use chandlery::dbn::Dbn;
+
+/// Places in the random sequence of a run's seed, one for each use. The rows' order has its own
+/// ([`chandlery_datasets::feed::ORDER_STREAM`]).
+mod streams {
+    /// Initial weights.
+    pub const WEIGHTS: u64 = 1 << 32;
+    /// Units of layer `l`: this plus `l`.
+    pub const UNITS: u64 = 2 << 32;
+    /// Order of the linear classifier's minibatches, epoch `e`: this plus `e`.
+    pub const READOUT: u64 = 3 << 32;
+    /// Chains of samples.
+    pub const SAMPLES: u64 = 4 << 32;
+    /// Units that the pseudo-likelihood flips.
+    pub const FLIPS: u64 = 5 << 32;
+}
+
+/// Does what the command line says.
+///
+/// # Errors
+/// Whatever went wrong, in one line that says what to do.
+pub fn run(cli: Cli) -> Result<Outcome> {
+    match cli.command {
+        None => train::train(&cli.train),
+        Some(Command::Train(args)) => train::train(&args),
+        Some(Command::Encode(args)) => encode::encode(&args),
+        Some(Command::Reconstruct(args)) => draw::reconstruct(&args),
+        Some(Command::Sample(args)) => draw::sample(&args),
+        Some(Command::Evaluate(args)) => evaluate::evaluate(&args),
+    }
+}
+
+/// Loads the network that a sub-command is about.
+fn load(model: &ModelArgs, device: &Device) -> Result<Dbn> {
+    Ok(Dbn::from_pretrained(&model.model, device)?)
+}
+
+/// `784-500-500`: the sizes of a network's layers, the input's first.
+fn sizes(dbn: &chandlery::dbn::DbnConfig) -> String {
+    let input = dbn.layers.first().map(|layer| layer.n_visible);
+    let sizes = input.into_iter().chain(dbn.layers.iter().map(|layer| layer.n_hidden));
+    sizes.map(|n| n.to_string()).collect::<Vec<_>>().join("-")
+}

@@ -1,0 +1,189 @@
+//! From what was asked for to what is trained: the data cut up, the machines, and how each learns.
+use super::args::Settings;
+use super::rows::Statistics;
+use super::streams;
+use crate::options::DataArgs;
+use anyhow::{Result, bail};
+use candle::{Device, Tensor};
+use chandlery::Philox;
+use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
+use chandlery::rbm::{CdConfig, HiddenUnit, RbmConfig, SparsityConfig, VisibleUnit};
+use chandlery::schedule::Schedule;
+use chandlery_datasets::{Dataset, Split};
+
+/// Rows that training does not see are a twentieth of the training split, at most so many.
+const MOST_HELD_OUT: usize = 1000;
+
+/// The data of a run, cut up.
+pub struct Data {
+    /// As it was asked for.
+    pub name: String,
+    /// Rows of the training split as it came.
+    pub n_rows: usize,
+    /// Rows that training sees.
+    pub train: Split,
+    /// Rows of the training split that training does not see; none where there are few.
+    pub held_out: Option<Split>,
+    /// Rows that the data set keeps for tests.
+    pub test: Option<Split>,
+    /// Classes of the labels, 0 without.
+    pub n_classes: usize,
+    /// Height, width and channels of rows that are images.
+    pub image: Option<[usize; 3]>,
+}
+
+impl Data {
+    /// Opens the data set and holds a seeded choice of rows out.
+    pub fn open(args: &DataArgs, settings: &Settings) -> Result<Self> {
+        let dataset: Dataset = args.open()?;
+        let n_rows = dataset.train.n_samples();
+        let n_held_out = (n_rows / 20).min(MOST_HELD_OUT);
+        let (train, held_out) = match n_held_out {
+            0 => (dataset.train.clone(), None),
+            n => {
+                let (train, held_out) = dataset.train.hold_out(n, settings.seed)?;
+                (train, Some(held_out))
+            }
+        };
+        Ok(Self {
+            n_rows,
+            train,
+            held_out,
+            n_classes: dataset.n_classes(),
+            image: dataset.image.map(|image| [image.height, image.width, image.channels]),
+            name: dataset.name,
+            test: dataset.test,
+        })
+    }
+
+    /// Rows that training has not seen, those set apart for tests before all others.
+    pub fn test_rows(&self) -> &Split {
+        self.test.as_ref().or(self.held_out.as_ref()).unwrap_or(&self.train)
+    }
+
+    /// How many rows of what there are.
+    pub fn words(&self) -> String {
+        let count = |split: &Option<Split>| split.as_ref().map_or(0, Split::n_samples);
+        format!(
+            "{} training, {} held-out and {} test rows of {}",
+            self.train.n_samples(),
+            count(&self.held_out),
+            count(&self.test),
+            self.train.n_features()
+        )
+    }
+}
+
+/// A trainer at its first step.
+pub fn new_trainer(data: &Data, settings: &Settings, scale: f64, device: &Device) -> Result<DbnTrainer> {
+    let gaussian = VisibleUnit::from(settings.visible).is_gaussian();
+    if VisibleUnit::from(settings.visible) == VisibleUnit::GaussianLearned && settings.hidden.len() > 1 {
+        bail!(
+            "--visible gaussian-learned: there must be one layer, got {}; use gaussian, or --hidden {}",
+            settings.hidden.len(),
+            settings.hidden[0]
+        )
+    }
+    let statistics = Statistics::of(&data.train, settings.seed)?;
+    let gain = statistics.gain(gaussian)?;
+    let config = DbnConfig {
+        layers: layers(data.train.n_features(), settings),
+        input_scale: scale * gain,
+        image: data.image,
+    };
+    let training = config.layers.iter().map(|layer| training(layer, settings)).collect::<Result<_>>()?;
+    let dbn = Dbn::init(config, Philox::new(settings.seed, streams::WEIGHTS), device)?;
+    let mut trainer =
+        DbnTrainer::new(&dbn, training, scale * gain, Philox::new(settings.seed, streams::UNITS))?;
+    let mean = Tensor::new(statistics.mean, device)?.affine(gain, 0.)?;
+    trainer.set_visible_mean(&mean)?;
+    Ok(trainer)
+}
+
+/// The machines of a network, lowest first.
+fn layers(n_features: usize, settings: &Settings) -> Vec<RbmConfig> {
+    let hidden = HiddenUnit::from(settings.hidden_unit);
+    let upper = match hidden {
+        HiddenUnit::Bernoulli => VisibleUnit::Bernoulli,
+        HiddenUnit::Rectified => VisibleUnit::Gaussian,
+    };
+    let mut below = n_features;
+    let mut visible = settings.visible.into();
+    settings
+        .hidden
+        .iter()
+        .map(|&n_hidden| {
+            let layer = RbmConfig { visible, hidden, ..RbmConfig::new(below, n_hidden) };
+            (below, visible) = (n_hidden, upper);
+            layer
+        })
+        .collect()
+}
+
+/// How a machine is trained.
+fn training(layer: &RbmConfig, settings: &Settings) -> Result<CdConfig> {
+    let real = layer.visible.is_gaussian() || layer.hidden == HiddenUnit::Rectified;
+    let rate = settings.learning_rate.unwrap_or(if real { 0.001 } else { 0.1 });
+    let persistent = settings.persistent.unwrap_or(!real);
+    // Chains that persist must keep up with the weights: momentum, which makes long steps, leaves them behind.
+    let momentum = settings.momentum.unwrap_or(if persistent { 0. } else { 0.9 });
+    let slow = (settings.epochs / 5).max(1);
+    let precision = settings.precision.parse().map_err(|err| anyhow::anyhow!("--precision: {err}"))?;
+    Ok(CdConfig {
+        batch: settings.batch,
+        learning_rate: Schedule::linear(rate, 0., settings.epochs),
+        momentum: Schedule::steps([(0, momentum.min(0.5)), (slow, momentum)]),
+        k: settings.k,
+        persistent,
+        l1: settings.l1,
+        l2: settings.l2,
+        max_norm: settings.max_norm,
+        sparsity: settings.sparsity_target.zip(settings.sparsity_cost).map(|(target, cost)| SparsityConfig {
+            target,
+            cost,
+            decay: 0.9,
+        }),
+        precision,
+        ..CdConfig::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::dbn::args::Cli;
+    use clap::Parser;
+
+    fn settings(flags: &[&str]) -> Settings {
+        Cli::try_parse_from(["dbn"].iter().chain(flags)).unwrap().train.settings
+    }
+
+    #[test]
+    fn units_of_a_layer_are_those_that_the_one_below_has() {
+        let settings = settings(&["--hidden", "7,5,3", "--hidden-unit", "rectified"]);
+        let layers = layers(9, &settings);
+        let shapes: Vec<_> = layers.iter().map(|l| (l.n_visible, l.n_hidden, l.visible)).collect();
+        use VisibleUnit::{Bernoulli, Gaussian};
+        assert_eq!(shapes, [(9, 7, Bernoulli), (7, 5, Gaussian), (5, 3, Gaussian)]);
+        DbnConfig { layers, ..DbnConfig::new(&[1, 1]) }.validate().unwrap();
+        let rates: Vec<_> = super::layers(9, &settings)
+            .iter()
+            .map(|layer| training(layer, &settings).unwrap().learning_rate.at(0))
+            .collect();
+        assert_eq!(rates, [0.001; 3]);
+    }
+
+    #[test]
+    fn momentum_rises_after_a_fifth_of_the_epochs() {
+        let settings = settings(&["--epochs", "20", "--momentum", "0.8"]);
+        let config = training(&RbmConfig::new(2, 2), &settings).unwrap();
+        assert_eq!([0, 3, 4, 19].map(|epoch| config.momentum.at(epoch)), [0.5, 0.5, 0.8, 0.8]);
+        let persistent = training(&RbmConfig::new(2, 2), &self::settings(&[])).unwrap();
+        assert!(persistent.persistent && persistent.momentum.at(19) == 0.);
+        let plain = training(&RbmConfig::new(2, 2), &self::settings(&["--persistent=false"])).unwrap();
+        assert!(!plain.persistent && plain.momentum.at(19) == 0.9);
+        let short = training(&RbmConfig::new(2, 2), &self::settings(&["--epochs", "1"])).unwrap();
+        short.validate().unwrap();
+    }
+}

@@ -1,0 +1,17 @@
+//! What the command-line programs of Chandlery share, and the programs that are too long for one file.
+//!
+//! A program of this crate is: arguments in ([`clap`]), calls of the libraries `chandlery` and
+//! `chandlery-datasets`, a report out. Progress goes to standard error and only to a terminal
+//! ([`progress`]); results go to standard output ([`report`]) and to a folder of their own
+//! ([`run_folder`]).
+pub mod arrays;
+pub mod bench;
+pub mod curves;
+pub mod dbn;
+pub mod device;
+pub mod interrupt;
+pub mod options;
+pub mod pictures;
+pub mod progress;
+pub mod report;
+pub mod run_folder;

@@ -1,0 +1,172 @@
+//! Options that programs share, and the parsers that hold numbers to their ranges.
+use crate::device::DeviceChoice;
+use crate::progress::Spinner;
+use anyhow::Context;
+use chandlery_datasets::{Colour, DataOptions, Dataset, ImageShape};
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+/// Where rows come from.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+pub struct DataArgs {
+    /// Rows: mnist-sample (built in), mnist, fashion-mnist, hub:OWNER/NAME, a folder of idx files or of images,
+    /// or a .npy, .safetensors or .parquet file.
+    #[arg(long, value_name = "DATA", default_value = "mnist-sample")]
+    pub data: String,
+    /// Columns of a table (several separated by commas), or tensor of a .safetensors file, that hold the rows;
+    /// guessed when left out.
+    #[arg(long, value_name = "NAMES")]
+    pub data_columns: Option<String>,
+    /// Column or tensor of the labels, or for a .npy file that of the labels; guessed when left out.
+    #[arg(long, value_name = "NAME")]
+    pub label_column: Option<String>,
+    /// Configuration of a hub data set; `default` or the only one when left out.
+    #[arg(long, value_name = "NAME")]
+    pub data_config: Option<String>,
+    /// Name of the training split; `train` or the only one when left out.
+    #[arg(long, value_name = "NAME")]
+    pub train_split: Option<String>,
+    /// Name of the test split; `test`, else `validation`, else none when left out.
+    #[arg(long, value_name = "NAME")]
+    pub test_split: Option<String>,
+    /// What to make of images: their stored planes, grey, or red, green and blue.
+    #[arg(long, value_enum, default_value_t = ColourArg::AsStored)]
+    pub colour: ColourArg,
+    /// Use at most so many rows of each split.
+    #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
+    pub max_rows: Option<usize>,
+}
+
+impl DataArgs {
+    /// Opens the data set.
+    ///
+    /// # Errors
+    /// When it is missing, malformed or cannot be fetched; the message names it.
+    pub fn open(&self) -> anyhow::Result<Dataset> {
+        let options = DataOptions {
+            features: self.data_columns.clone(),
+            labels: self.label_column.clone(),
+            config: self.data_config.clone(),
+            train_split: self.train_split.clone(),
+            test_split: self.test_split.clone(),
+            max_rows: self.max_rows,
+            colour: self.colour.into(),
+            ..DataOptions::default()
+        };
+        let _spinner = Spinner::new(&format!("opening {}", self.data));
+        chandlery_datasets::open(&self.data, &options).with_context(|| format!("--data {}", self.data))
+    }
+}
+
+/// What to make of images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ColourArg {
+    /// One plane for grey images, three for colour.
+    AsStored,
+    /// One plane of luma.
+    Grey,
+    /// Three planes.
+    Rgb,
+}
+
+impl From<ColourArg> for Colour {
+    fn from(colour: ColourArg) -> Self {
+        match colour {
+            ColourArg::AsStored => Self::AsStored,
+            ColourArg::Grey => Self::Grey,
+            ColourArg::Rgb => Self::Rgb,
+        }
+    }
+}
+
+/// Where a program runs and how it reports.
+#[derive(Debug, Clone, Args)]
+pub struct Common {
+    /// Where to compute: cpu, or cuda:N in a build with the feature cuda. A missing GPU is an error, never a fallback.
+    #[arg(long, value_name = "DEVICE", default_value_t)]
+    pub device: DeviceChoice,
+    /// Print one JSON object on standard output at the end, and everything else on standard error.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A whole number of at least 1.
+///
+/// # Errors
+/// When the text is none; the message says what must hold.
+pub fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if n >= 1 => Ok(n),
+        _ => Err("must be a whole number of at least 1".to_owned()),
+    }
+}
+
+/// A finite number above 0.
+///
+/// # Errors
+/// When the text is none; the message says what must hold.
+pub fn above_zero(text: &str) -> Result<f64, String> {
+    real(text, |x| x > 0., "above 0")
+}
+
+/// A finite number of at least 0.
+///
+/// # Errors
+/// When the text is none; the message says what must hold.
+pub fn not_negative(text: &str) -> Result<f64, String> {
+    real(text, |x| x >= 0., "of at least 0")
+}
+
+/// A number in `[0, 1)`.
+///
+/// # Errors
+/// When the text is none; the message says what must hold.
+pub fn below_one(text: &str) -> Result<f64, String> {
+    real(text, |x| (0. ..1.).contains(&x), "of at least 0 and below 1")
+}
+
+/// A number in `(0, 1)`.
+///
+/// # Errors
+/// When the text is none; the message says what must hold.
+pub fn inside_zero_one(text: &str) -> Result<f64, String> {
+    real(text, |x| x > 0. && x < 1., "above 0 and below 1")
+}
+
+fn real(text: &str, holds: impl Fn(f64) -> bool, what: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(x) if f64::is_finite(x) && holds(x) => Ok(x),
+        _ => Err(format!("must be a number {what}")),
+    }
+}
+
+/// `HEIGHTxWIDTH` or `HEIGHTxWIDTHxCHANNELS`, each at least 1, with 1 or 3 channels.
+///
+/// # Errors
+/// When the text is none; the message says what must hold.
+pub fn image_shape(text: &str) -> Result<ImageShape, String> {
+    let sides: Result<Vec<usize>, _> = text.split('x').map(at_least_one).collect();
+    let (height, width, channels) = match sides.as_deref() {
+        Ok([height, width]) => (*height, *width, 1),
+        Ok([height, width, channels @ (1 | 3)]) => (*height, *width, *channels),
+        _ => return Err("must be HEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS with 1 or 3 channels".to_owned()),
+    };
+    Ok(ImageShape { height, width, channels })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_image_shape_is_two_or_three_numbers() {
+        let shape = image_shape("28x20").unwrap();
+        assert_eq!((shape.height, shape.width, shape.channels), (28, 20, 1));
+        assert_eq!(image_shape("8x9x3").unwrap().n_features(), 216);
+        for text in ["28", "28x", "0x4", "4x4x2", "4x4x3x1"] {
+            assert!(image_shape(text).is_err(), "{text}");
+        }
+    }
+}

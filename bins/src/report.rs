@@ -1,0 +1,135 @@
+//! What a program says and how it ends.
+//!
+//! Results go to standard output, one line each. With `--json` standard output carries one JSON
+//! object at the end and nothing else; the lines go to standard error.
+use crate::interrupt::EXIT_INTERRUPTED;
+use anyhow::Result;
+use serde::Serialize;
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+/// How a program that met no error ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its work is done.
+    Done,
+    /// Ctrl-C ended it; what it had is safe.
+    Interrupted,
+}
+
+/// The exit code of a program, after printing an error as one line: `dbn: cause: cause`.
+///
+/// 0 when done, 1 for an error, 130 when interrupted. Clap's usage errors exit with 2 before.
+pub fn exit_code(bin: &str, ended: Result<Outcome>) -> ExitCode {
+    match ended {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Interrupted) => ExitCode::from(EXIT_INTERRUPTED),
+        Err(err) => {
+            eprintln!("{bin}: {}", one_line(&err));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// An error and its causes on one line.
+///
+/// Candle's errors carry a backtrace in their text when one is asked for; only what stands before
+/// it is said.
+fn one_line(err: &anyhow::Error) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for cause in err.chain() {
+        let text = cause.to_string();
+        let text = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+        // A cause that its effect already quotes would be said twice.
+        if parts.last().is_none_or(|last| !last.ends_with(text)) {
+            parts.push(text.to_owned());
+        }
+    }
+    parts.join(": ")
+}
+
+/// Where a program's results go.
+#[derive(Debug, Clone, Copy)]
+pub struct Report {
+    json: bool,
+}
+
+impl Report {
+    /// With `json`, lines go to standard error and [`finish`](Self::finish) prints the object.
+    pub fn new(json: bool) -> Self {
+        Self { json }
+    }
+
+    /// Prints one line.
+    ///
+    /// # Errors
+    /// When standard output is gone for another reason than a reader that has had enough.
+    pub fn line(&self, text: &str) -> Result<()> {
+        if self.json {
+            eprintln!("{text}");
+            return Ok(());
+        }
+        print(text)
+    }
+
+    /// Prints the final object, with `--json`; nothing otherwise.
+    ///
+    /// # Errors
+    /// As [`line`](Self::line), and when the value cannot be JSON.
+    pub fn finish(&self, result: &impl Serialize) -> Result<()> {
+        if self.json { print(&serde_json::to_string(result)?) } else { Ok(()) }
+    }
+}
+
+fn print(text: &str) -> Result<()> {
+    match writeln!(std::io::stdout().lock(), "{text}") {
+        Err(err) if err.kind() != ErrorKind::BrokenPipe => Err(err.into()),
+        // `dbn … | head` has seen what it wanted.
+        _ => Ok(()),
+    }
+}
+
+/// A duration for people: `4.2 s`, `3 min 05 s`, `2 h 07 min`.
+///
+/// ```
+/// use chandlery_bins::report::seconds;
+///
+/// assert_eq!(seconds(4.21), "4.2 s");
+/// assert_eq!(seconds(185.), "3 min 05 s");
+/// assert_eq!(seconds(7620.), "2 h 07 min");
+/// ```
+pub fn seconds(seconds: f64) -> String {
+    let whole = seconds.round().max(0.) as u64;
+    match whole {
+        _ if (10. * seconds).round() < 600. => format!("{seconds:.1} s"),
+        ..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
+        _ => format!("{} h {:02} min", whole / 3600, whole % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::{Context, anyhow};
+
+    #[test]
+    fn an_error_and_its_causes_are_one_line() {
+        let err = anyhow!("no such file\n   0: a backtrace\n   1: of many lines");
+        let err = Err::<(), _>(err).context("--data x.npy: cannot read");
+        let text = err.map_err(|err| one_line(&err));
+        assert_eq!(text, Err("--data x.npy: cannot read: no such file".to_owned()));
+    }
+
+    #[test]
+    fn a_cause_that_its_effect_quotes_is_said_once() {
+        let err = Err::<(), _>(anyhow!("disk full")).context("cannot write: disk full");
+        assert_eq!(err.map_err(|err| one_line(&err)), Err("cannot write: disk full".to_owned()));
+    }
+
+    #[test]
+    fn durations_round_before_they_split() {
+        assert_eq!(seconds(59.94), "59.9 s");
+        assert_eq!(seconds(59.96), "1 min 00 s");
+        assert_eq!(seconds(3599.7), "1 h 00 min");
+    }
+}
