@@ -1,0 +1,220 @@
+//! The parameter update: equal to candle's ops, and the same bits on every device.
+#![allow(clippy::expect_used)]
+use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::{
+    BiasStep, Philox, Precision, Sparsity, WeightStep, bias_step_, bias_step_reference, contrast_step_,
+    contrast_step_reference, max_norm_rows_, normal, weight_step_, weight_step_reference,
+};
+use chandlery_tests::{assert_close, assert_same_bits, devices};
+
+const CPU: Device = Device::Cpu;
+
+fn scalars() -> Result<Tensor> {
+    Tensor::new(&[0.02f32, 0.9, 0.1], &CPU)
+}
+
+#[test]
+fn weight_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
+    for device in devices()? {
+        // Around four entries a thread, a block, and with a length that four does not divide.
+        for n in [1, 3, 4, 5, 1023, 1024, 1025, 65_536 * 4 + 2] {
+            for step in
+                [WeightStep::default(), WeightStep { l1: 0., l2: 0.3 }, WeightStep { l1: 0.2, l2: 0.1 }]
+            {
+                let params = normal((2, n), &CPU, Philox::new(30, 0))?;
+                let run = |device: &Device| -> Result<Tensor> {
+                    let params = params.to_device(device)?.copy()?;
+                    weight_step_(&params, &scalars()?.to_device(device)?, step)?;
+                    params.to_device(&CPU)
+                };
+                let got = run(&device)?;
+                let what = format!("weight_step_ n={n} {step:?} on {:?}", device.location());
+                assert_same_bits(&what, &got, &run(&CPU)?)?;
+                // Four roundings of numbers of order 1.
+                assert_close(&what, &got, &weight_step_reference(&params, &scalars()?, step)?, 3e-7, 3e-7)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn bias_step_matches_its_reference_and_the_bits_of_the_cpu() -> Result<()> {
+    let sparsity = Some(Sparsity { target: 0.1, cost: 0.5, decay: 0.9 });
+    for device in devices()? {
+        for (batch, units) in [(1, 1), (15, 31), (16, 32), (17, 33), (100, 65), (192, 500)] {
+            for dtype in [DType::F32, DType::BF16] {
+                for (neg_is_negated, sparsity, gather_error, scaled) in [
+                    (true, None, false, false),
+                    (true, sparsity, false, false),
+                    (false, None, true, false),
+                    (false, None, true, true),
+                ] {
+                    let state = normal((4, units), &CPU, Philox::new(31, 0))?;
+                    let planes = normal((2, batch, units), &CPU, Philox::new(31, 1))?.to_dtype(dtype)?;
+                    let scale = scaled.then(|| normal(units, &CPU, Philox::new(31, 2))).transpose()?;
+                    let run = |device: &Device| -> Result<Tensor> {
+                        let state = state.to_device(device)?.copy()?;
+                        let scale = scale.as_ref().map(|s| s.to_device(device)).transpose()?;
+                        let step = BiasStep { neg_is_negated, sparsity, gather_error, scale: scale.as_ref() };
+                        bias_step_(&state, &planes.to_device(device)?, &scalars()?.to_device(device)?, step)?;
+                        state.to_device(&CPU)
+                    };
+                    let got = run(&device)?;
+                    let what = format!(
+                        "bias_step_ [{batch}, {units}] {dtype:?} sparsity {} error {gather_error} scaled {scaled} on {:?}",
+                        sparsity.is_some(),
+                        device.location()
+                    );
+                    assert_same_bits(&what, &got, &run(&CPU)?)?;
+                    let step = BiasStep { neg_is_negated, sparsity, gather_error, scale: scale.as_ref() };
+                    let want = bias_step_reference(&state, &planes, &scalars()?, step)?;
+                    // Sums of `batch` terms of order 1, squares up to about 20; the fourth plane holds only roundings.
+                    let atol = 4e-7 * (batch as f32).sqrt() * 8.;
+                    assert_close(&what, &got.narrow(0, 0, 3)?, &want.narrow(0, 0, 3)?, 3e-6, atol)?;
+                    assert_close(&what, &got.get(3)?, &want.get(3)?, 0., 1e-4)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_gathered_error_does_not_drift_over_many_steps() -> Result<()> {
+    for device in devices()? {
+        // 20,000 additions of about 6.67 to a sum of 133,000: plain f32 sums lose about 1e-4 of it, a two-sum none.
+        let planes = normal((2, 3, 2), &device, Philox::new(32, 0))?;
+        let one = (planes.get(1)? - planes.get(0)?)?.sqr()?.sum(0)?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+        let state = Tensor::zeros((4, 2), DType::F32, &device)?;
+        let still = Tensor::zeros(3, DType::F32, &device)?;
+        let step = BiasStep { neg_is_negated: false, sparsity: None, gather_error: true, scale: None };
+        for _ in 0..20_000 {
+            bias_step_(&state, &planes, &still, step)?;
+        }
+        let gathered = state.narrow(0, 2, 2)?.to_dtype(DType::F64)?.sum(0)?.to_vec1::<f64>()?;
+        for (gathered, one) in gathered.iter().zip(one) {
+            let error = (gathered / (20_000. * one) - 1.).abs();
+            // What is left is the rounding of one step's own sum.
+            assert!(error < 3e-7, "relative error {error:e} on {:?}", device.location());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn max_norm_shortens_long_rows_and_leaves_the_others() -> Result<()> {
+    for device in devices()? {
+        for cols in [1, 255, 256, 257, 1000] {
+            let long = normal((3, cols), &CPU, Philox::new(33, 0))?;
+            let length = long.sqr()?.sum_keepdim(1)?.sqrt()?;
+            // Norms .5, exactly about 1 below the limit, and 7.
+            let unit = long.broadcast_div(&length)?;
+            let weight =
+                unit.broadcast_mul(&Tensor::new(&[[0.5f32], [1.9], [7.]], &CPU)?)?.to_device(&device)?;
+            let before = weight.copy()?;
+            max_norm_rows_(&weight, 2.)?;
+            assert_same_bits("short rows", &weight.narrow(0, 0, 2)?, &before.narrow(0, 0, 2)?)?;
+            let want = (unit.get(2)? * 2.)?;
+            assert_close(
+                &format!("the long row of {cols}"),
+                &weight.get(2)?.to_device(&CPU)?,
+                &want,
+                1e-5,
+                0.,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn nan_spreads_and_is_not_hidden() -> Result<()> {
+    for device in devices()? {
+        let params = Tensor::new(&[[1f32, 2.], [f32::NAN, 0.]], &device)?;
+        weight_step_(&params, &scalars()?.to_device(&device)?, WeightStep::default())?;
+        let w = params.get(0)?.to_vec1::<f32>()?;
+        assert!(w[0].is_nan() && w[1] == 2.);
+        let state = Tensor::zeros((4, 1), DType::F32, &device)?;
+        let planes = Tensor::new(&[[[0f32], [f32::NAN]], [[1.], [1.]]], &device)?;
+        let step = BiasStep { neg_is_negated: false, sparsity: None, gather_error: true, scale: None };
+        bias_step_(&state, &planes, &scalars()?.to_device(&device)?, step)?;
+        assert!(state.flatten_all()?.to_vec1::<f32>()?[..3].iter().all(|x| x.is_nan()));
+    }
+    Ok(())
+}
+
+#[test]
+fn updates_say_what_is_wrong() -> Result<()> {
+    let first =
+        |r: Result<()>| r.expect_err("accepted").to_string().lines().next().unwrap_or_default().to_owned();
+    let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &CPU);
+    let none = WeightStep::default();
+    assert_eq!(
+        first(weight_step_(&zeros(&[3, 4])?, &scalars()?, none)),
+        "weight_step_: params must have shape [2, ..], got [3, 4]"
+    );
+    assert_eq!(
+        first(weight_step_(&zeros(&[2, 4])?, &zeros(&[2])?, none)),
+        "weight_step_: scalars must have shape [3] (rate / batch, momentum, rate), got [2]"
+    );
+    assert_eq!(
+        first(weight_step_(&zeros(&[2, 4])?, &scalars()?, WeightStep { l1: 0., l2: f32::NAN })),
+        "weight_step_: l1 and l2 must be at least 0, got 0 and NaN"
+    );
+    let step = BiasStep { neg_is_negated: false, sparsity: None, gather_error: false, scale: None };
+    assert_eq!(
+        first(bias_step_(&zeros(&[4, 3])?, &zeros(&[2, 5, 4])?, &scalars()?, step)),
+        "bias_step_: state must have shape [4, 4], got [4, 3]"
+    );
+    assert_eq!(first(max_norm_rows_(&zeros(&[2, 2])?, 0.)), "max_norm_rows_: limit must be above 0, got 0");
+    Ok(())
+}
+
+#[test]
+fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
+    // Around a slice of 32 in depth and a tile of 128, and with lines that do not begin on 16 bytes.
+    let sizes =
+        [(1, 1, 1), (6, 5, 7), (33, 64, 72), (31, 136, 8), (200, 40, 264), (384, 100, 60), (64, 2200, 2056)];
+    for device in devices()? {
+        for (depth, rows, cols) in sizes {
+            for (precision, dtype) in [
+                (Precision::F32, DType::F32),
+                (Precision::Tf32, DType::F32),
+                (Precision::Tf32, DType::F16),
+                (Precision::Bf16, DType::BF16),
+            ] {
+                for step in [WeightStep::default(), WeightStep { l1: 0.2, l2: 0.1 }] {
+                    let params = normal((2, rows, cols), &CPU, Philox::new(34, 0))?;
+                    let h = normal((depth, rows), &CPU, Philox::new(34, 1))?.to_dtype(dtype)?;
+                    let x = normal((depth, cols), &CPU, Philox::new(34, 2))?.to_dtype(dtype)?;
+                    let got = params.to_device(&device)?.copy()?;
+                    let shadow = Tensor::zeros((rows, cols), DType::BF16, &device)?;
+                    let (h_d, x_d) = (h.to_device(&device)?, x.to_device(&device)?);
+                    let scalars_d = scalars()?.to_device(&device)?;
+                    contrast_step_(&got, &h_d, &x_d, &scalars_d, step, Some(&shadow), precision)?;
+                    let want = contrast_step_reference(&params, &h, &x, &scalars()?, step)?;
+                    let what = format!(
+                        "contrast_step_ [{depth}, {rows}, {cols}] {precision:?} {step:?} on {:?}",
+                        device.location()
+                    );
+                    // alpha times a sum of `depth` terms of order 1; TF32 rounds each operand by 2^-11, and twelve
+                    // deviations of the sum of those are allowed for the worst of millions.
+                    let operand = if (precision, dtype) == (Precision::Tf32, DType::F32) {
+                        2f32.powi(-11)
+                    } else {
+                        2f32.powi(-22)
+                    };
+                    let atol = 0.02 * 12. * operand * (depth as f32).sqrt() + 1e-6;
+                    assert_close(&what, &got.to_device(&CPU)?, &want, 1e-6, atol)?;
+                    assert_same_bits(
+                        &format!("{what}: shadow"),
+                        &shadow,
+                        &got.get(0)?.to_dtype(DType::BF16)?,
+                    )?;
+                }
+            }
+        }
+    }
+    Ok(())
+}

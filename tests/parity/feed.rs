@@ -1,0 +1,88 @@
+//! Rows reach the device unchanged and in order, however they travel.
+#![allow(clippy::expect_used)]
+use candle::{DType, Device, Result, Tensor};
+use chandlery_datasets::{Feed, FeedConfig, Split};
+use chandlery_ops::ChunkUpload;
+use chandlery_tests::devices;
+
+#[test]
+fn chunks_arrive_in_order_while_the_device_computes() -> Result<()> {
+    for device in devices()? {
+        let (rows, cols) = (512, 300);
+        let mut upload = ChunkUpload::new(&device, DType::U8, rows, cols)?;
+        let fill = |chunk: u8| {
+            move |bytes: &mut [u8]| {
+                bytes.iter_mut().enumerate().for_each(|(i, b)| *b = (i % 251) as u8 ^ chunk);
+                Ok(())
+            }
+        };
+        let mut sums = Vec::new();
+        upload.send(rows, &mut fill(0))?;
+        for chunk in 0..40u8 {
+            // The next one leaves before this one is used.
+            upload.send(rows - usize::from(chunk), &mut fill(chunk + 1))?;
+            let received = upload.receive()?;
+            sums.push((received.dims().to_vec(), received.to_dtype(DType::F32)?.sum(0)?));
+        }
+        for (chunk, (dims, sum)) in sums.into_iter().enumerate() {
+            let n = if chunk == 0 { rows } else { rows - (chunk - 1) };
+            assert_eq!(dims, [n, cols]);
+            let at = |i: usize| f32::from((i % 251) as u8 ^ chunk as u8);
+            let want: Vec<f32> = (0..cols).map(|c| (0..n).map(|r| at(r * cols + c)).sum()).collect();
+            assert_eq!(sum.to_vec1::<f32>()?, want, "chunk {chunk} on {:?}", device.location());
+        }
+        Ok::<(), candle::Error>(())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_split_larger_than_its_room_gives_the_minibatches_of_a_resident_one()
+-> std::result::Result<(), Box<dyn std::error::Error>> {
+    for device in devices()? {
+        let rows: Vec<u8> = (0..1000 * 12).map(|i| (i * 7 % 256) as u8).collect();
+        let split = Split::from_u8(rows, 12, Some((0..1000).collect()))?;
+        let minibatches =
+            |resident_bytes, device: &Device| -> std::result::Result<Vec<_>, Box<dyn std::error::Error>> {
+                let config = FeedConfig { resident_bytes, chunk_bytes: 700, ..FeedConfig::new(20, 3) };
+                let mut feed = Feed::new(&split, device, config)?;
+                let mut all = Vec::new();
+                for epoch in 0..3 {
+                    feed.start_epoch(epoch, 0)?;
+                    while let Some(batch) = feed.next()? {
+                        let labels = batch.labels.ok_or("labels ride along")?.to_vec1::<u32>()?;
+                        all.push((batch.rows.to_vec2::<u8>()?, labels));
+                    }
+                }
+                Ok(all)
+            };
+        let streamed = minibatches(None, &device)?;
+        assert_eq!(streamed.len(), 150);
+        assert!(streamed == minibatches(Some(usize::MAX), &device)?, "streamed and resident differ");
+        assert!(streamed == minibatches(None, &Device::Cpu)?, "{:?} and the CPU differ", device.location());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_chunk_too_many_is_refused() -> Result<()> {
+    for device in devices()? {
+        let mut upload = ChunkUpload::new(&device, DType::F32, 2, 3)?;
+        let first = |r: Result<()>| {
+            r.expect_err("accepted").to_string().lines().next().unwrap_or_default().to_owned()
+        };
+        let mut fill = |bytes: &mut [u8]| {
+            bytes.fill(0);
+            Ok(())
+        };
+        assert_eq!(first(upload.send(3, &mut fill)), "ChunkUpload::send: n_rows must be 1 to 2, got 3");
+        assert_eq!(first(upload.receive().map(|_: Tensor| ())), "ChunkUpload::receive: no chunk was sent");
+        upload.send(2, &mut fill)?;
+        upload.send(1, &mut fill)?;
+        assert_eq!(
+            first(upload.send(1, &mut fill)),
+            "ChunkUpload::send: 2 chunks are waiting; receive one first"
+        );
+    }
+    Ok(())
+}

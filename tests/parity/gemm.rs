@@ -1,0 +1,141 @@
+//! The product in place: equal to plain loops in f64, whatever way the operands lie.
+#![allow(clippy::expect_used)]
+use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::{Factors, Philox, Precision, gemm_, gemm_reference, normal};
+use chandlery_tests::{assert_close, devices};
+
+/// Error of a product of k terms of order 1, relative to their size √k: rounding of the operands, and of the sum.
+fn tolerance(precision: Precision, dtype: DType, k: usize) -> f32 {
+    let operands = match (precision, dtype) {
+        (_, DType::F64) => return 1e-12,
+        (_, DType::F16) => 2f32.powi(-10),
+        (Precision::Bf16, _) | (_, DType::BF16) => 2f32.powi(-8),
+        (Precision::Tf32, _) => 2f32.powi(-10),
+        (Precision::F32, _) => 0.,
+    };
+    // Two operands a term, errors adding as a random walk with room for the worst of many entries.
+    let sum = 2f32.powi(-24) * (k as f32).sqrt();
+    6. * (operands + sum) * (k as f32).sqrt()
+}
+
+/// An `[rows, cols]` matrix inside a larger buffer, as it lies or as the transposed view of one.
+fn operand(rows: usize, cols: usize, transposed: bool, dtype: DType, stream: u64) -> Result<Tensor> {
+    let (r, c) = if transposed { (cols, rows) } else { (rows, cols) };
+    let buffer = normal((r + 3, c), &Device::Cpu, Philox::new(20, stream))?.to_dtype(dtype)?;
+    let inside = buffer.narrow(0, 2, r)?;
+    if transposed { inside.t() } else { Ok(inside) }
+}
+
+/// The same view on another device, not a contiguous copy of it.
+fn moved(t: &Tensor, transposed: bool, device: &Device) -> Result<Tensor> {
+    let base = if transposed { t.t()? } else { t.clone() };
+    // One row before it, so that the view starts at an offset there too.
+    let padded = Tensor::cat(&[&base.narrow(0, 0, 1)?, &base], 0)?.to_device(device)?;
+    let inside = padded.narrow(0, 1, base.dim(0)?)?;
+    if transposed { inside.t() } else { Ok(inside) }
+}
+
+#[test]
+fn gemm_matches_plain_loops_for_every_layout_and_precision() -> Result<()> {
+    let sizes = [(1, 1, 1), (1, 7, 3), (5, 1, 9), (3, 4, 1), (31, 33, 32), (64, 65, 130), (129, 100, 257)];
+    for device in devices()? {
+        for (m, n, k) in sizes {
+            for (a_t, b_t) in [(false, false), (false, true), (true, false), (true, true)] {
+                for (precision, dtype, out) in [
+                    (Precision::F32, DType::F32, DType::F32),
+                    (Precision::Tf32, DType::F32, DType::F32),
+                    (Precision::Bf16, DType::F32, DType::F32),
+                    (Precision::Bf16, DType::BF16, DType::F32),
+                    (Precision::Tf32, DType::F16, DType::F32),
+                    (Precision::F32, DType::F64, DType::F64),
+                ] {
+                    let a = operand(m, k, a_t, dtype, 0)?;
+                    let b = operand(k, n, b_t, dtype, 1)?;
+                    let c = normal((m, n), &Device::Cpu, Philox::new(20, 2))?.to_dtype(out)?;
+                    for (alpha, beta) in [(1., 0.), (-0.5, 0.75)] {
+                        let got = c.to_device(&device)?.copy()?;
+                        let (a_d, b_d) = (moved(&a, a_t, &device)?, moved(&b, b_t, &device)?);
+                        gemm_(&got, &a_d, &b_d, Factors::Host { alpha, beta }, precision)?;
+                        let want = gemm_reference(&c, &a, &b, alpha, beta)?;
+                        let what = format!(
+                            "gemm {m}x{n}x{k} a_t={a_t} b_t={b_t} {precision:?} {dtype:?} alpha={alpha} on {:?}",
+                            device.location()
+                        );
+                        assert_close(
+                            &what,
+                            &got.to_device(&Device::Cpu)?,
+                            &want,
+                            1e-6,
+                            tolerance(precision, dtype, k),
+                        )?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn gemm_overwrites_even_a_nan_and_leaves_the_rest_of_the_buffer() -> Result<()> {
+    for device in devices()? {
+        let buffer = Tensor::full(f32::NAN, (3, 2, 5), &device)?;
+        let (a, b) = (Tensor::ones((2, 3), DType::F32, &device)?, Tensor::ones((3, 5), DType::F32, &device)?);
+        gemm_(&buffer.get(1)?, &a, &b, Factors::OVERWRITE, Precision::F32)?;
+        let values = buffer.flatten_all()?.to_vec1::<f32>()?;
+        for (i, x) in values.iter().enumerate() {
+            assert!(if (10..20).contains(&i) { *x == 3. } else { x.is_nan() }, "entry {i} is {x}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn factors_on_the_device_are_those_of_the_host() -> Result<()> {
+    for device in devices()? {
+        let draw = |shape: (usize, usize), stream| normal(shape, &device, Philox::new(21, stream));
+        let (a, b, c) = (draw((17, 40), 0)?, draw((40, 23), 1)?, draw((17, 23), 2)?);
+        let (host, tensor) = (c.copy()?, c.copy()?);
+        let factors = Tensor::new(&[9f32, 0.25, -1.5, 9.], &device)?.narrow(0, 1, 2)?;
+        gemm_(&host, &a, &b, Factors::Host { alpha: 0.25, beta: -1.5 }, Precision::F32)?;
+        gemm_(&tensor, &a, &b, Factors::Tensor(&factors), Precision::F32)?;
+        assert_close("factors as a tensor", &tensor, &host, 1e-6, 1e-6)?;
+        // And the handle serves candle's own products again.
+        let plain = a.matmul(&b)?;
+        gemm_(&host, &a, &b, Factors::OVERWRITE, Precision::F32)?;
+        assert_close("candle's matmul afterwards", &plain, &host, 1e-6, 1e-5)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn gemm_says_what_is_wrong() -> Result<()> {
+    let zeros = |shape: (usize, usize)| Tensor::zeros(shape, DType::F32, &Device::Cpu);
+    let (a, b, c) = (zeros((2, 3))?, zeros((3, 5))?, zeros((2, 5))?);
+    let first =
+        |r: Result<()>| r.expect_err("accepted").to_string().lines().next().unwrap_or_default().to_owned();
+    let run = |c: &Tensor, a: &Tensor, b: &Tensor| first(gemm_(c, a, b, Factors::OVERWRITE, Precision::F32));
+    assert_eq!(
+        run(&c, &b, &a),
+        "gemm_: a must be [2, k] and b [k, 5] for c [2, 5], got a [3, 5] and b [2, 3]"
+    );
+    assert_eq!(
+        run(&c, &a, &b.to_dtype(DType::F64)?),
+        "gemm_: a, b and c must all be f32, all f64, or bf16 operands with an f32 or bf16 c, or f16 ones with an f32 c, got F32, F64, F32"
+    );
+    assert_eq!(
+        run(&zeros((5, 2))?.t()?, &a, &b),
+        "gemm_: c must be contiguous, got shape [2, 5] with strides [1, 2]"
+    );
+    let wide = zeros((3, 10))?.reshape((3, 5, 2))?.narrow(2, 0, 1)?.squeeze(2)?;
+    assert_eq!(
+        run(&c, &a, &wide),
+        "gemm_: b must have unit stride along rows or columns, got shape [3, 5] with strides [10, 2]; call .contiguous() first"
+    );
+    let short = Tensor::zeros(1, DType::F32, &Device::Cpu)?;
+    assert_eq!(
+        first(gemm_(&c, &a, &b, Factors::Tensor(&short), Precision::F32)),
+        "gemm_: factors must be a contiguous f32 tensor of at least 2 entries and c f32, got F32 [1] and c F32"
+    );
+    Ok(())
+}

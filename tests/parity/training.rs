@@ -1,0 +1,138 @@
+//! The same network trained for 50 steps on the CPU and on the GPU with the same draws is the same network.
+use candle::{DType, Device, Result, Tensor};
+use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
+use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, SparsityConfig, VisibleUnit};
+use chandlery_ops::{Philox, Precision, uniform};
+use chandlery_tests::{assert_close, assert_same_bits, devices};
+
+const CPU: Device = Device::Cpu;
+const STEPS: usize = 50;
+
+fn rows(n: usize, cols: usize) -> Result<Tensor> {
+    (uniform((n, cols), &CPU, Philox::new(50, 0))? * 256.)?.to_dtype(DType::U8)
+}
+
+fn train(config: &RbmConfig, training: &CdConfig, device: &Device) -> Result<(Rbm, f64)> {
+    let rbm = Rbm::init(config.clone(), Philox::new(51, 0), &CPU)?.to(DType::F32, device)?;
+    let rows = rows(8 * training.batch, config.n_visible)?.to_device(device)?;
+    let mut trainer = RbmTrainer::new(&rbm, training.clone(), 1. / 255., Philox::new(51, 1))?;
+    for step in 0..STEPS {
+        trainer.begin_epoch(step / 8)?;
+        trainer.step(&rows.narrow(0, step % 8 * training.batch, training.batch)?)?;
+    }
+    let error = trainer.metrics()?.reconstruction_error;
+    Ok((trainer.rbm().to(DType::F32, &CPU)?, error))
+}
+
+/// Products differ in the order of their sums, about 1e-6 of a pre-activation. That moves means by as much; and once in a
+/// million draws it moves a state, which changes an entry of the weights by rate/batch = 1e-3 in one step, and again when momentum
+/// repeats it. The draws here (60,000 to 250,000) are few enough that most runs have none; weights are of order .1.
+const RTOL: f32 = 2e-4;
+const ATOL: f32 = 2e-5;
+
+#[test]
+fn fifty_steps_are_the_same_on_every_device() -> Result<()> {
+    let base = CdConfig { batch: 20, ..CdConfig::default() };
+    let sparsity = Some(SparsityConfig { target: 0.1, cost: 1., decay: 0.9 });
+    let cases = [
+        ("CD-1", RbmConfig::new(37, 29), base.clone()),
+        ("CD-3, drawn", RbmConfig::new(37, 29), CdConfig { k: 3, sample_visible: true, ..base.clone() }),
+        ("PCD-1", RbmConfig::new(37, 29), CdConfig { persistent: true, ..base.clone() }),
+        (
+            "decays, max-norm, sparsity",
+            RbmConfig::new(64, 40),
+            CdConfig { l1: 1e-3, l2: 1e-2, max_norm: Some(1.), sparsity, ..base.clone() },
+        ),
+        (
+            "Gaussian, rectified",
+            RbmConfig {
+                visible: VisibleUnit::Gaussian,
+                hidden: HiddenUnit::Rectified,
+                ..RbmConfig::new(37, 29)
+            },
+            CdConfig { learning_rate: 0.005.into(), ..base.clone() },
+        ),
+        (
+            "learned deviations",
+            RbmConfig { visible: VisibleUnit::GaussianLearned, ..RbmConfig::new(37, 29) },
+            CdConfig { learning_rate: 0.01.into(), ..base.clone() },
+        ),
+    ];
+    for (name, config, training) in &cases {
+        let (want, want_error) = train(config, training, &CPU)?;
+        for device in devices()? {
+            let (got, error) = train(config, training, &device)?;
+            for ((part, got), (_, want)) in got.tensors().into_iter().zip(want.tensors()) {
+                assert_close(&format!("{name}: {part} on {:?}", device.location()), got, want, RTOL, ATOL)?;
+            }
+            assert!(
+                (error / want_error - 1.).abs() < 1e-4,
+                "{name}: reconstruction error {error}, want {want_error}"
+            );
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn faster_precisions_learn_the_same_to_their_accuracy() -> Result<()> {
+    for device in devices()? {
+        let config = RbmConfig::new(64, 40);
+        let run =
+            |precision| train(&config, &CdConfig { batch: 20, precision, ..CdConfig::default() }, &device);
+        let (_, want) = run(Precision::F32)?;
+        for (precision, tolerance) in [(Precision::Tf32, 2e-3), (Precision::Bf16, 2e-2)] {
+            let (_, error) = run(precision)?;
+            assert!(
+                (error / want - 1.).abs() < tolerance,
+                "{precision:?} on {:?}: reconstruction error {error}, in f32 {want}",
+                device.location()
+            );
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_network_trains_and_resumes_bit_for_bit_on_every_device() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("state.safetensors");
+    for device in devices()? {
+        let training = CdConfig { batch: 20, persistent: true, ..CdConfig::default() };
+        let dbn = Dbn::init(DbnConfig::new(&[37, 29, 17]), Philox::new(52, 0), &device)?;
+        let rows = rows(160, 37)?.to_device(&device)?;
+        let run = |trainer: &mut DbnTrainer, from: usize, to: usize| -> Result<()> {
+            for step in from..to {
+                if step == STEPS {
+                    trainer.next_layer()?;
+                }
+                trainer.begin_epoch(step % STEPS / 8)?;
+                trainer.step(&rows.narrow(0, step % 8 * 20, 20)?)?;
+            }
+            Ok(())
+        };
+        let new = || DbnTrainer::new(&dbn, vec![training.clone(); 2], 1. / 255., Philox::new(52, 1));
+        let mut whole = new()?;
+        run(&mut whole, 0, 2 * STEPS)?;
+        let whole = whole.dbn()?;
+        for stop in [1, 33, STEPS, STEPS + 7] {
+            let mut first = new()?;
+            run(&mut first, 0, stop)?;
+            first.save_checkpoint(&path, &stop)?;
+            drop(first);
+            let (mut second, at) = DbnTrainer::load_checkpoint::<usize>(&path, &device)?;
+            run(&mut second, at, 2 * STEPS)?;
+            let second = second.dbn()?;
+            for (got, want) in second.layers().iter().zip(whole.layers()) {
+                for ((part, got), (_, want)) in got.tensors().into_iter().zip(want.tensors()) {
+                    assert_same_bits(
+                        &format!("stopped at {stop}: {part} on {:?}", device.location()),
+                        got,
+                        want,
+                    )?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
