@@ -281,6 +281,11 @@ fn reconstruct_sample_and_evaluate_use_a_trained_network() {
     };
     assert!(sample("a.png", "1") == sample("b.png", "1"));
     assert!(sample("a.png", "1") != sample("c.png", "2"));
+    let start = ["sample", "run", "--n", "4", "--steps", "1", "--start", "mnist-sample", "--json"];
+    let json: Value = serde_json::from_str(&succeed(folder.path(), &start)).unwrap();
+    assert_eq!((json["n"].as_u64(), json["start"].as_str()), (Some(4), Some("mnist-sample")));
+    let err = fail(folder.path(), &["sample", "run", "--start", "none-such"], 1);
+    assert!(err.starts_with("dbn: --start none-such: "), "{err}");
 
     let evaluate = ["evaluate", "run", "--max-rows", "200", "--json"];
     let json: Value = serde_json::from_str(&succeed(folder.path(), &evaluate)).unwrap();

@@ -7,7 +7,6 @@
 //!
 //! Hinton, "A practical guide to training restricted Boltzmann machines", 2010, sections 9 and 10. For the product that
 //! the velocity takes up first, and both in one pass, see [`contrast_step_`](crate::contrast_step_).
-use candle::backend::BackendStorage;
 use candle::{CpuStorage, DType, InplaceOp1, InplaceOp2, Layout, Result, Tensor};
 use rayon::prelude::*;
 
@@ -141,6 +140,7 @@ impl InplaceOp2 for WeightStep {
         scalars: &candle::CudaStorage,
         s_l: &Layout,
     ) -> Result<()> {
+        use candle::backend::BackendStorage;
         use candle::cuda::WrapErr;
         use candle::cuda::cudarc::driver::PushKernelArg;
 
@@ -183,6 +183,7 @@ impl InplaceOp1 for MaxNormRows {
 
     #[cfg(feature = "cuda")]
     fn cuda_fwd(&self, weight: &mut candle::CudaStorage, layout: &Layout) -> Result<()> {
+        use candle::backend::BackendStorage;
         use candle::cuda::WrapErr;
         use candle::cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
 

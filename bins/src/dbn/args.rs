@@ -197,6 +197,10 @@ pub struct SampleArgs {
     /// Gibbs steps in the top layer before a sample is taken.
     #[arg(long, value_name = "STEPS", default_value_t = 1000, value_parser = at_least_one)]
     pub steps: usize,
+    /// Rows (named as for --data) at whose features the chains begin, test rows first, so that the samples are as varied;
+    /// random states when left out, from which a chain may need many thousand steps to visit every kind of row.
+    #[arg(long, value_name = "DATA")]
+    pub start: Option<String>,
     /// Seed of the draws.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,

@@ -6,11 +6,11 @@ use crate::pictures::{Shades, largest_rows, mosaic, originals_over_reconstructio
 use crate::progress::Spinner;
 use crate::report::{Outcome, Report};
 use crate::run_folder::RunFolder;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use candle::Tensor;
 use chandlery::Philox;
 use chandlery::dbn::{Dbn, DbnConfig};
-use chandlery_datasets::{ImageShape, Split};
+use chandlery_datasets::{DataOptions, ImageShape, Split};
 use serde_json::json;
 use std::path::Path;
 
@@ -18,8 +18,9 @@ use std::path::Path;
 const FILTERS: usize = 100;
 /// Rows in the picture of reconstructions.
 const RECONSTRUCTIONS: usize = 40;
-/// Samples in the picture of a run, and Gibbs steps before they are taken.
-const SAMPLES: (usize, usize) = (100, 1000);
+/// Samples in the picture of a run, and Gibbs steps before they are taken: from test rows, since chains from random states
+/// mix too slowly to show every kind of row.
+const SAMPLES: (usize, usize) = (100, 100);
 /// Tiles in a line.
 const COLUMNS: usize = 10;
 /// Pixels that a picture's tile should be wide, about.
@@ -48,7 +49,9 @@ pub fn run_pictures(dbn: &Dbn, test: &Split, seed: u64, folder: &RunFolder) -> R
     let n_rows =
         draw_reconstructions(dbn, test, shape, RECONSTRUCTIONS, &folder.join("reconstructions.png"))?.0;
     let (n, steps) = SAMPLES;
-    draw_samples(dbn, shape, n, steps, seed, &folder.join("samples.png"))?;
+    let start = test.take(n)?;
+    let n = start.n_samples();
+    draw_samples(dbn, shape, n, steps, Some(&start), seed, &folder.join("samples.png"))?;
     Ok(vec![
         Picture {
             file: "filters.png",
@@ -63,7 +66,7 @@ pub fn run_pictures(dbn: &Dbn, test: &Split, seed: u64, folder: &RunFolder) -> R
         Picture {
             file: "samples.png",
             caption: format!(
-                "{n} samples of the model, {steps} Gibbs steps in the top layer from random states"
+                "{n} samples of the model, {steps} Gibbs steps in the top layer from the features of test rows"
             ),
         },
     ])
@@ -117,10 +120,18 @@ pub fn sample(args: &SampleArgs) -> Result<Outcome> {
         "this network's rows have no image shape that can be drawn; give one with --image HEIGHTxWIDTH",
     )?;
     let spinner = Spinner::new("sampling");
-    draw_samples(&dbn, shape, args.n, args.steps, args.seed, &args.out)?;
+    let start = args.start.as_deref().map(|start| start_rows(start, &dbn, args.n)).transpose()?;
+    let n = start.as_ref().map_or(args.n, Split::n_samples);
+    draw_samples(&dbn, shape, n, args.steps, start.as_ref(), args.seed, &args.out)?;
     drop(spinner);
-    report.line(&format!("{} samples in {}", args.n, args.out.display()))?;
-    report.finish(&json!({ "out": args.out, "n": args.n, "steps": args.steps, "seed": args.seed }))?;
+    report.line(&format!("{n} samples in {}", args.out.display()))?;
+    report.finish(&json!({
+        "out": args.out,
+        "n": n,
+        "steps": args.steps,
+        "start": args.start,
+        "seed": args.seed,
+    }))?;
     Ok(Outcome::Done)
 }
 
@@ -141,8 +152,38 @@ fn draw_reconstructions(
     Ok((split.n_samples(), back))
 }
 
-fn draw_samples(dbn: &Dbn, shape: ImageShape, n: usize, steps: usize, seed: u64, path: &Path) -> Result<()> {
-    let samples = dbn.sample(n, steps, Philox::new(seed, streams::SAMPLES))?;
+/// Up to `n` rows of a data set, of its test split where it has one, to begin chains at.
+fn start_rows(data: &str, dbn: &Dbn, n: usize) -> Result<Split> {
+    let dataset =
+        chandlery_datasets::open(data, &DataOptions::default()).with_context(|| format!("--start {data}"))?;
+    let want = dbn.config().layers[0].n_visible;
+    ensure!(
+        dataset.n_features() == want,
+        "--start {data}: rows must have the network's {want} inputs, got {}",
+        dataset.n_features()
+    );
+    let split = dataset.test.unwrap_or(dataset.train);
+    Ok(split.take(n)?)
+}
+
+/// Draws `n` samples, by chains that begin at the features of `start` or at random states.
+fn draw_samples(
+    dbn: &Dbn,
+    shape: ImageShape,
+    n: usize,
+    steps: usize,
+    start: Option<&Split>,
+    seed: u64,
+    path: &Path,
+) -> Result<()> {
+    let philox = Philox::new(seed, streams::SAMPLES);
+    let samples = match start {
+        Some(split) => {
+            let rows = rows::all(split, dbn.config(), dbn.layers()[0].weight().device())?;
+            dbn.sample_from(&rows, steps, philox)?
+        }
+        None => dbn.sample(n, steps, philox)?,
+    };
     let picture = mosaic(&samples, shape, COLUMNS, shades(dbn.config()), zoom(shape))?;
     write_png(&picture, path)
 }
