@@ -48,6 +48,7 @@
 //! ```
 mod config;
 mod energy;
+mod step;
 pub mod train;
 
 pub use config::{CdConfig, HiddenUnit, RbmConfig, SparsityConfig, VisibleUnit};
