@@ -201,7 +201,9 @@ fn ctrl_c_finishes_the_step_writes_a_checkpoint_and_says_how_to_go_on() {
     let folder = tempfile::tempdir().unwrap();
     let args =
         ["--max-rows", "200", "--hidden", "20", "--epochs", "1000000", "--out", "run", "--device", "cpu"];
-    let child = Command::new(env!("CARGO_BIN_EXE_dbn"))
+    // As a job in the background has it: interrupts and hang-ups ignored from the start.
+    let mut child = Command::new("sh")
+        .args(["-c", "trap '' INT HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_dbn")])
         .args(args)
         .current_dir(folder.path())
         .stdout(std::process::Stdio::null())
@@ -211,6 +213,7 @@ fn ctrl_c_finishes_the_step_writes_a_checkpoint_and_says_how_to_go_on() {
     // The first line of metrics says that the loop is under way, and so that it listens.
     let metrics = folder.path().join("run/metrics.jsonl");
     while std::fs::metadata(&metrics).map_or(0, |m| m.len()) == 0 {
+        assert!(child.try_wait().unwrap().is_none(), "the run ended before it was interrupted");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
