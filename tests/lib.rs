@@ -77,3 +77,8 @@ pub fn assert_same_bits(what: &str, got: &Tensor, want: &Tensor) -> Result<()> {
 fn values(x: &Tensor) -> Result<Vec<f32>> {
     x.flatten_all()?.to_dtype(DType::F32)?.to_vec1()
 }
+
+/// The snippets of the README compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

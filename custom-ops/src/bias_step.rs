@@ -54,7 +54,7 @@ pub struct BiasStep<'a> {
 ///
 /// `state` is `[4, n_units]` f32: bias, velocity, then the running mean activation (hidden) or the squared error
 /// gathered so far (visible), and what its sum lost to rounding. `planes` is `[2, batch, n_units]` f32 or bf16:
-/// plane 0 the negative phase, plane 1 the positive. `scalars` is `[3]` as for [`weight_step_`].
+/// plane 0 the negative phase, plane 1 the positive. `scalars` is `[3]` as for [`weight_step_`](crate::weight_step_).
 ///
 /// Sums run in one order on every device, so the CPU and the GPU return the same bits.
 ///

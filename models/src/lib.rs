@@ -25,7 +25,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Random draws come from a [`Philox`](chandlery_ops::Philox) that the caller passes: the same seed gives the same run, and the
+//! Random draws come from a [`Philox`] that the caller passes: the same seed gives the same run, and the
 //! CPU and the GPU make the same draws. Nothing here prints.
 mod check;
 pub mod dbn;
