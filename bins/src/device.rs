@@ -71,13 +71,16 @@ impl DeviceChoice {
     }
 }
 
-/// The name of a device for people: `cpu (16 threads)`, `cuda:0`.
+/// The name of a device for people: `cpu (16 threads)`, `cuda:0 (NVIDIA H200)`.
 pub fn describe(device: &Device) -> String {
     match device.location() {
         candle::DeviceLocation::Cpu => {
             format!("cpu ({} threads)", candle::utils::get_num_threads())
         }
-        candle::DeviceLocation::Cuda { gpu_id } => format!("cuda:{gpu_id}"),
+        candle::DeviceLocation::Cuda { gpu_id } => match chandlery_ops::device_name(device) {
+            Ok(name) => format!("cuda:{gpu_id} ({name})"),
+            Err(_) => format!("cuda:{gpu_id}"),
+        },
         candle::DeviceLocation::Metal { gpu_id } => format!("metal:{gpu_id}"),
     }
 }

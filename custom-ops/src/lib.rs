@@ -11,6 +11,7 @@ mod cuda;
 
 mod bias_step;
 mod contrast_step;
+mod device;
 mod draw;
 mod gemm;
 pub mod math;
@@ -25,6 +26,7 @@ mod weight_step;
 
 pub use bias_step::{BiasStep, Sparsity, bias_step_, bias_step_reference};
 pub use contrast_step::{contrast_step_, contrast_step_reference};
+pub use device::device_name;
 pub use draw::{Draws, bernoulli, normal, normal_, uniform, uniform_};
 pub use gemm::{Factors, Precision, gemm_, gemm_reference};
 pub use philox::Philox;
