@@ -25,7 +25,7 @@ mod upload;
 mod weight_step;
 
 pub use bias_step::{BiasStep, Sparsity, bias_step_, bias_step_reference};
-pub use contrast_step::{contrast_step_, contrast_step_reference};
+pub use contrast_step::{CACHED_WEIGHTS, contrast_step_, contrast_step_reference};
 pub use device::device_name;
 pub use draw::{Draws, bernoulli, normal, normal_, uniform, uniform_};
 pub use gemm::{Factors, Precision, gemm_, gemm_reference};

@@ -5,8 +5,8 @@
 use super::{CdConfig, HiddenUnit, Rbm, RbmConfig, VisibleUnit};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{
-    BiasStep, Draws, Factors, Philox, Precision, Sparsity, Unit, UnitPlanes, WeightStep, advance_, bernoulli,
-    bias_step_, contrast_step_, gemm_, max_norm_rows_, scale_into_, units_,
+    BiasStep, CACHED_WEIGHTS, Draws, Factors, Philox, Precision, Sparsity, Unit, UnitPlanes, WeightStep,
+    advance_, bernoulli, bias_step_, contrast_step_, gemm_, max_norm_rows_, scale_into_, units_,
 };
 
 /// Planes of the visible states: `[v_k; v₀]`, so that one product takes both phases.
@@ -19,8 +19,6 @@ pub(super) const H_DRAWN: usize = 2;
 /// Log-variances learn at this share of the rate (Cho et al. 2011 lower it too) and stay above this.
 const VARIANCE_RATE: f64 = 0.1;
 const MIN_LOG_VARIANCE: f64 = -9.21;
-/// Weights above which they and their velocity (8 bytes a weight) do not stay in a GPU's cache.
-const LARGE_WEIGHTS: usize = 5 << 20;
 
 /// A layer below the one that is trained, and where its hidden means go.
 #[derive(Clone)]
@@ -184,7 +182,7 @@ impl Buffers {
             units_(&layer.planes, &layer.pre, &layer.bias, layer.unit, out, Draws::Mode, None)?;
             below = layer.planes.get(layer.plane)?;
         }
-        let mut draws = Philox { offset: self.philox.offset, ..self.philox };
+        let mut draws = self.philox;
         let variance = self.variance.as_ref().map(Variance::moments).transpose()?;
         let variance = variance.as_ref();
 
@@ -362,7 +360,7 @@ impl Rounded {
     /// Makes room where it pays: for TF32 products on a GPU, when the weights are too many for its cache.
     fn new(rbm: &RbmConfig, config: &CdConfig, device: &Device) -> Result<Option<Self>> {
         let binary = rbm.visible == VisibleUnit::Bernoulli && rbm.hidden == HiddenUnit::Bernoulli;
-        let large = rbm.n_visible * rbm.n_hidden >= LARGE_WEIGHTS;
+        let large = rbm.n_visible * rbm.n_hidden > CACHED_WEIGHTS;
         if !(binary && large && config.precision == Precision::Tf32 && device.is_cuda()) {
             return Ok(None);
         }
