@@ -91,14 +91,7 @@ pub fn bias_step_(state: &Tensor, planes: &Tensor, scalars: &Tensor, step: BiasS
             "bias_step_: sparsity is of hidden units and gather_error of visible units; ask for one"
         )
     }
-    let sparsity = step.sparsity.unwrap_or(Sparsity { target: 0., cost: 0., decay: 0. });
-    let rule = BiasRule {
-        sign: if step.neg_is_negated { 1. } else { -1. },
-        target: sparsity.target,
-        cost: sparsity.cost,
-        decay: sparsity.decay,
-        error: step.gather_error.into(),
-    };
+    let rule = BiasRule::from(step);
     state.inplace_op2(planes, &ApplyBiasStep { rule, scalars, scale: step.scale, batch, units })
 }
 
@@ -139,12 +132,25 @@ pub fn bias_step_reference(
 /// The fields of `BiasRule` in kernels/bias_step.cu, in its order.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct BiasRule {
+pub(crate) struct BiasRule {
     sign: f32,
     target: f32,
     cost: f32,
     decay: f32,
     error: u32,
+}
+
+impl From<BiasStep<'_>> for BiasRule {
+    fn from(step: BiasStep<'_>) -> Self {
+        let sparsity = step.sparsity.unwrap_or(Sparsity { target: 0., cost: 0., decay: 0. });
+        Self {
+            sign: if step.neg_is_negated { 1. } else { -1. },
+            target: sparsity.target,
+            cost: sparsity.cost,
+            decay: sparsity.decay,
+            error: step.gather_error.into(),
+        }
+    }
 }
 
 // SAFETY: four floats and an unsigned, the same layout as the kernel's struct.

@@ -1,88 +1,133 @@
-//! The weight update of contrastive learning: product of both phases, velocity, decay and weights.
+//! One update of contrastive learning: weights, velocity and biases of both sides, from the states of both phases.
 //!
 //! ```text
 //! G = hᵀ x                        both phases at once: h = [−h_neg; h_pos], x = [x_neg; x_pos]
-//! V ← μ V + ε/B G − ε(λ₂ W + λ₁ sign W)
-//! W ← W + V
+//! V ← μ V + ε/B G − ε(λ₂ W + λ₁ sign W),  W ← W + V
+//! biases as in bias_step_
 //! ```
 //!
-//! Products of f32 operands go through [`gemm_`] and [`weight_step_`]. On CUDA, those of 16-bit operands are made where the
-//! weights are updated, in one pass, as soon as weights and velocity do not fit the cache: at 2304×16000 that moves 590 MB
-//! instead of 860.
+//! The CPU makes it from [`gemm_`], [`weight_step_`] and [`bias_step_`](crate::bias_step_). On CUDA, with states of 16 bits, it
+//! is one kernel: the gradient is used where it is made and never stored, which at 2304×16000 moves 590 MB instead of 860, and
+//! a small machine waits for one launch instead of six.
+//!
+//! States and the copy of the weights that products read may have two *parts*: a number is then the sum of two f16 numbers, the
+//! second of which holds what the first rounded away. 22 of f32's 24 bits remain, at the speed of the tensor cores (Ootomo and
+//! Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak performance", 2022).
+use crate::bias_step::{BiasStep, Sparsity, bias_step_};
 use crate::gemm::{Factors, Precision, gemm_};
+use crate::scalars::advance_;
 use crate::scale::scale_into_;
 use crate::weight_step::{WeightStep, check_scalars, contiguous_f32, weight_step_, weight_step_reference};
-use candle::{DType, Result, Tensor};
+use candle::{DType, Device, Result, Tensor};
 
-/// Weights that, with their velocity (8 bytes together), stay in the second-level cache of today's GPUs (40 to 60 MB). Up to
-/// here [`contrast_step_`] gains nothing from moving them once; above, operands of 16 bits make it faster.
-pub const CACHED_WEIGHTS: usize = 5 << 20;
+const OP: &str = "contrast_step_";
 
-/// `V ← μ V + ε/B hᵀ x − ε(λ₂ W + λ₁ sign W)`, `W ← W + V`, over `params = [W, V]`.
+/// What [`contrast_step_`] changes. All on one device, contiguous, and sharing no memory.
+#[derive(Clone, Copy)]
+pub struct Contrast<'a> {
+    /// `[2, n_hidden, n_visible]` f32: weights and velocity; `[1, n_hidden, n_visible]` with a `velocity` of its own.
+    pub params: &'a Tensor,
+    /// `[n_hidden, n_visible]` bf16, with bf16 states where [`contrast_step_fuses`]: 4 bytes a weight less to move.
+    pub velocity: Option<&'a Tensor>,
+    /// `[parts, n_hidden, n_visible]` of the states' type: receives `copy_scale · W`, cut into parts.
+    pub copy: Option<&'a Tensor>,
+    /// `[4, n_hidden]` f32, see [`bias_step_`](crate::bias_step_).
+    pub hidden_state: &'a Tensor,
+    /// `[4, n_visible]` f32: the third and fourth row gather the squared error.
+    pub visible_state: &'a Tensor,
+    /// `[1]` i64: moves on by [`ContrastStep::advance`].
+    pub counter: &'a Tensor,
+}
+
+/// How [`contrast_step_`] changes it.
+#[derive(Clone, Copy)]
+pub struct ContrastStep<'a> {
+    /// Decay of the weights.
+    pub weights: WeightStep,
+    /// A target for the mean activation of the hidden units.
+    pub sparsity: Option<Sparsity>,
+    /// Multiplies the gradient of the visible biases, `[n_visible]` f32; for f32 states.
+    pub visible_scale: Option<&'a Tensor>,
+    /// What the copy of the weights is multiplied by: a power of two.
+    pub copy_scale: f32,
+    /// Blocks of random draws that the step has used.
+    pub advance: i64,
+    /// Of the product of f32 states; those of 16 bits are multiplied as they are.
+    pub precision: Precision,
+}
+
+/// Whether states of 16 bits make [`contrast_step_`] one kernel: on CUDA, for sizes that are multiples of four.
+pub fn contrast_step_fuses(device: &Device, n_hidden: usize, n_visible: usize) -> bool {
+    let counted = [n_hidden, n_visible].iter().all(|&n| i32::try_from(n).is_ok());
+    device.is_cuda() && n_hidden.is_multiple_of(4) && n_visible.is_multiple_of(4) && counted
+}
+
+/// `V ← μ V + ε/B hᵀ x − ε(λ₂ W + λ₁ sign W)`, `W ← W + V`, biases alike, and the counter moves on.
 ///
-/// `params` is `[2, n_hidden, n_visible]` f32, `h` `[depth, n_hidden]` and `x` `[depth, n_visible]`, of one type: f32,
-/// multiplied at `precision`, or bf16 or f16, multiplied as they are; rows of the negative phase carry their minus in `h`.
-/// `scalars` is `[3]` f32: rate / batch, momentum, rate. `shadow`, `[n_hidden, n_visible]` bf16, receives the new weights
-/// rounded. All are contiguous, on one device, and share no memory.
+/// `hidden` is `[parts, ≥ 2, batch, n_hidden]` and `visible` `[parts, ≥ 2, batch, n_visible]`, of one type: plane 0 the negative
+/// phase, plane 1 the positive; the hidden negative plane carries its minus. They are f32 or bf16 of one part, or f16 of one or
+/// two parts, which takes [`contrast_step_fuses`]. `scalars` is `[3]` f32: rate / batch, momentum, rate.
 ///
-/// Cost: `2 · depth · n_hidden · n_visible` FLOP; for large weights on CUDA 16 bytes a weight with 16-bit operands,
-/// 24 with f32 ones.
+/// Cost: `4 · batch · n_hidden · n_visible` FLOP (three times that with two parts). One kernel moves 16 bytes a weight (12 with a
+/// bf16 velocity) and 2 for each part of the copy; the ops one after the other 24.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or a decay is negative or NaN.
 pub fn contrast_step_(
-    params: &Tensor,
-    h: &Tensor,
-    x: &Tensor,
+    to: Contrast<'_>,
+    hidden: &Tensor,
+    visible: &Tensor,
     scalars: &Tensor,
-    step: WeightStep,
-    shadow: Option<&Tensor>,
-    precision: Precision,
+    step: ContrastStep<'_>,
 ) -> Result<()> {
-    const OP: &str = "contrast_step_";
-    let [2, rows, cols] = *params.dims() else {
-        candle::bail!("{OP}: params must have shape [2, n_hidden, n_visible], got {:?}", params.dims())
-    };
-    contiguous_f32(OP, "params", params)?;
-    check_scalars(OP, scalars)?;
-    let depth = h.dims().first().copied().unwrap_or(0);
-    for (name, t, width) in [("h", h, rows), ("x", x, cols)] {
-        if t.dims() != [depth, width] || t.dtype() != h.dtype() || !t.is_contiguous() {
-            candle::bail!(
-                "{OP}: {name} must be contiguous {:?} of shape [{depth}, {width}], got {:?} {:?}",
-                h.dtype(),
-                t.dtype(),
-                t.dims()
-            )
-        }
+    let sizes = Sizes::of(to, hidden, visible, scalars)?;
+    if !(step.weights.l1 >= 0. && step.weights.l2 >= 0.) {
+        candle::bail!("{OP}: l1 and l2 must be at least 0, got {} and {}", step.weights.l1, step.weights.l2)
     }
-    if let Some(shadow) = shadow
-        && (shadow.dims() != [rows, cols] || shadow.dtype() != DType::BF16 || !shadow.is_contiguous())
-    {
+    let fuses =
+        contrast_step_fuses(to.params.device(), sizes.rows, sizes.cols) && hidden.dtype() != DType::F32;
+    #[cfg(feature = "cuda")]
+    if fuses && to.copy.is_some() && (to.velocity.is_some() == (hidden.dtype() == DType::BF16)) {
+        if step.visible_scale.is_some() {
+            candle::bail!("{OP}: visible_scale is for f32 states, got {:?}", hidden.dtype())
+        }
+        return to.params.inplace_op3(hidden, visible, &cuda::Fused { to, scalars, step, sizes });
+    }
+    if sizes.parts != 1 || to.velocity.is_some() || hidden.dtype() == DType::F16 {
         candle::bail!(
-            "{OP}: shadow must be contiguous bf16 of shape [{rows}, {cols}], got {:?} {:?}",
-            shadow.dtype(),
-            shadow.dims()
+            "{OP}: states of {} parts of {:?}{} must be on CUDA, with a copy of the weights, and of sizes that are multiples of 4, got {} and {} on {:?}",
+            sizes.parts,
+            hidden.dtype(),
+            if to.velocity.is_some() { " with a velocity of their own" } else { "" },
+            sizes.rows,
+            sizes.cols,
+            to.params.device().location()
         )
     }
-    for (name, t) in [("h", Some(h)), ("x", Some(x)), ("scalars", Some(scalars)), ("shadow", shadow)] {
-        if t.is_some_and(|t| !t.device().same_device(params.device())) {
-            candle::bail!("{OP}: {name} must be on the device of params, {:?}", params.device().location())
-        }
+    let _ = fuses;
+    let both = |t: &Tensor| t.get(0)?.narrow(0, 0, 2);
+    let (h, x) = (both(hidden)?, both(visible)?);
+    let (flat_h, flat_x) = (h.flatten(0, 1)?, x.flatten(0, 1)?);
+    gemm_(&to.params.get(1)?, &flat_h.t()?, &flat_x, Factors::Tensor(scalars), step.precision)?;
+    weight_step_(to.params, scalars, step.weights)?;
+    if let Some(copy) = to.copy {
+        scale_into_(&copy.get(0)?, &to.params.get(0)?, step.copy_scale)?;
     }
-    #[cfg(feature = "cuda")]
-    if let Some(fused) = cuda::Fused::fits(params, h, x, scalars, step, shadow)? {
-        return params.inplace_op3(h, x, &fused);
-    }
-    gemm_(&params.get(1)?, &h.t()?, x, Factors::Tensor(scalars), precision)?;
-    weight_step_(params, scalars, step)?;
-    match shadow {
-        Some(shadow) => scale_into_(shadow, &params.get(0)?, 1.),
-        None => Ok(()),
-    }
+    bias_step_(to.hidden_state, &h, scalars, hidden_biases(step))?;
+    bias_step_(to.visible_state, &x, scalars, visible_biases(step))?;
+    advance_(to.counter, step.advance)
 }
 
-/// [`contrast_step_`] without a shadow from candle's own ops, in full precision; the result is new.
+fn hidden_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
+    BiasStep { neg_is_negated: true, sparsity: step.sparsity, gather_error: false, scale: None }
+}
+
+fn visible_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
+    BiasStep { neg_is_negated: false, sparsity: None, gather_error: true, scale: step.visible_scale }
+}
+
+/// Weights and velocity after [`contrast_step_`], `[2, n_hidden, n_visible]`, from candle's own ops: `params` is as long,
+/// `h` `[depth, n_hidden]` and `x` `[depth, n_visible]` are both phases one below the other, in f32 or f64.
 ///
 /// # Errors
 /// When shapes do not fit.
@@ -96,104 +141,234 @@ pub fn contrast_step_reference(
     let [alpha, momentum, _] = scalars.to_vec1::<f32>()?[..] else {
         candle::bail!("contrast_step_reference: scalars must have 3 entries")
     };
-    let product = h.to_dtype(DType::F32)?.t()?.matmul(&x.to_dtype(DType::F32)?)?;
+    let product = h.t()?.matmul(x)?.to_dtype(DType::F32)?;
     let velocity = ((params.get(1)? * f64::from(momentum))? + (product * f64::from(alpha))?)?;
     weight_step_reference(&Tensor::stack(&[&params.get(0)?, &velocity], 0)?, scalars, step)
 }
 
+/// The sizes of an update whose operands fit on each other.
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    parts: usize,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the ops read it from their operands"))]
+    batch: usize,
+    rows: usize,
+    cols: usize,
+}
+
+impl Sizes {
+    fn of(to: Contrast<'_>, hidden: &Tensor, visible: &Tensor, scalars: &Tensor) -> Result<Self> {
+        let planes = if to.velocity.is_some() { 1 } else { 2 };
+        let (rows, cols) = match *to.params.dims() {
+            [n, rows, cols] if n == planes => (rows, cols),
+            _ => candle::bail!(
+                "{OP}: params must have shape [{planes}, n_hidden, n_visible], got {:?}",
+                to.params.dims()
+            ),
+        };
+        contiguous_f32(OP, "params", to.params)?;
+        contiguous_f32(OP, "hidden_state", to.hidden_state)?;
+        contiguous_f32(OP, "visible_state", to.visible_state)?;
+        check_scalars(OP, scalars)?;
+        let (parts, batch) = match *hidden.dims() {
+            [parts @ (1 | 2), _, batch, _] => (parts, batch),
+            _ => candle::bail!(
+                "{OP}: hidden must have shape [parts, ≥ 2, batch, {rows}] with 1 or 2 parts, got {:?}",
+                hidden.dims()
+            ),
+        };
+        for (name, t, width) in [("hidden", hidden, rows), ("visible", visible, cols)] {
+            let fits = matches!(*t.dims(), [p, n, b, w] if (p, b, w) == (parts, batch, width) && n >= 2)
+                && t.stride()[1..] == [batch * width, width, 1]
+                && t.dtype() == hidden.dtype()
+                && (parts == 1 || t.dtype() == DType::F16);
+            if !fits {
+                candle::bail!(
+                    "{OP}: {name} must be {:?} of shape [{parts}, ≥ 2, {batch}, {width}] with contiguous parts, f16 if there are two, got {:?} {:?} with strides {:?}",
+                    hidden.dtype(),
+                    t.dtype(),
+                    t.dims(),
+                    t.stride()
+                )
+            }
+        }
+        let states = hidden.dtype();
+        let expect = |name: &str, t: &Tensor, shape: &[usize], dtype: DType| {
+            if t.dims() != shape || t.dtype() != dtype || !t.is_contiguous() {
+                candle::bail!(
+                    "{OP}: {name} must be contiguous {dtype:?} of shape {shape:?}, got {:?} {:?}",
+                    t.dtype(),
+                    t.dims()
+                )
+            }
+            if !t.device().same_device(to.params.device()) {
+                candle::bail!(
+                    "{OP}: {name} must be on the device of params, {:?}",
+                    to.params.device().location()
+                )
+            }
+            Ok(())
+        };
+        expect("hidden_state", to.hidden_state, &[4, rows], DType::F32)?;
+        expect("visible_state", to.visible_state, &[4, cols], DType::F32)?;
+        expect("counter", to.counter, &[1], DType::I64)?;
+        expect("scalars", scalars, &[3], DType::F32)?;
+        if let Some(velocity) = to.velocity {
+            expect("velocity", velocity, &[rows, cols], DType::BF16)?;
+        }
+        if let Some(copy) = to.copy {
+            let dtype = if states == DType::F32 { copy.dtype() } else { states };
+            expect("copy", copy, &[parts, rows, cols], dtype)?;
+        }
+        Ok(Self { parts, batch, rows, cols })
+    }
+}
+
 #[cfg(feature = "cuda")]
 mod cuda {
-    use super::{CACHED_WEIGHTS, WeightStep};
-    use crate::cuda::{Operand, function, view, view_mut};
+    use super::{Contrast, ContrastStep, OP, Sizes, hidden_biases, visible_biases};
+    use crate::bias_step::BiasRule;
+    use crate::cuda::{Operand, function, view_mut};
     use candle::backend::BackendStorage;
     use candle::cuda::cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-    use candle::cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
+    use candle::cuda::cudarc::driver::{DeviceRepr, LaunchConfig, PushKernelArg};
     use candle::cuda::{CudaDType, CudaStorage, WrapErr};
     use candle::{CpuStorage, DType, InplaceOp3, Layout, Result, Tensor};
     use half::{bf16, f16};
 
     /// Of kernels/contrast_step.cu.
-    const TILE: usize = 128;
     const THREADS: u32 = 256;
-    const SHARED_BYTES: u32 = 2 * 4 * 32 * (128 + 8) * 2;
-    /// Entries of an operand that one copy moves; lines must begin on one.
-    const CHUNK: usize = 8;
+    const UNITS: usize = 32;
+    const DEPTH: usize = 32;
+    /// Multiprocessors of today's large GPUs: with fewer tiles than these, smaller ones keep more of them busy.
+    const MULTIPROCESSORS: usize = 132;
 
     /// The update in one kernel.
     pub(super) struct Fused<'a> {
-        scalars: &'a Tensor,
-        shadow: Option<&'a Tensor>,
-        step: WeightStep,
-        rows: usize,
-        cols: usize,
-        depth: usize,
+        pub to: Contrast<'a>,
+        pub scalars: &'a Tensor,
+        pub step: ContrastStep<'a>,
+        pub sizes: Sizes,
     }
 
-    impl<'a> Fused<'a> {
-        /// The kernel for these operands, or none where the product and the step go one after the other.
-        pub(super) fn fits(
-            params: &Tensor,
-            h: &Tensor,
-            x: &Tensor,
-            scalars: &'a Tensor,
-            step: WeightStep,
-            shadow: Option<&'a Tensor>,
-        ) -> Result<Option<Self>> {
-            let (depth, rows, cols) = (h.dims()[0], h.dims()[1], x.dims()[1]);
-            let aligned = |t: &Tensor| {
-                let (_, layout) = t.storage_and_layout();
-                (layout.start_offset() * t.dtype().size_in_bytes()).is_multiple_of(16)
-            };
-            let half = matches!(h.dtype(), DType::BF16 | DType::F16);
-            let large = rows * cols > CACHED_WEIGHTS;
-            let lines = rows.is_multiple_of(CHUNK) && cols.is_multiple_of(CHUNK);
-            let counted = [rows, cols, depth].iter().all(|&n| i32::try_from(n).is_ok());
-            let fits = params.device().is_cuda() && half && large && lines && counted;
-            if !fits || ![params, h, x].into_iter().chain(shadow).all(aligned) {
-                return Ok(None);
+    /// `Numbers` of the kernel, in its order.
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Numbers {
+        h_part: u64,
+        x_part: u64,
+        copy_part: u64,
+        by: i64,
+        hidden: BiasRule,
+        visible: BiasRule,
+        l1: f32,
+        l2: f32,
+        scale: f32,
+        rows: i32,
+        cols: i32,
+        batch: i32,
+    }
+    // SAFETY: four 64-bit numbers and then 32-bit ones, without padding, the same layout as the kernel's struct.
+    unsafe impl DeviceRepr for Numbers {}
+
+    /// A shape of tile that the kernel was compiled for.
+    struct Shape {
+        name: &'static str,
+        tile: usize,
+        stages: usize,
+    }
+
+    impl Shape {
+        fn tiles(&self, rows: usize, cols: usize) -> usize {
+            rows.div_ceil(self.tile) * cols.div_ceil(self.tile)
+        }
+    }
+
+    impl Fused<'_> {
+        fn shape(&self) -> Shape {
+            let Sizes { parts, rows, cols, .. } = self.sizes;
+            let stages = if parts == 1 { 4 } else { 3 };
+            let large = Shape { name: "large", tile: 128, stages };
+            let small = Shape { name: "small", tile: 64, stages };
+            match () {
+                () if !(rows.is_multiple_of(8) && cols.is_multiple_of(8)) => Shape { name: "odd", ..small },
+                () if large.tiles(rows, cols) >= MULTIPROCESSORS => large,
+                () => small,
             }
-            if !(step.l1 >= 0. && step.l2 >= 0.) {
-                candle::bail!("contrast_step_: l1 and l2 must be at least 0, got {} and {}", step.l1, step.l2)
-            }
-            Ok(Some(Self { scalars, shadow, step, rows, cols, depth }))
         }
 
         fn launch<T: CudaDType>(
             &self,
-            kernel: &str,
+            dtype: &str,
             params: (&mut CudaStorage, &Layout),
             h: (&CudaStorage, &Layout),
             x: (&CudaStorage, &Layout),
         ) -> Result<()> {
-            const OP: &str = "contrast_step_";
+            let Self { to, step, .. } = self;
+            let Sizes { parts, batch, rows, cols } = self.sizes;
+            let Some(copy) = to.copy else { candle::bail!("{OP}: a copy of the weights must be given") };
             let device = params.0.device().clone();
-            let blocks = self.rows.div_ceil(TILE) * self.cols.div_ceil(TILE);
-            let function = function(&device, "contrast_step", kernel)?;
-            function.set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, SHARED_BYTES as i32)?;
+            let shape = self.shape();
+            let blocks = shape.tiles(rows, cols) + rows.div_ceil(UNITS) + cols.div_ceil(UNITS);
+            // Slices of both operands, each line padded by eight entries.
+            let shared = 2 * parts * shape.stages * DEPTH * (shape.tile + 8) * 2;
+            let function =
+                function(&device, "contrast_step", &format!("contrast_step_{}_{dtype}", shape.name))?;
+            function.set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared as i32)?;
 
+            let states = |(storage, layout): (&CudaStorage, &Layout), width: usize| {
+                let (start, part) = (layout.start_offset(), layout.stride()[0]);
+                let end = start + (parts - 1) * part + 2 * batch * width;
+                let slice = storage.as_cuda_slice::<T>()?;
+                if slice.len() < end {
+                    candle::bail!("{OP}: states end at {end} of {} entries", slice.len())
+                }
+                Ok((start..end, part as u64))
+            };
+            let ((h_range, h_part), (x_range, x_part)) = (states(h, rows)?, states(x, cols)?);
+            let (h, x) = (h.0.as_cuda_slice::<T>()?.slice(h_range), x.0.as_cuda_slice::<T>()?.slice(x_range));
             let mut params = view_mut::<f32>(params.0, params.1, OP)?;
-            let (h, x) = (view::<T>(h.0, h.1, OP)?, view::<T>(x.0, x.1, OP)?);
-            let scalars = Operand::new(self.scalars);
-            let scalars = scalars.view::<f32>(OP)?;
-            let shadow = self.shadow.map(Operand::new);
-            let shadow = shadow.as_ref().map(|shadow| shadow.view::<bf16>(OP)).transpose()?;
-            let (rows, cols, depth) = (self.rows as i32, self.cols as i32, self.depth as i32);
+            let velocity = to.velocity.map(Operand::new);
+            let velocity = velocity.as_ref().map(|v| v.view::<bf16>(OP)).transpose()?;
+            let operands =
+                [copy, to.hidden_state, to.visible_state, self.scalars, to.counter].map(Operand::new);
+            let [copy, hidden_state, visible_state, scalars, counter] = &operands;
+            let copy = copy.view::<T>(OP)?;
+            let (hidden_state, visible_state) =
+                (hidden_state.view::<f32>(OP)?, visible_state.view::<f32>(OP)?);
+            let (scalars, counter) = (scalars.view::<f32>(OP)?, counter.view::<i64>(OP)?);
+            let numbers = Numbers {
+                h_part,
+                x_part,
+                copy_part: (rows * cols) as u64,
+                by: step.advance,
+                hidden: BiasRule::from(hidden_biases(*step)),
+                visible: BiasRule::from(visible_biases(*step)),
+                l1: step.weights.l1,
+                l2: step.weights.l2,
+                scale: step.copy_scale,
+                rows: rows as i32,
+                cols: cols as i32,
+                batch: batch as i32,
+            };
             let mut launch = function.builder();
-            launch.arg(&mut params).arg(&h).arg(&x).arg(&scalars);
-            match &shadow {
-                Some(shadow) => launch.arg(shadow),
+            launch.arg(&mut params);
+            match &velocity {
+                Some(velocity) => launch.arg(velocity),
                 None => launch.arg(&0u64),
             };
-            launch.arg(&self.step.l1).arg(&self.step.l2).arg(&rows).arg(&cols).arg(&depth);
+            launch.arg(&h).arg(&x).arg(&copy).arg(&hidden_state).arg(&visible_state);
+            launch.arg(&scalars).arg(&counter).arg(&numbers);
             let config = LaunchConfig {
                 grid_dim: (crate::cuda::count(OP, blocks)?, 1, 1),
                 block_dim: (THREADS, 1, 1),
-                shared_mem_bytes: SHARED_BYTES,
+                shared_mem_bytes: crate::cuda::count(OP, shared)?,
             };
-            // SAFETY: (float*, const T*, const T*, const float*, bf16* or null, float, float, int, int, int) with the shapes that
-            // `contrast_step_` checked and the alignment that `fits` checked; shared memory is the kernel's `SHARED`. The
-            // shadow is written through a read lock: it is on this device's stream like every other use of it, and
-            // nothing on the host reads its content without waiting for that stream.
+            // SAFETY: (float*, V* or null, 2 × const T*, T*, 2 × float*, const float*, long long*, Numbers) with the shapes that
+            // `Sizes::of` checked and lines of a multiple of four 16-bit entries, eight for the kernels that copy 16 bytes;
+            // candle's allocations begin on 256 bytes and planes and parts are whole lines. Shared memory is the shape's
+            // `SHARED`. Velocity, copy, states and counter are written through read locks: they are on this device's
+            // stream like every other use of them, and nothing on the host reads them without waiting for it.
             unsafe { launch.launch(config) }.w()?;
             Ok(())
         }
@@ -201,7 +376,7 @@ mod cuda {
 
     impl InplaceOp3 for Fused<'_> {
         fn name(&self) -> &'static str {
-            "contrast_step_"
+            OP
         }
 
         fn cpu_fwd(
@@ -213,7 +388,7 @@ mod cuda {
             _: &CpuStorage,
             _: &Layout,
         ) -> Result<()> {
-            candle::bail!("contrast_step_: this kernel runs on a GPU")
+            candle::bail!("{OP}: this kernel runs on a GPU")
         }
 
         fn cuda_fwd(
@@ -225,9 +400,10 @@ mod cuda {
             x: &CudaStorage,
             x_l: &Layout,
         ) -> Result<()> {
-            match h.dtype() {
-                DType::BF16 => self.launch::<bf16>("contrast_step_bf16", (params, p_l), (h, h_l), (x, x_l)),
-                _ => self.launch::<f16>("contrast_step_f16", (params, p_l), (h, h_l), (x, x_l)),
+            match (h.dtype(), self.sizes.parts) {
+                (DType::BF16, _) => self.launch::<bf16>("bf16", (params, p_l), (h, h_l), (x, x_l)),
+                (_, 1) => self.launch::<f16>("f16", (params, p_l), (h, h_l), (x, x_l)),
+                _ => self.launch::<f16>("f16x2", (params, p_l), (h, h_l), (x, x_l)),
             }
         }
     }

@@ -16,6 +16,7 @@ mod draw;
 mod gemm;
 pub mod math;
 mod philox;
+mod product_units;
 mod replay;
 mod scalars;
 mod scale;
@@ -25,14 +26,17 @@ mod upload;
 mod weight_step;
 
 pub use bias_step::{BiasStep, Sparsity, bias_step_, bias_step_reference};
-pub use contrast_step::{CACHED_WEIGHTS, contrast_step_, contrast_step_reference};
+pub use contrast_step::{
+    Contrast, ContrastStep, contrast_step_, contrast_step_fuses, contrast_step_reference,
+};
 pub use device::device_name;
 pub use draw::{Draws, bernoulli, normal, normal_, uniform, uniform_};
-pub use gemm::{Factors, Precision, gemm_, gemm_reference};
+pub use gemm::{Factors, Precision, gemm_, gemm_parts_, gemm_reference};
 pub use philox::Philox;
+pub use product_units::{units_of_product_, units_of_product_reference};
 pub use replay::Replay;
 pub use scalars::{advance_, set_scalars_};
-pub use scale::{scale_into_, scale_into_reference};
+pub use scale::{scale_into_, scale_into_reference, split_into_};
 pub use sums::{column_sums_, column_sums_reference};
 pub use units::{Unit, UnitPlanes, unit_mean, unit_sample, units_, units_reference};
 pub use upload::ChunkUpload;

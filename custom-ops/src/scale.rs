@@ -45,6 +45,116 @@ pub fn scale_into_reference(x: &Tensor, scale: f32) -> Result<Tensor> {
     x.to_dtype(DType::F32)?.affine(f64::from(scale), 0.)
 }
 
+/// `scale · x` as the sum of two f16 numbers: `out[0] ← f16(scale x)`, `out[1] ← f16(scale x − out[0])`.
+///
+/// `x` is contiguous u8 or f32 and `out` f16 of shape `[2, ..x]`, each of the two contiguous. The sum is within 2⁻²² of
+/// `scale x` where that is between 2⁻² and 65,504, and within 3e-8 below.
+///
+/// # Errors
+/// When shapes, types or devices do not fit.
+pub fn split_into_(out: &Tensor, x: &Tensor, scale: f32) -> Result<()> {
+    if out.rank() == 0 || out.dims()[0] != 2 || out.dims()[1..] != *x.dims() {
+        candle::bail!("split_into_: out must have shape [2, ..{:?}], got {:?}", x.dims(), out.dims())
+    }
+    if out.dtype() != DType::F16 || !matches!(x.dtype(), DType::U8 | DType::F32) {
+        candle::bail!(
+            "split_into_: x must be u8 or f32 and out f16, got {:?} and {:?}",
+            x.dtype(),
+            out.dtype()
+        )
+    }
+    if !out.get(0)?.is_contiguous() || !x.is_contiguous() {
+        candle::bail!(
+            "split_into_: x and each part of out must be contiguous, got strides {:?} and {:?}",
+            x.stride(),
+            out.stride()
+        )
+    }
+    out.inplace_op2(x, &SplitInto { scale })
+}
+
+struct SplitInto {
+    scale: f32,
+}
+
+impl InplaceOp2 for SplitInto {
+    fn name(&self) -> &'static str {
+        "split_into_"
+    }
+
+    fn cpu_fwd(&self, out: &mut CpuStorage, out_l: &Layout, x: &CpuStorage, x_l: &Layout) -> Result<()> {
+        let CpuStorage::F16(out) = out else { candle::bail!("split_into_: out must be f16") };
+        let (start, part, n) = (out_l.start_offset(), out_l.stride()[0], x_l.shape().elem_count());
+        let [hi, lo] = out
+            .get_disjoint_mut([start..start + n, start + part..start + part + n])
+            .map_err(|_| candle::Error::Msg("split_into_: the parts of out overlap".into()))?;
+        let scale = self.scale;
+        let split = |x: f32| {
+            let hi = f16::from_f32(x);
+            (hi, f16::from_f32(x - hi.to_f32()))
+        };
+        match x {
+            CpuStorage::U8(x) => {
+                split_all(hi, lo, &x[x_l.start_offset()..][..n], |&x| split(f32::from(x) * scale))
+            }
+            CpuStorage::F32(x) => split_all(hi, lo, &x[x_l.start_offset()..][..n], |&x| split(x * scale)),
+            x => candle::bail!("split_into_: x must be u8 or f32, got {:?}", x.dtype()),
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        out: &mut candle::CudaStorage,
+        out_l: &Layout,
+        x: &candle::CudaStorage,
+        x_l: &Layout,
+    ) -> Result<()> {
+        match x.dtype() {
+            DType::U8 => self.launch::<u8>("split_u8", out, out_l, x, x_l),
+            _ => self.launch::<f32>("split_f32", out, out_l, x, x_l),
+        }
+    }
+}
+
+fn split_all<T: Sync>(hi: &mut [f16], lo: &mut [f16], x: &[T], f: impl Fn(&T) -> (f16, f16) + Sync) {
+    hi.par_chunks_mut(CHUNK).zip(lo.par_chunks_mut(CHUNK)).zip(x.par_chunks(CHUNK)).for_each(
+        |((hi, lo), x)| {
+            for ((hi, lo), x) in hi.iter_mut().zip(lo).zip(x) {
+                (*hi, *lo) = f(x);
+            }
+        },
+    );
+}
+
+#[cfg(feature = "cuda")]
+impl SplitInto {
+    fn launch<T: candle::cuda::CudaDType>(
+        &self,
+        kernel: &str,
+        out: &mut candle::CudaStorage,
+        out_l: &Layout,
+        x: &candle::CudaStorage,
+        x_l: &Layout,
+    ) -> Result<()> {
+        use candle::cuda::WrapErr;
+        use candle::cuda::cudarc::driver::PushKernelArg;
+
+        let device = x.device().clone();
+        let (start, part, n) = (out_l.start_offset(), out_l.stride()[0], x_l.shape().elem_count());
+        let x = crate::cuda::view::<T>(x, x_l, "split_into_")?;
+        let mut out = out.as_cuda_slice_mut::<f16>()?.slice_mut(start..start + part + n);
+        let function = crate::cuda::function(&device, "scale", kernel)?;
+        let mut launch = function.builder();
+        launch.arg(&x).arg(&mut out).arg(&part).arg(&self.scale).arg(&n);
+        // SAFETY: (const In*, half*, size_t, float, size_t); x holds n entries and `out` was sliced to the end of its
+        // second part, whose shapes `split_into_` checked; candle refuses a shared storage.
+        unsafe { launch.launch(crate::cuda::linear_launch(n, 4096)) }.w()?;
+        Ok(())
+    }
+}
+
 struct ScaleInto {
     scale: f32,
 }

@@ -13,7 +13,7 @@
 //! | `bias` | `bias`            | `[n_units]` f32                                       |
 //! | `std`  | `std`             | `[n_units]` f32, at least 0; all 1 when not given     |
 //! | `u` `z`| [`Draws`]         | uniform and normal; element `row · n_units + unit`    |
-//! |        | `planes`          | `[n_planes, rows, n_units]` f32 or bf16               |
+//! |        | `planes`          | `[n_planes, rows, n_units]` f32, bf16 or f16          |
 //!
 //! Sources: Hinton, "A practical guide to training restricted Boltzmann machines", 2010, sections 3 and 13; the rectified
 //! units are those of Nair and Hinton, "Rectified linear units improve restricted Boltzmann machines", ICML 2010,
@@ -63,23 +63,27 @@ pub struct UnitPlanes {
     pub mean_scale: f32,
     /// The plane for the sample.
     pub sample: Option<usize>,
+    /// How many planes further on the second part of what is stored goes, what rounding to the planes' type took: for f16
+    /// planes in two parts, see [`split_into_`](crate::split_into_). Samples of Bernoulli units are exact and have none.
+    pub low: Option<usize>,
 }
 
 impl Default for UnitPlanes {
     /// No plane, scale 1.
     fn default() -> Self {
-        Self { mean: None, mean_scale: 1., sample: None }
+        Self { mean: None, mean_scale: 1., sample: None, low: None }
     }
 }
 
 /// Writes means and samples of the units to planes of `planes`; the other planes stay as they are.
 ///
-/// `planes` is `[n_planes, rows, n_units]`, f32 or bf16 (rounded to nearest even), each plane contiguous: a `narrow` of
+/// `planes` is `[n_planes, rows, n_units]`, f32, bf16 or f16 (rounded to nearest even), each plane contiguous: a `narrow` of
 /// rows or planes will do. `pre` (`[rows, n_units]`) and `bias` (`[n_units]`) are contiguous f32. `std`
 /// (`[n_units]`) belongs to samples of [`Unit::Gaussian`]. With [`Draws::Mode`] the sample is the most probable state:
 /// 1 where `mean > ½` for Bernoulli units, the mean for the others.
 ///
-/// A NaN in `x` gives a NaN mean; the sample of a Bernoulli unit is then 0. The result is the same bits on CPU and CUDA.
+/// A NaN in `x` gives a NaN mean; the sample of a Bernoulli unit is then 0. The result is the same bits on CPU and CUDA,
+/// except in 16-bit planes without a second part: there CUDA's sigmoid errs by up to 2⁻²⁰, which may move the last bit of a mean.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, a plane does not exist, or `std` is given to a unit without one.
@@ -96,8 +100,8 @@ pub fn units_(
         &[n_planes, rows, n_units] => (n_planes, rows, n_units),
         shape => candle::bail!("{OP}: planes must be [n_planes, rows, n_units], got shape {shape:?}"),
     };
-    if !matches!(planes.dtype(), DType::F32 | DType::BF16) {
-        candle::bail!("{OP}: planes must be f32 or bf16, got {:?}", planes.dtype())
+    if !matches!(planes.dtype(), DType::F32 | DType::BF16 | DType::F16) {
+        candle::bail!("{OP}: planes must be f32, bf16 or f16, got {:?}", planes.dtype())
     }
     if planes.stride()[1..] != [n_units, 1] {
         let (shape, stride) = (planes.dims(), planes.stride());
@@ -129,6 +133,13 @@ pub fn units_(
             candle::bail!("{OP}: mean and sample must go to different planes, got {mean} for both")
         }
         _ => {}
+    }
+    if let Some(low) = out.low {
+        let last = out.mean.max(out.sample).map_or(0, |plane| plane + low);
+        if low == 0 || last >= n_planes || out.mean.zip(out.sample).is_some_and(|(a, b)| a.abs_diff(b) == low)
+        {
+            candle::bail!("{OP}: low must lead to free ones of {n_planes} planes, got {low} for {out:?}")
+        }
     }
     let place = draws.place(OP, planes.device())?;
     if rows * n_units == 0 {
@@ -258,8 +269,10 @@ impl Units<'_> {
             },
             None => None,
         };
-        let ranges = [Self::range(layout, self.out.mean), Self::range(layout, self.out.sample)];
-        let [mean, sample] = planes.get_disjoint_mut(ranges).map_err(|_| {
+        let low = |plane: Option<usize>| plane.zip(self.out.low).map(|(plane, low)| plane + low);
+        let wanted = [self.out.mean, self.out.sample, low(self.out.mean), low(self.out.sample)];
+        let ranges = wanted.map(|plane| Self::range(layout, plane));
+        let [mean, sample, mean_low, sample_low] = planes.get_disjoint_mut(ranges).map_err(|_| {
             candle::Error::Msg(format!("{OP}: planes overlap, with strides {:?}", layout.stride()))
         })?;
         let pass = cpu::Pass {
@@ -270,7 +283,7 @@ impl Units<'_> {
             mean_scale: self.out.mean_scale,
             philox: self.place.map(|place| place.philox),
         };
-        pass.run(0, pre.len(), mean, sample);
+        pass.run(0, pre.len(), [mean, mean_low], [sample, sample_low]);
         Ok(())
     }
 }
@@ -297,7 +310,8 @@ impl InplaceOp3 for Units<'_> {
         match planes {
             CpuStorage::F32(planes) => self.run_cpu(planes, planes_l, pre, bias),
             CpuStorage::BF16(planes) => self.run_cpu(planes, planes_l, pre, bias),
-            planes => candle::bail!("{OP}: planes must be f32 or bf16, got {:?}", planes.dtype()),
+            CpuStorage::F16(planes) => self.run_cpu(planes, planes_l, pre, bias),
+            planes => candle::bail!("{OP}: planes must be f32, bf16 or f16, got {:?}", planes.dtype()),
         }
     }
 
@@ -314,7 +328,8 @@ impl InplaceOp3 for Units<'_> {
         match planes.dtype() {
             DType::F32 => self.run_cuda::<f32>("f32", planes, planes_l, pre, pre_l, bias, bias_l),
             DType::BF16 => self.run_cuda::<half::bf16>("bf16", planes, planes_l, pre, pre_l, bias, bias_l),
-            dtype => candle::bail!("{OP}: planes must be f32 or bf16, got {dtype:?}"),
+            DType::F16 => self.run_cuda::<half::f16>("f16", planes, planes_l, pre, pre_l, bias, bias_l),
+            dtype => candle::bail!("{OP}: planes must be f32, bf16 or f16, got {dtype:?}"),
         }
     }
 }
@@ -346,7 +361,8 @@ impl Units<'_> {
         let counter = counter.as_ref().map(|counter| counter.view::<i64>(OP)).transpose()?;
 
         let (mean, sample) = (Self::range(planes_l, self.out.mean), Self::range(planes_l, self.out.sample));
-        let mut out = planes.as_cuda_slice_mut::<T>()?.slice_mut(..mean.end.max(sample.end));
+        let low = self.out.low.map_or(0, |low| low * planes_l.stride()[0]);
+        let mut out = planes.as_cuda_slice_mut::<T>()?.slice_mut(..mean.end.max(sample.end) + low);
         let place_of = |range: Range<usize>| if range.is_empty() { -1 } else { range.start as i64 };
         let (mean_at, sample_at) = (place_of(mean), place_of(sample));
 
@@ -360,7 +376,14 @@ impl Units<'_> {
         let Philox { seed, stream, offset } = self.place.map_or(Philox::new(0, 0), |place| place.philox);
         let null = 0u64;
         let mut launch = function.builder();
-        launch.arg(&mut out).arg(&mean_at).arg(&sample_at).arg(&self.out.mean_scale).arg(&pre).arg(&bias);
+        launch
+            .arg(&mut out)
+            .arg(&mean_at)
+            .arg(&sample_at)
+            .arg(&low)
+            .arg(&self.out.mean_scale)
+            .arg(&pre)
+            .arg(&bias);
         match &std {
             Some(std) => launch.arg(std),
             None => launch.arg(&null),
@@ -370,7 +393,7 @@ impl Units<'_> {
             Some(counter) => launch.arg(counter),
             None => launch.arg(&null),
         };
-        // SAFETY: (T*, 2 × long long, float, 3 × const float*, 2 × size_t, unsigned, 3 × unsigned long long, const long
+        // SAFETY: (T*, 2 × long long, size_t, float, 3 × const float*, 2 × size_t, unsigned, 3 × unsigned long long, const long
         // long*), in this order. `units_` checked that pre holds n floats and bias and std n_units; a plane's n
         // elements end within `out`, which is sliced to the further end; the planes are two of a layout that candle
         // found free of overlap, and no source shares their storage. The counter is one i64 or null.

@@ -8,7 +8,7 @@ use chandlery_ops::{
 
 const PLACE: Philox = Philox { seed: 11, stream: 22, offset: 33 };
 const UNITS: [Unit; 3] = [Unit::Bernoulli, Unit::Gaussian, Unit::Rectified];
-const BOTH: UnitPlanes = UnitPlanes { mean: Some(0), mean_scale: 1., sample: Some(1) };
+const BOTH: UnitPlanes = UnitPlanes { mean: Some(0), mean_scale: 1., sample: Some(1), low: None };
 
 fn bits(x: &Tensor) -> Result<Vec<u32>> {
     Ok(x.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?.iter().map(|x| x.to_bits()).collect())

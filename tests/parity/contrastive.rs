@@ -2,8 +2,9 @@
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{
-    BiasStep, Philox, Precision, Sparsity, WeightStep, bias_step_, bias_step_reference, contrast_step_,
-    contrast_step_reference, max_norm_rows_, normal, weight_step_, weight_step_reference,
+    BiasStep, Contrast, ContrastStep, Philox, Precision, Sparsity, WeightStep, bias_step_,
+    bias_step_reference, contrast_step_, contrast_step_fuses, contrast_step_reference, max_norm_rows_,
+    normal, split_into_, uniform, weight_step_, weight_step_reference,
 };
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
@@ -171,50 +172,216 @@ fn updates_say_what_is_wrong() -> Result<()> {
     Ok(())
 }
 
+/// How the states of an update are stored.
+#[derive(Debug, Clone, Copy)]
+enum States {
+    F32(Precision),
+    Bf16,
+    F16,
+    F16Pair,
+}
+
+/// Everything that an update reads and writes, on the CPU.
+struct Update {
+    params: Tensor,
+    hidden: Tensor,
+    visible: Tensor,
+    hidden_state: Tensor,
+    visible_state: Tensor,
+    states: States,
+}
+
+/// What weights are multiplied by in f16.
+const COPY_SCALE: f32 = 64.;
+
+impl Update {
+    /// Random states in `[−1, 1]`; a third plane, which is not read, holds NaN.
+    fn new(batch: usize, rows: usize, cols: usize, states: States) -> Result<Self> {
+        let planes = |width: usize, stream: u64| -> Result<Tensor> {
+            let numbers = (uniform((2, batch, width), &CPU, Philox::new(34, stream))?.affine(2., -1.))?;
+            let unread = Tensor::full(f32::NAN, (1, batch, width), &CPU)?;
+            let planes = Tensor::cat(&[&numbers, &unread], 0)?;
+            match states {
+                States::F32(_) => planes.unsqueeze(0),
+                States::Bf16 => planes.to_dtype(DType::BF16)?.unsqueeze(0),
+                States::F16 => planes.to_dtype(DType::F16)?.unsqueeze(0),
+                States::F16Pair => {
+                    let parts = Tensor::zeros((2, 3, batch, width), DType::F16, &CPU)?;
+                    split_into_(&parts, &planes, 1.)?;
+                    Ok(parts)
+                }
+            }
+        };
+        Ok(Self {
+            params: normal((2, rows, cols), &CPU, Philox::new(34, 0))?,
+            hidden: planes(rows, 1)?,
+            visible: planes(cols, 2)?,
+            hidden_state: normal((4, rows), &CPU, Philox::new(34, 3))?,
+            visible_state: normal((4, cols), &CPU, Philox::new(34, 4))?,
+            states,
+        })
+    }
+
+    /// Both planes that are read, the sum of their parts, in f64.
+    fn phases(planes: &Tensor) -> Result<Tensor> {
+        planes.narrow(1, 0, 2)?.to_dtype(DType::F64)?.sum(0)
+    }
+
+    /// Parameters, copy, hidden and visible state, counter after the update on a device.
+    fn run(&self, device: &Device, step: ContrastStep<'_>) -> Result<[Tensor; 5]> {
+        let [_, rows, cols] = *self.params.dims() else { unreachable!() };
+        let fuses = contrast_step_fuses(device, rows, cols);
+        let own = |t: &Tensor| t.to_device(device)?.copy();
+        let velocity = match (self.states, fuses) {
+            (States::Bf16, true) => Some(own(&self.params.get(1)?.to_dtype(DType::BF16)?)?),
+            _ => None,
+        };
+        let params = match &velocity {
+            Some(_) => own(&self.params.narrow(0, 0, 1)?)?,
+            None => own(&self.params)?,
+        };
+        let (hidden, visible) = (own(&self.hidden)?, own(&self.visible)?);
+        let copy = Tensor::zeros((hidden.dim(0)?, rows, cols), hidden.dtype(), device)?;
+        let (hidden_state, visible_state) = (own(&self.hidden_state)?, own(&self.visible_state)?);
+        let counter = Tensor::new(&[40i64], device)?;
+        let to = Contrast {
+            params: &params,
+            velocity: velocity.as_ref(),
+            copy: Some(&copy),
+            hidden_state: &hidden_state,
+            visible_state: &visible_state,
+            counter: &counter,
+        };
+        contrast_step_(to, &hidden, &visible, &scalars()?.to_device(device)?, step)?;
+        let params = match velocity {
+            Some(velocity) => Tensor::cat(&[&params, &velocity.to_dtype(DType::F32)?.unsqueeze(0)?], 0)?,
+            None => params,
+        };
+        Ok([params, copy, hidden_state, visible_state, counter])
+    }
+}
+
 #[test]
 fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
-    // Around a slice of 32 in depth and a tile of 128, and with lines that do not begin on 16 bytes.
-    let sizes =
-        [(1, 1, 1), (6, 5, 7), (33, 64, 72), (31, 136, 8), (200, 40, 264), (384, 100, 60), (64, 2200, 2056)];
+    // Around a slice of 32 in depth and tiles of 64 and 128, lines of four and of eight entries, and lines of neither.
+    let sizes = [
+        (1, 1, 1),
+        (3, 5, 7),
+        (17, 64, 72),
+        (31, 136, 8),
+        (33, 60, 68),
+        (100, 40, 264),
+        (192, 100, 60),
+        (64, 1600, 1544),
+        (20, 8200, 4112),
+    ];
+    let sparsity = Some(Sparsity { target: 0.1, cost: 0.5, decay: 0.9 });
     for device in devices()? {
-        for (depth, rows, cols) in sizes {
-            for (precision, dtype) in [
-                (Precision::F32, DType::F32),
-                (Precision::Tf32, DType::F32),
-                (Precision::Tf32, DType::F16),
-                (Precision::Bf16, DType::BF16),
+        for (batch, rows, cols) in sizes {
+            for states in [
+                States::F32(Precision::F32),
+                States::F32(Precision::Tf32),
+                States::Bf16,
+                States::F16,
+                States::F16Pair,
             ] {
-                for step in [WeightStep::default(), WeightStep { l1: 0.2, l2: 0.1 }] {
-                    let params = normal((2, rows, cols), &CPU, Philox::new(34, 0))?;
-                    let h = normal((depth, rows), &CPU, Philox::new(34, 1))?.to_dtype(dtype)?;
-                    let x = normal((depth, cols), &CPU, Philox::new(34, 2))?.to_dtype(dtype)?;
-                    let got = params.to_device(&device)?.copy()?;
-                    let shadow = Tensor::zeros((rows, cols), DType::BF16, &device)?;
-                    let (h_d, x_d) = (h.to_device(&device)?, x.to_device(&device)?);
-                    let scalars_d = scalars()?.to_device(&device)?;
-                    contrast_step_(&got, &h_d, &x_d, &scalars_d, step, Some(&shadow), precision)?;
-                    let want = contrast_step_reference(&params, &h, &x, &scalars()?, step)?;
+                let f16 = matches!(states, States::F16 | States::F16Pair);
+                if f16 && !contrast_step_fuses(&device, rows, cols) {
+                    continue;
+                }
+                let case = Update::new(batch, rows, cols, states)?;
+                for (weights, sparsity) in
+                    [(WeightStep::default(), None), (WeightStep { l1: 0.2, l2: 0.1 }, sparsity)]
+                {
+                    let precision =
+                        if let States::F32(precision) = states { precision } else { Precision::F32 };
+                    let copy_scale = if f16 { COPY_SCALE } else { 1. };
+                    let step = ContrastStep {
+                        weights,
+                        sparsity,
+                        visible_scale: None,
+                        copy_scale,
+                        advance: 7,
+                        precision,
+                    };
+                    let [params, copy, hidden_state, visible_state, counter] = case.run(&device, step)?;
                     let what = format!(
-                        "contrast_step_ [{depth}, {rows}, {cols}] {precision:?} {step:?} on {:?}",
+                        "contrast_step_ [{batch}, {rows}, {cols}] {states:?} {weights:?} on {:?}",
                         device.location()
                     );
-                    // alpha times a sum of `depth` terms of order 1; TF32 rounds each operand by 2^-11, and twelve
-                    // deviations of the sum of those are allowed for the worst of millions.
-                    let operand = if (precision, dtype) == (Precision::Tf32, DType::F32) {
-                        2f32.powi(-11)
-                    } else {
-                        2f32.powi(-22)
+                    let (h, x) = (Update::phases(&case.hidden)?, Update::phases(&case.visible)?);
+                    let own_velocity =
+                        matches!(states, States::Bf16) && contrast_step_fuses(&device, rows, cols);
+                    let before = match own_velocity {
+                        true => {
+                            let rounded = case.params.get(1)?.to_dtype(DType::BF16)?.to_dtype(DType::F32)?;
+                            Tensor::stack(&[&case.params.get(0)?, &rounded], 0)?
+                        }
+                        false => case.params.clone(),
                     };
-                    let atol = 0.02 * 12. * operand * (depth as f32).sqrt() + 1e-6;
-                    assert_close(&what, &got.to_device(&CPU)?, &want, 1e-6, atol)?;
-                    assert_same_bits(
-                        &format!("{what}: shadow"),
-                        &shadow,
-                        &got.get(0)?.to_dtype(DType::BF16)?,
-                    )?;
+                    let (h2, x2) = (h.flatten(0, 1)?, x.flatten(0, 1)?);
+                    let want = contrast_step_reference(&before, &h2, &x2, &scalars()?, weights)?;
+                    // alpha times a sum of 2 · batch terms below 1; TF32 rounds each operand by 2^-11, and twelve
+                    // deviations of the sum of those are allowed for the worst of millions.
+                    let operand = match states {
+                        States::F32(Precision::Tf32) => 2f32.powi(-11),
+                        _ => 2f32.powi(-22),
+                    };
+                    let atol = 0.02 * 12. * operand * (2. * batch as f32).sqrt() + 1e-6;
+                    let got = params.to_device(&CPU)?;
+                    assert_close(&format!("{what}: weights"), &got.get(0)?, &want.get(0)?, 1e-6, atol)?;
+                    // A bf16 velocity is rounded when it is stored, after the weights have taken it.
+                    let rtol = if own_velocity { 2f32.powi(-8) } else { 1e-6 };
+                    assert_close(&format!("{what}: velocity"), &got.get(1)?, &want.get(1)?, rtol, atol)?;
+
+                    let scaled = (params.get(0)? * f64::from(copy_scale))?;
+                    let rounded = scaled.to_dtype(copy.dtype())?;
+                    assert_same_bits(&format!("{what}: copy"), &copy.get(0)?, &rounded)?;
+                    if let States::F16Pair = states {
+                        let rest = (scaled - rounded.to_dtype(DType::F32)?)?.to_dtype(DType::F16)?;
+                        assert_same_bits(&format!("{what}: second part"), &copy.get(1)?, &rest)?;
+                    }
+                    // Biases are those of bias_step_, whose planes are the sums of the parts (exact in f32).
+                    for (side, got, state, planes, gather_error, sparsity) in [
+                        ("hidden", hidden_state, &case.hidden_state, &h, false, sparsity),
+                        ("visible", visible_state, &case.visible_state, &x, true, None),
+                    ] {
+                        let want = state.copy()?;
+                        let step =
+                            BiasStep { neg_is_negated: !gather_error, sparsity, gather_error, scale: None };
+                        bias_step_(&want, &planes.to_dtype(DType::F32)?, &scalars()?, step)?;
+                        assert_same_bits(&format!("{what}: {side} biases"), &got.to_device(&CPU)?, &want)?;
+                    }
+                    assert_eq!(counter.to_vec1::<i64>()?, [47], "{what}");
                 }
             }
         }
     }
+    Ok(())
+}
+
+#[test]
+fn contrast_step_says_what_is_wrong() -> Result<()> {
+    let case = Update::new(4, 6, 5, States::F16)?;
+    let step = ContrastStep {
+        weights: WeightStep::default(),
+        sparsity: None,
+        visible_scale: None,
+        copy_scale: 1.,
+        advance: 0,
+        precision: Precision::F32,
+    };
+    let first = |r: Result<[Tensor; 5]>| {
+        r.expect_err("accepted").to_string().lines().next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(
+        first(case.run(&CPU, step)),
+        "contrast_step_: states of 1 parts of F16 must be on CUDA, with a copy of the weights, and of sizes that are multiples of 4, got 6 and 5 on Cpu"
+    );
+    let case = Update { hidden: case.hidden.narrow(2, 0, 3)?.contiguous()?, ..case };
+    assert!(first(case.run(&CPU, step)).contains("visible must be F16 of shape [1, ≥ 2, 3, 5]"));
+    let case = Update::new(4, 6, 5, States::F32(Precision::F32))?;
+    let step = ContrastStep { weights: WeightStep { l1: -1., l2: 0. }, ..step };
+    assert_eq!(first(case.run(&CPU, step)), "contrast_step_: l1 and l2 must be at least 0, got -1 and 0");
     Ok(())
 }

@@ -1,7 +1,10 @@
 //! The product in place: equal to plain loops in f64, whatever way the operands lie.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Factors, Philox, Precision, gemm_, gemm_reference, normal};
+use chandlery_ops::{
+    Draws, Factors, Philox, Precision, Unit, UnitPlanes, bernoulli, gemm_, gemm_parts_, gemm_reference,
+    normal, split_into_, uniform, units_of_product_,
+};
 use chandlery_tests::{assert_close, devices};
 
 /// Error of a product of k terms of order 1, relative to their size √k: rounding of the operands, and of the sum.
@@ -136,6 +139,95 @@ fn gemm_says_what_is_wrong() -> Result<()> {
     assert_eq!(
         first(gemm_(&c, &a, &b, Factors::Tensor(&short), Precision::F32)),
         "gemm_: factors must be a contiguous f32 tensor of at least 2 entries and c f32, got F32 [1] and c F32"
+    );
+    Ok(())
+}
+
+/// Root mean square of `got − want` over that of `want`.
+fn relative_error(got: &Tensor, want: &Tensor) -> Result<f64> {
+    let square = |t: Tensor| t.sqr()?.sum_all()?.to_scalar::<f64>();
+    let got = got.to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
+    Ok((square((got - want)?)? / square(want.clone())?).sqrt())
+}
+
+/// `[2, ..]` f16 parts of `scale · x`.
+fn parts(x: &Tensor, scale: f32) -> Result<Tensor> {
+    let out = Tensor::zeros([&[2], x.dims()].concat(), DType::F16, x.device())?;
+    split_into_(&out, x, scale)?;
+    Ok(out)
+}
+
+#[test]
+fn products_of_two_parts_err_no_more_than_those_of_f32() -> Result<()> {
+    // The products of a machine's step: grey levels or probabilities by weights, and drawn states by weights. The
+    // longest sums of the benchmarks on a GPU, where an error would add up; shorter ones on the CPU.
+    for device in devices()? {
+        let sizes: &[(usize, usize)] = if device.is_cpu() {
+            &[(576, 64)]
+        } else {
+            &[(576, 1024), (1024, 4096), (2304, 16000), (4096, 11008)]
+        };
+        for &(n_visible, n_hidden) in sizes {
+            let weight = (normal((n_hidden, n_visible), &device, Philox::new(60, 0))? * 0.05)?;
+            let v = uniform((48, n_visible), &device, Philox::new(60, 1))?;
+            let h = bernoulli(&Tensor::full(0.3f32, (48, n_hidden), &device)?, Philox::new(60, 2))?;
+            let copy = parts(&weight, 64.)?;
+            for (name, a, a_parts, b, b_parts) in [
+                ("v Wᵀ", &v, parts(&v, 1.)?, weight.t()?, copy.transpose(1, 2)?),
+                ("h W", &h, h.to_dtype(DType::F16)?.unsqueeze(0)?, weight.clone(), copy.clone()),
+            ] {
+                let want =
+                    a.to_dtype(DType::F64)?.matmul(&b.to_dtype(DType::F64)?)?.to_device(&Device::Cpu)?;
+                let got = Tensor::zeros(want.dims(), DType::F32, &device)?;
+                gemm_(&got, a, &b, Factors::OVERWRITE, Precision::F32)?;
+                let of_f32 = relative_error(&got, &want)?;
+                gemm_parts_(&got, &a_parts, &b_parts, 1. / 64.)?;
+                let error = relative_error(&got, &want)?;
+                // The same in the kernel that makes units of it: Gaussian means are the product, in two parts.
+                let planes = Tensor::zeros([&[2], want.dims()].concat(), DType::F16, &device)?;
+                let bias = Tensor::zeros(want.dim(1)?, DType::F32, &device)?;
+                let out = UnitPlanes { mean: Some(0), low: Some(1), ..UnitPlanes::default() };
+                let (scale, unit) = (1. / 64., Unit::Gaussian);
+                units_of_product_(&planes, &got, &a_parts, &b_parts, scale, &bias, unit, out, Draws::Mode)?;
+                let fused = relative_error(&planes.to_dtype(DType::F64)?.sum(0)?, &want)?;
+                println!(
+                    "{name} {n_visible}x{n_hidden} on {:?}: parts {error:.2e}, with units {fused:.2e}, f32 {of_f32:.2e}",
+                    device.location()
+                );
+                // A CPU sums f32 along the whole product either way: the second parts may only add their own 2^-22.
+                let room = if device.is_cpu() { 2f64.powi(-22) } else { 0. };
+                for error in [error, fused] {
+                    assert!(
+                        error <= of_f32 + room,
+                        "{name} {n_visible}x{n_hidden} on {:?}: relative error {error:e}, of f32 {of_f32:e}",
+                        device.location()
+                    );
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn products_of_parts_say_what_is_wrong() -> Result<()> {
+    let zeros = |shape: &[usize], dtype| Tensor::zeros(shape, dtype, &Device::Cpu);
+    let c = zeros(&[2, 3], DType::F32)?;
+    let product = |a: &[usize], b: &[usize], dtype| {
+        let refused = gemm_parts_(&c, &zeros(a, dtype)?, &zeros(b, dtype)?, 1.).expect_err("accepted");
+        Ok::<_, candle::Error>(refused.to_string().lines().next().unwrap_or_default().to_owned())
+    };
+    assert_eq!(
+        product(&[3, 2, 4], &[1, 4, 3], DType::F16)?,
+        "gemm_parts_: a must have shape [1 or 2, m, k], got [3, 2, 4]"
+    );
+    assert_eq!(
+        product(&[1, 2, 4], &[1, 5, 3], DType::F16)?,
+        "gemm_parts_: b must have shape [1 or 2, 4, n], got [1, 5, 3]"
+    );
+    assert_eq!(
+        product(&[1, 2, 4], &[1, 4, 3], DType::F32)?,
+        "gemm_parts_: a and b must be bf16 or f16, got F32"
     );
     Ok(())
 }

@@ -1,11 +1,14 @@
 //! Fused units: equal to the reference, and the same bits on every device.
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Draws, Philox, Unit, UnitPlanes, advance_, normal, units_, units_reference};
+use chandlery_ops::{
+    Draws, Philox, Unit, UnitPlanes, advance_, bernoulli, normal, split_into_, uniform, units_,
+    units_of_product_, units_of_product_reference, units_reference,
+};
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const UNITS: [Unit; 3] = [Unit::Bernoulli, Unit::Gaussian, Unit::Rectified];
 const PLACE: Philox = Philox { seed: 11, stream: 22, offset: u64::MAX - 5 };
-const BOTH: UnitPlanes = UnitPlanes { mean: Some(0), mean_scale: 1., sample: Some(1) };
+const BOTH: UnitPlanes = UnitPlanes { mean: Some(0), mean_scale: 1., sample: Some(1), low: None };
 
 /// Rows and units: tails of 1, 2 and 3 elements, sizes around a warp and a block, units that are and are not a multiple
 /// of four, layers of a 784-500-500 network, and more elements than one grid has threads for (the last).
@@ -69,6 +72,15 @@ impl Case {
         units_(&planes, &self.pre, &self.bias, unit, BOTH, draws, self.std_for(unit))?;
         Ok(planes)
     }
+
+    /// Planes of f16: mean, sample, and the second part of each.
+    fn parts(&self, unit: Unit, draws: Draws) -> Result<Tensor> {
+        let (rows, n_units) = self.pre.dims2()?;
+        let planes = Tensor::full(7f32, (4, rows, n_units), self.pre.device())?.to_dtype(DType::F16)?;
+        let out = UnitPlanes { low: Some(2), ..BOTH };
+        units_(&planes, &self.pre, &self.bias, unit, out, draws, self.std_for(unit))?;
+        Ok(planes)
+    }
 }
 
 #[test]
@@ -106,12 +118,61 @@ fn units_are_the_same_bits_on_every_device() -> Result<()> {
         for (rows, n_units) in SHAPES {
             let case = Case::new(rows, n_units)?;
             let there = case.to(&device)?;
-            for (unit, dtype) in UNITS.into_iter().flat_map(|unit| [(unit, DType::F32), (unit, DType::BF16)])
+            for (unit, draws) in
+                UNITS.into_iter().flat_map(|unit| [(unit, Draws::At(PLACE)), (unit, Draws::Mode)])
             {
-                for draws in [Draws::At(PLACE), Draws::Mode] {
+                let what = format!("{unit:?} [{rows}, {n_units}] on {:?}", device.location());
+                let got = there.planes(unit, DType::F32, draws)?;
+                assert_same_bits(&what, &got, &case.planes(unit, DType::F32, draws)?)?;
+                let got = there.parts(unit, draws)?;
+                assert_same_bits(&format!("{what}, two parts"), &got, &case.parts(unit, draws)?)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn two_parts_are_the_f32_number_to_22_bits() -> Result<()> {
+    for device in devices()? {
+        let case = Case::new(33, 31)?.to(&device)?;
+        for unit in UNITS {
+            let parts = case.parts(unit, Draws::At(PLACE))?.to_dtype(DType::F32)?;
+            let want = case.planes(unit, DType::F32, Draws::At(PLACE))?;
+            let what = format!("{unit:?} on {:?}", device.location());
+            // 2^-22 of the number, or half of f16's smallest step.
+            assert_close(&what, &(parts.get(0)? + parts.get(2)?)?, &want.get(0)?, 2.4e-7, 3e-8)?;
+            // Bernoulli samples are whole: their second plane keeps its sevens.
+            let rest = match unit {
+                Unit::Bernoulli => parts.get(1)?.zeros_like()?,
+                _ => parts.get(3)?,
+            };
+            assert_close(&what, &(parts.get(1)? + rest)?, &want.get(1)?, 2.4e-7, 3e-8)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn sixteen_bit_planes_are_the_f32_numbers_rounded() -> Result<()> {
+    for device in devices()? {
+        for (rows, n_units) in SHAPES {
+            let case = Case::new(rows, n_units)?.to(&device)?;
+            for (dtype, ulp) in [(DType::BF16, 2f32.powi(-7)), (DType::F16, 2f32.powi(-10))] {
+                for unit in UNITS {
                     let what = format!("{unit:?} [{rows}, {n_units}] {dtype:?} on {:?}", device.location());
-                    let got = there.planes(unit, dtype, draws)?;
-                    assert_same_bits(&what, &got, &case.planes(unit, dtype, draws)?)?;
+                    let got = case.planes(unit, dtype, Draws::At(PLACE))?;
+                    let want = case.planes(unit, DType::F32, Draws::At(PLACE))?;
+                    // f16 below 6e-5 has steps of 6e-8.
+                    assert_close(&what, &got.get(0)?, &want.get(0)?, ulp, 6e-8)?;
+                    if unit != Unit::Bernoulli {
+                        assert_close(&what, &got.get(1)?, &want.get(1)?, ulp, 6e-8)?;
+                        continue;
+                    }
+                    // A draw falls between two means that differ by 2^-20 once in a million.
+                    let differ = (got.get(1)?.to_dtype(DType::F32)? - want.get(1)?)?.abs()?.sum_all()?;
+                    let (differ, n) = (differ.to_scalar::<f32>()?, (rows * n_units) as f32);
+                    assert!(differ <= 1. + n * 4e-6, "{what}: {differ} samples of {n} differ");
                 }
             }
         }
@@ -129,7 +190,7 @@ fn units_write_any_part_of_a_buffer() -> Result<()> {
                 let buffer = Tensor::full(7f32, (4, 12, n_units), &device)?;
                 let part = buffer.narrow(0, 1, 3)?.narrow(1, start, 8)?;
                 let pre = case.pre.narrow(0, start, 8)?;
-                let out = UnitPlanes { mean: Some(2), mean_scale: -1., sample: Some(0) };
+                let out = UnitPlanes { mean: Some(2), mean_scale: -1., sample: Some(0), low: None };
                 units_(&part, &pre, &case.bias, unit, out, Draws::At(PLACE), None)?;
 
                 let whole = Tensor::full(7f32, (2, 8, n_units), &device)?;
@@ -215,6 +276,113 @@ fn units_refuse_operands_of_another_device() -> Result<()> {
         let message = refused.err().map(|e| e.to_string().lines().next().unwrap_or_default().to_owned());
         let want = "units_: pre must be on Cuda { gpu_id: 0 }, the device of the result, got Cpu";
         assert_eq!(message.as_deref(), Some(want));
+    }
+    Ok(())
+}
+
+/// How the operands of a layer are stored: grey levels by weights, or drawn states by weights.
+#[derive(Debug, Clone, Copy)]
+enum Operands {
+    One(DType),
+    Two,
+}
+
+/// `[1, ..]` of a type, or the `[2, ..]` f16 parts, of `scale · x`.
+fn stored(x: &Tensor, operands: Operands, scale: f32) -> Result<Tensor> {
+    let scaled = (x * f64::from(scale))?;
+    match operands {
+        Operands::One(dtype) => scaled.to_dtype(dtype)?.unsqueeze(0),
+        Operands::Two => {
+            let out = Tensor::zeros([&[2], x.dims()].concat(), DType::F16, x.device())?;
+            split_into_(&out, x, scale)?;
+            Ok(out)
+        }
+    }
+}
+
+#[test]
+fn units_of_a_product_match_their_reference_at_awkward_sizes() -> Result<()> {
+    // Around tiles of 128 and 192 rows and 64 columns, stretches of 32 terms over 8 and 2 blocks, lines of 4 and of 8 entries,
+    // sizes that clusters of 8, of 2 and single blocks take, and one that goes through a product and units.
+    let sizes = [
+        (1, 3, 5),
+        (5, 4, 8),
+        (65, 60, 36),
+        (100, 500, 784),
+        (128, 72, 1000),
+        (192, 1024, 576),
+        (193, 64, 260),
+        (200, 2048, 64),
+        (192, 4096, 72),
+        (30, 9000, 40),
+    ];
+    const SCALE: f32 = 64.;
+    for device in devices()? {
+        for (m, n, k) in sizes {
+            let weight = (normal((n, k), &Device::Cpu, Philox::new(70, 0))? * 0.3)?;
+            let levels = uniform((m, k), &Device::Cpu, Philox::new(70, 1))?;
+            let states = bernoulli(&Tensor::full(0.4f32, (m, k), &Device::Cpu)?, Philox::new(70, 2))?;
+            let bias = normal(n, &Device::Cpu, Philox::new(70, 3))?;
+            for operands in [Operands::One(DType::BF16), Operands::One(DType::F16), Operands::Two] {
+                let two = matches!(operands, Operands::Two);
+                let one = Operands::One(if two { DType::F16 } else { stored(&bias, operands, 1.)?.dtype() });
+                let up = (stored(&levels, operands, 1.)?, stored(&weight, operands, SCALE)?.transpose(1, 2)?);
+                let down = (stored(&states, one, 1.)?, stored(&weight.t()?.contiguous()?, operands, SCALE)?);
+                for (way, (a, b)) in [("up", up), ("down", down)] {
+                    for unit in [Unit::Bernoulli, Unit::Gaussian] {
+                        let (mean, sample) =
+                            units_of_product_reference(&a, &b, 1. / SCALE, &bias, unit, Some(PLACE))?;
+                        let planes = Tensor::full(7f32, (6, m, n), &device)?.to_dtype(a.dtype())?;
+                        let pre = Tensor::zeros((m, n), DType::F32, &device)?;
+                        let out = UnitPlanes { low: two.then_some(3), mean_scale: -1., ..BOTH };
+                        let there = |t: &Tensor| t.to_device(&device);
+                        // The transposed view of what lies there, not a copy that is laid out anew.
+                        let b = if way == "up" {
+                            there(&b.transpose(1, 2)?)?.transpose(1, 2)?
+                        } else {
+                            there(&b)?
+                        };
+                        units_of_product_(
+                            &planes,
+                            &pre,
+                            &there(&a)?,
+                            &b,
+                            1. / SCALE,
+                            &there(&bias)?,
+                            unit,
+                            out,
+                            Draws::At(PLACE),
+                        )?;
+                        let what =
+                            format!("{way} {unit:?} [{m}, {n}, {k}] {operands:?} on {:?}", device.location());
+                        let planes = planes.to_device(&Device::Cpu)?.to_dtype(DType::F32)?;
+                        let (low, rounding) = match (two, a.dtype()) {
+                            (true, _) => (planes.get(3)?, 2f32.powi(-21)),
+                            (false, DType::BF16) => (planes.get(3)?.zeros_like()?, 2f32.powi(-7)),
+                            (false, _) => (planes.get(3)?.zeros_like()?, 2f32.powi(-10)),
+                        };
+                        // Sums of k terms of deviation .2, in f32: 2^-24 each, as a walk, twelve deviations.
+                        let sum = 2f32.powi(-24) * 12. * 0.3 * (k as f32);
+                        let got = (planes.get(0)? + low)?.neg()?;
+                        assert_close(&what, &got, &mean, rounding, sum + 1e-7)?;
+                        let drawn = planes.get(1)?;
+                        if unit == Unit::Gaussian {
+                            let drawn = if two { (drawn + planes.get(4)?)? } else { drawn };
+                            assert_close(&what, &drawn, &sample, rounding, sum + 1e-6)?;
+                            continue;
+                        }
+                        // A draw between two means that differ by `sum`: fewer than that share of all, with room.
+                        let differ = (drawn - sample)?.abs()?.sum_all()?.to_scalar::<f32>()?;
+                        assert!(
+                            differ <= 2. + 4. * sum * (m * n) as f32,
+                            "{what}: {differ} samples of {} differ",
+                            m * n
+                        );
+                        assert_same_bits(&what, &planes.get(2)?, &Tensor::full(7f32, (m, n), &Device::Cpu)?)?;
+                    }
+                }
+            }
+        }
     }
     Ok(())
 }

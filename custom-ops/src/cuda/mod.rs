@@ -75,6 +75,12 @@ fn load(context: &Arc<CudaContext>, module: &str) -> Result<Arc<CudaModule>> {
     })
 }
 
+/// Whether the kernels were built for clusters of blocks (capability 9.0 and above) and this device has them.
+pub(crate) fn has_clusters(device: &CudaDevice) -> bool {
+    let built = fatbins::CAPABILITY >= 90;
+    built && device.cuda_stream().context().compute_capability().is_ok_and(|(major, _)| major >= 9)
+}
+
 /// A 1-D launch with one thread for each of `n` work items, at most `max_blocks` blocks of 256.
 ///
 /// Only for kernels that stride over the grid.

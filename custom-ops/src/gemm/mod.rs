@@ -8,6 +8,9 @@
 //! all of rayon's threads.
 #[cfg(feature = "cuda")]
 mod cuda;
+mod parts;
+
+pub use parts::gemm_parts_;
 
 use candle::backend::BackendStorage;
 use candle::{CpuStorage, DType, InplaceOp3, Layout, Result, Tensor, WithDType};
@@ -149,13 +152,13 @@ fn dims2(name: &str, t: &Tensor) -> Result<(usize, usize)> {
 
 /// Which way a matrix lies in memory, and the distance between its lines.
 #[derive(Debug, Clone, Copy)]
-enum Order {
+pub(crate) enum Order {
     RowMajor { line: usize },
     ColumnMajor { line: usize },
 }
 
 impl Order {
-    fn of(name: &str, t: &Tensor) -> Result<Self> {
+    pub(crate) fn of(name: &str, t: &Tensor) -> Result<Self> {
         let (rows, cols) = (t.dims()[0], t.dims()[1]);
         match *t.stride() {
             [line, 1] if line >= cols => Ok(Self::RowMajor { line }),

@@ -5,7 +5,7 @@ use super::Unit;
 use crate::draw::{normal_tile, uniform_tile};
 use crate::math::sigmoid;
 use crate::philox::{Philox, TILE};
-use half::bf16;
+use half::{bf16, f16};
 use multiversion::multiversion;
 
 /// Elements below which a task is not worth handing to another thread: 10 to 40 µs of work, and waking one costs 10.
@@ -15,12 +15,18 @@ const GRAIN: usize = 512 * TILE;
 pub(super) trait Plane: Copy + Send {
     /// Rounds to nearest, ties to even.
     fn of(x: f32) -> Self;
+    /// What it stands for.
+    fn wide(self) -> f32;
 }
 
 impl Plane for f32 {
     #[inline(always)]
     fn of(x: f32) -> Self {
         x
+    }
+    #[inline(always)]
+    fn wide(self) -> f32 {
+        self
     }
 }
 
@@ -29,6 +35,30 @@ impl Plane for bf16 {
     fn of(x: f32) -> Self {
         bf16::from_f32(x)
     }
+    #[inline(always)]
+    fn wide(self) -> f32 {
+        self.to_f32()
+    }
+}
+
+impl Plane for f16 {
+    #[inline(always)]
+    fn of(x: f32) -> Self {
+        f16::from_f32(x)
+    }
+    #[inline(always)]
+    fn wide(self) -> f32 {
+        self.to_f32()
+    }
+}
+
+/// A plane and the one for its second part; each empty where it is not wanted.
+type Parts<'a, T> = [&'a mut [T]; 2];
+
+fn split_at<T>([high, low]: Parts<'_, T>, at: usize) -> (Parts<'_, T>, Parts<'_, T>) {
+    let (high, high_rest) = high.split_at_mut(at.min(high.len()));
+    let (low, low_rest) = low.split_at_mut(at.min(low.len()));
+    ([high, low], [high_rest, low_rest])
 }
 
 /// What one pass reads; element `e` is row `e / n_units`, unit `e % n_units`.
@@ -43,15 +73,15 @@ pub(super) struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Computes elements `first..first + n`, of which `mean` and `sample` are the places to write; an empty one is
+    /// Computes elements `first..first + n`, of which `mean` and `sample` are the places to write, and those of their second parts; an empty one is
     /// a plane that is not wanted. `first` is a multiple of [`TILE`].
-    pub(super) fn run<T: Plane>(&self, first: usize, n: usize, mean: &mut [T], sample: &mut [T]) {
+    pub(super) fn run<T: Plane>(&self, first: usize, n: usize, mean: Parts<T>, sample: Parts<T>) {
         if n <= GRAIN {
             return run_tiles(self, first, n, mean, sample);
         }
         let half = (n / 2).next_multiple_of(TILE);
-        let (mean, mean_rest) = mean.split_at_mut(half.min(mean.len()));
-        let (sample, sample_rest) = sample.split_at_mut(half.min(sample.len()));
+        let (mean, mean_rest) = split_at(mean, half);
+        let (sample, sample_rest) = split_at(sample, half);
         rayon::join(
             || self.run(first, half, mean, sample),
             || self.run(first + half, n - half, mean_rest, sample_rest),
@@ -60,7 +90,8 @@ impl Pass<'_> {
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn run_tiles<T: Plane>(pass: &Pass, first: usize, n: usize, mean: &mut [T], sample: &mut [T]) {
+fn run_tiles<T: Plane>(pass: &Pass, first: usize, n: usize, mean: Parts<T>, sample: Parts<T>) {
+    let ([mean, mean_low], [sample, sample_low]) = (mean, sample);
     let mut tile = Tile { x: [0.; TILE], mean: [0.; TILE], sample: [0.; TILE] };
     for at in (0..n).step_by(TILE) {
         let len = TILE.min(n - at);
@@ -69,9 +100,16 @@ fn run_tiles<T: Plane>(pass: &Pass, first: usize, n: usize, mean: &mut [T], samp
         if !mean.is_empty() {
             store(&mut mean[at..at + len], &tile.mean, pass.mean_scale);
         }
+        if !mean_low.is_empty() {
+            store_low(&mut mean_low[at..at + len], &mean[at..at + len], &tile.mean, pass.mean_scale);
+        }
         if !sample.is_empty() {
             tile.draw(pass, first + at, len);
             store(&mut sample[at..at + len], &tile.sample, 1.);
+        }
+        // 0 and 1 are exact.
+        if !sample_low.is_empty() && pass.unit != Unit::Bernoulli {
+            store_low(&mut sample_low[at..at + len], &sample[at..at + len], &tile.sample, 1.);
         }
     }
 }
@@ -80,6 +118,14 @@ fn run_tiles<T: Plane>(pass: &Pass, first: usize, n: usize, mean: &mut [T], samp
 fn store<T: Plane>(out: &mut [T], x: &[f32; TILE], scale: f32) {
     for (out, x) in out.iter_mut().zip(x) {
         *out = T::of(scale * x);
+    }
+}
+
+/// What rounding took from `scale · x` when `high` was stored.
+#[inline(always)]
+fn store_low<T: Plane>(out: &mut [T], high: &[T], x: &[f32; TILE], scale: f32) {
+    for ((out, high), x) in out.iter_mut().zip(high).zip(x) {
+        *out = T::of(scale * x - high.wide());
     }
 }
 

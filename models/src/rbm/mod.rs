@@ -48,6 +48,7 @@
 //! ```
 mod config;
 mod energy;
+mod format;
 mod step;
 pub mod train;
 

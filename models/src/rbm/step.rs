@@ -2,20 +2,23 @@
 //!
 //! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that memory, so that it can be
 //! recorded as a CUDA graph. For the equations see [`train`](super::train).
-use super::{CdConfig, HiddenUnit, Rbm, RbmConfig, VisibleUnit};
-use candle::{DType, Device, Result, Tensor};
+use super::format::Format;
+use super::{CdConfig, HiddenUnit, Rbm, VisibleUnit};
+use candle::{DType, Result, Tensor};
 use chandlery_ops::{
-    BiasStep, CACHED_WEIGHTS, Draws, Factors, Philox, Precision, Sparsity, Unit, UnitPlanes, WeightStep,
-    advance_, bernoulli, bias_step_, contrast_step_, gemm_, max_norm_rows_, scale_into_, units_,
+    Contrast, ContrastStep, Draws, Factors, Philox, Precision, Sparsity, Unit, UnitPlanes, WeightStep,
+    bernoulli, contrast_step_, gemm_, max_norm_rows_, scale_into_, split_into_, units_, units_of_product_,
 };
 
-/// Planes of the visible states: `[v_k; v₀]`, so that one product takes both phases.
+/// Planes of the visible states: `[v_k; v₀]`, so that one product takes both phases. With two parts the second ones follow.
 const V_NEG: usize = 0;
 const V_POS: usize = 1;
+const V_PLANES: usize = 2;
 /// Planes of the hidden states: `[−h_k; h₀; ĥ]`.
 const H_NEG: usize = 0;
 const H_POS: usize = 1;
 pub(super) const H_DRAWN: usize = 2;
+const H_PLANES: usize = 3;
 /// Log-variances learn at this share of the rate (Cho et al. 2011 lower it too) and stay above this.
 const VARIANCE_RATE: f64 = 0.1;
 const MIN_LOG_VARIANCE: f64 = -9.21;
@@ -28,9 +31,10 @@ struct LowerLayer {
     unit: Unit,
     /// Pre-activations, `[batch, n_hidden]`.
     pre: Tensor,
-    /// The planes that receive the means, and which.
+    /// The planes that receive the means, which, and how far on their second parts go.
     planes: Tensor,
     plane: usize,
+    low: Option<usize>,
 }
 
 /// The state of learned variances: `[2, n_visible]`, log-variances and their velocity.
@@ -48,8 +52,12 @@ pub(super) struct Buffers {
     pub(super) hidden_unit: Unit,
     pub(super) visible_unit: Unit,
     pub(super) philox: Philox,
-    /// `[2, n_hidden, n_visible]`: weights, velocity.
+    /// How states and weights are stored for products.
+    format: Format,
+    /// `[2, n_hidden, n_visible]`: weights, velocity; or the weights alone.
     pub(super) params: Tensor,
+    /// `[n_hidden, n_visible]` bf16, where the velocity is stored apart.
+    pub(super) velocity: Option<Tensor>,
     /// `[4, n_hidden]` and `[4, n_visible]`, see [`bias_step_`].
     pub(super) hidden_state: Tensor,
     pub(super) visible_state: Tensor,
@@ -57,16 +65,14 @@ pub(super) struct Buffers {
     pub(super) scalars: Tensor,
     /// Blocks of random draws used so far.
     pub(super) counter: Tensor,
-    /// `[3, batch, n_hidden]` and `[2, batch, n_visible]`: states of both phases, and drawn hidden states.
+    /// `[parts · 3, batch, n_hidden]` and `[parts · 2, batch, n_visible]`: states of both phases, and drawn hidden states.
     pub(super) hidden: Tensor,
     pub(super) visible: Tensor,
     pub(super) hidden_pre: Tensor,
     pub(super) visible_pre: Tensor,
-    /// bf16 copy of the weights, for bf16 products.
-    pub(super) shadow: Option<Tensor>,
+    /// `[parts, n_hidden, n_visible]`: the weights as products read them, where that is not f32.
+    pub(super) copy: Option<Tensor>,
     pub(super) variance: Option<Variance>,
-    /// f16 copies of the states of both phases, for the gradient of large machines in TF32, see [`Rounded`].
-    rounded: Option<Rounded>,
     lower: Vec<LowerLayer>,
     /// Where rows are loaded to, `[batch, n_input]`.
     pub(super) input: Tensor,
@@ -77,20 +83,16 @@ impl Buffers {
         let device = rbm.weight().device();
         let (batch, n_visible, n_hidden) = (config.batch, rbm.config().n_visible, rbm.config().n_hidden);
         let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, device);
-        // What goes into a product is of the product's type.
-        let dtype = match config.precision {
-            Precision::Bf16 => DType::BF16,
-            Precision::F32 | Precision::Tf32 => DType::F32,
-        };
-        let operand = |t: &Tensor| t.to_dtype(dtype)?.contiguous();
+        let format = Format::of(rbm.config(), config.precision, device);
+        let (parts, dtype, below) = (format.parts(), format.dtype(), format.below());
         let weight = rbm.weight().to_dtype(DType::F32)?;
         let state = |bias: &Tensor| {
             let bias = bias.to_dtype(DType::F32)?;
             let zero = bias.zeros_like()?;
             Tensor::stack(&[&bias, &zero, &zero, &zero], 0)
         };
-        let hidden = Tensor::zeros((3, batch, n_hidden), dtype, device)?;
-        let visible = Tensor::zeros((2, batch, n_visible), dtype, device)?;
+        let hidden = Tensor::zeros((parts * H_PLANES, batch, n_hidden), dtype, device)?;
+        let visible = Tensor::zeros((parts * V_PLANES, batch, n_visible), dtype, device)?;
         let mut counted = Philox { offset: 0, ..philox };
         if config.persistent {
             // Chains begin with fair coins.
@@ -108,17 +110,18 @@ impl Buffers {
                 )
             }
             let top = i + 1 == lower.len();
-            let planes = if top { visible.clone() } else { Tensor::zeros((1, batch, n), dtype, device)? };
+            let planes = if top { visible.clone() } else { Tensor::zeros((1, batch, n), below, device)? };
             if i == 0 {
-                input = Some(Tensor::zeros((batch, layer.config().n_visible), dtype, device)?);
+                input = Some(Tensor::zeros((batch, layer.config().n_visible), below, device)?);
             }
             layers.push(LowerLayer {
-                weight: operand(layer.weight())?,
+                weight: layer.weight().to_dtype(below)?.contiguous()?,
                 bias: layer.bias().to_dtype(DType::F32)?.contiguous()?,
                 unit: hidden_unit(layer.config().hidden),
                 pre: zeros(&[batch, n])?,
                 planes,
                 plane: if top { V_POS } else { 0 },
+                low: (top && parts == 2).then_some(V_PLANES),
             });
         }
         let variance = match rbm.log_variance() {
@@ -140,24 +143,38 @@ impl Buffers {
                 VisibleUnit::Gaussian | VisibleUnit::GaussianLearned => Unit::Gaussian,
             },
             philox,
-            params: Tensor::stack(&[&weight, &weight.zeros_like()?], 0)?,
+            params: match format.velocity_apart(rbm.config(), device) {
+                false => Tensor::stack(&[&weight, &weight.zeros_like()?], 0)?,
+                true => weight.unsqueeze(0)?.copy()?,
+            },
+            velocity: match format.velocity_apart(rbm.config(), device) {
+                false => None,
+                true => Some(Tensor::zeros((n_hidden, n_visible), DType::BF16, device)?),
+            },
             hidden_state: state(rbm.bias())?,
             visible_state: state(rbm.visible_bias())?,
             scalars: zeros(&[3])?,
             counter: Tensor::new(&[counted.offset as i64], device)?,
             input: match input {
                 Some(input) => input,
+                None if parts == 2 => {
+                    visible.reshape((parts, V_PLANES, batch, n_visible))?.narrow(1, V_POS, 1)?.squeeze(1)?
+                }
                 None => visible.get(V_POS)?,
             },
             hidden,
             visible,
             hidden_pre: zeros(&[batch, n_hidden])?,
             visible_pre: zeros(&[batch, n_visible])?,
-            shadow: (dtype == DType::BF16).then(|| weight.to_dtype(dtype)).transpose()?,
+            copy: match format {
+                Format::F32 => None,
+                _ => Some(Tensor::zeros((parts, n_hidden, n_visible), dtype, device)?),
+            },
             variance,
-            rounded: Rounded::new(rbm.config(), config, device)?,
             lower: layers,
+            format,
         };
+        buffers.refresh_copy()?;
         Ok(buffers)
     }
 
@@ -172,13 +189,27 @@ impl Buffers {
         )
     }
 
+    /// Where rows are loaded to: `scale · rows`, in the format of the states.
+    pub(super) fn load(&self, rows: &Tensor, scale: f32) -> Result<()> {
+        match self.lower.is_empty() && self.format.parts() == 2 {
+            true => split_into_(&self.input, rows, scale),
+            false => scale_into_(&self.input, rows, scale),
+        }
+    }
+
+    /// The shape of rows that are loaded.
+    pub(super) fn rows_shape(&self) -> &[usize] {
+        let dims = self.input.dims();
+        &dims[dims.len() - 2..]
+    }
+
     /// One step from the rows in `input`.
     pub(super) fn run(&self) -> Result<()> {
         let precision = self.config.precision;
         let mut below = self.input.clone();
         for layer in &self.lower {
             gemm_(&layer.pre, &below, &layer.weight.t()?, Factors::OVERWRITE, precision)?;
-            let out = UnitPlanes { mean: Some(layer.plane), mean_scale: 1., sample: None };
+            let out = UnitPlanes { mean: Some(layer.plane), low: layer.low, ..UnitPlanes::default() };
             units_(&layer.planes, &layer.pre, &layer.bias, layer.unit, out, Draws::Mode, None)?;
             below = layer.planes.get(layer.plane)?;
         }
@@ -188,11 +219,8 @@ impl Buffers {
 
         self.scale_visible(V_POS, variance)?;
         let drawn = (!self.config.persistent).then_some(H_DRAWN);
-        self.hidden_phase(
-            V_POS,
-            UnitPlanes { mean: Some(H_POS), mean_scale: 1., sample: drawn },
-            &mut draws,
-        )?;
+        let out = UnitPlanes { mean: Some(H_POS), sample: drawn, ..UnitPlanes::default() };
+        self.hidden_phase(V_POS, out, &mut draws)?;
         for j in 1..=self.config.k {
             let last = j == self.config.k;
             self.visible_phase(variance, &mut draws)?;
@@ -200,30 +228,36 @@ impl Buffers {
                 mean: last.then_some(H_NEG),
                 mean_scale: -1.,
                 sample: (!last || self.config.persistent).then_some(H_DRAWN),
+                low: None,
             };
             self.hidden_phase(V_NEG, out, &mut draws)?;
         }
-        self.update(variance)?;
-        advance_(&self.counter, draws.offset.wrapping_sub(self.philox.offset) as i64)
+        self.update(variance, draws.offset.wrapping_sub(self.philox.offset) as i64)
     }
 
     /// Hidden units given plane `from` of the visible ones.
     fn hidden_phase(&self, from: usize, out: UnitPlanes, draws: &mut Philox) -> Result<()> {
-        let visible = self.read_by_hidden().get(from)?;
-        gemm_(&self.hidden_pre, &visible, &self.weight()?.t()?, Factors::OVERWRITE, self.config.precision)?;
+        let visible = self.read_by_hidden();
+        let bias = self.hidden_state.get(0)?;
         let place = match out.sample {
             Some(_) => Draws::Counter { philox: *draws, counter: &self.counter },
             None => Draws::Mode,
         };
-        units_(
-            &self.hidden,
-            &self.hidden_pre,
-            &self.hidden_state.get(0)?,
-            self.hidden_unit,
-            out,
-            place,
-            None,
-        )?;
+        let out = UnitPlanes { low: (self.format.parts() == 2).then_some(H_PLANES), ..out };
+        let (planes, pre, unit) = (&self.hidden, &self.hidden_pre, self.hidden_unit);
+        match &self.copy {
+            None => {
+                let weight = self.params.get(0)?;
+                gemm_(pre, &visible.get(from)?, &weight.t()?, Factors::OVERWRITE, self.config.precision)?;
+                units_(planes, pre, &bias, unit, out, place, None)?;
+            }
+            Some(copy) => {
+                let visible = self.by_part(visible, V_PLANES)?.narrow(1, from, 1)?.squeeze(1)?;
+                let weight = copy.transpose(1, 2)?;
+                let scale = self.format.product_scale();
+                units_of_product_(planes, pre, &visible, &weight, scale, &bias, unit, out, place)?;
+            }
+        }
         if out.sample.is_some() {
             *draws = draws.advanced(self.hidden_pre.elem_count());
         }
@@ -233,85 +267,86 @@ impl Buffers {
     /// Visible units given the drawn hidden ones, to the negative plane.
     fn visible_phase(&self, variance: Option<&Moments>, draws: &mut Philox) -> Result<()> {
         let hidden = self.hidden.get(H_DRAWN)?;
-        gemm_(&self.visible_pre, &hidden, &self.weight()?, Factors::OVERWRITE, self.config.precision)?;
+        let bias = self.visible_state.get(0)?;
         let drawn = self.config.sample_visible || self.config.persistent;
+        let low = (self.format.parts() == 2).then_some(V_PLANES);
         let (out, place) = match drawn {
             true => (
-                UnitPlanes { mean: None, mean_scale: 1., sample: Some(V_NEG) },
+                UnitPlanes { sample: Some(V_NEG), low, ..UnitPlanes::default() },
                 Draws::Counter { philox: *draws, counter: &self.counter },
             ),
-            false => (UnitPlanes { mean: Some(V_NEG), mean_scale: 1., sample: None }, Draws::Mode),
+            false => (UnitPlanes { mean: Some(V_NEG), low, ..UnitPlanes::default() }, Draws::Mode),
         };
-        let stdev = variance.map(|m| &m.stdev);
-        units_(
-            &self.visible,
-            &self.visible_pre,
-            &self.visible_state.get(0)?,
-            self.visible_unit,
-            out,
-            place,
-            stdev,
-        )?;
+        let (planes, pre, unit) = (&self.visible, &self.visible_pre, self.visible_unit);
+        match &self.copy {
+            None => {
+                gemm_(pre, &hidden, &self.params.get(0)?, Factors::OVERWRITE, self.config.precision)?;
+                units_(planes, pre, &bias, unit, out, place, variance.map(|m| &m.stdev))?;
+            }
+            Some(copy) => {
+                let hidden = hidden.unsqueeze(0)?; // 0 and 1 have no second part
+                let scale = self.format.product_scale();
+                units_of_product_(planes, pre, &hidden, copy, scale, &bias, unit, out, place)?;
+            }
+        }
         if drawn {
             *draws = draws.advanced(self.visible_pre.elem_count());
         }
         self.scale_visible(V_NEG, variance)
     }
 
-    /// Velocity, weights, biases and variances from the states of both phases.
-    fn update(&self, variance: Option<&Moments>) -> Result<()> {
+    /// Velocity, weights, biases and variances from the states of both phases; `advance` blocks of draws are used up.
+    fn update(&self, variance: Option<&Moments>, advance: i64) -> Result<()> {
         let CdConfig { batch, precision, l1, l2, .. } = self.config;
-        let both = |planes: &Tensor| planes.narrow(0, 0, 2)?.flatten(0, 1);
-        let (hidden, visible) = (both(&self.hidden)?, both(self.read_by_hidden())?);
+        let hidden = self.by_part(&self.hidden, H_PLANES)?;
+        let visible = self.by_part(self.read_by_hidden(), V_PLANES)?;
         if let (Some(moments), Some(v)) = (variance, &self.variance) {
-            let gradient = (hidden.t()?.matmul(&visible)? / batch as f64)?;
+            let both = |planes: &Tensor| planes.get(0)?.narrow(0, 0, 2)?.flatten(0, 1);
+            let gradient = (both(&hidden)?.t()?.matmul(&both(&visible)?)? / batch as f64)?;
             self.step_variance(v, moments, &gradient)?;
-        }
-        let (hidden, visible) = match &self.rounded {
-            Some(rounded) => {
-                scale_into_(&rounded.hidden, &hidden, 1.)?;
-                scale_into_(&rounded.visible, &visible, 1.)?;
-                (rounded.hidden.clone(), rounded.visible.clone())
-            }
-            None => (hidden, visible),
-        };
-        let step = WeightStep { l1: l1 as f32, l2: l2 as f32 };
-        contrast_step_(
-            &self.params,
-            &hidden,
-            &visible,
-            &self.scalars,
-            step,
-            self.shadow.as_ref(),
-            precision,
-        )?;
-        if let Some(max_norm) = self.config.max_norm {
-            max_norm_rows_(&self.params.get(0)?, max_norm as f32)?;
-            self.refresh_shadow()?;
         }
         let sparsity = self.config.sparsity.map(|s| Sparsity {
             target: s.target as f32,
             cost: s.cost as f32,
             decay: s.decay as f32,
         });
-        let step = BiasStep { neg_is_negated: true, sparsity, gather_error: false, scale: None };
-        bias_step_(&self.hidden_state, &self.hidden.narrow(0, 0, 2)?, &self.scalars, step)?;
-        let scale = variance.map(|m| &m.inverse);
-        let step = BiasStep { neg_is_negated: false, sparsity: None, gather_error: true, scale };
-        bias_step_(&self.visible_state, &self.visible, &self.scalars, step)
-    }
-
-    /// The weights as products read them.
-    fn weight(&self) -> Result<Tensor> {
-        match &self.shadow {
-            Some(shadow) => Ok(shadow.clone()),
-            None => self.params.get(0),
+        let step = ContrastStep {
+            weights: WeightStep { l1: l1 as f32, l2: l2 as f32 },
+            sparsity,
+            visible_scale: variance.map(|m| &m.inverse),
+            copy_scale: self.format.weight_scale(),
+            advance,
+            precision,
+        };
+        let to = Contrast {
+            params: &self.params,
+            velocity: self.velocity.as_ref(),
+            copy: self.copy.as_ref(),
+            hidden_state: &self.hidden_state,
+            visible_state: &self.visible_state,
+            counter: &self.counter,
+        };
+        contrast_step_(to, &hidden, &visible, &self.scalars, step)?;
+        match self.config.max_norm {
+            Some(max_norm) => {
+                max_norm_rows_(&self.params.get(0)?, max_norm as f32)?;
+                self.refresh_copy()
+            }
+            None => Ok(()),
         }
     }
 
-    pub(super) fn refresh_shadow(&self) -> Result<()> {
-        match &self.shadow {
-            Some(shadow) => scale_into_(shadow, &self.params.get(0)?, 1.),
+    /// Planes as `[parts, n, batch, units]`.
+    fn by_part(&self, planes: &Tensor, n: usize) -> Result<Tensor> {
+        planes.reshape((self.format.parts(), n, self.config.batch, planes.dim(2)?))
+    }
+
+    /// Brings the copy of the weights up to date.
+    pub(super) fn refresh_copy(&self) -> Result<()> {
+        let scale = self.format.weight_scale();
+        match &self.copy {
+            Some(copy) if self.format.parts() == 2 => split_into_(copy, &self.params.get(0)?, scale),
+            Some(copy) => scale_into_(&copy.get(0)?, &self.params.get(0)?, scale),
             None => Ok(()),
         }
     }
@@ -343,29 +378,6 @@ impl Buffers {
         let velocity = ((variance.state.get(1)? * momentum)? + ((own - shared)? * rate)?)?;
         let log_variance = (variance.state.get(0)? + &velocity)?.maximum(MIN_LOG_VARIANCE)?;
         scale_into_(&variance.state, &Tensor::stack(&[&log_variance, &velocity], 0)?, 1.)
-    }
-}
-
-/// Both operands of the gradient, `[2 · batch, n]` f16.
-///
-/// f16 has the ten bits of mantissa that TF32 keeps, and half the bytes. Its range, 6e-5 to 65,504 at full accuracy, holds
-/// probabilities and grey levels, so it stands in where all units are binary: smaller numbers err by at most 3e-8.
-#[derive(Clone)]
-struct Rounded {
-    hidden: Tensor,
-    visible: Tensor,
-}
-
-impl Rounded {
-    /// Makes room where it pays: for TF32 products on a GPU, when the weights are too many for its cache.
-    fn new(rbm: &RbmConfig, config: &CdConfig, device: &Device) -> Result<Option<Self>> {
-        let binary = rbm.visible == VisibleUnit::Bernoulli && rbm.hidden == HiddenUnit::Bernoulli;
-        let large = rbm.n_visible * rbm.n_hidden > CACHED_WEIGHTS;
-        if !(binary && large && config.precision == Precision::Tf32 && device.is_cuda()) {
-            return Ok(None);
-        }
-        let room = |n: usize| Tensor::zeros((2 * config.batch, n), DType::F16, device);
-        Ok(Some(Self { hidden: room(rbm.n_hidden)?, visible: room(rbm.n_visible)? }))
     }
 }
 

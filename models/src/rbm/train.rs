@@ -133,11 +133,11 @@ impl RbmTrainer {
     /// # Errors
     /// When `rows` has another shape, type or device.
     pub fn step(&mut self, rows: &Tensor) -> Result<()> {
-        let want = self.buffers.input.dims();
+        let want = self.buffers.rows_shape();
         if rows.dims() != want {
             candle::bail!("RbmTrainer::step: rows must have shape {want:?}, got {:?}", rows.dims())
         }
-        scale_into_(&self.buffers.input, rows, self.input_scale)?;
+        self.buffers.load(rows, self.input_scale)?;
         self.replay.run()?;
         self.steps += 1;
         self.gathered += 1;
@@ -217,6 +217,7 @@ impl RbmTrainer {
             ("counts", counts),
         ];
         state.extend(b.variance.as_ref().map(|v| ("variance", v.state.clone())));
+        state.extend(b.velocity.as_ref().map(|v| ("velocity", v.clone())));
         Ok(state)
     }
 
@@ -246,6 +247,6 @@ impl RbmTrainer {
                 _ => scale_into_(&to, &from.to_dtype(DType::F32)?.to_device(to.device())?.contiguous()?, 1.)?,
             }
         }
-        self.buffers.refresh_shadow()
+        self.buffers.refresh_copy()
     }
 }

@@ -1,0 +1,103 @@
+// units.cuh: what units.cu and product_units.cu share: means and samples of four units, and where they are stored. The formulas are
+// in units.cu.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "math.cuh"
+#include "philox.cuh"
+
+enum Unit { BERNOULLI, GAUSSIAN, RECTIFIED };
+
+__device__ __forceinline__ bool aligned(const void* p, size_t bytes) { return (size_t)p % bytes == 0; }
+
+__device__ __forceinline__ void store4(float* out, const float (&v)[4]) {
+  *reinterpret_cast<float4*>(out) = make_float4(v[0], v[1], v[2], v[3]);
+}
+__device__ __forceinline__ void store4(__nv_bfloat16* out, const float (&v)[4]) {
+  __nv_bfloat162 pairs[2] = {__floats2bfloat162_rn(v[0], v[1]), __floats2bfloat162_rn(v[2], v[3])};
+  *reinterpret_cast<uint2*>(out) = *reinterpret_cast<const uint2*>(pairs);
+}
+__device__ __forceinline__ void store4(__half* out, const float (&v)[4]) {
+  __half2 pairs[2] = {__floats2half2_rn(v[0], v[1]), __floats2half2_rn(v[2], v[3])};
+  *reinterpret_cast<uint2*>(out) = *reinterpret_cast<const uint2*>(pairs);
+}
+__device__ __forceinline__ void store1(float* out, float v) { *out = v; }
+__device__ __forceinline__ void store1(__half* out, float v) { *out = __float2half_rn(v); }
+__device__ __forceinline__ float rounded(float, float v) { return v; }
+__device__ __forceinline__ float rounded(__nv_bfloat16, float v) { return __bfloat162float(__float2bfloat16_rn(v)); }
+__device__ __forceinline__ float rounded(__half, float v) { return __half2float(__float2half_rn(v)); }
+__device__ __forceinline__ void store1(__nv_bfloat16* out, float v) { *out = __float2bfloat16_rn(v); }
+
+// Writes the first `count` of four values.
+template <typename T>
+__device__ __forceinline__ void store(T* out, const float (&v)[4], int count) {
+  if (count == 4 && aligned(out, 4 * sizeof(T))) return store4(out, v);
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    if (i < count) store1(out + i, v[i]);
+}
+
+// The same, and what rounding takes `low` elements further on.
+template <typename T>
+__device__ __forceinline__ void store_parts(T* out, size_t low, const float (&v)[4], int count) {
+  store(out, v, count);
+  if (!low) return;
+  float rest[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) rest[i] = v[i] - rounded(T(), v[i]);
+  store(out + low, rest, count);
+}
+
+// The parameters of the units of `count` elements, the first of which belongs to unit `unit`.
+__device__ __forceinline__ void load_units(const float* of_units, size_t unit, size_t n_units, int count,
+                                           float (&v)[4]) {
+  if (unit + 4 <= n_units && aligned(of_units + unit, 16)) {
+    const float4 four = *reinterpret_cast<const float4*>(of_units + unit);
+    v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    v[i] = i < count ? of_units[unit] : 0.f;
+    unit = unit + 1 == n_units ? 0 : unit + 1;
+  }
+}
+
+__device__ __forceinline__ Rounded rectify(Rounded x) { return x.v <= 0.f ? Rounded(0.f) : x; }
+
+// sigmoid(x) with the hardware's exponential and reciprocal.
+__device__ __forceinline__ float quick_sigmoid(float x) { return __fdividef(1.f, 1.f + __expf(-x)); }
+
+// The means of four units from their pre-activations; QUICK ones by the hardware's exponential.
+template <Unit UNIT, bool QUICK>
+__device__ __forceinline__ void means_of(const float (&x)[4], float (&mean)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (UNIT == BERNOULLI) mean[i] = QUICK ? quick_sigmoid(x[i]) : exact_sigmoid(x[i]).v;
+    else mean[i] = UNIT == RECTIFIED ? rectify(x[i]).v : x[i];
+  }
+}
+
+// Samples of four units with deviations `s` (Gaussian ones); without draws the most probable states.
+template <Unit UNIT>
+__device__ __forceinline__ void samples_of(const float (&x)[4], const float (&mean)[4], const float (&s)[4], bool drawn,
+                                           const Philox& philox, unsigned long long block, float (&sample)[4]) {
+  Rounded draws[4];
+  if (UNIT == BERNOULLI) {
+    if (drawn) uniform_of(philox_block(philox, block), draws);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sample[i] = (drawn ? draws[i].v : 0.5f) < mean[i] ? 1.f : 0.f;
+  } else if (drawn) {
+    normal_of(philox_block(philox, block), draws);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (UNIT == GAUSSIAN) sample[i] = (Rounded(x[i]) + draws[i] * s[i]).v;
+      else sample[i] = rectify(Rounded(x[i]) + root(exact_sigmoid(x[i])) * draws[i]).v;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sample[i] = mean[i];
+  }
+}

@@ -1,0 +1,62 @@
+//! Products of numbers that are sums of 16-bit ones.
+use super::{Factors, Precision, gemm_};
+use candle::{DType, Result, Tensor};
+
+const OP: &str = "gemm_parts_";
+/// Terms that tensor cores sum before an f32 addition that rounds: each of their own sums is cut off, not rounded, at about
+/// 2⁻²⁴ of it, and the loss adds up.
+const EXACT_TERMS: usize = 64;
+/// The same where `a` has one part, such as states of 0 and 1: most terms are small, and what is cut off is less.
+const EXACT_STATE_TERMS: usize = 2048;
+
+/// `c ← scale · (Σ a_i) (Σ b_j)`, without the product of both second parts, which lies below f32's last bit.
+///
+/// `c` is contiguous f32 `[m, n]`; `a` is `[1 or 2, m, k]` and `b` `[1 or 2, k, n]`, bf16 or f16, each part contiguous or the
+/// transposed view of a contiguous matrix. With two parts in `b`, cut by [`split_into_`](crate::split_into_), the relative error is
+/// that of an f32 product or less: long sums are broken up, since tensor cores cut off where f32 rounds. One part
+/// each is [`gemm_`] with bf16 or f16 operands.
+///
+/// Cost: `2mnk` FLOP of the tensor cores for each pair of parts.
+///
+/// # Errors
+/// When shapes, types, devices or layouts do not fit.
+pub fn gemm_parts_(c: &Tensor, a: &Tensor, b: &Tensor, scale: f32) -> Result<()> {
+    let (a_parts, k) = match *a.dims() {
+        [parts @ (1 | 2), _, k] => (parts, k),
+        _ => candle::bail!("{OP}: a must have shape [1 or 2, m, k], got {:?}", a.dims()),
+    };
+    let b_parts = match *b.dims() {
+        [parts @ (1 | 2), b_k, _] if b_k == k => parts,
+        _ => candle::bail!("{OP}: b must have shape [1 or 2, {k}, n], got {:?}", b.dims()),
+    };
+    if !matches!(a.dtype(), DType::BF16 | DType::F16) {
+        candle::bail!("{OP}: a and b must be bf16 or f16, got {:?}", a.dtype())
+    }
+    let mut beta = 0.;
+    let mut add = |a: &Tensor, b: &Tensor| {
+        let factors = Factors::Host { alpha: scale.into(), beta };
+        beta = 1.;
+        gemm_(c, a, b, factors, Precision::F32)
+    };
+    // Not `get`, which copies where a part is a transposed view.
+    let part = |t: &Tensor, i: usize| t.narrow(0, i, 1)?.squeeze(0);
+    let (a_high, b_high) = (part(a, 0)?, part(b, 0)?);
+    // The small ones first.
+    if b_parts == 2 {
+        add(&a_high, &part(b, 1)?)?;
+    }
+    if a_parts == 2 {
+        add(&part(a, 1)?, &b_high)?;
+    }
+    let longest = match (a_parts, b_parts) {
+        (1, 1) => k.max(1),
+        (1, _) => EXACT_STATE_TERMS,
+        _ => EXACT_TERMS,
+    };
+    let length = k.div_ceil(k.div_ceil(longest)).next_multiple_of(16);
+    for start in (0..k).step_by(length) {
+        let n = length.min(k - start);
+        add(&a_high.narrow(1, start, n)?, &b_high.narrow(0, start, n)?)?;
+    }
+    Ok(())
+}

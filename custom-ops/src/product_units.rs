@@ -1,0 +1,335 @@
+//! Units of a product: `units(scale · a b + bias)`.
+//!
+//! For numbers in two parts on CUDA this is one kernel, as exact as f32 products: what [`gemm_parts_`](crate::gemm_parts_) would
+//! break up into many, it adds outside the tensor cores as it goes. Elsewhere the op is that product and [`units_`]; for one part
+//! cuBLAS and [`units_`] are faster (9 µs against 10 at 192×576×1024 on an H200, 12 against 16 at 192×1024×4096).
+use crate::draw::Draws;
+use crate::gemm::gemm_parts_;
+use crate::units::{Unit, UnitPlanes, units_};
+use candle::{DType, Result, Tensor};
+
+/// Means and samples of the units whose pre-activations are `scale · a b`, to planes of `planes`.
+///
+/// `a` is `[parts, m, k]` and `b` `[parts, k, n]` as for [`gemm_parts_`], `planes` `[n_planes, m, n]` of their type, and the
+/// other arguments are those of [`units_`]; with two parts in `b`, `out.low` is given. `pre`, `[m, n]` f32, is room that may be
+/// written. On CUDA sums run in another order than those of [`gemm_parts_`].
+///
+/// # Errors
+/// When shapes, types or devices do not fit.
+#[expect(clippy::too_many_arguments, reason = "a product and the units of it")]
+pub fn units_of_product_(
+    planes: &Tensor,
+    pre: &Tensor,
+    a: &Tensor,
+    b: &Tensor,
+    scale: f32,
+    bias: &Tensor,
+    unit: Unit,
+    out: UnitPlanes,
+    draws: Draws<'_>,
+) -> Result<()> {
+    #[cfg(feature = "cuda")]
+    if let Some(fused) = cuda::Fused::fits(planes, a, b, scale, bias, unit, out, draws)? {
+        return planes.inplace_op3(a, b, &fused);
+    }
+    gemm_parts_(pre, a, b, scale)?;
+    units_(planes, pre, bias, unit, out, draws, None)
+}
+
+/// The same from candle's own ops, in f64 up to the units: `(mean, sample)`, f32; the tests hold [`units_of_product_`] to it.
+///
+/// # Errors
+/// When shapes do not fit.
+pub fn units_of_product_reference(
+    a: &Tensor,
+    b: &Tensor,
+    scale: f32,
+    bias: &Tensor,
+    unit: Unit,
+    philox: Option<crate::Philox>,
+) -> Result<(Tensor, Tensor)> {
+    let whole = |t: &Tensor| t.to_dtype(DType::F64)?.sum(0);
+    let pre = (whole(a)?.matmul(&whole(b)?)? * f64::from(scale))?.to_dtype(DType::F32)?;
+    crate::units_reference(&pre, bias, unit, philox, None)
+}
+
+#[cfg(feature = "cuda")]
+mod cuda {
+    use super::{Draws, Unit, UnitPlanes};
+    use crate::cuda::{Operand, function, has_clusters};
+    use crate::draw::Place;
+    use crate::gemm::Order;
+    use candle::backend::BackendStorage;
+    use candle::cuda::cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    use candle::cuda::cudarc::driver::{DeviceRepr, LaunchConfig, PushKernelArg};
+    use candle::cuda::{CudaStorage, WrapErr};
+    use candle::{CpuStorage, DType, Device, InplaceOp3, Layout, Result, Tensor};
+    use half::f16;
+
+    const OP: &str = "units_of_product_";
+    /// Of kernels/product_units.cu.
+    const DEPTH: usize = 32;
+    const PAD: usize = 8;
+    /// Blocks that run at about the same time on today's large GPUs, one for each multiprocessor.
+    const BLOCKS: usize = 144;
+    /// Terms above which a sum is worth sharing among eight blocks though they do not all run at once.
+    const LONG: usize = 4096;
+
+    /// One of the shapes that the kernel was compiled for.
+    #[derive(Debug, Clone, Copy)]
+    struct Shape {
+        /// Groups of 64 rows of a tile, its columns, and the blocks of its cluster.
+        wm: usize,
+        tn: usize,
+        cluster: usize,
+        stages: usize,
+    }
+
+    impl Shape {
+        /// The one for a layer.
+        fn of(m: usize, n: usize, k: usize) -> Self {
+            let rows = |wm: usize| m.div_ceil(64 * wm) * 64 * wm;
+            let wm = if rows(3) <= rows(2) { 3 } else { 2 };
+            let tiles = n.div_ceil(64) * m.div_ceil(64 * wm);
+            match () {
+                // Long sums are shared among eight blocks though these do not all run at once.
+                () if 8 * tiles <= BLOCKS || k > LONG && tiles <= BLOCKS => {
+                    Self { wm, tn: 64, cluster: 8, stages: 4 }
+                }
+                () if 2 * tiles <= BLOCKS => Self { wm, tn: 64, cluster: 2, stages: 4 },
+                () => Self { wm: 3, tn: 128, cluster: 1, stages: 3 },
+            }
+        }
+
+        fn threads(self) -> u32 {
+            (self.wm * self.tn) as u32
+        }
+
+        fn shared_bytes(self, a_parts: usize, b_parts: usize, turned: bool) -> usize {
+            let tm = 64 * self.wm;
+            let a = tm * (DEPTH + PAD);
+            let b = if turned { DEPTH * (self.tn + PAD) } else { self.tn * (DEPTH + PAD) };
+            let slices = self.stages * (a_parts * a + b_parts * b) * 2;
+            slices.max(tm * (self.tn + 4) * 4)
+        }
+    }
+
+    /// `Numbers` of the kernel, in its order.
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Numbers {
+        a_part: u64,
+        b_part: u64,
+        low: u64,
+        mean_at: i64,
+        sample_at: i64,
+        seed: u64,
+        stream: u64,
+        offset: u64,
+        scale: f32,
+        mean_scale: f32,
+        m: i32,
+        n: i32,
+        k: i32,
+        gaussian: u32,
+        drawn: u32,
+        wide: u32,
+    }
+    // SAFETY: eight 64-bit numbers and eight of 32 bits, without padding, the same layout as the kernel's struct.
+    unsafe impl DeviceRepr for Numbers {}
+
+    pub(super) struct Fused<'a> {
+        shape: Shape,
+        a_parts: usize,
+        b_parts: usize,
+        turned: bool,
+        m: usize,
+        n: usize,
+        k: usize,
+        scale: f32,
+        bias: &'a Tensor,
+        unit: Unit,
+        out: UnitPlanes,
+        place: Option<Place<'a>>,
+    }
+
+    impl<'a> Fused<'a> {
+        /// The kernel for these operands; none where the ops go one after the other, which also word every error.
+        #[expect(clippy::too_many_arguments, reason = "those of the op")]
+        pub(super) fn fits(
+            planes: &Tensor,
+            a: &Tensor,
+            b: &Tensor,
+            scale: f32,
+            bias: &'a Tensor,
+            unit: Unit,
+            out: UnitPlanes,
+            draws: Draws<'a>,
+        ) -> Result<Option<Self>> {
+            let Device::Cuda(device) = planes.device() else { return Ok(None) };
+            let ([a_parts @ (1 | 2), m, k], [b_parts @ (1 | 2), b_k, n]) = (a.dims(), b.dims()) else {
+                return Ok(None);
+            };
+            let (a_parts, b_parts, m, n, k) = (*a_parts, *b_parts, *m, *n, *k);
+            let dtype = planes.dtype();
+            let n_planes = planes.dims()[0];
+            let last = out.mean.max(out.sample).map(|plane| plane + out.low.unwrap_or(0));
+            let distinct = out.mean != out.sample
+                && out.mean.zip(out.sample).is_none_or(|(a, b)| Some(a.abs_diff(b)) != out.low);
+            let sound = has_clusters(device)
+                && (unit == Unit::Bernoulli || unit == Unit::Gaussian && out.sample.is_none())
+                && *b_k == k
+                && planes.dims() == [n_planes, m, n]
+                && planes.is_contiguous()
+                && [a.dtype(), b.dtype()] == [dtype; 2]
+                && bias.dims() == [n]
+                && bias.dtype() == DType::F32
+                && bias.is_contiguous()
+                && [a, b, bias].iter().all(|t| t.device().same_device(planes.device()))
+                && (b_parts == 2) == out.low.is_some()
+                && last.is_some_and(|last| last < n_planes)
+                && distinct
+                && [m, n, k].iter().all(|&size| size > 0 && i32::try_from(size).is_ok())
+                && n.is_multiple_of(4)
+                && k.is_multiple_of(4);
+            if !sound {
+                return Ok(None);
+            }
+            let part = |t: &Tensor| t.narrow(0, 0, 1)?.squeeze(0);
+            let (a_order, b_order) = (Order::of("a", &part(a)?)?, Order::of("b", &part(b)?)?);
+            let turned = match (a_order, b_order) {
+                (Order::RowMajor { line: a_line }, Order::RowMajor { line }) if a_line == k && line == n => {
+                    true
+                }
+                (Order::RowMajor { line: a_line }, Order::ColumnMajor { line })
+                    if a_line == k && line == k =>
+                {
+                    false
+                }
+                _ => return Ok(None),
+            };
+            // Up from numbers of two parts, down from states of one.
+            let known =
+                dtype == DType::F16 && matches!((a_parts, b_parts, turned), (2, 2, false) | (1, 2, true));
+            let starts = |t: &Tensor| t.storage_and_layout().1.start_offset();
+            let aligned = [a, b, bias, planes].iter().all(|t| starts(t).is_multiple_of(4))
+                && [a, b].iter().all(|t| t.dims()[0] == 1 || t.stride()[0].is_multiple_of(4));
+            if !known || !aligned {
+                return Ok(None);
+            }
+            let shape = Shape::of(m, n, k);
+            let place = draws.place(OP, planes.device())?;
+            Ok(Some(Self { shape, a_parts, b_parts, turned, m, n, k, scale, bias, unit, out, place }))
+        }
+
+        fn launch(
+            &self,
+            planes: (&mut CudaStorage, &Layout),
+            a: (&CudaStorage, &Layout),
+            b: (&CudaStorage, &Layout),
+        ) -> Result<()> {
+            let Self { shape, a_parts, b_parts, turned, m, n, k, .. } = *self;
+            let device = a.0.device().clone();
+            let lay = if turned { "turned" } else { "straight" };
+            let name = format!("product_units_{lay}_{}x{}", shape.wm, shape.cluster);
+            let function = function(&device, "product_units", &name)?;
+            let shared = shape.shared_bytes(a_parts, b_parts, turned);
+            function.set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared as i32)?;
+
+            let range = |layout: &Layout, parts: usize, entries: usize| {
+                let start = layout.start_offset();
+                start..start + (parts - 1) * layout.stride()[0] + entries
+            };
+            let (a_range, b_range) = (range(a.1, a_parts, m * k), range(b.1, b_parts, k * n));
+            let starts_on_eight = |layout: &Layout, parts: usize| {
+                layout.start_offset().is_multiple_of(8)
+                    && (parts == 1 || layout.stride()[0].is_multiple_of(8))
+            };
+            let wide = k.is_multiple_of(8)
+                && n.is_multiple_of(8)
+                && starts_on_eight(a.1, a_parts)
+                && starts_on_eight(b.1, b_parts);
+            let (a_part, b_part) = (a.1.stride()[0] as u64, b.1.stride()[0] as u64);
+            let (a, b) =
+                (a.0.as_cuda_slice::<f16>()?.slice(a_range), b.0.as_cuda_slice::<f16>()?.slice(b_range));
+            let mut out = crate::cuda::view_mut::<f16>(planes.0, planes.1, OP)?;
+            let bias = Operand::new(self.bias);
+            let bias = bias.view::<f32>(OP)?;
+            let counter = self.place.and_then(|place| place.counter).map(Operand::new);
+            let counter = counter.as_ref().map(|counter| counter.view::<i64>(OP)).transpose()?;
+            let philox = self.place.map_or(crate::Philox::new(0, 0), |place| place.philox);
+            let place_of = |plane: Option<usize>| plane.map_or(-1, |plane| (plane * m * n) as i64);
+            let numbers = Numbers {
+                a_part,
+                b_part,
+                low: self.out.low.map_or(0, |low| (low * m * n) as u64),
+                mean_at: place_of(self.out.mean),
+                sample_at: place_of(self.out.sample),
+                seed: philox.seed,
+                stream: philox.stream,
+                offset: philox.offset,
+                scale: self.scale,
+                mean_scale: self.out.mean_scale,
+                m: m as i32,
+                n: n as i32,
+                k: k as i32,
+                gaussian: (self.unit == Unit::Gaussian).into(),
+                drawn: self.place.is_some().into(),
+                wide: wide.into(),
+            };
+            let mut launch = function.builder();
+            launch.arg(&mut out).arg(&a).arg(&b).arg(&bias);
+            match &counter {
+                Some(counter) => launch.arg(counter),
+                None => launch.arg(&0u64),
+            };
+            launch.arg(&numbers);
+            let blocks = shape.cluster * n.div_ceil(shape.tn);
+            let config = LaunchConfig {
+                grid_dim: (
+                    crate::cuda::count(OP, blocks)?,
+                    crate::cuda::count(OP, m.div_ceil(64 * shape.wm))?,
+                    1,
+                ),
+                block_dim: (shape.threads(), 1, 1),
+                shared_mem_bytes: crate::cuda::count(OP, shared)?,
+            };
+            // SAFETY: (half*, 2 × const half*, const float*, const long long* or null, Numbers). `fits` checked shapes, types,
+            // layouts and that rows, parts and planes begin on four entries, eight for `wide`; the slices end with the last
+            // part, planes lie within `out`, and shared memory is the shape's `SHARED`. No source shares
+            // storage with the planes, which candle sees to, and bias and counter are other tensors.
+            unsafe { launch.launch(config) }.w()?;
+            Ok(())
+        }
+    }
+
+    impl InplaceOp3 for Fused<'_> {
+        fn name(&self) -> &'static str {
+            OP
+        }
+
+        fn cpu_fwd(
+            &self,
+            _: &mut CpuStorage,
+            _: &Layout,
+            _: &CpuStorage,
+            _: &Layout,
+            _: &CpuStorage,
+            _: &Layout,
+        ) -> Result<()> {
+            candle::bail!("{OP}: this kernel runs on a GPU")
+        }
+
+        fn cuda_fwd(
+            &self,
+            planes: &mut CudaStorage,
+            p_l: &Layout,
+            a: &CudaStorage,
+            a_l: &Layout,
+            b: &CudaStorage,
+            b_l: &Layout,
+        ) -> Result<()> {
+            self.launch((planes, p_l), (a, a_l), (b, b_l))
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! How states and weights are stored for the products of a step.
+//!
+//! The master weights are f32 in each format. On CUDA, where all units are binary, states and a copy of the weights are f16: one
+//! number for TF32, since both have ten bits of mantissa, and the sum of two for f32, 22 bits. Products then run in
+//! the tensor cores at twice TF32's rate and many times f32's. f16 holds 6e-5 to 65,504 to full accuracy: probabilities as they
+//! are, weights times 64, so that they may grow to 1,023 before the products, and with them the training, say so as infinity.
+//!
+//! | precision | binary units on CUDA | otherwise |
+//! |---|---|---|
+//! | f32 | f16, two parts | f32 |
+//! | TF32 | f16 | f32, rounded by the product |
+//! | bf16 | bf16 | bf16 |
+use super::{HiddenUnit, RbmConfig, VisibleUnit};
+use candle::{DType, Device};
+use chandlery_ops::{Precision, contrast_step_fuses};
+
+/// What the f16 copy of the weights is multiplied by.
+const F16_WEIGHT_SCALE: f32 = 64.;
+/// How the numbers of a product are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    /// As they are; the product rounds them to its precision.
+    F32,
+    /// Rounded to bf16.
+    Bf16,
+    /// Rounded to f16.
+    F16,
+    /// The sum of two f16 numbers.
+    F16Pair,
+}
+
+impl Format {
+    /// The fastest that is as exact as `precision` for this machine on this device.
+    pub(super) fn of(rbm: &RbmConfig, precision: Precision, device: &Device) -> Self {
+        let binary = rbm.visible == VisibleUnit::Bernoulli && rbm.hidden == HiddenUnit::Bernoulli;
+        let fuses = contrast_step_fuses(device, rbm.n_hidden, rbm.n_visible);
+        match precision {
+            Precision::Bf16 => Self::Bf16,
+            Precision::Tf32 if binary && fuses => Self::F16,
+            Precision::F32 if binary && fuses => Self::F16Pair,
+            Precision::F32 | Precision::Tf32 => Self::F32,
+        }
+    }
+
+    /// The type of states and of the copy of the weights.
+    pub(super) fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::Bf16 => DType::BF16,
+            Self::F16 | Self::F16Pair => DType::F16,
+        }
+    }
+
+    /// The type of the layers below, which are only read.
+    pub(super) fn below(self) -> DType {
+        match self {
+            Self::Bf16 => DType::BF16,
+            Self::F32 | Self::F16 | Self::F16Pair => DType::F32,
+        }
+    }
+
+    /// Numbers that one is the sum of.
+    pub(super) fn parts(self) -> usize {
+        if self == Self::F16Pair { 2 } else { 1 }
+    }
+
+    /// What the copy of the weights is multiplied by.
+    pub(super) fn weight_scale(self) -> f32 {
+        match self {
+            Self::F32 | Self::Bf16 => 1.,
+            Self::F16 | Self::F16Pair => F16_WEIGHT_SCALE,
+        }
+    }
+
+    /// Whether the velocity is stored apart from the weights, in bf16.
+    pub(super) fn velocity_apart(self, rbm: &RbmConfig, device: &Device) -> bool {
+        self == Self::Bf16 && contrast_step_fuses(device, rbm.n_hidden, rbm.n_visible)
+    }
+
+    /// What a product with the copy is multiplied by.
+    pub(super) fn product_scale(self) -> f32 {
+        1. / self.weight_scale()
+    }
+}
