@@ -251,7 +251,7 @@ fn errors_name_what_is_wrong() -> Result<()> {
         ),
         (
             units_(&out.to_dtype(DType::F64)?, &pre, &bias, unit, BOTH, draws, None),
-            "units_: planes must be f32 or bf16, got F64",
+            "units_: planes must be f32, bf16 or f16, got F64",
         ),
         (
             units_(&out.transpose(1, 2)?, &pre, &bias, unit, BOTH, draws, None),
