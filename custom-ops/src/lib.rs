@@ -10,6 +10,7 @@
 mod cuda;
 
 mod bias_step;
+mod binarize;
 mod contrast_step;
 mod device;
 mod draw;
@@ -26,6 +27,7 @@ mod upload;
 mod weight_step;
 
 pub use bias_step::{BiasStep, Sparsity, bias_step_, bias_step_reference};
+pub use binarize::{bernoulli_into_, bernoulli_into_reference};
 pub use contrast_step::{
     Contrast, ContrastStep, contrast_step_, contrast_step_fuses, contrast_step_reference,
 };

@@ -1,7 +1,9 @@
 //! Draws: the same bits on every device. What they are, and how they are distributed, is tested on the CPU in
 //! `custom-ops/tests`.
-use candle::{Device, Result, Tensor};
-use chandlery_ops::{Draws, Philox, advance_, bernoulli, normal, normal_, uniform, uniform_};
+use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::{
+    Draws, Philox, advance_, bernoulli, bernoulli_into_, normal, normal_, uniform, uniform_,
+};
 use chandlery_tests::{assert_same_bits, devices};
 
 const PLACE: Philox = Philox { seed: 0x1234_5678_9abc_def0, stream: u64::MAX, offset: u64::MAX - 2 };
@@ -24,6 +26,11 @@ fn draws_are_the_same_bits_on_every_device_at_any_size() -> Result<()> {
                 &bernoulli(&u.to_device(&device)?, PLACE.advanced(n))?,
                 &sample,
             )?;
+            for dtype in [DType::F32, DType::BF16] {
+                let out = Tensor::ones(n, dtype, &device)?;
+                bernoulli_into_(&out, &u.to_device(&device)?, Draws::At(PLACE.advanced(n)))?;
+                assert_same_bits(&at("bernoulli_into_"), &out.to_dtype(DType::F32)?, &sample)?;
+            }
         }
     }
     Ok(())
