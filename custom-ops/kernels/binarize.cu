@@ -2,7 +2,7 @@
 //
 //   out[e] = u(word) < p[e] ? 1 : 0                    word e % 4 of block offset + counter + e / 4
 //
-// arrays   p: [n] f32; out: [n] f32 or bf16; contiguous, not overlapping; counter: [1] i64 or null
+// arrays   p: [n] f32; out: [n] f32, bf16 or f16; contiguous, not overlapping; counter: [1] i64 or null
 // scalars  seed, stream, offset: any values
 // launch   1-D grid of 1-D blocks, any size: a thread takes four elements (one block of Philox) and strides over the
 //          grid. The draws do not depend on the launch
@@ -12,12 +12,14 @@
 // truth    bernoulli_into_reference in src/binarize.rs
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include "math.cuh"
 #include "philox.cuh"
 
 template <typename Out> __device__ Out state(bool on);
 template <> __device__ float state<float>(bool on) { return on ? 1.f : 0.f; }
+template <> __device__ __half state<__half>(bool on) { return __float2half_rn(on ? 1.f : 0.f); }
 template <> __device__ __nv_bfloat16 state<__nv_bfloat16>(bool on) { return __float2bfloat16_rn(on ? 1.f : 0.f); }
 
 template <typename Out>
@@ -40,4 +42,5 @@ __device__ void bernoulli_into(const float* p, Out* out, size_t n, const Philox&
     bernoulli_into<OUT>(p, out, n, philox_at(seed, stream, offset, counter));                                \
   }
 BERNOULLI_INTO(bernoulli_into_f32, float)
+BERNOULLI_INTO(bernoulli_into_f16, __half)
 BERNOULLI_INTO(bernoulli_into_bf16, __nv_bfloat16)

@@ -3,7 +3,7 @@ use crate::draw::{Draws, Place, same_device, uniform_tile};
 use crate::philox::{Philox, TILE};
 use candle::backend::BackendStorage;
 use candle::{CpuStorage, DType, InplaceOp2, Layout, Result, Tensor};
-use half::bf16;
+use half::{bf16, f16};
 use multiversion::multiversion;
 use rayon::prelude::*;
 
@@ -13,7 +13,7 @@ const CHUNK: usize = 128 * TILE;
 
 /// `out ← 1` with probability `p`, else 0: [`bernoulli`](crate::bernoulli) written over `out`, with the same draws.
 ///
-/// `p` is f32, `out` f32 or bf16, both contiguous and of the same shape. A probability of 0 or less never gives 1, one of 1 or
+/// `p` is f32, `out` f32, bf16 or f16, both contiguous and of the same shape. A probability of 0 or less never gives 1, one of 1 or
 /// more always does, a NaN never. In a recorded step [`Draws::Counter`] makes each replay draw anew.
 ///
 /// # Errors
@@ -22,9 +22,9 @@ pub fn bernoulli_into_(out: &Tensor, p: &Tensor, draws: Draws) -> Result<()> {
     if out.dims() != p.dims() {
         candle::bail!("{OP}: p must have the shape of out {:?}, got {:?}", out.dims(), p.dims())
     }
-    if p.dtype() != DType::F32 || !matches!(out.dtype(), DType::F32 | DType::BF16) {
+    if p.dtype() != DType::F32 || !matches!(out.dtype(), DType::F32 | DType::BF16 | DType::F16) {
         let (p, out) = (p.dtype(), out.dtype());
-        candle::bail!("{OP}: p must be f32 and out f32 or bf16, got {p:?} and {out:?}")
+        candle::bail!("{OP}: p must be f32 and out f32, bf16 or f16, got {p:?} and {out:?}")
     }
     if !out.is_contiguous() || !p.is_contiguous() {
         let (p, out) = (p.stride(), out.stride());
@@ -79,7 +79,8 @@ impl InplaceOp2 for BernoulliInto<'_> {
         match out {
             CpuStorage::F32(out) => draw_cpu(philox, &mut out[o..][..n], p, 0., 1.),
             CpuStorage::BF16(out) => draw_cpu(philox, &mut out[o..][..n], p, bf16::ZERO, bf16::ONE),
-            out => candle::bail!("{OP}: out must be f32 or bf16, got {:?}", out.dtype()),
+            CpuStorage::F16(out) => draw_cpu(philox, &mut out[o..][..n], p, f16::ZERO, f16::ONE),
+            out => candle::bail!("{OP}: out must be f32, bf16 or f16, got {:?}", out.dtype()),
         }
         Ok(())
     }
@@ -95,7 +96,8 @@ impl InplaceOp2 for BernoulliInto<'_> {
         match out.dtype() {
             DType::F32 => self.launch::<f32>("bernoulli_into_f32", out, out_l, p, p_l),
             DType::BF16 => self.launch::<bf16>("bernoulli_into_bf16", out, out_l, p, p_l),
-            dtype => candle::bail!("{OP}: out must be f32 or bf16, got {dtype:?}"),
+            DType::F16 => self.launch::<f16>("bernoulli_into_f16", out, out_l, p, p_l),
+            dtype => candle::bail!("{OP}: out must be f32, bf16 or f16, got {dtype:?}"),
         }
     }
 }

@@ -17,7 +17,7 @@ fn states_are_those_of_bernoulli_and_of_the_reference() -> Result<()> {
         let p = uniform(n, &CPU, PLACE.advanced(n))?;
         let want = values(&bernoulli(&p, PLACE)?)?;
         assert_eq!(values(&bernoulli_into_reference(&p, PLACE)?)?, want, "reference, {n}");
-        for dtype in [DType::F32, DType::BF16] {
+        for dtype in [DType::F32, DType::BF16, DType::F16] {
             let out = Tensor::full(7f32, n, &CPU)?.to_dtype(dtype)?;
             bernoulli_into_(&out, &p, Draws::At(PLACE))?;
             assert_eq!(values(&out)?, want, "{dtype:?}, {n}");
@@ -62,8 +62,8 @@ fn what_does_not_fit_is_refused_in_words() -> Result<()> {
     let (f32s, at) = (zeros(3, DType::F32), Draws::At(PLACE));
     for (got, want) in [
         (text(&f32s, &zeros(4, DType::F32), at), "p must have the shape of out [3], got [4]"),
-        (text(&zeros(3, DType::F16), &f32s, at), "p must be f32 and out f32 or bf16, got F32 and F16"),
-        (text(&f32s, &zeros(3, DType::F64), at), "p must be f32 and out f32 or bf16, got F64 and F32"),
+        (text(&zeros(3, DType::F16), &f32s, at), "p must be f32 and out f32, bf16 or f16, got F32 and F16"),
+        (text(&f32s, &zeros(3, DType::F64), at), "p must be f32 and out f32, bf16 or f16, got F64 and F32"),
         (
             text(&f32s, &zeros(3, DType::F32), Draws::Mode),
             "draws must be At or Counter, got Mode, which draws nothing",

@@ -334,3 +334,39 @@ fn training_that_diverges_says_between_which_steps() -> Result<()> {
     assert_eq!(error.lines().next(), Some(want));
     Ok(())
 }
+
+#[test]
+fn binarised_training_is_training_on_drawn_rows() -> Result<()> {
+    let (batch, n_visible, n_hidden) = (6, 7, 5);
+    let grey = uniform((batch, n_visible), &CPU, Philox::new(20, 0))?;
+    let config = RbmConfig { weight_stdev: 0.5, ..RbmConfig::new(n_visible, n_hidden) };
+    let below = Rbm::init(config, Philox::new(20, 1), &CPU)?;
+    let above = Rbm::init(RbmConfig::new(n_hidden, 3), Philox::new(20, 2), &CPU)?;
+    let training = CdConfig { batch, momentum: 0.0.into(), ..CdConfig::default() };
+    let drawing = CdConfig { binarize: true, ..training.clone() };
+    for (lower, rbm) in [(vec![], below.clone()), (vec![below], above)] {
+        let mut at = Philox::new(20, 3);
+        let mut trainer = RbmTrainer::above(&lower, &rbm, drawing.clone(), 1., at)?;
+        for step in 0..3 {
+            // Each step draws rows, then hidden units, and goes on in the sequence: never the same rows twice.
+            let before = trainer.rbm().to(DType::F32, &CPU)?;
+            trainer.step(&grey)?;
+            let rows = chandlery_ops::bernoulli(&grey, at)?;
+            at = at.advanced(batch * n_visible);
+            let mut plain = RbmTrainer::above(&lower, &before, training.clone(), 1., at)?;
+            plain.step(&rows)?;
+            at = at.advanced(batch * rbm.config().n_hidden);
+            for ((name, got), (_, want)) in trainer.rbm().tensors().into_iter().zip(plain.rbm().tensors()) {
+                assert_eq!(values(got)?, values(want)?, "step {step}: {name}");
+            }
+        }
+    }
+    let gaussian = RbmConfig { visible: VisibleUnit::Gaussian, ..RbmConfig::new(3, 2) };
+    let gaussian = Rbm::init(gaussian, Philox::new(0, 0), &CPU)?;
+    let refused = RbmTrainer::new(&gaussian, drawing, 1., Philox::new(0, 1)).map(|_| ());
+    assert_eq!(
+        refused.expect_err("accepted").to_string().lines().next(),
+        Some("CdConfig: binarize must be false for real-valued rows, got true for Gaussian")
+    );
+    Ok(())
+}

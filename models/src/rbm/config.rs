@@ -120,6 +120,9 @@ pub struct CdConfig {
     pub max_norm: Option<f64>,
     /// A wish for the mean activation of the hidden units; none by default.
     pub sparsity: Option<SparsityConfig>,
+    /// Whether rows are probabilities and every minibatch draws its binary rows afresh, so that the machine learns the
+    /// distribution of binary rows, to which a likelihood refers. Default `false`: grey levels stand for states (section 3.1).
+    pub binarize: bool,
     /// Of the matrix products.
     #[serde(with = "precision_name")]
     pub precision: Precision,
@@ -138,6 +141,7 @@ impl Default for CdConfig {
             l2: 2e-4,
             max_norm: None,
             sparsity: None,
+            binarize: false,
             precision: Precision::F32,
         }
     }

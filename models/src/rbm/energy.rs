@@ -70,6 +70,27 @@ impl Rbm {
         Ok(-(n_visible as f64) * mean(&softplus(&rise.neg()?)?)?)
     }
 
+    /// The visible biases with which units without weights have the mean `mean`, `[n_visible]`: its log-odds
+    /// (Hinton 2010, section 8), or `mean` itself for real-valued units.
+    ///
+    /// Means of binary units are taken into `[0.01, 0.99]` first, so that a unit which is always off can still turn on.
+    ///
+    /// # Errors
+    /// When `mean` has another shape.
+    pub fn base_rate_bias(&self, mean: &Tensor) -> Result<Tensor> {
+        if mean.dims() != [self.config.n_visible] {
+            let want = [self.config.n_visible];
+            candle::bail!("Rbm::base_rate_bias: mean must have shape {want:?}, got {:?}", mean.dims())
+        }
+        match self.config.visible {
+            VisibleUnit::Bernoulli => {
+                let p = mean.clamp(0.01, 0.99)?;
+                p.log()? - p.affine(-1., 1.)?.log()?
+            }
+            VisibleUnit::Gaussian | VisibleUnit::GaussianLearned => Ok(mean.clone()),
+        }
+    }
+
     /// Mean over rows of the squared error of [`reconstruct`](Self::reconstruct), summed over the visible units.
     ///
     /// # Errors
@@ -80,7 +101,7 @@ impl Rbm {
 }
 
 /// `ln(1 + eˣ)` without overflow: `max(x, 0) + ln(1 + e^−|x|)`.
-fn softplus(x: &Tensor) -> Result<Tensor> {
+pub(crate) fn softplus(x: &Tensor) -> Result<Tensor> {
     x.relu()? + x.abs()?.neg()?.exp()?.affine(1., 1.)?.log()?
 }
 

@@ -4,10 +4,11 @@
 //! recorded as a CUDA graph. For the equations see [`train`](super::train).
 use super::format::Format;
 use super::{CdConfig, HiddenUnit, Rbm, VisibleUnit};
-use candle::{DType, Result, Tensor};
+use candle::{D, DType, Result, Tensor};
 use chandlery_ops::{
     Contrast, ContrastStep, Draws, Factors, Philox, Precision, Sparsity, Unit, UnitPlanes, WeightStep,
-    bernoulli, contrast_step_, gemm_, max_norm_rows_, scale_into_, split_into_, units_, units_of_product_,
+    bernoulli, bernoulli_into_, contrast_step_, gemm_, max_norm_rows_, scale_into_, split_into_, units_,
+    units_of_product_,
 };
 
 /// Planes of the visible states: `[v_k; v₀]`, so that one product takes both phases. With two parts the second ones follow.
@@ -74,8 +75,10 @@ pub(super) struct Buffers {
     pub(super) copy: Option<Tensor>,
     pub(super) variance: Option<Variance>,
     lower: Vec<LowerLayer>,
-    /// Where rows are loaded to, `[batch, n_input]`.
-    pub(super) input: Tensor,
+    /// Where the lowest machine reads rows, `[batch, n_input]`, or `[2, batch, n_input]` in two parts.
+    input: Tensor,
+    /// Where rows are loaded to: `input`, or f32 probabilities, `[batch, n_input]`, from which it is drawn in each step.
+    rows: Tensor,
 }
 
 impl Buffers {
@@ -135,6 +138,20 @@ impl Buffers {
             }),
             None => None,
         };
+        let input = match input {
+            Some(input) => input,
+            None if parts == 2 => {
+                visible.reshape((parts, V_PLANES, batch, n_visible))?.narrow(1, V_POS, 1)?.squeeze(1)?
+            }
+            None => visible.get(V_POS)?,
+        };
+        let lowest = lower.first().unwrap_or(rbm).config();
+        if config.binarize && lowest.visible != VisibleUnit::Bernoulli {
+            candle::bail!(
+                "CdConfig: binarize must be false for real-valued rows, got true for {:?}",
+                lowest.visible
+            )
+        }
         let buffers = Self {
             config: config.clone(),
             hidden_unit: hidden_unit(rbm.config().hidden),
@@ -155,13 +172,11 @@ impl Buffers {
             visible_state: state(rbm.visible_bias())?,
             scalars: zeros(&[3])?,
             counter: Tensor::new(&[counted.offset as i64], device)?,
-            input: match input {
-                Some(input) => input,
-                None if parts == 2 => {
-                    visible.reshape((parts, V_PLANES, batch, n_visible))?.narrow(1, V_POS, 1)?.squeeze(1)?
-                }
-                None => visible.get(V_POS)?,
+            rows: match config.binarize {
+                true => zeros(&[input.dim(D::Minus2)?, input.dim(D::Minus1)?])?,
+                false => input.clone(),
             },
+            input,
             hidden,
             visible,
             hidden_pre: zeros(&[batch, n_hidden])?,
@@ -189,23 +204,33 @@ impl Buffers {
         )
     }
 
-    /// Where rows are loaded to: `scale · rows`, in the format of the states.
+    /// Loads `scale · rows`, in as many parts as the states have.
     pub(super) fn load(&self, rows: &Tensor, scale: f32) -> Result<()> {
-        match self.lower.is_empty() && self.format.parts() == 2 {
-            true => split_into_(&self.input, rows, scale),
-            false => scale_into_(&self.input, rows, scale),
+        match self.rows.rank() {
+            3 => split_into_(&self.rows, rows, scale),
+            _ => scale_into_(&self.rows, rows, scale),
         }
     }
 
     /// The shape of rows that are loaded.
     pub(super) fn rows_shape(&self) -> &[usize] {
-        let dims = self.input.dims();
+        let dims = self.rows.dims();
         &dims[dims.len() - 2..]
     }
 
     /// One step from the rows in `input`.
     pub(super) fn run(&self) -> Result<()> {
         let precision = self.config.precision;
+        let mut draws = self.philox;
+        if self.config.binarize {
+            let place = Draws::Counter { philox: draws, counter: &self.counter };
+            let drawn = match self.input.rank() {
+                3 => self.input.narrow(0, 0, 1)?.squeeze(0)?, // 0 and 1 have no second part
+                _ => self.input.clone(),
+            };
+            bernoulli_into_(&drawn, &self.rows, place)?;
+            draws = draws.advanced(self.rows.elem_count());
+        }
         let mut below = self.input.clone();
         for layer in &self.lower {
             gemm_(&layer.pre, &below, &layer.weight.t()?, Factors::OVERWRITE, precision)?;
@@ -213,7 +238,6 @@ impl Buffers {
             units_(&layer.planes, &layer.pre, &layer.bias, layer.unit, out, Draws::Mode, None)?;
             below = layer.planes.get(layer.plane)?;
         }
-        let mut draws = self.philox;
         let variance = self.variance.as_ref().map(Variance::moments).transpose()?;
         let variance = variance.as_ref();
 

@@ -1,7 +1,7 @@
 //! Training a machine by contrastive divergence, in place and without a word to the host.
 //!
 //! ```text
-//! positive   v₀ = data                     h₀ = p(h | v₀)            drawn: ĥ₀
+//! positive   v₀ = data, or drawn from it   h₀ = p(h | v₀)            drawn: ĥ₀
 //! negative   v_j = p(v | ĥ_{j−1})          ĥ_j ~ p(h | v_j)          j = 1 … k;  h_k = p(h | v_k)
 //!            PCD: ĥ₀ is where the last step's chain stopped, and v_j is drawn
 //! gradient   G = (h₀ᵀ v₀ − h_kᵀ v_k)/B     one product of [h₀; −h_k] and [v₀; v_k]
@@ -25,7 +25,7 @@
 //! gradient of both phases, and one pass for each of units, weights and biases. Everything is allocated in
 //! [`RbmTrainer::new`]. Cost: `(2 + 4k) + 4` products' worth of `n_visible · n_hidden · batch` FLOP.
 use super::step::{Buffers, H_DRAWN};
-use super::{CdConfig, Rbm, VisibleUnit};
+use super::{CdConfig, Rbm};
 use crate::check::{at_least_one, range};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{Philox, Replay, advance_, scale_into_, set_scalars_};
@@ -166,21 +166,13 @@ impl RbmTrainer {
         Ok(Metrics { steps, reconstruction_error })
     }
 
-    /// Sets the visible biases to the log-odds of `mean` (`[n_visible]`; Hinton 2010, section 8), or to `mean` itself
-    /// for Gaussian units, before the first step. Without it the first epochs are spent on the mean image.
-    ///
-    /// Means are taken into `[0.01, 0.99]` first, so that a unit which is always off can still turn on.
+    /// Sets the visible biases to [`Rbm::base_rate_bias`] of `mean` (`[n_visible]`) before the first step. Without it the
+    /// first epochs are spent on the mean image.
     ///
     /// # Errors
     /// When `mean` has another shape.
     pub fn set_visible_mean(&mut self, mean: &Tensor) -> Result<()> {
-        let bias = match self.rbm.config().visible {
-            VisibleUnit::Bernoulli => {
-                let p = mean.clamp(0.01, 0.99)?;
-                (p.log()? - p.affine(-1., 1.)?.log()?)?
-            }
-            VisibleUnit::Gaussian | VisibleUnit::GaussianLearned => mean.clone(),
-        };
+        let bias = self.rbm.base_rate_bias(mean)?;
         scale_into_(self.rbm.visible_bias(), &bias.contiguous()?, 1.)
     }
 
