@@ -62,7 +62,7 @@ fn what_does_not_fit_is_refused_in_words() -> Result<()> {
     let (f32s, at) = (zeros(3, DType::F32), Draws::At(PLACE));
     for (got, want) in [
         (text(&f32s, &zeros(4, DType::F32), at), "p must have the shape of out [3], got [4]"),
-        (text(&zeros(3, DType::F16), &f32s, at), "p must be f32 and out f32, bf16 or f16, got F32 and F16"),
+        (text(&zeros(3, DType::U32), &f32s, at), "p must be f32 and out f32, bf16 or f16, got F32 and U32"),
         (text(&f32s, &zeros(3, DType::F64), at), "p must be f32 and out f32, bf16 or f16, got F64 and F32"),
         (
             text(&f32s, &zeros(3, DType::F32), Draws::Mode),

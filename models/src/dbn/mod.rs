@@ -41,9 +41,11 @@
 //! assert!(dbn.reconstruction_error(&rows)? < 0.2);
 //! # Ok(()) }
 //! ```
+mod bound;
 mod pretrained;
 mod train;
 
+pub use bound::Bound;
 pub use train::DbnTrainer;
 
 use crate::check::batch_of;

@@ -47,8 +47,9 @@
 //! # Ok(()) }
 //! ```
 mod config;
-mod energy;
+pub(crate) mod energy;
 mod format;
+pub mod likelihood;
 mod step;
 pub mod train;
 

@@ -1,0 +1,104 @@
+//! How probable a network of two machines finds rows, at least.
+//!
+//! ```text
+//! p(v, h) = p(v | h) e^−F(h) / Z                the lower machine downwards, F and Z of the upper
+//! Q(h) = Π_j p(h_j | v)                         the lower machine upwards
+//! ln p(v) ≥ ⟨ln p(v | h) − F(h)⟩_Q + H(Q) − ln Z
+//! ```
+//!
+//! The bound is short of `ln p(v)` by the divergence of `Q` from the posterior `p(h | v)`. The mean over `Q` is estimated from draws,
+//! `H(Q)` is computed.
+//!
+//! Source: Salakhutdinov and Murray, "On the quantitative analysis of deep belief networks", ICML 2008, section 4.
+use super::Dbn;
+use crate::check::{at_least_one, batch_of};
+use crate::rbm::energy::softplus;
+use crate::rbm::likelihood::Estimate;
+use crate::rbm::{Rbm, VisibleUnit};
+use candle::{D, DType, Result, Tensor};
+use candle_nn::ops::sigmoid;
+use chandlery_ops::{Philox, bernoulli};
+use serde::Serialize;
+
+/// Rows whose hidden units are drawn at once.
+const BLOCK: usize = 2048;
+
+/// A lower bound on an average log-likelihood, in nats a row.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Bound {
+    /// The bound, with the bounds that come from those of `ln Z`.
+    pub estimate: Estimate,
+    /// Standard error of the mean over `Q`, from the spread of its draws; not part of `estimate`.
+    pub standard_error: f64,
+}
+
+impl Dbn {
+    /// A lower bound on the average log-likelihood of rows under a network of two layers, from `n_draws` draws of the middle
+    /// layer for each row. In f64.
+    ///
+    /// `v` is `[batch, n_visible]`, 0 and 1 for binary units; `log_z_top` is that of the upper machine.
+    ///
+    /// # Errors
+    /// When the network has not two layers or rectified units, `v` has another shape or no row, or `n_draws` is below 2.
+    pub fn log_likelihood_bound(
+        &self,
+        v: &Tensor,
+        log_z_top: &Estimate,
+        n_draws: usize,
+        philox: Philox,
+    ) -> Result<Bound> {
+        const OP: &str = "Dbn::log_likelihood_bound";
+        let [lower, upper] = self.layers() else {
+            candle::bail!("{OP}: the network must have 2 layers, got {}", self.layers().len())
+        };
+        for layer in [lower, upper] {
+            layer.must_be_binary(OP)?;
+        }
+        if n_draws < 2 {
+            candle::bail!("{OP}: n_draws must be at least 2, for a standard error, got {n_draws}")
+        }
+        let n = batch_of(OP, "v", v, lower.config().n_visible)?;
+        at_least_one(OP, "rows", n)?;
+        let wide = |rbm: &Rbm| rbm.to(DType::F64, rbm.weight().device());
+        let (lower, upper) = (wide(lower)?, wide(upper)?);
+        let (mut sum, mut variance, mut at) = (0., 0., philox);
+        for start in (0..n).step_by(BLOCK) {
+            let v = v.narrow(0, start, BLOCK.min(n - start))?.to_dtype(DType::F64)?;
+            let x = lower.hidden_input(&v)?;
+            let q = sigmoid(&x)?;
+            // The entropy of a unit with log-odds x: softplus(x) − x sigmoid(x).
+            let entropy = (softplus(&x)? - (&x * &q)?)?.sum(D::Minus1)?;
+            let mut draws = Vec::with_capacity(n_draws);
+            for _ in 0..n_draws {
+                let h = bernoulli(&q.to_dtype(DType::F32)?, at)?.to_dtype(DType::F64)?;
+                at = at.advanced(h.elem_count());
+                draws.push((log_conditional(&lower, &v, &h)? - upper.free_energy(&h)?)?);
+            }
+            let draws = Tensor::stack(&draws, 0)?;
+            let mean = draws.mean_keepdim(0)?;
+            // Of a row's mean: s²/n_draws.
+            let spread = draws.broadcast_sub(&mean)?.sqr()?.sum_all()?.to_scalar::<f64>()?;
+            variance += spread / ((n_draws - 1) * n_draws) as f64;
+            sum += (mean.squeeze(0)? + entropy)?.sum_all()?.to_scalar::<f64>()?;
+        }
+        let estimate = log_z_top.subtracted_from(sum / n as f64);
+        Ok(Bound { estimate, standard_error: variance.sqrt() / n as f64 })
+    }
+}
+
+/// `ln p(v | h)` of each row, `[batch]`.
+fn log_conditional(rbm: &Rbm, v: &Tensor, h: &Tensor) -> Result<Tensor> {
+    let x = h.matmul(rbm.weight())?.broadcast_add(rbm.visible_bias())?;
+    if rbm.config().visible == VisibleUnit::Bernoulli {
+        return ((v * &x)? - softplus(&x)?)?.sum(D::Minus1);
+    }
+    let log_variance = match rbm.log_variance() {
+        Some(log_variance) => log_variance.clone(),
+        None => rbm.visible_bias().zeros_like()?,
+    };
+    // −½ ((v − x)²/σ² + ln σ² + ln 2π)
+    let squares = (v - x)?.sqr()?.broadcast_mul(&log_variance.neg()?.exp()?)?;
+    let of_units =
+        squares.broadcast_add(&log_variance)?.affine(-0.5, -0.5 * (2. * std::f64::consts::PI).ln())?;
+    of_units.sum(D::Minus1)
+}

@@ -1,0 +1,285 @@
+//! Annealed importance sampling of the partition function, from below and from above.
+//!
+//! ```text
+//! forward   v ~ p_0;            for β < β' up to 1:    ln w += ln p*_β'(v) − ln p*_β(v);  v ~ T_β'(v)
+//!           ln Z ≈ ln Z_A + ln ⟨w⟩
+//! reverse   v ~ p_1;            for β > β' down to 0:  the same
+//!           ln Z ≈ ln Z_A − ln ⟨w⟩
+//! bounds    ln(⟨w⟩ ± 3 s/√M)
+//! ```
+//!
+//! | symbol | is |
+//! |---|---|
+//! | `p*_β`, `Z_A` | the path and where it begins, see `path.rs` |
+//! | `T_β` | one Gibbs step, hidden units and then visible ones, at `β`; it is its own reverse |
+//! | `w`, `s`, `M` | the weights of the chains, their standard deviation, `n_chains` |
+//!
+//! Hidden units are summed out of the weights. A temperature costs two products of `n_chains · n_visible · n_hidden` in
+//! f64 for all chains and some twenty passes over their states; nothing is read back before the end.
+//!
+//! Source: Salakhutdinov and Murray 2008, sections 3 and 4.1, with their bounds; the way back is that of Burda, Grosse and
+//! Salakhutdinov 2015. Departure: the independent units of real-valued machines keep the machine's deviations. Draws compare an f32
+//! number with the mean, so a probability counts as the next multiple of 2⁻²⁴.
+use super::path::Path;
+use super::{Estimate, Progress};
+use crate::check::{at_least_one, batch_of};
+use crate::rbm::Rbm;
+use candle::{DType, Result, Tensor};
+use chandlery_ops::Philox;
+use serde::{Deserialize, Serialize};
+
+/// The shares of Salakhutdinov and Murray's 14,500 temperatures, and where each ends.
+const STAGES: [Stage; 3] =
+    [Stage { n: 500, to: 0.5 }, Stage { n: 4000, to: 0.9 }, Stage { n: 10_000, to: 1. }];
+/// Standard errors on each side of an estimate.
+const SIGMAS: f64 = 3.;
+
+/// Inverse temperatures at equal distances.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    /// How many, at least 1.
+    pub n: usize,
+    /// The last of them, in (0, 1].
+    pub to: f64,
+}
+
+/// How a partition function is estimated.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AisConfig {
+    /// Chains, all run at once, at least 2. Bounds shrink with their square root. Default 5000.
+    pub n_chains: usize,
+    /// The inverse temperatures after 0: each stage goes on from where the one before ends, the last ends at 1. The default is
+    /// the paper's: 500 to 0.5, 4000 to 0.9, 10,000 to 1.
+    pub stages: Vec<Stage>,
+    /// Gibbs steps of the machine between the rows given to [`Ais::reverse`] and the way back. Default 1000.
+    pub burn_in: usize,
+}
+
+impl Default for AisConfig {
+    fn default() -> Self {
+        Self { n_chains: 5000, stages: STAGES.to_vec(), burn_in: 1000 }
+    }
+}
+
+impl AisConfig {
+    /// The default stages thinned out, or filled in, to `n` temperatures; each has at least one.
+    pub fn stages(n: usize) -> Vec<Stage> {
+        let total: usize = STAGES.iter().map(|stage| stage.n).sum();
+        let share = |stage: Stage| Stage { n: (stage.n * n / total).max(1), ..stage };
+        let mut stages = STAGES.map(share);
+        stages[2].n = n.saturating_sub(stages[0].n + stages[1].n).max(1);
+        stages.to_vec()
+    }
+
+    /// Temperatures after 0.
+    pub fn n_temperatures(&self) -> usize {
+        self.stages.iter().map(|stage| stage.n).sum()
+    }
+
+    /// # Errors
+    /// When there are fewer than 2 chains, or the stages do not rise from 0 to 1.
+    pub fn validate(&self) -> Result<()> {
+        const OP: &str = "AisConfig";
+        if self.n_chains < 2 {
+            candle::bail!("{OP}: n_chains must be at least 2, for bounds, got {}", self.n_chains)
+        }
+        self.stages.iter().try_for_each(|stage| at_least_one(OP, "n of a stage", stage.n))?;
+        let ends: Vec<f64> = self.stages.iter().map(|stage| stage.to).collect();
+        let rising = ends.first().is_some_and(|&to| to > 0.) && ends.is_sorted_by(|a, b| a < b);
+        if !rising || ends.last() != Some(&1.) {
+            candle::bail!("{OP}: stages must rise from above 0 to exactly 1, got ends at {ends:?}")
+        }
+        Ok(())
+    }
+
+    /// All inverse temperatures, from 0 to 1.
+    fn betas(&self) -> Vec<f64> {
+        let mut betas = vec![0.];
+        let mut from = 0.;
+        for &Stage { n, to } in &self.stages {
+            betas.extend((1..n).map(|i| from + (to - from) * i as f64 / n as f64));
+            betas.push(to);
+            from = to;
+        }
+        betas
+    }
+}
+
+/// What a run came to.
+#[derive(Debug, Clone)]
+pub struct AisRun {
+    /// `ln Z` and its bounds.
+    pub log_z: Estimate,
+    /// How many equal weights would tell as much, `(Σw)²/Σw²`: from 1, where one chain outweighs all others, to `n_chains`.
+    pub effective_chains: f64,
+    /// The visible units at the end, `[n_chains, n_visible]` f64: of a forward run samples of the machine as far as the weights are equal.
+    pub states: Tensor,
+}
+
+/// Estimates the partition function of one machine; see the [module](super).
+pub struct Ais {
+    path: Path,
+    config: AisConfig,
+}
+
+impl Ais {
+    /// For a copy of `rbm`, annealed from independent visible units with the biases `base`, `[n_visible]`.
+    ///
+    /// [`Rbm::base_rate_bias`] of the data's mean serves best: the closer the independent units are to the data,
+    /// the less is left to the weights.
+    ///
+    /// # Errors
+    /// When `config` is out of range, `base` has another shape, or hidden units are not binary.
+    pub fn new(rbm: &Rbm, base: &Tensor, config: AisConfig) -> Result<Self> {
+        config.validate()?;
+        rbm.must_be_binary("Ais")?;
+        if base.dims() != [rbm.config.n_visible] {
+            candle::bail!("Ais: base must have shape {:?}, got {:?}", [rbm.config.n_visible], base.dims())
+        }
+        Ok(Self { path: Path::new(rbm, base)?, config })
+    }
+
+    /// Anneals from the independent units to the machine. `ln Z` errs low, if at all; see the [module](super).
+    ///
+    /// # Errors
+    /// When a weight is not finite, or memory is short.
+    pub fn forward(&self, philox: Philox, progress: Progress<'_>) -> Result<AisRun> {
+        let mut at = philox;
+        let start = self.path.start(self.config.n_chains, &mut at)?;
+        let betas = self.config.betas();
+        let n = betas.len() - 1;
+        let walk = self.walk(start, &betas, at, &mut |done| progress(done, n))?;
+        Ok(AisRun {
+            log_z: walk.log_mean.shifted(self.path.log_z_base),
+            effective_chains: walk.effective,
+            states: walk.states,
+        })
+    }
+
+    /// Anneals from samples of the machine back to the independent units. `ln Z` errs high as far as they are its samples.
+    ///
+    /// `start` is `[_, n_visible]`, at least one row, taken in turn; `config.burn_in` Gibbs steps lead from them
+    /// to the machine's own distribution. Rows that it learned from begin near every mode of a machine that fits them; the states
+    /// of a forward run lack the modes that it missed, so that the two would agree on the same mistake.
+    ///
+    /// # Errors
+    /// When `start` has another shape, a weight is not finite, or memory is short.
+    pub fn reverse(&self, start: &Tensor, philox: Philox, progress: Progress<'_>) -> Result<AisRun> {
+        const OP: &str = "Ais::reverse";
+        let rows = batch_of(OP, "start", start, self.path.rbm().config.n_visible)?;
+        at_least_one(OP, "rows of start", rows)?;
+        let turns: Vec<u32> = (0..self.config.n_chains).map(|i| (i % rows) as u32).collect();
+        let device = self.path.rbm().weight.device();
+        let turns = Tensor::new(turns, start.device())?;
+        let mut states = start.index_select(&turns, 0)?.to_dtype(DType::F64)?.to_device(device)?;
+
+        let mut betas = self.config.betas();
+        betas.reverse();
+        let (burn_in, n) = (self.config.burn_in, self.config.burn_in + betas.len() - 1);
+        let mut at = philox;
+        for step in 0..burn_in {
+            states = self.path.transition(&self.path.hidden_input(&states)?, 1., &mut at)?;
+            progress(step + 1, n);
+        }
+        let walk = self.walk(states, &betas, at, &mut |done| progress(burn_in + done, n))?;
+        Ok(AisRun {
+            log_z: walk.log_mean.subtracted_from(self.path.log_z_base),
+            effective_chains: walk.effective,
+            states: walk.states,
+        })
+    }
+
+    fn walk(
+        &self,
+        start: Tensor,
+        betas: &[f64],
+        mut at: Philox,
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<Walk> {
+        let mut v = start;
+        let mut log_weights = Tensor::zeros(self.config.n_chains, DType::F64, v.device())?;
+        for (i, pair) in betas.windows(2).enumerate() {
+            let (from, to) = (pair[0], pair[1]);
+            let x = self.path.hidden_input(&v)?;
+            log_weights = (log_weights + self.path.rise(&v, &x, from, to)?)?;
+            v = self.path.transition(&x, to, &mut at)?;
+            progress(i + 1);
+        }
+        let log_weights = log_weights.to_vec1::<f64>()?;
+        if let Some(bad) = log_weights.iter().find(|w| !w.is_finite()) {
+            candle::bail!(
+                "Ais: the weights of all chains must be finite, got ln w = {bad}; are the parameters?"
+            )
+        }
+        let (log_mean, effective) = log_mean(&log_weights);
+        Ok(Walk { log_mean, effective, states: v })
+    }
+
+    /// How it is estimated.
+    pub fn config(&self) -> &AisConfig {
+        &self.config
+    }
+}
+
+struct Walk {
+    log_mean: Estimate,
+    effective: f64,
+    states: Tensor,
+}
+
+impl Estimate {
+    fn shifted(self, by: f64) -> Self {
+        Self { value: self.value + by, lower: self.lower + by, upper: self.upper + by }
+    }
+}
+
+/// The logarithm of the mean of what has these logarithms, bounds three standard errors of the mean to each side, and the
+/// effective number of terms. Nothing overflows: the largest term is taken out.
+fn log_mean(logs: &[f64]) -> (Estimate, f64) {
+    let n = logs.len() as f64;
+    let top = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let terms = || logs.iter().map(|log| (log - top).exp());
+    let (sum, squares) = (terms().sum::<f64>(), terms().map(|t| t * t).sum::<f64>());
+    let mean = sum / n;
+    let variance = terms().map(|t| (t - mean).powi(2)).sum::<f64>() / (n - 1.);
+    let reach = SIGMAS * (variance / n).sqrt();
+    let log = |x: f64| if x > 0. { top + x.ln() } else { f64::NEG_INFINITY };
+    let estimate = Estimate { value: log(mean), lower: log(mean - reach), upper: log(mean + reach) };
+    (estimate, sum * sum / squares)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_temperatures_are_those_of_the_paper() {
+        let betas = AisConfig::default().betas();
+        assert_eq!((betas.len(), AisConfig::default().n_temperatures()), (14_501, 14_500));
+        assert_eq!([betas[0], betas[500], betas[4500], betas[14_500]], [0., 0.5, 0.9, 1.]);
+        assert!(betas.is_sorted_by(|a, b| a < b));
+        assert!((betas[1] - 1e-3).abs() < 1e-12 && (betas[14_499] - (1. - 1e-5)).abs() < 1e-12);
+        for n in [3, 10, 29, 145, 1000, 14_500, 30_000] {
+            let config = AisConfig { stages: AisConfig::stages(n), ..AisConfig::default() };
+            assert_eq!(config.n_temperatures(), n);
+            assert!(config.validate().is_ok());
+        }
+        assert_eq!(AisConfig::stages(14_500), STAGES);
+    }
+
+    #[test]
+    fn the_logarithm_of_a_mean_is_stable_and_its_bounds_are_three_errors() {
+        // 1, 2, 3 and their mean 2 with standard error 1/√3; far outside of f64's range, too.
+        for by in [0., 5000., -5000.] {
+            let logs: Vec<f64> = [1f64, 2., 3.].iter().map(|x| x.ln() + by).collect();
+            let (got, effective) = log_mean(&logs);
+            assert!((got.value - 2f64.ln() - by).abs() < 1e-9, "{got:?}");
+            assert!((got.upper - (2. + 3f64.sqrt()).ln() - by).abs() < 1e-9, "{got:?}");
+            assert!((got.lower - (2. - 3f64.sqrt()).ln() - by).abs() < 1e-9, "{got:?}");
+            assert!((effective - 36. / 14.).abs() < 1e-9, "{effective}");
+        }
+        let (wide, _) = log_mean(&[0., 10., 0.]);
+        assert_eq!(wide.lower, f64::NEG_INFINITY, "the error is more than the mean");
+    }
+}

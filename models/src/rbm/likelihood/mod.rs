@@ -1,0 +1,121 @@
+//! How probable a machine finds rows: the partition function, and what the likelihood makes of it.
+//!
+//! ```text
+//! p(v) = e^−F(v) / Z          Z = Σ_v e^−F(v), an integral over real-valued units
+//! ⟨ln p(v)⟩ = −⟨F(v)⟩ − ln Z
+//! ```
+//!
+//! | `ln Z` | by | costs |
+//! |---|---|---|
+//! | exact, [`Rbm::exact_log_z`] | a sum over the states of the smaller side | `2^units`, at most 25 units |
+//! | from below, [`Ais::forward`] | annealing from independent units to the machine | chains × temperatures |
+//! | from above, [`Ais::reverse`] | annealing back from samples of the machine | the same |
+//!
+//! The mean of a forward run's weights is `Z/Z_A` without bias, so its logarithm is too low on average (Jensen) and the
+//! likelihood too high; a chain that misses a mode errs to the same side. A reverse run errs the other way as far
+//! as its starting states are samples of the machine. Where the two intervals meet, both can be believed.
+//!
+//! All of it is computed in f64; hidden units must be binary.
+//!
+//! Sources: Neal, "Annealed importance sampling", Statistics and Computing 11, 2001; Salakhutdinov and Murray, "On the
+//! quantitative analysis of deep belief networks", ICML 2008; Burda, Grosse and Salakhutdinov, "Accurate and conservative
+//! estimates of MRF log-likelihood using reverse annealing", AISTATS 2015.
+//!
+//! ```
+//! use candle::{DType, Device::Cpu, Tensor};
+//! use chandlery::rbm::likelihood::{Ais, AisConfig, Estimate};
+//! use chandlery::rbm::{Rbm, RbmConfig};
+//! use chandlery_ops::Philox;
+//! # fn main() -> candle::Result<()> {
+//! // Without weights the units are independent: Z = (1 + e^0)² (1 + e^1)³.
+//! let weight = Tensor::zeros((2, 3), DType::F32, &Cpu)?;
+//! let (bias, visible_bias) = (Tensor::zeros(2, DType::F32, &Cpu)?, Tensor::ones(3, DType::F32, &Cpu)?);
+//! let rbm = Rbm::from_tensors(RbmConfig::new(3, 2), weight, bias, visible_bias, None)?;
+//! let exact = rbm.exact_log_z(&mut |_, _| {})?;
+//! assert!((exact - 2. * 2f64.ln() - 3. * 1f64.exp().ln_1p()).abs() < 1e-12);
+//! // The row 111 has p = sigmoid(1)³.
+//! let likelihood = rbm.log_likelihood(&Tensor::ones((1, 3), DType::F32, &Cpu)?, &Estimate::exact(exact))?;
+//! assert!((likelihood.value + 3. * (-1f64).exp().ln_1p()).abs() < 1e-12);
+//! // Annealing from other biases arrives at the same Z.
+//! let config = AisConfig { n_chains: 500, stages: AisConfig::stages(200), ..AisConfig::default() };
+//! let ais = Ais::new(&rbm, &Tensor::zeros(3, DType::F32, &Cpu)?, config)?;
+//! let run = ais.forward(Philox::new(1, 0), &mut |_, _| {})?;
+//! assert!(run.log_z.lower < exact && exact < run.log_z.upper);
+//! # Ok(()) }
+//! ```
+mod ais;
+mod exact;
+mod path;
+
+pub use ais::{Ais, AisConfig, AisRun, Stage};
+pub use exact::MAX_EXACT_UNITS;
+
+use super::{HiddenUnit, Rbm};
+use crate::check::batch_of;
+use candle::{DType, Result, Tensor};
+use serde::Serialize;
+
+/// Rows whose free energies are computed at once.
+const BLOCK: usize = 4096;
+
+/// What is told of the way of a long computation: how many of how many steps are queued or done.
+pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
+
+/// A number and the interval that its standard error gives, three to each side. In nats.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Estimate {
+    /// The estimate.
+    pub value: f64,
+    /// `value` where it is exact; −∞ where three standard errors are more than the estimated mean.
+    pub lower: f64,
+    /// `value` where it is exact; +∞ as `lower`.
+    pub upper: f64,
+}
+
+impl Estimate {
+    /// A number without error.
+    pub const fn exact(value: f64) -> Self {
+        Self { value, lower: value, upper: value }
+    }
+
+    /// Whether the two intervals meet.
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        self.lower <= other.upper && other.lower <= self.upper
+    }
+
+    /// `x −` this: the bounds change sides.
+    pub(crate) fn subtracted_from(&self, x: f64) -> Self {
+        Self { value: x - self.value, lower: x - self.upper, upper: x - self.lower }
+    }
+}
+
+impl Rbm {
+    /// The average log-likelihood of rows, `−⟨F(v)⟩ − ln Z`, in nats a row, with the bounds of `log_z`. In f64.
+    ///
+    /// `v` is `[batch, n_visible]`. For binary units it should hold 0 and 1: of grey levels the result is not the
+    /// logarithm of a probability. For real-valued units it is a density of the rows as the machine reads them.
+    ///
+    /// # Errors
+    /// When `v` has another shape or no row, or the hidden units are not binary.
+    pub fn log_likelihood(&self, v: &Tensor, log_z: &Estimate) -> Result<Estimate> {
+        const OP: &str = "Rbm::log_likelihood";
+        self.must_be_binary(OP)?;
+        let n = batch_of(OP, "v", v, self.config.n_visible)?;
+        crate::check::at_least_one(OP, "rows", n)?;
+        let wide = self.to(DType::F64, self.weight.device())?;
+        let mut sum = 0.;
+        for start in (0..n).step_by(BLOCK) {
+            let rows = v.narrow(0, start, BLOCK.min(n - start))?.to_dtype(DType::F64)?;
+            sum += wide.free_energy(&rows)?.sum_all()?.to_scalar::<f64>()?;
+        }
+        Ok(log_z.subtracted_from(-sum / n as f64))
+    }
+
+    /// Sums over hidden units have a closed form only where they are binary.
+    pub(crate) fn must_be_binary(&self, op: &str) -> Result<()> {
+        if self.config.hidden != HiddenUnit::Bernoulli {
+            candle::bail!("{op}: hidden units must be bernoulli, got {:?}", self.config.hidden)
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,162 @@
+//! The way from independent units to a machine, one inverse temperature `β` at a time.
+//!
+//! ```text
+//! binary  ln p*_β(v) = ((1−β) a + β b)·v                     + Σ_j softplus(β x_j)
+//! real    ln p*_β(v) = −½ ((1−β) (v−a)² + β (v−b)²)·1/σ²     + Σ_j softplus(β x_j)     x = (v/σ²) Wᵀ + c
+//!
+//! β = 0   v ~ sigmoid(a), or N(a, σ²);   ln Z_A = n_hidden ln 2 + Σ_i softplus(a_i), or + Σ_i ½ ln 2πσ_i²
+//! β = 1   the machine
+//! ```
+//!
+//! | symbol | field | shape |
+//! |---|---|---|
+//! | `a` | `base` | `[n_visible]` |
+//! | `b − a` | `shift` | `[n_visible]` |
+//! | `∂β` of the visible part | `slope·v + offset` | `[n_visible, 1]`, number |
+//! | `Wᵀ`, over `σ²` | `read` | `[n_visible, n_hidden]` |
+use super::exact::log_volume;
+use crate::rbm::energy::softplus;
+use crate::rbm::{Rbm, VisibleUnit, draw};
+use candle::{D, DType, Result, Tensor};
+use candle_nn::ops::sigmoid;
+use chandlery_ops::{Philox, normal};
+
+/// A machine, the independent units where its path begins, and what the steps between them need. All f64.
+pub(super) struct Path {
+    rbm: Rbm,
+    read: Tensor,
+    base: Tensor,
+    shift: Tensor,
+    slope: Tensor,
+    offset: f64,
+    /// `σ`, for real-valued units.
+    stdev: Option<Tensor>,
+    /// `ln Z_A`
+    pub(super) log_z_base: f64,
+}
+
+impl Path {
+    pub(super) fn new(rbm: &Rbm, base: &Tensor) -> Result<Self> {
+        let rbm = rbm.to(DType::F64, rbm.weight.device())?;
+        let base = base.to_dtype(DType::F64)?.to_device(rbm.weight.device())?;
+        let shift = (&rbm.visible_bias - &base)?;
+        let n_hidden = rbm.config.n_hidden as f64;
+        let of_hidden = n_hidden * std::f64::consts::LN_2;
+        let number = |t: Tensor| t.sum_all()?.to_scalar::<f64>();
+        if rbm.config.visible == VisibleUnit::Bernoulli {
+            return Ok(Self {
+                read: rbm.weight.t()?,
+                slope: shift.unsqueeze(1)?,
+                offset: 0.,
+                stdev: None,
+                log_z_base: of_hidden + number(softplus(&base)?)?,
+                rbm,
+                base,
+                shift,
+            });
+        }
+        let log_variance = match &rbm.log_variance {
+            Some(log_variance) => log_variance.clone(),
+            None => base.zeros_like()?,
+        };
+        let precision = log_variance.neg()?.exp()?;
+        // ∂β: ((v−a)² − (v−b)²)/2σ² = (b−a)/σ² · v + (a² − b²)/2σ²
+        let squares = (base.sqr()? - rbm.visible_bias.sqr()?)?;
+        Ok(Self {
+            read: rbm.weight.broadcast_mul(&precision)?.t()?,
+            slope: (&shift * &precision)?.unsqueeze(1)?,
+            offset: number((squares * &precision)?)? / 2.,
+            stdev: Some((&log_variance * 0.5)?.exp()?),
+            log_z_base: of_hidden + log_volume(&log_variance)?,
+            rbm,
+            base,
+            shift,
+        })
+    }
+
+    /// `x`, `[n_chains, n_hidden]`.
+    pub(super) fn hidden_input(&self, v: &Tensor) -> Result<Tensor> {
+        v.matmul(&self.read)?.broadcast_add(&self.rbm.bias)
+    }
+
+    /// `ln p*_to(v) − ln p*_from(v)` of each chain, `[n_chains]`.
+    pub(super) fn rise(&self, v: &Tensor, x: &Tensor, from: f64, to: f64) -> Result<Tensor> {
+        // softplus(βx) = β max(x, 0) + ln(1 + e^−β|x|), so two logarithms become that of a ratio.
+        let size = x.abs()?;
+        let tail = |beta: f64| size.affine(-beta, 0.)?.exp()?.affine(1., 1.);
+        let hidden = ((x.relu()? * (to - from))? + (tail(to)? / tail(from)?)?.log()?)?.sum(D::Minus1)?;
+        let visible = v.matmul(&self.slope)?.squeeze(1)?.affine(to - from, (to - from) * self.offset)?;
+        hidden + visible
+    }
+
+    /// Hidden and then visible units drawn at `β`, which leaves `p_β` as it is; `x` is the hidden input of the visible
+    /// units as they were. `at` moves on.
+    pub(super) fn transition(&self, x: &Tensor, beta: f64, at: &mut Philox) -> Result<Tensor> {
+        let h = draw(&sigmoid(&(x * beta)?)?, *at)?;
+        *at = at.advanced(x.elem_count());
+        let mean = ((&self.shift * beta)? + &self.base)?;
+        let input = (h.matmul(&self.rbm.weight)? * beta)?.broadcast_add(&mean)?;
+        self.draw_visible(&input, at)
+    }
+
+    /// Draws of the independent units at `β = 0`, `[n_chains, n_visible]`. `at` moves on.
+    pub(super) fn start(&self, n_chains: usize, at: &mut Philox) -> Result<Tensor> {
+        let shape = (n_chains, self.rbm.config.n_visible);
+        self.draw_visible(&self.base.broadcast_as(shape)?.contiguous()?, at)
+    }
+
+    fn draw_visible(&self, input: &Tensor, at: &mut Philox) -> Result<Tensor> {
+        let v = match &self.stdev {
+            None => draw(&sigmoid(input)?, *at)?,
+            Some(stdev) => {
+                let noise = normal(input.shape(), input.device(), *at)?.to_dtype(DType::F64)?;
+                (input + noise.broadcast_mul(stdev)?)?
+            }
+        };
+        *at = at.advanced(input.elem_count());
+        Ok(v)
+    }
+
+    pub(super) fn rbm(&self) -> &Rbm {
+        &self.rbm
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rbm::RbmConfig;
+    use candle::Device::Cpu;
+
+    #[test]
+    fn the_rises_along_the_path_add_up_to_the_free_energies_of_its_ends() -> Result<()> {
+        for visible in [VisibleUnit::Bernoulli, VisibleUnit::Gaussian, VisibleUnit::GaussianLearned] {
+            let draw = |shape: (usize, usize), stream| {
+                normal(shape, &Cpu, Philox::new(3, stream))?.to_dtype(DType::F64)
+            };
+            let flat = |n, stream| draw((1, n), stream)?.squeeze(0);
+            let log_variance = (visible == VisibleUnit::GaussianLearned).then(|| flat(4, 3)).transpose()?;
+            let machine = |weight: Tensor, c: Tensor, b: Tensor| {
+                let config = RbmConfig { visible, ..RbmConfig::new(4, 3) };
+                Rbm::from_tensors(config, weight, c, b, log_variance.clone())
+            };
+            let rbm = machine(draw((3, 4), 0)?, flat(3, 1)?, flat(4, 2)?)?;
+            let base = flat(4, 4)?;
+            let independent = machine(rbm.weight.zeros_like()?, rbm.bias.zeros_like()?, base.clone())?;
+            let path = Path::new(&rbm, &base)?;
+            let v = draw((9, 4), 5)?;
+            let x = path.hidden_input(&v)?;
+            let mut sum = Tensor::zeros(9, DType::F64, &Cpu)?;
+            for (from, to) in [(0., 0.25), (0.25, 0.9), (0.9, 1.)] {
+                sum = (sum + path.rise(&v, &x, from, to)?)?;
+            }
+            let want = (independent.free_energy(&v)? - rbm.free_energy(&v)?)?;
+            let worst = (sum - &want)?.abs()?.max(0)?.to_scalar::<f64>()?;
+            assert!(worst < 1e-12, "{visible:?}: off by {worst:e}");
+            // And Z_A is the sum over the states of the machine without weights.
+            let exact = independent.exact_log_z(&mut |_, _| {})?;
+            assert!((path.log_z_base - exact).abs() < 1e-12, "{visible:?}: {}", path.log_z_base - exact);
+        }
+        Ok(())
+    }
+}
