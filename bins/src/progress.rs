@@ -2,7 +2,7 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write;
 
-/// A bar over rows, with their rate and the time left.
+/// A bar over rows or steps, with their rate and the time left.
 ///
 /// It draws on standard error, and only when that is a terminal; otherwise every
 /// call is free.
@@ -16,11 +16,20 @@ impl Progress {
     ///
     /// The rate and the time left count only what this run does.
     pub fn rows(total: u64, done: u64) -> Self {
+        Self::counting("rows", total, done)
+    }
+
+    /// A bar for `total` steps of a computation.
+    pub fn steps(total: u64) -> Self {
+        Self::counting("steps", total, 0)
+    }
+
+    fn counting(what: &str, total: u64, done: u64) -> Self {
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(5));
         // The template is a constant: were it wrong, the plain bar is still a bar.
-        if let Ok(style) =
-            ProgressStyle::with_template("{msg:26} {bar:30} {percent:>3} %  {rate:>9} rows/s  {eta} left")
-        {
+        if let Ok(style) = ProgressStyle::with_template(&format!(
+            "{{msg:26}} {{bar:30}} {{percent:>3}} %  {{rate:>9}} {what}/s  {{eta}} left"
+        )) {
             let rate = |state: &ProgressState, out: &mut dyn Write| {
                 // Nothing can be done about a terminal that takes no text.
                 let _ = write!(out, "{:.0}", state.per_sec());
@@ -40,6 +49,11 @@ impl Progress {
     /// Counts rows as seen.
     pub fn advance(&self, rows: u64) {
         self.bar.inc(rows);
+    }
+
+    /// Says how many are done.
+    pub fn set(&self, done: u64) {
+        self.bar.set_position(done);
     }
 
     /// Prints something with the bar out of the way.

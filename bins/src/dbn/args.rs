@@ -1,4 +1,5 @@
 //! The command line of `dbn`.
+use super::likelihood::LikelihoodArgs;
 use crate::options::{
     Common, DataArgs, above_zero, at_least_one, below_one, image_shape, inside_zero_one, not_negative,
 };
@@ -49,10 +50,14 @@ pub struct Settings {
     /// Rows a step, and the number of persistent chains.
     #[arg(long, value_name = "ROWS", default_value_t = 100, value_parser = at_least_one)]
     pub batch: usize,
-    /// First step size, which falls to 0 over a layer's epochs; left out: 0.1 for binary units, 0.001 where a layer has
+    /// First step size, which falls to --final-learning-rate over a layer's epochs; left out: 0.1 for binary units, 0.001 where a layer has
     /// Gaussian or rectified units.
     #[arg(long, value_name = "RATE", value_parser = above_zero)]
     pub learning_rate: Option<f64>,
+    /// Step size that the first one falls to along a line over a layer's epochs, at least 0.
+    #[arg(long, value_name = "RATE", default_value_t = 0., value_parser = not_negative)]
+    #[serde(default)]
+    pub final_learning_rate: f64,
     /// Share of the last step that the next one keeps, 0 to below 1, at most 0.5 in the first fifth of a layer's epochs; left
     /// out: 0 with persistent chains, else 0.9.
     #[arg(long, value_name = "SHARE", value_parser = below_one)]
@@ -85,6 +90,10 @@ pub struct Settings {
     /// Units of the hidden layers.
     #[arg(long, value_enum, default_value_t = Hidden::Bernoulli)]
     pub hidden_unit: Hidden,
+    /// Draw binary rows afresh in every step, with the rows in [0, 1] as probabilities: what --log-likelihood is about.
+    #[arg(long)]
+    #[serde(default)]
+    pub binarize: bool,
     /// Arithmetic of matrix products; weights and sums are f32 in each.
     #[arg(long, value_name = "f32|tf32|bf16", default_value = "f32", value_parser = precision)]
     pub precision: String,
@@ -224,9 +233,12 @@ pub struct EvaluateArgs {
     /// Where rows come from.
     #[command(flatten)]
     pub data: DataArgs,
-    /// Seed of the classifier's order and of the rows that free energies are compared on.
+    /// Seed of the classifier's order, of binary rows and of annealing, and of the rows that free energies are compared on.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
+    /// How probable it finds the rows.
+    #[command(flatten)]
+    pub likelihood: LikelihoodArgs,
     /// Where and how it runs.
     #[command(flatten)]
     pub common: Common,

@@ -21,7 +21,7 @@ const ENERGY_ROWS: usize = 10_000;
 const VALUES: usize = 1 << 28;
 
 /// The first rows of a split, as many as are worth measuring and fit the memory when each makes `width` values.
-fn some(split: &Split, rows: usize, width: usize) -> Result<Split> {
+pub fn some(split: &Split, rows: usize, width: usize) -> Result<Split> {
     Ok(split.take(rows.min(VALUES / width.max(1)).max(1))?)
 }
 
@@ -154,6 +154,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
     let device = args.common.device.open()?;
     let dbn = load(&args.model, &device)?;
+    args.likelihood.check(&dbn)?;
     let dataset = args.data.open()?;
     let n_classes = dataset.n_classes();
     let (train, test) = match dataset.test {
@@ -171,12 +172,18 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     for line in evaluation.lines() {
         report.line(&line)?;
     }
+    let measure = || args.likelihood.measure(&dbn, &rows, args.seed, &device);
+    let likelihood = args.likelihood.log_likelihood.then(measure).transpose()?;
+    for line in likelihood.iter().flat_map(|likelihood| likelihood.lines()) {
+        report.line(&line)?;
+    }
     report.finish(&json!({
         "model": args.model.model,
         "data": dataset.name,
         "accuracy_features": evaluation.readout.as_ref().map(|r| r.accuracy_features),
         "accuracy_pixels": evaluation.readout.as_ref().map(|r| r.accuracy_pixels),
         "evaluation": evaluation,
+        "log_likelihood": likelihood,
     }))?;
     Ok(Outcome::Done)
 }

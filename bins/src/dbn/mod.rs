@@ -7,6 +7,7 @@
 //! | `plan`     | the data cut up, the machines, and how each learns                   |
 //! | `learn`    | the loop over layers, epochs and minibatches, and its checkpoint     |
 //! | `evaluate` | linear classifier, reconstruction error, free energies               |
+//! | `likelihood` | likelihoods and lower bounds on them                               |
 //! | `draw`     | pictures; the commands `reconstruct` and `sample`                    |
 //! | `encode`   | the command `encode`                                                 |
 //! | `learning_curves` | errors and free energies by epoch                             |
@@ -19,6 +20,7 @@ mod encode;
 mod evaluate;
 mod learn;
 mod learning_curves;
+mod likelihood;
 mod plan;
 mod rows;
 mod train;
@@ -42,6 +44,10 @@ mod streams {
     pub const SAMPLES: u64 = 4 << 32;
     /// Units that the pseudo-likelihood flips.
     pub const FLIPS: u64 = 5 << 32;
+    /// Binary rows from grey levels, and the units above them: test, training and middle rows, and the draws of a bound.
+    pub const BINARIZE: u64 = 6 << 32;
+    /// Chains of the annealing forward, and (this plus 1) back.
+    pub const ANNEALING: u64 = 7 << 32;
 }
 
 /// Does what the command line says.

@@ -84,6 +84,9 @@ pub fn new_trainer(data: &Data, settings: &Settings, scale: f64, device: &Device
             settings.hidden[0]
         )
     }
+    if gaussian && settings.binarize {
+        bail!("--binarize: --visible must be bernoulli, got {:?}; leave one of them out", settings.visible)
+    }
     let statistics = Statistics::of(&data.train, settings.seed)?;
     let gain = statistics.gain(gaussian)?;
     let config = DbnConfig {
@@ -131,7 +134,7 @@ fn training(layer: &RbmConfig, settings: &Settings) -> Result<CdConfig> {
     let precision = settings.precision.parse().map_err(|err| anyhow::anyhow!("--precision: {err}"))?;
     Ok(CdConfig {
         batch: settings.batch,
-        learning_rate: Schedule::linear(rate, 0., settings.epochs),
+        learning_rate: Schedule::linear(rate, settings.final_learning_rate, settings.epochs),
         momentum: Schedule::steps([(0, momentum.min(0.5)), (slow, momentum)]),
         k: settings.k,
         persistent,
@@ -143,6 +146,7 @@ fn training(layer: &RbmConfig, settings: &Settings) -> Result<CdConfig> {
             cost,
             decay: 0.9,
         }),
+        binarize: settings.binarize,
         precision,
         ..CdConfig::default()
     })

@@ -1,0 +1,324 @@
+//! How probable a network finds rows: `evaluate --log-likelihood`.
+use super::evaluate::{Rows, some};
+use super::{rows, streams};
+use crate::options::at_least_one;
+use crate::progress::Progress;
+use crate::report::seconds;
+use anyhow::{Context, Result, bail, ensure};
+use candle::{DType, Device, Tensor};
+use chandlery::Philox;
+use chandlery::dbn::Dbn;
+use chandlery::rbm::likelihood::{Ais, AisConfig, AisRun, Estimate};
+use chandlery::rbm::{HiddenUnit, Rbm};
+use chandlery_datasets::Split;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::time::Instant;
+
+/// Rows of each side, at most.
+const ROWS: usize = 10_000;
+
+/// Arguments of `evaluate` that say how a likelihood is measured.
+#[derive(Debug, Clone, Args)]
+pub struct LikelihoodArgs {
+    /// Also measure the average log-likelihood of test and training rows: for one layer itself, for two a lower bound.
+    #[arg(long)]
+    pub log_likelihood: bool,
+    /// How the partition function is found; left out: exact for a top machine with a side of at most 25 binary units, else ais
+    /// (annealed importance sampling, from below and from above).
+    #[arg(long, value_enum, value_name = "exact|ais", requires = "log_likelihood")]
+    pub log_z: Option<LogZArg>,
+    /// Chains of the annealing, at least 2; the bounds shrink with their square root.
+    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = at_least_two, requires = "log_likelihood")]
+    pub chains: usize,
+    /// Temperatures of the annealing, at least 3; the default is that of Salakhutdinov and Murray (2008).
+    #[arg(long, value_name = "N", default_value_t = 14_500, value_parser = at_least_three, requires = "log_likelihood")]
+    pub temperatures: usize,
+    /// How grey levels become the binary rows that a likelihood is of: drawn with the grey level as probability, or cut at
+    /// one half; left out: draw.
+    #[arg(long, value_enum, value_name = "draw|threshold", requires = "log_likelihood")]
+    pub binarize: Option<BinarizeArg>,
+    /// Draws of the middle layer for each row, at least 2, in the bound of two layers.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_two, requires = "log_likelihood")]
+    pub draws: usize,
+}
+
+/// How the partition function is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogZArg {
+    /// By a sum over all states of the smaller side.
+    Exact,
+    /// By annealed importance sampling.
+    Ais,
+}
+
+/// How grey levels become binary rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BinarizeArg {
+    /// Drawn with the grey level as probability.
+    Draw,
+    /// 1 from one half on.
+    Threshold,
+}
+
+fn at_least_two(text: &str) -> Result<usize, String> {
+    at_least(2, text)
+}
+
+fn at_least_three(text: &str) -> Result<usize, String> {
+    at_least(3, text)
+}
+
+fn at_least(least: usize, text: &str) -> Result<usize, String> {
+    match at_least_one(text) {
+        Ok(n) if n >= least => Ok(n),
+        _ => Err(format!("must be a whole number of at least {least}")),
+    }
+}
+
+/// How `ln Z` was found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "by")]
+pub enum LogZ {
+    /// By a sum over all states.
+    Exact {
+        /// `ln Z`
+        log_z: f64,
+    },
+    /// By annealing both ways.
+    Ais {
+        /// From below.
+        forward: Estimate,
+        /// From above.
+        reverse: Estimate,
+        /// Whether the two intervals meet.
+        agree: bool,
+        /// Equal weights that tell as much as the chains of the way forward, and of the way back.
+        effective_chains: [f64; 2],
+        /// Chains.
+        n_chains: usize,
+        /// Inverse temperatures after 0.
+        n_temperatures: usize,
+    },
+}
+
+/// What a network makes of rows, in nats a row.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Likelihood {
+    /// Of the top machine.
+    pub partition_function: LogZ,
+    /// Average log-likelihood of test rows, or a lower bound on it, with the bounds of `ln Z` from below.
+    pub test: Estimate,
+    /// The same with `ln Z` from above, where it was annealed.
+    pub test_reverse: Option<Estimate>,
+    /// As `test`, of as many training rows: much higher means overfitting.
+    pub train: Estimate,
+    /// Standard error of `test` and of `train` from the draws of the middle layer; only where both are lower bounds, for two layers.
+    pub bound_standard_errors: Option<[f64; 2]>,
+    /// What became of grey levels: `drawn`, `thresholded`, or `as they are` for real-valued units.
+    pub rows: &'static str,
+    /// Test rows.
+    pub n_test: usize,
+    /// Training rows.
+    pub n_train: usize,
+    /// Time for all of it.
+    pub seconds: f64,
+}
+
+impl LikelihoodArgs {
+    /// Refuses what cannot be measured of this network before anything is.
+    pub fn check(&self, dbn: &Dbn) -> Result<()> {
+        let n = dbn.layers().len();
+        ensure!(
+            !self.log_likelihood || n <= 2,
+            "--log-likelihood: the network must have one layer, or two for a lower bound, got {n}"
+        );
+        let other = |rbm: &&Rbm| rbm.config().hidden != HiddenUnit::Bernoulli;
+        if let Some(other) = dbn.layers().iter().find(other)
+            && self.log_likelihood
+        {
+            bail!("--log-likelihood: hidden units must be bernoulli, got {:?}", other.config().hidden)
+        }
+        let real = dbn.layers()[0].config().visible.is_gaussian();
+        ensure!(
+            !real || self.binarize.is_none(),
+            "--binarize: rows must be of binary units, got {:?}; leave it out",
+            dbn.layers()[0].config().visible
+        );
+        Ok(())
+    }
+
+    /// Measures the likelihood of the first rows of both splits.
+    pub fn measure(&self, dbn: &Dbn, rows: &Rows<'_>, seed: u64, device: &Device) -> Result<Likelihood> {
+        let started = Instant::now();
+        let test = self.read(dbn, rows.test, ROWS, Philox::new(seed, streams::BINARIZE), device)?;
+        let n_test = test.dim(0)?;
+        let train = self.read(dbn, rows.train, n_test, Philox::new(seed, streams::BINARIZE + 1), device)?;
+        let (top, below) = match dbn.layers() {
+            [only] => (only, None),
+            [below, top] => (top, Some(below)),
+            layers => bail!("--log-likelihood: there must be one or two layers, got {}", layers.len()),
+        };
+        // Rows of the top machine: annealing begins at their mean, and the way back at themselves.
+        let read_by_top = match below {
+            Some(below) => below.sample_hidden(&train, Philox::new(seed, streams::BINARIZE + 2))?,
+            None => train.clone(),
+        };
+        let found = self.partition_function(top, &read_by_top, seed)?;
+        let (log_z, reverse) = match &found {
+            LogZ::Exact { log_z } => (Estimate::exact(*log_z), None),
+            LogZ::Ais { forward, reverse, .. } => (*forward, Some(*reverse)),
+        };
+        let mut errors = [0.; 2];
+        let mut of = |rows: &Tensor, log_z: &Estimate, side: usize| -> Result<Estimate> {
+            if below.is_none() {
+                return Ok(top.log_likelihood(rows, log_z)?);
+            }
+            let philox = Philox::new(seed, streams::BINARIZE + 3 + side as u64);
+            let bound = dbn.log_likelihood_bound(rows, log_z, self.draws, philox)?;
+            errors[side] = bound.standard_error;
+            Ok(bound.estimate)
+        };
+        let (on_test, on_train) = (of(&test, &log_z, 0)?, of(&train, &log_z, 1)?);
+        // The same rows and draws: only ln Z differs.
+        let turned = |reverse: Estimate| Estimate {
+            value: on_test.value + log_z.value - reverse.value,
+            lower: on_test.value + log_z.value - reverse.upper,
+            upper: on_test.value + log_z.value - reverse.lower,
+        };
+        Ok(Likelihood {
+            test: on_test,
+            test_reverse: reverse.map(turned),
+            train: on_train,
+            partition_function: found,
+            bound_standard_errors: below.map(|_| errors),
+            rows: match (dbn.layers()[0].config().visible.is_gaussian(), self.binarize) {
+                (true, _) => "as they are",
+                (false, Some(BinarizeArg::Threshold)) => "thresholded",
+                (false, _) => "drawn",
+            },
+            n_test,
+            n_train: train.dim(0)?,
+            seconds: started.elapsed().as_secs_f64(),
+        })
+    }
+
+    /// The first rows of a split, binary where the units are.
+    fn read(&self, dbn: &Dbn, split: &Split, n: usize, philox: Philox, device: &Device) -> Result<Tensor> {
+        let grey = rows::all(&some(split, n, split.n_features())?, dbn.config(), device)?;
+        if dbn.layers()[0].config().visible.is_gaussian() {
+            return Ok(grey);
+        }
+        Ok(match self.binarize {
+            Some(BinarizeArg::Threshold) => grey.ge(0.5)?.to_dtype(DType::F32)?,
+            Some(BinarizeArg::Draw) | None => chandlery_ops::bernoulli(&grey.contiguous()?, philox)?,
+        })
+    }
+
+    fn partition_function(&self, top: &Rbm, rows: &Tensor, seed: u64) -> Result<LogZ> {
+        let by = match (self.log_z, top.has_exact_log_z()) {
+            (Some(by), _) => by,
+            (None, true) => LogZArg::Exact,
+            (None, false) => LogZArg::Ais,
+        };
+        if by == LogZArg::Exact {
+            let bar = Bar::new("summing states");
+            let log_z = top.exact_log_z(&mut |done, total| bar.show(done, total)).context("--log-z exact")?;
+            return Ok(LogZ::Exact { log_z });
+        }
+        let config = AisConfig {
+            n_chains: self.chains,
+            stages: AisConfig::stages(self.temperatures),
+            ..AisConfig::default()
+        };
+        let mean = rows.to_dtype(DType::F64)?.mean(0)?.to_dtype(rows.dtype())?;
+        let ais = Ais::new(top, &top.base_rate_bias(&mean)?, config).context("--log-likelihood")?;
+        let place = |way: u64| Philox::new(seed, streams::ANNEALING + way);
+        let forward = Bar::new("annealing");
+        let forward = ais.forward(place(0), &mut |done, total| forward.show(done, total))?;
+        let back = Bar::new("annealing back");
+        let reverse = ais.reverse(rows, place(1), &mut |done, total| back.show(done, total))?;
+        let effective = |run: &AisRun| run.effective_chains;
+        Ok(LogZ::Ais {
+            forward: forward.log_z,
+            reverse: reverse.log_z,
+            agree: forward.log_z.agrees_with(&reverse.log_z),
+            effective_chains: [effective(&forward), effective(&reverse)],
+            n_chains: self.chains,
+            n_temperatures: ais.config().n_temperatures(),
+        })
+    }
+}
+
+/// A bar whose length is known once the first step is made; gone when dropped.
+struct Bar {
+    text: &'static str,
+    bar: std::cell::OnceCell<Progress>,
+}
+
+impl Bar {
+    fn new(text: &'static str) -> Self {
+        Self { text, bar: std::cell::OnceCell::new() }
+    }
+
+    fn show(&self, done: usize, total: usize) {
+        let begin = || {
+            let bar = Progress::steps(total as u64);
+            bar.label(self.text.to_owned());
+            bar
+        };
+        self.bar.get_or_init(begin).set(done as u64);
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        if let Some(bar) = self.bar.get() {
+            bar.finish();
+        }
+    }
+}
+
+impl Likelihood {
+    /// The same for people, a line each.
+    pub fn lines(&self) -> Vec<String> {
+        let words = |e: &Estimate| match e.lower == e.upper {
+            true => format!("{:.2}", e.value),
+            false => format!("{:.2} ({:.2} to {:.2})", e.value, e.lower, e.upper),
+        };
+        let mut lines = vec![match &self.partition_function {
+            LogZ::Exact { log_z } => format!("ln Z = {log_z:.4}, summed over all states"),
+            LogZ::Ais { forward, reverse, agree, n_chains, n_temperatures, .. } => format!(
+                "ln Z = {} from below, {} from above, by {n_chains} chains over {n_temperatures} temperatures; {}",
+                words(forward),
+                words(reverse),
+                match agree {
+                    true => "they agree",
+                    false => "they disagree: give more --temperatures or --chains",
+                }
+            ),
+        }];
+        let (what, errors) = match self.bound_standard_errors {
+            None => ("average log-likelihood", [String::new(), String::new()]),
+            Some(errors) => {
+                ("lower bound on the average log-likelihood", errors.map(|e| format!(" ± {e:.2}")))
+            }
+        };
+        let above = self
+            .test_reverse
+            .as_ref()
+            .map_or(String::new(), |e| format!(", {} by ln Z from above", words(e)));
+        lines.push(format!(
+            "{what}, {} test rows ({}): {}{} nats{above}; {} training rows: {}{} nats; {}",
+            self.n_test,
+            self.rows,
+            words(&self.test),
+            errors[0],
+            self.n_train,
+            words(&self.train),
+            errors[1],
+            seconds(self.seconds)
+        ));
+        lines
+    }
+}
