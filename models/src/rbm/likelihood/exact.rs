@@ -13,6 +13,7 @@ use crate::rbm::energy::softplus;
 use crate::rbm::{Rbm, VisibleUnit};
 use candle::{D, DType, Device, Result, Tensor};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Units whose states [`Rbm::exact_log_z`] sums over, at most.
 pub const MAX_EXACT_UNITS: usize = 25;
@@ -114,25 +115,17 @@ impl States<'_> {
         let room = if device.is_cpu() { CPU_BLOCK } else { GPU_BLOCK };
         let low = ((room / n_other).max(1).ilog2() as usize).min(units);
         let high = units - low;
-        let part = |t: &Tensor, from, n| t.narrow(0, from, n)?.contiguous();
-        let both = |from, n| Ok::<_, candle::Error>((part(self.weight, from, n)?, part(self.bias, from, n)?));
-
-        let (low_weight, low_bias) = both(0, low)?;
-        let (high_weight, high_bias) = both(low, high)?;
-        let states = bits(0..1 << low, low, device)?;
-        let low_read = product(&states, &low_weight)?.broadcast_add(self.origin)?;
-        let low_own = product(&states, &low_bias.unsqueeze(1)?)?.squeeze(1)?;
+        let (low_read, low_own) = self.sums(0..1 << low, 0, low)?;
+        let low_read = low_read.broadcast_add(self.origin)?;
 
         let n_blocks = 1usize << high;
         let mut sums = Vec::with_capacity(n_blocks);
         for first in (0..n_blocks).step_by(GROUP) {
             let group = GROUP.min(n_blocks - first);
-            let states = bits(first..first + group, high, device)?;
-            let high_read = product(&states, &high_weight)?;
-            let high_own = product(&states, &high_bias.unsqueeze(1)?)?;
+            let (high_read, high_own) = self.sums(first..first + group, low, high)?;
             let block = |i: usize| {
                 let read = low_read.broadcast_add(&high_read.narrow(0, i, 1)?)?;
-                let own = low_own.broadcast_add(&high_own.get(i)?)?;
+                let own = low_own.broadcast_add(&high_own.narrow(0, i, 1)?)?;
                 (other(&read)? + own)?.log_sum_exp(0)
             };
             let of_group: Result<Vec<Tensor>> = match device.is_cpu() {
@@ -144,21 +137,28 @@ impl States<'_> {
         }
         Tensor::stack(&sums, 0)?.log_sum_exp(0)?.to_scalar()
     }
+
+    /// What the states whose units `from..from + n` are the bits of `numbers` add to `s weight`, `[numbers, n_other]`, and to
+    /// `s·bias`, `[numbers]`.
+    fn sums(&self, numbers: Range<usize>, from: usize, n: usize) -> Result<(Tensor, Tensor)> {
+        let (rows, device) = (numbers.len(), self.weight.device());
+        if n == 0 {
+            // Not every device makes tensors without elements.
+            let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F64, device);
+            return Ok((zeros(&[rows, self.weight.dim(1)?])?, zeros(&[rows])?));
+        }
+        let part = |t: &Tensor| t.narrow(0, from, n)?.contiguous();
+        let states = bits(numbers, n, device)?;
+        let own = states.matmul(&part(self.bias)?.unsqueeze(1)?)?.squeeze(1)?;
+        Ok((states.matmul(&part(self.weight)?)?, own))
+    }
 }
 
 /// The lowest `n` bits of each number, lowest first, `[numbers, n]` f64.
-fn bits(numbers: std::ops::Range<usize>, n: usize, device: &Device) -> Result<Tensor> {
+fn bits(numbers: Range<usize>, n: usize, device: &Device) -> Result<Tensor> {
     let rows = numbers.len();
     let bits = numbers.flat_map(|s| (0..n).map(move |i| (s >> i & 1) as f64));
     Tensor::from_vec(bits.collect(), (rows, n), device)
-}
-
-/// `a b`, 0 where there is nothing to sum over.
-fn product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    match a.dim(1)? {
-        0 => Tensor::zeros((a.dim(0)?, b.dim(1)?), a.dtype(), a.device()),
-        _ => a.matmul(b),
-    }
 }
 
 #[cfg(test)]
