@@ -349,3 +349,27 @@ fn what_cannot_be_summed_or_annealed_is_refused_in_words() -> Result<()> {
     );
     Ok(())
 }
+
+#[test]
+fn the_states_of_a_forward_run_are_samples_of_the_machine() -> Result<()> {
+    // One jump, so that the weights differ and the ends as they are have another distribution.
+    const CHAINS: usize = 20_000;
+    let rbm = machine(VisibleUnit::Bernoulli, (3, 4), 3., 33)?;
+    let v = all_bits(3)?;
+    let log_z = rbm.exact_log_z(&mut quiet)?;
+    let want: Vec<f64> = numbers(&rbm.free_energy(&v)?)?.iter().map(|f| (-f - log_z).exp()).collect();
+    let config = AisConfig { n_chains: CHAINS, stages: vec![Stage { n: 1, to: 1. }], burn_in: 0 };
+    let run = Ais::new(&rbm, &Tensor::zeros(3, DType::F64, &CPU)?, config)?
+        .forward(Philox::new(34, 0), &mut quiet)?;
+    assert!(run.effective_chains < 0.7 * CHAINS as f64, "{}", run.effective_chains);
+    let mut got = [0.; 8];
+    for row in run.states.to_vec2::<f64>()? {
+        got[(row[0] + 2. * row[1] + 4. * row[2]) as usize] += 1. / CHAINS as f64;
+    }
+    for (state, (got, want)) in got.iter().zip(&want).enumerate() {
+        // Five standard errors of a frequency among as many independent states as the weights are worth.
+        let error = (want * (1. - want) / run.effective_chains).sqrt();
+        assert_near(&format!("state {state}"), *got, *want, 5. * error + 1e-4);
+    }
+    Ok(())
+}

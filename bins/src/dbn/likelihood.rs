@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::Philox;
 use chandlery::dbn::Dbn;
-use chandlery::rbm::likelihood::{Ais, AisConfig, AisRun, Estimate};
+use chandlery::rbm::likelihood::{Ais, AisConfig, Estimate};
 use chandlery::rbm::{HiddenUnit, Rbm};
 use chandlery_datasets::Split;
 use clap::{Args, ValueEnum};
@@ -34,6 +34,13 @@ pub struct LikelihoodArgs {
     /// Temperatures of the annealing, at least 3; the default is that of Salakhutdinov and Murray (2008).
     #[arg(long, value_name = "N", default_value_t = 14_500, value_parser = at_least_three, requires = "log_likelihood")]
     pub temperatures: usize,
+    /// Where the way back from the machine begins: at training rows, or at the samples of the way forward, which have the machine's
+    /// proportions but lack what it missed.
+    #[arg(long, value_enum, value_name = "rows|samples", default_value_t = BackFrom::Rows, requires = "log_likelihood")]
+    pub back_from: BackFrom,
+    /// Gibbs steps of the machine before the way back.
+    #[arg(long, value_name = "STEPS", default_value_t = 1000, requires = "log_likelihood")]
+    pub burn_in: usize,
     /// How grey levels become the binary rows that a likelihood is of: drawn with the grey level as probability, or cut at
     /// one half; left out: draw.
     #[arg(long, value_enum, value_name = "draw|threshold", requires = "log_likelihood")]
@@ -50,6 +57,15 @@ pub enum LogZArg {
     Exact,
     /// By annealed importance sampling.
     Ais,
+}
+
+/// Where the way back begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BackFrom {
+    /// Training rows.
+    Rows,
+    /// Samples of the way forward.
+    Samples,
 }
 
 /// How grey levels become binary rows.
@@ -229,21 +245,25 @@ impl LikelihoodArgs {
         let config = AisConfig {
             n_chains: self.chains,
             stages: AisConfig::stages(self.temperatures),
-            ..AisConfig::default()
+            burn_in: self.burn_in,
         };
         let mean = rows.to_dtype(DType::F64)?.mean(0)?.to_dtype(rows.dtype())?;
         let ais = Ais::new(top, &top.base_rate_bias(&mean)?, config).context("--log-likelihood")?;
         let place = |way: u64| Philox::new(seed, streams::ANNEALING + way);
-        let forward = Bar::new("annealing");
-        let forward = ais.forward(place(0), &mut |done, total| forward.show(done, total))?;
-        let back = Bar::new("annealing back");
-        let reverse = ais.reverse(rows, place(1), &mut |done, total| back.show(done, total))?;
-        let effective = |run: &AisRun| run.effective_chains;
+        let bar = Bar::new("annealing");
+        let forward = ais.forward(place(0), &mut |done, total| bar.show(done, total))?;
+        drop(bar);
+        let bar = Bar::new("annealing back");
+        let start = match self.back_from {
+            BackFrom::Rows => rows,
+            BackFrom::Samples => &forward.states,
+        };
+        let reverse = ais.reverse(start, place(1), &mut |done, total| bar.show(done, total))?;
         Ok(LogZ::Ais {
             forward: forward.log_z,
             reverse: reverse.log_z,
             agree: forward.log_z.agrees_with(&reverse.log_z),
-            effective_chains: [effective(&forward), effective(&reverse)],
+            effective_chains: [forward.effective_chains, reverse.effective_chains],
             n_chains: self.chains,
             n_temperatures: ais.config().n_temperatures(),
         })

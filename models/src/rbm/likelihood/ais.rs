@@ -113,7 +113,8 @@ pub struct AisRun {
     pub log_z: Estimate,
     /// How many equal weights would tell as much, `(Σw)²/Σw²`: from 1, where one chain outweighs all others, to `n_chains`.
     pub effective_chains: f64,
-    /// The visible units at the end, `[n_chains, n_visible]` f64: of a forward run samples of the machine as far as the weights are equal.
+    /// Visible units, `[n_chains, n_visible]` f64. Of a forward run samples of the machine: the ends of the chains, drawn in
+    /// proportion to their weights, so that a heavy one comes many times. Of a reverse run the ends, independent units.
     pub states: Tensor,
 }
 
@@ -149,19 +150,22 @@ impl Ais {
         let start = self.path.start(self.config.n_chains, &mut at)?;
         let betas = self.config.betas();
         let n = betas.len() - 1;
-        let walk = self.walk(start, &betas, at, &mut |done| progress(done, n))?;
+        let (ends, log_weights) = self.walk(start, &betas, &mut at, &mut |done| progress(done, n))?;
+        let (log_mean, effective_chains) = log_mean(&log_weights);
+        let chosen = Tensor::new(in_proportion(&log_weights, at), ends.device())?;
         Ok(AisRun {
-            log_z: walk.log_mean.shifted(self.path.log_z_base),
-            effective_chains: walk.effective,
-            states: walk.states,
+            log_z: log_mean.shifted(self.path.log_z_base),
+            effective_chains,
+            states: ends.index_select(&chosen, 0)?,
         })
     }
 
     /// Anneals from samples of the machine back to the independent units. `ln Z` errs high as far as they are its samples.
     ///
     /// `start` is `[_, n_visible]`, at least one row, taken in turn; `config.burn_in` Gibbs steps lead from them
-    /// to the machine's own distribution. Rows that it learned from begin near every mode of a machine that fits them; the states
-    /// of a forward run lack the modes that it missed, so that the two would agree on the same mistake.
+    /// to the machine's own distribution. Rows that it learned from lie near every mode of a machine that fits them, if not in the
+    /// machine's proportions; the states of a forward run have its proportions, but lack the modes that it missed, and then
+    /// the two agree on the same mistake.
     ///
     /// # Errors
     /// When `start` has another shape, a weight is not finite, or memory is short.
@@ -182,28 +186,27 @@ impl Ais {
             states = self.path.transition(&self.path.hidden_input(&states)?, 1., &mut at)?;
             progress(step + 1, n);
         }
-        let walk = self.walk(states, &betas, at, &mut |done| progress(burn_in + done, n))?;
-        Ok(AisRun {
-            log_z: walk.log_mean.subtracted_from(self.path.log_z_base),
-            effective_chains: walk.effective,
-            states: walk.states,
-        })
+        let (states, log_weights) =
+            self.walk(states, &betas, &mut at, &mut |done| progress(burn_in + done, n))?;
+        let (log_mean, effective_chains) = log_mean(&log_weights);
+        Ok(AisRun { log_z: log_mean.subtracted_from(self.path.log_z_base), effective_chains, states })
     }
 
+    /// Takes every chain from the first of `betas` to the last: where it ends and `ln w`. `at` moves on.
     fn walk(
         &self,
         start: Tensor,
         betas: &[f64],
-        mut at: Philox,
+        at: &mut Philox,
         progress: &mut dyn FnMut(usize),
-    ) -> Result<Walk> {
+    ) -> Result<(Tensor, Vec<f64>)> {
         let mut v = start;
         let mut log_weights = Tensor::zeros(self.config.n_chains, DType::F64, v.device())?;
         for (i, pair) in betas.windows(2).enumerate() {
             let (from, to) = (pair[0], pair[1]);
             let x = self.path.hidden_input(&v)?;
             log_weights = (log_weights + self.path.rise(&v, &x, from, to)?)?;
-            v = self.path.transition(&x, to, &mut at)?;
+            v = self.path.transition(&x, to, at)?;
             progress(i + 1);
         }
         let log_weights = log_weights.to_vec1::<f64>()?;
@@ -212,20 +215,13 @@ impl Ais {
                 "Ais: the weights of all chains must be finite, got ln w = {bad}; are the parameters?"
             )
         }
-        let (log_mean, effective) = log_mean(&log_weights);
-        Ok(Walk { log_mean, effective, states: v })
+        Ok((v, log_weights))
     }
 
     /// How it is estimated.
     pub fn config(&self) -> &AisConfig {
         &self.config
     }
-}
-
-struct Walk {
-    log_mean: Estimate,
-    effective: f64,
-    states: Tensor,
 }
 
 impl Estimate {
@@ -247,6 +243,26 @@ fn log_mean(logs: &[f64]) -> (Estimate, f64) {
     let log = |x: f64| if x > 0. { top + x.ln() } else { f64::NEG_INFINITY };
     let estimate = Estimate { value: log(mean), lower: log(mean - reach), upper: log(mean + reach) };
     (estimate, sum * sum / squares)
+}
+
+/// As many indices as weights, each weight's own on average `n w/Σw` times and never more than one off (systematic
+/// resampling), in ascending order.
+fn in_proportion(log_weights: &[f64], philox: Philox) -> Vec<u32> {
+    let top = log_weights.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let weights: Vec<f64> = log_weights.iter().map(|log| (log - top).exp()).collect();
+    let share = weights.iter().sum::<f64>() / weights.len() as f64;
+    let mut reached = f64::from(philox.bits(0)) / 2f64.powi(32);
+    let (mut passed, mut chosen) = (0., Vec::with_capacity(weights.len()));
+    for (i, weight) in weights.iter().enumerate() {
+        passed += weight / share;
+        while reached < passed && chosen.len() < weights.len() {
+            chosen.push(i as u32);
+            reached += 1.;
+        }
+    }
+    // Rounding can leave the last place open.
+    chosen.resize(weights.len(), weights.len() as u32 - 1);
+    chosen
 }
 
 #[cfg(test)]
@@ -281,5 +297,25 @@ mod tests {
         }
         let (wide, _) = log_mean(&[0., 10., 0.]);
         assert_eq!(wide.lower, f64::NEG_INFINITY, "the error is more than the mean");
+    }
+
+    #[test]
+    fn chains_are_taken_in_proportion_to_their_weights() {
+        let logs: Vec<f64> = [1f64, 0., 2.5, 0.5, 4.].iter().map(|x| x.ln() - 3000.).collect();
+        let mut counts = [0usize; 5];
+        for seed in 0..4000 {
+            let chosen = in_proportion(&logs, Philox::new(seed, 0));
+            assert!(chosen.len() == 5 && chosen.is_sorted());
+            let mut now = [0usize; 5];
+            chosen.iter().for_each(|&i| now[i as usize] += 1);
+            // 5 places for a total of 8: shares .625, 0, 1.5625, .3125, 2.5.
+            assert!(now[1] == 0 && now[0] <= 1 && now[3] <= 1);
+            assert!((1..=2).contains(&now[2]) && (2..=3).contains(&now[4]), "{now:?}");
+            counts.iter_mut().zip(now).for_each(|(sum, n)| *sum += n);
+        }
+        for (count, want) in counts.iter().zip([0.625, 0., 1.5625, 0.3125, 2.5]) {
+            // Five standard errors of a coin's mean over 4000.
+            assert!((*count as f64 / 4000. - want).abs() < 0.04, "{counts:?}");
+        }
     }
 }
