@@ -4,6 +4,7 @@ mod contrastive;
 mod draw;
 mod feed;
 mod gemm;
+mod likelihood;
 mod small;
 mod sums;
 mod training;

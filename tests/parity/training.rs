@@ -37,6 +37,7 @@ fn fifty_steps_are_the_same_on_every_device() -> Result<()> {
     let cases = [
         ("CD-1", RbmConfig::new(37, 29), base.clone()),
         ("CD-3, drawn", RbmConfig::new(37, 29), CdConfig { k: 3, sample_visible: true, ..base.clone() }),
+        ("binary rows drawn", RbmConfig::new(37, 29), CdConfig { binarize: true, ..base.clone() }),
         ("PCD-1", RbmConfig::new(37, 29), CdConfig { persistent: true, ..base.clone() }),
         (
             "decays, max-norm, sparsity",
@@ -98,7 +99,7 @@ fn a_network_trains_and_resumes_bit_for_bit_on_every_device() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("state.safetensors");
     for device in devices()? {
-        let training = CdConfig { batch: 20, persistent: true, ..CdConfig::default() };
+        let training = CdConfig { batch: 20, persistent: true, binarize: true, ..CdConfig::default() };
         let dbn = Dbn::init(DbnConfig::new(&[37, 29, 17]), Philox::new(52, 0), &device)?;
         let rows = rows(160, 37)?.to_device(&device)?;
         let run = |trainer: &mut DbnTrainer, from: usize, to: usize| -> Result<()> {

@@ -23,6 +23,8 @@
 //! | `b` | `visible_bias` | `[n_visible]` |
 //! | `ln σ²` | `log_variance` | `[n_visible]`, learned σ only |
 //!
+//! How probable rows are, and what `Z` is, is in [`likelihood`].
+//!
 //! `weight` and `bias` are those of a [`candle_nn::Linear`] as they stand.
 //!
 //! Sources: Hinton, "Training products of experts by minimizing contrastive divergence", Neural Computation 14(8), 2002;

@@ -13,6 +13,7 @@
 //! | symbol | field of [`CdConfig`] |
 //! |---|---|
 //! | `ε`, `μ` | `learning_rate`, `momentum`: schedules over epochs |
+//! | drawn from data | `binarize` |
 //! | `k`, PCD | `k`, `persistent` |
 //! | `λ₁ λ₂` | `l1`, `l2` |
 //! | `ρ κ` | `sparsity.target`, `sparsity.cost`; `q` is the running mean activation |

@@ -1,0 +1,93 @@
+//! Partition functions: the exact sums are the same on every device, and annealing finds them on each.
+use candle::{DType, Device, Result, Tensor};
+use chandlery::dbn::{Dbn, DbnConfig};
+use chandlery::rbm::likelihood::{Ais, AisConfig, Estimate};
+use chandlery::rbm::{Rbm, RbmConfig, VisibleUnit};
+use chandlery_ops::{Philox, bernoulli, normal};
+use chandlery_tests::devices;
+
+const CPU: Device = Device::Cpu;
+
+/// A machine with weights of standard deviation `stdev` and biases of order 1, f32 on the CPU.
+fn machine(visible: VisibleUnit, (v, h): (usize, usize), stdev: f64) -> Result<Rbm> {
+    let flat = |n, stream| normal(n, &CPU, Philox::new(60, stream));
+    let log_variance = (visible == VisibleUnit::GaussianLearned).then(|| flat(v, 3)? * 0.5).transpose()?;
+    let weight = (normal((h, v), &CPU, Philox::new(60, 0))? * stdev)?;
+    Rbm::from_tensors(
+        RbmConfig { visible, ..RbmConfig::new(v, h) },
+        weight,
+        flat(h, 1)?,
+        flat(v, 2)?,
+        log_variance,
+    )
+}
+
+#[test]
+fn exact_sums_are_the_same_on_every_device() -> Result<()> {
+    // Blocks of a GPU are larger: here it takes these in one, or, at 300 × 15, in several.
+    let sizes = [(1, 1), (5, 3), (12, 17), (300, 15)];
+    let kinds = [VisibleUnit::Bernoulli, VisibleUnit::Gaussian, VisibleUnit::GaussianLearned];
+    for (visible, size) in kinds.into_iter().flat_map(|kind| sizes.map(|size| (kind, size))) {
+        let rbm = machine(visible, size, 0.3)?;
+        let want = rbm.exact_log_z(&mut |_, _| {})?;
+        for device in devices()? {
+            let got = rbm.to(DType::F32, &device)?.exact_log_z(&mut |_, _| {})?;
+            let off = (got / want - 1.).abs();
+            assert!(off < 1e-12, "{visible:?} {size:?} on {:?}: {got}, want {want}", device.location());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn annealing_finds_the_exact_sum_on_every_device() -> Result<()> {
+    for visible in [VisibleUnit::Bernoulli, VisibleUnit::Gaussian, VisibleUnit::GaussianLearned] {
+        let rbm = machine(visible, (23, 14), 0.25)?;
+        let exact = rbm.exact_log_z(&mut |_, _| {})?;
+        for device in devices()? {
+            let rbm = rbm.to(DType::F32, &device)?;
+            let zeros = Tensor::zeros((1, 23), DType::F32, &device)?;
+            let config = AisConfig { n_chains: 513, stages: AisConfig::stages(500), burn_in: 100 };
+            let ais = Ais::new(&rbm, &zeros.squeeze(0)?, config)?;
+            let forward = ais.forward(Philox::new(61, 0), &mut |_, _| {})?;
+            let back = ais.reverse(&zeros, Philox::new(61, 1), &mut |_, _| {})?;
+            let again = ais.forward(Philox::new(61, 0), &mut |_, _| {})?;
+            assert_eq!(forward.log_z, again.log_z, "one seed, two results on {:?}", device.location());
+            for (way, Estimate { lower, upper, .. }) in [("forward", forward.log_z), ("back", back.log_z)] {
+                assert!(
+                    lower <= exact && exact <= upper && upper - lower < 0.5,
+                    "{visible:?} {way} on {:?}: {lower} to {upper}, exact {exact}",
+                    device.location()
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn likelihoods_and_bounds_are_the_same_on_every_device() -> Result<()> {
+    let layers =
+        [machine(VisibleUnit::Bernoulli, (13, 9), 0.5)?, machine(VisibleUnit::Bernoulli, (9, 6), 0.5)?];
+    let rows = bernoulli(&Tensor::full(0.4f32, (50, 13), &CPU)?, Philox::new(62, 0))?;
+    let mut want: Option<(f64, f64)> = None;
+    for device in devices()? {
+        let on: Vec<Rbm> = layers.iter().map(|rbm| rbm.to(DType::F32, &device)).collect::<Result<_>>()?;
+        let dbn = Dbn::from_layers(DbnConfig::new(&[13, 9, 6]), on)?;
+        let rows = rows.to_device(&device)?;
+        let log_z =
+            |i: usize| Ok::<_, candle::Error>(Estimate::exact(dbn.layers()[i].exact_log_z(&mut |_, _| {})?));
+        let likelihood = dbn.layers()[0].log_likelihood(&rows, &log_z(0)?)?.value;
+        let bound = dbn.log_likelihood_bound(&rows, &log_z(1)?, 300, Philox::new(62, 1))?;
+        let (first, bound_of_first) = *want.get_or_insert((likelihood, bound.estimate.value));
+        assert!((likelihood - first).abs() < 1e-11, "on {:?}: {likelihood}, want {first}", device.location());
+        // A mean that differs in its last bit can turn a draw in a million: one in 135,000 turns this by less.
+        let off = (bound.estimate.value - bound_of_first).abs();
+        assert!(
+            off < bound.standard_error / 10.,
+            "on {:?}: {bound:?}, want {bound_of_first}",
+            device.location()
+        );
+    }
+    Ok(())
+}
