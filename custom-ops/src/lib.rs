@@ -26,6 +26,11 @@ mod units;
 mod upload;
 mod weight_step;
 
+mod activation;
+mod layer;
+mod loss;
+mod optimizer;
+
 pub use bias_step::{BiasStep, Sparsity, bias_step_, bias_step_reference};
 pub use binarize::{bernoulli_into_, bernoulli_into_reference};
 pub use contrast_step::{
@@ -43,3 +48,10 @@ pub use sums::{column_sums_, column_sums_reference};
 pub use units::{Unit, UnitPlanes, unit_mean, unit_sample, units_, units_reference};
 pub use upload::ChunkUpload;
 pub use weight_step::{WeightStep, max_norm_rows_, weight_step_, weight_step_reference};
+
+pub use activation::Activation;
+pub use layer::{
+    Dropout, layer_backward_, layer_backward_reference, layer_forward_, layer_forward_reference,
+};
+pub use loss::{OutputLoss, output_loss_, output_loss_reference, softmax_loss_, softmax_loss_reference};
+pub use optimizer::{AdamStep, SgdStep, adam_step_, adam_step_reference, sgd_step_, sgd_step_reference};

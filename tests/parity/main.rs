@@ -3,6 +3,7 @@
 mod contrastive;
 mod draw;
 mod feed;
+mod feedforward;
 mod gemm;
 mod likelihood;
 mod small;

@@ -1,0 +1,248 @@
+//! The output layer of a network in training: from its product to the derivative of the loss by it, in place.
+//!
+//! ```text
+//! x = pre + b
+//! classes    p_j = e^{x_j} / Σ_k e^{x_k}     J = −1/B Σ ln p_label          ∂J/∂x = (p − onehot)/B
+//! squares    y = f(x)                        J = 1/B Σ ½ ‖y − t‖²           ∂J/∂x = (y − t) ∘ f'(x)/B
+//! bits       y = sigmoid(x)                  J = 1/B Σ softplus(x) − t x    ∂J/∂x = (y − t)/B
+//! ```
+//!
+//! | symbol | argument   | shape                                                                    |
+//! |--------|------------|--------------------------------------------------------------------------|
+//! |        | `pre`      | `[batch, n]` f32: the product before, `∂J/∂x` after                      |
+//! | `b`    | `bias`     | `[n]` f32                                                                |
+//! | `t`    | `target`   | `[batch, n]` f32                                                         |
+//! |        | `labels`   | `[batch]` u32 below `n`                                                  |
+//! | `B`    |            | `batch`                                                                  |
+//! |        | `gathered` | `[2, batch]` f64: each row's loss, and its hits or its squared error     |
+//!
+//! Each row of the minibatch adds to a place of its own, so that the sums need no atomics and are the same bits in every
+//! run and on every device; their total over many steps is read when somebody wants to know.
+//!
+//! Source: Bishop, "Pattern Recognition and Machine Learning", 2006, section 5.2. The cross-entropy of grey levels
+//! is that of Hinton and Salakhutdinov, "Reducing the dimensionality of data with neural networks", Science 313, 2006;
+//! it is 0 only where all targets are 0 or 1.
+//!
+//! ```
+//! use candle::{DType, Device::Cpu, Tensor};
+//! use chandlery_ops::softmax_loss_;
+//! # fn main() -> candle::Result<()> {
+//! // Two classes that seem equally likely; the first is right.
+//! let pre = Tensor::new(&[[1f32, 3.]], &Cpu)?;
+//! let bias = Tensor::new(&[2f32, 0.], &Cpu)?;
+//! let gathered = Tensor::zeros((2, 1), DType::F64, &Cpu)?;
+//! softmax_loss_(&pre, &bias, &Tensor::new(&[0u32], &Cpu)?, &gathered)?;
+//! assert_eq!(pre.to_vec2::<f32>()?, [[-0.5, 0.5]]);
+//! let [loss, hits] = [0, 1].map(|i| gathered.to_vec2::<f64>().map(|g| g[i][0]));
+//! assert!((loss? - 2f64.ln()).abs() < 1e-7 && hits? == 1.);
+//! # Ok(()) }
+//! ```
+mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+
+use crate::activation::Activation;
+use crate::draw::same_device;
+use crate::weight_step::contiguous_f32;
+use candle::{CpuStorage, D, DType, InplaceOp2, InplaceOp3, Layout, Result, Tensor};
+use std::cell::RefCell;
+
+/// What the outputs are held against, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OutputLoss {
+    /// Half the squared distance of `f(x)` from the target.
+    SquaredError(Activation),
+    /// The cross-entropy of targets in `[0, 1]` under `sigmoid(x)`.
+    CrossEntropy,
+}
+
+/// The loss of a classifier: `pre ← (softmax(pre + bias) − onehot(labels))/batch`, and `gathered[0] += −ln p_label`,
+/// `gathered[1] += 1` where the label has the largest `p` (of equals the lowest counts).
+///
+/// A NaN, or a label that is not below `n`, makes the row's loss and derivatives NaN. The result is the same bits on CPU
+/// and CUDA.
+///
+/// # Errors
+/// When shapes, types or devices do not fit.
+pub fn softmax_loss_(pre: &Tensor, bias: &Tensor, labels: &Tensor, gathered: &Tensor) -> Result<()> {
+    const OP: &str = "softmax_loss_";
+    let (batch, n) = check(OP, pre, bias, gathered)?;
+    if labels.dims() != [batch] || labels.dtype() != DType::U32 || !labels.is_contiguous() {
+        let (shape, dtype) = (labels.dims(), labels.dtype());
+        candle::bail!("{OP}: labels must be contiguous u32 of shape [{batch}], got {dtype:?} {shape:?}")
+    }
+    same_device(OP, "labels", labels, pre.device())?;
+    let op = SoftmaxLoss { labels, gathered, batch, n, sums: RefCell::default() };
+    pre.inplace_op2(bias, &op)?;
+    cpu::gather(gathered, op.sums.into_inner())
+}
+
+/// The loss of a regression or an autoencoder: `pre ← ∂J/∂x`, `gathered[0] +=` the loss of each row and `gathered[1] +=` its
+/// squared error, whichever the loss.
+///
+/// A NaN makes the row's sums NaN. The result is the same bits on CPU and CUDA.
+///
+/// # Errors
+/// When shapes, types or devices do not fit.
+pub fn output_loss_(
+    pre: &Tensor,
+    bias: &Tensor,
+    target: &Tensor,
+    loss: OutputLoss,
+    gathered: &Tensor,
+) -> Result<()> {
+    const OP: &str = "output_loss_";
+    let (batch, n) = check(OP, pre, bias, gathered)?;
+    contiguous_f32(OP, "target", target)?;
+    if target.dims() != [batch, n] {
+        candle::bail!("{OP}: target must have shape [{batch}, {n}], got {:?}", target.dims())
+    }
+    same_device(OP, "target", target, pre.device())?;
+    let op = OutputLossOp { loss, gathered, batch, n, sums: RefCell::default() };
+    pre.inplace_op3(bias, target, &op)?;
+    cpu::gather(gathered, op.sums.into_inner())
+}
+
+/// Derivative, and loss and hits of each row (`[2, batch]` f64), from candle's own ops; the results are new.
+///
+/// # Errors
+/// When shapes do not fit or a label is not below `n`.
+pub fn softmax_loss_reference(pre: &Tensor, bias: &Tensor, labels: &Tensor) -> Result<(Tensor, Tensor)> {
+    let (batch, n) = pre.dims2()?;
+    let x = pre.broadcast_add(bias)?.to_dtype(DType::F64)?;
+    let x = x.broadcast_sub(&x.max_keepdim(1)?)?;
+    let e = x.exp()?;
+    let sum = e.sum_keepdim(1)?;
+    let classes = Tensor::arange(0u32, n as u32, pre.device())?.unsqueeze(0)?;
+    let onehot = labels.unsqueeze(1)?.broadcast_eq(&classes)?.to_dtype(DType::F64)?;
+    let delta = ((e.broadcast_div(&sum)? - &onehot)? / batch as f64)?;
+    let loss = (sum.log()?.squeeze(1)? - (x.clone() * onehot)?.sum(1)?)?;
+    let hits = x.argmax(D::Minus1)?.eq(labels)?.to_dtype(DType::F64)?;
+    Ok((delta.to_dtype(DType::F32)?, Tensor::stack(&[loss, hits], 0)?))
+}
+
+/// Derivative, and loss and squared error of each row (`[2, batch]` f64), from candle's own ops; the results are new.
+///
+/// # Errors
+/// When shapes do not fit.
+pub fn output_loss_reference(
+    pre: &Tensor,
+    bias: &Tensor,
+    target: &Tensor,
+    loss: OutputLoss,
+) -> Result<(Tensor, Tensor)> {
+    let batch = pre.dim(0)? as f64;
+    let x = pre.broadcast_add(bias)?.to_dtype(DType::F64)?;
+    let t = target.to_dtype(DType::F64)?;
+    let activation = match loss {
+        OutputLoss::SquaredError(activation) => activation,
+        OutputLoss::CrossEntropy => Activation::Sigmoid,
+    };
+    let y = activation.apply(&x)?;
+    let d = (&y - &t)?;
+    let square = d.sqr()?.sum(1)?;
+    let (delta, loss) = match loss {
+        OutputLoss::SquaredError(_) => ((&d * activation.derivative(&y)?)?, (&square * 0.5)?),
+        OutputLoss::CrossEntropy => {
+            let softplus = (x.relu()? + (x.abs()?.neg()?.exp()? + 1.)?.log()?)?;
+            (d, (softplus - (t * x)?)?.sum(1)?)
+        }
+    };
+    Ok(((delta / batch)?.to_dtype(DType::F32)?, Tensor::stack(&[loss, square], 0)?))
+}
+
+/// Checks what both losses share and returns `(batch, n)`, each at least 1.
+fn check(op: &str, pre: &Tensor, bias: &Tensor, gathered: &Tensor) -> Result<(usize, usize)> {
+    contiguous_f32(op, "pre", pre)?;
+    contiguous_f32(op, "bias", bias)?;
+    let (batch, n) = match *pre.dims() {
+        [batch, n] if batch > 0 && n > 0 => (batch, n),
+        ref got => candle::bail!("{op}: pre must be [batch, n] with at least one entry, got shape {got:?}"),
+    };
+    if bias.dims() != [n] {
+        candle::bail!("{op}: bias must have shape [{n}], got {:?}", bias.dims())
+    }
+    if gathered.dims() != [2, batch] || gathered.dtype() != DType::F64 || !gathered.is_contiguous() {
+        let (shape, dtype) = (gathered.dims(), gathered.dtype());
+        candle::bail!("{op}: gathered must be contiguous f64 of shape [2, {batch}], got {dtype:?} {shape:?}")
+    }
+    same_device(op, "bias", bias, pre.device())?;
+    same_device(op, "gathered", gathered, pre.device())?;
+    Ok((batch, n))
+}
+
+/// What the rows of a step add to `gathered`: planes 0 and 1 of each. Filled on the CPU only, where an op has one
+/// destination; the kernel adds by itself.
+type Sums = RefCell<Vec<[f64; 2]>>;
+
+/// A checked [`softmax_loss_`].
+struct SoftmaxLoss<'a> {
+    labels: &'a Tensor,
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    gathered: &'a Tensor,
+    batch: usize,
+    n: usize,
+    sums: Sums,
+}
+
+/// A checked [`output_loss_`].
+struct OutputLossOp<'a> {
+    loss: OutputLoss,
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    gathered: &'a Tensor,
+    batch: usize,
+    n: usize,
+    sums: Sums,
+}
+
+impl InplaceOp2 for SoftmaxLoss<'_> {
+    fn name(&self) -> &'static str {
+        "softmax_loss_"
+    }
+
+    fn cpu_fwd(&self, pre: &mut CpuStorage, p_l: &Layout, bias: &CpuStorage, b_l: &Layout) -> Result<()> {
+        self.cpu((pre, p_l), (bias, b_l))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        pre: &mut candle::CudaStorage,
+        p_l: &Layout,
+        bias: &candle::CudaStorage,
+        b_l: &Layout,
+    ) -> Result<()> {
+        self.cuda((pre, p_l), (bias, b_l))
+    }
+}
+
+impl InplaceOp3 for OutputLossOp<'_> {
+    fn name(&self) -> &'static str {
+        "output_loss_"
+    }
+
+    fn cpu_fwd(
+        &self,
+        pre: &mut CpuStorage,
+        p_l: &Layout,
+        bias: &CpuStorage,
+        b_l: &Layout,
+        target: &CpuStorage,
+        t_l: &Layout,
+    ) -> Result<()> {
+        self.cpu((pre, p_l), (bias, b_l), (target, t_l))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        pre: &mut candle::CudaStorage,
+        p_l: &Layout,
+        bias: &candle::CudaStorage,
+        b_l: &Layout,
+        target: &candle::CudaStorage,
+        t_l: &Layout,
+    ) -> Result<()> {
+        self.cuda((pre, p_l), (bias, b_l), (target, t_l))
+    }
+}

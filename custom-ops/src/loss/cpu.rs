@@ -1,0 +1,163 @@
+//! The CPU twin of `kernels/loss.cu`: the same sums in the same lanes.
+use super::{OutputLoss, OutputLossOp, SoftmaxLoss};
+use crate::activation::{SIGMOID, activate, through, with_activation};
+use crate::math::{exp, ln, softplus};
+use candle::{CpuStorage, InplaceOp1, Layout, Result, Storage, Tensor};
+use multiversion::multiversion;
+use rayon::prelude::*;
+
+/// Lanes of a row's sums, by op; the kernels' threads.
+const CLASS_LANES: usize = 32;
+const OUTPUT_LANES: usize = 128;
+/// Elements below which other threads are not worth waking.
+const GRAIN: usize = 16 * 1024;
+
+type At<'a> = (&'a CpuStorage, &'a Layout);
+
+impl SoftmaxLoss<'_> {
+    pub(super) fn cpu(&self, pre: (&mut CpuStorage, &Layout), bias: At<'_>) -> Result<()> {
+        let bias = floats(bias)?;
+        let (storage, layout) = self.labels.storage_and_layout();
+        let Storage::Cpu(labels) = &*storage else {
+            candle::bail!("softmax_loss_: labels must be on the CPU")
+        };
+        let labels = &labels.as_slice::<u32>()?[layout.start_offset()..][..self.batch];
+        let inverse = 1. / self.batch as f32;
+        let row = |row: usize, x: &mut [f32]| softmax_row(x, bias, labels[row] as usize, inverse);
+        self.sums.replace(each_row(floats_mut(pre)?, self.n, row));
+        Ok(())
+    }
+}
+
+impl OutputLossOp<'_> {
+    pub(super) fn cpu(&self, pre: (&mut CpuStorage, &Layout), bias: At<'_>, target: At<'_>) -> Result<()> {
+        let (bias, target, n) = (floats(bias)?, floats(target)?, self.n);
+        let (inverse, loss) = (1. / self.batch as f32, self.loss);
+        let row = |row: usize, x: &mut [f32]| {
+            let t = &target[row * n..][..n];
+            match loss {
+                OutputLoss::SquaredError(f) => {
+                    let square = with_activation!(f, squared_row(x, bias, t, inverse));
+                    [0.5 * square, square]
+                }
+                OutputLoss::CrossEntropy => cross_row(x, bias, t, inverse),
+            }
+        };
+        self.sums.replace(each_row(floats_mut(pre)?, n, row));
+        Ok(())
+    }
+}
+
+/// Adds the sums of each row to `gathered`, `[2, batch]` f64; on CUDA the kernel has done so and there are none.
+pub(super) fn gather(gathered: &Tensor, sums: Vec<[f64; 2]>) -> Result<()> {
+    if sums.is_empty() { Ok(()) } else { gathered.inplace_op1(&Gather { sums }) }
+}
+
+struct Gather {
+    sums: Vec<[f64; 2]>,
+}
+
+impl InplaceOp1 for Gather {
+    fn name(&self) -> &'static str {
+        "gathered"
+    }
+
+    fn cpu_fwd(&self, gathered: &mut CpuStorage, layout: &Layout) -> Result<()> {
+        let CpuStorage::F64(gathered) = gathered else { candle::bail!("gathered must be f64") };
+        let (first, second) = gathered[layout.start_offset()..].split_at_mut(self.sums.len());
+        for ((first, second), sums) in first.iter_mut().zip(second).zip(&self.sums) {
+            *first += sums[0];
+            *second += sums[1];
+        }
+        Ok(())
+    }
+}
+
+fn each_row(x: &mut [f32], n: usize, row: impl Fn(usize, &mut [f32]) -> [f64; 2] + Sync) -> Vec<[f64; 2]> {
+    if x.len() < GRAIN {
+        x.chunks_mut(n).enumerate().map(|(i, x)| row(i, x)).collect()
+    } else {
+        x.par_chunks_mut(n).enumerate().map(|(i, x)| row(i, x)).collect()
+    }
+}
+
+fn softmax_row(x: &mut [f32], bias: &[f32], label: usize, inverse: f32) -> [f64; 2] {
+    let (mut best, mut at) = (f32::NEG_INFINITY, x.len());
+    for (j, (x, bias)) in x.iter_mut().zip(bias).enumerate() {
+        *x += bias;
+        if *x > best {
+            (best, at) = (*x, j);
+        }
+    }
+    let mut lanes = [0f32; CLASS_LANES];
+    for (j, x) in x.iter().enumerate() {
+        lanes[j % CLASS_LANES] += exp(x - best);
+    }
+    let sum = halves(lanes);
+    let hit = if at == label { 1. } else { 0. };
+    let of_label = x.get(label).copied().filter(|_| sum >= 1.);
+    let Some(of_label) = of_label else {
+        x.fill(f32::NAN);
+        return [f64::NAN, hit];
+    };
+    for (j, x) in x.iter_mut().enumerate() {
+        let p = exp(*x - best) / sum;
+        *x = (p - if j == label { 1. } else { 0. }) * inverse;
+    }
+    [f64::from(ln(sum) + best - of_label), hit]
+}
+
+/// Half-squared distance: returns its double.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+fn squared_row<const F: u8>(x: &mut [f32], bias: &[f32], target: &[f32], inverse: f32) -> f64 {
+    let mut squares = [0f32; OUTPUT_LANES];
+    let lines = x.chunks_mut(OUTPUT_LANES).zip(bias.chunks(OUTPUT_LANES)).zip(target.chunks(OUTPUT_LANES));
+    for ((x, bias), target) in lines {
+        for (((x, bias), t), square) in x.iter_mut().zip(bias).zip(target).zip(&mut squares) {
+            let y = activate::<F>(*x + bias);
+            let d = y - t;
+            *square += d * d;
+            *x = through::<F>(d, y) * inverse;
+        }
+    }
+    f64::from(halves(squares))
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+fn cross_row(x: &mut [f32], bias: &[f32], target: &[f32], inverse: f32) -> [f64; 2] {
+    let (mut losses, mut squares) = ([0f32; OUTPUT_LANES], [0f32; OUTPUT_LANES]);
+    let lines = x.chunks_mut(OUTPUT_LANES).zip(bias.chunks(OUTPUT_LANES)).zip(target.chunks(OUTPUT_LANES));
+    for ((x, bias), target) in lines {
+        let sums = losses.iter_mut().zip(&mut squares);
+        for (((x, bias), t), (loss, square)) in x.iter_mut().zip(bias).zip(target).zip(sums) {
+            let v = *x + bias;
+            let d = activate::<SIGMOID>(v) - t;
+            *square += d * d;
+            *loss += softplus(v) - t * v;
+            *x = d * inverse;
+        }
+    }
+    [f64::from(halves(losses)), f64::from(halves(squares))]
+}
+
+/// The sum of some lanes, a power of two of them: the upper half is added to the lower until one is left.
+#[inline(always)]
+fn halves<const N: usize>(mut lanes: [f32; N]) -> f32 {
+    let mut half = N / 2;
+    while half > 0 {
+        for l in 0..half {
+            lanes[l] += lanes[l + half];
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+fn floats<'a>((storage, layout): At<'a>) -> Result<&'a [f32]> {
+    Ok(&storage.as_slice::<f32>()?[layout.start_offset()..][..layout.shape().elem_count()])
+}
+
+fn floats_mut<'a>((storage, layout): (&'a mut CpuStorage, &Layout)) -> Result<&'a mut [f32]> {
+    let CpuStorage::F32(storage) = storage else { candle::bail!("loss: pre must be f32") };
+    Ok(&mut storage[layout.start_offset()..][..layout.shape().elem_count()])
+}

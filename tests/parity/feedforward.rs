@@ -1,0 +1,205 @@
+//! Layers, losses and optimisers: equal to their references, and the same bits on every device.
+use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::{
+    Activation, AdamStep, Draws, Dropout, OutputLoss, Philox, SgdStep, adam_step_, adam_step_reference,
+    advance_, layer_backward_, layer_backward_reference, layer_forward_, layer_forward_reference, normal,
+    output_loss_, output_loss_reference, sgd_step_, sgd_step_reference, softmax_loss_,
+    softmax_loss_reference,
+};
+use chandlery_tests::{assert_close, assert_same_bits, devices};
+
+const CPU: Device = Device::Cpu;
+const ACTIVATIONS: [Activation; 4] =
+    [Activation::Identity, Activation::Sigmoid, Activation::Relu, Activation::Tanh];
+const PLACE: Philox = Philox { seed: 11, stream: 22, offset: u64::MAX - 5 };
+
+/// Rows and units: tails of 1, 2 and 3 elements, sizes around a warp, a block and a row's lanes, layers of a
+/// 784-500-500-2000 network, and more elements than one grid has threads for (the last).
+const SHAPES: [(usize, usize); 13] = [
+    (1, 1),
+    (1, 3),
+    (5, 1),
+    (2, 31),
+    (3, 33),
+    (7, 37),
+    (2, 127),
+    (3, 128),
+    (4, 129),
+    (33, 10),
+    (100, 500),
+    (50, 2000),
+    (1025, 4100),
+];
+
+/// Functions are within 2.5 ulp of the truth and so are candle's; derivatives are a product of two of them.
+const RTOL: f32 = 2e-6;
+/// 1 − y² keeps an ulp of 1 where y is near ±1.
+const ATOL: f32 = 1e-6;
+
+fn draw(rows: usize, n: usize, stream: u64) -> Result<Tensor> {
+    normal((rows, n), &CPU, Philox::new(60, stream))? * 2.
+}
+
+#[test]
+fn layers_match_the_reference_and_the_bits_of_the_cpu() -> Result<()> {
+    for device in devices()? {
+        for (rows, n) in SHAPES {
+            let (pre, bias) = (draw(rows, n, 0)?, draw(1, n, 1)?.squeeze(0)?);
+            let delta = draw(rows, n, 2)?;
+            for activation in ACTIVATIONS {
+                for rate in [None, Some(0.3f32)] {
+                    let what =
+                        format!("{activation:?} [{rows}, {n}] dropout {rate:?} on {:?}", device.location());
+                    let dropout = rate.map(|rate| Dropout { rate, draws: Draws::At(PLACE) });
+                    let run = |device: &Device| -> Result<(Tensor, Tensor)> {
+                        let (a, d) = (pre.to_device(device)?.copy()?, delta.to_device(device)?.copy()?);
+                        layer_forward_(&a, Some(&bias.to_device(device)?), activation, dropout)?;
+                        layer_backward_(&d, &a, activation, dropout)?;
+                        Ok((a.to_device(&CPU)?, d.to_device(&CPU)?))
+                    };
+                    let (a, d) = run(&device)?;
+                    let (a_cpu, d_cpu) = run(&CPU)?;
+                    assert_same_bits(&format!("output of {what}"), &a, &a_cpu)?;
+                    assert_same_bits(&format!("delta of {what}"), &d, &d_cpu)?;
+                    let place = rate.map(|rate| (rate, PLACE));
+                    let want = layer_forward_reference(&pre, Some(&bias), activation, place)?;
+                    assert_close(&format!("output of {what}"), &a, &want, RTOL, 0.)?;
+                    let plain = layer_forward_reference(&pre, Some(&bias), activation, None)?;
+                    let want = layer_backward_reference(&delta, &plain, activation, place)?;
+                    assert_close(&format!("delta of {what}"), &d, &want, RTOL, 20. * ATOL)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_counter_on_the_device_moves_the_dropped_units() -> Result<()> {
+    for device in devices()? {
+        let pre = draw(9, 7, 0)?.to_device(&device)?;
+        let counter = Tensor::new(&[0i64], &device)?;
+        for step in 0..3u64 {
+            let at = Philox { offset: PLACE.offset.wrapping_add(16 * step), ..PLACE };
+            let run = |draws| -> Result<Tensor> {
+                let a = pre.copy()?;
+                let dropout = Some(Dropout { rate: 0.5, draws });
+                layer_forward_(&a, None, Activation::Identity, dropout)?;
+                Ok(a)
+            };
+            let got = run(Draws::Counter { philox: PLACE, counter: &counter })?;
+            assert_same_bits(&format!("step {step} on {:?}", device.location()), &got, &run(Draws::At(at))?)?;
+            advance_(&counter, 16)?;
+        }
+    }
+    Ok(())
+}
+
+/// A row's loss is a sum of `n` terms of about 1, each rounded once as it is formed and log2(n) + n/lanes times in sums.
+fn sum_tolerance(n: usize) -> f32 {
+    (n as f32) * 4. / 16_777_216.
+}
+
+#[test]
+fn losses_match_the_reference_and_the_bits_of_the_cpu() -> Result<()> {
+    let losses = ACTIVATIONS.map(OutputLoss::SquaredError).into_iter().chain([OutputLoss::CrossEntropy]);
+    for device in devices()? {
+        for (batch, n) in SHAPES {
+            let (pre, bias) = (draw(batch, n, 3)?, draw(1, n, 4)?.squeeze(0)?);
+            let target = chandlery_ops::uniform((batch, n), &CPU, Philox::new(60, 5))?;
+            let labels: Vec<u32> = (0..batch).map(|i| (i * 7 % n) as u32).collect();
+            let labels = Tensor::from_vec(labels, batch, &CPU)?;
+            let run = |device: &Device, loss: Option<OutputLoss>| -> Result<(Tensor, Tensor)> {
+                let (x, b) = (pre.to_device(device)?.copy()?, bias.to_device(device)?);
+                // Not zero to begin with: sums must be added to what was there.
+                let gathered = Tensor::ones((2, batch), DType::F64, device)?;
+                match loss {
+                    Some(loss) => output_loss_(&x, &b, &target.to_device(device)?, loss, &gathered)?,
+                    None => softmax_loss_(&x, &b, &labels.to_device(device)?, &gathered)?,
+                }
+                Ok((x.to_device(&CPU)?, (gathered - 1.)?.to_device(&CPU)?))
+            };
+            for loss in losses.clone().map(Some).chain([None]) {
+                let what = format!("{loss:?} [{batch}, {n}] on {:?}", device.location());
+                let (delta, sums) = run(&device, loss)?;
+                let (delta_cpu, sums_cpu) = run(&CPU, loss)?;
+                assert_same_bits(&format!("delta of {what}"), &delta, &delta_cpu)?;
+                assert_same_bits(&format!("sums of {what}"), &sums, &sums_cpu)?;
+                let (want, want_sums) = match loss {
+                    Some(loss) => output_loss_reference(&pre, &bias, &target, loss)?,
+                    None => softmax_loss_reference(&pre, &bias, &labels)?,
+                };
+                let scale = 1. / batch as f32;
+                assert_close(&format!("delta of {what}"), &delta, &want, 4. * RTOL, 8. * ATOL * scale)?;
+                assert_close(&format!("sums of {what}"), &sums, &want_sums, 1e-5, 16. * sum_tolerance(n))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_bad_label_and_a_nan_spoil_their_row_and_no_other() -> Result<()> {
+    for device in devices()? {
+        let mut pre = draw(4, 5, 6)?.to_vec2::<f32>()?;
+        pre[2][3] = f32::NAN;
+        let pre = Tensor::new(pre, &device)?;
+        let bias = Tensor::zeros(5, DType::F32, &device)?;
+        let gathered = Tensor::zeros((2, 4), DType::F64, &device)?;
+        softmax_loss_(&pre, &bias, &Tensor::new(&[0u32, 5, 1, 4], &device)?, &gathered)?;
+        let losses = gathered.get(0)?.to_vec1::<f64>()?;
+        assert_eq!(losses.map_nan(), [false, true, true, false], "on {:?}: {losses:?}", device.location());
+        for (row, spoiled) in pre.to_vec2::<f32>()?.iter().zip(losses.map_nan()) {
+            assert!(row.iter().all(|x| x.is_nan() == spoiled), "{row:?}");
+        }
+    }
+    Ok(())
+}
+
+trait MapNan {
+    fn map_nan(&self) -> Vec<bool>;
+}
+
+impl MapNan for Vec<f64> {
+    fn map_nan(&self) -> Vec<bool> {
+        self.iter().map(|x| x.is_nan()).collect()
+    }
+}
+
+#[test]
+fn optimisers_match_the_reference_and_the_bits_of_the_cpu() -> Result<()> {
+    let adam = AdamStep { weight_decay: 0.01, ..AdamStep::default() };
+    let sgd = SgdStep { weight_decay: 0.01 };
+    for device in devices()? {
+        // One parameter, a tail, a block, and more than the grid has threads for.
+        for n in [1, 255, 256, 1000, 600_000] {
+            let start = draw(4, n, 7)?;
+            // The fourth plane is a mean square.
+            let start = Tensor::cat(&[start.narrow(0, 0, 3)?, start.narrow(0, 3, 1)?.sqr()?], 0)?;
+            for (t, decayed) in [(1, n / 2), (2, 0), (1000, n)] {
+                let what = format!("{n} parameters, step {t}, on {:?}", device.location());
+                let run = |device: &Device, is_adam: bool| -> Result<Tensor> {
+                    let scalars = Tensor::new(&[0.01f32, 0.9], device)?;
+                    let steps = Tensor::new(&[i64::from(t) - 1], device)?;
+                    let state = start.narrow(0, 0, if is_adam { 4 } else { 3 })?.to_device(device)?.copy()?;
+                    match is_adam {
+                        true => adam_step_(&state, &scalars, &steps, adam, decayed)?,
+                        false => sgd_step_(&state, &scalars, sgd, decayed)?,
+                    }
+                    state.to_device(&CPU)
+                };
+                let (a, s) = (run(&device, true)?, run(&device, false)?);
+                assert_same_bits(&format!("adam: {what}"), &a, &run(&CPU, true)?)?;
+                assert_same_bits(&format!("sgd: {what}"), &s, &run(&CPU, false)?)?;
+                let rate = f64::from(0.01f32);
+                // A handful of roundings of numbers of about 2; m and v may cancel.
+                let want = adam_step_reference(&start, rate, t, adam, decayed)?;
+                assert_close(&format!("adam: {what}"), &a, &want, 1e-6, 2e-6)?;
+                let want =
+                    sgd_step_reference(&start.narrow(0, 0, 3)?, rate, f64::from(0.9f32), sgd, decayed)?;
+                assert_close(&format!("sgd: {what}"), &s, &want, 1e-6, 2e-6)?;
+            }
+        }
+    }
+    Ok(())
+}
