@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`rbm`] | restricted Boltzmann machine | one layer of features, learned by contrastive divergence |
 //! | [`dbn`] | deep belief network | a stack of them, trained layer by layer |
+//! | [`feedforward`] | classifier or deep autoencoder | that stack, fine-tuned as a whole by backpropagation |
 //! | [`softmax`] | multinomial logistic regression | the linear read-out that tells how good features are |
 //!
 //! A trained encoder is a [`candle_nn::Module`] from rows to features, and its weights load as
@@ -29,7 +30,9 @@
 //! CPU and the GPU make the same draws. Nothing here prints.
 mod check;
 pub mod dbn;
+pub mod feedforward;
 pub mod io;
+mod pretrained;
 pub mod rbm;
 pub mod schedule;
 pub mod softmax;

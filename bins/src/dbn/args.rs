@@ -94,6 +94,10 @@ pub struct Settings {
     #[arg(long)]
     #[serde(default)]
     pub binarize: bool,
+    /// Units of the top layer, the code of an autoencoder; those of the other hidden layers when left out.
+    #[arg(long, value_enum, value_name = "UNIT")]
+    #[serde(default)]
+    pub code_unit: Option<Hidden>,
     /// Arithmetic of matrix products; weights and sums are f32 in each.
     #[arg(long, value_name = "f32|tf32|bf16", default_value = "f32", value_parser = precision)]
     pub precision: String,
@@ -274,6 +278,8 @@ pub enum Hidden {
     Bernoulli,
     /// Noisy rectified linear (Nair and Hinton 2010).
     Rectified,
+    /// Real-valued with standard deviation 1.
+    Gaussian,
 }
 
 impl From<Hidden> for HiddenUnit {
@@ -281,6 +287,7 @@ impl From<Hidden> for HiddenUnit {
         match hidden {
             Hidden::Bernoulli => Self::Bernoulli,
             Hidden::Rectified => Self::Rectified,
+            Hidden::Gaussian => Self::Gaussian,
         }
     }
 }

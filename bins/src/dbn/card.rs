@@ -108,6 +108,7 @@ impl Card<'_> {
             match settings.hidden_unit {
                 super::args::Hidden::Bernoulli => "sigmoid",
                 super::args::Hidden::Rectified => "positive part",
+                super::args::Hidden::Gaussian => "values",
             }
         )
     }

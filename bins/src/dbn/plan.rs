@@ -105,19 +105,18 @@ pub fn new_trainer(data: &Data, settings: &Settings, scale: f64, device: &Device
 
 /// The machines of a network, lowest first.
 fn layers(n_features: usize, settings: &Settings) -> Vec<RbmConfig> {
-    let hidden = HiddenUnit::from(settings.hidden_unit);
-    let upper = match hidden {
-        HiddenUnit::Bernoulli => VisibleUnit::Bernoulli,
-        HiddenUnit::Rectified => VisibleUnit::Gaussian,
-    };
+    let top = settings.hidden.len().saturating_sub(1);
     let mut below = n_features;
     let mut visible = settings.visible.into();
     settings
         .hidden
         .iter()
-        .map(|&n_hidden| {
+        .enumerate()
+        .map(|(i, &n_hidden)| {
+            let unit = settings.code_unit.filter(|_| i == top).unwrap_or(settings.hidden_unit);
+            let hidden = HiddenUnit::from(unit);
             let layer = RbmConfig { visible, hidden, ..RbmConfig::new(below, n_hidden) };
-            (below, visible) = (n_hidden, upper);
+            (below, visible) = (n_hidden, hidden.as_visible());
             layer
         })
         .collect()
@@ -125,7 +124,7 @@ fn layers(n_features: usize, settings: &Settings) -> Vec<RbmConfig> {
 
 /// How a machine is trained.
 fn training(layer: &RbmConfig, settings: &Settings) -> Result<CdConfig> {
-    let real = layer.visible.is_gaussian() || layer.hidden == HiddenUnit::Rectified;
+    let real = layer.visible.is_gaussian() || layer.hidden != HiddenUnit::Bernoulli;
     let rate = settings.learning_rate.unwrap_or(if real { 0.001 } else { 0.1 });
     let persistent = settings.persistent.unwrap_or(!real);
     // Chains that persist must keep up with the weights: momentum, which makes long steps, leaves them behind.
@@ -176,6 +175,17 @@ mod tests {
             .map(|layer| training(layer, &settings).unwrap().learning_rate.at(0))
             .collect();
         assert_eq!(rates, [0.001; 3]);
+    }
+
+    #[test]
+    fn the_code_layer_may_have_units_of_its_own() {
+        let settings = settings(&["--hidden", "7,2", "--code-unit", "gaussian"]);
+        let layers = layers(9, &settings);
+        let units: Vec<_> = layers.iter().map(|l| (l.visible, l.hidden)).collect();
+        let binary = VisibleUnit::Bernoulli;
+        assert_eq!(units, [(binary, HiddenUnit::Bernoulli), (binary, HiddenUnit::Gaussian)]);
+        let config = training(&layers[1], &settings).unwrap();
+        assert!(config.learning_rate.at(0) == 0.001 && !config.persistent);
     }
 
     #[test]

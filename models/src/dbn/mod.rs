@@ -49,7 +49,7 @@ pub use bound::Bound;
 pub use train::DbnTrainer;
 
 use crate::check::batch_of;
-use crate::rbm::{HiddenUnit, Rbm, RbmConfig, VisibleUnit};
+use crate::rbm::{Rbm, RbmConfig, VisibleUnit};
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_ops::{Philox, bernoulli};
@@ -96,11 +96,12 @@ impl DbnConfig {
                     above.n_visible
                 )
             }
-            if (below.hidden == HiddenUnit::Rectified) != (above.visible == VisibleUnit::Gaussian) {
+            let want = below.hidden.as_visible();
+            if above.visible != want {
                 candle::bail!(
                     "DbnConfig: layers[{}].visible must be {}, since layers[{i}].hidden is {:?}, got {:?}",
                     i + 1,
-                    if below.hidden == HiddenUnit::Rectified { "gaussian" } else { "bernoulli" },
+                    if want == VisibleUnit::Gaussian { "gaussian" } else { "bernoulli" },
                     below.hidden,
                     above.visible
                 )

@@ -1,14 +1,8 @@
 //! A network in a folder: `config.json` and `model.safetensors`, here or on the Hugging Face hub.
-use super::{Dbn, DbnConfig};
-use crate::io::{load_tensors, save_tensors, write_whole};
-use candle::{DType, Device, Error, Result};
-use candle_nn::VarBuilder;
-use hf_hub::HFClientSync;
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-
-const CONFIG: &str = "config.json";
-const WEIGHTS: &str = "model.safetensors";
+use super::Dbn;
+use crate::pretrained;
+use candle::{Device, Result};
+use std::path::Path;
 
 impl Dbn {
     /// Loads a network from a folder that [`save`](Self::save) wrote, or by its id (`owner/name`) from the Hugging Face hub
@@ -17,18 +11,7 @@ impl Dbn {
     /// # Errors
     /// When there is neither, or a file is missing or does not fit the configuration; the message names it.
     pub fn from_pretrained(folder_or_id: &str, device: &Device) -> Result<Self> {
-        let folder = Path::new(folder_or_id);
-        let (config, weights) = match folder.is_dir() {
-            true => (folder.join(CONFIG), folder.join(WEIGHTS)),
-            false => (from_hub(folder_or_id, CONFIG)?, from_hub(folder_or_id, WEIGHTS)?),
-        };
-        let named =
-            |e: &dyn std::fmt::Display| Error::Msg(format!("{}: cannot be read: {e}", config.display()));
-        let text = std::fs::read_to_string(&config).map_err(|e| named(&e))?;
-        let parsed: DbnConfig = serde_json::from_str(&text).map_err(|e| named(&e))?;
-        let (tensors, _) = load_tensors(&weights, device)?;
-        Dbn::new(parsed, VarBuilder::from_tensors(tensors, DType::F32, device))
-            .map_err(|e| Error::Msg(format!("{}: {e}", weights.display())))
+        pretrained::load(folder_or_id, device, Dbn::new)
     }
 
     /// Writes `config.json` and `model.safetensors` to a folder, which is made if need be. Each file appears whole.
@@ -39,35 +22,9 @@ impl Dbn {
     /// # Errors
     /// When the folder is not writable.
     pub fn save(&self, folder: &Path) -> Result<()> {
-        std::fs::create_dir_all(folder)
-            .map_err(|e| Error::Msg(format!("{}: cannot be made: {e}", folder.display())))?;
         let tensors = self.layers().iter().enumerate().flat_map(|(i, rbm)| {
             rbm.tensors().into_iter().map(move |(name, t)| (format!("layers.{i}.{name}"), t.clone()))
         });
-        let notes = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-        save_tensors(&folder.join(WEIGHTS), tensors, notes)?;
-        write_whole(&folder.join(CONFIG), |file| {
-            serde_json::to_writer_pretty(&mut *file, self.config()).map_err(Error::wrap)?;
-            file.write_all(b"\n").map_err(Error::wrap)
-        })
+        pretrained::save(folder, self.config(), tensors)
     }
-}
-
-/// The path of a model's file in the hub's cache, downloaded if it is not there.
-fn from_hub(id: &str, file: &str) -> Result<PathBuf> {
-    let named = |why: &dyn std::fmt::Display| {
-        Error::Msg(format!("{id}: neither a folder here nor a model with {file} that the hub gives: {why}"))
-    };
-    let Some((owner, name)) = id.split_once('/').filter(|(_, name)| !name.is_empty() && !name.contains('/'))
-    else {
-        return Err(named(&"an id has the form owner/name"));
-    };
-    let client = HFClientSync::new().map_err(|e| named(&e))?;
-    let repository = client.model(owner, name);
-    let download = repository.download_file().filename(file);
-    match download.clone().local_files_only(true).send() {
-        Err(hf_hub::HFError::LocalEntryNotFound { .. }) => download.send(),
-        cached => cached,
-    }
-    .map_err(|e| named(&e))
 }

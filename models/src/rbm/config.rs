@@ -34,6 +34,18 @@ pub enum HiddenUnit {
     Bernoulli,
     /// `max(0, x + N(0, sigmoid(x)))`: noisy rectified units (Nair and Hinton 2010).
     Rectified,
+    /// `x + N(0, 1)`: real numbers, for the code layer of an autoencoder (Hinton and Salakhutdinov 2006).
+    Gaussian,
+}
+
+impl HiddenUnit {
+    /// What the visible units of a machine on top of these must be.
+    pub fn as_visible(self) -> VisibleUnit {
+        match self {
+            Self::Bernoulli => VisibleUnit::Bernoulli,
+            Self::Rectified | Self::Gaussian => VisibleUnit::Gaussian,
+        }
+    }
 }
 
 /// What an [`Rbm`](super::Rbm) is; nothing here changes while it trains.
@@ -171,7 +183,7 @@ impl CdConfig {
 }
 
 /// A precision as its name.
-mod precision_name {
+pub(crate) mod precision_name {
     use chandlery_ops::Precision;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 

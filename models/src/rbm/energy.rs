@@ -15,6 +15,7 @@ impl Rbm {
         let hidden = match self.config.hidden {
             HiddenUnit::Bernoulli => softplus(&x)?.sum(D::Minus1)?,
             HiddenUnit::Rectified => replicas(&x)?.sum(D::Minus1)?,
+            HiddenUnit::Gaussian => (x.sqr()?.sum(D::Minus1)? / 2.)?,
         };
         let visible = match (self.config.visible, &self.log_variance) {
             (VisibleUnit::Bernoulli, _) => v.broadcast_mul(&self.visible_bias)?.sum(D::Minus1)?.neg()?,

@@ -12,7 +12,8 @@
 //! Gaussian visible units have `(v − b)²/2σ²` in place of `−b·v`, read `v/σ²` in place of `v`, and have
 //! mean `h W + b` and deviation `σ`. Rectified hidden units have mean `max(0, v Wᵀ + c)` and stand for the sum of
 //! infinitely many binary ones with biases `c − ½, c − 1½, …`, so their free energy is
-//! `−Σ_j Σ_i softplus(x_j − i + ½)`.
+//! `−Σ_j Σ_i softplus(x_j − i + ½)`. Gaussian hidden units add `½h²` to the energy, have mean `v Wᵀ + c` and deviation 1, and
+//! their free energy is `−½Σ_j x_j²` (less a constant, `½ ln 2π` each).
 //!
 //! | symbol | field | shape |
 //! |---|---|---|
@@ -30,7 +31,8 @@
 //! Sources: Hinton, "Training products of experts by minimizing contrastive divergence", Neural Computation 14(8), 2002;
 //! Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics processors", ICML 2009, section 3.1;
 //! Nair and Hinton, "Rectified linear units improve restricted Boltzmann machines", ICML 2010; Cho, Ilin and Raiko, "Improved
-//! learning of Gaussian-Bernoulli restricted Boltzmann machines", ICANN 2011.
+//! learning of Gaussian-Bernoulli restricted Boltzmann machines", ICANN 2011; Hinton and Salakhutdinov, "Reducing the
+//! dimensionality of data with neural networks", Science 313, 2006 (Gaussian hidden units).
 //!
 //! ```
 //! use candle::{Device::Cpu, Module, Tensor};
@@ -55,6 +57,7 @@ pub mod likelihood;
 mod step;
 pub mod train;
 
+pub(crate) use config::precision_name;
 pub use config::{CdConfig, HiddenUnit, RbmConfig, SparsityConfig, VisibleUnit};
 pub use train::{Metrics, RbmTrainer};
 
@@ -170,6 +173,7 @@ impl Rbm {
         match self.config.hidden {
             HiddenUnit::Bernoulli => sigmoid(&x),
             HiddenUnit::Rectified => x.relu(),
+            HiddenUnit::Gaussian => Ok(x),
         }
     }
 
@@ -185,6 +189,7 @@ impl Rbm {
                 let noise = normal(x.shape(), x.device(), philox)?.to_dtype(x.dtype())?;
                 (&x + (noise * sigmoid(&x)?.sqrt()?)?)?.relu()
             }
+            HiddenUnit::Gaussian => &x + normal(x.shape(), x.device(), philox)?.to_dtype(x.dtype())?,
         }
     }
 

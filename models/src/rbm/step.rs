@@ -424,5 +424,6 @@ fn hidden_unit(unit: HiddenUnit) -> Unit {
     match unit {
         HiddenUnit::Bernoulli => Unit::Bernoulli,
         HiddenUnit::Rectified => Unit::Rectified,
+        HiddenUnit::Gaussian => Unit::Gaussian,
     }
 }

@@ -1,0 +1,295 @@
+//! What a network is, and how it is trained.
+use crate::check::{at_least_one, range};
+use crate::rbm::{HiddenUnit, VisibleUnit, precision_name};
+use crate::schedule::Schedule;
+use candle::Result;
+use chandlery_ops::Precision;
+use serde::{Deserialize, Serialize};
+
+/// What a layer makes of `x = h Wᵀ + b`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Activation {
+    /// `x`
+    #[default]
+    Identity,
+    /// `1 / (1 + e⁻ˣ)`
+    Sigmoid,
+    /// `max(0, x)`
+    Relu,
+    /// `tanh x`
+    Tanh,
+}
+
+impl From<Activation> for chandlery_ops::Activation {
+    fn from(activation: Activation) -> Self {
+        match activation {
+            Activation::Identity => Self::Identity,
+            Activation::Sigmoid => Self::Sigmoid,
+            Activation::Relu => Self::Relu,
+            Activation::Tanh => Self::Tanh,
+        }
+    }
+}
+
+/// The mean of a hidden unit as a function of its input.
+impl From<HiddenUnit> for Activation {
+    fn from(unit: HiddenUnit) -> Self {
+        match unit {
+            HiddenUnit::Bernoulli => Self::Sigmoid,
+            HiddenUnit::Rectified => Self::Relu,
+            HiddenUnit::Gaussian => Self::Identity,
+        }
+    }
+}
+
+/// The mean of a visible unit as a function of its input.
+impl From<VisibleUnit> for Activation {
+    fn from(unit: VisibleUnit) -> Self {
+        if unit.is_gaussian() { Self::Identity } else { Self::Sigmoid }
+    }
+}
+
+/// One dense layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerConfig {
+    /// Values that it reads, at least 1.
+    pub n_inputs: usize,
+    /// Values that it makes, at least 1.
+    pub n_outputs: usize,
+    /// What it makes of them.
+    pub activation: Activation,
+}
+
+/// What a network is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Task {
+    /// Telling classes apart: the outputs are logits.
+    Classify,
+    /// Giving back what it reads, by way of a code.
+    Autoencode {
+        /// Layers up to the code, at least 1; the others decode.
+        encoder_layers: usize,
+    },
+}
+
+/// What a [`Feedforward`](super::Feedforward) is, the content of `config.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FeedforwardConfig {
+    /// What it is for.
+    pub task: Task,
+    /// The layers, lowest first; each reads as many values as the one below makes.
+    pub layers: Vec<LayerConfig>,
+    /// What the inputs hold. Default Bernoulli: numbers in `[0, 1]`.
+    #[serde(default)]
+    pub visible: VisibleUnit,
+    /// What raw rows are multiplied by before the lowest layer reads them: 1/255 for bytes. Default 1.
+    #[serde(default = "one")]
+    pub input_scale: f64,
+    /// Height, width and channels of a row that is an image, so that it can be drawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<[usize; 3]>,
+}
+
+fn one() -> f64 {
+    1.
+}
+
+impl FeedforwardConfig {
+    /// A classifier of sigmoid units between layers of these sizes, the input's first and the classes last.
+    pub fn classifier(sizes: &[usize]) -> Self {
+        let mut layers = layers(sizes, Activation::Sigmoid);
+        if let Some(last) = layers.last_mut() {
+            last.activation = Activation::Identity;
+        }
+        let visible = VisibleUnit::default();
+        Self { task: Task::Classify, layers, visible, input_scale: one(), image: None }
+    }
+
+    /// An autoencoder of sigmoid units: layers of these sizes, the input's first and the code last, and the same back down. The
+    /// code is linear.
+    pub fn autoencoder(sizes: &[usize]) -> Self {
+        let mut encoder = layers(sizes, Activation::Sigmoid);
+        let back: Vec<usize> = sizes.iter().rev().copied().collect();
+        let encoder_layers = encoder.len();
+        if let Some(code) = encoder.last_mut() {
+            code.activation = Activation::Identity;
+        }
+        encoder.extend(layers(&back, Activation::Sigmoid));
+        let visible = VisibleUnit::default();
+        Self {
+            task: Task::Autoencode { encoder_layers },
+            layers: encoder,
+            visible,
+            input_scale: one(),
+            image: None,
+        }
+    }
+
+    /// # Errors
+    /// When there is no layer, sizes do not fit on each other, a size is 0, or the outputs are not fit for the task.
+    pub fn validate(&self) -> Result<()> {
+        const OP: &str = "FeedforwardConfig";
+        let (Some(first), Some(last)) = (self.layers.first(), self.layers.last()) else {
+            candle::bail!("{OP}: layers must hold at least one layer, got none")
+        };
+        for (i, layer) in self.layers.iter().enumerate() {
+            at_least_one(OP, &format!("layers[{i}].n_inputs"), layer.n_inputs)?;
+            at_least_one(OP, &format!("layers[{i}].n_outputs"), layer.n_outputs)?;
+        }
+        for (i, (below, above)) in self.layers.iter().zip(&self.layers[1..]).enumerate() {
+            if below.n_outputs != above.n_inputs {
+                candle::bail!(
+                    "{OP}: layers[{}].n_inputs must be layers[{i}].n_outputs = {}, got {}",
+                    i + 1,
+                    below.n_outputs,
+                    above.n_inputs
+                )
+            }
+        }
+        match self.task {
+            Task::Classify if last.n_outputs < 2 || last.activation != Activation::Identity => candle::bail!(
+                "{OP}: a classifier must end in at least 2 logits (identity), got {} of {:?}",
+                last.n_outputs,
+                last.activation
+            ),
+            Task::Autoencode { encoder_layers } if !(1..self.layers.len()).contains(&encoder_layers) => {
+                candle::bail!(
+                    "{OP}: encoder_layers must be 1 to {}, so that something decodes, got {encoder_layers}",
+                    self.layers.len() - 1
+                )
+            }
+            Task::Autoencode { .. } if last.n_outputs != first.n_inputs => candle::bail!(
+                "{OP}: an autoencoder must give back its {} inputs, got {} outputs",
+                first.n_inputs,
+                last.n_outputs
+            ),
+            _ => {}
+        }
+        range(OP, "input_scale", self.input_scale, "a finite number above 0", |x| x > 0.)?;
+        if let Some(image) = self.image
+            && image.iter().product::<usize>() != first.n_inputs
+        {
+            candle::bail!("{OP}: image must have n_inputs = {} entries, got {image:?}", first.n_inputs)
+        }
+        Ok(())
+    }
+
+    /// Values in a row.
+    pub fn n_inputs(&self) -> usize {
+        self.layers.first().map_or(0, |layer| layer.n_inputs)
+    }
+
+    /// Layers up to the code, or up to the logits.
+    pub fn encoder_layers(&self) -> usize {
+        match self.task {
+            Task::Classify => self.layers.len(),
+            Task::Autoencode { encoder_layers } => encoder_layers,
+        }
+    }
+}
+
+fn layers(sizes: &[usize], activation: Activation) -> Vec<LayerConfig> {
+    let layer = |pair: &[usize]| LayerConfig { n_inputs: pair[0], n_outputs: pair[1], activation };
+    sizes.windows(2).map(layer).collect()
+}
+
+/// How parameters follow their gradient.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Optimizer {
+    /// Each parameter with a rate of its own (Kingma and Ba 2015), with their decays of .9 and .999.
+    #[default]
+    Adam,
+    /// Gradient descent with momentum.
+    Sgd,
+}
+
+/// What the reconstructions of an autoencoder are held against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReconstructionLoss {
+    /// Half the squared error.
+    #[default]
+    SquaredError,
+    /// The cross-entropy of grey levels, for sigmoid outputs; its gradient does not fade where an output is far off.
+    CrossEntropy,
+}
+
+/// How a network is trained: backpropagation and its surroundings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BackpropConfig {
+    /// Rows of a minibatch, at least 1. Default 100.
+    pub batch: usize,
+    /// Step size, at least 0. Default 0.001, Adam's; gradient descent wants some 100 times more.
+    pub learning_rate: Schedule,
+    /// Share of the last step that is kept, in [0, 1); of [`Optimizer::Sgd`] alone. Default 0.9.
+    pub momentum: Schedule,
+    /// How parameters follow their gradient. Default Adam.
+    pub optimizer: Optimizer,
+    /// Decay of the weights (not the biases), at least 0: an L2 penalty for gradient descent, apart from the gradient for
+    /// Adam (Loshchilov and Hutter 2019). Default 0.
+    pub weight_decay: f64,
+    /// Share of the values that each layer reads which are left out of a step, in [0, 1), lowest layer first; empty for none,
+    /// the default. Usual: 0.2 of the input, 0.5 of hidden layers (Srivastava et al. 2014).
+    pub dropout: Vec<f64>,
+    /// Largest Euclidean norm of a hidden unit's incoming weights; none by default. Usual with dropout: 3 to 4.
+    pub max_norm: Option<f64>,
+    /// What the reconstructions of an autoencoder are held against; a classifier has the cross-entropy of its labels. Default
+    /// squared error.
+    pub loss: ReconstructionLoss,
+    /// Of the matrix products.
+    #[serde(with = "precision_name")]
+    pub precision: Precision,
+}
+
+impl Default for BackpropConfig {
+    fn default() -> Self {
+        Self {
+            batch: 100,
+            learning_rate: Schedule::constant(0.001),
+            momentum: Schedule::constant(0.9),
+            optimizer: Optimizer::default(),
+            weight_decay: 0.,
+            dropout: Vec::new(),
+            max_norm: None,
+            loss: ReconstructionLoss::default(),
+            precision: Precision::F32,
+        }
+    }
+}
+
+impl BackpropConfig {
+    /// # Errors
+    /// When a field is out of its range or does not fit the network; the message names it.
+    pub fn validate(&self, network: &FeedforwardConfig) -> Result<()> {
+        const OP: &str = "BackpropConfig";
+        at_least_one(OP, "batch", self.batch)?;
+        self.learning_rate.validate(OP, "learning_rate", "at least 0", |x| x >= 0.)?;
+        self.momentum.validate(OP, "momentum", "in [0, 1)", |x| (0. ..1.).contains(&x))?;
+        range(OP, "weight_decay", self.weight_decay, "at least 0", |x| x >= 0.)?;
+        if !self.dropout.is_empty() && self.dropout.len() != network.layers.len() {
+            candle::bail!(
+                "{OP}: dropout must have one entry for each of {} layers, or none, got {}",
+                network.layers.len(),
+                self.dropout.len()
+            )
+        }
+        for (i, &rate) in self.dropout.iter().enumerate() {
+            range(OP, &format!("dropout[{i}]"), rate, "in [0, 1)", |x| (0. ..1.).contains(&x))?;
+        }
+        if let Some(max_norm) = self.max_norm {
+            range(OP, "max_norm", max_norm, "above 0", |x| x > 0.)?;
+        }
+        let outputs = network.layers.last().map(|layer| layer.activation);
+        if matches!(network.task, Task::Autoencode { .. })
+            && self.loss == ReconstructionLoss::CrossEntropy
+            && outputs != Some(Activation::Sigmoid)
+        {
+            candle::bail!("{OP}: loss must be squared-error unless outputs are sigmoid, got cross-entropy")
+        }
+        Ok(())
+    }
+}

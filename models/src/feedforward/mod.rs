@@ -1,0 +1,267 @@
+//! Feed-forward network: dense layers on top of each other, made from a deep belief network and fine-tuned as a whole.
+//!
+//! ```text
+//! h⁰ = x,   hˡ = f_l(hˡ⁻¹ Wˡᵀ + bˡ)                 forward
+//! classifier    p(y | x) = softmax(hᴸ)              the layers of the network below, and logits on top
+//! autoencoder   code = h^E,  reconstruction = hᴸ    the layers up, and their transposes down again
+//! ```
+//!
+//! | symbol | field | shape |
+//! |---|---|---|
+//! | `x` | argument | `[batch, n_inputs]` |
+//! | `Wˡ` | `layers.{l−1}.weight` | `[n_outputs, n_inputs]` of layer `l` |
+//! | `bˡ` | `layers.{l−1}.bias` | `[n_outputs]` |
+//! | `E` | `encoder_layers` of [`Task::Autoencode`] | |
+//!
+//! Pre-training puts the weights near a good solution, backpropagation finds it: [`Feedforward::from_dbn`] adds logits
+//! to a stack of machines, [`Feedforward::unroll`] turns it into an encoder and a decoder, whose weights are tied
+//! at the start and free after it. [`FeedforwardTrainer`] does the rest.
+//!
+//! Sources: Hinton and Salakhutdinov, "Reducing the dimensionality of data with neural networks", Science 313, 2006; Hinton,
+//! Osindero and Teh, "A fast learning algorithm for deep belief nets", Neural Computation 18, 2006.
+//!
+//! ```
+//! use candle::{Device::Cpu, Module, Tensor};
+//! use chandlery::dbn::{Dbn, DbnConfig};
+//! use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardTrainer};
+//! use chandlery_ops::Philox;
+//! # fn main() -> candle::Result<()> {
+//! let dbn = Dbn::init(DbnConfig::new(&[4, 8, 2]), Philox::new(1, 0), &Cpu)?;
+//! let autoencoder = Feedforward::unroll(&dbn)?; // 4-8-2-8-4
+//! let rows = Tensor::new(&[[1f32, 0., 1., 0.], [0., 1., 0., 1.]], &Cpu)?;
+//! // Before any step it does what the network it was made from does.
+//! let difference = (autoencoder.forward(&rows)? - dbn.reconstruct(&rows)?)?.abs()?.sum_all()?;
+//! assert!(difference.to_scalar::<f32>()? < 1e-6);
+//! let training = BackpropConfig { batch: 2, learning_rate: 0.02.into(), ..BackpropConfig::default() };
+//! let mut trainer = FeedforwardTrainer::new(&autoencoder, training, Philox::new(1, 1))?;
+//! for _ in 0..300 {
+//!     trainer.step(&rows, None)?;
+//! }
+//! assert!(trainer.model().squared_error(&rows)? < 0.01);
+//! assert_eq!(trainer.model().encode(&rows)?.dims(), [2, 2]);
+//! # Ok(()) }
+//! ```
+mod config;
+mod early;
+mod from_dbn;
+mod step;
+#[cfg(test)]
+mod tests;
+mod train;
+
+pub use config::{
+    Activation, BackpropConfig, FeedforwardConfig, LayerConfig, Optimizer, ReconstructionLoss, Task,
+};
+pub use early::EarlyStopping;
+pub use train::{FeedforwardTrainer, Metrics};
+
+use crate::check::batch_of;
+use crate::pretrained;
+use candle::{D, DType, Device, Module, Result, Tensor};
+use candle_nn::{Linear, VarBuilder};
+use chandlery_ops::{Philox, uniform};
+use std::path::Path;
+
+/// A stack of dense layers; see the [module](self) for the equations.
+#[derive(Debug, Clone)]
+pub struct Feedforward {
+    config: FeedforwardConfig,
+    /// Weight and bias of each layer, lowest first.
+    layers: Vec<(Tensor, Tensor)>,
+}
+
+impl Feedforward {
+    /// Loads `layers.N.weight` and `layers.N.bias` for each layer from under `vb`.
+    ///
+    /// # Errors
+    /// When `config` is out of range, or `vb` lacks a tensor or has another shape.
+    pub fn new(config: FeedforwardConfig, vb: VarBuilder) -> Result<Self> {
+        config.validate()?;
+        let vb = vb.pp("layers");
+        let layer = |(i, layer): (usize, &LayerConfig)| {
+            let vb = vb.pp(i);
+            Ok((vb.get((layer.n_outputs, layer.n_inputs), "weight")?, vb.get(layer.n_outputs, "bias")?))
+        };
+        let layers = config.layers.iter().enumerate().map(layer).collect::<Result<_>>()?;
+        Ok(Self { config, layers })
+    }
+
+    /// A network from its weights, `[n_outputs, n_inputs]`, and biases, `[n_outputs]`, lowest layer first.
+    ///
+    /// # Errors
+    /// When `config` is out of range or a shape differs.
+    pub fn from_tensors(config: FeedforwardConfig, layers: Vec<(Tensor, Tensor)>) -> Result<Self> {
+        config.validate()?;
+        let fits = |(layer, (weight, bias)): (&LayerConfig, &(Tensor, Tensor))| {
+            weight.dims() == [layer.n_outputs, layer.n_inputs] && bias.dims() == [layer.n_outputs]
+        };
+        if layers.len() != config.layers.len() || !config.layers.iter().zip(&layers).all(fits) {
+            let got: Vec<_> = layers.iter().map(|(weight, bias)| (weight.dims(), bias.dims())).collect();
+            candle::bail!("Feedforward: layers must have the shapes of {:?}, got {got:?}", config.layers)
+        }
+        Ok(Self { config, layers })
+    }
+
+    /// A new network with random weights, biases 0, in f32: what pre-training is compared with.
+    ///
+    /// Weights are uniform in `±g √(6 / (n_inputs + n_outputs))`, with `g` 4 for sigmoid layers, √2 for rectified ones and 1 for
+    /// others, so that signals neither fade nor grow on their way (Glorot and Bengio, "Understanding the difficulty of training
+    /// deep feedforward neural networks", AISTATS 2010; He et al. 2015).
+    ///
+    /// # Errors
+    /// When `config` is out of range or the device is out of memory.
+    pub fn init(config: FeedforwardConfig, philox: Philox, device: &Device) -> Result<Self> {
+        config.validate()?;
+        let mut at = philox;
+        let layer = |layer: &LayerConfig| {
+            let gain = match layer.activation {
+                Activation::Sigmoid => 4.,
+                Activation::Relu => 2f64.sqrt(),
+                Activation::Identity | Activation::Tanh => 1.,
+            };
+            let limit = gain * (6. / (layer.n_inputs + layer.n_outputs) as f64).sqrt();
+            let shape = (layer.n_outputs, layer.n_inputs);
+            let weight = uniform(shape, device, at)?.affine(2. * limit, -limit)?;
+            at = at.advanced(layer.n_outputs * layer.n_inputs);
+            Ok((weight, Tensor::zeros(layer.n_outputs, DType::F32, device)?))
+        };
+        let layers = config.layers.iter().map(layer).collect::<Result<_>>()?;
+        Ok(Self { config, layers })
+    }
+
+    /// What layer `layer` makes (1 is the lowest), `[batch, n_outputs]`; layer 0 is `x` itself, `[batch, n_inputs]`.
+    ///
+    /// # Errors
+    /// When `x` has another shape or there is no such layer.
+    pub fn features(&self, x: &Tensor, layer: usize) -> Result<Tensor> {
+        if layer > self.layers.len() {
+            candle::bail!("Feedforward::features: layer must be 0 to {}, got {layer}", self.layers.len())
+        }
+        batch_of("Feedforward", "x", x, self.config.n_inputs())?;
+        self.through(x, 0..layer)
+    }
+
+    fn through(&self, x: &Tensor, layers: std::ops::Range<usize>) -> Result<Tensor> {
+        let parts = self.layers[layers.clone()].iter().zip(&self.config.layers[layers]);
+        parts.fold(Ok(x.clone()), |h, ((weight, bias), config)| {
+            let x = h?.matmul(&weight.t()?)?.broadcast_add(bias)?;
+            match config.activation {
+                Activation::Identity => Ok(x),
+                Activation::Sigmoid => candle_nn::ops::sigmoid(&x),
+                Activation::Relu => x.relu(),
+                Activation::Tanh => x.tanh(),
+            }
+        })
+    }
+
+    /// The code of each row: what the last encoder layer makes, or for a classifier its logits.
+    ///
+    /// # Errors
+    /// When `x` is not `[batch, n_inputs]`.
+    pub fn encode(&self, x: &Tensor) -> Result<Tensor> {
+        self.features(x, self.config.encoder_layers())
+    }
+
+    /// Codes back to rows, `[batch, n_inputs]`.
+    ///
+    /// # Errors
+    /// When the network is no autoencoder or `code` has another width.
+    pub fn decode(&self, code: &Tensor) -> Result<Tensor> {
+        let Task::Autoencode { encoder_layers } = self.config.task else {
+            candle::bail!("Feedforward::decode: the network must be an autoencoder, got a classifier")
+        };
+        batch_of("Feedforward::decode", "code", code, self.config.layers[encoder_layers].n_inputs)?;
+        self.through(code, encoder_layers..self.layers.len())
+    }
+
+    /// The most probable class of each row, `[batch]` u32; of equals the lowest.
+    ///
+    /// # Errors
+    /// When `x` is not `[batch, n_inputs]`.
+    pub fn predict(&self, x: &Tensor) -> Result<Tensor> {
+        self.forward(x)?.argmax(D::Minus1)
+    }
+
+    /// Rows whose most probable class is not the label; `labels` is `[batch]` u32.
+    ///
+    /// # Errors
+    /// When shapes do not fit.
+    pub fn errors(&self, x: &Tensor, labels: &Tensor) -> Result<usize> {
+        let wrong = self.predict(x)?.ne(labels)?.to_dtype(DType::U32)?.sum_all()?;
+        Ok(wrong.to_scalar::<u32>()? as usize)
+    }
+
+    /// Mean over rows of the squared error of the reconstruction, summed over the inputs.
+    ///
+    /// # Errors
+    /// When `x` is not `[batch, n_inputs]` or the network does not give back its inputs.
+    pub fn squared_error(&self, x: &Tensor) -> Result<f64> {
+        let error = (self.forward(x)? - x)?.sqr()?.sum(1)?;
+        error.to_dtype(DType::F64)?.mean_all()?.to_scalar()
+    }
+
+    /// Loads a network from a folder that [`save`](Self::save) wrote, or by its id (`owner/name`) from the Hugging Face hub
+    /// through its cache. Weights are f32.
+    ///
+    /// # Errors
+    /// When there is neither, or a file is missing or does not fit the configuration; the message names it.
+    pub fn from_pretrained(folder_or_id: &str, device: &Device) -> Result<Self> {
+        pretrained::load(folder_or_id, device, Self::new)
+    }
+
+    /// Writes `config.json` and `model.safetensors` to a folder, which is made if need be. Each file appears whole.
+    ///
+    /// `layers.N.weight` and `layers.N.bias` are a [`candle_nn::Linear`] and a `torch.nn.Linear` as they stand.
+    ///
+    /// # Errors
+    /// When the folder is not writable.
+    pub fn save(&self, folder: &Path) -> Result<()> {
+        pretrained::save(folder, &self.config, self.tensors())
+    }
+
+    /// The parameters by the names that [`new`](Self::new) looks for.
+    pub fn tensors(&self) -> Vec<(String, Tensor)> {
+        let layer = |(i, (weight, bias)): (usize, &(Tensor, Tensor))| {
+            [(format!("layers.{i}.weight"), weight.clone()), (format!("layers.{i}.bias"), bias.clone())]
+        };
+        self.layers.iter().enumerate().flat_map(layer).collect()
+    }
+
+    /// The layers as candle knows them, lowest first; their activations are in the configuration.
+    pub fn linears(&self) -> Vec<Linear> {
+        self.layers.iter().map(|(weight, bias)| Linear::new(weight.clone(), Some(bias.clone()))).collect()
+    }
+
+    /// What the network is.
+    pub fn config(&self) -> &FeedforwardConfig {
+        &self.config
+    }
+
+    /// Weight, `[n_outputs, n_inputs]`, and bias, `[n_outputs]`, of each layer, lowest first.
+    pub fn layers(&self) -> &[(Tensor, Tensor)] {
+        &self.layers
+    }
+
+    /// The device that the weights are on.
+    pub fn device(&self) -> &Device {
+        // A network has a layer: every constructor validates its configuration.
+        self.layers.first().map_or(&Device::Cpu, |(weight, _)| weight.device())
+    }
+
+    /// The same network with its own copy of the parameters, in another float type or on another device.
+    ///
+    /// # Errors
+    /// When the device is out of memory.
+    pub fn to(&self, dtype: DType, device: &Device) -> Result<Self> {
+        let copy = |t: &Tensor| t.copy()?.to_dtype(dtype)?.to_device(device);
+        let layers = self.layers.iter().map(|(weight, bias)| Ok((copy(weight)?, copy(bias)?)));
+        Ok(Self { config: self.config.clone(), layers: layers.collect::<Result<_>>()? })
+    }
+}
+
+/// What the last layer makes, logits or a reconstruction: differentiable, so a network can be part of a larger one.
+impl Module for Feedforward {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.features(x, self.layers.len())
+    }
+}

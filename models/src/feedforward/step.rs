@@ -1,0 +1,239 @@
+//! One step of backpropagation: all its memory, and what it does with it.
+//!
+//! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that memory, so that it can be
+//! recorded as a CUDA graph. For the equations see [`train`](super::train).
+use super::{BackpropConfig, Feedforward, FeedforwardConfig, Optimizer, ReconstructionLoss, Task};
+use candle::{DType, Result, Tensor};
+use chandlery_ops::{
+    Activation, AdamStep, Draws, Dropout, Factors, OutputLoss, Philox, SgdStep, adam_step_, advance_,
+    column_sums_, gemm_, layer_backward_, layer_forward_, max_norm_rows_, output_loss_, scale_into_,
+    sgd_step_, softmax_loss_,
+};
+
+/// Every tensor within the flat buffer begins at a multiple of so many entries: 256 bytes, what products like best.
+const ALIGNMENT: usize = 64;
+/// Planes of the flat buffer; those above belong to the optimiser.
+const VALUES: usize = 0;
+const GRADIENT: usize = 1;
+
+/// Where a layer's parameters lie in the flat buffer.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    weight: usize,
+    bias: usize,
+}
+
+/// One layer's views of the flat buffer, and the memory of its passes.
+#[derive(Clone)]
+struct LayerBuffers {
+    weight: Tensor,
+    bias: Tensor,
+    weight_gradient: Tensor,
+    bias_gradient: Tensor,
+    activation: Activation,
+    /// What the layer makes, `[batch, n_outputs]`; the top layer's becomes the derivative of the loss.
+    output: Tensor,
+    /// The derivative of the loss by what the layer reads, `[batch, n_inputs]`; none for the lowest.
+    input_delta: Option<Tensor>,
+    /// Of what the layer reads: the share left out, and where its draws begin.
+    dropout: Option<(f32, Philox)>,
+}
+
+/// All memory of a step, and the views of it that the step uses. Clones share it.
+#[derive(Clone)]
+pub(super) struct Buffers {
+    config: BackpropConfig,
+    loss: Option<OutputLoss>,
+    /// `[planes, n]`: values, gradient, and what the optimiser remembers. Weights come first, biases after them.
+    pub(super) params: Tensor,
+    /// Entries of all weights, which come first.
+    n_weights: usize,
+    layers: Vec<LayerBuffers>,
+    /// Where rows are loaded to, `[batch, n_inputs]`.
+    pub(super) rows: Tensor,
+    /// What the lowest layer reads: the rows, or what dropout leaves of them.
+    input: Tensor,
+    /// `[batch]` u32, of a classifier.
+    pub(super) labels: Option<Tensor>,
+    /// `[2, batch]` f64, see [`softmax_loss_`].
+    pub(super) gathered: Tensor,
+    /// Rate, momentum.
+    pub(super) scalars: Tensor,
+    /// Steps made.
+    pub(super) steps: Tensor,
+    /// Blocks of random draws used so far, and those of one step.
+    pub(super) counter: Tensor,
+    blocks: i64,
+}
+
+impl Buffers {
+    pub(super) fn new(network: &Feedforward, config: &BackpropConfig, philox: Philox) -> Result<Self> {
+        let (batch, device) = (config.batch, network.device());
+        let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, device);
+        let (places, n_weights, n) = places(network.config());
+        let planes = match config.optimizer {
+            Optimizer::Adam => 4,
+            Optimizer::Sgd => 3,
+        };
+        let params = zeros(&[planes, n])?;
+        let rows = zeros(&[batch, network.config().n_inputs()])?;
+        let rate = |layer: usize| config.dropout.get(layer).copied().filter(|&rate| rate > 0.);
+        let mut at = philox;
+        let mut layers = Vec::with_capacity(places.len());
+        for (i, (layer, place)) in network.config().layers.iter().zip(&places).enumerate() {
+            let view = |plane: usize, start: usize, shape: &[usize]| {
+                params.get(plane)?.narrow(0, start, shape.iter().product())?.reshape(shape)
+            };
+            let shape = [layer.n_outputs, layer.n_inputs];
+            let dropout = rate(i).map(|rate| (rate as f32, at));
+            if dropout.is_some() {
+                at = at.advanced(batch * layer.n_inputs);
+            }
+            let buffers = LayerBuffers {
+                weight: view(VALUES, place.weight, &shape)?,
+                bias: view(VALUES, place.bias, &shape[..1])?,
+                weight_gradient: view(GRADIENT, place.weight, &shape)?,
+                bias_gradient: view(GRADIENT, place.bias, &shape[..1])?,
+                activation: layer.activation.into(),
+                output: zeros(&[batch, layer.n_outputs])?,
+                input_delta: (i > 0).then(|| zeros(&[batch, layer.n_inputs])).transpose()?,
+                dropout,
+            };
+            let (weight, bias) = &network.layers()[i];
+            for (to, from) in [(&buffers.weight, weight), (&buffers.bias, bias)] {
+                scale_into_(to, &from.to_dtype(DType::F32)?.contiguous()?, 1.)?;
+            }
+            layers.push(buffers);
+        }
+        let input = if rate(0).is_some() { rows.zeros_like()? } else { rows.clone() };
+        let outputs = layers.last().map_or(Activation::Identity, |layer| layer.activation);
+        let (loss, labels) = match (network.config().task, config.loss) {
+            (Task::Classify, _) => (None, Some(Tensor::zeros(batch, DType::U32, device)?)),
+            (_, ReconstructionLoss::SquaredError) => (Some(OutputLoss::SquaredError(outputs)), None),
+            (_, ReconstructionLoss::CrossEntropy) => (Some(OutputLoss::CrossEntropy), None),
+        };
+        Ok(Self {
+            config: config.clone(),
+            loss,
+            params,
+            n_weights,
+            layers,
+            rows,
+            input,
+            labels,
+            gathered: Tensor::zeros((2, batch), DType::F64, device)?,
+            scalars: zeros(&[2])?,
+            steps: Tensor::new(&[0i64], device)?,
+            counter: Tensor::new(&[0i64], device)?,
+            blocks: at.offset.wrapping_sub(philox.offset) as i64,
+        })
+    }
+
+    /// The network whose parameters are these buffers.
+    pub(super) fn network(&self, config: FeedforwardConfig) -> Result<Feedforward> {
+        let layers = self.layers.iter().map(|layer| (layer.weight.clone(), layer.bias.clone()));
+        Feedforward::from_tensors(config, layers.collect())
+    }
+
+    /// The gradient of the last step for each layer: of its weight, and of its bias.
+    #[cfg(test)]
+    pub(super) fn gradients(&self) -> Vec<(Tensor, Tensor)> {
+        self.layers.iter().map(|l| (l.weight_gradient.clone(), l.bias_gradient.clone())).collect()
+    }
+
+    /// One step from what was loaded to `rows` and `labels`.
+    pub(super) fn run(&self) -> Result<()> {
+        self.forward()?;
+        self.backward()?;
+        self.update()?;
+        if self.blocks != 0 {
+            advance_(&self.counter, self.blocks)?;
+        }
+        advance_(&self.steps, 1)
+    }
+
+    /// Up to the loss, whose derivative is left in the top layer's output.
+    fn forward(&self) -> Result<()> {
+        if let Some(lowest) = self.layers.first().filter(|layer| layer.dropout.is_some()) {
+            scale_into_(&self.input, &self.rows, 1.)?;
+            layer_forward_(&self.input, None, Activation::Identity, self.dropout(lowest))?;
+        }
+        let mut x = &self.input;
+        for (i, layer) in self.layers.iter().enumerate() {
+            gemm_(&layer.output, x, &layer.weight.t()?, Factors::OVERWRITE, self.config.precision)?;
+            match self.layers.get(i + 1) {
+                Some(above) => {
+                    layer_forward_(&layer.output, Some(&layer.bias), layer.activation, self.dropout(above))?;
+                }
+                None => self.loss(layer)?,
+            }
+            x = &layer.output;
+        }
+        Ok(())
+    }
+
+    fn loss(&self, top: &LayerBuffers) -> Result<()> {
+        match (self.loss, &self.labels) {
+            (Some(loss), _) => output_loss_(&top.output, &top.bias, &self.rows, loss, &self.gathered),
+            (None, Some(labels)) => softmax_loss_(&top.output, &top.bias, labels, &self.gathered),
+            (None, None) => candle::bail!("FeedforwardTrainer: there is nothing to hold the outputs against"),
+        }
+    }
+
+    /// Gradients of all layers, from the top down.
+    fn backward(&self) -> Result<()> {
+        let precision = self.config.precision;
+        let Some(mut delta) = self.layers.last().map(|top| &top.output) else { return Ok(()) };
+        for (i, layer) in self.layers.iter().enumerate().rev() {
+            let below = if i == 0 { None } else { self.layers.get(i - 1) };
+            let x = below.map_or(&self.input, |below| &below.output);
+            gemm_(&layer.weight_gradient, &delta.t()?, x, Factors::OVERWRITE, precision)?;
+            column_sums_(&layer.bias_gradient, delta)?;
+            if let (Some(below), Some(input_delta)) = (below, &layer.input_delta) {
+                gemm_(input_delta, delta, &layer.weight, Factors::OVERWRITE, precision)?;
+                layer_backward_(input_delta, &below.output, below.activation, self.dropout(layer))?;
+                delta = input_delta;
+            }
+        }
+        Ok(())
+    }
+
+    fn update(&self) -> Result<()> {
+        let weight_decay = self.config.weight_decay as f32;
+        match self.config.optimizer {
+            Optimizer::Adam => {
+                let step = AdamStep { weight_decay, ..AdamStep::default() };
+                adam_step_(&self.params, &self.scalars, &self.steps, step, self.n_weights)?;
+            }
+            Optimizer::Sgd => {
+                sgd_step_(&self.params, &self.scalars, SgdStep { weight_decay }, self.n_weights)?;
+            }
+        }
+        if let (Some(max_norm), [hidden @ .., _]) = (self.config.max_norm, &self.layers[..]) {
+            hidden.iter().try_for_each(|layer| max_norm_rows_(&layer.weight, max_norm as f32))?;
+        }
+        Ok(())
+    }
+
+    /// What is left out of what a layer reads.
+    fn dropout(&self, layer: &LayerBuffers) -> Option<Dropout<'_>> {
+        let (rate, philox) = layer.dropout?;
+        Some(Dropout { rate, draws: Draws::Counter { philox, counter: &self.counter } })
+    }
+}
+
+/// Where each layer's parameters lie, the entries of all weights, and those of everything.
+fn places(network: &FeedforwardConfig) -> (Vec<Place>, usize, usize) {
+    let mut at = 0;
+    let mut take = |n: usize| {
+        let start = at;
+        at = (at + n).next_multiple_of(ALIGNMENT);
+        start
+    };
+    let weights: Vec<usize> =
+        network.layers.iter().map(|layer| take(layer.n_outputs * layer.n_inputs)).collect();
+    let n_weights = take(0);
+    let place = |(layer, weight): (&super::LayerConfig, usize)| Place { weight, bias: take(layer.n_outputs) };
+    let places = network.layers.iter().zip(weights).map(place).collect();
+    (places, n_weights, take(0))
+}
