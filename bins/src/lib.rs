@@ -15,3 +15,4 @@ pub mod pictures;
 pub mod progress;
 pub mod report;
 pub mod run_folder;
+pub mod scatter;

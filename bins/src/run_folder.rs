@@ -16,8 +16,15 @@ pub enum Existing {
 }
 
 /// Names that a run makes; what [`Existing::Overwrite`] removes before a new run.
-const OWN: [&str; 6] =
-    ["config.json", "model.safetensors", "run.json", "metrics.jsonl", "README.md", "checkpoint"];
+const OWN: [&str; 7] = [
+    "config.json",
+    "model.safetensors",
+    "run.json",
+    "fine-tune.json",
+    "metrics.jsonl",
+    "README.md",
+    "checkpoint",
+];
 
 /// One run's folder: `runs/<bin>-<UTC time>/`, or the folder given by `--out`.
 ///

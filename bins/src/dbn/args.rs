@@ -1,5 +1,6 @@
 //! The command line of `dbn`.
 use super::likelihood::LikelihoodArgs;
+pub use super::fine_tune::args::{FineTuneArgs, FineTuneSettings, LossArg, OptimizerArg};
 use crate::options::{
     Common, DataArgs, above_zero, at_least_one, below_one, image_shape, inside_zero_one, not_negative,
 };
@@ -36,6 +37,8 @@ pub enum Command {
     Sample(SampleArgs),
     /// Measure a trained network on a data set: linear classifier, reconstruction, free energies.
     Evaluate(EvaluateArgs),
+    /// Fine-tune a trained network by backpropagation: a classifier, or a deep autoencoder.
+    FineTune(Box<FineTuneArgs>),
 }
 
 /// What `train` makes; kept in the run folder, so that `--resume` needs nothing else.
@@ -293,7 +296,7 @@ impl From<Hidden> for HiddenUnit {
 }
 
 /// The name of a precision that the models know.
-fn precision(name: &str) -> Result<String, String> {
+pub(super) fn precision(name: &str) -> Result<String, String> {
     name.parse::<chandlery::Precision>().map(|precision| precision.name().to_owned())
 }
 

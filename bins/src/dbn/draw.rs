@@ -17,12 +17,12 @@ use std::path::Path;
 /// First-layer filters in the picture of a run.
 const FILTERS: usize = 100;
 /// Rows in the picture of reconstructions.
-const RECONSTRUCTIONS: usize = 40;
+pub const RECONSTRUCTIONS: usize = 40;
 /// Samples in the picture of a run, and Gibbs steps before they are taken: from test rows, since chains from random states
 /// mix too slowly to show every kind of row.
 const SAMPLES: (usize, usize) = (100, 100);
 /// Tiles in a line.
-const COLUMNS: usize = 10;
+pub const COLUMNS: usize = 10;
 /// Pixels that a picture's tile should be wide, about.
 const TILE_PIXELS: usize = 56;
 
@@ -194,7 +194,7 @@ fn drawable(config: &DbnConfig) -> Option<ImageShape> {
     Some(ImageShape { height, width, channels }).filter(can_draw)
 }
 
-fn can_draw(shape: &ImageShape) -> bool {
+pub fn can_draw(shape: &ImageShape) -> bool {
     matches!(shape.channels, 1 | 3)
 }
 
@@ -206,6 +206,6 @@ fn shades(config: &DbnConfig) -> Shades {
     }
 }
 
-fn zoom(shape: ImageShape) -> usize {
+pub fn zoom(shape: ImageShape) -> usize {
     (TILE_PIXELS / shape.width.max(1)).max(1)
 }

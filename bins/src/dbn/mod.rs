@@ -10,6 +10,7 @@
 //! | `likelihood` | likelihoods and lower bounds on them                               |
 //! | `draw`     | pictures; the commands `reconstruct` and `sample`                    |
 //! | `encode`   | the command `encode`                                                 |
+//! | `fine_tune` | the command `fine-tune`: classifiers and deep autoencoders          |
 //! | `learning_curves` | errors and free energies by epoch                             |
 //! | `card`     | the README.md of a run folder                                        |
 //! | `rows`     | rows as a network reads them                                         |
@@ -18,6 +19,7 @@ mod card;
 mod draw;
 mod encode;
 mod evaluate;
+mod fine_tune;
 mod learn;
 mod learning_curves;
 mod likelihood;
@@ -48,6 +50,10 @@ mod streams {
     pub const BINARIZE: u64 = 6 << 32;
     /// Chains of the annealing forward, and (this plus 1) back.
     pub const ANNEALING: u64 = 7 << 32;
+    /// Units that dropout leaves out.
+    pub const DROPOUT: u64 = 11 << 32;
+    /// Rows whose labels are used, where not all are.
+    pub const LABELLED: u64 = 12 << 32;
 }
 
 /// Does what the command line says.
@@ -62,6 +68,7 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Some(Command::Reconstruct(args)) => draw::reconstruct(&args),
         Some(Command::Sample(args)) => draw::sample(&args),
         Some(Command::Evaluate(args)) => evaluate::evaluate(&args),
+        Some(Command::FineTune(args)) => fine_tune::fine_tune(&args),
     }
 }
 

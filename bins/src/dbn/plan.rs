@@ -35,13 +35,18 @@ pub struct Data {
 impl Data {
     /// Opens the data set and holds a seeded choice of rows out.
     pub fn open(args: &DataArgs, settings: &Settings) -> Result<Self> {
+        Self::seeded(args, settings.seed)
+    }
+
+    /// The same for any command that has a seed.
+    pub fn seeded(args: &DataArgs, seed: u64) -> Result<Self> {
         let dataset: Dataset = args.open()?;
         let n_rows = dataset.train.n_samples();
         let n_held_out = (n_rows / 20).min(MOST_HELD_OUT);
         let (train, held_out) = match n_held_out {
             0 => (dataset.train.clone(), None),
             n => {
-                let (train, held_out) = dataset.train.hold_out(n, settings.seed)?;
+                let (train, held_out) = dataset.train.hold_out(n, seed)?;
                 (train, Some(held_out))
             }
         };

@@ -2,6 +2,7 @@
 use anyhow::{Result, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig};
+use chandlery::feedforward::FeedforwardConfig;
 use chandlery_datasets::{Feed, FeedConfig, Split};
 
 /// Rows that statistics are taken over; more would not change their third digit.
@@ -90,17 +91,28 @@ impl Blocks {
     /// for real-valued units they must be stored as the rows were that it was trained on.
     pub fn new(split: &Split, config: &DbnConfig, device: &Device) -> Result<Self> {
         let n_visible = config.layers.first().map_or(0, |layer| layer.n_visible);
+        let gaussian = config.layers.first().is_some_and(|layer| layer.visible.is_gaussian());
+        Self::scaled(split, n_visible, gaussian.then_some(config.input_scale), device)
+    }
+
+    /// The same for a fine-tuned network.
+    pub fn of(split: &Split, config: &FeedforwardConfig, device: &Device) -> Result<Self> {
+        let scale = config.visible.is_gaussian().then_some(config.input_scale);
+        Self::scaled(split, config.n_inputs(), scale, device)
+    }
+
+    /// Rows of `n_visible` values times `scale`, or in their natural unit.
+    fn scaled(split: &Split, n_visible: usize, scale: Option<f64>, device: &Device) -> Result<Self> {
         ensure!(
             split.n_features() == n_visible,
             "--data: rows must have {n_visible} values for this network, got {}",
             split.n_features()
         );
-        let gaussian = config.layers.first().is_some_and(|layer| layer.visible.is_gaussian());
         // Used once and front to back: no need to copy it to the device as a whole.
         let feed_config = FeedConfig { resident_bytes: None, ..FeedConfig::in_order(BLOCK) };
         let mut feed = Feed::new(split, device, feed_config)?;
         feed.start_epoch(0, 0)?;
-        let factor = if gaussian { config.input_scale } else { feed.scale() };
+        let factor = scale.unwrap_or(feed.scale());
         Ok(Self { feed, factor })
     }
 
@@ -116,6 +128,16 @@ impl Blocks {
 /// All rows of a split as a network reads them, `[n_samples, n_visible]` f32.
 pub fn all(split: &Split, config: &DbnConfig, device: &Device) -> Result<Tensor> {
     through(split, config, device, |rows| Ok(rows.clone()))
+}
+
+/// All rows of a split as a fine-tuned network reads them, `[n_samples, n_inputs]` f32.
+pub fn all_of(split: &Split, config: &FeedforwardConfig, device: &Device) -> Result<Tensor> {
+    let mut blocks = Blocks::of(split, config, device)?;
+    let mut all = Vec::new();
+    while let Some(rows) = blocks.next()? {
+        all.push(rows);
+    }
+    Ok(Tensor::cat(&all, 0)?)
 }
 
 /// What `f` makes of all rows of a split, a block at a time, one below the other.

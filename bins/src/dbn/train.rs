@@ -216,7 +216,7 @@ fn read_run(path: &Path) -> Result<(RunFolder, RunInfo)> {
 }
 
 /// The command line as one could type it.
-fn command_line() -> String {
+pub(super) fn command_line() -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=.,:/+".contains(c);
     let quoted = |arg: String| match arg.chars().all(plain) && !arg.is_empty() {
         true => arg,

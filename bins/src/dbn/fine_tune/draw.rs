@@ -1,0 +1,111 @@
+//! Pictures of a fine-tuned network: learning curves, reconstructions of test rows, their codes in the plane.
+use super::super::draw::{COLUMNS, Picture, RECONSTRUCTIONS, can_draw, zoom};
+use super::super::rows;
+use super::learn::EpochReport;
+use super::measure::plane;
+use crate::curves::{self, Curve, Panel};
+use crate::pictures::{Shades, originals_over_reconstructions, write_png};
+use crate::run_folder::RunFolder;
+use crate::scatter::{self, Class};
+use anyhow::Result;
+use candle::Module;
+use chandlery::feedforward::Feedforward;
+use chandlery_datasets::{ImageShape, Split};
+
+/// Test rows whose codes are shown, at most: more would hide each other.
+const CODES: usize = 4000;
+
+/// Draws what the network allows into a run folder.
+pub fn pictures(
+    model: &Feedforward,
+    test: &Split,
+    reports: &[EpochReport],
+    classify: bool,
+    folder: &RunFolder,
+) -> Result<Vec<Picture>> {
+    folder.write("curves.svg", learning_curves(reports, classify)?.as_bytes())?;
+    let mut pictures = Vec::new();
+    if classify {
+        return Ok(pictures);
+    }
+    pictures.extend(reconstructions(model, test, folder)?);
+    pictures.extend(codes(model, &test.take(CODES)?, folder)?);
+    Ok(pictures)
+}
+
+/// Loss and error by epoch, as SVG.
+fn learning_curves(reports: &[EpochReport], classify: bool) -> Result<String> {
+    let curve = |name: &str, y: &dyn Fn(&EpochReport) -> Option<f64>| Curve {
+        name: name.to_owned(),
+        points: reports.iter().filter_map(|report| Some((report.epoch as f64, y(report)?))).collect(),
+    };
+    let scale = if classify { 100. } else { 1. };
+    let panel = |title: &str, y_label: &str, curves| Panel {
+        title: title.to_owned(),
+        x_label: "epoch".to_owned(),
+        y_label: y_label.to_owned(),
+        curves,
+    };
+    let unit = if classify { "rows misclassified, %" } else { "squared error a row" };
+    curves::draw(&[
+        panel("loss in training, with dropout", "loss a row", vec![curve("training", &|r| Some(r.loss))]),
+        panel(
+            "error",
+            unit,
+            vec![
+                curve("training, with dropout", &|r| Some(scale * r.training_error)),
+                curve("held-out", &|r| Some(scale * r.held_out_error?)),
+            ],
+        ),
+    ])
+}
+
+/// Test rows over what comes back from their codes; none when rows are no images that can be drawn.
+fn reconstructions(model: &Feedforward, test: &Split, folder: &RunFolder) -> Result<Option<Picture>> {
+    let shape = model.config().image.map(|[height, width, channels]| ImageShape { height, width, channels });
+    let Some(shape) = shape.filter(can_draw) else {
+        return Ok(None);
+    };
+    let split = test.take(RECONSTRUCTIONS)?;
+    let x = rows::all_of(&split, model.config(), model.device())?;
+    let shades = if model.config().visible.is_gaussian() { Shades::MinMax } else { Shades::Unit };
+    let back = model.forward(&x)?;
+    let picture = originals_over_reconstructions(&x, &back, shape, COLUMNS, shades, zoom(shape))?;
+    write_png(&picture, &folder.join("reconstructions.png"))?;
+    Ok(Some(Picture {
+        file: "reconstructions.png",
+        caption: format!(
+            "{} test rows, and below each line what comes back from their codes",
+            split.n_samples()
+        ),
+    }))
+}
+
+/// The codes of test rows as points, coloured by class where there are labels; none for a code of one unit.
+fn codes(model: &Feedforward, test: &Split, folder: &RunFolder) -> Result<Option<Picture>> {
+    let Some((plane, axis)) = plane(model, test)? else {
+        return Ok(None);
+    };
+    let points = plane.to_vec2::<f32>()?;
+    let n_classes = test.n_classes().max(1);
+    let mut classes: Vec<Class> = (0..n_classes)
+        .map(|class| Class {
+            name: if test.labels.is_some() { class.to_string() } else { "rows".to_owned() },
+            points: Vec::new(),
+        })
+        .collect();
+    for (i, point) in points.iter().enumerate() {
+        let class = test.labels.as_deref().map_or(0, |labels| labels[i] as usize);
+        if let (Some(class), &[x, y]) = (classes.get_mut(class), &point[..]) {
+            class.points.push((f64::from(x), f64::from(y)));
+        }
+    }
+    let n = model.config().layers[model.config().encoder_layers() - 1].n_outputs;
+    let title = match n {
+        2 => format!("codes of {} test rows", points.len()),
+        n => format!("codes of {} test rows: first two principal components of {n} units", points.len()),
+    };
+    let labels = [1, 2].map(|i| format!("{axis} {i}"));
+    folder.write("codes.svg", scatter::draw(&title, &labels[0], &labels[1], &classes)?.as_bytes())?;
+    Ok(Some(Picture { file: "codes.svg", caption: title }))
+}

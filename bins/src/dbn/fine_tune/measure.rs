@@ -1,0 +1,133 @@
+//! How good a fine-tuned network is, and what as many principal components would do.
+use super::super::rows::Blocks;
+use anyhow::{Result, bail};
+use candle::{DType, Device, Tensor};
+use chandlery::feedforward::{Feedforward, Task};
+use chandlery_datasets::Split;
+use chandlery_datasets::patches::{Moments, Whitening, WhiteningConfig, WhiteningKind};
+use serde::Serialize;
+
+/// Inputs above which principal components are not sought: the solver's time grows with their cube.
+const MOST_COMPONENT_INPUTS: usize = 2000;
+
+/// What a network makes of rows that it has not seen.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Measured {
+    /// Share of rows whose most probable class is not the label, of a classifier.
+    pub test_error: Option<f64>,
+    /// Such rows.
+    pub test_errors: Option<usize>,
+    /// Mean squared error of the reconstruction, summed over the inputs, of an autoencoder.
+    pub test_squared_error: Option<f64>,
+    /// The same within the span of as many principal components of the training rows as the code has units.
+    pub pca_squared_error: Option<f64>,
+    /// Those components.
+    pub pca_components: Option<usize>,
+    /// Rows measured.
+    pub n_test: usize,
+}
+
+impl Measured {
+    /// The error of some rows that are on the device: a share for a classifier, a squared error for an autoencoder.
+    pub fn error(model: &Feedforward, rows: &Tensor, labels: Option<&Tensor>) -> Result<f64> {
+        match (model.config().task, labels) {
+            (Task::Classify, Some(labels)) => Ok(model.errors(rows, labels)? as f64 / rows.dim(0)? as f64),
+            (Task::Classify, None) => bail!("--classify: held-out and test rows must have labels, got none"),
+            (Task::Autoencode { .. }, _) => Ok(model.squared_error(rows)?),
+        }
+    }
+
+    /// Measures `test`; the principal components are those of all rows in `train`.
+    pub fn of(model: &Feedforward, train: &[&Split], test: &Split) -> Result<Self> {
+        let device = model.device();
+        let labels = test.labels_tensor(device)?;
+        let (mut sum, mut seen) = (0., 0);
+        let mut blocks = Blocks::of(test, model.config(), device)?;
+        while let Some(rows) = blocks.next()? {
+            let n = rows.dim(0)?;
+            let labels = labels.as_ref().map(|labels| labels.narrow(0, seen, n)).transpose()?;
+            sum += Self::error(model, &rows, labels.as_ref())? * n as f64;
+            seen += n;
+        }
+        let error = sum / seen as f64;
+        let classify = model.config().task == Task::Classify;
+        let components = model.config().layers[model.config().encoder_layers() - 1].n_outputs;
+        let n_inputs = model.config().n_inputs();
+        let components = (!classify && n_inputs <= MOST_COMPONENT_INPUTS).then_some(components.min(n_inputs));
+        let pca = |n| principal_error(model, train, test, n);
+        Ok(Self {
+            test_error: classify.then_some(error),
+            test_errors: classify.then_some(sum.round() as usize),
+            test_squared_error: (!classify).then_some(error),
+            pca_squared_error: components.map(pca).transpose()?,
+            pca_components: components,
+            n_test: seen,
+        })
+    }
+
+    /// The same for people.
+    pub fn words(&self) -> String {
+        match (self.test_error, self.test_squared_error) {
+            (Some(error), _) => format!(
+                "test error {:.2} %: {} of {} rows",
+                100. * error,
+                self.test_errors.unwrap_or_default(),
+                self.n_test
+            ),
+            (_, Some(error)) => {
+                let pca = match (self.pca_squared_error, self.pca_components) {
+                    (Some(pca), Some(n)) => format!("; with {n} principal components {pca:.3}"),
+                    _ => String::new(),
+                };
+                format!("test squared error {error:.3} a row, over {} rows{pca}", self.n_test)
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+/// Mean squared error of test rows projected onto `n` principal components, in f64.
+fn principal_error(model: &Feedforward, train: &[&Split], test: &Split, n: usize) -> Result<f64> {
+    let (config, device) = (model.config(), model.device());
+    let mut moments = Moments::new(config.n_inputs(), device)?;
+    for split in train {
+        let mut blocks = Blocks::of(split, config, device)?;
+        while let Some(rows) = blocks.next()? {
+            moments.add(&rows)?;
+        }
+    }
+    let pca = WhiteningConfig { kind: WhiteningKind::Pca, epsilon: 0., n_components: Some(n) };
+    let pca = Whitening::from_moments(&moments, &pca)?;
+    let (mean, components) = (pca.mean().to_device(device)?, pca.components().to_device(device)?);
+    let across = components.t()?.contiguous()?;
+    let mut sum = 0.;
+    let mut blocks = Blocks::of(test, config, device)?;
+    while let Some(rows) = blocks.next()? {
+        let centred = rows.to_dtype(DType::F64)?.broadcast_sub(&mean)?;
+        let within = centred.matmul(&across)?.matmul(&components)?;
+        sum += (centred - within)?.sqr()?.sum_all()?.to_scalar::<f64>()?;
+    }
+    Ok(sum / test.n_samples() as f64)
+}
+
+/// The codes of some rows in the plane, `[n, 2]` on the CPU, and what the axes are: the code's two units, or its first two principal
+/// components. None for a code of one unit.
+pub fn plane(model: &Feedforward, test: &Split) -> Result<Option<(Tensor, &'static str)>> {
+    let mut blocks = Blocks::of(test, model.config(), model.device())?;
+    let mut codes = Vec::new();
+    while let Some(rows) = blocks.next()? {
+        codes.push(model.encode(&rows)?.to_device(&Device::Cpu)?);
+    }
+    let codes = Tensor::cat(&codes, 0)?;
+    match codes.dim(1)? {
+        2 => Ok(Some((codes, "code unit"))),
+        n if n > 2 && codes.dim(0)? > 1 => {
+            let config = WhiteningConfig { kind: WhiteningKind::Pca, epsilon: 0., n_components: Some(2) };
+            let pca = Whitening::fit(&codes, &config)?;
+            let (mean, across) = (pca.mean(), pca.components().t()?.contiguous()?);
+            let plane = codes.to_dtype(DType::F64)?.broadcast_sub(mean)?.matmul(&across)?;
+            Ok(Some((plane.to_dtype(DType::F32)?, "principal component of the code")))
+        }
+        _ => Ok(None),
+    }
+}

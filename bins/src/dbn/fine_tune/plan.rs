@@ -1,0 +1,163 @@
+//! From what was asked for to what is trained: the rows, the network, and how it learns.
+use super::super::plan::Data;
+use super::super::streams;
+use super::args::FineTuneSettings;
+use anyhow::{Result, anyhow, bail, ensure};
+use candle::Device;
+use chandlery::Philox;
+use chandlery::dbn::Dbn;
+use chandlery::feedforward::{
+    Activation, BackpropConfig, Feedforward, FeedforwardConfig, ReconstructionLoss, Task,
+};
+use chandlery::schedule::Schedule;
+use chandlery_datasets::Split;
+
+/// Epochs when not said.
+const EPOCHS: (usize, usize) = (100, 200);
+
+impl FineTuneSettings {
+    /// Passes over the training rows.
+    pub fn n_epochs(&self) -> usize {
+        self.epochs.unwrap_or(if self.classify { EPOCHS.0 } else { EPOCHS.1 })
+    }
+}
+
+/// The rows of a run: those that are learned from, and those that show how it goes.
+pub struct Rows {
+    /// Learned from.
+    pub train: Split,
+    /// Of the training split, not learned from.
+    pub held_out: Option<Split>,
+}
+
+impl Rows {
+    /// With `--labels`, only so many rows are learned from; with `--patience` as well, a fifth of them are held out, so that no
+    /// other label is looked at.
+    pub fn choose(data: &Data, settings: &FineTuneSettings) -> Result<Self> {
+        if settings.classify {
+            ensure!(
+                data.train.labels.is_some() && data.n_classes >= 2,
+                "--classify: rows must have labels of at least 2 classes, got {} in {}",
+                if data.train.labels.is_some() { "1 class" } else { "none" },
+                data.name
+            );
+        }
+        let Some(n) = settings.labels else {
+            return Ok(Self { train: data.train.clone(), held_out: data.held_out.clone() });
+        };
+        let chosen = balanced(&data.train, n, data.n_classes, settings.seed)?;
+        match settings.patience {
+            Some(_) => {
+                ensure!(n >= 10, "--labels: must be at least 10 with --patience, got {n}");
+                let (train, held_out) = chosen.hold_out(n / 5, settings.seed)?;
+                Ok(Self { train, held_out: Some(held_out) })
+            }
+            None => Ok(Self { train: chosen, held_out: data.held_out.clone() }),
+        }
+    }
+}
+
+/// A seeded choice of `n` rows, as many of each class as can be; where `n` does not divide, lower classes get one more.
+fn balanced(split: &Split, n: usize, n_classes: usize, seed: u64) -> Result<Split> {
+    let Some(labels) = split.labels.as_deref() else { bail!("--labels: rows must have labels, got none") };
+    let mut wanted: Vec<usize> =
+        (0..n_classes).map(|class| n / n_classes + usize::from(class < n % n_classes)).collect();
+    let mut chosen = Vec::with_capacity(n);
+    for row in Philox::new(seed, streams::LABELLED).permutation(split.n_samples()) {
+        let left = &mut wanted[labels[row as usize] as usize];
+        if *left > 0 {
+            *left -= 1;
+            chosen.push(row);
+        }
+    }
+    if let Some(class) = wanted.iter().position(|&left| left > 0) {
+        bail!("--labels {n}: class {class} has {} rows too few; ask for fewer", wanted[class])
+    }
+    chosen.sort_unstable();
+    Ok(split.select(&chosen)?)
+}
+
+/// The network at its first step, and how it learns.
+pub fn network(
+    dbn: &Dbn,
+    data: &Data,
+    settings: &FineTuneSettings,
+    device: &Device,
+) -> Result<(Feedforward, BackpropConfig)> {
+    let n_inputs = dbn.config().layers.first().map_or(0, |layer| layer.n_visible);
+    ensure!(
+        data.train.n_features() == n_inputs,
+        "--data: rows must have {n_inputs} values for this network, got {}",
+        data.train.n_features()
+    );
+    let trained = match settings.classify {
+        true => Feedforward::from_dbn(dbn, data.n_classes)?,
+        false => Feedforward::unroll(dbn)?,
+    };
+    let mut config = trained.config().clone();
+    // Binary networks read rows in their natural unit, however this data set stores them.
+    if !config.visible.is_gaussian() {
+        config.input_scale = data.train.row_type().scale();
+    }
+    let network = match settings.from_scratch {
+        true => Feedforward::init(config, Philox::new(settings.seed, streams::WEIGHTS), device)?,
+        false => Feedforward::from_tensors(config, trained.layers().to_vec())?,
+    };
+    let training = training(network.config(), settings)?;
+    Ok((network, training))
+}
+
+fn training(network: &FeedforwardConfig, settings: &FineTuneSettings) -> Result<BackpropConfig> {
+    let (input, hidden) = if settings.classify { (0.2, 0.5) } else { (0., 0.) };
+    let input = settings.input_dropout.unwrap_or(input);
+    let hidden = settings.dropout.unwrap_or(hidden);
+    let dropout = |layer: usize| match network.task {
+        _ if layer == 0 => input,
+        // This layer reads the code.
+        Task::Autoencode { encoder_layers } if layer == encoder_layers => 0.,
+        _ => hidden,
+    };
+    let bits = network.layers.last().map(|layer| layer.activation) == Some(Activation::Sigmoid);
+    let rate = settings.learning_rate.unwrap_or(match settings.optimizer {
+        super::args::OptimizerArg::Adam => 0.001,
+        super::args::OptimizerArg::Sgd => 0.1,
+    });
+    let training = BackpropConfig {
+        batch: settings.batch,
+        learning_rate: Schedule::linear(rate, 0., settings.n_epochs()),
+        momentum: Schedule::constant(settings.momentum),
+        optimizer: settings.optimizer.into(),
+        weight_decay: settings.weight_decay,
+        dropout: (0..network.layers.len()).map(dropout).collect(),
+        max_norm: settings.max_norm,
+        loss: match settings.loss {
+            Some(loss) => loss.into(),
+            None if bits => ReconstructionLoss::CrossEntropy,
+            None => ReconstructionLoss::SquaredError,
+        },
+        precision: settings.precision.parse().map_err(|err| anyhow!("--precision: {err}"))?,
+    };
+    training.validate(network)?;
+    Ok(training)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_choice_of_labels_is_balanced_seeded_and_says_when_there_are_too_few() {
+        // Class 2 has half as many rows as the others.
+        let labels: Vec<u32> = (0..50).map(|i| [0, 1, 0, 1, 2][i % 5]).collect();
+        let split = Split::from_u8((0..50).collect(), 1, Some(labels)).unwrap();
+        let chosen = |seed| balanced(&split, 11, 3, seed).unwrap();
+        let count = |class| chosen(1).labels.unwrap().iter().filter(|&&l| l == class).count();
+        assert_eq!([0, 1, 2].map(count), [4, 4, 3]);
+        let rows = |split: Split| split.to_tensor(&Device::Cpu).unwrap().to_vec2::<f32>().unwrap();
+        assert_eq!(rows(chosen(1)), rows(chosen(1)));
+        assert_ne!(rows(chosen(1)), rows(chosen(2)));
+        let err = balanced(&split, 36, 3, 1).unwrap_err();
+        assert_eq!(err.to_string(), "--labels 36: class 2 has 2 rows too few; ask for fewer");
+    }
+}
