@@ -142,9 +142,9 @@ impl Feedforward {
     }
 
     fn through(&self, x: &Tensor, layers: std::ops::Range<usize>) -> Result<Tensor> {
-        let parts = self.layers[layers.clone()].iter().zip(&self.config.layers[layers]);
-        parts.fold(Ok(x.clone()), |h, ((weight, bias), config)| {
-            let x = h?.matmul(&weight.t()?)?.broadcast_add(bias)?;
+        let mut parts = self.layers[layers.clone()].iter().zip(&self.config.layers[layers]);
+        parts.try_fold(x.clone(), |h, ((weight, bias), config)| {
+            let x = h.matmul(&weight.t()?)?.broadcast_add(bias)?;
             match config.activation {
                 Activation::Identity => Ok(x),
                 Activation::Sigmoid => candle_nn::ops::sigmoid(&x),

@@ -23,7 +23,7 @@ pub struct FineTuneSettings {
     /// Passes over the training rows; left out: 100 for a classifier, 200 for an autoencoder.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
-    /// Rows a step.
+    /// Rows a step; those that fill none are left out of the epoch.
     #[arg(long, value_name = "ROWS", default_value_t = 100, value_parser = at_least_one)]
     pub batch: usize,
     /// First step size, which falls to 0 over the epochs; left out: 0.001 for adam, 0.1 for sgd.
