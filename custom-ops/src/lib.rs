@@ -9,27 +9,27 @@
 #[cfg(feature = "cuda")]
 mod cuda;
 
+mod activation;
 mod bias_step;
 mod binarize;
 mod contrast_step;
 mod device;
 mod draw;
 mod gemm;
+mod layer;
 pub mod math;
+mod loss;
+mod optimizer;
 mod philox;
 mod product_units;
 mod replay;
 mod scalars;
 mod scale;
+mod softmax_units;
 mod sums;
 mod units;
 mod upload;
 mod weight_step;
-
-mod activation;
-mod layer;
-mod loss;
-mod optimizer;
 
 pub use bias_step::{BiasStep, Sparsity, bias_step_, bias_step_reference};
 pub use binarize::{bernoulli_into_, bernoulli_into_reference};
@@ -44,6 +44,7 @@ pub use product_units::{units_of_product_, units_of_product_reference};
 pub use replay::Replay;
 pub use scalars::{advance_, set_scalars_};
 pub use scale::{scale_into_, scale_into_reference, split_into_};
+pub use softmax_units::{softmax_units_, softmax_units_reference};
 pub use sums::{column_sums_, column_sums_reference};
 pub use units::{Unit, UnitPlanes, unit_mean, unit_sample, units_, units_reference};
 pub use upload::ChunkUpload;

@@ -7,6 +7,7 @@ mod feedforward;
 mod gemm;
 mod likelihood;
 mod small;
+mod softmax_units;
 mod sums;
 mod training;
 mod units;

@@ -1,0 +1,226 @@
+//! A group of units of which exactly one is on: bias, mean and draw in one pass over the pre-activations.
+//!
+//! ```text
+//! x_c = pre_c + bias_c
+//! mean_c = exp(x_c) / Σ_k exp(x_k)                     softmax
+//! sample = the first c with u < mean_0 + … + mean_c    as a row of zeros with a one
+//! ```
+//!
+//! | symbol | argument  | shape                          |
+//! |--------|-----------|--------------------------------|
+//! | `pre`  | `pre`     | `[rows, n_classes]` f32        |
+//! | `bias` | `bias`    | `[n_classes]` f32              |
+//! | `u`    | [`Draws`] | uniform; element `row`         |
+//! |        | `planes`  | `[n_planes, rows, n_classes]` f32 |
+//!
+//! Source: Hinton, Osindero and Teh, "A fast learning algorithm for deep belief nets", Neural Computation 18, 2006, section
+//! 4.2: the labels of a joint model are such a group.
+//!
+//! ```
+//! use candle::{DType, Device::Cpu, Tensor};
+//! use chandlery_ops::{Draws, Philox, UnitPlanes, softmax_units_};
+//! # fn main() -> candle::Result<()> {
+//! let pre = Tensor::new(&[[0f32, 0., -200.], [-200., 90., -200.]], &Cpu)?;
+//! let bias = Tensor::zeros(3, DType::F32, &Cpu)?;
+//! let planes = Tensor::zeros((2, 2, 3), DType::F32, &Cpu)?;
+//! let both = UnitPlanes { mean: Some(0), sample: Some(1), ..UnitPlanes::default() };
+//! softmax_units_(&planes, &pre, &bias, both, Draws::At(Philox::new(1, 0)))?;
+//! assert_eq!(planes.get(0)?.to_vec2::<f32>()?, [[0.5, 0.5, 0.], [0., 1., 0.]]);
+//! // Only one class of the second row can be drawn.
+//! assert_eq!(planes.get(1)?.get(1)?.to_vec1::<f32>()?, [0., 1., 0.]);
+//! # Ok(()) }
+//! ```
+use crate::draw::{Draws, Place, same_device, uniform};
+use crate::math::{exp, uniform_of};
+use crate::philox::Philox;
+use crate::units::UnitPlanes;
+use crate::weight_step::contiguous_f32;
+use candle::backend::BackendStorage;
+use candle::{CpuStorage, D, DType, InplaceOp3, Layout, Result, Tensor};
+
+const OP: &str = "softmax_units_";
+
+/// Writes means and one-hot samples of a group of `n_classes` units to planes of `planes`; the other planes stay as they are.
+///
+/// `planes` is `[n_planes, rows, n_classes]`, `pre` `[rows, n_classes]` and `bias` `[n_classes]`, all contiguous f32. With
+/// [`Draws::Mode`] the sample is the class of the largest mean, of equals the lowest.
+///
+/// A NaN or `+∞` in a row gives NaN means and a sample without a one. The result is the same bits on CPU and CUDA.
+///
+/// # Errors
+/// When shapes, types or devices do not fit, or `out` names no plane, one that does not exist, or one for both.
+pub fn softmax_units_(
+    planes: &Tensor,
+    pre: &Tensor,
+    bias: &Tensor,
+    out: UnitPlanes,
+    draws: Draws,
+) -> Result<()> {
+    let &[n_planes, rows, n_classes] = planes.dims() else {
+        candle::bail!("{OP}: planes must be [n_planes, rows, n_classes], got shape {:?}", planes.dims())
+    };
+    for (what, t, shape) in
+        [("planes", planes, planes.dims()), ("pre", pre, &[rows, n_classes]), ("bias", bias, &[n_classes])]
+    {
+        if t.dims() != shape {
+            let (got, planes) = (t.dims(), planes.dims());
+            candle::bail!("{OP}: {what} must have shape {shape:?} to go with planes {planes:?}, got {got:?}")
+        }
+        contiguous_f32(OP, what, t)?;
+        same_device(OP, what, t, planes.device())?;
+    }
+    for (what, plane) in [("mean", out.mean), ("sample", out.sample)] {
+        if let Some(plane) = plane.filter(|&plane| plane >= n_planes) {
+            candle::bail!("{OP}: {what} must name one of {n_planes} planes, got {plane}")
+        }
+    }
+    if out.mean == out.sample {
+        candle::bail!(
+            "{OP}: out must name a plane for the mean, the sample, or two planes for both, got {:?} and {:?}",
+            out.mean,
+            out.sample
+        )
+    }
+    let place = draws.place(OP, planes.device())?;
+    if rows * n_classes == 0 {
+        return Ok(());
+    }
+    planes.inplace_op3(pre, bias, &SoftmaxUnits { out, place, rows, n_classes })
+}
+
+/// Mean and sample (`(mean, sample)`, both `[rows, n_classes]` f32) from candle's own ops, without draws when `philox` is
+/// none; the tests hold [`softmax_units_`] to this on every device.
+///
+/// # Errors
+/// When shapes, types or devices do not fit.
+pub fn softmax_units_reference(
+    pre: &Tensor,
+    bias: &Tensor,
+    philox: Option<Philox>,
+) -> Result<(Tensor, Tensor)> {
+    let (rows, n_classes) = pre.dims2()?;
+    let x = pre.broadcast_add(bias)?;
+    let e = x.broadcast_sub(&x.max_keepdim(D::Minus1)?)?.exp()?;
+    let mean = e.broadcast_div(&e.sum_keepdim(D::Minus1)?)?;
+    let chosen = match philox {
+        None => x.argmax_keepdim(D::Minus1)?,
+        Some(philox) => {
+            // As many classes lie before the chosen one as there are sums that the draw has reached.
+            let u = uniform((rows, 1), x.device(), philox)?;
+            let reached = u.broadcast_ge(&mean.cumsum(D::Minus1)?)?;
+            reached.to_dtype(DType::F32)?.sum_keepdim(D::Minus1)?.to_dtype(DType::U32)?
+        }
+    };
+    let classes = Tensor::arange(0u32, n_classes as u32, x.device())?.reshape((1, n_classes))?;
+    Ok((mean, chosen.broadcast_eq(&classes)?.to_dtype(DType::F32)?))
+}
+
+struct SoftmaxUnits<'a> {
+    out: UnitPlanes,
+    place: Option<Place<'a>>,
+    rows: usize,
+    n_classes: usize,
+}
+
+impl SoftmaxUnits<'_> {
+    /// Where the plane begins among the elements of `planes`; none where it is not wanted.
+    fn start(&self, plane: Option<usize>) -> Option<usize> {
+        plane.map(|plane| plane * self.rows * self.n_classes)
+    }
+
+    /// One row: its means and its sample go to `mean` and `sample`, as far as they are wanted.
+    fn row(&self, pre: &[f32], bias: &[f32], r: usize, mut write: impl FnMut(usize, f32, f32)) {
+        let x = |c: usize| pre[c] + bias[c];
+        let top = (1..pre.len()).fold(x(0), |top, c| if x(c) > top { x(c) } else { top });
+        let total = (0..pre.len()).fold(0., |total, c| total + exp(x(c) - top));
+        let bar = self.place.map(|place| uniform_of(place.philox.bits(r as u64)) * total);
+        let (mut sum, mut found) = (0., false);
+        for c in 0..pre.len() {
+            let part = exp(x(c) - top);
+            sum += part;
+            let passed = match bar {
+                Some(bar) => bar < sum,
+                None => x(c) == top && !total.is_nan(),
+            };
+            write(c, self.out.mean_scale * (part / total), if passed && !found { 1. } else { 0. });
+            found |= passed;
+        }
+    }
+}
+
+fn elements<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
+    Ok(&storage.as_slice::<f32>()?[layout.start_offset()..][..layout.shape().elem_count()])
+}
+
+impl InplaceOp3 for SoftmaxUnits<'_> {
+    fn name(&self) -> &'static str {
+        OP
+    }
+
+    fn cpu_fwd(
+        &self,
+        planes: &mut CpuStorage,
+        planes_l: &Layout,
+        pre: &CpuStorage,
+        pre_l: &Layout,
+        bias: &CpuStorage,
+        bias_l: &Layout,
+    ) -> Result<()> {
+        let (pre, bias) = (elements(pre, pre_l)?, elements(bias, bias_l)?);
+        let CpuStorage::F32(planes) = planes else { candle::bail!("{OP}: planes must be f32") };
+        let planes = &mut planes[planes_l.start_offset()..][..planes_l.shape().elem_count()];
+        let (mean_at, sample_at) = (self.start(self.out.mean), self.start(self.out.sample));
+        for (r, row) in pre.chunks(self.n_classes).enumerate() {
+            self.row(row, bias, r, |c, mean, sample| {
+                let at = r * self.n_classes + c;
+                if let Some(mean_at) = mean_at {
+                    planes[mean_at + at] = mean;
+                }
+                if let Some(sample_at) = sample_at {
+                    planes[sample_at + at] = sample;
+                }
+            });
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        planes: &mut candle::CudaStorage,
+        planes_l: &Layout,
+        pre: &candle::CudaStorage,
+        pre_l: &Layout,
+        bias: &candle::CudaStorage,
+        bias_l: &Layout,
+    ) -> Result<()> {
+        use crate::cuda::{Operand, function, linear_launch, view, view_mut};
+        use candle::cuda::WrapErr;
+        use candle::cuda::cudarc::driver::PushKernelArg;
+
+        let device = pre.device().clone();
+        let mut out = view_mut::<f32>(planes, planes_l, OP)?;
+        let (pre, bias) = (view::<f32>(pre, pre_l, OP)?, view::<f32>(bias, bias_l, OP)?);
+        let counter = self.place.and_then(|place| place.counter).map(Operand::new);
+        let counter = counter.as_ref().map(|counter| counter.view::<i64>(OP)).transpose()?;
+        let place_of = |start: Option<usize>| start.map_or(-1, |start| start as i64);
+        let (mean_at, sample_at) =
+            (place_of(self.start(self.out.mean)), place_of(self.start(self.out.sample)));
+        let drawn = u32::from(self.place.is_some());
+        let Philox { seed, stream, offset } = self.place.map_or(Philox::new(0, 0), |place| place.philox);
+        let function = function(&device, "softmax_units", "softmax_units_f32")?;
+        let null = 0u64;
+        let mut launch = function.builder();
+        launch.arg(&mut out).arg(&mean_at).arg(&sample_at).arg(&self.out.mean_scale).arg(&pre).arg(&bias);
+        launch.arg(&self.rows).arg(&self.n_classes).arg(&drawn).arg(&seed).arg(&stream).arg(&offset);
+        match &counter {
+            Some(counter) => launch.arg(counter),
+            None => launch.arg(&null),
+        };
+        // SAFETY: (float*, 2 × long long, float, 2 × const float*, 2 × size_t, unsigned, 3 × unsigned long long, const long
+        // long*), in this order. `softmax_units_` checked that pre holds rows · n_classes floats and bias n_classes, and that
+        // both planes lie within the elements of `out`; no source shares its storage. The counter is one i64 or null.
+        unsafe { launch.launch(linear_launch(self.rows, 4096)) }.w()?;
+        Ok(())
+    }
+}
