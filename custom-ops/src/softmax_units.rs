@@ -35,7 +35,6 @@ use crate::math::{exp, uniform_of};
 use crate::philox::Philox;
 use crate::units::UnitPlanes;
 use crate::weight_step::contiguous_f32;
-use candle::backend::BackendStorage;
 use candle::{CpuStorage, D, DType, InplaceOp3, Layout, Result, Tensor};
 
 const OP: &str = "softmax_units_";
@@ -195,6 +194,7 @@ impl InplaceOp3 for SoftmaxUnits<'_> {
         bias_l: &Layout,
     ) -> Result<()> {
         use crate::cuda::{Operand, function, linear_launch, view, view_mut};
+        use candle::backend::BackendStorage;
         use candle::cuda::WrapErr;
         use candle::cuda::cudarc::driver::PushKernelArg;
 

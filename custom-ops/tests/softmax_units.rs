@@ -38,7 +38,9 @@ fn each_class_is_drawn_as_often_as_its_mean_says() -> Result<()> {
     let out = UnitPlanes { sample: Some(0), ..UnitPlanes::default() };
     softmax_units_(&planes, &pre, &Tensor::zeros(5, DType::F32, &Cpu)?, out, Draws::At(PLACE))?;
     let sample = rows(&planes.get(0)?)?;
-    assert!(sample.iter().all(|row| row.iter().sum::<f32>() == 1. && row.iter().all(|&x| x == 0. || x == 1.)));
+    assert!(
+        sample.iter().all(|row| row.iter().sum::<f32>() == 1. && row.iter().all(|&x| x == 0. || x == 1.))
+    );
     for (c, p) in probabilities.into_iter().enumerate() {
         let share = sample.iter().filter(|row| row[c] == 1.).count() as f64 / n as f64;
         // Five standard deviations of a share; a class of probability 0 never comes.
@@ -92,7 +94,12 @@ fn what_does_not_fit_is_refused_with_both_shapes() -> Result<()> {
     let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Cpu);
     let text = |planes: &[usize], pre: &[usize], bias: &[usize], out| -> Result<String> {
         let refused = softmax_units_(&zeros(planes)?, &zeros(pre)?, &zeros(bias)?, out, Draws::Mode);
-        Ok(refused.map_or_else(|e| e.to_string(), |()| "accepted".to_owned()).lines().next().unwrap_or("").to_owned())
+        Ok(refused
+            .map_or_else(|e| e.to_string(), |()| "accepted".to_owned())
+            .lines()
+            .next()
+            .unwrap_or("")
+            .to_owned())
     };
     assert_eq!(
         text(&[3, 4, 5], &[4, 6], &[5], BOTH)?,

@@ -5,6 +5,7 @@
 //! | [`rbm`] | restricted Boltzmann machine | one layer of features, learned by contrastive divergence |
 //! | [`dbn`] | deep belief network | a stack of them, trained layer by layer |
 //! | [`feedforward`] | classifier or deep autoencoder | that stack, fine-tuned as a whole by backpropagation |
+//! | [`labelled`] | deep belief network with label units | generative weights and labels, learned by the up-down algorithm |
 //! | [`softmax`] | multinomial logistic regression | the linear read-out that tells how good features are |
 //!
 //! A trained encoder is a [`candle_nn::Module`] from rows to features, and its weights load as
@@ -32,6 +33,7 @@ mod check;
 pub mod dbn;
 pub mod feedforward;
 pub mod io;
+pub mod labelled;
 mod pretrained;
 pub mod rbm;
 pub mod schedule;

@@ -21,17 +21,22 @@ pub(crate) fn load<C: DeserializeOwned, M>(
     device: &Device,
     make: impl FnOnce(C, VarBuilder) -> Result<M>,
 ) -> Result<M> {
-    let folder = Path::new(folder_or_id);
-    let (config, weights) = match folder.is_dir() {
-        true => (folder.join(CONFIG), folder.join(WEIGHTS)),
-        false => (from_hub(folder_or_id, CONFIG)?, from_hub(folder_or_id, WEIGHTS)?),
-    };
-    let named = |e: &dyn std::fmt::Display| Error::Msg(format!("{}: cannot be read: {e}", config.display()));
-    let text = std::fs::read_to_string(&config).map_err(|e| named(&e))?;
-    let parsed: C = serde_json::from_str(&text).map_err(|e| named(&e))?;
+    let parsed = config(folder_or_id)?;
+    let weights = file(folder_or_id, WEIGHTS)?;
     let (tensors, _) = load_tensors(&weights, device)?;
     make(parsed, VarBuilder::from_tensors(tensors, DType::F32, device))
         .map_err(|e| Error::Msg(format!("{}: {e}", weights.display())))
+}
+
+/// Reads the configuration alone.
+///
+/// # Errors
+/// When there is none or it cannot be read; the message names it.
+pub(crate) fn config<C: DeserializeOwned>(folder_or_id: &str) -> Result<C> {
+    let config = file(folder_or_id, CONFIG)?;
+    let named = |e: &dyn std::fmt::Display| Error::Msg(format!("{}: cannot be read: {e}", config.display()));
+    let text = std::fs::read_to_string(&config).map_err(|e| named(&e))?;
+    serde_json::from_str(&text).map_err(|e| named(&e))
 }
 
 /// Writes both files to a folder, which is made if need be. Each file appears whole.
@@ -51,6 +56,12 @@ pub(crate) fn save(
         serde_json::to_writer_pretty(&mut *file, config).map_err(Error::wrap)?;
         file.write_all(b"\n").map_err(Error::wrap)
     })
+}
+
+/// The path of a model's file.
+fn file(folder_or_id: &str, name: &str) -> Result<PathBuf> {
+    let folder = Path::new(folder_or_id);
+    if folder.is_dir() { Ok(folder.join(name)) } else { from_hub(folder_or_id, name) }
 }
 
 /// The path of a model's file in the hub's cache, downloaded if it is not there.

@@ -4,7 +4,7 @@ use chandlery_ops::{Draws, Philox, UnitPlanes, normal, softmax_units_, softmax_u
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const PLACE: Philox = Philox { seed: 11, stream: 22, offset: u64::MAX - 5 };
-const BOTH: UnitPlanes = UnitPlanes { mean: Some(0), mean_scale: -1., sample: Some(2) };
+const BOTH: UnitPlanes = UnitPlanes { mean: Some(0), mean_scale: -1., sample: Some(2), low: None };
 /// Rows and classes around a block of Philox, a warp, a block of threads, and more rows than one wave.
 const SHAPES: [(usize, usize); 8] =
     [(1, 1), (3, 2), (5, 10), (31, 3), (33, 31), (257, 10), (100, 257), (70_001, 5)];

@@ -1,6 +1,7 @@
 //! The command line of `dbn`.
-use super::likelihood::LikelihoodArgs;
 pub use super::fine_tune::args::{FineTuneArgs, FineTuneSettings, LossArg, OptimizerArg};
+use super::likelihood::LikelihoodArgs;
+use super::up_down::UpDownArgs;
 use crate::options::{
     Common, DataArgs, above_zero, at_least_one, below_one, image_shape, inside_zero_one, not_negative,
 };
@@ -39,6 +40,8 @@ pub enum Command {
     Evaluate(EvaluateArgs),
     /// Fine-tune a trained network by backpropagation: a classifier, or a deep autoencoder.
     FineTune(Box<FineTuneArgs>),
+    /// Give a trained network labels and generative weights, and train all of it by the up-down algorithm.
+    UpDown(Box<UpDownArgs>),
 }
 
 /// What `train` makes; kept in the run folder, so that `--resume` needs nothing else.
@@ -207,9 +210,12 @@ pub struct SampleArgs {
     /// The network.
     #[command(flatten)]
     pub model: ModelArgs,
-    /// Samples to draw.
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_least_one)]
-    pub n: usize,
+    /// Samples to draw, of each class for a network with labels; 100 when left out, or 10 of each class.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub n: Option<usize>,
+    /// Class to draw samples of, for a network with labels (`dbn up-down`); a line of each class when left out.
+    #[arg(long, value_name = "CLASS")]
+    pub label: Option<u32>,
     /// Gibbs steps in the top layer before a sample is taken.
     #[arg(long, value_name = "STEPS", default_value_t = 1000, value_parser = at_least_one)]
     pub steps: usize,

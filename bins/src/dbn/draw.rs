@@ -1,7 +1,7 @@
 //! Pictures of a network, and the commands `reconstruct` and `sample`.
 use super::args::{ReconstructArgs, SampleArgs, SplitArg};
 use super::encode::split_of;
-use super::{load, rows, streams};
+use super::{load, rows, streams, up_down};
 use crate::pictures::{Shades, largest_rows, mosaic, originals_over_reconstructions, write_png};
 use crate::progress::Spinner;
 use crate::report::{Outcome, Report};
@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use candle::Tensor;
 use chandlery::Philox;
 use chandlery::dbn::{Dbn, DbnConfig};
+use chandlery::labelled::LabelledDbn;
 use chandlery_datasets::{DataOptions, ImageShape, Split};
 use serde_json::json;
 use std::path::Path;
@@ -113,15 +114,24 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
 
 /// The command `sample`.
 pub fn sample(args: &SampleArgs) -> Result<Outcome> {
-    let report = Report::new(args.common.json);
     let device = args.common.device.open()?;
+    if LabelledDbn::is_pretrained(&args.model.model)? {
+        return up_down::apply::sample(args, &device);
+    }
+    let report = Report::new(args.common.json);
     let dbn = load(&args.model, &device)?;
+    ensure!(
+        args.label.is_none(),
+        "--label: {0} has no label units; make a network that has with `dbn up-down {0}`",
+        args.model.model
+    );
     let shape = args.image.or(drawable(dbn.config())).context(
         "this network's rows have no image shape that can be drawn; give one with --image HEIGHTxWIDTH",
     )?;
     let spinner = Spinner::new("sampling");
-    let start = args.start.as_deref().map(|start| start_rows(start, &dbn, args.n)).transpose()?;
-    let n = start.as_ref().map_or(args.n, Split::n_samples);
+    let (n, inputs) = (args.n.unwrap_or(SAMPLES.0), dbn.config().layers[0].n_visible);
+    let start = args.start.as_deref().map(|start| start_rows(start, inputs, n)).transpose()?;
+    let n = start.as_ref().map_or(n, Split::n_samples);
     draw_samples(&dbn, shape, n, args.steps, start.as_ref(), args.seed, &args.out)?;
     drop(spinner);
     report.line(&format!("{n} samples in {}", args.out.display()))?;
@@ -153,10 +163,9 @@ fn draw_reconstructions(
 }
 
 /// Up to `n` rows of a data set, of its test split where it has one, to begin chains at.
-fn start_rows(data: &str, dbn: &Dbn, n: usize) -> Result<Split> {
+pub fn start_rows(data: &str, want: usize, n: usize) -> Result<Split> {
     let dataset =
         chandlery_datasets::open(data, &DataOptions::default()).with_context(|| format!("--start {data}"))?;
-    let want = dbn.config().layers[0].n_visible;
     ensure!(
         dataset.n_features() == want,
         "--start {data}: rows must have the network's {want} inputs, got {}",
@@ -189,7 +198,7 @@ fn draw_samples(
 }
 
 /// The image shape that a network remembers, if a picture can be made of it.
-fn drawable(config: &DbnConfig) -> Option<ImageShape> {
+pub fn drawable(config: &DbnConfig) -> Option<ImageShape> {
     let [height, width, channels] = config.image?;
     Some(ImageShape { height, width, channels }).filter(can_draw)
 }

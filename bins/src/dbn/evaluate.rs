@@ -1,12 +1,13 @@
 //! How good a network is: what a linear classifier makes of its features, and what it knows of new rows.
 use super::args::EvaluateArgs;
-use super::{load, rows, streams};
+use super::{load, rows, streams, up_down};
 use crate::progress::Spinner;
 use crate::report::{Outcome, Report};
 use anyhow::{Result, bail};
 use candle::{Device, Tensor};
 use chandlery::Philox;
 use chandlery::dbn::Dbn;
+use chandlery::labelled::LabelledDbn;
 use chandlery::softmax::{FitConfig, Softmax};
 use chandlery_datasets::Split;
 use serde::Serialize;
@@ -151,8 +152,11 @@ fn fit_config(train: &Split) -> FitConfig {
 
 /// The command `evaluate`.
 pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
-    let report = Report::new(args.common.json);
     let device = args.common.device.open()?;
+    if LabelledDbn::is_pretrained(&args.model.model)? {
+        return up_down::apply::evaluate(args, &device);
+    }
+    let report = Report::new(args.common.json);
     let dbn = load(&args.model, &device)?;
     args.likelihood.check(&dbn)?;
     let dataset = args.data.open()?;

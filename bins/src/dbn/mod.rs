@@ -14,6 +14,7 @@
 //! | `learning_curves` | errors and free energies by epoch                             |
 //! | `card`     | the README.md of a run folder                                        |
 //! | `rows`     | rows as a network reads them                                         |
+//! | `up_down`  | the command `up-down`: labels and generative weights                 |
 pub mod args;
 mod card;
 mod draw;
@@ -26,12 +27,14 @@ mod likelihood;
 mod plan;
 mod rows;
 mod train;
+mod up_down;
 
 use crate::report::Outcome;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use args::{Cli, Command, ModelArgs};
 use candle::Device;
 use chandlery::dbn::Dbn;
+use chandlery::labelled::LabelledDbn;
 
 /// Places in the random sequence of a run's seed, one for each use. The rows' order has its own
 /// ([`chandlery_datasets::feed::ORDER_STREAM`]).
@@ -54,6 +57,8 @@ mod streams {
     pub const DROPOUT: u64 = 11 << 32;
     /// Rows whose labels are used, where not all are.
     pub const LABELLED: u64 = 12 << 32;
+    /// Units of the up-down algorithm, stage `s`: this plus `s`.
+    pub const UP_DOWN: u64 = 16 << 32;
 }
 
 /// Does what the command line says.
@@ -69,11 +74,17 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Some(Command::Sample(args)) => draw::sample(&args),
         Some(Command::Evaluate(args)) => evaluate::evaluate(&args),
         Some(Command::FineTune(args)) => fine_tune::fine_tune(&args),
+        Some(Command::UpDown(args)) => up_down::up_down(&args),
     }
 }
 
 /// Loads the network that a sub-command is about.
 fn load(model: &ModelArgs, device: &Device) -> Result<Dbn> {
+    ensure!(
+        !LabelledDbn::is_pretrained(&model.model)?,
+        "{0}: this network has label units; use `dbn sample {0}` or `dbn evaluate {0}`, or the network that it was made from",
+        model.model
+    );
     Ok(Dbn::from_pretrained(&model.model, device)?)
 }
 

@@ -34,12 +34,7 @@ pub struct Data {
 
 impl Data {
     /// Opens the data set and holds a seeded choice of rows out.
-    pub fn open(args: &DataArgs, settings: &Settings) -> Result<Self> {
-        Self::seeded(args, settings.seed)
-    }
-
-    /// The same for any command that has a seed.
-    pub fn seeded(args: &DataArgs, seed: u64) -> Result<Self> {
+    pub fn open(args: &DataArgs, seed: u64) -> Result<Self> {
         let dataset: Dataset = args.open()?;
         let n_rows = dataset.train.n_samples();
         let n_held_out = (n_rows / 20).min(MOST_HELD_OUT);

@@ -90,7 +90,7 @@ impl Run {
     fn start(args: &TrainArgs, device: &Device) -> Result<Self> {
         let settings = &args.settings;
         // All that can be refused is refused before the folder is touched.
-        let data = Data::open(&args.data, settings)?;
+        let data = Data::open(&args.data, settings.seed)?;
         let feed = feed(&data, settings, device)?;
         let trainer = new_trainer(&data, settings, feed.scale(), device)?;
         let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
@@ -114,7 +114,7 @@ impl Run {
     /// Goes on where the checkpoint in a run folder stands.
     fn resume(path: &Path, device: &Device) -> Result<Self> {
         let (folder, info) = read_run(path)?;
-        let data = Data::open(&info.data, &info.settings)?;
+        let data = Data::open(&info.data, info.settings.seed)?;
         ensure!(
             info.n_rows == data.n_rows,
             "--resume: {} had {} training rows when the run began, now it has {}",

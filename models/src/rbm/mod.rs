@@ -61,6 +61,8 @@ pub(crate) use config::precision_name;
 pub use config::{CdConfig, HiddenUnit, RbmConfig, SparsityConfig, VisibleUnit};
 pub use train::{Metrics, RbmTrainer};
 
+pub(crate) use energy::softplus;
+
 use crate::check::batch_of;
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;

@@ -128,7 +128,7 @@ impl Run {
         let model = args.model.as_deref().context("MODEL: a network to begin with must be named")?;
         // All that can be refused is refused before the folder is touched.
         let dbn = Dbn::from_pretrained(model, device)?;
-        let data = Data::seeded(&args.data, settings.seed)?;
+        let data = Data::open(&args.data, settings.seed)?;
         let rows = Rows::choose(&data, settings)?;
         let feed = feed(&rows, settings, device)?;
         let (network, training) = plan::network(&dbn, &data, settings, device)?;
@@ -164,7 +164,7 @@ impl Run {
         })?;
         let info: RunInfo =
             serde_json::from_str(&text).with_context(|| format!("{}: cannot be read", file.display()))?;
-        let data = Data::seeded(&info.data, info.settings.seed)?;
+        let data = Data::open(&info.data, info.settings.seed)?;
         ensure!(
             info.n_rows == data.n_rows,
             "--resume: {} had {} training rows when the run began, now it has {}",

@@ -1,0 +1,137 @@
+//! What a network with labels is, and how it is trained.
+use super::top::check_classes;
+use crate::check::{at_least_one, range};
+use crate::schedule::Schedule;
+use candle::Result;
+use chandlery_ops::Precision;
+use serde::{Deserialize, Serialize};
+
+/// What a [`LabelledDbn`](super::LabelledDbn) is, the content of `config.json`. All units are binary.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LabelledDbnConfig {
+    /// Units of each layer, the input's first, the hidden ones of the machine on top last; at least two layers.
+    pub sizes: Vec<usize>,
+    /// Label units beside the last layer but one, at least 2.
+    pub n_classes: usize,
+    /// What raw rows are multiplied by before the network reads them: 1/255 for bytes. Default 1.
+    #[serde(default = "one")]
+    pub input_scale: f64,
+    /// Height, width and channels of a row that is an image, so that it can be drawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<[usize; 3]>,
+}
+
+fn one() -> f64 {
+    1.
+}
+
+impl LabelledDbnConfig {
+    /// Sizes have no default; everything else does.
+    pub fn new(sizes: &[usize], n_classes: usize) -> Self {
+        Self { sizes: sizes.to_vec(), n_classes, input_scale: one(), image: None }
+    }
+
+    /// Layers below the machine on top, the input not counted.
+    pub fn n_lower(&self) -> usize {
+        self.sizes.len().saturating_sub(2)
+    }
+
+    /// # Errors
+    /// When there are fewer than two layers or classes, a size is 0, the scale is not above 0, or the image is not of the
+    /// input's size.
+    pub fn validate(&self) -> Result<()> {
+        const OP: &str = "LabelledDbnConfig";
+        if self.sizes.len() < 2 {
+            candle::bail!("{OP}: sizes must hold the input's and at least one layer's, got {:?}", self.sizes)
+        }
+        self.sizes.iter().enumerate().try_for_each(|(i, n)| at_least_one(OP, &format!("sizes[{i}]"), *n))?;
+        check_classes(OP, self.n_classes)?;
+        range(OP, "input_scale", self.input_scale, "a finite number above 0", |x| x > 0.)?;
+        if let Some(image) = self.image
+            && image.iter().product::<usize>() != self.sizes[0]
+        {
+            candle::bail!("{OP}: image must have sizes[0] = {} entries, got {image:?}", self.sizes[0])
+        }
+        Ok(())
+    }
+}
+
+/// Which weights learn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// The machine on top alone, from the means of the layers below: how it comes to know the labels.
+    Top,
+    /// All weights, by the up-down algorithm.
+    #[default]
+    UpDown,
+}
+
+/// How a network with labels is trained.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UpDownConfig {
+    /// Which weights learn. Default all.
+    pub stage: Stage,
+    /// Rows of a minibatch, at least 1; also the number of persistent chains. Default 100.
+    pub batch: usize,
+    /// Step along the mean gradient of a minibatch, at least 0. Default 0.02: the weights are nearly right, and
+    /// recognition must keep up with generation and the other way round.
+    pub learning_rate: Schedule,
+    /// Share of the last step that is kept, in [0, 1). Default 0.
+    pub momentum: Schedule,
+    /// Gibbs steps of the machine on top, whole numbers of at least 1. Default 3; the paper goes on to 6 and 10.
+    pub k: Schedule,
+    /// Whether the chains of the machine on top go on from step to step instead of starting at the data. Default `false`:
+    /// fantasies that are near the data keep recognition from learning what never occurs.
+    pub persistent: bool,
+    /// L2 decay of all weights, at least 0. Default 0.
+    pub l2: f64,
+    /// Of the matrix products: f32 or tf32.
+    #[serde(with = "crate::rbm::precision_name")]
+    pub precision: Precision,
+}
+
+impl Default for UpDownConfig {
+    fn default() -> Self {
+        Self {
+            stage: Stage::UpDown,
+            batch: 100,
+            learning_rate: Schedule::constant(0.02),
+            momentum: Schedule::constant(0.),
+            k: Schedule::constant(3.),
+            persistent: false,
+            l2: 0.,
+            precision: Precision::F32,
+        }
+    }
+}
+
+impl UpDownConfig {
+    /// # Errors
+    /// When a field is out of its range; the message names it.
+    pub fn validate(&self) -> Result<()> {
+        const OP: &str = "UpDownConfig";
+        at_least_one(OP, "batch", self.batch)?;
+        self.learning_rate.validate(OP, "learning_rate", "at least 0", |x| x >= 0.)?;
+        self.momentum.validate(OP, "momentum", "in [0, 1)", |x| (0. ..1.).contains(&x))?;
+        let whole = |x: f64| x >= 1. && x.fract() == 0. && x <= f64::from(u32::MAX);
+        if matches!(self.k, Schedule::Linear { .. }) {
+            candle::bail!(
+                "{OP}: k must be constant or in steps, since it is a whole number, got {:?}",
+                self.k
+            )
+        }
+        self.k.validate(OP, "k", "a whole number of at least 1", whole)?;
+        range(OP, "l2", self.l2, "at least 0", |x| x >= 0.)?;
+        if self.precision == Precision::Bf16 {
+            candle::bail!("{OP}: precision must be f32 or tf32, got bf16")
+        }
+        Ok(())
+    }
+
+    /// Gibbs steps in `epoch`, counted from 0.
+    pub fn k_at(&self, epoch: usize) -> usize {
+        self.k.at(epoch) as usize
+    }
+}

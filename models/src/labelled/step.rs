@@ -1,0 +1,391 @@
+//! One step of the up-down algorithm: all its memory, and what it does with it.
+//!
+//! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that memory, so that it can be
+//! recorded as a CUDA graph. For the equations see [`UpDownTrainer`](super::UpDownTrainer).
+use super::{LabelledDbn, LabelledDbnConfig, LabelledRbm, Stage, UpDownConfig};
+use candle::{DType, Device, Result, Tensor};
+use candle_nn::Linear;
+use chandlery_ops::{
+    BiasStep, Contrast, ContrastStep, Draws, Factors, Philox, Precision, Unit, UnitPlanes, WeightStep,
+    bias_step_, contrast_step_, gemm_, scale_into_, set_scalars_, softmax_units_, units_, weight_step_,
+};
+
+/// Planes of the states of a layer, `[2, batch, n]`. Below the top the negative plane holds what the other direction predicts
+/// of the positive one; the layer that the machine on top reads holds its two phases.
+const NEG: usize = 0;
+pub(super) const POS: usize = 1;
+/// Planes of the hidden states of the machine on top: `[−h_k; h₀; ĥ]`.
+const H_NEG: usize = 0;
+const H_POS: usize = 1;
+pub(super) const H_DRAWN: usize = 2;
+
+/// No plane; the base of the ones below.
+const NONE: UnitPlanes = UnitPlanes { mean: None, mean_scale: 1., sample: None, low: None };
+
+/// The numbers that change from epoch to epoch.
+#[derive(Clone)]
+pub(super) struct Rates {
+    /// `[ε/B, μ, ε]`
+    first: Tensor,
+    /// `[−ε/B, 1]`: what a second product adds to the velocity that the first has begun.
+    second: Tensor,
+}
+
+impl Rates {
+    fn new(device: &Device) -> Result<Self> {
+        let zeros = |n: usize| Tensor::zeros(n, DType::F32, device);
+        Ok(Self { first: zeros(3)?, second: zeros(2)? })
+    }
+
+    pub(super) fn set(&self, rate: f64, momentum: f64, batch: usize) -> Result<()> {
+        let of_row = (rate / batch as f64) as f32;
+        set_scalars_(&self.first, &[of_row, momentum as f32, rate as f32])?;
+        set_scalars_(&self.second, &[-of_row, 1.])
+    }
+}
+
+/// A layer of one direction.
+#[derive(Clone)]
+pub(super) struct Directed {
+    /// `[2, n_out, n_in]`: weights, velocity.
+    pub(super) params: Tensor,
+    /// `[4, n_out]`, see [`bias_step_`].
+    pub(super) state: Tensor,
+    /// Pre-activations, `[batch, n_out]`.
+    pre: Tensor,
+}
+
+impl Directed {
+    fn new(layer: &Linear, batch: usize) -> Result<Self> {
+        let weight = layer.weight().to_dtype(DType::F32)?;
+        let bias = match layer.bias() {
+            Some(bias) => bias.to_dtype(DType::F32)?,
+            None => candle::bail!("UpDownTrainer: a layer must have a bias, got none"),
+        };
+        Ok(Self {
+            pre: Tensor::zeros((batch, weight.dim(0)?), DType::F32, weight.device())?,
+            params: stacked(&weight)?,
+            state: side(&bias)?,
+        })
+    }
+
+    /// The layer whose parameters are these buffers.
+    fn linear(&self) -> Result<Linear> {
+        Ok(Linear::new(self.params.get(0)?, Some(self.state.get(0)?)))
+    }
+
+    /// Units of `planes` given plane [`POS`] of `below`.
+    fn infer(
+        &self,
+        below: &Tensor,
+        planes: &Tensor,
+        out: UnitPlanes,
+        draws: Draws,
+        precision: Precision,
+    ) -> Result<()> {
+        let weight = self.params.get(0)?;
+        gemm_(&self.pre, &below.get(POS)?, &weight.t()?, Factors::OVERWRITE, precision)?;
+        units_(planes, &self.pre, &self.state.get(0)?, Unit::Bernoulli, out, draws, None)
+    }
+
+    /// The delta rule: what plane [`POS`] of `planes` held minus what this layer predicted of it in plane [`NEG`].
+    fn learn(&self, below: &Tensor, planes: &Tensor, rates: &Rates, config: &UpDownConfig) -> Result<()> {
+        let (velocity, below) = (self.params.get(1)?, below.get(POS)?);
+        for (plane, factors) in [(POS, &rates.first), (NEG, &rates.second)] {
+            let states = planes.get(plane)?;
+            gemm_(&velocity, &states.t()?, &below, Factors::Tensor(factors), config.precision)?;
+        }
+        weight_step_(&self.params, &rates.first, WeightStep { l1: 0., l2: config.l2 as f32 })?;
+        bias_step_(&self.state, planes, &rates.first, SEEN)
+    }
+}
+
+/// How biases follow states that both planes hold as they are.
+const SEEN: BiasStep<'static> =
+    BiasStep { neg_is_negated: false, sparsity: None, gather_error: true, scale: None };
+
+/// The machine on top.
+#[derive(Clone)]
+pub(super) struct Top {
+    /// `[2, n_hidden, n_visible]` and `[2, n_hidden, n_classes]`: weights, velocity.
+    pub(super) params: Tensor,
+    pub(super) label_params: Tensor,
+    /// `[4, n]` of each side, see [`bias_step_`].
+    pub(super) hidden_state: Tensor,
+    pub(super) visible_state: Tensor,
+    pub(super) label_state: Tensor,
+    /// `[3, batch, n_hidden]`
+    pub(super) hidden: Tensor,
+    /// `[2, batch, n_classes]`: labels of both phases.
+    pub(super) labels: Tensor,
+    hidden_pre: Tensor,
+    visible_pre: Tensor,
+    label_pre: Tensor,
+}
+
+impl Top {
+    fn new(top: &LabelledRbm, batch: usize) -> Result<Self> {
+        let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, top.weight().device());
+        let [weight, bias, visible_bias, label_weight, label_bias] = top.tensors().map(|(_, t)| t);
+        let (n_visible, n_hidden, n_classes) = (top.n_visible(), top.n_hidden(), top.n_classes());
+        Ok(Self {
+            params: stacked(&weight.to_dtype(DType::F32)?)?,
+            label_params: stacked(&label_weight.to_dtype(DType::F32)?)?,
+            hidden_state: side(bias)?,
+            visible_state: side(visible_bias)?,
+            label_state: side(label_bias)?,
+            hidden: zeros(&[3, batch, n_hidden])?,
+            labels: zeros(&[2, batch, n_classes])?,
+            hidden_pre: zeros(&[batch, n_hidden])?,
+            visible_pre: zeros(&[batch, n_visible])?,
+            label_pre: zeros(&[batch, n_classes])?,
+        })
+    }
+
+    /// The machine whose parameters are these buffers.
+    fn rbm(&self) -> Result<LabelledRbm> {
+        LabelledRbm::from_tensors(
+            self.params.get(0)?,
+            self.hidden_state.get(0)?,
+            self.visible_state.get(0)?,
+            self.label_params.get(0)?,
+            self.label_state.get(0)?,
+        )
+    }
+
+    /// Both phases: `visible` and the labels hold the data in plane [`POS`] and, after `k` Gibbs steps, draws of the
+    /// model in plane [`NEG`].
+    fn contrast(
+        &self,
+        visible: &Tensor,
+        config: &UpDownConfig,
+        k: usize,
+        draws: &mut Sequence,
+    ) -> Result<()> {
+        let drawn = (!config.persistent).then_some(H_DRAWN);
+        self.hidden_phase(
+            visible,
+            POS,
+            UnitPlanes { mean: Some(H_POS), sample: drawn, ..NONE },
+            config,
+            draws,
+        )?;
+        for j in 1..=k {
+            let hidden = self.hidden.get(H_DRAWN)?;
+            gemm_(&self.visible_pre, &hidden, &self.params.get(0)?, Factors::OVERWRITE, config.precision)?;
+            let out = UnitPlanes { sample: Some(NEG), ..NONE };
+            let place = draws.take(&self.visible_pre);
+            let bias = self.visible_state.get(0)?;
+            units_(visible, &self.visible_pre, &bias, Unit::Bernoulli, out, place, None)?;
+            gemm_(
+                &self.label_pre,
+                &hidden,
+                &self.label_params.get(0)?,
+                Factors::OVERWRITE,
+                config.precision,
+            )?;
+            // A draw for each row is used; places are counted for each element.
+            let place = draws.take(&self.label_pre);
+            softmax_units_(&self.labels, &self.label_pre, &self.label_state.get(0)?, out, place)?;
+            let last = j == k;
+            let out = UnitPlanes {
+                mean: last.then_some(H_NEG),
+                mean_scale: -1.,
+                sample: (!last || config.persistent).then_some(H_DRAWN),
+                low: None,
+            };
+            self.hidden_phase(visible, NEG, out, config, draws)?;
+        }
+        Ok(())
+    }
+
+    /// Hidden units given plane `from` of features and labels.
+    fn hidden_phase(
+        &self,
+        visible: &Tensor,
+        from: usize,
+        out: UnitPlanes,
+        config: &UpDownConfig,
+        draws: &mut Sequence,
+    ) -> Result<()> {
+        const ADD: Factors<'static> = Factors::Host { alpha: 1., beta: 1. };
+        let (weight, label_weight) = (self.params.get(0)?, self.label_params.get(0)?);
+        let (x, y) = (visible.get(from)?, self.labels.get(from)?);
+        gemm_(&self.hidden_pre, &x, &weight.t()?, Factors::OVERWRITE, config.precision)?;
+        gemm_(&self.hidden_pre, &y, &label_weight.t()?, ADD, config.precision)?;
+        let place = match out.sample {
+            Some(_) => draws.take(&self.hidden_pre),
+            None => Draws::Mode,
+        };
+        let bias = self.hidden_state.get(0)?;
+        units_(&self.hidden, &self.hidden_pre, &bias, Unit::Bernoulli, out, place, None)
+    }
+
+    /// Weights and biases from the states of both phases; `counter` moves on by `advance`.
+    fn learn(
+        &self,
+        visible: &Tensor,
+        rates: &Rates,
+        config: &UpDownConfig,
+        counter: &Tensor,
+        advance: i64,
+    ) -> Result<()> {
+        let weights = WeightStep { l1: 0., l2: config.l2 as f32 };
+        let h = self.hidden.narrow(0, 0, 2)?.flatten(0, 1)?;
+        let velocity = self.label_params.get(1)?;
+        gemm_(
+            &velocity,
+            &h.t()?,
+            &self.labels.flatten(0, 1)?,
+            Factors::Tensor(&rates.first),
+            config.precision,
+        )?;
+        weight_step_(&self.label_params, &rates.first, weights)?;
+        bias_step_(&self.label_state, &self.labels, &rates.first, SEEN)?;
+        let to = Contrast {
+            params: &self.params,
+            velocity: None,
+            copy: None,
+            hidden_state: &self.hidden_state,
+            visible_state: &self.visible_state,
+            counter,
+        };
+        let step = ContrastStep {
+            weights,
+            sparsity: None,
+            visible_scale: None,
+            copy_scale: 1.,
+            advance,
+            precision: config.precision,
+        };
+        contrast_step_(to, &self.hidden.unsqueeze(0)?, &visible.unsqueeze(0)?, &rates.first, step)
+    }
+}
+
+/// Places in the random sequence of a step, one after the other.
+struct Sequence<'a> {
+    at: Philox,
+    counter: &'a Tensor,
+}
+
+impl<'a> Sequence<'a> {
+    /// The place of the draws of a tensor like this one.
+    fn take(&mut self, like: &Tensor) -> Draws<'a> {
+        let philox = self.at;
+        self.at = self.at.advanced(like.elem_count());
+        Draws::Counter { philox, counter: self.counter }
+    }
+}
+
+/// All memory of a step. Clones share it.
+#[derive(Clone)]
+pub(super) struct Buffers {
+    pub(super) config: UpDownConfig,
+    pub(super) philox: Philox,
+    /// Blocks of random draws used so far.
+    pub(super) counter: Tensor,
+    pub(super) rates: Rates,
+    pub(super) recognition: Vec<Directed>,
+    pub(super) generative: Vec<Directed>,
+    pub(super) top: Top,
+    /// States of layers 0 to m, `[2, batch, n]` each: inferred from the rows, and fantasies; the latter when all learn.
+    pub(super) wake: Vec<Tensor>,
+    pub(super) sleep: Vec<Tensor>,
+}
+
+impl Buffers {
+    pub(super) fn new(dbn: &LabelledDbn, config: &UpDownConfig, philox: Philox) -> Result<Self> {
+        let (device, batch) = (dbn.device(), config.batch);
+        let layers =
+            |of: &[Linear]| of.iter().map(|layer| Directed::new(layer, batch)).collect::<Result<_>>();
+        let states = || {
+            let lower = &dbn.config().sizes[..=dbn.config().n_lower()];
+            lower
+                .iter()
+                .map(|&n| Tensor::zeros((2, batch, n), DType::F32, device))
+                .collect::<Result<Vec<_>>>()
+        };
+        let top = Top::new(dbn.top(), batch)?;
+        let mut counted = Philox { offset: 0, ..philox };
+        if config.persistent {
+            // Chains begin with fair coins.
+            let out = UnitPlanes { sample: Some(H_DRAWN), ..NONE };
+            let no_bias = top.hidden_state.get(1)?;
+            units_(&top.hidden, &top.hidden_pre, &no_bias, Unit::Bernoulli, out, Draws::At(philox), None)?;
+            counted = counted.advanced(top.hidden_pre.elem_count());
+        }
+        Ok(Self {
+            config: config.clone(),
+            philox,
+            counter: Tensor::new(&[counted.offset as i64], device)?,
+            rates: Rates::new(device)?,
+            recognition: layers(dbn.recognition())?,
+            generative: layers(dbn.generative())?,
+            top,
+            wake: states()?,
+            sleep: if config.stage == Stage::UpDown { states()? } else { Vec::new() },
+        })
+    }
+
+    /// The network whose parameters are these buffers.
+    pub(super) fn dbn(&self, config: &LabelledDbnConfig) -> Result<LabelledDbn> {
+        let layers = |of: &[Directed]| of.iter().map(Directed::linear).collect::<Result<Vec<_>>>();
+        let (recognition, generative) = (layers(&self.recognition)?, layers(&self.generative)?);
+        LabelledDbn::from_parts(config.clone(), recognition, generative, self.top.rbm()?)
+    }
+
+    /// One step with `k` Gibbs steps on top, from the rows in plane [`POS`] of `wake[0]` and of the labels.
+    pub(super) fn run(&self, k: usize) -> Result<()> {
+        let Self { config, rates, recognition, generative, top, wake, sleep, .. } = self;
+        let (m, precision) = (recognition.len(), config.precision);
+        let whole = config.stage == Stage::UpDown;
+        let mut draws = Sequence { at: self.philox, counter: &self.counter };
+        let sample = UnitPlanes { sample: Some(POS), ..NONE };
+        let mean = |plane| UnitPlanes { mean: Some(plane), ..NONE };
+
+        // Wake: up by recognition; what would generation have predicted of each layer from the one above?
+        for l in 1..=m {
+            let (out, place) = match whole {
+                true => (sample, draws.take(&recognition[l - 1].pre)),
+                false => (mean(POS), Draws::Mode),
+            };
+            recognition[l - 1].infer(&wake[l - 1], &wake[l], out, place, precision)?;
+        }
+        top.contrast(&wake[m], config, k, &mut draws)?;
+        if whole {
+            for l in 1..=m {
+                generative[l - 1].infer(&wake[l], &wake[l - 1], mean(NEG), Draws::Mode, precision)?;
+            }
+            // Sleep: down by generation from where the chains are; what would recognition have made of each layer?
+            scale_into_(&sleep[m].get(POS)?, &wake[m].get(NEG)?, 1.)?;
+            for l in (1..=m).rev() {
+                let (out, place) = match l {
+                    1 => (mean(POS), Draws::Mode),
+                    _ => (sample, draws.take(&generative[l - 1].pre)),
+                };
+                generative[l - 1].infer(&sleep[l], &sleep[l - 1], out, place, precision)?;
+            }
+            for l in 1..=m {
+                recognition[l - 1].infer(&sleep[l - 1], &sleep[l], mean(NEG), Draws::Mode, precision)?;
+            }
+            for l in 1..=m {
+                generative[l - 1].learn(&wake[l], &wake[l - 1], rates, config)?;
+                recognition[l - 1].learn(&sleep[l - 1], &sleep[l], rates, config)?;
+            }
+        }
+        let used = draws.at.offset.wrapping_sub(self.philox.offset) as i64;
+        top.learn(&wake[m], rates, config, &self.counter, used)
+    }
+}
+
+/// `[2, ..]`: a matrix, and zeros for its velocity.
+fn stacked(weight: &Tensor) -> Result<Tensor> {
+    Tensor::stack(&[weight, &weight.zeros_like()?], 0)
+}
+
+/// `[4, n]`: biases, and zeros for the rest of what [`bias_step_`] keeps.
+fn side(bias: &Tensor) -> Result<Tensor> {
+    let bias = bias.to_dtype(DType::F32)?;
+    let zero = bias.zeros_like()?;
+    Tensor::stack(&[&bias, &zero, &zero, &zero], 0)
+}

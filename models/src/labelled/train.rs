@@ -1,0 +1,314 @@
+//! Training a network with labels, and the checkpoint that resumes it.
+use super::step::{Buffers, Directed, H_DRAWN, POS};
+use super::{LabelledDbn, LabelledDbnConfig, UpDownConfig};
+use crate::check::at_least_one;
+use crate::io::{load_tensors, save_tensors};
+use candle::{DType, Device, Error, Result, Tensor};
+use candle_nn::VarBuilder;
+use chandlery_ops::{Philox, Replay, advance_, scale_into_};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::path::Path;
+
+/// The note of a checkpoint's header that holds [`Notes`].
+const NOTES: &str = "chandlery";
+
+/// What was gathered on the device since the last report; squared errors are means over rows, summed over units.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct UpDownMetrics {
+    /// Steps since the last report.
+    pub steps: u64,
+    /// Of what generation predicts of a row from the drawn units above it; none where the layers below the top do not
+    /// learn, or there are none.
+    pub generation_error: Option<f64>,
+    /// Of what recognition makes of a fantasy's lowest hidden layer; none as above.
+    pub recognition_error: Option<f64>,
+    /// Between what the machine on top reads and where its chain ends. With persistent chains the two have nothing to do with
+    /// each other; then it shows divergence only.
+    pub top_error: f64,
+    /// Share of rows whose label is another at the end of the chain.
+    pub label_error: f64,
+}
+
+/// Trains a [`LabelledDbn`] by the up-down algorithm, a contrastive form of wake-sleep, without a word to the host.
+///
+/// ```text
+/// wake     ĥ⁰ = v,  ĥˡ ~ sigmoid(ĥˡ⁻¹ Rˡᵀ + rˡ)          pˡ⁻¹ = sigmoid(ĥˡ Gˡᵀ + gˡ)
+/// top      x₀ = ĥᵐ,  y₀ = label,  k Gibbs steps to x_k, y_k; hidden means h₀ and h_k
+/// sleep    sᵐ = x_k,  sˡ⁻¹ ~ sigmoid(sˡ Gˡᵀ + gˡ)         qˡ = sigmoid(sˡ⁻¹ Rˡᵀ + rˡ);  s⁰ by its mean
+///
+/// ΔGˡ = ε/B (ĥˡ⁻¹ − pˡ⁻¹)ᵀ ĥˡ                            generation learns what recognition found
+/// ΔRˡ = ε/B (sˡ − qˡ)ᵀ sˡ⁻¹                              recognition learns what generation dreamt
+/// ΔW  = ε/B (h₀ᵀ x₀ − h_kᵀ x_k),  ΔU = ε/B (h₀ᵀ y₀ − h_kᵀ y_k)
+/// ```
+///
+/// and the biases alike; each `Δ` goes through a velocity with momentum `μ` and decay `λ₂`. In [`Stage::Top`](super::Stage::Top)
+/// only the last line learns, and `x₀` is the recognition mean.
+///
+/// Source: Hinton, Osindero and Teh 2006, section 5 and appendix B. Departures: statistics of the machine on top are of hidden
+/// means instead of draws, which have the same mean and less noise; chains may persist.
+///
+/// A step is two loads and, on CUDA, one recorded graph; everything is allocated in [`new`](Self::new).
+pub struct UpDownTrainer {
+    model: LabelledDbnConfig,
+    buffers: Buffers,
+    replay: Replay,
+    /// Gibbs steps that `replay` makes.
+    k: usize,
+    /// Rows with a one for each class, `[n_classes, n_classes]`.
+    one_hot: Tensor,
+    steps: u64,
+    gathered: u64,
+}
+
+/// What a checkpoint says beside its tensors.
+#[derive(Serialize, Deserialize)]
+struct Notes<P> {
+    model: LabelledDbnConfig,
+    training: UpDownConfig,
+    seed: u64,
+    stream: u64,
+    offset: u64,
+    progress: P,
+}
+
+impl UpDownTrainer {
+    /// Takes a copy of `dbn`. Rows are scaled by its `input_scale`; `philox` is where the random draws begin, and its stream
+    /// should be used for nothing else.
+    ///
+    /// # Errors
+    /// When `config` is out of range, or memory is short.
+    pub fn new(dbn: &LabelledDbn, config: UpDownConfig, philox: Philox) -> Result<Self> {
+        config.validate()?;
+        let buffers = Buffers::new(dbn, &config, philox)?;
+        let k = config.k_at(0);
+        let mut trainer = Self {
+            model: dbn.config().clone(),
+            replay: replay(&buffers, k, dbn.device()),
+            k,
+            one_hot: Tensor::eye(dbn.config().n_classes, DType::F32, dbn.device())?,
+            buffers,
+            steps: 0,
+            gathered: 0,
+        };
+        trainer.begin_epoch(0)?;
+        Ok(trainer)
+    }
+
+    /// Sets learning rate, momentum and Gibbs steps to those of `epoch`, counted from 0.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
+        let UpDownConfig { learning_rate, momentum, batch, .. } = self.config();
+        self.buffers.rates.set(learning_rate.at(epoch), momentum.at(epoch), *batch)?;
+        let k = self.config().k_at(epoch);
+        if k != self.k {
+            // The recording of the old step waits for its last run before it goes.
+            self.replay = replay(&self.buffers, k, self.buffers.counter.device());
+            self.k = k;
+        }
+        Ok(())
+    }
+
+    /// One update from a minibatch: `rows` `[batch, sizes[0]]`, u8 or f32, contiguous, and `labels` `[batch]` u32 below
+    /// `n_classes`, both on the trainer's device.
+    ///
+    /// Queues the step on a GPU and returns. Labels are not looked at by the host: one out of range is an error on the CPU and a
+    /// fault of the device on CUDA.
+    ///
+    /// # Errors
+    /// When a shape, type or device differs.
+    pub fn step(&mut self, rows: &Tensor, labels: &Tensor) -> Result<()> {
+        let input = self.buffers.wake[0].get(POS)?;
+        if rows.dims() != input.dims() {
+            candle::bail!(
+                "UpDownTrainer::step: rows must have shape {:?}, got {:?}",
+                input.dims(),
+                rows.dims()
+            )
+        }
+        let batch = self.config().batch;
+        if labels.dims() != [batch] || labels.dtype() != DType::U32 {
+            candle::bail!(
+                "UpDownTrainer::step: labels must be [{batch}] u32, got {:?} {:?}",
+                labels.dims(),
+                labels.dtype()
+            )
+        }
+        let classes = self.one_hot.index_select(labels, 0)?;
+        scale_into_(&input, rows, self.model.input_scale as f32)?;
+        scale_into_(&self.buffers.top.labels.get(POS)?, &classes, 1.)?;
+        self.replay.run()?;
+        self.steps += 1;
+        self.gathered += 1;
+        Ok(())
+    }
+
+    /// What was gathered since the last call. Waits for the device.
+    ///
+    /// # Errors
+    /// When no step was made since, or an error is no longer finite: training has diverged.
+    pub fn metrics(&mut self) -> Result<UpDownMetrics> {
+        at_least_one("UpDownTrainer::metrics", "steps since the last call", self.gathered as usize)?;
+        let steps = std::mem::take(&mut self.gathered);
+        let rows = steps as f64 * self.config().batch as f64;
+        let gathered = |state: &Tensor| -> Result<f64> {
+            let gathered = state.narrow(0, 2, 2)?;
+            let sum = gathered.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
+            scale_into_(&gathered, &gathered.zeros_like()?, 1.)?;
+            Ok(sum / rows)
+        };
+        let whole = !self.buffers.sleep.is_empty();
+        let lowest = |layers: &[Directed]| -> Result<Option<f64>> {
+            layers.first().filter(|_| whole).map(|layer| gathered(&layer.state)).transpose()
+        };
+        let metrics = UpDownMetrics {
+            steps,
+            generation_error: lowest(&self.buffers.generative)?,
+            recognition_error: lowest(&self.buffers.recognition)?,
+            top_error: gathered(&self.buffers.top.visible_state)?,
+            // Two labels that differ do so in two units.
+            label_error: gathered(&self.buffers.top.label_state)? / 2.,
+        };
+        let errors = [
+            ("generation", metrics.generation_error),
+            ("recognition", metrics.recognition_error),
+            ("top", Some(metrics.top_error)),
+            ("label", Some(metrics.label_error)),
+        ];
+        for (name, error) in errors {
+            if let Some(error) = error.filter(|error| !error.is_finite()) {
+                candle::bail!(
+                    "UpDownTrainer: the {name} error became {error} between steps {} and {}; lower the learning rate, or \
+                     scale the input",
+                    self.steps - steps + 1,
+                    self.steps
+                )
+            }
+        }
+        Ok(metrics)
+    }
+
+    /// The network as trained so far, with its own copy of the parameters.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn dbn(&self) -> Result<LabelledDbn> {
+        self.buffers.dbn(&self.model)?.to(DType::F32, self.buffers.counter.device())
+    }
+
+    /// How the network is trained.
+    pub fn config(&self) -> &UpDownConfig {
+        &self.buffers.config
+    }
+
+    /// What the network is.
+    pub fn model(&self) -> &LabelledDbnConfig {
+        &self.model
+    }
+
+    /// Steps made since the beginning.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Everything that the next step depends on, by name; the tensors share memory with the trainer.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn state(&self) -> Result<Vec<(String, Tensor)>> {
+        let (b, top) = (&self.buffers, &self.buffers.top);
+        let mut state = vec![
+            ("params".to_owned(), top.params.clone()),
+            ("label_params".to_owned(), top.label_params.clone()),
+            ("hidden_state".to_owned(), top.hidden_state.clone()),
+            ("visible_state".to_owned(), top.visible_state.clone()),
+            ("label_state".to_owned(), top.label_state.clone()),
+            ("chain".to_owned(), top.hidden.get(H_DRAWN)?),
+            ("counter".to_owned(), b.counter.clone()),
+            ("counts".to_owned(), Tensor::new(&[self.steps as i64, self.gathered as i64], &Device::Cpu)?),
+        ];
+        for (direction, layers) in [("recognition", &b.recognition), ("generative", &b.generative)] {
+            for (l, layer) in layers.iter().enumerate() {
+                state.push((format!("{direction}.{l}.params"), layer.params.clone()));
+                state.push((format!("{direction}.{l}.state"), layer.state.clone()));
+            }
+        }
+        Ok(state)
+    }
+
+    /// Puts back what [`state`](Self::state) gave, for a trainer made with the same sizes and configuration.
+    ///
+    /// # Errors
+    /// When a tensor is missing or has another shape.
+    pub fn restore(&mut self, find: impl Fn(&str) -> Result<Tensor>) -> Result<()> {
+        for (name, to) in self.state()? {
+            let from = find(&name)?;
+            if from.dims() != to.dims() {
+                candle::bail!(
+                    "UpDownTrainer::restore: {name} must have shape {:?}, got {:?}",
+                    to.dims(),
+                    from.dims()
+                )
+            }
+            match name.as_str() {
+                "counts" => {
+                    let counts = from.to_vec1::<i64>()?;
+                    (self.steps, self.gathered) = (counts[0] as u64, counts[1] as u64);
+                }
+                "counter" => {
+                    let value = |t: &Tensor| Ok::<_, Error>(t.to_vec1::<i64>()?[0]);
+                    advance_(&to, value(&from)?.wrapping_sub(value(&to)?))?;
+                }
+                _ => scale_into_(&to, &from.to_dtype(DType::F32)?.to_device(to.device())?.contiguous()?, 1.)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes everything that the rest of the run depends on to one file, with `progress` (epoch, place in the data,
+    /// whatever the caller needs to go on). Waits for the device. The file appears whole.
+    ///
+    /// # Errors
+    /// When the file is not writable.
+    pub fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
+        let Philox { seed, stream, offset } = self.buffers.philox;
+        let (model, training) = (self.model.clone(), self.config().clone());
+        let notes = Notes { model, training, seed, stream, offset, progress };
+        let notes = serde_json::to_string(&notes).map_err(Error::wrap)?;
+        let network = self.buffers.dbn(&self.model)?.tensors().into_iter();
+        let state = self.state()?.into_iter().map(|(name, t)| (format!("trainer.{name}"), t));
+        save_tensors(path, network.chain(state), HashMap::from([(NOTES.to_owned(), notes)]))
+    }
+
+    /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote: the trainer as it was, and the caller's progress.
+    ///
+    /// On the device that wrote it the run goes on bit for bit as if it had not stopped, once
+    /// [`begin_epoch`](Self::begin_epoch) has been called for the epoch it was in.
+    ///
+    /// # Errors
+    /// When the file is missing, cut short or not a checkpoint; the message names it.
+    pub fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
+        let named =
+            |why: &dyn std::fmt::Display| Error::Msg(format!("{}: not a checkpoint: {why}", path.display()));
+        let (tensors, header) = load_tensors(path, device)?;
+        let notes = header.get(NOTES).ok_or_else(|| named(&"its header has no notes of a trainer"))?;
+        let notes: Notes<P> = serde_json::from_str(notes).map_err(|e| named(&e))?;
+        let vb = VarBuilder::from_tensors(tensors.clone(), DType::F32, device);
+        let dbn = LabelledDbn::new(notes.model, vb).map_err(|e| named(&e))?;
+        let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
+        let mut trainer = Self::new(&dbn, notes.training, philox)?;
+        let missing = |name: &str| named(&format!("{name} is missing"));
+        trainer
+            .restore(|name| tensors.get(&format!("trainer.{name}")).cloned().ok_or_else(|| missing(name)))?;
+        Ok((trainer, notes.progress))
+    }
+}
+
+/// A step with `k` Gibbs steps, to be run many times.
+fn replay(buffers: &Buffers, k: usize, device: &Device) -> Replay {
+    let step = buffers.clone();
+    Replay::new(device, move || step.run(k))
+}
