@@ -111,6 +111,7 @@ impl LabelledDbn {
             input_scale: dbn.config().input_scale,
             image: dbn.config().image,
         };
+        config.validate()?;
         let linear = |weight: Tensor, bias: &Tensor| Linear::new(weight, Some(bias.clone()));
         let recognition = lower.iter().map(|rbm| linear(rbm.weight().clone(), rbm.bias()));
         let generative =
