@@ -4,7 +4,7 @@ use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::{Draws, Philox, UnitPlanes, advance_, normal, softmax_units_, softmax_units_reference};
 
 const PLACE: Philox = Philox { seed: 11, stream: 22, offset: 33 };
-const BOTH: UnitPlanes = UnitPlanes { mean: Some(0), mean_scale: 1., sample: Some(2) };
+const BOTH: UnitPlanes = UnitPlanes { mean: Some(0), mean_scale: 1., sample: Some(2), low: None };
 
 fn rows(t: &Tensor) -> Result<Vec<Vec<f32>>> {
     t.to_vec2::<f32>()

@@ -11,3 +11,4 @@ mod softmax_units;
 mod sums;
 mod training;
 mod units;
+mod up_down;

@@ -232,7 +232,7 @@ impl LabelledDbn {
     pub fn sample(&self, labels: &Tensor, steps: usize, philox: Philox) -> Result<Tensor> {
         let n = labels.elem_count();
         let start = self.top.coins(n, philox)?;
-        self.chains_from("LabelledDbn::sample", &start, labels, steps, philox.advanced(start.elem_count()))
+        self.down_from("LabelledDbn::sample", &start, labels, steps, philox.advanced(start.elem_count()))
     }
 
     /// The same with the chains begun at the features of `v`, `[n, sizes[0]]`: variations on given rows, or what becomes
@@ -241,10 +241,10 @@ impl LabelledDbn {
     /// # Errors
     /// When `v` is not `[n, sizes[0]]`, or `labels` are not `[n]` u32 below `n_classes`.
     pub fn sample_from(&self, v: &Tensor, labels: &Tensor, steps: usize, philox: Philox) -> Result<Tensor> {
-        self.chains_from("LabelledDbn::sample_from", &self.features(v)?, labels, steps, philox)
+        self.down_from("LabelledDbn::sample_from", &self.features(v)?, labels, steps, philox)
     }
 
-    fn chains_from(
+    fn down_from(
         &self,
         op: &str,
         x: &Tensor,

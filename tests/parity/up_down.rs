@@ -1,0 +1,121 @@
+//! The up-down algorithm with the same draws makes the same network on the CPU and on the GPU, recorded or not.
+use candle::{DType, Device, Result, Tensor};
+use chandlery::dbn::{Dbn, DbnConfig};
+use chandlery::labelled::{LabelledDbn, Stage, UpDownConfig, UpDownTrainer};
+use chandlery::schedule::Schedule;
+use chandlery_ops::{Philox, uniform};
+use chandlery_tests::{assert_close, assert_same_bits, devices};
+
+const CPU: Device = Device::Cpu;
+const BATCH: usize = 20;
+/// Eight minibatches an epoch; from epoch 2 on a step has three Gibbs steps, and so another recording.
+const STEPS: usize = 40;
+
+/// As in the parity of contrastive divergence: products differ in the order of their sums, 1e-6 of a pre-activation, which
+/// moves means by as much and once in a million draws a state. There are 250,000 draws here, of weights of order .1.
+const RTOL: f32 = 2e-4;
+const ATOL: f32 = 2e-5;
+
+fn network(device: &Device) -> Result<LabelledDbn> {
+    let config = DbnConfig { input_scale: 1. / 255., ..DbnConfig::new(&[37, 29, 23, 31]) };
+    LabelledDbn::from_dbn(&Dbn::init(config, Philox::new(61, 0), &CPU)?, 5)?.to(DType::F32, device)
+}
+
+fn trainer(stage: Stage, persistent: bool, device: &Device) -> Result<UpDownTrainer> {
+    let training = UpDownConfig {
+        stage,
+        batch: BATCH,
+        persistent,
+        learning_rate: Schedule::linear(0.1, 0., 10),
+        momentum: Schedule::constant(0.5),
+        k: Schedule::steps([(0, 1.), (2, 3.)]),
+        l2: 1e-3,
+        ..UpDownConfig::default()
+    };
+    UpDownTrainer::new(&network(device)?, training, Philox::new(61, 1))
+}
+
+fn train(trainer: &mut UpDownTrainer, from: usize, to: usize, device: &Device) -> Result<()> {
+    let rows = (uniform((8 * BATCH, 37), &CPU, Philox::new(60, 0))? * 256.)?.to_dtype(DType::U8)?;
+    let labels = Tensor::from_iter((0..8 * BATCH as u32).map(|i| i * i % 5), &CPU)?;
+    let (rows, labels) = (rows.to_device(device)?, labels.to_device(device)?);
+    for step in from..to {
+        let at = step % 8 * BATCH;
+        trainer.begin_epoch(step / 8)?;
+        trainer.step(&rows.narrow(0, at, BATCH)?, &labels.narrow(0, at, BATCH)?)?;
+    }
+    Ok(())
+}
+
+const CASES: [(Stage, bool); 3] = [(Stage::Top, true), (Stage::UpDown, false), (Stage::UpDown, true)];
+
+#[test]
+fn forty_steps_are_the_same_on_every_device() -> Result<()> {
+    for (stage, persistent) in CASES {
+        let mut on_cpu = trainer(stage, persistent, &CPU)?;
+        train(&mut on_cpu, 0, STEPS, &CPU)?;
+        let want_metrics = on_cpu.metrics()?;
+        for device in devices()? {
+            let mut other = trainer(stage, persistent, &device)?;
+            train(&mut other, 0, STEPS, &device)?;
+            let metrics = other.metrics()?;
+            let what = format!("{stage:?}, persistent {persistent}, on {:?}", device.location());
+            for ((name, got), (_, want)) in other.dbn()?.tensors().iter().zip(on_cpu.dbn()?.tensors()) {
+                assert_close(&format!("{what}: {name}"), got, &want, RTOL, ATOL)?;
+            }
+            let ratio = metrics.top_error / want_metrics.top_error;
+            assert!((ratio - 1.).abs() < 1e-3, "{what}: top error {ratio} of the CPU's");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_run_resumes_bit_for_bit_on_every_device() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("state.safetensors");
+    for device in devices()? {
+        for (stage, persistent) in CASES {
+            let mut whole = trainer(stage, persistent, &device)?;
+            train(&mut whole, 0, STEPS, &device)?;
+            let whole = whole.dbn()?;
+            for stop in [1, 15, 16, 39] {
+                let mut first = trainer(stage, persistent, &device)?;
+                train(&mut first, 0, stop, &device)?;
+                first.save_checkpoint(&path, &stop)?;
+                drop(first);
+                let (mut second, at) = UpDownTrainer::load_checkpoint::<usize>(&path, &device)?;
+                train(&mut second, at, STEPS, &device)?;
+                let what = format!(
+                    "{stage:?}, persistent {persistent}, stopped at {stop}, on {:?}",
+                    device.location()
+                );
+                for ((name, got), (_, want)) in second.dbn()?.tensors().iter().zip(whole.tensors()) {
+                    assert_same_bits(&format!("{what}: {name}"), got, &want)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn free_energies_and_samples_are_the_same_on_every_device() -> Result<()> {
+    let mut trainer = trainer(Stage::UpDown, false, &CPU)?;
+    train(&mut trainer, 0, STEPS, &CPU)?;
+    let on_cpu = trainer.dbn()?;
+    let rows = uniform((50, 37), &CPU, Philox::new(62, 0))?;
+    let labels = Tensor::from_iter((0..50u32).map(|i| i % 5), &CPU)?;
+    for device in devices()? {
+        let dbn = on_cpu.to(DType::F32, &device)?;
+        let (rows, labels) = (rows.to_device(&device)?, labels.to_device(&device)?);
+        let what = format!("on {:?}", device.location());
+        // Energies are sums of some tens of terms of order 1, each rounded.
+        let (got, want) = (dbn.free_energies(&rows)?, on_cpu.free_energies(&rows.to_device(&CPU)?)?);
+        assert_close(&format!("free energies {what}"), &got, &want, 1e-5, 1e-5)?;
+        let got = dbn.sample(&labels, 5, Philox::new(63, 0))?;
+        let want = on_cpu.sample(&labels.to_device(&CPU)?, 5, Philox::new(63, 0))?;
+        assert_close(&format!("samples {what}"), &got, &want, RTOL, ATOL)?;
+    }
+    Ok(())
+}
