@@ -78,6 +78,9 @@ pub struct UpDownConfig {
     /// Step along the mean gradient of a minibatch, at least 0. Default 0.02: the weights are nearly right, and
     /// recognition must keep up with generation and the other way round.
     pub learning_rate: Schedule,
+    /// What the step of the labels' weights and biases is multiplied by, above 0. Default 10: of ten classes a label is on in
+    /// one row of ten, so that its weights see a tenth of what those of the features do. The paper has 1.
+    pub label_rate: f64,
     /// Share of the last step that is kept, in [0, 1). Default 0.
     pub momentum: Schedule,
     /// Gibbs steps of the machine on top, whole numbers of at least 1. Default 3; the paper goes on to 6 and 10.
@@ -98,6 +101,7 @@ impl Default for UpDownConfig {
             stage: Stage::UpDown,
             batch: 100,
             learning_rate: Schedule::constant(0.02),
+            label_rate: 10.,
             momentum: Schedule::constant(0.),
             k: Schedule::constant(3.),
             persistent: false,
@@ -115,6 +119,7 @@ impl UpDownConfig {
         at_least_one(OP, "batch", self.batch)?;
         self.learning_rate.validate(OP, "learning_rate", "at least 0", |x| x >= 0.)?;
         self.momentum.validate(OP, "momentum", "in [0, 1)", |x| (0. ..1.).contains(&x))?;
+        range(OP, "label_rate", self.label_rate, "above 0", |x| x > 0.)?;
         let whole = |x: f64| x >= 1. && x.fract() == 0. && x <= f64::from(u32::MAX);
         if matches!(self.k, Schedule::Linear { .. }) {
             candle::bail!(

@@ -29,18 +29,23 @@ pub(super) struct Rates {
     first: Tensor,
     /// `[−ε/B, 1]`: what a second product adds to the velocity that the first has begun.
     second: Tensor,
+    /// `first` with the rates of the labels.
+    label: Tensor,
 }
 
 impl Rates {
     fn new(device: &Device) -> Result<Self> {
         let zeros = |n: usize| Tensor::zeros(n, DType::F32, device);
-        Ok(Self { first: zeros(3)?, second: zeros(2)? })
+        Ok(Self { first: zeros(3)?, second: zeros(2)?, label: zeros(3)? })
     }
 
-    pub(super) fn set(&self, rate: f64, momentum: f64, batch: usize) -> Result<()> {
-        let of_row = (rate / batch as f64) as f32;
-        set_scalars_(&self.first, &[of_row, momentum as f32, rate as f32])?;
-        set_scalars_(&self.second, &[-of_row, 1.])
+    pub(super) fn set(&self, config: &UpDownConfig, epoch: usize) -> Result<()> {
+        let (rate, momentum) = (config.learning_rate.at(epoch), config.momentum.at(epoch) as f32);
+        let of_row = rate / config.batch as f64;
+        let scalars = |factor: f64| [(factor * of_row) as f32, momentum, (factor * rate) as f32];
+        set_scalars_(&self.first, &scalars(1.))?;
+        set_scalars_(&self.second, &[-of_row as f32, 1.])?;
+        set_scalars_(&self.label, &scalars(config.label_rate))
     }
 }
 
@@ -237,11 +242,11 @@ impl Top {
             &velocity,
             &h.t()?,
             &self.labels.flatten(0, 1)?,
-            Factors::Tensor(&rates.first),
+            Factors::Tensor(&rates.label),
             config.precision,
         )?;
-        weight_step_(&self.label_params, &rates.first, weights)?;
-        bias_step_(&self.label_state, &self.labels, &rates.first, SEEN)?;
+        weight_step_(&self.label_params, &rates.label, weights)?;
+        bias_step_(&self.label_state, &self.labels, &rates.label, SEEN)?;
         let to = Contrast {
             params: &self.params,
             velocity: None,

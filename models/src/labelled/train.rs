@@ -43,7 +43,8 @@ pub struct UpDownMetrics {
 /// ΔW  = ε/B (h₀ᵀ x₀ − h_kᵀ x_k),  ΔU = ε/B (h₀ᵀ y₀ − h_kᵀ y_k)
 /// ```
 ///
-/// and the biases alike; each `Δ` goes through a velocity with momentum `μ` and decay `λ₂`. In [`Stage::Top`](super::Stage::Top)
+/// and the biases alike; the labels' `ΔU` and `Δd` times `label_rate`; each `Δ` goes through a velocity with momentum `μ` and
+/// decay `λ₂`. In [`Stage::Top`](super::Stage::Top)
 /// only the last line learns, and `x₀` is the recognition mean.
 ///
 /// Source: Hinton, Osindero and Teh 2006, section 5 and appendix B. Departures: statistics of the machine on top are of hidden
@@ -101,8 +102,7 @@ impl UpDownTrainer {
     /// # Errors
     /// When the device fails.
     pub fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
-        let UpDownConfig { learning_rate, momentum, batch, .. } = self.config();
-        self.buffers.rates.set(learning_rate.at(epoch), momentum.at(epoch), *batch)?;
+        self.buffers.rates.set(self.config(), epoch)?;
         let k = self.config().k_at(epoch);
         if k != self.k {
             // The recording of the old step waits for its last run before it goes.

@@ -23,6 +23,9 @@ pub struct UpDownSettings {
     /// First step size of the epochs before, which falls to 0 over them.
     #[arg(long, value_name = "RATE", default_value_t = 0.05, value_parser = above_zero)]
     pub top_learning_rate: f64,
+    /// What the step of the labels' weights is multiplied by: a label is on in few of the rows.
+    #[arg(long, value_name = "FACTOR", default_value_t = 10., value_parser = above_zero)]
+    pub label_rate: f64,
     /// Share of the last step that the next one keeps, 0 to below 1.
     #[arg(long, value_name = "SHARE", default_value_t = 0., value_parser = below_one)]
     pub momentum: f64,

@@ -45,6 +45,7 @@ fn training(settings: &UpDownSettings, stage: Stage) -> Result<UpDownConfig> {
         stage,
         batch: settings.batch,
         learning_rate: Schedule::linear(rate, 0., epochs.max(1)),
+        label_rate: settings.label_rate,
         momentum: Schedule::constant(settings.momentum),
         k,
         persistent: settings.persistent,
