@@ -76,8 +76,18 @@ fn side(tiles: u32) -> u32 {
 #[test]
 fn a_run_learns_the_labels_and_leaves_a_whole_folder() {
     let at = |name: &str| base().join(name);
-    let long =
-        ["--top-epochs", "50", "--top-learning-rate", "0.3", "--epochs", "6", "--learning-rate", "0.1"];
+    let long = [
+        "--top-epochs",
+        "50",
+        "--top-learning-rate",
+        "0.3",
+        "--epochs",
+        "6",
+        "--learning-rate",
+        "0.1",
+        "--k",
+        "3,6,10",
+    ];
     let stdout = succeed(base(), &up_down("run", &[&long[..], &["--json"]].concat()));
     let result = json(&stdout);
     assert_eq!(stdout.lines().count(), 1);

@@ -75,7 +75,7 @@ pub struct UpDownConfig {
     pub stage: Stage,
     /// Rows of a minibatch, at least 1; also the number of persistent chains. Default 100.
     pub batch: usize,
-    /// Step along the mean gradient of a minibatch, at least 0. Default 0.02: the weights are nearly right, and
+    /// Step along the mean gradient of a minibatch, at least 0. Default 0.1, that of contrastive divergence; it should fall, since
     /// recognition must keep up with generation and the other way round.
     pub learning_rate: Schedule,
     /// What the step of the labels' weights and biases is multiplied by, above 0. Default 10: of ten classes a label is on in
@@ -85,8 +85,9 @@ pub struct UpDownConfig {
     pub momentum: Schedule,
     /// Gibbs steps of the machine on top, whole numbers of at least 1. Default 3; the paper goes on to 6 and 10.
     pub k: Schedule,
-    /// Whether the chains of the machine on top go on from step to step instead of starting at the data. Default `false`:
-    /// fantasies that are near the data keep recognition from learning what never occurs.
+    /// Whether the chains of the machine on top go on from step to step instead of starting at the data. Default `false`, as
+    /// in the paper; `true` makes a model that can be sampled from random states, where few Gibbs steps from the data leave
+    /// modes that no row is near.
     pub persistent: bool,
     /// L2 decay of all weights, at least 0. Default 0.
     pub l2: f64,
@@ -100,7 +101,7 @@ impl Default for UpDownConfig {
         Self {
             stage: Stage::UpDown,
             batch: 100,
-            learning_rate: Schedule::constant(0.02),
+            learning_rate: Schedule::constant(0.1),
             label_rate: 10.,
             momentum: Schedule::constant(0.),
             k: Schedule::constant(3.),

@@ -14,14 +14,14 @@ pub struct UpDownSettings {
     /// Epochs before them in which the top layer alone learns, with the labels.
     #[arg(long, value_name = "N", default_value_t = 30)]
     pub top_epochs: usize,
-    /// Rows a step.
+    /// Rows a step, and the number of persistent chains.
     #[arg(long, value_name = "ROWS", default_value_t = 100, value_parser = at_least_one)]
     pub batch: usize,
     /// First step size of the up-down algorithm, which falls to 0 over its epochs.
-    #[arg(long, value_name = "RATE", default_value_t = 0.02, value_parser = above_zero)]
+    #[arg(long, value_name = "RATE", default_value_t = 0.2, value_parser = above_zero)]
     pub learning_rate: f64,
     /// First step size of the epochs before, which falls to 0 over them.
-    #[arg(long, value_name = "RATE", default_value_t = 0.05, value_parser = above_zero)]
+    #[arg(long, value_name = "RATE", default_value_t = 0.3, value_parser = above_zero)]
     pub top_learning_rate: f64,
     /// What the step of the labels' weights is multiplied by: a label is on in few of the rows.
     #[arg(long, value_name = "FACTOR", default_value_t = 10., value_parser = above_zero)]
@@ -30,11 +30,12 @@ pub struct UpDownSettings {
     #[arg(long, value_name = "SHARE", default_value_t = 0., value_parser = below_one)]
     pub momentum: f64,
     /// Gibbs steps in the top layer; of several numbers each holds for an equal part of the up-down epochs, the first also
-    /// before them.
-    #[arg(long, value_name = "K,K,…", value_delimiter = ',', default_value = "3,6,10", value_parser = at_least_one)]
+    /// before them. With --persistent=false the paper's are 3,6,10.
+    #[arg(long, value_name = "K,K,…", value_delimiter = ',', default_value = "2", value_parser = at_least_one)]
     pub k: Vec<usize>,
-    /// Keep the chains of the top layer from step to step (persistent CD) instead of starting them at the data.
-    #[arg(long)]
+    /// Keep the chains of the top layer from step to step (persistent CD) instead of starting them at the data, after which
+    /// chains from random states may end in rows unlike any of the data.
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub persistent: bool,
     /// Decay of the weights' squares, at least 0.
     #[arg(long, value_name = "DECAY", default_value_t = 0., value_parser = not_negative)]
