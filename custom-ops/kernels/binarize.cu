@@ -11,16 +11,9 @@
 // same     bits as the CPU twin and as bernoulli of draw.cu, by philox.cuh and math.cuh
 // truth    bernoulli_into_reference in src/binarize.rs
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "math.cuh"
+#include "numbers.cuh"
 #include "philox.cuh"
-
-template <typename Out> __device__ Out state(bool on);
-template <> __device__ float state<float>(bool on) { return on ? 1.f : 0.f; }
-template <> __device__ __half state<__half>(bool on) { return __float2half_rn(on ? 1.f : 0.f); }
-template <> __device__ __nv_bfloat16 state<__nv_bfloat16>(bool on) { return __float2bfloat16_rn(on ? 1.f : 0.f); }
 
 template <typename Out>
 __device__ void bernoulli_into(const float* p, Out* out, size_t n, const Philox& philox) {
@@ -31,7 +24,7 @@ __device__ void bernoulli_into(const float* p, Out* out, size_t n, const Philox&
     uniform_of(philox_block(philox, g), draws);
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      if (4 * g + i < n) out[4 * g + i] = state<Out>(draws[i].v < p[4 * g + i]);
+      if (4 * g + i < n) out[4 * g + i] = narrow<Out>(draws[i].v < p[4 * g + i] ? 1.f : 0.f);
   }
 }
 

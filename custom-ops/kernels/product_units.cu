@@ -24,17 +24,14 @@
 #include "tiles.cuh"
 #include "units.cuh"
 
-constexpr int DEPTH = 32;
-constexpr int PAD = 8;  // eight lines then fall in different banks
-
 template <int WM_, int TN_, int S_, int PA_, bool TURNED_, int STAGES_>
 struct Shape {
-  static constexpr int WM = WM_, TN = TN_, S = S_, PA = PA_, PB = 2, STAGES = STAGES_;
+  static constexpr int WM = WM_, TN = TN_, S = S_, PA = PA_, STAGES = STAGES_;
   static constexpr bool TURNED = TURNED_;
   static constexpr int TM = 64 * WM, WN = TN / 32, THREADS = 32 * WM * WN;
   static constexpr int A_LINE = DEPTH + PAD, A_SLICE = TM * A_LINE;
   static constexpr int B_LINE = (TURNED ? TN : DEPTH) + PAD, B_SLICE = (TURNED ? DEPTH : TN) * B_LINE;
-  static constexpr int SLICE = PA * A_SLICE + PB * B_SLICE;
+  static constexpr int SLICE = PA * A_SLICE + 2 * B_SLICE;
   static constexpr int TILE_LINE = TN + 4;
   static constexpr int ROWS = TM / S;  // of the tile that one block of the cluster finishes
   static constexpr int BYTES = STAGES * SLICE * 2, TILE_BYTES = TM * TILE_LINE * 4;
@@ -50,38 +47,24 @@ struct Numbers {
   unsigned gaussian, drawn, wide;
 };
 
-// Starts the copy of `lines` x WIDTH entries of a matrix whose rows are `row` entries long, from (line0, col0) on.
-template <int CHUNK, int LINES, int WIDTH, int LINE, int THREADS, typename T>
-__device__ void fetch(T* slice, const T* from, size_t row, int line0, int lines, int col0, int cols) {
-  constexpr int CHUNKS = WIDTH / CHUNK, ALL = LINES * CHUNKS;
-#pragma unroll
-  for (int i = 0; i < (ALL + THREADS - 1) / THREADS; ++i) {
-    const int at = i * THREADS + threadIdx.x;
-    if (ALL % THREADS != 0 && at >= ALL) break;
-    const int line = at / CHUNKS, col = at % CHUNKS * CHUNK;
-    const bool inside = line0 + line < lines && col0 + col < cols;
-    copy<2 * CHUNK>(slice + line * LINE + col, inside ? from + (size_t)(line0 + line) * row + col0 + col : from, inside);
-  }
-}
-
-template <typename H, int CHUNK, typename T>
-__device__ void fetch_slice(T* slice, const T* a, const T* b, const Numbers& n, int row0, int col0, int k0, int k_end) {
+template <typename H, int CHUNK>
+__device__ void fetch_slice(__half* slice, const __half* a, const __half* b, const Numbers& n, int row0, int col0, int k0) {
 #pragma unroll
   for (int p = 0; p < H::PA; ++p)
-    fetch<CHUNK, H::TM, DEPTH, H::A_LINE, H::THREADS>(slice + p * H::A_SLICE, a + p * n.a_part, n.k, row0, n.m, k0, k_end);
+    fetch<CHUNK, H::TM, DEPTH, H::A_LINE, H::THREADS>(slice + p * H::A_SLICE, a + p * n.a_part, n.k, row0, n.m, k0, n.k);
   slice += H::PA * H::A_SLICE;
 #pragma unroll
-  for (int p = 0; p < H::PB; ++p) {
+  for (int p = 0; p < 2; ++p) {
     if (H::TURNED)
-      fetch<CHUNK, DEPTH, H::TN, H::B_LINE, H::THREADS>(slice + p * H::B_SLICE, b + p * n.b_part, n.n, k0, k_end, col0, n.n);
+      fetch<CHUNK, DEPTH, H::TN, H::B_LINE, H::THREADS>(slice + p * H::B_SLICE, b + p * n.b_part, n.n, k0, n.k, col0, n.n);
     else
-      fetch<CHUNK, H::TN, DEPTH, H::B_LINE, H::THREADS>(slice + p * H::B_SLICE, b + p * n.b_part, n.k, col0, n.n, k0, k_end);
+      fetch<CHUNK, H::TN, DEPTH, H::B_LINE, H::THREADS>(slice + p * H::B_SLICE, b + p * n.b_part, n.k, col0, n.n, k0, n.k);
   }
 }
 
 // Blocks of 16 x 16 of b as products want them, in depth from k on and columns from `col` on.
-template <typename H, typename T>
-__device__ void load_b(uint32_t (&r)[4], const T* slice, int k, int col, int lane) {
+template <typename H>
+__device__ void load_b(uint32_t (&r)[4], const __half* slice, int k, int col, int lane) {
   if (H::TURNED)
     turned(r, slice + (k + lane / 8 % 2 * 8 + lane % 8) * H::B_LINE + col + lane / 16 * 8);
   else
@@ -104,10 +87,11 @@ __device__ float4 read_of(const float* at, int rank) {
   return v;
 }
 
-template <typename H, typename T>
-__device__ void product_units(T* out, const T* a, const T* b, const float* bias, const long long* counter, const Numbers& n) {
+template <typename H>
+__device__ void product_units(__half* out, const __half* a, const __half* b, const float* bias, const long long* counter,
+                              const Numbers& n) {
   extern __shared__ __align__(16) unsigned char memory[];
-  T* slices = reinterpret_cast<T*>(memory);
+  __half* slices = reinterpret_cast<__half*>(memory);
   const int rank = blockIdx.x % H::S;
   const int row0 = blockIdx.y * H::TM, col0 = blockIdx.x / H::S * H::TN;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -116,26 +100,15 @@ __device__ void product_units(T* out, const T* a, const T* b, const float* bias,
   const int first = all * rank / H::S, slices_here = all * (rank + 1) / H::S - first;
 
   auto start = [&](int s) {
-    if (s < slices_here) {
-      T* slice = slices + s % H::STAGES * H::SLICE;
-      const int k0 = (first + s) * DEPTH;
-      if (n.wide) fetch_slice<H, 8>(slice, a, b, n, row0, col0, k0, n.k);
-      else fetch_slice<H, 4>(slice, a, b, n, row0, col0, k0, n.k);
-    }
-    commit();
+    __half* slice = slices + s % H::STAGES * H::SLICE;
+    const int k0 = (first + s) * DEPTH;
+    if (n.wide) fetch_slice<H, 8>(slice, a, b, n, row0, col0, k0);
+    else fetch_slice<H, 4>(slice, a, b, n, row0, col0, k0);
   };
   float sum[4][4][4] = {}, exact[4][4][4] = {};
-  // The first rounds only start copies: the code is there once, since most blocks make few rounds and wait for their code.
-#pragma unroll 1
-  for (int s = 1 - H::STAGES; s < slices_here; ++s) {
-    if (s >= 0) {
-      wait<H::STAGES - 2>();  // slice s is here ...
-      __syncthreads();        // ... for all, and all are done with slice s - 1, whose place the next one takes
-    }
-    start(s + H::STAGES - 1);
-    if (s < 0) continue;
-    const T* as = slices + s % H::STAGES * H::SLICE + (warp_row + lane % 16) * H::A_LINE + lane / 16 * 8;
-    const T* bs = slices + s % H::STAGES * H::SLICE + H::PA * H::A_SLICE;
+  auto use = [&](int s) {
+    const __half* as = slices + s % H::STAGES * H::SLICE + (warp_row + lane % 16) * H::A_LINE + lane / 16 * 8;
+    const __half* bs = slices + s % H::STAGES * H::SLICE + H::PA * H::A_SLICE;
 #pragma unroll 1
     for (int k = 0; k < DEPTH; k += 16) {
       uint32_t high[4][4], of_b[2][4];
@@ -150,7 +123,7 @@ __device__ void product_units(T* out, const T* a, const T* b, const float* bias,
           uint32_t rest[4];
           straight(rest, as + H::A_SLICE + 16 * m * H::A_LINE + k);
 #pragma unroll
-          for (int c = 0; c < 4; ++c) multiply(as, sum[m][c], rest, of_b[c / 2][c % 2 * 2], of_b[c / 2][c % 2 * 2 + 1]);
+          for (int c = 0; c < 4; ++c) multiply<__half>(sum[m][c], rest, of_b[c / 2][c % 2 * 2], of_b[c / 2][c % 2 * 2 + 1]);
         }
       }
 #pragma unroll
@@ -159,14 +132,14 @@ __device__ void product_units(T* out, const T* a, const T* b, const float* bias,
         load_b<H>(rest, bs + H::B_SLICE, k, warp_col + 16 * c, lane);
 #pragma unroll
         for (int m = 0; m < 4; ++m) {
-          multiply(as, sum[m][2 * c], high[m], rest[0], rest[1]);
-          multiply(as, sum[m][2 * c + 1], high[m], rest[2], rest[3]);
+          multiply<__half>(sum[m][2 * c], high[m], rest[0], rest[1]);
+          multiply<__half>(sum[m][2 * c + 1], high[m], rest[2], rest[3]);
         }
       }
 #pragma unroll
       for (int m = 0; m < 4; ++m)
 #pragma unroll
-        for (int c = 0; c < 4; ++c) multiply(as, sum[m][c], high[m], of_b[c / 2][c % 2 * 2], of_b[c / 2][c % 2 * 2 + 1]);
+        for (int c = 0; c < 4; ++c) multiply<__half>(sum[m][c], high[m], of_b[c / 2][c % 2 * 2], of_b[c / 2][c % 2 * 2 + 1]);
 #pragma unroll
       for (int m = 0; m < 4; ++m)
 #pragma unroll
@@ -174,9 +147,8 @@ __device__ void product_units(T* out, const T* a, const T* b, const float* bias,
 #pragma unroll
           for (int i = 0; i < 4; ++i) exact[m][c][i] += sum[m][c][i], sum[m][c][i] = 0.f;
     }
-  }
-
-  wait<0>();
+  };
+  pipeline<H::STAGES>(slices_here, start, use);
   __syncthreads();
   float* tile = reinterpret_cast<float*>(memory);
 #pragma unroll
@@ -208,13 +180,12 @@ __device__ void product_units(T* out, const T* a, const T* b, const float* bias,
 #pragma unroll
       for (int r = 0; r < H::S; ++r) x[0] += of[r].x, x[1] += of[r].y, x[2] += of[r].z, x[3] += of[r].w;
     } else {
-      const float4 v = *reinterpret_cast<const float4*>(at);
-      x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+      load4(at, x);
     }
-    const float4 of_bias = *reinterpret_cast<const float4*>(bias + col);
-    x[0] = fmaf(n.scale, x[0], of_bias.x), x[1] = fmaf(n.scale, x[1], of_bias.y);
-    x[2] = fmaf(n.scale, x[2], of_bias.z), x[3] = fmaf(n.scale, x[3], of_bias.w);
-    float mean[4];
+    float of_bias[4], mean[4];
+    load4(bias + col, of_bias);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) x[j] = fmaf(n.scale, x[j], of_bias[j]);
     if (n.gaussian) means_of<GAUSSIAN, false>(x, mean);
     else means_of<BERNOULLI, false>(x, mean);
     const size_t e = (size_t)row * n.n + col;
@@ -234,30 +205,30 @@ __device__ void product_units(T* out, const T* a, const T* b, const float* bias,
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define CLUSTER(S) __cluster_dims__(S, 1, 1)
-#define BODY(H, T) product_units<H, T>(out, a, b, bias, counter, n)
+#define BODY(H) product_units<H>(out, a, b, bias, counter, n)
 #else
 #define CLUSTER(S)
-#define BODY(H, T)
+#define BODY(H)
 #endif
 
-#define PRODUCT_UNITS(NAME, T, ...)                                                                               \
+#define PRODUCT_UNITS(NAME, ...)                                                                                  \
   namespace shape_of_##NAME { using H = Shape<__VA_ARGS__>; }                                                     \
   extern "C" __global__ void CLUSTER(shape_of_##NAME::H::S) __launch_bounds__(shape_of_##NAME::H::THREADS)        \
-  NAME(T* out, const T* a, const T* b, const float* bias, const long long* counter,                               \
+  NAME(__half* out, const __half* a, const __half* b, const float* bias, const long long* counter,                \
        const __grid_constant__ Numbers n) {                                                                       \
-    BODY(shape_of_##NAME::H, T);                                                                                  \
+    BODY(shape_of_##NAME::H);                                                                                     \
   }
 
 // 128 or 192 rows by clusters of 8 and 2 blocks, and for large layers a block a tile: up from two parts, down from states of 0 and 1,
 // which have one.
-//                                                    WM, TN, S, PA, TURNED, STAGES
-PRODUCT_UNITS(product_units_straight_2x8, __half, 2, 64, 8, 2, false, 4)
-PRODUCT_UNITS(product_units_straight_3x8, __half, 3, 64, 8, 2, false, 4)
-PRODUCT_UNITS(product_units_straight_2x2, __half, 2, 64, 2, 2, false, 4)
-PRODUCT_UNITS(product_units_straight_3x2, __half, 3, 64, 2, 2, false, 4)
-PRODUCT_UNITS(product_units_straight_3x1, __half, 3, 128, 1, 2, false, 3)
-PRODUCT_UNITS(product_units_turned_2x8, __half, 2, 64, 8, 1, true, 4)
-PRODUCT_UNITS(product_units_turned_3x8, __half, 3, 64, 8, 1, true, 4)
-PRODUCT_UNITS(product_units_turned_2x2, __half, 2, 64, 2, 1, true, 4)
-PRODUCT_UNITS(product_units_turned_3x2, __half, 3, 64, 2, 1, true, 4)
-PRODUCT_UNITS(product_units_turned_3x1, __half, 3, 128, 1, 1, true, 3)
+//                                         WM, TN, S, PA, TURNED, STAGES
+PRODUCT_UNITS(product_units_straight_2x8, 2, 64, 8, 2, false, 4)
+PRODUCT_UNITS(product_units_straight_3x8, 3, 64, 8, 2, false, 4)
+PRODUCT_UNITS(product_units_straight_2x2, 2, 64, 2, 2, false, 4)
+PRODUCT_UNITS(product_units_straight_3x2, 3, 64, 2, 2, false, 4)
+PRODUCT_UNITS(product_units_straight_3x1, 3, 128, 1, 2, false, 3)
+PRODUCT_UNITS(product_units_turned_2x8, 2, 64, 8, 1, true, 4)
+PRODUCT_UNITS(product_units_turned_3x8, 3, 64, 8, 1, true, 4)
+PRODUCT_UNITS(product_units_turned_2x2, 2, 64, 2, 1, true, 4)
+PRODUCT_UNITS(product_units_turned_3x2, 3, 64, 2, 1, true, 4)
+PRODUCT_UNITS(product_units_turned_3x1, 3, 128, 1, 1, true, 3)

@@ -11,19 +11,13 @@
 // NaN      stays NaN
 // truth    scale_into_reference in src/scale.rs, and the CPU twin of split_into_ there
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-template <typename Out> __device__ Out rounded(float x);
-template <> __device__ float rounded<float>(float x) { return x; }
-template <> __device__ __nv_bfloat16 rounded<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
-template <> __device__ __half rounded<__half>(float x) { return __float2half_rn(x); }
+#include "numbers.cuh"
 
 template <typename In, typename Out>
 __device__ void scale_into(const In* x, Out* out, float scale, size_t n) {
   const size_t stride = (size_t)gridDim.x * blockDim.x;
   for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride)
-    out[i] = rounded<Out>((float)x[i] * scale);
+    out[i] = narrow<Out>((float)x[i] * scale);
 }
 
 #define SCALE_INTO(NAME, IN, OUT)                                                                   \
@@ -42,9 +36,9 @@ __device__ void split_into(const In* x, __half* out, size_t part, float scale, s
   const size_t stride = (size_t)gridDim.x * blockDim.x;
   for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {
     const float v = (float)x[i] * scale;
-    const __half high = __float2half_rn(v);
+    const __half high = narrow<__half>(v);
     out[i] = high;
-    out[part + i] = __float2half_rn(v - __half2float(high));
+    out[part + i] = narrow<__half>(v - wide(high));
   }
 }
 

@@ -12,12 +12,9 @@
 // same     bits as the CPU twin; no atomics
 // truth    column_sums_reference in src/sums.rs
 
-#include <cuda_bf16.h>
+#include "numbers.cuh"
 
 constexpr unsigned UNITS = 32, LANES = 32;
-
-__device__ float wide(float x) { return x; }
-__device__ float wide(__nv_bfloat16 x) { return __bfloat162float(x); }
 
 template <typename T>
 __device__ void column_sums(float* sums, const T* x, size_t rows, size_t n_units) {

@@ -36,8 +36,7 @@ __device__ void units(T* out, long long mean_at, long long sample_at, size_t low
     float b[4], x[4], mean[4];
     load_units(bias, unit, n_units, count, b);
     if (count == 4 && aligned(pre + e, 16)) {
-      const float4 four = *reinterpret_cast<const float4*>(pre + e);
-      x[0] = four.x, x[1] = four.y, x[2] = four.z, x[3] = four.w;
+      load4(pre + e, x);
     } else {
 #pragma unroll
       for (int i = 0; i < 4; ++i) x[i] = i < count ? pre[e + i] : 0.f;

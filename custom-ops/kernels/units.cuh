@@ -2,33 +2,13 @@
 // in units.cu.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "math.cuh"
+#include "numbers.cuh"
 #include "philox.cuh"
 
 enum Unit { BERNOULLI, GAUSSIAN, RECTIFIED };
 
 __device__ __forceinline__ bool aligned(const void* p, size_t bytes) { return (size_t)p % bytes == 0; }
-
-__device__ __forceinline__ void store4(float* out, const float (&v)[4]) {
-  *reinterpret_cast<float4*>(out) = make_float4(v[0], v[1], v[2], v[3]);
-}
-__device__ __forceinline__ void store4(__nv_bfloat16* out, const float (&v)[4]) {
-  __nv_bfloat162 pairs[2] = {__floats2bfloat162_rn(v[0], v[1]), __floats2bfloat162_rn(v[2], v[3])};
-  *reinterpret_cast<uint2*>(out) = *reinterpret_cast<const uint2*>(pairs);
-}
-__device__ __forceinline__ void store4(__half* out, const float (&v)[4]) {
-  __half2 pairs[2] = {__floats2half2_rn(v[0], v[1]), __floats2half2_rn(v[2], v[3])};
-  *reinterpret_cast<uint2*>(out) = *reinterpret_cast<const uint2*>(pairs);
-}
-__device__ __forceinline__ void store1(float* out, float v) { *out = v; }
-__device__ __forceinline__ void store1(__half* out, float v) { *out = __float2half_rn(v); }
-__device__ __forceinline__ float rounded(float, float v) { return v; }
-__device__ __forceinline__ float rounded(__nv_bfloat16, float v) { return __bfloat162float(__float2bfloat16_rn(v)); }
-__device__ __forceinline__ float rounded(__half, float v) { return __half2float(__float2half_rn(v)); }
-__device__ __forceinline__ void store1(__nv_bfloat16* out, float v) { *out = __float2bfloat16_rn(v); }
 
 // Writes the first `count` of four values.
 template <typename T>
@@ -36,7 +16,7 @@ __device__ __forceinline__ void store(T* out, const float (&v)[4], int count) {
   if (count == 4 && aligned(out, 4 * sizeof(T))) return store4(out, v);
 #pragma unroll
   for (int i = 0; i < 4; ++i)
-    if (i < count) store1(out + i, v[i]);
+    if (i < count) out[i] = narrow<T>(v[i]);
 }
 
 // The same, and what rounding takes `low` elements further on.
@@ -46,18 +26,14 @@ __device__ __forceinline__ void store_parts(T* out, size_t low, const float (&v)
   if (!low) return;
   float rest[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) rest[i] = v[i] - rounded(T(), v[i]);
+  for (int i = 0; i < 4; ++i) rest[i] = v[i] - wide(narrow<T>(v[i]));
   store(out + low, rest, count);
 }
 
 // The parameters of the units of `count` elements, the first of which belongs to unit `unit`.
 __device__ __forceinline__ void load_units(const float* of_units, size_t unit, size_t n_units, int count,
                                            float (&v)[4]) {
-  if (unit + 4 <= n_units && aligned(of_units + unit, 16)) {
-    const float4 four = *reinterpret_cast<const float4*>(of_units + unit);
-    v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
-    return;
-  }
+  if (unit + 4 <= n_units && aligned(of_units + unit, 16)) return load4(of_units + unit, v);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     v[i] = i < count ? of_units[unit] : 0.f;

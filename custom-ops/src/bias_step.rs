@@ -129,7 +129,7 @@ pub fn bias_step_reference(
     Tensor::stack(&[&b, &v, &third, &fourth], 0)
 }
 
-/// The fields of `BiasRule` in kernels/bias_step.cu, in its order.
+/// The fields of `BiasRule` in kernels/bias.cuh, in its order.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct BiasRule {
@@ -333,7 +333,7 @@ impl ApplyBiasStep<'_> {
         launch.arg(&self.rule).arg(&batch).arg(&units);
         let config = LaunchConfig {
             grid_dim: (units.div_ceil(32), 1, 1),
-            block_dim: (32, 16, 1),
+            block_dim: (512, 1, 1),
             shared_mem_bytes: 0,
         };
         // SAFETY: (float*, const T*, const float*, const float* or null, BiasRule, unsigned, unsigned); the

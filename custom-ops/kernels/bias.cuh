@@ -1,0 +1,86 @@
+// bias.cuh: one side's biases follow the states of both phases, for bias_step.cu, which has the formulas, and contrast_step.cu.
+//
+// The same bits as the CPU twin in src/bias_step.rs, without -ffast-math and with -fmad=false: sums run in the order row lane, then
+// a tree over the lanes.
+#pragma once
+
+#include "numbers.cuh"
+
+struct BiasRule {
+  float sign;      // of the sums over neg
+  float target;    // mean activation wanted
+  float cost;      // 0: no sparsity
+  float decay;     // of the running mean activation
+  unsigned error;  // 1: gather the squared error in planes 2 and 3
+};
+
+constexpr unsigned BIAS_UNITS = 32, BIAS_LANES = 16;           // a block takes 32 units; a lane takes every 16th row
+constexpr unsigned BIAS_FLOATS = 3 * BIAS_LANES * BIAS_UNITS;  // of shared memory
+
+// Biases of units first .. first + 32 of `units`, by a block of THREADS. A number of the states is the sum of PARTS, `part`
+// entries apart. `units` is a multiple of the 512 / THREADS neighbours that a thread sums; `scale` may be null.
+template <int THREADS, int PARTS, typename T>
+__device__ __forceinline__ void step_biases(float* state, const T* planes, size_t part, const float* scalars,
+                                            const float* scale, const BiasRule& rule, unsigned batch, unsigned units,
+                                            unsigned first, float* memory) {
+  constexpr int EACH = BIAS_UNITS * BIAS_LANES / THREADS;
+  static_assert(EACH * THREADS == BIAS_UNITS * BIAS_LANES, "whole units");
+  float(*pos_sum)[BIAS_UNITS] = reinterpret_cast<float(*)[BIAS_UNITS]>(memory);
+  float(*neg_sum)[BIAS_UNITS] = pos_sum + BIAS_LANES;
+  float(*err_sum)[BIAS_UNITS] = neg_sum + BIAS_LANES;
+  const unsigned x = threadIdx.x % (BIAS_UNITS / EACH) * EACH, y = threadIdx.x / (BIAS_UNITS / EACH);
+  float pos[EACH] = {}, neg[EACH] = {}, err[EACH] = {};
+  if (first + x < units) {
+    const T* of_neg = planes + first + x;
+    const T* of_pos = of_neg + (size_t)batch * units;
+#pragma unroll 4
+    for (unsigned r = y; r < batch; r += BIAS_LANES)
+#pragma unroll
+      for (int i = 0; i < EACH; ++i) {
+        const size_t at = (size_t)r * units + i;
+        float p = wide(of_pos[at]), q = wide(of_neg[at]);
+        if (PARTS == 2) p = p + wide(of_pos[part + at]), q = q + wide(of_neg[part + at]);
+        pos[i] = pos[i] + p;
+        neg[i] = neg[i] + q;
+        err[i] = err[i] + (p - q) * (p - q);
+      }
+  }
+#pragma unroll
+  for (int i = 0; i < EACH; ++i) pos_sum[y][x + i] = pos[i], neg_sum[y][x + i] = neg[i], err_sum[y][x + i] = err[i];
+  for (unsigned half = BIAS_LANES / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (y < half)
+#pragma unroll
+      for (unsigned i = x; i < x + EACH; ++i) {
+        pos_sum[y][i] = pos_sum[y][i] + pos_sum[y + half][i];
+        neg_sum[y][i] = neg_sum[y][i] + neg_sum[y + half][i];
+        err_sum[y][i] = err_sum[y][i] + err_sum[y + half][i];
+      }
+  }
+  __syncthreads();
+  const unsigned unit = first + threadIdx.x;
+  if (threadIdx.x >= BIAS_UNITS || unit >= units) return;
+
+  const float pos_all = pos_sum[0][threadIdx.x], neg_all = neg_sum[0][threadIdx.x], err_all = err_sum[0][threadIdx.x];
+  float* bias = state + unit;
+  float* velocity = bias + units;
+  float* third = velocity + units;
+  float* fourth = third + units;
+  const float momentum = scalars[1], rate = scalars[2];
+  float g = (pos_all + rule.sign * neg_all) / (float)batch;
+  if (rule.cost != 0.f) {
+    const float q = rule.decay * *third + (1.f - rule.decay) * (pos_all / (float)batch);
+    *third = q;
+    g = g + rule.cost * (rule.target - q);
+  }
+  if (scale) g = g * scale[unit];
+  const float v = momentum * *velocity + rate * g;
+  *velocity = v;
+  *bias = *bias + v;
+  if (rule.error) {  // two-sum: what the addition rounds away goes to the fourth plane
+    const float a = *third, b = err_all;
+    const float s = a + b, bb = s - a;
+    *fourth = *fourth + ((a - (s - bb)) + (b - bb));
+    *third = s;
+  }
+}
