@@ -310,11 +310,15 @@ impl ApplyBiasStep<'_> {
         planes: &candle::CudaStorage,
         p_l: &Layout,
     ) -> Result<()> {
-        use crate::cuda::{Operand, count, view, view_mut};
-        use candle::cuda::WrapErr;
-        use candle::cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
+        use crate::cuda::{
+            Operand, PushKernelArg, PushKernelArgs, WrapErr, block_launch, count, function, optional_view,
+            view, view_mut,
+        };
 
         const OP: &str = "bias_step_";
+        /// Of kernels/bias_step.cu, and units that a block takes.
+        const THREADS: u32 = 512;
+        const BLOCK_UNITS: u32 = 32;
         let device = state.device().clone();
         let (batch, units) = (count(OP, self.batch)?, count(OP, self.units)?);
         let mut state = view_mut::<f32>(state, s_l, OP)?;
@@ -322,23 +326,14 @@ impl ApplyBiasStep<'_> {
         let scalars = Operand::new(self.scalars);
         let scalars = scalars.view::<f32>(OP)?;
         let scale = self.scale.map(Operand::new);
-        let scale = scale.as_ref().map(|scale| scale.view::<f32>(OP)).transpose()?;
-        let function = crate::cuda::function(&device, "bias_step", kernel)?;
+        let scale = optional_view::<f32>(&scale, OP)?;
+        let function = function(&device, "bias_step", kernel)?;
         let mut launch = function.builder();
-        launch.arg(&mut state).arg(&planes).arg(&scalars);
-        match &scale {
-            Some(scale) => launch.arg(scale),
-            None => launch.arg(&0u64),
-        };
+        launch.arg(&mut state).arg(&planes).arg(&scalars).arg_or_null(&scale);
         launch.arg(&self.rule).arg(&batch).arg(&units);
-        let config = LaunchConfig {
-            grid_dim: (units.div_ceil(32), 1, 1),
-            block_dim: (512, 1, 1),
-            shared_mem_bytes: 0,
-        };
         // SAFETY: (float*, const T*, const float*, const float* or null, BiasRule, unsigned, unsigned); the
         // shapes were checked by `bias_step_`, and the kernel keeps to units < `units`.
-        unsafe { launch.launch(config) }.w()?;
+        unsafe { launch.launch(block_launch(units.div_ceil(BLOCK_UNITS), THREADS)) }.w()?;
         Ok(())
     }
 }

@@ -112,27 +112,23 @@ impl BernoulliInto<'_> {
         p: &candle::CudaStorage,
         p_l: &Layout,
     ) -> Result<()> {
-        use candle::cuda::WrapErr;
-        use candle::cuda::cudarc::driver::PushKernelArg;
+        use crate::cuda::{
+            PushKernelArg, PushKernelArgs, WrapErr, function, linear_launch, optional_view, view, view_mut,
+        };
 
         let device = p.device().clone();
-        let p = crate::cuda::view::<f32>(p, p_l, OP)?;
-        let mut out = crate::cuda::view_mut::<T>(out, out_l, OP)?;
+        let p = view::<f32>(p, p_l, OP)?;
+        let mut out = view_mut::<T>(out, out_l, OP)?;
         let n = out_l.shape().elem_count();
-        let function = crate::cuda::function(&device, "binarize", kernel)?;
-        let counter = self.place.counter.map(crate::cuda::Operand::new);
-        let counter = counter.as_ref().map(|counter| counter.view::<i64>(OP)).transpose()?;
-        let (Philox { seed, stream, offset }, null) = (self.place.philox, 0u64);
+        let function = function(&device, "binarize", kernel)?;
+        let (_, philox, counter) = Place::arguments(Some(self.place));
+        let counter = optional_view(&counter, OP)?;
         let mut launch = function.builder();
-        launch.arg(&p).arg(&mut out).arg(&n).arg(&seed).arg(&stream).arg(&offset);
-        match &counter {
-            Some(counter) => launch.arg(counter),
-            None => launch.arg(&null),
-        };
+        launch.arg(&p).arg(&mut out).arg(&n).draws(&philox, &counter);
         // SAFETY: (const float*, T*, size_t, 3 × unsigned long long, const long long*) of the kernel's T; both views hold n
         // entries, since the shapes are equal (checked by `bernoulli_into_`), and candle refuses a shared storage; the
         // counter is one i64 of this device, checked by `Draws::place`, or null.
-        unsafe { launch.launch(crate::cuda::linear_launch(n.div_ceil(4), 4096)) }.w()?;
+        unsafe { launch.launch(linear_launch(n.div_ceil(4), 4096)) }.w()?;
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ use crate::bias_step::{BiasStep, Sparsity, bias_step_};
 use crate::gemm::{Factors, Precision, gemm_};
 use crate::scalars::advance_;
 use crate::scale::scale_into_;
-use crate::weight_step::{WeightStep, check_scalars, contiguous_f32, weight_step_, weight_step_reference};
+use crate::weight_step::{WeightStep, contiguous_f32, weight_step_, weight_step_reference};
 use candle::{DType, Device, Result, Tensor};
 
 const OP: &str = "contrast_step_";
@@ -84,14 +84,9 @@ pub fn contrast_step_(
     if !(step.weights.l1 >= 0. && step.weights.l2 >= 0.) {
         candle::bail!("{OP}: l1 and l2 must be at least 0, got {} and {}", step.weights.l1, step.weights.l2)
     }
-    let fuses =
-        contrast_step_fuses(to.params.device(), sizes.rows, sizes.cols) && hidden.dtype() != DType::F32;
     #[cfg(feature = "cuda")]
-    if fuses && to.copy.is_some() && (to.velocity.is_some() == (hidden.dtype() == DType::BF16)) {
-        if step.visible_scale.is_some() {
-            candle::bail!("{OP}: visible_scale is for f32 states, got {:?}", hidden.dtype())
-        }
-        return to.params.inplace_op3(hidden, visible, &cuda::Fused { to, scalars, step, sizes });
+    if let Some(fused) = cuda::Fused::fits(to, hidden.dtype(), scalars, step, sizes)? {
+        return to.params.inplace_op3(hidden, visible, &fused);
     }
     if sizes.parts != 1 || to.velocity.is_some() || hidden.dtype() == DType::F16 {
         candle::bail!(
@@ -104,7 +99,6 @@ pub fn contrast_step_(
             to.params.device().location()
         )
     }
-    let _ = fuses;
     let both = |t: &Tensor| t.get(0)?.narrow(0, 0, 2);
     let (h, x) = (both(hidden)?, both(visible)?);
     let (flat_h, flat_x) = (h.flatten(0, 1)?, x.flatten(0, 1)?);
@@ -167,9 +161,6 @@ impl Sizes {
             ),
         };
         contiguous_f32(OP, "params", to.params)?;
-        contiguous_f32(OP, "hidden_state", to.hidden_state)?;
-        contiguous_f32(OP, "visible_state", to.visible_state)?;
-        check_scalars(OP, scalars)?;
         let (parts, batch) = match *hidden.dims() {
             [parts @ (1 | 2), _, batch, _] => (parts, batch),
             _ => candle::bail!(
@@ -226,13 +217,14 @@ impl Sizes {
 
 #[cfg(feature = "cuda")]
 mod cuda {
-    use super::{Contrast, ContrastStep, OP, Sizes, hidden_biases, visible_biases};
+    use super::{Contrast, ContrastStep, OP, Sizes, contrast_step_fuses, hidden_biases, visible_biases};
     use crate::bias_step::BiasRule;
-    use crate::cuda::{Operand, function, view_mut};
+    use crate::cuda::{
+        Operand, PushKernelArg, PushKernelArgs, WrapErr, function, optional_view, parts_view, view_mut,
+    };
     use candle::backend::BackendStorage;
-    use candle::cuda::cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-    use candle::cuda::cudarc::driver::{DeviceRepr, LaunchConfig, PushKernelArg};
-    use candle::cuda::{CudaDType, CudaStorage, WrapErr};
+    use candle::cuda::cudarc::driver::DeviceRepr;
+    use candle::cuda::{CudaDType, CudaStorage};
     use candle::{CpuStorage, DType, InplaceOp3, Layout, Result, Tensor};
     use half::{bf16, f16};
 
@@ -245,10 +237,11 @@ mod cuda {
 
     /// The update in one kernel.
     pub(super) struct Fused<'a> {
-        pub to: Contrast<'a>,
-        pub scalars: &'a Tensor,
-        pub step: ContrastStep<'a>,
-        pub sizes: Sizes,
+        to: Contrast<'a>,
+        copy: &'a Tensor,
+        scalars: &'a Tensor,
+        step: ContrastStep<'a>,
+        sizes: Sizes,
     }
 
     /// `Numbers` of the kernel, in its order.
@@ -284,7 +277,27 @@ mod cuda {
         }
     }
 
-    impl Fused<'_> {
+    impl<'a> Fused<'a> {
+        /// The kernel for checked operands; none where the ops go one after the other.
+        pub(super) fn fits(
+            to: Contrast<'a>,
+            states: DType,
+            scalars: &'a Tensor,
+            step: ContrastStep<'a>,
+            sizes: Sizes,
+        ) -> Result<Option<Self>> {
+            let fuses = contrast_step_fuses(to.params.device(), sizes.rows, sizes.cols)
+                && states != DType::F32
+                && to.velocity.is_some() == (states == DType::BF16);
+            match to.copy {
+                Some(_) if fuses && step.visible_scale.is_some() => {
+                    candle::bail!("{OP}: visible_scale is for f32 states, got {states:?}")
+                }
+                Some(copy) if fuses => Ok(Some(Self { to, copy, scalars, step, sizes })),
+                _ => Ok(None),
+            }
+        }
+
         fn shape(&self) -> Shape {
             let Sizes { parts, rows, cols, .. } = self.sizes;
             let stages = if parts == 1 { 4 } else { 3 };
@@ -304,9 +317,8 @@ mod cuda {
             h: (&CudaStorage, &Layout),
             x: (&CudaStorage, &Layout),
         ) -> Result<()> {
-            let Self { to, step, .. } = self;
+            let Self { to, copy, scalars, step, .. } = *self;
             let Sizes { parts, batch, rows, cols } = self.sizes;
-            let Some(copy) = to.copy else { candle::bail!("{OP}: a copy of the weights must be given") };
             let device = params.0.device().clone();
             let shape = self.shape();
             let blocks = shape.tiles(rows, cols) + rows.div_ceil(UNITS) + cols.div_ceil(UNITS);
@@ -314,24 +326,15 @@ mod cuda {
             let shared = 2 * parts * shape.stages * DEPTH * (shape.tile + 8) * 2;
             let function =
                 function(&device, "contrast_step", &format!("contrast_step_{}_{dtype}", shape.name))?;
-            function.set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared as i32)?;
+            let config = function.launch_with_shared(OP, (blocks, 1), THREADS, shared)?;
 
-            let states = |(storage, layout): (&CudaStorage, &Layout), width: usize| {
-                let (start, part) = (layout.start_offset(), layout.stride()[0]);
-                let end = start + (parts - 1) * part + 2 * batch * width;
-                let slice = storage.as_cuda_slice::<T>()?;
-                if slice.len() < end {
-                    candle::bail!("{OP}: states end at {end} of {} entries", slice.len())
-                }
-                Ok((start..end, part as u64))
-            };
-            let ((h_range, h_part), (x_range, x_part)) = (states(h, rows)?, states(x, cols)?);
-            let (h, x) = (h.0.as_cuda_slice::<T>()?.slice(h_range), x.0.as_cuda_slice::<T>()?.slice(x_range));
+            let (h_part, x_part) = (h.1.stride()[0] as u64, x.1.stride()[0] as u64);
+            let h = parts_view::<T>(h.0, h.1, 2 * batch * rows, OP)?;
+            let x = parts_view::<T>(x.0, x.1, 2 * batch * cols, OP)?;
             let mut params = view_mut::<f32>(params.0, params.1, OP)?;
             let velocity = to.velocity.map(Operand::new);
-            let velocity = velocity.as_ref().map(|v| v.view::<bf16>(OP)).transpose()?;
-            let operands =
-                [copy, to.hidden_state, to.visible_state, self.scalars, to.counter].map(Operand::new);
+            let velocity = optional_view::<bf16>(&velocity, OP)?;
+            let operands = [copy, to.hidden_state, to.visible_state, scalars, to.counter].map(Operand::new);
             let [copy, hidden_state, visible_state, scalars, counter] = &operands;
             let copy = copy.view::<T>(OP)?;
             let (hidden_state, visible_state) =
@@ -342,8 +345,8 @@ mod cuda {
                 x_part,
                 copy_part: (rows * cols) as u64,
                 by: step.advance,
-                hidden: BiasRule::from(hidden_biases(*step)),
-                visible: BiasRule::from(visible_biases(*step)),
+                hidden: BiasRule::from(hidden_biases(step)),
+                visible: BiasRule::from(visible_biases(step)),
                 l1: step.weights.l1,
                 l2: step.weights.l2,
                 scale: step.copy_scale,
@@ -352,18 +355,8 @@ mod cuda {
                 batch: batch as i32,
             };
             let mut launch = function.builder();
-            launch.arg(&mut params);
-            match &velocity {
-                Some(velocity) => launch.arg(velocity),
-                None => launch.arg(&0u64),
-            };
-            launch.arg(&h).arg(&x).arg(&copy).arg(&hidden_state).arg(&visible_state);
-            launch.arg(&scalars).arg(&counter).arg(&numbers);
-            let config = LaunchConfig {
-                grid_dim: (crate::cuda::count(OP, blocks)?, 1, 1),
-                block_dim: (THREADS, 1, 1),
-                shared_mem_bytes: crate::cuda::count(OP, shared)?,
-            };
+            launch.arg(&mut params).arg_or_null(&velocity).arg(&h).arg(&x).arg(&copy);
+            launch.arg(&hidden_state).arg(&visible_state).arg(&scalars).arg(&counter).arg(&numbers);
             // SAFETY: (float*, V* or null, 2 × const T*, T*, 2 × float*, const float*, long long*, Numbers) with the shapes that
             // `Sizes::of` checked and lines of a multiple of four 16-bit entries, eight for the kernels that copy 16 bytes;
             // candle's allocations begin on 256 bytes and planes and parts are whole lines. Shared memory is the shape's

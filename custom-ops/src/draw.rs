@@ -42,6 +42,15 @@ pub(crate) struct Place<'a> {
     pub counter: Option<&'a Tensor>,
 }
 
+#[cfg(feature = "cuda")]
+impl<'a> Place<'a> {
+    /// What a kernel takes: whether it draws, from where, and the counter if the device holds one.
+    pub(crate) fn arguments(place: Option<Self>) -> (u32, Philox, Option<crate::cuda::Operand<'a>>) {
+        let counter = place.and_then(|place| place.counter).map(crate::cuda::Operand::new);
+        (place.is_some().into(), place.map_or(Philox::new(0, 0), |place| place.philox), counter)
+    }
+}
+
 impl<'a> Draws<'a> {
     /// The checked place on `device`, none for [`Draws::Mode`].
     pub(crate) fn place(self, op: &str, device: &Device) -> Result<Option<Place<'a>>> {
@@ -217,30 +226,26 @@ impl InplaceOp1 for Fill<'_> {
 
     #[cfg(feature = "cuda")]
     fn cuda_fwd(&self, storage: &mut candle::CudaStorage, layout: &Layout) -> Result<()> {
+        use crate::cuda::{
+            PushKernelArg, PushKernelArgs, WrapErr, function, linear_launch, optional_view, view_mut,
+        };
         use candle::backend::BackendStorage;
-        use candle::cuda::WrapErr;
-        use candle::cuda::cudarc::driver::PushKernelArg;
 
         let device = storage.device().clone();
-        let mut out = crate::cuda::view_mut::<f32>(storage, layout, self.op)?;
+        let mut out = view_mut::<f32>(storage, layout, self.op)?;
         let n = layout.shape().elem_count();
         let kernel = match self.law {
             Law::Uniform => "uniform_f32",
             Law::Normal => "normal_f32",
         };
-        let function = crate::cuda::function(&device, "draw", kernel)?;
-        let counter = self.place.counter.map(crate::cuda::Operand::new);
-        let counter = counter.as_ref().map(|counter| counter.view::<i64>(self.op)).transpose()?;
-        let (philox, null) = (self.place.philox, 0u64);
+        let function = function(&device, "draw", kernel)?;
+        let (_, philox, counter) = Place::arguments(Some(self.place));
+        let counter = optional_view(&counter, self.op)?;
         let mut launch = function.builder();
-        launch.arg(&mut out).arg(&n).arg(&philox.seed).arg(&philox.stream).arg(&philox.offset);
-        match &counter {
-            Some(counter) => launch.arg(counter),
-            None => launch.arg(&null),
-        };
+        launch.arg(&mut out).arg(&n).draws(&philox, &counter);
         // SAFETY: (float*, size_t, 3 × unsigned long long, const long long*); out holds n floats, its layout says
         // so; the counter is one i64 of this device, checked by `Draws::place`, or null.
-        unsafe { launch.launch(crate::cuda::linear_launch(n.div_ceil(4), 4096)) }.w()?;
+        unsafe { launch.launch(linear_launch(n.div_ceil(4), 4096)) }.w()?;
         Ok(())
     }
 }
@@ -271,23 +276,23 @@ impl CustomOp1 for Bernoulli {
         storage: &candle::CudaStorage,
         layout: &Layout,
     ) -> Result<(candle::CudaStorage, Shape)> {
+        use crate::cuda::{PushKernelArg, WrapErr, function, linear_launch, view};
+        use candle::CudaStorage;
         use candle::backend::BackendStorage;
-        use candle::cuda::cudarc::driver::PushKernelArg;
-        use candle::cuda::{CudaStorage, WrapErr};
 
         let device = storage.device();
-        let p = crate::cuda::view::<f32>(storage, layout, "bernoulli")?;
+        let p = view::<f32>(storage, layout, "bernoulli")?;
         let n = layout.shape().elem_count();
         // SAFETY: uninitialised, but the kernel below writes all n entries, and this stream runs it before anything
         // reads them.
         let mut out = unsafe { device.alloc::<f32>(n)? };
-        let function = crate::cuda::function(device, "draw", "bernoulli_f32")?;
+        let function = function(device, "draw", "bernoulli_f32")?;
         let Philox { seed, stream, offset } = self.philox;
         let mut launch = function.builder();
         launch.arg(&p).arg(&mut out).arg(&n).arg(&seed).arg(&stream).arg(&offset);
         // SAFETY: (const float*, float*, size_t, 3 × unsigned long long); p and out both hold n floats, by the
         // layout and by the allocation.
-        unsafe { launch.launch(crate::cuda::linear_launch(n.div_ceil(4), 4096)) }.w()?;
+        unsafe { launch.launch(linear_launch(n.div_ceil(4), 4096)) }.w()?;
         Ok((CudaStorage::wrap_cuda_slice(out, device.clone()), layout.shape().clone()))
     }
 }

@@ -297,39 +297,28 @@ impl InplaceOp1 for Forward<'_> {
 
     #[cfg(feature = "cuda")]
     fn cuda_fwd(&self, a: &mut candle::CudaStorage, layout: &Layout) -> Result<()> {
-        use crate::cuda::Operand;
+        use crate::cuda::{
+            Operand, PushKernelArg, PushKernelArgs, WrapErr, function, linear_launch, optional_view, view_mut,
+        };
         use candle::backend::BackendStorage;
-        use candle::cuda::WrapErr;
-        use candle::cuda::cudarc::driver::PushKernelArg;
 
         const OP: &str = "layer_forward_";
         let device = a.device().clone();
         let n = layout.shape().elem_count();
-        let mut a = crate::cuda::view_mut::<f32>(a, layout, OP)?;
+        let mut a = view_mut::<f32>(a, layout, OP)?;
         let bias = self.bias.map(Operand::new);
-        let bias = bias.as_ref().map(|bias| bias.view::<f32>(OP)).transpose()?;
-        let counter = self.mask.place.and_then(|place| place.counter).map(Operand::new);
-        let counter = counter.as_ref().map(|counter| counter.view::<i64>(OP)).transpose()?;
+        let bias = optional_view::<f32>(&bias, OP)?;
+        let (_, philox, counter) = Place::arguments(self.mask.place);
+        let counter = optional_view(&counter, OP)?;
         let kernel = format!("layer_forward_{}", self.activation.kernel());
-        let function = crate::cuda::function(&device, "layer", &kernel)?;
-        let Philox { seed, stream, offset } = self.mask.philox().unwrap_or(Philox::new(0, 0));
-        let null = 0u64;
+        let function = function(&device, "layer", &kernel)?;
         let mut launch = function.builder();
-        launch.arg(&mut a);
-        match &bias {
-            Some(bias) => launch.arg(bias),
-            None => launch.arg(&null),
-        };
-        launch.arg(&n).arg(&self.n_units).arg(&self.mask.rate).arg(&self.mask.scale);
-        launch.arg(&seed).arg(&stream).arg(&offset);
-        match &counter {
-            Some(counter) => launch.arg(counter),
-            None => launch.arg(&null),
-        };
+        launch.arg(&mut a).arg_or_null(&bias).arg(&n).arg(&self.n_units);
+        launch.arg(&self.mask.rate).arg(&self.mask.scale).draws(&philox, &counter);
         // SAFETY: (float*, const float* or null, 2 × size_t, 2 × float, 3 × unsigned long long, const long long* or
         // null), in this order. `layer_forward_` checked that a is [_, n_units] and bias [n_units]; neither the bias nor
         // the counter shares a's storage, whose lock is held; the counter is one i64, checked by `Draws::place`.
-        unsafe { launch.launch(crate::cuda::linear_launch(n.div_ceil(4), 4096)) }.w()?;
+        unsafe { launch.launch(linear_launch(n.div_ceil(4), 4096)) }.w()?;
         Ok(())
     }
 }
@@ -367,33 +356,26 @@ impl InplaceOp2 for Backward<'_> {
         a: &candle::CudaStorage,
         a_l: &Layout,
     ) -> Result<()> {
-        use crate::cuda::Operand;
+        use crate::cuda::{
+            PushKernelArg, PushKernelArgs, WrapErr, function, linear_launch, optional_view, view, view_mut,
+        };
         use candle::backend::BackendStorage;
-        use candle::cuda::WrapErr;
-        use candle::cuda::cudarc::driver::PushKernelArg;
 
         const OP: &str = "layer_backward_";
         let device = delta.device().clone();
         let n = d_l.shape().elem_count();
-        let mut delta = crate::cuda::view_mut::<f32>(delta, d_l, OP)?;
-        let a = crate::cuda::view::<f32>(a, a_l, OP)?;
-        let counter = self.mask.place.and_then(|place| place.counter).map(Operand::new);
-        let counter = counter.as_ref().map(|counter| counter.view::<i64>(OP)).transpose()?;
+        let mut delta = view_mut::<f32>(delta, d_l, OP)?;
+        let a = view::<f32>(a, a_l, OP)?;
+        let (_, philox, counter) = Place::arguments(self.mask.place);
+        let counter = optional_view(&counter, OP)?;
         let kernel = format!("layer_backward_{}", self.activation.kernel());
-        let function = crate::cuda::function(&device, "layer", &kernel)?;
-        let Philox { seed, stream, offset } = self.mask.philox().unwrap_or(Philox::new(0, 0));
-        let null = 0u64;
+        let function = function(&device, "layer", &kernel)?;
         let mut launch = function.builder();
-        launch.arg(&mut delta).arg(&a).arg(&n);
-        launch.arg(&self.mask.rate).arg(&self.mask.scale).arg(&self.mask.keep);
-        launch.arg(&seed).arg(&stream).arg(&offset);
-        match &counter {
-            Some(counter) => launch.arg(counter),
-            None => launch.arg(&null),
-        };
+        launch.arg(&mut delta).arg(&a).arg(&n).arg(&self.mask.rate);
+        launch.arg(&self.mask.scale).arg(&self.mask.keep).draws(&philox, &counter);
         // SAFETY: (float*, const float*, size_t, 3 × float, 3 × unsigned long long, const long long* or null), in this
         // order. Both tensors hold n floats, checked by `layer_backward_`; candle refuses a shared storage.
-        unsafe { launch.launch(crate::cuda::linear_launch(n.div_ceil(4), 4096)) }.w()?;
+        unsafe { launch.launch(linear_launch(n.div_ceil(4), 4096)) }.w()?;
         Ok(())
     }
 }

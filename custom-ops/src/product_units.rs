@@ -56,13 +56,15 @@ pub fn units_of_product_reference(
 #[cfg(feature = "cuda")]
 mod cuda {
     use super::{Draws, Unit, UnitPlanes};
-    use crate::cuda::{Operand, function, has_clusters};
+    use crate::cuda::{
+        Operand, PushKernelArg, PushKernelArgs, WrapErr, function, has_clusters, optional_view, parts_view,
+        view_mut,
+    };
     use crate::draw::Place;
     use crate::gemm::Order;
     use candle::backend::BackendStorage;
-    use candle::cuda::cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-    use candle::cuda::cudarc::driver::{DeviceRepr, LaunchConfig, PushKernelArg};
-    use candle::cuda::{CudaStorage, WrapErr};
+    use candle::cuda::CudaStorage;
+    use candle::cuda::cudarc::driver::DeviceRepr;
     use candle::{CpuStorage, DType, Device, InplaceOp3, Layout, Result, Tensor};
     use half::f16;
 
@@ -233,14 +235,10 @@ mod cuda {
             let lay = if turned { "turned" } else { "straight" };
             let name = format!("product_units_{lay}_{}x{}", shape.wm, shape.cluster);
             let function = function(&device, "product_units", &name)?;
+            let grid = (shape.cluster * n.div_ceil(shape.tn), m.div_ceil(64 * shape.wm));
             let shared = shape.shared_bytes(a_parts, b_parts, turned);
-            function.set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared as i32)?;
+            let config = function.launch_with_shared(OP, grid, shape.threads(), shared)?;
 
-            let range = |layout: &Layout, parts: usize, entries: usize| {
-                let start = layout.start_offset();
-                start..start + (parts - 1) * layout.stride()[0] + entries
-            };
-            let (a_range, b_range) = (range(a.1, a_parts, m * k), range(b.1, b_parts, k * n));
             let starts_on_eight = |layout: &Layout, parts: usize| {
                 layout.start_offset().is_multiple_of(8)
                     && (parts == 1 || layout.stride()[0].is_multiple_of(8))
@@ -250,14 +248,13 @@ mod cuda {
                 && starts_on_eight(a.1, a_parts)
                 && starts_on_eight(b.1, b_parts);
             let (a_part, b_part) = (a.1.stride()[0] as u64, b.1.stride()[0] as u64);
-            let (a, b) =
-                (a.0.as_cuda_slice::<f16>()?.slice(a_range), b.0.as_cuda_slice::<f16>()?.slice(b_range));
-            let mut out = crate::cuda::view_mut::<f16>(planes.0, planes.1, OP)?;
+            let a = parts_view::<f16>(a.0, a.1, m * k, OP)?;
+            let b = parts_view::<f16>(b.0, b.1, k * n, OP)?;
+            let mut out = view_mut::<f16>(planes.0, planes.1, OP)?;
             let bias = Operand::new(self.bias);
             let bias = bias.view::<f32>(OP)?;
-            let counter = self.place.and_then(|place| place.counter).map(Operand::new);
-            let counter = counter.as_ref().map(|counter| counter.view::<i64>(OP)).transpose()?;
-            let philox = self.place.map_or(crate::Philox::new(0, 0), |place| place.philox);
+            let (drawn, philox, counter) = Place::arguments(self.place);
+            let counter = optional_view::<i64>(&counter, OP)?;
             let place_of = |plane: Option<usize>| plane.map_or(-1, |plane| (plane * m * n) as i64);
             let numbers = Numbers {
                 a_part,
@@ -274,26 +271,11 @@ mod cuda {
                 n: n as i32,
                 k: k as i32,
                 gaussian: (self.unit == Unit::Gaussian).into(),
-                drawn: self.place.is_some().into(),
+                drawn,
                 wide: wide.into(),
             };
             let mut launch = function.builder();
-            launch.arg(&mut out).arg(&a).arg(&b).arg(&bias);
-            match &counter {
-                Some(counter) => launch.arg(counter),
-                None => launch.arg(&0u64),
-            };
-            launch.arg(&numbers);
-            let blocks = shape.cluster * n.div_ceil(shape.tn);
-            let config = LaunchConfig {
-                grid_dim: (
-                    crate::cuda::count(OP, blocks)?,
-                    crate::cuda::count(OP, m.div_ceil(64 * shape.wm))?,
-                    1,
-                ),
-                block_dim: (shape.threads(), 1, 1),
-                shared_mem_bytes: crate::cuda::count(OP, shared)?,
-            };
+            launch.arg(&mut out).arg(&a).arg(&b).arg(&bias).arg_or_null(&counter).arg(&numbers);
             // SAFETY: (half*, 2 × const half*, const float*, const long long* or null, Numbers). `fits` checked shapes, types,
             // layouts and that rows, parts and planes begin on four entries, eight for `wide`; the slices end with the last
             // part, planes lie within `out`, and shared memory is the shape's `SHARED`. No source shares

@@ -193,30 +193,23 @@ impl InplaceOp3 for SoftmaxUnits<'_> {
         bias: &candle::CudaStorage,
         bias_l: &Layout,
     ) -> Result<()> {
-        use crate::cuda::{Operand, function, linear_launch, view, view_mut};
+        use crate::cuda::{
+            PushKernelArg, PushKernelArgs, WrapErr, function, linear_launch, optional_view, view, view_mut,
+        };
         use candle::backend::BackendStorage;
-        use candle::cuda::WrapErr;
-        use candle::cuda::cudarc::driver::PushKernelArg;
 
         let device = pre.device().clone();
         let mut out = view_mut::<f32>(planes, planes_l, OP)?;
         let (pre, bias) = (view::<f32>(pre, pre_l, OP)?, view::<f32>(bias, bias_l, OP)?);
-        let counter = self.place.and_then(|place| place.counter).map(Operand::new);
-        let counter = counter.as_ref().map(|counter| counter.view::<i64>(OP)).transpose()?;
+        let (drawn, philox, counter) = Place::arguments(self.place);
+        let counter = optional_view(&counter, OP)?;
         let place_of = |start: Option<usize>| start.map_or(-1, |start| start as i64);
         let (mean_at, sample_at) =
             (place_of(self.start(self.out.mean)), place_of(self.start(self.out.sample)));
-        let drawn = u32::from(self.place.is_some());
-        let Philox { seed, stream, offset } = self.place.map_or(Philox::new(0, 0), |place| place.philox);
         let function = function(&device, "softmax_units", "softmax_units_f32")?;
-        let null = 0u64;
         let mut launch = function.builder();
         launch.arg(&mut out).arg(&mean_at).arg(&sample_at).arg(&self.out.mean_scale).arg(&pre).arg(&bias);
-        launch.arg(&self.rows).arg(&self.n_classes).arg(&drawn).arg(&seed).arg(&stream).arg(&offset);
-        match &counter {
-            Some(counter) => launch.arg(counter),
-            None => launch.arg(&null),
-        };
+        launch.arg(&self.rows).arg(&self.n_classes).arg(&drawn).draws(&philox, &counter);
         // SAFETY: (float*, 2 × long long, float, 2 × const float*, 2 × size_t, unsigned, 3 × unsigned long long, const long
         // long*), in this order. `softmax_units_` checked that pre holds rows · n_classes floats and bias n_classes, and that
         // both planes lie within the elements of `out`; no source shares its storage. The counter is one i64 or null.

@@ -347,18 +347,17 @@ impl Units<'_> {
         bias: &candle::CudaStorage,
         bias_l: &Layout,
     ) -> Result<()> {
-        use crate::cuda::Operand;
-        use candle::cuda::WrapErr;
-        use candle::cuda::cudarc::driver::PushKernelArg;
+        use crate::cuda::{
+            Operand, PushKernelArg, PushKernelArgs, WrapErr, function, linear_launch, optional_view, view,
+        };
 
         let device = pre.device().clone();
         let (n, n_units) = (pre_l.shape().elem_count(), bias_l.shape().elem_count());
-        let (pre, bias) =
-            (crate::cuda::view::<f32>(pre, pre_l, OP)?, crate::cuda::view::<f32>(bias, bias_l, OP)?);
+        let (pre, bias) = (view::<f32>(pre, pre_l, OP)?, view::<f32>(bias, bias_l, OP)?);
         let std = self.std.map(Operand::new);
-        let std = std.as_ref().map(|std| std.view::<f32>(OP)).transpose()?;
-        let counter = self.place.and_then(|place| place.counter).map(Operand::new);
-        let counter = counter.as_ref().map(|counter| counter.view::<i64>(OP)).transpose()?;
+        let std = optional_view::<f32>(&std, OP)?;
+        let (drawn, philox, counter) = Place::arguments(self.place);
+        let counter = optional_view(&counter, OP)?;
 
         let (mean, sample) = (Self::range(planes_l, self.out.mean), Self::range(planes_l, self.out.sample));
         let low = self.out.low.map_or(0, |low| low * planes_l.stride()[0]);
@@ -371,33 +370,16 @@ impl Units<'_> {
             Unit::Gaussian => "gaussian",
             Unit::Rectified => "rectified",
         };
-        let function = crate::cuda::function(&device, "units", &format!("units_{unit}_{dtype}"))?;
-        let drawn = u32::from(self.place.is_some());
-        let Philox { seed, stream, offset } = self.place.map_or(Philox::new(0, 0), |place| place.philox);
-        let null = 0u64;
+        let function = function(&device, "units", &format!("units_{unit}_{dtype}"))?;
         let mut launch = function.builder();
-        launch
-            .arg(&mut out)
-            .arg(&mean_at)
-            .arg(&sample_at)
-            .arg(&low)
-            .arg(&self.out.mean_scale)
-            .arg(&pre)
-            .arg(&bias);
-        match &std {
-            Some(std) => launch.arg(std),
-            None => launch.arg(&null),
-        };
-        launch.arg(&n).arg(&n_units).arg(&drawn).arg(&seed).arg(&stream).arg(&offset);
-        match &counter {
-            Some(counter) => launch.arg(counter),
-            None => launch.arg(&null),
-        };
+        launch.arg(&mut out).arg(&mean_at).arg(&sample_at).arg(&low).arg(&self.out.mean_scale);
+        launch.arg(&pre).arg(&bias).arg_or_null(&std).arg(&n).arg(&n_units);
+        launch.arg(&drawn).draws(&philox, &counter);
         // SAFETY: (T*, 2 × long long, size_t, float, 3 × const float*, 2 × size_t, unsigned, 3 × unsigned long long, const long
         // long*), in this order. `units_` checked that pre holds n floats and bias and std n_units; a plane's n
         // elements end within `out`, which is sliced to the further end; the planes are two of a layout that candle
         // found free of overlap, and no source shares their storage. The counter is one i64 or null.
-        unsafe { launch.launch(crate::cuda::linear_launch(n.div_ceil(4), 4096)) }.w()?;
+        unsafe { launch.launch(linear_launch(n.div_ceil(4), 4096)) }.w()?;
         Ok(())
     }
 }

@@ -6,13 +6,16 @@ mod graph;
 
 pub use graph::Graph;
 
-use candle::cuda::cudarc::driver::sys::CUfunction_attribute;
+pub(crate) use candle::cuda::WrapErr;
+pub(crate) use candle::cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
+
+use crate::philox::Philox;
+use candle::cuda::cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 use candle::cuda::cudarc::driver::{
     CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, CudaView, CudaViewMut, LaunchArgs,
-    LaunchConfig,
 };
 use candle::cuda::cudarc::nvrtc::Ptx;
-use candle::cuda::{CudaDType, CudaDevice, CudaStorage, WrapErr};
+use candle::cuda::{CudaDType, CudaDevice, CudaStorage};
 use candle::{Layout, Result, Storage, StorageRef, Tensor};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -34,9 +37,41 @@ impl Function {
         self.stream.launch_builder(&self.function)
     }
 
-    /// Sets an attribute of the kernel, such as how much shared memory a launch may ask for.
-    pub(crate) fn set_attribute(&self, attribute: CUfunction_attribute, value: i32) -> Result<()> {
-        self.function.set_attribute(attribute, value).w()
+    /// A launch of `grid` blocks of `threads` that share `bytes` each, which the kernel may ask for from now on.
+    pub(crate) fn launch_with_shared(
+        &self,
+        op: &'static str,
+        grid: (usize, usize),
+        threads: u32,
+        bytes: usize,
+    ) -> Result<LaunchConfig> {
+        let shared_mem_bytes = count(op, bytes)?;
+        let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        self.function.set_attribute(attribute, shared_mem_bytes as i32).w()?;
+        let grid_dim = (count(op, grid.0)?, count(op, grid.1)?, 1);
+        Ok(LaunchConfig { grid_dim, block_dim: (threads, 1, 1), shared_mem_bytes })
+    }
+}
+
+/// Arguments of a launch that are made of others.
+pub(crate) trait PushKernelArgs<'a> {
+    /// A pointer to the elements of the view, null where there is none.
+    fn arg_or_null<T>(&mut self, view: &'a Option<CudaView<'a, T>>) -> &mut Self;
+
+    /// Seed, stream, offset and counter: the last four arguments of a kernel that draws.
+    fn draws(&mut self, philox: &'a Philox, counter: &'a Option<CudaView<'a, i64>>) -> &mut Self;
+}
+
+impl<'a> PushKernelArgs<'a> for LaunchArgs<'a> {
+    fn arg_or_null<T>(&mut self, view: &'a Option<CudaView<'a, T>>) -> &mut Self {
+        match view {
+            Some(view) => self.arg(view),
+            None => self.arg(&0u64),
+        }
+    }
+
+    fn draws(&mut self, philox: &'a Philox, counter: &'a Option<CudaView<'a, i64>>) -> &mut Self {
+        self.arg(&philox.seed).arg(&philox.stream).arg(&philox.offset).arg_or_null(counter)
     }
 }
 
@@ -87,7 +122,12 @@ pub(crate) fn has_clusters(device: &CudaDevice) -> bool {
 pub(crate) fn linear_launch(n: usize, max_blocks: u32) -> LaunchConfig {
     const THREADS: u32 = 256;
     let blocks = n.div_ceil(THREADS as usize).clamp(1, max_blocks as usize);
-    LaunchConfig { grid_dim: (blocks as u32, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
+    block_launch(blocks as u32, THREADS)
+}
+
+/// A 1-D launch of `blocks` of `threads`.
+pub(crate) fn block_launch(blocks: u32, threads: u32) -> LaunchConfig {
+    LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: 0 }
 }
 
 /// The elements that a contiguous layout covers, to read.
@@ -109,6 +149,22 @@ pub(crate) fn view_mut<'a, T: CudaDType>(
     let (start, end) = contiguous(layout, op)?;
     let slice: &mut CudaSlice<T> = storage.as_cuda_slice_mut::<T>()?;
     Ok(slice.slice_mut(start..end))
+}
+
+/// The parts of an operand `[parts, ..]`, to read: from the first to the end of the last, each of `n` contiguous elements.
+pub(crate) fn parts_view<'a, T: CudaDType>(
+    storage: &'a CudaStorage,
+    layout: &Layout,
+    n: usize,
+    op: &'static str,
+) -> Result<CudaView<'a, T>> {
+    let start = layout.start_offset();
+    let end = start + layout.dims()[0].saturating_sub(1) * layout.stride()[0] + n;
+    let slice = storage.as_cuda_slice::<T>()?;
+    if slice.len() < end {
+        candle::bail!("{op}: an operand ends at {end} of {} entries", slice.len())
+    }
+    Ok(slice.slice(start..end))
 }
 
 fn contiguous(layout: &Layout, op: &'static str) -> Result<(usize, usize)> {
@@ -141,4 +197,12 @@ impl<'a> Operand<'a> {
             _ => candle::bail!("{op}: every operand must be on the GPU"),
         }
     }
+}
+
+/// The elements of an operand that may be missing.
+pub(crate) fn optional_view<'a, T: CudaDType>(
+    operand: &'a Option<Operand<'_>>,
+    op: &'static str,
+) -> Result<Option<CudaView<'a, T>>> {
+    operand.as_ref().map(|operand| operand.view(op)).transpose()
 }
