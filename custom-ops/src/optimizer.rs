@@ -284,10 +284,8 @@ impl InplaceOp3 for Adam {
         steps: &candle::CudaStorage,
         t_l: &Layout,
     ) -> Result<()> {
-        use crate::cuda::{function, linear_launch, view, view_mut};
+        use crate::cuda::{PushKernelArg, WrapErr, function, linear_launch, view, view_mut};
         use candle::backend::BackendStorage;
-        use candle::cuda::WrapErr;
-        use candle::cuda::cudarc::driver::PushKernelArg;
 
         const OP: &str = "adam_step_";
         let device = state.device().clone();
@@ -338,10 +336,8 @@ impl InplaceOp2 for Sgd {
         scalars: &candle::CudaStorage,
         s_l: &Layout,
     ) -> Result<()> {
-        use crate::cuda::{function, linear_launch, view, view_mut};
+        use crate::cuda::{PushKernelArg, WrapErr, function, linear_launch, view, view_mut};
         use candle::backend::BackendStorage;
-        use candle::cuda::WrapErr;
-        use candle::cuda::cudarc::driver::PushKernelArg;
 
         const OP: &str = "sgd_step_";
         let device = state.device().clone();

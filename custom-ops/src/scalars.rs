@@ -57,9 +57,9 @@ impl InplaceOp1 for SetScalars {
 
     #[cfg(feature = "cuda")]
     fn cuda_fwd(&self, storage: &mut candle::CudaStorage, layout: &Layout) -> Result<()> {
+        use crate::cuda::{PushKernelArg, WrapErr, block_launch, function, view_mut};
         use candle::backend::BackendStorage;
-        use candle::cuda::WrapErr;
-        use candle::cuda::cudarc::driver::{DeviceRepr, LaunchConfig, PushKernelArg};
+        use candle::cuda::cudarc::driver::DeviceRepr;
 
         #[repr(C)]
         #[derive(Clone, Copy)]
@@ -68,15 +68,13 @@ impl InplaceOp1 for SetScalars {
         unsafe impl DeviceRepr for Values {}
 
         let device = storage.device().clone();
-        let mut out = crate::cuda::view_mut::<f32>(storage, layout, "set_scalars_")?;
-        let function = crate::cuda::function(&device, "scalars", "set_scalars_f32")?;
+        let mut out = view_mut::<f32>(storage, layout, "set_scalars_")?;
+        let function = function(&device, "scalars", "set_scalars_f32")?;
         let (values, n) = (Values(self.at), self.n as u32);
         let mut launch = function.builder();
         launch.arg(&mut out).arg(&values).arg(&n);
-        let config =
-            LaunchConfig { grid_dim: (1, 1, 1), block_dim: (MAX_SCALARS as u32, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: (float*, Values, unsigned); out holds n floats, checked by `set_scalars_`.
-        unsafe { launch.launch(config) }.w()?;
+        unsafe { launch.launch(block_launch(1, MAX_SCALARS as u32)) }.w()?;
         Ok(())
     }
 }
@@ -99,18 +97,16 @@ impl InplaceOp1 for Advance {
 
     #[cfg(feature = "cuda")]
     fn cuda_fwd(&self, storage: &mut candle::CudaStorage, layout: &Layout) -> Result<()> {
+        use crate::cuda::{PushKernelArg, WrapErr, block_launch, function, view_mut};
         use candle::backend::BackendStorage;
-        use candle::cuda::WrapErr;
-        use candle::cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
 
         let device = storage.device().clone();
-        let mut counter = crate::cuda::view_mut::<i64>(storage, layout, "advance_")?;
-        let function = crate::cuda::function(&device, "scalars", "advance_i64")?;
+        let mut counter = view_mut::<i64>(storage, layout, "advance_")?;
+        let function = function(&device, "scalars", "advance_i64")?;
         let mut launch = function.builder();
         launch.arg(&mut counter).arg(&self.by);
-        let config = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: (long long*, long long); counter holds one entry, checked by `advance_`.
-        unsafe { launch.launch(config) }.w()?;
+        unsafe { launch.launch(block_launch(1, 1)) }.w()?;
         Ok(())
     }
 }

@@ -34,7 +34,7 @@ pub fn scale_into_(out: &Tensor, x: &Tensor, scale: f32) -> Result<()> {
             out.stride()
         )
     }
-    out.inplace_op2(x, &ScaleInto { scale })
+    out.inplace_op2(x, &Scale { scale, split: false })
 }
 
 /// The same function from candle's own ops; the result is new, of type f32.
@@ -70,145 +70,54 @@ pub fn split_into_(out: &Tensor, x: &Tensor, scale: f32) -> Result<()> {
             out.stride()
         )
     }
-    out.inplace_op2(x, &SplitInto { scale })
+    out.inplace_op2(x, &Scale { scale, split: true })
 }
 
-struct SplitInto {
+/// Both ops: `scale · x` rounded to the type of `out`, or split into two f16 numbers.
+struct Scale {
     scale: f32,
+    split: bool,
 }
 
-impl InplaceOp2 for SplitInto {
-    fn name(&self) -> &'static str {
-        "split_into_"
+impl Scale {
+    fn op(&self) -> &'static str {
+        if self.split { "split_into_" } else { "scale_into_" }
     }
 
-    fn cpu_fwd(&self, out: &mut CpuStorage, out_l: &Layout, x: &CpuStorage, x_l: &Layout) -> Result<()> {
-        let CpuStorage::F16(out) = out else { candle::bail!("split_into_: out must be f16") };
-        let (start, part, n) = (out_l.start_offset(), out_l.stride()[0], x_l.shape().elem_count());
-        let [hi, lo] = out
-            .get_disjoint_mut([start..start + n, start + part..start + part + n])
-            .map_err(|_| candle::Error::Msg("split_into_: the parts of out overlap".into()))?;
-        let scale = self.scale;
-        let split = |x: f32| {
-            let hi = f16::from_f32(x);
-            (hi, f16::from_f32(x - hi.to_f32()))
-        };
-        match x {
-            CpuStorage::U8(x) => {
-                split_all(hi, lo, &x[x_l.start_offset()..][..n], |&x| split(f32::from(x) * scale))
+    /// How far on the second part of `out` begins, 0 where there is one part.
+    fn part(&self, out: &Layout) -> usize {
+        if self.split { out.stride()[0] } else { 0 }
+    }
+
+    fn run_cpu<T: Copy + Sync>(
+        &self,
+        out: &mut CpuStorage,
+        out_l: &Layout,
+        x: &[T],
+        wide: impl Fn(T) -> f32 + Sync,
+    ) -> Result<()> {
+        let (start, part) = (out_l.start_offset(), self.part(out_l));
+        let places = start..start + x.len();
+        let scaled = |x| wide(x) * self.scale;
+        match out {
+            CpuStorage::F16(out) if self.split => {
+                let [high, low] = out
+                    .get_disjoint_mut([places, start + part..start + part + x.len()])
+                    .map_err(|_| candle::Error::Msg("split_into_: the parts of out overlap".into()))?;
+                convert(high, x, |x| f16::from_f32(scaled(x)));
+                let pairs = low.par_chunks_mut(CHUNK).zip(high.par_chunks(CHUNK)).zip(x.par_chunks(CHUNK));
+                pairs.for_each(|((low, high), x)| {
+                    for ((low, high), &x) in low.iter_mut().zip(high).zip(x) {
+                        *low = f16::from_f32(scaled(x) - high.to_f32());
+                    }
+                });
             }
-            CpuStorage::F32(x) => split_all(hi, lo, &x[x_l.start_offset()..][..n], |&x| split(x * scale)),
-            x => candle::bail!("split_into_: x must be u8 or f32, got {:?}", x.dtype()),
+            CpuStorage::F32(out) => convert(&mut out[places], x, scaled),
+            CpuStorage::BF16(out) => convert(&mut out[places], x, |x| bf16::from_f32(scaled(x))),
+            CpuStorage::F16(out) => convert(&mut out[places], x, |x| f16::from_f32(scaled(x))),
+            out => candle::bail!("{}: out must be f32, bf16 or f16, got {:?}", self.op(), out.dtype()),
         }
         Ok(())
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda_fwd(
-        &self,
-        out: &mut candle::CudaStorage,
-        out_l: &Layout,
-        x: &candle::CudaStorage,
-        x_l: &Layout,
-    ) -> Result<()> {
-        match x.dtype() {
-            DType::U8 => self.launch::<u8>("split_u8", out, out_l, x, x_l),
-            _ => self.launch::<f32>("split_f32", out, out_l, x, x_l),
-        }
-    }
-}
-
-fn split_all<T: Sync>(hi: &mut [f16], lo: &mut [f16], x: &[T], f: impl Fn(&T) -> (f16, f16) + Sync) {
-    hi.par_chunks_mut(CHUNK).zip(lo.par_chunks_mut(CHUNK)).zip(x.par_chunks(CHUNK)).for_each(
-        |((hi, lo), x)| {
-            for ((hi, lo), x) in hi.iter_mut().zip(lo).zip(x) {
-                (*hi, *lo) = f(x);
-            }
-        },
-    );
-}
-
-#[cfg(feature = "cuda")]
-impl SplitInto {
-    fn launch<T: candle::cuda::CudaDType>(
-        &self,
-        kernel: &str,
-        out: &mut candle::CudaStorage,
-        out_l: &Layout,
-        x: &candle::CudaStorage,
-        x_l: &Layout,
-    ) -> Result<()> {
-        use candle::cuda::WrapErr;
-        use candle::cuda::cudarc::driver::PushKernelArg;
-
-        let device = x.device().clone();
-        let (start, part, n) = (out_l.start_offset(), out_l.stride()[0], x_l.shape().elem_count());
-        let x = crate::cuda::view::<T>(x, x_l, "split_into_")?;
-        let mut out = out.as_cuda_slice_mut::<f16>()?.slice_mut(start..start + part + n);
-        let function = crate::cuda::function(&device, "scale", kernel)?;
-        let mut launch = function.builder();
-        launch.arg(&x).arg(&mut out).arg(&part).arg(&self.scale).arg(&n);
-        // SAFETY: (const In*, half*, size_t, float, size_t); x holds n entries and `out` was sliced to the end of its
-        // second part, whose shapes `split_into_` checked; candle refuses a shared storage.
-        unsafe { launch.launch(crate::cuda::linear_launch(n, 4096)) }.w()?;
-        Ok(())
-    }
-}
-
-struct ScaleInto {
-    scale: f32,
-}
-
-impl InplaceOp2 for ScaleInto {
-    fn name(&self) -> &'static str {
-        "scale_into_"
-    }
-
-    fn cpu_fwd(&self, out: &mut CpuStorage, out_l: &Layout, x: &CpuStorage, x_l: &Layout) -> Result<()> {
-        let n = out_l.shape().elem_count();
-        let (o, i) = (out_l.start_offset(), x_l.start_offset());
-        let scale = self.scale;
-        match (out, x) {
-            (CpuStorage::F32(out), CpuStorage::U8(x)) => {
-                convert(&mut out[o..o + n], &x[i..i + n], |x| f32::from(x) * scale);
-            }
-            (CpuStorage::F32(out), CpuStorage::F32(x)) => {
-                convert(&mut out[o..o + n], &x[i..i + n], |x| x * scale)
-            }
-            (CpuStorage::BF16(out), CpuStorage::U8(x)) => {
-                convert(&mut out[o..o + n], &x[i..i + n], |x| bf16::from_f32(f32::from(x) * scale));
-            }
-            (CpuStorage::BF16(out), CpuStorage::F32(x)) => {
-                convert(&mut out[o..o + n], &x[i..i + n], |x| bf16::from_f32(x * scale));
-            }
-            (CpuStorage::F16(out), CpuStorage::F32(x)) => {
-                convert(&mut out[o..o + n], &x[i..i + n], |x| f16::from_f32(x * scale));
-            }
-            (CpuStorage::F16(out), CpuStorage::U8(x)) => {
-                convert(&mut out[o..o + n], &x[i..i + n], |x| f16::from_f32(f32::from(x) * scale));
-            }
-            (out, x) => candle::bail!("scale_into_: no conversion of {:?} to {:?}", x.dtype(), out.dtype()),
-        }
-        Ok(())
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda_fwd(
-        &self,
-        out: &mut candle::CudaStorage,
-        out_l: &Layout,
-        x: &candle::CudaStorage,
-        x_l: &Layout,
-    ) -> Result<()> {
-        match (x.dtype(), out.dtype()) {
-            (DType::U8, DType::F32) => self.launch::<u8, f32>("scale_u8_f32", out, out_l, x, x_l),
-            (DType::F32, DType::F32) => self.launch::<f32, f32>("scale_f32_f32", out, out_l, x, x_l),
-            (DType::U8, DType::BF16) => self.launch::<u8, bf16>("scale_u8_bf16", out, out_l, x, x_l),
-            (DType::F32, DType::BF16) => self.launch::<f32, bf16>("scale_f32_bf16", out, out_l, x, x_l),
-            (DType::U8, DType::F16) => self.launch::<u8, f16>("scale_u8_f16", out, out_l, x, x_l),
-            (DType::F32, DType::F16) => self.launch::<f32, f16>("scale_f32_f16", out, out_l, x, x_l),
-            (x, out) => candle::bail!("scale_into_: no conversion of {x:?} to {out:?}"),
-        }
     }
 }
 
@@ -218,29 +127,68 @@ fn convert<T: Copy + Sync, U: Send>(out: &mut [U], x: &[T], f: impl Fn(T) -> U +
     });
 }
 
-#[cfg(feature = "cuda")]
-impl ScaleInto {
-    fn launch<T: candle::cuda::CudaDType, U: candle::cuda::CudaDType>(
+impl InplaceOp2 for Scale {
+    fn name(&self) -> &'static str {
+        self.op()
+    }
+
+    fn cpu_fwd(&self, out: &mut CpuStorage, out_l: &Layout, x: &CpuStorage, x_l: &Layout) -> Result<()> {
+        let range = x_l.start_offset()..x_l.start_offset() + x_l.shape().elem_count();
+        match x {
+            CpuStorage::U8(x) => self.run_cpu(out, out_l, &x[range], f32::from),
+            CpuStorage::F32(x) => self.run_cpu(out, out_l, &x[range], |x| x),
+            x => candle::bail!("{}: x must be u8 or f32, got {:?}", self.op(), x.dtype()),
+        }
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
         &self,
-        kernel: &str,
         out: &mut candle::CudaStorage,
         out_l: &Layout,
         x: &candle::CudaStorage,
         x_l: &Layout,
     ) -> Result<()> {
-        use candle::cuda::WrapErr;
-        use candle::cuda::cudarc::driver::PushKernelArg;
+        let (out, x) = ((out, out_l), (x, x_l));
+        match (x.0.dtype(), out.0.dtype(), self.split) {
+            (DType::U8, DType::F16, true) => self.launch::<u8, f16>("split_u8", out, x),
+            (DType::F32, DType::F16, true) => self.launch::<f32, f16>("split_f32", out, x),
+            (DType::U8, DType::F32, false) => self.launch::<u8, f32>("scale_u8_f32", out, x),
+            (DType::F32, DType::F32, false) => self.launch::<f32, f32>("scale_f32_f32", out, x),
+            (DType::U8, DType::BF16, false) => self.launch::<u8, bf16>("scale_u8_bf16", out, x),
+            (DType::F32, DType::BF16, false) => self.launch::<f32, bf16>("scale_f32_bf16", out, x),
+            (DType::U8, DType::F16, false) => self.launch::<u8, f16>("scale_u8_f16", out, x),
+            (DType::F32, DType::F16, false) => self.launch::<f32, f16>("scale_f32_f16", out, x),
+            (x, out, _) => candle::bail!("{}: no conversion of {x:?} to {out:?}", self.op()),
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Scale {
+    fn launch<T: candle::cuda::CudaDType, U: candle::cuda::CudaDType>(
+        &self,
+        kernel: &str,
+        (out, out_l): (&mut candle::CudaStorage, &Layout),
+        (x, x_l): (&candle::CudaStorage, &Layout),
+    ) -> Result<()> {
+        use crate::cuda::{PushKernelArg, WrapErr, function, linear_launch, view};
 
         let device = x.device().clone();
-        let x = crate::cuda::view::<T>(x, x_l, "scale_into_")?;
-        let mut out = crate::cuda::view_mut::<U>(out, out_l, "scale_into_")?;
-        let n = out_l.shape().elem_count();
-        let function = crate::cuda::function(&device, "scale", kernel)?;
+        let (start, part, n) = (out_l.start_offset(), self.part(out_l), x_l.shape().elem_count());
+        let x = view::<T>(x, x_l, self.op())?;
+        let mut out = out.as_cuda_slice_mut::<U>()?.slice_mut(start..start + part + n);
+        let function = function(&device, "scale", kernel)?;
         let mut launch = function.builder();
-        launch.arg(&x).arg(&mut out).arg(&self.scale).arg(&n);
-        // SAFETY: (const In*, Out*, float, size_t) of the types named; both views hold n entries, since
-        // the shapes are equal (checked by `scale_into_`), and candle refuses a shared storage.
-        unsafe { launch.launch(crate::cuda::linear_launch(n, 4096)) }.w()?;
+        launch.arg(&x).arg(&mut out);
+        if self.split {
+            launch.arg(&part);
+        }
+        launch.arg(&self.scale).arg(&n);
+        // SAFETY: (const In*, Out*, size_t of the split_* kernels, float, size_t) of the types named; x holds n entries, and
+        // `out`, whose shape and contiguous parts the public functions checked, was sliced to the end of its last part;
+        // candle refuses a shared storage.
+        unsafe { launch.launch(linear_launch(n, 4096)) }.w()?;
         Ok(())
     }
 }

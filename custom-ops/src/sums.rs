@@ -144,18 +144,17 @@ fn sum_cuda<T: candle::cuda::CudaDType>(
     x: &candle::CudaStorage,
     x_l: &Layout,
 ) -> Result<()> {
-    use candle::cuda::WrapErr;
-    use candle::cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
+    use crate::cuda::{LaunchConfig, PushKernelArg, WrapErr, count, function, view, view_mut};
 
     let device = x.device().clone();
     let n_units = sums_l.shape().elem_count();
     let rows = x_l.shape().elem_count() / n_units;
-    let x = crate::cuda::view::<T>(x, x_l, OP)?;
-    let mut sums = crate::cuda::view_mut::<f32>(sums, sums_l, OP)?;
-    let function = crate::cuda::function(&device, "sums", kernel)?;
+    let x = view::<T>(x, x_l, OP)?;
+    let mut sums = view_mut::<f32>(sums, sums_l, OP)?;
+    let function = function(&device, "sums", kernel)?;
     let mut launch = function.builder();
     launch.arg(&mut sums).arg(&x).arg(&rows).arg(&n_units);
-    let blocks = crate::cuda::count(OP, n_units.div_ceil(COLUMNS))?;
+    let blocks = count(OP, n_units.div_ceil(COLUMNS))?;
     let config = LaunchConfig {
         grid_dim: (blocks, 1, 1),
         block_dim: (COLUMNS as u32, LANES as u32, 1),

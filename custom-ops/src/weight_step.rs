@@ -140,20 +140,19 @@ impl InplaceOp2 for WeightStep {
         scalars: &candle::CudaStorage,
         s_l: &Layout,
     ) -> Result<()> {
+        use crate::cuda::{PushKernelArg, WrapErr, function, linear_launch, view, view_mut};
         use candle::backend::BackendStorage;
-        use candle::cuda::WrapErr;
-        use candle::cuda::cudarc::driver::PushKernelArg;
 
         let device = params.device().clone();
         let n = p_l.shape().elem_count() / 2;
-        let scalars = crate::cuda::view::<f32>(scalars, s_l, "weight_step_")?;
-        let mut params = crate::cuda::view_mut::<f32>(params, p_l, "weight_step_")?;
-        let function = crate::cuda::function(&device, "weight_step", "weight_step_f32")?;
+        let scalars = view::<f32>(scalars, s_l, "weight_step_")?;
+        let mut params = view_mut::<f32>(params, p_l, "weight_step_")?;
+        let function = function(&device, "weight_step", "weight_step_f32")?;
         let mut launch = function.builder();
         launch.arg(&mut params).arg(&scalars).arg(&self.l1).arg(&self.l2).arg(&n);
         // SAFETY: (float*, const float*, float, float, size_t); params holds 2n floats and scalars three,
         // checked by `weight_step_`; the kernel strides over any grid.
-        unsafe { launch.launch(crate::cuda::linear_launch(n.div_ceil(4), 8192)) }.w()?;
+        unsafe { launch.launch(linear_launch(n.div_ceil(4), 8192)) }.w()?;
         Ok(())
     }
 }
@@ -183,24 +182,21 @@ impl InplaceOp1 for MaxNormRows {
 
     #[cfg(feature = "cuda")]
     fn cuda_fwd(&self, weight: &mut candle::CudaStorage, layout: &Layout) -> Result<()> {
+        use crate::cuda::{PushKernelArg, WrapErr, block_launch, count, function, view_mut};
         use candle::backend::BackendStorage;
-        use candle::cuda::WrapErr;
-        use candle::cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
 
         let device = weight.device().clone();
         let (rows, cols) = layout.shape().dims2()?;
         if rows == 0 || cols == 0 {
             return Ok(());
         }
-        let (rows, cols) =
-            (crate::cuda::count("max_norm_rows_", rows)?, crate::cuda::count("max_norm_rows_", cols)?);
-        let mut weight = crate::cuda::view_mut::<f32>(weight, layout, "max_norm_rows_")?;
-        let function = crate::cuda::function(&device, "weight_step", "max_norm_rows_f32")?;
+        let (rows, cols) = (count("max_norm_rows_", rows)?, count("max_norm_rows_", cols)?);
+        let mut weight = view_mut::<f32>(weight, layout, "max_norm_rows_")?;
+        let function = function(&device, "weight_step", "max_norm_rows_f32")?;
         let mut launch = function.builder();
         launch.arg(&mut weight).arg(&self.limit).arg(&cols);
-        let config = LaunchConfig { grid_dim: (rows, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: (float*, float, unsigned); weight holds rows × cols floats and each block keeps to its row.
-        unsafe { launch.launch(config) }.w()?;
+        unsafe { launch.launch(block_launch(rows, 256)) }.w()?;
         Ok(())
     }
 }

@@ -1,9 +1,7 @@
 //! The launches of `kernels/loss.cu`.
 use super::{OutputLoss, OutputLossOp, SoftmaxLoss};
-use crate::cuda::{Operand, count, function, view, view_mut};
+use crate::cuda::{Operand, PushKernelArg, WrapErr, block_launch, count, function, view, view_mut};
 use candle::backend::BackendStorage;
-use candle::cuda::WrapErr;
-use candle::cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
 use candle::{CudaStorage, Layout, Result};
 
 /// Of kernels/loss.cu.
@@ -24,8 +22,7 @@ impl SoftmaxLoss<'_> {
         let mut launch = function.builder();
         launch.arg(&mut pre).arg(&bias).arg(&labels).arg(&gathered).arg(&batch).arg(&n).arg(&inverse);
         let blocks = batch.div_ceil(THREADS / WARP);
-        let config =
-            LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 };
+        let config = block_launch(blocks, THREADS);
         // SAFETY: (float*, const float*, const unsigned*, double*, unsigned, unsigned, float); pre is [batch, n], bias [n],
         // labels [batch] and gathered [2, batch], checked by `softmax_loss_`. `gathered` is written through a read lock:
         // every use of it is ordered on this device's stream, and the host waits for that stream before it reads.
@@ -56,8 +53,7 @@ impl OutputLossOp<'_> {
         let function = function(&device, "loss", &format!("output_loss_{kernel}"))?;
         let mut launch = function.builder();
         launch.arg(&mut pre).arg(&bias).arg(&target).arg(&gathered).arg(&batch).arg(&n).arg(&inverse);
-        let config =
-            LaunchConfig { grid_dim: (batch, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 };
+        let config = block_launch(batch, THREADS);
         // SAFETY: (float*, const float*, const float*, double*, unsigned, unsigned, float); pre and target are [batch, n],
         // bias [n] and gathered [2, batch], checked by `output_loss_`; a block keeps to its row. `gathered` is written
         // through a read lock, as in `SoftmaxLoss::cuda`.
