@@ -152,6 +152,13 @@ impl Buffers {
                 lowest.visible
             )
         }
+        let (params, velocity) = match format.velocity_apart(rbm.config(), device) {
+            false => (Tensor::stack(&[&weight, &weight.zeros_like()?], 0)?, None),
+            true => {
+                let velocity = Tensor::zeros((n_hidden, n_visible), DType::BF16, device)?;
+                (weight.unsqueeze(0)?.copy()?, Some(velocity))
+            }
+        };
         let buffers = Self {
             config: config.clone(),
             hidden_unit: hidden_unit(rbm.config().hidden),
@@ -160,14 +167,8 @@ impl Buffers {
                 VisibleUnit::Gaussian | VisibleUnit::GaussianLearned => Unit::Gaussian,
             },
             philox,
-            params: match format.velocity_apart(rbm.config(), device) {
-                false => Tensor::stack(&[&weight, &weight.zeros_like()?], 0)?,
-                true => weight.unsqueeze(0)?.copy()?,
-            },
-            velocity: match format.velocity_apart(rbm.config(), device) {
-                false => None,
-                true => Some(Tensor::zeros((n_hidden, n_visible), DType::BF16, device)?),
-            },
+            params,
+            velocity,
             hidden_state: state(rbm.bias())?,
             visible_state: state(rbm.visible_bias())?,
             scalars: zeros(&[3])?,
@@ -206,10 +207,7 @@ impl Buffers {
 
     /// Loads `scale · rows`, in as many parts as the states have.
     pub(super) fn load(&self, rows: &Tensor, scale: f32) -> Result<()> {
-        match self.rows.rank() {
-            3 => split_into_(&self.rows, rows, scale),
-            _ => scale_into_(&self.rows, rows, scale),
-        }
+        store(&self.rows, rows, scale)
     }
 
     /// The shape of rows that are loaded.
@@ -367,10 +365,8 @@ impl Buffers {
 
     /// Brings the copy of the weights up to date.
     pub(super) fn refresh_copy(&self) -> Result<()> {
-        let scale = self.format.weight_scale();
         match &self.copy {
-            Some(copy) if self.format.parts() == 2 => split_into_(copy, &self.params.get(0)?, scale),
-            Some(copy) => scale_into_(&copy.get(0)?, &self.params.get(0)?, scale),
+            Some(copy) => store(copy, &self.params.get(0)?, self.format.weight_scale()),
             None => Ok(()),
         }
     }
@@ -402,6 +398,15 @@ impl Buffers {
         let velocity = ((variance.state.get(1)? * momentum)? + ((own - shared)? * rate)?)?;
         let log_variance = (variance.state.get(0)? + &velocity)?.maximum(MIN_LOG_VARIANCE)?;
         scale_into_(&variance.state, &Tensor::stack(&[&log_variance, &velocity], 0)?, 1.)
+    }
+}
+
+/// Stores `scale · x` to a matrix, or to the parts of one, `[parts, ..]`.
+fn store(out: &Tensor, x: &Tensor, scale: f32) -> Result<()> {
+    match *out.dims() {
+        [1, _, _] => scale_into_(&out.get(0)?, x, scale),
+        [_, _, _] => split_into_(out, x, scale),
+        _ => scale_into_(out, x, scale),
     }
 }
 
