@@ -40,7 +40,7 @@ pub use device::device_name;
 pub use draw::{Draws, bernoulli, normal, normal_, uniform, uniform_};
 pub use gemm::{Factors, Precision, gemm_, gemm_parts_, gemm_reference};
 pub use philox::Philox;
-pub use product_units::{units_of_product_, units_of_product_reference};
+pub use product_units::{two_part_products_fuse, units_of_product_, units_of_product_reference};
 pub use replay::Replay;
 pub use scalars::{advance_, set_scalars_};
 pub use scale::{scale_into_, scale_into_reference, split_into_};

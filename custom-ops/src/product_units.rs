@@ -6,7 +6,17 @@
 use crate::draw::Draws;
 use crate::gemm::gemm_parts_;
 use crate::units::{Unit, UnitPlanes, units_};
-use candle::{DType, Result, Tensor};
+use candle::{DType, Device, Result, Tensor};
+
+/// Whether [`units_of_product_`] of numbers in two parts, with sizes that are multiples of four, is one kernel: on a GPU of capability
+/// 9.0 or above with kernels built for one. Elsewhere it is many launches, and f32 operands are faster.
+pub fn two_part_products_fuse(device: &Device) -> bool {
+    match device {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(device) => crate::cuda::has_clusters(device),
+        _ => false,
+    }
+}
 
 /// Means and samples of the units whose pre-activations are `scale · a b`, to planes of `planes`.
 ///

@@ -1,21 +1,25 @@
 //! How states and weights are stored for the products of a step.
 //!
 //! The master weights are f32 in each format. On CUDA, where all units are binary, states and a copy of the weights are f16: one
-//! number for TF32, since both have ten bits of mantissa, and the sum of two for f32, 22 bits. Products then run in
+//! number for TF32, since both have ten bits of mantissa, and the sum of two for f32, 22 bits, where a product of such sums is one
+//! kernel ([`two_part_products_fuse`]; elsewhere it is many launches, and f32 as it stands is faster). Products then run in
 //! the tensor cores at twice TF32's rate and many times f32's. f16 holds 6e-5 to 65,504 to full accuracy: probabilities as they
 //! are, weights times 64, so that they may grow to 1,023 before the products, and with them the training, say so as infinity.
 //!
-//! | precision | binary units on CUDA | otherwise |
-//! |---|---|---|
-//! | f32 | f16, two parts | f32 |
-//! | TF32 | f16 | f32, rounded by the product |
-//! | bf16 | bf16 | bf16 |
+//! | precision | binary units on CUDA from capability 9.0 on | binary units on CUDA below | otherwise |
+//! |---|---|---|---|
+//! | f32 | f16, two parts | f32 | f32 |
+//! | TF32 | f16 | f16 | f32, rounded by the product |
+//! | bf16 | bf16 | bf16 | bf16 |
+//!
+//! A layer whose sizes are not multiples of four, for which [`contrast_step_fuses`] is false, is stored as in the last column.
 use super::{HiddenUnit, RbmConfig, VisibleUnit};
 use candle::{DType, Device};
-use chandlery_ops::{Precision, contrast_step_fuses};
+use chandlery_ops::{Precision, contrast_step_fuses, two_part_products_fuse};
 
 /// What the f16 copy of the weights is multiplied by.
 const F16_WEIGHT_SCALE: f32 = 64.;
+
 /// How the numbers of a product are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
@@ -37,7 +41,7 @@ impl Format {
         match precision {
             Precision::Bf16 => Self::Bf16,
             Precision::Tf32 if binary && fuses => Self::F16,
-            Precision::F32 if binary && fuses => Self::F16Pair,
+            Precision::F32 if binary && fuses && two_part_products_fuse(device) => Self::F16Pair,
             Precision::F32 | Precision::Tf32 => Self::F32,
         }
     }
