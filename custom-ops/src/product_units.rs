@@ -67,15 +67,15 @@ pub fn units_of_product_reference(
 mod cuda {
     use super::{Draws, Unit, UnitPlanes};
     use crate::cuda::{
-        Operand, PushKernelArg, PushKernelArgs, WrapErr, function, has_clusters, optional_view, parts_view,
-        view_mut,
+        Operand, PushKernelArg, PushKernelArgs, WrapErr, function, optional_view, parts_view, view_mut,
     };
     use crate::draw::Place;
-    use crate::gemm::Order;
+    use crate::gemm::{Order, PartSizes};
+    use crate::units::check_planes;
     use candle::backend::BackendStorage;
     use candle::cuda::CudaStorage;
     use candle::cuda::cudarc::driver::DeviceRepr;
-    use candle::{CpuStorage, DType, Device, InplaceOp3, Layout, Result, Tensor};
+    use candle::{CpuStorage, DType, InplaceOp3, Layout, Result, Tensor};
     use half::f16;
 
     const OP: &str = "units_of_product_";
@@ -117,11 +117,11 @@ mod cuda {
             (self.wm * self.tn) as u32
         }
 
-        fn shared_bytes(self, a_parts: usize, b_parts: usize, turned: bool) -> usize {
+        fn shared_bytes(self, a_parts: usize, turned: bool) -> usize {
             let tm = 64 * self.wm;
             let a = tm * (DEPTH + PAD);
             let b = if turned { DEPTH * (self.tn + PAD) } else { self.tn * (DEPTH + PAD) };
-            let slices = self.stages * (a_parts * a + b_parts * b) * 2;
+            let slices = self.stages * (a_parts * a + 2 * b) * 2;
             slices.max(tm * (self.tn + 4) * 4)
         }
     }
@@ -153,8 +153,9 @@ mod cuda {
     pub(super) struct Fused<'a> {
         shape: Shape,
         a_parts: usize,
-        b_parts: usize,
         turned: bool,
+        /// Whether rows, parts and operands begin on eight entries.
+        wide: bool,
         m: usize,
         n: usize,
         k: usize,
@@ -166,7 +167,10 @@ mod cuda {
     }
 
     impl<'a> Fused<'a> {
-        /// The kernel for these operands; none where the ops go one after the other, which also word every error.
+        /// The kernel for these operands; none where the ops go one after the other.
+        ///
+        /// # Errors
+        /// Those of the ops when operands do not fit.
         #[expect(clippy::too_many_arguments, reason = "those of the op")]
         pub(super) fn fits(
             planes: &Tensor,
@@ -178,60 +182,42 @@ mod cuda {
             out: UnitPlanes,
             draws: Draws<'a>,
         ) -> Result<Option<Self>> {
-            let Device::Cuda(device) = planes.device() else { return Ok(None) };
-            let ([a_parts @ (1 | 2), m, k], [b_parts @ (1 | 2), b_k, n]) = (a.dims(), b.dims()) else {
-                return Ok(None);
-            };
-            let (a_parts, b_parts, m, n, k) = (*a_parts, *b_parts, *m, *n, *k);
-            let dtype = planes.dtype();
-            let n_planes = planes.dims()[0];
-            let last = out.mean.max(out.sample).map(|plane| plane + out.low.unwrap_or(0));
-            let distinct = out.mean != out.sample
-                && out.mean.zip(out.sample).is_none_or(|(a, b)| Some(a.abs_diff(b)) != out.low);
-            let sound = has_clusters(device)
-                && (unit == Unit::Bernoulli || unit == Unit::Gaussian && out.sample.is_none())
-                && *b_k == k
-                && planes.dims() == [n_planes, m, n]
-                && planes.is_contiguous()
-                && [a.dtype(), b.dtype()] == [dtype; 2]
-                && bias.dims() == [n]
-                && bias.dtype() == DType::F32
-                && bias.is_contiguous()
-                && [a, b, bias].iter().all(|t| t.device().same_device(planes.device()))
-                && (b_parts == 2) == out.low.is_some()
-                && last.is_some_and(|last| last < n_planes)
-                && distinct
-                && [m, n, k].iter().all(|&size| size > 0 && i32::try_from(size).is_ok())
-                && n.is_multiple_of(4)
-                && k.is_multiple_of(4);
-            if !sound {
+            if !super::two_part_products_fuse(planes.device()) {
                 return Ok(None);
             }
+            let PartSizes { a_parts, b_parts, m, k, n } = PartSizes::of(a, b)?;
+            let sizes = check_planes(planes, bias, out)?;
             let part = |t: &Tensor| t.narrow(0, 0, 1)?.squeeze(0);
-            let (a_order, b_order) = (Order::of("a", &part(a)?)?, Order::of("b", &part(b)?)?);
-            let turned = match (a_order, b_order) {
-                (Order::RowMajor { line: a_line }, Order::RowMajor { line }) if a_line == k && line == n => {
-                    true
-                }
-                (Order::RowMajor { line: a_line }, Order::ColumnMajor { line })
-                    if a_line == k && line == k =>
-                {
+            let turned = match (Order::of("a", &part(a)?)?, Order::of("b", &part(b)?)?) {
+                (Order::RowMajor { line: of_a }, Order::RowMajor { line }) if (of_a, line) == (k, n) => true,
+                (Order::RowMajor { line: of_a }, Order::ColumnMajor { line }) if (of_a, line) == (k, k) => {
                     false
                 }
                 _ => return Ok(None),
             };
             // Up from numbers of two parts, down from states of one.
-            let known =
-                dtype == DType::F16 && matches!((a_parts, b_parts, turned), (2, 2, false) | (1, 2, true));
-            let starts = |t: &Tensor| t.storage_and_layout().1.start_offset();
-            let aligned = [a, b, bias, planes].iter().all(|t| starts(t).is_multiple_of(4))
-                && [a, b].iter().all(|t| t.dims()[0] == 1 || t.stride()[0].is_multiple_of(4));
-            if !known || !aligned {
+            let known = matches!((a_parts, b_parts, turned), (2, 2, false) | (1, 2, true))
+                && [planes, a, b].iter().all(|t| t.dtype() == DType::F16)
+                && [a, b].iter().all(|t| t.device().same_device(planes.device()))
+                && (unit == Unit::Bernoulli || unit == Unit::Gaussian && out.sample.is_none())
+                && out.low.is_some()
+                && planes.is_contiguous()
+                && sizes == (m, n)
+                && [m, n, k].iter().all(|&size| size > 0 && i32::try_from(size).is_ok());
+            let starts_on = |entries: usize, t: &Tensor| t.layout().start_offset().is_multiple_of(entries);
+            // Rows, parts and the operands begin on as many entries.
+            let aligned = |entries: usize| {
+                let parts = |t: &Tensor| t.dims()[0] == 1 || t.stride()[0].is_multiple_of(entries);
+                let sizes = n.is_multiple_of(entries) && k.is_multiple_of(entries);
+                sizes && [a, b].iter().all(|t| starts_on(entries, t) && parts(t))
+            };
+            if !(known && aligned(4) && starts_on(4, bias) && starts_on(4, planes)) {
                 return Ok(None);
             }
             let shape = Shape::of(m, n, k);
             let place = draws.place(OP, planes.device())?;
-            Ok(Some(Self { shape, a_parts, b_parts, turned, m, n, k, scale, bias, unit, out, place }))
+            let wide = aligned(8);
+            Ok(Some(Self { shape, a_parts, turned, wide, m, n, k, scale, bias, unit, out, place }))
         }
 
         fn launch(
@@ -240,23 +226,15 @@ mod cuda {
             a: (&CudaStorage, &Layout),
             b: (&CudaStorage, &Layout),
         ) -> Result<()> {
-            let Self { shape, a_parts, b_parts, turned, m, n, k, .. } = *self;
+            let Self { shape, a_parts, turned, m, n, k, .. } = *self;
             let device = a.0.device().clone();
             let lay = if turned { "turned" } else { "straight" };
             let name = format!("product_units_{lay}_{}x{}", shape.wm, shape.cluster);
             let function = function(&device, "product_units", &name)?;
             let grid = (shape.cluster * n.div_ceil(shape.tn), m.div_ceil(64 * shape.wm));
-            let shared = shape.shared_bytes(a_parts, b_parts, turned);
+            let shared = shape.shared_bytes(a_parts, turned);
             let config = function.launch_with_shared(OP, grid, shape.threads(), shared)?;
 
-            let starts_on_eight = |layout: &Layout, parts: usize| {
-                layout.start_offset().is_multiple_of(8)
-                    && (parts == 1 || layout.stride()[0].is_multiple_of(8))
-            };
-            let wide = k.is_multiple_of(8)
-                && n.is_multiple_of(8)
-                && starts_on_eight(a.1, a_parts)
-                && starts_on_eight(b.1, b_parts);
             let (a_part, b_part) = (a.1.stride()[0] as u64, b.1.stride()[0] as u64);
             let a = parts_view::<f16>(a.0, a.1, m * k, OP)?;
             let b = parts_view::<f16>(b.0, b.1, k * n, OP)?;
@@ -282,7 +260,7 @@ mod cuda {
                 k: k as i32,
                 gaussian: (self.unit == Unit::Gaussian).into(),
                 drawn,
-                wide: wide.into(),
+                wide: self.wide.into(),
             };
             let mut launch = function.builder();
             launch.arg(&mut out).arg(&a).arg(&b).arg(&bias).arg_or_null(&counter).arg(&numbers);

@@ -68,18 +68,7 @@ pub fn softmax_units_(
         contiguous_f32(OP, what, t)?;
         same_device(OP, what, t, planes.device())?;
     }
-    for (what, plane) in [("mean", out.mean), ("sample", out.sample)] {
-        if let Some(plane) = plane.filter(|&plane| plane >= n_planes) {
-            candle::bail!("{OP}: {what} must name one of {n_planes} planes, got {plane}")
-        }
-    }
-    if out.mean == out.sample {
-        candle::bail!(
-            "{OP}: out must name a plane for the mean, the sample, or two planes for both, got {:?} and {:?}",
-            out.mean,
-            out.sample
-        )
-    }
+    out.check(OP, n_planes)?;
     let place = draws.place(OP, planes.device())?;
     if rows * n_classes == 0 {
         return Ok(());

@@ -75,6 +75,24 @@ impl Default for UnitPlanes {
     }
 }
 
+impl UnitPlanes {
+    /// Checks that mean and sample have planes of their own, one of them at least.
+    pub(crate) fn check(self, op: &str, n_planes: usize) -> Result<()> {
+        for (what, plane) in [("mean", self.mean), ("sample", self.sample)] {
+            if let Some(plane) = plane.filter(|&plane| plane >= n_planes) {
+                candle::bail!("{op}: {what} must name one of {n_planes} planes, got {plane}")
+            }
+        }
+        match (self.mean, self.sample) {
+            (None, None) => candle::bail!("{op}: out must name a plane for the mean or the sample, got none"),
+            (Some(mean), Some(sample)) if mean == sample => {
+                candle::bail!("{op}: mean and sample must go to different planes, got {mean} for both")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Writes means and samples of the units to planes of `planes`; the other planes stay as they are.
 ///
 /// `planes` is `[n_planes, rows, n_units]`, f32, bf16 or f16 (rounded to nearest even), each plane contiguous: a `narrow` of
@@ -96,19 +114,8 @@ pub fn units_(
     draws: Draws,
     std: Option<&Tensor>,
 ) -> Result<()> {
-    let (n_planes, rows, n_units) = match planes.dims() {
-        &[n_planes, rows, n_units] => (n_planes, rows, n_units),
-        shape => candle::bail!("{OP}: planes must be [n_planes, rows, n_units], got shape {shape:?}"),
-    };
-    if !matches!(planes.dtype(), DType::F32 | DType::BF16 | DType::F16) {
-        candle::bail!("{OP}: planes must be f32, bf16 or f16, got {:?}", planes.dtype())
-    }
-    if planes.stride()[1..] != [n_units, 1] {
-        let (shape, stride) = (planes.dims(), planes.stride());
-        candle::bail!("{OP}: each of planes must be contiguous, got shape {shape:?} with strides {stride:?}")
-    }
+    let (rows, n_units) = check_planes(planes, bias, out)?;
     check(planes, "pre", pre, &[rows, n_units])?;
-    check(planes, "bias", bias, &[n_units])?;
     if let Some(std) = std {
         if unit != Unit::Gaussian {
             candle::bail!("{OP}: std belongs to Gaussian units, got it for {unit:?} ones")
@@ -117,28 +124,6 @@ pub fn units_(
         // Its lock is taken while that of planes is held.
         if address(std) == address(planes) {
             candle::bail!("{OP}: std must not share the storage of planes")
-        }
-    }
-    for (what, plane) in [("mean", out.mean), ("sample", out.sample)] {
-        match plane {
-            Some(plane) if plane >= n_planes => {
-                candle::bail!("{OP}: {what} must name one of {n_planes} planes, got {plane}")
-            }
-            _ => {}
-        }
-    }
-    match (out.mean, out.sample) {
-        (None, None) => candle::bail!("{OP}: out must name a plane for the mean or the sample, got none"),
-        (Some(mean), Some(sample)) if mean == sample => {
-            candle::bail!("{OP}: mean and sample must go to different planes, got {mean} for both")
-        }
-        _ => {}
-    }
-    if let Some(low) = out.low {
-        let last = out.mean.max(out.sample).map_or(0, |plane| plane + low);
-        if low == 0 || last >= n_planes || out.mean.zip(out.sample).is_some_and(|(a, b)| a.abs_diff(b) == low)
-        {
-            candle::bail!("{OP}: low must lead to free ones of {n_planes} planes, got {low} for {out:?}")
         }
     }
     let place = draws.place(OP, planes.device())?;
@@ -214,6 +199,31 @@ pub fn units_reference(
         }
     };
     Ok((mean, sample))
+}
+
+/// The sizes `(rows, n_units)` of the planes, which fit the bias and hold those that `out` names.
+pub(crate) fn check_planes(planes: &Tensor, bias: &Tensor, out: UnitPlanes) -> Result<(usize, usize)> {
+    let (n_planes, rows, n_units) = match planes.dims() {
+        &[n_planes, rows, n_units] => (n_planes, rows, n_units),
+        shape => candle::bail!("{OP}: planes must be [n_planes, rows, n_units], got shape {shape:?}"),
+    };
+    if !matches!(planes.dtype(), DType::F32 | DType::BF16 | DType::F16) {
+        candle::bail!("{OP}: planes must be f32, bf16 or f16, got {:?}", planes.dtype())
+    }
+    if planes.stride()[1..] != [n_units, 1] {
+        let (shape, stride) = (planes.dims(), planes.stride());
+        candle::bail!("{OP}: each of planes must be contiguous, got shape {shape:?} with strides {stride:?}")
+    }
+    check(planes, "bias", bias, &[n_units])?;
+    out.check(OP, n_planes)?;
+    if let Some(low) = out.low {
+        let last = out.mean.max(out.sample).map_or(0, |plane| plane.saturating_add(low));
+        if low == 0 || last >= n_planes || out.mean.zip(out.sample).is_some_and(|(a, b)| a.abs_diff(b) == low)
+        {
+            candle::bail!("{OP}: low must lead to free ones of {n_planes} planes, got {low} for {out:?}")
+        }
+    }
+    Ok((rows, n_units))
 }
 
 fn check(planes: &Tensor, what: &str, x: &Tensor, shape: &[usize]) -> Result<()> {

@@ -229,5 +229,9 @@ fn products_of_parts_say_what_is_wrong() -> Result<()> {
         product(&[1, 2, 4], &[1, 4, 3], DType::F32)?,
         "gemm_parts_: a and b must be bf16 or f16, got F32"
     );
+    assert_eq!(
+        product(&[1, 2, 0], &[1, 0, 3], DType::F16)?,
+        "gemm_parts_: k must be at least 1, got a [1, 2, 0] and b [1, 0, 3]"
+    );
     Ok(())
 }

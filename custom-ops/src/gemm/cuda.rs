@@ -1,8 +1,12 @@
 //! The product on CUDA: cuBLAS on the device's stream, factors from the host or from the device.
 use super::{Factors, Gemm, Order, Precision};
-use crate::cuda::view;
+use crate::cuda::{view, view_mut};
 use candle::backend::BackendStorage;
-use candle::cuda::cudarc::cublas::{result, sys};
+use candle::cuda::cudarc::cublas::result;
+use candle::cuda::cudarc::cublas::sys::{
+    cublasComputeType_t as Compute, cublasGemmAlgo_t as Algorithm, cublasHandle_t,
+    cublasOperation_t as Operation, cublasPointerMode_t as Mode, cublasSetPointerMode_v2, cudaDataType,
+};
 use candle::cuda::cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
 use candle::cuda::{CudaDType, CudaStorage};
 use candle::{DType, Layout, Result, Storage, WithDType};
@@ -13,32 +17,27 @@ use std::sync::PoisonError;
 /// One cuBLAS handle serves a device, and its pointer mode is state: one caller at a time.
 static POINTER_MODE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
+type Operand<'a> = (&'a CudaStorage, &'a Layout);
+
 impl Gemm<'_> {
-    pub(super) fn cuda(
-        &self,
-        c: &mut CudaStorage,
-        c_l: &Layout,
-        a: (&CudaStorage, &Layout),
-        b: (&CudaStorage, &Layout),
-    ) -> Result<()> {
-        match (a.0.dtype(), c.dtype()) {
-            (DType::F32, DType::F32) => self.launch::<f32, f32>(c, c_l, a, b),
-            (DType::F64, DType::F64) => self.launch::<f64, f64>(c, c_l, a, b),
-            (DType::BF16, DType::F32) => self.launch::<bf16, f32>(c, c_l, a, b),
-            (DType::F16, DType::F32) => self.launch::<f16, f32>(c, c_l, a, b),
-            (DType::BF16, DType::BF16) => self.launch::<bf16, bf16>(c, c_l, a, b),
+    pub(super) fn cuda(&self, c: (&mut CudaStorage, &Layout), a: Operand<'_>, b: Operand<'_>) -> Result<()> {
+        match (a.0.dtype(), c.0.dtype()) {
+            (DType::F32, DType::F32) => self.launch::<f32, f32>(c, a, b),
+            (DType::F64, DType::F64) => self.launch::<f64, f64>(c, a, b),
+            (DType::BF16, DType::F32) => self.launch::<bf16, f32>(c, a, b),
+            (DType::F16, DType::F32) => self.launch::<f16, f32>(c, a, b),
+            (DType::BF16, DType::BF16) => self.launch::<bf16, bf16>(c, a, b),
             (a, c) => candle::bail!("gemm_: no product of {a:?} into {c:?}"),
         }
     }
 
     fn launch<T: CudaDType + WithDType, C: CudaDType + WithDType>(
         &self,
-        c: &mut CudaStorage,
-        c_l: &Layout,
-        a: (&CudaStorage, &Layout),
-        b: (&CudaStorage, &Layout),
+        c: (&mut CudaStorage, &Layout),
+        a: Operand<'_>,
+        b: Operand<'_>,
     ) -> Result<()> {
-        let device = c.device().clone();
+        let device = c.0.device().clone();
         let (blas, stream) = (device.cublas_handle(), device.cuda_stream());
         // Row-major c = a b is column-major cᵀ = bᵀ aᵀ: cuBLAS gets b first, and a row-major operand
         // is what it calls not transposed.
@@ -50,15 +49,15 @@ impl Gemm<'_> {
         let (a_start, b_start) = (a.1.start_offset(), b.1.start_offset());
         let a = a.0.as_cuda_slice::<T>()?.slice(a_start..a_start + a_span);
         let b = b.0.as_cuda_slice::<T>()?.slice(b_start..b_start + b_span);
-        let mut c = crate::cuda::view_mut::<C>(c, c_l, "gemm_")?;
+        let mut c = view_mut::<C>(c.0, c.1, "gemm_")?;
         let (a, _a) = a.device_ptr(&stream);
         let (b, _b) = b.device_ptr(&stream);
         let (c, _c) = c.device_ptr_mut(&stream);
         let compute = match (T::DTYPE, self.precision) {
-            (DType::F64, _) => sys::cublasComputeType_t::CUBLAS_COMPUTE_64F,
-            (DType::F32, Precision::Tf32) => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
-            (DType::F32, Precision::Bf16) => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_16BF,
-            _ => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+            (DType::F64, _) => Compute::CUBLAS_COMPUTE_64F,
+            (DType::F32, Precision::Tf32) => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
+            (DType::F32, Precision::Bf16) => Compute::CUBLAS_COMPUTE_32F_FAST_16BF,
+            _ => Compute::CUBLAS_COMPUTE_32F,
         };
 
         let guard = match self.factors {
@@ -98,7 +97,7 @@ impl Gemm<'_> {
                 data_type(C::DTYPE)?,
                 n,
                 compute,
-                sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+                Algorithm::CUBLAS_GEMM_DEFAULT,
             )
         }
         .map_err(|e| candle::Error::Msg(format!("gemm_: cuBLAS: {e}")))
@@ -129,21 +128,21 @@ impl<'a> Scalars<'a> {
         }
     }
 
-    fn mode(&self) -> sys::cublasPointerMode_t {
+    fn mode(&self) -> Mode {
         match self {
-            Self::Device { .. } => sys::cublasPointerMode_t::CUBLAS_POINTER_MODE_DEVICE,
-            _ => sys::cublasPointerMode_t::CUBLAS_POINTER_MODE_HOST,
+            Self::Device { .. } => Mode::CUBLAS_POINTER_MODE_DEVICE,
+            _ => Mode::CUBLAS_POINTER_MODE_HOST,
         }
     }
 }
 
 /// Sets the handle's pointer mode and puts it back to the host's, which candle counts on.
-struct PointerMode(sys::cublasHandle_t);
+struct PointerMode(cublasHandle_t);
 
 impl PointerMode {
-    fn set(handle: sys::cublasHandle_t, mode: sys::cublasPointerMode_t) -> Result<Self> {
+    fn set(handle: cublasHandle_t, mode: Mode) -> Result<Self> {
         // SAFETY: the handle is alive: the caller holds the device that owns it.
-        unsafe { sys::cublasSetPointerMode_v2(handle, mode) }
+        unsafe { cublasSetPointerMode_v2(handle, mode) }
             .result()
             .map_err(|e| candle::Error::Msg(format!("gemm_: cuBLAS: {e}")))?;
         Ok(Self(handle))
@@ -153,16 +152,14 @@ impl PointerMode {
 impl Drop for PointerMode {
     fn drop(&mut self) {
         // SAFETY: as in `set`. A failure here would show in the next call.
-        let _ = unsafe {
-            sys::cublasSetPointerMode_v2(self.0, sys::cublasPointerMode_t::CUBLAS_POINTER_MODE_HOST)
-        };
+        let _ = unsafe { cublasSetPointerMode_v2(self.0, Mode::CUBLAS_POINTER_MODE_HOST) };
     }
 }
 
-fn column_major(order: Order) -> (sys::cublasOperation_t, usize) {
+fn column_major(order: Order) -> (Operation, usize) {
     match order {
-        Order::RowMajor { line } => (sys::cublasOperation_t::CUBLAS_OP_N, line),
-        Order::ColumnMajor { line } => (sys::cublasOperation_t::CUBLAS_OP_T, line),
+        Order::RowMajor { line } => (Operation::CUBLAS_OP_N, line),
+        Order::ColumnMajor { line } => (Operation::CUBLAS_OP_T, line),
     }
 }
 
@@ -170,12 +167,12 @@ fn int(what: &str, n: usize) -> Result<i32> {
     i32::try_from(n).map_err(|_| candle::Error::Msg(format!("gemm_: {what} must be below 2^31, got {n}")))
 }
 
-fn data_type(dtype: DType) -> Result<sys::cudaDataType> {
+fn data_type(dtype: DType) -> Result<cudaDataType> {
     Ok(match dtype {
-        DType::F32 => sys::cudaDataType::CUDA_R_32F,
-        DType::F64 => sys::cudaDataType::CUDA_R_64F,
-        DType::BF16 => sys::cudaDataType::CUDA_R_16BF,
-        DType::F16 => sys::cudaDataType::CUDA_R_16F,
+        DType::F32 => cudaDataType::CUDA_R_32F,
+        DType::F64 => cudaDataType::CUDA_R_64F,
+        DType::BF16 => cudaDataType::CUDA_R_16BF,
+        DType::F16 => cudaDataType::CUDA_R_16F,
         other => candle::bail!("gemm_: no product of {other:?}"),
     })
 }

@@ -10,11 +10,13 @@
 mod cuda;
 mod parts;
 
+#[cfg(feature = "cuda")]
+pub(crate) use parts::PartSizes;
 pub use parts::gemm_parts_;
 
 use candle::backend::BackendStorage;
 use candle::{CpuStorage, DType, InplaceOp3, Layout, Result, Tensor, WithDType};
-use half::bf16;
+use half::{bf16, f16};
 
 /// How exactly products of f32 numbers are formed. Sums are always f32 (f64 for f64 operands).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -216,36 +218,37 @@ impl InplaceOp3 for Gemm<'_> {
         b_l: &Layout,
     ) -> Result<()> {
         let (alpha, beta) = self.host_factors()?;
-        let (a_0, b_0, c_0) = (a_l.start_offset(), b_l.start_offset(), c_l.start_offset());
-        let (a_span, b_span) = (self.a_order.span(self.m, self.k), self.b_order.span(self.k, self.n));
+        let (alpha_32, beta_32) = (alpha as f32, beta as f32);
+        let range = |layout: &Layout, n: usize| layout.start_offset()..layout.start_offset() + n;
+        let a_at = range(a_l, self.a_order.span(self.m, self.k));
+        let b_at = range(b_l, self.b_order.span(self.k, self.n));
+        let c_at = range(c_l, self.m * self.n);
         match (a, b, c) {
+            (CpuStorage::F64(a), CpuStorage::F64(b), CpuStorage::F64(c)) => {
+                self.cpu(&mut c[c_at], &a[a_at], &b[b_at], alpha, beta)
+            }
             (CpuStorage::F32(a), CpuStorage::F32(b), CpuStorage::F32(c)) => match self.precision {
                 Precision::F32 | Precision::Tf32 => {
-                    self.cpu(&mut c[c_0..], &a[a_0..], &b[b_0..], alpha as f32, beta as f32)
+                    self.cpu(&mut c[c_at], &a[a_at], &b[b_at], alpha_32, beta_32)
                 }
                 Precision::Bf16 => {
-                    let a = rounded(&a[a_0..][..a_span]);
-                    let b = rounded(&b[b_0..][..b_span]);
-                    self.cpu(&mut c[c_0..], &a, &b, alpha as f32, beta as f32)
+                    let rounded = |x: f32| bf16::from_f32(x).to_f32();
+                    let (a, b) = (converted(&a[a_at], rounded), converted(&b[b_at], rounded));
+                    self.cpu(&mut c[c_at], &a, &b, alpha_32, beta_32)
                 }
             },
-            (CpuStorage::F64(a), CpuStorage::F64(b), CpuStorage::F64(c)) => {
-                self.cpu(&mut c[c_0..], &a[a_0..], &b[b_0..], alpha, beta)
-            }
             (CpuStorage::F16(a), CpuStorage::F16(b), CpuStorage::F32(c)) => {
-                let a: Vec<f32> = a[a_0..][..a_span].iter().map(|x| x.to_f32()).collect();
-                let b: Vec<f32> = b[b_0..][..b_span].iter().map(|x| x.to_f32()).collect();
-                self.cpu(&mut c[c_0..], &a, &b, alpha as f32, beta as f32);
+                let (a, b) = (converted(&a[a_at], f16::to_f32), converted(&b[b_at], f16::to_f32));
+                self.cpu(&mut c[c_at], &a, &b, alpha_32, beta_32)
             }
             (CpuStorage::BF16(a), CpuStorage::BF16(b), c) => {
-                let a = widened(&a[a_0..][..a_span]);
-                let b = widened(&b[b_0..][..b_span]);
+                let (a, b) = (converted(&a[a_at], bf16::to_f32), converted(&b[b_at], bf16::to_f32));
                 match c {
-                    CpuStorage::F32(c) => self.cpu(&mut c[c_0..], &a, &b, alpha as f32, beta as f32),
+                    CpuStorage::F32(c) => self.cpu(&mut c[c_at], &a, &b, alpha_32, beta_32),
                     CpuStorage::BF16(c) => {
-                        let c = &mut c[c_0..][..self.m * self.n];
-                        let mut wide = widened(c);
-                        self.cpu(&mut wide, &a, &b, alpha as f32, beta as f32);
+                        let c = &mut c[c_at];
+                        let mut wide = converted(c, bf16::to_f32);
+                        self.cpu(&mut wide, &a, &b, alpha_32, beta_32);
                         c.iter_mut().zip(wide).for_each(|(c, wide)| *c = bf16::from_f32(wide));
                     }
                     c => candle::bail!("gemm_: c must be f32 or bf16 for bf16 operands, got {:?}", c.dtype()),
@@ -268,7 +271,7 @@ impl InplaceOp3 for Gemm<'_> {
         b: &candle::CudaStorage,
         b_l: &Layout,
     ) -> Result<()> {
-        self.cuda(c, c_l, (a, a_l), (b, b_l))
+        self.cuda((c, c_l), (a, a_l), (b, b_l))
     }
 }
 
@@ -327,10 +330,6 @@ impl Gemm<'_> {
     }
 }
 
-fn rounded(x: &[f32]) -> Vec<f32> {
-    x.iter().map(|&x| bf16::from_f32(x).to_f32()).collect()
-}
-
-fn widened(x: &[bf16]) -> Vec<f32> {
-    x.iter().map(|x| x.to_f32()).collect()
+fn converted<T: Copy>(x: &[T], f: impl Fn(T) -> f32) -> Vec<f32> {
+    x.iter().map(|&x| f(x)).collect()
 }

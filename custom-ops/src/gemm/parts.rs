@@ -9,6 +9,37 @@ const EXACT_TERMS: usize = 64;
 /// The same where `a` has one part, such as states of 0 and 1: most terms are small, and what is cut off is less.
 const EXACT_STATE_TERMS: usize = 2048;
 
+/// The sizes of a product of numbers in parts: `[a_parts, m, k]` times `[b_parts, k, n]`.
+pub(crate) struct PartSizes {
+    pub a_parts: usize,
+    pub b_parts: usize,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the product reads it from its operands"))]
+    pub m: usize,
+    pub k: usize,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the product reads it from its operands"))]
+    pub n: usize,
+}
+
+impl PartSizes {
+    pub(crate) fn of(a: &Tensor, b: &Tensor) -> Result<Self> {
+        let (a_parts, m, k) = match *a.dims() {
+            [parts @ (1 | 2), m, k] => (parts, m, k),
+            _ => candle::bail!("{OP}: a must have shape [1 or 2, m, k], got {:?}", a.dims()),
+        };
+        let (b_parts, n) = match *b.dims() {
+            [parts @ (1 | 2), b_k, n] if b_k == k => (parts, n),
+            _ => candle::bail!("{OP}: b must have shape [1 or 2, {k}, n], got {:?}", b.dims()),
+        };
+        if k == 0 {
+            candle::bail!("{OP}: k must be at least 1, got a {:?} and b {:?}", a.dims(), b.dims())
+        }
+        if let Some(t) = [a, b].into_iter().find(|t| !matches!(t.dtype(), DType::BF16 | DType::F16)) {
+            candle::bail!("{OP}: a and b must be bf16 or f16, got {:?}", t.dtype())
+        }
+        Ok(Self { a_parts, b_parts, m, k, n })
+    }
+}
+
 /// `c ← scale · (Σ a_i) (Σ b_j)`, without the product of both second parts, which lies below f32's last bit.
 ///
 /// `c` is contiguous f32 `[m, n]`; `a` is `[1 or 2, m, k]` and `b` `[1 or 2, k, n]`, bf16 or f16, each part contiguous or the
@@ -21,17 +52,7 @@ const EXACT_STATE_TERMS: usize = 2048;
 /// # Errors
 /// When shapes, types, devices or layouts do not fit.
 pub fn gemm_parts_(c: &Tensor, a: &Tensor, b: &Tensor, scale: f32) -> Result<()> {
-    let (a_parts, k) = match *a.dims() {
-        [parts @ (1 | 2), _, k] => (parts, k),
-        _ => candle::bail!("{OP}: a must have shape [1 or 2, m, k], got {:?}", a.dims()),
-    };
-    let b_parts = match *b.dims() {
-        [parts @ (1 | 2), b_k, _] if b_k == k => parts,
-        _ => candle::bail!("{OP}: b must have shape [1 or 2, {k}, n], got {:?}", b.dims()),
-    };
-    if !matches!(a.dtype(), DType::BF16 | DType::F16) {
-        candle::bail!("{OP}: a and b must be bf16 or f16, got {:?}", a.dtype())
-    }
+    let PartSizes { a_parts, b_parts, k, .. } = PartSizes::of(a, b)?;
     let mut beta = 0.;
     let mut add = |a: &Tensor, b: &Tensor| {
         let factors = Factors::Host { alpha: scale.into(), beta };
