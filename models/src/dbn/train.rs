@@ -1,16 +1,12 @@
 //! Training a network layer by layer, and the checkpoint that resumes it.
 use super::{Dbn, DbnConfig};
-use crate::io::{load_tensors, save_tensors};
+use crate::checkpoint::{self, Checkpoint};
 use crate::rbm::{CdConfig, Metrics, Rbm, RbmTrainer};
 use candle::{Device, Error, Result, Tensor};
 use chandlery_ops::Philox;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 use std::path::Path;
-
-/// The note of a checkpoint's header that holds [`Notes`].
-const NOTES: &str = "chandlery";
 
 /// Trains a [`Dbn`] greedily: the lowest machine on the rows, each other one on the hidden means of those below.
 ///
@@ -195,8 +191,7 @@ impl DbnTrainer {
             layer: self.layer,
             progress,
         };
-        let notes = serde_json::to_string(&notes).map_err(Error::wrap)?;
-        save_tensors(path, layers.chain(state), HashMap::from([(NOTES.to_owned(), notes)]))
+        checkpoint::save(path, layers.chain(state), &notes)
     }
 
     /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote: the trainer as it was, and the caller's progress.
@@ -207,27 +202,18 @@ impl DbnTrainer {
     /// # Errors
     /// When the file is missing, cut short or not a checkpoint; the message names it.
     pub fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
-        let named =
-            |why: &dyn std::fmt::Display| Error::Msg(format!("{}: not a checkpoint: {why}", path.display()));
-        let (tensors, header) = load_tensors(path, device)?;
-        let notes = header.get(NOTES).ok_or_else(|| named(&"its header has no notes of a trainer"))?;
-        let notes: Notes<P> = serde_json::from_str(notes).map_err(|e| named(&e))?;
+        let (checkpoint, notes) = Checkpoint::load::<Notes<P>>(path, device)?;
         let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
-        let vb = candle_nn::VarBuilder::from_tensors(tensors.clone(), candle::DType::F32, device);
-        let dbn = Dbn::new(notes.config, vb).map_err(|e| named(&e))?;
+        let vb = candle_nn::VarBuilder::from_tensors(checkpoint.tensors.clone(), candle::DType::F32, device);
+        let dbn = Dbn::new(notes.config, vb).map_err(|e| checkpoint.refused(&e))?;
         let mut trainer = Self::new(&dbn, notes.training, dbn.config().input_scale, philox)?;
         if notes.layer >= trainer.n_layers() {
-            return Err(named(&format!("layer {} of {}", notes.layer + 1, trainer.n_layers())));
+            return Err(checkpoint.refused(&format!("layer {} of {}", notes.layer + 1, trainer.n_layers())));
         }
         if notes.layer > 0 {
             trainer.begin_layer(notes.layer)?;
         }
-        trainer.trainer.restore(|name| {
-            tensors
-                .get(&format!("trainer.{name}"))
-                .cloned()
-                .ok_or_else(|| named(&format!("{name} is missing")))
-        })?;
+        trainer.trainer.restore(|name| checkpoint.of_trainer(name))?;
         Ok((trainer, notes.progress))
     }
 }

@@ -22,17 +22,13 @@
 use super::step::Buffers;
 use super::{BackpropConfig, EarlyStopping, Feedforward, FeedforwardConfig, Task};
 use crate::check::at_least_one;
-use crate::io::{load_tensors, save_tensors};
-use candle::{DType, Device, Error, Result, Tensor};
+use crate::checkpoint::{self, Checkpoint};
+use candle::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_ops::{Philox, Replay, advance_, scale_into_, set_scalars_};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 use std::path::Path;
-
-/// The note of a checkpoint's header that holds [`Notes`].
-const NOTES: &str = "chandlery";
 
 /// What was gathered on the device since the last report, over training rows with dropout as it was.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -237,12 +233,7 @@ impl FeedforwardTrainer {
             offset,
             progress,
         };
-        let notes = serde_json::to_string(&notes).map_err(Error::wrap)?;
-        save_tensors(
-            path,
-            model.into_iter().chain(state).chain(best),
-            HashMap::from([(NOTES.to_owned(), notes)]),
-        )
+        checkpoint::save(path, model.into_iter().chain(state).chain(best), &notes)
     }
 
     /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote: the trainer as it was, the best network so far, and the
@@ -257,22 +248,19 @@ impl FeedforwardTrainer {
         path: &Path,
         device: &Device,
     ) -> Result<(Self, EarlyStopping, P)> {
-        let named =
-            |why: &dyn std::fmt::Display| Error::Msg(format!("{}: not a checkpoint: {why}", path.display()));
-        let (tensors, header) = load_tensors(path, device)?;
-        let notes = header.get(NOTES).ok_or_else(|| named(&"its header has no notes of a trainer"))?;
-        let notes: Notes<P> = serde_json::from_str(notes).map_err(|e| named(&e))?;
-        let find =
-            |name: &str| tensors.get(name).cloned().ok_or_else(|| named(&format!("{name} is missing")));
-        let vb = VarBuilder::from_tensors(tensors.clone(), DType::F32, device);
-        let network = Feedforward::new(notes.network.clone(), vb.clone()).map_err(|e| named(&e))?;
+        let (checkpoint, notes) = Checkpoint::load::<Notes<P>>(path, device)?;
+        let vb = VarBuilder::from_tensors(checkpoint.tensors.clone(), DType::F32, device);
+        let network =
+            Feedforward::new(notes.network.clone(), vb.clone()).map_err(|e| checkpoint.refused(&e))?;
         let mut stopping = notes.stopping;
         if stopping.best_epoch().is_some() {
-            stopping.set_best(Feedforward::new(notes.network, vb.pp("best")).map_err(|e| named(&e))?);
+            stopping.set_best(
+                Feedforward::new(notes.network, vb.pp("best")).map_err(|e| checkpoint.refused(&e))?,
+            );
         }
         let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
-        let mut trainer = Self::new(&network, notes.training, philox).map_err(|e| named(&e))?;
-        trainer.restore(|name| find(&format!("trainer.{name}"))).map_err(|e| named(&e))?;
+        let mut trainer = Self::new(&network, notes.training, philox).map_err(|e| checkpoint.refused(&e))?;
+        trainer.restore(|name| checkpoint.of_trainer(name)).map_err(|e| checkpoint.refused(&e))?;
         Ok((trainer, stopping, notes.progress))
     }
 

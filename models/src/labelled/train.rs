@@ -2,17 +2,13 @@
 use super::step::{Buffers, Directed, H_DRAWN, POS};
 use super::{LabelledDbn, LabelledDbnConfig, UpDownConfig};
 use crate::check::at_least_one;
-use crate::io::{load_tensors, save_tensors};
+use crate::checkpoint::{self, Checkpoint};
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_ops::{Philox, Replay, advance_, scale_into_};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 use std::path::Path;
-
-/// The note of a checkpoint's header that holds [`Notes`].
-const NOTES: &str = "chandlery";
 
 /// What was gathered on the device since the last report; squared errors are means over rows, summed over units.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -277,10 +273,9 @@ impl UpDownTrainer {
         let Philox { seed, stream, offset } = self.buffers.philox;
         let (model, training) = (self.model.clone(), self.config().clone());
         let notes = Notes { model, training, seed, stream, offset, progress };
-        let notes = serde_json::to_string(&notes).map_err(Error::wrap)?;
         let network = self.buffers.dbn(&self.model)?.tensors().into_iter();
         let state = self.state()?.into_iter().map(|(name, t)| (format!("trainer.{name}"), t));
-        save_tensors(path, network.chain(state), HashMap::from([(NOTES.to_owned(), notes)]))
+        checkpoint::save(path, network.chain(state), &notes)
     }
 
     /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote: the trainer as it was, and the caller's progress.
@@ -291,18 +286,12 @@ impl UpDownTrainer {
     /// # Errors
     /// When the file is missing, cut short or not a checkpoint; the message names it.
     pub fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
-        let named =
-            |why: &dyn std::fmt::Display| Error::Msg(format!("{}: not a checkpoint: {why}", path.display()));
-        let (tensors, header) = load_tensors(path, device)?;
-        let notes = header.get(NOTES).ok_or_else(|| named(&"its header has no notes of a trainer"))?;
-        let notes: Notes<P> = serde_json::from_str(notes).map_err(|e| named(&e))?;
-        let vb = VarBuilder::from_tensors(tensors.clone(), DType::F32, device);
-        let dbn = LabelledDbn::new(notes.model, vb).map_err(|e| named(&e))?;
+        let (checkpoint, notes) = Checkpoint::load::<Notes<P>>(path, device)?;
+        let vb = VarBuilder::from_tensors(checkpoint.tensors.clone(), DType::F32, device);
+        let dbn = LabelledDbn::new(notes.model, vb).map_err(|e| checkpoint.refused(&e))?;
         let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
         let mut trainer = Self::new(&dbn, notes.training, philox)?;
-        let missing = |name: &str| named(&format!("{name} is missing"));
-        trainer
-            .restore(|name| tensors.get(&format!("trainer.{name}")).cloned().ok_or_else(|| missing(name)))?;
+        trainer.restore(|name| checkpoint.of_trainer(name))?;
         Ok((trainer, notes.progress))
     }
 }
