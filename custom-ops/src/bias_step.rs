@@ -12,9 +12,10 @@
 //! | `ρ κ q` | `target`, `cost`, running mean activation | [`Sparsity`], plane 2 of a state |
 //!
 //! Hinton, "A practical guide to training restricted Boltzmann machines", 2010, sections 9 and 11.
+use crate::host;
 use crate::weight_step::{check_scalars, contiguous_f32};
 use candle::backend::BackendStorage;
-use candle::{CpuStorage, DType, InplaceOp2, Layout, Result, Storage, Tensor};
+use candle::{CpuStorage, DType, InplaceOp2, Layout, Result, Tensor};
 use half::bf16;
 use rayon::prelude::*;
 
@@ -220,8 +221,12 @@ impl ApplyBiasStep<'_> {
         wide: impl Fn(T) -> f32 + Sync,
     ) -> Result<()> {
         let (batch, units) = (self.batch, self.units);
-        let [_, momentum, rate] = read(self.scalars)?[..] else { candle::bail!("bias_step_: scalars") };
-        let scale = self.scale.map(read).transpose()?;
+        let scalars = host::Operand::new(self.scalars);
+        let &[_, momentum, rate] = scalars.elements::<f32>("bias_step_")? else {
+            candle::bail!("bias_step_: scalars")
+        };
+        let scale = self.scale.map(host::Operand::new);
+        let scale = scale.as_ref().map(|scale| scale.elements::<f32>("bias_step_")).transpose()?;
         let rule = self.rule;
         let (bias, rest) = state.split_at_mut(units);
         let (velocity, rest) = rest.split_at_mut(units);
@@ -240,7 +245,7 @@ impl ApplyBiasStep<'_> {
                     third[i] = rule.decay * third[i] + (1. - rule.decay) * (sums.pos[i] / batch as f32);
                     g += rule.cost * (rule.target - third[i]);
                 }
-                if let Some(scale) = &scale {
+                if let Some(scale) = scale {
                     g *= scale[first + i];
                 }
                 velocity[i] = momentum * velocity[i] + rate * g;
@@ -257,15 +262,6 @@ impl ApplyBiasStep<'_> {
         });
         Ok(())
     }
-}
-
-/// A small f32 tensor that is on the CPU.
-fn read(t: &Tensor) -> Result<Vec<f32>> {
-    let (storage, layout) = t.storage_and_layout();
-    let Storage::Cpu(storage) = &*storage else {
-        candle::bail!("bias_step_: scalars and scale must be on the CPU")
-    };
-    Ok(storage.as_slice::<f32>()?[layout.start_offset()..][..layout.shape().elem_count()].to_vec())
 }
 
 impl InplaceOp2 for ApplyBiasStep<'_> {

@@ -1,5 +1,6 @@
 //! Probabilities become states, drawn afresh each time.
 use crate::draw::{Draws, Place, same_device, uniform_tile};
+use crate::host::elements;
 use crate::philox::{Philox, TILE};
 use candle::backend::BackendStorage;
 use candle::{CpuStorage, DType, InplaceOp2, Layout, Result, Tensor};
@@ -75,7 +76,7 @@ impl InplaceOp2 for BernoulliInto<'_> {
     fn cpu_fwd(&self, out: &mut CpuStorage, out_l: &Layout, p: &CpuStorage, p_l: &Layout) -> Result<()> {
         let n = out_l.shape().elem_count();
         let (o, philox) = (out_l.start_offset(), self.place.philox);
-        let p = &p.as_slice::<f32>()?[p_l.start_offset()..][..n];
+        let p = elements(p, p_l)?;
         match out {
             CpuStorage::F32(out) => draw_cpu(philox, &mut out[o..][..n], p, 0., 1.),
             CpuStorage::BF16(out) => draw_cpu(philox, &mut out[o..][..n], p, bf16::ZERO, bf16::ONE),

@@ -8,9 +8,10 @@
 //! normal     words (a, b) of elements (2i, 2i + 1):  r = √(-2 ln(a·2⁻³² + 2⁻³³)),  r cos 2πu(b) and r sin 2πu(b)
 //! bernoulli  1 where u < p, else 0
 //! ```
+use crate::host;
 use crate::math::{normal_of, uniform_of};
 use crate::philox::{BLOCKS, Philox, TILE};
-use candle::{CpuStorage, CustomOp1, DType, Device, InplaceOp1, Layout, Result, Shape, Storage, Tensor};
+use candle::{CpuStorage, CustomOp1, DType, Device, InplaceOp1, Layout, Result, Shape, Tensor};
 use multiversion::multiversion;
 use rayon::prelude::*;
 
@@ -67,11 +68,8 @@ impl<'a> Draws<'a> {
         if !device.is_cpu() {
             return Ok(Some(Place { philox, counter: Some(counter) }));
         }
-        let (storage, layout) = counter.storage_and_layout();
-        let blocks = match &*storage {
-            Storage::Cpu(storage) => storage.as_slice::<i64>()?[layout.start_offset()],
-            _ => candle::bail!("{op}: counter must be on the CPU"),
-        };
+        let counter = host::Operand::new(counter);
+        let &[blocks] = counter.elements::<i64>(op)? else { candle::bail!("{op}: counter must be one i64") };
         Ok(Some(Place { philox: philox.skipped(blocks as u64), counter: None }))
     }
 }
@@ -261,7 +259,7 @@ impl CustomOp1 for Bernoulli {
 
     fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let n = layout.shape().elem_count();
-        let p = &storage.as_slice::<f32>()?[layout.start_offset()..][..n];
+        let p = host::elements(storage, layout)?;
         let mut out = vec![0.; n];
         fill_cpu(Law::Uniform, self.philox, &mut out);
         for (out, p) in out.iter_mut().zip(p) {

@@ -37,9 +37,10 @@
 #![expect(clippy::needless_range_loop, reason = "an element is an index into several arrays of one length")]
 use crate::activation::{Activation, activate, through, with_activation};
 use crate::draw::{Draws, Place, same_device, uniform, uniform_tile};
+use crate::host;
 use crate::philox::{Philox, TILE};
 use crate::weight_step::contiguous_f32;
-use candle::{CpuStorage, InplaceOp1, InplaceOp2, Layout, Result, Storage, Tensor};
+use candle::{CpuStorage, InplaceOp1, InplaceOp2, Layout, Result, Tensor};
 use multiversion::multiversion;
 use rayon::prelude::*;
 
@@ -197,6 +198,7 @@ struct Forward<'a> {
     activation: Activation,
     bias: Option<&'a Tensor>,
     mask: Mask<'a>,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the CPU reads it from the bias"))]
     n_units: usize,
 }
 
@@ -274,14 +276,8 @@ impl InplaceOp1 for Forward<'_> {
     fn cpu_fwd(&self, a: &mut CpuStorage, layout: &Layout) -> Result<()> {
         let CpuStorage::F32(a) = a else { candle::bail!("layer_forward_: a must be f32") };
         let a = &mut a[layout.start_offset()..][..layout.shape().elem_count()];
-        let bias = self.bias.map(Tensor::storage_and_layout);
-        let bias: &[f32] = match &bias {
-            Some((storage, layout)) => match &**storage {
-                Storage::Cpu(storage) => &storage.as_slice::<f32>()?[layout.start_offset()..][..self.n_units],
-                _ => candle::bail!("layer_forward_: bias must be on the CPU"),
-            },
-            None => &[],
-        };
+        let bias = self.bias.map(host::Operand::new);
+        let bias = bias.as_ref().map_or(Ok(&[][..]), |bias| bias.elements("layer_forward_"))?;
         let Mask { rate, scale, .. } = self.mask;
         let philox = self.mask.philox();
         let part = |i: usize, a: &mut [f32]| {
@@ -332,7 +328,7 @@ impl InplaceOp2 for Backward<'_> {
         let n = d_l.shape().elem_count();
         let CpuStorage::F32(delta) = delta else { candle::bail!("layer_backward_: delta must be f32") };
         let delta = &mut delta[d_l.start_offset()..][..n];
-        let a = &a.as_slice::<f32>()?[a_l.start_offset()..][..n];
+        let a = host::elements(a, a_l)?;
         let Mask { rate, scale, keep, .. } = self.mask;
         let philox = self.mask.philox();
         let part = |i: usize, delta: &mut [f32], a: &[f32]| {

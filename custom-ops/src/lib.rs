@@ -16,6 +16,7 @@ mod contrast_step;
 mod device;
 mod draw;
 mod gemm;
+mod host;
 mod layer;
 mod loss;
 pub mod math;

@@ -31,6 +31,7 @@
 //! # Ok(()) }
 //! ```
 use crate::draw::{Draws, Place, same_device, uniform};
+use crate::host::elements;
 use crate::math::{exp, uniform_of};
 use crate::philox::Philox;
 use crate::units::UnitPlanes;
@@ -134,10 +135,6 @@ impl SoftmaxUnits<'_> {
             found |= passed;
         }
     }
-}
-
-fn elements<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
-    Ok(&storage.as_slice::<f32>()?[layout.start_offset()..][..layout.shape().elem_count()])
 }
 
 impl InplaceOp3 for SoftmaxUnits<'_> {

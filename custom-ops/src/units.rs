@@ -35,6 +35,7 @@
 mod cpu;
 
 use crate::draw::{Draws, Place, normal, same_device, uniform};
+use crate::host::{Operand, elements};
 use crate::philox::Philox;
 use candle::backend::BackendStorage;
 use candle::{CpuStorage, DType, InplaceOp3, Layout, Result, Storage, Tensor};
@@ -271,14 +272,8 @@ impl Units<'_> {
         pre: &[f32],
         bias: &[f32],
     ) -> Result<()> {
-        let std = self.std.map(Tensor::storage_and_layout);
-        let std = match &std {
-            Some((storage, layout)) => match &**storage {
-                Storage::Cpu(storage) => Some(elements(storage, layout)?),
-                _ => candle::bail!("{OP}: std must be on the CPU"),
-            },
-            None => None,
-        };
+        let std = self.std.map(Operand::new);
+        let std = std.as_ref().map(|std| std.elements(OP)).transpose()?;
         let low = |plane: Option<usize>| plane.zip(self.out.low).map(|(plane, low)| plane + low);
         let wanted = [self.out.mean, self.out.sample, low(self.out.mean), low(self.out.sample)];
         let ranges = wanted.map(|plane| Self::range(layout, plane));
@@ -296,10 +291,6 @@ impl Units<'_> {
         pass.run(0, pre.len(), [mean, mean_low], [sample, sample_low]);
         Ok(())
     }
-}
-
-fn elements<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
-    Ok(&storage.as_slice::<f32>()?[layout.start_offset()..][..layout.shape().elem_count()])
 }
 
 impl InplaceOp3 for Units<'_> {

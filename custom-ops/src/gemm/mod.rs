@@ -14,6 +14,7 @@ mod parts;
 pub(crate) use parts::PartSizes;
 pub use parts::gemm_parts_;
 
+use crate::host;
 use candle::backend::BackendStorage;
 use candle::{CpuStorage, DType, InplaceOp3, Layout, Result, Tensor, WithDType};
 use half::{bf16, f16};
@@ -281,12 +282,11 @@ impl Gemm<'_> {
         match self.factors {
             Factors::Host { alpha, beta } => Ok((alpha, beta)),
             Factors::Tensor(t) => {
-                let (storage, layout) = t.storage_and_layout();
-                let candle::Storage::Cpu(storage) = &*storage else {
-                    candle::bail!("gemm_: factors must be on the CPU for operands on the CPU")
+                let factors = host::Operand::new(t);
+                let &[alpha, beta, ..] = factors.elements::<f32>("gemm_")? else {
+                    candle::bail!("gemm_: factors must have at least 2 entries")
                 };
-                let factors = &storage.as_slice::<f32>()?[layout.start_offset()..];
-                Ok((f64::from(factors[0]), f64::from(factors[1])))
+                Ok((f64::from(alpha), f64::from(beta)))
             }
         }
     }

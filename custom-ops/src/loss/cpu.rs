@@ -1,8 +1,9 @@
 //! The CPU twin of `kernels/loss.cu`: the same sums in the same lanes.
 use super::{OutputLoss, OutputLossOp, SoftmaxLoss};
 use crate::activation::{SIGMOID, activate, through, with_activation};
+use crate::host::{Operand, elements};
 use crate::math::{exp, ln, softplus};
-use candle::{CpuStorage, InplaceOp1, Layout, Result, Storage, Tensor};
+use candle::{CpuStorage, InplaceOp1, Layout, Result, Tensor};
 use multiversion::multiversion;
 use rayon::prelude::*;
 
@@ -16,12 +17,9 @@ type At<'a> = (&'a CpuStorage, &'a Layout);
 
 impl SoftmaxLoss<'_> {
     pub(super) fn cpu(&self, pre: (&mut CpuStorage, &Layout), bias: At<'_>) -> Result<()> {
-        let bias = floats(bias)?;
-        let (storage, layout) = self.labels.storage_and_layout();
-        let Storage::Cpu(labels) = &*storage else {
-            candle::bail!("softmax_loss_: labels must be on the CPU")
-        };
-        let labels = &labels.as_slice::<u32>()?[layout.start_offset()..][..self.batch];
+        let bias = elements(bias.0, bias.1)?;
+        let labels = Operand::new(self.labels);
+        let labels = labels.elements::<u32>("softmax_loss_")?;
         let inverse = 1. / self.batch as f32;
         let row = |row: usize, x: &mut [f32]| softmax_row(x, bias, labels[row] as usize, inverse);
         self.sums.replace(each_row(floats_mut(pre)?, self.n, row));
@@ -31,7 +29,8 @@ impl SoftmaxLoss<'_> {
 
 impl OutputLossOp<'_> {
     pub(super) fn cpu(&self, pre: (&mut CpuStorage, &Layout), bias: At<'_>, target: At<'_>) -> Result<()> {
-        let (bias, target, n) = (floats(bias)?, floats(target)?, self.n);
+        let (bias, target) = (elements(bias.0, bias.1)?, elements::<f32>(target.0, target.1)?);
+        let n = self.n;
         let (inverse, loss) = (1. / self.batch as f32, self.loss);
         let row = |row: usize, x: &mut [f32]| {
             let t = &target[row * n..][..n];
@@ -151,10 +150,6 @@ fn halves<const N: usize>(mut lanes: [f32; N]) -> f32 {
         half /= 2;
     }
     lanes[0]
-}
-
-fn floats<'a>((storage, layout): At<'a>) -> Result<&'a [f32]> {
-    Ok(&storage.as_slice::<f32>()?[layout.start_offset()..][..layout.shape().elem_count()])
 }
 
 fn floats_mut<'a>((storage, layout): (&'a mut CpuStorage, &Layout)) -> Result<&'a mut [f32]> {
