@@ -23,6 +23,7 @@ pub mod math;
 mod optimizer;
 mod philox;
 mod product_units;
+mod pursuit;
 mod replay;
 mod scalars;
 mod scale;
@@ -42,6 +43,10 @@ pub use draw::{Draws, bernoulli, normal, normal_, uniform, uniform_};
 pub use gemm::{Factors, Precision, gemm_, gemm_parts_, gemm_reference};
 pub use philox::Philox;
 pub use product_units::{two_part_products_fuse, units_of_product_, units_of_product_reference};
+pub use pursuit::{
+    ErrorTarget, Pursuit, SparseCodes, bomp, bomp_masked, bomp_masked_reference, ols, ols_reference,
+    omp_reference,
+};
 pub use replay::Replay;
 pub use scalars::{advance_, set_scalars_};
 pub use scale::{scale_into_, scale_into_reference, split_into_};
