@@ -1,5 +1,5 @@
 //! A pursuit whose operands were checked, and the one place where it goes to a device.
-use super::{ErrorTarget, Pursuit, SparseCodes, reference};
+use super::{ErrorTarget, Pursuit, SparseCodes, cpu};
 use crate::draw::same_device;
 use candle::{DType, Device, Result, Tensor};
 
@@ -27,7 +27,6 @@ pub(super) struct Job {
     pub target: Target,
     pub m: usize,
     pub n: usize,
-    #[allow(dead_code, reason = "for the twins of the devices")]
     pub p: usize,
     /// The most atoms and the width of the codes, `1..=n`.
     pub s: usize,
@@ -105,7 +104,7 @@ impl Job {
     /// The codes, from the device that the signals are on.
     pub(super) fn run(&self) -> Result<SparseCodes> {
         match self.signals.device() {
-            Device::Cpu => reference::run(self),
+            Device::Cpu => cpu::run(self),
             #[cfg(feature = "cuda")]
             Device::Cuda(device) => super::cuda::run(self, device),
             device => candle::bail!("{}: no code for device {:?}; move signals to the CPU", self.op, device),

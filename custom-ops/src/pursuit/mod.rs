@@ -63,6 +63,7 @@
 //! # Ok(()) }
 //! ```
 mod codes;
+mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod job;

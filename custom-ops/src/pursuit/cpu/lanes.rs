@@ -1,0 +1,330 @@
+//! The inner loops: one pass over the atoms for each chosen one.
+//!
+//! Atoms are padded with zeros to blocks of `W`, which fill four vector registers. Everything kept for an atom lies in
+//! blocks too: the basis is `[block][l][W]`, so that what a block needs is one stretch of memory.
+//!
+//! An atom that must not be chosen again has the correlation NaN: it stays NaN, and no comparison with it holds.
+#![expect(clippy::needless_range_loop, reason = "a lane is an index into several arrays of one length")]
+use multiversion::multiversion;
+
+/// f32 or f64 in the inner loops.
+pub(super) trait Real: candle::WithDType + std::ops::Neg<Output = Self> {
+    const NAN: Self;
+    const INFINITY: Self;
+    fn fused(self, factor: Self, term: Self) -> Self;
+    fn magnitude(self) -> Self;
+    fn root(self) -> Self;
+}
+
+macro_rules! real {
+    ($t:ident) => {
+        impl Real for $t {
+            const NAN: Self = $t::NAN;
+            const INFINITY: Self = $t::INFINITY;
+            #[inline(always)]
+            fn fused(self, factor: Self, term: Self) -> Self {
+                self.mul_add(factor, term)
+            }
+            #[inline(always)]
+            fn magnitude(self) -> Self {
+                self.abs()
+            }
+            #[inline(always)]
+            fn root(self) -> Self {
+                self.sqrt()
+            }
+        }
+    };
+}
+real!(f32);
+real!(f64);
+
+/// What distinguishes the loops; constants, so that each kind has machine code of its own.
+pub(super) trait Kind: Sync {
+    /// Whether candidates are judged by `α²/e`.
+    const OLS: bool;
+    /// Whether only positive correlations are candidates.
+    const POSITIVE: bool;
+    /// Whether `a·b + c` is one instruction.
+    const FUSED: bool;
+}
+
+/// [`Kind`] from its constants.
+pub(super) struct Of<const OLS: bool, const POSITIVE: bool, const FUSED: bool>;
+
+impl<const OLS: bool, const POSITIVE: bool, const FUSED: bool> Kind for Of<OLS, POSITIVE, FUSED> {
+    const OLS: bool = OLS;
+    const POSITIVE: bool = POSITIVE;
+    const FUSED: bool = FUSED;
+}
+
+/// Whether the vector unit that the loops below are compiled for fuses `a·b + c`.
+pub(super) fn has_fused() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma");
+    #[cfg(not(target_arch = "x86_64"))]
+    return cfg!(target_arch = "aarch64");
+}
+
+/// `a·b + c`
+#[inline(always)]
+fn fma<T: Real, K: Kind>(a: T, b: T, c: T) -> T {
+    if K::FUSED { a.fused(b, c) } else { a * b + c }
+}
+
+/// What a candidate's correlation counts for; a NaN gives what no comparison prefers.
+#[inline(always)]
+fn weight<T: Real, K: Kind>(corr: T) -> T {
+    match K::POSITIVE {
+        true if corr > T::zero() => corr,
+        true => T::zero(),
+        false => corr.magnitude(),
+    }
+}
+
+/// The best candidate so far in each lane: `num / den` is largest. `den` stays 1 for OMP.
+struct Best<T, const W: usize> {
+    num: [T; W],
+    den: [T; W],
+}
+
+impl<T: Real, const W: usize> Best<T, W> {
+    #[inline(always)]
+    fn new() -> Self {
+        Self { num: [T::zero(); W], den: [T::one(); W] }
+    }
+
+    #[inline(always)]
+    fn see<K: Kind>(&mut self, corr: &[T; W]) {
+        for i in 0..W {
+            let weight = weight::<T, K>(corr[i]);
+            self.num[i] = if weight > self.num[i] { weight } else { self.num[i] };
+        }
+    }
+
+    #[inline(always)]
+    fn see_quotients<K: Kind>(&mut self, corr: &[T; W], left: &[T; W], pivot: T) {
+        for i in 0..W {
+            let weight = weight::<T, K>(corr[i]);
+            let num = weight * weight;
+            let better = (num * self.den[i] > self.num[i] * left[i]) & (left[i] > pivot);
+            self.num[i] = if better { num } else { self.num[i] };
+            self.den[i] = if better { left[i] } else { self.den[i] };
+        }
+    }
+
+    /// The best of all lanes; in halves, which are vectors at first.
+    #[inline(always)]
+    fn best(mut self) -> (T, T) {
+        let mut half = W / 2;
+        while half > 0 {
+            for i in 0..half {
+                let (num, den) = (self.num[i + half], self.den[i + half]);
+                let better = num * self.den[i] > self.num[i] * den;
+                self.num[i] = if better { num } else { self.num[i] };
+                self.den[i] = if better { den } else { self.den[i] };
+            }
+            half /= 2;
+        }
+        (self.num[0], self.den[0])
+    }
+}
+
+/// The first atom that is as good as `best`, if that is better than nothing.
+#[inline(always)]
+fn find<T: Real, const W: usize>(best: T, corr: &[T], score: impl Fn(T) -> T) -> Option<usize> {
+    if best <= T::zero() {
+        return None;
+    }
+    for (b, corr) in corr.as_chunks::<W>().0.iter().enumerate() {
+        let mut any = false;
+        for i in 0..W {
+            any |= score(corr[i]) == best;
+        }
+        if any {
+            return corr.iter().position(|&corr| score(corr) == best).map(|i| b * W + i);
+        }
+    }
+    None
+}
+
+#[inline(always)]
+fn find_quotient<T: Real, K: Kind, const W: usize>(
+    (num, den): (T, T),
+    corr: &[T],
+    left: &[T],
+    pivot: T,
+) -> Option<usize> {
+    if num <= T::zero() {
+        return None;
+    }
+    let equal = |corr: T, left: T| {
+        let weight = weight::<T, K>(corr);
+        (weight * weight * den == num * left) & (left > pivot)
+    };
+    for (b, (corr, left)) in corr.as_chunks::<W>().0.iter().zip(left.as_chunks::<W>().0).enumerate() {
+        let mut any = false;
+        for i in 0..W {
+            any |= equal(corr[i], left[i]);
+        }
+        if any {
+            return (0..W).find(|&i| equal(corr[i], left[i])).map(|i| b * W + i);
+        }
+    }
+    None
+}
+
+/// `α ← scale · α`, and the first candidate.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+pub(super) fn start<T: Real, K: Kind, const W: usize>(corr: &mut [T], scale: T) -> Option<usize> {
+    let mut best = Best::<T, W>::new();
+    for corr in corr.as_chunks_mut::<W>().0 {
+        for i in 0..W {
+            corr[i] *= scale;
+        }
+        best.see::<K>(corr);
+    }
+    find::<T, W>(best.best().0, corr, weight::<T, K>)
+}
+
+/// One more direction of the basis.
+pub(super) struct Step<'a, T> {
+    /// `G_i`, `[n]`
+    pub row: &'a [T],
+    /// `w`, `[k]`
+    pub w: &'a [T],
+    /// `1/ρ`
+    pub scale: T,
+    /// What is taken from `α` along the new direction.
+    pub z: T,
+    /// `u`, `[n / W][capacity][W]`, `k < capacity`; entry `k` of each block is written
+    pub basis: &'a mut [T],
+    pub capacity: usize,
+    /// `α`, `[n]`
+    pub corr: &'a mut [T],
+    /// `e`, `[n]`, for OLS; taken as 1 where `k` is 0
+    pub left: &'a mut [T],
+    /// `e` of a candidate must be above.
+    pub pivot: T,
+}
+
+/// Adds a direction to the basis and returns the next candidate, if any is left.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+pub(super) fn absorb<T: Real, K: Kind, const W: usize>(step: Step<'_, T>) -> Option<usize> {
+    let Step { row, w, scale, z, basis, capacity, corr, left, pivot } = step;
+    let mut best = Best::<T, W>::new();
+    let blocks = row.as_chunks::<W>().0.iter().zip(basis.chunks_exact_mut(capacity * W));
+    for (b, ((row, basis), corr)) in blocks.zip(corr.as_chunks_mut::<W>().0).enumerate() {
+        let basis = basis.as_chunks_mut::<W>().0;
+        let mut u = *row;
+        for (l, &w) in w.iter().enumerate() {
+            let old = &basis[l];
+            for i in 0..W {
+                u[i] = fma::<T, K>(-w, old[i], u[i]);
+            }
+        }
+        for i in 0..W {
+            u[i] *= scale;
+            corr[i] = fma::<T, K>(-z, u[i], corr[i]);
+        }
+        basis[w.len()] = u;
+        if K::OLS {
+            let left = &mut left.as_chunks_mut::<W>().0[b];
+            for i in 0..W {
+                let before = if w.is_empty() { T::one() } else { left[i] };
+                left[i] = fma::<T, K>(-u[i], u[i], before);
+            }
+            best.see_quotients::<K>(corr, left, pivot);
+        } else {
+            best.see::<K>(corr);
+        }
+    }
+    if K::OLS {
+        find_quotient::<T, K, W>(best.best(), corr, left, pivot)
+    } else {
+        find::<T, W>(best.best().0, corr, weight::<T, K>)
+    }
+}
+
+/// `α ← α − Σ shift_l u_l` over the directions so far, and the next candidate.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+pub(super) fn shift<T: Real, K: Kind, const W: usize>(
+    shift: &[T],
+    basis: &[T],
+    capacity: usize,
+    corr: &mut [T],
+    left: &[T],
+    pivot: T,
+) -> Option<usize> {
+    let mut best = Best::<T, W>::new();
+    let blocks = basis.chunks_exact(capacity * W).zip(corr.as_chunks_mut::<W>().0);
+    for (b, (basis, corr)) in blocks.enumerate() {
+        for (u, &shift) in basis.as_chunks::<W>().0.iter().zip(shift) {
+            for i in 0..W {
+                corr[i] = fma::<T, K>(-shift, u[i], corr[i]);
+            }
+        }
+        match K::OLS {
+            true => best.see_quotients::<K>(corr, &left.as_chunks::<W>().0[b], pivot),
+            false => best.see::<K>(corr),
+        }
+    }
+    if K::OLS {
+        find_quotient::<T, K, W>(best.best(), corr, left, pivot)
+    } else {
+        find::<T, W>(best.best().0, corr, weight::<T, K>)
+    }
+}
+
+/// A power of two that brings the largest entry near 1, and `‖y‖²` in that scale; none when an entry is not finite.
+///
+/// The scale keeps squares from over- and underflowing, and changes no bit of a mantissa.
+pub(super) fn scale_and_energy<T: Real>(y: &[T]) -> Option<(f64, f64)> {
+    let (peak, finite) = peak::<T>(y);
+    if !finite {
+        return None;
+    }
+    let limit = if T::DTYPE == candle::DType::F64 { 1000 } else { 120 };
+    let exponent = (((peak.to_f64().to_bits() >> 52) & 0x7ff) as i64 - 1023).clamp(-limit, limit);
+    let scale = f64::from_bits(((1023 - exponent) as u64) << 52);
+    Some((scale, energy::<T>(y, scale)))
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+fn peak<T: Real>(y: &[T]) -> (T, bool) {
+    const LANES: usize = 16;
+    let (mut peak, mut finite) = ([T::zero(); LANES], [true; LANES]);
+    let mut see = |lane: usize, y: T| {
+        let y = y.magnitude();
+        peak[lane] = if y > peak[lane] { y } else { peak[lane] };
+        // False for infinity, and for NaN.
+        finite[lane] &= y < T::INFINITY;
+    };
+    let (blocks, rest) = y.as_chunks::<LANES>();
+    for y in blocks {
+        for i in 0..LANES {
+            see(i, y[i]);
+        }
+    }
+    rest.iter().enumerate().for_each(|(i, &y)| see(i, y));
+    let largest = peak.iter().fold(T::zero(), |a, &b| if b > a { b } else { a });
+    (largest, finite.iter().all(|&finite| finite))
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+fn energy<T: Real>(y: &[T], scale: f64) -> f64 {
+    const LANES: usize = 16;
+    let mut sums = [0.; LANES];
+    let (blocks, rest) = y.as_chunks::<LANES>();
+    for y in blocks {
+        for i in 0..LANES {
+            let y = y[i].to_f64() * scale;
+            sums[i] += y * y;
+        }
+    }
+    for (sum, y) in sums.iter_mut().zip(rest) {
+        let y = y.to_f64() * scale;
+        *sum += y * y;
+    }
+    sums.iter().sum()
+}
