@@ -39,25 +39,62 @@ impl SparseCodes {
     /// Cost: `2msp` FLOP.
     ///
     /// # Errors
-    /// When `dictionary` is not `[n_atoms, p]` of the type and on the device of the values.
+    /// When `dictionary` is not `[n_atoms, p]` of the type and on the device of the values, or, on the CPU, an index is not below
+    /// `n_atoms`.
     pub fn reconstruct(&self, dictionary: &Tensor) -> Result<Tensor> {
-        const OP: &str = "SparseCodes::reconstruct";
+        self.combine("SparseCodes::reconstruct", dictionary, None)
+    }
+
+    /// What the codes leave of `signals`: `Y − X D`, `[m, p]`.
+    ///
+    /// Cost: `2msp` FLOP.
+    ///
+    /// # Errors
+    /// When `signals` are not `[m, p]`, or as for [`SparseCodes::reconstruct`].
+    pub fn residual(&self, signals: &Tensor, dictionary: &Tensor) -> Result<Tensor> {
+        self.combine("SparseCodes::residual", dictionary, Some(signals))
+    }
+
+    fn combine(&self, op: &str, dictionary: &Tensor, signals: Option<&Tensor>) -> Result<Tensor> {
+        let (m, s) = self.indices.dims2()?;
         let p = match dictionary.dims() {
             &[n, p] if n == self.n_atoms => p,
             shape => candle::bail!(
-                "{OP}: dictionary must be [{}, n_features], the atoms that the codes speak of, got {shape:?}",
+                "{op}: dictionary must be [{}, n_features], the atoms that the codes speak of, got {shape:?}",
                 self.n_atoms
             ),
         };
-        if dictionary.dtype() != self.values.dtype() {
-            let (values, got) = (self.values.dtype(), dictionary.dtype());
-            candle::bail!("{OP}: dictionary must be {values:?} as the values, got {got:?}")
+        if self.values.dims() != [m, s] {
+            let values = self.values.dims();
+            candle::bail!("{op}: values must have the shape of indices [{m}, {s}], got {values:?}")
         }
-        crate::draw::same_device(OP, "dictionary", dictionary, self.values.device())?;
-        let (m, s) = self.indices.dims2()?;
-        let mut rows = Vec::new();
-        // The atoms of some signals at a time, side by side.
+        let (dtype, device) = (self.values.dtype(), self.values.device());
+        let mut operands = vec![("dictionary", dictionary)];
+        if let Some(signals) = signals {
+            if signals.dims() != [m, p] {
+                let got = signals.dims();
+                candle::bail!("{op}: signals must be [{m}, {p}] to go with codes and dictionary, got {got:?}")
+            }
+            operands.push(("signals", signals));
+        }
+        for (what, operand) in operands {
+            if operand.dtype() != dtype {
+                candle::bail!("{op}: {what} must be {dtype:?} as the values, got {:?}", operand.dtype())
+            }
+            crate::draw::same_device(op, what, operand, device)?;
+        }
+        if device.is_cpu() {
+            return super::cpu::combine(op, self, dictionary, signals);
+        }
+        let sum = self.gathered(dictionary)?;
+        signals.map_or(Ok(sum.clone()), |signals| signals - sum)
+    }
+
+    /// `X D` by candle's own ops: the atoms of some signals at a time, side by side.
+    fn gathered(&self, dictionary: &Tensor) -> Result<Tensor> {
+        let ((m, s), p) = (self.indices.dims2()?, dictionary.dim(1)?);
         let step = (ATOM_ELEMENTS / (s * p).max(1)).max(1);
+        let mut rows = Vec::new();
         for start in (0..m).step_by(step) {
             let len = step.min(m - start);
             let indices = self.indices.narrow(0, start, len)?.flatten_all()?;
@@ -69,14 +106,6 @@ impl SparseCodes {
             true => Tensor::zeros((0, p), self.values.dtype(), self.values.device()),
             false => Tensor::cat(&rows, 0),
         }
-    }
-
-    /// What the codes leave of `signals`: `Y − X D`, `[m, p]`.
-    ///
-    /// # Errors
-    /// When `signals` are not `[m, p]`, or as for [`SparseCodes::reconstruct`].
-    pub fn residual(&self, signals: &Tensor, dictionary: &Tensor) -> Result<Tensor> {
-        signals - self.reconstruct(dictionary)?
     }
 }
 

@@ -9,6 +9,11 @@ use multiversion::multiversion;
 
 /// f32 or f64 in the inner loops.
 pub(super) trait Real: candle::WithDType + std::ops::Neg<Output = Self> {
+    /// The bits of a number of at least 0 are ordered as the numbers are, and the largest of integers, unlike that of floats, is
+    /// found by vectors.
+    type Bits: Copy + Ord + Default;
+    fn bits(self) -> Self::Bits;
+    fn of_bits(bits: Self::Bits) -> Self;
     const NAN: Self;
     const INFINITY: Self;
     fn fused(self, factor: Self, term: Self) -> Self;
@@ -17,8 +22,17 @@ pub(super) trait Real: candle::WithDType + std::ops::Neg<Output = Self> {
 }
 
 macro_rules! real {
-    ($t:ident) => {
+    ($t:ident, $bits:ident) => {
         impl Real for $t {
+            type Bits = $bits;
+            #[inline(always)]
+            fn bits(self) -> $bits {
+                self.to_bits()
+            }
+            #[inline(always)]
+            fn of_bits(bits: $bits) -> Self {
+                Self::from_bits(bits)
+            }
             const NAN: Self = $t::NAN;
             const INFINITY: Self = $t::INFINITY;
             #[inline(always)]
@@ -36,8 +50,8 @@ macro_rules! real {
         }
     };
 }
-real!(f32);
-real!(f64);
+real!(f32, u32);
+real!(f64, u64);
 
 /// What distinguishes the loops; constants, so that each kind has machine code of its own.
 pub(super) trait Kind: Sync {
@@ -68,7 +82,7 @@ pub(super) fn has_fused() -> bool {
 
 /// `a·b + c`
 #[inline(always)]
-fn fma<T: Real, K: Kind>(a: T, b: T, c: T) -> T {
+pub(super) fn fma<T: Real, K: Kind>(a: T, b: T, c: T) -> T {
     if K::FUSED { a.fused(b, c) } else { a * b + c }
 }
 
@@ -94,60 +108,94 @@ impl<T: Real, const W: usize> Best<T, W> {
         Self { num: [T::zero(); W], den: [T::one(); W] }
     }
 
+    // By value: arrays that are only read or only written in a loop stay in registers.
     #[inline(always)]
-    fn see<K: Kind>(&mut self, corr: &[T; W]) {
+    fn see<K: Kind>(self, corr: &[T; W]) -> Self {
+        let mut num = [T::zero(); W];
         for i in 0..W {
             let weight = weight::<T, K>(corr[i]);
-            self.num[i] = if weight > self.num[i] { weight } else { self.num[i] };
+            num[i] = if weight > self.num[i] { weight } else { self.num[i] };
         }
+        Self { num, den: self.den }
     }
 
     #[inline(always)]
-    fn see_quotients<K: Kind>(&mut self, corr: &[T; W], left: &[T; W], pivot: T) {
+    fn see_quotients<K: Kind>(self, corr: &[T; W], left: &[T; W], pivot: T) -> Self {
+        let (mut num, mut den) = ([T::zero(); W], [T::zero(); W]);
         for i in 0..W {
             let weight = weight::<T, K>(corr[i]);
-            let num = weight * weight;
-            let better = (num * self.den[i] > self.num[i] * left[i]) & (left[i] > pivot);
-            self.num[i] = if better { num } else { self.num[i] };
-            self.den[i] = if better { left[i] } else { self.den[i] };
+            // 0/1 for an atom that depends on those chosen.
+            let (weight, left) = match left[i] > pivot {
+                true => (weight * weight, left[i]),
+                false => (T::zero(), T::one()),
+            };
+            let better = weight * self.den[i] > self.num[i] * left;
+            num[i] = if better { weight } else { self.num[i] };
+            den[i] = if better { left } else { self.den[i] };
         }
+        Self { num, den }
     }
 
-    /// The best of all lanes; in halves, which are vectors at first.
+    /// The best of all lanes.
     #[inline(always)]
-    fn best(mut self) -> (T, T) {
-        let mut half = W / 2;
-        while half > 0 {
-            for i in 0..half {
-                let (num, den) = (self.num[i + half], self.den[i + half]);
-                let better = num * self.den[i] > self.num[i] * den;
-                self.num[i] = if better { num } else { self.num[i] };
-                self.den[i] = if better { den } else { self.den[i] };
-            }
-            half /= 2;
+    fn weight(&self) -> T {
+        T::of_bits(largest(&self.num))
+    }
+
+    /// The best of all lanes.
+    // Without the number of a lane: an index into the arrays would keep them in memory for the whole pass.
+    #[inline(always)]
+    fn quotient(&self) -> (T, T) {
+        let mut quotient = [T::zero(); W];
+        for i in 0..W {
+            quotient[i] = self.num[i] / self.den[i];
         }
-        (self.num[0], self.den[0])
+        let best = largest(&quotient);
+        let (mut nums, mut dens) = ([T::zero(); W], [T::zero(); W]);
+        for i in 0..W {
+            dens[i] = if quotient[i].bits() == best { self.den[i] } else { T::zero() };
+        }
+        let den = largest(&dens);
+        for i in 0..W {
+            nums[i] = if dens[i].bits() == den { self.num[i] } else { T::zero() };
+        }
+        (T::of_bits(largest(&nums)), T::of_bits(den))
     }
 }
 
-/// The first atom that is as good as `best`, if that is better than nothing.
 #[inline(always)]
-fn find<T: Real, const W: usize>(best: T, corr: &[T], score: impl Fn(T) -> T) -> Option<usize> {
+fn largest<T: Real, const W: usize>(x: &[T; W]) -> T::Bits {
+    let mut largest = T::Bits::default();
+    for i in 0..W {
+        largest = largest.max(x[i].bits());
+    }
+    largest
+}
+
+/// The first lane of which it is true, or a number that is no lane.
+#[inline(always)]
+fn first<const W: usize>(is_it: impl Fn(usize) -> bool) -> u32 {
+    let mut first = u32::MAX;
+    for i in 0..W {
+        first = first.min(if is_it(i) { i as u32 } else { u32::MAX });
+    }
+    first
+}
+
+/// The first atom whose weight is the best one, if that is better than nothing.
+#[inline(always)]
+fn find<T: Real, K: Kind, const W: usize>(best: T, corr: &[T]) -> Option<usize> {
     if best <= T::zero() {
         return None;
     }
-    for (b, corr) in corr.as_chunks::<W>().0.iter().enumerate() {
-        let mut any = false;
-        for i in 0..W {
-            any |= score(corr[i]) == best;
-        }
-        if any {
-            return corr.iter().position(|&corr| score(corr) == best).map(|i| b * W + i);
-        }
-    }
-    None
+    let mut blocks = corr.as_chunks::<W>().0.iter().enumerate();
+    blocks.find_map(|(b, corr)| {
+        let lane = first::<W>(|i| weight::<T, K>(corr[i]) == best);
+        (lane != u32::MAX).then(|| b * W + lane as usize)
+    })
 }
 
+/// The first atom whose quotient is the best one, if that is better than nothing.
 #[inline(always)]
 fn find_quotient<T: Real, K: Kind, const W: usize>(
     (num, den): (T, T),
@@ -158,20 +206,14 @@ fn find_quotient<T: Real, K: Kind, const W: usize>(
     if num <= T::zero() {
         return None;
     }
-    let equal = |corr: T, left: T| {
-        let weight = weight::<T, K>(corr);
-        (weight * weight * den == num * left) & (left > pivot)
-    };
-    for (b, (corr, left)) in corr.as_chunks::<W>().0.iter().zip(left.as_chunks::<W>().0).enumerate() {
-        let mut any = false;
-        for i in 0..W {
-            any |= equal(corr[i], left[i]);
-        }
-        if any {
-            return (0..W).find(|&i| equal(corr[i], left[i])).map(|i| b * W + i);
-        }
-    }
-    None
+    let mut blocks = corr.as_chunks::<W>().0.iter().zip(left.as_chunks::<W>().0).enumerate();
+    blocks.find_map(|(b, (corr, left))| {
+        let lane = first::<W>(|i| {
+            let weight = weight::<T, K>(corr[i]);
+            (weight * weight * den == num * left[i]) & (left[i] > pivot)
+        });
+        (lane != u32::MAX).then(|| b * W + lane as usize)
+    })
 }
 
 /// `α ← scale · α`, and the first candidate.
@@ -182,9 +224,9 @@ pub(super) fn start<T: Real, K: Kind, const W: usize>(corr: &mut [T], scale: T) 
         for i in 0..W {
             corr[i] *= scale;
         }
-        best.see::<K>(corr);
+        best = best.see::<K>(corr);
     }
-    find::<T, W>(best.best().0, corr, weight::<T, K>)
+    find::<T, K, W>(best.weight(), corr)
 }
 
 /// One more direction of the basis.
@@ -234,15 +276,15 @@ pub(super) fn absorb<T: Real, K: Kind, const W: usize>(step: Step<'_, T>) -> Opt
                 let before = if w.is_empty() { T::one() } else { left[i] };
                 left[i] = fma::<T, K>(-u[i], u[i], before);
             }
-            best.see_quotients::<K>(corr, left, pivot);
+            best = best.see_quotients::<K>(corr, left, pivot);
         } else {
-            best.see::<K>(corr);
+            best = best.see::<K>(corr);
         }
     }
     if K::OLS {
-        find_quotient::<T, K, W>(best.best(), corr, left, pivot)
+        find_quotient::<T, K, W>(best.quotient(), corr, left, pivot)
     } else {
-        find::<T, W>(best.best().0, corr, weight::<T, K>)
+        find::<T, K, W>(best.weight(), corr)
     }
 }
 
@@ -264,15 +306,15 @@ pub(super) fn shift<T: Real, K: Kind, const W: usize>(
                 corr[i] = fma::<T, K>(-shift, u[i], corr[i]);
             }
         }
-        match K::OLS {
+        best = match K::OLS {
             true => best.see_quotients::<K>(corr, &left.as_chunks::<W>().0[b], pivot),
             false => best.see::<K>(corr),
-        }
+        };
     }
     if K::OLS {
-        find_quotient::<T, K, W>(best.best(), corr, left, pivot)
+        find_quotient::<T, K, W>(best.quotient(), corr, left, pivot)
     } else {
-        find::<T, W>(best.best().0, corr, weight::<T, K>)
+        find::<T, K, W>(best.weight(), corr)
     }
 }
 

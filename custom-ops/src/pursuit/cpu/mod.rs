@@ -4,10 +4,13 @@
 //! end ([`with_gram`]). Where it does not (few signals, or a matrix for each signal because samples miss), the
 //! signals of a chunk go step by step together, and the rows that they want are one product ([`in_step`]).
 mod atoms;
+mod combine;
 mod factor;
 mod in_step;
 mod lanes;
 mod track;
+
+pub(super) use combine::combine;
 
 use super::SparseCodes;
 use super::job::{Job, Rule, Target};

@@ -79,8 +79,8 @@ impl<T: Real, const W: usize> Track<T, W> {
         self.w.clear();
         if k > 0 {
             let (block, lane) = (i / W, i % W);
-            let history = &self.basis[block * capacity * W..][..k * W];
-            self.w.extend(history.iter().skip(lane).step_by(W));
+            let history = self.basis[block * capacity * W..].as_chunks::<W>().0;
+            self.w.extend(history[..k].iter().map(|u| u[lane]));
         }
         let taken: f64 = self.w.iter().map(|w| w.to_f64() * w.to_f64()).sum();
         let pivot = 1. - taken;
