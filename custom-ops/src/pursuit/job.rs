@@ -144,13 +144,18 @@ impl Target {
 pub(super) struct Rounding {
     /// `|α_i|` must be above this times `‖y‖`.
     pub correlation: f64,
-    /// `ρ²`, or `eⱼ`, must be above this.
+    /// `ρ²`, for OLS every candidate's `eⱼ`, must be above this.
     pub pivot: f64,
 }
 
 impl Rounding {
-    pub(super) fn of(dtype: DType) -> Self {
+    pub(super) fn of(rule: Rule, dtype: DType) -> Self {
         let eps = if dtype == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
-        Self { correlation: 16. * eps, pivot: 64. * eps }
+        let pivots = match rule {
+            Rule::Omp => 64.,
+            // It divides by eⱼ, which is known to a few eps: less than one per cent of this.
+            Rule::Ols => 1024.,
+        };
+        Self { correlation: 16. * eps, pivot: pivots * eps }
     }
 }

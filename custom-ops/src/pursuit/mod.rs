@@ -28,10 +28,10 @@
 //! | `u` | scratch | `[s, n]` for a signal |
 //!
 //! **When a pursuit ends**: at `s` atoms; where `‖r‖ ≤ ε`; where the chosen atom's `|α_i|` is not above
-//! 16 eps `‖y‖`, that is, nothing but rounding is left; where `ρ²` (for OLS: every `eⱼ`) is not above 64 eps, that is,
-//! the atom depends on those chosen already. Of equal candidates the one of lowest index is chosen, and none twice.
-//! `‖r‖²` by the recurrence is known to a few eps `‖y‖²`, so that `ε` below about `√eps ‖y‖` (3e-4 in f32) cannot be
-//! told from it.
+//! 16 eps `‖y‖`, that is, nothing but rounding is left; where its `ρ²` is not above 64 eps, that is, it depends on those chosen
+//! already (OLS, which divides by `eⱼ`, has no candidates with `eⱼ` not above 1024 eps). Of equal candidates the one of lowest
+//! index is chosen, and none twice. `‖r‖²` by the recurrence is known to a few eps `‖y‖²`, so that `ε` below about `√eps ‖y‖`
+//! (3e-4 in f32) cannot be told from it.
 //!
 //! **Non-negative** codes (Bruckstein, Elad and Zibulevsky 2008): the largest *positive* correlation is chosen
 //! and `x_I` solves `min ‖y − x_I D_I‖` over `x_I ≥ 0`. An atom whose coefficient is 0 in the end is left out of the codes.

@@ -85,7 +85,7 @@ fn run_as<T: candle::WithDType>(job: &Job) -> Result<SparseCodes> {
 
 /// The support and its coefficients for one signal and atoms of norm 1 (or 0).
 fn pursue(job: &Job, y: &[f64], atoms: &[Vec<f64>], target: f64) -> (Vec<usize>, Vec<f64>) {
-    let rounding = Rounding::of(job.signals.dtype());
+    let rounding = Rounding::of(job.rule, job.signals.dtype());
     let (mut support, mut x, mut residual) = (vec![], vec![], y.to_vec());
     // An orthonormal basis of the chosen atoms.
     let mut basis: Vec<Vec<f64>> = vec![];

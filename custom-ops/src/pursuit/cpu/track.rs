@@ -1,7 +1,7 @@
 //! One signal on its way: from its correlations to its code.
 use super::factor::Factor;
 use super::lanes::{self, Kind, Real};
-use crate::pursuit::job::Rounding;
+use crate::pursuit::job::{Rounding, Rule};
 
 /// The state of one signal's pursuit; its memory serves one signal after the other.
 pub(super) struct Track<T, const W: usize> {
@@ -34,7 +34,7 @@ impl<T: Real, const W: usize> Track<T, W> {
         let zeros = |n: usize| vec![T::zero(); n];
         Self {
             s,
-            rounding: Rounding::of(T::DTYPE),
+            rounding: Rounding::of(if K::OLS { Rule::Ols } else { Rule::Omp }, T::DTYPE),
             nonnegative,
             support: Vec::with_capacity(s),
             factor: Factor::default(),

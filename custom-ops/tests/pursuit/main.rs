@@ -1,0 +1,9 @@
+//! The pursuits against their textbook forms, and the rules that they promise.
+#![allow(missing_docs, clippy::unwrap_used)]
+mod codes;
+mod common;
+mod errors;
+mod masked;
+mod nonnegative;
+mod reference;
+mod rules;
