@@ -32,6 +32,7 @@
 mod check;
 mod checkpoint;
 pub mod dbn;
+pub mod dictionary;
 pub mod feedforward;
 pub mod io;
 pub mod labelled;

@@ -41,7 +41,7 @@
 //!
 //! **Masked** signals are those of a dictionary without the samples that miss: norms, `G` and `α` are sums over observed ones.
 //!
-//! Sources: Pati, Rezaifar and Krishnaprasad, "Orthogonal matching pursuit", Asilomar 1993; Chen, Billings and Luo, "Orthogonal
+//! Sources: Pati, Rezaiifar and Krishnaprasad, "Orthogonal matching pursuit", Asilomar 1993; Chen, Billings and Luo, "Orthogonal
 //! least squares methods and their application to non-linear system identification", Int. J. Control 50(5), 1989; Rubinstein,
 //! Zibulevsky and Elad, "Efficient implementation of the K-SVD algorithm using batch orthogonal matching pursuit",
 //! Technion CS-2008-08; Zhu, Chen and Wu, "Efficient implementations for orthogonal matching pursuit", Electronics

@@ -78,7 +78,7 @@ fn dependent_atoms_end_a_pursuit_instead_of_dividing_by_zero() -> Result<()> {
                 let left = residual_norms(&codes, &all, &plane)?;
                 for (row, (left, least)) in left.iter().zip(&least).enumerate() {
                     assert!(
-                        *left < least + 5e-3,
+                        *left < least + nothing,
                         "{name} {dtype:?}: row {row} keeps {left}, {least} is outside"
                     );
                 }
