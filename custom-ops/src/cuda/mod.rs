@@ -12,11 +12,12 @@ pub(crate) use candle::cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
 use crate::philox::Philox;
 use candle::cuda::cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 use candle::cuda::cudarc::driver::{
-    CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, CudaView, CudaViewMut, LaunchArgs,
+    CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, CudaView, CudaViewMut, DeviceRepr,
+    DeviceSlice, LaunchArgs, result, sys,
 };
 use candle::cuda::cudarc::nvrtc::Ptx;
 use candle::cuda::{CudaDType, CudaDevice, CudaStorage};
-use candle::{Layout, Result, Storage, StorageRef, Tensor};
+use candle::{CpuStorage, CustomOp1, Layout, Result, Shape, Storage, StorageRef, Tensor};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -114,6 +115,76 @@ fn load(context: &Arc<CudaContext>, module: &str) -> Result<Arc<CudaModule>> {
 pub(crate) fn has_clusters(device: &CudaDevice) -> bool {
     let built = fatbins::CAPABILITY >= 90;
     built && device.cuda_stream().context().compute_capability().is_ok_and(|(major, _)| major >= 9)
+}
+
+/// Lets the device's allocator keep up to a sixteenth of the memory when all work is done, once for a device.
+///
+/// By default it gives every freed block back to the driver at the next synchronisation, and an op that allocates its results
+/// then waits for memory to be mapped again: longer than the op itself takes where it is small.
+pub(crate) fn keep_freed_memory(device: &CudaDevice) -> Result<()> {
+    static DONE: Mutex<Vec<usize>> = Mutex::new(vec![]);
+    let stream = device.cuda_stream();
+    let context = stream.context();
+    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if done.contains(&context.ordinal()) {
+        return Ok(());
+    }
+    let share = context.total_mem().w()? as u64 / 16;
+    let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+    let mut kept = 0u64;
+    // SAFETY: the pool is the device's own and lives as long as the driver; the attribute is a u64, read and written
+    // through a pointer to one.
+    unsafe {
+        let pool = result::device::get_default_mem_pool(context.cu_device()).w()?;
+        sys::cuMemPoolGetAttribute(pool, attribute, (&raw mut kept).cast()).result().w()?;
+        if kept < share {
+            kept = share;
+            sys::cuMemPoolSetAttribute(pool, attribute, (&raw mut kept).cast()).result().w()?;
+        }
+    }
+    done.push(context.ordinal());
+    Ok(())
+}
+
+/// Device memory as a tensor of `shape` on the device of `like`; nothing is copied.
+///
+/// # Errors
+/// When the memory does not hold as many entries as the shape.
+pub(crate) fn own<T: CudaDType + DeviceRepr>(
+    device: &CudaDevice,
+    memory: CudaSlice<T>,
+    shape: impl Into<Shape>,
+    like: &Tensor,
+) -> Result<Tensor> {
+    let shape = shape.into();
+    if memory.len() != shape.elem_count() {
+        candle::bail!("cuda: {shape:?} must have {} entries", memory.len())
+    }
+    let storage = CudaStorage::wrap_cuda_slice(memory, device.clone());
+    like.apply_op1_no_bwd(&Owned { storage: Mutex::new(Some(storage)), shape })
+}
+
+/// Hands out a storage that was made elsewhere: candle makes tensors of results of ops only.
+struct Owned {
+    storage: Mutex<Option<CudaStorage>>,
+    shape: Shape,
+}
+
+impl CustomOp1 for Owned {
+    fn name(&self) -> &'static str {
+        "own"
+    }
+
+    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
+        candle::bail!("own: the memory is on a GPU")
+    }
+
+    fn cuda_fwd(&self, _: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
+        match self.storage.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(storage) => Ok((storage, self.shape.clone())),
+            None => candle::bail!("own: the memory was handed out before"),
+        }
+    }
 }
 
 /// A 1-D launch with one thread for each of `n` work items, at most `max_blocks` blocks of 256.

@@ -1,0 +1,117 @@
+// pursuit.cuh: what the greedy pursuits share. The equations and their symbols are in src/pursuit/mod.rs; here the
+// orthogonal directions are left at their own length, which saves a root and a pass over the atoms a step:
+//
+//   v_k = rho_k u_k            the inner products of all atoms with what the chosen ones leave of atom k
+//   t_j = v_j[i] / e_j         e_j = rho_j^2;   row k of the unit triangle L
+//   e   = 1 - sum_j v_j[i] t_j
+//   v   = G_i - sum_j t_j v_j
+//   b   = alpha_i / e          alpha <- alpha - b v,   |r|^2 <- |r|^2 - b alpha_i,   E <- E - v^2 / e  (least squares)
+//   L^T x = b                  once, at the end
+#pragma once
+
+#include <math_constants.h>
+
+constexpr unsigned ALL = 0xffffffffu;
+
+// 16 bytes of numbers, which a lane reads at once.
+template <typename T> struct Pack;
+template <> struct Pack<float> {
+  using Type = float4;
+  static constexpr int SIZE = 4;
+};
+template <> struct Pack<double> {
+  using Type = double2;
+  static constexpr int SIZE = 2;
+};
+
+// Where atom i lies in a row of `width` numbers that a warp reads in packs: lane l holds atoms SLOTS l, SLOTS l + 1, ..,
+// so that of equal lanes the lowest has the lowest atom, and its packs are 32 packs apart.
+template <typename T>
+__device__ __forceinline__ unsigned place_of(unsigned atom, unsigned slots) {
+  const unsigned lane = atom / slots, slot = atom % slots;
+  return slot / Pack<T>::SIZE * (32 * Pack<T>::SIZE) + lane * Pack<T>::SIZE + slot % Pack<T>::SIZE;
+}
+
+template <typename T, int SLOTS>
+__device__ __forceinline__ void read_row(T (&row)[SLOTS], const T* at, unsigned lane) {
+  using P = typename Pack<T>::Type;
+  constexpr int SIZE = Pack<T>::SIZE;
+#pragma unroll
+  for (int t = 0; t < SLOTS / SIZE; ++t) {
+    const P pack = __ldg(reinterpret_cast<const P*>(at) + t * 32 + lane);
+    memcpy(&row[t * SIZE], &pack, sizeof pack);
+  }
+}
+
+// The same for a row that is read once: it does not push rows of G out of the first cache.
+template <typename T, int SLOTS>
+__device__ __forceinline__ void read_row_once(T (&row)[SLOTS], const T* at, unsigned lane) {
+  constexpr int SIZE = Pack<T>::SIZE;
+#pragma unroll
+  for (int t = 0; t < SLOTS / SIZE; ++t) {
+    uint4 pack;
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+        : "=r"(pack.x), "=r"(pack.y), "=r"(pack.z), "=r"(pack.w)
+        : "l"(at + (t * 32 + lane) * SIZE));
+    memcpy(&row[t * SIZE], &pack, sizeof pack);
+  }
+}
+
+__device__ __forceinline__ float largest(float x) {
+  // Numbers of at least 0 are ordered as their bits.
+  return __uint_as_float(__reduce_max_sync(ALL, __float_as_uint(x)));
+}
+__device__ __forceinline__ double largest(double x) {
+#pragma unroll
+  for (int step = 16; step; step /= 2) x = fmax(x, __shfl_xor_sync(ALL, x, step));
+  return x;
+}
+__device__ __forceinline__ double sum_of_warp(double x) {
+#pragma unroll
+  for (int step = 16; step; step /= 2) x += __shfl_xor_sync(ALL, x, step);
+  return x;
+}
+
+// 1 / sqrt(x) to an ulp or two, for x well above 0.
+__device__ __forceinline__ float inverse_root(float x) {
+  float y;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ double inverse_root(double x) { return rsqrt(x); }
+
+// What a kernel is told, field for field Problem in src/pursuit/cuda/launch.rs. Arrays do not overlap.
+template <typename T>
+struct Problem {
+  const T* signals;             // [m, p]
+  const T* correlations;        // [m, width]
+  const T* gram;                // [width, width]
+  const T* turned;              // [p, width], unit atoms as columns, where rows of G are made in the kernel
+  const T* inverse_norms;       // [n]
+  const T* targets;             // [m], for TARGET_EACH
+  const unsigned char* mask;    // [m, p] or null
+  unsigned* indices;            // [m, s]
+  T* values;                    // [m, s]
+  unsigned* counts;             // [m]
+  unsigned* refused;            // [1], set where a signal is not finite
+  T* memory;                    // scratch of the blocks, `memory_of_block` numbers each
+  double target;
+  size_t m, memory_of_block;
+  unsigned p, width, s, target_kind, nonnegative, unused;
+};
+
+// |r| may not be above this, squared; minus infinity where nothing but the number of atoms ends a pursuit.
+enum TargetKind : unsigned { TARGET_NONE, TARGET_ABSOLUTE, TARGET_RELATIVE, TARGET_EACH };
+
+template <typename T>
+__device__ __forceinline__ double limit_of(unsigned kind, double target, const T* targets, size_t signal, double energy) {
+  if (kind == TARGET_NONE) return -CUDART_INF;
+  if (kind == TARGET_RELATIVE) return target * target * energy;
+  const double epsilon = kind == TARGET_EACH ? (double)targets[signal] : target;
+  return epsilon * epsilon;
+}
+
+// What is below is rounding; the numbers of Rounding in src/pursuit/job.rs.
+template <typename T> __device__ __forceinline__ constexpr T epsilon();
+template <> __device__ __forceinline__ constexpr float epsilon<float>() { return 1.1920929e-7f; }
+template <> __device__ __forceinline__ constexpr double epsilon<double>() { return 2.220446049250313e-16; }

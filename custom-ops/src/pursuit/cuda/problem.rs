@@ -1,0 +1,87 @@
+//! What a pursuit kernel is told, and where its intermediate results lie.
+use super::plan::{Form, Plan};
+use candle::cuda::cudarc::driver::DeviceRepr;
+
+/// `Problem<T>` of `kernels/pursuit.cuh`, field for field; addresses are of device memory, 0 for an array that is not there.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Problem {
+    pub signals: u64,
+    pub correlations: u64,
+    pub gram: u64,
+    pub turned: u64,
+    pub inverse_norms: u64,
+    pub targets: u64,
+    pub mask: u64,
+    pub indices: u64,
+    pub values: u64,
+    pub counts: u64,
+    pub refused: u64,
+    pub memory: u64,
+    pub target: f64,
+    pub m: usize,
+    pub memory_of_block: usize,
+    pub p: u32,
+    pub width: u32,
+    pub s: u32,
+    pub target_kind: u32,
+    pub nonnegative: u32,
+    /// The size of both is a multiple of 8.
+    pub unused: u32,
+}
+
+// SAFETY: plain numbers in C's layout, every byte of it set.
+unsafe impl DeviceRepr for Problem {}
+
+/// `TargetKind` of `kernels/pursuit.cuh`.
+#[derive(Debug, Clone, Copy)]
+#[repr(u32)]
+pub(super) enum TargetKind {
+    None = 0,
+    Absolute = 1,
+    Relative = 2,
+    Each = 3,
+}
+
+/// One allocation for all intermediate results: where each begins, in bytes, and the bytes of all.
+#[derive(Debug)]
+pub(super) struct Workspace {
+    /// Two u32: a signal, an atom that is not finite.
+    pub flags: usize,
+    /// `[n]`
+    pub inverse_norms: usize,
+    /// `D̂`: `[width, line]`, or `[p, width]` where rows of `G` are made in the kernel
+    pub unit: usize,
+    /// `[width, width]`
+    pub gram: usize,
+    /// `[chunk, width]`
+    pub correlations: usize,
+    /// `[blocks, memory_of_block]`, for the global form
+    pub scratch: usize,
+    pub bytes: usize,
+}
+
+impl Workspace {
+    /// `size` is that of a number.
+    pub(super) fn new(plan: &Plan, size: usize) -> Self {
+        let mut bytes = 0;
+        let mut part = |numbers: usize| {
+            let at = bytes;
+            bytes += (numbers * size).next_multiple_of(256);
+            at
+        };
+        let products = |n: usize| if plan.makes_rows { 0 } else { n };
+        Self {
+            flags: part(2),
+            inverse_norms: part(plan.width),
+            unit: part(plan.width * plan.line),
+            gram: part(products(plan.width * plan.width)),
+            correlations: part(products(plan.chunk * plan.width)),
+            scratch: part(match plan.form {
+                Form::Global { blocks, .. } => blocks * plan.memory_of_block,
+                _ => 0,
+            }),
+            bytes,
+        }
+    }
+}
