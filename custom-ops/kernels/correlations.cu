@@ -41,8 +41,8 @@ constexpr int DEPTH = 32;      // features at a time
 constexpr int LINE = DEPTH + 4;  // so that the eight lines of a fragment lie in different banks
 constexpr int STAGES = 2;
 
-#ifndef PROMOTE
-#define PROMOTE 1
+#ifndef CHAIN
+#define CHAIN 1
 #endif
 
 __device__ __forceinline__ void load_tile(float* to, const float* from, size_t rows, size_t first, unsigned p, unsigned line,
@@ -100,34 +100,37 @@ correlations_f32(const float* __restrict__ signals, const float* __restrict__ un
     const float* const a_tile = shared + round % STAGES * (2 * TILE * LINE);
     const float* const b_tile = a_tile + TILE * LINE;
 #pragma unroll
-    for (int at = 0; at < DEPTH; at += 8) {
-      uint32_t b_high[4][2], b_low[4][2];
+    for (int at = 0; at < DEPTH; at += 8 * CHAIN) {
+      uint32_t b_high[CHAIN][4][2], b_low[CHAIN][4][2];
 #pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        const float* const from = b_tile + (at_atom + c * 8 + group) * LINE + at + quarter;
-#pragma unroll
-        for (int q = 0; q < 2; ++q) halves(from[q * 4], b_high[c][q], b_low[c][q]);
-      }
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        uint32_t a_high[4], a_low[4];
-        const float* const from = a_tile + (at_row + r * 16 + group) * LINE + at + quarter;
-#pragma unroll
-        for (int q = 0; q < 4; ++q) halves(from[(q & 1) * 8 * LINE + (q >> 1) * 4], a_high[q], a_low[q]);
+      for (int h = 0; h < CHAIN; ++h)
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-#if PROMOTE
+          const float* const from = b_tile + (at_atom + c * 8 + group) * LINE + at + h * 8 + quarter;
+#pragma unroll
+          for (int q = 0; q < 2; ++q) halves(from[q * 4], b_high[h][c][q], b_low[h][c][q]);
+        }
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        uint32_t a_high[CHAIN][4], a_low[CHAIN][4];
+#pragma unroll
+        for (int h = 0; h < CHAIN; ++h) {
+          const float* const from = a_tile + (at_row + r * 16 + group) * LINE + at + h * 8 + quarter;
+#pragma unroll
+          for (int q = 0; q < 4; ++q) halves(from[(q & 1) * 8 * LINE + (q >> 1) * 4], a_high[h][q], a_low[h][q]);
+        }
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          // The tensor cores cut sums off where f32 rounds: few at a time, then rounded.
           float part[4] = {};
-#else
-          float(&part)[4] = sum[r][c];
-#endif
-          multiply_tf32(part, a_low, b_high[c]);
-          multiply_tf32(part, a_high, b_low[c]);
-          multiply_tf32(part, a_high, b_high[c]);
-#if PROMOTE
+#pragma unroll
+          for (int h = 0; h < CHAIN; ++h) multiply_tf32(part, a_low[h], b_high[h][c]);
+#pragma unroll
+          for (int h = 0; h < CHAIN; ++h) multiply_tf32(part, a_high[h], b_low[h][c]);
+#pragma unroll
+          for (int h = 0; h < CHAIN; ++h) multiply_tf32(part, a_high[h], b_high[h][c]);
 #pragma unroll
           for (int q = 0; q < 4; ++q) sum[r][c][q] += part[q];
-#endif
         }
       }
     }
@@ -141,8 +144,11 @@ correlations_f32(const float* __restrict__ signals, const float* __restrict__ un
       if (row >= n_rows) continue;
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        const float2 pair = make_float2(sum[r][c][half * 2], sum[r][c][half * 2 + 1]);
-        *reinterpret_cast<float2*>(out + row * width + atom + at_atom + c * 8 + quarter * 2) = pair;
+        const unsigned column = atom + at_atom + c * 8 + quarter * 2;
+        float2 pair = make_float2(sum[r][c][half * 2], sum[r][c][half * 2 + 1]);
+        if (of_atoms && row == column) pair.x = CUDART_NAN_F;
+        if (of_atoms && row == column + 1) pair.y = CUDART_NAN_F;
+        *reinterpret_cast<float2*>(out + row * width + column) = pair;
       }
     }
   }
@@ -183,8 +189,10 @@ correlations_f64(const double* __restrict__ signals, const double* __restrict__ 
   for (unsigned r = 0; r < 4; ++r) {
     const size_t row = first + y + 16 * r;
 #pragma unroll
-    for (unsigned c = 0; c < 4; ++c)
-      if (row < n_rows && atom + x + 16 * c < width) out[row * width + atom + x + 16 * c] = sum[r][c];
+    for (unsigned c = 0; c < 4; ++c) {
+      const unsigned column = atom + x + 16 * c;
+      if (row < n_rows && column < width) out[row * width + column] = of_atoms && row == column ? CUDART_NAN : sum[r][c];
+    }
   }
 }
 

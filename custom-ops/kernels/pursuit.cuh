@@ -43,6 +43,18 @@ __device__ __forceinline__ void read_row(T (&row)[SLOTS], const T* at, unsigned 
   }
 }
 
+template <typename T, int SLOTS>
+__device__ __forceinline__ void write_row(T* to, const T (&row)[SLOTS], unsigned lane) {
+  using P = typename Pack<T>::Type;
+  constexpr int SIZE = Pack<T>::SIZE;
+#pragma unroll
+  for (int t = 0; t < SLOTS / SIZE; ++t) {
+    P pack;
+    memcpy(&pack, &row[t * SIZE], sizeof pack);
+    reinterpret_cast<P*>(to)[t * 32 + lane] = pack;
+  }
+}
+
 // The same for a row that is read once: it does not push rows of G out of the first cache.
 template <typename T, int SLOTS>
 __device__ __forceinline__ void read_row_once(T (&row)[SLOTS], const T* at, unsigned lane) {
@@ -85,7 +97,7 @@ template <typename T>
 struct Problem {
   const T* signals;             // [m, p]
   const T* correlations;        // [m, width]
-  const T* gram;                // [width, width]
+  const T* gram;                // [width, width], NaN on the diagonal
   const T* turned;              // [p, width], unit atoms as columns, where rows of G are made in the kernel
   const T* inverse_norms;       // [n]
   const T* targets;             // [m], for TARGET_EACH
@@ -99,6 +111,14 @@ struct Problem {
   size_t m, memory_of_block;
   unsigned p, width, s, target_kind, nonnegative, unused;
 };
+
+// 1 / x to an ulp, for x well above 0 and up to 1.
+__device__ __forceinline__ float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return fmaf(y, fmaf(-x, y, 1.f), y);
+}
+__device__ __forceinline__ double reciprocal(double x) { return 1 / x; }
 
 // |r| may not be above this, squared; minus infinity where nothing but the number of atoms ends a pursuit.
 enum TargetKind : unsigned { TARGET_NONE, TARGET_ABSOLUTE, TARGET_RELATIVE, TARGET_EACH };
@@ -115,3 +135,6 @@ __device__ __forceinline__ double limit_of(unsigned kind, double target, const T
 template <typename T> __device__ __forceinline__ constexpr T epsilon();
 template <> __device__ __forceinline__ constexpr float epsilon<float>() { return 1.1920929e-7f; }
 template <> __device__ __forceinline__ constexpr double epsilon<double>() { return 2.220446049250313e-16; }
+template <typename T> __device__ __forceinline__ T not_a_number();
+template <> __device__ __forceinline__ float not_a_number<float>() { return CUDART_NAN_F; }
+template <> __device__ __forceinline__ double not_a_number<double>() { return CUDART_NAN; }

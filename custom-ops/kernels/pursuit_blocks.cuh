@@ -178,11 +178,7 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
       const T size = of.nonnegative ? a : fabs(a);
       T score = size;
       if (OLS) score = e > PIVOT ? size * inverse_root(e) : T(0);
-      if (score > best) {
-        bool taken = false;
-        for (unsigned l = 0; l < k; ++l) taken |= atoms[l] == j;
-        if (!taken) best = score, mine = j;
-      }
+      if (score > best) best = score, mine = j;  // a chosen atom's is NaN
     };
     for (unsigned j = threadIdx.x * SIZE; j < width; j += blockDim.x * SIZE) {
       T row[SIZE];
@@ -255,18 +251,17 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
         __syncthreads();
       }
       best = 0, mine = ALL;
-      ++k;  // `consider` passes by the new atom too
       for (unsigned j = threadIdx.x * SIZE; j < width; j += blockDim.x * SIZE) {
         T row[SIZE];
         if (ROWS_MADE) {
           made_row(j, row);
 #pragma unroll
-          for (unsigned e = 0; e < SIZE; ++e) row[e] *= scale[j + e];
+          for (unsigned e = 0; e < SIZE; ++e) row[e] = j + e == i ? not_a_number<T>() : row[e] * scale[j + e];
         } else {
           const P pack = __ldg(reinterpret_cast<const P*>(of.gram + (size_t)i * width + j));
           memcpy(row, &pack, sizeof pack);
         }
-        for (unsigned l = 0; l + 1 < k; ++l) {
+        for (unsigned l = 0; l < k; ++l) {
           const P pack = *reinterpret_cast<const P*>(v + (size_t)l * width + j);
           T old[SIZE];
           memcpy(old, &pack, sizeof pack);
@@ -276,7 +271,7 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
         }
 #pragma unroll
         for (unsigned e = 0; e < SIZE; ++e) {
-          v[(size_t)(k - 1) * width + j + e] = row[e];
+          v[(size_t)k * width + j + e] = row[e];
           if (OLS) left[j + e] = fma(-row[e] * inverse_pivot, row[e], left[j + e]);
           if (!of.nonnegative) {
             const T a = fma(-move, row[e], alpha[j + e]);
@@ -285,7 +280,6 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
           }
         }
       }
-      --k;
       if (!of.nonnegative) {
         if (threadIdx.x == 0) small.b[k] = move;
         energy -= (double)move * move / inverse_pivot;
@@ -336,9 +330,8 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
       }
       __syncthreads();
       energy = energy_left;
-      ++k;
       for (unsigned j = threadIdx.x * SIZE; j < width; j += blockDim.x * SIZE) {
-        for (unsigned l = 0; l < k; ++l) {
+        for (unsigned l = 0; l <= k; ++l) {
           const T t = small.t[l];
           if (t == 0) continue;
 #pragma unroll
@@ -347,7 +340,6 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
 #pragma unroll
         for (unsigned e = 0; e < SIZE; ++e) consider(j + e, alpha[j + e], OLS ? left[j + e] : T(1));
       }
-      --k;
     }
 
     __syncthreads();

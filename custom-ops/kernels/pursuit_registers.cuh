@@ -1,16 +1,60 @@
-// The pursuit of a signal by one warp, with everything in registers.
+// pursuit_registers.cuh: the pursuit of a signal by one warp, with correlations and directions in its registers.
+//
+// sizes    up to 32 SLOTS atoms, SLOTS of them in a lane, and STEPS steps; SLOTS (STEPS + 1) numbers in registers
+// rows     of correlations and of G: in the order of place_of, 32 SLOTS wide; atoms of padding are 0 and never chosen
+// launch   1-D blocks of WARPS warps, a warp for a signal; static shared memory
+// binds    latency: choose, then a row of G from the second cache, then k multiply-adds for each atom. Directions have a copy in
+//          shared memory, where the entries at the chosen atom are read: a register cannot be indexed
 #pragma once
 
 #include "pursuit.cuh"
 
 constexpr int WARPS = 2;
 
+// The largest score of a lane, at least 0, with the lowest slot that has it and what `of` holds there. A NaN is no score.
+template <typename T, int SLOTS>
+__device__ __forceinline__ void first_largest(const T (&score)[SLOTS], const T (&of)[SLOTS], T& top, unsigned& slot,
+                                              T& chosen) {
+  constexpr int GROUPS = SLOTS / 4;
+  T of_group[GROUPS];
+#pragma unroll
+  for (int g = 0; g < GROUPS; ++g)
+    of_group[g] = fmax(fmax(score[4 * g], score[4 * g + 1]), fmax(score[4 * g + 2], score[4 * g + 3]));
+  top = 0;
+#pragma unroll
+  for (int g = 0; g < GROUPS; ++g) top = fmax(top, of_group[g]);
+  unsigned base = 4 * (GROUPS - 1);
+  T scores[4], entries[4];
+#pragma unroll
+  for (int e = 0; e < 4; ++e) scores[e] = score[4 * (GROUPS - 1) + e], entries[e] = of[4 * (GROUPS - 1) + e];
+#pragma unroll
+  for (int g = GROUPS - 2; g >= 0; --g) {
+    const bool here = of_group[g] == top;
+    base = here ? 4 * g : base;
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      scores[e] = here ? score[4 * g + e] : scores[e];
+      entries[e] = here ? of[4 * g + e] : entries[e];
+    }
+  }
+  slot = base + 3;
+  chosen = entries[3];
+#pragma unroll
+  for (int e = 2; e >= 0; --e) {
+    const bool here = scores[e] == top;
+    slot = here ? base + e : slot;
+    chosen = here ? entries[e] : chosen;
+  }
+}
+
 template <typename T, int SLOTS, int STEPS, bool OLS>
 __device__ __forceinline__ void pursue_in_registers(const Problem<T>& of) {
   constexpr int WIDTH = 32 * SLOTS;
   constexpr T PIVOT = 64 * epsilon<T>();
-  __shared__ T triangles[WARPS][STEPS][32];  // entry (k, j) of a warp's L at [k][j]
+  __shared__ __align__(16) T copies[WARPS][STEPS - 1][WIDTH];  // of v
+  __shared__ T triangles[WARPS][STEPS][32];                    // entry (k, j) of L at [k][j]
   const unsigned lane = threadIdx.x & 31;
+  auto& copy = copies[threadIdx.x / 32];
   auto& triangle = triangles[threadIdx.x / 32];
   const size_t signal = (size_t)blockIdx.x * WARPS + threadIdx.x / 32;
   if (signal >= of.m) return;
@@ -18,18 +62,19 @@ __device__ __forceinline__ void pursue_in_registers(const Problem<T>& of) {
 
   T alpha[SLOTS];
   read_row_once<T, SLOTS>(alpha, of.correlations + signal * WIDTH, lane);
-  double energy = 0;
+  double square = 0;
   for (unsigned f = lane; f < of.p; f += 32) {
     const double y = of.signals[signal * of.p + f];
-    energy = fma(y, y, energy);
+    square = fma(y, y, square);
   }
-  energy = sum_of_warp(energy);
-  if (!(energy < CUDART_INF)) {
+  square = sum_of_warp(square);
+  if (!(square < CUDART_INF)) {
     if (lane == 0) *of.refused = 1;
-    energy = 0;
+    square = 0;
   }
-  const T least = 16 * epsilon<T>() * (T)sqrt(energy);
-  const double limit = limit_of(of.target_kind, of.target, of.targets, signal, energy);
+  const T least = 16 * epsilon<T>() * (T)sqrt(square);
+  const T limit = (T)limit_of(of.target_kind, of.target, of.targets, signal, square);
+  T energy = (T)square;
 
   T v[STEPS - 1][SLOTS];  // the direction of the last step is not needed
   T inverse_e[STEPS];
@@ -38,84 +83,63 @@ __device__ __forceinline__ void pursue_in_registers(const Problem<T>& of) {
 #pragma unroll
     for (int e = 0; e < SLOTS; ++e) left[e] = 1;
   }
-  // Lane k has what step k gave.
-  unsigned atom = ALL;
-  T b = 0;
+  // Of step k in lane k.
+  unsigned atom = 0;
+  T b = 0, my_inverse_e = 0;
   int count = 0;
 
 #pragma unroll
   for (int k = 0; k < STEPS; ++k) {
     if (k >= s || energy <= limit) break;
-    unsigned i, owner, slot;
-    while (true) {
-      T best = 0;
-      unsigned mine = 0;
-      if (OLS) {
+    T score[SLOTS], best, mine;
+    unsigned slot;
 #pragma unroll
-        for (int e = 0; e < SLOTS; ++e) {
-          const T score = fabs(alpha[e]) * inverse_root(left[e]);
-          if (left[e] > PIVOT && score > best) best = score, mine = e;
-        }
-      } else {
-#pragma unroll
-        for (int e = 0; e < SLOTS; ++e) best = fmax(best, fabs(alpha[e]));
-#pragma unroll
-        for (int e = SLOTS - 1; e >= 0; --e) mine = fabs(alpha[e]) == best ? e : mine;
-      }
-      const T top = largest(best);
-      i = __reduce_min_sync(ALL, top > 0 && best == top ? lane * SLOTS + mine : ALL);
-      if (k == 0 || !__any_sync(ALL, atom == i && i != ALL)) break;
-      // Rounding alone is left of an atom that was chosen before: it is out of the race from here on.
-#pragma unroll
-      for (int e = 0; e < SLOTS; ++e)
-        if (lane * SLOTS + e == i) alpha[e] = 0;
+    for (int e = 0; e < SLOTS; ++e) {
+      score[e] = fabs(alpha[e]);
+      if (OLS && k > 0) score[e] = left[e] > PIVOT ? score[e] * inverse_root(left[e]) : T(0);
     }
-    if (i == ALL) break;
-    owner = i / SLOTS, slot = i % SLOTS;
-    if (k + 1 < STEPS) read_row<T, SLOTS>(v[k < STEPS - 1 ? k : 0], of.gram + (size_t)place_of<T>(i, SLOTS) * WIDTH, lane);
+    first_largest<T, SLOTS>(score, alpha, best, slot, mine);
+    const T top = largest(best);
+    const unsigned i = __reduce_min_sync(ALL, best == top ? lane * SLOTS + slot : ALL);
+    if (!(top > 0)) break;
+    const T alpha_i = __shfl_sync(ALL, mine, i / SLOTS);
+    const unsigned place = place_of<T>(i, SLOTS);
+    const bool more = k + 1 < STEPS && k + 1 < s;
+    constexpr int LAST = STEPS - 2;
+    T(&vk)[SLOTS] = v[k < LAST ? k : LAST];
+    if (more) read_row<T, SLOTS>(vk, of.gram + (size_t)place * WIDTH, lane);
 
-    // Entry i of alpha and of each direction: the slot is the same in all lanes, so one case runs.
-    T alpha_i = 0, z[STEPS];
-#define CASE(E)                                                                              \
-  case E:                                                                                    \
-    if (E < SLOTS) {                                                                         \
-      constexpr int e = E < SLOTS ? E : 0;                                                   \
-      alpha_i = __shfl_sync(ALL, alpha[e], owner);                                           \
-      _Pragma("unroll") for (int j = 0; j < k; ++j) z[j] = __shfl_sync(ALL, v[j][e], owner); \
-    }                                                                                        \
-    break;
-    switch (slot) {
-      CASE(0) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7)
-      CASE(8) CASE(9) CASE(10) CASE(11) CASE(12) CASE(13) CASE(14) CASE(15)
-    }
-#undef CASE
-    T e_i = 1;
-    T row = 0;
+    // t of all steps before in every lane, and lane j's own for L.
+    T t[STEPS], e_i = 1;
+    T own = 0;
+    if (k > 0 && lane < k) own = copy[lane < k ? lane : 0][place] * my_inverse_e;
 #pragma unroll
     for (int j = 0; j < k; ++j) {
-      const T t = z[j] * inverse_e[j];
-      e_i = fma(-z[j], t, e_i);
-      row = lane == j ? t : row;
-      z[j] = t;
+      const T z = copy[j][place];
+      t[j] = z * inverse_e[j];
+      e_i = fma(-z, t[j], e_i);
     }
     if (!(fabs(alpha_i) > least) || !(e_i > PIVOT)) break;
-    inverse_e[k] = 1 / e_i;
+    inverse_e[k] = reciprocal(e_i);
     const T step = alpha_i * inverse_e[k];
-    energy -= (double)alpha_i * step;
-    triangle[k][lane] = row;
-    if (lane == k) atom = i, b = step;
+    energy = fma(-alpha_i, step, energy);
+    if (k > 0) triangle[k][lane] = own;
+    if (lane == k) atom = i, b = step, my_inverse_e = inverse_e[k];
     count = k + 1;
-    if (k + 1 < STEPS) {
-      constexpr int LAST = STEPS - 2;
-      T(&vk)[SLOTS] = v[k < LAST ? k : LAST];
+    if (!more) break;
 #pragma unroll
-      for (int e = 0; e < SLOTS; ++e) {
+    for (int j = 0; j < k; ++j) {
 #pragma unroll
-        for (int j = 0; j < k; ++j) vk[e] = fma(-z[j], v[j][e], vk[e]);
-        alpha[e] = fma(-step, vk[e], alpha[e]);
-        if (OLS) left[e] = fma(-vk[e] * inverse_e[k], vk[e], left[e]);
-      }
+      for (int e = 0; e < SLOTS; ++e) vk[e] = fma(-t[j], v[j][e], vk[e]);
     }
+#pragma unroll
+    for (int e = 0; e < SLOTS; ++e) {
+      // The row of G has a NaN at the atom itself, which takes the atom out of all that follows.
+      alpha[e] = fma(-step, vk[e], alpha[e]);
+      if (OLS) left[e] = fma(-vk[e] * inverse_e[k], vk[e], left[e]);
+    }
+    write_row<T, SLOTS>(copy[k < LAST ? k : LAST], vk, lane);
+    __syncwarp();
   }
 
 #pragma unroll

@@ -6,6 +6,7 @@ mod feed;
 mod feedforward;
 mod gemm;
 mod likelihood;
+mod pursuit;
 mod small;
 mod softmax_units;
 mod sums;

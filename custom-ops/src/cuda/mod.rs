@@ -13,7 +13,7 @@ use crate::philox::Philox;
 use candle::cuda::cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 use candle::cuda::cudarc::driver::{
     CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, CudaView, CudaViewMut, DeviceRepr,
-    DeviceSlice, LaunchArgs, result, sys,
+    LaunchArgs, result,
 };
 use candle::cuda::cudarc::nvrtc::Ptx;
 use candle::cuda::{CudaDType, CudaDevice, CudaStorage};
@@ -38,6 +38,12 @@ impl Function {
         self.stream.launch_builder(&self.function)
     }
 
+    /// Lets blocks of the kernel share so many bytes.
+    pub(crate) fn share(&self, op: &'static str, bytes: usize) -> Result<()> {
+        let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        self.function.set_attribute(attribute, count(op, bytes)? as i32).w()
+    }
+
     /// A launch of `grid` blocks of `threads` that share `bytes` each, which the kernel may ask for from now on.
     pub(crate) fn launch_with_shared(
         &self,
@@ -46,9 +52,8 @@ impl Function {
         threads: u32,
         bytes: usize,
     ) -> Result<LaunchConfig> {
+        self.share(op, bytes)?;
         let shared_mem_bytes = count(op, bytes)?;
-        let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        self.function.set_attribute(attribute, shared_mem_bytes as i32).w()?;
         let grid_dim = (count(op, grid.0)?, count(op, grid.1)?, 1);
         Ok(LaunchConfig { grid_dim, block_dim: (threads, 1, 1), shared_mem_bytes })
     }

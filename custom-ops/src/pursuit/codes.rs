@@ -1,5 +1,5 @@
 //! Sparse codes of fixed width, and what they stand for.
-use candle::{Result, Tensor};
+use candle::{Device, Result, Tensor};
 
 /// Rows of codes with few entries each: `X ≈ Y` in `Y = X D`, as the pursuits give them.
 ///
@@ -29,6 +29,10 @@ impl SparseCodes {
     /// When the device is out of memory.
     pub fn to_dense(&self) -> Result<Tensor> {
         let (m, _) = self.indices.dims2()?;
+        #[cfg(feature = "cuda")]
+        if let Device::Cuda(device) = self.values.device() {
+            return super::cuda::to_dense(self, device);
+        }
         let zeros = Tensor::zeros((m, self.n_atoms), self.values.dtype(), self.values.device())?;
         // Padding adds 0 to atom 0.
         zeros.scatter_add(&self.indices, &self.values, 1)
@@ -83,34 +87,14 @@ impl SparseCodes {
             }
             crate::draw::same_device(op, what, operand, device)?;
         }
-        if device.is_cpu() {
-            return super::cpu::combine(op, self, dictionary, signals);
-        }
-        let sum = self.gathered(dictionary)?;
-        signals.map_or(Ok(sum.clone()), |signals| signals - sum)
-    }
-
-    /// `X D` by candle's own ops: the atoms of some signals at a time, side by side.
-    fn gathered(&self, dictionary: &Tensor) -> Result<Tensor> {
-        let ((m, s), p) = (self.indices.dims2()?, dictionary.dim(1)?);
-        let step = (ATOM_ELEMENTS / (s * p).max(1)).max(1);
-        let mut rows = Vec::new();
-        for start in (0..m).step_by(step) {
-            let len = step.min(m - start);
-            let indices = self.indices.narrow(0, start, len)?.flatten_all()?;
-            let atoms = dictionary.index_select(&indices, 0)?.reshape((len, s, p))?;
-            let values = self.values.narrow(0, start, len)?.unsqueeze(1)?.contiguous()?;
-            rows.push(values.matmul(&atoms)?.squeeze(1)?);
-        }
-        match rows.is_empty() {
-            true => Tensor::zeros((0, p), self.values.dtype(), self.values.device()),
-            false => Tensor::cat(&rows, 0),
+        match device {
+            Device::Cpu => super::cpu::combine(op, self, dictionary, signals),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(device) => super::cuda::reconstruct(self, signals, dictionary, device),
+            device => candle::bail!("{op}: no code for device {device:?}; move the codes to the CPU"),
         }
     }
 }
-
-/// Elements of gathered atoms at a time: 64 MiB of f32.
-const ATOM_ELEMENTS: usize = 16 << 20;
 
 /// Builds codes row by row on the CPU.
 pub(super) struct Rows<T> {

@@ -23,6 +23,9 @@ fn to_dense_as<T: CudaDType + DeviceRepr>(
 ) -> Result<Tensor> {
     let (m, s) = codes.indices.dims2()?;
     let n = codes.n_atoms;
+    if m * n == 0 {
+        return Tensor::zeros((m, n), codes.values.dtype(), codes.values.device());
+    }
     // SAFETY: left unset; the kernel writes every entry.
     let mut dense: CudaSlice<T> = unsafe { device.alloc(m * n) }?;
     {
@@ -62,6 +65,9 @@ fn reconstruct_as<T: CudaDType + DeviceRepr>(
 ) -> Result<Tensor> {
     let (m, s) = codes.indices.dims2()?;
     let (n, p) = dictionary.dims2()?;
+    if m * p == 0 {
+        return Tensor::zeros((m, p), codes.values.dtype(), codes.values.device());
+    }
     // SAFETY: left unset; the kernel writes every entry.
     let mut out: CudaSlice<T> = unsafe { device.alloc(m * p) }?;
     {

@@ -14,8 +14,8 @@ mod problem;
 
 pub(super) use codes::{reconstruct, to_dense};
 
-use super::job::{Job, Rule, Target};
 use super::SparseCodes;
+use super::job::{Job, Rule, Target};
 use crate::cuda::{Operand, function, own};
 use candle::cuda::cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 use candle::cuda::cudarc::driver::{CudaSlice, DevicePtr, DevicePtrMut, DeviceRepr, LaunchConfig, PushKernelArg};
