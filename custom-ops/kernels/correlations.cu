@@ -1,17 +1,38 @@
+// correlations.cu: the products that a pursuit starts from, and what they need.
+//
+//   unit_atoms      D^ = rows of D over their norms, and 1 / |d|;   0 for an atom of norm 0
+//   signal_scales   |y|^2, and a power of two that brings the largest |y_f| near 2^12
+//   correlations    A = Y D^^T, and in the same launch the Gram matrix G = D^ D^^T with NaN on its diagonal, by which an atom
+//                   that was chosen is out of the race
+//
+// arrays   dictionary: [n, p]; unit: [width, line], atom i at row place_of(i) with `slots`, else at row i, or any layout by its two
+//          strides; unit_halves: [2, width, line] f16, 2^12 D^ as the sum of two; inverse_norms: [n]; signals: [m, p];
+//          energies: [m] f64; scales: [m]; correlations: [m, width]; gram: [width, width]; refused: [1] u32, set to 1 by what
+//          is not finite. Contiguous, no overlap. `unit` has zeros from n on and from p on.
+// scalars  width: a multiple of 128; line: p rounded up to 8 (f64: 2)
+// launch   unit_atoms and signal_scales: a warp for an atom or a signal. correlations: 256 threads, grid (width / TILE,
+//          signal_tiles + (with the Gram matrix) width / TILE); shared memory for f32 as below
+// cost     2 m n p + n^2 p FLOP. f32: three f16 products in the tensor cores for one of f32; what binds is writing A
+// error    f32: each factor to 22 bits, sums of 16 products cut off in the tensor cores, then rounded as f32's: measured below that of
+//          f32 products summed one by one
+// truth    tests/parity/pursuit.rs, by the pursuits that start from here
+
 #include "pursuit.cuh"
 #include "tiles.cuh"
+
+constexpr float ATOM_SCALE = 4096.f;  // an entry of a unit atom is at most 1, and f16 ends at 65,504
 
 // One warp an atom.
 template <typename T>
 __device__ __forceinline__ void unit_atoms(const T* __restrict__ dictionary, T* __restrict__ unit,
-                                           T* __restrict__ inverse_norms, unsigned* __restrict__ refused, unsigned n,
-                                           unsigned p, unsigned features, unsigned width, unsigned slots,
-                                           size_t row_stride, size_t feature_stride) {
+                                           __half* __restrict__ unit_halves, T* __restrict__ inverse_norms,
+                                           unsigned* __restrict__ refused, unsigned n, unsigned p, unsigned features,
+                                           unsigned width, unsigned slots, size_t row_stride, size_t feature_stride) {
   const unsigned lane = threadIdx.x & 31;
   const unsigned atom = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
   if (atom >= width) return;
   const T* const from = dictionary + (size_t)atom * p;
-  T* const to = unit + (slots ? place_of<T>(atom, slots) : atom) * row_stride;
+  const size_t to = (slots ? place_of<T>(atom, slots) : atom) * row_stride;
   double square = 0;
   if (atom < n) {
     for (unsigned f = lane; f < p; f += 32) square = fma((double)from[f], (double)from[f], square);
@@ -19,34 +40,57 @@ __device__ __forceinline__ void unit_atoms(const T* __restrict__ dictionary, T* 
     if (!(square < CUDART_INF) && lane == 0) *refused = 1;
   }
   const double inverse = square > 0 ? 1 / sqrt(square) : 0;
-  for (unsigned f = lane; f < features; f += 32)
-    to[f * feature_stride] = atom < n && f < p ? (T)(from[f] * inverse) : T(0);
+  for (unsigned f = lane; f < features; f += 32) {
+    const T x = atom < n && f < p ? (T)(from[f] * inverse) : T(0);
+    const size_t at = to + f * feature_stride;
+    unit[at] = x;
+    if (unit_halves) {
+      const float scaled = (float)x * ATOM_SCALE;
+      const __half high = __float2half_rn(scaled);
+      unit_halves[at] = high;
+      unit_halves[(size_t)width * features + at] = __float2half_rn(scaled - __half2float(high));
+    }
+  }
   if (lane == 0 && atom < n) inverse_norms[atom] = (T)inverse;
 }
 
-// f32 as the sum of two numbers that the tensor cores multiply exactly: 11 bits each, 22 of 24.
-__device__ __forceinline__ void halves(float x, uint32_t& high, uint32_t& low) {
-  high = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;        // to nearest
-  low = __float_as_uint(x - __uint_as_float(high));           // exact; the unit reads its upper 11 bits
+// One warp a signal.
+template <typename T>
+__device__ __forceinline__ void signal_scales(const T* __restrict__ signals, double* __restrict__ energies,
+                                              float* __restrict__ scales, unsigned* __restrict__ refused, size_t m,
+                                              unsigned p) {
+  const unsigned lane = threadIdx.x & 31;
+  const size_t signal = (size_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+  if (signal >= m) return;
+  double square = 0;
+  unsigned peak = 0;
+  for (unsigned f = lane; f < p; f += 32) {
+    const T y = signals[signal * p + f];
+    square = fma((double)y, (double)y, square);
+    peak = max(peak, __float_as_uint(fabsf((float)y)));
+  }
+  square = sum_of_warp(square);
+  const bool finite = square < CUDART_INF;
+  // The exponents of the scale and of its inverse are those of normal numbers.
+  const unsigned exponent = min(max(__reduce_max_sync(ALL, peak) >> 23, 13u), 254u);
+  if (lane == 0) {
+    energies[signal] = finite ? square : 0;
+    if (scales) scales[signal] = __uint_as_float((127 + 12 + 127 - exponent) << 23);
+    if (!finite) *refused = 1;
+  }
 }
 
-__device__ __forceinline__ void multiply_tf32(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
-constexpr int TILE = 128;      // signals and atoms of a block
-constexpr int DEPTH = 32;      // features at a time
-constexpr int LINE = DEPTH + 4;  // so that the eight lines of a fragment lie in different banks
+constexpr int TILE = 128;           // signals and atoms of a block
+constexpr int DEPTH = 32;           // features at a time
+constexpr int LINE = DEPTH + 4;     // of f32 in shared memory
+constexpr int HALF_LINE = DEPTH + 8;  // of f16: so that the eight lines of a block lie in different banks
 constexpr int STAGES = 2;
+constexpr int STAGE_BYTES = TILE * LINE * 4 + 2 * TILE * HALF_LINE * 2;
+// In all: STAGES STAGE_BYTES + 2 TILE HALF_LINE 2, which is SHARED_BYTES in src/pursuit/cuda/products.rs.
 
-#ifndef CHAIN
-#define CHAIN 1
-#endif
-
-__device__ __forceinline__ void load_tile(float* to, const float* from, size_t rows, size_t first, unsigned p, unsigned line,
-                          unsigned at, bool packs) {
+// Rows `first` on and features `at` on of f32 rows `line` apart, with zeros outside.
+__device__ __forceinline__ void load_rows(float* to, const float* from, size_t rows, size_t first, unsigned p,
+                                          unsigned line, unsigned at, bool packs) {
   if (packs) {
 #pragma unroll
     for (int t = 0; t < TILE * DEPTH / 4 / 256; ++t) {
@@ -63,29 +107,52 @@ __device__ __forceinline__ void load_tile(float* to, const float* from, size_t r
   }
 }
 
+// Both parts of the atoms from `atom` on.
+__device__ __forceinline__ void load_halves(__half* to, const __half* from, unsigned atom, unsigned width, unsigned line,
+                                            unsigned at) {
+#pragma unroll
+  for (int t = 0; t < 2 * TILE * DEPTH / 8 / 256; ++t) {
+    const unsigned i = t * 256 + threadIdx.x, column = i % (DEPTH / 8) * 8, row = i / (DEPTH / 8) % TILE;
+    const unsigned part = i / (TILE * DEPTH / 8);
+    const bool inside = at + column < line;
+    const __half* const source = from + ((size_t)part * width + atom + row) * line + at + column;
+    copy<16>(to + (part * TILE + row) * HALF_LINE + column, inside ? source : from, inside);
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(256, 2)
-correlations_f32(const float* __restrict__ signals, const float* __restrict__ unit, float* __restrict__ correlations,
-                 float* __restrict__ gram, const size_t m, const unsigned p, const unsigned line, const unsigned width,
-                 const unsigned signal_tiles, const int packs) {
-  extern __shared__ __align__(16) float shared[];
+correlations_f32(const float* __restrict__ signals, const float* __restrict__ unit,
+                 const __half* __restrict__ unit_halves, const float* __restrict__ scales,
+                 float* __restrict__ correlations, float* __restrict__ gram, const size_t m, const unsigned p,
+                 const unsigned line, const unsigned width, const unsigned signal_tiles, const int packs) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  __half* const halves = reinterpret_cast<__half*>(shared + STAGES * STAGE_BYTES);
   const bool of_atoms = blockIdx.y >= signal_tiles;
   const float* const rows = of_atoms ? unit : signals;
   const size_t n_rows = of_atoms ? width : m;
   const size_t first = (size_t)(of_atoms ? blockIdx.y - signal_tiles : blockIdx.y) * TILE;
   const unsigned rows_line = of_atoms ? line : p;
-  const bool rows_in_packs = of_atoms || packs;
   float* const out = of_atoms ? gram : correlations;
   const unsigned atom = blockIdx.x * TILE;
   const unsigned lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-  const unsigned group = lane / 4, quarter = lane & 3;
   const unsigned at_row = warp / 4 * 64, at_atom = warp % 4 * 32;
+
+  // What this thread splits: row `mine` and every 32nd after it, four features from `column` on.
+  const unsigned mine = threadIdx.x / (DEPTH / 4), column = threadIdx.x % (DEPTH / 4) * 4;
+  float scale[TILE / 32];
+#pragma unroll
+  for (int t = 0; t < TILE / 32; ++t) {
+    const size_t row = first + mine + 32 * t;
+    scale[t] = of_atoms ? ATOM_SCALE : row < m ? scales[row] : 0.f;
+  }
 
   float sum[4][4][4] = {};
   const unsigned rounds = (p + DEPTH - 1) / DEPTH;
+  auto rows_of = [&](unsigned round) { return reinterpret_cast<float*>(shared + round % STAGES * STAGE_BYTES); };
+  auto atoms_of = [&](unsigned round) { return reinterpret_cast<__half*>(rows_of(round) + TILE * LINE); };
   auto load = [&](unsigned round) {
-    float* const to = shared + round % STAGES * (2 * TILE * LINE);
-    load_tile(to, rows, n_rows, first, p, rows_line, round * DEPTH, rows_in_packs);
-    load_tile(to + TILE * LINE, unit, width, atom, line, line, round * DEPTH, true);
+    load_rows(rows_of(round), rows, n_rows, first, p, rows_line, round * DEPTH, of_atoms || packs);
+    load_halves(atoms_of(round), unit_halves, atom, width, line, round * DEPTH);
     commit();
   };
   load(0);
@@ -97,38 +164,51 @@ correlations_f32(const float* __restrict__ signals, const float* __restrict__ un
       wait<0>();
     }
     __syncthreads();
-    const float* const a_tile = shared + round % STAGES * (2 * TILE * LINE);
-    const float* const b_tile = a_tile + TILE * LINE;
 #pragma unroll
-    for (int at = 0; at < DEPTH; at += 8 * CHAIN) {
-      uint32_t b_high[CHAIN][4][2], b_low[CHAIN][4][2];
+    for (int t = 0; t < TILE / 32; ++t) {
+      const unsigned row = mine + 32 * t;
+      const float4 x = *reinterpret_cast<const float4*>(rows_of(round) + row * LINE + column);
+      const float scaled[4] = {x.x * scale[t], x.y * scale[t], x.z * scale[t], x.w * scale[t]};
+      __half2 high[2], low[2];
 #pragma unroll
-      for (int h = 0; h < CHAIN; ++h)
+      for (int q = 0; q < 2; ++q) {
+        high[q] = __floats2half2_rn(scaled[2 * q], scaled[2 * q + 1]);
+        const float2 taken = __half22float2(high[q]);
+        low[q] = __floats2half2_rn(scaled[2 * q] - taken.x, scaled[2 * q + 1] - taken.y);
+      }
+      __half* const to = halves + row * HALF_LINE + column;
+      uint2 parts[2];
+      memcpy(&parts[0], high, sizeof high);
+      memcpy(&parts[1], low, sizeof low);
+      *reinterpret_cast<uint2*>(to) = parts[0];
+      *reinterpret_cast<uint2*>(to + TILE * HALF_LINE) = parts[1];
+    }
+    __syncthreads();
+    const __half* const atoms = atoms_of(round);
 #pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          const float* const from = b_tile + (at_atom + c * 8 + group) * LINE + at + h * 8 + quarter;
+    for (int at = 0; at < DEPTH; at += 16) {
+      uint32_t b[2][2][4];  // [part][pair of eights of atoms]
 #pragma unroll
-          for (int q = 0; q < 2; ++q) halves(from[q * 4], b_high[h][c][q], b_low[h][c][q]);
-        }
+      for (int part = 0; part < 2; ++part)
+#pragma unroll
+        for (int pair = 0; pair < 2; ++pair)
+          straight(b[part][pair], atoms + (part * TILE + at_atom + pair * 16 + lane / 16 * 8 + lane % 8) * HALF_LINE + at +
+                                      lane / 8 % 2 * 8);
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
-        uint32_t a_high[CHAIN][4], a_low[CHAIN][4];
+        uint32_t a[2][4];
 #pragma unroll
-        for (int h = 0; h < CHAIN; ++h) {
-          const float* const from = a_tile + (at_row + r * 16 + group) * LINE + at + h * 8 + quarter;
-#pragma unroll
-          for (int q = 0; q < 4; ++q) halves(from[(q & 1) * 8 * LINE + (q >> 1) * 4], a_high[h][q], a_low[h][q]);
-        }
+        for (int part = 0; part < 2; ++part)
+          straight(a[part], halves + (part * TILE + at_row + r * 16 + lane % 16) * HALF_LINE + at + lane / 16 * 8);
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
           // The tensor cores cut sums off where f32 rounds: few at a time, then rounded.
           float part[4] = {};
-#pragma unroll
-          for (int h = 0; h < CHAIN; ++h) multiply_tf32(part, a_low[h], b_high[h][c]);
-#pragma unroll
-          for (int h = 0; h < CHAIN; ++h) multiply_tf32(part, a_high[h], b_low[h][c]);
-#pragma unroll
-          for (int h = 0; h < CHAIN; ++h) multiply_tf32(part, a_high[h], b_high[h][c]);
+          const __half* const f16 = nullptr;
+          const uint32_t(&high)[4] = b[0][c / 2], (&low)[4] = b[1][c / 2];
+          multiply(f16, part, a[1], high[c % 2 * 2], high[c % 2 * 2 + 1]);
+          multiply(f16, part, a[0], low[c % 2 * 2], low[c % 2 * 2 + 1]);
+          multiply(f16, part, a[0], high[c % 2 * 2], high[c % 2 * 2 + 1]);
 #pragma unroll
           for (int q = 0; q < 4; ++q) sum[r][c][q] += part[q];
         }
@@ -140,12 +220,14 @@ correlations_f32(const float* __restrict__ signals, const float* __restrict__ un
   for (int r = 0; r < 4; ++r) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const size_t row = first + at_row + r * 16 + half * 8 + group;
+      const size_t row = first + at_row + r * 16 + half * 8 + lane / 4;
       if (row >= n_rows) continue;
+      // Of powers of two: exact.
+      const float back = 1 / ATOM_SCALE / (of_atoms ? ATOM_SCALE : scales[row]);
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        const unsigned column = atom + at_atom + c * 8 + quarter * 2;
-        float2 pair = make_float2(sum[r][c][half * 2], sum[r][c][half * 2 + 1]);
+        const unsigned column = atom + at_atom + c * 8 + lane % 4 * 2;
+        float2 pair = make_float2(sum[r][c][half * 2] * back, sum[r][c][half * 2 + 1] * back);
         if (of_atoms && row == column) pair.x = CUDART_NAN_F;
         if (of_atoms && row == column + 1) pair.y = CUDART_NAN_F;
         *reinterpret_cast<float2*>(out + row * width + column) = pair;
@@ -157,8 +239,8 @@ correlations_f32(const float* __restrict__ signals, const float* __restrict__ un
 constexpr unsigned TILE_F64 = 64, DEPTH_F64 = 16;
 
 extern "C" __global__ void __launch_bounds__(256)
-correlations_f64(const double* __restrict__ signals, const double* __restrict__ unit, double* __restrict__ correlations,
-                 double* __restrict__ gram, const size_t m, const unsigned p, const unsigned line, const unsigned width,
+correlations_f64(const double* __restrict__ signals, const double* __restrict__ unit, const __half*, const float*,
+                 double* __restrict__ correlations, double* __restrict__ gram, const size_t m, const unsigned p, const unsigned line, const unsigned width,
                  const unsigned signal_tiles, const int) {
   __shared__ double a_tile[DEPTH_F64][TILE_F64 + 1], b_tile[DEPTH_F64][TILE_F64 + 1];
   const bool of_atoms = blockIdx.y >= signal_tiles;
@@ -196,11 +278,17 @@ correlations_f64(const double* __restrict__ signals, const double* __restrict__ 
   }
 }
 
-#define UNIT_ATOMS(NAME, T)                                                                                           \
-  extern "C" __global__ void NAME(const T* dictionary, T* unit, T* inverse_norms, unsigned* refused, const unsigned n, \
-                                  const unsigned p, const unsigned features, const unsigned width,                    \
-                                  const unsigned slots, const size_t row_stride, const size_t feature_stride) {       \
-    unit_atoms<T>(dictionary, unit, inverse_norms, refused, n, p, features, width, slots, row_stride, feature_stride); \
+#define OF(SUFFIX, T)                                                                                                   \
+  extern "C" __global__ void unit_atoms_##SUFFIX(                                                                      \
+      const T* dictionary, T* unit, __half* unit_halves, T* inverse_norms, unsigned* refused, const unsigned n,        \
+      const unsigned p, const unsigned features, const unsigned width, const unsigned slots, const size_t row_stride,  \
+      const size_t feature_stride) {                                                                                   \
+    unit_atoms<T>(dictionary, unit, unit_halves, inverse_norms, refused, n, p, features, width, slots, row_stride,     \
+                  feature_stride);                                                                                     \
+  }                                                                                                                    \
+  extern "C" __global__ void signal_scales_##SUFFIX(const T* signals, double* energies, float* scales,                 \
+                                                    unsigned* refused, const size_t m, const unsigned p) {             \
+    signal_scales<T>(signals, energies, scales, refused, m, p);                                                        \
   }
-UNIT_ATOMS(unit_atoms_f32, float)
-UNIT_ATOMS(unit_atoms_f64, double)
+OF(f32, float)
+OF(f64, double)

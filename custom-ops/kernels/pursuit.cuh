@@ -95,7 +95,8 @@ __device__ __forceinline__ double inverse_root(double x) { return rsqrt(x); }
 // What a kernel is told, field for field Problem in src/pursuit/cuda/launch.rs. Arrays do not overlap.
 template <typename T>
 struct Problem {
-  const T* signals;             // [m, p]
+  const T* signals;             // [m, p], where rows of G are made in the kernel
+  const double* energies;       // [m], else
   const T* correlations;        // [m, width]
   const T* gram;                // [width, width], NaN on the diagonal
   const T* turned;              // [p, width], unit atoms as columns, where rows of G are made in the kernel

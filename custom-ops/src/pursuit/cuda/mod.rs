@@ -3,14 +3,16 @@
 //! | launch | kernel | |
 //! |---|---|---|
 //! | 1 | `correlations.cu` `unit_atoms` | `D̂` and `1 / ‖d‖`, in the order in which a warp reads them |
-//! | 2 | `correlations.cu` `correlations` | `α⁰ = Y D̂ᵀ` and `G = D̂ D̂ᵀ`, one launch for both |
-//! | 3 | `bomp.cu`, `ols.cu` | the pursuits |
+//! | 2 | `correlations.cu` `signal_scales` | `‖y‖²`, and a power of two for f16 |
+//! | 3 | `correlations.cu` `correlations` | `α⁰ = Y D̂ᵀ` and `G = D̂ D̂ᵀ`, one launch for both |
+//! | 4 | `bomp.cu`, `ols.cu` | the pursuits |
 //!
-//! More signals than fit ([`Plan::chunk`]) repeat 2 and 3. At the end four bytes come back that say whether a number was
+//! More signals than fit ([`Plan::chunk`]) repeat 2 to 4; where rows of `G` are made in the kernel, 2 and 3 are not. At the end four bytes come back that say whether a number was
 //! not finite: the only wait for the device.
 mod codes;
 mod plan;
 mod problem;
+mod products;
 
 pub(super) use codes::{reconstruct, to_dense};
 
@@ -18,11 +20,12 @@ use super::SparseCodes;
 use super::job::{Job, Rule, Target};
 use crate::cuda::{Operand, function, own};
 use candle::cuda::cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-use candle::cuda::cudarc::driver::{CudaSlice, DevicePtr, DevicePtrMut, DeviceRepr, LaunchConfig, PushKernelArg};
+use candle::cuda::cudarc::driver::{CudaSlice, DevicePtr, DevicePtrMut, DeviceRepr, PushKernelArg};
 use candle::cuda::{CudaDType, CudaDevice, WrapErr};
 use candle::{DType, Device, Result, Tensor};
 use plan::{Form, Plan};
 use problem::{Problem, TargetKind, Workspace};
+use products::{Products, suffix};
 
 /// The codes of a job whose tensors are on `device`.
 pub(super) fn run(job: &Job, device: &CudaDevice) -> Result<SparseCodes> {
@@ -84,31 +87,12 @@ fn run_as<T: CudaDType + DeviceRepr>(job: &Job, device: &CudaDevice) -> Result<S
         let (values, _values) = values.device_ptr_mut(&stream);
         let (count, _count) = count.device_ptr_mut(&stream);
         let address = |offset: usize| memory + offset as u64;
-        let (unit, inverse_norms) = (address(space.unit), address(space.inverse_norms));
-        let (correlations, gram) = (address(space.correlations), address(space.gram));
-        let (flags, scratch) = (address(space.flags), address(space.scratch));
-
-        let suffix = if size_of::<T>() == 8 { "f64" } else { "f32" };
+        let (flags, inverse_norms, unit) =
+            (address(space.flags), address(space.inverse_norms), address(space.unit));
+        let products = Products { device, plan: &plan, space: &space, memory, op, n, p };
+        products.unit_atoms::<T>(dictionary)?;
+        let (suffix, made) = (suffix::<T>(), plan.makes_rows);
         let u32_of = |n: usize| crate::cuda::count(op, n);
-        let (n32, p32, width, slots) = (u32_of(n)?, u32_of(p)?, u32_of(plan.width)?, u32_of(plan.slots())?);
-        let made = plan.makes_rows;
-        let (row_stride, feature_stride) = if made { (1, plan.width) } else { (plan.line, 1) };
-        {
-            let features = u32_of(if made { p } else { plan.line })?;
-            let function = function(device, "correlations", &format!("unit_atoms_{suffix}"))?;
-            let mut launch = function.builder();
-            let refused = flags + 4;
-            launch.arg(&dictionary).arg(&unit).arg(&inverse_norms).arg(&refused).arg(&n32).arg(&p32);
-            launch.arg(&features).arg(&width).arg(&slots).arg(&row_stride).arg(&feature_stride);
-            let config = LaunchConfig {
-                grid_dim: (width.div_ceil(8), 1, 1),
-                block_dim: (256, 1, 1),
-                shared_mem_bytes: 0,
-            };
-            // SAFETY: (const T*, T*, T*, unsigned*, unsigned × 5, size_t × 2): the dictionary holds n p numbers,
-            // the workspace `width` rows or columns of `features`, n norms and two flags (Workspace::new).
-            unsafe { launch.launch(config) }.w()?;
-        }
         let chosen = function(device, job.module(), &plan.kernel(job, suffix))?;
         if let Form::Shared { bytes, .. } = plan.form {
             chosen.set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes as i32)?;
@@ -118,13 +102,15 @@ fn run_as<T: CudaDType + DeviceRepr>(job: &Job, device: &CudaDevice) -> Result<S
             let at = |base: u64, entries: usize, size: usize| base + (first * entries * size) as u64;
             let signals = at(signals, p, size_of::<T>());
             if !made {
-                let gram_too = first == 0;
-                launch_products::<T>(device, &plan, (signals, rows), unit, correlations, gram, gram_too, p)?;
+                products.signal_scales::<T>(signals, rows)?;
+                products.correlations::<T>(signals, rows, first == 0)?;
             }
+            let product = |at: usize| if made { 0 } else { address(at) };
             let problem = Problem {
                 signals,
-                correlations: if made { 0 } else { correlations },
-                gram: if made { 0 } else { gram },
+                energies: product(space.energies),
+                correlations: product(space.correlations),
+                gram: product(space.gram),
                 turned: if made { unit } else { 0 },
                 inverse_norms,
                 targets: each.as_ref().map_or(0, |each| at(each.0, 1, size_of::<T>())),
@@ -133,12 +119,12 @@ fn run_as<T: CudaDType + DeviceRepr>(job: &Job, device: &CudaDevice) -> Result<S
                 values: at(values, s, size_of::<T>()),
                 counts: at(count, 1, 4),
                 refused: flags,
-                memory: scratch,
+                memory: address(space.scratch),
                 target,
                 m: rows,
                 memory_of_block: plan.memory_of_block,
-                p: p32,
-                width,
+                p: u32_of(p)?,
+                width: u32_of(plan.width)?,
                 s: u32_of(s)?,
                 target_kind: target_kind as u32,
                 nonnegative: job.nonnegative.into(),
@@ -167,46 +153,6 @@ fn run_as<T: CudaDType + DeviceRepr>(job: &Job, device: &CudaDevice) -> Result<S
         count: own(device, count, m, like)?,
         n_atoms: n,
     })
-}
-
-/// `α⁰` of `rows` signals and, with `gram_too`, `G`.
-#[allow(clippy::too_many_arguments)]
-fn launch_products<T>(
-    device: &CudaDevice,
-    plan: &Plan,
-    (signals, rows): (u64, usize),
-    unit: u64,
-    correlations: u64,
-    gram: u64,
-    gram_too: bool,
-    p: usize,
-) -> Result<()> {
-    const OP: &str = "bomp";
-    let double = size_of::<T>() == 8;
-    // TILE, and the shared bytes of the tiles in flight, of correlations.cu.
-    let (tile, shared, kernel) =
-        if double { (64, 0, "correlations_f64") } else { (128, 2 * 2 * 128 * 36 * 4, "correlations_f32") };
-    let function = function(device, "correlations", kernel)?;
-    if shared > 0 {
-        function.set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)?;
-    }
-    let packs = i32::from(!double && p.is_multiple_of(4) && signals.is_multiple_of(16));
-    let (width, p, line) =
-        (crate::cuda::count(OP, plan.width)?, crate::cuda::count(OP, p)?, crate::cuda::count(OP, plan.line)?);
-    let signal_tiles = crate::cuda::count(OP, rows.div_ceil(tile))?;
-    let atom_tiles = width.div_ceil(tile as u32);
-    let mut launch = function.builder();
-    launch.arg(&signals).arg(&unit).arg(&correlations).arg(&gram).arg(&rows).arg(&p).arg(&line).arg(&width);
-    launch.arg(&signal_tiles).arg(&packs);
-    let config = LaunchConfig {
-        grid_dim: (atom_tiles, signal_tiles + if gram_too { atom_tiles } else { 0 }, 1),
-        block_dim: (256, 1, 1),
-        shared_mem_bytes: shared as u32,
-    };
-    // SAFETY: (const T* × 2, T* × 2, size_t, unsigned × 4, int): `rows` signals of p numbers, `width` atoms of `line`, and
-    // room for rows × width and width × width results (Workspace::new); every access is bounded by these sizes.
-    unsafe { launch.launch(config) }.w()?;
-    Ok(())
 }
 
 impl Job {

@@ -40,7 +40,7 @@ pub(super) struct Plan {
     pub makes_rows: bool,
     /// Atoms with those of padding.
     pub width: usize,
-    /// Features of an atom with those of padding, to whole packs of 16 bytes.
+    /// Features of an atom with those of padding, to whole packs of 16 bytes of numbers and of their f16 parts.
     pub line: usize,
     /// Signals at a time.
     pub chunk: usize,
@@ -52,7 +52,7 @@ impl Plan {
     pub(super) fn new(job: &Job, device: &CudaDevice) -> Result<Self> {
         let &Job { m, n, p, s, .. } = job;
         let size = job.signals.dtype().size_in_bytes();
-        let line = p.next_multiple_of(16 / size);
+        let line = p.next_multiple_of(if size == 8 { 2 } else { 8 });
         let table: &[_] = if size == 8 { &IN_REGISTERS_F64 } else { &IN_REGISTERS_F32 };
         let fits = table.iter().find(|(atoms, steps)| n <= *atoms && s <= *steps);
         let makes_rows = job.mask.is_some() || (fits.is_none() && m * s < n);

@@ -7,6 +7,7 @@ use candle::cuda::cudarc::driver::DeviceRepr;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Problem {
     pub signals: u64,
+    pub energies: u64,
     pub correlations: u64,
     pub gram: u64,
     pub turned: u64,
@@ -52,6 +53,12 @@ pub(super) struct Workspace {
     pub inverse_norms: usize,
     /// `D̂`: `[width, line]`, or `[p, width]` where rows of `G` are made in the kernel
     pub unit: usize,
+    /// `D̂` in two parts, f16 `[2, width, line]`; for f32
+    pub unit_halves: usize,
+    /// `‖y‖²`, f64 `[chunk]`
+    pub energies: usize,
+    /// Powers of two, f32 `[chunk]`; for f32
+    pub scales: usize,
     /// `[width, width]`
     pub gram: usize,
     /// `[chunk, width]`
@@ -65,22 +72,26 @@ impl Workspace {
     /// `size` is that of a number.
     pub(super) fn new(plan: &Plan, size: usize) -> Self {
         let mut bytes = 0;
-        let mut part = |numbers: usize| {
+        let mut part = |entries: usize, size: usize| {
             let at = bytes;
-            bytes += (numbers * size).next_multiple_of(256);
+            bytes += (entries * size).next_multiple_of(256);
             at
         };
         let products = |n: usize| if plan.makes_rows { 0 } else { n };
+        let halves = |n: usize| if size == 8 { 0 } else { products(n) };
         Self {
-            flags: part(2),
-            inverse_norms: part(plan.width),
-            unit: part(plan.width * plan.line),
-            gram: part(products(plan.width * plan.width)),
-            correlations: part(products(plan.chunk * plan.width)),
-            scratch: part(match plan.form {
-                Form::Global { blocks, .. } => blocks * plan.memory_of_block,
-                _ => 0,
-            }),
+            flags: part(2, 4),
+            inverse_norms: part(plan.width, size),
+            unit: part(plan.width * plan.line, size),
+            unit_halves: part(halves(2 * plan.width * plan.line), 2),
+            energies: part(products(plan.chunk), 8),
+            scales: part(halves(plan.chunk), 4),
+            gram: part(products(plan.width * plan.width), size),
+            correlations: part(products(plan.chunk * plan.width), size),
+            scratch: match plan.form {
+                Form::Global { blocks, .. } => part(blocks * plan.memory_of_block, size),
+                _ => part(0, size),
+            },
             bytes,
         }
     }
