@@ -10,6 +10,7 @@
 mod cuda;
 
 mod activation;
+mod atoms;
 mod bias_step;
 mod binarize;
 mod contrast_step;
@@ -33,6 +34,10 @@ mod units;
 mod upload;
 mod weight_step;
 
+pub use atoms::{
+    AtomUpdate, AtomUses, atom_coherence, atom_coherence_reference, codes_gram_, codes_signals_,
+    descend_atoms_, descend_atoms_reference, row_squares, update_atoms, update_atoms_reference,
+};
 pub use bias_step::{BiasStep, Sparsity, bias_step_, bias_step_reference};
 pub use binarize::{bernoulli_into_, bernoulli_into_reference};
 pub use contrast_step::{

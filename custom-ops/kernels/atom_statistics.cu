@@ -1,0 +1,148 @@
+// atom_statistics.cu: what codes say about the best dictionary, and a sweep of descent towards it.
+//
+//   codes_gram      a[j][l] <- beta a[j][l] + sum over the list of j, in warps, of x_j x_l
+//   codes_signals   b[j]    <- beta b[j] + sum over the list of j of x_j y
+//   residuals       u[j]    <- b[j] - a[j] D                                          first <= j < last
+//   descend         for j = first, ...: d_new = (d_j + u_j / a_jj) normalised; u_k += a_kj (d_j - d_new) for k > j; d_j <- d_new
+//
+// arrays   a: [n, n], b: [n, p], d: [n, p], u: [last - first, p], x: [m, s], y: [m, p], T float or double; indices: [m, s],
+//          count: [m], offsets: [n + 1], entries: lists of places i * s + k, u32. Contiguous, none overlap
+// scalars  beta finite, 0: what was there is not read; s, p >= 1; unused: a_jj at or below it leaves the atom
+// launch   codes_gram: a block of 32 * warps for each atom, warps >= 1. codes_signals, residuals: a block of 512 for each atom.
+//          descend: one block of 512
+// shared   codes_gram: warps * n T. codes_signals: (p + 16 * 128) T. residuals: 16 * 128 T. descend: p T and 16 doubles. All dynamic
+// cost     codes_gram 2 s, codes_signals 2 p FLOP a use; residuals 2 n p FLOP an atom; descend is a chain: latency binds
+// bounds   a count above s counts as s; an index of n or more is left out
+// same     each sum has one order; no atomics
+// truth    Statistics::cpu and descend_atoms_reference in src/atoms/{statistics,descend}.rs
+
+#include "atoms.cuh"
+
+template <typename T>
+__device__ void gram(T* a, T beta, const unsigned* indices, const T* x, const unsigned* count, const unsigned* offsets,
+                     const unsigned* entries, unsigned n, unsigned s) {
+  extern __shared__ double shared[];
+  T* rows = (T*)shared;
+  const unsigned j = blockIdx.x, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+  for (unsigned l = threadIdx.x; l < warps * n; l += blockDim.x) rows[l] = 0;
+  __syncthreads();
+  T* row = rows + (size_t)warp * n;
+  const unsigned length = offsets[j + 1] - offsets[j];
+  for (unsigned k = warp; k < length; k += warps) {
+    const unsigned e = entries[offsets[j] + k], i = e / s, used = min(count[i], s);
+    const T mine = x[e];
+    // The atoms of a code differ, so no two lanes meet.
+    for (unsigned q = lane; q < used; q += WARP) {
+      const unsigned l = indices[(size_t)i * s + q];
+      if (l < n) row[l] += mine * x[(size_t)i * s + q];
+    }
+    __syncwarp();
+  }
+  __syncthreads();
+  for (unsigned l = threadIdx.x; l < n; l += blockDim.x) {
+    T sum = 0;
+    for (unsigned w = 0; w < warps; w++) sum += rows[(size_t)w * n + l];
+    T* to = a + (size_t)j * n + l;
+    *to = beta == T(0) ? sum : beta * *to + sum;
+  }
+}
+
+template <typename T>
+__device__ void signals(T* b, T beta, const T* y, const T* x, const unsigned* offsets, const unsigned* entries,
+                        unsigned s, unsigned p) {
+  extern __shared__ double shared[];
+  T *scratch = (T*)shared, *sum = scratch + WARPS * COLUMNS;
+  const unsigned j = blockIdx.x;
+  weighted_sum(sum, y, x, entries + offsets[j], offsets[j + 1] - offsets[j], s, p, scratch);
+  for (unsigned c = threadIdx.x; c < p; c += THREADS) {
+    T* to = b + (size_t)j * p + c;
+    *to = beta == T(0) ? sum[c] : beta * *to + sum[c];
+  }
+}
+
+template <typename T>
+__device__ void residuals(T* u, const T* a, const T* b, const T* d, unsigned first, unsigned n, unsigned p) {
+  extern __shared__ double shared[];
+  T* scratch = (T*)shared;
+  const unsigned j = first + blockIdx.x, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+  const T* row = a + (size_t)j * n;
+  for (unsigned at = 0; at < p; at += COLUMNS) {
+    T part[4] = {0, 0, 0, 0};
+#pragma unroll 4
+    for (unsigned k = warp; k < n; k += WARPS) {
+      const T weight = row[k];
+#pragma unroll
+      for (unsigned q = 0; q < 4; q++) {
+        const unsigned c = at + q * WARP + lane;
+        if (c < p) part[q] += weight * d[(size_t)k * p + c];
+      }
+    }
+#pragma unroll
+    for (unsigned q = 0; q < 4; q++) scratch[warp * COLUMNS + q * WARP + lane] = part[q];
+    __syncthreads();
+    const unsigned c = at + threadIdx.x;
+    if (threadIdx.x < COLUMNS && c < p) {
+      T sum = 0;
+      for (unsigned w = 0; w < WARPS; w++) sum += scratch[w * COLUMNS + threadIdx.x];
+      u[(size_t)blockIdx.x * p + c] = b[(size_t)j * p + c] - sum;
+    }
+    __syncthreads();
+  }
+}
+
+template <typename T>
+__device__ void descend(T* d, T* u, const T* a, unsigned first, unsigned last, unsigned n, unsigned p, double unused) {
+  extern __shared__ double shared[];
+  double* sums = shared;
+  T* lost = (T*)(sums + WARPS);
+  for (unsigned j = first; j < last; j++) {
+    const T a_jj = a[(size_t)j * n + j];
+    if (!((double)a_jj > unused)) continue;  // the same for all threads
+    T* row = d + (size_t)j * p;
+    const T* u_j = u + (size_t)(j - first) * p;
+    double squares = 0;
+    for (unsigned c = threadIdx.x; c < p; c += THREADS) {
+      const T wanted = row[c] + u_j[c] / a_jj;
+      lost[c] = wanted;
+      squares += (double)wanted * (double)wanted;
+    }
+    const double norm = sqrt(sum_of_block(squares, sums));
+    if (!(norm > 1.17549435e-38 && norm < INFINITY)) continue;
+    for (unsigned c = threadIdx.x; c < p; c += THREADS) {
+      const T unit = T((double)lost[c] / norm);
+      lost[c] = row[c] - unit;
+      row[c] = unit;
+    }
+    __syncthreads();
+    for (unsigned e = threadIdx.x; e < (last - j - 1) * p; e += THREADS) {
+      const unsigned k = j + 1 + e / p, c = e % p;
+      u[(size_t)(k - first) * p + c] += a[(size_t)k * n + j] * lost[c];
+    }
+    __syncthreads();
+  }
+}
+
+#define OF_TYPE(T, NAME)                                                                                               \
+  extern "C" __global__ void codes_gram_##NAME(T* a, const T beta, const unsigned* indices, const T* x,                \
+                                               const unsigned* count, const unsigned* offsets, const unsigned* entries, \
+                                               const unsigned n, const unsigned s) {                                   \
+    gram<T>(a, beta, indices, x, count, offsets, entries, n, s);                                                       \
+  }                                                                                                                    \
+  extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
+      codes_signals_##NAME(T* b, const T beta, const T* y, const T* x, const unsigned* offsets,                        \
+                           const unsigned* entries, const unsigned s, const unsigned p) {                              \
+    signals<T>(b, beta, y, x, offsets, entries, s, p);                                                                 \
+  }                                                                                                                    \
+  extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
+      residuals_##NAME(T* u, const T* a, const T* b, const T* d, const unsigned first, const unsigned n,               \
+                       const unsigned p) {                                                                             \
+    residuals<T>(u, a, b, d, first, n, p);                                                                             \
+  }                                                                                                                    \
+  extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
+      descend_##NAME(T* d, T* u, const T* a, const unsigned first, const unsigned last, const unsigned n,              \
+                     const unsigned p, const double unused) {                                                          \
+    descend<T>(d, u, a, first, last, n, p, unused);                                                                    \
+  }
+
+OF_TYPE(float, f32)
+OF_TYPE(double, f64)

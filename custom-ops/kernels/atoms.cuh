@@ -1,0 +1,69 @@
+// atoms.cuh: sums over the rows that a list names, as a block forms them.
+//
+// Entry e of a list is slot e % s of signal e / s. Warps take entries in turn, lanes take columns; each warp keeps its own sum and the
+// sums of the warps are added in their order, so that the result depends on nothing but the list.
+#pragma once
+
+constexpr unsigned WARP = 32, WARPS = 16, THREADS = WARP * WARPS, ALL_LANES = 0xffffffffu;
+constexpr unsigned COLUMNS = 128;  // of a tile: four a lane
+constexpr unsigned AT_ONCE = 4;    // entries that a warp has in flight
+
+template <typename T>
+__device__ T sum_of_warp(T x) {
+  for (unsigned half = WARP / 2; half > 0; half /= 2) x += __shfl_xor_sync(ALL_LANES, x, half);
+  return x;
+}
+
+// The sum of one number of each thread, known to all of them. `scratch` holds WARPS numbers; the block must have all its threads here.
+template <typename T>
+__device__ T sum_of_block(T x, T* scratch) {
+  x = sum_of_warp(x);
+  __syncthreads();
+  if (threadIdx.x % WARP == 0) scratch[threadIdx.x / WARP] = x;
+  __syncthreads();
+  T sum = 0;
+  for (unsigned w = 0; w < WARPS; w++) sum += scratch[w];
+  return sum;
+}
+
+// sum[c] = Σ_k weight[list[k]] * rows[list[k] / s][c] for c < p, written by the first COLUMNS threads of each tile; `scratch` holds
+// WARPS * COLUMNS numbers. Ends with every thread past a barrier.
+template <typename T>
+__device__ void weighted_sum(T* sum, const T* rows, const T* weight, const unsigned* list, unsigned length, unsigned s,
+                             unsigned p, T* scratch) {
+  const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+  for (unsigned at = 0; at < p; at += COLUMNS) {
+    T part[4] = {0, 0, 0, 0};
+    for (unsigned first = warp; first < length; first += WARPS * AT_ONCE) {
+      T w[AT_ONCE], x[AT_ONCE][4];
+#pragma unroll
+      for (unsigned i = 0; i < AT_ONCE; i++) {
+        const unsigned k = first + i * WARPS;
+        const bool there = k < length && k >= first;
+        const unsigned e = there ? list[k] : 0;
+        const T* row = rows + (size_t)(e / s) * p;
+        w[i] = there ? weight[e] : T(0);
+#pragma unroll
+        for (unsigned q = 0; q < 4; q++) {
+          const unsigned c = at + q * WARP + lane;
+          x[i][q] = there && c < p ? row[c] : T(0);
+        }
+      }
+#pragma unroll
+      for (unsigned i = 0; i < AT_ONCE; i++)
+#pragma unroll
+        for (unsigned q = 0; q < 4; q++)
+          if (first + i * WARPS < length) part[q] += w[i] * x[i][q];
+    }
+#pragma unroll
+    for (unsigned q = 0; q < 4; q++) scratch[warp * COLUMNS + q * WARP + lane] = part[q];
+    __syncthreads();
+    const unsigned c = at + threadIdx.x;
+    if (threadIdx.x < COLUMNS && c < p) {
+      T all = 0;
+      for (unsigned w = 0; w < WARPS; w++) all += scratch[w * COLUMNS + threadIdx.x];
+      sum[c] = all;
+    }
+    __syncthreads();
+  }
+}

@@ -1,0 +1,294 @@
+//! What a dictionary learns from sparse codes: the update of its atoms, and the sums and lists that it needs.
+//!
+//! Codes stay sparse throughout. Row `i` of `X` has the entries `(indices[i, k], values[i, k])`, `k < count[i]`; what an
+//! atom needs are the entries that name it, and [`AtomUses`] lists them, sorted on the device.
+//!
+//! ```text
+//! I_j = { i : x_ij in the code of i }                     the signals that use atom j          AtomUses
+//! E   = Y − X D                                           the error                            SparseCodes::residual
+//! F   = E_I + x_j d_j                                     the error without atom j             update_atoms
+//! d_j ← F·x_j − 2γ Σ_{l≠j} (d_l·d_j) d_l,  normalised     one step;  x_j ← F·d_j, or x_j stays
+//! A   = βA + XᵀX,   B = βB + XᵀY                          statistics                           codes_gram_, codes_signals_
+//! d_j ← d_j + (b_j − a_j D) / A_jj,  normalised           descent on ½ tr(DᵀAD) − tr(DᵀB)      descend_atoms_
+//! ```
+//!
+//! | symbol | argument | shape |
+//! |---|---|---|
+//! | `D` | `dictionary` | `[n_atoms, n_features]`, f32 or f64, as is all else |
+//! | `X` | `codes` | [`SparseCodes`] |
+//! | `Y` | `signals` | `[n_samples, n_features]` |
+//! | `γ` | [`AtomUpdate::coherence_penalty`] | |
+//!
+//! Every sum has one order on one device, whatever the number of threads: the same input gives the same bits.
+//!
+//! Sources: Rubinstein, Zibulevsky and Elad, "Efficient implementation of the K-SVD algorithm using batch orthogonal matching
+//! pursuit", Technion CS-2008-08; Irofti, "Efficient dictionary learning implementation on the GPU using OpenCL", 2016, section 3;
+//! Dumitrescu and Irofti, "Dictionary learning algorithms and applications", Springer 2018, chapters 3 and 4 (the penalty);
+//! Mairal, Bach, Ponce and Sapiro, "Online learning for matrix factorization and sparse coding", JMLR 11, 2010 (the statistics).
+mod coherence;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod descend;
+mod reference;
+mod squares;
+mod statistics;
+mod update;
+mod uses;
+
+pub use coherence::{atom_coherence, atom_coherence_reference};
+pub use descend::{descend_atoms_, descend_atoms_reference};
+pub use reference::update_atoms_reference;
+pub use squares::row_squares;
+pub use statistics::{codes_gram_, codes_signals_};
+pub use update::{AtomUpdate, update_atoms};
+pub use uses::AtomUses;
+
+use crate::SparseCodes;
+use crate::draw::same_device;
+use candle::{CpuStorage, DType, Layout, Result, Storage, StorageRef, Tensor, WithDType};
+use multiversion::multiversion;
+use rayon::prelude::*;
+
+/// Features that a sum keeps in registers.
+const TILE: usize = 64;
+/// Lanes of a dot product.
+const LANES: usize = 16;
+/// Rows that are summed by themselves before they join the sum: what is added stays of the size of what it is added to.
+const BLOCK: usize = 256;
+/// Numbers below which other threads are not worth waking.
+const GRAIN: usize = 32 * 1024;
+
+/// `(m, s)` of codes whose tensors fit each other, on `device` and with values of type `dtype`.
+fn check_codes(op: &str, codes: &SparseCodes, like: &Tensor) -> Result<(usize, usize)> {
+    let (m, s) = match codes.indices.dims() {
+        &[m, s] => (m, s),
+        shape => candle::bail!("{op}: codes.indices must be [n_samples, width], got shape {shape:?}"),
+    };
+    if codes.values.dims() != [m, s] || codes.count.dims() != [m] {
+        candle::bail!(
+            "{op}: codes.values must be [{m}, {s}] and codes.count [{m}] to go with codes.indices, got {:?} and {:?}",
+            codes.values.dims(),
+            codes.count.dims()
+        )
+    }
+    if codes.indices.dtype() != DType::U32 || codes.count.dtype() != DType::U32 {
+        let (indices, count) = (codes.indices.dtype(), codes.count.dtype());
+        candle::bail!("{op}: codes.indices and codes.count must be u32, got {indices:?} and {count:?}")
+    }
+    check_float(op, "codes.values", &codes.values, like.dtype())?;
+    for (what, tensor) in
+        [("codes.indices", &codes.indices), ("codes.values", &codes.values), ("codes.count", &codes.count)]
+    {
+        same_device(op, what, tensor, like.device())?;
+    }
+    if m as u64 * s as u64 > u64::from(u32::MAX) {
+        candle::bail!(
+            "{op}: codes must have fewer than 2^32 entries, got {m} × {s}; take fewer signals at a time"
+        )
+    }
+    Ok((m, s))
+}
+
+/// That a matrix is `[rows, cols]` of type `dtype`, contiguous and on the device of `like`.
+fn check_matrix(op: &str, what: &str, t: &Tensor, shape: [usize; 2], like: &Tensor) -> Result<()> {
+    if t.dims() != shape {
+        candle::bail!("{op}: {what} must have shape {shape:?}, got {:?}", t.dims())
+    }
+    check_float(op, what, t, like.dtype())?;
+    check_contiguous(op, what, t)?;
+    same_device(op, what, t, like.device())
+}
+
+fn check_float(op: &str, what: &str, t: &Tensor, want: DType) -> Result<()> {
+    if !matches!(want, DType::F32 | DType::F64) || t.dtype() != want {
+        let want = if want == DType::F64 { DType::F64 } else { DType::F32 };
+        candle::bail!(
+            "{op}: {what} must be {want:?}, as all operands are f32 or all f64, got {:?}",
+            t.dtype()
+        )
+    }
+    Ok(())
+}
+
+fn check_contiguous(op: &str, what: &str, t: &Tensor) -> Result<()> {
+    if !t.is_contiguous() {
+        candle::bail!(
+            "{op}: {what} must be contiguous, got shape {:?} with strides {:?}; call .contiguous() first",
+            t.dims(),
+            t.stride()
+        )
+    }
+    Ok(())
+}
+
+/// `(n_atoms, n_features)` of a contiguous dictionary.
+fn check_dictionary(op: &str, dictionary: &Tensor) -> Result<(usize, usize)> {
+    let (n, p) = match dictionary.dims() {
+        &[n, p] if n > 0 && p > 0 => (n, p),
+        shape => {
+            candle::bail!(
+                "{op}: dictionary must be [n_atoms, n_features], both at least 1, got shape {shape:?}"
+            )
+        }
+    };
+    check_float(op, "dictionary", dictionary, dictionary.dtype())?;
+    check_contiguous(op, "dictionary", dictionary)?;
+    Ok((n, p))
+}
+
+/// A tensor on the CPU that an op keeps beside the operands candle hands over, read-locked while this lives.
+struct Host<'a> {
+    storage: StorageRef<'a>,
+    layout: &'a Layout,
+}
+
+impl<'a> Host<'a> {
+    fn new(tensor: &'a Tensor) -> Self {
+        let (storage, layout) = tensor.storage_and_layout();
+        Self { storage, layout }
+    }
+
+    fn slice<T: WithDType>(&self, op: &'static str) -> Result<&[T]> {
+        match &*self.storage {
+            Storage::Cpu(storage) => slice(storage, self.layout, op),
+            _ => candle::bail!("{op}: every operand must be on the CPU"),
+        }
+    }
+}
+
+/// The elements of a contiguous layout.
+fn slice<'a, T: WithDType>(storage: &'a CpuStorage, layout: &Layout, op: &'static str) -> Result<&'a [T]> {
+    let (start, end) = layout.contiguous_offsets().ok_or(candle::Error::RequiresContiguous { op })?;
+    Ok(&storage.as_slice::<T>()?[start..end])
+}
+
+/// The elements of a contiguous layout, to write; `T` is the storage's own type.
+fn slice_mut<'a, T: 'static>(
+    storage: &'a mut CpuStorage,
+    layout: &Layout,
+    op: &'static str,
+) -> Result<&'a mut [T]> {
+    let (start, end) = layout.contiguous_offsets().ok_or(candle::Error::RequiresContiguous { op })?;
+    let all: &mut dyn std::any::Any = match storage {
+        CpuStorage::F32(all) => all,
+        CpuStorage::F64(all) => all,
+        other => candle::bail!("{op}: operands must be f32 or f64, got {:?}", dtype_of(other)),
+    };
+    match all.downcast_mut::<Vec<T>>() {
+        Some(all) => Ok(&mut all[start..end]),
+        None => candle::bail!("{op}: all operands must be f32 or all f64"),
+    }
+}
+
+fn dtype_of(storage: &CpuStorage) -> DType {
+    use candle::backend::BackendStorage;
+    storage.dtype()
+}
+
+/// `out[c] = Σ_k weights[k] · rows[list[k], c]`: entries in order, [`BLOCK`] of them by themselves, then the blocks in order.
+fn weighted_sum<T: WithDType>(rows: &[T], list: &[u32], weights: &[T], out: &mut [T]) {
+    let p = out.len();
+    out.fill(T::zero());
+    if list.len() > BLOCK && list.len() * p >= 2 * GRAIN {
+        let parts: Vec<Vec<T>> = list
+            .par_chunks(BLOCK)
+            .zip(weights.par_chunks(BLOCK))
+            .map(|(list, weights)| {
+                let mut part = vec![T::zero(); p];
+                add_block(rows, list, weights, &mut part);
+                part
+            })
+            .collect();
+        for part in parts {
+            out.iter_mut().zip(part).for_each(|(out, part)| *out += part);
+        }
+    } else {
+        for (list, weights) in list.chunks(BLOCK).zip(weights.chunks(BLOCK)) {
+            add_block(rows, list, weights, out);
+        }
+    }
+}
+
+/// Adds the sum of a block to `out`.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+fn add_block<T: WithDType>(rows: &[T], list: &[u32], weights: &[T], out: &mut [T]) {
+    let p = out.len();
+    for (tile, out) in out.chunks_mut(TILE).enumerate() {
+        let mut sum = [T::zero(); TILE];
+        let at = tile * TILE;
+        if let Some(width) = out.len().checked_sub(TILE) {
+            debug_assert_eq!(width, 0);
+            for (&row, &weight) in list.iter().zip(weights) {
+                let row = &rows[row as usize * p + at..][..TILE];
+                for (sum, &x) in sum.iter_mut().zip(row) {
+                    *sum += weight * x;
+                }
+            }
+        } else {
+            for (&row, &weight) in list.iter().zip(weights) {
+                let row = &rows[row as usize * p + at..][..out.len()];
+                for (sum, &x) in sum.iter_mut().zip(row) {
+                    *sum += weight * x;
+                }
+            }
+        }
+        out.iter_mut().zip(sum).for_each(|(out, sum)| *out += sum);
+    }
+}
+
+/// `out[k] = rows[list[k]] · d`, in [`LANES`] lanes that are added in halves.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+fn dots<T: WithDType>(rows: &[T], list: &[u32], d: &[T], out: &mut [T]) {
+    let p = d.len();
+    for (&row, out) in list.iter().zip(out) {
+        *out = dot_lanes(&rows[row as usize * p..][..p], d);
+    }
+}
+
+#[inline(always)]
+fn dot_lanes<T: WithDType>(a: &[T], b: &[T]) -> T {
+    let mut sum = [T::zero(); LANES];
+    let (a_chunks, b_chunks) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let (a_rest, b_rest) = (a_chunks.remainder(), b_chunks.remainder());
+    for (a, b) in a_chunks.zip(b_chunks) {
+        for l in 0..LANES {
+            sum[l] += a[l] * b[l];
+        }
+    }
+    for ((sum, &a), &b) in sum.iter_mut().zip(a_rest).zip(b_rest) {
+        *sum += a * b;
+    }
+    let mut half = LANES / 2;
+    while half > 0 {
+        for l in 0..half {
+            let upper = sum[l + half];
+            sum[l] += upper;
+        }
+        half /= 2;
+    }
+    sum[0]
+}
+
+/// `a · b`.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+fn dot<T: WithDType>(a: &[T], b: &[T]) -> T {
+    dot_lanes(a, b)
+}
+
+/// `y ← y + a x`.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+fn axpy<T: WithDType>(a: T, x: &[T], y: &mut [T]) {
+    for (y, &x) in y.iter_mut().zip(x) {
+        *y += a * x;
+    }
+}
+
+/// Scales to unit length; without one (zero, or a number that is not finite) the row is left and the answer is no.
+fn normalize<T: WithDType>(row: &mut [T]) -> bool {
+    let norm = row.iter().map(|x| x.to_f64() * x.to_f64()).sum::<f64>().sqrt();
+    let good = norm > f64::from(f32::MIN_POSITIVE) && norm.is_finite();
+    if good {
+        row.iter_mut().for_each(|x| *x = T::from_f64(x.to_f64() / norm));
+    }
+    good
+}
