@@ -42,9 +42,13 @@ impl<'a> Checkpoint<'a> {
         Error::Msg(format!("{}: not a checkpoint: {why}", self.path.display()))
     }
 
-    /// What the trainer stored under `name`.
+    /// The tensor `name`.
+    pub(crate) fn get(&self, name: &str) -> Result<Tensor> {
+        self.tensors.get(name).cloned().ok_or_else(|| self.refused(&format!("{name} is missing")))
+    }
+
+    /// What the trainer stored under `name`, beside a model.
     pub(crate) fn of_trainer(&self, name: &str) -> Result<Tensor> {
-        let tensor = self.tensors.get(&format!("trainer.{name}"));
-        tensor.cloned().ok_or_else(|| self.refused(&format!("{name} is missing")))
+        self.get(&format!("trainer.{name}"))
     }
 }

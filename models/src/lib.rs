@@ -6,6 +6,7 @@
 //! | [`dbn`] | deep belief network | a stack of them, trained layer by layer |
 //! | [`feedforward`] | classifier or deep autoencoder | that stack, fine-tuned as a whole by backpropagation |
 //! | [`labelled`] | deep belief network with label units | generative weights and labels, learned by the up-down algorithm |
+//! | [`dictionary`] | dictionary learning | sparse codes over atoms learned by K-SVD and its kin, or online |
 //! | [`softmax`] | multinomial logistic regression | the linear read-out that tells how good features are |
 //!
 //! A trained encoder is a [`candle_nn::Module`] from rows to features, and its weights load as

@@ -21,11 +21,21 @@ pub(crate) fn load<C: DeserializeOwned, M>(
     device: &Device,
     make: impl FnOnce(C, VarBuilder) -> Result<M>,
 ) -> Result<M> {
+    load_stored(folder_or_id, device, |config, tensors| {
+        make(config, VarBuilder::from_tensors(tensors, DType::F32, device))
+    })
+}
+
+/// The same from the tensors in the types that they are stored in.
+pub(crate) fn load_stored<C: DeserializeOwned, M>(
+    folder_or_id: &str,
+    device: &Device,
+    make: impl FnOnce(C, HashMap<String, Tensor>) -> Result<M>,
+) -> Result<M> {
     let parsed = config(folder_or_id)?;
     let weights = file(folder_or_id, WEIGHTS)?;
     let (tensors, _) = load_tensors(&weights, device)?;
-    make(parsed, VarBuilder::from_tensors(tensors, DType::F32, device))
-        .map_err(|e| Error::Msg(format!("{}: {e}", weights.display())))
+    make(parsed, tensors).map_err(|e| Error::Msg(format!("{}: {e}", weights.display())))
 }
 
 /// Reads the configuration alone.

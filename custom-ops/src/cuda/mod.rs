@@ -13,7 +13,7 @@ use crate::philox::Philox;
 use candle::cuda::cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 use candle::cuda::cudarc::driver::{
     CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, CudaView, CudaViewMut, DeviceRepr,
-    LaunchArgs, result,
+    LaunchArgs, result, sys,
 };
 use candle::cuda::cudarc::nvrtc::Ptx;
 use candle::cuda::{CudaDType, CudaDevice, CudaStorage};

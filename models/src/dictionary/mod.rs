@@ -1,2 +1,143 @@
 //! Dictionary learning: atoms such that each signal is a combination of few of them.
+//!
+//! ```text
+//! min_{D, X} ‖Y − X D‖²    ‖x_i‖₀ ≤ s for every row of X,  ‖d_j‖ = 1 for every row of D
+//!
+//! X ← pursuit of Y over D                    sparse coding, see [`pursuit`]
+//! D ← update of the atoms given X            K-SVD, AK-SVD, SGK, NSGK, MOD, see [`train`]; in minibatches, see [`online`]
+//! ```
+//!
+//! | symbol | field | shape |
+//! |---|---|---|
+//! | `Y` | argument `signals` | `[n_samples, n_features]`, f32 or f64 |
+//! | `D` | [`Dictionary::atoms`] | `[n_atoms, n_features]` |
+//! | `X` | [`SparseCodes`] | `[n_samples, n_atoms]`, at most `s` entries a row |
+//! | `s` | [`DictionaryConfig::n_nonzero`] | |
+//!
+//! Signals are taken as they are: what should not be learned, such as the mean of a patch, is taken out before or
+//! given to a fixed atom ([`TrainConfig::n_fixed`]).
+//!
+//! Sources: Aharon, Elad and Bruckstein, "K-SVD: an algorithm for designing overcomplete dictionaries for sparse representation", IEEE
+//! Trans. Signal Processing 54(11), 2006; Irofti, "Efficient dictionary learning implementation on the GPU using OpenCL", 2016;
+//! Dumitrescu and Irofti, "Dictionary learning algorithms and applications", Springer 2018.
+//!
+//! ```
+//! use candle::{Device::Cpu, Module, Tensor};
+//! use chandlery::dictionary::{Dictionary, DictionaryConfig};
+//! # fn main() -> candle::Result<()> {
+//! // Three atoms in the plane: the axes and the diagonal. One atom a signal.
+//! let half = 0.5f32.sqrt();
+//! let atoms = Tensor::new(&[[1f32, 0.], [0., 1.], [half, half]], &Cpu)?;
+//! let dictionary = Dictionary::from_tensor(DictionaryConfig::new(3, 2, 1), atoms)?;
+//! let signals = Tensor::new(&[[0f32, -2.], [3., 3.]], &Cpu)?;
+//! // The first is −2 times the second atom, the second 3√2 times the diagonal.
+//! let codes = dictionary.forward(&signals)?.to_vec2::<f32>()?;
+//! assert_eq!(codes[0], [0., -2., 0.]);
+//! assert!(codes[1][0] == 0. && (codes[1][2] - 3. * 2f32.sqrt()).abs() < 1e-6);
+//! # Ok(()) }
+//! ```
+mod care;
+mod checkpoint;
+mod config;
+mod least_squares;
+pub mod online;
+mod pretrained;
 pub mod pursuit;
+pub mod start;
+pub mod train;
+
+pub use chandlery_ops::SparseCodes;
+pub use config::{DictionaryConfig, OnlineConfig, Replace, TrainConfig, UpdateRule};
+pub use online::OnlineTrainer;
+pub use pursuit::{PursuitMethod, SparseCoder};
+pub use start::{Start, overcomplete_dct, start};
+pub use train::{DictionaryTrainer, Iteration};
+
+use candle::{Module, Result, Tensor};
+use candle_nn::VarBuilder;
+use chandlery_ops::atom_coherence;
+
+/// Atoms and how signals are coded over them; see the [module](self) for the equations.
+#[derive(Debug, Clone)]
+pub struct Dictionary {
+    config: DictionaryConfig,
+    atoms: Tensor,
+}
+
+impl Dictionary {
+    /// Loads `dictionary`, `[n_atoms, n_features]`, from under `vb`.
+    ///
+    /// # Errors
+    /// When `config` is out of range, or `vb` lacks it or has another shape.
+    pub fn new(config: DictionaryConfig, vb: VarBuilder) -> Result<Self> {
+        config.validate()?;
+        let atoms = vb.get((config.n_atoms, config.n_features), "dictionary")?;
+        Self::from_tensor(config, atoms)
+    }
+
+    /// A dictionary with these atoms, `[n_atoms, n_features]` f32 or f64. They need not have length 1.
+    ///
+    /// # Errors
+    /// When `config` is out of range or the shape or type differs.
+    pub fn from_tensor(config: DictionaryConfig, atoms: Tensor) -> Result<Self> {
+        config.validate()?;
+        let want = [config.n_atoms, config.n_features];
+        if atoms.dims() != want || !matches!(atoms.dtype(), candle::DType::F32 | candle::DType::F64) {
+            candle::bail!(
+                "Dictionary: atoms must be f32 or f64 of shape {want:?}, got {:?} of shape {:?}",
+                atoms.dtype(),
+                atoms.dims()
+            )
+        }
+        Ok(Self { config, atoms: atoms.contiguous()? })
+    }
+
+    /// The atoms, `[n_atoms, n_features]`.
+    pub fn atoms(&self) -> &Tensor {
+        &self.atoms
+    }
+
+    /// What the dictionary is.
+    pub fn config(&self) -> &DictionaryConfig {
+        &self.config
+    }
+
+    /// The sparse codes of signals `[n_samples, n_features]` by the pursuit of the configuration; for error targets see
+    /// [`SparseCoder`].
+    ///
+    /// # Errors
+    /// When `signals` have another shape, type or device, or are not finite.
+    pub fn encode(&self, signals: &Tensor) -> Result<SparseCodes> {
+        self.config.coder().encode(signals, &self.atoms)
+    }
+
+    /// What codes stand for, `X D`, `[n_samples, n_features]`.
+    ///
+    /// # Errors
+    /// When the codes are those of another number of atoms, or of another type or device.
+    pub fn decode(&self, codes: &SparseCodes) -> Result<Tensor> {
+        codes.reconstruct(&self.atoms)
+    }
+
+    /// The largest `|d_i·d_j| / (‖d_i‖ ‖d_j‖)` of two atoms: 0 when all are orthogonal, 1 when two are parallel.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn mutual_coherence(&self) -> Result<f64> {
+        care::largest(&atom_coherence(&self.atoms)?.to_vec1()?)
+    }
+}
+
+impl Module for Dictionary {
+    /// Dense codes, `[n_samples, n_atoms]`: [`encode`](Self::encode) for use as a layer of features. There is no gradient.
+    fn forward(&self, signals: &Tensor) -> Result<Tensor> {
+        self.encode(signals)?.to_dense()
+    }
+}
+
+/// Rows of length 1; a row of zeros stays.
+fn unit_rows(rows: &Tensor) -> Result<Tensor> {
+    let norms = rows.sqr()?.sum_keepdim(1)?.sqrt()?;
+    let lengths = (norms.clone() + norms.eq(0.)?.to_dtype(norms.dtype())?)?;
+    rows.broadcast_div(&lengths)
+}

@@ -19,7 +19,6 @@ pub(super) use codes::{reconstruct, to_dense};
 use super::SparseCodes;
 use super::job::{Job, Rule, Target};
 use crate::cuda::{Operand, function, own};
-use candle::cuda::cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 use candle::cuda::cudarc::driver::{CudaSlice, DevicePtr, DevicePtrMut, DeviceRepr, PushKernelArg};
 use candle::cuda::{CudaDType, CudaDevice, WrapErr};
 use candle::{DType, Device, Result, Tensor};
@@ -95,7 +94,7 @@ fn run_as<T: CudaDType + DeviceRepr>(job: &Job, device: &CudaDevice) -> Result<S
         let u32_of = |n: usize| crate::cuda::count(op, n);
         let chosen = function(device, job.module(), &plan.kernel(job, suffix))?;
         if let Form::Shared { bytes, .. } = plan.form {
-            chosen.set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes as i32)?;
+            chosen.share(op, bytes)?;
         }
         for first in (0..m).step_by(plan.chunk) {
             let rows = plan.chunk.min(m - first);

@@ -3,7 +3,6 @@ use super::plan::Plan;
 use super::problem::Workspace;
 use crate::cuda::{count, function};
 use candle::Result;
-use candle::cuda::cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 use candle::cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
 use candle::cuda::{CudaDevice, WrapErr};
 
@@ -75,7 +74,7 @@ impl Products<'_> {
         let (tile, bytes) = if double { (TILE[1], 0) } else { (TILE[0], SHARED_BYTES) };
         let function = function(self.device, "correlations", &format!("correlations_{}", suffix::<T>()))?;
         if bytes > 0 {
-            function.set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes as i32)?;
+            function.share(op, bytes)?;
         }
         let (unit, halves, scales) = (self.at(space.unit), self.at(space.unit_halves), self.at(space.scales));
         let (correlations, gram) = (self.at(space.correlations), self.at(space.gram));

@@ -1,0 +1,108 @@
+//! Atoms that nobody uses, or that say what another says, and what takes their place.
+use super::{Replace, unit_rows};
+use candle::{DType, Result, Tensor};
+use chandlery_ops::{Philox, atom_coherence, row_squares};
+
+/// How alike two signals may be that become atoms at the same time, where the configuration sets no limit.
+const DISTINCT: f64 = 0.99;
+
+/// The largest of some numbers of at least 0; a NaN among them is the answer.
+pub(super) fn largest(x: &[f64]) -> Result<f64> {
+    Ok(x.iter().fold(0., |most, &x| if x > most || x.is_nan() { x } else { most }))
+}
+
+/// The first `k` signals in the order of `order` that are neither zero nor like one before them, of length 1; fewer when
+/// there are not so many. `[≤ k, n_features]`
+pub(super) fn distinct(signals: &Tensor, order: &[u32], k: usize, limit: f64) -> Result<Tensor> {
+    if order.is_empty() || k == 0 {
+        return Tensor::zeros((0, signals.dim(1)?), signals.dtype(), signals.device());
+    }
+    let mut take = k + k / 2 + 8;
+    loop {
+        let candidates = &order[..take.min(order.len())];
+        let chosen = Tensor::new(candidates, signals.device())?;
+        let rows = signals.index_select(&chosen, 0)?.contiguous()?;
+        let squares = row_squares(&rows)?.to_vec1::<f64>()?;
+        let like = atom_coherence(&rows)?.to_vec1::<f64>()?;
+        let kept: Vec<u32> = (0u32..)
+            .zip(squares.iter().zip(&like))
+            .filter(|(_, (squares, like))| **squares > 0. && **like <= limit)
+            .map(|(i, _)| i)
+            .take(k)
+            .collect();
+        if kept.len() == k || candidates.len() == order.len() {
+            return unit_rows(&rows.index_select(&Tensor::new(kept, signals.device())?, 0)?);
+        }
+        take *= 2;
+    }
+}
+
+/// What care needs to know of a dictionary and the last codes over it.
+pub(super) struct Care<'a> {
+    pub replace: Replace,
+    pub max_coherence: Option<f64>,
+    pub n_fixed: usize,
+    /// Where new atoms come from, `[n_samples, n_features]`.
+    pub signals: &'a Tensor,
+    /// The squared errors of their codes, f64 `[n_samples]`.
+    pub squares: &'a Tensor,
+    /// Where random ones are drawn.
+    pub philox: Philox,
+}
+
+/// A dictionary that was cared for.
+pub(super) struct CaredFor {
+    pub atoms: Tensor,
+    /// The atoms that are new.
+    pub replaced: Vec<usize>,
+    /// The mutual coherence of the atoms.
+    pub coherence: f64,
+}
+
+impl Care<'_> {
+    /// Replaces the atoms for which `idle` holds and, of those too much alike, the later ones.
+    pub(super) fn take(&self, atoms: Tensor, idle: impl Fn(usize) -> bool) -> Result<CaredFor> {
+        let like = atom_coherence(&atoms)?.to_vec1::<f64>()?;
+        let too_like = |j: usize| self.max_coherence.is_some_and(|limit| like[j] > limit);
+        let bad: Vec<usize> = match self.replace {
+            Replace::None => Vec::new(),
+            Replace::Random | Replace::WorstRepresented => {
+                (self.n_fixed..like.len()).filter(|&j| idle(j) || too_like(j)).collect()
+            }
+        };
+        if bad.is_empty() {
+            return Ok(CaredFor { atoms, replaced: bad, coherence: largest(&like)? });
+        }
+        let limit = self.max_coherence.unwrap_or(DISTINCT);
+        let rows = distinct(self.signals, &self.order(bad.len())?, bad.len(), limit)?;
+        let replaced = bad[..rows.dim(0)?].to_vec();
+        let atoms = atoms.copy()?;
+        for (i, &j) in replaced.iter().enumerate() {
+            atoms.slice_set(&rows.narrow(0, i, 1)?.copy()?, 0, j)?;
+        }
+        let coherence = largest(&atom_coherence(&atoms)?.to_vec1::<f64>()?)?;
+        Ok(CaredFor { atoms, replaced, coherence })
+    }
+
+    /// Signals in the order in which they are wanted as atoms, for `k` places.
+    fn order(&self, k: usize) -> Result<Vec<u32>> {
+        let m = self.signals.dim(0)?;
+        match self.replace {
+            Replace::None => Ok(Vec::new()),
+            Replace::Random => {
+                // Many more than places, since some are alike or zero; the same one twice is like itself.
+                let wanted = (4 * k + 64).min(m) as u64;
+                Ok((0..wanted).map(|i| ((u64::from(self.philox.bits(i)) * m as u64) >> 32) as u32).collect())
+            }
+            Replace::WorstRepresented => {
+                let squares = self.squares.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+                let mut order: Vec<u32> = (0..m as u32).collect();
+                // Worst first, of equals the first.
+                order.sort_unstable_by(|&a, &b| {
+                    squares[b as usize].total_cmp(&squares[a as usize]).then(a.cmp(&b))
+                });
+                Ok(order)
+            }
+        }
+    }
+}

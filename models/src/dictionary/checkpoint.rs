@@ -1,0 +1,154 @@
+//! What a trainer needs to go on as if it had not stopped.
+use super::train::Previous;
+use super::{
+    Dictionary, DictionaryConfig, DictionaryTrainer, Iteration, OnlineConfig, OnlineTrainer, TrainConfig,
+};
+use crate::checkpoint::{self, Checkpoint};
+use candle::{Device, Result, Tensor};
+use chandlery_ops::{AtomUses, Philox, SparseCodes};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Beside the tensors `dictionary`, `best`, `figures` (f64, which text would round) and, for NSGK, the codes of the iteration before.
+#[derive(Serialize, Deserialize)]
+struct TrainNotes {
+    config: DictionaryConfig,
+    philox: [u64; 3],
+    iteration: usize,
+    used: usize,
+    replaced: usize,
+}
+
+/// Beside the tensors `dictionary`, `gram` and `signals`.
+#[derive(Serialize, Deserialize)]
+struct OnlineNotes {
+    config: DictionaryConfig,
+    philox: [u64; 3],
+    idle: Vec<u64>,
+    batches: usize,
+}
+
+impl DictionaryTrainer {
+    /// Writes everything that the rest of a run depends on to one file, but for the signals and the configuration, which whoever resumes
+    /// has. The file appears whole.
+    ///
+    /// # Errors
+    /// When the file is not writable.
+    pub fn save_checkpoint(&self, path: &Path) -> Result<()> {
+        let Iteration { iteration, rmse, used, replaced, coherence } = self.last;
+        let mut tensors = vec![
+            ("dictionary".to_owned(), self.current.atoms.clone()),
+            ("best".to_owned(), self.best.atoms.clone()),
+            ("figures".to_owned(), Tensor::new(&[rmse, coherence, self.best_rmse], &Device::Cpu)?),
+        ];
+        if let Some(Previous { codes, .. }) = &self.previous {
+            let SparseCodes { indices, values, count, .. } = codes;
+            for (name, t) in [("indices", indices), ("values", values), ("count", count)] {
+                tensors.push((format!("previous.{name}"), t.clone()));
+            }
+        }
+        let notes = TrainNotes {
+            config: self.current.config.clone(),
+            philox: words(self.philox),
+            iteration,
+            used,
+            replaced,
+        };
+        checkpoint::save(path, tensors, &notes)
+    }
+
+    /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote, for a run with the same signals and configuration: the trainer as
+    /// it was. On the device that wrote it the run goes on bit for bit. The codes are found again, which takes one coding.
+    ///
+    /// # Errors
+    /// When the file is missing, cut short, not a checkpoint of this trainer or of other signals; the message names it.
+    pub fn load_checkpoint(path: &Path, signals: &Tensor, config: TrainConfig) -> Result<Self> {
+        let (stored, notes) = Checkpoint::load::<TrainNotes>(path, signals.device())?;
+        let n_atoms = notes.config.n_atoms;
+        let dictionary = Dictionary::from_tensor(notes.config.clone(), stored.get("dictionary")?)?;
+        let best = Dictionary::from_tensor(notes.config, stored.get("best")?)?;
+        let figures = stored.get("figures")?.to_vec1::<f64>()?;
+        let &[rmse, coherence, best_rmse] = &figures[..] else {
+            return Err(stored.refused(&format!("figures must be three, got {}", figures.len())));
+        };
+        let TrainNotes { iteration, used, replaced, .. } = notes;
+        let last = Iteration { iteration, rmse, used, replaced, coherence };
+        let mut trainer = Self::resume(dictionary, signals, config, philox(notes.philox), last)?;
+        if trainer.last != last {
+            return Err(stored.refused(&format!(
+                "these signals and this configuration give an RMSE of {}, those of the checkpoint gave {rmse}",
+                trainer.last.rmse
+            )));
+        }
+        (trainer.best, trainer.best_rmse) = (best, best_rmse);
+        if stored.tensors.contains_key("previous.values") {
+            let get = |name: &str| stored.get(&format!("previous.{name}"));
+            let codes = SparseCodes {
+                indices: get("indices")?,
+                values: get("values")?,
+                count: get("count")?,
+                n_atoms,
+            };
+            trainer.previous = Some(Previous { uses: AtomUses::of(&codes)?, codes });
+        }
+        Ok(trainer)
+    }
+}
+
+impl OnlineTrainer {
+    /// Writes everything that the rest of a run depends on to one file, but for the configuration, which whoever resumes has. The
+    /// file appears whole.
+    ///
+    /// # Errors
+    /// When the file is not writable.
+    pub fn save_checkpoint(&self, path: &Path) -> Result<()> {
+        let tensors =
+            [("dictionary", &self.dictionary.atoms), ("gram", &self.gram), ("signals", &self.signals)];
+        let tensors = tensors.map(|(name, t)| (name.to_owned(), t.clone()));
+        let notes = OnlineNotes {
+            config: self.dictionary.config.clone(),
+            philox: words(self.philox),
+            idle: self.idle.clone(),
+            batches: self.batches,
+        };
+        checkpoint::save(path, tensors, &notes)
+    }
+
+    /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote: the trainer as it was. On the device that wrote it the run goes
+    /// on bit for bit.
+    ///
+    /// # Errors
+    /// When the file is missing, cut short or not a checkpoint of this trainer; the message names it.
+    pub fn load_checkpoint(path: &Path, config: OnlineConfig, device: &Device) -> Result<Self> {
+        let (stored, notes) = Checkpoint::load::<OnlineNotes>(path, device)?;
+        let (n, p) = (notes.config.n_atoms, notes.config.n_features);
+        config.validate(n)?;
+        let dictionary = Dictionary::from_tensor(notes.config, stored.get("dictionary")?)?;
+        let (gram, signals) = (stored.get("gram")?, stored.get("signals")?);
+        if gram.dims() != [n, n] || signals.dims() != [n, p] || notes.idle.len() != n {
+            return Err(stored.refused(&format!(
+                "gram, signals and idle must have shapes [{n}, {n}], [{n}, {p}] and [{n}], got {:?}, {:?} and [{}]",
+                gram.dims(),
+                signals.dims(),
+                notes.idle.len()
+            )));
+        }
+        Ok(Self {
+            config,
+            philox: philox(notes.philox),
+            dictionary,
+            gram,
+            signals,
+            idle: notes.idle,
+            batches: notes.batches,
+        })
+    }
+}
+
+fn words(philox: Philox) -> [u64; 3] {
+    [philox.seed, philox.stream, philox.offset]
+}
+
+fn philox([seed, stream, offset]: [u64; 3]) -> Philox {
+    Philox { seed, stream, offset }
+}

@@ -1,0 +1,199 @@
+//! What a dictionary is, and how it is learned.
+use super::{PursuitMethod, SparseCoder};
+use crate::check::{at_least_one, range};
+use candle::Result;
+use serde::{Deserialize, Serialize};
+
+/// What a [`Dictionary`](super::Dictionary) is: `config.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DictionaryConfig {
+    /// Atoms, at least 1; more than `n_features` for an overcomplete dictionary.
+    pub n_atoms: usize,
+    /// Numbers in a signal, at least 1.
+    pub n_features: usize,
+    /// The most atoms that a signal is made of, `1..=n_atoms`.
+    pub n_nonzero: usize,
+    /// The pursuit that finds them.
+    #[serde(default)]
+    pub method: PursuitMethod,
+    /// Whether coefficients must be at least 0.
+    #[serde(default)]
+    pub nonnegative: bool,
+}
+
+impl DictionaryConfig {
+    /// Sizes have no default; everything else does: orthogonal matching pursuit, coefficients of either sign.
+    pub fn new(n_atoms: usize, n_features: usize, n_nonzero: usize) -> Self {
+        Self { n_atoms, n_features, n_nonzero, method: PursuitMethod::default(), nonnegative: false }
+    }
+
+    /// The pursuit to `n_nonzero` atoms.
+    pub fn coder(&self) -> SparseCoder {
+        let Self { n_nonzero, method, nonnegative, .. } = *self;
+        SparseCoder { method, n_nonzero, error: None, nonnegative }
+    }
+
+    /// # Errors
+    /// When a size is 0 or `n_nonzero` above `n_atoms`.
+    pub fn validate(&self) -> Result<()> {
+        const OP: &str = "DictionaryConfig";
+        at_least_one(OP, "n_atoms", self.n_atoms)?;
+        at_least_one(OP, "n_features", self.n_features)?;
+        check_nonzero(OP, self.n_nonzero, self.n_atoms)
+    }
+}
+
+/// How atoms follow from codes; equations in [`train`](super::train).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UpdateRule {
+    /// An atom and its coefficients are the best rank-one matrix: the power method to convergence.
+    Ksvd,
+    /// One step of the power method.
+    #[default]
+    AkSvd,
+    /// The best atom for the coefficients, which stay.
+    Sgk,
+    /// The best atom for the codes of the iteration before, in a first-order model of the product of both factors.
+    Nsgk,
+    /// All atoms at once by least squares, for comparison: `D = (XᵀX)⁻¹XᵀY`, solved on the CPU in f64.
+    Mod,
+}
+
+/// What takes the place of an atom that is hardly used or too much like another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Replace {
+    /// Atoms are never replaced.
+    None,
+    /// A signal at random.
+    Random,
+    /// The signal that is represented worst; of several for several atoms none is like another.
+    #[default]
+    WorstRepresented,
+}
+
+/// How [`DictionaryTrainer`](super::DictionaryTrainer) learns.
+#[derive(Debug, Clone)]
+pub struct TrainConfig {
+    /// How atoms follow from codes. Default AK-SVD.
+    pub rule: UpdateRule,
+    /// Atoms updated at once (ñ), at least 1; 1 is the exact sequential sweep, `n_atoms` or more all at once. Default all, which is
+    /// as good (Irofti 2016, section 3) and keeps every core busy. MOD takes no notice.
+    pub group: usize,
+    /// Iterations that [`train`](super::DictionaryTrainer::train) makes. Default 50.
+    pub iterations: usize,
+    /// How signals are coded. Default orthogonal matching pursuit to 10 atoms.
+    pub coder: SparseCoder,
+    /// What takes the place of bad atoms. Default the worst represented signals.
+    pub replace: Replace,
+    /// An atom that fewer signals use is replaced. Default 4.
+    pub min_uses: usize,
+    /// An atom is replaced when its `|d_i·d_j|` with an earlier one is above this, in (0, 1]. Default 0.99.
+    pub max_coherence: Option<f64>,
+    /// `γ` of the penalty `γ Σ_{i≠j} (d_i·d_j)²` on the atoms, in squared units of the signals, at least 0. Not for MOD. Default 0.
+    pub coherence_penalty: f64,
+    /// The first atoms, which are used but never changed: a constant one for the mean, say. Default 0.
+    pub n_fixed: usize,
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        let method = PursuitMethod::Omp;
+        Self {
+            rule: UpdateRule::AkSvd,
+            group: usize::MAX,
+            iterations: 50,
+            coder: SparseCoder { method, n_nonzero: 10, error: None, nonnegative: false },
+            replace: Replace::WorstRepresented,
+            min_uses: 4,
+            max_coherence: Some(0.99),
+            coherence_penalty: 0.,
+            n_fixed: 0,
+        }
+    }
+}
+
+impl TrainConfig {
+    /// # Errors
+    /// When a field is out of its range for a dictionary of `n_atoms`; the message names it.
+    pub fn validate(&self, n_atoms: usize) -> Result<()> {
+        const OP: &str = "TrainConfig";
+        at_least_one(OP, "group", self.group)?;
+        check_nonzero(OP, self.coder.n_nonzero, n_atoms)?;
+        check_care(OP, self.max_coherence, self.n_fixed, n_atoms)?;
+        range(OP, "coherence_penalty", self.coherence_penalty, "at least 0", |x| x >= 0.)?;
+        if self.rule == UpdateRule::Mod && self.coherence_penalty > 0. {
+            candle::bail!(
+                "{OP}: coherence_penalty must be 0 with mod, which has none, got {}; take another rule",
+                self.coherence_penalty
+            )
+        }
+        Ok(())
+    }
+}
+
+/// How [`OnlineTrainer`](super::OnlineTrainer) learns.
+#[derive(Debug, Clone)]
+pub struct OnlineConfig {
+    /// How signals are coded. Default orthogonal least squares to 10 atoms, which learns better atoms for either pursuit.
+    pub coder: SparseCoder,
+    /// How fast what was seen is forgotten, at least 0: after `t` batches the statistics of the past weigh
+    /// `(1 − 1/t)^forgetting`. 0 never forgets. Default 20, for batches of a few uses an atom and more; with fewer, less.
+    pub forgetting: f64,
+    /// Sweeps over the atoms for a batch, at least 1. Default 1.
+    pub sweeps: usize,
+    /// What takes the place of bad atoms, from the batch at hand. Default the worst represented signals.
+    pub replace: Replace,
+    /// An atom that this many signals in a row did not use is replaced, at least 1. Default 10,000.
+    pub max_idle: usize,
+    /// An atom is replaced when its `|d_i·d_j|` with an earlier one is above this, in (0, 1]. Default 0.99.
+    pub max_coherence: Option<f64>,
+    /// The first atoms, which are used but never changed. Default 0.
+    pub n_fixed: usize,
+}
+
+impl Default for OnlineConfig {
+    fn default() -> Self {
+        let method = PursuitMethod::Ols;
+        Self {
+            coder: SparseCoder { method, n_nonzero: 10, error: None, nonnegative: false },
+            forgetting: 20.,
+            sweeps: 1,
+            replace: Replace::WorstRepresented,
+            max_idle: 10_000,
+            max_coherence: Some(0.99),
+            n_fixed: 0,
+        }
+    }
+}
+
+impl OnlineConfig {
+    /// # Errors
+    /// When a field is out of its range for a dictionary of `n_atoms`; the message names it.
+    pub fn validate(&self, n_atoms: usize) -> Result<()> {
+        const OP: &str = "OnlineConfig";
+        check_nonzero(OP, self.coder.n_nonzero, n_atoms)?;
+        range(OP, "forgetting", self.forgetting, "at least 0", |x| x >= 0.)?;
+        at_least_one(OP, "sweeps", self.sweeps)?;
+        at_least_one(OP, "max_idle", self.max_idle)?;
+        check_care(OP, self.max_coherence, self.n_fixed, n_atoms)
+    }
+}
+
+fn check_nonzero(op: &str, n_nonzero: usize, n_atoms: usize) -> Result<()> {
+    if n_nonzero == 0 || n_nonzero > n_atoms {
+        candle::bail!("{op}: n_nonzero must be in 1..={n_atoms}, the number of atoms, got {n_nonzero}")
+    }
+    Ok(())
+}
+
+fn check_care(op: &str, max_coherence: Option<f64>, n_fixed: usize, n_atoms: usize) -> Result<()> {
+    if let Some(limit) = max_coherence {
+        range(op, "max_coherence", limit, "in (0, 1]", |x| x > 0. && x <= 1.)?;
+    }
+    if n_fixed > n_atoms {
+        candle::bail!("{op}: n_fixed must be at most {n_atoms}, the number of atoms, got {n_fixed}")
+    }
+    Ok(())
+}

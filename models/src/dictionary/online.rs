@@ -1,0 +1,144 @@
+//! Learning from minibatches, for signals that do not fit into memory or keep coming.
+//!
+//! A batch is coded, its statistics join those of the past, which fade, and each atom is moved to where they want it:
+//!
+//! ```text
+//! A ← β A + XᵀX,  B ← β B + XᵀY           β = (1 − 1/t)^ρ for batch t
+//! d_j ← d_j + (b_j − a_j D) / A_jj,  normalised, j = 0, 1, …      `sweeps` times
+//! ```
+//!
+//! This descends on `½ Σ β… ‖Y − X D‖²` over all batches, each with the codes that it had.
+//!
+//! | symbol | field | shape |
+//! |---|---|---|
+//! | `Y` | argument `batch` | `[batch, n_features]` |
+//! | `ρ` | [`OnlineConfig::forgetting`] | |
+//! | `A`, `B` | statistics | `[n_atoms, n_atoms]`, `[n_atoms, n_features]` |
+//!
+//! Source: Mairal, Bach, Ponce and Sapiro, "Online learning for matrix factorization and sparse coding", JMLR 11, 2010, algorithms 1 and 2 and section
+//! 3.4; codes are those of a greedy pursuit instead of the lasso, and atoms have length 1 instead of at most 1.
+use super::care::Care;
+use super::{Dictionary, Iteration, OnlineConfig, unit_rows};
+use candle::{Result, Tensor};
+use chandlery_ops::{AtomUses, Philox, codes_gram_, codes_signals_, descend_atoms_, row_squares};
+
+/// Learns a [`Dictionary`] batch by batch; see the [module](self) for the equations.
+pub struct OnlineTrainer {
+    pub(super) config: OnlineConfig,
+    pub(super) philox: Philox,
+    pub(super) dictionary: Dictionary,
+    /// `A` and `B`.
+    pub(super) gram: Tensor,
+    pub(super) signals: Tensor,
+    /// For each atom the signals since one used it.
+    pub(super) idle: Vec<u64>,
+    pub(super) batches: usize,
+}
+
+impl OnlineTrainer {
+    /// Begins with `dictionary`, whose atoms are first scaled to length 1; the trainer has its own copy.
+    ///
+    /// `philox` is where the draws of [`Replace::Random`](super::Replace::Random) begin; its stream should be used for nothing else.
+    ///
+    /// # Errors
+    /// When `config` is out of range or memory is short.
+    pub fn new(dictionary: Dictionary, config: OnlineConfig, philox: Philox) -> Result<Self> {
+        let n = dictionary.config.n_atoms;
+        config.validate(n)?;
+        let atoms = unit_rows(&dictionary.atoms)?;
+        Ok(Self {
+            config,
+            philox,
+            gram: Tensor::zeros((n, n), atoms.dtype(), atoms.device())?,
+            signals: atoms.zeros_like()?,
+            idle: vec![0; n],
+            batches: 0,
+            dictionary: Dictionary { config: dictionary.config, atoms },
+        })
+    }
+
+    /// Learns from one batch, `[batch, n_features]` of any number of signals, of the dictionary's type and device.
+    ///
+    /// The answer tells of the batch: its RMSE is that of its codes over the dictionary as it was before.
+    ///
+    /// # Errors
+    /// When the batch does not fit, is empty or not finite.
+    pub fn partial_fit(&mut self, batch: &Tensor) -> Result<Iteration> {
+        const OP: &str = "OnlineTrainer::partial_fit";
+        let m = crate::check::batch_of(OP, "batch", batch, self.dictionary.config.n_features)?;
+        crate::check::at_least_one(OP, "signals of a batch", m)?;
+        let batch = batch.contiguous()?;
+        let atoms = &self.dictionary.atoms;
+        let codes = self.config.coder.encode(&batch, atoms)?;
+        let uses = AtomUses::of(&codes)?;
+        let error = codes.residual(&batch, atoms)?;
+        let squares = row_squares(&error)?;
+        let rmse = (squares.sum_all()?.to_scalar::<f64>()? / error.elem_count() as f64).sqrt();
+        let t = self.batches + 1;
+        if !rmse.is_finite() {
+            candle::bail!(
+                "{OP}: the RMSE became {rmse} in batch {t}; signals must be finite and their squares too"
+            )
+        }
+
+        let beta = (1. - 1. / t as f64).powf(self.config.forgetting);
+        codes_gram_(&self.gram, beta, &codes, &uses)?;
+        codes_signals_(&self.signals, beta, &codes, &uses, &batch)?;
+        for _ in 0..self.config.sweeps {
+            descend_atoms_(atoms, &self.gram, &self.signals, self.config.n_fixed)?;
+        }
+
+        let counts = uses.counts()?;
+        for (idle, &uses) in self.idle.iter_mut().zip(&counts) {
+            *idle = if uses > 0 { 0 } else { *idle + m as u64 };
+        }
+        let care = Care {
+            replace: self.config.replace,
+            max_coherence: self.config.max_coherence,
+            n_fixed: self.config.n_fixed,
+            signals: &batch,
+            squares: &squares,
+            // Each batch draws from a stretch of its own.
+            philox: Philox { offset: self.philox.offset.wrapping_add((t as u64) << 32), ..self.philox },
+        };
+        let cared_for = care.take(atoms.clone(), |j| self.idle[j] >= self.config.max_idle as u64)?;
+        self.forget(&cared_for.replaced)?;
+        self.dictionary.atoms = cared_for.atoms;
+        self.batches = t;
+        Ok(Iteration {
+            iteration: t,
+            rmse,
+            used: counts.iter().filter(|&&uses| uses > 0).count(),
+            replaced: cared_for.replaced.len(),
+            coherence: cared_for.coherence,
+        })
+    }
+
+    /// Atoms that are new have no past.
+    fn forget(&mut self, replaced: &[usize]) -> Result<()> {
+        let (n, p) = self.signals.dims2()?;
+        let zeros = |shape: (usize, usize)| Tensor::zeros(shape, self.gram.dtype(), self.gram.device());
+        for &j in replaced {
+            self.gram.slice_set(&zeros((1, n))?, 0, j)?;
+            self.gram.slice_set(&zeros((n, 1))?, 1, j)?;
+            self.signals.slice_set(&zeros((1, p))?, 0, j)?;
+            self.idle[j] = 0;
+        }
+        Ok(())
+    }
+
+    /// The dictionary as it is now. It shares memory with the trainer and changes with each batch.
+    pub fn dictionary(&self) -> &Dictionary {
+        &self.dictionary
+    }
+
+    /// Batches seen.
+    pub fn batches(&self) -> usize {
+        self.batches
+    }
+
+    /// How the dictionary is learned.
+    pub fn config(&self) -> &OnlineConfig {
+        &self.config
+    }
+}

@@ -1,0 +1,94 @@
+//! Where a dictionary begins.
+use super::{care, unit_rows};
+use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::{Philox, normal};
+use std::f64::consts::PI;
+
+/// The initial atoms.
+#[derive(Debug, Clone)]
+pub enum Start {
+    /// Signals at random, none of them zero or like another (`|cos|` above 0.99); where those run out, random directions.
+    RandomSignals,
+    /// [`overcomplete_dct`] of square patches.
+    Dct,
+    /// These, `[n_atoms, n_features]`.
+    Given(Tensor),
+}
+
+/// How alike two signals of a start may be.
+const MAX_COHERENCE: f64 = 0.99;
+
+/// Initial atoms of length 1, `[n_atoms, n_features]`, of the type and on the device of `signals`, `[n_samples, n_features]`.
+///
+/// `philox` is where the draws of [`Start::RandomSignals`] begin; the others make none. An atom given as zeros stays
+/// zero: no signal uses it, and the trainers replace it.
+///
+/// # Errors
+/// When `signals` are not a matrix of at least one feature, given atoms have another shape, or `n_features` is not a square for
+/// [`Start::Dct`].
+pub fn start(from: &Start, n_atoms: usize, signals: &Tensor, philox: Philox) -> Result<Tensor> {
+    const OP: &str = "start";
+    let (m, p) = match signals.dims() {
+        &[m, p] if p > 0 => (m, p),
+        shape => candle::bail!("{OP}: signals must be [n_samples, n_features], got shape {shape:?}"),
+    };
+    let atoms = match from {
+        Start::RandomSignals => {
+            let chosen = care::distinct(signals, &philox.permutation(m), n_atoms, MAX_COHERENCE)?;
+            // A stream of their own: a permutation takes as many words as it likes.
+            let rest = Philox { stream: philox.stream ^ (1 << 63), ..philox };
+            let rest = normal((n_atoms - chosen.dim(0)?, p), signals.device(), rest)?;
+            Tensor::cat(&[chosen, rest.to_dtype(signals.dtype())?], 0)?
+        }
+        Start::Dct => {
+            let side = p.isqrt();
+            if side * side != p {
+                candle::bail!(
+                    "{OP}: n_features must be a square for a DCT of square patches, got {p}; take another start"
+                )
+            }
+            overcomplete_dct(n_atoms, side)?.to_dtype(signals.dtype())?.to_device(signals.device())?
+        }
+        Start::Given(atoms) => {
+            if atoms.dims() != [n_atoms, p] {
+                candle::bail!("{OP}: given atoms must have shape [{n_atoms}, {p}], got {:?}", atoms.dims())
+            }
+            atoms.to_dtype(signals.dtype())?.to_device(signals.device())?
+        }
+    };
+    unit_rows(&atoms)
+}
+
+/// The overcomplete discrete cosine dictionary of square patches, `[n_atoms, side²]`, f64 on the CPU.
+///
+/// Products of one-dimensional waves `cos(π k i / K)`, `k < K = ⌈√n_atoms⌉`, `i < side`, each of mean 0 but the first,
+/// scaled to length 1: the start of Elad and Aharon, "Image denoising via sparse and redundant representations over learned dictionaries",
+/// IEEE Trans. Image Processing 15(12), 2006. The first atom is constant.
+/// Where `n_atoms` is not a square, the waves of highest frequency (`k + l`) are left out.
+///
+/// # Errors
+/// When a size is 0.
+pub fn overcomplete_dct(n_atoms: usize, side: usize) -> Result<Tensor> {
+    crate::check::at_least_one("overcomplete_dct", "n_atoms", n_atoms)?;
+    crate::check::at_least_one("overcomplete_dct", "side", side)?;
+    let k_all = (n_atoms - 1).isqrt() + 1; // ⌈√n_atoms⌉
+    let waves: Vec<Vec<f64>> = (0..k_all)
+        .map(|k| {
+            let at = |i: usize| (PI * k as f64 * i as f64 / k_all as f64).cos();
+            let mut wave: Vec<f64> = (0..side).map(at).collect();
+            let mean = if k == 0 { 0. } else { wave.iter().sum::<f64>() / side as f64 };
+            wave.iter_mut().for_each(|x| *x -= mean);
+            wave
+        })
+        .collect();
+    let mut pairs: Vec<(usize, usize)> = (0..k_all * k_all).map(|e| (e / k_all, e % k_all)).collect();
+    pairs.sort_by_key(|&(k, l)| k + l);
+    pairs.truncate(n_atoms);
+    pairs.sort_unstable();
+    let product = |(k, l): (usize, usize)| {
+        let column: &[f64] = &waves[l];
+        waves[k].iter().flat_map(move |y| column.iter().map(move |x| x * y))
+    };
+    let atoms: Vec<f64> = pairs.into_iter().flat_map(product).collect();
+    unit_rows(&Tensor::from_vec(atoms, (n_atoms, side * side), &Device::Cpu)?.to_dtype(DType::F64)?)
+}
