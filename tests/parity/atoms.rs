@@ -1,0 +1,257 @@
+//! The ops of dictionary learning: CPU and GPU against the same references, and trainers that agree.
+use candle::{DType, Device, Result, Tensor};
+use chandlery::dictionary::{
+    Dictionary, DictionaryConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer, PursuitMethod, SparseCoder,
+    Start, TrainConfig, UpdateRule, start,
+};
+use chandlery_ops::{
+    AtomUpdate, AtomUses, Philox, Pursuit, SparseCodes, atom_coherence, atom_coherence_reference, bomp,
+    codes_gram_, codes_signals_, descend_atoms_, descend_atoms_reference, normal, row_squares, update_atoms,
+    update_atoms_reference,
+};
+use chandlery_tests::{assert_close, assert_same_bits, devices};
+
+const CPU: Device = Device::Cpu;
+
+/// Around a warp, a tile of 128 columns, the 16 warps of a block with four rows each, and codes wider than a warp; pairwise different.
+const SHAPES: [[usize; 4]; 7] = [
+    [5, 3, 2, 1],
+    [70, 12, 31, 3],
+    [301, 50, 33, 4],
+    [1000, 20, 128, 5],
+    [600, 70, 130, 6],
+    [2500, 9, 64, 3],
+    [90, 60, 300, 40],
+];
+
+fn unit_rows(n: usize, p: usize, seed: u64, dtype: DType) -> Result<Tensor> {
+    let d = normal((n, p), &CPU, Philox::new(seed, 0))?.to_dtype(DType::F64)?;
+    d.broadcast_div(&d.sqr()?.sum_keepdim(1)?.sqrt()?)?.to_dtype(dtype)
+}
+
+/// Signals, dictionary and codes on the CPU; some signals are zero and have empty codes.
+fn problem([m, n, p, s]: [usize; 4], dtype: DType) -> Result<(Tensor, Tensor, SparseCodes)> {
+    let d = unit_rows(n, p, 1, dtype)?;
+    let zero = Tensor::from_vec((0..m).map(|i| f32::from(i % 7 != 3)).collect(), (m, 1), &CPU)?;
+    let y = normal((m, p), &CPU, Philox::new(2, 0))?.broadcast_mul(&zero)?.to_dtype(dtype)?;
+    let codes = bomp(&y, &d, &Pursuit::new(s))?;
+    Ok((y, d, codes))
+}
+
+fn to(codes: &SparseCodes, device: &Device) -> Result<SparseCodes> {
+    Ok(SparseCodes {
+        indices: codes.indices.to_device(device)?,
+        values: codes.values.to_device(device)?,
+        count: codes.count.to_device(device)?,
+        n_atoms: codes.n_atoms,
+    })
+}
+
+#[test]
+fn lists_are_the_same_on_every_device() -> Result<()> {
+    // Tiles of 256 places and more; many equal keys in a warp (few atoms) and few (many); empty codes; more atoms than threads scan at once.
+    for [m, n, s] in [[1, 1, 1], [9, 2, 7], [500, 17, 5], [40_001, 3, 10], [60_000, 2100, 9], [7, 5000, 33]] {
+        let words = |stream| (0..(m * s) as u64).map(move |e| Philox::new(3, stream).bits(e));
+        let codes = SparseCodes {
+            indices: Tensor::from_vec(words(0).map(|w| w % n as u32).collect::<Vec<_>>(), (m, s), &CPU)?,
+            values: Tensor::zeros((m, s), DType::F32, &CPU)?,
+            count: Tensor::from_vec(
+                words(1).take(m).map(|w| w % (s as u32 + 1)).collect::<Vec<_>>(),
+                m,
+                &CPU,
+            )?,
+            n_atoms: n,
+        };
+        let want = AtomUses::of(&codes)?;
+        for device in devices()? {
+            let got = AtomUses::of(&to(&codes, &device)?)?;
+            let read = |t: Tensor| t.to_vec1::<u32>();
+            assert!(
+                read(got.offsets()?)? == read(want.offsets()?)?,
+                "offsets of {m} × {s} over {n} on {device:?}"
+            );
+            assert!(
+                read(got.entries()?)? == read(want.entries()?)?,
+                "entries of {m} × {s} over {n} on {device:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn updates_are_the_equations_in_f64() -> Result<()> {
+    for shape in SHAPES {
+        let n = shape[1];
+        for (group, power_steps, coherence_penalty, n_fixed) in [
+            (1, 1, 0., 0),
+            (1, 0, 0., 1),
+            (3, 1, 0.5, 0),
+            (n, 1, 0., 2),
+            (n, 0, 2., 0),
+            (1, 4, 0., 0),
+            (5, 3, 0.1, 1),
+        ] {
+            // Without a tolerance, so that all make every step.
+            let update = AtomUpdate { group, power_steps, tolerance: 0., n_fixed, coherence_penalty };
+            for (dtype, eps) in [(DType::F32, 1e-6), (DType::F64, 2e-8)] {
+                let (y, d, codes) = problem(shape, dtype)?;
+                let error = codes.residual(&y, &d)?;
+                let (want_d, want_x) = update_atoms_reference(&d, &codes, &error, &update)?;
+                for device in devices()? {
+                    let what = |part| {
+                        format!("{part} of {shape:?}, {update:?}, {dtype:?} on {:?}", device.location())
+                    };
+                    let (d, codes, error) =
+                        (d.to_device(&device)?, to(&codes, &device)?, error.to_device(&device)?);
+                    let uses = AtomUses::of(&codes)?;
+                    let run = || update_atoms(&d, &codes, &uses, &error, &update);
+                    let (got_d, got) = run()?;
+                    // Sums over thousands of rows and a chain over atoms: some hundred roundings of numbers up to 10; f64 is
+                    // compared in f32, which leaves half a unit in its last place.
+                    assert_close(&what("atoms"), &got_d, &want_d, 0., 100. * eps)?;
+                    assert_close(&what("coefficients"), &got.values, &want_x, 0., 500. * eps)?;
+                    let (again_d, again) = run()?;
+                    assert_same_bits(&what("atoms again"), &again_d, &got_d)?;
+                    assert_same_bits(&what("coefficients again"), &again.values, &got.values)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn statistics_and_descent_are_the_dense_products() -> Result<()> {
+    for shape in SHAPES {
+        let [_, n, p, _] = shape;
+        for (dtype, eps) in [(DType::F32, 1e-6), (DType::F64, 1e-7)] {
+            let (y, d, codes) = problem(shape, dtype)?;
+            let (x, y64) = (codes.to_dense()?.to_dtype(DType::F64)?, y.to_dtype(DType::F64)?);
+            let (a, b) = (unit_rows(n, n, 6, dtype)?, unit_rows(n, p, 7, dtype)?);
+            let faded = |t: &Tensor| t.to_dtype(DType::F64)? * 0.25;
+            let want_a = (x.t()?.matmul(&x)? + faded(&a)?)?;
+            let want_b = (x.t()?.matmul(&y64)? + faded(&b)?)?;
+            let scale = want_a.abs()?.flatten_all()?.max(0)?.to_scalar::<f64>()? as f32;
+            for device in devices()? {
+                let what = |part| format!("{part} of {shape:?}, {dtype:?} on {:?}", device.location());
+                let (a, b) = (a.copy()?.to_device(&device)?, b.copy()?.to_device(&device)?);
+                let (y, codes, d) =
+                    (y.to_device(&device)?, to(&codes, &device)?, d.copy()?.to_device(&device)?);
+                let uses = AtomUses::of(&codes)?;
+                codes_gram_(&a, 0.25, &codes, &uses)?;
+                codes_signals_(&b, 0.25, &codes, &uses, &y)?;
+                assert_close(&what("XᵀX"), &a, &want_a.to_dtype(dtype)?, 0., 10. * eps * scale)?;
+                assert_close(&what("XᵀY"), &b, &want_b.to_dtype(dtype)?, 0., 30. * eps * scale)?;
+                // From what this device has: those differ already.
+                codes_gram_(&a, 0., &codes, &uses)?;
+                for n_fixed in [0, 2] {
+                    let want = descend_atoms_reference(&d, &a, &b, n_fixed)?;
+                    descend_atoms_(&d, &a, &b, n_fixed)?;
+                    assert_close(&what("descent"), &d, &want, 0., 300. * eps)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn squares_and_coherence_are_those_of_candle() -> Result<()> {
+    for (n, p) in [(1, 3), (7, 2), (90, 33), (300, 64), (33, 700)] {
+        for dtype in [DType::F32, DType::F64] {
+            let d = (unit_rows(n, p, 8, dtype)? * 3.)?;
+            for device in devices()? {
+                let what = |part| format!("{part} of {n} × {p}, {dtype:?} on {:?}", device.location());
+                let d = d.to_device(&device)?;
+                let want = d.to_device(&CPU)?.to_dtype(DType::F64)?.sqr()?.sum(1)?;
+                assert_close(&what("squares"), &row_squares(&d)?, &want, 1e-6, 0.)?;
+                let want = atom_coherence_reference(&d.to_device(&CPU)?)?;
+                assert_close(&what("coherence"), &atom_coherence(&d)?, &want, 0., 1e-6)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Signals with something to learn: two waves of random phase each, and noise.
+fn waves(m: usize, p: usize) -> Result<Tensor> {
+    let draws = normal((m, 4), &CPU, Philox::new(9, 0))?.to_vec2::<f32>()?;
+    let rows: Vec<f32> = draws
+        .iter()
+        .flat_map(|w| {
+            let (a, b) = ((w[0].abs() * 3.).floor() + 1., (w[1].abs() * 5.).floor() + 2.);
+            (0..p).map(move |c| {
+                let t = c as f32 / p as f32 * std::f32::consts::TAU;
+                w[2] * (a * t + w[0].signum()).sin() + w[3] * (b * t).cos()
+            })
+        })
+        .collect();
+    Tensor::from_vec(rows, (m, p), &CPU)? + (normal((m, p), &CPU, Philox::new(9, 1))? * 0.1)?
+}
+
+fn coder() -> SparseCoder {
+    SparseCoder { method: PursuitMethod::Omp, n_nonzero: 4, error: None, nonnegative: false }
+}
+
+#[test]
+fn training_gives_the_same_error_on_every_device_and_the_same_bits_again() -> Result<()> {
+    let y = waves(3000, 36)?;
+    for rule in [UpdateRule::Ksvd, UpdateRule::AkSvd, UpdateRule::Sgk, UpdateRule::Nsgk, UpdateRule::Mod] {
+        for group in [1, usize::MAX] {
+            let mut of_devices = Vec::new();
+            for device in devices()? {
+                let y = y.to_device(&device)?;
+                let run = || -> Result<(f64, f64, Tensor)> {
+                    let atoms = start(&Start::RandomSignals, 60, &y, Philox::new(10, 0))?;
+                    let dictionary = Dictionary::from_tensor(DictionaryConfig::new(60, 36, 4), atoms)?;
+                    let config =
+                        TrainConfig { rule, group, iterations: 15, coder: coder(), ..TrainConfig::default() };
+                    let mut trainer = DictionaryTrainer::new(dictionary, &y, config, Philox::new(10, 1))?;
+                    let begin = trainer.last().rmse;
+                    trainer.train()?;
+                    Ok((begin, trainer.best_rmse(), trainer.current().atoms().clone()))
+                };
+                let (begin, end, atoms) = run()?;
+                assert!(end < 0.8 * begin, "{rule:?} on {device:?}: {begin} to {end}");
+                assert_same_bits(&format!("{rule:?} again on {device:?}"), &run()?.2, &atoms)?;
+                of_devices.push((begin, end));
+            }
+            let (begin, end) = of_devices[0];
+            for (other_begin, other_end) in of_devices {
+                assert!(
+                    (other_begin / begin - 1.).abs() < 1e-4,
+                    "{rule:?}: starts {begin} and {other_begin}"
+                );
+                // One atom chosen otherwise, on account of a rounding, and paths part; what they lead to is alike.
+                assert!((other_end / end - 1.).abs() < 0.03, "{rule:?}: ends {end} and {other_end}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn online_training_gives_the_same_error_on_every_device() -> Result<()> {
+    let y = waves(3000, 36)?;
+    let mut ends = Vec::new();
+    for device in devices()? {
+        let y = y.to_device(&device)?;
+        let atoms = start(&Start::RandomSignals, 60, &y, Philox::new(10, 0))?;
+        let dictionary = Dictionary::from_tensor(DictionaryConfig::new(60, 36, 4), atoms)?;
+        let config = OnlineConfig { coder: coder(), ..OnlineConfig::default() };
+        let mut trainer = OnlineTrainer::new(dictionary, config, Philox::new(10, 1))?;
+        let mut last = Vec::new();
+        for batch in 0..100 {
+            let iteration = trainer.partial_fit(&y.narrow(0, batch % 10 * 300, 300)?)?;
+            last.push(iteration.rmse);
+        }
+        let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len() as f64;
+        assert!(mean(&last[90..]) < 0.8 * last[0], "on {device:?}: {} to {}", last[0], mean(&last[90..]));
+        ends.push(mean(&last[90..]));
+    }
+    for end in &ends {
+        assert!((end / ends[0] - 1.).abs() < 0.03, "{ends:?}");
+    }
+    Ok(())
+}
