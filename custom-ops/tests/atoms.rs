@@ -256,6 +256,39 @@ fn descent_is_the_equation_and_lowers_its_objective() -> Result<()> {
 }
 
 #[test]
+fn the_number_of_threads_does_not_change_a_bit() -> Result<()> {
+    // Lists longer than 512, sums over several blocks, groups that follow each other; several parts of the sort.
+    let run = |threads, group| -> Result<Vec<Vec<u32>>> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+        pool.install(|| {
+            let (y, d, codes) = problem([30_000, 9, 64, 3], DType::F32)?;
+            let uses = AtomUses::of(&codes)?;
+            let error = codes.residual(&y, &d)?;
+            let update = AtomUpdate { group, power_steps: 2, tolerance: 0., ..AtomUpdate::default() };
+            let (updated, codes) = update_atoms(&d, &codes, &uses, &error, &update)?;
+            let (a, b) =
+                (Tensor::zeros((9, 9), DType::F32, &CPU)?, Tensor::zeros((9, 64), DType::F32, &CPU)?);
+            codes_gram_(&a, 0., &codes, &uses)?;
+            codes_signals_(&b, 0., &codes, &uses, &y)?;
+            let moved = updated.copy()?;
+            descend_atoms_(&moved, &a, &b, 0)?;
+            let squares = row_squares(&error)?.to_dtype(DType::F32)?;
+            [updated, codes.values, a, b, moved, squares]
+                .iter()
+                .map(|t| Ok(t.flatten_all()?.to_vec1::<f32>()?.into_iter().map(f32::to_bits).collect()))
+                .collect()
+        })
+    };
+    for group in [1, 4, 9] {
+        let one = run(1, group)?;
+        for threads in [2, 5] {
+            assert!(run(threads, group)? == one, "group {group}: {threads} threads give other bits than one");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn coherence_is_that_with_the_atoms_before() -> Result<()> {
     for (n, p) in [(1, 3), (7, 2), (90, 20), (300, 64)] {
         let d = (unit_rows(n, p, 8, DType::F32)? * 3.)?;

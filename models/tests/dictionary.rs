@@ -78,7 +78,7 @@ fn nsgk(y: &Tensor, d: &Tensor, before: &SparseCodes, now: &SparseCodes) -> Resu
         }
     }
     for j in 0..N {
-        let mut g = vec![0.; P];
+        let mut g = [0.; P];
         for i in 0..M {
             for (c, g) in g.iter_mut().enumerate() {
                 let without = z[i][c] - product(&before[i], &d, c) + before[i][j] * d[j][c];

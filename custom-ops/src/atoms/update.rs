@@ -25,7 +25,7 @@ pub struct AtomUpdate {
     /// The first atoms, which stay as they are. Default 0.
     pub n_fixed: usize,
     /// `γ` of the penalty `γ Σ_{i≠j} (d_i·d_j)²` that joins `‖Y − X D‖²`, at least 0, in squared units of the signals.
-    /// Default 0.
+    /// Where it outweighs `x_j·x_j`, power steps need not converge; [`power_steps`](Self::power_steps) ends them. Default 0.
     pub coherence_penalty: f64,
 }
 

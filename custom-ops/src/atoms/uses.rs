@@ -43,7 +43,7 @@ impl AtomUses {
     /// Where the list of each atom begins and the last one ends, u32 `[n_atoms + 1]`.
     ///
     /// # Errors
-    /// None in practice: a view of what was made.
+    /// When candle cannot make the view.
     pub fn offsets(&self) -> Result<Tensor> {
         self.packed.narrow(0, 0, self.n_atoms + 1)
     }
@@ -51,7 +51,7 @@ impl AtomUses {
     /// The lists, one after the other, u32 `[n_samples · width]`; what lies beyond the last is 0.
     ///
     /// # Errors
-    /// None in practice: a view of what was made.
+    /// When candle cannot make the view.
     pub fn entries(&self) -> Result<Tensor> {
         self.packed.narrow(0, self.n_atoms + 1, self.n_samples * self.width)
     }

@@ -1,6 +1,6 @@
 //! Atoms that nobody uses, or that say what another says, and what takes their place.
 use super::{Replace, unit_rows};
-use candle::{DType, Result, Tensor};
+use candle::{Result, Tensor};
 use chandlery_ops::{Philox, atom_coherence, row_squares};
 
 /// How alike two signals may be that become atoms at the same time, where the configuration sets no limit.
@@ -73,8 +73,7 @@ impl Care<'_> {
         if bad.is_empty() {
             return Ok(CaredFor { atoms, replaced: bad, coherence: largest(&like)? });
         }
-        let limit = self.max_coherence.unwrap_or(DISTINCT);
-        let rows = distinct(self.signals, &self.order(bad.len())?, bad.len(), limit)?;
+        let rows = self.new_atoms(bad.len())?;
         let replaced = bad[..rows.dim(0)?].to_vec();
         let atoms = atoms.copy()?;
         for (i, &j) in replaced.iter().enumerate() {
@@ -84,25 +83,56 @@ impl Care<'_> {
         Ok(CaredFor { atoms, replaced, coherence })
     }
 
-    /// Signals in the order in which they are wanted as atoms, for `k` places.
-    fn order(&self, k: usize) -> Result<Vec<u32>> {
+    /// At most `k` atoms from signals; fewer when there are not so many distinct ones.
+    fn new_atoms(&self, k: usize) -> Result<Tensor> {
         let m = self.signals.dim(0)?;
-        match self.replace {
-            Replace::None => Ok(Vec::new()),
-            Replace::Random => {
-                // Many more than places, since some are alike or zero; the same one twice is like itself.
-                let wanted = (4 * k + 64).min(m) as u64;
-                Ok((0..wanted).map(|i| ((u64::from(self.philox.bits(i)) * m as u64) >> 32) as u32).collect())
+        let limit = self.max_coherence.unwrap_or(DISTINCT);
+        // Some are alike or zero: a few times as many as places, and all if those do not do.
+        let mut wanted = 4 * k + 256;
+        loop {
+            let order = match self.replace {
+                Replace::None => Vec::new(),
+                Replace::Random => self.random(wanted.min(m)),
+                Replace::WorstRepresented => worst(&self.squares.to_vec1()?, wanted.min(m)),
+            };
+            let rows = distinct(self.signals, &order, k, limit)?;
+            if rows.dim(0)? == k || wanted >= m {
+                return Ok(rows);
             }
-            Replace::WorstRepresented => {
-                let squares = self.squares.to_dtype(DType::F64)?.to_vec1::<f64>()?;
-                let mut order: Vec<u32> = (0..m as u32).collect();
-                // Worst first, of equals the first.
-                order.sort_unstable_by(|&a, &b| {
-                    squares[b as usize].total_cmp(&squares[a as usize]).then(a.cmp(&b))
-                });
-                Ok(order)
-            }
+            wanted = wanted.saturating_mul(64);
+        }
+    }
+
+    /// So many draws of a signal; the same one twice is like itself.
+    fn random(&self, wanted: usize) -> Vec<u32> {
+        let m = self.signals.dims()[0] as u64;
+        (0..wanted as u64).map(|i| ((u64::from(self.philox.bits(i)) * m) >> 32) as u32).collect()
+    }
+}
+
+/// The indices of the `wanted` largest, the largest first, of equals the first.
+fn worst(squares: &[f64], wanted: usize) -> Vec<u32> {
+    let by_error = |&a: &u32, &b: &u32| squares[b as usize].total_cmp(&squares[a as usize]).then(a.cmp(&b));
+    let mut order: Vec<u32> = (0..squares.len() as u32).collect();
+    if wanted < order.len() {
+        order.select_nth_unstable_by(wanted, by_error);
+        order.truncate(wanted);
+    }
+    order.sort_unstable_by(by_error);
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::worst;
+
+    #[test]
+    fn the_worst_come_first_whether_few_or_all_are_wanted() {
+        let squares = [1., 5., 0., 5., 2.];
+        let all = worst(&squares, 5);
+        assert_eq!(all, [1, 3, 4, 0, 2]);
+        for wanted in 0..5 {
+            assert_eq!(worst(&squares, wanted), all[..wanted]);
         }
     }
 }
