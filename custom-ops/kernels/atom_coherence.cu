@@ -39,7 +39,7 @@ __device__ void coherence(double* out, const T* d, unsigned p) {
     both = sum_of_warp(both);
     squares = sum_of_warp(squares);
     const double norms = sqrt((double)square) * sqrt((double)squares);
-    if (!(norms <= 0)) most = larger(most, fabs((double)both) / norms);
+    if (norms != 0) most = larger(most, fabs((double)both) / norms);
   }
   if (lane == 0) most_of[warp] = most;
   __syncthreads();

@@ -21,10 +21,11 @@ constexpr unsigned WARP = 32, ALL = 0xffffffffu, NONE = 0xffffffffu;
 
 __device__ unsigned warp_of_grid() { return (blockIdx.x * blockDim.x + threadIdx.x) / WARP; }
 
-// The atom of a place, NONE for one that is not used.
-__device__ unsigned key_of(unsigned e, unsigned end, const unsigned* indices, const unsigned* count, unsigned s,
-                           unsigned n) {
-  if (e >= end) return NONE;
+// The atom of place at + lane, NONE for one that is not used.
+__device__ unsigned key_of(unsigned at, unsigned lane, unsigned end, const unsigned* indices, const unsigned* count,
+                           unsigned s, unsigned n) {
+  if (lane >= end - at) return NONE;
+  const unsigned e = at + lane;
   const unsigned signal = e / s, slot = e - signal * s;
   if (slot >= count[signal]) return NONE;
   const unsigned atom = indices[e];
@@ -42,7 +43,7 @@ extern "C" __global__ void tally(unsigned* table, const unsigned* indices, const
   if (t >= tiles || (size_t)t * tile >= entries) return;
   const unsigned start = t * tile, end = last_of(start, tile, entries);
   for (unsigned at = start; at < end; at += WARP) {
-    const unsigned key = key_of(at + lane, end, indices, count, s, n);
+    const unsigned key = key_of(at, lane, end, indices, count, s, n);
     const unsigned same = __match_any_sync(ALL, key);
     if (key != NONE && __ffs(same) - 1 == (int)lane) table[(size_t)key * tiles + t] += __popc(same);
     __syncwarp();
@@ -104,7 +105,7 @@ extern "C" __global__ void scatter(unsigned* packed, unsigned* table, const unsi
   unsigned* list = packed + n + 1;
   const unsigned start = t * tile, end = last_of(start, tile, entries);
   for (unsigned at = start; at < end; at += WARP) {
-    const unsigned key = key_of(at + lane, end, indices, count, s, n);
+    const unsigned key = key_of(at, lane, end, indices, count, s, n);
     const unsigned same = __match_any_sync(ALL, key);
     unsigned* next = table + (size_t)(key == NONE ? 0 : key) * tiles + t;
     const unsigned base = *next;

@@ -298,6 +298,9 @@ fn coherence_is_that_with_the_atoms_before() -> Result<()> {
     // The third is the first with another sign; the fourth is zero.
     let d = Tensor::new(&[[1f32, 0.], [0., 2.], [-3., 0.], [0., 0.]], &CPU)?;
     assert_eq!(atom_coherence(&d)?.to_vec1::<f64>()?, [0., 0., 1., 0.]);
+    let d = Tensor::new(&[[1f32, 0.], [f32::NAN, 2.], [0., 1.]], &CPU)?;
+    let like = atom_coherence(&d)?.to_vec1::<f64>()?;
+    assert!(like[0] == 0. && like[1].is_nan() && like[2].is_nan(), "a NaN shows: {like:?}");
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! How alike atoms are.
-use super::{check_dictionary, dot, slice};
+use super::{check_dictionary, dot, dot_lanes, slice};
 use candle::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor, WithDType};
+use multiversion::multiversion;
 use rayon::prelude::*;
 
 const OP: &str = "atom_coherence";
@@ -80,20 +81,26 @@ impl CustomOp1 for AtomCoherence {
 
 fn coherence<T: WithDType>(d: &[T], p: usize) -> Vec<f64> {
     let norms: Vec<f64> = d.chunks(p).map(|d| dot(d, d).to_f64().sqrt()).collect();
-    let of_atom = |(j, atom): (usize, &[T])| {
-        let mut most = 0f64;
-        for (other, norm) in d.chunks(p).zip(&norms).take(j) {
-            let norms = norm * norms[j];
-            if norms > 0. {
-                // A NaN is kept, so that it shows.
-                let like = dot(other, atom).to_f64().abs() / norms;
-                most = if like > most || like.is_nan() { like } else { most };
-            }
-        }
-        most
-    };
     match d.len() < super::GRAIN / 4 {
-        true => d.chunks(p).enumerate().map(of_atom).collect(),
-        false => d.par_chunks(p).with_max_len(16).enumerate().map(of_atom).collect(),
+        true => (0..norms.len()).map(|j| most_alike(d, &norms, j)).collect(),
+        false => {
+            (0..norms.len()).into_par_iter().with_max_len(16).map(|j| most_alike(d, &norms, j)).collect()
+        }
     }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+fn most_alike<T: WithDType>(d: &[T], norms: &[f64], j: usize) -> f64 {
+    let p = d.len() / norms.len();
+    let atom = &d[j * p..][..p];
+    let mut most = 0f64;
+    for (other, norm) in d.chunks_exact(p).zip(norms).take(j) {
+        let norms = norm * norms[j];
+        if norms != 0. {
+            // A NaN is kept, so that it shows.
+            let like = dot_lanes(other, atom).to_f64().abs() / norms;
+            most = if like > most || like.is_nan() { like } else { most };
+        }
+    }
+    most
 }

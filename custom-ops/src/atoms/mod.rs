@@ -258,15 +258,10 @@ fn dot_lanes<T: WithDType>(a: &[T], b: &[T]) -> T {
     for ((sum, &a), &b) in sum.iter_mut().zip(a_rest).zip(b_rest) {
         *sum += a * b;
     }
-    let mut half = LANES / 2;
-    while half > 0 {
-        for l in 0..half {
-            let upper = sum[l + half];
-            sum[l] += upper;
-        }
-        half /= 2;
-    }
-    sum[0]
+    let halves: [T; 8] = std::array::from_fn(|l| sum[l] + sum[l + 8]);
+    let quarters: [T; 4] = std::array::from_fn(|l| halves[l] + halves[l + 4]);
+    let pair = [quarters[0] + quarters[2], quarters[1] + quarters[3]];
+    pair[0] + pair[1]
 }
 
 /// `a · b`.
