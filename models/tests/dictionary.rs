@@ -482,6 +482,24 @@ fn a_saved_dictionary_comes_back_and_is_a_layer() -> Result<()> {
 }
 
 #[test]
+fn names_are_those_of_files() -> Result<()> {
+    let json = |x: &dyn Fn() -> serde_json::Result<String>| x().map_err(candle::Error::wrap);
+    for rule in UpdateRule::ALL {
+        assert_eq!(json(&|| serde_json::to_string(&rule))?, format!("\"{}\"", rule.name()));
+        assert_eq!(rule.name().parse(), Ok(rule));
+    }
+    for replace in Replace::ALL {
+        assert_eq!(json(&|| serde_json::to_string(&replace))?, format!("\"{}\"", replace.name()));
+        assert_eq!(replace.name().parse(), Ok(replace));
+    }
+    assert_eq!(
+        "svd".parse::<UpdateRule>(),
+        Err("the rule of update must be one of ksvd, ak-svd, sgk, nsgk, mod, got svd".to_owned())
+    );
+    Ok(())
+}
+
+#[test]
 fn what_does_not_fit_is_refused_with_the_reason() -> Result<()> {
     let y = signals()?;
     let says = |got: Result<()>, want: &str| assert_eq!(first_line(got.expect_err("accepted")), want);

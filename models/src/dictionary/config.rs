@@ -60,6 +60,33 @@ pub enum UpdateRule {
     Mod,
 }
 
+impl UpdateRule {
+    /// Every one.
+    pub const ALL: [Self; 5] = [Self::Ksvd, Self::AkSvd, Self::Sgk, Self::Nsgk, Self::Mod];
+
+    /// The lower-case name that command lines and files use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ksvd => "ksvd",
+            Self::AkSvd => "ak-svd",
+            Self::Sgk => "sgk",
+            Self::Nsgk => "nsgk",
+            Self::Mod => "mod",
+        }
+    }
+}
+
+impl std::str::FromStr for UpdateRule {
+    type Err = String;
+
+    fn from_str(name: &str) -> std::result::Result<Self, String> {
+        Self::ALL.into_iter().find(|it| it.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("the rule of update must be one of {names}, got {name}")
+        })
+    }
+}
+
 /// What takes the place of an atom that is hardly used or too much like another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -71,6 +98,31 @@ pub enum Replace {
     /// The signal that is represented worst; of several for several atoms none is like another.
     #[default]
     WorstRepresented,
+}
+
+impl Replace {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::None, Self::Random, Self::WorstRepresented];
+
+    /// The lower-case name that command lines and files use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Random => "random",
+            Self::WorstRepresented => "worst-represented",
+        }
+    }
+}
+
+impl std::str::FromStr for Replace {
+    type Err = String;
+
+    fn from_str(name: &str) -> std::result::Result<Self, String> {
+        Self::ALL.into_iter().find(|it| it.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("what replaces atoms must be one of {names}, got {name}")
+        })
+    }
 }
 
 /// How [`DictionaryTrainer`](super::DictionaryTrainer) learns.
