@@ -1,5 +1,5 @@
 //! How alike atoms are.
-use super::{check_dictionary, dot, dot_lanes, slice};
+use super::{GRAIN, LANES, add_block, check_dictionary, slice};
 use candle::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor, WithDType};
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -80,27 +80,46 @@ impl CustomOp1 for AtomCoherence {
 }
 
 fn coherence<T: WithDType>(d: &[T], p: usize) -> Vec<f64> {
-    let norms: Vec<f64> = d.chunks(p).map(|d| dot(d, d).to_f64().sqrt()).collect();
-    match d.len() < super::GRAIN / 4 {
-        true => (0..norms.len()).map(|j| most_alike(d, &norms, j)).collect(),
-        false => {
-            (0..norms.len()).into_par_iter().with_max_len(16).map(|j| most_alike(d, &norms, j)).collect()
+    let n = d.len() / p;
+    // Of length 1, features as rows: a row of the Gram matrix is a sum of those.
+    let mut features = vec![T::zero(); d.len()];
+    for (j, atom) in d.chunks_exact(p).enumerate() {
+        let length = atom.iter().map(|x| x.to_f64() * x.to_f64()).sum::<f64>().sqrt();
+        let scale = if length == 0. { 0. } else { 1. / length };
+        for (c, x) in atom.iter().enumerate() {
+            features[c * n + j] = T::from_f64(x.to_f64() * scale);
         }
+    }
+    let all: Vec<u32> = (0..p as u32).collect();
+    let of_atom = |row: &mut Vec<T>, j: usize| {
+        row.clear();
+        row.resize(j, T::zero());
+        let atom: Vec<T> = (0..p).map(|c| features[c * n + j]).collect();
+        add_block(&features, n, &all, &atom, row);
+        largest(row)
+    };
+    match d.len() < GRAIN / 4 {
+        true => (0..n).scan(Vec::new(), |row, j| Some(of_atom(row, j))).collect(),
+        false => (0..n).into_par_iter().with_max_len(16).map_init(Vec::new, of_atom).collect(),
     }
 }
 
+/// The largest `|x|`, NaN where one is not finite.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn most_alike<T: WithDType>(d: &[T], norms: &[f64], j: usize) -> f64 {
-    let p = d.len() / norms.len();
-    let atom = &d[j * p..][..p];
-    let mut most = 0f64;
-    for (other, norm) in d.chunks_exact(p).zip(norms).take(j) {
-        let norms = norm * norms[j];
-        if norms != 0. {
-            // A NaN is kept, so that it shows.
-            let like = dot_lanes(other, atom).to_f64().abs() / norms;
-            most = if like > most || like.is_nan() { like } else { most };
+fn largest<T: WithDType>(x: &[T]) -> f64 {
+    let (mut most, mut odd) = ([T::zero(); LANES], [T::zero(); LANES]);
+    let whole = x.chunks_exact(LANES);
+    let mut rest = [T::zero(); LANES];
+    rest[..whole.remainder().len()].copy_from_slice(whole.remainder());
+    for x in whole.chain([&rest[..]]) {
+        for l in 0..LANES {
+            let size = if x[l] < T::zero() { T::zero() - x[l] } else { x[l] };
+            most[l] = if size > most[l] { size } else { most[l] };
+            odd[l] += x[l] - x[l];
         }
     }
-    most
+    most.iter().zip(odd).fold(0., |all, (most, odd)| {
+        let most = most.to_f64() + odd.to_f64();
+        if most > all || most.is_nan() { most } else { all }
+    })
 }

@@ -195,7 +195,7 @@ fn weighted_sum<T: WithDType>(rows: &[T], list: &[u32], weights: &[T], out: &mut
             .zip(weights.par_chunks(BLOCK))
             .map(|(list, weights)| {
                 let mut part = vec![T::zero(); p];
-                add_block(rows, list, weights, &mut part);
+                add_block(rows, p, list, weights, &mut part);
                 part
             })
             .collect();
@@ -204,29 +204,27 @@ fn weighted_sum<T: WithDType>(rows: &[T], list: &[u32], weights: &[T], out: &mut
         }
     } else {
         for (list, weights) in list.chunks(BLOCK).zip(weights.chunks(BLOCK)) {
-            add_block(rows, list, weights, out);
+            add_block(rows, p, list, weights, out);
         }
     }
 }
 
-/// Adds the sum of a block to `out`.
+/// Adds the sum of a block to `out`: the first columns of rows that are `stride` long.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn add_block<T: WithDType>(rows: &[T], list: &[u32], weights: &[T], out: &mut [T]) {
-    let p = out.len();
+fn add_block<T: WithDType>(rows: &[T], stride: usize, list: &[u32], weights: &[T], out: &mut [T]) {
     for (tile, out) in out.chunks_mut(TILE).enumerate() {
         let mut sum = [T::zero(); TILE];
         let at = tile * TILE;
-        if let Some(width) = out.len().checked_sub(TILE) {
-            debug_assert_eq!(width, 0);
+        if out.len() == TILE {
             for (&row, &weight) in list.iter().zip(weights) {
-                let row = &rows[row as usize * p + at..][..TILE];
+                let row = &rows[row as usize * stride + at..][..TILE];
                 for (sum, &x) in sum.iter_mut().zip(row) {
                     *sum += weight * x;
                 }
             }
         } else {
             for (&row, &weight) in list.iter().zip(weights) {
-                let row = &rows[row as usize * p + at..][..out.len()];
+                let row = &rows[row as usize * stride + at..][..out.len()];
                 for (sum, &x) in sum.iter_mut().zip(row) {
                     *sum += weight * x;
                 }
