@@ -115,7 +115,7 @@ fn largest<T: WithDType>(x: &[T]) -> f64 {
         for l in 0..LANES {
             let size = if x[l] < T::zero() { T::zero() - x[l] } else { x[l] };
             most[l] = if size > most[l] { size } else { most[l] };
-            odd[l] += x[l] - x[l];
+            odd[l] += x[l] * T::zero(); // NaN or 0
         }
     }
     most.iter().zip(odd).fold(0., |all, (most, odd)| {
