@@ -13,6 +13,25 @@ pub struct DataArgs {
     /// or a .npy, .safetensors or .parquet file.
     #[arg(long, value_name = "DATA", default_value = "mnist-sample")]
     pub data: String,
+    /// How it is read.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub read: ReadArgs,
+}
+
+impl DataArgs {
+    /// Opens the data set.
+    ///
+    /// # Errors
+    /// When it is missing, malformed or cannot be fetched; the message names it.
+    pub fn open(&self) -> anyhow::Result<Dataset> {
+        self.read.open(&self.data)
+    }
+}
+
+/// How a data set is read.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+pub struct ReadArgs {
     /// Columns of a table (several separated by commas), or tensor of a .safetensors file, that hold the rows;
     /// guessed when left out.
     #[arg(long, value_name = "NAMES")]
@@ -37,13 +56,10 @@ pub struct DataArgs {
     pub max_rows: Option<usize>,
 }
 
-impl DataArgs {
-    /// Opens the data set.
-    ///
-    /// # Errors
-    /// When it is missing, malformed or cannot be fetched; the message names it.
-    pub fn open(&self) -> anyhow::Result<Dataset> {
-        let options = DataOptions {
+impl ReadArgs {
+    /// What the library is asked for.
+    pub fn options(&self) -> DataOptions {
+        DataOptions {
             features: self.data_columns.clone(),
             labels: self.label_column.clone(),
             config: self.data_config.clone(),
@@ -52,9 +68,16 @@ impl DataArgs {
             max_rows: self.max_rows,
             colour: self.colour.into(),
             ..DataOptions::default()
-        };
-        let _spinner = Spinner::new(&format!("opening {}", self.data));
-        chandlery_datasets::open(&self.data, &options).with_context(|| format!("--data {}", self.data))
+        }
+    }
+
+    /// Opens the data set that `data` names.
+    ///
+    /// # Errors
+    /// When it is missing, malformed or cannot be fetched; the message names it.
+    pub fn open(&self, data: &str) -> anyhow::Result<Dataset> {
+        let _spinner = Spinner::new(&format!("opening {data}"));
+        chandlery_datasets::open(data, &self.options()).with_context(|| format!("--data {data}"))
     }
 }
 

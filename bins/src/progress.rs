@@ -2,7 +2,7 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write;
 
-/// A bar over rows or steps, with their rate and the time left.
+/// A bar over rows, steps or iterations, with the time left and the rate of the first two.
 ///
 /// It draws on standard error, and only when that is a terminal; otherwise every
 /// call is free.
@@ -16,20 +16,24 @@ impl Progress {
     ///
     /// The rate and the time left count only what this run does.
     pub fn rows(total: u64, done: u64) -> Self {
-        Self::counting("rows", total, done)
+        Self::new(total, done, "{rate:>9} rows/s")
     }
 
     /// A bar for `total` steps of a computation.
     pub fn steps(total: u64) -> Self {
-        Self::counting("steps", total, 0)
+        Self::new(total, 0, "{rate:>9} steps/s")
     }
 
-    fn counting(what: &str, total: u64, done: u64) -> Self {
+    /// A bar over `total` iterations of which `done` were made before, without a rate.
+    pub fn iterations(total: u64, done: u64) -> Self {
+        Self::new(total, done, "{pos:>5}/{len}")
+    }
+
+    fn new(total: u64, done: u64, count: &str) -> Self {
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(5));
         // The template is a constant: were it wrong, the plain bar is still a bar.
-        if let Ok(style) = ProgressStyle::with_template(&format!(
-            "{{msg:26}} {{bar:30}} {{percent:>3}} %  {{rate:>9}} {what}/s  {{eta}} left"
-        )) {
+        let template = format!("{{msg:26}} {{bar:30}} {{percent:>3}} %  {count}  {{eta}} left");
+        if let Ok(style) = ProgressStyle::with_template(&template) {
             let rate = |state: &ProgressState, out: &mut dyn Write| {
                 // Nothing can be done about a terminal that takes no text.
                 let _ = write!(out, "{:.0}", state.per_sec());

@@ -160,6 +160,17 @@ pub fn write_beside(path: &Path, writer: impl FnOnce(&Path) -> Result<()>) -> Re
     written.with_context(|| format!("{}: cannot write", path.display()))
 }
 
+/// The command line of this process as one could type it, for the program `bin`.
+pub fn command_line(bin: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=.,:/+".contains(c);
+    let quoted = |arg: String| match arg.chars().all(plain) && !arg.is_empty() {
+        true => arg,
+        false => format!("'{}'", arg.replace('\'', "'\\''")),
+    };
+    let args = std::env::args().skip(1).map(quoted);
+    std::iter::once(bin.to_owned()).chain(args).collect::<Vec<_>>().join(" ")
+}
+
 /// Makes `<parent>/<bin>-<UTC time>`; a second run within the second gets a number.
 fn fresh(parent: &Path, bin: &str) -> Result<PathBuf> {
     fs::create_dir_all(parent).with_context(|| format!("{}: cannot make", parent.display()))?;

@@ -8,7 +8,7 @@ use crate::device::describe;
 use crate::interrupt::Interrupt;
 use crate::options::DataArgs;
 use crate::report::{Outcome, Report, seconds};
-use crate::run_folder::{Existing, RunFolder};
+use crate::run_folder::{Existing, RunFolder, command_line};
 use anyhow::{Context, Result, ensure};
 use candle::Device;
 use chandlery::dbn::{Dbn, DbnTrainer};
@@ -97,7 +97,7 @@ impl Run {
         let folder = RunFolder::create("dbn", args.out.as_deref(), existing)?;
         let info = RunInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            command: command_line(),
+            command: command_line("dbn"),
             data: args.data.clone(),
             settings: settings.clone(),
             n_rows: data.n_rows,
@@ -213,15 +213,4 @@ fn read_run(path: &Path) -> Result<(RunFolder, RunInfo)> {
     })?;
     let info = serde_json::from_str(&text).with_context(|| format!("{}: cannot be read", file.display()))?;
     Ok((folder, info))
-}
-
-/// The command line as one could type it.
-pub(super) fn command_line() -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=.,:/+".contains(c);
-    let quoted = |arg: String| match arg.chars().all(plain) && !arg.is_empty() {
-        true => arg,
-        false => format!("'{}'", arg.replace('\'', "'\\''")),
-    };
-    let args = std::env::args().skip(1).map(quoted);
-    std::iter::once("dbn".to_owned()).chain(args).collect::<Vec<_>>().join(" ")
 }

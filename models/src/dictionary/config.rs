@@ -19,12 +19,26 @@ pub struct DictionaryConfig {
     /// Whether coefficients must be at least 0.
     #[serde(default)]
     pub nonnegative: bool,
+    /// Height, width and channels of signals that are images or patches of such; none for others.
+    #[serde(default)]
+    pub image: Option<[usize; 3]>,
+    /// Whether signals come without their own means: whoever codes new ones should take theirs out too.
+    #[serde(default)]
+    pub remove_mean: bool,
 }
 
 impl DictionaryConfig {
     /// Sizes have no default; everything else does: orthogonal matching pursuit, coefficients of either sign.
     pub fn new(n_atoms: usize, n_features: usize, n_nonzero: usize) -> Self {
-        Self { n_atoms, n_features, n_nonzero, method: PursuitMethod::default(), nonnegative: false }
+        Self {
+            n_atoms,
+            n_features,
+            n_nonzero,
+            method: PursuitMethod::default(),
+            nonnegative: false,
+            image: None,
+            remove_mean: false,
+        }
     }
 
     /// The pursuit to `n_nonzero` atoms.

@@ -39,6 +39,7 @@
 mod care;
 mod checkpoint;
 mod config;
+pub mod image;
 mod least_squares;
 pub mod online;
 mod pretrained;

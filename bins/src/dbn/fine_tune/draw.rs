@@ -44,6 +44,7 @@ fn learning_curves(reports: &[EpochReport], classify: bool) -> Result<String> {
         title: title.to_owned(),
         x_label: "epoch".to_owned(),
         y_label: y_label.to_owned(),
+        log_y: false,
         curves,
     };
     let unit = if classify { "rows misclassified, %" } else { "squared error a row" };

@@ -139,7 +139,7 @@ impl Run {
         let folder = RunFolder::create("dbn-fine-tune", args.out.as_deref(), existing)?;
         let info = RunInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            command: super::train::command_line(),
+            command: crate::run_folder::command_line("dbn"),
             model: model.to_owned(),
             data: args.data.clone(),
             settings: settings.clone(),

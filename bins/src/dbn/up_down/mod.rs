@@ -17,12 +17,11 @@ pub use args::{UpDownArgs, UpDownSettings};
 
 use super::learn::{CHECKPOINT, METRICS};
 use super::plan::Data;
-use super::train::command_line;
 use crate::device::describe;
 use crate::interrupt::Interrupt;
 use crate::options::DataArgs;
 use crate::report::{Outcome, Report, seconds};
-use crate::run_folder::{Existing, RunFolder};
+use crate::run_folder::{Existing, RunFolder, command_line};
 use anyhow::{Context, Result, ensure};
 use candle::Device;
 use chandlery::labelled::{LabelledDbn, LabelledDbnConfig, UpDownTrainer};
@@ -116,7 +115,7 @@ impl Run {
         let folder = RunFolder::create("dbn-up-down", args.out.as_deref(), existing)?;
         let info = RunInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            command: command_line(),
+            command: command_line("dbn"),
             model: model.to_owned(),
             data: args.data.clone(),
             up_down: settings.clone(),

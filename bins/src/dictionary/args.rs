@@ -1,0 +1,448 @@
+//! The command line of `dictionary-learning`.
+use crate::options::{Common, ReadArgs, above_zero, at_least_one, inside_zero_one, not_negative};
+use chandlery::dictionary::{PursuitMethod, Replace, UpdateRule};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Dictionary learning: train a dictionary in which rows have sparse codes, then use it for codes, to denoise images and to
+/// fill in what they lack.
+///
+/// Without a sub-command it trains: `dictionary-learning --iterations 10` is `dictionary-learning train --iterations 10`.
+#[derive(Debug, Parser)]
+#[command(name = "dictionary-learning", version, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// What to do; `train` when left out.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// The arguments of `train`.
+    #[command(flatten)]
+    pub train: TrainArgs,
+}
+
+/// What one does with a dictionary.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train a dictionary on patches of images, or on rows.
+    Train(Box<TrainArgs>),
+    /// Write the sparse codes of a data set to a .npz or .safetensors file.
+    Encode(EncodeArgs),
+    /// Remove noise from an image, by a dictionary learned from the image itself or a given one.
+    Denoise(DenoiseArgs),
+    /// Fill in the missing pixels of an image.
+    Inpaint(InpaintArgs),
+}
+
+/// Where signals come from; kept in the run folder.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+pub struct SignalArgs {
+    /// Images to cut patches from: natural-images (built in), a folder of images of any sizes, or an image file. Or rows:
+    /// mnist-sample, mnist, fashion-mnist, hub:OWNER/NAME, a folder of idx files, or a .npy, .safetensors or .parquet file.
+    #[arg(long, value_name = "DATA", default_value = "natural-images")]
+    pub data: String,
+    /// Height and width of the patches cut from images; 8 when left out. Given for rows that are images, patches are cut
+    /// from those.
+    #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
+    pub side: Option<usize>,
+    /// Patches to cut.
+    #[arg(long, value_name = "N", default_value_t = 40_000, value_parser = at_least_one)]
+    pub patches: usize,
+    /// Subtract from each row its own mean, or not; left out: true for patches, false for rows.
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub remove_mean: Option<bool>,
+    /// How a data set is read.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub read: ReadArgs,
+}
+
+/// What `train` makes; kept in the run folder, so that `--resume` needs nothing else.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+pub struct Settings {
+    /// Atoms of the dictionary.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one)]
+    pub atoms: usize,
+    /// Atoms that a code may have.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
+    pub nonzero: usize,
+    /// Residual at which a code is good enough, in the unit of the rows (grey levels for images) times the root of their
+    /// length; codes have --nonzero atoms when left out.
+    #[arg(long, value_name = "RMS", value_parser = above_zero)]
+    pub error: Option<f64>,
+    /// How a code's atoms are chosen.
+    #[arg(long, value_enum, default_value_t = Method::Omp)]
+    pub pursuit: Method,
+    /// How atoms are updated, unless --online.
+    #[arg(long, value_enum, default_value_t = Rule::AkSvd)]
+    pub rule: Rule,
+    /// Atoms that are updated together from one error matrix, 1 to --atoms; all of them when left out.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub group: Option<usize>,
+    /// Passes over the rows.
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one)]
+    pub iterations: usize,
+    /// Learn from minibatches of so many rows (Mairal et al. 2010) instead of from all rows at once: fewer passes are needed.
+    #[arg(long, value_name = "ROWS", num_args = 0..=1, default_missing_value = "512", value_parser = at_least_one)]
+    pub online: Option<usize>,
+    /// The first dictionary: rows drawn at random, or for patches the overcomplete cosine transform.
+    #[arg(long, value_enum, default_value_t = StartArg::Random)]
+    pub start: StartArg,
+    /// What takes the place of an atom that is hardly used or nearly a copy of another.
+    #[arg(long, value_enum, default_value_t = ReplaceArg::WorstRepresented)]
+    pub replace: ReplaceArg,
+    /// Rows that must use an atom, or it is replaced; for --online the rows in a row that may pass without using it are 10,000.
+    #[arg(long, value_name = "ROWS", default_value_t = 4)]
+    pub min_uses: usize,
+    /// Largest |cosine| of two atoms, above 0 and below 1; beyond it one of the two is replaced.
+    #[arg(long, value_name = "COSINE", default_value_t = 0.99, value_parser = inside_zero_one)]
+    pub max_coherence: f64,
+    /// Weight of a penalty on coherent atoms, in squared units of the rows, at least 0; not for mod.
+    #[arg(long, value_name = "WEIGHT", default_value_t = 0., value_parser = not_negative)]
+    pub coherence_penalty: f64,
+    /// Seed of every random draw: the same seed on the same device gives the same bits.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+}
+
+/// Arguments of `dictionary-learning train`.
+#[derive(Debug, Args)]
+pub struct TrainArgs {
+    /// Where signals come from.
+    #[command(flatten)]
+    pub signals: SignalArgs,
+    /// What is made of them.
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Folder of the run; a new one under runs/, named by the time, when left out.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Start over in an --out folder that holds a former run.
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Go on with an interrupted run, with its data and settings, as if it had not been interrupted.
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["SignalArgs", "ReadArgs", "Settings", "out", "overwrite"])]
+    pub resume: Option<PathBuf>,
+    /// Write a checkpoint every so many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30., value_parser = not_negative)]
+    pub checkpoint_every: f64,
+    /// Stop after so many iterations as if Ctrl-C had been pressed then.
+    #[arg(long, value_name = "N", hide = true, value_parser = at_least_one)]
+    pub stop_after: Option<usize>,
+    /// Where and how it runs.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Arguments of `dictionary-learning encode`.
+#[derive(Debug, Args)]
+pub struct EncodeArgs {
+    /// Folder of a run (or any with config.json and model.safetensors), or OWNER/NAME on the Hugging Face hub.
+    #[arg(value_name = "MODEL")]
+    pub model: String,
+    /// What to encode: an image file or a folder of images for all patches of each, natural-images for those, or rows as for `train --data`.
+    #[arg(value_name = "DATA")]
+    pub data: String,
+    /// How a data set is read.
+    #[command(flatten)]
+    pub read: ReadArgs,
+    /// Atoms that a code may have; as in training when left out.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub nonzero: Option<usize>,
+    /// Residual at which a code is good enough, in the unit of the rows times the root of their length.
+    #[arg(long, value_name = "RMS", value_parser = above_zero)]
+    pub error: Option<f64>,
+    /// How a code's atoms are chosen; as in training when left out.
+    #[arg(long, value_enum)]
+    pub pursuit: Option<Method>,
+    /// Pixels from patch to patch of an image; the side of a patch, so that they tile it, when left out.
+    #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
+    pub step: Option<usize>,
+    /// File to write, .npz or .safetensors: indices and values [n_rows, nonzero], count [n_rows].
+    #[arg(long, value_name = "FILE", default_value = "codes.safetensors")]
+    pub out: PathBuf,
+    /// Where and how it runs.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// The dictionary of an image: learned from it, or given.
+#[derive(Debug, Clone, Args)]
+pub struct ImageDictionaryArgs {
+    /// A trained dictionary: folder of a run, or OWNER/NAME on the hub; learned from the image itself when left out.
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["atoms", "iterations", "side", "patches", "rule"])]
+    pub dictionary: Option<String>,
+    /// Height and width of a patch.
+    #[arg(long, value_name = "PIXELS", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=64))]
+    pub side: u32,
+    /// Atoms to learn.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one)]
+    pub atoms: usize,
+    /// Passes over the patches; 0 keeps the overcomplete cosine transform that learning starts from.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub iterations: usize,
+    /// Patches to learn from, drawn from all.
+    #[arg(long, value_name = "N", default_value_t = 40_000, value_parser = at_least_one)]
+    pub patches: usize,
+    /// How atoms are updated.
+    #[arg(long, value_enum, default_value_t = Rule::AkSvd)]
+    pub rule: Rule,
+    /// Keep the learned dictionary in this folder, as `train` would.
+    #[arg(long, value_name = "DIR", conflicts_with = "dictionary")]
+    pub save_dictionary: Option<PathBuf>,
+    /// Seed of the patches that are drawn, and of noise or missing pixels that are made.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+}
+
+/// Arguments of `dictionary-learning denoise`.
+#[derive(Debug, Args)]
+pub struct DenoiseArgs {
+    /// The noisy image, grey or colour.
+    #[arg(value_name = "IMAGE")]
+    pub image: PathBuf,
+    /// Standard deviation of the noise in grey levels of 0 to 255; estimated from the image when left out.
+    #[arg(long, value_name = "LEVELS", value_parser = above_zero)]
+    pub sigma: Option<f64>,
+    /// The image without noise, to measure against.
+    #[arg(long, value_name = "FILE", conflicts_with = "add_noise")]
+    pub clean: Option<PathBuf>,
+    /// IMAGE has no noise: add some of --sigma first, remove it again and measure.
+    #[arg(long, requires = "sigma")]
+    pub add_noise: bool,
+    /// The dictionary.
+    #[command(flatten)]
+    pub dictionary: ImageDictionaryArgs,
+    /// Residual that a patch may keep, in units of sigma.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.15, value_parser = above_zero)]
+    pub gain: f64,
+    /// Weight of a patch against the noisy image for each grey level of sigma.
+    #[arg(long, value_name = "WEIGHT", default_value_t = 0.034, value_parser = above_zero)]
+    pub blend: f64,
+    /// Pixels from patch to patch; 2 takes a quarter of the time.
+    #[arg(long, value_name = "PIXELS", default_value_t = 1, value_parser = at_least_one)]
+    pub step: usize,
+    /// How a patch's atoms are chosen.
+    #[arg(long, value_enum, default_value_t = Method::Omp)]
+    pub pursuit: Method,
+    /// The denoised image: .png, .bmp, .tiff, .pnm or .webp.
+    #[arg(long, value_name = "FILE", default_value = "denoised.png")]
+    pub out: PathBuf,
+    /// Write the images before and after (and the clean one) side by side.
+    #[arg(long, value_name = "FILE")]
+    pub comparison: Option<PathBuf>,
+    /// Where and how it runs.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Arguments of `dictionary-learning inpaint`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["mask", "missing"]))]
+pub struct InpaintArgs {
+    /// The image with missing pixels, grey or colour.
+    #[arg(value_name = "IMAGE")]
+    pub image: PathBuf,
+    /// An image of the same size, white where pixels are to be filled in.
+    #[arg(long, value_name = "FILE")]
+    pub mask: Option<PathBuf>,
+    /// The mask is black where pixels are to be filled in.
+    #[arg(long, requires = "mask")]
+    pub invert_mask: bool,
+    /// IMAGE is whole: take this share of its pixels away at random first, fill them in again and measure.
+    #[arg(long, value_name = "SHARE", value_parser = inside_zero_one)]
+    pub missing: Option<f64>,
+    /// The whole image, to measure against.
+    #[arg(long, value_name = "FILE", requires = "mask")]
+    pub clean: Option<PathBuf>,
+    /// Standard deviation of noise on the known pixels, in grey levels; they are kept as they are when it is 0.
+    #[arg(long, value_name = "LEVELS", default_value_t = 0., value_parser = not_negative)]
+    pub sigma: f64,
+    /// Root mean square error, in grey levels, that the known pixels of a patch may be left with.
+    #[arg(long, value_name = "LEVELS", default_value_t = 3., value_parser = not_negative)]
+    pub tolerance: f64,
+    /// Atoms that a patch may take.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
+    pub nonzero: usize,
+    /// Times that the image is filled in and the dictionary learned from it, before it is filled in for good.
+    #[arg(long, value_name = "N", default_value_t = 2, conflicts_with = "dictionary")]
+    pub rounds: usize,
+    /// The dictionary.
+    #[command(flatten)]
+    pub dictionary: ImageDictionaryArgs,
+    /// Pixels from patch to patch; 2 takes a quarter of the time.
+    #[arg(long, value_name = "PIXELS", default_value_t = 1, value_parser = at_least_one)]
+    pub step: usize,
+    /// The filled image: .png, .bmp, .tiff, .pnm or .webp.
+    #[arg(long, value_name = "FILE", default_value = "inpainted.png")]
+    pub out: PathBuf,
+    /// Write the images before and after (and the whole one) side by side.
+    #[arg(long, value_name = "FILE")]
+    pub comparison: Option<PathBuf>,
+    /// Where and how it runs.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// How a code's atoms are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// Orthogonal matching pursuit: the atom most like the residual. The fastest.
+    Omp,
+    /// Orthogonal least squares: the atom that lowers the residual most.
+    Ols,
+}
+
+impl From<Method> for PursuitMethod {
+    fn from(method: Method) -> Self {
+        match method {
+            Method::Omp => Self::Omp,
+            Method::Ols => Self::Ols,
+        }
+    }
+}
+
+/// How atoms are updated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// K-SVD: the best atom and coefficients for the rows that use it.
+    Ksvd,
+    /// Approximate K-SVD: one power iteration of that.
+    AkSvd,
+    /// SGK: the best atom for the coefficients as they are.
+    Sgk,
+    /// NSGK: SGK on the differences of dictionary and codes.
+    Nsgk,
+    /// MOD: the best dictionary for the codes as they are.
+    Mod,
+}
+
+impl From<Rule> for UpdateRule {
+    fn from(rule: Rule) -> Self {
+        match rule {
+            Rule::Ksvd => Self::Ksvd,
+            Rule::AkSvd => Self::AkSvd,
+            Rule::Sgk => Self::Sgk,
+            Rule::Nsgk => Self::Nsgk,
+            Rule::Mod => Self::Mod,
+        }
+    }
+}
+
+/// The first dictionary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StartArg {
+    /// Rows drawn at random, made unit vectors.
+    Random,
+    /// The overcomplete cosine transform; for square patches, and for as many atoms as a square number or more.
+    Dct,
+}
+
+/// What takes the place of an atom that is hardly used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReplaceArg {
+    /// Nothing: it stays.
+    None,
+    /// A row drawn at random.
+    Random,
+    /// The row that the dictionary represents worst.
+    WorstRepresented,
+}
+
+impl From<ReplaceArg> for Replace {
+    fn from(replace: ReplaceArg) -> Self {
+        match replace {
+            ReplaceArg::None => Self::None,
+            ReplaceArg::Random => Self::Random,
+            ReplaceArg::WorstRepresented => Self::WorstRepresented,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(flags: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(["dictionary-learning"].iter().chain(flags))
+    }
+
+    #[test]
+    fn the_command_line_is_sound_and_every_flag_has_a_sentence() {
+        fn check(command: &clap::Command) {
+            for arg in command.get_arguments() {
+                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.len() > 12, "{} --{}: no sentence", command.get_name(), arg.get_id());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        let command = Cli::command();
+        command.clone().debug_assert();
+        check(&command);
+    }
+
+    #[test]
+    fn without_a_sub_command_it_trains() {
+        let flags = ["--atoms", "30", "--rule", "sgk", "--online", "--device", "cpu"];
+        let short = parse(&flags).unwrap();
+        let long = parse(&[&["train"][..], &flags].concat()).unwrap();
+        assert!(short.command.is_none());
+        let Some(Command::Train(train)) = long.command else { unreachable!() };
+        assert_eq!(short.train.settings, train.settings);
+        assert_eq!((train.settings.atoms, train.settings.rule), (30, Rule::Sgk));
+        assert_eq!(train.settings.online, Some(512));
+        assert_eq!(train.signals.data, "natural-images");
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused_with_the_range() {
+        let cases: [(&[&str], &str); 8] = [
+            (&["--atoms=0"], "must be a whole number of at least 1"),
+            (&["--error=0"], "must be a number above 0"),
+            (&["--max-coherence=1"], "must be a number above 0 and below 1"),
+            (&["--coherence-penalty=-1"], "must be a number of at least 0"),
+            (&["--rule=svd"], "possible values: ksvd, ak-svd, sgk, nsgk, mod"),
+            (&["denoise", "x.png", "--sigma=nan"], "must be a number above 0"),
+            (&["denoise", "x.png", "--side=1"], "1 is not in 2..=64"),
+            (&["inpaint", "x.png", "--missing=1"], "must be a number above 0 and below 1"),
+        ];
+        for (flags, text) in cases {
+            let err = parse(flags).unwrap_err();
+            assert!(err.to_string().contains(text), "{flags:?}: {err}");
+            assert_eq!(err.exit_code(), 2);
+        }
+    }
+
+    #[test]
+    fn flags_that_contradict_or_need_each_other_are_told_so() {
+        assert!(parse(&["--resume", "runs/a"]).is_ok());
+        for flags in [["--atoms", "9"], ["--data", "mnist"], ["--max-rows", "9"], ["--out", "b"]] {
+            let err = parse(&[&["--resume", "runs/a"][..], &flags].concat()).unwrap_err();
+            assert!(err.to_string().contains("cannot be used with"), "{flags:?}: {err}");
+        }
+        let cases: [(&[&str], &str); 5] = [
+            (&["denoise", "x.png", "--add-noise"], "--sigma"),
+            (&["denoise", "x.png", "--sigma=9", "--add-noise", "--clean=y.png"], "cannot be used with"),
+            (&["denoise", "x.png", "--dictionary=d", "--atoms=9"], "cannot be used with"),
+            (&["inpaint", "x.png"], "--mask"),
+            (&["inpaint", "x.png", "--mask=m.png", "--missing=0.5"], "cannot be used with"),
+        ];
+        for (flags, text) in cases {
+            let err = parse(flags).unwrap_err();
+            assert!(err.to_string().contains(text), "{flags:?}: {err}");
+        }
+    }
+
+    #[test]
+    fn settings_come_back_from_json_as_they_went() {
+        let train = parse(&["--rule", "nsgk", "--max-coherence", "0.9", "--max-rows", "7"]).unwrap().train;
+        let text = serde_json::to_string(&(&train.settings, &train.signals)).unwrap();
+        let back: (Settings, SignalArgs) = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, (train.settings, train.signals));
+    }
+}

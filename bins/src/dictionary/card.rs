@@ -1,0 +1,81 @@
+//! The README.md of a run folder: a model card.
+use super::measure::Measure;
+use super::train::RunInfo;
+use crate::report::seconds;
+use chandlery::dictionary::DictionaryConfig;
+use std::fmt::Write;
+
+/// What a model card is made from.
+pub struct Card<'a> {
+    pub info: &'a RunInfo,
+    pub config: &'a DictionaryConfig,
+    /// How many signals of what there were, and the unit of their errors.
+    pub data: &'a str,
+    pub unit: &'a str,
+    pub device: &'a str,
+    pub seconds: f64,
+    pub before: &'a Measure,
+    pub after: &'a Measure,
+    pub coherence: f64,
+    /// Atoms in the picture, where there is one.
+    pub pictured: Option<usize>,
+}
+
+impl Card<'_> {
+    /// The card as Markdown, with the header that the Hugging Face hub reads.
+    pub fn text(&self) -> String {
+        let mut text = String::from(
+            "---\nlibrary_name: candle\ntags:\n- chandlery\n- dictionary-learning\n- sparse-coding\n- unsupervised\n---\n\n",
+        );
+        // Writing to a String cannot fail.
+        let _ = self.write(&mut text);
+        text
+    }
+
+    fn write(&self, out: &mut impl Write) -> std::fmt::Result {
+        let Self { info, config, data, unit, device, before, after, .. } = self;
+        let settings = &info.settings;
+        let how = match settings.online {
+            Some(batch) => format!("online, in minibatches of {batch}"),
+            None => format!("by {}", name_of(&settings.rule)),
+        };
+        writeln!(out, "# Dictionary of {} atoms, {} values each\n", config.n_atoms, config.n_features)?;
+        writeln!(out, "Learned {how} on `{}`: {data}.\n", info.signals.data)?;
+        writeln!(out, "```sh\n{}\n```\n", info.command)?;
+        writeln!(
+            out,
+            "Chandlery {}, seed {}, {} iterations, codes of up to {} atoms by {}, on {device}, {} in all.\n",
+            info.version,
+            settings.seed,
+            settings.iterations,
+            settings.nonzero,
+            name_of(&settings.pursuit),
+            seconds(self.seconds)
+        )?;
+        writeln!(out, "## Results\n\n| on all signals | first dictionary | this one |\n|---|---|---|")?;
+        writeln!(out, "| root mean square error, {unit} | {:.4} | **{:.4}** |", before.rmse, after.rmse)?;
+        writeln!(out, "| atoms a code | {:.2} | {:.2} |", before.mean_count, after.mean_count)?;
+        writeln!(out, "| atoms used | {} | {} of {} |", before.used, after.used, config.n_atoms)?;
+        writeln!(out, "| largest cosine of two atoms | | {:.3} |", self.coherence)?;
+        writeln!(out, "\n![root mean square error by iteration](curves.svg)")?;
+        if let Some(n) = self.pictured {
+            let caption = format!(
+                "the {n} atoms of most weight (sum of squared coefficients), the first top left, mid-grey is 0"
+            );
+            writeln!(out, "\n![{caption}](dictionary.png)\n\n*dictionary.png*: {caption}.")?;
+        }
+        let mean = if config.remove_mean { ", each without its mean" } else { "" };
+        writeln!(
+            out,
+            "\n## Use\n\n```rust\nlet dictionary = chandlery::dictionary::Dictionary::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
+             let codes = dictionary.encode(&rows)?; // rows: [m, {}] f32{mean}\nlet back = dictionary.decode(&codes)?;\n```\n\n\
+             `model.safetensors` holds `dictionary`, `[n_atoms, n_features]`, rows of norm 1.",
+            config.n_features
+        )
+    }
+}
+
+/// A choice as the command line has it.
+pub fn name_of(choice: &impl clap::ValueEnum) -> String {
+    choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}

@@ -1,0 +1,127 @@
+//! The command `denoise`.
+use super::args::DenoiseArgs;
+use super::restore::{draws, each_plane, given, image_of, learn, planes_of, read_like, save, side_of, training, write};
+use super::streams;
+use crate::device::describe;
+use crate::images;
+use crate::progress::Spinner;
+use crate::report::{Outcome, Report, seconds};
+use anyhow::{Context, Result, ensure};
+use candle::Tensor;
+use chandlery::Philox;
+use chandlery::dictionary::image::{Denoise, ImageTrainer, denoise as denoise_plane, estimate_sigma, psnr};
+use chandlery_ops::normal;
+use serde_json::json;
+use std::time::Instant;
+
+/// The largest value of a pixel.
+const PEAK: f64 = 255.;
+
+/// Removes noise from an image.
+pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
+    let report = Report::new(args.common.json);
+    images::format_of(&args.out).context("--out")?;
+    if let Some(path) = &args.comparison {
+        images::format_of(path).context("--comparison")?;
+    }
+    let device = args.common.device.open()?;
+    let dictionary = given(&args.dictionary, &device)?;
+    let side = match (&dictionary, &args.dictionary.dictionary) {
+        (Some(dictionary), Some(name)) => side_of(dictionary, name)?,
+        _ => args.dictionary.side as usize,
+    };
+    let image = images::read_planes(&args.image)?;
+    let (_, height, width) = image.dims3()?;
+    ensure!(
+        side <= height.min(width),
+        "{}: the image must be at least as large as a patch of {side}x{side}, got {height}x{width}",
+        args.image.display()
+    );
+    let (noisy, clean) = match (&args.clean, args.sigma) {
+        (None, Some(sigma)) if args.add_noise => (with_noise(&image, sigma, args.dictionary.seed)?, Some(image)),
+        (None, _) => (image, None),
+        (Some(path), _) => (image.clone(), Some(read_like(path, "--clean", &image)?)),
+    };
+
+    let started = Instant::now();
+    let planes = planes_of(&noisy.to_device(&device)?)?;
+    let sigma = match args.sigma {
+        Some(sigma) => sigma,
+        None => estimated(&planes[0], args)?,
+    };
+    let settings = Denoise {
+        gain: args.gain,
+        blend: args.blend,
+        step: args.step,
+        method: args.pursuit.into(),
+        ..Denoise::with_side(sigma, side)
+    };
+    report.line(&format!(
+        "{}: {width}x{height}, {}, noise of {sigma:.4} grey levels{}, on {}",
+        args.image.display(),
+        if planes.len() == 3 { "colour" } else { "grey" },
+        if args.sigma.is_none() { " (estimated)" } else { "" },
+        describe(&device)
+    ))?;
+    let (dictionary, learned) = match dictionary {
+        Some(dictionary) => (dictionary, false),
+        None => {
+            let training = training(&args.dictionary);
+            let trainer = ImageTrainer::noisy(&planes, &settings, &training, draws(&args.dictionary))?;
+            (learn(trainer, training.iterations, "learning the dictionary")?, true)
+        }
+    };
+    let learned_in = started.elapsed().as_secs_f64();
+    let spinner = Spinner::new("coding all patches");
+    let (restored, mean_count) =
+        each_plane(&planes, |plane| denoise_plane(plane, dictionary.atoms(), &settings))?;
+    let restored = image_of(&restored)?.to_device(&candle::Device::Cpu)?;
+    drop(spinner);
+    let total = started.elapsed().as_secs_f64();
+
+    write(&args.out, args.comparison.as_deref(), &restored, &noisy, clean.as_ref())?;
+    if let (true, Some(folder)) = (learned, &args.dictionary.save_dictionary) {
+        save(&dictionary, side, folder, &report)?;
+    }
+    let against = |image: &Tensor| clean.as_ref().map(|clean| psnr(image, clean, PEAK)).transpose();
+    let (before, after) = (against(&noisy)?, against(&restored)?);
+    if let (Some(before), Some(after)) = (before, after) {
+        report.line(&format!("PSNR {before:.2} dB → {after:.2} dB"))?;
+    }
+    report.line(&format!(
+        "{mean_count:.2} atoms a patch; {} in {}",
+        args.out.display(),
+        seconds(total)
+    ))?;
+    report.finish(&json!({
+        "out": args.out,
+        "sigma": sigma,
+        "sigma_estimated": args.sigma.is_none(),
+        "psnr_noisy": before,
+        "psnr": after,
+        "mean_count": mean_count,
+        "atoms": dictionary.config().n_atoms,
+        "learned": learned,
+        "seconds": total,
+        "seconds_learning": learned_in,
+        "seed": args.dictionary.seed,
+        "device": describe(&device),
+    }))?;
+    Ok(Outcome::Done)
+}
+
+/// Adds white noise, which is not cut off at 0 and 255: as the literature has it.
+fn with_noise(image: &Tensor, sigma: f64, seed: u64) -> Result<Tensor> {
+    let noise = normal(image.shape(), image.device(), Philox::new(seed, streams::NOISE))?;
+    Ok((image + (noise * sigma)?)?)
+}
+
+fn estimated(plane: &Tensor, args: &DenoiseArgs) -> Result<f64> {
+    let sigma = estimate_sigma(plane)?;
+    ensure!(
+        sigma > 0.,
+        "{}: no noise can be found in this image; give its standard deviation with --sigma",
+        args.image.display()
+    );
+    Ok(sigma)
+}

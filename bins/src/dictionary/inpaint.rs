@@ -1,0 +1,138 @@
+//! The command `inpaint`.
+use super::args::InpaintArgs;
+use super::restore::{draws, each_plane, given, image_of, learn, planes_of, read_like, save, side_of, training, write};
+use super::streams;
+use crate::device::describe;
+use crate::images;
+use crate::progress::Spinner;
+use crate::report::{Outcome, Report, seconds};
+use anyhow::{Context, Result, bail, ensure};
+use candle::{DType, Device, Tensor};
+use chandlery::Philox;
+use chandlery::dictionary::image::{ImageTrainer, Inpaint, cosines, inpaint as inpaint_plane, psnr};
+use chandlery_ops::uniform;
+use serde_json::json;
+use std::time::Instant;
+
+/// The largest value of a pixel.
+const PEAK: f64 = 255.;
+/// Shade of what is missing in the comparison.
+const HOLE: f64 = 0.;
+
+/// Fills in the missing pixels of an image.
+pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
+    let report = Report::new(args.common.json);
+    images::format_of(&args.out).context("--out")?;
+    if let Some(path) = &args.comparison {
+        images::format_of(path).context("--comparison")?;
+    }
+    let device = args.common.device.open()?;
+    let dictionary = given(&args.dictionary, &device)?;
+    let side = match (&dictionary, &args.dictionary.dictionary) {
+        (Some(dictionary), Some(name)) => side_of(dictionary, name)?,
+        _ => args.dictionary.side as usize,
+    };
+    let image = images::read_planes(&args.image)?;
+    let (_, height, width) = image.dims3()?;
+    ensure!(
+        side <= height.min(width),
+        "{}: the image must be at least as large as a patch of {side}x{side}, got {height}x{width}",
+        args.image.display()
+    );
+    let mask = mask(args, &image)?;
+    let clean = match (&args.clean, args.missing) {
+        (Some(path), _) => Some(read_like(path, "--clean", &image)?),
+        (None, Some(_)) => Some(image.clone()),
+        (None, None) => None,
+    };
+    let missing = 1. - mask.to_dtype(DType::F64)?.mean_all()?.to_scalar::<f64>()?;
+    report.line(&format!(
+        "{}: {width}x{height}, {:.1} % of the pixels missing, on {}",
+        args.image.display(),
+        100. * missing,
+        describe(&device)
+    ))?;
+
+    let started = Instant::now();
+    let settings = Inpaint {
+        side,
+        step: args.step,
+        tolerance: args.tolerance,
+        sigma: args.sigma,
+        n_nonzero: args.nonzero,
+        known_per_atom: std::env::var("KPA").ok().and_then(|x| x.parse().ok()).unwrap_or(4),
+    };
+    let planes = planes_of(&image.to_device(&device)?)?;
+    let known = mask.to_device(&device)?;
+    let fill = |atoms: &Tensor| {
+        let _spinner = Spinner::new("coding all patches");
+        each_plane(&planes, |plane| inpaint_plane(plane, &known, atoms, &settings))
+    };
+    let training = training(&args.dictionary);
+    let mut atoms = match &dictionary {
+        Some(dictionary) => dictionary.atoms().clone(),
+        None => cosines(training.n_atoms, side, &device)?,
+    };
+    let rounds = if dictionary.is_none() && training.iterations > 0 { args.rounds } else { 0 };
+    let (mut filled, mut mean_count) = fill(&atoms)?;
+    let mut learned = None;
+    for round in 1..=rounds {
+        let trainer = ImageTrainer::filled(&filled, &atoms, &settings, &training, draws(&args.dictionary))?;
+        let dictionary = learn(trainer, training.iterations, &format!("learning, round {round}/{rounds}"))?;
+        atoms = dictionary.atoms().clone();
+        learned = Some(dictionary);
+        (filled, mean_count) = fill(&atoms)?;
+    }
+    let restored = image_of(&filled)?.to_device(&Device::Cpu)?;
+    let total = started.elapsed().as_secs_f64();
+
+    let holes = mask.broadcast_as(image.shape())?;
+    let hollow = holes.where_cond(&image, &(image.ones_like()? * HOLE)?)?;
+    write(&args.out, args.comparison.as_deref(), &restored, &hollow, clean.as_ref())?;
+    if let (Some(dictionary), Some(folder)) = (&learned, &args.dictionary.save_dictionary) {
+        save(dictionary, side, folder, &report)?;
+    }
+    let against = |image: &Tensor| clean.as_ref().map(|clean| psnr(image, clean, PEAK)).transpose();
+    let (before, after) = (against(&hollow)?, against(&restored)?);
+    if let (Some(before), Some(after)) = (before, after) {
+        report.line(&format!("PSNR {before:.2} dB → {after:.2} dB"))?;
+    }
+    report.line(&format!("{mean_count:.2} atoms a patch; {} in {}", args.out.display(), seconds(total)))?;
+    report.finish(&json!({
+        "out": args.out,
+        "missing": missing,
+        "psnr_noisy": before,
+        "psnr": after,
+        "mean_count": mean_count,
+        "atoms": atoms.dim(0)?,
+        "learned": learned.is_some(),
+        "seconds": total,
+        "seed": args.dictionary.seed,
+        "device": describe(&device),
+    }))?;
+    Ok(Outcome::Done)
+}
+
+/// Known pixels as 1, missing ones as 0: `[height, width]` u8.
+fn mask(args: &InpaintArgs, image: &Tensor) -> Result<Tensor> {
+    let (_, height, width) = image.dims3()?;
+    let Some(path) = &args.mask else {
+        let share = args.missing.unwrap_or(0.);
+        let draws = uniform((height, width), &Device::Cpu, Philox::new(args.dictionary.seed, streams::HOLES))?;
+        return Ok(draws.ge(share)?);
+    };
+    let planes = images::read_planes(path).context("--mask")?;
+    let (_, h, w) = planes.dims3()?;
+    if (h, w) != (height, width) {
+        bail!("--mask {}: must be {height}x{width} as the image, got {h}x{w}", path.display())
+    }
+    let white = planes.mean(0)?.gt(127f32)?;
+    let known = if args.invert_mask { white } else { white.eq(0u8)? };
+    let n_known = known.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
+    ensure!(
+        n_known > 0.,
+        "--mask {}: every pixel is marked as missing; a mask is white where pixels are to be filled in, see --invert-mask",
+        path.display()
+    );
+    Ok(known)
+}

@@ -1,0 +1,103 @@
+//! How well a dictionary represents signals.
+use super::signals::Signals;
+use crate::progress::Progress;
+use anyhow::Result;
+use candle::{DType, Device, Tensor};
+use chandlery::dictionary::pursuit::SparseCoder;
+use chandlery_ops::SparseCodes;
+
+/// What coding all signals came to.
+#[derive(Debug, Clone)]
+pub struct Measure {
+    /// Root mean square error of a value, in the unit of the signals.
+    pub rmse: f64,
+    /// Mean number of atoms of a code.
+    pub mean_count: f64,
+    /// Of each atom, the sum of the squares of its coefficients.
+    pub energy: Vec<f64>,
+    /// Atoms in at least one code.
+    pub used: usize,
+}
+
+/// Sums over blocks of signals.
+#[derive(Debug)]
+pub struct Sums {
+    squares: f64,
+    n_values: usize,
+    count: u64,
+    n_rows: usize,
+    energy: Vec<f64>,
+}
+
+impl Sums {
+    /// For a dictionary of `n_atoms`.
+    pub fn new(n_atoms: usize) -> Self {
+        Self { squares: 0., n_values: 0, count: 0, n_rows: 0, energy: vec![0.; n_atoms] }
+    }
+
+    /// Counts the codes of a block of signals, `[b, n_features]`.
+    pub fn add(&mut self, signals: &Tensor, codes: &SparseCodes, atoms: &Tensor) -> Result<()> {
+        let residual = codes.residual(signals, atoms)?.to_dtype(DType::F64)?;
+        self.squares += residual.sqr()?.sum_all()?.to_scalar::<f64>()?;
+        self.n_values += residual.elem_count();
+        let host = |t: &Tensor| t.to_device(&Device::Cpu)?.flatten_all();
+        let indices = host(&codes.indices)?.to_vec1::<u32>()?;
+        let values = host(&codes.values)?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+        let counts = host(&codes.count)?.to_vec1::<u32>()?;
+        self.n_rows += counts.len();
+        self.count += counts.iter().map(|&count| u64::from(count)).sum::<u64>();
+        // Entries beyond the count have value 0.
+        for (atom, value) in indices.into_iter().zip(values) {
+            if let Some(energy) = self.energy.get_mut(atom as usize) {
+                *energy += value * value;
+            }
+        }
+        Ok(())
+    }
+
+    /// The measure of all blocks.
+    pub fn finish(self) -> Measure {
+        Measure {
+            rmse: (self.squares / self.n_values.max(1) as f64).sqrt(),
+            mean_count: self.count as f64 / self.n_rows.max(1) as f64,
+            used: self.energy.iter().filter(|&&energy| energy > 0.).count(),
+            energy: self.energy,
+        }
+    }
+}
+
+/// Codes all signals, block by block.
+pub fn measure(signals: &Signals, coder: &SparseCoder, atoms: &Tensor) -> Result<Measure> {
+    let mut blocks = signals.blocks(atoms.device())?;
+    let mut sums = Sums::new(atoms.dim(0)?);
+    let bar = Progress::rows(signals.split.n_samples() as u64, 0);
+    bar.label("measuring".to_owned());
+    while let Some(rows) = blocks.next()? {
+        sums.add(&rows, &coder.encode(&rows, atoms)?, atoms)?;
+        bar.advance(rows.dim(0)? as u64);
+    }
+    bar.finish();
+    Ok(sums.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use candle::Device::Cpu;
+
+    #[test]
+    fn a_measure_is_the_one_done_by_hand() {
+        // Two atoms along the axes of three; signals (3, 4, 0) and (0, 2, 1) with one atom each.
+        let atoms = Tensor::new(&[[1f32, 0., 0.], [0., 1., 0.]], &Cpu).unwrap();
+        let signals = Tensor::new(&[[3f32, 4., 0.], [0., 2., 1.]], &Cpu).unwrap();
+        let codes = chandlery_ops::bomp(&signals, &atoms, &chandlery_ops::Pursuit::new(1)).unwrap();
+        let mut sums = Sums::new(2);
+        sums.add(&signals, &codes, &atoms).unwrap();
+        let measure = sums.finish();
+        // Left over: 3² of the first, 1² of the second, over six values.
+        assert!((measure.rmse - (10f64 / 6.).sqrt()).abs() < 1e-6);
+        assert_eq!((measure.mean_count, measure.used), (1., 1));
+        assert_eq!(measure.energy, [0., 20.]);
+    }
+}

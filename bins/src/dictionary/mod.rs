@@ -1,0 +1,59 @@
+//! The program `dictionary-learning`: sparse codes, and the dictionaries they are written in, from the shell.
+//!
+//! | module     | what                                                              |
+//! |------------|-------------------------------------------------------------------|
+//! | [`args`]   | the command line                                                  |
+//! | `signals`  | patches of images, or rows, in the unit they are learned in       |
+//! | `train`    | a run from its first step or a checkpoint to its folder           |
+//! | `learn`    | the loop, from all rows or from minibatches, and its checkpoint   |
+//! | `measure`  | how well a dictionary represents signals                          |
+//! | `encode`   | the command `encode`                                              |
+//! | `restore`  | what `denoise` and `inpaint` share                                |
+//! | `denoise`  | the command `denoise`                                             |
+//! | `inpaint`  | the command `inpaint`                                             |
+//! | `draw`     | the dictionary as a picture                                       |
+//! | `card`     | the README.md of a run folder                                     |
+pub mod args;
+mod card;
+mod denoise;
+mod draw;
+mod encode;
+mod inpaint;
+mod learn;
+mod measure;
+mod restore;
+mod signals;
+mod train;
+
+use crate::report::Outcome;
+use anyhow::Result;
+use args::{Cli, Command};
+
+/// Places in the random sequence of a run's seed, one for each use. Patches drawn for training and the rows' order have their own
+/// ([`chandlery_datasets`]).
+mod streams {
+    /// The first dictionary.
+    pub const START: u64 = 1 << 32;
+    /// What a trainer draws.
+    pub const TRAINER: u64 = 2 << 32;
+    /// Patches of an image that is restored.
+    pub const PATCHES: u64 = 3 << 32;
+    /// Noise that is added.
+    pub const NOISE: u64 = 4 << 32;
+    /// Pixels that are taken away.
+    pub const HOLES: u64 = 5 << 32;
+}
+
+/// Does what the command line says.
+///
+/// # Errors
+/// Whatever went wrong, in one line that says what to do.
+pub fn run(cli: Cli) -> Result<Outcome> {
+    match cli.command {
+        None => train::train(&cli.train),
+        Some(Command::Train(args)) => train::train(&args),
+        Some(Command::Encode(args)) => encode::encode(&args),
+        Some(Command::Denoise(args)) => denoise::denoise(&args),
+        Some(Command::Inpaint(args)) => inpaint::inpaint(&args),
+    }
+}

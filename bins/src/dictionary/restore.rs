@@ -1,0 +1,118 @@
+//! What `denoise` and `inpaint` share: planes, the dictionary of an image, and what is written.
+use super::args::ImageDictionaryArgs;
+use super::{draw, streams};
+use crate::images;
+use crate::progress::Progress;
+use crate::report::Report;
+use anyhow::{Context, Result, bail, ensure};
+use candle::{Device, Tensor};
+use chandlery::Philox;
+use chandlery::dictionary::image::colour::{from_opponent, to_opponent};
+use chandlery::dictionary::Dictionary;
+use chandlery::dictionary::image::{ImageTrainer, ImageTraining, Restored};
+use chandlery_datasets::ImageShape;
+use std::path::Path;
+
+/// An image, `[channels, height, width]` in grey levels, as planes of its own: grey as it is, colour as luma and two opponents, in each of which
+/// white noise stays what it was.
+pub fn planes_of(image: &Tensor) -> Result<Vec<Tensor>> {
+    let (channels, ..) = image.dims3()?;
+    let planes = if channels == 3 { to_opponent(image)? } else { image.clone() };
+    (0..channels).map(|c| Ok(planes.get(c)?.contiguous()?)).collect()
+}
+
+/// Planes back to an image.
+pub fn image_of(planes: &[Tensor]) -> Result<Tensor> {
+    let planes = Tensor::stack(planes, 0)?;
+    Ok(if planes.dim(0)? == 3 { from_opponent(&planes)? } else { planes })
+}
+
+/// What `restore` makes of each plane, as an image, and the mean number of atoms of a patch.
+pub fn each_plane(
+    planes: &[Tensor],
+    mut restore: impl FnMut(&Tensor) -> candle::Result<Restored>,
+) -> Result<(Vec<Tensor>, f64)> {
+    let restored = planes.iter().map(&mut restore).collect::<candle::Result<Vec<_>>>()?;
+    let count = restored.iter().map(|r| r.mean_count).sum::<f64>() / planes.len() as f64;
+    Ok((restored.into_iter().map(|r| r.image).collect(), count))
+}
+
+/// The side of the square patches that a dictionary is for.
+pub fn side_of(dictionary: &Dictionary, name: &str) -> Result<usize> {
+    let p = dictionary.config().n_features;
+    let side = (p as f64).sqrt().round() as usize;
+    ensure!(
+        side * side == p && side >= 2,
+        "--dictionary {name}: its atoms must be square grey patches, got {p} values; train one with `train --side`"
+    );
+    Ok(side)
+}
+
+/// A given dictionary.
+pub fn given(args: &ImageDictionaryArgs, device: &Device) -> Result<Option<Dictionary>> {
+    let Some(name) = &args.dictionary else {
+        return Ok(None);
+    };
+    Dictionary::from_pretrained(name, device).map(Some).with_context(|| format!("--dictionary {name}"))
+}
+
+/// How a dictionary is learned from an image.
+pub fn training(args: &ImageDictionaryArgs) -> ImageTraining {
+    ImageTraining {
+        n_atoms: args.atoms,
+        iterations: args.iterations,
+        n_patches: args.patches,
+        rule: args.rule.into(),
+    }
+}
+
+/// Where an image's patches are drawn.
+pub fn draws(args: &ImageDictionaryArgs) -> Philox {
+    Philox::new(args.seed, streams::PATCHES)
+}
+
+/// Runs a trainer to its end.
+pub fn learn(mut trainer: ImageTrainer, iterations: usize, label: &str) -> Result<Dictionary> {
+    let bar = Progress::iterations(iterations as u64, 0);
+    bar.label(label.to_owned());
+    while trainer.step()?.is_some() {
+        bar.advance(1);
+    }
+    bar.finish();
+    Ok(trainer.dictionary().clone())
+}
+
+/// Keeps a learned dictionary as `train` would.
+pub fn save(dictionary: &Dictionary, side: usize, folder: &Path, report: &Report) -> Result<()> {
+    dictionary.save_pretrained(folder)?;
+    let picture = folder.join("dictionary.png");
+    draw::atoms(dictionary.atoms(), &draw::smoothness(dictionary.atoms(), side)?, ImageShape::grey(side, side), &picture)?;
+    report.line(&format!("dictionary in {}", folder.display()))
+}
+
+/// Writes the result, and the images side by side where that is asked for.
+pub fn write(
+    out: &Path,
+    comparison: Option<&Path>,
+    result: &Tensor,
+    before: &Tensor,
+    clean: Option<&Tensor>,
+) -> Result<()> {
+    images::write_planes(result, out).context("--out")?;
+    if let Some(path) = comparison {
+        let mut row = vec![before, result];
+        row.extend(clean);
+        images::write_planes(&images::side_by_side(&row)?, path).context("--comparison")?;
+    }
+    Ok(())
+}
+
+/// Reads the image to measure against, which must have the shape of the other.
+pub fn read_like(path: &Path, flag: &str, image: &Tensor) -> Result<Tensor> {
+    let other = images::read_planes(path).with_context(|| flag.to_owned())?;
+    let ((c, h, w), (oc, oh, ow)) = (image.dims3()?, other.dims3()?);
+    if (h, w) != (oh, ow) || c != oc {
+        bail!("{flag} {}: must be {h}x{w} with {c} planes as the image, got {oh}x{ow} with {oc}", path.display())
+    }
+    Ok(other)
+}

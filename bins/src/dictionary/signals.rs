@@ -1,0 +1,200 @@
+//! Signals: patches of images, or rows of a data set, in the unit that a dictionary is learned in.
+//!
+//! Pixels are grey levels from 0 to 255 whatever they are stored as, so that an error can be read as one; rows that are no images keep their own
+//! unit.
+use super::args::SignalArgs;
+use crate::options::ReadArgs;
+use crate::progress::Spinner;
+use anyhow::{Context, Result};
+use candle::{DType, Device, Tensor};
+use chandlery_datasets::patches::{ImageSet, PatchSampler};
+use chandlery_datasets::{Feed, FeedConfig, ImageShape, RowType, Split};
+use std::path::Path;
+
+/// Side of a patch when none is asked for.
+const SIDE: usize = 8;
+/// Rows that are read at once.
+const BLOCK: usize = 8192;
+
+/// Signals to learn from or to encode.
+#[derive(Debug, Clone)]
+pub struct Signals {
+    /// As it was asked for.
+    pub name: String,
+    /// Rows as stored.
+    pub split: Split,
+    /// How the values of a row make an image.
+    pub image: Option<ImageShape>,
+    /// Whether each row loses its own mean.
+    pub remove_mean: bool,
+    /// What stored values are multiplied by.
+    scale: f64,
+    /// Whether rows are patches cut out of images.
+    pub patches: bool,
+}
+
+impl Signals {
+    /// Opens what was asked for; patches are drawn with `seed`.
+    pub fn open(args: &SignalArgs, seed: u64) -> Result<Self> {
+        let at = || format!("--data {}", args.data);
+        if args.side.is_some() || holds_images(&args.data)? {
+            let images = open_images(&args.data, &args.read)?;
+            let pixels = if images.row_type() == RowType::U8 { 1. } else { 255. };
+            let side = args.side.unwrap_or(SIDE);
+            let dataset = PatchSampler::new(images, side, args.patches, seed).with_context(at)?.into_dataset()?;
+            return Ok(Self {
+                name: args.data.clone(),
+                split: dataset.train,
+                image: dataset.image,
+                remove_mean: args.remove_mean.unwrap_or(true),
+                scale: pixels,
+                patches: true,
+            });
+        }
+        let dataset = args.read.open(&args.data)?;
+        Ok(Self::rows(&args.data, dataset.train, dataset.image, args.remove_mean.unwrap_or(false)))
+    }
+
+    /// Rows of a data set as they are.
+    pub fn rows(name: &str, split: Split, image: Option<ImageShape>, remove_mean: bool) -> Self {
+        let scale = if image.is_some() && split.row_type() == RowType::F32 { 255. } else { 1. };
+        Self { name: name.to_owned(), split, image, remove_mean, scale, patches: false }
+    }
+
+    /// Rows of a split as signals: f32 in their unit, without their means where those are to go.
+    pub fn prepare(&self, stored: &Tensor) -> Result<Tensor> {
+        let rows = stored.to_dtype(DType::F32)?;
+        let rows = if self.scale == 1. { rows } else { (rows * self.scale)? };
+        Ok(if self.remove_mean { rows.broadcast_sub(&rows.mean_keepdim(1)?)? } else { rows })
+    }
+
+    /// Blocks of all signals, in the order of the source.
+    pub fn blocks(&self, device: &Device) -> Result<Blocks<'_>> {
+        let config = FeedConfig { resident_bytes: None, ..FeedConfig::in_order(BLOCK) };
+        let mut feed = Feed::new(&self.split, device, config)?;
+        feed.start_epoch(0, 0)?;
+        Ok(Blocks { signals: self, feed })
+    }
+
+    /// All signals, `[n_rows, n_features]` f32.
+    pub fn all(&self, device: &Device) -> Result<Tensor> {
+        let (mut blocks, mut all) = (self.blocks(device)?, Vec::new());
+        while let Some(block) = blocks.next()? {
+            // A block lies in memory that the next one is written to.
+            all.push(block.copy()?);
+        }
+        Ok(Tensor::cat(&all, 0)?)
+    }
+
+    /// At most `n` signals drawn with `seed`, in the order of the source.
+    pub fn some(&self, n: usize, seed: u64, device: &Device) -> Result<Tensor> {
+        let split = match n < self.split.n_samples() {
+            true => self.split.hold_out(n, seed)?.1,
+            false => self.split.clone(),
+        };
+        Self { split, ..self.clone() }.all(device)
+    }
+
+    /// What the signals are, in words.
+    pub fn words(&self) -> String {
+        let n = self.split.n_samples();
+        let mean = if self.remove_mean { " without their means" } else { "" };
+        match self.image {
+            Some(shape) if self.patches => format!("{n} patches of {}x{} pixels{mean}", shape.height, shape.width),
+            _ => format!("{n} rows of {} values{mean}", self.split.n_features()),
+        }
+    }
+
+    /// The unit of errors, in words.
+    pub fn unit(&self) -> &'static str {
+        match self.image.is_some() || self.split.row_type() == RowType::U8 {
+            true => "grey levels",
+            false => "units of the rows",
+        }
+    }
+}
+
+/// Signals block by block.
+pub struct Blocks<'a> {
+    signals: &'a Signals,
+    feed: Feed,
+}
+
+impl Blocks<'_> {
+    /// The next signals, `[_, n_features]` f32.
+    pub fn next(&mut self) -> Result<Option<Tensor>> {
+        self.feed.next()?.map(|minibatch| self.signals.prepare(&minibatch.rows)).transpose()
+    }
+}
+
+/// Opens images of any sizes.
+pub fn open_images(data: &str, read: &ReadArgs) -> Result<ImageSet> {
+    let _spinner = Spinner::new(&format!("opening {data}"));
+    ImageSet::open(data, &read.options()).with_context(|| format!("--data {data}"))
+}
+
+/// Whether patches are to be cut from what `data` names: the built-in photographs, an image file, a folder of such.
+pub fn holds_images(data: &str) -> Result<bool> {
+    let path = Path::new(data);
+    if data == "natural-images" || path.is_file() && is_image(path) {
+        return Ok(true);
+    }
+    if !path.is_dir() {
+        return Ok(false);
+    }
+    let entries = std::fs::read_dir(path).with_context(|| format!("--data {data}: cannot read this folder"))?;
+    for entry in entries {
+        if is_image(&entry?.path()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a name ends as that of an image does.
+fn is_image(path: &Path) -> bool {
+    image::ImageFormat::from_path(path).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use candle::Device::Cpu;
+
+    fn values(t: &Tensor) -> Vec<f32> {
+        t.flatten_all().unwrap().to_vec1().unwrap()
+    }
+
+    #[test]
+    fn pixels_are_grey_levels_and_other_rows_keep_their_unit() {
+        let image = Some(ImageShape::grey(1, 2));
+        let bytes = Split::from_u8(vec![0, 255], 2, None).unwrap();
+        let floats = Split::from_f32(vec![0., 1.], 2, None).unwrap();
+        for (split, image, want) in [(&bytes, image, 255.), (&floats, image, 255.), (&floats, None, 1.)] {
+            let signals = Signals::rows("x", split.clone(), image, false);
+            assert_eq!(values(&signals.all(&Cpu).unwrap()), [0., want]);
+        }
+        let centred = Signals::rows("x", floats, None, true);
+        assert_eq!(values(&centred.all(&Cpu).unwrap()), [-0.5, 0.5]);
+    }
+
+    #[test]
+    fn all_signals_are_there_and_in_order_beyond_a_block() {
+        let n = 2 * BLOCK + 5;
+        let rows: Vec<f32> = (0..n).map(|i| i as f32).collect();
+        let signals = Signals::rows("x", Split::from_f32(rows.clone(), 1, None).unwrap(), None, false);
+        assert_eq!(values(&signals.all(&Cpu).unwrap()), rows);
+    }
+
+    #[test]
+    fn a_folder_of_images_is_told_from_one_of_other_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().display().to_string();
+        assert!(!holds_images(&name).unwrap());
+        std::fs::write(dir.path().join("x.PNG"), "").unwrap();
+        assert!(holds_images(&name).unwrap());
+        assert!(holds_images("natural-images").unwrap());
+        assert!(!holds_images("mnist-sample").unwrap());
+    }
+}

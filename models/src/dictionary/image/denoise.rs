@@ -1,0 +1,155 @@
+//! Denoising by sparse codes of all overlapping patches (Elad and Aharon 2006).
+//!
+//! ```text
+//! R_i y = μ_i + D x_i + noise                     a patch: its mean, a few atoms, and what no few atoms give
+//! x_i   = argmin ‖x‖₀  with  ‖R_i y − μ_i − D x‖₂ ≤ C σ √p          by a greedy pursuit, at most `n_nonzero` atoms
+//! ŷ     = (y + β σ Σ_i R_iᵀ(μ_i + D x_i)) / (1 + β σ Σ_i R_iᵀ 1)    the patches averaged, and a little of the noisy image
+//! ```
+//!
+//! | symbol | field | |
+//! |---|---|---|
+//! | `y`, `ŷ` | `noisy`, result | `[height, width]`, in grey levels |
+//! | `σ` | `sigma` | standard deviation of the noise, in grey levels |
+//! | `p` | `side²` | |
+//! | `C` | `gain` | 1.15: 93 % of the 8×8 patches of pure noise have a norm below `1.15 σ √64` times |
+//! | `β` | `blend` | 0.034 for each grey level of σ |
+//! | `D` | `dictionary` | `[n_atoms, p]` |
+//!
+//! Source: Elad and Aharon, "Image denoising via sparse and redundant representations over learned dictionaries", IEEE
+//! Transactions on Image Processing 15(12), 2006. Its equation weighs the noisy image by λ = 30/σ against patches of weight 1;
+//! divided by λ that is β σ = σ/30 = .033 σ, and the authors' program, which made the published figures, has .034. Patches lose their
+//! mean before they are coded and get it back after, as in that program: the mean of 64 pixels has an eighth of
+//! their noise, and an atom less is needed.
+//!
+//! The dictionary is best learned from the noisy image itself ([`ImageTrainer`](super::ImageTrainer)): coded to the error target, patches
+//! lose most of their noise, and the atoms average over thousands of them.
+use super::patches::{BandSum, PatchGrid};
+use crate::check::{at_least_one, range};
+use crate::dictionary::pursuit::{PursuitMethod, SparseCoder};
+use candle::{DType, Result, Tensor};
+use chandlery_ops::ErrorTarget;
+
+/// Patches that are coded at once: their rows, codes and estimates take some 60 MB at 8×8 pixels.
+const BAND: usize = 65_536;
+
+/// How an image is denoised; see the [module](self).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Denoise {
+    /// Standard deviation of the noise in grey levels, above 0.
+    pub sigma: f64,
+    /// Height and width of a patch, 2 or more. Default 8.
+    pub side: usize,
+    /// Pixels from patch to patch, 1 to `side`. Default 1, all of them; 2 takes a quarter of the time and loses about .1 dB.
+    pub step: usize,
+    /// `C`: a patch's residual may be `gain · sigma · side`, above 0. Default 1.15.
+    pub gain: f64,
+    /// `β`: weight of a patch against the noisy image for each grey level of `sigma`, above 0. Default 0.034.
+    pub blend: f64,
+    /// Atoms that a patch may take, at least 1. Default `side² / 2`, as in the authors' program: few patches reach it.
+    pub n_nonzero: usize,
+    /// How the atoms are chosen.
+    pub method: PursuitMethod,
+}
+
+impl Denoise {
+    /// The published settings for noise of deviation `sigma`, with 8×8 patches.
+    pub fn new(sigma: f64) -> Self {
+        Self::with_side(sigma, 8)
+    }
+
+    /// The published settings with patches of another side.
+    pub fn with_side(sigma: f64, side: usize) -> Self {
+        Self {
+            sigma,
+            side,
+            step: 1,
+            gain: 1.15,
+            blend: 0.034,
+            n_nonzero: (side * side / 2).max(1),
+            method: PursuitMethod::Omp,
+        }
+    }
+
+    /// # Errors
+    /// When a field is out of its range; the message names it.
+    pub fn validate(&self) -> Result<()> {
+        const OP: &str = "Denoise";
+        range(OP, "sigma", self.sigma, "above 0", |x| x > 0.)?;
+        range(OP, "gain", self.gain, "above 0", |x| x > 0.)?;
+        range(OP, "blend", self.blend, "above 0", |x| x > 0.)?;
+        at_least_one(OP, "n_nonzero", self.n_nonzero)?;
+        if self.side < 2 {
+            candle::bail!("{OP}: side must be at least 2, got {}; a single pixel has no structure", self.side)
+        }
+        Ok(())
+    }
+
+    /// The pursuit of a patch without its mean.
+    pub fn coder(&self, n_atoms: usize) -> SparseCoder {
+        SparseCoder {
+            method: self.method,
+            n_nonzero: self.n_nonzero.min(n_atoms),
+            error: Some(ErrorTarget::Absolute(self.gain * self.sigma * self.side as f64)),
+            nonnegative: false,
+        }
+    }
+}
+
+/// An image after its patches were coded.
+#[derive(Debug, Clone)]
+pub struct Restored {
+    /// `[height, width]` f32, in grey levels; not rounded and not cut off at 0 and 255.
+    pub image: Tensor,
+    /// Mean number of atoms of a patch.
+    pub mean_count: f64,
+}
+
+/// Denoises one plane with a given dictionary.
+///
+/// `noisy` is `[height, width]` f32 in grey levels, `dictionary` `[n_atoms, side²]` on its device. Cost: one pursuit a
+/// patch, of which there are as many as pixels.
+///
+/// # Errors
+/// When a shape or a setting is out of range, the image holds a NaN, or memory is short.
+pub fn denoise(noisy: &Tensor, dictionary: &Tensor, settings: &Denoise) -> Result<Restored> {
+    settings.validate()?;
+    let grid = plane_grid("denoise", noisy, settings.side, settings.step)?;
+    let n_atoms = atoms_of("denoise", dictionary, grid.n_features())?;
+    let coder = settings.coder(n_atoms);
+    let (mut patches, mut atoms) = (BandSum::default(), 0f64);
+    for band in grid.bands(BAND) {
+        let rows = grid.rows(noisy, band.clone())?;
+        let mean = rows.mean_keepdim(1)?;
+        let codes = coder.encode(&rows.broadcast_sub(&mean)?, dictionary)?;
+        atoms += codes.count.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
+        let estimate = codes.reconstruct(dictionary)?.broadcast_add(&mean)?;
+        patches.add(&grid, &band, grid.sum(&estimate, band.clone())?)?;
+    }
+    let weight = settings.blend * settings.sigma;
+    let sum = ((patches.image()? * weight)? + noisy)?;
+    let image = (sum / ((grid.cover(noisy.device())? * weight)? + 1.)?)?;
+    Ok(Restored { image, mean_count: atoms / grid.n_patches() as f64 })
+}
+
+/// The patches of a plane.
+pub(super) fn plane_grid(op: &str, plane: &Tensor, side: usize, step: usize) -> Result<PatchGrid> {
+    match *plane.dims() {
+        [height, width] if plane.dtype() == DType::F32 => PatchGrid::new(height, width, side, step),
+        _ => candle::bail!(
+            "{op}: image must be F32 of shape [height, width], got {:?} of {:?}; give the planes of a colour image one by one",
+            plane.dtype(),
+            plane.dims()
+        ),
+    }
+}
+
+/// The number of atoms of a dictionary for patches of `n_features` values.
+pub(super) fn atoms_of(op: &str, dictionary: &Tensor, n_features: usize) -> Result<usize> {
+    match *dictionary.dims() {
+        [n_atoms, features] if features == n_features && n_atoms > 0 => Ok(n_atoms),
+        _ => candle::bail!(
+            "{op}: dictionary must be [n_atoms, {n_features}] for these patches, got {:?}",
+            dictionary.dims()
+        ),
+    }
+}

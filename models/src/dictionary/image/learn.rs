@@ -1,0 +1,144 @@
+//! Learning a dictionary from the image that it is to restore.
+//!
+//! Patches without their means, coded to the error target of the restoration, from the overcomplete cosine transform; its flat first atom is kept as it
+//! is. Two things matter more than the rule of update, and are not in Elad and Aharon 2006:
+//!
+//! - An atom that few patches use keeps their noise: it is replaced, though it lowers the error of training.
+//! - A new atom is a noisy patch until it has been updated a few times: the last iterations make none.
+use super::denoise::Denoise;
+use super::inpaint::Inpaint;
+use super::sample::random_patches;
+use crate::check::at_least_one;
+use crate::dictionary::{
+    Dictionary, DictionaryConfig, DictionaryTrainer, Iteration, Replace, SparseCoder, TrainConfig, UpdateRule,
+    overcomplete_dct,
+};
+use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::Philox;
+
+/// Patches that must use an atom: the noise of an atom falls with the root of their number.
+const MIN_USES: usize = 50;
+/// The last iterations, which replace no atom.
+const SETTLING: usize = 3;
+
+/// How a dictionary is learned from an image that is to be restored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ImageTraining {
+    /// Atoms, at least 1. Default 256, four times the values of an 8×8 patch.
+    pub n_atoms: usize,
+    /// Iterations. Default 10.
+    pub iterations: usize,
+    /// Patches to learn from, drawn from all, at least 1. Default 40,000.
+    pub n_patches: usize,
+    /// How atoms are updated. Default AK-SVD.
+    pub rule: UpdateRule,
+}
+
+impl Default for ImageTraining {
+    fn default() -> Self {
+        Self { n_atoms: 256, iterations: 10, n_patches: 40_000, rule: UpdateRule::AkSvd }
+    }
+}
+
+/// Learns a dictionary from planes that are to be restored; see the [module](self).
+pub struct ImageTrainer {
+    trainer: DictionaryTrainer,
+    iterations: usize,
+    made: usize,
+}
+
+impl ImageTrainer {
+    /// Learns from noisy planes, to denoise them with the same settings.
+    ///
+    /// `planes` are `[height, width]` f32 in grey levels, of any sizes; the patches are drawn by `philox`.
+    ///
+    /// # Errors
+    /// When there is no plane, a shape or a setting is out of range, a plane holds a NaN, or memory is short.
+    pub fn noisy(
+        planes: &[Tensor],
+        settings: &Denoise,
+        training: &ImageTraining,
+        philox: Philox,
+    ) -> Result<Self> {
+        settings.validate()?;
+        let device = planes.first().map_or(&Device::Cpu, Tensor::device);
+        let atoms = cosines(training.n_atoms, settings.side, device)?;
+        Self::new(planes, &atoms, settings.side, settings.coder(training.n_atoms), training, philox)
+    }
+
+    /// Learns from planes whose missing pixels were filled in, from the `atoms` that filled them: to fill them again, better.
+    ///
+    /// # Errors
+    /// As [`noisy`](Self::noisy), and when `atoms` are not `[n_atoms, side²]`.
+    pub fn filled(
+        planes: &[Tensor],
+        atoms: &Tensor,
+        settings: &Inpaint,
+        training: &ImageTraining,
+        philox: Philox,
+    ) -> Result<Self> {
+        settings.validate()?;
+        Self::new(planes, atoms, settings.side, settings.coder(training.n_atoms), training, philox)
+    }
+
+    fn new(
+        planes: &[Tensor],
+        atoms: &Tensor,
+        side: usize,
+        coder: SparseCoder,
+        training: &ImageTraining,
+        philox: Philox,
+    ) -> Result<Self> {
+        let patches = random_patches(planes, side, training.n_patches, philox)?;
+        let patches = patches.broadcast_sub(&patches.mean_keepdim(1)?)?;
+        let config = DictionaryConfig {
+            method: coder.method,
+            image: Some([side, side, 1]),
+            remove_mean: true,
+            ..DictionaryConfig::new(training.n_atoms, side * side, coder.n_nonzero)
+        };
+        let dictionary = Dictionary::from_tensor(config, atoms.clone())?;
+        // Few patches have few that use an atom.
+        let min_uses = MIN_USES.min(patches.dim(0)? / training.n_atoms);
+        let config = TrainConfig {
+            rule: training.rule,
+            iterations: training.iterations,
+            coder,
+            n_fixed: 1,
+            replace: Replace::WorstRepresented,
+            min_uses,
+            ..TrainConfig::default()
+        };
+        let trainer = DictionaryTrainer::new(dictionary, &patches, config, philox)?;
+        Ok(Self { trainer, iterations: training.iterations, made: 0 })
+    }
+
+    /// One iteration of the [`ImageTraining::iterations`] that were planned; none when they are made.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn step(&mut self) -> Result<Option<Iteration>> {
+        if self.made == self.iterations {
+            return Ok(None);
+        }
+        self.made += 1;
+        if self.made + SETTLING > self.iterations {
+            self.trainer.config.replace = Replace::None;
+        }
+        self.trainer.step().map(Some)
+    }
+
+    /// The newest dictionary: its codes meet the error target, and fewer atoms do, so that an RMSE says nothing.
+    pub fn dictionary(&self) -> &Dictionary {
+        self.trainer.current()
+    }
+}
+
+/// The overcomplete cosine transform as atoms of a restoration, `[n_atoms, side²]` f32: the first is flat.
+///
+/// # Errors
+/// When a size is 0 or memory is short.
+pub fn cosines(n_atoms: usize, side: usize, device: &Device) -> Result<Tensor> {
+    at_least_one("ImageTraining", "n_atoms", n_atoms)?;
+    overcomplete_dct(n_atoms, side)?.to_dtype(DType::F32)?.to_device(device)
+}
