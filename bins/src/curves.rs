@@ -1,7 +1,10 @@
-//! Learning curves as one SVG: panels side by side, each with labelled axes and a legend.
+//! Curves as one SVG or PNG: panels side by side, each with labelled axes and a legend.
 //!
-//! SVG and not PNG, because a picture of text needs a font and the viewer of an SVG has one.
+//! The letters of an SVG are its viewer's; those of a PNG are of the one size that the program brings ([`Raster`]).
+use crate::raster::Raster;
 use anyhow::{Result, anyhow};
+use image::{Rgb, RgbImage};
+use plotters::coord::Shift;
 use plotters::prelude::*;
 
 /// One line in a panel.
@@ -22,6 +25,8 @@ pub struct Panel {
     pub x_label: String,
     /// What runs along the vertical axis, with its unit.
     pub y_label: String,
+    /// Whether the vertical axis is logarithmic; points that are not above 0 are then left out.
+    pub log_y: bool,
     /// The lines in it; without a point the panel shows empty axes.
     pub curves: Vec<Curve>,
 }
@@ -45,27 +50,45 @@ const COLOURS: [RGBColor; 7] = [
 /// # Errors
 /// When there is no panel, or the plotter fails.
 pub fn draw(panels: &[Panel]) -> Result<String> {
-    if panels.is_empty() {
-        return Err(anyhow!("curves: there must be at least 1 panel, got none"));
-    }
     let mut svg = String::new();
-    {
-        let size = (PANEL.0 * panels.len() as u32, PANEL.1);
-        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        root.fill(&WHITE).map_err(failed)?;
-        for (area, panel) in root.split_evenly((1, panels.len())).iter().zip(panels) {
-            draw_panel(area, panel)?;
-        }
-        root.present().map_err(failed)?;
-    }
+    draw_on(SVGBackend::with_string(&mut svg, size_of(panels)?).into_drawing_area(), panels, 12)?;
     Ok(svg)
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+/// Draws the panels in a row, as pixels.
+///
+/// # Errors
+/// As [`draw`].
+pub fn draw_pixels(panels: &[Panel]) -> Result<RgbImage> {
+    let (width, height) = size_of(panels)?;
+    let mut picture = RgbImage::from_pixel(width, height, Rgb([255; 3]));
+    // Letters of 9 pixels: the room that a legend leaves for those of an 18-point font.
+    draw_on(Raster::new(&mut picture).into_drawing_area(), panels, 18)?;
+    Ok(picture)
+}
 
-fn draw_panel(area: &Area<'_>, panel: &Panel) -> Result<()> {
+/// Width and height of the whole.
+fn size_of(panels: &[Panel]) -> Result<(u32, u32)> {
+    match panels.len() {
+        0 => Err(anyhow!("curves: there must be at least 1 panel, got none")),
+        n => Ok((PANEL.0 * n as u32, PANEL.1)),
+    }
+}
+
+/// `legend` is the size of its letters.
+fn draw_on<B: DrawingBackend>(root: DrawingArea<B, Shift>, panels: &[Panel], legend: u32) -> Result<()> {
+    root.fill(&WHITE).map_err(failed)?;
+    for (area, panel) in root.split_evenly((1, panels.len())).iter().zip(panels) {
+        draw_panel(area, panel, legend)?;
+    }
+    root.present().map_err(failed)
+}
+
+fn draw_panel<B: DrawingBackend>(area: &DrawingArea<B, Shift>, panel: &Panel, legend: u32) -> Result<()> {
+    let scaled = |y: f64| if panel.log_y { y.log10() } else { y };
     let finite = |curve: &Curve| -> Vec<(f64, f64)> {
-        curve.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite()).collect()
+        let scaled = curve.points.iter().map(|&(x, y)| (x, scaled(y)));
+        scaled.filter(|(x, y)| x.is_finite() && y.is_finite()).collect()
     };
     let curves: Vec<_> = panel.curves.iter().map(|curve| (&curve.name, finite(curve))).collect();
     let points = || curves.iter().flat_map(|(_, points)| points);
@@ -85,7 +108,7 @@ fn draw_panel(area: &Area<'_>, panel: &Panel) -> Result<()> {
         .x_labels(6)
         .y_labels(6)
         .x_label_formatter(&|x| number(*x))
-        .y_label_formatter(&|y| number(*y))
+        .y_label_formatter(&|&y| if panel.log_y { two_digits(10f64.powf(y)) } else { number(y) })
         .axis_desc_style(("sans-serif", 14))
         .label_style(("sans-serif", 12))
         .draw()
@@ -105,7 +128,7 @@ fn draw_panel(area: &Area<'_>, panel: &Panel) -> Result<()> {
             .position(emptiest_corner(&curves))
             .background_style(WHITE.mix(0.8))
             .border_style(RGBColor(190, 190, 190))
-            .label_font(("sans-serif", 12))
+            .label_font(("sans-serif", legend))
             .draw()
             .map_err(failed)?;
     }
@@ -142,6 +165,12 @@ fn range(values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
     low - margin..high + margin
 }
 
+/// A number above 0 in two significant digits: marks of a logarithmic axis lie anywhere between powers of ten.
+fn two_digits(value: f64) -> String {
+    let unit = 10f64.powi(value.log10().floor() as i32 - 1);
+    number((value / unit).round() * unit)
+}
+
 /// A number in at most four significant digits, without trailing zeros.
 fn number(value: f64) -> String {
     if value == 0. {
@@ -166,6 +195,7 @@ mod tests {
             title: "reconstruction".to_owned(),
             x_label: "epoch".to_owned(),
             y_label: "squared error per unit".to_owned(),
+            log_y: false,
             curves,
         }
     }
@@ -192,6 +222,17 @@ mod tests {
     }
 
     #[test]
+    fn pixels_show_each_curve_in_its_colour() {
+        let curves = [1., 2.].map(|y| Curve { name: "a".to_owned(), points: vec![(0., y), (1., 10. * y)] });
+        let picture = draw_pixels(&[Panel { log_y: true, ..panel(curves.to_vec()) }]).unwrap();
+        assert_eq!(picture.dimensions(), PANEL);
+        for RGBColor(r, g, b) in [COLOURS[0], COLOURS[1]] {
+            let n = picture.pixels().filter(|pixel| pixel.0 == [r, g, b]).count();
+            assert!(n > 200, "{n} pixels of {r} {g} {b}");
+        }
+    }
+
+    #[test]
     fn a_legend_goes_where_no_curve_is() {
         let falling = vec![("", vec![(0., 9.), (1., 3.), (2., 1.), (3., 0.)])];
         assert!(matches!(emptiest_corner(&falling), SeriesLabelPosition::UpperRight));
@@ -213,5 +254,6 @@ mod tests {
             assert_eq!(number(value), text);
         }
         assert_eq!(number(0.1 + 0.2), "0.3");
+        assert_eq!([0.003_162, 31.62, 100., 0.999].map(two_digits), ["0.0032", "32", "100", "1"]);
     }
 }

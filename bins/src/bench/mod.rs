@@ -1,10 +1,12 @@
 //! The program `bench`: named shapes, fixed seeds, warm, synchronised, the median of several.
 //!
 //! One module a model. Each prints ours, the paper's, the peer's and the floor, and the share of the floor reached.
+mod dictionary;
 mod floor;
 mod rbm;
 mod timing;
 
+pub use dictionary::DictionaryArgs;
 pub use floor::{Gpu, RbmFloor};
 pub use rbm::{RbmArgs, Row};
 
@@ -26,6 +28,8 @@ pub struct Cli {
 pub enum Model {
     /// Contrastive divergence at the paper's four sizes: seconds for 1 million examples.
     Rbm(RbmArgs),
+    /// Batch-OMP and OLS at named sizes, iterations of training, and the figures of Irofti 2016.
+    Dictionary(DictionaryArgs),
 }
 
 /// What every benchmark takes.
@@ -49,6 +53,7 @@ pub struct CommonArgs {
 pub fn run(cli: &Cli) -> anyhow::Result<Outcome> {
     match &cli.model {
         Model::Rbm(args) => rbm::run(args)?,
+        Model::Dictionary(args) => dictionary::run(args)?,
     }
     Ok(Outcome::Done)
 }

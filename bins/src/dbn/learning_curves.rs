@@ -23,6 +23,7 @@ pub fn draw(reports: &[EpochReport], config: &DbnConfig) -> Result<String> {
         title: title.to_owned(),
         x_label: "epoch".to_owned(),
         y_label: y_label.to_owned(),
+        log_y: false,
         curves,
     };
     curves::draw(&[

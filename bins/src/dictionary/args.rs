@@ -69,9 +69,9 @@ pub struct Settings {
     /// length; codes have --nonzero atoms when left out.
     #[arg(long, value_name = "RMS", value_parser = above_zero)]
     pub error: Option<f64>,
-    /// How a code's atoms are chosen.
-    #[arg(long, value_enum, default_value_t = Method::Omp)]
-    pub pursuit: Method,
+    /// How a code's atoms are chosen; left out: omp, or ols with --online, which learns faster by it.
+    #[arg(long, value_enum)]
+    pub pursuit: Option<Method>,
     /// How atoms are updated, unless --online.
     #[arg(long, value_enum, default_value_t = Rule::AkSvd)]
     pub rule: Rule,
@@ -102,6 +102,14 @@ pub struct Settings {
     /// Seed of every random draw: the same seed on the same device gives the same bits.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
+}
+
+impl Settings {
+    /// How a code's atoms are chosen.
+    pub fn method(&self) -> Method {
+        let usual = if self.online.is_some() { Method::Ols } else { Method::Omp };
+        self.pursuit.unwrap_or(usual)
+    }
 }
 
 /// Arguments of `dictionary-learning train`.
@@ -171,9 +179,9 @@ pub struct ImageDictionaryArgs {
     /// A trained dictionary: folder of a run, or OWNER/NAME on the hub; learned from the image itself when left out.
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["atoms", "iterations", "side", "patches", "rule"])]
     pub dictionary: Option<String>,
-    /// Height and width of a patch.
-    #[arg(long, value_name = "PIXELS", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=64))]
-    pub side: u32,
+    /// Height and width of a patch; left out: 8 to denoise, 10 to fill in.
+    #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(2..=64))]
+    pub side: Option<u32>,
     /// Atoms to learn.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one)]
     pub atoms: usize,

@@ -49,7 +49,7 @@ impl Card<'_> {
             settings.seed,
             settings.iterations,
             settings.nonzero,
-            name_of(&settings.pursuit),
+            name_of(&settings.method()),
             seconds(self.seconds)
         )?;
         writeln!(out, "## Results\n\n| on all signals | first dictionary | this one |\n|---|---|---|")?;

@@ -1,6 +1,8 @@
 //! The command `denoise`.
 use super::args::DenoiseArgs;
-use super::restore::{draws, each_plane, given, image_of, learn, planes_of, read_like, save, side_of, training, write};
+use super::restore::{
+    draws, each_plane, given, image_of, learn, planes_of, read_like, save, side_of, training, write,
+};
 use super::streams;
 use crate::device::describe;
 use crate::images;
@@ -28,7 +30,7 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
     let dictionary = given(&args.dictionary, &device)?;
     let side = match (&dictionary, &args.dictionary.dictionary) {
         (Some(dictionary), Some(name)) => side_of(dictionary, name)?,
-        _ => args.dictionary.side as usize,
+        _ => args.dictionary.side.unwrap_or(8) as usize,
     };
     let image = images::read_planes(&args.image)?;
     let (_, height, width) = image.dims3()?;
@@ -38,7 +40,9 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
         args.image.display()
     );
     let (noisy, clean) = match (&args.clean, args.sigma) {
-        (None, Some(sigma)) if args.add_noise => (with_noise(&image, sigma, args.dictionary.seed)?, Some(image)),
+        (None, Some(sigma)) if args.add_noise => {
+            (with_noise(&image, sigma, args.dictionary.seed)?, Some(image))
+        }
         (None, _) => (image, None),
         (Some(path), _) => (image.clone(), Some(read_like(path, "--clean", &image)?)),
     };
@@ -88,11 +92,7 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
     if let (Some(before), Some(after)) = (before, after) {
         report.line(&format!("PSNR {before:.2} dB → {after:.2} dB"))?;
     }
-    report.line(&format!(
-        "{mean_count:.2} atoms a patch; {} in {}",
-        args.out.display(),
-        seconds(total)
-    ))?;
+    report.line(&format!("{mean_count:.2} atoms a patch; {} in {}", args.out.display(), seconds(total)))?;
     report.finish(&json!({
         "out": args.out,
         "sigma": sigma,

@@ -25,7 +25,8 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let dictionary = Dictionary::from_pretrained(&args.model, &device)?;
     let config = dictionary.config();
     let coder = coder(args, config)?;
-    let mut codes = Gathered { coder, atoms: dictionary.atoms(), parts: Vec::new(), sums: Sums::new(config.n_atoms) };
+    let mut codes =
+        Gathered { coder, atoms: dictionary.atoms(), parts: Vec::new(), sums: Sums::new(config.n_atoms) };
     if let (true, Some(side)) = (holds_images(&args.data)?, patch_side(config)) {
         encode_images(args, config, side, &device, &mut codes)?;
     } else {

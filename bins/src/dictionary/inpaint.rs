@@ -1,6 +1,8 @@
 //! The command `inpaint`.
 use super::args::InpaintArgs;
-use super::restore::{draws, each_plane, given, image_of, learn, planes_of, read_like, save, side_of, training, write};
+use super::restore::{
+    draws, each_plane, given, image_of, learn, planes_of, read_like, save, side_of, training, write,
+};
 use super::streams;
 use crate::device::describe;
 use crate::images;
@@ -30,7 +32,7 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
     let dictionary = given(&args.dictionary, &device)?;
     let side = match (&dictionary, &args.dictionary.dictionary) {
         (Some(dictionary), Some(name)) => side_of(dictionary, name)?,
-        _ => args.dictionary.side as usize,
+        _ => args.dictionary.side.unwrap_or(10) as usize,
     };
     let image = images::read_planes(&args.image)?;
     let (_, height, width) = image.dims3()?;
@@ -60,7 +62,7 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
         tolerance: args.tolerance,
         sigma: args.sigma,
         n_nonzero: args.nonzero,
-        known_per_atom: std::env::var("KPA").ok().and_then(|x| x.parse().ok()).unwrap_or(4),
+        ..Inpaint::default()
     };
     let planes = planes_of(&image.to_device(&device)?)?;
     let known = mask.to_device(&device)?;
@@ -118,7 +120,8 @@ fn mask(args: &InpaintArgs, image: &Tensor) -> Result<Tensor> {
     let (_, height, width) = image.dims3()?;
     let Some(path) = &args.mask else {
         let share = args.missing.unwrap_or(0.);
-        let draws = uniform((height, width), &Device::Cpu, Philox::new(args.dictionary.seed, streams::HOLES))?;
+        let draws =
+            uniform((height, width), &Device::Cpu, Philox::new(args.dictionary.seed, streams::HOLES))?;
         return Ok(draws.ge(share)?);
     };
     let planes = images::read_planes(path).context("--mask")?;

@@ -7,8 +7,8 @@ use crate::report::Report;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
 use chandlery::Philox;
-use chandlery::dictionary::image::colour::{from_opponent, to_opponent};
 use chandlery::dictionary::Dictionary;
+use chandlery::dictionary::image::colour::{from_opponent, to_opponent};
 use chandlery::dictionary::image::{ImageTrainer, ImageTraining, Restored};
 use chandlery_datasets::ImageShape;
 use std::path::Path;
@@ -86,7 +86,12 @@ pub fn learn(mut trainer: ImageTrainer, iterations: usize, label: &str) -> Resul
 pub fn save(dictionary: &Dictionary, side: usize, folder: &Path, report: &Report) -> Result<()> {
     dictionary.save_pretrained(folder)?;
     let picture = folder.join("dictionary.png");
-    draw::atoms(dictionary.atoms(), &draw::smoothness(dictionary.atoms(), side)?, ImageShape::grey(side, side), &picture)?;
+    draw::atoms(
+        dictionary.atoms(),
+        &draw::smoothness(dictionary.atoms(), side)?,
+        ImageShape::grey(side, side),
+        &picture,
+    )?;
     report.line(&format!("dictionary in {}", folder.display()))
 }
 
@@ -112,7 +117,10 @@ pub fn read_like(path: &Path, flag: &str, image: &Tensor) -> Result<Tensor> {
     let other = images::read_planes(path).with_context(|| flag.to_owned())?;
     let ((c, h, w), (oc, oh, ow)) = (image.dims3()?, other.dims3()?);
     if (h, w) != (oh, ow) || c != oc {
-        bail!("{flag} {}: must be {h}x{w} with {c} planes as the image, got {oh}x{ow} with {oc}", path.display())
+        bail!(
+            "{flag} {}: must be {h}x{w} with {c} planes as the image, got {oh}x{ow} with {oc}",
+            path.display()
+        )
     }
     Ok(other)
 }

@@ -41,7 +41,8 @@ impl Signals {
             let images = open_images(&args.data, &args.read)?;
             let pixels = if images.row_type() == RowType::U8 { 1. } else { 255. };
             let side = args.side.unwrap_or(SIDE);
-            let dataset = PatchSampler::new(images, side, args.patches, seed).with_context(at)?.into_dataset()?;
+            let dataset =
+                PatchSampler::new(images, side, args.patches, seed).with_context(at)?.into_dataset()?;
             return Ok(Self {
                 name: args.data.clone(),
                 split: dataset.train,
@@ -100,7 +101,9 @@ impl Signals {
         let n = self.split.n_samples();
         let mean = if self.remove_mean { " without their means" } else { "" };
         match self.image {
-            Some(shape) if self.patches => format!("{n} patches of {}x{} pixels{mean}", shape.height, shape.width),
+            Some(shape) if self.patches => {
+                format!("{n} patches of {}x{} pixels{mean}", shape.height, shape.width)
+            }
             _ => format!("{n} rows of {} values{mean}", self.split.n_features()),
         }
     }
@@ -142,7 +145,8 @@ pub fn holds_images(data: &str) -> Result<bool> {
     if !path.is_dir() {
         return Ok(false);
     }
-    let entries = std::fs::read_dir(path).with_context(|| format!("--data {data}: cannot read this folder"))?;
+    let entries =
+        std::fs::read_dir(path).with_context(|| format!("--data {data}: cannot read this folder"))?;
     for entry in entries {
         if is_image(&entry?.path()) {
             return Ok(true);

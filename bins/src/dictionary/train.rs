@@ -161,7 +161,8 @@ fn reports_of(folder: &RunFolder, made: usize) -> Result<Vec<IterationReport>> {
         return Ok(Vec::new());
     }
     let file = folder.join(METRICS);
-    let text = std::fs::read_to_string(&file).with_context(|| format!("{}: cannot be read", file.display()))?;
+    let text =
+        std::fs::read_to_string(&file).with_context(|| format!("{}: cannot be read", file.display()))?;
     let lines: Vec<&str> = text.lines().take(made).collect();
     ensure!(
         lines.len() == made,
@@ -178,7 +179,7 @@ fn reports_of(folder: &RunFolder, made: usize) -> Result<Vec<IterationReport>> {
 fn coder(settings: &Settings, n_features: usize) -> SparseCoder {
     let root = (n_features as f64).sqrt();
     SparseCoder {
-        method: settings.pursuit.into(),
+        method: settings.method().into(),
         n_nonzero: settings.nonzero,
         error: settings.error.map(|rms| ErrorTarget::Absolute(rms * root)),
         nonnegative: false,
@@ -195,7 +196,7 @@ fn first_dictionary(settings: &Settings, signals: &Signals, device: &Device) -> 
     );
     let n_features = signals.split.n_features();
     let config = DictionaryConfig {
-        method: settings.pursuit.into(),
+        method: settings.method().into(),
         image: signals.image.map(|image| [image.height, image.width, image.channels]),
         remove_mean: signals.remove_mean,
         ..DictionaryConfig::new(settings.atoms, n_features, settings.nonzero)
@@ -274,7 +275,9 @@ fn finish(run: &Finish) -> Result<()> {
     let before = measure(signals, &coder, first.atoms())?;
     let after = measure(signals, &coder, dictionary.atoms())?;
     let pictured = match signals.image.filter(draw::can_draw) {
-        Some(tile) => Some(draw::atoms(dictionary.atoms(), &after.energy, tile, &folder.join("dictionary.png"))?),
+        Some(tile) => {
+            Some(draw::atoms(dictionary.atoms(), &after.energy, tile, &folder.join("dictionary.png"))?)
+        }
         None => None,
     };
     let training: f64 = reports.iter().map(|line| line.seconds).sum();
@@ -342,6 +345,7 @@ fn learning_curves(reports: &[IterationReport], unit: &str) -> Result<String> {
         title: title.to_owned(),
         x_label: "iteration".to_owned(),
         y_label,
+        log_y: false,
         curves: vec![Curve {
             name: name.to_owned(),
             points: reports.iter().map(|line| (line.iteration as f64, y(line))).collect(),

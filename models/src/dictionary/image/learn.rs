@@ -10,8 +10,8 @@ use super::inpaint::Inpaint;
 use super::sample::random_patches;
 use crate::check::at_least_one;
 use crate::dictionary::{
-    Dictionary, DictionaryConfig, DictionaryTrainer, Iteration, Replace, SparseCoder, TrainConfig, UpdateRule,
-    overcomplete_dct,
+    Dictionary, DictionaryConfig, DictionaryTrainer, Iteration, Replace, SparseCoder, TrainConfig,
+    UpdateRule, overcomplete_dct,
 };
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;

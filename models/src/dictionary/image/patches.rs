@@ -177,9 +177,7 @@ impl PatchGrid {
         let lines = (0..self.side)
             .map(|u| image.index_select(&shifted(&self.tops[band.clone()], u, device)?, 0))
             .collect::<Result<Vec<_>>>()?;
-        let columns = (0..self.side)
-            .map(|v| shifted(&self.lefts, v, device))
-            .collect::<Result<Vec<_>>>()?;
+        let columns = (0..self.side).map(|v| shifted(&self.lefts, v, device)).collect::<Result<Vec<_>>>()?;
         let mut pixels = Vec::with_capacity(self.n_features());
         for line in &lines {
             for column in &columns {

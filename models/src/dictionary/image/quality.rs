@@ -23,7 +23,8 @@ pub fn psnr(a: &Tensor, b: &Tensor, peak: f64) -> Result<f64> {
     if a.dims() != b.dims() || a.elem_count() == 0 {
         candle::bail!("psnr: a and b must have one shape and a pixel, got {:?} and {:?}", a.dims(), b.dims())
     }
-    let values = |t: &Tensor| t.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>();
+    let values =
+        |t: &Tensor| t.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>();
     let squares: f64 = values(a)?.iter().zip(values(b)?).map(|(a, b)| (a - b).powi(2)).sum();
     Ok(10. * (peak * peak / (squares / a.elem_count() as f64)).log10())
 }
@@ -54,7 +55,10 @@ pub fn estimate_sigma(plane: &Tensor) -> Result<f64> {
         .chunks_exact(2 * width)
         .flat_map(|lines| {
             let (upper, lower) = lines.split_at(width);
-            upper.chunks_exact(2).zip(lower.chunks_exact(2)).map(|(u, l)| (u[0] - u[1] - l[0] + l[1]).abs() / 2.)
+            upper
+                .chunks_exact(2)
+                .zip(lower.chunks_exact(2))
+                .map(|(u, l)| (u[0] - u[1] - l[0] + l[1]).abs() / 2.)
         })
         .collect();
     let middle = details.len() / 2;

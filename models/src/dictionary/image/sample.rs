@@ -15,8 +15,10 @@ pub fn random_patches(planes: &[Tensor], side: usize, n: usize, philox: Philox) 
     let Some(first) = planes.first() else {
         candle::bail!("random_patches: there must be at least 1 plane, got none")
     };
-    let grids =
-        planes.iter().map(|plane| plane_grid("random_patches", plane, side, 1)).collect::<Result<Vec<_>>>()?;
+    let grids = planes
+        .iter()
+        .map(|plane| plane_grid("random_patches", plane, side, 1))
+        .collect::<Result<Vec<_>>>()?;
     let total: usize = grids.iter().map(|grid| grid.n_patches()).sum();
     let mut chosen: Vec<usize> = match n < total {
         true => philox.permutation(total).into_iter().take(n).map(|i| i as usize).collect(),

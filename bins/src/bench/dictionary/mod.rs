@@ -1,0 +1,144 @@
+//! Sparse coding and dictionary learning at the sizes of Irofti 2016 and beyond.
+//!
+//! | module     | what                                                                       |
+//! |------------|----------------------------------------------------------------------------|
+//! | `pursuit`  | Batch-OMP and OLS at named sizes: one thread, all cores, GPU, floor, peers |
+//! | `training` | an iteration of AK-SVD and a pass of the online method                     |
+//! | `figures`  | the paper's figures 3 and 5 as tables and pictures                         |
+//! | `data`     | the signals, and the files that peers read                                 |
+mod data;
+mod figures;
+mod pursuit;
+mod training;
+
+use super::CommonArgs;
+use crate::device::describe;
+use crate::report::Report;
+use anyhow::{Context, Result};
+use candle::Device;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Options of `bench dictionary`.
+#[derive(Debug, Args)]
+pub struct DictionaryArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+    /// What to time, several separated by commas.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [What::Pursuit, What::Training])]
+    what: Vec<What>,
+    /// Signals, atoms, values of a signal and atoms of a code, several separated by commas.
+    #[arg(
+        long,
+        value_name = "MxNxPxS",
+        value_delimiter = ',',
+        default_value = "1048576x512x64x8,262144x256x64x8,100000x512x64x8,100000x128x64x8,10240x128x64x8,8192x512x64x8"
+    )]
+    size: Vec<pursuit::Size>,
+    /// Leave out the run on one thread of the CPU.
+    #[arg(long)]
+    no_single: bool,
+    /// A Python script that prints lines `... m=M n=N p=P s=S: X ms`, to be run before ours for a column of its own.
+    #[arg(long, value_name = "FILE")]
+    peer: Option<PathBuf>,
+    /// Iterations of each point of figure 5; times are scaled to the paper's 200.
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    iterations: u32,
+    /// Folder for the pictures of the figures.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    figures: PathBuf,
+    /// Write the signals and the first dictionary of the training as signals.npy and start.npy to this folder, for peers to run on.
+    #[arg(long, value_name = "DIR")]
+    dump: Option<PathBuf>,
+}
+
+/// What `bench dictionary` can time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// Batch-OMP and OLS at the named sizes.
+    Pursuit,
+    /// An iteration of AK-SVD, a pass of the online method.
+    Training,
+    /// The paper's figure 3: pursuit by number of signals and of atoms.
+    Figure3,
+    /// The paper's figure 5: 200 iterations of AK-SVD, SGK and NSGK.
+    Figure5,
+}
+
+/// One line of a table.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    model: &'static str,
+    /// `bomp`, `ols`, `ak-svd`, `online`, …
+    task: String,
+    n_signals: usize,
+    n_atoms: usize,
+    n_features: usize,
+    n_nonzero: usize,
+    /// Where it ran: `cpu, 1 thread`, `cpu (2 threads)`, `cuda:0 (…)`.
+    device: String,
+    /// Milliseconds: the median, the fastest and the slowest run.
+    ms: f64,
+    ms_min: f64,
+    ms_max: f64,
+    /// Relative residual of a pursuit; root mean square error after training.
+    error: Option<f64>,
+    /// What an H200 could do at best, in ms.
+    floor_ms: Option<f64>,
+    /// The peer's script, run here.
+    peer_ms: Option<f64>,
+}
+
+/// Runs what was asked for.
+pub(super) fn run(args: &DictionaryArgs) -> Result<()> {
+    let device = args.common.device.open()?;
+    let report = Report::new(args.common.json);
+    report.line(&format!("on {}, medians of {} runs", describe(&device), args.common.repeats))?;
+    let mut rows = Vec::new();
+    for what in &args.what {
+        match what {
+            What::Pursuit => pursuit::run(args, &device, &report, &mut rows)?,
+            What::Training => training::run(args, &device, &report, &mut rows)?,
+            What::Figure3 => figures::figure3(args, &device, &report, &mut rows)?,
+            What::Figure5 => figures::figure5(args, &device, &report, &mut rows)?,
+        }
+    }
+    report.finish(&rows)
+}
+
+/// Where a run is timed: the device that was asked for, or one thread of the CPU.
+struct Place {
+    device: Device,
+    pool: Option<rayon::ThreadPool>,
+}
+
+impl Place {
+    /// One thread of the CPU, unless that was not wanted, and the device.
+    fn both(device: &Device, single: bool) -> Result<Vec<Self>> {
+        let mut places = Vec::new();
+        if single {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().context("one thread")?;
+            places.push(Self { device: Device::Cpu, pool: Some(pool) });
+        }
+        places.push(Self { device: device.clone(), pool: None });
+        Ok(places)
+    }
+
+    fn name(&self) -> String {
+        if self.pool.is_some() { "cpu, 1 thread".to_owned() } else { describe(&self.device) }
+    }
+
+    /// Runs work here: on the one thread, or as usual.
+    fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        match &self.pool {
+            Some(pool) => pool.install(work),
+            None => work(),
+        }
+    }
+}
+
+/// A time in ms, or a dash.
+fn optional(ms: Option<f64>) -> String {
+    ms.map_or("-".to_owned(), |ms| format!("{ms:.3}"))
+}

@@ -1,0 +1,203 @@
+//! Batch-OMP and OLS at named sizes, all included: correlations, Gram matrix, pursuit and sparse codes.
+use super::{DictionaryArgs, Place, Row, data, optional};
+use crate::bench::floor::Gpu;
+use crate::bench::timing::time;
+use crate::report::Report;
+use anyhow::{Context, Result, bail, ensure};
+use candle::{DType, Device, Tensor};
+use chandlery_ops::{Pursuit, SparseCodes, bomp, ols};
+use std::path::Path;
+use std::process::Command;
+use std::str::FromStr;
+
+/// Signals, atoms, values of a signal and atoms of a code, written `10240x128x64x8`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    pub m: usize,
+    pub n: usize,
+    pub p: usize,
+    pub s: usize,
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers: Option<Vec<usize>> =
+            text.split('x').map(|n| n.parse().ok().filter(|&n| n >= 1)).collect();
+        let size = match numbers.as_deref() {
+            Some(&[m, n, p, s]) => Self { m, n, p, s },
+            _ => {
+                return Err(format!(
+                    "must be SIGNALSxATOMSxVALUESxNONZERO, such as 10240x128x64x8, got {text}"
+                ));
+            }
+        };
+        let side = size.p.isqrt();
+        if side * side != size.p || size.s > size.n {
+            return Err(format!(
+                "values must be those of a square patch and nonzero at most atoms, got {text}"
+            ));
+        }
+        Ok(size)
+    }
+}
+
+impl std::fmt::Display for Size {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}x{}x{}x{}", self.m, self.n, self.p, self.s)
+    }
+}
+
+/// What a pursuit of this size costs an H200 at the least, in seconds: the largest of arithmetic, cache and memory.
+///
+/// Arithmetic: `DᵀY` and `s(s − 1)` FLOP a signal and atom, in f32. Second-level cache: each row of the Gram matrix that is chosen is
+/// read once, at 5.4 TB/s. Memory: signals in, codes out.
+pub fn floor(size: Size, gpu: &Gpu) -> f64 {
+    const CACHE_BYTES_PER_SECOND: f64 = 5.4e12;
+    let [m, n, p, s] = [size.m, size.n, size.p, size.s].map(|x| x as f64);
+    let arithmetic = (2. * m * n * p + m * n * s * (s - 1.)) / gpu.f32_flops;
+    let cache = 4. * m * n * (s - 1.) / CACHE_BYTES_PER_SECOND;
+    let memory = m * (4. * p + 8. * s + 4.) / gpu.memory_bytes;
+    arithmetic.max(cache).max(memory)
+}
+
+/// A pursuit by name.
+type Op = fn(&Tensor, &Tensor, &Pursuit) -> candle::Result<SparseCodes>;
+const OPS: [(&str, Op); 2] = [("bomp", bomp), ("ols", ols)];
+
+pub fn run(args: &DictionaryArgs, device: &Device, report: &Report, rows: &mut Vec<Row>) -> Result<()> {
+    let peer = args.peer.as_deref().map(run_peer).transpose()?.unwrap_or_default();
+    report.line("pursuit of natural patches; floor: of an H200; peer: the script of --peer, run here")?;
+    report.line(&format!(
+        "{:<22} {:<5} {:<26} {:>10} {:>10} {:>10} {:>9} {:>9} {:>9} {:>9}",
+        "size", "", "on", "median ms", "min ms", "max ms", "us/signal", "residual", "floor ms", "peer ms"
+    ))?;
+    for &size in &args.size {
+        for place in Place::both(device, !args.no_single)? {
+            for (name, op) in OPS {
+                let row = measure(&place, size, name, op, args.common.repeats)
+                    .with_context(|| format!("{name} {size}"))?;
+                let known = peer.iter().find(|(of, _)| *of == size).map(|&(_, ms)| ms);
+                let row = Row { peer_ms: known.filter(|_| name == "bomp"), ..row };
+                report.line(&format!(
+                    "{:<22} {:<5} {:<26} {:>10.3} {:>10.3} {:>10.3} {:>9.3} {:>9.4} {:>9} {:>9}",
+                    size.to_string(),
+                    row.task,
+                    row.device,
+                    row.ms,
+                    row.ms_min,
+                    row.ms_max,
+                    1e3 * row.ms / size.m as f64,
+                    row.error.unwrap_or(f64::NAN),
+                    optional(row.floor_ms),
+                    optional(row.peer_ms)
+                ))?;
+                rows.push(row);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Times one pursuit in one place.
+fn measure(place: &Place, size: Size, name: &str, op: Op, repeats: u32) -> Result<Row> {
+    let Size { m, n, p, s } = size;
+    let signals = data::patches(m, p.isqrt(), &place.device)?;
+    let atoms = data::atoms(n, p.isqrt(), &place.device)?;
+    let pursuit = Pursuit::new(s);
+    let ms = place
+        .run(|| {
+            time(&place.device, repeats, || {
+                op(&signals, &atoms, &pursuit)?;
+                Ok(())
+            })
+        })?
+        .times(1e3);
+    let codes = op(&signals, &atoms, &pursuit)?;
+    let norm =
+        |t: &Tensor| -> Result<f64> { Ok(t.to_dtype(DType::F64)?.sqr()?.sum_all()?.to_scalar::<f64>()?) };
+    let error = (norm(&codes.residual(&signals, &atoms)?)? / norm(&signals)?).sqrt();
+    Ok(Row {
+        model: "dictionary",
+        task: name.to_owned(),
+        n_signals: m,
+        n_atoms: n,
+        n_features: p,
+        n_nonzero: s,
+        device: place.name(),
+        ms: ms.median,
+        ms_min: ms.min,
+        ms_max: ms.max,
+        error: Some(error),
+        floor_ms: Some(1e3 * floor(size, &Gpu::H200)),
+        peer_ms: None,
+    })
+}
+
+/// Times one Batch-OMP in ms, for a figure.
+pub fn milliseconds(place: &Place, size: Size, repeats: u32) -> Result<Row> {
+    measure(place, size, "bomp", bomp, repeats)
+}
+
+/// Runs a peer's script and reads its times.
+fn run_peer(script: &Path) -> Result<Vec<(Size, f64)>> {
+    let at = || format!("--peer {}", script.display());
+    ensure!(script.is_file(), "{}: no such file", at());
+    let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
+    let name = script.file_name().context("--peer: must name a file")?;
+    let mut command = Command::new(python);
+    command.arg(name);
+    // The script may import what lies beside it.
+    if let Some(folder) = script.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        command.current_dir(folder);
+    }
+    let output = command.output().with_context(at)?;
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr);
+        bail!("{}: {}: {}", at(), output.status, error.trim_end().lines().last().unwrap_or_default())
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(peer_line).collect())
+}
+
+/// The size and the time of a line such as `omp_torch m=10240 n=128 p=64 s=8: 5.99 ms, 1.71 Msignals/s`.
+fn peer_line(line: &str) -> Option<(Size, f64)> {
+    let (setting, times) = line.split_once(": ")?;
+    let number = |name: &str| {
+        setting.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
+    };
+    let size = Size { m: number("m")?, n: number("n")?, p: number("p")?, s: number("s")? };
+    Some((size, times.split_once(" ms")?.0.trim().parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LARGE: Size = Size { m: 1_048_576, n: 512, p: 64, s: 8 };
+
+    #[test]
+    fn floors_are_those_of_the_arithmetic_done_by_hand() {
+        // 2²⁰ · 512 · (128 + 56) / 67·10¹² = 1.47 ms; rows of the Gram matrix: 2²⁰ · 7 · 2048 / 5.4·10¹² = 2.78 ms.
+        assert!((floor(LARGE, &Gpu::H200) - 2.78e-3).abs() < 1e-5);
+        // One atom a code reads no row: 2²⁰ · 512 · 128 / 67·10¹² = 1.03 ms.
+        assert!((floor(Size { s: 1, ..LARGE }, &Gpu::H200) - 1.03e-3).abs() < 1e-5);
+    }
+
+    #[test]
+    fn lines_of_a_peer_are_read_and_others_passed_over() {
+        let line = "omp_torch m=1048576 n=512 p=64 s=8: 244.01 ms, 4.30 Msignals/s";
+        assert_eq!(peer_line(line), Some((LARGE, 244.01)));
+        for line in ["", "warming up: 3 ms", "omp_torch m=1 n=2 p=3: 4 ms", "omp m=1 n=2 p=3 s=4: x ms"] {
+            assert_eq!(peer_line(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_size_is_four_numbers_of_a_square_patch() {
+        assert_eq!("1048576x512x64x8".parse(), Ok(LARGE));
+        for text in ["", "1x2x4", "0x2x4x1", "9x2x5x1", "9x2x4x3", "9x2x4x1x1"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! A plotting surface of pixels whose letters come with the program.
+//!
+//! Letters of an SVG are drawn by its viewer; those of a PNG need a font, and a machine without a screen often has none. Here all text has one
+//! size, Noto Sans Mono of 16 pixels, whatever is asked for.
+use image::{Rgb, RgbImage};
+use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
+use plotters_backend::text_anchor::{HPos, VPos};
+use plotters_backend::{
+    BackendColor, BackendCoord, BackendTextStyle, DrawingBackend, DrawingErrorKind, FontTransform,
+};
+use std::convert::Infallible;
+
+const WEIGHT: FontWeight = FontWeight::Regular;
+const HEIGHT: RasterHeight = RasterHeight::Size16;
+/// Stands for a letter that the font lacks.
+const UNKNOWN: char = '?';
+
+/// Draws on a picture.
+#[derive(Debug)]
+pub struct Raster<'a> {
+    picture: &'a mut RgbImage,
+}
+
+impl<'a> Raster<'a> {
+    /// A surface of the picture's size.
+    pub fn new(picture: &'a mut RgbImage) -> Self {
+        Self { picture }
+    }
+
+    fn blend(&mut self, (x, y): BackendCoord, colour: BackendColor) {
+        let (Ok(x), Ok(y)) = (u32::try_from(x), u32::try_from(y)) else {
+            return;
+        };
+        if x >= self.picture.width() || y >= self.picture.height() {
+            return;
+        }
+        let (r, g, b) = colour.rgb;
+        let Rgb(under) = *self.picture.get_pixel(x, y);
+        let mix = |over: u8, under: u8| {
+            (colour.alpha * f64::from(over) + (1. - colour.alpha) * f64::from(under)).round() as u8
+        };
+        self.picture.put_pixel(x, y, Rgb([mix(r, under[0]), mix(g, under[1]), mix(b, under[2])]));
+    }
+}
+
+type Drawn = Result<(), DrawingErrorKind<Infallible>>;
+
+impl DrawingBackend for Raster<'_> {
+    type ErrorType = Infallible;
+
+    fn get_size(&self) -> (u32, u32) {
+        self.picture.dimensions()
+    }
+
+    fn ensure_prepared(&mut self) -> Drawn {
+        Ok(())
+    }
+
+    fn present(&mut self) -> Drawn {
+        Ok(())
+    }
+
+    fn draw_pixel(&mut self, point: BackendCoord, colour: BackendColor) -> Drawn {
+        self.blend(point, colour);
+        Ok(())
+    }
+
+    fn draw_text<S: BackendTextStyle>(&mut self, text: &str, style: &S, pos: BackendCoord) -> Drawn {
+        let (width, height) = size_of(text);
+        let anchor = style.anchor();
+        let dx = match anchor.h_pos {
+            HPos::Left => 0,
+            HPos::Right => -width,
+            HPos::Center => -width / 2,
+        };
+        let dy = match anchor.v_pos {
+            VPos::Top => 0,
+            VPos::Center => -height / 2,
+            VPos::Bottom => -height,
+        };
+        let (turn, colour) = (style.transform(), style.color());
+        for (i, letter) in text.chars().enumerate() {
+            let Some(raster) =
+                get_raster(letter, WEIGHT, HEIGHT).or_else(|| get_raster(UNKNOWN, WEIGHT, HEIGHT))
+            else {
+                continue;
+            };
+            let left = i as i32 * letter_width();
+            for (y, line) in raster.raster().iter().enumerate() {
+                for (x, &ink) in line.iter().enumerate() {
+                    let (x, y) = turn.transform(dx + left + x as i32, dy + y as i32);
+                    let alpha = colour.alpha * f64::from(ink) / 255.;
+                    self.blend((pos.0 + x, pos.1 + y), BackendColor { alpha, ..colour });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn estimate_text_size<S: BackendTextStyle>(
+        &self,
+        text: &str,
+        style: &S,
+    ) -> Result<(u32, u32), DrawingErrorKind<Infallible>> {
+        let (width, height) = size_of(text);
+        let (width, height) = (width.unsigned_abs(), height.unsigned_abs());
+        Ok(match style.transform() {
+            FontTransform::Rotate90 | FontTransform::Rotate270 => (height, width),
+            FontTransform::None | FontTransform::Rotate180 => (width, height),
+        })
+    }
+}
+
+fn letter_width() -> i32 {
+    get_raster_width(WEIGHT, HEIGHT) as i32
+}
+
+/// Width and height of a line of text.
+fn size_of(text: &str) -> (i32, i32) {
+    (text.chars().count() as i32 * letter_width(), HEIGHT.val() as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use plotters::prelude::*;
+    use plotters::style::text_anchor::Pos;
+
+    #[test]
+    fn text_leaves_ink_where_it_is_anchored_and_nowhere_else() {
+        let mut picture = RgbImage::from_pixel(60, 40, Rgb([255; 3]));
+        {
+            let mut surface = Raster::new(&mut picture);
+            let style = TextStyle::from(("sans-serif", 12)).pos(Pos::new(HPos::Right, VPos::Top));
+            surface.draw_text("HH", &style, (50, 10)).unwrap();
+        }
+        let ink = |x: std::ops::Range<u32>, y: std::ops::Range<u32>| {
+            x.flat_map(|x| y.clone().map(move |y| (x, y))).any(|(x, y)| picture.get_pixel(x, y).0[0] < 128)
+        };
+        assert!(ink(34..50, 10..26), "no ink");
+        assert!(!ink(50..60, 0..40) && !ink(0..33, 0..40) && !ink(0..60, 0..10), "ink outside");
+    }
+
+    #[test]
+    fn pixels_outside_are_left_out_and_colours_blend() {
+        let mut picture = RgbImage::from_pixel(2, 2, Rgb([100; 3]));
+        let mut surface = Raster::new(&mut picture);
+        let half = BackendColor { alpha: 0.5, rgb: (200, 0, 100) };
+        for point in [(0, 0), (-1, 0), (2, 0), (0, 9)] {
+            surface.draw_pixel(point, half).unwrap();
+        }
+        assert_eq!(picture.get_pixel(0, 0), &Rgb([150, 50, 100]));
+        assert_eq!(picture.get_pixel(1, 1), &Rgb([100; 3]));
+    }
+}

@@ -1,0 +1,311 @@
+//! The program `dictionary-learning` as a user runs it: the built binary, small images, real folders.
+#![allow(clippy::unwrap_used)]
+use candle::Device::Cpu;
+use chandlery::dictionary::Dictionary;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// A dictionary of 32 atoms for 4×4 patches, five iterations.
+const TINY: [&str; 12] = [
+    "--atoms",
+    "32",
+    "--nonzero",
+    "3",
+    "--side",
+    "4",
+    "--patches",
+    "1500",
+    "--iterations",
+    "5",
+    "--device",
+    "cpu",
+];
+
+fn program(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_dictionary-learning"))
+        .args(args)
+        .current_dir(folder)
+        .env_remove("RUST_BACKTRACE")
+        .env_remove("RUST_LIB_BACKTRACE")
+        .output()
+        .unwrap()
+}
+
+/// Standard output of a run that must succeed.
+#[track_caller]
+fn succeed(folder: &Path, args: &[&str]) -> String {
+    let output = program(folder, args);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{args:?}: {}\n{stderr}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The one JSON object of a run that must succeed.
+#[track_caller]
+fn json(folder: &Path, args: &[&str]) -> Value {
+    let stdout = succeed(folder, &[args, &["--json"]].concat());
+    assert_eq!(stdout.lines().count(), 1, "{stdout}");
+    serde_json::from_str(&stdout).unwrap()
+}
+
+/// The one line on standard error of a run that must fail.
+#[track_caller]
+fn fail(folder: &Path, args: &[&str], code: i32) -> String {
+    let output = program(folder, args);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{args:?}\n{stderr}");
+    assert_eq!(stderr.trim_end().lines().count(), 1, "one line, got\n{stderr}");
+    stderr.trim_end().to_owned()
+}
+
+fn tiny<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    ["train"].iter().chain(&TINY).copied().chain(more.iter().copied()).collect()
+}
+
+/// Pictures to learn from: `grey.png` and `colour.png`, stripes of several directions with edges between.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let level = |x: u32, y: u32, phase: f32| {
+        let (x, y) = (x as f32, y as f32);
+        let stripes = match (x < 40., y < 32.) {
+            (true, true) => (0.9 * x).sin(),
+            (true, false) => (0.7 * (x + y)).sin(),
+            (false, true) => (0.8 * y + phase).sin(),
+            (false, false) => 0.5 * (x / 40. - 1.),
+        };
+        (128. + 70. * stripes + 10. * phase) as u8
+    };
+    let grey = image::GrayImage::from_fn(80, 64, |x, y| image::Luma([level(x, y, 0.)]));
+    grey.save(folder.path().join("grey.png")).unwrap();
+    let colour = image::RgbImage::from_fn(80, 64, |x, y| {
+        image::Rgb([level(x, y, 0.), level(x, y, 1.), level(y, x % 64, 2.)])
+    });
+    colour.save(folder.path().join("colour.png")).unwrap();
+    folder
+}
+
+fn number(value: &Value, name: &str) -> f64 {
+    value[name].as_f64().unwrap_or_else(|| panic!("{name} of {value}"))
+}
+
+#[test]
+fn a_run_leaves_a_whole_folder_and_one_json_object() {
+    let folder = folder();
+    let result = json(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
+    assert_eq!((result["n_rows"].as_u64(), result["rule"].as_str()), (Some(1500), Some("ak-svd")));
+    let (start, end) = (number(&result, "rmse_start"), number(&result, "rmse"));
+    // Learning must be worth something against random patches; flat codes would leave the deviation, about 35.
+    assert!(end > 0. && end < 0.8 * start, "{start} → {end}");
+    assert!(number(&result, "seconds") > 0.);
+
+    let run = folder.path().join("run");
+    let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let lines: Vec<Value> = metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.iter().map(|l| l["iteration"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    let picture = image::open(run.join("dictionary.png")).unwrap().to_rgb8();
+    // 32 tiles of 4 pixels in six columns and six lines, six times as large.
+    assert_eq!(picture.dimensions(), (6 * 31, 6 * 31));
+    let curves = std::fs::read_to_string(run.join("curves.svg")).unwrap();
+    assert!(curves.contains("root mean square, grey levels") && curves.matches("<circle").count() == 10);
+    let card = std::fs::read_to_string(run.join("README.md")).unwrap();
+    for text in ["--atoms 32", "1500 patches of 4x4 pixels without their means", "dictionary.png"] {
+        assert!(card.contains(text), "README.md lacks {text}\n{card}");
+    }
+    let model = Dictionary::from_pretrained(&run.display().to_string(), &Cpu).unwrap();
+    assert_eq!(model.config().image, Some([4, 4, 1]));
+    assert!(model.config().remove_mean);
+    assert_eq!(model.atoms().dims(), [32, 16]);
+    // The best of all iterations is what is kept.
+    let best = lines.iter().map(|l| number(l, "rmse")).fold(f64::INFINITY, f64::min);
+    assert!((end - best).abs() < 1e-3 * best, "{end} {best}");
+}
+
+#[test]
+fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits() {
+    let folder = folder();
+    let weights = |out: &str| std::fs::read(folder.path().join(out).join("model.safetensors")).unwrap();
+    let ways: [(&str, &[&str]); 3] =
+        [("a", &[]), ("n", &["--rule", "nsgk", "--replace", "random"]), ("o", &["--online", "100"])];
+    for (name, how) in ways {
+        let (whole, stopped) = (format!("{name}-whole"), format!("{name}-stopped"));
+        let common = [&["--data", "grey.png"][..], how].concat();
+        succeed(folder.path(), &tiny(&[&common[..], &["--out", &whole]].concat()));
+        let args = [&common[..], &["--out", &stopped, "--stop-after", "2"]].concat();
+        let err = fail(folder.path(), &tiny(&args), 130);
+        assert_eq!(err, format!("interrupted; go on with: dictionary-learning train --resume {stopped}"));
+        assert!(!folder.path().join(&stopped).join("model.safetensors").exists());
+        succeed(folder.path(), &["train", "--resume", &stopped, "--device", "cpu"]);
+        assert!(weights(&whole) == weights(&stopped), "{how:?}: other atoms");
+        let metrics = std::fs::read_to_string(folder.path().join(&stopped).join("metrics.jsonl")).unwrap();
+        assert_eq!(metrics.lines().count(), 5);
+    }
+}
+
+#[test]
+fn a_seed_decides_every_bit() {
+    let folder = folder();
+    let atoms = |out: &str, seed: &str| {
+        succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", out, "--seed", seed]));
+        std::fs::read(folder.path().join(out).join("model.safetensors")).unwrap()
+    };
+    let (a, b, c) = (atoms("a", "5"), atoms("b", "5"), atoms("c", "6"));
+    assert!(a == b, "one seed, two dictionaries");
+    assert!(a != c, "two seeds, one dictionary");
+}
+
+#[test]
+fn encode_writes_codes_that_stand_for_the_patches() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
+    let encode = ["encode", "run", "grey.png", "--device", "cpu", "--out"];
+    let result = json(folder.path(), &[&encode[..], &["codes.safetensors"]].concat());
+    // 80×64 in tiles of 4×4.
+    assert_eq!(result["n_rows"].as_u64(), Some(20 * 16));
+    let codes = candle::safetensors::load(at("codes.safetensors"), &Cpu).unwrap();
+    let [indices, values, count, mean] =
+        ["indices", "values", "count", "mean"].map(|name| codes[name].clone());
+    assert_eq!((indices.dims(), values.dims(), count.dims()), (&[320, 3][..], &[320, 3][..], &[320][..]));
+    // What the codes say, put together by hand, is the image but for the error that was reported.
+    let model = Dictionary::from_pretrained(&at("run").display().to_string(), &Cpu).unwrap();
+    let atoms = model.atoms().to_vec2::<f32>().unwrap();
+    let (indices, values) = (indices.to_vec2::<u32>().unwrap(), values.to_vec2::<f32>().unwrap());
+    let mean = mean.to_vec1::<f32>().unwrap();
+    let image = image::open(at("grey.png")).unwrap().to_luma8();
+    let mut squares = 0f64;
+    for tile in 0..320 {
+        for pixel in 0..16 {
+            let code = indices[tile].iter().zip(&values[tile]);
+            let got = mean[tile] + code.map(|(&i, x)| x * atoms[i as usize][pixel]).sum::<f32>();
+            let (x, y) = (tile % 20 * 4 + pixel % 4, tile / 20 * 4 + pixel / 4);
+            squares += (f64::from(got) - f64::from(image.get_pixel(x as u32, y as u32).0[0])).powi(2);
+        }
+    }
+    let rmse = (squares / (80. * 64.)).sqrt();
+    assert!((rmse - number(&result, "rmse")).abs() < 1e-3 * rmse, "{rmse} {result}");
+
+    // Fewer atoms where a looser error is enough; the same arrays as .npz.
+    let loose = json(folder.path(), &[&encode[..], &["codes.npz", "--error", "20"]].concat());
+    assert!(number(&loose, "mean_count") < number(&result, "mean_count"), "{loose} {result}");
+    let names: Vec<String> =
+        candle::Tensor::read_npz(at("codes.npz")).unwrap().into_iter().map(|(n, _)| n).collect();
+    for name in ["indices", "values", "count", "mean"] {
+        assert!(names.iter().any(|n| n == name), "{name} is not in {names:?}");
+    }
+}
+
+#[test]
+fn rows_that_are_no_images_train_and_encode_as_well() {
+    use npyz::WriterBuilder;
+    let folder = tempfile::tempdir().unwrap();
+    let file = std::fs::File::create(folder.path().join("x.npy")).unwrap();
+    let mut npy = npyz::WriteOptions::new().default_dtype().shape(&[60, 3]).writer(file).begin_nd().unwrap();
+    // Rows along three directions, of which two are known to be enough for any of them in pairs.
+    npy.extend((0..180).map(|i| if i / 3 % 3 == i % 3 { 1. + (i / 9) as f32 } else { 0. })).unwrap();
+    npy.finish().unwrap();
+    let args =
+        ["train", "--data", "x.npy", "--atoms", "3", "--nonzero", "1", "--iterations", "8", "--out", "run"];
+    let result = json(folder.path(), &[&args[..], &["--device", "cpu"]].concat());
+    assert!(number(&result, "rmse") < 1e-4, "{result}");
+    assert_eq!(result["unit"].as_str(), Some("units of the rows"));
+    let codes = json(folder.path(), &["encode", "run", "x.npy", "--device", "cpu"]);
+    assert_eq!((codes["n_rows"].as_u64(), number(&codes, "mean_count")), (Some(60), 1.));
+}
+
+#[test]
+fn denoising_gains_with_a_learned_a_given_and_no_dictionary() {
+    let folder = folder();
+    succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
+    let noisy = ["denoise", "grey.png", "--sigma", "20", "--add-noise", "--device", "cpu"];
+    let learn = ["--side", "6", "--atoms", "64", "--save-dictionary", "kept", "--comparison", "both.png"];
+    let learned = json(folder.path(), &[&noisy[..], &learn].concat());
+    let (before, after) = (number(&learned, "psnr_noisy"), number(&learned, "psnr"));
+    assert!((before - 22.1).abs() < 0.4, "noise of 20 levels is 22.1 dB, got {before}");
+    assert!(after > before + 6., "{before} → {after}");
+    assert_eq!(image::open(folder.path().join("denoised.png")).unwrap().to_luma8().dimensions(), (80, 64));
+    // Noisy, denoised and clean with gaps of four between.
+    assert_eq!(image::open(folder.path().join("both.png")).unwrap().to_luma8().dimensions(), (248, 64));
+    assert!(folder.path().join("kept/dictionary.png").is_file());
+
+    let given = json(folder.path(), &[&noisy[..], &["--dictionary", "run"]].concat());
+    assert!(number(&given, "psnr") > before + 4., "{given}");
+    let cosines = json(folder.path(), &[&noisy[..], &["--iterations", "0", "--side", "6"]].concat());
+    assert!(number(&cosines, "psnr") < after, "{cosines} {learned}");
+    // The same seed, the same noise and the same result.
+    let again = json(folder.path(), &[&noisy[..], &learn].concat());
+    assert_eq!(again["psnr"], learned["psnr"]);
+}
+
+#[test]
+fn colour_is_denoised_and_the_noise_estimated() {
+    let folder = folder();
+    let noisy = ["denoise", "colour.png", "--sigma", "20", "--add-noise", "--side", "6", "--device", "cpu"];
+    let result = json(folder.path(), &[&noisy[..], &["--atoms", "64", "--comparison", "all.png"]].concat());
+    assert!(number(&result, "psnr") > number(&result, "psnr_noisy") + 5., "{result}");
+    let all = image::open(folder.path().join("all.png")).unwrap().to_rgb8();
+    assert_eq!(all.dimensions(), (248, 64));
+    // The noisy third, by itself, with the deviation left to be found and the clean image to measure against.
+    image::DynamicImage::from(all).crop_imm(0, 0, 80, 64).save(folder.path().join("noisy.png")).unwrap();
+    let args = ["denoise", "noisy.png", "--clean", "colour.png", "--side", "6", "--device", "cpu"];
+    let found = json(folder.path(), &args);
+    assert!((number(&found, "sigma") / 20. - 1.).abs() < 0.25, "{found}");
+    assert!(number(&found, "psnr") > number(&found, "psnr_noisy") + 4., "{found}");
+}
+
+#[test]
+fn missing_pixels_are_filled_in_at_random_and_by_mask() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    let common = ["--side", "6", "--atoms", "64", "--device", "cpu"];
+    let random = json(folder.path(), &[&["inpaint", "grey.png", "--missing", "0.4"][..], &common].concat());
+    assert!((number(&random, "missing") - 0.4).abs() < 0.03, "{random}");
+    assert!(number(&random, "psnr") > 25. && number(&random, "psnr_noisy") < 12., "{random}");
+
+    // A scratch of three pixels, white in the mask.
+    let mask =
+        image::GrayImage::from_fn(80, 64, |x, _| image::Luma([if (30..33).contains(&x) { 255 } else { 0 }]));
+    mask.save(at("mask.png")).unwrap();
+    let scratch = ["inpaint", "grey.png", "--mask", "mask.png", "--clean", "grey.png", "--out", "whole.png"];
+    let result = json(folder.path(), &[&scratch[..], &common].concat());
+    assert!((number(&result, "missing") - 3. / 80.).abs() < 1e-6);
+    assert!(number(&result, "psnr") > number(&result, "psnr_noisy") + 8., "{result}");
+    let (whole, grey) =
+        (image::open(at("whole.png")).unwrap().to_luma8(), image::open(at("grey.png")).unwrap().to_luma8());
+    for (x, y, pixel) in whole.enumerate_pixels() {
+        assert!((30..33).contains(&x) || pixel == grey.get_pixel(x, y), "a known pixel changed at {x}, {y}");
+    }
+    let inverted = json(folder.path(), &[&scratch[..], &common, &["--invert-mask"]].concat());
+    assert!((number(&inverted, "missing") - 77. / 80.).abs() < 1e-6);
+}
+
+#[test]
+fn errors_are_one_line_that_says_what_to_do() {
+    let folder = folder();
+    succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
+    let cases: [(&[&str], &str); 9] = [
+        (&["train", "--data", "none.npy"], "dictionary-learning: --data none.npy: "),
+        (&["train", "--data", "grey.png", "--side", "65"], "smaller than a patch of 65x65"),
+        (
+            &["train", "--data", "grey.png", "--nonzero", "9", "--atoms", "8"],
+            "--nonzero: must be at most --atoms, 8, got 9",
+        ),
+        (&["train", "--data", "grey.png", "--out", "run"], "--out run: the folder is not empty"),
+        (&["train", "--resume", "none"], "--resume none"),
+        (
+            &["encode", "run", "grey.png", "--out", "x.csv"],
+            "x.csv: the name must end in .npz or .safetensors",
+        ),
+        (&["encode", "run", "grey.png", "--nonzero", "40"], "--nonzero: must be at most the 32 atoms"),
+        (
+            &["denoise", "grey.png", "--sigma", "9", "--clean", "colour.png"],
+            "--clean colour.png: must be 64x80 with 1 planes",
+        ),
+        (&["denoise", "grey.png", "--sigma", "9", "--out", "x.jpg"], "x.jpg: the name must end in .png"),
+    ];
+    for (args, text) in cases {
+        let err = fail(folder.path(), &[args, &["--device", "cpu"]].concat(), 1);
+        assert!(err.starts_with("dictionary-learning: ") && err.contains(text), "{args:?}: {err}");
+    }
+}
