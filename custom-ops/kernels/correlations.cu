@@ -80,8 +80,7 @@ __device__ __forceinline__ void signal_scales(const T* __restrict__ signals, dou
   }
 }
 
-constexpr int TILE = 128;           // signals and atoms of a block
-constexpr int DEPTH = 32;           // features at a time
+constexpr int TILE = 128;             // signals and atoms of a block; DEPTH features at a time
 constexpr int LINE = DEPTH + 4;     // of f32 in shared memory
 constexpr int HALF_LINE = DEPTH + 8;  // of f16: so that the eight lines of a block lie in different banks
 constexpr int STAGES = 2;
@@ -204,11 +203,10 @@ correlations_f32(const float* __restrict__ signals, const float* __restrict__ un
         for (int c = 0; c < 4; ++c) {
           // The tensor cores cut sums off where f32 rounds: few at a time, then rounded.
           float part[4] = {};
-          const __half* const f16 = nullptr;
           const uint32_t(&high)[4] = b[0][c / 2], (&low)[4] = b[1][c / 2];
-          multiply(f16, part, a[1], high[c % 2 * 2], high[c % 2 * 2 + 1]);
-          multiply(f16, part, a[0], low[c % 2 * 2], low[c % 2 * 2 + 1]);
-          multiply(f16, part, a[0], high[c % 2 * 2], high[c % 2 * 2 + 1]);
+          multiply<__half>(part, a[1], high[c % 2 * 2], high[c % 2 * 2 + 1]);
+          multiply<__half>(part, a[0], low[c % 2 * 2], low[c % 2 * 2 + 1]);
+          multiply<__half>(part, a[0], high[c % 2 * 2], high[c % 2 * 2 + 1]);
 #pragma unroll
           for (int q = 0; q < 4; ++q) sum[r][c][q] += part[q];
         }
