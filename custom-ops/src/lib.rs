@@ -4,8 +4,8 @@
 //! obvious `*_reference`. A name that ends in `_` writes its first argument in place. All CUDA of the
 //! workspace, and all its `unsafe`, is in this crate: `src/NAME.rs` owns `kernels/NAME.cu`.
 //!
-//! Nothing here allocates or reads back, so that a sequence of ops can be recorded as a CUDA graph; the
-//! numbers that change between replays are read from tensors on the device.
+//! The ops of a step that is recorded as a CUDA graph neither allocate nor read back; the numbers that change between
+//! replays are read from tensors on the device.
 #[cfg(feature = "cuda")]
 mod cuda;
 

@@ -77,9 +77,9 @@ impl Update<'_> {
         // Only where a group follows another does the error change.
         let several = self.groups().count() > 1;
         // SAFETY: uninitialised, but the copy fills it, where it has any elements.
-        let mut error = unsafe { device.alloc::<T>(if several { m * p } else { 0 })? };
+        let mut error = unsafe { device.alloc::<T>(if several { (m * p).max(1) } else { 1 })? };
         if several && m > 0 {
-            device.memcpy_dtod(&e_in, &mut error)?;
+            device.memcpy_dtod(&e_in, &mut error.slice_mut(..m * p))?;
         }
 
         let update = function(device, "atoms", &format!("update_atoms_{dtype}"))?;

@@ -16,7 +16,7 @@ pub(super) const UNUSED: f64 = 1e-30;
 /// of length 1 (Mairal et al. 2010, algorithm 2, where lengths may also be below 1). Atoms with `A_jj = 0` stay.
 ///
 /// `dictionary` and `b` are `[n_atoms, n_features]`, `a` is `[n_atoms, n_atoms]` and symmetric; contiguous, all f32 or all f64.
-/// Cost: `2n²p` FLOP.
+/// Cost: `2n²p` FLOP and scratch for 32 rows.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.

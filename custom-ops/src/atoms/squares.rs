@@ -98,7 +98,7 @@ mod cuda {
         let (rows, cols) = layout.shape().dims2()?;
         let x = view::<T>(x, layout, OP)?;
         // SAFETY: uninitialised, but the kernel writes every row's sum.
-        let mut out = unsafe { device.alloc::<f64>(rows)? };
+        let mut out = unsafe { device.alloc::<f64>(rows.max(1))? };
         let squares = function(device, "row_squares", &format!("row_squares_{dtype}"))?;
         let blocks = count(OP, rows.div_ceil(ROWS).max(1))?;
         let config =

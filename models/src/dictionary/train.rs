@@ -216,7 +216,8 @@ impl DictionaryTrainer {
         &self.current
     }
 
-    /// The dictionary with the lowest RMSE so far.
+    /// The dictionary with the lowest RMSE so far. Where pursuits end at an error target the RMSE is what was asked for, and the
+    /// [current](Self::current) dictionary, which needs fewer atoms for it, is the better one.
     pub fn best(&self) -> &Dictionary {
         &self.best
     }

@@ -1,0 +1,134 @@
+//! Dictionaries in folders, names, and what is refused.
+use super::{CPU, M, N, P, beginning, bits, coder, config, first_line, signals};
+use candle::{DType, Module, Result, Tensor};
+use chandlery::dictionary::{
+    Dictionary, DictionaryConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer, PursuitMethod, Replace,
+    SparseCoder, Start, TrainConfig, UpdateRule, start,
+};
+use chandlery_ops::Philox;
+
+#[test]
+fn a_saved_dictionary_comes_back_and_is_a_layer() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for dtype in [DType::F32, DType::F64] {
+        let y = signals()?.to_dtype(dtype)?;
+        let mut saved = beginning(&y)?;
+        saved.save_pretrained(folder.path())?;
+        let back = Dictionary::from_pretrained(&folder.path().display().to_string(), &CPU)?;
+        assert_eq!(back.config(), saved.config());
+        assert_eq!(back.atoms().dtype(), dtype);
+        assert!(bits(back.atoms())? == bits(saved.atoms())?);
+        // What another candle project finds in the file.
+        let tensors = candle::safetensors::load(folder.path().join("model.safetensors"), &CPU)?;
+        assert_eq!(tensors.keys().collect::<Vec<_>>(), ["dictionary"]);
+        assert_eq!(tensors["dictionary"].dims(), [N, P]);
+
+        let (codes, dense) = (back.encode(&y)?, back.forward(&y)?);
+        assert_eq!(dense.dims(), [M, N]);
+        assert_eq!(bits(&codes.to_dense()?)?, bits(&dense)?);
+        let off = (back.decode(&codes)? - dense.matmul(back.atoms())?)?.to_dtype(DType::F64)?;
+        assert!(off.abs()?.flatten_all()?.max(0)?.to_scalar::<f64>()? < 1e-5);
+        // The method is part of the configuration.
+        let config = DictionaryConfig { method: PursuitMethod::Ols, ..saved.config().clone() };
+        saved = Dictionary::from_tensor(config, saved.atoms().clone())?;
+        saved.save_pretrained(folder.path())?;
+        let text = std::fs::read_to_string(folder.path().join("config.json"))?;
+        assert!(text.contains("\"method\": \"ols\""), "{text}");
+    }
+    Ok(())
+}
+
+#[test]
+fn names_are_those_of_files() -> Result<()> {
+    let json = |x: &dyn Fn() -> serde_json::Result<String>| x().map_err(candle::Error::wrap);
+    for rule in UpdateRule::ALL {
+        assert_eq!(json(&|| serde_json::to_string(&rule))?, format!("\"{}\"", rule.name()));
+        assert_eq!(rule.name().parse(), Ok(rule));
+    }
+    for replace in Replace::ALL {
+        assert_eq!(json(&|| serde_json::to_string(&replace))?, format!("\"{}\"", replace.name()));
+        assert_eq!(replace.name().parse(), Ok(replace));
+    }
+    assert_eq!(
+        "svd".parse::<UpdateRule>(),
+        Err("the rule of update must be one of ksvd, ak-svd, sgk, nsgk, mod, got svd".to_owned())
+    );
+    Ok(())
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_the_reason() -> Result<()> {
+    let y = signals()?;
+    let says = |got: Result<()>, want: &str| assert_eq!(first_line(got.expect_err("accepted")), want);
+    let train = |config: TrainConfig, y: &Tensor| {
+        DictionaryTrainer::new(beginning(&signals()?)?, y, config, Philox::new(0, 0)).map(|_| ())
+    };
+    let good = config(UpdateRule::AkSvd);
+    says(train(TrainConfig { group: 0, ..good.clone() }, &y), "TrainConfig: group must be at least 1, got 0");
+    says(
+        train(TrainConfig { coder: SparseCoder { n_nonzero: 13, ..coder() }, ..good.clone() }, &y),
+        "TrainConfig: n_nonzero must be in 1..=12, the number of atoms, got 13",
+    );
+    says(
+        train(TrainConfig { max_coherence: Some(1.5), ..good.clone() }, &y),
+        "TrainConfig: max_coherence must be in (0, 1], got 1.5",
+    );
+    says(
+        train(TrainConfig { n_fixed: 13, ..good.clone() }, &y),
+        "TrainConfig: n_fixed must be at most 12, the number of atoms, got 13",
+    );
+    says(
+        train(TrainConfig { coherence_penalty: 1., ..config(UpdateRule::Mod) }, &y),
+        "TrainConfig: coherence_penalty must be 0 with mod, which has none, got 1; take another rule",
+    );
+    says(
+        train(good.clone(), &y.narrow(1, 0, 8)?),
+        "DictionaryTrainer: signals must have shape [batch, 9], got [400, 8]",
+    );
+    says(
+        train(good.clone(), &y.narrow(0, 0, 0)?),
+        "DictionaryTrainer: signals must be at least one, got none",
+    );
+    let nan = (&y / 0.)?;
+    assert!(train(good, &nan).is_err());
+
+    let mut online = OnlineTrainer::new(
+        beginning(&y)?,
+        OnlineConfig { coder: coder(), ..OnlineConfig::default() },
+        Philox::new(0, 0),
+    )?;
+    says(
+        online.partial_fit(&y.narrow(1, 0, 8)?).map(|_| ()),
+        "OnlineTrainer::partial_fit: batch must have shape [batch, 9], got [400, 8]",
+    );
+    says(
+        online.partial_fit(&y.narrow(0, 0, 0)?).map(|_| ()),
+        "OnlineTrainer::partial_fit: signals of a batch must be at least 1, got 0",
+    );
+    says(
+        OnlineTrainer::new(
+            beginning(&y)?,
+            OnlineConfig { coder: coder(), sweeps: 0, ..OnlineConfig::default() },
+            Philox::new(0, 0),
+        )
+        .map(|_| ()),
+        "OnlineConfig: sweeps must be at least 1, got 0",
+    );
+    says(
+        start(&Start::Dct, 16, &y.narrow(1, 0, 8)?, Philox::new(0, 0)).map(|_| ()),
+        "start: n_features must be a square for a DCT of square patches, got 8; take another start",
+    );
+    says(
+        start(&Start::Given(y.clone()), 16, &y, Philox::new(0, 0)).map(|_| ()),
+        "start: given atoms must have shape [16, 9], got [400, 9]",
+    );
+    says(
+        DictionaryConfig::new(4, 9, 5).validate(),
+        "DictionaryConfig: n_nonzero must be in 1..=4, the number of atoms, got 5",
+    );
+    says(
+        Dictionary::from_tensor(DictionaryConfig::new(4, 9, 2), y.clone()).map(|_| ()),
+        "Dictionary: atoms must be f32 or f64 of shape [4, 9], got F64 of shape [400, 9]",
+    );
+    Ok(())
+}

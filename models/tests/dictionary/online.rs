@@ -1,0 +1,58 @@
+//! Learning from minibatches.
+use super::{CPU, N, beginning, bits, coder, difference, signals, unit_rows};
+use candle::{DType, Result, Tensor};
+use chandlery::dictionary::{Dictionary, OnlineConfig, OnlineTrainer, PursuitMethod, Replace, SparseCoder};
+use chandlery_ops::Philox;
+
+#[test]
+fn batches_teach_as_much_as_all_signals_at_once() -> Result<()> {
+    let y = signals()?;
+    let rmse = |d: &Dictionary| -> Result<f64> {
+        d.encode(&y)?.residual(&y, d.atoms())?.sqr()?.mean_all()?.sqrt()?.to_scalar()
+    };
+    let begin = rmse(&beginning(&y)?)?;
+    for method in [PursuitMethod::Omp, PursuitMethod::Ols] {
+        let coder = SparseCoder { method, ..coder() };
+        let config = OnlineConfig { coder, max_idle: 100, ..OnlineConfig::default() };
+        let mut trainer = OnlineTrainer::new(beginning(&y)?, config, Philox::new(7, 0))?;
+        for batch in 0..120 {
+            // Batches of two sizes.
+            let (at, len) =
+                if batch % 2 == 0 { (batch / 2 % 4 * 100, 60) } else { (batch / 2 % 4 * 100 + 60, 40) };
+            let iteration = trainer.partial_fit(&y.narrow(0, at, len)?)?;
+            assert_eq!(iteration.iteration, batch + 1);
+        }
+        let end = rmse(trainer.dictionary())?;
+        assert!(end < 0.5 * begin, "{method:?}: {begin} to {end}");
+        let lengths = trainer.dictionary().atoms().sqr()?.sum(1)?;
+        assert!(difference(&lengths, &Tensor::ones(N, DType::F64, &CPU)?)? < 1e-12);
+    }
+    Ok(())
+}
+
+#[test]
+fn without_forgetting_the_statistics_are_those_of_all_batches() -> Result<()> {
+    // With every atom fixed the codes of all batches are over one dictionary, and one free sweep follows from the sums.
+    let y = signals()?;
+    let config = |n_fixed| OnlineConfig {
+        coder: coder(),
+        forgetting: 0.,
+        n_fixed,
+        replace: Replace::None,
+        ..OnlineConfig::default()
+    };
+    let mut parts = OnlineTrainer::new(beginning(&y)?, config(N), Philox::new(8, 0))?;
+    for batch in 0..3 {
+        parts.partial_fit(&y.narrow(0, batch * 100, 100)?)?;
+    }
+    assert_eq!(bits(parts.dictionary().atoms())?, bits(&unit_rows(beginning(&y)?.atoms())?)?);
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("state.safetensors");
+    parts.save_checkpoint(&path)?;
+    let mut parts = OnlineTrainer::load_checkpoint(&path, config(0), &CPU)?;
+    parts.partial_fit(&y.narrow(0, 300, 100)?)?;
+    let mut whole = OnlineTrainer::new(beginning(&y)?, config(0), Philox::new(8, 0))?;
+    whole.partial_fit(&y)?;
+    assert!(difference(parts.dictionary().atoms(), whole.dictionary().atoms())? < 1e-12);
+    Ok(())
+}
