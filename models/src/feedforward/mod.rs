@@ -47,7 +47,7 @@ mod from_dbn;
 mod step;
 #[cfg(test)]
 mod tests;
-mod train;
+pub mod train;
 
 pub use config::{
     Activation, BackpropConfig, FeedforwardConfig, LayerConfig, Optimizer, ReconstructionLoss, Task,
