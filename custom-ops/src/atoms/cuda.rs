@@ -4,7 +4,6 @@ use super::statistics::Statistics;
 use super::update::{OP as UPDATE, Sizes, Update};
 use crate::cuda::{Function, Operand, count, function, view, view_mut};
 use candle::backend::BackendStorage;
-use candle::cuda::cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 use candle::cuda::cudarc::driver::{DeviceRepr, LaunchConfig, PushKernelArg};
 use candle::cuda::{CudaDType, CudaStorage, WrapErr};
 use candle::{Layout, Result, Shape, WithDType};
@@ -40,14 +39,7 @@ fn config(
             "{op}: a block needs {shared} bytes of shared memory of {MAX_SHARED}; take fewer features or atoms, or the CPU"
         )
     }
-    if shared > SHARED {
-        kernel.set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared as i32)?;
-    }
-    Ok(LaunchConfig {
-        grid_dim: (count(op, blocks)?, 1, 1),
-        block_dim: (count(op, threads)?, 1, 1),
-        shared_mem_bytes: count(op, shared)?,
-    })
+    kernel.launch_with_shared(op, (blocks, 1), count(op, threads)?, shared)
 }
 
 impl Update<'_> {
