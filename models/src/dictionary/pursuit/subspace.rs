@@ -5,7 +5,7 @@
 //! J ← I ∪ the s largest |α|                     candidates
 //! I ← the s largest |x_J|, x_J least squares    prune
 //! ```
-use super::problem::{Fit, Problem};
+use super::problem::{CORRELATION, Fit, Problem};
 
 /// Rounds of exchange; two or three are usual, and each lowers the residual, so that the bound is for rounding.
 const ROUNDS: usize = 100;
@@ -43,5 +43,9 @@ fn of_size(problem: &Problem, s: usize) -> Fit {
         }
         best = next;
     }
-    best
+    // Of more atoms than a signal has, some are there for nothing.
+    let least = CORRELATION * problem.energy.sqrt();
+    let used = best.atoms.iter().zip(&best.x).filter(|(_, x)| x.abs() > least);
+    let used: Vec<usize> = used.map(|(&i, _)| i).collect();
+    if used.len() < best.atoms.len() { problem.fit(&used) } else { best }
 }
