@@ -1,3 +1,20 @@
+// bomp.cu: batch orthogonal matching pursuit for many signals; the equations are in src/pursuit/mod.rs, what the kernels compute in pursuit.cuh.
+//
+//   i = argmax |alpha_j|, of nonnegative codes argmax alpha_j; the lowest of level ones
+//
+// arrays   a Problem (pursuit.cuh), by value; none overlaps another
+// forms    by size, from smallest (src/pursuit/cuda/plan.rs chooses)
+//            bomp_T_ATOMS_STEPS    a warp a signal, all in registers         pursuit_registers.cuh
+//            bomp_T_shared         a block a signal, directions in shared memory   pursuit_blocks.cuh
+//            bomp_T_global         the same with directions in global memory
+//            bomp_T_rows_*         the same with rows of G made from the atoms: missing samples, few signals
+// launch   in registers: blocks of 32 WARPS threads, a warp for each signal; else persistent blocks of up to 256 threads
+// cost     a signal: s rows of G and n s^2 / 2 multiply-adds, s n to choose; latency binds
+// ends     at s atoms, at the target, or where rounding is all that is left, as src/pursuit/mod.rs says; a signal that is
+//          not finite sets `refused` and gets an empty code
+// order    every sum has a fixed order: the same bits on every run, whatever else is in the batch
+// truth    omp_reference, ols_reference and bomp_masked_reference in src/pursuit/reference.rs; tests/parity/pursuit.rs
+
 #include "pursuit_blocks.cuh"
 #include "pursuit_registers.cuh"
 

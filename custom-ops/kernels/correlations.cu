@@ -1,13 +1,13 @@
 // correlations.cu: the products that a pursuit starts from, and what they need.
 //
 //   unit_atoms      D^ = rows of D over their norms, and 1 / |d|;   0 for an atom of norm 0
-//   signal_scales   |y|^2, and a power of two that brings the largest |y_f| near 2^12
+//   signal_scales   |y|, and a power of two that brings the largest |y_f| near 2^12
 //   correlations    A = Y D^^T, and in the same launch the Gram matrix G = D^ D^^T with NaN on its diagonal, by which an atom
 //                   that was chosen is out of the race
 //
 // arrays   dictionary: [n, p]; unit: [width, line], atom i at row place_of(i) with `slots`, else at row i, or any layout by its two
 //          strides; unit_halves: [2, width, line] f16, 2^12 D^ as the sum of two; inverse_norms: [n]; signals: [m, p];
-//          energies: [m] f64; scales: [m]; correlations: [m, width]; gram: [width, width]; refused: [1] u32, set to 1 by what
+//          norms: [m]; scales: [m] f32; correlations: [m, width]; gram: [width, width]; refused: [1] u32, set to 1 by what
 //          is not finite. Contiguous, no overlap. `unit` has zeros from n on and from p on.
 // scalars  width: a multiple of 128; line: p rounded up to 8 (f64: 2)
 // launch   unit_atoms and signal_scales: a warp for an atom or a signal. correlations: 256 threads, grid (width / TILE,
@@ -56,7 +56,7 @@ __device__ __forceinline__ void unit_atoms(const T* __restrict__ dictionary, T* 
 
 // One warp a signal.
 template <typename T>
-__device__ __forceinline__ void signal_scales(const T* __restrict__ signals, double* __restrict__ energies,
+__device__ __forceinline__ void signal_scales(const T* __restrict__ signals, T* __restrict__ norms,
                                               float* __restrict__ scales, unsigned* __restrict__ refused, size_t m,
                                               unsigned p) {
   const unsigned lane = threadIdx.x & 31;
@@ -70,11 +70,12 @@ __device__ __forceinline__ void signal_scales(const T* __restrict__ signals, dou
     peak = max(peak, __float_as_uint(fabsf((float)y)));
   }
   square = sum_of_warp(square);
-  const bool finite = square < CUDART_INF;
+  const T norm = (T)sqrt(square);
+  const bool finite = norm < CUDART_INF;
   // The exponents of the scale and of its inverse are those of normal numbers.
   const unsigned exponent = min(max(__reduce_max_sync(ALL, peak) >> 23, 13u), 254u);
   if (lane == 0) {
-    energies[signal] = finite ? square : 0;
+    norms[signal] = finite ? norm : 0;
     if (scales) scales[signal] = __uint_as_float((127 + 12 + 127 - exponent) << 23);
     if (!finite) *refused = 1;
   }
@@ -284,9 +285,9 @@ correlations_f64(const double* __restrict__ signals, const double* __restrict__ 
     unit_atoms<T>(dictionary, unit, unit_halves, inverse_norms, refused, n, p, features, width, slots, row_stride,     \
                   feature_stride);                                                                                     \
   }                                                                                                                    \
-  extern "C" __global__ void signal_scales_##SUFFIX(const T* signals, double* energies, float* scales,                 \
+  extern "C" __global__ void signal_scales_##SUFFIX(const T* signals, T* norms, float* scales,                         \
                                                     unsigned* refused, const size_t m, const unsigned p) {             \
-    signal_scales<T>(signals, energies, scales, refused, m, p);                                                        \
+    signal_scales<T>(signals, norms, scales, refused, m, p);                                                           \
   }
 OF(f32, float)
 OF(f64, double)

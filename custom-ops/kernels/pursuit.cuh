@@ -43,18 +43,6 @@ __device__ __forceinline__ void read_row(T (&row)[SLOTS], const T* at, unsigned 
   }
 }
 
-template <typename T, int SLOTS>
-__device__ __forceinline__ void write_row(T* to, const T (&row)[SLOTS], unsigned lane) {
-  using P = typename Pack<T>::Type;
-  constexpr int SIZE = Pack<T>::SIZE;
-#pragma unroll
-  for (int t = 0; t < SLOTS / SIZE; ++t) {
-    P pack;
-    memcpy(&pack, &row[t * SIZE], sizeof pack);
-    reinterpret_cast<P*>(to)[t * 32 + lane] = pack;
-  }
-}
-
 // The same for a row that is read once: it does not push rows of G out of the first cache.
 template <typename T, int SLOTS>
 __device__ __forceinline__ void read_row_once(T (&row)[SLOTS], const T* at, unsigned lane) {
@@ -66,6 +54,18 @@ __device__ __forceinline__ void read_row_once(T (&row)[SLOTS], const T* at, unsi
         : "=r"(pack.x), "=r"(pack.y), "=r"(pack.z), "=r"(pack.w)
         : "l"(at + (t * 32 + lane) * SIZE));
     memcpy(&row[t * SIZE], &pack, sizeof pack);
+  }
+}
+
+template <typename T, int SLOTS>
+__device__ __forceinline__ void write_row(T* to, const T (&row)[SLOTS], unsigned lane) {
+  using P = typename Pack<T>::Type;
+  constexpr int SIZE = Pack<T>::SIZE;
+#pragma unroll
+  for (int t = 0; t < SLOTS / SIZE; ++t) {
+    P pack;
+    memcpy(&pack, &row[t * SIZE], sizeof pack);
+    reinterpret_cast<P*>(to)[t * 32 + lane] = pack;
   }
 }
 
@@ -92,11 +92,11 @@ __device__ __forceinline__ float inverse_root(float x) {
 }
 __device__ __forceinline__ double inverse_root(double x) { return rsqrt(x); }
 
-// What a kernel is told, field for field Problem in src/pursuit/cuda/launch.rs. Arrays do not overlap.
+// What a kernel is told, field for field Problem in src/pursuit/cuda/problem.rs. Arrays do not overlap.
 template <typename T>
 struct Problem {
   const T* signals;             // [m, p], where rows of G are made in the kernel
-  const double* energies;       // [m], else
+  const T* norms;               // [m], else
   const T* correlations;        // [m, width]
   const T* gram;                // [width, width], NaN on the diagonal
   const T* turned;              // [p, width], unit atoms as columns, where rows of G are made in the kernel
@@ -108,9 +108,11 @@ struct Problem {
   unsigned* counts;             // [m]
   unsigned* refused;            // [1], set where a signal is not finite
   T* memory;                    // scratch of the blocks, `memory_of_block` numbers each
-  double target;
+  double target;                // for TARGET_ABSOLUTE and TARGET_RELATIVE
   size_t m, memory_of_block;
-  unsigned p, width, s, target_kind, nonnegative, unused;
+  unsigned p, width, s, target_kind;
+  unsigned nonnegative;         // not 0: coefficients of at least 0
+  unsigned unused;
 };
 
 // 1 / x to an ulp, for x well above 0 and up to 1.
@@ -121,21 +123,24 @@ __device__ __forceinline__ float reciprocal(float x) {
 }
 __device__ __forceinline__ double reciprocal(double x) { return 1 / x; }
 
-// |r| may not be above this, squared; minus infinity where nothing but the number of atoms ends a pursuit.
+// A pursuit ends where |r|^2 / |y|^2 is not above this; minus infinity where nothing but the number of atoms ends it. Shares of
+// |y|^2 stay in the range of f32 whatever the signal's.
 enum TargetKind : unsigned { TARGET_NONE, TARGET_ABSOLUTE, TARGET_RELATIVE, TARGET_EACH };
 
 template <typename T>
-__device__ __forceinline__ double limit_of(unsigned kind, double target, const T* targets, size_t signal, double energy) {
-  if (kind == TARGET_NONE) return -CUDART_INF;
-  if (kind == TARGET_RELATIVE) return target * target * energy;
-  const double epsilon = kind == TARGET_EACH ? (double)targets[signal] : target;
-  return epsilon * epsilon;
+__device__ __forceinline__ T limit_of(const Problem<T>& of, size_t signal, T norm) {
+  if (of.target_kind == TARGET_NONE) return -CUDART_INF;
+  const T target = of.target_kind == TARGET_EACH ? of.targets[signal] : (T)of.target;
+  const T share = of.target_kind == TARGET_RELATIVE ? target : target / norm;
+  return share * share;
 }
 
-// What is below is rounding; the numbers of Rounding in src/pursuit/job.rs.
+// What is below some of these is rounding: 16 for a correlation with a signal of norm 1, and what `least_pivot` says for a
+// pivot, the numbers of Rounding in src/pursuit/job.rs.
 template <typename T> __device__ __forceinline__ constexpr T epsilon();
 template <> __device__ __forceinline__ constexpr float epsilon<float>() { return 1.1920929e-7f; }
 template <> __device__ __forceinline__ constexpr double epsilon<double>() { return 2.220446049250313e-16; }
 template <typename T> __device__ __forceinline__ T not_a_number();
 template <> __device__ __forceinline__ float not_a_number<float>() { return CUDART_NAN_F; }
 template <> __device__ __forceinline__ double not_a_number<double>() { return CUDART_NAN; }
+template <typename T, bool OLS> __device__ __forceinline__ constexpr T least_pivot() { return (OLS ? 1024 : 64) * epsilon<T>(); }

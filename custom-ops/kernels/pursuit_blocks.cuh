@@ -1,7 +1,7 @@
 // pursuit_blocks.cuh: the pursuit of a signal by one block, at any size: what pursuit_registers.cuh does not hold.
 //
 // arrays   the memory of a block, `memory`, is shared where it fits and global where not; in it, in this order
-//            v        [s, width]      directions
+//            v        [s, width]      directions; NaN at the atoms chosen so far
 //            alpha    [width]         correlations
 //            left     [width]         E, for least squares
 //            scale    [width]         1 / |observed part of an atom|, where rows are made here
@@ -113,7 +113,7 @@ template <typename T, bool OLS, bool ROWS_MADE>
 __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
   using P = typename Pack<T>::Type;
   constexpr unsigned SIZE = Pack<T>::SIZE;
-  constexpr T PIVOT = 64 * epsilon<T>();
+  constexpr T PIVOT = least_pivot<T, OLS>();
   __shared__ T warp_best[MAX_WARPS];
   __shared__ unsigned warp_atom[MAX_WARPS];
   __shared__ double warp_energy[MAX_WARPS];
@@ -151,10 +151,10 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
 
   for (size_t signal = blockIdx.x; signal < of.m; signal += gridDim.x) {
     __syncthreads();  // the signal before is done with what is shared
-    double energy;
+    T norm;
     if (ROWS_MADE) {
-      // The signal's observed samples, and their energy.
-      energy = 0;
+      // The signal's observed samples, and their norm.
+      double energy = 0;
       for (unsigned f = threadIdx.x; f < p; f += blockDim.x) {
         const bool counts = !of.mask || of.mask[signal * p + f];
         const T y = counts ? of.signals[signal * p + f] : T(0);
@@ -166,15 +166,18 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
       __syncthreads();
       energy = 0;
       for (unsigned w = 0; w < warps; ++w) energy += warp_energy[w];
-      if (!(energy < CUDART_INF)) {
+      norm = (T)sqrt(energy);
+      if (!(norm < CUDART_INF)) {
         if (threadIdx.x == 0) *of.refused = 1;
-        energy = 0;
+        norm = 0;
       }
     } else {
-      energy = of.energies[signal];
+      norm = of.norms[signal];
     }
-    const T least = 16 * epsilon<T>() * (T)sqrt(energy);
-    const double limit = limit_of(of.target_kind, of.target, of.targets, signal, energy), whole = energy;
+    const T least = 16 * epsilon<T>() * norm, limit = limit_of(of, signal, norm);
+    // |r|^2 as a share of |y|^2
+    const double inverse_whole = 1 / ((double)norm * norm);
+    double energy = 1;
 
     T best = 0;
     unsigned mine = ALL;
@@ -226,6 +229,10 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
         if (warp_atom[w] != ALL && better) top = warp_best[w], i = warp_atom[w];
       }
       if (i == ALL) break;  // the same in all threads
+      // On its way while warp 0 works: for most sizes all that a thread needs of row i.
+      const unsigned first_pack = threadIdx.x * SIZE;
+      P first{};
+      if (!ROWS_MADE && first_pack < width) first = __ldg(reinterpret_cast<const P*>(of.gram + (size_t)i * width + first_pack));
       T* const row_of_l = triangle + (size_t)k * s;
       if (warp == 0) {
         T e = 0;
@@ -263,9 +270,11 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
 #pragma unroll
           for (unsigned e = 0; e < SIZE; ++e) row[e] = j + e == i ? not_a_number<T>() : row[e] * scale[j + e];
         } else {
-          const P pack = __ldg(reinterpret_cast<const P*>(of.gram + (size_t)i * width + j));
+          const P pack =
+              j == first_pack ? first : __ldg(reinterpret_cast<const P*>(of.gram + (size_t)i * width + j));
           memcpy(row, &pack, sizeof pack);
         }
+#pragma unroll 4
         for (unsigned l = 0; l < k; ++l) {
           const P pack = *reinterpret_cast<const P*>(v + (size_t)l * width + j);
           T old[SIZE];
@@ -287,7 +296,7 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
       }
       if (!of.nonnegative) {
         if (threadIdx.x == 0) small.b[k] = move;
-        energy -= (double)move * move / inverse_pivot;
+        energy -= (double)move * move / inverse_pivot * inverse_whole;
         continue;
       }
 
@@ -331,7 +340,7 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
           small.t[l] = c - small.t[l];
         }
         error = sum_of_warp(error);
-        if (lane == 0) energy_left = whole + error;
+        if (lane == 0) energy_left = 1 + error * inverse_whole;
       }
       __syncthreads();
       energy = energy_left;

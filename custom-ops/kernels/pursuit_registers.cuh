@@ -50,7 +50,7 @@ __device__ __forceinline__ void first_largest(const T (&score)[SLOTS], const T (
 template <typename T, int SLOTS, int STEPS, bool OLS>
 __device__ __forceinline__ void pursue_in_registers(const Problem<T>& of) {
   constexpr int WIDTH = 32 * SLOTS;
-  constexpr T PIVOT = 64 * epsilon<T>();
+  constexpr T PIVOT = least_pivot<T, OLS>();
   __shared__ __align__(16) T copies[WARPS][STEPS - 1][WIDTH];  // of v
   __shared__ T triangles[WARPS][STEPS][32];                    // entry (k, j) of L at [k][j]
   const unsigned lane = threadIdx.x & 31;
@@ -62,10 +62,9 @@ __device__ __forceinline__ void pursue_in_registers(const Problem<T>& of) {
 
   T alpha[SLOTS];
   read_row_once<T, SLOTS>(alpha, of.correlations + signal * WIDTH, lane);
-  const double square = of.energies[signal];
-  const T least = 16 * epsilon<T>() * (T)sqrt(square);
-  const T limit = (T)limit_of(of.target_kind, of.target, of.targets, signal, square);
-  T energy = (T)square;
+  const T norm = of.norms[signal], inverse_norm = 1 / norm, least = 16 * epsilon<T>() * norm;
+  const T limit = limit_of(of, signal, norm);
+  T energy = 1;  // of the residual, as a share of the signal's
 
   T v[STEPS - 1][SLOTS];  // the direction of the last step is not needed
   T inverse_e[STEPS];
@@ -113,7 +112,8 @@ __device__ __forceinline__ void pursue_in_registers(const Problem<T>& of) {
     if (!(fabs(alpha_i) > least) || !(e_i > PIVOT)) break;
     inverse_e[k] = reciprocal(e_i);
     const T step = alpha_i * inverse_e[k];
-    energy = fma(-alpha_i, step, energy);
+    const T share = alpha_i * inverse_norm;
+    energy = fma(-share, share * inverse_e[k], energy);
     if (k > 0) triangle[k][lane] = own;
     if (lane == k) atom = i, b = step, my_inverse_e = inverse_e[k];
     count = k + 1;

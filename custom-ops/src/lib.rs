@@ -6,6 +6,8 @@
 //!
 //! The ops of a step that is recorded as a CUDA graph neither allocate nor read back; the numbers that change between
 //! replays are read from tensors on the device.
+//! But for the pursuits, nothing here allocates or reads back, so that a sequence of ops can be recorded as a CUDA graph; the
+//! numbers that change between replays are read from tensors on the device.
 #[cfg(feature = "cuda")]
 mod cuda;
 

@@ -41,6 +41,13 @@
 //!
 //! **Masked** signals are those of a dictionary without the samples that miss: norms, `G` and `α` are sums over observed ones.
 //!
+//! **On CUDA** a kernel does a signal's whole pursuit: one warp with everything in registers up to 512 atoms and 8 to 32 of them
+//! in a code, else one block with the `u` in shared memory, or in global where they do not fit. f32 correlations are products of
+//! factors in two f16 parts, as exact as those of f32. Codes are the same bits on every run. A call waits for the device once, for the
+//! four bytes that say whether all was finite, and cannot be recorded as a graph. Its scratch (at most 256 MiB of correlations, 1 GiB of
+//! `u`, a quarter of the free memory each) comes from candle's allocator, which from the first call on keeps up to a sixteenth of the
+//! device's memory for the next.
+//!
 //! Sources: Pati, Rezaiifar and Krishnaprasad, "Orthogonal matching pursuit", Asilomar 1993; Chen, Billings and Luo, "Orthogonal
 //! least squares methods and their application to non-linear system identification", Int. J. Control 50(5), 1989; Rubinstein,
 //! Zibulevsky and Elad, "Efficient implementation of the K-SVD algorithm using batch orthogonal matching pursuit",

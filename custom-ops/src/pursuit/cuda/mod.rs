@@ -3,7 +3,7 @@
 //! | launch | kernel | |
 //! |---|---|---|
 //! | 1 | `correlations.cu` `unit_atoms` | `D̂` and `1 / ‖d‖`, in the order in which a warp reads them |
-//! | 2 | `correlations.cu` `signal_scales` | `‖y‖²`, and a power of two for f16 |
+//! | 2 | `correlations.cu` `signal_scales` | `‖y‖`, and a power of two for f16 |
 //! | 3 | `correlations.cu` `correlations` | `α⁰ = Y D̂ᵀ` and `G = D̂ D̂ᵀ`, one launch for both |
 //! | 4 | `bomp.cu`, `ols.cu` | the pursuits |
 //!
@@ -107,7 +107,7 @@ fn run_as<T: CudaDType + DeviceRepr>(job: &Job, device: &CudaDevice) -> Result<S
             let product = |at: usize| if made { 0 } else { address(at) };
             let problem = Problem {
                 signals,
-                energies: product(space.energies),
+                norms: product(space.norms),
                 correlations: product(space.correlations),
                 gram: product(space.gram),
                 turned: if made { unit } else { 0 },

@@ -7,7 +7,7 @@ use candle::cuda::cudarc::driver::DeviceRepr;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Problem {
     pub signals: u64,
-    pub energies: u64,
+    pub norms: u64,
     pub correlations: u64,
     pub gram: u64,
     pub turned: u64,
@@ -55,8 +55,8 @@ pub(super) struct Workspace {
     pub unit: usize,
     /// `D̂` in two parts, f16 `[2, width, line]`; for f32
     pub unit_halves: usize,
-    /// `‖y‖²`, f64 `[chunk]`
-    pub energies: usize,
+    /// `‖y‖`, `[chunk]`
+    pub norms: usize,
     /// Powers of two, f32 `[chunk]`; for f32
     pub scales: usize,
     /// `[width, width]`
@@ -84,7 +84,7 @@ impl Workspace {
             inverse_norms: part(plan.width, size),
             unit: part(plan.width * plan.line, size),
             unit_halves: part(halves(2 * plan.width * plan.line), 2),
-            energies: part(products(plan.chunk), 8),
+            norms: part(products(plan.chunk), size),
             scales: part(halves(plan.chunk), 4),
             gram: part(products(plan.width * plan.width), size),
             correlations: part(products(plan.chunk * plan.width), size),

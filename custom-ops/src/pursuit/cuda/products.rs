@@ -53,16 +53,16 @@ impl Products<'_> {
         Ok(())
     }
 
-    /// `‖y‖²` and scales of the `rows` signals at the address.
+    /// `‖y‖` and scales of the `rows` signals at the address.
     pub(super) fn signal_scales<T>(&self, signals: u64, rows: usize) -> Result<()> {
-        let (energies, refused) = (self.at(self.space.energies), self.at(self.space.flags));
+        let (norms, refused) = (self.at(self.space.norms), self.at(self.space.flags));
         let scales = if size_of::<T>() == 8 { 0 } else { self.at(self.space.scales) };
         let p = count(self.op, self.p)?;
         let function = function(self.device, "correlations", &format!("signal_scales_{}", suffix::<T>()))?;
         let mut launch = function.builder();
-        launch.arg(&signals).arg(&energies).arg(&scales).arg(&refused).arg(&rows).arg(&p);
-        // SAFETY: (const T*, double*, float*, unsigned*, size_t, unsigned): `rows` signals of p numbers, and room for as many
-        // energies and scales (Workspace::new; rows is at most the plan's chunk).
+        launch.arg(&signals).arg(&norms).arg(&scales).arg(&refused).arg(&rows).arg(&p);
+        // SAFETY: (const T*, T*, float*, unsigned*, size_t, unsigned): `rows` signals of p numbers, and room for as many
+        // norms and scales (Workspace::new; rows is at most the plan's chunk).
         unsafe { launch.launch(a_warp_each(rows)) }.w()?;
         Ok(())
     }
