@@ -1,0 +1,170 @@
+//! When a pursuit ends, and what it never does.
+use super::{Rule, assert_codes, problem, rows};
+use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::{ErrorTarget, Pursuit, bomp, ols};
+use chandlery_tests::{assert_same_bits, devices};
+
+#[test]
+fn error_targets_end_a_pursuit_where_the_reference_ends() -> Result<()> {
+    // Each form: registers, shared, global, rows made.
+    for (m, n, p, s) in
+        [(41, 100, 30, 20), (40, 300, 48, 12), (33, 600, 40, 20), (64, 3000, 40, 30), (3, 900, 40, 12)]
+    {
+        let (signals, dictionary) = problem(m, n, p, DType::F32)?;
+        let each: Vec<f32> = (0..m).map(|i| (p as f32).sqrt() * (i as f32 + 0.5) / m as f32).collect();
+        for device in devices()? {
+            let (y, d) = (signals.to_device(&device)?, dictionary.to_device(&device)?);
+            for which in 0..3 {
+                let target = |device: &Device| -> Result<ErrorTarget> {
+                    Ok(match which {
+                        0 => ErrorTarget::Absolute((p as f64).sqrt() * 0.4),
+                        1 => ErrorTarget::Relative(0.3),
+                        _ => ErrorTarget::PerSignal(Tensor::new(each.as_slice(), device)?),
+                    })
+                };
+                let mut pursuit = Pursuit { error: Some(target(&device)?), ..Pursuit::new(s) };
+                for rule in [Rule::Omp, Rule::Ols] {
+                    let got = rule.run(&y, &d, &pursuit)?;
+                    let on_cpu = Pursuit { error: Some(target(&Device::Cpu)?), ..Pursuit::new(s) };
+                    let want = rule.reference(&signals, &dictionary, &on_cpu)?;
+                    let what =
+                        format!("{rule:?} to {:?}, {n} atoms on {:?}", on_cpu.error, device.location());
+                    assert_codes(&what, rule, &signals, &dictionary, &got, &want)?;
+                    let count = want.count.to_vec1::<u32>()?;
+                    let (few, most) = (count.iter().min(), count.iter().max());
+                    assert!(
+                        m < 10 || few != most,
+                        "{what}: every pursuit ends after {few:?} atoms, which shows nothing"
+                    );
+                }
+                // A looser target takes no more atoms, and one beyond the signal none.
+                pursuit.error = Some(ErrorTarget::Relative(1.));
+                assert_eq!(bomp(&y, &d, &pursuit)?.count.to_vec1::<u32>()?, vec![0; m]);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Dictionaries of each form: padded with copies of the last atom, which is never better than the first of them.
+fn padded(atoms: &[[f32; 4]], n: usize, device: &Device) -> Result<Tensor> {
+    let rows: Vec<f32> = (0..n).flat_map(|j| atoms[j.min(atoms.len() - 1)]).collect();
+    Tensor::from_vec(rows, (n, 4), device)
+}
+
+#[test]
+fn ties_copies_and_zeros_are_treated_alike_in_every_form() -> Result<()> {
+    let atoms = [[0., 0., 0., 0.], [0., 2., 0., 0.], [0., -1., 0., 0.], [0.5, 0., 0., 0.], [3., 0., 0., 0.]];
+    for device in devices()? {
+        for (n, s) in [(5, 5), (200, 12), (500, 8), (600, 9), (1500, 100)] {
+            let d = padded(&atoms, n, &device)?;
+            // Level scores; nothing; only what no atom has; one atom.
+            let y = [
+                [4f32, 4., 0., 0.],
+                [0., 0., 0., 0.],
+                [0., 0., 1., 1.],
+                [0., -6., 1e-3, 0.],
+                [-7., 0., 0., 0.],
+            ];
+            let many = 1 + n / 5; // enough that the Gram matrix is made, and once few
+            for repeat in [1, many] {
+                let y = Tensor::from_vec(y.repeat(repeat).concat(), (5 * repeat, 4), &device)?;
+                for (name, codes) in
+                    [("bomp", bomp(&y, &d, &Pursuit::new(s))?), ("ols", ols(&y, &d, &Pursuit::new(s))?)]
+                {
+                    let what = format!("{name}, {n} atoms, s {s} on {:?}", device.location());
+                    for got in rows(&codes)?.chunks(5) {
+                        assert_eq!(got[0], [(1, 2.), (3, 8.)], "{what}: the lowest of level atoms");
+                        assert_eq!(got[1], [], "{what}: a signal of zeros");
+                        assert_eq!(got[2], [], "{what}: a signal orthogonal to every atom");
+                        assert_eq!(got[3], [(1, -3.)], "{what}: copies of a chosen atom");
+                        assert_eq!(got[4], [(3, -14.)], "{what}: a shorter atom of the same direction");
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn no_atom_is_chosen_twice_and_dependent_ones_end_a_pursuit() -> Result<()> {
+    // More steps than samples: rounding is all that is left after p of them.
+    for device in devices()? {
+        for (n, p, s) in [(100, 6, 32), (200, 9, 16), (600, 12, 40), (2000, 20, 60)] {
+            let (signals, dictionary) = problem(200, n, p, DType::F32)?;
+            let (y, d) = (signals.to_device(&device)?, dictionary.to_device(&device)?);
+            for rule in [Rule::Omp, Rule::Ols] {
+                let what = format!("{rule:?} {n}x{p} on {:?}", device.location());
+                let codes = rule.run(&y, &d, &Pursuit::new(s))?;
+                let norm = |x: Tensor| x.sqr()?.sum(1)?.sqrt()?.to_vec1::<f32>();
+                let (left, size) = (norm(codes.residual(&y, &d)?)?, norm(y.clone())?);
+                for (row, code) in rows(&codes)?.iter().enumerate() {
+                    // The last atoms all but depend on those before: what they stand for is known to a few √eps.
+                    let share = left[row] / size[row];
+                    assert!(share < 6e-3, "{what}, row {row}: {share} of the signal is left after all atoms");
+                    let mut atoms: Vec<_> = code.iter().map(|e| e.0).collect();
+                    atoms.sort_unstable();
+                    atoms.dedup();
+                    assert_eq!(atoms.len(), code.len(), "{what}: an atom twice in {code:?}");
+                    // One more than there are dimensions passes where the last of them hardly stood out from rounding.
+                    assert!(code.len() <= p + 1, "{what}, row {row}: {} independent atoms", code.len());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_not_finite_is_refused_on_every_device() -> Result<()> {
+    for device in devices()? {
+        for (m, n, s) in [(64, 100, 4), (64, 600, 9), (2, 600, 9), (700, 3000, 30)] {
+            let (signals, dictionary) = problem(m, n, 7, DType::F32)?;
+            let spoilt = |x: &Tensor, value: f32| -> Result<Tensor> {
+                let (rows, p) = x.dims2()?;
+                let mut data = x.flatten_all()?.to_vec1::<f32>()?;
+                data[rows * p - 2] = value;
+                Tensor::from_vec(data, (rows, p), &device)
+            };
+            let (y, d) = (signals.to_device(&device)?, dictionary.to_device(&device)?);
+            for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                for (what, result) in [
+                    ("signals", bomp(&spoilt(&signals, value)?, &d, &Pursuit::new(s))),
+                    ("signals", ols(&spoilt(&signals, value)?, &d, &Pursuit::new(s))),
+                    ("dictionary", bomp(&y, &spoilt(&dictionary, value)?, &Pursuit::new(s))),
+                ] {
+                    let error = result.expect_err("accepted").to_string();
+                    let must = format!("{what} must be finite, got NaN");
+                    assert!(error.contains(&must), "{error:?} does not say {must:?}");
+                }
+            }
+            bomp(&y, &d, &Pursuit::new(s))?; // and the next call is as if nothing had been
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn codes_of_a_scaled_signal_are_scaled_codes() -> Result<()> {
+    // Squares of such numbers are beyond f32. By a power of two no bit of a mantissa changes.
+    for device in devices()? {
+        for (m, n, p, s) in [(33, 100, 24, 6), (40, 600, 30, 12), (3, 700, 30, 5)] {
+            let (signals, dictionary) = problem(m, n, p, DType::F32)?;
+            let d = dictionary.to_device(&device)?;
+            let pursuit = Pursuit { error: Some(ErrorTarget::Relative(0.3)), ..Pursuit::new(s) };
+            for rule in [Rule::Omp, Rule::Ols] {
+                let plain = rule.run(&signals.to_device(&device)?, &d, &pursuit)?;
+                for scale in [2f64.powi(-80), 2f64.powi(80)] {
+                    let scaled = rule.run(&(&signals * scale)?.to_device(&device)?, &d, &pursuit)?;
+                    let what = format!("{rule:?} {n} atoms, signals by {scale:e} on {:?}", device.location());
+                    assert_same_bits(&what, &(scaled.values / scale)?, &plain.values)?;
+                    for (scaled, plain) in [(scaled.indices, &plain.indices), (scaled.count, &plain.count)] {
+                        assert_same_bits(&what, &scaled.to_dtype(DType::F32)?, &plain.to_dtype(DType::F32)?)?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
