@@ -1,5 +1,5 @@
 //! How alike atoms are.
-use super::{GRAIN, LANES, add_block, check_dictionary, slice};
+use super::{LANES, PRODUCTS, TILE, add_block, check_dictionary, slice, squares_of};
 use candle::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor, WithDType};
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -82,23 +82,25 @@ impl CustomOp1 for AtomCoherence {
 fn coherence<T: WithDType>(d: &[T], p: usize) -> Vec<f64> {
     let n = d.len() / p;
     // Of length 1, features as rows: a row of the Gram matrix is a sum of those.
-    let mut features = vec![T::zero(); d.len()];
+    // Padded to whole tiles with zeros.
+    let line = n.next_multiple_of(TILE);
+    let mut features = vec![T::zero(); line * p];
     for (j, atom) in d.chunks_exact(p).enumerate() {
-        let length = atom.iter().map(|x| x.to_f64() * x.to_f64()).sum::<f64>().sqrt();
+        let length = squares_of(atom).sqrt();
         let scale = if length == 0. { 0. } else { 1. / length };
         for (c, x) in atom.iter().enumerate() {
-            features[c * n + j] = T::from_f64(x.to_f64() * scale);
+            features[c * line + j] = T::from_f64(x.to_f64() * scale);
         }
     }
     let all: Vec<u32> = (0..p as u32).collect();
     let of_atom = |row: &mut Vec<T>, j: usize| {
         row.clear();
-        row.resize(j, T::zero());
-        let atom: Vec<T> = (0..p).map(|c| features[c * n + j]).collect();
-        add_block(&features, n, &all, &atom, row);
-        largest(row)
+        row.resize(j.next_multiple_of(TILE), T::zero());
+        let atom: Vec<T> = (0..p).map(|c| features[c * line + j]).collect();
+        add_block(&features, line, &all, &atom, row);
+        largest(&row[..j])
     };
-    match d.len() < GRAIN / 4 {
+    match n * d.len() / 2 < PRODUCTS {
         true => (0..n).scan(Vec::new(), |row, j| Some(of_atom(row, j))).collect(),
         false => (0..n).into_par_iter().with_max_len(16).map_init(Vec::new, of_atom).collect(),
     }

@@ -1,5 +1,5 @@
 //! Block coordinate descent on a dictionary, given the statistics of codes.
-use super::{GRAIN, axpy, check_dictionary, check_matrix, normalize, slice, slice_mut, weighted_sum};
+use super::{PRODUCTS, axpy, check_dictionary, check_matrix, normalize, slice, slice_mut, weighted_sum};
 use candle::{CpuStorage, InplaceOp3, Layout, Result, Tensor, WithDType};
 use rayon::prelude::*;
 
@@ -115,7 +115,7 @@ impl Descend {
                 weighted_sum(d, &atoms, &a[j * n..][..n], u);
                 u.iter_mut().zip(&b[j * p..]).for_each(|(u, &b)| *u = b - *u);
             };
-            match n * p < GRAIN / 4 {
+            match (last - first) * n * p < PRODUCTS {
                 true => u.chunks_mut(p).zip(first..last).for_each(residual),
                 false => {
                     u.par_chunks_mut(p).zip(first..last).with_min_len(4).for_each(residual);

@@ -57,6 +57,8 @@ const LANES: usize = 16;
 const BLOCK: usize = 256;
 /// Numbers below which other threads are not worth waking.
 const GRAIN: usize = 32 * 1024;
+/// The same in products of two numbers that the cache holds.
+const PRODUCTS: usize = 4 << 20;
 
 /// `(m, s)` of codes whose tensors fit each other, on `device` and with values of type `dtype`.
 fn check_codes(op: &str, codes: &SparseCodes, like: &Tensor) -> Result<(usize, usize)> {
@@ -277,11 +279,29 @@ fn axpy<T: WithDType>(a: T, x: &[T], y: &mut [T]) {
 }
 
 /// Scales to unit length; without one (zero, or a number that is not finite) the row is left and the answer is no.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 fn normalize<T: WithDType>(row: &mut [T]) -> bool {
-    let norm = row.iter().map(|x| x.to_f64() * x.to_f64()).sum::<f64>().sqrt();
+    let norm = squares_of(row).sqrt();
     let good = norm > f64::from(f32::MIN_POSITIVE) && norm.is_finite();
     if good {
-        row.iter_mut().for_each(|x| *x = T::from_f64(x.to_f64() / norm));
+        let scale = 1. / norm;
+        row.iter_mut().for_each(|x| *x = T::from_f64(x.to_f64() * scale));
     }
     good
+}
+
+/// `Σ x²` in f64, in [`LANES`] lanes that are added in order.
+#[inline(always)]
+fn squares_of<T: WithDType>(row: &[T]) -> f64 {
+    let mut sum = [0f64; LANES];
+    let whole = row.chunks_exact(LANES);
+    for (sum, x) in sum.iter_mut().zip(whole.remainder()) {
+        *sum += x.to_f64() * x.to_f64();
+    }
+    for x in whole {
+        for l in 0..LANES {
+            sum[l] += x[l].to_f64() * x[l].to_f64();
+        }
+    }
+    sum.iter().sum()
 }

@@ -1,5 +1,5 @@
 //! The squares of rows.
-use super::{GRAIN, LANES, check_contiguous, check_float, slice};
+use super::{GRAIN, check_contiguous, check_float, slice, squares_of};
 use candle::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, WithDType};
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -62,17 +62,7 @@ fn squares<T: WithDType>(x: &[T], rows: usize, cols: usize) -> Vec<f64> {
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 fn square_rows<T: WithDType>(x: &[T], cols: usize, out: &mut [f64]) {
     for (row, out) in x.chunks_exact(cols).zip(out) {
-        let mut sum = [0f64; LANES];
-        let whole = row.chunks_exact(LANES);
-        for (sum, x) in sum.iter_mut().zip(whole.remainder()) {
-            *sum += x.to_f64() * x.to_f64();
-        }
-        for x in whole {
-            for l in 0..LANES {
-                sum[l] += x[l].to_f64() * x[l].to_f64();
-            }
-        }
-        *out = sum.iter().sum();
+        *out = squares_of(row);
     }
 }
 
