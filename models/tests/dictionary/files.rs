@@ -123,6 +123,10 @@ fn what_does_not_fit_is_refused_with_the_reason() -> Result<()> {
         "start: given atoms must have shape [16, 9], got [400, 9]",
     );
     says(
+        Dictionary::from_pretrained("neither/here/nor/there", &CPU).map(|_| ()),
+        "neither/here/nor/there: neither a folder here nor a model with config.json that the hub gives: an id has the form owner/name",
+    );
+    says(
         DictionaryConfig::new(4, 9, 5).validate(),
         "DictionaryConfig: n_nonzero must be in 1..=4, the number of atoms, got 5",
     );

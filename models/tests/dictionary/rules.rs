@@ -1,8 +1,8 @@
 //! Every rule of update against plain loops, and that it learns.
-use super::{CPU, M, N, P, RULES, S, beginning, config, difference, signals};
+use super::{CPU, M, N, P, RULES, S, beginning, coder, config, difference, signals};
 use candle::{Result, Tensor};
-use chandlery::dictionary::{DictionaryTrainer, Replace, SparseCodes, TrainConfig, UpdateRule};
-use chandlery_ops::{AtomUpdate, Philox, Pursuit, omp_reference, update_atoms_reference};
+use chandlery::dictionary::{DictionaryTrainer, Replace, SparseCoder, SparseCodes, TrainConfig, UpdateRule};
+use chandlery_ops::{AtomUpdate, ErrorTarget, Philox, Pursuit, omp_reference, update_atoms_reference};
 
 /// `X'` and `X`: atom `j` from the equation of NSGK, one after the other, by plain loops over dense matrices.
 fn nsgk(y: &Tensor, d: &Tensor, before: &SparseCodes, now: &SparseCodes) -> Result<Vec<Vec<f64>>> {
@@ -135,5 +135,42 @@ fn a_penalty_makes_the_trained_dictionary_less_coherent() -> Result<()> {
     };
     let (without, with) = (coherence(0.)?, coherence(20.)?);
     assert!(with < 0.95 * without, "{without} {with}");
+    Ok(())
+}
+
+#[test]
+fn an_error_target_is_met_with_fewer_atoms_after_training() -> Result<()> {
+    let y = signals()?;
+    let target = 0.2;
+    let coder = SparseCoder { n_nonzero: P, error: Some(ErrorTarget::Absolute(target)), ..coder() };
+    for rule in RULES {
+        let config = TrainConfig { coder: coder.clone(), iterations: 60, ..config(rule) };
+        let mut trainer = DictionaryTrainer::new(beginning(&y)?, &y, config, Philox::new(3, 0))?;
+        let atoms = |trainer: &DictionaryTrainer| -> Result<u32> {
+            trainer.codes().count.sum_all()?.to_scalar::<u32>()
+        };
+        let begin = atoms(&trainer)?;
+        trainer.train()?;
+        let end = atoms(&trainer)?;
+        assert!(f64::from(end) < 0.9 * f64::from(begin), "{rule:?}: {begin} to {end} atoms");
+        let left = trainer.codes().residual(&y, trainer.current().atoms())?;
+        let worst = left.sqr()?.sum(1)?.sqrt()?.max(0)?.to_scalar::<f64>()?;
+        assert!(worst <= target * (1. + 1e-9), "{rule:?}: an error of {worst}");
+    }
+    Ok(())
+}
+
+#[test]
+fn codes_that_must_not_be_negative_are_not() -> Result<()> {
+    let y = signals()?.abs()?;
+    let coder = SparseCoder { nonnegative: true, ..coder() };
+    for rule in RULES {
+        let config = TrainConfig { coder: coder.clone(), iterations: 15, ..config(rule) };
+        let mut trainer = DictionaryTrainer::new(beginning(&y)?, &y, config, Philox::new(3, 0))?;
+        let begin = trainer.last().rmse;
+        trainer.train()?;
+        assert!(trainer.best_rmse() < 0.8 * begin, "{rule:?}: {begin} to {}", trainer.best_rmse());
+        assert!(trainer.codes().values.flatten_all()?.min(0)?.to_scalar::<f64>()? >= 0.);
+    }
     Ok(())
 }
