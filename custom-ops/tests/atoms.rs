@@ -56,8 +56,8 @@ fn lists_are_the_places_of_each_atom_in_ascending_order() -> Result<()> {
         let uses = AtomUses::of(&codes)?;
         let (offsets, entries) = (uses.offsets()?.to_vec1::<u32>()?, uses.entries()?.to_vec1::<u32>()?);
         let mut want = Vec::new();
-        for j in 0..n {
-            assert_eq!(offsets[j] as usize, want.len(), "start of atom {j}, m {m}");
+        for (j, &start) in offsets[..n].iter().enumerate() {
+            assert_eq!(start as usize, want.len(), "start of atom {j}, m {m}");
             let used = |&e: &usize| indices[e] as usize == j && e % s < count[e / s] as usize;
             want.extend((0..m * s).filter(used).map(|e| e as u32));
         }

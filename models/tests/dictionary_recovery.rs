@@ -103,15 +103,15 @@ fn every_rule_is_within_two_points_of_an_independent_implementation() -> Result<
     let mut worse = Vec::new();
     println!("{:16} {:>7} {:>7} {:>7} {:>7}", "", "10 dB", "20 dB", "30 dB", "none");
     for ((name, rule, group), row) in METHODS.into_iter().zip(TABLE) {
-        print!("{name:16}");
+        let mut line = format!("{name:16}");
         for (snr_db, want) in [10., 20., 30., f64::INFINITY].into_iter().zip(row) {
             let got = found(rule, group, snr_db, 50)?;
-            print!(" {got:7.1}");
+            line += &format!(" {got:7.1}");
             if got < want - 2. {
                 worse.push(format!("{name} at {snr_db} dB: {got:.1} for {want}"));
             }
         }
-        println!();
+        println!("{line}");
     }
     assert!(worse.is_empty(), "more than two points below: {worse:?}");
     Ok(())
