@@ -299,6 +299,12 @@ pub enum Method {
     Omp,
     /// Orthogonal least squares: the atom that lowers the residual most.
     Ols,
+    /// Subspace pursuit: as many atoms as wanted at once, exchanged until nothing is gained; on the CPU.
+    SubspacePursuit,
+    /// Projection-based OMP: of some candidates the one with the largest coefficient beside all others; on the CPU.
+    ProjectionOmp,
+    /// Look-ahead OLS: of some candidates the one from which OLS ends best; on the CPU, and the slowest by far.
+    LookAheadOls,
 }
 
 impl From<Method> for PursuitMethod {
@@ -306,6 +312,9 @@ impl From<Method> for PursuitMethod {
         match method {
             Method::Omp => Self::Omp,
             Method::Ols => Self::Ols,
+            Method::SubspacePursuit => Self::SubspacePursuit,
+            Method::ProjectionOmp => Self::ProjectionOmp,
+            Method::LookAheadOls => Self::LookAheadOls,
         }
     }
 }
