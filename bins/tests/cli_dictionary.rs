@@ -143,6 +143,32 @@ fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn ctrl_c_finishes_the_iteration_writes_a_checkpoint_and_says_how_to_go_on() {
+    let folder = folder();
+    let args = ["--data", "grey.png", "--iterations", "1000000", "--out", "run", "--device", "cpu"];
+    let mut child = Command::new(env!("CARGO_BIN_EXE_dictionary-learning"))
+        .args(args)
+        .current_dir(folder.path())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The first line of metrics says that the loop is under way, and so that it listens.
+    let metrics = folder.path().join("run/metrics.jsonl");
+    while std::fs::metadata(&metrics).map_or(0, |m| m.len()) == 0 {
+        assert!(child.try_wait().unwrap().is_none(), "the run ended before it was interrupted");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    assert!(stderr.contains("interrupted; go on with: dictionary-learning train --resume run"), "{stderr}");
+    assert!(folder.path().join("run/checkpoint/trainer.safetensors").is_file());
+}
+
 #[test]
 fn a_seed_decides_every_bit() {
     let folder = folder();
@@ -174,15 +200,14 @@ fn encode_writes_codes_that_stand_for_the_patches() {
     let (indices, values) = (indices.to_vec2::<u32>().unwrap(), values.to_vec2::<f32>().unwrap());
     let mean = mean.to_vec1::<f32>().unwrap();
     let image = image::open(at("grey.png")).unwrap().to_luma8();
-    let mut squares = 0f64;
-    for tile in 0..320 {
-        for pixel in 0..16 {
-            let code = indices[tile].iter().zip(&values[tile]);
-            let got = mean[tile] + code.map(|(&i, x)| x * atoms[i as usize][pixel]).sum::<f32>();
-            let (x, y) = (tile % 20 * 4 + pixel % 4, tile / 20 * 4 + pixel / 4);
-            squares += (f64::from(got) - f64::from(image.get_pixel(x as u32, y as u32).0[0])).powi(2);
-        }
-    }
+    let pixel = |tile: usize, pixel: usize| {
+        let code = indices[tile].iter().zip(&values[tile]);
+        let got = mean[tile] + code.map(|(&i, x)| x * atoms[i as usize][pixel]).sum::<f32>();
+        let (x, y) = (tile % 20 * 4 + pixel % 4, tile / 20 * 4 + pixel / 4);
+        (f64::from(got), f64::from(image.get_pixel(x as u32, y as u32).0[0]))
+    };
+    let pairs = (0..320 * 16).map(|at| pixel(at / 16, at % 16));
+    let squares: f64 = pairs.map(|(got, want)| (got - want).powi(2)).sum();
     let rmse = (squares / (80. * 64.)).sqrt();
     assert!((rmse - number(&result, "rmse")).abs() < 1e-3 * rmse, "{rmse} {result}");
 
@@ -308,4 +333,37 @@ fn errors_are_one_line_that_says_what_to_do() {
         let err = fail(folder.path(), &[args, &["--device", "cpu"]].concat(), 1);
         assert!(err.starts_with("dictionary-learning: ") && err.contains(text), "{args:?}: {err}");
     }
+}
+
+#[test]
+fn the_benchmark_times_what_it_is_asked_for_beside_a_peer() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_bench"))
+            .args(["dictionary", "--device", "cpu", "--repeats", "1", "--json"])
+            .args(args)
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{stderr}");
+        serde_json::from_slice::<Value>(&output.stdout).unwrap().as_array().unwrap().clone()
+    };
+    let rows = bench(&["--what", "pursuit", "--size", "500x32x16x3"]);
+    let ran: Vec<_> =
+        rows.iter().map(|r| (r["task"].as_str().unwrap(), r["device"].as_str().unwrap())).collect();
+    assert_eq!(ran.len(), 4);
+    assert_eq!((ran[0], ran[1]), (("bomp", "cpu, 1 thread"), ("ols", "cpu, 1 thread")));
+    for row in &rows {
+        assert!(number(row, "ms") > 0. && number(row, "error") < 1. && number(row, "floor_ms") > 0., "{row}");
+    }
+    // One thread and all: the same codes. OLS leaves less than OMP.
+    assert_eq!(rows[0]["error"], rows[2]["error"]);
+    assert!(number(&rows[1], "error") <= number(&rows[0], "error"), "{rows:?}");
+
+    // A peer that prints the line of its kind.
+    let script = "print('peer m=500 n=32 p=16 s=3: 1.25 ms, 0.4 Msignals/s')";
+    std::fs::write(folder.path().join("peer.py"), script).unwrap();
+    let rows = bench(&["--what", "pursuit", "--size", "500x32x16x3", "--no-single", "--peer", "peer.py"]);
+    assert_eq!((rows[0]["peer_ms"].as_f64(), rows[1]["peer_ms"].as_f64()), (Some(1.25), None));
 }

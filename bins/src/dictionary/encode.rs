@@ -174,9 +174,10 @@ impl Format {
 
 fn write(path: &Path, format: Format, tensors: &HashMap<String, Tensor>) -> Result<()> {
     write_beside(path, |partial| {
-        Ok(match format {
+        match format {
             Format::Npz => Tensor::write_npz(&tensors.iter().collect::<Vec<_>>(), partial)?,
             Format::Safetensors => candle::safetensors::save(tensors, partial)?,
-        })
+        }
+        Ok(())
     })
 }

@@ -100,7 +100,7 @@ impl Denoise {
 pub struct Restored {
     /// `[height, width]` f32, in grey levels; not rounded and not cut off at 0 and 255.
     pub image: Tensor,
-    /// Mean number of atoms of a patch.
+    /// Mean number of atoms of a patch that was coded.
     pub mean_count: f64,
 }
 

@@ -96,7 +96,8 @@ impl Inpaint {
 /// Fills in the missing pixels of one plane with a given dictionary.
 ///
 /// `image` is `[height, width]` f32 in grey levels; `mask` is u8 of that shape, 0 where a pixel is missing, whose value is then never looked at;
-/// `dictionary` is `[n_atoms, side²]`; all on one device. Cost: one masked pursuit a patch.
+/// `dictionary` is `[n_atoms, side²]`; all on one device. Cost: one masked pursuit for each patch that lacks a pixel,
+/// or with `sigma` above 0 for each patch.
 ///
 /// # Errors
 /// When a shape or a setting is out of range, no pixel is known, a known one is NaN, or memory is short.
@@ -120,94 +121,124 @@ pub fn inpaint(image: &Tensor, mask: &Tensor, dictionary: &Tensor, settings: &In
     if all_zero(&known)? {
         candle::bail!("inpaint: at least 1 pixel must be known, got none; 0 in the mask means missing")
     }
-    let mut mean_count = None;
+    // Without noise a patch of which all is known has nothing to say.
+    let denoises = settings.sigma > 0.;
+    let first = Pass::over(&grid, &now, &known, dictionary, settings, denoises)?;
+    let mut pass = first.clone();
     loop {
-        let pass = pass(&grid, &now, &known, dictionary, settings)?;
-        mean_count.get_or_insert(pass.mean_count);
         let reached = pass.cover.gt(0f32)?;
-        let filled = reached.where_cond(&(&pass.sum / pass.cover.clamp(1e-6, f32::MAX)?)?, &pass.sum)?;
-        now = known.where_cond(&now, &filled)?;
-        if !all_zero(&reached.eq(0u8)?)? {
-            // The hole is larger than a patch: go on from what has been filled.
-            known = (known + reached)?.ne(0u8)?;
-            continue;
+        let mean = (&pass.sum / pass.cover.clamp(1e-6, f32::MAX)?)?;
+        now = known.where_cond(&now, &mean)?;
+        let grown = (&known + &reached)?.ne(0u8)?;
+        if all_zero(&grown.eq(0u8)?)? {
+            break;
         }
-        let weight = BLEND * settings.sigma;
-        let blended = ((image + (pass.sum * weight)?)? / ((pass.cover * weight)? + 1.)?)?;
-        let image = given.where_cond(&blended, &now)?;
-        return Ok(Restored { image, mean_count: mean_count.unwrap_or(0.) });
+        if all_zero(&grown.ne(&known)?)? {
+            candle::bail!(
+                "inpaint: patches must reach into holes from their rims, but none does at step {}; take a smaller step",
+                settings.step
+            )
+        }
+        // The hole is larger than a patch: go on from what has been filled.
+        known = grown;
+        pass = Pass::over(&grid, &now, &known, dictionary, settings, false)?;
     }
+    let weight = BLEND * settings.sigma;
+    let blended = ((image + (first.sum * weight)?)? / ((first.cover * weight)? + 1.)?)?;
+    let image = given.where_cond(&blended, &now)?;
+    Ok(Restored { image, mean_count: first.count as f64 / first.coded.max(1) as f64 })
 }
 
-/// All patches coded once.
+/// Patches coded once.
+#[derive(Clone)]
 struct Pass {
-    /// `s` and `c`.
+    /// `s` and `c`, `[height, width]`.
     sum: Tensor,
     cover: Tensor,
-    mean_count: f64,
+    /// Patches that were coded, and atoms in their codes.
+    coded: usize,
+    count: u64,
 }
 
-fn pass(
-    grid: &PatchGrid,
-    image: &Tensor,
-    known: &Tensor,
-    dictionary: &Tensor,
-    settings: &Inpaint,
-) -> Result<Pass> {
-    let (mut sums, mut covers, mut atoms) = (BandSum::default(), BandSum::default(), 0f64);
-    let known = known.to_dtype(DType::F32)?;
-    for band in grid.bands(BAND) {
-        let rows = grid.rows(image, band.clone())?;
-        let mask = grid.rows(&known, band.clone())?;
-        let n_known = mask.sum_keepdim(1)?;
-        let mean = ((&rows * &mask)?.sum_keepdim(1)? / n_known.clamp(1f32, f32::MAX)?)?;
-        let job = Masked { rows: rows.broadcast_sub(&mean)?, mask, n_known: n_known.squeeze(1)? };
-        let (estimate, count) = job.estimate(dictionary, settings)?;
-        atoms += count;
-        let weight = (n_known / grid.n_features() as f64)?;
-        let estimate = estimate.broadcast_add(&mean)?.broadcast_mul(&weight)?;
-        sums.add(grid, &band, grid.sum(&estimate, band.clone())?)?;
-        let weight = weight.broadcast_as(rows.shape())?.contiguous()?;
-        covers.add(grid, &band, grid.sum(&weight, band.clone())?)?;
+impl Pass {
+    /// Codes the patches that know something, and unless `all` lack something.
+    fn over(
+        grid: &PatchGrid,
+        image: &Tensor,
+        known: &Tensor,
+        dictionary: &Tensor,
+        settings: &Inpaint,
+        all: bool,
+    ) -> Result<Self> {
+        let (mut sums, mut covers, mut coded, mut count) = (BandSum::default(), BandSum::default(), 0, 0);
+        let (known, p) = (known.to_dtype(DType::F32)?, grid.n_features());
+        for band in grid.bands(BAND) {
+            let mask = grid.rows(&known, band.clone())?;
+            let n_known: Vec<usize> =
+                mask.sum(1)?.to_vec1::<f32>()?.into_iter().map(|n| n as usize).collect();
+            let wanted = |n: usize| n > 0 && (all || n < p);
+            let rows = grid.rows(image, band.clone())?;
+            let job = Masked { rows: &rows, mask: &mask, n_known: &n_known };
+            let (estimate, atoms) = job.estimate(dictionary, settings, wanted)?;
+            let weight: Vec<f32> =
+                n_known.iter().map(|&n| if wanted(n) { n as f32 / p as f32 } else { 0. }).collect();
+            coded += weight.iter().filter(|&&w| w > 0.).count();
+            count += atoms;
+            let weight = Tensor::from_vec(weight, (n_known.len(), 1), image.device())?;
+            sums.add(grid, &band, grid.sum(&estimate.broadcast_mul(&weight)?, band.clone())?)?;
+            let weight = weight.broadcast_as(rows.shape())?.contiguous()?;
+            covers.add(grid, &band, grid.sum(&weight, band.clone())?)?;
+        }
+        Ok(Self { sum: sums.image()?, cover: covers.image()?, coded, count })
     }
-    Ok(Pass { sum: sums.image()?, cover: covers.image()?, mean_count: atoms / grid.n_patches() as f64 })
 }
 
-/// Patches of a band without their means, which pixels of them are known, and how many.
-struct Masked {
-    rows: Tensor,
-    mask: Tensor,
-    n_known: Tensor,
+/// Patches of a band, which pixels of them are known, and how many.
+struct Masked<'a> {
+    rows: &'a Tensor,
+    mask: &'a Tensor,
+    n_known: &'a [usize],
 }
 
-impl Masked {
-    /// What the patches' codes stand for, `[n, side²]`, and how many atoms that took.
-    fn estimate(&self, dictionary: &Tensor, settings: &Inpaint) -> Result<(Tensor, f64)> {
+impl Masked<'_> {
+    /// What the codes of the wanted patches stand for with their means, `[n, side²]`, zeros for the others; and how many
+    /// atoms that took.
+    fn estimate(
+        &self,
+        dictionary: &Tensor,
+        settings: &Inpaint,
+        wanted: impl Fn(usize) -> bool,
+    ) -> Result<(Tensor, u64)> {
         let most = settings.n_nonzero.min(dictionary.dim(0)?);
-        let target = (self.n_known.sqrt()? * settings.error())?;
-        let mask = self.mask.to_dtype(DType::U8)?;
         // A pursuit has one limit for all its signals: patches are coded by groups of one limit each.
         let mut groups = vec![Vec::new(); most];
-        for (i, n) in self.n_known.to_vec1::<f32>()?.into_iter().enumerate() {
-            groups[(n as usize / settings.known_per_atom).clamp(1, most) - 1].push(i as u32);
+        for (i, &n) in self.n_known.iter().enumerate().filter(|&(_, &n)| wanted(n)) {
+            groups[(n / settings.known_per_atom).clamp(1, most) - 1].push(i as u32);
         }
-        let (mut estimates, mut order, mut count) = (Vec::new(), Vec::new(), 0f64);
+        let zeros = Tensor::zeros((1, self.rows.dim(1)?), DType::F32, self.rows.device())?;
+        let (mut estimates, mut count) = (vec![zeros], 0);
+        // Where a patch's estimate stands below the zeros.
+        let (mut place, mut filled) = (vec![0u32; self.n_known.len()], 1);
         for (limit, group) in groups.into_iter().enumerate().filter(|(_, group)| !group.is_empty()) {
             let index = Tensor::new(group.as_slice(), self.rows.device())?;
+            let (rows, mask) = (self.rows.index_select(&index, 0)?, self.mask.index_select(&index, 0)?);
+            let n_known = mask.sum_keepdim(1)?;
+            let mean = ((&rows * &mask)?.sum_keepdim(1)? / &n_known)?;
+            let target = (n_known.sqrt()? * settings.error())?.squeeze(1)?;
             let pursuit = Pursuit {
                 n_nonzero: limit + 1,
-                error: Some(ErrorTarget::PerSignal(target.index_select(&index, 0)?)),
+                error: Some(ErrorTarget::PerSignal(target)),
                 nonnegative: false,
             };
-            let (rows, mask) = (self.rows.index_select(&index, 0)?, mask.index_select(&index, 0)?);
-            let codes = bomp_masked(&rows, &mask, dictionary, &pursuit)?;
-            count += codes.count.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
-            estimates.push(codes.reconstruct(dictionary)?);
-            order.extend(group);
-        }
-        let mut place = vec![0u32; order.len()];
-        for (at, patch) in order.into_iter().enumerate() {
-            place[patch as usize] = at as u32;
+            let signals = rows.broadcast_sub(&mean)?;
+            let codes = bomp_masked(&signals, &mask.to_dtype(DType::U8)?, dictionary, &pursuit)?;
+            let atoms = codes.count.to_vec1::<u32>()?;
+            count += atoms.into_iter().map(u64::from).sum::<u64>();
+            estimates.push(codes.reconstruct(dictionary)?.broadcast_add(&mean)?);
+            for patch in group {
+                place[patch as usize] = filled;
+                filled += 1;
+            }
         }
         let place = Tensor::new(place, self.rows.device())?;
         Ok((Tensor::cat(&estimates, 0)?.index_select(&place, 0)?, count))
