@@ -3,6 +3,7 @@
 //! | module     | what                                                              |
 //! |------------|-------------------------------------------------------------------|
 //! | [`args`]   | the command line                                                  |
+//! | [`choices`] | what the command line calls methods, rules and starts              |
 //! | `signals`  | patches of images, or rows, in the unit they are learned in       |
 //! | `train`    | a run from its first step or a checkpoint to its folder           |
 //! | `learn`    | the loop, from all rows or from minibatches, and its checkpoint   |
@@ -15,6 +16,7 @@
 //! | `card`     | the README.md of a run folder                                     |
 pub mod args;
 mod card;
+pub mod choices;
 mod denoise;
 mod draw;
 mod encode;

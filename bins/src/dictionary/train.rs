@@ -1,6 +1,7 @@
 //! The command `train`: a run from its first iteration, or from its checkpoint, to its folder.
-use super::args::{Settings, SignalArgs, StartArg, TrainArgs};
+use super::args::{Settings, SignalArgs, TrainArgs};
 use super::card::{Card, name_of};
+use super::choices::StartArg;
 use super::learn::{CHECKPOINT, IterationReport, Learning, METRICS, Trainer, feed};
 use super::measure::{Measure, measure};
 use super::signals::Signals;
