@@ -128,7 +128,7 @@ pub struct TrainArgs {
     #[arg(long)]
     pub overwrite: bool,
     /// Go on with an interrupted run, with its data and settings, as if it had not been interrupted.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["DataArgs", "ReadArgs", "Settings", "out", "overwrite"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["data", "ReadArgs", "Settings", "out", "overwrite"])]
     pub resume: Option<PathBuf>,
     /// Write a checkpoint every so many seconds, beside those at the end of each epoch.
     #[arg(long, value_name = "SECONDS", default_value_t = 60., value_parser = not_negative)]

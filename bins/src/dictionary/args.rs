@@ -128,7 +128,7 @@ pub struct TrainArgs {
     #[arg(long)]
     pub overwrite: bool,
     /// Go on with an interrupted run, with its data and settings, as if it had not been interrupted.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["SignalArgs", "ReadArgs", "Settings", "out", "overwrite"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["data", "side", "patches", "remove_mean", "ReadArgs", "Settings", "out", "overwrite"])]
     pub resume: Option<PathBuf>,
     /// Write a checkpoint every so many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30., value_parser = not_negative)]
@@ -350,7 +350,16 @@ mod tests {
     #[test]
     fn flags_that_contradict_or_need_each_other_are_told_so() {
         assert!(parse(&["--resume", "runs/a"]).is_ok());
-        for flags in [["--atoms", "9"], ["--data", "mnist"], ["--max-rows", "9"], ["--out", "b"]] {
+        let others = [
+            ["--atoms", "9"],
+            ["--data", "mnist"],
+            ["--side", "9"],
+            ["--patches", "9"],
+            ["--remove-mean=true", "--overwrite"],
+            ["--max-rows", "9"],
+            ["--out", "b"],
+        ];
+        for flags in others {
             let err = parse(&[&["--resume", "runs/a"][..], &flags].concat()).unwrap_err();
             assert!(err.to_string().contains("cannot be used with"), "{flags:?}: {err}");
         }
