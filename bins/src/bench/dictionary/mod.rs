@@ -42,7 +42,7 @@ pub struct DictionaryArgs {
     /// A Python script that prints lines `... m=M n=N p=P s=S: X ms`, to be run before ours for a column of its own.
     #[arg(long, value_name = "FILE")]
     peer: Option<PathBuf>,
-    /// Iterations of each point of figure 5; times are scaled to the paper's 200.
+    /// Iterations of each point of figure 5, at most 5 on one thread; times are scaled to the paper's 200.
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     iterations: u32,
     /// Folder for the pictures of the figures.

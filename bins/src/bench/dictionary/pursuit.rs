@@ -74,9 +74,10 @@ pub fn run(args: &DictionaryArgs, device: &Device, report: &Report, rows: &mut V
         "size", "", "on", "median ms", "min ms", "max ms", "us/signal", "residual", "floor ms", "peer ms"
     ))?;
     for &size in &args.size {
+        let data = Data::new(size)?;
         for place in Place::both(device, !args.no_single)? {
             for (name, op) in OPS {
-                let row = measure(&place, size, name, op, args.common.repeats)
+                let row = measure(&place, &data, name, op, args.common.repeats)
                     .with_context(|| format!("{name} {size}"))?;
                 let known = peer.iter().find(|(of, _)| *of == size).map(|&(_, ms)| ms);
                 let row = Row { peer_ms: known.filter(|_| name == "bomp"), ..row };
@@ -100,12 +101,27 @@ pub fn run(args: &DictionaryArgs, device: &Device, report: &Report, rows: &mut V
     Ok(())
 }
 
-/// Times one pursuit in one place.
-fn measure(place: &Place, size: Size, name: &str, op: Op, repeats: u32) -> Result<Row> {
-    let Size { m, n, p, s } = size;
-    let signals = data::patches(m, p.isqrt(), &place.device)?;
-    let atoms = data::atoms(n, p.isqrt(), &place.device)?;
+/// What is coded, on the CPU.
+struct Data {
+    size: Size,
+    signals: Tensor,
+    atoms: Tensor,
+}
+
+impl Data {
+    fn new(size: Size) -> Result<Self> {
+        let side = size.p.isqrt();
+        let signals = data::patches(size.m, side, &Device::Cpu)?;
+        Ok(Self { size, signals, atoms: data::atoms(size.n, side, &Device::Cpu)? })
+    }
+}
+
+/// Times one pursuit in one place; one thread, which takes long and varies little, at most three times.
+fn measure(place: &Place, data: &Data, name: &str, op: Op, repeats: u32) -> Result<Row> {
+    let Size { m, n, p, s } = data.size;
+    let (signals, atoms) = (data.signals.to_device(&place.device)?, data.atoms.to_device(&place.device)?);
     let pursuit = Pursuit::new(s);
+    let repeats = if place.pool.is_some() { repeats.min(3) } else { repeats };
     let ms = place
         .run(|| {
             time(&place.device, repeats, || {
@@ -130,14 +146,14 @@ fn measure(place: &Place, size: Size, name: &str, op: Op, repeats: u32) -> Resul
         ms_min: ms.min,
         ms_max: ms.max,
         error: Some(error),
-        floor_ms: Some(1e3 * floor(size, &Gpu::H200)),
+        floor_ms: Some(1e3 * floor(data.size, &Gpu::H200)),
         peer_ms: None,
     })
 }
 
 /// Times one Batch-OMP in ms, for a figure.
 pub fn milliseconds(place: &Place, size: Size, repeats: u32) -> Result<Row> {
-    measure(place, size, "bomp", bomp, repeats)
+    measure(place, &Data::new(size)?, "bomp", bomp, repeats)
 }
 
 /// Runs a peer's script and reads its times.
