@@ -232,7 +232,8 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
       // On its way while warp 0 works: for most sizes all that a thread needs of row i.
       const unsigned first_pack = threadIdx.x * SIZE;
       P first{};
-      if (!ROWS_MADE && first_pack < width) first = __ldg(reinterpret_cast<const P*>(of.gram + (size_t)i * width + first_pack));
+      if (!ROWS_MADE && first_pack < width)
+        first = __ldg(reinterpret_cast<const P*>(of.gram + (size_t)i * width + first_pack));
       T* const row_of_l = triangle + (size_t)k * s;
       if (warp == 0) {
         T e = 0;
@@ -314,7 +315,7 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
         }
         __syncwarp();
         if (lane == 0) {
-          // y . v_k = alpha_i + what the coefficients so far take of it
+          // d_i . y = alpha_i + what the coefficients so far take of it; then y . v_k of it
           T along = alpha[i];
           for (unsigned j = 0; j < k; ++j) along = fma(gram_ii[k * s + j], small.x[j], along);
           small.first[k] = along;
@@ -347,7 +348,7 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
       for (unsigned j = threadIdx.x * SIZE; j < width; j += blockDim.x * SIZE) {
         for (unsigned l = 0; l <= k; ++l) {
           const T t = small.t[l];
-          if (t == 0) continue;
+          if (t == 0 && l < k) continue;  // but v_k takes the new atom out by its NaN even where x stays 0
 #pragma unroll
           for (unsigned e = 0; e < SIZE; ++e) alpha[j + e] = fma(-t, v[(size_t)l * width + j + e], alpha[j + e]);
         }

@@ -44,7 +44,7 @@
 //! **On CUDA** a kernel does a signal's whole pursuit: one warp with everything in registers up to 512 atoms and 8 to 32 of them
 //! in a code, else one block with the `u` in shared memory, or in global where they do not fit. f32 correlations are products of
 //! factors in two f16 parts, as exact as those of f32. Codes are the same bits on every run. A call waits for the device once, for the
-//! four bytes that say whether all was finite, and cannot be recorded as a graph. Its scratch (at most 256 MiB of correlations, 1 GiB of
+//! eight bytes that say whether all was finite, and cannot be recorded as a graph. Its scratch (at most 256 MiB of correlations, 1 GiB of
 //! `u`, a quarter of the free memory each) comes from candle's allocator, which from the first call on keeps up to a sixteenth of the
 //! device's memory for the next.
 //!

@@ -7,8 +7,8 @@
 //! | 3 | `correlations.cu` `correlations` | `α⁰ = Y D̂ᵀ` and `G = D̂ D̂ᵀ`, one launch for both |
 //! | 4 | `bomp.cu`, `ols.cu` | the pursuits |
 //!
-//! More signals than fit ([`Plan::chunk`]) repeat 2 to 4; where rows of `G` are made in the kernel, 2 and 3 are not. At the end four bytes come back that say whether a number was
-//! not finite: the only wait for the device.
+//! More signals than fit ([`Plan::chunk`]) repeat 2 to 4; where rows of `G` are made in the kernel, 2 and 3 fall away. At the
+//! end eight bytes come back that say whether a number was not finite: the only wait for the device.
 mod codes;
 mod plan;
 mod problem;
