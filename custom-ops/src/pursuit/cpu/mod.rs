@@ -193,3 +193,41 @@ fn with_gram<T: Real, K: Kind, const W: usize>(input: &Input<T>, output: Output<
         Ok(())
     })
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::Philox;
+    use crate::pursuit::Pursuit;
+
+    /// What processors without a fused `a·b + c` run is compiled on all, and must not be the way that nobody takes.
+    #[test]
+    fn products_and_sums_that_are_not_fused_give_the_same_codes() -> Result<()> {
+        let normal = |rows, stream| crate::normal((rows, 30), &Device::Cpu, Philox::new(3, stream));
+        let (signals, dictionary) =
+            (normal(200, 0)?.to_dtype(DType::F64)?, normal(70, 1)?.to_dtype(DType::F64)?);
+        let mut pursuit = Pursuit::new(6);
+        for nonnegative in [false, true] {
+            pursuit.nonnegative = nonnegative;
+            let job = |rule| Job::new("test", rule, &signals, None, &dictionary, &pursuit);
+            let (omp, ols) = (job(Rule::Omp)?, job(Rule::Ols)?);
+            let pairs = match nonnegative {
+                false => [
+                    (run(&omp)?, run_kind::<f64, Of<false, false, false>, 32>(&omp)?),
+                    (run(&ols)?, run_kind::<f64, Of<true, false, false>, 32>(&ols)?),
+                ],
+                true => [
+                    (run(&omp)?, run_kind::<f64, Of<false, true, false>, 32>(&omp)?),
+                    (run(&ols)?, run_kind::<f64, Of<true, true, false>, 32>(&ols)?),
+                ],
+            };
+            for (fused, apart) in pairs {
+                assert_eq!(fused.indices.to_vec2::<u32>()?, apart.indices.to_vec2::<u32>()?);
+                let off = (fused.values - apart.values)?.abs()?.max_all()?.to_scalar::<f64>()?;
+                assert!(off < 1e-12, "off by {off}");
+            }
+        }
+        Ok(())
+    }
+}
