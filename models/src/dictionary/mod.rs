@@ -14,6 +14,8 @@
 //! | `X` | [`SparseCodes`] | `[n_samples, n_atoms]`, at most `s` entries a row |
 //! | `s` | [`DictionaryConfig::n_nonzero`] | |
 //!
+//! What images gain by it is in [`image`]: denoising, and filling in missing pixels.
+//!
 //! Signals are taken as they are: what should not be learned, such as the mean of a patch, is taken out before or
 //! given to a fixed atom ([`TrainConfig::n_fixed`]).
 //!

@@ -11,13 +11,13 @@
 //! | `y`, `ŷ` | `noisy`, result | `[height, width]`, in grey levels |
 //! | `σ` | `sigma` | standard deviation of the noise, in grey levels |
 //! | `p` | `side²` | |
-//! | `C` | `gain` | 1.15: 93 % of the 8×8 patches of pure noise have a norm below `1.15 σ √64` times |
+//! | `C` | `gain` | 1.15: of 8×8 patches of pure noise, without their means, 96 % are shorter than `1.15 σ √64` and take no atom |
 //! | `β` | `blend` | 0.034 for each grey level of σ |
 //! | `D` | `dictionary` | `[n_atoms, p]` |
 //!
 //! Source: Elad and Aharon, "Image denoising via sparse and redundant representations over learned dictionaries", IEEE
 //! Transactions on Image Processing 15(12), 2006. Its equation weighs the noisy image by λ = 30/σ against patches of weight 1;
-//! divided by λ that is β σ = σ/30 = .033 σ, and the authors' program, which made the published figures, has .034. Patches lose their
+//! divided by λ that is β σ = σ/30 = .033 σ; the program of the published figures has .034. Patches lose their
 //! mean before they are coded and get it back after, as in that program: the mean of 64 pixels has an eighth of
 //! their noise, and an atom less is needed.
 //!
