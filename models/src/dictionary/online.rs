@@ -17,6 +17,24 @@
 //!
 //! Source: Mairal, Bach, Ponce and Sapiro, "Online learning for matrix factorization and sparse coding", JMLR 11, 2010, algorithms 1 and 2 and section
 //! 3.4; codes are those of a greedy pursuit instead of the lasso, and atoms have length 1 instead of at most 1.
+//!
+//! ```
+//! use candle::{Device::Cpu, Tensor};
+//! use chandlery::dictionary::{Dictionary, DictionaryConfig, OnlineConfig, OnlineTrainer};
+//! use chandlery_ops::Philox;
+//! # fn main() -> candle::Result<()> {
+//! // Two signals along (3, 4) and two along the first axis; one atom each.
+//! let batch = Tensor::new(&[[3f32, 4.], [6., 8.], [2., 0.], [-1., 0.]], &Cpu)?;
+//! let atoms = Tensor::new(&[[0.8f32, 0.6], [1., 0.]], &Cpu)?;
+//! let config = DictionaryConfig::new(2, 2, 1);
+//! let online = OnlineConfig { coder: config.coder(), ..OnlineConfig::default() };
+//! let mut trainer = OnlineTrainer::new(Dictionary::from_tensor(config, atoms)?, online, Philox::new(7, 0))?;
+//! trainer.partial_fit(&batch)?;
+//! // b₀ = 4.8 (3, 4) + 9.6 (6, 8), along (3, 4); a₀₁ = 0: no signal uses both.
+//! let atoms = trainer.dictionary().atoms().to_vec2::<f32>()?;
+//! assert!((atoms[0][0] - 0.6).abs() < 1e-6 && (atoms[0][1] - 0.8).abs() < 1e-6);
+//! # Ok(()) }
+//! ```
 use super::care::Care;
 use super::{Dictionary, Iteration, OnlineConfig, unit_rows};
 use candle::{Result, Tensor};

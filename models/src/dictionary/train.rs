@@ -25,8 +25,27 @@
 //!
 //! Sources: Aharon, Elad and Bruckstein 2006 (K-SVD); Rubinstein, Zibulevsky and Elad 2008 (AK-SVD); Sahoo and Makur, "Dictionary training for
 //! sparse representation as generalization of k-means clustering", IEEE SPL 20(6), 2013 (SGK); Sadeghi, Babaie-Zadeh and Jutten, "Dictionary learning
-//! for sparse representation: a novel approach", IEEE SPL 20(12), 2013 (NSGK); Engan, Aase and Hakon Husøy 1999 (MOD); Irofti and Dumitrescu, "GPU parallel implementation of the approximate K-SVD algorithm using OpenCL", EUSIPCO
-//! 2014 (groups).
+//! for sparse representation: a novel approach", IEEE SPL 20(12), 2013 (NSGK); Engan, Aase and Hakon Husøy 1999 (MOD); Irofti and Dumitrescu, "GPU
+//! parallel implementation of the approximate K-SVD algorithm using OpenCL", EUSIPCO 2014 (groups).
+//!
+//! ```
+//! use candle::{Device::Cpu, Tensor};
+//! use chandlery::dictionary::{Dictionary, DictionaryConfig, DictionaryTrainer, TrainConfig};
+//! use chandlery_ops::Philox;
+//! # fn main() -> candle::Result<()> {
+//! // Two signals along (3, 4) and two along the first axis; one atom each.
+//! let signals = Tensor::new(&[[3f32, 4.], [6., 8.], [2., 0.], [-1., 0.]], &Cpu)?;
+//! let atoms = Tensor::new(&[[0.8f32, 0.6], [1., 0.]], &Cpu)?;
+//! let config = DictionaryConfig::new(2, 2, 1);
+//! let training = TrainConfig { coder: config.coder(), min_uses: 1, ..TrainConfig::default() };
+//! let dictionary = Dictionary::from_tensor(config, atoms)?;
+//! let mut trainer = DictionaryTrainer::new(dictionary, &signals, training, Philox::new(7, 0))?;
+//! // The first atom serves the first two signals, and turns to where both lie.
+//! assert!(trainer.step()?.rmse < 1e-6);
+//! let atoms = trainer.best().atoms().to_vec2::<f32>()?;
+//! assert!((atoms[0][0] - 0.6).abs() < 1e-6 && (atoms[0][1] - 0.8).abs() < 1e-6);
+//! # Ok(()) }
+//! ```
 use super::care::Care;
 use super::least_squares::optimal_directions;
 use super::{Dictionary, TrainConfig, UpdateRule, unit_rows};
