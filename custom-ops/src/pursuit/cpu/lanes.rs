@@ -188,11 +188,14 @@ fn find<T: Real, K: Kind, const W: usize>(best: T, corr: &[T]) -> Option<usize> 
     if best <= T::zero() {
         return None;
     }
-    let mut blocks = corr.as_chunks::<W>().0.iter().enumerate();
-    blocks.find_map(|(b, corr)| {
+    // Loops, not `find_map`: a closure that is not inlined would be compiled for any processor.
+    for (b, corr) in corr.as_chunks::<W>().0.iter().enumerate() {
         let lane = first::<W>(|i| weight::<T, K>(corr[i]) == best);
-        (lane != u32::MAX).then(|| b * W + lane as usize)
-    })
+        if lane != u32::MAX {
+            return Some(b * W + lane as usize);
+        }
+    }
+    None
 }
 
 /// The first atom whose quotient is the best one, if that is better than nothing.
@@ -206,14 +209,16 @@ fn find_quotient<T: Real, K: Kind, const W: usize>(
     if num <= T::zero() {
         return None;
     }
-    let mut blocks = corr.as_chunks::<W>().0.iter().zip(left.as_chunks::<W>().0).enumerate();
-    blocks.find_map(|(b, (corr, left))| {
+    for (b, (corr, left)) in corr.as_chunks::<W>().0.iter().zip(left.as_chunks::<W>().0).enumerate() {
         let lane = first::<W>(|i| {
             let weight = weight::<T, K>(corr[i]);
             (weight * weight * den == num * left[i]) & (left[i] > pivot)
         });
-        (lane != u32::MAX).then(|| b * W + lane as usize)
-    })
+        if lane != u32::MAX {
+            return Some(b * W + lane as usize);
+        }
+    }
+    None
 }
 
 /// `α ← scale · α`, and the first candidate.

@@ -4,17 +4,20 @@
 //! min ‖y − x D‖    ‖x‖₀ ≤ s, or as few as ‖y − x D‖ ≤ ε takes
 //! ```
 //!
-//! | method | a step | cost to OMP's | device |
+//! | method | a step | cost | device |
 //! |---|---|---|---|
 //! | [`Omp`](PursuitMethod::Omp) | the atom most correlated with the residual | 1 | CPU, CUDA |
-//! | [`Ols`](PursuitMethod::Ols) | the atom whose addition leaves the least | 1.2 | CPU, CUDA |
-//! | [`SubspacePursuit`](PursuitMethod::SubspacePursuit) | `s` atoms at once, exchanged for better ones | about 10 | CPU |
-//! | [`ProjectionOmp`](PursuitMethod::ProjectionOmp) | of `s` candidates the one with the largest coefficient beside all others | about 30 | CPU |
-//! | [`LookAheadOls`](PursuitMethod::LookAheadOls) | of `s` candidates the one from which OLS ends best | about `10 s²` | CPU |
+//! | [`Ols`](PursuitMethod::Ols) | the atom whose addition leaves the least | 1.1 | CPU, CUDA |
+//! | [`SubspacePursuit`](PursuitMethod::SubspacePursuit) | `s` atoms at once, exchanged for better ones | 15 | CPU |
+//! | [`ProjectionOmp`](PursuitMethod::ProjectionOmp) | of `s` candidates the one with the largest coefficient beside all others | 20 | CPU |
+//! | [`LookAheadOls`](PursuitMethod::LookAheadOls) | of `s` candidates the one from which OLS ends best | 160 | CPU |
 //!
-//! Where which is better (`tests/dictionary_pursuit.rs` measures it): coefficients of near-equal size want subspace pursuit,
-//! coherent dictionaries OLS, and where every support counts the look-ahead pays for its time; its residual is never above
-//! that of OLS.
+//! Cost is the time to that of OMP for 8 atoms of 128 or 512 and 8×8 patches; that of looking ahead grows with `s³`.
+//!
+//! Where which is better (`tests/dictionary_pursuit.rs` measures it): to find the very atoms that a signal was made of, all three
+//! others beat OMP and OLS by far, subspace pursuit most where coefficients are of one size. To leave little of a signal that
+//! no few atoms give, such as a patch of an image, OLS is better than OMP by some 4 %, projection by .4 %, looking ahead, which is
+//! never worse than OLS, by 11 to 15 %; subspace pursuit is worse than OMP.
 //!
 //! OMP and OLS are [`chandlery_ops::bomp`] and [`chandlery_ops::ols`]; their rules (scale of atoms, ties, dependent atoms,
 //! zero signals) hold for all. The others compute in f64 on the CPU, wherever the signals are, with all cores and the Gram
