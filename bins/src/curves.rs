@@ -62,8 +62,8 @@ pub fn draw(panels: &[Panel]) -> Result<String> {
 pub fn draw_pixels(panels: &[Panel]) -> Result<RgbImage> {
     let (width, height) = size_of(panels)?;
     let mut picture = RgbImage::from_pixel(width, height, Rgb([255; 3]));
-    // Letters of 9 pixels: the room that a legend leaves for those of an 18-point font.
-    draw_on(Raster::new(&mut picture).into_drawing_area(), panels, 18)?;
+    // Letters of 8 pixels: the room that a legend leaves for those of a 15-point font.
+    draw_on(Raster::new(&mut picture).into_drawing_area(), panels, 15)?;
     Ok(picture)
 }
 
