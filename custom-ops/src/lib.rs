@@ -26,7 +26,7 @@ pub mod math;
 mod optimizer;
 mod philox;
 mod product_units;
-mod pursuit;
+pub mod pursuit;
 mod replay;
 mod scalars;
 mod scale;
