@@ -136,3 +136,26 @@ fn the_same_call_gives_the_same_bits() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+#[ignore = "a quarter of a minute, half a GB"]
+fn the_largest_sizes_that_are_promised_work() -> Result<()> {
+    // Few signals go without a Gram matrix, 66 with one of 8192 atoms.
+    let (n, p, s) = (8192, 1024, 128);
+    let dictionary = gaussian(n, p, 16)?.to_dtype(DType::F32)?;
+    let wide = gaussian(3, 4096, 17)?.to_dtype(DType::F32)?;
+    let cases = [(gaussian(66, p, 18)?.to_dtype(DType::F32)?, dictionary), (wide, gaussian(n, 4096, 19)?)];
+    for (signals, dictionary) in cases {
+        let dictionary = dictionary.to_dtype(DType::F32)?;
+        for (name, fast, _) in CODERS {
+            let codes = fast(&signals, &dictionary, &Pursuit::new(s))?;
+            assert!(codes.count.to_vec1::<u32>()?.iter().all(|&count| count == s as u32), "{name}");
+            let atoms = dictionary.index_select(&codes.indices.get(0)?, 0)?;
+            let residual = codes.residual(&signals, &dictionary)?.narrow(0, 0, 1)?;
+            let cosines = residual.matmul(&atoms.t()?)?.abs()?.max_all()?.to_scalar::<f32>()?
+                / (norms(&signals)?[0] * norms(&dictionary)?[0]) as f32;
+            assert!(cosines < 1e-5, "{name}: a chosen atom keeps a cosine of {cosines}");
+        }
+    }
+    Ok(())
+}
