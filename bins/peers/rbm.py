@@ -11,9 +11,15 @@ binary with a mean of 0.13, that of MNIST's pixels. Prints a line a program: med
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import time
+from pathlib import Path
+
+# OpenBLAS that does not know a recent processor falls back to old kernels.
+if " avx512bw" in Path("/proc/cpuinfo").read_text():
+    os.environ["OPENBLAS_CORETYPE"] = "SkylakeX"
 
 import numpy as np
 from sklearn import __version__
