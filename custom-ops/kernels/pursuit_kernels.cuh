@@ -1,0 +1,29 @@
+// pursuit_kernels.cuh: the kernels of a rule, RULE_FORM, from the bodies in pursuit_registers.cuh and pursuit_blocks.cuh.
+#pragma once
+
+#include "pursuit_blocks.cuh"
+#include "pursuit_registers.cuh"
+
+// A warp a signal: SLOTS atoms a lane, at most STEPS atoms of a code, BLOCKS blocks a multiprocessor.
+#define IN_REGISTERS(NAME, OLS, T, SLOTS, STEPS, BLOCKS)                                                          \
+  extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) NAME(const __grid_constant__ Problem<T> of) {  \
+    pursue_in_registers<T, SLOTS, STEPS, OLS>(of);                                                                \
+  }
+
+// A block a signal.
+#define IN_BLOCK(NAME, OLS, T, SHARED, ROWS_MADE)                                                                 \
+  extern "C" __global__ void __launch_bounds__(256) NAME(const __grid_constant__ Problem<T> of) {                 \
+    extern __shared__ __align__(16) unsigned char shared[];                                                       \
+    pursue_in_block<T, OLS, ROWS_MADE>(                                                                           \
+        of, SHARED ? reinterpret_cast<T*>(shared) : of.memory + blockIdx.x * of.memory_of_block);                 \
+  }
+
+#define IN_BLOCKS(RULE, OLS)                                                                                      \
+  IN_BLOCK(RULE##_f32_shared, OLS, float, true, false)                                                            \
+  IN_BLOCK(RULE##_f32_global, OLS, float, false, false)                                                           \
+  IN_BLOCK(RULE##_f64_shared, OLS, double, true, false)                                                           \
+  IN_BLOCK(RULE##_f64_global, OLS, double, false, false)                                                          \
+  IN_BLOCK(RULE##_f32_rows_shared, OLS, float, true, true)                                                        \
+  IN_BLOCK(RULE##_f32_rows_global, OLS, float, false, true)                                                       \
+  IN_BLOCK(RULE##_f64_rows_shared, OLS, double, true, true)                                                       \
+  IN_BLOCK(RULE##_f64_rows_global, OLS, double, false, true)
