@@ -1,14 +1,11 @@
 //! The command `denoise`.
 use super::args::DenoiseArgs;
-use super::restore::{
-    draws, each_plane, given, image_of, learn, planes_of, read_like, save, side_of, training, write,
-};
+use super::restore::{Task, draws, each_plane, image_of, learn, planes_of, read_like, save, training, write};
 use super::streams;
 use crate::device::describe;
-use crate::images;
 use crate::progress::Spinner;
 use crate::report::{Outcome, Report, seconds};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use candle::Tensor;
 use chandlery::Philox;
 use chandlery::dictionary::image::{Denoise, ImageTrainer, denoise as denoise_plane, estimate_sigma, psnr};
@@ -22,23 +19,9 @@ const PEAK: f64 = 255.;
 /// Removes noise from an image.
 pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
-    images::format_of(&args.out).context("--out")?;
-    if let Some(path) = &args.comparison {
-        images::format_of(path).context("--comparison")?;
-    }
-    let device = args.common.device.open()?;
-    let dictionary = given(&args.dictionary, &device)?;
-    let side = match (&dictionary, &args.dictionary.dictionary) {
-        (Some(dictionary), Some(name)) => side_of(dictionary, name)?,
-        _ => args.dictionary.side.unwrap_or(8) as usize,
-    };
-    let image = images::read_planes(&args.image)?;
+    let Task { device, dictionary, side, image } =
+        Task::open(&args.image, &args.dictionary, 8, &args.out, args.comparison.as_deref(), &args.common)?;
     let (_, height, width) = image.dims3()?;
-    ensure!(
-        side <= height.min(width),
-        "{}: the image must be at least as large as a patch of {side}x{side}, got {height}x{width}",
-        args.image.display()
-    );
     let (noisy, clean) = match (&args.clean, args.sigma) {
         (None, Some(sigma)) if args.add_noise => {
             (with_noise(&image, sigma, args.dictionary.seed)?, Some(image))

@@ -1,8 +1,6 @@
 //! The command `inpaint`.
 use super::args::InpaintArgs;
-use super::restore::{
-    draws, each_plane, given, image_of, learn, planes_of, read_like, save, side_of, training, write,
-};
+use super::restore::{Task, draws, each_plane, image_of, learn, planes_of, read_like, save, training, write};
 use super::streams;
 use crate::device::describe;
 use crate::images;
@@ -24,23 +22,9 @@ const HOLE: f64 = 0.;
 /// Fills in the missing pixels of an image.
 pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
-    images::format_of(&args.out).context("--out")?;
-    if let Some(path) = &args.comparison {
-        images::format_of(path).context("--comparison")?;
-    }
-    let device = args.common.device.open()?;
-    let dictionary = given(&args.dictionary, &device)?;
-    let side = match (&dictionary, &args.dictionary.dictionary) {
-        (Some(dictionary), Some(name)) => side_of(dictionary, name)?,
-        _ => args.dictionary.side.unwrap_or(10) as usize,
-    };
-    let image = images::read_planes(&args.image)?;
+    let Task { device, dictionary, side, image } =
+        Task::open(&args.image, &args.dictionary, 10, &args.out, args.comparison.as_deref(), &args.common)?;
     let (_, height, width) = image.dims3()?;
-    ensure!(
-        side <= height.min(width),
-        "{}: the image must be at least as large as a patch of {side}x{side}, got {height}x{width}",
-        args.image.display()
-    );
     let mask = mask(args, &image)?;
     let clean = match (&args.clean, args.missing) {
         (Some(path), _) => Some(read_like(path, "--clean", &image)?),

@@ -2,6 +2,7 @@
 use super::args::ImageDictionaryArgs;
 use super::{draw, streams};
 use crate::images;
+use crate::options::Common;
 use crate::progress::Progress;
 use crate::report::Report;
 use anyhow::{Context, Result, bail, ensure};
@@ -37,8 +38,50 @@ pub fn each_plane(
     Ok((restored.into_iter().map(|r| r.image).collect(), count))
 }
 
+/// What a command has before it begins.
+pub struct Task {
+    pub device: Device,
+    /// A given dictionary.
+    pub dictionary: Option<Dictionary>,
+    /// Of the square patches: that of the dictionary, or as asked for, or the default.
+    pub side: usize,
+    /// `[channels, height, width]` in grey levels.
+    pub image: Tensor,
+}
+
+impl Task {
+    /// Refuses what cannot be written or read before anything is computed.
+    pub fn open(
+        image: &Path,
+        args: &ImageDictionaryArgs,
+        default_side: usize,
+        out: &Path,
+        comparison: Option<&Path>,
+        common: &Common,
+    ) -> Result<Self> {
+        images::format_of(out).context("--out")?;
+        if let Some(path) = comparison {
+            images::format_of(path).context("--comparison")?;
+        }
+        let device = common.device.open()?;
+        let dictionary = given(args, &device)?;
+        let side = match (&dictionary, &args.dictionary) {
+            (Some(dictionary), Some(name)) => side_of(dictionary, name)?,
+            _ => args.side.map_or(default_side, |side| side as usize),
+        };
+        let planes = images::read_planes(image)?;
+        let (_, height, width) = planes.dims3()?;
+        ensure!(
+            side <= height.min(width),
+            "{}: the image must be at least as large as a patch of {side}x{side}, got {height}x{width}",
+            image.display()
+        );
+        Ok(Self { device, dictionary, side, image: planes })
+    }
+}
+
 /// The side of the square patches that a dictionary is for.
-pub fn side_of(dictionary: &Dictionary, name: &str) -> Result<usize> {
+fn side_of(dictionary: &Dictionary, name: &str) -> Result<usize> {
     let p = dictionary.config().n_features;
     let side = (p as f64).sqrt().round() as usize;
     ensure!(
@@ -49,7 +92,7 @@ pub fn side_of(dictionary: &Dictionary, name: &str) -> Result<usize> {
 }
 
 /// A given dictionary.
-pub fn given(args: &ImageDictionaryArgs, device: &Device) -> Result<Option<Dictionary>> {
+fn given(args: &ImageDictionaryArgs, device: &Device) -> Result<Option<Dictionary>> {
     let Some(name) = &args.dictionary else {
         return Ok(None);
     };
