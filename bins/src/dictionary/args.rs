@@ -165,7 +165,7 @@ pub struct EncodeArgs {
     /// Pixels from patch to patch of an image; the side of a patch, so that they tile it, when left out.
     #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
     pub step: Option<usize>,
-    /// File to write, .npz or .safetensors: indices and values [n_rows, nonzero], count [n_rows].
+    /// File to write, .npz or .safetensors: indices and values (n_rows x nonzero), count (n_rows).
     #[arg(long, value_name = "FILE", default_value = "codes.safetensors")]
     pub out: PathBuf,
     /// Where and how it runs.

@@ -12,7 +12,7 @@
 //! |---|---|---|
 //! | `y`, `M` | `image`, `mask` | `[height, width]`, mask 0 where a pixel is missing |
 //! | `ε` | `tolerance`, or `gain · sigma` where that is more | root mean square error of known pixels, in grey levels |
-//! | `σ`, `β` | `sigma`, `blend` | as for [denoising](super::denoise) |
+//! | `σ`, `β` | `sigma`, `blend` | as for [denoising](super::denoise()) |
 //! | `D` | `dictionary` | `[n_atoms, side²]`; a flat atom is added where there is none |
 //!
 //! The mean of the known pixels is not that of the patch: the flat atom corrects it.
