@@ -1,43 +1,15 @@
 //! The program `dbn` as a user runs it: the built binary, tiny networks, real folders.
 #![allow(clippy::unwrap_used)]
+mod common;
 use candle::Device::Cpu;
 use chandlery::dbn::Dbn;
+use common::{DBN, has, metrics, number, picture_size, side, weights};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
 use tempfile::TempDir;
 
 /// 200 digits, 19 steps a layer and epoch (190 of them train, 10 are held out), two layers of two epochs.
 const TINY: [&str; 8] = ["--max-rows", "200", "--hidden", "30,20", "--epochs", "2", "--batch", "10"];
-
-fn dbn(folder: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_dbn"))
-        .args(args)
-        .current_dir(folder)
-        .env_remove("RUST_BACKTRACE")
-        .env_remove("RUST_LIB_BACKTRACE")
-        .output()
-        .unwrap()
-}
-
-/// Standard output of a run that must succeed.
-#[track_caller]
-fn succeed(folder: &Path, args: &[&str]) -> String {
-    let output = dbn(folder, args);
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "dbn {args:?}: {}\n{stderr}", output.status);
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// The one line on standard error of a run that must fail with this exit code.
-#[track_caller]
-fn fail(folder: &Path, args: &[&str], code: i32) -> String {
-    let output = dbn(folder, args);
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "dbn {args:?}\n{stderr}");
-    assert_eq!(stderr.trim_end().lines().count(), 1, "one line, got\n{stderr}");
-    stderr.trim_end().to_owned()
-}
 
 fn tiny<'a>(more: &[&'a str]) -> Vec<&'a str> {
     TINY.iter().copied().chain(["--device", "cpu"]).chain(more.iter().copied()).collect()
@@ -45,15 +17,8 @@ fn tiny<'a>(more: &[&'a str]) -> Vec<&'a str> {
 
 fn trained() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    succeed(folder.path(), &tiny(&["--out", "run"]));
+    DBN.succeed(folder.path(), &tiny(&["--out", "run"]));
     folder
-}
-
-fn picture_size(path: &Path) -> (u32, u32) {
-    let picture = image::open(path).unwrap().to_rgb8();
-    let first = picture.get_pixel(0, 0);
-    assert!(picture.pixels().any(|pixel| pixel != first), "{} is of one colour", path.display());
-    picture.dimensions()
 }
 
 fn write_npy(path: &Path, rows: &[&[f32]]) {
@@ -71,42 +36,31 @@ fn write_npy(path: &Path, rows: &[&[f32]]) {
 #[test]
 fn a_run_leaves_a_whole_folder_and_one_json_object() {
     let folder = tempfile::tempdir().unwrap();
-    let stdout = succeed(folder.path(), &tiny(&["--out", "run", "--json"]));
-    let result: Value = serde_json::from_str(&stdout).unwrap();
-    assert_eq!(stdout.lines().count(), 1);
+    let result = DBN.json(folder.path(), &tiny(&["--out", "run"]));
     assert_eq!((&result["out"], &result["layers"]), (&"run".into(), &"784-30-20".into()));
     for share in ["accuracy_features", "accuracy_pixels"] {
         // Chance is 0.1; 200 digits are enough for a linear classifier on pixels to reach 0.6.
-        assert!((0.2..=1.).contains(&result[share].as_f64().unwrap()), "{share}: {result}");
+        assert!((0.2..=1.).contains(&number(&result, share)), "{share}: {result}");
     }
-    assert!(result["seconds"].as_f64().unwrap() > 0.);
+    assert!(number(&result, "seconds") > 0.);
 
     let run = folder.path().join("run");
-    // Tiles of 28 pixels, twice as large, with gaps of 1 between and around them.
-    let side = |tiles: u32| 2 * (29 * tiles + 1);
     assert_eq!(picture_size(&run.join("filters.png")), (side(10), side(3)));
     assert_eq!(picture_size(&run.join("reconstructions.png")), (side(10), side(8)));
     assert_eq!(picture_size(&run.join("samples.png")), (side(10), side(10)));
+    has(&run.join("curves.svg"), &["epoch", "squared error per visible unit", "nats", "layer 2, held-out"]);
     let curves = std::fs::read_to_string(run.join("curves.svg")).unwrap();
-    for text in ["epoch", "squared error per visible unit", "nats", "layer 2, held-out"] {
-        assert!(curves.contains(text), "curves.svg lacks {text}");
-    }
     // Two layers of two epochs: a mark for each on two error curves and one gap curve.
     assert_eq!(curves.matches("<circle").count(), 2 * 2 * 3);
 
-    let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
-    let lines: Vec<Value> = metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines = metrics(&run);
     let at: Vec<_> =
         lines.iter().map(|l| (l["layer"].as_u64().unwrap(), l["epoch"].as_u64().unwrap())).collect();
     assert_eq!(at, [(1, 1), (1, 2), (2, 1), (2, 2)]);
-    assert!(lines.iter().all(|l| l["reconstruction_error"].as_f64().unwrap() > 0.));
+    assert!(lines.iter().all(|l| number(l, "reconstruction_error") > 0.));
 
-    let card = std::fs::read_to_string(run.join("README.md")).unwrap();
-    for text in
-        ["--hidden 30,20", "200 --", "190 training, 10 held-out and 200 test rows of 784", "samples.png"]
-    {
-        assert!(card.contains(text), "README.md lacks {text}");
-    }
+    let rows = "190 training, 10 held-out and 200 test rows of 784";
+    has(&run.join("README.md"), &["--hidden 30,20", "200 --", rows, "samples.png"]);
     let model = Dbn::from_pretrained(&run.display().to_string(), &Cpu).unwrap();
     assert_eq!(model.config().image, Some([28, 28, 1]));
     let left: Vec<_> = walk(&run).into_iter().filter(|name| name.contains("part")).collect();
@@ -126,8 +80,10 @@ fn walk(folder: &Path) -> Vec<String> {
 #[test]
 fn lines_go_to_stdout_without_json_and_one_is_said_for_each_epoch() {
     let folder = tempfile::tempdir().unwrap();
-    let stdout =
-        succeed(folder.path(), &["train"].iter().copied().chain(tiny(&["--out", "run"])).collect::<Vec<_>>());
+    let stdout = DBN.succeed(
+        folder.path(),
+        &["train"].iter().copied().chain(tiny(&["--out", "run"])).collect::<Vec<_>>(),
+    );
     assert_eq!(
         stdout
             .lines()
@@ -142,21 +98,19 @@ fn lines_go_to_stdout_without_json_and_one_is_said_for_each_epoch() {
 fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    succeed(folder.path(), &tiny(&["--out", "whole"]));
-    let want = std::fs::read(at("whole/model.safetensors")).unwrap();
+    DBN.succeed(folder.path(), &tiny(&["--out", "whole"]));
+    let want = weights(&at("whole"));
     // Within the first epoch; at the end of one; within the second layer.
     for steps in ["7", "19", "50"] {
         let out = format!("stopped-{steps}");
-        let err = fail(folder.path(), &tiny(&["--out", &out, "--stop-after-steps", steps]), 130);
+        let err = DBN.fail(folder.path(), &tiny(&["--out", &out, "--stop-after-steps", steps]), 130);
         assert_eq!(err, format!("interrupted; go on with: dbn train --resume {out}"));
         assert!(!at(&format!("{out}/model.safetensors")).exists());
-        succeed(folder.path(), &["train", "--resume", &out, "--device", "cpu"]);
-        let got = std::fs::read(at(&format!("{out}/model.safetensors"))).unwrap();
-        assert!(got == want, "stopped after {steps} steps: other weights");
+        DBN.succeed(folder.path(), &["train", "--resume", &out, "--device", "cpu"]);
+        assert!(weights(&at(&out)) == want, "stopped after {steps} steps: other weights");
         let lines = |name: &str| -> Vec<(Value, Value)> {
-            let text = std::fs::read_to_string(at(name).join("metrics.jsonl")).unwrap();
-            let line = |line: &str| -> Value { serde_json::from_str(line).unwrap() };
-            text.lines().map(line).map(|l| (l["epoch"].clone(), l["reconstruction_error"].clone())).collect()
+            let both = |l: &Value| (l["epoch"].clone(), l["reconstruction_error"].clone());
+            metrics(&at(name)).iter().map(both).collect()
         };
         assert_eq!(lines(&out), lines("whole"), "stopped after {steps} steps");
     }
@@ -176,21 +130,24 @@ fn plain_contrastive_divergence_resumes_to_the_same_bits_too() {
         "--max-norm",
         "3",
     ];
-    succeed(folder.path(), &tiny(&[&cd[..], &["--out", "whole"]].concat()));
-    fail(folder.path(), &tiny(&[&cd[..], &["--out", "stopped", "--stop-after-steps", "45"]].concat()), 130);
-    succeed(folder.path(), &["train", "--resume", "stopped", "--device", "cpu"]);
-    let weights = |name: &str| std::fs::read(folder.path().join(name).join("model.safetensors")).unwrap();
-    assert!(weights("whole") == weights("stopped"));
+    DBN.succeed(folder.path(), &tiny(&[&cd[..], &["--out", "whole"]].concat()));
+    DBN.fail(
+        folder.path(),
+        &tiny(&[&cd[..], &["--out", "stopped", "--stop-after-steps", "45"]].concat()),
+        130,
+    );
+    DBN.succeed(folder.path(), &["train", "--resume", "stopped", "--device", "cpu"]);
+    assert!(weights(&folder.path().join("whole")) == weights(&folder.path().join("stopped")));
 }
 
 #[test]
 fn a_seed_decides_every_bit() {
     let folder = tempfile::tempdir().unwrap();
-    let weights = |out: &str, seed: &str| {
-        succeed(folder.path(), &tiny(&["--out", out, "--seed", seed]));
-        std::fs::read(folder.path().join(out).join("model.safetensors")).unwrap()
+    let trained = |out: &str, seed: &str| {
+        DBN.succeed(folder.path(), &tiny(&["--out", out, "--seed", seed]));
+        weights(&folder.path().join(out))
     };
-    let (a, b, c) = (weights("a", "5"), weights("b", "5"), weights("c", "6"));
+    let (a, b, c) = (trained("a", "5"), trained("b", "5"), trained("c", "6"));
     assert!(a == b, "one seed, two networks");
     assert!(a != c, "two seeds, one network");
 }
@@ -202,33 +159,20 @@ fn ctrl_c_finishes_the_step_writes_a_checkpoint_and_says_how_to_go_on() {
     let args =
         ["--max-rows", "200", "--hidden", "20", "--epochs", "1000000", "--out", "run", "--device", "cpu"];
     // As a job in the background has it: interrupts and hang-ups ignored from the start.
-    let mut child = Command::new("sh")
-        .args(["-c", "trap '' INT HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_dbn")])
+    let mut command = std::process::Command::new("sh");
+    command
+        .args(["-c", "trap '' INT HUP; exec \"$0\" \"$@\"", DBN.path])
         .args(args)
-        .current_dir(folder.path())
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    // The first line of metrics says that the loop is under way, and so that it listens.
-    let metrics = folder.path().join("run/metrics.jsonl");
-    while std::fs::metadata(&metrics).map_or(0, |m| m.len()) == 0 {
-        assert!(child.try_wait().unwrap().is_none(), "the run ended before it was interrupted");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    let output = child.wait_with_output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(130), "{stderr}");
+        .current_dir(folder.path());
+    let stderr = common::interrupt(command, &folder.path().join("run"));
     assert!(stderr.contains("interrupted; go on with: dbn train --resume run"), "{stderr}");
-    assert!(folder.path().join("run/checkpoint/trainer.safetensors").is_file());
 }
 
 #[test]
 fn training_that_diverges_names_the_step_and_leaves_the_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let args = tiny(&["--out", "run", "--visible", "gaussian", "--learning-rate", "1e30"]);
-    let err = fail(folder.path(), &args, 1);
+    let err = DBN.fail(folder.path(), &args, 1);
     assert!(err.starts_with("dbn: layer 1: ") && err.contains("reconstruction error became"), "{err}");
     assert!(err.contains("between steps 1 and 19"), "{err}");
     let checkpoint = folder.path().join("run/checkpoint/trainer.safetensors");
@@ -244,9 +188,10 @@ fn encode_writes_what_the_library_computes() {
     let folder = trained();
     let at = |name: &str| folder.path().join(name);
     let data = ["--split", "test", "--max-rows", "150", "--device", "cpu"];
-    let encode = |more: &[&str]| succeed(folder.path(), &[&["encode", "run"][..], &data, more].concat());
-    encode(&["--out", "top.safetensors"]);
-    let json: Value = serde_json::from_str(&encode(&["--out", "low.npy", "--layer", "1", "--json"])).unwrap();
+    let top = ["--out", "top.safetensors"];
+    DBN.succeed(folder.path(), &[&["encode", "run"][..], &data, &top].concat());
+    let low = ["--out", "low.npy", "--layer", "1"];
+    let json = DBN.json(folder.path(), &[&["encode", "run"][..], &data, &low].concat());
     assert_eq!((json["n_samples"].as_u64(), json["n_features"].as_u64()), (Some(150), Some(30)));
 
     let options = chandlery_datasets::DataOptions { max_rows: Some(150), ..Default::default() };
@@ -267,33 +212,35 @@ fn encode_writes_what_the_library_computes() {
 fn reconstruct_sample_and_evaluate_use_a_trained_network() {
     let folder = tempfile::tempdir().unwrap();
     let long = ["--max-rows", "200", "--hidden", "60,40", "--epochs", "40", "--batch", "10", "--out", "run"];
-    succeed(folder.path(), &[&long[..], &["--device", "cpu"]].concat());
+    DBN.succeed(folder.path(), &[&long[..], &["--device", "cpu"]].concat());
     let at = |name: &str| folder.path().join(name);
-    let side = |tiles: u32| 2 * (29 * tiles + 1);
-    let reconstruct = ["reconstruct", "run", "--n", "20", "--max-rows", "100", "--out", "r.png", "--json"];
-    let json: Value = serde_json::from_str(&succeed(folder.path(), &reconstruct)).unwrap();
+    let reconstruct = ["reconstruct", "run", "--n", "20", "--max-rows", "100", "--out", "r.png"];
+    let json = DBN.json(folder.path(), &reconstruct);
     assert_eq!(picture_size(&at("r.png")), (side(10), side(4)));
-    let error = json["squared_error_per_input"].as_f64().unwrap();
+    let error = number(&json, "squared_error_per_input");
     // The variance of a pixel of these digits is about 0.067: a network that knows nothing errs by that.
     assert!(error > 0. && error < 0.067, "{error}");
 
     let sample = |out: &str, seed: &str| {
-        succeed(folder.path(), &["sample", "run", "--n", "5", "--steps", "3", "--seed", seed, "--out", out]);
+        DBN.succeed(
+            folder.path(),
+            &["sample", "run", "--n", "5", "--steps", "3", "--seed", seed, "--out", out],
+        );
         assert_eq!(picture_size(&at(out)), (side(5), side(1)));
         std::fs::read(at(out)).unwrap()
     };
     assert!(sample("a.png", "1") == sample("b.png", "1"));
     assert!(sample("a.png", "1") != sample("c.png", "2"));
-    let start = ["sample", "run", "--n", "4", "--steps", "1", "--start", "mnist-sample", "--json"];
-    let json: Value = serde_json::from_str(&succeed(folder.path(), &start)).unwrap();
+    let start = ["sample", "run", "--n", "4", "--steps", "1", "--start", "mnist-sample"];
+    let json = DBN.json(folder.path(), &start);
     assert_eq!((json["n"].as_u64(), json["start"].as_str()), (Some(4), Some("mnist-sample")));
-    let err = fail(folder.path(), &["sample", "run", "--start", "none-such"], 1);
+    let err = DBN.fail(folder.path(), &["sample", "run", "--start", "none-such"], 1);
     assert!(err.starts_with("dbn: --start none-such: "), "{err}");
 
-    let evaluate = ["evaluate", "run", "--max-rows", "200", "--json"];
-    let json: Value = serde_json::from_str(&succeed(folder.path(), &evaluate)).unwrap();
-    assert!(json["accuracy_features"].as_f64().unwrap() > 0.2, "{json}");
-    assert!(json["evaluation"]["pseudo_likelihood"].as_f64().unwrap() < 0., "{json}");
+    let evaluate = ["evaluate", "run", "--max-rows", "200"];
+    let json = DBN.json(folder.path(), &evaluate);
+    assert!(number(&json, "accuracy_features") > 0.2, "{json}");
+    assert!(number(&json, "evaluation/pseudo_likelihood") < 0., "{json}");
 }
 
 #[test]
@@ -303,13 +250,12 @@ fn real_values_without_labels_or_pictures_train_as_well() {
     write_npy(&folder.path().join("x.npy"), &rows.iter().map(|row| &row[..]).collect::<Vec<_>>());
     let args =
         ["--data", "x.npy", "--visible", "gaussian", "--hidden", "4,3", "--epochs", "2", "--batch", "10"];
-    let more = ["--hidden-unit", "rectified", "--out", "run", "--json", "--device", "cpu"];
-    let stdout = succeed(folder.path(), &[&args[..], &more].concat());
-    let result: Value = serde_json::from_str(&stdout).unwrap();
+    let more = ["--hidden-unit", "rectified", "--out", "run", "--device", "cpu"];
+    let result = DBN.json(folder.path(), &[&args[..], &more].concat());
     assert_eq!((&result["accuracy_features"], &result["accuracy_pixels"]), (&Value::Null, &Value::Null));
-    assert!(result["evaluation"]["reconstruction_error"].as_f64().unwrap().is_finite());
+    assert!(number(&result, "evaluation/reconstruction_error").is_finite());
     assert!(!folder.path().join("run/filters.png").exists());
-    let err = fail(folder.path(), &["sample", "run"], 1);
+    let err = DBN.fail(folder.path(), &["sample", "run"], 1);
     assert_eq!(
         err,
         "dbn: this network's rows have no image shape that can be drawn; give one with --image HEIGHTxWIDTH"
@@ -356,7 +302,7 @@ fn what_cannot_be_done_is_said_in_one_line() {
     ];
     let before = walk(folder.path()).len();
     for (args, want) in cases {
-        let err = fail(folder.path(), args, 1);
+        let err = DBN.fail(folder.path(), args, 1);
         assert!(err.starts_with(want), "dbn {args:?}\n got {err}\nwant {want}");
     }
     assert_eq!(walk(folder.path()).len(), before, "what was refused left files");
@@ -367,7 +313,7 @@ fn what_cannot_be_done_is_said_in_one_line() {
 fn a_gpu_in_a_build_without_cuda_is_an_error_that_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(
-        fail(folder.path(), &["--device", "cuda:0"], 1),
+        DBN.fail(folder.path(), &["--device", "cuda:0"], 1),
         "dbn: --device cuda:0: this build has no CUDA; build it with `cargo run --features cuda …`, or use --device cpu"
     );
 }
@@ -380,10 +326,7 @@ fn usage_errors_exit_with_2_and_name_the_range() {
         (["--momentum", "1"], "must be a number of at least 0 and below 1"),
         (["--device", "gpu"], "must be cpu, cuda or cuda:N with N = 0, 1, …"),
     ] {
-        let output = dbn(folder.path(), &args);
-        assert_eq!(output.status.code(), Some(2), "{args:?}");
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert!(stderr.contains(want), "{args:?}: {stderr}");
+        DBN.refuse(folder.path(), &args, want);
     }
 }
 
@@ -395,10 +338,10 @@ fn a_run_whose_data_has_changed_is_not_resumed() {
     let refs: Vec<&[f32]> = rows.iter().map(|row| &row[..]).collect();
     write_npy(&path, &refs);
     let args = ["--data", "x.npy", "--hidden", "3", "--epochs", "9", "--batch", "10", "--out", "run"];
-    fail(folder.path(), &[&args[..], &["--stop-after-steps", "4"]].concat(), 130);
+    DBN.fail(folder.path(), &[&args[..], &["--stop-after-steps", "4"]].concat(), 130);
     write_npy(&path, &refs[..30]);
     assert_eq!(
-        fail(folder.path(), &["--resume", "run"], 1),
+        DBN.fail(folder.path(), &["--resume", "run"], 1),
         "dbn: --resume: x.npy had 40 training rows when the run began, now it has 30"
     );
 }

@@ -1,10 +1,10 @@
 //! The program `dictionary-learning` as a user runs it: the built binary, small images, real folders.
 #![allow(clippy::unwrap_used)]
+mod common;
 use candle::Device::Cpu;
 use chandlery::dictionary::Dictionary;
+use common::{BENCH, DICTIONARY, has, metrics, number, weights};
 use serde_json::Value;
-use std::path::Path;
-use std::process::{Command, Output};
 use tempfile::TempDir;
 
 /// A dictionary of 32 atoms for 4×4 patches, five iterations.
@@ -22,43 +22,6 @@ const TINY: [&str; 12] = [
     "--device",
     "cpu",
 ];
-
-fn program(folder: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_dictionary-learning"))
-        .args(args)
-        .current_dir(folder)
-        .env_remove("RUST_BACKTRACE")
-        .env_remove("RUST_LIB_BACKTRACE")
-        .output()
-        .unwrap()
-}
-
-/// Standard output of a run that must succeed.
-#[track_caller]
-fn succeed(folder: &Path, args: &[&str]) -> String {
-    let output = program(folder, args);
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{args:?}: {}\n{stderr}", output.status);
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// The one JSON object of a run that must succeed.
-#[track_caller]
-fn json(folder: &Path, args: &[&str]) -> Value {
-    let stdout = succeed(folder, &[args, &["--json"]].concat());
-    assert_eq!(stdout.lines().count(), 1, "{stdout}");
-    serde_json::from_str(&stdout).unwrap()
-}
-
-/// The one line on standard error of a run that must fail.
-#[track_caller]
-fn fail(folder: &Path, args: &[&str], code: i32) -> String {
-    let output = program(folder, args);
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{args:?}\n{stderr}");
-    assert_eq!(stderr.trim_end().lines().count(), 1, "one line, got\n{stderr}");
-    stderr.trim_end().to_owned()
-}
 
 fn tiny<'a>(more: &[&'a str]) -> Vec<&'a str> {
     ["train"].iter().chain(&TINY).copied().chain(more.iter().copied()).collect()
@@ -86,14 +49,10 @@ fn folder() -> TempDir {
     folder
 }
 
-fn number(value: &Value, name: &str) -> f64 {
-    value[name].as_f64().unwrap_or_else(|| panic!("{name} of {value}"))
-}
-
 #[test]
 fn a_run_leaves_a_whole_folder_and_one_json_object() {
     let folder = folder();
-    let result = json(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
+    let result = DICTIONARY.json(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
     assert_eq!((result["n_rows"].as_u64(), result["rule"].as_str()), (Some(1500), Some("ak-svd")));
     let (start, end) = (number(&result, "rmse_start"), number(&result, "rmse"));
     // Learning must be worth something against random patches; flat codes would leave the deviation, about 35.
@@ -101,18 +60,15 @@ fn a_run_leaves_a_whole_folder_and_one_json_object() {
     assert!(number(&result, "seconds") > 0.);
 
     let run = folder.path().join("run");
-    let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
-    let lines: Vec<Value> = metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines = metrics(&run);
     assert_eq!(lines.iter().map(|l| l["iteration"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     let picture = image::open(run.join("dictionary.png")).unwrap().to_rgb8();
     // 32 tiles of 4 pixels in six columns and six lines, six times as large.
     assert_eq!(picture.dimensions(), (6 * 31, 6 * 31));
     let curves = std::fs::read_to_string(run.join("curves.svg")).unwrap();
     assert!(curves.contains("root mean square, grey levels") && curves.matches("<circle").count() == 10);
-    let card = std::fs::read_to_string(run.join("README.md")).unwrap();
-    for text in ["--atoms 32", "1500 patches of 4x4 pixels without their means", "dictionary.png"] {
-        assert!(card.contains(text), "README.md lacks {text}\n{card}");
-    }
+    let texts = ["--atoms 32", "1500 patches of 4x4 pixels without their means", "dictionary.png"];
+    has(&run.join("README.md"), &texts);
     let model = Dictionary::from_pretrained(&run.display().to_string(), &Cpu).unwrap();
     assert_eq!(model.config().image, Some([4, 4, 1]));
     assert!(model.config().remove_mean);
@@ -125,21 +81,20 @@ fn a_run_leaves_a_whole_folder_and_one_json_object() {
 #[test]
 fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits() {
     let folder = folder();
-    let weights = |out: &str| std::fs::read(folder.path().join(out).join("model.safetensors")).unwrap();
+    let at = |name: &str| folder.path().join(name);
     let ways: [(&str, &[&str]); 3] =
         [("a", &[]), ("n", &["--rule", "nsgk", "--replace", "random"]), ("o", &["--online", "100"])];
     for (name, how) in ways {
         let (whole, stopped) = (format!("{name}-whole"), format!("{name}-stopped"));
         let common = [&["--data", "grey.png"][..], how].concat();
-        succeed(folder.path(), &tiny(&[&common[..], &["--out", &whole]].concat()));
+        DICTIONARY.succeed(folder.path(), &tiny(&[&common[..], &["--out", &whole]].concat()));
         let args = [&common[..], &["--out", &stopped, "--stop-after", "2"]].concat();
-        let err = fail(folder.path(), &tiny(&args), 130);
+        let err = DICTIONARY.fail(folder.path(), &tiny(&args), 130);
         assert_eq!(err, format!("interrupted; go on with: dictionary-learning train --resume {stopped}"));
-        assert!(!folder.path().join(&stopped).join("model.safetensors").exists());
-        succeed(folder.path(), &["train", "--resume", &stopped, "--device", "cpu"]);
-        assert!(weights(&whole) == weights(&stopped), "{how:?}: other atoms");
-        let metrics = std::fs::read_to_string(folder.path().join(&stopped).join("metrics.jsonl")).unwrap();
-        assert_eq!(metrics.lines().count(), 5);
+        assert!(!at(&stopped).join("model.safetensors").exists());
+        DICTIONARY.succeed(folder.path(), &["train", "--resume", &stopped, "--device", "cpu"]);
+        assert!(weights(&at(&whole)) == weights(&at(&stopped)), "{how:?}: other atoms");
+        assert_eq!(metrics(&at(&stopped)).len(), 5);
     }
 }
 
@@ -148,33 +103,17 @@ fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits() {
 fn ctrl_c_finishes_the_iteration_writes_a_checkpoint_and_says_how_to_go_on() {
     let folder = folder();
     let args = ["--data", "grey.png", "--iterations", "1000000", "--out", "run", "--device", "cpu"];
-    let mut child = Command::new(env!("CARGO_BIN_EXE_dictionary-learning"))
-        .args(args)
-        .current_dir(folder.path())
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    // The first line of metrics says that the loop is under way, and so that it listens.
-    let metrics = folder.path().join("run/metrics.jsonl");
-    while std::fs::metadata(&metrics).map_or(0, |m| m.len()) == 0 {
-        assert!(child.try_wait().unwrap().is_none(), "the run ended before it was interrupted");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    let output = child.wait_with_output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    let command = DICTIONARY.command(folder.path(), &args);
+    let stderr = common::interrupt(command, &folder.path().join("run"));
     assert!(stderr.contains("interrupted; go on with: dictionary-learning train --resume run"), "{stderr}");
-    assert!(folder.path().join("run/checkpoint/trainer.safetensors").is_file());
 }
 
 #[test]
 fn a_seed_decides_every_bit() {
     let folder = folder();
     let atoms = |out: &str, seed: &str| {
-        succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", out, "--seed", seed]));
-        std::fs::read(folder.path().join(out).join("model.safetensors")).unwrap()
+        DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", out, "--seed", seed]));
+        weights(&folder.path().join(out))
     };
     let (a, b, c) = (atoms("a", "5"), atoms("b", "5"), atoms("c", "6"));
     assert!(a == b, "one seed, two dictionaries");
@@ -185,9 +124,9 @@ fn a_seed_decides_every_bit() {
 fn encode_writes_codes_that_stand_for_the_patches() {
     let folder = folder();
     let at = |name: &str| folder.path().join(name);
-    succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
+    DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
     let encode = ["encode", "run", "grey.png", "--device", "cpu", "--out"];
-    let result = json(folder.path(), &[&encode[..], &["codes.safetensors"]].concat());
+    let result = DICTIONARY.json(folder.path(), &[&encode[..], &["codes.safetensors"]].concat());
     // 80×64 in tiles of 4×4.
     assert_eq!(result["n_rows"].as_u64(), Some(20 * 16));
     let codes = candle::safetensors::load(at("codes.safetensors"), &Cpu).unwrap();
@@ -212,7 +151,7 @@ fn encode_writes_codes_that_stand_for_the_patches() {
     assert!((rmse - number(&result, "rmse")).abs() < 1e-3 * rmse, "{rmse} {result}");
 
     // Fewer atoms where a looser error is enough; the same arrays as .npz.
-    let loose = json(folder.path(), &[&encode[..], &["codes.npz", "--error", "20"]].concat());
+    let loose = DICTIONARY.json(folder.path(), &[&encode[..], &["codes.npz", "--error", "20"]].concat());
     assert!(number(&loose, "mean_count") < number(&result, "mean_count"), "{loose} {result}");
     let names: Vec<String> =
         candle::Tensor::read_npz(at("codes.npz")).unwrap().into_iter().map(|(n, _)| n).collect();
@@ -232,20 +171,20 @@ fn rows_that_are_no_images_train_and_encode_as_well() {
     npy.finish().unwrap();
     let args =
         ["train", "--data", "x.npy", "--atoms", "3", "--nonzero", "1", "--iterations", "8", "--out", "run"];
-    let result = json(folder.path(), &[&args[..], &["--device", "cpu"]].concat());
+    let result = DICTIONARY.json(folder.path(), &[&args[..], &["--device", "cpu"]].concat());
     assert!(number(&result, "rmse") < 1e-4, "{result}");
     assert_eq!(result["unit"].as_str(), Some("units of the rows"));
-    let codes = json(folder.path(), &["encode", "run", "x.npy", "--device", "cpu"]);
+    let codes = DICTIONARY.json(folder.path(), &["encode", "run", "x.npy", "--device", "cpu"]);
     assert_eq!((codes["n_rows"].as_u64(), number(&codes, "mean_count")), (Some(60), 1.));
 }
 
 #[test]
 fn denoising_gains_with_a_learned_a_given_and_no_dictionary() {
     let folder = folder();
-    succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
+    DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
     let noisy = ["denoise", "grey.png", "--sigma", "20", "--add-noise", "--device", "cpu"];
     let learn = ["--side", "6", "--atoms", "64", "--save-dictionary", "kept", "--comparison", "both.png"];
-    let learned = json(folder.path(), &[&noisy[..], &learn].concat());
+    let learned = DICTIONARY.json(folder.path(), &[&noisy[..], &learn].concat());
     let (before, after) = (number(&learned, "psnr_noisy"), number(&learned, "psnr"));
     assert!((before - 22.1).abs() < 0.4, "noise of 20 levels is 22.1 dB, got {before}");
     assert!(after > before + 6., "{before} → {after}");
@@ -254,12 +193,13 @@ fn denoising_gains_with_a_learned_a_given_and_no_dictionary() {
     assert_eq!(image::open(folder.path().join("both.png")).unwrap().to_luma8().dimensions(), (248, 64));
     assert!(folder.path().join("kept/dictionary.png").is_file());
 
-    let given = json(folder.path(), &[&noisy[..], &["--dictionary", "run"]].concat());
+    let given = DICTIONARY.json(folder.path(), &[&noisy[..], &["--dictionary", "run"]].concat());
     assert!(number(&given, "psnr") > before + 4., "{given}");
-    let cosines = json(folder.path(), &[&noisy[..], &["--iterations", "0", "--side", "6"]].concat());
+    let cosines =
+        DICTIONARY.json(folder.path(), &[&noisy[..], &["--iterations", "0", "--side", "6"]].concat());
     assert!(number(&cosines, "psnr") < after, "{cosines} {learned}");
     // The same seed, the same noise and the same result.
-    let again = json(folder.path(), &[&noisy[..], &learn].concat());
+    let again = DICTIONARY.json(folder.path(), &[&noisy[..], &learn].concat());
     assert_eq!(again["psnr"], learned["psnr"]);
 }
 
@@ -267,14 +207,15 @@ fn denoising_gains_with_a_learned_a_given_and_no_dictionary() {
 fn colour_is_denoised_and_the_noise_estimated() {
     let folder = folder();
     let noisy = ["denoise", "colour.png", "--sigma", "20", "--add-noise", "--side", "6", "--device", "cpu"];
-    let result = json(folder.path(), &[&noisy[..], &["--atoms", "64", "--comparison", "all.png"]].concat());
+    let result =
+        DICTIONARY.json(folder.path(), &[&noisy[..], &["--atoms", "64", "--comparison", "all.png"]].concat());
     assert!(number(&result, "psnr") > number(&result, "psnr_noisy") + 5., "{result}");
     let all = image::open(folder.path().join("all.png")).unwrap().to_rgb8();
     assert_eq!(all.dimensions(), (248, 64));
     // The noisy third, by itself, with the deviation left to be found and the clean image to measure against.
     image::DynamicImage::from(all).crop_imm(0, 0, 80, 64).save(folder.path().join("noisy.png")).unwrap();
     let args = ["denoise", "noisy.png", "--clean", "colour.png", "--side", "6", "--device", "cpu"];
-    let found = json(folder.path(), &args);
+    let found = DICTIONARY.json(folder.path(), &args);
     assert!((number(&found, "sigma") / 20. - 1.).abs() < 0.25, "{found}");
     assert!(number(&found, "psnr") > number(&found, "psnr_noisy") + 4., "{found}");
 }
@@ -284,7 +225,8 @@ fn missing_pixels_are_filled_in_at_random_and_by_mask() {
     let folder = folder();
     let at = |name: &str| folder.path().join(name);
     let common = ["--side", "6", "--atoms", "64", "--device", "cpu"];
-    let random = json(folder.path(), &[&["inpaint", "grey.png", "--missing", "0.4"][..], &common].concat());
+    let random =
+        DICTIONARY.json(folder.path(), &[&["inpaint", "grey.png", "--missing", "0.4"][..], &common].concat());
     assert!((number(&random, "missing") - 0.4).abs() < 0.03, "{random}");
     assert!(number(&random, "psnr") > 25. && number(&random, "psnr_noisy") < 12., "{random}");
 
@@ -293,7 +235,7 @@ fn missing_pixels_are_filled_in_at_random_and_by_mask() {
         image::GrayImage::from_fn(80, 64, |x, _| image::Luma([if (30..33).contains(&x) { 255 } else { 0 }]));
     mask.save(at("mask.png")).unwrap();
     let scratch = ["inpaint", "grey.png", "--mask", "mask.png", "--clean", "grey.png", "--out", "whole.png"];
-    let result = json(folder.path(), &[&scratch[..], &common].concat());
+    let result = DICTIONARY.json(folder.path(), &[&scratch[..], &common].concat());
     assert!((number(&result, "missing") - 3. / 80.).abs() < 1e-6);
     assert!(number(&result, "psnr") > number(&result, "psnr_noisy") + 8., "{result}");
     let (whole, grey) =
@@ -301,14 +243,14 @@ fn missing_pixels_are_filled_in_at_random_and_by_mask() {
     for (x, y, pixel) in whole.enumerate_pixels() {
         assert!((30..33).contains(&x) || pixel == grey.get_pixel(x, y), "a known pixel changed at {x}, {y}");
     }
-    let inverted = json(folder.path(), &[&scratch[..], &common, &["--invert-mask"]].concat());
+    let inverted = DICTIONARY.json(folder.path(), &[&scratch[..], &common, &["--invert-mask"]].concat());
     assert!((number(&inverted, "missing") - 77. / 80.).abs() < 1e-6);
 }
 
 #[test]
 fn errors_are_one_line_that_says_what_to_do() {
     let folder = folder();
-    succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
+    DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
     let cases: [(&[&str], &str); 9] = [
         (&["train", "--data", "none.npy"], "dictionary-learning: --data none.npy: "),
         (&["train", "--data", "grey.png", "--side", "65"], "smaller than a patch of 65x65"),
@@ -330,7 +272,7 @@ fn errors_are_one_line_that_says_what_to_do() {
         (&["denoise", "grey.png", "--sigma", "9", "--out", "x.jpg"], "x.jpg: the name must end in .png"),
     ];
     for (args, text) in cases {
-        let err = fail(folder.path(), &[args, &["--device", "cpu"]].concat(), 1);
+        let err = DICTIONARY.fail(folder.path(), &[args, &["--device", "cpu"]].concat(), 1);
         assert!(err.starts_with("dictionary-learning: ") && err.contains(text), "{args:?}: {err}");
     }
 }
@@ -338,16 +280,10 @@ fn errors_are_one_line_that_says_what_to_do() {
 #[test]
 fn the_benchmark_times_what_it_is_asked_for_beside_a_peer() {
     let folder = tempfile::tempdir().unwrap();
-    let bench = |args: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_bench"))
-            .args(["dictionary", "--device", "cpu", "--repeats", "1", "--json"])
-            .args(args)
-            .current_dir(folder.path())
-            .output()
-            .unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{stderr}");
-        serde_json::from_slice::<Value>(&output.stdout).unwrap().as_array().unwrap().clone()
+    let bench = |args: &[&str]| -> Vec<Value> {
+        let first = ["dictionary", "--device", "cpu", "--repeats", "1", "--json"];
+        let stdout = BENCH.succeed(folder.path(), &[&first[..], args].concat());
+        serde_json::from_str(&stdout).unwrap()
     };
     let rows = bench(&["--what", "pursuit", "--size", "500x32x16x3"]);
     let ran: Vec<_> =

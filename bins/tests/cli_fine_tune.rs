@@ -1,45 +1,16 @@
 //! `dbn fine-tune` as a user runs it: the built binary, tiny networks, real folders.
 #![allow(clippy::unwrap_used)]
+mod common;
 use candle::Device::Cpu;
 use chandlery::feedforward::{Feedforward, Task};
-use serde_json::Value;
-use std::path::Path;
-use std::process::{Command, Output};
+use common::{DBN, DBN_ON_CPU, has, metrics, number, picture_size, results, side, weights};
 use tempfile::TempDir;
-
-fn dbn(folder: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_dbn"))
-        .args(args)
-        .current_dir(folder)
-        .env_remove("RUST_BACKTRACE")
-        .env_remove("RUST_LIB_BACKTRACE")
-        .output()
-        .unwrap()
-}
-
-/// The JSON object of a run that must succeed.
-#[track_caller]
-fn succeed(folder: &Path, args: &[&str]) -> Value {
-    let output = dbn(folder, &[args, &["--device", "cpu", "--json"]].concat());
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "dbn {args:?}: {}\n{stderr}", output.status);
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-/// The last line on standard error of a run that must fail with this exit code.
-#[track_caller]
-fn fail(folder: &Path, args: &[&str], code: i32) -> String {
-    let output = dbn(folder, &[args, &["--device", "cpu"]].concat());
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "dbn {args:?}\n{stderr}");
-    stderr.trim_end().lines().last().unwrap_or_default().to_owned()
-}
 
 /// A network `pre` of 784-30-3 with a real-valued code, and the folder that it is in.
 fn pre_trained() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let args = ["train", "--max-rows", "200", "--hidden", "30,3", "--code-unit", "gaussian", "--epochs", "2"];
-    succeed(folder.path(), &[&args[..], &["--batch", "10", "--out", "pre"]].concat());
+    DBN_ON_CPU.json(folder.path(), &[&args[..], &["--batch", "10", "--out", "pre"]].concat());
     folder
 }
 
@@ -50,55 +21,39 @@ fn tiny<'a>(more: &[&'a str]) -> Vec<&'a str> {
     TINY.iter().chain(more).copied().collect()
 }
 
-fn weights(folder: &TempDir, run: &str) -> Vec<u8> {
-    std::fs::read(folder.path().join(run).join("model.safetensors")).unwrap()
-}
-
-fn has(path: &Path, texts: &[&str]) {
-    let content = std::fs::read_to_string(path).unwrap();
-    for text in texts {
-        assert!(content.contains(text), "{} lacks {text}", path.display());
-    }
-}
-
 #[test]
 fn a_classifier_leaves_a_whole_folder_and_one_json_object() {
     let folder = pre_trained();
-    let result = succeed(folder.path(), &tiny(&["--classify", "--out", "run"]));
+    let result = DBN_ON_CPU.json(folder.path(), &tiny(&["--classify", "--out", "run"]));
     assert_eq!((&result["layers"], &result["n_train"]), (&"784-30-3-10".into(), &190.into()));
-    let error = result["test_error"].as_f64().unwrap();
-    assert_eq!(result["test_errors"].as_f64().unwrap(), (error * 200.).round());
-    assert!((0. ..=1.).contains(&error) && result["seconds"].as_f64().unwrap() > 0.);
+    let error = number(&result, "test_error");
+    assert_eq!(number(&result, "test_errors"), (error * 200.).round());
+    assert!((0. ..=1.).contains(&error) && number(&result, "seconds") > 0.);
     assert!(result.get("pca_squared_error").is_none());
 
     let run = folder.path().join("run");
     let network = Feedforward::from_pretrained(&run.display().to_string(), &Cpu).unwrap();
     assert_eq!((network.config().task, network.config().image), (Task::Classify, Some([28, 28, 1])));
-    let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
-    let lines: Vec<Value> = metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines = metrics(&run);
     assert_eq!(lines.iter().map(|l| l["epoch"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3]);
-    assert!(lines.iter().all(|l| (0. ..=1.).contains(&l["held_out_error"].as_f64().unwrap())));
+    assert!(lines.iter().all(|l| (0. ..=1.).contains(&number(l, "held_out_error"))));
     has(&run.join("README.md"), &["Deep classifier 784-30-3-10", "--classify", "rows misclassified"]);
     has(&run.join("curves.svg"), &["epoch", "rows misclassified, %", "held-out"]);
-    let stored: Value =
-        serde_json::from_str(&std::fs::read_to_string(run.join("results.json")).unwrap()).unwrap();
-    assert_eq!(stored, result);
+    assert_eq!(results(&run), result);
 }
 
 #[test]
 fn an_autoencoder_draws_its_codes_and_stands_beside_principal_components() {
     let folder = pre_trained();
-    let result = succeed(folder.path(), &tiny(&["--autoencode", "--out", "run"]));
+    let result = DBN_ON_CPU.json(folder.path(), &tiny(&["--autoencode", "--out", "run"]));
     assert_eq!((&result["layers"], &result["pca_components"]), (&"784-30-3-30-784".into(), &3.into()));
     // Three components leave about 41 of the 53 of mnist-sample; so few steps do not beat that.
-    let (error, pca) =
-        (result["test_squared_error"].as_f64().unwrap(), result["pca_squared_error"].as_f64().unwrap());
+    let (error, pca) = (number(&result, "test_squared_error"), number(&result, "pca_squared_error"));
     assert!((38. ..45.).contains(&pca), "{pca}");
     assert!((20. ..70.).contains(&error), "{error}");
 
     let run = folder.path().join("run");
-    let picture = image::open(run.join("reconstructions.png")).unwrap().to_rgb8();
-    assert_eq!(picture.dimensions(), (2 * (29 * 10 + 1), 2 * (29 * 8 + 1)));
+    assert_eq!(picture_size(&run.join("reconstructions.png")), (side(10), side(8)));
     let title = "codes of 200 test rows: first two principal components of 3 units";
     has(&run.join("codes.svg"), &[title, "principal component of the code 1"]);
     let codes = std::fs::read_to_string(run.join("codes.svg")).unwrap();
@@ -112,21 +67,21 @@ fn an_autoencoder_draws_its_codes_and_stands_beside_principal_components() {
 #[test]
 fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits() {
     let folder = pre_trained();
+    let at = |name: &str| folder.path().join(name);
     // Dropout, momentum and a best epoch are what a checkpoint could forget.
     let flags = ["--classify", "--patience", "9", "--optimizer", "sgd", "--checkpoint-every", "0"];
     let run = |more: &[&'static str]| -> Vec<&'static str> { tiny(&[&flags[..], more].concat()) };
-    let whole = succeed(folder.path(), &run(&["--out", "whole"]));
+    let whole = DBN_ON_CPU.json(folder.path(), &run(&["--out", "whole"]));
     for (steps, out) in [("7", "a"), ("19", "b"), ("45", "c")] {
-        let err = fail(folder.path(), &run(&["--out", out, "--stop-after-steps", steps]), 130);
+        let err = DBN_ON_CPU.fail(folder.path(), &run(&["--out", out, "--stop-after-steps", steps]), 130);
         assert_eq!(err, format!("interrupted; go on with: dbn fine-tune --resume {out}"));
-        assert!(!folder.path().join(out).join("model.safetensors").exists());
-        let resumed = succeed(folder.path(), &["fine-tune", "--resume", out]);
-        assert!(weights(&folder, out) == weights(&folder, "whole"), "stopped after {steps} steps");
+        assert!(!at(out).join("model.safetensors").exists());
+        let resumed = DBN_ON_CPU.json(folder.path(), &["fine-tune", "--resume", out]);
+        assert!(weights(&at(out)) == weights(&at("whole")), "stopped after {steps} steps");
         for key in ["test_error", "best_epoch", "held_out_error", "training_error", "epochs"] {
             assert_eq!(resumed[key], whole[key], "{key}, stopped after {steps} steps");
         }
-        let lines = std::fs::read_to_string(folder.path().join(out).join("metrics.jsonl")).unwrap();
-        assert_eq!(lines.lines().count(), 3);
+        assert_eq!(metrics(&at(out)).len(), 3);
     }
 }
 
@@ -134,8 +89,8 @@ fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits() {
 fn a_seed_decides_every_bit_and_random_weights_are_others() {
     let folder = pre_trained();
     let run = |out: &'static str, more: &[&'static str]| {
-        succeed(folder.path(), &tiny(&[&["--classify", "--out", out], more].concat()));
-        weights(&folder, out)
+        DBN_ON_CPU.json(folder.path(), &tiny(&[&["--classify", "--out", out], more].concat()));
+        weights(&folder.path().join(out))
     };
     let (a, b, c) = (run("a", &[]), run("b", &[]), run("c", &["--seed", "1"]));
     assert!(a == b, "one seed, two networks");
@@ -148,16 +103,16 @@ fn a_seed_decides_every_bit_and_random_weights_are_others() {
 fn with_500_labels_pre_training_beats_random_weights() {
     let folder = tempfile::tempdir().unwrap();
     let pre = ["train", "--hidden", "300", "--epochs", "20", "--out", "pre"];
-    succeed(folder.path(), &pre);
+    DBN_ON_CPU.json(folder.path(), &pre);
     let errors = |more: &[&'static str]| -> f64 {
         // The mean of three seeds: other labels, other dropout, other random weights. One is within 1 % of it.
         let of = |seed| {
             let flags =
                 ["fine-tune", "pre", "--classify", "--labels", "500", "--epochs", "60", "--batch", "50"];
             let out = ["--out", "run", "--overwrite", "--seed", seed];
-            let result = succeed(folder.path(), &[&flags[..], &out, more].concat());
+            let result = DBN_ON_CPU.json(folder.path(), &[&flags[..], &out, more].concat());
             assert_eq!(result["n_train"], 500);
-            result["test_error"].as_f64().unwrap()
+            number(&result, "test_error")
         };
         ["0", "1", "2"].map(of).iter().sum::<f64>() / 3.
     };
@@ -170,25 +125,20 @@ fn with_500_labels_pre_training_beats_random_weights() {
 fn what_is_wrong_is_said_before_anything_is_written() {
     let folder = pre_trained();
     let at = folder.path();
-    let usage = |args: &[&str], text: &str| {
-        let output = dbn(at, args);
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(2) && stderr.contains(text), "{args:?}: {stderr}");
-    };
-    usage(&["fine-tune", "pre"], "--classify");
-    usage(&["fine-tune", "--classify"], "MODEL");
-    usage(&["fine-tune", "pre", "--classify", "--autoencode"], "cannot be used with");
-    usage(&["fine-tune", "pre", "--autoencode", "--labels", "9"], "cannot be used with");
-    usage(&["fine-tune", "--resume", "x", "--epochs", "3"], "cannot be used with");
-    usage(&["fine-tune", "pre", "--classify", "--dropout", "1"], "of at least 0 and below 1");
+    DBN.refuse(at, &["fine-tune", "pre"], "--classify");
+    DBN.refuse(at, &["fine-tune", "--classify"], "MODEL");
+    DBN.refuse(at, &["fine-tune", "pre", "--classify", "--autoencode"], "cannot be used with");
+    DBN.refuse(at, &["fine-tune", "pre", "--autoencode", "--labels", "9"], "cannot be used with");
+    DBN.refuse(at, &["fine-tune", "--resume", "x", "--epochs", "3"], "cannot be used with");
+    DBN.refuse(at, &["fine-tune", "pre", "--classify", "--dropout", "1"], "of at least 0 and below 1");
 
-    let err = fail(at, &tiny(&["--classify", "--labels", "5000", "--out", "run"]), 1);
+    let err = DBN_ON_CPU.fail(at, &tiny(&["--classify", "--labels", "5000", "--out", "run"]), 1);
     assert!(err.starts_with("dbn: --labels 5000: class 0 has ") && err.ends_with("ask for fewer"), "{err}");
-    let err = fail(at, &["fine-tune", "pre", "--classify", "--max-rows", "50", "--out", "run"], 1);
+    let err = DBN_ON_CPU.fail(at, &["fine-tune", "pre", "--classify", "--max-rows", "50", "--out", "run"], 1);
     assert!(err.starts_with("dbn: --batch: Feed: batch must be"), "{err}");
-    let err = fail(at, &["fine-tune", "nowhere", "--classify", "--out", "run"], 1);
+    let err = DBN_ON_CPU.fail(at, &["fine-tune", "nowhere", "--classify", "--out", "run"], 1);
     assert!(err.starts_with("dbn: nowhere: neither a folder here nor a model"), "{err}");
-    let err = fail(at, &["fine-tune", "--resume", "pre"], 1);
+    let err = DBN_ON_CPU.fail(at, &["fine-tune", "--resume", "pre"], 1);
     assert!(err.starts_with("dbn: --resume pre: no fine-tuning was begun in this folder"), "{err}");
     assert!(!at.join("run").exists());
 }

@@ -1,42 +1,17 @@
 //! `dbn evaluate --log-likelihood`, and the training flags that a likelihood wants, as a user types them.
 #![allow(clippy::unwrap_used)]
+mod common;
 use candle::Device::Cpu;
 use chandlery::Philox;
 use chandlery::dbn::Dbn;
 use chandlery::rbm::likelihood::Estimate;
-use serde_json::Value;
+use common::{DBN_ON_CPU, metrics, number, weights};
 use std::path::Path;
-use std::process::Command;
-
-/// Runs `dbn` and returns its exit code, standard output and standard error.
-fn dbn(folder: &Path, args: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dbn"));
-    command.args(args).args(["--device", "cpu"]).current_dir(folder).env_remove("RUST_BACKTRACE");
-    let output = command.env_remove("RUST_LIB_BACKTRACE").output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap().trim_end().to_owned();
-    (output.status.code(), text(output.stdout), text(output.stderr))
-}
-
-#[track_caller]
-fn succeed(folder: &Path, args: &[&str]) -> String {
-    let (code, stdout, stderr) = dbn(folder, args);
-    assert_eq!(code, Some(0), "dbn {args:?}\n{stderr}");
-    stdout
-}
-
-#[track_caller]
-fn json(folder: &Path, args: &[&str]) -> Value {
-    serde_json::from_str(&succeed(folder, &[args, &["--json"]].concat())).unwrap()
-}
 
 /// 300 digits in minibatches of 10, binary rows drawn from them.
 fn train(folder: &Path, hidden: &str, more: &[&str]) {
     let args = ["train", "--max-rows", "300", "--batch", "10", "--binarize", "--hidden", hidden];
-    succeed(folder, &[&args[..], more].concat());
-}
-
-fn number(value: &Value, path: &str) -> f64 {
-    value.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path} in {value}"))
+    DBN_ON_CPU.succeed(folder, &[&args[..], more].concat());
 }
 
 #[test]
@@ -44,9 +19,9 @@ fn a_small_machine_is_summed_exactly_and_annealing_finds_the_same() {
     let folder = tempfile::tempdir().unwrap();
     train(folder.path(), "10", &["--epochs", "8", "--out", "run"]);
     let evaluate = ["evaluate", "run", "--max-rows", "300", "--log-likelihood"];
-    let report = json(folder.path(), &evaluate)["log_likelihood"].clone();
+    let report = DBN_ON_CPU.json(folder.path(), &evaluate)["log_likelihood"].clone();
     assert_eq!((&report["partition_function"]["by"], &report["rows"]), (&"exact".into(), &"drawn".into()));
-    let (log_z, test) = (number(&report, "/partition_function/log_z"), number(&report, "/test/value"));
+    let (log_z, test) = (number(&report, "partition_function/log_z"), number(&report, "test/value"));
 
     // The library says the same of the same rows.
     let options = chandlery_datasets::DataOptions { max_rows: Some(300), ..Default::default() };
@@ -59,21 +34,20 @@ fn a_small_machine_is_summed_exactly_and_annealing_finds_the_same() {
     let want = rbm.log_likelihood(&drawn, &Estimate::exact(log_z)).unwrap().value;
     assert!((test - want).abs() < 1e-3, "{test}, the library {want}");
     // Independent pixels with the right means have about −206 nats, fair coins −543.
-    assert!(test > -206. && number(&report, "/train/value") > -206., "{report}");
+    assert!(test > -206. && number(&report, "train/value") > -206., "{report}");
 
     let anneal = ["--log-z", "ais", "--chains", "100", "--temperatures", "300"];
-    let report = json(folder.path(), &[&evaluate[..], &anneal].concat())["log_likelihood"].clone();
+    let report = DBN_ON_CPU.json(folder.path(), &[&evaluate[..], &anneal].concat())["log_likelihood"].clone();
     let found = &report["partition_function"];
     assert_eq!((&found["by"], &found["agree"]), (&"ais".into(), &true.into()), "{report}");
     for way in ["forward", "reverse"] {
-        let (lower, upper) =
-            (number(found, &format!("/{way}/lower")), number(found, &format!("/{way}/upper")));
+        let (lower, upper) = (number(found, &format!("{way}/lower")), number(found, &format!("{way}/upper")));
         assert!(lower <= log_z && log_z <= upper && upper - lower < 2., "{way}: {found}, exact {log_z}");
     }
-    let (lower, upper) = (number(&report, "/test/lower"), number(&report, "/test/upper"));
+    let (lower, upper) = (number(&report, "test/lower"), number(&report, "test/upper"));
     assert!(lower <= test && test <= upper, "{report}, exact {test}");
 
-    let stdout = succeed(folder.path(), &[&evaluate[..], &["--binarize", "threshold"]].concat());
+    let stdout = DBN_ON_CPU.succeed(folder.path(), &[&evaluate[..], &["--binarize", "threshold"]].concat());
     assert!(stdout.contains("average log-likelihood, 300 test rows (thresholded): -"), "{stdout}");
 }
 
@@ -82,20 +56,20 @@ fn two_layers_have_a_lower_bound_and_more_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     train(folder.path(), "20,8", &["--epochs", "4", "--out", "two"]);
     let evaluate = ["evaluate", "two", "--max-rows", "300", "--log-likelihood"];
-    let report = json(folder.path(), &evaluate)["log_likelihood"].clone();
-    let (bound, error) = (number(&report, "/test/value"), number(&report, "/bound_standard_errors/0"));
+    let report = DBN_ON_CPU.json(folder.path(), &evaluate)["log_likelihood"].clone();
+    let (bound, error) = (number(&report, "test/value"), number(&report, "bound_standard_errors/0"));
     assert!((-250. ..-100.).contains(&bound) && error > 0. && error < 1., "{report}");
-    let stdout = succeed(folder.path(), &evaluate);
+    let stdout = DBN_ON_CPU.succeed(folder.path(), &evaluate);
     assert!(
         stdout.contains("lower bound on the average log-likelihood, 300 test rows (drawn): -"),
         "{stdout}"
     );
 
     train(folder.path(), "9,8,7", &["--epochs", "1", "--out", "three"]);
-    let (code, _, stderr) = dbn(folder.path(), &["evaluate", "three", "--log-likelihood"]);
+    let err = DBN_ON_CPU.fail(folder.path(), &["evaluate", "three", "--log-likelihood"], 1);
     assert_eq!(
-        (code, stderr.as_str()),
-        (Some(1), "dbn: --log-likelihood: the network must have one layer, or two for a lower bound, got 3")
+        err,
+        "dbn: --log-likelihood: the network must have one layer, or two for a lower bound, got 3"
     );
 }
 
@@ -106,20 +80,18 @@ fn binarised_training_resumes_bit_for_bit_along_its_schedule() {
     train(folder.path(), "12", &[&more[..], &["--out", "whole"]].concat());
     let stopped = ["--max-rows", "300", "--batch", "10", "--binarize", "--hidden", "12", "--out", "stopped"];
     let stopped = [&stopped[..], &more, &["--stop-after-steps", "50"]].concat();
-    assert_eq!(dbn(folder.path(), &stopped).0, Some(130));
-    succeed(folder.path(), &["train", "--resume", "stopped"]);
-    let weights = |run: &str| std::fs::read(folder.path().join(run).join("model.safetensors")).unwrap();
-    assert!(weights("whole") == weights("stopped"));
-    let metrics = std::fs::read_to_string(folder.path().join("whole/metrics.jsonl")).unwrap();
-    let rates: Vec<f64> =
-        metrics.lines().map(|line| number(&serde_json::from_str(line).unwrap(), "/learning_rate")).collect();
+    DBN_ON_CPU.fail(folder.path(), &stopped, 130);
+    DBN_ON_CPU.succeed(folder.path(), &["train", "--resume", "stopped"]);
+    let at = |run: &str| folder.path().join(run);
+    assert!(weights(&at("whole")) == weights(&at("stopped")));
+    let rates: Vec<f64> = metrics(&at("whole")).iter().map(|line| number(line, "learning_rate")).collect();
     for (rate, want) in rates.iter().zip([0.08, 0.065, 0.05, 0.035]) {
         assert!((rate - want).abs() < 1e-12, "{rates:?}");
     }
     // Drawn rows are other rows: the flag is no ornament.
     let grey = ["train", "--max-rows", "300", "--batch", "10", "--hidden", "12", "--out", "grey"];
-    succeed(folder.path(), &[&grey[..], &more].concat());
-    assert!(weights("whole") != weights("grey"));
+    DBN_ON_CPU.succeed(folder.path(), &[&grey[..], &more].concat());
+    assert!(weights(&at("whole")) != weights(&at("grey")));
 }
 
 #[test]
@@ -127,34 +99,24 @@ fn what_has_no_likelihood_is_said_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let gaussian = ["train", "--max-rows", "300", "--batch", "10", "--visible", "gaussian", "--epochs", "1"];
     let gaussian = [&gaussian[..], &["--hidden", "6", "--out", "real"]].concat();
-    let (code, _, stderr) = dbn(folder.path(), &[&gaussian[..], &["--binarize"]].concat());
-    assert_eq!(
-        (code, stderr.as_str()),
-        (Some(1), "dbn: --binarize: --visible must be bernoulli, got Gaussian; leave one of them out")
-    );
-    succeed(folder.path(), &gaussian);
+    let err = DBN_ON_CPU.fail(folder.path(), &[&gaussian[..], &["--binarize"]].concat(), 1);
+    assert_eq!(err, "dbn: --binarize: --visible must be bernoulli, got Gaussian; leave one of them out");
+    DBN_ON_CPU.succeed(folder.path(), &gaussian);
     let evaluate = ["evaluate", "real", "--max-rows", "300", "--log-likelihood"];
-    let report = json(folder.path(), &evaluate)["log_likelihood"].clone();
+    let report = DBN_ON_CPU.json(folder.path(), &evaluate)["log_likelihood"].clone();
     assert_eq!(report["rows"], "as they are");
-    assert!(number(&report, "/test/value") < 0., "{report}");
-    let (code, _, stderr) = dbn(folder.path(), &[&evaluate[..], &["--binarize", "draw"]].concat());
-    assert_eq!(
-        (code, stderr.as_str()),
-        (Some(1), "dbn: --binarize: rows must be of binary units, got Gaussian; leave it out")
-    );
+    assert!(number(&report, "test/value") < 0., "{report}");
+    let err = DBN_ON_CPU.fail(folder.path(), &[&evaluate[..], &["--binarize", "draw"]].concat(), 1);
+    assert_eq!(err, "dbn: --binarize: rows must be of binary units, got Gaussian; leave it out");
     let rectified = ["--hidden-unit", "rectified", "--overwrite"];
-    succeed(folder.path(), &[&gaussian[..], &rectified].concat());
-    let (code, _, stderr) = dbn(folder.path(), &evaluate);
-    assert_eq!(
-        (code, stderr.as_str()),
-        (Some(1), "dbn: --log-likelihood: hidden units must be bernoulli, got Rectified")
-    );
+    DBN_ON_CPU.succeed(folder.path(), &[&gaussian[..], &rectified].concat());
+    let err = DBN_ON_CPU.fail(folder.path(), &evaluate, 1);
+    assert_eq!(err, "dbn: --log-likelihood: hidden units must be bernoulli, got Rectified");
     for (flags, want) in [
         (["--log-likelihood", "--chains", "1"], "must be a whole number of at least 2"),
         (["--log-likelihood", "--temperatures", "2"], "must be a whole number of at least 3"),
         (["--json", "--chains", "9"], "--log-likelihood"),
     ] {
-        let (code, _, stderr) = dbn(folder.path(), &[&["evaluate", "real"][..], &flags].concat());
-        assert!(code == Some(2) && stderr.contains(want), "{flags:?}: {stderr}");
+        DBN_ON_CPU.refuse(folder.path(), &[&["evaluate", "real"][..], &flags].concat(), want);
     }
 }

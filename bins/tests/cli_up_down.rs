@@ -1,45 +1,17 @@
 //! `dbn up-down` and what becomes of its networks, as a user runs it: the built binary, tiny networks, real folders.
 #![allow(clippy::unwrap_used)]
+mod common;
 use candle::Device::Cpu;
 use candle::{DType, Tensor};
 use chandlery::labelled::LabelledDbn;
+use common::{DBN, has, metrics, number, picture_size, results, side, weights};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
 /// 400 digits of which 380 train: 38 steps an epoch.
 const TINY: [&str; 6] = ["--max-rows", "400", "--batch", "10", "--device", "cpu"];
-
-fn dbn(folder: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_dbn"))
-        .args(args)
-        .current_dir(folder)
-        .env_remove("RUST_BACKTRACE")
-        .env_remove("RUST_LIB_BACKTRACE")
-        .output()
-        .unwrap()
-}
-
-/// Standard output of a run that must succeed.
-#[track_caller]
-fn succeed(folder: &Path, args: &[&str]) -> String {
-    let output = dbn(folder, args);
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "dbn {args:?}: {}\n{stderr}", output.status);
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// The one line on standard error of a run that must fail with this exit code.
-#[track_caller]
-fn fail(folder: &Path, args: &[&str], code: i32) -> String {
-    let output = dbn(folder, args);
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "dbn {args:?}\n{stderr}");
-    assert_eq!(stderr.trim_end().lines().count(), 1, "one line, got\n{stderr}");
-    stderr.trim_end().to_owned()
-}
 
 /// A folder with a network of `dbn train` in `base`, trained once for all tests.
 fn base() -> &'static Path {
@@ -47,7 +19,7 @@ fn base() -> &'static Path {
     let folder = BASE.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         let train = ["train", "--hidden", "60,40,50", "--epochs", "50", "--out", "base"];
-        succeed(folder.path(), &[&train[..], &TINY].concat());
+        DBN.succeed(folder.path(), &[&train[..], &TINY].concat());
         folder
     });
     folder.path()
@@ -55,22 +27,6 @@ fn base() -> &'static Path {
 
 fn up_down<'a>(out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     ["up-down", "base", "--out", out].iter().chain(&TINY).chain(more).copied().collect()
-}
-
-fn picture_size(path: &Path) -> (u32, u32) {
-    let picture = image::open(path).unwrap().to_rgb8();
-    let first = picture.get_pixel(0, 0);
-    assert!(picture.pixels().any(|pixel| pixel != first), "{} is of one colour", path.display());
-    picture.dimensions()
-}
-
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap()
-}
-
-/// Tiles of 28 pixels, twice as large, with gaps of 1 between and around them.
-fn side(tiles: u32) -> u32 {
-    2 * (29 * tiles + 1)
 }
 
 #[test]
@@ -88,14 +44,12 @@ fn a_run_learns_the_labels_and_leaves_a_whole_folder() {
         "--k",
         "3,6,10",
     ];
-    let stdout = succeed(base(), &up_down("run", &[&long[..], &["--json"]].concat()));
-    let result = json(&stdout);
-    assert_eq!(stdout.lines().count(), 1);
+    let result = DBN.json(base(), &up_down("run", &long));
     assert_eq!(
         (&result["out"], &result["layers"], &result["model"]),
         (&"run".into(), &"784-60-[40+10]-50".into(), &"base".into())
     );
-    let accuracy = result["accuracy"].as_f64().unwrap();
+    let accuracy = number(&result, "accuracy");
     // Before the labels are learnt every row goes to the first class, which one row in ten is of.
     let plain = chandlery::dbn::Dbn::from_pretrained(&at("base").display().to_string(), &Cpu).unwrap();
     let untrained = LabelledDbn::from_dbn(&plain, 10).unwrap();
@@ -110,36 +64,31 @@ fn a_run_learns_the_labels_and_leaves_a_whole_folder() {
     assert!(accuracy > 0.6, "with them: {accuracy}");
     let trained = LabelledDbn::from_pretrained(&at("run").display().to_string(), &Cpu).unwrap();
     assert_eq!(trained.accuracy(&rows, &labels).unwrap(), accuracy);
-    assert_eq!(json(&std::fs::read_to_string(at("run/results.json")).unwrap()), result);
+    assert_eq!(results(&at("run")), result);
 
     assert_eq!(picture_size(&at("run/samples_by_class.png")), (side(10), side(10)));
-    let metrics = std::fs::read_to_string(at("run/metrics.jsonl")).unwrap();
-    let lines: Vec<Value> = metrics.lines().map(json).collect();
+    let lines = metrics(&at("run"));
     assert_eq!(lines.len(), 56);
     let of = |stage: &'static str| lines.iter().filter(move |line| line["stage"] == stage);
     assert!(of("top").all(|line| line["generation_error"].is_null() && line["k"] == 3));
-    assert!(of("up-down").all(|line| line["generation_error"].as_f64().unwrap() > 0.));
+    assert!(of("up-down").all(|line| number(line, "generation_error") > 0.));
     assert_eq!(
         of("up-down").map(|line| line["k"].as_u64().unwrap()).collect::<Vec<_>>(),
         [3, 3, 6, 6, 10, 10]
     );
     // What all weights learn together reconstructs better than what each layer learnt alone.
-    let error = |line: &Value| line["reconstruction_error"].as_f64().unwrap();
+    let error = |line: &Value| number(line, "reconstruction_error");
     assert!(error(&lines[55]) < error(&lines[49]), "{} {}", error(&lines[55]), error(&lines[49]));
 
-    let card = std::fs::read_to_string(at("run/README.md")).unwrap();
-    for text in ["784-60-[40+10]-50", "--top-epochs 50", "samples_by_class.png", "lowest free energy"] {
-        assert!(card.contains(text), "README.md lacks {text}");
-    }
+    let texts = ["784-60-[40+10]-50", "--top-epochs 50", "samples_by_class.png", "lowest free energy"];
+    has(&at("run/README.md"), &texts);
 
     // What one does with it.
-    let evaluated =
-        json(&succeed(base(), &["evaluate", "run", "--max-rows", "400", "--json", "--device", "cpu"]));
+    let evaluated = DBN.json(base(), &["evaluate", "run", "--max-rows", "400", "--device", "cpu"]);
     assert_eq!(evaluated["accuracy"].as_f64(), Some(accuracy));
     let sample = |more: &[&str]| {
-        let args = [&["sample", "run", "--steps", "5", "--out", "s.png", "--device", "cpu", "--json"], more]
-            .concat();
-        json(&succeed(base(), &args))
+        let args = [&["sample", "run", "--steps", "5", "--out", "s.png", "--device", "cpu"], more].concat();
+        DBN.json(base(), &args)
     };
     let sevens = sample(&["--label", "7", "--n", "20"]);
     assert_eq!((sevens["n"].as_u64(), sevens["label"].as_u64()), (Some(20), Some(7)));
@@ -151,11 +100,11 @@ fn a_run_learns_the_labels_and_leaves_a_whole_folder() {
     assert_eq!(picture_size(&at("s.png")), (side(3), side(10)));
     let started = sample(&["--label", "4", "--n", "5", "--start", "mnist-sample"]);
     assert_eq!(started["start"].as_str(), Some("mnist-sample"));
-    let err = fail(base(), &["sample", "run", "--label", "10", "--device", "cpu"], 1);
+    let err = DBN.fail(base(), &["sample", "run", "--label", "10", "--device", "cpu"], 1);
     assert_eq!(err, "dbn: --label: must be below the network's 10 classes, got 10");
-    let err = fail(base(), &["encode", "run", "--device", "cpu"], 1);
+    let err = DBN.fail(base(), &["encode", "run", "--device", "cpu"], 1);
     assert!(err.starts_with("dbn: run: this network has label units; use `dbn sample run`"), "{err}");
-    let err = fail(
+    let err = DBN.fail(
         base(),
         &up_down("again", &[]).iter().map(|a| if *a == "base" { "run" } else { a }).collect::<Vec<_>>(),
         1,
@@ -172,46 +121,46 @@ fn a_run_learns_the_labels_and_leaves_a_whole_folder() {
 fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits() {
     let at = |name: &str| base().join(name);
     let short = ["--top-epochs", "2", "--epochs", "2", "--k", "1,2", "--momentum", "0.5", "--persistent"];
-    succeed(base(), &up_down("whole", &short));
-    let want = std::fs::read(at("whole/model.safetensors")).unwrap();
+    DBN.succeed(base(), &up_down("whole", &short));
+    let want = weights(&at("whole"));
     let lines = |name: &str| -> Vec<Value> {
-        let text = std::fs::read_to_string(at(name).join("metrics.jsonl")).unwrap();
-        let kept = |line: Value| {
+        let kept = |line: &Value| {
             ["stage", "epoch", "accuracy", "held_out_accuracy", "reconstruction_error", "k"]
                 .map(|key| line[key].clone())
         };
-        text.lines().map(|line| kept(json(line)).to_vec().into()).collect()
+        metrics(&at(name)).iter().map(|line| kept(line).to_vec().into()).collect()
     };
     // Within the first epoch; at the end of one; at the end of a stage; within the second stage.
     for steps in ["7", "38", "76", "130"] {
         let out = format!("stopped-{steps}");
-        let err = fail(base(), &up_down(&out, &[&short[..], &["--stop-after-steps", steps]].concat()), 130);
+        let err =
+            DBN.fail(base(), &up_down(&out, &[&short[..], &["--stop-after-steps", steps]].concat()), 130);
         assert_eq!(err, format!("interrupted; go on with: dbn up-down --resume {out}"));
         assert!(!at(&format!("{out}/model.safetensors")).exists());
-        succeed(base(), &["up-down", "--resume", &out, "--device", "cpu"]);
-        let got = std::fs::read(at(&format!("{out}/model.safetensors"))).unwrap();
-        assert!(got == want, "stopped after {steps} steps: other weights");
+        DBN.succeed(base(), &["up-down", "--resume", &out, "--device", "cpu"]);
+        assert!(weights(&at(&out)) == want, "stopped after {steps} steps: other weights");
         assert_eq!(lines(&out), lines("whole"), "stopped after {steps} steps");
     }
-    let err = fail(base(), &["up-down", "--resume", "base", "--device", "cpu"], 1);
+    let err = DBN.fail(base(), &["up-down", "--resume", "base", "--device", "cpu"], 1);
     assert!(err.contains("not a run of `dbn up-down`"), "{err}");
 }
 
 #[test]
 fn what_cannot_learn_is_refused_before_a_folder_is_made() {
-    let usage = dbn(base(), &["up-down", "--device", "cpu"]);
-    assert_eq!(usage.status.code(), Some(2));
-    assert!(String::from_utf8(usage.stderr).unwrap().contains("<MODEL>"));
-    let err = fail(base(), &["sample", "base", "--label", "3", "--device", "cpu"], 1);
+    DBN.refuse(base(), &["up-down", "--device", "cpu"], "<MODEL>");
+    let err = DBN.fail(base(), &["sample", "base", "--label", "3", "--device", "cpu"], 1);
     assert_eq!(err, "dbn: --label: base has no label units; make a network that has with `dbn up-down base`");
     let rows: Vec<f32> = (0..60 * 784).map(|i| (i % 2) as f32).collect();
     let rows = Tensor::from_vec(rows, (60, 784), &Cpu).unwrap();
     candle::safetensors::save(&[("x", rows)].into_iter().collect(), base().join("x.safetensors")).unwrap();
-    let err =
-        fail(base(), &["up-down", "base", "--data", "x.safetensors", "--out", "no", "--device", "cpu"], 1);
+    let err = DBN.fail(
+        base(),
+        &["up-down", "base", "--data", "x.safetensors", "--out", "no", "--device", "cpu"],
+        1,
+    );
     assert!(err.contains("rows must have labels of at least 2 classes, got 0"), "{err}");
     assert!(!base().join("no").exists());
-    let err = fail(base(), &up_down("nan", &["--learning-rate", "1e38", "--top-epochs", "0"]), 1);
+    let err = DBN.fail(base(), &up_down("nan", &["--learning-rate", "1e38", "--top-epochs", "0"]), 1);
     assert!(err.starts_with("dbn: up-down: UpDownTrainer: the "), "{err}");
     assert!(err.contains("between steps 1 and 38"), "{err}");
 }
