@@ -1,5 +1,6 @@
 //! A network's layers, files and checkpoints.
 #![allow(clippy::expect_used)]
+mod common;
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
@@ -39,11 +40,7 @@ fn train(trainer: &mut DbnTrainer, rows: &Tensor, from: usize, to: usize) -> Res
 }
 
 fn bits(dbn: &Dbn) -> Result<Vec<u32>> {
-    let mut all = Vec::new();
-    for (_, t) in dbn.layers().iter().flat_map(Rbm::tensors) {
-        all.extend(t.flatten_all()?.to_vec1::<f32>()?.into_iter().map(f32::to_bits));
-    }
-    Ok(all)
+    common::bits(dbn.layers().iter().flat_map(Rbm::tensors))
 }
 
 #[test]

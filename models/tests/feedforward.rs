@@ -1,5 +1,6 @@
 //! Fine-tuning pays: with few labels, and against principal components. Files and checkpoints come back.
 #![allow(clippy::unwrap_used)]
+mod common;
 use candle::{DType, Device, Module, Result, Tensor, Var};
 use candle_nn::VarBuilder;
 use candle_nn::optim::{AdamW, Optimizer as _, ParamsAdamW};
@@ -172,11 +173,7 @@ fn run(trainer: &mut FeedforwardTrainer, x: &Tensor, y: &Tensor, from: usize, to
 }
 
 fn bits(network: &Feedforward) -> Result<Vec<u32>> {
-    let mut all = Vec::new();
-    for (_, t) in network.tensors() {
-        all.extend(t.flatten_all()?.to_vec1::<f32>()?.into_iter().map(f32::to_bits));
-    }
-    Ok(all)
+    common::bits(network.tensors())
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A network with labels in files: saved and loaded, stopped and resumed, and what is refused.
 #![allow(clippy::expect_used)]
+mod common;
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery::dbn::{Dbn, DbnConfig};
@@ -47,11 +48,7 @@ fn train(trainer: &mut UpDownTrainer, from: usize, to: usize) -> Result<()> {
 }
 
 fn bits(dbn: &LabelledDbn) -> Result<Vec<u32>> {
-    let mut all = Vec::new();
-    for (_, t) in dbn.tensors() {
-        all.extend(t.flatten_all()?.to_vec1::<f32>()?.into_iter().map(f32::to_bits));
-    }
-    Ok(all)
+    common::bits(dbn.tensors())
 }
 
 #[test]
