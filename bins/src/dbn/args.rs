@@ -5,6 +5,7 @@ use super::up_down::UpDownArgs;
 use crate::options::{
     Common, DataArgs, above_zero, at_least_one, below_one, image_shape, inside_zero_one, not_negative,
 };
+use crate::run::OutArgs;
 use chandlery::rbm::{HiddenUnit, VisibleUnit};
 use chandlery_datasets::ImageShape;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -121,12 +122,9 @@ pub struct TrainArgs {
     /// What is made of them.
     #[command(flatten)]
     pub settings: Settings,
-    /// Folder of the run; a new one under runs/, named by the time, when left out.
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Start over in an --out folder that holds a former run.
-    #[arg(long)]
-    pub overwrite: bool,
+    /// Where it goes.
+    #[command(flatten)]
+    pub out: OutArgs,
     /// Go on with an interrupted run, with its data and settings, as if it had not been interrupted.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["data", "ReadArgs", "Settings", "out", "overwrite"])]
     pub resume: Option<PathBuf>,

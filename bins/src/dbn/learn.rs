@@ -4,6 +4,7 @@ use super::rows;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report, seconds};
+use crate::run::{CHECKPOINT, METRICS, Watch};
 use crate::run_folder::RunFolder;
 use anyhow::Result;
 use candle::Tensor;
@@ -11,11 +12,6 @@ use chandlery::dbn::DbnTrainer;
 use chandlery_datasets::{Feed, Split};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
-
-/// The checkpoint of a run, in its folder.
-pub const CHECKPOINT: &str = "checkpoint/trainer.safetensors";
-/// One line an epoch.
-pub const METRICS: &str = "metrics.jsonl";
 
 /// Steps after which the device is asked whether all is well.
 const STEPS_BETWEEN_LOOKS: u64 = 1000;
@@ -82,33 +78,26 @@ pub struct Learning<'a> {
     /// Rows that training does not see.
     pub held_out: Option<&'a Split>,
     pub feed: Feed,
-    pub checkpoint_seconds: f64,
-    pub stop_after_steps: Option<usize>,
+    pub watch: Watch,
 }
 
 impl Learning<'_> {
     /// Trains the layers that are left; on an interrupt it stops after a step and writes a checkpoint.
     pub fn run(&mut self, report: &Report, interrupt: &Interrupt) -> Result<Outcome> {
-        let mut watch = Watch {
-            started: Instant::now(),
-            saved: Instant::now(),
-            before: self.place.run_seconds,
-            steps: 0,
-        };
         loop {
-            if self.layer(report, interrupt, &mut watch)? == Outcome::Interrupted {
+            if self.layer(report, interrupt)? == Outcome::Interrupted {
                 return Ok(Outcome::Interrupted);
             }
             if !self.trainer.next_layer()? {
                 return Ok(Outcome::Done);
             }
             self.place.epoch = 0;
-            self.save(&mut watch)?;
+            self.save()?;
         }
     }
 
     /// The epochs that are left of the layer in training.
-    fn layer(&mut self, report: &Report, interrupt: &Interrupt, watch: &mut Watch) -> Result<Outcome> {
+    fn layer(&mut self, report: &Report, interrupt: &Interrupt) -> Result<Outcome> {
         let (layer, n_layers, epochs) = (self.trainer.layer(), self.trainer.n_layers(), self.settings.epochs);
         let probe = self.probe()?;
         let epoch_rows = self.feed.n_rows() as u64;
@@ -116,7 +105,7 @@ impl Learning<'_> {
         let bar = Progress::rows(epochs as u64 * epoch_rows, done);
         while self.place.epoch < epochs {
             bar.label(format!("layer {}/{n_layers} epoch {}/{epochs}", layer + 1, self.place.epoch + 1));
-            if self.epoch(&bar, interrupt, watch)? == Outcome::Interrupted {
+            if self.epoch(&bar, interrupt)? == Outcome::Interrupted {
                 bar.finish();
                 return Ok(Outcome::Interrupted);
             }
@@ -125,12 +114,12 @@ impl Learning<'_> {
             bar.suspend(|| report.line(&words(&line, n_layers, epochs)))?;
         }
         bar.finish();
-        self.save(watch)?;
+        self.save()?;
         Ok(Outcome::Done)
     }
 
     /// The minibatches that are left of the epoch under way.
-    fn epoch(&mut self, bar: &Progress, interrupt: &Interrupt, watch: &mut Watch) -> Result<Outcome> {
+    fn epoch(&mut self, bar: &Progress, interrupt: &Interrupt) -> Result<Outcome> {
         let number = self.trainer.layer() * self.settings.epochs + self.place.epoch;
         self.trainer.begin_epoch(self.place.epoch)?;
         self.feed.start_epoch(number as u64, self.place.batch)?;
@@ -140,17 +129,16 @@ impl Learning<'_> {
             self.trainer.step(&minibatch.rows)?;
             self.place.batch += 1;
             since += 1;
-            watch.steps += 1;
             bar.advance(self.settings.batch as u64);
-            let stop = interrupt.asked() || self.stop_after_steps.is_some_and(|n| watch.steps >= n);
-            let save = stop || watch.saved.elapsed().as_secs_f64() >= self.checkpoint_seconds;
+            let stop = self.watch.stops_after_step(interrupt);
+            let save = stop || self.watch.checkpoint_is_due();
             if save || since >= STEPS_BETWEEN_LOOKS {
                 // Before a checkpoint above all: a checkpoint of a diverged network would replace a good one.
                 look(&mut self.trainer, &mut since)?;
             }
             if save {
                 self.place.epoch_seconds = before + started.elapsed().as_secs_f64();
-                self.save(watch)?;
+                self.save()?;
             }
             if stop {
                 return Ok(Outcome::Interrupted);
@@ -186,10 +174,10 @@ impl Learning<'_> {
     }
 
     /// Writes the checkpoint; the old one stands until the new one is whole.
-    fn save(&mut self, watch: &mut Watch) -> Result<()> {
-        self.place.run_seconds = watch.before + watch.started.elapsed().as_secs_f64();
+    fn save(&mut self) -> Result<()> {
+        self.place.run_seconds = self.watch.run_seconds();
         self.trainer.save_checkpoint(&self.folder.join(CHECKPOINT), &self.place)?;
-        watch.saved = Instant::now();
+        self.watch.checkpoint_written();
         Ok(())
     }
 
@@ -210,16 +198,6 @@ impl Learning<'_> {
 struct Probe {
     train: Tensor,
     held_out: Option<Tensor>,
-}
-
-/// Clocks of the loop.
-struct Watch {
-    started: Instant,
-    saved: Instant,
-    /// Seconds of the run before this process.
-    before: f64,
-    /// Steps of this process.
-    steps: usize,
 }
 
 /// An epoch in one line.

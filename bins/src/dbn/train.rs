@@ -1,15 +1,16 @@
 //! The command `train`: a run from its first step, or from its checkpoint, to its folder.
 use super::args::{Settings, TrainArgs};
 use super::evaluate::{Evaluation, Rows};
-use super::learn::{CHECKPOINT, Learning, METRICS, Place};
+use super::learn::{Learning, Place};
 use super::plan::{Data, new_trainer};
 use super::{card, draw, learning_curves, sizes};
 use crate::device::describe;
 use crate::interrupt::Interrupt;
 use crate::options::DataArgs;
 use crate::report::{Outcome, Report, seconds};
-use crate::run_folder::{Existing, RunFolder, command_line};
-use anyhow::{Context, Result, ensure};
+use crate::run::{CHECKPOINT, Kind, Watch, rewrite_metrics, same_rows};
+use crate::run_folder::{RunFolder, command_line};
+use anyhow::{Context, Result};
 use candle::Device;
 use chandlery::dbn::{Dbn, DbnTrainer};
 use chandlery_datasets::{Feed, FeedConfig};
@@ -18,8 +19,13 @@ use serde_json::json;
 use std::path::Path;
 use std::time::Instant;
 
-/// What a run was asked for.
-const RUN: &str = "run.json";
+const KIND: Kind = Kind {
+    command: "dbn train",
+    folder: "dbn",
+    file: "run.json",
+    missing: "no run was begun in this folder",
+    unreadable: "cannot be read",
+};
 
 /// What a run was asked for: the content of `run.json`, from which it can go on.
 #[derive(Debug, Serialize, Deserialize)]
@@ -58,15 +64,14 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         settings: &info.settings,
         folder: &folder,
         trainer,
+        watch: Watch::start(place.run_seconds, args.checkpoint_every, args.stop_after_steps),
         place,
         train: &data.train,
         held_out: data.held_out.as_ref(),
         feed,
-        checkpoint_seconds: args.checkpoint_every,
-        stop_after_steps: args.stop_after_steps,
     };
     if learning.run(&report, &interrupt)? == Outcome::Interrupted {
-        return interrupted(&report, &folder);
+        return KIND.interrupted(&report, &folder);
     }
     // Memory of the training goes before the evaluation comes.
     let Learning { trainer, place, .. } = learning;
@@ -93,8 +98,6 @@ impl Run {
         let data = Data::open(&args.data, settings.seed)?;
         let feed = feed(&data, settings, device)?;
         let trainer = new_trainer(&data, settings, feed.scale(), device)?;
-        let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
-        let folder = RunFolder::create("dbn", args.out.as_deref(), existing)?;
         let info = RunInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             command: command_line("dbn"),
@@ -102,10 +105,7 @@ impl Run {
             settings: settings.clone(),
             n_rows: data.n_rows,
         };
-        folder.write_json(RUN, &info)?;
-        let checkpoints = folder.join("checkpoint");
-        std::fs::create_dir_all(&checkpoints)
-            .with_context(|| format!("{}: cannot make", checkpoints.display()))?;
+        let folder = KIND.begin(&args.out, &info)?;
         let place = Place::default();
         trainer.save_checkpoint(&folder.join(CHECKPOINT), &place)?;
         Ok(Self { folder, info, data, feed, trainer, place })
@@ -113,25 +113,13 @@ impl Run {
 
     /// Goes on where the checkpoint in a run folder stands.
     fn resume(path: &Path, device: &Device) -> Result<Self> {
-        let (folder, info) = read_run(path)?;
+        let (folder, info): (_, RunInfo) = KIND.open(path)?;
         let data = Data::open(&info.data, info.settings.seed)?;
-        ensure!(
-            info.n_rows == data.n_rows,
-            "--resume: {} had {} training rows when the run began, now it has {}",
-            info.data.data,
-            info.n_rows,
-            data.n_rows
-        );
+        same_rows(&info.data.data, "training rows", info.n_rows, data.n_rows)?;
         let feed = feed(&data, &info.settings, device)?;
         let (trainer, place) = DbnTrainer::load_checkpoint::<Place>(&folder.join(CHECKPOINT), device)
             .with_context(|| format!("--resume {}", path.display()))?;
-        // Lines after the checkpoint were written by steps that are made again.
-        let mut lines = String::new();
-        for report in &place.reports {
-            lines += &serde_json::to_string(report)?;
-            lines.push('\n');
-        }
-        folder.write(METRICS, lines.as_bytes())?;
+        rewrite_metrics(&folder, &place.reports)?;
         Ok(Self { folder, info, data, feed, trainer, place })
     }
 }
@@ -139,14 +127,6 @@ impl Run {
 /// Minibatches of the training rows.
 fn feed(data: &Data, settings: &Settings, device: &Device) -> Result<Feed> {
     Feed::new(&data.train, device, FeedConfig::new(settings.batch, settings.seed)).context("--batch")
-}
-
-/// Says how to go on.
-fn interrupted(report: &Report, folder: &RunFolder) -> Result<Outcome> {
-    let resume = format!("dbn train --resume {}", folder.path().display());
-    eprintln!("interrupted; go on with: {resume}");
-    report.finish(&json!({ "interrupted": true, "out": folder.path(), "resume": resume }))?;
-    Ok(Outcome::Interrupted)
 }
 
 /// A run whose layers are all trained.
@@ -169,7 +149,7 @@ fn finish(run: &Finish, interrupt: &Interrupt) -> Result<Outcome> {
     let test = data.test_rows();
     let pictures = draw::run_pictures(dbn, test, info.settings.seed, folder)?;
     if interrupt.asked() {
-        return interrupted(report, folder);
+        return KIND.interrupted(report, folder);
     }
     let rows = Rows { train: &data.train, test, n_classes: data.n_classes };
     let evaluation = Evaluation::of(dbn, &rows, info.settings.seed, device)?;
@@ -202,15 +182,4 @@ fn finish(run: &Finish, interrupt: &Interrupt) -> Result<Outcome> {
     report.line(&format!("{} in {}", folder.path().display(), seconds(total)))?;
     report.finish(&result)?;
     Ok(Outcome::Done)
-}
-
-/// The folder of a former run and what it was asked for.
-fn read_run(path: &Path) -> Result<(RunFolder, RunInfo)> {
-    let folder = RunFolder::open(path).with_context(|| format!("--resume {}", path.display()))?;
-    let file = folder.join(RUN);
-    let text = std::fs::read_to_string(&file).with_context(|| {
-        format!("--resume {}: no run was begun in this folder: {}", path.display(), file.display())
-    })?;
-    let info = serde_json::from_str(&text).with_context(|| format!("{}: cannot be read", file.display()))?;
-    Ok((folder, info))
 }

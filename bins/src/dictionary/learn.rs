@@ -4,6 +4,7 @@ use super::signals::Signals;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report, seconds};
+use crate::run::{CHECKPOINT, METRICS, Watch};
 use crate::run_folder::RunFolder;
 use anyhow::{Context, Result};
 use candle::Device;
@@ -11,11 +12,6 @@ use chandlery::dictionary::{Dictionary, DictionaryTrainer, OnlineTrainer};
 use chandlery_datasets::{Feed, FeedConfig};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
-
-/// The checkpoint of a run, in its folder.
-pub const CHECKPOINT: &str = "checkpoint/trainer.safetensors";
-/// One line an iteration.
-pub const METRICS: &str = "metrics.jsonl";
 
 /// What an iteration came to: a line of `metrics.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -78,14 +74,12 @@ pub struct Learning<'a> {
     pub trainer: Trainer,
     /// The iterations made so far: the lines of `metrics.jsonl`.
     pub reports: Vec<IterationReport>,
-    pub checkpoint_seconds: f64,
-    pub stop_after: Option<usize>,
+    pub watch: Watch,
 }
 
 impl Learning<'_> {
     /// Makes the iterations that are left; on an interrupt it stops after one and writes a checkpoint.
     pub fn run(&mut self, report: &Report, interrupt: &Interrupt) -> Result<Outcome> {
-        let (mut saved, mut made) = (Instant::now(), 0);
         let total = self.settings.iterations;
         let bar = Progress::iterations(total as u64, self.reports.len() as u64);
         bar.label("learning".to_owned());
@@ -97,11 +91,10 @@ impl Learning<'_> {
             bar.suspend(|| report.line(&words(&line, total, self.signals.unit())))?;
             bar.advance(1);
             self.reports.push(line);
-            made += 1;
-            let stop = interrupt.asked() || self.stop_after.is_some_and(|n| made >= n);
-            if stop || saved.elapsed().as_secs_f64() >= self.checkpoint_seconds {
+            let stop = self.watch.stops_after_step(interrupt);
+            if stop || self.watch.checkpoint_is_due() {
                 self.trainer.save(self.folder)?;
-                saved = Instant::now();
+                self.watch.checkpoint_written();
             }
             if stop {
                 bar.finish();

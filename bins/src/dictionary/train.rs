@@ -2,7 +2,7 @@
 use super::args::{Settings, SignalArgs, TrainArgs};
 use super::card::{Card, name_of};
 use super::choices::StartArg;
-use super::learn::{CHECKPOINT, IterationReport, Learning, METRICS, Trainer, feed};
+use super::learn::{IterationReport, Learning, Trainer, feed};
 use super::measure::{Measure, measure};
 use super::signals::Signals;
 use super::{draw, streams};
@@ -10,7 +10,8 @@ use crate::curves::{self, Curve, Panel};
 use crate::device::describe;
 use crate::interrupt::Interrupt;
 use crate::report::{Outcome, Report, seconds};
-use crate::run_folder::{Existing, RunFolder, command_line};
+use crate::run::{CHECKPOINT, Kind, METRICS, Watch, same_rows};
+use crate::run_folder::{RunFolder, command_line};
 use anyhow::{Context, Result, ensure};
 use candle::{Device, Tensor};
 use chandlery::Philox;
@@ -24,10 +25,13 @@ use serde_json::json;
 use std::path::Path;
 use std::time::Instant;
 
-/// What a run was asked for.
-const RUN: &str = "run.json";
-/// The name of the program.
-const BIN: &str = "dictionary-learning";
+const KIND: Kind = Kind {
+    command: "dictionary-learning train",
+    folder: "dictionary-learning",
+    file: "run.json",
+    missing: "no run was begun in this folder",
+    unreadable: "cannot be read",
+};
 
 /// What a run was asked for: the content of `run.json`, from which it can go on.
 #[derive(Debug, Serialize, Deserialize)]
@@ -69,14 +73,10 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         folder: &folder,
         trainer,
         reports,
-        checkpoint_seconds: args.checkpoint_every,
-        stop_after: args.stop_after,
+        watch: Watch::start(0., args.checkpoint_every, args.stop_after),
     };
     if learning.run(&report, &interrupt)? == Outcome::Interrupted {
-        let resume = format!("{BIN} train --resume {}", folder.path().display());
-        eprintln!("interrupted; go on with: {resume}");
-        report.finish(&json!({ "interrupted": true, "out": folder.path(), "resume": resume }))?;
-        return Ok(Outcome::Interrupted);
+        return KIND.interrupted(&report, &folder);
     }
     let Learning { trainer, reports, .. } = learning;
     let dictionary = trainer.dictionary().clone();
@@ -102,39 +102,23 @@ impl Run {
         let signals = Signals::open(&args.signals, settings.seed)?;
         let dictionary = first_dictionary(settings, &signals, device)?;
         let trainer = new_trainer(settings, &signals, dictionary.clone())?;
-        let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
-        let folder = RunFolder::create(BIN, args.out.as_deref(), existing)?;
         let info = RunInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            command: command_line(BIN),
+            command: command_line("dictionary-learning"),
             signals: args.signals.clone(),
             settings: settings.clone(),
             n_rows: signals.split.n_samples(),
         };
-        folder.write_json(RUN, &info)?;
-        let checkpoints = folder.join("checkpoint");
-        std::fs::create_dir_all(&checkpoints)
-            .with_context(|| format!("{}: cannot make", checkpoints.display()))?;
+        let folder = KIND.begin(&args.out, &info)?;
         Ok(Self { folder, info, signals, trainer, reports: Vec::new() })
     }
 
     /// Goes on where the checkpoint in a run folder stands.
     fn resume(path: &Path, device: &Device) -> Result<Self> {
         let at = || format!("--resume {}", path.display());
-        let folder = RunFolder::open(path).with_context(at)?;
-        let file = folder.join(RUN);
-        let text = std::fs::read_to_string(&file)
-            .with_context(|| format!("{}: no run was begun in this folder: {}", at(), file.display()))?;
-        let info: RunInfo =
-            serde_json::from_str(&text).with_context(|| format!("{}: cannot be read", file.display()))?;
+        let (folder, info): (_, RunInfo) = KIND.open(path)?;
         let signals = Signals::open(&info.signals, info.settings.seed)?;
-        ensure!(
-            info.n_rows == signals.split.n_samples(),
-            "--resume: {} had {} rows when the run began, now it has {}",
-            info.signals.data,
-            info.n_rows,
-            signals.split.n_samples()
-        );
+        same_rows(&info.signals.data, "rows", info.n_rows, signals.split.n_samples())?;
         let checkpoint = folder.join(CHECKPOINT);
         let settings = &info.settings;
         let trainer = if !checkpoint.exists() {

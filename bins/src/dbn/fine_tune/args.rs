@@ -1,5 +1,6 @@
 //! The command line of `dbn fine-tune`.
 use crate::options::{Common, DataArgs, above_zero, at_least_one, below_one, not_negative};
+use crate::run::OutArgs;
 use chandlery::feedforward::{Optimizer, ReconstructionLoss};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -76,12 +77,9 @@ pub struct FineTuneArgs {
     /// What is made of them.
     #[command(flatten)]
     pub settings: FineTuneSettings,
-    /// Folder of the run; a new one under runs/, named by the time, when left out.
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Start over in an --out folder that holds a former run.
-    #[arg(long)]
-    pub overwrite: bool,
+    /// Where it goes.
+    #[command(flatten)]
+    pub out: OutArgs,
     /// Go on with an interrupted run, with its data and settings, as if it had not been interrupted.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["model", "DataArgs", "FineTuneSettings", "out", "overwrite"])]
     pub resume: Option<PathBuf>,

@@ -4,6 +4,7 @@ use super::measure::Measured;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report, seconds};
+use crate::run::{CHECKPOINT, METRICS, Watch};
 use crate::run_folder::RunFolder;
 use anyhow::Result;
 use candle::Tensor;
@@ -11,11 +12,6 @@ use chandlery::feedforward::{EarlyStopping, FeedforwardTrainer};
 use chandlery_datasets::Feed;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
-
-/// The checkpoint of a run, in its folder.
-pub const CHECKPOINT: &str = "checkpoint/trainer.safetensors";
-/// One line an epoch.
-pub const METRICS: &str = "metrics.jsonl";
 
 /// What an epoch came to: a line of `metrics.jsonl`. Errors are shares of rows for a classifier and squared errors a row for an
 /// autoencoder.
@@ -64,8 +60,7 @@ pub struct Learning<'a> {
     pub feed: Feed,
     /// Rows that training does not see, and their labels.
     pub held_out: Option<(Tensor, Option<Tensor>)>,
-    pub checkpoint_seconds: f64,
-    pub stop_after_steps: Option<usize>,
+    pub watch: Watch,
 }
 
 impl Learning<'_> {
@@ -75,43 +70,36 @@ impl Learning<'_> {
         let n_rows = self.feed.n_rows() as u64;
         let done = self.place.epoch as u64 * n_rows + (self.place.batch * self.settings.batch) as u64;
         let bar = Progress::rows(epochs as u64 * n_rows, done);
-        let mut watch = Watch {
-            started: Instant::now(),
-            saved: Instant::now(),
-            before: self.place.run_seconds,
-            steps: 0,
-        };
         while self.place.epoch < epochs && !self.place.stopped {
             bar.label(format!("epoch {}/{epochs}", self.place.epoch + 1));
-            if self.epoch(&bar, interrupt, &mut watch)? == Outcome::Interrupted {
+            if self.epoch(&bar, interrupt)? == Outcome::Interrupted {
                 bar.finish();
                 return Ok(Outcome::Interrupted);
             }
             let line = self.end_epoch()?;
             self.folder.append_json_line(METRICS, &line)?;
             bar.suspend(|| report.line(&words(&line, epochs, self.settings.classify)))?;
-            if watch.saved.elapsed().as_secs_f64() >= self.checkpoint_seconds {
-                self.save(&mut watch)?;
+            if self.watch.checkpoint_is_due() {
+                self.save()?;
             }
         }
         bar.finish();
-        self.save(&mut watch)?;
+        self.save()?;
         Ok(Outcome::Done)
     }
 
     /// The minibatches that are left of the epoch under way.
-    fn epoch(&mut self, bar: &Progress, interrupt: &Interrupt, watch: &mut Watch) -> Result<Outcome> {
+    fn epoch(&mut self, bar: &Progress, interrupt: &Interrupt) -> Result<Outcome> {
         self.trainer.begin_epoch(self.place.epoch)?;
         self.feed.start_epoch(self.place.epoch as u64, self.place.batch)?;
         let (started, before) = (Instant::now(), self.place.epoch_seconds);
         while let Some(minibatch) = self.feed.next()? {
             self.trainer.step(&minibatch.rows, minibatch.labels.as_ref())?;
             self.place.batch += 1;
-            watch.steps += 1;
             bar.advance(self.settings.batch as u64);
-            if interrupt.asked() || self.stop_after_steps.is_some_and(|n| watch.steps >= n) {
+            if self.watch.stops_after_step(interrupt) {
                 self.place.epoch_seconds = before + started.elapsed().as_secs_f64();
-                self.save(watch)?;
+                self.save()?;
                 return Ok(Outcome::Interrupted);
             }
         }
@@ -150,22 +138,12 @@ impl Learning<'_> {
     }
 
     /// Writes the checkpoint; the old one stands until the new one is whole.
-    fn save(&mut self, watch: &mut Watch) -> Result<()> {
-        self.place.run_seconds = watch.before + watch.started.elapsed().as_secs_f64();
+    fn save(&mut self) -> Result<()> {
+        self.place.run_seconds = self.watch.run_seconds();
         self.trainer.save_checkpoint(&self.folder.join(CHECKPOINT), &self.stopping, &self.place)?;
-        watch.saved = Instant::now();
+        self.watch.checkpoint_written();
         Ok(())
     }
-}
-
-/// Clocks of the loop.
-struct Watch {
-    started: Instant,
-    saved: Instant,
-    /// Seconds of the run before this process.
-    before: f64,
-    /// Steps of this process.
-    steps: usize,
 }
 
 /// An epoch in one line.

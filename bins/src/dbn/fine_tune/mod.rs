@@ -21,15 +21,16 @@ use crate::device::describe;
 use crate::interrupt::Interrupt;
 use crate::options::DataArgs;
 use crate::report::{Outcome, Report, seconds};
-use crate::run_folder::{Existing, RunFolder};
-use anyhow::{Context, Result, ensure};
+use crate::run::{CHECKPOINT, Kind, Watch, rewrite_metrics, same_rows};
+use crate::run_folder::{RunFolder, command_line};
+use anyhow::{Context, Result};
 use args::{FineTuneArgs, FineTuneSettings};
 use candle::Device;
 use chandlery::Philox;
 use chandlery::dbn::Dbn;
 use chandlery::feedforward::{EarlyStopping, Feedforward, FeedforwardConfig, FeedforwardTrainer, Task};
 use chandlery_datasets::{Feed, FeedConfig};
-use learn::{CHECKPOINT, Learning, METRICS, Place};
+use learn::{Learning, Place};
 use measure::Measured;
 use plan::Rows;
 use serde::{Deserialize, Serialize};
@@ -37,10 +38,15 @@ use serde_json::json;
 use std::path::Path;
 use std::time::Instant;
 
-/// What a run was asked for.
-const RUN: &str = "fine-tune.json";
+const KIND: Kind = Kind {
+    command: "dbn fine-tune",
+    folder: "dbn-fine-tune",
+    file: "fine-tune.json",
+    missing: "no fine-tuning was begun in this folder",
+    unreadable: "cannot be read",
+};
 
-/// The content of [`RUN`], from which a run can go on.
+/// What a run was asked for: the content of `fine-tune.json`, from which a run can go on.
 #[derive(Debug, Serialize, Deserialize)]
 struct RunInfo {
     /// Version of this program.
@@ -87,17 +93,13 @@ pub fn fine_tune(args: &FineTuneArgs) -> Result<Outcome> {
         folder: &folder,
         trainer,
         stopping,
+        watch: Watch::start(place.run_seconds, args.checkpoint_every, args.stop_after_steps),
         place,
         feed,
         held_out: held_out.transpose()?,
-        checkpoint_seconds: args.checkpoint_every,
-        stop_after_steps: args.stop_after_steps,
     };
     if learning.run(&report, &interrupt)? == Outcome::Interrupted {
-        let resume = format!("dbn fine-tune --resume {}", folder.path().display());
-        eprintln!("interrupted; go on with: {resume}");
-        report.finish(&json!({ "interrupted": true, "out": folder.path(), "resume": resume }))?;
-        return Ok(Outcome::Interrupted);
+        return KIND.interrupted(&report, &folder);
     }
     let Learning { trainer, stopping, place, .. } = learning;
     let model = match stopping.best() {
@@ -135,20 +137,15 @@ impl Run {
         let philox = Philox::new(settings.seed, streams::DROPOUT);
         let trainer = FeedforwardTrainer::new(&network, training, philox)?;
         let stopping = EarlyStopping::new(settings.patience.unwrap_or(usize::MAX));
-        let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
-        let folder = RunFolder::create("dbn-fine-tune", args.out.as_deref(), existing)?;
         let info = RunInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            command: crate::run_folder::command_line("dbn"),
+            command: command_line("dbn"),
             model: model.to_owned(),
             data: args.data.clone(),
             settings: settings.clone(),
             n_rows: data.n_rows,
         };
-        folder.write_json(RUN, &info)?;
-        let checkpoints = folder.join("checkpoint");
-        std::fs::create_dir_all(&checkpoints)
-            .with_context(|| format!("{}: cannot make", checkpoints.display()))?;
+        let folder = KIND.begin(&args.out, &info)?;
         let place = Place::default();
         trainer.save_checkpoint(&folder.join(CHECKPOINT), &stopping, &place)?;
         Ok(Self { folder, info, data, rows, feed, trainer, stopping, place })
@@ -156,34 +153,15 @@ impl Run {
 
     /// Goes on where the checkpoint in a run folder stands.
     fn resume(path: &Path, device: &Device) -> Result<Self> {
-        let named = || format!("--resume {}", path.display());
-        let folder = RunFolder::open(path).with_context(named)?;
-        let file = folder.join(RUN);
-        let text = std::fs::read_to_string(&file).with_context(|| {
-            format!("{}: no fine-tuning was begun in this folder: {}", named(), file.display())
-        })?;
-        let info: RunInfo =
-            serde_json::from_str(&text).with_context(|| format!("{}: cannot be read", file.display()))?;
+        let (folder, info): (_, RunInfo) = KIND.open(path)?;
         let data = Data::open(&info.data, info.settings.seed)?;
-        ensure!(
-            info.n_rows == data.n_rows,
-            "--resume: {} had {} training rows when the run began, now it has {}",
-            info.data.data,
-            info.n_rows,
-            data.n_rows
-        );
+        same_rows(&info.data.data, "training rows", info.n_rows, data.n_rows)?;
         let rows = Rows::choose(&data, &info.settings)?;
         let feed = feed(&rows, &info.settings, device)?;
         let (trainer, stopping, place) =
             FeedforwardTrainer::load_checkpoint::<Place>(&folder.join(CHECKPOINT), device)
-                .with_context(named)?;
-        // Lines after the checkpoint were written by steps that are made again.
-        let mut lines = String::new();
-        for report in &place.reports {
-            lines += &serde_json::to_string(report)?;
-            lines.push('\n');
-        }
-        folder.write(METRICS, lines.as_bytes())?;
+                .with_context(|| format!("--resume {}", path.display()))?;
+        rewrite_metrics(&folder, &place.reports)?;
         Ok(Self { folder, info, data, rows, feed, trainer, stopping, place })
     }
 }

@@ -1,6 +1,7 @@
 //! The command line of `dbn up-down`.
 use crate::dbn::args::precision;
 use crate::options::{Common, DataArgs, above_zero, at_least_one, below_one, not_negative};
+use crate::run::OutArgs;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -61,12 +62,9 @@ pub struct UpDownArgs {
     /// What is made of them.
     #[command(flatten)]
     pub settings: UpDownSettings,
-    /// Folder of the run; a new one under runs/, named by the time, when left out.
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Start over in an --out folder that holds a former run.
-    #[arg(long)]
-    pub overwrite: bool,
+    /// Where it goes.
+    #[command(flatten)]
+    pub out: OutArgs,
     /// Go on with an interrupted run, with its data and settings, as if it had not been interrupted.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["model", "DataArgs", "UpDownSettings", "out", "overwrite"])]
     pub resume: Option<PathBuf>,

@@ -1,11 +1,11 @@
 //! The loop: stages, epochs, minibatches, and what is said and kept on the way.
 use super::args::UpDownSettings;
 use super::plan::{STAGES, epochs, name, reads, trainer};
-use crate::dbn::learn::{CHECKPOINT, METRICS};
 use crate::dbn::rows;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report, seconds};
+use crate::run::{CHECKPOINT, METRICS, Watch};
 use crate::run_folder::RunFolder;
 use anyhow::{Context, Result};
 use candle::Tensor;
@@ -105,18 +105,15 @@ pub struct Learning<'a> {
     /// Rows that training does not see.
     pub held_out: Option<&'a Split>,
     pub feed: Feed,
-    pub checkpoint_seconds: f64,
-    pub stop_after_steps: Option<usize>,
+    pub watch: Watch,
 }
 
 impl Learning<'_> {
     /// Runs the stages that are left; on an interrupt it stops after a step and writes a checkpoint.
     pub fn run(&mut self, report: &Report, interrupt: &Interrupt) -> Result<Outcome> {
-        let now = Instant::now();
-        let mut watch = Watch { started: now, saved: now, before: self.place.run_seconds, steps: 0 };
         let probe = self.probe()?;
         loop {
-            if self.stage(&probe, report, interrupt, &mut watch)? == Outcome::Interrupted {
+            if self.stage(&probe, report, interrupt)? == Outcome::Interrupted {
                 return Ok(Outcome::Interrupted);
             }
             if self.place.stage + 1 == STAGES.len() {
@@ -125,18 +122,12 @@ impl Learning<'_> {
             self.place.stage += 1;
             self.place.epoch = 0;
             self.trainer = trainer(&self.trainer.dbn()?, self.settings, self.place.stage)?;
-            self.save(&mut watch)?;
+            self.save()?;
         }
     }
 
     /// The epochs that are left of the stage under way.
-    fn stage(
-        &mut self,
-        probe: &Probe,
-        report: &Report,
-        interrupt: &Interrupt,
-        watch: &mut Watch,
-    ) -> Result<Outcome> {
+    fn stage(&mut self, probe: &Probe, report: &Report, interrupt: &Interrupt) -> Result<Outcome> {
         let stage = STAGES[self.place.stage];
         let epochs = epochs(self.settings, stage);
         let epoch_rows = self.feed.n_rows() as u64;
@@ -144,7 +135,7 @@ impl Learning<'_> {
         let bar = Progress::rows(epochs as u64 * epoch_rows, done);
         while self.place.epoch < epochs {
             bar.label(format!("{} epoch {}/{epochs}", name(stage), self.place.epoch + 1));
-            if self.epoch(&bar, interrupt, watch)? == Outcome::Interrupted {
+            if self.epoch(&bar, interrupt)? == Outcome::Interrupted {
                 bar.finish();
                 return Ok(Outcome::Interrupted);
             }
@@ -153,12 +144,12 @@ impl Learning<'_> {
             bar.suspend(|| report.line(&words(&line, epochs)))?;
         }
         bar.finish();
-        self.save(watch)?;
+        self.save()?;
         Ok(Outcome::Done)
     }
 
     /// The minibatches that are left of the epoch under way.
-    fn epoch(&mut self, bar: &Progress, interrupt: &Interrupt, watch: &mut Watch) -> Result<Outcome> {
+    fn epoch(&mut self, bar: &Progress, interrupt: &Interrupt) -> Result<Outcome> {
         let earlier: usize = STAGES[..self.place.stage].iter().map(|&s| epochs(self.settings, s)).sum();
         self.trainer.begin_epoch(self.place.epoch)?;
         self.feed.start_epoch((earlier + self.place.epoch) as u64, self.place.batch)?;
@@ -169,17 +160,16 @@ impl Learning<'_> {
             self.trainer.step(&minibatch.rows, &labels)?;
             self.place.batch += 1;
             since += 1;
-            watch.steps += 1;
             bar.advance(self.settings.batch as u64);
-            let stop = interrupt.asked() || self.stop_after_steps.is_some_and(|n| watch.steps >= n);
-            let save = stop || watch.saved.elapsed().as_secs_f64() >= self.checkpoint_seconds;
+            let stop = self.watch.stops_after_step(interrupt);
+            let save = stop || self.watch.checkpoint_is_due();
             if save || since >= STEPS_BETWEEN_LOOKS {
                 // Before a checkpoint above all: a checkpoint of a diverged network would replace a good one.
                 self.look(&mut since)?;
             }
             if save {
                 self.place.epoch_seconds = before + started.elapsed().as_secs_f64();
-                self.save(watch)?;
+                self.save()?;
             }
             if stop {
                 return Ok(Outcome::Interrupted);
@@ -224,10 +214,10 @@ impl Learning<'_> {
     }
 
     /// Writes the checkpoint; the old one stands until the new one is whole.
-    fn save(&mut self, watch: &mut Watch) -> Result<()> {
-        self.place.run_seconds = watch.before + watch.started.elapsed().as_secs_f64();
+    fn save(&mut self) -> Result<()> {
+        self.place.run_seconds = self.watch.run_seconds();
         self.trainer.save_checkpoint(&self.folder.join(CHECKPOINT), &self.place)?;
-        watch.saved = Instant::now();
+        self.watch.checkpoint_written();
         Ok(())
     }
 
@@ -250,16 +240,6 @@ fn labelled_rows(split: &Split, dbn: &LabelledDbn) -> Result<(Tensor, Tensor)> {
 struct Probe {
     train: (Tensor, Tensor),
     held_out: Option<(Tensor, Tensor)>,
-}
-
-/// Clocks of the loop.
-struct Watch {
-    started: Instant,
-    saved: Instant,
-    /// Seconds of the run before this process.
-    before: f64,
-    /// Steps of this process.
-    steps: usize,
 }
 
 /// An epoch in one line.

@@ -15,14 +15,14 @@ mod plan;
 
 pub use args::{UpDownArgs, UpDownSettings};
 
-use super::learn::{CHECKPOINT, METRICS};
 use super::plan::Data;
 use crate::device::describe;
 use crate::interrupt::Interrupt;
 use crate::options::DataArgs;
 use crate::report::{Outcome, Report, seconds};
-use crate::run_folder::{Existing, RunFolder, command_line};
-use anyhow::{Context, Result, ensure};
+use crate::run::{CHECKPOINT, Kind, Watch, rewrite_metrics, same_rows};
+use crate::run_folder::{RunFolder, command_line};
+use anyhow::{Context, Result};
 use candle::Device;
 use chandlery::labelled::{LabelledDbn, LabelledDbnConfig, UpDownTrainer};
 use chandlery_datasets::{Feed, FeedConfig};
@@ -32,8 +32,13 @@ use serde_json::json;
 use std::path::Path;
 use std::time::Instant;
 
-/// What a run was asked for.
-const RUN: &str = "run.json";
+const KIND: Kind = Kind {
+    command: "dbn up-down",
+    folder: "dbn-up-down",
+    file: "run.json",
+    missing: "no run was begun in this folder",
+    unreadable: "not a run of `dbn up-down`",
+};
 
 /// What a run was asked for: the content of `run.json`, from which it can go on.
 #[derive(Debug, Serialize, Deserialize)]
@@ -74,15 +79,14 @@ pub fn up_down(args: &UpDownArgs) -> Result<Outcome> {
         settings: &info.up_down,
         folder: &folder,
         trainer,
+        watch: Watch::start(place.run_seconds, args.checkpoint_every, args.stop_after_steps),
         place,
         train: &data.train,
         held_out: data.held_out.as_ref(),
         feed,
-        checkpoint_seconds: args.checkpoint_every,
-        stop_after_steps: args.stop_after_steps,
     };
     if learning.run(&report, &interrupt)? == Outcome::Interrupted {
-        return interrupted(&report, &folder);
+        return KIND.interrupted(&report, &folder);
     }
     // Memory of the training goes before the evaluation comes.
     let Learning { trainer, place, .. } = learning;
@@ -111,8 +115,6 @@ impl Run {
         let dbn = plan::with_labels(model, &data, device)?;
         let feed = feed(&data, settings, device)?;
         let trainer = plan::trainer(&dbn, settings, 0)?;
-        let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
-        let folder = RunFolder::create("dbn-up-down", args.out.as_deref(), existing)?;
         let info = RunInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             command: command_line("dbn"),
@@ -121,10 +123,7 @@ impl Run {
             up_down: settings.clone(),
             n_rows: data.n_rows,
         };
-        folder.write_json(RUN, &info)?;
-        let checkpoints = folder.join("checkpoint");
-        std::fs::create_dir_all(&checkpoints)
-            .with_context(|| format!("{}: cannot make", checkpoints.display()))?;
+        let folder = KIND.begin(&args.out, &info)?;
         let place = Place::default();
         trainer.save_checkpoint(&folder.join(CHECKPOINT), &place)?;
         Ok(Self { folder, info, data, feed, trainer, place })
@@ -132,25 +131,13 @@ impl Run {
 
     /// Goes on where the checkpoint in a run folder stands.
     fn resume(path: &Path, device: &Device) -> Result<Self> {
-        let (folder, info) = read_run(path)?;
+        let (folder, info): (_, RunInfo) = KIND.open(path)?;
         let data = Data::open(&info.data, info.up_down.seed)?;
-        ensure!(
-            info.n_rows == data.n_rows,
-            "--resume: {} had {} training rows when the run began, now it has {}",
-            info.data.data,
-            info.n_rows,
-            data.n_rows
-        );
+        same_rows(&info.data.data, "training rows", info.n_rows, data.n_rows)?;
         let feed = feed(&data, &info.up_down, device)?;
         let (trainer, place) = UpDownTrainer::load_checkpoint::<Place>(&folder.join(CHECKPOINT), device)
             .with_context(|| format!("--resume {}", path.display()))?;
-        // Lines after the checkpoint were written by steps that are made again.
-        let mut lines = String::new();
-        for report in &place.reports {
-            lines += &serde_json::to_string(report)?;
-            lines.push('\n');
-        }
-        folder.write(METRICS, lines.as_bytes())?;
+        rewrite_metrics(&folder, &place.reports)?;
         Ok(Self { folder, info, data, feed, trainer, place })
     }
 }
@@ -158,14 +145,6 @@ impl Run {
 /// Minibatches of the training rows.
 fn feed(data: &Data, settings: &UpDownSettings, device: &Device) -> Result<Feed> {
     Feed::new(&data.train, device, FeedConfig::new(settings.batch, settings.seed)).context("--batch")
-}
-
-/// Says how to go on.
-fn interrupted(report: &Report, folder: &RunFolder) -> Result<Outcome> {
-    let resume = format!("dbn up-down --resume {}", folder.path().display());
-    eprintln!("interrupted; go on with: {resume}");
-    report.finish(&json!({ "interrupted": true, "out": folder.path(), "resume": resume }))?;
-    Ok(Outcome::Interrupted)
 }
 
 /// A run whose stages are all done.
@@ -213,18 +192,6 @@ fn finish(run: &Finish) -> Result<Outcome> {
     report.line(&format!("{} in {}", folder.path().display(), seconds(total)))?;
     report.finish(&result)?;
     Ok(Outcome::Done)
-}
-
-/// The folder of a former run and what it was asked for.
-fn read_run(path: &Path) -> Result<(RunFolder, RunInfo)> {
-    let folder = RunFolder::open(path).with_context(|| format!("--resume {}", path.display()))?;
-    let file = folder.join(RUN);
-    let text = std::fs::read_to_string(&file).with_context(|| {
-        format!("--resume {}: no run was begun in this folder: {}", path.display(), file.display())
-    })?;
-    let info = serde_json::from_str(&text)
-        .with_context(|| format!("{}: not a run of `dbn up-down`", file.display()))?;
-    Ok((folder, info))
 }
 
 /// `784-500-[500+10]-2000`: the sizes of a network's layers, the labels beside the layer that they stand with.
