@@ -4,8 +4,8 @@ use crate::report::{Outcome, Report};
 use crate::run_folder::{Existing, RunFolder};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -105,6 +105,36 @@ pub fn rewrite_metrics(folder: &RunFolder, reports: &[impl Serialize]) -> Result
     folder.write(METRICS, lines.as_bytes())
 }
 
+/// How far a run of epochs is, beside what its trainer knows; kept in the checkpoint. `R` is a line of `metrics.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Place<R> {
+    /// Epochs that are done, of the layer or stage under way where there are several.
+    pub epoch: usize,
+    /// Minibatches of the epoch under way that are done.
+    pub batch: usize,
+    /// Seconds spent on them.
+    pub epoch_seconds: f64,
+    /// Seconds spent on the run.
+    pub run_seconds: f64,
+    /// The epochs done so far, of all layers and stages.
+    pub reports: Vec<R>,
+}
+
+impl<R> Default for Place<R> {
+    fn default() -> Self {
+        Self { epoch: 0, batch: 0, epoch_seconds: 0., run_seconds: 0., reports: Vec::new() }
+    }
+}
+
+impl<R> Place<R> {
+    /// Moves to the first minibatch of the next epoch.
+    pub fn end_epoch(&mut self, report: R) {
+        self.reports.push(report);
+        self.epoch += 1;
+        (self.batch, self.epoch_seconds) = (0, 0.);
+    }
+}
+
 /// Clocks of a training loop: how long it has run, when it stops, and when a checkpoint is due.
 #[derive(Debug)]
 pub struct Watch {
@@ -195,6 +225,23 @@ mod tests {
         (1..=3).for_each(|n| folder.append_json_line(METRICS, &n).unwrap());
         rewrite_metrics(&folder, &[1, 2]).unwrap();
         assert_eq!(std::fs::read_to_string(folder.join(METRICS)).unwrap(), "1\n2\n");
+    }
+
+    #[test]
+    fn a_place_within_another_is_read_as_if_its_fields_were_the_others() {
+        #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+        struct Outer {
+            stage: usize,
+            #[serde(flatten)]
+            at: Place<f64>,
+        }
+        // As checkpoints have it, in any order.
+        let text = r#"{"epoch":0,"batch":4,"stage":1,"epoch_seconds":0.5,"run_seconds":2.0,"reports":[]}"#;
+        let mut outer: Outer = serde_json::from_str(text).unwrap();
+        outer.at.end_epoch(0.25);
+        let at = Place { epoch: 1, run_seconds: 2., reports: vec![0.25], ..Place::default() };
+        assert_eq!(outer, Outer { stage: 1, at });
+        assert_eq!(serde_json::from_str::<Outer>(&serde_json::to_string(&outer).unwrap()).unwrap(), outer);
     }
 
     #[test]

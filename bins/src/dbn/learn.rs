@@ -4,7 +4,7 @@ use super::rows;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report, seconds};
-use crate::run::{CHECKPOINT, METRICS, Watch};
+use crate::run::{self, CHECKPOINT, METRICS, Watch};
 use crate::run_folder::RunFolder;
 use anyhow::Result;
 use candle::Tensor;
@@ -42,19 +42,7 @@ pub struct EpochReport {
 }
 
 /// Where a run is, beside what its trainer knows; kept in the checkpoint.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Place {
-    /// Epochs of this layer that are done.
-    pub epoch: usize,
-    /// Minibatches of the epoch under way that are done.
-    pub batch: usize,
-    /// Seconds spent on them.
-    pub epoch_seconds: f64,
-    /// Seconds spent on the run.
-    pub run_seconds: f64,
-    /// The epochs done so far, of all layers.
-    pub reports: Vec<EpochReport>,
-}
+pub type Place = run::Place<EpochReport>;
 
 /// Asks the device whether training has diverged since the last look. Waits for it.
 ///
@@ -167,9 +155,7 @@ impl Learning<'_> {
             rows_per_second: self.feed.n_rows() as f64 / place.epoch_seconds,
             seconds: place.epoch_seconds,
         };
-        place.reports.push(line.clone());
-        place.epoch += 1;
-        (place.batch, place.epoch_seconds) = (0, 0.);
+        place.end_epoch(line.clone());
         Ok(line)
     }
 

@@ -4,7 +4,7 @@ use super::measure::Measured;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report, seconds};
-use crate::run::{CHECKPOINT, METRICS, Watch};
+use crate::run::{self, CHECKPOINT, METRICS, Watch};
 use crate::run_folder::RunFolder;
 use anyhow::Result;
 use candle::Tensor;
@@ -36,18 +36,11 @@ pub struct EpochReport {
 /// Where a run is, beside what its trainer knows; kept in the checkpoint.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Place {
-    /// Epochs that are done.
-    pub epoch: usize,
-    /// Minibatches of the epoch under way that are done.
-    pub batch: usize,
-    /// Seconds spent on them.
-    pub epoch_seconds: f64,
-    /// Seconds spent on the run.
-    pub run_seconds: f64,
+    /// How far its epochs are.
+    #[serde(flatten)]
+    pub at: run::Place<EpochReport>,
     /// Whether held-out rows have ended it early.
     pub stopped: bool,
-    /// The epochs done so far.
-    pub reports: Vec<EpochReport>,
 }
 
 /// Everything that the loop works on.
@@ -68,10 +61,10 @@ impl Learning<'_> {
     pub fn run(&mut self, report: &Report, interrupt: &Interrupt) -> Result<Outcome> {
         let epochs = self.settings.n_epochs();
         let n_rows = self.feed.n_rows() as u64;
-        let done = self.place.epoch as u64 * n_rows + (self.place.batch * self.settings.batch) as u64;
+        let done = self.place.at.epoch as u64 * n_rows + (self.place.at.batch * self.settings.batch) as u64;
         let bar = Progress::rows(epochs as u64 * n_rows, done);
-        while self.place.epoch < epochs && !self.place.stopped {
-            bar.label(format!("epoch {}/{epochs}", self.place.epoch + 1));
+        while self.place.at.epoch < epochs && !self.place.stopped {
+            bar.label(format!("epoch {}/{epochs}", self.place.at.epoch + 1));
             if self.epoch(&bar, interrupt)? == Outcome::Interrupted {
                 bar.finish();
                 return Ok(Outcome::Interrupted);
@@ -90,22 +83,22 @@ impl Learning<'_> {
 
     /// The minibatches that are left of the epoch under way.
     fn epoch(&mut self, bar: &Progress, interrupt: &Interrupt) -> Result<Outcome> {
-        self.trainer.begin_epoch(self.place.epoch)?;
-        self.feed.start_epoch(self.place.epoch as u64, self.place.batch)?;
-        let (started, before) = (Instant::now(), self.place.epoch_seconds);
+        self.trainer.begin_epoch(self.place.at.epoch)?;
+        self.feed.start_epoch(self.place.at.epoch as u64, self.place.at.batch)?;
+        let (started, before) = (Instant::now(), self.place.at.epoch_seconds);
         while let Some(minibatch) = self.feed.next()? {
             self.trainer.step(&minibatch.rows, minibatch.labels.as_ref())?;
-            self.place.batch += 1;
+            self.place.at.batch += 1;
             bar.advance(self.settings.batch as u64);
             if self.watch.stops_after_step(interrupt) {
-                self.place.epoch_seconds = before + started.elapsed().as_secs_f64();
+                self.place.at.epoch_seconds = before + started.elapsed().as_secs_f64();
                 self.save()?;
                 return Ok(Outcome::Interrupted);
             }
         }
         // The device may still be at it.
         self.trainer.model().device().synchronize()?;
-        self.place.epoch_seconds = before + started.elapsed().as_secs_f64();
+        self.place.at.epoch_seconds = before + started.elapsed().as_secs_f64();
         Ok(Outcome::Done)
     }
 
@@ -118,28 +111,26 @@ impl Learning<'_> {
             |(rows, labels): &(Tensor, Option<Tensor>)| Measured::error(model, rows, labels.as_ref());
         let place = &mut self.place;
         let line = EpochReport {
-            epoch: place.epoch + 1,
+            epoch: place.at.epoch + 1,
             loss: metrics.loss,
             training_error: metrics.error.or(metrics.squared_error).unwrap_or(f64::NAN),
             held_out_error: self.held_out.as_ref().map(measure).transpose()?,
-            learning_rate: self.trainer.config().learning_rate.at(place.epoch),
-            rows_per_second: self.feed.n_rows() as f64 / place.epoch_seconds,
-            seconds: place.epoch_seconds,
+            learning_rate: self.trainer.config().learning_rate.at(place.at.epoch),
+            rows_per_second: self.feed.n_rows() as f64 / place.at.epoch_seconds,
+            seconds: place.at.epoch_seconds,
         };
         if self.settings.patience.is_some()
             && let Some(error) = line.held_out_error
         {
-            place.stopped = self.stopping.observe(place.epoch, error, model)?;
+            place.stopped = self.stopping.observe(place.at.epoch, error, model)?;
         }
-        place.reports.push(line.clone());
-        place.epoch += 1;
-        (place.batch, place.epoch_seconds) = (0, 0.);
+        place.at.end_epoch(line.clone());
         Ok(line)
     }
 
     /// Writes the checkpoint; the old one stands until the new one is whole.
     fn save(&mut self) -> Result<()> {
-        self.place.run_seconds = self.watch.run_seconds();
+        self.place.at.run_seconds = self.watch.run_seconds();
         self.trainer.save_checkpoint(&self.folder.join(CHECKPOINT), &self.stopping, &self.place)?;
         self.watch.checkpoint_written();
         Ok(())

@@ -93,7 +93,7 @@ pub fn fine_tune(args: &FineTuneArgs) -> Result<Outcome> {
         folder: &folder,
         trainer,
         stopping,
-        watch: Watch::start(place.run_seconds, args.checkpoint_every, args.stop_after_steps),
+        watch: Watch::start(place.at.run_seconds, args.checkpoint_every, args.stop_after_steps),
         place,
         feed,
         held_out: held_out.transpose()?,
@@ -161,7 +161,7 @@ impl Run {
         let (trainer, stopping, place) =
             FeedforwardTrainer::load_checkpoint::<Place>(&folder.join(CHECKPOINT), device)
                 .with_context(|| format!("--resume {}", path.display()))?;
-        rewrite_metrics(&folder, &place.reports)?;
+        rewrite_metrics(&folder, &place.at.reports)?;
         Ok(Self { folder, info, data, rows, feed, trainer, stopping, place })
     }
 }
@@ -192,10 +192,10 @@ fn finish(run: &Finish) -> Result<Outcome> {
     let test = data.test_rows();
     let train: Vec<_> = [&rows.train].into_iter().chain(&rows.held_out).collect();
     let measured = Measured::of(model, &train, test)?;
-    let pictures = draw::pictures(model, test, &place.reports, info.settings.classify, folder)?;
+    let pictures = draw::pictures(model, test, &place.at.reports, info.settings.classify, folder)?;
     report.line(&measured.words())?;
-    let total = place.run_seconds + started.elapsed().as_secs_f64();
-    let last = place.reports.last();
+    let total = place.at.run_seconds + started.elapsed().as_secs_f64();
+    let last = place.at.reports.last();
     let mut result = json!({
         "out": folder.path(),
         "model": info.model,
@@ -205,12 +205,12 @@ fn finish(run: &Finish) -> Result<Outcome> {
         "seed": info.settings.seed,
         "from_scratch": info.settings.from_scratch,
         "n_train": rows.train.n_samples(),
-        "epochs": place.epoch,
+        "epochs": place.at.epoch,
         "best_epoch": stopping.best_epoch().map(|epoch| epoch + 1),
         "held_out_error": stopping.best_figure().or(last.and_then(|line| line.held_out_error)),
         "training_error": last.map(|line| line.training_error),
         "seconds_per_epoch": last.map(|line| line.seconds),
-        "training_seconds": place.run_seconds,
+        "training_seconds": place.at.run_seconds,
         "seconds": total,
     });
     if let (Some(result), serde_json::Value::Object(measured)) =
@@ -226,7 +226,7 @@ fn finish(run: &Finish) -> Result<Outcome> {
         n_train: rows.train.n_samples(),
         device: &describe(device),
         seconds: total,
-        epochs: place.epoch,
+        epochs: place.at.epoch,
         best_epoch: stopping.best_epoch(),
         measured: &measured,
         pictures: &pictures,

@@ -5,7 +5,7 @@ use crate::dbn::rows;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report, seconds};
-use crate::run::{CHECKPOINT, METRICS, Watch};
+use crate::run::{self, CHECKPOINT, METRICS, Watch};
 use crate::run_folder::RunFolder;
 use anyhow::{Context, Result};
 use candle::Tensor;
@@ -80,18 +80,11 @@ impl Gathered {
 pub struct Place {
     /// Stages that are done.
     pub stage: usize,
-    /// Epochs of this stage that are done.
-    pub epoch: usize,
-    /// Minibatches of the epoch under way that are done.
-    pub batch: usize,
-    /// What they gathered.
+    /// How far its epochs are.
+    #[serde(flatten)]
+    pub at: run::Place<EpochReport>,
+    /// What the minibatches of the epoch under way gathered.
     pub gathered: Gathered,
-    /// Seconds spent on them.
-    pub epoch_seconds: f64,
-    /// Seconds spent on the run.
-    pub run_seconds: f64,
-    /// The epochs done so far, of all stages.
-    pub reports: Vec<EpochReport>,
 }
 
 /// Everything that the loop works on.
@@ -120,7 +113,7 @@ impl Learning<'_> {
                 return Ok(Outcome::Done);
             }
             self.place.stage += 1;
-            self.place.epoch = 0;
+            self.place.at.epoch = 0;
             self.trainer = trainer(&self.trainer.dbn()?, self.settings, self.place.stage)?;
             self.save()?;
         }
@@ -131,10 +124,11 @@ impl Learning<'_> {
         let stage = STAGES[self.place.stage];
         let epochs = epochs(self.settings, stage);
         let epoch_rows = self.feed.n_rows() as u64;
-        let done = self.place.epoch as u64 * epoch_rows + (self.place.batch * self.settings.batch) as u64;
+        let done =
+            self.place.at.epoch as u64 * epoch_rows + (self.place.at.batch * self.settings.batch) as u64;
         let bar = Progress::rows(epochs as u64 * epoch_rows, done);
-        while self.place.epoch < epochs {
-            bar.label(format!("{} epoch {}/{epochs}", name(stage), self.place.epoch + 1));
+        while self.place.at.epoch < epochs {
+            bar.label(format!("{} epoch {}/{epochs}", name(stage), self.place.at.epoch + 1));
             if self.epoch(&bar, interrupt)? == Outcome::Interrupted {
                 bar.finish();
                 return Ok(Outcome::Interrupted);
@@ -151,14 +145,14 @@ impl Learning<'_> {
     /// The minibatches that are left of the epoch under way.
     fn epoch(&mut self, bar: &Progress, interrupt: &Interrupt) -> Result<Outcome> {
         let earlier: usize = STAGES[..self.place.stage].iter().map(|&s| epochs(self.settings, s)).sum();
-        self.trainer.begin_epoch(self.place.epoch)?;
-        self.feed.start_epoch((earlier + self.place.epoch) as u64, self.place.batch)?;
-        let (started, before) = (Instant::now(), self.place.epoch_seconds);
+        self.trainer.begin_epoch(self.place.at.epoch)?;
+        self.feed.start_epoch((earlier + self.place.at.epoch) as u64, self.place.at.batch)?;
+        let (started, before) = (Instant::now(), self.place.at.epoch_seconds);
         let mut since = 0;
         while let Some(minibatch) = self.feed.next()? {
             let labels = minibatch.labels.context("rows must have labels")?;
             self.trainer.step(&minibatch.rows, &labels)?;
-            self.place.batch += 1;
+            self.place.at.batch += 1;
             since += 1;
             bar.advance(self.settings.batch as u64);
             let stop = self.watch.stops_after_step(interrupt);
@@ -168,7 +162,7 @@ impl Learning<'_> {
                 self.look(&mut since)?;
             }
             if save {
-                self.place.epoch_seconds = before + started.elapsed().as_secs_f64();
+                self.place.at.epoch_seconds = before + started.elapsed().as_secs_f64();
                 self.save()?;
             }
             if stop {
@@ -176,7 +170,7 @@ impl Learning<'_> {
             }
         }
         self.look(&mut since)?;
-        self.place.epoch_seconds = before + started.elapsed().as_secs_f64();
+        self.place.at.epoch_seconds = before + started.elapsed().as_secs_f64();
         Ok(Outcome::Done)
     }
 
@@ -197,25 +191,23 @@ impl Learning<'_> {
         let accuracy = |(rows, labels): &(Tensor, Tensor)| dbn.accuracy(rows, labels);
         let line = EpochReport {
             stage: name(config.stage).to_owned(),
-            epoch: place.epoch + 1,
+            epoch: place.at.epoch + 1,
             accuracy: accuracy(&probe.train)?,
             held_out_accuracy: probe.held_out.as_ref().map(accuracy).transpose()?,
             reconstruction_error: dbn.reconstruction_error(&probe.train.0)?,
             gathered: std::mem::take(&mut place.gathered),
-            learning_rate: config.learning_rate.at(place.epoch),
-            k: config.k_at(place.epoch),
-            rows_per_second: self.feed.n_rows() as f64 / place.epoch_seconds,
-            seconds: place.epoch_seconds,
+            learning_rate: config.learning_rate.at(place.at.epoch),
+            k: config.k_at(place.at.epoch),
+            rows_per_second: self.feed.n_rows() as f64 / place.at.epoch_seconds,
+            seconds: place.at.epoch_seconds,
         };
-        place.reports.push(line.clone());
-        place.epoch += 1;
-        (place.batch, place.epoch_seconds) = (0, 0.);
+        place.at.end_epoch(line.clone());
         Ok(line)
     }
 
     /// Writes the checkpoint; the old one stands until the new one is whole.
     fn save(&mut self) -> Result<()> {
-        self.place.run_seconds = self.watch.run_seconds();
+        self.place.at.run_seconds = self.watch.run_seconds();
         self.trainer.save_checkpoint(&self.folder.join(CHECKPOINT), &self.place)?;
         self.watch.checkpoint_written();
         Ok(())

@@ -79,7 +79,7 @@ pub fn up_down(args: &UpDownArgs) -> Result<Outcome> {
         settings: &info.up_down,
         folder: &folder,
         trainer,
-        watch: Watch::start(place.run_seconds, args.checkpoint_every, args.stop_after_steps),
+        watch: Watch::start(place.at.run_seconds, args.checkpoint_every, args.stop_after_steps),
         place,
         train: &data.train,
         held_out: data.held_out.as_ref(),
@@ -137,7 +137,7 @@ impl Run {
         let feed = feed(&data, &info.up_down, device)?;
         let (trainer, place) = UpDownTrainer::load_checkpoint::<Place>(&folder.join(CHECKPOINT), device)
             .with_context(|| format!("--resume {}", path.display()))?;
-        rewrite_metrics(&folder, &place.reports)?;
+        rewrite_metrics(&folder, &place.at.reports)?;
         Ok(Self { folder, info, data, feed, trainer, place })
     }
 }
@@ -166,7 +166,7 @@ fn finish(run: &Finish) -> Result<Outcome> {
     let picture = apply::run_picture(dbn, info.up_down.seed, folder)?;
     let evaluation = apply::Evaluation::of(dbn, data.test_rows())?;
     report.line(&evaluation.line())?;
-    let total = place.run_seconds + started.elapsed().as_secs_f64();
+    let total = place.at.run_seconds + started.elapsed().as_secs_f64();
     let result = json!({
         "out": folder.path(),
         "model": info.model,
