@@ -38,8 +38,13 @@ impl Function {
         self.stream.launch_builder(&self.function)
     }
 
-    /// Lets blocks of the kernel share so many bytes.
+    /// Lets blocks of the kernel share so many bytes, beside at most 8 KiB that its code declares. What every kernel may have
+    /// is not asked for: that would be a call of the driver in each launch.
     pub(crate) fn share(&self, op: &'static str, bytes: usize) -> Result<()> {
+        const WITHOUT_ASKING: usize = (48 - 8) * 1024;
+        if bytes <= WITHOUT_ASKING {
+            return Ok(());
+        }
         let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         self.function.set_attribute(attribute, count(op, bytes)? as i32).w()
     }

@@ -73,9 +73,7 @@ impl Products<'_> {
         let double = size_of::<T>() == 8;
         let (tile, bytes) = if double { (TILE[1], 0) } else { (TILE[0], SHARED_BYTES) };
         let function = function(self.device, "correlations", &format!("correlations_{}", suffix::<T>()))?;
-        if bytes > 0 {
-            function.share(op, bytes)?;
-        }
+        function.share(op, bytes)?;
         let (unit, halves, scales) = (self.at(space.unit), self.at(space.unit_halves), self.at(space.scales));
         let (correlations, gram) = (self.at(space.correlations), self.at(space.gram));
         // Whether rows of signals can be read 16 bytes at a time.
