@@ -5,7 +5,10 @@ use crate::raster::Raster;
 use anyhow::{Result, anyhow};
 use image::{Rgb, RgbImage};
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::{BoldPoints, DefaultFormatting, KeyPointHint, Ranged};
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
+use std::ops::Range;
 
 /// One line in a panel.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,12 +95,14 @@ fn draw_panel<B: DrawingBackend>(area: &DrawingArea<B, Shift>, panel: &Panel, le
     };
     let curves: Vec<_> = panel.curves.iter().map(|curve| (&curve.name, finite(curve))).collect();
     let points = || curves.iter().flat_map(|(_, points)| points);
+    let (x, y) = (range(points().map(|p| p.0)), range(points().map(|p| p.1)));
+    let y_marks = if panel.log_y { log_marks(&y) } else { marks(&y) };
     let mut chart = ChartBuilder::on(area)
         .caption(&panel.title, ("sans-serif", 18))
         .margin(10)
         .x_label_area_size(38)
         .y_label_area_size(64)
-        .build_cartesian_2d(range(points().map(|p| p.0)), range(points().map(|p| p.1)))
+        .build_cartesian_2d(x.clone(), Marked { axis: y.clone().into(), marks: y_marks })
         .map_err(failed)?;
     chart
         .configure_mesh()
@@ -105,10 +110,9 @@ fn draw_panel<B: DrawingBackend>(area: &DrawingArea<B, Shift>, panel: &Panel, le
         .bold_line_style(RGBColor(225, 225, 225))
         .x_desc(&panel.x_label)
         .y_desc(&panel.y_label)
-        .x_labels(6)
-        .y_labels(6)
+        .x_labels(MARKS)
         .x_label_formatter(&|x| number(*x))
-        .y_label_formatter(&|&y| if panel.log_y { two_digits(10f64.powf(y)) } else { number(y) })
+        .y_label_formatter(&|&y| number(if panel.log_y { 10f64.powf(y) } else { y }))
         .axis_desc_style(("sans-serif", 14))
         .label_style(("sans-serif", 12))
         .draw()
@@ -123,9 +127,21 @@ fn draw_panel<B: DrawingBackend>(area: &DrawingArea<B, Shift>, panel: &Panel, le
         chart.draw_series(points.iter().map(|&p| Circle::new(p, 2, colour.filled()))).map_err(failed)?;
     }
     if !curves.is_empty() {
+        let longest = curves.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) as f64;
+        // A mark of 30 pixels, letters about half as wide as they are high, and lines a third apart.
+        let (width, height) = chart.plotting_area().dim_in_pixel();
+        let size = f64::from(legend);
+        let share = (
+            (45. + 0.55 * size * longest) / f64::from(width),
+            (15. + 1.35 * size * curves.len() as f64) / f64::from(height),
+        );
+        let lines: Vec<Vec<(f64, f64)>> = curves
+            .iter()
+            .map(|(_, points)| points.iter().map(|p| (place(p.0, &x), place(p.1, &y))).collect())
+            .collect();
         chart
             .configure_series_labels()
-            .position(emptiest_corner(&curves))
+            .position(emptiest_place(&lines, share))
             .background_style(WHITE.mix(0.8))
             .border_style(RGBColor(190, 190, 190))
             .label_font(("sans-serif", legend))
@@ -135,40 +151,106 @@ fn draw_panel<B: DrawingBackend>(area: &DrawingArea<B, Shift>, panel: &Panel, le
     Ok(())
 }
 
-/// The corner of a panel that the fewest points lie in: where the legend hides least.
-fn emptiest_corner<T>(curves: &[(T, Vec<(f64, f64)>)]) -> SeriesLabelPosition {
-    let points = || curves.iter().flat_map(|(_, points)| points);
-    let (x, y) = (range(points().map(|p| p.0)), range(points().map(|p| p.1)));
-    let inside = |right: bool, upper: bool| {
-        let near = |at: f64, range: &std::ops::Range<f64>, high: bool| {
-            let share = (at - range.start) / (range.end - range.start);
-            if high { share > 0.6 } else { share < 0.4 }
-        };
-        points().filter(|p| near(p.0, &x, right) && near(p.1, &y, upper)).count()
+/// How far into a range a value lies, from 0 to 1.
+fn place(value: f64, range: &Range<f64>) -> f64 {
+    (value - range.start) / (range.end - range.start)
+}
+
+/// The place of a legend, of these shares of a panel's width and height, that hides least of the lines, whose points are shares of the
+/// panel from its lower left.
+fn emptiest_place(lines: &[Vec<(f64, f64)>], (width, height): (f64, f64)) -> SeriesLabelPosition {
+    use SeriesLabelPosition::*;
+    const STEPS: u32 = 20;
+    let between = |pair: &[(f64, f64)]| -> Vec<(f64, f64)> {
+        let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
+        let at = |t: f64| (x0 + t * (x1 - x0), y0 + t * (y1 - y0));
+        (0..=STEPS).map(|step| at(f64::from(step) / f64::from(STEPS))).collect()
     };
-    let corners = [
-        (inside(true, true), SeriesLabelPosition::UpperRight),
-        (inside(true, false), SeriesLabelPosition::LowerRight),
-        (inside(false, true), SeriesLabelPosition::UpperLeft),
-        (inside(false, false), SeriesLabelPosition::LowerLeft),
+    let inked: Vec<(f64, f64)> = lines
+        .iter()
+        .flat_map(|line| line.windows(2).flat_map(between).chain(line.iter().copied()).collect::<Vec<_>>())
+        .collect();
+    let hidden = |left: f64, bottom: f64| {
+        let covers = |low: f64, size: f64, at: f64| (low..=low + size).contains(&at);
+        inked.iter().filter(|&&(x, y)| covers(left, width, x) && covers(bottom, height, y)).count()
+    };
+    // Where the middle hides nothing less than a corner does, the corner it is.
+    let places = [
+        (1., 1., UpperRight),
+        (1., 0., LowerRight),
+        (0., 1., UpperLeft),
+        (0., 0., LowerLeft),
+        (1., 0.5, MiddleRight),
+        (0., 0.5, MiddleLeft),
+        (0.5, 1., UpperMiddle),
+        (0.5, 0., LowerMiddle),
+        (0.5, 0.5, MiddleMiddle),
     ];
-    corners.into_iter().min_by_key(|(n, _)| *n).map_or(SeriesLabelPosition::UpperRight, |(_, corner)| corner)
+    let hides = places.into_iter().map(|(x, y, place)| (hidden(x * (1. - width), y * (1. - height)), place));
+    hides.min_by_key(|(n, _)| *n).map_or(UpperRight, |(_, place)| place)
+}
+
+/// An axis with its marks where they were asked for.
+struct Marked {
+    axis: RangedCoordf64,
+    marks: Vec<f64>,
+}
+
+impl Ranged for Marked {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        self.axis.map(value, limit)
+    }
+
+    fn key_points<H: KeyPointHint>(&self, _: H) -> Vec<f64> {
+        self.marks.clone()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.axis.range()
+    }
+}
+
+/// About how many marks an axis has.
+const MARKS: usize = 6;
+
+/// Round values in a range.
+fn marks(range: &Range<f64>) -> Vec<f64> {
+    RangedCoordf64::from(range.clone()).key_points(BoldPoints(MARKS))
+}
+
+/// Logarithms, in a range of logarithms, of powers of ten, with 2 and 5 times them where there is room; of round values where the range
+/// is too narrow for three of those.
+fn log_marks(range: &Range<f64>) -> Vec<f64> {
+    let decades = range.start.floor() as i32..=range.end.ceil() as i32;
+    let of = |digits: &[f64]| -> Vec<f64> {
+        let all =
+            decades.clone().flat_map(|decade| digits.iter().map(move |d| f64::from(decade) + d.log10()));
+        all.filter(|at| range.contains(at)).collect()
+    };
+    let candidates = [of(&[1., 2., 5.]), of(&[1., 3.]), of(&[1.])];
+    match candidates.into_iter().find(|at| (3..=MARKS + 3).contains(&at.len())) {
+        Some(at) => at,
+        None if range.end - range.start < 1.5 => {
+            marks(&(10f64.powf(range.start)..10f64.powf(range.end))).into_iter().map(f64::log10).collect()
+        }
+        None => {
+            let step = ((range.end - range.start) / MARKS as f64).ceil() as usize;
+            decades.step_by(step).map(f64::from).filter(|at| range.contains(at)).collect()
+        }
+    }
 }
 
 /// The range of some values with a margin of a twentieth; never empty.
-fn range(values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
+fn range(values: impl Iterator<Item = f64>) -> Range<f64> {
     let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
     if low > high {
         return 0.0..1.0;
     }
     let margin = if high > low { (high - low) / 20. } else { low.abs().max(1.) / 20. };
     low - margin..high + margin
-}
-
-/// A number above 0 in two significant digits: marks of a logarithmic axis lie anywhere between powers of ten.
-fn two_digits(value: f64) -> String {
-    let unit = 10f64.powi(value.log10().floor() as i32 - 1);
-    number((value / unit).round() * unit)
 }
 
 /// A number in at most four significant digits, without trailing zeros.
@@ -234,10 +316,24 @@ mod tests {
 
     #[test]
     fn a_legend_goes_where_no_curve_is() {
-        let falling = vec![("", vec![(0., 9.), (1., 3.), (2., 1.), (3., 0.)])];
-        assert!(matches!(emptiest_corner(&falling), SeriesLabelPosition::UpperRight));
-        let rising = vec![("", vec![(0., 0.), (1., 3.), (2., 8.), (3., 9.)])];
-        assert!(matches!(emptiest_corner(&rising), SeriesLabelPosition::LowerRight));
+        let falling = vec![vec![(0., 0.95), (0.3, 0.3), (0.6, 0.1), (1., 0.05)]];
+        assert!(matches!(emptiest_place(&falling, (0.4, 0.4)), SeriesLabelPosition::UpperRight));
+        let rising = vec![vec![(0., 0.05), (0.3, 0.3), (0.8, 0.8), (1., 0.95)]];
+        assert!(matches!(emptiest_place(&rising, (0.4, 0.4)), SeriesLabelPosition::LowerRight));
+        // One along the top, one along the bottom, both from corner to corner with no point between.
+        let far = [0.05, 0.95].map(|y| vec![(0., y), (1., y)]);
+        assert!(matches!(emptiest_place(&far, (0.4, 0.4)), SeriesLabelPosition::MiddleRight));
+    }
+
+    #[test]
+    fn marks_of_a_logarithmic_axis_are_round() {
+        let shown = |low: f64, high: f64| -> Vec<String> {
+            log_marks(&(low.log10()..high.log10())).iter().map(|at| number(10f64.powf(*at))).collect()
+        };
+        assert_eq!(shown(0.04, 20.), ["0.05", "0.1", "0.2", "0.5", "1", "2", "5", "10"]);
+        assert_eq!(shown(0.02, 200.), ["0.03", "0.1", "0.3", "1", "3", "10", "30", "100"]);
+        assert_eq!(shown(1e-6, 2e3), ["0.000001", "0.0001", "0.01", "1", "100"]);
+        assert_eq!(shown(6.1, 6.4), ["6.1", "6.2", "6.3", "6.4"]);
     }
 
     #[test]
@@ -254,6 +350,5 @@ mod tests {
             assert_eq!(number(value), text);
         }
         assert_eq!(number(0.1 + 0.2), "0.3");
-        assert_eq!([0.003_162, 31.62, 100., 0.999].map(two_digits), ["0.0032", "32", "100", "1"]);
     }
 }

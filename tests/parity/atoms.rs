@@ -232,6 +232,30 @@ fn training_gives_the_same_error_on_every_device_and_the_same_bits_again() -> Re
 }
 
 #[test]
+fn first_iterations_in_f64_are_the_same_to_a_rounding() -> Result<()> {
+    let y = waves(3000, 36)?.to_dtype(DType::F64)?;
+    let atoms = start(&Start::RandomSignals, 60, &y, Philox::new(10, 0))?;
+    for rule in [UpdateRule::Ksvd, UpdateRule::AkSvd, UpdateRule::Sgk, UpdateRule::Nsgk] {
+        let mut of_devices = Vec::new();
+        for device in devices()? {
+            let dictionary =
+                Dictionary::from_tensor(DictionaryConfig::new(60, 36, 4), atoms.to_device(&device)?)?;
+            let config = TrainConfig { rule, coder: coder(), ..TrainConfig::default() };
+            let mut trainer =
+                DictionaryTrainer::new(dictionary, &y.to_device(&device)?, config, Philox::new(10, 1))?;
+            let errors = (0..4).map(|_| Ok(trainer.step()?.rmse)).collect::<Result<Vec<f64>>>()?;
+            of_devices.push(errors);
+        }
+        for errors in &of_devices {
+            for (got, want) in errors.iter().zip(&of_devices[0]) {
+                assert!((got / want - 1.).abs() < 1e-7, "{rule:?}: {of_devices:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn online_training_gives_the_same_error_on_every_device() -> Result<()> {
     let y = waves(3000, 36)?;
     let mut ends = Vec::new();

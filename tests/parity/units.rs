@@ -272,7 +272,8 @@ fn units_refuse_operands_of_another_device() -> Result<()> {
     for device in devices()?.iter().filter(|device| !device.is_cpu()) {
         let case = Case::new(4, 3)?;
         let planes = Tensor::zeros((3, 4, 3), DType::F32, device)?;
-        let refused = units_(&planes, &case.pre, &case.bias, Unit::Gaussian, BOTH, Draws::Mode, None);
+        let bias = case.bias.to_device(device)?;
+        let refused = units_(&planes, &case.pre, &bias, Unit::Gaussian, BOTH, Draws::Mode, None);
         let message = refused.err().map(|e| e.to_string().lines().next().unwrap_or_default().to_owned());
         let want = "units_: pre must be on Cuda { gpu_id: 0 }, the device of the result, got Cpu";
         assert_eq!(message.as_deref(), Some(want));
