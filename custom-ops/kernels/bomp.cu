@@ -4,27 +4,34 @@
 //
 // arrays   a Problem (pursuit.cuh), by value; none overlaps another
 // forms    by size, from smallest (src/pursuit/cuda/plan.rs chooses)
-//            bomp_T_ATOMS_STEPS    a warp a signal, all in registers         pursuit_registers.cuh
+//            bomp_T_ATOMS_STEPS    a warp a signal or several, all in registers   pursuit_registers.cuh
 //            bomp_T_shared         a block a signal, directions in shared memory   pursuit_blocks.cuh
 //            bomp_T_global         the same with directions in global memory
 //            bomp_T_rows_*         the same with rows of G made from the atoms: missing samples, few signals
-// launch   in registers: blocks of 32 WARPS threads, a warp for each signal; else persistent blocks of up to 256 threads
+//            pursuit_steps.cu      many signals of f32, where the warps' form does not fit
+// launch   in registers: blocks of one team of warps, or of two of a warp each; else persistent blocks of up to 256 threads
 // cost     a signal: s rows of G and n s^2 / 2 multiply-adds, s n to choose; latency binds
 // ends     at s atoms, at the target, or where rounding is all that is left, as src/pursuit/mod.rs says; a signal that is
 //          not finite sets `refused` and gets an empty code
 // order    every sum has a fixed order: the same bits on every run, whatever else is in the batch
-// truth    omp_reference, ols_reference and bomp_masked_reference in src/pursuit/reference.rs; tests/parity/pursuit.rs
+// truth    omp_reference, ols_reference and bomp_masked_reference in src/pursuit/reference.rs; tests/parity/pursuit
 
 #include "pursuit_kernels.cuh"
 
-IN_REGISTERS(bomp_f32_128_8, false, float, 4, 8, 12)
-IN_REGISTERS(bomp_f32_128_16, false, float, 4, 16, 8)
-IN_REGISTERS(bomp_f32_128_32, false, float, 4, 32, 4)
-IN_REGISTERS(bomp_f32_256_8, false, float, 8, 8, 10)
-IN_REGISTERS(bomp_f32_256_16, false, float, 8, 16, 6)
-IN_REGISTERS(bomp_f32_512_8, false, float, 16, 8, 6)
-IN_REGISTERS(bomp_f32_512_12, false, float, 16, 12, 4)
-IN_REGISTERS(bomp_f64_128_8, false, double, 4, 8, 8)
-IN_REGISTERS(bomp_f64_128_16, false, double, 4, 16, 4)
-IN_REGISTERS(bomp_f64_256_8, false, double, 8, 8, 4)
+IN_REGISTERS(bomp_f32_128_8, false, float, 1, 4, 8, 12)
+IN_REGISTERS(bomp_f32_128_16, false, float, 1, 4, 16, 8)
+IN_REGISTERS(bomp_f32_128_32, false, float, 1, 4, 32, 4)
+IN_REGISTERS(bomp_f32_256_8, false, float, 1, 8, 8, 10)
+IN_REGISTERS(bomp_f32_256_16, false, float, 1, 8, 16, 6)
+IN_REGISTERS(bomp_f32_256_24, false, float, 2, 4, 24, 6)
+IN_REGISTERS(bomp_f32_256_32, false, float, 2, 4, 32, 4)
+IN_REGISTERS(bomp_f32_512_8, false, float, 1, 16, 8, 6)
+IN_REGISTERS(bomp_f32_512_12, false, float, 1, 16, 12, 4)
+IN_REGISTERS(bomp_f32_512_16, false, float, 2, 8, 16, 6)
+IN_REGISTERS(bomp_f32_512_20, false, float, 4, 4, 20, 3)
+IN_REGISTERS(bomp_f32_1024_8, false, float, 2, 16, 8, 6)
+IN_REGISTERS(bomp_f32_1024_12, false, float, 4, 8, 12, 3)
+IN_REGISTERS(bomp_f64_128_8, false, double, 1, 4, 8, 8)
+IN_REGISTERS(bomp_f64_128_16, false, double, 1, 4, 16, 4)
+IN_REGISTERS(bomp_f64_256_8, false, double, 1, 8, 8, 4)
 IN_BLOCKS(bomp, false)

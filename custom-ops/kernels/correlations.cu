@@ -13,14 +13,11 @@
 // launch   unit_atoms and signal_scales: a warp for an atom or a signal. correlations: 256 threads, grid (width / TILE,
 //          signal_tiles + (with the Gram matrix) width / TILE); shared memory for f32 as below
 // cost     2 m n p + n^2 p FLOP. f32: three f16 products in the tensor cores for one of f32; what binds is writing A
-// error    f32: each factor to 22 bits, sums of 16 products cut off in the tensor cores, then rounded as f32's: measured below that of
-//          f32 products summed one by one
-// truth    tests/parity/pursuit.rs, by the pursuits that start from here
+// error    f32: as part_products.cuh says
+// truth    tests/parity/pursuit, by the pursuits that start from here
 
+#include "part_products.cuh"
 #include "pursuit.cuh"
-#include "tiles.cuh"
-
-constexpr float ATOM_SCALE = 4096.f;  // an entry of a unit atom is at most 1, and f16 ends at 65,504
 
 // One warp an atom.
 template <typename T>
@@ -32,23 +29,19 @@ __device__ __forceinline__ void unit_atoms(const T* __restrict__ dictionary, T* 
   const unsigned atom = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
   if (atom >= width) return;
   const T* const from = dictionary + (size_t)atom * p;
-  const size_t to = (slots ? place_of<T>(atom, slots) : atom) * row_stride;
-  double square = 0;
+  const size_t to = (slots ? place_of<T>(atom, slots, width / slots) : atom) * row_stride;
+  double norm = 0;
   if (atom < n) {
-    for (unsigned f = lane; f < p; f += 32) square = fma((double)from[f], (double)from[f], square);
-    square = sum_of_warp(square);
-    if (!(square < CUDART_INF) && lane == 0) *refused = 1;
+    norm = norm_by_warp(from, p);
+    if (!(norm < CUDART_INF) && lane == 0) *refused = 1;
   }
-  const double inverse = square > 0 ? 1 / sqrt(square) : 0;
+  const double inverse = norm > 0 ? 1 / norm : 0;
   for (unsigned f = lane; f < features; f += 32) {
     const T x = atom < n && f < p ? (T)(from[f] * inverse) : T(0);
     const size_t at = to + f * feature_stride;
     unit[at] = x;
     if (unit_halves) {
-      const float scaled = (float)x * ATOM_SCALE;
-      const __half high = __float2half_rn(scaled);
-      unit_halves[at] = high;
-      unit_halves[(size_t)width * features + at] = __float2half_rn(scaled - __half2float(high));
+      in_parts((float)x * ATOM_SCALE, unit_halves[at], unit_halves[(size_t)width * features + at]);
     }
   }
   if (lane == 0 && atom < n) inverse_norms[atom] = (T)inverse;
@@ -62,15 +55,9 @@ __device__ __forceinline__ void signal_scales(const T* __restrict__ signals, T* 
   const unsigned lane = threadIdx.x & 31;
   const size_t signal = (size_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
   if (signal >= m) return;
-  double square = 0;
   unsigned peak = 0;
-  for (unsigned f = lane; f < p; f += 32) {
-    const T y = signals[signal * p + f];
-    square = fma((double)y, (double)y, square);
-    peak = max(peak, __float_as_uint(fabsf((float)y)));
-  }
-  square = sum_of_warp(square);
-  const T norm = (T)sqrt(square);
+  for (unsigned f = lane; f < p; f += 32) peak = max(peak, __float_as_uint(fabsf((float)signals[signal * p + f])));
+  const T norm = (T)norm_by_warp(signals + signal * p, p);
   const bool finite = norm < CUDART_INF;
   // The exponents of the scale and of its inverse are those of normal numbers.
   const unsigned exponent = min(max(__reduce_max_sync(ALL, peak) >> 23, 13u), 254u);
@@ -81,9 +68,7 @@ __device__ __forceinline__ void signal_scales(const T* __restrict__ signals, T* 
   }
 }
 
-constexpr int TILE = 128;             // signals and atoms of a block; DEPTH features at a time
-constexpr int LINE = DEPTH + 4;     // of f32 in shared memory
-constexpr int HALF_LINE = DEPTH + 8;  // of f16: so that the eight lines of a block lie in different banks
+constexpr int LINE = DEPTH + 4;  // of f32 in shared memory
 constexpr int STAGES = 2;
 constexpr int STAGE_BYTES = TILE * LINE * 4 + 2 * TILE * HALF_LINE * 2;
 // In all: STAGES STAGE_BYTES + 2 TILE HALF_LINE 2, which is SHARED_BYTES in src/pursuit/cuda/products.rs.
@@ -104,19 +89,6 @@ __device__ __forceinline__ void load_rows(float* to, const float* from, size_t r
       const bool inside = first + row < rows && at + column < p;
       copy<4>(to + row * LINE + column, inside ? from + (first + row) * line + at + column : from, inside);
     }
-  }
-}
-
-// Both parts of the atoms from `atom` on.
-__device__ __forceinline__ void load_halves(__half* to, const __half* from, unsigned atom, unsigned width, unsigned line,
-                                            unsigned at) {
-#pragma unroll
-  for (int t = 0; t < 2 * TILE * DEPTH / 8 / 256; ++t) {
-    const unsigned i = t * 256 + threadIdx.x, column = i % (DEPTH / 8) * 8, row = i / (DEPTH / 8) % TILE;
-    const unsigned part = i / (TILE * DEPTH / 8);
-    const bool inside = at + column < line;
-    const __half* const source = from + ((size_t)part * width + atom + row) * line + at + column;
-    copy<16>(to + (part * TILE + row) * HALF_LINE + column, inside ? source : from, inside);
   }
 }
 
@@ -184,35 +156,7 @@ correlations_f32(const float* __restrict__ signals, const float* __restrict__ un
       *reinterpret_cast<uint2*>(to + TILE * HALF_LINE) = parts[1];
     }
     __syncthreads();
-    const __half* const atoms = atoms_of(round);
-#pragma unroll
-    for (int at = 0; at < DEPTH; at += 16) {
-      uint32_t b[2][2][4];  // [part][pair of eights of atoms]
-#pragma unroll
-      for (int part = 0; part < 2; ++part)
-#pragma unroll
-        for (int pair = 0; pair < 2; ++pair)
-          straight(b[part][pair], atoms + (part * TILE + at_atom + pair * 16 + lane / 16 * 8 + lane % 8) * HALF_LINE + at +
-                                      lane / 8 % 2 * 8);
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        uint32_t a[2][4];
-#pragma unroll
-        for (int part = 0; part < 2; ++part)
-          straight(a[part], halves + (part * TILE + at_row + r * 16 + lane % 16) * HALF_LINE + at + lane / 16 * 8);
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          // The tensor cores cut sums off where f32 rounds: few at a time, then rounded.
-          float part[4] = {};
-          const uint32_t(&high)[4] = b[0][c / 2], (&low)[4] = b[1][c / 2];
-          multiply<__half>(part, a[1], high[c % 2 * 2], high[c % 2 * 2 + 1]);
-          multiply<__half>(part, a[0], low[c % 2 * 2], low[c % 2 * 2 + 1]);
-          multiply<__half>(part, a[0], high[c % 2 * 2], high[c % 2 * 2 + 1]);
-#pragma unroll
-          for (int q = 0; q < 4; ++q) sum[r][c][q] += part[q];
-        }
-      }
-    }
+    multiply_slice(sum, halves, HALF_LINE, atoms_of(round));
     __syncthreads();
   }
 #pragma unroll

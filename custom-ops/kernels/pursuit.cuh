@@ -24,27 +24,27 @@ template <> struct Pack<double> {
   static constexpr int SIZE = 2;
 };
 
-// Where atom i lies in a row of `width` numbers that a warp reads in packs: lane l holds atoms SLOTS l, SLOTS l + 1, ..,
-// so that of equal lanes the lowest has the lowest atom, and its packs are 32 packs apart.
+// Where atom i lies in a row of numbers that so many lanes read in packs: lane l holds atoms SLOTS l, SLOTS l + 1, .., so that of equal
+// lanes the lowest has the lowest atom, and its packs are `lanes` packs apart.
 template <typename T>
-__device__ __forceinline__ unsigned place_of(unsigned atom, unsigned slots) {
+__device__ __forceinline__ unsigned place_of(unsigned atom, unsigned slots, unsigned lanes) {
   const unsigned lane = atom / slots, slot = atom % slots;
-  return slot / Pack<T>::SIZE * (32 * Pack<T>::SIZE) + lane * Pack<T>::SIZE + slot % Pack<T>::SIZE;
+  return slot / Pack<T>::SIZE * (lanes * Pack<T>::SIZE) + lane * Pack<T>::SIZE + slot % Pack<T>::SIZE;
 }
 
-template <typename T, int SLOTS>
+template <typename T, int SLOTS, int LANES>
 __device__ __forceinline__ void read_row(T (&row)[SLOTS], const T* at, unsigned lane) {
   using P = typename Pack<T>::Type;
   constexpr int SIZE = Pack<T>::SIZE;
 #pragma unroll
   for (int t = 0; t < SLOTS / SIZE; ++t) {
-    const P pack = __ldg(reinterpret_cast<const P*>(at) + t * 32 + lane);
+    const P pack = __ldg(reinterpret_cast<const P*>(at) + t * LANES + lane);
     memcpy(&row[t * SIZE], &pack, sizeof pack);
   }
 }
 
 // The same for a row that is read once: it does not push rows of G out of the first cache.
-template <typename T, int SLOTS>
+template <typename T, int SLOTS, int LANES>
 __device__ __forceinline__ void read_row_once(T (&row)[SLOTS], const T* at, unsigned lane) {
   constexpr int SIZE = Pack<T>::SIZE;
 #pragma unroll
@@ -52,12 +52,12 @@ __device__ __forceinline__ void read_row_once(T (&row)[SLOTS], const T* at, unsi
     uint4 pack;
     asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
         : "=r"(pack.x), "=r"(pack.y), "=r"(pack.z), "=r"(pack.w)
-        : "l"(at + (t * 32 + lane) * SIZE));
+        : "l"(at + (t * LANES + lane) * SIZE));
     memcpy(&row[t * SIZE], &pack, sizeof pack);
   }
 }
 
-template <typename T, int SLOTS>
+template <typename T, int SLOTS, int LANES>
 __device__ __forceinline__ void write_row(T* to, const T (&row)[SLOTS], unsigned lane) {
   using P = typename Pack<T>::Type;
   constexpr int SIZE = Pack<T>::SIZE;
@@ -65,7 +65,7 @@ __device__ __forceinline__ void write_row(T* to, const T (&row)[SLOTS], unsigned
   for (int t = 0; t < SLOTS / SIZE; ++t) {
     P pack;
     memcpy(&pack, &row[t * SIZE], sizeof pack);
-    reinterpret_cast<P*>(to)[t * 32 + lane] = pack;
+    reinterpret_cast<P*>(to)[t * LANES + lane] = pack;
   }
 }
 
@@ -84,6 +84,24 @@ __device__ __forceinline__ double sum_of_warp(double x) {
   return x;
 }
 
+// |x| of a row of p numbers. Squares of f32 are within the range of f64; those of f64 are once the largest is brought near 1.
+__device__ __forceinline__ double norm_by_warp(const float* x, unsigned p) {
+  double square = 0;
+  for (unsigned f = threadIdx.x & 31; f < p; f += 32) square = fma((double)x[f], (double)x[f], square);
+  return sqrt(sum_of_warp(square));
+}
+__device__ __forceinline__ double norm_by_warp(const double* x, unsigned p) {
+  double peak = 0, square = 0;
+  for (unsigned f = threadIdx.x & 31; f < p; f += 32) peak = fmax(peak, fabs(x[f]));
+  peak = largest(peak);
+  const int power = peak > 0 && peak < CUDART_INF ? ilogb(peak) : 0;
+  for (unsigned f = threadIdx.x & 31; f < p; f += 32) {
+    const double scaled = scalbn(x[f], -power);
+    square = fma(scaled, scaled, square);
+  }
+  return scalbn(sqrt(sum_of_warp(square)), power);
+}
+
 // 1 / sqrt(x) to an ulp or two, for x well above 0.
 __device__ __forceinline__ float inverse_root(float x) {
   float y;
@@ -91,6 +109,9 @@ __device__ __forceinline__ float inverse_root(float x) {
   return y;
 }
 __device__ __forceinline__ double inverse_root(double x) { return rsqrt(x); }
+
+// Which flag says what was not finite, or of a target negative.
+enum Refused : unsigned { REFUSED_SIGNAL, REFUSED_ATOM, REFUSED_TARGET };
 
 // What a kernel is told, field for field Problem in src/pursuit/cuda/problem.rs. Arrays do not overlap.
 template <typename T>
@@ -106,7 +127,7 @@ struct Problem {
   unsigned* indices;            // [m, s]
   T* values;                    // [m, s]
   unsigned* counts;             // [m]
-  unsigned* refused;            // [1], set where a signal is not finite
+  unsigned* refused;            // [3], see Refused
   T* memory;                    // scratch of the blocks, `memory_of_block` numbers each
   double target;                // for TARGET_ABSOLUTE and TARGET_RELATIVE
   size_t m, memory_of_block;
@@ -127,10 +148,11 @@ __device__ __forceinline__ double reciprocal(double x) { return 1 / x; }
 // |y|^2 stay in the range of f32 whatever the signal's.
 enum TargetKind : unsigned { TARGET_NONE, TARGET_ABSOLUTE, TARGET_RELATIVE, TARGET_EACH };
 
-template <typename T>
-__device__ __forceinline__ T limit_of(const Problem<T>& of, size_t signal, T norm) {
+template <typename T, typename Of>
+__device__ __forceinline__ T limit_of(const Of& of, size_t signal, T norm) {
   if (of.target_kind == TARGET_NONE) return -CUDART_INF;
   const T target = of.target_kind == TARGET_EACH ? of.targets[signal] : (T)of.target;
+  if (!(target >= 0 && target < CUDART_INF)) of.refused[REFUSED_TARGET] = 1;
   const T share = of.target_kind == TARGET_RELATIVE ? target : target / norm;
   return share * share;
 }

@@ -153,22 +153,35 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
     __syncthreads();  // the signal before is done with what is shared
     T norm;
     if (ROWS_MADE) {
-      // The signal's observed samples, and their norm.
-      double energy = 0;
+      // The signal's observed samples, and their norm: as norm_by_warp has it.
+      double peak = 0, energy = 0;
       for (unsigned f = threadIdx.x; f < p; f += blockDim.x) {
         const bool counts = !of.mask || of.mask[signal * p + f];
         const T y = counts ? of.signals[signal * p + f] : T(0);
-        energy = fma((double)y, (double)y, energy);
+        peak = fmax(peak, fabs((double)y));
         observed[f] = counts, vector[f] = y;
+      }
+      int power = 0;
+      if (sizeof(T) == 8) {
+        peak = largest(peak);
+        if (lane == 0) warp_energy[warp] = peak;
+        __syncthreads();
+        for (unsigned w = 0; w < warps; ++w) peak = fmax(peak, warp_energy[w]);
+        power = peak > 0 && peak < CUDART_INF ? ilogb(peak) : 0;
+        __syncthreads();
+      }
+      for (unsigned f = threadIdx.x; f < p; f += blockDim.x) {
+        const double y = sizeof(T) == 8 ? scalbn((double)vector[f], -power) : (double)vector[f];
+        energy = fma(y, y, energy);
       }
       energy = sum_of_warp(energy);
       if (lane == 0) warp_energy[warp] = energy;
       __syncthreads();
       energy = 0;
       for (unsigned w = 0; w < warps; ++w) energy += warp_energy[w];
-      norm = (T)sqrt(energy);
+      norm = (T)scalbn(sqrt(energy), power);
       if (!(norm < CUDART_INF)) {
-        if (threadIdx.x == 0) *of.refused = 1;
+        if (threadIdx.x == 0) of.refused[REFUSED_SIGNAL] = 1;
         norm = 0;
       }
     } else {
@@ -176,7 +189,7 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
     }
     const T least = 16 * epsilon<T>() * norm, limit = limit_of(of, signal, norm);
     // |r|^2 as a share of |y|^2
-    const double inverse_whole = 1 / ((double)norm * norm);
+    const double inverse_norm = 1 / (double)norm;
     double energy = 1;
 
     T best = 0;
@@ -297,7 +310,8 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
       }
       if (!of.nonnegative) {
         if (threadIdx.x == 0) small.b[k] = move;
-        energy -= (double)move * move / inverse_pivot * inverse_whole;
+        const double share = move * inverse_norm;
+        energy -= share * share / inverse_pivot;
         continue;
       }
 
@@ -336,12 +350,12 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
         for (unsigned l = lane; l <= k; l += 32) {
           T c = 0;
           for (unsigned r = l; r <= k; ++r) c = fma(r == l ? T(1) : triangle[(size_t)r * s + l], small.x[r], c);
-          const double e = 1 / small.inverse_e[l], b = small.b[l];
-          error += e * ((b - c) * (b - c) - b * b);
+          const double e = 1 / small.inverse_e[l], b = small.b[l] * inverse_norm, short_of = b - c * inverse_norm;
+          error += e * (short_of * short_of - b * b);
           small.t[l] = c - small.t[l];
         }
         error = sum_of_warp(error);
-        if (lane == 0) energy_left = 1 + error * inverse_whole;
+        if (lane == 0) energy_left = 1 + error;
       }
       __syncthreads();
       energy = energy_left;

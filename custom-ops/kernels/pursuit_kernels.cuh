@@ -4,10 +4,11 @@
 #include "pursuit_blocks.cuh"
 #include "pursuit_registers.cuh"
 
-// A warp a signal: SLOTS atoms a lane, at most STEPS atoms of a code, BLOCKS blocks a multiprocessor.
-#define IN_REGISTERS(NAME, OLS, T, SLOTS, STEPS, BLOCKS)                                                          \
-  extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) NAME(const __grid_constant__ Problem<T> of) {  \
-    pursue_in_registers<T, SLOTS, STEPS, OLS>(of);                                                                \
+// TEAM warps a signal: SLOTS atoms a lane, at most STEPS atoms of a code, BLOCKS blocks a multiprocessor.
+#define IN_REGISTERS(NAME, OLS, T, TEAM, SLOTS, STEPS, BLOCKS)                                                    \
+  extern "C" __global__ void __launch_bounds__(32 * WARPS_OF_BLOCK<TEAM>, BLOCKS)                                 \
+      NAME(const __grid_constant__ Problem<T> of) {                                                               \
+    pursue_in_registers<T, SLOTS, STEPS, TEAM, OLS>(of);                                                          \
   }
 
 // A block a signal.

@@ -1,15 +1,15 @@
-// pursuit_registers.cuh: the pursuit of a signal by one warp, with correlations and directions in its registers.
+// pursuit_registers.cuh: the pursuit of a signal by TEAM warps, with correlations and directions in their registers.
 //
-// sizes    up to 32 SLOTS atoms, SLOTS of them in a lane, and STEPS steps; SLOTS (STEPS + 1) numbers in registers
-// rows     of correlations and of G: in the order of place_of, 32 SLOTS wide; atoms of padding are 0 and never chosen
-// launch   1-D blocks of WARPS warps, a warp for a signal; static shared memory
+// sizes    up to 32 TEAM SLOTS atoms, SLOTS of them in a lane, and STEPS steps; SLOTS (STEPS + 1) numbers in registers
+// rows     of correlations and of G: in the order of place_of, 32 TEAM SLOTS wide; atoms of padding are 0 and never chosen
+// launch   1-D blocks of a signal, or, for teams of one warp, of two; static shared memory
 // binds    latency: choose, then a row of G from the second cache, then k multiply-adds for each atom. Directions have a copy in
 //          shared memory, where the entries at the chosen atom are read: a register cannot be indexed
 #pragma once
 
 #include "pursuit.cuh"
 
-constexpr int WARPS = 2;
+template <int TEAM> constexpr int WARPS_OF_BLOCK = TEAM == 1 ? 2 : TEAM;
 
 // The largest score of a lane, at least 0, with the lowest slot that has it and what `of` holds there. A NaN is no score.
 template <typename T, int SLOTS>
@@ -47,21 +47,41 @@ __device__ __forceinline__ void first_largest(const T (&score)[SLOTS], const T (
   }
 }
 
-template <typename T, int SLOTS, int STEPS, bool OLS>
+// step(Number<K>()) for K from FROM on until one of them says false: a loop of which nothing is left, however long; registers have no index.
+template <int K>
+struct Number {
+  static constexpr int value = K;
+};
+template <int FROM, int END, typename Step>
+__device__ __forceinline__ void steps(const Step& step) {
+  if constexpr (FROM < END)
+    if (step(Number<FROM>())) steps<FROM + 1, END>(step);
+}
+
+// What a warp of a team has to offer.
+template <typename T>
+struct Candidate {
+  T score, alpha;
+  unsigned atom;
+};
+
+template <typename T, int SLOTS, int STEPS, int TEAM, bool OLS>
 __device__ __forceinline__ void pursue_in_registers(const Problem<T>& of) {
-  constexpr int WIDTH = 32 * SLOTS;
+  constexpr int LANES = 32 * TEAM, WIDTH = LANES * SLOTS, SIGNALS = WARPS_OF_BLOCK<TEAM> / TEAM;
   constexpr T PIVOT = least_pivot<T, OLS>();
-  __shared__ __align__(16) T copies[WARPS][STEPS - 1][WIDTH];  // of v
-  __shared__ T triangles[WARPS][STEPS][32];                    // entry (k, j) of L at [k][j]
-  const unsigned lane = threadIdx.x & 31;
-  auto& copy = copies[threadIdx.x / 32];
-  auto& triangle = triangles[threadIdx.x / 32];
-  const size_t signal = (size_t)blockIdx.x * WARPS + threadIdx.x / 32;
+  __shared__ __align__(16) T copies[SIGNALS][STEPS - 1][WIDTH];  // of v
+  __shared__ T triangles[SIGNALS][STEPS][32];                    // entry (k, j) of L at [k][j]
+  __shared__ Candidate<T> candidates[2][TEAM];                   // of this step and the one before
+  // `lane` within the warp, `seat` within the team.
+  const unsigned lane = threadIdx.x & 31, seat = threadIdx.x % LANES, warp = seat / 32;
+  auto& copy = copies[threadIdx.x / LANES];
+  auto& triangle = triangles[threadIdx.x / LANES];
+  const size_t signal = (size_t)blockIdx.x * SIGNALS + threadIdx.x / LANES;
   if (signal >= of.m) return;
   const int s = of.s;
 
   T alpha[SLOTS];
-  read_row_once<T, SLOTS>(alpha, of.correlations + signal * WIDTH, lane);
+  read_row_once<T, SLOTS, LANES>(alpha, of.correlations + signal * WIDTH, seat);
   const T norm = of.norms[signal], inverse_norm = 1 / norm, least = 16 * epsilon<T>() * norm;
   const T limit = limit_of(of, signal, norm);
   T energy = 1;  // of the residual, as a share of the signal's
@@ -78,9 +98,9 @@ __device__ __forceinline__ void pursue_in_registers(const Problem<T>& of) {
   T b = 0, my_inverse_e = 0;
   int count = 0;
 
-#pragma unroll
-  for (int k = 0; k < STEPS; ++k) {
-    if (k >= s || energy <= limit) break;
+  steps<0, STEPS>([&](auto step_of) {
+    constexpr int k = decltype(step_of)::value;
+    if (k >= s || energy <= limit) return false;
     T score[SLOTS], best, mine;
     unsigned slot;
 #pragma unroll
@@ -89,15 +109,25 @@ __device__ __forceinline__ void pursue_in_registers(const Problem<T>& of) {
       if (OLS && k > 0) score[e] = left[e] > PIVOT ? score[e] * inverse_root(left[e]) : T(0);
     }
     first_largest<T, SLOTS>(score, alpha, best, slot, mine);
-    const T top = largest(best);
-    const unsigned i = __reduce_min_sync(ALL, best == top ? lane * SLOTS + slot : ALL);
-    if (!(top > 0)) break;
-    const T alpha_i = __shfl_sync(ALL, mine, i / SLOTS);
-    const unsigned place = place_of<T>(i, SLOTS);
+    T top = largest(best);
+    unsigned i = __reduce_min_sync(ALL, best == top ? seat * SLOTS + slot : ALL);
+    T alpha_i = __shfl_sync(ALL, mine, i / SLOTS % 32);
+    if (TEAM > 1) {
+      // One barrier a step: it also lets all see the copies of the step before, and places are taken in turn.
+      if (lane == 0) candidates[k % 2][warp] = {top, alpha_i, i};
+      __syncthreads();
+      Candidate<T> first = candidates[k % 2][0];
+#pragma unroll
+      for (int w = 1; w < TEAM; ++w)
+        if (candidates[k % 2][w].score > first.score) first = candidates[k % 2][w];
+      top = first.score, alpha_i = first.alpha, i = first.atom;
+    }
+    if (!(top > 0)) return false;
+    const unsigned place = place_of<T>(i, SLOTS, LANES);
     const bool more = k + 1 < STEPS && k + 1 < s;
     constexpr int LAST = STEPS - 2;
     T(&vk)[SLOTS] = v[k < LAST ? k : LAST];
-    if (more) read_row<T, SLOTS>(vk, of.gram + (size_t)place * WIDTH, lane);
+    if (more) read_row<T, SLOTS, LANES>(vk, of.gram + (size_t)place * WIDTH, seat);
 
     // t of all steps before in every lane, and lane j's own for L.
     T t[STEPS], e_i = 1;
@@ -109,15 +139,15 @@ __device__ __forceinline__ void pursue_in_registers(const Problem<T>& of) {
       t[j] = z * inverse_e[j];
       e_i = fma(-z, t[j], e_i);
     }
-    if (!(fabs(alpha_i) > least) || !(e_i > PIVOT)) break;
+    if (!(fabs(alpha_i) > least) || !(e_i > PIVOT)) return false;
     inverse_e[k] = reciprocal(e_i);
     const T step = alpha_i * inverse_e[k];
     const T share = alpha_i * inverse_norm;
     energy = fma(-share, share * inverse_e[k], energy);
-    if (k > 0) triangle[k][lane] = own;
+    if (k > 0 && warp == 0) triangle[k][lane] = own;
     if (lane == k) atom = i, b = step, my_inverse_e = inverse_e[k];
     count = k + 1;
-    if (!more) break;
+    if (!more) return false;
 #pragma unroll
     for (int j = 0; j < k; ++j) {
 #pragma unroll
@@ -129,10 +159,13 @@ __device__ __forceinline__ void pursue_in_registers(const Problem<T>& of) {
       alpha[e] = fma(-step, vk[e], alpha[e]);
       if (OLS) left[e] = fma(-vk[e] * inverse_e[k], vk[e], left[e]);
     }
-    write_row<T, SLOTS>(copy[k < LAST ? k : LAST], vk, lane);
-    __syncwarp();
-  }
+    write_row<T, SLOTS, LANES>(copy[k < LAST ? k : LAST], vk, seat);
+    if (TEAM == 1) __syncwarp();
+    return true;
+  });
 
+  if (warp > 0) return;
+  __syncwarp();
 #pragma unroll
   for (int k = STEPS - 1; k > 0; --k) {
     if (k < count) {

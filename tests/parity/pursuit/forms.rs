@@ -1,11 +1,11 @@
 //! Each form of the kernels, at sizes about those that it ends at.
 use super::{Rule, assert_codes, moved, problem};
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{Philox, Pursuit, SparseCodes, bomp, normal};
+use chandlery_ops::{Philox, Pursuit, SparseCodes, normal};
 use chandlery_tests::{assert_same_bits, devices};
 
 /// Signals, atoms, samples, steps. By the form of the kernel for f32, each below, at and above the sizes that it ends at.
-const SIZES: [(usize, usize, usize, usize); 28] = [
+const SIZES: [(usize, usize, usize, usize); 38] = [
     // One warp a signal: 128 atoms and up to 8, 16, 32 steps,
     (1, 1, 1, 1),
     (5, 3, 4, 2),
@@ -25,10 +25,16 @@ const SIZES: [(usize, usize, usize, usize); 28] = [
     (130, 511, 64, 8),
     (129, 512, 63, 8),
     (65, 512, 128, 12),
+    // Several warps a signal: 256 and up to 24 and 32, 512 and up to 16 and 20, 1024 and up to 8 and 12.
+    (130, 200, 64, 22),
+    (131, 256, 100, 32),
+    (132, 400, 64, 16),
+    (133, 512, 64, 18),
+    (261, 1000, 64, 7),
+    (262, 1024, 64, 12),
     // One block a signal, in shared memory,
-    (65, 256, 64, 17),
-    (65, 512, 64, 13),
-    (129, 513, 33, 5),
+    (65, 512, 64, 21),
+    (65, 513, 64, 13),
     (67, 1024, 64, 16),
     (40, 1000, 130, 40),
     (9, 256, 300, 128),
@@ -40,6 +46,12 @@ const SIZES: [(usize, usize, usize, usize); 28] = [
     (3, 700, 31, 5),
     (2, 8192, 4096, 3),
     (5, 2100, 90, 41),
+    // So many signals that all take a step together: residuals of up to 128 samples in shared memory, and more.
+    (4100, 1024, 64, 16),
+    (4100, 1100, 33, 5),
+    (11_000, 300, 130, 25),
+    (16_400, 250, 128, 33),
+    (8200, 400, 300, 21),
 ];
 
 #[test]
@@ -110,20 +122,22 @@ fn supports_are_those_of_f64_as_often_as_plain_f32_has_them() -> Result<()> {
 #[test]
 fn signals_in_several_chunks_are_coded_as_alone() -> Result<()> {
     for device in devices()? {
-        // Correlations of 1.2 GB: several chunks on a GPU, in the warps' form and in the blocks'.
-        for (n, s) in [(512, 3), (520, 3)] {
+        // Correlations of 1.2 and 2.8 GB, in the warps' form and in the blocks'; 2.5 GB of directions of signals that take steps together.
+        for (rule, n, s, few) in
+            [(Rule::Omp, 512, 3, 1000), (Rule::Ols, 1030, 3, 1000), (Rule::Omp, 520, 45, 100_000)]
+        {
             let m = 600_000;
             let y = normal((m, 4), &device, Philox::new(3, 1))?;
             let d = normal((n, 4), &device, Philox::new(3, 2))?;
-            let all = bomp(&y, &d, &Pursuit::new(s))?;
-            for start in [0, 131_000, m - 1000] {
-                let alone = bomp(&y.narrow(0, start, 1000)?, &d, &Pursuit::new(s))?;
+            let all = rule.run(&y, &d, &Pursuit::new(s))?;
+            for start in [0, 131_000, 450_000, m - few] {
+                let alone = rule.run(&y.narrow(0, start, few)?, &d, &Pursuit::new(s))?;
                 let what = format!("signals from {start} on, {n} atoms");
                 for (all, alone) in [(&all.indices, &alone.indices), (&all.count, &alone.count)] {
-                    let (all, alone) = (all.narrow(0, start, 1000)?, alone.clone());
+                    let (all, alone) = (all.narrow(0, start, few)?, alone.clone());
                     assert_same_bits(&what, &all.to_dtype(DType::F32)?, &alone.to_dtype(DType::F32)?)?;
                 }
-                assert_same_bits(&what, &all.values.narrow(0, start, 1000)?, &alone.values)?;
+                assert_same_bits(&what, &all.values.narrow(0, start, few)?, &alone.values)?;
             }
         }
     }

@@ -120,9 +120,9 @@ impl<T: Real> Input<'_, T> {
             (Target::Relative(epsilon), _) => square(*epsilon) * energy,
             (Target::PerSignal(_), Some(targets)) => {
                 let epsilon = targets[row].to_f64();
-                if epsilon.is_nan() || epsilon < 0. {
+                if !epsilon.is_finite() || epsilon < 0. {
                     candle::bail!(
-                        "{}: error targets must be numbers of at least 0, got {epsilon} for row {row}",
+                        "{}: error targets must be finite numbers of at least 0, got {epsilon} for row {row}",
                         self.job.op
                     )
                 }

@@ -7,12 +7,14 @@
 //! | 3 | `correlations.cu` `correlations` | `α⁰ = Y D̂ᵀ` and `G = D̂ D̂ᵀ`, one launch for both |
 //! | 4 | `bomp.cu`, `ols.cu` | the pursuits |
 //!
-//! More signals than fit ([`Plan::chunk`]) repeat 2 to 4; where rows of `G` are made in the kernel, 2 and 3 fall away. At the
-//! end eight bytes come back that say whether a number was not finite: the only wait for the device.
+//! More signals than fit ([`Plan::chunk`]) repeat 2 to 4; where rows of `G` are made in the kernel, 2 and 3 fall away. Many signals whose
+//! directions no multiprocessor holds are pursued step by step instead, two launches a step (`pursuit_steps.cu`). At the
+//! end twelve bytes come back that say whether a number was not finite: the only wait for the device.
 mod codes;
 mod plan;
 mod problem;
 mod products;
+mod steps;
 
 pub(super) use codes::{reconstruct, to_dense};
 
@@ -25,6 +27,10 @@ use candle::{DType, Device, Result, Tensor};
 use plan::{Form, Plan};
 use problem::{Problem, TargetKind, Workspace};
 use products::{Products, suffix};
+use steps::Steps;
+
+/// Of the flags that say what was refused.
+const FLAG_BYTES: usize = 3 * 4;
 
 /// The codes of a job whose tensors are on `device`.
 pub(super) fn run(job: &Job, device: &CudaDevice) -> Result<SparseCodes> {
@@ -52,14 +58,14 @@ fn run_as<T: CudaDType + DeviceRepr>(job: &Job, device: &CudaDevice) -> Result<S
     let &Job { op, m, n, p, s, .. } = job;
     crate::cuda::keep_freed_memory(device)?;
     let plan = Plan::new(job, device)?;
-    let space = Workspace::new(&plan, size_of::<T>());
+    let space = Workspace::new(&plan, s, size_of::<T>());
     // SAFETY: left unset; the kernels write each part before one reads it, and the flags are set to 0 below.
     let mut memory: CudaSlice<u8> = unsafe { device.alloc(space.bytes) }?;
     // SAFETY: left unset; the pursuits write every entry.
     let (mut indices, mut values, mut count) =
         unsafe { (device.alloc::<u32>(m * s)?, device.alloc::<T>(m * s)?, device.alloc::<u32>(m)?) };
     let stream = device.cuda_stream();
-    stream.memset_zeros(&mut memory.slice_mut(space.flags..space.flags + 8)).w()?;
+    stream.memset_zeros(&mut memory.slice_mut(space.flags..space.flags + FLAG_BYTES)).w()?;
     {
         let (signals, dictionary) = (Operand::new(&job.signals), Operand::new(&job.dictionary));
         let (signals, dictionary) = (signals.view::<T>(op)?, dictionary.view::<T>(op)?);
@@ -92,14 +98,49 @@ fn run_as<T: CudaDType + DeviceRepr>(job: &Job, device: &CudaDevice) -> Result<S
         products.unit_atoms::<T>(dictionary)?;
         let (suffix, made) = (suffix::<T>(), plan.makes_rows);
         let u32_of = |n: usize| crate::cuda::count(op, n);
-        let chosen = function(device, job.module(), &plan.kernel(job, suffix))?;
-        if let Form::Shared { bytes, .. } = plan.form {
-            chosen.share(op, bytes)?;
-        }
         for first in (0..m).step_by(plan.chunk) {
             let rows = plan.chunk.min(m - first);
             let at = |base: u64, entries: usize, size: usize| base + (first * entries * size) as u64;
             let signals = at(signals, p, size_of::<T>());
+            let targets = each.as_ref().map_or(0, |each| at(each.0, 1, size_of::<T>()));
+            let (indices, values) = (at(indices, s, 4), at(values, s, size_of::<T>()));
+            let counts = at(count, 1, 4);
+            let (p, width, s) = (u32_of(p)?, u32_of(plan.width)?, u32_of(s)?);
+            let target_kind = target_kind as u32;
+            if let Form::Steps { multiprocessors } = plan.form {
+                if first == 0 {
+                    products.correlations::<T>(signals, 0, true)?;
+                }
+                let steps = Steps {
+                    signals,
+                    unit,
+                    unit_halves: address(space.unit_halves),
+                    gram: address(space.gram),
+                    inverse_norms,
+                    targets,
+                    residuals: address(space.residuals),
+                    halves: address(space.halves),
+                    states: address(space.states),
+                    triangles: address(space.triangles),
+                    best: address(space.best),
+                    lists: address(space.lists),
+                    left: 0,
+                    indices,
+                    values,
+                    counts,
+                    refused: flags,
+                    target,
+                    m: rows,
+                    p,
+                    line: u32_of(plan.line)?,
+                    width,
+                    s,
+                    target_kind,
+                    step: 0,
+                };
+                steps::run(op, device, &plan, multiprocessors, steps)?;
+                continue;
+            }
             if !made {
                 products.signal_scales::<T>(signals, rows)?;
                 products.correlations::<T>(signals, rows, first == 0)?;
@@ -112,23 +153,27 @@ fn run_as<T: CudaDType + DeviceRepr>(job: &Job, device: &CudaDevice) -> Result<S
                 gram: product(space.gram),
                 turned: if made { unit } else { 0 },
                 inverse_norms,
-                targets: each.as_ref().map_or(0, |each| at(each.0, 1, size_of::<T>())),
-                mask: mask.as_ref().map_or(0, |mask| at(mask.0, p, 1)),
-                indices: at(indices, s, 4),
-                values: at(values, s, size_of::<T>()),
-                counts: at(count, 1, 4),
+                targets,
+                mask: mask.as_ref().map_or(0, |mask| at(mask.0, job.p, 1)),
+                indices,
+                values,
+                counts,
                 refused: flags,
                 memory: address(space.scratch),
                 target,
                 m: rows,
                 memory_of_block: plan.memory_of_block,
-                p: u32_of(p)?,
-                width: u32_of(plan.width)?,
-                s: u32_of(s)?,
-                target_kind: target_kind as u32,
+                p,
+                width,
+                s,
+                target_kind,
                 nonnegative: job.nonnegative.into(),
                 unused: 0,
             };
+            let chosen = function(device, job.module(), &plan.kernel(job, suffix))?;
+            if let Form::Shared { bytes, .. } = plan.form {
+                chosen.share(op, bytes)?;
+            }
             let mut launch = chosen.builder();
             launch.arg(&problem);
             // SAFETY: the kernel takes a Problem<T>; its arrays were sized by the plan, for `rows` signals from `first`
@@ -136,12 +181,16 @@ fn run_as<T: CudaDType + DeviceRepr>(job: &Job, device: &CudaDevice) -> Result<S
             unsafe { launch.launch(plan.launch(rows)) }.w()?;
         }
     }
-    let flags = device.clone_dtoh(&memory.slice(space.flags..space.flags + 8))?;
-    for (flag, what) in flags.chunks(4).zip(["signals", "dictionary"]) {
+    let flags = device.clone_dtoh(&memory.slice(space.flags..space.flags + FLAG_BYTES))?;
+    let must = [
+        "signals must be finite, got NaN, infinity, or a norm that overflows",
+        "dictionary must be finite, got NaN, infinity, or a norm that overflows",
+        "error targets must be finite numbers of at least 0, got others",
+    ];
+    for (flag, must) in flags.chunks(4).zip(must) {
         if flag != [0; 4] {
             candle::bail!(
-                "{op}: {what} must be finite, got NaN, infinity, or a norm that overflows; look for them with \
-                 candle's ops or on the CPU, where the message names the row"
+                "{op}: {must}; look for them with candle's ops or on the CPU, where the message names the row"
             )
         }
     }

@@ -5,13 +5,23 @@ use candle::cuda::cudarc::driver::LaunchConfig;
 use candle::cuda::cudarc::driver::sys::CUdevice_attribute as Attribute;
 use candle::cuda::{CudaDevice, WrapErr};
 
-/// `(atoms, steps)` that `pursuit_registers.cuh` was compiled for, smallest first.
-const IN_REGISTERS_F32: [(usize, usize); 7] =
-    [(128, 8), (128, 16), (128, 32), (256, 8), (256, 16), (512, 8), (512, 12)];
-const IN_REGISTERS_F64: [(usize, usize); 3] = [(128, 8), (128, 16), (256, 8)];
-
-/// Warps, each with a signal, of a block of the register form: `WARPS` there.
-const WARPS: usize = 2;
+/// Atoms, steps, and warps that share a signal, that `pursuit_registers.cuh` was compiled for, cheapest first.
+const IN_REGISTERS_F32: [(usize, usize, usize); 13] = [
+    (128, 8, 1),
+    (128, 16, 1),
+    (128, 32, 1),
+    (256, 8, 1),
+    (256, 16, 1),
+    (256, 24, 2),
+    (256, 32, 2),
+    (512, 8, 1),
+    (512, 12, 1),
+    (512, 16, 2),
+    (512, 20, 4),
+    (1024, 8, 2),
+    (1024, 12, 4),
+];
+const IN_REGISTERS_F64: [(usize, usize, usize); 3] = [(128, 8, 1), (128, 16, 1), (256, 8, 1)];
 
 /// Most bytes of correlations at a time: at 131,072 signals of 512 atoms a launch is long enough to fill the device, and
 /// larger ones were no faster.
@@ -20,15 +30,23 @@ const CHUNK_BYTES: usize = 256 << 20;
 /// Most bytes of scratch of the global form; fewer blocks run where it is not enough.
 const SCRATCH_BYTES: usize = 1 << 30;
 
+/// Most bytes that the form by steps keeps at a time.
+const STEPS_BYTES: usize = 2 << 30;
+/// Fewest correlations of a step that pay for its launches, and most steps, that it is for.
+const STEPS_CORRELATIONS: usize = 1 << 22;
+const STEPS: usize = 512;
+
 /// Where the directions `v` of a pursuit are kept.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Form {
-    /// In the registers of the warp that has the signal.
-    Registers { atoms: usize, steps: usize },
+    /// In the registers of the warps that have the signal.
+    Registers { atoms: usize, steps: usize, team: usize },
     /// In the shared memory of the block that has the signal, `bytes` of it.
     Shared { threads: usize, blocks: usize, bytes: usize },
     /// In global memory.
     Global { threads: usize, blocks: usize },
+    /// Nowhere: all signals take a step together, and correlations are made anew from the residuals.
+    Steps { multiprocessors: usize },
 }
 
 /// The form, and the sizes that follow from it.
@@ -54,19 +72,26 @@ impl Plan {
         let size = job.signals.dtype().size_in_bytes();
         let line = p.next_multiple_of(if size == 8 { 2 } else { 8 });
         let table: &[_] = if size == 8 { &IN_REGISTERS_F64 } else { &IN_REGISTERS_F32 };
-        let fits = table.iter().find(|(atoms, steps)| n <= *atoms && s <= *steps);
+        let fits = table.iter().find(|(atoms, steps, _)| n <= *atoms && s <= *steps);
         let makes_rows = job.mask.is_some() || (fits.is_none() && m * s < n);
-        if let (Some(&(atoms, steps)), None, false) = (fits, &job.mask, job.nonnegative) {
-            let form = Form::Registers { atoms, steps };
+        if let (Some(&(atoms, steps, team)), None, false) = (fits, &job.mask, job.nonnegative) {
+            let form = Form::Registers { atoms, steps, team };
             let plan = Self { form, makes_rows, width: atoms, line, chunk: m, memory_of_block: 0 };
-            return plan.in_chunks(device, size);
+            return plan.in_chunks(device, size, s);
         }
 
         let width = n.next_multiple_of(128);
+        let by_steps = size == 4 && job.rule == super::Rule::Omp && !job.nonnegative && !makes_rows;
+        let by_steps = by_steps && m * width >= STEPS_CORRELATIONS && s <= STEPS;
         let memory_of_block = memory_of_block(job, makes_rows, width, line);
         let context = device.cuda_stream().context().clone();
         let attribute = |which| context.attribute(which).map(|n| n as usize).w();
         let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        if by_steps {
+            let form = Form::Steps { multiprocessors };
+            return Self { form, makes_rows, width, line, chunk: m, memory_of_block: 0 }
+                .in_chunks(device, size, s);
+        }
         let in_block = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
         let in_all = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?;
         // A pack a thread, as far as a block goes.
@@ -82,14 +107,17 @@ impl Plan {
             let blocks = (room / bytes).clamp(1, by_threads * multiprocessors);
             Form::Global { threads, blocks: blocks.min(m) }
         };
-        Self { form, makes_rows, width, line, chunk: m, memory_of_block }.in_chunks(device, size)
+        Self { form, makes_rows, width, line, chunk: m, memory_of_block }.in_chunks(device, size, s)
     }
 
-    fn in_chunks(mut self, device: &CudaDevice, size: usize) -> Result<Self> {
-        let of_signal = self.width * size;
+    fn in_chunks(mut self, device: &CudaDevice, size: usize, s: usize) -> Result<Self> {
+        let (of_signal, most) = match self.form {
+            Form::Steps { .. } => (bytes_of_steps(self.line, s), STEPS_BYTES),
+            _ => (self.width * size, CHUNK_BYTES),
+        };
         // The question costs more than a small job.
-        if !self.makes_rows && self.chunk * of_signal > CHUNK_BYTES / 4 {
-            let room = CHUNK_BYTES.min(free_bytes(device)? / 4);
+        if !self.makes_rows && self.chunk * of_signal > most / 4 {
+            let room = most.min(free_bytes(device)? / 4);
             self.chunk = self.chunk.min((room / of_signal).max(128));
         }
         Ok(self)
@@ -98,7 +126,7 @@ impl Plan {
     /// Atoms that a lane holds in a row, which decides their order in it; 0 for the order of the dictionary.
     pub(super) fn slots(&self) -> usize {
         match self.form {
-            Form::Registers { atoms, .. } => atoms / 32,
+            Form::Registers { atoms, team, .. } => atoms / (32 * team),
             _ => 0,
         }
     }
@@ -107,18 +135,22 @@ impl Plan {
         let module = job.module();
         let made = if self.makes_rows { "rows_" } else { "" };
         match self.form {
-            Form::Registers { atoms, steps } => format!("{module}_{suffix}_{atoms}_{steps}"),
+            Form::Registers { atoms, steps, .. } => format!("{module}_{suffix}_{atoms}_{steps}"),
             Form::Shared { .. } => format!("{module}_{suffix}_{made}shared"),
             Form::Global { .. } => format!("{module}_{suffix}_{made}global"),
+            Form::Steps { .. } => "begin_pursuit".to_owned(),
         }
     }
 
     /// The launch for `rows` signals.
     pub(super) fn launch(&self, rows: usize) -> LaunchConfig {
         let (blocks, threads, bytes) = match self.form {
-            Form::Registers { .. } => (rows.div_ceil(WARPS), 32 * WARPS, 0),
+            // Two signals a block where one warp has each: `WARPS_OF_BLOCK`.
+            Form::Registers { team: 1, .. } => (rows.div_ceil(2), 64, 0),
+            Form::Registers { team, .. } => (rows, 32 * team, 0),
             Form::Shared { threads, blocks, bytes } => (blocks, threads, bytes),
             Form::Global { threads, blocks } => (blocks, threads, 0),
+            Form::Steps { .. } => (rows.div_ceil(8), 256, 0),
         };
         LaunchConfig {
             grid_dim: (blocks as u32, 1, 1),
@@ -126,6 +158,11 @@ impl Plan {
             shared_mem_bytes: bytes as u32,
         }
     }
+}
+
+/// What the form by steps keeps of a signal: the residual, whole and in parts, directions, and a few numbers.
+fn bytes_of_steps(line: usize, s: usize) -> usize {
+    8 * line + 2 * s * (s + 1) + 32
 }
 
 /// The arrays that the head of `pursuit_blocks.cuh` lists, in numbers.

@@ -47,7 +47,7 @@ pub(super) enum TargetKind {
 /// One allocation for all intermediate results: where each begins, in bytes, and the bytes of all.
 #[derive(Debug)]
 pub(super) struct Workspace {
-    /// Two u32: a signal, an atom that is not finite.
+    /// Three u32, `Refused`: a signal, an atom, a target that is not what it must be.
     pub flags: usize,
     /// `[n]`
     pub inverse_norms: usize,
@@ -65,33 +65,50 @@ pub(super) struct Workspace {
     pub correlations: usize,
     /// `[blocks, memory_of_block]`, for the global form
     pub scratch: usize,
+    /// Those of the form by steps, as `Steps` names them.
+    pub residuals: usize,
+    pub halves: usize,
+    pub states: usize,
+    pub triangles: usize,
+    pub best: usize,
+    pub lists: usize,
     pub bytes: usize,
 }
 
 impl Workspace {
     /// `size` is that of a number.
-    pub(super) fn new(plan: &Plan, size: usize) -> Self {
+    pub(super) fn new(plan: &Plan, s: usize, size: usize) -> Self {
         let mut bytes = 0;
         let mut part = |entries: usize, size: usize| {
             let at = bytes;
             bytes += (entries * size).next_multiple_of(256);
             at
         };
+        let by_steps = matches!(plan.form, Form::Steps { .. });
         let products = |n: usize| if plan.makes_rows { 0 } else { n };
         let halves = |n: usize| if size == 8 { 0 } else { products(n) };
+        let of_signals = |n: usize| if by_steps { 0 } else { n };
+        let of_steps = |n: usize| if by_steps { n * plan.chunk } else { 0 };
+        let (width, line) = (plan.width, plan.line);
         Self {
-            flags: part(2, 4),
-            inverse_norms: part(plan.width, size),
-            unit: part(plan.width * plan.line, size),
-            unit_halves: part(halves(2 * plan.width * plan.line), 2),
-            norms: part(products(plan.chunk), size),
-            scales: part(halves(plan.chunk), 4),
-            gram: part(products(plan.width * plan.width), size),
-            correlations: part(products(plan.chunk * plan.width), size),
+            flags: part(3, 4),
+            inverse_norms: part(width, size),
+            unit: part(width * line, size),
+            unit_halves: part(halves(2 * width * line), 2),
+            norms: part(of_signals(products(plan.chunk)), size),
+            scales: part(of_signals(halves(plan.chunk)), 4),
+            gram: part(products(width * width), size),
+            correlations: part(of_signals(products(plan.chunk * width)), size),
             scratch: match plan.form {
                 Form::Global { blocks, .. } => part(blocks * plan.memory_of_block, size),
                 _ => part(0, size),
             },
+            residuals: part(of_steps(line), 4),
+            halves: part(of_steps(2 * line), 2),
+            states: part(of_steps(4), 4),
+            triangles: part(of_steps(s * (s + 1) / 2), 4),
+            best: part(of_steps(1), 8),
+            lists: part(of_steps(2), 4),
             bytes,
         }
     }

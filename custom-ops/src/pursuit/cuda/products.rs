@@ -67,7 +67,7 @@ impl Products<'_> {
         Ok(())
     }
 
-    /// `α⁰` of the `rows` signals at the address and, with `gram_too`, `G`.
+    /// `α⁰` of the `rows` signals at the address, of which there may be none, and, with `gram_too`, `G`.
     pub(super) fn correlations<T>(&self, signals: u64, rows: usize, gram_too: bool) -> Result<()> {
         let Self { plan, space, op, .. } = self;
         let double = size_of::<T>() == 8;
