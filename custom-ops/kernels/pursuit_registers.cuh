@@ -2,7 +2,7 @@
 //
 // sizes    up to 32 TEAM SLOTS atoms, SLOTS of them in a lane, and STEPS steps; SLOTS (STEPS + 1) numbers in registers
 // rows     of correlations and of G: in the order of place_of, 32 TEAM SLOTS wide; atoms of padding are 0 and never chosen
-// launch   1-D blocks of a signal, or, for teams of one warp, of two; static shared memory
+// launch   1-D blocks of a signal, or, for teams of one warp, of two; (STEPS - 1) 32 TEAM SLOTS numbers of shared memory for each
 // binds    latency: choose, then a row of G from the second cache, then k multiply-adds for each atom. Directions have a copy in
 //          shared memory, where the entries at the chosen atom are read: a register cannot be indexed
 #pragma once
@@ -69,7 +69,9 @@ template <typename T, int SLOTS, int STEPS, int TEAM, bool OLS>
 __device__ __forceinline__ void pursue_in_registers(const Problem<T>& of) {
   constexpr int LANES = 32 * TEAM, WIDTH = LANES * SLOTS, SIGNALS = WARPS_OF_BLOCK<TEAM> / TEAM;
   constexpr T PIVOT = least_pivot<T, OLS>();
-  __shared__ __align__(16) T copies[SIGNALS][STEPS - 1][WIDTH];  // of v
+  using Copy = T[STEPS - 1][WIDTH];  // of v
+  extern __shared__ __align__(16) unsigned char shared[];
+  Copy* const copies = reinterpret_cast<Copy*>(shared);
   __shared__ T triangles[SIGNALS][STEPS][32];                    // entry (k, j) of L at [k][j]
   __shared__ Candidate<T> candidates[2][TEAM];                   // of this step and the one before
   // `lane` within the warp, `seat` within the team.

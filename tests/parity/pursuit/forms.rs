@@ -5,7 +5,7 @@ use chandlery_ops::{Philox, Pursuit, SparseCodes, normal};
 use chandlery_tests::{assert_same_bits, devices};
 
 /// Signals, atoms, samples, steps. By the form of the kernel for f32, each below, at and above the sizes that it ends at.
-const SIZES: [(usize, usize, usize, usize); 38] = [
+const SIZES: [(usize, usize, usize, usize); 40] = [
     // One warp a signal: 128 atoms and up to 8, 16, 32 steps,
     (1, 1, 1, 1),
     (5, 3, 4, 2),
@@ -25,17 +25,20 @@ const SIZES: [(usize, usize, usize, usize); 38] = [
     (130, 511, 64, 8),
     (129, 512, 63, 8),
     (65, 512, 128, 12),
-    // Several warps a signal: 256 and up to 24 and 32, 512 and up to 16 and 20, 1024 and up to 8 and 12.
+    // Several warps a signal: 256 and up to 24 and 32, 512 and up to 16, 20 and 32, 1024 and up to 8,
+    // 12 and 16.
     (130, 200, 64, 22),
     (131, 256, 100, 32),
     (132, 400, 64, 16),
     (133, 512, 64, 18),
+    (134, 500, 90, 32),
     (261, 1000, 64, 7),
     (262, 1024, 64, 12),
+    (263, 1023, 80, 15),
     // One block a signal, in shared memory,
-    (65, 512, 64, 21),
-    (65, 513, 64, 13),
-    (67, 1024, 64, 16),
+    (65, 512, 80, 35),
+    (65, 513, 64, 17),
+    (67, 1024, 64, 18),
     (40, 1000, 130, 40),
     (9, 256, 300, 128),
     // and in global.
@@ -47,11 +50,11 @@ const SIZES: [(usize, usize, usize, usize); 38] = [
     (2, 8192, 4096, 3),
     (5, 2100, 90, 41),
     // So many signals that all take a step together: residuals of up to 128 samples in shared memory, and more.
-    (4100, 1024, 64, 16),
+    (4100, 1024, 64, 18),
     (4100, 1100, 33, 5),
-    (11_000, 300, 130, 25),
+    (11_000, 300, 130, 33),
     (16_400, 250, 128, 33),
-    (8200, 400, 300, 21),
+    (4100, 1030, 300, 20),
 ];
 
 #[test]

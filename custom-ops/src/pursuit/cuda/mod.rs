@@ -171,14 +171,13 @@ fn run_as<T: CudaDType + DeviceRepr>(job: &Job, device: &CudaDevice) -> Result<S
                 unused: 0,
             };
             let chosen = function(device, job.module(), &plan.kernel(job, suffix))?;
-            if let Form::Shared { bytes, .. } = plan.form {
-                chosen.share(op, bytes)?;
-            }
+            let config = plan.launch(rows);
+            chosen.share(op, config.shared_mem_bytes as usize)?;
             let mut launch = chosen.builder();
             launch.arg(&problem);
             // SAFETY: the kernel takes a Problem<T>; its arrays were sized by the plan, for `rows` signals from `first`
             // on, and stay borrowed until all is queued.
-            unsafe { launch.launch(plan.launch(rows)) }.w()?;
+            unsafe { launch.launch(config) }.w()?;
         }
     }
     let flags = device.clone_dtoh(&memory.slice(space.flags..space.flags + FLAG_BYTES))?;

@@ -6,7 +6,7 @@ use candle::cuda::cudarc::driver::sys::CUdevice_attribute as Attribute;
 use candle::cuda::{CudaDevice, WrapErr};
 
 /// Atoms, steps, and warps that share a signal, that `pursuit_registers.cuh` was compiled for, cheapest first.
-const IN_REGISTERS_F32: [(usize, usize, usize); 13] = [
+const IN_REGISTERS_F32: [(usize, usize, usize); 15] = [
     (128, 8, 1),
     (128, 16, 1),
     (128, 32, 1),
@@ -18,8 +18,10 @@ const IN_REGISTERS_F32: [(usize, usize, usize); 13] = [
     (512, 12, 1),
     (512, 16, 2),
     (512, 20, 4),
+    (512, 32, 4),
     (1024, 8, 2),
     (1024, 12, 4),
+    (1024, 16, 4),
 ];
 const IN_REGISTERS_F64: [(usize, usize, usize); 3] = [(128, 8, 1), (128, 16, 1), (256, 8, 1)];
 
@@ -39,8 +41,8 @@ const STEPS: usize = 512;
 /// Where the directions `v` of a pursuit are kept.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Form {
-    /// In the registers of the warps that have the signal.
-    Registers { atoms: usize, steps: usize, team: usize },
+    /// In the registers of the warps that have the signal, a copy of them in `bytes` of a block's shared memory.
+    Registers { atoms: usize, steps: usize, team: usize, bytes: usize },
     /// In the shared memory of the block that has the signal, `bytes` of it.
     Shared { threads: usize, blocks: usize, bytes: usize },
     /// In global memory.
@@ -75,7 +77,8 @@ impl Plan {
         let fits = table.iter().find(|(atoms, steps, _)| n <= *atoms && s <= *steps);
         let makes_rows = job.mask.is_some() || (fits.is_none() && m * s < n);
         if let (Some(&(atoms, steps, team)), None, false) = (fits, &job.mask, job.nonnegative) {
-            let form = Form::Registers { atoms, steps, team };
+            let signals = signals_of_block(team);
+            let form = Form::Registers { atoms, steps, team, bytes: signals * (steps - 1) * atoms * size };
             let plan = Self { form, makes_rows, width: atoms, line, chunk: m, memory_of_block: 0 };
             return plan.in_chunks(device, size, s);
         }
@@ -145,9 +148,10 @@ impl Plan {
     /// The launch for `rows` signals.
     pub(super) fn launch(&self, rows: usize) -> LaunchConfig {
         let (blocks, threads, bytes) = match self.form {
-            // Two signals a block where one warp has each: `WARPS_OF_BLOCK`.
-            Form::Registers { team: 1, .. } => (rows.div_ceil(2), 64, 0),
-            Form::Registers { team, .. } => (rows, 32 * team, 0),
+            Form::Registers { team, bytes, .. } => {
+                let signals = signals_of_block(team);
+                (rows.div_ceil(signals), 32 * team * signals, bytes)
+            }
             Form::Shared { threads, blocks, bytes } => (blocks, threads, bytes),
             Form::Global { threads, blocks } => (blocks, threads, 0),
             Form::Steps { .. } => (rows.div_ceil(8), 256, 0),
@@ -158,6 +162,11 @@ impl Plan {
             shared_mem_bytes: bytes as u32,
         }
     }
+}
+
+/// Signals of a block of the register form: `SIGNALS` there.
+fn signals_of_block(team: usize) -> usize {
+    if team == 1 { 2 } else { 1 }
 }
 
 /// What the form by steps keeps of a signal: the residual, whole and in parts, directions, and a few numbers.
