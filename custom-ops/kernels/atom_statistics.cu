@@ -9,8 +9,9 @@
 //          count: [m], offsets: [n + 1], entries: lists of places i * s + k, u32. Contiguous, none overlap
 // scalars  beta finite, 0: what was there is not read; s, p >= 1; unused: a_jj at or below it leaves the atom
 // launch   codes_gram: a block of 32 * warps for each atom, warps >= 1. codes_signals, residuals: a block of 512 for each atom.
-//          descend: one block of 512
-// shared   codes_gram: warps * n T. codes_signals: (p + 16 * 128) T. residuals: 16 * 128 T. descend: p T and 16 doubles. All dynamic
+//          descend, descend_near: one block of 512
+// shared   codes_gram: warps * n T. codes_signals: (p + 16 * 128) T. residuals: 16 * 128 T. descend: 16 doubles and
+//          p T; descend_near also 2 (last - first) p + (last - first)^2 T. All dynamic
 // cost     codes_gram 2 s, codes_signals 2 p FLOP a use; residuals 2 n p FLOP an atom; descend is a chain: latency binds
 // bounds   a count above s counts as s; an index of n or more is left out
 // same     each sum has one order; no atomics
@@ -90,36 +91,56 @@ __device__ void residuals(T* u, const T* a, const T* b, const T* d, unsigned fir
   }
 }
 
-template <typename T>
+// NEAR: all that is read again and again lies in shared memory, and one warp forms the new atom.
+template <typename T, bool NEAR>
 __device__ void descend(T* d, T* u, const T* a, unsigned first, unsigned last, unsigned n, unsigned p, double unused) {
   extern __shared__ double shared[];
+  __shared__ bool moves;
+  const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, rows = last - first;
   double* sums = shared;
   T* lost = (T*)(sums + WARPS);
-  for (unsigned j = first; j < last; j++) {
-    const T a_jj = a[(size_t)j * n + j];
+  T *atoms = d + (size_t)first * p, *wanted = u;
+  const T* weight = a + (size_t)first * n + first;
+  unsigned line = n;
+  if (NEAR) {
+    T *near_atoms = lost + p, *near_wanted = near_atoms + rows * p, *near_weight = near_wanted + rows * p;
+    for (unsigned e = threadIdx.x; e < rows * p; e += THREADS) near_atoms[e] = atoms[e], near_wanted[e] = wanted[e];
+    for (unsigned e = threadIdx.x; e < rows * rows; e += THREADS)
+      near_weight[e] = weight[(size_t)(e / rows) * n + e % rows];
+    atoms = near_atoms, wanted = near_wanted, weight = near_weight, line = rows;
+    __syncthreads();
+  }
+  for (unsigned j = 0; j < rows; j++) {
+    const T a_jj = weight[(size_t)j * line + j];
     if (!((double)a_jj > unused)) continue;  // the same for all threads
-    T* row = d + (size_t)j * p;
-    const T* u_j = u + (size_t)(j - first) * p;
-    double squares = 0;
-    for (unsigned c = threadIdx.x; c < p; c += THREADS) {
-      const T wanted = row[c] + u_j[c] / a_jj;
-      lost[c] = wanted;
-      squares += (double)wanted * (double)wanted;
-    }
-    const double norm = sqrt(sum_of_block(squares, sums));
-    if (!(norm > 1.17549435e-38 && norm < INFINITY)) continue;
-    for (unsigned c = threadIdx.x; c < p; c += THREADS) {
-      const T unit = T((double)lost[c] / norm);
-      lost[c] = row[c] - unit;
-      row[c] = unit;
+    if (!NEAR || warp == 0) {
+      T* row = atoms + (size_t)j * p;
+      const T* u_j = wanted + (size_t)j * p;
+      constexpr unsigned STEP = NEAR ? WARP : THREADS;
+      double squares = 0;
+      for (unsigned c = threadIdx.x; c < p; c += STEP) {
+        const T now = row[c] + u_j[c] / a_jj;
+        lost[c] = now;
+        squares += (double)now * (double)now;
+      }
+      const double norm = sqrt(NEAR ? sum_of_warp(squares) : sum_of_block(squares, sums));
+      const bool finite = norm > 1.17549435e-38 && norm < INFINITY;
+      for (unsigned c = threadIdx.x; finite && c < p; c += STEP) {
+        const T unit = T((double)lost[c] / norm);
+        lost[c] = row[c] - unit;
+        row[c] = unit;
+      }
+      if (threadIdx.x == 0) moves = finite;
     }
     __syncthreads();
-    for (unsigned e = threadIdx.x; e < (last - j - 1) * p; e += THREADS) {
-      const unsigned k = j + 1 + e / p, c = e % p;
-      u[(size_t)(k - first) * p + c] += a[(size_t)k * n + j] * lost[c];
+    for (unsigned k = j + 1 + warp; moves && k < rows; k += WARPS) {
+      const T by = weight[(size_t)k * line + j];
+      for (unsigned c = lane; c < p; c += WARP) wanted[(size_t)k * p + c] += by * lost[c];
     }
     __syncthreads();
   }
+  if (NEAR)
+    for (unsigned e = threadIdx.x; e < rows * p; e += THREADS) d[(size_t)first * p + e] = atoms[e];
 }
 
 #define OF_TYPE(T, NAME)                                                                                               \
@@ -141,7 +162,12 @@ __device__ void descend(T* d, T* u, const T* a, unsigned first, unsigned last, u
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
       descend_##NAME(T* d, T* u, const T* a, const unsigned first, const unsigned last, const unsigned n,              \
                      const unsigned p, const double unused) {                                                          \
-    descend<T>(d, u, a, first, last, n, p, unused);                                                                    \
+    descend<T, false>(d, u, a, first, last, n, p, unused);                                                             \
+  }                                                                                                                    \
+  extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
+      descend_near_##NAME(T* d, T* u, const T* a, const unsigned first, const unsigned last, const unsigned n,         \
+                          const unsigned p, const double unused) {                                                     \
+    descend<T, true>(d, u, a, first, last, n, p, unused);                                                              \
   }
 
 OF_TYPE(float, f32)

@@ -51,8 +51,8 @@ pub use gemm::{Factors, Precision, gemm_, gemm_parts_, gemm_reference};
 pub use philox::Philox;
 pub use product_units::{two_part_products_fuse, units_of_product_, units_of_product_reference};
 pub use pursuit::{
-    ErrorTarget, Pursuit, SparseCodes, bomp, bomp_masked, bomp_masked_reference, ols, ols_reference,
-    omp_reference,
+    ErrorTarget, Pursuit, SparseCodes, bomp, bomp_masked, bomp_masked_reference, ols, ols_masked,
+    ols_masked_reference, ols_reference, omp_reference,
 };
 pub use replay::Replay;
 pub use scalars::{advance_, set_scalars_};

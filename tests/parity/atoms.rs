@@ -14,7 +14,7 @@ use chandlery_tests::{assert_close, assert_same_bits, devices};
 const CPU: Device = Device::Cpu;
 
 /// Around a warp, a tile of 128 columns, the 16 warps of a block with four rows each, and codes wider than a warp; pairwise different.
-const SHAPES: [[usize; 4]; 7] = [
+const SHAPES: [[usize; 4]; 8] = [
     [5, 3, 2, 1],
     [70, 12, 31, 3],
     [301, 50, 33, 4],
@@ -22,6 +22,7 @@ const SHAPES: [[usize; 4]; 7] = [
     [600, 70, 130, 6],
     [2500, 9, 64, 3],
     [90, 60, 300, 40],
+    [60, 40, 1000, 5],
 ];
 
 fn unit_rows(n: usize, p: usize, seed: u64, dtype: DType) -> Result<Tensor> {

@@ -163,10 +163,15 @@ impl Descend {
         let device = d.0.device().clone();
         let mut d = view_mut::<T>(d.0, d.1, OP)?;
         let (a, b) = (view::<T>(a.0, a.1, OP)?, view::<T>(b.0, b.1, OP)?);
+        let group = GROUP.min(n);
         // SAFETY: uninitialised, but `residuals` writes the rows of each group before `descend` reads them.
-        let mut u = unsafe { device.alloc::<T>(GROUP.min(n) * p)? };
+        let mut u = unsafe { device.alloc::<T>(group * p)? };
         let residuals = function(&device, "atom_statistics", &format!("residuals_{dtype}"))?;
-        let descend = function(&device, "atom_statistics", &format!("descend_{dtype}"))?;
+        let near = (2 * group * p + group * group) * size_of::<T>();
+        let far = WARPS * 8 + p * size_of::<T>();
+        let (name, shared_by_descend) =
+            if near + far <= MAX_SHARED { ("descend_near", near + far) } else { ("descend", far) };
+        let descend = function(&device, "atom_statistics", &format!("{name}_{dtype}"))?;
         let (n_32, p_32) = (count(OP, n)?, count(OP, p)?);
         for first in (n_fixed..n).step_by(GROUP) {
             let last = n.min(first + GROUP);
@@ -180,9 +185,8 @@ impl Descend {
             let mut launch = descend.builder();
             launch.arg(&mut d).arg(&mut u).arg(&a).arg(&first_32).arg(&last_32).arg(&n_32).arg(&p_32);
             launch.arg(&UNUSED);
-            let shared = WARPS * 8 + p * size_of::<T>();
             // SAFETY: (2 × T*, const T*, 4 × unsigned, double); one block, so that atoms follow one another.
-            unsafe { launch.launch(config(OP, &descend, 1, WARP * WARPS, shared)?) }.w()?;
+            unsafe { launch.launch(config(OP, &descend, 1, WARP * WARPS, shared_by_descend)?) }.w()?;
         }
         Ok(())
     }

@@ -37,6 +37,19 @@ pub fn bomp_masked_reference(
     run(&Job::new("bomp_masked_reference", Rule::Omp, signals, Some(mask), dictionary, pursuit)?)
 }
 
+/// [`ols_reference`] of the observed samples alone.
+///
+/// # Errors
+/// As for [`ols_masked`](super::ols_masked).
+pub fn ols_masked_reference(
+    signals: &Tensor,
+    mask: &Tensor,
+    dictionary: &Tensor,
+    pursuit: &Pursuit,
+) -> Result<SparseCodes> {
+    run(&Job::new("ols_masked_reference", Rule::Ols, signals, Some(mask), dictionary, pursuit)?)
+}
+
 pub(super) fn run(job: &Job) -> Result<SparseCodes> {
     match job.signals.dtype() {
         DType::F64 => run_as::<f64>(job),

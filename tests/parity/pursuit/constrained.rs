@@ -1,7 +1,10 @@
 //! Codes of at least 0, and signals with missing samples.
 use super::{Rule, VALUE, eps, moved, problem, rows};
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Philox, Pursuit, SparseCodes, bomp_masked, bomp_masked_reference, uniform};
+use chandlery_ops::{
+    Philox, Pursuit, SparseCodes, bomp_masked, bomp_masked_reference, ols_masked, ols_masked_reference,
+    uniform,
+};
 use chandlery_tests::devices;
 
 #[test]
@@ -68,6 +71,8 @@ fn assert_nonnegative(
     Ok(())
 }
 
+type Masked = fn(&Tensor, &Tensor, &Tensor, &Pursuit) -> Result<SparseCodes>;
+
 #[test]
 fn masked_pursuits_are_those_of_the_observed_samples() -> Result<()> {
     for (m, n, p, s) in [(1, 2, 3, 2), (40, 60, 24, 5), (33, 300, 64, 8), (20, 1100, 96, 48)] {
@@ -82,11 +87,15 @@ fn masked_pursuits_are_those_of_the_observed_samples() -> Result<()> {
             let zeroed = mask.where_cond(&signals, &signals.zeros_like()?)?;
             for device in devices()? {
                 let to = |x: &Tensor| moved(x, &device);
-                for nonnegative in [false, true] {
+                for (rule, nonnegative) in [(Rule::Omp, false), (Rule::Omp, true), (Rule::Ols, false)] {
                     let pursuit = Pursuit { nonnegative, ..Pursuit::new(s) };
-                    let got = bomp_masked(&to(&seen)?, &to(&mask)?, &to(&dictionary)?, &pursuit)?;
-                    let want = bomp_masked_reference(&zeroed, &mask, &dictionary, &pursuit)?;
-                    let what = format!("masked {n}x{p} s {s} {dtype:?} on {:?}", device.location());
+                    let (run, reference): (Masked, Masked) = match rule {
+                        Rule::Omp => (bomp_masked, bomp_masked_reference),
+                        Rule::Ols => (ols_masked, ols_masked_reference),
+                    };
+                    let got = run(&to(&seen)?, &to(&mask)?, &to(&dictionary)?, &pursuit)?;
+                    let want = reference(&zeroed, &mask, &dictionary, &pursuit)?;
+                    let what = format!("masked {rule:?} {n}x{p} s {s} {dtype:?} on {:?}", device.location());
                     let (got, want) = (rows(&got)?, rows(&want)?);
                     let mut others = 0;
                     for (got, want) in got.iter().zip(&want) {

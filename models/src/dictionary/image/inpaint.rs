@@ -11,8 +11,8 @@
 //! | symbol | field | |
 //! |---|---|---|
 //! | `y`, `M` | `image`, `mask` | `[height, width]`, mask 0 where a pixel is missing |
-//! | `ε` | `tolerance`, or `gain · sigma` where that is more | root mean square error of known pixels, in grey levels |
-//! | `σ`, `β` | `sigma`, `blend` | as for [denoising](super::denoise()) |
+//! | `ε` | `tolerance`, or 1.15 `sigma` where that is more | root mean square error of known pixels, in grey levels |
+//! | `σ`, `β` | `sigma`, .034 | as for [denoising](super::denoise()) |
 //! | `D` | `dictionary` | `[n_atoms, side²]`; a flat atom is added where there is none |
 //!
 //! The mean of the known pixels is not that of the patch: the flat atom corrects it.
@@ -29,7 +29,7 @@ use super::patches::{BandSum, PatchGrid};
 use crate::check::{at_least_one, range};
 use crate::dictionary::pursuit::{PursuitMethod, SparseCoder};
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{ErrorTarget, Pursuit, bomp_masked};
+use chandlery_ops::ErrorTarget;
 
 /// Patches that are coded at once.
 const BAND: usize = 65_536;
@@ -50,11 +50,21 @@ pub struct Inpaint {
     /// Known pixels that an atom must rest on, at least 1: a patch with k of them takes at most `k / known_per_atom` atoms, and one in any
     /// case. Default 4; with fewer, atoms fit what is known and invent the rest.
     pub known_per_atom: usize,
+    /// The pursuit, OMP or OLS. Default OMP.
+    pub method: PursuitMethod,
 }
 
 impl Default for Inpaint {
     fn default() -> Self {
-        Self { side: 10, step: 1, tolerance: 3., sigma: 0., n_nonzero: 10, known_per_atom: 4 }
+        Self {
+            side: 10,
+            step: 1,
+            tolerance: 3.,
+            sigma: 0.,
+            n_nonzero: 10,
+            known_per_atom: 4,
+            method: PursuitMethod::Omp,
+        }
     }
 }
 
@@ -71,6 +81,12 @@ impl Inpaint {
         range(OP, "sigma", self.sigma, "at least 0", |x| x >= 0.)?;
         at_least_one(OP, "n_nonzero", self.n_nonzero)?;
         at_least_one(OP, "known_per_atom", self.known_per_atom)?;
+        if !matches!(self.method, PursuitMethod::Omp | PursuitMethod::Ols) {
+            candle::bail!(
+                "{OP}: method must be omp or ols, which know missing samples, got {}",
+                self.method.name()
+            )
+        }
         if self.side < 2 {
             candle::bail!("{OP}: side must be at least 2, got {}; a single pixel has no structure", self.side)
         }
@@ -80,7 +96,7 @@ impl Inpaint {
     /// The pursuit of a patch of which everything is known.
     pub(super) fn coder(&self, n_atoms: usize) -> SparseCoder {
         SparseCoder {
-            method: PursuitMethod::Omp,
+            method: self.method,
             n_nonzero: self.n_nonzero.min(n_atoms),
             error: Some(ErrorTarget::Absolute(self.error() * self.side as f64)),
             nonnegative: false,
@@ -225,13 +241,14 @@ impl Masked<'_> {
             let n_known = mask.sum_keepdim(1)?;
             let mean = ((&rows * &mask)?.sum_keepdim(1)? / &n_known)?;
             let target = (n_known.sqrt()? * settings.error())?.squeeze(1)?;
-            let pursuit = Pursuit {
+            let coder = SparseCoder {
+                method: settings.method,
                 n_nonzero: limit + 1,
                 error: Some(ErrorTarget::PerSignal(target)),
                 nonnegative: false,
             };
             let signals = rows.broadcast_sub(&mean)?;
-            let codes = bomp_masked(&signals, &mask.to_dtype(DType::U8)?, dictionary, &pursuit)?;
+            let codes = coder.encode_masked(&signals, &mask.to_dtype(DType::U8)?, dictionary)?;
             let atoms = codes.count.to_vec1::<u32>()?;
             count += atoms.into_iter().map(u64::from).sum::<u64>();
             estimates.push(codes.reconstruct(dictionary)?.broadcast_add(&mean)?);

@@ -7,7 +7,7 @@
 //! | method | a step | cost | device |
 //! |---|---|---|---|
 //! | [`Omp`](PursuitMethod::Omp) | the atom most correlated with the residual | 1 | CPU, CUDA |
-//! | [`Ols`](PursuitMethod::Ols) | the atom whose addition leaves the least | 1.1 | CPU, CUDA |
+//! | [`Ols`](PursuitMethod::Ols) | the atom whose addition leaves the least | 1.25 | CPU, CUDA |
 //! | [`SubspacePursuit`](PursuitMethod::SubspacePursuit) | `s` atoms at once, exchanged for better ones | 15 | CPU |
 //! | [`ProjectionOmp`](PursuitMethod::ProjectionOmp) | of `s` candidates the one with the largest coefficient beside all others | 20 | CPU |
 //! | [`LookAheadOls`](PursuitMethod::LookAheadOls) | of `s` candidates the one from which OLS ends best | 160 | CPU |
@@ -49,7 +49,7 @@ mod projection;
 mod subspace;
 
 use candle::{Result, Tensor};
-use chandlery_ops::{ErrorTarget, Pursuit, SparseCodes, bomp, ols};
+use chandlery_ops::{ErrorTarget, Pursuit, SparseCodes, bomp, bomp_masked, ols, ols_masked};
 use serde::{Deserialize, Serialize};
 
 /// Which greedy pursuit finds the codes; see the [module](self).
@@ -126,6 +126,25 @@ impl SparseCoder {
             PursuitMethod::SubspacePursuit => problem::encode(self, signals, dictionary, subspace::pursue),
             PursuitMethod::ProjectionOmp => problem::encode(self, signals, dictionary, projection::pursue),
             PursuitMethod::LookAheadOls => problem::encode(self, signals, dictionary, look_ahead::pursue),
+        }
+    }
+
+    /// The codes of signals with missing samples: only those where `mask`, u8 `[m, p]`, is not 0 count. By OMP or OLS.
+    ///
+    /// What `signals` hold where the mask is 0 is never looked at; a signal without any sample has an empty code.
+    ///
+    /// # Errors
+    /// As for [`encode`](Self::encode), and for other methods.
+    pub fn encode_masked(&self, signals: &Tensor, mask: &Tensor, dictionary: &Tensor) -> Result<SparseCodes> {
+        let pursuit =
+            Pursuit { n_nonzero: self.n_nonzero, error: self.error.clone(), nonnegative: self.nonnegative };
+        match self.method {
+            PursuitMethod::Omp => bomp_masked(signals, mask, dictionary, &pursuit),
+            PursuitMethod::Ols => ols_masked(signals, mask, dictionary, &pursuit),
+            method => candle::bail!(
+                "encode_masked: missing samples are for omp and ols, got {}; fill them in first or take one of those",
+                method.name()
+            ),
         }
     }
 }
