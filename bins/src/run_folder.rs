@@ -16,12 +16,14 @@ pub enum Existing {
 }
 
 /// Names that a run makes; what [`Existing::Overwrite`] removes before a new run.
-const OWN: [&str; 7] = [
+const OWN: [&str; 9] = [
     "config.json",
     "model.safetensors",
     "run.json",
     "fine-tune.json",
     "metrics.jsonl",
+    "results.json",
+    "curves.svg",
     "README.md",
     "checkpoint",
 ];
@@ -44,30 +46,30 @@ impl RunFolder {
     /// # Errors
     /// When `out` is a file, holds something and `existing` refuses that, or cannot be made.
     pub fn create(bin: &str, out: Option<&Path>, existing: Existing) -> Result<Self> {
-        let path = match out {
-            None => fresh(Path::new("runs"), bin)?,
-            Some(out) => {
-                fs::create_dir_all(out)
-                    .with_context(|| format!("--out {}: cannot make this folder", out.display()))?;
-                out.to_owned()
-            }
+        let Some(out) = out else {
+            return Ok(Self { path: fresh(Path::new("runs"), bin)? });
         };
-        let empty = fs::read_dir(&path)
-            .with_context(|| format!("--out {}: cannot read this folder", path.display()))?
-            .next()
-            .is_none();
-        if !empty {
+        let instead = format!("name another, add --overwrite, or go on with --resume {}", out.display());
+        Self::claim(out, "--out", existing, &instead)
+    }
+
+    /// Takes the folder that the option `flag` named, which is made if need be; `instead` is what to do about one that is refused.
+    ///
+    /// # Errors
+    /// When `path` is a file, holds something and `existing` refuses that, or cannot be made.
+    pub fn claim(path: &Path, flag: &str, existing: Existing, instead: &str) -> Result<Self> {
+        let at = || format!("{flag} {}", path.display());
+        fs::create_dir_all(path).with_context(|| format!("{}: cannot make this folder", at()))?;
+        let mut files = fs::read_dir(path).with_context(|| format!("{}: cannot read this folder", at()))?;
+        if files.next().is_some() {
             if existing == Existing::Refuse {
-                bail!(
-                    "--out {}: the folder is not empty; name another, add --overwrite, or go on with --resume {0}",
-                    path.display()
-                )
+                bail!("{}: the folder is not empty; {instead}", at())
             }
             for name in OWN {
                 remove(&path.join(name))?;
             }
         }
-        Ok(Self { path })
+        Ok(Self { path: path.to_owned() })
     }
 
     /// Opens the folder of a former run.

@@ -3,7 +3,7 @@
 mod common;
 use candle::Device::Cpu;
 use chandlery::dictionary::Dictionary;
-use common::{BENCH, DICTIONARY, has, metrics, number, weights};
+use common::{BENCH, DICTIONARY, has, metrics, number, picture_size, results, weights};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -191,7 +191,6 @@ fn denoising_gains_with_a_learned_a_given_and_no_dictionary() {
     assert_eq!(image::open(folder.path().join("denoised.png")).unwrap().to_luma8().dimensions(), (80, 64));
     // Noisy, denoised and clean with gaps of four between.
     assert_eq!(image::open(folder.path().join("both.png")).unwrap().to_luma8().dimensions(), (248, 64));
-    assert!(folder.path().join("kept/dictionary.png").is_file());
 
     let given = DICTIONARY.json(folder.path(), &[&noisy[..], &["--dictionary", "run"]].concat());
     assert!(number(&given, "psnr") > before + 4., "{given}");
@@ -199,8 +198,55 @@ fn denoising_gains_with_a_learned_a_given_and_no_dictionary() {
         DICTIONARY.json(folder.path(), &[&noisy[..], &["--iterations", "0", "--side", "6"]].concat());
     assert!(number(&cosines, "psnr") < after, "{cosines} {learned}");
     // The same seed, the same noise and the same result.
-    let again = DICTIONARY.json(folder.path(), &[&noisy[..], &learn].concat());
+    let again = DICTIONARY.json(folder.path(), &[&noisy[..], &learn, &["--overwrite"]].concat());
     assert_eq!(again["psnr"], learned["psnr"]);
+}
+
+#[test]
+fn the_dictionary_of_an_image_is_kept_whole_and_never_in_the_place_of_a_run() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
+    let before = weights(&at("run"));
+    let small = ["--side", "6", "--atoms", "40", "--iterations", "2", "--device", "cpu", "--save-dictionary"];
+    let denoise = [&["denoise", "grey.png", "--sigma", "20", "--add-noise"][..], &small].concat();
+    let inpaint = [&["inpaint", "grey.png", "--missing", "0.5"][..], &small].concat();
+    for command in [&denoise, &inpaint] {
+        let err = DICTIONARY.fail(folder.path(), &[&command[..], &["run"]].concat(), 1);
+        let text = "--save-dictionary run: the folder is not empty; name another or add --overwrite";
+        assert_eq!(err, format!("dictionary-learning: {text}"));
+        assert!(
+            weights(&at("run")) == before && !at("denoised.png").exists() && !at("inpainted.png").exists()
+        );
+    }
+
+    let load = |name: &str| Dictionary::from_pretrained(&at(name).display().to_string(), &Cpu).unwrap();
+    let values = |d: &Dictionary| d.atoms().flatten_all().unwrap().to_vec1::<f32>().unwrap();
+    let denoised = DICTIONARY.json(folder.path(), &[&denoise[..], &["run", "--overwrite"]].concat());
+    assert_eq!(results(&at("run")), denoised);
+    has(&at("run/README.md"), &["Learned by ak-svd from patches of `grey.png`", "--sigma 20", "PSNR "]);
+    // 40 tiles of 6 pixels in seven columns and six lines, four times as large.
+    assert_eq!(picture_size(&at("run/dictionary.png")), (4 * 50, 4 * 43));
+    assert!(!at("run/curves.svg").exists() && !at("run/run.json").exists(), "left from the run before");
+    let learned = load("run");
+    assert_eq!((learned.config().n_atoms, learned.config().image), (40, Some([6, 6, 1])));
+
+    // Nothing learned: the cosine transform is kept, and says so.
+    DICTIONARY.json(folder.path(), &[&inpaint[..], &["learned"]].concat());
+    let unlearned = DICTIONARY.json(folder.path(), &[&inpaint[..], &["cosines", "--rounds", "0"]].concat());
+    assert_eq!(unlearned["learned"].as_bool(), Some(false));
+    has(
+        &at("cosines/README.md"),
+        &["The overcomplete cosine transform, with which `grey.png` was filled in"],
+    );
+    let cosines = load("cosines");
+    assert_eq!(cosines.config(), load("learned").config());
+    assert!(values(&cosines) != values(&load("learned")));
+    let none = ["--side", "6", "--atoms", "40", "--iterations", "0", "--save-dictionary", "same"];
+    let none = [&["denoise", "grey.png", "--sigma", "20", "--device", "cpu"][..], &none].concat();
+    let result = DICTIONARY.json(folder.path(), &none);
+    assert_eq!(result["learned"].as_bool(), Some(false));
+    assert_eq!(values(&load("same")), values(&cosines));
 }
 
 #[test]

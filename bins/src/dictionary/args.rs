@@ -192,9 +192,12 @@ pub struct ImageDictionaryArgs {
     /// How atoms are updated.
     #[arg(long, value_enum, default_value_t = Rule::AkSvd)]
     pub rule: Rule,
-    /// Keep the learned dictionary in this folder, as `train` would.
+    /// Keep the dictionary in this folder, with a model card and its results, for `--dictionary` and `encode`.
     #[arg(long, value_name = "DIR", conflicts_with = "dictionary")]
     pub save_dictionary: Option<PathBuf>,
+    /// Start over in a --save-dictionary folder that holds something.
+    #[arg(long, requires = "save_dictionary")]
+    pub overwrite: bool,
     /// Seed of the patches that are drawn, and of noise or missing pixels that are made.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,

@@ -1,6 +1,8 @@
 //! The command `denoise`.
 use super::args::DenoiseArgs;
-use super::restore::{Task, draws, each_plane, image_of, learn, planes_of, read_like, save, training, write};
+use super::restore::{
+    Kept, Task, draws, each_plane, folder_for, image_of, learn, planes_of, read_like, training, write,
+};
 use super::streams;
 use crate::device::describe;
 use crate::progress::Spinner;
@@ -50,14 +52,18 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
         if args.sigma.is_none() { " (estimated)" } else { "" },
         describe(&device)
     ))?;
-    let (dictionary, learned) = match dictionary {
-        Some(dictionary) => (dictionary, false),
+    let folder = folder_for(&args.dictionary)?;
+    let iterations = args.dictionary.iterations;
+    let learned = dictionary.is_none() && iterations > 0;
+    let of_image = match dictionary {
+        Some(dictionary) => dictionary.into(),
         None => {
             let training = training(&args.dictionary);
             let trainer = ImageTrainer::noisy(&planes, &settings, &training, draws(&args.dictionary))?;
-            (learn(trainer, training.iterations, "learning the dictionary")?, true)
+            learn(trainer, iterations, "learning the dictionary")?
         }
     };
+    let dictionary = &of_image.dictionary;
     let learned_in = started.elapsed().as_secs_f64();
     let spinner = Spinner::new("coding all patches");
     let (restored, mean_count) =
@@ -67,16 +73,13 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
     let total = started.elapsed().as_secs_f64();
 
     write(&args.out, args.comparison.as_deref(), &restored, &noisy, clean.as_ref())?;
-    if let (true, Some(folder)) = (learned, &args.dictionary.save_dictionary) {
-        save(&dictionary, side, folder, &report)?;
-    }
     let against = |image: &Tensor| clean.as_ref().map(|clean| psnr(image, clean, PEAK)).transpose();
     let (before, after) = (against(&noisy)?, against(&restored)?);
     if let (Some(before), Some(after)) = (before, after) {
         report.line(&format!("PSNR {before:.2} dB → {after:.2} dB"))?;
     }
     report.line(&format!("{mean_count:.2} atoms a patch; {} in {}", args.out.display(), seconds(total)))?;
-    report.finish(&json!({
+    let results = json!({
         "out": args.out,
         "sigma": sigma,
         "sigma_estimated": args.sigma.is_none(),
@@ -89,7 +92,23 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
         "seconds_learning": learned_in,
         "seed": args.dictionary.seed,
         "device": describe(&device),
-    }))?;
+    });
+    if let Some(folder) = &folder {
+        let kept = Kept {
+            done: "denoised",
+            image: &args.image,
+            args: &args.dictionary,
+            iterations,
+            side,
+            device: &device,
+            seconds: total,
+            psnr: before.zip(after).map(<[f64; 2]>::from),
+            mean_count,
+            results: &results,
+        };
+        kept.save(&of_image, folder, &report)?;
+    }
+    report.finish(&results)?;
     Ok(Outcome::Done)
 }
 

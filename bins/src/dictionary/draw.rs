@@ -23,14 +23,9 @@ pub fn atoms(atoms: &Tensor, weight: &[f64], tile: ImageShape, path: &Path) -> R
     Ok(shown.len())
 }
 
-/// Of each atom, `[n_atoms, side²]`, minus the squared differences of neighbouring pixels: by this weight smooth atoms come first.
-pub fn smoothness(atoms: &Tensor, side: usize) -> Result<Vec<f64>> {
-    let atoms = atoms.to_dtype(DType::F64)?.reshape(((), side, side))?;
-    let differences = |dim: usize| -> candle::Result<Tensor> {
-        let difference = (atoms.narrow(dim, 1, side - 1)? - atoms.narrow(dim, 0, side - 1)?)?;
-        difference.sqr()?.flatten_from(1)?.sum(1)
-    };
-    Ok((differences(1)? + differences(2)?)?.neg()?.to_vec1()?)
+/// What [`atoms`] shows, in words: `n` are in the picture.
+pub fn caption(n: usize) -> String {
+    format!("the {n} atoms of most weight (sum of squared coefficients), the first top left, mid-grey is 0")
 }
 
 /// Indices by falling weight; equal ones stay in their order.

@@ -1,6 +1,8 @@
 //! The command `inpaint`.
 use super::args::InpaintArgs;
-use super::restore::{Task, draws, each_plane, image_of, learn, planes_of, read_like, save, training, write};
+use super::restore::{
+    Kept, Task, draws, each_plane, folder_for, image_of, learn, planes_of, read_like, training, write,
+};
 use super::streams;
 use crate::device::describe;
 use crate::images;
@@ -9,7 +11,9 @@ use crate::report::{Outcome, Report, seconds};
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::Philox;
-use chandlery::dictionary::image::{ImageTrainer, Inpaint, cosines, inpaint as inpaint_plane, psnr};
+use chandlery::dictionary::image::{
+    ImageTrainer, ImageTraining, Inpaint, cosines, inpaint as inpaint_plane, psnr,
+};
 use chandlery_ops::uniform;
 use serde_json::json;
 use std::time::Instant;
@@ -54,6 +58,7 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
         let _spinner = Spinner::new("coding all patches");
         each_plane(&planes, |plane| inpaint_plane(plane, &known, atoms, &settings))
     };
+    let folder = folder_for(&args.dictionary)?;
     let training = training(&args.dictionary);
     let mut atoms = match &dictionary {
         Some(dictionary) => dictionary.atoms().clone(),
@@ -61,12 +66,15 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
     };
     let rounds = if dictionary.is_none() && training.iterations > 0 { args.rounds } else { 0 };
     let (mut filled, mut mean_count) = fill(&atoms)?;
-    let mut learned = None;
+    let from = |planes: &[Tensor], atoms: &Tensor, training: &ImageTraining| {
+        ImageTrainer::filled(planes, atoms, &settings, training, draws(&args.dictionary))
+    };
+    let mut of_image = None;
     for round in 1..=rounds {
-        let trainer = ImageTrainer::filled(&filled, &atoms, &settings, &training, draws(&args.dictionary))?;
-        let dictionary = learn(trainer, training.iterations, &format!("learning, round {round}/{rounds}"))?;
-        atoms = dictionary.atoms().clone();
-        learned = Some(dictionary);
+        let trainer = from(&filled, &atoms, &training)?;
+        let learned = learn(trainer, training.iterations, &format!("learning, round {round}/{rounds}"))?;
+        atoms = learned.dictionary.atoms().clone();
+        of_image = Some(learned);
         (filled, mean_count) = fill(&atoms)?;
     }
     let restored = image_of(&filled)?.to_device(&Device::Cpu)?;
@@ -75,27 +83,44 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
     let holes = mask.broadcast_as(image.shape())?;
     let hollow = holes.where_cond(&image, &(image.ones_like()? * HOLE)?)?;
     write(&args.out, args.comparison.as_deref(), &restored, &hollow, clean.as_ref())?;
-    if let (Some(dictionary), Some(folder)) = (&learned, &args.dictionary.save_dictionary) {
-        save(dictionary, side, folder, &report)?;
-    }
     let against = |image: &Tensor| clean.as_ref().map(|clean| psnr(image, clean, PEAK)).transpose();
     let (before, after) = (against(&hollow)?, against(&restored)?);
     if let (Some(before), Some(after)) = (before, after) {
         report.line(&format!("PSNR {before:.2} dB → {after:.2} dB"))?;
     }
     report.line(&format!("{mean_count:.2} atoms a patch; {} in {}", args.out.display(), seconds(total)))?;
-    report.finish(&json!({
+    let results = json!({
         "out": args.out,
         "missing": missing,
         "psnr_noisy": before,
         "psnr": after,
         "mean_count": mean_count,
         "atoms": atoms.dim(0)?,
-        "learned": learned.is_some(),
+        "learned": rounds > 0,
         "seconds": total,
         "seed": args.dictionary.seed,
         "device": describe(&device),
-    }))?;
+    });
+    if let Some(folder) = &folder {
+        let of_image = match of_image {
+            Some(learned) => learned,
+            None => learn(from(&filled, &atoms, &ImageTraining { iterations: 0, ..training })?, 0, "")?,
+        };
+        let kept = Kept {
+            done: "filled in",
+            image: &args.image,
+            args: &args.dictionary,
+            iterations: rounds * args.dictionary.iterations,
+            side,
+            device: &device,
+            seconds: total,
+            psnr: before.zip(after).map(<[f64; 2]>::from),
+            mean_count,
+            results: &results,
+        };
+        kept.save(&of_image, folder, &report)?;
+    }
+    report.finish(&results)?;
     Ok(Outcome::Done)
 }
 

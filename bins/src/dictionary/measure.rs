@@ -40,19 +40,10 @@ impl Sums {
         let residual = codes.residual(signals, atoms)?.to_dtype(DType::F64)?;
         self.squares += residual.sqr()?.sum_all()?.to_scalar::<f64>()?;
         self.n_values += residual.elem_count();
-        let host = |t: &Tensor| t.to_device(&Device::Cpu)?.flatten_all();
-        let indices = host(&codes.indices)?.to_vec1::<u32>()?;
-        let values = host(&codes.values)?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
         let counts = host(&codes.count)?.to_vec1::<u32>()?;
         self.n_rows += counts.len();
         self.count += counts.iter().map(|&count| u64::from(count)).sum::<u64>();
-        // Entries beyond the count have value 0.
-        for (atom, value) in indices.into_iter().zip(values) {
-            if let Some(energy) = self.energy.get_mut(atom as usize) {
-                *energy += value * value;
-            }
-        }
-        Ok(())
+        add_energy(&mut self.energy, codes)
     }
 
     /// The measure of all blocks.
@@ -64,6 +55,29 @@ impl Sums {
             energy: self.energy,
         }
     }
+}
+
+/// Of each atom, the sum of the squares of its coefficients.
+pub fn energy_of(codes: &SparseCodes) -> Result<Vec<f64>> {
+    let mut energy = vec![0.; codes.n_atoms];
+    add_energy(&mut energy, codes)?;
+    Ok(energy)
+}
+
+fn add_energy(sums: &mut [f64], codes: &SparseCodes) -> Result<()> {
+    let indices = host(&codes.indices)?.to_vec1::<u32>()?;
+    let values = host(&codes.values)?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+    // Entries beyond the count have value 0.
+    for (atom, value) in indices.into_iter().zip(values) {
+        if let Some(energy) = sums.get_mut(atom as usize) {
+            *energy += value * value;
+        }
+    }
+    Ok(())
+}
+
+fn host(t: &Tensor) -> candle::Result<Tensor> {
+    t.to_device(&Device::Cpu)?.flatten_all()
 }
 
 /// Codes all signals, block by block.
@@ -99,5 +113,6 @@ mod tests {
         assert!((measure.rmse - (10f64 / 6.).sqrt()).abs() < 1e-6);
         assert_eq!((measure.mean_count, measure.used), (1., 1));
         assert_eq!(measure.energy, [0., 20.]);
+        assert_eq!(energy_of(&codes).unwrap(), [0., 20.]);
     }
 }

@@ -1,10 +1,14 @@
 //! What `denoise` and `inpaint` share: planes, the dictionary of an image, and what is written.
 use super::args::ImageDictionaryArgs;
+use super::card::ImageCard;
+use super::measure::energy_of;
 use super::{draw, streams};
+use crate::device::describe;
 use crate::images;
 use crate::options::Common;
 use crate::progress::Progress;
 use crate::report::Report;
+use crate::run_folder::{Existing, RunFolder, command_line};
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
 use chandlery::Philox;
@@ -114,28 +118,80 @@ pub fn draws(args: &ImageDictionaryArgs) -> Philox {
     Philox::new(args.seed, streams::PATCHES)
 }
 
+/// The dictionary of an image.
+pub struct ImageDictionary {
+    pub dictionary: Dictionary,
+    /// Of each atom, the sum of the squares of its coefficients over the patches that it was learned from; empty where it was given.
+    energy: Vec<f64>,
+}
+
+impl From<Dictionary> for ImageDictionary {
+    fn from(dictionary: Dictionary) -> Self {
+        Self { dictionary, energy: Vec::new() }
+    }
+}
+
 /// Runs a trainer to its end.
-pub fn learn(mut trainer: ImageTrainer, iterations: usize, label: &str) -> Result<Dictionary> {
+pub fn learn(mut trainer: ImageTrainer, iterations: usize, label: &str) -> Result<ImageDictionary> {
     let bar = Progress::iterations(iterations as u64, 0);
     bar.label(label.to_owned());
     while trainer.step()?.is_some() {
         bar.advance(1);
     }
     bar.finish();
-    Ok(trainer.dictionary().clone())
+    Ok(ImageDictionary { dictionary: trainer.dictionary().clone(), energy: energy_of(trainer.codes())? })
 }
 
-/// Keeps a learned dictionary as `train` would.
-pub fn save(dictionary: &Dictionary, side: usize, folder: &Path, report: &Report) -> Result<()> {
-    dictionary.save_pretrained(folder)?;
-    let picture = folder.join("dictionary.png");
-    draw::atoms(
-        dictionary.atoms(),
-        &draw::smoothness(dictionary.atoms(), side)?,
-        ImageShape::grey(side, side),
-        &picture,
-    )?;
-    report.line(&format!("dictionary in {}", folder.display()))
+/// The folder of `--save-dictionary`, if there is to be one; to be asked for before anything is computed.
+pub fn folder_for(args: &ImageDictionaryArgs) -> Result<Option<RunFolder>> {
+    let Some(path) = &args.save_dictionary else {
+        return Ok(None);
+    };
+    let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
+    RunFolder::claim(path, "--save-dictionary", existing, "name another or add --overwrite").map(Some)
+}
+
+/// What is said of a dictionary that is kept.
+pub struct Kept<'a> {
+    /// `denoised`, `filled in`.
+    pub done: &'a str,
+    pub image: &'a Path,
+    pub args: &'a ImageDictionaryArgs,
+    /// Iterations that were made.
+    pub iterations: usize,
+    pub side: usize,
+    pub device: &'a Device,
+    pub seconds: f64,
+    pub psnr: Option<[f64; 2]>,
+    pub mean_count: f64,
+    /// What programs read.
+    pub results: &'a serde_json::Value,
+}
+
+impl Kept<'_> {
+    /// Keeps the dictionary as `train` would: the model, its results, a picture and a card.
+    pub fn save(&self, kept: &ImageDictionary, folder: &RunFolder, report: &Report) -> Result<()> {
+        let ImageDictionary { dictionary, energy } = kept;
+        dictionary.save_pretrained(folder.path())?;
+        let tile = ImageShape::grey(self.side, self.side);
+        let pictured = draw::atoms(dictionary.atoms(), energy, tile, &folder.join("dictionary.png"))?;
+        folder.write_json("results.json", self.results)?;
+        let card = ImageCard {
+            command: &command_line("dictionary-learning"),
+            done: self.done,
+            image: self.image,
+            args: self.args,
+            iterations: self.iterations,
+            config: dictionary.config(),
+            device: &describe(self.device),
+            seconds: self.seconds,
+            psnr: self.psnr,
+            mean_count: self.mean_count,
+            pictured,
+        };
+        folder.write("README.md", card.text().as_bytes())?;
+        report.line(&format!("dictionary in {}", folder.path().display()))
+    }
 }
 
 /// Writes the result, and the images side by side where that is asked for.

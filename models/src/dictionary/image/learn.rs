@@ -14,7 +14,7 @@ use crate::dictionary::{
     UpdateRule, overcomplete_dct,
 };
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::Philox;
+use chandlery_ops::{Philox, SparseCodes};
 
 /// Patches that must use an atom: the noise of an atom falls with the root of their number.
 const MIN_USES: usize = 50;
@@ -131,6 +131,11 @@ impl ImageTrainer {
     /// The newest dictionary: its codes meet the error target, and fewer atoms do, so that an RMSE says nothing.
     pub fn dictionary(&self) -> &Dictionary {
         self.trainer.current()
+    }
+
+    /// The codes of the patches that it learns from over that dictionary.
+    pub fn codes(&self) -> &SparseCodes {
+        self.trainer.codes()
     }
 }
 
