@@ -1,5 +1,5 @@
 //! The folder a run leaves behind, and how files get into it without ever being half there.
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::Write;
@@ -137,6 +137,22 @@ impl RunFolder {
     }
 }
 
+/// Whether a file of this name can be written, but for the disk's own reasons; to be asked before the work, not after.
+///
+/// # Errors
+/// When its folder does not exist, or the name is that of a folder.
+pub fn check_writable(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    ensure!(
+        folder.is_dir(),
+        "{}: must be in a folder that exists, and {} does not; make it first",
+        path.display(),
+        folder.display()
+    );
+    ensure!(!path.is_dir(), "{}: must be the name of a file, got a folder", path.display());
+    Ok(())
+}
+
 /// Runs `writer` on a path beside `path` and renames the result over `path`.
 ///
 /// The extension stays (`x.png` is written as `.x.partial.png`), since some writers go by it.
@@ -251,6 +267,21 @@ mod tests {
         assert_eq!(format!("{err:#}"), format!("{}: cannot write: disk full", run.join("a.txt").display()));
         assert_eq!(fs::read(run.join("a.txt")).unwrap(), b"old");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn names_that_no_file_can_have_are_told_before_the_work() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = |path: &Path| check_writable(path).unwrap_err().to_string();
+        assert!(
+            check_writable(Path::new("x.png")).is_ok() && check_writable(&dir.path().join("x.png")).is_ok()
+        );
+        let (inside, path) = (dir.path().join("a/x.png"), dir.path().display());
+        assert_eq!(
+            text(&inside),
+            format!("{path}/a/x.png: must be in a folder that exists, and {path}/a does not; make it first")
+        );
+        assert_eq!(text(dir.path()), format!("{path}: must be the name of a file, got a folder"));
     }
 
     #[test]

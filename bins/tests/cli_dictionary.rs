@@ -297,7 +297,7 @@ fn missing_pixels_are_filled_in_at_random_and_by_mask() {
 fn errors_are_one_line_that_says_what_to_do() {
     let folder = folder();
     DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 16] = [
         (&["train", "--data", "none.npy"], "dictionary-learning: --data none.npy: "),
         (&["train", "--data", "grey.png", "--side", "65"], "smaller than a patch of 65x65"),
         (
@@ -316,10 +316,33 @@ fn errors_are_one_line_that_says_what_to_do() {
             "--clean colour.png: must be 64x80 with 1 planes",
         ),
         (&["denoise", "grey.png", "--sigma", "9", "--out", "x.jpg"], "x.jpg: the name must end in .png"),
+        (&["denoise", "grey.png", "--out", "a/x.png"], "--out: a/x.png: must be in a folder that exists"),
+        (
+            &["inpaint", "grey.png", "--missing", "0.1", "--comparison", "a/x.png"],
+            "--comparison: a/x.png: must be",
+        ),
+        (
+            &["encode", "run", "grey.png", "--out", "a/x.npz"],
+            "--out: a/x.npz: must be in a folder that exists",
+        ),
+        (&["denoise", "grey.png", "--step", "9"], "--step: must be at most the side of a patch, 8, got 9"),
+        (
+            &["denoise", "grey.png", "--dictionary", "run", "--step", "5"],
+            "--step: must be at most the side of a patch, 4, got 5",
+        ),
+        (
+            &["encode", "run", "grey.png", "--step", "5"],
+            "--step: must be at most the side of a patch, 4, got 5",
+        ),
+        (
+            &["encode", "run", "mnist-sample", "--step", "5"],
+            "--step: is for patches of images, and mnist-sample holds rows",
+        ),
     ];
     for (args, text) in cases {
         let err = DICTIONARY.fail(folder.path(), &[args, &["--device", "cpu"]].concat(), 1);
         assert!(err.starts_with("dictionary-learning: ") && err.contains(text), "{args:?}: {err}");
+        assert!(!folder.path().join("denoised.png").exists(), "{args:?}: refused after the work");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The command `denoise`.
 use super::args::DenoiseArgs;
 use super::restore::{
-    Kept, Task, draws, each_plane, folder_for, image_of, learn, planes_of, read_like, training, write,
+    Kept, Task, Wanted, draws, each_plane, folder_for, image_of, learn, planes_of, read_like, training, write,
 };
 use super::streams;
 use crate::device::describe;
@@ -21,8 +21,15 @@ const PEAK: f64 = 255.;
 /// Removes noise from an image.
 pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
-    let Task { device, dictionary, side, image } =
-        Task::open(&args.image, &args.dictionary, 8, &args.out, args.comparison.as_deref(), &args.common)?;
+    let Task { device, dictionary, side, image } = Task::open(&Wanted {
+        image: &args.image,
+        dictionary: &args.dictionary,
+        default_side: 8,
+        step: args.step,
+        out: &args.out,
+        comparison: args.comparison.as_deref(),
+        common: &args.common,
+    })?;
     let (_, height, width) = image.dims3()?;
     let (noisy, clean) = match (&args.clean, args.sigma) {
         (None, Some(sigma)) if args.add_noise => {

@@ -1,10 +1,11 @@
 //! The command `encode`: sparse codes of a data set to a file.
 use super::args::EncodeArgs;
 use super::measure::Sums;
+use super::restore::check_step;
 use super::signals::{Signals, holds_images, open_images};
 use crate::progress::Progress;
 use crate::report::{Outcome, Report};
-use crate::run_folder::write_beside;
+use crate::run_folder::{check_writable, write_beside};
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::dictionary::pursuit::SparseCoder;
@@ -21,6 +22,7 @@ const BAND: usize = 65_536;
 pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
     let format = Format::of(&args.out).context("--out")?;
+    check_writable(&args.out).context("--out")?;
     let device = args.common.device.open()?;
     let dictionary = Dictionary::from_pretrained(&args.model, &device)?;
     let config = dictionary.config();
@@ -30,6 +32,11 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     if let (true, Some(side)) = (holds_images(&args.data)?, patch_side(config)) {
         encode_images(args, config, side, &device, &mut codes)?;
     } else {
+        ensure!(
+            args.step.is_none(),
+            "--step: is for patches of images, and {} holds rows; leave it out",
+            args.data
+        );
         let dataset = args.read.open(&args.data)?;
         ensure!(
             dataset.n_features() == config.n_features,
@@ -101,8 +108,9 @@ fn encode_images(
     device: &Device,
     codes: &mut Gathered,
 ) -> Result<()> {
-    let images = open_images(&args.data, &args.read)?;
     let step = args.step.unwrap_or(side);
+    check_step(step, side)?;
+    let images = open_images(&args.data, &args.read)?;
     for image in images.images() {
         let at = || format!("{}: image {}", args.data, image.name());
         let grid = PatchGrid::new(image.height(), image.width(), side, step).with_context(at)?;

@@ -1,7 +1,7 @@
 //! The command `inpaint`.
 use super::args::InpaintArgs;
 use super::restore::{
-    Kept, Task, draws, each_plane, folder_for, image_of, learn, planes_of, read_like, training, write,
+    Kept, Task, Wanted, draws, each_plane, folder_for, image_of, learn, planes_of, read_like, training, write,
 };
 use super::streams;
 use crate::device::describe;
@@ -26,8 +26,15 @@ const HOLE: f64 = 0.;
 /// Fills in the missing pixels of an image.
 pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
-    let Task { device, dictionary, side, image } =
-        Task::open(&args.image, &args.dictionary, 10, &args.out, args.comparison.as_deref(), &args.common)?;
+    let Task { device, dictionary, side, image } = Task::open(&Wanted {
+        image: &args.image,
+        dictionary: &args.dictionary,
+        default_side: 10,
+        step: args.step,
+        out: &args.out,
+        comparison: args.comparison.as_deref(),
+        common: &args.common,
+    })?;
     let (_, height, width) = image.dims3()?;
     let mask = mask(args, &image)?;
     let clean = match (&args.clean, args.missing) {

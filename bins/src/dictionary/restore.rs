@@ -8,7 +8,7 @@ use crate::images;
 use crate::options::Common;
 use crate::progress::Progress;
 use crate::report::Report;
-use crate::run_folder::{Existing, RunFolder, command_line};
+use crate::run_folder::{Existing, RunFolder, check_writable, command_line};
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
 use chandlery::Philox;
@@ -53,35 +53,48 @@ pub struct Task {
     pub image: Tensor,
 }
 
+/// What a command line asks for that both commands have.
+pub struct Wanted<'a> {
+    pub image: &'a Path,
+    pub dictionary: &'a ImageDictionaryArgs,
+    /// Of a patch, where neither a dictionary nor the command line says.
+    pub default_side: usize,
+    pub step: usize,
+    pub out: &'a Path,
+    pub comparison: Option<&'a Path>,
+    pub common: &'a Common,
+}
+
 impl Task {
     /// Refuses what cannot be written or read before anything is computed.
-    pub fn open(
-        image: &Path,
-        args: &ImageDictionaryArgs,
-        default_side: usize,
-        out: &Path,
-        comparison: Option<&Path>,
-        common: &Common,
-    ) -> Result<Self> {
-        images::format_of(out).context("--out")?;
-        if let Some(path) = comparison {
-            images::format_of(path).context("--comparison")?;
+    pub fn open(wanted: &Wanted) -> Result<Self> {
+        for (flag, path) in [("--out", Some(wanted.out)), ("--comparison", wanted.comparison)] {
+            let Some(path) = path else { continue };
+            images::format_of(path).and_then(|_| check_writable(path)).context(flag)?;
         }
-        let device = common.device.open()?;
+        let device = wanted.common.device.open()?;
+        let args = wanted.dictionary;
         let dictionary = given(args, &device)?;
         let side = match (&dictionary, &args.dictionary) {
             (Some(dictionary), Some(name)) => side_of(dictionary, name)?,
-            _ => args.side.map_or(default_side, |side| side as usize),
+            _ => args.side.map_or(wanted.default_side, |side| side as usize),
         };
-        let planes = images::read_planes(image)?;
+        check_step(wanted.step, side)?;
+        let planes = images::read_planes(wanted.image)?;
         let (_, height, width) = planes.dims3()?;
         ensure!(
             side <= height.min(width),
             "{}: the image must be at least as large as a patch of {side}x{side}, got {height}x{width}",
-            image.display()
+            wanted.image.display()
         );
         Ok(Self { device, dictionary, side, image: planes })
     }
+}
+
+/// Refuses steps that leave pixels out.
+pub fn check_step(step: usize, side: usize) -> Result<()> {
+    ensure!(step <= side, "--step: must be at most the side of a patch, {side}, got {step}");
+    Ok(())
 }
 
 /// The side of the square patches that a dictionary is for.
