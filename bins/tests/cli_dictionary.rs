@@ -5,6 +5,7 @@ use candle::Device::Cpu;
 use chandlery::dictionary::Dictionary;
 use common::{BENCH, DICTIONARY, has, metrics, number, picture_size, results, weights};
 use serde_json::Value;
+use std::path::Path;
 use tempfile::TempDir;
 
 /// A dictionary of 32 atoms for 4×4 patches, five iterations.
@@ -160,15 +161,114 @@ fn encode_writes_codes_that_stand_for_the_patches() {
     }
 }
 
+/// Root mean square difference of two grey pictures.
+fn difference(a: &Path, b: &Path) -> f64 {
+    let [a, b] = [a, b].map(|path| image::open(path).unwrap().to_luma8());
+    assert_eq!(a.dimensions(), b.dimensions());
+    let squares = a.pixels().zip(b.pixels()).map(|(a, b)| (f64::from(a.0[0]) - f64::from(b.0[0])).powi(2));
+    (squares.sum::<f64>() / f64::from(a.width() * a.height())).sqrt()
+}
+
 #[test]
-fn rows_that_are_no_images_train_and_encode_as_well() {
+fn codes_of_images_decode_to_the_images() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
+    let on_cpu = |args: &[&str]| DICTIONARY.json(folder.path(), &[args, &["--device", "cpu"]].concat());
+    // Tiles: the picture has the error of the codes, of which one atom leaves much, and that of rounding to bytes, 1/√12 a pixel.
+    let tiles = on_cpu(&["encode", "run", "grey.png", "--nonzero", "1"]);
+    let decoded = on_cpu(&["decode", "run", "codes.safetensors"]);
+    assert_eq!((decoded["out"].as_str(), decoded["n_images"].as_u64()), (Some("decoded.png"), Some(1)));
+    assert_eq!(decoded["mean_count"], tiles["mean_count"]);
+    let (got, codes) = (difference(&at("decoded.png"), &at("grey.png")), number(&tiles, "rmse"));
+    assert!(codes > 3. && (got - (codes * codes + 1. / 12.).sqrt()).abs() < 0.05, "{got} {codes}");
+    // Patches that overlap are averaged, which takes away some of their errors.
+    on_cpu(&["encode", "run", "grey.png", "--nonzero", "1", "--step", "1", "--out", "all.safetensors"]);
+    on_cpu(&["decode", "run", "all.safetensors", "--out", "all.png"]);
+    let overlapping = difference(&at("all.png"), &at("grey.png"));
+    assert!(overlapping < 0.9 * got, "{overlapping} {got}");
+    // The patches themselves.
+    let rows = on_cpu(&["decode", "run", "codes.safetensors", "--out", "tiles.npy"]);
+    assert_eq!((rows["n_rows"].as_u64(), rows["n_images"].as_u64()), (Some(320), Some(0)));
+
+    // Several images, of several sizes, with names that would meet.
+    std::fs::create_dir(at("images")).unwrap();
+    std::fs::copy(at("grey.png"), at("images/a.png")).unwrap();
+    image::open(at("grey.png")).unwrap().crop_imm(3, 5, 41, 29).save(at("images/a.bmp")).unwrap();
+    on_cpu(&["encode", "run", "images", "--step", "3", "--out", "two.safetensors"]);
+    let two = on_cpu(&["decode", "run", "two.safetensors"]);
+    assert_eq!((two["out"].as_str(), two["n_images"].as_u64()), (Some("decoded"), Some(2)));
+    assert_eq!(std::fs::read_dir(at("decoded")).unwrap().count(), 2);
+    // The .bmp comes first.
+    for (decoded, image) in [("decoded/a.png", "images/a.bmp"), ("decoded/a-2.png", "images/a.png")] {
+        assert!(difference(&at(decoded), &at(image)) < got, "{decoded}");
+    }
+
+    on_cpu(&["encode", "run", "grey.png", "--out", "codes.npz"]);
+    let cases: [(&[&str], &str); 6] = [
+        (&["two.safetensors", "--out", "x.png"], "--out: x.png: must name a folder for the 2 images"),
+        (&["two.safetensors", "--out", "images"], "--out images: the folder is not empty; name another"),
+        (
+            &["two.safetensors", "--out", "x.jpg"],
+            "--out: x.jpg: the name must be that of a folder or end in .png",
+        ),
+        (&["codes.npz", "--out", "x.png"], "--out: x.png: the name must end in .npy or .safetensors"),
+        (&["codes.safetensors", "--out", "no/x.png"], "--out: no/x.png: must be in a folder that exists"),
+        (&["none.safetensors"], "none.safetensors: cannot be read"),
+    ];
+    for (args, text) in cases {
+        let err =
+            DICTIONARY.fail(folder.path(), &[&["decode", "run"], args, &["--device", "cpu"]].concat(), 1);
+        assert!(err.contains(text), "{args:?}: {err}");
+    }
+}
+
+/// Writes `x.npy`: 60 rows of three values along three directions, each of which has a row of its own size.
+fn rows_along_three_directions(folder: &Path) {
     use npyz::WriterBuilder;
-    let folder = tempfile::tempdir().unwrap();
-    let file = std::fs::File::create(folder.path().join("x.npy")).unwrap();
+    let file = std::fs::File::create(folder.join("x.npy")).unwrap();
     let mut npy = npyz::WriteOptions::new().default_dtype().shape(&[60, 3]).writer(file).begin_nd().unwrap();
-    // Rows along three directions, of which two are known to be enough for any of them in pairs.
     npy.extend((0..180).map(|i| if i / 3 % 3 == i % 3 { 1. + (i / 9) as f32 } else { 0. })).unwrap();
     npy.finish().unwrap();
+}
+
+/// The matrix in a `.npy` file.
+fn npy(path: &Path) -> Vec<f32> {
+    npyz::NpyFile::new(std::fs::File::open(path).unwrap()).unwrap().into_vec().unwrap()
+}
+
+#[test]
+fn rows_come_back_from_their_codes_with_their_means() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    rows_along_three_directions(folder.path());
+    for (run, remove_mean) in [("with", "--remove-mean=false"), ("without", "--remove-mean=true")] {
+        let train = ["train", "--data", "x.npy", "--atoms", "3", "--nonzero", "1", "--iterations", "8"];
+        let run_args = [&train[..], &[remove_mean, "--out", run, "--device", "cpu"]].concat();
+        DICTIONARY.succeed(folder.path(), &run_args);
+        for codes in ["x.npz", "x.safetensors"] {
+            let encode = ["encode", run, "x.npy", "--out", codes, "--device", "cpu"];
+            assert!(number(&DICTIONARY.json(folder.path(), &encode), "rmse") < 1e-4);
+            let decode = ["decode", run, codes, "--out", "back.npy", "--device", "cpu"];
+            let result = DICTIONARY.json(folder.path(), &decode);
+            assert_eq!((result["n_rows"].as_u64(), result["n_features"].as_u64()), (Some(60), Some(3)));
+            for (got, want) in npy(&at("back.npy")).iter().zip(npy(&at("x.npy"))) {
+                assert!((got - want).abs() < 1e-3, "{run} {codes}: {got} {want}");
+            }
+        }
+    }
+    // A dictionary that the codes do not speak of.
+    let other = ["train", "--data", "x.npy", "--atoms", "2", "--nonzero", "1", "--iterations", "1"];
+    DICTIONARY.succeed(folder.path(), &[&other[..], &["--out", "other", "--device", "cpu"]].concat());
+    let err = DICTIONARY.fail(folder.path(), &["decode", "other", "x.safetensors", "--device", "cpu"], 1);
+    assert!(err.contains("for a dictionary of 3 atoms, and this one has 2"), "{err}");
+}
+
+#[test]
+fn rows_that_are_no_images_train_and_encode_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    // One atom for each direction is enough.
+    rows_along_three_directions(folder.path());
     let args =
         ["train", "--data", "x.npy", "--atoms", "3", "--nonzero", "1", "--iterations", "8", "--out", "run"];
     let result = DICTIONARY.json(folder.path(), &[&args[..], &["--device", "cpu"]].concat());

@@ -28,6 +28,8 @@ pub enum Command {
     Train(Box<TrainArgs>),
     /// Write the sparse codes of a data set to a .npz or .safetensors file.
     Encode(EncodeArgs),
+    /// Write what sparse codes stand for: the images that they were made from, or rows.
+    Decode(DecodeArgs),
     /// Remove noise from an image, by a dictionary learned from the image itself or a given one.
     Denoise(DenoiseArgs),
     /// Fill in the missing pixels of an image.
@@ -163,9 +165,28 @@ pub struct EncodeArgs {
     /// Pixels from patch to patch of an image; the side of a patch, so that they tile it, when left out.
     #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
     pub step: Option<usize>,
-    /// File to write, .npz or .safetensors: indices and values (n_rows x nonzero), count (n_rows).
+    /// File to write, .npz or .safetensors: indices and values (n_rows x nonzero), count and mean (n_rows); the header of .safetensors
+    /// also says where patches were cut, which `decode` needs to make images of them.
     #[arg(long, value_name = "FILE", default_value = "codes.safetensors")]
     pub out: PathBuf,
+    /// Where and how it runs.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Arguments of `dictionary-learning decode`.
+#[derive(Debug, Args)]
+pub struct DecodeArgs {
+    /// The dictionary that the codes were made with: folder of a run, or OWNER/NAME on the Hugging Face hub.
+    #[arg(value_name = "MODEL")]
+    pub model: String,
+    /// The file that `encode` wrote.
+    #[arg(value_name = "CODES")]
+    pub codes: PathBuf,
+    /// What to write: an image file for one image, a folder for several, overlapping patches averaged; or a .npy or .safetensors file for rows.
+    /// Left out: decoded.png, the folder decoded, or decoded.npy.
+    #[arg(long, value_name = "PATH")]
+    pub out: Option<PathBuf>,
     /// Where and how it runs.
     #[command(flatten)]
     pub common: Common,

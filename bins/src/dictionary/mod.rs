@@ -9,6 +9,8 @@
 //! | `learn`    | the loop, from all rows or from minibatches, and its checkpoint   |
 //! | `measure`  | how well a dictionary represents signals                          |
 //! | `encode`   | the command `encode`                                              |
+//! | `decode`   | the command `decode`                                              |
+//! | `codes`    | files of codes, which both share                                  |
 //! | `restore`  | what `denoise` and `inpaint` share                                |
 //! | `denoise`  | the command `denoise`                                             |
 //! | `inpaint`  | the command `inpaint`                                             |
@@ -17,6 +19,8 @@
 pub mod args;
 mod card;
 pub mod choices;
+mod codes;
+mod decode;
 mod denoise;
 mod draw;
 mod encode;
@@ -55,6 +59,7 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         None => train::train(&cli.train),
         Some(Command::Train(args)) => train::train(&args),
         Some(Command::Encode(args)) => encode::encode(&args),
+        Some(Command::Decode(args)) => decode::decode(&args),
         Some(Command::Denoise(args)) => denoise::denoise(&args),
         Some(Command::Inpaint(args)) => inpaint::inpaint(&args),
     }

@@ -1,0 +1,287 @@
+//! Files of sparse codes: `.safetensors` or `.npz`.
+//!
+//! | array     | shape          | what                                                              |
+//! |-----------|----------------|-------------------------------------------------------------------|
+//! | `indices` | `[m, s]` u32   | atoms of each row, 0 beyond its count                             |
+//! | `values`  | `[m, s]` f32   | their coefficients, 0 beyond its count                            |
+//! | `count`   | `[m]` u32      | how many                                                          |
+//! | `mean`    | `[m]` f32      | what was subtracted from the values of the row, 0 where nothing was |
+//!
+//! so that row `i` is `mean[i] + Σ_k values[i, k] · dictionary[indices[i, k]]`. The header of a `.safetensors` file also holds, as text,
+//! `n_atoms`, `n_features`, `unit`, and for patches of images `side`, `step` and `images`: a JSON list of `{name, height, width}`, in the order of
+//! the rows. A `.npz` file has no place for these.
+use crate::run_folder::write_beside;
+use anyhow::{Context, Result, bail, ensure};
+use candle::{DType, Device, Tensor};
+use chandlery_ops::SparseCodes;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::path::Path;
+
+/// A format of codes, told by the extension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Npz,
+    Safetensors,
+}
+
+impl Format {
+    /// # Errors
+    /// When the extension is neither.
+    pub fn of(path: &Path) -> Result<Self> {
+        match path.extension().and_then(|e| e.to_str()) {
+            Some("npz") => Ok(Self::Npz),
+            Some("safetensors") => Ok(Self::Safetensors),
+            _ => bail!("{}: the name must end in .npz or .safetensors", path.display()),
+        }
+    }
+}
+
+/// An image that was coded patch by patch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodedImage {
+    pub name: String,
+    pub height: usize,
+    pub width: usize,
+}
+
+/// Where patches were cut.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// Height and width of a patch.
+    pub side: usize,
+    /// Pixels from patch to patch.
+    pub step: usize,
+    pub images: Vec<CodedImage>,
+}
+
+/// What a header says of codes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notes {
+    pub n_atoms: usize,
+    pub n_features: usize,
+    /// Of the rows' values.
+    pub unit: String,
+    /// None for rows that are no patches.
+    pub cut: Option<Cut>,
+}
+
+impl Notes {
+    fn to_header(&self) -> Result<HashMap<String, String>> {
+        let mut header = HashMap::from([
+            ("n_atoms", self.n_atoms.to_string()),
+            ("n_features", self.n_features.to_string()),
+            ("unit", self.unit.clone()),
+        ]);
+        if let Some(Cut { side, step, images }) = &self.cut {
+            header.insert("side", side.to_string());
+            header.insert("step", step.to_string());
+            header.insert("images", serde_json::to_string(images)?);
+        }
+        Ok(header.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+
+    /// None where the header has none of it: the file is of another hand.
+    fn from_header(header: &HashMap<String, String>) -> Result<Option<Self>> {
+        if !header.contains_key("n_atoms") {
+            return Ok(None);
+        }
+        let text = |name: &str| {
+            header.get(name).with_context(|| format!("its header must have `{name}`; encode again"))
+        };
+        let number = |name: &str| -> Result<usize> {
+            let text = text(name)?;
+            text.parse().with_context(|| format!("`{name}` of its header must be a number, got {text}"))
+        };
+        let cut = match header.get("images") {
+            None => None,
+            Some(images) => Some(Cut {
+                side: number("side")?,
+                step: number("step")?,
+                images: serde_json::from_str(images).context("`images` of its header cannot be read")?,
+            }),
+        };
+        Ok(Some(Self {
+            n_atoms: number("n_atoms")?,
+            n_features: number("n_features")?,
+            unit: text("unit")?.clone(),
+            cut,
+        }))
+    }
+}
+
+/// The content of a file of codes, on the CPU.
+#[derive(Debug)]
+pub struct CodesFile {
+    pub codes: SparseCodes,
+    /// `[m]` f32.
+    pub mean: Tensor,
+    /// None in a `.npz` file and in one of another hand.
+    pub notes: Option<Notes>,
+}
+
+impl CodesFile {
+    /// Writes the file beside its name and renames it over it.
+    ///
+    /// # Errors
+    /// When the extension is neither, or the disk refuses.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let Self { codes, mean, notes } = self;
+        let tensors = [
+            ("indices", codes.indices.clone()),
+            ("values", codes.values.to_dtype(DType::F32)?),
+            ("count", codes.count.clone()),
+            ("mean", mean.clone()),
+        ];
+        let header = notes.as_ref().map(Notes::to_header).transpose()?;
+        match Format::of(path)? {
+            Format::Npz => write_beside(path, |partial| Ok(Tensor::write_npz(&tensors, partial)?)),
+            Format::Safetensors => write_beside(path, |partial| {
+                Ok(safetensors::serialize_to_file(tensors.clone(), header, partial)?)
+            }),
+        }
+    }
+
+    /// Reads a file that [`write`](Self::write) wrote for a dictionary of `n_atoms`.
+    ///
+    /// # Errors
+    /// When it is missing or cannot be read, lacks an array, or its shapes and indices do not fit each other and the dictionary.
+    pub fn read(path: &Path, n_atoms: usize) -> Result<Self> {
+        Self::read_unnamed(path, n_atoms).with_context(|| format!("{}", path.display()))
+    }
+
+    fn read_unnamed(path: &Path, n_atoms: usize) -> Result<Self> {
+        let (mut tensors, notes): (HashMap<String, Tensor>, _) = match Format::of(path)? {
+            Format::Npz => (Tensor::read_npz(path).context("cannot be read")?.into_iter().collect(), None),
+            Format::Safetensors => {
+                let bytes = std::fs::read(path).context("cannot be read")?;
+                let (_, header) =
+                    safetensors::SafeTensors::read_metadata(&bytes).context("cannot be read")?;
+                let tensors =
+                    candle::safetensors::load_buffer(&bytes, &Device::Cpu).context("cannot be read")?;
+                let header = header.metadata().clone().unwrap_or_default();
+                (tensors, Notes::from_header(&header)?)
+            }
+        };
+        if let Some(notes) = &notes {
+            ensure!(
+                notes.n_atoms == n_atoms,
+                "the codes are for a dictionary of {} atoms, and this one has {n_atoms}; decode with the one that they were made with",
+                notes.n_atoms
+            );
+        }
+        let mut take = |name: &str, dtype: DType| -> Result<Tensor> {
+            let tensor = tensors.remove(name).with_context(|| format!("must hold the array `{name}`"))?;
+            let got = tensor.dtype();
+            ensure!(got == dtype, "`{name}` must be {dtype:?}, got {got:?}");
+            Ok(tensor)
+        };
+        let (indices, values) = (take("indices", DType::U32)?, take("values", DType::F32)?);
+        let (count, mean) = (take("count", DType::U32)?, take("mean", DType::F32)?);
+        let (m, s) = indices.dims2().context("`indices` must be a matrix")?;
+        for (name, tensor, want) in
+            [("values", &values, &[m, s][..]), ("count", &count, &[m]), ("mean", &mean, &[m])]
+        {
+            ensure!(
+                tensor.dims() == want,
+                "`{name}` must have shape {want:?} to go with indices of [{m}, {s}], got {:?}",
+                tensor.dims()
+            );
+        }
+        ensure!(m > 0 && s > 0, "there must be at least 1 code, got none");
+        let largest = indices.max_all()?.to_scalar::<u32>()?;
+        ensure!(
+            (largest as usize) < n_atoms,
+            "`indices` must be below {n_atoms}, the atoms of this dictionary, got {largest}"
+        );
+        Ok(Self { codes: SparseCodes { indices, values, count, n_atoms }, mean, notes })
+    }
+
+    /// Codes and means of `n` rows from `first` on, on `device`.
+    ///
+    /// # Errors
+    /// When there are not so many rows.
+    pub fn rows(&self, first: usize, n: usize, device: &Device) -> Result<(SparseCodes, Tensor)> {
+        let part = |t: &Tensor| t.narrow(0, first, n)?.contiguous()?.to_device(device);
+        let SparseCodes { indices, values, count, n_atoms } = &self.codes;
+        let codes = SparseCodes {
+            indices: part(indices)?,
+            values: part(values)?,
+            count: part(count)?,
+            n_atoms: *n_atoms,
+        };
+        Ok((codes, part(&self.mean)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use candle::Device::Cpu;
+
+    /// Three rows of two entries over five atoms.
+    fn example(notes: Option<Notes>) -> CodesFile {
+        CodesFile {
+            codes: SparseCodes {
+                indices: Tensor::new(&[[4u32, 1], [2, 0], [0, 0]], &Cpu).unwrap(),
+                values: Tensor::new(&[[1f32, -2.], [3., 0.], [0., 0.]], &Cpu).unwrap(),
+                count: Tensor::new(&[2u32, 1, 0], &Cpu).unwrap(),
+                n_atoms: 5,
+            },
+            mean: Tensor::new(&[7f32, 8., 9.], &Cpu).unwrap(),
+            notes,
+        }
+    }
+
+    fn notes(cut: Option<Cut>) -> Option<Notes> {
+        Some(Notes { n_atoms: 5, n_features: 4, unit: "grey levels".to_owned(), cut })
+    }
+
+    #[test]
+    fn both_formats_give_back_what_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = |name: &str| CodedImage { name: name.to_owned(), height: 2, width: 3 };
+        let cut = Cut { side: 2, step: 1, images: vec![image("a/ä \"b\".png"), image("c")] };
+        for (name, notes) in
+            [("a.npz", None), ("a.safetensors", notes(None)), ("b.safetensors", notes(Some(cut)))]
+        {
+            let (path, written) = (dir.path().join(name), example(notes));
+            written.write(&path).unwrap();
+            let read = CodesFile::read(&path, 5).unwrap();
+            assert_eq!(read.notes, written.notes);
+            let (codes, mean) = read.rows(0, 2, &Cpu).unwrap();
+            assert_eq!(codes.indices.to_vec2::<u32>().unwrap(), [[4, 1], [2, 0]]);
+            assert_eq!(codes.values.to_vec2::<f32>().unwrap(), [[1., -2.], [3., 0.]]);
+            assert_eq!(codes.count.to_vec1::<u32>().unwrap(), [2, 1]);
+            assert_eq!(mean.to_vec1::<f32>().unwrap(), [7., 8.]);
+        }
+    }
+
+    #[test]
+    fn files_that_do_not_fit_are_refused_with_what_they_lack() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.safetensors");
+        let text = |n_atoms: usize| format!("{:#}", CodesFile::read(&path, n_atoms).unwrap_err());
+        assert!(text(5).contains("a.safetensors: cannot be read"), "{}", text(5));
+        let fine = example(notes(None));
+        fine.write(&path).unwrap();
+        assert!(text(6).contains("for a dictionary of 5 atoms, and this one has 6"), "{}", text(6));
+        CodesFile { mean: fine.mean.narrow(0, 0, 2).unwrap(), ..example(notes(None)) }.write(&path).unwrap();
+        assert!(
+            text(5).contains("`mean` must have shape [3] to go with indices of [3, 2], got [2]"),
+            "{}",
+            text(5)
+        );
+        let mut beyond = example(notes(None));
+        beyond.codes.indices = (beyond.codes.indices + 1.).unwrap();
+        beyond.write(&path).unwrap();
+        assert!(
+            text(5).contains("`indices` must be below 5, the atoms of this dictionary, got 5"),
+            "{}",
+            text(5)
+        );
+        candle::safetensors::save(&HashMap::from([("count", fine.codes.count)]), &path).unwrap();
+        assert!(text(5).contains("must hold the array `indices`"), "{}", text(5));
+    }
+}

@@ -1,0 +1,216 @@
+//! The command `decode`: what sparse codes stand for, as pictures or rows.
+use super::args::DecodeArgs;
+use super::codes::{CodesFile, Cut, Notes};
+use crate::arrays;
+use crate::device::describe;
+use crate::images;
+use crate::progress::Progress;
+use crate::report::{Outcome, Report, seconds};
+use crate::run_folder::{Existing, RunFolder, check_writable};
+use anyhow::{Context, Result, bail, ensure};
+use candle::{DType, Device, Tensor};
+use chandlery::dictionary::Dictionary;
+use chandlery::dictionary::image::{BandSum, PatchGrid};
+use serde_json::json;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Rows that are decoded at once.
+const BAND: usize = 65_536;
+
+/// Writes the rows that codes stand for, or the images whose patches they are.
+pub fn decode(args: &DecodeArgs) -> Result<Outcome> {
+    let report = Report::new(args.common.json);
+    let device = args.common.device.open()?;
+    let dictionary = Dictionary::from_pretrained(&args.model, &device)?;
+    let config = dictionary.config();
+    let file = CodesFile::read(&args.codes, config.n_atoms)?;
+    let cut = file.notes.as_ref().and_then(|notes| notes.cut.as_ref());
+    let out = match &args.out {
+        Some(out) => out.clone(),
+        None => PathBuf::from(match cut.map(|cut| cut.images.len()) {
+            None => "decoded.npy",
+            Some(1) => "decoded.png",
+            Some(_) => "decoded",
+        }),
+    };
+    let target = Target::of(&out, cut).context("--out")?;
+    let started = Instant::now();
+    let decoder = Decoder { dictionary: &dictionary, file: &file, device: &device };
+    let n_rows = file.codes.count.elem_count();
+    let n_images = match target {
+        Target::Rows => {
+            decoder.rows(&out)?;
+            0
+        }
+        Target::Pictures(cut, paths) => {
+            decoder.pictures(cut, &paths, &args.codes)?;
+            cut.images.len()
+        }
+    };
+    let (total, what) = (started.elapsed().as_secs_f64(), if n_images == 0 { "rows" } else { "patches" });
+    let images = if n_images == 0 { String::new() } else { format!(" as {n_images} images") };
+    report.line(&format!("{n_rows} {what}{images} in {}, {}", out.display(), seconds(total)))?;
+    let mean_count = file.codes.count.to_dtype(DType::F64)?.mean_all()?.to_scalar::<f64>()?;
+    report.finish(&json!({
+        "out": out,
+        "n_rows": n_rows,
+        "n_images": n_images,
+        "n_features": config.n_features,
+        "n_atoms": config.n_atoms,
+        "mean_count": mean_count,
+        "unit": file.notes.as_ref().map(|notes: &Notes| notes.unit.as_str()),
+        "device": describe(&device),
+        "seconds_total": total,
+    }))?;
+    Ok(Outcome::Done)
+}
+
+/// What is written.
+enum Target<'a> {
+    /// All rows to one file.
+    Rows,
+    /// Each image to a file.
+    Pictures(&'a Cut, Vec<PathBuf>),
+}
+
+impl<'a> Target<'a> {
+    /// What a name stands for: rows if it ends as arrays do, else one picture, or a folder of them, which is made.
+    fn of(out: &Path, cut: Option<&'a Cut>) -> Result<Self> {
+        if arrays::Format::of(out).is_ok() {
+            check_writable(out)?;
+            return Ok(Self::Rows);
+        }
+        let Some(cut) = cut else {
+            bail!(
+                "{}: the name must end in .npy or .safetensors; only codes of images, in the .safetensors file of `encode`, become pictures",
+                out.display()
+            )
+        };
+        if images::format_of(out).is_ok() {
+            let n = cut.images.len();
+            ensure!(n == 1, "{}: must name a folder for the {n} images of these codes", out.display());
+            check_writable(out)?;
+            return Ok(Self::Pictures(cut, vec![out.to_owned()]));
+        }
+        ensure!(
+            out.extension().is_none() || out.is_dir(),
+            "{}: the name must be that of a folder or end in .png, .bmp, .tiff, .pnm, .webp, .npy or .safetensors",
+            out.display()
+        );
+        let folder = RunFolder::claim(out, "--out", Existing::Refuse, "name another")?;
+        let names = names(cut.images.iter().map(|image| image.name.as_str()));
+        Ok(Self::Pictures(cut, names.iter().map(|name| folder.join(name)).collect()))
+    }
+}
+
+/// Names of pictures in one folder: those of the images without what leads to them, with the ending of what is written, and a number where
+/// two would be alike.
+fn names<'a>(images: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut taken = HashSet::new();
+    images
+        .map(|name| {
+            let stem = Path::new(name).file_stem().map_or("image".into(), |stem| stem.to_string_lossy());
+            let numbered = (2..).map(|n| format!("{stem}-{n}.png"));
+            let mut names = std::iter::once(format!("{stem}.png")).chain(numbered);
+            names.find(|name| taken.insert(name.clone())).unwrap_or_default()
+        })
+        .collect()
+}
+
+/// Codes and the dictionary that they speak of.
+struct Decoder<'a> {
+    dictionary: &'a Dictionary,
+    file: &'a CodesFile,
+    device: &'a Device,
+}
+
+impl Decoder<'_> {
+    /// What `n` codes from `first` on stand for, with their means: `[n, n_features]` f32.
+    fn estimate(&self, first: usize, n: usize) -> Result<Tensor> {
+        let (codes, mean) = self.file.rows(first, n, self.device)?;
+        let atoms = self.dictionary.atoms().to_dtype(DType::F32)?;
+        Ok(codes.reconstruct(&atoms)?.broadcast_add(&mean.unsqueeze(1)?)?)
+    }
+
+    fn rows(&self, out: &Path) -> Result<()> {
+        let (m, p) = (self.file.codes.count.elem_count(), self.dictionary.config().n_features);
+        let bar = Progress::rows(m as u64, 0);
+        bar.label("decoding".to_owned());
+        let mut first = 0;
+        let next = || {
+            let n = BAND.min(m - first);
+            if n == 0 {
+                return Ok(None);
+            }
+            let rows = self.estimate(first, n)?;
+            first += n;
+            bar.advance(n as u64);
+            Ok(Some(rows))
+        };
+        arrays::write(out, (m, p), next, None)?;
+        bar.finish();
+        Ok(())
+    }
+
+    /// Each image as the mean of its overlapping patches.
+    fn pictures(&self, cut: &Cut, paths: &[PathBuf], codes: &Path) -> Result<()> {
+        let (m, p) = (self.file.codes.count.elem_count(), self.dictionary.config().n_features);
+        ensure!(
+            cut.side.checked_mul(cut.side) == Some(p),
+            "{}: its patches must have the {p} values of an atom, got {}x{}",
+            codes.display(),
+            cut.side,
+            cut.side
+        );
+        let bar = Progress::rows(m as u64, 0);
+        bar.label("decoding".to_owned());
+        let mut first = 0;
+        for (image, path) in cut.images.iter().zip(paths) {
+            let at = || format!("{}: image {}", codes.display(), image.name);
+            // Patches cover an image, so that it has no more pixels than they; what a file claims is not allocated before that is sure.
+            let pixels = image.height.checked_mul(image.width);
+            let grid = pixels
+                .filter(|&pixels| pixels <= m.saturating_mul(p))
+                .and_then(|_| PatchGrid::new(image.height, image.width, cut.side, cut.step).ok())
+                .filter(|grid| grid.n_patches() <= m - first);
+            let Some(grid) = grid else {
+                bail!(
+                    "{}: {}x{} pixels must be patches of {} every {}, of which {} are left",
+                    at(),
+                    image.height,
+                    image.width,
+                    cut.side,
+                    cut.step,
+                    m - first
+                )
+            };
+            let mut sum = BandSum::default();
+            for band in grid.bands(BAND) {
+                let n = band.len() * grid.lefts().len();
+                let rows = self.estimate(first, n)?;
+                sum.add(&grid, &band, grid.sum(&rows, band.clone())?)?;
+                first += n;
+                bar.advance(n as u64);
+            }
+            let mean = (sum.image()? / grid.cover(self.device)?)?.unsqueeze(0)?;
+            images::write_planes(&mean.to_device(&Device::Cpu)?, path)?;
+        }
+        bar.finish();
+        ensure!(first == m, "{}: must hold the {first} patches of its images, holds {m}", codes.display());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pictures_are_named_as_the_images_and_stay_in_their_folder() {
+        let images = ["a.png", "deep/a.jpg", "../../etc/x.y.tiff", "7", "a", ".."];
+        let want = ["a.png", "a-2.png", "x.y.png", "7.png", "a-3.png", "image.png"];
+        assert_eq!(names(images.into_iter()), want);
+    }
+}
