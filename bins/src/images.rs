@@ -1,4 +1,5 @@
 //! Image files as planes of grey levels, and planes as image files.
+use crate::raster::line_of_text;
 use crate::run_folder::write_beside;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
@@ -82,18 +83,54 @@ pub fn picture(planes: &Tensor) -> Result<DynamicImage> {
     })
 }
 
-/// Images of one height side by side, with a gap of four pixels between.
+/// White pixels between a caption and what stands around it.
+const CAPTION_MARGIN: usize = 3;
+
+/// Images of one height side by side, each below its caption, with a gap of four white pixels between.
+///
+/// An image that is narrower than its caption stands in the middle of it.
 ///
 /// # Errors
 /// When there is none, or they differ in planes or height.
-pub fn side_by_side(images: &[&Tensor]) -> Result<Tensor> {
-    let first = images.first().context("picture: there must be at least 1 image, got none")?;
-    let (channels, height, _) = first.dims3()?;
-    let gap = Tensor::full(255f32, (channels, height, 4), first.device())?;
-    let mut parts = vec![(*first).clone()];
-    for image in &images[1..] {
-        parts.push(gap.clone());
-        parts.push((*image).clone());
+pub fn side_by_side(images: &[(&str, &Tensor)]) -> Result<Tensor> {
+    let mut parts = Vec::with_capacity(2 * images.len());
+    for (caption, image) in images {
+        let column = below_caption(image, caption)?;
+        if !parts.is_empty() {
+            let (channels, height, _) = column.dims3()?;
+            parts.push(Tensor::full(WHITE, (channels, height, 4), column.device())?);
+        }
+        parts.push(column);
+    }
+    Tensor::cat(&parts, 2).context("picture: images side by side must be at least 1, of one height")
+}
+
+const WHITE: f32 = 255.;
+
+/// An image with a line of text above it.
+fn below_caption(image: &Tensor, caption: &str) -> Result<Tensor> {
+    let (channels, _, width) = image.dims3()?;
+    let text = line_of_text(caption);
+    let (text_width, text_height) = (text.width() as usize, text.height() as usize);
+    let levels = text.into_raw().into_iter().map(f32::from).collect::<Vec<_>>();
+    let text = Tensor::from_vec(levels, (1, text_height, text_width), image.device())?;
+    let text = text.broadcast_as((channels, text_height, text_width))?.contiguous()?;
+    let column = width.max(text_width + 2 * CAPTION_MARGIN);
+    let margin = Tensor::full(WHITE, (channels, CAPTION_MARGIN, column), image.device())?;
+    Ok(Tensor::cat(&[&margin, &centred(&text, column)?, &margin, &centred(image, column)?], 1)?)
+}
+
+/// White pixels left and right of an image, so that it is `width` wide.
+fn centred(image: &Tensor, width: usize) -> Result<Tensor> {
+    let (channels, height, had) = image.dims3()?;
+    let left = (width - had) / 2;
+    let white = |n: usize| Tensor::full(WHITE, (channels, height, n), image.device());
+    let mut parts = vec![image.clone()];
+    if left > 0 {
+        parts.insert(0, white(left)?);
+    }
+    if width - had > left {
+        parts.push(white(width - had - left)?);
     }
     Ok(Tensor::cat(&parts, 2)?)
 }
@@ -150,10 +187,35 @@ mod tests {
     }
 
     #[test]
-    fn pictures_stand_side_by_side_with_a_white_gap() {
-        let a = Tensor::zeros((1, 2, 3), DType::F32, &Device::Cpu).unwrap();
-        let both = side_by_side(&[&a, &a]).unwrap();
-        assert_eq!(both.dims(), [1, 2, 10]);
-        assert_eq!(values(&both)[..10], [0., 0., 0., 255., 255., 255., 255., 0., 0., 0.]);
+    fn pictures_stand_side_by_side_below_their_captions() {
+        let ramp = |channels: usize, width: usize| {
+            let n = channels * 2 * width;
+            Tensor::arange(0f32, n as f32, &Device::Cpu).unwrap().reshape((channels, 2, width)).unwrap()
+        };
+        let top = 16 + 2 * CAPTION_MARGIN;
+        let letter = line_of_text("H").width() as usize;
+        for channels in [1, 3] {
+            // One wider than its caption and one narrower, which stands in the middle of it.
+            let (wide, narrow) = (ramp(channels, 2 * letter), ramp(channels, 2));
+            let both = side_by_side(&[("H", &wide), ("HH", &narrow)]).unwrap();
+            let column = 2 * letter + 2 * CAPTION_MARGIN;
+            assert_eq!(both.dims(), [channels, top + 2, 2 * letter + 4 + column]);
+            let part = |left: usize, width: usize, top: usize, height: usize| {
+                values(&both.narrow(1, top, height).unwrap().narrow(2, left, width).unwrap())
+            };
+            assert_eq!(part(0, 2 * letter, top, 2), values(&wide));
+            let left = 2 * letter + 4 + column / 2 - 1;
+            assert_eq!(part(left, 2, top, 2), values(&narrow));
+            for (left, width) in [(2 * letter, 4 + column / 2 - 1), (left + 2, column / 2 - 1)] {
+                assert!(part(left, width, top, 2).iter().all(|&level| level == WHITE), "at {left}");
+            }
+            // The caption of the first has half its room.
+            let ink = |left: usize, width: usize| {
+                part(left, width, CAPTION_MARGIN, 16).iter().any(|&level| level < 128.)
+            };
+            assert!(ink(letter / 2, letter) && !ink(0, letter / 2) && !ink(letter / 2 + letter, letter / 2));
+        }
+        assert!(side_by_side(&[("a", &ramp(1, 2)), ("b", &ramp(3, 2))]).is_err());
+        assert!(side_by_side(&[]).is_err());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Letters of an SVG are drawn by its viewer; those of a PNG need a font, and a machine without a screen often has none. Here all text has one
 //! size, Noto Sans Mono of 16 pixels, whatever is asked for.
-use image::{Rgb, RgbImage};
+use image::{GrayImage, Luma, Rgb, RgbImage};
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
 use plotters_backend::text_anchor::{HPos, VPos};
 use plotters_backend::{
@@ -79,21 +79,11 @@ impl DrawingBackend for Raster<'_> {
             VPos::Bottom => -height,
         };
         let (turn, colour) = (style.transform(), style.color());
-        for (i, letter) in text.chars().enumerate() {
-            let Some(raster) =
-                get_raster(letter, WEIGHT, HEIGHT).or_else(|| get_raster(UNKNOWN, WEIGHT, HEIGHT))
-            else {
-                continue;
-            };
-            let left = i as i32 * letter_width();
-            for (y, line) in raster.raster().iter().enumerate() {
-                for (x, &ink) in line.iter().enumerate() {
-                    let (x, y) = turn.transform(dx + left + x as i32, dy + y as i32);
-                    let alpha = colour.alpha * f64::from(ink) / 255.;
-                    self.blend((pos.0 + x, pos.1 + y), BackendColor { alpha, ..colour });
-                }
-            }
-        }
+        letters(text, |x, y, ink| {
+            let (x, y) = turn.transform(dx + x, dy + y);
+            let alpha = colour.alpha * f64::from(ink) / 255.;
+            self.blend((pos.0 + x, pos.1 + y), BackendColor { alpha, ..colour });
+        });
         Ok(())
     }
 
@@ -108,6 +98,34 @@ impl DrawingBackend for Raster<'_> {
             FontTransform::Rotate90 | FontTransform::Rotate270 => (height, width),
             FontTransform::None | FontTransform::Rotate180 => (width, height),
         })
+    }
+}
+
+/// A line of text, black on white: 16 pixels high and as wide as its letters, at least one pixel.
+pub fn line_of_text(text: &str) -> GrayImage {
+    let (width, height) = size_of(text);
+    let mut picture = GrayImage::from_pixel(width.max(1).unsigned_abs(), height.unsigned_abs(), Luma([255]));
+    letters(text, |x, y, ink| {
+        if let Some(pixel) = picture.get_pixel_mut_checked(x.unsigned_abs(), y.unsigned_abs()) {
+            *pixel = Luma([255 - ink]);
+        }
+    });
+    picture
+}
+
+/// Calls `paint` with place and ink, 0 to 255, of every pixel of every letter; the upper left of the text is (0, 0).
+fn letters(text: &str, mut paint: impl FnMut(i32, i32, u8)) {
+    for (i, letter) in text.chars().enumerate() {
+        let Some(raster) = get_raster(letter, WEIGHT, HEIGHT).or_else(|| get_raster(UNKNOWN, WEIGHT, HEIGHT))
+        else {
+            continue;
+        };
+        let left = i as i32 * letter_width();
+        for (y, line) in raster.raster().iter().enumerate() {
+            for (x, &ink) in line.iter().enumerate() {
+                paint(left + x as i32, y as i32, ink);
+            }
+        }
     }
 }
 
@@ -140,6 +158,16 @@ mod tests {
         };
         assert!(ink(34..50, 10..26), "no ink");
         assert!(!ink(50..60, 0..40) && !ink(0..33, 0..40) && !ink(0..60, 0..10), "ink outside");
+    }
+
+    #[test]
+    fn a_line_of_text_is_black_on_white_and_as_wide_as_its_letters() {
+        let [one, two] = ["H", "HH"].map(line_of_text);
+        assert_eq!((two.width(), two.height()), (2 * one.width(), 16));
+        assert!(one.pixels().any(|pixel| pixel.0[0] < 128) && one.pixels().any(|pixel| pixel.0[0] == 255));
+        for (x, y, pixel) in two.enumerate_pixels() {
+            assert_eq!(pixel, one.get_pixel(x % one.width(), y), "at {x}, {y}");
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The command `denoise`.
 use super::args::DenoiseArgs;
 use super::restore::{
-    Kept, Task, Wanted, draws, each_plane, folder_for, image_of, learn, planes_of, read_like, training, write,
+    Compared, Kept, Task, Wanted, draws, each_plane, folder_for, image_of, learn, planes_of, read_like,
+    training,
 };
 use super::streams;
 use crate::device::describe;
@@ -10,13 +11,10 @@ use crate::report::{Outcome, Report, seconds};
 use anyhow::{Result, ensure};
 use candle::Tensor;
 use chandlery::Philox;
-use chandlery::dictionary::image::{Denoise, ImageTrainer, denoise as denoise_plane, estimate_sigma, psnr};
+use chandlery::dictionary::image::{Denoise, ImageTrainer, denoise as denoise_plane, estimate_sigma};
 use chandlery_ops::normal;
 use serde_json::json;
 use std::time::Instant;
-
-/// The largest value of a pixel.
-const PEAK: f64 = 255.;
 
 /// Removes noise from an image.
 pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
@@ -79,10 +77,11 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
     drop(spinner);
     let total = started.elapsed().as_secs_f64();
 
-    write(&args.out, args.comparison.as_deref(), &restored, &noisy, clean.as_ref())?;
-    let against = |image: &Tensor| clean.as_ref().map(|clean| psnr(image, clean, PEAK)).transpose();
-    let (before, after) = (against(&noisy)?, against(&restored)?);
-    if let (Some(before), Some(after)) = (before, after) {
+    let compared =
+        Compared { before: ("noisy", &noisy), after: ("denoised", &restored), clean: clean.as_ref() };
+    compared.write(&args.out, args.comparison.as_deref())?;
+    let psnr = compared.psnr()?;
+    if let Some([before, after]) = psnr {
         report.line(&format!("PSNR {before:.2} dB → {after:.2} dB"))?;
     }
     report.line(&format!("{mean_count:.2} atoms a patch; {} in {}", args.out.display(), seconds(total)))?;
@@ -90,8 +89,8 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
         "out": args.out,
         "sigma": sigma,
         "sigma_estimated": args.sigma.is_none(),
-        "psnr_noisy": before,
-        "psnr": after,
+        "psnr_noisy": psnr.map(|[before, _]| before),
+        "psnr": psnr.map(|[_, after]| after),
         "mean_count": mean_count,
         "atoms": dictionary.config().n_atoms,
         "learned": learned,
@@ -109,7 +108,7 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
             side,
             device: &device,
             seconds: total,
-            psnr: before.zip(after).map(<[f64; 2]>::from),
+            psnr,
             mean_count,
             results: &results,
         };

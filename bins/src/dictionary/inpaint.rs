@@ -1,7 +1,8 @@
 //! The command `inpaint`.
 use super::args::InpaintArgs;
 use super::restore::{
-    Kept, Task, Wanted, draws, each_plane, folder_for, image_of, learn, planes_of, read_like, training, write,
+    Compared, Kept, Task, Wanted, draws, each_plane, folder_for, image_of, learn, planes_of, read_like,
+    training,
 };
 use super::streams;
 use crate::device::describe;
@@ -11,15 +12,11 @@ use crate::report::{Outcome, Report, seconds};
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::Philox;
-use chandlery::dictionary::image::{
-    ImageTrainer, ImageTraining, Inpaint, cosines, inpaint as inpaint_plane, psnr,
-};
+use chandlery::dictionary::image::{ImageTrainer, ImageTraining, Inpaint, cosines, inpaint as inpaint_plane};
 use chandlery_ops::uniform;
 use serde_json::json;
 use std::time::Instant;
 
-/// The largest value of a pixel.
-const PEAK: f64 = 255.;
 /// Shade of what is missing in the comparison.
 const HOLE: f64 = 0.;
 
@@ -89,18 +86,19 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
 
     let holes = mask.broadcast_as(image.shape())?;
     let hollow = holes.where_cond(&image, &(image.ones_like()? * HOLE)?)?;
-    write(&args.out, args.comparison.as_deref(), &restored, &hollow, clean.as_ref())?;
-    let against = |image: &Tensor| clean.as_ref().map(|clean| psnr(image, clean, PEAK)).transpose();
-    let (before, after) = (against(&hollow)?, against(&restored)?);
-    if let (Some(before), Some(after)) = (before, after) {
+    let compared =
+        Compared { before: ("known", &hollow), after: ("filled in", &restored), clean: clean.as_ref() };
+    compared.write(&args.out, args.comparison.as_deref())?;
+    let psnr = compared.psnr()?;
+    if let Some([before, after]) = psnr {
         report.line(&format!("PSNR {before:.2} dB → {after:.2} dB"))?;
     }
     report.line(&format!("{mean_count:.2} atoms a patch; {} in {}", args.out.display(), seconds(total)))?;
     let results = json!({
         "out": args.out,
         "missing": missing,
-        "psnr_noisy": before,
-        "psnr": after,
+        "psnr_noisy": psnr.map(|[before, _]| before),
+        "psnr": psnr.map(|[_, after]| after),
         "mean_count": mean_count,
         "atoms": atoms.dim(0)?,
         "learned": rounds > 0,
@@ -121,7 +119,7 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
             side,
             device: &device,
             seconds: total,
-            psnr: before.zip(after).map(<[f64; 2]>::from),
+            psnr,
             mean_count,
             results: &results,
         };

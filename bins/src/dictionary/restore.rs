@@ -14,7 +14,7 @@ use candle::{Device, Tensor};
 use chandlery::Philox;
 use chandlery::dictionary::Dictionary;
 use chandlery::dictionary::image::colour::{from_opponent, to_opponent};
-use chandlery::dictionary::image::{ImageTrainer, ImageTraining, Restored};
+use chandlery::dictionary::image::{ImageTrainer, ImageTraining, Restored, psnr};
 use chandlery_datasets::ImageShape;
 use std::path::Path;
 
@@ -207,21 +207,42 @@ impl Kept<'_> {
     }
 }
 
-/// Writes the result, and the images side by side where that is asked for.
-pub fn write(
-    out: &Path,
-    comparison: Option<&Path>,
-    result: &Tensor,
-    before: &Tensor,
-    clean: Option<&Tensor>,
-) -> Result<()> {
-    images::write_planes(result, out).context("--out")?;
-    if let Some(path) = comparison {
-        let mut row = vec![before, result];
-        row.extend(clean);
-        images::write_planes(&images::side_by_side(&row)?, path).context("--comparison")?;
+/// The largest value of a pixel.
+const PEAK: f64 = 255.;
+
+/// An image before and after, and the one that it should be, where there is such.
+pub struct Compared<'a> {
+    /// What it is called in the picture, and what is wrong with it.
+    pub before: (&'a str, &'a Tensor),
+    pub after: (&'a str, &'a Tensor),
+    pub clean: Option<&'a Tensor>,
+}
+
+impl Compared<'_> {
+    /// PSNR of before and after in dB.
+    pub fn psnr(&self) -> Result<Option<[f64; 2]>> {
+        let Some(clean) = self.clean else {
+            return Ok(None);
+        };
+        Ok(Some([psnr(self.before.1, clean, PEAK)?, psnr(self.after.1, clean, PEAK)?]))
     }
-    Ok(())
+
+    /// Writes the result, and the images side by side with what they measure where that is asked for.
+    pub fn write(&self, out: &Path, comparison: Option<&Path>) -> Result<()> {
+        images::write_planes(self.after.1, out).context("--out")?;
+        let Some(path) = comparison else {
+            return Ok(());
+        };
+        let psnr = self.psnr()?;
+        let caption = |name: &str, which: usize| match psnr {
+            Some(psnr) => format!("{name} {:.2} dB", psnr[which]),
+            None => name.to_owned(),
+        };
+        let captions = [caption(self.before.0, 0), caption(self.after.0, 1)];
+        let mut row = vec![(captions[0].as_str(), self.before.1), (captions[1].as_str(), self.after.1)];
+        row.extend(self.clean.map(|clean| ("clean", clean)));
+        images::write_planes(&images::side_by_side(&row)?, path).context("--comparison")
+    }
 }
 
 /// Reads the image to measure against, which must have the shape of the other.
