@@ -28,6 +28,42 @@ fn tiny<'a>(more: &[&'a str]) -> Vec<&'a str> {
     ["train"].iter().chain(&TINY).copied().chain(more.iter().copied()).collect()
 }
 
+/// Asserts that the JSON of a command has what that of every command has, and no name of another for it.
+#[track_caller]
+fn is_summary(result: &Value, n_atoms: u64, unit: &str) {
+    assert_eq!(result["n_atoms"].as_u64(), Some(n_atoms), "{result}");
+    assert_eq!(result["unit"].as_str(), Some(unit), "{result}");
+    assert!(result["device"].as_str().unwrap().starts_with("cpu") && result["out"].is_string(), "{result}");
+    assert!(number(result, "mean_count") <= number(result, "n_nonzero"), "{result}");
+    assert!(number(result, "n_features") > 0. && number(result, "seconds_total") > 0., "{result}");
+    assert!(number(result, "seconds_total") >= result["seconds"].as_f64().unwrap_or(0.), "{result}");
+    for other in ["atoms", "seconds_training", "seconds_learning"] {
+        assert!(result[other].is_null(), "{other} in {result}");
+    }
+}
+
+#[test]
+fn every_command_calls_the_same_thing_by_the_same_name() {
+    let folder = folder();
+    let json = |args: &[&str]| DICTIONARY.json(folder.path(), &[args, &["--device", "cpu"]].concat());
+    let train: Vec<&str> = tiny(&["--data", "grey.png", "--out", "run"]);
+    is_summary(&DICTIONARY.json(folder.path(), &train), 32, "grey levels");
+    is_summary(&json(&["encode", "run", "grey.png"]), 32, "grey levels");
+    is_summary(&json(&["decode", "run", "codes.safetensors"]), 32, "grey levels");
+    let small = ["--side", "6", "--atoms", "40", "--iterations", "1"];
+    for command in
+        [&["denoise", "grey.png", "--sigma", "9"][..], &["inpaint", "grey.png", "--missing", "0.5"]]
+    {
+        let learned = json(&[command, &small].concat());
+        is_summary(&learned, 40, "grey levels");
+        assert!(number(&learned, "seconds") > 0. && learned["learned"].as_bool() == Some(true), "{learned}");
+        assert!(number(&learned, "sigma") >= 0., "{learned}");
+        let given = json(&[command, &["--dictionary", "run"]].concat());
+        is_summary(&given, 32, "grey levels");
+        assert_eq!((number(&given, "seconds"), given["learned"].as_bool()), (0., Some(false)));
+    }
+}
+
 /// Pictures to learn from: `grey.png` and `colour.png`, stripes of several directions with edges between.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -58,7 +94,8 @@ fn a_run_leaves_a_whole_folder_and_one_json_object() {
     let (start, end) = (number(&result, "rmse_start"), number(&result, "rmse"));
     // Learning must be worth something against random patches; flat codes would leave the deviation, about 35.
     assert!(end > 0. && end < 0.8 * start, "{start} → {end}");
-    assert!(number(&result, "seconds") > 0.);
+    let times = ["seconds", "seconds_total"].map(|name| number(&result, name));
+    assert!(times[0] > 0. && times[0] < times[1], "{times:?}");
 
     let run = folder.path().join("run");
     let lines = metrics(&run);

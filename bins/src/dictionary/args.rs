@@ -257,7 +257,7 @@ pub struct DenoiseArgs {
     /// The denoised image: .png, .bmp, .tiff, .pnm or .webp.
     #[arg(long, value_name = "FILE", default_value = "denoised.png")]
     pub out: PathBuf,
-    /// Write the images before and after (and the clean one) side by side.
+    /// Write the images before and after (and the clean one) side by side, with their PSNR.
     #[arg(long, value_name = "FILE")]
     pub comparison: Option<PathBuf>,
     /// Where and how it runs.
@@ -305,7 +305,7 @@ pub struct InpaintArgs {
     /// The filled image: .png, .bmp, .tiff, .pnm or .webp.
     #[arg(long, value_name = "FILE", default_value = "inpainted.png")]
     pub out: PathBuf,
-    /// Write the images before and after (and the whole one) side by side.
+    /// Write the images before and after (and the whole one) side by side, with their PSNR.
     #[arg(long, value_name = "FILE")]
     pub comparison: Option<PathBuf>,
     /// Where and how it runs.

@@ -1,8 +1,8 @@
 //! The command `decode`: what sparse codes stand for, as pictures or rows.
 use super::args::DecodeArgs;
-use super::codes::{CodesFile, Cut, Notes};
+use super::codes::{CodesFile, Cut};
+use super::summary::Summary;
 use crate::arrays;
-use crate::device::describe;
 use crate::images;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report, seconds};
@@ -53,17 +53,14 @@ pub fn decode(args: &DecodeArgs) -> Result<Outcome> {
     let images = if n_images == 0 { String::new() } else { format!(" as {n_images} images") };
     report.line(&format!("{n_rows} {what}{images} in {}, {}", out.display(), seconds(total)))?;
     let mean_count = file.codes.count.to_dtype(DType::F64)?.mean_all()?.to_scalar::<f64>()?;
-    report.finish(&json!({
-        "out": out,
-        "n_rows": n_rows,
-        "n_images": n_images,
-        "n_features": config.n_features,
-        "n_atoms": config.n_atoms,
-        "mean_count": mean_count,
-        "unit": file.notes.as_ref().map(|notes: &Notes| notes.unit.as_str()),
-        "device": describe(&device),
-        "seconds_total": total,
-    }))?;
+    let summary = Summary {
+        n_nonzero: file.codes.width(),
+        mean_count,
+        unit: file.notes.as_ref().map(|notes| notes.unit.as_str()),
+        seconds_total: total,
+        ..Summary::new(&out, config, "", &device)
+    };
+    report.finish(&summary.with(json!({ "n_rows": n_rows, "n_images": n_images }))?)?;
     Ok(Outcome::Done)
 }
 

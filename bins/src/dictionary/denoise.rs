@@ -5,6 +5,7 @@ use super::restore::{
     training,
 };
 use super::streams;
+use super::summary::Summary;
 use crate::device::describe;
 use crate::progress::Spinner;
 use crate::report::{Outcome, Report, seconds};
@@ -60,6 +61,7 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
     let folder = folder_for(&args.dictionary)?;
     let iterations = args.dictionary.iterations;
     let learned = dictionary.is_none() && iterations > 0;
+    let began = Instant::now();
     let of_image = match dictionary {
         Some(dictionary) => dictionary.into(),
         None => {
@@ -69,7 +71,7 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
         }
     };
     let dictionary = &of_image.dictionary;
-    let learned_in = started.elapsed().as_secs_f64();
+    let learned_in = if learned { began.elapsed().as_secs_f64() } else { 0. };
     let spinner = Spinner::new("coding all patches");
     let (restored, mean_count) =
         each_plane(&planes, |plane| denoise_plane(plane, dictionary.atoms(), &settings))?;
@@ -85,20 +87,21 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
         report.line(&format!("PSNR {before:.2} dB → {after:.2} dB"))?;
     }
     report.line(&format!("{mean_count:.2} atoms a patch; {} in {}", args.out.display(), seconds(total)))?;
-    let results = json!({
-        "out": args.out,
+    let summary = Summary {
+        n_nonzero: settings.coder(dictionary.config().n_atoms).n_nonzero,
+        mean_count,
+        seconds: Some(learned_in),
+        seconds_total: total,
+        ..Summary::new(&args.out, dictionary.config(), "grey levels", &device)
+    };
+    let results = summary.with(json!({
         "sigma": sigma,
         "sigma_estimated": args.sigma.is_none(),
         "psnr_noisy": psnr.map(|[before, _]| before),
         "psnr": psnr.map(|[_, after]| after),
-        "mean_count": mean_count,
-        "atoms": dictionary.config().n_atoms,
         "learned": learned,
-        "seconds": total,
-        "seconds_learning": learned_in,
         "seed": args.dictionary.seed,
-        "device": describe(&device),
-    });
+    }))?;
     if let Some(folder) = &folder {
         let kept = Kept {
             done: "denoised",

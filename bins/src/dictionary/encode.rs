@@ -4,6 +4,7 @@ use super::codes::{CodedImage, CodesFile, Cut, Format, Notes};
 use super::measure::{Measure, Sums};
 use super::restore::check_step;
 use super::signals::{Signals, holds_images, open_images};
+use super::summary::Summary;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report};
 use crate::run_folder::check_writable;
@@ -13,6 +14,7 @@ use chandlery::dictionary::pursuit::SparseCoder;
 use chandlery::dictionary::{Dictionary, DictionaryConfig, image::PatchGrid};
 use chandlery_ops::{ErrorTarget, SparseCodes};
 use serde_json::json;
+use std::time::Instant;
 
 /// Patches that are coded at once.
 const BAND: usize = 65_536;
@@ -26,6 +28,7 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let dictionary = Dictionary::from_pretrained(&args.model, &device)?;
     let config = dictionary.config();
     let coder = coder(args, config)?;
+    let started = Instant::now();
     let mut codes = Gathered {
         coder,
         atoms: dictionary.atoms(),
@@ -70,14 +73,14 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
         args.out.display(),
         measure.rmse
     ))?;
-    report.finish(&json!({
-        "out": args.out,
-        "n_rows": n_rows,
-        "n_atoms": config.n_atoms,
-        "mean_count": measure.mean_count,
-        "used": measure.used,
-        "rmse": measure.rmse,
-    }))?;
+    let summary = Summary {
+        n_nonzero: file.codes.width(),
+        mean_count: measure.mean_count,
+        seconds_total: started.elapsed().as_secs_f64(),
+        ..Summary::new(&args.out, config, unit, &device)
+    };
+    let own = json!({ "n_rows": n_rows, "used": measure.used, "rmse": measure.rmse });
+    report.finish(&summary.with(own)?)?;
     Ok(Outcome::Done)
 }
 

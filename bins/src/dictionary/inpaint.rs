@@ -5,6 +5,7 @@ use super::restore::{
     training,
 };
 use super::streams;
+use super::summary::Summary;
 use crate::device::describe;
 use crate::images;
 use crate::progress::Spinner;
@@ -12,6 +13,7 @@ use crate::report::{Outcome, Report, seconds};
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::Philox;
+use chandlery::dictionary::DictionaryConfig;
 use chandlery::dictionary::image::{ImageTrainer, ImageTraining, Inpaint, cosines, inpaint as inpaint_plane};
 use chandlery_ops::uniform;
 use serde_json::json;
@@ -73,10 +75,12 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
     let from = |planes: &[Tensor], atoms: &Tensor, training: &ImageTraining| {
         ImageTrainer::filled(planes, atoms, &settings, training, draws(&args.dictionary))
     };
-    let mut of_image = None;
+    let (mut of_image, mut learned_in) = (None, 0.);
     for round in 1..=rounds {
+        let began = Instant::now();
         let trainer = from(&filled, &atoms, &training)?;
         let learned = learn(trainer, training.iterations, &format!("learning, round {round}/{rounds}"))?;
+        learned_in += began.elapsed().as_secs_f64();
         atoms = learned.dictionary.atoms().clone();
         of_image = Some(learned);
         (filled, mean_count) = fill(&atoms)?;
@@ -94,18 +98,22 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
         report.line(&format!("PSNR {before:.2} dB → {after:.2} dB"))?;
     }
     report.line(&format!("{mean_count:.2} atoms a patch; {} in {}", args.out.display(), seconds(total)))?;
-    let results = json!({
-        "out": args.out,
+    let (n_atoms, n_features) = atoms.dims2()?;
+    let config = DictionaryConfig::new(n_atoms, n_features, args.nonzero.min(n_atoms));
+    let summary = Summary {
+        mean_count,
+        seconds: Some(learned_in),
+        seconds_total: total,
+        ..Summary::new(&args.out, &config, "grey levels", &device)
+    };
+    let results = summary.with(json!({
+        "sigma": args.sigma,
         "missing": missing,
         "psnr_noisy": psnr.map(|[before, _]| before),
         "psnr": psnr.map(|[_, after]| after),
-        "mean_count": mean_count,
-        "atoms": atoms.dim(0)?,
         "learned": rounds > 0,
-        "seconds": total,
         "seed": args.dictionary.seed,
-        "device": describe(&device),
-    });
+    }))?;
     if let Some(folder) = &folder {
         let of_image = match of_image {
             Some(learned) => learned,

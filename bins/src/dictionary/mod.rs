@@ -14,6 +14,7 @@
 //! | `restore`  | what `denoise` and `inpaint` share                                |
 //! | `denoise`  | the command `denoise`                                             |
 //! | `inpaint`  | the command `inpaint`                                             |
+//! | `summary`  | what the JSON of every command says alike                         |
 //! | `draw`     | the dictionary as a picture                                       |
 //! | `card`     | the README.md of a run folder                                     |
 pub mod args;
@@ -29,6 +30,7 @@ mod learn;
 mod measure;
 mod restore;
 mod signals;
+mod summary;
 mod train;
 
 use crate::report::Outcome;

@@ -5,6 +5,7 @@ use super::choices::StartArg;
 use super::learn::{IterationReport, Learning, Trainer, feed};
 use super::measure::{Measure, measure};
 use super::signals::Signals;
+use super::summary::Summary;
 use super::{draw, streams};
 use crate::curves::{self, Curve, Panel};
 use crate::device::describe;
@@ -268,7 +269,7 @@ fn finish(run: &Finish) -> Result<()> {
     let training: f64 = reports.iter().map(|line| line.seconds).sum();
     let total = training + started.elapsed().as_secs_f64();
     let coherence = dictionary.mutual_coherence()?;
-    let result = results(run, &before, &after, coherence, total);
+    let result = results(run, &before, &after, coherence, total)?;
     folder.write_json("results.json", &result)?;
     let card = Card {
         info,
@@ -297,31 +298,34 @@ fn finish(run: &Finish) -> Result<()> {
 }
 
 /// What programs read.
-fn results(run: &Finish, before: &Measure, after: &Measure, coherence: f64, total: f64) -> serde_json::Value {
+fn results(
+    run: &Finish,
+    before: &Measure,
+    after: &Measure,
+    coherence: f64,
+    total: f64,
+) -> Result<serde_json::Value> {
     let Finish { folder, info, signals, dictionary, reports, device, .. } = run;
     let settings = &info.settings;
     let training: f64 = reports.iter().map(|line| line.seconds).sum();
-    json!({
-        "out": folder.path(),
+    let summary = Summary {
+        mean_count: after.mean_count,
+        seconds: Some(training),
+        seconds_total: total,
+        ..Summary::new(folder.path(), dictionary.config(), signals.unit(), device)
+    };
+    summary.with(json!({
         "data": signals.name,
         "n_rows": info.n_rows,
-        "n_features": dictionary.config().n_features,
-        "n_atoms": settings.atoms,
-        "n_nonzero": settings.nonzero,
         "rule": settings.online.map_or_else(|| name_of(&settings.rule), |_| "online".to_owned()),
         "iterations": settings.iterations,
         "rmse_start": before.rmse,
         "rmse": after.rmse,
-        "unit": signals.unit(),
-        "mean_count": after.mean_count,
         "used": after.used,
         "coherence": coherence,
-        "seconds": total,
-        "seconds_training": training,
         "seconds_iteration": training / reports.len().max(1) as f64,
-        "device": describe(device),
         "seed": settings.seed,
-    })
+    }))
 }
 
 /// Errors and coherence by iteration, as SVG.
