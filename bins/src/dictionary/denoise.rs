@@ -37,6 +37,7 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
         (None, _) => (image, None),
         (Some(path), _) => (image.clone(), Some(read_like(path, "--clean", &image)?)),
     };
+    let folder = folder_for(&args.dictionary)?;
 
     let started = Instant::now();
     let planes = planes_of(&noisy.to_device(&device)?)?;
@@ -58,7 +59,6 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
         if args.sigma.is_none() { " (estimated)" } else { "" },
         describe(&device)
     ))?;
-    let folder = folder_for(&args.dictionary)?;
     let iterations = args.dictionary.iterations;
     let learned = dictionary.is_none() && iterations > 0;
     let began = Instant::now();

@@ -41,6 +41,7 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
         (None, Some(_)) => Some(image.clone()),
         (None, None) => None,
     };
+    let folder = folder_for(&args.dictionary)?;
     let missing = 1. - mask.to_dtype(DType::F64)?.mean_all()?.to_scalar::<f64>()?;
     report.line(&format!(
         "{}: {width}x{height}, {:.1} % of the pixels missing, on {}",
@@ -64,7 +65,6 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
         let _spinner = Spinner::new("coding all patches");
         each_plane(&planes, |plane| inpaint_plane(plane, &known, atoms, &settings))
     };
-    let folder = folder_for(&args.dictionary)?;
     let training = training(&args.dictionary);
     let mut atoms = match &dictionary {
         Some(dictionary) => dictionary.atoms().clone(),
