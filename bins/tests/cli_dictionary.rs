@@ -506,9 +506,37 @@ fn the_benchmark_times_what_it_is_asked_for_beside_a_peer() {
     assert_eq!(rows[0]["error"], rows[2]["error"]);
     assert!(number(&rows[1], "error") <= number(&rows[0], "error"), "{rows:?}");
 
+    assert!(rows.iter().all(|row| row["error_ols"].is_null()), "{rows:?}");
+
+    let rows = bench(&["--what", "training", "--no-single"]);
+    assert_eq!(rows.len(), 5);
+    for row in &rows {
+        assert!(row["device"].as_str().unwrap().ends_with(" threads)"), "{row}");
+        // OLS leaves less of most dictionaries, and hardly more of those that were learned by OMP.
+        let (omp, ols) = (number(row, "error"), number(row, "error_ols"));
+        assert!(ols > 0.9 * omp && ols < 1.01 * omp && ols != omp, "{row}");
+        // An online pass has parts that no arithmetic bounds; an iteration has a floor.
+        let online = row["task"].as_str().unwrap().starts_with("online");
+        assert!(if online { row["floor_ms"].is_null() } else { number(row, "floor_ms") < number(row, "ms") });
+    }
+
+    let pictures = folder.path().join("pictures");
+    let rows = bench(&["--what", "figure3", "--no-single", "--figures", pictures.to_str().unwrap()]);
+    assert_eq!(rows.len(), 18);
+    for row in &rows {
+        assert!(
+            row["device"].as_str().unwrap().ends_with(" threads)") && number(row, "floor_ms") > 0.,
+            "{row}"
+        );
+    }
+    picture_size(&pictures.join("figure3.png"));
+
     // A peer that prints the line of its kind.
     let script = "print('peer m=500 n=32 p=16 s=3: 1.25 ms, 0.4 Msignals/s')";
     std::fs::write(folder.path().join("peer.py"), script).unwrap();
     let rows = bench(&["--what", "pursuit", "--size", "500x32x16x3", "--no-single", "--peer", "peer.py"]);
     assert_eq!((rows[0]["peer_ms"].as_f64(), rows[1]["peer_ms"].as_f64()), (Some(1.25), None));
+    let alone = ["dictionary", "--device", "cpu", "--what", "training", "--peer", "peer.py"];
+    let err = BENCH.fail(folder.path(), &alone, 1);
+    assert_eq!(err, "bench: --peer: goes with --what pursuit, which is left out");
 }

@@ -1,7 +1,8 @@
 //! Figures 3 and 5 of Irofti 2016: times of Batch-OMP and of 200 iterations, ours in parallel beside ours on one thread.
 use super::pursuit::{self, Size};
 use super::training::{self, Task};
-use super::{DictionaryArgs, Place, Row};
+use super::{DictionaryArgs, Place, Row, optional};
+use crate::bench::floor::Gpu;
 use crate::curves::{self, Curve, Panel};
 use crate::pictures::write_png;
 use crate::report::Report;
@@ -14,6 +15,9 @@ const ITERATIONS: f64 = 200.;
 /// Iterations that one thread makes of them, at most: each takes as long as the one before.
 const ALONE: u32 = 5;
 
+/// What the floor is called among the curves of a GPU.
+const FLOOR: &str = "floor of an H200";
+
 /// Batch-OMP, p 64 and s 8: by signals at n 128, by atoms at m 8192.
 pub fn figure3(args: &DictionaryArgs, device: &Device, report: &Report, rows: &mut Vec<Row>) -> Result<()> {
     let signals: Vec<Size> = (1..=10).map(|k| Size { m: 1024 * k, n: 128, p: 64, s: 8 }).collect();
@@ -23,20 +27,32 @@ pub fn figure3(args: &DictionaryArgs, device: &Device, report: &Report, rows: &m
         ("n 128, s 8", "signals m", signals, (|size: &Size| size.m) as fn(&Size) -> usize),
         ("m 8192, s 8", "atoms n", atoms, |size| size.n),
     ] {
-        let mut curves = Vec::new();
-        report.line(&format!("figure 3, Batch-OMP, {title}, p 64"))?;
-        for place in Place::both(device, true)? {
+        report.line(&format!("figure 3, Batch-OMP, {title}, p 64; floor: of an H200"))?;
+        report.line(&format!("{:<26} {:<22} {:>10} {:>9}", "on", "size", "median ms", "floor ms"))?;
+        let (mut curves, mut floor) = (Vec::new(), Vec::new());
+        for place in Place::ends(device, !args.no_single)? {
             let mut points = Vec::new();
+            floor.clear();
             for size in &sizes {
                 let row = pursuit::milliseconds(&place, *size, args.common.repeats)?;
-                report.line(&format!("{:<26} {:<22} {:>10.3} ms", row.device, size.to_string(), row.ms))?;
+                report.line(&format!(
+                    "{:<26} {:<22} {:>10.3} {:>9}",
+                    row.device,
+                    size.to_string(),
+                    row.ms,
+                    optional(row.floor_ms)
+                ))?;
                 points.push((x(size) as f64, row.ms));
+                floor.extend(row.floor_ms.map(|ms| (x(size) as f64, ms)));
                 rows.push(Row { task: "figure 3".to_owned(), ..row });
             }
             curves.push(Curve { name: place.name(), points });
         }
         if let [single, device] = curves.as_slice() {
             report.line(&format!("up to {:.0} times as fast", speed_up(single, device)))?;
+        }
+        if !device.is_cpu() {
+            curves.push(Curve { name: FLOOR.to_owned(), points: floor });
         }
         panels.push(panel(&format!("Batch-OMP, {title}"), x_label, "ms", curves));
     }
@@ -56,11 +72,16 @@ pub fn figure5(args: &DictionaryArgs, device: &Device, report: &Report, rows: &m
         ("n 256, s 10", "thousands of signals", signals, |task| task.m as f64 / 1024.),
     ] {
         report.line(&format!(
-            "figure 5, {title}, p 64; seconds for 200 iterations, of which one thread makes {ALONE}"
+            "figure 5, {title}, p 64; seconds for {ITERATIONS} iterations, of which one thread makes {ALONE}; floor: of an H200"
+        ))?;
+        report.line(&format!(
+            "{:<8} {:<26} {:>8} {:>6} {:>10} {:>9}",
+            "", "on", "signals", "atoms", "s", "floor s"
         ))?;
         let mut curves = Vec::new();
         for (name, rule) in rules {
-            for place in Place::both(device, true)? {
+            let mut of_rule = Vec::new();
+            for place in Place::ends(device, !args.no_single)? {
                 let alone = place.pool.is_some();
                 let name = if alone { name.to_owned() } else { format!("P-{name}") };
                 let mut points = Vec::new();
@@ -68,29 +89,34 @@ pub fn figure5(args: &DictionaryArgs, device: &Device, report: &Report, rows: &m
                     let task = Task { rule, group: if alone { 1 } else { task.n }, ..*task };
                     let iterations = if alone { args.iterations.min(ALONE) } else { args.iterations };
                     let ms = training::milliseconds(&place, &task, iterations)?;
-                    let seconds = ITERATIONS * ms / 1e3;
+                    let (seconds, floor) = (ITERATIONS * ms / 1e3, task.floor(&Gpu::H200));
                     report.line(&format!(
-                        "{name:<8} {:<26} m {:>6} n {:>4} {seconds:>10.3} s",
+                        "{name:<8} {:<26} {:>8} {:>6} {seconds:>10.3} {:>9.4}",
                         place.name(),
                         task.m,
-                        task.n
+                        task.n,
+                        ITERATIONS * floor
                     ))?;
                     points.push((x(&task), seconds));
-                    rows.push(row(&place, &name, &task, ms));
+                    rows.push(row(&place, &name, &task, ms, 1e3 * floor));
                 }
-                curves.push(Curve { name, points });
+                of_rule.push(Curve { name, points });
+            }
+            curves.push(of_rule);
+        }
+        for of_rule in &curves {
+            if let [single, device] = of_rule.as_slice() {
+                let factor = speed_up(single, device);
+                report.line(&format!("{}: up to {factor:.1} times as fast", device.name))?;
             }
         }
-        for pair in curves.chunks_exact(2) {
-            let factor = speed_up(&pair[0], &pair[1]);
-            report.line(&format!("{}: up to {factor:.1} times as fast", pair[1].name))?;
-        }
+        let curves = curves.concat();
         panels.push(panel(&format!("200 iterations, {title}"), x_label, "s", curves));
     }
     picture(args, report, "figure5.png", &panels)
 }
 
-fn row(place: &Place, name: &str, task: &Task, ms: f64) -> Row {
+fn row(place: &Place, name: &str, task: &Task, ms: f64, floor_ms: f64) -> Row {
     Row {
         model: "dictionary",
         task: format!("figure 5, {name}"),
@@ -103,7 +129,8 @@ fn row(place: &Place, name: &str, task: &Task, ms: f64) -> Row {
         ms_min: ms,
         ms_max: ms,
         error: None,
-        floor_ms: None,
+        error_ols: None,
+        floor_ms: Some(floor_ms),
         peer_ms: None,
     }
 }

@@ -3,8 +3,8 @@
 //! | module     | what                                                                       |
 //! |------------|----------------------------------------------------------------------------|
 //! | `pursuit`  | Batch-OMP and OLS at named sizes: one thread, all cores, GPU, floor, peers |
-//! | `training` | an iteration of AK-SVD and a pass of the online method                     |
-//! | `figures`  | the paper's figures 3 and 5 as tables and pictures                         |
+//! | `training` | an iteration of AK-SVD and a pass of the online method, in these places    |
+//! | `figures`  | the paper's figures 3 and 5 as tables and pictures: one thread, the device |
 //! | `data`     | the signals, and the files that peers read                                 |
 mod data;
 mod figures;
@@ -14,7 +14,7 @@ mod training;
 use super::CommonArgs;
 use crate::device::describe;
 use crate::report::Report;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use candle::Device;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -25,8 +25,8 @@ use std::path::PathBuf;
 pub struct DictionaryArgs {
     #[command(flatten)]
     common: CommonArgs,
-    /// What to time, several separated by commas.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [What::Pursuit, What::Training])]
+    /// What to time, several separated by commas; all of it when left out.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [What::Pursuit, What::Training, What::Figure3, What::Figure5])]
     what: Vec<What>,
     /// Signals, atoms, values of a signal and atoms of a code, several separated by commas.
     #[arg(
@@ -36,10 +36,10 @@ pub struct DictionaryArgs {
         default_value = "1048576x512x64x8,262144x256x64x8,100000x512x64x8,100000x128x64x8,10240x128x64x8,8192x512x64x8"
     )]
     size: Vec<pursuit::Size>,
-    /// Leave out the run on one thread of the CPU.
+    /// Leave out all runs on one thread of the CPU.
     #[arg(long)]
     no_single: bool,
-    /// A Python script that prints lines `... m=M n=N p=P s=S: X ms`, to be run before ours for a column of its own.
+    /// A Python script that prints lines `... m=M n=N p=P s=S: X ms`, to be run before our pursuits for a column of its own.
     #[arg(long, value_name = "FILE")]
     peer: Option<PathBuf>,
     /// Iterations of each point of figure 5, at most 5 on one thread; times are scaled to the paper's 200.
@@ -82,9 +82,11 @@ pub struct Row {
     ms: f64,
     ms_min: f64,
     ms_max: f64,
-    /// Relative residual of a pursuit; root mean square error after training.
+    /// Relative residual of a pursuit; root mean square error after training, with OMP codes.
     error: Option<f64>,
-    /// What an H200 could do at best, in ms.
+    /// Root mean square error after training, with OLS codes.
+    error_ols: Option<f64>,
+    /// What an H200 could do at best, in ms: of the pursuit, or of an iteration.
     floor_ms: Option<f64>,
     /// The peer's script, run here.
     peer_ms: Option<f64>,
@@ -92,6 +94,15 @@ pub struct Row {
 
 /// Runs what was asked for.
 pub(super) fn run(args: &DictionaryArgs) -> Result<()> {
+    for (flag, given, needs) in
+        [("--peer", args.peer.is_some(), What::Pursuit), ("--dump", args.dump.is_some(), What::Training)]
+    {
+        ensure!(
+            !given || args.what.contains(&needs),
+            "{flag}: goes with --what {}, which is left out",
+            needs.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+        );
+    }
     let device = args.common.device.open()?;
     let report = Report::new(args.common.json);
     report.line(&format!("on {}, medians of {} runs", describe(&device), args.common.repeats))?;
@@ -107,22 +118,37 @@ pub(super) fn run(args: &DictionaryArgs) -> Result<()> {
     report.finish(&rows)
 }
 
-/// Where a run is timed: the device that was asked for, or one thread of the CPU.
+/// Where a run is timed.
 struct Place {
     device: Device,
+    /// The pool of one thread of the CPU.
     pool: Option<rayon::ThreadPool>,
 }
 
 impl Place {
-    /// One thread of the CPU, unless that was not wanted, and the device.
-    fn both(device: &Device, single: bool) -> Result<Vec<Self>> {
+    /// One thread of the CPU unless that is not wanted, all its cores, and the device where it is another.
+    fn all(device: &Device, single: bool) -> Result<Vec<Self>> {
+        let mut places = Self::ends(&Device::Cpu, single)?;
+        if !device.is_cpu() {
+            places.push(Self::whole(device));
+        }
+        Ok(places)
+    }
+
+    /// One thread of the CPU unless that is not wanted, and the device.
+    fn ends(device: &Device, single: bool) -> Result<Vec<Self>> {
         let mut places = Vec::new();
         if single {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().context("one thread")?;
             places.push(Self { device: Device::Cpu, pool: Some(pool) });
         }
-        places.push(Self { device: device.clone(), pool: None });
+        places.push(Self::whole(device));
         Ok(places)
+    }
+
+    /// A device as one uses it.
+    fn whole(device: &Device) -> Self {
+        Self { device: device.clone(), pool: None }
     }
 
     fn name(&self) -> String {
@@ -138,7 +164,38 @@ impl Place {
     }
 }
 
-/// A time in ms, or a dash.
+/// A time in ms, or a dash; a floor may be less than a microsecond.
 fn optional(ms: Option<f64>) -> String {
-    ms.map_or("-".to_owned(), |ms| format!("{ms:.3}"))
+    ms.map_or("-".to_owned(), |ms| format!("{ms:.4}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Bench {
+        #[command(flatten)]
+        args: DictionaryArgs,
+    }
+
+    #[test]
+    fn all_is_timed_when_nothing_is_asked_for() {
+        let args = Bench::try_parse_from(["bench"]).unwrap().args;
+        assert_eq!(args.what, What::value_variants());
+    }
+
+    #[test]
+    fn one_thread_is_a_place_of_its_own_unless_it_is_left_out() {
+        let threads = |place: &Place| place.run(rayon::current_num_threads);
+        for places in [Place::all, Place::ends] {
+            let both = places(&Device::Cpu, true).unwrap();
+            assert_eq!(both.iter().map(threads).collect::<Vec<_>>(), [1, rayon::current_num_threads()]);
+            assert_eq!(both[0].name(), "cpu, 1 thread");
+            let without = places(&Device::Cpu, false).unwrap();
+            assert!(without.len() == 1 && without[0].pool.is_none());
+        }
+    }
 }

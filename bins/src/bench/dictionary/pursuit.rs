@@ -49,12 +49,14 @@ impl std::fmt::Display for Size {
     }
 }
 
+/// What the second-level cache of an H200 gives.
+pub const CACHE_BYTES_PER_SECOND: f64 = 5.4e12;
+
 /// What a pursuit of this size costs an H200 at the least, in seconds: the largest of arithmetic, cache and memory.
 ///
 /// Arithmetic: `DᵀY` and `s(s − 1)` FLOP a signal and atom, in f32. Second-level cache: each row of the Gram matrix that is chosen is
 /// read once, at 5.4 TB/s. Memory: signals in, codes out.
 pub fn floor(size: Size, gpu: &Gpu) -> f64 {
-    const CACHE_BYTES_PER_SECOND: f64 = 5.4e12;
     let [m, n, p, s] = [size.m, size.n, size.p, size.s].map(|x| x as f64);
     let arithmetic = (2. * m * n * p + m * n * s * (s - 1.)) / gpu.f32_flops;
     let cache = 4. * m * n * (s - 1.) / CACHE_BYTES_PER_SECOND;
@@ -75,7 +77,7 @@ pub fn run(args: &DictionaryArgs, device: &Device, report: &Report, rows: &mut V
     ))?;
     for &size in &args.size {
         let data = Data::new(size)?;
-        for place in Place::both(device, !args.no_single)? {
+        for place in Place::all(device, !args.no_single)? {
             for (name, op) in OPS {
                 let row = measure(&place, &data, name, op, args.common.repeats)
                     .with_context(|| format!("{name} {size}"))?;
@@ -122,15 +124,16 @@ fn measure(place: &Place, data: &Data, name: &str, op: Op, repeats: u32) -> Resu
     let (signals, atoms) = (data.signals.to_device(&place.device)?, data.atoms.to_device(&place.device)?);
     let pursuit = Pursuit::new(s);
     let repeats = if place.pool.is_some() { repeats.min(3) } else { repeats };
+    let mut codes = None;
     let ms = place
         .run(|| {
             time(&place.device, repeats, || {
-                op(&signals, &atoms, &pursuit)?;
+                codes = Some(op(&signals, &atoms, &pursuit)?);
                 Ok(())
             })
         })?
         .times(1e3);
-    let codes = op(&signals, &atoms, &pursuit)?;
+    let codes = codes.context("no codes")?;
     let norm =
         |t: &Tensor| -> Result<f64> { Ok(t.to_dtype(DType::F64)?.sqr()?.sum_all()?.to_scalar::<f64>()?) };
     let error = (norm(&codes.residual(&signals, &atoms)?)? / norm(&signals)?).sqrt();
@@ -146,6 +149,7 @@ fn measure(place: &Place, data: &Data, name: &str, op: Op, repeats: u32) -> Resu
         ms_min: ms.min,
         ms_max: ms.max,
         error: Some(error),
+        error_ols: None,
         floor_ms: Some(1e3 * floor(data.size, &Gpu::H200)),
         peer_ms: None,
     })
