@@ -52,10 +52,10 @@ pub fn decode(args: &DecodeArgs) -> Result<Outcome> {
     let (total, what) = (started.elapsed().as_secs_f64(), if n_images == 0 { "rows" } else { "patches" });
     let images = if n_images == 0 { String::new() } else { format!(" as {n_images} images") };
     report.line(&format!("{n_rows} {what}{images} in {}, {}", out.display(), seconds(total)))?;
-    let mean_count = file.codes.count.to_dtype(DType::F64)?.mean_all()?.to_scalar::<f64>()?;
+    let n_entries = file.codes.count.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
     let summary = Summary {
         n_nonzero: file.codes.width(),
-        mean_count,
+        mean_count: n_entries / n_rows as f64,
         unit: file.notes.as_ref().map(|notes| notes.unit.as_str()),
         seconds_total: total,
         ..Summary::new(&out, config, "", &device)
@@ -154,40 +154,15 @@ impl Decoder<'_> {
     /// Each image as the mean of its overlapping patches.
     fn pictures(&self, cut: &Cut, paths: &[PathBuf], codes: &Path) -> Result<()> {
         let (m, p) = (self.file.codes.count.elem_count(), self.dictionary.config().n_features);
-        ensure!(
-            cut.side.checked_mul(cut.side) == Some(p),
-            "{}: its patches must have the {p} values of an atom, got {}x{}",
-            codes.display(),
-            cut.side,
-            cut.side
-        );
+        let grids = grids(cut, m, p).with_context(|| codes.display().to_string())?;
         let bar = Progress::rows(m as u64, 0);
         bar.label("decoding".to_owned());
         let mut first = 0;
-        for (image, path) in cut.images.iter().zip(paths) {
-            let at = || format!("{}: image {}", codes.display(), image.name);
-            // Patches cover an image, so that it has no more pixels than they; what a file claims is not allocated before that is sure.
-            let pixels = image.height.checked_mul(image.width);
-            let grid = pixels
-                .filter(|&pixels| pixels <= m.saturating_mul(p))
-                .and_then(|_| PatchGrid::new(image.height, image.width, cut.side, cut.step).ok())
-                .filter(|grid| grid.n_patches() <= m - first);
-            let Some(grid) = grid else {
-                bail!(
-                    "{}: {}x{} pixels must be patches of {} every {}, of which {} are left",
-                    at(),
-                    image.height,
-                    image.width,
-                    cut.side,
-                    cut.step,
-                    m - first
-                )
-            };
+        for (grid, path) in grids.iter().zip(paths) {
             let mut sum = BandSum::default();
             for band in grid.bands(BAND) {
                 let n = band.len() * grid.lefts().len();
-                let rows = self.estimate(first, n)?;
-                sum.add(&grid, &band, grid.sum(&rows, band.clone())?)?;
+                sum.add(grid, &band, grid.sum(&self.estimate(first, n)?, band.clone())?)?;
                 first += n;
                 bar.advance(n as u64);
             }
@@ -195,14 +170,64 @@ impl Decoder<'_> {
             images::write_planes(&mean.to_device(&Device::Cpu)?, path)?;
         }
         bar.finish();
-        ensure!(first == m, "{}: must hold the {first} patches of its images, holds {m}", codes.display());
         Ok(())
     }
 }
 
+/// Where the patches of each image lie; `m` patches of `p` values must be those of all images.
+fn grids(cut: &Cut, m: usize, p: usize) -> Result<Vec<PatchGrid>> {
+    let Cut { side, step, images } = cut;
+    ensure!(
+        side.checked_mul(*side) == Some(p),
+        "its patches must have the {p} values of an atom, got {side}x{side}"
+    );
+    let mut left = m;
+    let mut grids = Vec::with_capacity(images.len());
+    for image in images {
+        // Patches cover an image, so that it has no more pixels than they: what a file claims is not allocated before that is sure.
+        let pixels = image.height.checked_mul(image.width).filter(|&pixels| pixels <= left.saturating_mul(p));
+        let grid = pixels
+            .and_then(|_| PatchGrid::new(image.height, image.width, *side, *step).ok())
+            .filter(|grid| grid.n_patches() <= left);
+        let Some(grid) = grid else {
+            bail!(
+                "image {}: {}x{} pixels must be patches of {side}x{side} every {step} pixels, of which {left} are left",
+                image.name,
+                image.height,
+                image.width
+            )
+        };
+        left -= grid.n_patches();
+        grids.push(grid);
+    }
+    ensure!(left == 0, "must hold as many codes as its images have patches, and has {left} more");
+    Ok(grids)
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::codes::CodedImage;
     use super::*;
+
+    #[test]
+    fn patches_must_be_those_of_the_images() {
+        let image = |height, width| CodedImage { name: "a".to_owned(), height, width };
+        let cut = |images: &[CodedImage]| Cut { side: 2, step: 1, images: images.to_vec() };
+        // 2×3 patches and one.
+        let both = cut(&[image(3, 4), image(2, 2)]);
+        let counts: Vec<usize> = grids(&both, 7, 4).unwrap().iter().map(PatchGrid::n_patches).collect();
+        assert_eq!(counts, [6, 1]);
+        let text = |cut: &Cut, m, p| grids(cut, m, p).unwrap_err().to_string();
+        assert_eq!(text(&both, 7, 9), "its patches must have the 9 values of an atom, got 2x2");
+        assert_eq!(text(&both, 8, 4), "must hold as many codes as its images have patches, and has 1 more");
+        let claims = "pixels must be patches of 2x2 every 1 pixels, of which";
+        assert_eq!(text(&both, 6, 4), format!("image a: 2x2 {claims} 0 are left"));
+        for (height, width) in [(usize::MAX, 2), (1 << 40, 1 << 10), (1, 4), (0, 0)] {
+            let want = format!("image a: {height}x{width} {claims} 7 are left");
+            assert_eq!(text(&cut(&[image(height, width)]), 7, 4), want);
+        }
+    }
 
     #[test]
     fn pictures_are_named_as_the_images_and_stay_in_their_folder() {

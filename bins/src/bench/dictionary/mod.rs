@@ -105,7 +105,11 @@ pub(super) fn run(args: &DictionaryArgs) -> Result<()> {
     }
     let device = args.common.device.open()?;
     let report = Report::new(args.common.json);
-    report.line(&format!("on {}, medians of {} runs", describe(&device), args.common.repeats))?;
+    report.line(&format!(
+        "on {}, medians of {} runs, at most 3 on one thread",
+        describe(&device),
+        args.common.repeats
+    ))?;
     let mut rows = Vec::new();
     for what in &args.what {
         match what {
