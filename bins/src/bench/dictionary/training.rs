@@ -119,8 +119,12 @@ fn batch(
     let config = TrainConfig { rule, coder, ..TrainConfig::default() };
     let mut learned = atoms.clone();
     let ms = time(&place.device, repeats, || {
-        let mut trainer =
-            DictionaryTrainer::new(dictionary(atoms)?, signals, config.clone(), Philox::new(0, 0))?;
+        let mut trainer = DictionaryTrainer::new(
+            dictionary(atoms, &config.coder)?,
+            signals,
+            config.clone(),
+            Philox::new(0, 0),
+        )?;
         for _ in 0..PASSES {
             trainer.step()?;
         }
@@ -142,7 +146,8 @@ fn online(
     let config = OnlineConfig { coder, ..OnlineConfig::default() };
     let mut learned = atoms.clone();
     let ms = time(&place.device, repeats, || {
-        let mut trainer = OnlineTrainer::new(dictionary(atoms)?, config.clone(), Philox::new(0, 0))?;
+        let mut trainer =
+            OnlineTrainer::new(dictionary(atoms, &config.coder)?, config.clone(), Philox::new(0, 0))?;
         for pass in 0..PASSES {
             // Each pass in an order of its own, as a feed has it.
             let order = Philox::new(1, pass as u64).permutation(M);
@@ -171,7 +176,8 @@ pub fn milliseconds(place: &Place, task: &Task, iterations: u32) -> Result<f64> 
         ..TrainConfig::default()
     };
     let ms = place.run(|| {
-        let mut trainer = DictionaryTrainer::new(dictionary(&atoms)?, &signals, config, Philox::new(0, 0))?;
+        let first = dictionary(&atoms, &config.coder)?;
+        let mut trainer = DictionaryTrainer::new(first, &signals, config, Philox::new(0, 0))?;
         let mut steps = |n: u32| -> Result<()> {
             (0..n).try_for_each(|_| trainer.step().map(drop))?;
             Ok(place.device.synchronize()?)
@@ -184,9 +190,11 @@ pub fn milliseconds(place: &Place, task: &Task, iterations: u32) -> Result<f64> 
     Ok(ms / f64::from(iterations))
 }
 
-fn dictionary(atoms: &Tensor) -> candle::Result<Dictionary> {
+/// A dictionary for the codes that it is trained with.
+fn dictionary(atoms: &Tensor, coder: &SparseCoder) -> candle::Result<Dictionary> {
     let (n, p) = atoms.dims2()?;
-    Dictionary::from_tensor(DictionaryConfig::new(n, p, S), atoms.clone())
+    let config = DictionaryConfig { method: coder.method, ..DictionaryConfig::new(n, p, coder.n_nonzero) };
+    Dictionary::from_tensor(config, atoms.clone())
 }
 
 /// Root mean square errors with OMP and with OLS codes.
