@@ -1,5 +1,6 @@
 //! The command line of `dictionary-learning`.
 use super::choices::{Method, ReplaceArg, Rule, StartArg};
+use super::restore_args::{DenoiseArgs, InpaintArgs};
 use crate::options::{Common, ReadArgs, above_zero, at_least_one, inside_zero_one, not_negative};
 use crate::run::OutArgs;
 use clap::{Args, Parser, Subcommand};
@@ -187,127 +188,6 @@ pub struct DecodeArgs {
     /// Left out: decoded.png, the folder decoded, or decoded.npy.
     #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
-    /// Where and how it runs.
-    #[command(flatten)]
-    pub common: Common,
-}
-
-/// The dictionary of an image: learned from it, or given.
-#[derive(Debug, Clone, Args)]
-pub struct ImageDictionaryArgs {
-    /// A trained dictionary: folder of a run, or OWNER/NAME on the hub; learned from the image itself when left out.
-    #[arg(long, value_name = "MODEL", conflicts_with_all = ["atoms", "iterations", "side", "patches", "rule"])]
-    pub dictionary: Option<String>,
-    /// Height and width of a patch; left out: 8 to denoise, 10 to fill in.
-    #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(2..=64))]
-    pub side: Option<u32>,
-    /// Atoms to learn.
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one)]
-    pub atoms: usize,
-    /// Passes over the patches; 0 keeps the overcomplete cosine transform that learning starts from.
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub iterations: usize,
-    /// Patches to learn from, drawn from all.
-    #[arg(long, value_name = "N", default_value_t = 40_000, value_parser = at_least_one)]
-    pub patches: usize,
-    /// How atoms are updated.
-    #[arg(long, value_enum, default_value_t = Rule::AkSvd)]
-    pub rule: Rule,
-    /// Keep the dictionary in this folder, with a model card and its results, for `--dictionary` and `encode`.
-    #[arg(long, value_name = "DIR", conflicts_with = "dictionary")]
-    pub save_dictionary: Option<PathBuf>,
-    /// Start over in a --save-dictionary folder that holds something.
-    #[arg(long, requires = "save_dictionary")]
-    pub overwrite: bool,
-    /// Seed of the patches that are drawn, and of noise or missing pixels that are made.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub seed: u64,
-}
-
-/// Arguments of `dictionary-learning denoise`.
-#[derive(Debug, Args)]
-pub struct DenoiseArgs {
-    /// The noisy image, grey or colour.
-    #[arg(value_name = "IMAGE")]
-    pub image: PathBuf,
-    /// Standard deviation of the noise in grey levels of 0 to 255; estimated from the image when left out.
-    #[arg(long, value_name = "LEVELS", value_parser = above_zero)]
-    pub sigma: Option<f64>,
-    /// The image without noise, to measure against.
-    #[arg(long, value_name = "FILE", conflicts_with = "add_noise")]
-    pub clean: Option<PathBuf>,
-    /// IMAGE has no noise: add some of --sigma first, remove it again and measure.
-    #[arg(long, requires = "sigma")]
-    pub add_noise: bool,
-    /// The dictionary.
-    #[command(flatten)]
-    pub dictionary: ImageDictionaryArgs,
-    /// Residual that a patch may keep, in units of sigma.
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.15, value_parser = above_zero)]
-    pub gain: f64,
-    /// Weight of a patch against the noisy image for each grey level of sigma.
-    #[arg(long, value_name = "WEIGHT", default_value_t = 0.034, value_parser = above_zero)]
-    pub blend: f64,
-    /// Pixels from patch to patch; 2 takes a quarter of the time.
-    #[arg(long, value_name = "PIXELS", default_value_t = 1, value_parser = at_least_one)]
-    pub step: usize,
-    /// How a patch's atoms are chosen.
-    #[arg(long, value_enum, default_value_t = Method::Omp)]
-    pub pursuit: Method,
-    /// The denoised image: .png, .bmp, .tiff, .pnm or .webp.
-    #[arg(long, value_name = "FILE", default_value = "denoised.png")]
-    pub out: PathBuf,
-    /// Write the images before and after (and the clean one) side by side, with their PSNR.
-    #[arg(long, value_name = "FILE")]
-    pub comparison: Option<PathBuf>,
-    /// Where and how it runs.
-    #[command(flatten)]
-    pub common: Common,
-}
-
-/// Arguments of `dictionary-learning inpaint`.
-#[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["mask", "missing"]))]
-pub struct InpaintArgs {
-    /// The image with missing pixels, grey or colour.
-    #[arg(value_name = "IMAGE")]
-    pub image: PathBuf,
-    /// An image of the same size, white where pixels are to be filled in.
-    #[arg(long, value_name = "FILE")]
-    pub mask: Option<PathBuf>,
-    /// The mask is black where pixels are to be filled in.
-    #[arg(long, requires = "mask")]
-    pub invert_mask: bool,
-    /// IMAGE is whole: take this share of its pixels away at random first, fill them in again and measure.
-    #[arg(long, value_name = "SHARE", value_parser = inside_zero_one)]
-    pub missing: Option<f64>,
-    /// The whole image, to measure against.
-    #[arg(long, value_name = "FILE", requires = "mask")]
-    pub clean: Option<PathBuf>,
-    /// Standard deviation of noise on the known pixels, in grey levels; they are kept as they are when it is 0.
-    #[arg(long, value_name = "LEVELS", default_value_t = 0., value_parser = not_negative)]
-    pub sigma: f64,
-    /// Root mean square error, in grey levels, that the known pixels of a patch may be left with.
-    #[arg(long, value_name = "LEVELS", default_value_t = 3., value_parser = not_negative)]
-    pub tolerance: f64,
-    /// Atoms that a patch may take.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
-    pub nonzero: usize,
-    /// Times that the image is filled in and the dictionary learned from it, before it is filled in for good.
-    #[arg(long, value_name = "N", default_value_t = 2, conflicts_with = "dictionary")]
-    pub rounds: usize,
-    /// The dictionary.
-    #[command(flatten)]
-    pub dictionary: ImageDictionaryArgs,
-    /// Pixels from patch to patch; 2 takes a quarter of the time.
-    #[arg(long, value_name = "PIXELS", default_value_t = 1, value_parser = at_least_one)]
-    pub step: usize,
-    /// The filled image: .png, .bmp, .tiff, .pnm or .webp.
-    #[arg(long, value_name = "FILE", default_value = "inpainted.png")]
-    pub out: PathBuf,
-    /// Write the images before and after (and the whole one) side by side, with their PSNR.
-    #[arg(long, value_name = "FILE")]
-    pub comparison: Option<PathBuf>,
     /// Where and how it runs.
     #[command(flatten)]
     pub common: Common,

@@ -1,7 +1,7 @@
 //! The README.md of a run folder: a model card.
-use super::args::ImageDictionaryArgs;
 use super::draw;
 use super::measure::Measure;
+use super::restore_args::ImageDictionaryArgs;
 use super::train::RunInfo;
 use crate::report::seconds;
 use chandlery::dictionary::DictionaryConfig;

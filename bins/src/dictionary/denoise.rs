@@ -1,9 +1,9 @@
 //! The command `denoise`.
-use super::args::DenoiseArgs;
 use super::restore::{
     Compared, Kept, Task, Wanted, draws, each_plane, folder_for, image_of, learn, planes_of, read_like,
     training,
 };
+use super::restore_args::DenoiseArgs;
 use super::streams;
 use super::summary::Summary;
 use crate::device::describe;

@@ -1,9 +1,9 @@
 //! The command `inpaint`.
-use super::args::InpaintArgs;
 use super::restore::{
     Compared, Kept, Task, Wanted, draws, each_plane, folder_for, image_of, learn, planes_of, read_like,
     training,
 };
+use super::restore_args::InpaintArgs;
 use super::streams;
 use super::summary::Summary;
 use crate::device::describe;

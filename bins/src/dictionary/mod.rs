@@ -3,6 +3,7 @@
 //! | module     | what                                                              |
 //! |------------|-------------------------------------------------------------------|
 //! | [`args`]   | the command line                                                  |
+//! | [`restore_args`] | that of `denoise` and `inpaint`                             |
 //! | [`choices`] | what the command line calls methods, rules and starts              |
 //! | `signals`  | patches of images, or rows, in the unit they are learned in       |
 //! | `train`    | a run from its first step or a checkpoint to its folder           |
@@ -29,6 +30,7 @@ mod inpaint;
 mod learn;
 mod measure;
 mod restore;
+pub mod restore_args;
 mod signals;
 mod summary;
 mod train;

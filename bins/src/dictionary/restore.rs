@@ -1,7 +1,7 @@
 //! What `denoise` and `inpaint` share: planes, the dictionary of an image, and what is written.
-use super::args::ImageDictionaryArgs;
 use super::card::ImageCard;
 use super::measure::energy_of;
+use super::restore_args::ImageDictionaryArgs;
 use super::{draw, streams};
 use crate::device::describe;
 use crate::images;
