@@ -1,5 +1,5 @@
 //! What a trainer needs to go on as if it had not stopped.
-use super::train::Previous;
+use super::train::{Previous, Quality};
 use super::{
     Dictionary, DictionaryConfig, DictionaryTrainer, Iteration, OnlineConfig, OnlineTrainer, TrainConfig,
 };
@@ -35,11 +35,13 @@ impl DictionaryTrainer {
     /// # Errors
     /// When the file is not writable.
     pub fn save_checkpoint(&self, path: &Path) -> Result<()> {
-        let Iteration { iteration, rmse, used, replaced, coherence } = self.last;
+        let Iteration { iteration, rmse, mean_count, used, replaced, coherence } = self.last;
+        let best = self.best_quality;
+        let figures = [rmse, coherence, best.rmse, mean_count, best.mean_count];
         let mut tensors = vec![
             ("dictionary".to_owned(), self.current.atoms.clone()),
             ("best".to_owned(), self.best.atoms.clone()),
-            ("figures".to_owned(), Tensor::new(&[rmse, coherence, self.best_rmse], &Device::Cpu)?),
+            ("figures".to_owned(), Tensor::new(&figures, &Device::Cpu)?),
         ];
         if let Some(Previous { codes, .. }) = &self.previous {
             let SparseCodes { indices, values, count, .. } = codes;
@@ -68,11 +70,11 @@ impl DictionaryTrainer {
         let dictionary = Dictionary::from_tensor(notes.config.clone(), stored.get("dictionary")?)?;
         let best = Dictionary::from_tensor(notes.config, stored.get("best")?)?;
         let figures = stored.get("figures")?.to_vec1::<f64>()?;
-        let &[rmse, coherence, best_rmse] = &figures[..] else {
-            return Err(stored.refused(&format!("figures must be three, got {}", figures.len())));
+        let &[rmse, coherence, best_rmse, mean_count, best_mean_count] = &figures[..] else {
+            return Err(stored.refused(&format!("figures must be five, got {}", figures.len())));
         };
         let TrainNotes { iteration, used, replaced, .. } = notes;
-        let last = Iteration { iteration, rmse, used, replaced, coherence };
+        let last = Iteration { iteration, rmse, mean_count, used, replaced, coherence };
         let mut trainer = Self::resume(dictionary, signals, config, philox(notes.philox), last)?;
         if trainer.last != last {
             return Err(stored.refused(&format!(
@@ -80,7 +82,8 @@ impl DictionaryTrainer {
                 trainer.last.rmse
             )));
         }
-        (trainer.best, trainer.best_rmse) = (best, best_rmse);
+        trainer.best = Dictionary { config: trainer.current.config.clone(), atoms: best.atoms };
+        trainer.best_quality = Quality { rmse: best_rmse, mean_count: best_mean_count };
         if stored.tensors.contains_key("previous.values") {
             let get = |name: &str| stored.get(&format!("previous.{name}"));
             let codes = SparseCodes {
@@ -123,7 +126,8 @@ impl OnlineTrainer {
         let (stored, notes) = Checkpoint::load::<OnlineNotes>(path, device)?;
         let (n, p) = (notes.config.n_atoms, notes.config.n_features);
         config.validate(n)?;
-        let dictionary = Dictionary::from_tensor(notes.config, stored.get("dictionary")?)?;
+        let of_dictionary = notes.config.coded_by(&config.coder);
+        let dictionary = Dictionary::from_tensor(of_dictionary, stored.get("dictionary")?)?;
         let (gram, signals) = (stored.get("gram")?, stored.get("signals")?);
         if gram.dims() != [n, n] || signals.dims() != [n, p] || notes.idle.len() != n {
             return Err(stored.refused(&format!(

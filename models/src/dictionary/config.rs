@@ -2,9 +2,29 @@
 use super::{PursuitMethod, SparseCoder};
 use crate::check::{at_least_one, range};
 use candle::Result;
+use chandlery_ops::ErrorTarget;
 use serde::{Deserialize, Serialize};
 
-/// What a [`Dictionary`](super::Dictionary) is: `config.json`.
+/// The error at which a code is good enough, whatever its number of atoms: an [`ErrorTarget`] that a file can hold.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CodeError {
+    /// `‖y − x D‖₂` of every signal, at least 0: a root mean square error times `√n_features`.
+    Absolute(f64),
+    /// `‖y − x D‖₂ / ‖y‖₂`, at least 0.
+    Relative(f64),
+}
+
+impl From<CodeError> for ErrorTarget {
+    fn from(error: CodeError) -> Self {
+        match error {
+            CodeError::Absolute(error) => Self::Absolute(error),
+            CodeError::Relative(error) => Self::Relative(error),
+        }
+    }
+}
+
+/// What a [`Dictionary`](super::Dictionary) is and how signals are coded over it: `config.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DictionaryConfig {
     /// Atoms, at least 1; more than `n_features` for an overcomplete dictionary.
@@ -16,7 +36,10 @@ pub struct DictionaryConfig {
     /// The pursuit that finds them.
     #[serde(default)]
     pub method: PursuitMethod,
-    /// Whether coefficients must be at least 0.
+    /// The error that ends a pursuit before it has `n_nonzero` atoms; none: each has as many as it can use.
+    #[serde(default)]
+    pub error: Option<CodeError>,
+    /// Whether coefficients must be at least 0; for OMP and OLS.
     #[serde(default)]
     pub nonnegative: bool,
     /// Height, width and channels of signals that are images or patches of such; none for others.
@@ -28,32 +51,51 @@ pub struct DictionaryConfig {
 }
 
 impl DictionaryConfig {
-    /// Sizes have no default; everything else does: orthogonal matching pursuit, coefficients of either sign.
+    /// Sizes have no default; everything else does: orthogonal matching pursuit to `n_nonzero` atoms, coefficients of either sign.
     pub fn new(n_atoms: usize, n_features: usize, n_nonzero: usize) -> Self {
         Self {
             n_atoms,
             n_features,
             n_nonzero,
             method: PursuitMethod::default(),
+            error: None,
             nonnegative: false,
             image: None,
             remove_mean: false,
         }
     }
 
-    /// The pursuit to `n_nonzero` atoms.
+    /// The pursuit that codes signals.
     pub fn coder(&self) -> SparseCoder {
-        let Self { n_nonzero, method, nonnegative, .. } = *self;
-        SparseCoder { method, n_nonzero, error: None, nonnegative }
+        let Self { n_nonzero, method, error, nonnegative, .. } = *self;
+        SparseCoder { method, n_nonzero, error: error.map(Into::into), nonnegative }
+    }
+
+    /// The same dictionary for the codes of `coder`. Targets of [single signals](ErrorTarget::PerSignal) are those of the signals
+    /// at hand: none is kept.
+    pub(super) fn coded_by(self, coder: &SparseCoder) -> Self {
+        let SparseCoder { method, n_nonzero, ref error, nonnegative } = *coder;
+        let error = match error {
+            Some(ErrorTarget::Absolute(error)) => Some(CodeError::Absolute(*error)),
+            Some(ErrorTarget::Relative(error)) => Some(CodeError::Relative(*error)),
+            Some(ErrorTarget::PerSignal(_)) | None => None,
+        };
+        Self { method, n_nonzero, error, nonnegative, ..self }
     }
 
     /// # Errors
-    /// When a size is 0 or `n_nonzero` above `n_atoms`.
+    /// When a size is 0, `n_nonzero` above `n_atoms`, or the error is negative or not finite.
     pub fn validate(&self) -> Result<()> {
         const OP: &str = "DictionaryConfig";
         at_least_one(OP, "n_atoms", self.n_atoms)?;
         at_least_one(OP, "n_features", self.n_features)?;
-        check_nonzero(OP, self.n_nonzero, self.n_atoms)
+        check_nonzero(OP, self.n_nonzero, self.n_atoms)?;
+        match self.error {
+            Some(CodeError::Absolute(error) | CodeError::Relative(error)) => {
+                range(OP, "error", error, "at least 0", |x| x >= 0.)
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -149,7 +191,8 @@ pub struct TrainConfig {
     pub group: usize,
     /// Iterations that [`train`](super::DictionaryTrainer::train) makes. Default 50.
     pub iterations: usize,
-    /// How signals are coded. Default orthogonal matching pursuit to 10 atoms.
+    /// How signals are coded, in training and by the dictionary that it gives, whose configuration the trainer brings in line.
+    /// Default orthogonal matching pursuit to 10 atoms.
     pub coder: SparseCoder,
     /// What takes the place of bad atoms. Default the worst represented signals.
     pub replace: Replace,
@@ -202,7 +245,8 @@ impl TrainConfig {
 /// How [`OnlineTrainer`](super::OnlineTrainer) learns.
 #[derive(Debug, Clone)]
 pub struct OnlineConfig {
-    /// How signals are coded. Default orthogonal least squares to 10 atoms, which learns better atoms for either pursuit.
+    /// How signals are coded, in training and by the dictionary that it gives, whose configuration the trainer brings in line.
+    /// Default orthogonal least squares to 10 atoms, which learns better atoms for either pursuit.
     pub coder: SparseCoder,
     /// How fast what was seen is forgotten (`ρ`), at least 0: with batch `t` the statistics of those before weigh `(1 − 1/t)^ρ`,
     /// so that the last `t/ρ` batches or so count. 0 never forgets. Default 20: the best of 0 to 40 after ten passes over

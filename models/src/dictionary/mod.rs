@@ -12,7 +12,7 @@
 //! | `Y` | argument `signals` | `[n_samples, n_features]`, f32 or f64 |
 //! | `D` | [`Dictionary::atoms`] | `[n_atoms, n_features]` |
 //! | `X` | [`SparseCodes`] | `[n_samples, n_atoms]`, at most `s` entries a row |
-//! | `s` | [`DictionaryConfig::n_nonzero`] | |
+//! | `s` | [`DictionaryConfig::n_nonzero`]; fewer where [`DictionaryConfig::error`] is met before | |
 //!
 //! What images gain by it is in [`image`]: denoising, and filling in missing pixels.
 //!
@@ -50,7 +50,7 @@ pub mod start;
 pub mod train;
 
 pub use chandlery_ops::SparseCodes;
-pub use config::{DictionaryConfig, OnlineConfig, Replace, TrainConfig, UpdateRule};
+pub use config::{CodeError, DictionaryConfig, OnlineConfig, Replace, TrainConfig, UpdateRule};
 pub use online::OnlineTrainer;
 pub use pursuit::{PursuitMethod, SparseCoder};
 pub use start::{Start, overcomplete_dct, start};
@@ -105,8 +105,7 @@ impl Dictionary {
         &self.config
     }
 
-    /// The sparse codes of signals `[n_samples, n_features]` by the pursuit of the configuration; for error targets see
-    /// [`SparseCoder`].
+    /// The sparse codes of signals `[n_samples, n_features]` by the pursuit of the configuration; for another see [`SparseCoder`].
     ///
     /// # Errors
     /// When `signals` have another shape, type or device, or are not finite.

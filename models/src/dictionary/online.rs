@@ -54,7 +54,8 @@ pub struct OnlineTrainer {
 }
 
 impl OnlineTrainer {
-    /// Begins with `dictionary`, whose atoms are first scaled to length 1; the trainer has its own copy.
+    /// Begins with `dictionary`, whose atoms are first scaled to length 1; the trainer has its own copy, whose configuration has
+    /// [`OnlineConfig::coder`] for its pursuit.
     ///
     /// `philox` is where the draws of [`Replace::Random`](super::Replace::Random) begin; its stream should be used for nothing else.
     ///
@@ -64,6 +65,7 @@ impl OnlineTrainer {
         let n = dictionary.config.n_atoms;
         config.validate(n)?;
         let atoms = unit_rows(&dictionary.atoms)?;
+        let of_dictionary = dictionary.config.coded_by(&config.coder);
         Ok(Self {
             config,
             philox,
@@ -71,7 +73,7 @@ impl OnlineTrainer {
             signals: atoms.zeros_like()?,
             idle: vec![0; n],
             batches: 0,
-            dictionary: Dictionary { config: dictionary.config, atoms },
+            dictionary: Dictionary { config: of_dictionary, atoms },
         })
     }
 
@@ -126,6 +128,7 @@ impl OnlineTrainer {
         Ok(Iteration {
             iteration: t,
             rmse,
+            mean_count: counts.iter().map(|&uses| f64::from(uses)).sum::<f64>() / m as f64,
             used: counts.iter().filter(|&&uses| uses > 0).count(),
             replaced: cared_for.replaced.len(),
             coherence: cared_for.coherence,

@@ -63,6 +63,8 @@ pub struct Iteration {
     pub iteration: usize,
     /// `‖Y − X D‖_F / √(n_samples · n_features)` with new codes over the new dictionary.
     pub rmse: f64,
+    /// Mean number of atoms of a code.
+    pub mean_count: f64,
     /// Atoms that at least one signal uses.
     pub used: usize,
     /// Atoms that were replaced in this iteration.
@@ -78,7 +80,31 @@ pub(super) struct Coded {
     counts: Vec<u32>,
     error: Tensor,
     squares: Tensor,
+    pub quality: Quality,
+}
+
+/// How good codes are, and with them the dictionary.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Quality {
     pub rmse: f64,
+    pub mean_count: f64,
+}
+
+impl Quality {
+    /// Whether these are better than `others`: to an error target those of fewer atoms, else those of the lower error.
+    fn beats(&self, others: &Self, to_error: bool) -> bool {
+        if to_error && self.mean_count != others.mean_count {
+            return self.mean_count < others.mean_count;
+        }
+        self.rmse < others.rmse
+    }
+}
+
+impl Coded {
+    /// Atoms that at least one signal uses.
+    fn used(&self) -> usize {
+        self.counts.iter().filter(|&&uses| uses > 0).count()
+    }
 }
 
 /// What NSGK remembers: the codes of the iteration before, sorted.
@@ -94,14 +120,15 @@ pub struct DictionaryTrainer {
     signals: Tensor,
     pub(super) current: Dictionary,
     pub(super) best: Dictionary,
-    pub(super) best_rmse: f64,
+    pub(super) best_quality: Quality,
     pub(super) coded: Coded,
     pub(super) previous: Option<Previous>,
     pub(super) last: Iteration,
 }
 
 impl DictionaryTrainer {
-    /// Begins with `dictionary`, whose atoms are first scaled to length 1, and codes the signals over it.
+    /// Begins with `dictionary`, whose atoms are first scaled to length 1, and codes the signals over it by
+    /// [`TrainConfig::coder`], which becomes that of the dictionary's configuration.
     ///
     /// `signals` are `[n_samples, n_features]` of the type and on the device of the dictionary. `philox` is where the draws of
     /// [`Replace::Random`](super::Replace::Random) begin; its stream should be used for nothing else.
@@ -116,36 +143,38 @@ impl DictionaryTrainer {
     ) -> Result<Self> {
         let unit = Dictionary::from_tensor(dictionary.config.clone(), unit_rows(&dictionary.atoms)?)?;
         let coherence = unit.mutual_coherence()?;
-        let last = Iteration { iteration: 0, rmse: 0., used: 0, replaced: 0, coherence };
+        let last = Iteration { iteration: 0, rmse: 0., mean_count: 0., used: 0, replaced: 0, coherence };
         Self::resume(unit, signals, config, philox, last)
     }
 
     /// Begins with atoms that have length 1 already.
     pub(super) fn resume(
-        dictionary: Dictionary,
+        mut dictionary: Dictionary,
         signals: &Tensor,
         config: TrainConfig,
         philox: Philox,
         last: Iteration,
     ) -> Result<Self> {
         config.validate(dictionary.config.n_atoms)?;
+        dictionary.config = dictionary.config.coded_by(&config.coder);
         let n_features = dictionary.config.n_features;
         if crate::check::batch_of("DictionaryTrainer", "signals", signals, n_features)? == 0 {
             candle::bail!("DictionaryTrainer: signals must be at least one, got none")
         }
         let signals = signals.contiguous()?;
         let coded = code(&config, &signals, &dictionary.atoms, last.iteration)?;
-        let (rmse, used) = (coded.rmse, coded.counts.iter().filter(|&&uses| uses > 0).count());
+        let (quality, used) = (coded.quality, coded.used());
+        let Quality { rmse, mean_count } = quality;
         Ok(Self {
             config,
             philox,
             signals,
             best: dictionary.clone(),
-            best_rmse: rmse,
+            best_quality: quality,
             current: dictionary,
             coded,
             previous: None,
-            last: Iteration { rmse, used, ..last },
+            last: Iteration { rmse, mean_count, used, ..last },
         })
     }
 
@@ -179,15 +208,17 @@ impl DictionaryTrainer {
             self.previous = Some(Previous { codes, uses: before.uses });
         }
         self.current.atoms = cared_for.atoms;
+        let quality = self.coded.quality;
         self.last = Iteration {
             iteration,
-            rmse: self.coded.rmse,
-            used: self.coded.counts.iter().filter(|&&uses| uses > 0).count(),
+            rmse: quality.rmse,
+            mean_count: quality.mean_count,
+            used: self.coded.used(),
             replaced: cared_for.replaced.len(),
             coherence: cared_for.coherence,
         };
-        if self.last.rmse < self.best_rmse {
-            (self.best, self.best_rmse) = (self.current.clone(), self.last.rmse);
+        if quality.beats(&self.best_quality, self.config.coder.error.is_some()) {
+            (self.best, self.best_quality) = (self.current.clone(), quality);
         }
         Ok(self.last)
     }
@@ -235,15 +266,20 @@ impl DictionaryTrainer {
         &self.current
     }
 
-    /// The dictionary with the lowest RMSE so far. Where pursuits end at an error target the RMSE is what was asked for, and the
-    /// [current](Self::current) dictionary, which needs fewer atoms for it, is the better one.
+    /// The best dictionary so far: that of the lowest RMSE, or, where pursuits end at an error target, so that the RMSE is what was
+    /// asked for, that of the fewest atoms a code, and of such the one of the lowest RMSE.
     pub fn best(&self) -> &Dictionary {
         &self.best
     }
 
     /// Its RMSE.
     pub fn best_rmse(&self) -> f64 {
-        self.best_rmse
+        self.best_quality.rmse
+    }
+
+    /// The mean number of atoms of a code over it.
+    pub fn best_mean_count(&self) -> f64 {
+        self.best_quality.mean_count
     }
 
     /// The codes of the signals over the [current](Self::current) dictionary.
@@ -291,5 +327,6 @@ fn code(config: &TrainConfig, signals: &Tensor, atoms: &Tensor, iteration: usize
         )
     }
     let counts = uses.counts()?;
-    Ok(Coded { codes, uses, counts, error, squares, rmse })
+    let mean_count = counts.iter().map(|&uses| f64::from(uses)).sum::<f64>() / signals.dim(0)? as f64;
+    Ok(Coded { codes, uses, counts, error, squares, quality: Quality { rmse, mean_count } })
 }

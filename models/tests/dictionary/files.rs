@@ -2,8 +2,8 @@
 use super::{CPU, M, N, P, beginning, bits, coder, config, first_line, signals};
 use candle::{DType, Module, Result, Tensor};
 use chandlery::dictionary::{
-    Dictionary, DictionaryConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer, PursuitMethod, Replace,
-    SparseCoder, Start, TrainConfig, UpdateRule, start,
+    CodeError, Dictionary, DictionaryConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer, PursuitMethod,
+    Replace, SparseCoder, Start, TrainConfig, UpdateRule, start,
 };
 use chandlery_ops::Philox;
 
@@ -28,13 +28,31 @@ fn a_saved_dictionary_comes_back_and_is_a_layer() -> Result<()> {
         assert_eq!(bits(&codes.to_dense()?)?, bits(&dense)?);
         let off = (back.decode(&codes)? - dense.matmul(back.atoms())?)?.to_dtype(DType::F64)?;
         assert!(off.abs()?.flatten_all()?.max(0)?.to_scalar::<f64>()? < 1e-5);
-        // The method is part of the configuration.
-        let config = DictionaryConfig { method: PursuitMethod::Ols, ..saved.config().clone() };
-        saved = Dictionary::from_tensor(config, saved.atoms().clone())?;
-        saved.save_pretrained(folder.path())?;
-        let text = std::fs::read_to_string(folder.path().join("config.json"))?;
-        assert!(text.contains("\"method\": \"ols\""), "{text}");
+        // The pursuit is part of the configuration, with its error.
+        for error in [None, Some(CodeError::Absolute(0.1 + 0.2)), Some(CodeError::Relative(0.1))] {
+            let config = DictionaryConfig { method: PursuitMethod::Ols, error, ..saved.config().clone() };
+            saved = Dictionary::from_tensor(config, saved.atoms().clone())?;
+            saved.save_pretrained(folder.path())?;
+            let text = std::fs::read_to_string(folder.path().join("config.json"))?;
+            assert!(text.contains("\"method\": \"ols\""), "{text}");
+            let back = Dictionary::from_pretrained(&folder.path().display().to_string(), &CPU)?;
+            assert_eq!(back.config(), saved.config());
+        }
     }
+    Ok(())
+}
+
+#[test]
+fn a_configuration_without_an_error_has_none() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let saved = beginning(&signals()?)?;
+    saved.save_pretrained(folder.path())?;
+    // As files had it before there was an error in them.
+    let text = r#"{"n_atoms": 12, "n_features": 9, "n_nonzero": 3, "method": "omp", "nonnegative": false, "image": null, "remove_mean": false}"#;
+    std::fs::write(folder.path().join("config.json"), text)?;
+    let back = Dictionary::from_pretrained(&folder.path().display().to_string(), &CPU)?;
+    assert_eq!(back.config(), saved.config());
+    assert!(back.config().coder().error.is_none());
     Ok(())
 }
 
@@ -129,6 +147,11 @@ fn what_does_not_fit_is_refused_with_the_reason() -> Result<()> {
     says(
         DictionaryConfig::new(4, 9, 5).validate(),
         "DictionaryConfig: n_nonzero must be in 1..=4, the number of atoms, got 5",
+    );
+    says(
+        DictionaryConfig { error: Some(CodeError::Absolute(-1.)), ..DictionaryConfig::new(4, 9, 2) }
+            .validate(),
+        "DictionaryConfig: error must be at least 0, got -1",
     );
     says(
         Dictionary::from_tensor(DictionaryConfig::new(4, 9, 2), y.clone()).map(|_| ()),

@@ -1,8 +1,10 @@
 //! Learning from minibatches.
 use super::{CPU, N, beginning, bits, coder, difference, signals, unit_rows};
 use candle::{DType, Result, Tensor};
-use chandlery::dictionary::{Dictionary, OnlineConfig, OnlineTrainer, PursuitMethod, Replace, SparseCoder};
-use chandlery_ops::Philox;
+use chandlery::dictionary::{
+    CodeError, Dictionary, OnlineConfig, OnlineTrainer, PursuitMethod, Replace, SparseCoder,
+};
+use chandlery_ops::{ErrorTarget, Philox};
 
 #[test]
 fn batches_teach_as_much_as_all_signals_at_once() -> Result<()> {
@@ -12,7 +14,8 @@ fn batches_teach_as_much_as_all_signals_at_once() -> Result<()> {
     };
     let begin = rmse(&beginning(&y)?)?;
     for method in [PursuitMethod::Omp, PursuitMethod::Ols] {
-        let coder = SparseCoder { method, ..coder() };
+        let error = Some(ErrorTarget::Relative(0.01));
+        let coder = SparseCoder { method, error, ..coder() };
         let config = OnlineConfig { coder, max_idle: 100, ..OnlineConfig::default() };
         let mut trainer = OnlineTrainer::new(beginning(&y)?, config, Philox::new(7, 0))?;
         for batch in 0..120 {
@@ -22,6 +25,9 @@ fn batches_teach_as_much_as_all_signals_at_once() -> Result<()> {
             let iteration = trainer.partial_fit(&y.narrow(0, at, len)?)?;
             assert_eq!(iteration.iteration, batch + 1);
         }
+        // Whoever has the dictionary codes as the trainer did.
+        let of_dictionary = trainer.dictionary().config();
+        assert_eq!((of_dictionary.method, of_dictionary.error), (method, Some(CodeError::Relative(0.01))));
         let end = rmse(trainer.dictionary())?;
         assert!(end < 0.5 * begin, "{method:?}: {begin} to {end}");
         let lengths = trainer.dictionary().atoms().sqr()?.sum(1)?;

@@ -1,7 +1,9 @@
 //! Every rule of update against plain loops, and that it learns.
 use super::{CPU, M, N, P, RULES, S, beginning, coder, config, difference, signals};
 use candle::{Result, Tensor};
-use chandlery::dictionary::{DictionaryTrainer, Replace, SparseCoder, SparseCodes, TrainConfig, UpdateRule};
+use chandlery::dictionary::{
+    CodeError, DictionaryTrainer, Replace, SparseCoder, SparseCodes, TrainConfig, UpdateRule,
+};
 use chandlery_ops::{AtomUpdate, ErrorTarget, Philox, Pursuit, omp_reference, update_atoms_reference};
 
 /// `X'` and `X`: atom `j` from the equation of NSGK, one after the other, by plain loops over dense matrices.
@@ -150,12 +152,22 @@ fn an_error_target_is_met_with_fewer_atoms_after_training() -> Result<()> {
             trainer.codes().count.sum_all()?.to_scalar::<u32>()
         };
         let begin = atoms(&trainer)?;
-        trainer.train()?;
+        let mut trace = vec![trainer.last()];
+        trace.extend(trainer.train()?);
         let end = atoms(&trainer)?;
         assert!(f64::from(end) < 0.9 * f64::from(begin), "{rule:?}: {begin} to {end} atoms");
         let left = trainer.codes().residual(&y, trainer.current().atoms())?;
         let worst = left.sqr()?.sum(1)?.sqrt()?.max(0)?.to_scalar::<f64>()?;
         assert!(worst <= target * (1. + 1e-9), "{rule:?}: an error of {worst}");
+        // The best is not the one of the lowest error, which says nothing here, but the one of the fewest atoms.
+        let fewest = trace.iter().map(|i| i.mean_count).fold(f64::INFINITY, f64::min);
+        let lowest = trace.iter().min_by(|a, b| a.rmse.total_cmp(&b.rmse)).expect("iterations");
+        assert!(lowest.mean_count > fewest, "{rule:?}: {lowest:?} has the fewest atoms too");
+        assert_eq!(trainer.best_mean_count(), fewest);
+        let codes = trainer.best().encode(&y)?;
+        let count = f64::from(codes.count.sum_all()?.to_scalar::<u32>()?) / M as f64;
+        assert!((count - fewest).abs() < 1e-12, "{rule:?}: {count} atoms a code, not {fewest}");
+        assert_eq!(trainer.best().config().error, Some(CodeError::Absolute(target)));
     }
     Ok(())
 }
@@ -170,7 +182,9 @@ fn codes_that_must_not_be_negative_are_not() -> Result<()> {
         let begin = trainer.last().rmse;
         trainer.train()?;
         assert!(trainer.best_rmse() < 0.8 * begin, "{rule:?}: {begin} to {}", trainer.best_rmse());
-        assert!(trainer.codes().values.flatten_all()?.min(0)?.to_scalar::<f64>()? >= 0.);
+        for codes in [trainer.codes(), &trainer.best().encode(&y)?] {
+            assert!(codes.values.flatten_all()?.min(0)?.to_scalar::<f64>()? >= 0.);
+        }
     }
     Ok(())
 }

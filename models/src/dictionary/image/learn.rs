@@ -92,7 +92,6 @@ impl ImageTrainer {
         let patches = random_patches(planes, side, training.n_patches, philox)?;
         let patches = patches.broadcast_sub(&patches.mean_keepdim(1)?)?;
         let config = DictionaryConfig {
-            method: coder.method,
             image: Some([side, side, 1]),
             remove_mean: true,
             ..DictionaryConfig::new(training.n_atoms, side * side, coder.n_nonzero)
