@@ -264,6 +264,56 @@ fn codes_of_images_decode_to_the_images() {
     }
 }
 
+#[test]
+fn to_an_error_the_dictionary_of_the_fewest_atoms_is_kept_and_encodes_so() {
+    let folder = folder();
+    let args = tiny(&["--data", "grey.png", "--out", "run", "--error", "6", "--nonzero", "16"]);
+    // Without the --nonzero 3 of before.
+    let args: Vec<&str> =
+        args.iter().enumerate().filter(|&(i, _)| !(3..5).contains(&i)).map(|(_, &arg)| arg).collect();
+    let result = DICTIONARY.json(folder.path(), &args);
+    let run = folder.path().join("run");
+    let counts: Vec<f64> = metrics(&run).iter().map(|line| number(line, "mean_count")).collect();
+    let fewest = counts.iter().copied().fold(f64::INFINITY, f64::min);
+    assert!((number(&result, "mean_count") - fewest).abs() < 1e-9, "{result} {counts:?}");
+    let errors: Vec<f64> = metrics(&run).iter().map(|line| number(line, "rmse")).collect();
+    let lowest = (0..5).min_by(|&a, &b| errors[a].total_cmp(&errors[b])).unwrap();
+    assert!(counts[lowest] > fewest, "the lowest error would have kept the same: {errors:?} {counts:?}");
+    has(&run.join("README.md"), &["to an error of 6 grey levels"]);
+    has(&run.join("curves.svg"), &["atoms a code"]);
+
+    // Every patch, as every signal of training, is coded to that error unless another is asked for.
+    let encode = ["encode", "run", "grey.png", "--device", "cpu"];
+    let as_trained = DICTIONARY.json(folder.path(), &encode);
+    let told = DICTIONARY.json(folder.path(), &[&encode[..], &["--error", "6"]].concat());
+    for name in ["rmse", "mean_count", "used"] {
+        assert_eq!(as_trained[name], told[name], "{name}");
+    }
+    assert!(number(&as_trained, "rmse") <= 6. && number(&as_trained, "mean_count") < 12., "{as_trained}");
+    let closer = DICTIONARY.json(folder.path(), &[&encode[..], &["--error", "2"]].concat());
+    assert!(number(&closer, "mean_count") > number(&as_trained, "mean_count"), "{closer}");
+}
+
+#[test]
+fn coefficients_stay_above_zero_where_the_dictionary_wants_that() {
+    let folder = folder();
+    DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
+    let encode = ["encode", "run", "grey.png", "--device", "cpu"];
+    let smallest = || {
+        DICTIONARY.succeed(folder.path(), &encode);
+        let codes = candle::safetensors::load(folder.path().join("codes.safetensors"), &Cpu).unwrap();
+        codes["values"].flatten_all().unwrap().min(0).unwrap().to_scalar::<f32>().unwrap()
+    };
+    assert!(smallest() < 0.);
+    let config = folder.path().join("run/config.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace("\"nonnegative\": false", "\"nonnegative\": true")).unwrap();
+    assert!(smallest() >= 0.);
+    let other = [&encode[..], &["--pursuit", "subspace-pursuit"]].concat();
+    let err = DICTIONARY.fail(folder.path(), &other, 1);
+    assert!(err.contains("--pursuit: must be omp or ols") && err.ends_with("got subspace-pursuit"), "{err}");
+}
+
 /// Writes `x.npy`: 60 rows of three values along three directions, each of which has a row of its own size.
 fn rows_along_three_directions(folder: &Path) {
     use npyz::WriterBuilder;

@@ -69,8 +69,8 @@ pub struct Settings {
     /// Atoms that a code may have.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
     pub nonzero: usize,
-    /// Residual at which a code is good enough, in the unit of the rows (grey levels for images) times the root of their
-    /// length; codes have --nonzero atoms when left out.
+    /// Root mean square error at which a code is good enough, in the unit of the rows (grey levels for images); codes have --nonzero
+    /// atoms when left out. The dictionary kept is then the one whose codes need the fewest atoms.
     #[arg(long, value_name = "RMS", value_parser = above_zero)]
     pub error: Option<f64>,
     /// How a code's atoms are chosen; left out: omp, or ols with --online, which learns faster by it.
@@ -157,7 +157,8 @@ pub struct EncodeArgs {
     /// Atoms that a code may have; as in training when left out.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub nonzero: Option<usize>,
-    /// Residual at which a code is good enough, in the unit of the rows times the root of their length.
+    /// Root mean square error at which a code is good enough, in the unit of the rows (grey levels for images); as in training when
+    /// left out.
     #[arg(long, value_name = "RMS", value_parser = above_zero)]
     pub error: Option<f64>,
     /// How a code's atoms are chosen; as in training when left out.

@@ -43,12 +43,13 @@ impl Card<'_> {
             Some(batch) => format!("online, in minibatches of {batch}"),
             None => format!("by {}", name_of(&settings.rule)),
         };
+        let end = settings.error.map_or_else(String::new, |rms| format!(" to an error of {rms} {unit}"));
         writeln!(out, "# Dictionary of {} atoms, {} values each\n", config.n_atoms, config.n_features)?;
         writeln!(out, "Learned {how} on `{}`: {data}.\n", info.signals.data)?;
         writeln!(out, "```sh\n{}\n```\n", info.command)?;
         writeln!(
             out,
-            "Chandlery {}, seed {}, {} iterations, codes of up to {} atoms by {}, on {device}, {} in all.\n",
+            "Chandlery {}, seed {}, {} iterations, codes of up to {} atoms by {}{end}, on {device}, {} in all.\n",
             info.version,
             settings.seed,
             settings.iterations,

@@ -11,7 +11,7 @@ use crate::run_folder::check_writable;
 use anyhow::{Context, Result, ensure};
 use candle::{Device, Tensor};
 use chandlery::dictionary::pursuit::SparseCoder;
-use chandlery::dictionary::{Dictionary, DictionaryConfig, image::PatchGrid};
+use chandlery::dictionary::{Dictionary, DictionaryConfig, PursuitMethod, image::PatchGrid};
 use chandlery_ops::{ErrorTarget, SparseCodes};
 use serde_json::json;
 use std::time::Instant;
@@ -85,6 +85,8 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
 }
 
 /// How rows are coded: as in training, but for what the command line says.
+///
+/// A method without a form for coefficients of at least 0 is refused where the dictionary wants those.
 fn coder(args: &EncodeArgs, config: &DictionaryConfig) -> Result<SparseCoder> {
     let n_nonzero = args.nonzero.unwrap_or(config.n_nonzero);
     ensure!(
@@ -92,13 +94,16 @@ fn coder(args: &EncodeArgs, config: &DictionaryConfig) -> Result<SparseCoder> {
         "--nonzero: must be at most the {} atoms of this dictionary, got {n_nonzero}",
         config.n_atoms
     );
+    let of_model = config.coder();
+    let method = args.pursuit.map_or(of_model.method, Into::into);
+    ensure!(
+        !of_model.nonnegative || matches!(method, PursuitMethod::Omp | PursuitMethod::Ols),
+        "--pursuit: must be omp or ols for this dictionary, whose coefficients must be at least 0, got {}",
+        method.name()
+    );
     let root = (config.n_features as f64).sqrt();
-    Ok(SparseCoder {
-        method: args.pursuit.map_or(config.method, Into::into),
-        n_nonzero,
-        error: args.error.map(|rms| ErrorTarget::Absolute(rms * root)),
-        nonnegative: false,
-    })
+    let error = args.error.map(|rms| ErrorTarget::Absolute(rms * root));
+    Ok(SparseCoder { method, n_nonzero, error: error.or(of_model.error), nonnegative: of_model.nonnegative })
 }
 
 /// The side of the square grey patches that a dictionary is for, if it is for such.

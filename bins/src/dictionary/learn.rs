@@ -20,6 +20,9 @@ pub struct IterationReport {
     pub iteration: usize,
     /// Root mean square error of the codes that the atoms were updated by, in the unit of the signals; for minibatches the mean over the pass.
     pub rmse: f64,
+    /// Mean number of atoms of these codes; 0 in lines from before it was kept.
+    #[serde(default)]
+    pub mean_count: f64,
     /// Atoms in at least one code.
     pub used: usize,
     /// Atoms that were replaced.
@@ -39,7 +42,7 @@ pub enum Trainer {
 }
 
 impl Trainer {
-    /// The best dictionary so far, or of an online trainer the newest.
+    /// The best dictionary so far (by its error, or to an error target by the atoms of a code), or of an online trainer the newest.
     pub fn dictionary(&self) -> &Dictionary {
         match self {
             Self::Batch(trainer) => trainer.best(),
@@ -88,7 +91,8 @@ impl Learning<'_> {
             let mut line = self.iteration()?;
             line.seconds = began.elapsed().as_secs_f64();
             self.folder.append_json_line(METRICS, &line)?;
-            bar.suspend(|| report.line(&words(&line, total, self.signals.unit())))?;
+            let to_error = self.settings.error.is_some();
+            bar.suspend(|| report.line(&words(&line, total, self.signals.unit(), to_error)))?;
             bar.advance(1);
             self.reports.push(line);
             let stop = self.watch.stops_after_step(interrupt);
@@ -116,6 +120,7 @@ impl Learning<'_> {
                 Ok(IterationReport {
                     iteration,
                     rmse: made.rmse,
+                    mean_count: made.mean_count,
                     used: made.used,
                     replaced: made.replaced,
                     coherence: made.coherence,
@@ -124,12 +129,13 @@ impl Learning<'_> {
             }
             Trainer::Online(trainer, feed) => {
                 feed.start_epoch(iteration as u64 - 1, 0)?;
-                let (mut squares, mut rows, mut replaced, mut last) = (0., 0, 0, None);
+                let (mut squares, mut count, mut rows, mut replaced, mut last) = (0., 0., 0, 0, None);
                 while let Some(minibatch) = feed.next()? {
                     let batch = self.signals.prepare(&minibatch.rows)?;
                     let made = trainer.partial_fit(&batch).with_context(at)?;
                     let n = batch.dim(0)?;
                     squares += made.rmse * made.rmse * n as f64;
+                    count += made.mean_count * n as f64;
                     rows += n;
                     replaced += made.replaced;
                     last = Some(made);
@@ -138,6 +144,7 @@ impl Learning<'_> {
                 Ok(IterationReport {
                     iteration,
                     rmse: (squares / rows as f64).sqrt(),
+                    mean_count: count / rows as f64,
                     used: last.used,
                     replaced,
                     coherence: last.coherence,
@@ -153,12 +160,13 @@ pub fn feed(signals: &Signals, batch: usize, seed: u64, device: &Device) -> Resu
     Feed::new(&signals.split, device, FeedConfig::new(batch, seed)).context("--online")
 }
 
-/// An iteration in one line.
-fn words(line: &IterationReport, total: usize, unit: &str) -> String {
+/// An iteration in one line; where codes end at an error, how many atoms that takes is what is learned.
+fn words(line: &IterationReport, total: usize, unit: &str, to_error: bool) -> String {
     let width = total.to_string().len();
-    let IterationReport { iteration, rmse, used, replaced, coherence, .. } = line;
+    let IterationReport { iteration, rmse, mean_count, used, replaced, coherence, .. } = line;
+    let count = if to_error { format!("  {mean_count:>6.2} atoms a code") } else { String::new() };
     format!(
-        "iteration {iteration:>width$}/{total}  RMSE {rmse:>8.4} {unit}  {used:>4} atoms used  {replaced:>3} replaced  \
+        "iteration {iteration:>width$}/{total}  RMSE {rmse:>8.4} {unit}{count}  {used:>4} atoms used  {replaced:>3} replaced  \
          coherence {coherence:.3}  {}",
         milliseconds(line.seconds)
     )

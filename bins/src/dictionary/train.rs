@@ -255,8 +255,9 @@ fn finish(run: &Finish) -> Result<()> {
     let started = Instant::now();
     let settings = &info.settings;
     dictionary.save_pretrained(folder.path())?;
-    folder.write("curves.svg", learning_curves(reports, signals.unit())?.as_bytes())?;
-    let coder = coder(settings, signals.split.n_features());
+    let curves = learning_curves(reports, signals.unit(), settings.error.is_some())?;
+    folder.write("curves.svg", curves.as_bytes())?;
+    let coder = dictionary.config().coder();
     let first = first_dictionary(settings, signals, device)?;
     let before = measure(signals, &coder, first.atoms())?;
     let after = measure(signals, &coder, dictionary.atoms())?;
@@ -317,6 +318,7 @@ fn results(
     summary.with(json!({
         "data": signals.name,
         "n_rows": info.n_rows,
+        "error": settings.error,
         "rule": settings.online.map_or_else(|| name_of(&settings.rule), |_| "online".to_owned()),
         "iterations": settings.iterations,
         "rmse_start": before.rmse,
@@ -328,20 +330,23 @@ fn results(
     }))
 }
 
-/// Errors and coherence by iteration, as SVG.
-fn learning_curves(reports: &[IterationReport], unit: &str) -> Result<String> {
-    let panel = |title: &str, y_label: String, name: &str, y: &dyn Fn(&IterationReport) -> f64| Panel {
+/// Errors, coherence and, where codes end at an error, their lengths by iteration, as SVG.
+fn learning_curves(reports: &[IterationReport], unit: &str, to_error: bool) -> Result<String> {
+    let panel = |title: &str, y_label: &str, name: &str, y: &dyn Fn(&IterationReport) -> f64| Panel {
         title: title.to_owned(),
         x_label: "iteration".to_owned(),
-        y_label,
+        y_label: y_label.to_owned(),
         log_y: false,
         curves: vec![Curve {
             name: name.to_owned(),
             points: reports.iter().map(|line| (line.iteration as f64, y(line))).collect(),
         }],
     };
-    curves::draw(&[
-        panel("error of the codes", format!("root mean square, {unit}"), "RMSE", &|line| line.rmse),
-        panel("coherence", "largest cosine of two atoms".to_owned(), "coherence", &|line| line.coherence),
-    ])
+    let rmse = format!("root mean square, {unit}");
+    let mut panels = vec![panel("error of the codes", &rmse, "RMSE", &|line| line.rmse)];
+    if to_error {
+        panels.push(panel("length of the codes", "atoms a code", "mean", &|line| line.mean_count));
+    }
+    panels.push(panel("coherence", "largest cosine of two atoms", "coherence", &|line| line.coherence));
+    curves::draw(&panels)
 }
