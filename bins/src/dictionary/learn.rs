@@ -147,7 +147,7 @@ impl Learning<'_> {
                     mean_count: count / rows as f64,
                     used: last.used,
                     replaced,
-                    coherence: last.coherence,
+                    coherence: trainer.dictionary().mutual_coherence()?,
                     seconds: 0.,
                 })
             }

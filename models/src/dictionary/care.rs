@@ -1,5 +1,6 @@
 //! Atoms that nobody uses, or that say what another says, and what takes their place.
-use super::{Replace, unit_rows};
+use super::Replace;
+use super::unit::{level, unit_rows};
 use candle::{Result, Tensor};
 use chandlery_ops::{Philox, atom_coherence, row_squares};
 
@@ -14,27 +15,30 @@ pub(super) fn largest(x: &[f64]) -> Result<f64> {
 /// The first `k` signals in the order of `order` that are neither zero nor like one before them, of length 1; fewer when
 /// there are not so many. `[≤ k, n_features]`
 pub(super) fn distinct(signals: &Tensor, order: &[u32], k: usize, limit: f64) -> Result<Tensor> {
-    if order.is_empty() || k == 0 {
-        return Tensor::zeros((0, signals.dim(1)?), signals.dtype(), signals.device());
+    let device = signals.device();
+    let mut kept = Tensor::zeros((0, signals.dim(1)?), signals.dtype(), device)?;
+    if k == 0 {
+        return Ok(kept);
     }
-    let mut take = k + k / 2 + 8;
-    loop {
-        let candidates = &order[..take.min(order.len())];
-        let chosen = Tensor::new(candidates, signals.device())?;
-        let rows = signals.index_select(&chosen, 0)?.contiguous()?;
+    let (mut rest, mut take) = (order, k + k / 2 + 8);
+    while !rest.is_empty() && kept.dim(0)? < k {
+        let candidates;
+        (candidates, rest) = rest.split_at(take.min(rest.len()));
+        let rows = level(&signals.index_select(&Tensor::new(candidates, device)?, 0)?)?;
+        let rows = Tensor::cat(&[kept, rows], 0)?;
         let squares = row_squares(&rows)?.to_vec1::<f64>()?;
         let like = atom_coherence(&rows)?.to_vec1::<f64>()?;
-        let kept: Vec<u32> = (0u32..)
+        let chosen: Vec<u32> = (0u32..)
             .zip(squares.iter().zip(&like))
             .filter(|(_, (squares, like))| **squares > 0. && **like <= limit)
             .map(|(i, _)| i)
             .take(k)
             .collect();
-        if kept.len() == k || candidates.len() == order.len() {
-            return unit_rows(&rows.index_select(&Tensor::new(kept, signals.device())?, 0)?);
-        }
-        take *= 2;
+        kept = rows.index_select(&Tensor::new(chosen, device)?, 0)?;
+        // Some at a time: what was found out about those that are left out is not found out again.
+        take = (2 * take).min(4 * k + 2048);
     }
+    unit_rows(&kept)
 }
 
 /// What care needs to know of a dictionary and the last codes over it.
@@ -55,23 +59,29 @@ pub(super) struct CaredFor {
     pub atoms: Tensor,
     /// The atoms that are new.
     pub replaced: Vec<usize>,
-    /// The mutual coherence of the atoms.
-    pub coherence: f64,
+    /// The mutual coherence of the atoms, where it came out on the way.
+    pub coherence: Option<f64>,
 }
 
 impl Care<'_> {
     /// Replaces the atoms for which `idle` holds and, of those too much alike, the later ones.
     pub(super) fn take(&self, atoms: Tensor, idle: impl Fn(usize) -> bool) -> Result<CaredFor> {
-        let like = atom_coherence(&atoms)?.to_vec1::<f64>()?;
-        let too_like = |j: usize| self.max_coherence.is_some_and(|limit| like[j] > limit);
-        let bad: Vec<usize> = match self.replace {
-            Replace::None => Vec::new(),
-            Replace::Random | Replace::WorstRepresented => {
-                (self.n_fixed..like.len()).filter(|&j| idle(j) || too_like(j)).collect()
-            }
+        if self.replace == Replace::None {
+            return Ok(CaredFor { atoms, replaced: Vec::new(), coherence: None });
+        }
+        let n = atoms.dim(0)?;
+        let like = match self.max_coherence {
+            Some(_) => Some(atom_coherence(&atoms)?.to_vec1::<f64>()?),
+            None => None,
         };
+        let too_like = |j: usize| match (&like, self.max_coherence) {
+            (Some(like), Some(limit)) => like[j] > limit,
+            _ => false,
+        };
+        let bad: Vec<usize> = (self.n_fixed..n).filter(|&j| idle(j) || too_like(j)).collect();
         if bad.is_empty() {
-            return Ok(CaredFor { atoms, replaced: bad, coherence: largest(&like)? });
+            let coherence = like.map(|like| largest(&like)).transpose()?;
+            return Ok(CaredFor { atoms, replaced: bad, coherence });
         }
         let rows = self.new_atoms(bad.len())?;
         let replaced = bad[..rows.dim(0)?].to_vec();
@@ -79,8 +89,7 @@ impl Care<'_> {
         for (i, &j) in replaced.iter().enumerate() {
             atoms.slice_set(&rows.narrow(0, i, 1)?.copy()?, 0, j)?;
         }
-        let coherence = largest(&atom_coherence(&atoms)?.to_vec1::<f64>()?)?;
-        Ok(CaredFor { atoms, replaced, coherence })
+        Ok(CaredFor { atoms, replaced, coherence: None })
     }
 
     /// At most `k` atoms from signals; fewer when there are not so many distinct ones.

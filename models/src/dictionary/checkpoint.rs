@@ -26,6 +26,13 @@ struct OnlineNotes {
     philox: [u64; 3],
     idle: Vec<u64>,
     batches: usize,
+    /// Missing where nothing was scaled yet.
+    #[serde(default = "unscaled")]
+    scale: Option<f64>,
+}
+
+fn unscaled() -> Option<f64> {
+    Some(1.)
 }
 
 impl DictionaryTrainer {
@@ -113,6 +120,7 @@ impl OnlineTrainer {
             philox: words(self.philox),
             idle: self.idle.clone(),
             batches: self.batches,
+            scale: self.scale,
         };
         checkpoint::save(path, tensors, &notes)
     }
@@ -145,6 +153,7 @@ impl OnlineTrainer {
             signals,
             idle: notes.idle,
             batches: notes.batches,
+            scale: notes.scale,
         })
     }
 }

@@ -16,7 +16,7 @@
 //!
 //! What images gain by it is in [`image`]: denoising, and filling in missing pixels.
 //!
-//! Signals are taken as they are: what should not be learned, such as the mean of a patch, is taken out before or
+//! Signals are taken as they are, in any unit: the same ones times a power of two give the same atoms, to the bit. What should not be learned, such as the mean of a patch, is taken out before or
 //! given to a fixed atom ([`TrainConfig::n_fixed`]).
 //!
 //! Sources: Aharon, Elad and Bruckstein, "K-SVD: an algorithm for designing overcomplete dictionaries for sparse representation", IEEE
@@ -48,12 +48,13 @@ mod pretrained;
 pub mod pursuit;
 pub mod start;
 pub mod train;
+mod unit;
 
 pub use chandlery_ops::SparseCodes;
 pub use config::{CodeError, DictionaryConfig, OnlineConfig, Replace, TrainConfig, UpdateRule};
-pub use online::OnlineTrainer;
+pub use online::{Minibatch, OnlineTrainer};
 pub use pursuit::{PursuitMethod, SparseCoder};
-pub use start::{Start, overcomplete_dct, start};
+pub use start::{Start, distinct_signals, overcomplete_dct, start};
 pub use train::{DictionaryTrainer, Iteration};
 
 use candle::{Module, Result, Tensor};
@@ -135,11 +136,4 @@ impl Module for Dictionary {
     fn forward(&self, signals: &Tensor) -> Result<Tensor> {
         self.encode(signals)?.to_dense()
     }
-}
-
-/// Rows of length 1; a row of zeros stays.
-fn unit_rows(rows: &Tensor) -> Result<Tensor> {
-    let norms = rows.sqr()?.sum_keepdim(1)?.sqrt()?;
-    let lengths = (norms.clone() + norms.eq(0.)?.to_dtype(norms.dtype())?)?;
-    rows.broadcast_div(&lengths)
 }

@@ -1,5 +1,6 @@
 //! Where a dictionary begins.
-use super::{care, unit_rows};
+use super::care;
+use super::unit::unit_rows;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{Philox, normal};
 use std::f64::consts::PI;
@@ -28,13 +29,10 @@ const MAX_COHERENCE: f64 = 0.99;
 /// [`Start::Dct`].
 pub fn start(from: &Start, n_atoms: usize, signals: &Tensor, philox: Philox) -> Result<Tensor> {
     const OP: &str = "start";
-    let (m, p) = match signals.dims() {
-        &[m, p] if p > 0 => (m, p),
-        shape => candle::bail!("{OP}: signals must be [n_samples, n_features], got shape {shape:?}"),
-    };
+    let (_, p) = shape_of(OP, signals)?;
     let atoms = match from {
         Start::RandomSignals => {
-            let chosen = care::distinct(signals, &philox.permutation(m), n_atoms, MAX_COHERENCE)?;
+            let chosen = distinct_signals(signals, n_atoms, philox)?;
             // A stream of their own: a permutation takes as many words as it likes.
             let rest = Philox { stream: philox.stream ^ (1 << 63), ..philox };
             let rest = normal((n_atoms - chosen.dim(0)?, p), signals.device(), rest)?;
@@ -57,6 +55,26 @@ pub fn start(from: &Start, n_atoms: usize, signals: &Tensor, philox: Philox) -> 
         }
     };
     unit_rows(&atoms)
+}
+
+/// At most `n` of the `signals`, `[n_samples, n_features]`, as atoms of length 1, `[≤ n, n_features]`: at random, none of them zero or
+/// like another (`|cos|` above 0.99). Fewer than `n` when there are not so many.
+///
+/// They are those that [`start`] has for [`Start::RandomSignals`] with the same `philox`. Cost: some `2 n² n_features` FLOP where few are alike,
+/// as much for each `n` signals at worst.
+///
+/// # Errors
+/// When `signals` are not a matrix of at least one feature.
+pub fn distinct_signals(signals: &Tensor, n: usize, philox: Philox) -> Result<Tensor> {
+    let (m, _) = shape_of("distinct_signals", signals)?;
+    care::distinct(signals, &philox.permutation(m), n, MAX_COHERENCE)
+}
+
+fn shape_of(op: &str, signals: &Tensor) -> Result<(usize, usize)> {
+    match signals.dims() {
+        &[m, p] if p > 0 => Ok((m, p)),
+        shape => candle::bail!("{op}: signals must be [n_samples, n_features], got shape {shape:?}"),
+    }
 }
 
 /// The overcomplete discrete cosine dictionary of square patches, `[n_atoms, side²]`, f64 on the CPU.

@@ -48,7 +48,8 @@
 //! ```
 use super::care::Care;
 use super::least_squares::optimal_directions;
-use super::{Dictionary, TrainConfig, UpdateRule, unit_rows};
+use super::unit::{largest_square, longest, scale_of, scaled, scaled_codes, unit_rows};
+use super::{Dictionary, TrainConfig, UpdateRule};
 use candle::{Result, Tensor};
 use chandlery_ops::{AtomUpdate, AtomUses, Philox, SparseCodes, row_squares, update_atoms};
 use serde::{Deserialize, Serialize};
@@ -118,6 +119,8 @@ pub struct DictionaryTrainer {
     pub(super) config: TrainConfig,
     pub(super) philox: Philox,
     signals: Tensor,
+    /// What updates multiply signals and codes by, so that no sum of squares leaves the range of its type.
+    scale: f64,
     pub(super) current: Dictionary,
     pub(super) best: Dictionary,
     pub(super) best_quality: Quality,
@@ -162,12 +165,14 @@ impl DictionaryTrainer {
             candle::bail!("DictionaryTrainer: signals must be at least one, got none")
         }
         let signals = signals.contiguous()?;
+        let longest = longest(&signals, largest_square(&signals)?.to_scalar()?)?;
         let coded = code(&config, &signals, &dictionary.atoms, last.iteration)?;
         let (quality, used) = (coded.quality, coded.used());
         let Quality { rmse, mean_count } = quality;
         Ok(Self {
             config,
             philox,
+            scale: scale_of(longest, signals.dtype()),
             signals,
             best: dictionary.clone(),
             best_quality: quality,
@@ -215,7 +220,7 @@ impl DictionaryTrainer {
             mean_count: quality.mean_count,
             used: self.coded.used(),
             replaced: cared_for.replaced.len(),
-            coherence: cared_for.coherence,
+            coherence: cared_for.coherence.map_or_else(|| self.current.mutual_coherence(), Ok)?,
         };
         if quality.beats(&self.best_quality, self.config.coder.error.is_some()) {
             (self.best, self.best_quality) = (self.current.clone(), quality);
@@ -233,7 +238,8 @@ impl DictionaryTrainer {
 
     /// The atoms after the rule's update, of length 1.
     fn updated(&self) -> Result<Tensor> {
-        let Self { config, coded, signals, .. } = self;
+        let Self { config, coded, signals, scale, .. } = self;
+        let scale = *scale;
         let Coded { codes, uses, error, .. } = coded;
         let atoms = &self.current.atoms;
         let update = AtomUpdate {
@@ -241,14 +247,15 @@ impl DictionaryTrainer {
             power_steps: 0,
             tolerance: 0.,
             n_fixed: config.n_fixed,
-            coherence_penalty: config.coherence_penalty,
+            coherence_penalty: (config.coherence_penalty * scale * scale).min(f64::MAX),
         };
         let update = match config.rule {
             UpdateRule::Ksvd => AtomUpdate { power_steps: KSVD.0, tolerance: KSVD.1, ..update },
             UpdateRule::AkSvd => AtomUpdate { power_steps: 1, ..update },
             UpdateRule::Sgk | UpdateRule::Nsgk => update,
             UpdateRule::Mod => {
-                let solved = optimal_directions(atoms, codes, uses, signals, config.n_fixed)?;
+                let (codes, signals) = (scaled_codes(codes, scale)?, scaled(signals, scale)?);
+                let solved = optimal_directions(atoms, &codes, uses, &signals, config.n_fixed)?;
                 return unit_rows(&solved);
             }
         };
@@ -256,7 +263,8 @@ impl DictionaryTrainer {
             (Some(previous), UpdateRule::Nsgk) => (&previous.codes, &previous.uses),
             _ => (codes, uses),
         };
-        let (updated, _) = update_atoms(atoms, codes, uses, error, &update)?;
+        let (codes, error) = (scaled_codes(codes, scale)?, scaled(error, scale)?);
+        let (updated, _) = update_atoms(atoms, &codes, uses, &error, &update)?;
         // A view of a buffer that holds the coefficients too.
         updated.copy()
     }

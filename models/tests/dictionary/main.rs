@@ -6,6 +6,7 @@ mod online;
 mod resume;
 mod rules;
 mod starts;
+mod units;
 
 use candle::{DType, Device, Result, Tensor};
 use chandlery::dictionary::{

@@ -22,8 +22,7 @@ fn batches_teach_as_much_as_all_signals_at_once() -> Result<()> {
             // Batches of two sizes.
             let (at, len) =
                 if batch % 2 == 0 { (batch / 2 % 4 * 100, 60) } else { (batch / 2 % 4 * 100 + 60, 40) };
-            let iteration = trainer.partial_fit(&y.narrow(0, at, len)?)?;
-            assert_eq!(iteration.iteration, batch + 1);
+            assert_eq!(trainer.partial_fit(&y.narrow(0, at, len)?)?.batch, batch + 1);
         }
         // Whoever has the dictionary codes as the trainer did.
         let of_dictionary = trainer.dictionary().config();
@@ -33,6 +32,21 @@ fn batches_teach_as_much_as_all_signals_at_once() -> Result<()> {
         let lengths = trainer.dictionary().atoms().sqr()?.sum(1)?;
         assert!(difference(&lengths, &Tensor::ones(N, DType::F64, &CPU)?)? < 1e-12);
     }
+    Ok(())
+}
+
+#[test]
+fn the_dictionary_of_before_a_batch_is_left_alone() -> Result<()> {
+    let y = signals()?;
+    let mut trainer = OnlineTrainer::new(
+        beginning(&y)?,
+        OnlineConfig { coder: coder(), ..OnlineConfig::default() },
+        Philox::new(7, 0),
+    )?;
+    let (before, copy) = (trainer.dictionary().clone(), trainer.dictionary().atoms().copy()?);
+    trainer.partial_fit(&y)?;
+    assert_eq!(bits(before.atoms())?, bits(&copy)?);
+    assert!(difference(trainer.dictionary().atoms(), &copy)? > 1e-3);
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 use super::{CPU, N, RULES, beginning, bits, coder, config, dictionary, first_line, signals};
 use candle::{DType, Result};
 use chandlery::dictionary::{
-    DictionaryTrainer, Iteration, OnlineConfig, OnlineTrainer, Replace, Start, TrainConfig, UpdateRule, start,
+    DictionaryTrainer, Minibatch, OnlineConfig, OnlineTrainer, Replace, Start, TrainConfig, UpdateRule, start,
 };
 use chandlery_ops::Philox;
 
@@ -55,7 +55,7 @@ fn a_resumed_online_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
             ..OnlineConfig::default()
         };
         let fresh = || OnlineTrainer::new(beginning(&y)?, config(), Philox::new(6, 0));
-        let run = |trainer: &mut OnlineTrainer, batches: std::ops::Range<usize>| -> Result<Vec<Iteration>> {
+        let run = |trainer: &mut OnlineTrainer, batches: std::ops::Range<usize>| -> Result<Vec<Minibatch>> {
             batches.map(|b| trainer.partial_fit(&y.narrow(0, b % 40 * 10, 10)?)).collect()
         };
         let mut whole = fresh()?;

@@ -1,0 +1,116 @@
+//! Lengths and units: training is the same, to the bit, in whatever unit signals come, but for powers of two.
+use candle::{DType, Result, Tensor};
+use chandlery_ops::{SparseCodes, row_squares};
+
+/// Lengths `2^-16..=2^16` of the longest signal whose squares, and sums of many of those, an f32 holds with room to spare: none is
+/// scaled.
+const EASY: f64 = 65_536.;
+
+/// Rows times powers of two, which is exact, such that the largest number of each is in `[1, 2)` or near: no square leaves the
+/// range of its type. Rows of zeros stay, as do rows with a number that is not finite.
+pub(super) fn level(rows: &Tensor) -> Result<Tensor> {
+    if rows.elem_count() == 0 {
+        return Ok(rows.clone());
+    }
+    let largest = rows.abs()?.max_keepdim(1)?.to_dtype(DType::F64)?;
+    let scales: Vec<f64> =
+        largest.flatten_all()?.to_vec1::<f64>()?.into_iter().map(|x| power(x, rows.dtype())).collect();
+    if scales.iter().all(|&scale| scale == 1.) {
+        return Ok(rows.clone());
+    }
+    let scales = Tensor::from_vec(scales, largest.shape(), rows.device())?.to_dtype(rows.dtype())?;
+    rows.broadcast_mul(&scales)
+}
+
+/// Rows of length 1; a row of zeros stays.
+pub(super) fn unit_rows(rows: &Tensor) -> Result<Tensor> {
+    let rows = level(rows)?;
+    let norms = rows.sqr()?.sum_keepdim(1)?.sqrt()?;
+    let lengths = (norms.clone() + norms.eq(0.)?.to_dtype(norms.dtype())?)?;
+    rows.broadcast_div(&lengths)
+}
+
+/// A power of two that takes a length to about 1; 1 for 0 and what is not finite.
+fn power(length: f64, dtype: DType) -> f64 {
+    if length == 0. || !length.is_finite() {
+        return 1.;
+    }
+    // As far as the type has such powers, which is far enough for squares of what is left.
+    let most = if dtype == DType::F64 { 1000. } else { 120. };
+    (-length.log2().floor()).clamp(-most, most).exp2()
+}
+
+/// The length of the longest signal, from the largest square of one. Where that overflowed, or came to 0, the largest number of the
+/// signals says about as much.
+pub(super) fn longest(signals: &Tensor, square: f64) -> Result<f64> {
+    if square > 0. && square.is_finite() {
+        return Ok(square.sqrt());
+    }
+    signals.abs()?.flatten_all()?.max(0)?.to_dtype(DType::F64)?.to_scalar()
+}
+
+/// The largest square of a signal, f64 without dimensions.
+pub(super) fn largest_square(signals: &Tensor) -> Result<Tensor> {
+    row_squares(signals)?.max(0)
+}
+
+/// What signals are multiplied by before their squares are summed, when the longest has this length: a power of two, 1 for lengths
+/// from `2^-16` to `2^16`.
+pub(super) fn scale_of(longest: f64, dtype: DType) -> f64 {
+    if (1. / EASY..=EASY).contains(&longest) { 1. } else { power(longest, dtype) }
+}
+
+/// Whether signals of this length, times `scale`, are too long to join sums of signals of that scale.
+pub(super) fn outgrows(longest: f64, scale: f64) -> bool {
+    longest * scale > EASY
+}
+
+/// A tensor in another unit.
+pub(super) fn scaled(x: &Tensor, scale: f64) -> Result<Tensor> {
+    if scale == 1. { Ok(x.clone()) } else { x * scale }
+}
+
+/// The codes of signals in another unit.
+pub(super) fn scaled_codes(codes: &SparseCodes, scale: f64) -> Result<SparseCodes> {
+    Ok(SparseCodes { values: scaled(&codes.values, scale)?, ..codes.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use candle::Device::Cpu;
+
+    #[test]
+    fn rows_of_any_unit_come_to_length_one_by_the_same_bits() {
+        let rows = Tensor::new(&[[3f32, 4., 0.1], [-1., 0.3, 7.]], &Cpu).unwrap();
+        let want = unit_rows(&rows).unwrap().to_vec2::<f32>().unwrap();
+        for power in [-120, -100, -64, 64, 100, 124] {
+            let other = (&rows * 2f64.powi(power)).unwrap();
+            assert_eq!(unit_rows(&other).unwrap().to_vec2::<f32>().unwrap(), want, "2^{power}");
+        }
+        let rows = rows.to_dtype(DType::F64).unwrap();
+        let want = unit_rows(&rows).unwrap().to_vec2::<f64>().unwrap();
+        for power in [-1010, -600, 600, 1010] {
+            let other = (&rows * 2f64.powi(power)).unwrap();
+            assert_eq!(unit_rows(&other).unwrap().to_vec2::<f64>().unwrap(), want, "2^{power}");
+        }
+        let zeros = Tensor::zeros((2, 3), DType::F32, &Cpu).unwrap();
+        assert_eq!(unit_rows(&zeros).unwrap().to_vec2::<f32>().unwrap(), [[0.; 3]; 2]);
+    }
+
+    #[test]
+    fn lengths_that_are_easy_are_left_and_others_come_near_one() {
+        for (longest, want) in [(3., 1.), (2040., 1.), (1e-4, 1.), (0., 1.), (f64::INFINITY, 1.)] {
+            assert_eq!(scale_of(longest, DType::F32), want, "{longest}");
+        }
+        for longest in [1e-18, 1e-30, 1e18, 3e38] {
+            let scale = scale_of(longest, DType::F32);
+            assert!((1. ..512.).contains(&(longest * scale)), "{longest} {scale}");
+            assert_eq!(scale.log2().fract(), 0.);
+        }
+        let huge = Tensor::new(&[[1e200f64, -3e200]], &Cpu).unwrap();
+        let square = largest_square(&huge).unwrap().to_scalar::<f64>().unwrap();
+        assert_eq!(longest(&huge, square).unwrap(), 3e200);
+    }
+}
