@@ -466,6 +466,10 @@ fn missing_pixels_are_filled_in_at_random_and_by_mask() {
     assert!((number(&random, "missing") - 0.4).abs() < 0.03, "{random}");
     assert!(number(&random, "psnr") > 25. && number(&random, "psnr_noisy") < 12., "{random}");
 
+    let ols = [&["inpaint", "grey.png", "--missing", "0.4", "--pursuit", "ols"][..], &common].concat();
+    let ols = DICTIONARY.json(folder.path(), &ols);
+    assert!(number(&ols, "psnr") > 25. && ols["psnr"] != random["psnr"], "{ols}");
+
     // A scratch of three pixels, white in the mask.
     let mask =
         image::GrayImage::from_fn(80, 64, |x, _| image::Luma([if (30..33).contains(&x) { 255 } else { 0 }]));
@@ -487,7 +491,7 @@ fn missing_pixels_are_filled_in_at_random_and_by_mask() {
 fn errors_are_one_line_that_says_what_to_do() {
     let folder = folder();
     DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
-    let cases: [(&[&str], &str); 16] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["train", "--data", "none.npy"], "dictionary-learning: --data none.npy: "),
         (&["train", "--data", "grey.png", "--side", "65"], "smaller than a patch of 65x65"),
         (
@@ -496,6 +500,10 @@ fn errors_are_one_line_that_says_what_to_do() {
         ),
         (&["train", "--data", "grey.png", "--out", "run"], "--out run: the folder is not empty"),
         (&["train", "--resume", "none"], "--resume none"),
+        (
+            &["inpaint", "grey.png", "--missing", "0.4", "--pursuit", "look-ahead-ols"],
+            "--pursuit: must be omp or ols, which know missing pixels, got look-ahead-ols",
+        ),
         (
             &["encode", "run", "grey.png", "--out", "x.csv"],
             "x.csv: the name must end in .npz or .safetensors",

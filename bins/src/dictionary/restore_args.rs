@@ -114,6 +114,9 @@ pub struct InpaintArgs {
     /// Pixels from patch to patch; 2 takes a quarter of the time.
     #[arg(long, value_name = "PIXELS", default_value_t = 1, value_parser = at_least_one)]
     pub step: usize,
+    /// How a patch's atoms are chosen: omp or ols, which know missing pixels.
+    #[arg(long, value_enum, default_value_t = Method::Omp)]
+    pub pursuit: Method,
     /// The filled image: .png, .bmp, .tiff, .pnm or .webp.
     #[arg(long, value_name = "FILE", default_value = "inpainted.png")]
     pub out: PathBuf,
