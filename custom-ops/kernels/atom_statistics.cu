@@ -1,6 +1,6 @@
 // atom_statistics.cu: what codes say about the best dictionary, and a sweep of descent towards it.
 //
-//   codes_gram      a[j][l] <- beta a[j][l] + sum over the list of j, in warps, of x_j x_l
+//   codes_gram      a[j][l] <- beta a[j][l] + sum over the list of j, in warps and blocks of 256 entries a warp, of x_j x_l
 //   codes_signals   b[j]    <- beta b[j] + sum over the list of j of x_j y
 //   residuals       u[j]    <- b[j] - a[j] D                                          first <= j < last
 //   descend         for j = first, ...: d_new = (d_j + u_j / a_jj) normalised; u_k += a_kj (d_j - d_new) for k > j; d_j <- d_new
@@ -19,32 +19,44 @@
 
 #include "atoms.cuh"
 
+// Entries that a warp sums by themselves before they join the sum: what is added stays of the size of what it is added to.
+constexpr unsigned BLOCK = 256;
+
 template <typename T>
 __device__ void gram(T* a, T beta, const unsigned* indices, const T* x, const unsigned* count, const unsigned* offsets,
                      const unsigned* entries, unsigned n, unsigned s) {
   extern __shared__ double shared[];
   T* rows = (T*)shared;
   const unsigned j = blockIdx.x, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
-  for (unsigned l = threadIdx.x; l < warps * n; l += blockDim.x) rows[l] = 0;
-  __syncthreads();
   T* row = rows + (size_t)warp * n;
   const unsigned length = offsets[j + 1] - offsets[j];
-  for (unsigned k = warp; k < length; k += warps) {
-    const unsigned e = entries[offsets[j] + k], i = e / s, used = min(count[i], s);
-    const T mine = x[e];
-    // The atoms of a code differ, so no two lanes meet.
-    for (unsigned q = lane; q < used; q += WARP) {
-      const unsigned l = indices[(size_t)i * s + q];
-      if (l < n) row[l] += mine * x[(size_t)i * s + q];
+  const unsigned* list = entries + offsets[j];
+  for (unsigned first = 0;; first += warps * BLOCK) {
+    for (unsigned l = threadIdx.x; l < warps * n; l += blockDim.x) rows[l] = 0;
+    __syncthreads();
+    const unsigned here = min(length - first, warps * BLOCK);
+    for (unsigned k = warp; k < here; k += warps) {
+      const unsigned e = list[first + k], i = e / s, used = min(count[i], s);
+      const T mine = x[e];
+      // The atoms of a code differ, so no two lanes meet.
+      for (unsigned q = lane; q < used; q += WARP) {
+        const unsigned l = indices[(size_t)i * s + q];
+        if (l < n) row[l] += mine * x[(size_t)i * s + q];
+      }
+      __syncwarp();
     }
-    __syncwarp();
-  }
-  __syncthreads();
-  for (unsigned l = threadIdx.x; l < n; l += blockDim.x) {
-    T sum = 0;
-    for (unsigned w = 0; w < warps; w++) sum += rows[(size_t)w * n + l];
-    T* to = a + (size_t)j * n + l;
-    *to = beta == T(0) ? sum : beta * *to + sum;
+    __syncthreads();
+    for (unsigned l = threadIdx.x; l < n; l += blockDim.x) {
+      T sum = 0;
+      for (unsigned w = 0; w < warps; w++) sum += rows[(size_t)w * n + l];
+      T* to = a + (size_t)j * n + l;
+      if (first > 0)
+        *to += sum;
+      else
+        *to = beta == T(0) ? sum : beta * *to + sum;
+    }
+    if (length - first <= warps * BLOCK) break;  // the same for all threads
+    __syncthreads();
   }
 }
 

@@ -223,6 +223,43 @@ fn statistics_are_the_dense_products_and_forget() -> Result<()> {
 }
 
 #[test]
+fn statistics_of_a_million_signals_are_as_good_as_those_of_few() -> Result<()> {
+    let (m, n) = (1_000_000, 3);
+    // Each signal uses the first atom and one of the others, by coefficients from 0 to 1.
+    let indices: Vec<u32> = (0..m as u32).flat_map(|i| [0, 1 + i % 2]).collect();
+    let words = (0..2 * m as u64).map(|e| Philox::new(9, 0).bits(e));
+    let values: Vec<f32> = words.map(|word| (word >> 8) as f32 / (1 << 24) as f32).collect();
+    let mut want = [[0f64; 3]; 3];
+    for (atoms, x) in indices.chunks(2).zip(values.chunks(2)) {
+        for (&i, &x) in atoms.iter().zip(x) {
+            want[i as usize][i as usize] += f64::from(x) * f64::from(x);
+        }
+        let both = f64::from(x[0]) * f64::from(x[1]);
+        want[0][atoms[1] as usize] += both;
+        want[atoms[1] as usize][0] += both;
+    }
+    let codes = SparseCodes {
+        indices: Tensor::from_vec(indices, (m, 2), &CPU)?,
+        values: Tensor::from_vec(values, (m, 2), &CPU)?,
+        count: Tensor::full(2u32, m, &CPU)?,
+        n_atoms: n,
+    };
+    let (a, b) = (Tensor::zeros((n, n), DType::F32, &CPU)?, Tensor::zeros((n, 1), DType::F32, &CPU)?);
+    codes_gram_(&a, 0., &codes, &AtomUses::of(&codes)?)?;
+    codes_signals_(&b, 0., &codes, &AtomUses::of(&codes)?, &codes.values.narrow(1, 0, 1)?.contiguous()?)?;
+    // 4,000 blocks are added to each sum: as many roundings of up to 2^-24 in either direction, of which the most part cancel.
+    // One sum over all is off by 5e-4.
+    for (got, want) in a.to_vec2::<f32>()?.iter().flatten().zip(want.iter().flatten()) {
+        let off = if *want == 0. { f64::from(*got) } else { f64::from(*got) / want - 1. };
+        assert!(off.abs() < 2e-5, "A: {got} for {want}, off by {off}");
+    }
+    let got = b.to_vec2::<f32>()?[0][0];
+    let off = f64::from(got) / want[0][0] - 1.;
+    assert!(off.abs() < 2e-5, "B: {got} for {}, off by {off}", want[0][0]);
+    Ok(())
+}
+
+#[test]
 fn descent_is_the_equation_and_lowers_its_objective() -> Result<()> {
     for shape in SHAPES {
         let [_, n, p, _] = shape;
@@ -306,19 +343,24 @@ fn coherence_is_that_with_the_atoms_before() -> Result<()> {
 
 #[test]
 fn a_nan_atom_or_error_does_not_spread_to_other_atoms() -> Result<()> {
-    let (y, d, codes) = problem([40, 12, 16, 3], DType::F32)?;
+    let (y, d, codes) = problem([40, 12, 16, 3], DType::F64)?;
     let uses = AtomUses::of(&codes)?;
-    let error = codes.residual(&y, &d)?;
-    let bad = Tensor::full(f32::NAN, (1, 16), &CPU)?;
-    error.slice_set(&bad, 0, 0)?;
-    let update = AtomUpdate { group: 12, ..AtomUpdate::default() };
-    let (got, _) = update_atoms(&d, &codes, &uses, &error, &update)?;
-    // Atoms of signal 0 stay, the others are updated.
-    let of_0 = codes.indices.get(0)?.to_vec1::<u32>()?;
-    for j in 0..12u32 {
-        let moved = difference(&got.get(j as usize)?, &d.get(j as usize)?)?;
-        let used = uses.counts()?[j as usize] > 0;
-        assert_eq!(moved > 0., used && !of_0.contains(&j), "atom {j} moved by {moved}");
+    // The last is a number, but its square is none.
+    for bad in [f64::NAN, f64::INFINITY, 1e200] {
+        let error = codes.residual(&y, &d)?;
+        error.slice_set(&Tensor::full(bad, (1, 16), &CPU)?, 0, 0)?;
+        let update = AtomUpdate { group: 12, ..AtomUpdate::default() };
+        let (got, values) = update_atoms(&d, &codes, &uses, &error, &update)?;
+        let (want, want_values) = update_atoms_reference(&d, &codes, &error, &update)?;
+        let (off, off_x) = (difference(&got, &want)?, difference(&values.values, &want_values)?);
+        assert!(off < 1e-11 && off_x < 1e-11, "{bad}: atoms differ by {off}, coefficients by {off_x}");
+        // Atoms of signal 0 stay, the others are updated.
+        let of_0 = codes.indices.get(0)?.to_vec1::<u32>()?;
+        for j in 0..12u32 {
+            let moved = difference(&got.get(j as usize)?, &d.get(j as usize)?)?;
+            let used = uses.counts()?[j as usize] > 0;
+            assert_eq!(moved > 0., used && !of_0.contains(&j), "{bad}: atom {j} moved by {moved}");
+        }
     }
     Ok(())
 }

@@ -13,7 +13,8 @@ pub(super) const UNUSED: f64 = 1e-30;
 /// already updated.
 ///
 /// It lowers `½ tr(DᵀAD) − tr(DᵀB)`, which for `A = XᵀX` and `B = XᵀY` is `½‖Y − X D‖²` but for a constant, over atoms
-/// of length 1 (Mairal et al. 2010, algorithm 2, where lengths may also be below 1). Atoms with `A_jj = 0` stay.
+/// of length 1 (Mairal et al. 2010, algorithm 2, where lengths may also be below 1). Atoms with `A_jj` of 1e-30 or less, which no signal
+/// has used, stay: let statistics be those of signals whose lengths are not many powers of ten from 1.
 ///
 /// `dictionary` and `b` are `[n_atoms, n_features]`, `a` is `[n_atoms, n_atoms]` and symmetric; contiguous, all f32 or all f64.
 /// Cost: `2n²p` FLOP and scratch for 32 rows.

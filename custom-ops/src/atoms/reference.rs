@@ -47,15 +47,15 @@ pub fn update_atoms_reference(
                 for (f, x) in f.iter().zip(&x_j) {
                     g.iter_mut().zip(f).for_each(|(g, f)| *g += x * f);
                 }
-                for (l, other) in old_d.iter().enumerate().filter(|&(l, _)| l != j) {
-                    debug_assert_ne!(l, j);
+                for (_, other) in old_d.iter().enumerate().filter(|&(l, _)| l != j) {
                     let like: f64 = other.iter().zip(&d[j]).map(|(a, b)| a * b).sum();
                     g.iter_mut()
                         .zip(other)
                         .for_each(|(g, other)| *g -= 2. * update.coherence_penalty * like * other);
                 }
                 let norm = g.iter().map(|g| g * g).sum::<f64>().sqrt();
-                if signals.is_empty() || norm <= f64::from(f32::MIN_POSITIVE) {
+                let good = norm > f64::from(f32::MIN_POSITIVE) && norm.is_finite();
+                if signals.is_empty() || !good {
                     break;
                 }
                 g.iter_mut().for_each(|g| *g /= norm);

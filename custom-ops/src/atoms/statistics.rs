@@ -1,5 +1,5 @@
 //! The statistics of sparse codes that a least-squares dictionary is made of.
-use super::{Host, check_codes, check_matrix, slice_mut, weighted_sum};
+use super::{BLOCK, Host, check_codes, check_matrix, slice_mut, weighted_sum};
 use crate::{AtomUses, SparseCodes};
 use candle::{CpuStorage, DType, InplaceOp1, Layout, Result, Tensor, WithDType};
 use rayon::prelude::*;
@@ -9,7 +9,8 @@ const SIGNALS: &str = "codes_signals_";
 
 /// `a ← βa + XᵀX`, `[n_atoms, n_atoms]`, from the lists of the signals that use each atom.
 ///
-/// `a` is contiguous, f32 or f64 as the codes are; with `beta` 0 what it held is not looked at. Cost: `2s` FLOP a use.
+/// `a` is contiguous, f32 or f64 as the codes are; with `beta` 0 what it held is not looked at. Long lists are summed a few
+/// hundred entries at a time, so that none is lost in the sum of those before. Cost: `2s` FLOP a use.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit; on a GPU, when a row of `a` does not fit into shared memory (n above 25,000 in f64).
@@ -124,18 +125,30 @@ impl Statistics<'_> {
                 }
                 let list = &entries[offsets[j] as usize..offsets[j + 1] as usize];
                 let Some(signals) = signals else {
-                    for &e in list {
-                        let (x, code) = (values[e as usize], e as usize / s * s);
-                        let used = code..code + (count[code / s] as usize).min(s);
-                        for (&atom, &other) in indices[used.clone()].iter().zip(&values[used]) {
-                            row[atom as usize] += x * other;
+                    let add = |list: &[u32], sums: &mut [T]| {
+                        for &e in list {
+                            let (x, code) = (values[e as usize], e as usize / s * s);
+                            let used = code..code + (count[code / s] as usize).min(s);
+                            for (&atom, &other) in indices[used.clone()].iter().zip(&values[used]) {
+                                sums[atom as usize] += x * other;
+                            }
+                        }
+                    };
+                    if list.len() <= BLOCK {
+                        return add(list, row);
+                    }
+                    let mut sum = vec![T::zero(); row.len()];
+                    for list in list.chunks(BLOCK) {
+                        add(list, &mut sum);
+                        for (row, sum) in row.iter_mut().zip(&mut sum) {
+                            *row += std::mem::replace(sum, T::zero());
                         }
                     }
                     return;
                 };
+                let mut sum = vec![T::zero(); row.len()];
                 let rows: Vec<u32> = list.iter().map(|&e| e / s as u32).collect();
                 let x: Vec<T> = list.iter().map(|&e| values[e as usize]).collect();
-                let mut sum = vec![T::zero(); row.len()];
                 weighted_sum(signals, &rows, &x, &mut sum);
                 row.iter_mut().zip(sum).for_each(|(row, sum)| *row += sum);
             },

@@ -45,7 +45,8 @@ impl Default for AtomUpdate {
 /// ```
 ///
 /// Atoms of a group see the dictionary, the coefficients and the error of before the group; then `E` follows. With groups of one
-/// and `γ = 0` no step can raise `‖Y − X D‖`. An atom without signals, or whose `g` is 0 or not finite, stays.
+/// and `γ = 0` no step can raise `‖Y − X D‖`. An atom without signals, or whose `g` has a length of 1e-38 or less, or is not finite,
+/// stays: let the error be that of signals whose lengths are not many powers of ten from 1.
 ///
 /// `dictionary` is `[n, p]`, `error` the `Y − X D` of these very codes (or another matrix in the place of `Y`), `[m, p]`,
 /// both contiguous; rows of the dictionary should have length 1. Returned tensors share one new buffer.
