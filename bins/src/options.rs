@@ -157,6 +157,14 @@ pub fn inside_zero_one(text: &str) -> Result<f64, String> {
     real(text, |x| x > 0. && x < 1., "above 0 and below 1")
 }
 
+/// A number in `(0, 1]`.
+///
+/// # Errors
+/// When the text is none; the message says what must hold.
+pub fn at_most_one(text: &str) -> Result<f64, String> {
+    real(text, |x| x > 0. && x <= 1., "above 0 and at most 1")
+}
+
 fn real(text: &str, holds: impl Fn(f64) -> bool, what: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(x) if f64::is_finite(x) && holds(x) => Ok(x),

@@ -136,6 +136,142 @@ fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits() {
     }
 }
 
+#[test]
+fn a_finished_run_goes_on_to_more_iterations_as_if_they_had_been_asked_for() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    for (name, how) in [("a", &["--error", "4"][..]), ("o", &["--online", "100"])] {
+        let (whole, short) = (format!("{name}-whole"), format!("{name}-short"));
+        let longer: Vec<&str> = tiny(&[&["--data", "grey.png", "--out", &whole][..], how].concat())
+            .into_iter()
+            .map(|arg| if arg == "5" { "8" } else { arg })
+            .collect();
+        DICTIONARY.succeed(folder.path(), &longer);
+        DICTIONARY
+            .succeed(folder.path(), &tiny(&[&["--data", "grey.png", "--out", &short][..], how].concat()));
+        let resume = ["train", "--resume", &short, "--device", "cpu", "--iterations"];
+        let result = DICTIONARY.json(folder.path(), &[&resume[..], &["8"]].concat());
+        assert_eq!(result["iterations"].as_u64(), Some(8));
+        assert!(weights(&at(&whole)) == weights(&at(&short)), "{how:?}: other atoms");
+        assert_eq!(metrics(&at(&short)).len(), 8);
+        has(&at(&short).join("README.md"), &["--iterations 5", &format!("--resume {short}"), "8 iterations"]);
+        let err = DICTIONARY.fail(folder.path(), &[&resume[..], &["8"]].concat(), 1);
+        assert!(err.ends_with("--iterations: must be above the 8 that this run has made, got 8"), "{err}");
+    }
+}
+
+#[test]
+fn a_dictionary_is_the_start_of_another_even_once_it_is_gone() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    let first = DICTIONARY.json(folder.path(), &tiny(&["--data", "grey.png", "--out", "first"]));
+    // The same patches, and the number of atoms of the dictionary.
+    let args = [
+        "train",
+        "--data",
+        "grey.png",
+        "--side",
+        "4",
+        "--patches",
+        "1500",
+        "--nonzero",
+        "3",
+        "--device",
+        "cpu",
+    ];
+    let more = ["--init", "first", "--iterations", "3", "--out", "more"];
+    let result = DICTIONARY.json(folder.path(), &[&args[..], &more].concat());
+    assert_eq!(result["n_atoms"].as_u64(), Some(32));
+    // But for a rounding, when atoms were made of length 1 once more.
+    assert!((number(&result, "rmse_start") / number(&first, "rmse") - 1.).abs() < 1e-6, "{result} {first}");
+    assert!(number(&result, "rmse") < number(&first, "rmse"), "{result}");
+
+    let stopped = ["--init", "first", "--iterations", "3", "--out", "stopped", "--stop-after", "1"];
+    DICTIONARY.fail(folder.path(), &[&args[..], &stopped].concat(), 130);
+    std::fs::remove_dir_all(at("first")).unwrap();
+    DICTIONARY.succeed(folder.path(), &["train", "--resume", "stopped", "--device", "cpu"]);
+    assert!(weights(&at("more")) == weights(&at("stopped")), "other atoms");
+    let err = DICTIONARY.fail(folder.path(), &[&args[..], &more].concat(), 1);
+    assert!(err.contains("--init first: "), "{err}");
+    let err = DICTIONARY.fail(
+        folder.path(),
+        &["train", "--data", "grey.png", "--init", "more", "--device", "cpu"],
+        1,
+    );
+    assert!(err.contains("--init more: its atoms must have the 64 values of a row, got 16"), "{err}");
+}
+
+#[test]
+fn a_constant_atom_stays_and_coefficients_stay_above_zero_from_the_command_line() {
+    let folder = folder();
+    let model = |out: &str| {
+        Dictionary::from_pretrained(&folder.path().join(out).display().to_string(), &Cpu).unwrap()
+    };
+    for (out, how) in [
+        ("a", &["--start", "random"][..]),
+        ("d", &["--start", "dct"]),
+        ("o", &["--online", "100", "--forgetting", "5", "--sweeps", "2", "--max-idle", "200"]),
+    ] {
+        let args = ["--data", "grey.png", "--fixed-dc", "--nonnegative", "--out", out];
+        DICTIONARY.succeed(folder.path(), &tiny(&[&args[..], how].concat()));
+        let model = model(out);
+        assert!(model.config().nonnegative && !model.config().remove_mean, "{out}: {:?}", model.config());
+        let atoms = model.atoms().to_vec2::<f32>().unwrap();
+        assert!(atoms[0].iter().all(|x| (x - 0.25).abs() < 1e-6), "{out}: {:?}", atoms[0]);
+        assert!(
+            atoms[1..].iter().all(|atom| atom.iter().any(|x| (x - atom[0]).abs() > 0.01)),
+            "{out}: another is constant"
+        );
+        DICTIONARY.succeed(folder.path(), &["encode", out, "grey.png", "--device", "cpu"]);
+        let codes = candle::safetensors::load(folder.path().join("codes.safetensors"), &Cpu).unwrap();
+        let values = codes["values"].flatten_all().unwrap().to_vec1::<f32>().unwrap();
+        assert!(values.iter().all(|&x| x >= 0.) && values.iter().any(|&x| x > 1.), "{out}");
+    }
+    // How fast the past is forgotten has its say.
+    let args = [
+        "--data",
+        "grey.png",
+        "--fixed-dc",
+        "--nonnegative",
+        "--out",
+        "slow",
+        "--online",
+        "100",
+        "--sweeps",
+        "2",
+        "--max-idle",
+        "200",
+    ];
+    DICTIONARY.succeed(folder.path(), &tiny(&[&args[..], &["--forgetting", "0"]].concat()));
+    assert!(weights(&folder.path().join("slow")) != weights(&folder.path().join("o")));
+}
+
+#[test]
+fn options_that_would_have_no_say_are_refused_by_name() {
+    let folder = folder();
+    let cases: [(&[&str], &str); 8] = [
+        (&["--replace", "none", "--max-coherence", "0.3"], "--max-coherence: has no say with --replace none"),
+        (&["--replace", "none", "--min-uses", "3"], "--min-uses: has no say with --replace none"),
+        (&["--replace", "none", "--online", "--max-idle", "3"], "--max-idle: has no say with --replace none"),
+        (&["--group", "33"], "--group: must be at most --atoms, 32, got 33"),
+        (&["--group", "3", "--rule", "mod"], "--group: has no say with --rule mod"),
+        (&["--colour", "rgb"], "--colour rgb: patches are cut from grey images"),
+        (&["--fixed-dc", "--remove-mean"], "--fixed-dc: no row would use a constant atom with --remove-mean"),
+        (
+            &["--nonnegative", "--pursuit", "projection-omp"],
+            "--nonnegative: --pursuit must be omp or ols with it, got projection-omp",
+        ),
+    ];
+    for (args, text) in cases {
+        let args = [&["--data", "grey.png", "--out", "run"][..], args].concat();
+        let err = DICTIONARY.fail(folder.path(), &tiny(&args), 1);
+        assert!(err.starts_with(&format!("dictionary-learning: {text}")), "{args:?}: {err}");
+        assert!(!folder.path().join("run").exists(), "{args:?} left a folder");
+    }
+    // Any cosine is allowed, while atoms that are hardly used are still replaced.
+    DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "any", "--max-coherence", "1"]));
+}
+
 #[cfg(unix)]
 #[test]
 fn ctrl_c_finishes_the_iteration_writes_a_checkpoint_and_says_how_to_go_on() {
@@ -227,7 +363,7 @@ fn codes_of_images_decode_to_the_images() {
     on_cpu(&["encode", "run", "grey.png", "--nonzero", "1", "--step", "1", "--out", "all.safetensors"]);
     on_cpu(&["decode", "run", "all.safetensors", "--out", "all.png"]);
     let overlapping = difference(&at("all.png"), &at("grey.png"));
-    assert!(overlapping < 0.9 * got, "{overlapping} {got}");
+    assert!(overlapping < 0.98 * got, "{overlapping} {got}");
     // The patches themselves.
     let rows = on_cpu(&["decode", "run", "codes.safetensors", "--out", "tiles.npy"]);
     assert_eq!((rows["n_rows"].as_u64(), rows["n_images"].as_u64()), (Some(320), Some(0)));
@@ -240,9 +376,10 @@ fn codes_of_images_decode_to_the_images() {
     let two = on_cpu(&["decode", "run", "two.safetensors"]);
     assert_eq!((two["out"].as_str(), two["n_images"].as_u64()), (Some("decoded"), Some(2)));
     assert_eq!(std::fs::read_dir(at("decoded")).unwrap().count(), 2);
-    // The .bmp comes first.
+    // The .bmp comes first, cut where no tile of training was.
     for (decoded, image) in [("decoded/a.png", "images/a.bmp"), ("decoded/a-2.png", "images/a.png")] {
-        assert!(difference(&at(decoded), &at(image)) < got, "{decoded}");
+        let off = difference(&at(decoded), &at(image));
+        assert!(off < 10., "{decoded}: {off} levels of stripes of 50");
     }
 
     on_cpu(&["encode", "run", "grey.png", "--out", "codes.npz"]);
@@ -267,7 +404,7 @@ fn codes_of_images_decode_to_the_images() {
 #[test]
 fn to_an_error_the_dictionary_of_the_fewest_atoms_is_kept_and_encodes_so() {
     let folder = folder();
-    let args = tiny(&["--data", "grey.png", "--out", "run", "--error", "6", "--nonzero", "16"]);
+    let args = tiny(&["--data", "natural-images", "--out", "run", "--error", "5", "--nonzero", "16"]);
     // Without the --nonzero 3 of before.
     let args: Vec<&str> =
         args.iter().enumerate().filter(|&(i, _)| !(3..5).contains(&i)).map(|(_, &arg)| arg).collect();
@@ -279,17 +416,17 @@ fn to_an_error_the_dictionary_of_the_fewest_atoms_is_kept_and_encodes_so() {
     let errors: Vec<f64> = metrics(&run).iter().map(|line| number(line, "rmse")).collect();
     let lowest = (0..5).min_by(|&a, &b| errors[a].total_cmp(&errors[b])).unwrap();
     assert!(counts[lowest] > fewest, "the lowest error would have kept the same: {errors:?} {counts:?}");
-    has(&run.join("README.md"), &["to an error of 6 grey levels"]);
+    has(&run.join("README.md"), &["to an error of 5 grey levels"]);
     has(&run.join("curves.svg"), &["atoms a code"]);
 
     // Every patch, as every signal of training, is coded to that error unless another is asked for.
     let encode = ["encode", "run", "grey.png", "--device", "cpu"];
     let as_trained = DICTIONARY.json(folder.path(), &encode);
-    let told = DICTIONARY.json(folder.path(), &[&encode[..], &["--error", "6"]].concat());
+    let told = DICTIONARY.json(folder.path(), &[&encode[..], &["--error", "5"]].concat());
     for name in ["rmse", "mean_count", "used"] {
         assert_eq!(as_trained[name], told[name], "{name}");
     }
-    assert!(number(&as_trained, "rmse") <= 6. && number(&as_trained, "mean_count") < 12., "{as_trained}");
+    assert!(number(&as_trained, "rmse") <= 5. && number(&as_trained, "mean_count") < 12., "{as_trained}");
     let closer = DICTIONARY.json(folder.path(), &[&encode[..], &["--error", "2"]].concat());
     assert!(number(&closer, "mean_count") > number(&as_trained, "mean_count"), "{closer}");
 }

@@ -1,7 +1,7 @@
 //! The command line of `dictionary-learning`.
 use super::choices::{Method, ReplaceArg, Rule, StartArg};
 use super::restore_args::{DenoiseArgs, InpaintArgs};
-use crate::options::{Common, ReadArgs, above_zero, at_least_one, inside_zero_one, not_negative};
+use crate::options::{Common, ReadArgs, above_zero, at_least_one, at_most_one, not_negative};
 use crate::run::OutArgs;
 use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub enum Command {
 /// Where signals come from; kept in the run folder.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct SignalArgs {
-    /// Images to cut patches from: natural-images (built in), a folder of images of any sizes, or an image file. Or rows:
+    /// Images to cut grey patches from: natural-images (built in), a folder of images of any sizes, or an image file. Or rows:
     /// mnist-sample, mnist, fashion-mnist, hub:OWNER/NAME, a folder of idx files, or a .npy, .safetensors or .parquet file.
     #[arg(long, value_name = "DATA", default_value = "natural-images")]
     pub data: String,
@@ -51,7 +51,7 @@ pub struct SignalArgs {
     /// Patches to cut.
     #[arg(long, value_name = "N", default_value_t = 40_000, value_parser = at_least_one)]
     pub patches: usize,
-    /// Subtract from each row its own mean, or not; left out: true for patches, false for rows.
+    /// Subtract from each row its own mean, or not; left out: true for patches unless --fixed-dc, false for rows.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub remove_mean: Option<bool>,
     /// How a data set is read.
@@ -59,6 +59,9 @@ pub struct SignalArgs {
     #[serde(flatten)]
     pub read: ReadArgs,
 }
+
+/// Passes over the rows when none are asked for.
+const ITERATIONS: usize = 50;
 
 /// What `train` makes; kept in the run folder, so that `--resume` needs nothing else.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
@@ -76,32 +79,57 @@ pub struct Settings {
     /// How a code's atoms are chosen; left out: omp, or ols with --online, which learns faster by it.
     #[arg(long, value_enum)]
     pub pursuit: Option<Method>,
-    /// How atoms are updated, unless --online.
-    #[arg(long, value_enum, default_value_t = Rule::AkSvd)]
+    /// Only coefficients of at least 0, by omp or ols.
+    #[arg(long)]
+    #[serde(default)]
+    pub nonnegative: bool,
+    /// How atoms are updated, where all rows are at hand.
+    #[arg(long, value_enum, default_value_t = Rule::AkSvd, conflicts_with = "online")]
     pub rule: Rule,
-    /// Atoms that are updated together from one error matrix, 1 to --atoms; all of them when left out.
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    /// Atoms that are updated together from one error matrix, 1 to --atoms; all of them when left out. Not for mod.
+    #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with = "online")]
     pub group: Option<usize>,
     /// Passes over the rows.
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one)]
+    #[arg(skip = ITERATIONS)]
     pub iterations: usize,
     /// Learn from minibatches of so many rows (Mairal et al. 2010) instead of from all rows at once: fewer passes are needed.
     #[arg(long, value_name = "ROWS", num_args = 0..=1, default_missing_value = "512", value_parser = at_least_one)]
     pub online: Option<usize>,
+    /// How fast minibatches are forgotten, at least 0, which never forgets: the last t/FORGETTING of t or so count; 20 when left out.
+    #[arg(long, value_name = "FORGETTING", value_parser = not_negative, requires = "online")]
+    #[serde(default)]
+    pub forgetting: Option<f64>,
+    /// Sweeps over the atoms for a minibatch; 1 when left out.
+    #[arg(long, value_name = "N", value_parser = at_least_one, requires = "online")]
+    #[serde(default)]
+    pub sweeps: Option<usize>,
     /// The first dictionary: rows drawn at random, or for patches the overcomplete cosine transform.
     #[arg(long, value_enum, default_value_t = StartArg::Random)]
     pub start: StartArg,
+    /// The first dictionary: that of a run (or any folder with config.json and model.safetensors), or OWNER/NAME on the hub, with its
+    /// number of atoms.
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["start", "atoms"])]
+    #[serde(default)]
+    pub init: Option<String>,
+    /// The first atom is constant, for the mean of a row, and stays so; rows keep their means.
+    #[arg(long)]
+    #[serde(default)]
+    pub fixed_dc: bool,
     /// What takes the place of an atom that is hardly used or nearly a copy of another.
     #[arg(long, value_enum, default_value_t = ReplaceArg::WorstRepresented)]
     pub replace: ReplaceArg,
-    /// Rows that must use an atom, or it is replaced; for --online the rows in a row that may pass without using it are 10,000.
-    #[arg(long, value_name = "ROWS", default_value_t = 4)]
-    pub min_uses: usize,
-    /// Largest |cosine| of two atoms, above 0 and below 1; beyond it one of the two is replaced.
-    #[arg(long, value_name = "COSINE", default_value_t = 0.99, value_parser = inside_zero_one)]
-    pub max_coherence: f64,
+    /// Rows that must use an atom, or it is replaced; 4 when left out.
+    #[arg(long, value_name = "ROWS", conflicts_with = "online")]
+    pub min_uses: Option<usize>,
+    /// Rows that may pass in a row without using an atom, or it is replaced; 10,000 when left out.
+    #[arg(long, value_name = "ROWS", value_parser = at_least_one, requires = "online")]
+    #[serde(default)]
+    pub max_idle: Option<usize>,
+    /// Largest |cosine| of two atoms, above 0 and at most 1, which allows any; beyond it one of the two is replaced. 0.99 when left out.
+    #[arg(long, value_name = "COSINE", value_parser = at_most_one)]
+    pub max_coherence: Option<f64>,
     /// Weight of a penalty on coherent atoms, in squared units of the rows, at least 0; not for mod.
-    #[arg(long, value_name = "WEIGHT", default_value_t = 0., value_parser = not_negative)]
+    #[arg(long, value_name = "WEIGHT", default_value_t = 0., value_parser = not_negative, conflicts_with = "online")]
     pub coherence_penalty: f64,
     /// Seed of every random draw: the same seed on the same device gives the same bits.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -125,10 +153,13 @@ pub struct TrainArgs {
     /// What is made of them.
     #[command(flatten)]
     pub settings: Settings,
+    /// Passes over the rows; 50 when left out. With --resume, more than were made: a finished run goes on as well.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub iterations: Option<usize>,
     /// Where it goes.
     #[command(flatten)]
     pub out: OutArgs,
-    /// Go on with an interrupted run, with its data and settings, as if it had not been interrupted.
+    /// Go on with a run, with its data and settings, as if it had not been interrupted, or been asked for --iterations.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["data", "side", "patches", "remove_mean", "ReadArgs", "Settings", "out", "overwrite"])]
     pub resume: Option<PathBuf>,
     /// Write a checkpoint every so many seconds.
@@ -220,14 +251,15 @@ mod tests {
 
     #[test]
     fn without_a_sub_command_it_trains() {
-        let flags = ["--atoms", "30", "--rule", "sgk", "--online", "--device", "cpu"];
+        let flags = ["--atoms", "30", "--rule", "sgk", "--iterations", "7", "--device", "cpu"];
         let short = parse(&flags).unwrap();
         let long = parse(&[&["train"][..], &flags].concat()).unwrap();
         assert!(short.command.is_none());
         let Some(Command::Train(train)) = long.command else { unreachable!() };
         assert_eq!(short.train.settings, train.settings);
         assert_eq!((train.settings.atoms, train.settings.rule), (30, Rule::Sgk));
-        assert_eq!(train.settings.online, Some(512));
+        assert_eq!((short.train.iterations, train.iterations), (Some(7), Some(7)));
+        assert_eq!(parse(&["--online"]).unwrap().train.settings.online, Some(512));
         assert_eq!(train.signals.data, "natural-images");
     }
 
@@ -236,7 +268,7 @@ mod tests {
         let cases: [(&[&str], &str); 8] = [
             (&["--atoms=0"], "must be a whole number of at least 1"),
             (&["--error=0"], "must be a number above 0"),
-            (&["--max-coherence=1"], "must be a number above 0 and below 1"),
+            (&["--max-coherence=1.1"], "must be a number above 0 and at most 1"),
             (&["--coherence-penalty=-1"], "must be a number of at least 0"),
             (&["--rule=svd"], "possible values: ksvd, ak-svd, sgk, nsgk, mod"),
             (&["denoise", "x.png", "--sigma=nan"], "must be a number above 0"),
@@ -252,7 +284,7 @@ mod tests {
 
     #[test]
     fn flags_that_contradict_or_need_each_other_are_told_so() {
-        assert!(parse(&["--resume", "runs/a"]).is_ok());
+        assert!(parse(&["--resume", "runs/a", "--iterations", "9"]).is_ok());
         let others = [
             ["--atoms", "9"],
             ["--data", "mnist"],
@@ -266,7 +298,16 @@ mod tests {
             let err = parse(&[&["--resume", "runs/a"][..], &flags].concat()).unwrap_err();
             assert!(err.to_string().contains("cannot be used with"), "{flags:?}: {err}");
         }
-        let cases: [(&[&str], &str); 5] = [
+        let cases: [(&[&str], &str); 14] = [
+            (&["--online", "--rule=ksvd"], "cannot be used with"),
+            (&["--online", "--group=3"], "cannot be used with"),
+            (&["--online", "--min-uses=3"], "cannot be used with"),
+            (&["--online", "--coherence-penalty=3"], "cannot be used with"),
+            (&["--forgetting=3"], "--online"),
+            (&["--sweeps=3"], "--online"),
+            (&["--max-idle=3"], "--online"),
+            (&["--init=runs/a", "--start=dct"], "cannot be used with"),
+            (&["--init=runs/a", "--atoms=9"], "cannot be used with"),
             (&["denoise", "x.png", "--add-noise"], "--sigma"),
             (&["denoise", "x.png", "--sigma=9", "--add-noise", "--clean=y.png"], "cannot be used with"),
             (&["denoise", "x.png", "--dictionary=d", "--atoms=9"], "cannot be used with"),

@@ -63,7 +63,7 @@ impl From<Rule> for UpdateRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StartArg {
-    /// Rows drawn at random, made unit vectors.
+    /// Rows drawn at random, made unit vectors, none zero or like another; random directions where too few differ.
     Random,
     /// The overcomplete cosine transform; for square patches, and for as many atoms as a square number or more.
     Dct,

@@ -3,9 +3,9 @@
 //! Pixels are grey levels from 0 to 255 whatever they are stored as, so that an error can be read as one; rows that are no images keep their own
 //! unit.
 use super::args::SignalArgs;
-use crate::options::ReadArgs;
+use crate::options::{ColourArg, ReadArgs};
 use crate::progress::Spinner;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery_datasets::patches::{ImageSet, PatchSampler};
 use chandlery_datasets::{Feed, FeedConfig, ImageShape, RowType, Split};
@@ -132,6 +132,10 @@ impl Blocks<'_> {
 
 /// Opens images of any sizes.
 pub fn open_images(data: &str, read: &ReadArgs) -> Result<ImageSet> {
+    ensure!(
+        read.colour != ColourArg::Rgb,
+        "--colour rgb: patches are cut from grey images, not planes of colour; leave it out"
+    );
     let _spinner = Spinner::new(&format!("opening {data}"));
     ImageSet::open(data, &read.options()).with_context(|| format!("--data {data}"))
 }

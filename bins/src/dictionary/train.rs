@@ -1,7 +1,7 @@
 //! The command `train`: a run from its first iteration, or from its checkpoint, to its folder.
 use super::args::{Settings, SignalArgs, TrainArgs};
 use super::card::{Card, name_of};
-use super::choices::StartArg;
+use super::choices::{Method, ReplaceArg, Rule, StartArg};
 use super::learn::{IterationReport, Learning, Trainer, feed};
 use super::measure::{Measure, measure};
 use super::signals::Signals;
@@ -14,17 +14,23 @@ use crate::report::{Outcome, Report, seconds};
 use crate::run::{CHECKPOINT, Kind, METRICS, Watch, same_rows};
 use crate::run_folder::{RunFolder, command_line};
 use anyhow::{Context, Result, ensure};
-use candle::{Device, Tensor};
+use candle::{DType, Device, Tensor};
 use chandlery::Philox;
 use chandlery::dictionary::pursuit::SparseCoder;
 use chandlery::dictionary::{
-    Dictionary, DictionaryConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer, Start, TrainConfig, start,
+    Dictionary, DictionaryConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer, Start, TrainConfig,
+    distinct_signals, start,
 };
 use chandlery_ops::ErrorTarget;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::path::Path;
 use std::time::Instant;
+
+/// In a run folder, the dictionary that a run began with, where that was given.
+const START: &str = "checkpoint/start";
+/// The most rows that the first dictionary is drawn from.
+const MOST_CANDIDATES: usize = 1 << 20;
 
 const KIND: Kind = Kind {
     command: "dictionary-learning train",
@@ -55,7 +61,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let device = args.common.device.open()?;
     let Run { folder, info, signals, trainer, reports } = match &args.resume {
         None => Run::begin(args, &device)?,
-        Some(path) => Run::resume(path, &device)?,
+        Some(path) => Run::resume(path, args.iterations, &device)?,
     };
     report.line(&format!(
         "dictionary of {} atoms for {} ({}), codes of {} atoms, on {}, seed {}, into {}",
@@ -98,33 +104,49 @@ struct Run {
 
 impl Run {
     fn begin(args: &TrainArgs, device: &Device) -> Result<Self> {
-        let settings = &args.settings;
+        let (mut settings, mut of_signals) = (args.settings.clone(), args.signals.clone());
+        settings.iterations = args.iterations.unwrap_or(settings.iterations);
+        if let Some(name) = &settings.init {
+            settings.atoms = given(name, &Device::Cpu)?.config().n_atoms;
+        }
+        check(&settings)?;
+        if settings.fixed_dc {
+            ensure!(
+                of_signals.remove_mean != Some(true),
+                "--fixed-dc: no row would use a constant atom with --remove-mean; leave out one of them"
+            );
+            of_signals.remove_mean = Some(false);
+        }
         // All that can be refused is refused before the folder is touched.
-        let signals = Signals::open(&args.signals, settings.seed)?;
-        let dictionary = first_dictionary(settings, &signals, device)?;
-        let trainer = new_trainer(settings, &signals, dictionary.clone())?;
+        let signals = Signals::open(&of_signals, settings.seed)?;
+        let dictionary = first_dictionary(&settings, &signals, device, None)?;
+        let trainer = new_trainer(&settings, &signals, dictionary.clone())?;
         let info = RunInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             command: command_line("dictionary-learning"),
-            signals: args.signals.clone(),
-            settings: settings.clone(),
+            signals: of_signals,
+            settings,
             n_rows: signals.split.n_samples(),
         };
         let folder = KIND.begin(&args.out, &info)?;
+        if info.settings.init.is_some() {
+            dictionary.save_pretrained(&folder.join(START))?;
+        }
         Ok(Self { folder, info, signals, trainer, reports: Vec::new() })
     }
 
-    /// Goes on where the checkpoint in a run folder stands.
-    fn resume(path: &Path, device: &Device) -> Result<Self> {
+    /// Goes on where the checkpoint in a run folder stands, to so many iterations in all, where another number is asked for.
+    fn resume(path: &Path, iterations: Option<usize>, device: &Device) -> Result<Self> {
         let at = || format!("--resume {}", path.display());
-        let (folder, info): (_, RunInfo) = KIND.open(path)?;
+        let (folder, mut info): (_, RunInfo) = KIND.open(path)?;
         let signals = Signals::open(&info.signals, info.settings.seed)?;
         same_rows(&info.signals.data, "rows", info.n_rows, signals.split.n_samples())?;
         let checkpoint = folder.join(CHECKPOINT);
         let settings = &info.settings;
         let trainer = if !checkpoint.exists() {
             // Stopped before its first checkpoint: from the beginning.
-            new_trainer(settings, &signals, first_dictionary(settings, &signals, device)?)?
+            let first = first_dictionary(settings, &signals, device, Some(folder.path()))?;
+            new_trainer(settings, &signals, first)?
         } else if let Some(batch) = settings.online {
             let config = online_config(settings, &signals);
             let trainer = OnlineTrainer::load_checkpoint(&checkpoint, config, device).with_context(at)?;
@@ -135,7 +157,14 @@ impl Run {
             let trainer = DictionaryTrainer::load_checkpoint(&checkpoint, &rows, config).with_context(at)?;
             Trainer::Batch(Box::new(trainer))
         };
+        if let Some(all) = iterations {
+            let made = trainer.iterations();
+            ensure!(all > made, "--iterations: must be above the {made} that this run has made, got {all}");
+            info.settings.iterations = all;
+            info.command = format!("{}\n{}", info.command, command_line("dictionary-learning"));
+        }
         let reports = reports_of(&folder, trainer.iterations()).with_context(at)?;
+        folder.write_json(KIND.file, &info)?;
         Ok(Self { folder, info, signals, trainer, reports })
     }
 }
@@ -168,18 +197,66 @@ fn coder(settings: &Settings, n_features: usize) -> SparseCoder {
         method: settings.method().into(),
         n_nonzero: settings.nonzero,
         error: settings.error.map(|rms| ErrorTarget::Absolute(rms * root)),
-        nonnegative: false,
+        nonnegative: settings.nonnegative,
     }
 }
 
-/// The dictionary that training starts from.
-fn first_dictionary(settings: &Settings, signals: &Signals, device: &Device) -> Result<Dictionary> {
+/// Refuses options that contradict each other, or that would be taken no notice of.
+fn check(settings: &Settings) -> Result<()> {
+    let Settings { atoms, nonzero, replace, .. } = *settings;
+    ensure!(nonzero <= atoms, "--nonzero: must be at most --atoms, {atoms}, got {nonzero}");
+    if let Some(group) = settings.group {
+        ensure!(group <= atoms, "--group: must be at most --atoms, {atoms}, got {group}");
+        ensure!(
+            settings.rule != Rule::Mod,
+            "--group: has no say with --rule mod, which updates all atoms at once; leave out one of them"
+        );
+    }
+    let flags = [
+        ("--max-coherence", settings.max_coherence.is_some()),
+        ("--min-uses", settings.min_uses.is_some()),
+        ("--max-idle", settings.max_idle.is_some()),
+    ];
+    for (flag, given) in flags {
+        ensure!(
+            !given || replace != ReplaceArg::None,
+            "{flag}: has no say with --replace none, which keeps every atom; leave out one of them"
+        );
+    }
     ensure!(
-        settings.nonzero <= settings.atoms,
-        "--nonzero: must be at most --atoms, {}, got {}",
-        settings.atoms,
-        settings.nonzero
+        !settings.nonnegative || matches!(settings.method(), Method::Omp | Method::Ols),
+        "--nonnegative: --pursuit must be omp or ols with it, got {}",
+        name_of(&settings.method())
     );
+    Ok(())
+}
+
+/// A dictionary to start from.
+fn given(name: &str, device: &Device) -> Result<Dictionary> {
+    Dictionary::from_pretrained(name, device).with_context(|| format!("--init {name}"))
+}
+
+/// Rows to draw the first dictionary from: enough that as many as there are atoms differ, or all.
+fn candidates(settings: &Settings, signals: &Signals, device: &Device, philox: Philox) -> Result<Tensor> {
+    let all = signals.split.n_samples().min(MOST_CANDIDATES);
+    // Many a row is flat, or like others.
+    let mut n = 16 * settings.atoms + 1024;
+    loop {
+        let rows = signals.some(n.min(all), settings.seed, device)?;
+        if n >= all || distinct_signals(&rows, settings.atoms, philox)?.dim(0)? == settings.atoms {
+            return Ok(rows);
+        }
+        n = n.saturating_mul(8);
+    }
+}
+
+/// The dictionary that training starts from. A given one is read from `folder`, once a run has kept it there.
+fn first_dictionary(
+    settings: &Settings,
+    signals: &Signals,
+    device: &Device,
+    folder: Option<&Path>,
+) -> Result<Dictionary> {
     let n_features = signals.split.n_features();
     let config = DictionaryConfig {
         method: settings.method().into(),
@@ -188,11 +265,26 @@ fn first_dictionary(settings: &Settings, signals: &Signals, device: &Device) -> 
         ..DictionaryConfig::new(settings.atoms, n_features, settings.nonzero)
     };
     let philox = Philox::new(settings.seed, streams::START);
-    let (how, rows) = match settings.start {
-        StartArg::Dct => (Start::Dct, Tensor::zeros((1, n_features), candle::DType::F32, device)?),
-        StartArg::Random => (Start::RandomSignals, signals.some(settings.atoms, settings.seed, device)?),
+    let none = Tensor::zeros((1, n_features), DType::F32, device)?;
+    let (how, rows) = match (&settings.init, settings.start) {
+        (Some(name), _) => {
+            let name = folder.map_or(name.clone(), |folder| folder.join(START).display().to_string());
+            let atoms = given(&name, device)?.atoms().clone();
+            let values = atoms.dim(1)?;
+            ensure!(
+                values == n_features,
+                "--init {name}: its atoms must have the {n_features} values of a row, got {values}"
+            );
+            (Start::Given(atoms), none)
+        }
+        (None, StartArg::Dct) => (Start::Dct, none),
+        (None, StartArg::Random) => (Start::RandomSignals, candidates(settings, signals, device, philox)?),
     };
-    let atoms = start(&how, settings.atoms, &rows, philox).context("--start")?;
+    let mut atoms = start(&how, settings.atoms, &rows, philox).context("--start")?;
+    if settings.fixed_dc {
+        let constant = Tensor::full(1. / (n_features as f32).sqrt(), (1, n_features), device)?;
+        atoms = Tensor::cat(&[constant, atoms.narrow(0, 1, settings.atoms - 1)?], 0)?;
+    }
     Ok(Dictionary::from_tensor(config, atoms)?)
 }
 
@@ -215,26 +307,36 @@ fn new_trainer(settings: &Settings, signals: &Signals, dictionary: Dictionary) -
 
 /// How a dictionary is learned from all signals.
 fn train_config(settings: &Settings, signals: &Signals) -> TrainConfig {
+    let usual = TrainConfig::default();
     TrainConfig {
         rule: settings.rule.into(),
         group: settings.group.unwrap_or(settings.atoms),
         iterations: settings.iterations,
         coder: coder(settings, signals.split.n_features()),
         replace: settings.replace.into(),
-        min_uses: settings.min_uses,
-        max_coherence: Some(settings.max_coherence),
+        min_uses: settings.min_uses.unwrap_or(usual.min_uses),
+        max_coherence: max_coherence(settings, usual.max_coherence),
         coherence_penalty: settings.coherence_penalty,
-        ..TrainConfig::default()
+        n_fixed: usize::from(settings.fixed_dc),
     }
+}
+
+/// The limit on the cosine of two atoms; 1 is none, which a rounding must not pass.
+fn max_coherence(settings: &Settings, usual: Option<f64>) -> Option<f64> {
+    settings.max_coherence.or(usual).filter(|&limit| limit < 1.)
 }
 
 /// How a dictionary is learned from minibatches.
 fn online_config(settings: &Settings, signals: &Signals) -> OnlineConfig {
+    let usual = OnlineConfig::default();
     OnlineConfig {
         coder: coder(settings, signals.split.n_features()),
+        forgetting: settings.forgetting.unwrap_or(usual.forgetting),
+        sweeps: settings.sweeps.unwrap_or(usual.sweeps),
         replace: settings.replace.into(),
-        max_coherence: Some(settings.max_coherence),
-        ..OnlineConfig::default()
+        max_idle: settings.max_idle.unwrap_or(usual.max_idle),
+        max_coherence: max_coherence(settings, usual.max_coherence),
+        n_fixed: usize::from(settings.fixed_dc),
     }
 }
 
@@ -258,7 +360,7 @@ fn finish(run: &Finish) -> Result<()> {
     let curves = learning_curves(reports, signals.unit(), settings.error.is_some())?;
     folder.write("curves.svg", curves.as_bytes())?;
     let coder = dictionary.config().coder();
-    let first = first_dictionary(settings, signals, device)?;
+    let first = first_dictionary(settings, signals, device, Some(folder.path()))?;
     let before = measure(signals, &coder, first.atoms())?;
     let after = measure(signals, &coder, dictionary.atoms())?;
     let pictured = match signals.image.filter(draw::can_draw) {
@@ -349,4 +451,28 @@ fn learning_curves(reports: &[IterationReport], unit: &str, to_error: bool) -> R
     }
     panels.push(panel("coherence", "largest cosine of two atoms", "coherence", &|line| line.coherence));
     curves::draw(&panels)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::dictionary::args::Cli;
+    use clap::Parser;
+
+    #[test]
+    fn no_first_atom_is_noise_where_enough_rows_differ() {
+        // Patches of digits: four of ten are flat, and many strokes are alike.
+        let flags = ["dictionary-learning", "--data", "mnist-sample", "--side", "8", "--patches", "5000"];
+        let args = Cli::try_parse_from(flags).unwrap().train;
+        let signals = Signals::open(&args.signals, 0).unwrap();
+        let atoms = first_dictionary(&args.settings, &signals, &Device::Cpu, None).unwrap().atoms().clone();
+        let rows = signals.all(&Device::Cpu).unwrap();
+        let lengths = rows.sqr().unwrap().sum_keepdim(1).unwrap().sqrt().unwrap();
+        let cosines =
+            rows.broadcast_div(&(lengths + 1e-9).unwrap()).unwrap().matmul(&atoms.t().unwrap()).unwrap();
+        let like = cosines.max(0).unwrap().to_vec1::<f32>().unwrap();
+        assert_eq!(like.len(), 256);
+        assert!(like.iter().all(|&like| like > 0.9999), "atoms that are no rows: {like:?}");
+    }
 }
