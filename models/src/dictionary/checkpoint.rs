@@ -1,5 +1,5 @@
 //! What a trainer needs to go on as if it had not stopped.
-use super::train::{Previous, Quality};
+use super::train::{Previous, Quality, code};
 use super::{
     Dictionary, DictionaryConfig, DictionaryTrainer, Iteration, OnlineConfig, OnlineTrainer, TrainConfig,
 };
@@ -9,7 +9,7 @@ use chandlery_ops::{AtomUses, Philox, SparseCodes};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Beside the tensors `dictionary`, `best`, `figures` (f64, which text would round) and, for NSGK, the codes of the iteration before.
+/// Beside the tensors `dictionary`, `best`, `figures` and `counts` (f64, which text would round) and, for NSGK, the codes of the iteration before.
 #[derive(Serialize, Deserialize)]
 struct TrainNotes {
     config: DictionaryConfig,
@@ -44,11 +44,11 @@ impl DictionaryTrainer {
     pub fn save_checkpoint(&self, path: &Path) -> Result<()> {
         let Iteration { iteration, rmse, mean_count, used, replaced, coherence } = self.last;
         let best = self.best_quality;
-        let figures = [rmse, coherence, best.rmse, mean_count, best.mean_count];
         let mut tensors = vec![
             ("dictionary".to_owned(), self.current.atoms.clone()),
             ("best".to_owned(), self.best.atoms.clone()),
-            ("figures".to_owned(), Tensor::new(&figures, &Device::Cpu)?),
+            ("figures".to_owned(), Tensor::new(&[rmse, coherence, best.rmse], &Device::Cpu)?),
+            ("counts".to_owned(), Tensor::new(&[mean_count, best.mean_count], &Device::Cpu)?),
         ];
         if let Some(Previous { codes, .. }) = &self.previous {
             let SparseCodes { indices, values, count, .. } = codes;
@@ -76,13 +76,26 @@ impl DictionaryTrainer {
         let n_atoms = notes.config.n_atoms;
         let dictionary = Dictionary::from_tensor(notes.config.clone(), stored.get("dictionary")?)?;
         let best = Dictionary::from_tensor(notes.config, stored.get("best")?)?;
-        let figures = stored.get("figures")?.to_vec1::<f64>()?;
-        let &[rmse, coherence, best_rmse, mean_count, best_mean_count] = &figures[..] else {
-            return Err(stored.refused(&format!("figures must be five, got {}", figures.len())));
+        let figures = |name: &str| stored.get(name)?.to_vec1::<f64>();
+        let figures_read = figures("figures")?;
+        let &[rmse, coherence, best_rmse] = &figures_read[..] else {
+            return Err(stored.refused(&format!("figures must be three, got {}", figures_read.len())));
         };
         let TrainNotes { iteration, used, replaced, .. } = notes;
-        let last = Iteration { iteration, rmse, mean_count, used, replaced, coherence };
+        let mut last = Iteration { iteration, rmse, mean_count: 0., used, replaced, coherence };
         let mut trainer = Self::resume(dictionary, signals, config, philox(notes.philox), last)?;
+        let counts = match stored.tensors.contains_key("counts") {
+            true => figures("counts")?,
+            // Files had none before dictionaries were judged by them.
+            false => {
+                let best = code(&trainer.config, &trainer.signals, &best.atoms, iteration)?;
+                vec![trainer.last.mean_count, best.quality.mean_count]
+            }
+        };
+        let &[mean_count, best_mean_count] = &counts[..] else {
+            return Err(stored.refused(&format!("counts must be two, got {}", counts.len())));
+        };
+        last.mean_count = mean_count;
         if trainer.last != last {
             return Err(stored.refused(&format!(
                 "these signals and this configuration give an RMSE of {}, those of the checkpoint gave {rmse}",

@@ -196,9 +196,10 @@ pub struct TrainConfig {
     pub coder: SparseCoder,
     /// What takes the place of bad atoms. Default the worst represented signals.
     pub replace: Replace,
-    /// An atom that fewer signals use is replaced. Default 4.
+    /// An atom that fewer signals use is replaced, unless [`replace`](Self::replace) is none. Default 4.
     pub min_uses: usize,
-    /// An atom is replaced when its `|d_i·d_j|` with an earlier one is above this, in (0, 1]. Default 0.99.
+    /// An atom is replaced when its `|d_i·d_j|` with an earlier one is above this, in (0, 1], unless [`replace`](Self::replace) is
+    /// none. Default 0.99.
     pub max_coherence: Option<f64>,
     /// `γ` of the penalty `γ Σ_{i≠j} (d_i·d_j)²` on the atoms, in squared units of the signals, at least 0. Not for MOD. Default 0.
     pub coherence_penalty: f64,
@@ -256,9 +257,11 @@ pub struct OnlineConfig {
     pub sweeps: usize,
     /// What takes the place of bad atoms, from the batch at hand. Default the worst represented signals.
     pub replace: Replace,
-    /// An atom that this many signals in a row did not use is replaced, at least 1. Default 10,000.
+    /// An atom that this many signals in a row did not use is replaced, at least 1, unless [`replace`](Self::replace) is none. Default
+    /// 10,000.
     pub max_idle: usize,
-    /// An atom is replaced when its `|d_i·d_j|` with an earlier one is above this, in (0, 1]. Default 0.99.
+    /// An atom is replaced when its `|d_i·d_j|` with an earlier one is above this, in (0, 1], unless [`replace`](Self::replace) is
+    /// none. Default 0.99.
     pub max_coherence: Option<f64>,
     /// The first atoms, which are used but never changed. Default 0.
     pub n_fixed: usize,

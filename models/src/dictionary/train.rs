@@ -118,7 +118,7 @@ pub(super) struct Previous {
 pub struct DictionaryTrainer {
     pub(super) config: TrainConfig,
     pub(super) philox: Philox,
-    signals: Tensor,
+    pub(super) signals: Tensor,
     /// What updates multiply signals and codes by, so that no sum of squares leaves the range of its type.
     scale: f64,
     pub(super) current: Dictionary,
@@ -323,7 +323,12 @@ fn without(codes: SparseCodes, atoms: &[usize]) -> Result<SparseCodes> {
     Ok(SparseCodes { values: (&codes.values * keep)?, ..codes })
 }
 
-fn code(config: &TrainConfig, signals: &Tensor, atoms: &Tensor, iteration: usize) -> Result<Coded> {
+pub(super) fn code(
+    config: &TrainConfig,
+    signals: &Tensor,
+    atoms: &Tensor,
+    iteration: usize,
+) -> Result<Coded> {
     let codes = config.coder.encode(signals, atoms)?;
     let uses = AtomUses::of(&codes)?;
     let error = codes.residual(signals, atoms)?;

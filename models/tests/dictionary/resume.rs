@@ -2,9 +2,10 @@
 use super::{CPU, N, RULES, beginning, bits, coder, config, dictionary, first_line, signals};
 use candle::{DType, Result};
 use chandlery::dictionary::{
-    DictionaryTrainer, Minibatch, OnlineConfig, OnlineTrainer, Replace, Start, TrainConfig, UpdateRule, start,
+    DictionaryTrainer, Minibatch, OnlineConfig, OnlineTrainer, Replace, SparseCoder, Start, TrainConfig,
+    UpdateRule, start,
 };
-use chandlery_ops::Philox;
+use chandlery_ops::{ErrorTarget, Philox};
 
 #[test]
 fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
@@ -38,6 +39,32 @@ fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
     let error = OnlineTrainer::load_checkpoint(&path, OnlineConfig::default(), &CPU).map(|_| ());
     let message = first_line(error.expect_err("loaded"));
     assert!(message.contains("not a checkpoint: missing field `idle`"), "{message}");
+    Ok(())
+}
+
+#[test]
+fn a_checkpoint_without_the_lengths_of_codes_goes_on_as_well() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (new, old) = (folder.path().join("new.safetensors"), folder.path().join("old.safetensors"));
+    let y = signals()?;
+    let coder = SparseCoder { n_nonzero: 9, error: Some(ErrorTarget::Absolute(0.2)), ..coder() };
+    let config = || TrainConfig { coder: coder.clone(), iterations: 9, ..config(UpdateRule::AkSvd) };
+    let mut trainer = DictionaryTrainer::new(beginning(&y)?, &y, config(), Philox::new(6, 0))?;
+    (0..4).try_for_each(|_| trainer.step().map(|_| ()))?;
+    trainer.save_checkpoint(&new)?;
+    // As it was written before there were counts.
+    let bytes = std::fs::read(&new)?;
+    let wrap = candle::Error::wrap;
+    let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).map_err(wrap)?;
+    let mut tensors = safetensors::SafeTensors::deserialize(&bytes).map_err(wrap)?.tensors();
+    tensors.retain(|(name, _)| name != "counts");
+    assert_eq!(tensors.len(), 3);
+    safetensors::serialize_to_file(tensors, header.metadata().clone(), &old).map_err(wrap)?;
+
+    let mut resumed = DictionaryTrainer::load_checkpoint(&old, &y, config())?;
+    assert_eq!((resumed.last(), resumed.best_mean_count()), (trainer.last(), trainer.best_mean_count()));
+    assert_eq!(resumed.train()?, trainer.train()?);
+    assert!(bits(resumed.best().atoms())? == bits(trainer.best().atoms())?);
     Ok(())
 }
 
