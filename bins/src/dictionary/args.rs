@@ -83,10 +83,11 @@ pub struct Settings {
     #[arg(long)]
     #[serde(default)]
     pub nonnegative: bool,
-    /// How atoms are updated, where all rows are at hand.
+    /// How atoms are updated; not with --online, which has a rule of its own.
     #[arg(long, value_enum, default_value_t = Rule::AkSvd, conflicts_with = "online")]
     pub rule: Rule,
-    /// Atoms that are updated together from one error matrix, 1 to --atoms; all of them when left out. Not for mod.
+    /// Atoms that are updated together from one error matrix, 1 to --atoms; all of them when left out. Not with
+    /// --rule mod or --online.
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with = "online")]
     pub group: Option<usize>,
     /// Passes over the rows.
@@ -95,11 +96,12 @@ pub struct Settings {
     /// Learn from minibatches of so many rows (Mairal et al. 2010) instead of from all rows at once: fewer passes are needed.
     #[arg(long, value_name = "ROWS", num_args = 0..=1, default_missing_value = "512", value_parser = at_least_one)]
     pub online: Option<usize>,
-    /// How fast minibatches are forgotten, at least 0, which never forgets: the last t/FORGETTING of t or so count; 20 when left out.
+    /// With --online, how fast minibatches are forgotten, at least 0, which never forgets: the last t/FORGETTING of t or so count; 20
+    /// when left out.
     #[arg(long, value_name = "FORGETTING", value_parser = not_negative, requires = "online")]
     #[serde(default)]
     pub forgetting: Option<f64>,
-    /// Sweeps over the atoms for a minibatch; 1 when left out.
+    /// With --online, sweeps over the atoms for a minibatch; 1 when left out.
     #[arg(long, value_name = "N", value_parser = at_least_one, requires = "online")]
     #[serde(default)]
     pub sweeps: Option<usize>,
@@ -111,24 +113,25 @@ pub struct Settings {
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["start", "atoms"])]
     #[serde(default)]
     pub init: Option<String>,
-    /// The first atom is constant, for the mean of a row, and stays so; rows keep their means.
+    /// The first atom, of whatever start, is a constant one for the mean of a row, and stays so; rows keep their means.
     #[arg(long)]
     #[serde(default)]
     pub fixed_dc: bool,
     /// What takes the place of an atom that is hardly used or nearly a copy of another.
     #[arg(long, value_enum, default_value_t = ReplaceArg::WorstRepresented)]
     pub replace: ReplaceArg,
-    /// Rows that must use an atom, or it is replaced; 4 when left out.
+    /// Rows that must use an atom, or it is replaced; 4 when left out. Not with --online, which has --max-idle.
     #[arg(long, value_name = "ROWS", conflicts_with = "online")]
     pub min_uses: Option<usize>,
-    /// Rows that may pass in a row without using an atom, or it is replaced; 10,000 when left out.
+    /// With --online, rows that may pass in a row without using an atom, or it is replaced; 10,000 when left out.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one, requires = "online")]
     #[serde(default)]
     pub max_idle: Option<usize>,
     /// Largest |cosine| of two atoms, above 0 and at most 1, which allows any; beyond it one of the two is replaced. 0.99 when left out.
     #[arg(long, value_name = "COSINE", value_parser = at_most_one)]
     pub max_coherence: Option<f64>,
-    /// Weight of a penalty on coherent atoms, in squared units of the rows, at least 0; not for mod.
+    /// Weight of a penalty on coherent atoms, in squared units of the rows, at least 0; not with --rule mod or
+    /// --online.
     #[arg(long, value_name = "WEIGHT", default_value_t = 0., value_parser = not_negative, conflicts_with = "online")]
     pub coherence_penalty: f64,
     /// Seed of every random draw: the same seed on the same device gives the same bits.
