@@ -11,7 +11,7 @@
 // launch   codes_gram: a block of 32 * warps for each atom, warps >= 1. codes_signals, residuals: a block of 512 for each atom.
 //          descend, descend_near: one block of 512
 // shared   codes_gram: warps * n T. codes_signals: (p + 16 * 128) T. residuals: 16 * 128 T. descend: 16 doubles and
-//          p T; descend_near also 2 (last - first) p + (last - first)^2 T. All dynamic
+//          p T; descend_near 2 (last - first + 1) p + (last - first)^2 T. All dynamic
 // cost     codes_gram 2 s, codes_signals 2 p FLOP a use; residuals 2 n p FLOP an atom; descend is a chain: latency binds
 // bounds   a count above s counts as s; an index of n or more is left out
 // same     each sum has one order; no atomics
@@ -81,7 +81,7 @@ __device__ void residuals(T* u, const T* a, const T* b, const T* d, unsigned fir
   const T* row = a + (size_t)j * n;
   for (unsigned at = 0; at < p; at += COLUMNS) {
     T part[4] = {0, 0, 0, 0};
-#pragma unroll 4
+#pragma unroll 8
     for (unsigned k = warp; k < n; k += WARPS) {
       const T weight = row[k];
 #pragma unroll
@@ -103,56 +103,97 @@ __device__ void residuals(T* u, const T* a, const T* b, const T* d, unsigned fir
   }
 }
 
-// NEAR: all that is read again and again lies in shared memory, and one warp forms the new atom.
-template <typename T, bool NEAR>
+// x scaled to length 1, given the sum of its squares: by how much, or 0 where it has no length or none that is a number.
+__device__ __forceinline__ double inverse_length(double squares, double) {
+  const double norm = sqrt(squares);
+  return norm > 1.17549435e-38 && norm < INFINITY ? 1 / norm : 0;
+}
+__device__ __forceinline__ float inverse_length(double squares, float) {
+  const float s = (float)squares;
+  // Outside, the inverse of a square root of f32 is not what it should be.
+  if (!(s > 1e-30f && s < 1e30f)) return (float)inverse_length(squares, 0.);
+  const float first = rsqrtf(s);
+  return fmaf(0.5f * first, fmaf(-s * first, first, 1.f), first);
+}
+
+template <typename T>
 __device__ void descend(T* d, T* u, const T* a, unsigned first, unsigned last, unsigned n, unsigned p, double unused) {
   extern __shared__ double shared[];
-  __shared__ bool moves;
-  const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, rows = last - first;
   double* sums = shared;
   T* lost = (T*)(sums + WARPS);
-  T *atoms = d + (size_t)first * p, *wanted = u;
-  const T* weight = a + (size_t)first * n + first;
-  unsigned line = n;
-  if (NEAR) {
-    T *near_atoms = lost + p, *near_wanted = near_atoms + rows * p, *near_weight = near_wanted + rows * p;
-    for (unsigned e = threadIdx.x; e < rows * p; e += THREADS) near_atoms[e] = atoms[e], near_wanted[e] = wanted[e];
-    for (unsigned e = threadIdx.x; e < rows * rows; e += THREADS)
-      near_weight[e] = weight[(size_t)(e / rows) * n + e % rows];
-    atoms = near_atoms, wanted = near_wanted, weight = near_weight, line = rows;
+  const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+  for (unsigned j = first; j < last; j++) {
+    const T a_jj = a[(size_t)j * n + j];
+    if (!((double)a_jj > unused)) continue;  // the same for all threads
+    T* row = d + (size_t)j * p;
+    const T* u_j = u + (size_t)(j - first) * p;
+    double squares = 0;
+    for (unsigned c = threadIdx.x; c < p; c += THREADS) {
+      const T wanted = row[c] + u_j[c] / a_jj;
+      lost[c] = wanted;
+      squares += (double)wanted * (double)wanted;
+    }
+    const T inverse = inverse_length(sum_of_block(squares, sums), T());
+    if (inverse == T(0)) continue;
+    for (unsigned c = threadIdx.x; c < p; c += THREADS) {
+      const T unit = lost[c] * inverse;
+      lost[c] = row[c] - unit;
+      row[c] = unit;
+    }
+    __syncthreads();
+    for (unsigned k = j + 1 + warp; k < last; k += WARPS) {
+      const T by = a[(size_t)k * n + j];
+      for (unsigned c = lane; c < p; c += WARP) u[(size_t)(k - first) * p + c] += by * lost[c];
+    }
     __syncthreads();
   }
+}
+
+// The same with all that is read again and again in shared memory, and every sixteenth row a warp's own: it forms its atoms by itself, and
+// one barrier an atom tells the others what the atom lost.
+template <typename T>
+__device__ void descend_near(T* d, const T* u, const T* a, unsigned first, unsigned last, unsigned n, unsigned p,
+                             double unused) {
+  extern __shared__ double shared[];
+  __shared__ bool moves[2];
+  const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, rows = last - first;
+  T* const lost = (T*)shared;  // by this atom and by the one before
+  T *const atoms = lost + 2 * p, *const wanted = atoms + rows * p, *const weight = wanted + rows * p;
+  T* const from = d + (size_t)first * p;
+  for (unsigned e = threadIdx.x; e < rows * p; e += THREADS) atoms[e] = from[e], wanted[e] = u[e];
+  for (unsigned e = threadIdx.x; e < rows * rows; e += THREADS)
+    weight[e] = a[(size_t)(first + e / rows) * n + first + e % rows];
+  __syncthreads();
   for (unsigned j = 0; j < rows; j++) {
-    const T a_jj = weight[(size_t)j * line + j];
-    if (!((double)a_jj > unused)) continue;  // the same for all threads
-    if (!NEAR || warp == 0) {
-      T* row = atoms + (size_t)j * p;
-      const T* u_j = wanted + (size_t)j * p;
-      constexpr unsigned STEP = NEAR ? WARP : THREADS;
+    T* const loses = lost + j % 2 * p;
+    if (warp == j % WARPS) {
+      const T a_jj = weight[j * rows + j];
+      const bool used = (double)a_jj > unused;
+      const T inverse_a = T(1) / a_jj;
+      T* const row = atoms + j * p;
+      const T* const u_j = wanted + j * p;
       double squares = 0;
-      for (unsigned c = threadIdx.x; c < p; c += STEP) {
-        const T now = row[c] + u_j[c] / a_jj;
-        lost[c] = now;
+      for (unsigned c = lane; c < p; c += WARP) {
+        const T now = row[c] + u_j[c] * inverse_a;
+        loses[c] = now;
         squares += (double)now * (double)now;
       }
-      const double norm = sqrt(NEAR ? sum_of_warp(squares) : sum_of_block(squares, sums));
-      const bool finite = norm > 1.17549435e-38 && norm < INFINITY;
-      for (unsigned c = threadIdx.x; finite && c < p; c += STEP) {
-        const T unit = T((double)lost[c] / norm);
-        lost[c] = row[c] - unit;
+      const T inverse = used ? inverse_length(sum_of_warp(squares), T()) : T(0);
+      for (unsigned c = lane; inverse != T(0) && c < p; c += WARP) {
+        const T unit = loses[c] * inverse;
+        loses[c] = row[c] - unit;
         row[c] = unit;
       }
-      if (threadIdx.x == 0) moves = finite;
+      if (lane == 0) moves[j % 2] = inverse != T(0);
     }
     __syncthreads();
-    for (unsigned k = j + 1 + warp; moves && k < rows; k += WARPS) {
-      const T by = weight[(size_t)k * line + j];
-      for (unsigned c = lane; c < p; c += WARP) wanted[(size_t)k * p + c] += by * lost[c];
+    if (!moves[j % 2]) continue;
+    for (unsigned k = j + 1 + (warp + WARPS - (j + 1) % WARPS) % WARPS; k < rows; k += WARPS) {
+      const T by = weight[k * rows + j];
+      for (unsigned c = lane; c < p; c += WARP) wanted[k * p + c] += by * loses[c];
     }
-    __syncthreads();
   }
-  if (NEAR)
-    for (unsigned e = threadIdx.x; e < rows * p; e += THREADS) d[(size_t)first * p + e] = atoms[e];
+  for (unsigned e = threadIdx.x; e < rows * p; e += THREADS) from[e] = atoms[e];
 }
 
 #define OF_TYPE(T, NAME)                                                                                               \
@@ -174,12 +215,12 @@ __device__ void descend(T* d, T* u, const T* a, unsigned first, unsigned last, u
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
       descend_##NAME(T* d, T* u, const T* a, const unsigned first, const unsigned last, const unsigned n,              \
                      const unsigned p, const double unused) {                                                          \
-    descend<T, false>(d, u, a, first, last, n, p, unused);                                                             \
+    descend<T>(d, u, a, first, last, n, p, unused);                                                                    \
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
       descend_near_##NAME(T* d, T* u, const T* a, const unsigned first, const unsigned last, const unsigned n,         \
                           const unsigned p, const double unused) {                                                     \
-    descend<T, true>(d, u, a, first, last, n, p, unused);                                                              \
+    descend_near<T>(d, u, a, first, last, n, p, unused);                                                               \
   }
 
 OF_TYPE(float, f32)

@@ -167,10 +167,10 @@ impl Descend {
         // SAFETY: uninitialised, but `residuals` writes the rows of each group before `descend` reads them.
         let mut u = unsafe { device.alloc::<T>(group * p)? };
         let residuals = function(&device, "atom_statistics", &format!("residuals_{dtype}"))?;
-        let near = (2 * group * p + group * group) * size_of::<T>();
+        let near = (2 * (group + 1) * p + group * group) * size_of::<T>();
         let far = WARPS * 8 + p * size_of::<T>();
         let (name, shared_by_descend) =
-            if near + far <= MAX_SHARED { ("descend_near", near + far) } else { ("descend", far) };
+            if near <= MAX_SHARED { ("descend_near", near) } else { ("descend", far) };
         let descend = function(&device, "atom_statistics", &format!("{name}_{dtype}"))?;
         let (n_32, p_32) = (count(OP, n)?, count(OP, p)?);
         for first in (n_fixed..n).step_by(GROUP) {
