@@ -131,17 +131,14 @@ fn draw_panel<B: DrawingBackend>(area: &DrawingArea<B, Shift>, panel: &Panel, le
         // A mark of 30 pixels, letters about half as wide as they are high, and lines a third apart.
         let (width, height) = chart.plotting_area().dim_in_pixel();
         let size = f64::from(legend);
-        let share = (
-            (45. + 0.55 * size * longest) / f64::from(width),
-            (15. + 1.35 * size * curves.len() as f64) / f64::from(height),
-        );
+        let of_legend = (45. + 0.55 * size * longest, 15. + 1.35 * size * curves.len() as f64);
         let lines: Vec<Vec<(f64, f64)>> = curves
             .iter()
             .map(|(_, points)| points.iter().map(|p| (place(p.0, &x), place(p.1, &y))).collect())
             .collect();
         chart
             .configure_series_labels()
-            .position(emptiest_place(&lines, share))
+            .position(emptiest_place(&lines, of_legend, (f64::from(width), f64::from(height))))
             .background_style(WHITE.mix(0.8))
             .border_style(RGBColor(190, 190, 190))
             .label_font(("sans-serif", legend))
@@ -156,9 +153,9 @@ fn place(value: f64, range: &Range<f64>) -> f64 {
     (value - range.start) / (range.end - range.start)
 }
 
-/// The place of a legend, of these shares of a panel's width and height, that hides least of the lines, whose points are shares of the
-/// panel from its lower left.
-fn emptiest_place(lines: &[Vec<(f64, f64)>], (width, height): (f64, f64)) -> SeriesLabelPosition {
+/// The place of a legend in a panel, both of so many pixels, that hides least of the lines, whose points are shares of the panel from
+/// its lower left.
+fn emptiest_place(lines: &[Vec<(f64, f64)>], legend: (f64, f64), panel: (f64, f64)) -> SeriesLabelPosition {
     use SeriesLabelPosition::*;
     const STEPS: u32 = 20;
     let between = |pair: &[(f64, f64)]| -> Vec<(f64, f64)> {
@@ -170,11 +167,17 @@ fn emptiest_place(lines: &[Vec<(f64, f64)>], (width, height): (f64, f64)) -> Ser
         .iter()
         .flat_map(|line| line.windows(2).flat_map(between).chain(line.iter().copied()).collect::<Vec<_>>())
         .collect();
+    let (width, height) = (legend.0 / panel.0, legend.1 / panel.1);
     let hidden = |left: f64, bottom: f64| {
         let covers = |low: f64, size: f64, at: f64| (low..=low + size).contains(&at);
         inked.iter().filter(|&&(x, y)| covers(left, width, x) && covers(bottom, height, y)).count()
     };
-    // Where the middle hides nothing less than a corner does, the corner it is.
+    let between_rows = |x: f64, y: f64| {
+        let free = ((panel.0 - legend.0).max(0.), (panel.1 - legend.1).max(0.));
+        // A little way from the border, as plotters has it.
+        Coordinate((x * (free.0 - 10.) + 5.) as i32, ((1. - y) * free.1) as i32)
+    };
+    // Where another hides nothing less than a corner does, the corner it is.
     let places = [
         (1., 1., UpperRight),
         (1., 0., LowerRight),
@@ -182,6 +185,10 @@ fn emptiest_place(lines: &[Vec<(f64, f64)>], (width, height): (f64, f64)) -> Ser
         (0., 0., LowerLeft),
         (1., 0.5, MiddleRight),
         (0., 0.5, MiddleLeft),
+        (1., 0.7, between_rows(1., 0.7)),
+        (1., 0.3, between_rows(1., 0.3)),
+        (0., 0.7, between_rows(0., 0.7)),
+        (0., 0.3, between_rows(0., 0.3)),
         (0.5, 1., UpperMiddle),
         (0.5, 0., LowerMiddle),
         (0.5, 0.5, MiddleMiddle),
@@ -316,13 +323,19 @@ mod tests {
 
     #[test]
     fn a_legend_goes_where_no_curve_is() {
-        let falling = vec![vec![(0., 0.95), (0.3, 0.3), (0.6, 0.1), (1., 0.05)]];
-        assert!(matches!(emptiest_place(&falling, (0.4, 0.4)), SeriesLabelPosition::UpperRight));
-        let rising = vec![vec![(0., 0.05), (0.3, 0.3), (0.8, 0.8), (1., 0.95)]];
-        assert!(matches!(emptiest_place(&rising, (0.4, 0.4)), SeriesLabelPosition::LowerRight));
-        // One along the top, one along the bottom, both from corner to corner with no point between.
-        let far = [0.05, 0.95].map(|y| vec![(0., y), (1., y)]);
-        assert!(matches!(emptiest_place(&far, (0.4, 0.4)), SeriesLabelPosition::MiddleRight));
+        let place = |lines: &[Vec<(f64, f64)>]| emptiest_place(lines, (160., 80.), (400., 200.));
+        let falling = [vec![(0., 0.95), (0.3, 0.3), (0.6, 0.1), (1., 0.05)]];
+        assert!(matches!(place(&falling), SeriesLabelPosition::UpperRight));
+        let rising = [vec![(0., 0.05), (0.3, 0.3), (0.8, 0.8), (1., 0.95)]];
+        assert!(matches!(place(&rising), SeriesLabelPosition::LowerRight));
+        // From side to side with no point between: along the top and the bottom, and a third one that leaves room above it.
+        let level = |ys: &[f64]| ys.iter().map(|&y| vec![(0., y), (1., y)]).collect::<Vec<_>>();
+        assert!(matches!(place(&level(&[0.05, 0.95])), SeriesLabelPosition::MiddleRight));
+        let SeriesLabelPosition::Coordinate(x, y) = place(&level(&[0.05, 0.4, 0.95])) else {
+            panic!("none of the three rows is free")
+        };
+        let (top, bottom) = (1. - f64::from(y) / 200., 1. - f64::from(y + 80) / 200.);
+        assert!(top < 0.95 && bottom > 0.4 && x > 200 && x + 160 <= 400, "{x} {y}");
     }
 
     #[test]
