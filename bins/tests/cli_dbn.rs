@@ -267,7 +267,7 @@ fn what_cannot_be_done_is_said_in_one_line() {
     let folder = trained();
     write_npy(&folder.path().join("wide.npy"), &[&[0., 0.5, 2.], &[1., 0.5, 0.]]);
     std::fs::create_dir(folder.path().join("empty")).unwrap();
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 13] = [
         (
             &["--data", "nothing"],
             "dbn: --data nothing: data 'nothing': no such data set, file or folder; give one of: ",
@@ -294,6 +294,15 @@ fn what_cannot_be_done_is_said_in_one_line() {
         (
             &["encode", "run", "--out", "x.csv"],
             "dbn: --out: x.csv: the name must end in .npy or .safetensors",
+        ),
+        (
+            &["encode", "run", "--out", "no/x.npy"],
+            "dbn: --out: no/x.npy: must be in a folder that exists, and no does not; make it first",
+        ),
+        (&["sample", "run", "--out", "no/x.png"], "dbn: --out: no/x.png: must be in a folder that exists"),
+        (
+            &["reconstruct", "run", "--out", "empty"],
+            "dbn: --out: empty: must be the name of a file, got a folder",
         ),
         (
             &["encode", "run", "--data", "wide.npy"],

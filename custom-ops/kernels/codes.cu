@@ -11,7 +11,7 @@
 //          the second cache, which binds
 // order    sums run over k in the order of the code: the same bits whatever the launch
 // indices  at or above n are passed by
-// truth    the CPU twins in src/pursuit/codes.rs
+// truth    to_dense: src/pursuit/codes.rs; reconstruct: src/pursuit/cpu/combine.rs
 
 template <typename T>
 __device__ __forceinline__ void to_dense(const unsigned* indices, const T* values, T* dense, size_t m, unsigned n,

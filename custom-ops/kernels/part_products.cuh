@@ -55,6 +55,10 @@ __device__ __forceinline__ void read_rows(uint32_t (&a)[2][4], const __half* row
 }
 
 // sum[r][c] += rows of this warp's r-th sixteen times atoms of its c-th eight, over the DEPTH features of a slice.
+//
+// ROUNDED: the tensor cores cut sums off where f32 rounds, so few products at a time are summed there, then rounded. Else all are summed
+// there, one sum taken up again only after three others: for sums of which only the largest is wanted, since they are cut off alike.
+template <bool ROUNDED>
 __device__ __forceinline__ void multiply_slice(float (&sum)[4][4][4], const __half* rows, unsigned row_line,
                                                const __half* atoms) {
   const unsigned warp = threadIdx.x / 32, at_row = warp / 4 * 64, at_atom = warp % 4 * 32;
@@ -66,16 +70,25 @@ __device__ __forceinline__ void multiply_slice(float (&sum)[4][4][4], const __ha
     for (int r = 0; r < 4; ++r) {
       uint32_t a[2][4];
       read_rows(a, rows, row_line, at_row + r * 16, at);
+      // Of the high or the low parts of rows, and those of atoms.
+      auto add = [&](float(&to)[4], int of_rows, int of_atoms, int c) {
+        multiply<__half>(to, a[of_rows], b[of_atoms][c / 2][c % 2 * 2], b[of_atoms][c / 2][c % 2 * 2 + 1]);
+      };
+      if (ROUNDED) {
 #pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        // The tensor cores cut sums off where f32 rounds: few at a time, then rounded.
-        float part[4] = {};
-        const uint32_t(&high)[4] = b[0][c / 2], (&low)[4] = b[1][c / 2];
-        multiply<__half>(part, a[1], high[c % 2 * 2], high[c % 2 * 2 + 1]);
-        multiply<__half>(part, a[0], low[c % 2 * 2], low[c % 2 * 2 + 1]);
-        multiply<__half>(part, a[0], high[c % 2 * 2], high[c % 2 * 2 + 1]);
+        for (int c = 0; c < 4; ++c) {
+          float part[4] = {};
+          add(part, 1, 0, c), add(part, 0, 1, c), add(part, 0, 0, c);
 #pragma unroll
-        for (int q = 0; q < 4; ++q) sum[r][c][q] += part[q];
+          for (int q = 0; q < 4; ++q) sum[r][c][q] += part[q];
+        }
+      } else {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) add(sum[r][c], 1, 0, c);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) add(sum[r][c], 0, 1, c);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) add(sum[r][c], 0, 0, c);
       }
     }
   }

@@ -105,30 +105,6 @@ extern "C" __global__ void __launch_bounds__(256) begin_pursuit(const __grid_con
 }
 
 
-// sum[r][c] += rows of this warp's r-th sixteen times atoms of its c-th eight, over DEPTH features, as multiply_slice of
-// part_products.cuh, but summed in the tensor cores: their cutting off is alike for all atoms, and only the largest sum is wanted.
-__device__ __forceinline__ void compare_slice(float (&sum)[4][4][4], const __half* rows, unsigned row_line,
-                                              const __half* atoms) {
-  const unsigned warp = threadIdx.x / 32, at_row = warp / 4 * 64, at_atom = warp % 4 * 32;
-#pragma unroll
-  for (int at = 0; at < DEPTH; at += 16) {
-    uint32_t b[2][2][4];
-    read_atoms(b, atoms, at_atom, at);
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      uint32_t a[2][4];
-      read_rows(a, rows, row_line, at_row + r * 16, at);
-      // One sum is taken up again only after three others.
-#pragma unroll
-      for (int c = 0; c < 4; ++c) multiply<__half>(sum[r][c], a[1], b[0][c / 2][c % 2 * 2], b[0][c / 2][c % 2 * 2 + 1]);
-#pragma unroll
-      for (int c = 0; c < 4; ++c) multiply<__half>(sum[r][c], a[0], b[1][c / 2][c % 2 * 2], b[1][c / 2][c % 2 * 2 + 1]);
-#pragma unroll
-      for (int c = 0; c < 4; ++c) multiply<__half>(sum[r][c], a[0], b[0][c / 2][c % 2 * 2], b[0][c / 2][c % 2 * 2 + 1]);
-    }
-  }
-}
-
 // Shared memory: STAGES slices of both parts of TILE atoms, HALF_LINE apart, each followed by a slice of the rows, or, RESIDENT, all of
 // the rows behind the last, DEPTH times the rounds + PAD apart.
 template <bool RESIDENT, int STAGES>
@@ -181,7 +157,7 @@ __device__ __forceinline__ void best_atoms(const Steps& of) {
 #pragma unroll
       for (int i = 0; i < 64; ++i) sum[i / 16][i / 4 % 4][i % 4] = 0;
     }
-    compare_slice(sum, RESIDENT ? rows + round * DEPTH : slice_of(s) + SLICE, row_line, slice_of(s));
+    multiply_slice<false>(sum, RESIDENT ? rows + round * DEPTH : slice_of(s) + SLICE, row_line, slice_of(s));
     if (++round < rounds) return;
     round = 0;
 #pragma unroll

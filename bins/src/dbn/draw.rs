@@ -5,7 +5,7 @@ use super::{load, rows, streams, up_down};
 use crate::pictures::{Shades, largest_rows, mosaic, originals_over_reconstructions, write_png};
 use crate::progress::Spinner;
 use crate::report::{Outcome, Report};
-use crate::run_folder::RunFolder;
+use crate::run_folder::{RunFolder, check_writable};
 use anyhow::{Context, Result, ensure};
 use candle::Tensor;
 use chandlery::Philox;
@@ -76,6 +76,7 @@ pub fn run_pictures(dbn: &Dbn, test: &Split, seed: u64, folder: &RunFolder) -> R
 /// The command `reconstruct`.
 pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
+    check_writable(&args.out).context("--out")?;
     let device = args.common.device.open()?;
     let dbn = load(&args.model, &device)?;
     let dataset = args.data.open()?;
@@ -114,6 +115,7 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
 
 /// The command `sample`.
 pub fn sample(args: &SampleArgs) -> Result<Outcome> {
+    check_writable(&args.out).context("--out")?;
     let device = args.common.device.open()?;
     if LabelledDbn::is_pretrained(&args.model.model)? {
         return up_down::apply::sample(args, &device);

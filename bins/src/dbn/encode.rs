@@ -4,6 +4,7 @@ use super::{load, rows};
 use crate::arrays::{self, Format};
 use crate::progress::Progress;
 use crate::report::{Outcome, Report};
+use crate::run_folder::check_writable;
 use anyhow::{Context, Result, ensure};
 use chandlery_datasets::{Dataset, Split};
 use serde_json::json;
@@ -12,6 +13,7 @@ use serde_json::json;
 pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
     Format::of(&args.out).context("--out")?;
+    check_writable(&args.out).context("--out")?;
     let device = args.common.device.open()?;
     let dbn = load(&args.model, &device)?;
     let n_layers = dbn.layers().len();

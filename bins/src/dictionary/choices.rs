@@ -41,7 +41,7 @@ pub enum Rule {
     AkSvd,
     /// SGK: the best atom for the coefficients as they are.
     Sgk,
-    /// NSGK: SGK on the differences of dictionary and codes.
+    /// NSGK: SGK for the codes of the iteration before, on what both codes differ by besides.
     Nsgk,
     /// MOD: the best dictionary for the codes as they are.
     Mod,
@@ -65,7 +65,7 @@ impl From<Rule> for UpdateRule {
 pub enum StartArg {
     /// Rows drawn at random, made unit vectors, none zero or like another; random directions where too few differ.
     Random,
-    /// The overcomplete cosine transform; for square patches, and for as many atoms as a square number or more.
+    /// The overcomplete cosine transform, its lowest frequencies first; for square patches and any number of atoms.
     Dct,
 }
 

@@ -18,7 +18,8 @@ use std::time::Instant;
 pub struct IterationReport {
     /// Counted from 1.
     pub iteration: usize,
-    /// Root mean square error of the codes that the atoms were updated by, in the unit of the signals; for minibatches the mean over the pass.
+    /// Root mean square error in the unit of the signals: of new codes over the new atoms; for minibatches of each one's codes over the
+    /// atoms before it, over the pass.
     pub rmse: f64,
     /// Mean number of atoms of these codes; 0 in lines from before it was kept.
     #[serde(default)]

@@ -26,7 +26,7 @@ impl SparseCodes {
     /// The codes as a matrix `[m, n_atoms]`, mostly zeros.
     ///
     /// # Errors
-    /// When the device is out of memory.
+    /// When the device is out of memory or, on the CPU, an index is not below `n_atoms`; on a GPU such an entry is passed by.
     pub fn to_dense(&self) -> Result<Tensor> {
         let (m, _) = self.indices.dims2()?;
         #[cfg(feature = "cuda")]

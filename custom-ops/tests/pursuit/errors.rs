@@ -51,7 +51,7 @@ fn errors_name_what_is_wrong() -> Result<()> {
                 &dictionary,
                 &with(ErrorTarget::PerSignal(Tensor::new(&[0f32, 0., -2., 0.], &Cpu)?)),
             ),
-            "bomp: error targets must be numbers of at least 0, got -2 for row 2",
+            "bomp: error targets must be finite numbers of at least 0, got -2 for row 2",
         ),
         (
             bomp_masked(&signals, &zeros(&[4, 3])?, &dictionary, &two),

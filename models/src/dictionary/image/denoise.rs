@@ -30,7 +30,10 @@ use candle::{DType, Result, Tensor};
 use chandlery_ops::ErrorTarget;
 
 /// Patches that are coded at once: their rows, codes and estimates take some 60 MB at 8×8 pixels.
-const BAND: usize = 65_536;
+pub(super) const BAND: usize = 65_536;
+/// The defaults of [`Denoise::gain`] and [`Denoise::blend`].
+pub(super) const GAIN: f64 = 1.15;
+pub(super) const BLEND: f64 = 0.034;
 
 /// How an image is denoised; see the [module](self).
 #[derive(Debug, Clone, PartialEq)]
@@ -63,8 +66,8 @@ impl Denoise {
             sigma,
             side,
             step: 1,
-            gain: 1.15,
-            blend: 0.034,
+            gain: GAIN,
+            blend: BLEND,
             n_nonzero: (side * side / 2).max(1),
             method: PursuitMethod::Omp,
         }

@@ -24,15 +24,12 @@
 //! restoration", IEEE Transactions on Image Processing 17(1), 2008, section III-B. Departures: patches weigh by what is known of them (there: all
 //! alike); the dictionary is learned by filling in and training in turns ([`ImageTrainer::filled`](super::ImageTrainer::filled)), the EM form of their
 //! weighted K-SVD.
-use super::denoise::{Restored, atoms_of, plane_grid};
+use super::denoise::{BAND, BLEND, GAIN, Restored, atoms_of, plane_grid};
 use super::patches::{BandSum, PatchGrid};
 use crate::check::{at_least_one, range};
 use crate::dictionary::pursuit::{PursuitMethod, SparseCoder};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::ErrorTarget;
-
-/// Patches that are coded at once.
-const BAND: usize = 65_536;
 
 /// How missing pixels are filled in; see the [module](self).
 #[derive(Debug, Clone, PartialEq)]
@@ -67,10 +64,6 @@ impl Default for Inpaint {
         }
     }
 }
-
-/// As for denoising; see [`super::Denoise`].
-const GAIN: f64 = 1.15;
-const BLEND: f64 = 0.034;
 
 impl Inpaint {
     /// # Errors

@@ -108,7 +108,9 @@ impl ImageTrainer {
             min_uses,
             ..TrainConfig::default()
         };
-        let trainer = DictionaryTrainer::new(dictionary, &patches, config, philox)?;
+        // Its draws are not those of the patches.
+        let own = Philox { stream: philox.stream ^ (1 << 62), ..philox };
+        let trainer = DictionaryTrainer::new(dictionary, &patches, config, own)?;
         Ok(Self { trainer, iterations: training.iterations, made: 0 })
     }
 
