@@ -50,7 +50,11 @@ pub fn decode(args: &DecodeArgs) -> Result<Outcome> {
         }
     };
     let (total, what) = (started.elapsed().as_secs_f64(), if n_images == 0 { "rows" } else { "patches" });
-    let images = if n_images == 0 { String::new() } else { format!(" as {n_images} images") };
+    let images = match n_images {
+        0 => String::new(),
+        1 => " as an image".to_owned(),
+        n => format!(" as {n} images"),
+    };
     report.line(&format!("{n_rows} {what}{images} in {}, {}", out.display(), seconds(total)))?;
     let n_entries = file.codes.count.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
     let summary = Summary {
