@@ -10,15 +10,11 @@
 // same     a maximum does not depend on order; dot products have one order
 // truth    atom_coherence_reference in src/atoms/coherence.rs
 
-constexpr unsigned WARP = 32, WARPS = 8, ALL_LANES = 0xffffffffu;
+#include "warp.cuh"
+
+constexpr unsigned WARP = 32, WARPS = 8;
 
 __device__ double larger(double a, double b) { return b > a || b != b ? b : a; }
-
-template <typename T>
-__device__ T sum_of_warp(T x) {
-  for (unsigned half = WARP / 2; half > 0; half /= 2) x += __shfl_xor_sync(ALL_LANES, x, half);
-  return x;
-}
 
 template <typename T>
 __device__ void coherence(double* out, const T* d, unsigned p) {

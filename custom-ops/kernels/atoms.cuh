@@ -4,15 +4,11 @@
 // sums of the warps are added in their order, so that the result depends on nothing but the list.
 #pragma once
 
+#include "warp.cuh"
+
 constexpr unsigned WARP = 32, WARPS = 16, THREADS = WARP * WARPS, ALL_LANES = 0xffffffffu;
 constexpr unsigned COLUMNS = 128;  // of a tile: four a lane
 constexpr unsigned AT_ONCE = 4;    // entries that a warp has in flight
-
-template <typename T>
-__device__ T sum_of_warp(T x) {
-  for (unsigned half = WARP / 2; half > 0; half /= 2) x += __shfl_xor_sync(ALL_LANES, x, half);
-  return x;
-}
 
 // The sum of one number of each thread, known to all of them. `scratch` holds WARPS numbers; the block must have all its threads here.
 template <typename T>

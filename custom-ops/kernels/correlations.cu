@@ -7,8 +7,8 @@
 //
 // arrays   dictionary: [n, p]; unit: [width, line], atom i at row place_of(i) with `slots`, else at row i, or any layout by its two
 //          strides; unit_halves: [2, width, line] f16, 2^12 D^ as the sum of two; inverse_norms: [n]; signals: [m, p];
-//          norms: [m]; scales: [m] f32; correlations: [m, width]; gram: [width, width]; refused: [1] u32, set to 1 by what
-//          is not finite. Contiguous, no overlap. `unit` has zeros from n on and from p on.
+//          norms: [m]; scales: [m] f32; correlations: [m, width]; gram: [width, width]; refused: the flag, u32, of what
+//          is not finite, set to 1. Contiguous, no overlap. `unit` has zeros from n on and from p on.
 // scalars  width: a multiple of 128; line: p rounded up to 8 (f64: 2)
 // launch   unit_atoms and signal_scales: a warp for an atom or a signal. correlations: 256 threads, grid (width / TILE,
 //          signal_tiles + (with the Gram matrix) width / TILE); shared memory for f32 as below

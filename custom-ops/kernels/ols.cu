@@ -12,7 +12,8 @@
 // cost     a signal: s rows of G and n s^2 / 2 multiply-adds, s n to choose, with a root each; latency binds
 // ends     at s atoms, at the target, or where rounding is all that is left, as src/pursuit/mod.rs says; a signal that is
 //          not finite sets `refused` and gets an empty code
-// order    every sum has a fixed order: the same bits on every run, whatever else is in the batch
+// order    every sum has a fixed order: the same bits on every run, whatever else is in the batch but for the form, which goes by how
+//          many signals there are
 // truth    omp_reference, ols_reference and bomp_masked_reference in src/pursuit/reference.rs; tests/parity/pursuit
 
 #include "pursuit_kernels.cuh"

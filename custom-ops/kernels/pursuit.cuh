@@ -11,6 +11,8 @@
 
 #include <math_constants.h>
 
+#include "warp.cuh"
+
 constexpr unsigned ALL = 0xffffffffu;
 
 // 16 bytes of numbers, which a lane reads at once.
@@ -76,11 +78,6 @@ __device__ __forceinline__ float largest(float x) {
 __device__ __forceinline__ double largest(double x) {
 #pragma unroll
   for (int step = 16; step; step /= 2) x = fmax(x, __shfl_xor_sync(ALL, x, step));
-  return x;
-}
-__device__ __forceinline__ double sum_of_warp(double x) {
-#pragma unroll
-  for (int step = 16; step; step /= 2) x += __shfl_xor_sync(ALL, x, step);
   return x;
 }
 

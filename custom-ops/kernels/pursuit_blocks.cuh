@@ -29,13 +29,6 @@ struct Small {
         first(at + 6 * s) {}
 };
 
-template <typename T>
-__device__ __forceinline__ T sum_of_lanes(T x) {
-#pragma unroll
-  for (int step = 16; step; step /= 2) x += __shfl_xor_sync(ALL, x, step);
-  return x;
-}
-
 // x >= 0 that minimises |y - x D| over the chosen atoms, by one warp: the active set method of Lawson and Hanson, from the
 // solution of the step before, in which the new atom is free from the start. The atoms free are those whose x is above 0.
 //
@@ -256,7 +249,7 @@ __device__ void pursue_in_block(const Problem<T>& of, T* memory) {
           row_of_l[j] = t;
           e = fma(z, t, e);
         }
-        e = 1 - sum_of_lanes(e);
+        e = 1 - sum_of_warp(e);
         const T alpha_i = alpha[i];
         if (lane == 0) {
           stop = !(fabs(alpha_i) > least) || !(e > PIVOT);

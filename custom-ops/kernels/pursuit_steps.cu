@@ -55,6 +55,9 @@ __device__ __forceinline__ float4 packed(const State& x) {
   return make_float4(x.least, x.limit, x.energy, __int_as_float(x.power));
 }
 
+// Parts of residuals are those of residuals of a norm near 2^this: no entry is beyond f16, and small ones have low parts.
+constexpr int NORM_POWER = 12;
+
 // 2^n for n from -126 to 127.
 __device__ __forceinline__ float power_of_two(int n) { return __int_as_float((n + 127) << 23); }
 
@@ -97,13 +100,12 @@ extern "C" __global__ void __launch_bounds__(256) begin_pursuit(const __grid_con
       for (unsigned f = lane; f < of.line; f += 32) {
         const float r = f < of.p ? (float)scalbn((double)y[f], -state.power) : 0.f;
         of.residuals[signal * of.line + f] = r;
-        in_parts(r * 4096.f, of.halves[signal * of.line + f], of.halves[(of.m + signal) * of.line + f]);
+        in_parts(r * power_of_two(NORM_POWER), of.halves[signal * of.line + f], of.halves[(of.m + signal) * of.line + f]);
       }
     }
   }
   append(of, 0, signal, goes_on && lane == 0);
 }
-
 
 // Shared memory: STAGES slices of both parts of TILE atoms, HALF_LINE apart, each followed by a slice of the rows, or, RESIDENT, all of
 // the rows behind the last, DEPTH times the rounds + PAD apart.
@@ -334,7 +336,7 @@ __device__ __forceinline__ bool take_step(const Steps& of, const Team<LANES>& te
   if (k + 1 == s) return false;
 
   // The residual's norm does not grow: its parts stay in the range of f16 by the norm before.
-  const float scale = power_of_two(12 - (exponent_of(fmaxf(state.energy, 1e-30f)) >> 1));
+  const float scale = power_of_two(NORM_POWER - (exponent_of(fmaxf(state.energy, 1e-30f)) >> 1));
   float energy = 0;
   for (unsigned f = lane * 4; f < line; f += 4 * LANES) {
     float u[4] = {};

@@ -24,7 +24,7 @@ use crate::cuda::{Operand, function, own};
 use candle::cuda::cudarc::driver::{CudaSlice, DevicePtr, DevicePtrMut, DeviceRepr, PushKernelArg};
 use candle::cuda::{CudaDType, CudaDevice, WrapErr};
 use candle::{DType, Device, Result, Tensor};
-use plan::{Form, Plan};
+use plan::Plan;
 use problem::{Problem, TargetKind, Workspace};
 use products::{Products, suffix};
 use steps::Steps;
@@ -107,7 +107,7 @@ fn run_as<T: CudaDType + DeviceRepr>(job: &Job, device: &CudaDevice) -> Result<S
             let counts = at(count, 1, 4);
             let (p, width, s) = (u32_of(p)?, u32_of(plan.width)?, u32_of(s)?);
             let target_kind = target_kind as u32;
-            if let Form::Steps { multiprocessors } = plan.form {
+            let Some((kernel, config)) = plan.one_launch(job, suffix, rows) else {
                 if first == 0 {
                     products.correlations::<T>(signals, 0, true)?;
                 }
@@ -138,9 +138,9 @@ fn run_as<T: CudaDType + DeviceRepr>(job: &Job, device: &CudaDevice) -> Result<S
                     target_kind,
                     step: 0,
                 };
-                steps::run(op, device, &plan, multiprocessors, steps)?;
+                steps::run(op, device, &plan, steps)?;
                 continue;
-            }
+            };
             if !made {
                 products.signal_scales::<T>(signals, rows)?;
                 products.correlations::<T>(signals, rows, first == 0)?;
@@ -170,8 +170,7 @@ fn run_as<T: CudaDType + DeviceRepr>(job: &Job, device: &CudaDevice) -> Result<S
                 nonnegative: job.nonnegative.into(),
                 unused: 0,
             };
-            let chosen = function(device, job.module(), &plan.kernel(job, suffix))?;
-            let config = plan.launch(rows);
+            let chosen = function(device, job.module(), &kernel)?;
             chosen.share(op, config.shared_mem_bytes as usize)?;
             let mut launch = chosen.builder();
             launch.arg(&problem);

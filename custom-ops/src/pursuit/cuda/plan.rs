@@ -48,7 +48,7 @@ pub(super) enum Form {
     /// In global memory.
     Global { threads: usize, blocks: usize },
     /// Nowhere: all signals take a step together, and correlations are made anew from the residuals.
-    Steps { multiprocessors: usize },
+    Steps,
 }
 
 /// The form, and the sizes that follow from it.
@@ -85,16 +85,14 @@ impl Plan {
 
         let width = n.next_multiple_of(128);
         let by_steps = size == 4 && job.rule == super::Rule::Omp && !job.nonnegative && !makes_rows;
-        let by_steps = by_steps && m * width >= STEPS_CORRELATIONS && s <= STEPS;
+        if by_steps && m * width >= STEPS_CORRELATIONS && s <= STEPS {
+            let plan = Self { form: Form::Steps, makes_rows, width, line, chunk: m, memory_of_block: 0 };
+            return plan.in_chunks(device, size, s);
+        }
         let memory_of_block = memory_of_block(job, makes_rows, width, line);
         let context = device.cuda_stream().context().clone();
         let attribute = |which| context.attribute(which).map(|n| n as usize).w();
-        let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-        if by_steps {
-            let form = Form::Steps { multiprocessors };
-            return Self { form, makes_rows, width, line, chunk: m, memory_of_block: 0 }
-                .in_chunks(device, size, s);
-        }
+        let multiprocessors = multiprocessors(device)?;
         let in_block = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
         let in_all = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?;
         // A pack a thread, as far as a block goes.
@@ -115,7 +113,7 @@ impl Plan {
 
     fn in_chunks(mut self, device: &CudaDevice, size: usize, s: usize) -> Result<Self> {
         let (of_signal, most) = match self.form {
-            Form::Steps { .. } => (bytes_of_steps(self.line, s), STEPS_BYTES),
+            Form::Steps => (bytes_of_steps(self.line, s), STEPS_BYTES),
             _ => (self.width * size, CHUNK_BYTES),
         };
         // The question costs more than a small job.
@@ -134,33 +132,24 @@ impl Plan {
         }
     }
 
-    pub(super) fn kernel(&self, job: &Job, suffix: &str) -> String {
-        let module = job.module();
+    /// The kernel that has all of a pursuit, and its launch for `rows` signals; none where pursuits go by steps.
+    pub(super) fn one_launch(&self, job: &Job, suffix: &str, rows: usize) -> Option<(String, LaunchConfig)> {
         let made = if self.makes_rows { "rows_" } else { "" };
-        match self.form {
-            Form::Registers { atoms, steps, .. } => format!("{module}_{suffix}_{atoms}_{steps}"),
-            Form::Shared { .. } => format!("{module}_{suffix}_{made}shared"),
-            Form::Global { .. } => format!("{module}_{suffix}_{made}global"),
-            Form::Steps { .. } => "begin_pursuit".to_owned(),
-        }
-    }
-
-    /// The launch for `rows` signals.
-    pub(super) fn launch(&self, rows: usize) -> LaunchConfig {
-        let (blocks, threads, bytes) = match self.form {
-            Form::Registers { team, bytes, .. } => {
+        let (name, blocks, threads, bytes) = match self.form {
+            Form::Registers { atoms, steps, team, bytes } => {
                 let signals = signals_of_block(team);
-                (rows.div_ceil(signals), 32 * team * signals, bytes)
+                (format!("{atoms}_{steps}"), rows.div_ceil(signals), 32 * team * signals, bytes)
             }
-            Form::Shared { threads, blocks, bytes } => (blocks, threads, bytes),
-            Form::Global { threads, blocks } => (blocks, threads, 0),
-            Form::Steps { .. } => (rows.div_ceil(8), 256, 0),
+            Form::Shared { threads, blocks, bytes } => (format!("{made}shared"), blocks, threads, bytes),
+            Form::Global { threads, blocks } => (format!("{made}global"), blocks, threads, 0),
+            Form::Steps => return None,
         };
-        LaunchConfig {
+        let config = LaunchConfig {
             grid_dim: (blocks as u32, 1, 1),
             block_dim: (threads as u32, 1, 1),
             shared_mem_bytes: bytes as u32,
-        }
+        };
+        Some((format!("{}_{suffix}_{name}", job.module()), config))
     }
 }
 
@@ -190,4 +179,10 @@ fn free_bytes(device: &CudaDevice) -> Result<usize> {
     let stream = device.cuda_stream();
     stream.context().bind_to_thread().w()?;
     Ok(stream.context().mem_get_info().w()?.0)
+}
+
+pub(super) fn multiprocessors(device: &CudaDevice) -> Result<usize> {
+    let stream = device.cuda_stream();
+    let count = stream.context().attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).w()?;
+    Ok(count as usize)
 }

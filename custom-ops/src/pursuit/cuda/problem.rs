@@ -84,7 +84,7 @@ impl Workspace {
             bytes += (entries * size).next_multiple_of(256);
             at
         };
-        let by_steps = matches!(plan.form, Form::Steps { .. });
+        let by_steps = matches!(plan.form, Form::Steps);
         let products = |n: usize| if plan.makes_rows { 0 } else { n };
         let halves = |n: usize| if size == 8 { 0 } else { products(n) };
         let of_signals = |n: usize| if by_steps { 0 } else { n };

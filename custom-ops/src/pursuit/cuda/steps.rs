@@ -1,5 +1,5 @@
 //! The launches of `kernels/pursuit_steps.cu`.
-use super::plan::Plan;
+use super::plan::{Plan, multiprocessors};
 use super::products::a_warp_each;
 use crate::cuda::{count, function};
 use candle::Result;
@@ -52,13 +52,7 @@ pub(super) struct Steps {
 unsafe impl DeviceRepr for Steps {}
 
 /// All steps of the pursuits of `steps.m` signals.
-pub(super) fn run(
-    op: &'static str,
-    device: &CudaDevice,
-    plan: &Plan,
-    multiprocessors: usize,
-    mut steps: Steps,
-) -> Result<()> {
+pub(super) fn run(op: &'static str, device: &CudaDevice, plan: &Plan, mut steps: Steps) -> Result<()> {
     let module = "pursuit_steps";
     let (m, s) = (steps.m, steps.s as usize);
     let rounds = plan.line.div_ceil(DEPTH);
@@ -78,7 +72,7 @@ pub(super) fn run(
     step.share(op, step_bytes)?;
     // Few signals share the atoms among several blocks: two waves of two blocks a multiprocessor.
     let (tiles, atom_tiles) = (m.div_ceil(TILE), plan.width / TILE);
-    let splits = (4 * multiprocessors).div_ceil(tiles).min(atom_tiles);
+    let splits = (4 * multiprocessors(device)?).div_ceil(tiles).min(atom_tiles);
     let best_config = LaunchConfig {
         grid_dim: (count(op, tiles)?, count(op, splits)?, 1),
         block_dim: (256, 1, 1),

@@ -1,0 +1,9 @@
+// warp.cuh: sums over the lanes of a warp, all of which must be there; known to all of them.
+#pragma once
+
+template <typename T>
+__device__ __forceinline__ T sum_of_warp(T x) {
+#pragma unroll
+  for (int step = 16; step; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+  return x;
+}
