@@ -54,7 +54,7 @@ impl<'a> Place<'a> {
 
 impl<'a> Draws<'a> {
     /// The checked place on `device`, none for [`Draws::Mode`].
-    pub(crate) fn place(self, op: &str, device: &Device) -> Result<Option<Place<'a>>> {
+    pub(crate) fn place(self, op: &'static str, device: &Device) -> Result<Option<Place<'a>>> {
         let (philox, counter) = match self {
             Draws::Mode => return Ok(None),
             Draws::At(philox) => return Ok(Some(Place { philox, counter: None })),

@@ -6,6 +6,16 @@ pub(crate) fn elements<'a, T: WithDType>(storage: &'a CpuStorage, layout: &Layou
     Ok(&storage.as_slice::<T>()?[layout.start_offset()..][..layout.shape().elem_count()])
 }
 
+/// The elements of a layout, which must be contiguous.
+pub(crate) fn contiguous<'a, T: WithDType>(
+    storage: &'a CpuStorage,
+    layout: &Layout,
+    op: &'static str,
+) -> Result<&'a [T]> {
+    let (start, end) = layout.contiguous_offsets().ok_or(candle::Error::RequiresContiguous { op })?;
+    Ok(&storage.as_slice::<T>()?[start..end])
+}
+
 /// A tensor that an op keeps beside the operands candle hands over, read-locked while this lives.
 ///
 /// It must not share storage with the op's destination, whose lock is already held for writing.
@@ -21,9 +31,9 @@ impl<'a> Operand<'a> {
     }
 
     /// The elements of the tensor, which must be contiguous and on the CPU.
-    pub(crate) fn elements<T: WithDType>(&self, op: &str) -> Result<&[T]> {
+    pub(crate) fn elements<T: WithDType>(&self, op: &'static str) -> Result<&[T]> {
         match &*self.storage {
-            Storage::Cpu(storage) => elements(storage, self.layout),
+            Storage::Cpu(storage) => contiguous(storage, self.layout, op),
             _ => candle::bail!("{op}: every operand must be on the CPU"),
         }
     }

@@ -175,7 +175,7 @@ struct Mask<'a> {
 }
 
 impl<'a> Mask<'a> {
-    fn new(op: &str, dropout: Option<Dropout<'a>>, beside: &Tensor) -> Result<Self> {
+    fn new(op: &'static str, dropout: Option<Dropout<'a>>, beside: &Tensor) -> Result<Self> {
         let Some(Dropout { rate, draws }) = dropout else {
             return Ok(Self { rate: 0., scale: 1., keep: 1., place: None });
         };

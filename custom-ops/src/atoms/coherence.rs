@@ -1,5 +1,6 @@
 //! How alike atoms are.
-use super::{LANES, PRODUCTS, TILE, add_block, check_dictionary, slice, squares_of};
+use super::{LANES, PRODUCTS, TILE, add_block, check_dictionary, squares_of};
+use crate::host::contiguous;
 use candle::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor, WithDType};
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -42,8 +43,8 @@ impl CustomOp1 for AtomCoherence {
     fn cpu_fwd(&self, d: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let (n, p) = layout.shape().dims2()?;
         let out = match d {
-            CpuStorage::F32(_) => coherence(slice::<f32>(d, layout, OP)?, p),
-            _ => coherence(slice::<f64>(d, layout, OP)?, p),
+            CpuStorage::F32(_) => coherence(contiguous::<f32>(d, layout, OP)?, p),
+            _ => coherence(contiguous::<f64>(d, layout, OP)?, p),
         };
         Ok((CpuStorage::F64(out), Shape::from(n)))
     }

@@ -1,5 +1,6 @@
 //! Block coordinate descent on a dictionary, given the statistics of codes.
-use super::{PRODUCTS, axpy, check_dictionary, check_matrix, normalize, slice, slice_mut, weighted_sum};
+use super::{PRODUCTS, axpy, check_dictionary, check_matrix, normalize, slice_mut, weighted_sum};
+use crate::host::contiguous;
 use candle::{CpuStorage, InplaceOp3, Layout, Result, Tensor, WithDType};
 use rayon::prelude::*;
 
@@ -78,9 +79,9 @@ impl InplaceOp3 for Descend {
     ) -> Result<()> {
         match a {
             CpuStorage::F32(_) => {
-                self.cpu::<f32>(slice_mut(d, d_l, OP)?, slice(a, a_l, OP)?, slice(b, b_l, OP)?);
+                self.cpu::<f32>(slice_mut(d, d_l, OP)?, contiguous(a, a_l, OP)?, contiguous(b, b_l, OP)?);
             }
-            _ => self.cpu::<f64>(slice_mut(d, d_l, OP)?, slice(a, a_l, OP)?, slice(b, b_l, OP)?),
+            _ => self.cpu::<f64>(slice_mut(d, d_l, OP)?, contiguous(a, a_l, OP)?, contiguous(b, b_l, OP)?),
         }
         Ok(())
     }

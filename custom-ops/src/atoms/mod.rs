@@ -45,7 +45,7 @@ pub use uses::AtomUses;
 
 use crate::SparseCodes;
 use crate::draw::same_device;
-use candle::{CpuStorage, DType, Layout, Result, Storage, StorageRef, Tensor, WithDType};
+use candle::{CpuStorage, DType, Layout, Result, Tensor, WithDType};
 use multiversion::multiversion;
 use rayon::prelude::*;
 
@@ -136,32 +136,6 @@ fn check_dictionary(op: &str, dictionary: &Tensor) -> Result<(usize, usize)> {
     check_float(op, "dictionary", dictionary, dictionary.dtype())?;
     check_contiguous(op, "dictionary", dictionary)?;
     Ok((n, p))
-}
-
-/// A tensor on the CPU that an op keeps beside the operands candle hands over, read-locked while this lives.
-struct Host<'a> {
-    storage: StorageRef<'a>,
-    layout: &'a Layout,
-}
-
-impl<'a> Host<'a> {
-    fn new(tensor: &'a Tensor) -> Self {
-        let (storage, layout) = tensor.storage_and_layout();
-        Self { storage, layout }
-    }
-
-    fn slice<T: WithDType>(&self, op: &'static str) -> Result<&[T]> {
-        match &*self.storage {
-            Storage::Cpu(storage) => slice(storage, self.layout, op),
-            _ => candle::bail!("{op}: every operand must be on the CPU"),
-        }
-    }
-}
-
-/// The elements of a contiguous layout.
-fn slice<'a, T: WithDType>(storage: &'a CpuStorage, layout: &Layout, op: &'static str) -> Result<&'a [T]> {
-    let (start, end) = layout.contiguous_offsets().ok_or(candle::Error::RequiresContiguous { op })?;
-    Ok(&storage.as_slice::<T>()?[start..end])
 }
 
 /// The elements of a contiguous layout, to write; `T` is the storage's own type.

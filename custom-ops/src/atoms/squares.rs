@@ -1,5 +1,6 @@
 //! The squares of rows.
-use super::{GRAIN, check_contiguous, check_float, slice, squares_of};
+use super::{GRAIN, check_contiguous, check_float, squares_of};
+use crate::host::contiguous;
 use candle::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, WithDType};
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -31,8 +32,8 @@ impl CustomOp1 for RowSquares {
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let (rows, cols) = layout.shape().dims2()?;
         let out = match x {
-            CpuStorage::F32(_) => squares(slice::<f32>(x, layout, OP)?, rows, cols),
-            _ => squares(slice::<f64>(x, layout, OP)?, rows, cols),
+            CpuStorage::F32(_) => squares(contiguous::<f32>(x, layout, OP)?, rows, cols),
+            _ => squares(contiguous::<f64>(x, layout, OP)?, rows, cols),
         };
         Ok((CpuStorage::F64(out), Shape::from(rows)))
     }

@@ -1,5 +1,6 @@
 //! The statistics of sparse codes that a least-squares dictionary is made of.
-use super::{BLOCK, Host, check_codes, check_matrix, slice_mut, weighted_sum};
+use super::{BLOCK, check_codes, check_matrix, slice_mut, weighted_sum};
+use crate::host::Operand;
 use crate::{AtomUses, SparseCodes};
 use candle::{CpuStorage, DType, InplaceOp1, Layout, Result, Tensor, WithDType};
 use rayon::prelude::*;
@@ -109,13 +110,13 @@ impl Statistics<'_> {
         let (op, s) = (self.op, self.codes.width());
         let operands =
             [&self.offsets, &self.entries, &self.codes.indices, &self.codes.values, &self.codes.count]
-                .map(Host::new);
+                .map(Operand::new);
         let [offsets, entries, indices, values, count] = &operands;
-        let (offsets, entries) = (offsets.slice::<u32>(op)?, entries.slice::<u32>(op)?);
-        let (indices, values) = (indices.slice::<u32>(op)?, values.slice::<T>(op)?);
-        let count = count.slice::<u32>(op)?;
-        let signals = self.signals.map(Host::new);
-        let signals = signals.as_ref().map(|signals| signals.slice::<T>(op)).transpose()?;
+        let (offsets, entries) = (offsets.elements::<u32>(op)?, entries.elements::<u32>(op)?);
+        let (indices, values) = (indices.elements::<u32>(op)?, values.elements::<T>(op)?);
+        let count = count.elements::<u32>(op)?;
+        let signals = self.signals.map(Operand::new);
+        let signals = signals.as_ref().map(|signals| signals.elements::<T>(op)).transpose()?;
         let beta = T::from_f64(self.beta);
         sums.par_chunks_mut(sums.len() / self.codes.n_atoms).enumerate().with_max_len(16).for_each(
             |(j, row)| {

@@ -1,7 +1,6 @@
 //! The update of atoms, one after the other or many at once.
-use super::{
-    GRAIN, Host, axpy, check_codes, check_dictionary, check_matrix, dot, dots, normalize, slice, weighted_sum,
-};
+use super::{GRAIN, axpy, check_codes, check_dictionary, check_matrix, dot, dots, normalize, weighted_sum};
+use crate::host::{Operand, contiguous};
 use crate::{AtomUses, SparseCodes};
 use candle::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, WithDType};
 use rayon::prelude::*;
@@ -131,11 +130,13 @@ impl CustomOp3 for Update<'_> {
         let Sizes { m, s, n, p } = self.sizes;
         let out = match d {
             CpuStorage::F32(_) => {
-                let (d, x, e) = (slice::<f32>(d, d_l, OP)?, slice(x, x_l, OP)?, slice(e, e_l, OP)?);
+                let (d, x, e) =
+                    (contiguous::<f32>(d, d_l, OP)?, contiguous(x, x_l, OP)?, contiguous(e, e_l, OP)?);
                 CpuStorage::F32(self.cpu(d, x, e)?)
             }
             _ => {
-                let (d, x, e) = (slice::<f64>(d, d_l, OP)?, slice(x, x_l, OP)?, slice(e, e_l, OP)?);
+                let (d, x, e) =
+                    (contiguous::<f64>(d, d_l, OP)?, contiguous(x, x_l, OP)?, contiguous(e, e_l, OP)?);
                 CpuStorage::F64(self.cpu(d, x, e)?)
             }
         };
@@ -171,10 +172,10 @@ impl Update<'_> {
 
     fn cpu<T: WithDType>(&self, d_in: &[T], x_in: &[T], e_in: &[T]) -> Result<Vec<T>> {
         let Sizes { s, n, p, .. } = self.sizes;
-        let operands = [self.offsets, self.entries, self.indices, self.count].map(Host::new);
+        let operands = [self.offsets, self.entries, self.indices, self.count].map(Operand::new);
         let [offsets, entries, indices, count] = &operands;
-        let (offsets, entries) = (offsets.slice::<u32>(OP)?, entries.slice::<u32>(OP)?);
-        let codes = Codes { s, indices: indices.slice::<u32>(OP)?, count: count.slice::<u32>(OP)? };
+        let (offsets, entries) = (offsets.elements::<u32>(OP)?, entries.elements::<u32>(OP)?);
+        let codes = Codes { s, indices: indices.elements::<u32>(OP)?, count: count.elements::<u32>(OP)? };
         let mut out = [d_in, x_in].concat();
         let (d_out, x_out) = out.split_at_mut(n * p);
         let mut error = Cow::Borrowed(e_in);

@@ -1,6 +1,7 @@
 //! The signals that use each atom: sparse codes, sorted by atom.
-use super::{check_codes, slice};
+use super::check_codes;
 use crate::SparseCodes;
+use crate::host::{Operand, contiguous};
 use candle::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 
@@ -95,8 +96,8 @@ impl CustomOp1 for Sort<'_> {
     }
 
     fn cpu_fwd(&self, indices: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let count = super::Host::new(self.count);
-        let packed = self.sort(slice::<u32>(indices, layout, OP)?, count.slice::<u32>(OP)?)?;
+        let count = Operand::new(self.count);
+        let packed = self.sort(contiguous::<u32>(indices, layout, OP)?, count.elements::<u32>(OP)?)?;
         let shape = Shape::from(packed.len());
         Ok((CpuStorage::U32(packed), shape))
     }

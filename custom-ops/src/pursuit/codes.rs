@@ -59,7 +59,7 @@ impl SparseCodes {
         self.combine("SparseCodes::residual", dictionary, Some(signals))
     }
 
-    fn combine(&self, op: &str, dictionary: &Tensor, signals: Option<&Tensor>) -> Result<Tensor> {
+    fn combine(&self, op: &'static str, dictionary: &Tensor, signals: Option<&Tensor>) -> Result<Tensor> {
         let (m, s) = self.indices.dims2()?;
         let p = match dictionary.dims() {
             &[n, p] if n == self.n_atoms => p,

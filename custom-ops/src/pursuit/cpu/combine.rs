@@ -1,6 +1,6 @@
 //! What sparse codes stand for: few rows of the dictionary, added.
-use super::Slice;
 use super::lanes::{Of, Real, fma, has_fused};
+use crate::host::Operand;
 use crate::pursuit::SparseCodes;
 use candle::{DType, Device, Result, Tensor};
 use multiversion::multiversion;
@@ -13,7 +13,7 @@ const ROWS: usize = 256;
 
 /// `X D`, or `Y − X D` where `signals` are given; shapes, types and device were checked.
 pub(in crate::pursuit) fn combine(
-    op: &str,
+    op: &'static str,
     codes: &SparseCodes,
     dictionary: &Tensor,
     signals: Option<&Tensor>,
@@ -25,7 +25,7 @@ pub(in crate::pursuit) fn combine(
 }
 
 fn run<T: Real>(
-    op: &str,
+    op: &'static str,
     codes: &SparseCodes,
     dictionary: &Tensor,
     signals: Option<&Tensor>,
@@ -35,11 +35,14 @@ fn run<T: Real>(
     let (dictionary, signals) = (dictionary.contiguous()?, signals.map(Tensor::contiguous).transpose()?);
     let mut out = vec![T::zero(); m * p];
     {
-        let (indices, values, dictionary) = (Slice::of(&indices), Slice::of(&values), Slice::of(&dictionary));
-        let signals = signals.as_ref().map(Slice::of);
-        let (indices, values) = (indices.get::<u32>()?, values.get::<T>()?);
-        let (dictionary, signals) =
-            (dictionary.get::<T>()?, signals.as_ref().map(Slice::get::<T>).transpose()?);
+        let (indices, values, dictionary) =
+            (Operand::new(&indices), Operand::new(&values), Operand::new(&dictionary));
+        let signals = signals.as_ref().map(Operand::new);
+        let (indices, values) = (indices.elements::<u32>(op)?, values.elements::<T>(op)?);
+        let (dictionary, signals) = (
+            dictionary.elements::<T>(op)?,
+            signals.as_ref().map(|signals| signals.elements::<T>(op)).transpose()?,
+        );
         if let Some(bad) = indices.iter().find(|&&i| i as usize >= n) {
             candle::bail!("{op}: indices must be below {n}, the number of atoms, got {bad}")
         }

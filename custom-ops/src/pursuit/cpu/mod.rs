@@ -14,8 +14,9 @@ pub(super) use combine::combine;
 
 use super::SparseCodes;
 use super::job::{Job, Rule, Target};
+use crate::host::Operand;
 use atoms::Atoms;
-use candle::{DType, Device, Result, Storage, Tensor};
+use candle::{DType, Device, Result, Tensor};
 use lanes::{Kind, Of, Real, has_fused, scale_and_energy};
 use rayon::prelude::*;
 use track::Track;
@@ -48,17 +49,17 @@ fn run_kind<T: Real, K: Kind, const W: usize>(job: &Job) -> Result<SparseCodes> 
     let mut values = vec![T::zero(); m * s];
     let mut count = vec![0u32; m];
     {
-        let (signals, dictionary) = (Slice::of(&job.signals), Slice::of(&job.dictionary));
-        let atoms = Atoms::new(job.op, dictionary.get::<T>()?, n, p, W)?;
-        let mask = job.mask.as_ref().map(Slice::of);
+        let (signals, dictionary) = (Operand::new(&job.signals), Operand::new(&job.dictionary));
+        let atoms = Atoms::new(job.op, dictionary.elements::<T>(job.op)?, n, p, W)?;
+        let mask = job.mask.as_ref().map(Operand::new);
         let targets = match &job.target {
-            Target::PerSignal(targets) => Some(Slice::of(targets)),
+            Target::PerSignal(targets) => Some(Operand::new(targets)),
             _ => None,
         };
         let input = Input::<T> {
-            signals: signals.get()?,
-            mask: mask.as_ref().map(Slice::get).transpose()?,
-            targets: targets.as_ref().map(Slice::get).transpose()?,
+            signals: signals.elements(job.op)?,
+            mask: mask.as_ref().map(|mask| mask.elements(job.op)).transpose()?,
+            targets: targets.as_ref().map(|targets| targets.elements(job.op)).transpose()?,
             job,
             atoms: &atoms,
         };
@@ -76,27 +77,6 @@ fn run_kind<T: Real, K: Kind, const W: usize>(job: &Job) -> Result<SparseCodes> 
         count: Tensor::from_vec(count, m, &Device::Cpu)?,
         n_atoms: n,
     })
-}
-
-/// The elements of a contiguous tensor on the CPU, read-locked while this lives.
-struct Slice<'a> {
-    storage: candle::StorageRef<'a>,
-    start: usize,
-    len: usize,
-}
-
-impl<'a> Slice<'a> {
-    fn of(x: &'a Tensor) -> Self {
-        let (storage, layout) = x.storage_and_layout();
-        Self { storage, start: layout.start_offset(), len: layout.shape().elem_count() }
-    }
-
-    fn get<T: candle::WithDType>(&self) -> Result<&[T]> {
-        match &*self.storage {
-            Storage::Cpu(storage) => Ok(&storage.as_slice::<T>()?[self.start..][..self.len]),
-            _ => candle::bail!("pursuit: every operand must be on the CPU"),
-        }
-    }
 }
 
 /// What every thread reads.
