@@ -1,10 +1,12 @@
 //! Compiles every `kernels/*.cu` with nvcc when the feature `cuda` is on.
 //!
-//! Each file becomes one fat binary: machine code for the capability that is built for, which loads in
-//! microseconds, and PTX, which a newer GPU compiles at first use. The capability is
-//! `CUDA_COMPUTE_CAP` when set (`90`), else that of the GPU in this machine. Products and sums are not
-//! contracted (`-fmad=false`), so that a kernel rounds as its CPU twin does; one that wants a fused
-//! multiply-add says `fmaf`.
+//! Each file becomes one fat binary: for every capability that is built for machine code, which loads in microseconds, and
+//! PTX, which a newer GPU compiles at first use. Files in `kernels/sm_90a` use instructions of capability 9.0 alone and become
+//! machine code for it only, where 9.0 is among the capabilities.
+//!
+//! The capabilities are those of `CHANDLERY_CUDA_CAPABILITIES` (`80,86,89,90,120`), else `CUDA_COMPUTE_CAP` (`90`), which candle's
+//! kernels are compiled for as well, else that of the GPU in this machine. Products and sums are not contracted
+//! (`-fmad=false`), so that a kernel rounds as its CPU twin does; one that wants a fused multiply-add says `fmaf`.
 fn main() {
     println!("cargo::rerun-if-changed=kernels");
     #[cfg(feature = "cuda")]
@@ -18,47 +20,117 @@ mod cuda {
     use std::fmt::Write;
     use std::path::{Path, PathBuf};
     use std::process::Command;
+    use std::sync::Mutex;
+
+    /// Kernels need the 16-bit tensor cores and asynchronous copies of this one.
+    const OLDEST: usize = 80;
+
+    /// A source, the name of its kernels, and what nvcc is told of architectures.
+    struct Job {
+        source: PathBuf,
+        name: String,
+        architectures: Vec<String>,
+    }
 
     pub fn build() {
-        for variable in ["CUDA_COMPUTE_CAP", "CUDA_HOME", "CUDA_PATH", "NVCC"] {
+        for variable in ["CHANDLERY_CUDA_CAPABILITIES", "CUDA_COMPUTE_CAP", "CUDA_HOME", "CUDA_PATH", "NVCC"]
+        {
             println!("cargo::rerun-if-env-changed={variable}");
         }
         let out = PathBuf::from(std::env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
         let toolkit = cudaforge::CudaToolkit::detect()
             .unwrap_or_else(|e| panic!("the feature `cuda` needs nvcc on PATH or CUDA_HOME: {e}"));
-        let arch = cudaforge::detect_compute_cap().unwrap_or_else(|e| {
-            panic!("no GPU to build for; set CUDA_COMPUTE_CAP, for example 90 for an H100: {e}")
-        });
-        let base = arch.base();
-        let mut sources: Vec<_> = std::fs::read_dir("kernels")
-            .expect("kernels/ is part of the crate")
-            .map(|entry| entry.expect("kernels/ is readable").path())
-            .filter(|path| path.extension().is_some_and(|e| e == "cu"))
+        let capabilities = capabilities();
+
+        let everywhere: Vec<_> = capabilities
+            .iter()
+            .flat_map(|c| {
+                [format!("arch=compute_{c},code=sm_{c}"), format!("arch=compute_{c},code=compute_{c}")]
+            })
             .collect();
-        sources.sort();
+        let mut jobs = jobs(Path::new("kernels"), "", &everywhere);
+        if capabilities.contains(&90) {
+            let only = ["arch=compute_90a,code=sm_90a".to_owned()];
+            jobs.extend(self::jobs(Path::new("kernels/sm_90a"), "sm_90a/", &only));
+        }
 
         let mut table = String::from("pub const FATBINS: &[(&str, &[u8])] = &[\n");
-        for source in &sources {
-            let name = source.file_stem().expect("a file").to_string_lossy();
-            let fatbin = out.join(format!("{name}.fatbin"));
-            compile(&toolkit.nvcc_path, base, source, &fatbin);
-            writeln!(table, "    ({name:?}, include_bytes!({fatbin:?})),").expect("a String");
+        for job in &jobs {
+            let name = &job.name;
+            writeln!(table, "    ({name:?}, include_bytes!({:?})),", fatbin(&out, job)).expect("a String");
         }
         table.push_str("];\n");
-        // What `__CUDA_ARCH__ / 10` was: kernels that need more are empty.
-        writeln!(table, "pub const CAPABILITY: i32 = {base};").expect("a String");
+        writeln!(table, "pub const CAPABILITIES: &[u32] = &{capabilities:?};").expect("a String");
         std::fs::write(out.join("fatbins.rs"), table).expect("OUT_DIR is writable");
+
+        // As many at a time as cargo allows.
+        let workers = std::env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+        let waiting = Mutex::new(jobs.iter());
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                scope.spawn(|| {
+                    loop {
+                        let next = waiting.lock().expect("no worker panics with the lock").next();
+                        let Some(job) = next else { break };
+                        compile(&toolkit.nvcc_path, job, &fatbin(&out, job));
+                    }
+                });
+            }
+        });
     }
 
-    fn compile(nvcc: &Path, capability: usize, source: &Path, fatbin: &Path) {
+    /// What to build for, sorted, each once.
+    fn capabilities() -> Vec<usize> {
+        let list = match std::env::var("CHANDLERY_CUDA_CAPABILITIES") {
+            Ok(list) => list,
+            Err(_) => {
+                let arch = cudaforge::detect_compute_cap().unwrap_or_else(|e| {
+                    panic!("no GPU to build for; set CUDA_COMPUTE_CAP, for example 90 for an H100: {e}")
+                });
+                arch.base().to_string()
+            }
+        };
+        let mut all: Vec<usize> = list
+            .split(',')
+            .map(|one| match one.trim().parse() {
+                Ok(capability) if capability >= OLDEST => capability,
+                _ => panic!(
+                    "capabilities must be a list such as 80,90, each at least {OLDEST} (Ampere), got {one:?} in {list:?}"
+                ),
+            })
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    fn jobs(folder: &Path, prefix: &str, architectures: &[String]) -> Vec<Job> {
+        let Ok(entries) = std::fs::read_dir(folder) else { return vec![] };
+        let mut jobs: Vec<_> = entries
+            .map(|entry| entry.expect("the folder is readable").path())
+            .filter(|path| path.extension().is_some_and(|e| e == "cu"))
+            .map(|source| {
+                let stem = source.file_stem().expect("a file").to_string_lossy();
+                let name = format!("{prefix}{stem}");
+                Job { name, source, architectures: architectures.to_vec() }
+            })
+            .collect();
+        jobs.sort_by(|a, b| a.name.cmp(&b.name));
+        jobs
+    }
+
+    fn fatbin(out: &Path, job: &Job) -> PathBuf {
+        out.join(format!("{}.fatbin", job.name.replace('/', "-")))
+    }
+
+    fn compile(nvcc: &Path, job: &Job, fatbin: &Path) {
         let status = Command::new(nvcc)
-            .args(["-fatbin", "-O3", "-std=c++17", "-lineinfo", "-fmad=false"])
-            .arg(format!("-gencode=arch=compute_{capability},code=sm_{capability}"))
-            .arg(format!("-gencode=arch=compute_{capability},code=compute_{capability}"))
+            .args(["-fatbin", "-O3", "-std=c++17", "-lineinfo", "-fmad=false", "-Ikernels"])
+            .args(job.architectures.iter().map(|arch| format!("-gencode={arch}")))
             .arg("-o")
-            .args([fatbin, source])
+            .args([fatbin, &job.source])
             .status()
             .unwrap_or_else(|e| panic!("{} does not start: {e}", nvcc.display()));
-        assert!(status.success(), "nvcc could not compile {}", source.display());
+        assert!(status.success(), "nvcc could not compile {}", job.source.display());
     }
 }

@@ -65,7 +65,7 @@ impl DeviceChoice {
                 "--device {self}: this build has no CUDA; build it with `cargo run --features cuda …`, or use --device cpu"
             )
         }
-        Device::new_cuda_with_stream(ordinal).with_context(|| {
+        chandlery_ops::cuda_device(ordinal).with_context(|| {
             format!("--device {self}: cannot open this GPU; see what `nvidia-smi` lists, or use --device cpu")
         })
     }

@@ -15,6 +15,7 @@
 // cost     each step reads the rows of E that the list names twice, from L2 as a rule: 2 * p * sizeof(T) bytes a use; the atom
 //          with the longest list is the last to end
 // NaN      stops at its atom
+// twice    each entry of a code that names an atom twice is updated by itself, as if it were of a signal of its own
 // same     sums in one order whatever else runs: no atomics
 // truth    update_atoms_reference in src/atoms/reference.rs
 

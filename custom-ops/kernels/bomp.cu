@@ -1,6 +1,6 @@
-// bomp.cu: batch orthogonal matching pursuit for many signals; the equations are in src/pursuit/mod.rs, what the kernels compute in pursuit.cuh.
+// bomp.cu: Batch-OMP, orthogonal matching pursuit for many signals; the equations are in src/pursuit/mod.rs, what the kernels compute in pursuit.cuh.
 //
-//   i = argmax |alpha_j|, of nonnegative codes argmax alpha_j; the lowest of level ones
+//   i = argmax |alpha_j|, for codes of at least 0 argmax alpha_j; of equal ones the lowest
 //
 // arrays   a Problem (pursuit.cuh), by value; none overlaps another
 // forms    by size, from smallest (src/pursuit/cuda/plan.rs chooses)
@@ -13,8 +13,8 @@
 // cost     a signal: s rows of G and n s^2 / 2 multiply-adds, s n to choose; latency binds
 // ends     at s atoms, at the target, or where rounding is all that is left, as src/pursuit/mod.rs says; a signal that is
 //          not finite sets `refused` and gets an empty code
-// order    every sum has a fixed order: the same bits on every run, whatever else is in the batch but for the form, which goes by how
-//          many signals there are
+// order    every sum has a fixed order: the same bits on every run, whatever else is in the batch, as long as the form is the same: it depends on the
+//          number of signals
 // truth    omp_reference, ols_reference and bomp_masked_reference in src/pursuit/reference.rs; tests/parity/pursuit
 
 #include "pursuit_kernels.cuh"

@@ -1,4 +1,4 @@
-// codes.cu: what sparse codes stand for.
+// codes.cu: sparse codes as dense rows, and multiplied with a dictionary.
 //
 //   to_dense      dense[i][j] = value of atom j in the code of signal i, else 0
 //   reconstruct   out[i][f] = sum_k values[i][k] dictionary[indices[i][k]][f], or signals[i][f] less that
@@ -10,8 +10,8 @@
 // cost     to_dense: every entry written once, bandwidth-bound. reconstruct: 2 m s p FLOP; s rows of the dictionary a signal, from
 //          the second cache, which binds
 // order    sums run over k in the order of the code: the same bits whatever the launch
-// indices  at or above n are passed by
-// truth    to_dense: src/pursuit/codes.rs; reconstruct: src/pursuit/cpu/combine.rs
+// indices  at or above n are ignored
+// truth    src/pursuit/cpu/combine.rs; tests/parity/pursuit/codes.rs
 
 template <typename T>
 __device__ __forceinline__ void to_dense(const unsigned* indices, const T* values, T* dense, size_t m, unsigned n,

@@ -26,6 +26,7 @@
 // same     sums in one order on one device, whatever else runs: no atomics
 // truth    contrast_step_reference in src/contrast_step.rs, bias_step_reference in src/bias_step.rs
 
+#include "order.cuh"
 #include "bias.cuh"
 #include "tiles.cuh"
 
@@ -88,6 +89,7 @@ __device__ void contrast_step(const Arguments<T, V>& a, const Numbers& n) {
   const int across = (n.cols + S::TILE - 1) / S::TILE, tiles = (n.rows + S::TILE - 1) / S::TILE * across;
   const int block = blockIdx.x;
   if (block >= tiles) {
+    wait_for_previous();
     const int of_hidden = (n.rows + BIAS_UNITS - 1) / BIAS_UNITS, at = block - tiles;
     const bool hidden = at < of_hidden;
     step_biases<THREADS, S::PARTS>(hidden ? a.hidden_state : a.visible_state, hidden ? a.h : a.x,
@@ -123,7 +125,9 @@ __device__ void contrast_step(const Arguments<T, V>& a, const Numbers& n) {
       load4(a.velocity + at, v[i]);
     }
   };
+  // The launch before made the states; weights and velocity are older.
   if (AT_ONCE == EACH) load(line0);
+  wait_for_previous();
 
   auto start = [&](int s) {
     const int place = s % S::STAGES * S::PARTS * S::SLICE;

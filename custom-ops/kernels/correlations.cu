@@ -1,17 +1,18 @@
 // correlations.cu: the products that a pursuit starts from, and what they need.
 //
-//   unit_atoms      D^ = rows of D over their norms, and 1 / |d|;   0 for an atom of norm 0
-//   signal_scales   |y|, and a power of two that brings the largest |y_f| near 2^12
+//   lengths         D^ = rows of D over their norms, and 1 / |d|;   0 for an atom of norm 0
+//                   |y|, and a power of two that brings the largest |y_f| near 2^12
 //   correlations    A = Y D^^T, and in the same launch the Gram matrix G = D^ D^^T with NaN on its diagonal, by which an atom
-//                   that was chosen is out of the race
+//                   that was chosen is never chosen again
 //
 // arrays   dictionary: [n, p]; unit: [width, line], atom i at row place_of(i) with `slots`, else at row i, or any layout by its two
-//          strides; unit_halves: [2, width, line] f16, 2^12 D^ as the sum of two; inverse_norms: [n]; signals: [m, p];
-//          norms: [m]; scales: [m] f32; correlations: [m, width]; gram: [width, width]; refused: the flag, u32, of what
-//          is not finite, set to 1. Contiguous, no overlap. `unit` has zeros from n on and from p on.
-// scalars  width: a multiple of 128; line: p rounded up to 8 (f64: 2)
-// launch   unit_atoms and signal_scales: a warp for an atom or a signal. correlations: 256 threads, grid (width / TILE,
-//          signal_tiles + (with the Gram matrix) width / TILE); shared memory for f32 as below
+//          strides; unit_halves: [2, width, line] f16, 2^12 D^ as the sum of two, or null; inverse_norms: [n]; signals: [m, p];
+//          norms: [m]; scales: [m] f32, or null; correlations: [m, width]; gram: [width, width]; refused: [3] u32, see Refused, set
+//          to 1 for what is not finite; it may be host memory. Contiguous, no overlap. `unit` has zeros from n on and from p on.
+// scalars  width: a multiple of 128; line: p rounded up to 8 (f64: 2); atoms of lengths: width, or 0 to leave them as they are;
+//          m: 0 without signals
+// launch   lengths: a warp for an atom or a signal, atoms first. correlations: 256 threads, grid (width / TILE, signal_tiles +
+//          (with the Gram matrix) width / TILE); shared memory for f32 as below
 // cost     2 m n p + n^2 p FLOP. f32: three f16 products in the tensor cores for one of f32; what binds is writing A
 // error    f32: as part_products.cuh says
 // truth    tests/parity/pursuit, by the pursuits that start from here
@@ -19,21 +20,19 @@
 #include "part_products.cuh"
 #include "pursuit.cuh"
 
-// One warp an atom.
+// By one warp.
 template <typename T>
-__device__ __forceinline__ void unit_atoms(const T* __restrict__ dictionary, T* __restrict__ unit,
-                                           __half* __restrict__ unit_halves, T* __restrict__ inverse_norms,
-                                           unsigned* __restrict__ refused, unsigned n, unsigned p, unsigned features,
-                                           unsigned width, unsigned slots, size_t row_stride, size_t feature_stride) {
+__device__ __forceinline__ void unit_atom(unsigned atom, const T* __restrict__ dictionary, T* __restrict__ unit,
+                                          __half* __restrict__ unit_halves, T* __restrict__ inverse_norms,
+                                          unsigned* __restrict__ refused, unsigned n, unsigned p, unsigned features,
+                                          unsigned width, unsigned slots, size_t row_stride, size_t feature_stride) {
   const unsigned lane = threadIdx.x & 31;
-  const unsigned atom = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-  if (atom >= width) return;
   const T* const from = dictionary + (size_t)atom * p;
   const size_t to = (slots ? place_of<T>(atom, slots, width / slots) : atom) * row_stride;
   double norm = 0;
   if (atom < n) {
     norm = norm_by_warp(from, p);
-    if (!(norm < CUDART_INF) && lane == 0) *refused = 1;
+    if (!(norm < CUDART_INF) && lane == 0) refused[REFUSED_ATOM] = 1;
   }
   const double inverse = norm > 0 ? 1 / norm : 0;
   for (unsigned f = lane; f < features; f += 32) {
@@ -47,14 +46,11 @@ __device__ __forceinline__ void unit_atoms(const T* __restrict__ dictionary, T* 
   if (lane == 0 && atom < n) inverse_norms[atom] = (T)inverse;
 }
 
-// One warp a signal.
+// By one warp.
 template <typename T>
-__device__ __forceinline__ void signal_scales(const T* __restrict__ signals, T* __restrict__ norms,
-                                              float* __restrict__ scales, unsigned* __restrict__ refused, size_t m,
-                                              unsigned p) {
+__device__ __forceinline__ void signal_scale(size_t signal, const T* __restrict__ signals, T* __restrict__ norms,
+                                             float* __restrict__ scales, unsigned* __restrict__ refused, unsigned p) {
   const unsigned lane = threadIdx.x & 31;
-  const size_t signal = (size_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-  if (signal >= m) return;
   unsigned peak = 0;
   for (unsigned f = lane; f < p; f += 32) peak = max(peak, __float_as_uint(fabsf((float)signals[signal * p + f])));
   const T norm = (T)norm_by_warp(signals + signal * p, p);
@@ -64,14 +60,14 @@ __device__ __forceinline__ void signal_scales(const T* __restrict__ signals, T* 
   if (lane == 0) {
     norms[signal] = finite ? norm : 0;
     if (scales) scales[signal] = __uint_as_float((127 + 12 + 127 - exponent) << 23);
-    if (!finite) *refused = 1;
+    if (!finite) refused[REFUSED_SIGNAL] = 1;
   }
 }
 
 constexpr int LINE = DEPTH + 4;  // of f32 in shared memory
 constexpr int STAGES = 2;
 constexpr int STAGE_BYTES = TILE * LINE * 4 + 2 * TILE * HALF_LINE * 2;
-// In all: STAGES STAGE_BYTES + 2 TILE HALF_LINE 2, which is SHARED_BYTES in src/pursuit/cuda/products.rs.
+// In all: STAGES STAGE_BYTES + 2 TILE HALF_LINE 2, which is CORRELATIONS_BYTES in src/pursuit/plan.rs.
 
 // Rows `first` on and features `at` on of f32 rows `line` apart, with zeros outside.
 __device__ __forceinline__ void load_rows(float* to, const float* from, size_t rows, size_t first, unsigned p,
@@ -124,7 +120,7 @@ correlations_f32(const float* __restrict__ signals, const float* __restrict__ un
   auto atoms_of = [&](unsigned round) { return reinterpret_cast<__half*>(rows_of(round) + TILE * LINE); };
   auto load = [&](unsigned round) {
     load_rows(rows_of(round), rows, n_rows, first, p, rows_line, round * DEPTH, of_atoms || packs);
-    load_halves(atoms_of(round), unit_halves, atom, width, line, round * DEPTH);
+    load_halves<false>(atoms_of(round), HALF_LINE, unit_halves, width, line, round * DEPTH, atom);
     commit();
   };
   load(0);
@@ -183,8 +179,8 @@ constexpr unsigned TILE_F64 = 64, DEPTH_F64 = 16;
 
 extern "C" __global__ void __launch_bounds__(256)
 correlations_f64(const double* __restrict__ signals, const double* __restrict__ unit, const __half*, const float*,
-                 double* __restrict__ correlations, double* __restrict__ gram, const size_t m, const unsigned p, const unsigned line, const unsigned width,
-                 const unsigned signal_tiles, const int) {
+                 double* __restrict__ correlations, double* __restrict__ gram, const size_t m, const unsigned p,
+                 const unsigned line, const unsigned width, const unsigned signal_tiles, const int) {
   __shared__ double a_tile[DEPTH_F64][TILE_F64 + 1], b_tile[DEPTH_F64][TILE_F64 + 1];
   const bool of_atoms = blockIdx.y >= signal_tiles;
   const double* const rows = of_atoms ? unit : signals;
@@ -221,17 +217,19 @@ correlations_f64(const double* __restrict__ signals, const double* __restrict__ 
   }
 }
 
-#define OF(SUFFIX, T)                                                                                                   \
-  extern "C" __global__ void unit_atoms_##SUFFIX(                                                                      \
-      const T* dictionary, T* unit, __half* unit_halves, T* inverse_norms, unsigned* refused, const unsigned n,        \
-      const unsigned p, const unsigned features, const unsigned width, const unsigned slots, const size_t row_stride,  \
-      const size_t feature_stride) {                                                                                   \
-    unit_atoms<T>(dictionary, unit, unit_halves, inverse_norms, refused, n, p, features, width, slots, row_stride,     \
-                  feature_stride);                                                                                     \
-  }                                                                                                                    \
-  extern "C" __global__ void signal_scales_##SUFFIX(const T* signals, T* norms, float* scales,                         \
-                                                    unsigned* refused, const size_t m, const unsigned p) {             \
-    signal_scales<T>(signals, norms, scales, refused, m, p);                                                           \
+// Atoms first: they take longer.
+#define OF(SUFFIX, T)                                                                                                  \
+  extern "C" __global__ void lengths_##SUFFIX(                                                                         \
+      const T* dictionary, T* unit, __half* unit_halves, T* inverse_norms, const T* signals, T* norms, float* scales,  \
+      unsigned* refused, const size_t m, const size_t row_stride, const size_t feature_stride, const unsigned atoms,   \
+      const unsigned n, const unsigned p, const unsigned features, const unsigned slots) {                             \
+    const size_t warp = (size_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;                                     \
+    if (warp < atoms) {                                                                                                \
+      unit_atom<T>((unsigned)warp, dictionary, unit, unit_halves, inverse_norms, refused, n, p, features, atoms,       \
+                   slots, row_stride, feature_stride);                                                                 \
+    } else if (warp - atoms < m) {                                                                                     \
+      signal_scale<T>(warp - atoms, signals, norms, scales, refused, p);                                               \
+    }                                                                                                                  \
   }
 OF(f32, float)
 OF(f64, double)

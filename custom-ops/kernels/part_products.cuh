@@ -20,16 +20,20 @@ __device__ __forceinline__ void in_parts(float x, __half& high, __half& low) {
   low = __float2half_rn(x - __half2float(high));
 }
 
-// Starts the copy of features `at` to at + DEPTH of both parts of the atoms from `atom` on, lines HALF_LINE apart, with zeros past `line`.
-__device__ __forceinline__ void load_halves(__half* to, const __half* from, unsigned atom, unsigned width, unsigned line,
-                                            unsigned at) {
+constexpr unsigned NO_LINE = 0xffffffffu;
+
+// Starts the copy of features `at` to at + DEPTH of both parts of TILE lines out of `lines`, to lines `to_line` apart, with zeros past
+// `line`: those from `first` on or, GATHERED, those that `which` names, zeros for NO_LINE.
+template <bool GATHERED>
+__device__ __forceinline__ void load_halves(__half* to, unsigned to_line, const __half* from, size_t lines, unsigned line,
+                                            unsigned at, unsigned first, const unsigned* which = nullptr) {
 #pragma unroll
   for (int t = 0; t < 2 * TILE * DEPTH / 8 / 256; ++t) {
     const unsigned i = t * 256 + threadIdx.x, column = i % (DEPTH / 8) * 8, row = i / (DEPTH / 8) % TILE;
-    const unsigned part = i / (TILE * DEPTH / 8);
-    const bool inside = at + column < line;
-    const __half* const source = from + ((size_t)part * width + atom + row) * line + at + column;
-    copy<16>(to + (part * TILE + row) * HALF_LINE + column, inside ? source : from, inside);
+    const unsigned part = i / (TILE * DEPTH / 8), source_line = GATHERED ? which[row] : first + row;
+    const bool inside = (!GATHERED || source_line != NO_LINE) && at + column < line;
+    const __half* const source = from + (part * lines + source_line) * line + at + column;
+    copy<16>(to + (part * TILE + row) * to_line + column, inside ? source : from, inside);
   }
 }
 

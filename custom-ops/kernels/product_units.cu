@@ -21,6 +21,7 @@
 //
 // For capability 9.0 and above: before, there are no clusters and the kernels are empty.
 
+#include "order.cuh"
 #include "tiles.cuh"
 #include "units.cuh"
 
@@ -92,6 +93,8 @@ __device__ void product_units(__half* out, const __half* a, const __half* b, con
                               const Numbers& n) {
   extern __shared__ __align__(16) unsigned char memory[];
   __half* slices = reinterpret_cast<__half*>(memory);
+  wait_for_previous();
+  let_next_start();
   const int rank = blockIdx.x % H::S;
   const int row0 = blockIdx.y * H::TM, col0 = blockIdx.x / H::S * H::TN;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

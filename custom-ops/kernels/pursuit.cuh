@@ -106,6 +106,11 @@ __device__ __forceinline__ float inverse_root(float x) {
   return y;
 }
 __device__ __forceinline__ double inverse_root(double x) { return rsqrt(x); }
+// The same, with a step of Newton's method: to half an ulp but for rounding.
+__device__ __forceinline__ float refined_inverse_root(float x) {
+  const float first = inverse_root(x);
+  return fmaf(0.5f * first, fmaf(-x * first, first, 1.f), first);
+}
 
 // Which flag says what was not finite, or of a target negative.
 enum Refused : unsigned { REFUSED_SIGNAL, REFUSED_ATOM, REFUSED_TARGET };

@@ -11,20 +11,20 @@
     pursue_in_registers<T, SLOTS, STEPS, TEAM, OLS>(of);                                                          \
   }
 
-// A block a signal.
-#define IN_BLOCK(NAME, OLS, T, SHARED, ROWS_MADE)                                                                 \
-  extern "C" __global__ void __launch_bounds__(256) NAME(const __grid_constant__ Problem<T> of) {                 \
+// A block a signal; BLOCKS of them on a multiprocessor.
+#define IN_BLOCK(NAME, OLS, T, SHARED, ROWS_MADE, BLOCKS)                                                         \
+  extern "C" __global__ void __launch_bounds__(256, BLOCKS) NAME(const __grid_constant__ Problem<T> of) {         \
     extern __shared__ __align__(16) unsigned char shared[];                                                       \
     pursue_in_block<T, OLS, ROWS_MADE>(                                                                           \
         of, SHARED ? reinterpret_cast<T*>(shared) : of.memory + blockIdx.x * of.memory_of_block);                 \
   }
 
 #define IN_BLOCKS(RULE, OLS)                                                                                      \
-  IN_BLOCK(RULE##_f32_shared, OLS, float, true, false)                                                            \
-  IN_BLOCK(RULE##_f32_global, OLS, float, false, false)                                                           \
-  IN_BLOCK(RULE##_f64_shared, OLS, double, true, false)                                                           \
-  IN_BLOCK(RULE##_f64_global, OLS, double, false, false)                                                          \
-  IN_BLOCK(RULE##_f32_rows_shared, OLS, float, true, true)                                                        \
-  IN_BLOCK(RULE##_f32_rows_global, OLS, float, false, true)                                                       \
-  IN_BLOCK(RULE##_f64_rows_shared, OLS, double, true, true)                                                       \
-  IN_BLOCK(RULE##_f64_rows_global, OLS, double, false, true)
+  IN_BLOCK(RULE##_f32_shared, OLS, float, true, false, 5)                                                         \
+  IN_BLOCK(RULE##_f32_global, OLS, float, false, false, 4)                                                        \
+  IN_BLOCK(RULE##_f64_shared, OLS, double, true, false, 5)                                                        \
+  IN_BLOCK(RULE##_f64_global, OLS, double, false, false, 5)                                                       \
+  IN_BLOCK(RULE##_f32_rows_shared, OLS, float, true, true, 5)                                                     \
+  IN_BLOCK(RULE##_f32_rows_global, OLS, float, false, true, 5)                                                    \
+  IN_BLOCK(RULE##_f64_rows_shared, OLS, double, true, true, 5)                                                    \
+  IN_BLOCK(RULE##_f64_rows_global, OLS, double, false, true, 4)

@@ -1,7 +1,7 @@
 // pursuit_steps.cu: orthogonal matching pursuit of many signals step by step, for sizes whose directions no multiprocessor holds.
 //
 //   begin_pursuit   r = y, scaled by a power of two to a norm from 1 to 2
-//   best_atoms      i = argmax |d^_i . r|; the lowest of level ones. The products are made from the residuals themselves, in the tensor
+//   best_atoms      i = argmax |d^_i . r|; of equal ones the lowest. The products are made from the residuals themselves, in the tensor
 //                   cores, and never written
 //   pursuit_step    where an atom chosen before is still ahead, which rounding can do, i = argmax over the others
 //                   rho^2 = 1 - sum_j (u_j . d^_i)^2,  u = (d^_i - sum_j (u_j . d^_i) u_j) / rho,  r <- r - (d^_i . r / rho) u
@@ -11,7 +11,7 @@
 //
 // arrays   a Steps, by value; none overlaps another. `lists` are the signals still pursued, by step in turn
 // launch   256 threads. begin_pursuit: a warp a signal. Then for each step best_atoms, grid (signals / TILE, splits of the atoms), and
-//          pursuit_step_LANES, so many threads a signal; shared memory as in src/pursuit/cuda/steps.rs. What is in excess returns at once
+//          pursuit_step_LANES, so many threads a signal; shared memory as in src/pursuit/cuda/steps.rs. Surplus blocks exit
 // cost     a step: 2 m n p FLOP three times over in the tensor cores; k^2 / 2 + k p multiply-adds and k rows of D^ a signal
 // ends     as bomp.cu; a signal that has ended leaves its list
 // order    where in a list a signal stands may differ from run to run, no sum depends on it: the same bits on every run
@@ -124,18 +124,11 @@ __device__ __forceinline__ void best_atoms(const Steps& of) {
   const unsigned row_line = RESIDENT ? rounds * DEPTH + PAD : HALF_LINE;
   __half* const rows = slices + STAGES * SLICE;
   if (threadIdx.x < TILE)
-    signals[threadIdx.x] = first + threadIdx.x < count ? of.lists[of.step % 2 * of.m + first + threadIdx.x] : ALL;
+    signals[threadIdx.x] = first + threadIdx.x < count ? of.lists[of.step % 2 * of.m + first + threadIdx.x] : NO_LINE;
   __syncthreads();
 
   auto load_rows = [&](__half* to, unsigned at) {
-#pragma unroll
-    for (int t = 0; t < 2 * TILE * DEPTH / 8 / 256; ++t) {
-      const unsigned i = t * 256 + threadIdx.x, column = i % (DEPTH / 8) * 8, row = i / (DEPTH / 8) % TILE;
-      const unsigned part = i / (TILE * DEPTH / 8), signal = signals[row];
-      const bool inside = signal != ALL && at + column < of.line;
-      const __half* const source = of.halves + ((size_t)part * of.m + signal) * of.line + at + column;
-      copy<16>(to + (part * TILE + row) * row_line + column, inside ? source : of.halves, inside);
-    }
+    load_halves<true>(to, row_line, of.halves, of.m, of.line, at, 0, signals);
   };
   if (RESIDENT) {
     for (unsigned round = 0; round < rounds; ++round) load_rows(rows + round * DEPTH, round * DEPTH);
@@ -150,7 +143,7 @@ __device__ __forceinline__ void best_atoms(const Steps& of) {
   unsigned round = 0, base = 0, next_round = 0, next_tile = tile0;
   auto slice_of = [&](int s) { return slices + (size_t)(s % STAGES) * SLICE * (RESIDENT ? 1 : 2); };
   auto start = [&](int s) {
-    load_halves(slice_of(s), of.unit_halves, next_tile * TILE, of.width, of.line, next_round * DEPTH);
+    load_halves<false>(slice_of(s), HALF_LINE, of.unit_halves, of.width, of.line, next_round * DEPTH, next_tile * TILE);
     if (!RESIDENT) load_rows(slice_of(s) + SLICE, next_round * DEPTH);
     if (++next_round == rounds) next_round = 0, ++next_tile;
   };
@@ -179,7 +172,7 @@ __device__ __forceinline__ void best_atoms(const Steps& of) {
 #pragma unroll
     for (int other = 1; other < 4; other *= 2) key = max(key, __shfl_xor_sync(ALL, key, other));
     const unsigned signal = signals[at_row + row * 8 + lane / 4];
-    if (lane % 4 == 0 && key > 0 && signal != ALL) atomicMax(of.best + signal, key);
+    if (lane % 4 == 0 && key > 0 && signal != NO_LINE) atomicMax(of.best + signal, key);
   }
 }
 
@@ -240,29 +233,45 @@ __device__ __forceinline__ float product(const Team<LANES>& team, const float* a
 // Entries of a row of a triangle before it.
 __device__ __forceinline__ unsigned before_row(unsigned j) { return j * (j + 1) / 2; }
 
-// One step of one signal: whether the pursuit goes on.
+// A step of one signal by its team. One function for each line of the head.
 template <int LANES>
-__device__ __forceinline__ bool take_step(const Steps& of, const Team<LANES>& team, size_t signal,
-                                          const Scratch<LANES>& own) {
-  const unsigned lane = team.lane, k = of.step, s = of.s, line = of.line;
-  const unsigned long long key = of.best[signal];
-  State state = state_of(of.states[signal]);
-  float* const r = of.residuals + signal * line;
-  float now[4] = {};
-  if (lane * 4 < line) load4(r + lane * 4, now);
-  unsigned i = ~(unsigned)key;
-  bool again = false;
-  for (unsigned j = lane; j < k; j += LANES) {
-    const unsigned atom = of.indices[signal * s + j];
-    own.of_step[j].atom = atom;
-    again |= atom == i;
+struct Step {
+  const Steps& of;
+  const Team<LANES>& team;
+  const Scratch<LANES>& own;
+  const size_t signal;
+  const unsigned lane, k, s, line;
+  float* const r;
+  float* const triangle;
+  State state;
+  float now[4];      // the first features of r that this lane has
+  unsigned i;        // the atom, and its product with r
+  float alpha;
+  float inverse, move;  // 1 / rho, alpha / rho
+
+  __device__ __forceinline__ Step(const Steps& steps, const Team<LANES>& mine, const Scratch<LANES>& scratch, size_t at)
+      : of(steps), team(mine), own(scratch), signal(at), lane(team.lane), k(of.step), s(of.s), line(of.line),
+        r(of.residuals + signal * line), triangle(of.triangles + signal * before_row(s)),
+        state(state_of(of.states[signal])), now{} {
+    if (lane * 4 < line) load4(r + lane * 4, now);
   }
-  team.sync();
-  if (lane == 0) of.best[signal] = 0;
-  if (key == 0) return false;
-  float alpha = product<LANES>(team, of.unit + (size_t)i * line, r, now, line);
-  if (!(fabsf(alpha) > state.least)) return false;
-  if (__any_sync(team.mask, again)) {
+
+  // i = argmax |d^_i . r|, from `best` or, where that was chosen before, anew: whether there is one above rounding.
+  __device__ __forceinline__ bool choose() {
+    const unsigned long long key = of.best[signal];
+    i = ~(unsigned)key;
+    bool again = false;
+    for (unsigned j = lane; j < k; j += LANES) {
+      const unsigned atom = of.indices[signal * s + j];
+      own.of_step[j].atom = atom;
+      again |= atom == i;
+    }
+    team.sync();
+    if (lane == 0) of.best[signal] = 0;
+    if (key == 0) return false;
+    alpha = product<LANES>(team, of.unit + (size_t)i * line, r, now, line);
+    if (!(fabsf(alpha) > state.least)) return false;
+    if (!__any_sync(team.mask, again)) return true;
     alpha = 0;
     for (unsigned j = 0; j < of.width; ++j) {
       bool chosen = false;
@@ -271,101 +280,115 @@ __device__ __forceinline__ bool take_step(const Steps& of, const Team<LANES>& te
       const float other = product<LANES>(team, of.unit + (size_t)j * line, r, now, line);
       if (fabsf(other) > fabsf(alpha)) alpha = other, i = j;
     }
-    if (!(fabsf(alpha) > state.least)) return false;
+    return fabsf(alpha) > state.least;
   }
 
-  // along_j = u_j . d^_i, with entries of G in z meanwhile.
-  for (unsigned j = lane; j < k; j += LANES) own.of_step[j].z = of.gram[(size_t)i * of.width + own.of_step[j].atom];
-  float* const triangle = of.triangles + signal * before_row(s);
-  float length = 0;
-  for (unsigned j0 = 0; j0 < k; j0 += LANES) {
-    float sum = 0;
-    const unsigned rows = min(LANES, k - j0);
-    for (unsigned l0 = 0; l0 <= j0; l0 += LANES) {
-      const float* at = triangle + before_row(j0) + l0 + lane;
+  // along_j = u_j . d^_i, with entries of G in z meanwhile, and rho: whether that is above rounding. The last block of the triangle
+  // stays in shared memory.
+  __device__ __forceinline__ bool project() {
+    for (unsigned j = lane; j < k; j += LANES) own.of_step[j].z = of.gram[(size_t)i * of.width + own.of_step[j].atom];
+    float length = 0;
+    for (unsigned j0 = 0; j0 < k; j0 += LANES) {
+      float sum = 0;
+      const unsigned rows = min(LANES, k - j0);
+      for (unsigned l0 = 0; l0 <= j0; l0 += LANES) {
+        const float* at = triangle + before_row(j0) + l0 + lane;
 #pragma unroll 4
-      for (unsigned j = 0; j < rows; ++j) {
-        own.block[j][lane] = l0 + lane <= j0 + j ? *at : 0.f;
-        at += j0 + j + 1;
+        for (unsigned j = 0; j < rows; ++j) {
+          own.block[j][lane] = l0 + lane <= j0 + j ? *at : 0.f;
+          at += j0 + j + 1;
+        }
+        team.sync();
+        const unsigned columns = min(LANES, k - l0);
+#pragma unroll 4
+        for (unsigned l = 0; l < columns; ++l) sum = fmaf(own.block[lane][l], own.of_step[l0 + l].z, sum);
+        if (k > LANES) team.sync();
       }
-      team.sync();
-      const unsigned columns = min(LANES, k - l0);
-#pragma unroll 4
-      for (unsigned l = 0; l < columns; ++l) sum = fmaf(own.block[lane][l], own.of_step[l0 + l].z, sum);
-      if (k > LANES) team.sync();
+      if (lane < rows) {
+        own.along[j0 + lane] = sum;
+        length = fmaf(sum, sum, length);
+      }
     }
-    if (lane < rows) {
-      own.along[j0 + lane] = sum;
-      length = fmaf(sum, sum, length);
-    }
+    const float pivot = 1 - team.sum(length);
+    if (!(pivot > least_pivot<float, false>())) return false;
+    inverse = refined_inverse_root(pivot);
+    move = alpha * inverse;
+    team.sync();
+    return true;
   }
-  const float pivot = 1 - team.sum(length);
-  if (!(pivot > least_pivot<float, false>())) return false;
-  const float first = inverse_root(pivot), inverse = fmaf(0.5f * first, fmaf(-pivot * first, first, 1.f), first);
-  const float move = alpha * inverse;
-  team.sync();
 
-  // z = (e_k - sum_j along_j z_j) / rho
-  for (unsigned l0 = 0; l0 < k; l0 += LANES) {
-    const unsigned l = l0 + lane;
-    float sum = 0;
-    if (k <= LANES) {
+  // z = (e_k - sum_j along_j z_j) / rho, and with it the code.
+  __device__ __forceinline__ void add_direction() {
+    for (unsigned l0 = 0; l0 < k; l0 += LANES) {
+      const unsigned l = l0 + lane;
+      float sum = 0;
+      if (k <= LANES) {
 #pragma unroll 4
-      for (unsigned j = 0; j < k; ++j) sum = fmaf(own.along[j], own.block[j][lane], sum);
-    } else {
+        for (unsigned j = 0; j < k; ++j) sum = fmaf(own.along[j], own.block[j][lane], sum);
+      } else {
 #pragma unroll 4
-      for (unsigned j = l0; j < k; ++j)
-        if (l <= j) sum = fmaf(own.along[j], triangle[before_row(j) + l], sum);
+        for (unsigned j = l0; j < k; ++j)
+          if (l <= j) sum = fmaf(own.along[j], triangle[before_row(j) + l], sum);
+      }
+      if (l < k) own.of_step[l].z = -inverse * sum;
     }
-    if (l < k) own.of_step[l].z = -inverse * sum;
+    if (lane == 0) {
+      own.of_step[k].z = inverse;
+      own.of_step[k].atom = i;
+      of.indices[signal * s + k] = i;
+      of.counts[signal] = k + 1;
+    }
+    team.sync();
+    // 2^power in two, either of which is a normal number.
+    const float back = move * power_of_two(state.power / 2), rest = power_of_two(state.power - state.power / 2);
+    for (unsigned l = lane; l <= k; l += LANES) {
+      const float z = own.of_step[l].z;
+      triangle[before_row(k) + l] = z;
+      of.values[signal * s + l] += back * z * of.inverse_norms[own.of_step[l].atom] * rest;
+    }
   }
-  if (lane == 0) {
-    own.of_step[k].z = inverse;
-    own.of_step[k].atom = i;
-    of.indices[signal * s + k] = i;
-    of.counts[signal] = k + 1;
-  }
-  team.sync();
-  // 2^power in two, either of which is a normal number.
-  const float back = move * power_of_two(state.power / 2), rest = power_of_two(state.power - state.power / 2);
-  for (unsigned l = lane; l <= k; l += LANES) {
-    const float z = own.of_step[l].z;
-    triangle[before_row(k) + l] = z;
-    of.values[signal * s + l] += back * z * of.inverse_norms[own.of_step[l].atom] * rest;
-  }
-  if (k + 1 == s) return false;
 
-  // The residual's norm does not grow: its parts stay in the range of f16 by the norm before.
-  const float scale = power_of_two(NORM_POWER - (exponent_of(fmaxf(state.energy, 1e-30f)) >> 1));
-  float energy = 0;
-  for (unsigned f = lane * 4; f < line; f += 4 * LANES) {
-    float u[4] = {};
+  // r <- r - move u, whole and in parts: whether it is still above the target.
+  __device__ __forceinline__ bool lower_residual() {
+    // Its norm does not grow: its parts stay in the range of f16 by the norm before.
+    const float scale = power_of_two(NORM_POWER - (exponent_of(fmaxf(state.energy, 1e-30f)) >> 1));
+    float energy = 0;
+    for (unsigned f = lane * 4; f < line; f += 4 * LANES) {
+      float u[4] = {};
 #pragma unroll 4
-    for (unsigned l = 0; l <= k; ++l) {
-      const typename Scratch<LANES>::Chosen chosen = own.of_step[l];
-      float d[4];
-      load4(of.unit + (size_t)chosen.atom * line + f, d);
+      for (unsigned l = 0; l <= k; ++l) {
+        const typename Scratch<LANES>::Chosen chosen = own.of_step[l];
+        float d[4];
+        load4(of.unit + (size_t)chosen.atom * line + f, d);
 #pragma unroll
-      for (int e = 0; e < 4; ++e) u[e] = fmaf(chosen.z, d[e], u[e]);
-    }
-    if (f >= 4 * LANES) load4(r + f, now);
-    float high[4], low[4];
+        for (int e = 0; e < 4; ++e) u[e] = fmaf(chosen.z, d[e], u[e]);
+      }
+      if (f >= 4 * LANES) load4(r + f, now);
+      float high[4], low[4];
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      now[e] = fmaf(-move, u[e], now[e]);
-      energy = fmaf(now[e], now[e], energy);
-      __half part[2];
-      in_parts(now[e] * scale, part[0], part[1]);
-      high[e] = wide(part[0]), low[e] = wide(part[1]);
+      for (int e = 0; e < 4; ++e) {
+        now[e] = fmaf(-move, u[e], now[e]);
+        energy = fmaf(now[e], now[e], energy);
+        __half part[2];
+        in_parts(now[e] * scale, part[0], part[1]);
+        high[e] = wide(part[0]), low[e] = wide(part[1]);
+      }
+      store4(r + f, now);
+      store4(of.halves + signal * line + f, high);
+      store4(of.halves + (of.m + signal) * line + f, low);
     }
-    store4(r + f, now);
-    store4(of.halves + signal * line + f, high);
-    store4(of.halves + (of.m + signal) * line + f, low);
+    state.energy = team.sum(energy);
+    if (lane == 0) of.states[signal] = packed(state);
+    return state.energy > state.limit;
   }
-  state.energy = team.sum(energy);
-  if (lane == 0) of.states[signal] = packed(state);
-  return state.energy > state.limit;
-}
+
+  // Whether the pursuit goes on.
+  __device__ __forceinline__ bool take() {
+    if (!choose() || !project()) return false;
+    add_direction();
+    return k + 1 < s && lower_residual();
+  }
+};
 
 template <int LANES>
 __device__ __forceinline__ void pursuit_step(const Steps& of) {
@@ -379,7 +402,7 @@ __device__ __forceinline__ void pursuit_step(const Steps& of) {
   size_t signal = 0;
   if (at < count) {
     signal = of.lists[of.step % 2 * of.m + at];
-    goes_on = take_step<LANES>(of, team, signal, own);
+    goes_on = Step<LANES>(of, team, own, signal).take();
   }
   append(of, of.step + 1, signal, goes_on && team.lane == 0);
 }

@@ -12,13 +12,14 @@
 //! | `ρ κ q` | `target`, `cost`, running mean activation | [`Sparsity`], plane 2 of a state |
 //!
 //! Hinton, "A practical guide to training restricted Boltzmann machines", 2010, sections 9 and 11.
-use crate::host;
-use crate::weight_step::{check_scalars, contiguous_f32};
-use candle::backend::BackendStorage;
-use candle::{CpuStorage, DType, InplaceOp2, Layout, Result, Tensor};
+use crate::check::{expect, expect_layout};
+use crate::op::{Io, Kernel, operands};
+use crate::weight_step::check_scalars;
+use candle::{CpuStorage, DType, Result, Tensor, WithDType};
 use half::bf16;
 use rayon::prelude::*;
 
+const OP: &str = "bias_step_";
 /// Partial sums that a unit's sum over rows is made of; the kernel's row lanes.
 const LANES: usize = 16;
 /// Units that one task of the CPU twin sums at once.
@@ -60,40 +61,26 @@ pub struct BiasStep<'a> {
 /// Sums run in one order on every device, so the CPU and the GPU return the same bits.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit, or both `sparsity` and `gather_error` are asked for.
+/// When shapes, types or devices do not fit, `batch` is 0, or both `sparsity` and `gather_error` are asked for.
 pub fn bias_step_(state: &Tensor, planes: &Tensor, scalars: &Tensor, step: BiasStep<'_>) -> Result<()> {
     let [2, batch, units] = *planes.dims() else {
-        candle::bail!("bias_step_: planes must have shape [2, batch, n_units], got {:?}", planes.dims())
+        candle::bail!("{OP}: planes must have shape [2, batch, n_units], got {:?}", planes.dims())
     };
-    if state.dims() != [4, units] {
-        candle::bail!("bias_step_: state must have shape [4, {units}], got {:?}", state.dims())
-    }
-    contiguous_f32("bias_step_", "state", state)?;
-    check_scalars("bias_step_", scalars)?;
-    if !matches!(planes.dtype(), DType::F32 | DType::BF16) || !planes.is_contiguous() {
-        candle::bail!("bias_step_: planes must be contiguous f32 or bf16, got {:?}", planes.dtype())
-    }
+    expect(OP, "state", state, &[DType::F32], &[4, units])?;
+    check_scalars(OP, scalars)?;
+    expect_layout(OP, "planes", planes, &[DType::F32, DType::BF16])?;
     if let Some(scale) = step.scale {
-        contiguous_f32("bias_step_", "scale", scale)?;
-        if scale.dims() != [units] {
-            candle::bail!("bias_step_: scale must have shape [{units}], got {:?}", scale.dims())
-        }
+        expect(OP, "scale", scale, &[DType::F32], &[units])?;
     }
-    for (name, other) in [("scalars", Some(scalars)), ("scale", step.scale)] {
-        if other.is_some_and(|t| !t.device().same_device(state.device())) {
-            candle::bail!(
-                "bias_step_: {name} must be on the device of state, {:?}",
-                state.device().location()
-            )
-        }
+    if batch == 0 {
+        candle::bail!("{OP}: planes must have at least one row each, got shape {:?}", planes.dims())
     }
     if step.sparsity.is_some() && step.gather_error {
-        candle::bail!(
-            "bias_step_: sparsity is of hidden units and gather_error of visible units; ask for one"
-        )
+        candle::bail!("{OP}: sparsity is of hidden units and gather_error of visible units; ask for one")
     }
-    let rule = BiasRule::from(step);
-    state.inplace_op2(planes, &ApplyBiasStep { rule, scalars, scale: step.scale, batch, units })
+    let op = ApplyBiasStep { rule: BiasRule::from(step), dtype: planes.dtype(), batch, units };
+    let io = operands(OP).write("state", state).read("planes", planes).read("scalars", scalars);
+    io.maybe("scale", step.scale).run(&op)
 }
 
 /// [`bias_step_`] from candle's own ops, with the error summed plainly; the result is new.
@@ -158,10 +145,9 @@ impl From<BiasStep<'_>> for BiasRule {
 #[cfg(feature = "cuda")]
 unsafe impl candle::cuda::cudarc::driver::DeviceRepr for BiasRule {}
 
-struct ApplyBiasStep<'a> {
+struct ApplyBiasStep {
     rule: BiasRule,
-    scalars: &'a Tensor,
-    scale: Option<&'a Tensor>,
+    dtype: DType,
     batch: usize,
     units: usize,
 }
@@ -213,20 +199,13 @@ fn tree(mut lanes: [[f32; UNITS]; LANES]) -> [f32; UNITS] {
     lanes[0]
 }
 
-impl ApplyBiasStep<'_> {
-    fn cpu<T: Copy + Sync>(
-        &self,
-        state: &mut [f32],
-        planes: &[T],
-        wide: impl Fn(T) -> f32 + Sync,
-    ) -> Result<()> {
+impl ApplyBiasStep {
+    fn run_cpu<T: WithDType>(&self, io: Io<'_, CpuStorage>, wide: impl Fn(T) -> f32 + Sync) -> Result<()> {
+        let ([state], [planes, scalars, scale]) = io.parts()?;
+        let (state, planes, scale) =
+            (state.elements::<f32>()?, planes.elements::<T>()?, scale.maybe::<f32>()?);
         let (batch, units) = (self.batch, self.units);
-        let scalars = host::Operand::new(self.scalars);
-        let &[_, momentum, rate] = scalars.elements::<f32>("bias_step_")? else {
-            candle::bail!("bias_step_: scalars")
-        };
-        let scale = self.scale.map(host::Operand::new);
-        let scale = scale.as_ref().map(|scale| scale.elements::<f32>("bias_step_")).transpose()?;
+        let &[_, momentum, rate] = scalars.elements::<f32>()? else { candle::bail!("{OP}: scalars") };
         let rule = self.rule;
         let (bias, rest) = state.split_at_mut(units);
         let (velocity, rest) = rest.split_at_mut(units);
@@ -264,72 +243,41 @@ impl ApplyBiasStep<'_> {
     }
 }
 
-impl InplaceOp2 for ApplyBiasStep<'_> {
-    fn name(&self) -> &'static str {
-        "bias_step_"
-    }
-
-    fn cpu_fwd(&self, state: &mut CpuStorage, s_l: &Layout, planes: &CpuStorage, p_l: &Layout) -> Result<()> {
-        let CpuStorage::F32(state) = state else { candle::bail!("bias_step_: state must be f32") };
-        let state = &mut state[s_l.start_offset()..][..4 * self.units];
-        let range = p_l.start_offset()..p_l.start_offset() + 2 * self.batch * self.units;
-        match planes {
-            CpuStorage::F32(planes) => self.cpu(state, &planes[range], |x| x),
-            CpuStorage::BF16(planes) => self.cpu(state, &planes[range], bf16::to_f32),
-            other => candle::bail!("bias_step_: planes must be f32 or bf16, got {:?}", other.dtype()),
+impl Kernel for ApplyBiasStep {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        match self.dtype {
+            DType::BF16 => self.run_cpu(io, bf16::to_f32),
+            _ => self.run_cpu(io, |x: f32| x),
         }
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(
-        &self,
-        state: &mut candle::CudaStorage,
-        s_l: &Layout,
-        planes: &candle::CudaStorage,
-        p_l: &Layout,
-    ) -> Result<()> {
-        match planes.dtype() {
-            DType::F32 => self.launch::<f32>("bias_step_f32", state, s_l, planes, p_l),
-            DType::BF16 => self.launch::<bf16>("bias_step_bf16", state, s_l, planes, p_l),
-            other => candle::bail!("bias_step_: planes must be f32 or bf16, got {other:?}"),
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        match self.dtype {
+            DType::BF16 => self.launch::<bf16>("bias_step_bf16", gpu, io),
+            _ => self.launch::<f32>("bias_step_f32", gpu, io),
         }
     }
 }
 
 #[cfg(feature = "cuda")]
-impl ApplyBiasStep<'_> {
+impl ApplyBiasStep {
     fn launch<T: candle::cuda::CudaDType>(
         &self,
         kernel: &str,
-        state: &mut candle::CudaStorage,
-        s_l: &Layout,
-        planes: &candle::CudaStorage,
-        p_l: &Layout,
+        gpu: &crate::cuda::Gpu,
+        io: Io<'_, candle::CudaStorage>,
     ) -> Result<()> {
-        use crate::cuda::{
-            Operand, PushKernelArg, PushKernelArgs, WrapErr, block_launch, count, function, optional_view,
-            view, view_mut,
-        };
-
-        const OP: &str = "bias_step_";
         /// Of kernels/bias_step.cu, and units that a block takes.
         const THREADS: u32 = 512;
-        const BLOCK_UNITS: u32 = 32;
-        let device = state.device().clone();
-        let (batch, units) = (count(OP, self.batch)?, count(OP, self.units)?);
-        let mut state = view_mut::<f32>(state, s_l, OP)?;
-        let planes = view::<T>(planes, p_l, OP)?;
-        let scalars = Operand::new(self.scalars);
-        let scalars = scalars.view::<f32>(OP)?;
-        let scale = self.scale.map(Operand::new);
-        let scale = optional_view::<f32>(&scale, OP)?;
-        let function = function(&device, "bias_step", kernel)?;
-        let mut launch = function.builder();
-        launch.arg(&mut state).arg(&planes).arg(&scalars).arg_or_null(&scale);
-        launch.arg(&self.rule).arg(&batch).arg(&units);
-        // SAFETY: (float*, const T*, const float*, const float* or null, BiasRule, unsigned, unsigned); the
-        // shapes were checked by `bias_step_`, and the kernel keeps to units < `units`.
-        unsafe { launch.launch(block_launch(units.div_ceil(BLOCK_UNITS), THREADS)) }.w()?;
-        Ok(())
+        const BLOCK_UNITS: usize = 32;
+        let ([state], [planes, scalars, scale]) = io.parts()?;
+        let (mut state, planes) = (state.elements::<f32>()?, planes.elements::<T>()?);
+        let (scalars, scale) = (scalars.elements::<f32>()?, scale.maybe::<f32>()?);
+        let launch = gpu.launch(OP, "bias_step", kernel)?.write(&mut state).read(&planes).read(&scalars);
+        let launch = launch.maybe(&scale).num(self.rule).count(self.batch).count(self.units);
+        // SAFETY: (float*, const T*, const float*, const float* or null, BiasRule, unsigned, unsigned); the shapes were checked
+        // by `bias_step_`, and the kernel keeps to units < `units`.
+        unsafe { launch.blocks(self.units.div_ceil(BLOCK_UNITS), THREADS).go() }
     }
 }

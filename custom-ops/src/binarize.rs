@@ -1,9 +1,8 @@
 //! Probabilities become states, drawn afresh each time.
-use crate::draw::{Draws, Place, same_device, uniform_tile};
-use crate::host::elements;
+use crate::draw::{Draws, Place, uniform_tile};
+use crate::op::{Io, Kernel, operands};
 use crate::philox::{Philox, TILE};
-use candle::backend::BackendStorage;
-use candle::{CpuStorage, DType, InplaceOp2, Layout, Result, Tensor};
+use candle::{CpuStorage, DType, Result, Tensor};
 use half::{bf16, f16};
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -31,14 +30,11 @@ pub fn bernoulli_into_(out: &Tensor, p: &Tensor, draws: Draws) -> Result<()> {
         let (p, out) = (p.stride(), out.stride());
         candle::bail!("{OP}: p and out must be contiguous, got strides {p:?} and {out:?}")
     }
-    same_device(OP, "p", p, out.device())?;
     let Some(place) = draws.place(OP, out.device())? else {
         candle::bail!("{OP}: draws must be At or Counter, got Mode, which draws nothing")
     };
-    if out.elem_count() == 0 {
-        return Ok(());
-    }
-    out.inplace_op2(p, &BernoulliInto { place })
+    let op = BernoulliInto { place, dtype: out.dtype(), n: out.elem_count() };
+    operands(OP).write("out", out).read("p", p).maybe("counter", place.counter).run(&op)
 }
 
 /// The same states from candle's own ops and [`uniform`](crate::uniform), a new f32 tensor.
@@ -51,6 +47,9 @@ pub fn bernoulli_into_reference(p: &Tensor, philox: Philox) -> Result<Tensor> {
 
 struct BernoulliInto<'a> {
     place: Place<'a>,
+    dtype: DType,
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    n: usize,
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
@@ -68,37 +67,24 @@ fn draw_cpu<T: Copy + Send + Sync>(philox: Philox, out: &mut [T], p: &[f32], off
     chunks.for_each(|(i, (out, p))| draw_tiles(philox, i * CHUNK, out, p, off, on));
 }
 
-impl InplaceOp2 for BernoulliInto<'_> {
-    fn name(&self) -> &'static str {
-        OP
-    }
-
-    fn cpu_fwd(&self, out: &mut CpuStorage, out_l: &Layout, p: &CpuStorage, p_l: &Layout) -> Result<()> {
-        let n = out_l.shape().elem_count();
-        let (o, philox) = (out_l.start_offset(), self.place.philox);
-        let p = elements(p, p_l)?;
-        match out {
-            CpuStorage::F32(out) => draw_cpu(philox, &mut out[o..][..n], p, 0., 1.),
-            CpuStorage::BF16(out) => draw_cpu(philox, &mut out[o..][..n], p, bf16::ZERO, bf16::ONE),
-            CpuStorage::F16(out) => draw_cpu(philox, &mut out[o..][..n], p, f16::ZERO, f16::ONE),
-            out => candle::bail!("{OP}: out must be f32, bf16 or f16, got {:?}", out.dtype()),
+impl Kernel for BernoulliInto<'_> {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([out], [p, _]) = io.parts()?;
+        let (philox, p) = (self.place.philox, p.elements()?);
+        match self.dtype {
+            DType::BF16 => draw_cpu(philox, out.elements()?, p, bf16::ZERO, bf16::ONE),
+            DType::F16 => draw_cpu(philox, out.elements()?, p, f16::ZERO, f16::ONE),
+            _ => draw_cpu(philox, out.elements()?, p, 0f32, 1.),
         }
         Ok(())
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(
-        &self,
-        out: &mut candle::CudaStorage,
-        out_l: &Layout,
-        p: &candle::CudaStorage,
-        p_l: &Layout,
-    ) -> Result<()> {
-        match out.dtype() {
-            DType::F32 => self.launch::<f32>("bernoulli_into_f32", out, out_l, p, p_l),
-            DType::BF16 => self.launch::<bf16>("bernoulli_into_bf16", out, out_l, p, p_l),
-            DType::F16 => self.launch::<f16>("bernoulli_into_f16", out, out_l, p, p_l),
-            dtype => candle::bail!("{OP}: out must be f32, bf16 or f16, got {dtype:?}"),
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        match self.dtype {
+            DType::BF16 => self.launch::<bf16>("bernoulli_into_bf16", gpu, io),
+            DType::F16 => self.launch::<f16>("bernoulli_into_f16", gpu, io),
+            _ => self.launch::<f32>("bernoulli_into_f32", gpu, io),
         }
     }
 }
@@ -108,28 +94,15 @@ impl BernoulliInto<'_> {
     fn launch<T: candle::cuda::CudaDType>(
         &self,
         kernel: &str,
-        out: &mut candle::CudaStorage,
-        out_l: &Layout,
-        p: &candle::CudaStorage,
-        p_l: &Layout,
+        gpu: &crate::cuda::Gpu,
+        io: Io<'_, candle::CudaStorage>,
     ) -> Result<()> {
-        use crate::cuda::{
-            PushKernelArg, PushKernelArgs, WrapErr, function, linear_launch, optional_view, view, view_mut,
-        };
-
-        let device = p.device().clone();
-        let p = view::<f32>(p, p_l, OP)?;
-        let mut out = view_mut::<T>(out, out_l, OP)?;
-        let n = out_l.shape().elem_count();
-        let function = function(&device, "binarize", kernel)?;
-        let (_, philox, counter) = Place::arguments(Some(self.place));
-        let counter = optional_view(&counter, OP)?;
-        let mut launch = function.builder();
-        launch.arg(&p).arg(&mut out).arg(&n).draws(&philox, &counter);
+        let ([out], [p, counter]) = io.parts()?;
+        let (mut out, p, counter) = (out.elements::<T>()?, p.elements::<f32>()?, counter.maybe()?);
+        let launch = gpu.launch(OP, "binarize", kernel)?.read(&p).write(&mut out).num(self.n);
         // SAFETY: (const float*, T*, size_t, 3 × unsigned long long, const long long*) of the kernel's T; both views hold n
-        // entries, since the shapes are equal (checked by `bernoulli_into_`), and candle refuses a shared storage; the
-        // counter is one i64 of this device, checked by `Draws::place`, or null.
-        unsafe { launch.launch(linear_launch(n.div_ceil(4), 4096)) }.w()?;
-        Ok(())
+        // entries, since the shapes are equal (checked by `bernoulli_into_`); the counter is one i64, checked by
+        // `Draws::place`, or null.
+        unsafe { launch.draws(self.place.philox, &counter).linear(self.n.div_ceil(4)).go() }
     }
 }

@@ -8,10 +8,12 @@
 //! normal     words (a, b) of elements (2i, 2i + 1):  r = √(-2 ln(a·2⁻³² + 2⁻³³)),  r cos 2πu(b) and r sin 2πu(b)
 //! bernoulli  1 where u < p, else 0
 //! ```
-use crate::host;
+use crate::check::expect_layout;
 use crate::math::{normal_of, uniform_of};
+pub(crate) use crate::op::same_device;
+use crate::op::{Io, Kernel, new_tensor, operands};
 use crate::philox::{BLOCKS, Philox, TILE};
-use candle::{CpuStorage, CustomOp1, DType, Device, InplaceOp1, Layout, Result, Shape, Tensor};
+use candle::{CpuStorage, DType, Device, Result, Shape, Tensor};
 use multiversion::multiversion;
 use rayon::prelude::*;
 
@@ -39,17 +41,7 @@ pub enum Draws<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub philox: Philox,
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub counter: Option<&'a Tensor>,
-}
-
-#[cfg(feature = "cuda")]
-impl<'a> Place<'a> {
-    /// What a kernel takes: whether it draws, from where, and the counter if the device holds one.
-    pub(crate) fn arguments(place: Option<Self>) -> (u32, Philox, Option<crate::cuda::Operand<'a>>) {
-        let counter = place.and_then(|place| place.counter).map(crate::cuda::Operand::new);
-        (place.is_some().into(), place.map_or(Philox::new(0, 0), |place| place.philox), counter)
-    }
 }
 
 impl<'a> Draws<'a> {
@@ -68,8 +60,7 @@ impl<'a> Draws<'a> {
         if !device.is_cpu() {
             return Ok(Some(Place { philox, counter: Some(counter) }));
         }
-        let counter = host::Operand::new(counter);
-        let &[blocks] = counter.elements::<i64>(op)? else { candle::bail!("{op}: counter must be one i64") };
+        let blocks = counter.reshape(())?.to_scalar::<i64>()?;
         Ok(Some(Place { philox: philox.skipped(blocks as u64), counter: None }))
     }
 }
@@ -79,7 +70,7 @@ impl<'a> Draws<'a> {
 /// # Errors
 /// When the device fails to allocate or launch.
 pub fn uniform(shape: impl Into<Shape>, device: &Device, philox: Philox) -> Result<Tensor> {
-    let out = Tensor::zeros(shape, DType::F32, device)?;
+    let out = new_tensor("uniform", shape, DType::F32, device)?;
     uniform_(&out, Draws::At(philox))?;
     Ok(out)
 }
@@ -89,7 +80,7 @@ pub fn uniform(shape: impl Into<Shape>, device: &Device, philox: Philox) -> Resu
 /// # Errors
 /// When the device fails to allocate or launch.
 pub fn normal(shape: impl Into<Shape>, device: &Device, philox: Philox) -> Result<Tensor> {
-    let out = Tensor::zeros(shape, DType::F32, device)?;
+    let out = new_tensor("normal", shape, DType::F32, device)?;
     normal_(&out, Draws::At(philox))?;
     Ok(out)
 }
@@ -117,37 +108,20 @@ pub fn normal_(out: &Tensor, draws: Draws) -> Result<()> {
 /// # Errors
 /// When `p` is not contiguous f32.
 pub fn bernoulli(p: &Tensor, philox: Philox) -> Result<Tensor> {
-    check_f32("bernoulli", "p", p)?;
-    p.apply_op1_no_bwd(&Bernoulli { philox })
+    const OP: &str = "bernoulli";
+    expect_layout(OP, "p", p, &[DType::F32])?;
+    let out = new_tensor(OP, p.shape(), DType::F32, p.device())?;
+    crate::bernoulli_into_(&out, p, Draws::At(philox))?;
+    Ok(out)
 }
 
 fn fill(op: &'static str, law: Law, out: &Tensor, draws: Draws) -> Result<()> {
-    check_f32(op, "out", out)?;
+    expect_layout(op, "out", out, &[DType::F32])?;
     let Some(place) = draws.place(op, out.device())? else {
         candle::bail!("{op}: draws must be At or Counter, got Mode, which draws nothing")
     };
-    out.inplace_op1(&Fill { op, law, place })
-}
-
-fn check_f32(op: &str, what: &str, x: &Tensor) -> Result<()> {
-    if x.dtype() != DType::F32 {
-        candle::bail!("{op}: {what} must be f32, got {:?}", x.dtype())
-    }
-    if !x.is_contiguous() {
-        let (shape, stride) = (x.dims(), x.stride());
-        candle::bail!(
-            "{op}: {what} must be contiguous, got shape {shape:?} with strides {stride:?}; call .contiguous() first"
-        )
-    }
-    Ok(())
-}
-
-pub(crate) fn same_device(op: &str, what: &str, x: &Tensor, device: &Device) -> Result<()> {
-    if !x.device().same_device(device) {
-        let (got, want) = (x.device().location(), device.location());
-        candle::bail!("{op}: {what} must be on {want:?}, the device of the result, got {got:?}")
-    }
-    Ok(())
+    let fill = Fill { op, law, place, n: out.elem_count() };
+    operands(op).write("out", out).maybe("counter", place.counter).run(&fill)
 }
 
 /// Uniform draws of elements `at..at + TILE`; `at` is a multiple of 4.
@@ -205,92 +179,32 @@ enum Law {
 }
 
 struct Fill<'a> {
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     op: &'static str,
     law: Law,
     place: Place<'a>,
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    n: usize,
 }
 
-impl InplaceOp1 for Fill<'_> {
-    fn name(&self) -> &'static str {
-        self.op
-    }
-
-    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
-        let n = layout.shape().elem_count();
-        let CpuStorage::F32(out) = storage else { candle::bail!("{}: out must be f32", self.op) };
-        fill_cpu(self.law, self.place.philox, &mut out[layout.start_offset()..][..n]);
+impl Kernel for Fill<'_> {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([out], [_]) = io.parts()?;
+        fill_cpu(self.law, self.place.philox, out.elements()?);
         Ok(())
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(&self, storage: &mut candle::CudaStorage, layout: &Layout) -> Result<()> {
-        use crate::cuda::{
-            PushKernelArg, PushKernelArgs, WrapErr, function, linear_launch, optional_view, view_mut,
-        };
-        use candle::backend::BackendStorage;
-
-        let device = storage.device().clone();
-        let mut out = view_mut::<f32>(storage, layout, self.op)?;
-        let n = layout.shape().elem_count();
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        let ([out], [counter]) = io.parts()?;
+        let (mut out, counter) = (out.elements::<f32>()?, counter.maybe()?);
         let kernel = match self.law {
             Law::Uniform => "uniform_f32",
             Law::Normal => "normal_f32",
         };
-        let function = function(&device, "draw", kernel)?;
-        let (_, philox, counter) = Place::arguments(Some(self.place));
-        let counter = optional_view(&counter, self.op)?;
-        let mut launch = function.builder();
-        launch.arg(&mut out).arg(&n).draws(&philox, &counter);
-        // SAFETY: (float*, size_t, 3 × unsigned long long, const long long*); out holds n floats, its layout says
-        // so; the counter is one i64 of this device, checked by `Draws::place`, or null.
-        unsafe { launch.launch(linear_launch(n.div_ceil(4), 4096)) }.w()?;
-        Ok(())
-    }
-}
-
-struct Bernoulli {
-    philox: Philox,
-}
-
-impl CustomOp1 for Bernoulli {
-    fn name(&self) -> &'static str {
-        "bernoulli"
-    }
-
-    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let n = layout.shape().elem_count();
-        let p = host::elements(storage, layout)?;
-        let mut out = vec![0.; n];
-        fill_cpu(Law::Uniform, self.philox, &mut out);
-        for (out, p) in out.iter_mut().zip(p) {
-            *out = if *out < *p { 1. } else { 0. };
-        }
-        Ok((CpuStorage::F32(out), layout.shape().clone()))
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda_fwd(
-        &self,
-        storage: &candle::CudaStorage,
-        layout: &Layout,
-    ) -> Result<(candle::CudaStorage, Shape)> {
-        use crate::cuda::{PushKernelArg, WrapErr, function, linear_launch, view};
-        use candle::CudaStorage;
-        use candle::backend::BackendStorage;
-
-        let device = storage.device();
-        let p = view::<f32>(storage, layout, "bernoulli")?;
-        let n = layout.shape().elem_count();
-        // SAFETY: uninitialised, but the kernel below writes all n entries, and this stream runs it before anything
-        // reads them.
-        let mut out = unsafe { device.alloc::<f32>(n)? };
-        let function = function(device, "draw", "bernoulli_f32")?;
-        let Philox { seed, stream, offset } = self.philox;
-        let mut launch = function.builder();
-        launch.arg(&p).arg(&mut out).arg(&n).arg(&seed).arg(&stream).arg(&offset);
-        // SAFETY: (const float*, float*, size_t, 3 × unsigned long long); p and out both hold n floats, by the
-        // layout and by the allocation.
-        unsafe { launch.launch(linear_launch(n.div_ceil(4), 4096)) }.w()?;
-        Ok((CudaStorage::wrap_cuda_slice(out, device.clone()), layout.shape().clone()))
+        let launch = gpu.launch(self.op, "draw", kernel)?.write(&mut out).num(self.n);
+        // SAFETY: (float*, size_t, 3 × unsigned long long, const long long*); out holds n floats, its layout says so; the
+        // counter is one i64, checked by `Draws::place`, or null.
+        unsafe { launch.draws(self.place.philox, &counter).linear(self.n.div_ceil(4)).go() }
     }
 }

@@ -36,11 +36,11 @@
 //! ```
 #![expect(clippy::needless_range_loop, reason = "an element is an index into several arrays of one length")]
 use crate::activation::{Activation, activate, through, with_activation};
-use crate::draw::{Draws, Place, same_device, uniform, uniform_tile};
-use crate::host;
+use crate::check::{self, expect};
+use crate::draw::{Draws, Place, uniform, uniform_tile};
+use crate::op::{Io, Kernel, operands};
 use crate::philox::{Philox, TILE};
-use crate::weight_step::contiguous_f32;
-use candle::{CpuStorage, InplaceOp1, InplaceOp2, Layout, Result, Tensor};
+use candle::{CpuStorage, DType, Result, Tensor};
 use multiversion::multiversion;
 use rayon::prelude::*;
 
@@ -72,17 +72,14 @@ pub fn layer_forward_(
     const OP: &str = "layer_forward_";
     let (_, n_units) = matrix(OP, "a", a)?;
     if let Some(bias) = bias {
-        contiguous_f32(OP, "bias", bias)?;
-        if bias.dims() != [n_units] {
-            candle::bail!("{OP}: bias must have shape [{n_units}], got {:?}", bias.dims())
-        }
-        same_device(OP, "bias", bias, a.device())?;
+        expect(OP, "bias", bias, &[DType::F32], &[n_units])?;
     }
     let mask = Mask::new(OP, dropout, a)?;
     if a.elem_count() == 0 {
         return Ok(());
     }
-    a.inplace_op1(&Forward { activation, bias, mask, n_units })
+    let op = Forward { activation, mask, n: a.elem_count(), n_units };
+    operands(OP).write("a", a).maybe("bias", bias).maybe("counter", mask.counter()).run(&op)
 }
 
 /// `delta ← m ∘ delta ∘ f'`: from the derivative by the layer's output to that by its pre-activation.
@@ -100,16 +97,13 @@ pub fn layer_backward_(
 ) -> Result<()> {
     const OP: &str = "layer_backward_";
     matrix(OP, "delta", delta)?;
-    contiguous_f32(OP, "output", output)?;
-    if output.dims() != delta.dims() {
-        candle::bail!("{OP}: output must have the shape of delta {:?}, got {:?}", delta.dims(), output.dims())
-    }
-    same_device(OP, "output", output, delta.device())?;
+    expect(OP, "output", output, &[DType::F32], delta.dims())?;
     let mask = Mask::new(OP, dropout, delta)?;
     if delta.elem_count() == 0 {
         return Ok(());
     }
-    delta.inplace_op2(output, &Backward { activation, mask })
+    let op = Backward { activation, mask, n: delta.elem_count() };
+    operands(OP).write("delta", delta).read("output", output).maybe("counter", mask.counter()).run(&op)
 }
 
 /// [`layer_forward_`] from candle's own ops; the result is new and differentiable.
@@ -156,11 +150,7 @@ fn mask_reference(like: &Tensor, rate: f32, philox: Philox) -> Result<Tensor> {
 }
 
 fn matrix(op: &str, name: &str, t: &Tensor) -> Result<(usize, usize)> {
-    contiguous_f32(op, name, t)?;
-    match *t.dims() {
-        [rows, n_units] => Ok((rows, n_units)),
-        ref got => candle::bail!("{op}: {name} must be [rows, n_units], got shape {got:?}"),
-    }
+    check::matrix(op, name, "[rows, n_units]", t, &[DType::F32])
 }
 
 /// Dropout that was checked; a rate of 0 draws nothing.
@@ -188,6 +178,17 @@ impl<'a> Mask<'a> {
         Ok(Self { rate, scale: 1. / (1. - rate), keep: 1. - rate, place: Some(place) })
     }
 
+    /// The counter of the draws, where the device holds one.
+    fn counter(&self) -> Option<&'a Tensor> {
+        self.place.and_then(|place| place.counter)
+    }
+
+    /// Where the draws begin, as the kernels take it: any place if none is drawn.
+    #[cfg(feature = "cuda")]
+    fn start(&self) -> Philox {
+        self.place.map_or(Philox::new(0, 0), |place| place.philox)
+    }
+
     /// The draws, when units are left out.
     fn philox(&self) -> Option<Philox> {
         self.place.filter(|_| self.rate > 0.).map(|place| place.philox)
@@ -196,8 +197,9 @@ impl<'a> Mask<'a> {
 
 struct Forward<'a> {
     activation: Activation,
-    bias: Option<&'a Tensor>,
     mask: Mask<'a>,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the CPU reads it from the operands"))]
+    n: usize,
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the CPU reads it from the bias"))]
     n_units: usize,
 }
@@ -205,6 +207,7 @@ struct Forward<'a> {
 struct Backward<'a> {
     activation: Activation,
     mask: Mask<'a>,
+    n: usize,
 }
 
 /// Computes elements `first..` of a whole; `first` is a multiple of [`TILE`].
@@ -268,16 +271,10 @@ fn backward_tiles<const F: u8>(
     }
 }
 
-impl InplaceOp1 for Forward<'_> {
-    fn name(&self) -> &'static str {
-        "layer_forward_"
-    }
-
-    fn cpu_fwd(&self, a: &mut CpuStorage, layout: &Layout) -> Result<()> {
-        let CpuStorage::F32(a) = a else { candle::bail!("layer_forward_: a must be f32") };
-        let a = &mut a[layout.start_offset()..][..layout.shape().elem_count()];
-        let bias = self.bias.map(host::Operand::new);
-        let bias = bias.as_ref().map_or(Ok(&[][..]), |bias| bias.elements("layer_forward_"))?;
+impl Kernel for Forward<'_> {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([a], [bias, _]) = io.parts()?;
+        let (a, bias) = (a.elements::<f32>()?, bias.maybe::<f32>()?.unwrap_or_default());
         let Mask { rate, scale, .. } = self.mask;
         let philox = self.mask.philox();
         let part = |i: usize, a: &mut [f32]| {
@@ -292,50 +289,29 @@ impl InplaceOp1 for Forward<'_> {
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(&self, a: &mut candle::CudaStorage, layout: &Layout) -> Result<()> {
-        use crate::cuda::{
-            Operand, PushKernelArg, PushKernelArgs, WrapErr, function, linear_launch, optional_view, view_mut,
-        };
-        use candle::backend::BackendStorage;
-
-        const OP: &str = "layer_forward_";
-        let device = a.device().clone();
-        let n = layout.shape().elem_count();
-        let mut a = view_mut::<f32>(a, layout, OP)?;
-        let bias = self.bias.map(Operand::new);
-        let bias = optional_view::<f32>(&bias, OP)?;
-        let (_, philox, counter) = Place::arguments(self.mask.place);
-        let counter = optional_view(&counter, OP)?;
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        let ([a], [bias, counter]) = io.parts()?;
+        let (mut a, bias, counter) = (a.elements::<f32>()?, bias.maybe::<f32>()?, counter.maybe()?);
         let kernel = format!("layer_forward_{}", self.activation.kernel());
-        let function = function(&device, "layer", &kernel)?;
-        let mut launch = function.builder();
-        launch.arg(&mut a).arg_or_null(&bias).arg(&n).arg(&self.n_units);
-        launch.arg(&self.mask.rate).arg(&self.mask.scale).draws(&philox, &counter);
-        // SAFETY: (float*, const float* or null, 2 × size_t, 2 × float, 3 × unsigned long long, const long long* or
-        // null), in this order. `layer_forward_` checked that a is [_, n_units] and bias [n_units]; neither the bias nor
-        // the counter shares a's storage, whose lock is held; the counter is one i64, checked by `Draws::place`.
-        unsafe { launch.launch(linear_launch(n.div_ceil(4), 4096)) }.w()?;
-        Ok(())
+        let launch = gpu.launch("layer_forward_", "layer", &kernel)?.write(&mut a).maybe(&bias);
+        let launch = launch.num(self.n).num(self.n_units).num(self.mask.rate).num(self.mask.scale);
+        // SAFETY: (float*, const float* or null, 2 × size_t, 2 × float, 3 × unsigned long long, const long long* or null).
+        // `layer_forward_` checked that a is [_, n_units] and bias [n_units]; the counter is one i64, checked by `Draws::place`.
+        unsafe { launch.draws(self.mask.start(), &counter).linear(self.n.div_ceil(4)).go() }
     }
 }
 
-impl InplaceOp2 for Backward<'_> {
-    fn name(&self) -> &'static str {
-        "layer_backward_"
-    }
-
-    fn cpu_fwd(&self, delta: &mut CpuStorage, d_l: &Layout, a: &CpuStorage, a_l: &Layout) -> Result<()> {
-        let n = d_l.shape().elem_count();
-        let CpuStorage::F32(delta) = delta else { candle::bail!("layer_backward_: delta must be f32") };
-        let delta = &mut delta[d_l.start_offset()..][..n];
-        let a = host::elements(a, a_l)?;
+impl Kernel for Backward<'_> {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([delta], [a, _]) = io.parts()?;
+        let (delta, a) = (delta.elements::<f32>()?, a.elements::<f32>()?);
         let Mask { rate, scale, keep, .. } = self.mask;
         let philox = self.mask.philox();
         let part = |i: usize, delta: &mut [f32], a: &[f32]| {
             let factors = (rate, scale, keep);
             with_activation!(self.activation, backward_tiles(delta, a, i * CHUNK, philox, factors))
         };
-        if n <= CHUNK {
+        if self.n <= CHUNK {
             part(0, delta, a);
         } else {
             let chunks = delta.par_chunks_mut(CHUNK).zip(a.par_chunks(CHUNK));
@@ -345,33 +321,14 @@ impl InplaceOp2 for Backward<'_> {
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(
-        &self,
-        delta: &mut candle::CudaStorage,
-        d_l: &Layout,
-        a: &candle::CudaStorage,
-        a_l: &Layout,
-    ) -> Result<()> {
-        use crate::cuda::{
-            PushKernelArg, PushKernelArgs, WrapErr, function, linear_launch, optional_view, view, view_mut,
-        };
-        use candle::backend::BackendStorage;
-
-        const OP: &str = "layer_backward_";
-        let device = delta.device().clone();
-        let n = d_l.shape().elem_count();
-        let mut delta = view_mut::<f32>(delta, d_l, OP)?;
-        let a = view::<f32>(a, a_l, OP)?;
-        let (_, philox, counter) = Place::arguments(self.mask.place);
-        let counter = optional_view(&counter, OP)?;
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        let ([delta], [a, counter]) = io.parts()?;
+        let (mut delta, a, counter) = (delta.elements::<f32>()?, a.elements::<f32>()?, counter.maybe()?);
         let kernel = format!("layer_backward_{}", self.activation.kernel());
-        let function = function(&device, "layer", &kernel)?;
-        let mut launch = function.builder();
-        launch.arg(&mut delta).arg(&a).arg(&n).arg(&self.mask.rate);
-        launch.arg(&self.mask.scale).arg(&self.mask.keep).draws(&philox, &counter);
-        // SAFETY: (float*, const float*, size_t, 3 × float, 3 × unsigned long long, const long long* or null), in this
-        // order. Both tensors hold n floats, checked by `layer_backward_`; candle refuses a shared storage.
-        unsafe { launch.launch(linear_launch(n.div_ceil(4), 4096)) }.w()?;
-        Ok(())
+        let launch = gpu.launch("layer_backward_", "layer", &kernel)?.write(&mut delta).read(&a).num(self.n);
+        let launch = launch.num(self.mask.rate).num(self.mask.scale).num(self.mask.keep);
+        // SAFETY: (float*, const float*, size_t, 3 × float, 3 × unsigned long long, const long long* or null). Both tensors hold n
+        // floats, checked by `layer_backward_`; the counter as in `Forward`.
+        unsafe { launch.draws(self.mask.start(), &counter).linear(self.n.div_ceil(4)).go() }
     }
 }

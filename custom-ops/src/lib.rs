@@ -1,13 +1,12 @@
 //! Ops that candle lacks, each on the CPU and on CUDA and held to a plain reference.
 //!
-//! An op is a checked public function, a private struct with the code of both devices and, for tests, a slow and
-//! obvious `*_reference`. A name that ends in `_` writes its first argument in place. All CUDA of the
-//! workspace, and all its `unsafe`, is in this crate: `src/NAME.rs` owns `kernels/NAME.cu`.
+//! An op is a checked public function, a private struct with the code of both devices (`Kernel`) and, for tests, a slow and obvious
+//! `*_reference`. A name that ends in `_` writes its first argument in place. All CUDA of the workspace, and all its `unsafe`,
+//! is in this crate: `src/NAME.rs` owns `kernels/NAME.cu`.
 //!
-//! The ops of a step that is recorded as a CUDA graph neither allocate nor read back; the numbers that change between
-//! replays are read from tensors on the device.
-//! But for the pursuits, nothing here allocates or reads back, so that a sequence of ops can be recorded as a CUDA graph; the
-//! numbers that change between replays are read from tensors on the device.
+//! Ops in place neither allocate nor read back, so that a sequence of them can be recorded as a CUDA graph ([`Replay`]); the numbers that
+//! change between replays are read from tensors on the device. Ops that return new tensors allocate them, and are refused
+//! within a recorded step; so are the pursuits, which wait for the device once.
 #[cfg(feature = "cuda")]
 mod cuda;
 
@@ -15,40 +14,46 @@ mod activation;
 mod atoms;
 mod bias_step;
 mod binarize;
+mod check;
 mod contrast_step;
 mod device;
 mod draw;
 mod gemm;
-mod host;
 mod layer;
+mod limits;
 mod loss;
 pub mod math;
+mod op;
 mod optimizer;
 mod philox;
+mod prefix_sum;
 mod product_units;
 pub mod pursuit;
 mod replay;
 mod scalars;
 mod scale;
 mod softmax_units;
+mod sort_by_key;
 mod sums;
 mod units;
 mod upload;
 mod weight_step;
 
 pub use atoms::{
-    AtomUpdate, AtomUses, atom_coherence, atom_coherence_reference, codes_gram_, codes_signals_,
-    descend_atoms_, descend_atoms_reference, row_squares, update_atoms, update_atoms_reference,
+    AtomUpdate, AtomUses, Bounds, FIGURE_PARTS, StatisticsStep, atom_coherence, atom_coherence_,
+    atom_coherence_reference, code_figures_, codes_statistics_, descend_atoms_, descend_atoms_reference,
+    row_squares, update_atoms, update_atoms_reference,
 };
 pub use bias_step::{BiasStep, Sparsity, bias_step_, bias_step_reference};
 pub use binarize::{bernoulli_into_, bernoulli_into_reference};
 pub use contrast_step::{
     Contrast, ContrastStep, contrast_step_, contrast_step_fuses, contrast_step_reference,
 };
-pub use device::device_name;
+pub use device::{cuda_device, device_name};
 pub use draw::{Draws, bernoulli, normal, normal_, uniform, uniform_};
-pub use gemm::{Factors, Precision, gemm_, gemm_parts_, gemm_reference};
+pub use gemm::{Factors, Precision, gemm_, gemm_batched_, gemm_parts_, gemm_reference};
 pub use philox::Philox;
+pub use prefix_sum::{PrefixSum, prefix_sum, prefix_sum_reference};
 pub use product_units::{two_part_products_fuse, units_of_product_, units_of_product_reference};
 pub use pursuit::{
     ErrorTarget, Pursuit, SparseCodes, bomp, bomp_masked, bomp_masked_reference, ols, ols_masked,
@@ -58,6 +63,7 @@ pub use replay::Replay;
 pub use scalars::{advance_, set_scalars_};
 pub use scale::{scale_into_, scale_into_reference, split_into_};
 pub use softmax_units::{softmax_units_, softmax_units_reference};
+pub use sort_by_key::{SortedKeys, sort_by_key, sort_by_key_reference};
 pub use sums::{column_sums_, column_sums_reference};
 pub use units::{Unit, UnitPlanes, unit_mean, unit_sample, units_, units_reference};
 pub use upload::ChunkUpload;

@@ -42,10 +42,9 @@ mod cpu;
 mod cuda;
 
 use crate::activation::Activation;
-use crate::draw::same_device;
-use crate::weight_step::contiguous_f32;
-use candle::{CpuStorage, D, DType, InplaceOp2, InplaceOp3, Layout, Result, Tensor};
-use std::cell::RefCell;
+use crate::check::{expect, matrix};
+use crate::op::{Io, Kernel, operands};
+use candle::{CpuStorage, D, DType, Result, Tensor};
 
 /// What the outputs are held against, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -67,14 +66,9 @@ pub enum OutputLoss {
 pub fn softmax_loss_(pre: &Tensor, bias: &Tensor, labels: &Tensor, gathered: &Tensor) -> Result<()> {
     const OP: &str = "softmax_loss_";
     let (batch, n) = check(OP, pre, bias, gathered)?;
-    if labels.dims() != [batch] || labels.dtype() != DType::U32 || !labels.is_contiguous() {
-        let (shape, dtype) = (labels.dims(), labels.dtype());
-        candle::bail!("{OP}: labels must be contiguous u32 of shape [{batch}], got {dtype:?} {shape:?}")
-    }
-    same_device(OP, "labels", labels, pre.device())?;
-    let op = SoftmaxLoss { labels, gathered, batch, n, sums: RefCell::default() };
-    pre.inplace_op2(bias, &op)?;
-    cpu::gather(gathered, op.sums.into_inner())
+    expect(OP, "labels", labels, &[DType::U32], &[batch])?;
+    let io = operands(OP).write("pre", pre).write("gathered", gathered).read("bias", bias);
+    io.read("labels", labels).run(&SoftmaxLoss { batch, n })
 }
 
 /// The loss of a regression or an autoencoder: `pre ← ∂J/∂x`, `gathered[0] +=` the loss of each row and `gathered[1] +=` its
@@ -93,14 +87,9 @@ pub fn output_loss_(
 ) -> Result<()> {
     const OP: &str = "output_loss_";
     let (batch, n) = check(OP, pre, bias, gathered)?;
-    contiguous_f32(OP, "target", target)?;
-    if target.dims() != [batch, n] {
-        candle::bail!("{OP}: target must have shape [{batch}, {n}], got {:?}", target.dims())
-    }
-    same_device(OP, "target", target, pre.device())?;
-    let op = OutputLossOp { loss, gathered, batch, n, sums: RefCell::default() };
-    pre.inplace_op3(bias, target, &op)?;
-    cpu::gather(gathered, op.sums.into_inner())
+    expect(OP, "target", target, &[DType::F32], &[batch, n])?;
+    let io = operands(OP).write("pre", pre).write("gathered", gathered).read("bias", bias);
+    io.read("target", target).run(&OutputLossOp { loss, batch, n })
 }
 
 /// Derivative, and loss and hits of each row (`[2, batch]` f64), from candle's own ops; the results are new.
@@ -153,96 +142,46 @@ pub fn output_loss_reference(
 
 /// Checks what both losses share and returns `(batch, n)`, each at least 1.
 fn check(op: &str, pre: &Tensor, bias: &Tensor, gathered: &Tensor) -> Result<(usize, usize)> {
-    contiguous_f32(op, "pre", pre)?;
-    contiguous_f32(op, "bias", bias)?;
-    let (batch, n) = match *pre.dims() {
-        [batch, n] if batch > 0 && n > 0 => (batch, n),
-        ref got => candle::bail!("{op}: pre must be [batch, n] with at least one entry, got shape {got:?}"),
-    };
-    if bias.dims() != [n] {
-        candle::bail!("{op}: bias must have shape [{n}], got {:?}", bias.dims())
+    let (batch, n) = matrix(op, "pre", "[batch, n] with at least one entry", pre, &[DType::F32])?;
+    if batch == 0 || n == 0 {
+        candle::bail!("{op}: pre must be [batch, n] with at least one entry, got shape {:?}", pre.dims())
     }
-    if gathered.dims() != [2, batch] || gathered.dtype() != DType::F64 || !gathered.is_contiguous() {
-        let (shape, dtype) = (gathered.dims(), gathered.dtype());
-        candle::bail!("{op}: gathered must be contiguous f64 of shape [2, {batch}], got {dtype:?} {shape:?}")
-    }
-    same_device(op, "bias", bias, pre.device())?;
-    same_device(op, "gathered", gathered, pre.device())?;
+    expect(op, "bias", bias, &[DType::F32], &[n])?;
+    expect(op, "gathered", gathered, &[DType::F64], &[2, batch])?;
     Ok((batch, n))
 }
 
-/// What the rows of a step add to `gathered`: planes 0 and 1 of each. Filled on the CPU only, where an op has one
-/// destination; the kernel adds by itself.
-type Sums = RefCell<Vec<[f64; 2]>>;
-
 /// A checked [`softmax_loss_`].
-struct SoftmaxLoss<'a> {
-    labels: &'a Tensor,
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
-    gathered: &'a Tensor,
+struct SoftmaxLoss {
     batch: usize,
     n: usize,
-    sums: Sums,
 }
 
 /// A checked [`output_loss_`].
-struct OutputLossOp<'a> {
+struct OutputLossOp {
     loss: OutputLoss,
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
-    gathered: &'a Tensor,
     batch: usize,
     n: usize,
-    sums: Sums,
 }
 
-impl InplaceOp2 for SoftmaxLoss<'_> {
-    fn name(&self) -> &'static str {
-        "softmax_loss_"
-    }
-
-    fn cpu_fwd(&self, pre: &mut CpuStorage, p_l: &Layout, bias: &CpuStorage, b_l: &Layout) -> Result<()> {
-        self.cpu((pre, p_l), (bias, b_l))
+impl Kernel for SoftmaxLoss {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        self.run_cpu(io)
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(
-        &self,
-        pre: &mut candle::CudaStorage,
-        p_l: &Layout,
-        bias: &candle::CudaStorage,
-        b_l: &Layout,
-    ) -> Result<()> {
-        self.cuda((pre, p_l), (bias, b_l))
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        self.run_cuda(gpu, io)
     }
 }
 
-impl InplaceOp3 for OutputLossOp<'_> {
-    fn name(&self) -> &'static str {
-        "output_loss_"
-    }
-
-    fn cpu_fwd(
-        &self,
-        pre: &mut CpuStorage,
-        p_l: &Layout,
-        bias: &CpuStorage,
-        b_l: &Layout,
-        target: &CpuStorage,
-        t_l: &Layout,
-    ) -> Result<()> {
-        self.cpu((pre, p_l), (bias, b_l), (target, t_l))
+impl Kernel for OutputLossOp {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        self.run_cpu(io)
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(
-        &self,
-        pre: &mut candle::CudaStorage,
-        p_l: &Layout,
-        bias: &candle::CudaStorage,
-        b_l: &Layout,
-        target: &candle::CudaStorage,
-        t_l: &Layout,
-    ) -> Result<()> {
-        self.cuda((pre, p_l), (bias, b_l), (target, t_l))
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        self.run_cuda(gpu, io)
     }
 }

@@ -27,9 +27,9 @@
 //! assert_eq!(state.get(0)?.to_vec1::<f32>()?, [0.75, 1.25]);
 //! # Ok(()) }
 //! ```
-use crate::draw::same_device;
-use crate::weight_step::contiguous_f32;
-use candle::{CpuStorage, DType, InplaceOp2, InplaceOp3, Layout, Result, Tensor};
+use crate::check::{expect, expect_layout};
+use crate::op::{Io, Kernel, Out, operands};
+use candle::{CpuStorage, DType, Result, Tensor};
 use rayon::prelude::*;
 
 /// Parameters that one task of the CPU twin handles.
@@ -80,7 +80,6 @@ pub fn adam_step_(
     if steps.dtype() != DType::I64 || steps.elem_count() != 1 {
         candle::bail!("{OP}: steps must be one i64, got {:?} {:?}", steps.dtype(), steps.dims())
     }
-    same_device(OP, "steps", steps, state.device())?;
     let AdamStep { beta1, beta2, epsilon, weight_decay } = step;
     if !((0. ..1.).contains(&beta1) && (0. ..1.).contains(&beta2) && epsilon > 0. && weight_decay >= 0.) {
         candle::bail!(
@@ -97,7 +96,8 @@ pub fn adam_step_(
         epsilon,
         decay: weight_decay,
     };
-    state.inplace_op3(scalars, steps, &Adam { rule, n, decayed })
+    let io = operands(OP).write("state", state).read("scalars", scalars).read("steps", steps);
+    io.run(&Adam { rule, n, decayed })
 }
 
 /// One step of gradient descent with momentum over `state = [θ, g, v]`, `[3, n]` f32.
@@ -113,7 +113,8 @@ pub fn sgd_step_(state: &Tensor, scalars: &Tensor, step: SgdStep, decayed: usize
     if step.weight_decay.is_nan() || step.weight_decay < 0. {
         candle::bail!("{OP}: weight_decay must be at least 0, got {}", step.weight_decay)
     }
-    state.inplace_op2(scalars, &Sgd { decay: step.weight_decay, n, decayed })
+    let op = Sgd { decay: step.weight_decay, n, decayed };
+    operands(OP).write("state", state).read("scalars", scalars).run(&op)
 }
 
 /// [`adam_step_`] from candle's own ops in f64, for step `t` (1 is the first); the result is new.
@@ -164,8 +165,7 @@ fn decay_mask(w: &Tensor, decayed: usize) -> Result<Tensor> {
 }
 
 fn check(op: &str, state: &Tensor, planes: usize, scalars: &Tensor, decayed: usize) -> Result<usize> {
-    contiguous_f32(op, "state", state)?;
-    contiguous_f32(op, "scalars", scalars)?;
+    expect_layout(op, "state", state, &[DType::F32])?;
     let n = match *state.dims() {
         [got, n] if got == planes && n > 0 => n,
         ref got => candle::bail!("{op}: state must have shape [{planes}, n] with n at least 1, got {got:?}"),
@@ -176,7 +176,7 @@ fn check(op: &str, state: &Tensor, planes: usize, scalars: &Tensor, decayed: usi
     if decayed > n {
         candle::bail!("{op}: decayed must be at most the {n} parameters, got {decayed}")
     }
-    same_device(op, "scalars", scalars, state.device())?;
+    expect(op, "scalars", scalars, &[DType::F32], &[2])?;
     Ok(n)
 }
 
@@ -224,13 +224,8 @@ fn power(mut base: f64, mut t: i64) -> f64 {
 }
 
 /// The planes of `state`, `[N, n]`, each in the chunks that tasks take.
-fn planes<'a, const N: usize>(
-    state: &'a mut CpuStorage,
-    layout: &Layout,
-    n: usize,
-) -> Result<[Vec<&'a mut [f32]>; N]> {
-    let CpuStorage::F32(state) = state else { candle::bail!("optimizer: state must be f32") };
-    let mut left = &mut state[layout.start_offset()..][..N * n];
+fn planes<const N: usize>(state: Out<'_, CpuStorage>, n: usize) -> Result<[Vec<&mut [f32]>; N]> {
+    let mut left = state.elements::<f32>()?;
     let mut out: [Vec<&mut [f32]>; N] = std::array::from_fn(|_| Vec::new());
     for plane in &mut out {
         let (first, rest) = left.split_at_mut(n);
@@ -240,27 +235,15 @@ fn planes<'a, const N: usize>(
     Ok(out)
 }
 
-impl InplaceOp3 for Adam {
-    fn name(&self) -> &'static str {
-        "adam_step_"
-    }
-
-    fn cpu_fwd(
-        &self,
-        state: &mut CpuStorage,
-        layout: &Layout,
-        scalars: &CpuStorage,
-        s_l: &Layout,
-        steps: &CpuStorage,
-        t_l: &Layout,
-    ) -> Result<()> {
-        let rate = scalars.as_slice::<f32>()?[s_l.start_offset()];
-        let t = steps.as_slice::<i64>()?[t_l.start_offset()].wrapping_add(1);
+impl Kernel for Adam {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([state], [scalars, steps]) = io.parts()?;
+        let (rate, t) = (scalars.elements::<f32>()?[0], steps.elements::<i64>()?[0].wrapping_add(1));
         let AdamRule { beta1, beta2, b1, c1, b2, c2, epsilon, decay } = self.rule;
         let m_scale = (1. / (1. - power(beta1, t))) as f32;
         let v_scale = (1. / (1. - power(beta2, t))) as f32;
         let kept = 1. - rate * decay;
-        let [w, g, m, v] = planes::<4>(state, layout, self.n)?;
+        let [w, g, m, v] = planes::<4>(state, self.n)?;
         let chunks = w.into_par_iter().zip(g).zip(m).zip(v).enumerate();
         chunks.for_each(|(i, (((w, g), m), v))| {
             let decayed = self.decayed.saturating_sub(i * CHUNK).min(w.len());
@@ -275,48 +258,23 @@ impl InplaceOp3 for Adam {
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(
-        &self,
-        state: &mut candle::CudaStorage,
-        layout: &Layout,
-        scalars: &candle::CudaStorage,
-        s_l: &Layout,
-        steps: &candle::CudaStorage,
-        t_l: &Layout,
-    ) -> Result<()> {
-        use crate::cuda::{PushKernelArg, WrapErr, function, linear_launch, view, view_mut};
-        use candle::backend::BackendStorage;
-
-        const OP: &str = "adam_step_";
-        let device = state.device().clone();
-        let mut state = view_mut::<f32>(state, layout, OP)?;
-        let (scalars, steps) = (view::<f32>(scalars, s_l, OP)?, view::<i64>(steps, t_l, OP)?);
-        let function = function(&device, "optimizer", "adam_step_f32")?;
-        let mut launch = function.builder();
-        launch.arg(&mut state).arg(&scalars).arg(&steps).arg(&self.rule).arg(&self.n).arg(&self.decayed);
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        let ([state], [scalars, steps]) = io.parts()?;
+        let mut state = state.elements::<f32>()?;
+        let (scalars, steps) = (scalars.elements::<f32>()?, steps.elements::<i64>()?);
+        let launch = gpu.launch("adam_step_", "optimizer", "adam_step_f32")?.write(&mut state).read(&scalars);
+        let launch = launch.read(&steps).num(self.rule).num(self.n).num(self.decayed);
         // SAFETY: (float*, const float*, const long long*, AdamRule, size_t, size_t); state holds 4n floats, scalars two
         // and steps one i64, checked by `adam_step_`; the kernel strides over any grid.
-        unsafe { launch.launch(linear_launch(self.n, 2048)) }.w()?;
-        Ok(())
+        unsafe { launch.linear(self.n).go() }
     }
 }
 
-impl InplaceOp2 for Sgd {
-    fn name(&self) -> &'static str {
-        "sgd_step_"
-    }
-
-    fn cpu_fwd(
-        &self,
-        state: &mut CpuStorage,
-        layout: &Layout,
-        scalars: &CpuStorage,
-        s_l: &Layout,
-    ) -> Result<()> {
-        let [rate, momentum] = scalars.as_slice::<f32>()?[s_l.start_offset()..][..2] else {
-            candle::bail!("sgd_step_: scalars")
-        };
-        let [w, g, v] = planes::<3>(state, layout, self.n)?;
+impl Kernel for Sgd {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([state], [scalars]) = io.parts()?;
+        let &[rate, momentum] = scalars.elements::<f32>()? else { candle::bail!("sgd_step_: scalars") };
+        let [w, g, v] = planes::<3>(state, self.n)?;
         w.into_par_iter().zip(g).zip(v).enumerate().for_each(|(i, ((w, g), v))| {
             let decayed = self.decayed.saturating_sub(i * CHUNK).min(w.len());
             for (j, ((w, g), v)) in w.iter_mut().zip(g.iter()).zip(v).enumerate() {
@@ -329,26 +287,12 @@ impl InplaceOp2 for Sgd {
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(
-        &self,
-        state: &mut candle::CudaStorage,
-        layout: &Layout,
-        scalars: &candle::CudaStorage,
-        s_l: &Layout,
-    ) -> Result<()> {
-        use crate::cuda::{PushKernelArg, WrapErr, function, linear_launch, view, view_mut};
-        use candle::backend::BackendStorage;
-
-        const OP: &str = "sgd_step_";
-        let device = state.device().clone();
-        let mut state = view_mut::<f32>(state, layout, OP)?;
-        let scalars = view::<f32>(scalars, s_l, OP)?;
-        let function = function(&device, "optimizer", "sgd_step_f32")?;
-        let mut launch = function.builder();
-        launch.arg(&mut state).arg(&scalars).arg(&self.decay).arg(&self.n).arg(&self.decayed);
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        let ([state], [scalars]) = io.parts()?;
+        let (mut state, scalars) = (state.elements::<f32>()?, scalars.elements::<f32>()?);
+        let launch = gpu.launch("sgd_step_", "optimizer", "sgd_step_f32")?.write(&mut state).read(&scalars);
         // SAFETY: (float*, const float*, float, size_t, size_t); state holds 3n floats and scalars two, checked by
         // `sgd_step_`; the kernel strides over any grid.
-        unsafe { launch.launch(linear_launch(self.n, 2048)) }.w()?;
-        Ok(())
+        unsafe { launch.num(self.decay).num(self.n).num(self.decayed).linear(self.n).go() }
     }
 }

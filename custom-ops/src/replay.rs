@@ -1,26 +1,34 @@
 //! A step that is run many times: as it stands on the CPU, recorded once and replayed on CUDA.
 use candle::{Device, Result};
 
-/// Runs before a recording: libraries set up their workspace in the first, the second shows that the step repeats.
-const WARM_UP: usize = 2;
-
 /// The step of a training loop and, on CUDA, its recording.
 ///
 /// A step of ten small kernels costs about 100 µs of host time launch by launch and about 5 µs as one CUDA graph. The
 /// step is recorded at its third run; a recording repeats the same launches on the same memory, so:
 ///
-/// - the step owns (or shares) every tensor that it uses, and makes no new ones;
+/// - the step consists of ops in place of this crate, and owns (or shares) every tensor that they use: what an op of candle
+///   computes is no part of the recording;
 /// - what changes from run to run (counters, rates) it reads from tensors on the device;
 /// - it neither copies to or from the host nor waits.
+///
+/// **Threads.** Any thread may use the GPU while another records, on devices of its own and on clones of one device. A replay logs what it
+/// writes and reads as any op does. What CUDA does not allow beside a recording, whichever thread does it, is to wait for the whole GPU:
+/// opening a device by candle's `Device::new_cuda_with_stream`, or the first random tensor of candle on a device, may then fail with
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`; open devices by [`cuda_device`](crate::cuda_device), which waits for recordings to end. A
+/// recording that is ended from outside is made again at the next run.
+///
+/// candle's `Device::new_cuda` has a stream for each thread: a step on it is refused in a second thread, and what candle's ops read there is not
+/// ordered between threads. A thread that allocates or frees memory on its own stream hangs in the driver when it ends (580.159, by CUDA's
+/// calls alone): let such a device, and all that is on it, stay in the main thread, or use [`cuda_device`](crate::cuda_device).
 pub struct Replay {
     step: Box<dyn Fn() -> Result<()> + Send + Sync>,
-    runs: usize,
-    #[cfg(feature = "cuda")]
-    recorded: Option<crate::cuda::Graph>,
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     device: Device,
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    #[cfg(feature = "cuda")]
+    private: Vec<candle::Tensor>,
+    #[cfg(feature = "cuda")]
     record: bool,
+    #[cfg(feature = "cuda")]
+    recorder: crate::cuda::Recorder,
 }
 
 impl Replay {
@@ -28,19 +36,38 @@ impl Replay {
     pub fn new(device: &Device, step: impl Fn() -> Result<()> + Send + Sync + 'static) -> Self {
         Self {
             step: Box::new(step),
-            runs: 0,
-            #[cfg(feature = "cuda")]
-            recorded: None,
             device: device.clone(),
+            #[cfg(feature = "cuda")]
+            private: vec![],
+            #[cfg(feature = "cuda")]
             record: true,
+            #[cfg(feature = "cuda")]
+            recorder: Default::default(),
         }
     }
 
     /// The same for a step that cannot be recorded because it makes tensors: it is launched afresh each time.
     pub fn unrecorded(device: &Device, step: impl Fn() -> Result<()> + Send + Sync + 'static) -> Self {
+        #[cfg_attr(not(feature = "cuda"), expect(unused_mut, reason = "nothing is recorded on the CPU"))]
         let mut replay = Self::new(device, step);
-        replay.record = false;
+        #[cfg(feature = "cuda")]
+        {
+            replay.record = false;
+        }
         replay
+    }
+
+    /// Names tensors that only the step and this device use: replays do not log them, which saves about a microsecond of host time for
+    /// each. They must not be copied to another device of the same GPU while the step runs.
+    #[cfg_attr(not(feature = "cuda"), expect(unused_mut, reason = "nothing is recorded on the CPU"))]
+    pub fn private(mut self, tensors: Vec<candle::Tensor>) -> Self {
+        #[cfg(feature = "cuda")]
+        {
+            self.private = tensors;
+        }
+        #[cfg(not(feature = "cuda"))]
+        drop(tensors);
+        self
     }
 
     /// Runs the step once: queues it on a GPU, does it on the CPU.
@@ -48,30 +75,20 @@ impl Replay {
     /// # Errors
     /// What the step returns; on CUDA also when it cannot be recorded.
     pub fn run(&mut self) -> Result<()> {
-        #[cfg(feature = "cuda")]
-        if let Device::Cuda(device) = &self.device {
-            if self.record && self.recorded.is_none() && self.runs >= WARM_UP {
-                // SAFETY: the tensors that the step touches belong to it and live as long as `self`; they are
-                // used from the device's one stream, as candle does.
-                self.recorded = Some(unsafe { crate::cuda::Graph::capture(device, &self.step) }?);
-            }
-            if let Some(recorded) = &mut self.recorded {
-                return recorded.launch();
-            }
+        match &self.device {
+            #[cfg(feature = "cuda")]
+            Device::Cuda(device) => self.recorder.run(device, self.record, &self.private, &self.step),
+            _ => (self.step)(),
         }
-        self.runs = (self.runs + 1).min(WARM_UP);
-        (self.step)()
     }
 }
 
 impl Drop for Replay {
     fn drop(&mut self) {
-        // A replay may still be running on the memory that the step owns, and what frees that memory
-        // is ordered behind it on the same stream; the recording itself must not be destroyed before it ends.
+        // A replay may still be running on the memory that the step owns.
         #[cfg(feature = "cuda")]
-        if self.recorded.is_some() {
-            // An error here has shown before, or will at the next use of the device.
-            let _ = self.device.synchronize();
+        if let Device::Cuda(device) = &self.device {
+            self.recorder.finish(device);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The few numbers of a training step that live on the device: rates and the counter of random draws.
-use candle::{CpuStorage, DType, InplaceOp1, Layout, Result, Tensor};
+use crate::op::{Io, Kernel, operands};
+use candle::{CpuStorage, DType, Result, Tensor};
 
 /// At most this many numbers in one [`set_scalars_`].
 const MAX_SCALARS: usize = 8;
@@ -23,7 +24,7 @@ pub fn set_scalars_(scalars: &Tensor, values: &[f32]) -> Result<()> {
     }
     let mut at = [0.; MAX_SCALARS];
     at[..n].copy_from_slice(values);
-    scalars.inplace_op1(&SetScalars { at, n })
+    operands("set_scalars_").write("scalars", scalars).run(&SetScalars { at, n })
 }
 
 /// `counter ← counter + by`; `counter` is an i64 tensor of one entry.
@@ -36,7 +37,7 @@ pub fn advance_(counter: &Tensor, by: i64) -> Result<()> {
     if counter.dtype() != DType::I64 || counter.elem_count() != 1 {
         candle::bail!("advance_: counter must be one i64, got {:?} {:?}", counter.dtype(), counter.dims())
     }
-    counter.inplace_op1(&Advance { by })
+    operands("advance_").write("counter", counter).run(&Advance { by })
 }
 
 struct SetScalars {
@@ -44,38 +45,27 @@ struct SetScalars {
     n: usize,
 }
 
-impl InplaceOp1 for SetScalars {
-    fn name(&self) -> &'static str {
-        "set_scalars_"
-    }
-
-    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
-        let CpuStorage::F32(out) = storage else { candle::bail!("set_scalars_: scalars must be f32") };
-        out[layout.start_offset()..][..self.n].copy_from_slice(&self.at[..self.n]);
+impl Kernel for SetScalars {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([out], []) = io.parts()?;
+        out.elements()?.copy_from_slice(&self.at[..self.n]);
         Ok(())
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(&self, storage: &mut candle::CudaStorage, layout: &Layout) -> Result<()> {
-        use crate::cuda::{PushKernelArg, WrapErr, block_launch, function, view_mut};
-        use candle::backend::BackendStorage;
-        use candle::cuda::cudarc::driver::DeviceRepr;
-
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        /// `Values` of kernels/scalars.cu.
         #[repr(C)]
         #[derive(Clone, Copy)]
         struct Values([f32; MAX_SCALARS]);
-        // SAFETY: eight floats, the same layout as `Values` of kernels/scalars.cu.
-        unsafe impl DeviceRepr for Values {}
+        // SAFETY: eight floats, the same layout as the kernel's struct.
+        unsafe impl candle::cuda::cudarc::driver::DeviceRepr for Values {}
 
-        let device = storage.device().clone();
-        let mut out = view_mut::<f32>(storage, layout, "set_scalars_")?;
-        let function = function(&device, "scalars", "set_scalars_f32")?;
-        let (values, n) = (Values(self.at), self.n as u32);
-        let mut launch = function.builder();
-        launch.arg(&mut out).arg(&values).arg(&n);
+        let ([out], []) = io.parts()?;
+        let mut out = out.elements::<f32>()?;
+        let launch = gpu.launch("set_scalars_", "scalars", "set_scalars_f32")?.write(&mut out);
         // SAFETY: (float*, Values, unsigned); out holds n floats, checked by `set_scalars_`.
-        unsafe { launch.launch(block_launch(1, MAX_SCALARS as u32)) }.w()?;
-        Ok(())
+        unsafe { launch.num(Values(self.at)).count(self.n).blocks(1, MAX_SCALARS as u32).go() }
     }
 }
 
@@ -83,30 +73,19 @@ struct Advance {
     by: i64,
 }
 
-impl InplaceOp1 for Advance {
-    fn name(&self) -> &'static str {
-        "advance_"
-    }
-
-    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
-        let CpuStorage::I64(counter) = storage else { candle::bail!("advance_: counter must be i64") };
-        let counter = &mut counter[layout.start_offset()];
-        *counter = counter.wrapping_add(self.by);
+impl Kernel for Advance {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([counter], []) = io.parts()?;
+        counter.elements::<i64>()?.iter_mut().for_each(|counter| *counter = counter.wrapping_add(self.by));
         Ok(())
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(&self, storage: &mut candle::CudaStorage, layout: &Layout) -> Result<()> {
-        use crate::cuda::{PushKernelArg, WrapErr, block_launch, function, view_mut};
-        use candle::backend::BackendStorage;
-
-        let device = storage.device().clone();
-        let mut counter = view_mut::<i64>(storage, layout, "advance_")?;
-        let function = function(&device, "scalars", "advance_i64")?;
-        let mut launch = function.builder();
-        launch.arg(&mut counter).arg(&self.by);
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        let ([counter], []) = io.parts()?;
+        let mut counter = counter.elements::<i64>()?;
+        let launch = gpu.launch("advance_", "scalars", "advance_i64")?.write(&mut counter).num(self.by);
         // SAFETY: (long long*, long long); counter holds one entry, checked by `advance_`.
-        unsafe { launch.launch(block_launch(1, 1)) }.w()?;
-        Ok(())
+        unsafe { launch.blocks(1, 1).go() }
     }
 }

@@ -1,6 +1,6 @@
 //! Rows as they are stored become the numbers that a model reads.
-use candle::backend::BackendStorage;
-use candle::{CpuStorage, DType, InplaceOp2, Layout, Result, Tensor};
+use crate::op::{In, Io, Kernel, Out, operands};
+use candle::{CpuStorage, DType, Result, Tensor};
 use half::{bf16, f16};
 use rayon::prelude::*;
 
@@ -34,7 +34,7 @@ pub fn scale_into_(out: &Tensor, x: &Tensor, scale: f32) -> Result<()> {
             out.stride()
         )
     }
-    out.inplace_op2(x, &Scale { scale, split: false })
+    run(out, x, scale, false)
 }
 
 /// The same function from candle's own ops; the result is new, of type f32.
@@ -70,39 +70,46 @@ pub fn split_into_(out: &Tensor, x: &Tensor, scale: f32) -> Result<()> {
             out.stride()
         )
     }
-    out.inplace_op2(x, &Scale { scale, split: true })
+    run(out, x, scale, true)
+}
+
+fn run(out: &Tensor, x: &Tensor, scale: f32, split: bool) -> Result<()> {
+    // How far on the second part begins.
+    let part = if split { out.stride()[0] } else { 0 };
+    let op = Scale { scale, split, part, from: x.dtype(), to: out.dtype(), n: x.elem_count() };
+    operands(op.name()).write("out", out).read("x", x).run(&op)
 }
 
 /// Both ops: `scale · x` rounded to the type of `out`, or split into two f16 numbers.
 struct Scale {
     scale: f32,
     split: bool,
+    part: usize,
+    from: DType,
+    to: DType,
+    n: usize,
 }
 
 impl Scale {
-    fn op(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         if self.split { "split_into_" } else { "scale_into_" }
     }
 
-    /// How far on the second part of `out` begins, 0 where there is one part.
-    fn part(&self, out: &Layout) -> usize {
-        if self.split { out.stride()[0] } else { 0 }
-    }
-
-    fn run_cpu<T: Copy + Sync>(
+    fn run_cpu<T: candle::WithDType>(
         &self,
-        out: &mut CpuStorage,
-        out_l: &Layout,
-        x: &[T],
+        out: Out<'_, CpuStorage>,
+        x: In<'_, CpuStorage>,
         wide: impl Fn(T) -> f32 + Sync,
     ) -> Result<()> {
-        let (start, part) = (out_l.start_offset(), self.part(out_l));
-        let places = start..start + x.len();
+        let x = x.elements::<T>()?;
         let scaled = |x| wide(x) * self.scale;
-        match out {
-            CpuStorage::F16(out) if self.split => {
+        let start = out.layout().start_offset();
+        let places = start..start + self.n;
+        match self.to {
+            _ if self.split => {
                 let [high, low] = out
-                    .get_disjoint_mut([places, start + part..start + part + x.len()])
+                    .all::<f16>()?
+                    .get_disjoint_mut([places, start + self.part..start + self.part + self.n])
                     .map_err(|_| candle::Error::Msg("split_into_: the parts of out overlap".into()))?;
                 convert(high, x, |x| f16::from_f32(scaled(x)));
                 let pairs = low.par_chunks_mut(CHUNK).zip(high.par_chunks(CHUNK)).zip(x.par_chunks(CHUNK));
@@ -112,10 +119,9 @@ impl Scale {
                     }
                 });
             }
-            CpuStorage::F32(out) => convert(&mut out[places], x, scaled),
-            CpuStorage::BF16(out) => convert(&mut out[places], x, |x| bf16::from_f32(scaled(x))),
-            CpuStorage::F16(out) => convert(&mut out[places], x, |x| f16::from_f32(scaled(x))),
-            out => candle::bail!("{}: out must be f32, bf16 or f16, got {:?}", self.op(), out.dtype()),
+            DType::BF16 => convert(out.elements()?, x, |x| bf16::from_f32(scaled(x))),
+            DType::F16 => convert(out.elements()?, x, |x| f16::from_f32(scaled(x))),
+            _ => convert(out.elements()?, x, scaled),
         }
         Ok(())
     }
@@ -127,39 +133,24 @@ fn convert<T: Copy + Sync, U: Send>(out: &mut [U], x: &[T], f: impl Fn(T) -> U +
     });
 }
 
-impl InplaceOp2 for Scale {
-    fn name(&self) -> &'static str {
-        self.op()
-    }
-
-    fn cpu_fwd(&self, out: &mut CpuStorage, out_l: &Layout, x: &CpuStorage, x_l: &Layout) -> Result<()> {
-        let range = x_l.start_offset()..x_l.start_offset() + x_l.shape().elem_count();
-        match x {
-            CpuStorage::U8(x) => self.run_cpu(out, out_l, &x[range], f32::from),
-            CpuStorage::F32(x) => self.run_cpu(out, out_l, &x[range], |x| x),
-            x => candle::bail!("{}: x must be u8 or f32, got {:?}", self.op(), x.dtype()),
+impl Kernel for Scale {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([out], [x]) = io.parts()?;
+        match self.from {
+            DType::U8 => self.run_cpu::<u8>(out, x, f32::from),
+            _ => self.run_cpu::<f32>(out, x, |x| x),
         }
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(
-        &self,
-        out: &mut candle::CudaStorage,
-        out_l: &Layout,
-        x: &candle::CudaStorage,
-        x_l: &Layout,
-    ) -> Result<()> {
-        let (out, x) = ((out, out_l), (x, x_l));
-        match (x.0.dtype(), out.0.dtype(), self.split) {
-            (DType::U8, DType::F16, true) => self.launch::<u8, f16>("split_u8", out, x),
-            (DType::F32, DType::F16, true) => self.launch::<f32, f16>("split_f32", out, x),
-            (DType::U8, DType::F32, false) => self.launch::<u8, f32>("scale_u8_f32", out, x),
-            (DType::F32, DType::F32, false) => self.launch::<f32, f32>("scale_f32_f32", out, x),
-            (DType::U8, DType::BF16, false) => self.launch::<u8, bf16>("scale_u8_bf16", out, x),
-            (DType::F32, DType::BF16, false) => self.launch::<f32, bf16>("scale_f32_bf16", out, x),
-            (DType::U8, DType::F16, false) => self.launch::<u8, f16>("scale_u8_f16", out, x),
-            (DType::F32, DType::F16, false) => self.launch::<f32, f16>("scale_f32_f16", out, x),
-            (x, out, _) => candle::bail!("{}: no conversion of {x:?} to {out:?}", self.op()),
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        match (self.from, self.to) {
+            (DType::U8, DType::F32) => self.launch::<u8, f32>("u8_f32", gpu, io),
+            (DType::U8, DType::BF16) => self.launch::<u8, bf16>("u8_bf16", gpu, io),
+            (DType::U8, _) => self.launch::<u8, f16>("u8_f16", gpu, io),
+            (_, DType::F32) => self.launch::<f32, f32>("f32_f32", gpu, io),
+            (_, DType::BF16) => self.launch::<f32, bf16>("f32_bf16", gpu, io),
+            (_, _) => self.launch::<f32, f16>("f32_f16", gpu, io),
         }
     }
 }
@@ -168,27 +159,22 @@ impl InplaceOp2 for Scale {
 impl Scale {
     fn launch<T: candle::cuda::CudaDType, U: candle::cuda::CudaDType>(
         &self,
-        kernel: &str,
-        (out, out_l): (&mut candle::CudaStorage, &Layout),
-        (x, x_l): (&candle::CudaStorage, &Layout),
+        types: &str,
+        gpu: &crate::cuda::Gpu,
+        io: Io<'_, candle::CudaStorage>,
     ) -> Result<()> {
-        use crate::cuda::{PushKernelArg, WrapErr, function, linear_launch, view};
-
-        let device = x.device().clone();
-        let (start, part, n) = (out_l.start_offset(), self.part(out_l), x_l.shape().elem_count());
-        let x = view::<T>(x, x_l, self.op())?;
-        let mut out = out.as_cuda_slice_mut::<U>()?.slice_mut(start..start + part + n);
-        let function = function(&device, "scale", kernel)?;
-        let mut launch = function.builder();
-        launch.arg(&x).arg(&mut out);
+        let ([out], [x]) = io.parts()?;
+        let (mut out, x) = (out.span::<U>(self.part + self.n)?, x.elements::<T>()?);
+        let kernel = match self.split {
+            true => format!("split_{}", types.trim_end_matches("_f16")),
+            false => format!("scale_{types}"),
+        };
+        let mut launch = gpu.launch(self.name(), "scale", &kernel)?.read(&x).write(&mut out);
         if self.split {
-            launch.arg(&part);
+            launch = launch.num(self.part);
         }
-        launch.arg(&self.scale).arg(&n);
         // SAFETY: (const In*, Out*, size_t of the split_* kernels, float, size_t) of the types named; x holds n entries, and
-        // `out`, whose shape and contiguous parts the public functions checked, was sliced to the end of its last part;
-        // candle refuses a shared storage.
-        unsafe { launch.launch(linear_launch(n, 4096)) }.w()?;
-        Ok(())
+        // `out`, whose shape and contiguous parts the public functions checked, reaches to the end of its last part.
+        unsafe { launch.num(self.scale).num(self.n).linear(self.n).go() }
     }
 }

@@ -30,13 +30,13 @@
 //! assert_eq!(planes.get(1)?.get(1)?.to_vec1::<f32>()?, [0., 1., 0.]);
 //! # Ok(()) }
 //! ```
-use crate::draw::{Draws, Place, same_device, uniform};
-use crate::host::elements;
+use crate::check::expect_layout;
+use crate::draw::{Draws, Place, uniform};
 use crate::math::{exp, uniform_of};
+use crate::op::{Io, Kernel, operands};
 use crate::philox::Philox;
 use crate::units::UnitPlanes;
-use crate::weight_step::contiguous_f32;
-use candle::{CpuStorage, D, DType, InplaceOp3, Layout, Result, Tensor};
+use candle::{CpuStorage, D, DType, Result, Tensor};
 
 const OP: &str = "softmax_units_";
 
@@ -66,15 +66,16 @@ pub fn softmax_units_(
             let (got, planes) = (t.dims(), planes.dims());
             candle::bail!("{OP}: {what} must have shape {shape:?} to go with planes {planes:?}, got {got:?}")
         }
-        contiguous_f32(OP, what, t)?;
-        same_device(OP, what, t, planes.device())?;
+        expect_layout(OP, what, t, &[DType::F32])?;
     }
     out.check(OP, n_planes)?;
     let place = draws.place(OP, planes.device())?;
     if rows * n_classes == 0 {
         return Ok(());
     }
-    planes.inplace_op3(pre, bias, &SoftmaxUnits { out, place, rows, n_classes })
+    let op = SoftmaxUnits { out, place, rows, n_classes };
+    let io = operands(OP).write("planes", planes).read("pre", pre).read("bias", bias);
+    io.maybe("counter", place.and_then(|place| place.counter)).run(&op)
 }
 
 /// Mean and sample (`(mean, sample)`, both `[rows, n_classes]` f32) from candle's own ops, without draws when `philox` is
@@ -137,23 +138,10 @@ impl SoftmaxUnits<'_> {
     }
 }
 
-impl InplaceOp3 for SoftmaxUnits<'_> {
-    fn name(&self) -> &'static str {
-        OP
-    }
-
-    fn cpu_fwd(
-        &self,
-        planes: &mut CpuStorage,
-        planes_l: &Layout,
-        pre: &CpuStorage,
-        pre_l: &Layout,
-        bias: &CpuStorage,
-        bias_l: &Layout,
-    ) -> Result<()> {
-        let (pre, bias) = (elements(pre, pre_l)?, elements(bias, bias_l)?);
-        let CpuStorage::F32(planes) = planes else { candle::bail!("{OP}: planes must be f32") };
-        let planes = &mut planes[planes_l.start_offset()..][..planes_l.shape().elem_count()];
+impl Kernel for SoftmaxUnits<'_> {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([planes], [pre, bias, _]) = io.parts()?;
+        let (planes, pre, bias) = (planes.elements()?, pre.elements::<f32>()?, bias.elements()?);
         let (mean_at, sample_at) = (self.start(self.out.mean), self.start(self.out.sample));
         for (r, row) in pre.chunks(self.n_classes).enumerate() {
             self.row(row, bias, r, |c, mean, sample| {
@@ -170,36 +158,20 @@ impl InplaceOp3 for SoftmaxUnits<'_> {
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(
-        &self,
-        planes: &mut candle::CudaStorage,
-        planes_l: &Layout,
-        pre: &candle::CudaStorage,
-        pre_l: &Layout,
-        bias: &candle::CudaStorage,
-        bias_l: &Layout,
-    ) -> Result<()> {
-        use crate::cuda::{
-            PushKernelArg, PushKernelArgs, WrapErr, function, linear_launch, optional_view, view, view_mut,
-        };
-        use candle::backend::BackendStorage;
-
-        let device = pre.device().clone();
-        let mut out = view_mut::<f32>(planes, planes_l, OP)?;
-        let (pre, bias) = (view::<f32>(pre, pre_l, OP)?, view::<f32>(bias, bias_l, OP)?);
-        let (drawn, philox, counter) = Place::arguments(self.place);
-        let counter = optional_view(&counter, OP)?;
-        let place_of = |start: Option<usize>| start.map_or(-1, |start| start as i64);
-        let (mean_at, sample_at) =
-            (place_of(self.start(self.out.mean)), place_of(self.start(self.out.sample)));
-        let function = function(&device, "softmax_units", "softmax_units_f32")?;
-        let mut launch = function.builder();
-        launch.arg(&mut out).arg(&mean_at).arg(&sample_at).arg(&self.out.mean_scale).arg(&pre).arg(&bias);
-        launch.arg(&self.rows).arg(&self.n_classes).arg(&drawn).draws(&philox, &counter);
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        let ([planes], [pre, bias, counter]) = io.parts()?;
+        let mut planes = planes.elements::<f32>()?;
+        let (pre, bias, counter) = (pre.elements::<f32>()?, bias.elements::<f32>()?, counter.maybe()?);
+        let place_of = |plane| self.start(plane).map_or(-1, |start| start as i64);
+        let philox = self.place.map_or(Philox::new(0, 0), |place| place.philox);
+        let launch = gpu.launch(OP, "softmax_units", "softmax_units_f32")?.write(&mut planes);
+        let launch =
+            launch.num(place_of(self.out.mean)).num(place_of(self.out.sample)).num(self.out.mean_scale);
+        let launch = launch.read(&pre).read(&bias).num(self.rows).num(self.n_classes);
+        let launch = launch.num(u32::from(self.place.is_some())).draws(philox, &counter);
         // SAFETY: (float*, 2 × long long, float, 2 × const float*, 2 × size_t, unsigned, 3 × unsigned long long, const long
-        // long*), in this order. `softmax_units_` checked that pre holds rows · n_classes floats and bias n_classes, and that
-        // both planes lie within the elements of `out`; no source shares its storage. The counter is one i64 or null.
-        unsafe { launch.launch(linear_launch(self.rows, 4096)) }.w()?;
-        Ok(())
+        // long*). `softmax_units_` checked that pre holds rows · n_classes floats and bias n_classes, and that both planes
+        // lie within the elements of `planes`. The counter is one i64 or null.
+        unsafe { launch.linear(self.rows).go() }
     }
 }

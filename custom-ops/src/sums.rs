@@ -13,8 +13,9 @@
 //! assert_eq!(sums.to_vec1::<f32>()?, [3., 30., 300.]);
 //! # Ok(()) }
 //! ```
-use candle::backend::BackendStorage;
-use candle::{CpuStorage, DType, InplaceOp2, Layout, Result, Tensor};
+use crate::check::{expect, matrix};
+use crate::op::{Io, Kernel, operands};
+use candle::{CpuStorage, DType, Result, Tensor};
 use half::bf16;
 use rayon::prelude::*;
 
@@ -33,34 +34,9 @@ const GRAIN: usize = 128 * 1024;
 /// # Errors
 /// When shapes, types or devices do not fit.
 pub fn column_sums_(sums: &Tensor, x: &Tensor) -> Result<()> {
-    let n_units = match x.dims() {
-        &[_, n_units] => n_units,
-        shape => candle::bail!("{OP}: x must be [rows, n_units], got shape {shape:?}"),
-    };
-    if sums.dims() != [n_units] {
-        candle::bail!(
-            "{OP}: sums must have shape [{n_units}] to go with x {:?}, got {:?}",
-            x.dims(),
-            sums.dims()
-        )
-    }
-    if sums.dtype() != DType::F32 || !matches!(x.dtype(), DType::F32 | DType::BF16) {
-        let (x, sums) = (x.dtype(), sums.dtype());
-        candle::bail!("{OP}: x must be f32 or bf16 and sums f32, got {x:?} and {sums:?}")
-    }
-    for (what, tensor) in [("sums", sums), ("x", x)] {
-        if !tensor.is_contiguous() {
-            let (shape, stride) = (tensor.dims(), tensor.stride());
-            candle::bail!(
-                "{OP}: {what} must be contiguous, got shape {shape:?} with strides {stride:?}; call .contiguous() first"
-            )
-        }
-    }
-    crate::draw::same_device(OP, "x", x, sums.device())?;
-    if n_units == 0 {
-        return Ok(());
-    }
-    sums.inplace_op2(x, &ColumnSums)
+    let (rows, n_units) = matrix(OP, "x", "[rows, n_units]", x, &[DType::F32, DType::BF16])?;
+    expect(OP, "sums", sums, &[DType::F32], &[n_units])?;
+    operands(OP).write("sums", sums).read("x", x).run(&ColumnSums { rows, n_units, dtype: x.dtype() })
 }
 
 /// The same sums from candle's own ops, in f64 and rounded once: what any good order of summation comes close to.
@@ -71,40 +47,30 @@ pub fn column_sums_reference(x: &Tensor) -> Result<Tensor> {
     x.to_dtype(DType::F64)?.sum(0)?.to_dtype(DType::F32)
 }
 
-struct ColumnSums;
+struct ColumnSums {
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    rows: usize,
+    n_units: usize,
+    dtype: DType,
+}
 
-impl InplaceOp2 for ColumnSums {
-    fn name(&self) -> &'static str {
-        OP
-    }
-
-    fn cpu_fwd(&self, sums: &mut CpuStorage, sums_l: &Layout, x: &CpuStorage, x_l: &Layout) -> Result<()> {
-        let n_units = sums_l.shape().elem_count();
-        let CpuStorage::F32(sums) = sums else {
-            candle::bail!("{OP}: sums must be f32, got {:?}", sums.dtype())
-        };
-        let sums = &mut sums[sums_l.start_offset()..][..n_units];
-        let elements = x_l.start_offset()..x_l.start_offset() + x_l.shape().elem_count();
-        match x {
-            CpuStorage::F32(x) => sum_cpu(sums, &x[elements], |x| x),
-            CpuStorage::BF16(x) => sum_cpu(sums, &x[elements], bf16::to_f32),
-            x => candle::bail!("{OP}: x must be f32 or bf16, got {:?}", x.dtype()),
+impl Kernel for ColumnSums {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([sums], [x]) = io.parts()?;
+        let sums = sums.elements()?;
+        match self.dtype {
+            _ if self.n_units == 0 => {}
+            DType::BF16 => sum_cpu(sums, x.elements()?, bf16::to_f32),
+            _ => sum_cpu(sums, x.elements()?, |x: f32| x),
         }
         Ok(())
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(
-        &self,
-        sums: &mut candle::CudaStorage,
-        sums_l: &Layout,
-        x: &candle::CudaStorage,
-        x_l: &Layout,
-    ) -> Result<()> {
-        match x.dtype() {
-            DType::F32 => sum_cuda::<f32>("column_sums_f32", sums, sums_l, x, x_l),
-            DType::BF16 => sum_cuda::<bf16>("column_sums_bf16", sums, sums_l, x, x_l),
-            dtype => candle::bail!("{OP}: x must be f32 or bf16, got {dtype:?}"),
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        match self.dtype {
+            DType::BF16 => self.launch::<bf16>("column_sums_bf16", gpu, io),
+            _ => self.launch::<f32>("column_sums_f32", gpu, io),
         }
     }
 }
@@ -137,31 +103,20 @@ fn sum_cpu<T: Copy + Sync>(sums: &mut [f32], x: &[T], wide: impl Fn(T) -> f32 + 
 }
 
 #[cfg(feature = "cuda")]
-fn sum_cuda<T: candle::cuda::CudaDType>(
-    kernel: &str,
-    sums: &mut candle::CudaStorage,
-    sums_l: &Layout,
-    x: &candle::CudaStorage,
-    x_l: &Layout,
-) -> Result<()> {
-    use crate::cuda::{LaunchConfig, PushKernelArg, WrapErr, count, function, view, view_mut};
-
-    let device = x.device().clone();
-    let n_units = sums_l.shape().elem_count();
-    let rows = x_l.shape().elem_count() / n_units;
-    let x = view::<T>(x, x_l, OP)?;
-    let mut sums = view_mut::<f32>(sums, sums_l, OP)?;
-    let function = function(&device, "sums", kernel)?;
-    let mut launch = function.builder();
-    launch.arg(&mut sums).arg(&x).arg(&rows).arg(&n_units);
-    let blocks = count(OP, n_units.div_ceil(COLUMNS))?;
-    let config = LaunchConfig {
-        grid_dim: (blocks, 1, 1),
-        block_dim: (COLUMNS as u32, LANES as u32, 1),
-        shared_mem_bytes: 0,
-    };
-    // SAFETY: (float*, const T*, size_t, size_t); sums holds n_units floats and x rows · n_units elements, checked by
-    // `column_sums_`; the block is the kernel's (32, 32), and candle refuses a shared storage.
-    unsafe { launch.launch(config) }.w()?;
-    Ok(())
+impl ColumnSums {
+    fn launch<T: candle::cuda::CudaDType>(
+        &self,
+        kernel: &str,
+        gpu: &crate::cuda::Gpu,
+        io: Io<'_, candle::CudaStorage>,
+    ) -> Result<()> {
+        let ([sums], [x]) = io.parts()?;
+        let (mut sums, x) = (sums.elements::<f32>()?, x.elements::<T>()?);
+        let launch =
+            gpu.launch(OP, "sums", kernel)?.write(&mut sums).read(&x).num(self.rows).num(self.n_units);
+        let blocks = self.n_units.div_ceil(COLUMNS);
+        // SAFETY: (float*, const T*, size_t, size_t); sums holds n_units floats and x rows · n_units elements, checked by
+        // `column_sums_`; the block is the kernel's (32, 32).
+        unsafe { launch.grid([blocks, 1, 1], (COLUMNS as u32, LANES as u32, 1)).go() }
+    }
 }

@@ -34,11 +34,11 @@
 //! ```
 mod cpu;
 
-use crate::draw::{Draws, Place, normal, same_device, uniform};
-use crate::host::{Operand, elements};
+use crate::check::expect_layout;
+use crate::draw::{Draws, Place, normal, uniform};
+use crate::op::{Io, Kernel, new_tensor, operands};
 use crate::philox::Philox;
-use candle::backend::BackendStorage;
-use candle::{CpuStorage, DType, InplaceOp3, Layout, Result, Storage, Tensor};
+use candle::{CpuStorage, DType, Layout, Result, Tensor};
 use std::ops::Range;
 
 const OP: &str = "units_";
@@ -122,16 +122,14 @@ pub fn units_(
             candle::bail!("{OP}: std belongs to Gaussian units, got it for {unit:?} ones")
         }
         check(planes, "std", std, &[n_units])?;
-        // Its lock is taken while that of planes is held.
-        if address(std) == address(planes) {
-            candle::bail!("{OP}: std must not share the storage of planes")
-        }
     }
     let place = draws.place(OP, planes.device())?;
     if rows * n_units == 0 {
         return Ok(());
     }
-    planes.inplace_op3(pre, bias, &Units { unit, out, place, std })
+    let op = Units { unit, out, place, dtype: planes.dtype(), n: rows * n_units, n_units };
+    let io = operands(OP).write("planes", planes).read("pre", pre).read("bias", bias).maybe("std", std);
+    io.maybe("counter", place.and_then(|place| place.counter)).run(&op)
 }
 
 /// The means of the units, a new `[rows, n_units]` f32 tensor without gradient; see [`units_`].
@@ -157,7 +155,7 @@ fn new_plane(pre: &Tensor, bias: &Tensor, unit: Unit, out: UnitPlanes, draws: Dr
         &[rows, n_units] => (rows, n_units),
         shape => candle::bail!("{OP}: pre must be [rows, n_units], got shape {shape:?}"),
     };
-    let planes = Tensor::zeros((1, rows, n_units), DType::F32, pre.device())?;
+    let planes = new_tensor(OP, (1, rows, n_units), DType::F32, pre.device())?;
     units_(&planes, pre, bias, unit, out, draws, None)?;
     planes.squeeze(0)
 }
@@ -232,28 +230,17 @@ fn check(planes: &Tensor, what: &str, x: &Tensor, shape: &[usize]) -> Result<()>
         let (got, planes) = (x.dims(), planes.dims());
         candle::bail!("{OP}: {what} must have shape {shape:?} to go with planes {planes:?}, got {got:?}")
     }
-    if x.dtype() != DType::F32 {
-        candle::bail!("{OP}: {what} must be f32, got {:?}", x.dtype())
-    }
-    if !x.is_contiguous() {
-        let stride = x.stride();
-        candle::bail!(
-            "{OP}: {what} must be contiguous, got shape {shape:?} with strides {stride:?}; call .contiguous() first"
-        )
-    }
-    same_device(OP, what, x, planes.device())
-}
-
-/// Where a tensor's storage lies in host memory: equal for two tensors that share it.
-fn address(x: &Tensor) -> *const Storage {
-    &*x.storage_and_layout().0
+    expect_layout(OP, what, x, &[DType::F32])
 }
 
 struct Units<'a> {
     unit: Unit,
     out: UnitPlanes,
     place: Option<Place<'a>>,
-    std: Option<&'a Tensor>,
+    dtype: DType,
+    n: usize,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the CPU reads it from the bias"))]
+    n_units: usize,
 }
 
 impl Units<'_> {
@@ -265,15 +252,10 @@ impl Units<'_> {
         start..start + n
     }
 
-    fn run_cpu<T: cpu::Plane>(
-        &self,
-        planes: &mut [T],
-        layout: &Layout,
-        pre: &[f32],
-        bias: &[f32],
-    ) -> Result<()> {
-        let std = self.std.map(Operand::new);
-        let std = std.as_ref().map(|std| std.elements(OP)).transpose()?;
+    fn run_cpu<T: cpu::Plane + candle::WithDType>(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([planes], [pre, bias, std, _]) = io.parts()?;
+        let (layout, planes) = (planes.layout(), planes.all::<T>()?);
+        let (pre, bias, std) = (pre.elements()?, bias.elements()?, std.maybe()?);
         let low = |plane: Option<usize>| plane.zip(self.out.low).map(|(plane, low)| plane + low);
         let wanted = [self.out.mean, self.out.sample, low(self.out.mean), low(self.out.sample)];
         let ranges = wanted.map(|plane| Self::range(layout, plane));
@@ -288,99 +270,62 @@ impl Units<'_> {
             mean_scale: self.out.mean_scale,
             philox: self.place.map(|place| place.philox),
         };
-        pass.run(0, pre.len(), [mean, mean_low], [sample, sample_low]);
+        pass.run(0, self.n, [mean, mean_low], [sample, sample_low]);
         Ok(())
     }
 }
 
-impl InplaceOp3 for Units<'_> {
-    fn name(&self) -> &'static str {
-        OP
-    }
-
-    fn cpu_fwd(
-        &self,
-        planes: &mut CpuStorage,
-        planes_l: &Layout,
-        pre: &CpuStorage,
-        pre_l: &Layout,
-        bias: &CpuStorage,
-        bias_l: &Layout,
-    ) -> Result<()> {
-        let (pre, bias) = (elements(pre, pre_l)?, elements(bias, bias_l)?);
-        match planes {
-            CpuStorage::F32(planes) => self.run_cpu(planes, planes_l, pre, bias),
-            CpuStorage::BF16(planes) => self.run_cpu(planes, planes_l, pre, bias),
-            CpuStorage::F16(planes) => self.run_cpu(planes, planes_l, pre, bias),
-            planes => candle::bail!("{OP}: planes must be f32, bf16 or f16, got {:?}", planes.dtype()),
+impl Kernel for Units<'_> {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        match self.dtype {
+            DType::BF16 => self.run_cpu::<half::bf16>(io),
+            DType::F16 => self.run_cpu::<half::f16>(io),
+            _ => self.run_cpu::<f32>(io),
         }
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(
-        &self,
-        planes: &mut candle::CudaStorage,
-        planes_l: &Layout,
-        pre: &candle::CudaStorage,
-        pre_l: &Layout,
-        bias: &candle::CudaStorage,
-        bias_l: &Layout,
-    ) -> Result<()> {
-        match planes.dtype() {
-            DType::F32 => self.run_cuda::<f32>("f32", planes, planes_l, pre, pre_l, bias, bias_l),
-            DType::BF16 => self.run_cuda::<half::bf16>("bf16", planes, planes_l, pre, pre_l, bias, bias_l),
-            DType::F16 => self.run_cuda::<half::f16>("f16", planes, planes_l, pre, pre_l, bias, bias_l),
-            dtype => candle::bail!("{OP}: planes must be f32, bf16 or f16, got {dtype:?}"),
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        match self.dtype {
+            DType::BF16 => self.launch::<half::bf16>("bf16", gpu, io),
+            DType::F16 => self.launch::<half::f16>("f16", gpu, io),
+            _ => self.launch::<f32>("f32", gpu, io),
         }
     }
 }
 
 #[cfg(feature = "cuda")]
 impl Units<'_> {
-    #[expect(clippy::too_many_arguments, reason = "three operands, each a storage and a layout")]
-    fn run_cuda<T: candle::cuda::CudaDType>(
+    fn launch<T: candle::cuda::CudaDType>(
         &self,
         dtype: &str,
-        planes: &mut candle::CudaStorage,
-        planes_l: &Layout,
-        pre: &candle::CudaStorage,
-        pre_l: &Layout,
-        bias: &candle::CudaStorage,
-        bias_l: &Layout,
+        gpu: &crate::cuda::Gpu,
+        io: Io<'_, candle::CudaStorage>,
     ) -> Result<()> {
-        use crate::cuda::{
-            Operand, PushKernelArg, PushKernelArgs, WrapErr, function, linear_launch, optional_view, view,
-        };
-
-        let device = pre.device().clone();
-        let (n, n_units) = (pre_l.shape().elem_count(), bias_l.shape().elem_count());
-        let (pre, bias) = (view::<f32>(pre, pre_l, OP)?, view::<f32>(bias, bias_l, OP)?);
-        let std = self.std.map(Operand::new);
-        let std = optional_view::<f32>(&std, OP)?;
-        let (drawn, philox, counter) = Place::arguments(self.place);
-        let counter = optional_view(&counter, OP)?;
-
-        let (mean, sample) = (Self::range(planes_l, self.out.mean), Self::range(planes_l, self.out.sample));
-        let low = self.out.low.map_or(0, |low| low * planes_l.stride()[0]);
-        let mut out = planes.as_cuda_slice_mut::<T>()?.slice_mut(..mean.end.max(sample.end) + low);
-        let place_of = |range: Range<usize>| if range.is_empty() { -1 } else { range.start as i64 };
-        let (mean_at, sample_at) = (place_of(mean), place_of(sample));
-
+        let ([planes], [pre, bias, std, counter]) = io.parts()?;
+        let layout = planes.layout();
+        // Planes as the kernel counts them: from the first entry of the view.
+        let (plane, n) = (layout.stride()[0], self.n);
+        let place_of = |of: Option<usize>| of.map_or(-1, |of| (of * plane) as i64);
+        let low = self.out.low.map_or(0, |low| low * plane);
+        let last = self.out.mean.max(self.out.sample).unwrap_or_default();
+        let mut planes = planes.span::<T>(last * plane + low + n)?;
+        let (pre, bias) = (pre.elements::<f32>()?, bias.elements::<f32>()?);
+        let (std, counter) = (std.maybe::<f32>()?, counter.maybe()?);
         let unit = match self.unit {
             Unit::Bernoulli => "bernoulli",
             Unit::Gaussian => "gaussian",
             Unit::Rectified => "rectified",
         };
-        let function = function(&device, "units", &format!("units_{unit}_{dtype}"))?;
-        let mut launch = function.builder();
-        launch.arg(&mut out).arg(&mean_at).arg(&sample_at).arg(&low).arg(&self.out.mean_scale);
-        launch.arg(&pre).arg(&bias).arg_or_null(&std).arg(&n).arg(&n_units);
-        launch.arg(&drawn).draws(&philox, &counter);
+        let philox = self.place.map_or(Philox::new(0, 0), |place| place.philox);
+        let launch = gpu.launch(OP, "units", &format!("units_{unit}_{dtype}"))?.write(&mut planes);
+        let launch = launch.num(place_of(self.out.mean)).num(place_of(self.out.sample)).num(low);
+        let launch = launch.num(self.out.mean_scale).read(&pre).read(&bias).maybe(&std);
+        let launch =
+            launch.num(n).num(self.n_units).num(u32::from(self.place.is_some())).draws(philox, &counter);
         // SAFETY: (T*, 2 × long long, size_t, float, 3 × const float*, 2 × size_t, unsigned, 3 × unsigned long long, const long
-        // long*), in this order. `units_` checked that pre holds n floats and bias and std n_units; a plane's n
-        // elements end within `out`, which is sliced to the further end; the planes are two of a layout that candle
-        // found free of overlap, and no source shares their storage. The counter is one i64 or null.
-        unsafe { launch.launch(linear_launch(n.div_ceil(4), 4096)) }.w()?;
-        Ok(())
+        // long*). `units_` checked that pre holds n floats and bias and std n_units; the span reaches to the end of the
+        // last plane that is written, and planes of a tensor do not overlap. The counter is one i64 or null.
+        unsafe { launch.linear(n.div_ceil(4)).go() }
     }
 }

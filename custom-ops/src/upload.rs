@@ -14,10 +14,13 @@ use std::collections::VecDeque;
 
 /// Chunks that may be sent and not yet received.
 const IN_FLIGHT: usize = 2;
+/// Chunks that a device keeps: those, and the one that was received last.
+#[cfg(feature = "cuda")]
+const CHUNKS: usize = IN_FLIGHT + 1;
 
 /// Sends chunks of rows to a device while it computes on the chunk before.
 ///
-/// Memory: on CUDA two chunks of page-locked host memory and two on the device; on the CPU the chunks
+/// Memory: on CUDA two chunks of page-locked host memory and three on the device; on the CPU the chunks
 /// themselves.
 pub struct ChunkUpload {
     dtype: DType,
@@ -139,28 +142,38 @@ fn bytes_of(x: &mut [f32]) -> &mut [u8] {
 
 #[cfg(feature = "cuda")]
 mod cuda {
-    use super::IN_FLIGHT;
+    use super::{CHUNKS, IN_FLIGHT};
+    use crate::cuda::{Gpu, WrapErr};
+    use crate::op::{Io, Kernel, operands};
     use candle::cuda::cudarc::driver::{CudaEvent, CudaStream, DevicePtrMut, PinnedHostSlice, result};
-    use candle::cuda::{CudaDevice, CudaStorage, WrapErr};
-    use candle::{CpuStorage, DType, Device, InplaceOp1, Layout, Result, Tensor};
-    use std::cell::RefCell;
+    use candle::cuda::{CudaDType, CudaDevice};
+    use candle::{CpuStorage, CudaStorage, DType, Device, Result, Tensor};
     use std::sync::Arc;
+
+    const OP: &str = "ChunkUpload::send";
 
     pub(super) struct Upload {
         compute: Arc<CudaStream>,
         copy: Arc<CudaStream>,
-        slots: [Slot; IN_FLIGHT],
-        /// Chunks sent and received since the beginning; chunk `i` uses slot `i % IN_FLIGHT`.
+        /// Chunk `i` is filled in `staging[i % IN_FLIGHT]` and goes to `chunks[i % CHUNKS]`.
+        staging: [Staging; IN_FLIGHT],
+        chunks: [Chunk; CHUNKS],
+        /// Chunks sent and received since the beginning.
         sent: usize,
         received: usize,
     }
 
-    struct Slot {
-        staging: RefCell<PinnedHostSlice<u8>>,
-        chunk: Tensor,
+    struct Staging {
+        memory: PinnedHostSlice<u8>,
+        /// After the last copy out of it.
+        copied: Option<Arc<CudaEvent>>,
+    }
+
+    struct Chunk {
+        rows: Tensor,
         n_rows: usize,
-        /// Recorded on the copy stream after the last copy out of `staging`.
-        copied: Option<CudaEvent>,
+        /// After the last copy into it.
+        copied: Option<Arc<CudaEvent>>,
     }
 
     impl Upload {
@@ -172,16 +185,19 @@ mod cuda {
             n_features: usize,
         ) -> Result<Self> {
             let compute = cuda.cuda_stream();
-            let copy = compute.context().new_stream().w()?;
-            let slot = || -> Result<Slot> {
-                let bytes = max_rows * n_features * dtype.size_in_bytes();
+            let copy = Gpu::of(cuda)?.new_stream()?;
+            let bytes = max_rows * n_features * dtype.size_in_bytes();
+            let staging = || -> Result<Staging> {
                 // SAFETY: left unset; `send` fills what it copies before it copies it.
-                let staging = unsafe { compute.context().alloc_pinned_with_flags::<u8>(bytes, 0) }.w()?;
-                let chunk = Tensor::zeros((max_rows, n_features), dtype, device)?;
-                Ok(Slot { staging: RefCell::new(staging), chunk, n_rows: 0, copied: None })
+                let memory = unsafe { compute.context().alloc_pinned_with_flags::<u8>(bytes, 0) }.w()?;
+                Ok(Staging { memory, copied: None })
             };
-            let slots = [slot()?, slot()?];
-            Ok(Self { compute, copy, slots, sent: 0, received: 0 })
+            let chunk = || -> Result<Chunk> {
+                let rows = Tensor::zeros((max_rows, n_features), dtype, device)?;
+                Ok(Chunk { rows, n_rows: 0, copied: None })
+            };
+            let (staging, chunks) = ([staging()?, staging()?], [chunk()?, chunk()?, chunk()?]);
+            Ok(Self { compute, copy, staging, chunks, sent: 0, received: 0 })
         }
 
         pub(super) fn waiting(&self) -> usize {
@@ -194,17 +210,21 @@ mod cuda {
             n_bytes: usize,
             fill: &mut dyn FnMut(&mut [u8]) -> Result<()>,
         ) -> Result<()> {
-            let slot = &mut self.slots[self.sent % IN_FLIGHT];
-            if let Some(copied) = &slot.copied {
+            let staging = &mut self.staging[self.sent % IN_FLIGHT];
+            if let Some(copied) = &staging.copied {
                 // The staging memory may still be on its way.
                 copied.synchronize().w()?;
             }
-            fill(&mut slot.staging.borrow_mut().as_mut_slice().w()?[..n_bytes])?;
+            fill(&mut staging.memory.as_mut_slice().w()?[..n_bytes])?;
+            let chunk = &mut self.chunks[self.sent % CHUNKS];
             // What is queued so far may still read the chunk that this copy overwrites.
             self.copy.join(&self.compute).w()?;
-            slot.chunk.inplace_op1(&CopyIn { staging: &slot.staging, n_bytes, stream: &self.copy })?;
-            slot.copied = Some(self.copy.record_event(None).w()?);
-            slot.n_rows = n_rows;
+            let source = &staging.memory.as_slice().w()?[..n_bytes];
+            let copy = CopyIn { source, stream: &self.copy, dtype: chunk.rows.dtype() };
+            operands(OP).write("chunk", &chunk.rows).run(&copy)?;
+            let copied = Arc::new(self.copy.record_event(None).w()?);
+            (staging.copied, chunk.copied) = (Some(copied.clone()), Some(copied));
+            chunk.n_rows = n_rows;
             self.sent += 1;
             Ok(())
         }
@@ -213,12 +233,12 @@ mod cuda {
             if self.waiting() == 0 {
                 return Ok(None);
             }
-            let slot = &self.slots[self.received % IN_FLIGHT];
-            if let Some(copied) = &slot.copied {
+            let chunk = &self.chunks[self.received % CHUNKS];
+            if let Some(copied) = &chunk.copied {
                 self.compute.wait(copied).w()?;
             }
             self.received += 1;
-            slot.chunk.narrow(0, 0, slot.n_rows).map(Some)
+            chunk.rows.narrow(0, 0, chunk.n_rows).map(Some)
         }
     }
 
@@ -229,45 +249,35 @@ mod cuda {
         }
     }
 
-    /// Copies the head of the staging memory over the head of a tensor, on a stream of its own.
+    /// Copies bytes over the head of a tensor, on a stream of its own.
     struct CopyIn<'a> {
-        staging: &'a RefCell<PinnedHostSlice<u8>>,
-        n_bytes: usize,
-        stream: &'a Arc<CudaStream>,
+        source: &'a [u8],
+        stream: &'a CudaStream,
+        dtype: DType,
     }
 
-    impl InplaceOp1 for CopyIn<'_> {
-        fn name(&self) -> &'static str {
-            "ChunkUpload::send"
+    impl Kernel for CopyIn<'_> {
+        fn cpu(&self, _: Io<'_, CpuStorage>) -> Result<()> {
+            candle::bail!("{OP}: the chunk must be on the GPU")
         }
 
-        fn cpu_fwd(&self, _: &mut CpuStorage, _: &Layout) -> Result<()> {
-            candle::bail!("ChunkUpload::send: the chunk must be on the GPU")
-        }
-
-        fn cuda_fwd(&self, storage: &mut CudaStorage, layout: &Layout) -> Result<()> {
-            use candle::backend::BackendStorage;
-            let stream = self.stream;
-            let staging = self.staging.borrow();
-            let source = &staging.as_slice().w()?[..self.n_bytes];
-            let copy = |to: u64| {
-                // SAFETY: `to` is the start of a chunk of at least n_bytes (its full size was allocated in `new`), the
-                // source is page-locked and not written again before the event after this copy.
-                unsafe { result::memcpy_htod_async(to, source, stream.cu_stream()) }.w()
-            };
-            match storage.dtype() {
-                DType::U8 => {
-                    let mut chunk = crate::cuda::view_mut::<u8>(storage, layout, "ChunkUpload::send")?;
-                    let (to, _write) = chunk.device_ptr_mut(stream);
-                    copy(to)
-                }
-                DType::F32 => {
-                    let mut chunk = crate::cuda::view_mut::<f32>(storage, layout, "ChunkUpload::send")?;
-                    let (to, _write) = chunk.device_ptr_mut(stream);
-                    copy(to)
-                }
-                other => candle::bail!("ChunkUpload::send: rows must be u8 or f32, got {other:?}"),
+        fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+            gpu.not_recording(OP)?;
+            match self.dtype {
+                DType::U8 => self.copy::<u8>(io),
+                _ => self.copy::<f32>(io),
             }
+        }
+    }
+
+    impl CopyIn<'_> {
+        fn copy<T: CudaDType>(&self, io: Io<'_, CudaStorage>) -> Result<()> {
+            let ([chunk], []) = io.parts()?;
+            let mut chunk = chunk.elements::<T>()?;
+            let (to, _write) = chunk.device_ptr_mut(self.stream);
+            // SAFETY: `to` is the start of a chunk of at least so many bytes (its full size was allocated in `new`), the
+            // source is page-locked and not written again before the event after this copy.
+            unsafe { result::memcpy_htod_async(to, self.source, self.stream.cu_stream()) }.w()
         }
     }
 }

@@ -2,9 +2,9 @@
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{
-    AtomUpdate, AtomUses, Philox, Pursuit, SparseCodes, atom_coherence, atom_coherence_reference, bomp,
-    codes_gram_, codes_signals_, descend_atoms_, descend_atoms_reference, normal, row_squares, update_atoms,
-    update_atoms_reference,
+    AtomUpdate, AtomUses, Bounds, FIGURE_PARTS, Philox, Pursuit, SparseCodes, StatisticsStep, atom_coherence,
+    atom_coherence_, atom_coherence_reference, bomp, code_figures_, codes_statistics_, descend_atoms_,
+    descend_atoms_reference, normal, row_squares, update_atoms, update_atoms_reference,
 };
 
 const CPU: Device = Device::Cpu;
@@ -54,7 +54,7 @@ fn lists_are_the_places_of_each_atom_in_ascending_order() -> Result<()> {
             n_atoms: n,
         };
         let uses = AtomUses::of(&codes)?;
-        let (offsets, entries) = (uses.offsets()?.to_vec1::<u32>()?, uses.entries()?.to_vec1::<u32>()?);
+        let (offsets, entries) = (uses.offsets().to_vec1::<u32>()?, uses.entries().to_vec1::<u32>()?);
         let mut want = Vec::new();
         for (j, &start) in offsets[..n].iter().enumerate() {
             assert_eq!(start as usize, want.len(), "start of atom {j}, m {m}");
@@ -202,20 +202,25 @@ fn statistics_are_the_dense_products_and_forget() -> Result<()> {
                     want_a = (want_a + (a.to_dtype(DType::F64)? * beta)?)?;
                     want_b = (want_b + (b.to_dtype(DType::F64)? * beta)?)?;
                 }
-                codes_gram_(a, beta, &codes, &uses)?;
-                codes_signals_(&b, beta, &codes, &uses, &y)?;
+                let step = StatisticsStep { beta, ..StatisticsStep::default() };
+                codes_statistics_(a, &b, &codes, &uses, &y, step)?;
                 let scale = want_a.abs()?.flatten_all()?.max(0)?.to_scalar::<f64>()?
                     + want_b.abs()?.flatten_all()?.max(0)?.to_scalar::<f64>()?;
                 let off = difference(a, &want_a.to_dtype(dtype)?)?;
                 assert!(off < 10. * eps * scale, "{shape:?} {dtype:?}: A differs by {off} of {scale}");
                 let off = difference(&b, &want_b.to_dtype(dtype)?)?;
                 assert!(off < 10. * eps * scale, "{shape:?} {dtype:?}: B differs by {off} of {scale}");
-                want_b = x.t()?.matmul(&y64)?;
-                codes_signals_(&b, 0., &codes, &uses, &y)?;
-                want_a = x.t()?.matmul(&x)?;
-                codes_signals_(&b, 0., &codes, &uses, &y)?;
-                let fresh = unit_rows(n, p, 7, dtype)?;
-                b.slice_set(&fresh, 0, 0)?;
+                // In another unit: a power of two, so that every bit is the same but for it.
+                let other = [a.zeros_like()?, b.zeros_like()?];
+                let one = [a.zeros_like()?, b.zeros_like()?];
+                let step = StatisticsStep { scale: 0.125, ..StatisticsStep::default() };
+                codes_statistics_(&other[0], &other[1], &codes, &uses, &y, step)?;
+                codes_statistics_(&one[0], &one[1], &codes, &uses, &y, StatisticsStep::default())?;
+                for (other, one) in other.iter().zip(&one) {
+                    assert_eq!(difference(&(other * 64.)?, one)?, 0.);
+                }
+                (want_a, want_b) = (x.t()?.matmul(&x)?, x.t()?.matmul(&y64)?);
+                b.slice_set(&unit_rows(n, p, 7, dtype)?, 0, 0)?;
             }
         }
     }
@@ -245,8 +250,9 @@ fn statistics_of_a_million_signals_are_as_good_as_those_of_few() -> Result<()> {
         n_atoms: n,
     };
     let (a, b) = (Tensor::zeros((n, n), DType::F32, &CPU)?, Tensor::zeros((n, 1), DType::F32, &CPU)?);
-    codes_gram_(&a, 0., &codes, &AtomUses::of(&codes)?)?;
-    codes_signals_(&b, 0., &codes, &AtomUses::of(&codes)?, &codes.values.narrow(1, 0, 1)?.contiguous()?)?;
+    let uses = AtomUses::of(&codes)?;
+    let signals = codes.values.narrow(1, 0, 1)?.contiguous()?;
+    codes_statistics_(&a, &b, &codes, &uses, &signals, StatisticsStep::default())?;
     // 4,000 blocks are added to each sum: as many roundings of up to 2^-24 in either direction, of which the most part cancel.
     // One sum over all is off by 5e-4.
     for (got, want) in a.to_vec2::<f32>()?.iter().flatten().zip(want.iter().flatten()) {
@@ -267,8 +273,7 @@ fn descent_is_the_equation_and_lowers_its_objective() -> Result<()> {
             let (y, d, codes) = problem(shape, dtype)?;
             let uses = AtomUses::of(&codes)?;
             let (a, b) = (Tensor::zeros((n, n), dtype, &CPU)?, Tensor::zeros((n, p), dtype, &CPU)?);
-            codes_gram_(&a, 0., &codes, &uses)?;
-            codes_signals_(&b, 0., &codes, &uses, &y)?;
+            codes_statistics_(&a, &b, &codes, &uses, &y, StatisticsStep::default())?;
             let objective = |d: &Tensor| -> Result<f64> {
                 let d = d.to_dtype(DType::F64)?;
                 let quadratic = (d.t()?.contiguous()?.matmul(&a.to_dtype(DType::F64)?)?.matmul(&d)? * 0.5)?;
@@ -305,8 +310,7 @@ fn the_number_of_threads_does_not_change_a_bit() -> Result<()> {
             let (updated, codes) = update_atoms(&d, &codes, &uses, &error, &update)?;
             let (a, b) =
                 (Tensor::zeros((9, 9), DType::F32, &CPU)?, Tensor::zeros((9, 64), DType::F32, &CPU)?);
-            codes_gram_(&a, 0., &codes, &uses)?;
-            codes_signals_(&b, 0., &codes, &uses, &y)?;
+            codes_statistics_(&a, &b, &codes, &uses, &y, StatisticsStep::default())?;
             let moved = updated.copy()?;
             descend_atoms_(&moved, &a, &b, 0)?;
             let squares = row_squares(&error)?.to_dtype(DType::F32)?;
@@ -389,7 +393,7 @@ fn what_does_not_fit_is_refused_with_the_reason() -> Result<()> {
     );
     says(
         update_atoms(&d, &codes, &uses, &error.to_dtype(DType::F64)?, &AtomUpdate::default()).map(|_| ()),
-        "update_atoms: error must be F32, as all operands are f32 or all f64, got F64",
+        "update_atoms: error must be f32, got F64",
     );
     let far = SparseCodes { indices: (&codes.indices + 3.)?, ..codes.clone() };
     says(
@@ -400,9 +404,117 @@ fn what_does_not_fit_is_refused_with_the_reason() -> Result<()> {
         ),
     );
     let (other, _, few) = problem([4, 3, 2, 1], DType::F32)?;
+    let a = Tensor::zeros((3, 3), DType::F32, &CPU)?;
     says(
-        codes_signals_(&d, 0., &few, &uses, &other),
-        "codes_signals_: uses must be those of the codes, of shape [5, 1] over 3 atoms, got codes [4, 1] over 3",
+        codes_statistics_(&a, &d, &few, &uses, &other, StatisticsStep::default()),
+        "codes_statistics_: uses must be those of the codes, of shape [5, 1] over 3 atoms, got codes [4, 1] over 3",
     );
+    Ok(())
+}
+
+/// Codes in which most signals name an atom twice or more, and one as often as a code has entries.
+fn repeated(m: usize, n: usize, s: usize, dtype: DType) -> Result<SparseCodes> {
+    let words = (0..(m * s) as u64).map(|e| Philox::new(11, 0).bits(e));
+    let indices: Vec<u32> =
+        words.enumerate().map(|(e, word)| if e / s == 1 { 0 } else { word % n as u32 }).collect();
+    Ok(SparseCodes {
+        indices: Tensor::from_vec(indices, (m, s), &CPU)?,
+        values: normal((m, s), &CPU, Philox::new(11, 1))?.to_dtype(dtype)?,
+        count: Tensor::full(s as u32, m, &CPU)?,
+        n_atoms: n,
+    })
+}
+
+#[test]
+fn entries_of_a_code_that_name_one_atom_are_added() -> Result<()> {
+    for (m, n, s) in [(5, 3, 4), (70, 6, 40), (3000, 2, 3)] {
+        let codes = repeated(m, n, s, DType::F64)?;
+        let y = normal((m, 7), &CPU, Philox::new(11, 2))?.to_dtype(DType::F64)?;
+        let uses = AtomUses::of(&codes)?;
+        let (a, b) = (Tensor::zeros((n, n), DType::F64, &CPU)?, Tensor::zeros((n, 7), DType::F64, &CPU)?);
+        codes_statistics_(&a, &b, &codes, &uses, &y, StatisticsStep::default())?;
+        let x = codes.to_dense()?;
+        // Sums of up to 9,000 numbers up to 20.
+        assert!(difference(&a, &x.t()?.matmul(&x)?)? < 1e-9);
+        assert!(difference(&b, &x.t()?.matmul(&y)?)? < 1e-9);
+    }
+    Ok(())
+}
+
+#[test]
+fn an_update_takes_codes_that_name_an_atom_twice_entry_by_entry() -> Result<()> {
+    // Lists so long that threads share them: none may part a signal.
+    let (m, n, p, s) = (3000, 2, 64, 3);
+    let codes = repeated(m, n, s, DType::F64)?;
+    let (uses, d) = (AtomUses::of(&codes)?, unit_rows(n, p, 1, DType::F64)?);
+    let error = normal((m, p), &CPU, Philox::new(11, 2))?.to_dtype(DType::F64)?;
+    let update = AtomUpdate { power_steps: 0, ..AtomUpdate::default() };
+    let (got, _) = update_atoms(&d, &codes, &uses, &error, &update)?;
+    // The first atom: Σ x (E + x d) over its entries.
+    let (indices, values) = (codes.indices.to_vec2::<u32>()?, codes.values.to_vec2::<f64>()?);
+    let (error, d) = (error.to_vec2::<f64>()?, d.to_vec2::<f64>()?);
+    let mut g = vec![0.; p];
+    for ((indices, values), error) in indices.iter().zip(&values).zip(&error) {
+        for (_, &x) in indices.iter().zip(values).filter(|&(&atom, _)| atom == 0) {
+            g.iter_mut().zip(error).zip(&d[0]).for_each(|((g, e), d)| *g += x * (e + x * d));
+        }
+    }
+    let norm = g.iter().map(|g| g * g).sum::<f64>().sqrt();
+    let want: Vec<f64> = g.iter().map(|g| g / norm).collect();
+    assert!(difference(&got.get(0)?, &Tensor::new(want, &CPU)?)? < 1e-12);
+    Ok(())
+}
+
+#[test]
+fn figures_are_the_sums_and_the_largest_squares_of_their_parts() -> Result<()> {
+    for shape in [[5, 3, 2, 1], [301, 50, 20, 4], [2500, 9, 130, 3]] {
+        let (y, d, codes) = problem(shape, DType::F32)?;
+        let n = shape[1];
+        let (uses, error) = (AtomUses::of(&codes)?, codes.residual(&y, &d)?);
+        let figures = Tensor::full(f64::NAN, 2 * FIGURE_PARTS + n + 1, &CPU)?;
+        let squares = code_figures_(&figures, &error, &y, &uses)?;
+        assert_eq!(difference(&squares, &row_squares(&error)?)?, 0.);
+        let (figures, squares) = (figures.to_vec1::<f64>()?, squares.to_vec1::<f64>()?);
+        let sum: f64 = figures[..FIGURE_PARTS].iter().sum();
+        assert!((sum / squares.iter().sum::<f64>() - 1.).abs() < 1e-12, "{shape:?}");
+        let largest = row_squares(&y)?.max(0)?.to_scalar::<f64>()?;
+        let of_parts = figures[FIGURE_PARTS..2 * FIGURE_PARTS].iter().fold(0., |a: f64, &b| a.max(b));
+        assert_eq!(of_parts, largest, "{shape:?}");
+        let offsets: Vec<f64> = uses.offsets().to_vec1::<u32>()?.into_iter().map(f64::from).collect();
+        assert_eq!(figures[2 * FIGURE_PARTS..], offsets, "{shape:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn statistics_beyond_their_bounds_are_not_written() -> Result<()> {
+    let (y, d, codes) = problem([40, 12, 16, 3], DType::F64)?;
+    let (uses, error) = (AtomUses::of(&codes)?, codes.residual(&y, &d)?);
+    let all = Tensor::zeros(2 * FIGURE_PARTS + 13, DType::F64, &CPU)?;
+    for (signals, most_square, written) in
+        [(y.clone(), 1e9, true), (y.clone(), 1., false), ((&y * f64::NAN)?, 1e9, false)]
+    {
+        code_figures_(&all, &error, &signals, &uses)?;
+        let figures = all.narrow(0, 0, 2 * FIGURE_PARTS)?;
+        let bounds = Bounds { figures: &figures, most_error: f64::MAX, most_square };
+        assert_eq!(bounds.hold(&all.to_vec1()?), written);
+        let (a, b) = (unit_rows(12, 12, 6, DType::F64)?, unit_rows(12, 16, 7, DType::F64)?);
+        let before = [a.copy()?, b.copy()?];
+        let step = StatisticsStep { beta: 0.5, bounds: Some(bounds), ..StatisticsStep::default() };
+        codes_statistics_(&a, &b, &codes, &uses, &y, step)?;
+        for (before, now) in before.iter().zip([&a, &b]) {
+            assert_eq!(difference(now, before)? > 0., written, "most square {most_square}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn coherence_may_be_written_into_a_longer_tensor() -> Result<()> {
+    let d = unit_rows(7, 3, 8, DType::F32)?;
+    let all = Tensor::full(-1f64, 12, &CPU)?;
+    atom_coherence_(&all.narrow(0, 3, 7)?, &d)?;
+    let (all, want) = (all.to_vec1::<f64>()?, atom_coherence(&d)?.to_vec1::<f64>()?);
+    assert_eq!((&all[..3], &all[3..10], &all[10..]), (&[-1.; 3][..], &want[..], &[-1.; 2][..]));
     Ok(())
 }

@@ -295,7 +295,7 @@ fn errors_name_what_is_wrong() -> Result<()> {
         ),
         (
             units_(&out, &pre, &bias, Unit::Gaussian, BOTH, draws, Some(&std_inside)),
-            "units_: std must not share the storage of planes",
+            "units_: std must not share the storage of planes, which is written; copy one of them first",
         ),
         (
             units_(&out, &pre, &bias, unit, BOTH, counted, None),

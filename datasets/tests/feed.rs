@@ -11,7 +11,7 @@ use std::sync::Arc;
 fn devices() -> Result<Vec<Device>> {
     let mut devices = vec![Device::Cpu];
     if cfg!(feature = "cuda") {
-        devices.push(Device::new_cuda(0)?);
+        devices.push(chandlery_ops::cuda_device(0)?);
     }
     Ok(devices)
 }

@@ -5,9 +5,9 @@ use chandlery::dictionary::{
     Start, TrainConfig, UpdateRule, start,
 };
 use chandlery_ops::{
-    AtomUpdate, AtomUses, Philox, Pursuit, SparseCodes, atom_coherence, atom_coherence_reference, bomp,
-    codes_gram_, codes_signals_, descend_atoms_, descend_atoms_reference, normal, row_squares, update_atoms,
-    update_atoms_reference,
+    AtomUpdate, AtomUses, Bounds, FIGURE_PARTS, Philox, Pursuit, SparseCodes, StatisticsStep, atom_coherence,
+    atom_coherence_, atom_coherence_reference, bomp, code_figures_, codes_statistics_, descend_atoms_,
+    descend_atoms_reference, normal, row_squares, update_atoms, update_atoms_reference,
 };
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
@@ -52,7 +52,8 @@ fn to(codes: &SparseCodes, device: &Device) -> Result<SparseCodes> {
 
 #[test]
 fn lists_are_the_same_on_every_device() -> Result<()> {
-    // Tiles of 256 places and more; many equal keys in a warp (few atoms) and few (many); empty codes; more atoms than threads scan at once.
+    // One block (up to 16,384 places of 512 atoms) and tiles of 4096; many equal keys in a warp (few atoms) and few (many); empty codes; more
+    // atoms than a digit holds.
     for [m, n, s] in [[1, 1, 1], [9, 2, 7], [500, 17, 5], [40_001, 3, 10], [60_000, 2100, 9], [7, 5000, 33]] {
         let words = |stream| (0..(m * s) as u64).map(move |e| Philox::new(3, stream).bits(e));
         let codes = SparseCodes {
@@ -68,13 +69,13 @@ fn lists_are_the_same_on_every_device() -> Result<()> {
         let want = AtomUses::of(&codes)?;
         for device in devices()? {
             let got = AtomUses::of(&to(&codes, &device)?)?;
-            let read = |t: Tensor| t.to_vec1::<u32>();
+            let read = |t: &Tensor| t.to_vec1::<u32>();
             assert!(
-                read(got.offsets()?)? == read(want.offsets()?)?,
+                read(got.offsets())? == read(want.offsets())?,
                 "offsets of {m} × {s} over {n} on {device:?}"
             );
             assert!(
-                read(got.entries()?)? == read(want.entries()?)?,
+                read(got.entries())? == read(want.entries())?,
                 "entries of {m} × {s} over {n} on {device:?}"
             );
         }
@@ -142,16 +143,20 @@ fn statistics_and_descent_are_the_dense_products() -> Result<()> {
                 let (y, codes, d) =
                     (y.to_device(&device)?, to(&codes, &device)?, d.copy()?.to_device(&device)?);
                 let uses = AtomUses::of(&codes)?;
-                codes_gram_(&a, 0.25, &codes, &uses)?;
-                codes_signals_(&b, 0.25, &codes, &uses, &y)?;
+                let step = StatisticsStep { beta: 0.25, ..StatisticsStep::default() };
+                codes_statistics_(&a, &b, &codes, &uses, &y, step)?;
                 assert_close(&what("XᵀX"), &a, &want_a.to_dtype(dtype)?, 0., 10. * eps * scale)?;
                 assert_close(&what("XᵀY"), &b, &want_b.to_dtype(dtype)?, 0., 30. * eps * scale)?;
                 // From what this device has: those differ already.
-                codes_gram_(&a, 0., &codes, &uses)?;
+                let faded = b.copy()?;
+                codes_statistics_(&a, &faded, &codes, &uses, &y, StatisticsStep::default())?;
                 for n_fixed in [0, 2] {
                     let want = descend_atoms_reference(&d, &a, &b, n_fixed)?;
+                    let again = d.copy()?;
                     descend_atoms_(&d, &a, &b, n_fixed)?;
                     assert_close(&what("descent"), &d, &want, 0., 300. * eps)?;
+                    descend_atoms_(&again, &a, &b, n_fixed)?;
+                    assert_same_bits(&what("descent again"), &again, &d)?;
                 }
             }
         }
@@ -171,6 +176,109 @@ fn squares_and_coherence_are_those_of_candle() -> Result<()> {
                 assert_close(&what("squares"), &row_squares(&d)?, &want, 1e-6, 0.)?;
                 let want = atom_coherence_reference(&d.to_device(&CPU)?)?;
                 assert_close(&what("coherence"), &atom_coherence(&d)?, &want, 0., 1e-6)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn statistics_of_many_atoms_are_the_dense_products() -> Result<()> {
+    // More columns than a block of the Gram matrix has room for (1536 in f32, 768 in f64), and two tiles of features.
+    let (m, n, p, s) = (40, 1700, 200, 3);
+    let words = (0..(m * s) as u64).map(|e| Philox::new(5, 0).bits(e));
+    for (dtype, eps) in [(DType::F32, 1e-5), (DType::F64, 1e-7)] {
+        let codes = SparseCodes {
+            indices: Tensor::from_vec(words.clone().map(|w| w % n as u32).collect::<Vec<_>>(), (m, s), &CPU)?,
+            values: normal((m, s), &CPU, Philox::new(5, 1))?.to_dtype(dtype)?,
+            count: Tensor::full(s as u32, m, &CPU)?,
+            n_atoms: n,
+        };
+        let y = normal((m, p), &CPU, Philox::new(5, 2))?.to_dtype(dtype)?;
+        let x = codes.to_dense()?;
+        let (want_a, want_b) = (x.t()?.matmul(&x)?, x.t()?.matmul(&y)?);
+        for device in devices()? {
+            let (y, codes) = (y.to_device(&device)?, to(&codes, &device)?);
+            let (a, b) = (Tensor::ones((n, n), dtype, &device)?, Tensor::ones((n, p), dtype, &device)?);
+            codes_statistics_(&a, &b, &codes, &AtomUses::of(&codes)?, &y, StatisticsStep::default())?;
+            assert_close(&format!("XᵀX, {dtype:?} on {:?}", device.location()), &a, &want_a, 0., eps)?;
+            assert_close(&format!("XᵀY, {dtype:?} on {:?}", device.location()), &b, &want_b, 0., eps)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn entries_of_a_code_that_name_one_atom_are_added_on_every_device() -> Result<()> {
+    for (m, n, s) in [(5, 3, 4), (70, 6, 40), (3000, 2, 3)] {
+        let words = (0..(m * s) as u64).map(|e| Philox::new(11, 0).bits(e));
+        let codes = SparseCodes {
+            indices: Tensor::from_vec(words.map(|w| w % n as u32).collect::<Vec<_>>(), (m, s), &CPU)?,
+            values: normal((m, s), &CPU, Philox::new(11, 1))?.to_dtype(DType::F64)?,
+            count: Tensor::full(s as u32, m, &CPU)?,
+            n_atoms: n,
+        };
+        let y = normal((m, 7), &CPU, Philox::new(11, 2))?.to_dtype(DType::F64)?;
+        let x = codes.to_dense()?;
+        let (want_a, want_b) = (x.t()?.matmul(&x)?, x.t()?.matmul(&y)?);
+        for device in devices()? {
+            let (y, codes) = (y.to_device(&device)?, to(&codes, &device)?);
+            let uses = AtomUses::of(&codes)?;
+            let run = || -> Result<[Tensor; 2]> {
+                let sums = [
+                    Tensor::zeros((n, n), DType::F64, &device)?,
+                    Tensor::zeros((n, 7), DType::F64, &device)?,
+                ];
+                codes_statistics_(&sums[0], &sums[1], &codes, &uses, &y, StatisticsStep::default())?;
+                Ok(sums)
+            };
+            let ([a, b], [again_a, again_b]) = (run()?, run()?);
+            let what = |part| format!("{part} of {m} × {s} over {n} on {:?}", device.location());
+            // Compared in f32, which leaves half a unit in the last place of sums up to thousands.
+            assert_close(&what("XᵀX"), &a, &want_a, 1e-6, 1e-6)?;
+            assert_close(&what("XᵀY"), &b, &want_b, 1e-6, 1e-5)?;
+            assert_same_bits(&what("XᵀX again"), &again_a, &a)?;
+            assert_same_bits(&what("XᵀY again"), &again_b, &b)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn figures_and_bounds_are_those_of_the_cpu() -> Result<()> {
+    for shape in SHAPES {
+        let n = shape[1];
+        let (y, d, codes) = problem(shape, DType::F32)?;
+        let error = codes.residual(&y, &d)?;
+        let want = Tensor::zeros(2 * FIGURE_PARTS + n + 1, DType::F64, &CPU)?;
+        let squares = code_figures_(&want, &error, &y, &AtomUses::of(&codes)?)?;
+        for device in devices()? {
+            let what = |part| format!("{part} of {shape:?} on {:?}", device.location());
+            let (y, codes, error) = (y.to_device(&device)?, to(&codes, &device)?, error.to_device(&device)?);
+            let uses = AtomUses::of(&codes)?;
+            let all = Tensor::full(f64::NAN, 2 * FIGURE_PARTS + 2 * n + 1, &device)?;
+            let figures = all.narrow(0, 0, 2 * FIGURE_PARTS + n + 1)?;
+            let got = code_figures_(&figures, &error, &y, &uses)?;
+            atom_coherence_(&all.narrow(0, 2 * FIGURE_PARTS + n + 1, n)?, &d.to_device(&device)?)?;
+            assert_close(&what("figures"), &figures, &want, 1e-6, 1e-12)?;
+            assert_close(&what("squares"), &got, &squares, 1e-6, 1e-12)?;
+            assert_same_bits(&what("squares alone"), &got, &row_squares(&error)?)?;
+            let read = all.to_vec1::<f64>()?;
+            assert!(read.iter().all(|x| x.is_finite()), "every figure was written: {}", what("report"));
+            // A bound that holds, one that does not, and squares that are no number.
+            let parts = all.narrow(0, 0, 2 * FIGURE_PARTS)?;
+            let largest = read[FIGURE_PARTS..2 * FIGURE_PARTS].iter().fold(0., |a: f64, &b| a.max(b));
+            for (most_square, written) in [(largest, true), (largest * 0.99, false)] {
+                let bounds = Bounds { figures: &parts, most_error: f64::MAX, most_square };
+                assert_eq!(bounds.hold(&read), written);
+                let (a, b) = (
+                    Tensor::ones((n, n), DType::F32, &device)?,
+                    Tensor::ones(d.dims(), DType::F32, &device)?,
+                );
+                let step = StatisticsStep { bounds: Some(bounds), ..StatisticsStep::default() };
+                codes_statistics_(&a, &b, &codes, &uses, &y, step)?;
+                let ones = a.flatten_all()?.to_vec1::<f32>()?.into_iter().chain(b.flatten_all()?.to_vec1()?);
+                assert_eq!(ones.into_iter().any(|x| x != 1.), written, "{} of {most_square}", what("bounds"));
             }
         }
     }
@@ -279,6 +387,40 @@ fn online_training_gives_the_same_error_on_every_device() -> Result<()> {
     }
     for end in &ends {
         assert!((end / ends[0] - 1.).abs() < 0.03, "{ends:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_batch_that_does_not_fit_leaves_the_trainer_and_a_longer_one_changes_its_unit_on_every_device()
+-> Result<()> {
+    let y = waves(900, 36)?;
+    for device in devices()? {
+        let y = y.to_device(&device)?;
+        let run = |unit: f64| -> Result<(Vec<f64>, Tensor)> {
+            let atoms = start(&Start::RandomSignals, 60, &y, Philox::new(10, 0))?;
+            let dictionary = Dictionary::from_tensor(DictionaryConfig::new(60, 36, 4), atoms)?;
+            let config = OnlineConfig { coder: coder(), ..OnlineConfig::default() };
+            let mut trainer = OnlineTrainer::new(dictionary, config, Philox::new(10, 1))?;
+            let mut errors = Vec::new();
+            for batch in 0..3 {
+                // The first batch is short by itself; what follows is in the unit of `unit`.
+                let rows = y.narrow(0, batch * 300, 300)?;
+                errors.push(trainer.partial_fit(&(rows * if batch == 0 { 1. } else { unit })?)?.rmse);
+                let bad = (y.narrow(0, 0, 20)? * f64::NAN)?;
+                assert!(trainer.partial_fit(&bad).is_err(), "a NaN is told on {device:?}");
+            }
+            Ok((errors, trainer.dictionary().atoms().clone()))
+        };
+        // 2^30 times as long: the unit of the statistics changes, and no atom is NaN.
+        let (errors, atoms) = run(2f64.powi(30))?;
+        assert!(errors.iter().all(|e| e.is_finite()) && errors[1] > 1e6, "{errors:?} on {device:?}");
+        let atoms = atoms.to_device(&CPU)?.to_dtype(DType::F64)?;
+        let norms = atoms.sqr()?.sum(1)?.to_vec1::<f64>()?;
+        assert!(norms.iter().all(|norm| (norm - 1.).abs() < 1e-5), "{norms:?} on {device:?}");
+        let (errors, again) = (run(1.)?, run(1.)?);
+        assert_eq!(errors.0, again.0, "on {device:?}");
+        assert_same_bits(&format!("atoms on {device:?}"), &errors.1, &again.1)?;
     }
     Ok(())
 }

@@ -65,6 +65,30 @@ fn a_split_larger_than_its_room_gives_the_minibatches_of_a_resident_one()
 }
 
 #[test]
+fn a_chunk_that_was_received_outlives_the_next_send() -> Result<()> {
+    for device in devices()? {
+        let mut upload = ChunkUpload::new(&device, DType::U8, 100_000, 50)?;
+        let send = |upload: &mut ChunkUpload, chunk: u8| {
+            upload.send(100_000, &mut |bytes| {
+                bytes.fill(chunk);
+                Ok(())
+            })
+        };
+        send(&mut upload, 0)?;
+        send(&mut upload, 1)?;
+        for chunk in 0..20 {
+            let received = upload.receive()?;
+            // This one must not overwrite what was received.
+            send(&mut upload, chunk + 2)?;
+            device.synchronize()?;
+            let entries = received.flatten_all()?.to_vec1::<u8>()?;
+            assert!(entries.iter().all(|&entry| entry == chunk), "chunk {chunk} on {:?}", device.location());
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn a_chunk_too_many_is_refused() -> Result<()> {
     for device in devices()? {
         let mut upload = ChunkUpload::new(&device, DType::F32, 2, 3)?;

@@ -1,7 +1,8 @@
 //! How alike atoms are.
 use super::{LANES, PRODUCTS, TILE, add_block, check_dictionary, squares_of};
-use crate::host::contiguous;
-use candle::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor, WithDType};
+use crate::check::expect;
+use crate::op::{Io, Kernel, new_tensor, operands};
+use candle::{CpuStorage, DType, Result, Tensor, WithDType};
 use multiversion::multiversion;
 use rayon::prelude::*;
 
@@ -13,10 +14,23 @@ const OP: &str = "atom_coherence";
 /// f32 or f64 `[n_atoms, n_features]`. Cost: `n²p` FLOP.
 ///
 /// # Errors
-/// When `dictionary` is not such a matrix.
+/// When `dictionary` is not such a matrix, or a step is being recorded.
 pub fn atom_coherence(dictionary: &Tensor) -> Result<Tensor> {
-    check_dictionary(OP, dictionary)?;
-    dictionary.apply_op1_no_bwd(&AtomCoherence)
+    let (n, _) = check_dictionary(OP, dictionary)?;
+    let out = new_tensor(OP, n, DType::F64, dictionary.device())?;
+    atom_coherence_(&out, dictionary)?;
+    Ok(out)
+}
+
+/// [`atom_coherence`] written over `out`, a contiguous f64 `[n_atoms]`, which may be a view of a longer tensor.
+///
+/// # Errors
+/// When shapes, types or devices do not fit.
+pub fn atom_coherence_(out: &Tensor, dictionary: &Tensor) -> Result<()> {
+    let (n, p) = check_dictionary(OP, dictionary)?;
+    expect(OP, "out", out, &[DType::F64], &[n])?;
+    let kernel = Coherence { n, p, dtype: dictionary.dtype() };
+    operands(OP).write("out", out).read("dictionary", dictionary).run(&kernel)
 }
 
 /// The same from candle's own ops, by way of the Gram matrix in f64.
@@ -33,50 +47,49 @@ pub fn atom_coherence_reference(dictionary: &Tensor) -> Result<Tensor> {
     (gram * Tensor::from_vec(below, (n, n), d.device())?)?.max(1)
 }
 
-struct AtomCoherence;
+struct Coherence {
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    n: usize,
+    p: usize,
+    dtype: DType,
+}
 
-impl CustomOp1 for AtomCoherence {
-    fn name(&self) -> &'static str {
-        OP
-    }
-
-    fn cpu_fwd(&self, d: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let (n, p) = layout.shape().dims2()?;
-        let out = match d {
-            CpuStorage::F32(_) => coherence(contiguous::<f32>(d, layout, OP)?, p),
-            _ => coherence(contiguous::<f64>(d, layout, OP)?, p),
+impl Kernel for Coherence {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([out], [d]) = io.parts()?;
+        let like = match self.dtype {
+            DType::F32 => coherence(d.elements::<f32>()?, self.p),
+            _ => coherence(d.elements::<f64>()?, self.p),
         };
-        Ok((CpuStorage::F64(out), Shape::from(n)))
+        out.elements()?.copy_from_slice(&like);
+        Ok(())
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(&self, d: &candle::CudaStorage, layout: &Layout) -> Result<(candle::CudaStorage, Shape)> {
-        use candle::backend::BackendStorage;
-        use candle::cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
-        use candle::cuda::{CudaStorage, WrapErr};
-
-        let device = d.device();
-        let (n, p) = layout.shape().dims2()?;
-        // SAFETY: uninitialised, but each block writes its atom's number.
-        let mut out = unsafe { device.alloc::<f64>(n)? };
-        let (blocks, features) = (crate::cuda::count(OP, n)?, crate::cuda::count(OP, p)?);
-        let config = LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 };
-        let name = if d.dtype() == DType::F32 { "atom_coherence_f32" } else { "atom_coherence_f64" };
-        let function = crate::cuda::function(device, "atom_coherence", name)?;
-        let mut launch = function.builder();
-        let (f32_view, f64_view);
-        launch.arg(&mut out);
-        if d.dtype() == DType::F32 {
-            f32_view = crate::cuda::view::<f32>(d, layout, OP)?;
-            launch.arg(&f32_view);
-        } else {
-            f64_view = crate::cuda::view::<f64>(d, layout, OP)?;
-            launch.arg(&f64_view);
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        match self.dtype {
+            DType::F32 => self.launch::<f32>("atom_coherence_f32", gpu, io),
+            _ => self.launch::<f64>("atom_coherence_f64", gpu, io),
         }
-        launch.arg(&features);
-        // SAFETY: (double*, const T*, unsigned): `out` holds one number a block, d [n, p] of the type that names the kernel.
-        unsafe { launch.launch(config) }.w()?;
-        Ok((CudaStorage::wrap_cuda_slice(out, device.clone()), Shape::from(n)))
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Coherence {
+    fn launch<T: candle::cuda::CudaDType>(
+        &self,
+        kernel: &str,
+        gpu: &crate::cuda::Gpu,
+        io: Io<'_, candle::CudaStorage>,
+    ) -> Result<()> {
+        /// Of kernels/atom_coherence.cu.
+        const THREADS: u32 = 256;
+        let ([out], [d]) = io.parts()?;
+        let (mut out, d) = (out.elements::<f64>()?, d.elements::<T>()?);
+        let launch = gpu.launch(OP, "atom_coherence", kernel)?.write(&mut out).read(&d).count(self.p);
+        // SAFETY: (double*, const T*, unsigned): `out` holds a number for each of n blocks and d is [n, p], both by
+        // `atom_coherence_`.
+        unsafe { launch.blocks(self.n, THREADS).go() }
     }
 }
 

@@ -1,14 +1,16 @@
 //! Block coordinate descent on a dictionary, given the statistics of codes.
-use super::{PRODUCTS, axpy, check_dictionary, check_matrix, normalize, slice_mut, weighted_sum};
-use crate::host::contiguous;
-use candle::{CpuStorage, InplaceOp3, Layout, Result, Tensor, WithDType};
+use super::{COLUMNS, PRODUCTS, WARPS, axpy, check_dictionary, normalize, weighted_sum};
+use crate::check::expect;
+use crate::limits::Limits;
+use crate::op::{Io, Kernel, operands};
+use candle::{CpuStorage, DType, Result, Tensor, WithDType};
 use rayon::prelude::*;
 
 const OP: &str = "descend_atoms_";
 /// Atoms whose `b_j − a_j D` is formed at once; within these it follows each change.
-pub(super) const GROUP: usize = 32;
+const GROUP: usize = 32;
 /// `A_jj` at or below which an atom has not been used: far below any sum of squares of coefficients.
-pub(super) const UNUSED: f64 = 1e-30;
+const UNUSED: f64 = 1e-30;
 
 /// One sweep of `d_j ← normalised(d_j + (b_j − a_j D) / A_jj)` over `j = n_fixed, n_fixed + 1, …`, each with the atoms before it
 /// already updated.
@@ -18,15 +20,19 @@ pub(super) const UNUSED: f64 = 1e-30;
 /// has used, stay: let statistics be those of signals whose lengths are not many powers of ten from 1.
 ///
 /// `dictionary` and `b` are `[n_atoms, n_features]`, `a` is `[n_atoms, n_atoms]` and symmetric; contiguous, all f32 or all f64.
-/// Cost: `2n²p` FLOP and scratch for 32 rows.
+/// Cost: `2n²p` FLOP and scratch for 32 rows. On a GPU it is one launch, whose blocks must all run at once; atoms follow one another, so
+/// that latency binds.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit.
+/// When shapes, types or devices do not fit; on a GPU, when a step is being recorded or a row of the dictionary does not fit into a
+/// block's shared memory (`n_features` above 25,000 in f32 on the smallest GPUs).
 pub fn descend_atoms_(dictionary: &Tensor, a: &Tensor, b: &Tensor, n_fixed: usize) -> Result<()> {
     let (n, p) = check_dictionary(OP, dictionary)?;
-    check_matrix(OP, "a", a, [n, n], dictionary)?;
-    check_matrix(OP, "b", b, [n, p], dictionary)?;
-    dictionary.inplace_op3(a, b, &Descend { n, p, n_fixed: n_fixed.min(n) })
+    let dtype = dictionary.dtype();
+    expect(OP, "a", a, &[dtype], &[n, n])?;
+    expect(OP, "b", b, &[dtype], &[n, p])?;
+    let kernel = Descend { n, p, n_fixed: n_fixed.min(n), dtype };
+    operands(OP).write("dictionary", dictionary).read("a", a).read("b", b).run(&kernel)
 }
 
 /// The same as written, in f64: the new dictionary, of the type of the old.
@@ -57,56 +63,35 @@ pub fn descend_atoms_reference(
     Tensor::new(d, dictionary.device())?.to_dtype(dictionary.dtype())
 }
 
-pub(super) struct Descend {
-    pub n: usize,
-    pub p: usize,
-    pub n_fixed: usize,
+struct Descend {
+    n: usize,
+    p: usize,
+    n_fixed: usize,
+    dtype: DType,
 }
 
-impl InplaceOp3 for Descend {
-    fn name(&self) -> &'static str {
-        OP
-    }
-
-    fn cpu_fwd(
-        &self,
-        d: &mut CpuStorage,
-        d_l: &Layout,
-        a: &CpuStorage,
-        a_l: &Layout,
-        b: &CpuStorage,
-        b_l: &Layout,
-    ) -> Result<()> {
-        match a {
-            CpuStorage::F32(_) => {
-                self.cpu::<f32>(slice_mut(d, d_l, OP)?, contiguous(a, a_l, OP)?, contiguous(b, b_l, OP)?);
-            }
-            _ => self.cpu::<f64>(slice_mut(d, d_l, OP)?, contiguous(a, a_l, OP)?, contiguous(b, b_l, OP)?),
+impl Kernel for Descend {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        match self.dtype {
+            DType::F32 => self.descend::<f32>(io),
+            _ => self.descend::<f64>(io),
         }
-        Ok(())
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(
-        &self,
-        d: &mut candle::CudaStorage,
-        d_l: &Layout,
-        a: &candle::CudaStorage,
-        a_l: &Layout,
-        b: &candle::CudaStorage,
-        b_l: &Layout,
-    ) -> Result<()> {
-        use candle::backend::BackendStorage;
-        match a.dtype() {
-            candle::DType::F32 => self.cuda::<f32>("f32", (d, d_l), (a, a_l), (b, b_l)),
-            _ => self.cuda::<f64>("f64", (d, d_l), (a, a_l), (b, b_l)),
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        match self.dtype {
+            DType::F32 => self.launch::<f32>(gpu, io),
+            _ => self.launch::<f64>(gpu, io),
         }
     }
 }
 
 impl Descend {
-    fn cpu<T: WithDType>(&self, d: &mut [T], a: &[T], b: &[T]) {
-        let Self { n, p, n_fixed } = *self;
+    fn descend<T: WithDType>(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let Self { n, p, n_fixed, .. } = *self;
+        let ([d], [a, b]) = io.parts()?;
+        let (d, a, b) = (d.elements::<T>()?, a.elements::<T>()?, b.elements::<T>()?);
         let atoms: Vec<u32> = (0..n as u32).collect();
         let mut u = vec![T::zero(); GROUP.min(n) * p];
         let mut step = vec![T::zero(); p];
@@ -147,5 +132,95 @@ impl Descend {
                 }
             }
         }
+        Ok(())
+    }
+}
+
+/// How the chain of a group keeps its rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
+struct Form {
+    /// Of the kernel, less the type of its numbers.
+    name: &'static str,
+    shared_bytes: usize,
+    blocks: usize,
+}
+
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
+impl Form {
+    /// The one for `rows` atoms of `p` numbers of `size` bytes: near, with all that a group needs in shared memory, where that fits.
+    /// There are no more blocks than multiprocessors, so that all run at once.
+    fn of(limits: Limits, rows: usize, p: usize, size: usize) -> Self {
+        let group = GROUP.min(rows);
+        let blocks = group.min(limits.multiprocessors);
+        let residuals = WARPS * COLUMNS * size;
+        let near = WARPS * 8 + (2 * (group + 1) * p + group * group) * size;
+        let far = WARPS * 8 + p * size;
+        let (name, chain) =
+            if near <= limits.shared_bytes { ("descend_near", near) } else { ("descend_far", far) };
+        Self { name, shared_bytes: chain.max(residuals), blocks }
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Descend {
+    fn launch<T: super::Number>(
+        &self,
+        gpu: &crate::cuda::Gpu,
+        io: Io<'_, candle::CudaStorage>,
+    ) -> Result<()> {
+        /// Of kernels/atom_descent.cu.
+        const THREADS: u32 = 512;
+        let Self { n, p, n_fixed, .. } = *self;
+        if n_fixed == n {
+            return Ok(());
+        }
+        let ([d], [a, b]) = io.parts()?;
+        let (mut d, a, b) = (d.elements::<T>()?, a.elements::<T>()?, b.elements::<T>()?);
+        let form = Form::of(gpu.limits(), n - n_fixed, p, size_of::<T>());
+        let mut layout = crate::cuda::ScratchLayout::default();
+        let residuals = layout.part::<T>(GROUP.min(n - n_fixed) * p);
+        let mut scratch = layout.alloc(OP, gpu)?;
+        let mut u = scratch.view_mut(residuals);
+        let launch = gpu.launch(OP, "atom_descent", &format!("{}_{}", form.name, self.dtype.as_str()))?;
+        let launch = launch.write(&mut d).write(&mut u).read(&a).read(&b);
+        let launch = launch.count(n_fixed).count(n).count(p).num(UNUSED);
+        let launch = launch.blocks(form.blocks, THREADS).shared(form.shared_bytes).together();
+        // SAFETY: (2 × T*, 2 × const T*, 3 × unsigned, double) of the shapes that `descend_atoms_` checked; `u` holds a row for each atom
+        // of a group; n_fixed < n; there are no more blocks than multiprocessors and each fits on one, so that all run at once.
+        unsafe { launch.go() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::gpus;
+
+    #[test]
+    fn every_gpu_has_the_shared_memory_of_the_form_that_it_gets() {
+        for gpu in gpus::ALL {
+            for rows in [1, 7, 256, 2048] {
+                for (p, size) in
+                    [(2, 4), (64, 4), (64, 8), (369, 4), (784, 4), (784, 8), (3072, 8), (25_000, 4)]
+                {
+                    let form = Form::of(gpu, rows, p, size);
+                    assert!(
+                        form.shared_bytes <= gpu.shared_bytes,
+                        "{gpu:?} has too little for {form:?}, p {p}"
+                    );
+                    assert!(form.blocks <= gpu.multiprocessors && (1..=GROUP).contains(&form.blocks));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn long_rows_are_near_only_where_there_is_room() {
+        let names = |p| gpus::ALL.map(|gpu| Form::of(gpu, 256, p, 4).name);
+        assert_eq!(names(64), ["descend_near"; 7]);
+        let (near, far) = ("descend_near", "descend_far");
+        assert_eq!(names(369), [near, far, far, near, near, far, far]);
+        assert_eq!(names(784), [far, far, far, near, near, far, far]);
     }
 }

@@ -8,7 +8,7 @@
 //! E   = Y − X D                                           the error                            SparseCodes::residual
 //! F   = E_I + x_j d_j                                     the error without atom j             update_atoms
 //! d_j ← F·x_j − 2γ Σ_{l≠j} (d_l·d_j) d_l,  normalised     one step;  x_j ← F·d_j, or x_j stays
-//! A   = βA + XᵀX,   B = βB + XᵀY                          statistics                           codes_gram_, codes_signals_
+//! A   = βA + XᵀX,   B = βB + XᵀY                          statistics                           codes_statistics_
 //! d_j ← d_j + (b_j − a_j D) / A_jj,  normalised           descent on ½ tr(DᵀAD) − tr(DᵀB)      descend_atoms_
 //! ```
 //!
@@ -26,26 +26,28 @@
 //! Dumitrescu and Irofti, "Dictionary learning algorithms and applications", Springer 2018, chapters 3 and 4 (the penalty);
 //! Mairal, Bach, Ponce and Sapiro, "Online learning for matrix factorization and sparse coding", JMLR 11, 2010 (the statistics).
 mod coherence;
-#[cfg(feature = "cuda")]
-mod cuda;
 mod descend;
+mod figures;
 mod reference;
 mod squares;
 mod statistics;
+mod sweep;
 mod update;
 mod uses;
 
-pub use coherence::{atom_coherence, atom_coherence_reference};
+pub use coherence::{atom_coherence, atom_coherence_, atom_coherence_reference};
 pub use descend::{descend_atoms_, descend_atoms_reference};
+pub use figures::{FIGURE_PARTS, code_figures_};
 pub use reference::update_atoms_reference;
 pub use squares::row_squares;
-pub use statistics::{codes_gram_, codes_signals_};
+pub use statistics::{Bounds, StatisticsStep, codes_statistics_};
 pub use update::{AtomUpdate, update_atoms};
 pub use uses::AtomUses;
 
 use crate::SparseCodes;
-use crate::draw::same_device;
-use candle::{CpuStorage, DType, Layout, Result, Tensor, WithDType};
+use crate::check::{expect, matrix};
+use candle::{DType, Result, Tensor, WithDType};
+use figures::figures_hold;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
@@ -60,105 +62,49 @@ const GRAIN: usize = 32 * 1024;
 /// The same in products of two numbers that the cache holds.
 const PRODUCTS: usize = 4 << 20;
 
-/// `(m, s)` of codes whose tensors fit each other, on `device` and with values of type `dtype`.
-fn check_codes(op: &str, codes: &SparseCodes, like: &Tensor) -> Result<(usize, usize)> {
-    let (m, s) = match codes.indices.dims() {
-        &[m, s] => (m, s),
-        shape => candle::bail!("{op}: codes.indices must be [n_samples, width], got shape {shape:?}"),
+/// Types of numbers that atoms may have.
+const FLOATS: [DType; 2] = [DType::F32, DType::F64];
+/// Of kernels/atoms.cuh: warps of a block, and columns that each sums at a time.
+const WARPS: usize = 16;
+const COLUMNS: usize = 128;
+
+/// A number as kernels take it.
+#[cfg(feature = "cuda")]
+trait Number: WithDType + candle::cuda::CudaDType + candle::cuda::cudarc::driver::DeviceRepr {}
+#[cfg(feature = "cuda")]
+impl Number for f32 {}
+#[cfg(feature = "cuda")]
+impl Number for f64 {}
+
+/// Codes with contiguous tensors that fit each other and values of type `dtype`, and `[m, s]`.
+fn check_codes(op: &str, codes: &SparseCodes, dtype: DType) -> Result<(SparseCodes, [usize; 2])> {
+    let codes = SparseCodes {
+        indices: codes.indices.contiguous()?,
+        values: codes.values.contiguous()?,
+        count: codes.count.contiguous()?,
+        n_atoms: codes.n_atoms,
     };
-    if codes.values.dims() != [m, s] || codes.count.dims() != [m] {
-        candle::bail!(
-            "{op}: codes.values must be [{m}, {s}] and codes.count [{m}] to go with codes.indices, got {:?} and {:?}",
-            codes.values.dims(),
-            codes.count.dims()
-        )
+    let (m, s) = matrix(op, "codes.indices", "[n_samples, width]", &codes.indices, &[DType::U32])?;
+    if !FLOATS.contains(&dtype) {
+        candle::bail!("{op}: codes.values must be f32 or f64, got {dtype:?}")
     }
-    if codes.indices.dtype() != DType::U32 || codes.count.dtype() != DType::U32 {
-        let (indices, count) = (codes.indices.dtype(), codes.count.dtype());
-        candle::bail!("{op}: codes.indices and codes.count must be u32, got {indices:?} and {count:?}")
-    }
-    check_float(op, "codes.values", &codes.values, like.dtype())?;
-    for (what, tensor) in
-        [("codes.indices", &codes.indices), ("codes.values", &codes.values), ("codes.count", &codes.count)]
-    {
-        same_device(op, what, tensor, like.device())?;
-    }
+    expect(op, "codes.values", &codes.values, &[dtype], &[m, s])?;
+    expect(op, "codes.count", &codes.count, &[DType::U32], &[m])?;
     if m as u64 * s as u64 > u64::from(u32::MAX) {
         candle::bail!(
             "{op}: codes must have fewer than 2^32 entries, got {m} × {s}; take fewer signals at a time"
         )
     }
-    Ok((m, s))
-}
-
-/// That a matrix is `[rows, cols]` of type `dtype`, contiguous and on the device of `like`.
-fn check_matrix(op: &str, what: &str, t: &Tensor, shape: [usize; 2], like: &Tensor) -> Result<()> {
-    if t.dims() != shape {
-        candle::bail!("{op}: {what} must have shape {shape:?}, got {:?}", t.dims())
-    }
-    check_float(op, what, t, like.dtype())?;
-    check_contiguous(op, what, t)?;
-    same_device(op, what, t, like.device())
-}
-
-fn check_float(op: &str, what: &str, t: &Tensor, want: DType) -> Result<()> {
-    if !matches!(want, DType::F32 | DType::F64) || t.dtype() != want {
-        let want = if want == DType::F64 { DType::F64 } else { DType::F32 };
-        candle::bail!(
-            "{op}: {what} must be {want:?}, as all operands are f32 or all f64, got {:?}",
-            t.dtype()
-        )
-    }
-    Ok(())
-}
-
-fn check_contiguous(op: &str, what: &str, t: &Tensor) -> Result<()> {
-    if !t.is_contiguous() {
-        candle::bail!(
-            "{op}: {what} must be contiguous, got shape {:?} with strides {:?}; call .contiguous() first",
-            t.dims(),
-            t.stride()
-        )
-    }
-    Ok(())
+    Ok((codes, [m, s]))
 }
 
 /// `(n_atoms, n_features)` of a contiguous dictionary.
 fn check_dictionary(op: &str, dictionary: &Tensor) -> Result<(usize, usize)> {
-    let (n, p) = match dictionary.dims() {
-        &[n, p] if n > 0 && p > 0 => (n, p),
-        shape => {
-            candle::bail!(
-                "{op}: dictionary must be [n_atoms, n_features], both at least 1, got shape {shape:?}"
-            )
-        }
-    };
-    check_float(op, "dictionary", dictionary, dictionary.dtype())?;
-    check_contiguous(op, "dictionary", dictionary)?;
-    Ok((n, p))
-}
-
-/// The elements of a contiguous layout, to write; `T` is the storage's own type.
-fn slice_mut<'a, T: 'static>(
-    storage: &'a mut CpuStorage,
-    layout: &Layout,
-    op: &'static str,
-) -> Result<&'a mut [T]> {
-    let (start, end) = layout.contiguous_offsets().ok_or(candle::Error::RequiresContiguous { op })?;
-    let all: &mut dyn std::any::Any = match storage {
-        CpuStorage::F32(all) => all,
-        CpuStorage::F64(all) => all,
-        other => candle::bail!("{op}: operands must be f32 or f64, got {:?}", dtype_of(other)),
-    };
-    match all.downcast_mut::<Vec<T>>() {
-        Some(all) => Ok(&mut all[start..end]),
-        None => candle::bail!("{op}: all operands must be f32 or all f64"),
+    let (n, p) = matrix(op, "dictionary", "[n_atoms, n_features]", dictionary, &FLOATS)?;
+    if n == 0 || p == 0 {
+        candle::bail!("{op}: dictionary must have at least one atom and one feature, got shape [{n}, {p}]")
     }
-}
-
-fn dtype_of(storage: &CpuStorage) -> DType {
-    use candle::backend::BackendStorage;
-    storage.dtype()
+    Ok((n, p))
 }
 
 /// `out[c] = Σ_k weights[k] · rows[list[k], c]`: entries in order, [`BLOCK`] of them by themselves, then the blocks in order.

@@ -1,7 +1,8 @@
 //! The squares of rows.
-use super::{GRAIN, check_contiguous, check_float, squares_of};
-use crate::host::contiguous;
-use candle::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, WithDType};
+use super::{FLOATS, GRAIN, squares_of};
+use crate::check::matrix;
+use crate::op::{Io, Kernel, new_tensor, operands};
+use candle::{CpuStorage, DType, Result, Tensor, WithDType};
 use multiversion::multiversion;
 use rayon::prelude::*;
 
@@ -12,52 +13,50 @@ const ROWS: usize = 128;
 /// `Σ_c x[i, c]²` for each row of a contiguous f32 or f64 matrix `[rows, cols]`: f64 `[rows]`, summed in f64.
 ///
 /// # Errors
-/// When `x` is not such a matrix.
+/// When `x` is not such a matrix, or a step is being recorded.
 pub fn row_squares(x: &Tensor) -> Result<Tensor> {
-    if x.rank() != 2 {
-        candle::bail!("{OP}: x must be [rows, cols], got shape {:?}", x.dims())
-    }
-    check_float(OP, "x", x, x.dtype())?;
-    check_contiguous(OP, "x", x)?;
-    x.apply_op1_no_bwd(&RowSquares)
+    let (rows, cols) = matrix(OP, "x", "[rows, cols]", x, &FLOATS)?;
+    let out = new_tensor(OP, rows, DType::F64, x.device())?;
+    operands(OP).write("out", &out).read("x", x).run(&RowSquares { rows, cols, dtype: x.dtype() })?;
+    Ok(out)
 }
 
-struct RowSquares;
+struct RowSquares {
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    rows: usize,
+    cols: usize,
+    dtype: DType,
+}
 
-impl CustomOp1 for RowSquares {
-    fn name(&self) -> &'static str {
-        OP
-    }
-
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let (rows, cols) = layout.shape().dims2()?;
-        let out = match x {
-            CpuStorage::F32(_) => squares(contiguous::<f32>(x, layout, OP)?, rows, cols),
-            _ => squares(contiguous::<f64>(x, layout, OP)?, rows, cols),
-        };
-        Ok((CpuStorage::F64(out), Shape::from(rows)))
+impl Kernel for RowSquares {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([out], [x]) = io.parts()?;
+        match self.dtype {
+            DType::F32 => squares(x.elements::<f32>()?, self.cols, out.elements()?),
+            _ => squares(x.elements::<f64>()?, self.cols, out.elements()?),
+        }
+        Ok(())
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(&self, x: &candle::CudaStorage, layout: &Layout) -> Result<(candle::CudaStorage, Shape)> {
-        use candle::backend::BackendStorage;
-        match x.dtype() {
-            candle::DType::F32 => cuda::squares::<f32>("f32", x, layout),
-            _ => cuda::squares::<f64>("f64", x, layout),
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        match self.dtype {
+            DType::F32 => self.launch::<f32>("row_squares_f32", gpu, io),
+            _ => self.launch::<f64>("row_squares_f64", gpu, io),
         }
     }
 }
 
-fn squares<T: WithDType>(x: &[T], rows: usize, cols: usize) -> Vec<f64> {
-    let mut out = vec![0.; rows];
-    if x.len() < 2 * GRAIN && cols > 0 {
-        square_rows(x, cols, &mut out);
-    } else if cols > 0 {
-        out.par_chunks_mut(ROWS).zip(x.par_chunks(ROWS * cols)).for_each(|(out, x)| {
-            square_rows(x, cols, out);
-        });
+/// Writes the squares of each row of `cols` numbers; without columns they are 0.
+pub(super) fn squares<T: WithDType>(x: &[T], cols: usize, out: &mut [f64]) {
+    match cols {
+        0 => out.fill(0.),
+        _ if x.len() < 2 * GRAIN => square_rows(x, cols, out),
+        _ => {
+            let parts = out.par_chunks_mut(ROWS).zip(x.par_chunks(ROWS * cols));
+            parts.for_each(|(out, x)| square_rows(x, cols, out));
+        }
     }
-    out
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
@@ -68,37 +67,21 @@ fn square_rows<T: WithDType>(x: &[T], cols: usize, out: &mut [f64]) {
 }
 
 #[cfg(feature = "cuda")]
-mod cuda {
-    use super::OP;
-    use crate::cuda::{count, function, view};
-    use candle::backend::BackendStorage;
-    use candle::cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
-    use candle::cuda::{CudaDType, CudaStorage, WrapErr};
-    use candle::{Layout, Result, Shape};
-
-    /// Of kernels/row_squares.cu: threads of a block, eight warps with a row each.
-    const THREADS: u32 = 256;
-    const ROWS: usize = 8;
-
-    pub(super) fn squares<T: CudaDType>(
-        dtype: &str,
-        x: &CudaStorage,
-        layout: &Layout,
-    ) -> Result<(CudaStorage, Shape)> {
-        let device = x.device();
-        let (rows, cols) = layout.shape().dims2()?;
-        let x = view::<T>(x, layout, OP)?;
-        // SAFETY: uninitialised, but the kernel writes every row's sum.
-        let mut out = unsafe { device.alloc::<f64>(rows.max(1))? };
-        let squares = function(device, "row_squares", &format!("row_squares_{dtype}"))?;
-        let blocks = count(OP, rows.div_ceil(ROWS).max(1))?;
-        let config =
-            LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 };
-        let mut launch = squares.builder();
-        let (rows_64, cols_64) = (rows as u64, cols as u64);
-        launch.arg(&mut out).arg(&x).arg(&rows_64).arg(&cols_64);
-        // SAFETY: (double*, const T*, 2 × size_t): x is [rows, cols] by its layout, `out` holds `rows` numbers.
-        unsafe { launch.launch(config) }.w()?;
-        Ok((CudaStorage::wrap_cuda_slice(out, device.clone()), Shape::from(rows)))
+impl RowSquares {
+    fn launch<T: candle::cuda::CudaDType>(
+        &self,
+        kernel: &str,
+        gpu: &crate::cuda::Gpu,
+        io: Io<'_, candle::CudaStorage>,
+    ) -> Result<()> {
+        /// Of kernels/row_squares.cu: eight warps with a row each.
+        const THREADS: u32 = 256;
+        const BLOCK_ROWS: usize = 8;
+        let ([out], [x]) = io.parts()?;
+        let (mut out, x) = (out.elements::<f64>()?, x.elements::<T>()?);
+        let launch = gpu.launch(OP, "row_squares", kernel)?.write(&mut out).read(&x);
+        let launch = launch.num(self.rows).num(self.cols).blocks(self.rows.div_ceil(BLOCK_ROWS), THREADS);
+        // SAFETY: (double*, const T*, 2 × size_t): x is [rows, cols], `out` holds `rows` numbers, both by `row_squares`.
+        unsafe { launch.go() }
     }
 }

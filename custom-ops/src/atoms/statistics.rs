@@ -1,159 +1,248 @@
 //! The statistics of sparse codes that a least-squares dictionary is made of.
-use super::{BLOCK, check_codes, check_matrix, slice_mut, weighted_sum};
-use crate::host::Operand;
+use super::{BLOCK, COLUMNS, FIGURE_PARTS, WARPS, check_codes, figures_hold, weighted_sum};
+use crate::check::{expect, matrix};
+use crate::op::{Io, Kernel, operands};
 use crate::{AtomUses, SparseCodes};
-use candle::{CpuStorage, DType, InplaceOp1, Layout, Result, Tensor, WithDType};
+use candle::{CpuStorage, DType, Result, Tensor, WithDType};
 use rayon::prelude::*;
 
-const GRAM: &str = "codes_gram_";
-const SIGNALS: &str = "codes_signals_";
+const OP: &str = "codes_statistics_";
 
-/// `a ← βa + XᵀX`, `[n_atoms, n_atoms]`, from the lists of the signals that use each atom.
-///
-/// `a` is contiguous, f32 or f64 as the codes are; with `beta` 0 what it held is not looked at. Long lists are summed a few
-/// hundred entries at a time, so that none is lost in the sum of those before. Cost: `2s` FLOP a use.
-///
-/// # Errors
-/// When shapes, types or devices do not fit; on a GPU, when a row of `a` does not fit into shared memory (n above 25,000 in f64).
-pub fn codes_gram_(a: &Tensor, beta: f64, codes: &SparseCodes, uses: &AtomUses) -> Result<()> {
-    check_codes(GRAM, codes, a)?;
-    check_matrix(GRAM, "a", a, [codes.n_atoms; 2], &codes.values)?;
-    uses.check(GRAM, codes)?;
-    let codes = contiguous(codes)?;
-    a.inplace_op1(&Statistics::new(GRAM, &codes, uses, None, beta)?)
+/// How [`codes_statistics_`] adds.
+#[derive(Debug, Clone, Copy)]
+pub struct StatisticsStep<'a> {
+    /// `β`, what is left of the statistics as they were, finite; 0, the default, does not look at them.
+    pub beta: f64,
+    /// `c`, what codes and signals are multiplied by: a power of two. Default 1.
+    pub scale: f64,
+    /// Nothing is written where these do not hold. Default none.
+    pub bounds: Option<Bounds<'a>>,
 }
 
-/// `b ← βb + XᵀY`, `[n_atoms, n_features]`, from the lists of the signals that use each atom.
+impl Default for StatisticsStep<'_> {
+    fn default() -> Self {
+        Self { beta: 0., scale: 1., bounds: None }
+    }
+}
+
+/// What the figures of [`code_figures_`](crate::code_figures_) must be for statistics to be written, decided where they are: the host
+/// need not wait for them.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds<'a> {
+    /// f64 `[2 · FIGURE_PARTS]`, contiguous: the first figures.
+    pub figures: &'a Tensor,
+    /// Of each part of the squared error.
+    pub most_error: f64,
+    /// Of each part's largest square of a signal.
+    pub most_square: f64,
+}
+
+impl Bounds<'_> {
+    /// Whether figures, read back, are within the bounds: what the device decides of the same figures.
+    pub fn hold(&self, figures: &[f64]) -> bool {
+        figures_hold(figures, self.most_error, self.most_square)
+    }
+}
+
+/// `a ← βa + c²XᵀX`, `[n_atoms, n_atoms]`, and `b ← βb + c²XᵀY`, `[n_atoms, n_features]`, from the lists of the signals that use
+/// each atom.
 ///
-/// `b` and `signals`, `[n_samples, n_features]`, are contiguous, f32 or f64 as the codes are; with `beta` 0 what `b` held is not
-/// looked at. Cost: `2p` FLOP a use.
+/// `a`, `b` and `signals`, `[n_samples, n_features]`, are contiguous, f32 or f64 as the codes are. Long lists are summed a few hundred
+/// entries at a time, so that none is lost in the sum of those before. A code may name an atom more than once: its entries are added.
+///
+/// Cost: `2s + 2p` FLOP a use; one launch on a GPU.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit.
-pub fn codes_signals_(
+/// When shapes, types or devices do not fit, or `beta` or `scale` is not finite.
+pub fn codes_statistics_(
+    a: &Tensor,
     b: &Tensor,
-    beta: f64,
     codes: &SparseCodes,
     uses: &AtomUses,
     signals: &Tensor,
+    step: StatisticsStep<'_>,
 ) -> Result<()> {
-    let (m, _) = check_codes(SIGNALS, codes, b)?;
-    let p = match signals.dims() {
-        &[_, p] if p > 0 => p,
-        shape => candle::bail!("{SIGNALS}: signals must be [{m}, n_features], got shape {shape:?}"),
-    };
-    check_matrix(SIGNALS, "signals", signals, [m, p], &codes.values)?;
-    check_matrix(SIGNALS, "b", b, [codes.n_atoms, p], &codes.values)?;
-    uses.check(SIGNALS, codes)?;
-    let codes = contiguous(codes)?;
-    b.inplace_op1(&Statistics::new(SIGNALS, &codes, uses, Some(signals), beta)?)
-}
-
-fn contiguous(codes: &SparseCodes) -> Result<SparseCodes> {
-    Ok(SparseCodes {
-        indices: codes.indices.contiguous()?,
-        values: codes.values.contiguous()?,
-        count: codes.count.contiguous()?,
-        n_atoms: codes.n_atoms,
-    })
-}
-
-/// One of the two; operands were checked.
-pub(super) struct Statistics<'a> {
-    pub op: &'static str,
-    pub codes: &'a SparseCodes,
-    pub offsets: Tensor,
-    pub entries: Tensor,
-    /// For `XᵀY`.
-    pub signals: Option<&'a Tensor>,
-    pub beta: f64,
-}
-
-impl<'a> Statistics<'a> {
-    fn new(
-        op: &'static str,
-        codes: &'a SparseCodes,
-        uses: &AtomUses,
-        signals: Option<&'a Tensor>,
-        beta: f64,
-    ) -> Result<Self> {
-        if !beta.is_finite() {
-            candle::bail!("{op}: beta must be finite, got {beta}")
+    let dtype = codes.values.dtype();
+    let (codes, [m, s]) = check_codes(OP, codes, dtype)?;
+    let n = codes.n_atoms;
+    let (_, p) = matrix(OP, "signals", "[n_samples, n_features]", signals, &[dtype])?;
+    expect(OP, "signals", signals, &[dtype], &[m, p])?;
+    expect(OP, "a", a, &[dtype], &[n, n])?;
+    expect(OP, "b", b, &[dtype], &[n, p])?;
+    uses.check(OP, &codes)?;
+    for (what, x) in [("beta", step.beta), ("scale", step.scale)] {
+        if !x.is_finite() {
+            candle::bail!("{OP}: {what} must be finite, got {x}")
         }
-        Ok(Self { op, codes, offsets: uses.offsets()?, entries: uses.entries()?, signals, beta })
     }
+    if let Some(bounds) = step.bounds {
+        expect(OP, "bounds.figures", bounds.figures, &[DType::F64], &[2 * FIGURE_PARTS])?;
+    }
+    if p == 0 {
+        candle::bail!("{OP}: signals must have at least one feature, got shape {:?}", signals.dims())
+    }
+    let kernel = Statistics { n, s, p, dtype, step };
+    let io = operands(OP).write("a", a).write("b", b);
+    let io = io.read("codes.indices", &codes.indices).read("codes.values", &codes.values);
+    let io = io.read("signals", signals).read("codes.count", &codes.count);
+    let io = io.read("uses", &uses.offsets).read("uses", &uses.entries);
+    io.maybe("bounds.figures", step.bounds.map(|bounds| bounds.figures)).run(&kernel)
 }
 
-impl InplaceOp1 for Statistics<'_> {
-    fn name(&self) -> &'static str {
-        self.op
-    }
+/// Operands were checked.
+struct Statistics<'a> {
+    n: usize,
+    s: usize,
+    p: usize,
+    dtype: DType,
+    step: StatisticsStep<'a>,
+}
 
-    fn cpu_fwd(&self, sums: &mut CpuStorage, layout: &Layout) -> Result<()> {
-        match self.codes.values.dtype() {
-            DType::F32 => self.cpu::<f32>(slice_mut(sums, layout, self.op)?),
-            _ => self.cpu::<f64>(slice_mut(sums, layout, self.op)?),
+impl Kernel for Statistics<'_> {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        match self.dtype {
+            DType::F32 => self.sum::<f32>(io),
+            _ => self.sum::<f64>(io),
         }
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(&self, sums: &mut candle::CudaStorage, layout: &Layout) -> Result<()> {
-        match self.codes.values.dtype() {
-            DType::F32 => self.cuda::<f32>("f32", sums, layout),
-            _ => self.cuda::<f64>("f64", sums, layout),
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        match self.dtype {
+            DType::F32 => self.launch::<f32>(gpu, io),
+            _ => self.launch::<f64>(gpu, io),
         }
     }
 }
 
 impl Statistics<'_> {
-    fn cpu<T: WithDType>(&self, sums: &mut [T]) -> Result<()> {
-        let (op, s) = (self.op, self.codes.width());
-        let operands =
-            [&self.offsets, &self.entries, &self.codes.indices, &self.codes.values, &self.codes.count]
-                .map(Operand::new);
-        let [offsets, entries, indices, values, count] = &operands;
-        let (offsets, entries) = (offsets.elements::<u32>(op)?, entries.elements::<u32>(op)?);
-        let (indices, values) = (indices.elements::<u32>(op)?, values.elements::<T>(op)?);
-        let count = count.elements::<u32>(op)?;
-        let signals = self.signals.map(Operand::new);
-        let signals = signals.as_ref().map(|signals| signals.elements::<T>(op)).transpose()?;
-        let beta = T::from_f64(self.beta);
-        sums.par_chunks_mut(sums.len() / self.codes.n_atoms).enumerate().with_max_len(16).for_each(
-            |(j, row)| {
-                match self.beta == 0. {
-                    true => row.fill(T::zero()),
-                    false => row.iter_mut().for_each(|sum| *sum *= beta),
+    fn sum<T: WithDType>(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let &Self { n, s, p, .. } = self;
+        let ([a, b], [indices, values, signals, count, offsets, entries, figures]) = io.parts()?;
+        if let (Some(bounds), Some(figures)) = (self.step.bounds, figures.maybe::<f64>()?)
+            && !bounds.hold(figures)
+        {
+            return Ok(());
+        }
+        let (indices, values) = (indices.elements::<u32>()?, values.elements::<T>()?);
+        let (signals, count) = (signals.elements::<T>()?, count.elements::<u32>()?);
+        let (offsets, entries) = (offsets.elements::<u32>()?, entries.elements::<u32>()?);
+        let (beta, scale) = (T::from_f64(self.step.beta), T::from_f64(self.step.scale));
+        // In the unit of the statistics, which as a rule is their own.
+        let in_unit = |x: &[T]| (self.step.scale != 1.).then(|| x.iter().map(|&x| x * scale).collect());
+        let (scaled_values, scaled_signals): (Option<Vec<T>>, Option<Vec<T>>) =
+            (in_unit(values), in_unit(signals));
+        let values = scaled_values.as_deref().unwrap_or(values);
+        let signals = scaled_signals.as_deref().unwrap_or(signals);
+        let fade = |row: &mut [T]| match self.step.beta == 0. {
+            true => row.fill(T::zero()),
+            false => row.iter_mut().for_each(|sum| *sum *= beta),
+        };
+        let list_of = |j: usize| &entries[offsets[j] as usize..offsets[j + 1] as usize];
+
+        let add = |list: &[u32], sums: &mut [T]| {
+            for &e in list {
+                let (x, code) = (values[e as usize], e as usize / s * s);
+                let used = code..code + (count[code / s] as usize).min(s);
+                for (&atom, &other) in indices[used.clone()].iter().zip(&values[used]) {
+                    sums[atom as usize] += x * other;
                 }
-                let list = &entries[offsets[j] as usize..offsets[j + 1] as usize];
-                let Some(signals) = signals else {
-                    let add = |list: &[u32], sums: &mut [T]| {
-                        for &e in list {
-                            let (x, code) = (values[e as usize], e as usize / s * s);
-                            let used = code..code + (count[code / s] as usize).min(s);
-                            for (&atom, &other) in indices[used.clone()].iter().zip(&values[used]) {
-                                sums[atom as usize] += x * other;
-                            }
-                        }
-                    };
-                    if list.len() <= BLOCK {
-                        return add(list, row);
-                    }
-                    let mut sum = vec![T::zero(); row.len()];
-                    for list in list.chunks(BLOCK) {
-                        add(list, &mut sum);
-                        for (row, sum) in row.iter_mut().zip(&mut sum) {
-                            *row += std::mem::replace(sum, T::zero());
-                        }
-                    }
-                    return;
-                };
-                let mut sum = vec![T::zero(); row.len()];
-                let rows: Vec<u32> = list.iter().map(|&e| e / s as u32).collect();
-                let x: Vec<T> = list.iter().map(|&e| values[e as usize]).collect();
-                weighted_sum(signals, &rows, &x, &mut sum);
-                row.iter_mut().zip(sum).for_each(|(row, sum)| *row += sum);
-            },
-        );
+            }
+        };
+        let gram = |(j, row): (usize, &mut [T])| {
+            fade(row);
+            let list = list_of(j);
+            if list.len() <= BLOCK {
+                return add(list, row);
+            }
+            let mut sum = vec![T::zero(); row.len()];
+            for list in list.chunks(BLOCK) {
+                add(list, &mut sum);
+                for (row, sum) in row.iter_mut().zip(&mut sum) {
+                    *row += std::mem::replace(sum, T::zero());
+                }
+            }
+        };
+        a.elements::<T>()?.par_chunks_mut(n).enumerate().with_max_len(16).for_each(gram);
+
+        let of_signals = |(j, row): (usize, &mut [T])| {
+            fade(row);
+            let rows: Vec<u32> = list_of(j).iter().map(|&e| e / s as u32).collect();
+            let x: Vec<T> = list_of(j).iter().map(|&e| values[e as usize]).collect();
+            let mut sum = vec![T::zero(); row.len()];
+            weighted_sum(signals, &rows, &x, &mut sum);
+            row.iter_mut().zip(sum).for_each(|(row, sum)| *row += sum);
+        };
+        b.elements::<T>()?.par_chunks_mut(p).enumerate().with_max_len(16).for_each(of_signals);
         Ok(())
+    }
+}
+
+/// Warps of a block that sum rows of `a`, as many columns at a time as they have room for.
+const GRAM_WARPS: usize = 8;
+/// What they have: blocks of any GPU may have so much, two on a multiprocessor.
+const GRAM_BYTES: usize = 48 * 1024;
+
+/// Columns of `a` that a block sums.
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
+fn gram_columns(n: usize, size: usize) -> usize {
+    n.clamp(1, GRAM_BYTES / (GRAM_WARPS * size))
+}
+
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
+fn shared_bytes(n: usize, size: usize) -> usize {
+    (GRAM_WARPS * gram_columns(n, size)).max((WARPS + 1) * COLUMNS) * size
+}
+
+#[cfg(feature = "cuda")]
+impl Statistics<'_> {
+    fn launch<T: super::Number>(
+        &self,
+        gpu: &crate::cuda::Gpu,
+        io: Io<'_, candle::CudaStorage>,
+    ) -> Result<()> {
+        /// Of kernels/atom_statistics.cu.
+        const THREADS: u32 = 512;
+        let &Self { n, s, p, .. } = self;
+        let ([a, b], [indices, values, signals, counts, offsets, entries, figures]) = io.parts()?;
+        let (mut a, mut b) = (a.elements::<T>()?, b.elements::<T>()?);
+        let (indices, values) = (indices.elements::<u32>()?, values.elements::<T>()?);
+        let (signals, counts) = (signals.elements::<T>()?, counts.elements::<u32>()?);
+        let (offsets, entries) = (offsets.elements::<u32>()?, entries.elements::<u32>()?);
+        let figures = figures.maybe::<f64>()?;
+        let (most_error, most_square) =
+            self.step.bounds.map_or((0., 0.), |bounds| (bounds.most_error, bounds.most_square));
+        let columns = gram_columns(n, size_of::<T>());
+        let gram_tiles = n.div_ceil(columns);
+        let kernel = format!("atom_statistics_{}", self.dtype.as_str());
+        let launch = gpu.launch(OP, "atom_statistics", &kernel)?.write(&mut a).write(&mut b);
+        let launch = launch.num(T::from_f64(self.step.beta)).num(T::from_f64(self.step.scale));
+        let launch = launch.read(&indices).read(&values).read(&signals).read(&counts);
+        let launch = launch.read(&offsets).read(&entries);
+        let launch = launch.maybe(&figures).count(FIGURE_PARTS).num(most_error).num(most_square);
+        let launch = launch.count(n).count(s).count(p).count(columns).count(gram_tiles);
+        let launch = launch.grid([n, gram_tiles + p.div_ceil(COLUMNS), 1], (THREADS, 1, 1));
+        // SAFETY: (2 × T*, 2 × T, const unsigned*, 2 × const T*, 3 × const unsigned*, const double* or null, unsigned, 2 × double,
+        // 5 × unsigned) of the shapes that `codes_statistics_` checked; the lists are those of `AtomUses`, places below m · s.
+        unsafe { launch.shared(shared_bytes(n, size_of::<T>())).go() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::gpus;
+
+    #[test]
+    fn blocks_of_every_gpu_have_room_for_any_number_of_atoms() {
+        for gpu in gpus::ALL {
+            for (n, size) in
+                [(1, 4), (256, 4), (1536, 4), (1537, 4), (1_000_000, 4), (256, 8), (1_000_000, 8)]
+            {
+                let asked = shared_bytes(n, size);
+                assert!(asked <= gpu.shared_bytes, "{gpu:?} has too little for {n} atoms: {asked} bytes");
+                assert!((1..=n).contains(&gram_columns(n, size)));
+            }
+        }
     }
 }

@@ -4,8 +4,9 @@
 //! transposed without a copy, mixes bf16 operands with an f32 result, and takes the precision as an
 //! argument of the call instead of a switch of the process.
 //!
-//! CUDA: cuBLAS on the device's stream, deterministic on one device. CPU: the `gemm` crate on
-//! all of rayon's threads.
+//! CUDA: cuBLAS on the device's stream, deterministic on one device. CPU: blocks of the `gemm` crate on
+//! all of rayon's threads, the same bits on any number of them.
+pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod parts;
@@ -14,9 +15,9 @@ mod parts;
 pub(crate) use parts::PartSizes;
 pub use parts::gemm_parts_;
 
-use crate::host;
-use candle::backend::BackendStorage;
-use candle::{CpuStorage, DType, InplaceOp3, Layout, Result, Tensor, WithDType};
+use crate::check::expect_layout;
+use crate::op::{In, Io, Kernel, operands};
+use candle::{CpuStorage, DType, Result, Tensor, WithDType};
 use half::{bf16, f16};
 
 /// How exactly products of f32 numbers are formed. Sums are always f32 (f64 for f64 operands).
@@ -87,46 +88,88 @@ impl Factors<'_> {
 /// # Errors
 /// When shapes, types, devices or layouts do not fit.
 pub fn gemm_(c: &Tensor, a: &Tensor, b: &Tensor, factors: Factors<'_>, precision: Precision) -> Result<()> {
-    let (m, n) = dims2("c", c)?;
-    let (a_m, k) = dims2("a", a)?;
-    let (b_k, b_n) = dims2("b", b)?;
-    if (a_m, b_k, b_n) != (m, k, n) {
+    run("gemm_", c, a, b, factors, precision)
+}
+
+/// [`gemm_`] of many matrices at once: `c[i] ← alpha · a[i] b[i] + beta · c[i]`.
+///
+/// `c` is `[batch, m, n]`, contiguous; `a` is `[batch, m, k]` and `b` `[batch, k, n]`, each matrix as for [`gemm_`], any distance
+/// apart. A stride of 0, as `broadcast_as` gives it, uses one matrix for all. Types are those of [`gemm_`].
+///
+/// Cost: `2 · batch · mnk` FLOP; one launch on CUDA.
+///
+/// # Errors
+/// As [`gemm_`].
+pub fn gemm_batched_(
+    c: &Tensor,
+    a: &Tensor,
+    b: &Tensor,
+    factors: Factors<'_>,
+    precision: Precision,
+) -> Result<()> {
+    run("gemm_batched_", c, a, b, factors, precision)
+}
+
+/// A batch of products, or one of them where tensors have two dimensions.
+fn run(
+    op: &'static str,
+    c: &Tensor,
+    a: &Tensor,
+    b: &Tensor,
+    factors: Factors<'_>,
+    precision: Precision,
+) -> Result<()> {
+    let batched = op == "gemm_batched_";
+    let ((batch, m, n), (a_batch, a_m, k)) = (dims(op, "c", c, batched)?, dims(op, "a", a, batched)?);
+    let (b_batch, b_k, b_n) = dims(op, "b", b, batched)?;
+    if (a_m, b_k, b_n) != (m, k, n) || (a_batch, b_batch) != (batch, batch) {
+        let all = if batched { format!("{batch}, ") } else { String::new() };
         candle::bail!(
-            "gemm_: a must be [{m}, k] and b [k, {n}] for c [{m}, {n}], got a {:?} and b {:?}",
+            "{op}: a must be [{all}{m}, k] and b [{all}k, {n}] for c [{all}{m}, {n}], got a {:?} and b {:?}",
             a.dims(),
             b.dims()
         )
     }
     if !c.is_contiguous() {
-        candle::bail!("gemm_: c must be contiguous, got shape {:?} with strides {:?}", c.dims(), c.stride())
+        candle::bail!("{op}: c must be contiguous, got shape {:?} with strides {:?}", c.dims(), c.stride())
     }
     match (a.dtype(), b.dtype(), c.dtype()) {
         (DType::F32, DType::F32, DType::F32) | (DType::F64, DType::F64, DType::F64) => {}
         (DType::BF16, DType::BF16, DType::F32 | DType::BF16) | (DType::F16, DType::F16, DType::F32) => {}
         (a, b, c) => candle::bail!(
-            "gemm_: a, b and c must all be f32, all f64, or bf16 operands with an f32 or bf16 c, or f16 ones with an f32 c, got {a:?}, {b:?}, {c:?}"
+            "{op}: a, b and c must all be f32, all f64, or bf16 operands with an f32 or bf16 c, or f16 ones with an f32 c, got {a:?}, {b:?}, {c:?}"
         ),
     }
-    let a_order = Order::of("a", a)?;
-    let b_order = Order::of("b", b)?;
-    if let Factors::Tensor(t) = factors {
-        if t.dtype() != DType::F32 || !t.is_contiguous() || t.elem_count() < 2 || c.dtype() != DType::F32 {
-            candle::bail!(
-                "gemm_: factors must be a contiguous f32 tensor of at least 2 entries and c f32, got {:?} {:?} and c {:?}",
-                t.dtype(),
-                t.dims(),
-                c.dtype()
-            )
+    let (host, tensor) = match factors {
+        Factors::Host { alpha, beta } => (Some((alpha, beta)), None),
+        Factors::Tensor(t) => {
+            expect_layout(op, "factors", t, &[DType::F32])?;
+            if t.elem_count() < 2 || c.dtype() != DType::F32 {
+                candle::bail!(
+                    "{op}: factors must have at least 2 entries and c be f32, got shape {:?} and c {:?}",
+                    t.dims(),
+                    c.dtype()
+                )
+            }
+            (None, Some(t))
         }
-        if !t.device().same_device(c.device()) {
-            candle::bail!(
-                "gemm_: factors must be on c's device {:?}, got {:?}",
-                c.device().location(),
-                t.device().location()
-            )
-        }
-    }
-    c.inplace_op3(a, b, &Gemm { m, n, k, a_order, b_order, factors, precision })
+    };
+    let (a_order, b_order) = (Order::of("a", a)?, Order::of("b", b)?);
+    let step = |t: &Tensor| if batched { t.stride()[0] } else { 0 };
+    let product = Gemm {
+        op,
+        batch,
+        m,
+        n,
+        k,
+        a: Matrices { order: a_order, step: step(a), span: (batch - 1) * step(a) + a_order.span(m, k) },
+        b: Matrices { order: b_order, step: step(b), span: (batch - 1) * step(b) + b_order.span(k, n) },
+        from: a.dtype(),
+        to: c.dtype(),
+        factors: host,
+        precision,
+    };
+    operands(op).write("c", c).read("a", a).read("b", b).maybe("factors", tensor).run(&product)
 }
 
 /// The same function in plain loops, summed in f64. `a`, `b`, `c` as for [`gemm_`], on the CPU; the result is new.
@@ -146,10 +189,15 @@ pub fn gemm_reference(c: &Tensor, a: &Tensor, b: &Tensor, alpha: f64, beta: f64)
     Tensor::new(out, c.device())?.to_dtype(c.dtype())
 }
 
-fn dims2(name: &str, t: &Tensor) -> Result<(usize, usize)> {
-    match t.dims() {
-        [rows, cols] if *rows > 0 && *cols > 0 => Ok((*rows, *cols)),
-        got => candle::bail!("gemm_: {name} must be a matrix of at least 1×1, got shape {got:?}"),
+/// `(batch, rows, cols)`, each at least 1.
+fn dims(op: &str, name: &str, t: &Tensor, batched: bool) -> Result<(usize, usize, usize)> {
+    match (batched, t.dims()) {
+        (false, &[rows, cols]) if rows > 0 && cols > 0 => Ok((1, rows, cols)),
+        (true, &[batch, rows, cols]) if batch > 0 && rows > 0 && cols > 0 => Ok((batch, rows, cols)),
+        (false, got) => candle::bail!("{op}: {name} must be a matrix of at least 1×1, got shape {got:?}"),
+        (true, got) => {
+            candle::bail!("{op}: {name} must be [batch, rows, cols], each at least 1, got shape {got:?}")
+        }
     }
 }
 
@@ -161,9 +209,11 @@ pub(crate) enum Order {
 }
 
 impl Order {
+    /// The order of the last two dimensions.
     pub(crate) fn of(name: &str, t: &Tensor) -> Result<Self> {
-        let (rows, cols) = (t.dims()[0], t.dims()[1]);
-        match *t.stride() {
+        let rank = t.rank();
+        let (rows, cols) = (t.dims()[rank - 2], t.dims()[rank - 1]);
+        match t.stride()[rank - 2..] {
             [line, 1] if line >= cols => Ok(Self::RowMajor { line }),
             [1, line] if line >= rows => Ok(Self::ColumnMajor { line }),
             // One row or one column: the other stride is of no account.
@@ -193,140 +243,101 @@ impl Order {
     }
 }
 
-/// A product whose shapes, types and strides were checked by [`gemm_`].
-struct Gemm<'a> {
+/// The matrices of an operand: how each lies, how far they are apart, and the entries from the first of one to the last of all.
+#[derive(Debug, Clone, Copy)]
+struct Matrices {
+    order: Order,
+    step: usize,
+    span: usize,
+}
+
+/// Products whose shapes, types and strides were checked.
+struct Gemm {
+    op: &'static str,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the CPU counts the matrices of c"))]
+    batch: usize,
     m: usize,
     n: usize,
     k: usize,
-    a_order: Order,
-    b_order: Order,
-    factors: Factors<'a>,
+    a: Matrices,
+    b: Matrices,
+    from: DType,
+    to: DType,
+    /// None where a tensor holds them.
+    factors: Option<(f64, f64)>,
     precision: Precision,
 }
 
-impl InplaceOp3 for Gemm<'_> {
-    fn name(&self) -> &'static str {
-        "gemm_"
-    }
-
-    fn cpu_fwd(
-        &self,
-        c: &mut CpuStorage,
-        c_l: &Layout,
-        a: &CpuStorage,
-        a_l: &Layout,
-        b: &CpuStorage,
-        b_l: &Layout,
-    ) -> Result<()> {
-        let (alpha, beta) = self.host_factors()?;
+impl Kernel for Gemm {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([c], [a, b, factors]) = io.parts()?;
+        let (alpha, beta) = match (self.factors, factors.maybe::<f32>()?) {
+            (Some(factors), _) => factors,
+            (None, Some(&[alpha, beta, ..])) => (f64::from(alpha), f64::from(beta)),
+            _ => candle::bail!("{}: factors must have at least 2 entries", self.op),
+        };
         let (alpha_32, beta_32) = (alpha as f32, beta as f32);
-        let range = |layout: &Layout, n: usize| layout.start_offset()..layout.start_offset() + n;
-        let a_at = range(a_l, self.a_order.span(self.m, self.k));
-        let b_at = range(b_l, self.b_order.span(self.k, self.n));
-        let c_at = range(c_l, self.m * self.n);
-        match (a, b, c) {
-            (CpuStorage::F64(a), CpuStorage::F64(b), CpuStorage::F64(c)) => {
-                self.cpu(&mut c[c_at], &a[a_at], &b[b_at], alpha, beta)
+        match (self.from, self.to) {
+            (DType::F64, _) => {
+                self.each(c.elements()?, self.a.read(&a)?, self.b.read(&b)?, alpha, beta);
             }
-            (CpuStorage::F32(a), CpuStorage::F32(b), CpuStorage::F32(c)) => match self.precision {
-                Precision::F32 | Precision::Tf32 => {
-                    self.cpu(&mut c[c_at], &a[a_at], &b[b_at], alpha_32, beta_32)
-                }
-                Precision::Bf16 => {
-                    let rounded = |x: f32| bf16::from_f32(x).to_f32();
-                    let (a, b) = (converted(&a[a_at], rounded), converted(&b[b_at], rounded));
-                    self.cpu(&mut c[c_at], &a, &b, alpha_32, beta_32)
-                }
-            },
-            (CpuStorage::F16(a), CpuStorage::F16(b), CpuStorage::F32(c)) => {
-                let (a, b) = (converted(&a[a_at], f16::to_f32), converted(&b[b_at], f16::to_f32));
-                self.cpu(&mut c[c_at], &a, &b, alpha_32, beta_32)
-            }
-            (CpuStorage::BF16(a), CpuStorage::BF16(b), c) => {
-                let (a, b) = (converted(&a[a_at], bf16::to_f32), converted(&b[b_at], bf16::to_f32));
-                match c {
-                    CpuStorage::F32(c) => self.cpu(&mut c[c_at], &a, &b, alpha_32, beta_32),
-                    CpuStorage::BF16(c) => {
-                        let c = &mut c[c_at];
-                        let mut wide = converted(c, bf16::to_f32);
-                        self.cpu(&mut wide, &a, &b, alpha_32, beta_32);
-                        c.iter_mut().zip(wide).for_each(|(c, wide)| *c = bf16::from_f32(wide));
+            (DType::F32, _) => {
+                let (c, a, b) = (c.elements()?, self.a.read::<f32>(&a)?, self.b.read::<f32>(&b)?);
+                match self.precision {
+                    Precision::F32 | Precision::Tf32 => self.each(c, a, b, alpha_32, beta_32),
+                    Precision::Bf16 => {
+                        let rounded = |x: f32| bf16::from_f32(x).to_f32();
+                        self.each(c, &converted(a, rounded), &converted(b, rounded), alpha_32, beta_32);
                     }
-                    c => candle::bail!("gemm_: c must be f32 or bf16 for bf16 operands, got {:?}", c.dtype()),
                 }
             }
-            (a, b, c) => {
-                candle::bail!("gemm_: no product of {:?} and {:?} into {:?}", a.dtype(), b.dtype(), c.dtype())
+            (DType::F16, _) => {
+                let (a, b) = (self.a.read(&a)?, self.b.read(&b)?);
+                let (a, b) = (converted(a, f16::to_f32), converted(b, f16::to_f32));
+                self.each(c.elements()?, &a, &b, alpha_32, beta_32);
+            }
+            (_, to) => {
+                let (a, b) = (self.a.read(&a)?, self.b.read(&b)?);
+                let (a, b) = (converted(a, bf16::to_f32), converted(b, bf16::to_f32));
+                if to == DType::F32 {
+                    self.each(c.elements()?, &a, &b, alpha_32, beta_32);
+                } else {
+                    let c = c.elements::<bf16>()?;
+                    let mut wide = converted(c, bf16::to_f32);
+                    self.each(&mut wide, &a, &b, alpha_32, beta_32);
+                    c.iter_mut().zip(wide).for_each(|(c, wide)| *c = bf16::from_f32(wide));
+                }
             }
         }
         Ok(())
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(
-        &self,
-        c: &mut candle::CudaStorage,
-        c_l: &Layout,
-        a: &candle::CudaStorage,
-        a_l: &Layout,
-        b: &candle::CudaStorage,
-        b_l: &Layout,
-    ) -> Result<()> {
-        self.cuda((c, c_l), (a, a_l), (b, b_l))
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        self.run_cuda(gpu, io)
     }
 }
 
-impl Gemm<'_> {
-    /// The factors as numbers; a tensor of factors is on the CPU here.
-    fn host_factors(&self) -> Result<(f64, f64)> {
-        match self.factors {
-            Factors::Host { alpha, beta } => Ok((alpha, beta)),
-            Factors::Tensor(t) => {
-                let factors = host::Operand::new(t);
-                let &[alpha, beta, ..] = factors.elements::<f32>("gemm_")? else {
-                    candle::bail!("gemm_: factors must have at least 2 entries")
-                };
-                Ok((f64::from(alpha), f64::from(beta)))
-            }
+impl Matrices {
+    /// The entries from the first matrix to the last.
+    fn read<'a, T: WithDType>(&self, operand: &In<'a, CpuStorage>) -> Result<&'a [T]> {
+        Ok(&operand.all::<T>()?[operand.layout()?.start_offset()..][..self.span])
+    }
+}
+
+impl Gemm {
+    /// All products, one after the other.
+    fn each<T: WithDType>(&self, c: &mut [T], a: &[T], b: &[T], alpha: T, beta: T) {
+        for (i, c) in c.chunks_exact_mut(self.m * self.n).enumerate() {
+            self.one(c, &a[i * self.a.step..], &b[i * self.b.step..], alpha, beta);
         }
     }
 
     /// `c ← alpha · a b + beta · c`; the slices start at the first element of each matrix.
-    fn cpu<T: WithDType + PartialEq>(&self, c: &mut [T], a: &[T], b: &[T], alpha: T, beta: T) {
-        let (m, n, k) = (self.m, self.n, self.k);
-        let (a, b) = (&a[..self.a_order.span(m, k)], &b[..self.b_order.span(k, n)]);
-        let c = &mut c[..m * n];
-        let (a_row, a_col) = self.a_order.strides();
-        let (b_row, b_col) = self.b_order.strides();
-        let parallelism = match rayon::current_num_threads() {
-            0 | 1 => gemm::Parallelism::None,
-            threads => gemm::Parallelism::Rayon(threads),
-        };
-        // SAFETY: `c` holds the m×n entries of a contiguous matrix, and the spans cut above are exactly what
-        // the strides of `a` and `b` reach; `c` is borrowed mutably, so nothing overlaps it.
-        unsafe {
-            gemm::gemm(
-                m,
-                n,
-                k,
-                c.as_mut_ptr(),
-                1,
-                n as isize,
-                beta != T::zero(),
-                a.as_ptr(),
-                a_col as isize,
-                a_row as isize,
-                b.as_ptr(),
-                b_col as isize,
-                b_row as isize,
-                beta,
-                alpha,
-                false,
-                false,
-                false,
-                parallelism,
-            )
-        }
+    fn one<T: WithDType>(&self, c: &mut [T], a: &[T], b: &[T], alpha: T, beta: T) {
+        let &Self { m: rows, n: cols, k: depth, .. } = self;
+        let (a_order, b_order) = (self.a.order, self.b.order);
+        cpu::product(c, cpu::Operands { a, a_order, b, b_order, rows, cols, depth, alpha, beta });
     }
 }
 

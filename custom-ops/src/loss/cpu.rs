@@ -1,9 +1,9 @@
 //! The CPU twin of `kernels/loss.cu`: the same sums in the same lanes.
 use super::{OutputLoss, OutputLossOp, SoftmaxLoss};
 use crate::activation::{SIGMOID, activate, through, with_activation};
-use crate::host::{Operand, elements};
 use crate::math::{exp, ln, softplus};
-use candle::{CpuStorage, InplaceOp1, Layout, Result, Tensor};
+use crate::op::Io;
+use candle::{CpuStorage, Result};
 use multiversion::multiversion;
 use rayon::prelude::*;
 
@@ -13,23 +13,21 @@ const OUTPUT_LANES: usize = 128;
 /// Elements below which other threads are not worth waking.
 const GRAIN: usize = 16 * 1024;
 
-type At<'a> = (&'a CpuStorage, &'a Layout);
-
-impl SoftmaxLoss<'_> {
-    pub(super) fn cpu(&self, pre: (&mut CpuStorage, &Layout), bias: At<'_>) -> Result<()> {
-        let bias = elements(bias.0, bias.1)?;
-        let labels = Operand::new(self.labels);
-        let labels = labels.elements::<u32>("softmax_loss_")?;
+impl SoftmaxLoss {
+    pub(super) fn run_cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([pre, gathered], [bias, labels]) = io.parts()?;
+        let (bias, labels) = (bias.elements::<f32>()?, labels.elements::<u32>()?);
         let inverse = 1. / self.batch as f32;
         let row = |row: usize, x: &mut [f32]| softmax_row(x, bias, labels[row] as usize, inverse);
-        self.sums.replace(each_row(floats_mut(pre)?, self.n, row));
+        gather(gathered.elements()?, each_row(pre.elements()?, self.n, row));
         Ok(())
     }
 }
 
-impl OutputLossOp<'_> {
-    pub(super) fn cpu(&self, pre: (&mut CpuStorage, &Layout), bias: At<'_>, target: At<'_>) -> Result<()> {
-        let (bias, target) = (elements(bias.0, bias.1)?, elements::<f32>(target.0, target.1)?);
+impl OutputLossOp {
+    pub(super) fn run_cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([pre, gathered], [bias, target]) = io.parts()?;
+        let (bias, target) = (bias.elements::<f32>()?, target.elements::<f32>()?);
         let n = self.n;
         let (inverse, loss) = (1. / self.batch as f32, self.loss);
         let row = |row: usize, x: &mut [f32]| {
@@ -42,33 +40,17 @@ impl OutputLossOp<'_> {
                 OutputLoss::CrossEntropy => cross_row(x, bias, t, inverse),
             }
         };
-        self.sums.replace(each_row(floats_mut(pre)?, n, row));
+        gather(gathered.elements()?, each_row(pre.elements()?, n, row));
         Ok(())
     }
 }
 
-/// Adds the sums of each row to `gathered`, `[2, batch]` f64; on CUDA the kernel has done so and there are none.
-pub(super) fn gather(gathered: &Tensor, sums: Vec<[f64; 2]>) -> Result<()> {
-    if sums.is_empty() { Ok(()) } else { gathered.inplace_op1(&Gather { sums }) }
-}
-
-struct Gather {
-    sums: Vec<[f64; 2]>,
-}
-
-impl InplaceOp1 for Gather {
-    fn name(&self) -> &'static str {
-        "gathered"
-    }
-
-    fn cpu_fwd(&self, gathered: &mut CpuStorage, layout: &Layout) -> Result<()> {
-        let CpuStorage::F64(gathered) = gathered else { candle::bail!("gathered must be f64") };
-        let (first, second) = gathered[layout.start_offset()..].split_at_mut(self.sums.len());
-        for ((first, second), sums) in first.iter_mut().zip(second).zip(&self.sums) {
-            *first += sums[0];
-            *second += sums[1];
-        }
-        Ok(())
+/// Adds the sums of each row to `gathered`, `[2, batch]`.
+fn gather(gathered: &mut [f64], sums: Vec<[f64; 2]>) {
+    let (first, second) = gathered.split_at_mut(sums.len());
+    for ((first, second), sums) in first.iter_mut().zip(second).zip(&sums) {
+        *first += sums[0];
+        *second += sums[1];
     }
 }
 
@@ -150,9 +132,4 @@ fn halves<const N: usize>(mut lanes: [f32; N]) -> f32 {
         half /= 2;
     }
     lanes[0]
-}
-
-fn floats_mut<'a>((storage, layout): (&'a mut CpuStorage, &Layout)) -> Result<&'a mut [f32]> {
-    let CpuStorage::F32(storage) = storage else { candle::bail!("loss: pre must be f32") };
-    Ok(&mut storage[layout.start_offset()..][..layout.shape().elem_count()])
 }

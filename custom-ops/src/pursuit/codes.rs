@@ -1,7 +1,10 @@
-//! Sparse codes of fixed width, and what they stand for.
-use candle::{Device, Result, Tensor};
+//! Sparse codes of fixed width, dense and multiplied with a dictionary.
+use super::cpu;
+use crate::check::{expect, matrix};
+use crate::op::{Io, Kernel, operands};
+use candle::{CpuStorage, DType, Device, Result, Tensor};
 
-/// Rows of codes with few entries each: `X ≈ Y` in `Y = X D`, as the pursuits give them.
+/// Codes with few entries a row, as the pursuits give them: the `X` of `Y ≈ X D`.
 ///
 /// Row `i` has `count[i]` entries, in the order in which they were chosen. Entries at and beyond `count` have index 0 and
 /// value 0, so that sums over all `s` entries are right without reading `count`.
@@ -11,14 +14,14 @@ pub struct SparseCodes {
     pub indices: Tensor,
     /// Their coefficients, f32 or f64 `[m, s]`.
     pub values: Tensor,
-    /// How many of them, u32 `[m]`.
+    /// Entries of each row, u32 `[m]`.
     pub count: Tensor,
     /// The atoms of the dictionary: every index is below.
     pub n_atoms: usize,
 }
 
 impl SparseCodes {
-    /// The entries that a row has room for, `s`.
+    /// The most entries of a row, `s`.
     pub fn width(&self) -> usize {
         self.indices.dims().get(1).copied().unwrap_or(0)
     }
@@ -26,19 +29,20 @@ impl SparseCodes {
     /// The codes as a matrix `[m, n_atoms]`, mostly zeros.
     ///
     /// # Errors
-    /// When the device is out of memory or, on the CPU, an index is not below `n_atoms`; on a GPU such an entry is passed by.
+    /// When the device is out of memory or, on the CPU, an index is not below `n_atoms`; a GPU ignores such an entry.
     pub fn to_dense(&self) -> Result<Tensor> {
-        let (m, _) = self.indices.dims2()?;
-        #[cfg(feature = "cuda")]
-        if let Device::Cuda(device) = self.values.device() {
-            return super::cuda::to_dense(self, device);
+        let (op, n) = ("SparseCodes::to_dense", self.n_atoms);
+        let (indices, values, codes) = self.parts(op)?;
+        let dense = room((codes.m, n), &values)?;
+        if dense.elem_count() > 0 {
+            let io =
+                operands(op).write("the result", &dense).read("indices", &indices).read("values", &values);
+            io.run(&ToDense { codes, dtype: values.dtype() })?;
         }
-        let zeros = Tensor::zeros((m, self.n_atoms), self.values.dtype(), self.values.device())?;
-        // Padding adds 0 to atom 0.
-        zeros.scatter_add(&self.indices, &self.values, 1)
+        Ok(dense)
     }
 
-    /// What the codes stand for, `X D`, `[m, p]`; nothing is made dense.
+    /// The signals that the codes represent, `X D`, `[m, p]`, without dense codes.
     ///
     /// Cost: `2msp` FLOP.
     ///
@@ -49,7 +53,7 @@ impl SparseCodes {
         self.combine("SparseCodes::reconstruct", dictionary, None)
     }
 
-    /// What the codes leave of `signals`: `Y − X D`, `[m, p]`.
+    /// The residual of `signals`: `Y − X D`, `[m, p]`.
     ///
     /// Cost: `2msp` FLOP.
     ///
@@ -60,38 +64,108 @@ impl SparseCodes {
     }
 
     fn combine(&self, op: &'static str, dictionary: &Tensor, signals: Option<&Tensor>) -> Result<Tensor> {
-        let (m, s) = self.indices.dims2()?;
-        let p = match dictionary.dims() {
-            &[n, p] if n == self.n_atoms => p,
-            shape => candle::bail!(
-                "{op}: dictionary must be [{}, n_features], the atoms that the codes speak of, got {shape:?}",
-                self.n_atoms
-            ),
+        let (indices, values, codes) = self.parts(op)?;
+        let &[_, p] = dictionary.dims() else {
+            candle::bail!("{op}: dictionary must be [n_atoms, n_features], got shape {:?}", dictionary.dims())
         };
-        if self.values.dims() != [m, s] {
-            let values = self.values.dims();
-            candle::bail!("{op}: values must have the shape of indices [{m}, {s}], got {values:?}")
+        let dtype = values.dtype();
+        let dictionary = dictionary.contiguous()?;
+        expect(op, "dictionary", &dictionary, &[dtype], &[self.n_atoms, p])?;
+        let signals = signals.map(Tensor::contiguous).transpose()?;
+        if let Some(signals) = &signals {
+            expect(op, "signals", signals, &[dtype], &[codes.m, p])?;
         }
-        let (dtype, device) = (self.values.dtype(), self.values.device());
-        let mut operands = vec![("dictionary", dictionary)];
-        if let Some(signals) = signals {
-            if signals.dims() != [m, p] {
-                let got = signals.dims();
-                candle::bail!("{op}: signals must be [{m}, {p}] to go with codes and dictionary, got {got:?}")
-            }
-            operands.push(("signals", signals));
+        let out = room((codes.m, p), &values)?;
+        if out.elem_count() > 0 {
+            let io = operands(op).write("the result", &out).read("indices", &indices).read("values", &values);
+            let io = io.read("dictionary", &dictionary).maybe("signals", signals.as_ref());
+            io.run(&AddRows { codes, p, dtype })?;
         }
-        for (what, operand) in operands {
-            if operand.dtype() != dtype {
-                candle::bail!("{op}: {what} must be {dtype:?} as the values, got {:?}", operand.dtype())
-            }
-            crate::draw::same_device(op, what, operand, device)?;
+        Ok(out)
+    }
+
+    /// Contiguous indices and values, and their sizes.
+    fn parts(&self, op: &'static str) -> Result<(Tensor, Tensor, Codes)> {
+        let (indices, values) = (self.indices.contiguous()?, self.values.contiguous()?);
+        let (m, s) = matrix(op, "indices", "[n_samples, n_nonzero]", &indices, &[DType::U32])?;
+        expect(op, "values", &values, &[DType::F32, DType::F64], &[m, s])?;
+        Ok((indices, values, Codes { op, m, n: self.n_atoms, s }))
+    }
+}
+
+/// Where an op writes: zeros on the CPU, unset on a GPU, where the kernels write every entry.
+fn room(shape: (usize, usize), like: &Tensor) -> Result<Tensor> {
+    match like.device() {
+        // SAFETY: `to_dense` and `add_rows` of src/pursuit/cuda/codes.rs write every entry.
+        device @ Device::Cuda(_) if shape.0 * shape.1 > 0 => unsafe {
+            Tensor::empty(shape, like.dtype(), device)
+        },
+        device => Tensor::zeros(shape, like.dtype(), device),
+    }
+}
+
+/// The sizes of codes: `[m, s]`, of `n` atoms.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Codes {
+    pub op: &'static str,
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "the CPU goes by the rows that it gets"))]
+    pub m: usize,
+    pub n: usize,
+    pub s: usize,
+}
+
+impl Codes {
+    /// Refuses an index that names no atom.
+    pub(super) fn check(self, indices: &[u32]) -> Result<()> {
+        let Self { op, n, .. } = self;
+        match indices.iter().find(|&&i| i as usize >= n) {
+            Some(bad) => candle::bail!("{op}: indices must be below {n}, the number of atoms, got {bad}"),
+            None => Ok(()),
         }
-        match device {
-            Device::Cpu => super::cpu::combine(op, self, dictionary, signals),
-            #[cfg(feature = "cuda")]
-            Device::Cuda(device) => super::cuda::reconstruct(self, signals, dictionary, device),
-            device => candle::bail!("{op}: no code for device {device:?}; move the codes to the CPU"),
+    }
+}
+
+struct ToDense {
+    codes: Codes,
+    dtype: DType,
+}
+
+impl Kernel for ToDense {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        match self.dtype {
+            DType::F64 => cpu::to_dense::<f64>(self.codes, io),
+            _ => cpu::to_dense::<f32>(self.codes, io),
+        }
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        match self.dtype {
+            DType::F64 => super::cuda::to_dense::<f64>(self.codes, gpu, io),
+            _ => super::cuda::to_dense::<f32>(self.codes, gpu, io),
+        }
+    }
+}
+
+struct AddRows {
+    codes: Codes,
+    p: usize,
+    dtype: DType,
+}
+
+impl Kernel for AddRows {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        match self.dtype {
+            DType::F64 => cpu::add_rows::<f64>(self.codes, self.p, io),
+            _ => cpu::add_rows::<f32>(self.codes, self.p, io),
+        }
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        match self.dtype {
+            DType::F64 => super::cuda::add_rows::<f64>(self.codes, self.p, gpu, io),
+            _ => super::cuda::add_rows::<f32>(self.codes, self.p, gpu, io),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! A pursuit whose operands were checked, and the one place where it goes to a device.
 use super::{ErrorTarget, Pursuit, SparseCodes, cpu};
-use crate::draw::same_device;
-use candle::{DType, Device, Result, Tensor};
+use crate::check::{expect, matrix};
+use crate::op::{Io, Kernel, operands};
+use candle::{CpuStorage, DType, Result, Tensor};
+use std::cell::Cell;
 
 /// Which atom is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,67 +55,82 @@ impl Job {
         dictionary: &Tensor,
         pursuit: &Pursuit,
     ) -> Result<Self> {
-        let (m, p) = match signals.dims() {
-            &[m, p] => (m, p),
-            shape => candle::bail!("{op}: signals must be [n_samples, n_features], got shape {shape:?}"),
-        };
-        let n = match dictionary.dims() {
-            &[n, features] if features == p => n,
-            shape => candle::bail!(
-                "{op}: dictionary must be [n_atoms, {p}] to go with signals {:?}, got {shape:?}",
-                signals.dims()
-            ),
-        };
-        let dtype = signals.dtype();
-        if !matches!(dtype, DType::F32 | DType::F64) || dictionary.dtype() != dtype {
+        const NUMBERS: [DType; 2] = [DType::F32, DType::F64];
+        let (signals, dictionary) = (signals.contiguous()?, dictionary.contiguous()?);
+        let (m, p) = matrix(op, "signals", "[n_samples, n_features]", &signals, &NUMBERS)?;
+        let (n, features) =
+            matrix(op, "dictionary", "[n_atoms, n_features]", &dictionary, &[signals.dtype()])?;
+        if features != p {
             candle::bail!(
-                "{op}: signals and dictionary must both be f32 or both f64, got {dtype:?} and {:?}",
-                dictionary.dtype()
+                "{op}: dictionary must be [n_atoms, {p}] to go with signals [{m}, {p}], got {:?}",
+                dictionary.dims()
             )
         }
         let s = pursuit.n_nonzero;
         if s == 0 || s > n {
             candle::bail!("{op}: n_nonzero must be in 1..={n}, the number of atoms, got {s}")
         }
-        same_device(op, "dictionary", dictionary, signals.device())?;
-        if let Some(mask) = mask {
-            if mask.dims() != signals.dims() || mask.dtype() != DType::U8 {
-                candle::bail!(
-                    "{op}: mask must be u8 of shape [{m}, {p}] as the signals, got {:?} of shape {:?}",
-                    mask.dtype(),
-                    mask.dims()
-                )
-            }
-            same_device(op, "mask", mask, signals.device())?;
+        let mask = mask.map(Tensor::contiguous).transpose()?;
+        if let Some(mask) = &mask {
+            expect(op, "mask", mask, &[DType::U8], &[m, p])?;
         }
-        Ok(Self {
-            op,
-            rule,
-            signals: signals.contiguous()?,
-            mask: mask.map(Tensor::contiguous).transpose()?,
-            dictionary: dictionary.contiguous()?,
-            target: Target::new(op, pursuit.error.as_ref(), signals, m)?,
-            m,
-            n,
-            p,
-            s,
-            nonnegative: pursuit.nonnegative,
-        })
+        let target = Target::new(op, pursuit.error.as_ref(), &signals)?;
+        Ok(Self { op, rule, signals, mask, dictionary, target, m, n, p, s, nonnegative: pursuit.nonnegative })
     }
 
-    /// The codes, from the device that the signals are on.
+    /// The codes, from the device that the operands are on.
     pub(super) fn run(&self) -> Result<SparseCodes> {
-        match self.signals.device() {
-            Device::Cpu => cpu::run(self),
-            #[cfg(feature = "cuda")]
-            Device::Cuda(device) => super::cuda::run(self, device),
-            device => candle::bail!("{}: no code for device {:?}; move signals to the CPU", self.op, device),
+        self.run_with(cpu::run)
+    }
+
+    /// The same, on the CPU by `on_cpu`.
+    pub(super) fn run_with(&self, on_cpu: OnCpu) -> Result<SparseCodes> {
+        let coding = Coding { job: self, on_cpu, codes: Cell::new(None) };
+        let operands = operands(self.op).read("signals", &self.signals).read("dictionary", &self.dictionary);
+        let targets = match &self.target {
+            Target::PerSignal(targets) => Some(targets),
+            _ => None,
+        };
+        operands.maybe("mask", self.mask.as_ref()).maybe("error targets", targets).run(&coding)?;
+        match coding.codes.take() {
+            Some(codes) => Ok(codes),
+            None => candle::bail!("{}: nothing ran", self.op),
         }
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(super) fn sizes(&self) -> super::plan::Sizes {
+        let &Self { rule, m, n, p, s, nonnegative, .. } = self;
+        let bytes = self.signals.dtype().size_in_bytes();
+        super::plan::Sizes { rule, m, n, p, s, bytes, nonnegative, masked: self.mask.is_some() }
+    }
+}
+
+/// Makes the codes of a job from its operands: signals, dictionary, mask and error targets.
+pub(super) type OnCpu = fn(&Job, Io<'_, CpuStorage>) -> Result<SparseCodes>;
+
+/// A job as a kernel: its results are new, and made once the operands are known to be on one device.
+struct Coding<'a> {
+    job: &'a Job,
+    on_cpu: OnCpu,
+    codes: Cell<Option<SparseCodes>>,
+}
+
+impl Kernel for Coding<'_> {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        self.codes.set(Some((self.on_cpu)(self.job, io)?));
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        self.codes.set(Some(super::cuda::run(self.job, gpu, io)?));
+        Ok(())
     }
 }
 
 impl Target {
-    fn new(op: &str, error: Option<&ErrorTarget>, signals: &Tensor, m: usize) -> Result<Self> {
+    fn new(op: &str, error: Option<&ErrorTarget>, signals: &Tensor) -> Result<Self> {
         let at_least_0 = |epsilon: f64| match epsilon.is_finite() && epsilon >= 0. {
             true => Ok(epsilon),
             false => {
@@ -125,15 +142,9 @@ impl Target {
             Some(ErrorTarget::Absolute(epsilon)) => Self::Absolute(at_least_0(*epsilon)?),
             Some(ErrorTarget::Relative(epsilon)) => Self::Relative(at_least_0(*epsilon)?),
             Some(ErrorTarget::PerSignal(epsilon)) => {
-                if epsilon.dims() != [m] || !matches!(epsilon.dtype(), DType::F32 | DType::F64) {
-                    candle::bail!(
-                        "{op}: error targets must be f32 or f64 of shape [{m}], one for each signal, got {:?} of shape {:?}",
-                        epsilon.dtype(),
-                        epsilon.dims()
-                    )
-                }
-                same_device(op, "error targets", epsilon, signals.device())?;
-                Self::PerSignal(epsilon.to_dtype(signals.dtype())?.contiguous()?)
+                let epsilon = epsilon.contiguous()?;
+                expect(op, "error targets", &epsilon, &[DType::F32, DType::F64], &signals.dims()[..1])?;
+                Self::PerSignal(epsilon.to_dtype(signals.dtype())?)
             }
         })
     }

@@ -15,8 +15,8 @@
 //! Lᵀ x_I = z,  L's row k = (w, ρ)             once, at the end
 //! ```
 //!
-//! This is the inverse Cholesky form: one row of `G` and `k` additions of rows a step, no system to solve, and the error is
-//! known without forming the residual.
+//! This is the inverse Cholesky form: each step reads one row of `G` and adds `k` rows, solves no system, and gives the error
+//! without forming the residual.
 //!
 //! | symbol | argument | shape |
 //! |---|---|---|
@@ -28,25 +28,25 @@
 //! | `u` | scratch | `[s, n]` for a signal |
 //!
 //! **When a pursuit ends**: at `s` atoms; where `‖r‖ ≤ ε`; where the chosen atom's `|α_i|` is not above
-//! 16 eps `‖y‖`, that is, nothing but rounding is left; where its `ρ²` is not above 64 eps, that is, it depends on those chosen
-//! already (OLS, which divides by `eⱼ`, has no candidates with `eⱼ` not above 1024 eps). Of equal candidates the one of lowest
-//! index is chosen, and none twice. `‖r‖²` by the recurrence is known to a few eps `‖y‖²`, so that `ε` below about `√eps ‖y‖`
-//! (3e-4 in f32) cannot be told from it.
+//! 16 eps `‖y‖`, that is, only rounding error is left; where its `ρ²` is not above 64 eps, that is, it depends linearly on those
+//! already chosen (OLS divides by `eⱼ` and considers only atoms with `eⱼ` above 1024 eps). Ties go to the lowest index, and no
+//! atom is chosen twice. The recurrence gives `‖r‖²` to within a few eps `‖y‖²`, so that an `ε` below about `√eps ‖y‖`
+//! (3e-4 in f32) cannot be resolved.
 //!
 //! **Non-negative** codes (Bruckstein, Elad and Zibulevsky 2008): the largest *positive* correlation is chosen
-//! and `x_I` solves `min ‖y − x_I D_I‖` over `x_I ≥ 0`. An atom whose coefficient is 0 in the end is left out of the codes.
+//! and `x_I` solves `min ‖y − x_I D_I‖` over `x_I ≥ 0`. An atom whose coefficient ends at 0 is left out of the codes.
 //! In the orthonormal basis the problem has `k` unknowns: `min ‖z − Lᵀx‖`, then `c = Lᵀ x` takes the place of `z`:
 //! `α = α⁰ − Σ c_l u_l`, `z_k = (α_i − Σ w_l (z_l − c_l)) / ρ` and `‖r‖² = ‖y‖² − ‖z‖² + ‖z − c‖²`. OLS then chooses by
 //! `α / √e` too.
 //!
-//! **Masked** signals are those of a dictionary without the samples that miss: norms, `G` and `α` are sums over observed ones.
+//! **Masked** signals have missing samples: norms, `G` and `α` are sums over the observed ones.
 //!
-//! **On CUDA** a kernel does a signal's whole pursuit: one warp with everything in registers up to 512 atoms and 8 to 32 of them
-//! in a code, else one block with the `u` in shared memory, or in global where they do not fit. f32 correlations are products of
-//! factors in two f16 parts, as exact as those of f32. Codes are the same bits on every run. A call waits for the device once, for the
-//! eight bytes that say whether all was finite, and cannot be recorded as a graph. Its scratch (at most 256 MiB of correlations, 1 GiB of
+//! **On CUDA** one kernel does the whole pursuit of a signal: one warp with everything in registers up to 512 atoms and 8 to 32 of them
+//! in a code, else one block with the `u` in shared memory, or in global memory where they do not fit. f32 correlations are products of
+//! factors in two f16 parts, as exact as those of f32. Codes are the same bits on every run. A call waits for the device once, to learn
+//! whether all numbers were finite, and cannot be part of a recorded step. Its scratch memory (at most 256 MiB of correlations, 1 GiB of
 //! `u`, a quarter of the free memory each) comes from candle's allocator, which from the first call on keeps up to a sixteenth of the
-//! device's memory for the next.
+//! device's memory for later calls.
 //!
 //! Sources: Pati, Rezaiifar and Krishnaprasad, "Orthogonal matching pursuit", Asilomar 1993; Chen, Billings and Luo, "Orthogonal
 //! least squares methods and their application to non-linear system identification", Int. J. Control 50(5), 1989; Rubinstein,
@@ -74,6 +74,9 @@ mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod job;
+#[cfg(any(feature = "cuda", test))]
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "without CUDA only the tests choose forms"))]
+mod plan;
 mod reference;
 
 pub use codes::SparseCodes;
@@ -93,31 +96,31 @@ pub enum ErrorTarget {
     PerSignal(Tensor),
 }
 
-/// How long a pursuit goes on, and which coefficients it may give.
+/// When a pursuit ends, and which coefficients are allowed.
 #[derive(Debug, Clone)]
 pub struct Pursuit {
     /// The most atoms of a signal, and the width of the codes: 1 to `n_atoms`.
     pub n_nonzero: usize,
-    /// Ends a pursuit before it has `n_nonzero` atoms; none by default.
+    /// Ends a pursuit before it has `n_nonzero` atoms; default: none.
     pub error: Option<ErrorTarget>,
-    /// Whether every coefficient must be at least 0; not by default.
+    /// Whether every coefficient must be at least 0; default: no.
     pub nonnegative: bool,
 }
 
 impl Pursuit {
-    /// To `n_nonzero` atoms, without an error target and with coefficients of either sign.
+    /// Up to `n_nonzero` atoms, without an error target, coefficients of either sign.
     pub fn new(n_nonzero: usize) -> Self {
         Self { n_nonzero, error: None, nonnegative: false }
     }
 }
 
-/// Batch orthogonal matching pursuit: each signal as a sum of at most `pursuit.n_nonzero` atoms.
+/// Batch-OMP, orthogonal matching pursuit of many signals at once: each becomes a sum of at most `pursuit.n_nonzero` atoms.
 ///
 /// `signals` is `[m, p]` f32 or f64 and `dictionary` `[n, p]` of the same type, views of any layout; the codes have the type of
 /// the signals and fit the atoms as given. See the [module](self) for the rules.
 ///
 /// Cost: `2mnp + n²p` FLOP for correlations and Gram matrix and `mns²` for the pursuits; memory `n² + O(s·n)` a worker.
-/// Few signals (`m·s < n`) take the rows of the Gram matrix that they need.
+/// For few signals (`m·s < n`) only the rows of the Gram matrix that they need are computed.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, `n_nonzero` is not in `1..=n`, an error target is negative, or a number is
@@ -128,7 +131,7 @@ pub fn bomp(signals: &Tensor, dictionary: &Tensor, pursuit: &Pursuit) -> Result<
 
 /// Orthogonal least squares: as [`bomp`], but each choice is the atom that lowers the residual most.
 ///
-/// Its residual is a few per cent lower than that of [`bomp`] on natural images, for about a quarter more time.
+/// On natural images its residual is a few per cent lower than that of [`bomp`], and it takes about a quarter longer.
 ///
 /// # Errors
 /// As for [`bomp`].
@@ -136,13 +139,13 @@ pub fn ols(signals: &Tensor, dictionary: &Tensor, pursuit: &Pursuit) -> Result<S
     Job::new("ols", Rule::Ols, signals, None, dictionary, pursuit)?.run()
 }
 
-/// [`bomp`] of signals with missing samples: only those where `mask` is not 0 count.
+/// [`bomp`] of signals with missing samples: only samples where `mask` is not 0 are used.
 ///
-/// `mask` is u8 `[m, p]`; what `signals` hold where it is 0 is never looked at and may be NaN. An error target is for
-/// the observed samples: `ε = gain · σ √observed` belongs into [`ErrorTarget::PerSignal`]. A signal without any observed sample has an
-/// empty code. The codes reconstruct the missing samples too.
+/// `mask` is u8 `[m, p]`; entries of `signals` where it is 0 are never read and may be NaN. An error target applies to the observed
+/// samples only: pass `ε = gain · σ √observed` as [`ErrorTarget::PerSignal`]. A signal without observed samples has an empty code. The
+/// codes reconstruct the missing samples too.
 ///
-/// Cost: as [`bomp`], with a row of a Gram matrix of its own a step: `2mnps` FLOP more.
+/// Cost: as [`bomp`], and `2mnps` FLOP more: each step of each signal computes a row of a Gram matrix of its own.
 ///
 /// # Errors
 /// As for [`bomp`].
@@ -155,8 +158,8 @@ pub fn bomp_masked(
     Job::new("bomp_masked", Rule::Omp, signals, Some(mask), dictionary, pursuit)?.run()
 }
 
-/// [`ols`] of signals with missing samples: as [`bomp_masked`], but each choice is the atom that lowers the error of the observed samples
-/// most.
+/// [`ols`] of signals with missing samples: as [`bomp_masked`], but each choice is the atom that most lowers the error on the observed
+/// samples.
 ///
 /// # Errors
 /// As for [`bomp`].

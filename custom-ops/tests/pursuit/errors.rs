@@ -21,10 +21,7 @@ fn errors_name_what_is_wrong() -> Result<()> {
             ols(&signals, &zeros(&[5, 4])?, &two),
             "ols: dictionary must be [n_atoms, 3] to go with signals [4, 3], got [5, 4]",
         ),
-        (
-            bomp(&signals, &dictionary.to_dtype(DType::F64)?, &two),
-            "bomp: signals and dictionary must both be f32 or both f64, got F32 and F64",
-        ),
+        (bomp(&signals, &dictionary.to_dtype(DType::F64)?, &two), "bomp: dictionary must be f32, got F64"),
         (
             bomp(&signals, &dictionary, &Pursuit::new(0)),
             "bomp: n_nonzero must be in 1..=5, the number of atoms, got 0",
@@ -43,7 +40,7 @@ fn errors_name_what_is_wrong() -> Result<()> {
         ),
         (
             bomp(&signals, &dictionary, &with(ErrorTarget::PerSignal(zeros(&[3])?))),
-            "bomp: error targets must be f32 or f64 of shape [4], one for each signal, got F32 of shape [3]",
+            "bomp: error targets must have shape [4], got [3]",
         ),
         (
             bomp(
@@ -54,9 +51,14 @@ fn errors_name_what_is_wrong() -> Result<()> {
             "bomp: error targets must be finite numbers of at least 0, got -2 for row 2",
         ),
         (
-            bomp_masked(&signals, &zeros(&[4, 3])?, &dictionary, &two),
-            "bomp_masked: mask must be u8 of shape [4, 3] as the signals, got F32 of shape [4, 3]",
+            bomp(&zeros(&[4, 3])?.to_dtype(DType::BF16)?, &dictionary, &two),
+            "bomp: signals must be f32 or f64, got BF16",
         ),
+        (
+            bomp_masked(&signals, &zeros(&[4, 2])?.to_dtype(DType::U8)?, &dictionary, &two),
+            "bomp_masked: mask must have shape [4, 3], got [4, 2]",
+        ),
+        (bomp_masked(&signals, &zeros(&[4, 3])?, &dictionary, &two), "bomp_masked: mask must be u8, got F32"),
     ];
     for (result, want) in cases {
         assert_eq!(message(result), want);
@@ -65,15 +67,15 @@ fn errors_name_what_is_wrong() -> Result<()> {
     let cases = [
         (
             codes.reconstruct(&zeros(&[4, 3])?),
-            "SparseCodes::reconstruct: dictionary must be [5, n_features], the atoms that the codes speak of, got [4, 3]",
+            "SparseCodes::reconstruct: dictionary must have shape [5, 3], got [4, 3]",
         ),
         (
             codes.reconstruct(&dictionary.to_dtype(DType::F64)?),
-            "SparseCodes::reconstruct: dictionary must be F32 as the values, got F64",
+            "SparseCodes::reconstruct: dictionary must be f32, got F64",
         ),
         (
             codes.residual(&zeros(&[3, 3])?, &dictionary),
-            "SparseCodes::residual: signals must be [4, 3] to go with codes and dictionary, got [3, 3]",
+            "SparseCodes::residual: signals must have shape [4, 3], got [3, 3]",
         ),
     ];
     for (result, want) in cases {

@@ -63,24 +63,41 @@ pub(super) struct CaredFor {
     pub coherence: Option<f64>,
 }
 
+/// Whether care needs to know how much alike atoms are.
+pub(super) fn compares(replace: Replace, max_coherence: Option<f64>) -> bool {
+    replace != Replace::None && max_coherence.is_some()
+}
+
 impl Care<'_> {
     /// Replaces the atoms for which `idle` holds and, of those too much alike, the later ones.
     pub(super) fn take(&self, atoms: Tensor, idle: impl Fn(usize) -> bool) -> Result<CaredFor> {
+        match compares(self.replace, self.max_coherence) {
+            true => {
+                let like = atom_coherence(&atoms)?.to_vec1::<f64>()?;
+                self.take_knowing(atoms, Some(&like), idle)
+            }
+            false => self.take_knowing(atoms, None, idle),
+        }
+    }
+
+    /// The same for atoms of which is known how much each is like one before it.
+    pub(super) fn take_knowing(
+        &self,
+        atoms: Tensor,
+        like: Option<&[f64]>,
+        idle: impl Fn(usize) -> bool,
+    ) -> Result<CaredFor> {
         if self.replace == Replace::None {
             return Ok(CaredFor { atoms, replaced: Vec::new(), coherence: None });
         }
         let n = atoms.dim(0)?;
-        let like = match self.max_coherence {
-            Some(_) => Some(atom_coherence(&atoms)?.to_vec1::<f64>()?),
-            None => None,
-        };
-        let too_like = |j: usize| match (&like, self.max_coherence) {
+        let too_like = |j: usize| match (like, self.max_coherence) {
             (Some(like), Some(limit)) => like[j] > limit,
             _ => false,
         };
         let bad: Vec<usize> = (self.n_fixed..n).filter(|&j| idle(j) || too_like(j)).collect();
         if bad.is_empty() {
-            let coherence = like.map(|like| largest(&like)).transpose()?;
+            let coherence = like.map(largest).transpose()?;
             return Ok(CaredFor { atoms, replaced: bad, coherence });
         }
         let rows = self.new_atoms(bad.len())?;

@@ -1,4 +1,5 @@
 //! What a trainer needs to go on as if it had not stopped.
+use super::online::report;
 use super::train::{Previous, Quality, code};
 use super::{
     Dictionary, DictionaryConfig, DictionaryTrainer, Iteration, OnlineConfig, OnlineTrainer, TrainConfig,
@@ -158,6 +159,7 @@ impl OnlineTrainer {
                 notes.idle.len()
             )));
         }
+        let report = report(n, &gram)?;
         Ok(Self {
             config,
             philox: philox(notes.philox),
@@ -167,6 +169,7 @@ impl OnlineTrainer {
             idle: notes.idle,
             batches: notes.batches,
             scale: notes.scale,
+            report,
         })
     }
 }

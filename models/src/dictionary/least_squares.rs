@@ -1,6 +1,6 @@
 //! The method of optimal directions: all atoms at once, by least squares.
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{AtomUses, SparseCodes, codes_gram_, codes_signals_};
+use chandlery_ops::{AtomUses, SparseCodes, StatisticsStep, codes_statistics_};
 use nalgebra::{Cholesky, DMatrix};
 
 /// How much of the largest `A_jj` is first added to the diagonal where `A` is singular; a hundred times more at each try.
@@ -21,8 +21,7 @@ pub(super) fn optimal_directions(
     let (n, p) = dictionary.dims2()?;
     let (dtype, device) = (dictionary.dtype(), dictionary.device());
     let (a, b) = (Tensor::zeros((n, n), dtype, device)?, Tensor::zeros((n, p), dtype, device)?);
-    codes_gram_(&a, 0., codes, uses)?;
-    codes_signals_(&b, 0., codes, uses, signals)?;
+    codes_statistics_(&a, &b, codes, uses, signals, StatisticsStep::default())?;
     let read = |t: &Tensor| t.to_dtype(DType::F64)?.to_vec2::<f64>();
     let (a, b, mut d) = (read(&a)?, read(&b)?, read(dictionary)?);
     let free: Vec<usize> = (n_fixed.min(n)..n).filter(|&j| a[j][j] > 0.).collect();

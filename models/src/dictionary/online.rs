@@ -35,12 +35,13 @@
 //! assert!((atoms[0][0] - 0.6).abs() < 1e-6 && (atoms[0][1] - 0.8).abs() < 1e-6);
 //! # Ok(()) }
 //! ```
-use super::care::Care;
-use super::unit::{largest_square, longest, outgrows, scale_of, scaled, scaled_codes, unit_rows};
+use super::care::{Care, compares};
+use super::unit::{longest, most_square, outgrows, scale_of, scaled, unit_rows};
 use super::{Dictionary, OnlineConfig};
 use candle::{DType, Result, Tensor};
 use chandlery_ops::{
-    AtomUses, Philox, SparseCodes, codes_gram_, codes_signals_, descend_atoms_, row_squares,
+    AtomUses, Bounds, FIGURE_PARTS, Philox, SparseCodes, StatisticsStep, atom_coherence_, code_figures_,
+    codes_statistics_, descend_atoms_,
 };
 
 /// Learns a [`Dictionary`] batch by batch; see the [module](self) for the equations.
@@ -57,6 +58,8 @@ pub struct OnlineTrainer {
     /// What statistics multiply signals and codes by, so that no sum of squares leaves the range of its type; none before a signal
     /// that is not zero.
     pub(super) scale: Option<f64>,
+    /// What is read back of a batch: the figures of its codes, then how much each new atom is like one before it.
+    pub(super) report: Tensor,
 }
 
 /// What a batch came to.
@@ -72,6 +75,19 @@ pub struct Minibatch {
     pub used: usize,
     /// Atoms that were replaced.
     pub replaced: usize,
+}
+
+/// Room for what is read back of a batch, on the device of `like`.
+pub(super) fn report(n_atoms: usize, like: &Tensor) -> Result<Tensor> {
+    Tensor::zeros(2 * FIGURE_PARTS + 2 * n_atoms + 1, DType::F64, like.device())
+}
+
+/// A batch with its codes; `t` counts batches from 1.
+struct Coded<'a> {
+    t: usize,
+    signals: &'a Tensor,
+    codes: &'a SparseCodes,
+    uses: &'a AtomUses,
 }
 
 impl OnlineTrainer {
@@ -95,14 +111,15 @@ impl OnlineTrainer {
             idle: vec![0; n],
             batches: 0,
             scale: None,
+            report: report(n, &atoms)?,
             dictionary: Dictionary { config: of_dictionary, atoms },
         })
     }
 
     /// Learns from one batch, `[batch, n_features]` of any number of signals, of the dictionary's type and device.
     ///
-    /// A few numbers for each atom are read back from the device, once, and once more where atoms too much alike are replaced.
-    /// Cost beside the pursuits: `2n²p` FLOP a sweep, and `n²p` for that.
+    /// A few numbers for each atom are read back from the device, once; for a batch without like, of signals far longer than those
+    /// before it, once more. Cost beside the pursuits: `2n²p` FLOP a sweep, and `n²p` to find atoms too much alike.
     ///
     /// # Errors
     /// When the batch does not fit, is empty or not finite; the trainer is then as it was.
@@ -111,34 +128,50 @@ impl OnlineTrainer {
         let m = crate::check::batch_of(OP, "batch", batch, self.dictionary.config.n_features)?;
         crate::check::at_least_one(OP, "signals of a batch", m)?;
         let batch = batch.contiguous()?;
-        let atoms = &self.dictionary.atoms;
-        let codes = self.config.coder.encode(&batch, atoms)?;
-        let uses = AtomUses::of(&codes)?;
-        let error = codes.residual(&batch, atoms)?;
-        let squares = row_squares(&error)?;
-        let one = |x: Tensor| x.reshape(1);
-        let read =
-            [one(squares.sum_all()?)?, one(largest_square(&batch)?)?, uses.offsets()?.to_dtype(DType::F64)?];
-        let read = Tensor::cat(&read, 0)?.to_vec1::<f64>()?;
-        let (&[sum, largest], offsets) = (&[read[0], read[1]], &read[2..]);
-        let rmse = (sum / error.elem_count() as f64).sqrt();
+        let (n, p) = self.signals.dims2()?;
         let t = self.batches + 1;
-        if !rmse.is_finite() {
-            candle::bail!(
-                "{OP}: the RMSE became {rmse} in batch {t}; signals must be finite and their squares too"
-            )
-        }
+        let codes = self.config.coder.encode(&batch, &self.dictionary.atoms)?;
+        let uses = AtomUses::of(&codes)?;
+        let error = codes.residual(&batch, &self.dictionary.atoms)?;
+        let squares =
+            code_figures_(&self.report.narrow(0, 0, 2 * FIGURE_PARTS + n + 1)?, &error, &batch, &uses)?;
+        let rmse_of = |read: &[f64]| (read[..FIGURE_PARTS].iter().sum::<f64>() / (m * p) as f64).sqrt();
 
-        self.learn_from(t, &batch, &codes, &uses, longest(&batch, largest)?)?;
-        // Whoever has the dictionary of before keeps it.
-        let atoms = self.dictionary.atoms.copy()?;
-        for _ in 0..self.config.sweeps {
-            descend_atoms_(&atoms, &self.gram, &self.signals, self.config.n_fixed)?;
-        }
+        let figures = self.report.narrow(0, 0, 2 * FIGURE_PARTS)?;
+        let coded = Coded { t, signals: &batch, codes: &codes, uses: &uses };
+        // All squares finite, and in the unit of the statistics: then the device need not wait for an answer, and learns. If not, what
+        // it learned is thrown away, the statistics are as they were, and the answer is found here.
+        let bounds = self.scale.map(|scale| Bounds {
+            figures: &figures,
+            most_error: f64::MAX / FIGURE_PARTS as f64,
+            most_square: most_square(scale),
+        });
+        let learned = match (self.scale, bounds) {
+            (Some(scale), Some(bounds)) => {
+                let (atoms, read) = self.learn_from(&coded, scale, Some(bounds))?;
+                bounds.hold(&read).then_some((atoms, read))
+            }
+            _ => None,
+        };
+        let (atoms, read) = match learned {
+            Some(learned) => learned,
+            None => {
+                let read = self.report.to_vec1::<f64>()?;
+                let rmse = rmse_of(&read);
+                if !rmse.is_finite() {
+                    candle::bail!(
+                        "{OP}: the RMSE became {rmse} in batch {t}; signals must be finite and their squares too"
+                    )
+                }
+                let largest = read[FIGURE_PARTS..2 * FIGURE_PARTS].iter().fold(0., |a: f64, &b| a.max(b));
+                let scale = self.scale_for(longest(&batch, largest)?, batch.dtype())?;
+                self.learn_from(&coded, scale, None)?
+            }
+        };
 
-        let used = |(first, end): (&f64, &f64)| end > first;
-        let counts: Vec<bool> = offsets.iter().zip(&offsets[1..]).map(used).collect();
-        for (idle, &used) in self.idle.iter_mut().zip(&counts) {
+        let (offsets, like) = read[2 * FIGURE_PARTS..].split_at(n + 1);
+        let used: Vec<bool> = offsets.windows(2).map(|o| o[1] > o[0]).collect();
+        for (idle, &used) in self.idle.iter_mut().zip(&used) {
             *idle = if used { 0 } else { *idle + m as u64 };
         }
         let care = Care {
@@ -150,48 +183,61 @@ impl OnlineTrainer {
             // Each batch draws from a stretch of its own.
             philox: Philox { offset: self.philox.offset.wrapping_add((t as u64) << 32), ..self.philox },
         };
-        let cared_for = care.take(atoms, |j| self.idle[j] >= self.config.max_idle as u64)?;
+        let like = compares(care.replace, care.max_coherence).then_some(like);
+        let cared_for = care.take_knowing(atoms, like, |j| self.idle[j] >= self.config.max_idle as u64)?;
         self.forget(&cared_for.replaced)?;
         self.dictionary.atoms = cared_for.atoms;
         self.batches = t;
         Ok(Minibatch {
             batch: t,
-            rmse,
+            rmse: rmse_of(&read),
             mean_count: offsets.last().map_or(0., |uses| uses / m as f64),
-            used: counts.iter().filter(|&&used| used).count(),
+            used: used.iter().filter(|&&used| used).count(),
             replaced: cared_for.replaced.len(),
         })
     }
 
-    /// Lets batch `t`, whose longest signal has this length, join the statistics.
+    /// Lets a batch join the statistics, where its figures are within the bounds, and moves the atoms; gives the new atoms and the report,
+    /// read back.
     fn learn_from(
-        &mut self,
-        t: usize,
-        batch: &Tensor,
-        codes: &SparseCodes,
-        uses: &AtomUses,
-        longest: f64,
-    ) -> Result<()> {
-        let scale = match self.scale {
+        &self,
+        coded: &Coded<'_>,
+        scale: f64,
+        bounds: Option<Bounds<'_>>,
+    ) -> Result<(Tensor, Vec<f64>)> {
+        let beta = (1. - 1. / coded.t as f64).powf(self.config.forgetting);
+        let step = StatisticsStep { beta, scale, bounds };
+        codes_statistics_(&self.gram, &self.signals, coded.codes, coded.uses, coded.signals, step)?;
+        // Whoever has the dictionary of before keeps it.
+        let atoms = self.dictionary.atoms.copy()?;
+        for _ in 0..self.config.sweeps {
+            descend_atoms_(&atoms, &self.gram, &self.signals, self.config.n_fixed)?;
+        }
+        if compares(self.config.replace, self.config.max_coherence) {
+            let n = atoms.dim(0)?;
+            atom_coherence_(&self.report.narrow(0, 2 * FIGURE_PARTS + n + 1, n)?, &atoms)?;
+        }
+        Ok((atoms, self.report.to_vec1()?))
+    }
+
+    /// The scale for statistics that signals of this length join; those so far are brought to it.
+    fn scale_for(&mut self, longest: f64, dtype: DType) -> Result<f64> {
+        match self.scale {
             Some(scale) if outgrows(longest, scale) => {
-                let new = scale_of(longest, batch.dtype());
+                let new = scale_of(longest, dtype);
                 for sums in [&mut self.gram, &mut self.signals] {
                     *sums = scaled(&scaled(sums, new / scale)?, new / scale)?;
                 }
                 self.scale = Some(new);
-                new
+                Ok(new)
             }
-            Some(scale) => scale,
+            Some(scale) => Ok(scale),
             None => {
-                let scale = scale_of(longest, batch.dtype());
+                let scale = scale_of(longest, dtype);
                 self.scale = (longest > 0.).then_some(scale);
-                scale
+                Ok(scale)
             }
-        };
-        let beta = (1. - 1. / t as f64).powf(self.config.forgetting);
-        let (codes, batch) = (scaled_codes(codes, scale)?, scaled(batch, scale)?);
-        codes_gram_(&self.gram, beta, &codes, uses)?;
-        codes_signals_(&self.signals, beta, &codes, uses, &batch)
+        }
     }
 
     /// Atoms that are new have no past.

@@ -264,9 +264,7 @@ impl DictionaryTrainer {
             _ => (codes, uses),
         };
         let (codes, error) = (scaled_codes(codes, scale)?, scaled(error, scale)?);
-        let (updated, _) = update_atoms(atoms, &codes, uses, &error, &update)?;
-        // A view of a buffer that holds the coefficients too.
-        updated.copy()
+        Ok(update_atoms(atoms, &codes, uses, &error, &update)?.0)
     }
 
     /// The dictionary as it is now.

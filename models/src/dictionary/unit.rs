@@ -65,6 +65,11 @@ pub(super) fn outgrows(longest: f64, scale: f64) -> bool {
     longest * scale > EASY
 }
 
+/// The largest square of signals that do not outgrow `scale`.
+pub(super) fn most_square(scale: f64) -> f64 {
+    (EASY / scale).powi(2).min(f64::MAX)
+}
+
 /// A tensor in another unit.
 pub(super) fn scaled(x: &Tensor, scale: f64) -> Result<Tensor> {
     if scale == 1. { Ok(x.clone()) } else { x * scale }

@@ -98,7 +98,7 @@ impl RbmTrainer {
         let step = buffers.clone();
         let device = rbm.weight().device().clone();
         let replay = match step.variance {
-            None => Replay::new(&device, move || step.run()),
+            None => Replay::new(&device, move || step.run()).private(buffers.private()),
             // Learned variances are rare and small: their update is written with candle's ops, which allocate.
             Some(_) => Replay::unrecorded(&device, move || step.run()),
         };

@@ -1,7 +1,7 @@
 //! When a pursuit ends, and what it never does.
 use super::{Rule, assert_codes, problem, rows};
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{ErrorTarget, Pursuit, SparseCodes, bomp, ols};
+use chandlery_ops::{ErrorTarget, Pursuit, Replay, SparseCodes, bomp, ols};
 use chandlery_tests::{assert_same_bits, devices};
 
 /// The signals this many times over: enough of them that a GPU takes them step by step.
@@ -188,6 +188,65 @@ fn what_is_not_finite_is_refused_on_every_device() -> Result<()> {
             }
             bomp(&y, &d, &Pursuit::new(s))?; // and the next call is as if nothing had been
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn calls_of_several_threads_refuse_their_own_numbers_only() -> Result<()> {
+    const CALLS: usize = 50;
+    for device in devices()? {
+        let (signals, dictionary) = problem(64, 100, 7, DType::F32)?;
+        let (y, d) = (signals.to_device(&device)?, dictionary.to_device(&device)?);
+        let bad = (&y * f64::NAN)?;
+        let want = bomp(&y, &d, &Pursuit::new(4))?;
+        let call = |is_bad: bool| -> Result<()> {
+            for _ in 0..CALLS {
+                let got = bomp(if is_bad { &bad } else { &y }, &d, &Pursuit::new(4));
+                match got {
+                    Ok(got) if !is_bad => {
+                        assert_same_bits("beside other threads", &got.values, &want.values)?
+                    }
+                    Ok(_) => panic!("NaN was accepted beside other threads"),
+                    Err(error) => {
+                        assert!(is_bad, "finite signals were refused beside other threads: {error}")
+                    }
+                }
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| -> Result<()> {
+            let threads: Vec<_> = (0..4)
+                .map(|i| {
+                    let call = &call;
+                    scope.spawn(move || call(i % 2 == 1))
+                })
+                .collect();
+            threads.into_iter().try_for_each(|thread| thread.join().expect("no thread panics"))
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_pursuit_within_a_recorded_step_is_refused() -> Result<()> {
+    for device in devices()? {
+        let (signals, dictionary) = problem(64, 100, 7, DType::F32)?;
+        let (y, d) = (signals.to_device(&device)?, dictionary.to_device(&device)?);
+        let again = (y.clone(), d.clone());
+        let mut step = Replay::new(&device, move || bomp(&y, &d, &Pursuit::new(4)).map(drop));
+        // The third run is the first to be recorded.
+        step.run()?;
+        step.run()?;
+        match (device.is_cuda(), step.run()) {
+            (true, Err(error)) => {
+                let must = "bomp: cannot be part of a recorded step";
+                assert!(error.to_string().contains(must), "{error:?} does not say {must:?}");
+            }
+            (is_cuda, run) => assert!(!is_cuda && run.is_ok(), "{run:?} on {:?}", device.location()),
+        }
+        drop(step);
+        bomp(&again.0, &again.1, &Pursuit::new(4))?; // and the next call is as if nothing had been
     }
     Ok(())
 }

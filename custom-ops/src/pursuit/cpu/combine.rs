@@ -1,8 +1,8 @@
-//! What sparse codes stand for: few rows of the dictionary, added.
+//! Sparse codes as dense rows, and multiplied with a dictionary: few rows of it, added.
 use super::lanes::{Of, Real, fma, has_fused};
-use crate::host::Operand;
-use crate::pursuit::SparseCodes;
-use candle::{DType, Device, Result, Tensor};
+use crate::op::Io;
+use crate::pursuit::codes::Codes;
+use candle::{CpuStorage, Result, WithDType};
 use multiversion::multiversion;
 use rayon::prelude::*;
 
@@ -11,54 +11,41 @@ const LANES: usize = 64;
 /// Signals of a task.
 const ROWS: usize = 256;
 
-/// `X D`, or `Y − X D` where `signals` are given; shapes, types and device were checked.
-pub(in crate::pursuit) fn combine(
-    op: &'static str,
-    codes: &SparseCodes,
-    dictionary: &Tensor,
-    signals: Option<&Tensor>,
-) -> Result<Tensor> {
-    match dictionary.dtype() {
-        DType::F64 => run::<f64>(op, codes, dictionary, signals),
-        _ => run::<f32>(op, codes, dictionary, signals),
-    }
-}
-
-fn run<T: Real>(
-    op: &'static str,
-    codes: &SparseCodes,
-    dictionary: &Tensor,
-    signals: Option<&Tensor>,
-) -> Result<Tensor> {
-    let ((m, s), (n, p)) = (codes.indices.dims2()?, dictionary.dims2()?);
-    let (indices, values) = (codes.indices.contiguous()?, codes.values.contiguous()?);
-    let (dictionary, signals) = (dictionary.contiguous()?, signals.map(Tensor::contiguous).transpose()?);
-    let mut out = vec![T::zero(); m * p];
-    {
-        let (indices, values, dictionary) =
-            (Operand::new(&indices), Operand::new(&values), Operand::new(&dictionary));
-        let signals = signals.as_ref().map(Operand::new);
-        let (indices, values) = (indices.elements::<u32>(op)?, values.elements::<T>(op)?);
-        let (dictionary, signals) = (
-            dictionary.elements::<T>(op)?,
-            signals.as_ref().map(|signals| signals.elements::<T>(op)).transpose()?,
-        );
-        if let Some(bad) = indices.iter().find(|&&i| i as usize >= n) {
-            candle::bail!("{op}: indices must be below {n}, the number of atoms, got {bad}")
-        }
-        let fused = has_fused();
-        out.par_chunks_mut((ROWS * p).max(1)).enumerate().for_each(|(c, out)| {
-            for (row, out) in (c * ROWS..).zip(out.chunks_exact_mut(p)) {
-                let code = (&indices[row * s..][..s], &values[row * s..][..s]);
-                let from = signals.map(|signals| &signals[row * p..][..p]);
-                match fused {
-                    true => add_atoms::<T, Of<false, false, true>>(out, from, code, dictionary),
-                    false => add_atoms::<T, Of<false, false, false>>(out, from, code, dictionary),
-                }
-            }
+/// Writes `out`, `[m, n]` zeros, from indices and values.
+pub(in crate::pursuit) fn to_dense<T: WithDType>(codes: Codes, io: Io<'_, CpuStorage>) -> Result<()> {
+    let ([out], [indices, values]) = io.parts()?;
+    let Codes { n, s, .. } = codes;
+    let (out, indices, values) = (out.elements::<T>()?, indices.elements::<u32>()?, values.elements::<T>()?);
+    codes.check(indices)?;
+    if n * s > 0 {
+        let codes = indices.par_chunks_exact(s).zip(values.par_chunks_exact(s));
+        out.par_chunks_exact_mut(n).zip(codes).for_each(|(out, (indices, values))| {
+            // What follows the end of a code names atom 0, with the value 0.
+            indices.iter().zip(values).for_each(|(&i, &x)| out[i as usize] += x);
         });
     }
-    Tensor::from_vec(out, (m, p), &Device::Cpu)
+    Ok(())
+}
+
+/// Writes `out`, `[m, p]`: `X D`, or `Y − X D` where there are signals.
+pub(in crate::pursuit) fn add_rows<T: Real>(codes: Codes, p: usize, io: Io<'_, CpuStorage>) -> Result<()> {
+    let ([out], [indices, values, dictionary, signals]) = io.parts()?;
+    let s = codes.s;
+    let (indices, values) = (indices.elements::<u32>()?, values.elements::<T>()?);
+    let (dictionary, signals) = (dictionary.elements::<T>()?, signals.maybe::<T>()?);
+    codes.check(indices)?;
+    let fused = has_fused();
+    out.elements::<T>()?.par_chunks_mut((ROWS * p).max(1)).enumerate().for_each(|(c, out)| {
+        for (row, out) in (c * ROWS..).zip(out.chunks_exact_mut(p)) {
+            let code = (&indices[row * s..][..s], &values[row * s..][..s]);
+            let from = signals.map(|signals| &signals[row * p..][..p]);
+            match fused {
+                true => add_atoms::<T, Of<false, false, true>>(out, from, code, dictionary),
+                false => add_atoms::<T, Of<false, false, false>>(out, from, code, dictionary),
+            }
+        }
+    });
+    Ok(())
 }
 
 /// `out ← Σ xᵢ dᵢ`, or `from − Σ xᵢ dᵢ`; the entries in their order.

@@ -8,7 +8,9 @@
 use multiversion::multiversion;
 
 /// f32 or f64 in the inner loops.
-pub(super) trait Real: candle::WithDType + std::ops::Neg<Output = Self> {
+pub(in crate::pursuit) trait Real:
+    candle::WithDType + std::ops::Neg<Output = Self>
+{
     /// The bits of a number of at least 0 are ordered as the numbers are, and the largest of integers, unlike that of floats, is
     /// found by vectors.
     type Bits: Copy + Ord + Default;

@@ -10,66 +10,59 @@ mod in_step;
 mod lanes;
 mod track;
 
-pub(super) use combine::combine;
+pub(super) use combine::{add_rows, to_dense};
 
 use super::SparseCodes;
 use super::job::{Job, Rule, Target};
-use crate::host::Operand;
+use crate::op::Io;
 use atoms::Atoms;
-use candle::{DType, Device, Result, Tensor};
+use candle::{CpuStorage, DType, Device, Result, Tensor};
 use lanes::{Kind, Of, Real, has_fused, scale_and_energy};
 use rayon::prelude::*;
 use track::Track;
 
-/// The codes of a job whose tensors are on the CPU.
-pub(super) fn run(job: &Job) -> Result<SparseCodes> {
+/// The codes of a job whose operands are on the CPU.
+pub(super) fn run(job: &Job, io: Io<'_, CpuStorage>) -> Result<SparseCodes> {
     match job.signals.dtype() {
         // Four registers of 64 bytes.
-        DType::F64 => run_as::<f64, 32>(job),
-        _ => run_as::<f32, 64>(job),
+        DType::F64 => run_as::<f64, 32>(job, io),
+        _ => run_as::<f32, 64>(job, io),
     }
 }
 
-fn run_as<T: Real, const W: usize>(job: &Job) -> Result<SparseCodes> {
+fn run_as<T: Real, const W: usize>(job: &Job, io: Io<'_, CpuStorage>) -> Result<SparseCodes> {
     match (job.rule, job.nonnegative, has_fused()) {
-        (Rule::Omp, false, true) => run_kind::<T, Of<false, false, true>, W>(job),
-        (Rule::Omp, true, true) => run_kind::<T, Of<false, true, true>, W>(job),
-        (Rule::Ols, false, true) => run_kind::<T, Of<true, false, true>, W>(job),
-        (Rule::Ols, true, true) => run_kind::<T, Of<true, true, true>, W>(job),
-        (Rule::Omp, false, false) => run_kind::<T, Of<false, false, false>, W>(job),
-        (Rule::Omp, true, false) => run_kind::<T, Of<false, true, false>, W>(job),
-        (Rule::Ols, false, false) => run_kind::<T, Of<true, false, false>, W>(job),
-        (Rule::Ols, true, false) => run_kind::<T, Of<true, true, false>, W>(job),
+        (Rule::Omp, false, true) => run_kind::<T, Of<false, false, true>, W>(job, io),
+        (Rule::Omp, true, true) => run_kind::<T, Of<false, true, true>, W>(job, io),
+        (Rule::Ols, false, true) => run_kind::<T, Of<true, false, true>, W>(job, io),
+        (Rule::Ols, true, true) => run_kind::<T, Of<true, true, true>, W>(job, io),
+        (Rule::Omp, false, false) => run_kind::<T, Of<false, false, false>, W>(job, io),
+        (Rule::Omp, true, false) => run_kind::<T, Of<false, true, false>, W>(job, io),
+        (Rule::Ols, false, false) => run_kind::<T, Of<true, false, false>, W>(job, io),
+        (Rule::Ols, true, false) => run_kind::<T, Of<true, true, false>, W>(job, io),
     }
 }
 
-fn run_kind<T: Real, K: Kind, const W: usize>(job: &Job) -> Result<SparseCodes> {
+fn run_kind<T: Real, K: Kind, const W: usize>(job: &Job, io: Io<'_, CpuStorage>) -> Result<SparseCodes> {
     let &Job { m, n, p, s, .. } = job;
+    let ([], [signals, dictionary, mask, targets]) = io.parts()?;
+    let atoms = Atoms::new(job.op, dictionary.elements::<T>()?, n, p, W)?;
+    let input = Input::<T> {
+        signals: signals.elements()?,
+        mask: mask.maybe()?,
+        targets: targets.maybe()?,
+        job,
+        atoms: &atoms,
+    };
     let mut indices = vec![0u32; m * s];
     let mut values = vec![T::zero(); m * s];
     let mut count = vec![0u32; m];
-    {
-        let (signals, dictionary) = (Operand::new(&job.signals), Operand::new(&job.dictionary));
-        let atoms = Atoms::new(job.op, dictionary.elements::<T>(job.op)?, n, p, W)?;
-        let mask = job.mask.as_ref().map(Operand::new);
-        let targets = match &job.target {
-            Target::PerSignal(targets) => Some(Operand::new(targets)),
-            _ => None,
-        };
-        let input = Input::<T> {
-            signals: signals.elements(job.op)?,
-            mask: mask.as_ref().map(|mask| mask.elements(job.op)).transpose()?,
-            targets: targets.as_ref().map(|targets| targets.elements(job.op)).transpose()?,
-            job,
-            atoms: &atoms,
-        };
-        let output = Output { indices: &mut indices, values: &mut values, count: &mut count };
-        // A row of the Gram matrix costs as much as a correlation, and each signal wants s - 1 of them.
-        if job.mask.is_some() || m * (s - 1) < n {
-            in_step::run::<T, K, W>(&input, output)?;
-        } else {
-            with_gram::<T, K, W>(&input, output)?;
-        }
+    let output = Output { indices: &mut indices, values: &mut values, count: &mut count };
+    // A row of the Gram matrix costs as much as a correlation, and each signal wants s - 1 of them.
+    if job.mask.is_some() || m * (s - 1) < n {
+        in_step::run::<T, K, W>(&input, output)?;
+    } else {
+        with_gram::<T, K, W>(&input, output)?;
     }
     Ok(SparseCodes {
         indices: Tensor::from_vec(indices, (m, s), &Device::Cpu)?,
@@ -194,12 +187,12 @@ mod tests {
             let (omp, ols) = (job(Rule::Omp)?, job(Rule::Ols)?);
             let pairs = match nonnegative {
                 false => [
-                    (run(&omp)?, run_kind::<f64, Of<false, false, false>, 32>(&omp)?),
-                    (run(&ols)?, run_kind::<f64, Of<true, false, false>, 32>(&ols)?),
+                    (omp.run()?, omp.run_with(run_kind::<f64, Of<false, false, false>, 32>)?),
+                    (ols.run()?, ols.run_with(run_kind::<f64, Of<true, false, false>, 32>)?),
                 ],
                 true => [
-                    (run(&omp)?, run_kind::<f64, Of<false, true, false>, 32>(&omp)?),
-                    (run(&ols)?, run_kind::<f64, Of<true, true, false>, 32>(&ols)?),
+                    (omp.run()?, omp.run_with(run_kind::<f64, Of<false, true, false>, 32>)?),
+                    (ols.run()?, ols.run_with(run_kind::<f64, Of<true, true, false>, 32>)?),
                 ],
             };
             for (fused, apart) in pairs {

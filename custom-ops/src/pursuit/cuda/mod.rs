@@ -2,211 +2,281 @@
 //!
 //! | launch | kernel | |
 //! |---|---|---|
-//! | 1 | `correlations.cu` `unit_atoms` | `D̂` and `1 / ‖d‖`, in the order in which a warp reads them |
-//! | 2 | `correlations.cu` `signal_scales` | `‖y‖`, and a power of two for f16 |
-//! | 3 | `correlations.cu` `correlations` | `α⁰ = Y D̂ᵀ` and `G = D̂ D̂ᵀ`, one launch for both |
-//! | 4 | `bomp.cu`, `ols.cu` | the pursuits |
+//! | 1 | `correlations.cu` `lengths` | `D̂` and `1 / ‖d‖`, in the order in which a warp reads them; `‖y‖`, and a power of two for f16 |
+//! | 2 | `correlations.cu` `correlations` | `α⁰ = Y D̂ᵀ` and `G = D̂ D̂ᵀ`, one launch for both |
+//! | 3 | `bomp.cu`, `ols.cu` | the pursuits |
 //!
-//! More signals than fit ([`Plan::chunk`]) repeat 2 to 4; where rows of `G` are made in the kernel, 2 and 3 fall away. Many signals whose
-//! directions no multiprocessor holds are pursued step by step instead, two launches a step (`pursuit_steps.cu`). At the
-//! end twelve bytes come back that say whether a number was not finite: the only wait for the device.
+//! More signals than fit ([`Plan::chunk`]) repeat them; where rows of `G` are made in the kernel, 2 is left out. Many signals whose
+//! directions no multiprocessor holds are pursued step by step instead, two launches a step (`pursuit_steps.cu`). What was
+//! not finite the kernels say in host memory (`Flags`): no copy, and one wait for the device at the end. The codes are allocated
+//! while the first two kernels run.
 mod codes;
-mod plan;
 mod problem;
 mod products;
 mod steps;
 
-pub(super) use codes::{reconstruct, to_dense};
+pub(super) use codes::{add_rows, to_dense};
 
 use super::SparseCodes;
-use super::job::{Job, Rule, Target};
-use crate::cuda::{Operand, function, own};
-use candle::cuda::cudarc::driver::{CudaSlice, DevicePtr, DevicePtrMut, DeviceRepr, PushKernelArg};
-use candle::cuda::{CudaDType, CudaDevice, WrapErr};
-use candle::{DType, Device, Result, Tensor};
-use plan::Plan;
+use super::job::{Job, Target};
+use super::plan::{Form, Plan, Way};
+use crate::cuda::{Gpu, Launch, Part, ScratchLayout, keep_freed_memory};
+use crate::op::{Io, Kernel, operands};
+use candle::cuda::cudarc::driver::result;
+use candle::cuda::{CudaDType, WrapErr};
+use candle::{CpuStorage, CudaStorage, DType, Result, Tensor};
 use problem::{Problem, TargetKind, Workspace};
-use products::{Products, suffix};
-use steps::Steps;
 
-/// Of the flags that say what was refused.
-const FLAG_BYTES: usize = 3 * 4;
+/// What the flags that a kernel sets say, in their order: `Refused` of `kernels/pursuit.cuh`.
+const MUST: [&str; 3] = [
+    "signals must be finite, got NaN, infinity, or a norm that overflows",
+    "dictionary must be finite, got NaN, infinity, or a norm that overflows",
+    "error targets must be finite numbers of at least 0, got others",
+];
 
-/// The codes of a job whose tensors are on `device`.
-pub(super) fn run(job: &Job, device: &CudaDevice) -> Result<SparseCodes> {
+/// The codes of a job whose operands are on the GPU.
+pub(super) fn run(job: &Job, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<SparseCodes> {
     if job.m == 0 || job.p == 0 {
-        return nothing(job, device);
+        return nothing(job);
     }
     match job.signals.dtype() {
-        DType::F64 => run_as::<f64>(job, device),
-        _ => run_as::<f32>(job, device),
+        DType::F64 => run_as::<f64>(job, gpu, io),
+        _ => run_as::<f32>(job, gpu, io),
     }
 }
 
 /// No signals, or signals without samples.
-fn nothing(job: &Job, device: &CudaDevice) -> Result<SparseCodes> {
-    let device = Device::Cuda(device.clone());
+fn nothing(job: &Job) -> Result<SparseCodes> {
+    let (dtype, device) = (job.signals.dtype(), job.signals.device());
     Ok(SparseCodes {
-        indices: Tensor::zeros((job.m, job.s), DType::U32, &device)?,
-        values: Tensor::zeros((job.m, job.s), job.signals.dtype(), &device)?,
-        count: Tensor::zeros(job.m, DType::U32, &device)?,
+        indices: Tensor::zeros((job.m, job.s), DType::U32, device)?,
+        values: Tensor::zeros((job.m, job.s), dtype, device)?,
+        count: Tensor::zeros(job.m, DType::U32, device)?,
         n_atoms: job.n,
     })
 }
 
-fn run_as<T: CudaDType + DeviceRepr>(job: &Job, device: &CudaDevice) -> Result<SparseCodes> {
-    let &Job { op, m, n, p, s, .. } = job;
-    crate::cuda::keep_freed_memory(device)?;
-    let plan = Plan::new(job, device)?;
-    let space = Workspace::new(&plan, s, size_of::<T>());
-    // SAFETY: left unset; the kernels write each part before one reads it, and the flags are set to 0 below.
-    let mut memory: CudaSlice<u8> = unsafe { device.alloc(space.bytes) }?;
-    // SAFETY: left unset; the pursuits write every entry.
-    let (mut indices, mut values, mut count) =
-        unsafe { (device.alloc::<u32>(m * s)?, device.alloc::<T>(m * s)?, device.alloc::<u32>(m)?) };
-    let stream = device.cuda_stream();
-    stream.memset_zeros(&mut memory.slice_mut(space.flags..space.flags + FLAG_BYTES)).w()?;
-    {
-        let (signals, dictionary) = (Operand::new(&job.signals), Operand::new(&job.dictionary));
-        let (signals, dictionary) = (signals.view::<T>(op)?, dictionary.view::<T>(op)?);
-        let mask = job.mask.as_ref().map(Operand::new);
-        let mask = mask.as_ref().map(|mask| mask.view::<u8>(op)).transpose()?;
-        let each = match &job.target {
-            Target::PerSignal(targets) => Some(Operand::new(targets)),
-            _ => None,
-        };
-        let each = each.as_ref().map(|targets| targets.view::<T>(op)).transpose()?;
-        let (target_kind, target) = match &job.target {
-            Target::None => (TargetKind::None, 0.),
-            Target::Absolute(epsilon) => (TargetKind::Absolute, *epsilon),
-            Target::Relative(epsilon) => (TargetKind::Relative, *epsilon),
-            Target::PerSignal(_) => (TargetKind::Each, 0.),
-        };
-        // Addresses, each with what tells the stream of its use when it is dropped.
-        let (signals, _signals) = signals.device_ptr(&stream);
-        let (dictionary, _dictionary) = dictionary.device_ptr(&stream);
-        let mask = mask.as_ref().map(|mask| mask.device_ptr(&stream));
-        let each = each.as_ref().map(|targets| targets.device_ptr(&stream));
-        let (memory, _memory) = memory.device_ptr_mut(&stream);
-        let (indices, _indices) = indices.device_ptr_mut(&stream);
-        let (values, _values) = values.device_ptr_mut(&stream);
-        let (count, _count) = count.device_ptr_mut(&stream);
-        let address = |offset: usize| memory + offset as u64;
-        let (flags, inverse_norms, unit) =
-            (address(space.flags), address(space.inverse_norms), address(space.unit));
-        let products = Products { device, plan: &plan, space: &space, memory, op, n, p };
-        products.unit_atoms::<T>(dictionary)?;
-        let (suffix, made) = (suffix::<T>(), plan.makes_rows);
-        let u32_of = |n: usize| crate::cuda::count(op, n);
-        for first in (0..m).step_by(plan.chunk) {
-            let rows = plan.chunk.min(m - first);
-            let at = |base: u64, entries: usize, size: usize| base + (first * entries * size) as u64;
-            let signals = at(signals, p, size_of::<T>());
-            let targets = each.as_ref().map_or(0, |each| at(each.0, 1, size_of::<T>()));
-            let (indices, values) = (at(indices, s, 4), at(values, s, size_of::<T>()));
-            let counts = at(count, 1, 4);
-            let (p, width, s) = (u32_of(p)?, u32_of(plan.width)?, u32_of(s)?);
-            let target_kind = target_kind as u32;
-            let Some((kernel, config)) = plan.one_launch(job, suffix, rows) else {
-                if first == 0 {
-                    products.correlations::<T>(signals, 0, true)?;
-                }
-                let steps = Steps {
-                    signals,
-                    unit,
-                    unit_halves: address(space.unit_halves),
-                    gram: address(space.gram),
-                    inverse_norms,
-                    targets,
-                    residuals: address(space.residuals),
-                    halves: address(space.halves),
-                    states: address(space.states),
-                    triangles: address(space.triangles),
-                    best: address(space.best),
-                    lists: address(space.lists),
-                    left: 0,
-                    indices,
-                    values,
-                    counts,
-                    refused: flags,
-                    target,
-                    m: rows,
-                    p,
-                    line: u32_of(plan.line)?,
-                    width,
-                    s,
-                    target_kind,
-                    step: 0,
-                };
-                steps::run(op, device, &plan, steps)?;
-                continue;
-            };
-            if !made {
-                products.signal_scales::<T>(signals, rows)?;
-                products.correlations::<T>(signals, rows, first == 0)?;
-            }
-            let product = |at: usize| if made { 0 } else { address(at) };
-            let problem = Problem {
-                signals,
-                norms: product(space.norms),
-                correlations: product(space.correlations),
-                gram: product(space.gram),
-                turned: if made { unit } else { 0 },
-                inverse_norms,
-                targets,
-                mask: mask.as_ref().map_or(0, |mask| at(mask.0, job.p, 1)),
-                indices,
-                values,
-                counts,
-                refused: flags,
-                memory: address(space.scratch),
-                target,
-                m: rows,
-                memory_of_block: plan.memory_of_block,
-                p,
-                width,
-                s,
-                target_kind,
-                nonnegative: job.nonnegative.into(),
-                unused: 0,
-            };
-            let chosen = function(device, job.module(), &kernel)?;
-            chosen.share(op, config.shared_mem_bytes as usize)?;
-            let mut launch = chosen.builder();
-            launch.arg(&problem);
-            // SAFETY: the kernel takes a Problem<T>; its arrays were sized by the plan, for `rows` signals from `first`
-            // on, and stay borrowed until all is queued.
-            unsafe { launch.launch(config) }.w()?;
-        }
+/// Codes of which no entry is set.
+///
+/// # Safety
+/// Every entry must be written.
+unsafe fn unset(job: &Job) -> Result<SparseCodes> {
+    let (dtype, device) = (job.signals.dtype(), job.signals.device());
+    // SAFETY: the caller writes them.
+    unsafe {
+        Ok(SparseCodes {
+            indices: Tensor::empty((job.m, job.s), DType::U32, device)?,
+            values: Tensor::empty((job.m, job.s), dtype, device)?,
+            count: Tensor::empty(job.m, DType::U32, device)?,
+            n_atoms: job.n,
+        })
     }
-    let flags = device.clone_dtoh(&memory.slice(space.flags..space.flags + FLAG_BYTES))?;
-    let must = [
-        "signals must be finite, got NaN, infinity, or a norm that overflows",
-        "dictionary must be finite, got NaN, infinity, or a norm that overflows",
-        "error targets must be finite numbers of at least 0, got others",
-    ];
-    for (flag, must) in flags.chunks(4).zip(must) {
-        if flag != [0; 4] {
+}
+
+fn run_as<T: CudaDType>(job: &Job, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<SparseCodes> {
+    let op = job.op;
+    gpu.not_recording(op)?;
+    keep_freed_memory(gpu)?;
+    let ([], [signals, dictionary, mask, targets]) = io.parts()?;
+    let (signals, dictionary) = (signals.elements::<T>()?, dictionary.elements::<T>()?);
+    let (mask, targets) = (mask.maybe::<u8>()?, targets.maybe::<T>()?);
+    let plan = Plan::new(job.sizes(), gpu.limits(), || Ok(result::mem_get_info().w()?.0))?;
+    let mut layout = ScratchLayout::default();
+    let space = Workspace::<T>::new(&plan, job.s, &mut layout);
+    let mut scratch = layout.alloc(op, gpu)?;
+    let flags = gpu.flags()?;
+    let codes;
+    {
+        // Logged as read or written when all is queued.
+        let mut memory = scratch.all();
+        let memory = gpu.to_write(&mut memory);
+        let (signals, dictionary) = (gpu.to_read(&signals), gpu.to_read(&dictionary));
+        let mask = mask.as_ref().map(|mask| gpu.to_read(mask));
+        let targets = targets.as_ref().map(|targets| gpu.to_read(targets));
+        let call = Call {
+            job,
+            gpu,
+            plan: &plan,
+            space: &space,
+            memory: memory.at,
+            refused: flags.address(),
+            signals: signals.at,
+            dictionary: dictionary.at,
+            mask: mask.as_ref().map(|mask| mask.at),
+            targets: targets.as_ref().map(|targets| targets.at),
+            target: match &job.target {
+                Target::None => (TargetKind::None, 0.),
+                Target::Absolute(epsilon) => (TargetKind::Absolute, *epsilon),
+                Target::Relative(epsilon) => (TargetKind::Relative, *epsilon),
+                Target::PerSignal(_) => (TargetKind::Each, 0.),
+            },
+        };
+        // The device has work from here on, while the host makes room for the codes.
+        call.prepare(0)?;
+        // SAFETY: `call` writes the code of every signal.
+        codes = unsafe { unset(job) }?;
+        let io = operands(op).write("indices", &codes.indices).write("values", &codes.values);
+        io.write("count", &codes.count).run(&call)?;
+    }
+    // In the order of the stream: when the kernels are done with it.
+    drop(scratch);
+    for (flag, must) in flags.wait()?.into_iter().zip(MUST) {
+        if flag != 0 {
             candle::bail!(
                 "{op}: {must}; look for them with candle's ops or on the CPU, where the message names the row"
             )
         }
     }
-    let like = &job.signals;
-    Ok(SparseCodes {
-        indices: own(device, indices, (m, s), like)?,
-        values: own(device, values, (m, s), like)?,
-        count: own(device, count, m, like)?,
-        n_atoms: n,
-    })
+    Ok(codes)
 }
 
-impl Job {
-    /// The kernel file of the rule.
-    fn module(&self) -> &'static str {
-        match self.rule {
-            Rule::Omp => "bomp",
-            Rule::Ols => "ols",
+/// A pursuit under way: what is asked, and addresses of what it reads and keeps, which `run_as` logs.
+struct Call<'a, T> {
+    job: &'a Job,
+    gpu: &'a Gpu,
+    plan: &'a Plan,
+    space: &'a Workspace<T>,
+    /// Where the parts of `space` are.
+    memory: u64,
+    refused: u64,
+    signals: u64,
+    dictionary: u64,
+    mask: Option<u64>,
+    targets: Option<u64>,
+    target: (TargetKind, f64),
+}
+
+/// The addresses of the codes of a chunk's signals.
+struct Codes {
+    indices: u64,
+    values: u64,
+    counts: u64,
+}
+
+impl<T: CudaDType> Kernel for Call<'_, T> {
+    fn cpu(&self, _: Io<'_, CpuStorage>) -> Result<()> {
+        candle::bail!("{}: this kernel runs on a GPU", self.job.op)
+    }
+
+    fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        let ([indices, values, counts], []) = io.parts()?;
+        let (mut indices, mut values) = (indices.elements::<u32>()?, values.elements::<T>()?);
+        let mut counts = counts.elements::<u32>()?;
+        let (indices, values) = (gpu.to_write(&mut indices), gpu.to_write(&mut values));
+        let counts = gpu.to_write(&mut counts);
+        let &Job { m, s, .. } = self.job;
+        for first in (0..m).step_by(self.plan.chunk) {
+            if first > 0 {
+                self.prepare(first)?;
+            }
+            let rows = self.rows(first);
+            let codes = Codes {
+                indices: entry::<u32>(indices.at, first * s),
+                values: entry::<T>(values.at, first * s),
+                counts: entry::<u32>(counts.at, first),
+            };
+            match self.plan.way(self.job.sizes(), rows) {
+                Way::BySteps(kernels) => self.take_steps(kernels, first, rows, &codes)?,
+                Way::AtOnce { kernel, blocks, threads, bytes } => {
+                    let problem = self.problem(first, rows, &codes)?;
+                    let launch = gpu.launch(self.job.op, self.job.rule.file(), &kernel)?.num(problem);
+                    // SAFETY: the kernel takes a Problem<T>; its arrays were sized by the plan, for `rows` signals from `first`
+                    // on, and their addresses are held until all is queued.
+                    unsafe { launch.blocks(blocks, threads as u32).shared(bytes).go() }?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T: CudaDType> Call<'_, T> {
+    /// Signals of the chunk from `first` on.
+    fn rows(&self, first: usize) -> usize {
+        self.plan.chunk.min(self.job.m - first)
+    }
+
+    /// What the pursuits of the chunk from `first` on start from.
+    fn prepare(&self, first: usize) -> Result<()> {
+        let begins = first == 0;
+        let atoms = if begins { self.plan.width } else { 0 };
+        match self.plan.form {
+            _ if self.plan.makes_rows && begins => self.lengths(atoms, first, 0),
+            Form::Steps(_) if begins => {
+                self.lengths(atoms, first, 0)?;
+                self.correlations(first, 0, true)
+            }
+            // The pursuits start from the signals themselves.
+            Form::Steps(_) => Ok(()),
+            _ if self.plan.makes_rows => Ok(()),
+            _ => {
+                let rows = self.rows(first);
+                self.lengths(atoms, first, rows)?;
+                self.correlations(first, rows, begins)
+            }
         }
     }
+
+    fn problem(&self, first: usize, rows: usize, codes: &Codes) -> Result<Problem> {
+        let Self { job, plan, space, .. } = self;
+        let made = plan.makes_rows;
+        let product = |part: Part<T>| if made { 0 } else { self.at(part) };
+        Ok(Problem {
+            signals: self.signals_from(first),
+            norms: product(space.norms),
+            correlations: product(space.correlations),
+            gram: product(space.gram),
+            turned: if made { self.at(space.unit) } else { 0 },
+            inverse_norms: self.at(space.inverse_norms),
+            targets: self.targets_from(first),
+            mask: self.mask.map_or(0, |mask| entry::<u8>(mask, first * job.p)),
+            indices: codes.indices,
+            values: codes.values,
+            counts: codes.counts,
+            refused: self.refused,
+            memory: self.at(space.memory),
+            target: self.target.1,
+            m: rows,
+            memory_of_block: plan.memory_of_block,
+            p: self.count(job.p)?,
+            width: self.count(plan.width)?,
+            s: self.count(job.s)?,
+            target_kind: self.target.0 as u32,
+            nonnegative: job.nonnegative.into(),
+            unused: 0,
+        })
+    }
+
+    fn at<P>(&self, part: Part<P>) -> u64 {
+        part.address(self.memory)
+    }
+
+    fn signals_from(&self, first: usize) -> u64 {
+        entry::<T>(self.signals, first * self.job.p)
+    }
+
+    /// Those of [`Target::PerSignal`], else null.
+    fn targets_from(&self, first: usize) -> u64 {
+        self.targets.map_or(0, |targets| entry::<T>(targets, first))
+    }
+
+    /// A size that a kernel takes as `unsigned`.
+    fn count(&self, n: usize) -> Result<u32> {
+        crate::cuda::count(self.job.op, n)
+    }
+}
+
+/// The address of entry `i` of an array.
+fn entry<T>(array: u64, i: usize) -> u64 {
+    array + (i * size_of::<T>()) as u64
+}
+
+/// How the kernels of this type of numbers end.
+fn suffix<T>() -> &'static str {
+    if size_of::<T>() == 8 { "f64" } else { "f32" }
+}
+
+/// One warp for each of `n` rows, in blocks of 8.
+fn warps(launch: Launch<'_>, n: usize) -> Launch<'_> {
+    launch.blocks(n.div_ceil(8), 256)
 }

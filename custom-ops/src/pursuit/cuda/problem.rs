@@ -1,6 +1,8 @@
 //! What a pursuit kernel is told, and where its intermediate results lie.
-use super::plan::{Form, Plan};
+use crate::cuda::{Part, ScratchLayout};
+use crate::pursuit::plan::{Form, Plan};
 use candle::cuda::cudarc::driver::DeviceRepr;
+use half::f16;
 
 /// `Problem<T>` of `kernels/pursuit.cuh`, field for field; addresses are of device memory, 0 for an array that is not there.
 #[repr(C)]
@@ -34,6 +36,40 @@ pub(super) struct Problem {
 // SAFETY: plain numbers in C's layout, every byte of it set.
 unsafe impl DeviceRepr for Problem {}
 
+/// `Steps` of `kernels/pursuit_steps.cu`, field for field; addresses are of device memory.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Steps {
+    pub signals: u64,
+    pub unit: u64,
+    pub unit_halves: u64,
+    pub gram: u64,
+    pub inverse_norms: u64,
+    pub targets: u64,
+    pub residuals: u64,
+    pub halves: u64,
+    pub states: u64,
+    pub triangles: u64,
+    pub best: u64,
+    pub lists: u64,
+    pub left: u64,
+    pub indices: u64,
+    pub values: u64,
+    pub counts: u64,
+    pub refused: u64,
+    pub target: f64,
+    pub m: usize,
+    pub p: u32,
+    pub line: u32,
+    pub width: u32,
+    pub s: u32,
+    pub target_kind: u32,
+    pub step: u32,
+}
+
+// SAFETY: plain numbers in C's layout, every byte of it set.
+unsafe impl DeviceRepr for Steps {}
+
 /// `TargetKind` of `kernels/pursuit.cuh`.
 #[derive(Debug, Clone, Copy)]
 #[repr(u32)]
@@ -44,72 +80,77 @@ pub(super) enum TargetKind {
     Each = 3,
 }
 
-/// One allocation for all intermediate results: where each begins, in bytes, and the bytes of all.
+/// The intermediate results of a call, in one allocation; parts that a form does not need are empty.
 #[derive(Debug)]
-pub(super) struct Workspace {
-    /// Three u32, `Refused`: a signal, an atom, a target that is not what it must be.
-    pub flags: usize,
-    /// `[n]`
-    pub inverse_norms: usize,
+pub(super) struct Workspace<T> {
+    /// `1 / ‖d‖`, `[n]`
+    pub inverse_norms: Part<T>,
     /// `D̂`: `[width, line]`, or `[p, width]` where rows of `G` are made in the kernel
-    pub unit: usize,
-    /// `D̂` in two parts, f16 `[2, width, line]`; for f32
-    pub unit_halves: usize,
+    pub unit: Part<T>,
+    /// `D̂` in two parts, `[2, width, line]`; for f32
+    pub unit_halves: Part<f16>,
     /// `‖y‖`, `[chunk]`
-    pub norms: usize,
-    /// Powers of two, f32 `[chunk]`; for f32
-    pub scales: usize,
+    pub norms: Part<T>,
+    /// Powers of two, `[chunk]`; for f32
+    pub scales: Part<f32>,
     /// `[width, width]`
-    pub gram: usize,
+    pub gram: Part<T>,
     /// `[chunk, width]`
-    pub correlations: usize,
+    pub correlations: Part<T>,
     /// `[blocks, memory_of_block]`, for the global form
-    pub scratch: usize,
-    /// Those of the form by steps, as `Steps` names them.
-    pub residuals: usize,
-    pub halves: usize,
-    pub states: usize,
-    pub triangles: usize,
-    pub best: usize,
-    pub lists: usize,
-    pub bytes: usize,
+    pub memory: Part<T>,
+    pub steps: StepsParts,
 }
 
-impl Workspace {
-    /// `size` is that of a number.
-    pub(super) fn new(plan: &Plan, s: usize, size: usize) -> Self {
-        let mut bytes = 0;
-        let mut part = |entries: usize, size: usize| {
-            let at = bytes;
-            bytes += (entries * size).next_multiple_of(256);
-            at
+/// What the form by steps keeps, as [`Steps`] names it.
+#[derive(Debug)]
+pub(super) struct StepsParts {
+    /// `[chunk, line]`
+    pub residuals: Part<f32>,
+    /// `[2, chunk, line]`
+    pub halves: Part<f16>,
+    /// `[chunk]`
+    pub states: Part<[f32; 4]>,
+    /// `[chunk, s (s + 1) / 2]`
+    pub triangles: Part<f32>,
+    /// `[chunk]`
+    pub best: Part<u64>,
+    /// `[2, chunk]`
+    pub lists: Part<u32>,
+    /// `[s + 1]`
+    pub left: Part<u32>,
+}
+
+impl<T> Workspace<T> {
+    /// Adds the parts to `layout`.
+    pub(super) fn new(plan: &Plan, s: usize, layout: &mut ScratchLayout) -> Self {
+        let of = |is_needed: bool, entries: usize| if is_needed { entries } else { 0 };
+        let by_steps = matches!(plan.form, Form::Steps(_));
+        let (products, halves) = (!plan.makes_rows, !plan.makes_rows && size_of::<T>() == 4);
+        let memory = match plan.form {
+            Form::Global { blocks, .. } => blocks * plan.memory_of_block,
+            _ => 0,
         };
-        let by_steps = matches!(plan.form, Form::Steps);
-        let products = |n: usize| if plan.makes_rows { 0 } else { n };
-        let halves = |n: usize| if size == 8 { 0 } else { products(n) };
-        let of_signals = |n: usize| if by_steps { 0 } else { n };
-        let of_steps = |n: usize| if by_steps { n * plan.chunk } else { 0 };
-        let (width, line) = (plan.width, plan.line);
+        let &Plan { width, line, chunk, .. } = plan;
+        let of_steps = |entries: usize| of(by_steps, chunk * entries);
         Self {
-            flags: part(3, 4),
-            inverse_norms: part(width, size),
-            unit: part(width * line, size),
-            unit_halves: part(halves(2 * width * line), 2),
-            norms: part(of_signals(products(plan.chunk)), size),
-            scales: part(of_signals(halves(plan.chunk)), 4),
-            gram: part(products(width * width), size),
-            correlations: part(of_signals(products(plan.chunk * width)), size),
-            scratch: match plan.form {
-                Form::Global { blocks, .. } => part(blocks * plan.memory_of_block, size),
-                _ => part(0, size),
+            inverse_norms: layout.part(width),
+            unit: layout.part(width * line),
+            unit_halves: layout.part(of(halves, 2 * width * line)),
+            norms: layout.part(of(products && !by_steps, chunk)),
+            scales: layout.part(of(halves && !by_steps, chunk)),
+            gram: layout.part(of(products, width * width)),
+            correlations: layout.part(of(products && !by_steps, chunk * width)),
+            memory: layout.part(memory),
+            steps: StepsParts {
+                residuals: layout.part(of_steps(line)),
+                halves: layout.part(of_steps(2 * line)),
+                states: layout.part(of_steps(1)),
+                triangles: layout.part(of_steps(s * (s + 1) / 2)),
+                best: layout.part(of_steps(1)),
+                lists: layout.part(of_steps(2)),
+                left: layout.part(of(by_steps, s + 1)),
             },
-            residuals: part(of_steps(line), 4),
-            halves: part(of_steps(2 * line), 2),
-            states: part(of_steps(4), 4),
-            triangles: part(of_steps(s * (s + 1) / 2), 4),
-            best: part(of_steps(1), 8),
-            lists: part(of_steps(2), 4),
-            bytes,
         }
     }
 }

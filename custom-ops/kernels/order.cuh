@@ -1,0 +1,21 @@
+// order.cuh: a kernel that is launched while the one before it still runs (`Launch::overlapped`).
+//
+//   wait_for_previous   returns when the launch before has ended and what it wrote can be read. An overlapped kernel calls it in
+//                       every thread before it reads or writes what an earlier launch touches; in others it returns at once
+//   let_next_start      from here on the next launch may begin, up to its own wait. Called after wait_for_previous, so that
+//                       whatever ran before this kernel has ended for the next one too
+//
+// Below capability 9.0 both do nothing, and launches never overlap.
+#pragma once
+
+__device__ __forceinline__ void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}

@@ -1,0 +1,80 @@
+//! What an operand must be, worded once.
+use candle::{DType, Result, Tensor};
+
+/// Refuses a tensor that is not contiguous, of one of `dtypes` and of `shape`.
+///
+/// # Errors
+/// One line: `op: name must …, got …`.
+pub(crate) fn expect(op: &str, name: &str, t: &Tensor, dtypes: &[DType], shape: &[usize]) -> Result<()> {
+    if t.dims() != shape {
+        candle::bail!("{op}: {name} must have shape {shape:?}, got {:?}", t.dims())
+    }
+    expect_layout(op, name, t, dtypes)
+}
+
+/// [`expect`] for any shape.
+pub(crate) fn expect_layout(op: &str, name: &str, t: &Tensor, dtypes: &[DType]) -> Result<()> {
+    expect_dtype(op, name, t, dtypes)?;
+    if !t.is_contiguous() {
+        candle::bail!(
+            "{op}: {name} must be contiguous, got shape {:?} with strides {:?}; call .contiguous() first",
+            t.dims(),
+            t.stride()
+        )
+    }
+    Ok(())
+}
+
+/// Refuses a tensor of another type.
+pub(crate) fn expect_dtype(op: &str, name: &str, t: &Tensor, dtypes: &[DType]) -> Result<()> {
+    if dtypes.contains(&t.dtype()) {
+        return Ok(());
+    }
+    let names: Vec<_> = dtypes.iter().map(|dtype| dtype.as_str()).collect();
+    let wanted = match names.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => names.concat(),
+    };
+    candle::bail!("{op}: {name} must be {wanted}, got {:?}", t.dtype())
+}
+
+/// `[rows, cols]` of a contiguous matrix of one of `dtypes`; `what` names the sizes for the message.
+pub(crate) fn matrix(
+    op: &str,
+    name: &str,
+    what: &str,
+    t: &Tensor,
+    dtypes: &[DType],
+) -> Result<(usize, usize)> {
+    let &[rows, cols] = t.dims() else {
+        candle::bail!("{op}: {name} must be {what}, got shape {:?}", t.dims())
+    };
+    expect_layout(op, name, t, dtypes)?;
+    Ok((rows, cols))
+}
+
+/// Whether the first entry of a view, and with it every line whose length is a multiple, begins on so many bytes: for
+/// kernels that load several entries at once. Allocations of candle begin on 256 bytes.
+#[cfg_attr(
+    not(feature = "cuda"),
+    allow(dead_code, reason = "only kernels on a GPU load several entries at once")
+)]
+pub(crate) fn begins_on(bytes: usize, t: &Tensor) -> bool {
+    (t.layout().start_offset() * t.dtype().size_in_bytes()).is_multiple_of(bytes)
+}
+
+/// Refuses a view that does not begin on so many bytes.
+#[cfg_attr(
+    not(feature = "cuda"),
+    allow(dead_code, reason = "only kernels on a GPU load several entries at once")
+)]
+pub(crate) fn expect_aligned(op: &str, name: &str, t: &Tensor, bytes: usize) -> Result<()> {
+    if begins_on(bytes, t) {
+        return Ok(());
+    }
+    candle::bail!(
+        "{op}: {name} must begin on a multiple of {bytes} bytes, got a view {} entries of {:?} into its storage; call .copy() first",
+        t.layout().start_offset(),
+        t.dtype()
+    )
+}

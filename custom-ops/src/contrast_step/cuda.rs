@@ -1,0 +1,162 @@
+//! The update in one launch of `kernels/contrast_step.cu`.
+use super::shape::Shape;
+use super::{Contrast, ContrastStep, OP, Sizes, contrast_step_fuses, hidden_biases, visible_biases};
+use crate::bias_step::BiasRule;
+use crate::check::expect_aligned;
+use crate::cuda::Gpu;
+use crate::op::{Io, Kernel, operands};
+use candle::cuda::CudaDType;
+use candle::cuda::cudarc::driver::DeviceRepr;
+use candle::{CpuStorage, CudaStorage, DType, Result, Tensor};
+use half::{bf16, f16};
+
+/// Of kernels/contrast_step.cu.
+const THREADS: u32 = 256;
+const UNITS: usize = 32;
+/// The kernel loads so many bytes at once.
+const ALIGN: usize = 16;
+
+/// Whether the checked operands are for one kernel; else the ops go one after the other.
+///
+/// # Errors
+/// When the kernel takes them, but for an option or for where a view begins.
+pub(super) fn fits(
+    to: Contrast<'_>,
+    hidden: &Tensor,
+    visible: &Tensor,
+    step: ContrastStep<'_>,
+    sizes: Sizes,
+) -> Result<bool> {
+    let states = hidden.dtype();
+    let fuses = contrast_step_fuses(to.params.device(), sizes.rows, sizes.cols)
+        && states != DType::F32
+        && to.velocity.is_some() == (states == DType::BF16);
+    let Some(copy) = to.copy.filter(|_| fuses) else { return Ok(false) };
+    if step.visible_scale.is_some() {
+        candle::bail!("{OP}: visible_scale is for f32 states, got {states:?}")
+    }
+    expect_aligned(OP, "params", to.params, ALIGN)?;
+    let lines = if sizes.rows.is_multiple_of(8) && sizes.cols.is_multiple_of(8) { ALIGN } else { ALIGN / 2 };
+    for (name, t) in [("hidden", hidden), ("visible", visible), ("copy", copy)] {
+        expect_aligned(OP, name, t, lines)?;
+        let apart = t.stride()[0];
+        if sizes.parts == 2 && !(apart * t.dtype().size_in_bytes()).is_multiple_of(lines) {
+            candle::bail!(
+                "{OP}: the parts of {name} must be a multiple of {lines} bytes apart, got {apart} entries"
+            )
+        }
+    }
+    if let Some(velocity) = to.velocity {
+        expect_aligned(OP, "velocity", velocity, lines)?;
+    }
+    Ok(true)
+}
+
+pub(super) fn run(
+    to: Contrast<'_>,
+    hidden: &Tensor,
+    visible: &Tensor,
+    scalars: &Tensor,
+    step: ContrastStep<'_>,
+    sizes: Sizes,
+) -> Result<()> {
+    let Some(copy) = to.copy else { candle::bail!("{OP}: copy is missing") };
+    let io = operands(OP).write("params", to.params).write("copy", copy);
+    let io = io.write("hidden_state", to.hidden_state).write("visible_state", to.visible_state);
+    let io = io.write("counter", to.counter);
+    let io = io.read("hidden", hidden).read("visible", visible).read("scalars", scalars);
+    match to.velocity {
+        Some(velocity) => io.write("velocity", velocity).run(&Fused { step, sizes, dtype: hidden.dtype() }),
+        None => io.run(&Fused { step, sizes, dtype: hidden.dtype() }),
+    }
+}
+
+/// The update in one kernel.
+struct Fused<'a> {
+    step: ContrastStep<'a>,
+    sizes: Sizes,
+    dtype: DType,
+}
+
+/// `Numbers` of the kernel, in its order.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Numbers {
+    h_part: u64,
+    x_part: u64,
+    copy_part: u64,
+    by: i64,
+    hidden: BiasRule,
+    visible: BiasRule,
+    l1: f32,
+    l2: f32,
+    scale: f32,
+    rows: i32,
+    cols: i32,
+    batch: i32,
+}
+// SAFETY: four 64-bit numbers and then 32-bit ones, without padding, the same layout as the kernel's struct.
+unsafe impl DeviceRepr for Numbers {}
+
+impl Fused<'_> {
+    fn launch<T: CudaDType>(&self, dtype: &str, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        let Self { step, sizes: Sizes { parts, batch, rows, cols }, .. } = *self;
+        let (params, copy, hidden_state, visible_state, counter, velocity, [h, x, scalars]) = match self.dtype
+        {
+            DType::BF16 => {
+                let ([params, copy, hidden, visible, counter, velocity], read) = io.parts()?;
+                (params, copy, hidden, visible, counter, Some(velocity), read)
+            }
+            _ => {
+                let ([params, copy, hidden, visible, counter], read) = io.parts()?;
+                (params, copy, hidden, visible, counter, None, read)
+            }
+        };
+        let (h_part, x_part) = (h.layout()?.stride()[0], x.layout()?.stride()[0]);
+        let span = |part: usize, width: usize| (parts - 1) * part + 2 * batch * width;
+        let (h, x) = (h.span::<T>(span(h_part, rows))?, x.span::<T>(span(x_part, cols))?);
+        let (mut params, mut copy) = (params.elements::<f32>()?, copy.elements::<T>()?);
+        let mut velocity = velocity.map(|velocity| velocity.elements::<bf16>()).transpose()?;
+        let (mut hidden_state, mut visible_state) =
+            (hidden_state.elements::<f32>()?, visible_state.elements::<f32>()?);
+        let (scalars, mut counter) = (scalars.elements::<f32>()?, counter.elements::<i64>()?);
+        let numbers = Numbers {
+            h_part: h_part as u64,
+            x_part: x_part as u64,
+            copy_part: (rows * cols) as u64,
+            by: step.advance,
+            hidden: BiasRule::from(hidden_biases(step)),
+            visible: BiasRule::from(visible_biases(step)),
+            l1: step.weights.l1,
+            l2: step.weights.l2,
+            scale: step.copy_scale,
+            rows: rows as i32,
+            cols: cols as i32,
+            batch: batch as i32,
+        };
+        let shape = Shape::of(gpu.limits(), parts, rows, cols);
+        let blocks = shape.tiles(rows, cols) + rows.div_ceil(UNITS) + cols.div_ceil(UNITS);
+        let launch = gpu.launch(OP, "contrast_step", &format!("contrast_step_{}_{dtype}", shape.name))?;
+        let launch = launch.write(&mut params).maybe_write(&mut velocity).read(&h).read(&x).write(&mut copy);
+        let launch = launch.write(&mut hidden_state).write(&mut visible_state).read(&scalars);
+        let launch = launch.write(&mut counter).num(numbers);
+        // SAFETY: (float*, V* or null, 2 × const T*, T*, 2 × float*, const float*, long long*, Numbers) with the shapes that
+        // `Sizes::of` checked; `fits` checked that views and parts begin on 16 bytes, and lines are a multiple of four 16-bit
+        // entries, eight for the kernels that copy 16 bytes. Shared memory is the shape's `SHARED`.
+        unsafe { launch.blocks(blocks, THREADS).shared(shape.shared_bytes()).overlapped().go() }
+    }
+}
+
+impl Kernel for Fused<'_> {
+    fn cpu(&self, _: Io<'_, CpuStorage>) -> Result<()> {
+        candle::bail!("{OP}: this kernel runs on a GPU")
+    }
+
+    fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        match (self.dtype, self.sizes.parts) {
+            (DType::BF16, _) => self.launch::<bf16>("bf16", gpu, io),
+            (_, 1) => self.launch::<f16>("f16", gpu, io),
+            _ => self.launch::<f16>("f16x2", gpu, io),
+        }
+    }
+}

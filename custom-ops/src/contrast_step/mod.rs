@@ -1,0 +1,209 @@
+//! One update of contrastive learning: weights, velocity and biases of both sides, from the states of both phases.
+//!
+//! ```text
+//! G = hᵀ x                        both phases at once: h = [−h_neg; h_pos], x = [x_neg; x_pos]
+//! V ← μ V + ε/B G − ε(λ₂ W + λ₁ sign W),  W ← W + V
+//! biases as in bias_step_
+//! ```
+//!
+//! The CPU makes it from [`gemm_`], [`weight_step_`] and [`bias_step_`](crate::bias_step_), the first two in one pass for f32
+//! states. On CUDA, with states of 16 bits, it is one kernel: the gradient is used where it is made and never stored, which at 2304×16000 moves 590 MB instead of 860, and
+//! a small machine waits for one launch instead of six.
+//!
+//! States and the copy of the weights that products read may have two *parts*: a number is then the sum of two f16 numbers, the
+//! second of which holds what the first rounded away. 22 of f32's 24 bits remain, at the speed of the tensor cores (Ootomo and
+//! Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak performance", 2022).
+mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod shape;
+
+use crate::bias_step::{BiasStep, Sparsity, bias_step_};
+use crate::check::{expect, expect_layout};
+use crate::gemm::{Factors, Precision, gemm_};
+use crate::scalars::advance_;
+use crate::scale::scale_into_;
+use crate::weight_step::{WeightStep, weight_step_, weight_step_reference};
+use candle::{DType, Device, Result, Tensor};
+
+const OP: &str = "contrast_step_";
+
+/// What [`contrast_step_`] changes. All on one device, contiguous, and sharing no memory.
+#[derive(Clone, Copy)]
+pub struct Contrast<'a> {
+    /// `[2, n_hidden, n_visible]` f32: weights and velocity; `[1, n_hidden, n_visible]` with a `velocity` of its own.
+    pub params: &'a Tensor,
+    /// `[n_hidden, n_visible]` bf16, with bf16 states where [`contrast_step_fuses`]: 4 bytes a weight less to move.
+    pub velocity: Option<&'a Tensor>,
+    /// `[parts, n_hidden, n_visible]` of the states' type: receives `copy_scale · W`, cut into parts.
+    pub copy: Option<&'a Tensor>,
+    /// `[4, n_hidden]` f32, see [`bias_step_`](crate::bias_step_).
+    pub hidden_state: &'a Tensor,
+    /// `[4, n_visible]` f32: the third and fourth row gather the squared error.
+    pub visible_state: &'a Tensor,
+    /// `[1]` i64: moves on by [`ContrastStep::advance`].
+    pub counter: &'a Tensor,
+}
+
+/// How [`contrast_step_`] changes it.
+#[derive(Clone, Copy)]
+pub struct ContrastStep<'a> {
+    /// Decay of the weights.
+    pub weights: WeightStep,
+    /// A target for the mean activation of the hidden units.
+    pub sparsity: Option<Sparsity>,
+    /// Multiplies the gradient of the visible biases, `[n_visible]` f32; for f32 states.
+    pub visible_scale: Option<&'a Tensor>,
+    /// What the copy of the weights is multiplied by: a power of two.
+    pub copy_scale: f32,
+    /// Blocks of random draws that the step has used.
+    pub advance: i64,
+    /// Of the product of f32 states; those of 16 bits are multiplied as they are.
+    pub precision: Precision,
+}
+
+/// Whether states of 16 bits make [`contrast_step_`] one kernel: on CUDA, for sizes that are multiples of four.
+pub fn contrast_step_fuses(device: &Device, n_hidden: usize, n_visible: usize) -> bool {
+    let counted = [n_hidden, n_visible].iter().all(|&n| i32::try_from(n).is_ok());
+    device.is_cuda() && n_hidden.is_multiple_of(4) && n_visible.is_multiple_of(4) && counted
+}
+
+/// `V ← μ V + ε/B hᵀ x − ε(λ₂ W + λ₁ sign W)`, `W ← W + V`, biases alike, and the counter moves on.
+///
+/// `hidden` is `[parts, ≥ 2, batch, n_hidden]` and `visible` `[parts, ≥ 2, batch, n_visible]`, of one type: plane 0 the negative
+/// phase, plane 1 the positive; the hidden negative plane carries its minus. They are f32 or bf16 of one part, or f16 of one or
+/// two parts, which takes [`contrast_step_fuses`]. `scalars` is `[3]` f32: rate / batch, momentum, rate.
+///
+/// Cost: `4 · batch · n_hidden · n_visible` FLOP (three times that with two parts). One kernel moves 16 bytes a weight (12 with a
+/// bf16 velocity) and 2 for each part of the copy; the ops one after the other 24.
+///
+/// # Errors
+/// When shapes, types or devices do not fit, or a decay is negative or NaN.
+pub fn contrast_step_(
+    to: Contrast<'_>,
+    hidden: &Tensor,
+    visible: &Tensor,
+    scalars: &Tensor,
+    step: ContrastStep<'_>,
+) -> Result<()> {
+    let sizes = Sizes::of(to, hidden, visible, scalars)?;
+    if !(step.weights.l1 >= 0. && step.weights.l2 >= 0.) {
+        candle::bail!("{OP}: l1 and l2 must be at least 0, got {} and {}", step.weights.l1, step.weights.l2)
+    }
+    #[cfg(feature = "cuda")]
+    if cuda::fits(to, hidden, visible, step, sizes)? {
+        return cuda::run(to, hidden, visible, scalars, step, sizes);
+    }
+    if sizes.parts != 1 || to.velocity.is_some() || hidden.dtype() == DType::F16 {
+        candle::bail!(
+            "{OP}: states of {} parts of {:?}{} must be on CUDA, with a copy of the weights, and of sizes that are multiples of 4, got {} and {} on {:?}",
+            sizes.parts,
+            hidden.dtype(),
+            if to.velocity.is_some() { " with a velocity of their own" } else { "" },
+            sizes.rows,
+            sizes.cols,
+            to.params.device().location()
+        )
+    }
+    let both = |t: &Tensor| t.get(0)?.narrow(0, 0, 2);
+    let (h, x) = (both(hidden)?, both(visible)?);
+    if to.params.device().is_cpu() && h.dtype() == DType::F32 && step.precision != Precision::Bf16 {
+        cpu::run(to.params, &h, &x, scalars, step.weights, sizes)?;
+    } else {
+        let (flat_h, flat_x) = (h.flatten(0, 1)?, x.flatten(0, 1)?);
+        gemm_(&to.params.get(1)?, &flat_h.t()?, &flat_x, Factors::Tensor(scalars), step.precision)?;
+        weight_step_(to.params, scalars, step.weights)?;
+    }
+    if let Some(copy) = to.copy {
+        scale_into_(&copy.get(0)?, &to.params.get(0)?, step.copy_scale)?;
+    }
+    bias_step_(to.hidden_state, &h, scalars, hidden_biases(step))?;
+    bias_step_(to.visible_state, &x, scalars, visible_biases(step))?;
+    advance_(to.counter, step.advance)
+}
+
+fn hidden_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
+    BiasStep { neg_is_negated: true, sparsity: step.sparsity, gather_error: false, scale: None }
+}
+
+fn visible_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
+    BiasStep { neg_is_negated: false, sparsity: None, gather_error: true, scale: step.visible_scale }
+}
+
+/// Weights and velocity after [`contrast_step_`], `[2, n_hidden, n_visible]`, from candle's own ops: `params` is as long,
+/// `h` `[depth, n_hidden]` and `x` `[depth, n_visible]` are both phases one below the other, in f32 or f64.
+///
+/// # Errors
+/// When shapes do not fit.
+pub fn contrast_step_reference(
+    params: &Tensor,
+    h: &Tensor,
+    x: &Tensor,
+    scalars: &Tensor,
+    step: WeightStep,
+) -> Result<Tensor> {
+    let [alpha, momentum, _] = scalars.to_vec1::<f32>()?[..] else {
+        candle::bail!("contrast_step_reference: scalars must have 3 entries")
+    };
+    let product = h.t()?.matmul(x)?.to_dtype(DType::F32)?;
+    let velocity = ((params.get(1)? * f64::from(momentum))? + (product * f64::from(alpha))?)?;
+    weight_step_reference(&Tensor::stack(&[&params.get(0)?, &velocity], 0)?, scalars, step)
+}
+
+/// The sizes of an update whose operands fit on each other.
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    parts: usize,
+    batch: usize,
+    rows: usize,
+    cols: usize,
+}
+
+impl Sizes {
+    fn of(to: Contrast<'_>, hidden: &Tensor, visible: &Tensor, scalars: &Tensor) -> Result<Self> {
+        let planes = if to.velocity.is_some() { 1 } else { 2 };
+        let (rows, cols) = match *to.params.dims() {
+            [n, rows, cols] if n == planes => (rows, cols),
+            _ => candle::bail!(
+                "{OP}: params must have shape [{planes}, n_hidden, n_visible], got {:?}",
+                to.params.dims()
+            ),
+        };
+        expect_layout(OP, "params", to.params, &[DType::F32])?;
+        let (parts, batch) = match *hidden.dims() {
+            [parts @ (1 | 2), _, batch, _] => (parts, batch),
+            _ => candle::bail!(
+                "{OP}: hidden must have shape [parts, ≥ 2, batch, {rows}] with 1 or 2 parts, got {:?}",
+                hidden.dims()
+            ),
+        };
+        for (name, t, width) in [("hidden", hidden, rows), ("visible", visible, cols)] {
+            let fits = matches!(*t.dims(), [p, n, b, w] if (p, b, w) == (parts, batch, width) && n >= 2)
+                && t.stride()[1..] == [batch * width, width, 1]
+                && t.dtype() == hidden.dtype()
+                && (parts == 1 || t.dtype() == DType::F16);
+            if !fits {
+                candle::bail!(
+                    "{OP}: {name} must be {:?} of shape [{parts}, ≥ 2, {batch}, {width}] with contiguous parts, f16 if there are two, got {:?} {:?} with strides {:?}",
+                    hidden.dtype(),
+                    t.dtype(),
+                    t.dims(),
+                    t.stride()
+                )
+            }
+        }
+        let states = hidden.dtype();
+        expect(OP, "hidden_state", to.hidden_state, &[DType::F32], &[4, rows])?;
+        expect(OP, "visible_state", to.visible_state, &[DType::F32], &[4, cols])?;
+        expect(OP, "counter", to.counter, &[DType::I64], &[1])?;
+        expect(OP, "scalars", scalars, &[DType::F32], &[3])?;
+        if let Some(velocity) = to.velocity {
+            expect(OP, "velocity", velocity, &[DType::BF16], &[rows, cols])?;
+        }
+        if let Some(copy) = to.copy {
+            let dtype = if states == DType::F32 { copy.dtype() } else { states };
+            expect(OP, "copy", copy, &[dtype], &[parts, rows, cols])?;
+        }
+        Ok(Self { parts, batch, rows, cols })
+    }
+}

@@ -1,0 +1,493 @@
+//! The one way from tensors to the code of a device.
+//!
+//! An op names what it writes and what it reads, and hands over a [`Kernel`] with the code for both devices:
+//!
+//! ```text
+//! operands(OP).write("sums", sums).read("x", x).run(&ColumnSums { rows, n_units })
+//! ```
+//!
+//! [`Operands::run`] checks that all operands are on one device and that what is written shares its storage with no other
+//! operand, locks each storage once, in the order of their addresses (so that two threads never wait for each other), and
+//! calls the code of the device. On CUDA it logs every operand for a step that is being recorded, see [`Replay`](crate::Replay).
+//!
+//! Shapes, types and alignment are checked by the op before, with [`check`](crate::check).
+use candle::{CpuStorage, DType, Device, InplaceOp1, Layout, Result, Shape, Storage, Tensor, WithDType};
+use std::any::Any;
+use std::cell::RefCell;
+
+/// The code of an op on each device, for operands that were checked.
+pub(crate) trait Kernel {
+    /// Computes on the CPU.
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()>;
+
+    /// Queues the work on the device's stream.
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()>;
+}
+
+/// The operands of a call, in the order in which the kernel takes them.
+pub(crate) struct Operands<'a> {
+    op: &'static str,
+    written: Vec<(&'static str, &'a Tensor)>,
+    read: Vec<(&'static str, Option<&'a Tensor>)>,
+}
+
+/// A call of `op`, still without operands.
+pub(crate) fn operands<'a>(op: &'static str) -> Operands<'a> {
+    Operands { op, written: Vec::with_capacity(4), read: Vec::with_capacity(8) }
+}
+
+impl<'a> Operands<'a> {
+    /// A tensor that the kernel writes, and may read.
+    pub(crate) fn write(mut self, name: &'static str, tensor: &'a Tensor) -> Self {
+        self.written.push((name, tensor));
+        self
+    }
+
+    /// A tensor that the kernel reads.
+    pub(crate) fn read(self, name: &'static str, tensor: &'a Tensor) -> Self {
+        self.maybe(name, Some(tensor))
+    }
+
+    /// A tensor that the kernel reads, if there is one.
+    pub(crate) fn maybe(mut self, name: &'static str, tensor: Option<&'a Tensor>) -> Self {
+        self.read.push((name, tensor));
+        self
+    }
+
+    /// Runs the kernel on the operands' device.
+    ///
+    /// # Errors
+    /// When operands are on different devices, one that is written shares its storage with another, or the kernel fails.
+    pub(crate) fn run(self, kernel: &impl Kernel) -> Result<()> {
+        let op = self.op;
+        let plan = self.plan()?;
+        match plan.slots.first().map(|slot| slot.tensor.device()) {
+            Some(Device::Cpu) => take_next::<CpuStorage, _>(&plan, kernel, vec![]),
+            #[cfg(feature = "cuda")]
+            Some(Device::Cuda(_)) => {
+                crate::cuda::log(plan.slots.iter().map(|slot| (slot.tensor, slot.is_written)));
+                take_next::<candle::CudaStorage, _>(&plan, kernel, vec![])
+            }
+            Some(device) => {
+                candle::bail!("{op}: there is no code for {:?}; use the CPU or CUDA", device.location())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn plan(&self) -> Result<Plan<'a>> {
+        let op = self.op;
+        let written = self.written.iter().map(|&(name, tensor)| (name, tensor, true));
+        let read = self.read.iter().filter_map(|&(name, tensor)| Some((name, tensor?, false)));
+        let mut slots: Vec<Slot<'a>> = Vec::with_capacity(self.written.len() + self.read.len());
+        for (name, tensor, is_written) in written.chain(read) {
+            if let Some(first) = slots.first() {
+                same_device(op, name, tensor, first.tensor.device())?;
+            }
+            let address = address(tensor);
+            match slots.iter().find(|slot| slot.address == address) {
+                Some(slot) if slot.is_written || is_written => candle::bail!(
+                    "{op}: {name} must not share the storage of {}, which is written; copy one of them first",
+                    slot.name
+                ),
+                Some(_) => {}
+                None => slots.push(Slot { address, name, tensor, is_written }),
+            }
+        }
+        slots.sort_by_key(|slot| slot.address);
+        let slot_of = |tensor: &'a Tensor| {
+            let address = address(tensor);
+            let slot = slots.iter().position(|slot| slot.address == address);
+            // Every operand has a slot: the loop above gave it one.
+            (slot.unwrap_or(usize::MAX), tensor.layout())
+        };
+        Ok(Plan {
+            op,
+            written: self.written.iter().map(|&(_, tensor)| slot_of(tensor)).collect(),
+            read: self.read.iter().map(|&(name, tensor)| (name, tensor.map(slot_of))).collect(),
+            slots,
+        })
+    }
+}
+
+/// Refuses an op that makes new tensors while a step of `device` is being recorded.
+pub(crate) fn not_recording(op: &'static str, device: &Device) -> Result<()> {
+    match device {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(device) => crate::cuda::Gpu::of(device)?.not_recording(op),
+        _ => {
+            let _ = op;
+            Ok(())
+        }
+    }
+}
+
+/// A new tensor for the result of `op`, whose kernel writes every entry: unset on a GPU, zeros elsewhere.
+///
+/// # Errors
+/// When memory is short, or a step is being recorded.
+pub(crate) fn new_tensor(
+    op: &'static str,
+    shape: impl Into<Shape>,
+    dtype: DType,
+    device: &Device,
+) -> Result<Tensor> {
+    not_recording(op, device)?;
+    match device {
+        #[cfg(feature = "cuda")]
+        // SAFETY: unset memory on a GPU, where only kernels see it; that of `op` writes every entry before another reads one.
+        Device::Cuda(_) => unsafe { Tensor::empty(shape, dtype, device) },
+        _ => Tensor::zeros(shape, dtype, device),
+    }
+}
+
+/// Refuses a tensor that is not on `device`, where the result is.
+pub(crate) fn same_device(op: &str, name: &str, tensor: &Tensor, device: &Device) -> Result<()> {
+    if tensor.device().same_device(device) {
+        return Ok(());
+    }
+    let (got, want) = (tensor.device().location(), device.location());
+    let apart = if got == want { ", opened apart with a stream of its own" } else { "" };
+    candle::bail!("{op}: {name} must be on {want:?}, the device of the result, got {got:?}{apart}")
+}
+
+/// Where a tensor's storage lies in host memory: equal for two tensors that share it.
+pub(crate) fn address(tensor: &Tensor) -> usize {
+    std::ptr::from_ref::<Storage>(&tensor.storage_and_layout().0).addr()
+}
+
+/// The storages of a call, each once, and which of them the operands are views of.
+struct Plan<'a> {
+    op: &'static str,
+    /// In the order of their addresses, in which they are locked.
+    slots: Vec<Slot<'a>>,
+    /// Places in `slots`, in the order of the operands.
+    written: Vec<(usize, &'a Layout)>,
+    read: Vec<(&'static str, Option<(usize, &'a Layout)>)>,
+}
+
+struct Slot<'a> {
+    address: usize,
+    name: &'static str,
+    tensor: &'a Tensor,
+    is_written: bool,
+}
+
+/// A storage that is locked.
+enum Held<'h, S> {
+    Written(&'h mut S),
+    Read(&'h S),
+}
+
+/// A kind of storage, and the code of a kernel for it.
+trait Stored: Sized {
+    fn of(storage: &Storage) -> Option<&Self>;
+    fn call(kernel: &impl Kernel, plan: &Plan<'_>, io: Io<'_, Self>) -> Result<()>;
+}
+
+impl Stored for CpuStorage {
+    fn of(storage: &Storage) -> Option<&Self> {
+        match storage {
+            Storage::Cpu(storage) => Some(storage),
+            _ => None,
+        }
+    }
+
+    fn call(kernel: &impl Kernel, _: &Plan<'_>, io: Io<'_, Self>) -> Result<()> {
+        kernel.cpu(io)
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Stored for candle::CudaStorage {
+    fn of(storage: &Storage) -> Option<&Self> {
+        match storage {
+            Storage::Cuda(storage) => Some(storage),
+            _ => None,
+        }
+    }
+
+    fn call(kernel: &impl Kernel, plan: &Plan<'_>, io: Io<'_, Self>) -> Result<()> {
+        match plan.slots.first().map(|slot| slot.tensor.device()) {
+            Some(Device::Cuda(device)) => kernel.cuda(&crate::cuda::Gpu::of(device)?, io),
+            _ => candle::bail!("{}: the operands must be on a GPU", plan.op),
+        }
+    }
+}
+
+/// Locks the next storage, and at the end runs the kernel: candle lends a storage to write for the length of a call only.
+fn take_next<'c, S: Stored, K: Kernel>(
+    plan: &'c Plan<'c>,
+    kernel: &'c K,
+    held: Vec<Held<'_, S>>,
+) -> Result<()>
+where
+    for<'p, 'h> Take<'p, 'h, S, K>: InplaceOp1,
+{
+    let Some(slot) = plan.slots.get(held.len()) else { return call(plan, kernel, held) };
+    if slot.is_written {
+        return slot.tensor.inplace_op1(&Take { plan, kernel, held: RefCell::new(held) });
+    }
+    let (storage, _) = slot.tensor.storage_and_layout();
+    let mut held: Vec<Held<'_, S>> = held;
+    match S::of(&storage) {
+        Some(storage) => held.push(Held::Read(storage)),
+        None => candle::bail!("{}: {} moved to another device", plan.op, slot.name),
+    }
+    take_next(plan, kernel, held)
+}
+
+/// Takes the storage that candle lends and goes on.
+struct Take<'c, 'h, S, K> {
+    plan: &'c Plan<'c>,
+    kernel: &'c K,
+    held: RefCell<Vec<Held<'h, S>>>,
+}
+
+impl<K: Kernel> InplaceOp1 for Take<'_, '_, CpuStorage, K> {
+    fn name(&self) -> &'static str {
+        self.plan.op
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, _: &Layout) -> Result<()> {
+        let mut held = self.held.take();
+        held.push(Held::Written(storage));
+        take_next(self.plan, self.kernel, held)
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<K: Kernel> InplaceOp1 for Take<'_, '_, candle::CudaStorage, K> {
+    fn name(&self) -> &'static str {
+        self.plan.op
+    }
+
+    fn cpu_fwd(&self, _: &mut CpuStorage, _: &Layout) -> Result<()> {
+        candle::bail!("{}: the operands must be on a GPU", self.plan.op)
+    }
+
+    fn cuda_fwd(&self, storage: &mut candle::CudaStorage, _: &Layout) -> Result<()> {
+        let mut held = self.held.take();
+        held.push(Held::Written(storage));
+        take_next(self.plan, self.kernel, held)
+    }
+}
+
+/// Hands each operand its storage.
+fn call<S: Stored>(plan: &Plan<'_>, kernel: &impl Kernel, held: Vec<Held<'_, S>>) -> Result<()> {
+    let op = plan.op;
+    let (mut writable, mut readable) = (Vec::with_capacity(held.len()), Vec::with_capacity(held.len()));
+    for held in held {
+        match held {
+            Held::Written(storage) => {
+                writable.push(Some(storage));
+                readable.push(None);
+            }
+            Held::Read(storage) => {
+                writable.push(None);
+                readable.push(Some(storage));
+            }
+        }
+    }
+    let mut io = Io { op, written: Vec::with_capacity(plan.written.len()), read: vec![] };
+    for &(slot, layout) in &plan.written {
+        let Some(storage) = writable.get_mut(slot).and_then(Option::take) else {
+            candle::bail!("{op}: an operand that is written is named twice")
+        };
+        io.written.push(Out { op, storage, layout });
+    }
+    io.read.extend(plan.read.iter().map(|&(name, slot)| {
+        let found = slot.and_then(|(slot, layout)| Some((*readable.get(slot)?.as_ref()?, layout)));
+        In { op, name, found }
+    }));
+    S::call(kernel, plan, io)
+}
+
+/// The operands of a kernel, in the order of the call.
+pub(crate) struct Io<'a, S> {
+    op: &'static str,
+    written: Vec<Out<'a, S>>,
+    read: Vec<In<'a, S>>,
+}
+
+impl<'a, S> Io<'a, S> {
+    /// What is written and what is read, each by itself.
+    ///
+    /// # Errors
+    /// When the kernel takes other numbers of operands than the call has.
+    #[expect(clippy::type_complexity, reason = "two arrays, to be taken apart at once")]
+    pub(crate) fn parts<const W: usize, const R: usize>(self) -> Result<([Out<'a, S>; W], [In<'a, S>; R])> {
+        let Self { op, written, read } = self;
+        let (w, r) = (written.len(), read.len());
+        match (written.try_into(), read.try_into()) {
+            (Ok(written), Ok(read)) => Ok((written, read)),
+            _ => {
+                candle::bail!("{op}: the kernel takes {W} operands to write and {R} to read, got {w} and {r}")
+            }
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<'a, S> Io<'a, S> {
+    /// The storages that are written and those that are read.
+    pub(crate) fn storages(self) -> Result<(Vec<&'a mut S>, Vec<&'a S>)> {
+        let written = self.written.into_iter().map(|out| out.storage).collect();
+        let read = self.read.iter().map(|read| Ok(read.here()?.0)).collect::<Result<_>>()?;
+        Ok((written, read))
+    }
+}
+
+/// An operand that is written.
+pub(crate) struct Out<'a, S> {
+    op: &'static str,
+    storage: &'a mut S,
+    layout: &'a Layout,
+}
+
+impl<'a, S> Out<'a, S> {
+    pub(crate) fn layout(&self) -> &'a Layout {
+        self.layout
+    }
+}
+
+/// An operand that is read, if there is one.
+#[derive(Clone, Copy)]
+pub(crate) struct In<'a, S> {
+    op: &'static str,
+    name: &'static str,
+    found: Option<(&'a S, &'a Layout)>,
+}
+
+impl<'a, S> In<'a, S> {
+    fn here(&self) -> Result<(&'a S, &'a Layout)> {
+        match self.found {
+            Some(found) => Ok(found),
+            None => candle::bail!("{}: {} is missing", self.op, self.name),
+        }
+    }
+
+    pub(crate) fn layout(&self) -> Result<&'a Layout> {
+        Ok(self.here()?.1)
+    }
+}
+
+/// The entries that a contiguous layout covers.
+fn contiguous(op: &'static str, layout: &Layout) -> Result<std::ops::Range<usize>> {
+    match layout.contiguous_offsets() {
+        Some((start, end)) => Ok(start..end),
+        None => Err(candle::Error::RequiresContiguous { op }),
+    }
+}
+
+impl<'a> Out<'a, CpuStorage> {
+    /// The entries of a contiguous operand.
+    pub(crate) fn elements<T: WithDType>(self) -> Result<&'a mut [T]> {
+        let range = contiguous(self.op, self.layout)?;
+        Ok(&mut self.all()?[range])
+    }
+
+    /// All entries of the storage, for an operand with strides: see [`layout`](Self::layout).
+    pub(crate) fn all<T: WithDType>(self) -> Result<&'a mut [T]> {
+        let dtype = dtype_of(self.storage);
+        let vector: &mut dyn Any = match self.storage {
+            CpuStorage::U8(all) => all,
+            CpuStorage::U32(all) => all,
+            CpuStorage::I64(all) => all,
+            CpuStorage::BF16(all) => all,
+            CpuStorage::F16(all) => all,
+            CpuStorage::F32(all) => all,
+            CpuStorage::F64(all) => all,
+            _ => candle::bail!("{}: there is no code for {dtype:?}", self.op),
+        };
+        match vector.downcast_mut::<Vec<T>>() {
+            Some(all) => Ok(all),
+            None => candle::bail!("{}: an operand must be {:?}, got {dtype:?}", self.op, T::DTYPE),
+        }
+    }
+}
+
+impl<'a> In<'a, CpuStorage> {
+    /// The entries of a contiguous operand.
+    pub(crate) fn elements<T: WithDType>(&self) -> Result<&'a [T]> {
+        let (storage, layout) = self.here()?;
+        Ok(&storage.as_slice::<T>()?[contiguous(self.op, layout)?])
+    }
+
+    /// The same, none where there is no operand.
+    pub(crate) fn maybe<T: WithDType>(&self) -> Result<Option<&'a [T]>> {
+        self.found.map(|_| self.elements()).transpose()
+    }
+
+    /// All entries of the storage, for an operand with strides: see [`layout`](Self::layout).
+    pub(crate) fn all<T: WithDType>(&self) -> Result<&'a [T]> {
+        self.here()?.0.as_slice::<T>()
+    }
+}
+
+fn dtype_of(storage: &CpuStorage) -> DType {
+    use candle::backend::BackendStorage;
+    storage.dtype()
+}
+
+#[cfg(feature = "cuda")]
+mod on_gpu {
+    use super::{In, Out, contiguous};
+    use candle::cuda::CudaDType;
+    use candle::cuda::cudarc::driver::{CudaView, CudaViewMut};
+    use candle::{CudaStorage, Result};
+    use std::ops::Range;
+
+    fn within(op: &str, range: Range<usize>, len: usize) -> Result<Range<usize>> {
+        if range.start > range.end || range.end > len {
+            candle::bail!("{op}: an operand reaches from {} to {} of {len} entries", range.start, range.end)
+        }
+        Ok(range)
+    }
+
+    impl<'a> Out<'a, CudaStorage> {
+        /// The entries of a contiguous operand.
+        pub(crate) fn elements<T: CudaDType>(self) -> Result<CudaViewMut<'a, T>> {
+            let range = contiguous(self.op, self.layout)?;
+            self.slice(range)
+        }
+
+        /// `len` entries from the first one on, for an operand with strides.
+        pub(crate) fn span<T: CudaDType>(self, len: usize) -> Result<CudaViewMut<'a, T>> {
+            let start = self.layout.start_offset();
+            self.slice(start..start + len)
+        }
+
+        fn slice<T: CudaDType>(self, range: Range<usize>) -> Result<CudaViewMut<'a, T>> {
+            let slice = self.storage.as_cuda_slice_mut::<T>()?;
+            let range = within(self.op, range, slice.len())?;
+            Ok(slice.slice_mut(range))
+        }
+    }
+
+    impl<'a> In<'a, CudaStorage> {
+        /// The entries of a contiguous operand.
+        pub(crate) fn elements<T: CudaDType>(&self) -> Result<CudaView<'a, T>> {
+            let (_, layout) = self.here()?;
+            self.slice(contiguous(self.op, layout)?)
+        }
+
+        /// The same, none where there is no operand.
+        pub(crate) fn maybe<T: CudaDType>(&self) -> Result<Option<CudaView<'a, T>>> {
+            self.found.map(|_| self.elements()).transpose()
+        }
+
+        /// `len` entries from the first one on, for an operand with strides.
+        pub(crate) fn span<T: CudaDType>(&self, len: usize) -> Result<CudaView<'a, T>> {
+            let start = self.layout()?.start_offset();
+            self.slice(start..start + len)
+        }
+
+        fn slice<T: CudaDType>(&self, range: Range<usize>) -> Result<CudaView<'a, T>> {
+            let slice = self.here()?.0.as_cuda_slice::<T>()?;
+            let range = within(self.op, range, slice.len())?;
+            Ok(slice.slice(range))
+        }
+    }
+}
