@@ -28,8 +28,21 @@ pub(crate) trait Kernel {
 /// The operands of a call, in the order in which the kernel takes them.
 pub(crate) struct Operands<'a> {
     op: &'static str,
-    written: Vec<(&'static str, &'a Tensor)>,
-    read: Vec<(&'static str, Option<&'a Tensor>)>,
+    written: Vec<Operand<'a>>,
+    read: Vec<(&'static str, Option<Operand<'a>>)>,
+}
+
+/// A tensor by its name in messages, and where its storage lies.
+struct Operand<'a> {
+    name: &'static str,
+    tensor: &'a Tensor,
+    address: usize,
+}
+
+impl<'a> Operand<'a> {
+    fn new(name: &'static str, tensor: &'a Tensor) -> Self {
+        Self { name, tensor, address: address(tensor) }
+    }
 }
 
 /// A call of `op`, still without operands.
@@ -40,7 +53,7 @@ pub(crate) fn operands<'a>(op: &'static str) -> Operands<'a> {
 impl<'a> Operands<'a> {
     /// A tensor that the kernel writes, and may read.
     pub(crate) fn write(mut self, name: &'static str, tensor: &'a Tensor) -> Self {
-        self.written.push((name, tensor));
+        self.written.push(Operand::new(name, tensor));
         self
     }
 
@@ -51,7 +64,7 @@ impl<'a> Operands<'a> {
 
     /// A tensor that the kernel reads, if there is one.
     pub(crate) fn maybe(mut self, name: &'static str, tensor: Option<&'a Tensor>) -> Self {
-        self.read.push((name, tensor));
+        self.read.push((name, tensor.map(|tensor| Operand::new(name, tensor))));
         self
     }
 
@@ -78,14 +91,13 @@ impl<'a> Operands<'a> {
 
     fn plan(&self) -> Result<Plan<'a>> {
         let op = self.op;
-        let written = self.written.iter().map(|&(name, tensor)| (name, tensor, true));
-        let read = self.read.iter().filter_map(|&(name, tensor)| Some((name, tensor?, false)));
+        let written = self.written.iter().map(|operand| (operand, true));
+        let read = self.read.iter().filter_map(|(_, operand)| Some((operand.as_ref()?, false)));
         let mut slots: Vec<Slot<'a>> = Vec::with_capacity(self.written.len() + self.read.len());
-        for (name, tensor, is_written) in written.chain(read) {
+        for (&Operand { name, tensor, address }, is_written) in written.chain(read) {
             if let Some(first) = slots.first() {
                 same_device(op, name, tensor, first.tensor.device())?;
             }
-            let address = address(tensor);
             match slots.iter().find(|slot| slot.address == address) {
                 Some(slot) if slot.is_written || is_written => candle::bail!(
                     "{op}: {name} must not share the storage of {}, which is written; copy one of them first",
@@ -96,16 +108,15 @@ impl<'a> Operands<'a> {
             }
         }
         slots.sort_by_key(|slot| slot.address);
-        let slot_of = |tensor: &'a Tensor| {
-            let address = address(tensor);
-            let slot = slots.iter().position(|slot| slot.address == address);
+        let slot_of = |operand: &Operand<'a>| {
+            let slot = slots.iter().position(|slot| slot.address == operand.address);
             // Every operand has a slot: the loop above gave it one.
-            (slot.unwrap_or(usize::MAX), tensor.layout())
+            (slot.unwrap_or(usize::MAX), operand.tensor.layout())
         };
         Ok(Plan {
             op,
-            written: self.written.iter().map(|&(_, tensor)| slot_of(tensor)).collect(),
-            read: self.read.iter().map(|&(name, tensor)| (name, tensor.map(slot_of))).collect(),
+            written: self.written.iter().map(slot_of).collect(),
+            read: self.read.iter().map(|(name, operand)| (*name, operand.as_ref().map(slot_of))).collect(),
             slots,
         })
     }

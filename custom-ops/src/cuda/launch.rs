@@ -82,16 +82,16 @@ impl Gpu {
 impl<'a> Launch<'a> {
     /// A pointer to what the kernel writes.
     pub(crate) fn write<T: CudaDType>(mut self, view: &'a mut CudaViewMut<'_, T>) -> Self {
-        let (address, used) = view.device_ptr_mut(self.gpu.stream());
-        self.uses.push(used);
-        self.num(address)
+        let Address { at, _used } = self.gpu.to_write(view);
+        self.uses.push(_used);
+        self.num(at)
     }
 
     /// A pointer to what the kernel reads.
     pub(crate) fn read<T: CudaDType>(mut self, view: &'a CudaView<'_, T>) -> Self {
-        let (address, used) = view.device_ptr(self.gpu.stream());
-        self.uses.push(used);
-        self.num(address)
+        let Address { at, _used } = self.gpu.to_read(view);
+        self.uses.push(_used);
+        self.num(at)
     }
 
     /// A pointer to what the kernel reads, null where there is nothing.

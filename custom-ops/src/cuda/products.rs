@@ -4,7 +4,7 @@
 //! A recording keeps what cuBLAS gave its products, the workspace among it, and is replayed while other threads use the handle of the
 //! stream: it has a handle of its own for as long as it lives. With one handle for both, replays gave other results when threads
 //! shared a stream.
-use super::gpu::Gpu;
+use super::gpu::{Gpu, State};
 use super::recording::{self, alone, is_per_thread};
 use candle::Result;
 use candle::cuda::WrapErr;
@@ -14,7 +14,7 @@ use candle::cuda::cudarc::cublas::sys::{
 use candle::cuda::cudarc::cublas::{result as cublas, result::CublasError};
 use candle::cuda::cudarc::driver::{CudaStream, result, sys};
 use std::cell::Cell;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::ThreadId;
 
 /// What cuBLAS takes by default: 32 MiB from capability 9.0 on, 4 MiB before.
@@ -32,27 +32,47 @@ pub(super) fn count() -> usize {
     PRODUCTS.get()
 }
 
-/// The handles of a GPU: those of streams, and those of recordings that are gone, for the next.
+/// The handles of a GPU.
 #[derive(Default)]
-pub(crate) struct Handles(Vec<Entry>, Vec<Arc<Mutex<Handle>>>);
+pub(crate) struct Handles {
+    of_streams: Vec<Entry>,
+    /// Those of recordings that are gone, for the next.
+    spare: Vec<Arc<Mutex<Handle>>>,
+}
 
-impl Gpu {
-    /// A handle for a recording that is about to begin.
-    pub(super) fn handle_for_recording(&self) -> Result<Arc<Mutex<Handle>>> {
-        let spare = self.state().products.lock().unwrap_or_else(PoisonError::into_inner).1.pop();
-        match spare {
-            Some(handle) => Ok(handle),
-            None => Ok(Arc::new(Mutex::new(Handle::new(workspace_bytes(self.limits().built))?))),
-        }
+/// A handle for a recording, for as long as it lives. It is never destroyed, which would wait for the GPU beside recordings that go on.
+pub(super) struct Lent {
+    handle: Arc<Mutex<Handle>>,
+    gpu: Arc<State>,
+}
+
+impl Lent {
+    pub(super) fn new(gpu: &Gpu) -> Result<Self> {
+        let spare = gpu.state().handles().spare.pop();
+        let handle = match spare {
+            Some(handle) => handle,
+            None => Arc::new(Mutex::new(Handle::new(workspace_bytes(gpu.limits().built))?)),
+        };
+        Ok(Self { handle, gpu: gpu.state().clone() })
+    }
+
+    pub(super) fn handle(&self) -> Arc<Mutex<Handle>> {
+        self.handle.clone()
     }
 }
 
-impl super::gpu::State {
-    /// Takes back the handle of a recording that does not run any more.
-    pub(super) fn take_back(&self, handle: Arc<Mutex<Handle>>) {
+impl Drop for Lent {
+    fn drop(&mut self) {
         // The stream that it is set to goes with its device.
-        handle.lock().unwrap_or_else(PoisonError::into_inner).leave_stream();
-        self.products.lock().unwrap_or_else(PoisonError::into_inner).1.push(handle);
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner).leave_stream();
+        self.gpu.handles().spare.push(self.handle.clone());
+    }
+}
+
+impl State {
+    fn handles(&self) -> MutexGuard<'_, Handles> {
+        // A poisoned lock means that another thread panicked in here; the lists are valid at every point.
+        self.products.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -106,18 +126,20 @@ impl Gpu {
         }
         let stream = self.device_stream();
         let thread = is_per_thread(stream).then(|| std::thread::current().id());
-        let mut handles = self.state().products.lock().unwrap_or_else(PoisonError::into_inner);
-        let found =
-            handles.0.iter().find(|entry| entry.thread == thread && entry.of.as_ptr() == Arc::as_ptr(stream));
+        let mut handles = self.state().handles();
+        let found = handles
+            .of_streams
+            .iter()
+            .find(|entry| entry.thread == thread && entry.of.as_ptr() == Arc::as_ptr(stream));
         if let Some(entry) = found {
             return Ok(entry.handle.clone());
         }
         let handle = Arc::new(Mutex::new(Handle::new(workspace_bytes(self.limits().built))?));
         // Within a recording nothing may be destroyed, see `alone`.
         let keep = |entry: &Entry| entry.of.strong_count() > 0 || self.target() != self.stream();
-        let (alive, dead) = std::mem::take(&mut handles.0).into_iter().partition(keep);
-        handles.0 = alive;
-        handles.0.push(Entry { of: Arc::downgrade(stream), thread, handle: handle.clone() });
+        let (alive, dead) = std::mem::take(&mut handles.of_streams).into_iter().partition(keep);
+        handles.of_streams = alive;
+        handles.of_streams.push(Entry { of: Arc::downgrade(stream), thread, handle: handle.clone() });
         drop(handles);
         destroy(dead);
         Ok(handle)
@@ -163,9 +185,7 @@ impl Handle {
         }
         Ok(())
     }
-}
 
-impl Handle {
     /// Keeps no stream.
     fn leave_stream(&mut self) {
         self.stream = std::ptr::null_mut();

@@ -8,7 +8,7 @@
 //! found by trying each call of the driver beside a recording. [`alone`] keeps ours away from recordings. Where another's comes between,
 //! the recording says so ([`Recorded::Broken`]), the step runs launch by launch, and the next one is recorded again.
 use super::gpu::{Gpu, State};
-use super::products::{self, Handle};
+use super::products::{self, Handle, Lent};
 use crate::op::{Io, Kernel, address, operands};
 use candle::cuda::cudarc::driver::sys::{self, CUresult};
 use candle::cuda::cudarc::driver::{
@@ -68,10 +68,7 @@ pub(crate) fn log<'a>(operands: impl Iterator<Item = (&'a Tensor, bool)>) {
     NOW.with_borrow_mut(|now| {
         let Some(now) = now else { return };
         for (tensor, is_written) in operands {
-            let same = |other: &Tensor| {
-                std::ptr::eq(&*tensor.storage_and_layout().0, &*other.storage_and_layout().0)
-            };
-            match now.used.iter_mut().find(|(used, _)| same(used)) {
+            match now.used.iter_mut().find(|(used, _)| same_storage(used, tensor)) {
                 Some((_, written)) => *written |= is_written,
                 None => now.used.push((tensor.clone(), is_written)),
             }
@@ -153,9 +150,9 @@ pub(super) fn record(
 ) -> Result<Recorded> {
     let gpu = Gpu::of(device)?;
     gpu.not_recording("Replay")?;
-    let handle = products.then(|| gpu.handle_for_recording()).transpose()?;
+    let lent = products.then(|| Lent::new(&gpu)).transpose()?;
     let _shared = RECORDINGS.read().unwrap_or_else(PoisonError::into_inner);
-    let capture = Capture::begin(&gpu, handle.clone())?;
+    let capture = Capture::begin(&gpu, lent.as_ref().map(Lent::handle))?;
     let done = step();
     let Some(now) = NOW.take() else { candle::bail!("Replay: the recording was ended within the step") };
     let ended = capture.end();
@@ -173,16 +170,6 @@ pub(super) fn record(
         // SAFETY: what was instantiated of it stands by itself, and nobody else knows the graph.
         let _ = unsafe { result::graph::destroy(graph) };
     }
-    let handle = match (exec.is_some(), handle) {
-        (true, handle) => handle,
-        (false, Some(unused)) => {
-            // Kept for the next recording: destroying it would wait for the GPU beside recordings that go on.
-            drop(now.handle);
-            gpu.state().take_back(unused);
-            None
-        }
-        (false, None) => None,
-    };
     match (done, exec) {
         (done, _) if broken => Ok(Recorded::Broken(done.err())),
         (Err(error), _) => Err(error),
@@ -201,7 +188,7 @@ pub(super) fn record(
                 .cloned()
                 .collect(),
             _used: now.used,
-            handle,
+            _products: lent,
         })),
     }
 }
@@ -214,7 +201,8 @@ pub(super) struct Graph {
     /// What the recording uses, which must stay where it is, and of it what others may look at, with whether it is written.
     _used: Vec<(Tensor, bool)>,
     logged: Vec<(Tensor, bool)>,
-    handle: Option<Arc<Mutex<Handle>>>,
+    /// The handle that its products keep, if it makes any.
+    _products: Option<Lent>,
 }
 
 // SAFETY: a graph may move between threads; it must not be used by two at once, and `launch` takes `&mut self`.
@@ -240,7 +228,7 @@ impl Graph {
 }
 
 fn launch(exec: sys::CUgraphExec, stream: &CudaStream) -> Result<()> {
-    // SAFETY: the graph is alive and its memory too, by `Graph::used`; replays of it are ordered by the stream.
+    // SAFETY: the graph is alive and its memory too, by `Graph::_used`; replays of it are ordered by the stream.
     unsafe { result::graph::launch(exec, stream.cu_stream()) }.w()
 }
 
@@ -296,9 +284,6 @@ impl Drop for Graph {
         let _ = self.gpu.context.bind_to_thread();
         // SAFETY: no replay is queued any more: `Recorder` waits before it lets go.
         let _ = unsafe { result::graph::exec_destroy(self.exec) };
-        if let Some(handle) = self.handle.take() {
-            self.gpu.take_back(handle);
-        }
     }
 }
 
