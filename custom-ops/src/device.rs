@@ -3,22 +3,18 @@ use candle::{Device, DeviceLocation, Result};
 
 /// The GPU with this number, on a stream of its own: what the ops of this crate are best used on.
 ///
-/// Any thread may call it at any time. candle's own `Device::new_cuda_with_stream` waits for the whole GPU, which CUDA refuses while
-/// another thread records a step (see [`Replay`](crate::Replay)): the caller then gets `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`. So
-/// does the first random tensor of candle on a device; here it is made once, so that later ones are safe.
+/// Any thread may call it at any time, and drop what it gets at any time. candle's own `Device::new_cuda_with_stream` waits for the whole
+/// GPU, both when a device is opened and when it is dropped, which CUDA refuses while another thread records a step (see
+/// [`Replay`](crate::Replay)): opening then fails with `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, and dropping panics.
+///
+/// A device that nobody has any more, nor a tensor on it, is given out again, with candle's random draws at their beginning; at most as
+/// many are kept as were in use at once.
 ///
 /// # Errors
 /// When there is no such GPU, the kernels were built for other GPUs, or the build has no CUDA.
 pub fn cuda_device(ordinal: usize) -> Result<Device> {
     #[cfg(feature = "cuda")]
-    return crate::cuda::alone(|| {
-        let device = Device::new_cuda_with_stream(ordinal)?;
-        if let Device::Cuda(device) = &device {
-            crate::cuda::Gpu::of(device)?;
-        }
-        candle::Tensor::rand(0f32, 1., 2, &device)?;
-        Ok(device)
-    });
+    return crate::cuda::open(ordinal);
     #[cfg(not(feature = "cuda"))]
     candle::bail!("cuda_device: this build has no CUDA for GPU {ordinal}; build with the feature `cuda`")
 }

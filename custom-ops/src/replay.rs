@@ -14,8 +14,8 @@ use candle::{Device, Result};
 /// **Threads.** Any thread may use the GPU while another records, on devices of its own and on clones of one device. A replay logs what it
 /// writes and reads as any op does. What CUDA does not allow beside a recording, whichever thread does it, is to wait for the whole GPU:
 /// opening a device by candle's `Device::new_cuda_with_stream`, or the first random tensor of candle on a device, may then fail with
-/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`; open devices by [`cuda_device`](crate::cuda_device), which waits for recordings to end. A
-/// recording that is ended from outside is made again at the next run.
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, and dropping such a device panics; open devices by [`cuda_device`](crate::cuda_device), which
+/// waits for recordings to end and has none of this. A recording that is ended from outside is made again at the next run.
 ///
 /// candle's `Device::new_cuda` has a stream for each thread: a step on it is refused in a second thread, and what candle's ops read there is not
 /// ordered between threads. A thread that allocates or frees memory on its own stream hangs in the driver when it ends (580.159, by CUDA's
@@ -24,7 +24,7 @@ pub struct Replay {
     step: Box<dyn Fn() -> Result<()> + Send + Sync>,
     device: Device,
     #[cfg(feature = "cuda")]
-    private: Vec<candle::Tensor>,
+    shared: bool,
     #[cfg(feature = "cuda")]
     record: bool,
     #[cfg(feature = "cuda")]
@@ -38,7 +38,7 @@ impl Replay {
             step: Box::new(step),
             device: device.clone(),
             #[cfg(feature = "cuda")]
-            private: vec![],
+            shared: true,
             #[cfg(feature = "cuda")]
             record: true,
             #[cfg(feature = "cuda")]
@@ -57,16 +57,15 @@ impl Replay {
         replay
     }
 
-    /// Names tensors that only the step and this device use: replays do not log them, which saves about a microsecond of host time for
-    /// each. They must not be copied to another device of the same GPU while the step runs.
+    /// Promises that the tensors of the step are used on this device and its clones only, as those of a trainer that hands out copies:
+    /// replays then log nothing, which saves about 2 µs of host time for each tensor. Such a tensor must not be copied to another device
+    /// of the same GPU by [`Tensor::to_device`](candle::Tensor::to_device): the copy would not wait for the step.
     #[cfg_attr(not(feature = "cuda"), expect(unused_mut, reason = "nothing is recorded on the CPU"))]
-    pub fn private(mut self, tensors: Vec<candle::Tensor>) -> Self {
+    pub fn unshared(mut self) -> Self {
         #[cfg(feature = "cuda")]
         {
-            self.private = tensors;
+            self.shared = false;
         }
-        #[cfg(not(feature = "cuda"))]
-        drop(tensors);
         self
     }
 
@@ -77,7 +76,7 @@ impl Replay {
     pub fn run(&mut self) -> Result<()> {
         match &self.device {
             #[cfg(feature = "cuda")]
-            Device::Cuda(device) => self.recorder.run(device, self.record, &self.private, &self.step),
+            Device::Cuda(device) => self.recorder.run(device, self.record, self.shared, &self.step),
             _ => (self.step)(),
         }
     }

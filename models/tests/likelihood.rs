@@ -244,8 +244,8 @@ fn learned(training: CdConfig, rows: &Tensor) -> Result<f64> {
         }
     }
     trainer.metrics()?;
-    let log_z = Estimate::exact(trainer.rbm().exact_log_z(&mut quiet)?);
-    Ok(trainer.rbm().log_likelihood(rows, &log_z)?.value)
+    let log_z = Estimate::exact(trainer.model()?.exact_log_z(&mut quiet)?);
+    Ok(trainer.model()?.log_likelihood(rows, &log_z)?.value)
 }
 
 #[test]

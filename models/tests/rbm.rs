@@ -185,7 +185,7 @@ fn one_step_follows_the_gradient_of_the_free_energy() -> Result<()> {
         let model = Rbm::from_tensors(config, w, c, b, None)?;
         let loss = (model.free_energy(&v)?.mean_all()? - model.free_energy(&negative)?.mean_all()?)?;
         let gradients = loss.backward()?;
-        let after = trainer.rbm();
+        let after = trainer.model()?;
         for (name, var, after) in [
             ("weight", &weight, after.weight()),
             ("bias", &bias, after.bias()),
@@ -213,7 +213,7 @@ fn train(config: RbmConfig, training: CdConfig, rows: &Tensor, steps: usize) -> 
         }
     }
     let error = trainer.metrics()?.reconstruction_error;
-    Ok((trainer.rbm().to(DType::F32, &CPU)?, error))
+    Ok((trainer.model()?.to(DType::F32, &CPU)?, error))
 }
 
 /// Rows of 16 bits that are the left half repeated: the right half is known from the left. 512 rows.
@@ -381,14 +381,16 @@ fn binarised_training_is_training_on_drawn_rows() -> Result<()> {
         let mut trainer = RbmTrainer::above(&lower, &rbm, drawing.clone(), 1., at)?;
         for step in 0..3 {
             // Each step draws rows, then hidden units, and goes on in the sequence: never the same rows twice.
-            let before = trainer.rbm().to(DType::F32, &CPU)?;
+            let before = trainer.model()?.to(DType::F32, &CPU)?;
             trainer.step(&grey)?;
             let rows = chandlery_ops::bernoulli(&grey, at)?;
             at = at.advanced(batch * n_visible);
             let mut plain = RbmTrainer::above(&lower, &before, training.clone(), 1., at)?;
             plain.step(&rows)?;
             at = at.advanced(batch * rbm.config().n_hidden);
-            for ((name, got), (_, want)) in trainer.rbm().tensors().into_iter().zip(plain.rbm().tensors()) {
+            for ((name, got), (_, want)) in
+                trainer.model()?.tensors().into_iter().zip(plain.model()?.tensors())
+            {
                 assert_eq!(values(got)?, values(want)?, "step {step}: {name}");
             }
         }

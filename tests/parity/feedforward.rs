@@ -227,7 +227,7 @@ fn train(
         trainer.step(&rows.narrow(0, at, 20)?, Some(&labels.narrow(0, at, 20)?))?;
     }
     trainer.metrics()?;
-    trainer.model().to(DType::F32, &CPU)
+    trainer.model()?.to(DType::F32, &CPU)
 }
 
 /// Products differ in the order of their sums, about 1e-6 of an entry; thirty steps of gradient descent at most pass that on.

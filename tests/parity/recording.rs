@@ -4,8 +4,8 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{Draws, Philox, Replay, advance_, bernoulli, normal, uniform_};
 use chandlery_tests::devices;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 /// A counter on the device that each run of a step raises by two, in two launches with something in between.
 struct Twice {
@@ -36,8 +36,16 @@ impl Twice {
 /// The call of a step that is recorded: two warm-up runs come before.
 const RECORDED: u32 = 2;
 
+/// Held alone by the test that ends all recordings of the GPU, shared by those whose steps must be recorded at the first try.
+static ENDING: RwLock<()> = RwLock::new(());
+
+fn undisturbed() -> RwLockReadGuard<'static, ()> {
+    ENDING.read().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn a_step_that_fails_midway_can_be_run_again() -> Result<()> {
+    let _undisturbed = undisturbed();
     for device in devices()? {
         let mut twice = twice(
             &device,
@@ -63,6 +71,7 @@ fn a_step_that_fails_midway_can_be_run_again() -> Result<()> {
 
 #[test]
 fn a_step_that_panics_midway_leaves_the_device_usable() -> Result<()> {
+    let _undisturbed = undisturbed();
     for device in devices()? {
         let panics = |call: u32| {
             assert_ne!(call, RECORDED, "on purpose");
@@ -88,6 +97,7 @@ fn a_step_that_panics_midway_leaves_the_device_usable() -> Result<()> {
 
 #[test]
 fn a_recording_that_another_thread_ends_still_counts_each_run_once() -> Result<()> {
+    let _alone = ENDING.write().unwrap_or_else(PoisonError::into_inner);
     for device in devices()? {
         if !device.is_cuda() {
             continue; // nothing is recorded there
@@ -99,6 +109,8 @@ fn a_recording_that_another_thread_ends_still_counts_each_run_once() -> Result<(
             if call == RECORDED || call == RECORDED + 1 {
                 let opened = std::thread::spawn(|| Device::new_cuda_with_stream(0)).join().expect("no panic");
                 seen.fetch_add(opened.is_err().into(), SeqCst);
+                // Dropping it panics when a thread of another test records just then.
+                std::mem::forget(opened);
             }
             Ok(())
         };
@@ -147,7 +159,27 @@ fn devices_can_be_opened_and_dropped_while_others_record() -> Result<()> {
 }
 
 #[test]
+fn a_device_is_given_out_again_when_neither_it_nor_a_tensor_on_it_is_left() -> Result<()> {
+    if !devices()?.iter().any(Device::is_cuda) {
+        return Ok(());
+    }
+    // Other tests open and drop devices meanwhile: one that is held is never given out, whatever they do.
+    let held = chandlery_ops::cuda_device(0)?;
+    let tensor = Tensor::rand(0f32, 1., 4, &chandlery_ops::cuda_device(0)?)?;
+    for _ in 0..20 {
+        let device = chandlery_ops::cuda_device(0)?;
+        assert!(!device.same_device(&held), "a device in use was given out");
+        assert!(!device.same_device(tensor.device()), "the device of a tensor was given out");
+        let draws = Tensor::rand(0f32, 1., 4, &device)?.to_vec1::<f32>()?;
+        assert_eq!(draws, Tensor::rand(0f32, 1., 4, &chandlery_ops::cuda_device(0)?)?.to_vec1::<f32>()?);
+    }
+    assert_eq!(tensor.to_vec1::<f32>()?.len(), 4);
+    Ok(())
+}
+
+#[test]
 fn ops_that_make_tensors_are_refused_in_a_recorded_step() -> Result<()> {
+    let _undisturbed = undisturbed();
     for device in devices()? {
         let (p, out) = (Tensor::zeros(8, DType::F32, &device)?, Tensor::zeros(1, DType::I64, &device)?);
         let of_step = p.clone();

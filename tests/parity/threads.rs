@@ -24,7 +24,7 @@ fn work(device: &Device, folder: &str, seed: u64) -> Result<Vec<Named>> {
         trainer.step(&rows.narrow(0, step % 4 * 20, 20)?)?;
     }
     trainer.metrics()?;
-    let rbm = trainer.rbm();
+    let rbm = trainer.model()?;
 
     let network = Feedforward::init(FeedforwardConfig::classifier(&[64, 40, 3]), philox(3), device)?;
     let training = BackpropConfig { batch: 20, ..BackpropConfig::default() };
@@ -41,8 +41,8 @@ fn work(device: &Device, folder: &str, seed: u64) -> Result<Vec<Named>> {
     let results = [
         ("the machine's weight", rbm.weight().clone()),
         ("its reconstruction", rbm.reconstruct(&rows)?),
-        ("the classifier's first weight", classifier.model().layers()[0].0.clone()),
-        ("its scores", classifier.model().forward(&rows)?),
+        ("the classifier's first weight", classifier.model()?.layers()[0].0.clone()),
+        ("its scores", classifier.model()?.forward(&rows)?),
         ("the codes", codes.values),
         ("their atoms", codes.indices.to_dtype(DType::F32)?),
         ("features of a loaded network", loaded.forward(&rows)?.sum(D::Minus1)?),

@@ -21,7 +21,7 @@ fn train(config: &RbmConfig, training: &CdConfig, device: &Device) -> Result<(Rb
         trainer.step(&rows.narrow(0, step % 8 * training.batch, training.batch)?)?;
     }
     let error = trainer.metrics()?.reconstruction_error;
-    Ok((trainer.rbm().to(DType::F32, &CPU)?, error))
+    Ok((trainer.model()?.to(DType::F32, &CPU)?, error))
 }
 
 /// Products differ in the order of their sums, about 1e-6 of a pre-activation. That moves means by as much; and once in a

@@ -52,7 +52,7 @@ fn two_gpus_train_at_once_in_two_threads_and_in_turn_in_one() -> Result<()> {
         }
         Ok(vec![trainer])
     };
-    let weights = |trainer: &RbmTrainer| trainer.rbm().weight().to_device(&Device::Cpu);
+    let weights = |trainer: &RbmTrainer| trainer.model()?.weight().to_device(&Device::Cpu);
     let devices = both()?;
     let alone = weights(&train(&devices[0], 50)?[0])?;
     // At once.
@@ -76,9 +76,9 @@ fn two_gpus_train_at_once_in_two_threads_and_in_turn_in_one() -> Result<()> {
     }
     for trainer in &trainers {
         assert_same_bits("trained in turn", &weights(&trainer[0])?, &alone)?;
-        trainer[0].rbm().forward(&uniform(
+        trainer[0].model()?.forward(&uniform(
             (3, 64),
-            trainer[0].rbm().weight().device(),
+            trainer[0].model()?.weight().device(),
             Philox::new(0, 0),
         )?)?;
     }

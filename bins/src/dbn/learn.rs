@@ -139,7 +139,7 @@ impl Learning<'_> {
 
     /// Measures the layer, and moves the place to the next epoch.
     fn end_epoch(&mut self, probe: &Probe) -> Result<EpochReport> {
-        let (layer, rbm) = (self.trainer.layer(), self.trainer.rbm());
+        let (layer, rbm) = (self.trainer.layer(), self.trainer.rbm()?);
         let gap = |held_out| rbm.free_energy_gap(&probe.train, held_out);
         let held_out = probe.held_out.as_ref();
         let config = &self.trainer.training()[layer];

@@ -31,6 +31,8 @@ pub(super) struct State {
     pub(super) products: Mutex<super::products::Handles>,
     /// The words of `Flags` that no call has.
     pub(super) flags: Mutex<Vec<super::flags::Words>>,
+    /// Streams of recordings that are over, for the next.
+    pub(super) captures: Mutex<Vec<Arc<CudaStream>>>,
 }
 
 /// A kernel that is loaded, and how many bytes its blocks may share beside those that its code declares.
@@ -166,6 +168,7 @@ impl State {
             modules: Mutex::default(),
             products: Mutex::default(),
             flags: Mutex::default(),
+            captures: Mutex::default(),
         })
     }
 

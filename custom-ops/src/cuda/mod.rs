@@ -2,6 +2,7 @@
 //!
 //! With [`op`](crate::op) the only module that knows how candle keeps device memory. An op gets a [`Gpu`] and its operands,
 //! builds a [`Launch`] from them, and takes [`Scratch`] where it needs memory.
+mod devices;
 mod flags;
 mod gpu;
 mod launch;
@@ -10,9 +11,10 @@ mod recording;
 mod scratch;
 
 pub(crate) use candle::cuda::WrapErr;
+pub(crate) use devices::open;
 pub(crate) use gpu::{Gpu, keep_freed_memory};
 pub(crate) use launch::Launch;
-pub(crate) use recording::{Recorder, alone, log};
+pub(crate) use recording::{Recorder, log};
 pub(crate) use scratch::{Part, Scratch, ScratchLayout};
 
 use candle::Result;

@@ -17,7 +17,7 @@ use candle::cuda::cudarc::driver::{
 use candle::cuda::{CudaDevice, CudaStorageSlice, WrapErr};
 use candle::{CpuStorage, CudaStorage, Result, Tensor};
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::ThreadId;
 
 /// Shared by recordings; held alone by what would end them.
@@ -97,12 +97,17 @@ pub(super) enum Recorded {
 
 /// A recording that goes on. However it ends, by an error or a panic too, the driver ends it and the thread launches as before.
 struct Capture {
+    /// Lent by the GPU's state and given back, never destroyed: the driver crashes (580.159) when one thread destroys the stream of a
+    /// recording while another waits for the whole GPU.
     stream: Arc<CudaStream>,
+    gpu: Arc<State>,
 }
 
 impl Capture {
     fn begin(gpu: &Gpu, handle: Option<Arc<Mutex<Handle>>>) -> Result<Self> {
-        let capture = Self { stream: gpu.new_stream()? };
+        let spare = gpu.state().captures().pop();
+        let stream = spare.map_or_else(|| gpu.new_stream(), Ok)?;
+        let capture = Self { stream, gpu: gpu.state().clone() };
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         capture.stream.begin_capture(mode).w()?;
         let target = capture.stream.clone();
@@ -136,16 +141,24 @@ impl Drop for Capture {
             // SAFETY: the graph was just handed out and nobody else knows it.
             let _ = unsafe { result::graph::destroy(graph) };
         }
+        self.gpu.captures().push(self.stream.clone());
+    }
+}
+
+impl State {
+    fn captures(&self) -> MutexGuard<'_, Vec<Arc<CudaStream>>> {
+        // A poisoned lock means that another thread panicked in here; the list is valid at every point.
+        self.captures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Records what `step` launches, without running it.
 ///
-/// `products` says whether the step makes products by cuBLAS; tensors with a storage of `private` are not logged when it is replayed.
+/// `products` says whether the step makes products by cuBLAS, `shared` whether its replays log what they write and read.
 pub(super) fn record(
     device: &CudaDevice,
     products: bool,
-    private: &[Tensor],
+    shared: bool,
     step: impl FnOnce() -> Result<()>,
 ) -> Result<Recorded> {
     let gpu = Gpu::of(device)?;
@@ -181,13 +194,8 @@ pub(super) fn record(
             exec: exec.w()?,
             gpu: gpu.state().clone(),
             device: device.clone(),
-            logged: now
-                .used
-                .iter()
-                .filter(|(used, _)| !private.iter().any(|own| same_storage(own, used)))
-                .cloned()
-                .collect(),
-            _used: now.used,
+            shared,
+            used: now.used,
             _products: lent,
         })),
     }
@@ -198,9 +206,10 @@ pub(super) struct Graph {
     exec: sys::CUgraphExec,
     gpu: Arc<State>,
     device: CudaDevice,
-    /// What the recording uses, which must stay where it is, and of it what others may look at, with whether it is written.
-    _used: Vec<(Tensor, bool)>,
-    logged: Vec<(Tensor, bool)>,
+    /// What the recording uses, which must stay where it is, and whether it writes it.
+    used: Vec<(Tensor, bool)>,
+    /// Whether streams of other devices may use that too.
+    shared: bool,
     /// The handle that its products keep, if it makes any.
     _products: Option<Lent>,
 }
@@ -214,12 +223,11 @@ impl Graph {
     /// Queues one replay on the device's stream, which logs what it writes and reads. Returns at once.
     fn launch(&mut self) -> Result<()> {
         let stream = self.device.cuda_stream();
-        if !stream.context().is_managing_stream_synchronization() {
-            // Nothing is logged on this device: there is no stream but its own.
-            self.gpu.context.bind_to_thread().w()?;
+        if !self.shared || !stream.context().is_managing_stream_synchronization() {
+            Gpu::of(&self.device)?.not_recording("Replay")?;
             return launch(self.exec, &stream);
         }
-        let all = self.logged.iter().fold(operands("Replay"), |all, (tensor, is_written)| match is_written {
+        let all = self.used.iter().fold(operands("Replay"), |all, (tensor, is_written)| match is_written {
             true => all.write("a tensor of the step", tensor),
             false => all.read("a tensor of the step", tensor),
         });
@@ -228,7 +236,7 @@ impl Graph {
 }
 
 fn launch(exec: sys::CUgraphExec, stream: &CudaStream) -> Result<()> {
-    // SAFETY: the graph is alive and its memory too, by `Graph::_used`; replays of it are ordered by the stream.
+    // SAFETY: the graph is alive and its memory too, by `Graph::used`; replays of it are ordered by the stream.
     unsafe { result::graph::launch(exec, stream.cu_stream()) }.w()
 }
 
@@ -309,7 +317,7 @@ impl Recorder {
         &mut self,
         device: &CudaDevice,
         record_it: bool,
-        private: &[Tensor],
+        shared: bool,
         step: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
         let stream = device.cuda_stream();
@@ -317,7 +325,7 @@ impl Recorder {
         if per_thread {
             self.stay_in_thread()?;
         }
-        let done = self.run_here(device, record_it, private, step);
+        let done = self.run_here(device, record_it, shared, step);
         if per_thread {
             let event = match self.last.take() {
                 Some((_, event)) => event,
@@ -334,11 +342,11 @@ impl Recorder {
         &mut self,
         device: &CudaDevice,
         record_it: bool,
-        private: &[Tensor],
+        shared: bool,
         step: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
         if record_it && self.graph.is_none() && self.runs >= WARM_UP {
-            match record(device, self.products, private, step)? {
+            match record(device, self.products, shared, step)? {
                 Recorded::Graph(graph) => self.graph = Some(graph),
                 Recorded::Broken(error) => {
                     self.broken += 1;

@@ -98,8 +98,7 @@ impl DbnTrainer {
     }
 
     fn begin_layer(&mut self, layer: usize) -> Result<()> {
-        let trained = self.trainer.rbm();
-        self.layers[self.layer] = trained.to(trained.weight().dtype(), trained.weight().device())?;
+        self.layers[self.layer] = self.trainer.model()?;
         let philox = Philox { stream: self.philox.stream.wrapping_add(layer as u64), ..self.philox };
         let (lower, rest) = self.layers.split_at(layer);
         self.trainer = RbmTrainer::above(
@@ -134,14 +133,16 @@ impl DbnTrainer {
     /// When memory is short.
     pub fn dbn(&self) -> Result<Dbn> {
         let mut layers = self.layers.clone();
-        let trained = self.trainer.rbm();
-        layers[self.layer] = trained.to(trained.weight().dtype(), trained.weight().device())?;
+        layers[self.layer] = self.trainer.model()?;
         Dbn::from_layers(self.config.clone(), layers)
     }
 
-    /// The machine in training; it changes with each step.
-    pub fn rbm(&self) -> &Rbm {
-        self.trainer.rbm()
+    /// A copy of the machine in training.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn rbm(&self) -> Result<Rbm> {
+        self.trainer.model()
     }
 
     /// Which layer is in training, counted from 0.

@@ -37,8 +37,8 @@
 //! for _ in 0..300 {
 //!     trainer.step(&rows, None)?;
 //! }
-//! assert!(trainer.model().squared_error(&rows)? < 0.01);
-//! assert_eq!(trainer.model().encode(&rows)?.dims(), [2, 2]);
+//! assert!(trainer.model()?.squared_error(&rows)? < 0.01);
+//! assert_eq!(trainer.model()?.encode(&rows)?.dims(), [2, 2]);
 //! # Ok(()) }
 //! ```
 mod config;

@@ -49,6 +49,7 @@ pub struct Metrics {
 /// in the random sequence.
 pub struct FeedforwardTrainer {
     config: BackpropConfig,
+    /// Shares its memory with `buffers`.
     model: Feedforward,
     buffers: Buffers,
     replay: Replay,
@@ -95,7 +96,8 @@ impl FeedforwardTrainer {
         let step = buffers.clone();
         let run = move || step.run();
         let device = network.device();
-        let replay = if record { Replay::new(device, run) } else { Replay::unrecorded(device, run) };
+        let replay =
+            if record { Replay::new(device, run).unshared() } else { Replay::unrecorded(device, run) };
         let mut trainer = Self { config, model, buffers, replay, philox, steps: 0, reported: ([0.; 2], 0) };
         trainer.begin_epoch(0)?;
         Ok(trainer)
@@ -177,9 +179,22 @@ impl FeedforwardTrainer {
         Ok([sums[0], sums[1]])
     }
 
-    /// The network as trained so far. It shares memory with the trainer and changes with each step; [`Feedforward::to`] copies.
-    pub fn model(&self) -> &Feedforward {
-        &self.model
+    /// A copy of the network as trained so far.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn model(&self) -> Result<Feedforward> {
+        self.model.to(DType::F32, self.model.device())
+    }
+
+    /// What the network is.
+    pub fn model_config(&self) -> &FeedforwardConfig {
+        self.model.config()
+    }
+
+    /// Where the network is trained.
+    pub fn device(&self) -> &Device {
+        self.model.device()
     }
 
     /// How the network is trained.

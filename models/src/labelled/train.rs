@@ -299,5 +299,5 @@ impl UpDownTrainer {
 /// A step with `k` Gibbs steps, to be run many times.
 fn replay(buffers: &Buffers, k: usize, device: &Device) -> Replay {
     let step = buffers.clone();
-    Replay::new(device, move || step.run(k))
+    Replay::new(device, move || step.run(k)).unshared()
 }

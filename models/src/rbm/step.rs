@@ -194,22 +194,6 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// What nobody but the step looks at.
-    pub(super) fn private(&self) -> Vec<Tensor> {
-        let own = [
-            &self.input,
-            &self.rows,
-            &self.hidden,
-            &self.visible,
-            &self.hidden_pre,
-            &self.visible_pre,
-            &self.scalars,
-        ];
-        let below =
-            self.lower.iter().flat_map(|layer| [&layer.weight, &layer.bias, &layer.pre, &layer.planes]);
-        own.into_iter().chain(&self.copy).chain(below).cloned().collect()
-    }
-
     /// The machine whose parameters are these buffers.
     pub(super) fn rbm(&self, like: &Rbm) -> Result<Rbm> {
         Rbm::from_tensors(

@@ -48,6 +48,7 @@ pub struct Metrics {
 /// sequence and the running means.
 pub struct RbmTrainer {
     config: CdConfig,
+    /// Shares its memory with `buffers`.
     rbm: Rbm,
     buffers: Buffers,
     replay: Replay,
@@ -98,7 +99,7 @@ impl RbmTrainer {
         let step = buffers.clone();
         let device = rbm.weight().device().clone();
         let replay = match step.variance {
-            None => Replay::new(&device, move || step.run()).private(buffers.private()),
+            None => Replay::new(&device, move || step.run()).unshared(),
             // Learned variances are rare and small: their update is written with candle's ops, which allocate.
             Some(_) => Replay::unrecorded(&device, move || step.run()),
         };
@@ -177,9 +178,12 @@ impl RbmTrainer {
         scale_into_(self.rbm.visible_bias(), &bias.contiguous()?, 1.)
     }
 
-    /// The machine as trained so far. It shares memory with the trainer and changes with each step; [`Rbm::to`] copies.
-    pub fn rbm(&self) -> &Rbm {
-        &self.rbm
+    /// A copy of the machine as trained so far.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn model(&self) -> Result<Rbm> {
+        self.rbm.to(DType::F32, self.rbm.weight().device())
     }
 
     /// How the machine is trained.

@@ -97,7 +97,7 @@ impl Learning<'_> {
             }
         }
         // The device may still be at it.
-        self.trainer.model().device().synchronize()?;
+        self.trainer.device().synchronize()?;
         self.place.at.epoch_seconds = before + started.elapsed().as_secs_f64();
         Ok(Outcome::Done)
     }
@@ -106,9 +106,9 @@ impl Learning<'_> {
     fn end_epoch(&mut self) -> Result<EpochReport> {
         // Before anything is kept: a diverged network must not replace a good one.
         let metrics = self.trainer.metrics()?;
-        let model = self.trainer.model();
+        let model = self.trainer.model()?;
         let measure =
-            |(rows, labels): &(Tensor, Option<Tensor>)| Measured::error(model, rows, labels.as_ref());
+            |(rows, labels): &(Tensor, Option<Tensor>)| Measured::error(&model, rows, labels.as_ref());
         let place = &mut self.place;
         let line = EpochReport {
             epoch: place.at.epoch + 1,
@@ -122,7 +122,7 @@ impl Learning<'_> {
         if self.settings.patience.is_some()
             && let Some(error) = line.held_out_error
         {
-            place.stopped = self.stopping.observe(place.at.epoch, error, model)?;
+            place.stopped = self.stopping.observe(place.at.epoch, error, &model)?;
         }
         place.at.end_epoch(line.clone());
         Ok(line)

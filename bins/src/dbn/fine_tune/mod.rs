@@ -73,8 +73,8 @@ pub fn fine_tune(args: &FineTuneArgs) -> Result<Outcome> {
     };
     report.line(&format!(
         "{} {}{} on {}: {} of {} training rows, on {}, seed {}, into {}",
-        noun(trainer.model().config()),
-        sizes(trainer.model().config()),
+        noun(trainer.model_config()),
+        sizes(trainer.model_config()),
         if info.settings.from_scratch { " from random weights" } else { "" },
         data.name,
         rows.train.n_samples(),
@@ -86,7 +86,7 @@ pub fn fine_tune(args: &FineTuneArgs) -> Result<Outcome> {
     let interrupt = Interrupt::listen()?;
     let held_out = rows.held_out.as_ref().map(|split| {
         let labels = split.labels_tensor(&device)?;
-        Ok::<_, anyhow::Error>((rows::all_of(split, trainer.model().config(), &device)?, labels))
+        Ok::<_, anyhow::Error>((rows::all_of(split, trainer.model_config(), &device)?, labels))
     });
     let mut learning = Learning {
         settings: &info.settings,
@@ -104,7 +104,7 @@ pub fn fine_tune(args: &FineTuneArgs) -> Result<Outcome> {
     let Learning { trainer, stopping, place, .. } = learning;
     let model = match stopping.best() {
         Some(best) => best.clone(),
-        None => trainer.model().to(candle::DType::F32, &device)?,
+        None => trainer.model()?,
     };
     // Memory of the training goes before the evaluation comes.
     drop(trainer);
