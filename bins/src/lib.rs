@@ -3,7 +3,7 @@
 //! A program of this crate is: arguments in ([`clap`]), calls of the libraries `chandlery` and
 //! `chandlery-datasets`, a report out. Progress goes to standard error and only to a terminal
 //! ([`progress`]); results go to standard output ([`report`]) and to a folder of their own
-//! ([`run_folder`]). Programs that train begin, interrupt and go on with a run alike ([`run`]).
+//! ([`run_folder`]). Training commands begin, interrupt and resume a run alike ([`session`]).
 pub mod arrays;
 pub mod bench;
 pub mod curves;
@@ -17,6 +17,6 @@ pub mod pictures;
 pub mod progress;
 pub mod raster;
 pub mod report;
-pub mod run;
 pub mod run_folder;
 pub mod scatter;
+pub mod session;

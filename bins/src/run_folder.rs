@@ -120,6 +120,29 @@ impl RunFolder {
         self.write(name, &text)
     }
 
+    /// Makes the folder of a file within this one.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn make_for(&self, name: &str) -> Result<()> {
+        let path = self.join(name);
+        let folder = path.parent().unwrap_or(&self.path);
+        fs::create_dir_all(folder).with_context(|| format!("{}: cannot make", folder.display()))
+    }
+
+    /// Writes a file of JSON lines whole.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_json_lines(&self, name: &str, values: &[impl Serialize]) -> Result<()> {
+        let mut lines = Vec::new();
+        for value in values {
+            serde_json::to_writer(&mut lines, value).with_context(|| name.to_owned())?;
+            lines.push(b'\n');
+        }
+        self.write(name, &lines)
+    }
+
     /// Appends one JSON line to a file.
     ///
     /// # Errors
@@ -301,5 +324,7 @@ mod tests {
         }
         let text = fs::read_to_string(run.join("m.jsonl")).unwrap();
         assert_eq!(text, "{\"epoch\":0}\n{\"epoch\":1}\n{\"epoch\":2}\n");
+        run.write_json_lines("m.jsonl", &[1, 2]).unwrap();
+        assert_eq!(fs::read_to_string(run.join("m.jsonl")).unwrap(), "1\n2\n");
     }
 }

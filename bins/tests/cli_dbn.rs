@@ -104,7 +104,7 @@ fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits() {
     for steps in ["7", "19", "50"] {
         let out = format!("stopped-{steps}");
         let err = DBN.fail(folder.path(), &tiny(&["--out", &out, "--stop-after-steps", steps]), 130);
-        assert_eq!(err, format!("interrupted; go on with: dbn train --resume {out}"));
+        assert_eq!(err, format!("interrupted; resume with: dbn train --resume {out}"));
         assert!(!at(&format!("{out}/model.safetensors")).exists());
         DBN.succeed(folder.path(), &["train", "--resume", &out, "--device", "cpu"]);
         assert!(weights(&at(&out)) == want, "stopped after {steps} steps: other weights");
@@ -165,7 +165,7 @@ fn ctrl_c_finishes_the_step_writes_a_checkpoint_and_says_how_to_go_on() {
         .args(args)
         .current_dir(folder.path());
     let stderr = common::interrupt(command, &folder.path().join("run"));
-    assert!(stderr.contains("interrupted; go on with: dbn train --resume run"), "{stderr}");
+    assert!(stderr.contains("interrupted; resume with: dbn train --resume run"), "{stderr}");
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn what_cannot_be_done_is_said_in_one_line() {
             "dbn: --visible gaussian-learned: there must be one layer, got 2; use gaussian, or --hidden 500",
         ),
         (&["--resume", "nowhere"], "dbn: --resume nowhere: nowhere: no such run folder"),
-        (&["--resume", "empty"], "dbn: --resume empty: no run was begun in this folder: "),
+        (&["--resume", "empty"], "dbn: --resume empty: no run was begun in this folder: it has no run.json"),
         (&["encode", "run", "--layer", "3"], "dbn: --layer: must be between 1 and 2 for this network, got 3"),
         (
             &["encode", "run", "--out", "x.csv"],
@@ -351,6 +351,6 @@ fn a_run_whose_data_has_changed_is_not_resumed() {
     write_npy(&path, &refs[..30]);
     assert_eq!(
         DBN.fail(folder.path(), &["--resume", "run"], 1),
-        "dbn: --resume: x.npy had 40 training rows when the run began, now it has 30"
+        "dbn: --resume: x.npy had 40 rows when the run began, now it has 30"
     );
 }

@@ -74,7 +74,7 @@ fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits() {
     let whole = DBN_ON_CPU.json(folder.path(), &run(&["--out", "whole"]));
     for (steps, out) in [("7", "a"), ("19", "b"), ("45", "c")] {
         let err = DBN_ON_CPU.fail(folder.path(), &run(&["--out", out, "--stop-after-steps", steps]), 130);
-        assert_eq!(err, format!("interrupted; go on with: dbn fine-tune --resume {out}"));
+        assert_eq!(err, format!("interrupted; resume with: dbn fine-tune --resume {out}"));
         assert!(!at(out).join("model.safetensors").exists());
         let resumed = DBN_ON_CPU.json(folder.path(), &["fine-tune", "--resume", out]);
         assert!(weights(&at(out)) == weights(&at("whole")), "stopped after {steps} steps");
@@ -139,6 +139,11 @@ fn what_is_wrong_is_said_before_anything_is_written() {
     let err = DBN_ON_CPU.fail(at, &["fine-tune", "nowhere", "--classify", "--out", "run"], 1);
     assert!(err.starts_with("dbn: nowhere: neither a folder here nor a model"), "{err}");
     let err = DBN_ON_CPU.fail(at, &["fine-tune", "--resume", "pre"], 1);
-    assert!(err.starts_with("dbn: --resume pre: no fine-tuning was begun in this folder"), "{err}");
+    assert!(
+        err.starts_with(
+            "dbn: --resume pre: this is a run of `dbn train`; resume it by `dbn train --resume pre`"
+        ),
+        "{err}"
+    );
     assert!(!at.join("run").exists());
 }

@@ -1,5 +1,5 @@
 //! Values of other types to the two that are kept: rows to f32, labels to u32.
-use crate::open::DataOptions;
+use crate::options::DataOptions;
 use crate::sink::RowSink;
 use crate::{Error, Result, Source};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Encoded images to planes of bytes.
-use crate::open::Colour;
+use crate::options::Colour;
 use crate::sink::RowSink;
 use crate::{Error, ImageShape, Result, Source};
 use image::DynamicImage;

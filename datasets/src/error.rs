@@ -10,7 +10,7 @@ pub enum Error {
     /// The data specification is neither a known name nor a path.
     #[error(
         "data '{spec}': no such data set, file or folder; give one of: {forms}",
-        forms = crate::open::FORMS
+        forms = crate::options::FORMS
     )]
     UnknownSpec {
         /// What was asked for.

@@ -4,7 +4,8 @@
 //! Sub-folders called `train` and `test` (or as the options say) are splits, and each may again have classes.
 use crate::decode::{EXTENSIONS, ImageRows};
 use crate::idx::IdxFolder;
-use crate::open::DataOptions;
+use crate::listing::{Listing, name_of};
+use crate::options::DataOptions;
 use crate::{Dataset, Error, ImageShape, Result, Split};
 use std::path::{Path, PathBuf};
 
@@ -22,41 +23,6 @@ pub(crate) fn open(folder: &Path, options: &DataOptions) -> Result<Dataset> {
         return crate::table::open_folder(folder, parquet, options);
     }
     open_images(folder, &listing, options)
-}
-
-/// What a folder holds, sorted by name; hidden entries are left out.
-#[derive(Debug, Default)]
-pub(crate) struct Listing {
-    pub(crate) files: Vec<PathBuf>,
-    pub(crate) folders: Vec<PathBuf>,
-}
-
-impl Listing {
-    pub(crate) fn of(folder: &Path) -> Result<Self> {
-        let mut listing = Self::default();
-        for entry in std::fs::read_dir(folder).map_err(|e| Error::io(folder, e))? {
-            let path = entry.map_err(|e| Error::io(folder, e))?.path();
-            if name_of(&path).starts_with('.') {
-                continue;
-            }
-            match path.is_dir() {
-                true => listing.folders.push(path),
-                false => listing.files.push(path),
-            }
-        }
-        listing.files.sort();
-        listing.folders.sort();
-        Ok(listing)
-    }
-
-    fn folder(&self, name: &str) -> Option<&Path> {
-        let mut folders = self.folders.iter();
-        folders.find(|path| name_of(path) == name).map(PathBuf::as_path)
-    }
-}
-
-pub(crate) fn name_of(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 fn open_images(folder: &Path, listing: &Listing, options: &DataOptions) -> Result<Dataset> {

@@ -4,7 +4,7 @@
 //! as for every client of the hub: `HF_ENDPOINT`, `HF_HOME`, `HF_HUB_CACHE`, `HF_TOKEN`, and `HF_HUB_OFFLINE=1` for the
 //! cache alone.
 use crate::error::one_line;
-use crate::open::DataOptions;
+use crate::options::DataOptions;
 use crate::table::{Shard, choose, open_files};
 use crate::{Dataset, Error, Result};
 use hf_hub::{HFClientSync, HFError, HFRepositorySync, RepoTypeDataset};

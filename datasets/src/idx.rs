@@ -5,7 +5,7 @@
 //! ```
 //! 08 says unsigned bytes, the only type read here; `d` is the number of dimensions: 1 for labels, 3 for images.
 use crate::mapped::{MappedFile, MappedRows, check_extent};
-use crate::open::DataOptions;
+use crate::options::DataOptions;
 use crate::sink::RowSink;
 use crate::{Dataset, Error, ImageShape, Result, RowType, Source, Split};
 use flate2::read::MultiGzDecoder;

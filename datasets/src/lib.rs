@@ -28,6 +28,7 @@
 //! | module         | what                                                            |
 //! |----------------|-----------------------------------------------------------------|
 //! | [`mod@open`]   | the one `--data` option: names, hub ids, folders and files      |
+//! | [`options`]    | [`DataOptions`]: how a data set is read                         |
 //! | [`dataset`]    | [`Dataset`], [`Split`], [`ImageShape`]                          |
 //! | [`embedded`]   | data sets that come with the crate                              |
 //! | [`patches`]    | random patches of images, and their normalisations              |
@@ -45,9 +46,11 @@ mod folder;
 mod gather;
 mod hub;
 mod idx;
+mod listing;
 mod mapped;
 mod npy;
 pub mod open;
+pub mod options;
 pub mod patches;
 mod sink;
 pub mod source;
@@ -58,5 +61,6 @@ pub use dataset::{Dataset, ImageShape, Split};
 pub use error::{Error, Result};
 pub use feed::{Feed, FeedConfig, Minibatch};
 pub use mapped::MappedRows;
-pub use open::{Colour, DataOptions, open};
+pub use open::open;
+pub use options::{Colour, DataOptions};
 pub use source::{MemoryRows, RowType, Source, Subset};

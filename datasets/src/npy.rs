@@ -4,7 +4,7 @@
 //! memory. `[n, height, width]` makes grey images.
 use crate::convert::{class_numbers, convert, numbers};
 use crate::mapped::{MappedFile, MappedRows, check_extent};
-use crate::open::DataOptions;
+use crate::options::DataOptions;
 use crate::{Dataset, Error, ImageShape, Result, RowType, Source, Split};
 use npyz::{DType, NpyHeader, Order};
 use std::path::Path;

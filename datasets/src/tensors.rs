@@ -5,7 +5,7 @@
 use crate::convert::{class_numbers, convert, numbers};
 use crate::mapped::{MappedFile, MappedRows, check_extent};
 
-use crate::open::DataOptions;
+use crate::options::DataOptions;
 use crate::{Dataset, Error, ImageShape, Result, RowType, Source, Split};
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! The one place where errors of shape and range are worded.
-use candle::{Result, Tensor};
+use candle::{DType, Result, Tensor};
 
 /// Checks that `t` is `[batch, want]` and returns `batch`.
 pub(crate) fn batch_of(op: &str, name: &str, t: &Tensor, want: usize) -> Result<usize> {
@@ -21,6 +21,24 @@ pub(crate) fn at_least_one(op: &str, name: &str, size: usize) -> Result<()> {
 pub(crate) fn range(op: &str, name: &str, x: f64, must: &str, holds: impl Fn(f64) -> bool) -> Result<()> {
     if !x.is_finite() || !holds(x) {
         candle::bail!("{op}: {name} must be {must}, got {x}")
+    }
+    Ok(())
+}
+
+/// Checks that what a trainer has learned after `steps` steps is finite. Waits for the device.
+pub(crate) fn all_finite<'a>(
+    trainer: &str,
+    steps: u64,
+    state: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+) -> Result<()> {
+    for (name, t) in state.into_iter().filter(|(_, t)| t.dtype().is_float()) {
+        // 0 times infinity or NaN is NaN, and so is a sum with it.
+        let sum = (t.to_dtype(DType::F32)? * 0.)?.sum_all()?.to_scalar::<f32>()?;
+        if sum != 0. {
+            candle::bail!(
+                "{trainer}: {name} became infinite or NaN by step {steps}; lower the learning rate, or scale the input"
+            )
+        }
     }
     Ok(())
 }

@@ -1,23 +1,31 @@
 //! What the checkpoints of all trainers share: one safetensors file, with the trainer's notes in its header.
 use crate::io::{load_tensors, save_tensors};
-use candle::{Device, Error, Result, Tensor};
+use candle::{DType, Device, Error, Result, Tensor};
+use chandlery_ops::{advance_, scale_into_};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::path::Path;
 
-/// The note of the header that holds those of the trainer.
+/// The entry of the header that holds the notes of the trainer.
 const NOTES: &str = "chandlery";
+/// The entry that names the trainer; files from before it was written have none.
+const TRAINER: &str = "trainer";
+/// The entry with the version of the form of the file.
+const FORMAT: &str = "trainer_format";
+const CURRENT: u32 = 1;
 
-/// Writes a checkpoint; the file appears whole.
+/// Writes a checkpoint of the trainer of this name; the file appears whole.
 pub(crate) fn save(
     path: &Path,
+    trainer: &str,
     tensors: impl IntoIterator<Item = (String, Tensor)>,
     notes: &impl Serialize,
 ) -> Result<()> {
     let notes = serde_json::to_string(notes).map_err(Error::wrap)?;
-    save_tensors(path, tensors, HashMap::from([(NOTES.to_owned(), notes)]))
+    let header = [(NOTES, notes), (TRAINER, trainer.to_owned()), (FORMAT, CURRENT.to_string())];
+    save_tensors(path, tensors, header.into_iter().map(|(name, text)| (name.to_owned(), text)).collect())
 }
 
 /// The tensors of a checkpoint that was read.
@@ -27,10 +35,24 @@ pub(crate) struct Checkpoint<'a> {
 }
 
 impl<'a> Checkpoint<'a> {
-    /// Reads a file and its trainer's notes.
-    pub(crate) fn load<N: DeserializeOwned>(path: &'a Path, device: &Device) -> Result<(Self, N)> {
+    /// Reads a file of the trainer of this name, and the trainer's notes.
+    pub(crate) fn load<N: DeserializeOwned>(
+        path: &'a Path,
+        trainer: &str,
+        device: &Device,
+    ) -> Result<(Self, N)> {
         let (tensors, header) = load_tensors(path, device)?;
         let checkpoint = Self { path, tensors };
+        if let Some(of) = header.get(TRAINER).filter(|of| *of != trainer) {
+            return Err(checkpoint.refused(&format!("it is of the trainer `{of}`, wanted `{trainer}`")));
+        }
+        let format = header.get(FORMAT).map_or(Ok(CURRENT), |format| format.parse::<u32>());
+        if format.as_ref().map_or(true, |&format| format > CURRENT) {
+            return Err(checkpoint.refused(&format!(
+                "its format is {}, and this version reads formats up to {CURRENT}: a newer version wrote it",
+                header.get(FORMAT).map_or("", String::as_str)
+            )));
+        }
         let notes =
             header.get(NOTES).ok_or_else(|| checkpoint.refused(&"its header has no notes of a trainer"))?;
         let notes = serde_json::from_str(notes).map_err(|e| checkpoint.refused(&e))?;
@@ -47,8 +69,41 @@ impl<'a> Checkpoint<'a> {
         self.tensors.get(name).cloned().ok_or_else(|| self.refused(&format!("{name} is missing")))
     }
 
+    /// Steps made, and those since the last report.
+    pub(crate) fn counts(&self) -> Result<(u64, u64)> {
+        match self.of_trainer("counts")?.to_vec1::<i64>()?[..] {
+            [steps, gathered] => Ok((steps as u64, gathered as u64)),
+            ref counts => Err(self.refused(&format!("trainer.counts must be two, got {}", counts.len()))),
+        }
+    }
+
     /// What the trainer stored under `name`, beside a model.
     pub(crate) fn of_trainer(&self, name: &str) -> Result<Tensor> {
         self.get(&format!("trainer.{name}"))
     }
+}
+
+/// Puts back tensors of a trainer's state: those named in `state`, from what `find` gives for the names.
+///
+/// # Errors
+/// When a tensor is missing or has another shape.
+pub(crate) fn put_back<'a>(
+    trainer: &str,
+    state: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+    find: impl Fn(&str) -> Result<Tensor>,
+) -> Result<()> {
+    for (name, to) in state {
+        let from = find(name)?;
+        if from.dims() != to.dims() {
+            candle::bail!("{trainer}: {name} must have shape {:?}, got {:?}", to.dims(), from.dims())
+        }
+        match to.dtype() {
+            DType::I64 => {
+                let value = |t: &Tensor| Ok::<_, Error>(t.to_vec1::<i64>()?[0]);
+                advance_(to, value(&from)?.wrapping_sub(value(to)?))?;
+            }
+            _ => scale_into_(to, &from.to_dtype(DType::F32)?.to_device(to.device())?.contiguous()?, 1.)?,
+        }
+    }
+    Ok(())
 }

@@ -41,5 +41,7 @@ mod pretrained;
 pub mod rbm;
 pub mod schedule;
 pub mod softmax;
+mod trainer;
 
 pub use chandlery_ops::{Philox, Precision};
+pub use trainer::Trainer;

@@ -3,6 +3,7 @@
 mod common;
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
+use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::rbm::{CdConfig, Rbm, SparsityConfig, VisibleUnit};
 use chandlery_ops::{Philox, uniform};
@@ -34,7 +35,7 @@ fn train(trainer: &mut DbnTrainer, rows: &Tensor, from: usize, to: usize) -> Res
             assert!(trainer.next_layer()?);
         }
         trainer.begin_epoch(step % STEPS / 6)?;
-        trainer.step(&rows.narrow(0, step % 6 * 10, 10)?)?;
+        trainer.step(&rows.narrow(0, step % 6 * 10, 10)?, None)?;
     }
     Ok(())
 }
@@ -51,7 +52,7 @@ fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
     for persistent in [false, true] {
         let mut whole = trainer(persistent)?;
         train(&mut whole, &rows, 0, 2 * STEPS)?;
-        let whole = bits(&whole.dbn()?)?;
+        let whole = bits(&whole.model()?)?;
         // Within an epoch, at its end, at the first step of the second layer, and late in it.
         for stop in [1, 12, 17, 30, 31, 59] {
             let mut first = trainer(persistent)?;
@@ -61,7 +62,7 @@ fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
             let (mut second, at) = DbnTrainer::load_checkpoint::<usize>(&path, &CPU)?;
             train(&mut second, &rows, at, 2 * STEPS)?;
             assert!(
-                bits(&second.dbn()?)? == whole,
+                bits(&second.model()?)? == whole,
                 "persistent {persistent}, stopped at step {stop}: weights differ"
             );
         }
@@ -76,7 +77,7 @@ fn another_seed_gives_another_network() -> Result<()> {
     let run = |seed| -> Result<Vec<u32>> {
         let mut trainer = DbnTrainer::new(&dbn, vec![training(false); 2], 1., Philox::new(seed, 0))?;
         train(&mut trainer, &rows, 0, 12)?;
-        bits(&trainer.dbn()?)
+        bits(&trainer.model()?)
     };
     assert!(run(3)? == run(3)?);
     assert!(run(3)? != run(4)?);
@@ -91,7 +92,7 @@ fn bytes_scaled_in_the_step_train_as_the_numbers_they_stand_for() -> Result<()> 
     let run = |rows: &Tensor, scale: f64| -> Result<Vec<u32>> {
         let mut trainer = DbnTrainer::new(&dbn, vec![training(false)], scale, Philox::new(6, 0))?;
         train(&mut trainer, rows, 0, 12)?;
-        bits(&trainer.dbn()?)
+        bits(&trainer.model()?)
     };
     assert!(run(&bytes, 1. / 255.)? == run(&numbers, 1.)?);
     Ok(())
@@ -103,7 +104,7 @@ fn a_saved_network_comes_back_and_its_layers_load_as_linear() -> Result<()> {
     let mut trainer = trainer(false)?;
     let rows = rows()?;
     train(&mut trainer, &rows, 0, 2 * STEPS)?;
-    let dbn = trainer.dbn()?;
+    let dbn = trainer.model()?;
     dbn.save(folder.path())?;
     let name = folder.path().display().to_string();
     let back = Dbn::from_pretrained(&name, &CPU)?;

@@ -4,10 +4,10 @@ mod common;
 use candle::{DType, Device, Module, Result, Tensor, Var};
 use candle_nn::VarBuilder;
 use candle_nn::optim::{AdamW, Optimizer as _, ParamsAdamW};
+use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::feedforward::{
-    BackpropConfig, EarlyStopping, Feedforward, FeedforwardConfig, FeedforwardTrainer, Optimizer,
-    ReconstructionLoss,
+    BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer, Optimizer, ReconstructionLoss,
 };
 use chandlery::schedule::Schedule;
 use chandlery_ops::{Philox, normal, uniform};
@@ -188,14 +188,14 @@ fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
         run(&mut whole, &x, &y, 0, 30)?;
         let metrics = whole.metrics()?;
         for stop in [0, 1, 5, 17] {
-            let mut first = new()?;
+            let mut first = new()?.stop_early(3);
             run(&mut first, &x, &y, 0, stop)?;
-            let mut stopping = EarlyStopping::new(3);
-            stopping.observe(4, 0.25, &first.model()?)?;
-            first.save_checkpoint(&path, &stopping, &stop)?;
+            assert!(!first.observe(4, 0.25)?);
+            first.save_checkpoint(&path, &stop)?;
             let best = bits(&first.model()?)?;
             drop(first);
-            let (mut second, stopping, at) = FeedforwardTrainer::load_checkpoint::<usize>(&path, &CPU)?;
+            let (mut second, at) = FeedforwardTrainer::load_checkpoint::<usize>(&path, &CPU)?;
+            let stopping = second.stopping();
             assert_eq!((stopping.best_epoch(), stopping.best_figure()), (Some(4), Some(0.25)));
             assert!(bits(stopping.best().unwrap())? == best);
             run(&mut second, &x, &y, at, 30)?;

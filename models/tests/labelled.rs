@@ -2,6 +2,7 @@
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
 use candle_nn::Linear;
+use chandlery::Trainer;
 use chandlery::labelled::{LabelledDbn, LabelledDbnConfig, LabelledRbm, Stage, UpDownConfig, UpDownTrainer};
 use chandlery::schedule::Schedule;
 use chandlery_ops::{Philox, normal};
@@ -219,8 +220,8 @@ fn the_contrast_after_long_chains_is_the_exact_gradient_of_the_joint_likelihood(
     };
     let after_one_step = |training: UpDownConfig| -> Result<Vec<Vec<f64>>> {
         let mut trainer = UpDownTrainer::new(&dbn, training, Philox::new(3, 0))?;
-        trainer.step(&x, &labels)?;
-        top_values(&trainer.dbn()?)
+        trainer.step(&x, Some(&labels))?;
+        top_values(&trainer.model()?)
     };
     let (before, after) = (top_values(&dbn)?, after_one_step(training.clone())?);
     for (t, (name, _)) in top.tensors().iter().enumerate() {
@@ -283,7 +284,7 @@ fn recognition_and_generation_follow_the_delta_rule_worked_by_hand() -> Result<(
     };
     let mut trainer = UpDownTrainer::new(&dbn, training, Philox::new(1, 0))?;
     let row = Tensor::new(&[v], &CPU)?.to_dtype(DType::F32)?;
-    trainer.step(&row, &Tensor::new(&[label], &CPU)?)?;
+    trainer.step(&row, Some(&Tensor::new(&[label], &CPU)?))?;
 
     // Wake: ĥ = (1, 0), and generation predicts of the row
     let p = [sigmoid(1. + 0.1), sigmoid(-2. - 0.3)];
@@ -292,7 +293,7 @@ fn recognition_and_generation_follow_the_delta_rule_worked_by_hand() -> Result<(
     let s0 = [sigmoid(-0.5 + 0.1), sigmoid(0.25 - 0.3)];
     let delta_r = [0. - 1., 1. - 0.];
 
-    let after = trainer.dbn()?;
+    let after = trainer.model()?;
     let (up, down) = (&after.recognition()[0], &after.generative()[0]);
     let bias = |layer: &Linear| values(layer.bias().expect("given above"));
     // Only ĥ₁ was on, so that only its column of G learns.
@@ -326,11 +327,11 @@ fn recognition_and_generation_follow_the_delta_rule_worked_by_hand() -> Result<(
     let still =
         UpDownConfig { learning_rate: Schedule::steps([(0, rate), (1, 0.)]), ..trainer.config().clone() };
     let mut trainer = UpDownTrainer::new(&dbn, still, Philox::new(1, 0))?;
-    trainer.step(&row, &Tensor::new(&[label], &CPU)?)?;
+    trainer.step(&row, Some(&Tensor::new(&[label], &CPU)?))?;
     trainer.begin_epoch(1)?;
-    trainer.step(&row, &Tensor::new(&[label], &CPU)?)?;
+    trainer.step(&row, Some(&Tensor::new(&[label], &CPU)?))?;
     let moved = 1. + (1. + momentum) * rate * delta_g[0];
-    let got = values(trainer.dbn()?.generative()[0].weight())?[0];
+    let got = values(trainer.model()?.generative()[0].weight())?[0];
     assert!((got - moved).abs() < 1e-6, "momentum: {got}, want {moved}");
     Ok(())
 }
@@ -356,8 +357,8 @@ fn the_stage_of_the_top_leaves_the_layers_below_alone_and_reads_their_means() ->
     };
     let mut trainer = UpDownTrainer::new(&dbn, training, Philox::new(1, 0))?;
     let row = Tensor::new(&[[0.75f32, 0.25]], &CPU)?;
-    trainer.step(&row, &Tensor::new(&[0u32], &CPU)?)?;
-    let after = trainer.dbn()?;
+    trainer.step(&row, Some(&Tensor::new(&[0u32], &CPU)?))?;
+    let after = trainer.model()?;
     for (a, b) in after
         .recognition()
         .iter()

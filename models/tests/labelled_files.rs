@@ -3,6 +3,7 @@
 mod common;
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
+use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::labelled::{LabelledDbn, LabelledDbnConfig, Stage, UpDownConfig, UpDownTrainer};
 use chandlery::rbm::HiddenUnit;
@@ -42,7 +43,7 @@ fn train(trainer: &mut UpDownTrainer, from: usize, to: usize) -> Result<()> {
     for step in from..to {
         trainer.begin_epoch(step / 6)?;
         let at = step % 6 * 10;
-        trainer.step(&rows.narrow(0, at, 10)?, &labels.narrow(0, at, 10)?)?;
+        trainer.step(&rows.narrow(0, at, 10)?, Some(&labels.narrow(0, at, 10)?))?;
     }
     Ok(())
 }
@@ -61,7 +62,7 @@ fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
         let new = || UpDownTrainer::new(&network()?, training(stage, persistent), Philox::new(4, 1));
         let mut whole = new()?;
         train(&mut whole, 0, 30)?;
-        let want = bits(&whole.dbn()?)?;
+        let want = bits(&whole.model()?)?;
         assert!(want != bits(&network()?)?, "nothing was learnt");
         let metrics = whole.metrics()?;
         // Within an epoch, at its end, and on both sides of the epoch from which there are three Gibbs steps.
@@ -74,7 +75,7 @@ fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
             assert_eq!((second.steps(), second.config()), (stop as u64, &training(stage, persistent)));
             train(&mut second, at, 30)?;
             let what = format!("{stage:?}, persistent {persistent}, stopped at step {stop}");
-            assert!(bits(&second.dbn()?)? == want, "{what}: weights differ");
+            assert!(bits(&second.model()?)? == want, "{what}: weights differ");
             assert_eq!(second.metrics()?, metrics, "{what}");
         }
     }
@@ -87,7 +88,7 @@ fn a_seed_decides_every_bit() -> Result<()> {
         let mut trainer =
             UpDownTrainer::new(&network()?, training(Stage::UpDown, false), Philox::new(seed, 0))?;
         train(&mut trainer, 0, 12)?;
-        bits(&trainer.dbn()?)
+        bits(&trainer.model()?)
     };
     assert!(run(3)? == run(3)?);
     assert!(run(3)? != run(4)?);
@@ -99,7 +100,7 @@ fn a_saved_network_comes_back_and_its_layers_load_as_linear_both_ways() -> Resul
     let folder = tempfile::tempdir()?;
     let mut trainer = UpDownTrainer::new(&network()?, training(Stage::UpDown, false), Philox::new(4, 1))?;
     train(&mut trainer, 0, 12)?;
-    let dbn = trainer.dbn()?;
+    let dbn = trainer.model()?;
     dbn.save(folder.path())?;
     let name = folder.path().display().to_string();
     assert!(LabelledDbn::is_pretrained(&name)?);
@@ -192,11 +193,11 @@ fn what_cannot_be_is_refused_with_its_name() -> Result<()> {
     let refused = |e: Result<()>| first_line(e.expect_err("accepted"));
     let (few, right) = (rows.narrow(0, 0, 9)?, rows.narrow(0, 0, 10)?);
     assert_eq!(
-        refused(trainer.step(&few, &labels.narrow(0, 0, 10)?)),
+        refused(trainer.step(&few, Some(&labels.narrow(0, 0, 10)?))),
         "UpDownTrainer::step: rows must have shape [10, 12], got [9, 12]"
     );
     assert_eq!(
-        refused(trainer.step(&right, &labels.narrow(0, 0, 9)?)),
+        refused(trainer.step(&right, Some(&labels.narrow(0, 0, 9)?))),
         "UpDownTrainer::step: labels must be [10] u32, got [9] U32"
     );
     let none = first_line(trainer.metrics().expect_err("accepted"));

@@ -1,6 +1,7 @@
 //! What a network with labels has learnt shows in its classes and in its samples.
 #![allow(missing_docs)]
 use candle::{Device, Result, Tensor};
+use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::labelled::{LabelledDbn, Stage, UpDownConfig, UpDownTrainer};
 use chandlery::rbm::CdConfig;
@@ -39,13 +40,13 @@ fn learning_makes_samples_of_the_class_that_is_asked_for() -> Result<()> {
     let minibatch = |t: &Tensor, step: usize| t.narrow(0, step % 20 * 20, 20);
     loop {
         for step in 0..200 {
-            greedy.step(&minibatch(&rows, step)?)?;
+            greedy.step(&minibatch(&rows, step)?, None)?;
         }
         if !greedy.next_layer()? {
             break;
         }
     }
-    let mut dbn = LabelledDbn::from_dbn(&greedy.dbn()?, 2)?;
+    let mut dbn = LabelledDbn::from_dbn(&greedy.model()?, 2)?;
     // Without labels learnt, a class that is asked for changes nothing, and all rows go to the first class.
     let untrained = of_their_class(&dbn.sample(&asked, 50, Philox::new(4, 0))?, &asked)?;
     assert!(untrained < 0.7, "untrained: {untrained} of samples are of their class");
@@ -61,12 +62,12 @@ fn learning_makes_samples_of_the_class_that_is_asked_for() -> Result<()> {
         };
         let mut trainer = UpDownTrainer::new(&dbn, training, Philox::new(5, stage as u64))?;
         for step in 0..1500 {
-            trainer.step(&minibatch(&rows, step)?, &minibatch(&labels, step)?)?;
+            trainer.step(&minibatch(&rows, step)?, Some(&minibatch(&labels, step)?))?;
         }
         let metrics = trainer.metrics()?;
         assert_eq!(metrics.steps, 1500);
         errors.push(metrics.label_error);
-        dbn = trainer.dbn()?;
+        dbn = trainer.model()?;
         let accuracy = dbn.accuracy(&test, &test_labels)?;
         assert!(accuracy > 0.97, "{stage:?}: accuracy {accuracy}");
         let share = of_their_class(&dbn.sample(&asked, 50, Philox::new(4, 0))?, &asked)?;

@@ -1,6 +1,7 @@
 //! Machines small enough to enumerate say what every estimate of a likelihood must come to.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
+use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::rbm::likelihood::{Ais, AisConfig, AisRun, Estimate, Stage};
 use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
@@ -240,7 +241,7 @@ fn learned(training: CdConfig, rows: &Tensor) -> Result<f64> {
     for epoch in 0..150 {
         trainer.begin_epoch(epoch)?;
         for start in (0..512).step_by(batch) {
-            trainer.step(&rows.narrow(0, start, batch)?)?;
+            trainer.step(&rows.narrow(0, start, batch)?, None)?;
         }
     }
     trainer.metrics()?;

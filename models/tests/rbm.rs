@@ -1,6 +1,7 @@
 //! A machine small enough to enumerate keeps every formula honest.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor, Var};
+use chandlery::Trainer;
 use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
 use chandlery_ops::{Philox, normal, uniform};
@@ -174,7 +175,7 @@ fn one_step_follows_the_gradient_of_the_free_energy() -> Result<()> {
         };
         let philox = Philox::new(9, 2);
         let mut trainer = RbmTrainer::new(&before, training, 1., philox)?;
-        trainer.step(&v)?;
+        trainer.step(&v, None)?;
         // The reconstruction, from the same draws.
         let negative = before.visible_mean(&before.sample_hidden(&v, philox)?)?;
         let vars = [before.weight(), before.bias(), before.visible_bias()].map(Var::from_tensor);
@@ -207,7 +208,7 @@ fn train(config: RbmConfig, training: CdConfig, rows: &Tensor, steps: usize) -> 
     let mut trainer = RbmTrainer::new(&rbm, training, 1., Philox::new(10, 1))?;
     let n = rows.dim(0)? / batch;
     for step in 0..steps {
-        trainer.step(&rows.narrow(0, step % n * batch, batch)?)?;
+        trainer.step(&rows.narrow(0, step % n * batch, batch)?, None)?;
         if step + 2 * n == steps {
             trainer.metrics()?;
         }
@@ -358,9 +359,9 @@ fn training_that_diverges_says_between_which_steps() -> Result<()> {
     let training = CdConfig { batch: 2, ..CdConfig::default() };
     let mut trainer = RbmTrainer::new(&rbm, training, 1., Philox::new(0, 1))?;
     let rows = Tensor::ones((2, 4), DType::F32, &CPU)?;
-    trainer.step(&rows)?;
+    trainer.step(&rows, None)?;
     trainer.metrics()?;
-    trainer.step(&(rows * f64::NAN)?)?;
+    trainer.step(&(rows * f64::NAN)?, None)?;
     let error = trainer.metrics().expect_err("NaN passed").to_string();
     let want = "RbmTrainer: the reconstruction error became NaN between steps 2 and 2; lower the learning rate, or scale the input";
     assert_eq!(error.lines().next(), Some(want));
@@ -382,11 +383,11 @@ fn binarised_training_is_training_on_drawn_rows() -> Result<()> {
         for step in 0..3 {
             // Each step draws rows, then hidden units, and goes on in the sequence: never the same rows twice.
             let before = trainer.model()?.to(DType::F32, &CPU)?;
-            trainer.step(&grey)?;
+            trainer.step(&grey, None)?;
             let rows = chandlery_ops::bernoulli(&grey, at)?;
             at = at.advanced(batch * n_visible);
             let mut plain = RbmTrainer::above(&lower, &before, training.clone(), 1., at)?;
-            plain.step(&rows)?;
+            plain.step(&rows, None)?;
             at = at.advanced(batch * rbm.config().n_hidden);
             for ((name, got), (_, want)) in
                 trainer.model()?.tensors().into_iter().zip(plain.model()?.tensors())

@@ -1,5 +1,6 @@
 //! Layers, losses and optimisers: equal to their references, and the same bits on every device.
 use candle::{DType, Device, Result, Tensor};
+use chandlery::Trainer;
 use chandlery::feedforward::{
     BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer, Optimizer, ReconstructionLoss,
 };

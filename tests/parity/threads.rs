@@ -1,6 +1,7 @@
 //! Threads that share a GPU do not disturb each other, on devices of their own and on clones of one.
 #![allow(clippy::expect_used)]
 use candle::{D, DType, Device, Module, Result, Tensor};
+use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer};
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
@@ -21,7 +22,7 @@ fn work(device: &Device, folder: &str, seed: u64) -> Result<Vec<Named>> {
     let rbm = Rbm::init(RbmConfig::new(64, 48), philox(1), device)?;
     let mut trainer = RbmTrainer::new(&rbm, CdConfig { batch: 20, ..CdConfig::default() }, 1., philox(2))?;
     for step in 0..40 {
-        trainer.step(&rows.narrow(0, step % 4 * 20, 20)?)?;
+        trainer.step(&rows.narrow(0, step % 4 * 20, 20)?, None)?;
     }
     trainer.metrics()?;
     let rbm = trainer.model()?;

@@ -1,5 +1,6 @@
 //! The same network trained for 50 steps on the CPU and on the GPU with the same draws is the same network.
 use candle::{DType, Device, Result, Tensor};
+use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery_ops::{Philox, Precision, uniform};
@@ -18,7 +19,7 @@ fn train(config: &RbmConfig, training: &CdConfig, device: &Device) -> Result<(Rb
     let mut trainer = RbmTrainer::new(&rbm, training.clone(), 1. / 255., Philox::new(51, 1))?;
     for step in 0..STEPS {
         trainer.begin_epoch(step / 8)?;
-        trainer.step(&rows.narrow(0, step % 8 * training.batch, training.batch)?)?;
+        trainer.step(&rows.narrow(0, step % 8 * training.batch, training.batch)?, None)?;
     }
     let error = trainer.metrics()?.reconstruction_error;
     Ok((trainer.model()?.to(DType::F32, &CPU)?, error))
@@ -108,14 +109,14 @@ fn a_network_trains_and_resumes_bit_for_bit_on_every_device() -> Result<()> {
                     trainer.next_layer()?;
                 }
                 trainer.begin_epoch(step % STEPS / 8)?;
-                trainer.step(&rows.narrow(0, step % 8 * 20, 20)?)?;
+                trainer.step(&rows.narrow(0, step % 8 * 20, 20)?, None)?;
             }
             Ok(())
         };
         let new = || DbnTrainer::new(&dbn, vec![training.clone(); 2], 1. / 255., Philox::new(52, 1));
         let mut whole = new()?;
         run(&mut whole, 0, 2 * STEPS)?;
-        let whole = whole.dbn()?;
+        let whole = whole.model()?;
         for stop in [1, 33, STEPS, STEPS + 7] {
             let mut first = new()?;
             run(&mut first, 0, stop)?;
@@ -123,7 +124,7 @@ fn a_network_trains_and_resumes_bit_for_bit_on_every_device() -> Result<()> {
             drop(first);
             let (mut second, at) = DbnTrainer::load_checkpoint::<usize>(&path, &device)?;
             run(&mut second, at, 2 * STEPS)?;
-            let second = second.dbn()?;
+            let second = second.model()?;
             for (got, want) in second.layers().iter().zip(whole.layers()) {
                 for ((part, got), (_, want)) in got.tensors().into_iter().zip(want.tensors()) {
                     assert_same_bits(

@@ -1,6 +1,7 @@
 //! Two GPUs in one process: `cargo test --features cuda --test parity -- --ignored two_gpus`, on a machine that has them.
 #![cfg(feature = "cuda")]
 use candle::{DType, Device, Module, Result, Tensor};
+use chandlery::Trainer;
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
 use chandlery_ops::{ChunkUpload, Factors, Philox, Precision, Pursuit, bomp, gemm_, normal, uniform};
 use chandlery_tests::{assert_close, assert_same_bits};
@@ -48,7 +49,7 @@ fn two_gpus_train_at_once_in_two_threads_and_in_turn_in_one() -> Result<()> {
             RbmTrainer::new(&rbm, CdConfig { batch: 20, ..CdConfig::default() }, 1., Philox::new(1, 1))?;
         let rows = uniform((20, 64), device, Philox::new(1, 2))?;
         for _ in 0..steps {
-            trainer.step(&rows)?;
+            trainer.step(&rows, None)?;
         }
         Ok(vec![trainer])
     };
@@ -71,7 +72,7 @@ fn two_gpus_train_at_once_in_two_threads_and_in_turn_in_one() -> Result<()> {
     let mut trainers = [train(&devices[0], 0)?, train(&devices[1], 0)?];
     for _ in 0..50 {
         for (trainer, device) in trainers.iter_mut().zip(&devices) {
-            trainer[0].step(&uniform((20, 64), device, Philox::new(1, 2))?)?;
+            trainer[0].step(&uniform((20, 64), device, Philox::new(1, 2))?, None)?;
         }
     }
     for trainer in &trainers {

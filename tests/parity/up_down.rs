@@ -1,5 +1,6 @@
 //! The up-down algorithm with the same draws makes the same network on the CPU and on the GPU, recorded or not.
 use candle::{DType, Device, Result, Tensor};
+use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::labelled::{LabelledDbn, Stage, UpDownConfig, UpDownTrainer};
 use chandlery::schedule::Schedule;
@@ -42,7 +43,7 @@ fn train(trainer: &mut UpDownTrainer, from: usize, to: usize, device: &Device) -
     for step in from..to {
         let at = step % 8 * BATCH;
         trainer.begin_epoch(step / 8)?;
-        trainer.step(&rows.narrow(0, at, BATCH)?, &labels.narrow(0, at, BATCH)?)?;
+        trainer.step(&rows.narrow(0, at, BATCH)?, Some(&labels.narrow(0, at, BATCH)?))?;
     }
     Ok(())
 }
@@ -60,7 +61,7 @@ fn forty_steps_are_the_same_on_every_device() -> Result<()> {
             train(&mut other, 0, STEPS, &device)?;
             let metrics = other.metrics()?;
             let what = format!("{stage:?}, persistent {persistent}, on {:?}", device.location());
-            for ((name, got), (_, want)) in other.dbn()?.tensors().iter().zip(on_cpu.dbn()?.tensors()) {
+            for ((name, got), (_, want)) in other.model()?.tensors().iter().zip(on_cpu.model()?.tensors()) {
                 assert_close(&format!("{what}: {name}"), got, &want, RTOL, ATOL)?;
             }
             let ratio = metrics.top_error / want_metrics.top_error;
@@ -78,7 +79,7 @@ fn a_run_resumes_bit_for_bit_on_every_device() -> Result<()> {
         for (stage, persistent) in CASES {
             let mut whole = trainer(stage, persistent, &device)?;
             train(&mut whole, 0, STEPS, &device)?;
-            let whole = whole.dbn()?;
+            let whole = whole.model()?;
             for stop in [1, 15, 16, 39] {
                 let mut first = trainer(stage, persistent, &device)?;
                 train(&mut first, 0, stop, &device)?;
@@ -90,7 +91,7 @@ fn a_run_resumes_bit_for_bit_on_every_device() -> Result<()> {
                     "{stage:?}, persistent {persistent}, stopped at {stop}, on {:?}",
                     device.location()
                 );
-                for ((name, got), (_, want)) in second.dbn()?.tensors().iter().zip(whole.tensors()) {
+                for ((name, got), (_, want)) in second.model()?.tensors().iter().zip(whole.tensors()) {
                     assert_same_bits(&format!("{what}: {name}"), got, &want)?;
                 }
             }
@@ -103,7 +104,7 @@ fn a_run_resumes_bit_for_bit_on_every_device() -> Result<()> {
 fn free_energies_and_samples_are_the_same_on_every_device() -> Result<()> {
     let mut trainer = trainer(Stage::UpDown, false, &CPU)?;
     train(&mut trainer, 0, STEPS, &CPU)?;
-    let on_cpu = trainer.dbn()?;
+    let on_cpu = trainer.model()?;
     let rows = uniform((50, 37), &CPU, Philox::new(62, 0))?;
     let labels = Tensor::from_iter((0..50u32).map(|i| i % 5), &CPU)?;
     for device in devices()? {

@@ -6,6 +6,7 @@ use crate::device::describe;
 use crate::report::Report;
 use anyhow::Context;
 use candle::Device;
+use chandlery::Trainer;
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
 use chandlery::schedule::Schedule;
 use chandlery_datasets::{Feed, FeedConfig, Split};
@@ -238,7 +239,7 @@ impl Stream<'_> {
                     self.feed.next()?.context("an epoch without minibatches")?
                 }
             };
-            trainer.step(&batch.rows)?;
+            trainer.step(&batch.rows, None)?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use super::up_down::UpDownArgs;
 use crate::options::{
     Common, DataArgs, above_zero, at_least_one, below_one, image_shape, inside_zero_one, not_negative,
 };
-use crate::run::OutArgs;
+use crate::session::SessionArgs;
 use chandlery::rbm::{HiddenUnit, VisibleUnit};
 use chandlery_datasets::ImageShape;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -122,21 +122,9 @@ pub struct TrainArgs {
     /// What is made of them.
     #[command(flatten)]
     pub settings: Settings,
-    /// Where it goes.
+    /// Where it goes, and how it is resumed.
     #[command(flatten)]
-    pub out: OutArgs,
-    /// Go on with an interrupted run, with its data and settings, as if it had not been interrupted.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["data", "ReadArgs", "Settings", "out", "overwrite"])]
-    pub resume: Option<PathBuf>,
-    /// Write a checkpoint every so many seconds, beside those at the end of each epoch.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60., value_parser = not_negative)]
-    pub checkpoint_every: f64,
-    /// Stop after so many steps as if Ctrl-C had been pressed then.
-    #[arg(long, value_name = "STEPS", hide = true, value_parser = at_least_one)]
-    pub stop_after_steps: Option<usize>,
-    /// Where and how it runs.
-    #[command(flatten)]
-    pub common: Common,
+    pub session: SessionArgs,
 }
 
 /// The trained network that a sub-command is about.
@@ -359,7 +347,7 @@ mod tests {
 
     #[test]
     fn flags_that_belong_together_are_asked_for_together() {
-        let parse = |flags: &[&str]| Cli::try_parse_from(["dbn"].iter().chain(flags));
+        let parse = |flags: &[&str]| crate::session::args::parse::<Cli>(["dbn"].iter().chain(flags));
         assert!(parse(&["--sparsity-target", "0.1"]).is_err());
         assert!(parse(&["--sparsity-target", "0.1", "--sparsity-cost", "1"]).is_ok());
         assert!(parse(&["--resume", "runs/a"]).is_ok());

@@ -6,6 +6,7 @@ use crate::pictures::{Shades, largest_rows, mosaic, originals_over_reconstructio
 use crate::progress::Spinner;
 use crate::report::{Outcome, Report};
 use crate::run_folder::{RunFolder, check_writable};
+use crate::session::Picture;
 use anyhow::{Context, Result, ensure};
 use candle::Tensor;
 use chandlery::Philox;
@@ -26,14 +27,6 @@ const SAMPLES: (usize, usize) = (100, 100);
 pub const COLUMNS: usize = 10;
 /// Pixels that a picture's tile should be wide, about.
 const TILE_PIXELS: usize = 56;
-
-/// A picture in a run folder.
-pub struct Picture {
-    /// Its file.
-    pub file: &'static str,
-    /// What it shows.
-    pub caption: String,
-}
 
 /// Draws filters, reconstructions of test rows and samples into a run folder; nothing when rows are no images that
 /// can be drawn.

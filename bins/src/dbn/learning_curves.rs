@@ -1,5 +1,5 @@
 //! The learning curves of a run.
-use super::learn::EpochReport;
+use super::train::EpochReport;
 use crate::curves::{self, Curve, Panel};
 use anyhow::Result;
 use chandlery::dbn::DbnConfig;

@@ -5,7 +5,6 @@
 //! | [`args`]   | the command line                                                     |
 //! | `train`    | a run from its first step or a checkpoint to its folder              |
 //! | `plan`     | the data cut up, the machines, and how each learns                   |
-//! | `learn`    | the loop over layers, epochs and minibatches, and its checkpoint     |
 //! | `evaluate` | linear classifier, reconstruction error, free energies               |
 //! | `likelihood` | likelihoods and lower bounds on them                               |
 //! | `draw`     | pictures; the commands `reconstruct` and `sample`                    |
@@ -21,7 +20,6 @@ mod draw;
 mod encode;
 mod evaluate;
 mod fine_tune;
-mod learn;
 mod learning_curves;
 mod likelihood;
 mod plan;

@@ -1,185 +1,184 @@
-//! The command `train`: a run from its first step, or from its checkpoint, to its folder.
+//! The command `train`: layer by layer by contrastive divergence.
 use super::args::{Settings, TrainArgs};
 use super::evaluate::{Evaluation, Rows};
-use super::learn::{Learning, Place};
 use super::plan::{Data, new_trainer};
-use super::{card, draw, learning_curves, sizes};
-use crate::device::describe;
-use crate::interrupt::Interrupt;
+use super::{card, draw, learning_curves, rows, sizes};
 use crate::options::DataArgs;
-use crate::report::{Outcome, Report, seconds};
-use crate::run::{CHECKPOINT, Kind, Watch, rewrite_metrics, same_rows};
-use crate::run_folder::{RunFolder, command_line};
+use crate::report::{Outcome, seconds};
+use crate::session::{self, Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
 use anyhow::{Context, Result};
-use candle::Device;
-use chandlery::dbn::{Dbn, DbnTrainer};
-use chandlery_datasets::{Feed, FeedConfig};
+use candle::Tensor;
+use chandlery::Trainer;
+use chandlery::dbn::DbnTrainer;
+use chandlery_datasets::{Feed, FeedConfig, Split};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::path::Path;
-use std::time::Instant;
 
-const KIND: Kind = Kind {
-    command: "dbn train",
-    folder: "dbn",
-    file: "run.json",
-    missing: "no run was begun in this folder",
-    unreadable: "cannot be read",
-};
+/// Rows of each side that a layer is measured on after an epoch, at most.
+const PROBE_ROWS: usize = 250;
 
-/// What a run was asked for: the content of `run.json`, from which it can go on.
+/// What an epoch came to: a line of `metrics.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EpochReport {
+    /// Counted from 1, the lowest.
+    pub layer: usize,
+    /// Counted from 1 in each layer.
+    pub epoch: usize,
+    /// Mean over training rows of the squared error of the layer's own reconstruction, summed over its visible units.
+    pub reconstruction_error: f64,
+    /// The same over held-out rows; none where no rows are held out.
+    pub held_out_reconstruction_error: Option<f64>,
+    /// Mean free energy of held-out rows minus that of training rows, in nats.
+    pub free_energy_gap: Option<f64>,
+    /// Step size.
+    pub learning_rate: f64,
+    /// Share of the last step that was kept.
+    pub momentum: f64,
+    /// Training rows a second.
+    pub rows_per_second: f64,
+    /// Training time.
+    pub seconds: f64,
+}
+
+/// Where rows come from.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct RunInfo {
-    /// Version of this program.
-    pub version: String,
-    /// The command line.
-    pub command: String,
-    /// Where rows come from.
-    pub data: DataArgs,
-    /// What is made of them.
-    pub settings: Settings,
-    /// Rows of the training split, to notice when the data has changed.
-    pub n_rows: usize,
+pub struct Input {
+    data: DataArgs,
 }
 
-/// Trains a network, or goes on with it, and leaves a run folder.
+struct Train;
+
+impl Run for Train {
+    type Input = Input;
+    type Settings = Settings;
+    type Trainer = DbnTrainer;
+    type Line = EpochReport;
+    type Extra = Nothing;
+    const KIND: Kind = Kind { command: "dbn train", folder: "dbn" };
+
+    fn save(trainer: &DbnTrainer, path: &Path, place: &PlaceOf<Self>) -> candle::Result<()> {
+        trainer.save_checkpoint(path, place)
+    }
+}
+
+/// Trains a network, or resumes that, and leaves a run folder.
 pub fn train(args: &TrainArgs) -> Result<Outcome> {
-    let report = Report::new(args.common.json);
-    let device = args.common.device.open()?;
-    let Run { folder, info, data, feed, trainer, place } = match &args.resume {
-        None => Run::start(args, &device)?,
-        Some(path) => Run::resume(path, &device)?,
-    };
-    report.line(&format!(
-        "dbn {} on {}: {}, on {}, seed {}, into {}",
-        sizes(trainer.config()),
-        data.name,
-        data.words(),
-        describe(&device),
-        info.settings.seed,
-        folder.path().display()
-    ))?;
-    let interrupt = Interrupt::listen()?;
-    let mut learning = Learning {
-        settings: &info.settings,
-        folder: &folder,
-        trainer,
-        watch: Watch::start(place.run_seconds, args.checkpoint_every, args.stop_after_steps),
-        place,
-        train: &data.train,
-        held_out: data.held_out.as_ref(),
+    let given = || Ok((Input { data: args.data.clone() }, args.settings.clone()));
+    let asked = Asked::<Train>::new(&args.session, given)?;
+    let data = Data::open(&asked.input.data, asked.settings.seed)?;
+    let config = FeedConfig::new(asked.settings.batch, asked.settings.seed);
+    let mut feed = Feed::new(&data.train, &asked.device, config).context("--batch")?;
+    let mut session = asked.open(
+        session::Rows { data: &data.name, n: data.n_rows },
+        |settings, device| new_trainer(&data, settings, feed.scale(), device),
+        |_, path, device| Ok(DbnTrainer::load_checkpoint(path, device)?),
+    )?;
+    let layers = sizes(session.trainer.model_config());
+    let seed = session.info.settings.seed;
+    session.announce(&format!("dbn {layers} on {}: {}", data.name, data.words()), seed)?;
+    loop {
+        if layer(&mut session, &data, &mut feed)? == Outcome::Interrupted {
+            return session.interrupted();
+        }
+        if !session.trainer.next_layer()? {
+            break;
+        }
+        session.place.begin_stage();
+        session.save()?;
+    }
+    finish(session, &data)
+}
+
+/// Trains the epochs that are left of the layer in training.
+fn layer(session: &mut Session<Train>, data: &Data, feed: &mut Feed) -> Result<Outcome> {
+    let (layer, n_layers) = (session.trainer.layer(), session.trainer.n_layers());
+    let n = session.info.settings.epochs;
+    let probe = Probe::of(&session.trainer, data)?;
+    let epochs = Epochs {
         feed,
+        n,
+        earlier: layer * n,
+        prepare: &Ok,
+        label: &|epoch| format!("layer {}/{n_layers} epoch {}/{n}", layer + 1, epoch + 1),
     };
-    if learning.run(&report, &interrupt)? == Outcome::Interrupted {
-        return KIND.interrupted(&report, &folder);
-    }
-    // Memory of the training goes before the evaluation comes.
-    let Learning { trainer, place, .. } = learning;
-    let dbn = trainer.dbn()?;
-    drop(trainer);
-    finish(&Finish { report, folder, info, data, dbn, place, device }, &interrupt)
-}
-
-/// A run at its first step, or at its checkpoint.
-struct Run {
-    folder: RunFolder,
-    info: RunInfo,
-    data: Data,
-    feed: Feed,
-    trainer: DbnTrainer,
-    place: Place,
-}
-
-impl Run {
-    /// Begins a run, with a checkpoint of its first step.
-    fn start(args: &TrainArgs, device: &Device) -> Result<Self> {
-        let settings = &args.settings;
-        // All that can be refused is refused before the folder is touched.
-        let data = Data::open(&args.data, settings.seed)?;
-        let feed = feed(&data, settings, device)?;
-        let trainer = new_trainer(&data, settings, feed.scale(), device)?;
-        let info = RunInfo {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            command: command_line("dbn"),
-            data: args.data.clone(),
-            settings: settings.clone(),
-            n_rows: data.n_rows,
+    session.epochs(epochs, |trainer, _, pace, _| {
+        let rbm = trainer.rbm()?;
+        let held_out = probe.held_out.as_ref();
+        let config = &trainer.training()[layer];
+        let line = EpochReport {
+            layer: layer + 1,
+            epoch: pace.epoch + 1,
+            reconstruction_error: rbm.reconstruction_error(&probe.train)?,
+            held_out_reconstruction_error: held_out.map(|rows| rbm.reconstruction_error(rows)).transpose()?,
+            free_energy_gap: held_out.map(|rows| rbm.free_energy_gap(&probe.train, rows)).transpose()?,
+            learning_rate: config.learning_rate.at(pace.epoch),
+            momentum: config.momentum.at(pace.epoch),
+            rows_per_second: pace.rows_per_second,
+            seconds: pace.seconds,
         };
-        let folder = KIND.begin(&args.out, &info)?;
-        let place = Place::default();
-        trainer.save_checkpoint(&folder.join(CHECKPOINT), &place)?;
-        Ok(Self { folder, info, data, feed, trainer, place })
-    }
+        let words = words(&line, n_layers, n);
+        Ok(Ended { line, words, stop: false })
+    })
+}
 
-    /// Goes on where the checkpoint in a run folder stands.
-    fn resume(path: &Path, device: &Device) -> Result<Self> {
-        let (folder, info): (_, RunInfo) = KIND.open(path)?;
-        let data = Data::open(&info.data, info.settings.seed)?;
-        same_rows(&info.data.data, "training rows", info.n_rows, data.n_rows)?;
-        let feed = feed(&data, &info.settings, device)?;
-        let (trainer, place) = DbnTrainer::load_checkpoint::<Place>(&folder.join(CHECKPOINT), device)
-            .with_context(|| format!("--resume {}", path.display()))?;
-        rewrite_metrics(&folder, &place.reports)?;
-        Ok(Self { folder, info, data, feed, trainer, place })
+/// Rows that a layer is measured on, `[_, n_visible]` of the layer: training rows, and as many held-out ones.
+struct Probe {
+    train: Tensor,
+    held_out: Option<Tensor>,
+}
+
+impl Probe {
+    fn of(trainer: &DbnTrainer, data: &Data) -> Result<Self> {
+        let dbn = trainer.model()?;
+        let held_out = data.held_out.as_ref();
+        let n = held_out.map_or(PROBE_ROWS, |rows| rows.n_samples().min(PROBE_ROWS));
+        let read = |split: &Split| {
+            let split = split.take(n)?;
+            rows::through(&split, dbn.config(), trainer.device(), |rows| dbn.features(rows, trainer.layer()))
+        };
+        Ok(Self { train: read(&data.train)?, held_out: held_out.map(read).transpose()? })
     }
 }
 
-/// Minibatches of the training rows.
-fn feed(data: &Data, settings: &Settings, device: &Device) -> Result<Feed> {
-    Feed::new(&data.train, device, FeedConfig::new(settings.batch, settings.seed)).context("--batch")
-}
-
-/// A run whose layers are all trained.
-struct Finish {
-    report: Report,
-    folder: RunFolder,
-    info: RunInfo,
-    data: Data,
-    dbn: Dbn,
-    place: Place,
-    device: Device,
+/// An epoch in one line.
+fn words(line: &EpochReport, n_layers: usize, epochs: usize) -> String {
+    let EpochReport { layer, epoch, reconstruction_error, free_energy_gap, rows_per_second, .. } = line;
+    let width = epochs.to_string().len();
+    let gap = free_energy_gap.map_or("–".to_owned(), |gap| format!("{gap:.2}"));
+    format!(
+        "layer {layer}/{n_layers}  epoch {epoch:>width$}/{epochs}  reconstruction error {reconstruction_error:>7.3}  \
+         free-energy gap {gap:>6}  {rows_per_second:>8.0} rows/s  {}",
+        seconds(line.seconds)
+    )
 }
 
 /// Weights, pictures, curves, the classifier, and the model card.
-fn finish(run: &Finish, interrupt: &Interrupt) -> Result<Outcome> {
-    let Finish { report, folder, info, data, dbn, place, device } = run;
-    let started = Instant::now();
-    dbn.save(folder.path())?;
-    folder.write("curves.svg", learning_curves::draw(&place.reports, dbn.config())?.as_bytes())?;
+fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
+    let (trainer, run) = session.trained();
+    let dbn = trainer.model()?;
+    // Memory of the training goes before the evaluation comes.
+    drop(trainer);
+    let RunInfo { input, settings, .. } = &run.info;
+    dbn.save(run.folder.path())?;
+    run.folder.write("curves.svg", learning_curves::draw(&run.place.reports, dbn.config())?.as_bytes())?;
     let test = data.test_rows();
-    let pictures = draw::run_pictures(dbn, test, info.settings.seed, folder)?;
-    if interrupt.asked() {
-        return KIND.interrupted(report, folder);
+    let pictures = draw::run_pictures(&dbn, test, settings.seed, &run.folder)?;
+    if run.is_interrupted()? {
+        return Ok(Outcome::Interrupted);
     }
     let rows = Rows { train: &data.train, test, n_classes: data.n_classes };
-    let evaluation = Evaluation::of(dbn, &rows, info.settings.seed, device)?;
+    let evaluation = Evaluation::of(&dbn, &rows, settings.seed, &run.device)?;
     for line in evaluation.lines() {
-        report.line(&line)?;
+        run.report.line(&line)?;
     }
-    let total = place.run_seconds + started.elapsed().as_secs_f64();
-    let result = json!({
-        "out": folder.path(),
+    let results = json!({
         "data": data.name,
         "layers": sizes(dbn.config()),
-        "device": describe(device),
-        "seed": info.settings.seed,
-        "seconds": total,
         "accuracy_features": evaluation.readout.as_ref().map(|r| r.accuracy_features),
         "accuracy_pixels": evaluation.readout.as_ref().map(|r| r.accuracy_pixels),
         "evaluation": evaluation,
     });
-    folder.write_json("results.json", &result)?;
-    let card = card::Card {
-        info,
-        dbn: dbn.config(),
-        data: &data.words(),
-        device: &describe(device),
-        seconds: total,
-        evaluation: &evaluation,
-        pictures: &pictures,
-    };
-    folder.write("README.md", card.text().as_bytes())?;
-    report.line(&format!("{} in {}", folder.path().display(), seconds(total)))?;
-    report.finish(&result)?;
-    Ok(Outcome::Done)
+    let card = card::of(dbn.config(), &input.data, data, settings, &evaluation, &pictures);
+    run.finish(settings.seed, results, &card)
 }

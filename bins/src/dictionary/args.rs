@@ -2,7 +2,7 @@
 use super::choices::{Method, ReplaceArg, Rule, StartArg};
 use super::restore_args::{DenoiseArgs, InpaintArgs};
 use crate::options::{Common, ReadArgs, above_zero, at_least_one, at_most_one, not_negative};
-use crate::run::OutArgs;
+use crate::session::SessionArgs;
 use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -159,21 +159,9 @@ pub struct TrainArgs {
     /// Passes over the rows; 50 when left out. With --resume, more than were made: a finished run goes on as well.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub iterations: Option<usize>,
-    /// Where it goes.
+    /// Where it goes, and how it is resumed.
     #[command(flatten)]
-    pub out: OutArgs,
-    /// Go on with a run, with its data and settings, as if it had not been interrupted, or been asked for --iterations.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["data", "side", "patches", "remove_mean", "ReadArgs", "Settings", "out", "overwrite"])]
-    pub resume: Option<PathBuf>,
-    /// Write a checkpoint every so many seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30., value_parser = not_negative)]
-    pub checkpoint_every: f64,
-    /// Stop after so many iterations as if Ctrl-C had been pressed then.
-    #[arg(long, value_name = "N", hide = true, value_parser = at_least_one)]
-    pub stop_after: Option<usize>,
-    /// Where and how it runs.
-    #[command(flatten)]
-    pub common: Common,
+    pub session: SessionArgs,
 }
 
 /// Arguments of `dictionary-learning encode`.
@@ -235,7 +223,7 @@ mod tests {
     use clap::CommandFactory;
 
     fn parse(flags: &[&str]) -> Result<Cli, clap::Error> {
-        Cli::try_parse_from(["dictionary-learning"].iter().chain(flags))
+        crate::session::args::parse(["dictionary-learning"].iter().chain(flags))
     }
 
     #[test]

@@ -90,3 +90,8 @@ impl From<ReplaceArg> for Replace {
         }
     }
 }
+
+/// A choice as the command line has it.
+pub fn name_of(choice: &impl clap::ValueEnum) -> String {
+    choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}

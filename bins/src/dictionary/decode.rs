@@ -61,7 +61,7 @@ pub fn decode(args: &DecodeArgs) -> Result<Outcome> {
         n_nonzero: file.codes.width(),
         mean_count: n_entries / n_rows as f64,
         unit: file.notes.as_ref().map(|notes| notes.unit.as_str()),
-        seconds_total: total,
+        seconds: Some(total),
         ..Summary::new(&out, config, "", &device)
     };
     report.finish(&summary.with(json!({ "n_rows": n_rows, "n_images": n_images }))?)?;

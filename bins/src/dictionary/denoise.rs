@@ -90,8 +90,8 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
     let summary = Summary {
         n_nonzero: settings.coder(dictionary.config().n_atoms).n_nonzero,
         mean_count,
-        seconds: Some(learned_in),
-        seconds_total: total,
+        training_seconds: Some(learned_in),
+        seconds: Some(total),
         ..Summary::new(&args.out, dictionary.config(), "grey levels", &device)
     };
     let results = summary.with(json!({

@@ -76,7 +76,7 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let summary = Summary {
         n_nonzero: file.codes.width(),
         mean_count: measure.mean_count,
-        seconds_total: started.elapsed().as_secs_f64(),
+        seconds: Some(started.elapsed().as_secs_f64()),
         ..Summary::new(&args.out, config, unit, &device)
     };
     let own = json!({ "n_rows": n_rows, "used": measure.used, "rmse": measure.rmse });

@@ -109,8 +109,8 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
     let config = DictionaryConfig::new(n_atoms, n_features, args.nonzero.min(n_atoms));
     let summary = Summary {
         mean_count,
-        seconds: Some(learned_in),
-        seconds_total: total,
+        training_seconds: Some(learned_in),
+        seconds: Some(total),
         ..Summary::new(&args.out, &config, "grey levels", &device)
     };
     let results = summary.with(json!({

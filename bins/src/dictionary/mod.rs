@@ -6,8 +6,8 @@
 //! | [`restore_args`] | that of `denoise` and `inpaint`                             |
 //! | [`choices`] | what the command line calls methods, rules and starts              |
 //! | `signals`  | patches of images, or rows, in the unit they are learned in       |
-//! | `train`    | a run from its first step or a checkpoint to its folder           |
-//! | `learn`    | the loop, from all rows or from minibatches, and its checkpoint   |
+//! | `train`    | the command `train`, from all rows or from minibatches            |
+//! | `plan`     | the first dictionary, and how it learns                           |
 //! | `measure`  | how well a dictionary represents signals                          |
 //! | `encode`   | the command `encode`                                              |
 //! | `decode`   | the command `decode`                                              |
@@ -17,7 +17,7 @@
 //! | `inpaint`  | the command `inpaint`                                             |
 //! | `summary`  | what the JSON of every command says alike                         |
 //! | `draw`     | the dictionary as a picture                                       |
-//! | `card`     | the README.md of a run folder                                     |
+//! | `card`     | model cards                                                       |
 pub mod args;
 mod card;
 pub mod choices;
@@ -27,8 +27,8 @@ mod denoise;
 mod draw;
 mod encode;
 mod inpaint;
-mod learn;
 mod measure;
+mod plan;
 mod restore;
 pub mod restore_args;
 mod signals;

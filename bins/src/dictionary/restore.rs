@@ -1,5 +1,5 @@
 //! What `denoise` and `inpaint` share: planes, the dictionary of an image, and what is written.
-use super::card::ImageCard;
+use super::card::{self, RestoredImage};
 use super::measure::energy_of;
 use super::restore_args::ImageDictionaryArgs;
 use super::{draw, streams};
@@ -9,6 +9,7 @@ use crate::options::Common;
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::run_folder::{Existing, RunFolder, check_writable, command_line};
+use crate::session::card::Made;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
 use chandlery::Philox;
@@ -189,20 +190,23 @@ impl Kept<'_> {
         let tile = ImageShape::grey(self.side, self.side);
         let pictured = draw::atoms(dictionary.atoms(), energy, tile, &folder.join("dictionary.png"))?;
         folder.write_json("results.json", self.results)?;
-        let card = ImageCard {
-            command: &command_line("dictionary-learning"),
+        let restored = RestoredImage {
             done: self.done,
             image: self.image,
-            args: self.args,
             iterations: self.iterations,
-            config: dictionary.config(),
-            device: &describe(self.device),
-            seconds: self.seconds,
             psnr: self.psnr,
             mean_count: self.mean_count,
-            pictured,
         };
-        folder.write("README.md", card.text().as_bytes())?;
+        let made = Made {
+            version: env!("CARGO_PKG_VERSION"),
+            command: &command_line("dictionary-learning"),
+            seed: self.args.seed,
+            device: &describe(self.device),
+            seconds: self.seconds,
+        };
+        let pictures = [card::picture(pictured)];
+        let card = card::of_image(dictionary.config(), self.args, &restored, &pictures);
+        folder.write("README.md", card.text(&made).as_bytes())?;
         report.line(&format!("dictionary in {}", folder.path().display()))
     }
 }

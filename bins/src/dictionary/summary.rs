@@ -23,13 +23,14 @@ pub struct Summary<'a> {
     pub device: String,
     /// Learning the dictionary, 0 where nothing was learned; left out by commands that never learn.
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub training_seconds: Option<f64>,
+    /// All computations; left out where a session says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
-    /// All computations, and for `train` the measures and pictures after them.
-    pub seconds_total: f64,
 }
 
 impl<'a> Summary<'a> {
-    /// Of a command that coded by this dictionary; the times are 0.
+    /// Of a command that coded by this dictionary, without times.
     pub fn new(out: &'a Path, config: &DictionaryConfig, unit: &'a str, device: &Device) -> Self {
         Self {
             out,
@@ -39,8 +40,8 @@ impl<'a> Summary<'a> {
             mean_count: 0.,
             unit: Some(unit),
             device: describe(device),
+            training_seconds: None,
             seconds: None,
-            seconds_total: 0.,
         }
     }
 

@@ -12,7 +12,7 @@ fn a_run_leaves_a_whole_folder_and_one_json_object() {
     let (start, end) = (number(&result, "rmse_start"), number(&result, "rmse"));
     // Learning must be worth something against random patches; flat codes would leave the deviation, about 35.
     assert!(end > 0. && end < 0.8 * start, "{start} → {end}");
-    let times = ["seconds", "seconds_total"].map(|name| number(&result, name));
+    let times = ["training_seconds", "seconds"].map(|name| number(&result, name));
     assert!(times[0] > 0. && times[0] < times[1], "{times:?}");
 
     let run = folder.path().join("run");
@@ -44,9 +44,9 @@ fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits() {
         let (whole, stopped) = (format!("{name}-whole"), format!("{name}-stopped"));
         let common = [&["--data", "grey.png"][..], how].concat();
         DICTIONARY.succeed(folder.path(), &tiny(&[&common[..], &["--out", &whole]].concat()));
-        let args = [&common[..], &["--out", &stopped, "--stop-after", "2"]].concat();
+        let args = [&common[..], &["--out", &stopped, "--stop-after-steps", "2"]].concat();
         let err = DICTIONARY.fail(folder.path(), &tiny(&args), 130);
-        assert_eq!(err, format!("interrupted; go on with: dictionary-learning train --resume {stopped}"));
+        assert_eq!(err, format!("interrupted; resume with: dictionary-learning train --resume {stopped}"));
         assert!(!at(&stopped).join("model.safetensors").exists());
         DICTIONARY.succeed(folder.path(), &["train", "--resume", &stopped, "--device", "cpu"]);
         assert!(weights(&at(&whole)) == weights(&at(&stopped)), "{how:?}: other atoms");
@@ -104,7 +104,7 @@ fn a_dictionary_is_the_start_of_another_even_once_it_is_gone() {
     assert!((number(&result, "rmse_start") / number(&first, "rmse") - 1.).abs() < 1e-6, "{result} {first}");
     assert!(number(&result, "rmse") < number(&first, "rmse"), "{result}");
 
-    let stopped = ["--init", "first", "--iterations", "3", "--out", "stopped", "--stop-after", "1"];
+    let stopped = ["--init", "first", "--iterations", "3", "--out", "stopped", "--stop-after-steps", "1"];
     DICTIONARY.fail(folder.path(), &[&args[..], &stopped].concat(), 130);
     std::fs::remove_dir_all(at("first")).unwrap();
     DICTIONARY.succeed(folder.path(), &["train", "--resume", "stopped", "--device", "cpu"]);
@@ -197,7 +197,7 @@ fn ctrl_c_finishes_the_iteration_writes_a_checkpoint_and_says_how_to_go_on() {
     let args = ["--data", "grey.png", "--iterations", "1000000", "--out", "run", "--device", "cpu"];
     let command = DICTIONARY.command(folder.path(), &args);
     let stderr = super::common::interrupt(command, &folder.path().join("run"));
-    assert!(stderr.contains("interrupted; go on with: dictionary-learning train --resume run"), "{stderr}");
+    assert!(stderr.contains("interrupted; resume with: dictionary-learning train --resume run"), "{stderr}");
 }
 
 #[test]

@@ -17,7 +17,7 @@
 //! # Ok(()) }
 //! ```
 use crate::decode::decode;
-use crate::open::Colour;
+use crate::options::Colour;
 use crate::patches::{GreyImage, ImageSet};
 use crate::{Dataset, Error, ImageShape, Result, Split};
 use flate2::read::GzDecoder;

@@ -1,6 +1,6 @@
 //! Grey images of any sizes, held in memory.
 use crate::decode::{EXTENSIONS, decode};
-use crate::open::Colour;
+use crate::options::Colour;
 use crate::{DataOptions, Dataset, Error, Result, RowType, Split};
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};

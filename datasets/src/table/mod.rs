@@ -10,8 +10,8 @@ mod read;
 mod schema;
 mod splits;
 
-use crate::folder::Listing;
-use crate::open::DataOptions;
+use crate::listing::Listing;
+use crate::options::DataOptions;
 use crate::{Dataset, Error, Result};
 use std::path::{Path, PathBuf};
 

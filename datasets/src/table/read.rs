@@ -4,7 +4,7 @@ use super::pages::open_leaf;
 use super::schema::{Column, Kind, Plan, Schema};
 use crate::convert::class_numbers;
 use crate::decode::ImageRows;
-use crate::open::DataOptions;
+use crate::options::DataOptions;
 use crate::sink::RowSink;
 use crate::{Error, ImageShape, Result, Source, Split};
 use ::parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};

@@ -1,5 +1,5 @@
 //! What the columns of a parquet file are, and which of them to read.
-use crate::open::DataOptions;
+use crate::options::DataOptions;
 use crate::{Error, Result};
 use ::parquet::basic::{ConvertedType, LogicalType, Type as Physical};
 use ::parquet::file::metadata::ParquetMetaData;

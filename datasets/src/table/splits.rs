@@ -1,5 +1,5 @@
 //! Which parquet file belongs to which configuration and split, by its path.
-use crate::open::DataOptions;
+use crate::options::DataOptions;
 use crate::{Error, Result};
 
 /// A parquet file of a data set: `[CONFIG/]SPLIT/0000.parquet`, as on the hub's parquet branch, or

@@ -19,6 +19,7 @@
 //! use candle::{Device::Cpu, Module, Tensor};
 //! use chandlery::dbn::{Dbn, DbnConfig};
 //! use chandlery::rbm::CdConfig;
+//! use chandlery::Trainer;
 //! use chandlery::dbn::DbnTrainer;
 //! use chandlery_ops::Philox;
 //! # fn main() -> candle::Result<()> {
@@ -29,13 +30,13 @@
 //! let mut trainer = DbnTrainer::new(&dbn, vec![training.clone(), training], 1., Philox::new(1, 1))?;
 //! loop {
 //!     for _ in 0..500 {
-//!         trainer.step(&rows)?;
+//!         trainer.step(&rows, None)?;
 //!     }
 //!     if !trainer.next_layer()? {
 //!         break;
 //!     }
 //! }
-//! let dbn = trainer.dbn()?;
+//! let dbn = trainer.model()?;
 //! assert_eq!(dbn.forward(&rows)?.dims(), [2, 3]);
 //! // It has learned its two rows by heart.
 //! assert!(dbn.reconstruction_error(&rows)? < 0.2);

@@ -2,6 +2,7 @@
 use super::{Dbn, DbnConfig};
 use crate::checkpoint::{self, Checkpoint};
 use crate::rbm::{CdConfig, Metrics, Rbm, RbmTrainer};
+use crate::trainer::Trainer;
 use candle::{Device, Error, Result, Tensor};
 use chandlery_ops::Philox;
 use serde::de::DeserializeOwned;
@@ -34,6 +35,9 @@ struct Notes<P> {
     progress: P,
 }
 
+/// The name of the trainer in its checkpoints.
+const NAME: &str = "deep-belief-network";
+
 impl DbnTrainer {
     /// Takes a copy of `dbn` and begins with its lowest machine; `training` says how to train each, lowest first.
     ///
@@ -57,32 +61,6 @@ impl DbnTrainer {
             dbn.layers().iter().map(|rbm| rbm.to(dtype, rbm.weight().device())).collect::<Result<_>>()?;
         let trainer = RbmTrainer::new(&layers[0], training[0].clone(), input_scale, philox)?;
         Ok(Self { config, training, philox, layers, layer: 0, trainer })
-    }
-
-    /// Sets the rates of the layer in training to those of `epoch`, counted from 0 for each layer.
-    ///
-    /// # Errors
-    /// When the device fails.
-    pub fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
-        self.trainer.begin_epoch(epoch)
-    }
-
-    /// One update of the layer in training from a minibatch of raw rows, `[batch, n_visible of the lowest layer]`,
-    /// u8 or f32, with the `batch` of that layer's configuration.
-    ///
-    /// # Errors
-    /// When `rows` does not fit.
-    pub fn step(&mut self, rows: &Tensor) -> Result<()> {
-        self.trainer.step(rows)
-    }
-
-    /// What the layer in training gathered since the last call. Waits for the device.
-    ///
-    /// # Errors
-    /// When no step was made since, or training has diverged; the message names the layer.
-    pub fn metrics(&mut self) -> Result<Metrics> {
-        let layer = self.layer + 1;
-        self.trainer.metrics().map_err(|e| Error::Msg(format!("layer {layer}: {e}")))
     }
 
     /// Goes on to the next layer; `false` when all are trained.
@@ -127,16 +105,6 @@ impl DbnTrainer {
         self.trainer.set_visible_mean(mean)
     }
 
-    /// The network as trained so far, with its own copy of the layer in training.
-    ///
-    /// # Errors
-    /// When memory is short.
-    pub fn dbn(&self) -> Result<Dbn> {
-        let mut layers = self.layers.clone();
-        layers[self.layer] = self.trainer.model()?;
-        Dbn::from_layers(self.config.clone(), layers)
-    }
-
     /// A copy of the machine in training.
     ///
     /// # Errors
@@ -155,33 +123,60 @@ impl DbnTrainer {
         self.layers.len()
     }
 
-    /// Steps made in this layer.
-    pub fn steps(&self) -> u64 {
-        self.trainer.steps()
-    }
-
     /// How each layer is trained, lowest first.
     pub fn training(&self) -> &[CdConfig] {
         &self.training
     }
 
     /// What the network is.
-    pub fn config(&self) -> &DbnConfig {
+    pub fn model_config(&self) -> &DbnConfig {
         &self.config
     }
+}
 
-    /// Writes everything that the rest of the run depends on to one file, with `progress` (epoch, place in the data,
-    /// whatever the caller needs to go on). Waits for the device. The file appears whole.
-    ///
-    /// # Errors
-    /// When the file is not writable.
-    pub fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
-        let dbn = self.dbn()?;
+impl Trainer for DbnTrainer {
+    type Model = Dbn;
+    type Metrics = Metrics;
+
+    /// `epoch` is counted from 0 in each layer.
+    fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
+        self.trainer.begin_epoch(epoch)
+    }
+
+    /// `rows` are `[batch, n_visible of the lowest layer]` with the `batch` of the layer in training.
+    fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
+        self.trainer.step(rows, None)
+    }
+
+    fn check(&mut self) -> Result<()> {
+        let layer = self.layer + 1;
+        self.trainer.check().map_err(|e| Error::Msg(format!("layer {layer}: {e}")))
+    }
+
+    fn metrics(&mut self) -> Result<Metrics> {
+        let layer = self.layer + 1;
+        self.trainer.metrics().map_err(|e| Error::Msg(format!("layer {layer}: {e}")))
+    }
+
+    fn steps(&self) -> u64 {
+        self.trainer.steps()
+    }
+
+    fn model(&self) -> Result<Dbn> {
+        let mut layers = self.layers.clone();
+        layers[self.layer] = self.trainer.model()?;
+        Dbn::from_layers(self.config.clone(), layers)
+    }
+
+    fn device(&self) -> &Device {
+        self.trainer.device()
+    }
+
+    fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
+        let dbn = self.model()?;
         let layers = dbn.layers().iter().enumerate().flat_map(|(i, rbm)| {
             rbm.tensors().into_iter().map(move |(name, t)| (format!("layers.{i}.{name}"), t.clone()))
         });
-        let state = self.trainer.state()?;
-        let state = state.into_iter().map(|(name, t)| (format!("trainer.{name}"), t));
         let Philox { seed, stream, offset } = self.philox;
         let notes = Notes {
             config: self.config.clone(),
@@ -192,18 +187,11 @@ impl DbnTrainer {
             layer: self.layer,
             progress,
         };
-        checkpoint::save(path, layers.chain(state), &notes)
+        checkpoint::save(path, NAME, layers.chain(self.trainer.stored_state()?), &notes)
     }
 
-    /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote: the trainer as it was, and the caller's progress.
-    ///
-    /// On the device that wrote it the run goes on bit for bit as if it had not stopped, once
-    /// [`begin_epoch`](Self::begin_epoch) has been called for the epoch it was in.
-    ///
-    /// # Errors
-    /// When the file is missing, cut short or not a checkpoint; the message names it.
-    pub fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
-        let (checkpoint, notes) = Checkpoint::load::<Notes<P>>(path, device)?;
+    fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
+        let (checkpoint, notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
         let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
         let vb = candle_nn::VarBuilder::from_tensors(checkpoint.tensors.clone(), candle::DType::F32, device);
         let dbn = Dbn::new(notes.config, vb).map_err(|e| checkpoint.refused(&e))?;
@@ -214,7 +202,7 @@ impl DbnTrainer {
         if notes.layer > 0 {
             trainer.begin_layer(notes.layer)?;
         }
-        trainer.trainer.restore(|name| checkpoint.of_trainer(name))?;
+        trainer.trainer.restore(&checkpoint)?;
         Ok((trainer, notes.progress))
     }
 }

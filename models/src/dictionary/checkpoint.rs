@@ -1,5 +1,5 @@
 //! What a trainer needs to go on as if it had not stopped.
-use super::online::report;
+use super::online::{Gathered, report};
 use super::train::{Previous, Quality, code};
 use super::{
     Dictionary, DictionaryConfig, DictionaryTrainer, Iteration, OnlineConfig, OnlineTrainer, TrainConfig,
@@ -7,22 +7,34 @@ use super::{
 use crate::checkpoint::{self, Checkpoint};
 use candle::{Device, Result, Tensor};
 use chandlery_ops::{AtomUses, Philox, SparseCodes};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Beside the tensors `dictionary`, `best`, `figures` and `counts` (f64, which text would round) and, for NSGK, the codes of the iteration before.
 #[derive(Serialize, Deserialize)]
-struct TrainNotes {
+struct TrainNotes<P> {
     config: DictionaryConfig,
     philox: [u64; 3],
     iteration: usize,
     used: usize,
     replaced: usize,
+    /// Missing in files from before it was written.
+    #[serde(default = "none")]
+    progress: Option<P>,
 }
+
+fn none<T>() -> Option<T> {
+    None
+}
+
+/// The names of the trainers in their checkpoints.
+const BATCH: &str = "dictionary";
+const ONLINE: &str = "online-dictionary";
 
 /// Beside the tensors `dictionary`, `gram` and `signals`.
 #[derive(Serialize, Deserialize)]
-struct OnlineNotes {
+struct OnlineNotes<P> {
     config: DictionaryConfig,
     philox: [u64; 3],
     idle: Vec<u64>,
@@ -30,6 +42,13 @@ struct OnlineNotes {
     /// Missing where nothing was scaled yet.
     #[serde(default = "unscaled")]
     scale: Option<f64>,
+    #[serde(default)]
+    gathered: Gathered,
+    /// This and the progress are missing in files from before they were written.
+    #[serde(default)]
+    training: Option<OnlineConfig>,
+    #[serde(default = "none")]
+    progress: Option<P>,
 }
 
 fn unscaled() -> Option<f64> {
@@ -37,12 +56,12 @@ fn unscaled() -> Option<f64> {
 }
 
 impl DictionaryTrainer {
-    /// Writes everything that the rest of a run depends on to one file, but for the signals and the configuration, which whoever resumes
-    /// has. The file appears whole.
+    /// Writes everything that the rest of a run depends on to one file, with `progress`, but for the signals and the configuration, which
+    /// whoever resumes has. The file appears whole.
     ///
     /// # Errors
     /// When the file is not writable.
-    pub fn save_checkpoint(&self, path: &Path) -> Result<()> {
+    pub fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
         let Iteration { iteration, rmse, mean_count, used, replaced, coherence } = self.last;
         let best = self.best_quality;
         let mut tensors = vec![
@@ -63,17 +82,22 @@ impl DictionaryTrainer {
             iteration,
             used,
             replaced,
+            progress: Some(progress),
         };
-        checkpoint::save(path, tensors, &notes)
+        checkpoint::save(path, BATCH, tensors, &notes)
     }
 
     /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote, for a run with the same signals and configuration: the trainer as
-    /// it was. On the device that wrote it the run goes on bit for bit. The codes are found again, which takes one coding.
+    /// it was, and the caller's progress, which files of old versions lack. On the device that wrote it the run goes on bit for bit. The codes are found again, which takes one coding.
     ///
     /// # Errors
     /// When the file is missing, cut short, not a checkpoint of this trainer or of other signals; the message names it.
-    pub fn load_checkpoint(path: &Path, signals: &Tensor, config: TrainConfig) -> Result<Self> {
-        let (stored, notes) = Checkpoint::load::<TrainNotes>(path, signals.device())?;
+    pub fn load_checkpoint<P: DeserializeOwned>(
+        path: &Path,
+        signals: &Tensor,
+        config: TrainConfig,
+    ) -> Result<(Self, Option<P>)> {
+        let (stored, notes) = Checkpoint::load::<TrainNotes<P>>(path, BATCH, signals.device())?;
         let n_atoms = notes.config.n_atoms;
         let dictionary = Dictionary::from_tensor(notes.config.clone(), stored.get("dictionary")?)?;
         let best = Dictionary::from_tensor(notes.config, stored.get("best")?)?;
@@ -82,7 +106,7 @@ impl DictionaryTrainer {
         let &[rmse, coherence, best_rmse] = &figures_read[..] else {
             return Err(stored.refused(&format!("figures must be three, got {}", figures_read.len())));
         };
-        let TrainNotes { iteration, used, replaced, .. } = notes;
+        let TrainNotes { iteration, used, replaced, progress, .. } = notes;
         let mut last = Iteration { iteration, rmse, mean_count: 0., used, replaced, coherence };
         let mut trainer = Self::resume(dictionary, signals, config, philox(notes.philox), last)?;
         let counts = match stored.tensors.contains_key("counts") {
@@ -115,17 +139,12 @@ impl DictionaryTrainer {
             };
             trainer.previous = Some(Previous { uses: AtomUses::of(&codes)?, codes });
         }
-        Ok(trainer)
+        Ok((trainer, progress))
     }
 }
 
 impl OnlineTrainer {
-    /// Writes everything that the rest of a run depends on to one file, but for the configuration, which whoever resumes has. The
-    /// file appears whole.
-    ///
-    /// # Errors
-    /// When the file is not writable.
-    pub fn save_checkpoint(&self, path: &Path) -> Result<()> {
+    pub(super) fn store(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
         let tensors =
             [("dictionary", &self.dictionary.atoms), ("gram", &self.gram), ("signals", &self.signals)];
         let tensors = tensors.map(|(name, t)| (name.to_owned(), t.clone()));
@@ -135,17 +154,31 @@ impl OnlineTrainer {
             idle: self.idle.clone(),
             batches: self.batches,
             scale: self.scale,
+            gathered: self.gathered,
+            training: Some(self.config.clone()),
+            progress: Some(progress),
         };
-        checkpoint::save(path, tensors, &notes)
+        checkpoint::save(path, ONLINE, tensors, &notes)
     }
 
-    /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote: the trainer as it was. On the device that wrote it the run goes
-    /// on bit for bit.
-    ///
-    /// # Errors
-    /// When the file is missing, cut short or not a checkpoint of this trainer; the message names it.
-    pub fn load_checkpoint(path: &Path, config: OnlineConfig, device: &Device) -> Result<Self> {
-        let (stored, notes) = Checkpoint::load::<OnlineNotes>(path, device)?;
+    /// The trainer in a file, and the caller's progress.
+    pub(super) fn load<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
+        let (stored, mut notes) = Checkpoint::load::<OnlineNotes<P>>(path, ONLINE, device)?;
+        let Some(training) = notes.training.take() else {
+            return Err(stored.refused(
+                &"an old version wrote it, without the configuration; read it with load_checkpoint_as",
+            ));
+        };
+        // Progress without content is stored as null, which is read as none.
+        let progress = match notes.progress.take() {
+            Some(progress) => progress,
+            None => serde_json::from_value(serde_json::Value::Null).map_err(|e| stored.refused(&e))?,
+        };
+        let config = OnlineConfig { coder: notes.config.coder(), ..training };
+        Ok((Self::from_notes(&stored, notes, config)?, progress))
+    }
+
+    fn from_notes<P>(stored: &Checkpoint<'_>, notes: OnlineNotes<P>, config: OnlineConfig) -> Result<Self> {
         let (n, p) = (notes.config.n_atoms, notes.config.n_features);
         config.validate(n)?;
         let of_dictionary = notes.config.coded_by(&config.coder);
@@ -170,7 +203,22 @@ impl OnlineTrainer {
             batches: notes.batches,
             scale: notes.scale,
             report,
+            gathered: notes.gathered,
         })
+    }
+
+    /// Reads a checkpoint of any version, to learn on as `config` says; the progress is none in files of versions that did not write it.
+    ///
+    /// # Errors
+    /// When the file is missing, cut short or not a checkpoint of this trainer; the message names it.
+    pub fn load_checkpoint_as<P: DeserializeOwned>(
+        path: &Path,
+        config: OnlineConfig,
+        device: &Device,
+    ) -> Result<(Self, Option<P>)> {
+        let (stored, mut notes) = Checkpoint::load::<OnlineNotes<P>>(path, ONLINE, device)?;
+        let progress = notes.progress.take();
+        Ok((Self::from_notes(&stored, notes, config)?, progress))
     }
 }
 

@@ -244,10 +244,11 @@ impl TrainConfig {
 }
 
 /// How [`OnlineTrainer`](super::OnlineTrainer) learns.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OnlineConfig {
-    /// How signals are coded, in training and by the dictionary that it gives, whose configuration the trainer brings in line.
-    /// Default orthogonal least squares to 10 atoms, which learns better atoms for either pursuit.
+    /// How signals are coded, in training and by the dictionary that it gives, whose configuration the trainer brings in line; files have
+    /// it there. Default orthogonal least squares to 10 atoms, which learns better atoms for either pursuit.
+    #[serde(skip, default = "online_coder")]
     pub coder: SparseCoder,
     /// How fast what was seen is forgotten (`ρ`), at least 0: with batch `t` the statistics of those before weigh `(1 − 1/t)^ρ`,
     /// so that the last `t/ρ` batches or so count. 0 never forgets. Default 20: the best of 0 to 40 after ten passes over
@@ -269,9 +270,8 @@ pub struct OnlineConfig {
 
 impl Default for OnlineConfig {
     fn default() -> Self {
-        let method = PursuitMethod::Ols;
         Self {
-            coder: SparseCoder { method, n_nonzero: 10, error: None, nonnegative: false },
+            coder: online_coder(),
             forgetting: 20.,
             sweeps: 1,
             replace: Replace::WorstRepresented,
@@ -280,6 +280,10 @@ impl Default for OnlineConfig {
             n_fixed: 0,
         }
     }
+}
+
+fn online_coder() -> SparseCoder {
+    SparseCoder { method: PursuitMethod::Ols, n_nonzero: 10, error: None, nonnegative: false }
 }
 
 impl OnlineConfig {

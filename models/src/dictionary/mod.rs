@@ -52,7 +52,7 @@ mod unit;
 
 pub use chandlery_ops::SparseCodes;
 pub use config::{CodeError, DictionaryConfig, OnlineConfig, Replace, TrainConfig, UpdateRule};
-pub use online::{Minibatch, OnlineTrainer};
+pub use online::{OnlineMetrics, OnlineStep, OnlineTrainer};
 pub use pursuit::{PursuitMethod, SparseCoder};
 pub use start::{Start, distinct_signals, overcomplete_dct, start};
 pub use train::{DictionaryTrainer, Iteration};

@@ -38,11 +38,15 @@
 use super::care::{Care, compares};
 use super::unit::{longest, most_square, outgrows, scale_of, scaled, unit_rows};
 use super::{Dictionary, OnlineConfig};
-use candle::{DType, Result, Tensor};
+use crate::trainer::Trainer;
+use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{
     AtomUses, Bounds, FIGURE_PARTS, Philox, SparseCodes, StatisticsStep, atom_coherence_, code_figures_,
     codes_statistics_, descend_atoms_,
 };
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// Learns a [`Dictionary`] batch by batch; see the [module](self) for the equations.
 pub struct OnlineTrainer {
@@ -60,11 +64,51 @@ pub struct OnlineTrainer {
     pub(super) scale: Option<f64>,
     /// What is read back of a batch: the figures of its codes, then how much each new atom is like one before it.
     pub(super) report: Tensor,
+    pub(super) gathered: Gathered,
+}
+
+/// Sums over the signals since the last report.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(super) struct Gathered {
+    steps: u64,
+    signals: u64,
+    /// Squared errors over the features of a signal.
+    squares: f64,
+    atoms: f64,
+    replaced: u64,
+    /// Of the last batch.
+    used: usize,
+}
+
+impl Gathered {
+    fn add(&mut self, step: &OnlineStep, signals: usize) {
+        self.steps += 1;
+        self.signals += signals as u64;
+        self.squares += step.rmse * step.rmse * signals as f64;
+        self.atoms += step.mean_count * signals as f64;
+        self.replaced += step.replaced as u64;
+        self.used = step.used;
+    }
+}
+
+/// What the batches since the last report came to.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct OnlineMetrics {
+    /// Batches since the last report.
+    pub steps: u64,
+    /// `‖Y − X D‖_F / √(signals · n_features)`, with the codes of each batch over the dictionary as it was before the batch.
+    pub rmse: f64,
+    /// Mean number of atoms of these codes.
+    pub mean_count: f64,
+    /// Atoms that at least one code of the last batch uses.
+    pub used: usize,
+    /// Atoms that were replaced.
+    pub replaced: u64,
 }
 
 /// What a batch came to.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Minibatch {
+pub struct OnlineStep {
     /// Batches learned from, with this one.
     pub batch: usize,
     /// `‖Y − X D‖_F / √(batch · n_features)` with its codes over the dictionary as it was before.
@@ -112,6 +156,7 @@ impl OnlineTrainer {
             batches: 0,
             scale: None,
             report: report(n, &atoms)?,
+            gathered: Gathered::default(),
             dictionary: Dictionary { config: of_dictionary, atoms },
         })
     }
@@ -123,7 +168,7 @@ impl OnlineTrainer {
     ///
     /// # Errors
     /// When the batch does not fit, is empty or not finite; the trainer is then as it was.
-    pub fn partial_fit(&mut self, batch: &Tensor) -> Result<Minibatch> {
+    pub fn partial_fit(&mut self, batch: &Tensor) -> Result<OnlineStep> {
         const OP: &str = "OnlineTrainer::partial_fit";
         let m = crate::check::batch_of(OP, "batch", batch, self.dictionary.config.n_features)?;
         crate::check::at_least_one(OP, "signals of a batch", m)?;
@@ -188,13 +233,15 @@ impl OnlineTrainer {
         self.forget(&cared_for.replaced)?;
         self.dictionary.atoms = cared_for.atoms;
         self.batches = t;
-        Ok(Minibatch {
+        let step = OnlineStep {
             batch: t,
             rmse: rmse_of(&read),
             mean_count: offsets.last().map_or(0., |uses| uses / m as f64),
             used: used.iter().filter(|&&used| used).count(),
             replaced: cared_for.replaced.len(),
-        })
+        };
+        self.gathered.add(&step, m);
+        Ok(step)
     }
 
     /// Lets a batch join the statistics, where its figures are within the bounds, and moves the atoms; gives the new atoms and the report,
@@ -266,5 +313,53 @@ impl OnlineTrainer {
     /// How the dictionary is learned.
     pub fn config(&self) -> &OnlineConfig {
         &self.config
+    }
+}
+
+impl Trainer for OnlineTrainer {
+    type Model = Dictionary;
+    type Metrics = OnlineMetrics;
+
+    /// Nothing follows a schedule.
+    fn begin_epoch(&mut self, _epoch: usize) -> Result<()> {
+        Ok(())
+    }
+
+    /// [`partial_fit`](OnlineTrainer::partial_fit), whose figures [`metrics`](Trainer::metrics) gathers. Waits for the device.
+    fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
+        self.partial_fit(rows).map(drop)
+    }
+
+    /// Each step has checked itself.
+    fn check(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn metrics(&mut self) -> Result<OnlineMetrics> {
+        let Gathered { steps, signals, squares, atoms, replaced, used } = self.gathered;
+        crate::check::at_least_one("OnlineTrainer::metrics", "steps since the last call", steps as usize)?;
+        self.gathered = Gathered::default();
+        let mean = |sum: f64| sum / signals as f64;
+        Ok(OnlineMetrics { steps, rmse: mean(squares).sqrt(), mean_count: mean(atoms), used, replaced })
+    }
+
+    fn steps(&self) -> u64 {
+        self.batches as u64
+    }
+
+    fn model(&self) -> Result<Dictionary> {
+        Ok(self.dictionary.clone())
+    }
+
+    fn device(&self) -> &Device {
+        self.gram.device()
+    }
+
+    fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
+        self.store(path, progress)
+    }
+
+    fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
+        Self::load(path, device)
     }
 }

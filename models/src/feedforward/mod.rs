@@ -22,6 +22,7 @@
 //!
 //! ```
 //! use candle::{Device::Cpu, Module, Tensor};
+//! use chandlery::Trainer;
 //! use chandlery::dbn::{Dbn, DbnConfig};
 //! use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardTrainer};
 //! use chandlery_ops::Philox;

@@ -21,8 +21,9 @@
 //! their gradients. Everything is allocated in [`FeedforwardTrainer::new`]. Cost: `6 · batch` FLOP a weight.
 use super::step::Buffers;
 use super::{BackpropConfig, EarlyStopping, Feedforward, FeedforwardConfig, Task};
-use crate::check::at_least_one;
+use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
+use crate::trainer::Trainer;
 use candle::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_ops::{Philox, Replay, advance_, scale_into_, set_scalars_};
@@ -31,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// What was gathered on the device since the last report, over training rows with dropout as it was.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Metrics {
     /// Steps since the last report.
     pub steps: u64,
@@ -51,6 +52,7 @@ pub struct FeedforwardTrainer {
     config: BackpropConfig,
     /// Shares its memory with `buffers`.
     model: Feedforward,
+    stopping: EarlyStopping,
     buffers: Buffers,
     replay: Replay,
     philox: Philox,
@@ -98,66 +100,20 @@ impl FeedforwardTrainer {
         let device = network.device();
         let replay =
             if record { Replay::new(device, run).unshared() } else { Replay::unrecorded(device, run) };
-        let mut trainer = Self { config, model, buffers, replay, philox, steps: 0, reported: ([0.; 2], 0) };
+        let stopping = EarlyStopping::new(usize::MAX);
+        let mut trainer =
+            Self { config, model, stopping, buffers, replay, philox, steps: 0, reported: ([0.; 2], 0) };
         trainer.begin_epoch(0)?;
         Ok(trainer)
     }
 
-    /// Sets the learning rate and the momentum to those of `epoch`, counted from 0.
-    ///
-    /// # Errors
-    /// When the device fails.
-    pub fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
-        let (rate, momentum) = (self.config.learning_rate.at(epoch), self.config.momentum.at(epoch));
-        set_scalars_(&self.buffers.scalars, &[rate as f32, momentum as f32])
-    }
-
-    /// One update from a minibatch: rows `[config.batch, n_inputs]`, u8 or f32, and for a classifier their labels,
-    /// `[config.batch]` u32; both contiguous, on the trainer's device. An autoencoder does not look at labels.
-    ///
-    /// Queues the step on a GPU and returns; nothing is allocated, copied to or from the host, or waited for.
-    ///
-    /// # Errors
-    /// When `rows` or `labels` have another shape, type or device, or a classifier gets no labels. A label that is not a class
-    /// makes the loss NaN, which [`metrics`](Self::metrics) reports.
-    pub fn step(&mut self, rows: &Tensor, labels: Option<&Tensor>) -> Result<()> {
-        const OP: &str = "FeedforwardTrainer::step";
-        let want = self.buffers.rows.dims();
-        if rows.dims() != want {
-            candle::bail!("{OP}: rows must have shape {want:?}, got {:?}", rows.dims())
-        }
-        if let Some(to) = &self.buffers.labels {
-            match labels {
-                Some(labels) if labels.dims() == to.dims() && labels.dtype() == DType::U32 => {
-                    to.slice_set(labels, 0, 0)?;
-                }
-                Some(labels) => candle::bail!(
-                    "{OP}: labels must be u32 of shape {:?}, got {:?} {:?}",
-                    to.dims(),
-                    labels.dtype(),
-                    labels.dims()
-                ),
-                None => candle::bail!("{OP}: a classifier must be given labels, got none"),
-            }
-        }
-        scale_into_(&self.buffers.rows, rows, self.model.config().input_scale as f32)?;
-        self.replay.run()?;
-        self.steps += 1;
-        Ok(())
-    }
-
-    /// What was gathered since the last call. Waits for the device.
-    ///
-    /// # Errors
-    /// When no step was made since, or the loss is no longer finite: training has diverged, or a label is no class.
-    pub fn metrics(&mut self) -> Result<Metrics> {
-        let total = self.gathered()?;
-        let (before, from) = std::mem::replace(&mut self.reported, (total, self.steps));
+    /// Mean loss and second figure of the rows since the last report, and how many steps they are of.
+    fn since_report(&self, total: [f64; 2]) -> Result<([f64; 2], u64)> {
+        let (before, from) = self.reported;
         let steps = self.steps - from;
-        at_least_one("FeedforwardTrainer::metrics", "steps since the last call", steps as usize)?;
         let rows = steps as f64 * self.config.batch as f64;
         let [loss, second] = [0, 1].map(|i| (total[i] - before[i]) / rows);
-        if !loss.is_finite() {
+        if steps > 0 && !loss.is_finite() {
             candle::bail!(
                 "FeedforwardTrainer: the loss became {loss} between steps {} and {}; lower the learning rate, scale the \
                  input, or see that every label is below the number of classes",
@@ -165,13 +121,7 @@ impl FeedforwardTrainer {
                 self.steps
             )
         }
-        let classify = self.model.config().task == Task::Classify;
-        Ok(Metrics {
-            steps,
-            loss,
-            error: classify.then_some(1. - second),
-            squared_error: (!classify).then_some(second),
-        })
+        Ok(([loss, second], steps))
     }
 
     fn gathered(&self) -> Result<[f64; 2]> {
@@ -179,22 +129,29 @@ impl FeedforwardTrainer {
         Ok([sums[0], sums[1]])
     }
 
-    /// A copy of the network as trained so far.
-    ///
-    /// # Errors
-    /// When memory is short.
-    pub fn model(&self) -> Result<Feedforward> {
-        self.model.to(DType::F32, self.model.device())
-    }
-
     /// What the network is.
     pub fn model_config(&self) -> &FeedforwardConfig {
         self.model.config()
     }
 
-    /// Where the network is trained.
-    pub fn device(&self) -> &Device {
-        self.model.device()
+    /// Keeps the network of the best epoch, and says when `patience` epochs have passed without a better one; see
+    /// [`observe`](Self::observe).
+    pub fn stop_early(mut self, patience: usize) -> Self {
+        self.stopping = EarlyStopping::new(patience);
+        self
+    }
+
+    /// Notes a figure of an epoch that should fall, such as the error of held-out rows; `true` means that training should stop.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn observe(&mut self, epoch: usize, figure: f64) -> Result<bool> {
+        self.stopping.observe(epoch, figure, &self.model)
+    }
+
+    /// The best epoch so far.
+    pub fn stopping(&self) -> &EarlyStopping {
+        &self.stopping
     }
 
     /// How the network is trained.
@@ -202,81 +159,9 @@ impl FeedforwardTrainer {
         &self.config
     }
 
-    /// Steps made since the beginning.
-    pub fn steps(&self) -> u64 {
-        self.steps
-    }
-
     #[cfg(test)]
     pub(super) fn buffers(&self) -> &Buffers {
         &self.buffers
-    }
-
-    /// Writes everything that the rest of the run depends on to one file: the trainer, the best network so far, and `progress`
-    /// (epoch, place in the data, whatever the caller needs to go on). Waits for the device. The file appears whole.
-    ///
-    /// # Errors
-    /// When the file is not writable.
-    pub fn save_checkpoint(
-        &self,
-        path: &Path,
-        stopping: &EarlyStopping,
-        progress: &impl Serialize,
-    ) -> Result<()> {
-        let b = &self.buffers;
-        let gathered = self.gathered()?;
-        let open = [0, 1].map(|i| gathered[i] - self.reported.0[i]);
-        let counts = [self.steps as i64, self.reported.1 as i64];
-        let state = [
-            ("params", b.params.clone()),
-            ("steps", b.steps.clone()),
-            ("counter", b.counter.clone()),
-            ("gathered", Tensor::new(&open, &Device::Cpu)?),
-            ("counts", Tensor::new(&counts, &Device::Cpu)?),
-        ];
-        let state = state.into_iter().map(|(name, t)| (format!("trainer.{name}"), t));
-        let model = self.model.tensors();
-        let best = stopping.best().map(|best| best.tensors()).unwrap_or_default();
-        let best = best.into_iter().map(|(name, t)| (format!("best.{name}"), t));
-        let Philox { seed, stream, offset } = self.philox;
-        let notes = Notes {
-            network: self.model.config().clone(),
-            training: self.config.clone(),
-            stopping: stopping.clone(),
-            seed,
-            stream,
-            offset,
-            progress,
-        };
-        checkpoint::save(path, model.into_iter().chain(state).chain(best), &notes)
-    }
-
-    /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote: the trainer as it was, the best network so far, and the
-    /// caller's progress.
-    ///
-    /// On the device that wrote it the run goes on bit for bit as if it had not stopped, once
-    /// [`begin_epoch`](Self::begin_epoch) has been called for the epoch it was in.
-    ///
-    /// # Errors
-    /// When the file is missing, cut short or not a checkpoint; the message names it.
-    pub fn load_checkpoint<P: DeserializeOwned>(
-        path: &Path,
-        device: &Device,
-    ) -> Result<(Self, EarlyStopping, P)> {
-        let (checkpoint, notes) = Checkpoint::load::<Notes<P>>(path, device)?;
-        let vb = VarBuilder::from_tensors(checkpoint.tensors.clone(), DType::F32, device);
-        let network =
-            Feedforward::new(notes.network.clone(), vb.clone()).map_err(|e| checkpoint.refused(&e))?;
-        let mut stopping = notes.stopping;
-        if stopping.best_epoch().is_some() {
-            stopping.set_best(
-                Feedforward::new(notes.network, vb.pp("best")).map_err(|e| checkpoint.refused(&e))?,
-            );
-        }
-        let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
-        let mut trainer = Self::new(&network, notes.training, philox).map_err(|e| checkpoint.refused(&e))?;
-        trainer.restore(|name| checkpoint.of_trainer(name)).map_err(|e| checkpoint.refused(&e))?;
-        Ok((trainer, stopping, notes.progress))
     }
 
     /// Puts back the state of a trainer of the same sizes and configuration that has made no step yet.
@@ -303,5 +188,125 @@ impl FeedforwardTrainer {
         self.steps = steps as u64;
         self.reported = ([-loss, -second], reported as u64);
         Ok(())
+    }
+}
+
+/// The name of the trainer in its checkpoints.
+const NAME: &str = "feedforward";
+
+impl Trainer for FeedforwardTrainer {
+    type Model = Feedforward;
+    type Metrics = Metrics;
+
+    fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
+        let (rate, momentum) = (self.config.learning_rate.at(epoch), self.config.momentum.at(epoch));
+        set_scalars_(&self.buffers.scalars, &[rate as f32, momentum as f32])
+    }
+
+    /// `rows` are `[config.batch, n_inputs]`; a label that is not a class makes the loss NaN, which [`check`](Trainer::check) and
+    /// [`metrics`](Trainer::metrics) report.
+    fn step(&mut self, rows: &Tensor, labels: Option<&Tensor>) -> Result<()> {
+        const OP: &str = "FeedforwardTrainer::step";
+        let want = self.buffers.rows.dims();
+        if rows.dims() != want {
+            candle::bail!("{OP}: rows must have shape {want:?}, got {:?}", rows.dims())
+        }
+        if let Some(to) = &self.buffers.labels {
+            match labels {
+                Some(labels) if labels.dims() == to.dims() && labels.dtype() == DType::U32 => {
+                    to.slice_set(labels, 0, 0)?;
+                }
+                Some(labels) => candle::bail!(
+                    "{OP}: labels must be u32 of shape {:?}, got {:?} {:?}",
+                    to.dims(),
+                    labels.dtype(),
+                    labels.dims()
+                ),
+                None => candle::bail!("{OP}: a classifier must be given labels, got none"),
+            }
+        }
+        scale_into_(&self.buffers.rows, rows, self.model.config().input_scale as f32)?;
+        self.replay.run()?;
+        self.steps += 1;
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.since_report(self.gathered()?)?;
+        all_finite("FeedforwardTrainer", self.steps, [("params", &self.buffers.params)])
+    }
+
+    fn metrics(&mut self) -> Result<Metrics> {
+        let total = self.gathered()?;
+        let ([loss, second], steps) = self.since_report(total)?;
+        at_least_one("FeedforwardTrainer::metrics", "steps since the last call", steps as usize)?;
+        self.reported = (total, self.steps);
+        let classify = self.model.config().task == Task::Classify;
+        Ok(Metrics {
+            steps,
+            loss,
+            error: classify.then_some(1. - second),
+            squared_error: (!classify).then_some(second),
+        })
+    }
+
+    fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn model(&self) -> Result<Feedforward> {
+        self.model.to(DType::F32, self.device())
+    }
+
+    fn device(&self) -> &Device {
+        self.model.device()
+    }
+
+    /// The best network so far is stored too.
+    fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
+        let b = &self.buffers;
+        let gathered = self.gathered()?;
+        let open = [0, 1].map(|i| gathered[i] - self.reported.0[i]);
+        let counts = [self.steps as i64, self.reported.1 as i64];
+        let state = [
+            ("params", b.params.clone()),
+            ("steps", b.steps.clone()),
+            ("counter", b.counter.clone()),
+            ("gathered", Tensor::new(&open, &Device::Cpu)?),
+            ("counts", Tensor::new(&counts, &Device::Cpu)?),
+        ];
+        let state = state.into_iter().map(|(name, t)| (format!("trainer.{name}"), t));
+        let model = self.model.tensors();
+        let best = self.stopping.best().map(|best| best.tensors()).unwrap_or_default();
+        let best = best.into_iter().map(|(name, t)| (format!("best.{name}"), t));
+        let Philox { seed, stream, offset } = self.philox;
+        let notes = Notes {
+            network: self.model.config().clone(),
+            training: self.config.clone(),
+            stopping: self.stopping.clone(),
+            seed,
+            stream,
+            offset,
+            progress,
+        };
+        checkpoint::save(path, NAME, model.into_iter().chain(state).chain(best), &notes)
+    }
+
+    fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
+        let (checkpoint, notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
+        let vb = VarBuilder::from_tensors(checkpoint.tensors.clone(), DType::F32, device);
+        let network =
+            Feedforward::new(notes.network.clone(), vb.clone()).map_err(|e| checkpoint.refused(&e))?;
+        let mut stopping = notes.stopping;
+        if stopping.best_epoch().is_some() {
+            stopping.set_best(
+                Feedforward::new(notes.network, vb.pp("best")).map_err(|e| checkpoint.refused(&e))?,
+            );
+        }
+        let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
+        let mut trainer = Self::new(&network, notes.training, philox).map_err(|e| checkpoint.refused(&e))?;
+        trainer.restore(|name| checkpoint.of_trainer(name)).map_err(|e| checkpoint.refused(&e))?;
+        trainer.stopping = stopping;
+        Ok((trainer, notes.progress))
     }
 }

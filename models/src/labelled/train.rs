@@ -1,17 +1,18 @@
 //! Training a network with labels, and the checkpoint that resumes it.
 use super::step::{Buffers, Directed, H_DRAWN, POS};
 use super::{LabelledDbn, LabelledDbnConfig, UpDownConfig};
-use crate::check::at_least_one;
+use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
-use candle::{DType, Device, Error, Result, Tensor};
+use crate::trainer::Trainer;
+use candle::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
-use chandlery_ops::{Philox, Replay, advance_, scale_into_};
+use chandlery_ops::{Philox, Replay, scale_into_};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// What was gathered on the device since the last report; squared errors are means over rows, summed over units.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct UpDownMetrics {
     /// Steps since the last report.
     pub steps: u64,
@@ -93,67 +94,43 @@ impl UpDownTrainer {
         Ok(trainer)
     }
 
-    /// Sets learning rate, momentum and Gibbs steps to those of `epoch`, counted from 0.
-    ///
-    /// # Errors
-    /// When the device fails.
-    pub fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
-        self.buffers.rates.set(self.config(), epoch)?;
-        let k = self.config().k_at(epoch);
-        if k != self.k {
-            // The recording of the old step waits for its last run before it goes.
-            self.replay = replay(&self.buffers, k, self.buffers.counter.device());
-            self.k = k;
-        }
-        Ok(())
+    /// How the network is trained.
+    pub fn config(&self) -> &UpDownConfig {
+        &self.buffers.config
     }
 
-    /// One update from a minibatch: `rows` `[batch, sizes[0]]`, u8 or f32, contiguous, and `labels` `[batch]` u32 below
-    /// `n_classes`, both on the trainer's device.
-    ///
-    /// Queues the step on a GPU and returns. Labels are not looked at by the host: one out of range is an error on the CPU and a
-    /// fault of the device on CUDA.
-    ///
-    /// # Errors
-    /// When a shape, type or device differs.
-    pub fn step(&mut self, rows: &Tensor, labels: &Tensor) -> Result<()> {
-        let input = self.buffers.wake[0].get(POS)?;
-        if rows.dims() != input.dims() {
-            candle::bail!(
-                "UpDownTrainer::step: rows must have shape {:?}, got {:?}",
-                input.dims(),
-                rows.dims()
-            )
-        }
-        let batch = self.config().batch;
-        if labels.dims() != [batch] || labels.dtype() != DType::U32 {
-            candle::bail!(
-                "UpDownTrainer::step: labels must be [{batch}] u32, got {:?} {:?}",
-                labels.dims(),
-                labels.dtype()
-            )
-        }
-        let classes = self.one_hot.index_select(labels, 0)?;
-        scale_into_(&input, rows, self.model.input_scale as f32)?;
-        scale_into_(&self.buffers.top.labels.get(POS)?, &classes, 1.)?;
-        self.replay.run()?;
-        self.steps += 1;
-        self.gathered += 1;
-        Ok(())
+    /// What the network is.
+    pub fn model_config(&self) -> &LabelledDbnConfig {
+        &self.model
     }
 
-    /// What was gathered since the last call. Waits for the device.
-    ///
-    /// # Errors
-    /// When no step was made since, or an error is no longer finite: training has diverged.
-    pub fn metrics(&mut self) -> Result<UpDownMetrics> {
-        at_least_one("UpDownTrainer::metrics", "steps since the last call", self.gathered as usize)?;
-        let steps = std::mem::take(&mut self.gathered);
+    /// Everything that the next step depends on, by name; the tensors share memory with the trainer.
+    fn state(&self) -> Result<Vec<(String, Tensor)>> {
+        let (b, top) = (&self.buffers, &self.buffers.top);
+        let mut state = vec![
+            ("params".to_owned(), top.params.clone()),
+            ("label_params".to_owned(), top.label_params.clone()),
+            ("hidden_state".to_owned(), top.hidden_state.clone()),
+            ("visible_state".to_owned(), top.visible_state.clone()),
+            ("label_state".to_owned(), top.label_state.clone()),
+            ("chain".to_owned(), top.hidden.get(H_DRAWN)?),
+            ("counter".to_owned(), b.counter.clone()),
+        ];
+        for (direction, layers) in [("recognition", &b.recognition), ("generative", &b.generative)] {
+            for (l, layer) in layers.iter().enumerate() {
+                state.push((format!("{direction}.{l}.params"), layer.params.clone()));
+                state.push((format!("{direction}.{l}.state"), layer.state.clone()));
+            }
+        }
+        Ok(state)
+    }
+
+    /// What was gathered since the last report, which stays as it is.
+    fn measured(&self) -> Result<UpDownMetrics> {
+        let steps = self.gathered;
         let rows = steps as f64 * self.config().batch as f64;
         let gathered = |state: &Tensor| -> Result<f64> {
-            let gathered = state.narrow(0, 2, 2)?;
-            let sum = gathered.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
-            scale_into_(&gathered, &gathered.zeros_like()?, 1.)?;
+            let sum = state.narrow(0, 2, 2)?.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
             Ok(sum / rows)
         };
         let whole = !self.buffers.sleep.is_empty();
@@ -187,111 +164,116 @@ impl UpDownTrainer {
         Ok(metrics)
     }
 
-    /// The network as trained so far, with its own copy of the parameters.
-    ///
-    /// # Errors
-    /// When memory is short.
-    pub fn dbn(&self) -> Result<LabelledDbn> {
-        self.buffers.dbn(&self.model)?.to(DType::F32, self.buffers.counter.device())
-    }
-
-    /// How the network is trained.
-    pub fn config(&self) -> &UpDownConfig {
-        &self.buffers.config
-    }
-
-    /// What the network is.
-    pub fn model(&self) -> &LabelledDbnConfig {
-        &self.model
-    }
-
-    /// Steps made since the beginning.
-    pub fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    /// Everything that the next step depends on, by name; the tensors share memory with the trainer.
-    ///
-    /// # Errors
-    /// When memory is short.
-    pub fn state(&self) -> Result<Vec<(String, Tensor)>> {
-        let (b, top) = (&self.buffers, &self.buffers.top);
-        let mut state = vec![
-            ("params".to_owned(), top.params.clone()),
-            ("label_params".to_owned(), top.label_params.clone()),
-            ("hidden_state".to_owned(), top.hidden_state.clone()),
-            ("visible_state".to_owned(), top.visible_state.clone()),
-            ("label_state".to_owned(), top.label_state.clone()),
-            ("chain".to_owned(), top.hidden.get(H_DRAWN)?),
-            ("counter".to_owned(), b.counter.clone()),
-            ("counts".to_owned(), Tensor::new(&[self.steps as i64, self.gathered as i64], &Device::Cpu)?),
-        ];
-        for (direction, layers) in [("recognition", &b.recognition), ("generative", &b.generative)] {
-            for (l, layer) in layers.iter().enumerate() {
-                state.push((format!("{direction}.{l}.params"), layer.params.clone()));
-                state.push((format!("{direction}.{l}.state"), layer.state.clone()));
-            }
+    /// Begins the sums of the next report.
+    fn forget(&mut self) -> Result<()> {
+        let b = &self.buffers;
+        let layers = b.generative.first().into_iter().chain(b.recognition.first()).map(|layer| &layer.state);
+        for state in layers.chain([&b.top.visible_state, &b.top.label_state]) {
+            let gathered = state.narrow(0, 2, 2)?;
+            scale_into_(&gathered, &gathered.zeros_like()?, 1.)?;
         }
-        Ok(state)
+        self.gathered = 0;
+        Ok(())
     }
+}
 
-    /// Puts back what [`state`](Self::state) gave, for a trainer made with the same sizes and configuration.
-    ///
-    /// # Errors
-    /// When a tensor is missing or has another shape.
-    pub fn restore(&mut self, find: impl Fn(&str) -> Result<Tensor>) -> Result<()> {
-        for (name, to) in self.state()? {
-            let from = find(&name)?;
-            if from.dims() != to.dims() {
-                candle::bail!(
-                    "UpDownTrainer::restore: {name} must have shape {:?}, got {:?}",
-                    to.dims(),
-                    from.dims()
-                )
-            }
-            match name.as_str() {
-                "counts" => {
-                    let counts = from.to_vec1::<i64>()?;
-                    (self.steps, self.gathered) = (counts[0] as u64, counts[1] as u64);
-                }
-                "counter" => {
-                    let value = |t: &Tensor| Ok::<_, Error>(t.to_vec1::<i64>()?[0]);
-                    advance_(&to, value(&from)?.wrapping_sub(value(&to)?))?;
-                }
-                _ => scale_into_(&to, &from.to_dtype(DType::F32)?.to_device(to.device())?.contiguous()?, 1.)?,
-            }
+/// The name of the trainer in its checkpoints.
+const NAME: &str = "labelled-deep-belief-network";
+
+impl Trainer for UpDownTrainer {
+    type Model = LabelledDbn;
+    type Metrics = UpDownMetrics;
+
+    /// Gibbs steps follow a schedule too.
+    fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
+        self.buffers.rates.set(self.config(), epoch)?;
+        let k = self.config().k_at(epoch);
+        if k != self.k {
+            // The recording of the old step waits for its last run before it goes.
+            self.replay = replay(&self.buffers, k, self.buffers.counter.device());
+            self.k = k;
         }
         Ok(())
     }
 
-    /// Writes everything that the rest of the run depends on to one file, with `progress` (epoch, place in the data,
-    /// whatever the caller needs to go on). Waits for the device. The file appears whole.
-    ///
-    /// # Errors
-    /// When the file is not writable.
-    pub fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
+    /// `rows` are `[batch, sizes[0]]`, and labels are below `n_classes`. Labels are not looked at by the host: one out of range is an
+    /// error on the CPU and a fault of the device on CUDA.
+    fn step(&mut self, rows: &Tensor, labels: Option<&Tensor>) -> Result<()> {
+        let Some(labels) = labels else {
+            candle::bail!("UpDownTrainer::step: rows must come with labels, got none")
+        };
+        let input = self.buffers.wake[0].get(POS)?;
+        if rows.dims() != input.dims() {
+            candle::bail!(
+                "UpDownTrainer::step: rows must have shape {:?}, got {:?}",
+                input.dims(),
+                rows.dims()
+            )
+        }
+        let batch = self.config().batch;
+        if labels.dims() != [batch] || labels.dtype() != DType::U32 {
+            candle::bail!(
+                "UpDownTrainer::step: labels must be [{batch}] u32, got {:?} {:?}",
+                labels.dims(),
+                labels.dtype()
+            )
+        }
+        let classes = self.one_hot.index_select(labels, 0)?;
+        scale_into_(&input, rows, self.model.input_scale as f32)?;
+        scale_into_(&self.buffers.top.labels.get(POS)?, &classes, 1.)?;
+        self.replay.run()?;
+        self.steps += 1;
+        self.gathered += 1;
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<()> {
+        if self.gathered > 0 {
+            self.measured()?;
+        }
+        all_finite("UpDownTrainer", self.steps, self.state()?.iter().map(|(name, t)| (name.as_str(), t)))
+    }
+
+    fn metrics(&mut self) -> Result<UpDownMetrics> {
+        at_least_one("UpDownTrainer::metrics", "steps since the last call", self.gathered as usize)?;
+        let metrics = self.measured()?;
+        self.forget()?;
+        Ok(metrics)
+    }
+
+    fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn model(&self) -> Result<LabelledDbn> {
+        self.buffers.dbn(&self.model)?.to(DType::F32, self.device())
+    }
+
+    fn device(&self) -> &Device {
+        self.buffers.counter.device()
+    }
+
+    fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
         let Philox { seed, stream, offset } = self.buffers.philox;
         let (model, training) = (self.model.clone(), self.config().clone());
         let notes = Notes { model, training, seed, stream, offset, progress };
         let network = self.buffers.dbn(&self.model)?.tensors().into_iter();
-        let state = self.state()?.into_iter().map(|(name, t)| (format!("trainer.{name}"), t));
-        checkpoint::save(path, network.chain(state), &notes)
+        let counts = Tensor::new(&[self.steps as i64, self.gathered as i64], &Device::Cpu)?;
+        let state = self.state()?.into_iter().chain([("counts".to_owned(), counts)]);
+        let state = state.map(|(name, t)| (format!("trainer.{name}"), t));
+        checkpoint::save(path, NAME, network.chain(state), &notes)
     }
 
-    /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote: the trainer as it was, and the caller's progress.
-    ///
-    /// On the device that wrote it the run goes on bit for bit as if it had not stopped, once
-    /// [`begin_epoch`](Self::begin_epoch) has been called for the epoch it was in.
-    ///
-    /// # Errors
-    /// When the file is missing, cut short or not a checkpoint; the message names it.
-    pub fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
-        let (checkpoint, notes) = Checkpoint::load::<Notes<P>>(path, device)?;
+    fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
+        let (checkpoint, notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
         let vb = VarBuilder::from_tensors(checkpoint.tensors.clone(), DType::F32, device);
         let dbn = LabelledDbn::new(notes.model, vb).map_err(|e| checkpoint.refused(&e))?;
         let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
         let mut trainer = Self::new(&dbn, notes.training, philox)?;
-        trainer.restore(|name| checkpoint.of_trainer(name))?;
+        let state = trainer.state()?;
+        let state = state.iter().map(|(name, t)| (name.as_str(), t));
+        checkpoint::put_back("UpDownTrainer", state, |name| checkpoint.of_trainer(name))?;
+        (trainer.steps, trainer.gathered) = checkpoint.counts()?;
         Ok((trainer, notes.progress))
     }
 }

@@ -27,12 +27,19 @@
 //! [`RbmTrainer::new`]. Cost: `(2 + 4k) + 4` products' worth of `n_visible · n_hidden · batch` FLOP.
 use super::step::{Buffers, H_DRAWN};
 use super::{CdConfig, Rbm};
-use crate::check::{at_least_one, range};
+use crate::check::{all_finite, at_least_one, range};
+use crate::checkpoint::{self, Checkpoint};
+use crate::rbm::RbmConfig;
+use crate::trainer::Trainer;
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Philox, Replay, advance_, scale_into_, set_scalars_};
+use candle_nn::VarBuilder;
+use chandlery_ops::{Philox, Replay, scale_into_, set_scalars_};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// What was gathered on the device since the last report.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Metrics {
     /// Steps since the last report.
     pub steps: u64,
@@ -53,10 +60,26 @@ pub struct RbmTrainer {
     buffers: Buffers,
     replay: Replay,
     lower: Vec<Rbm>,
-    input_scale: f32,
+    input_scale: f64,
     steps: u64,
     gathered: u64,
 }
+
+/// What a checkpoint says beside its tensors.
+#[derive(Serialize, Deserialize)]
+struct Notes<P> {
+    /// Of the machine in training and, before it, of those below.
+    layers: Vec<RbmConfig>,
+    training: CdConfig,
+    input_scale: f64,
+    seed: u64,
+    stream: u64,
+    offset: u64,
+    progress: P,
+}
+
+/// The name of the trainer in its checkpoints.
+const NAME: &str = "rbm";
 
 impl RbmTrainer {
     /// Takes a copy of `rbm` and trains it on rows of its own `n_visible` entries.
@@ -104,68 +127,9 @@ impl RbmTrainer {
             Some(_) => Replay::unrecorded(&device, move || step.run()),
         };
         let lower = lower.to_vec();
-        let mut trainer = Self {
-            config,
-            rbm,
-            buffers,
-            replay,
-            lower,
-            input_scale: input_scale as f32,
-            steps: 0,
-            gathered: 0,
-        };
+        let mut trainer = Self { config, rbm, buffers, replay, lower, input_scale, steps: 0, gathered: 0 };
         trainer.begin_epoch(0)?;
         Ok(trainer)
-    }
-
-    /// Sets the learning rate and the momentum to those of `epoch`, counted from 0.
-    ///
-    /// # Errors
-    /// When the device fails.
-    pub fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
-        let rate = self.config.learning_rate.at(epoch) as f32;
-        let momentum = self.config.momentum.at(epoch) as f32;
-        set_scalars_(&self.buffers.scalars, &[rate / self.config.batch as f32, momentum, rate])
-    }
-
-    /// One update from a minibatch: `[config.batch, n_input]`, u8 or f32, contiguous, on the trainer's device.
-    ///
-    /// Queues the step on a GPU and returns; nothing is allocated, copied or waited for.
-    ///
-    /// # Errors
-    /// When `rows` has another shape, type or device.
-    pub fn step(&mut self, rows: &Tensor) -> Result<()> {
-        let want = self.buffers.rows_shape();
-        if rows.dims() != want {
-            candle::bail!("RbmTrainer::step: rows must have shape {want:?}, got {:?}", rows.dims())
-        }
-        self.buffers.load(rows, self.input_scale)?;
-        self.replay.run()?;
-        self.steps += 1;
-        self.gathered += 1;
-        Ok(())
-    }
-
-    /// What was gathered since the last call. Waits for the device.
-    ///
-    /// # Errors
-    /// When no step was made since, or the reconstruction error is no longer finite: training has diverged.
-    pub fn metrics(&mut self) -> Result<Metrics> {
-        at_least_one("RbmTrainer::metrics", "steps since the last call", self.gathered as usize)?;
-        let gathered = self.buffers.visible_state.narrow(0, 2, 2)?;
-        let sum = gathered.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
-        scale_into_(&gathered, &gathered.zeros_like()?, 1.)?;
-        let steps = std::mem::take(&mut self.gathered);
-        let reconstruction_error = sum / (steps as f64 * self.config.batch as f64);
-        if !reconstruction_error.is_finite() {
-            candle::bail!(
-                "RbmTrainer: the reconstruction error became {reconstruction_error} between steps {} and {}; \
-                 lower the learning rate, or scale the input",
-                self.steps - steps + 1,
-                self.steps
-            )
-        }
-        Ok(Metrics { steps, reconstruction_error })
     }
 
     /// Sets the visible biases to [`Rbm::base_rate_bias`] of `mean` (`[n_visible]`) before the first step. Without it the
@@ -178,14 +142,6 @@ impl RbmTrainer {
         scale_into_(self.rbm.visible_bias(), &bias.contiguous()?, 1.)
     }
 
-    /// A copy of the machine as trained so far.
-    ///
-    /// # Errors
-    /// When memory is short.
-    pub fn model(&self) -> Result<Rbm> {
-        self.rbm.to(DType::F32, self.rbm.weight().device())
-    }
-
     /// How the machine is trained.
     pub fn config(&self) -> &CdConfig {
         &self.config
@@ -196,54 +152,134 @@ impl RbmTrainer {
         &self.lower
     }
 
-    /// Steps made since the beginning.
-    pub fn steps(&self) -> u64 {
-        self.steps
-    }
-
     /// Everything that the next step depends on, by name; the tensors share memory with the trainer.
-    pub fn state(&self) -> Result<Vec<(&'static str, Tensor)>> {
+    fn state(&self) -> Result<Vec<(&'static str, Tensor)>> {
         let b = &self.buffers;
-        let counts = Tensor::new(&[self.steps as i64, self.gathered as i64], &Device::Cpu)?;
         let mut state = vec![
             ("params", b.params.clone()),
             ("hidden_state", b.hidden_state.clone()),
             ("visible_state", b.visible_state.clone()),
             ("chain", b.hidden.get(H_DRAWN)?),
             ("counter", b.counter.clone()),
-            ("counts", counts),
         ];
         state.extend(b.variance.as_ref().map(|v| ("variance", v.state.clone())));
         state.extend(b.velocity.as_ref().map(|v| ("velocity", v.clone())));
         Ok(state)
     }
 
-    /// Puts back what [`state`](Self::state) gave, for a trainer made with the same sizes and configuration.
+    /// The state as a checkpoint holds it, of this trainer and of those that train by it.
+    pub(crate) fn stored_state(&self) -> Result<Vec<(String, Tensor)>> {
+        let counts = Tensor::new(&[self.steps as i64, self.gathered as i64], &Device::Cpu)?;
+        let state = self.state()?.into_iter().chain([("counts", counts)]);
+        Ok(state.map(|(name, t)| (format!("trainer.{name}"), t)).collect())
+    }
+
+    /// Puts back what [`stored_state`](Self::stored_state) gave, for a trainer made with the same sizes and configuration.
     ///
     /// # Errors
     /// When a tensor is missing or has another shape.
-    pub fn restore(&mut self, find: impl Fn(&str) -> Result<Tensor>) -> Result<()> {
-        for (name, to) in self.state()? {
-            let from = find(name)?;
-            if from.dims() != to.dims() {
-                candle::bail!(
-                    "RbmTrainer::restore: {name} must have shape {:?}, got {:?}",
-                    to.dims(),
-                    from.dims()
-                )
-            }
-            match name {
-                "counts" => {
-                    let counts = from.to_vec1::<i64>()?;
-                    (self.steps, self.gathered) = (counts[0] as u64, counts[1] as u64);
-                }
-                "counter" => {
-                    let value = |t: &Tensor| Ok::<_, candle::Error>(t.to_vec1::<i64>()?[0]);
-                    advance_(&to, value(&from)?.wrapping_sub(value(&to)?))?;
-                }
-                _ => scale_into_(&to, &from.to_dtype(DType::F32)?.to_device(to.device())?.contiguous()?, 1.)?,
-            }
-        }
+    pub(crate) fn restore(&mut self, stored: &Checkpoint<'_>) -> Result<()> {
+        let state = self.state()?;
+        let state = state.iter().map(|(name, t)| (*name, t));
+        checkpoint::put_back("RbmTrainer", state, |name| stored.of_trainer(name))?;
+        (self.steps, self.gathered) = stored.counts()?;
         self.buffers.refresh_copy()
+    }
+
+    /// The error summed over the steps since the last report.
+    fn gathered_error(&self) -> Result<f64> {
+        let gathered = self.buffers.visible_state.narrow(0, 2, 2)?;
+        let sum = gathered.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
+        if !sum.is_finite() {
+            candle::bail!(
+                "RbmTrainer: the reconstruction error became {sum} between steps {} and {}; \
+                 lower the learning rate, or scale the input",
+                self.steps - self.gathered + 1,
+                self.steps
+            )
+        }
+        Ok(sum)
+    }
+}
+
+impl Trainer for RbmTrainer {
+    type Model = Rbm;
+    type Metrics = Metrics;
+
+    fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
+        let rate = self.config.learning_rate.at(epoch) as f32;
+        let momentum = self.config.momentum.at(epoch) as f32;
+        set_scalars_(&self.buffers.scalars, &[rate / self.config.batch as f32, momentum, rate])
+    }
+
+    /// `rows` are `[config.batch, n_input]`. Nothing is allocated, copied or waited for.
+    fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
+        let want = self.buffers.rows_shape();
+        if rows.dims() != want {
+            candle::bail!("RbmTrainer::step: rows must have shape {want:?}, got {:?}", rows.dims())
+        }
+        self.buffers.load(rows, self.input_scale as f32)?;
+        self.replay.run()?;
+        self.steps += 1;
+        self.gathered += 1;
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.gathered_error()?;
+        all_finite("RbmTrainer", self.steps, self.state()?.iter().map(|(name, t)| (*name, t)))
+    }
+
+    fn metrics(&mut self) -> Result<Metrics> {
+        at_least_one("RbmTrainer::metrics", "steps since the last call", self.gathered as usize)?;
+        let sum = self.gathered_error()?;
+        let gathered = self.buffers.visible_state.narrow(0, 2, 2)?;
+        scale_into_(&gathered, &gathered.zeros_like()?, 1.)?;
+        let steps = std::mem::take(&mut self.gathered);
+        Ok(Metrics { steps, reconstruction_error: sum / (steps as f64 * self.config.batch as f64) })
+    }
+
+    fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn model(&self) -> Result<Rbm> {
+        self.rbm.to(DType::F32, self.device())
+    }
+
+    fn device(&self) -> &Device {
+        self.rbm.weight().device()
+    }
+
+    fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
+        let layers: Vec<_> = self.lower.iter().chain([&self.rbm]).collect();
+        let tensors = layers.iter().enumerate().flat_map(|(i, rbm)| {
+            rbm.tensors().into_iter().map(move |(name, t)| (format!("layers.{i}.{name}"), t.clone()))
+        });
+        let Philox { seed, stream, offset } = self.buffers.philox;
+        let notes = Notes {
+            layers: layers.iter().map(|rbm| rbm.config().clone()).collect(),
+            training: self.config.clone(),
+            input_scale: self.input_scale,
+            seed,
+            stream,
+            offset,
+            progress,
+        };
+        checkpoint::save(path, NAME, tensors.chain(self.stored_state()?), &notes)
+    }
+
+    fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
+        let (stored, notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
+        let vb = VarBuilder::from_tensors(stored.tensors.clone(), DType::F32, device);
+        let layer = |(i, config)| Rbm::new(config, vb.pp(format!("layers.{i}")));
+        let layers: Result<Vec<Rbm>> = notes.layers.into_iter().enumerate().map(layer).collect();
+        let layers = layers.map_err(|e| stored.refused(&e))?;
+        let Some((rbm, lower)) = layers.split_last() else { return Err(stored.refused(&"it has no layers")) };
+        let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
+        let mut trainer = Self::above(lower, rbm, notes.training, notes.input_scale, philox)
+            .map_err(|e| stored.refused(&e))?;
+        trainer.restore(&stored).map_err(|e| stored.refused(&e))?;
+        Ok((trainer, notes.progress))
     }
 }

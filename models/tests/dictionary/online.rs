@@ -1,6 +1,7 @@
 //! Learning from minibatches.
 use super::{CPU, N, beginning, bits, coder, difference, signals, unit_rows};
 use candle::{DType, Result, Tensor};
+use chandlery::Trainer;
 use chandlery::dictionary::{
     CodeError, Dictionary, OnlineConfig, OnlineTrainer, PursuitMethod, Replace, SparseCoder,
 };
@@ -68,8 +69,8 @@ fn without_forgetting_the_statistics_are_those_of_all_batches() -> Result<()> {
     assert_eq!(bits(parts.dictionary().atoms())?, bits(&unit_rows(beginning(&y)?.atoms())?)?);
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("state.safetensors");
-    parts.save_checkpoint(&path)?;
-    let mut parts = OnlineTrainer::load_checkpoint(&path, config(0), &CPU)?;
+    parts.save_checkpoint(&path, &())?;
+    let (mut parts, _) = OnlineTrainer::load_checkpoint_as::<()>(&path, config(0), &CPU)?;
     parts.partial_fit(&y.narrow(0, 300, 100)?)?;
     let mut whole = OnlineTrainer::new(beginning(&y)?, config(0), Philox::new(8, 0))?;
     whole.partial_fit(&y)?;

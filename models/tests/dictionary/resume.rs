@@ -1,8 +1,9 @@
 //! Runs that stop and go on, and runs that repeat.
 use super::{CPU, N, RULES, beginning, bits, coder, config, dictionary, first_line, signals};
 use candle::{DType, Result};
+use chandlery::Trainer;
 use chandlery::dictionary::{
-    DictionaryTrainer, Minibatch, OnlineConfig, OnlineTrainer, Replace, SparseCoder, Start, TrainConfig,
+    DictionaryTrainer, OnlineConfig, OnlineStep, OnlineTrainer, Replace, SparseCoder, Start, TrainConfig,
     UpdateRule, start,
 };
 use chandlery_ops::{ErrorTarget, Philox};
@@ -23,8 +24,9 @@ fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
             for stop in [0, 1, 4, 8] {
                 let mut first = fresh()?;
                 (0..stop).try_for_each(|_| first.step().map(|_| ()))?;
-                first.save_checkpoint(&path)?;
-                let mut second = DictionaryTrainer::load_checkpoint(&path, &y, config())?;
+                first.save_checkpoint(&path, &stop)?;
+                let (mut second, at) = DictionaryTrainer::load_checkpoint::<usize>(&path, &y, config())?;
+                assert_eq!(at, Some(stop));
                 assert_eq!((second.last(), second.best_rmse()), (first.last(), first.best_rmse()));
                 assert_eq!(second.train()?, trace[stop..], "{rule:?} {replace:?} stopped at {stop}");
                 assert!(bits(second.current().atoms())? == bits(whole.current().atoms())?);
@@ -33,12 +35,14 @@ fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
         }
     }
     // Other signals are found out.
-    let error = DictionaryTrainer::load_checkpoint(&path, &(&y * 2.)?, config(UpdateRule::Mod)).map(|_| ());
+    let other = config(UpdateRule::Mod);
+    let error = DictionaryTrainer::load_checkpoint::<usize>(&path, &(&y * 2.)?, other).map(|_| ());
     let message = first_line(error.expect_err("loaded"));
     assert!(message.contains("not a checkpoint: these signals and this configuration"), "{message}");
-    let error = OnlineTrainer::load_checkpoint(&path, OnlineConfig::default(), &CPU).map(|_| ());
+    // So is another trainer.
+    let error = OnlineTrainer::load_checkpoint::<usize>(&path, &CPU).map(|_| ());
     let message = first_line(error.expect_err("loaded"));
-    assert!(message.contains("not a checkpoint: missing field `idle`"), "{message}");
+    assert!(message.contains("it is of the trainer `dictionary`, wanted `online-dictionary`"), "{message}");
     Ok(())
 }
 
@@ -51,17 +55,23 @@ fn a_checkpoint_without_the_lengths_of_codes_goes_on_as_well() -> Result<()> {
     let config = || TrainConfig { coder: coder.clone(), iterations: 9, ..config(UpdateRule::AkSvd) };
     let mut trainer = DictionaryTrainer::new(beginning(&y)?, &y, config(), Philox::new(6, 0))?;
     (0..4).try_for_each(|_| trainer.step().map(|_| ()))?;
-    trainer.save_checkpoint(&new)?;
-    // As it was written before there were counts.
+    trainer.save_checkpoint(&new, &"progress")?;
+    // As it was written before there were counts, progress and a name.
     let bytes = std::fs::read(&new)?;
     let wrap = candle::Error::wrap;
     let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).map_err(wrap)?;
     let mut tensors = safetensors::SafeTensors::deserialize(&bytes).map_err(wrap)?.tensors();
     tensors.retain(|(name, _)| name != "counts");
     assert_eq!(tensors.len(), 3);
-    safetensors::serialize_to_file(tensors, header.metadata().clone(), &old).map_err(wrap)?;
+    let mut header = header.metadata().clone().expect("notes");
+    header.retain(|name, _| name == "chandlery");
+    let notes = header.get_mut("chandlery").expect("notes");
+    *notes = notes.replace(",\"progress\":\"progress\"", "");
+    assert!(!notes.contains("progress"), "{notes}");
+    safetensors::serialize_to_file(tensors, Some(header), &old).map_err(wrap)?;
 
-    let mut resumed = DictionaryTrainer::load_checkpoint(&old, &y, config())?;
+    let (mut resumed, progress) = DictionaryTrainer::load_checkpoint::<String>(&old, &y, config())?;
+    assert_eq!(progress, None);
     assert_eq!((resumed.last(), resumed.best_mean_count()), (trainer.last(), trainer.best_mean_count()));
     assert_eq!(resumed.train()?, trainer.train()?);
     assert!(bits(resumed.best().atoms())? == bits(trainer.best().atoms())?);
@@ -82,7 +92,7 @@ fn a_resumed_online_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
             ..OnlineConfig::default()
         };
         let fresh = || OnlineTrainer::new(beginning(&y)?, config(), Philox::new(6, 0));
-        let run = |trainer: &mut OnlineTrainer, batches: std::ops::Range<usize>| -> Result<Vec<Minibatch>> {
+        let run = |trainer: &mut OnlineTrainer, batches: std::ops::Range<usize>| -> Result<Vec<OnlineStep>> {
             batches.map(|b| trainer.partial_fit(&y.narrow(0, b % 40 * 10, 10)?)).collect()
         };
         let mut whole = fresh()?;
@@ -91,9 +101,9 @@ fn a_resumed_online_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
         for stop in [0, 1, 33] {
             let mut first = fresh()?;
             run(&mut first, 0..stop)?;
-            first.save_checkpoint(&path)?;
-            let mut second = OnlineTrainer::load_checkpoint(&path, config(), &CPU)?;
-            assert_eq!(second.batches(), stop);
+            first.save_checkpoint(&path, &stop)?;
+            let (mut second, at) = OnlineTrainer::load_checkpoint::<usize>(&path, &CPU)?;
+            assert_eq!((at, second.batches()), (stop, stop));
             assert_eq!(run(&mut second, stop..80)?, trace[stop..], "{replace:?} stopped at {stop}");
             assert!(bits(second.dictionary().atoms())? == bits(whole.dictionary().atoms())?);
         }

@@ -1,10 +1,9 @@
 //! The command line of `dbn fine-tune`.
-use crate::options::{Common, DataArgs, above_zero, at_least_one, below_one, not_negative};
-use crate::run::OutArgs;
+use crate::options::{DataArgs, above_zero, at_least_one, below_one, not_negative};
+use crate::session::SessionArgs;
 use chandlery::feedforward::{Optimizer, ReconstructionLoss};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
 
 /// What `fine-tune` makes; kept in the run folder, so that `--resume` needs nothing else.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
@@ -77,21 +76,9 @@ pub struct FineTuneArgs {
     /// What is made of them.
     #[command(flatten)]
     pub settings: FineTuneSettings,
-    /// Where it goes.
+    /// Where it goes, and how it is resumed.
     #[command(flatten)]
-    pub out: OutArgs,
-    /// Go on with an interrupted run, with its data and settings, as if it had not been interrupted.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["model", "DataArgs", "FineTuneSettings", "out", "overwrite"])]
-    pub resume: Option<PathBuf>,
-    /// Write a checkpoint at the end of an epoch once so many seconds have passed since the last.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30., value_parser = not_negative)]
-    pub checkpoint_every: f64,
-    /// Stop after so many steps as if Ctrl-C had been pressed then.
-    #[arg(long, value_name = "STEPS", hide = true, value_parser = at_least_one)]
-    pub stop_after_steps: Option<usize>,
-    /// Where and how it runs.
-    #[command(flatten)]
-    pub common: Common,
+    pub session: SessionArgs,
 }
 
 /// How weights follow their gradient.

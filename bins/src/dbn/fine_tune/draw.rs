@@ -1,12 +1,13 @@
 //! Pictures of a fine-tuned network: learning curves, reconstructions of test rows, their codes in the plane.
-use super::super::draw::{COLUMNS, Picture, RECONSTRUCTIONS, can_draw, zoom};
+use super::super::draw::{COLUMNS, RECONSTRUCTIONS, can_draw, zoom};
 use super::super::rows;
-use super::learn::EpochReport;
+use super::EpochReport;
 use super::measure::plane;
 use crate::curves::{self, Curve, Panel};
 use crate::pictures::{Shades, originals_over_reconstructions, write_png};
 use crate::run_folder::RunFolder;
 use crate::scatter::{self, Class};
+use crate::session::Picture;
 use anyhow::Result;
 use candle::Module;
 use chandlery::feedforward::Feedforward;

@@ -4,237 +4,212 @@
 //! |-----------|-------------------------------------------------------------|
 //! | [`args`]  | the command line                                            |
 //! | `plan`    | the rows, the network at its first step, and how it learns  |
-//! | `learn`   | the loop over epochs and minibatches, and its checkpoint    |
 //! | `measure` | test errors, and those of principal components              |
 //! | `draw`    | learning curves, reconstructions, codes in the plane        |
-//! | `card`    | the README.md of a run folder                               |
+//! | `card`    | the model card                                              |
 pub mod args;
 mod card;
 mod draw;
-mod learn;
 mod measure;
 mod plan;
 
 use super::plan::Data;
 use super::{rows, streams};
-use crate::device::describe;
-use crate::interrupt::Interrupt;
 use crate::options::DataArgs;
-use crate::report::{Outcome, Report, seconds};
-use crate::run::{CHECKPOINT, Kind, Watch, rewrite_metrics, same_rows};
-use crate::run_folder::{RunFolder, command_line};
+use crate::report::{Outcome, seconds};
+use crate::session::{self, Asked, Ended, Epochs, Kind, PlaceOf, Run, RunInfo, Session};
 use anyhow::{Context, Result};
 use args::{FineTuneArgs, FineTuneSettings};
-use candle::Device;
-use chandlery::Philox;
+use candle::{Device, Tensor};
 use chandlery::dbn::Dbn;
-use chandlery::feedforward::{EarlyStopping, Feedforward, FeedforwardConfig, FeedforwardTrainer, Task};
+use chandlery::feedforward::{FeedforwardConfig, FeedforwardTrainer, Task};
+use chandlery::{Philox, Trainer};
 use chandlery_datasets::{Feed, FeedConfig};
-use learn::{Learning, Place};
 use measure::Measured;
 use plan::Rows;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::Path;
-use std::time::Instant;
 
-const KIND: Kind = Kind {
-    command: "dbn fine-tune",
-    folder: "dbn-fine-tune",
-    file: "fine-tune.json",
-    missing: "no fine-tuning was begun in this folder",
-    unreadable: "cannot be read",
-};
-
-/// What a run was asked for: the content of `fine-tune.json`, from which a run can go on.
-#[derive(Debug, Serialize, Deserialize)]
-struct RunInfo {
-    /// Version of this program.
-    version: String,
-    /// The command line.
-    command: String,
-    /// The network that the run began with.
-    model: String,
-    /// Where rows come from.
-    data: DataArgs,
-    /// What is made of them.
-    settings: FineTuneSettings,
-    /// Rows of the training split, to notice when the data has changed.
-    n_rows: usize,
+/// What an epoch came to: a line of `metrics.jsonl`. Errors are shares of rows for a classifier and squared errors of a row for an
+/// autoencoder.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EpochReport {
+    /// Counted from 1.
+    pub epoch: usize,
+    /// Mean loss of a training row, with dropout as it was.
+    pub loss: f64,
+    /// Error of training rows in the steps of the epoch, with dropout as it was.
+    pub training_error: f64,
+    /// Error of held-out rows after the epoch; none where no rows are held out.
+    pub held_out_error: Option<f64>,
+    /// Step size.
+    pub learning_rate: f64,
+    /// Training rows a second.
+    pub rows_per_second: f64,
+    /// Training time.
+    pub seconds: f64,
 }
 
-/// Fine-tunes a network, or goes on with it, and leaves a run folder.
+/// The network that a run begins with, and where rows come from.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Input {
+    model: String,
+    data: DataArgs,
+}
+
+/// What checkpoints hold beside the place in the epochs.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Stopping {
+    /// Whether held-out rows have ended the training early.
+    stopped: bool,
+}
+
+struct FineTune;
+
+impl Run for FineTune {
+    type Input = Input;
+    type Settings = FineTuneSettings;
+    type Trainer = FeedforwardTrainer;
+    type Line = EpochReport;
+    type Extra = Stopping;
+    const KIND: Kind = Kind { command: "dbn fine-tune", folder: "dbn-fine-tune" };
+
+    fn save(trainer: &FeedforwardTrainer, path: &Path, place: &PlaceOf<Self>) -> candle::Result<()> {
+        trainer.save_checkpoint(path, place)
+    }
+}
+
+/// Fine-tunes a network, or resumes that, and leaves a run folder.
 pub fn fine_tune(args: &FineTuneArgs) -> Result<Outcome> {
-    let report = Report::new(args.common.json);
-    let device = args.common.device.open()?;
-    let Run { folder, info, data, rows, feed, trainer, stopping, place } = match &args.resume {
-        None => Run::start(args, &device)?,
-        Some(path) => Run::resume(path, &device)?,
-    };
-    report.line(&format!(
-        "{} {}{} on {}: {} of {} training rows, on {}, seed {}, into {}",
-        noun(trainer.model_config()),
-        sizes(trainer.model_config()),
-        if info.settings.from_scratch { " from random weights" } else { "" },
+    let asked = Asked::<FineTune>::new(&args.session, || {
+        let model = args.model.clone().context("MODEL: a network to begin with must be named")?;
+        Ok((Input { model, data: args.data.clone() }, args.settings.clone()))
+    })?;
+    let data = Data::open(&asked.input.data, asked.settings.seed)?;
+    let rows = Rows::choose(&data, &asked.settings)?;
+    let config = FeedConfig::new(asked.settings.batch, asked.settings.seed);
+    let mut feed = Feed::new(&rows.train, &asked.device, config).context("--batch")?;
+    let model = asked.input.model.clone();
+    let mut session = asked.open(
+        session::Rows { data: &data.name, n: data.n_rows },
+        |settings, device| {
+            let dbn = Dbn::from_pretrained(&model, device)?;
+            let (network, training) = plan::network(&dbn, &data, settings, device)?;
+            let trainer =
+                FeedforwardTrainer::new(&network, training, Philox::new(settings.seed, streams::DROPOUT))?;
+            Ok(trainer.stop_early(settings.patience.unwrap_or(usize::MAX)))
+        },
+        |_, path, device| Ok(FeedforwardTrainer::load_checkpoint(path, device)?),
+    )?;
+    let network = session.trainer.model_config();
+    let words = format!(
+        "{} {}{} on {}: {} of {} training rows",
+        noun(network),
+        sizes(network),
+        if session.info.settings.from_scratch { " from random weights" } else { "" },
         data.name,
         rows.train.n_samples(),
         data.n_rows,
-        describe(&device),
-        info.settings.seed,
-        folder.path().display()
-    ))?;
-    let interrupt = Interrupt::listen()?;
-    let held_out = rows.held_out.as_ref().map(|split| {
-        let labels = split.labels_tensor(&device)?;
-        Ok::<_, anyhow::Error>((rows::all_of(split, trainer.model_config(), &device)?, labels))
-    });
-    let mut learning = Learning {
-        settings: &info.settings,
-        folder: &folder,
-        trainer,
-        stopping,
-        watch: Watch::start(place.at.run_seconds, args.checkpoint_every, args.stop_after_steps),
-        place,
-        feed,
-        held_out: held_out.transpose()?,
-    };
-    if learning.run(&report, &interrupt)? == Outcome::Interrupted {
-        return KIND.interrupted(&report, &folder);
+    );
+    session.announce(&words, session.info.settings.seed)?;
+    if !session.place.extra.stopped && epochs(&mut session, &rows, &mut feed)? == Outcome::Interrupted {
+        return session.interrupted();
     }
-    let Learning { trainer, stopping, place, .. } = learning;
+    finish(session, &data, &rows)
+}
+
+/// Trains the epochs that are left.
+fn epochs(session: &mut Session<FineTune>, rows: &Rows, feed: &mut Feed) -> Result<Outcome> {
+    let n = session.info.settings.n_epochs();
+    let (classify, patience) = (session.info.settings.classify, session.info.settings.patience);
+    let held_out = held_out(rows, session.trainer.model_config(), &session.device)?;
+    let epochs =
+        Epochs { feed, n, earlier: 0, prepare: &Ok, label: &|epoch| format!("epoch {}/{n}", epoch + 1) };
+    session.epochs(epochs, |trainer, metrics, pace, place| {
+        let model = trainer.model()?;
+        let measure =
+            |(rows, labels): &(Tensor, Option<Tensor>)| Measured::error(&model, rows, labels.as_ref());
+        let line = EpochReport {
+            epoch: pace.epoch + 1,
+            loss: metrics.loss,
+            training_error: metrics.error.or(metrics.squared_error).unwrap_or(f64::NAN),
+            held_out_error: held_out.as_ref().map(measure).transpose()?,
+            learning_rate: trainer.config().learning_rate.at(pace.epoch),
+            rows_per_second: pace.rows_per_second,
+            seconds: pace.seconds,
+        };
+        if let (Some(_), Some(error)) = (patience, line.held_out_error) {
+            place.extra.stopped = trainer.observe(pace.epoch, error)?;
+        }
+        let words = words(&line, n, classify);
+        Ok(Ended { line, words, stop: place.extra.stopped })
+    })
+}
+
+/// The held-out rows as the network reads them, and their labels.
+fn held_out(
+    rows: &Rows,
+    network: &FeedforwardConfig,
+    device: &Device,
+) -> Result<Option<(Tensor, Option<Tensor>)>> {
+    let read = |split| Ok((rows::all_of(split, network, device)?, split.labels_tensor(device)?));
+    rows.held_out.as_ref().map(read).transpose()
+}
+
+/// An epoch in one line.
+fn words(line: &EpochReport, epochs: usize, classify: bool) -> String {
+    let EpochReport { epoch, loss, training_error, held_out_error, rows_per_second, .. } = line;
+    let width = epochs.to_string().len();
+    let error = |error: f64| if classify { format!("{:.2} %", 100. * error) } else { format!("{error:.3}") };
+    let held_out = held_out_error.map_or("–".to_owned(), error);
+    format!(
+        "epoch {epoch:>width$}/{epochs}  loss {loss:.4}  {} {} in training, {held_out} held-out  {rows_per_second:>8.0} rows/s  {}",
+        if classify { "error" } else { "squared error" },
+        error(*training_error),
+        seconds(line.seconds)
+    )
+}
+
+/// Weights, figures, pictures, curves, and the model card.
+fn finish(session: Session<FineTune>, data: &Data, rows: &Rows) -> Result<Outcome> {
+    let (trainer, run) = session.trained();
+    let stopping = trainer.stopping();
+    let (best_epoch, best_figure) = (stopping.best_epoch(), stopping.best_figure());
     let model = match stopping.best() {
         Some(best) => best.clone(),
         None => trainer.model()?,
     };
     // Memory of the training goes before the evaluation comes.
     drop(trainer);
-    finish(&Finish { report, folder, info, data, rows, model, stopping, place, device })
-}
-
-/// A run at its first step, or at its checkpoint.
-struct Run {
-    folder: RunFolder,
-    info: RunInfo,
-    data: Data,
-    rows: Rows,
-    feed: Feed,
-    trainer: FeedforwardTrainer,
-    stopping: EarlyStopping,
-    place: Place,
-}
-
-impl Run {
-    /// Begins a run, with a checkpoint of its first step.
-    fn start(args: &FineTuneArgs, device: &Device) -> Result<Self> {
-        let settings = &args.settings;
-        let model = args.model.as_deref().context("MODEL: a network to begin with must be named")?;
-        // All that can be refused is refused before the folder is touched.
-        let dbn = Dbn::from_pretrained(model, device)?;
-        let data = Data::open(&args.data, settings.seed)?;
-        let rows = Rows::choose(&data, settings)?;
-        let feed = feed(&rows, settings, device)?;
-        let (network, training) = plan::network(&dbn, &data, settings, device)?;
-        let philox = Philox::new(settings.seed, streams::DROPOUT);
-        let trainer = FeedforwardTrainer::new(&network, training, philox)?;
-        let stopping = EarlyStopping::new(settings.patience.unwrap_or(usize::MAX));
-        let info = RunInfo {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            command: command_line("dbn"),
-            model: model.to_owned(),
-            data: args.data.clone(),
-            settings: settings.clone(),
-            n_rows: data.n_rows,
-        };
-        let folder = KIND.begin(&args.out, &info)?;
-        let place = Place::default();
-        trainer.save_checkpoint(&folder.join(CHECKPOINT), &stopping, &place)?;
-        Ok(Self { folder, info, data, rows, feed, trainer, stopping, place })
-    }
-
-    /// Goes on where the checkpoint in a run folder stands.
-    fn resume(path: &Path, device: &Device) -> Result<Self> {
-        let (folder, info): (_, RunInfo) = KIND.open(path)?;
-        let data = Data::open(&info.data, info.settings.seed)?;
-        same_rows(&info.data.data, "training rows", info.n_rows, data.n_rows)?;
-        let rows = Rows::choose(&data, &info.settings)?;
-        let feed = feed(&rows, &info.settings, device)?;
-        let (trainer, stopping, place) =
-            FeedforwardTrainer::load_checkpoint::<Place>(&folder.join(CHECKPOINT), device)
-                .with_context(|| format!("--resume {}", path.display()))?;
-        rewrite_metrics(&folder, &place.at.reports)?;
-        Ok(Self { folder, info, data, rows, feed, trainer, stopping, place })
-    }
-}
-
-/// Minibatches of the training rows.
-fn feed(rows: &Rows, settings: &FineTuneSettings, device: &Device) -> Result<Feed> {
-    Feed::new(&rows.train, device, FeedConfig::new(settings.batch, settings.seed)).context("--batch")
-}
-
-/// A run whose epochs are done.
-struct Finish {
-    report: Report,
-    folder: RunFolder,
-    info: RunInfo,
-    data: Data,
-    rows: Rows,
-    model: Feedforward,
-    stopping: EarlyStopping,
-    place: Place,
-    device: Device,
-}
-
-/// Weights, figures, pictures, curves, and the model card.
-fn finish(run: &Finish) -> Result<Outcome> {
-    let Finish { report, folder, info, data, rows, model, stopping, place, device } = run;
-    let started = Instant::now();
-    model.save(folder.path())?;
+    let RunInfo { input, settings, .. } = &run.info;
+    model.save(run.folder.path())?;
     let test = data.test_rows();
     let train: Vec<_> = [&rows.train].into_iter().chain(&rows.held_out).collect();
-    let measured = Measured::of(model, &train, test)?;
-    let pictures = draw::pictures(model, test, &place.at.reports, info.settings.classify, folder)?;
-    report.line(&measured.words())?;
-    let total = place.at.run_seconds + started.elapsed().as_secs_f64();
-    let last = place.at.reports.last();
-    let mut result = json!({
-        "out": folder.path(),
-        "model": info.model,
+    let measured = Measured::of(&model, &train, test)?;
+    let pictures = draw::pictures(&model, test, &run.place.reports, settings.classify, &run.folder)?;
+    run.report.line(&measured.words())?;
+    let last = run.place.reports.last();
+    let mut results = json!({
+        "model": input.model,
         "data": data.name,
         "layers": sizes(model.config()),
-        "device": describe(device),
-        "seed": info.settings.seed,
-        "from_scratch": info.settings.from_scratch,
+        "from_scratch": settings.from_scratch,
         "n_train": rows.train.n_samples(),
-        "epochs": place.at.epoch,
-        "best_epoch": stopping.best_epoch().map(|epoch| epoch + 1),
-        "held_out_error": stopping.best_figure().or(last.and_then(|line| line.held_out_error)),
+        "epochs": run.place.epoch,
+        "best_epoch": best_epoch.map(|epoch| epoch + 1),
+        "held_out_error": best_figure.or(last.and_then(|line| line.held_out_error)),
         "training_error": last.map(|line| line.training_error),
         "seconds_per_epoch": last.map(|line| line.seconds),
-        "training_seconds": place.at.run_seconds,
-        "seconds": total,
     });
-    if let (Some(result), serde_json::Value::Object(measured)) =
-        (result.as_object_mut(), serde_json::to_value(&measured)?)
+    if let (Some(results), Value::Object(measured)) =
+        (results.as_object_mut(), serde_json::to_value(&measured)?)
     {
-        result.extend(measured.into_iter().filter(|(_, value)| !value.is_null()));
+        results.extend(measured.into_iter().filter(|(_, value)| !value.is_null()));
     }
-    folder.write_json("results.json", &result)?;
-    let card = card::Card {
-        info,
-        network: model.config(),
-        data: &data.words(),
-        n_train: rows.train.n_samples(),
-        device: &describe(device),
-        seconds: total,
-        epochs: place.at.epoch,
-        best_epoch: stopping.best_epoch(),
-        measured: &measured,
-        pictures: &pictures,
-    };
-    folder.write("README.md", card.text().as_bytes())?;
-    report.line(&format!("{} in {}", folder.path().display(), seconds(total)))?;
-    report.finish(&result)?;
-    Ok(Outcome::Done)
+    let learned = card::Learned { data, n_rows: rows.train.n_samples(), epochs: run.place.epoch, best_epoch };
+    let card = card::of(model.config(), input, settings, &learned, &measured, &pictures);
+    run.finish(settings.seed, results, &card)
 }
 
 /// `784-500-10`: the sizes of a network's layers, the input's first.

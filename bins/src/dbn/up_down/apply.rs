@@ -2,12 +2,13 @@
 use super::plan::reads;
 use super::sizes;
 use crate::dbn::args::{EvaluateArgs, SampleArgs};
-use crate::dbn::draw::{Picture, drawable, start_rows, zoom};
+use crate::dbn::draw::{drawable, start_rows, zoom};
 use crate::dbn::{rows, streams};
 use crate::pictures::{Shades, mosaic, write_png};
 use crate::progress::Spinner;
 use crate::report::{Outcome, Report};
 use crate::run_folder::RunFolder;
+use crate::session::Picture;
 use anyhow::{Context, Result, ensure};
 use candle::{Device, Tensor};
 use chandlery::Philox;

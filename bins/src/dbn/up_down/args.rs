@@ -1,10 +1,9 @@
 //! The command line of `dbn up-down`.
 use crate::dbn::args::precision;
-use crate::options::{Common, DataArgs, above_zero, at_least_one, below_one, not_negative};
-use crate::run::OutArgs;
+use crate::options::{DataArgs, above_zero, at_least_one, below_one, not_negative};
+use crate::session::SessionArgs;
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
 
 /// What `up-down` makes; kept in the run folder, so that `--resume` needs nothing else.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
@@ -62,21 +61,9 @@ pub struct UpDownArgs {
     /// What is made of them.
     #[command(flatten)]
     pub settings: UpDownSettings,
-    /// Where it goes.
+    /// Where it goes, and how it is resumed.
     #[command(flatten)]
-    pub out: OutArgs,
-    /// Go on with an interrupted run, with its data and settings, as if it had not been interrupted.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["model", "DataArgs", "UpDownSettings", "out", "overwrite"])]
-    pub resume: Option<PathBuf>,
-    /// Write a checkpoint every so many seconds, beside those at the end of each stage.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60., value_parser = not_negative)]
-    pub checkpoint_every: f64,
-    /// Stop after so many steps as if Ctrl-C had been pressed then.
-    #[arg(long, value_name = "STEPS", hide = true, value_parser = at_least_one)]
-    pub stop_after_steps: Option<usize>,
-    /// Where and how it runs.
-    #[command(flatten)]
-    pub common: Common,
+    pub session: SessionArgs,
 }
 
 /// The name of a precision that the up-down algorithm knows.

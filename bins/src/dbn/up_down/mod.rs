@@ -4,194 +4,228 @@
 //! |---------|------------------------------------------------------------|
 //! | `args`  | the command line                                           |
 //! | `plan`  | the network with labels, and how it learns in each stage   |
-//! | `learn` | the loop over stages, epochs and minibatches               |
 //! | `apply` | accuracy and pictures; `sample` and `evaluate` with labels |
-//! | `card`  | the README.md of its run folder                            |
+//! | `card`  | the model card                                             |
 pub(super) mod apply;
 mod args;
 mod card;
-mod learn;
 mod plan;
 
 pub use args::{UpDownArgs, UpDownSettings};
 
 use super::plan::Data;
-use crate::device::describe;
-use crate::interrupt::Interrupt;
+use super::rows;
 use crate::options::DataArgs;
-use crate::report::{Outcome, Report, seconds};
-use crate::run::{CHECKPOINT, Kind, Watch, rewrite_metrics, same_rows};
-use crate::run_folder::{RunFolder, command_line};
+use crate::report::{Outcome, seconds};
+use crate::session::{self, Asked, Ended, Epochs, Kind, PlaceOf, Run, RunInfo, Session};
 use anyhow::{Context, Result};
-use candle::Device;
-use chandlery::labelled::{LabelledDbn, LabelledDbnConfig, UpDownTrainer};
-use chandlery_datasets::{Feed, FeedConfig};
-use learn::{Learning, Place};
+use candle::Tensor;
+use chandlery::Trainer;
+use chandlery::labelled::{LabelledDbn, LabelledDbnConfig, UpDownMetrics, UpDownTrainer};
+use chandlery_datasets::{Feed, FeedConfig, Split};
+use plan::{STAGES, name, reads};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::path::Path;
-use std::time::Instant;
 
-const KIND: Kind = Kind {
-    command: "dbn up-down",
-    folder: "dbn-up-down",
-    file: "run.json",
-    missing: "no run was begun in this folder",
-    unreadable: "not a run of `dbn up-down`",
-};
+/// Rows of each side that are classified after an epoch, at most.
+const PROBE_ROWS: usize = 1000;
 
-/// What a run was asked for: the content of `run.json`, from which it can go on.
+/// What an epoch came to: a line of `metrics.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EpochReport {
+    /// `top` or `up-down`.
+    pub stage: String,
+    /// Counted from 1 in each stage.
+    pub epoch: usize,
+    /// Share of training rows that free energies classify rightly.
+    pub accuracy: f64,
+    /// The same of held-out rows; none where no rows are held out.
+    pub held_out_accuracy: Option<f64>,
+    /// Mean over training rows of the squared error of recognition up and generation down, summed over the inputs.
+    pub reconstruction_error: f64,
+    /// What the steps of the epoch gathered.
+    #[serde(flatten)]
+    pub gathered: Gathered,
+    /// Step size.
+    pub learning_rate: f64,
+    /// Gibbs steps in the top layer.
+    pub k: usize,
+    /// Training rows a second.
+    pub rows_per_second: f64,
+    /// Training time.
+    pub seconds: f64,
+}
+
+/// Means of what the trainer measured, over the steps of an epoch; see [`UpDownMetrics`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Gathered {
+    steps: u64,
+    generation_error: Option<f64>,
+    recognition_error: Option<f64>,
+    top_error: f64,
+    label_error: f64,
+}
+
+impl From<UpDownMetrics> for Gathered {
+    fn from(metrics: UpDownMetrics) -> Self {
+        let UpDownMetrics { steps, generation_error, recognition_error, top_error, label_error } = metrics;
+        Self { steps, generation_error, recognition_error, top_error, label_error }
+    }
+}
+
+/// The network that a run begins with, and where rows come from.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct RunInfo {
-    /// Version of this program.
-    pub version: String,
-    /// The command line.
-    pub command: String,
-    /// The network that it began with.
-    pub model: String,
-    /// Where rows come from.
-    pub data: DataArgs,
-    /// What is made of them.
-    pub up_down: UpDownSettings,
-    /// Rows of the training split, to notice when the data has changed.
-    pub n_rows: usize,
+pub struct Input {
+    model: String,
+    data: DataArgs,
 }
 
-/// Trains a network with labels, or goes on with it, and leaves a run folder.
+/// What checkpoints hold beside the place in the epochs.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Stages {
+    /// Stages that are done.
+    stage: usize,
+}
+
+struct UpDown;
+
+impl Run for UpDown {
+    type Input = Input;
+    type Settings = UpDownSettings;
+    type Trainer = UpDownTrainer;
+    type Line = EpochReport;
+    type Extra = Stages;
+    const KIND: Kind = Kind { command: "dbn up-down", folder: "dbn-up-down" };
+
+    fn save(trainer: &UpDownTrainer, path: &Path, place: &PlaceOf<Self>) -> candle::Result<()> {
+        trainer.save_checkpoint(path, place)
+    }
+}
+
+/// Trains a network with labels, or resumes that, and leaves a run folder.
 pub fn up_down(args: &UpDownArgs) -> Result<Outcome> {
-    let report = Report::new(args.common.json);
-    let device = args.common.device.open()?;
-    let Run { folder, info, data, feed, trainer, place } = match &args.resume {
-        None => Run::start(args, &device)?,
-        Some(path) => Run::resume(path, &device)?,
-    };
-    report.line(&format!(
-        "dbn up-down {} on {}: {}, on {}, seed {}, into {}",
-        sizes(trainer.model()),
-        data.name,
-        data.words(),
-        describe(&device),
-        info.up_down.seed,
-        folder.path().display()
-    ))?;
-    let interrupt = Interrupt::listen()?;
-    let mut learning = Learning {
-        settings: &info.up_down,
-        folder: &folder,
-        trainer,
-        watch: Watch::start(place.at.run_seconds, args.checkpoint_every, args.stop_after_steps),
-        place,
-        train: &data.train,
-        held_out: data.held_out.as_ref(),
-        feed,
-    };
-    if learning.run(&report, &interrupt)? == Outcome::Interrupted {
-        return KIND.interrupted(&report, &folder);
+    let asked = Asked::<UpDown>::new(&args.session, || {
+        let model = args.model.clone().context("MODEL: name the folder of a run of `dbn train`")?;
+        Ok((Input { model, data: args.data.clone() }, args.settings.clone()))
+    })?;
+    let data = Data::open(&asked.input.data, asked.settings.seed)?;
+    let config = FeedConfig::new(asked.settings.batch, asked.settings.seed);
+    let mut feed = Feed::new(&data.train, &asked.device, config).context("--batch")?;
+    let model = asked.input.model.clone();
+    let mut session = asked.open(
+        session::Rows { data: &data.name, n: data.n_rows },
+        |settings, device| plan::trainer(&plan::with_labels(&model, &data, device)?, settings, 0),
+        |_, path, device| Ok(UpDownTrainer::load_checkpoint(path, device)?),
+    )?;
+    let layers = sizes(session.trainer.model_config());
+    let seed = session.info.settings.seed;
+    session.announce(&format!("dbn up-down {layers} on {}: {}", data.name, data.words()), seed)?;
+    let probe = Probe::of(&session.trainer, &data)?;
+    loop {
+        if stage(&mut session, &probe, &mut feed)? == Outcome::Interrupted {
+            return session.interrupted();
+        }
+        if session.place.extra.stage + 1 == STAGES.len() {
+            break;
+        }
+        session.place.extra.stage += 1;
+        session.place.begin_stage();
+        session.trainer =
+            plan::trainer(&session.trainer.model()?, &session.info.settings, session.place.extra.stage)?;
+        session.save()?;
     }
-    // Memory of the training goes before the evaluation comes.
-    let Learning { trainer, place, .. } = learning;
-    let dbn = trainer.dbn()?;
-    drop(trainer);
-    finish(&Finish { report, folder, info, data, dbn, place, device })
+    finish(session, &data)
 }
 
-/// A run at its first step, or at its checkpoint.
-struct Run {
-    folder: RunFolder,
-    info: RunInfo,
-    data: Data,
-    feed: Feed,
-    trainer: UpDownTrainer,
-    place: Place,
-}
-
-impl Run {
-    /// Begins a run, with a checkpoint of its first step.
-    fn start(args: &UpDownArgs, device: &Device) -> Result<Self> {
-        let settings = &args.settings;
-        let model = args.model.as_deref().context("MODEL: name the folder of a run of `dbn train`")?;
-        // All that can be refused is refused before the folder is touched.
-        let data = Data::open(&args.data, settings.seed)?;
-        let dbn = plan::with_labels(model, &data, device)?;
-        let feed = feed(&data, settings, device)?;
-        let trainer = plan::trainer(&dbn, settings, 0)?;
-        let info = RunInfo {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            command: command_line("dbn"),
-            model: model.to_owned(),
-            data: args.data.clone(),
-            up_down: settings.clone(),
-            n_rows: data.n_rows,
+/// Trains the epochs that are left of the stage under way.
+fn stage(session: &mut Session<UpDown>, probe: &Probe, feed: &mut Feed) -> Result<Outcome> {
+    let settings = &session.info.settings;
+    let stage = session.place.extra.stage;
+    let (name, n) = (name(STAGES[stage]), plan::epochs(settings, STAGES[stage]));
+    let earlier = STAGES[..stage].iter().map(|&stage| plan::epochs(settings, stage)).sum();
+    let epochs =
+        Epochs { feed, n, earlier, prepare: &Ok, label: &|epoch| format!("{name} epoch {}/{n}", epoch + 1) };
+    let ended = session.epochs(epochs, |trainer, metrics, pace, _| {
+        let dbn = trainer.model()?;
+        let accuracy = |(rows, labels): &(Tensor, Tensor)| dbn.accuracy(rows, labels);
+        let config = trainer.config();
+        let line = EpochReport {
+            stage: name.to_owned(),
+            epoch: pace.epoch + 1,
+            accuracy: accuracy(&probe.train)?,
+            held_out_accuracy: probe.held_out.as_ref().map(accuracy).transpose()?,
+            reconstruction_error: dbn.reconstruction_error(&probe.train.0)?,
+            gathered: metrics.into(),
+            learning_rate: config.learning_rate.at(pace.epoch),
+            k: config.k_at(pace.epoch),
+            rows_per_second: pace.rows_per_second,
+            seconds: pace.seconds,
         };
-        let folder = KIND.begin(&args.out, &info)?;
-        let place = Place::default();
-        trainer.save_checkpoint(&folder.join(CHECKPOINT), &place)?;
-        Ok(Self { folder, info, data, feed, trainer, place })
-    }
+        let words = words(&line, n);
+        Ok(Ended { line, words, stop: false })
+    });
+    ended.with_context(|| name.to_owned())
+}
 
-    /// Goes on where the checkpoint in a run folder stands.
-    fn resume(path: &Path, device: &Device) -> Result<Self> {
-        let (folder, info): (_, RunInfo) = KIND.open(path)?;
-        let data = Data::open(&info.data, info.up_down.seed)?;
-        same_rows(&info.data.data, "training rows", info.n_rows, data.n_rows)?;
-        let feed = feed(&data, &info.up_down, device)?;
-        let (trainer, place) = UpDownTrainer::load_checkpoint::<Place>(&folder.join(CHECKPOINT), device)
-            .with_context(|| format!("--resume {}", path.display()))?;
-        rewrite_metrics(&folder, &place.at.reports)?;
-        Ok(Self { folder, info, data, feed, trainer, place })
+/// Rows and labels that the network is measured on: training rows, and as many held-out ones.
+struct Probe {
+    train: (Tensor, Tensor),
+    held_out: Option<(Tensor, Tensor)>,
+}
+
+impl Probe {
+    fn of(trainer: &UpDownTrainer, data: &Data) -> Result<Self> {
+        let dbn = trainer.model()?;
+        let held_out = data.held_out.as_ref();
+        let n = held_out.map_or(PROBE_ROWS, |rows| rows.n_samples().min(PROBE_ROWS));
+        let read = |split: &Split| labelled_rows(&split.take(n)?, &dbn);
+        Ok(Self { train: read(&data.train)?, held_out: held_out.map(read).transpose()? })
     }
 }
 
-/// Minibatches of the training rows.
-fn feed(data: &Data, settings: &UpDownSettings, device: &Device) -> Result<Feed> {
-    Feed::new(&data.train, device, FeedConfig::new(settings.batch, settings.seed)).context("--batch")
+/// All rows of a split as the network reads them, and their labels.
+fn labelled_rows(split: &Split, dbn: &LabelledDbn) -> Result<(Tensor, Tensor)> {
+    let labels = split.labels_tensor(dbn.device())?.context("--data: rows must have labels, got none")?;
+    Ok((rows::all(split, &reads(dbn.config()), dbn.device())?, labels))
 }
 
-/// A run whose stages are all done.
-struct Finish {
-    report: Report,
-    folder: RunFolder,
-    info: RunInfo,
-    data: Data,
-    dbn: LabelledDbn,
-    place: Place,
-    device: Device,
+/// An epoch in one line.
+fn words(line: &EpochReport, epochs: usize) -> String {
+    let EpochReport { stage, epoch, accuracy, held_out_accuracy, reconstruction_error, .. } = line;
+    let width = epochs.to_string().len();
+    let percent = |share: f64| format!("{:.2} %", 100. * share);
+    format!(
+        "{stage:<7}  epoch {epoch:>width$}/{epochs}  accuracy {}, held-out {}  reconstruction error {reconstruction_error:>7.3}  \
+         k {}  {:>8.0} rows/s  {}",
+        percent(*accuracy),
+        held_out_accuracy.map_or("–".to_owned(), percent),
+        line.k,
+        line.rows_per_second,
+        seconds(line.seconds)
+    )
 }
 
 /// Weights, picture, accuracy, and the model card.
-fn finish(run: &Finish) -> Result<Outcome> {
-    let Finish { report, folder, info, data, dbn, place, device } = run;
-    let started = Instant::now();
-    dbn.save(folder.path())?;
-    let picture = apply::run_picture(dbn, info.up_down.seed, folder)?;
-    let evaluation = apply::Evaluation::of(dbn, data.test_rows())?;
-    report.line(&evaluation.line())?;
-    let total = place.at.run_seconds + started.elapsed().as_secs_f64();
-    let result = json!({
-        "out": folder.path(),
-        "model": info.model,
+fn finish(session: Session<UpDown>, data: &Data) -> Result<Outcome> {
+    let (trainer, run) = session.trained();
+    let dbn = trainer.model()?;
+    // Memory of the training goes before the evaluation comes.
+    drop(trainer);
+    let RunInfo { input, settings, .. } = &run.info;
+    dbn.save(run.folder.path())?;
+    let picture = apply::run_picture(&dbn, settings.seed, &run.folder)?;
+    let evaluation = apply::Evaluation::of(&dbn, data.test_rows())?;
+    run.report.line(&evaluation.line())?;
+    let results = json!({
+        "model": input.model,
         "data": data.name,
         "layers": sizes(dbn.config()),
-        "device": describe(device),
-        "seed": info.up_down.seed,
-        "seconds": total,
         "accuracy": evaluation.accuracy,
         "evaluation": evaluation,
     });
-    folder.write_json("results.json", &result)?;
-    let card = card::Card {
-        info,
-        config: dbn.config(),
-        data: &data.words(),
-        device: &describe(device),
-        seconds: total,
-        evaluation: &evaluation,
-        picture: picture.as_ref(),
-    };
-    folder.write("README.md", card.text().as_bytes())?;
-    report.line(&format!("{} in {}", folder.path().display(), seconds(total)))?;
-    report.finish(&result)?;
-    Ok(Outcome::Done)
+    let card = card::of(dbn.config(), input, data, settings, &evaluation, picture.as_slice());
+    run.finish(settings.seed, results, &card)
 }
 
 /// `784-500-[500+10]-2000`: the sizes of a network's layers, the labels beside the layer that they stand with.

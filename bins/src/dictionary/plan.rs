@@ -1,0 +1,176 @@
+//! From what was asked for to what is trained: the first dictionary, and how it learns.
+use super::args::Settings;
+use super::choices::{Method, ReplaceArg, Rule, StartArg, name_of};
+use super::signals::Signals;
+use super::streams;
+use anyhow::{Context, Result, ensure};
+use candle::{DType, Device, Tensor};
+use chandlery::Philox;
+use chandlery::dictionary::pursuit::SparseCoder;
+use chandlery::dictionary::{
+    Dictionary, DictionaryConfig, OnlineConfig, Start, TrainConfig, distinct_signals, start,
+};
+use chandlery_ops::ErrorTarget;
+use std::path::Path;
+
+/// In a run folder, the dictionary that a run began with, where that was given.
+pub const START: &str = "checkpoint/start";
+/// The most rows that the first dictionary is drawn from.
+const MOST_CANDIDATES: usize = 1 << 20;
+
+/// How signals are coded.
+pub fn coder(settings: &Settings, n_features: usize) -> SparseCoder {
+    let root = (n_features as f64).sqrt();
+    SparseCoder {
+        method: settings.method().into(),
+        n_nonzero: settings.nonzero,
+        error: settings.error.map(|rms| ErrorTarget::Absolute(rms * root)),
+        nonnegative: settings.nonnegative,
+    }
+}
+
+/// Refuses options that contradict each other, or that would be taken no notice of.
+pub fn check(settings: &Settings) -> Result<()> {
+    let Settings { atoms, nonzero, replace, .. } = *settings;
+    ensure!(nonzero <= atoms, "--nonzero: must be at most --atoms, {atoms}, got {nonzero}");
+    if let Some(group) = settings.group {
+        ensure!(group <= atoms, "--group: must be at most --atoms, {atoms}, got {group}");
+        ensure!(
+            settings.rule != Rule::Mod,
+            "--group: has no say with --rule mod, which updates all atoms at once; leave out one of them"
+        );
+    }
+    let flags = [
+        ("--max-coherence", settings.max_coherence.is_some()),
+        ("--min-uses", settings.min_uses.is_some()),
+        ("--max-idle", settings.max_idle.is_some()),
+    ];
+    for (flag, given) in flags {
+        ensure!(
+            !given || replace != ReplaceArg::None,
+            "{flag}: has no say with --replace none, which keeps every atom; leave out one of them"
+        );
+    }
+    ensure!(
+        !settings.nonnegative || matches!(settings.method(), Method::Omp | Method::Ols),
+        "--nonnegative: --pursuit must be omp or ols with it, got {}",
+        name_of(&settings.method())
+    );
+    Ok(())
+}
+
+/// A dictionary to start from.
+pub fn given(name: &str, device: &Device) -> Result<Dictionary> {
+    Dictionary::from_pretrained(name, device).with_context(|| format!("--init {name}"))
+}
+
+/// Rows to draw the first dictionary from: enough that as many as there are atoms differ, or all.
+fn candidates(settings: &Settings, signals: &Signals, device: &Device, philox: Philox) -> Result<Tensor> {
+    let all = signals.split.n_samples().min(MOST_CANDIDATES);
+    // Many a row is flat, or like others.
+    let mut n = 16 * settings.atoms + 1024;
+    loop {
+        let rows = signals.some(n.min(all), settings.seed, device)?;
+        if n >= all || distinct_signals(&rows, settings.atoms, philox)?.dim(0)? == settings.atoms {
+            return Ok(rows);
+        }
+        n = n.saturating_mul(8);
+    }
+}
+
+/// The dictionary that training starts from. A given one is read from `folder`, once a run has kept it there.
+pub fn first_dictionary(
+    settings: &Settings,
+    signals: &Signals,
+    device: &Device,
+    folder: Option<&Path>,
+) -> Result<Dictionary> {
+    let n_features = signals.split.n_features();
+    let config = DictionaryConfig {
+        method: settings.method().into(),
+        image: signals.image.map(|image| [image.height, image.width, image.channels]),
+        remove_mean: signals.remove_mean,
+        ..DictionaryConfig::new(settings.atoms, n_features, settings.nonzero)
+    };
+    let philox = Philox::new(settings.seed, streams::START);
+    let none = Tensor::zeros((1, n_features), DType::F32, device)?;
+    let (how, rows) = match (&settings.init, settings.start) {
+        (Some(name), _) => {
+            let name = folder.map_or(name.clone(), |folder| folder.join(START).display().to_string());
+            let atoms = given(&name, device)?.atoms().clone();
+            let values = atoms.dim(1)?;
+            ensure!(
+                values == n_features,
+                "--init {name}: its atoms must have the {n_features} values of a row, got {values}"
+            );
+            (Start::Given(atoms), none)
+        }
+        (None, StartArg::Dct) => (Start::Dct, none),
+        (None, StartArg::Random) => (Start::RandomSignals, candidates(settings, signals, device, philox)?),
+    };
+    let mut atoms = start(&how, settings.atoms, &rows, philox).context("--start")?;
+    if settings.fixed_dc {
+        let constant = Tensor::full(1. / (n_features as f32).sqrt(), (1, n_features), device)?;
+        atoms = Tensor::cat(&[constant, atoms.narrow(0, 1, settings.atoms - 1)?], 0)?;
+    }
+    Ok(Dictionary::from_tensor(config, atoms)?)
+}
+
+/// How a dictionary is learned from all signals.
+pub fn train_config(settings: &Settings, signals: &Signals) -> TrainConfig {
+    let usual = TrainConfig::default();
+    TrainConfig {
+        rule: settings.rule.into(),
+        group: settings.group.unwrap_or(settings.atoms),
+        iterations: settings.iterations,
+        coder: coder(settings, signals.split.n_features()),
+        replace: settings.replace.into(),
+        min_uses: settings.min_uses.unwrap_or(usual.min_uses),
+        max_coherence: max_coherence(settings, usual.max_coherence),
+        coherence_penalty: settings.coherence_penalty,
+        n_fixed: usize::from(settings.fixed_dc),
+    }
+}
+
+/// The limit on the cosine of two atoms; 1 is none, which a rounding must not pass.
+fn max_coherence(settings: &Settings, usual: Option<f64>) -> Option<f64> {
+    settings.max_coherence.or(usual).filter(|&limit| limit < 1.)
+}
+
+/// How a dictionary is learned from minibatches.
+pub fn online_config(settings: &Settings, signals: &Signals) -> OnlineConfig {
+    let usual = OnlineConfig::default();
+    OnlineConfig {
+        coder: coder(settings, signals.split.n_features()),
+        forgetting: settings.forgetting.unwrap_or(usual.forgetting),
+        sweeps: settings.sweeps.unwrap_or(usual.sweeps),
+        replace: settings.replace.into(),
+        max_idle: settings.max_idle.unwrap_or(usual.max_idle),
+        max_coherence: max_coherence(settings, usual.max_coherence),
+        n_fixed: usize::from(settings.fixed_dc),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::dictionary::args::Cli;
+    use clap::Parser;
+
+    #[test]
+    fn no_first_atom_is_noise_where_enough_rows_differ() {
+        // Patches of digits: four of ten are flat, and many strokes are alike.
+        let flags = ["dictionary-learning", "--data", "mnist-sample", "--side", "8", "--patches", "5000"];
+        let args = Cli::try_parse_from(flags).unwrap().train;
+        let signals = Signals::open(&args.signals, 0).unwrap();
+        let atoms = first_dictionary(&args.settings, &signals, &Device::Cpu, None).unwrap().atoms().clone();
+        let rows = signals.all(&Device::Cpu).unwrap();
+        let lengths = rows.sqr().unwrap().sum_keepdim(1).unwrap().sqrt().unwrap();
+        let cosines =
+            rows.broadcast_div(&(lengths + 1e-9).unwrap()).unwrap().matmul(&atoms.t().unwrap()).unwrap();
+        let like = cosines.max(0).unwrap().to_vec1::<f32>().unwrap();
+        assert_eq!(like.len(), 256);
+        assert!(like.iter().all(|&like| like > 0.9999), "atoms that are no rows: {like:?}");
+    }
+}

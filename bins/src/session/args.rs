@@ -1,0 +1,77 @@
+//! Options of every training command, and what `--resume` refuses.
+use crate::options::{Common, at_least_one, not_negative};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command, Parser};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Where a run goes, how it is resumed, and where it computes.
+#[derive(Debug, Clone, Args)]
+pub struct SessionArgs {
+    /// Folder of the run; default: a new one under runs/, named by the time.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Start over in an --out folder that holds a former run.
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Resume an interrupted run, with its own data and settings: the result is the same as without the interrupt.
+    #[arg(long, value_name = "RUN")]
+    pub resume: Option<PathBuf>,
+    /// Write a checkpoint when this many seconds have passed since the last one. The first step, an interrupt and the end of training have
+    /// one too.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60., value_parser = not_negative)]
+    pub checkpoint_every: f64,
+    /// Stop after this many steps (minibatches, or iterations over all rows), as if Ctrl-C had been pressed then.
+    #[arg(long, value_name = "STEPS", hide = true, value_parser = at_least_one)]
+    pub stop_after_steps: Option<usize>,
+    /// Where it computes, and how it reports.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Options that go with `--resume`: those of the process, and those that extend a run. All others are kept from the run.
+const WITH_RESUME: [&str; 6] =
+    ["resume", "checkpoint_every", "stop_after_steps", "device", "json", "iterations"];
+
+/// Reads a command line. With `--resume`, every other option that would be ignored is an error.
+///
+/// # Errors
+/// Those of clap.
+pub fn parse<C: Parser>(
+    args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+) -> Result<C, clap::Error> {
+    let mut command = C::command();
+    let matches = command.try_get_matches_from_mut(args)?;
+    check(&mut command, &matches)?;
+    C::from_arg_matches(&matches).map_err(|e| e.format(&mut command))
+}
+
+/// Reads the command line of this process, or ends it as clap does.
+pub fn parse_or_exit<C: Parser>() -> C {
+    parse(std::env::args_os()).unwrap_or_else(|e: clap::Error| e.exit())
+}
+
+fn check(command: &mut Command, matches: &ArgMatches) -> Result<(), clap::Error> {
+    if let Some((name, of_subcommand)) = matches.subcommand() {
+        return match command.find_subcommand_mut(name) {
+            Some(subcommand) => check(subcommand, of_subcommand),
+            None => Ok(()),
+        };
+    }
+    let given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    if !command.get_arguments().any(|arg| arg.get_id() == "resume") || !given("resume") {
+        return Ok(());
+    }
+    let ignored = command.get_arguments().find(|arg| {
+        let id = arg.get_id().as_str();
+        !WITH_RESUME.contains(&id) && id != "help" && id != "version" && given(id)
+    });
+    match ignored.map(ToString::to_string) {
+        Some(arg) => {
+            let text = format!("--resume cannot be used with {arg}: a resumed run keeps its own");
+            Err(command.error(ErrorKind::ArgumentConflict, text))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,298 @@
+//! The loop over epochs and minibatches, or over iterations: progress, checkpoints, interrupts.
+use super::{METRICS, PlaceOf, Run, Session};
+use crate::interrupt::Interrupt;
+use crate::progress::Progress;
+use crate::report::Outcome;
+use anyhow::Result;
+use candle::Tensor;
+use chandlery::Trainer;
+use chandlery_datasets::Feed;
+use serde::{Deserialize, Serialize};
+use std::time::Instant;
+
+/// Steps after which the trainer is asked whether all is finite.
+const STEPS_BETWEEN_CHECKS: usize = 1000;
+
+/// How far a run is, beside what its trainer knows; kept in the checkpoint. `L` is a line of `metrics.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Place<L, E = super::Nothing> {
+    /// Epochs (or iterations) that are done, of the layer or stage under way where there are several.
+    pub epoch: usize,
+    /// Minibatches of the epoch under way that are done.
+    pub batch: usize,
+    /// Seconds spent on them.
+    pub epoch_seconds: f64,
+    /// Seconds spent on the run.
+    pub run_seconds: f64,
+    /// The lines of the epochs done so far, of all layers and stages.
+    pub reports: Vec<L>,
+    /// Of the command's own.
+    #[serde(flatten)]
+    pub extra: E,
+}
+
+impl<L, E: Default> Default for Place<L, E> {
+    fn default() -> Self {
+        let extra = E::default();
+        Self { epoch: 0, batch: 0, epoch_seconds: 0., run_seconds: 0., reports: Vec::new(), extra }
+    }
+}
+
+impl<L, E> Place<L, E> {
+    /// Moves to the first minibatch of the next epoch.
+    fn end_epoch(&mut self, line: L) {
+        self.reports.push(line);
+        self.epoch += 1;
+        (self.batch, self.epoch_seconds) = (0, 0.);
+    }
+
+    /// Moves to the first epoch of the next layer or stage.
+    pub fn begin_stage(&mut self) {
+        (self.epoch, self.batch, self.epoch_seconds) = (0, 0, 0.);
+    }
+}
+
+/// Epochs to train.
+pub struct Epochs<'a> {
+    /// The minibatches.
+    pub feed: &'a mut Feed,
+    /// How many epochs there are, with those that are done.
+    pub n: usize,
+    /// Epochs of layers or stages before: each epoch has an order of its own.
+    pub earlier: usize,
+    /// What is done to rows before the trainer gets them.
+    pub prepare: &'a dyn Fn(Tensor) -> Result<Tensor>,
+    /// What stands left of the progress bar.
+    pub label: &'a dyn Fn(usize) -> String,
+}
+
+/// What an epoch came to.
+pub struct Ended<L> {
+    /// For `metrics.jsonl`.
+    pub line: L,
+    /// For people.
+    pub words: String,
+    /// Whether training ends here.
+    pub stop: bool,
+}
+
+/// What an epoch took.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Counted from 0.
+    pub epoch: usize,
+    /// Training time.
+    pub seconds: f64,
+    /// Training rows a second.
+    pub rows_per_second: f64,
+}
+
+impl<R: Run> Session<R>
+where
+    R::Trainer: Trainer,
+{
+    /// Trains the epochs that are left; `end` measures after each. An interrupt ends the loop after a step, with a checkpoint.
+    ///
+    /// A checkpoint is written only when the trainer says that all it learned is finite, so that one of a diverged model never replaces a
+    /// good one.
+    ///
+    /// # Errors
+    /// When training diverges, a minibatch cannot be read, or the disk refuses.
+    pub fn epochs(
+        &mut self,
+        epochs: Epochs<'_>,
+        mut end: impl FnMut(
+            &mut R::Trainer,
+            <R::Trainer as Trainer>::Metrics,
+            Pace,
+            &mut PlaceOf<R>,
+        ) -> Result<Ended<R::Line>>,
+    ) -> Result<Outcome> {
+        let Epochs { feed, n, earlier, prepare, label } = epochs;
+        let (rows, batch) = (feed.n_rows() as u64, feed.config().batch as u64);
+        let done = self.place.epoch as u64 * rows + self.place.batch as u64 * batch;
+        let bar = Progress::rows(n as u64 * rows, done);
+        let mut stopped = false;
+        while self.place.epoch < n && !stopped {
+            bar.label(label(self.place.epoch));
+            self.trainer.begin_epoch(self.place.epoch)?;
+            feed.start_epoch((earlier + self.place.epoch) as u64, self.place.batch)?;
+            let (started, before) = (Instant::now(), self.place.epoch_seconds);
+            let mut since_check = 0;
+            while let Some(minibatch) = feed.next()? {
+                self.trainer.step(&prepare(minibatch.rows)?, minibatch.labels.as_ref())?;
+                self.place.batch += 1;
+                since_check += 1;
+                bar.advance(batch);
+                let stop = self.watch.stops_after_step(&self.interrupt);
+                let save = stop || self.watch.checkpoint_is_due();
+                if save || since_check >= STEPS_BETWEEN_CHECKS {
+                    self.trainer.check()?;
+                    since_check = 0;
+                }
+                if save {
+                    self.place.epoch_seconds = before + started.elapsed().as_secs_f64();
+                    self.save()?;
+                }
+                if stop {
+                    bar.finish();
+                    return Ok(Outcome::Interrupted);
+                }
+            }
+            // Waits for the device, and fails when training has diverged: before anything is kept of the epoch.
+            let metrics = self.trainer.metrics()?;
+            let seconds = before + started.elapsed().as_secs_f64();
+            let pace =
+                Pace { epoch: self.place.epoch, seconds, rows_per_second: feed.n_rows() as f64 / seconds };
+            let ended = end(&mut self.trainer, metrics, pace, &mut self.place)?;
+            stopped = ended.stop;
+            self.keep(ended, &bar)?;
+            if self.watch.checkpoint_is_due() {
+                self.trainer.check()?;
+                self.save()?;
+            }
+        }
+        bar.finish();
+        self.trainer.check()?;
+        self.save()?;
+        Ok(Outcome::Done)
+    }
+}
+
+impl<R: Run> Session<R> {
+    /// Makes the iterations over all rows that are left, up to `n`; `step` makes one. An interrupt ends the loop after one, with a
+    /// checkpoint.
+    ///
+    /// # Errors
+    /// When a step fails, or the disk refuses.
+    pub fn iterations(
+        &mut self,
+        n: usize,
+        mut step: impl FnMut(&mut R::Trainer, usize) -> Result<R::Line>,
+        words: impl Fn(&mut R::Line, f64) -> String,
+    ) -> Result<Outcome> {
+        let bar = Progress::iterations(n as u64, self.place.epoch as u64);
+        bar.label("learning".to_owned());
+        while self.place.epoch < n {
+            let started = Instant::now();
+            let mut line = step(&mut self.trainer, self.place.epoch)?;
+            let words = words(&mut line, started.elapsed().as_secs_f64());
+            self.keep(Ended { line, words, stop: false }, &bar)?;
+            bar.advance(1);
+            let stop = self.watch.stops_after_step(&self.interrupt);
+            if stop || self.watch.checkpoint_is_due() {
+                self.save()?;
+            }
+            if stop {
+                bar.finish();
+                return Ok(Outcome::Interrupted);
+            }
+        }
+        bar.finish();
+        self.save()?;
+        Ok(Outcome::Done)
+    }
+
+    /// Keeps the line of an epoch, and says it.
+    fn keep(&mut self, ended: Ended<R::Line>, bar: &Progress) -> Result<()> {
+        self.folder.append_json_line(METRICS, &ended.line)?;
+        self.place.end_epoch(ended.line);
+        bar.suspend(|| self.report.line(&ended.words))
+    }
+}
+
+/// Clocks of a training loop: how long it has run, when it stops, and when a checkpoint is due.
+#[derive(Debug)]
+pub(super) struct Watch {
+    started: Instant,
+    saved: Instant,
+    /// Seconds of the run before this process.
+    before: f64,
+    /// Steps of this process.
+    steps: usize,
+    checkpoint_seconds: f64,
+    stop_after: Option<usize>,
+}
+
+impl Watch {
+    /// Starts the clocks of a run that has lasted `before` seconds already: a checkpoint is due every `checkpoint_seconds`, and the
+    /// loop stops after `stop_after` steps of this process, or never.
+    pub(super) fn start(before: f64, checkpoint_seconds: f64, stop_after: Option<usize>) -> Self {
+        let now = Instant::now();
+        Self { started: now, saved: now, before, steps: 0, checkpoint_seconds, stop_after }
+    }
+
+    /// Counts a step, and says whether the loop must stop after it.
+    fn stops_after_step(&mut self, interrupt: &Interrupt) -> bool {
+        self.steps += 1;
+        interrupt.asked() || self.stop_after.is_some_and(|n| self.steps >= n)
+    }
+
+    /// Whether so long has passed since the last checkpoint that another is due.
+    fn checkpoint_is_due(&self) -> bool {
+        self.saved.elapsed().as_secs_f64() >= self.checkpoint_seconds
+    }
+
+    /// A checkpoint was written just now.
+    pub(super) fn checkpoint_written(&mut self) {
+        self.saved = Instant::now();
+    }
+
+    /// Seconds spent on the run, in this process and before it.
+    pub(super) fn run_seconds(&self) -> f64 {
+        self.before + self.started.elapsed().as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_whatever_a_command_keeps_beside_it() {
+        #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+        struct Extra {
+            stage: usize,
+        }
+        // As checkpoints have it, in any order, with fields of other versions.
+        let text = r#"{"epoch":0,"batch":4,"stage":1,"epoch_seconds":0.5,"gathered":{},"run_seconds":2.0,"reports":[]}"#;
+        let mut place: Place<f64, Extra> = serde_json::from_str(text).unwrap();
+        place.end_epoch(0.25);
+        let want = Place {
+            epoch: 1,
+            run_seconds: 2.,
+            reports: vec![0.25],
+            extra: Extra { stage: 1 },
+            ..Place::default()
+        };
+        assert_eq!(place, want);
+        let again: Place<f64, Extra> = serde_json::from_str(&serde_json::to_string(&place).unwrap()).unwrap();
+        assert_eq!(again, want);
+        let plain: Place<f64> = serde_json::from_str(text).unwrap();
+        assert_eq!((plain.batch, plain.run_seconds), (4, 2.));
+    }
+
+    #[test]
+    fn numbers_come_back_from_files_to_the_last_bit() {
+        // Of doubles of all magnitudes a parser that rounds in passing gets about one in ten wrong.
+        let numbers: Vec<f64> = (0..2000u64)
+            .map(|i| f64::from_bits(0x3ff0_0000_0000_0000 + i * 0x0123_4567_89ab % (1 << 58)))
+            .collect();
+        let place: Place<f64> = Place { reports: numbers, ..Place::default() };
+        assert_eq!(
+            serde_json::from_str::<Place<f64>>(&serde_json::to_string(&place).unwrap()).unwrap(),
+            place
+        );
+    }
+
+    #[test]
+    fn a_loop_stops_after_the_steps_it_was_given_and_never_without() {
+        let interrupt = Interrupt::default();
+        let mut watch = Watch::start(5., 0., Some(2));
+        assert_eq!([(); 3].map(|()| watch.stops_after_step(&interrupt)), [false, true, true]);
+        assert!(watch.checkpoint_is_due() && watch.run_seconds() >= 5.);
+        let mut watch = Watch::start(0., f64::MAX, None);
+        assert!(!watch.stops_after_step(&interrupt) && !watch.checkpoint_is_due());
+    }
+}

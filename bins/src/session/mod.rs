@@ -1,0 +1,337 @@
+//! What training commands have in common: how a run begins, is interrupted and resumed, and what it leaves behind.
+//!
+//! | module   | what                                                                          |
+//! |----------|-------------------------------------------------------------------------------|
+//! | [`args`] | options of every training command, and what `--resume` refuses                |
+//! | [`info`] | `run.json`: what a run was asked for                                          |
+//! | `epochs` | the loop over epochs and minibatches, or over iterations, with its checkpoints |
+//! | [`card`] | the README.md of a run folder                                                 |
+//!
+//! A training command names its types by a [`Run`] and goes through four steps:
+//!
+//! ```text
+//! Asked::new(args, given)        the input and settings of the command line, or those of the run to resume
+//! asked.open(n_rows, new, load)  a Session: folder, run.json and first checkpoint, or the trainer of the last checkpoint
+//! session.epochs(…)              trains; an interrupt ends it with a checkpoint
+//! session.finish(results, card)  results.json, README.md and the last line
+//! ```
+//!
+//! All that can be refused is refused before the folder is touched, so a command opens its data between the first two steps.
+pub mod args;
+pub mod card;
+mod epochs;
+pub mod info;
+
+pub use args::SessionArgs;
+pub use card::{Card, Picture};
+pub use epochs::{Ended, Epochs, Pace, Place};
+pub use info::{Kind, RunInfo};
+
+use crate::device::describe;
+use crate::interrupt::Interrupt;
+use crate::report::{Outcome, Report, seconds};
+use crate::run_folder::{Existing, RunFolder, command_line};
+use anyhow::{Context, Result, ensure};
+use candle::Device;
+use epochs::Watch;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::Instant;
+
+/// The checkpoint of a run, in its folder.
+pub const CHECKPOINT: &str = "checkpoint/trainer.safetensors";
+/// One line for each epoch or iteration.
+pub const METRICS: &str = "metrics.jsonl";
+
+/// The types of a training command.
+pub trait Run {
+    /// Where rows come from, and the model that the run begins with where there is one: fields of `run.json`.
+    type Input: Serialize + DeserializeOwned;
+    /// What is made of them: the field `settings` of `run.json`.
+    type Settings: Serialize + DeserializeOwned;
+    /// What learns.
+    type Trainer;
+    /// A line of `metrics.jsonl`.
+    type Line: Clone + Serialize + DeserializeOwned;
+    /// What a checkpoint holds beside the trainer and the place in the epochs; [`Nothing`] for most.
+    type Extra: Default + Serialize + DeserializeOwned;
+    /// Its names.
+    const KIND: Kind;
+
+    /// Writes a checkpoint.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    fn save(trainer: &Self::Trainer, path: &Path, place: &PlaceOf<Self>) -> candle::Result<()>;
+}
+
+/// How far a run is.
+pub type PlaceOf<R> = Place<<R as Run>::Line, <R as Run>::Extra>;
+
+/// No extra state in checkpoints.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nothing {}
+
+/// The rows that a run learns from.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows<'a> {
+    /// The data set, as the user named it.
+    pub data: &'a str,
+    /// How many there are, before any are held out.
+    pub n: usize,
+}
+
+/// A command line that was read: what a new run is asked for, or what the run to resume was asked for.
+pub struct Asked<R: Run> {
+    /// Where the program says how it goes.
+    pub report: Report,
+    /// Where it computes.
+    pub device: Device,
+    /// Where rows come from.
+    pub input: R::Input,
+    /// What is made of them.
+    pub settings: R::Settings,
+    args: SessionArgs,
+    resumed: Option<Resumed>,
+}
+
+struct Resumed {
+    folder: RunFolder,
+    version: String,
+    command: String,
+    n_rows: usize,
+    /// Whether the settings were changed by an option that resuming allows.
+    extended: bool,
+}
+
+impl<R: Run> Asked<R> {
+    /// Opens the device, and reads `run.json` of the run to resume; `given` is what the command line says.
+    ///
+    /// # Errors
+    /// When the device is missing, `given` is refused, or the folder holds no run of this command.
+    pub fn new(args: &SessionArgs, given: impl FnOnce() -> Result<(R::Input, R::Settings)>) -> Result<Self> {
+        let report = Report::new(args.common.json);
+        let device = args.common.device.open()?;
+        let (input, settings, resumed) = match &args.resume {
+            None => {
+                let (input, settings) = given()?;
+                (input, settings, None)
+            }
+            Some(path) => {
+                let (folder, info) = R::KIND.open::<R::Input, R::Settings>(path)?;
+                let RunInfo { version, command, input, settings, n_rows, .. } = info;
+                (input, settings, Some(Resumed { folder, version, command, n_rows, extended: false }))
+            }
+        };
+        Ok(Self { report, device, input, settings, args: args.clone(), resumed })
+    }
+
+    /// The folder of the run to resume; none for a new run.
+    pub fn resumed(&self) -> Option<&RunFolder> {
+        self.resumed.as_ref().map(|resumed| &resumed.folder)
+    }
+
+    /// The same for another trainer.
+    pub fn by<Q: Run<Input = R::Input, Settings = R::Settings>>(self) -> Asked<Q> {
+        let Self { report, device, input, settings, args, resumed } = self;
+        Asked { report, device, input, settings, args, resumed }
+    }
+
+    /// Changes the settings of a run that is resumed, by an option that resuming allows.
+    pub fn extend(&mut self, change: impl FnOnce(&mut R::Settings)) {
+        if let Some(resumed) = &mut self.resumed {
+            resumed.extended = true;
+            change(&mut self.settings);
+        }
+    }
+
+    /// Begins the run with the trainer that `new` makes, or goes on with the one that `load` reads from the path of a checkpoint.
+    ///
+    /// # Errors
+    /// When the data has another number of rows than when the run began, the folder is not empty, a trainer is refused, or the disk
+    /// refuses.
+    pub fn open(
+        self,
+        rows: Rows<'_>,
+        new: impl FnOnce(&R::Settings, &Device) -> Result<R::Trainer>,
+        load: impl FnOnce(&R::Settings, &Path, &Device) -> Result<(R::Trainer, PlaceOf<R>)>,
+    ) -> Result<Session<R>> {
+        let Self { report, device, input, settings, args, resumed } = self;
+        let is_new = resumed.is_none();
+        let (folder, info, trainer, place) = match resumed {
+            None => {
+                let trainer = new(&settings, &device)?;
+                let info = RunInfo {
+                    kind: R::KIND.command.to_owned(),
+                    version: env!("CARGO_PKG_VERSION").to_owned(),
+                    command: command_line(R::KIND.program()),
+                    input,
+                    settings,
+                    n_rows: rows.n,
+                };
+                let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
+                let folder = RunFolder::create(R::KIND.folder, args.out.as_deref(), existing)?;
+                folder.write_json(info::FILE, &info)?;
+                let place = Place::default();
+                folder.make_for(CHECKPOINT)?;
+                R::save(&trainer, &folder.join(CHECKPOINT), &place)?;
+                (folder, info, trainer, place)
+            }
+            Some(Resumed { folder, version, mut command, n_rows, extended }) => {
+                ensure!(
+                    n_rows == rows.n,
+                    "--resume: {} had {n_rows} rows when the run began, now it has {}",
+                    rows.data,
+                    rows.n
+                );
+                let (trainer, place) = load(&settings, &folder.join(CHECKPOINT), &device)
+                    .with_context(|| format!("--resume {}", folder.path().display()))?;
+                if extended {
+                    command = format!("{command}\n{}", command_line(R::KIND.program()));
+                }
+                let kind = R::KIND.command.to_owned();
+                let info = RunInfo { kind, version, command, input, settings, n_rows };
+                if extended {
+                    folder.write_json(info::FILE, &info)?;
+                }
+                // Lines after the checkpoint were written by steps that are made again.
+                folder.write_json_lines(METRICS, &place.reports)?;
+                (folder, info, trainer, place)
+            }
+        };
+        Ok(Session {
+            report,
+            device,
+            folder,
+            info,
+            watch: Watch::start(place.run_seconds, args.checkpoint_every, args.stop_after_steps),
+            interrupt: Interrupt::listen()?,
+            trainer,
+            place,
+            is_new,
+        })
+    }
+}
+
+/// A run with its trainer.
+pub struct Session<R: Run> {
+    /// Where the program says how it goes.
+    pub report: Report,
+    /// Where it computes.
+    pub device: Device,
+    /// Where it leaves its files.
+    pub folder: RunFolder,
+    /// What it was asked for.
+    pub info: RunInfo<R::Input, R::Settings>,
+    /// What learns.
+    pub trainer: R::Trainer,
+    /// How far it is.
+    pub place: PlaceOf<R>,
+    /// Whether it begins now.
+    pub is_new: bool,
+    watch: Watch,
+    interrupt: Interrupt,
+}
+
+impl<R: Run> Session<R> {
+    /// Says what is trained on what, where, and into which folder.
+    ///
+    /// # Errors
+    /// When standard output refuses.
+    pub fn announce(&self, what: &str, seed: u64) -> Result<()> {
+        self.report.line(&format!(
+            "{what}, on {}, seed {seed}, into {}",
+            describe(&self.device),
+            self.folder.path().display()
+        ))
+    }
+
+    /// Writes the checkpoint; the old one stands until the new one is whole.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn save(&mut self) -> Result<()> {
+        self.place.run_seconds = self.watch.run_seconds();
+        R::save(&self.trainer, &self.folder.join(CHECKPOINT), &self.place)?;
+        self.watch.checkpoint_written();
+        Ok(())
+    }
+
+    /// Ends the training: the trainer, whose memory the caller can free, and what is left of the session.
+    pub fn trained(self) -> (R::Trainer, Trained<R>) {
+        let Self { report, device, folder, info, trainer, place, interrupt, .. } = self;
+        (trainer, Trained { report, device, folder, info, place, interrupt, since: Instant::now() })
+    }
+
+    /// Says how to resume the run, which was interrupted.
+    ///
+    /// # Errors
+    /// When standard output refuses.
+    pub fn interrupted(&self) -> Result<Outcome> {
+        R::KIND.interrupted(&self.report, &self.folder)
+    }
+}
+
+/// A run whose training is done.
+pub struct Trained<R: Run> {
+    /// Where the program says how it goes.
+    pub report: Report,
+    /// Where it computes.
+    pub device: Device,
+    /// Where it leaves its files.
+    pub folder: RunFolder,
+    /// What it was asked for.
+    pub info: RunInfo<R::Input, R::Settings>,
+    /// How far it came.
+    pub place: PlaceOf<R>,
+    interrupt: Interrupt,
+    since: Instant,
+}
+
+impl<R: Run> Trained<R> {
+    /// Whether Ctrl-C was pressed; if so, says how to resume the run.
+    ///
+    /// # Errors
+    /// When standard output refuses.
+    pub fn is_interrupted(&self) -> Result<bool> {
+        if self.interrupt.asked() {
+            R::KIND.interrupted(&self.report, &self.folder)?;
+        }
+        Ok(self.interrupt.asked())
+    }
+
+    /// Writes `results.json` and the model card, and says where the run is.
+    ///
+    /// Beside `results`, an object, the JSON has `out`, `device`, `seconds` of the whole run and `training_seconds` of its training.
+    ///
+    /// # Errors
+    /// When the disk or standard output refuses.
+    pub fn finish(&self, seed: u64, results: Value, card: &Card<'_>) -> Result<Outcome> {
+        let total = self.place.run_seconds + self.since.elapsed().as_secs_f64();
+        let device = describe(&self.device);
+        let mut all = json!({
+            "out": self.folder.path(),
+            "device": device,
+            "seed": seed,
+            "seconds": total,
+            "training_seconds": self.place.run_seconds,
+        });
+        if let (Some(all), Value::Object(results)) = (all.as_object_mut(), results) {
+            all.extend(results);
+        }
+        self.folder.write_json("results.json", &all)?;
+        let made = card::Made {
+            version: &self.info.version,
+            command: &self.info.command,
+            seed,
+            device: &device,
+            seconds: total,
+        };
+        self.folder.write("README.md", card.text(&made).as_bytes())?;
+        self.report.line(&format!("{} in {}", self.folder.path().display(), seconds(total)))?;
+        self.report.finish(&all)?;
+        Ok(Outcome::Done)
+    }
+}

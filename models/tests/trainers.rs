@@ -1,0 +1,169 @@
+//! What holds for every trainer.
+#![allow(clippy::expect_used)]
+use candle::{DType, Device, Result, Tensor};
+use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
+use chandlery::dictionary::{Dictionary, DictionaryConfig, OnlineConfig, OnlineTrainer};
+use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer};
+use chandlery::labelled::{LabelledDbn, UpDownConfig, UpDownTrainer};
+use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
+use chandlery::{Philox, Trainer};
+use chandlery_ops::uniform;
+
+const CPU: Device = Device::Cpu;
+const BATCH: usize = 10;
+const N: usize = 6;
+
+fn cd() -> CdConfig {
+    CdConfig { batch: BATCH, persistent: true, ..CdConfig::default() }
+}
+
+fn rbm() -> Result<RbmTrainer> {
+    let lower = [Rbm::init(RbmConfig::new(N, 5), Philox::new(1, 0), &CPU)?];
+    let rbm = Rbm::init(RbmConfig::new(5, 4), Philox::new(1, 1), &CPU)?;
+    RbmTrainer::above(&lower, &rbm, cd(), 0.5, Philox::new(1, 2))
+}
+
+fn dbn() -> Result<DbnTrainer> {
+    let dbn = Dbn::init(DbnConfig::new(&[N, 5, 4]), Philox::new(2, 0), &CPU)?;
+    let mut trainer = DbnTrainer::new(&dbn, vec![cd(), cd()], 0.5, Philox::new(2, 1))?;
+    trainer.next_layer()?;
+    Ok(trainer)
+}
+
+fn feedforward() -> Result<FeedforwardTrainer> {
+    let network = Feedforward::init(FeedforwardConfig::classifier(&[N, 5, 3]), Philox::new(3, 0), &CPU)?;
+    let config = BackpropConfig { batch: BATCH, ..BackpropConfig::default() };
+    FeedforwardTrainer::new(&network, config, Philox::new(3, 1))
+}
+
+fn labelled() -> Result<UpDownTrainer> {
+    let dbn = Dbn::init(DbnConfig::new(&[N, 5, 4]), Philox::new(4, 0), &CPU)?;
+    let config = UpDownConfig { batch: BATCH, ..UpDownConfig::default() };
+    UpDownTrainer::new(&LabelledDbn::from_dbn(&dbn, 3)?, config, Philox::new(4, 1))
+}
+
+fn online() -> Result<OnlineTrainer> {
+    let atoms = uniform((8, N), &CPU, Philox::new(5, 0))?;
+    let config = DictionaryConfig::new(8, N, 2);
+    let training = OnlineConfig { coder: config.coder(), ..OnlineConfig::default() };
+    OnlineTrainer::new(Dictionary::from_tensor(config, atoms)?, training, Philox::new(5, 1))
+}
+
+fn steps<T: Trainer>(trainer: &mut T, steps: std::ops::Range<usize>) -> Result<()> {
+    let rows = uniform((60, N), &CPU, Philox::new(9, 0))?;
+    let labels = Tensor::from_iter((0..60u32).map(|i| i % 3), &CPU)?;
+    trainer.begin_epoch(0)?;
+    for step in steps {
+        let at = step % 6 * BATCH;
+        trainer.step(&rows.narrow(0, at, BATCH)?, Some(&labels.narrow(0, at, BATCH)?))?;
+    }
+    Ok(())
+}
+
+fn first_line(error: candle::Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+/// `values` gives what a model is.
+fn keeps_the_contract<T: Trainer>(
+    name: &str,
+    new: impl Fn() -> Result<T>,
+    values: impl Fn(&T::Model) -> Result<Vec<f32>>,
+) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("state.safetensors");
+    let mut whole = new()?;
+    let error = first_line(whole.metrics().err().expect("metrics without steps"));
+    assert!(error.contains("steps since the last call must be at least 1, got 0"), "{name}: {error}");
+    whole.check()?;
+    let before = whole.model()?;
+    let untrained = values(&before)?;
+    steps(&mut whole, 0..20)?;
+    whole.check()?; // leaves the metrics as they are
+    let metrics = serde_json::to_value(whole.metrics()?).expect("numbers");
+    assert_eq!(metrics["steps"].as_u64(), Some(20), "{name}: {metrics}");
+    assert_eq!(whole.steps(), 20, "{name}");
+    // A model that was handed out does not follow the training.
+    assert_eq!(values(&before)?, untrained, "{name}: the copy changed");
+    assert_ne!(values(&whole.model()?)?, untrained, "{name}: nothing was learned");
+    for stop in [0, 1, 7] {
+        let mut first = new()?;
+        steps(&mut first, 0..stop)?;
+        first.save_checkpoint(&path, &("progress", stop))?;
+        drop(first);
+        let (mut second, progress) = T::load_checkpoint::<(String, usize)>(&path, &CPU)?;
+        assert_eq!(progress, ("progress".to_owned(), stop), "{name}");
+        steps(&mut second, stop..20)?;
+        assert!(
+            values(&second.model()?)? == values(&whole.model()?)?,
+            "{name}, stopped after {stop}: other values"
+        );
+        let resumed = serde_json::to_value(second.metrics()?).expect("numbers");
+        for (field, want) in metrics.as_object().expect("fields") {
+            let close = match (resumed[field].as_f64(), want.as_f64()) {
+                (Some(got), Some(want)) => (got - want).abs() <= 1e-12 * want.abs(),
+                (got, want) => got == want,
+            };
+            assert!(close, "{name}, stopped after {stop}: {field} is {} after {want}", resumed[field]);
+        }
+    }
+    Ok(())
+}
+
+fn flat<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Vec<f32>> {
+    let flat = tensors.into_iter().map(|t| t.to_dtype(DType::F32)?.flatten_all()?.to_vec1());
+    Ok(flat.collect::<Result<Vec<Vec<f32>>>>()?.concat())
+}
+
+#[test]
+fn every_trainer_resumes_hands_out_copies_and_checks_without_draining() -> Result<()> {
+    keeps_the_contract("rbm", rbm, |rbm| flat(rbm.tensors().into_iter().map(|(_, t)| t)))?;
+    keeps_the_contract("dbn", dbn, |dbn| {
+        flat(dbn.layers().iter().flat_map(|rbm| rbm.tensors().into_iter().map(|(_, t)| t)))
+    })?;
+    keeps_the_contract("feedforward", feedforward, |network| {
+        flat(network.layers().iter().flat_map(|(weight, bias)| [weight, bias]))
+    })?;
+    keeps_the_contract("labelled", labelled, |dbn| {
+        flat(dbn.tensors().iter().map(|(_, t)| t).collect::<Vec<_>>())
+    })?;
+    keeps_the_contract("online", online, |dictionary| flat([dictionary.atoms()]))
+}
+
+#[test]
+fn the_checkpoint_of_another_trainer_is_refused_by_name() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("state.safetensors");
+    feedforward()?.save_checkpoint(&path, &())?;
+    let refused = |error: Option<candle::Error>| first_line(error.expect("loaded"));
+    let errors = [
+        refused(RbmTrainer::load_checkpoint::<()>(&path, &CPU).err()),
+        refused(DbnTrainer::load_checkpoint::<()>(&path, &CPU).err()),
+        refused(UpDownTrainer::load_checkpoint::<()>(&path, &CPU).err()),
+        refused(OnlineTrainer::load_checkpoint::<()>(&path, &CPU).err()),
+    ];
+    let names = ["rbm", "deep-belief-network", "labelled-deep-belief-network", "online-dictionary"];
+    for (error, name) in errors.iter().zip(names) {
+        let want = format!(
+            "{}: not a checkpoint: it is of the trainer `feedforward`, wanted `{name}`",
+            path.display()
+        );
+        assert_eq!(error, &want);
+    }
+    Ok(())
+}
+
+#[test]
+fn weights_that_are_no_longer_finite_are_found_though_the_errors_are() -> Result<()> {
+    // Huge weights saturate the units: reconstructions stay in [0, 1] while a weight overflows.
+    let rbm = Rbm::init(RbmConfig::new(N, 4), Philox::new(1, 0), &CPU)?;
+    let config = CdConfig { batch: BATCH, learning_rate: 3e38.into(), momentum: 0.9.into(), ..cd() };
+    let mut trainer = RbmTrainer::new(&rbm, config, 1., Philox::new(1, 1))?;
+    let rows = Tensor::zeros((BATCH, N), DType::F32, &CPU)?.ones_like()?;
+    for _ in 0..8 {
+        trainer.step(&rows, None)?;
+    }
+    let error = first_line(trainer.check().err().expect("diverged"));
+    assert!(error.starts_with("RbmTrainer: ") && error.contains("became"), "{error}");
+    Ok(())
+}
