@@ -20,13 +20,15 @@
 //! # fn main() -> candle::Result<()> {
 //! # let folder = std::env::temp_dir().join(format!("chandlery-doc-{}", std::process::id()));
 //! let dbn = Dbn::init(DbnConfig::new(&[784, 500, 500]), Philox::new(7, 0), &Device::Cpu)?;
-//! dbn.save(&folder)?;
+//! dbn.save_pretrained(&folder)?;
 //! let dbn = Dbn::from_pretrained(&folder.display().to_string(), &Device::Cpu)?; // or a hub id, "owner/name"
 //! let rows = Tensor::zeros((32, 784), candle::DType::F32, &Device::Cpu)?;
 //! assert_eq!(dbn.forward(&rows)?.dims(), [32, 500]);
 //! # std::fs::remove_dir_all(&folder).map_err(candle::Error::wrap)?;
 //! # Ok(()) }
 //! ```
+//!
+//! Every model but the read-out has `save_pretrained` and `from_pretrained`; [`pretrained`] says which one a folder holds.
 //!
 //! Random draws come from a [`Philox`] that the caller passes: the same seed gives the same run, and the
 //! CPU and the GPU make the same draws. Nothing here prints.
@@ -37,7 +39,7 @@ pub mod dictionary;
 pub mod feedforward;
 pub mod io;
 pub mod labelled;
-mod pretrained;
+pub mod pretrained;
 pub mod rbm;
 pub mod schedule;
 pub mod softmax;

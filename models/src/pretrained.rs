@@ -1,52 +1,220 @@
 //! A model in a folder: `config.json` and `model.safetensors`, here or on the Hugging Face hub.
+//!
+//! Every model has `save_pretrained(folder)` and `from_pretrained(folder or hub id, device)`. `config.json` holds the fields of its
+//! configuration and two more:
+//!
+//! | field | what |
+//! |---|---|
+//! | `model_type` | the [`name`](ModelType::name) of its [`ModelType`]; files from before there was one are told by their other fields |
+//! | `format` | the version of the format, 1 |
+//!
+//! [`model_type`] says which model a folder holds, so that a program can take any.
+//!
+//! ```
+//! use candle::Device::Cpu;
+//! use chandlery::pretrained::{ModelType, model_type};
+//! use chandlery::rbm::{Rbm, RbmConfig};
+//! use chandlery_ops::Philox;
+//! # fn main() -> candle::Result<()> {
+//! # let folder = std::env::temp_dir().join(format!("chandlery-type-{}", std::process::id()));
+//! let rbm = Rbm::init(RbmConfig::new(4, 3), Philox::new(1, 0), &Cpu)?;
+//! rbm.save_pretrained(&folder)?;
+//! let name = folder.display().to_string(); // or a hub id, "owner/name"
+//! assert_eq!(model_type(&name)?, ModelType::Rbm);
+//! let again = Rbm::from_pretrained(&name, &Cpu)?;
+//! assert_eq!(again.config(), rbm.config());
+//! # std::fs::remove_dir_all(&folder).map_err(candle::Error::wrap)?;
+//! # Ok(()) }
+//! ```
 use crate::io::{load_tensors, save_tensors, write_whole};
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use hf_hub::HFClientSync;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
 
+/// The version of `config.json` and of the names in `model.safetensors` that this library writes, and the highest that it reads.
+const FORMAT: u64 = 1;
+
+/// Which model a `config.json` is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ModelType {
+    /// [`Rbm`](crate::rbm::Rbm).
+    Rbm,
+    /// [`Dbn`](crate::dbn::Dbn).
+    Dbn,
+    /// [`LabelledDbn`](crate::labelled::LabelledDbn).
+    LabelledDbn,
+    /// [`Feedforward`](crate::feedforward::Feedforward).
+    Feedforward,
+    /// [`Dictionary`](crate::dictionary::Dictionary).
+    Dictionary,
+}
+
+impl ModelType {
+    /// Every one.
+    pub const ALL: [Self; 5] = [Self::Rbm, Self::Dbn, Self::LabelledDbn, Self::Feedforward, Self::Dictionary];
+
+    /// The lower-case name that files use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rbm => "rbm",
+            Self::Dbn => "deep-belief-network",
+            Self::LabelledDbn => "labelled-deep-belief-network",
+            Self::Feedforward => "feedforward",
+            Self::Dictionary => "dictionary",
+        }
+    }
+
+    /// The type that loads it.
+    fn loader(self) -> &'static str {
+        match self {
+            Self::Rbm => "chandlery::rbm::Rbm",
+            Self::Dbn => "chandlery::dbn::Dbn",
+            Self::LabelledDbn => "chandlery::labelled::LabelledDbn",
+            Self::Feedforward => "chandlery::feedforward::Feedforward",
+            Self::Dictionary => "chandlery::dictionary::Dictionary",
+        }
+    }
+
+    /// By the fields of a configuration that says no type; none when they are those of no model.
+    fn by_fields(config: &Value) -> Option<Self> {
+        // A deep belief network's `layers` are those of a feed-forward network without its `task`.
+        let fields: [(Self, &[&str]); 5] = [
+            (Self::Feedforward, &["task", "layers"]),
+            (Self::LabelledDbn, &["sizes", "n_classes"]),
+            (Self::Dbn, &["layers"]),
+            (Self::Dictionary, &["n_atoms", "n_features"]),
+            (Self::Rbm, &["n_visible", "n_hidden"]),
+        ];
+        let has = |names: &[&str]| names.iter().all(|name| config.get(name).is_some());
+        fields.into_iter().find(|(_, names)| has(names)).map(|(model, _)| model)
+    }
+}
+
+impl Display for ModelType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Which model a folder holds, or by an id (`owner/name`) a repository of the hub through its cache.
+///
+/// # Errors
+/// When there is no `config.json` there, it cannot be read, is of no model of this library, or was written by a newer version; the
+/// message names it.
+pub fn model_type(folder_or_id: &str) -> Result<ModelType> {
+    let file = ConfigFile::read(folder_or_id)?;
+    file.model_type()?.ok_or_else(|| {
+        file.refused(&"it has no model_type, and the fields of no model of chandlery; give the folder of one")
+    })
+}
+
 /// Reads the configuration from a folder, or by an id (`owner/name`) from the hub through its cache, and makes the model of
 /// it and of the weights, in f32 on `device`.
 ///
 /// # Errors
-/// When there is neither, or a file is missing or does not fit; the message names it.
+/// When there is neither, a file is missing or does not fit, or the model is not of the type `want`; the message names the file.
 pub(crate) fn load<C: DeserializeOwned, M>(
+    want: ModelType,
     folder_or_id: &str,
     device: &Device,
     make: impl FnOnce(C, VarBuilder) -> Result<M>,
 ) -> Result<M> {
-    load_stored(folder_or_id, device, |config, tensors| {
+    load_stored(want, folder_or_id, device, |config, tensors| {
         make(config, VarBuilder::from_tensors(tensors, DType::F32, device))
     })
 }
 
 /// The same from the tensors in the types that they are stored in.
 pub(crate) fn load_stored<C: DeserializeOwned, M>(
+    want: ModelType,
     folder_or_id: &str,
     device: &Device,
     make: impl FnOnce(C, HashMap<String, Tensor>) -> Result<M>,
 ) -> Result<M> {
-    let parsed = config(folder_or_id)?;
+    let config = ConfigFile::read(folder_or_id)?.config(want)?;
     let weights = file(folder_or_id, WEIGHTS)?;
     let (tensors, _) = load_tensors(&weights, device)?;
-    make(parsed, tensors).map_err(|e| Error::Msg(format!("{}: {e}", weights.display())))
+    make(config, tensors).map_err(|e| Error::Msg(format!("{}: {e}", weights.display())))
 }
 
-/// Reads the configuration alone.
-///
-/// # Errors
-/// When there is none or it cannot be read; the message names it.
-pub(crate) fn config<C: DeserializeOwned>(folder_or_id: &str) -> Result<C> {
-    let config = file(folder_or_id, CONFIG)?;
-    let named = |e: &dyn std::fmt::Display| Error::Msg(format!("{}: cannot be read: {e}", config.display()));
-    let text = std::fs::read_to_string(&config).map_err(|e| named(&e))?;
-    serde_json::from_str(&text).map_err(|e| named(&e))
+/// A `config.json`, and what it says about itself.
+struct ConfigFile {
+    path: PathBuf,
+    text: String,
+    /// The same, parsed.
+    fields: Value,
+}
+
+impl ConfigFile {
+    /// Refuses a file that is no JSON, and one of a newer format before anything else is made of it.
+    fn read(folder_or_id: &str) -> Result<Self> {
+        let path = file(folder_or_id, CONFIG)?;
+        let unread = |e: &dyn Display| Error::Msg(format!("{}: cannot be read: {e}", path.display()));
+        let text = std::fs::read_to_string(&path).map_err(|e| unread(&e))?;
+        let fields = serde_json::from_str(&text).map_err(|e| unread(&e))?;
+        let file = Self { path, text, fields };
+        match file.fields.get("format").map(|format| (format, format.as_u64())) {
+            None | Some((_, Some(1..=FORMAT))) => Ok(file),
+            Some((format, Some(FORMAT..))) => Err(file.refused(&format_args!(
+                "it is of format {format}, which a newer version of chandlery wrote, and this one reads up to {FORMAT}; update chandlery"
+            ))),
+            Some((format, _)) => Err(file.refused(&format_args!(
+                "format must be a whole number from 1 to {FORMAT}, got {format}"
+            ))),
+        }
+    }
+
+    /// An error that names the file.
+    fn refused(&self, why: &dyn Display) -> Error {
+        Error::Msg(format!("{}: cannot be read: {why}", self.path.display()))
+    }
+
+    /// Which model it is of; none when it neither says so nor has the fields of one.
+    fn model_type(&self) -> Result<Option<ModelType>> {
+        let Some(said) = self.fields.get("model_type") else {
+            return Ok(ModelType::by_fields(&self.fields));
+        };
+        match ModelType::ALL.into_iter().find(|model| said == model.name()) {
+            Some(model) => Ok(Some(model)),
+            None => Err(self.refused(&format_args!(
+                "model_type must be one of {}, got {said}; it is no model of this version of chandlery",
+                ModelType::ALL.map(ModelType::name).join(", ")
+            ))),
+        }
+    }
+
+    /// The configuration, of a model of this type.
+    ///
+    /// A configuration takes no notice of fields that it does not know, and so none of the two that are not its own; floats are parsed
+    /// straight from the text.
+    fn config<C: DeserializeOwned>(&self, want: ModelType) -> Result<C> {
+        match self.model_type()? {
+            Some(got) if got != want => Err(Error::Msg(format!(
+                "{}: this model is of type {got}, not {want}; load it with {}::from_pretrained",
+                self.path.display(),
+                got.loader()
+            ))),
+            _ => serde_json::from_str(&self.text).map_err(|e| self.refused(&e)),
+        }
+    }
+}
+
+/// The content of `config.json`.
+#[derive(Serialize)]
+struct Content<'a, C> {
+    model_type: &'static str,
+    format: u64,
+    #[serde(flatten)]
+    config: &'a C,
 }
 
 /// Writes both files to a folder, which is made if need be. Each file appears whole.
@@ -54,6 +222,7 @@ pub(crate) fn config<C: DeserializeOwned>(folder_or_id: &str) -> Result<C> {
 /// # Errors
 /// When the folder is not writable.
 pub(crate) fn save(
+    model_type: ModelType,
     folder: &Path,
     config: &impl Serialize,
     tensors: impl IntoIterator<Item = (String, Tensor)>,
@@ -63,7 +232,8 @@ pub(crate) fn save(
     let notes = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     save_tensors(&folder.join(WEIGHTS), tensors, notes)?;
     write_whole(&folder.join(CONFIG), |file| {
-        serde_json::to_writer_pretty(&mut *file, config).map_err(Error::wrap)?;
+        let content = Content { model_type: model_type.name(), format: FORMAT, config };
+        serde_json::to_writer_pretty(&mut *file, &content).map_err(Error::wrap)?;
         file.write_all(b"\n").map_err(Error::wrap)
     })
 }

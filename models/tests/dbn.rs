@@ -105,7 +105,7 @@ fn a_saved_network_comes_back_and_its_layers_load_as_linear() -> Result<()> {
     let rows = rows()?;
     train(&mut trainer, &rows, 0, 2 * STEPS)?;
     let dbn = trainer.model()?;
-    dbn.save(folder.path())?;
+    dbn.save_pretrained(folder.path())?;
     let name = folder.path().display().to_string();
     let back = Dbn::from_pretrained(&name, &CPU)?;
     assert_eq!(back.config(), dbn.config());
@@ -158,7 +158,7 @@ fn bad_files_and_configurations_say_which_and_why() -> Result<()> {
     assert!(
         load(folder.path()).starts_with(&format!("{name}/config.json: cannot be read: EOF while parsing"))
     );
-    Dbn::init(DbnConfig::new(&[4, 3]), Philox::new(0, 0), &CPU)?.save(folder.path())?;
+    Dbn::init(DbnConfig::new(&[4, 3]), Philox::new(0, 0), &CPU)?.save_pretrained(folder.path())?;
     let weights = folder.path().join("model.safetensors");
     let whole = std::fs::read(&weights)?;
     std::fs::write(&weights, &whole[..whole.len() - 5])?;

@@ -213,7 +213,7 @@ fn a_saved_network_comes_back_and_its_layers_load_as_linear() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let x = rows(7, 8, 7)?;
     let network = Feedforward::init(FeedforwardConfig::autoencoder(&[8, 5, 2]), Philox::new(7, 1), &CPU)?;
-    network.save(folder.path())?;
+    network.save_pretrained(folder.path())?;
     let back = Feedforward::from_pretrained(&folder.path().display().to_string(), &CPU)?;
     assert_eq!(back.config(), network.config());
     assert!(bits(&back)? == bits(&network)?);

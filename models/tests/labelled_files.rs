@@ -6,6 +6,7 @@ use candle_nn::VarBuilder;
 use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::labelled::{LabelledDbn, LabelledDbnConfig, Stage, UpDownConfig, UpDownTrainer};
+use chandlery::pretrained::{ModelType, model_type};
 use chandlery::rbm::HiddenUnit;
 use chandlery::schedule::Schedule;
 use chandlery_ops::{Philox, Precision, uniform};
@@ -101,9 +102,9 @@ fn a_saved_network_comes_back_and_its_layers_load_as_linear_both_ways() -> Resul
     let mut trainer = UpDownTrainer::new(&network()?, training(Stage::UpDown, false), Philox::new(4, 1))?;
     train(&mut trainer, 0, 12)?;
     let dbn = trainer.model()?;
-    dbn.save(folder.path())?;
+    dbn.save_pretrained(folder.path())?;
     let name = folder.path().display().to_string();
-    assert!(LabelledDbn::is_pretrained(&name)?);
+    assert_eq!(model_type(&name)?, ModelType::LabelledDbn);
     let back = LabelledDbn::from_pretrained(&name, &CPU)?;
     assert_eq!(back.config(), dbn.config());
     assert!(bits(&back)? == bits(&dbn)?);
@@ -123,8 +124,8 @@ fn a_saved_network_comes_back_and_its_layers_load_as_linear_both_ways() -> Resul
     let difference = (by_hand - dbn.reconstruct(&rows)?)?.abs()?.flatten_all()?.max(0)?.to_scalar::<f32>()?;
     assert!(difference < 1e-6, "linear layers differ by {difference}");
 
-    Dbn::init(DbnConfig::new(&[4, 3]), Philox::new(0, 0), &CPU)?.save(folder.path())?;
-    assert!(!LabelledDbn::is_pretrained(&name)?);
+    Dbn::init(DbnConfig::new(&[4, 3]), Philox::new(0, 0), &CPU)?.save_pretrained(folder.path())?;
+    assert_eq!(model_type(&name)?, ModelType::Dbn);
     Ok(())
 }
 

@@ -55,7 +55,8 @@ fn work(device: &Device, folder: &str, seed: u64) -> Result<Vec<Named>> {
 fn eight_threads_at_once_get_what_each_gets_alone() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().to_str().expect("a path of this test");
-    Dbn::init(DbnConfig::new(&[64, 32, 16]), Philox::new(9, 9), &Device::Cpu)?.save(folder.path())?;
+    Dbn::init(DbnConfig::new(&[64, 32, 16]), Philox::new(9, 9), &Device::Cpu)?
+        .save_pretrained(folder.path())?;
     for device in devices()? {
         let want = (0..THREADS).map(|seed| work(&device, path, seed)).collect::<Result<Vec<_>>>()?;
         for own in [false, true] {

@@ -31,13 +31,14 @@ pub struct Cli {
 pub enum Command {
     /// Train a network and report how a linear classifier does on its features.
     Train(Box<TrainArgs>),
-    /// Write the features of a data set to a .npy or .safetensors file.
+    /// Write the features of a data set to a .npy or .safetensors file; of a deep autoencoder, its codes.
     Encode(EncodeArgs),
-    /// Reconstruct rows through all layers: the squared error, and a picture.
+    /// Reconstruct rows through all layers of a network or a deep autoencoder: the squared error, and a picture.
     Reconstruct(ReconstructArgs),
     /// Draw samples by Gibbs steps in the top layer: a picture.
     Sample(SampleArgs),
-    /// Measure a trained network on a data set: linear classifier, reconstruction, free energies.
+    /// Measure a trained network on a data set: linear classifier, reconstruction, free energies; of one with labels and of a classifier
+    /// its errors, of a deep autoencoder its squared error.
     Evaluate(EvaluateArgs),
     /// Fine-tune a trained network by backpropagation: a classifier, or a deep autoencoder.
     FineTune(Box<FineTuneArgs>),
@@ -127,7 +128,7 @@ pub struct TrainArgs {
     pub session: SessionArgs,
 }
 
-/// The trained network that a sub-command is about.
+/// The saved model that a sub-command is about.
 #[derive(Debug, Clone, Args)]
 pub struct ModelArgs {
     /// Folder of a run (or any with config.json and model.safetensors), or OWNER/NAME on the Hugging Face hub.
@@ -156,7 +157,8 @@ pub struct EncodeArgs {
     /// Which rows to encode.
     #[arg(long, value_enum, default_value_t = SplitArg::Train)]
     pub split: SplitArg,
-    /// Layer whose features to write, 1 for the lowest; the top one when left out.
+    /// Layer whose features to write, 1 for the lowest. Left out: the top layer of a network of `train`, the code of a deep autoencoder, the
+    /// last hidden layer of a classifier, and of a network of `up-down` the layer that its labels stand beside.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub layer: Option<usize>,
     /// File to write, .npy or .safetensors (which also takes the labels).

@@ -1,16 +1,19 @@
 //! Pictures of a network, and the commands `reconstruct` and `sample`.
 use super::args::{ReconstructArgs, SampleArgs, SplitArg};
 use super::encode::split_of;
-use super::{load, rows, streams, up_down};
+use super::rows::{self, Reads};
+use super::saved::Saved;
+use super::{streams, up_down};
 use crate::pictures::{Shades, largest_rows, mosaic, originals_over_reconstructions, write_png};
 use crate::progress::Spinner;
 use crate::report::{Outcome, Report};
 use crate::run_folder::{RunFolder, check_writable};
 use crate::session::Picture;
 use anyhow::{Context, Result, ensure};
-use candle::Tensor;
+use candle::{Device, Module, Tensor};
 use chandlery::Philox;
-use chandlery::dbn::{Dbn, DbnConfig};
+use chandlery::dbn::Dbn;
+use chandlery::feedforward::Feedforward;
 use chandlery::labelled::LabelledDbn;
 use chandlery_datasets::{DataOptions, ImageShape, Split};
 use serde_json::json;
@@ -40,8 +43,9 @@ pub fn run_pictures(dbn: &Dbn, test: &Split, seed: u64, folder: &RunFolder) -> R
     let n_filters = filters.dim(0)?;
     let filters = mosaic(&filters, shape, COLUMNS, Shades::Symmetric, zoom(shape))?;
     write_png(&filters, &folder.join("filters.png"))?;
-    let n_rows =
-        draw_reconstructions(dbn, test, shape, RECONSTRUCTIONS, &folder.join("reconstructions.png"))?.0;
+    let path = folder.join("reconstructions.png");
+    let reads = Reads::from(dbn.config());
+    let n_rows = draw_reconstructions(dbn, reads, test, shape, RECONSTRUCTIONS, weight.device(), &path)?;
     let (n, steps) = SAMPLES;
     let start = test.take(n)?;
     let n = start.n_samples();
@@ -71,7 +75,14 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
     check_writable(&args.out).context("--out")?;
     let device = args.common.device.open()?;
-    let dbn = load(&args.model, &device)?;
+    let saved = Saved::load(&args.model.model, &device)?;
+    let network: &dyn GivesBack = match &saved {
+        Saved::Plain(dbn) => dbn,
+        Saved::Labelled(dbn) => dbn,
+        Saved::Autoencoder(network) => network,
+        Saved::Classifier(_) => return Err(saved.refused(&args.model.model, "reconstruct")),
+    };
+    let reads = saved.reads();
     let dataset = args.data.open()?;
     let image = dataset.image;
     let split = match (args.split, dataset.test.is_some()) {
@@ -80,10 +91,10 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
         (None, false) => SplitArg::Train,
     };
     let split = split_of(dataset, split)?;
-    let mut blocks = rows::Blocks::new(&split, dbn.config(), &device)?;
+    let mut blocks = rows::Blocks::new(&split, reads, &device)?;
     let mut sum = 0.;
     while let Some(rows) = blocks.next()? {
-        sum += dbn.reconstruction_error(&rows)? * rows.dim(0)? as f64;
+        sum += network.error(&rows)? * rows.dim(0)? as f64;
     }
     let error = sum / split.n_samples() as f64;
     report.line(&format!(
@@ -92,9 +103,9 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
         split.n_features(),
         error / split.n_features() as f64
     ))?;
-    let shape = image.filter(can_draw).or(drawable(dbn.config()));
+    let shape = image.filter(can_draw).or(drawable(reads));
     if let Some(shape) = shape {
-        draw_reconstructions(&dbn, &split, shape, args.n, &args.out)?;
+        draw_reconstructions(network, reads, &split, shape, args.n, &device, &args.out)?;
         report.line(&format!("{}", args.out.display()))?;
     }
     report.finish(&json!({
@@ -110,11 +121,16 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
 pub fn sample(args: &SampleArgs) -> Result<Outcome> {
     check_writable(&args.out).context("--out")?;
     let device = args.common.device.open()?;
-    if LabelledDbn::is_pretrained(&args.model.model)? {
-        return up_down::apply::sample(args, &device);
+    match Saved::load(&args.model.model, &device)? {
+        Saved::Plain(dbn) => sample_plain(args, &dbn),
+        Saved::Labelled(dbn) => up_down::apply::sample(args, &dbn, &device),
+        other => Err(other.refused(&args.model.model, "sample")),
     }
+}
+
+/// Of a network without labels.
+fn sample_plain(args: &SampleArgs, dbn: &Dbn) -> Result<Outcome> {
     let report = Report::new(args.common.json);
-    let dbn = load(&args.model, &device)?;
     ensure!(
         args.label.is_none(),
         "--label: {0} has no label units; make a network that has with `dbn up-down {0}`",
@@ -127,7 +143,7 @@ pub fn sample(args: &SampleArgs) -> Result<Outcome> {
     let (n, inputs) = (args.n.unwrap_or(SAMPLES.0), dbn.config().layers[0].n_visible);
     let start = args.start.as_deref().map(|start| start_rows(start, inputs, n)).transpose()?;
     let n = start.as_ref().map_or(n, Split::n_samples);
-    draw_samples(&dbn, shape, n, args.steps, start.as_ref(), args.seed, &args.out)?;
+    draw_samples(dbn, shape, n, args.steps, start.as_ref(), args.seed, &args.out)?;
     drop(spinner);
     report.line(&format!("{n} samples in {}", args.out.display()))?;
     report.finish(&json!({
@@ -140,21 +156,62 @@ pub fn sample(args: &SampleArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// A network that gives back what it reads.
+trait GivesBack {
+    /// What comes back of rows as it reads them, of the same shape.
+    fn back(&self, rows: &Tensor) -> candle::Result<Tensor>;
+
+    /// Mean over rows of the squared error of that, summed over the inputs.
+    fn error(&self, rows: &Tensor) -> candle::Result<f64>;
+}
+
+impl GivesBack for Dbn {
+    fn back(&self, rows: &Tensor) -> candle::Result<Tensor> {
+        self.reconstruct(rows)
+    }
+
+    fn error(&self, rows: &Tensor) -> candle::Result<f64> {
+        self.reconstruction_error(rows)
+    }
+}
+
+impl GivesBack for LabelledDbn {
+    fn back(&self, rows: &Tensor) -> candle::Result<Tensor> {
+        self.reconstruct(rows)
+    }
+
+    fn error(&self, rows: &Tensor) -> candle::Result<f64> {
+        self.reconstruction_error(rows)
+    }
+}
+
+/// An autoencoder.
+impl GivesBack for Feedforward {
+    fn back(&self, rows: &Tensor) -> candle::Result<Tensor> {
+        self.forward(rows)
+    }
+
+    fn error(&self, rows: &Tensor) -> candle::Result<f64> {
+        self.squared_error(rows)
+    }
+}
+
 /// Draws rows over their reconstructions and returns how many.
 fn draw_reconstructions(
-    dbn: &Dbn,
+    network: &dyn GivesBack,
+    reads: Reads,
     split: &Split,
     shape: ImageShape,
     n: usize,
+    device: &Device,
     path: &Path,
-) -> Result<(usize, Tensor)> {
+) -> Result<usize> {
     let split = split.take(n)?;
-    let x = rows::all(&split, dbn.config(), dbn.layers()[0].weight().device())?;
-    let back = dbn.reconstruct(&x)?;
-    let picture =
-        originals_over_reconstructions(&x, &back, shape, COLUMNS, shades(dbn.config()), zoom(shape))?;
+    let x = rows::all(&split, reads, device)?;
+    let back = network.back(&x)?;
+    let picture = originals_over_reconstructions(&x, &back, shape, COLUMNS, shades(reads), zoom(shape))?;
     write_png(&picture, path)?;
-    Ok((split.n_samples(), back))
+    Ok(split.n_samples())
 }
 
 /// Up to `n` rows of a data set, of its test split where it has one, to begin chains at.
@@ -193,8 +250,8 @@ fn draw_samples(
 }
 
 /// The image shape that a network remembers, if a picture can be made of it.
-pub fn drawable(config: &DbnConfig) -> Option<ImageShape> {
-    let [height, width, channels] = config.image?;
+pub fn drawable(network: impl Into<Reads>) -> Option<ImageShape> {
+    let [height, width, channels] = network.into().image?;
     Some(ImageShape { height, width, channels }).filter(can_draw)
 }
 
@@ -203,11 +260,8 @@ pub fn can_draw(shape: &ImageShape) -> bool {
 }
 
 /// Probabilities are shades as they stand; real values are stretched.
-fn shades(config: &DbnConfig) -> Shades {
-    match config.layers.first() {
-        Some(layer) if layer.visible.is_gaussian() => Shades::MinMax,
-        _ => Shades::Unit,
-    }
+fn shades(network: impl Into<Reads>) -> Shades {
+    if network.into().scale.is_some() { Shades::MinMax } else { Shades::Unit }
 }
 
 pub fn zoom(shape: ImageShape) -> usize {

@@ -1,11 +1,13 @@
 //! The command `encode`: features of a data set to a file.
 use super::args::{EncodeArgs, SplitArg};
-use super::{load, rows};
+use super::rows::Blocks;
+use super::saved::Saved;
 use crate::arrays::{self, Format};
 use crate::progress::Progress;
 use crate::report::{Outcome, Report};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result, ensure};
+use candle::Tensor;
 use chandlery_datasets::{Dataset, Split};
 use serde_json::json;
 
@@ -15,21 +17,21 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     Format::of(&args.out).context("--out")?;
     check_writable(&args.out).context("--out")?;
     let device = args.common.device.open()?;
-    let dbn = load(&args.model, &device)?;
-    let n_layers = dbn.layers().len();
-    let layer = args.layer.unwrap_or(n_layers);
-    ensure!(layer <= n_layers, "--layer: must be between 1 and {n_layers} for this network, got {layer}");
+    let saved = Saved::load(&args.model.model, &device)?;
+    let layers = Layers::of(&saved);
+    let layer = layers.chosen(args.layer, &args.model.model)?;
+    let n_layers = layers.widths.len();
     let split = split_of(args.data.open()?, args.split)?;
-    let shape = (split.n_samples(), dbn.config().layers[layer - 1].n_hidden);
+    let shape = (split.n_samples(), layers.widths[layer - 1]);
     let bar = Progress::rows(shape.0 as u64, 0);
     bar.label(format!("layer {layer}/{n_layers}"));
-    let mut blocks = rows::Blocks::new(&split, dbn.config(), &device)?;
+    let mut blocks = Blocks::new(&split, saved.reads(), &device)?;
     let next = || {
         let Some(rows) = blocks.next()? else {
             return Ok(None);
         };
         bar.advance(rows.dim(0)? as u64);
-        Ok(Some(rows::features(&dbn, &rows, Some(layer))?))
+        Ok(Some(features(&saved, &rows, layer)?))
     };
     arrays::write(&args.out, shape, next, split.labels.as_deref())?;
     bar.finish();
@@ -42,6 +44,60 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
         "labels": split.labels.is_some() && Format::of(&args.out)? == Format::Safetensors,
     }))?;
     Ok(Outcome::Done)
+}
+
+/// The layers of a model that have features, lowest first.
+struct Layers {
+    /// Units of each.
+    widths: Vec<usize>,
+    /// The one that is written when none is asked for, counted from 1; 0 where there is none.
+    usual: usize,
+}
+
+impl Layers {
+    /// The usual layer is the top one of a network; of one with labels the one that they stand beside, of an autoencoder its code, of a
+    /// classifier the last one below its logits.
+    fn of(saved: &Saved) -> Self {
+        let (widths, usual): (Vec<usize>, _) = match saved {
+            Saved::Plain(dbn) => {
+                let layers = &dbn.config().layers;
+                (layers.iter().map(|layer| layer.n_hidden).collect(), layers.len())
+            }
+            Saved::Labelled(dbn) => {
+                let m = dbn.recognition().len();
+                (dbn.config().sizes[1..=m].to_vec(), m)
+            }
+            Saved::Classifier(network) | Saved::Autoencoder(network) => {
+                let layers = &network.config().layers;
+                let below = usize::from(matches!(saved, Saved::Classifier(_)));
+                let usual = network.config().encoder_layers() - below;
+                (layers.iter().map(|layer| layer.n_outputs).collect(), usual)
+            }
+        };
+        Self { widths, usual }
+    }
+
+    /// The layer to write, counted from 1.
+    fn chosen(&self, asked: Option<usize>, model: &str) -> Result<usize> {
+        let n_layers = self.widths.len();
+        ensure!(
+            n_layers > 0,
+            "{model}: this network has no layer below its labels; use `dbn encode` with the network of `dbn train` that it was made from"
+        );
+        let layer = asked.unwrap_or(self.usual);
+        ensure!(layer > 0, "{model}: this classifier has no hidden layer; --layer 1 writes its logits");
+        ensure!(layer <= n_layers, "--layer: must be between 1 and {n_layers} for this network, got {layer}");
+        Ok(layer)
+    }
+}
+
+/// What a layer, counted from 1, makes of rows.
+fn features(saved: &Saved, rows: &Tensor, layer: usize) -> candle::Result<Tensor> {
+    match saved {
+        Saved::Plain(dbn) => dbn.features(rows, layer),
+        Saved::Labelled(dbn) => dbn.features_of(rows, layer),
+        Saved::Classifier(network) | Saved::Autoencoder(network) => network.features(rows, layer),
+    }
 }
 
 /// One split of a data set.

@@ -1,13 +1,15 @@
 //! How good a network is: what a linear classifier makes of its features, and what it knows of new rows.
 use super::args::EvaluateArgs;
-use super::{load, rows, streams, up_down};
+use super::fine_tune::{self, measure::Measured};
+use super::saved::Saved;
+use super::{rows, streams, up_down};
 use crate::progress::Spinner;
 use crate::report::{Outcome, Report};
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use candle::{Device, Tensor};
 use chandlery::Philox;
 use chandlery::dbn::Dbn;
-use chandlery::labelled::LabelledDbn;
+use chandlery::feedforward::{Feedforward, Task};
 use chandlery::softmax::{FitConfig, Softmax};
 use chandlery_datasets::Split;
 use serde::Serialize;
@@ -126,9 +128,8 @@ impl Readout {
             let (softmax, _) = Softmax::fit(x, &train_labels, rows.n_classes, &fit_config(&train), order)?;
             Ok(softmax.accuracy(test, &test_labels)?)
         };
-        let features = |split: &Split| {
-            rows::through(split, dbn.config(), device, |rows| rows::features(dbn, rows, None))
-        };
+        let features =
+            |split: &Split| rows::through(split, dbn.config(), device, |rows| dbn.all_features(rows));
         let (train_features, test_features) = (features(&train)?, features(&test)?);
         let n_top = dbn.config().layers.last().map_or(0, |layer| layer.n_hidden);
         let top = |x: &Tensor| x.narrow(1, n_features - n_top, n_top)?.contiguous();
@@ -153,12 +154,45 @@ fn fit_config(train: &Split) -> FitConfig {
 /// The command `evaluate`.
 pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let device = args.common.device.open()?;
-    if LabelledDbn::is_pretrained(&args.model.model)? {
-        return up_down::apply::evaluate(args, &device);
+    let saved = Saved::load(&args.model.model, &device)?;
+    if !matches!(saved, Saved::Plain(_)) && args.likelihood.log_likelihood {
+        return Err(saved.refused(&args.model.model, "evaluate --log-likelihood"));
     }
+    match saved {
+        Saved::Plain(dbn) => evaluate_plain(args, &dbn, &device),
+        Saved::Labelled(dbn) => up_down::apply::evaluate(args, &dbn),
+        Saved::Classifier(network) | Saved::Autoencoder(network) => evaluate_fine_tuned(args, &network),
+    }
+}
+
+/// Of a fine-tuned network, what fine-tuning says at its end: on test rows, else on all.
+fn evaluate_fine_tuned(args: &EvaluateArgs, network: &Feedforward) -> Result<Outcome> {
     let report = Report::new(args.common.json);
-    let dbn = load(&args.model, &device)?;
-    args.likelihood.check(&dbn)?;
+    let dataset = args.data.open()?;
+    let test = dataset.test.as_ref().unwrap_or(&dataset.train);
+    ensure!(
+        network.config().task != Task::Classify || test.labels.is_some(),
+        "--data: rows must have labels for a classifier, got none"
+    );
+    let spinner = Spinner::new("evaluating");
+    let measured = Measured::of(network, &[&dataset.train], test)?;
+    drop(spinner);
+    report.line(&measured.words())?;
+    report.finish(&json!({
+        "model": args.model.model,
+        "data": dataset.name,
+        "layers": fine_tune::sizes(network.config()),
+        "test_error": measured.test_error,
+        "test_squared_error": measured.test_squared_error,
+        "evaluation": measured,
+    }))?;
+    Ok(Outcome::Done)
+}
+
+/// Of a network without labels: everything that its rows allow.
+fn evaluate_plain(args: &EvaluateArgs, dbn: &Dbn, device: &Device) -> Result<Outcome> {
+    let report = Report::new(args.common.json);
+    args.likelihood.check(dbn)?;
     let dataset = args.data.open()?;
     let n_classes = dataset.n_classes();
     let (train, test) = match dataset.test {
@@ -172,11 +206,11 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
         }
     };
     let rows = Rows { train: &train, test: &test, n_classes };
-    let evaluation = Evaluation::of(&dbn, &rows, args.seed, &device)?;
+    let evaluation = Evaluation::of(dbn, &rows, args.seed, device)?;
     for line in evaluation.lines() {
         report.line(&line)?;
     }
-    let measure = || args.likelihood.measure(&dbn, &rows, args.seed, &device);
+    let measure = || args.likelihood.measure(dbn, &rows, args.seed, device);
     let likelihood = args.likelihood.log_likelihood.then(measure).transpose()?;
     for line in likelihood.iter().flat_map(|likelihood| likelihood.lines()) {
         report.line(&line)?;

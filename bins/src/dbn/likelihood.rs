@@ -21,7 +21,8 @@ const ROWS: usize = 10_000;
 /// Arguments of `evaluate` that say how a likelihood is measured.
 #[derive(Debug, Clone, Args)]
 pub struct LikelihoodArgs {
-    /// Also measure the average log-likelihood of test and training rows: for one layer itself, for two a lower bound.
+    /// Also measure the average log-likelihood of test and training rows, of a network of `train`: for one layer itself, for two a lower
+    /// bound.
     #[arg(long)]
     pub log_likelihood: bool,
     /// How the partition function is found; left out: exact for a top machine with a side of at most 25 binary units, else ais

@@ -13,6 +13,7 @@
 //! | `learning_curves` | errors and free energies by epoch                             |
 //! | `card`     | the README.md of a run folder                                        |
 //! | `rows`     | rows as a network reads them                                         |
+//! | `saved`    | saved models of every kind, and what takes them                      |
 //! | `up_down`  | the command `up-down`: labels and generative weights                 |
 pub mod args;
 mod card;
@@ -24,15 +25,13 @@ mod learning_curves;
 mod likelihood;
 mod plan;
 mod rows;
+mod saved;
 mod train;
 mod up_down;
 
 use crate::report::Outcome;
-use anyhow::{Result, ensure};
-use args::{Cli, Command, ModelArgs};
-use candle::Device;
-use chandlery::dbn::Dbn;
-use chandlery::labelled::LabelledDbn;
+use anyhow::Result;
+use args::{Cli, Command};
 
 /// Places in the random sequence of a run's seed, one for each use. The rows' order has its own
 /// ([`chandlery_datasets::feed::ORDER_STREAM`]).
@@ -74,16 +73,6 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Some(Command::FineTune(args)) => fine_tune::fine_tune(&args),
         Some(Command::UpDown(args)) => up_down::up_down(&args),
     }
-}
-
-/// Loads the network that a sub-command is about.
-fn load(model: &ModelArgs, device: &Device) -> Result<Dbn> {
-    ensure!(
-        !LabelledDbn::is_pretrained(&model.model)?,
-        "{0}: this network has label units; use `dbn sample {0}` or `dbn evaluate {0}`, or the network that it was made from",
-        model.model
-    );
-    Ok(Dbn::from_pretrained(&model.model, device)?)
 }
 
 /// `784-500-500`: the sizes of a network's layers, the input's first.

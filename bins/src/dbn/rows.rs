@@ -1,8 +1,9 @@
 //! Rows as a network reads them.
 use anyhow::{Result, ensure};
 use candle::{DType, Device, Tensor};
-use chandlery::dbn::{Dbn, DbnConfig};
+use chandlery::dbn::DbnConfig;
 use chandlery::feedforward::FeedforwardConfig;
+use chandlery::labelled::LabelledDbnConfig;
 use chandlery_datasets::{Feed, FeedConfig, Split};
 
 /// Rows that statistics are taken over; more would not change their third digit.
@@ -80,32 +81,60 @@ impl Statistics {
     }
 }
 
-/// Blocks of a split's rows on a device, scaled as `config`'s network reads them, in the order of the source.
+/// How a network reads rows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reads {
+    /// Values in a row.
+    pub n_inputs: usize,
+    /// What stored values are multiplied by for real-valued units, so that rows must be stored as those were that it was trained on;
+    /// none for a network of binary units, which takes rows in their natural unit, so that bytes and floats in `[0, 1]` serve alike.
+    pub scale: Option<f64>,
+    /// Height, width and channels of rows that are images.
+    pub image: Option<[usize; 3]>,
+}
+
+impl From<&DbnConfig> for Reads {
+    fn from(config: &DbnConfig) -> Self {
+        let lowest = config.layers.first();
+        let gaussian = lowest.is_some_and(|layer| layer.visible.is_gaussian());
+        Self {
+            n_inputs: lowest.map_or(0, |layer| layer.n_visible),
+            scale: gaussian.then_some(config.input_scale),
+            image: config.image,
+        }
+    }
+}
+
+/// All units are binary.
+impl From<&LabelledDbnConfig> for Reads {
+    fn from(config: &LabelledDbnConfig) -> Self {
+        Self { n_inputs: config.sizes.first().copied().unwrap_or(0), scale: None, image: config.image }
+    }
+}
+
+impl From<&FeedforwardConfig> for Reads {
+    fn from(config: &FeedforwardConfig) -> Self {
+        Self {
+            n_inputs: config.n_inputs(),
+            scale: config.visible.is_gaussian().then_some(config.input_scale),
+            image: config.image,
+        }
+    }
+}
+
+/// Blocks of a split's rows on a device, as a network reads them, in the order of the source.
 pub struct Blocks {
     feed: Feed,
     factor: f64,
 }
 
 impl Blocks {
-    /// For a network of binary units rows are taken in their natural unit, so bytes and floats in `[0, 1]` serve alike;
-    /// for real-valued units they must be stored as the rows were that it was trained on.
-    pub fn new(split: &Split, config: &DbnConfig, device: &Device) -> Result<Self> {
-        let n_visible = config.layers.first().map_or(0, |layer| layer.n_visible);
-        let gaussian = config.layers.first().is_some_and(|layer| layer.visible.is_gaussian());
-        Self::scaled(split, n_visible, gaussian.then_some(config.input_scale), device)
-    }
-
-    /// The same for a fine-tuned network.
-    pub fn of(split: &Split, config: &FeedforwardConfig, device: &Device) -> Result<Self> {
-        let scale = config.visible.is_gaussian().then_some(config.input_scale);
-        Self::scaled(split, config.n_inputs(), scale, device)
-    }
-
-    /// Rows of `n_visible` values times `scale`, or in their natural unit.
-    fn scaled(split: &Split, n_visible: usize, scale: Option<f64>, device: &Device) -> Result<Self> {
+    /// For a network with this configuration.
+    pub fn new(split: &Split, network: impl Into<Reads>, device: &Device) -> Result<Self> {
+        let Reads { n_inputs, scale, .. } = network.into();
         ensure!(
-            split.n_features() == n_visible,
-            "--data: rows must have {n_visible} values for this network, got {}",
+            split.n_features() == n_inputs,
+            "--data: rows must have {n_inputs} values for this network, got {}",
             split.n_features()
         );
         // Used once and front to back: no need to copy it to the device as a whole.
@@ -116,7 +145,7 @@ impl Blocks {
         Ok(Self { feed, factor })
     }
 
-    /// The next rows, `[_, n_visible]` f32, at most [`BLOCK`] of them.
+    /// The next rows, `[_, n_inputs]` f32, at most [`BLOCK`] of them.
     pub fn next(&mut self) -> Result<Option<Tensor>> {
         let Some(minibatch) = self.feed.next()? else {
             return Ok(None);
@@ -125,42 +154,24 @@ impl Blocks {
     }
 }
 
-/// All rows of a split as a network reads them, `[n_samples, n_visible]` f32.
-pub fn all(split: &Split, config: &DbnConfig, device: &Device) -> Result<Tensor> {
-    through(split, config, device, |rows| Ok(rows.clone()))
-}
-
-/// All rows of a split as a fine-tuned network reads them, `[n_samples, n_inputs]` f32.
-pub fn all_of(split: &Split, config: &FeedforwardConfig, device: &Device) -> Result<Tensor> {
-    let mut blocks = Blocks::of(split, config, device)?;
-    let mut all = Vec::new();
-    while let Some(rows) = blocks.next()? {
-        all.push(rows);
-    }
-    Ok(Tensor::cat(&all, 0)?)
+/// All rows of a split as a network reads them, `[n_samples, n_inputs]` f32.
+pub fn all(split: &Split, network: impl Into<Reads>, device: &Device) -> Result<Tensor> {
+    through(split, network, device, |rows| Ok(rows.clone()))
 }
 
 /// What `f` makes of all rows of a split, a block at a time, one below the other.
 pub fn through(
     split: &Split,
-    config: &DbnConfig,
+    network: impl Into<Reads>,
     device: &Device,
     f: impl Fn(&Tensor) -> candle::Result<Tensor>,
 ) -> Result<Tensor> {
-    let mut blocks = Blocks::new(split, config, device)?;
+    let mut blocks = Blocks::new(split, network, device)?;
     let mut made = Vec::new();
     while let Some(rows) = blocks.next()? {
         made.push(f(&rows)?);
     }
     Ok(Tensor::cat(&made, 0)?)
-}
-
-/// The features of one layer, counted from 1, or of all layers side by side.
-pub fn features(dbn: &Dbn, rows: &Tensor, layer: Option<usize>) -> candle::Result<Tensor> {
-    match layer {
-        Some(layer) => dbn.features(rows, layer),
-        None => dbn.all_features(rows),
-    }
 }
 
 #[cfg(test)]

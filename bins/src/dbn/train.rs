@@ -160,7 +160,7 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
     // Memory of the training goes before the evaluation comes.
     drop(trainer);
     let RunInfo { input, settings, .. } = &run.info;
-    dbn.save(run.folder.path())?;
+    dbn.save_pretrained(run.folder.path())?;
     run.folder.write("curves.svg", learning_curves::draw(&run.place.reports, dbn.config())?.as_bytes())?;
     let test = data.test_rows();
     let pictures = draw::run_pictures(&dbn, test, settings.seed, &run.folder)?;

@@ -108,8 +108,8 @@ pub struct Settings {
     /// The first dictionary: rows drawn at random, or for patches the overcomplete cosine transform.
     #[arg(long, value_enum, default_value_t = StartArg::Random)]
     pub start: StartArg,
-    /// The first dictionary: that of a run (or any folder with config.json and model.safetensors), or OWNER/NAME on the hub, with its
-    /// number of atoms.
+    /// The first dictionary, with its number of atoms: that of a run (or any folder with config.json and model.safetensors), OWNER/NAME on
+    /// the hub, or a .npy or .safetensors file with a matrix of atoms (its tensor `dictionary`, or its only matrix), a row each.
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["start", "atoms"])]
     #[serde(default)]
     pub init: Option<String>,
@@ -167,7 +167,8 @@ pub struct TrainArgs {
 /// Arguments of `dictionary-learning encode`.
 #[derive(Debug, Args)]
 pub struct EncodeArgs {
-    /// Folder of a run (or any with config.json and model.safetensors), or OWNER/NAME on the Hugging Face hub.
+    /// The dictionary: folder of a run (or any with config.json and model.safetensors), OWNER/NAME on the Hugging Face hub, or a .npy or
+    /// .safetensors file with a matrix of atoms, a row each, with which a code has 10 atoms where --nonzero is left out.
     #[arg(value_name = "MODEL")]
     pub model: String,
     /// What to encode: an image file or a folder of images for all patches of each, natural-images for those, or rows as for `train --data`.
@@ -201,7 +202,8 @@ pub struct EncodeArgs {
 /// Arguments of `dictionary-learning decode`.
 #[derive(Debug, Args)]
 pub struct DecodeArgs {
-    /// The dictionary that the codes were made with: folder of a run, or OWNER/NAME on the Hugging Face hub.
+    /// The dictionary that the codes were made with: folder of a run, OWNER/NAME on the Hugging Face hub, or a .npy or .safetensors file
+    /// of atoms.
     #[arg(value_name = "MODEL")]
     pub model: String,
     /// The file that `encode` wrote.

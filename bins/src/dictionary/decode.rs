@@ -1,6 +1,7 @@
 //! The command `decode`: what sparse codes stand for, as pictures or rows.
 use super::args::DecodeArgs;
 use super::codes::{CodesFile, Cut};
+use super::given::given;
 use super::summary::Summary;
 use crate::arrays;
 use crate::images;
@@ -23,7 +24,7 @@ const BAND: usize = 65_536;
 pub fn decode(args: &DecodeArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
     let device = args.common.device.open()?;
-    let dictionary = Dictionary::from_pretrained(&args.model, &device)?;
+    let dictionary = given(&args.model, &device)?;
     let config = dictionary.config();
     let file = CodesFile::read(&args.codes, config.n_atoms)?;
     let cut = file.notes.as_ref().and_then(|notes| notes.cut.as_ref());

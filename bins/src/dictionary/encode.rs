@@ -1,6 +1,7 @@
 //! The command `encode`: sparse codes of a data set to a file.
 use super::args::EncodeArgs;
 use super::codes::{CodedImage, CodesFile, Cut, Format, Notes};
+use super::given::given;
 use super::measure::{Measure, Sums};
 use super::restore::check_step;
 use super::signals::{Signals, holds_images, open_images};
@@ -11,7 +12,7 @@ use crate::run_folder::check_writable;
 use anyhow::{Context, Result, ensure};
 use candle::{Device, Tensor};
 use chandlery::dictionary::pursuit::SparseCoder;
-use chandlery::dictionary::{Dictionary, DictionaryConfig, PursuitMethod, image::PatchGrid};
+use chandlery::dictionary::{DictionaryConfig, PursuitMethod, image::PatchGrid};
 use chandlery_ops::{ErrorTarget, SparseCodes};
 use serde_json::json;
 use std::time::Instant;
@@ -25,7 +26,7 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     Format::of(&args.out).context("--out")?;
     check_writable(&args.out).context("--out")?;
     let device = args.common.device.open()?;
-    let dictionary = Dictionary::from_pretrained(&args.model, &device)?;
+    let dictionary = given(&args.model, &device)?;
     let config = dictionary.config();
     let coder = coder(args, config)?;
     let started = Instant::now();

@@ -12,6 +12,7 @@
 //! | `encode`   | the command `encode`                                              |
 //! | `decode`   | the command `decode`                                              |
 //! | `codes`    | files of codes, which both share                                  |
+//! | `given`    | a dictionary that the command line names: a model, or a file      |
 //! | `restore`  | what `denoise` and `inpaint` share                                |
 //! | `denoise`  | the command `denoise`                                             |
 //! | `inpaint`  | the command `inpaint`                                             |
@@ -26,6 +27,7 @@ mod decode;
 mod denoise;
 mod draw;
 mod encode;
+mod given;
 mod inpaint;
 mod measure;
 mod plan;

@@ -1,6 +1,7 @@
 //! From what was asked for to what is trained: the first dictionary, and how it learns.
 use super::args::Settings;
 use super::choices::{Method, ReplaceArg, Rule, StartArg, name_of};
+use super::given::given_by;
 use super::signals::Signals;
 use super::streams;
 use anyhow::{Context, Result, ensure};
@@ -59,11 +60,6 @@ pub fn check(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// A dictionary to start from.
-pub fn given(name: &str, device: &Device) -> Result<Dictionary> {
-    Dictionary::from_pretrained(name, device).with_context(|| format!("--init {name}"))
-}
-
 /// Rows to draw the first dictionary from: enough that as many as there are atoms differ, or all.
 fn candidates(settings: &Settings, signals: &Signals, device: &Device, philox: Philox) -> Result<Tensor> {
     let all = signals.split.n_samples().min(MOST_CANDIDATES);
@@ -97,7 +93,7 @@ pub fn first_dictionary(
     let (how, rows) = match (&settings.init, settings.start) {
         (Some(name), _) => {
             let name = folder.map_or(name.clone(), |folder| folder.join(START).display().to_string());
-            let atoms = given(&name, device)?.atoms().clone();
+            let atoms = given_by("--init", &name, device)?.atoms().clone();
             let values = atoms.dim(1)?;
             ensure!(
                 values == n_features,

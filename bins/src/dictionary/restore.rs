@@ -1,5 +1,6 @@
 //! What `denoise` and `inpaint` share: planes, the dictionary of an image, and what is written.
 use super::card::{self, RestoredImage};
+use super::given::given_by;
 use super::measure::energy_of;
 use super::restore_args::ImageDictionaryArgs;
 use super::{draw, streams};
@@ -75,7 +76,8 @@ impl Task {
         }
         let device = wanted.common.device.open()?;
         let args = wanted.dictionary;
-        let dictionary = given(args, &device)?;
+        let open = |name: &String| given_by("--dictionary", name, &device);
+        let dictionary = args.dictionary.as_ref().map(open).transpose()?;
         let side = match (&dictionary, &args.dictionary) {
             (Some(dictionary), Some(name)) => side_of(dictionary, name)?,
             _ => args.side.map_or(wanted.default_side, |side| side as usize),
@@ -107,14 +109,6 @@ fn side_of(dictionary: &Dictionary, name: &str) -> Result<usize> {
         "--dictionary {name}: its atoms must be square grey patches, got {p} values; train one with `train --side`"
     );
     Ok(side)
-}
-
-/// A given dictionary.
-fn given(args: &ImageDictionaryArgs, device: &Device) -> Result<Option<Dictionary>> {
-    let Some(name) = &args.dictionary else {
-        return Ok(None);
-    };
-    Dictionary::from_pretrained(name, device).map(Some).with_context(|| format!("--dictionary {name}"))
 }
 
 /// How a dictionary is learned from an image.

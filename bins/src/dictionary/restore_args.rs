@@ -7,7 +7,8 @@ use std::path::PathBuf;
 /// The dictionary of an image: learned from it, or given.
 #[derive(Debug, Clone, Args)]
 pub struct ImageDictionaryArgs {
-    /// A trained dictionary: folder of a run, or OWNER/NAME on the hub; learned from the image itself when left out.
+    /// A trained dictionary: folder of a run, OWNER/NAME on the hub, or a .npy or .safetensors file with a matrix of atoms, a row each;
+    /// learned from the image itself when left out.
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["atoms", "iterations", "side", "patches", "rule"])]
     pub dictionary: Option<String>,
     /// Height and width of a patch; left out: 8 to denoise, 10 to fill in.

@@ -1,6 +1,7 @@
 //! The command `train`: a dictionary from all signals at once, or from minibatches.
 use super::args::{Settings, SignalArgs, TrainArgs};
 use super::choices::name_of;
+use super::given::given_by;
 use super::measure::measure;
 use super::plan::{self, START, first_dictionary};
 use super::signals::Signals;
@@ -104,7 +105,7 @@ fn given(args: &TrainArgs) -> Result<(Input, Settings)> {
     let (mut settings, mut signals) = (args.settings.clone(), args.signals.clone());
     settings.iterations = args.iterations.unwrap_or(settings.iterations);
     if let Some(name) = &settings.init {
-        settings.atoms = plan::given(name, &Device::Cpu)?.config().n_atoms;
+        settings.atoms = given_by("--init", name, &Device::Cpu)?.config().n_atoms;
     }
     plan::check(&settings)?;
     if settings.fixed_dc {

@@ -3,6 +3,7 @@
 mod codes;
 #[path = "../common/mod.rs"]
 mod common;
+mod given;
 mod images;
 mod train;
 

@@ -1,17 +1,17 @@
 //! A network in a folder: `config.json` and `model.safetensors`, here or on the Hugging Face hub.
 use super::Dbn;
-use crate::pretrained;
+use crate::pretrained::{self, ModelType};
 use candle::{Device, Result};
 use std::path::Path;
 
 impl Dbn {
-    /// Loads a network from a folder that [`save`](Self::save) wrote, or by its id (`owner/name`) from the Hugging Face hub
+    /// Loads a network from a folder that [`save_pretrained`](Self::save_pretrained) wrote, or by its id (`owner/name`) from the Hugging Face hub
     /// through its cache. Weights are f32.
     ///
     /// # Errors
-    /// When there is neither, or a file is missing or does not fit the configuration; the message names it.
+    /// When there is neither, a file is missing or does not fit the configuration, or it is another model; the message names the file.
     pub fn from_pretrained(folder_or_id: &str, device: &Device) -> Result<Self> {
-        pretrained::load(folder_or_id, device, Dbn::new)
+        pretrained::load(ModelType::Dbn, folder_or_id, device, Dbn::new)
     }
 
     /// Writes `config.json` and `model.safetensors` to a folder, which is made if need be. Each file appears whole.
@@ -21,10 +21,10 @@ impl Dbn {
     ///
     /// # Errors
     /// When the folder is not writable.
-    pub fn save(&self, folder: &Path) -> Result<()> {
+    pub fn save_pretrained(&self, folder: &Path) -> Result<()> {
         let tensors = self.layers().iter().enumerate().flat_map(|(i, rbm)| {
             rbm.tensors().into_iter().map(move |(name, t)| (format!("layers.{i}.{name}"), t.clone()))
         });
-        pretrained::save(folder, self.config(), tensors)
+        pretrained::save(ModelType::Dbn, folder, self.config(), tensors)
     }
 }

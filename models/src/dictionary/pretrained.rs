@@ -1,6 +1,6 @@
 //! A dictionary in a folder: `config.json` and `model.safetensors`, here or on the Hugging Face hub.
 use super::Dictionary;
-use crate::pretrained;
+use crate::pretrained::{self, ModelType};
 use candle::{DType, Device, Result};
 use candle_nn::VarBuilder;
 use std::path::Path;
@@ -13,9 +13,9 @@ impl Dictionary {
     /// Hugging Face hub through its cache. Atoms keep the type that they are stored in.
     ///
     /// # Errors
-    /// When there is neither, or a file is missing or does not fit the configuration; the message names it.
+    /// When there is neither, a file is missing or does not fit the configuration, or it is another model; the message names the file.
     pub fn from_pretrained(folder_or_id: &str, device: &Device) -> Result<Self> {
-        pretrained::load_stored(folder_or_id, device, |config, tensors| {
+        pretrained::load_stored(ModelType::Dictionary, folder_or_id, device, |config, tensors| {
             let dtype = tensors.get(DICTIONARY).map_or(DType::F32, |t| t.dtype());
             Dictionary::new(config, VarBuilder::from_tensors(tensors, dtype, device))
         })
@@ -28,6 +28,7 @@ impl Dictionary {
     /// # Errors
     /// When the folder is not writable.
     pub fn save_pretrained(&self, folder: &Path) -> Result<()> {
-        pretrained::save(folder, &self.config, [(DICTIONARY.to_owned(), self.atoms.clone())])
+        let atoms = [(DICTIONARY.to_owned(), self.atoms.clone())];
+        pretrained::save(ModelType::Dictionary, folder, &self.config, atoms)
     }
 }

@@ -45,6 +45,7 @@
 mod config;
 mod early;
 mod from_dbn;
+mod pretrained;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -57,11 +58,9 @@ pub use early::EarlyStopping;
 pub use train::{FeedforwardTrainer, Metrics};
 
 use crate::check::batch_of;
-use crate::pretrained;
 use candle::{D, DType, Device, Module, Result, Tensor};
 use candle_nn::{Linear, VarBuilder};
 use chandlery_ops::{Philox, uniform};
-use std::path::Path;
 
 /// A stack of dense layers; see the [module](self) for the equations.
 #[derive(Debug, Clone)]
@@ -199,25 +198,6 @@ impl Feedforward {
     pub fn squared_error(&self, x: &Tensor) -> Result<f64> {
         let error = (self.forward(x)? - x)?.sqr()?.sum(1)?;
         error.to_dtype(DType::F64)?.mean_all()?.to_scalar()
-    }
-
-    /// Loads a network from a folder that [`save`](Self::save) wrote, or by its id (`owner/name`) from the Hugging Face hub
-    /// through its cache. Weights are f32.
-    ///
-    /// # Errors
-    /// When there is neither, or a file is missing or does not fit the configuration; the message names it.
-    pub fn from_pretrained(folder_or_id: &str, device: &Device) -> Result<Self> {
-        pretrained::load(folder_or_id, device, Self::new)
-    }
-
-    /// Writes `config.json` and `model.safetensors` to a folder, which is made if need be. Each file appears whole.
-    ///
-    /// `layers.N.weight` and `layers.N.bias` are a [`candle_nn::Linear`] and a `torch.nn.Linear` as they stand.
-    ///
-    /// # Errors
-    /// When the folder is not writable.
-    pub fn save(&self, folder: &Path) -> Result<()> {
-        pretrained::save(folder, &self.config, self.tensors())
     }
 
     /// The parameters by the names that [`new`](Self::new) looks for.

@@ -170,8 +170,21 @@ impl LabelledDbn {
     /// # Errors
     /// When `v` has another shape.
     pub fn features(&self, v: &Tensor) -> Result<Tensor> {
+        self.features_of(v, self.recognition.len())
+    }
+
+    /// The recognition means of layer `layer` (1 is the lowest hidden one), `[batch, sizes[layer]]`; layer 0 is `v` itself, and the
+    /// highest is the one that the machine on top reads.
+    ///
+    /// # Errors
+    /// When `v` is not `[batch, sizes[0]]` or there is no such layer.
+    pub fn features_of(&self, v: &Tensor, layer: usize) -> Result<Tensor> {
         batch_of("LabelledDbn", "v", v, self.config.sizes[0])?;
-        self.recognition.iter().try_fold(v.clone(), |h, layer| sigmoid(&layer.forward(&h)?))
+        let m = self.recognition.len();
+        if layer > m {
+            candle::bail!("LabelledDbn::features_of: layer must be 0 to {m}, got {layer}")
+        }
+        self.recognition[..layer].iter().try_fold(v.clone(), |h, layer| sigmoid(&layer.forward(&h)?))
     }
 
     /// Features of the layer that the machine on top reads, `[batch, sizes[m]]`, down to rows by the generative means.

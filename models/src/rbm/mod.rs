@@ -54,6 +54,7 @@ mod config;
 pub(crate) mod energy;
 mod format;
 pub mod likelihood;
+mod pretrained;
 mod step;
 pub mod train;
 

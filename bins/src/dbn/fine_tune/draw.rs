@@ -69,7 +69,7 @@ fn reconstructions(model: &Feedforward, test: &Split, folder: &RunFolder) -> Res
         return Ok(None);
     };
     let split = test.take(RECONSTRUCTIONS)?;
-    let x = rows::all_of(&split, model.config(), model.device())?;
+    let x = rows::all(&split, model.config(), model.device())?;
     let shades = if model.config().visible.is_gaussian() { Shades::MinMax } else { Shades::Unit };
     let back = model.forward(&x)?;
     let picture = originals_over_reconstructions(&x, &back, shape, COLUMNS, shades, zoom(shape))?;

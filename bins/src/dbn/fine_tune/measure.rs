@@ -42,7 +42,7 @@ impl Measured {
         let device = model.device();
         let labels = test.labels_tensor(device)?;
         let (mut sum, mut seen) = (0., 0);
-        let mut blocks = Blocks::of(test, model.config(), device)?;
+        let mut blocks = Blocks::new(test, model.config(), device)?;
         while let Some(rows) = blocks.next()? {
             let n = rows.dim(0)?;
             let labels = labels.as_ref().map(|labels| labels.narrow(0, seen, n)).transpose()?;
@@ -91,7 +91,7 @@ fn principal_error(model: &Feedforward, train: &[&Split], test: &Split, n: usize
     let (config, device) = (model.config(), model.device());
     let mut moments = Moments::new(config.n_inputs(), device)?;
     for split in train {
-        let mut blocks = Blocks::of(split, config, device)?;
+        let mut blocks = Blocks::new(split, config, device)?;
         while let Some(rows) = blocks.next()? {
             moments.add(&rows)?;
         }
@@ -101,7 +101,7 @@ fn principal_error(model: &Feedforward, train: &[&Split], test: &Split, n: usize
     let (mean, components) = (pca.mean().to_device(device)?, pca.components().to_device(device)?);
     let across = components.t()?.contiguous()?;
     let mut sum = 0.;
-    let mut blocks = Blocks::of(test, config, device)?;
+    let mut blocks = Blocks::new(test, config, device)?;
     while let Some(rows) = blocks.next()? {
         let centred = rows.to_dtype(DType::F64)?.broadcast_sub(&mean)?;
         let within = centred.matmul(&across)?.matmul(&components)?;
@@ -113,7 +113,7 @@ fn principal_error(model: &Feedforward, train: &[&Split], test: &Split, n: usize
 /// The codes of some rows in the plane, `[n, 2]` on the CPU, and what the axes are: the code's two units, or its first two principal
 /// components. None for a code of one unit.
 pub fn plane(model: &Feedforward, test: &Split) -> Result<Option<(Tensor, &'static str)>> {
-    let mut blocks = Blocks::of(test, model.config(), model.device())?;
+    let mut blocks = Blocks::new(test, model.config(), model.device())?;
     let mut codes = Vec::new();
     while let Some(rows) = blocks.next()? {
         codes.push(model.encode(&rows)?.to_device(&Device::Cpu)?);

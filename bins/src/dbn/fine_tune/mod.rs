@@ -10,18 +10,17 @@
 pub mod args;
 mod card;
 mod draw;
-mod measure;
+pub(super) mod measure;
 mod plan;
 
 use super::plan::Data;
-use super::{rows, streams};
+use super::{rows, saved, streams};
 use crate::options::DataArgs;
 use crate::report::{Outcome, seconds};
 use crate::session::{self, Asked, Ended, Epochs, Kind, PlaceOf, Run, RunInfo, Session};
 use anyhow::{Context, Result};
 use args::{FineTuneArgs, FineTuneSettings};
 use candle::{Device, Tensor};
-use chandlery::dbn::Dbn;
 use chandlery::feedforward::{FeedforwardConfig, FeedforwardTrainer, Task};
 use chandlery::{Philox, Trainer};
 use chandlery_datasets::{Feed, FeedConfig};
@@ -94,7 +93,7 @@ pub fn fine_tune(args: &FineTuneArgs) -> Result<Outcome> {
     let mut session = asked.open(
         session::Rows { data: &data.name, n: data.n_rows },
         |settings, device| {
-            let dbn = Dbn::from_pretrained(&model, device)?;
+            let dbn = saved::plain(&model, "fine-tune", device)?;
             let (network, training) = plan::network(&dbn, &data, settings, device)?;
             let trainer =
                 FeedforwardTrainer::new(&network, training, Philox::new(settings.seed, streams::DROPOUT))?;
@@ -153,7 +152,7 @@ fn held_out(
     network: &FeedforwardConfig,
     device: &Device,
 ) -> Result<Option<(Tensor, Option<Tensor>)>> {
-    let read = |split| Ok((rows::all_of(split, network, device)?, split.labels_tensor(device)?));
+    let read = |split| Ok((rows::all(split, network, device)?, split.labels_tensor(device)?));
     rows.held_out.as_ref().map(read).transpose()
 }
 
@@ -183,7 +182,7 @@ fn finish(session: Session<FineTune>, data: &Data, rows: &Rows) -> Result<Outcom
     // Memory of the training goes before the evaluation comes.
     drop(trainer);
     let RunInfo { input, settings, .. } = &run.info;
-    model.save(run.folder.path())?;
+    model.save_pretrained(run.folder.path())?;
     let test = data.test_rows();
     let train: Vec<_> = [&rows.train].into_iter().chain(&rows.held_out).collect();
     let measured = Measured::of(&model, &train, test)?;
@@ -213,12 +212,12 @@ fn finish(session: Session<FineTune>, data: &Data, rows: &Rows) -> Result<Outcom
 }
 
 /// `784-500-10`: the sizes of a network's layers, the input's first.
-fn sizes(network: &FeedforwardConfig) -> String {
+pub(super) fn sizes(network: &FeedforwardConfig) -> String {
     let sizes = [network.n_inputs()].into_iter().chain(network.layers.iter().map(|layer| layer.n_outputs));
     sizes.map(|n| n.to_string()).collect::<Vec<_>>().join("-")
 }
 
-fn noun(network: &FeedforwardConfig) -> &'static str {
+pub(super) fn noun(network: &FeedforwardConfig) -> &'static str {
     match network.task {
         Task::Classify => "classifier",
         Task::Autoencode { .. } => "autoencoder",

@@ -1,5 +1,4 @@
 //! What a network with labels is used for: classification by free energy, and samples of a class.
-use super::plan::reads;
 use super::sizes;
 use crate::dbn::args::{EvaluateArgs, SampleArgs};
 use crate::dbn::draw::{drawable, start_rows, zoom};
@@ -40,7 +39,7 @@ impl Evaluation {
     pub fn of(dbn: &LabelledDbn, split: &Split) -> Result<Self> {
         let _spinner = Spinner::new("evaluating");
         let labels = split.labels_tensor(dbn.device())?.context("--data: rows must have labels, got none")?;
-        let mut blocks = rows::Blocks::new(split, &reads(dbn.config()), dbn.device())?;
+        let mut blocks = rows::Blocks::new(split, dbn.config(), dbn.device())?;
         let (mut hits, mut error, mut n_rows) = (0., 0., 0);
         while let Some(rows) = blocks.next()? {
             let n = rows.dim(0)?;
@@ -65,7 +64,7 @@ impl Evaluation {
 /// Draws a line of samples of each class into a run folder; nothing when rows are no images that can be drawn.
 pub fn run_picture(dbn: &LabelledDbn, seed: u64, folder: &RunFolder) -> Result<Option<Picture>> {
     let _spinner = Spinner::new("drawing samples");
-    let Some(shape) = drawable(&reads(dbn.config())) else {
+    let Some(shape) = drawable(dbn.config()) else {
         return Ok(None);
     };
     let (n, steps) = SAMPLES;
@@ -86,10 +85,9 @@ fn each_class(dbn: &LabelledDbn, n: usize) -> Result<Tensor> {
 }
 
 /// The command `sample` for a network with labels.
-pub fn sample(args: &SampleArgs, device: &Device) -> Result<Outcome> {
+pub fn sample(args: &SampleArgs, dbn: &LabelledDbn, device: &Device) -> Result<Outcome> {
     let report = Report::new(args.common.json);
-    let dbn = LabelledDbn::from_pretrained(&args.model.model, device)?;
-    let shape = args.image.or(drawable(&reads(dbn.config()))).context(
+    let shape = args.image.or(drawable(dbn.config())).context(
         "this network's rows have no image shape that can be drawn; give one with --image HEIGHTxWIDTH",
     )?;
     let n_classes = dbn.config().n_classes;
@@ -103,7 +101,7 @@ pub fn sample(args: &SampleArgs, device: &Device) -> Result<Outcome> {
         }
         None => {
             let n = args.n.unwrap_or(SAMPLES.0);
-            (each_class(&dbn, n)?, n)
+            (each_class(dbn, n)?, n)
         }
     };
     let spinner = Spinner::new("sampling");
@@ -118,7 +116,7 @@ pub fn sample(args: &SampleArgs, device: &Device) -> Result<Outcome> {
                 "--start {start}: there must be {n} rows, one for each sample, got {}; lower --n",
                 split.n_samples()
             );
-            let rows = rows::all(&split, &reads(dbn.config()), device)?;
+            let rows = rows::all(&split, dbn.config(), device)?;
             dbn.sample_from(&rows, &labels, args.steps, philox)?
         }
     };
@@ -138,11 +136,10 @@ pub fn sample(args: &SampleArgs, device: &Device) -> Result<Outcome> {
 }
 
 /// The command `evaluate` for a network with labels: on test rows, else on all.
-pub fn evaluate(args: &EvaluateArgs, device: &Device) -> Result<Outcome> {
+pub fn evaluate(args: &EvaluateArgs, dbn: &LabelledDbn) -> Result<Outcome> {
     let report = Report::new(args.common.json);
-    let dbn = LabelledDbn::from_pretrained(&args.model.model, device)?;
     let dataset = args.data.open()?;
-    let evaluation = Evaluation::of(&dbn, dataset.test.as_ref().unwrap_or(&dataset.train))?;
+    let evaluation = Evaluation::of(dbn, dataset.test.as_ref().unwrap_or(&dataset.train))?;
     report.line(&evaluation.line())?;
     report.finish(&json!({
         "model": args.model.model,

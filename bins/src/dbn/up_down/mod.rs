@@ -23,7 +23,7 @@ use candle::Tensor;
 use chandlery::Trainer;
 use chandlery::labelled::{LabelledDbn, LabelledDbnConfig, UpDownMetrics, UpDownTrainer};
 use chandlery_datasets::{Feed, FeedConfig, Split};
-use plan::{STAGES, name, reads};
+use plan::{STAGES, name};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::path::Path;
@@ -187,7 +187,7 @@ impl Probe {
 /// All rows of a split as the network reads them, and their labels.
 fn labelled_rows(split: &Split, dbn: &LabelledDbn) -> Result<(Tensor, Tensor)> {
     let labels = split.labels_tensor(dbn.device())?.context("--data: rows must have labels, got none")?;
-    Ok((rows::all(split, &reads(dbn.config()), dbn.device())?, labels))
+    Ok((rows::all(split, dbn.config(), dbn.device())?, labels))
 }
 
 /// An epoch in one line.
@@ -213,7 +213,7 @@ fn finish(session: Session<UpDown>, data: &Data) -> Result<Outcome> {
     // Memory of the training goes before the evaluation comes.
     drop(trainer);
     let RunInfo { input, settings, .. } = &run.info;
-    dbn.save(run.folder.path())?;
+    dbn.save_pretrained(run.folder.path())?;
     let picture = apply::run_picture(&dbn, settings.seed, &run.folder)?;
     let evaluation = apply::Evaluation::of(&dbn, data.test_rows())?;
     run.report.line(&evaluation.line())?;
@@ -229,7 +229,7 @@ fn finish(session: Session<UpDown>, data: &Data) -> Result<Outcome> {
 }
 
 /// `784-500-[500+10]-2000`: the sizes of a network's layers, the labels beside the layer that they stand with.
-fn sizes(config: &LabelledDbnConfig) -> String {
+pub(super) fn sizes(config: &LabelledDbnConfig) -> String {
     let m = config.n_lower();
     let size = |(l, n): (usize, &usize)| match l == m {
         true => format!("[{n}+{}]", config.n_classes),

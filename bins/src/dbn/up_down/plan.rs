@@ -1,12 +1,11 @@
 //! From what was asked for to what is trained: the network, and how it learns in each stage.
 use super::args::UpDownSettings;
 use crate::dbn::plan::Data;
-use crate::dbn::streams;
+use crate::dbn::{saved, streams};
 use anyhow::{Context, Result, anyhow, ensure};
 use candle::Device;
 use chandlery::Philox;
-use chandlery::dbn::{Dbn, DbnConfig};
-use chandlery::labelled::{LabelledDbn, LabelledDbnConfig, Stage, UpDownConfig, UpDownTrainer};
+use chandlery::labelled::{LabelledDbn, Stage, UpDownConfig, UpDownTrainer};
 use chandlery::schedule::Schedule;
 
 /// The stages of a run, in order.
@@ -63,11 +62,7 @@ fn rising(k: &[usize], epochs: usize) -> Schedule {
 
 /// The trained network that a run begins with, given labels.
 pub fn with_labels(model: &str, data: &Data, device: &Device) -> Result<LabelledDbn> {
-    ensure!(
-        !LabelledDbn::is_pretrained(model)?,
-        "{model}: this network has labels already; begin with the one that it was made from"
-    );
-    let dbn = Dbn::from_pretrained(model, device)?;
+    let dbn = saved::plain(model, "up-down", device)?;
     let inputs = dbn.config().layers[0].n_visible;
     ensure!(
         data.train.n_features() == inputs,
@@ -82,11 +77,6 @@ pub fn with_labels(model: &str, data: &Data, device: &Device) -> Result<Labelled
         data.n_classes
     );
     LabelledDbn::from_dbn(&dbn, data.n_classes).with_context(|| model.to_owned())
-}
-
-/// The same network's rows as those who read rows for a network without labels know it.
-pub fn reads(config: &LabelledDbnConfig) -> DbnConfig {
-    DbnConfig { input_scale: config.input_scale, image: config.image, ..DbnConfig::new(&config.sizes) }
 }
 
 #[cfg(test)]

@@ -1,0 +1,113 @@
+//! Saved models: which sub-command takes which, and what it says of the others.
+//!
+//! | model                     | written by                      | what takes it                                          |
+//! |---------------------------|---------------------------------|--------------------------------------------------------|
+//! | network, or one machine   | `dbn train`, or the library     | every sub-command                                      |
+//! | network with labels       | `dbn up-down`                   | `encode`, `evaluate`, `reconstruct`, `sample`          |
+//! | autoencoder               | `dbn fine-tune --autoencode`    | `encode`, `evaluate`, `reconstruct`                    |
+//! | classifier                | `dbn fine-tune --classify`      | `encode`, `evaluate`                                   |
+use super::rows::Reads;
+use super::{fine_tune, sizes, up_down};
+use anyhow::{Error, Result, anyhow, bail};
+use candle::Device;
+use chandlery::dbn::{Dbn, DbnConfig};
+use chandlery::feedforward::{Feedforward, Task};
+use chandlery::labelled::LabelledDbn;
+use chandlery::pretrained::{ModelType, model_type};
+use chandlery::rbm::Rbm;
+
+/// A saved model.
+pub enum Saved {
+    /// A network as it was trained layer by layer; a machine alone is one of a single layer.
+    Plain(Dbn),
+    /// A network with label units.
+    Labelled(LabelledDbn),
+    /// A fine-tuned network that tells classes apart.
+    Classifier(Feedforward),
+    /// A fine-tuned network that gives back what it reads.
+    Autoencoder(Feedforward),
+}
+
+impl Saved {
+    /// Loads whatever model of this program is in a folder or on the hub.
+    ///
+    /// # Errors
+    /// When there is none or it cannot be read, or it is the model of another program.
+    pub fn load(model: &str, device: &Device) -> Result<Self> {
+        Ok(match model_type(model)? {
+            ModelType::Dbn => Self::Plain(Dbn::from_pretrained(model, device)?),
+            ModelType::Rbm => {
+                let rbm = Rbm::from_pretrained(model, device)?;
+                let (n_visible, n_hidden) = (rbm.config().n_visible, rbm.config().n_hidden);
+                let config = DbnConfig {
+                    layers: vec![rbm.config().clone()],
+                    ..DbnConfig::new(&[n_visible, n_hidden])
+                };
+                Self::Plain(Dbn::from_layers(config, vec![rbm])?)
+            }
+            ModelType::LabelledDbn => Self::Labelled(LabelledDbn::from_pretrained(model, device)?),
+            ModelType::Feedforward => {
+                let network = Feedforward::from_pretrained(model, device)?;
+                match network.config().task {
+                    Task::Classify => Self::Classifier(network),
+                    Task::Autoencode { .. } => Self::Autoencoder(network),
+                }
+            }
+            ModelType::Dictionary => {
+                bail!("{model}: this is a dictionary; use `dictionary-learning encode {model} DATA`")
+            }
+        })
+    }
+
+    /// What it is, with the sizes of its layers.
+    fn words(&self) -> String {
+        match self {
+            Self::Plain(dbn) => format!("a deep belief network, {}", sizes(dbn.config())),
+            Self::Labelled(dbn) => format!("a network with labels, {}", up_down::sizes(dbn.config())),
+            Self::Classifier(network) | Self::Autoencoder(network) => {
+                let config = network.config();
+                format!("a fine-tuned {}, {}", fine_tune::noun(config), fine_tune::sizes(config))
+            }
+        }
+    }
+
+    /// The sub-commands that take it, of those that do not make another model of it.
+    fn uses(&self) -> &'static [&'static str] {
+        match self {
+            Self::Plain(_) | Self::Labelled(_) => &["encode", "evaluate", "reconstruct", "sample"],
+            Self::Autoencoder(_) => &["encode", "evaluate", "reconstruct"],
+            Self::Classifier(_) => &["encode", "evaluate"],
+        }
+    }
+
+    /// The error of a sub-command that does not take it: what it is, and what to use.
+    pub fn refused(&self, model: &str, command: &str) -> Error {
+        let uses: Vec<String> = self.uses().iter().map(|using| format!("`dbn {using} {model}`")).collect();
+        anyhow!(
+            "{model}: this is {}, which `dbn {command}` does not take; use {}, or `dbn {command}` with the network of `dbn train` that it \
+             was made from",
+            self.words(),
+            uses.join(", ")
+        )
+    }
+
+    /// How it reads rows.
+    pub fn reads(&self) -> Reads {
+        match self {
+            Self::Plain(dbn) => dbn.config().into(),
+            Self::Labelled(dbn) => dbn.config().into(),
+            Self::Classifier(network) | Self::Autoencoder(network) => network.config().into(),
+        }
+    }
+}
+
+/// Loads the network that a sub-command begins with, which must be one of `dbn train` or a machine alone.
+///
+/// # Errors
+/// As [`Saved::load`], and when it is another model.
+pub fn plain(model: &str, command: &str, device: &Device) -> Result<Dbn> {
+    match Saved::load(model, device)? {
+        Saved::Plain(dbn) => Ok(dbn),
+        other => Err(other.refused(model, command)),
+    }
+}

@@ -1,0 +1,26 @@
+//! A network in a folder: `config.json` and `model.safetensors`, here or on the Hugging Face hub.
+use super::Feedforward;
+use crate::pretrained::{self, ModelType};
+use candle::{Device, Result};
+use std::path::Path;
+
+impl Feedforward {
+    /// Loads a network from a folder that [`save_pretrained`](Self::save_pretrained) wrote, or by its id (`owner/name`) from the
+    /// Hugging Face hub through its cache. Weights are f32.
+    ///
+    /// # Errors
+    /// When there is neither, a file is missing or does not fit the configuration, or it is another model; the message names the file.
+    pub fn from_pretrained(folder_or_id: &str, device: &Device) -> Result<Self> {
+        pretrained::load(ModelType::Feedforward, folder_or_id, device, Self::new)
+    }
+
+    /// Writes `config.json` and `model.safetensors` to a folder, which is made if need be. Each file appears whole.
+    ///
+    /// `layers.N.weight` and `layers.N.bias` are a [`candle_nn::Linear`] and a `torch.nn.Linear` as they stand.
+    ///
+    /// # Errors
+    /// When the folder is not writable.
+    pub fn save_pretrained(&self, folder: &Path) -> Result<()> {
+        pretrained::save(ModelType::Feedforward, folder, self.config(), self.tensors())
+    }
+}

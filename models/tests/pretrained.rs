@@ -1,0 +1,259 @@
+//! Saved models of every kind: which one a folder holds, files from before they said so, and what is refused.
+#![allow(clippy::expect_used)]
+mod common;
+use candle::{Device, Result, Tensor};
+use chandlery::dbn::{Dbn, DbnConfig};
+use chandlery::dictionary::{CodeError, Dictionary, DictionaryConfig};
+use chandlery::feedforward::{Feedforward, FeedforwardConfig};
+use chandlery::labelled::LabelledDbn;
+use chandlery::pretrained::{ModelType, model_type};
+use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, VisibleUnit};
+use chandlery_ops::{Philox, normal};
+use common::bits;
+use serde_json::Value;
+use std::path::Path;
+
+const CPU: Device = Device::Cpu;
+
+/// A number whose shortest decimal form is long, and whose neighbours a careless parser takes it for.
+const AWKWARD: f64 = 0.1 + 0.2;
+
+fn rbm(visible: VisibleUnit) -> Result<Rbm> {
+    let config =
+        RbmConfig { visible, hidden: HiddenUnit::Rectified, weight_stdev: AWKWARD, ..RbmConfig::new(6, 4) };
+    Rbm::init(config, Philox::new(1, 0), &CPU)
+}
+
+fn dbn() -> Result<Dbn> {
+    let config = DbnConfig { input_scale: AWKWARD, image: Some([2, 3, 1]), ..DbnConfig::new(&[6, 4, 3]) };
+    Dbn::init(config, Philox::new(1, 1), &CPU)
+}
+
+fn dictionary() -> Result<Dictionary> {
+    let config =
+        DictionaryConfig { error: Some(CodeError::Absolute(AWKWARD)), ..DictionaryConfig::new(5, 4, 2) };
+    Dictionary::from_tensor(config, normal((5, 4), &CPU, Philox::new(1, 2))?)
+}
+
+/// Saves a model of each type to a folder of its own name under `folder`.
+fn save_all(folder: &Path) -> Result<()> {
+    for model in ModelType::ALL {
+        let folder = folder.join(model.name());
+        match model {
+            ModelType::Rbm => rbm(VisibleUnit::GaussianLearned)?.save_pretrained(&folder)?,
+            ModelType::Dbn => dbn()?.save_pretrained(&folder)?,
+            ModelType::LabelledDbn => LabelledDbn::from_dbn(&dbn()?, 2)?.save_pretrained(&folder)?,
+            ModelType::Feedforward => Feedforward::from_dbn(&dbn()?, 2)?.save_pretrained(&folder)?,
+            ModelType::Dictionary => dictionary()?.save_pretrained(&folder)?,
+        }
+    }
+    Ok(())
+}
+
+/// Loads it as a model of this type.
+fn load_as(model: ModelType, name: &str) -> Result<()> {
+    match model {
+        ModelType::Rbm => Rbm::from_pretrained(name, &CPU).map(|_| ()),
+        ModelType::Dbn => Dbn::from_pretrained(name, &CPU).map(|_| ()),
+        ModelType::LabelledDbn => LabelledDbn::from_pretrained(name, &CPU).map(|_| ()),
+        ModelType::Feedforward => Feedforward::from_pretrained(name, &CPU).map(|_| ()),
+        ModelType::Dictionary => Dictionary::from_pretrained(name, &CPU).map(|_| ()),
+    }
+}
+
+fn first_line(e: candle::Error) -> String {
+    e.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+/// The fields of a folder's configuration.
+fn fields(folder: &Path) -> Result<serde_json::Map<String, Value>> {
+    let text = std::fs::read_to_string(folder.join("config.json"))?;
+    serde_json::from_str(&text).map_err(candle::Error::wrap)
+}
+
+fn write_fields(folder: &Path, fields: serde_json::Map<String, Value>) -> Result<()> {
+    Ok(std::fs::write(folder.join("config.json"), Value::Object(fields).to_string())?)
+}
+
+#[test]
+fn a_machine_comes_back_to_the_bit_with_or_without_deviations() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let name = folder.path().display().to_string();
+    for visible in [VisibleUnit::Bernoulli, VisibleUnit::Gaussian, VisibleUnit::GaussianLearned] {
+        let saved = rbm(visible)?;
+        saved.save_pretrained(folder.path())?;
+        let back = Rbm::from_pretrained(&name, &CPU)?;
+        assert_eq!(back.config(), saved.config());
+        assert_eq!(back.config().weight_stdev.to_bits(), AWKWARD.to_bits());
+        assert!(bits(back.tensors())? == bits(saved.tensors())?);
+    }
+    // What another candle project does, without this crate.
+    let tensors = candle::safetensors::load(folder.path().join("model.safetensors"), &CPU)?;
+    assert_eq!((tensors["weight"].dims(), tensors["bias"].dims()), (&[4, 6][..], &[4][..]));
+    Ok(())
+}
+
+#[test]
+fn a_configuration_says_type_and_format_and_its_numbers_come_back_to_the_bit() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    save_all(folder.path())?;
+    for model in ModelType::ALL {
+        let at = folder.path().join(model.name());
+        let fields = fields(&at)?;
+        assert_eq!((&fields["model_type"], &fields["format"]), (&model.name().into(), &1.into()));
+        let text = std::fs::read_to_string(at.join("config.json"))?;
+        assert!(
+            text.starts_with(&format!("{{\n  \"model_type\": \"{model}\",\n  \"format\": 1,\n")),
+            "{text}"
+        );
+        assert_eq!(model_type(&at.display().to_string())?, model);
+        load_as(model, &at.display().to_string())?;
+    }
+    let name = |model: ModelType| folder.path().join(model.name()).display().to_string();
+    let scale = Dbn::from_pretrained(&name(ModelType::Dbn), &CPU)?.config().input_scale;
+    assert_eq!(scale.to_bits(), AWKWARD.to_bits());
+    let scale = Feedforward::from_pretrained(&name(ModelType::Feedforward), &CPU)?.config().input_scale;
+    assert_eq!(scale.to_bits(), AWKWARD.to_bits());
+    let scale = LabelledDbn::from_pretrained(&name(ModelType::LabelledDbn), &CPU)?.config().input_scale;
+    assert_eq!(scale.to_bits(), AWKWARD.to_bits());
+    let back = Dictionary::from_pretrained(&name(ModelType::Dictionary), &CPU)?;
+    assert_eq!(back.config(), dictionary()?.config());
+    assert!(bits([("", back.atoms())])? == bits([("", dictionary()?.atoms())])?);
+    Ok(())
+}
+
+#[test]
+fn folders_from_before_there_was_a_type_load_as_what_their_fields_are() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    save_all(folder.path())?;
+    for model in ModelType::ALL {
+        let at = folder.path().join(model.name());
+        let name = at.display().to_string();
+        let mut old = fields(&at)?;
+        old.remove("model_type");
+        old.remove("format");
+        write_fields(&at, old.clone())?;
+        assert_eq!(model_type(&name)?, model);
+        for other in ModelType::ALL {
+            assert_eq!(load_as(other, &name).is_ok(), other == model, "{model} as {other}");
+        }
+        // A type without a format is of the first.
+        old.insert("model_type".to_owned(), model.name().into());
+        write_fields(&at, old)?;
+        load_as(model, &name)?;
+    }
+    // As `dbn train` and `dbn fine-tune` wrote them.
+    let at = folder.path().join(ModelType::Dbn.name());
+    let text = r#"{"layers": [
+        {"n_visible": 6, "n_hidden": 4, "visible": "bernoulli", "hidden": "bernoulli", "weight_stdev": 0.01},
+        {"n_visible": 4, "n_hidden": 3, "visible": "bernoulli", "hidden": "bernoulli", "weight_stdev": 0.01}
+    ], "input_scale": 0.00392156862745098, "image": [2, 3, 1]}"#;
+    std::fs::write(at.join("config.json"), text)?;
+    let back = Dbn::from_pretrained(&at.display().to_string(), &CPU)?;
+    assert_eq!((back.config().input_scale, back.config().image), (1. / 255., Some([2, 3, 1])));
+    let at = folder.path().join(ModelType::Feedforward.name());
+    let text = r#"{"task": "classify", "layers": [
+        {"n_inputs": 6, "n_outputs": 4, "activation": "sigmoid"},
+        {"n_inputs": 4, "n_outputs": 3, "activation": "sigmoid"},
+        {"n_inputs": 3, "n_outputs": 2, "activation": "identity"}
+    ], "visible": "bernoulli", "input_scale": 1.0}"#;
+    std::fs::write(at.join("config.json"), text)?;
+    let back = Feedforward::from_pretrained(&at.display().to_string(), &CPU)?;
+    assert_eq!(back.config(), &FeedforwardConfig::classifier(&[6, 4, 3, 2]));
+    Ok(())
+}
+
+#[test]
+fn another_model_is_refused_by_the_name_of_the_type_that_loads_it() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    save_all(folder.path())?;
+    for model in ModelType::ALL {
+        let name = folder.path().join(model.name()).display().to_string();
+        for other in ModelType::ALL.into_iter().filter(|other| *other != model) {
+            let error = first_line(load_as(other, &name).expect_err("loaded"));
+            let want = format!(
+                "{name}/config.json: this model is of type {model}, not {other}; load it with chandlery::"
+            );
+            assert!(error.starts_with(&want), "{error}");
+        }
+    }
+    let name = folder.path().join(ModelType::Feedforward.name()).display().to_string();
+    let error = first_line(Dbn::from_pretrained(&name, &CPU).expect_err("loaded"));
+    assert!(error.ends_with("load it with chandlery::feedforward::Feedforward::from_pretrained"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn what_a_newer_version_or_another_library_wrote_is_refused_with_the_reason() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    dbn()?.save_pretrained(folder.path())?;
+    let name = folder.path().display().to_string();
+    let (types, good) = (
+        "rbm, deep-belief-network, labelled-deep-belief-network, feedforward, dictionary",
+        fields(folder.path())?,
+    );
+    let cases: [(&str, Value, String); 6] = [
+        ("format", 2.into(), "it is of format 2, which a newer version of chandlery wrote, and this one reads up to 1; update chandlery".to_owned()),
+        ("format", 0.into(), "format must be a whole number from 1 to 1, got 0".to_owned()),
+        ("format", "1".into(), "format must be a whole number from 1 to 1, got \"1\"".to_owned()),
+        (
+            "model_type",
+            "bert".into(),
+            format!("model_type must be one of {types}, got \"bert\"; it is no model of this version of chandlery"),
+        ),
+        (
+            "model_type",
+            Value::Null,
+            format!("model_type must be one of {types}, got null; it is no model of this version of chandlery"),
+        ),
+        ("layers", 3.into(), "invalid type: integer `3`, expected a sequence".to_owned()),
+    ];
+    for (field, value, why) in cases {
+        let mut fields = good.clone();
+        fields.insert(field.to_owned(), value);
+        write_fields(folder.path(), fields)?;
+        let error = first_line(Dbn::from_pretrained(&name, &CPU).expect_err("loaded"));
+        assert!(error.starts_with(&format!("{name}/config.json: cannot be read: {why}")), "{error}");
+        assert_eq!(model_type(&name).is_ok(), field == "layers", "{field}");
+    }
+    // A newer version may have types that this one does not know: the version is what is said.
+    let newer = [("model_type", "graph".into()), ("format", 3.into())];
+    write_fields(
+        folder.path(),
+        newer.map(|(field, value): (_, Value)| (field.to_owned(), value)).into_iter().collect(),
+    )?;
+    let error = first_line(model_type(&name).expect_err("known"));
+    assert!(error.contains("it is of format 3, which a newer version of chandlery wrote"), "{error}");
+
+    std::fs::write(folder.path().join("config.json"), "{\"hidden_size\": 768}")?;
+    let error = first_line(model_type(&name).expect_err("known"));
+    let want = "it has no model_type, and the fields of no model of chandlery; give the folder of one";
+    assert_eq!(error, format!("{name}/config.json: cannot be read: {want}"));
+    let error = first_line(Dbn::from_pretrained(&name, &CPU).expect_err("loaded"));
+    assert!(
+        error.starts_with(&format!("{name}/config.json: cannot be read: missing field `layers`")),
+        "{error}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_layer_of_recognition_is_what_its_weights_make() -> Result<()> {
+    let labelled =
+        LabelledDbn::from_dbn(&Dbn::init(DbnConfig::new(&[6, 5, 4, 3]), Philox::new(1, 0), &CPU)?, 2)?;
+    let plain = Dbn::init(DbnConfig::new(&[6, 5, 4, 3]), Philox::new(1, 0), &CPU)?;
+    let v = normal((7, 6), &CPU, Philox::new(2, 0))?;
+    let same = |a: Tensor, b: Tensor| -> Result<()> {
+        let off = (a - b)?.abs()?.flatten_all()?.max(0)?.to_scalar::<f32>()?;
+        // The same products and sigmoids in f32, perhaps in another order.
+        assert!(off < 1e-6, "{off}");
+        Ok(())
+    };
+    for layer in 0..=2 {
+        same(labelled.features_of(&v, layer)?, plain.features(&v, layer)?)?;
+    }
+    same(labelled.features(&v)?, labelled.features_of(&v, 2)?)?;
+    let error = first_line(labelled.features_of(&v, 3).expect_err("accepted"));
+    assert_eq!(error, "LabelledDbn::features_of: layer must be 0 to 2, got 3");
+    Ok(())
+}
