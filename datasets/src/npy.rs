@@ -1,10 +1,11 @@
-//! NumPy's `.npy`: one array, `[n_samples, …]` in C order.
+//! NumPy's `.npy`: one array, `[n_samples, …]`.
 //!
-//! Bytes (`|u1`) and single precision (`<f4`) are mapped; double precision (`<f8`) and truth values (`|b1`) become f32 in
-//! memory. `[n, height, width]` makes grey images.
-use crate::convert::{class_numbers, convert, numbers};
+//! Bytes (`|u1`) and single precision (`<f4`) in C order are mapped. Every other type of whole numbers, floats and truth values, of
+//! either byte order, becomes f32 in memory; arrays in Fortran order are put into C order there. `[n, height, width]` makes grey images.
+use crate::convert::class_numbers;
 use crate::mapped::{MappedFile, MappedRows, check_extent};
 use crate::options::DataOptions;
+use crate::sink::{RowSink, Value};
 use crate::{Dataset, Error, ImageShape, Result, RowType, Source, Split};
 use npyz::{DType, NpyHeader, Order};
 use std::path::Path;
@@ -34,7 +35,11 @@ struct Array {
     descr: String,
     start: usize,
     shape: Vec<usize>,
+    order: Order,
 }
+
+/// Values that are converted at a time.
+const VALUES_PER_BLOCK: usize = 1 << 16;
 
 impl Array {
     fn open(path: &Path) -> Result<Self> {
@@ -57,13 +62,7 @@ impl Array {
             DType::Plain(descr) => descr.to_string(),
             other => other.descr(),
         };
-        if header.order() != Order::C && header.shape().len() > 1 {
-            return Err(Error::format(
-                at,
-                "the array is in Fortran order",
-                "save numpy.ascontiguousarray(x)",
-            ));
-        }
+        let order = if header.shape().len() > 1 { header.order() } else { Order::C };
         let shape =
             header.shape().iter().map(|&d| usize::try_from(d)).collect::<Result<Vec<_>, _>>().map_err(
                 |_| {
@@ -74,7 +73,7 @@ impl Array {
                     )
                 },
             )?;
-        Ok(Self { at, file, descr, start, shape })
+        Ok(Self { at, file, descr, start, shape, order })
     }
 
     /// The values, `size` bytes each.
@@ -123,22 +122,66 @@ impl Array {
             let rows = MappedRows::new(&at, file, start, n_samples, n_features, row_type)?;
             Ok(Arc::new(rows))
         };
-        let rows = match self.descr.as_str() {
-            "|u1" => mapped(RowType::U8)?,
-            "<f4" => mapped(RowType::F32)?,
-            "<f8" => {
-                let to_f32 = |b: &[u8; 8]| f64::from_le_bytes(*b) as f32;
-                convert(&at, self.values(8)?, n_features, options, to_f32)?
-            }
-            "|b1" => {
-                let to_f32 = |b: &[u8; 1]| f32::from(u8::from(b[0] != 0));
-                convert(&at, self.values(1)?, n_features, options, to_f32)?
-            }
-            _ => {
-                return Err(self.wrong_type("|u1, |b1, <f4 or <f8", "save x.astype('float32')"));
-            }
+        let rows = match (self.descr.as_str(), self.order) {
+            ("|u1", Order::C) => mapped(RowType::U8)?,
+            ("<f4", Order::C) => mapped(RowType::F32)?,
+            ("|u1", Order::Fortran) => self.gathered(n_features, options, 1, |b| b[0])?,
+            (descr, _) => match number(descr) {
+                Some(Number { size, to_f32, .. }) => self.gathered(n_features, options, size, to_f32)?,
+                None => {
+                    let want = "whole numbers, floats of 16 to 64 bits or truth values";
+                    return Err(self.wrong_type(want, "save x.astype('float32')"));
+                }
+            },
         };
         Ok((rows, image))
+    }
+
+    /// The rows in memory, in C order; at most `max_rows` of them. `read` makes a value of `size` bytes.
+    fn gathered<T: Value>(
+        &self,
+        n_features: usize,
+        options: &DataOptions,
+        size: usize,
+        read: impl Fn(&[u8]) -> T,
+    ) -> Result<Arc<dyn Source>> {
+        let bytes = self.values(size)?;
+        let value = |at: usize| read(&bytes[at * size..(at + 1) * size]);
+        let (n, keep) = (self.shape[0], options.rows_of(self.shape[0]));
+        // Where the values of the first row lie, and how far the next row's are from them.
+        let (places, next): (Vec<usize>, usize) = match self.order {
+            Order::C => ((0..n_features).collect(), n_features),
+            Order::Fortran => {
+                ((0..n_features).map(|feature| n * self.in_fortran_order(feature)).collect(), 1)
+            }
+        };
+        let mut sink = RowSink::new(options.memory_limit());
+        let rows_per_block = (VALUES_PER_BLOCK / n_features.max(1)).max(1);
+        let mut block = Vec::new();
+        for first in (0..keep).step_by(rows_per_block) {
+            let rows = first..(first + rows_per_block).min(keep);
+            block.clear();
+            block.resize(rows.len() * n_features, T::zeroed());
+            for (feature, &place) in places.iter().enumerate() {
+                for (i, row) in rows.clone().enumerate() {
+                    block[i * n_features + feature] = value(place + row * next);
+                }
+            }
+            sink.push(&block)?;
+        }
+        sink.finish(&self.at, n_features)
+    }
+
+    /// The place of a feature, counted in C order, among the features in Fortran order.
+    fn in_fortran_order(&self, feature: usize) -> usize {
+        let (mut rest, mut place) = (feature, 0);
+        let mut stride: usize = self.shape[1..].iter().product();
+        for &size in self.shape[1..].iter().rev() {
+            stride /= size;
+            place += rest % size * stride;
+            rest /= size;
+        }
+        place
     }
 
     fn wrong_type(&self, want: &str, fix: &str) -> Error {
@@ -155,15 +198,67 @@ fn read_labels(path: &Path) -> Result<Vec<u32>> {
             "save y.ravel()",
         ));
     }
-    let numbers = match array.descr.as_str() {
-        "|u1" => numbers(array.values(1)?, |b: &[u8; 1]| i64::from(b[0])),
-        "<i4" => numbers(array.values(4)?, |b| i64::from(i32::from_le_bytes(*b))),
-        "<u4" => numbers(array.values(4)?, |b| i64::from(u32::from_le_bytes(*b))),
-        "<i8" => numbers(array.values(8)?, |b| i64::from_le_bytes(*b)),
-        _ => {
-            let want = "|u1, <i4, <u4 or <i8 for labels";
-            return Err(array.wrong_type(want, "save y.astype('int64')"));
-        }
+    let Some(Number { size, to_whole: Some(to_whole), .. }) = number(&array.descr) else {
+        return Err(array.wrong_type("whole numbers for labels", "save y.astype('int64')"));
     };
+    let numbers: Vec<i64> = array.values(size)?.chunks_exact(size).map(to_whole).collect();
     class_numbers(&array.at, &numbers)
+}
+
+/// How a type of numbers is read from its bytes.
+struct Number {
+    size: usize,
+    to_f32: fn(&[u8]) -> f32,
+    /// For whole numbers; those beyond i64 become -1, which is no class.
+    to_whole: Option<fn(&[u8]) -> i64>,
+}
+
+/// The type that NumPy writes as `descr`.
+fn number(descr: &str) -> Option<Number> {
+    /// The bytes of one value; slices that are passed have its size.
+    fn bytes<const SIZE: usize>(b: &[u8]) -> [u8; SIZE] {
+        b.first_chunk().copied().unwrap_or([0; SIZE])
+    }
+    macro_rules! whole {
+        ($t:ty, $from:ident) => {
+            Number {
+                size: size_of::<$t>(),
+                to_f32: |b| <$t>::$from(bytes(b)) as f32,
+                to_whole: Some(|b| i64::try_from(<$t>::$from(bytes(b))).unwrap_or(-1)),
+            }
+        };
+    }
+    macro_rules! float {
+        ($t:ty, $from:ident, $to_f32:expr) => {
+            Number { size: size_of::<$t>(), to_f32: |b| $to_f32(<$t>::$from(bytes(b))), to_whole: None }
+        };
+    }
+    Some(match descr {
+        "|b1" => Number {
+            size: 1,
+            to_f32: |b| f32::from(u8::from(b[0] != 0)),
+            to_whole: Some(|b| i64::from(b[0] != 0)),
+        },
+        "|u1" => whole!(u8, from_le_bytes),
+        "|i1" => whole!(i8, from_le_bytes),
+        "<u2" => whole!(u16, from_le_bytes),
+        ">u2" => whole!(u16, from_be_bytes),
+        "<i2" => whole!(i16, from_le_bytes),
+        ">i2" => whole!(i16, from_be_bytes),
+        "<u4" => whole!(u32, from_le_bytes),
+        ">u4" => whole!(u32, from_be_bytes),
+        "<i4" => whole!(i32, from_le_bytes),
+        ">i4" => whole!(i32, from_be_bytes),
+        "<u8" => whole!(u64, from_le_bytes),
+        ">u8" => whole!(u64, from_be_bytes),
+        "<i8" => whole!(i64, from_le_bytes),
+        ">i8" => whole!(i64, from_be_bytes),
+        "<f2" => float!(half::f16, from_le_bytes, half::f16::to_f32),
+        ">f2" => float!(half::f16, from_be_bytes, half::f16::to_f32),
+        "<f4" => float!(f32, from_le_bytes, std::convert::identity),
+        ">f4" => float!(f32, from_be_bytes, std::convert::identity),
+        "<f8" => float!(f64, from_le_bytes, |x| x as f32),
+        ">f8" => float!(f64, from_be_bytes, |x| x as f32),
+        _ => return None,
+    })
 }

@@ -8,7 +8,7 @@
 //! | a folder of idx files      | `train-images-idx3-ubyte`, `t10k-…`, plain or `.gz`                                    |
 //! | a folder of parquet files  | `train*.parquet`, `test*.parquet`                                                      |
 //! | a folder of images         | all of one size; sub-folders are classes; `train` and `test` sub-folders are splits    |
-//! | `FILE.npy`                 | u1, f4 or f8, `[n, …]`; `[n, height, width]` makes images                              |
+//! | `FILE.npy`                 | numbers of any type, `[n, …]`; `[n, height, width]` makes images                       |
 //! | `FILE.safetensors`         | a tensor `[n, …]`, u8 or float; a label tensor when there is one                       |
 //! | `FILE.parquet`             | an image column, a column of vectors, or numeric columns                               |
 //! | `FILE-ubyte`, `….gz`       | one idx file                                                                           |

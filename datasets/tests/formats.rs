@@ -103,6 +103,77 @@ fn npy_of_each_type() -> TestResult {
 }
 
 #[test]
+fn npy_of_every_type_and_byte_order_of_numpy() -> TestResult {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("x.npy");
+    let numbers = [1i8, 2, 100, 7, 0, 5];
+    macro_rules! of {
+        ($t:ty, $to:ident) => {
+            numbers.iter().flat_map(|&x| <$t>::from(x).$to()).collect::<Vec<u8>>()
+        };
+        (unsigned $t:ty, $to:ident) => {
+            numbers.iter().flat_map(|&x| <$t>::from(x.unsigned_abs()).$to()).collect::<Vec<u8>>()
+        };
+    }
+    let files = [
+        ("|i1", of!(i8, to_le_bytes)),
+        ("<i2", of!(i16, to_le_bytes)),
+        (">i2", of!(i16, to_be_bytes)),
+        ("<u2", of!(unsigned u16, to_le_bytes)),
+        (">u2", of!(unsigned u16, to_be_bytes)),
+        ("<i4", of!(i32, to_le_bytes)),
+        (">i4", of!(i32, to_be_bytes)),
+        ("<u4", of!(unsigned u32, to_le_bytes)),
+        (">u4", of!(unsigned u32, to_be_bytes)),
+        ("<i8", of!(i64, to_le_bytes)),
+        (">i8", of!(i64, to_be_bytes)),
+        ("<u8", of!(unsigned u64, to_le_bytes)),
+        (">u8", of!(unsigned u64, to_be_bytes)),
+        ("<f2", of!(half::f16, to_le_bytes)),
+        (">f2", of!(half::f16, to_be_bytes)),
+        (">f4", of!(f32, to_be_bytes)),
+        (">f8", of!(f64, to_be_bytes)),
+    ];
+    for (descr, data) in files {
+        std::fs::write(&path, npy(descr, &[2, 3], &data))?;
+        let rows = open_path(&path)?.train.to_tensor(&Device::Cpu)?.to_vec2::<f32>()?;
+        assert_eq!(rows, [[1., 2., 100.], [7., 0., 5.]], "{descr}");
+    }
+    Ok(())
+}
+
+#[test]
+fn npy_in_fortran_order_gives_the_rows_of_the_array() -> TestResult {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("x.npy");
+    let write = |descr: &str, shape: &str, data: &[u8]| {
+        let header = format!("{{'descr': '{descr}', 'fortran_order': True, 'shape': {shape}, }}");
+        std::fs::write(&path, npy_with_header(&header, data))
+    };
+    // [2, 2, 3] with entry (i, j, k) = 100 i + 10 j + k: the first index runs fastest.
+    let mut data = vec![];
+    for k in 0..3u8 {
+        for j in 0..2u8 {
+            for i in 0..2u8 {
+                data.push(100 * i + 10 * j + k);
+            }
+        }
+    }
+    let want = [0u8, 1, 2, 10, 11, 12, 100, 101, 102, 110, 111, 112];
+    write("|u1", "(2, 2, 3)", &data)?;
+    let dataset = open_path(&path)?;
+    assert_eq!(dataset.image, Some(ImageShape::grey(2, 3)));
+    assert_eq!(dataset.train.row_type(), RowType::U8);
+    assert_eq!(all_rows(dataset.train.rows.as_ref())?, want);
+    let one = DataOptions { max_rows: Some(1), ..DataOptions::default() };
+    assert_eq!(all_rows(open_with(&path, one)?.train.rows.as_ref())?, want[..6]);
+    let wide: Vec<u8> = data.iter().flat_map(|&x| f64::from(x).to_le_bytes()).collect();
+    write("<f8", "(2, 2, 3)", &wide)?;
+    assert_eq!(all_rows(open_path(&path)?.train.rows.as_ref())?, f32s(&want.map(f32::from)));
+    Ok(())
+}
+
+#[test]
 fn npy_of_three_dimensions_makes_images_and_takes_labels_from_a_second_file() -> TestResult {
     let dir = tempfile::tempdir()?;
     let (x, y) = (dir.path().join("x.npy"), dir.path().join("y.npy"));

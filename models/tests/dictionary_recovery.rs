@@ -5,8 +5,8 @@
 //! uses or a coherence above .99 give way to the worst represented signal.
 use candle::{Device, Result, Tensor};
 use chandlery::dictionary::{
-    Dictionary, DictionaryConfig, DictionaryTrainer, PursuitMethod, Replace, SparseCoder, Start, TrainConfig,
-    UpdateRule, start,
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, PursuitMethod, Replace,
+    SparseCoder, Start, UpdateRule, start,
 };
 use chandlery_ops::{Philox, normal};
 
@@ -52,7 +52,7 @@ fn found(rule: UpdateRule, group: usize, snr_db: f64, trials: u64) -> Result<f64
         let (truth, signals) = problem(seed, snr_db)?;
         let atoms = start(&Start::RandomSignals, N, &signals, Philox::new(seed, 3))?;
         let coder = SparseCoder { method: PursuitMethod::Omp, n_nonzero: S, error: None, nonnegative: false };
-        let config = TrainConfig {
+        let config = DictionaryTrainConfig {
             rule,
             group,
             iterations: 80,
@@ -60,7 +60,7 @@ fn found(rule: UpdateRule, group: usize, snr_db: f64, trials: u64) -> Result<f64
             replace: Replace::WorstRepresented,
             min_uses: 4,
             max_coherence: Some(0.99),
-            ..TrainConfig::default()
+            ..DictionaryTrainConfig::default()
         };
         let dictionary = Dictionary::from_tensor(DictionaryConfig::new(N, P, S), atoms)?;
         let mut trainer = DictionaryTrainer::new(dictionary, &signals, config, Philox::new(seed, 4))?;

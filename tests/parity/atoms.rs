@@ -1,8 +1,8 @@
 //! The ops of dictionary learning: CPU and GPU against the same references, and trainers that agree.
 use candle::{DType, Device, Result, Tensor};
 use chandlery::dictionary::{
-    Dictionary, DictionaryConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer, PursuitMethod, SparseCoder,
-    Start, TrainConfig, UpdateRule, start,
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer,
+    PursuitMethod, SparseCoder, Start, UpdateRule, start,
 };
 use chandlery_ops::{
     AtomUpdate, AtomUses, Bounds, FIGURE_PARTS, Philox, Pursuit, SparseCodes, StatisticsStep, atom_coherence,
@@ -316,8 +316,13 @@ fn training_gives_the_same_error_on_every_device_and_the_same_bits_again() -> Re
                 let run = || -> Result<(f64, f64, Tensor)> {
                     let atoms = start(&Start::RandomSignals, 60, &y, Philox::new(10, 0))?;
                     let dictionary = Dictionary::from_tensor(DictionaryConfig::new(60, 36, 4), atoms)?;
-                    let config =
-                        TrainConfig { rule, group, iterations: 15, coder: coder(), ..TrainConfig::default() };
+                    let config = DictionaryTrainConfig {
+                        rule,
+                        group,
+                        iterations: 15,
+                        coder: coder(),
+                        ..DictionaryTrainConfig::default()
+                    };
                     let mut trainer = DictionaryTrainer::new(dictionary, &y, config, Philox::new(10, 1))?;
                     let begin = trainer.last().rmse;
                     trainer.train()?;
@@ -351,7 +356,7 @@ fn first_iterations_in_f64_are_the_same_to_a_rounding() -> Result<()> {
         for device in devices()? {
             let dictionary =
                 Dictionary::from_tensor(DictionaryConfig::new(60, 36, 4), atoms.to_device(&device)?)?;
-            let config = TrainConfig { rule, coder: coder(), ..TrainConfig::default() };
+            let config = DictionaryTrainConfig { rule, coder: coder(), ..DictionaryTrainConfig::default() };
             let mut trainer =
                 DictionaryTrainer::new(dictionary, &y.to_device(&device)?, config, Philox::new(10, 1))?;
             let errors = (0..4).map(|_| Ok(trainer.step()?.rmse)).collect::<Result<Vec<f64>>>()?;

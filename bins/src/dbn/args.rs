@@ -58,7 +58,7 @@ pub struct Settings {
     /// Rows a step, and the number of persistent chains.
     #[arg(long, value_name = "ROWS", default_value_t = 100, value_parser = at_least_one)]
     pub batch: usize,
-    /// First step size, which falls to --final-learning-rate over a layer's epochs; left out: 0.1 for binary units, 0.001 where a layer has
+    /// First step size, which falls to --final-learning-rate over a layer's epochs; default: 0.1 for binary units, 0.001 where a layer has
     /// Gaussian or rectified units.
     #[arg(long, value_name = "RATE", value_parser = above_zero)]
     pub learning_rate: Option<f64>,
@@ -66,15 +66,15 @@ pub struct Settings {
     #[arg(long, value_name = "RATE", default_value_t = 0., value_parser = not_negative)]
     #[serde(default)]
     pub final_learning_rate: f64,
-    /// Share of the last step that the next one keeps, 0 to below 1, at most 0.5 in the first fifth of a layer's epochs; left
-    /// out: 0 with persistent chains, else 0.9.
+    /// Share of the last step that the next one keeps, 0 to below 1, at most 0.5 in the first fifth of a layer's epochs;
+    /// default: 0 with persistent chains, else 0.9.
     #[arg(long, value_name = "SHARE", value_parser = below_one)]
     pub momentum: Option<f64>,
     /// Gibbs steps of the model phase (CD-k).
     #[arg(long, value_name = "STEPS", default_value_t = 1, value_parser = at_least_one)]
     pub k: usize,
     /// Keep the chains of the model phase from step to step (persistent CD) instead of starting them at the data: slower,
-    /// but the model can be sampled; left out: true for binary units, false where a layer has Gaussian or rectified units.
+    /// but the model can be sampled; default: true for binary units, false where a layer has Gaussian or rectified units.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub persistent: Option<bool>,
     /// Decay of the weights' magnitudes, at least 0.

@@ -25,7 +25,7 @@ pub struct LikelihoodArgs {
     /// bound.
     #[arg(long)]
     pub log_likelihood: bool,
-    /// How the partition function is found; left out: exact for a top machine with a side of at most 25 binary units, else ais
+    /// How the partition function is found; default: exact for a top machine with a side of at most 25 binary units, else ais
     /// (annealed importance sampling, from below and from above).
     #[arg(long, value_enum, value_name = "exact|ais", requires = "log_likelihood")]
     pub log_z: Option<LogZArg>,
@@ -43,7 +43,7 @@ pub struct LikelihoodArgs {
     #[arg(long, value_name = "STEPS", default_value_t = 1000, requires = "log_likelihood")]
     pub burn_in: usize,
     /// How grey levels become the binary rows that a likelihood is of: drawn with the grey level as probability, or cut at
-    /// one half; left out: draw.
+    /// one half; default: draw.
     #[arg(long, value_enum, value_name = "draw|threshold", requires = "log_likelihood")]
     pub binarize: Option<BinarizeArg>,
     /// Draws of the middle layer for each row, at least 2, in the bound of two layers.

@@ -51,7 +51,7 @@ pub struct SignalArgs {
     /// Patches to cut.
     #[arg(long, value_name = "N", default_value_t = 40_000, value_parser = at_least_one)]
     pub patches: usize,
-    /// Subtract from each row its own mean, or not; left out: true for patches unless --fixed-dc, false for rows.
+    /// Subtract from each row its own mean, or not; default: true for patches unless --fixed-dc, false for rows.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub remove_mean: Option<bool>,
     /// How a data set is read.
@@ -76,7 +76,7 @@ pub struct Settings {
     /// atoms when left out. The dictionary kept is then the one whose codes need the fewest atoms.
     #[arg(long, value_name = "RMS", value_parser = above_zero)]
     pub error: Option<f64>,
-    /// How a code's atoms are chosen; left out: omp, or ols with --online, which learns faster by it.
+    /// How a code's atoms are chosen; default: omp, or ols with --online, which learns faster by it.
     #[arg(long, value_enum)]
     pub pursuit: Option<Method>,
     /// Only coefficients of at least 0, by omp or ols.

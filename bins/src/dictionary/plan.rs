@@ -9,7 +9,7 @@ use candle::{DType, Device, Tensor};
 use chandlery::Philox;
 use chandlery::dictionary::pursuit::SparseCoder;
 use chandlery::dictionary::{
-    Dictionary, DictionaryConfig, OnlineConfig, Start, TrainConfig, distinct_signals, start,
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, OnlineConfig, Start, distinct_signals, start,
 };
 use chandlery_ops::ErrorTarget;
 use std::path::Path;
@@ -38,7 +38,7 @@ pub fn check(settings: &Settings) -> Result<()> {
         ensure!(group <= atoms, "--group: must be at most --atoms, {atoms}, got {group}");
         ensure!(
             settings.rule != Rule::Mod,
-            "--group: has no say with --rule mod, which updates all atoms at once; leave out one of them"
+            "--group: has no effect with --rule mod, which updates all atoms at once; leave out one of them"
         );
     }
     let flags = [
@@ -49,7 +49,7 @@ pub fn check(settings: &Settings) -> Result<()> {
     for (flag, given) in flags {
         ensure!(
             !given || replace != ReplaceArg::None,
-            "{flag}: has no say with --replace none, which keeps every atom; leave out one of them"
+            "{flag}: has no effect with --replace none, which keeps every atom; leave out one of them"
         );
     }
     ensure!(
@@ -113,9 +113,9 @@ pub fn first_dictionary(
 }
 
 /// How a dictionary is learned from all signals.
-pub fn train_config(settings: &Settings, signals: &Signals) -> TrainConfig {
-    let usual = TrainConfig::default();
-    TrainConfig {
+pub fn train_config(settings: &Settings, signals: &Signals) -> DictionaryTrainConfig {
+    let usual = DictionaryTrainConfig::default();
+    DictionaryTrainConfig {
         rule: settings.rule.into(),
         group: settings.group.unwrap_or(settings.atoms),
         iterations: settings.iterations,

@@ -11,7 +11,7 @@ pub struct ImageDictionaryArgs {
     /// learned from the image itself when left out.
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["atoms", "iterations", "side", "patches", "rule"])]
     pub dictionary: Option<String>,
-    /// Height and width of a patch; left out: 8 to denoise, 10 to fill in.
+    /// Height and width of a patch; default: 8 to denoise, 10 to fill in.
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(2..=64))]
     pub side: Option<u32>,
     /// Atoms to learn.

@@ -2,7 +2,8 @@
 use super::online::{Gathered, report};
 use super::train::{Previous, Quality, code};
 use super::{
-    Dictionary, DictionaryConfig, DictionaryTrainer, Iteration, OnlineConfig, OnlineTrainer, TrainConfig,
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Iteration, OnlineConfig,
+    OnlineTrainer,
 };
 use crate::checkpoint::{self, Checkpoint};
 use candle::{Device, Result, Tensor};
@@ -95,7 +96,7 @@ impl DictionaryTrainer {
     pub fn load_checkpoint<P: DeserializeOwned>(
         path: &Path,
         signals: &Tensor,
-        config: TrainConfig,
+        config: DictionaryTrainConfig,
     ) -> Result<(Self, Option<P>)> {
         let (stored, notes) = Checkpoint::load::<TrainNotes<P>>(path, BATCH, signals.device())?;
         let n_atoms = notes.config.n_atoms;

@@ -183,7 +183,7 @@ impl std::str::FromStr for Replace {
 
 /// How [`DictionaryTrainer`](super::DictionaryTrainer) learns.
 #[derive(Debug, Clone)]
-pub struct TrainConfig {
+pub struct DictionaryTrainConfig {
     /// How atoms follow from codes. Default AK-SVD.
     pub rule: UpdateRule,
     /// Atoms updated at once (ñ), at least 1; 1 is the exact sequential sweep, `n_atoms` or more all at once. Default all, which is
@@ -207,7 +207,7 @@ pub struct TrainConfig {
     pub n_fixed: usize,
 }
 
-impl Default for TrainConfig {
+impl Default for DictionaryTrainConfig {
     fn default() -> Self {
         let method = PursuitMethod::Omp;
         Self {
@@ -224,11 +224,11 @@ impl Default for TrainConfig {
     }
 }
 
-impl TrainConfig {
+impl DictionaryTrainConfig {
     /// # Errors
     /// When a field is out of its range for a dictionary of `n_atoms`; the message names it.
     pub fn validate(&self, n_atoms: usize) -> Result<()> {
-        const OP: &str = "TrainConfig";
+        const OP: &str = "DictionaryTrainConfig";
         at_least_one(OP, "group", self.group)?;
         check_nonzero(OP, self.coder.n_nonzero, n_atoms)?;
         check_care(OP, self.max_coherence, self.n_fixed, n_atoms)?;

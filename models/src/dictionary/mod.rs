@@ -17,7 +17,7 @@
 //! What images gain by it is in [`image`]: denoising, and filling in missing pixels.
 //!
 //! Signals are taken as they are, in any unit: the same ones times a power of two give the same atoms, to the bit. What should not be learned, such as the mean of a patch, is taken out before or
-//! given to a fixed atom ([`TrainConfig::n_fixed`]).
+//! given to a fixed atom ([`DictionaryTrainConfig::n_fixed`]).
 //!
 //! Sources: Aharon, Elad and Bruckstein, "K-SVD: an algorithm for designing overcomplete dictionaries for sparse representation", IEEE
 //! Trans. Signal Processing 54(11), 2006; Irofti, "Efficient dictionary learning implementation on the GPU using OpenCL", 2016;
@@ -38,7 +38,6 @@
 //! assert!(codes[1][0] == 0. && (codes[1][2] - 3. * 2f32.sqrt()).abs() < 1e-6);
 //! # Ok(()) }
 //! ```
-mod care;
 mod checkpoint;
 mod config;
 pub mod image;
@@ -46,12 +45,13 @@ mod least_squares;
 pub mod online;
 mod pretrained;
 pub mod pursuit;
+mod replace_atoms;
+mod scaling;
 pub mod start;
 pub mod train;
-mod unit;
 
 pub use chandlery_ops::SparseCodes;
-pub use config::{CodeError, DictionaryConfig, OnlineConfig, Replace, TrainConfig, UpdateRule};
+pub use config::{CodeError, DictionaryConfig, DictionaryTrainConfig, OnlineConfig, Replace, UpdateRule};
 pub use online::{OnlineMetrics, OnlineStep, OnlineTrainer};
 pub use pursuit::{PursuitMethod, SparseCoder};
 pub use start::{Start, distinct_signals, overcomplete_dct, start};
@@ -127,7 +127,7 @@ impl Dictionary {
     /// # Errors
     /// When the device fails.
     pub fn mutual_coherence(&self) -> Result<f64> {
-        care::largest(&atom_coherence(&self.atoms)?.to_vec1()?)
+        replace_atoms::largest(&atom_coherence(&self.atoms)?.to_vec1()?)
     }
 }
 

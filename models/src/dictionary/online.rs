@@ -35,8 +35,8 @@
 //! assert!((atoms[0][0] - 0.6).abs() < 1e-6 && (atoms[0][1] - 0.8).abs() < 1e-6);
 //! # Ok(()) }
 //! ```
-use super::care::{Care, compares};
-use super::unit::{longest, most_square, outgrows, scale_of, scaled, unit_rows};
+use super::replace_atoms::{Care, compares};
+use super::scaling::{longest, most_square, outgrows, scale_of, scaled, unit_rows};
 use super::{Dictionary, OnlineConfig};
 use crate::trainer::Trainer;
 use candle::{DType, Device, Result, Tensor};

@@ -1,6 +1,6 @@
 //! Where a dictionary begins.
-use super::care;
-use super::unit::unit_rows;
+use super::replace_atoms;
+use super::scaling::unit_rows;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{Philox, normal};
 use std::f64::consts::PI;
@@ -67,7 +67,7 @@ pub fn start(from: &Start, n_atoms: usize, signals: &Tensor, philox: Philox) -> 
 /// When `signals` are not a matrix of at least one feature.
 pub fn distinct_signals(signals: &Tensor, n: usize, philox: Philox) -> Result<Tensor> {
     let (m, _) = shape_of("distinct_signals", signals)?;
-    care::distinct(signals, &philox.permutation(m), n, MAX_COHERENCE)
+    replace_atoms::distinct(signals, &philox.permutation(m), n, MAX_COHERENCE)
 }
 
 fn shape_of(op: &str, signals: &Tensor) -> Result<(usize, usize)> {

@@ -13,7 +13,7 @@
 //! with a penalty γ Σ_{i≠j} (d_i·d_j)²:  d_j ← F·x_j − 2γ Σ_{l≠j} (d_l·d_j) d_l normalised
 //! ```
 //!
-//! | symbol | field of [`TrainConfig`] |
+//! | symbol | field of [`DictionaryTrainConfig`] |
 //! |---|---|
 //! | `ñ`: atoms updated from one `E` | `group` |
 //! | `γ` | `coherence_penalty` |
@@ -30,14 +30,14 @@
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
-//! use chandlery::dictionary::{Dictionary, DictionaryConfig, DictionaryTrainer, TrainConfig};
+//! use chandlery::dictionary::{Dictionary, DictionaryConfig, DictionaryTrainer, DictionaryTrainConfig};
 //! use chandlery_ops::Philox;
 //! # fn main() -> candle::Result<()> {
 //! // Two signals along (3, 4) and two along the first axis; one atom each.
 //! let signals = Tensor::new(&[[3f32, 4.], [6., 8.], [2., 0.], [-1., 0.]], &Cpu)?;
 //! let atoms = Tensor::new(&[[0.8f32, 0.6], [1., 0.]], &Cpu)?;
 //! let config = DictionaryConfig::new(2, 2, 1);
-//! let training = TrainConfig { coder: config.coder(), min_uses: 1, ..TrainConfig::default() };
+//! let training = DictionaryTrainConfig { coder: config.coder(), min_uses: 1, ..DictionaryTrainConfig::default() };
 //! let dictionary = Dictionary::from_tensor(config, atoms)?;
 //! let mut trainer = DictionaryTrainer::new(dictionary, &signals, training, Philox::new(7, 0))?;
 //! // The first atom serves the first two signals, and turns to where both lie.
@@ -46,10 +46,10 @@
 //! assert!((atoms[0][0] - 0.6).abs() < 1e-6 && (atoms[0][1] - 0.8).abs() < 1e-6);
 //! # Ok(()) }
 //! ```
-use super::care::Care;
 use super::least_squares::optimal_directions;
-use super::unit::{largest_square, longest, scale_of, scaled, scaled_codes, unit_rows};
-use super::{Dictionary, TrainConfig, UpdateRule};
+use super::replace_atoms::Care;
+use super::scaling::{largest_square, longest, scale_of, scaled, scaled_codes, unit_rows};
+use super::{Dictionary, DictionaryTrainConfig, UpdateRule};
 use candle::{Result, Tensor};
 use chandlery_ops::{AtomUpdate, AtomUses, Philox, SparseCodes, row_squares, update_atoms};
 use serde::{Deserialize, Serialize};
@@ -116,7 +116,7 @@ pub(super) struct Previous {
 
 /// Learns a [`Dictionary`] from signals; see the [module](self) for the equations.
 pub struct DictionaryTrainer {
-    pub(super) config: TrainConfig,
+    pub(super) config: DictionaryTrainConfig,
     pub(super) philox: Philox,
     pub(super) signals: Tensor,
     /// What updates multiply signals and codes by, so that no sum of squares leaves the range of its type.
@@ -131,7 +131,7 @@ pub struct DictionaryTrainer {
 
 impl DictionaryTrainer {
     /// Begins with `dictionary`, whose atoms are first scaled to length 1, and codes the signals over it by
-    /// [`TrainConfig::coder`], which becomes that of the dictionary's configuration.
+    /// [`DictionaryTrainConfig::coder`], which becomes that of the dictionary's configuration.
     ///
     /// `signals` are `[n_samples, n_features]` of the type and on the device of the dictionary. `philox` is where the draws of
     /// [`Replace::Random`](super::Replace::Random) begin; its stream should be used for nothing else.
@@ -141,7 +141,7 @@ impl DictionaryTrainer {
     pub fn new(
         dictionary: Dictionary,
         signals: &Tensor,
-        config: TrainConfig,
+        config: DictionaryTrainConfig,
         philox: Philox,
     ) -> Result<Self> {
         let unit = Dictionary::from_tensor(dictionary.config.clone(), unit_rows(&dictionary.atoms)?)?;
@@ -154,7 +154,7 @@ impl DictionaryTrainer {
     pub(super) fn resume(
         mut dictionary: Dictionary,
         signals: &Tensor,
-        config: TrainConfig,
+        config: DictionaryTrainConfig,
         philox: Philox,
         last: Iteration,
     ) -> Result<Self> {
@@ -228,7 +228,7 @@ impl DictionaryTrainer {
         Ok(self.last)
     }
 
-    /// Steps up to iteration [`TrainConfig::iterations`]: what each gave.
+    /// Steps up to iteration [`DictionaryTrainConfig::iterations`]: what each gave.
     ///
     /// # Errors
     /// As [`step`](Self::step).
@@ -304,7 +304,7 @@ impl DictionaryTrainer {
     }
 
     /// How the dictionary is learned.
-    pub fn config(&self) -> &TrainConfig {
+    pub fn config(&self) -> &DictionaryTrainConfig {
         &self.config
     }
 }
@@ -322,7 +322,7 @@ fn without(codes: SparseCodes, atoms: &[usize]) -> Result<SparseCodes> {
 }
 
 pub(super) fn code(
-    config: &TrainConfig,
+    config: &DictionaryTrainConfig,
     signals: &Tensor,
     atoms: &Tensor,
     iteration: usize,

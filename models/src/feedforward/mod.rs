@@ -43,7 +43,7 @@
 //! # Ok(()) }
 //! ```
 mod config;
-mod early;
+mod early_stopping;
 mod from_dbn;
 mod pretrained;
 mod step;
@@ -54,7 +54,7 @@ pub mod train;
 pub use config::{
     Activation, BackpropConfig, FeedforwardConfig, LayerConfig, Optimizer, ReconstructionLoss, Task,
 };
-pub use early::EarlyStopping;
+pub use early_stopping::EarlyStopping;
 pub use train::{FeedforwardTrainer, Metrics};
 
 use crate::check::batch_of;

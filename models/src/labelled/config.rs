@@ -1,5 +1,5 @@
 //! What a network with labels is, and how it is trained.
-use super::top::check_classes;
+use super::labelled_rbm::check_classes;
 use crate::check::{at_least_one, range};
 use crate::schedule::Schedule;
 use candle::Result;

@@ -38,13 +38,13 @@
 //! # Ok(()) }
 //! ```
 mod config;
+mod labelled_rbm;
 mod pretrained;
 mod step;
-mod top;
 mod train;
 
 pub use config::{LabelledDbnConfig, Stage, UpDownConfig};
-pub use top::LabelledRbm;
+pub use labelled_rbm::LabelledRbm;
 pub use train::{UpDownMetrics, UpDownTrainer};
 
 use crate::check::batch_of;

@@ -52,10 +52,10 @@
 //! ```
 mod config;
 pub(crate) mod energy;
-mod format;
 pub mod likelihood;
 mod pretrained;
 mod step;
+mod storage;
 pub mod train;
 
 pub(crate) use config::precision_name;

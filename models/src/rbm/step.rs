@@ -2,7 +2,7 @@
 //!
 //! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that memory, so that it can be
 //! recorded as a CUDA graph. For the equations see [`train`](super::train).
-use super::format::Format;
+use super::storage::Format;
 use super::{CdConfig, HiddenUnit, Rbm, VisibleUnit};
 use candle::{D, DType, Result, Tensor};
 use chandlery_ops::{

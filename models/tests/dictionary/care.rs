@@ -1,7 +1,9 @@
 //! Idle atoms and atoms alike.
 use super::{CPU, beginning, bits, coder, config, dictionary, difference, signals, unit_rows};
 use candle::{Result, Tensor};
-use chandlery::dictionary::{DictionaryTrainer, Iteration, Replace, SparseCoder, TrainConfig, UpdateRule};
+use chandlery::dictionary::{
+    DictionaryTrainConfig, DictionaryTrainer, Iteration, Replace, SparseCoder, UpdateRule,
+};
 use chandlery_ops::Philox;
 
 #[test]
@@ -18,8 +20,8 @@ fn idle_atoms_become_the_worst_represented_distinct_signals() -> Result<()> {
     let y = Tensor::new(rows, &CPU)?;
     let atoms = Tensor::new(&[[1f32, 0., 0., 0.], [0., 1., 0., 0.], [0.; 4], [0.; 4]], &CPU)?;
     let coder = SparseCoder { n_nonzero: 1, ..coder() };
-    let config = TrainConfig { coder, min_uses: 1, ..TrainConfig::default() };
-    let run = |config: TrainConfig| -> Result<(Iteration, Vec<Vec<f32>>)> {
+    let config = DictionaryTrainConfig { coder, min_uses: 1, ..DictionaryTrainConfig::default() };
+    let run = |config: DictionaryTrainConfig| -> Result<(Iteration, Vec<Vec<f32>>)> {
         let mut trainer = DictionaryTrainer::new(dictionary(atoms.clone())?, &y, config, Philox::new(4, 0))?;
         assert_eq!(trainer.last().used, 2);
         let iteration = trainer.step()?;
@@ -30,11 +32,11 @@ fn idle_atoms_become_the_worst_represented_distinct_signals() -> Result<()> {
     assert_eq!(d[2], [0., 0., 0., -1.], "the worst first");
     assert_eq!(d[3], [0., 0., 1., 0.], "the second worst lies along the worst");
 
-    let (iteration, d) = run(TrainConfig { replace: Replace::None, ..config.clone() })?;
+    let (iteration, d) = run(DictionaryTrainConfig { replace: Replace::None, ..config.clone() })?;
     assert_eq!((iteration.replaced, iteration.used), (0, 2));
     assert_eq!((&d[2], &d[3]), (&vec![0.; 4], &vec![0.; 4]));
 
-    let (iteration, d) = run(TrainConfig { replace: Replace::Random, ..config.clone() })?;
+    let (iteration, d) = run(DictionaryTrainConfig { replace: Replace::Random, ..config.clone() })?;
     assert_eq!(iteration.replaced, 2);
     for row in &d[2..] {
         let length: f32 = row.iter().map(|x| x * x).sum();
@@ -42,7 +44,7 @@ fn idle_atoms_become_the_worst_represented_distinct_signals() -> Result<()> {
     }
 
     // Fixed atoms stay, used or not.
-    let (iteration, d) = run(TrainConfig { n_fixed: 3, ..config })?;
+    let (iteration, d) = run(DictionaryTrainConfig { n_fixed: 3, ..config })?;
     assert_eq!(iteration.replaced, 1);
     assert_eq!((&d[2], &d[3]), (&vec![0.; 4], &vec![0., 0., 0., -1.]));
     Ok(())
@@ -55,7 +57,8 @@ fn of_two_atoms_alike_the_later_is_replaced() -> Result<()> {
     atoms.slice_set(&(atoms.narrow(0, 2, 1)? * -1.)?, 0, 7)?;
     for (max_coherence, replaced) in [(Some(0.99), true), (None, false)] {
         // All fixed but the copy, and no atom idle.
-        let config = TrainConfig { max_coherence, n_fixed: 7, min_uses: 0, ..config(UpdateRule::Sgk) };
+        let config =
+            DictionaryTrainConfig { max_coherence, n_fixed: 7, min_uses: 0, ..config(UpdateRule::Sgk) };
         let mut trainer = DictionaryTrainer::new(dictionary(atoms.clone())?, &y, config, Philox::new(5, 0))?;
         assert!((trainer.last().coherence - 1.).abs() < 1e-12);
         let iteration = trainer.step()?;

@@ -2,8 +2,8 @@
 use super::{CPU, M, N, P, beginning, bits, coder, config, first_line, signals};
 use candle::{DType, Module, Result, Tensor};
 use chandlery::dictionary::{
-    CodeError, Dictionary, DictionaryConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer, PursuitMethod,
-    Replace, SparseCoder, Start, TrainConfig, UpdateRule, start,
+    CodeError, Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, OnlineConfig,
+    OnlineTrainer, PursuitMethod, Replace, SparseCoder, Start, UpdateRule, start,
 };
 use chandlery_ops::Philox;
 
@@ -78,26 +78,29 @@ fn names_are_those_of_files() -> Result<()> {
 fn what_does_not_fit_is_refused_with_the_reason() -> Result<()> {
     let y = signals()?;
     let says = |got: Result<()>, want: &str| assert_eq!(first_line(got.expect_err("accepted")), want);
-    let train = |config: TrainConfig, y: &Tensor| {
+    let train = |config: DictionaryTrainConfig, y: &Tensor| {
         DictionaryTrainer::new(beginning(&signals()?)?, y, config, Philox::new(0, 0)).map(|_| ())
     };
     let good = config(UpdateRule::AkSvd);
-    says(train(TrainConfig { group: 0, ..good.clone() }, &y), "TrainConfig: group must be at least 1, got 0");
     says(
-        train(TrainConfig { coder: SparseCoder { n_nonzero: 13, ..coder() }, ..good.clone() }, &y),
-        "TrainConfig: n_nonzero must be in 1..=12, the number of atoms, got 13",
+        train(DictionaryTrainConfig { group: 0, ..good.clone() }, &y),
+        "DictionaryTrainConfig: group must be at least 1, got 0",
     );
     says(
-        train(TrainConfig { max_coherence: Some(1.5), ..good.clone() }, &y),
-        "TrainConfig: max_coherence must be in (0, 1], got 1.5",
+        train(DictionaryTrainConfig { coder: SparseCoder { n_nonzero: 13, ..coder() }, ..good.clone() }, &y),
+        "DictionaryTrainConfig: n_nonzero must be in 1..=12, the number of atoms, got 13",
     );
     says(
-        train(TrainConfig { n_fixed: 13, ..good.clone() }, &y),
-        "TrainConfig: n_fixed must be at most 12, the number of atoms, got 13",
+        train(DictionaryTrainConfig { max_coherence: Some(1.5), ..good.clone() }, &y),
+        "DictionaryTrainConfig: max_coherence must be in (0, 1], got 1.5",
     );
     says(
-        train(TrainConfig { coherence_penalty: 1., ..config(UpdateRule::Mod) }, &y),
-        "TrainConfig: coherence_penalty must be 0 with mod, which has none, got 1; take another rule",
+        train(DictionaryTrainConfig { n_fixed: 13, ..good.clone() }, &y),
+        "DictionaryTrainConfig: n_fixed must be at most 12, the number of atoms, got 13",
+    );
+    says(
+        train(DictionaryTrainConfig { coherence_penalty: 1., ..config(UpdateRule::Mod) }, &y),
+        "DictionaryTrainConfig: coherence_penalty must be 0 with mod, which has none, got 1; take another rule",
     );
     says(
         train(good.clone(), &y.narrow(1, 0, 8)?),

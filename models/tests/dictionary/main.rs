@@ -10,7 +10,7 @@ mod units;
 
 use candle::{DType, Device, Result, Tensor};
 use chandlery::dictionary::{
-    Dictionary, DictionaryConfig, PursuitMethod, SparseCoder, Start, TrainConfig, UpdateRule, start,
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, PursuitMethod, SparseCoder, Start, UpdateRule, start,
 };
 use chandlery_ops::{Philox, normal};
 
@@ -57,8 +57,8 @@ fn coder() -> SparseCoder {
     SparseCoder { method: PursuitMethod::Omp, n_nonzero: S, error: None, nonnegative: false }
 }
 
-fn config(rule: UpdateRule) -> TrainConfig {
-    TrainConfig { rule, coder: coder(), ..TrainConfig::default() }
+fn config(rule: UpdateRule) -> DictionaryTrainConfig {
+    DictionaryTrainConfig { rule, coder: coder(), ..DictionaryTrainConfig::default() }
 }
 
 fn bits(t: &Tensor) -> Result<Vec<u64>> {

@@ -3,8 +3,8 @@ use super::{CPU, N, RULES, beginning, bits, coder, config, dictionary, first_lin
 use candle::{DType, Result};
 use chandlery::Trainer;
 use chandlery::dictionary::{
-    DictionaryTrainer, OnlineConfig, OnlineStep, OnlineTrainer, Replace, SparseCoder, Start, TrainConfig,
-    UpdateRule, start,
+    DictionaryTrainConfig, DictionaryTrainer, OnlineConfig, OnlineStep, OnlineTrainer, Replace, SparseCoder,
+    Start, UpdateRule, start,
 };
 use chandlery_ops::{ErrorTarget, Philox};
 
@@ -16,7 +16,7 @@ fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
     for rule in RULES {
         for replace in [Replace::Random, Replace::WorstRepresented] {
             // Many replacements, so that draws and memory matter.
-            let config = || TrainConfig { replace, min_uses: 80, iterations: 9, ..config(rule) };
+            let config = || DictionaryTrainConfig { replace, min_uses: 80, iterations: 9, ..config(rule) };
             let fresh = || DictionaryTrainer::new(beginning(&y)?, &y, config(), Philox::new(6, 0));
             let mut whole = fresh()?;
             let trace = whole.train()?;
@@ -52,7 +52,8 @@ fn a_checkpoint_without_the_lengths_of_codes_goes_on_as_well() -> Result<()> {
     let (new, old) = (folder.path().join("new.safetensors"), folder.path().join("old.safetensors"));
     let y = signals()?;
     let coder = SparseCoder { n_nonzero: 9, error: Some(ErrorTarget::Absolute(0.2)), ..coder() };
-    let config = || TrainConfig { coder: coder.clone(), iterations: 9, ..config(UpdateRule::AkSvd) };
+    let config =
+        || DictionaryTrainConfig { coder: coder.clone(), iterations: 9, ..config(UpdateRule::AkSvd) };
     let mut trainer = DictionaryTrainer::new(beginning(&y)?, &y, config(), Philox::new(6, 0))?;
     (0..4).try_for_each(|_| trainer.step().map(|_| ()))?;
     trainer.save_checkpoint(&new, &"progress")?;
@@ -116,7 +117,7 @@ fn the_same_seed_gives_the_same_dictionary_and_another_does_not() -> Result<()> 
     let y = signals()?.to_dtype(DType::F32)?;
     let run = |seed| -> Result<Vec<u64>> {
         let atoms = start(&Start::RandomSignals, N, &y, Philox::new(seed, 0))?;
-        let config = TrainConfig {
+        let config = DictionaryTrainConfig {
             iterations: 5,
             replace: Replace::Random,
             min_uses: 80,

@@ -2,7 +2,7 @@
 use super::{CPU, M, N, P, RULES, S, beginning, coder, config, difference, signals};
 use candle::{Result, Tensor};
 use chandlery::dictionary::{
-    CodeError, DictionaryTrainer, Replace, SparseCoder, SparseCodes, TrainConfig, UpdateRule,
+    CodeError, DictionaryTrainConfig, DictionaryTrainer, Replace, SparseCoder, SparseCodes, UpdateRule,
 };
 use chandlery_ops::{AtomUpdate, ErrorTarget, Philox, Pursuit, omp_reference, update_atoms_reference};
 
@@ -60,7 +60,7 @@ fn a_step_of_every_rule_is_its_equation() -> Result<()> {
     let y = signals()?;
     for rule in RULES {
         for group in [1, 5, N] {
-            let config = TrainConfig { group, replace: Replace::None, ..config(rule) };
+            let config = DictionaryTrainConfig { group, replace: Replace::None, ..config(rule) };
             let mut trainer = DictionaryTrainer::new(beginning(&y)?, &y, config, Philox::new(3, 0))?;
             let mut before = trainer.codes().clone();
             for step in 0..3 {
@@ -104,7 +104,7 @@ fn every_rule_learns_and_the_best_dictionary_is_kept() -> Result<()> {
         let mut trainer = DictionaryTrainer::new(
             beginning(&y)?,
             &y,
-            TrainConfig { iterations: 30, ..config(rule) },
+            DictionaryTrainConfig { iterations: 30, ..config(rule) },
             Philox::new(3, 0),
         )?;
         let begin = trainer.last();
@@ -129,7 +129,7 @@ fn every_rule_learns_and_the_best_dictionary_is_kept() -> Result<()> {
 fn a_penalty_makes_the_trained_dictionary_less_coherent() -> Result<()> {
     let y = signals()?;
     let coherence = |coherence_penalty| -> Result<f64> {
-        let config = TrainConfig { iterations: 20, coherence_penalty, ..config(UpdateRule::AkSvd) };
+        let config = DictionaryTrainConfig { iterations: 20, coherence_penalty, ..config(UpdateRule::AkSvd) };
         let mut trainer = DictionaryTrainer::new(beginning(&y)?, &y, config, Philox::new(3, 0))?;
         trainer.train()?;
         let d = trainer.current().atoms();
@@ -146,7 +146,7 @@ fn an_error_target_is_met_with_fewer_atoms_after_training() -> Result<()> {
     let target = 0.2;
     let coder = SparseCoder { n_nonzero: P, error: Some(ErrorTarget::Absolute(target)), ..coder() };
     for rule in RULES {
-        let config = TrainConfig { coder: coder.clone(), iterations: 60, ..config(rule) };
+        let config = DictionaryTrainConfig { coder: coder.clone(), iterations: 60, ..config(rule) };
         let mut trainer = DictionaryTrainer::new(beginning(&y)?, &y, config, Philox::new(3, 0))?;
         let atoms = |trainer: &DictionaryTrainer| -> Result<u32> {
             trainer.codes().count.sum_all()?.to_scalar::<u32>()
@@ -177,7 +177,7 @@ fn codes_that_must_not_be_negative_are_not() -> Result<()> {
     let y = signals()?.abs()?;
     let coder = SparseCoder { nonnegative: true, ..coder() };
     for rule in RULES {
-        let config = TrainConfig { coder: coder.clone(), iterations: 15, ..config(rule) };
+        let config = DictionaryTrainConfig { coder: coder.clone(), iterations: 15, ..config(rule) };
         let mut trainer = DictionaryTrainer::new(beginning(&y)?, &y, config, Philox::new(3, 0))?;
         let begin = trainer.last().rmse;
         trainer.train()?;

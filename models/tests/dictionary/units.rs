@@ -3,7 +3,7 @@ use super::{N, beginning, bits, coder, config, difference, signals};
 use candle::{DType, Result, Tensor};
 use chandlery::Trainer;
 use chandlery::dictionary::{
-    DictionaryTrainer, OnlineConfig, OnlineTrainer, Replace, SparseCoder, TrainConfig, UpdateRule,
+    DictionaryTrainConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer, Replace, SparseCoder, UpdateRule,
 };
 use chandlery_ops::{ErrorTarget, Philox};
 
@@ -23,7 +23,7 @@ fn the_unit_of_signals_changes_no_bit_of_the_atoms() -> Result<()> {
                 let y = (&y * unit)?;
                 // Some codes end at an error, some at the number of atoms; some atoms are replaced.
                 let coder = SparseCoder { error: Some(ErrorTarget::Absolute(0.5 * unit)), ..coder() };
-                let config = TrainConfig {
+                let config = DictionaryTrainConfig {
                     coder,
                     min_uses: 60,
                     coherence_penalty: penalty * unit * unit,

@@ -8,8 +8,8 @@ use anyhow::Result;
 use candle::{DType, Device, Tensor};
 use chandlery::Philox;
 use chandlery::dictionary::{
-    Dictionary, DictionaryConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer, PursuitMethod, SparseCoder,
-    TrainConfig, UpdateRule,
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer,
+    PursuitMethod, SparseCoder, UpdateRule,
 };
 use std::time::Instant;
 
@@ -116,7 +116,7 @@ fn batch(
     rule: UpdateRule,
     coder: SparseCoder,
 ) -> Result<(Seconds, Tensor)> {
-    let config = TrainConfig { rule, coder, ..TrainConfig::default() };
+    let config = DictionaryTrainConfig { rule, coder, ..DictionaryTrainConfig::default() };
     let mut learned = atoms.clone();
     let ms = time(&place.device, repeats, || {
         let mut trainer = DictionaryTrainer::new(
@@ -169,11 +169,11 @@ const WARM: u32 = 5;
 pub fn milliseconds(place: &Place, task: &Task, iterations: u32) -> Result<f64> {
     let signals = data::patches(task.m, SIDE, &place.device)?;
     let atoms = data::atoms(task.n, SIDE, &place.device)?;
-    let config = TrainConfig {
+    let config = DictionaryTrainConfig {
         rule: task.rule,
         group: task.group,
         coder: SparseCoder { method: PursuitMethod::Omp, n_nonzero: task.s, error: None, nonnegative: false },
-        ..TrainConfig::default()
+        ..DictionaryTrainConfig::default()
     };
     let ms = place.run(|| {
         let first = dictionary(&atoms, &config.coder)?;

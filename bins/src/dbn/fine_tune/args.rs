@@ -20,13 +20,13 @@ pub struct FineTuneSettings {
     /// Learn from so many labelled rows, a seeded choice with as many of each class.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one, conflicts_with = "autoencode")]
     pub labels: Option<usize>,
-    /// Passes over the training rows; left out: 100 for a classifier, 200 for an autoencoder.
+    /// Passes over the training rows; default: 100 for a classifier, 200 for an autoencoder.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
     /// Rows a step; those that fill none are left out of the epoch.
     #[arg(long, value_name = "ROWS", default_value_t = 100, value_parser = at_least_one)]
     pub batch: usize,
-    /// First step size, which falls to 0 over the epochs; left out: 0.001 for adam, 0.1 for sgd.
+    /// First step size, which falls to 0 over the epochs; default: 0.001 for adam, 0.1 for sgd.
     #[arg(long, value_name = "RATE", value_parser = above_zero)]
     pub learning_rate: Option<f64>,
     /// How weights follow their gradient: adam, or gradient descent with momentum.
@@ -35,11 +35,11 @@ pub struct FineTuneSettings {
     /// Share of the last step that the next one keeps, for sgd.
     #[arg(long, value_name = "SHARE", default_value_t = 0.9, value_parser = below_one)]
     pub momentum: f64,
-    /// Share of each hidden layer's units left out of a step at random; left out: 0.5 for a classifier, 0 for an autoencoder,
+    /// Share of each hidden layer's units left out of a step at random; default: 0.5 for a classifier, 0 for an autoencoder,
     /// whose code always stays whole.
     #[arg(long, value_name = "SHARE", value_parser = below_one)]
     pub dropout: Option<f64>,
-    /// Share of the inputs left out of a step at random; left out: 0.2 for a classifier, 0 for an autoencoder.
+    /// Share of the inputs left out of a step at random; default: 0.2 for a classifier, 0 for an autoencoder.
     #[arg(long, value_name = "SHARE", value_parser = below_one)]
     pub input_dropout: Option<f64>,
     /// Decay of the weights, at least 0.
@@ -48,11 +48,11 @@ pub struct FineTuneSettings {
     /// Largest Euclidean norm of a hidden unit's weights; no limit when left out.
     #[arg(long, value_name = "NORM", value_parser = above_zero)]
     pub max_norm: Option<f64>,
-    /// What an autoencoder's reconstructions are held against; left out: cross-entropy for rows in [0, 1], squared-error for
+    /// What an autoencoder's reconstructions are held against; default: cross-entropy for rows in [0, 1], squared-error for
     /// real values.
     #[arg(long, value_enum, conflicts_with = "classify")]
     pub loss: Option<LossArg>,
-    /// Stop after so many epochs without a lower error of held-out rows, and keep the best epoch's weights; left out: all
+    /// Stop after so many epochs without a lower error of held-out rows, and keep the best epoch's weights; default: all
     /// epochs, and the last one's.
     #[arg(long, value_name = "EPOCHS", value_parser = at_least_one)]
     pub patience: Option<usize>,

@@ -10,7 +10,7 @@ use super::inpaint::Inpaint;
 use super::sample::random_patches;
 use crate::check::at_least_one;
 use crate::dictionary::{
-    Dictionary, DictionaryConfig, DictionaryTrainer, Iteration, Replace, SparseCoder, TrainConfig,
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Iteration, Replace, SparseCoder,
     UpdateRule, overcomplete_dct,
 };
 use candle::{DType, Device, Result, Tensor};
@@ -99,14 +99,14 @@ impl ImageTrainer {
         let dictionary = Dictionary::from_tensor(config, atoms.clone())?;
         // Few patches have few that use an atom.
         let min_uses = MIN_USES.min(patches.dim(0)? / training.n_atoms);
-        let config = TrainConfig {
+        let config = DictionaryTrainConfig {
             rule: training.rule,
             iterations: training.iterations,
             coder,
             n_fixed: 1,
             replace: Replace::WorstRepresented,
             min_uses,
-            ..TrainConfig::default()
+            ..DictionaryTrainConfig::default()
         };
         // Its draws are not those of the patches.
         let own = Philox { stream: philox.stream ^ (1 << 62), ..philox };

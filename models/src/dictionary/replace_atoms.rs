@@ -1,6 +1,6 @@
 //! Atoms that nobody uses, or that say what another says, and what takes their place.
 use super::Replace;
-use super::unit::{level, unit_rows};
+use super::scaling::{level, unit_rows};
 use candle::{Result, Tensor};
 use chandlery_ops::{Philox, atom_coherence, row_squares};
 
