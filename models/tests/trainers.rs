@@ -163,7 +163,7 @@ fn weights_that_are_no_longer_finite_are_found_though_the_errors_are() -> Result
     for _ in 0..8 {
         trainer.step(&rows, None)?;
     }
-    let error = first_line(trainer.check().err().expect("diverged"));
+    let error = first_line(trainer.check().expect_err("diverged"));
     assert!(error.starts_with("RbmTrainer: ") && error.contains("became"), "{error}");
     Ok(())
 }

@@ -1,50 +1,15 @@
-//! The command line of `dbn`.
-pub use super::fine_tune::args::{FineTuneArgs, FineTuneSettings, LossArg, OptimizerArg};
+//! Arguments of the sub-commands of `dbn` that have no module of their own.
 use super::likelihood::LikelihoodArgs;
-use super::up_down::UpDownArgs;
+use super::rows::SplitArg;
 use crate::options::{
     Common, DataArgs, above_zero, at_least_one, below_one, image_shape, inside_zero_one, not_negative,
 };
 use crate::session::SessionArgs;
 use chandlery::rbm::{HiddenUnit, VisibleUnit};
 use chandlery_datasets::ImageShape;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-
-/// Deep belief networks: train one layer by layer, then use it for features, reconstructions and samples.
-///
-/// Without a sub-command it trains: `dbn --epochs 3` is `dbn train --epochs 3`.
-#[derive(Debug, Parser)]
-#[command(name = "dbn", version, args_conflicts_with_subcommands = true)]
-pub struct Cli {
-    /// What to do; `train` when left out.
-    #[command(subcommand)]
-    pub command: Option<Command>,
-    /// The arguments of `train`.
-    #[command(flatten)]
-    pub train: TrainArgs,
-}
-
-/// What one does with a deep belief network.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Train a network and report how a linear classifier does on its features.
-    Train(Box<TrainArgs>),
-    /// Write the features of a data set to a .npy or .safetensors file; of a deep autoencoder, its codes.
-    Encode(EncodeArgs),
-    /// Reconstruct rows through all layers of a network or a deep autoencoder: the squared error, and a picture.
-    Reconstruct(ReconstructArgs),
-    /// Draw samples by Gibbs steps in the top layer: a picture.
-    Sample(SampleArgs),
-    /// Measure a trained network on a data set: linear classifier, reconstruction, free energies; of one with labels and of a classifier
-    /// its errors, of a deep autoencoder its squared error.
-    Evaluate(EvaluateArgs),
-    /// Fine-tune a trained network by backpropagation: a classifier, or a deep autoencoder.
-    FineTune(Box<FineTuneArgs>),
-    /// Give a trained network labels and generative weights, and train all of it by the up-down algorithm.
-    UpDown(Box<UpDownArgs>),
-}
 
 /// What `train` makes; kept in the run folder, so that `--resume` needs nothing else.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
@@ -134,15 +99,6 @@ pub struct ModelArgs {
     /// Folder of a run (or any with config.json and model.safetensors), or OWNER/NAME on the Hugging Face hub.
     #[arg(value_name = "MODEL")]
     pub model: String,
-}
-
-/// Which rows of a data set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SplitArg {
-    /// Rows to learn from.
-    Train,
-    /// Rows that the data set keeps for tests.
-    Test,
 }
 
 /// Arguments of `dbn encode`.
@@ -292,78 +248,4 @@ impl From<Hidden> for HiddenUnit {
 /// The name of a precision that the models know.
 pub(super) fn precision(name: &str) -> Result<String, String> {
     name.parse::<chandlery::Precision>().map(|precision| precision.name().to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_command_line_is_sound_and_every_flag_has_a_sentence() {
-        fn check(command: &clap::Command) {
-            for arg in command.get_arguments() {
-                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-                assert!(help.len() > 12, "{} --{}: no sentence", command.get_name(), arg.get_id());
-            }
-            command.get_subcommands().for_each(check);
-        }
-        let command = Cli::command();
-        command.clone().debug_assert();
-        check(&command);
-    }
-
-    #[test]
-    fn without_a_sub_command_it_trains() {
-        let flags = ["--epochs", "3", "--hidden", "30,20", "--device", "cpu"];
-        let short = Cli::try_parse_from(["dbn"].iter().chain(&flags)).unwrap();
-        let long = Cli::try_parse_from(["dbn", "train"].iter().chain(&flags)).unwrap();
-        assert!(short.command.is_none());
-        let Some(Command::Train(train)) = long.command else { unreachable!() };
-        assert_eq!(short.train.settings, train.settings);
-        assert_eq!((train.settings.epochs, train.settings.hidden), (3, vec![30, 20]));
-    }
-
-    #[test]
-    fn numbers_out_of_range_are_refused_with_the_range() {
-        let cases = [
-            ("--epochs", "0", "must be a whole number of at least 1"),
-            ("--hidden", "30,0", "must be a whole number of at least 1"),
-            ("--learning-rate", "0", "must be a number above 0"),
-            ("--learning-rate", "nan", "must be a number above 0"),
-            ("--momentum", "1", "must be a number of at least 0 and below 1"),
-            ("--l2", "-1e-4", "must be a number of at least 0"),
-            ("--l2", "inf", "must be a number of at least 0"),
-            ("--sparsity-target", "1", "must be a number above 0 and below 1"),
-            ("--device", "gpu", "must be cpu, cuda or cuda:N"),
-            ("--visible", "binary", "possible values: bernoulli, gaussian"),
-            ("--precision", "f16", "precision must be f32, tf32 or bf16, got f16"),
-        ];
-        for (flag, value, text) in cases {
-            let err = Cli::try_parse_from(["dbn", &format!("{flag}={value}")]).unwrap_err();
-            assert!(err.to_string().contains(text), "{flag} {value}: {err}");
-            assert_eq!(err.exit_code(), 2);
-        }
-    }
-
-    #[test]
-    fn flags_that_belong_together_are_asked_for_together() {
-        let parse = |flags: &[&str]| crate::session::args::parse::<Cli>(["dbn"].iter().chain(flags));
-        assert!(parse(&["--sparsity-target", "0.1"]).is_err());
-        assert!(parse(&["--sparsity-target", "0.1", "--sparsity-cost", "1"]).is_ok());
-        assert!(parse(&["--resume", "runs/a"]).is_ok());
-        for flags in [["--epochs", "9"], ["--data", "mnist"], ["--out", "b"]] {
-            let err = parse(&[&["--resume", "runs/a"][..], &flags].concat()).unwrap_err();
-            assert!(err.to_string().contains("cannot be used with"), "{flags:?}: {err}");
-        }
-    }
-
-    #[test]
-    fn settings_come_back_from_json_as_they_went() {
-        let flags = ["dbn", "--l1", "1e-5", "--hidden-unit", "rectified", "--learning-rate", "0.003"];
-        let settings = Cli::try_parse_from(flags).unwrap().train.settings;
-        let text = serde_json::to_string(&settings).unwrap();
-        assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings);
-    }
 }

@@ -1,6 +1,6 @@
 //! The model card of a deep belief network.
 use super::args::{Hidden, Settings};
-use super::evaluate::Evaluation;
+use super::measure::Evaluation;
 use super::plan::Data;
 use super::sizes;
 use crate::options::DataArgs;
@@ -22,7 +22,7 @@ pub fn of<'a>(
     let _ = write_results(dbn, evaluation, &mut results);
     Card {
         tags: &["deep-belief-network", "unsupervised"],
-        title: format!("Deep belief network {}", sizes(dbn)),
+        title: format!("Deep belief network {}", sizes::of_network(dbn)),
         learned: format!(
             "Trained without labels, layer by layer, by contrastive divergence on `{}`: {}.",
             input.data,

@@ -1,6 +1,6 @@
 //! The command `encode`: features of a data set to a file.
-use super::args::{EncodeArgs, SplitArg};
-use super::rows::Blocks;
+use super::args::EncodeArgs;
+use super::rows::{Blocks, split_of};
 use super::saved::Saved;
 use crate::arrays::{self, Format};
 use crate::progress::Progress;
@@ -8,7 +8,6 @@ use crate::report::{Outcome, Report};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result, ensure};
 use candle::Tensor;
-use chandlery_datasets::{Dataset, Split};
 use serde_json::json;
 
 /// Writes features of every row of a split.
@@ -97,15 +96,5 @@ fn features(saved: &Saved, rows: &Tensor, layer: usize) -> candle::Result<Tensor
         Saved::Plain(dbn) => dbn.features(rows, layer),
         Saved::Labelled(dbn) => dbn.features_of(rows, layer),
         Saved::Classifier(network) | Saved::Autoencoder(network) => network.features(rows, layer),
-    }
-}
-
-/// One split of a data set.
-pub fn split_of(dataset: Dataset, split: SplitArg) -> Result<Split> {
-    match split {
-        SplitArg::Train => Ok(dataset.train),
-        SplitArg::Test => dataset
-            .test
-            .with_context(|| format!("--split test: {} has no test rows; use --split train", dataset.name)),
     }
 }

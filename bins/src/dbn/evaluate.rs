@@ -1,155 +1,17 @@
-//! How good a network is: what a linear classifier makes of its features, and what it knows of new rows.
+//! The command `evaluate`: how good a saved network is.
 use super::args::EvaluateArgs;
-use super::fine_tune::{self, measure::Measured};
+use super::fine_tune::measure::Measured;
+use super::measure::{Evaluation, Rows};
 use super::saved::Saved;
-use super::{rows, streams, up_down};
+use super::{sizes, up_down};
 use crate::progress::Spinner;
 use crate::report::{Outcome, Report};
 use anyhow::{Result, bail, ensure};
-use candle::{Device, Tensor};
-use chandlery::Philox;
+use candle::Device;
 use chandlery::dbn::Dbn;
 use chandlery::feedforward::{Feedforward, Task};
-use chandlery::softmax::{FitConfig, Softmax};
-use chandlery_datasets::Split;
-use serde::Serialize;
+use chandlery::labelled::LabelledDbn;
 use serde_json::json;
-
-/// Rows that the classifier learns from, at most.
-const READOUT_ROWS: usize = 60_000;
-/// Rows that free energies and likelihoods are measured on, at most.
-const ENERGY_ROWS: usize = 10_000;
-
-/// Values of a matrix that is made of them, at most: 1 GiB.
-const VALUES: usize = 1 << 28;
-
-/// The first rows of a split, as many as are worth measuring and fit the memory when each makes `width` values.
-pub fn some(split: &Split, rows: usize, width: usize) -> Result<Split> {
-    Ok(split.take(rows.min(VALUES / width.max(1)).max(1))?)
-}
-
-/// Rows to evaluate on.
-pub struct Rows<'a> {
-    /// Those that the classifier learns from.
-    pub train: &'a Split,
-    /// Those that everything is measured on.
-    pub test: &'a Split,
-    /// Classes of the labels, 0 without.
-    pub n_classes: usize,
-}
-
-/// What a linear classifier makes of features and of the rows themselves.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Readout {
-    /// Share of test rows classified rightly from the hidden means of all layers side by side.
-    pub accuracy_features: f64,
-    /// The same from the top layer alone.
-    pub accuracy_top: f64,
-    /// The same from the rows as they are.
-    pub accuracy_pixels: f64,
-    /// Hidden means of all layers.
-    pub n_features: usize,
-    /// Values in a row.
-    pub n_pixels: usize,
-    /// Rows learnt from.
-    pub n_train: usize,
-    /// Rows classified.
-    pub n_test: usize,
-}
-
-/// What is known of a network.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Evaluation {
-    /// None where there are no labels.
-    pub readout: Option<Readout>,
-    /// Mean over test rows of the squared error of the way up and down again, summed over the inputs.
-    pub reconstruction_error: f64,
-    /// Mean free energy of test rows minus that of training rows in the lowest layer, in nats.
-    pub free_energy_gap: f64,
-    /// Pseudo-log-likelihood of test rows in the lowest layer, in nats a row; none for real-valued inputs.
-    pub pseudo_likelihood: Option<f64>,
-}
-
-impl Evaluation {
-    /// Measures everything that the rows allow.
-    pub fn of(dbn: &Dbn, rows: &Rows<'_>, seed: u64, device: &Device) -> Result<Self> {
-        let _spinner = Spinner::new("evaluating");
-        let (lowest, config) = (&dbn.layers()[0], dbn.config());
-        let read = |split: &Split| rows::all(&some(split, ENERGY_ROWS, split.n_features())?, config, device);
-        let (train, test) = (read(rows.train)?, read(rows.test)?);
-        let flips = Philox::new(seed, streams::FLIPS);
-        let binary = !lowest.config().visible.is_gaussian();
-        Ok(Self {
-            readout: Readout::of(dbn, rows, seed, device)?,
-            reconstruction_error: dbn.reconstruction_error(&test)?,
-            free_energy_gap: lowest.free_energy_gap(&train, &test)?,
-            pseudo_likelihood: if binary { Some(lowest.pseudo_likelihood(&test, flips)?) } else { None },
-        })
-    }
-
-    /// The same for people, a line each.
-    pub fn lines(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        if let Some(readout) = &self.readout {
-            lines.push(format!(
-                "linear classifier on {} test rows: {:.2} % on features ({} hidden means), {:.2} % on raw inputs ({})",
-                readout.n_test,
-                100. * readout.accuracy_features,
-                readout.n_features,
-                100. * readout.accuracy_pixels,
-                readout.n_pixels
-            ));
-        }
-        let likelihood =
-            self.pseudo_likelihood.map_or(String::new(), |l| format!(", pseudo-likelihood {l:.1} nats"));
-        lines.push(format!(
-            "test rows: reconstruction error {:.3}, free-energy gap {:.2} nats{likelihood}",
-            self.reconstruction_error, self.free_energy_gap
-        ));
-        lines
-    }
-}
-
-impl Readout {
-    /// None without labels, or with one class.
-    fn of(dbn: &Dbn, rows: &Rows<'_>, seed: u64, device: &Device) -> Result<Option<Self>> {
-        let n_features: usize = dbn.config().layers.iter().map(|layer| layer.n_hidden).sum();
-        let width = n_features.max(rows.train.n_features());
-        let (train, test) = (some(rows.train, READOUT_ROWS, width)?, some(rows.test, READOUT_ROWS, width)?);
-        let labels = (train.labels_tensor(device)?, test.labels_tensor(device)?);
-        let (Some(train_labels), Some(test_labels)) = labels else {
-            return Ok(None);
-        };
-        if rows.n_classes < 2 {
-            return Ok(None);
-        }
-        let accuracy = |x: &Tensor, test: &Tensor| -> Result<f64> {
-            let order = Philox::new(seed, streams::READOUT);
-            let (softmax, _) = Softmax::fit(x, &train_labels, rows.n_classes, &fit_config(&train), order)?;
-            Ok(softmax.accuracy(test, &test_labels)?)
-        };
-        let features =
-            |split: &Split| rows::through(split, dbn.config(), device, |rows| dbn.all_features(rows));
-        let (train_features, test_features) = (features(&train)?, features(&test)?);
-        let n_top = dbn.config().layers.last().map_or(0, |layer| layer.n_hidden);
-        let top = |x: &Tensor| x.narrow(1, n_features - n_top, n_top)?.contiguous();
-        let pixels = |split: &Split| rows::all(split, dbn.config(), device);
-        Ok(Some(Self {
-            accuracy_features: accuracy(&train_features, &test_features)?,
-            accuracy_top: accuracy(&top(&train_features)?, &top(&test_features)?)?,
-            accuracy_pixels: accuracy(&pixels(&train)?, &pixels(&test)?)?,
-            n_features,
-            n_pixels: train.n_features(),
-            n_train: train.n_samples(),
-            n_test: test.n_samples(),
-        }))
-    }
-}
-
-/// The classifier is fitted alike to features and to raw inputs.
-fn fit_config(train: &Split) -> FitConfig {
-    FitConfig { batch: (train.n_samples() / 200).clamp(50, 200), ..FitConfig::default() }
-}
 
 /// The command `evaluate`.
 pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
@@ -160,7 +22,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     }
     match saved {
         Saved::Plain(dbn) => evaluate_plain(args, &dbn, &device),
-        Saved::Labelled(dbn) => up_down::apply::evaluate(args, &dbn),
+        Saved::Labelled(dbn) => evaluate_labelled(args, &dbn),
         Saved::Classifier(network) | Saved::Autoencoder(network) => evaluate_fine_tuned(args, &network),
     }
 }
@@ -181,7 +43,7 @@ fn evaluate_fine_tuned(args: &EvaluateArgs, network: &Feedforward) -> Result<Out
     report.finish(&json!({
         "model": args.model.model,
         "data": dataset.name,
-        "layers": fine_tune::sizes(network.config()),
+        "layers": sizes::of_fine_tuned(network.config()),
         "test_error": measured.test_error,
         "test_squared_error": measured.test_squared_error,
         "evaluation": measured,
@@ -222,6 +84,22 @@ fn evaluate_plain(args: &EvaluateArgs, dbn: &Dbn, device: &Device) -> Result<Out
         "accuracy_pixels": evaluation.readout.as_ref().map(|r| r.accuracy_pixels),
         "evaluation": evaluation,
         "log_likelihood": likelihood,
+    }))?;
+    Ok(Outcome::Done)
+}
+
+/// Of a network with labels: on test rows, else on all.
+fn evaluate_labelled(args: &EvaluateArgs, dbn: &LabelledDbn) -> Result<Outcome> {
+    let report = Report::new(args.common.json);
+    let dataset = args.data.open()?;
+    let evaluation = up_down::Evaluation::of(dbn, dataset.test.as_ref().unwrap_or(&dataset.train))?;
+    report.line(&evaluation.line())?;
+    report.finish(&json!({
+        "model": args.model.model,
+        "data": dataset.name,
+        "layers": sizes::of_labelled(dbn.config()),
+        "accuracy": evaluation.accuracy,
+        "evaluation": evaluation,
     }))?;
     Ok(Outcome::Done)
 }

@@ -1,8 +1,31 @@
-//! The learning curves of a run.
-use super::train::EpochReport;
+//! What the epochs of a run came to, and its learning curves.
 use crate::curves::{self, Curve, Panel};
 use anyhow::Result;
 use chandlery::dbn::DbnConfig;
+use serde::{Deserialize, Serialize};
+
+/// What an epoch came to: a line of `metrics.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EpochReport {
+    /// Counted from 1, the lowest.
+    pub layer: usize,
+    /// Counted from 1 in each layer.
+    pub epoch: usize,
+    /// Mean over training rows of the squared error of the layer's own reconstruction, summed over its visible units.
+    pub reconstruction_error: f64,
+    /// The same over held-out rows; none where no rows are held out.
+    pub held_out_reconstruction_error: Option<f64>,
+    /// Mean free energy of held-out rows minus that of training rows, in nats.
+    pub free_energy_gap: Option<f64>,
+    /// Step size.
+    pub learning_rate: f64,
+    /// Share of the last step that was kept.
+    pub momentum: f64,
+    /// Training rows a second.
+    pub rows_per_second: f64,
+    /// Training time.
+    pub seconds: f64,
+}
 
 /// Learning curves of each layer as SVG.
 pub fn draw(reports: &[EpochReport], config: &DbnConfig) -> Result<String> {

@@ -1,5 +1,5 @@
 //! How probable a network finds rows: `evaluate --log-likelihood`.
-use super::evaluate::{Rows, some};
+use super::measure::{Rows, some};
 use super::{rows, streams};
 use crate::options::at_least_one;
 use crate::progress::Progress;

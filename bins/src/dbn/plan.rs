@@ -155,7 +155,7 @@ fn training(layer: &RbmConfig, settings: &Settings) -> Result<CdConfig> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::dbn::args::Cli;
+    use crate::dbn::cli::Cli;
     use clap::Parser;
 
     fn settings(flags: &[&str]) -> Settings {

@@ -1,10 +1,11 @@
 //! Rows as a network reads them.
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::dbn::DbnConfig;
 use chandlery::feedforward::FeedforwardConfig;
 use chandlery::labelled::LabelledDbnConfig;
-use chandlery_datasets::{Feed, FeedConfig, Split};
+use chandlery_datasets::{Dataset, Feed, FeedConfig, Split};
+use clap::ValueEnum;
 
 /// Rows that statistics are taken over; more would not change their third digit.
 const STATISTICS_ROWS: usize = 65_536;
@@ -172,6 +173,25 @@ pub fn through(
         made.push(f(&rows)?);
     }
     Ok(Tensor::cat(&made, 0)?)
+}
+
+/// Which rows of a data set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SplitArg {
+    /// Rows to learn from.
+    Train,
+    /// Rows that the data set keeps for tests.
+    Test,
+}
+
+/// One split of a data set.
+pub fn split_of(dataset: Dataset, split: SplitArg) -> Result<Split> {
+    match split {
+        SplitArg::Train => Ok(dataset.train),
+        SplitArg::Test => dataset
+            .test
+            .with_context(|| format!("--split test: {} has no test rows; use --split train", dataset.name)),
+    }
 }
 
 #[cfg(test)]

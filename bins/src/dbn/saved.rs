@@ -7,7 +7,7 @@
 //! | autoencoder               | `dbn fine-tune --autoencode`    | `encode`, `evaluate`, `reconstruct`                    |
 //! | classifier                | `dbn fine-tune --classify`      | `encode`, `evaluate`                                   |
 use super::rows::Reads;
-use super::{fine_tune, sizes, up_down};
+use super::sizes;
 use anyhow::{Error, Result, anyhow, bail};
 use candle::Device;
 use chandlery::dbn::{Dbn, DbnConfig};
@@ -62,11 +62,11 @@ impl Saved {
     /// What it is, with the sizes of its layers.
     fn words(&self) -> String {
         match self {
-            Self::Plain(dbn) => format!("a deep belief network, {}", sizes(dbn.config())),
-            Self::Labelled(dbn) => format!("a network with labels, {}", up_down::sizes(dbn.config())),
+            Self::Plain(dbn) => format!("a deep belief network, {}", sizes::of_network(dbn.config())),
+            Self::Labelled(dbn) => format!("a network with labels, {}", sizes::of_labelled(dbn.config())),
             Self::Classifier(network) | Self::Autoencoder(network) => {
                 let config = network.config();
-                format!("a fine-tuned {}, {}", fine_tune::noun(config), fine_tune::sizes(config))
+                format!("a fine-tuned {}, {}", sizes::noun(config), sizes::of_fine_tuned(config))
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The command `train`: layer by layer by contrastive divergence.
 use super::args::{Settings, TrainArgs};
-use super::evaluate::{Evaluation, Rows};
+use super::learning_curves::EpochReport;
+use super::measure::{Evaluation, Rows};
 use super::plan::{Data, new_trainer};
 use super::{card, draw, learning_curves, rows, sizes};
 use crate::options::DataArgs;
@@ -17,29 +18,6 @@ use std::path::Path;
 
 /// Rows of each side that a layer is measured on after an epoch, at most.
 const PROBE_ROWS: usize = 250;
-
-/// What an epoch came to: a line of `metrics.jsonl`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EpochReport {
-    /// Counted from 1, the lowest.
-    pub layer: usize,
-    /// Counted from 1 in each layer.
-    pub epoch: usize,
-    /// Mean over training rows of the squared error of the layer's own reconstruction, summed over its visible units.
-    pub reconstruction_error: f64,
-    /// The same over held-out rows; none where no rows are held out.
-    pub held_out_reconstruction_error: Option<f64>,
-    /// Mean free energy of held-out rows minus that of training rows, in nats.
-    pub free_energy_gap: Option<f64>,
-    /// Step size.
-    pub learning_rate: f64,
-    /// Share of the last step that was kept.
-    pub momentum: f64,
-    /// Training rows a second.
-    pub rows_per_second: f64,
-    /// Training time.
-    pub seconds: f64,
-}
 
 /// Where rows come from.
 #[derive(Debug, Serialize, Deserialize)]
@@ -74,7 +52,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         |settings, device| new_trainer(&data, settings, feed.scale(), device),
         |_, path, device| Ok(DbnTrainer::load_checkpoint(path, device)?),
     )?;
-    let layers = sizes(session.trainer.model_config());
+    let layers = sizes::of_network(session.trainer.model_config());
     let seed = session.info.settings.seed;
     session.announce(&format!("dbn {layers} on {}: {}", data.name, data.words()), seed)?;
     loop {
@@ -174,7 +152,7 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
     }
     let results = json!({
         "data": data.name,
-        "layers": sizes(dbn.config()),
+        "layers": sizes::of_network(dbn.config()),
         "accuracy_features": evaluation.readout.as_ref().map(|r| r.accuracy_features),
         "accuracy_pixels": evaluation.readout.as_ref().map(|r| r.accuracy_pixels),
         "evaluation": evaluation,

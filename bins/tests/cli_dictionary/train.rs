@@ -168,9 +168,15 @@ fn a_constant_atom_stays_and_coefficients_stay_above_zero_from_the_command_line(
 fn options_that_would_have_no_say_are_refused_by_name() {
     let folder = folder();
     let cases: [(&[&str], &str); 8] = [
-        (&["--replace", "none", "--max-coherence", "0.3"], "--max-coherence: has no effect with --replace none"),
+        (
+            &["--replace", "none", "--max-coherence", "0.3"],
+            "--max-coherence: has no effect with --replace none",
+        ),
         (&["--replace", "none", "--min-uses", "3"], "--min-uses: has no effect with --replace none"),
-        (&["--replace", "none", "--online", "--max-idle", "3"], "--max-idle: has no effect with --replace none"),
+        (
+            &["--replace", "none", "--online", "--max-idle", "3"],
+            "--max-idle: has no effect with --replace none",
+        ),
         (&["--group", "33"], "--group: must be at most --atoms, 32, got 33"),
         (&["--group", "3", "--rule", "mod"], "--group: has no effect with --rule mod"),
         (&["--colour", "rgb"], "--colour rgb: patches are cut from grey images"),

@@ -1,8 +1,9 @@
 //! The model card of a fine-tuned network.
 use super::super::plan::Data;
+use super::Input;
 use super::args::FineTuneSettings;
 use super::measure::Measured;
-use super::{Input, noun, sizes};
+use crate::dbn::sizes;
 use crate::session::{Card, Picture};
 use chandlery::feedforward::{Activation, FeedforwardConfig, Task};
 use std::fmt::Write;
@@ -46,7 +47,7 @@ pub fn of<'a>(
     };
     Card {
         tags: kind,
-        title: format!("Deep {} {}", noun(network), sizes(network)),
+        title: format!("Deep {} {}", sizes::noun(network), sizes::of_fine_tuned(network)),
         learned: format!(
             "{how}\non {} rows of `{}`: {}.",
             learned.n_rows,

@@ -14,14 +14,14 @@ pub(super) mod measure;
 mod plan;
 
 use super::plan::Data;
-use super::{rows, saved, streams};
+use super::{rows, saved, sizes, streams};
 use crate::options::DataArgs;
 use crate::report::{Outcome, seconds};
 use crate::session::{self, Asked, Ended, Epochs, Kind, PlaceOf, Run, RunInfo, Session};
 use anyhow::{Context, Result};
 use args::{FineTuneArgs, FineTuneSettings};
 use candle::{Device, Tensor};
-use chandlery::feedforward::{FeedforwardConfig, FeedforwardTrainer, Task};
+use chandlery::feedforward::{FeedforwardConfig, FeedforwardTrainer};
 use chandlery::{Philox, Trainer};
 use chandlery_datasets::{Feed, FeedConfig};
 use measure::Measured;
@@ -104,8 +104,8 @@ pub fn fine_tune(args: &FineTuneArgs) -> Result<Outcome> {
     let network = session.trainer.model_config();
     let words = format!(
         "{} {}{} on {}: {} of {} training rows",
-        noun(network),
-        sizes(network),
+        sizes::noun(network),
+        sizes::of_fine_tuned(network),
         if session.info.settings.from_scratch { " from random weights" } else { "" },
         data.name,
         rows.train.n_samples(),
@@ -192,7 +192,7 @@ fn finish(session: Session<FineTune>, data: &Data, rows: &Rows) -> Result<Outcom
     let mut results = json!({
         "model": input.model,
         "data": data.name,
-        "layers": sizes(model.config()),
+        "layers": sizes::of_fine_tuned(model.config()),
         "from_scratch": settings.from_scratch,
         "n_train": rows.train.n_samples(),
         "epochs": run.place.epoch,
@@ -209,17 +209,4 @@ fn finish(session: Session<FineTune>, data: &Data, rows: &Rows) -> Result<Outcom
     let learned = card::Learned { data, n_rows: rows.train.n_samples(), epochs: run.place.epoch, best_epoch };
     let card = card::of(model.config(), input, settings, &learned, &measured, &pictures);
     run.finish(settings.seed, results, &card)
-}
-
-/// `784-500-10`: the sizes of a network's layers, the input's first.
-pub(super) fn sizes(network: &FeedforwardConfig) -> String {
-    let sizes = [network.n_inputs()].into_iter().chain(network.layers.iter().map(|layer| layer.n_outputs));
-    sizes.map(|n| n.to_string()).collect::<Vec<_>>().join("-")
-}
-
-pub(super) fn noun(network: &FeedforwardConfig) -> &'static str {
-    match network.task {
-        Task::Classify => "classifier",
-        Task::Autoencode { .. } => "autoencoder",
-    }
 }

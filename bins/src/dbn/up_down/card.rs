@@ -1,7 +1,8 @@
 //! The model card of a network with labels.
-use super::apply::Evaluation;
-use super::{Input, UpDownSettings, sizes};
+use super::measure::Evaluation;
+use super::{Input, UpDownSettings};
 use crate::dbn::plan::Data;
+use crate::dbn::sizes;
 use crate::session::{Card, Picture};
 use chandlery::labelled::LabelledDbnConfig;
 
@@ -16,7 +17,7 @@ pub fn of<'a>(
 ) -> Card<'a> {
     Card {
         tags: &["deep-belief-network", "generative"],
-        title: format!("Deep belief network with labels, {}", sizes(config)),
+        title: format!("Deep belief network with labels, {}", sizes::of_labelled(config)),
         learned: format!(
             "Begun from `{}`, given {} label units, and trained on `{}` ({}): the top layer with the labels, then all weights by the \
              up-down algorithm.",

@@ -4,24 +4,25 @@
 //! |---------|------------------------------------------------------------|
 //! | `args`  | the command line                                           |
 //! | `plan`  | the network with labels, and how it learns in each stage   |
-//! | `apply` | accuracy and pictures; `sample` and `evaluate` with labels |
+//! | `measure` | accuracy, and a picture of samples                       |
 //! | `card`  | the model card                                             |
-pub(super) mod apply;
 mod args;
 mod card;
+pub(super) mod measure;
 mod plan;
 
 pub use args::{UpDownArgs, UpDownSettings};
+pub use measure::Evaluation;
 
 use super::plan::Data;
-use super::rows;
+use super::{rows, sizes};
 use crate::options::DataArgs;
 use crate::report::{Outcome, seconds};
 use crate::session::{self, Asked, Ended, Epochs, Kind, PlaceOf, Run, RunInfo, Session};
 use anyhow::{Context, Result};
 use candle::Tensor;
 use chandlery::Trainer;
-use chandlery::labelled::{LabelledDbn, LabelledDbnConfig, UpDownMetrics, UpDownTrainer};
+use chandlery::labelled::{LabelledDbn, UpDownMetrics, UpDownTrainer};
 use chandlery_datasets::{Feed, FeedConfig, Split};
 use plan::{STAGES, name};
 use serde::{Deserialize, Serialize};
@@ -118,7 +119,7 @@ pub fn up_down(args: &UpDownArgs) -> Result<Outcome> {
         |settings, device| plan::trainer(&plan::with_labels(&model, &data, device)?, settings, 0),
         |_, path, device| Ok(UpDownTrainer::load_checkpoint(path, device)?),
     )?;
-    let layers = sizes(session.trainer.model_config());
+    let layers = sizes::of_labelled(session.trainer.model_config());
     let seed = session.info.settings.seed;
     session.announce(&format!("dbn up-down {layers} on {}: {}", data.name, data.words()), seed)?;
     let probe = Probe::of(&session.trainer, &data)?;
@@ -214,26 +215,16 @@ fn finish(session: Session<UpDown>, data: &Data) -> Result<Outcome> {
     drop(trainer);
     let RunInfo { input, settings, .. } = &run.info;
     dbn.save_pretrained(run.folder.path())?;
-    let picture = apply::run_picture(&dbn, settings.seed, &run.folder)?;
-    let evaluation = apply::Evaluation::of(&dbn, data.test_rows())?;
+    let picture = measure::run_picture(&dbn, settings.seed, &run.folder)?;
+    let evaluation = Evaluation::of(&dbn, data.test_rows())?;
     run.report.line(&evaluation.line())?;
     let results = json!({
         "model": input.model,
         "data": data.name,
-        "layers": sizes(dbn.config()),
+        "layers": sizes::of_labelled(dbn.config()),
         "accuracy": evaluation.accuracy,
         "evaluation": evaluation,
     });
     let card = card::of(dbn.config(), input, data, settings, &evaluation, picture.as_slice());
     run.finish(settings.seed, results, &card)
-}
-
-/// `784-500-[500+10]-2000`: the sizes of a network's layers, the labels beside the layer that they stand with.
-pub(super) fn sizes(config: &LabelledDbnConfig) -> String {
-    let m = config.n_lower();
-    let size = |(l, n): (usize, &usize)| match l == m {
-        true => format!("[{n}+{}]", config.n_classes),
-        false => n.to_string(),
-    };
-    config.sizes.iter().enumerate().map(size).collect::<Vec<_>>().join("-")
 }

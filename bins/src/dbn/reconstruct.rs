@@ -1,0 +1,56 @@
+//! The command `reconstruct`: the squared error of what comes back of rows, and a picture.
+use super::args::ReconstructArgs;
+use super::draw::{GivesBack, can_draw, draw_reconstructions, drawable};
+use super::rows::{self, SplitArg, split_of};
+use super::saved::Saved;
+use crate::report::{Outcome, Report};
+use crate::run_folder::check_writable;
+use anyhow::{Context, Result};
+use serde_json::json;
+
+/// The command `reconstruct`.
+pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
+    let report = Report::new(args.common.json);
+    check_writable(&args.out).context("--out")?;
+    let device = args.common.device.open()?;
+    let saved = Saved::load(&args.model.model, &device)?;
+    let network: &dyn GivesBack = match &saved {
+        Saved::Plain(dbn) => dbn,
+        Saved::Labelled(dbn) => dbn,
+        Saved::Autoencoder(network) => network,
+        Saved::Classifier(_) => return Err(saved.refused(&args.model.model, "reconstruct")),
+    };
+    let reads = saved.reads();
+    let dataset = args.data.open()?;
+    let image = dataset.image;
+    let split = match (args.split, dataset.test.is_some()) {
+        (Some(split), _) => split,
+        (None, true) => SplitArg::Test,
+        (None, false) => SplitArg::Train,
+    };
+    let split = split_of(dataset, split)?;
+    let mut blocks = rows::Blocks::new(&split, reads, &device)?;
+    let mut sum = 0.;
+    while let Some(rows) = blocks.next()? {
+        sum += network.error(&rows)? * rows.dim(0)? as f64;
+    }
+    let error = sum / split.n_samples() as f64;
+    report.line(&format!(
+        "mean squared error of {} rows: {error:.4} summed over {} inputs, {:.6} an input",
+        split.n_samples(),
+        split.n_features(),
+        error / split.n_features() as f64
+    ))?;
+    let shape = image.filter(can_draw).or(drawable(reads));
+    if let Some(shape) = shape {
+        draw_reconstructions(network, reads, &split, shape, args.n, &device, &args.out)?;
+        report.line(&format!("{}", args.out.display()))?;
+    }
+    report.finish(&json!({
+        "out": shape.map(|_| &args.out),
+        "n_samples": split.n_samples(),
+        "squared_error": error,
+        "squared_error_per_input": error / split.n_features() as f64,
+    }))?;
+    Ok(Outcome::Done)
+}
