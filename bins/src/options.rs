@@ -5,6 +5,7 @@ use anyhow::Context;
 use chandlery_datasets::{Colour, DataOptions, Dataset, ImageShape};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
 
 /// Where rows come from.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
@@ -17,15 +18,56 @@ pub struct DataArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub read: ReadArgs,
+    /// The folder that relative paths are meant from, where that is not the current one.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub base: Option<PathBuf>,
 }
 
 impl DataArgs {
-    /// Opens the data set.
+    /// Opens the data set, which goes by the name that the user gave it.
     ///
     /// # Errors
     /// When it is missing, malformed or cannot be fetched; the message names it.
     pub fn open(&self) -> anyhow::Result<Dataset> {
-        self.read.open(&self.data)
+        let base = self.base.as_deref();
+        let mut dataset = self.read.located(base).open(&located(&self.data, base))?;
+        dataset.name.clone_from(&self.data);
+        Ok(dataset)
+    }
+}
+
+/// The path of what `--data` names, where that is a file or folder below `base`; else what it names.
+pub fn located(data: &str, base: Option<&Path>) -> String {
+    match base.map(|base| base.join(data)) {
+        Some(path) if Path::new(data).is_relative() && path.exists() => path.display().to_string(),
+        _ => data.to_owned(),
+    }
+}
+
+/// The rows that a saved network is used on.
+#[derive(Debug, Clone, Args)]
+pub struct RowsArgs {
+    /// Rows, named as for `dbn train --data`; default: those that MODEL was trained on, where it is the folder of a run, else
+    /// mnist-sample.
+    #[arg(long, value_name = "DATA")]
+    pub data: Option<String>,
+    /// How they are read.
+    #[command(flatten)]
+    pub read: ReadArgs,
+}
+
+impl RowsArgs {
+    /// The data set for the network in this folder or of this hub id. Without --data, options that say how rows are read stand above those
+    /// of the run.
+    pub fn of(&self, model: &str) -> DataArgs {
+        if let Some(data) = &self.data {
+            return DataArgs { data: data.clone(), read: self.read.clone(), base: None };
+        }
+        match crate::session::info::data_of(Path::new(model)) {
+            Some(run) => DataArgs { read: self.read.above(&run.read), ..run },
+            None => DataArgs { data: "mnist-sample".to_owned(), read: self.read.clone(), base: None },
+        }
     }
 }
 
@@ -57,6 +99,26 @@ pub struct ReadArgs {
 }
 
 impl ReadArgs {
+    /// These options, and those of `other` where they are left out.
+    fn above(&self, other: &Self) -> Self {
+        let either = |a: &Option<String>, b: &Option<String>| a.as_ref().or(b.as_ref()).cloned();
+        Self {
+            data_columns: either(&self.data_columns, &other.data_columns),
+            label_column: either(&self.label_column, &other.label_column),
+            data_config: either(&self.data_config, &other.data_config),
+            train_split: either(&self.train_split, &other.train_split),
+            test_split: either(&self.test_split, &other.test_split),
+            colour: if self.colour == ColourArg::AsStored { other.colour } else { self.colour },
+            max_rows: self.max_rows.or(other.max_rows),
+        }
+    }
+
+    /// The same with the path of labels, where they are a file below `base`.
+    pub fn located(&self, base: Option<&Path>) -> Self {
+        let label_column = self.label_column.as_ref().map(|labels| located(labels, base));
+        Self { label_column, ..self.clone() }
+    }
+
     /// What the library is asked for.
     pub fn options(&self) -> DataOptions {
         DataOptions {

@@ -1,9 +1,10 @@
 //! The folder a run leaves behind, and how files get into it without ever being half there.
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// What stands in an `--out` folder that already holds something.
@@ -36,6 +37,8 @@ const OWN: [&str; 9] = [
 #[derive(Debug, Clone)]
 pub struct RunFolder {
     path: PathBuf,
+    /// Keeps other processes from writing to it too.
+    lock: Option<Arc<File>>,
 }
 
 impl RunFolder {
@@ -47,7 +50,7 @@ impl RunFolder {
     /// When `out` is a file, holds something and `existing` refuses that, or cannot be made.
     pub fn create(bin: &str, out: Option<&Path>, existing: Existing) -> Result<Self> {
         let Some(out) = out else {
-            return Ok(Self { path: fresh(Path::new("runs"), bin)? });
+            return Self { path: fresh(Path::new("runs"), bin)?, lock: None }.locked();
         };
         let instead = format!("name another, add --overwrite, or go on with --resume {}", out.display());
         Self::claim(out, "--out", existing, &instead)
@@ -60,6 +63,7 @@ impl RunFolder {
     pub fn claim(path: &Path, flag: &str, existing: Existing, instead: &str) -> Result<Self> {
         let at = || format!("{flag} {}", path.display());
         fs::create_dir_all(path).with_context(|| format!("{}: cannot make this folder", at()))?;
+        let folder = Self { path: path.to_owned(), lock: None }.locked().with_context(at)?;
         let mut files = fs::read_dir(path).with_context(|| format!("{}: cannot read this folder", at()))?;
         if files.next().is_some() {
             if existing == Existing::Refuse {
@@ -69,7 +73,27 @@ impl RunFolder {
                 remove(&path.join(name))?;
             }
         }
-        Ok(Self { path: path.to_owned() })
+        Ok(folder)
+    }
+
+    /// The same, kept from other processes until the last clone is dropped. Where the system has no locks of folders there is none.
+    ///
+    /// # Errors
+    /// When another process has it.
+    pub fn locked(mut self) -> Result<Self> {
+        if let Ok(file) = File::open(&self.path) {
+            match file.try_lock() {
+                Ok(()) => self.lock = Some(Arc::new(file)),
+                Err(TryLockError::WouldBlock) => {
+                    bail!(
+                        "{}: another process is training in this folder; wait for it to end",
+                        self.path.display()
+                    )
+                }
+                Err(TryLockError::Error(_)) => {}
+            }
+        }
+        Ok(self)
     }
 
     /// Opens the folder of a former run.
@@ -80,7 +104,7 @@ impl RunFolder {
         if !path.is_dir() {
             bail!("{}: no such run folder", path.display())
         }
-        Ok(Self { path: path.to_owned() })
+        Ok(Self { path: path.to_owned(), lock: None })
     }
 
     /// The folder itself.
@@ -305,6 +329,22 @@ mod tests {
             format!("{path}/a/x.png: must be in a folder that exists, and {path}/a does not; make it first")
         );
         assert_eq!(text(dir.path()), format!("{path}: must be the name of a file, got a folder"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_is_lent_to_one_run_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run");
+        let first = RunFolder::create("dbn", Some(&path), Existing::Refuse).unwrap();
+        first.write("a.txt", b"kept").unwrap();
+        let refused = |existing| RunFolder::create("dbn", Some(&path), existing).unwrap_err();
+        let text = format!("{:#}", refused(Existing::Overwrite));
+        assert!(text.contains("another process is training in this folder"), "{text}");
+        assert!(RunFolder::open(&path).unwrap().locked().is_err());
+        assert_eq!(fs::read(path.join("a.txt")).unwrap(), b"kept");
+        drop(first);
+        RunFolder::create("dbn", Some(&path), Existing::Overwrite).unwrap();
     }
 
     #[test]

@@ -260,6 +260,92 @@ fn the_run_of_another_command_is_refused_with_the_command_that_resumes_it() {
     }
 }
 
+/// Rows of a file of the test's own, with labels in another.
+fn own_data(folder: &Path) {
+    let rows: Vec<f32> = (0..120 * 9).map(|i| f32::from((i * 7 % 5 > 2) as u8)).collect();
+    let labels: Vec<u32> = (0..120).map(|i| i % 3).collect();
+    let cpu = &candle::Device::Cpu;
+    let write = |name: &str, tensor: candle::Tensor| tensor.write_npy(folder.join(name)).unwrap();
+    write("x.npy", candle::Tensor::from_vec(rows, (120, 9), cpu).unwrap());
+    write("y.npy", candle::Tensor::from_vec(labels, 120, cpu).unwrap());
+}
+
+#[test]
+fn a_saved_network_is_used_on_the_data_of_its_run_from_any_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (here, there) = (folder.path().join("here"), folder.path().join("there"));
+    std::fs::create_dir_all(&here).unwrap();
+    std::fs::create_dir_all(&there).unwrap();
+    own_data(&here);
+    let cpu = ["--device", "cpu"];
+    let train = [
+        "train",
+        "--data",
+        "x.npy",
+        "--label-column",
+        "y.npy",
+        "--hidden",
+        "5",
+        "--epochs",
+        "1",
+        "--batch",
+        "20",
+    ];
+    DBN.succeed(&here, &[&train[..], &["--out", "run"], &cpu].concat());
+    let stopped = ["--out", "stopped", "--stop-after-steps", "1"];
+    DBN.fail(&here, &[&train[..], &stopped, &cpu].concat(), 130);
+    let run = "../here/run";
+    for command in ["encode", "evaluate", "reconstruct"] {
+        for at in [&here, &there] {
+            let model = if at == &here { "run" } else { run };
+            let json = DBN.json(at, &[&[command, model], &cpu[..]].concat());
+            assert_eq!(json["data"].as_str(), Some("x.npy"), "{command}: {json}");
+        }
+    }
+    // What is asked for stands above what the run had.
+    let json = DBN.json(&there, &[&["encode", run, "--max-rows", "7"], &cpu[..]].concat());
+    assert_eq!((json["data"].as_str(), json["n_samples"].as_u64()), (Some("x.npy"), Some(7)));
+    let err = DBN.fail(&there, &[&["encode", run, "--data", "mnist-sample"], &cpu[..]].concat(), 1);
+    assert!(err.contains("784"), "{err}");
+    for (more, out) in [
+        (&["fine-tune", run, "--classify"][..], "classifier"),
+        (&["up-down", run, "--top-epochs", "1"], "labelled"),
+    ] {
+        let args = [more, &["--epochs", "1", "--batch", "20", "--out", out], &cpu].concat();
+        let json = DBN.json(&there, &args);
+        assert_eq!(json["data"].as_str(), Some("x.npy"), "{json}");
+    }
+    // A run of a run is on the same data; so is a run that is resumed from another folder.
+    let json = DBN.json(&here, &[&["evaluate", "../there/classifier"], &cpu[..]].concat());
+    assert_eq!(json["data"].as_str(), Some("x.npy"), "{json}");
+    DBN.succeed(&there, &[&["train", "--resume", "../here/stopped"], &cpu[..]].concat());
+    assert!(weights(&here.join("run")) == weights(&here.join("stopped")), "other weights");
+}
+
+#[cfg(unix)]
+#[test]
+fn two_runs_into_one_folder_are_refused() {
+    let folder = folder();
+    let args = ["train", "--hidden", "9", "--epochs", "1000000", "--out", "run", "--device", "cpu"];
+    let mut first = DBN
+        .command(folder.path(), &args)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    while std::fs::metadata(folder.path().join("run/metrics.jsonl")).map_or(0, |m| m.len()) == 0 {
+        assert!(first.try_wait().unwrap().is_none(), "the run ended");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    for args in [&["train", "--out", "run", "--overwrite"][..], &["train", "--resume", "run"]] {
+        let err = DBN.fail(folder.path(), &[args, &["--device", "cpu"]].concat(), 1);
+        assert!(err.contains("run: another process is training in this folder; wait for it to end"), "{err}");
+    }
+    first.kill().unwrap();
+    first.wait().unwrap();
+    DBN.fail(folder.path(), &["train", "--resume", "run", "--device", "cpu", "--stop-after-steps", "1"], 130);
+}
+
 #[test]
 fn runs_whose_files_are_as_old_versions_wrote_them_are_resumed() {
     let folder = folder();

@@ -2,7 +2,8 @@
 use super::likelihood::LikelihoodArgs;
 use super::rows::SplitArg;
 use crate::options::{
-    Common, DataArgs, above_zero, at_least_one, below_one, image_shape, inside_zero_one, not_negative,
+    Common, DataArgs, RowsArgs, above_zero, at_least_one, below_one, image_shape, inside_zero_one,
+    not_negative,
 };
 use crate::session::SessionArgs;
 use chandlery::rbm::{HiddenUnit, VisibleUnit};
@@ -109,7 +110,7 @@ pub struct EncodeArgs {
     pub model: ModelArgs,
     /// Where rows come from.
     #[command(flatten)]
-    pub data: DataArgs,
+    pub data: RowsArgs,
     /// Which rows to encode.
     #[arg(long, value_enum, default_value_t = SplitArg::Train)]
     pub split: SplitArg,
@@ -133,7 +134,7 @@ pub struct ReconstructArgs {
     pub model: ModelArgs,
     /// Where rows come from.
     #[command(flatten)]
-    pub data: DataArgs,
+    pub data: RowsArgs,
     /// Which rows to reconstruct; those for tests where there are any, when left out.
     #[arg(long, value_enum)]
     pub split: Option<SplitArg>,
@@ -189,7 +190,7 @@ pub struct EvaluateArgs {
     pub model: ModelArgs,
     /// Where rows come from.
     #[command(flatten)]
-    pub data: DataArgs,
+    pub data: RowsArgs,
     /// Seed of the classifier's order, of binary rows and of annealing, and of the rows that free energies are compared on.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,

@@ -20,7 +20,9 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let layers = Layers::of(&saved);
     let layer = layers.chosen(args.layer, &args.model.model)?;
     let n_layers = layers.widths.len();
-    let split = split_of(args.data.open()?, args.split)?;
+    let dataset = args.data.of(&args.model.model).open()?;
+    let data = dataset.name.clone();
+    let split = split_of(dataset, args.split)?;
     let shape = (split.n_samples(), layers.widths[layer - 1]);
     let bar = Progress::rows(shape.0 as u64, 0);
     bar.label(format!("layer {layer}/{n_layers}"));
@@ -37,6 +39,7 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     report.line(&format!("{} rows of {} features in {}", shape.0, shape.1, args.out.display()))?;
     report.finish(&json!({
         "out": args.out,
+        "data": data,
         "n_samples": shape.0,
         "n_features": shape.1,
         "layer": layer,

@@ -30,7 +30,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
 /// Of a fine-tuned network, what fine-tuning says at its end: on test rows, else on all.
 fn evaluate_fine_tuned(args: &EvaluateArgs, network: &Feedforward) -> Result<Outcome> {
     let report = Report::new(args.common.json);
-    let dataset = args.data.open()?;
+    let dataset = args.data.of(&args.model.model).open()?;
     let test = dataset.test.as_ref().unwrap_or(&dataset.train);
     ensure!(
         network.config().task != Task::Classify || test.labels.is_some(),
@@ -55,14 +55,14 @@ fn evaluate_fine_tuned(args: &EvaluateArgs, network: &Feedforward) -> Result<Out
 fn evaluate_plain(args: &EvaluateArgs, dbn: &Dbn, device: &Device) -> Result<Outcome> {
     let report = Report::new(args.common.json);
     args.likelihood.check(dbn)?;
-    let dataset = args.data.open()?;
+    let dataset = args.data.of(&args.model.model).open()?;
     let n_classes = dataset.n_classes();
     let (train, test) = match dataset.test {
         Some(test) => (dataset.train, test),
         None => {
             let n = dataset.train.n_samples();
             if n < 2 {
-                bail!("--data {}: there must be at least 2 rows, got {n}", args.data.data)
+                bail!("--data {}: there must be at least 2 rows, got {n}", dataset.name)
             }
             dataset.train.hold_out((n / 5).max(1), args.seed)?
         }
@@ -91,7 +91,7 @@ fn evaluate_plain(args: &EvaluateArgs, dbn: &Dbn, device: &Device) -> Result<Out
 /// Of a network with labels: on test rows, else on all.
 fn evaluate_labelled(args: &EvaluateArgs, dbn: &LabelledDbn) -> Result<Outcome> {
     let report = Report::new(args.common.json);
-    let dataset = args.data.open()?;
+    let dataset = args.data.of(&args.model.model).open()?;
     let evaluation = up_down::Evaluation::of(dbn, dataset.test.as_ref().unwrap_or(&dataset.train))?;
     report.line(&evaluation.line())?;
     report.finish(&json!({

@@ -21,8 +21,8 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
         Saved::Classifier(_) => return Err(saved.refused(&args.model.model, "reconstruct")),
     };
     let reads = saved.reads();
-    let dataset = args.data.open()?;
-    let image = dataset.image;
+    let dataset = args.data.of(&args.model.model).open()?;
+    let (image, data) = (dataset.image, dataset.name.clone());
     let split = match (args.split, dataset.test.is_some()) {
         (Some(split), _) => split,
         (None, true) => SplitArg::Test,
@@ -36,7 +36,7 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
     }
     let error = sum / split.n_samples() as f64;
     report.line(&format!(
-        "mean squared error of {} rows: {error:.4} summed over {} inputs, {:.6} an input",
+        "mean squared error of {} rows of {data}: {error:.4} summed over {} inputs, {:.6} an input",
         split.n_samples(),
         split.n_features(),
         error / split.n_features() as f64
@@ -48,6 +48,7 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
     }
     report.finish(&json!({
         "out": shape.map(|_| &args.out),
+        "data": data,
         "n_samples": split.n_samples(),
         "squared_error": error,
         "squared_error_per_input": error / split.n_features() as f64,

@@ -25,6 +25,12 @@ pub struct Input {
     data: DataArgs,
 }
 
+impl session::info::Input for Input {
+    fn meant_from(&mut self, base: &Path) {
+        self.data.base = Some(base.to_owned());
+    }
+}
+
 struct Train;
 
 impl Run for Train {

@@ -58,6 +58,10 @@ pub struct SignalArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub read: ReadArgs,
+    /// The folder that relative paths are meant from, where that is not the current one.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub base: Option<PathBuf>,
 }
 
 /// Passes over the rows when none are asked for.

@@ -3,7 +3,7 @@
 //! Pixels are grey levels from 0 to 255 whatever they are stored as, so that an error can be read as one; rows that are no images keep their own
 //! unit.
 use super::args::SignalArgs;
-use crate::options::{ColourArg, ReadArgs};
+use crate::options::{ColourArg, ReadArgs, located};
 use crate::progress::Spinner;
 use anyhow::{Context, Result, ensure};
 use candle::{DType, Device, Tensor};
@@ -37,8 +37,10 @@ impl Signals {
     /// Opens what was asked for; patches are drawn with `seed`.
     pub fn open(args: &SignalArgs, seed: u64) -> Result<Self> {
         let at = || format!("--data {}", args.data);
-        if args.side.is_some() || holds_images(&args.data)? {
-            let images = open_images(&args.data, &args.read)?;
+        let base = args.base.as_deref();
+        let (data, read) = (located(&args.data, base), args.read.located(base));
+        if args.side.is_some() || holds_images(&data)? {
+            let images = open_images(&data, &read)?;
             let pixels = if images.row_type() == RowType::U8 { 1. } else { 255. };
             let side = args.side.unwrap_or(SIDE);
             let dataset =
@@ -52,7 +54,7 @@ impl Signals {
                 patches: true,
             });
         }
-        let dataset = args.read.open(&args.data)?;
+        let dataset = read.open(&data)?;
         Ok(Self::rows(&args.data, dataset.train, dataset.image, args.remove_mean.unwrap_or(false)))
     }
 

@@ -49,6 +49,12 @@ pub struct Input {
     pub signals: SignalArgs,
 }
 
+impl session::info::Input for Input {
+    fn meant_from(&mut self, base: &Path) {
+        self.signals.base = Some(base.to_owned());
+    }
+}
+
 /// The command with the trainer `T`: of all signals at once, or of minibatches.
 struct Train<T>(PhantomData<T>);
 

@@ -1,4 +1,5 @@
 //! `run.json`: what a run was asked for, from which it can be resumed.
+use crate::options::DataArgs;
 use crate::report::{Outcome, Report};
 use crate::run_folder::RunFolder;
 use anyhow::{Context, Result, bail};
@@ -31,6 +32,9 @@ pub struct RunInfo<I, S> {
     pub version: String,
     /// The command line.
     pub command: String,
+    /// The folder that it was given in: relative paths are meant from there.
+    #[serde(default)]
+    pub directory: Option<PathBuf>,
     /// Where rows come from.
     #[serde(flatten)]
     pub input: I,
@@ -39,6 +43,24 @@ pub struct RunInfo<I, S> {
     pub settings: S,
     /// Rows of the training data, to notice when the data has changed.
     pub n_rows: usize,
+}
+
+/// Where rows come from.
+pub trait Input: Serialize + DeserializeOwned {
+    /// Says from which folder relative paths are meant.
+    fn meant_from(&mut self, base: &Path);
+}
+
+/// The data that the run in this folder was trained on; none where there is no run, or one of patches of images.
+pub fn data_of(folder: &Path) -> Option<DataArgs> {
+    #[derive(Deserialize)]
+    struct OfRun {
+        data: DataArgs,
+        directory: Option<PathBuf>,
+    }
+    let (_, text) = read(&RunFolder::open(folder).ok()?)?;
+    let OfRun { data, directory } = serde_json::from_str(&text).ok()?;
+    Some(DataArgs { base: directory, ..data })
 }
 
 impl Kind {
@@ -51,10 +73,7 @@ impl Kind {
     ///
     /// # Errors
     /// When there is no such folder, or it holds no run of this command; the message says of which.
-    pub fn open<I: DeserializeOwned, S: DeserializeOwned>(
-        &self,
-        path: &Path,
-    ) -> Result<(RunFolder, RunInfo<I, S>)> {
+    pub fn open<I: Input, S: DeserializeOwned>(&self, path: &Path) -> Result<(RunFolder, RunInfo<I, S>)> {
         let at = || format!("--resume {}", path.display());
         let folder = RunFolder::open(path).with_context(at)?;
         let Some((file, text)) = read(&folder) else {
@@ -68,7 +87,11 @@ impl Kind {
             }
             _ => {}
         }
-        Ok((folder, serde_json::from_str(&text).with_context(unreadable)?))
+        let mut info: RunInfo<I, S> = serde_json::from_str(&text).with_context(unreadable)?;
+        if let Some(directory) = &info.directory {
+            info.input.meant_from(directory);
+        }
+        Ok((folder.locked().with_context(at)?, info))
     }
 
     /// Says how to resume a run that was interrupted.
@@ -116,11 +139,19 @@ mod tests {
     const KIND: Kind = Kind { command: "dbn train", folder: "dbn" };
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
-    struct Input {
+    struct Of {
         data: String,
+        #[serde(skip)]
+        base: PathBuf,
     }
 
-    fn open(path: &Path) -> Result<(RunFolder, RunInfo<Input, Vec<f64>>)> {
+    impl Input for Of {
+        fn meant_from(&mut self, base: &Path) {
+            self.base = base.to_owned();
+        }
+    }
+
+    fn open(path: &Path) -> Result<(RunFolder, RunInfo<Of, Vec<f64>>)> {
         KIND.open(path)
     }
 
@@ -132,7 +163,8 @@ mod tests {
             kind: "dbn train".into(),
             version: "1".into(),
             command: "dbn".into(),
-            input: Input { data: "mnist".into() },
+            directory: Some("/somewhere".into()),
+            input: Of { data: "mnist".into(), base: "/somewhere".into() },
             settings: vec![0.1, 1e-17],
             n_rows: 7,
         };

@@ -37,7 +37,7 @@ use epochs::Watch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// The checkpoint of a run, in its folder.
@@ -48,7 +48,7 @@ pub const METRICS: &str = "metrics.jsonl";
 /// The types of a training command.
 pub trait Run {
     /// Where rows come from, and the model that the run begins with where there is one: fields of `run.json`.
-    type Input: Serialize + DeserializeOwned;
+    type Input: info::Input;
     /// What is made of them: the field `settings` of `run.json`.
     type Settings: Serialize + DeserializeOwned;
     /// What learns.
@@ -101,6 +101,7 @@ struct Resumed {
     folder: RunFolder,
     version: String,
     command: String,
+    directory: Option<PathBuf>,
     n_rows: usize,
     /// Whether the settings were changed by an option that resuming allows.
     extended: bool,
@@ -121,8 +122,12 @@ impl<R: Run> Asked<R> {
             }
             Some(path) => {
                 let (folder, info) = R::KIND.open::<R::Input, R::Settings>(path)?;
-                let RunInfo { version, command, input, settings, n_rows, .. } = info;
-                (input, settings, Some(Resumed { folder, version, command, n_rows, extended: false }))
+                let RunInfo { version, command, directory, input, settings, n_rows, .. } = info;
+                (
+                    input,
+                    settings,
+                    Some(Resumed { folder, version, command, directory, n_rows, extended: false }),
+                )
             }
         };
         Ok(Self { report, device, input, settings, args: args.clone(), resumed })
@@ -167,6 +172,7 @@ impl<R: Run> Asked<R> {
                     kind: R::KIND.command.to_owned(),
                     version: env!("CARGO_PKG_VERSION").to_owned(),
                     command: command_line(R::KIND.program()),
+                    directory: std::env::current_dir().ok(),
                     input,
                     settings,
                     n_rows: rows.n,
@@ -179,7 +185,7 @@ impl<R: Run> Asked<R> {
                 R::save(&trainer, &folder.join(CHECKPOINT), &place)?;
                 (folder, info, trainer, place)
             }
-            Some(Resumed { folder, version, mut command, n_rows, extended }) => {
+            Some(Resumed { folder, version, mut command, directory, n_rows, extended }) => {
                 ensure!(
                     n_rows == rows.n,
                     "--resume: {} had {n_rows} rows when the run began, now it has {}",
@@ -192,7 +198,7 @@ impl<R: Run> Asked<R> {
                     command = format!("{command}\n{}", command_line(R::KIND.program()));
                 }
                 let kind = R::KIND.command.to_owned();
-                let info = RunInfo { kind, version, command, input, settings, n_rows };
+                let info = RunInfo { kind, version, command, directory, input, settings, n_rows };
                 if extended {
                     folder.write_json(info::FILE, &info)?;
                 }

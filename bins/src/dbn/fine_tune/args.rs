@@ -1,5 +1,5 @@
 //! The command line of `dbn fine-tune`.
-use crate::options::{DataArgs, above_zero, at_least_one, below_one, not_negative};
+use crate::options::{RowsArgs, above_zero, at_least_one, below_one, not_negative};
 use crate::session::SessionArgs;
 use chandlery::feedforward::{Optimizer, ReconstructionLoss};
 use clap::{Args, ValueEnum};
@@ -72,7 +72,7 @@ pub struct FineTuneArgs {
     pub model: Option<String>,
     /// Where rows come from.
     #[command(flatten)]
-    pub data: DataArgs,
+    pub data: RowsArgs,
     /// What is made of them.
     #[command(flatten)]
     pub settings: FineTuneSettings,

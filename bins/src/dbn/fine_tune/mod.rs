@@ -57,6 +57,12 @@ pub struct Input {
     data: DataArgs,
 }
 
+impl session::info::Input for Input {
+    fn meant_from(&mut self, base: &Path) {
+        self.data.base = Some(base.to_owned());
+    }
+}
+
 /// What checkpoints hold beside the place in the epochs.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Stopping {
@@ -83,7 +89,8 @@ impl Run for FineTune {
 pub fn fine_tune(args: &FineTuneArgs) -> Result<Outcome> {
     let asked = Asked::<FineTune>::new(&args.session, || {
         let model = args.model.clone().context("MODEL: a network to begin with must be named")?;
-        Ok((Input { model, data: args.data.clone() }, args.settings.clone()))
+        let data = args.data.of(&model);
+        Ok((Input { model, data }, args.settings.clone()))
     })?;
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
     let rows = Rows::choose(&data, &asked.settings)?;

@@ -1,6 +1,6 @@
 //! The command line of `dbn up-down`.
 use crate::dbn::args::precision;
-use crate::options::{DataArgs, above_zero, at_least_one, below_one, not_negative};
+use crate::options::{RowsArgs, above_zero, at_least_one, below_one, not_negative};
 use crate::session::SessionArgs;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -57,7 +57,7 @@ pub struct UpDownArgs {
     pub model: Option<String>,
     /// Where rows and their labels come from.
     #[command(flatten)]
-    pub data: DataArgs,
+    pub data: RowsArgs,
     /// What is made of them.
     #[command(flatten)]
     pub settings: UpDownSettings,

@@ -82,6 +82,12 @@ pub struct Input {
     data: DataArgs,
 }
 
+impl session::info::Input for Input {
+    fn meant_from(&mut self, base: &Path) {
+        self.data.base = Some(base.to_owned());
+    }
+}
+
 /// What checkpoints hold beside the place in the epochs.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Stages {
@@ -108,7 +114,8 @@ impl Run for UpDown {
 pub fn up_down(args: &UpDownArgs) -> Result<Outcome> {
     let asked = Asked::<UpDown>::new(&args.session, || {
         let model = args.model.clone().context("MODEL: name the folder of a run of `dbn train`")?;
-        Ok((Input { model, data: args.data.clone() }, args.settings.clone()))
+        let data = args.data.of(&model);
+        Ok((Input { model, data }, args.settings.clone()))
     })?;
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
     let config = FeedConfig::new(asked.settings.batch, asked.settings.seed);
