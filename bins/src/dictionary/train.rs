@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// What an iteration came to: a line of `metrics.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -176,25 +177,21 @@ fn from_all(asked: Asked<Batch>, signals: &Signals, resumed: &Resumed) -> Result
     )?;
     begin(&session, signals)?;
     let (n, to_error) = (session.info.settings.iterations, session.info.settings.error.is_some());
-    let ended = session.iterations(
-        n,
-        |trainer, done| {
-            let made = trainer.step().with_context(|| format!("iteration {}", done + 1))?;
-            Ok(IterationReport {
-                iteration: made.iteration,
-                rmse: made.rmse,
-                mean_count: made.mean_count,
-                used: made.used,
-                replaced: made.replaced,
-                coherence: made.coherence,
-                seconds: 0.,
-            })
-        },
-        |line, seconds| {
-            line.seconds = seconds;
-            words(line, n, signals.unit(), to_error)
-        },
-    )?;
+    let ended = session.iterations(n, |trainer, done| {
+        let started = Instant::now();
+        let made = trainer.step().with_context(|| format!("iteration {}", done + 1))?;
+        let line = IterationReport {
+            iteration: made.iteration,
+            rmse: made.rmse,
+            mean_count: made.mean_count,
+            used: made.used,
+            replaced: made.replaced,
+            coherence: made.coherence,
+            seconds: started.elapsed().as_secs_f64(),
+        };
+        let words = words(&line, n, signals.unit(), to_error);
+        Ok((line, words))
+    })?;
     if ended == Outcome::Interrupted {
         return session.interrupted();
     }

@@ -160,23 +160,20 @@ where
 }
 
 impl<R: Run> Session<R> {
-    /// Makes the iterations over all rows that are left, up to `n`; `step` makes one. An interrupt ends the loop after one, with a
-    /// checkpoint.
+    /// Makes the iterations over all rows that are left, up to `n`; `step` makes one and gives its line, and that in words. An interrupt ends
+    /// the loop after one, with a checkpoint.
     ///
     /// # Errors
     /// When a step fails, or the disk refuses.
     pub fn iterations(
         &mut self,
         n: usize,
-        mut step: impl FnMut(&mut R::Trainer, usize) -> Result<R::Line>,
-        words: impl Fn(&mut R::Line, f64) -> String,
+        mut step: impl FnMut(&mut R::Trainer, usize) -> Result<(R::Line, String)>,
     ) -> Result<Outcome> {
         let bar = Progress::iterations(n as u64, self.place.epoch as u64);
         bar.label("learning".to_owned());
         while self.place.epoch < n {
-            let started = Instant::now();
-            let mut line = step(&mut self.trainer, self.place.epoch)?;
-            let words = words(&mut line, started.elapsed().as_secs_f64());
+            let (line, words) = step(&mut self.trainer, self.place.epoch)?;
             self.keep(Ended { line, words, stop: false }, &bar)?;
             bar.advance(1);
             let stop = self.watch.stops_after_step(&self.interrupt);

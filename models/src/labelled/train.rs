@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// What was gathered on the device since the last report; squared errors are means over rows, summed over units.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct UpDownMetrics {
     /// Steps since the last report.
     pub steps: u64,

@@ -47,7 +47,7 @@ pub struct EpochReport {
     pub reconstruction_error: f64,
     /// What the steps of the epoch gathered.
     #[serde(flatten)]
-    pub gathered: Gathered,
+    pub gathered: UpDownMetrics,
     /// Step size.
     pub learning_rate: f64,
     /// Gibbs steps in the top layer.
@@ -56,23 +56,6 @@ pub struct EpochReport {
     pub rows_per_second: f64,
     /// Training time.
     pub seconds: f64,
-}
-
-/// Means of what the trainer measured, over the steps of an epoch; see [`UpDownMetrics`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Gathered {
-    steps: u64,
-    generation_error: Option<f64>,
-    recognition_error: Option<f64>,
-    top_error: f64,
-    label_error: f64,
-}
-
-impl From<UpDownMetrics> for Gathered {
-    fn from(metrics: UpDownMetrics) -> Self {
-        let UpDownMetrics { steps, generation_error, recognition_error, top_error, label_error } = metrics;
-        Self { steps, generation_error, recognition_error, top_error, label_error }
-    }
 }
 
 /// The network that a run begins with, and where rows come from.
@@ -164,7 +147,7 @@ fn stage(session: &mut Session<UpDown>, probe: &Probe, feed: &mut Feed) -> Resul
             accuracy: accuracy(&probe.train)?,
             held_out_accuracy: probe.held_out.as_ref().map(accuracy).transpose()?,
             reconstruction_error: dbn.reconstruction_error(&probe.train.0)?,
-            gathered: metrics.into(),
+            gathered: metrics,
             learning_rate: config.learning_rate.at(pace.epoch),
             k: config.k_at(pace.epoch),
             rows_per_second: pace.rows_per_second,
