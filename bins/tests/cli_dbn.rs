@@ -62,7 +62,7 @@ fn a_run_leaves_a_whole_folder_and_one_json_object() {
     let rows = "190 training, 10 held-out and 200 test rows of 784";
     has(&run.join("README.md"), &["--hidden 30,20", "200 --", rows, "samples.png"]);
     let model = Dbn::from_pretrained(&run.display().to_string(), &Cpu).unwrap();
-    assert_eq!(model.config().image, Some([28, 28, 1]));
+    assert_eq!(model.config().image, Some([28, 28, 1].into()));
     let left: Vec<_> = walk(&run).into_iter().filter(|name| name.contains("part")).collect();
     assert!(left.is_empty(), "half-written files stayed: {left:?}");
 }

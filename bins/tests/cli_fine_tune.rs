@@ -33,7 +33,7 @@ fn a_classifier_leaves_a_whole_folder_and_one_json_object() {
 
     let run = folder.path().join("run");
     let network = Feedforward::from_pretrained(&run.display().to_string(), &Cpu).unwrap();
-    assert_eq!((network.config().task, network.config().image), (Task::Classify, Some([28, 28, 1])));
+    assert_eq!((network.config().task, network.config().image), (Task::Classify, Some([28, 28, 1].into())));
     let lines = metrics(&run);
     assert_eq!(lines.iter().map(|l| l["epoch"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3]);
     assert!(lines.iter().all(|l| (0. ..=1.).contains(&number(l, "held_out_error"))));

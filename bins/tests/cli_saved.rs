@@ -241,11 +241,11 @@ fn folders_from_before_there_was_a_type_serve_as_well() {
         std::fs::write(folder.path().join(kind).join("config.json"), old).unwrap();
         assert!(encoded(folder.path(), kind, &[]).1 == encoded(base(), kind, &[]).1, "{kind}");
     }
-    let newer = r#"{"model_type": "deep-belief-network", "format": 2, "layers": []}"#;
+    let newer = r#"{"model_type": "deep-belief-network", "format": 3, "layers": []}"#;
     std::fs::write(folder.path().join("plain/config.json"), newer).unwrap();
     let err = DBN_ON_CPU.fail(folder.path(), &["evaluate", "plain"], 1);
     assert!(
-        err.starts_with("dbn: plain/config.json: cannot be read: it is of format 2, which a newer version"),
+        err.starts_with("dbn: plain/config.json: cannot be read: it is of format 3, which a newer version"),
         "{err}"
     );
 }

@@ -3,6 +3,7 @@ use crate::source::{MemoryRows, Subset, row_bytes};
 use crate::{Error, Result, RowType, Source};
 use candle::{DType, Device, Tensor};
 use chandlery_ops::Philox;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// The Philox stream that draws held-out rows; [`crate::Feed`] draws its orders from others.
@@ -13,8 +14,10 @@ const HOLD_OUT_STREAM: u64 = 0x686f_6c64; // "hold"
 pub struct Split {
     /// The rows.
     pub rows: Arc<dyn Source>,
-    /// One class number a row.
+    /// One class number for each row.
     pub labels: Option<Arc<[u32]>>,
+    /// How the values of a row make an image, where rows are images.
+    pub image: Option<ImageShape>,
 }
 
 impl std::fmt::Debug for Split {
@@ -23,6 +26,7 @@ impl std::fmt::Debug for Split {
         f.debug_struct("Split")
             .field("rows", &self.rows)
             .field("n_labels", &self.labels.as_deref().map(<[u32]>::len))
+            .field("image", &self.image)
             .finish()
     }
 }
@@ -45,7 +49,35 @@ impl Split {
         {
             return Err(Error::Labels { at: "Split".to_owned(), n_rows, n_labels: labels.len() });
         }
-        Ok(Self { rows, labels: labels.map(Into::into) })
+        Ok(Self { rows, labels: labels.map(Into::into), image: None })
+    }
+
+    /// The same rows as images of this shape.
+    ///
+    /// # Errors
+    /// When the shape does not have as many values as a row.
+    pub fn with_image(self, image: Option<ImageShape>) -> Result<Self> {
+        match image {
+            Some(shape) if shape.n_features() != self.n_features() => Err(Error::Argument(format!(
+                "image shape {shape} has {} values, rows have {}",
+                shape.n_features(),
+                self.n_features()
+            ))),
+            image => Ok(Self { image, ..self }),
+        }
+    }
+
+    /// A split of rows in memory, copied from `rows`, `[n_samples, n_features]` of u8 or a float type.
+    ///
+    /// # Errors
+    /// When `rows` has another shape, or a value is NaN or infinite.
+    pub fn from_tensor(rows: &Tensor) -> Result<Self> {
+        let (_, n_features) = rows.dims2()?;
+        let flat = rows.flatten_all()?;
+        match rows.dtype() {
+            DType::U8 => Self::from_u8(flat.to_vec1()?, n_features, None),
+            _ => Self::from_f32(flat.to_dtype(DType::F32)?.to_vec1()?, n_features, None),
+        }
     }
 
     /// Joins rows and labels of a file that held `n_rows` rows, of which `rows` are all or the first.
@@ -107,12 +139,20 @@ impl Split {
     /// # Errors
     /// When a row cannot be read or the device has no room for them.
     pub fn to_tensor(&self, device: &Device) -> Result<Tensor> {
-        let indices: Vec<u32> = (0..self.n_samples() as u32).collect();
-        let stored = self.gather(&indices, device)?;
+        let stored = self.raw(device)?;
         match self.row_type() {
             RowType::F32 => Ok(stored),
             RowType::U8 => Ok(stored.to_dtype(DType::F32)?.affine(RowType::U8.scale(), 0.)?),
         }
+    }
+
+    /// All rows on `device` as they are stored, which is what models take: `[n_samples, n_features]`, u8 or f32.
+    ///
+    /// # Errors
+    /// When a row cannot be read or the device has no room for them.
+    pub fn raw(&self, device: &Device) -> Result<Tensor> {
+        let indices: Vec<u32> = (0..self.n_samples() as u32).collect();
+        self.gather(&indices, device)
     }
 
     /// The labels on `device`: `[n_samples]`, u32; none without labels.
@@ -150,7 +190,7 @@ impl Split {
         let rows = Arc::new(Subset::new(self.rows.clone(), indices)?);
         let labels =
             self.labels.as_deref().map(|labels| indices.iter().map(|&i| labels[i as usize]).collect());
-        Self::new(rows, labels)
+        Ok(Self { image: self.image, ..Self::new(rows, labels)? })
     }
 
     /// The first `n` rows, or all when there are fewer.
@@ -191,7 +231,10 @@ impl Split {
 }
 
 /// How the values of a row make an image: planes one after the other (`[channels, height, width]`), each by lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+///
+/// Configurations write it as `[height, width, channels]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "[usize; 3]", into = "[usize; 3]")]
 pub struct ImageShape {
     /// Lines, at least 1.
     pub height: usize,
@@ -209,7 +252,20 @@ impl ImageShape {
 
     /// Values in a row: `channels * height * width`.
     pub const fn n_features(&self) -> usize {
-        self.channels * self.height * self.width
+        self.channels.saturating_mul(self.height).saturating_mul(self.width)
+    }
+}
+
+impl From<[usize; 3]> for ImageShape {
+    /// Of height, width and channels.
+    fn from([height, width, channels]: [usize; 3]) -> Self {
+        Self { height, width, channels }
+    }
+}
+
+impl From<ImageShape> for [usize; 3] {
+    fn from(shape: ImageShape) -> Self {
+        [shape.height, shape.width, shape.channels]
     }
 }
 
@@ -229,14 +285,12 @@ pub struct Dataset {
     pub train: Split,
     /// Rows to test on, when the data set sets some apart.
     pub test: Option<Split>,
-    /// Set when rows are images.
-    pub image: Option<ImageShape>,
     /// Names of the classes in the order of their numbers, where the source has them.
     pub class_names: Option<Vec<String>>,
 }
 
 impl Dataset {
-    /// Checks that the parts belong together.
+    /// Checks that the parts belong together; `image` becomes that of both splits.
     ///
     /// # Errors
     /// When the splits differ in `n_features` or type, or the image shape does not have as many values as a row.
@@ -263,22 +317,15 @@ impl Dataset {
                 "give splits of the same shape and type",
             ));
         }
-        if let Some(image) = &image
-            && image.n_features() != train.n_features()
-        {
-            return Err(Error::Argument(format!(
-                "Dataset: image shape {image} has {} values, rows have {}",
-                image.n_features(),
-                train.n_features()
-            )));
-        }
-        Ok(Self { name, train, test, image, class_names })
+        let image = image.or(train.image);
+        let test = test.map(|test| test.with_image(image)).transpose()?;
+        Ok(Self { name, train: train.with_image(image)?, test, class_names })
     }
 
     /// A data set that one of candle-datasets' loaders has read, with its f32 values in [0, 1].
     ///
     /// Images may be `[n, height * width]` (as its MNIST) or `[n, channels, height, width]` (as its CIFAR); only the
-    /// latter sets [`Dataset::image`].
+    /// latter gives an [`image`](Self::image).
     ///
     /// # Errors
     /// When shapes or numbers of samples disagree, or a value is not finite.
@@ -306,6 +353,11 @@ impl Dataset {
     /// Values in a row.
     pub fn n_features(&self) -> usize {
         self.train.n_features()
+    }
+
+    /// How the values of a row make an image, where rows are images.
+    pub fn image(&self) -> Option<ImageShape> {
+        self.train.image
     }
 
     /// Number of classes: of names where there are names, else one more than the largest label; 0 without labels.

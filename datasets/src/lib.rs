@@ -31,7 +31,8 @@
 //! | [`options`]    | [`DataOptions`]: how a data set is read                         |
 //! | [`dataset`]    | [`Dataset`], [`Split`], [`ImageShape`]                          |
 //! | [`embedded`]   | data sets that come with the crate                              |
-//! | [`patches`]    | random patches of images, and their normalisations              |
+//! | [`patches`]    | random patches of images                                        |
+//! | [`preparation`] | what is done to raw rows before a model reads them: scale, means, PCA, whitening |
 //! | [`source`]     | the trait [`Source`], rows in memory, subsets                   |
 //! | [`feed`]       | [`Feed`]: a seeded order, chunks to the device, minibatch views |
 //!
@@ -52,6 +53,7 @@ mod npy;
 pub mod open;
 pub mod options;
 pub mod patches;
+pub mod preparation;
 mod sink;
 pub mod source;
 mod table;
@@ -63,4 +65,5 @@ pub use feed::{Feed, FeedConfig, Minibatch};
 pub use mapped::MappedRows;
 pub use open::open;
 pub use options::{Colour, DataOptions};
+pub use preparation::Preparation;
 pub use source::{MemoryRows, RowType, Source, Subset};

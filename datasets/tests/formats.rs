@@ -34,7 +34,7 @@ fn idx_folders_plain_and_packed() -> TestResult {
         write_mnist_like(dir.path(), packed)?;
         let data = open_path(dir.path())?;
         assert_eq!(data.name, dir.path().display().to_string());
-        assert_eq!(data.image, Some(ImageShape::grey(2, 3)));
+        assert_eq!(data.image(), Some(ImageShape::grey(2, 3)));
         assert_eq!(data.n_classes(), 3);
         assert_eq!(all_rows(data.train.rows.as_ref())?, (0..24).collect::<Vec<u8>>());
         assert_eq!(data.train.labels.as_deref(), Some(&[0u32, 1, 2, 1][..]));
@@ -162,7 +162,7 @@ fn npy_in_fortran_order_gives_the_rows_of_the_array() -> TestResult {
     let want = [0u8, 1, 2, 10, 11, 12, 100, 101, 102, 110, 111, 112];
     write("|u1", "(2, 2, 3)", &data)?;
     let dataset = open_path(&path)?;
-    assert_eq!(dataset.image, Some(ImageShape::grey(2, 3)));
+    assert_eq!(dataset.image(), Some(ImageShape::grey(2, 3)));
     assert_eq!(dataset.train.row_type(), RowType::U8);
     assert_eq!(all_rows(dataset.train.rows.as_ref())?, want);
     let one = DataOptions { max_rows: Some(1), ..DataOptions::default() };
@@ -182,7 +182,7 @@ fn npy_of_three_dimensions_makes_images_and_takes_labels_from_a_second_file() ->
     std::fs::write(&y, npy("<i8", &[3], &labels))?;
     let options = DataOptions { labels: Some(y.display().to_string()), ..DataOptions::default() };
     let data = open_with(&x, options)?;
-    assert_eq!(data.image, Some(ImageShape::grey(1, 2)));
+    assert_eq!(data.image(), Some(ImageShape::grey(1, 2)));
     assert_eq!(data.train.labels.as_deref(), Some(&[2u32, 0, 1][..]));
     Ok(())
 }
@@ -251,9 +251,9 @@ fn image_folders_number_classes_by_name_and_keep_splits_apart() -> TestResult {
     assert_eq!(data.class_names, Some(vec!["ape".to_owned(), "cat".to_owned()]));
     assert_eq!(all_rows(data.train.rows.as_ref())?, [1, 0, 2, 0, 3, 0]);
     assert_eq!(data.train.labels.as_deref(), Some(&[0u32, 1, 1][..]));
-    let test = data.test.ok_or("no test split")?;
+    let test = data.test.as_ref().ok_or("no test split")?;
     assert_eq!(test.labels.as_deref(), Some(&[1u32][..]));
-    assert_eq!(data.image, Some(ImageShape::grey(1, 2)));
+    assert_eq!(data.image(), Some(ImageShape::grey(1, 2)));
     Ok(())
 }
 
@@ -272,7 +272,7 @@ fn colour_is_as_stored_unless_asked_for() -> TestResult {
     ] {
         let data = open_as(colour)?;
         let image = ImageShape { height: 1, width: 2, channels };
-        assert_eq!(data.image, Some(image), "{colour:?}");
+        assert_eq!(data.image(), Some(image), "{colour:?}");
         assert_eq!(all_rows(data.train.rows.as_ref())?, want, "{colour:?}");
         assert!(data.train.labels.is_none());
     }

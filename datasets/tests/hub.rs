@@ -67,8 +67,8 @@ fn child() {
             "{} train {:?} test {:?} image {} classes {:?}",
             data.name,
             data.train.labels.as_deref().unwrap_or_default(),
-            data.test.and_then(|t| t.labels).as_deref().unwrap_or_default(),
-            data.image.map(|image| image.to_string()).unwrap_or_default(),
+            data.test.as_ref().and_then(|t| t.labels.as_deref()).unwrap_or_default(),
+            data.image().map(|image| image.to_string()).unwrap_or_default(),
             data.class_names.unwrap_or_default(),
         ),
     };

@@ -45,7 +45,7 @@ fn images_labels_and_class_names_as_the_hub_writes_them() -> TestResult {
     let (images, labels) = images()?;
     for per_group in [1, 2, 5] {
         let data = opened(&image_parquet(&images, &labels, per_group)?, DataOptions::default())?;
-        assert_eq!(data.image, Some(ImageShape::grey(2, 3)));
+        assert_eq!(data.image(), Some(ImageShape::grey(2, 3)));
         let want: Vec<u8> = (0..5).flat_map(|i| [10 * i; 6]).collect();
         assert_eq!(all_rows(data.train.rows.as_ref())?, want);
         assert_eq!(data.train.labels.as_deref(), Some(&[0u32, 1, 2, 0, 1][..]));

@@ -88,7 +88,7 @@ fn candle_datasets_are_taken_over() -> TestResult {
     };
     let data = Dataset::from_candle("two", &data)?;
     let image = ImageShape { height: 2, width: 2, channels: 3 };
-    assert_eq!((data.image, data.n_classes(), data.n_features()), (Some(image), 2, 12));
+    assert_eq!((data.image(), data.n_classes(), data.n_features()), (Some(image), 2, 12));
     let rows: Vec<f32> = (0..24).map(|i| i as f32 / 24.).collect();
     let got = data.train.to_tensor(&Device::Cpu)?.flatten_all()?.to_vec1::<f32>()?;
     for (got, want) in got.iter().zip(rows) {
@@ -138,7 +138,7 @@ fn splits_say_what_is_wrong() -> TestResult {
     let image = Some(ImageShape::grey(2, 2));
     assert_eq!(
         message(Dataset::new("x", split.clone(), None, image, None), nowhere),
-        "Dataset: image shape 2x2x1 has 4 values, rows have 2"
+        "image shape 2x2x1 has 4 values, rows have 2"
     );
     let other = Split::new(Arc::new(MemoryRows::from_f32(vec![1., 2.], 2)?), None)?;
     assert_eq!(

@@ -1,6 +1,7 @@
 //! What the checkpoints of all trainers share: one safetensors file, with the trainer's notes in its header.
 use crate::io::{load_tensors, save_tensors};
 use candle::{DType, Device, Error, Result, Tensor};
+use chandlery_datasets::Preparation;
 use chandlery_ops::{advance_, scale_into_};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,17 +15,20 @@ const NOTES: &str = "chandlery";
 const TRAINER: &str = "trainer";
 /// The entry with the version of the form of the file.
 const FORMAT: &str = "trainer_format";
-const CURRENT: u32 = 1;
+const CURRENT: u32 = 2;
 
-/// Writes a checkpoint of the trainer of this name; the file appears whole.
+/// Writes a checkpoint of the trainer of this name, with what was fitted of the preparation that is part of `notes`; the file appears
+/// whole.
 pub(crate) fn save(
     path: &Path,
     trainer: &str,
     tensors: impl IntoIterator<Item = (String, Tensor)>,
     notes: &impl Serialize,
+    preparation: &Preparation,
 ) -> Result<()> {
     let notes = serde_json::to_string(notes).map_err(Error::wrap)?;
     let header = [(NOTES, notes), (TRAINER, trainer.to_owned()), (FORMAT, CURRENT.to_string())];
+    let tensors = tensors.into_iter().chain(preparation.tensors().map_err(Error::wrap)?);
     save_tensors(path, tensors, header.into_iter().map(|(name, text)| (name.to_owned(), text)).collect())
 }
 
@@ -57,6 +61,11 @@ impl<'a> Checkpoint<'a> {
             header.get(NOTES).ok_or_else(|| checkpoint.refused(&"its header has no notes of a trainer"))?;
         let notes = serde_json::from_str(notes).map_err(|e| checkpoint.refused(&e))?;
         Ok((checkpoint, notes))
+    }
+
+    /// Adds what was fitted to a preparation that the notes named.
+    pub(crate) fn load_preparation(&self, preparation: &mut Preparation, device: &Device) -> Result<()> {
+        preparation.load(&self.tensors, device).map_err(|e| self.refused(&e))
     }
 
     /// The error of a file that is not a checkpoint; it names the file.

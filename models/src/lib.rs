@@ -30,6 +30,9 @@
 //!
 //! Every model but the read-out has `save_pretrained` and `from_pretrained`; [`pretrained`] says which one a folder holds.
 //!
+//! Rows go in raw, as a data set stores them (bytes or floats): each model has a [`Preparation`] in its configuration, which is fitted
+//! once and saved with it. Methods with a parameter `rows` prepare them; those of an RBM with a parameter `v` take values of its units.
+//!
 //! Random draws come from a [`Philox`] that the caller passes: the same seed gives the same run, and the
 //! CPU and the GPU make the same draws. Nothing here prints.
 mod check;
@@ -39,11 +42,14 @@ pub mod dictionary;
 pub mod feedforward;
 pub mod io;
 pub mod labelled;
+mod prepare;
 pub mod pretrained;
 pub mod rbm;
 pub mod schedule;
 pub mod softmax;
 mod trainer;
 
+pub use chandlery_datasets as datasets;
+pub use chandlery_datasets::{ImageShape, Preparation};
 pub use chandlery_ops::{Philox, Precision};
 pub use trainer::Trainer;

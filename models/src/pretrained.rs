@@ -6,7 +6,7 @@
 //! | field | what |
 //! |---|---|
 //! | `model_type` | the [`name`](ModelType::name) of its [`ModelType`]; files from before there was one are told by their other fields |
-//! | `format` | the version of the format, 1 |
+//! | `format` | the version of the format, 2; 1 had a number `input_scale` or `remove_mean` in place of `preparation` |
 //!
 //! [`model_type`] says which model a folder holds, so that a program can take any.
 //!
@@ -27,8 +27,10 @@
 //! # Ok(()) }
 //! ```
 use crate::io::{load_tensors, save_tensors, write_whole};
+use crate::prepare::Prepares;
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
+use chandlery_datasets::Preparation;
 use hf_hub::HFClientSync;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -41,7 +43,7 @@ const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
 
 /// The version of `config.json` and of the names in `model.safetensors` that this library writes, and the highest that it reads.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 
 /// Which model a `config.json` is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -122,7 +124,7 @@ pub fn model_type(folder_or_id: &str) -> Result<ModelType> {
 ///
 /// # Errors
 /// When there is neither, a file is missing or does not fit, or the model is not of the type `want`; the message names the file.
-pub(crate) fn load<C: DeserializeOwned, M>(
+pub(crate) fn load<C: DeserializeOwned + Prepares, M>(
     want: ModelType,
     folder_or_id: &str,
     device: &Device,
@@ -134,16 +136,18 @@ pub(crate) fn load<C: DeserializeOwned, M>(
 }
 
 /// The same from the tensors in the types that they are stored in.
-pub(crate) fn load_stored<C: DeserializeOwned, M>(
+pub(crate) fn load_stored<C: DeserializeOwned + Prepares, M>(
     want: ModelType,
     folder_or_id: &str,
     device: &Device,
     make: impl FnOnce(C, HashMap<String, Tensor>) -> Result<M>,
 ) -> Result<M> {
-    let config = ConfigFile::read(folder_or_id)?.config(want)?;
+    let mut config: C = ConfigFile::read(folder_or_id)?.config(want)?;
     let weights = file(folder_or_id, WEIGHTS)?;
     let (tensors, _) = load_tensors(&weights, device)?;
-    make(config, tensors).map_err(|e| Error::Msg(format!("{}: {e}", weights.display())))
+    let refused = |e: &dyn Display| Error::Msg(format!("{}: {e}", weights.display()));
+    config.preparation().load(&tensors, device).map_err(|e| refused(&e))?;
+    make(config, tensors).map_err(|e| refused(&e))
 }
 
 /// A `config.json`, and what it says about itself.
@@ -164,7 +168,7 @@ impl ConfigFile {
         let file = Self { path, text, fields };
         match file.fields.get("format").map(|format| (format, format.as_u64())) {
             None | Some((_, Some(1..=FORMAT))) => Ok(file),
-            Some((format, Some(FORMAT..))) => Err(file.refused(&format_args!(
+            Some((format, Some(1..))) => Err(file.refused(&format_args!(
                 "it is of format {format}, which a newer version of chandlery wrote, and this one reads up to {FORMAT}; update chandlery"
             ))),
             Some((format, _)) => Err(file.refused(&format_args!(
@@ -217,7 +221,8 @@ struct Content<'a, C> {
     config: &'a C,
 }
 
-/// Writes both files to a folder, which is made if need be. Each file appears whole.
+/// Writes both files to a folder, which is made if need be, with what was fitted of the preparation that is part of `config`. Each
+/// file appears whole.
 ///
 /// # Errors
 /// When the folder is not writable.
@@ -225,12 +230,14 @@ pub(crate) fn save(
     model_type: ModelType,
     folder: &Path,
     config: &impl Serialize,
+    preparation: &Preparation,
     tensors: impl IntoIterator<Item = (String, Tensor)>,
 ) -> Result<()> {
     std::fs::create_dir_all(folder)
         .map_err(|e| Error::Msg(format!("{}: cannot be made: {e}", folder.display())))?;
     let notes = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    save_tensors(&folder.join(WEIGHTS), tensors, notes)?;
+    let fitted = preparation.tensors().map_err(Error::wrap)?;
+    save_tensors(&folder.join(WEIGHTS), tensors.into_iter().chain(fitted), notes)?;
     write_whole(&folder.join(CONFIG), |file| {
         let content = Content { model_type: model_type.name(), format: FORMAT, config };
         serde_json::to_writer_pretty(&mut *file, &content).map_err(Error::wrap)?;

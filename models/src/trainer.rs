@@ -15,7 +15,7 @@ use std::path::Path;
 ///
 /// # fn main() -> candle::Result<()> {
 /// let rbm = Rbm::init(RbmConfig::new(6, 4), Philox::new(0, 0), &Cpu)?;
-/// let mut trainer = RbmTrainer::new(&rbm, CdConfig { batch: 8, ..CdConfig::default() }, 1., Philox::new(0, 1))?;
+/// let mut trainer = RbmTrainer::new(&rbm, CdConfig { batch: 8, ..CdConfig::default() }, Philox::new(0, 1))?;
 /// let rows = chandlery_ops::uniform((32, 6), &Cpu, Philox::new(0, 2))?;
 /// for epoch in 0..3 {
 ///     trainer.begin_epoch(epoch)?;
@@ -41,7 +41,7 @@ pub trait Trainer: Sized {
     /// When the device fails.
     fn begin_epoch(&mut self, epoch: usize) -> Result<()>;
 
-    /// One update from a minibatch: `rows` `[batch, n_features]` u8 or f32, and for models with labels `labels` `[batch]` u32, both
+    /// One update from a minibatch of raw `rows`, `[batch, n_features]` u8 or f32, which go through the model's preparation, and for models with labels `labels` `[batch]` u32, both
     /// contiguous and on the trainer's device. Models without labels ignore `labels`.
     ///
     /// On a GPU a step is queued; most trainers do not wait for it.

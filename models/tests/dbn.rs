@@ -22,7 +22,7 @@ fn training(persistent: bool) -> CdConfig {
 
 fn trainer(persistent: bool) -> Result<DbnTrainer> {
     let dbn = Dbn::init(DbnConfig::new(&[12, 7, 5]), Philox::new(2, 0), &CPU)?;
-    DbnTrainer::new(&dbn, vec![training(persistent); 2], 1., Philox::new(2, 10))
+    DbnTrainer::new(&dbn, vec![training(persistent); 2], Philox::new(2, 10))
 }
 
 /// Six minibatches an epoch, five epochs a layer.
@@ -75,7 +75,7 @@ fn another_seed_gives_another_network() -> Result<()> {
     let dbn = Dbn::init(DbnConfig::new(&[12, 7, 5]), Philox::new(2, 0), &CPU)?;
     let rows = rows()?;
     let run = |seed| -> Result<Vec<u32>> {
-        let mut trainer = DbnTrainer::new(&dbn, vec![training(false); 2], 1., Philox::new(seed, 0))?;
+        let mut trainer = DbnTrainer::new(&dbn, vec![training(false); 2], Philox::new(seed, 0))?;
         train(&mut trainer, &rows, 0, 12)?;
         bits(&trainer.model()?)
     };
@@ -89,12 +89,12 @@ fn bytes_scaled_in_the_step_train_as_the_numbers_they_stand_for() -> Result<()> 
     let bytes = (uniform((60, 12), &CPU, Philox::new(5, 0))? * 255.)?.to_dtype(DType::U8)?;
     let numbers = (bytes.to_dtype(DType::F32)? * f64::from(1f32 / 255.))?;
     let dbn = Dbn::init(DbnConfig::new(&[12, 7]), Philox::new(2, 0), &CPU)?;
-    let run = |rows: &Tensor, scale: f64| -> Result<Vec<u32>> {
-        let mut trainer = DbnTrainer::new(&dbn, vec![training(false)], scale, Philox::new(6, 0))?;
+    let run = |rows: &Tensor| -> Result<Vec<u32>> {
+        let mut trainer = DbnTrainer::new(&dbn, vec![training(false)], Philox::new(6, 0))?;
         train(&mut trainer, rows, 0, 12)?;
         bits(&trainer.model()?)
     };
-    assert!(run(&bytes, 1. / 255.)? == run(&numbers, 1.)?);
+    assert!(run(&bytes)? == run(&numbers)?);
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 mod common;
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
+use chandlery::ImageShape;
 use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::labelled::{LabelledDbn, LabelledDbnConfig, Stage, UpDownConfig, UpDownTrainer};
@@ -14,8 +15,7 @@ use chandlery_ops::{Philox, Precision, uniform};
 const CPU: Device = Device::Cpu;
 
 fn network() -> Result<LabelledDbn> {
-    let config =
-        DbnConfig { input_scale: 1. / 255., image: Some([3, 4, 1]), ..DbnConfig::new(&[12, 7, 6, 5]) };
+    let config = DbnConfig { image: Some(ImageShape::grey(3, 4)), ..DbnConfig::new(&[12, 7, 6, 5]) };
     LabelledDbn::from_dbn(&Dbn::init(config, Philox::new(2, 0), &CPU)?, 3)
 }
 
@@ -216,10 +216,10 @@ fn what_cannot_be_is_refused_with_its_name() -> Result<()> {
         first_line(LabelledDbn::from_dbn(&plain, 1).expect_err("accepted")),
         "LabelledDbnConfig: n_classes must be at least 2, got 1"
     );
-    let fits = LabelledDbnConfig { image: Some([2, 2, 2]), ..LabelledDbnConfig::new(&[4, 3], 2) };
+    let fits = LabelledDbnConfig { image: Some([2, 2, 2].into()), ..LabelledDbnConfig::new(&[4, 3], 2) };
     assert_eq!(
         first_line(fits.validate().expect_err("accepted")),
-        "LabelledDbnConfig: image must have sizes[0] = 4 entries, got [2, 2, 2]"
+        "LabelledDbnConfig: image must have as many values as a row, 4, got 2x2x2 with 8"
     );
     Ok(())
 }

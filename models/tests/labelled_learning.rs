@@ -36,7 +36,7 @@ fn learning_makes_samples_of_the_class_that_is_asked_for() -> Result<()> {
     let asked = Tensor::from_iter((0..200u32).map(|i| i % 2), &CPU)?;
     let dbn = Dbn::init(DbnConfig::new(&[16, 12, 10]), Philox::new(3, 0), &CPU)?;
     let cd = CdConfig { batch: 20, ..CdConfig::default() };
-    let mut greedy = DbnTrainer::new(&dbn, vec![cd; 2], 1., Philox::new(3, 10))?;
+    let mut greedy = DbnTrainer::new(&dbn, vec![cd; 2], Philox::new(3, 10))?;
     let minibatch = |t: &Tensor, step: usize| t.narrow(0, step % 20 * 20, 20);
     loop {
         for step in 0..200 {

@@ -237,7 +237,7 @@ fn doubled() -> Result<Tensor> {
 fn learned(training: CdConfig, rows: &Tensor) -> Result<f64> {
     let rbm = Rbm::init(RbmConfig::new(16, 12), Philox::new(10, 0), &CPU)?;
     let batch = training.batch;
-    let mut trainer = RbmTrainer::new(&rbm, training, 1., Philox::new(10, 1))?;
+    let mut trainer = RbmTrainer::new(&rbm, training, Philox::new(10, 1))?;
     for epoch in 0..150 {
         trainer.begin_epoch(epoch)?;
         for start in (0..512).step_by(batch) {

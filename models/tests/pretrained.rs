@@ -8,6 +8,7 @@ use chandlery::feedforward::{Feedforward, FeedforwardConfig};
 use chandlery::labelled::LabelledDbn;
 use chandlery::pretrained::{ModelType, model_type};
 use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, VisibleUnit};
+use chandlery::{ImageShape, Preparation};
 use chandlery_ops::{Philox, normal};
 use common::bits;
 use serde_json::Value;
@@ -24,8 +25,13 @@ fn rbm(visible: VisibleUnit) -> Result<Rbm> {
     Rbm::init(config, Philox::new(1, 0), &CPU)
 }
 
+fn awkward() -> Result<Preparation> {
+    Preparation::scale(AWKWARD).map_err(candle::Error::wrap)
+}
+
 fn dbn() -> Result<Dbn> {
-    let config = DbnConfig { input_scale: AWKWARD, image: Some([2, 3, 1]), ..DbnConfig::new(&[6, 4, 3]) };
+    let preparation = awkward()?;
+    let config = DbnConfig { preparation, image: Some(ImageShape::grey(2, 3)), ..DbnConfig::new(&[6, 4, 3]) };
     Dbn::init(config, Philox::new(1, 1), &CPU)
 }
 
@@ -100,22 +106,23 @@ fn a_configuration_says_type_and_format_and_its_numbers_come_back_to_the_bit() -
     for model in ModelType::ALL {
         let at = folder.path().join(model.name());
         let fields = fields(&at)?;
-        assert_eq!((&fields["model_type"], &fields["format"]), (&model.name().into(), &1.into()));
+        assert_eq!((&fields["model_type"], &fields["format"]), (&model.name().into(), &2.into()));
         let text = std::fs::read_to_string(at.join("config.json"))?;
         assert!(
-            text.starts_with(&format!("{{\n  \"model_type\": \"{model}\",\n  \"format\": 1,\n")),
+            text.starts_with(&format!("{{\n  \"model_type\": \"{model}\",\n  \"format\": 2,\n")),
             "{text}"
         );
         assert_eq!(model_type(&at.display().to_string())?, model);
         load_as(model, &at.display().to_string())?;
     }
     let name = |model: ModelType| folder.path().join(model.name()).display().to_string();
-    let scale = Dbn::from_pretrained(&name(ModelType::Dbn), &CPU)?.config().input_scale;
-    assert_eq!(scale.to_bits(), AWKWARD.to_bits());
-    let scale = Feedforward::from_pretrained(&name(ModelType::Feedforward), &CPU)?.config().input_scale;
-    assert_eq!(scale.to_bits(), AWKWARD.to_bits());
-    let scale = LabelledDbn::from_pretrained(&name(ModelType::LabelledDbn), &CPU)?.config().input_scale;
-    assert_eq!(scale.to_bits(), AWKWARD.to_bits());
+    let same = |preparation: &Preparation| {
+        let scale = preparation.as_scale(candle::DType::F32).expect("a scale");
+        assert_eq!(scale.to_bits(), AWKWARD.to_bits());
+    };
+    same(&Dbn::from_pretrained(&name(ModelType::Dbn), &CPU)?.config().preparation);
+    same(&Feedforward::from_pretrained(&name(ModelType::Feedforward), &CPU)?.config().preparation);
+    same(&LabelledDbn::from_pretrained(&name(ModelType::LabelledDbn), &CPU)?.config().preparation);
     let back = Dictionary::from_pretrained(&name(ModelType::Dictionary), &CPU)?;
     assert_eq!(back.config(), dictionary()?.config());
     assert!(bits([("", back.atoms())])? == bits([("", dictionary()?.atoms())])?);
@@ -150,7 +157,8 @@ fn folders_from_before_there_was_a_type_load_as_what_their_fields_are() -> Resul
     ], "input_scale": 0.00392156862745098, "image": [2, 3, 1]}"#;
     std::fs::write(at.join("config.json"), text)?;
     let back = Dbn::from_pretrained(&at.display().to_string(), &CPU)?;
-    assert_eq!((back.config().input_scale, back.config().image), (1. / 255., Some([2, 3, 1])));
+    assert!(back.config().preparation.is_default());
+    assert_eq!(back.config().image, Some(ImageShape::grey(2, 3)));
     let at = folder.path().join(ModelType::Feedforward.name());
     let text = r#"{"task": "classify", "layers": [
         {"n_inputs": 6, "n_outputs": 4, "activation": "sigmoid"},
@@ -193,9 +201,9 @@ fn what_a_newer_version_or_another_library_wrote_is_refused_with_the_reason() ->
         fields(folder.path())?,
     );
     let cases: [(&str, Value, String); 6] = [
-        ("format", 2.into(), "it is of format 2, which a newer version of chandlery wrote, and this one reads up to 1; update chandlery".to_owned()),
-        ("format", 0.into(), "format must be a whole number from 1 to 1, got 0".to_owned()),
-        ("format", "1".into(), "format must be a whole number from 1 to 1, got \"1\"".to_owned()),
+        ("format", 3.into(), "it is of format 3, which a newer version of chandlery wrote, and this one reads up to 2; update chandlery".to_owned()),
+        ("format", 0.into(), "format must be a whole number from 1 to 2, got 0".to_owned()),
+        ("format", "1".into(), "format must be a whole number from 1 to 2, got \"1\"".to_owned()),
         (
             "model_type",
             "bert".into(),

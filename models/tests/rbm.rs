@@ -1,6 +1,7 @@
 //! A machine small enough to enumerate keeps every formula honest.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor, Var};
+use chandlery::Preparation;
 use chandlery::Trainer;
 use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
@@ -174,7 +175,7 @@ fn one_step_follows_the_gradient_of_the_free_energy() -> Result<()> {
             ..CdConfig::default()
         };
         let philox = Philox::new(9, 2);
-        let mut trainer = RbmTrainer::new(&before, training, 1., philox)?;
+        let mut trainer = RbmTrainer::new(&before, training, philox)?;
         trainer.step(&v, None)?;
         // The reconstruction, from the same draws.
         let negative = before.visible_mean(&before.sample_hidden(&v, philox)?)?;
@@ -205,7 +206,7 @@ fn one_step_follows_the_gradient_of_the_free_energy() -> Result<()> {
 fn train(config: RbmConfig, training: CdConfig, rows: &Tensor, steps: usize) -> Result<(Rbm, f64)> {
     let rbm = Rbm::init(config, Philox::new(10, 0), &CPU)?;
     let batch = training.batch;
-    let mut trainer = RbmTrainer::new(&rbm, training, 1., Philox::new(10, 1))?;
+    let mut trainer = RbmTrainer::new(&rbm, training, Philox::new(10, 1))?;
     let n = rows.dim(0)? / batch;
     for step in 0..steps {
         trainer.step(&rows.narrow(0, step % n * batch, batch)?, None)?;
@@ -329,7 +330,7 @@ fn max_norm_and_decay_bound_the_weights() -> Result<()> {
 fn a_configuration_out_of_range_says_what_must_hold() {
     let first = |r: Result<RbmTrainer>| r.map(|_| ()).expect_err("accepted").to_string();
     let rbm = || Rbm::init(RbmConfig::new(3, 2), Philox::new(0, 0), &CPU);
-    let train = |c: CdConfig| first(rbm().and_then(|rbm| RbmTrainer::new(&rbm, c, 1., Philox::new(0, 1))));
+    let train = |c: CdConfig| first(rbm().and_then(|rbm| RbmTrainer::new(&rbm, c, Philox::new(0, 1))));
     let d = CdConfig::default;
     for (config, want) in [
         (CdConfig { batch: 0, ..d() }, "CdConfig: batch must be at least 1, got 0"),
@@ -357,7 +358,7 @@ fn training_that_diverges_says_between_which_steps() -> Result<()> {
     let config = RbmConfig { visible: VisibleUnit::Gaussian, ..RbmConfig::new(4, 3) };
     let rbm = Rbm::init(config, Philox::new(0, 0), &CPU)?;
     let training = CdConfig { batch: 2, ..CdConfig::default() };
-    let mut trainer = RbmTrainer::new(&rbm, training, 1., Philox::new(0, 1))?;
+    let mut trainer = RbmTrainer::new(&rbm, training, Philox::new(0, 1))?;
     let rows = Tensor::ones((2, 4), DType::F32, &CPU)?;
     trainer.step(&rows, None)?;
     trainer.metrics()?;
@@ -379,14 +380,15 @@ fn binarised_training_is_training_on_drawn_rows() -> Result<()> {
     let drawing = CdConfig { binarize: true, ..training.clone() };
     for (lower, rbm) in [(vec![], below.clone()), (vec![below], above)] {
         let mut at = Philox::new(20, 3);
-        let mut trainer = RbmTrainer::above(&lower, &rbm, drawing.clone(), 1., at)?;
+        let mut trainer = RbmTrainer::above(&lower, &rbm, &Preparation::default(), drawing.clone(), at)?;
         for step in 0..3 {
             // Each step draws rows, then hidden units, and goes on in the sequence: never the same rows twice.
             let before = trainer.model()?.to(DType::F32, &CPU)?;
             trainer.step(&grey, None)?;
             let rows = chandlery_ops::bernoulli(&grey, at)?;
             at = at.advanced(batch * n_visible);
-            let mut plain = RbmTrainer::above(&lower, &before, training.clone(), 1., at)?;
+            let mut plain =
+                RbmTrainer::above(&lower, &before, &Preparation::default(), training.clone(), at)?;
             plain.step(&rows, None)?;
             at = at.advanced(batch * rbm.config().n_hidden);
             for ((name, got), (_, want)) in
@@ -398,7 +400,7 @@ fn binarised_training_is_training_on_drawn_rows() -> Result<()> {
     }
     let gaussian = RbmConfig { visible: VisibleUnit::Gaussian, ..RbmConfig::new(3, 2) };
     let gaussian = Rbm::init(gaussian, Philox::new(0, 0), &CPU)?;
-    let refused = RbmTrainer::new(&gaussian, drawing, 1., Philox::new(0, 1)).map(|_| ());
+    let refused = RbmTrainer::new(&gaussian, drawing, Philox::new(0, 1)).map(|_| ());
     assert_eq!(
         refused.expect_err("accepted").to_string().lines().next(),
         Some("CdConfig: binarize must be false for real-valued rows, got true for Gaussian")

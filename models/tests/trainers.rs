@@ -1,6 +1,7 @@
 //! What holds for every trainer.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
+use chandlery::Preparation;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::dictionary::{Dictionary, DictionaryConfig, OnlineConfig, OnlineTrainer};
 use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer};
@@ -17,15 +18,20 @@ fn cd() -> CdConfig {
     CdConfig { batch: BATCH, persistent: true, ..CdConfig::default() }
 }
 
+fn half() -> Result<Preparation> {
+    Preparation::scale(0.5).map_err(candle::Error::wrap)
+}
+
 fn rbm() -> Result<RbmTrainer> {
     let lower = [Rbm::init(RbmConfig::new(N, 5), Philox::new(1, 0), &CPU)?];
     let rbm = Rbm::init(RbmConfig::new(5, 4), Philox::new(1, 1), &CPU)?;
-    RbmTrainer::above(&lower, &rbm, cd(), 0.5, Philox::new(1, 2))
+    RbmTrainer::above(&lower, &rbm, &half()?, cd(), Philox::new(1, 2))
 }
 
 fn dbn() -> Result<DbnTrainer> {
-    let dbn = Dbn::init(DbnConfig::new(&[N, 5, 4]), Philox::new(2, 0), &CPU)?;
-    let mut trainer = DbnTrainer::new(&dbn, vec![cd(), cd()], 0.5, Philox::new(2, 1))?;
+    let config = DbnConfig { preparation: half()?, ..DbnConfig::new(&[N, 5, 4]) };
+    let dbn = Dbn::init(config, Philox::new(2, 0), &CPU)?;
+    let mut trainer = DbnTrainer::new(&dbn, vec![cd(), cd()], Philox::new(2, 1))?;
     trainer.next_layer()?;
     Ok(trainer)
 }
@@ -158,7 +164,7 @@ fn weights_that_are_no_longer_finite_are_found_though_the_errors_are() -> Result
     // Huge weights saturate the units: reconstructions stay in [0, 1] while a weight overflows.
     let rbm = Rbm::init(RbmConfig::new(N, 4), Philox::new(1, 0), &CPU)?;
     let config = CdConfig { batch: BATCH, learning_rate: 3e38.into(), momentum: 0.9.into(), ..cd() };
-    let mut trainer = RbmTrainer::new(&rbm, config, 1., Philox::new(1, 1))?;
+    let mut trainer = RbmTrainer::new(&rbm, config, Philox::new(1, 1))?;
     let rows = Tensor::zeros((BATCH, N), DType::F32, &CPU)?.ones_like()?;
     for _ in 0..8 {
         trainer.step(&rows, None)?;

@@ -237,10 +237,8 @@ const TRAINED_ATOL: f32 = 2e-5;
 
 #[test]
 fn thirty_steps_are_the_same_on_every_device_recorded_or_not() -> Result<()> {
-    let mut classifier = FeedforwardConfig::classifier(&[37, 29, 17, 3]);
-    classifier.input_scale = 1. / 255.;
-    let mut autoencoder = FeedforwardConfig::autoencoder(&[37, 29, 5]);
-    autoencoder.input_scale = 1. / 255.;
+    let classifier = FeedforwardConfig::classifier(&[37, 29, 17, 3]);
+    let autoencoder = FeedforwardConfig::autoencoder(&[37, 29, 5]);
     // Gradient descent: Adam divides gradients near 0 by their size, and with it their rounding.
     let base = BackpropConfig {
         batch: 20,
@@ -287,8 +285,7 @@ fn thirty_steps_are_the_same_on_every_device_recorded_or_not() -> Result<()> {
 
 #[test]
 fn adam_learns_the_same_on_every_device_and_in_every_precision() -> Result<()> {
-    let mut config = FeedforwardConfig::autoencoder(&[64, 40, 8]);
-    config.input_scale = 1. / 255.;
+    let config = FeedforwardConfig::autoencoder(&[64, 40, 8]);
     let network = Feedforward::init(config, Philox::new(62, 0), &CPU)?;
     let rows = (chandlery_ops::uniform((80, 64), &CPU, Philox::new(61, 0))? * 256.)?.to_dtype(DType::U8)?;
     let rows = (rows.to_dtype(DType::F32)? / 255.)?;

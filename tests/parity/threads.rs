@@ -20,7 +20,7 @@ fn work(device: &Device, folder: &str, seed: u64) -> Result<Vec<Named>> {
     let rows = uniform((80, 64), device, philox(0))?;
 
     let rbm = Rbm::init(RbmConfig::new(64, 48), philox(1), device)?;
-    let mut trainer = RbmTrainer::new(&rbm, CdConfig { batch: 20, ..CdConfig::default() }, 1., philox(2))?;
+    let mut trainer = RbmTrainer::new(&rbm, CdConfig { batch: 20, ..CdConfig::default() }, philox(2))?;
     for step in 0..40 {
         trainer.step(&rows.narrow(0, step % 4 * 20, 20)?, None)?;
     }

@@ -16,7 +16,7 @@ fn rows(n: usize, cols: usize) -> Result<Tensor> {
 fn train(config: &RbmConfig, training: &CdConfig, device: &Device) -> Result<(Rbm, f64)> {
     let rbm = Rbm::init(config.clone(), Philox::new(51, 0), &CPU)?.to(DType::F32, device)?;
     let rows = rows(8 * training.batch, config.n_visible)?.to_device(device)?;
-    let mut trainer = RbmTrainer::new(&rbm, training.clone(), 1. / 255., Philox::new(51, 1))?;
+    let mut trainer = RbmTrainer::new(&rbm, training.clone(), Philox::new(51, 1))?;
     for step in 0..STEPS {
         trainer.begin_epoch(step / 8)?;
         trainer.step(&rows.narrow(0, step % 8 * training.batch, training.batch)?, None)?;
@@ -113,7 +113,7 @@ fn a_network_trains_and_resumes_bit_for_bit_on_every_device() -> Result<()> {
             }
             Ok(())
         };
-        let new = || DbnTrainer::new(&dbn, vec![training.clone(); 2], 1. / 255., Philox::new(52, 1));
+        let new = || DbnTrainer::new(&dbn, vec![training.clone(); 2], Philox::new(52, 1));
         let mut whole = new()?;
         run(&mut whole, 0, 2 * STEPS)?;
         let whole = whole.model()?;

@@ -18,7 +18,7 @@ const RTOL: f32 = 2e-4;
 const ATOL: f32 = 2e-5;
 
 fn network(device: &Device) -> Result<LabelledDbn> {
-    let config = DbnConfig { input_scale: 1. / 255., ..DbnConfig::new(&[37, 29, 23, 31]) };
+    let config = DbnConfig::new(&[37, 29, 23, 31]);
     LabelledDbn::from_dbn(&Dbn::init(config, Philox::new(61, 0), &CPU)?, 5)?.to(DType::F32, device)
 }
 

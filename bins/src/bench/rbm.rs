@@ -186,7 +186,7 @@ fn measure(
     let mut feed =
         Feed::new(split, device, FeedConfig { resident_bytes: None, ..FeedConfig::new(batch, 0) })?;
     let rbm = Rbm::init(RbmConfig::new(size.n_visible, size.n_hidden), Philox::new(0, 0), device)?;
-    let mut trainer = RbmTrainer::new(&rbm, config, feed.scale(), Philox::new(0, 1))?;
+    let mut trainer = RbmTrainer::new(&rbm, config, Philox::new(0, 1))?;
     drop(rbm);
     let mut stream = Stream { feed: &mut feed, epoch: 0 };
     stream.feed.start_epoch(0, 0)?;

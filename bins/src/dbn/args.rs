@@ -8,6 +8,7 @@ use crate::options::{
 use crate::session::SessionArgs;
 use chandlery::rbm::{HiddenUnit, VisibleUnit};
 use chandlery_datasets::ImageShape;
+use chandlery_datasets::preparation::StepConfig;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -61,6 +62,12 @@ pub struct Settings {
     /// Units of the lowest layer's input: bernoulli for rows in [0, 1], gaussian for real values.
     #[arg(long, value_enum, default_value_t = Visible::Bernoulli)]
     pub visible: Visible,
+    /// What is done to rows before the lowest layer reads them, in this order, fitted to the training rows and saved with the network:
+    /// scale=F, unit-variance, center, row-mean, contrast, rescale, pca=N, whiten or zca; default: nothing. With --visible gaussian,
+    /// unit-variance follows.
+    #[arg(long, value_name = "STEP,...", value_delimiter = ',')]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prepare: Vec<StepConfig>,
     /// Units of the hidden layers.
     #[arg(long, value_enum, default_value_t = Hidden::Bernoulli)]
     pub hidden_unit: Hidden,

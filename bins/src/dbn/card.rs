@@ -33,8 +33,8 @@ pub fn of<'a>(
         pictures,
         rust: format!(
             "let dbn = chandlery::dbn::Dbn::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
-             let features = dbn.forward(&rows)?; // rows: [batch, {}] f32, {}",
-            dbn.layers.first().map_or(0, |layer| layer.n_visible),
+             let features = dbn.forward(&rows)?; // rows: [batch, {}] raw: u8, or f32 {}",
+            dbn.n_inputs(),
             units(dbn)
         ),
         files: format!(
@@ -100,7 +100,7 @@ fn write_results(dbn: &DbnConfig, evaluation: &Evaluation, out: &mut impl Write)
 /// What rows of the lowest layer are.
 fn units(dbn: &DbnConfig) -> String {
     match dbn.layers.first() {
-        Some(layer) if layer.visible.is_gaussian() => format!("stored values times {}", dbn.input_scale),
+        Some(layer) if layer.visible.is_gaussian() => "real values".to_owned(),
         _ => "between 0 and 1".to_owned(),
     }
 }

@@ -11,7 +11,7 @@ use chandlery::Philox;
 use chandlery::dbn::Dbn;
 use chandlery::feedforward::Feedforward;
 use chandlery::labelled::LabelledDbn;
-use chandlery_datasets::{ImageShape, Split};
+use chandlery_datasets::{ImageShape, Preparation, Split};
 use std::path::Path;
 
 /// First-layer filters in the picture of a run.
@@ -34,13 +34,13 @@ pub fn run_pictures(dbn: &Dbn, test: &Split, seed: u64, folder: &RunFolder) -> R
         return Ok(Vec::new());
     };
     let weight = dbn.layers()[0].weight();
-    let filters = largest_rows(weight, FILTERS)?;
+    let filters = patterns(&largest_rows(weight, FILTERS)?, &dbn.config().preparation)?;
     let n_filters = filters.dim(0)?;
     let filters = mosaic(&filters, shape, COLUMNS, Shades::Symmetric, zoom(shape))?;
     write_png(&filters, &folder.join("filters.png"))?;
     let path = folder.join("reconstructions.png");
     let reads = Reads::from(dbn.config());
-    let n_rows = draw_reconstructions(dbn, reads, test, shape, RECONSTRUCTIONS, weight.device(), &path)?;
+    let n_rows = draw_reconstructions(dbn, &reads, test, shape, RECONSTRUCTIONS, weight.device(), &path)?;
     let (n, steps) = SAMPLES;
     let start = test.take(n)?;
     let n = start.n_samples();
@@ -108,7 +108,7 @@ impl GivesBack for Feedforward {
 /// Draws rows over their reconstructions and returns how many.
 pub fn draw_reconstructions(
     network: &dyn GivesBack,
-    reads: Reads,
+    reads: &Reads,
     split: &Split,
     shape: ImageShape,
     n: usize,
@@ -116,9 +116,12 @@ pub fn draw_reconstructions(
     path: &Path,
 ) -> Result<usize> {
     let split = split.take(n)?;
-    let x = rows::all(&split, reads, device)?;
-    let back = network.back(&x)?;
-    let picture = originals_over_reconstructions(&x, &back, shape, COLUMNS, shades(reads), zoom(shape))?;
+    let raw = rows::all(&split, reads.clone(), device)?;
+    let preparation = &reads.preparation;
+    // Both as the network sees them: what a row lost when it was prepared cannot come back.
+    let seen = preparation.inverse(&preparation.apply(&raw)?)?;
+    let back = preparation.inverse(&network.back(&raw)?)?;
+    let picture = originals_over_reconstructions(&seen, &back, shape, COLUMNS, shades(reads), zoom(shape))?;
     write_png(&picture, path)?;
     Ok(split.n_samples())
 }
@@ -141,14 +144,14 @@ pub fn draw_samples(
         }
         None => dbn.sample(n, steps, philox)?,
     };
-    let picture = mosaic(&samples, shape, COLUMNS, shades(dbn.config()), zoom(shape))?;
+    let samples = dbn.config().preparation.inverse(&samples)?;
+    let picture = mosaic(&samples, shape, COLUMNS, shades(&dbn.config().into()), zoom(shape))?;
     write_png(&picture, path)
 }
 
 /// The image shape that a network remembers, if a picture can be made of it.
 pub fn drawable(network: impl Into<Reads>) -> Option<ImageShape> {
-    let [height, width, channels] = network.into().image?;
-    Some(ImageShape { height, width, channels }).filter(can_draw)
+    network.into().image.filter(can_draw)
 }
 
 /// Whether a picture can be made of images of this shape.
@@ -157,8 +160,13 @@ pub fn can_draw(shape: &ImageShape) -> bool {
 }
 
 /// Probabilities are shades as they stand; real values are stretched.
-fn shades(network: impl Into<Reads>) -> Shades {
-    if network.into().scale.is_some() { Shades::MinMax } else { Shades::Unit }
+fn shades(reads: &Reads) -> Shades {
+    if reads.gaussian { Shades::MinMax } else { Shades::Unit }
+}
+
+/// What units look for, as raw rows show it: their weights, `[n, n_visible]`, without what rows would gain by their mean.
+fn patterns(weights: &Tensor, preparation: &Preparation) -> Result<Tensor> {
+    Ok((preparation.inverse(weights)? - preparation.inverse(&weights.zeros_like()?)?)?)
 }
 
 /// How many times as large as an image its tile in a picture is.

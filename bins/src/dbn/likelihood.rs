@@ -222,7 +222,7 @@ impl LikelihoodArgs {
 
     /// The first rows of a split, binary where the units are.
     fn read(&self, dbn: &Dbn, split: &Split, n: usize, philox: Philox, device: &Device) -> Result<Tensor> {
-        let grey = rows::all(&some(split, n, split.n_features())?, dbn.config(), device)?;
+        let grey = dbn.prepare(&rows::all(&some(split, n, split.n_features())?, dbn.config(), device)?)?;
         if dbn.layers()[0].config().visible.is_gaussian() {
             return Ok(grey);
         }

@@ -76,8 +76,12 @@ impl Evaluation {
         Ok(Self {
             readout: Readout::of(dbn, rows, seed, device)?,
             reconstruction_error: dbn.reconstruction_error(&test)?,
-            free_energy_gap: lowest.free_energy_gap(&train, &test)?,
-            pseudo_likelihood: if binary { Some(lowest.pseudo_likelihood(&test, flips)?) } else { None },
+            free_energy_gap: lowest.free_energy_gap(&dbn.prepare(&train)?, &dbn.prepare(&test)?)?,
+            pseudo_likelihood: if binary {
+                Some(lowest.pseudo_likelihood(&dbn.prepare(&test)?, flips)?)
+            } else {
+                None
+            },
         })
     }
 
@@ -127,7 +131,7 @@ impl Readout {
         let (train_features, test_features) = (features(&train)?, features(&test)?);
         let n_top = dbn.config().layers.last().map_or(0, |layer| layer.n_hidden);
         let top = |x: &Tensor| x.narrow(1, n_features - n_top, n_top)?.contiguous();
-        let pixels = |split: &Split| rows::all(split, dbn.config(), device);
+        let pixels = |split: &Split| rows::through(split, dbn.config(), device, |rows| dbn.prepare(rows));
         Ok(Some(Self {
             accuracy_features: accuracy(&train_features, &test_features)?,
             accuracy_top: accuracy(&top(&train_features)?, &top(&test_features)?)?,

@@ -1,14 +1,14 @@
 //! From what was asked for to what is trained: the data cut up, the machines, and how each learns.
 use super::args::Settings;
-use super::rows::Statistics;
 use super::streams;
 use crate::options::DataArgs;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
 use chandlery::Philox;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::rbm::{CdConfig, HiddenUnit, RbmConfig, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
+use chandlery_datasets::preparation::{Preparation, RowStatistics, StepConfig};
 use chandlery_datasets::{Dataset, Split};
 
 /// Rows that training does not see are a twentieth of the training split, at most so many.
@@ -28,8 +28,6 @@ pub struct Data {
     pub test: Option<Split>,
     /// Classes of the labels, 0 without.
     pub n_classes: usize,
-    /// Height, width and channels of rows that are images.
-    pub image: Option<[usize; 3]>,
 }
 
 impl Data {
@@ -50,7 +48,6 @@ impl Data {
             train,
             held_out,
             n_classes: dataset.n_classes(),
-            image: dataset.image.map(|image| [image.height, image.width, image.channels]),
             name: dataset.name,
             test: dataset.test,
         })
@@ -75,7 +72,7 @@ impl Data {
 }
 
 /// A trainer at its first step.
-pub fn new_trainer(data: &Data, settings: &Settings, scale: f64, device: &Device) -> Result<DbnTrainer> {
+pub fn new_trainer(data: &Data, settings: &Settings, device: &Device) -> Result<DbnTrainer> {
     let gaussian = VisibleUnit::from(settings.visible).is_gaussian();
     if VisibleUnit::from(settings.visible) == VisibleUnit::GaussianLearned && settings.hidden.len() > 1 {
         bail!(
@@ -87,20 +84,33 @@ pub fn new_trainer(data: &Data, settings: &Settings, scale: f64, device: &Device
     if gaussian && settings.binarize {
         bail!("--binarize: --visible must be bernoulli, got {:?}; leave one of them out", settings.visible)
     }
-    let statistics = Statistics::of(&data.train, settings.seed)?;
-    let gain = statistics.gain(gaussian)?;
-    let config = DbnConfig {
-        layers: layers(data.train.n_features(), settings),
-        input_scale: scale * gain,
-        image: data.image,
-    };
+    let (preparation, statistics) = prepare(&data.train, settings)?;
+    let n_visible = preparation.n_outputs(data.train.n_features())?;
+    let config = DbnConfig { layers: layers(n_visible, settings), preparation, image: data.train.image };
     let training = config.layers.iter().map(|layer| training(layer, settings)).collect::<Result<_>>()?;
     let dbn = Dbn::init(config, Philox::new(settings.seed, streams::WEIGHTS), device)?;
-    let mut trainer =
-        DbnTrainer::new(&dbn, training, scale * gain, Philox::new(settings.seed, streams::UNITS))?;
-    let mean = Tensor::new(statistics.mean, device)?.affine(gain, 0.)?;
-    trainer.set_visible_mean(&mean)?;
+    let mut trainer = DbnTrainer::new(&dbn, training, Philox::new(settings.seed, streams::UNITS))?;
+    trainer.set_visible_mean(&Tensor::new(statistics.mean, device)?)?;
     Ok(trainer)
+}
+
+/// What is done to raw rows before the lowest layer reads them, fitted to the training rows; and what rows look like then.
+///
+/// Real-valued units have the standard deviation 1, and so get rows; binary ones must get probabilities.
+fn prepare(train: &Split, settings: &Settings) -> Result<(Preparation, RowStatistics)> {
+    let gaussian = VisibleUnit::from(settings.visible).is_gaussian();
+    let unit = gaussian.then_some(StepConfig::UnitVariance);
+    let steps: Vec<StepConfig> = settings.prepare.iter().copied().chain(unit).collect();
+    let flag = if settings.prepare.is_empty() { "--visible gaussian" } else { "--prepare" };
+    let preparation = Preparation::fit(train, &steps, settings.seed).context(flag)?;
+    let statistics = RowStatistics::of(train, &preparation, settings.seed)?;
+    ensure!(
+        gaussian || statistics.min >= 0. && statistics.max <= 1.,
+        "--visible bernoulli: rows must lie between 0 and 1, got {} to {}; rescale them, or use --visible gaussian",
+        statistics.min,
+        statistics.max
+    );
+    Ok((preparation, statistics))
 }
 
 /// The machines of a network, lowest first.
@@ -186,6 +196,36 @@ mod tests {
         assert_eq!(units, [(binary, HiddenUnit::Bernoulli), (binary, HiddenUnit::Gaussian)]);
         let config = training(&layers[1], &settings).unwrap();
         assert!(config.learning_rate.at(0) == 0.001 && !config.persistent);
+    }
+
+    #[test]
+    fn rows_that_units_cannot_hold_are_refused() {
+        let split = Split::from_f32(vec![0., -2., 1., 0.5], 2, None).unwrap();
+        let err = prepare(&split, &settings(&[])).unwrap_err();
+        assert_eq!(
+            err.to_string(),
+            "--visible bernoulli: rows must lie between 0 and 1, got -2 to 1; rescale them, or use --visible gaussian"
+        );
+        let flat = Split::from_f32(vec![3.; 4], 2, None).unwrap();
+        let err = prepare(&flat, &settings(&["--visible", "gaussian"])).unwrap_err();
+        assert_eq!(
+            format!("{err:#}"),
+            "--visible gaussian: Preparation: rows must vary to be given unit variance, got 3 everywhere"
+        );
+    }
+
+    #[test]
+    fn rows_of_real_valued_units_have_unit_variance_after_what_was_asked_for() {
+        let bytes = Split::from_u8(vec![0, 255, 51, 255, 102, 255], 2, None).unwrap();
+        let (preparation, statistics) = prepare(&bytes, &settings(&["--visible", "gaussian"])).unwrap();
+        // Feature 0: 0, 0.2, 0.4; feature 1 is 1. Variances 0.08/3 and 0; their mean is 0.04/3.
+        assert!((statistics.stdev - 1.).abs() < 1e-6);
+        let scale = preparation.as_scale(candle::DType::F32).unwrap();
+        assert!((scale - 75f64.sqrt()).abs() < 1e-3, "{scale}");
+        let asked = settings(&["--visible", "gaussian", "--prepare", "row-mean,pca=1"]);
+        let (preparation, statistics) = prepare(&bytes, &asked).unwrap();
+        assert_eq!((preparation.n_outputs(2).unwrap(), statistics.mean.len()), (1, 1));
+        assert!((statistics.stdev - 1.).abs() < 1e-6);
     }
 
     #[test]

@@ -22,14 +22,14 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
     };
     let reads = saved.reads();
     let dataset = args.data.of(&args.model.model).open()?;
-    let (image, data) = (dataset.image, dataset.name.clone());
+    let (image, data) = (dataset.image(), dataset.name.clone());
     let split = match (args.split, dataset.test.is_some()) {
         (Some(split), _) => split,
         (None, true) => SplitArg::Test,
         (None, false) => SplitArg::Train,
     };
     let split = split_of(dataset, split)?;
-    let mut blocks = rows::Blocks::new(&split, reads, &device)?;
+    let mut blocks = rows::Blocks::new(&split, reads.clone(), &device)?;
     let mut sum = 0.;
     while let Some(rows) = blocks.next()? {
         sum += network.error(&rows)? * rows.dim(0)? as f64;
@@ -41,9 +41,9 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
         split.n_features(),
         error / split.n_features() as f64
     ))?;
-    let shape = image.filter(can_draw).or(drawable(reads));
+    let shape = image.filter(can_draw).or(drawable(reads.clone()));
     if let Some(shape) = shape {
-        draw_reconstructions(network, reads, &split, shape, args.n, &device, &args.out)?;
+        draw_reconstructions(network, &reads, &split, shape, args.n, &device, &args.out)?;
         report.line(&format!("{}", args.out.display()))?;
     }
     report.finish(&json!({

@@ -42,7 +42,7 @@ fn sample_plain(args: &SampleArgs, dbn: &Dbn) -> Result<Outcome> {
         "this network's rows have no image shape that can be drawn; give one with --image HEIGHTxWIDTH",
     )?;
     let spinner = Spinner::new("sampling");
-    let (n, inputs) = (args.n.unwrap_or(SAMPLES.0), dbn.config().layers[0].n_visible);
+    let (n, inputs) = (args.n.unwrap_or(SAMPLES.0), dbn.config().n_inputs());
     let start = args.start.as_deref().map(|start| start_rows(start, inputs, n)).transpose()?;
     let n = start.as_ref().map_or(n, Split::n_samples);
     draw_samples(dbn, shape, n, args.steps, start.as_ref(), args.seed, &args.out)?;
@@ -84,7 +84,7 @@ fn sample_labelled(args: &SampleArgs, dbn: &LabelledDbn, device: &Device) -> Res
     let samples = match args.start.as_deref() {
         None => dbn.sample(&labels, args.steps, philox)?,
         Some(start) => {
-            let split = start_rows(start, dbn.config().sizes[0], n)?;
+            let split = start_rows(start, dbn.config().n_inputs(), n)?;
             ensure!(
                 split.n_samples() == n,
                 "--start {start}: there must be {n} rows, one for each sample, got {}; lower --n",
@@ -94,6 +94,7 @@ fn sample_labelled(args: &SampleArgs, dbn: &LabelledDbn, device: &Device) -> Res
             dbn.sample_from(&rows, &labels, args.steps, philox)?
         }
     };
+    let samples = dbn.config().preparation.inverse(&samples)?;
     write_png(&mosaic(&samples, shape, columns, Shades::Unit, zoom(shape))?, &args.out)?;
     drop(spinner);
     let of = args.label.map_or(format!("{n_classes} classes"), |label| format!("class {label}"));

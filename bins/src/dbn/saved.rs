@@ -41,6 +41,7 @@ impl Saved {
                 let (n_visible, n_hidden) = (rbm.config().n_visible, rbm.config().n_hidden);
                 let config = DbnConfig {
                     layers: vec![rbm.config().clone()],
+                    preparation: rbm.config().preparation.clone(),
                     ..DbnConfig::new(&[n_visible, n_hidden])
                 };
                 Self::Plain(Dbn::from_layers(config, vec![rbm])?)

@@ -55,7 +55,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let mut feed = Feed::new(&data.train, &asked.device, config).context("--batch")?;
     let mut session = asked.open(
         session::Rows { data: &data.name, n: data.n_rows },
-        |settings, device| new_trainer(&data, settings, feed.scale(), device),
+        |settings, device| new_trainer(&data, settings, device),
         |_, path, device| Ok(DbnTrainer::load_checkpoint(path, device)?),
     )?;
     let layers = sizes::of_network(session.trainer.model_config());
@@ -83,7 +83,6 @@ fn layer(session: &mut Session<Train>, data: &Data, feed: &mut Feed) -> Result<O
         feed,
         n,
         earlier: layer * n,
-        prepare: &Ok,
         label: &|epoch| format!("layer {}/{n_layers} epoch {}/{n}", layer + 1, epoch + 1),
     };
     session.epochs(epochs, |trainer, _, pace, _| {

@@ -3,6 +3,7 @@ use super::choices::{Method, ReplaceArg, Rule, StartArg};
 use super::restore_args::{DenoiseArgs, InpaintArgs};
 use crate::options::{Common, ReadArgs, above_zero, at_least_one, at_most_one, not_negative};
 use crate::session::SessionArgs;
+use chandlery_datasets::patches::PatchSize;
 use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -40,14 +41,14 @@ pub enum Command {
 /// Where signals come from; kept in the run folder.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct SignalArgs {
-    /// Images to cut grey patches from: natural-images (built in), a folder of images of any sizes, or an image file. Or rows:
+    /// Images to cut patches from: natural-images (built in), a folder of images of any sizes, or an image file. Or rows:
     /// mnist-sample, mnist, fashion-mnist, hub:OWNER/NAME, a folder of idx files, or a .npy, .safetensors or .parquet file.
     #[arg(long, value_name = "DATA", default_value = "natural-images")]
     pub data: String,
-    /// Height and width of the patches cut from images; 8 when left out. Given for rows that are images, patches are cut
-    /// from those.
-    #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
-    pub side: Option<usize>,
+    /// Height and width of the patches cut from images, in pixels: one number for square patches; default: 8. Given for rows that are
+    /// images, patches are cut from those. Patches are grey, or with --colour rgb in colour.
+    #[arg(long, value_name = "SIDE|HEIGHTxWIDTH")]
+    pub side: Option<PatchSize>,
     /// Patches to cut.
     #[arg(long, value_name = "N", default_value_t = 40_000, value_parser = at_least_one)]
     pub patches: usize,

@@ -110,15 +110,14 @@ pub fn picture(n: usize) -> Picture {
 
 /// What the cards of all dictionaries say.
 fn dictionary<'a>(config: &DictionaryConfig, pictures: &'a [Picture]) -> Card<'a> {
-    let mean = if config.remove_mean { ", each without its mean" } else { "" };
     Card {
         tags: &TAGS,
         title: format!("Dictionary of {} atoms, {} values each", config.n_atoms, config.n_features),
         pictures,
         rust: format!(
             "let dictionary = chandlery::dictionary::Dictionary::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
-             let codes = dictionary.encode(&rows)?; // rows: [m, {}] f32{mean}\nlet back = dictionary.decode(&codes)?;",
-            config.n_features
+             let codes = dictionary.encode(&rows)?; // rows: [m, {}], raw: u8, or f32 in the same unit over 255\nlet back = dictionary.decode(&codes)?; // as signals",
+            config.n_inputs()
         ),
         files: "`model.safetensors` holds `dictionary`, `[n_atoms, n_features]`, rows of norm 1.".to_owned(),
         ..Card::default()

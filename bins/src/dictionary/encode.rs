@@ -1,18 +1,19 @@
 //! The command `encode`: sparse codes of a data set to a file.
 use super::args::EncodeArgs;
 use super::codes::{CodedImage, CodesFile, Cut, Format, Notes};
-use super::given::given;
+use super::given::{given, is_file};
 use super::measure::{Measure, Sums};
 use super::restore::check_step;
-use super::signals::{Signals, holds_images, open_images};
+use super::signals::{Signals, holds_images, open_images, usual};
 use super::summary::Summary;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report};
 use crate::run_folder::check_writable;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
 use chandlery::dictionary::pursuit::SparseCoder;
 use chandlery::dictionary::{DictionaryConfig, PursuitMethod, image::PatchGrid};
+use chandlery_datasets::{ImageShape, Preparation};
 use chandlery_ops::{ErrorTarget, SparseCodes};
 use serde_json::json;
 use std::time::Instant;
@@ -33,10 +34,16 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let mut codes = Gathered {
         coder,
         atoms: dictionary.atoms(),
-        remove_mean: config.remove_mean,
+        preparation: config.preparation.clone(),
         parts: Vec::new(),
         sums: Sums::new(config.n_atoms),
     };
+    if let (true, Some(shape), None) = (holds_images(&args.data)?, config.image, patch_side(config)) {
+        bail!(
+            "{}: the atoms of this dictionary are patches of {shape}; images are coded with square grey patches only, others as rows of a file",
+            args.data
+        )
+    }
     let (unit, cut) = if let (true, Some(side)) = (holds_images(&args.data)?, patch_side(config)) {
         ("grey levels", Some(encode_images(args, side, &device, &mut codes)?))
     } else {
@@ -46,18 +53,23 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
             args.data
         );
         let dataset = args.read.open(&args.data)?;
+        let n_inputs = config.n_inputs();
         ensure!(
-            dataset.n_features() == config.n_features,
-            "{}: rows must have the {} values of an atom, got {}",
+            dataset.n_features() == n_inputs,
+            "{}: rows must have the {n_inputs} values of an atom, got {}",
             args.data,
-            config.n_features,
             dataset.n_features()
         );
-        let signals = Signals::rows(&args.data, dataset.train, dataset.image, false);
+        let split = dataset.train;
+        // A file of atoms says nothing of it.
+        if is_file(&args.model) {
+            codes.preparation = usual(&split, false)?;
+        }
+        let signals = Signals::rows(&args.data, split, codes.preparation.clone());
         let bar = Progress::rows(signals.split.n_samples() as u64, 0);
         bar.label("coding".to_owned());
         let mut blocks = signals.blocks(&device)?;
-        while let Some(rows) = blocks.next()? {
+        while let Some(rows) = blocks.next_raw()? {
             codes.add(&rows)?;
             bar.advance(rows.dim(0)? as u64);
         }
@@ -110,7 +122,7 @@ fn coder(args: &EncodeArgs, config: &DictionaryConfig) -> Result<SparseCoder> {
 /// The side of the square grey patches that a dictionary is for, if it is for such.
 fn patch_side(config: &DictionaryConfig) -> Option<usize> {
     match config.image {
-        Some([height, width, 1]) if height == width => Some(height),
+        Some(ImageShape { height, width, channels: 1 }) if height == width => Some(height),
         _ => None,
     }
 }
@@ -119,14 +131,17 @@ fn patch_side(config: &DictionaryConfig) -> Option<usize> {
 fn encode_images(args: &EncodeArgs, side: usize, device: &Device, codes: &mut Gathered) -> Result<Cut> {
     let step = args.step.unwrap_or(side);
     check_step(step, side)?;
+    // A file of atoms says nothing of it: pixels are grey levels.
+    if is_file(&args.model) {
+        codes.preparation = Preparation::scale(255.)?;
+    }
     let set = open_images(&args.data, &args.read)?;
     let mut images = Vec::with_capacity(set.images().len());
     for image in set.images() {
         let (height, width) = (image.height(), image.width());
         let at = || format!("{}: image {}", args.data, image.name());
         let grid = PatchGrid::new(height, width, side, step).with_context(at)?;
-        let levels: Vec<f32> = image.to_f32().into_iter().map(|value| 255. * value).collect();
-        let plane = Tensor::from_vec(levels, (height, width), device)?;
+        let plane = Tensor::from_vec(image.to_f32(), (height, width), device)?;
         for band in grid.bands(BAND) {
             codes.add(&grid.rows(&plane, band)?)?;
         }
@@ -139,20 +154,22 @@ fn encode_images(args: &EncodeArgs, side: usize, device: &Device, codes: &mut Ga
 struct Gathered<'a> {
     coder: SparseCoder,
     atoms: &'a Tensor,
-    remove_mean: bool,
+    preparation: Preparation,
     parts: Vec<(SparseCodes, Tensor)>,
     sums: Sums,
 }
 
 impl Gathered<'_> {
-    /// Codes rows as they are, `[_, n_features]`; their means go first where the dictionary was trained so.
+    /// Codes raw rows; what they lost as their means is kept beside the codes.
     fn add(&mut self, rows: &Tensor) -> Result<()> {
-        let mean = rows.mean_keepdim(1)?;
-        let mean = if self.remove_mean { mean } else { mean.zeros_like()? };
-        let rows = if self.remove_mean { rows.broadcast_sub(&mean)? } else { rows.clone() };
-        let codes = self.coder.encode(&rows, self.atoms)?;
-        self.sums.add(&rows, &codes, self.atoms)?;
-        self.parts.push((codes, mean.squeeze(1)?));
+        let signals = self.preparation.apply(rows)?;
+        let mean = match self.preparation.without_last_row_mean() {
+            Some(with_mean) => (with_mean.apply(rows)? - &signals)?.mean(1)?,
+            None => signals.zeros_like()?.mean(1)?,
+        };
+        let codes = self.coder.encode(&signals, self.atoms)?;
+        self.sums.add(&signals, &codes, self.atoms)?;
+        self.parts.push((codes, mean));
         Ok(())
     }
 

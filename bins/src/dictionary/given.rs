@@ -9,7 +9,8 @@ use candle::{DType, Device, Tensor};
 use chandlery::dictionary::{Dictionary, DictionaryConfig};
 use chandlery::io::load_tensors;
 use chandlery::pretrained::{ModelType, model_type};
-use chandlery_datasets::DataOptions;
+use chandlery_datasets::preparation::{Preparation, StepConfig};
+use chandlery_datasets::{DataOptions, ImageShape};
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -24,16 +25,36 @@ const DICTIONARY: &str = "dictionary";
 /// # Errors
 /// When it is neither, cannot be read, is another model, or an atom is zero or not finite.
 pub fn given(name: &str, device: &Device) -> Result<Dictionary> {
-    let path = Path::new(name);
-    if Format::of(path).is_ok() && !path.is_dir() {
-        return of_file(path, device);
+    if is_file(name) {
+        return of_file(Path::new(name), device);
     }
     let model = model_type(name)?;
     if model != ModelType::Dictionary {
         let what = anyhow!("this is a model of type {model}, not a dictionary; use it with `dbn`");
         return Err(what.context(name.to_owned()));
     }
-    Ok(Dictionary::from_pretrained(name, device)?)
+    let dictionary = Dictionary::from_pretrained(name, device)?;
+    Ok(match of_old_run(&dictionary)? {
+        Some(config) => Dictionary::from_tensor(config, dictionary.atoms().clone())?,
+        None => dictionary,
+    })
+}
+
+/// Whether a name is that of a file of atoms, which says nothing of how rows become signals.
+pub fn is_file(name: &str) -> bool {
+    let path = Path::new(name);
+    Format::of(path).is_ok() && !path.is_dir()
+}
+
+/// Old runs did not keep that pixels are grey levels from 0 to 255, however they are stored: the configuration that says so.
+fn of_old_run(dictionary: &Dictionary) -> Result<Option<DictionaryConfig>> {
+    let config = dictionary.config();
+    if config.image.is_none() || config.preparation.byte_scale() != 1. {
+        return Ok(None);
+    }
+    let mean = config.preparation.without_last_row_mean().map(|_| StepConfig::RowMean);
+    let steps: Vec<StepConfig> = [StepConfig::Scale(255.)].into_iter().chain(mean).collect();
+    Ok(Some(DictionaryConfig { preparation: Preparation::of(&steps)?, ..config.clone() }))
 }
 
 /// The same for the value of an option, which errors name.
@@ -62,7 +83,7 @@ fn of_file(path: &Path, device: &Device) -> Result<Dictionary> {
     let side = n_features.isqrt();
     let config = DictionaryConfig {
         // Images are coded by square grey patches, which is what such atoms can be.
-        image: (side > 1 && side * side == n_features).then_some([side, side, 1]),
+        image: (side > 1 && side * side == n_features).then_some(ImageShape::grey(side, side)),
         ..DictionaryConfig::new(n_atoms, n_features, NONZERO.min(n_atoms))
     };
     Dictionary::from_tensor(config, atoms).with_context(|| at.to_string())

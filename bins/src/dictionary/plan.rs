@@ -84,8 +84,8 @@ pub fn first_dictionary(
     let n_features = signals.split.n_features();
     let config = DictionaryConfig {
         method: settings.method().into(),
-        image: signals.image.map(|image| [image.height, image.width, image.channels]),
-        remove_mean: signals.remove_mean,
+        image: signals.split.image,
+        preparation: signals.preparation.clone(),
         ..DictionaryConfig::new(settings.atoms, n_features, settings.nonzero)
     };
     let philox = Philox::new(settings.seed, streams::START);

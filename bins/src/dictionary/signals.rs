@@ -3,12 +3,13 @@
 //! Pixels are grey levels from 0 to 255 whatever they are stored as, so that an error can be read as one; rows that are no images keep their own
 //! unit.
 use super::args::SignalArgs;
-use crate::options::{ColourArg, ReadArgs, located};
+use crate::options::{ReadArgs, located};
 use crate::progress::Spinner;
-use anyhow::{Context, Result, ensure};
-use candle::{DType, Device, Tensor};
+use anyhow::{Context, Result};
+use candle::{Device, Tensor};
 use chandlery_datasets::patches::{ImageSet, PatchSampler};
-use chandlery_datasets::{Feed, FeedConfig, ImageShape, RowType, Split};
+use chandlery_datasets::preparation::{Preparation, StepConfig};
+use chandlery_datasets::{Feed, FeedConfig, RowType, Split};
 use std::path::Path;
 
 /// Side of a patch when none is asked for.
@@ -21,14 +22,10 @@ const BLOCK: usize = 8192;
 pub struct Signals {
     /// As it was asked for.
     pub name: String,
-    /// Rows as stored.
+    /// Raw rows.
     pub split: Split,
-    /// How the values of a row make an image.
-    pub image: Option<ImageShape>,
-    /// Whether each row loses its own mean.
-    pub remove_mean: bool,
-    /// What stored values are multiplied by.
-    scale: f64,
+    /// What makes signals of them.
+    pub preparation: Preparation,
     /// Whether rows are patches cut out of images.
     pub patches: bool,
 }
@@ -41,34 +38,19 @@ impl Signals {
         let (data, read) = (located(&args.data, base), args.read.located(base));
         if args.side.is_some() || holds_images(&data)? {
             let images = open_images(&data, &read)?;
-            let pixels = if images.row_type() == RowType::U8 { 1. } else { 255. };
-            let side = args.side.unwrap_or(SIDE);
-            let dataset =
-                PatchSampler::new(images, side, args.patches, seed).with_context(at)?.into_dataset()?;
-            return Ok(Self {
-                name: args.data.clone(),
-                split: dataset.train,
-                image: dataset.image,
-                remove_mean: args.remove_mean.unwrap_or(true),
-                scale: pixels,
-                patches: true,
-            });
+            let size = args.side.unwrap_or(SIDE.into());
+            let split = PatchSampler::new(images, size, args.patches, seed).with_context(at)?.into_split()?;
+            let preparation = usual(&split, args.remove_mean.unwrap_or(true))?;
+            return Ok(Self { name: args.data.clone(), split, preparation, patches: true });
         }
-        let dataset = read.open(&data)?;
-        Ok(Self::rows(&args.data, dataset.train, dataset.image, args.remove_mean.unwrap_or(false)))
+        let split = read.open(&data)?.train;
+        let preparation = usual(&split, args.remove_mean.unwrap_or(false))?;
+        Ok(Self::rows(&args.data, split, preparation))
     }
 
-    /// Rows of a data set as they are.
-    pub fn rows(name: &str, split: Split, image: Option<ImageShape>, remove_mean: bool) -> Self {
-        let scale = if image.is_some() && split.row_type() == RowType::F32 { 255. } else { 1. };
-        Self { name: name.to_owned(), split, image, remove_mean, scale, patches: false }
-    }
-
-    /// Rows of a split as signals: f32 in their unit, without their means where those are to go.
-    pub fn prepare(&self, stored: &Tensor) -> Result<Tensor> {
-        let rows = stored.to_dtype(DType::F32)?;
-        let rows = if self.scale == 1. { rows } else { (rows * self.scale)? };
-        Ok(if self.remove_mean { rows.broadcast_sub(&rows.mean_keepdim(1)?)? } else { rows })
+    /// Rows of a data set.
+    pub fn rows(name: &str, split: Split, preparation: Preparation) -> Self {
+        Self { name: name.to_owned(), split, preparation, patches: false }
     }
 
     /// Blocks of all signals, in the order of the source.
@@ -101,10 +83,12 @@ impl Signals {
     /// What the signals are, in words.
     pub fn words(&self) -> String {
         let n = self.split.n_samples();
-        let mean = if self.remove_mean { " without their means" } else { "" };
-        match self.image {
+        let mean =
+            if self.preparation.without_last_row_mean().is_some() { " without their means" } else { "" };
+        match self.split.image {
             Some(shape) if self.patches => {
-                format!("{n} patches of {}x{} pixels{mean}", shape.height, shape.width)
+                let colour = if shape.channels == 3 { " in colour" } else { "" };
+                format!("{n} patches of {}x{} pixels{colour}{mean}", shape.height, shape.width)
             }
             _ => format!("{n} rows of {} values{mean}", self.split.n_features()),
         }
@@ -112,11 +96,24 @@ impl Signals {
 
     /// The unit of errors, in words.
     pub fn unit(&self) -> &'static str {
-        match self.image.is_some() || self.split.row_type() == RowType::U8 {
+        match is_grey_levels(&self.split) {
             true => "grey levels",
             false => "units of the rows",
         }
     }
+}
+
+/// Whether the values of rows are taken as grey levels from 0 to 255: pixels, and bytes of other rows.
+fn is_grey_levels(split: &Split) -> bool {
+    split.image.is_some() || split.row_type() == RowType::U8
+}
+
+/// What makes signals of rows where no dictionary says so: grey levels where values are such, and row means subtracted or not.
+pub fn usual(split: &Split, remove_mean: bool) -> Result<Preparation> {
+    let scale = is_grey_levels(split).then_some(StepConfig::Scale(255.));
+    let mean = remove_mean.then_some(StepConfig::RowMean);
+    let steps: Vec<StepConfig> = scale.into_iter().chain(mean).collect();
+    Ok(Preparation::of(&steps)?)
 }
 
 /// Signals block by block.
@@ -126,18 +123,19 @@ pub struct Blocks<'a> {
 }
 
 impl Blocks<'_> {
+    /// The next raw rows, `[_, n_inputs]` u8 or f32.
+    pub fn next_raw(&mut self) -> Result<Option<Tensor>> {
+        Ok(self.feed.next()?.map(|minibatch| minibatch.rows))
+    }
+
     /// The next signals, `[_, n_features]` f32.
     pub fn next(&mut self) -> Result<Option<Tensor>> {
-        self.feed.next()?.map(|minibatch| self.signals.prepare(&minibatch.rows)).transpose()
+        self.next_raw()?.map(|rows| Ok(self.signals.preparation.apply(&rows)?)).transpose()
     }
 }
 
 /// Opens images of any sizes.
 pub fn open_images(data: &str, read: &ReadArgs) -> Result<ImageSet> {
-    ensure!(
-        read.colour != ColourArg::Rgb,
-        "--colour rgb: patches are cut from grey images, not planes of colour; leave it out"
-    );
     let _spinner = Spinner::new(&format!("opening {data}"));
     ImageSet::open(data, &read.options()).with_context(|| format!("--data {data}"))
 }
@@ -171,6 +169,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use candle::Device::Cpu;
+    use chandlery_datasets::ImageShape;
 
     fn values(t: &Tensor) -> Vec<f32> {
         t.flatten_all().unwrap().to_vec1().unwrap()
@@ -181,11 +180,16 @@ mod tests {
         let image = Some(ImageShape::grey(1, 2));
         let bytes = Split::from_u8(vec![0, 255], 2, None).unwrap();
         let floats = Split::from_f32(vec![0., 1.], 2, None).unwrap();
-        for (split, image, want) in [(&bytes, image, 255.), (&floats, image, 255.), (&floats, None, 1.)] {
-            let signals = Signals::rows("x", split.clone(), image, false);
+        let cases =
+            [(&bytes, image, 255.), (&bytes, None, 255.), (&floats, image, 255.), (&floats, None, 1.)];
+        for (split, image, want) in cases {
+            let split = split.clone().with_image(image).unwrap();
+            let preparation = usual(&split, false).unwrap();
+            let signals = Signals::rows("x", split, preparation);
             assert_eq!(values(&signals.all(&Cpu).unwrap()), [0., want]);
         }
-        let centred = Signals::rows("x", floats, None, true);
+        let preparation = usual(&floats, true).unwrap();
+        let centred = Signals::rows("x", floats, preparation);
         assert_eq!(values(&centred.all(&Cpu).unwrap()), [-0.5, 0.5]);
     }
 
@@ -193,7 +197,8 @@ mod tests {
     fn all_signals_are_there_and_in_order_beyond_a_block() {
         let n = 2 * BLOCK + 5;
         let rows: Vec<f32> = (0..n).map(|i| i as f32).collect();
-        let signals = Signals::rows("x", Split::from_f32(rows.clone(), 1, None).unwrap(), None, false);
+        let split = Split::from_f32(rows.clone(), 1, None).unwrap();
+        let signals = Signals::rows("x", split, Preparation::default());
         assert_eq!(values(&signals.all(&Cpu).unwrap()), rows);
     }
 

@@ -158,7 +158,7 @@ fn from_all(asked: Asked<Batch>, signals: &Signals, resumed: &Resumed) -> Result
         let first = first_dictionary(settings, signals, device, folder)?;
         let philox = Philox::new(settings.seed, streams::TRAINER);
         let config = plan::train_config(settings, signals);
-        Ok(DictionaryTrainer::new(first, &signals.all(device)?, config, philox)?)
+        Ok(DictionaryTrainer::new(first, &signals.split.raw(device)?, config, philox)?)
     };
     let rows = session::Rows { data: &signals.name, n: signals.split.n_samples() };
     let mut session = asked.open(
@@ -169,7 +169,7 @@ fn from_all(asked: Asked<Batch>, signals: &Signals, resumed: &Resumed) -> Result
                 // An old version stopped before its first checkpoint.
                 return Ok((new(settings, device, Some(&resumed.folder))?, session::Place::default()));
             }
-            let (config, rows) = (plan::train_config(settings, signals), signals.all(device)?);
+            let (config, rows) = (plan::train_config(settings, signals), signals.split.raw(device)?);
             let (trainer, place) = DictionaryTrainer::load_checkpoint(path, &rows, config)?;
             let made = trainer.last().iteration;
             Ok((trainer, resumed.place::<Batch>(place, made)?))
@@ -231,13 +231,7 @@ fn from_minibatches(
     )?;
     begin(&session, signals)?;
     let (n, to_error) = (session.info.settings.iterations, session.info.settings.error.is_some());
-    let epochs = Epochs {
-        feed: &mut feed,
-        n,
-        earlier: 0,
-        prepare: &|rows| signals.prepare(&rows),
-        label: &|pass| format!("pass {}/{n}", pass + 1),
-    };
+    let epochs = Epochs { feed: &mut feed, n, earlier: 0, label: &|pass| format!("pass {}/{n}", pass + 1) };
     let ended = session.epochs(epochs, |trainer, metrics, pace, _| {
         let line = IterationReport {
             iteration: pace.epoch + 1,
@@ -327,7 +321,7 @@ where
     let first = first_dictionary(settings, signals, &run.device, Some(run.folder.path()))?;
     let before = measure(signals, &coder, first.atoms())?;
     let after = measure(signals, &coder, dictionary.atoms())?;
-    let pictured = match signals.image.filter(draw::can_draw) {
+    let pictured = match signals.split.image.filter(draw::can_draw) {
         Some(tile) => {
             let file = run.folder.join("dictionary.png");
             Some(draw::atoms(dictionary.atoms(), &after.energy, tile, &file)?)

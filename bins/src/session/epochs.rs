@@ -4,7 +4,6 @@ use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::report::Outcome;
 use anyhow::Result;
-use candle::Tensor;
 use chandlery::Trainer;
 use chandlery_datasets::Feed;
 use serde::{Deserialize, Serialize};
@@ -60,8 +59,6 @@ pub struct Epochs<'a> {
     pub n: usize,
     /// Epochs of layers or stages before: each epoch has an order of its own.
     pub earlier: usize,
-    /// What is done to rows before the trainer gets them.
-    pub prepare: &'a dyn Fn(Tensor) -> Result<Tensor>,
     /// What stands left of the progress bar.
     pub label: &'a dyn Fn(usize) -> String,
 }
@@ -108,7 +105,7 @@ where
             &mut PlaceOf<R>,
         ) -> Result<Ended<R::Line>>,
     ) -> Result<Outcome> {
-        let Epochs { feed, n, earlier, prepare, label } = epochs;
+        let Epochs { feed, n, earlier, label } = epochs;
         let (rows, batch) = (feed.n_rows() as u64, feed.config().batch as u64);
         let done = self.place.epoch as u64 * rows + self.place.batch as u64 * batch;
         let bar = Progress::rows(n as u64 * rows, done);
@@ -120,7 +117,7 @@ where
             let (started, before) = (Instant::now(), self.place.epoch_seconds);
             let mut since_check = 0;
             while let Some(minibatch) = feed.next()? {
-                self.trainer.step(&prepare(minibatch.rows)?, minibatch.labels.as_ref())?;
+                self.trainer.step(&minibatch.rows, minibatch.labels.as_ref())?;
                 self.place.batch += 1;
                 since_check += 1;
                 bar.advance(batch);

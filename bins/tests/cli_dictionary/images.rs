@@ -58,7 +58,7 @@ fn the_dictionary_of_an_image_is_kept_whole_and_never_in_the_place_of_a_run() {
     assert_eq!(picture_size(&at("run/dictionary.png")), (4 * 50, 4 * 43));
     assert!(!at("run/curves.svg").exists() && !at("run/run.json").exists(), "left from the run before");
     let learned = load("run");
-    assert_eq!((learned.config().n_atoms, learned.config().image), (40, Some([6, 6, 1])));
+    assert_eq!((learned.config().n_atoms, learned.config().image), (40, Some([6, 6, 1].into())));
 
     // Nothing learned: the cosine transform is kept, and says so.
     DICTIONARY.json(folder.path(), &[&inpaint[..], &["learned"]].concat());

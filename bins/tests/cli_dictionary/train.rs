@@ -26,8 +26,8 @@ fn a_run_leaves_a_whole_folder_and_one_json_object() {
     let texts = ["--atoms 32", "1500 patches of 4x4 pixels without their means", "dictionary.png"];
     has(&run.join("README.md"), &texts);
     let model = Dictionary::from_pretrained(&run.display().to_string(), &Cpu).unwrap();
-    assert_eq!(model.config().image, Some([4, 4, 1]));
-    assert!(model.config().remove_mean);
+    assert_eq!(model.config().image, Some([4, 4, 1].into()));
+    assert!(model.config().preparation.without_last_row_mean().is_some());
     assert_eq!(model.atoms().dims(), [32, 16]);
     // The best of all iterations is what is kept.
     let best = lines.iter().map(|l| number(l, "rmse")).fold(f64::INFINITY, f64::min);
@@ -133,7 +133,11 @@ fn a_constant_atom_stays_and_coefficients_stay_above_zero_from_the_command_line(
         let args = ["--data", "grey.png", "--fixed-dc", "--nonnegative", "--out", out];
         DICTIONARY.succeed(folder.path(), &tiny(&[&args[..], how].concat()));
         let model = model(out);
-        assert!(model.config().nonnegative && !model.config().remove_mean, "{out}: {:?}", model.config());
+        assert!(
+            model.config().nonnegative && model.config().preparation.without_last_row_mean().is_none(),
+            "{out}: {:?}",
+            model.config()
+        );
         let atoms = model.atoms().to_vec2::<f32>().unwrap();
         assert!(atoms[0].iter().all(|x| (x - 0.25).abs() < 1e-6), "{out}: {:?}", atoms[0]);
         assert!(
@@ -167,7 +171,7 @@ fn a_constant_atom_stays_and_coefficients_stay_above_zero_from_the_command_line(
 #[test]
 fn options_that_would_have_no_say_are_refused_by_name() {
     let folder = folder();
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 7] = [
         (
             &["--replace", "none", "--max-coherence", "0.3"],
             "--max-coherence: has no effect with --replace none",
@@ -179,7 +183,6 @@ fn options_that_would_have_no_say_are_refused_by_name() {
         ),
         (&["--group", "33"], "--group: must be at most --atoms, 32, got 33"),
         (&["--group", "3", "--rule", "mod"], "--group: has no effect with --rule mod"),
-        (&["--colour", "rgb"], "--colour rgb: patches are cut from grey images"),
         (&["--fixed-dc", "--remove-mean"], "--fixed-dc: no row would use a constant atom with --remove-mean"),
         (
             &["--nonnegative", "--pursuit", "projection-omp"],

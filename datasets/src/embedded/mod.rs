@@ -18,7 +18,7 @@
 //! ```
 use crate::decode::decode;
 use crate::options::Colour;
-use crate::patches::{GreyImage, ImageSet};
+use crate::patches::{Image, ImageSet};
 use crate::{Dataset, Error, ImageShape, Result, Split};
 use flate2::read::GzDecoder;
 use std::io::Read;
@@ -105,8 +105,7 @@ pub fn natural_images() -> Result<ImageSet> {
         .iter()
         .map(|&(name, png)| {
             let pixels = decode(&format!("natural-images ({name})"), png, Colour::Grey)?;
-            let (height, width) = (pixels.shape.height, pixels.shape.width);
-            GreyImage::from_u8(name, height, width, pixels.values)
+            Image::from_u8(name, pixels.shape, pixels.values)
         })
         .collect::<Result<_>>()?;
     ImageSet::new("natural-images", images)

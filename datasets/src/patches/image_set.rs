@@ -1,41 +1,40 @@
-//! Grey images of any sizes, held in memory.
+//! Images of any sizes, grey or in colour, held in memory.
 use crate::decode::{EXTENSIONS, decode};
 use crate::options::Colour;
-use crate::{DataOptions, Dataset, Error, Result, RowType, Split};
+use crate::{DataOptions, Dataset, Error, ImageShape, Result, RowType, Split};
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 
-/// A grey image with a name.
+/// An image with a name.
 #[derive(Debug, Clone)]
-pub struct GreyImage {
+pub struct Image {
     name: String,
-    height: usize,
-    width: usize,
+    shape: ImageShape,
     pixels: Pixels,
 }
 
-/// `[height, width]`, by lines.
+/// `[channels, height, width]`, planes one after the other, each by lines.
 #[derive(Debug, Clone)]
 enum Pixels {
     U8(Vec<u8>),
     F32(Vec<f32>),
 }
 
-impl GreyImage {
-    /// An image of bytes, each standing for itself over 255; `pixels` is `[height, width]` by lines.
+impl Image {
+    /// An image of bytes, each standing for itself over 255; `pixels` is `[channels, height, width]`.
     ///
     /// # Errors
-    /// When the number of pixels is not `height * width`, or zero.
-    pub fn from_u8(name: impl Into<String>, height: usize, width: usize, pixels: Vec<u8>) -> Result<Self> {
-        Self::checked(name.into(), height, width, Pixels::U8(pixels))
+    /// When the number of values is not that of the shape, or zero.
+    pub fn from_u8(name: impl Into<String>, shape: ImageShape, pixels: Vec<u8>) -> Result<Self> {
+        Self::checked(name.into(), shape, Pixels::U8(pixels))
     }
 
-    /// An image of floats, usually in [0, 1]; `pixels` is `[height, width]` by lines.
+    /// An image of floats, usually in [0, 1]; `pixels` is `[channels, height, width]`.
     ///
     /// # Errors
-    /// When the number of pixels is not `height * width`, or zero, or a pixel is NaN or infinite.
-    pub fn from_f32(name: impl Into<String>, height: usize, width: usize, pixels: Vec<f32>) -> Result<Self> {
-        let name = name.into();
+    /// When the number of values is not that of the shape, or zero, or a value is NaN or infinite.
+    pub fn from_f32(name: impl Into<String>, shape: ImageShape, pixels: Vec<f32>) -> Result<Self> {
+        let (name, width) = (name.into(), shape.width);
         if let Some(i) = pixels.iter().position(|p| !p.is_finite()) {
             return Err(Error::NotFinite {
                 at: format!("image {name}"),
@@ -44,20 +43,20 @@ impl GreyImage {
                 value: pixels[i],
             });
         }
-        Self::checked(name, height, width, Pixels::F32(pixels))
+        Self::checked(name, shape, Pixels::F32(pixels))
     }
 
-    fn checked(name: String, height: usize, width: usize, pixels: Pixels) -> Result<Self> {
-        let n_pixels = match &pixels {
+    fn checked(name: String, shape: ImageShape, pixels: Pixels) -> Result<Self> {
+        let n_values = match &pixels {
             Pixels::U8(values) => values.len(),
             Pixels::F32(values) => values.len(),
         };
-        if n_pixels == 0 || height.checked_mul(width) != Some(n_pixels) {
+        if n_values == 0 || shape.n_features() != n_values {
             return Err(Error::Argument(format!(
-                "GreyImage: pixels must number height * width and at least 1, got {n_pixels} for {height}x{width} ({name})"
+                "Image: pixels must number height * width * channels and at least 1, got {n_values} for {shape} ({name})"
             )));
         }
-        Ok(Self { name, height, width, pixels })
+        Ok(Self { name, shape, pixels })
     }
 
     /// What the image is called: a file's path within its folder, a row's number.
@@ -65,14 +64,19 @@ impl GreyImage {
         &self.name
     }
 
+    /// Lines, pixels in a line and channels.
+    pub fn shape(&self) -> ImageShape {
+        self.shape
+    }
+
     /// Lines, at least 1.
     pub fn height(&self) -> usize {
-        self.height
+        self.shape.height
     }
 
     /// Pixels in a line, at least 1.
     pub fn width(&self) -> usize {
-        self.width
+        self.shape.width
     }
 
     /// The stored type.
@@ -83,7 +87,7 @@ impl GreyImage {
         }
     }
 
-    /// The pixels as floats, `[height, width]` by lines; bytes are divided by 255.
+    /// The pixels as floats, `[channels, height, width]`; bytes are divided by 255.
     pub fn to_f32(&self) -> Vec<f32> {
         match &self.pixels {
             Pixels::U8(values) => values.iter().map(|&p| f32::from(p) / 255.).collect(),
@@ -91,7 +95,7 @@ impl GreyImage {
         }
     }
 
-    /// The pixels as stored, native-endian, `[height, width]` by lines.
+    /// The pixels as stored, native-endian, `[channels, height, width]`.
     pub(super) fn bytes(&self) -> &[u8] {
         match &self.pixels {
             Pixels::U8(values) => values,
@@ -100,11 +104,11 @@ impl GreyImage {
     }
 }
 
-/// Grey images of any sizes to draw patches from, all in memory and of one stored type.
+/// Images of any sizes to draw patches from, all in memory, of one stored type and with the same channels.
 #[derive(Debug, Clone)]
 pub struct ImageSet {
     name: String,
-    images: Vec<GreyImage>,
+    images: Vec<Image>,
     row_type: RowType,
 }
 
@@ -112,11 +116,22 @@ impl ImageSet {
     /// Joins images to a set; where types are mixed, bytes become floats.
     ///
     /// # Errors
-    /// When there is no image.
-    pub fn new(name: impl Into<String>, mut images: Vec<GreyImage>) -> Result<Self> {
+    /// When there is no image, or some have other channels than the first.
+    pub fn new(name: impl Into<String>, mut images: Vec<Image>) -> Result<Self> {
         let name = name.into();
         if images.is_empty() {
             return Err(Error::format(name, "holds no images", "give at least one"));
+        }
+        let channels = images[0].shape.channels;
+        if let Some(other) = images.iter().find(|image| image.shape.channels != channels) {
+            return Err(Error::format(
+                name,
+                format!(
+                    "image {} has {channels} channels, image {} has {}",
+                    images[0].name, other.name, other.shape.channels
+                ),
+                "give images that are all grey or all in colour",
+            ));
         }
         let all_bytes = images.iter().all(|image| image.row_type() == RowType::U8);
         if !all_bytes {
@@ -131,8 +146,8 @@ impl ImageSet {
     /// Opens what `spec` names: `natural-images` (embedded), a folder of images of any sizes, an image file, or any data
     /// set of images that [`crate::open()`] takes, of which the training split is used.
     ///
-    /// A folder that holds no image file by its ending is left to [`crate::open()`]. Colour becomes grey: the luma
-    /// 0.2126 R + 0.7152 G + 0.0722 B (Rec. 709) of the stored values.
+    /// A folder that holds no image file by its ending is left to [`crate::open()`]. With [`Colour::Rgb`] images have three planes; else
+    /// colour becomes grey: the luma 0.2126 R + 0.7152 G + 0.0722 B (Rec. 709) of the stored values.
     ///
     /// # Errors
     /// When there is nothing of that name, it cannot be read, or its rows are not images.
@@ -141,23 +156,25 @@ impl ImageSet {
             return crate::embedded::natural_images();
         }
         let path = Path::new(spec);
+        let colour = planes(options.colour);
         if path.is_dir() && !image_files(path)?.is_empty() {
-            return Self::from_folder(path);
+            return Self::from_folder(path, colour);
         }
         if path.is_file() && is_image(path) {
-            return Self::new(spec, vec![read_image(path, spec.to_owned())?]);
+            return Self::new(spec, vec![read_image(path, spec.to_owned(), colour)?]);
         }
-        let grey = DataOptions { colour: Colour::Grey, ..options.clone() };
-        Self::from_dataset(&crate::open(spec, &grey)?)
+        let options = DataOptions { colour, ..options.clone() };
+        Self::from_dataset(&crate::open(spec, &options)?, colour)
     }
 
     /// Every image file in `folder` and its sub-folders, in the order of their paths; files are told by their ending.
     ///
-    /// Colour becomes grey as in [`ImageSet::open`], 16 bits become 8, transparency is dropped.
+    /// With [`Colour::Rgb`] images have three planes, else they become grey as in [`ImageSet::open`]; 16 bits become 8, transparency is
+    /// dropped.
     ///
     /// # Errors
     /// When the folder cannot be read or holds no image file, or one of them cannot be decoded.
-    pub fn from_folder(folder: impl AsRef<Path>) -> Result<Self> {
+    pub fn from_folder(folder: impl AsRef<Path>, colour: Colour) -> Result<Self> {
         let folder = folder.as_ref();
         let files = image_files(folder)?;
         if files.is_empty() {
@@ -171,20 +188,20 @@ impl ImageSet {
             .par_iter()
             .map(|path| {
                 let name = path.strip_prefix(folder).unwrap_or(path).display().to_string();
-                read_image(path, name)
+                read_image(path, name, colour)
             })
             .collect::<Result<_>>()?;
         Self::new(folder.display().to_string(), images)
     }
 
-    /// The training rows of `dataset` as images, grey as in [`ImageSet::open`], named by their numbers.
+    /// The training rows of `dataset` as images, in `colour` as in [`ImageSet::open`], named by their numbers.
     ///
-    /// Copies them: `height * width` values an image. [`Split::take`] limits how many.
+    /// Copies them: `height * width * channels` values per image. [`Split::take`] limits how many.
     ///
     /// # Errors
     /// When its rows are not images of one or three planes, or cannot be read.
-    pub fn from_dataset(dataset: &Dataset) -> Result<Self> {
-        let Some(shape) = dataset.image else {
+    pub fn from_dataset(dataset: &Dataset, colour: Colour) -> Result<Self> {
+        let Some(shape) = dataset.image() else {
             return Err(Error::format(
                 &dataset.name,
                 "its rows are not images, so that there are no patches in them",
@@ -200,24 +217,23 @@ impl ImageSet {
         }
         let split = &dataset.train;
         let area = shape.height * shape.width;
+        let rgb = colour == Colour::Rgb;
+        let shape = ImageShape { channels: if rgb { 3 } else { 1 }, ..shape };
         let mut images = Vec::with_capacity(split.n_samples());
-        let image = |i: u32, pixels: Pixels| {
-            GreyImage::checked(format!("row {i}"), shape.height, shape.width, pixels)
-        };
+        let image = |i: u32, pixels: Pixels| Image::checked(format!("row {i}"), shape, pixels);
         match split.row_type() {
             RowType::U8 => each_row(split, |i, row: &[u8]| {
-                let pixels = grey_planes(row, area, |[r, g, b]: [u8; 3]| {
+                let luma = |[r, g, b]: [u8; 3]| {
                     // Rounded, as decoding does it, so that a file and its hub copy give the same bytes.
                     let sum = 2126 * u32::from(r) + 7152 * u32::from(g) + 722 * u32::from(b);
                     ((sum + 5000) / 10_000) as u8
-                });
-                images.push(image(i, Pixels::U8(pixels))?);
+                };
+                images.push(image(i, Pixels::U8(in_colour(row, area, rgb, luma)))?);
                 Ok(())
             })?,
             RowType::F32 => each_row(split, |i, row: &[f32]| {
-                let pixels =
-                    grey_planes(row, area, |[r, g, b]: [f32; 3]| 0.2126 * r + 0.7152 * g + 0.0722 * b);
-                images.push(image(i, Pixels::F32(pixels))?);
+                let luma = |[r, g, b]: [f32; 3]| 0.2126 * r + 0.7152 * g + 0.0722 * b;
+                images.push(image(i, Pixels::F32(in_colour(row, area, rgb, luma)))?);
                 Ok(())
             })?,
         }
@@ -230,8 +246,13 @@ impl ImageSet {
     }
 
     /// The images, at least one.
-    pub fn images(&self) -> &[GreyImage] {
+    pub fn images(&self) -> &[Image] {
         &self.images
+    }
+
+    /// 1 for grey images, 3 for red, green, blue.
+    pub fn channels(&self) -> usize {
+        self.images[0].shape.channels
     }
 
     /// The stored type of all images.
@@ -240,14 +261,22 @@ impl ImageSet {
     }
 }
 
-/// One plane as it stands, three (`[3, area]`) mixed by `luma`.
-fn grey_planes<T: Copy>(planes: &[T], area: usize, luma: impl Fn([T; 3]) -> T) -> Vec<T> {
-    if planes.len() == area {
-        return planes.to_vec();
+/// What images become: three planes where they were asked for, else grey.
+fn planes(colour: Colour) -> Colour {
+    if colour == Colour::Rgb { Colour::Rgb } else { Colour::Grey }
+}
+
+/// One plane or three of an image that has one or three: a grey plane is repeated, three are mixed by `luma`.
+fn in_colour<T: Copy>(planes: &[T], area: usize, rgb: bool, luma: impl Fn([T; 3]) -> T) -> Vec<T> {
+    match (planes.len() == area, rgb) {
+        (true, true) => planes.repeat(3),
+        (true, false) | (false, true) => planes.to_vec(),
+        (false, false) => {
+            let (red, rest) = planes.split_at(area);
+            let (green, blue) = rest.split_at(area);
+            red.iter().zip(green).zip(blue).map(|((&r, &g), &b)| luma([r, g, b])).collect()
+        }
     }
-    let (red, rest) = planes.split_at(area);
-    let (green, blue) = rest.split_at(area);
-    red.iter().zip(green).zip(blue).map(|((&r, &g), &b)| luma([r, g, b])).collect()
 }
 
 /// Hands each row of `split` to `take`, a block at a time.
@@ -265,10 +294,10 @@ fn each_row<T: bytemuck::Pod>(split: &Split, mut take: impl FnMut(u32, &[T]) -> 
     Ok(())
 }
 
-fn read_image(path: &Path, name: String) -> Result<GreyImage> {
+fn read_image(path: &Path, name: String, colour: Colour) -> Result<Image> {
     let encoded = std::fs::read(path).map_err(|e| Error::io(path, e))?;
-    let pixels = decode(&path.display().to_string(), &encoded, Colour::Grey)?;
-    GreyImage::from_u8(name, pixels.shape.height, pixels.shape.width, pixels.values)
+    let pixels = decode(&path.display().to_string(), &encoded, planes(colour))?;
+    Image::from_u8(name, pixels.shape, pixels.values)
 }
 
 fn is_image(path: &Path) -> bool {

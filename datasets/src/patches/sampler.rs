@@ -1,12 +1,12 @@
 //! Seeded random windows.
 //!
 //! ```text
-//! P_j = (H_j - k + 1)(W_j - k + 1)      positions of a k×k window in image j
+//! P_j = (H_j - h + 1)(W_j - w + 1)      positions of a window of h lines of w pixels in image j
 //! P   = Σ_j P_j
 //! p_i = ⌊ u_i P / 2⁶⁴ ⌋                 patch i, u_i the 64 bits of Philox(seed) at block i
 //! ```
 //! Position `p_i` counts through the images in their order and each by lines, so every legal position of the set is as likely
-//! as any other (up to P/2⁶⁴), and an image is chosen by the area of its positions. Patch `i` depends on the images, `k`, the seed
+//! as any other (up to P/2⁶⁴), and an image is chosen by the area of its positions. Patch `i` depends on the images, `h`, `w`, the seed
 //! and `i` alone: not on how many are drawn, in which order, or where.
 use super::ImageSet;
 use crate::source::check_read;
@@ -14,6 +14,7 @@ use crate::{Dataset, Error, ImageShape, Result, RowType, Source, Split};
 use candle::{Device, Tensor};
 use chandlery_ops::Philox;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -22,6 +23,74 @@ const PATCH_STREAM: u64 = 0x7061_7463_6865_7300; // "patches"
 
 /// Patches to a task below which a thread is not worth waking.
 const PATCHES_PER_TASK: usize = 256;
+
+/// Lines of a patch and pixels of a line; one number is the side of a square.
+///
+/// As text it is `8` or `8x12`; files hold a number or `[height, width]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "Stored", into = "Stored")]
+pub struct PatchSize {
+    /// Lines, at least 1.
+    pub height: usize,
+    /// Pixels in a line, at least 1.
+    pub width: usize,
+}
+
+impl From<usize> for PatchSize {
+    fn from(side: usize) -> Self {
+        Self { height: side, width: side }
+    }
+}
+
+impl From<(usize, usize)> for PatchSize {
+    /// Of height and width.
+    fn from((height, width): (usize, usize)) -> Self {
+        Self { height, width }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Stored {
+    Side(usize),
+    Shape([usize; 2]),
+}
+
+impl From<Stored> for PatchSize {
+    fn from(stored: Stored) -> Self {
+        match stored {
+            Stored::Side(side) => side.into(),
+            Stored::Shape([height, width]) => Self { height, width },
+        }
+    }
+}
+
+impl From<PatchSize> for Stored {
+    fn from(PatchSize { height, width }: PatchSize) -> Self {
+        if height == width { Self::Side(height) } else { Self::Shape([height, width]) }
+    }
+}
+
+/// A side, or `HEIGHTxWIDTH`; each at least 1.
+impl std::str::FromStr for PatchSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let side = |text: &str| text.parse::<usize>().ok().filter(|&side| side > 0);
+        let size = match text.split_once('x') {
+            None => side(text).map(Self::from),
+            Some((height, width)) => side(height).zip(side(width)).map(Self::from),
+        };
+        size.ok_or_else(|| "must be a side or HEIGHTxWIDTH, in pixels, each at least 1".to_owned())
+    }
+}
+
+/// `8x8`.
+impl std::fmt::Display for PatchSize {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}x{}", self.height, self.width)
+    }
+}
 
 /// Where a patch was cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,11 +103,11 @@ pub struct PatchPlace {
     pub left: usize,
 }
 
-/// Seeded random k×k patches of an [`ImageSet`], cut when they are read; see the [module](super).
+/// Seeded random patches of an [`ImageSet`], cut when they are read; see the [module](super).
 #[derive(Debug, Clone)]
 pub struct PatchSampler {
     images: Arc<ImageSet>,
-    side: usize,
+    size: PatchSize,
     n_patches: u32,
     philox: Philox,
     /// Positions in all images before and with each, ascending.
@@ -46,16 +115,21 @@ pub struct PatchSampler {
 }
 
 impl PatchSampler {
-    /// `n_patches` patches of `side`×`side` pixels from `images`, drawn with `seed`.
+    /// `n_patches` patches of `size` (a side, or height and width) from `images`, drawn with `seed`.
     ///
     /// Nothing is drawn or copied here. A larger `n_patches` has the same patches and more.
     ///
     /// # Errors
-    /// When `side` is 0 or more than the height or width of an image, or `n_patches` is 0 or more than `u32::MAX`.
-    pub fn new(images: impl Into<Arc<ImageSet>>, side: usize, n_patches: usize, seed: u64) -> Result<Self> {
-        let images = images.into();
-        if side == 0 {
-            return Err(Error::Argument("PatchSampler: side must be at least 1, got 0".to_owned()));
+    /// When `size` is 0 or more than the height or width of an image, or `n_patches` is 0 or more than `u32::MAX`.
+    pub fn new(
+        images: impl Into<Arc<ImageSet>>,
+        size: impl Into<PatchSize>,
+        n_patches: usize,
+        seed: u64,
+    ) -> Result<Self> {
+        let (images, size) = (images.into(), size.into());
+        if size.height == 0 || size.width == 0 {
+            return Err(Error::Argument(format!("PatchSampler: size must be at least 1x1, got {size}")));
         }
         let n_patches = u32::try_from(n_patches).ok().filter(|&n| n > 0).ok_or_else(|| {
             Error::Argument(format!(
@@ -67,31 +141,29 @@ impl PatchSampler {
         let mut positions_up_to = Vec::with_capacity(images.images().len());
         for image in images.images() {
             let (height, width) = (image.height(), image.width());
-            if side > height.min(width) {
+            if size.height > height || size.width > width {
                 return Err(Error::format(
                     images.name(),
-                    format!(
-                        "image {} is {height}x{width}, smaller than a patch of {side}x{side}",
-                        image.name()
-                    ),
+                    format!("image {} is {height}x{width}, smaller than a patch of {size}", image.name()),
                     "ask for smaller patches or leave the image out",
                 ));
             }
-            positions += ((height - side + 1) * (width - side + 1)) as u64;
+            positions += ((height - size.height + 1) * (width - size.width + 1)) as u64;
             positions_up_to.push(positions);
         }
         Ok(Self {
             images,
-            side,
+            size,
             n_patches,
             philox: Philox::new(seed, PATCH_STREAM),
             positions_up_to: positions_up_to.into(),
         })
     }
 
-    /// Height and width of a patch.
-    pub fn side(&self) -> usize {
-        self.side
+    /// Height, width and channels of a patch.
+    pub fn shape(&self) -> ImageShape {
+        let PatchSize { height, width } = self.size;
+        ImageShape { height, width, channels: self.images.channels() }
     }
 
     /// The images drawn from.
@@ -109,11 +181,11 @@ impl PatchSampler {
         let image = self.positions_up_to.partition_point(|&up_to| up_to <= position);
         let before = image.checked_sub(1).map_or(0, |i| self.positions_up_to[i]);
         let within = (position - before) as usize;
-        let across = self.images.images()[image].width() - self.side + 1;
+        let across = self.images.images()[image].width() - self.size.width + 1;
         PatchPlace { image, top: within / across, left: within % across }
     }
 
-    /// The patches of `range` on `device`: `[range.len(), side * side]`, f32, bytes scaled to [0, 1].
+    /// The patches of `range` on `device`: `[range.len(), channels * height * width]`, f32, bytes scaled to [0, 1].
     ///
     /// # Errors
     /// When `range` is empty or ends beyond `n_patches`, or the device has no room.
@@ -133,29 +205,32 @@ impl PatchSampler {
     /// # Errors
     /// Never for a sampler that [`PatchSampler::new`] made.
     pub fn into_split(self) -> Result<Split> {
-        Split::new(Arc::new(self), None)
+        let shape = self.shape();
+        Split::new(Arc::new(self), None)?.with_image(Some(shape))
     }
 
-    /// The patches as a data set of grey images without a test split.
+    /// The patches as a data set of images without a test split.
     ///
     /// # Errors
     /// Never for a sampler that [`PatchSampler::new`] made.
     pub fn into_dataset(self) -> Result<Dataset> {
-        let name = format!("{0}:{1}x{1}", self.images.name(), self.side);
-        let shape = ImageShape::grey(self.side, self.side);
-        Dataset::new(name, self.into_split()?, None, Some(shape), None)
+        let name = format!("{}:{}", self.images.name(), self.size);
+        Dataset::new(name, self.into_split()?, None, None, None)
     }
 
-    /// Copies patch `index`, line by line; `out` has the bytes of one patch.
+    /// Copies patch `index`, plane by plane and line by line; `out` has the bytes of one patch.
     fn cut(&self, index: u32, out: &mut [u8]) {
         let PatchPlace { image, top, left } = self.place(index);
         let image = &self.images.images()[image];
         let pixel_bytes = self.images.row_type().size_bytes();
-        let (image_line, patch_line) = (image.width() * pixel_bytes, self.side * pixel_bytes);
-        let lines = image.bytes().chunks_exact(image_line).skip(top);
-        for (line, out) in lines.zip(out.chunks_exact_mut(patch_line)) {
-            let start = left * pixel_bytes;
-            out.copy_from_slice(&line[start..start + patch_line]);
+        let (image_line, patch_line) = (image.width() * pixel_bytes, self.size.width * pixel_bytes);
+        let planes = image.bytes().chunks_exact(image.height() * image_line);
+        for (plane, out) in planes.zip(out.chunks_exact_mut(self.size.height * patch_line)) {
+            let lines = plane.chunks_exact(image_line).skip(top);
+            for (line, out) in lines.zip(out.chunks_exact_mut(patch_line)) {
+                let start = left * pixel_bytes;
+                out.copy_from_slice(&line[start..start + patch_line]);
+            }
         }
     }
 }
@@ -166,7 +241,7 @@ impl Source for PatchSampler {
     }
 
     fn n_features(&self) -> usize {
-        self.side * self.side
+        self.shape().n_features()
     }
 
     fn row_type(&self) -> RowType {

@@ -19,7 +19,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 fn mnist_sample_is_balanced_in_every_prefix_and_repeats_no_digit() -> Result<()> {
     let digits = mnist_sample()?;
     let test = digits.test.as_ref().expect("a test split");
-    assert_eq!(digits.image, Some(ImageShape::grey(28, 28)));
+    assert_eq!(digits.image(), Some(ImageShape::grey(28, 28)));
     assert_eq!((digits.n_features(), digits.n_classes()), (784, 10));
     let mut seen = HashSet::new();
     for (split, n) in [(&digits.train, 5000), (test, 1000)] {

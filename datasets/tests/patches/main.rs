@@ -1,15 +1,16 @@
-//! Embedded data, image sets, patches, and what is done to patches.
+//! Embedded data, image sets, patches, and what is done to rows before a model reads them.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod embedded;
 mod image_sets;
 mod normalize;
+mod preparation;
 mod sampler;
 mod whitening;
 
 use candle::{DType, Device, Tensor};
-use chandlery_datasets::Result;
-use chandlery_datasets::patches::{GreyImage, ImageSet};
+use chandlery_datasets::patches::{Image, ImageSet};
+use chandlery_datasets::{ImageShape, Result};
 use chandlery_ops::Philox;
 
 /// The message of an error, or a failure if there is none.
@@ -38,9 +39,9 @@ fn correlated(n: usize, n_features: usize, seed: u64) -> Tensor {
 }
 
 /// An image whose pixel `i` is `first + i`, so that every value says where it is from.
-fn numbered(name: &str, height: usize, width: usize, first: usize) -> GreyImage {
+fn numbered(name: &str, height: usize, width: usize, first: usize) -> Image {
     let pixels = (first..first + height * width).map(|i| i as f32);
-    GreyImage::from_f32(name, height, width, pixels.collect()).unwrap()
+    Image::from_f32(name, ImageShape::grey(height, width), pixels.collect()).unwrap()
 }
 
 /// Three numbered images, of sizes that differ pairwise.

@@ -1,7 +1,9 @@
 use crate::{assert_close, correlated, message, noise, values};
 use candle::{DType, Device::Cpu, Tensor};
 use chandlery_datasets::Result;
-use chandlery_datasets::patches::{CONTRAST_REGULARISER, TutorialRescale, normalize_contrast, remove_mean};
+use chandlery_datasets::preparation::{
+    CONTRAST_REGULARISER, TutorialRescale, normalize_contrast, remove_mean,
+};
 use std::collections::HashMap;
 
 /// More rows than are held as f64 at a time.

@@ -1,14 +1,14 @@
 use crate::{message, noise, numbered, three_images, values};
 use candle::Device::Cpu;
-use chandlery_datasets::patches::{GreyImage, ImageSet, PatchPlace, PatchSampler};
+use chandlery_datasets::patches::{Image, ImageSet, PatchPlace, PatchSampler};
 use chandlery_datasets::{Feed, FeedConfig, ImageShape, Result, RowType, Source};
 use chandlery_ops::Philox;
 
 fn bytes_set() -> Result<ImageSet> {
     let pixels = |n, seed| noise(n, seed).iter().map(|x| (127. + 127. * x) as u8).collect();
     let images = vec![
-        GreyImage::from_u8("a", 20, 31, pixels(20 * 31, 1))?,
-        GreyImage::from_u8("b", 17, 12, pixels(17 * 12, 2))?,
+        Image::from_u8("a", ImageShape::grey(20, 31), pixels(20 * 31, 1))?,
+        Image::from_u8("b", ImageShape::grey(17, 12), pixels(17 * 12, 2))?,
     ];
     ImageSet::new("bytes", images)
 }
@@ -31,6 +31,29 @@ fn patches_lie_inside_images_and_are_where_their_place_says() -> Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+#[test]
+fn patches_of_any_shape_are_cut_from_every_plane() -> Result<()> {
+    let shape = ImageShape { height: 6, width: 9, channels: 3 };
+    let pixels: Vec<f32> = (0..shape.n_features()).map(|i| i as f32).collect();
+    let set = ImageSet::new("colour", vec![Image::from_f32("a", shape, pixels)?])?;
+    let sampler = PatchSampler::new(set, (2, 5), 200, 3)?;
+    assert_eq!(sampler.shape(), ImageShape { height: 2, width: 5, channels: 3 });
+    let drawn = values(&sampler.draw(0..200, &Cpu)?);
+    for (i, patch) in (0u32..).zip(drawn.chunks_exact(30)) {
+        let PatchPlace { top, left, .. } = sampler.place(i);
+        for (p, &value) in patch.iter().enumerate() {
+            let (plane, line, column) = (p / 10, top + p % 10 / 5, left + p % 5);
+            assert_eq!(value, (plane * 54 + line * 9 + column) as f64, "patch {i}, value {p}");
+        }
+    }
+    // Every position is drawn: 5 lines by 5 columns.
+    let mut places: Vec<_> = (0..200).map(|i| (sampler.place(i).top, sampler.place(i).left)).collect();
+    places.sort_unstable();
+    places.dedup();
+    assert_eq!(places.len(), 25);
     Ok(())
 }
 
@@ -145,7 +168,7 @@ fn a_feed_streams_patches_that_nobody_stored() -> Result<()> {
     let want = values(&sampler.draw(0..101, &Cpu)?);
     let dataset = sampler.into_dataset()?;
     assert_eq!(dataset.name, "bytes:6x6");
-    assert_eq!(dataset.image, Some(ImageShape::grey(6, 6)));
+    assert_eq!(dataset.image(), Some(ImageShape::grey(6, 6)));
     let config = FeedConfig {
         shuffle: false,
         drop_last: false,
@@ -171,7 +194,7 @@ fn the_sampler_says_what_is_wrong() -> Result<()> {
         message(new(5, 10)),
         "three: image b is 11x4, smaller than a patch of 5x5; ask for smaller patches or leave the image out"
     );
-    assert_eq!(message(new(0, 10)), "PatchSampler: side must be at least 1, got 0");
+    assert_eq!(message(new(0, 10)), "PatchSampler: size must be at least 1x1, got 0x0");
     assert_eq!(message(new(2, 0)), "PatchSampler: n_patches must be between 1 and 4294967295, got 0");
     assert_eq!(
         message(new(2, 1 << 32)),

@@ -2,9 +2,8 @@ use crate::{assert_close, correlated, message, values};
 use candle::{DType, Device::Cpu, Module, Tensor};
 use chandlery_datasets::Result;
 use chandlery_datasets::embedded::natural_images;
-use chandlery_datasets::patches::{
-    Moments, PatchSampler, Whitening, WhiteningConfig, WhiteningKind, remove_mean,
-};
+use chandlery_datasets::patches::PatchSampler;
+use chandlery_datasets::preparation::{Moments, Whitening, WhiteningConfig, WhiteningKind, remove_mean};
 use std::collections::HashMap;
 
 /// Of rows that went through a whitening and back in f32: rounding of 6e-8 times values up to 10 in length, stretched and

@@ -8,7 +8,7 @@
 //!
 //! | symbol | field | shape |
 //! |---|---|---|
-//! | `hˡ` | `features(v, l)` | `[batch, sizes[l]]` |
+//! | `hˡ` | `features(rows, l)` | `[batch, sizes[l]]` |
 //! | machine `l` | `layers()[l − 1]` | weights `[sizes[l], sizes[l − 1]]` |
 //!
 //! Sources: Hinton, Osindero and Teh, "A fast learning algorithm for deep belief nets", Neural Computation 18, 2006;
@@ -27,7 +27,7 @@
 //! let rows = Tensor::new(&[[1f32, 0., 1., 0.], [0., 1., 0., 1.]], &Cpu)?;
 //! let dbn = Dbn::init(DbnConfig::new(&[4, 8, 3]), Philox::new(1, 0), &Cpu)?;
 //! let training = CdConfig { batch: 2, ..CdConfig::default() };
-//! let mut trainer = DbnTrainer::new(&dbn, vec![training.clone(), training], 1., Philox::new(1, 1))?;
+//! let mut trainer = DbnTrainer::new(&dbn, vec![training.clone(), training], Philox::new(1, 1))?;
 //! loop {
 //!     for _ in 0..500 {
 //!         trainer.step(&rows, None)?;
@@ -50,9 +50,11 @@ pub use bound::Bound;
 pub use train::DbnTrainer;
 
 use crate::check::batch_of;
+use crate::prepare::{check_inputs, prepared};
 use crate::rbm::{Rbm, RbmConfig, VisibleUnit};
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
+use chandlery_datasets::{ImageShape, Preparation};
 use chandlery_ops::{Philox, bernoulli};
 use serde::{Deserialize, Serialize};
 
@@ -61,28 +63,24 @@ use serde::{Deserialize, Serialize};
 pub struct DbnConfig {
     /// The machines, lowest first; each has as many visible units as the one below has hidden.
     pub layers: Vec<RbmConfig>,
-    /// What raw rows are multiplied by before the lowest machine reads them: 1/255 for bytes. Default 1.
-    #[serde(default = "one")]
-    pub input_scale: f64,
-    /// Height, width and channels of a row that is an image, so that it can be drawn.
+    /// What is done to raw rows before the lowest RBM reads them, in place of the preparations of `layers`. Default: floats as they are, bytes over 255.
+    #[serde(default, alias = "input_scale")]
+    pub preparation: Preparation,
+    /// How the values of a raw row make an image, so that it can be drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<[usize; 3]>,
-}
-
-fn one() -> f64 {
-    1.
+    pub image: Option<ImageShape>,
 }
 
 impl DbnConfig {
     /// Binary machines between layers of these sizes, the input's first.
     pub fn new(sizes: &[usize]) -> Self {
         let layers = sizes.windows(2).map(|pair| RbmConfig::new(pair[0], pair[1])).collect();
-        Self { layers, input_scale: one(), image: None }
+        Self { layers, preparation: Preparation::default(), image: None }
     }
 
     /// # Errors
     /// When there is no layer, sizes do not fit on each other, a size is 0, an upper layer's visible units are not of the
-    /// kind of the hidden units below, or the image is not of the input's size.
+    /// kind of the hidden units below, the preparation gives rows of another width, or the image is not of the size of raw rows.
     pub fn validate(&self) -> Result<()> {
         let Some(first) = self.layers.first() else {
             candle::bail!("DbnConfig: layers must hold at least one machine, got none")
@@ -108,15 +106,13 @@ impl DbnConfig {
                 )
             }
         }
-        if !(self.input_scale.is_finite() && self.input_scale > 0.) {
-            candle::bail!("DbnConfig: input_scale must be a finite number above 0, got {}", self.input_scale)
-        }
-        if let Some(image) = self.image
-            && image.iter().product::<usize>() != first.n_visible
-        {
-            candle::bail!("DbnConfig: image must have n_visible = {} entries, got {image:?}", first.n_visible)
-        }
-        Ok(())
+        check_inputs("DbnConfig", &self.preparation, first.n_visible, self.image).map(drop)
+    }
+
+    /// Values in a raw row; those that the lowest RBM reads where the preparation does not fit.
+    pub fn n_inputs(&self) -> usize {
+        let n_visible = self.layers.first().map_or(0, |layer| layer.n_visible);
+        self.preparation.n_inputs(n_visible).unwrap_or(n_visible)
     }
 }
 
@@ -171,27 +167,34 @@ impl Dbn {
         Ok(Self { config, layers })
     }
 
-    /// The hidden means of layer `layer` (1 is the lowest machine's), `[batch, sizes[layer]]`; layer 0 is `v` itself.
-    ///
-    /// `v` is `[batch, n_visible]`, scaled as the network was trained.
+    /// What the lowest RBM reads of raw rows: `[batch, n_inputs]` to `[batch, n_visible]`.
     ///
     /// # Errors
-    /// When `v` has another shape or there is no such layer.
-    pub fn features(&self, v: &Tensor, layer: usize) -> Result<Tensor> {
+    /// When `rows` have another shape or device than the preparation needs.
+    pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
+        prepared(&self.config.preparation, rows)
+    }
+
+    /// The hidden means of layer `layer` (1 is the lowest RBM's) of raw rows, `[batch, n_inputs]` to `[batch, sizes[layer]]`; layer 0 is
+    /// what the lowest RBM reads.
+    ///
+    /// # Errors
+    /// When `rows` have another shape or there is no such layer.
+    pub fn features(&self, rows: &Tensor, layer: usize) -> Result<Tensor> {
         if layer > self.layers.len() {
             candle::bail!("Dbn::features: layer must be 0 to {}, got {layer}", self.layers.len())
         }
-        self.layers[..layer].iter().try_fold(v.clone(), |h, rbm| rbm.hidden_mean(&h))
+        self.layers[..layer].iter().try_fold(self.prepare(rows)?, |h, rbm| rbm.hidden_mean(&h))
     }
 
-    /// The hidden means of every layer side by side, `[batch, Σ sizes]`, lowest first: what a linear classifier
+    /// The hidden means of every layer of raw rows side by side, `[batch, Σ sizes]`, lowest first: what a linear classifier
     /// reads best, since upper layers drop what lower ones saw.
     ///
     /// # Errors
-    /// When `v` is not `[batch, n_visible]`.
-    pub fn all_features(&self, v: &Tensor) -> Result<Tensor> {
+    /// When `rows` are not `[batch, n_inputs]`.
+    pub fn all_features(&self, rows: &Tensor) -> Result<Tensor> {
         let mut all = Vec::with_capacity(self.layers.len());
-        let mut h = v.clone();
+        let mut h = self.prepare(rows)?;
         for rbm in &self.layers {
             h = rbm.hidden_mean(&h)?;
             all.push(h.clone());
@@ -199,7 +202,8 @@ impl Dbn {
         Tensor::cat(&all, 1)
     }
 
-    /// Top-layer features back down to visible means, `[batch, n_visible]`.
+    /// Top-layer features back down to visible means, `[batch, n_visible]`, as the lowest RBM reads rows; what of raw rows can be known
+    /// from them gives [`Preparation::inverse`].
     ///
     /// # Errors
     /// When `h` is not `[batch, sizes[L]]`.
@@ -207,20 +211,21 @@ impl Dbn {
         self.layers.iter().rev().try_fold(h.clone(), |h, rbm| rbm.visible_mean(&h))
     }
 
-    /// Up through all layers and down again by the means, `[batch, n_visible]`.
+    /// Raw rows up through all layers and down again by the means, `[batch, n_visible]`, as the lowest RBM reads rows.
     ///
     /// # Errors
-    /// When `v` is not `[batch, n_visible]`.
-    pub fn reconstruct(&self, v: &Tensor) -> Result<Tensor> {
-        self.decode(&self.forward(v)?)
+    /// When `rows` are not `[batch, n_inputs]`.
+    pub fn reconstruct(&self, rows: &Tensor) -> Result<Tensor> {
+        self.decode(&self.forward(rows)?)
     }
 
-    /// Mean over rows of the squared error of [`reconstruct`](Self::reconstruct), summed over the visible units.
+    /// Mean over rows of the squared error of [`reconstruct`](Self::reconstruct), summed over the visible units,
+    /// against what the lowest RBM reads of the rows.
     ///
     /// # Errors
-    /// When `v` is not `[batch, n_visible]`.
-    pub fn reconstruction_error(&self, v: &Tensor) -> Result<f64> {
-        let error = (self.reconstruct(v)? - v)?.sqr()?.sum(1)?;
+    /// When `rows` are not `[batch, n_inputs]`.
+    pub fn reconstruction_error(&self, rows: &Tensor) -> Result<f64> {
+        let error = (self.reconstruct(rows)? - self.prepare(rows)?)?.sqr()?.sum(1)?;
         error.to_dtype(DType::F64)?.mean_all()?.to_scalar()
     }
 
@@ -237,13 +242,13 @@ impl Dbn {
         self.down_from_top(&start, steps, philox.advanced(n * size))
     }
 
-    /// The same with the chains begun at the features of `v`, `[n, n_visible]`: variations on given rows.
+    /// The same with the chains begun at the features of raw rows, `[n, n_inputs]`: variations on given rows.
     ///
     /// # Errors
-    /// When `v` is not `[n, n_visible]`.
-    pub fn sample_from(&self, v: &Tensor, steps: usize, philox: Philox) -> Result<Tensor> {
-        batch_of("Dbn::sample_from", "v", v, self.config.layers[0].n_visible)?;
-        self.down_from_top(&self.features(v, self.layers.len() - 1)?, steps, philox)
+    /// When `rows` are not `[n, n_inputs]`.
+    pub fn sample_from(&self, rows: &Tensor, steps: usize, philox: Philox) -> Result<Tensor> {
+        batch_of("Dbn::sample_from", "rows", rows, self.config.n_inputs())?;
+        self.down_from_top(&self.features(rows, self.layers.len() - 1)?, steps, philox)
     }
 
     fn down_from_top(&self, start: &Tensor, steps: usize, philox: Philox) -> Result<Tensor> {
@@ -267,9 +272,9 @@ impl Dbn {
     }
 }
 
-/// The hidden means of the top layer: differentiable, so a network can be part of a larger one.
+/// The hidden means of the top layer of raw rows: differentiable, so a network can be part of a larger one.
 impl Module for Dbn {
-    fn forward(&self, v: &Tensor) -> Result<Tensor> {
-        self.features(v, self.layers.len())
+    fn forward(&self, rows: &Tensor) -> Result<Tensor> {
+        self.features(rows, self.layers.len())
     }
 }

@@ -25,6 +25,6 @@ impl Dbn {
         let tensors = self.layers().iter().enumerate().flat_map(|(i, rbm)| {
             rbm.tensors().into_iter().map(move |(name, t)| (format!("layers.{i}.{name}"), t.clone()))
         });
-        pretrained::save(ModelType::Dbn, folder, self.config(), tensors)
+        pretrained::save(ModelType::Dbn, folder, self.config(), &self.config().preparation, tensors)
     }
 }

@@ -41,11 +41,11 @@ const NAME: &str = "deep-belief-network";
 impl DbnTrainer {
     /// Takes a copy of `dbn` and begins with its lowest machine; `training` says how to train each, lowest first.
     ///
-    /// Rows are scaled by `input_scale`, and layer `l` draws from the stream `philox.stream + l`.
+    /// Steps take raw rows, which go through the network's preparation; layer `l` draws from the stream `philox.stream + l`.
     ///
     /// # Errors
     /// When there is not one `training` for each layer, one is out of range, or memory is short.
-    pub fn new(dbn: &Dbn, training: Vec<CdConfig>, input_scale: f64, philox: Philox) -> Result<Self> {
+    pub fn new(dbn: &Dbn, training: Vec<CdConfig>, philox: Philox) -> Result<Self> {
         if training.len() != dbn.layers().len() {
             candle::bail!(
                 "DbnTrainer: training must have one entry for each of {} layers, got {}",
@@ -54,12 +54,14 @@ impl DbnTrainer {
             )
         }
         training.iter().try_for_each(CdConfig::validate)?;
-        let config = DbnConfig { input_scale, ..dbn.config().clone() };
+        let mut config = dbn.config().clone();
         config.validate()?;
+        let device = dbn.layers()[0].weight().device();
+        config.preparation = config.preparation.to_device(device).map_err(Error::wrap)?;
         let dtype = candle::DType::F32;
         let layers: Vec<Rbm> =
             dbn.layers().iter().map(|rbm| rbm.to(dtype, rbm.weight().device())).collect::<Result<_>>()?;
-        let trainer = RbmTrainer::new(&layers[0], training[0].clone(), input_scale, philox)?;
+        let trainer = RbmTrainer::above(&[], &layers[0], &config.preparation, training[0].clone(), philox)?;
         Ok(Self { config, training, philox, layers, layer: 0, trainer })
     }
 
@@ -82,15 +84,15 @@ impl DbnTrainer {
         self.trainer = RbmTrainer::above(
             lower,
             &rest[0],
+            &self.config.preparation,
             self.training[layer].clone(),
-            self.config.input_scale,
             philox,
         )?;
         self.layer = layer;
         Ok(())
     }
 
-    /// Sets the visible biases of the lowest layer from the mean of the scaled rows, `[n_visible]`, before its first step; see
+    /// Sets the visible biases of the lowest layer from the mean of the prepared rows, `[n_visible]`, before its first step; see
     /// [`RbmTrainer::set_visible_mean`].
     ///
     /// # Errors
@@ -143,7 +145,7 @@ impl Trainer for DbnTrainer {
         self.trainer.begin_epoch(epoch)
     }
 
-    /// `rows` are `[batch, n_visible of the lowest layer]` with the `batch` of the layer in training.
+    /// `rows` are raw, `[batch, n_inputs]`, with the `batch` of the layer in training.
     fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
         self.trainer.step(rows, None)
     }
@@ -187,15 +189,22 @@ impl Trainer for DbnTrainer {
             layer: self.layer,
             progress,
         };
-        checkpoint::save(path, NAME, layers.chain(self.trainer.stored_state()?), &notes)
+        checkpoint::save(
+            path,
+            NAME,
+            layers.chain(self.trainer.stored_state()?),
+            &notes,
+            &self.config.preparation,
+        )
     }
 
     fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
-        let (checkpoint, notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
+        let (checkpoint, mut notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
+        checkpoint.load_preparation(&mut notes.config.preparation, device)?;
         let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
         let vb = candle_nn::VarBuilder::from_tensors(checkpoint.tensors.clone(), candle::DType::F32, device);
         let dbn = Dbn::new(notes.config, vb).map_err(|e| checkpoint.refused(&e))?;
-        let mut trainer = Self::new(&dbn, notes.training, dbn.config().input_scale, philox)?;
+        let mut trainer = Self::new(&dbn, notes.training, philox)?;
         if notes.layer >= trainer.n_layers() {
             return Err(checkpoint.refused(&format!("layer {} of {}", notes.layer + 1, trainer.n_layers())));
         }

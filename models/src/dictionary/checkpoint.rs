@@ -85,20 +85,21 @@ impl DictionaryTrainer {
             replaced,
             progress: Some(progress),
         };
-        checkpoint::save(path, BATCH, tensors, &notes)
+        checkpoint::save(path, BATCH, tensors, &notes, &notes.config.preparation)
     }
 
-    /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote, for a run with the same signals and configuration: the trainer as
+    /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote, for a run with the same raw rows and configuration: the trainer as
     /// it was, and the caller's progress, which files of old versions lack. On the device that wrote it the run goes on bit for bit. The codes are found again, which takes one coding.
     ///
     /// # Errors
     /// When the file is missing, cut short, not a checkpoint of this trainer or of other signals; the message names it.
     pub fn load_checkpoint<P: DeserializeOwned>(
         path: &Path,
-        signals: &Tensor,
+        rows: &Tensor,
         config: DictionaryTrainConfig,
     ) -> Result<(Self, Option<P>)> {
-        let (stored, notes) = Checkpoint::load::<TrainNotes<P>>(path, BATCH, signals.device())?;
+        let (stored, mut notes) = Checkpoint::load::<TrainNotes<P>>(path, BATCH, rows.device())?;
+        stored.load_preparation(&mut notes.config.preparation, rows.device())?;
         let n_atoms = notes.config.n_atoms;
         let dictionary = Dictionary::from_tensor(notes.config.clone(), stored.get("dictionary")?)?;
         let best = Dictionary::from_tensor(notes.config, stored.get("best")?)?;
@@ -109,7 +110,8 @@ impl DictionaryTrainer {
         };
         let TrainNotes { iteration, used, replaced, progress, .. } = notes;
         let mut last = Iteration { iteration, rmse, mean_count: 0., used, replaced, coherence };
-        let mut trainer = Self::resume(dictionary, signals, config, philox(notes.philox), last)?;
+        let signals = dictionary.prepare(rows)?;
+        let mut trainer = Self::resume(dictionary, &signals, config, philox(notes.philox), last)?;
         let counts = match stored.tensors.contains_key("counts") {
             true => figures("counts")?,
             // Files had none before dictionaries were judged by them.
@@ -159,7 +161,7 @@ impl OnlineTrainer {
             training: Some(self.config.clone()),
             progress: Some(progress),
         };
-        checkpoint::save(path, ONLINE, tensors, &notes)
+        checkpoint::save(path, ONLINE, tensors, &notes, &notes.config.preparation)
     }
 
     /// The trainer in a file, and the caller's progress.
@@ -176,10 +178,16 @@ impl OnlineTrainer {
             None => serde_json::from_value(serde_json::Value::Null).map_err(|e| stored.refused(&e))?,
         };
         let config = OnlineConfig { coder: notes.config.coder(), ..training };
-        Ok((Self::from_notes(&stored, notes, config)?, progress))
+        Ok((Self::from_notes(&stored, notes, config, device)?, progress))
     }
 
-    fn from_notes<P>(stored: &Checkpoint<'_>, notes: OnlineNotes<P>, config: OnlineConfig) -> Result<Self> {
+    fn from_notes<P>(
+        stored: &Checkpoint<'_>,
+        mut notes: OnlineNotes<P>,
+        config: OnlineConfig,
+        device: &Device,
+    ) -> Result<Self> {
+        stored.load_preparation(&mut notes.config.preparation, device)?;
         let (n, p) = (notes.config.n_atoms, notes.config.n_features);
         config.validate(n)?;
         let of_dictionary = notes.config.coded_by(&config.coder);
@@ -219,7 +227,7 @@ impl OnlineTrainer {
     ) -> Result<(Self, Option<P>)> {
         let (stored, mut notes) = Checkpoint::load::<OnlineNotes<P>>(path, ONLINE, device)?;
         let progress = notes.progress.take();
-        Ok((Self::from_notes(&stored, notes, config)?, progress))
+        Ok((Self::from_notes(&stored, notes, config, device)?, progress))
     }
 }
 

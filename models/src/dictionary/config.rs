@@ -1,7 +1,9 @@
 //! What a dictionary is, and how it is learned.
 use super::{PursuitMethod, SparseCoder};
 use crate::check::{at_least_one, range};
+use crate::prepare::check_inputs;
 use candle::Result;
+use chandlery_datasets::{ImageShape, Preparation};
 use chandlery_ops::ErrorTarget;
 use serde::{Deserialize, Serialize};
 
@@ -42,12 +44,12 @@ pub struct DictionaryConfig {
     /// Whether coefficients must be at least 0; for OMP and OLS.
     #[serde(default)]
     pub nonnegative: bool,
-    /// Height, width and channels of signals that are images or patches of such; none for others.
+    /// How the values of a raw row make an image or a patch of one; none for other rows.
     #[serde(default)]
-    pub image: Option<[usize; 3]>,
-    /// Whether signals come without their own means: whoever codes new ones should take theirs out too.
-    #[serde(default)]
-    pub remove_mean: bool,
+    pub image: Option<ImageShape>,
+    /// What makes signals of raw rows. Default: floats as they are, bytes over 255.
+    #[serde(default, alias = "remove_mean")]
+    pub preparation: Preparation,
 }
 
 impl DictionaryConfig {
@@ -61,13 +63,13 @@ impl DictionaryConfig {
             error: None,
             nonnegative: false,
             image: None,
-            remove_mean: false,
+            preparation: Preparation::default(),
         }
     }
 
     /// The pursuit that codes signals.
     pub fn coder(&self) -> SparseCoder {
-        let Self { n_nonzero, method, error, nonnegative, .. } = *self;
+        let &Self { n_nonzero, method, error, nonnegative, .. } = self;
         SparseCoder { method, n_nonzero, error: error.map(Into::into), nonnegative }
     }
 
@@ -84,7 +86,8 @@ impl DictionaryConfig {
     }
 
     /// # Errors
-    /// When a size is 0, `n_nonzero` above `n_atoms`, or the error is negative or not finite.
+    /// When a size is 0, `n_nonzero` above `n_atoms`, the error is negative or not finite, the preparation gives signals of another
+    /// size, or the image is not of the size of raw rows.
     pub fn validate(&self) -> Result<()> {
         const OP: &str = "DictionaryConfig";
         at_least_one(OP, "n_atoms", self.n_atoms)?;
@@ -92,10 +95,16 @@ impl DictionaryConfig {
         check_nonzero(OP, self.n_nonzero, self.n_atoms)?;
         match self.error {
             Some(CodeError::Absolute(error) | CodeError::Relative(error)) => {
-                range(OP, "error", error, "at least 0", |x| x >= 0.)
+                range(OP, "error", error, "at least 0", |x| x >= 0.)?;
             }
-            None => Ok(()),
+            None => {}
         }
+        check_inputs(OP, &self.preparation, self.n_features, self.image).map(drop)
+    }
+
+    /// Values in a raw row; those of a signal where the preparation does not fit.
+    pub fn n_inputs(&self) -> usize {
+        self.preparation.n_inputs(self.n_features).unwrap_or(self.n_features)
     }
 }
 

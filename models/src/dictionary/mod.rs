@@ -16,7 +16,8 @@
 //!
 //! What images gain by it is in [`image`]: denoising, and filling in missing pixels.
 //!
-//! Signals are taken as they are, in any unit: the same ones times a power of two give the same atoms, to the bit. What should not be learned, such as the mean of a patch, is taken out before or
+//! Rows become signals by the [preparation](DictionaryConfig::preparation) of the configuration; without one they are taken as they are, in
+//! any unit: the same ones times a power of two give the same atoms, to the bit. What should not be learned, such as the mean of a patch, is taken out before or
 //! given to a fixed atom ([`DictionaryTrainConfig::n_fixed`]).
 //!
 //! Sources: Aharon, Elad and Bruckstein, "K-SVD: an algorithm for designing overcomplete dictionaries for sparse representation", IEEE
@@ -57,6 +58,7 @@ pub use pursuit::{PursuitMethod, SparseCoder};
 pub use start::{Start, distinct_signals, overcomplete_dct, start};
 pub use train::{DictionaryTrainer, Iteration};
 
+use crate::prepare::prepared;
 use candle::{Module, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_ops::atom_coherence;
@@ -106,15 +108,23 @@ impl Dictionary {
         &self.config
     }
 
-    /// The sparse codes of signals `[n_samples, n_features]` by the pursuit of the configuration; for another see [`SparseCoder`].
+    /// The signals of raw rows: `[n_samples, n_inputs]` u8 or the type of the atoms, to `[n_samples, n_features]`.
     ///
     /// # Errors
-    /// When `signals` have another shape, type or device, or are not finite.
-    pub fn encode(&self, signals: &Tensor) -> Result<SparseCodes> {
-        self.config.coder().encode(signals, &self.atoms)
+    /// When `rows` have another shape or device than the preparation needs.
+    pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
+        prepared(&self.config.preparation, rows)
     }
 
-    /// What codes stand for, `X D`, `[n_samples, n_features]`.
+    /// The sparse codes of raw rows, `[n_samples, n_inputs]`, by the pursuit of the configuration; for another see [`SparseCoder`].
+    ///
+    /// # Errors
+    /// When `rows` have another shape, type or device, or are not finite.
+    pub fn encode(&self, rows: &Tensor) -> Result<SparseCodes> {
+        self.config.coder().encode(&self.prepare(rows)?, &self.atoms)
+    }
+
+    /// The signals that codes stand for, `X D`, `[n_samples, n_features]`.
     ///
     /// # Errors
     /// When the codes are those of another number of atoms, or of another type or device.
@@ -132,8 +142,8 @@ impl Dictionary {
 }
 
 impl Module for Dictionary {
-    /// Dense codes, `[n_samples, n_atoms]`: [`encode`](Self::encode) for use as a layer of features. There is no gradient.
-    fn forward(&self, signals: &Tensor) -> Result<Tensor> {
-        self.encode(signals)?.to_dense()
+    /// Dense codes of raw rows, `[n_samples, n_atoms]`: [`encode`](Self::encode) for use as a layer of features. There is no gradient.
+    fn forward(&self, rows: &Tensor) -> Result<Tensor> {
+        self.encode(rows)?.to_dense()
     }
 }

@@ -161,7 +161,7 @@ impl OnlineTrainer {
         })
     }
 
-    /// Learns from one batch, `[batch, n_features]` of any number of signals, of the dictionary's type and device.
+    /// Learns from one batch of raw rows, `[batch, n_inputs]` of any number, u8 or of the dictionary's type, on its device.
     ///
     /// A few numbers for each atom are read back from the device, once; for a batch without like, of signals far longer than those
     /// before it, once more. Cost beside the pursuits: `2n²p` FLOP a sweep, and `n²p` to find atoms too much alike.
@@ -170,9 +170,9 @@ impl OnlineTrainer {
     /// When the batch does not fit, is empty or not finite; the trainer is then as it was.
     pub fn partial_fit(&mut self, batch: &Tensor) -> Result<OnlineStep> {
         const OP: &str = "OnlineTrainer::partial_fit";
-        let m = crate::check::batch_of(OP, "batch", batch, self.dictionary.config.n_features)?;
+        let m = crate::check::batch_of(OP, "batch", batch, self.dictionary.config.n_inputs())?;
         crate::check::at_least_one(OP, "signals of a batch", m)?;
-        let batch = batch.contiguous()?;
+        let batch = self.dictionary.prepare(batch)?.contiguous()?;
         let (n, p) = self.signals.dims2()?;
         let t = self.batches + 1;
         let codes = self.config.coder.encode(&batch, &self.dictionary.atoms)?;

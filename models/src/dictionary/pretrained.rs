@@ -29,6 +29,6 @@ impl Dictionary {
     /// When the folder is not writable.
     pub fn save_pretrained(&self, folder: &Path) -> Result<()> {
         let atoms = [(DICTIONARY.to_owned(), self.atoms.clone())];
-        pretrained::save(ModelType::Dictionary, folder, &self.config, atoms)
+        pretrained::save(ModelType::Dictionary, folder, &self.config, &self.config.preparation, atoms)
     }
 }

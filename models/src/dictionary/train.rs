@@ -133,12 +133,24 @@ impl DictionaryTrainer {
     /// Begins with `dictionary`, whose atoms are first scaled to length 1, and codes the signals over it by
     /// [`DictionaryTrainConfig::coder`], which becomes that of the dictionary's configuration.
     ///
-    /// `signals` are `[n_samples, n_features]` of the type and on the device of the dictionary. `philox` is where the draws of
+    /// `rows` are raw, `[n_samples, n_inputs]`, u8 or of the type of the dictionary, on its device. `philox` is where the draws of
     /// [`Replace::Random`](super::Replace::Random) begin; its stream should be used for nothing else.
     ///
     /// # Errors
-    /// When `config` is out of range, or the signals do not fit, are none or not finite.
+    /// When `config` is out of range, or the rows do not fit, are none or not finite.
     pub fn new(
+        dictionary: Dictionary,
+        rows: &Tensor,
+        config: DictionaryTrainConfig,
+        philox: Philox,
+    ) -> Result<Self> {
+        crate::check::batch_of("DictionaryTrainer", "rows", rows, dictionary.config.n_inputs())?;
+        let signals = dictionary.prepare(rows)?;
+        Self::of_signals(dictionary, &signals, config, philox)
+    }
+
+    /// The same with signals, which rows become by the dictionary's preparation.
+    pub(super) fn of_signals(
         dictionary: Dictionary,
         signals: &Tensor,
         config: DictionaryTrainConfig,

@@ -1,8 +1,10 @@
 //! What a network is, and how it is trained.
 use crate::check::{at_least_one, range};
+use crate::prepare::check_inputs;
 use crate::rbm::{HiddenUnit, VisibleUnit, precision_name};
 use crate::schedule::Schedule;
 use candle::Result;
+use chandlery_datasets::{ImageShape, Preparation};
 use chandlery_ops::Precision;
 use serde::{Deserialize, Serialize};
 
@@ -84,16 +86,12 @@ pub struct FeedforwardConfig {
     /// What the inputs hold. Default Bernoulli: numbers in `[0, 1]`.
     #[serde(default)]
     pub visible: VisibleUnit,
-    /// What raw rows are multiplied by before the lowest layer reads them: 1/255 for bytes. Default 1.
-    #[serde(default = "one")]
-    pub input_scale: f64,
-    /// Height, width and channels of a row that is an image, so that it can be drawn.
+    /// What is done to raw rows before the lowest layer reads them. Default: floats as they are, bytes over 255.
+    #[serde(default, alias = "input_scale")]
+    pub preparation: Preparation,
+    /// How the values of a raw row make an image, so that it can be drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<[usize; 3]>,
-}
-
-fn one() -> f64 {
-    1.
+    pub image: Option<ImageShape>,
 }
 
 impl FeedforwardConfig {
@@ -104,7 +102,7 @@ impl FeedforwardConfig {
             last.activation = Activation::Identity;
         }
         let visible = VisibleUnit::default();
-        Self { task: Task::Classify, layers, visible, input_scale: one(), image: None }
+        Self { task: Task::Classify, layers, visible, preparation: Preparation::default(), image: None }
     }
 
     /// An autoencoder of sigmoid units: layers of these sizes, the input's first and the code last, and the same back down. The
@@ -122,13 +120,14 @@ impl FeedforwardConfig {
             task: Task::Autoencode { encoder_layers },
             layers: encoder,
             visible,
-            input_scale: one(),
+            preparation: Preparation::default(),
             image: None,
         }
     }
 
     /// # Errors
-    /// When there is no layer, sizes do not fit on each other, a size is 0, or the outputs are not fit for the task.
+    /// When there is no layer, sizes do not fit on each other, a size is 0, the outputs are not fit for the task, the preparation gives rows
+    /// of another width, or the image is not of the size of raw rows.
     pub fn validate(&self) -> Result<()> {
         const OP: &str = "FeedforwardConfig";
         let (Some(first), Some(last)) = (self.layers.first(), self.layers.last()) else {
@@ -167,18 +166,13 @@ impl FeedforwardConfig {
             ),
             _ => {}
         }
-        range(OP, "input_scale", self.input_scale, "a finite number above 0", |x| x > 0.)?;
-        if let Some(image) = self.image
-            && image.iter().product::<usize>() != first.n_inputs
-        {
-            candle::bail!("{OP}: image must have n_inputs = {} entries, got {image:?}", first.n_inputs)
-        }
-        Ok(())
+        check_inputs(OP, &self.preparation, first.n_inputs, self.image).map(drop)
     }
 
-    /// Values in a row.
+    /// Values in a raw row; those that the lowest layer reads where the preparation does not fit.
     pub fn n_inputs(&self) -> usize {
-        self.layers.first().map_or(0, |layer| layer.n_inputs)
+        let n_read = self.layers.first().map_or(0, |layer| layer.n_inputs);
+        self.preparation.n_inputs(n_read).unwrap_or(n_read)
     }
 
     /// Layers up to the code, or up to the logits.

@@ -73,7 +73,7 @@ fn config(
             true => VisibleUnit::Gaussian,
             false => VisibleUnit::Bernoulli,
         },
-        input_scale: dbn.config().input_scale,
+        preparation: dbn.config().preparation.clone(),
         image: dbn.config().image,
     }
 }

@@ -58,6 +58,7 @@ pub use early_stopping::EarlyStopping;
 pub use train::{FeedforwardTrainer, Metrics};
 
 use crate::check::batch_of;
+use crate::prepare::prepared;
 use candle::{D, DType, Device, Module, Result, Tensor};
 use candle_nn::{Linear, VarBuilder};
 use chandlery_ops::{Philox, uniform};
@@ -129,16 +130,25 @@ impl Feedforward {
         Ok(Self { config, layers })
     }
 
-    /// What layer `layer` makes (1 is the lowest), `[batch, n_outputs]`; layer 0 is `x` itself, `[batch, n_inputs]`.
+    /// What the lowest layer reads of raw rows: `[batch, n_inputs]` in and as many values out as that layer reads.
     ///
     /// # Errors
-    /// When `x` has another shape or there is no such layer.
-    pub fn features(&self, x: &Tensor, layer: usize) -> Result<Tensor> {
+    /// When `rows` have another shape or device than the preparation needs.
+    pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
+        prepared(&self.config.preparation, rows)
+    }
+
+    /// What layer `layer` makes of raw rows (1 is the lowest), `[batch, n_inputs]` to `[batch, n_outputs]`; layer 0 is what the lowest
+    /// layer reads.
+    ///
+    /// # Errors
+    /// When `rows` have another shape or there is no such layer.
+    pub fn features(&self, rows: &Tensor, layer: usize) -> Result<Tensor> {
         if layer > self.layers.len() {
             candle::bail!("Feedforward::features: layer must be 0 to {}, got {layer}", self.layers.len())
         }
-        batch_of("Feedforward", "x", x, self.config.n_inputs())?;
-        self.through(x, 0..layer)
+        batch_of("Feedforward", "rows", rows, self.config.n_inputs())?;
+        self.through(&self.prepare(rows)?, 0..layer)
     }
 
     fn through(&self, x: &Tensor, layers: std::ops::Range<usize>) -> Result<Tensor> {
@@ -154,15 +164,17 @@ impl Feedforward {
         })
     }
 
-    /// The code of each row: what the last encoder layer makes, or for a classifier its logits.
+    /// The code of each raw row: what the last encoder layer makes, or for a classifier its logits.
     ///
     /// # Errors
-    /// When `x` is not `[batch, n_inputs]`.
-    pub fn encode(&self, x: &Tensor) -> Result<Tensor> {
-        self.features(x, self.config.encoder_layers())
+    /// When `rows` are not `[batch, n_inputs]`.
+    pub fn encode(&self, rows: &Tensor) -> Result<Tensor> {
+        self.features(rows, self.config.encoder_layers())
     }
 
-    /// Codes back to rows, `[batch, n_inputs]`.
+    /// Codes back to rows as the lowest layer reads them; what of raw rows can be known from them gives [`Preparation::inverse`].
+    ///
+    /// [`Preparation::inverse`]: crate::Preparation::inverse
     ///
     /// # Errors
     /// When the network is no autoencoder or `code` has another width.
@@ -174,29 +186,29 @@ impl Feedforward {
         self.through(code, encoder_layers..self.layers.len())
     }
 
-    /// The most probable class of each row, `[batch]` u32; of equals the lowest.
+    /// The most probable class of each raw row, `[batch]` u32; of equals the lowest.
     ///
     /// # Errors
-    /// When `x` is not `[batch, n_inputs]`.
-    pub fn predict(&self, x: &Tensor) -> Result<Tensor> {
-        self.forward(x)?.argmax(D::Minus1)
+    /// When `rows` are not `[batch, n_inputs]`.
+    pub fn predict(&self, rows: &Tensor) -> Result<Tensor> {
+        self.forward(rows)?.argmax(D::Minus1)
     }
 
-    /// Rows whose most probable class is not the label; `labels` is `[batch]` u32.
+    /// Raw rows whose most probable class is not the label; `labels` is `[batch]` u32.
     ///
     /// # Errors
     /// When shapes do not fit.
-    pub fn errors(&self, x: &Tensor, labels: &Tensor) -> Result<usize> {
-        let wrong = self.predict(x)?.ne(labels)?.to_dtype(DType::U32)?.sum_all()?;
+    pub fn errors(&self, rows: &Tensor, labels: &Tensor) -> Result<usize> {
+        let wrong = self.predict(rows)?.ne(labels)?.to_dtype(DType::U32)?.sum_all()?;
         Ok(wrong.to_scalar::<u32>()? as usize)
     }
 
-    /// Mean over rows of the squared error of the reconstruction, summed over the inputs.
+    /// Mean over raw rows of the squared error of the reconstruction, summed over the inputs, against what the network reads of the rows.
     ///
     /// # Errors
-    /// When `x` is not `[batch, n_inputs]` or the network does not give back its inputs.
-    pub fn squared_error(&self, x: &Tensor) -> Result<f64> {
-        let error = (self.forward(x)? - x)?.sqr()?.sum(1)?;
+    /// When `rows` are not `[batch, n_inputs]` or the network does not give back its inputs.
+    pub fn squared_error(&self, rows: &Tensor) -> Result<f64> {
+        let error = (self.forward(rows)? - self.prepare(rows)?)?.sqr()?.sum(1)?;
         error.to_dtype(DType::F64)?.mean_all()?.to_scalar()
     }
 
@@ -240,9 +252,9 @@ impl Feedforward {
     }
 }
 
-/// What the last layer makes, logits or a reconstruction: differentiable, so a network can be part of a larger one.
+/// What the last layer makes of raw rows, logits or a reconstruction: differentiable, so a network can be part of a larger one.
 impl Module for Feedforward {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.features(x, self.layers.len())
+    fn forward(&self, rows: &Tensor) -> Result<Tensor> {
+        self.features(rows, self.layers.len())
     }
 }

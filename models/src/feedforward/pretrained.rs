@@ -21,6 +21,12 @@ impl Feedforward {
     /// # Errors
     /// When the folder is not writable.
     pub fn save_pretrained(&self, folder: &Path) -> Result<()> {
-        pretrained::save(ModelType::Feedforward, folder, self.config(), self.tensors())
+        pretrained::save(
+            ModelType::Feedforward,
+            folder,
+            self.config(),
+            &self.config().preparation,
+            self.tensors(),
+        )
     }
 }

@@ -76,7 +76,7 @@ impl Buffers {
             Optimizer::Sgd => 3,
         };
         let params = zeros(&[planes, n])?;
-        let rows = zeros(&[batch, network.config().n_inputs()])?;
+        let rows = zeros(&[batch, network.config().layers[0].n_inputs])?;
         let rate = |layer: usize| config.dropout.get(layer).copied().filter(|&rate| rate > 0.);
         let mut at = philox;
         let mut layers = Vec::with_capacity(places.len());

@@ -23,8 +23,9 @@ use super::step::Buffers;
 use super::{BackpropConfig, EarlyStopping, Feedforward, FeedforwardConfig, Task};
 use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
+use crate::prepare::to_load;
 use crate::trainer::Trainer;
-use candle::{DType, Device, Result, Tensor};
+use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_ops::{Philox, Replay, advance_, scale_into_, set_scalars_};
 use serde::de::DeserializeOwned;
@@ -74,7 +75,7 @@ struct Notes<P> {
 }
 
 impl FeedforwardTrainer {
-    /// Takes a copy of `network` and trains it on raw rows, which it multiplies by the network's `input_scale`.
+    /// Takes a copy of `network` and trains it on raw rows, which go through the network's preparation.
     ///
     /// `philox` is where the draws of dropout begin; its stream should be used for nothing else.
     ///
@@ -94,7 +95,9 @@ impl FeedforwardTrainer {
         network.config().validate()?;
         config.validate(network.config())?;
         let buffers = Buffers::new(network, &config, philox)?;
-        let model = buffers.network(network.config().clone())?;
+        let mut of_model = network.config().clone();
+        of_model.preparation = of_model.preparation.to_device(network.device()).map_err(Error::wrap)?;
+        let model = buffers.network(of_model)?;
         let step = buffers.clone();
         let run = move || step.run();
         let device = network.device();
@@ -203,11 +206,11 @@ impl Trainer for FeedforwardTrainer {
         set_scalars_(&self.buffers.scalars, &[rate as f32, momentum as f32])
     }
 
-    /// `rows` are `[config.batch, n_inputs]`; a label that is not a class makes the loss NaN, which [`check`](Trainer::check) and
+    /// `rows` are raw, `[config.batch, n_inputs]`; a label that is not a class makes the loss NaN, which [`check`](Trainer::check) and
     /// [`metrics`](Trainer::metrics) report.
     fn step(&mut self, rows: &Tensor, labels: Option<&Tensor>) -> Result<()> {
         const OP: &str = "FeedforwardTrainer::step";
-        let want = self.buffers.rows.dims();
+        let want = [self.config.batch, self.model.config().n_inputs()];
         if rows.dims() != want {
             candle::bail!("{OP}: rows must have shape {want:?}, got {:?}", rows.dims())
         }
@@ -225,7 +228,8 @@ impl Trainer for FeedforwardTrainer {
                 None => candle::bail!("{OP}: a classifier must be given labels, got none"),
             }
         }
-        scale_into_(&self.buffers.rows, rows, self.model.config().input_scale as f32)?;
+        let (rows, scale) = to_load(&self.model.config().preparation, rows)?;
+        scale_into_(&self.buffers.rows, &rows, scale)?;
         self.replay.run()?;
         self.steps += 1;
         Ok(())
@@ -289,12 +293,14 @@ impl Trainer for FeedforwardTrainer {
             offset,
             progress,
         };
-        checkpoint::save(path, NAME, model.into_iter().chain(state).chain(best), &notes)
+        let tensors = model.into_iter().chain(state).chain(best);
+        checkpoint::save(path, NAME, tensors, &notes, &notes.network.preparation)
     }
 
     fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
-        let (checkpoint, notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
+        let (checkpoint, mut notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
         let vb = VarBuilder::from_tensors(checkpoint.tensors.clone(), DType::F32, device);
+        checkpoint.load_preparation(&mut notes.network.preparation, device)?;
         let network =
             Feedforward::new(notes.network.clone(), vb.clone()).map_err(|e| checkpoint.refused(&e))?;
         let mut stopping = notes.stopping;

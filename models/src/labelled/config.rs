@@ -1,8 +1,10 @@
 //! What a network with labels is, and how it is trained.
 use super::labelled_rbm::check_classes;
 use crate::check::{at_least_one, range};
+use crate::prepare::check_inputs;
 use crate::schedule::Schedule;
 use candle::Result;
+use chandlery_datasets::{ImageShape, Preparation};
 use chandlery_ops::Precision;
 use serde::{Deserialize, Serialize};
 
@@ -13,22 +15,18 @@ pub struct LabelledDbnConfig {
     pub sizes: Vec<usize>,
     /// Label units beside the last layer but one, at least 2.
     pub n_classes: usize,
-    /// What raw rows are multiplied by before the network reads them: 1/255 for bytes. Default 1.
-    #[serde(default = "one")]
-    pub input_scale: f64,
-    /// Height, width and channels of a row that is an image, so that it can be drawn.
+    /// What is done to raw rows before the network reads them. Default: floats as they are, bytes over 255.
+    #[serde(default, alias = "input_scale")]
+    pub preparation: Preparation,
+    /// How the values of a raw row make an image, so that it can be drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<[usize; 3]>,
-}
-
-fn one() -> f64 {
-    1.
+    pub image: Option<ImageShape>,
 }
 
 impl LabelledDbnConfig {
     /// Sizes have no default; everything else does.
     pub fn new(sizes: &[usize], n_classes: usize) -> Self {
-        Self { sizes: sizes.to_vec(), n_classes, input_scale: one(), image: None }
+        Self { sizes: sizes.to_vec(), n_classes, preparation: Preparation::default(), image: None }
     }
 
     /// Layers below the machine on top, the input not counted.
@@ -37,8 +35,8 @@ impl LabelledDbnConfig {
     }
 
     /// # Errors
-    /// When there are fewer than two layers or classes, a size is 0, the scale is not above 0, or the image is not of the
-    /// input's size.
+    /// When there are fewer than two layers or classes, a size is 0, the preparation gives rows of another width, or the image is not
+    /// of the size of raw rows.
     pub fn validate(&self) -> Result<()> {
         const OP: &str = "LabelledDbnConfig";
         if self.sizes.len() < 2 {
@@ -46,13 +44,13 @@ impl LabelledDbnConfig {
         }
         self.sizes.iter().enumerate().try_for_each(|(i, n)| at_least_one(OP, &format!("sizes[{i}]"), *n))?;
         check_classes(OP, self.n_classes)?;
-        range(OP, "input_scale", self.input_scale, "a finite number above 0", |x| x > 0.)?;
-        if let Some(image) = self.image
-            && image.iter().product::<usize>() != self.sizes[0]
-        {
-            candle::bail!("{OP}: image must have sizes[0] = {} entries, got {image:?}", self.sizes[0])
-        }
-        Ok(())
+        check_inputs(OP, &self.preparation, self.sizes[0], self.image).map(drop)
+    }
+
+    /// Values in a raw row; those that the network reads where the preparation does not fit.
+    pub fn n_inputs(&self) -> usize {
+        let n_read = self.sizes.first().copied().unwrap_or(0);
+        self.preparation.n_inputs(n_read).unwrap_or(n_read)
     }
 }
 

@@ -49,6 +49,7 @@ pub use train::{UpDownMetrics, UpDownTrainer};
 
 use crate::check::batch_of;
 use crate::dbn::Dbn;
+use crate::prepare::prepared;
 use crate::rbm::{HiddenUnit, VisibleUnit};
 use candle::{D, DType, Device, Module, Result, Tensor};
 use candle_nn::ops::{log_softmax, sigmoid};
@@ -108,7 +109,7 @@ impl LabelledDbn {
         let config = LabelledDbnConfig {
             sizes: sizes.chain(layers.iter().map(|layer| layer.config().n_hidden)).collect(),
             n_classes,
-            input_scale: dbn.config().input_scale,
+            preparation: dbn.config().preparation.clone(),
             image: dbn.config().image,
         };
         config.validate()?;
@@ -163,28 +164,35 @@ impl LabelledDbn {
         Ok(Self { config, recognition, generative, top })
     }
 
-    /// The recognition means of the layer that the machine on top reads, `[batch, sizes[m]]`.
-    ///
-    /// `v` is `[batch, sizes[0]]`, scaled as the network was trained.
+    /// What the network reads of raw rows: `[batch, n_inputs]` to `[batch, sizes[0]]`.
     ///
     /// # Errors
-    /// When `v` has another shape.
-    pub fn features(&self, v: &Tensor) -> Result<Tensor> {
-        self.features_of(v, self.recognition.len())
+    /// When `rows` have another shape or device than the preparation needs.
+    pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
+        prepared(&self.config.preparation, rows)
     }
 
-    /// The recognition means of layer `layer` (1 is the lowest hidden one), `[batch, sizes[layer]]`; layer 0 is `v` itself, and the
-    /// highest is the one that the machine on top reads.
+    /// The recognition means of the layer that the RBM on top reads, of raw rows, `[batch, n_inputs]` to `[batch, sizes[m]]`.
     ///
     /// # Errors
-    /// When `v` is not `[batch, sizes[0]]` or there is no such layer.
-    pub fn features_of(&self, v: &Tensor, layer: usize) -> Result<Tensor> {
-        batch_of("LabelledDbn", "v", v, self.config.sizes[0])?;
+    /// When `rows` have another shape.
+    pub fn features(&self, rows: &Tensor) -> Result<Tensor> {
+        self.features_of(rows, self.recognition.len())
+    }
+
+    /// The recognition means of layer `layer` (1 is the lowest hidden one) of raw rows, `[batch, n_inputs]` to `[batch, sizes[layer]]`;
+    /// layer 0 is what the network reads, and the highest is the one that the RBM on top reads.
+    ///
+    /// # Errors
+    /// When `rows` are not `[batch, n_inputs]` or there is no such layer.
+    pub fn features_of(&self, rows: &Tensor, layer: usize) -> Result<Tensor> {
+        batch_of("LabelledDbn", "rows", rows, self.config.n_inputs())?;
         let m = self.recognition.len();
         if layer > m {
             candle::bail!("LabelledDbn::features_of: layer must be 0 to {m}, got {layer}")
         }
-        self.recognition[..layer].iter().try_fold(v.clone(), |h, layer| sigmoid(&layer.forward(&h)?))
+        let v = self.prepare(rows)?;
+        self.recognition[..layer].iter().try_fold(v, |h, layer| sigmoid(&layer.forward(&h)?))
     }
 
     /// Features of the layer that the machine on top reads, `[batch, sizes[m]]`, down to rows by the generative means.
@@ -196,36 +204,36 @@ impl LabelledDbn {
         self.generative.iter().rev().try_fold(x.clone(), |h, layer| sigmoid(&layer.forward(&h)?))
     }
 
-    /// The free energy of each row with each class, `[batch, n_classes]`, in nats.
+    /// The free energy of each raw row with each class, `[batch, n_classes]`, in nats.
     ///
     /// # Errors
-    /// When `v` is not `[batch, sizes[0]]`.
-    pub fn free_energies(&self, v: &Tensor) -> Result<Tensor> {
-        self.top.free_energies(&self.features(v)?)
+    /// When `rows` are not `[batch, n_inputs]`.
+    pub fn free_energies(&self, rows: &Tensor) -> Result<Tensor> {
+        self.top.free_energies(&self.features(rows)?)
     }
 
-    /// `ln p(c | x)` at the recognition means `x` of each row, `[batch, n_classes]`, all at most 0.
+    /// `ln p(c | x)` at the recognition means `x` of each raw row, `[batch, n_classes]`, all at most 0.
     ///
     /// # Errors
-    /// When `v` is not `[batch, sizes[0]]`.
-    pub fn label_log_probabilities(&self, v: &Tensor) -> Result<Tensor> {
-        log_softmax(&self.free_energies(v)?.neg()?, D::Minus1)
+    /// When `rows` are not `[batch, n_inputs]`.
+    pub fn label_log_probabilities(&self, rows: &Tensor) -> Result<Tensor> {
+        log_softmax(&self.free_energies(rows)?.neg()?, D::Minus1)
     }
 
-    /// The class of lowest free energy of each row, `[batch]` u32; of equals the lowest.
+    /// The class of lowest free energy of each raw row, `[batch]` u32; of equals the lowest.
     ///
     /// # Errors
-    /// When `v` is not `[batch, sizes[0]]`.
-    pub fn predict(&self, v: &Tensor) -> Result<Tensor> {
-        self.free_energies(v)?.argmin(D::Minus1)
+    /// When `rows` are not `[batch, n_inputs]`.
+    pub fn predict(&self, rows: &Tensor) -> Result<Tensor> {
+        self.free_energies(rows)?.argmin(D::Minus1)
     }
 
-    /// The share of rows whose class of lowest free energy is the label, in `[0, 1]`; `labels` is `[batch]` u32.
+    /// The share of raw rows whose class of lowest free energy is the label, in `[0, 1]`; `labels` is `[batch]` u32.
     ///
     /// # Errors
     /// When a shape or type differs, or there is no row.
-    pub fn accuracy(&self, v: &Tensor, labels: &Tensor) -> Result<f64> {
-        let batch = batch_of("LabelledDbn::accuracy", "v", v, self.config.sizes[0])?;
+    pub fn accuracy(&self, rows: &Tensor, labels: &Tensor) -> Result<f64> {
+        let batch = batch_of("LabelledDbn::accuracy", "rows", rows, self.config.n_inputs())?;
         if labels.dims() != [batch] || labels.dtype() != DType::U32 || batch == 0 {
             candle::bail!(
                 "LabelledDbn::accuracy: labels must be [{batch}] u32 and at least one, got {:?} {:?}",
@@ -233,7 +241,7 @@ impl LabelledDbn {
                 labels.dtype()
             )
         }
-        let hits = self.predict(v)?.eq(labels)?.to_dtype(DType::U32)?.sum_all()?;
+        let hits = self.predict(rows)?.eq(labels)?.to_dtype(DType::U32)?.sum_all()?;
         Ok(f64::from(hits.to_scalar::<u32>()?) / batch as f64)
     }
 
@@ -248,13 +256,19 @@ impl LabelledDbn {
         self.down_from("LabelledDbn::sample", &start, labels, steps, philox.advanced(start.elem_count()))
     }
 
-    /// The same with the chains begun at the features of `v`, `[n, sizes[0]]`: variations on given rows, or what becomes
+    /// The same with the chains begun at the features of raw rows, `[n, n_inputs]`: variations on given rows, or what becomes
     /// of them under another label.
     ///
     /// # Errors
-    /// When `v` is not `[n, sizes[0]]`, or `labels` are not `[n]` u32 below `n_classes`.
-    pub fn sample_from(&self, v: &Tensor, labels: &Tensor, steps: usize, philox: Philox) -> Result<Tensor> {
-        self.down_from("LabelledDbn::sample_from", &self.features(v)?, labels, steps, philox)
+    /// When `rows` are not `[n, n_inputs]`, or `labels` are not `[n]` u32 below `n_classes`.
+    pub fn sample_from(
+        &self,
+        rows: &Tensor,
+        labels: &Tensor,
+        steps: usize,
+        philox: Philox,
+    ) -> Result<Tensor> {
+        self.down_from("LabelledDbn::sample_from", &self.features(rows)?, labels, steps, philox)
     }
 
     fn down_from(
@@ -269,20 +283,21 @@ impl LabelledDbn {
         self.generate(&self.top.gibbs(x, &y, steps, philox)?)
     }
 
-    /// Up by recognition and down by generation, by the means: `[batch, sizes[0]]`.
+    /// Raw rows up by recognition and down by generation, by the means: `[batch, sizes[0]]`, as the network reads rows.
     ///
     /// # Errors
-    /// When `v` is not `[batch, sizes[0]]`.
-    pub fn reconstruct(&self, v: &Tensor) -> Result<Tensor> {
-        self.generate(&self.features(v)?)
+    /// When `rows` are not `[batch, n_inputs]`.
+    pub fn reconstruct(&self, rows: &Tensor) -> Result<Tensor> {
+        self.generate(&self.features(rows)?)
     }
 
-    /// Mean over rows of the squared error of [`reconstruct`](Self::reconstruct), summed over the inputs.
+    /// Mean over rows of the squared error of [`reconstruct`](Self::reconstruct), summed over the inputs,
+    /// against what the network reads of the rows.
     ///
     /// # Errors
-    /// When `v` is not `[batch, sizes[0]]`.
-    pub fn reconstruction_error(&self, v: &Tensor) -> Result<f64> {
-        let error = (self.reconstruct(v)? - v)?.sqr()?.sum(1)?;
+    /// When `rows` are not `[batch, n_inputs]`.
+    pub fn reconstruction_error(&self, rows: &Tensor) -> Result<f64> {
+        let error = (self.reconstruct(rows)? - self.prepare(rows)?)?.sqr()?.sum(1)?;
         error.to_dtype(DType::F64)?.mean_all()?.to_scalar()
     }
 

@@ -22,6 +22,12 @@ impl LabelledDbn {
     /// # Errors
     /// When the folder is not writable.
     pub fn save_pretrained(&self, folder: &Path) -> Result<()> {
-        pretrained::save(ModelType::LabelledDbn, folder, self.config(), self.tensors())
+        pretrained::save(
+            ModelType::LabelledDbn,
+            folder,
+            self.config(),
+            &self.config().preparation,
+            self.tensors(),
+        )
     }
 }

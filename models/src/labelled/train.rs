@@ -3,8 +3,9 @@ use super::step::{Buffers, Directed, H_DRAWN, POS};
 use super::{LabelledDbn, LabelledDbnConfig, UpDownConfig};
 use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
+use crate::prepare::to_load;
 use crate::trainer::Trainer;
-use candle::{DType, Device, Result, Tensor};
+use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_ops::{Philox, Replay, scale_into_};
 use serde::de::DeserializeOwned;
@@ -72,17 +73,19 @@ struct Notes<P> {
 }
 
 impl UpDownTrainer {
-    /// Takes a copy of `dbn`. Rows are scaled by its `input_scale`; `philox` is where the random draws begin, and its stream
+    /// Takes a copy of `dbn`. Steps take raw rows, which go through its preparation; `philox` is where the random draws begin, and its stream
     /// should be used for nothing else.
     ///
     /// # Errors
     /// When `config` is out of range, or memory is short.
     pub fn new(dbn: &LabelledDbn, config: UpDownConfig, philox: Philox) -> Result<Self> {
         config.validate()?;
+        let mut model = dbn.config().clone();
+        model.preparation = model.preparation.to_device(dbn.device()).map_err(Error::wrap)?;
         let buffers = Buffers::new(dbn, &config, philox)?;
         let k = config.k_at(0);
         let mut trainer = Self {
-            model: dbn.config().clone(),
+            model,
             replay: replay(&buffers, k, dbn.device()),
             k,
             one_hot: Tensor::eye(dbn.config().n_classes, DType::F32, dbn.device())?,
@@ -196,21 +199,18 @@ impl Trainer for UpDownTrainer {
         Ok(())
     }
 
-    /// `rows` are `[batch, sizes[0]]`, and labels are below `n_classes`. Labels are not looked at by the host: one out of range is an
+    /// `rows` are raw, `[batch, n_inputs]`, and labels are below `n_classes`. Labels are not looked at by the host: one out of range is an
     /// error on the CPU and a fault of the device on CUDA.
     fn step(&mut self, rows: &Tensor, labels: Option<&Tensor>) -> Result<()> {
         let Some(labels) = labels else {
             candle::bail!("UpDownTrainer::step: rows must come with labels, got none")
         };
         let input = self.buffers.wake[0].get(POS)?;
-        if rows.dims() != input.dims() {
-            candle::bail!(
-                "UpDownTrainer::step: rows must have shape {:?}, got {:?}",
-                input.dims(),
-                rows.dims()
-            )
-        }
         let batch = self.config().batch;
+        let want = [batch, self.model.n_inputs()];
+        if rows.dims() != want {
+            candle::bail!("UpDownTrainer::step: rows must have shape {want:?}, got {:?}", rows.dims())
+        }
         if labels.dims() != [batch] || labels.dtype() != DType::U32 {
             candle::bail!(
                 "UpDownTrainer::step: labels must be [{batch}] u32, got {:?} {:?}",
@@ -219,7 +219,8 @@ impl Trainer for UpDownTrainer {
             )
         }
         let classes = self.one_hot.index_select(labels, 0)?;
-        scale_into_(&input, rows, self.model.input_scale as f32)?;
+        let (rows, scale) = to_load(&self.model.preparation, rows)?;
+        scale_into_(&input, &rows, scale)?;
         scale_into_(&self.buffers.top.labels.get(POS)?, &classes, 1.)?;
         self.replay.run()?;
         self.steps += 1;
@@ -261,12 +262,13 @@ impl Trainer for UpDownTrainer {
         let counts = Tensor::new(&[self.steps as i64, self.gathered as i64], &Device::Cpu)?;
         let state = self.state()?.into_iter().chain([("counts".to_owned(), counts)]);
         let state = state.map(|(name, t)| (format!("trainer.{name}"), t));
-        checkpoint::save(path, NAME, network.chain(state), &notes)
+        checkpoint::save(path, NAME, network.chain(state), &notes, &self.model.preparation)
     }
 
     fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
-        let (checkpoint, notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
+        let (checkpoint, mut notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
         let vb = VarBuilder::from_tensors(checkpoint.tensors.clone(), DType::F32, device);
+        checkpoint.load_preparation(&mut notes.model.preparation, device)?;
         let dbn = LabelledDbn::new(notes.model, vb).map_err(|e| checkpoint.refused(&e))?;
         let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
         let mut trainer = Self::new(&dbn, notes.training, philox)?;

@@ -1,7 +1,9 @@
 //! What a machine is, and how it is trained.
 use crate::check::{at_least_one, range};
+use crate::prepare::check_inputs;
 use crate::schedule::Schedule;
 use candle::Result;
+use chandlery_datasets::Preparation;
 use chandlery_ops::Precision;
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +67,10 @@ pub struct RbmConfig {
     /// coin, large enough to tell them apart (Hinton 2010, section 8).
     #[serde(default = "default_weight_stdev")]
     pub weight_stdev: f64,
+    /// What is done to raw rows before the visible units hold them. Default: floats as they are, bytes over 255. In a network the
+    /// network's stands in its place.
+    #[serde(default, skip_serializing_if = "Preparation::is_default")]
+    pub preparation: Preparation,
 }
 
 fn default_weight_stdev() -> f64 {
@@ -80,15 +86,17 @@ impl RbmConfig {
             visible: VisibleUnit::default(),
             hidden: HiddenUnit::default(),
             weight_stdev: default_weight_stdev(),
+            preparation: Preparation::default(),
         }
     }
 
     /// # Errors
-    /// When a size is 0 or `weight_stdev` is not a finite number above 0.
+    /// When a size is 0, `weight_stdev` is not a finite number above 0, or the preparation gives rows of another width.
     pub fn validate(&self) -> Result<()> {
         at_least_one("RbmConfig", "n_visible", self.n_visible)?;
         at_least_one("RbmConfig", "n_hidden", self.n_hidden)?;
-        range("RbmConfig", "weight_stdev", self.weight_stdev, "a finite number above 0", |x| x > 0.)
+        range("RbmConfig", "weight_stdev", self.weight_stdev, "a finite number above 0", |x| x > 0.)?;
+        check_inputs("RbmConfig", &self.preparation, self.n_visible, None).map(drop)
     }
 }
 

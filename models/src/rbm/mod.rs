@@ -65,6 +65,7 @@ pub use train::{Metrics, RbmTrainer};
 pub(crate) use energy::softplus;
 
 use crate::check::batch_of;
+use crate::prepare::prepared;
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 use candle_nn::ops::sigmoid;
@@ -152,6 +153,15 @@ impl Rbm {
             ),
         }
         Ok(Self { config, weight, bias, visible_bias, log_variance })
+    }
+
+    /// What the visible units hold of raw rows: `[batch, n_inputs]` to `[batch, n_visible]`. All other methods take and give values of
+    /// units.
+    ///
+    /// # Errors
+    /// When `rows` have another shape or device than the preparation needs.
+    pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
+        prepared(&self.config.preparation, rows)
     }
 
     /// What goes into the hidden units: `v Wᵀ + c`, or `(v/σ²) Wᵀ + c`. `[batch, n_hidden]`.
@@ -305,10 +315,10 @@ impl Rbm {
     }
 }
 
-/// The hidden means: differentiable, so a machine can be a layer of a larger network.
+/// The hidden means of raw rows, `[batch, n_inputs]`: differentiable, so an RBM can be a layer of a larger network.
 impl Module for Rbm {
-    fn forward(&self, v: &Tensor) -> Result<Tensor> {
-        self.hidden_mean(v)
+    fn forward(&self, rows: &Tensor) -> Result<Tensor> {
+        self.hidden_mean(&self.prepare(rows)?)
     }
 }
 

@@ -23,6 +23,6 @@ impl Rbm {
     /// When the folder is not writable.
     pub fn save_pretrained(&self, folder: &Path) -> Result<()> {
         let tensors = self.tensors().into_iter().map(|(name, t)| (name.to_owned(), t.clone()));
-        pretrained::save(ModelType::Rbm, folder, self.config(), tensors)
+        pretrained::save(ModelType::Rbm, folder, self.config(), &self.config().preparation, tensors)
     }
 }

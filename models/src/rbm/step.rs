@@ -210,12 +210,6 @@ impl Buffers {
         store(&self.rows, rows, scale)
     }
 
-    /// The shape of rows that are loaded.
-    pub(super) fn rows_shape(&self) -> &[usize] {
-        let dims = self.rows.dims();
-        &dims[dims.len() - 2..]
-    }
-
     /// One step from the rows in `input`.
     pub(super) fn run(&self) -> Result<()> {
         let precision = self.config.precision;

@@ -27,12 +27,14 @@
 //! [`RbmTrainer::new`]. Cost: `(2 + 4k) + 4` products' worth of `n_visible · n_hidden · batch` FLOP.
 use super::step::{Buffers, H_DRAWN};
 use super::{CdConfig, Rbm};
-use crate::check::{all_finite, at_least_one, range};
+use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
+use crate::prepare::{check_inputs, to_load};
 use crate::rbm::RbmConfig;
 use crate::trainer::Trainer;
-use candle::{DType, Device, Result, Tensor};
+use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
+use chandlery_datasets::Preparation;
 use chandlery_ops::{Philox, Replay, scale_into_, set_scalars_};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -60,7 +62,9 @@ pub struct RbmTrainer {
     buffers: Buffers,
     replay: Replay,
     lower: Vec<Rbm>,
-    input_scale: f64,
+    preparation: Preparation,
+    /// Values in a raw row.
+    n_inputs: usize,
     steps: u64,
     gathered: u64,
 }
@@ -71,7 +75,8 @@ struct Notes<P> {
     /// Of the machine in training and, before it, of those below.
     layers: Vec<RbmConfig>,
     training: CdConfig,
-    input_scale: f64,
+    #[serde(default, alias = "input_scale")]
+    preparation: Preparation,
     seed: u64,
     stream: u64,
     offset: u64,
@@ -82,18 +87,18 @@ struct Notes<P> {
 const NAME: &str = "rbm";
 
 impl RbmTrainer {
-    /// Takes a copy of `rbm` and trains it on rows of its own `n_visible` entries.
+    /// Takes a copy of `rbm` and trains it on raw rows, which go through the [preparation](crate::rbm::RbmConfig::preparation) of its
+    /// configuration.
     ///
-    /// Rows are multiplied by `input_scale`: 1/255 for bytes that stand for `[0, 1]`, else 1. `philox` is where
-    /// the random draws begin; its stream should be used for nothing else.
+    /// `philox` is where the random draws begin; its stream should be used for nothing else.
     ///
     /// # Errors
-    /// When `config` or `input_scale` is out of range, or memory is short.
-    pub fn new(rbm: &Rbm, config: CdConfig, input_scale: f64, philox: Philox) -> Result<Self> {
-        Self::above(&[], rbm, config, input_scale, philox)
+    /// When `config` is out of range, or memory is short.
+    pub fn new(rbm: &Rbm, config: CdConfig, philox: Philox) -> Result<Self> {
+        Self::above(&[], rbm, &rbm.config().preparation, config, philox)
     }
 
-    /// The same for a machine on top of others: rows are those that the lowest of `lower` reads, and the hidden means
+    /// The same for an RBM on top of others: raw rows go through `preparation` to the lowest of `lower`, and the hidden means
     /// of each are recomputed on the way up, so no activation is ever stored.
     ///
     /// # Errors
@@ -101,12 +106,14 @@ impl RbmTrainer {
     pub fn above(
         lower: &[Rbm],
         rbm: &Rbm,
+        preparation: &Preparation,
         config: CdConfig,
-        input_scale: f64,
         philox: Philox,
     ) -> Result<Self> {
         config.validate()?;
-        range("RbmTrainer", "input_scale", input_scale, "a finite number above 0", |x| x > 0.)?;
+        let lowest = lower.first().unwrap_or(rbm);
+        let n_inputs = check_inputs("RbmTrainer", preparation, lowest.config().n_visible, None)?;
+        let preparation = preparation.to_device(rbm.weight().device()).map_err(Error::wrap)?;
         let sizes = lower.iter().chain([rbm]).map(Rbm::config);
         for (below, above) in sizes.clone().zip(sizes.skip(1)) {
             if below.n_hidden != above.n_visible {
@@ -127,7 +134,8 @@ impl RbmTrainer {
             Some(_) => Replay::unrecorded(&device, move || step.run()),
         };
         let lower = lower.to_vec();
-        let mut trainer = Self { config, rbm, buffers, replay, lower, input_scale, steps: 0, gathered: 0 };
+        let mut trainer =
+            Self { config, rbm, buffers, replay, lower, preparation, n_inputs, steps: 0, gathered: 0 };
         trainer.begin_epoch(0)?;
         Ok(trainer)
     }
@@ -212,13 +220,14 @@ impl Trainer for RbmTrainer {
         set_scalars_(&self.buffers.scalars, &[rate / self.config.batch as f32, momentum, rate])
     }
 
-    /// `rows` are `[config.batch, n_input]`. Nothing is allocated, copied or waited for.
+    /// `rows` are raw, `[config.batch, n_inputs]`. Where the preparation only scales, nothing is allocated, copied or waited for.
     fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
-        let want = self.buffers.rows_shape();
+        let want = [self.config.batch, self.n_inputs];
         if rows.dims() != want {
             candle::bail!("RbmTrainer::step: rows must have shape {want:?}, got {:?}", rows.dims())
         }
-        self.buffers.load(rows, self.input_scale as f32)?;
+        let (rows, scale) = to_load(&self.preparation, rows)?;
+        self.buffers.load(&rows, scale)?;
         self.replay.run()?;
         self.steps += 1;
         self.gathered += 1;
@@ -258,28 +267,37 @@ impl Trainer for RbmTrainer {
         });
         let Philox { seed, stream, offset } = self.buffers.philox;
         let notes = Notes {
-            layers: layers.iter().map(|rbm| rbm.config().clone()).collect(),
+            layers: layers.iter().map(|rbm| without_preparation(rbm.config())).collect(),
             training: self.config.clone(),
-            input_scale: self.input_scale,
+            preparation: self.preparation.clone(),
             seed,
             stream,
             offset,
             progress,
         };
-        checkpoint::save(path, NAME, tensors.chain(self.stored_state()?), &notes)
+        checkpoint::save(path, NAME, tensors.chain(self.stored_state()?), &notes, &self.preparation)
     }
 
     fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
-        let (stored, notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
+        let (stored, mut notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
+        stored.load_preparation(&mut notes.preparation, device)?;
+        if let [alone] = &mut notes.layers[..] {
+            alone.preparation = notes.preparation.clone();
+        }
         let vb = VarBuilder::from_tensors(stored.tensors.clone(), DType::F32, device);
         let layer = |(i, config)| Rbm::new(config, vb.pp(format!("layers.{i}")));
         let layers: Result<Vec<Rbm>> = notes.layers.into_iter().enumerate().map(layer).collect();
         let layers = layers.map_err(|e| stored.refused(&e))?;
         let Some((rbm, lower)) = layers.split_last() else { return Err(stored.refused(&"it has no layers")) };
         let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
-        let mut trainer = Self::above(lower, rbm, notes.training, notes.input_scale, philox)
+        let mut trainer = Self::above(lower, rbm, &notes.preparation, notes.training, philox)
             .map_err(|e| stored.refused(&e))?;
         trainer.restore(&stored).map_err(|e| stored.refused(&e))?;
         Ok((trainer, notes.progress))
     }
+}
+
+/// A checkpoint has one preparation, that of the raw rows.
+fn without_preparation(config: &RbmConfig) -> RbmConfig {
+    RbmConfig { preparation: Preparation::default(), ..config.clone() }
 }

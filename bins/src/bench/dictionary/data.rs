@@ -5,7 +5,8 @@ use candle::{Device, Tensor};
 use chandlery::Philox;
 use chandlery::dictionary::{Start, start};
 use chandlery_datasets::embedded::natural_images;
-use chandlery_datasets::patches::{PatchSampler, remove_mean};
+use chandlery_datasets::patches::PatchSampler;
+use chandlery_datasets::preparation::remove_mean;
 use std::path::Path;
 
 /// The seed of everything here.

@@ -42,7 +42,7 @@ pub fn of<'a>(
     // Writing to a String cannot fail.
     let _ = write_results(network, learned, measured, &mut results);
     let units = match network.visible.is_gaussian() {
-        true => format!("stored values times {}", network.input_scale),
+        true => "real values".to_owned(),
         false => "between 0 and 1".to_owned(),
     };
     Card {

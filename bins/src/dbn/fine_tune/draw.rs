@@ -1,17 +1,14 @@
 //! Pictures of a fine-tuned network: learning curves, reconstructions of test rows, their codes in the plane.
-use super::super::draw::{COLUMNS, RECONSTRUCTIONS, can_draw, zoom};
-use super::super::rows;
+use super::super::draw::{RECONSTRUCTIONS, draw_reconstructions, drawable};
 use super::EpochReport;
 use super::measure::plane;
 use crate::curves::{self, Curve, Panel};
-use crate::pictures::{Shades, originals_over_reconstructions, write_png};
 use crate::run_folder::RunFolder;
 use crate::scatter::{self, Class};
 use crate::session::Picture;
 use anyhow::Result;
-use candle::Module;
 use chandlery::feedforward::Feedforward;
-use chandlery_datasets::{ImageShape, Split};
+use chandlery_datasets::Split;
 
 /// Test rows whose codes are shown, at most: more would hide each other.
 const CODES: usize = 4000;
@@ -64,22 +61,14 @@ fn learning_curves(reports: &[EpochReport], classify: bool) -> Result<String> {
 
 /// Test rows over what comes back from their codes; none when rows are no images that can be drawn.
 fn reconstructions(model: &Feedforward, test: &Split, folder: &RunFolder) -> Result<Option<Picture>> {
-    let shape = model.config().image.map(|[height, width, channels]| ImageShape { height, width, channels });
-    let Some(shape) = shape.filter(can_draw) else {
+    let Some(shape) = drawable(model.config()) else {
         return Ok(None);
     };
-    let split = test.take(RECONSTRUCTIONS)?;
-    let x = rows::all(&split, model.config(), model.device())?;
-    let shades = if model.config().visible.is_gaussian() { Shades::MinMax } else { Shades::Unit };
-    let back = model.forward(&x)?;
-    let picture = originals_over_reconstructions(&x, &back, shape, COLUMNS, shades, zoom(shape))?;
-    write_png(&picture, &folder.join("reconstructions.png"))?;
+    let (device, path) = (model.device(), folder.join("reconstructions.png"));
+    let n = draw_reconstructions(model, &model.config().into(), test, shape, RECONSTRUCTIONS, device, &path)?;
     Ok(Some(Picture {
         file: "reconstructions.png",
-        caption: format!(
-            "{} test rows, and below each line what comes back from their codes",
-            split.n_samples()
-        ),
+        caption: format!("{n} test rows, and below each line what comes back from their codes"),
     }))
 }
 

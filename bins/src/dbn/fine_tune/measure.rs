@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use candle::{DType, Device, Tensor};
 use chandlery::feedforward::{Feedforward, Task};
 use chandlery_datasets::Split;
-use chandlery_datasets::patches::{Moments, Whitening, WhiteningConfig, WhiteningKind};
+use chandlery_datasets::preparation::{Moments, Pca};
 use serde::Serialize;
 
 /// Inputs above which principal components are not sought: the solver's time grows with their cube.
@@ -52,7 +52,7 @@ impl Measured {
         let error = sum / seen as f64;
         let classify = model.config().task == Task::Classify;
         let components = model.config().layers[model.config().encoder_layers() - 1].n_outputs;
-        let n_inputs = model.config().n_inputs();
+        let n_inputs = model.config().layers[0].n_inputs;
         let components = (!classify && n_inputs <= MOST_COMPONENT_INPUTS).then_some(components.min(n_inputs));
         let pca = |n| principal_error(model, train, test, n);
         Ok(Self {
@@ -86,26 +86,23 @@ impl Measured {
     }
 }
 
-/// Mean squared error of test rows projected onto `n` principal components, in f64.
+/// Mean squared error of test rows projected onto `n` principal components, of rows as the network reads them.
 fn principal_error(model: &Feedforward, train: &[&Split], test: &Split, n: usize) -> Result<f64> {
     let (config, device) = (model.config(), model.device());
-    let mut moments = Moments::new(config.n_inputs(), device)?;
+    let mut moments = Moments::new(config.layers[0].n_inputs, device)?;
     for split in train {
         let mut blocks = Blocks::new(split, config, device)?;
         while let Some(rows) = blocks.next()? {
-            moments.add(&rows)?;
+            moments.add(&model.prepare(&rows)?)?;
         }
     }
-    let pca = WhiteningConfig { kind: WhiteningKind::Pca, epsilon: 0., n_components: Some(n) };
-    let pca = Whitening::from_moments(&moments, &pca)?;
-    let (mean, components) = (pca.mean().to_device(device)?, pca.components().to_device(device)?);
-    let across = components.t()?.contiguous()?;
+    let pca = Pca::from_moments(&moments, Some(n))?;
     let mut sum = 0.;
     let mut blocks = Blocks::new(test, config, device)?;
     while let Some(rows) = blocks.next()? {
-        let centred = rows.to_dtype(DType::F64)?.broadcast_sub(&mean)?;
-        let within = centred.matmul(&across)?.matmul(&components)?;
-        sum += (centred - within)?.sqr()?.sum_all()?.to_scalar::<f64>()?;
+        let rows = model.prepare(&rows)?;
+        let within = pca.inverse(&pca.transform(&rows)?)?;
+        sum += (rows - within)?.to_dtype(DType::F64)?.sqr()?.sum_all()?.to_scalar::<f64>()?;
     }
     Ok(sum / test.n_samples() as f64)
 }
@@ -122,11 +119,8 @@ pub fn plane(model: &Feedforward, test: &Split) -> Result<Option<(Tensor, &'stat
     match codes.dim(1)? {
         2 => Ok(Some((codes, "code unit"))),
         n if n > 2 && codes.dim(0)? > 1 => {
-            let config = WhiteningConfig { kind: WhiteningKind::Pca, epsilon: 0., n_components: Some(2) };
-            let pca = Whitening::fit(&codes, &config)?;
-            let (mean, across) = (pca.mean(), pca.components().t()?.contiguous()?);
-            let plane = codes.to_dtype(DType::F64)?.broadcast_sub(mean)?.matmul(&across)?;
-            Ok(Some((plane.to_dtype(DType::F32)?, "principal component of the code")))
+            let plane = Pca::fit(&codes, Some(2))?.transform(&codes)?;
+            Ok(Some((plane, "principal component of the code")))
         }
         _ => Ok(None),
     }

@@ -130,8 +130,7 @@ fn epochs(session: &mut Session<FineTune>, rows: &Rows, feed: &mut Feed) -> Resu
     let n = session.info.settings.n_epochs();
     let (classify, patience) = (session.info.settings.classify, session.info.settings.patience);
     let held_out = held_out(rows, session.trainer.model_config(), &session.device)?;
-    let epochs =
-        Epochs { feed, n, earlier: 0, prepare: &Ok, label: &|epoch| format!("epoch {}/{n}", epoch + 1) };
+    let epochs = Epochs { feed, n, earlier: 0, label: &|epoch| format!("epoch {}/{n}", epoch + 1) };
     session.epochs(epochs, |trainer, metrics, pace, place| {
         let model = trainer.model()?;
         let measure =

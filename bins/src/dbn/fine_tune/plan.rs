@@ -84,7 +84,7 @@ pub fn network(
     settings: &FineTuneSettings,
     device: &Device,
 ) -> Result<(Feedforward, BackpropConfig)> {
-    let n_inputs = dbn.config().layers.first().map_or(0, |layer| layer.n_visible);
+    let n_inputs = dbn.config().n_inputs();
     ensure!(
         data.train.n_features() == n_inputs,
         "--data: rows must have {n_inputs} values for this network, got {}",
@@ -94,11 +94,7 @@ pub fn network(
         true => Feedforward::from_dbn(dbn, data.n_classes)?,
         false => Feedforward::unroll(dbn)?,
     };
-    let mut config = trained.config().clone();
-    // Binary networks read rows in their natural unit, however this data set stores them.
-    if !config.visible.is_gaussian() {
-        config.input_scale = data.train.row_type().scale();
-    }
+    let config = trained.config().clone();
     let network = match settings.from_scratch {
         true => Feedforward::init(config, Philox::new(settings.seed, streams::WEIGHTS), device)?,
         false => Feedforward::from_tensors(config, trained.layers().to_vec())?,

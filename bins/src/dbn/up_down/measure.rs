@@ -61,6 +61,7 @@ pub fn run_picture(dbn: &LabelledDbn, seed: u64, folder: &RunFolder) -> Result<O
     };
     let (n, steps) = SAMPLES;
     let samples = dbn.sample(&each_class(dbn, n)?, steps, Philox::new(seed, streams::SAMPLES))?;
+    let samples = dbn.config().preparation.inverse(&samples)?;
     write_png(&mosaic(&samples, shape, n, Shades::Unit, zoom(shape))?, &folder.join("samples_by_class.png"))?;
     Ok(Some(Picture {
         file: "samples_by_class.png",

@@ -63,7 +63,7 @@ fn rising(k: &[usize], epochs: usize) -> Schedule {
 /// The trained network that a run begins with, given labels.
 pub fn with_labels(model: &str, data: &Data, device: &Device) -> Result<LabelledDbn> {
     let dbn = saved::plain(model, "up-down", device)?;
-    let inputs = dbn.config().layers[0].n_visible;
+    let inputs = dbn.config().n_inputs();
     ensure!(
         data.train.n_features() == inputs,
         "--data {}: rows must have the network's {inputs} inputs, got {}",

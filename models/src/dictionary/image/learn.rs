@@ -13,7 +13,9 @@ use crate::dictionary::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Iteration, Replace, SparseCoder,
     UpdateRule, overcomplete_dct,
 };
-use candle::{DType, Device, Result, Tensor};
+use candle::{DType, Device, Error, Result, Tensor};
+use chandlery_datasets::ImageShape;
+use chandlery_datasets::preparation::{Preparation, StepConfig};
 use chandlery_ops::{Philox, SparseCodes};
 
 /// Patches that must use an atom: the noise of an atom falls with the root of their number.
@@ -38,6 +40,11 @@ impl Default for ImageTraining {
     fn default() -> Self {
         Self { n_atoms: 256, iterations: 10, n_patches: 40_000, rule: UpdateRule::AkSvd }
     }
+}
+
+/// What makes the signals of these dictionaries of raw pixels: grey levels from 0 to 255, each patch without its mean.
+fn grey_levels_without_mean() -> Result<Preparation> {
+    Preparation::of(&[StepConfig::Scale(255.), StepConfig::RowMean]).map_err(Error::wrap)
 }
 
 /// Learns a dictionary from planes that are to be restored; see the [module](self).
@@ -92,8 +99,8 @@ impl ImageTrainer {
         let patches = random_patches(planes, side, training.n_patches, philox)?;
         let patches = patches.broadcast_sub(&patches.mean_keepdim(1)?)?;
         let config = DictionaryConfig {
-            image: Some([side, side, 1]),
-            remove_mean: true,
+            image: Some(ImageShape::grey(side, side)),
+            preparation: grey_levels_without_mean()?,
             ..DictionaryConfig::new(training.n_atoms, side * side, coder.n_nonzero)
         };
         let dictionary = Dictionary::from_tensor(config, atoms.clone())?;
@@ -110,7 +117,7 @@ impl ImageTrainer {
         };
         // Its draws are not those of the patches.
         let own = Philox { stream: philox.stream ^ (1 << 62), ..philox };
-        let trainer = DictionaryTrainer::new(dictionary, &patches, config, own)?;
+        let trainer = DictionaryTrainer::of_signals(dictionary, &patches, config, own)?;
         Ok(Self { trainer, iterations: training.iterations, made: 0 })
     }
 

@@ -21,7 +21,12 @@ const BLOCK_ROWS: usize = 8192;
 /// When `patches` has another shape or type.
 pub fn remove_mean(patches: &Tensor) -> Result<Tensor> {
     rows_of("remove_mean", "patches", patches, None)?;
-    by_blocks(patches, centred)
+    without_row_mean(patches)
+}
+
+/// The same for rows of any float type, which the result has too.
+pub(super) fn without_row_mean(rows: &Tensor) -> Result<Tensor> {
+    by_blocks(rows, centred)
 }
 
 /// `(x - mean(x)) / √(var(x) + regulariser)`, each patch its own mean and variance: brightness and contrast go.
@@ -39,8 +44,13 @@ pub fn normalize_contrast(patches: &Tensor, regulariser: f64) -> Result<Tensor> 
             "normalize_contrast: regulariser must be a finite number above 0, got {regulariser}"
         )));
     }
-    by_blocks(patches, |patches| {
-        let centred = centred(patches)?;
+    contrast_normalized(patches, regulariser)
+}
+
+/// The same for rows of any float type, which the result has too.
+pub(super) fn contrast_normalized(rows: &Tensor, regulariser: f64) -> Result<Tensor> {
+    by_blocks(rows, |rows| {
+        let centred = centred(rows)?;
         let variance = centred.sqr()?.mean_keepdim(1)?;
         centred.broadcast_div(&(variance + regulariser)?.sqrt()?)
     })
@@ -53,12 +63,12 @@ fn centred(patches: &Tensor) -> candle::Result<Tensor> {
     from_first.broadcast_sub(&from_first.mean_keepdim(1)?)
 }
 
-/// `f` of blocks of rows, joined, as f32: bounds what is held in f64.
+/// `f` of blocks of rows, joined, in the type of the rows: bounds what is held in f64.
 fn by_blocks(rows: &Tensor, f: impl Fn(&Tensor) -> candle::Result<Tensor>) -> Result<Tensor> {
     let n = rows.dim(0)?;
     let blocks = (0..n)
         .step_by(BLOCK_ROWS)
-        .map(|start| f(&rows.narrow(0, start, BLOCK_ROWS.min(n - start))?)?.to_dtype(DType::F32))
+        .map(|start| f(&rows.narrow(0, start, BLOCK_ROWS.min(n - start))?)?.to_dtype(rows.dtype()))
         .collect::<candle::Result<Vec<_>>>()?;
     match blocks.as_slice() {
         [] => Ok(rows.clone()),
@@ -88,16 +98,24 @@ impl TutorialRescale {
     /// When `patches` has another shape or type, holds fewer than two values, or one that is not finite.
     pub fn fit(patches: &Tensor) -> Result<Self> {
         let (n, n_features) = rows_of("TutorialRescale::fit", "patches", patches, None)?;
-        let n_values = n * n_features;
+        let mut squares = 0.;
+        for start in (0..n).step_by(BLOCK_ROWS) {
+            squares += Self::squares(&patches.narrow(0, start, BLOCK_ROWS.min(n - start))?)?;
+        }
+        Self::of(squares, n * n_features)
+    }
+
+    /// `Σ z²` of a block of patches.
+    pub(super) fn squares(patches: &Tensor) -> Result<f64> {
+        Ok(centred(patches)?.sqr()?.sum_all()?.to_scalar()?)
+    }
+
+    /// Of `Σ z²` and `N`.
+    pub(super) fn of(squares: f64, n_values: usize) -> Result<Self> {
         if n_values < 2 {
             return Err(Error::Argument(format!(
                 "TutorialRescale::fit: patches must hold at least 2 values, got {n_values}"
             )));
-        }
-        let mut squares = 0.;
-        for start in (0..n).step_by(BLOCK_ROWS) {
-            let block = patches.narrow(0, start, BLOCK_ROWS.min(n - start))?;
-            squares += centred(&block)?.sqr()?.sum_all()?.to_scalar::<f64>()?;
         }
         if !squares.is_finite() {
             return Err(Error::Argument(
@@ -105,7 +123,19 @@ impl TutorialRescale {
                     .to_owned(),
             ));
         }
-        let deviation = (squares / (n_values - 1) as f64).sqrt();
+        Self::new((squares / (n_values - 1) as f64).sqrt())
+    }
+
+    /// With a `σ` that is known.
+    ///
+    /// # Errors
+    /// When `deviation` is negative or not finite.
+    pub fn new(deviation: f64) -> Result<Self> {
+        if !(deviation.is_finite() && deviation >= 0.) {
+            return Err(Error::Argument(format!(
+                "TutorialRescale: deviation must be a finite number of at least 0, got {deviation}"
+            )));
+        }
         Ok(Self { deviation })
     }
 

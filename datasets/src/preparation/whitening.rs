@@ -20,14 +20,16 @@
 //! within the rounding noise of f32 rows gets `s = 1/s = 0` (the pseudo-inverse), so that rank-deficient rows, such as patches without
 //! their mean at `ε = 0`, make no infinities; the largest entry of each `e_j` is positive, so that signs do not depend on
 //! the solver.
-use super::{Moments, rows_of, stored, stored_number};
+use super::pca::{Principal, check_components};
+use super::{Moments, rows_of, stored_number};
 use crate::{Error, Result};
 use candle::{DType, Device, Module, Tensor};
-use nalgebra::{DMatrix, SymmetricEigen};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// Which of the whitening matrices.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum WhiteningKind {
     /// Decorrelated coordinates, those of most variance first.
     Pca,
@@ -66,9 +68,7 @@ pub struct Whitening {
 struct Fitted {
     kind: WhiteningKind,
     epsilon: f64,
-    mean: Tensor,
-    components: Tensor,
-    variance: Tensor,
+    principal: Principal,
 }
 
 /// The same in the form that rows meet: f32, on their device.
@@ -101,17 +101,9 @@ impl Whitening {
     /// # Errors
     /// As [`Whitening::fit`].
     pub fn from_moments(moments: &Moments, config: &WhiteningConfig) -> Result<Self> {
-        let n_features = moments.n_features();
-        config.validate(n_features)?;
-        let n_components = config.n_components.unwrap_or(n_features);
-        let (variance, components) = principal(&moments.covariance()?, n_components)?;
-        let fitted = Fitted {
-            kind: config.kind,
-            epsilon: config.epsilon,
-            mean: moments.mean().to_device(&Device::Cpu)?,
-            components,
-            variance,
-        };
+        config.validate(moments.n_features())?;
+        let principal = Principal::of(moments, config.n_components)?;
+        let fitted = Fitted { kind: config.kind, epsilon: config.epsilon, principal };
         fitted.on(moments.mean().device())
     }
 
@@ -161,6 +153,11 @@ impl Whitening {
         Ok(self.fitted.inverse_matrix()?)
     }
 
+    /// Where rows are whitened.
+    pub fn device(&self) -> &Device {
+        self.applied.mean.device()
+    }
+
     /// Which whitening this is.
     pub fn kind(&self) -> WhiteningKind {
         self.fitted.kind
@@ -173,12 +170,12 @@ impl Whitening {
 
     /// Values in a row.
     pub fn n_features(&self) -> usize {
-        self.fitted.mean.elem_count()
+        self.fitted.principal.n_features()
     }
 
     /// Directions kept.
     pub fn n_components(&self) -> usize {
-        self.fitted.variance.elem_count()
+        self.fitted.principal.n_components()
     }
 
     /// Values in a whitened row: `n_components` for PCA, `n_features` for ZCA.
@@ -191,35 +188,30 @@ impl Whitening {
 
     /// `μ`, `[n_features]`, f64 on the CPU.
     pub fn mean(&self) -> &Tensor {
-        &self.fitted.mean
+        &self.fitted.principal.mean
     }
 
     /// `Eᵀ`, orthonormal rows, `[n_components, n_features]`, f64 on the CPU.
     pub fn components(&self) -> &Tensor {
-        &self.fitted.components
+        &self.fitted.principal.components
     }
 
     /// `λ`, descending, `[n_components]`, f64 on the CPU.
     pub fn variance(&self) -> &Tensor {
-        &self.fitted.variance
+        &self.fitted.principal.variance
     }
 
-    /// What to save with a model, f64 on the CPU: `{prefix}.mean`, `.components`, `.variance`, `.epsilon` (`[1]`) and
-    /// `.zca` (`[1]`, 1 for ZCA, 0 for PCA).
+    /// What to save with a model, f64 on the CPU: `{prefix}.mean`, `.components`, `.variance`, `.total_variance` (`[1]`),
+    /// `.epsilon` (`[1]`) and `.zca` (`[1]`, 1 for ZCA, 0 for PCA).
     ///
     /// # Errors
     /// Only when memory is short.
     pub fn tensors(&self, prefix: &str) -> Result<HashMap<String, Tensor>> {
         let number = |x: f64| Tensor::new(&[x], &Device::Cpu);
         let zca = f64::from(u8::from(self.fitted.kind == WhiteningKind::Zca));
-        let named = [
-            ("mean", self.fitted.mean.clone()),
-            ("components", self.fitted.components.clone()),
-            ("variance", self.fitted.variance.clone()),
-            ("epsilon", number(self.fitted.epsilon)?),
-            ("zca", number(zca)?),
-        ];
-        Ok(named.into_iter().map(|(name, tensor)| (format!("{prefix}.{name}"), tensor)).collect())
+        let own = [("epsilon", number(self.fitted.epsilon)?), ("zca", number(zca)?)];
+        let named = self.fitted.principal.named()?.into_iter().chain(own);
+        Ok(named.map(|(name, tensor)| (format!("{prefix}.{name}"), tensor)).collect())
     }
 
     /// Back from [`Whitening::tensors`], for rows on `device`; transforms to the same bits as the one that was saved.
@@ -227,16 +219,13 @@ impl Whitening {
     /// # Errors
     /// When a tensor is missing, or its shape, type or values are not those of a whitening.
     pub fn from_tensors(tensors: &HashMap<String, Tensor>, prefix: &str, device: &Device) -> Result<Self> {
-        let mean = stored(tensors, prefix, "mean", &[None])?;
-        let n_features = mean.elem_count();
-        let components = stored(tensors, prefix, "components", &[None, Some(n_features)])?;
-        let variance = stored(tensors, prefix, "variance", &[Some(components.dim(0)?)])?;
+        let principal = Principal::stored(tensors, prefix)?;
         let epsilon = stored_number(tensors, prefix, "epsilon")?;
         let kind = match stored_number(tensors, prefix, "zca")? {
             0. => WhiteningKind::Pca,
             _ => WhiteningKind::Zca,
         };
-        let fitted = Fitted { kind, epsilon, mean, components, variance };
+        let fitted = Fitted { kind, epsilon, principal };
         fitted.on(device)
     }
 }
@@ -245,7 +234,7 @@ impl Fitted {
     fn on(self, device: &Device) -> Result<Whitening> {
         let single = |t: &Tensor| t.to_dtype(DType::F32)?.to_device(device)?.contiguous();
         let applied = Applied {
-            mean: single(&self.mean)?,
+            mean: single(&self.principal.mean)?,
             forward: single(&self.matrix()?.t()?)?,
             backward: single(&self.inverse_matrix()?.t()?)?,
         };
@@ -253,26 +242,26 @@ impl Fitted {
     }
 
     fn matrix(&self) -> candle::Result<Tensor> {
-        let scaled = self.components.broadcast_mul(&self.scales(|s| 1. / s)?)?;
+        let scaled = self.principal.components.broadcast_mul(&self.scales(|s| 1. / s)?)?;
         match self.kind {
             WhiteningKind::Pca => Ok(scaled),
-            WhiteningKind::Zca => self.components.t()?.matmul(&scaled),
+            WhiteningKind::Zca => self.principal.components.t()?.matmul(&scaled),
         }
     }
 
     fn inverse_matrix(&self) -> candle::Result<Tensor> {
-        let scaled = self.components.broadcast_mul(&self.scales(|s| s)?)?.t()?;
+        let scaled = self.principal.components.broadcast_mul(&self.scales(|s| s)?)?.t()?;
         match self.kind {
             WhiteningKind::Pca => Ok(scaled),
-            WhiteningKind::Zca => scaled.matmul(&self.components),
+            WhiteningKind::Zca => scaled.matmul(&self.principal.components),
         }
     }
 
     /// `f(√(λ + ε))` as a column, 0 where `λ + ε` is noise.
     fn scales(&self, f: impl Fn(f64) -> f64) -> candle::Result<Tensor> {
-        let variance = self.variance.to_vec1::<f64>()?;
+        let variance = self.principal.variance.to_vec1::<f64>()?;
         let largest = variance.first().copied().unwrap_or(0.);
-        let noise = noise_variance(largest, self.mean.elem_count());
+        let noise = noise_variance(largest, self.principal.n_features());
         let scale = |&v: &f64| match v + self.epsilon {
             v if v > noise => f(v.sqrt()),
             _ => 0.,
@@ -296,12 +285,7 @@ impl WhiteningConfig {
                 "WhiteningConfig: epsilon must be a finite number of at least 0, got {epsilon}"
             )));
         }
-        match n_components {
-            Some(n) if n == 0 || n > n_features => Err(Error::Argument(format!(
-                "WhiteningConfig: n_components must be between 1 and n_features = {n_features}, got {n}"
-            ))),
-            _ => Ok(()),
-        }
+        check_components("WhiteningConfig", n_components, n_features)
     }
 }
 
@@ -309,35 +293,4 @@ impl WhiteningConfig {
 /// a part in 2²³ of the largest.
 fn noise_variance(largest: f64, n_features: usize) -> f64 {
     largest * n_features as f64 * f64::from(f32::EPSILON).powi(2)
-}
-
-/// The `n_components` largest eigenvalues, `[n_components]`, and their eigenvectors, `[n_components, n_features]`.
-fn principal(covariance: &Tensor, n_components: usize) -> Result<(Tensor, Tensor)> {
-    let n_features = covariance.dim(0)?;
-    let values = covariance.to_device(&Device::Cpu)?.flatten_all()?.to_vec1::<f64>()?;
-    let matrix = DMatrix::from_vec(n_features, n_features, values);
-    // Two or three sweeps an eigenvalue are usual.
-    let max_sweeps = 100 * n_features;
-    let eigen = SymmetricEigen::try_new(matrix, f64::EPSILON, max_sweeps).ok_or_else(|| {
-        Error::Argument(format!(
-            "Whitening: eigenvectors of the {n_features}x{n_features} covariance were not found in {max_sweeps} sweeps; \
-             scale the rows to about 1"
-        ))
-    })?;
-    let mut order: Vec<usize> = (0..n_features).collect();
-    order.sort_by(|&a, &b| eigen.eigenvalues[b].total_cmp(&eigen.eigenvalues[a]));
-    order.truncate(n_components);
-
-    // Rounding may leave a variance of zero slightly below it.
-    let variance: Vec<f64> = order.iter().map(|&j| eigen.eigenvalues[j].max(0.)).collect();
-    let mut components = Vec::with_capacity(n_components * n_features);
-    for &j in &order {
-        let direction = eigen.eigenvectors.column(j);
-        let sign = direction[direction.iamax()].signum();
-        components.extend(direction.iter().map(|e| sign * e));
-    }
-    Ok((
-        Tensor::from_vec(variance, n_components, &Device::Cpu)?,
-        Tensor::from_vec(components, (n_components, n_features), &Device::Cpu)?,
-    ))
 }

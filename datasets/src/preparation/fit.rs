@@ -1,0 +1,90 @@
+//! Fitting a preparation, step by step: each to the rows as the steps before it leave them.
+use super::statistics::{RowStatistics, blocks};
+use super::step::{Mean, Step};
+use super::{Moments, Pca, Preparation, StepConfig, TutorialRescale, Whitening};
+use crate::{Error, Result, Split};
+use candle::{Device, Tensor};
+
+impl Preparation {
+    /// Of steps that need no fitting: scale, row mean and contrast.
+    ///
+    /// # Errors
+    /// When a step must be fitted, or a number is out of its range.
+    pub fn of(steps: &[StepConfig]) -> Result<Self> {
+        Self::of_steps(None, steps, 0)
+    }
+
+    /// Fits `steps` to the raw rows of a split, in their order: one pass over the rows for each step that is fitted, over at most
+    /// 65,536 of them, drawn with `seed` where there are more.
+    ///
+    /// Principal components and whitening cost `n_samples·n_features²` multiplications and some `10·n_features³`.
+    ///
+    /// # Errors
+    /// When a row cannot be read, a number of a step is out of range, or the rows do not vary where they must.
+    pub fn fit(split: &Split, steps: &[StepConfig], seed: u64) -> Result<Self> {
+        Self::of_steps(Some(split), steps, seed)
+    }
+
+    fn of_steps(split: Option<&Split>, steps: &[StepConfig], seed: u64) -> Result<Self> {
+        let mut fitted = Self::default();
+        for step in steps {
+            step.validate()?;
+            let step = fitted.next_step(split, step, seed)?;
+            fitted.steps.push(step);
+        }
+        Ok(fitted)
+    }
+
+    /// The same for raw rows in memory, `[n_samples, n_features]` u8 or f32.
+    ///
+    /// # Errors
+    /// As [`fit`](Self::fit), and when `rows` has another shape or type, or a value is NaN or infinite.
+    pub fn fit_tensor(rows: &Tensor, steps: &[StepConfig], seed: u64) -> Result<Self> {
+        Self::fit(&Split::from_tensor(rows)?, steps, seed)?.to_device(rows.device())
+    }
+
+    fn next_step(&self, split: Option<&Split>, step: &StepConfig, seed: u64) -> Result<Step> {
+        let split = || {
+            split.ok_or_else(|| {
+                Error::Argument(format!("Preparation: {step} must be fitted to rows; use Preparation::fit"))
+            })
+        };
+        let moments = || -> Result<Moments> {
+            let mut moments = Moments::new(self.n_outputs(split()?.n_features())?, &Device::Cpu)?;
+            blocks(split()?, self, seed, |rows| moments.add(rows))?;
+            Ok(moments)
+        };
+        Ok(match *step {
+            StepConfig::Scale(factor) => Step::Scale(factor),
+            StepConfig::RowMean => Step::RowMean,
+            StepConfig::Contrast { regulariser } => Step::Contrast { regulariser },
+            StepConfig::UnitVariance => {
+                let RowStatistics { stdev, min, .. } = RowStatistics::of(split()?, self, seed)?;
+                if stdev <= 0. {
+                    return Err(Error::Argument(format!(
+                        "Preparation: rows must vary to be given unit variance, got {min} everywhere"
+                    )));
+                }
+                Step::Scale(1. / stdev)
+            }
+            StepConfig::Center => {
+                let mean = RowStatistics::of(split()?, self, seed)?.mean;
+                let mean: Vec<f64> = mean.into_iter().map(f64::from).collect();
+                Step::Center(Mean::new(Tensor::new(mean, &Device::Cpu)?, &Device::Cpu)?)
+            }
+            StepConfig::Rescale => {
+                let (mut squares, mut n_values) = (0., 0);
+                blocks(split()?, self, seed, |rows| {
+                    squares += TutorialRescale::squares(rows)?;
+                    n_values += rows.elem_count();
+                    Ok(())
+                })?;
+                Step::Rescale(TutorialRescale::of(squares, n_values)?)
+            }
+            StepConfig::Pca { n_components } => {
+                Step::Pca(Pca::from_moments(&moments()?, Some(n_components))?)
+            }
+            StepConfig::Whiten(config) => Step::Whiten(Whitening::from_moments(&moments()?, &config)?),
+        })
+    }
+}

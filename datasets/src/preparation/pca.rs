@@ -1,0 +1,254 @@
+//! Principal component analysis.
+//!
+//! ```text
+//! C = E diag(λ) Eᵀ      covariance of the rows, λ_1 ≥ λ_2 ≥ …, e_j a row of `components`
+//! y = Eᵀ (x - μ)        coordinates along the directions of most variance: [n_components]
+//! x ≈ μ + E y           the nearest row within these directions
+//! ```
+//!
+//! | symbol | method       | shape                        |
+//! |--------|--------------|------------------------------|
+//! | `μ`    | `mean`       | `[n_features]`               |
+//! | `Eᵀ`   | `components` | `[n_components, n_features]` |
+//! | `λ`    | `variance`   | `[n_components]`             |
+//!
+//! The covariance has divisor `n - 1`, and the largest entry of each `e_j` is positive, so that signs do not depend on the solver.
+//! With unit variance in each direction it is [`Whitening`](super::Whitening).
+//!
+//! Source: Jolliffe, "Principal component analysis", 2nd edition, Springer 2002.
+//!
+//! ```
+//! use candle::{Device::Cpu, Tensor};
+//! use chandlery_datasets::preparation::Pca;
+//! # fn main() -> chandlery_datasets::Result<()> {
+//! // Points near the line (1, 2).
+//! let rows = Tensor::new(&[[0f32, 0.], [1., 2.], [2., 4.], [3., 6.1]], &Cpu)?;
+//! let pca = Pca::fit(&rows, Some(1))?;
+//! assert_eq!(pca.transform(&rows)?.dims(), [4, 1]);
+//! assert!(pca.explained()? > 0.999);
+//! # Ok(()) }
+//! ```
+use super::{Moments, rows_of, stored, stored_number};
+use crate::{Error, Result};
+use candle::{DType, Device, Module, Tensor};
+use nalgebra::{DMatrix, SymmetricEigen};
+use std::collections::HashMap;
+
+/// Directions of most variance; f64 on the CPU.
+#[derive(Debug, Clone)]
+pub(super) struct Principal {
+    pub mean: Tensor,
+    pub components: Tensor,
+    pub variance: Tensor,
+    /// `Σ λ` over all directions, kept or not.
+    pub total: f64,
+}
+
+impl Principal {
+    /// The `n_components` directions of most variance, or all.
+    pub(super) fn of(moments: &Moments, n_components: Option<usize>) -> Result<Self> {
+        let n_features = moments.n_features();
+        check_components("Pca", n_components, n_features)?;
+        let covariance = moments.covariance()?.to_device(&Device::Cpu)?;
+        let values = covariance.flatten_all()?.to_vec1::<f64>()?;
+        let total = values.iter().step_by(n_features + 1).sum();
+        let (variance, components) = eigen(n_features, values, n_components.unwrap_or(n_features))?;
+        Ok(Self { mean: moments.mean().to_device(&Device::Cpu)?, components, variance, total })
+    }
+
+    pub(super) fn n_features(&self) -> usize {
+        self.mean.elem_count()
+    }
+
+    pub(super) fn n_components(&self) -> usize {
+        self.variance.elem_count()
+    }
+
+    pub(super) fn named(&self) -> candle::Result<[(&'static str, Tensor); 4]> {
+        Ok([
+            ("mean", self.mean.clone()),
+            ("components", self.components.clone()),
+            ("variance", self.variance.clone()),
+            ("total_variance", Tensor::new(&[self.total], &Device::Cpu)?),
+        ])
+    }
+
+    pub(super) fn stored(tensors: &HashMap<String, Tensor>, prefix: &str) -> Result<Self> {
+        let mean = stored(tensors, prefix, "mean", &[None])?;
+        let components = stored(tensors, prefix, "components", &[None, Some(mean.elem_count())])?;
+        let variance = stored(tensors, prefix, "variance", &[Some(components.dim(0)?)])?;
+        // Files from before it was stored have none.
+        let total = match tensors.contains_key(&format!("{prefix}.total_variance")) {
+            true => stored_number(tensors, prefix, "total_variance")?,
+            false => variance.sum_all()?.to_scalar()?,
+        };
+        Ok(Self { mean, components, variance, total })
+    }
+}
+
+/// Refuses a number of components that is 0 or above the number of features.
+pub(super) fn check_components(at: &str, n_components: Option<usize>, n_features: usize) -> Result<()> {
+    match n_components {
+        Some(n) if n == 0 || n > n_features => Err(Error::Argument(format!(
+            "{at}: n_components must be between 1 and n_features = {n_features}, got {n}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The `n_components` largest eigenvalues, `[n_components]`, and their eigenvectors, `[n_components, n_features]`.
+fn eigen(n_features: usize, covariance: Vec<f64>, n_components: usize) -> Result<(Tensor, Tensor)> {
+    let matrix = DMatrix::from_vec(n_features, n_features, covariance);
+    // Two or three sweeps an eigenvalue are usual.
+    let max_sweeps = 100 * n_features;
+    let eigen = SymmetricEigen::try_new(matrix, f64::EPSILON, max_sweeps).ok_or_else(|| {
+        Error::Argument(format!(
+            "Pca: eigenvectors of the {n_features}x{n_features} covariance were not found in {max_sweeps} sweeps; \
+             scale the rows to about 1"
+        ))
+    })?;
+    let mut order: Vec<usize> = (0..n_features).collect();
+    order.sort_by(|&a, &b| eigen.eigenvalues[b].total_cmp(&eigen.eigenvalues[a]));
+    order.truncate(n_components);
+
+    // Rounding may leave a variance of zero slightly below it.
+    let variance: Vec<f64> = order.iter().map(|&j| eigen.eigenvalues[j].max(0.)).collect();
+    let mut components = Vec::with_capacity(n_components * n_features);
+    for &j in &order {
+        let direction = eigen.eigenvectors.column(j);
+        let sign = direction[direction.iamax()].signum();
+        components.extend(direction.iter().map(|e| sign * e));
+    }
+    Ok((
+        Tensor::from_vec(variance, n_components, &Device::Cpu)?,
+        Tensor::from_vec(components, (n_components, n_features), &Device::Cpu)?,
+    ))
+}
+
+/// Fitted principal components; the statistics are f64 on the CPU, rows are f32 on the device it was fitted or loaded for.
+#[derive(Debug, Clone)]
+pub struct Pca {
+    principal: Principal,
+    /// `μ`, `[n_features]`, f32 on the device.
+    mean: Tensor,
+    /// `Eᵀ`, `[n_components, n_features]`, f32 on the device.
+    components: Tensor,
+}
+
+impl Pca {
+    /// Fits to `rows`, `[n_samples, n_features]` f32, and stays on their device; keeps the `n_components` directions of most variance,
+    /// or all.
+    ///
+    /// `n_samples·n_features²` multiplications for the covariance and some `10·n_features³` for its eigenvectors.
+    ///
+    /// # Errors
+    /// When `rows` has another shape or type, fewer than two rows, a NaN or an infinity, or fewer than `n_components` features.
+    pub fn fit(rows: &Tensor, n_components: Option<usize>) -> Result<Self> {
+        let (_, n_features) = rows_of("Pca::fit", "rows", rows, None)?;
+        check_components("Pca", n_components, n_features)?;
+        let mut moments = Moments::new(n_features, rows.device())?;
+        moments.add(rows)?;
+        Self::from_moments(&moments, n_components)
+    }
+
+    /// Fits to rows that were gathered in [`Moments`], for data that do not fit in memory; stays on their device.
+    ///
+    /// # Errors
+    /// As [`Pca::fit`].
+    pub fn from_moments(moments: &Moments, n_components: Option<usize>) -> Result<Self> {
+        Self::on(Principal::of(moments, n_components)?, moments.mean().device())
+    }
+
+    fn on(principal: Principal, device: &Device) -> Result<Self> {
+        let single = |t: &Tensor| t.to_dtype(DType::F32)?.to_device(device)?.contiguous();
+        Ok(Self { mean: single(&principal.mean)?, components: single(&principal.components)?, principal })
+    }
+
+    /// The same for rows on `device`.
+    ///
+    /// # Errors
+    /// When the device has no room.
+    pub fn to_device(&self, device: &Device) -> Result<Self> {
+        Self::on(self.principal.clone(), device)
+    }
+
+    /// `y` of `rows`: `[n, n_features]` f32 to `[n, n_components]` f32.
+    ///
+    /// # Errors
+    /// When `rows` has another shape, type or device.
+    pub fn transform(&self, rows: &Tensor) -> Result<Tensor> {
+        rows_of("Pca.transform", "rows", rows, Some(self.n_features()))?;
+        Ok(rows.broadcast_sub(&self.mean)?.matmul(&self.components.t()?)?)
+    }
+
+    /// `μ + E y` of `coordinates`: `[n, n_components]` f32 to `[n, n_features]` f32.
+    ///
+    /// # Errors
+    /// When `coordinates` has another shape, type or device.
+    pub fn inverse(&self, coordinates: &Tensor) -> Result<Tensor> {
+        rows_of("Pca.inverse", "coordinates", coordinates, Some(self.n_components()))?;
+        Ok(coordinates.matmul(&self.components)?.broadcast_add(&self.mean)?)
+    }
+
+    /// The share of the variance that lies in the directions kept, in `[0, 1]`; 1 for rows that do not vary.
+    ///
+    /// # Errors
+    /// Only when memory is short.
+    pub fn explained(&self) -> Result<f64> {
+        let kept: f64 = self.principal.variance.sum_all()?.to_scalar()?;
+        Ok(if self.principal.total > 0. { (kept / self.principal.total).min(1.) } else { 1. })
+    }
+
+    /// Where rows are transformed.
+    pub fn device(&self) -> &Device {
+        self.mean.device()
+    }
+
+    /// Values in a row.
+    pub fn n_features(&self) -> usize {
+        self.principal.n_features()
+    }
+
+    /// Directions kept.
+    pub fn n_components(&self) -> usize {
+        self.principal.n_components()
+    }
+
+    /// `μ`, `[n_features]`, f64 on the CPU.
+    pub fn mean(&self) -> &Tensor {
+        &self.principal.mean
+    }
+
+    /// `Eᵀ`, orthonormal rows, `[n_components, n_features]`, f64 on the CPU.
+    pub fn components(&self) -> &Tensor {
+        &self.principal.components
+    }
+
+    /// `λ`, descending, in squared units of the rows, `[n_components]`, f64 on the CPU.
+    pub fn variance(&self) -> &Tensor {
+        &self.principal.variance
+    }
+
+    /// What to save with a model, f64 on the CPU: `{prefix}.mean`, `.components`, `.variance` and `.total_variance` (`[1]`).
+    ///
+    /// # Errors
+    /// Only when memory is short.
+    pub fn tensors(&self, prefix: &str) -> Result<HashMap<String, Tensor>> {
+        let named = self.principal.named()?.into_iter();
+        Ok(named.map(|(name, tensor)| (format!("{prefix}.{name}"), tensor)).collect())
+    }
+
+    /// Back from [`Pca::tensors`], for rows on `device`; transforms to the same bits as the one that was saved.
+    ///
+    /// # Errors
+    /// When a tensor is missing, or its shape, type or values are not those of principal components.
+    pub fn from_tensors(tensors: &HashMap<String, Tensor>, prefix: &str, device: &Device) -> Result<Self> {
+        Self::on(Principal::stored(tensors, prefix)?, device)
+    }
+}
+
+impl Module for Pca {
+    fn forward(&self, rows: &Tensor) -> candle::Result<Tensor> {
+        self.transform(rows).map_err(candle::Error::wrap)
+    }
+}

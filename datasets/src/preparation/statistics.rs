@@ -1,0 +1,79 @@
+//! Mean, spread and range of rows.
+use super::Preparation;
+use crate::{Feed, FeedConfig, Result, Split};
+use candle::{DType, Device, Tensor};
+
+/// Rows that statistics are taken over; more would not change their third digit.
+pub(super) const MOST_ROWS: usize = 65_536;
+/// Rows that are read at once.
+const BLOCK: usize = 1000;
+
+/// What rows look like when they are prepared.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RowStatistics {
+    /// Mean of each feature.
+    pub mean: Vec<f32>,
+    /// Standard deviation over all rows and features, about each feature's own mean.
+    pub stdev: f64,
+    /// Smallest value.
+    pub min: f32,
+    /// Largest value.
+    pub max: f32,
+}
+
+impl RowStatistics {
+    /// Of at most 65,536 rows, drawn with `seed` where there are more; one pass, in f64 on the CPU.
+    ///
+    /// # Errors
+    /// When a row cannot be read or the preparation is for other rows.
+    pub fn of(split: &Split, preparation: &Preparation, seed: u64) -> Result<Self> {
+        let n_features = preparation.n_outputs(split.n_features())?;
+        let (mut sum, mut squares) = (vec![0f64; n_features], vec![0f64; n_features]);
+        let (mut min, mut max, mut n) = (f32::INFINITY, f32::NEG_INFINITY, 0);
+        blocks(split, preparation, seed, |rows| {
+            for row in rows.to_dtype(DType::F32)?.to_vec2::<f32>()? {
+                for ((x, sum), squares) in row.into_iter().zip(&mut sum).zip(&mut squares) {
+                    (min, max) = (min.min(x), max.max(x));
+                    *sum += f64::from(x);
+                    *squares += f64::from(x) * f64::from(x);
+                }
+                n += 1;
+            }
+            Ok(())
+        })?;
+        let n = n as f64;
+        let variance = |(sum, squares): (&f64, &f64)| (squares / n - (sum / n).powi(2)).max(0.);
+        let total: f64 = sum.iter().zip(&squares).map(variance).sum();
+        Ok(Self {
+            mean: sum.iter().map(|sum| (sum / n) as f32).collect(),
+            stdev: (total / n_features as f64).sqrt(),
+            min,
+            max,
+        })
+    }
+}
+
+/// Gives prepared rows to `f` a block at a time, on the CPU: at most 65,536, drawn with `seed` where there are more.
+pub(super) fn blocks(
+    split: &Split,
+    preparation: &Preparation,
+    seed: u64,
+    mut f: impl FnMut(&Tensor) -> Result<()>,
+) -> Result<()> {
+    let config = FeedConfig {
+        drop_last: false,
+        resident_bytes: None,
+        chunk_bytes: 8 << 20,
+        ..FeedConfig::new(BLOCK, seed)
+    };
+    let mut feed = Feed::new(split, &Device::Cpu, config)?;
+    feed.start_epoch(0, 0)?;
+    let mut n = 0;
+    while n < MOST_ROWS
+        && let Some(minibatch) = feed.next()?
+    {
+        n += minibatch.rows.dim(0)?;
+        f(&preparation.apply(&minibatch.rows)?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,220 @@
+use crate::{assert_close, correlated, message, noise, values};
+use candle::{DType, Device::Cpu, Tensor};
+use chandlery_datasets::preparation::{
+    Moments, Pca, Preparation, RowStatistics, StepConfig, Whitening, WhiteningConfig, remove_mean,
+};
+use chandlery_datasets::{Result, Split};
+
+/// Of a few operations in f32 on values below 10.
+const ROUNDING: f64 = 5e-6;
+
+fn bytes(n: usize, n_features: usize) -> Result<Tensor> {
+    let values = noise(n * n_features, 4).iter().map(|x| (127. + 127. * x) as u8).collect();
+    Ok(Tensor::from_vec::<_, u8>(values, (n, n_features), &Cpu)?)
+}
+
+fn fit(rows: &Tensor, steps: &[&str]) -> Result<Preparation> {
+    let steps: Vec<StepConfig> = steps.iter().map(|step| step.parse().unwrap()).collect();
+    Preparation::fit_tensor(rows, &steps, 1)
+}
+
+#[test]
+fn bytes_and_floats_are_prepared_alike() -> Result<()> {
+    let stored = bytes(300, 6)?;
+    let floats = stored.to_dtype(DType::F32)?.affine(1. / 255., 0.)?;
+    let every = ["scale=3", "center", "row-mean", "contrast", "unit-variance", "rescale", "pca=4", "zca=0.1"];
+    let of_bytes = fit(&stored, &every)?;
+    let of_floats = fit(&floats, &every)?;
+    let want = values(&of_bytes.apply(&stored)?);
+    assert_close("floats", &values(&of_bytes.apply(&floats)?), &want, ROUNDING);
+    assert_close("fitted to floats", &values(&of_floats.apply(&stored)?), &want, 20. * ROUNDING);
+    assert_eq!(values(&Preparation::default().apply(&stored)?), values(&floats));
+    Ok(())
+}
+
+#[test]
+fn steps_are_those_of_their_own_functions_in_order() -> Result<()> {
+    let rows = correlated(500, 5, 3);
+    let by_hand = remove_mean(&rows)?;
+    let zca = Whitening::fit(&by_hand, &WhiteningConfig { epsilon: 0.01, ..WhiteningConfig::default() })?;
+    let prepared = fit(&rows, &["row-mean", "zca=0.01"])?.apply(&rows)?;
+    assert_close("row-mean, zca", &values(&prepared), &values(&zca.transform(&by_hand)?), ROUNDING);
+
+    // The other way round: whitened rows lose their means, and have them no longer.
+    let other = fit(&rows, &["zca=0.01", "row-mean"])?.apply(&rows)?;
+    assert_close("means", &values(&other.mean(1)?), &vec![0.; 500], ROUNDING);
+
+    let prepared = fit(&rows, &["center", "unit-variance"])?;
+    let statistics = RowStatistics::of(&Split::from_tensor(&rows)?, &prepared, 1)?;
+    assert!((statistics.stdev - 1.).abs() < ROUNDING, "{statistics:?}");
+    assert!(statistics.mean.iter().all(|mean| mean.abs() < 1e-5), "{statistics:?}");
+    Ok(())
+}
+
+#[test]
+fn what_was_not_lost_comes_back() -> Result<()> {
+    let rows = correlated(200, 6, 5);
+    for steps in [&["scale=0.25", "center"][..], &["unit-variance", "pca=6"], &["whiten"], &["zca=0.01"]] {
+        let preparation = fit(&rows, steps)?;
+        let back = preparation.inverse(&preparation.apply(&rows)?)?;
+        assert_close(&format!("{steps:?}"), &values(&back), &values(&rows), 1e-4);
+    }
+    // Row means are lost.
+    let preparation = fit(&rows, &["row-mean"])?;
+    let back = preparation.inverse(&preparation.apply(&rows)?)?;
+    assert_close("row-mean", &values(&back), &values(&remove_mean(&rows)?), ROUNDING);
+    Ok(())
+}
+
+#[test]
+fn a_stored_preparation_gives_the_same_bits() -> Result<()> {
+    let rows = correlated(200, 6, 6);
+    let all = [
+        "scale=2",
+        "center",
+        "contrast=0.1",
+        "row-mean",
+        "rescale",
+        "unit-variance",
+        "zca",
+        "whiten=5",
+        "pca=3",
+    ];
+    let fitted = fit(&rows, &all)?;
+    let text = serde_json::to_string(&fitted).unwrap();
+    let mut loaded: Preparation = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        message(loaded.apply(&rows)),
+        "Preparation: the fitted numbers of a step (the mean of each feature subtracted) are not loaded; load the model with \
+         from_pretrained"
+    );
+    // Widths are known without them.
+    assert_eq!((loaded.n_inputs(3)?, loaded.n_outputs(6)?), (6, 3));
+    loaded.load(&fitted.tensors()?, &Cpu)?;
+    assert_eq!(loaded, fitted);
+    assert_eq!(values(&loaded.apply(&rows)?), values(&fitted.apply(&rows)?));
+    assert_eq!(loaded.words(), fitted.words());
+    assert_ne!(loaded, fit(&rows.affine(1., 0.1)?, &all)?);
+
+    let mut loaded: Preparation = serde_json::from_str(&text).unwrap();
+    let mut tensors = fitted.tensors()?;
+    tensors.remove("preparation.8.components");
+    let said = message(loaded.load(&tensors, &Cpu));
+    assert!(said.starts_with("preparation.8: no tensor 'preparation.8.components'"), "{said}");
+    let mut other: Preparation =
+        serde_json::from_str(&text.replace("\"n_components\":3", "\"n_components\":2")).unwrap();
+    let said = message(other.load(&fitted.tensors()?, &Cpu));
+    assert!(said.starts_with("preparation.8: the tensors are those of Pca"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn configurations_of_old_files_are_read() -> Result<()> {
+    let read = |text: &str| serde_json::from_str::<Preparation>(text).unwrap();
+    let bytes = Tensor::new(&[[0u8, 255, 51]], &Cpu)?;
+    let floats = Tensor::new(&[[0f32, 1., 0.2]], &Cpu)?;
+    let both = |text: &str| {
+        Ok::<_, chandlery_datasets::Error>((
+            values(&read(text).apply(&bytes)?),
+            values(&read(text).apply(&floats)?),
+        ))
+    };
+    // Binary units took bytes over 255, and floats as they are.
+    for text in ["1.0", "0.00392156862745098"] {
+        assert!(read(text).is_default());
+        let (a, b) = both(text)?;
+        assert_close(text, &a, &b, 1e-7);
+    }
+    // Others multiplied what was stored.
+    let (a, b) = both("0.02")?;
+    assert_close("bytes", &a, &[0., 5.1, 1.02], ROUNDING);
+    assert_close("floats", &b, &[0., 0.02, 0.004], ROUNDING);
+    let (a, _) = both("true")?;
+    assert_close("bytes without their mean", &a, &[-102., 153., -51.], ROUNDING);
+    assert_eq!(both("false")?.0, [0., 255., 51.]);
+    for bad in [
+        "0.0",
+        "-1",
+        "{\"byte_scale\":0,\"steps\":[]}",
+        "{\"byte_scale\":1,\"steps\":[{\"step\":\"scale\",\"factor\":-1}]}",
+    ] {
+        assert!(serde_json::from_str::<Preparation>(bad).is_err(), "{bad}");
+    }
+    Ok(())
+}
+
+#[test]
+fn names_of_steps_are_read_and_written() {
+    for name in [
+        "scale=2.5",
+        "unit-variance",
+        "center",
+        "row-mean",
+        "contrast=0.5",
+        "rescale",
+        "pca=7",
+        "whiten",
+        "whiten=3",
+        "zca=0.125",
+    ] {
+        assert_eq!(name.parse::<StepConfig>().unwrap().to_string(), name);
+    }
+    let said = |name: &str| name.parse::<StepConfig>().unwrap_err();
+    assert_eq!(said("pca"), "pca: give the number of components, as in pca=50");
+    assert_eq!(said("center=2"), "center takes no number, got 2");
+    assert_eq!(said("scale=0"), "Preparation: a scale must be a finite number above 0, got 0");
+    assert!(said("ica").starts_with("ica: no such step; give scale=F"));
+}
+
+#[test]
+fn preparations_say_what_is_wrong() -> Result<()> {
+    let flat = Tensor::full(3f32, (4, 2), &Cpu)?;
+    assert_eq!(
+        message(fit(&flat, &["unit-variance"])),
+        "Preparation: rows must vary to be given unit variance, got 3 everywhere"
+    );
+    let pca = fit(&correlated(20, 4, 1), &["pca=2"])?;
+    assert_eq!(
+        message(pca.n_outputs(5)),
+        "Preparation: the first 2 principal components is for rows of 4 values, got 5"
+    );
+    assert_eq!(
+        message(pca.n_inputs(3)),
+        "Preparation: the first 2 principal components gives rows of 2 values, where 3 are needed"
+    );
+    assert_eq!(
+        message(pca.apply(&correlated(3, 5, 1))),
+        "Pca.transform: rows must be f32 of shape [n_samples, 4], got F32 of shape [3, 5]"
+    );
+    Ok(())
+}
+
+#[test]
+fn principal_components_are_those_of_a_covariance_known_by_hand() -> Result<()> {
+    // C = [[2, 1], [1, 2]]: λ = 3 along (1, 1)/√2 and 1 along (1, -1)/√2.
+    let (a, b) = (1.5f32.sqrt() * 1.5f32.sqrt(), 0.75f32.sqrt() * 1f32);
+    let rows = Tensor::new(&[[a, a], [-a, -a], [b, -b], [-b, b]], &Cpu)?;
+    let pca = Pca::fit(&rows, None)?;
+    let half = 0.5f64.sqrt();
+    assert_close("first", &values(&pca.components().narrow(0, 0, 1)?), &[half, half], 1e-12);
+    assert_close("variance", &values(pca.variance()), &[3., 1.], 1e-6);
+    let one = Pca::fit(&rows, Some(1))?;
+    assert!((one.explained()? - 0.75).abs() < 1e-7 && pca.explained()? == 1.);
+    // Coordinates have the variances, uncorrelated; the back-projection is the nearest point of the line.
+    let mut moments = Moments::new(2, &Cpu)?;
+    moments.add(&pca.transform(&rows)?)?;
+    assert_close("covariance", &values(&moments.covariance()?), &[3., 0., 0., 1.], 1e-6);
+    let near = one.inverse(&one.transform(&rows)?)?;
+    let a = f64::from(a);
+    assert_close("line", &values(&near), &[a, a, -a, -a, 0., 0., 0., 0.], 1e-6);
+
+    let tensors = one.tensors("pca")?;
+    let loaded = Pca::from_tensors(&tensors, "pca", &Cpu)?;
+    assert_eq!(values(&loaded.transform(&rows)?), values(&one.transform(&rows)?));
+    assert_eq!(loaded.explained()?, one.explained()?);
+    assert_eq!(
+        message(Pca::fit(&rows, Some(3))),
+        "Pca: n_components must be between 1 and n_features = 2, got 3"
+    );
+    Ok(())
+}
