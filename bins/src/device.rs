@@ -52,7 +52,7 @@ impl FromStr for DeviceChoice {
 }
 
 impl DeviceChoice {
-    /// Opens the device; a GPU gets a stream of our own, so that its work can be captured.
+    /// Opens the device. A GPU gets a stream of its own, so that its work can be recorded as a CUDA graph.
     ///
     /// # Errors
     /// When a GPU is asked for and the build has no CUDA, or there is no such GPU.

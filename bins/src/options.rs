@@ -1,4 +1,4 @@
-//! Options that programs share, and the parsers that hold numbers to their ranges.
+//! Options that programs share, and parsers that check the ranges of numbers.
 use crate::device::DeviceChoice;
 use crate::progress::Spinner;
 use anyhow::Context;
@@ -14,7 +14,7 @@ pub struct DataArgs {
     /// or a .npy, .safetensors or .parquet file.
     #[arg(long, value_name = "DATA", default_value = "mnist-sample")]
     pub data: String,
-    /// How it is read.
+    /// How the data set is read.
     #[command(flatten)]
     #[serde(flatten)]
     pub read: ReadArgs,
@@ -25,7 +25,7 @@ pub struct DataArgs {
 }
 
 impl DataArgs {
-    /// Opens the data set, which goes by the name that the user gave it.
+    /// Opens the data set; its name is the one that the user gave.
     ///
     /// # Errors
     /// When it is missing, malformed or cannot be fetched; the message names it.
@@ -37,7 +37,7 @@ impl DataArgs {
     }
 }
 
-/// The path of what `--data` names, where that is a file or folder below `base`; else what it names.
+/// The path below `base` if `--data` names a file or folder there; else `data` unchanged.
 pub fn located(data: &str, base: Option<&Path>) -> String {
     match base.map(|base| base.join(data)) {
         Some(path) if Path::new(data).is_relative() && path.exists() => path.display().to_string(),
@@ -48,8 +48,8 @@ pub fn located(data: &str, base: Option<&Path>) -> String {
 /// The rows that a saved network is used on.
 #[derive(Debug, Clone, Args)]
 pub struct RowsArgs {
-    /// Rows, named as for `dbn train --data`; default: those that MODEL was trained on, where it is the folder of a run, else
-    /// mnist-sample.
+    /// Data set, named as for `dbn train --data`;
+    /// default: the data that MODEL was trained on if MODEL is the folder of a run, else mnist-sample.
     #[arg(long, value_name = "DATA")]
     pub data: Option<String>,
     /// How they are read.
@@ -58,8 +58,8 @@ pub struct RowsArgs {
 }
 
 impl RowsArgs {
-    /// The data set for the network in this folder or of this hub id. Without --data, options that say how rows are read stand above those
-    /// of the run.
+    /// The data set for the network in this folder or with this hub id. Without --data, the options given here that say how rows
+    /// are read override those of the run.
     pub fn of(&self, model: &str) -> DataArgs {
         if let Some(data) = &self.data {
             return DataArgs { data: data.clone(), read: self.read.clone(), base: None };
@@ -74,32 +74,32 @@ impl RowsArgs {
 /// How a data set is read.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct ReadArgs {
-    /// Columns of a table (several separated by commas), or tensor of a .safetensors file, that hold the rows;
-    /// guessed when left out.
+    /// Columns of a table (separated by commas) or tensor of a .safetensors file that hold the rows;
+    /// default: guessed.
     #[arg(long, value_name = "NAMES")]
     pub data_columns: Option<String>,
-    /// Column or tensor of the labels, or for a .npy file that of the labels; guessed when left out.
+    /// Column or tensor of the labels, or the label file that belongs to a .npy file; default: guessed.
     #[arg(long, value_name = "NAME")]
     pub label_column: Option<String>,
-    /// Configuration of a hub data set; `default` or the only one when left out.
+    /// Configuration of a hub data set; default: `default`, or the only one.
     #[arg(long, value_name = "NAME")]
     pub data_config: Option<String>,
-    /// Name of the training split; `train` or the only one when left out.
+    /// Name of the training split; default: `train`, or the only one.
     #[arg(long, value_name = "NAME")]
     pub train_split: Option<String>,
-    /// Name of the test split; `test`, else `validation`, else none when left out.
+    /// Name of the test split; default: `test`, else `validation`, else none.
     #[arg(long, value_name = "NAME")]
     pub test_split: Option<String>,
-    /// What to make of images: their stored planes, grey, or red, green and blue.
+    /// Colour of images: as stored, converted to grey, or converted to red, green and blue.
     #[arg(long, value_enum, default_value_t = ColourArg::AsStored)]
     pub colour: ColourArg,
-    /// Use at most so many rows of each split.
+    /// Use at most this many rows of each split.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
     pub max_rows: Option<usize>,
 }
 
 impl ReadArgs {
-    /// These options, and those of `other` where they are left out.
+    /// These options; those not given are taken from `other`.
     fn above(&self, other: &Self) -> Self {
         let either = |a: &Option<String>, b: &Option<String>| a.as_ref().or(b.as_ref()).cloned();
         Self {
@@ -113,13 +113,13 @@ impl ReadArgs {
         }
     }
 
-    /// The same with the path of labels, where they are a file below `base`.
+    /// The same options with the path of the label file, if that lies below `base`.
     pub fn located(&self, base: Option<&Path>) -> Self {
         let label_column = self.label_column.as_ref().map(|labels| located(labels, base));
         Self { label_column, ..self.clone() }
     }
 
-    /// What the library is asked for.
+    /// The options as the library takes them.
     pub fn options(&self) -> DataOptions {
         DataOptions {
             features: self.data_columns.clone(),
@@ -143,7 +143,7 @@ impl ReadArgs {
     }
 }
 
-/// What to make of images.
+/// Colour of images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ColourArg {
@@ -165,7 +165,7 @@ impl From<ColourArg> for Colour {
     }
 }
 
-/// Where a program runs and how it reports.
+/// Where a program computes and how it reports.
 #[derive(Debug, Clone, Args)]
 pub struct Common {
     /// Where to compute: cpu, or cuda:N in a build with the feature cuda. A missing GPU is an error, never a fallback.

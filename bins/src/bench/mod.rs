@@ -1,6 +1,8 @@
-//! The program `bench`: named shapes, fixed seeds, warm, synchronised, the median of several.
+//! The program `bench`. It times named shapes with fixed seeds after a warm-up, synchronises the device, and prints the median of
+//! several runs.
 //!
-//! One module a model. Each prints ours, the paper's, the peer's and the floor, and the share of the floor reached.
+//! There is one module per model. Each prints our time, the paper's, the peer's, the hardware floor, and the share of the floor
+//! reached.
 mod dictionary;
 mod floor;
 mod rbm;
@@ -23,7 +25,7 @@ pub struct Cli {
     pub model: Model,
 }
 
-/// What can be timed.
+/// The models that can be timed.
 #[derive(Debug, Subcommand)]
 pub enum Model {
     /// Contrastive divergence at the paper's four sizes: seconds for 1 million examples.
@@ -32,13 +34,13 @@ pub enum Model {
     Dictionary(DictionaryArgs),
 }
 
-/// What every benchmark takes.
+/// Options of every benchmark.
 #[derive(Debug, Args)]
 pub struct CommonArgs {
     /// Where to run: cpu, cuda or cuda:N.
     #[arg(long, default_value_t)]
     pub device: DeviceChoice,
-    /// Timed runs; the median is printed, with the fastest and the slowest.
+    /// Number of timed runs; the median, the fastest and the slowest are printed.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeats: u32,
     /// Print one JSON array of rows to standard output instead of a table.
@@ -46,7 +48,7 @@ pub struct CommonArgs {
     pub json: bool,
 }
 
-/// Runs what the command line asks for.
+/// Runs the benchmark that the command line names.
 ///
 /// # Errors
 /// When the device cannot be opened or a step fails.

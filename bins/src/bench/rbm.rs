@@ -16,7 +16,7 @@ use serde::Serialize;
 use std::str::FromStr;
 use std::time::Instant;
 
-/// Minibatches in host memory; a chunk of rows crosses to the device while the one before is used.
+/// Minibatches in host memory; each chunk of rows is copied to the device while the previous one is used.
 const BATCHES: usize = 256;
 /// A timed run lasts at least this long, or this many steps.
 const RUN_SECONDS: f64 = 0.3;
@@ -27,7 +27,7 @@ const MIN_STEPS: usize = 10;
 pub struct RbmArgs {
     #[command(flatten)]
     common: CommonArgs,
-    /// Visible and hidden units, several separated by commas.
+    /// Sizes (visible x hidden units), several separated by commas.
     #[arg(
         long,
         value_name = "VxH",
@@ -35,13 +35,13 @@ pub struct RbmArgs {
         default_value = "576x1024,1024x4096,2304x16000,4096x11008"
     )]
     size: Vec<Size>,
-    /// Of the matrix products, several separated by commas: f32, tf32, bf16.
+    /// Precision of the matrix products (f32, tf32, bf16), several separated by commas.
     #[arg(long, value_name = "P", value_delimiter = ',', default_value = "f32,tf32,bf16")]
     precision: Vec<Precision>,
-    /// Rows of a minibatch.
+    /// Rows per minibatch.
     #[arg(long, value_name = "N", default_value_t = 192, value_parser = clap::value_parser!(u32).range(1..=65536))]
     batch: u32,
-    /// Gibbs steps.
+    /// Gibbs steps per update (CD-k).
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     k: u32,
     /// Momentum; a step with momentum reads and writes a velocity of the weights' size.
@@ -76,12 +76,12 @@ impl std::fmt::Display for Size {
     }
 }
 
-/// Seconds for 1 million examples that others reported or that we measured of them, minibatches of 192.
+/// Seconds for 1 million examples in minibatches of 192, as reported by others or as we measured their programs.
 struct Known {
     size: Size,
     /// The paper's GPU, a GTX 280.
     paper: f64,
-    /// PyTorch on an H200, updates in place, replayed as a CUDA graph, no momentum: f32, TF32, bf16 weights.
+    /// PyTorch on an H200 (updates in place, replayed as a CUDA graph, no momentum): f32, TF32, bf16 weights.
     pytorch: [f64; 3],
 }
 
@@ -103,12 +103,12 @@ pub struct Row {
     seconds: f64,
     seconds_min: f64,
     seconds_max: f64,
-    /// Microseconds a step of `batch` examples.
+    /// Microseconds per step of `batch` examples.
     step_us: f64,
     paper_seconds: Option<f64>,
-    /// PyTorch on an H200, as recorded.
+    /// PyTorch on an H200, measured earlier.
     pytorch_seconds: Option<f64>,
-    /// Of an H200.
+    /// Lower bound on an H200.
     floor_seconds: Option<f64>,
     device: String,
 }

@@ -1,4 +1,4 @@
-//! Arguments of the sub-commands of `dbn` that have no module of their own.
+//! Arguments of the sub-commands of `dbn` that share this module.
 use super::likelihood::LikelihoodArgs;
 use super::rows::SplitArg;
 use crate::options::{
@@ -13,53 +13,54 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What `train` makes; kept in the run folder, so that `--resume` needs nothing else.
+/// Settings of `train`. The run folder keeps them, so that `--resume` needs nothing else.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct Settings {
-    /// Hidden units of each layer, lowest first.
+    /// Number of hidden units of each layer, lowest layer first.
     #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "500,500", value_parser = at_least_one)]
     pub hidden: Vec<usize>,
-    /// Epochs a layer.
+    /// Epochs per layer.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = at_least_one)]
     pub epochs: usize,
-    /// Rows a step, and the number of persistent chains.
+    /// Rows per step, which is also the number of persistent chains.
     #[arg(long, value_name = "ROWS", default_value_t = 100, value_parser = at_least_one)]
     pub batch: usize,
-    /// First step size, which falls to --final-learning-rate over a layer's epochs; default: 0.1 for binary units, 0.001 where a layer has
-    /// Gaussian or rectified units.
+    /// Initial learning rate, which falls linearly to --final-learning-rate over a layer's epochs;
+    /// default: 0.1 for binary units, 0.001 if a layer has Gaussian or rectified units.
     #[arg(long, value_name = "RATE", value_parser = above_zero)]
     pub learning_rate: Option<f64>,
-    /// Step size that the first one falls to along a line over a layer's epochs, at least 0.
+    /// Learning rate at the end of a layer's epochs, at least 0.
     #[arg(long, value_name = "RATE", default_value_t = 0., value_parser = not_negative)]
     #[serde(default)]
     pub final_learning_rate: f64,
-    /// Share of the last step that the next one keeps, 0 to below 1, at most 0.5 in the first fifth of a layer's epochs;
+    /// Momentum, at least 0 and below 1, and at most 0.5 in the first fifth of a layer's epochs;
     /// default: 0 with persistent chains, else 0.9.
     #[arg(long, value_name = "SHARE", value_parser = below_one)]
     pub momentum: Option<f64>,
     /// Gibbs steps of the model phase (CD-k).
     #[arg(long, value_name = "STEPS", default_value_t = 1, value_parser = at_least_one)]
     pub k: usize,
-    /// Keep the chains of the model phase from step to step (persistent CD) instead of starting them at the data: slower,
-    /// but the model can be sampled; default: true for binary units, false where a layer has Gaussian or rectified units.
+    /// Keep the Gibbs chains from step to step (persistent CD) instead of starting them at the data.
+    /// Training is slower, but the model can be sampled. Default: true for binary units, false if a layer has Gaussian or
+    /// rectified units.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub persistent: Option<bool>,
-    /// Decay of the weights' magnitudes, at least 0.
+    /// L1 decay of the weights, at least 0.
     #[arg(long, value_name = "DECAY", default_value_t = 0., value_parser = not_negative)]
     pub l1: f64,
-    /// Decay of the weights' squares, at least 0.
+    /// L2 decay of the weights, at least 0.
     #[arg(long, value_name = "DECAY", default_value_t = 2e-4, value_parser = not_negative)]
     pub l2: f64,
-    /// Largest Euclidean norm of a hidden unit's weights; no limit when left out.
+    /// Largest Euclidean norm of a hidden unit's weights; default: no limit.
     #[arg(long, value_name = "NORM", value_parser = above_zero)]
     pub max_norm: Option<f64>,
-    /// Mean activation wanted of each hidden unit, above 0 and below 1; needs --sparsity-cost.
+    /// Target mean activation of each hidden unit, above 0 and below 1; needs --sparsity-cost.
     #[arg(long, value_name = "SHARE", requires = "sparsity_cost", value_parser = inside_zero_one)]
     pub sparsity_target: Option<f64>,
     /// Weight of the sparsity penalty, above 0; needs --sparsity-target.
     #[arg(long, value_name = "COST", requires = "sparsity_target", value_parser = above_zero)]
     pub sparsity_cost: Option<f64>,
-    /// Units of the lowest layer's input: bernoulli for rows in [0, 1], gaussian for real values.
+    /// Visible units of the lowest layer: bernoulli for rows in [0, 1], gaussian for real values.
     #[arg(long, value_enum, default_value_t = Visible::Bernoulli)]
     pub visible: Visible,
     /// What is done to rows before the lowest layer reads them, in this order, fitted to the training rows and saved with the network:
@@ -71,15 +72,16 @@ pub struct Settings {
     /// Units of the hidden layers.
     #[arg(long, value_enum, default_value_t = Hidden::Bernoulli)]
     pub hidden_unit: Hidden,
-    /// Draw binary rows afresh in every step, with the rows in [0, 1] as probabilities: what --log-likelihood is about.
+    /// Draw new binary rows in every step, with the rows in [0, 1] as probabilities.
+    /// --log-likelihood measures such binary rows.
     #[arg(long)]
     #[serde(default)]
     pub binarize: bool,
-    /// Units of the top layer, the code of an autoencoder; those of the other hidden layers when left out.
+    /// Units of the top layer, which is the code of an autoencoder; default: --hidden-unit.
     #[arg(long, value_enum, value_name = "UNIT")]
     #[serde(default)]
     pub code_unit: Option<Hidden>,
-    /// Arithmetic of matrix products; weights and sums are f32 in each.
+    /// Precision of the matrix products; weights and sums are always f32.
     #[arg(long, value_name = "f32|tf32|bf16", default_value = "f32", value_parser = precision)]
     pub precision: String,
     /// Seed of every random draw: the same seed on the same device gives the same bits.
@@ -93,18 +95,18 @@ pub struct TrainArgs {
     /// Where rows come from.
     #[command(flatten)]
     pub data: DataArgs,
-    /// What is made of them.
+    /// How the network is trained.
     #[command(flatten)]
     pub settings: Settings,
-    /// Where it goes, and how it is resumed.
+    /// Where the run is saved, and how it is resumed.
     #[command(flatten)]
     pub session: SessionArgs,
 }
 
-/// The saved model that a sub-command is about.
+/// The saved model that a sub-command uses.
 #[derive(Debug, Clone, Args)]
 pub struct ModelArgs {
-    /// Folder of a run (or any with config.json and model.safetensors), or OWNER/NAME on the Hugging Face hub.
+    /// Folder of a run (or any folder with config.json and model.safetensors), or OWNER/NAME on the Hugging Face hub.
     #[arg(value_name = "MODEL")]
     pub model: String,
 }
@@ -121,11 +123,12 @@ pub struct EncodeArgs {
     /// Which rows to encode.
     #[arg(long, value_enum, default_value_t = SplitArg::Train)]
     pub split: SplitArg,
-    /// Layer whose features to write, 1 for the lowest. Left out: the top layer of a network of `train`, the code of a deep autoencoder, the
-    /// last hidden layer of a classifier, and of a network of `up-down` the layer that its labels stand beside.
+    /// Layer whose features are written; 1 is the lowest.
+    /// Default: the top layer of a network of `train`, the code layer of a deep autoencoder, the last hidden layer of a
+    /// classifier, and the layer beside the labels in a network of `up-down`.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub layer: Option<usize>,
-    /// File to write, .npy or .safetensors (which also takes the labels).
+    /// File to write, .npy or .safetensors; a .safetensors file also holds the labels.
     #[arg(long, value_name = "FILE", default_value = "features.safetensors")]
     pub out: PathBuf,
     /// Where and how it runs.
@@ -142,13 +145,13 @@ pub struct ReconstructArgs {
     /// Where rows come from.
     #[command(flatten)]
     pub data: RowsArgs,
-    /// Which rows to reconstruct; those for tests where there are any, when left out.
+    /// Rows to reconstruct; default: the test rows if there are any, else the training rows.
     #[arg(long, value_enum)]
     pub split: Option<SplitArg>,
-    /// Rows in the picture.
+    /// Number of rows in the picture.
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = at_least_one)]
     pub n: usize,
-    /// Picture to write: originals, and their reconstructions right below.
+    /// Picture to write: each line of originals has its reconstructions below it.
     #[arg(long, value_name = "FILE", default_value = "reconstructions.png")]
     pub out: PathBuf,
     /// Where and how it runs.
@@ -162,23 +165,24 @@ pub struct SampleArgs {
     /// The network.
     #[command(flatten)]
     pub model: ModelArgs,
-    /// Samples to draw, of each class for a network with labels; 100 when left out, or 10 of each class.
+    /// Samples to draw, per class for a network with labels; default: 100, or 10 per class if all classes are drawn.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub n: Option<usize>,
-    /// Class to draw samples of, for a network with labels (`dbn up-down`); a line of each class when left out.
+    /// Class to sample, for a network with labels (`dbn up-down`); default: all classes, one line each.
     #[arg(long, value_name = "CLASS")]
     pub label: Option<u32>,
-    /// Gibbs steps in the top layer before a sample is taken.
+    /// Gibbs steps in the top layer for each sample.
     #[arg(long, value_name = "STEPS", default_value_t = 1000, value_parser = at_least_one)]
     pub steps: usize,
-    /// Rows (named as for --data) at whose features the chains begin, test rows first, so that the samples are as varied;
-    /// random states when left out, from which a chain may need many thousand steps to visit every kind of row.
+    /// Data set (named as for --data) whose rows start the Gibbs chains, which makes the samples more varied.
+    /// Its test rows are used if it has any. Default: random states, from which a chain may need many thousand steps to reach
+    /// every kind of row.
     #[arg(long, value_name = "DATA")]
     pub start: Option<String>,
     /// Seed of the draws.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Shape of a sample in the picture, HEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS; that of the training data when left out.
+    /// Image shape of a sample, HEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS; default: the shape of the training data.
     #[arg(long, value_name = "SHAPE", value_parser = image_shape)]
     pub image: Option<ImageShape>,
     /// Picture to write.
@@ -198,10 +202,10 @@ pub struct EvaluateArgs {
     /// Where rows come from.
     #[command(flatten)]
     pub data: RowsArgs,
-    /// Seed of the classifier's order, of binary rows and of annealing, and of the rows that free energies are compared on.
+    /// Seed of every random draw: classifier order, binary rows, annealing, held-out rows without a test split.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// How probable it finds the rows.
+    /// How the log-likelihood is measured.
     #[command(flatten)]
     pub likelihood: LikelihoodArgs,
     /// Where and how it runs.
@@ -209,15 +213,15 @@ pub struct EvaluateArgs {
     pub common: Common,
 }
 
-/// Units of the lowest layer's input.
+/// Visible units of the lowest layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Visible {
-    /// Binary; rows in [0, 1] are their probabilities.
+    /// Binary; rows in [0, 1] are the probabilities of 1.
     Bernoulli,
     /// Real-valued with standard deviation 1; rows are divided by their overall standard deviation.
     Gaussian,
-    /// Real-valued, with a standard deviation for each unit that is learned; for a single layer.
+    /// Real-valued, with a learned standard deviation for each unit; for a network of one layer.
     GaussianLearned,
 }
 
@@ -253,7 +257,7 @@ impl From<Hidden> for HiddenUnit {
     }
 }
 
-/// The name of a precision that the models know.
+/// Parses the name of a precision.
 pub(super) fn precision(name: &str) -> Result<String, String> {
     name.parse::<chandlery::Precision>().map(|precision| precision.name().to_owned())
 }

@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(name = "dbn", version, args_conflicts_with_subcommands = true)]
 pub struct Cli {
-    /// What to do; `train` when left out.
+    /// What to do; default: `train`.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// The arguments of `train`.
@@ -18,23 +18,24 @@ pub struct Cli {
     pub train: TrainArgs,
 }
 
-/// What one does with a deep belief network.
+/// The sub-commands of `dbn`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Train a network and report how a linear classifier does on its features.
+    /// Train a network and report the accuracy of a linear classifier on its features.
     Train(Box<TrainArgs>),
-    /// Write the features of a data set to a .npy or .safetensors file; of a deep autoencoder, its codes.
+    /// Write the features of a data set to a .npy or .safetensors file; for a deep autoencoder, its codes.
     Encode(EncodeArgs),
-    /// Reconstruct rows through all layers of a network or a deep autoencoder: the squared error, and a picture.
+    /// Reconstruct rows with a network or a deep autoencoder; report the squared error and draw a picture.
     Reconstruct(ReconstructArgs),
-    /// Draw samples by Gibbs steps in the top layer: a picture.
+    /// Draw samples by Gibbs steps in the top layer and write a picture of them.
     Sample(SampleArgs),
-    /// Measure a trained network on a data set: linear classifier, reconstruction, free energies; of one with labels and of a classifier
-    /// its errors, of a deep autoencoder its squared error.
+    /// Evaluate a trained network on a data set.
+    /// A network of `train` gets a linear classifier, the reconstruction error and free energies; a classifier or a network with
+    /// labels its classification error; a deep autoencoder its squared error.
     Evaluate(EvaluateArgs),
-    /// Fine-tune a trained network by backpropagation: a classifier, or a deep autoencoder.
+    /// Fine-tune a trained network by backpropagation into a classifier or a deep autoencoder.
     FineTune(Box<FineTuneArgs>),
-    /// Give a trained network labels and generative weights, and train all of it by the up-down algorithm.
+    /// Add labels and generative weights to a trained network and train it by the up-down algorithm.
     UpDown(Box<UpDownArgs>),
 }
 

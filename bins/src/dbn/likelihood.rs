@@ -1,4 +1,4 @@
-//! How probable a network finds rows: `evaluate --log-likelihood`.
+//! Log-likelihood of rows under a network: `evaluate --log-likelihood`.
 use super::measure::{Rows, some};
 use super::{rows, streams};
 use crate::options::at_least_one;
@@ -15,43 +15,42 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::time::Instant;
 
-/// Rows of each side, at most.
+/// Largest number of test rows, and of training rows.
 const ROWS: usize = 10_000;
 
 /// Arguments of `evaluate` that say how a likelihood is measured.
 #[derive(Debug, Clone, Args)]
 pub struct LikelihoodArgs {
-    /// Also measure the average log-likelihood of test and training rows, of a network of `train`: for one layer itself, for two a lower
-    /// bound.
+    /// Also measure the average log-likelihood of test and training rows, for a network of `train`.
+    /// The result is a lower bound if the network has two layers.
     #[arg(long)]
     pub log_likelihood: bool,
-    /// How the partition function is found; default: exact for a top machine with a side of at most 25 binary units, else ais
-    /// (annealed importance sampling, from below and from above).
+    /// How the partition function is computed: exactly, or by annealed importance sampling (forward and reverse).
+    /// Default: exact if the top RBM has at most 25 binary visible or hidden units, else ais.
     #[arg(long, value_enum, value_name = "exact|ais", requires = "log_likelihood")]
     pub log_z: Option<LogZArg>,
-    /// Chains of the annealing, at least 2; the bounds shrink with their square root.
+    /// Annealing chains, at least 2; the error bounds shrink with the square root of their number.
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = at_least_two, requires = "log_likelihood")]
     pub chains: usize,
-    /// Temperatures of the annealing, at least 3; the default is that of Salakhutdinov and Murray (2008).
+    /// Annealing temperatures, at least 3; the default is that of Salakhutdinov and Murray (2008).
     #[arg(long, value_name = "N", default_value_t = 14_500, value_parser = at_least_three, requires = "log_likelihood")]
     pub temperatures: usize,
-    /// Where the way back from the machine begins: at training rows, or at the samples of the way forward, which have the machine's
-    /// proportions but lack what it missed.
+    /// Start of reverse annealing: training rows, or the samples of forward annealing.
+    /// Forward samples have the modes of the RBM in their proportions, except for modes that forward annealing missed.
     #[arg(long, value_enum, value_name = "rows|samples", default_value_t = BackFrom::Rows, requires = "log_likelihood")]
     pub back_from: BackFrom,
-    /// Gibbs steps of the machine before the way back.
+    /// Gibbs steps of the RBM before reverse annealing.
     #[arg(long, value_name = "STEPS", default_value_t = 1000, requires = "log_likelihood")]
     pub burn_in: usize,
-    /// How grey levels become the binary rows that a likelihood is of: drawn with the grey level as probability, or cut at
-    /// one half; default: draw.
+    /// How grey levels are binarized: drawn with the grey level as probability, or cut at one half; default: draw.
     #[arg(long, value_enum, value_name = "draw|threshold", requires = "log_likelihood")]
     pub binarize: Option<BinarizeArg>,
-    /// Draws of the middle layer for each row, at least 2, in the bound of two layers.
+    /// Draws of the middle layer per row, at least 2, for the lower bound of a network with two layers.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_two, requires = "log_likelihood")]
     pub draws: usize,
 }
 
-/// How the partition function is found.
+/// How the partition function is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogZArg {
     /// By a sum over all states of the smaller side.
@@ -60,21 +59,21 @@ pub enum LogZArg {
     Ais,
 }
 
-/// Where the way back begins.
+/// Start of reverse annealing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BackFrom {
     /// Training rows.
     Rows,
-    /// Samples of the way forward.
+    /// Samples of forward annealing.
     Samples,
 }
 
-/// How grey levels become binary rows.
+/// How grey levels are binarized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BinarizeArg {
     /// Drawn with the grey level as probability.
     Draw,
-    /// 1 from one half on.
+    /// 1 for grey levels of at least one half, else 0.
     Threshold,
 }
 
@@ -93,7 +92,7 @@ fn at_least(least: usize, text: &str) -> Result<usize, String> {
     }
 }
 
-/// How `ln Z` was found.
+/// How `ln Z` was computed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "by")]
 pub enum LogZ {
@@ -102,15 +101,15 @@ pub enum LogZ {
         /// `ln Z`
         log_z: f64,
     },
-    /// By annealing both ways.
+    /// By forward and reverse annealing.
     Ais {
-        /// From below.
+        /// Estimate from below, by forward annealing.
         forward: Estimate,
-        /// From above.
+        /// Estimate from above, by reverse annealing.
         reverse: Estimate,
-        /// Whether the two intervals meet.
+        /// Whether the two intervals overlap.
         agree: bool,
-        /// Equal weights that tell as much as the chains of the way forward, and of the way back.
+        /// Effective number of chains of forward and of reverse annealing.
         effective_chains: [f64; 2],
         /// Chains.
         n_chains: usize,
@@ -119,20 +118,21 @@ pub enum LogZ {
     },
 }
 
-/// What a network makes of rows, in nats a row.
+/// Log-likelihoods of rows under a network, in nats per row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Likelihood {
-    /// Of the top machine.
+    /// Partition function of the top RBM.
     pub partition_function: LogZ,
-    /// Average log-likelihood of test rows, or a lower bound on it, with the bounds of `ln Z` from below.
+    /// Average log-likelihood of test rows, or a lower bound on it, with `ln Z` from forward annealing or exact.
     pub test: Estimate,
-    /// The same with `ln Z` from above, where it was annealed.
+    /// The same with `ln Z` from reverse annealing; none if `ln Z` is exact.
     pub test_reverse: Option<Estimate>,
-    /// As `test`, of as many training rows: much higher means overfitting.
+    /// The same as `test` for as many training rows; a much higher value means overfitting.
     pub train: Estimate,
-    /// Standard error of `test` and of `train` from the draws of the middle layer; only where both are lower bounds, for two layers.
+    /// Standard error of `test` and of `train` from the draws of the middle layer; only for two layers, where both are lower
+    /// bounds.
     pub bound_standard_errors: Option<[f64; 2]>,
-    /// What became of grey levels: `drawn`, `thresholded`, or `as they are` for real-valued units.
+    /// How grey levels were binarized: `drawn`, `thresholded`, or `as they are` for real-valued units.
     pub rows: &'static str,
     /// Test rows.
     pub n_test: usize,
@@ -143,7 +143,7 @@ pub struct Likelihood {
 }
 
 impl LikelihoodArgs {
-    /// Refuses what cannot be measured of this network before anything is.
+    /// Refuses a network whose likelihood cannot be measured, before anything is computed.
     pub fn check(&self, dbn: &Dbn) -> Result<()> {
         let n = dbn.layers().len();
         ensure!(
@@ -220,7 +220,7 @@ impl LikelihoodArgs {
         })
     }
 
-    /// The first rows of a split, binary where the units are.
+    /// The first rows of a split, binarized if the visible units are binary.
     fn read(&self, dbn: &Dbn, split: &Split, n: usize, philox: Philox, device: &Device) -> Result<Tensor> {
         let grey = dbn.prepare(&rows::all(&some(split, n, split.n_features())?, dbn.config(), device)?)?;
         if dbn.layers()[0].config().visible.is_gaussian() {
@@ -271,7 +271,7 @@ impl LikelihoodArgs {
     }
 }
 
-/// A bar whose length is known once the first step is made; gone when dropped.
+/// A progress bar that appears with the first step, when its length is known, and is removed when dropped.
 struct Bar {
     text: &'static str,
     bar: std::cell::OnceCell<Progress>,
@@ -301,7 +301,7 @@ impl Drop for Bar {
 }
 
 impl Likelihood {
-    /// The same for people, a line each.
+    /// The results as lines of text.
     pub fn lines(&self) -> Vec<String> {
         let words = |e: &Estimate| match e.lower == e.upper {
             true => format!("{:.2}", e.value),

@@ -8,14 +8,14 @@ use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Dictionary learning: train a dictionary in which rows have sparse codes, then use it for codes, to denoise images and to
-/// fill in what they lack.
+/// Dictionary learning: train a dictionary in which rows have sparse codes, then use it to encode rows and to denoise and inpaint
+/// images.
 ///
 /// Without a sub-command it trains: `dictionary-learning --iterations 10` is `dictionary-learning train --iterations 10`.
 #[derive(Debug, Parser)]
 #[command(name = "dictionary-learning", version, args_conflicts_with_subcommands = true)]
 pub struct Cli {
-    /// What to do; `train` when left out.
+    /// What to do; default: `train`.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// The arguments of `train`.
@@ -23,36 +23,38 @@ pub struct Cli {
     pub train: TrainArgs,
 }
 
-/// What one does with a dictionary.
+/// The sub-commands of `dictionary-learning`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Train a dictionary on patches of images, or on rows.
     Train(Box<TrainArgs>),
     /// Write the sparse codes of a data set to a .npz or .safetensors file.
     Encode(EncodeArgs),
-    /// Write what sparse codes stand for: the images that they were made from, or rows.
+    /// Write the images or rows that sparse codes represent.
     Decode(DecodeArgs),
-    /// Remove noise from an image, by a dictionary learned from the image itself or a given one.
+    /// Remove noise from an image with a dictionary that is learned from the image itself or given.
     Denoise(DenoiseArgs),
     /// Fill in the missing pixels of an image.
     Inpaint(InpaintArgs),
 }
 
-/// Where signals come from; kept in the run folder.
+/// Where signals come from. The run folder keeps these arguments.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct SignalArgs {
-    /// Images to cut patches from: natural-images (built in), a folder of images of any sizes, or an image file. Or rows:
-    /// mnist-sample, mnist, fashion-mnist, hub:OWNER/NAME, a folder of idx files, or a .npy, .safetensors or .parquet file.
+    /// Images to cut patches from, or rows.
+    /// Images: natural-images (built in), a folder of images of any sizes, or an image file. Rows: mnist-sample, mnist,
+    /// fashion-mnist, hub:OWNER/NAME, a folder of idx files, or a .npy, .safetensors or .parquet file.
     #[arg(long, value_name = "DATA", default_value = "natural-images")]
     pub data: String,
-    /// Height and width of the patches cut from images, in pixels: one number for square patches; default: 8. Given for rows that are
-    /// images, patches are cut from those. Patches are grey, or with --colour rgb in colour.
+    /// Height and width of the patches cut from images, in pixels: one number for square patches; default: 8.
+    /// If the rows of a data set are images and --side is given, patches are cut from them. Patches are grey, or with --colour rgb in
+    /// colour.
     #[arg(long, value_name = "SIDE|HEIGHTxWIDTH")]
     pub side: Option<PatchSize>,
-    /// Patches to cut.
+    /// Number of patches to cut.
     #[arg(long, value_name = "N", default_value_t = 40_000, value_parser = at_least_one)]
     pub patches: usize,
-    /// Subtract from each row its own mean, or not; default: true for patches unless --fixed-dc, false for rows.
+    /// Subtract its mean from each row; default: true for patches unless --fixed-dc is given, false for rows.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub remove_mean: Option<bool>,
     /// How a data set is read.
@@ -65,74 +67,76 @@ pub struct SignalArgs {
     pub base: Option<PathBuf>,
 }
 
-/// Passes over the rows when none are asked for.
+/// Default number of passes over the rows.
 const ITERATIONS: usize = 50;
 
-/// What `train` makes; kept in the run folder, so that `--resume` needs nothing else.
+/// Settings of `train`. The run folder keeps them, so that `--resume` needs nothing else.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct Settings {
-    /// Atoms of the dictionary.
+    /// Number of atoms in the dictionary.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one)]
     pub atoms: usize,
-    /// Atoms that a code may have.
+    /// Largest number of atoms in a code.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
     pub nonzero: usize,
-    /// Root mean square error at which a code is good enough, in the unit of the rows (grey levels for images); codes have --nonzero
-    /// atoms when left out. The dictionary kept is then the one whose codes need the fewest atoms.
+    /// Root mean square error at which a code stops growing, in the unit of the rows (grey levels for images).
+    /// Training then keeps the dictionary whose codes need the fewest atoms. Default: codes have --nonzero atoms.
     #[arg(long, value_name = "RMS", value_parser = above_zero)]
     pub error: Option<f64>,
-    /// How a code's atoms are chosen; default: omp, or ols with --online, which learns faster by it.
+    /// Pursuit that chooses a code's atoms; default: omp, or ols with --online, which learns faster with it.
     #[arg(long, value_enum)]
     pub pursuit: Option<Method>,
-    /// Only coefficients of at least 0, by omp or ols.
+    /// Allow only coefficients of at least 0; needs omp or ols.
     #[arg(long)]
     #[serde(default)]
     pub nonnegative: bool,
-    /// How atoms are updated; not with --online, which has a rule of its own.
+    /// Rule that updates the atoms; not with --online, which has its own.
     #[arg(long, value_enum, default_value_t = Rule::AkSvd, conflicts_with = "online")]
     pub rule: Rule,
-    /// Atoms that are updated together from one error matrix, 1 to --atoms; all of them when left out. Not with
-    /// --rule mod or --online.
+    /// Atoms updated together from one error matrix, 1 to --atoms; default: all. Not with --rule mod or --online.
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with = "online")]
     pub group: Option<usize>,
     /// Passes over the rows.
     #[arg(skip = ITERATIONS)]
     pub iterations: usize,
-    /// Learn from minibatches of so many rows (Mairal et al. 2010) instead of from all rows at once: fewer passes are needed.
+    /// Learn online from minibatches of this many rows (512 if no number is given) instead of all rows at once.
+    /// Online learning (Mairal et al. 2010) needs fewer passes.
     #[arg(long, value_name = "ROWS", num_args = 0..=1, default_missing_value = "512", value_parser = at_least_one)]
     pub online: Option<usize>,
-    /// With --online, how fast minibatches are forgotten, at least 0, which never forgets: the last t/FORGETTING of t or so count; 20
-    /// when left out.
+    /// With --online, how fast old minibatches are forgotten, at least 0; 0 never forgets.
+    /// After t minibatches, about the last t/FORGETTING count. Default: 20.
     #[arg(long, value_name = "FORGETTING", value_parser = not_negative, requires = "online")]
     #[serde(default)]
     pub forgetting: Option<f64>,
-    /// With --online, sweeps over the atoms for a minibatch; 1 when left out.
+    /// With --online, sweeps over the atoms per minibatch; default: 1.
     #[arg(long, value_name = "N", value_parser = at_least_one, requires = "online")]
     #[serde(default)]
     pub sweeps: Option<usize>,
-    /// The first dictionary: rows drawn at random, or for patches the overcomplete cosine transform.
+    /// Initial dictionary: rows drawn at random, or for patches the overcomplete cosine transform.
     #[arg(long, value_enum, default_value_t = StartArg::Random)]
     pub start: StartArg,
-    /// The first dictionary, with its number of atoms: that of a run (or any folder with config.json and model.safetensors), OWNER/NAME on
-    /// the hub, or a .npy or .safetensors file with a matrix of atoms (its tensor `dictionary`, or its only matrix), a row each.
+    /// Initial dictionary from a run or file, which also sets the number of atoms.
+    /// The folder of a run (or any folder with config.json and model.safetensors), OWNER/NAME on the hub, or a .npy or
+    /// .safetensors file with one atom per row (the tensor `dictionary`, or the only matrix).
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["start", "atoms"])]
     #[serde(default)]
     pub init: Option<String>,
-    /// The first atom, of whatever start, is a constant one for the mean of a row, and stays so; rows keep their means.
+    /// Make the first atom constant and keep it fixed, to represent the mean of a row; rows keep their means.
     #[arg(long)]
     #[serde(default)]
     pub fixed_dc: bool,
-    /// What takes the place of an atom that is hardly used or nearly a copy of another.
+    /// What replaces an atom that is hardly used or nearly a copy of another.
     #[arg(long, value_enum, default_value_t = ReplaceArg::WorstRepresented)]
     pub replace: ReplaceArg,
-    /// Rows that must use an atom, or it is replaced; 4 when left out. Not with --online, which has --max-idle.
+    /// Replace an atom that fewer rows than this use; default: 4. Not with --online, which has --max-idle.
     #[arg(long, value_name = "ROWS", conflicts_with = "online")]
     pub min_uses: Option<usize>,
-    /// With --online, rows that may pass in a row without using an atom, or it is replaced; 10,000 when left out.
+    /// With --online, replace an atom that went unused for this many consecutive rows; default: 10,000.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one, requires = "online")]
     #[serde(default)]
     pub max_idle: Option<usize>,
-    /// Largest |cosine| of two atoms, above 0 and at most 1, which allows any; beyond it one of the two is replaced. 0.99 when left out.
+    /// Largest |cosine| of two atoms, above 0 and at most 1; beyond it one of the two is replaced.
+    /// Default: 0.99; 1 allows any.
     #[arg(long, value_name = "COSINE", value_parser = at_most_one)]
     pub max_coherence: Option<f64>,
     /// Weight of a penalty on coherent atoms, in squared units of the rows, at least 0; not with --rule mod or
@@ -158,13 +162,13 @@ pub struct TrainArgs {
     /// Where signals come from.
     #[command(flatten)]
     pub signals: SignalArgs,
-    /// What is made of them.
+    /// How the dictionary is trained.
     #[command(flatten)]
     pub settings: Settings,
-    /// Passes over the rows; 50 when left out. With --resume, more than were made: a finished run goes on as well.
+    /// Passes over the rows; default: 50. With --resume, a larger number extends the run, even a finished one.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub iterations: Option<usize>,
-    /// Where it goes, and how it is resumed.
+    /// Where the run is saved, and how it is resumed.
     #[command(flatten)]
     pub session: SessionArgs,
 }
@@ -172,31 +176,33 @@ pub struct TrainArgs {
 /// Arguments of `dictionary-learning encode`.
 #[derive(Debug, Args)]
 pub struct EncodeArgs {
-    /// The dictionary: folder of a run (or any with config.json and model.safetensors), OWNER/NAME on the Hugging Face hub, or a .npy or
-    /// .safetensors file with a matrix of atoms, a row each, with which a code has 10 atoms where --nonzero is left out.
+    /// The dictionary: folder of a run, OWNER/NAME on the Hugging Face hub, or a .npy or .safetensors file.
+    /// A folder holds config.json and model.safetensors. A file holds a matrix with one atom per row; its codes have 10 atoms
+    /// unless --nonzero is given.
     #[arg(value_name = "MODEL")]
     pub model: String,
-    /// What to encode: an image file or a folder of images for all patches of each, natural-images for those, or rows as for `train --data`.
+    /// What to encode: an image file, a folder of images, natural-images, or rows as for `train --data`.
+    /// All patches of each image are encoded.
     #[arg(value_name = "DATA")]
     pub data: String,
     /// How a data set is read.
     #[command(flatten)]
     pub read: ReadArgs,
-    /// Atoms that a code may have; as in training when left out.
+    /// Largest number of atoms in a code; default: as in training.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub nonzero: Option<usize>,
-    /// Root mean square error at which a code is good enough, in the unit of the rows (grey levels for images); as in training when
-    /// left out.
+    /// Root mean square error at which a code stops growing, in the unit of the rows (grey levels for images);
+    /// default: as in training.
     #[arg(long, value_name = "RMS", value_parser = above_zero)]
     pub error: Option<f64>,
-    /// How a code's atoms are chosen; as in training when left out.
+    /// Pursuit that chooses a code's atoms; default: as in training.
     #[arg(long, value_enum)]
     pub pursuit: Option<Method>,
-    /// Pixels from patch to patch of an image; the side of a patch, so that they tile it, when left out.
+    /// Pixels from patch to patch of an image; default: the side of a patch, so that patches tile the image.
     #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
     pub step: Option<usize>,
-    /// File to write, .npz or .safetensors: indices and values (n_rows x nonzero), count and mean (n_rows); the header of .safetensors
-    /// also says where patches were cut, which `decode` needs to make images of them.
+    /// File to write, .npz or .safetensors, with indices and values (n_rows x nonzero), count and mean (n_rows).
+    /// A .safetensors file also records where patches were cut, which `decode` needs to rebuild images.
     #[arg(long, value_name = "FILE", default_value = "codes.safetensors")]
     pub out: PathBuf,
     /// Where and how it runs.
@@ -207,15 +213,15 @@ pub struct EncodeArgs {
 /// Arguments of `dictionary-learning decode`.
 #[derive(Debug, Args)]
 pub struct DecodeArgs {
-    /// The dictionary that the codes were made with: folder of a run, OWNER/NAME on the Hugging Face hub, or a .npy or .safetensors file
-    /// of atoms.
+    /// The dictionary that made the codes: folder of a run, OWNER/NAME on the Hugging Face hub, or a .npy or .safetensors file of
+    /// atoms.
     #[arg(value_name = "MODEL")]
     pub model: String,
     /// The file that `encode` wrote.
     #[arg(value_name = "CODES")]
     pub codes: PathBuf,
-    /// What to write: an image file for one image, a folder for several, overlapping patches averaged; or a .npy or .safetensors file for rows.
-    /// Left out: decoded.png, the folder decoded, or decoded.npy.
+    /// What to write: an image file for one image, a folder for several, or a .npy or .safetensors file for rows.
+    /// Overlapping patches are averaged. Default: decoded.png, the folder decoded, or decoded.npy.
     #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
     /// Where and how it runs.

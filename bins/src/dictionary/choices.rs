@@ -1,4 +1,4 @@
-//! Choices of the command line, as it names them.
+//! Choices of the command line and their names.
 use chandlery::dictionary::{PursuitMethod, Replace, UpdateRule};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// Orthogonal matching pursuit: the atom most like the residual. The fastest.
+    /// Orthogonal matching pursuit: takes the atom most correlated with the residual. The fastest.
     Omp,
-    /// Orthogonal least squares: the atom that lowers the residual most.
+    /// Orthogonal least squares: takes the atom that lowers the residual most.
     Ols,
-    /// Subspace pursuit: as many atoms as wanted at once, exchanged until nothing is gained; on the CPU.
+    /// Subspace pursuit: takes all atoms at once and exchanges them until the error stops falling; CPU only.
     SubspacePursuit,
-    /// Projection-based OMP: of some candidates the one with the largest coefficient beside all others; on the CPU.
+    /// Projection-based OMP: tries some candidates and takes the one with the largest coefficient; CPU only.
     ProjectionOmp,
-    /// Look-ahead OLS: of some candidates the one from which OLS ends best; on the CPU, and the slowest by far.
+    /// Look-ahead OLS: tries some candidates and takes the one from which OLS ends best; CPU only, by far the slowest.
     LookAheadOls,
 }
 
@@ -37,13 +37,13 @@ impl From<Method> for PursuitMethod {
 pub enum Rule {
     /// K-SVD: the best atom and coefficients for the rows that use it.
     Ksvd,
-    /// Approximate K-SVD: one power iteration of that.
+    /// Approximate K-SVD: K-SVD with one power iteration per atom.
     AkSvd,
-    /// SGK: the best atom for the coefficients as they are.
+    /// SGK: the best atom for fixed coefficients.
     Sgk,
-    /// NSGK: SGK for the codes of the iteration before, on what both codes differ by besides.
+    /// NSGK: SGK with the previous codes, corrected for their change.
     Nsgk,
-    /// MOD: the best dictionary for the codes as they are.
+    /// MOD: the best dictionary for fixed codes.
     Mod,
 }
 
@@ -59,21 +59,21 @@ impl From<Rule> for UpdateRule {
     }
 }
 
-/// The first dictionary.
+/// The initial dictionary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StartArg {
-    /// Rows drawn at random, made unit vectors, none zero or like another; random directions where too few differ.
+    /// Distinct non-zero rows drawn at random, scaled to norm 1; random directions if too few rows differ.
     Random,
-    /// The overcomplete cosine transform, its lowest frequencies first; for square patches and any number of atoms.
+    /// The overcomplete cosine transform, lowest frequencies first; for square patches and any number of atoms.
     Dct,
 }
 
-/// What takes the place of an atom that is hardly used.
+/// What replaces an atom that is hardly used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReplaceArg {
-    /// Nothing: it stays.
+    /// Nothing: the atom stays.
     None,
     /// A row drawn at random.
     Random,
@@ -91,7 +91,7 @@ impl From<ReplaceArg> for Replace {
     }
 }
 
-/// A choice as the command line has it.
+/// The name of a choice on the command line.
 pub fn name_of(choice: &impl clap::ValueEnum) -> String {
     choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

@@ -7,32 +7,32 @@ use std::path::PathBuf;
 /// The dictionary of an image: learned from it, or given.
 #[derive(Debug, Clone, Args)]
 pub struct ImageDictionaryArgs {
-    /// A trained dictionary: folder of a run, OWNER/NAME on the hub, or a .npy or .safetensors file with a matrix of atoms, a row each;
-    /// learned from the image itself when left out.
+    /// A trained dictionary; default: a dictionary is learned from the image itself.
+    /// The folder of a run, OWNER/NAME on the hub, or a .npy or .safetensors file with one atom per row.
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["atoms", "iterations", "side", "patches", "rule"])]
     pub dictionary: Option<String>,
-    /// Height and width of a patch; default: 8 to denoise, 10 to fill in.
+    /// Height and width of a patch; default: 8 for denoise, 10 for inpaint.
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(2..=64))]
     pub side: Option<u32>,
-    /// Atoms to learn.
+    /// Number of atoms to learn.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one)]
     pub atoms: usize,
-    /// Passes over the patches; 0 keeps the overcomplete cosine transform that learning starts from.
+    /// Passes over the patches; 0 keeps the initial dictionary, an overcomplete cosine transform.
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub iterations: usize,
-    /// Patches to learn from, drawn from all.
+    /// Largest number of patches to learn from, drawn at random.
     #[arg(long, value_name = "N", default_value_t = 40_000, value_parser = at_least_one)]
     pub patches: usize,
-    /// How atoms are updated.
+    /// Rule that updates the atoms.
     #[arg(long, value_enum, default_value_t = Rule::AkSvd)]
     pub rule: Rule,
-    /// Keep the dictionary in this folder, with a model card and its results, for `--dictionary` and `encode`.
+    /// Save the dictionary to this folder, with a model card and results, for `--dictionary` and `encode`.
     #[arg(long, value_name = "DIR", conflicts_with = "dictionary")]
     pub save_dictionary: Option<PathBuf>,
-    /// Start over in a --save-dictionary folder that holds something.
+    /// Overwrite a --save-dictionary folder that is not empty.
     #[arg(long, requires = "save_dictionary")]
     pub overwrite: bool,
-    /// Seed of the patches that are drawn, and of noise or missing pixels that are made.
+    /// Seed of the patch choice, and of the noise or missing pixels that the command makes.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
 }
@@ -46,16 +46,16 @@ pub struct DenoiseArgs {
     /// Standard deviation of the noise in grey levels of 0 to 255; estimated from the image when left out.
     #[arg(long, value_name = "LEVELS", value_parser = above_zero)]
     pub sigma: Option<f64>,
-    /// The image without noise, to measure against.
+    /// The image without noise, to measure the result against.
     #[arg(long, value_name = "FILE", conflicts_with = "add_noise")]
     pub clean: Option<PathBuf>,
-    /// IMAGE has no noise: add some of --sigma first, remove it again and measure.
+    /// Treat IMAGE as clean: add noise of --sigma, remove it and measure the result.
     #[arg(long, requires = "sigma")]
     pub add_noise: bool,
     /// The dictionary.
     #[command(flatten)]
     pub dictionary: ImageDictionaryArgs,
-    /// Residual that a patch may keep, in units of sigma.
+    /// Root mean square error of a patch at which its code stops growing, in units of sigma.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.15, value_parser = above_zero)]
     pub gain: f64,
     /// Weight of a patch against the noisy image for each grey level of sigma.
@@ -64,7 +64,7 @@ pub struct DenoiseArgs {
     /// Pixels from patch to patch; 2 takes a quarter of the time.
     #[arg(long, value_name = "PIXELS", default_value_t = 1, value_parser = at_least_one)]
     pub step: usize,
-    /// How a patch's atoms are chosen.
+    /// Pursuit that chooses a patch's atoms.
     #[arg(long, value_enum, default_value_t = Method::Omp)]
     pub pursuit: Method,
     /// The denoised image: .png, .bmp, .tiff, .pnm or .webp.
@@ -85,28 +85,28 @@ pub struct InpaintArgs {
     /// The image with missing pixels, grey or colour.
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
-    /// An image of the same size, white where pixels are to be filled in.
+    /// Mask of the same size as the image, white where pixels are missing.
     #[arg(long, value_name = "FILE")]
     pub mask: Option<PathBuf>,
-    /// The mask is black where pixels are to be filled in.
+    /// The mask is black, not white, where pixels are missing.
     #[arg(long, requires = "mask")]
     pub invert_mask: bool,
-    /// IMAGE is whole: take this share of its pixels away at random first, fill them in again and measure.
+    /// Treat IMAGE as complete: remove this share of its pixels at random, fill them in and measure the result.
     #[arg(long, value_name = "SHARE", value_parser = inside_zero_one)]
     pub missing: Option<f64>,
-    /// The whole image, to measure against.
+    /// The complete image, to measure the result against.
     #[arg(long, value_name = "FILE", requires = "mask")]
     pub clean: Option<PathBuf>,
-    /// Standard deviation of noise on the known pixels, in grey levels; they are kept as they are when it is 0.
+    /// Standard deviation of noise on the known pixels, in grey levels; with 0 they are kept unchanged.
     #[arg(long, value_name = "LEVELS", default_value_t = 0., value_parser = not_negative)]
     pub sigma: f64,
-    /// Root mean square error, in grey levels, that the known pixels of a patch may be left with.
+    /// Root mean square error of a patch's known pixels, in grey levels, at which its code stops growing.
     #[arg(long, value_name = "LEVELS", default_value_t = 3., value_parser = not_negative)]
     pub tolerance: f64,
-    /// Atoms that a patch may take.
+    /// Largest number of atoms per patch.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
     pub nonzero: usize,
-    /// Times that the image is filled in and the dictionary learned from it, before it is filled in for good.
+    /// Rounds of inpainting and relearning before the final inpainting.
     #[arg(long, value_name = "N", default_value_t = 2, conflicts_with = "dictionary")]
     pub rounds: usize,
     /// The dictionary.
@@ -115,13 +115,13 @@ pub struct InpaintArgs {
     /// Pixels from patch to patch; 2 takes a quarter of the time.
     #[arg(long, value_name = "PIXELS", default_value_t = 1, value_parser = at_least_one)]
     pub step: usize,
-    /// How a patch's atoms are chosen: omp or ols, which know missing pixels.
+    /// Pursuit that chooses a patch's atoms: omp or ols, which support missing pixels.
     #[arg(long, value_enum, default_value_t = Method::Omp)]
     pub pursuit: Method,
     /// The filled image: .png, .bmp, .tiff, .pnm or .webp.
     #[arg(long, value_name = "FILE", default_value = "inpainted.png")]
     pub out: PathBuf,
-    /// Write the images before and after (and the whole one) side by side, with their PSNR.
+    /// Write the images before and after (and the complete one) side by side, with their PSNR.
     #[arg(long, value_name = "FILE")]
     pub comparison: Option<PathBuf>,
     /// Where and how it runs.

@@ -12,25 +12,25 @@ pub struct SessionArgs {
     /// Folder of the run; default: a new one under runs/, named by the time.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Start over in an --out folder that holds a former run.
+    /// Overwrite the previous run in the --out folder.
     #[arg(long)]
     pub overwrite: bool,
-    /// Resume an interrupted run, with its own data and settings: the result is the same as without the interrupt.
+    /// Resume an interrupted run with its own data and settings; the result is the same as without the interrupt.
     #[arg(long, value_name = "RUN")]
     pub resume: Option<PathBuf>,
-    /// Write a checkpoint when this many seconds have passed since the last one. The first step, an interrupt and the end of training have
-    /// one too.
+    /// Write a checkpoint when this many seconds have passed since the last one.
+    /// The first step, an interrupt and the end of training also write one.
     #[arg(long, value_name = "SECONDS", default_value_t = 60., value_parser = not_negative)]
     pub checkpoint_every: f64,
     /// Stop after this many steps (minibatches, or iterations over all rows), as if Ctrl-C had been pressed then.
     #[arg(long, value_name = "STEPS", hide = true, value_parser = at_least_one)]
     pub stop_after_steps: Option<usize>,
-    /// Where it computes, and how it reports.
+    /// Where the program computes, and how it reports.
     #[command(flatten)]
     pub common: Common,
 }
 
-/// Options that go with `--resume`: those of the process, and those that extend a run. All others are kept from the run.
+/// Options that `--resume` accepts: those of the process, and those that extend a run. The run keeps all others.
 const WITH_RESUME: [&str; 6] =
     ["resume", "checkpoint_every", "stop_after_steps", "device", "json", "iterations"];
 
@@ -47,7 +47,7 @@ pub fn parse<C: Parser>(
     C::from_arg_matches(&matches).map_err(|e| e.format(&mut command))
 }
 
-/// Reads the command line of this process, or ends it as clap does.
+/// Reads the command line of this process. On an error, clap prints it and ends the process.
 pub fn parse_or_exit<C: Parser>() -> C {
     parse(std::env::args_os()).unwrap_or_else(|e: clap::Error| e.exit())
 }

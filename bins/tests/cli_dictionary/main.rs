@@ -201,5 +201,5 @@ fn the_benchmark_times_what_it_is_asked_for_beside_a_peer() {
     assert_eq!((rows[0]["peer_ms"].as_f64(), rows[1]["peer_ms"].as_f64()), (Some(1.25), None));
     let alone = ["dictionary", "--device", "cpu", "--what", "training", "--peer", "peer.py"];
     let err = BENCH.fail(folder.path(), &alone, 1);
-    assert_eq!(err, "bench: --peer: goes with --what pursuit, which is left out");
+    assert_eq!(err, "bench: --peer: needs --what pursuit, which is not given");
 }

@@ -3,7 +3,7 @@
 //! | module     | what                                                                       |
 //! |------------|----------------------------------------------------------------------------|
 //! | `pursuit`  | Batch-OMP and OLS at named sizes: one thread, all cores, GPU, floor, peers |
-//! | `training` | an iteration of AK-SVD and a pass of the online method, in these places    |
+//! | `training` | an iteration of AK-SVD and a pass of the online method, on the same devices    |
 //! | `figures`  | the paper's figures 3 and 5 as tables and pictures: one thread, the device |
 //! | `data`     | the signals, and the files that peers read                                 |
 mod data;
@@ -25,10 +25,10 @@ use std::path::PathBuf;
 pub struct DictionaryArgs {
     #[command(flatten)]
     common: CommonArgs,
-    /// What to time, several separated by commas; all of it when left out.
+    /// What to time, several separated by commas; default: all.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [What::Pursuit, What::Training, What::Figure3, What::Figure5])]
     what: Vec<What>,
-    /// Signals, atoms, values of a signal and atoms of a code, several separated by commas.
+    /// Sizes (signals, atoms, values per signal, atoms per code), several separated by commas.
     #[arg(
         long,
         value_name = "MxNxPxS",
@@ -36,19 +36,19 @@ pub struct DictionaryArgs {
         default_value = "1048576x512x64x8,262144x256x64x8,100000x512x64x8,100000x128x64x8,10240x128x64x8,8192x512x64x8"
     )]
     size: Vec<pursuit::Size>,
-    /// Leave out all runs on one thread of the CPU.
+    /// Skip the runs on one thread of the CPU.
     #[arg(long)]
     no_single: bool,
-    /// A Python script that prints lines `... m=M n=N p=P s=S: X ms`, to be run before our pursuits for a column of its own.
+    /// Python script to time beside our pursuits; it prints lines `... m=M n=N p=P s=S: X ms`.
     #[arg(long, value_name = "FILE")]
     peer: Option<PathBuf>,
-    /// Iterations of each point of figure 5, at most 5 on one thread; times are scaled to the paper's 200.
+    /// Iterations per point of figure 5, at most 5 on one thread; times are scaled to the paper's 200.
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     iterations: u32,
     /// Folder for the pictures of the figures.
     #[arg(long, value_name = "DIR", default_value = ".")]
     figures: PathBuf,
-    /// Write the signals and the first dictionary of the training as signals.npy and start.npy to this folder, for peers to run on.
+    /// Write the training signals and the first dictionary to this folder, as signals.npy and start.npy.
     #[arg(long, value_name = "DIR")]
     dump: Option<PathBuf>,
 }
@@ -76,7 +76,7 @@ pub struct Row {
     n_atoms: usize,
     n_features: usize,
     n_nonzero: usize,
-    /// Where it ran: `cpu, 1 thread`, `cpu (2 threads)`, `cuda:0 (…)`.
+    /// The device: `cpu, 1 thread`, `cpu (2 threads)`, `cuda:0 (…)`.
     device: String,
     /// Milliseconds: the median, the fastest and the slowest run.
     ms: f64,
@@ -86,20 +86,20 @@ pub struct Row {
     error: Option<f64>,
     /// Root mean square error after training, with OLS codes.
     error_ols: Option<f64>,
-    /// What an H200 could do at best, in ms: of the pursuit, or of an iteration.
+    /// Lower bound on an H200, in ms, for the pursuit or for one iteration.
     floor_ms: Option<f64>,
-    /// The peer's script, run here.
+    /// Time of the peer's script, run on this device.
     peer_ms: Option<f64>,
 }
 
-/// Runs what was asked for.
+/// Runs the requested benchmarks.
 pub(super) fn run(args: &DictionaryArgs) -> Result<()> {
     for (flag, given, needs) in
         [("--peer", args.peer.is_some(), What::Pursuit), ("--dump", args.dump.is_some(), What::Training)]
     {
         ensure!(
             !given || args.what.contains(&needs),
-            "{flag}: goes with --what {}, which is left out",
+            "{flag}: needs --what {}, which is not given",
             needs.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
         );
     }
@@ -122,15 +122,15 @@ pub(super) fn run(args: &DictionaryArgs) -> Result<()> {
     report.finish(&rows)
 }
 
-/// Where a run is timed.
+/// The device of a timed run.
 struct Place {
     device: Device,
-    /// The pool of one thread of the CPU.
+    /// The pool of one thread; none for a whole device.
     pool: Option<rayon::ThreadPool>,
 }
 
 impl Place {
-    /// One thread of the CPU unless that is not wanted, all its cores, and the device where it is another.
+    /// One thread of the CPU unless --no-single is given, all cores, and the device if it is not the CPU.
     fn all(device: &Device, single: bool) -> Result<Vec<Self>> {
         let mut places = Self::ends(&Device::Cpu, single)?;
         if !device.is_cpu() {
@@ -139,7 +139,7 @@ impl Place {
         Ok(places)
     }
 
-    /// One thread of the CPU unless that is not wanted, and the device.
+    /// One thread of the CPU unless --no-single is given, and the device.
     fn ends(device: &Device, single: bool) -> Result<Vec<Self>> {
         let mut places = Vec::new();
         if single {
@@ -150,7 +150,7 @@ impl Place {
         Ok(places)
     }
 
-    /// A device as one uses it.
+    /// A whole device.
     fn whole(device: &Device) -> Self {
         Self { device: device.clone(), pool: None }
     }
@@ -159,7 +159,7 @@ impl Place {
         if self.pool.is_some() { "cpu, 1 thread".to_owned() } else { describe(&self.device) }
     }
 
-    /// Runs work here: on the one thread, or as usual.
+    /// Runs work on this device, or on the one thread.
     fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         match &self.pool {
             Some(pool) => pool.install(work),
