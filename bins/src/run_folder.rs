@@ -52,7 +52,7 @@ impl RunFolder {
         let Some(out) = out else {
             return Self { path: fresh(Path::new("runs"), bin)?, lock: None }.locked();
         };
-        let instead = format!("name another, add --overwrite, or go on with --resume {}", out.display());
+        let instead = format!("name another, add --overwrite, or continue with --resume {}", out.display());
         Self::claim(out, "--out", existing, &instead)
     }
 
@@ -62,7 +62,7 @@ impl RunFolder {
     /// When `path` is a file, holds something and `existing` refuses that, or cannot be made.
     pub fn claim(path: &Path, flag: &str, existing: Existing, instead: &str) -> Result<Self> {
         let at = || format!("{flag} {}", path.display());
-        fs::create_dir_all(path).with_context(|| format!("{}: cannot make this folder", at()))?;
+        fs::create_dir_all(path).with_context(|| format!("{}: cannot create this folder", at()))?;
         let folder = Self { path: path.to_owned(), lock: None }.locked().with_context(at)?;
         let mut files = fs::read_dir(path).with_context(|| format!("{}: cannot read this folder", at()))?;
         if files.next().is_some() {
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(
             err.to_string(),
             format!(
-                "--out {0}: the folder is not empty; name another, add --overwrite, or go on with --resume {0}",
+                "--out {0}: the folder is not empty; name another, add --overwrite, or continue with --resume {0}",
                 dir.path().display()
             )
         );

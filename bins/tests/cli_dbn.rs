@@ -282,14 +282,14 @@ fn what_cannot_be_done_is_said_in_one_line() {
         ),
         (
             &["--out", "run"],
-            "dbn: --out run: the folder is not empty; name another, add --overwrite, or go on with --resume run",
+            "dbn: --out run: the folder is not empty; name another, add --overwrite, or continue with --resume run",
         ),
         (
             &["--visible", "gaussian-learned"],
             "dbn: --visible gaussian-learned: there must be one layer, got 2; use gaussian, or --hidden 500",
         ),
         (&["--resume", "nowhere"], "dbn: --resume nowhere: nowhere: no such run folder"),
-        (&["--resume", "empty"], "dbn: --resume empty: no run was begun in this folder: it has no run.json"),
+        (&["--resume", "empty"], "dbn: --resume empty: this folder holds no run: it has no run.json"),
         (&["encode", "run", "--layer", "3"], "dbn: --layer: must be between 1 and 2 for this network, got 3"),
         (
             &["encode", "run", "--out", "x.csv"],
@@ -351,6 +351,6 @@ fn a_run_whose_data_has_changed_is_not_resumed() {
     write_npy(&path, &refs[..30]);
     assert_eq!(
         DBN.fail(folder.path(), &["--resume", "run"], 1),
-        "dbn: --resume: x.npy had 40 rows when the run began, now it has 30"
+        "dbn: --resume: x.npy had 40 rows at the start of the run, and now has 30"
     );
 }

@@ -141,7 +141,7 @@ fn what_is_wrong_is_said_before_anything_is_written() {
     let err = DBN_ON_CPU.fail(at, &["fine-tune", "--resume", "pre"], 1);
     assert!(
         err.starts_with(
-            "dbn: --resume pre: this is a run of `dbn train`; resume it by `dbn train --resume pre`"
+            "dbn: --resume pre: this is a run of `dbn train`; resume it with `dbn train --resume pre`"
         ),
         "{err}"
     );

@@ -104,7 +104,7 @@ fn every_sub_command_takes_a_model_or_names_those_that_do() {
             };
             let uses: Vec<String> = takes(kind).iter().map(|using| format!("`dbn {using} {kind}`")).collect();
             let want = format!(
-                "dbn: {kind}: this is {what}, which `dbn {command}` does not take; use {}, or `dbn {command}` with the network of `dbn train` that it was made from",
+                "dbn: {kind}: this is {what}, which `dbn {command}` does not support; use {}, or `dbn {command}` with the network of `dbn train` that it was made from",
                 uses.join(", ")
             );
             assert_eq!(err, want, "dbn {args:?}");

@@ -252,7 +252,7 @@ fn the_run_of_another_command_is_refused_with_the_command_that_resumes_it() {
             let run = format!("run{i}");
             let err = training.program.fail(folder.path(), &training.resume(&run, &[]), 1);
             let want = format!(
-                "--resume {run}: this is a run of `{0}`; resume it by `{0} --resume {run}`",
+                "--resume {run}: this is a run of `{0}`; resume it with `{0} --resume {run}`",
                 other.kind
             );
             assert!(err.ends_with(&want), "{err}");

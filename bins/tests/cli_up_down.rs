@@ -107,8 +107,7 @@ fn a_run_learns_the_labels_and_leaves_a_whole_folder() {
         &up_down("again", &[]).iter().map(|a| if *a == "base" { "run" } else { a }).collect::<Vec<_>>(),
         1,
     );
-    let what =
-        "dbn: run: this is a network with labels, 784-60-[40+10]-50, which `dbn up-down` does not take; use ";
+    let what = "dbn: run: this is a network with labels, 784-60-[40+10]-50, which `dbn up-down` does not support; use ";
     assert!(err.starts_with(what), "{err}");
     // Ten samples of a class at random are mostly of that class, by the network's own judgement.
     let asked = Tensor::from_iter((0..100u32).map(|i| i / 10), &Cpu).unwrap();
@@ -142,7 +141,7 @@ fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits() {
         assert_eq!(lines(&out), lines("whole"), "stopped after {steps} steps");
     }
     let err = DBN.fail(base(), &["up-down", "--resume", "base", "--device", "cpu"], 1);
-    assert!(err.contains("this is a run of `dbn train`; resume it by `dbn train --resume base`"), "{err}");
+    assert!(err.contains("this is a run of `dbn train`; resume it with `dbn train --resume base`"), "{err}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub fn of<'a>(
             input.data,
             data.words()
         ),
-        settings: format!("{} epochs a layer in minibatches of {}", settings.epochs, settings.batch),
+        settings: format!("{} epochs per layer in minibatches of {}", settings.epochs, settings.batch),
         results,
         pictures,
         rust: format!(
@@ -39,11 +39,11 @@ pub fn of<'a>(
         ),
         files: format!(
             "`layers.N.weight` and `layers.N.bias` in `model.safetensors` load as `candle_nn::Linear` and\n\
-             `torch.nn.Linear`; the hidden means are the {} of what it gives.",
+             `torch.nn.Linear`; the hidden means are {}.",
             match settings.hidden_unit {
-                Hidden::Bernoulli => "sigmoid",
-                Hidden::Rectified => "positive part",
-                Hidden::Gaussian => "values",
+                Hidden::Bernoulli => "the sigmoid of its output",
+                Hidden::Rectified => "the positive part of its output",
+                Hidden::Gaussian => "its output",
             }
         ),
     }
@@ -66,22 +66,25 @@ fn write_results(dbn: &DbnConfig, evaluation: &Evaluation, out: &mut impl Write)
     }
     writeln!(
         out,
-        "| squared error of the way up and down again, summed over inputs | {:.3} |\n\
+        "| squared error of the reconstruction, summed over inputs | {:.3} |\n\
          | free energy of the lowest layer, test minus training rows | {:.2} nats |",
         evaluation.reconstruction_error, evaluation.free_energy_gap
     )?;
     if let Some(likelihood) = evaluation.pseudo_likelihood {
-        writeln!(out, "| pseudo-log-likelihood of the lowest layer | {likelihood:.1} nats a row |")?;
+        writeln!(out, "| pseudo-log-likelihood of the lowest layer | {likelihood:.1} nats per row |")?;
     }
     if let Some(readout) = &evaluation.readout {
         writeln!(
             out,
-            "\nThe classifier is multinomial logistic regression, fitted alike to features and inputs of {} training rows and \
-             measured on {} others.",
+            "\nThe classifier is multinomial logistic regression. It was fitted in the same way to the features and to the raw \
+             inputs of {} training rows, and measured on {} test rows.",
             readout.n_train, readout.n_test
         )?;
     }
-    writeln!(out, "\n| layer | visible units | hidden units | mean of |\n|---|---|---|---|")?;
+    writeln!(
+        out,
+        "\n| layer | visible units | hidden units | read by each hidden unit |\n|---|---|---|---|"
+    )?;
     for (i, layer) in dbn.layers.iter().enumerate() {
         writeln!(
             out,

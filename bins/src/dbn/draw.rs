@@ -49,12 +49,14 @@ pub fn run_pictures(dbn: &Dbn, test: &Split, seed: u64, folder: &RunFolder) -> R
         Picture {
             file: "filters.png",
             caption: format!(
-                "weights of the {n_filters} lowest-layer units with the largest norm, mid-grey is 0"
+                "weights of the {n_filters} lowest-layer units with the largest norm; mid-grey is 0"
             ),
         },
         Picture {
             file: "reconstructions.png",
-            caption: format!("{n_rows} test rows, and below each line what comes back from the top layer"),
+            caption: format!(
+                "{n_rows} test rows, with their reconstructions from the top layer below each line"
+            ),
         },
         Picture {
             file: "samples.png",

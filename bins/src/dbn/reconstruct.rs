@@ -1,4 +1,4 @@
-//! The command `reconstruct`: the squared error of what comes back of rows, and a picture.
+//! The command `reconstruct`: the squared error of reconstructed rows, and a picture.
 use super::args::ReconstructArgs;
 use super::draw::{GivesBack, can_draw, draw_reconstructions, drawable};
 use super::rows::{self, SplitArg, split_of};
@@ -36,7 +36,7 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
     }
     let error = sum / split.n_samples() as f64;
     report.line(&format!(
-        "mean squared error of {} rows of {data}: {error:.4} summed over {} inputs, {:.6} an input",
+        "mean squared error of {} rows of {data}: {error:.4} summed over {} inputs, {:.6} per input",
         split.n_samples(),
         split.n_features(),
         error / split.n_features() as f64

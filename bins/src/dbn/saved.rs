@@ -85,7 +85,7 @@ impl Saved {
     pub fn refused(&self, model: &str, command: &str) -> Error {
         let uses: Vec<String> = self.uses().iter().map(|using| format!("`dbn {using} {model}`")).collect();
         anyhow!(
-            "{model}: this is {}, which `dbn {command}` does not take; use {}, or `dbn {command}` with the network of `dbn train` that it \
+            "{model}: this is {}, which `dbn {command}` does not support; use {}, or `dbn {command}` with the network of `dbn train` that it \
              was made from",
             self.words(),
             uses.join(", ")

@@ -34,7 +34,8 @@ pub fn of<'a>(
         None => format!("by {}", name_of(&settings.rule)),
     };
     let unit = signals.unit();
-    let end = settings.error.map_or_else(String::new, |rms| format!(" to an error of {rms} {unit}"));
+    let end =
+        settings.error.map_or_else(String::new, |rms| format!(", stopping at an error of {rms} {unit}"));
     let Measured { before, after, coherence } = measured;
     Card {
         learned: format!("Learned {how} on `{}`: {}.", input.data, signals.words()),
@@ -45,9 +46,9 @@ pub fn of<'a>(
             name_of(&settings.method())
         ),
         results: format!(
-            "| on all signals | first dictionary | this one |\n|---|---|---|\n\
+            "| on all signals | initial dictionary | this dictionary |\n|---|---|---|\n\
              | root mean square error, {unit} | {:.4} | **{:.4}** |\n\
-             | atoms a code | {:.2} | {:.2} |\n\
+             | atoms per code | {:.2} | {:.2} |\n\
              | atoms used | {} | {} of {} |\n\
              | largest cosine of two atoms | | {coherence:.3} |\n\n\
              ![root mean square error by iteration](curves.svg)",
@@ -63,14 +64,14 @@ pub fn of<'a>(
     }
 }
 
-/// What was done to an image with a dictionary.
+/// The restoration of an image with a dictionary.
 pub struct RestoredImage<'a> {
     /// `denoised`, `filled in`.
     pub done: &'a str,
     pub image: &'a Path,
-    /// Iterations that were made; without any the atoms are still those of the cosine transform.
+    /// Iterations of learning; after 0 the atoms are those of the cosine transform.
     pub iterations: usize,
-    /// PSNR before and after, where there was something to measure against.
+    /// PSNR before and after, if the true image is known.
     pub psnr: Option<[f64; 2]>,
     pub mean_count: f64,
 }
@@ -86,7 +87,7 @@ pub fn of_image<'a>(
     let image = image.display();
     Card {
         learned: match iterations {
-            0 => format!("The overcomplete cosine transform, with which `{image}` was {done}."),
+            0 => format!("The overcomplete cosine transform. `{image}` was {done} with it."),
             _ => format!(
                 "Learned by {} from patches of `{image}`, which was {done} with it.",
                 name_of(&args.rule)
@@ -95,9 +96,9 @@ pub fn of_image<'a>(
         settings: format!("{iterations} iterations over up to {} patches", args.patches),
         results: match psnr {
             Some([before, after]) => {
-                format!("PSNR {before:.2} dB → {after:.2} dB, {mean_count:.2} atoms a patch.")
+                format!("PSNR {before:.2} dB → {after:.2} dB, {mean_count:.2} atoms per patch.")
             }
-            None => format!("{mean_count:.2} atoms a patch."),
+            None => format!("{mean_count:.2} atoms per patch."),
         },
         ..dictionary(config, pictures)
     }

@@ -166,7 +166,7 @@ impl CodesFile {
         if let Some(notes) = &notes {
             ensure!(
                 notes.n_atoms == n_atoms,
-                "the codes are for a dictionary of {} atoms, and this one has {n_atoms}; decode with the one that they were made with",
+                "the codes are for a dictionary of {} atoms, and this one has {n_atoms}; decode with the dictionary that made them",
                 notes.n_atoms
             );
         }

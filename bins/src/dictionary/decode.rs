@@ -196,7 +196,7 @@ fn grids(cut: &Cut, m: usize, p: usize) -> Result<Vec<PatchGrid>> {
             .filter(|grid| grid.n_patches() <= left);
         let Some(grid) = grid else {
             bail!(
-                "image {}: {}x{} pixels must be patches of {side}x{side} every {step} pixels, of which {left} are left",
+                "image {}: {}x{} pixels do not fit the {left} remaining patches of {side}x{side}, one every {step} pixels",
                 image.name,
                 image.height,
                 image.width
@@ -205,7 +205,7 @@ fn grids(cut: &Cut, m: usize, p: usize) -> Result<Vec<PatchGrid>> {
         left -= grid.n_patches();
         grids.push(grid);
     }
-    ensure!(left == 0, "must hold as many codes as its images have patches, and has {left} more");
+    ensure!(left == 0, "must hold one code for each patch of its images, has {left} more");
     Ok(grids)
 }
 
@@ -225,11 +225,15 @@ mod tests {
         assert_eq!(counts, [6, 1]);
         let text = |cut: &Cut, m, p| grids(cut, m, p).unwrap_err().to_string();
         assert_eq!(text(&both, 7, 9), "its patches must have the 9 values of an atom, got 2x2");
-        assert_eq!(text(&both, 8, 4), "must hold as many codes as its images have patches, and has 1 more");
-        let claims = "pixels must be patches of 2x2 every 1 pixels, of which";
-        assert_eq!(text(&both, 6, 4), format!("image a: 2x2 {claims} 0 are left"));
+        assert_eq!(text(&both, 8, 4), "must hold one code for each patch of its images, has 1 more");
+        assert_eq!(
+            text(&both, 6, 4),
+            "image a: 2x2 pixels do not fit the 0 remaining patches of 2x2, one every 1 pixels"
+        );
         for (height, width) in [(usize::MAX, 2), (1 << 40, 1 << 10), (1, 4), (0, 0)] {
-            let want = format!("image a: {height}x{width} {claims} 7 are left");
+            let want = format!(
+                "image a: {height}x{width} pixels do not fit the 7 remaining patches of 2x2, one every 1 pixels"
+            );
             assert_eq!(text(&cut(&[image(height, width)]), 7, 4), want);
         }
     }

@@ -86,7 +86,7 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
     if let Some([before, after]) = psnr {
         report.line(&format!("PSNR {before:.2} dB → {after:.2} dB"))?;
     }
-    report.line(&format!("{mean_count:.2} atoms a patch; {} in {}", args.out.display(), seconds(total)))?;
+    report.line(&format!("{mean_count:.2} atoms per patch; {} in {}", args.out.display(), seconds(total)))?;
     let summary = Summary {
         n_nonzero: settings.coder(dictionary.config().n_atoms).n_nonzero,
         mean_count,
@@ -131,7 +131,7 @@ fn estimated(plane: &Tensor, args: &DenoiseArgs) -> Result<f64> {
     let sigma = estimate_sigma(plane)?;
     ensure!(
         sigma > 0.,
-        "{}: no noise can be found in this image; give its standard deviation with --sigma",
+        "{}: cannot estimate the noise of this image; give its standard deviation with --sigma",
         args.image.display()
     );
     Ok(sigma)

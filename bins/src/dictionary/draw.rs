@@ -25,7 +25,9 @@ pub fn atoms(atoms: &Tensor, weight: &[f64], tile: ImageShape, path: &Path) -> R
 
 /// What [`atoms`] shows, in words: `n` are in the picture.
 pub fn caption(n: usize) -> String {
-    format!("the {n} atoms of most weight (sum of squared coefficients), the first top left, mid-grey is 0")
+    format!(
+        "the {n} atoms with the largest weight (sum of squared coefficients), the largest at the top left; mid-grey is 0"
+    )
 }
 
 /// Indices by falling weight; equal ones stay in their order.

@@ -101,7 +101,7 @@ fn matrix_of(mut tensors: HashMap<String, Tensor>) -> Result<Tensor> {
     match (matrices.next(), matrices.next()) {
         (Some(only), None) => Ok(only),
         _ => bail!(
-            "must hold a tensor `{DICTIONARY}`, or one matrix alone, [n_atoms, n_features]; there are: {}",
+            "must hold a tensor `{DICTIONARY}`, or one matrix alone, [n_atoms, n_features]; it holds: {}",
             names.join(", ")
         ),
     }
@@ -173,7 +173,7 @@ mod tests {
         let named = load(&[("dictionary", &eye), ("a", &other), ("bias", &bias)]).unwrap();
         assert_eq!((named.atoms().dims(), named.config().n_nonzero), (&[3, 3][..], 3));
         assert_eq!(load(&[("a", &other), ("bias", &bias)]).unwrap().atoms().dims(), [2, 5]);
-        let names = "must hold a tensor `dictionary`, or one matrix alone, [n_atoms, n_features]; there are:";
+        let names = "must hold a tensor `dictionary`, or one matrix alone, [n_atoms, n_features]; it holds:";
         let name = path.display();
         let err = load(&[("b", &eye), ("a", &other), ("bias", &bias)]).unwrap_err();
         assert_eq!(err, format!("{name}: {names} a, b, bias"));

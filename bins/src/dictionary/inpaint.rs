@@ -28,7 +28,7 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
     let method = PursuitMethod::from(args.pursuit);
     ensure!(
         matches!(method, PursuitMethod::Omp | PursuitMethod::Ols),
-        "--pursuit: must be omp or ols, which know missing pixels, got {}",
+        "--pursuit: must be omp or ols, which support missing pixels, got {}",
         method.name()
     );
     let Task { device, dictionary, side, image } = Task::open(&Wanted {
@@ -104,7 +104,7 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
     if let Some([before, after]) = psnr {
         report.line(&format!("PSNR {before:.2} dB → {after:.2} dB"))?;
     }
-    report.line(&format!("{mean_count:.2} atoms a patch; {} in {}", args.out.display(), seconds(total)))?;
+    report.line(&format!("{mean_count:.2} atoms per patch; {} in {}", args.out.display(), seconds(total)))?;
     let (n_atoms, n_features) = atoms.dims2()?;
     let config = DictionaryConfig::new(n_atoms, n_features, args.nonzero.min(n_atoms));
     let summary = Summary {
@@ -156,7 +156,7 @@ fn mask(args: &InpaintArgs, image: &Tensor) -> Result<Tensor> {
     let planes = images::read_planes(path).context("--mask")?;
     let (_, h, w) = planes.dims3()?;
     if (h, w) != (height, width) {
-        bail!("--mask {}: must be {height}x{width} as the image, got {h}x{w}", path.display())
+        bail!("--mask {}: must be {height}x{width} like the image, got {h}x{w}", path.display())
     }
     let white = planes.mean(0)?.gt(127f32)?;
     let known = if args.invert_mask { white } else { white.eq(0u8)? };

@@ -249,7 +249,7 @@ pub fn read_like(path: &Path, flag: &str, image: &Tensor) -> Result<Tensor> {
     let ((c, h, w), (oc, oh, ow)) = (image.dims3()?, other.dims3()?);
     if (h, w) != (oh, ow) || c != oc {
         bail!(
-            "{flag} {}: must be {h}x{w} with {c} planes as the image, got {oh}x{ow} with {oc}",
+            "{flag} {}: must be {h}x{w} with {c} planes like the image, got {oh}x{ow} with {oc}",
             path.display()
         )
     }

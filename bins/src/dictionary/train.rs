@@ -118,7 +118,7 @@ fn given(args: &TrainArgs) -> Result<(Input, Settings)> {
     if settings.fixed_dc {
         ensure!(
             signals.remove_mean != Some(true),
-            "--fixed-dc: no row would use a constant atom with --remove-mean; leave out one of them"
+            "--fixed-dc: has no effect with --remove-mean, since no row would use a constant atom; leave out one of them"
         );
         signals.remove_mean = Some(false);
     }
@@ -294,7 +294,7 @@ fn reports_of(folder: &Path, made: usize) -> Result<Vec<IterationReport>> {
 fn words(line: &IterationReport, total: usize, unit: &str, to_error: bool) -> String {
     let width = total.to_string().len();
     let IterationReport { iteration, rmse, mean_count, used, replaced, coherence, .. } = line;
-    let count = if to_error { format!("  {mean_count:>6.2} atoms a code") } else { String::new() };
+    let count = if to_error { format!("  {mean_count:>6.2} atoms per code") } else { String::new() };
     format!(
         "iteration {iteration:>width$}/{total}  RMSE {rmse:>8.4} {unit}{count}  {used:>4} atoms used  {replaced:>3} replaced  \
          coherence {coherence:.3}  {}",
@@ -330,7 +330,7 @@ where
     };
     let coherence = dictionary.mutual_coherence()?;
     run.report.line(&format!(
-        "RMSE {:.4} → {:.4} {}, {:.2} atoms a code, {} of {} atoms used",
+        "RMSE {:.4} → {:.4} {}, {:.2} atoms per code, {} of {} atoms used",
         before.rmse,
         after.rmse,
         signals.unit(),
@@ -376,7 +376,7 @@ fn learning_curves(reports: &[IterationReport], unit: &str, to_error: bool) -> R
     let rmse = format!("root mean square, {unit}");
     let mut panels = vec![panel("error of the codes", &rmse, "RMSE", &|line| line.rmse)];
     if to_error {
-        panels.push(panel("length of the codes", "atoms a code", "mean", &|line| line.mean_count));
+        panels.push(panel("length of the codes", "atoms per code", "mean", &|line| line.mean_count));
     }
     panels.push(panel("coherence", "largest cosine of two atoms", "coherence", &|line| line.coherence));
     curves::draw(&panels)

@@ -20,7 +20,7 @@ pub struct Card<'a> {
     pub title: String,
     /// What it was learned from, a paragraph.
     pub learned: String,
-    /// How long, between the seed and the device: `60 epochs a layer in minibatches of 100`.
+    /// How long, between the seed and the device: `60 epochs per layer in minibatches of 100`.
     pub settings: String,
     /// Markdown under the head `Results`, and what follows before the pictures.
     pub results: String,

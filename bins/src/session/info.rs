@@ -77,13 +77,13 @@ impl Kind {
         let at = || format!("--resume {}", path.display());
         let folder = RunFolder::open(path).with_context(at)?;
         let Some((file, text)) = read(&folder) else {
-            bail!("{}: no run was begun in this folder: it has no {FILE}", at())
+            bail!("{}: this folder holds no run: it has no {FILE}", at())
         };
         let unreadable = || format!("{}: cannot be read", file.display());
         let value: Value = serde_json::from_str(&text).with_context(unreadable)?;
         match command_of(&value, &file) {
             Some(command) if command != self.command => {
-                bail!("{}: this is a run of `{command}`; resume it by `{command} {}`", at(), at())
+                bail!("{}: this is a run of `{command}`; resume it with `{command} {}`", at(), at())
             }
             _ => {}
         }
@@ -182,7 +182,7 @@ mod tests {
         let folder = RunFolder::open(dir.path()).unwrap();
         let path = dir.path().display();
         let text = || open(dir.path()).unwrap_err().to_string();
-        assert_eq!(text(), format!("--resume {path}: no run was begun in this folder: it has no run.json"));
+        assert_eq!(text(), format!("--resume {path}: this folder holds no run: it has no run.json"));
         let common = r#""version":"1","command":"x","n_rows":7"#;
         let cases = [
             (OLD_FINE_TUNE, r#""data":"a","settings":[]"#, "dbn fine-tune"),
@@ -193,7 +193,7 @@ mod tests {
         for (file, fields, command) in cases {
             folder.write(file, format!("{{{common},{fields}}}").as_bytes()).unwrap();
             let want = format!(
-                "--resume {path}: this is a run of `{command}`; resume it by `{command} --resume {path}`"
+                "--resume {path}: this is a run of `{command}`; resume it with `{command} --resume {path}`"
             );
             assert_eq!(text(), want);
             std::fs::remove_file(folder.join(file)).unwrap();

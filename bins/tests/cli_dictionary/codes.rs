@@ -123,8 +123,8 @@ fn to_an_error_the_dictionary_of_the_fewest_atoms_is_kept_and_encodes_so() {
     let errors: Vec<f64> = metrics(&run).iter().map(|line| number(line, "rmse")).collect();
     let lowest = (0..5).min_by(|&a, &b| errors[a].total_cmp(&errors[b])).unwrap();
     assert!(counts[lowest] > fewest, "the lowest error would have kept the same: {errors:?} {counts:?}");
-    has(&run.join("README.md"), &["to an error of 5 grey levels"]);
-    has(&run.join("curves.svg"), &["atoms a code"]);
+    has(&run.join("README.md"), &["stopping at an error of 5 grey levels"]);
+    has(&run.join("curves.svg"), &["atoms per code"]);
 
     // Every patch, as every signal of training, is coded to that error unless another is asked for.
     let encode = ["encode", "run", "grey.png", "--device", "cpu"];

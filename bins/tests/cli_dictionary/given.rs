@@ -129,7 +129,7 @@ fn files_that_hold_no_dictionary_are_refused_by_name_and_row() {
         ("nan.safetensors", "row 3 (counted from 0) must be finite numbers, got NaN; leave it out"),
         (
             "two.safetensors",
-            "must hold a tensor `dictionary`, or one matrix alone, [n_atoms, n_features]; there are: a, b",
+            "must hold a tensor `dictionary`, or one matrix alone, [n_atoms, n_features]; it holds: a, b",
         ),
         ("none.npy", ""),
         ("network", "this is a model of type deep-belief-network, not a dictionary; use it with `dbn`"),

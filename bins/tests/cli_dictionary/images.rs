@@ -64,10 +64,7 @@ fn the_dictionary_of_an_image_is_kept_whole_and_never_in_the_place_of_a_run() {
     DICTIONARY.json(folder.path(), &[&inpaint[..], &["learned"]].concat());
     let unlearned = DICTIONARY.json(folder.path(), &[&inpaint[..], &["cosines", "--rounds", "0"]].concat());
     assert_eq!(unlearned["learned"].as_bool(), Some(false));
-    has(
-        &at("cosines/README.md"),
-        &["The overcomplete cosine transform, with which `grey.png` was filled in"],
-    );
+    has(&at("cosines/README.md"), &["The overcomplete cosine transform. `grey.png` was filled in with it"]);
     let cosines = load("cosines");
     assert_eq!(cosines.config(), load("learned").config());
     assert!(values(&cosines) != values(&load("learned")));

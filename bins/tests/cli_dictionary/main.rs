@@ -107,7 +107,7 @@ fn errors_are_one_line_that_says_what_to_do() {
         (&["train", "--resume", "none"], "--resume none"),
         (
             &["inpaint", "grey.png", "--missing", "0.4", "--pursuit", "look-ahead-ols"],
-            "--pursuit: must be omp or ols, which know missing pixels, got look-ahead-ols",
+            "--pursuit: must be omp or ols, which support missing pixels, got look-ahead-ols",
         ),
         (
             &["encode", "run", "grey.png", "--out", "x.csv"],

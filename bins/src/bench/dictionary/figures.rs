@@ -72,7 +72,7 @@ pub fn figure5(args: &DictionaryArgs, device: &Device, report: &Report, rows: &m
         ("n 256, s 10", "thousands of signals", signals, |task| task.m as f64 / 1024.),
     ] {
         report.line(&format!(
-            "figure 5, {title}, p 64; seconds for {ITERATIONS} iterations, of which one thread makes {ALONE}; floor: of an H200"
+            "figure 5, {title}, p 64; seconds for {ITERATIONS} iterations; one thread runs {ALONE} of them, scaled up; floor: of an H200"
         ))?;
         report.line(&format!(
             "{:<8} {:<26} {:>8} {:>6} {:>10} {:>9}",

@@ -47,7 +47,7 @@ impl Task {
 
 pub fn run(args: &DictionaryArgs, device: &Device, report: &Report, rows: &mut Vec<Row>) -> Result<()> {
     report.line(&format!(
-        "training on {M} natural patches in grey levels, n {N}, s {S}: an iteration or a pass; RMSE after {PASSES} with OMP and OLS codes; \
+        "training on {M} natural patches in grey levels, n {N}, s {S}: time of an iteration or a pass; RMSE after {PASSES} passes with OMP and OLS codes; \
          floor: of an H200"
     ))?;
     let (signals, atoms) = (data::patches(M, SIDE, &Device::Cpu)?, data::atoms(N, SIDE, &Device::Cpu)?);

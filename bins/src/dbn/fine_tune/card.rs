@@ -76,7 +76,11 @@ fn write_results(
     out: &mut impl Write,
 ) -> std::fmt::Result {
     if let Some(best) = learned.best_epoch {
-        writeln!(out, "The weights are those after epoch {}, the best for held-out rows.\n", best + 1)?;
+        writeln!(
+            out,
+            "The weights are those after epoch {}, which had the lowest error on held-out rows.\n",
+            best + 1
+        )?;
     }
     writeln!(out, "| measured on {} test rows | |\n|---|---|", measured.n_test)?;
     if let (Some(error), Some(errors)) = (measured.test_error, measured.test_errors) {

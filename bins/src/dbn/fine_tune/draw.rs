@@ -45,9 +45,9 @@ fn learning_curves(reports: &[EpochReport], classify: bool) -> Result<String> {
         log_y: false,
         curves,
     };
-    let unit = if classify { "rows misclassified, %" } else { "squared error a row" };
+    let unit = if classify { "rows misclassified, %" } else { "squared error per row" };
     curves::draw(&[
-        panel("loss in training, with dropout", "loss a row", vec![curve("training", &|r| Some(r.loss))]),
+        panel("loss in training, with dropout", "loss per row", vec![curve("training", &|r| Some(r.loss))]),
         panel(
             "error",
             unit,
@@ -68,7 +68,7 @@ fn reconstructions(model: &Feedforward, test: &Split, folder: &RunFolder) -> Res
     let n = draw_reconstructions(model, &model.config().into(), test, shape, RECONSTRUCTIONS, device, &path)?;
     Ok(Some(Picture {
         file: "reconstructions.png",
-        caption: format!("{n} test rows, and below each line what comes back from their codes"),
+        caption: format!("{n} test rows, with the reconstructions from their codes below each line"),
     }))
 }
 

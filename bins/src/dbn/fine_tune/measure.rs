@@ -79,7 +79,7 @@ impl Measured {
                     (Some(pca), Some(n)) => format!("; with {n} principal components {pca:.3}"),
                     _ => String::new(),
                 };
-                format!("test squared error {error:.3} a row, over {} rows{pca}", self.n_test)
+                format!("test squared error {error:.3} per row, over {} rows{pca}", self.n_test)
             }
             _ => String::new(),
         }

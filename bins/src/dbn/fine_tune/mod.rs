@@ -88,7 +88,7 @@ impl Run for FineTune {
 /// Fine-tunes a network, or resumes that, and leaves a run folder.
 pub fn fine_tune(args: &FineTuneArgs) -> Result<Outcome> {
     let asked = Asked::<FineTune>::new(&args.session, || {
-        let model = args.model.clone().context("MODEL: a network to begin with must be named")?;
+        let model = args.model.clone().context("MODEL: name the network to fine-tune")?;
         let data = args.data.of(&model);
         Ok((Input { model, data }, args.settings.clone()))
     })?;

@@ -19,21 +19,21 @@ pub fn of<'a>(
         tags: &["deep-belief-network", "generative"],
         title: format!("Deep belief network with labels, {}", sizes::of_labelled(config)),
         learned: format!(
-            "Begun from `{}`, given {} label units, and trained on `{}` ({}): the top layer with the labels, then all weights by the \
-             up-down algorithm.",
+            "Started from `{}`, extended by {} label units and trained on `{}` ({}): first the top layer with the labels, then all \
+             weights by the up-down algorithm.",
             input.model,
             config.n_classes,
             input.data.data,
             data.words()
         ),
         settings: format!(
-            "{} epochs of the top layer and {} of all, in minibatches of {}",
+            "{} epochs of the top layer and {} epochs of all layers, in minibatches of {}",
             settings.top_epochs, settings.epochs, settings.batch
         ),
         results: format!(
             "| measured on {} test rows | |\n|---|---|\n\
-             | classified by the lowest free energy of the top layer | **{:.2} %** |\n\
-             | squared error of recognition up and generation down, summed over inputs | {:.3} |",
+             | accuracy of classification by the lowest free energy of the top layer | **{:.2} %** |\n\
+             | squared error of the reconstruction (recognition up, generation down), summed over inputs | {:.3} |",
             evaluation.n_rows,
             100. * evaluation.accuracy,
             evaluation.reconstruction_error
@@ -46,7 +46,7 @@ pub fn of<'a>(
             config.sizes[0], config.n_classes
         ),
         files: "`recognition.N` and `generative.N` in `model.safetensors` load as `candle_nn::Linear` and `torch.nn.Linear`,\n\
-                upwards and downwards; units are the sigmoid of what they give."
+                for the upward and the downward pass; unit means are the sigmoid of their outputs."
             .to_owned(),
     }
 }
