@@ -1,8 +1,8 @@
-//! The activations of dense layers, the same bits on the CPU and on CUDA; `kernels/activation.cuh` is their twin.
+//! The activations of dense layers. The CPU and CUDA give the same bits; `kernels/activation.cuh` holds the CUDA code.
 use crate::math::{exp, sigmoid};
 use candle::{Result, Tensor};
 
-/// What a unit of a dense layer makes of its pre-activation `x`.
+/// The function `f` that a unit of a dense layer applies to its pre-activation `x`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Activation {
     /// `x`
@@ -28,7 +28,7 @@ impl Activation {
         }
     }
 
-    /// `f(x)`, elementwise, from candle's own ops: differentiable.
+    /// `f(x)`, elementwise, computed with candle's own ops, so it is differentiable.
     ///
     /// # Errors
     /// When the device is out of memory.
@@ -41,7 +41,7 @@ impl Activation {
         }
     }
 
-    /// `f'(x)` for `y = f(x)`, elementwise, from candle's own ops.
+    /// `f'(x)` as a function of `y = f(x)`, elementwise, computed with candle's own ops.
     ///
     /// # Errors
     /// When the device is out of memory.

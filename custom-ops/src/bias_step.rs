@@ -1,4 +1,4 @@
-//! Biases follow the states of both phases of contrastive learning.
+//! The update of biases from the states of both phases of contrastive learning.
 //!
 //! ```text
 //! g = (Σ pos + s Σ neg)/B + κ(ρ − q)
@@ -8,7 +8,7 @@
 //! | symbol | name | where |
 //! |---|---|---|
 //! | `μ`, `ε` | momentum, rate | the tensor `scalars`, `[3]` |
-//! | `s` | −1, or 1 where the negative plane carries the minus | [`BiasStep`] |
+//! | `s` | −1, or 1 if the negative plane already carries the minus sign | [`BiasStep`] |
 //! | `ρ κ q` | `target`, `cost`, running mean activation | [`Sparsity`], plane 2 of a state |
 //!
 //! Hinton, "A practical guide to training restricted Boltzmann machines", 2010, sections 9 and 11.
@@ -27,38 +27,38 @@ const UNITS: usize = 64;
 
 /// A target for the mean activation of hidden units.
 ///
-/// Lee, Ekanadham and Ng, "Sparse deep belief net model for visual area V2", 2007: the penalty acts through the
-/// hidden biases. The mean is a running one, as in Hinton 2010, section 11.
+/// Lee, Ekanadham and Ng, "Sparse deep belief net model for visual area V2", 2007: the penalty acts on the hidden biases. The
+/// mean activation is a running mean, as in Hinton 2010, section 11.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sparsity {
-    /// Mean activation wanted of each unit, in (0, 1).
+    /// Target mean activation of each unit, in (0, 1).
     pub target: f32,
-    /// Weight of the penalty against the likelihood's gradient, above 0.
+    /// Weight of the penalty relative to the likelihood's gradient, above 0.
     pub cost: f32,
-    /// Of the running mean, in [0, 1); 0 takes each minibatch by itself.
+    /// Decay of the running mean, in [0, 1); with 0 it is the mean of the minibatch.
     pub decay: f32,
 }
 
-/// What [`bias_step_`] does beside following the gradient.
+/// Options of [`bias_step_`].
 #[derive(Clone, Copy)]
 pub struct BiasStep<'a> {
-    /// Whether the negative plane already carries a minus sign (`h_neg` does, so that one GEMM makes both phases).
+    /// Whether the negative plane already carries a minus sign (that of `h_neg` does, so that one GEMM computes both phases).
     pub neg_is_negated: bool,
-    /// Hidden units only.
+    /// Sparsity target; for hidden units only.
     pub sparsity: Option<Sparsity>,
-    /// Whether to gather `Σ (pos − neg)²` in planes 2 and 3 of the state: visible units only.
+    /// Whether to add `Σ (pos − neg)²` to planes 2 and 3 of the state; for visible units only.
     pub gather_error: bool,
-    /// Multiplies each unit's gradient, `[n_units]` f32: `1/σ²` of Gaussian units.
+    /// Factor on each unit's gradient, `[n_units]` f32: `1/σ²` for Gaussian units.
     pub scale: Option<&'a Tensor>,
 }
 
 /// One update of a side's biases from the states of both phases.
 ///
-/// `state` is `[4, n_units]` f32: bias, velocity, then the running mean activation (hidden) or the squared error
-/// gathered so far (visible), and what its sum lost to rounding. `planes` is `[2, batch, n_units]` f32 or bf16:
-/// plane 0 the negative phase, plane 1 the positive. `scalars` is `[3]` as for [`weight_step_`](crate::weight_step_).
+/// `state` is `[4, n_units]` f32: bias, velocity, the running mean activation (hidden) or the accumulated squared error
+/// (visible), and the rounding error of that sum. `planes` is `[2, batch, n_units]` f32 or bf16: plane 0 is the negative phase,
+/// plane 1 the positive. `scalars` is `[3]` as for [`weight_step_`](crate::weight_step_).
 ///
-/// Sums run in one order on every device, so the CPU and the GPU return the same bits.
+/// Sums have the same order on every device, so the CPU and the GPU return the same bits.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, `batch` is 0, or both `sparsity` and `gather_error` are asked for.
@@ -83,7 +83,7 @@ pub fn bias_step_(state: &Tensor, planes: &Tensor, scalars: &Tensor, step: BiasS
     io.maybe("scale", step.scale).run(&op)
 }
 
-/// [`bias_step_`] from candle's own ops, with the error summed plainly; the result is new.
+/// [`bias_step_`] computed with candle's own ops, without compensated summation; returns a new tensor.
 ///
 /// # Errors
 /// When shapes do not fit.

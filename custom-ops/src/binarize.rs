@@ -1,4 +1,4 @@
-//! Probabilities become states, drawn afresh each time.
+//! Binary states drawn from probabilities, in place.
 use crate::draw::{Draws, Place, uniform_tile};
 use crate::op::{Io, Kernel, operands};
 use crate::philox::{Philox, TILE};
@@ -14,7 +14,7 @@ const CHUNK: usize = 128 * TILE;
 /// `out ← 1` with probability `p`, else 0: [`bernoulli`](crate::bernoulli) written over `out`, with the same draws.
 ///
 /// `p` is f32, `out` f32, bf16 or f16, both contiguous and of the same shape. A probability of 0 or less never gives 1, one of 1 or
-/// more always does, a NaN never. In a recorded step [`Draws::Counter`] makes each replay draw anew.
+/// more always does, a NaN never. In a recorded step, [`Draws::Counter`] gives each replay new draws.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or `draws` is [`Draws::Mode`] or has an ill-formed counter.
@@ -37,7 +37,7 @@ pub fn bernoulli_into_(out: &Tensor, p: &Tensor, draws: Draws) -> Result<()> {
     operands(OP).write("out", out).read("p", p).maybe("counter", place.counter).run(&op)
 }
 
-/// The same states from candle's own ops and [`uniform`](crate::uniform), a new f32 tensor.
+/// The same states computed with candle's own ops and [`uniform`](crate::uniform), as a new f32 tensor.
 ///
 /// # Errors
 /// When candle cannot compare.

@@ -1,4 +1,4 @@
-//! What an operand must be, worded once.
+//! Checks of operands, with their error messages in one place.
 use candle::{DType, Result, Tensor};
 
 /// Refuses a tensor that is not contiguous, of one of `dtypes` and of `shape`.

@@ -1,14 +1,14 @@
-//! Devices: how one is opened, and what it calls itself.
+//! Devices: how to open one, and its name.
 use candle::{Device, DeviceLocation, Result};
 
-/// The GPU with this number, on a stream of its own: what the ops of this crate are best used on.
+/// Opens the GPU with this number, with a stream of its own. The ops of this crate are best used on such a device.
 ///
-/// Any thread may call it at any time, and drop what it gets at any time. candle's own `Device::new_cuda_with_stream` waits for the whole
-/// GPU, both when a device is opened and when it is dropped, which CUDA refuses while another thread records a step (see
+/// Any thread may call this function, and drop the device, at any time. candle's own `Device::new_cuda_with_stream` waits for the
+/// whole GPU when a device is opened and when it is dropped. CUDA refuses that wait while another thread records a step (see
 /// [`Replay`](crate::Replay)): opening then fails with `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, and dropping panics.
 ///
-/// A device that nobody has any more, nor a tensor on it, is given out again, with candle's random draws at their beginning; at most as
-/// many are kept as were in use at once.
+/// A device that is no longer in use, and has no tensors, is handed out again with candle's random generator reset. At most as
+/// many devices are kept as were in use at once.
 ///
 /// # Errors
 /// When there is no such GPU, the kernels were built for other GPUs, or the build has no CUDA.
@@ -19,7 +19,7 @@ pub fn cuda_device(ordinal: usize) -> Result<Device> {
     candle::bail!("cuda_device: this build has no CUDA for GPU {ordinal}; build with the feature `cuda`")
 }
 
-/// The name of a device: `NVIDIA H200` for a GPU, as its driver gives it, and `cpu` for the CPU.
+/// The name of a device: for a GPU the name from its driver, such as `NVIDIA H200`; for the CPU `cpu`.
 ///
 /// # Errors
 /// When the driver does not answer.

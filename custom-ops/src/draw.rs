@@ -1,7 +1,7 @@
 //! Tensors of random draws.
 //!
-//! Element `e` (flat, row-major) takes word `e % 4` of Philox block `offset + e / 4`; so the draws of a tensor
-//! depend on nothing but the place in the sequence, and they are the same bits on CPU and CUDA.
+//! Element `e` (flat, row-major) takes word `e % 4` of Philox block `offset + e / 4`; so the draws of a tensor depend only on the
+//! place in the sequence, and are the same bits on CPU and CUDA.
 //!
 //! ```text
 //! uniform    u = (word >> 8) · 2⁻²⁴                                            in [0, 1)
@@ -20,19 +20,18 @@ use rayon::prelude::*;
 /// Elements of one task of the CPU twin; a multiple of [`TILE`].
 const CHUNK: usize = 128 * TILE;
 
-/// Where an op in place takes its random draws from.
+/// The source of the random draws of an in-place op.
 #[derive(Debug, Clone, Copy)]
 pub enum Draws<'a> {
-    /// No draw: a unit takes its most probable state.
+    /// No draws: each unit takes its most probable state.
     Mode,
-    /// The draws at this place.
+    /// Draws at this place of the sequence.
     At(Philox),
-    /// The draws at this place moved on by a number that the device holds, so that each replay of a recorded
-    /// CUDA graph draws anew.
+    /// Draws at this place plus a counter that the device holds, so that each replay of a recorded CUDA graph makes new draws.
     Counter {
         /// Seed, stream and the offset to which the counter is added.
         philox: Philox,
-        /// Blocks to move on by: one i64, on the device of the other tensors.
+        /// The counter, in blocks: one i64 on the device of the other tensors.
         counter: &'a Tensor,
     },
 }

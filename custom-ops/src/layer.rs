@@ -1,4 +1,4 @@
-//! What follows and precedes the products of a dense layer: bias, activation and dropout in one pass, in place.
+//! Bias, activation and dropout of a dense layer in one pass, in place: after its product (forward) and before it (backward).
 //!
 //! ```text
 //! forward    a ← m ∘ f(a + b)                       a holds the product x Wᵀ before
@@ -14,12 +14,12 @@
 //! | `p`    | [`Dropout::rate`]       | in [0, 1)                                            |
 //! | `u`    | [`Dropout::draws`]      | uniform; element `row · n_units + unit`              |
 //!
-//! The mask is never stored: both passes make it from the same place in the random sequence. Where a unit is kept, `f'` is
-//! found from `a (1 − p)`, which is `f(x)` again to an ulp.
+//! The mask is never stored: both passes compute it from the same place in the random sequence. For a unit that is kept, `f'` is
+//! computed from `a (1 − p)`, which equals `f(x)` to within an ulp.
 //!
 //! Source: Srivastava, Hinton, Krizhevsky, Sutskever and Salakhutdinov, "Dropout: a simple way to prevent neural
-//! networks from overfitting", JMLR 15, 2014; departure: units that stay are scaled up in training, so that a
-//! network in use is the network as it stands (their section 10).
+//! networks from overfitting", JMLR 15, 2014; departure: units that are kept are scaled up in training, so that the network needs
+//! no scaling in use (their section 10).
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -47,19 +47,19 @@ use rayon::prelude::*;
 /// Elements of one task of the CPU twin, a multiple of [`TILE`]; fewer are not worth waking another thread for.
 const CHUNK: usize = 128 * TILE;
 
-/// Units that are left out at random, each by itself.
+/// Dropout: units that are set to 0 at random, independently.
 #[derive(Debug, Clone, Copy)]
 pub struct Dropout<'a> {
-    /// Share of the units that are left out, in [0, 1).
+    /// Probability that a unit is dropped, in [0, 1).
     pub rate: f32,
-    /// Where the draws come from; the same for both passes of a step. [`Draws::Mode`] is refused.
+    /// The source of the draws; must be the same for both passes of a step. [`Draws::Mode`] is refused.
     pub draws: Draws<'a>,
 }
 
-/// `a ← m ∘ f(a + bias)`: the layer's output in place of its product.
+/// `a ← m ∘ f(a + bias)`: replaces the product by the layer's output.
 ///
-/// `a` is `[rows, n_units]`, `bias` `[n_units]` or none for 0; contiguous f32. Uses `⌈rows · n_units / 4⌉` blocks of
-/// draws where there is dropout. The result is the same bits on CPU and CUDA.
+/// `a` is `[rows, n_units]`, `bias` `[n_units]`, or none for 0; both contiguous f32. With dropout it uses `⌈rows · n_units / 4⌉`
+/// blocks of draws. The result is the same bits on CPU and CUDA.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or the rate is not in [0, 1).
@@ -82,10 +82,11 @@ pub fn layer_forward_(
     operands(OP).write("a", a).maybe("bias", bias).maybe("counter", mask.counter()).run(&op)
 }
 
-/// `delta ← m ∘ delta ∘ f'`: from the derivative by the layer's output to that by its pre-activation.
+/// `delta ← m ∘ delta ∘ f'`: turns the derivative with respect to the layer's output into that with respect to its
+/// pre-activation.
 ///
-/// `output` is what [`layer_forward_`] left, with the same activation and dropout. Both are `[rows, n_units]`, contiguous
-/// f32. The result is the same bits on CPU and CUDA.
+/// `output` is the result of [`layer_forward_`] with the same activation and dropout. Both are `[rows, n_units]`, contiguous f32.
+/// The result is the same bits on CPU and CUDA.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or the rate is not in [0, 1).
@@ -106,7 +107,7 @@ pub fn layer_backward_(
     operands(OP).write("delta", delta).read("output", output).maybe("counter", mask.counter()).run(&op)
 }
 
-/// [`layer_forward_`] from candle's own ops; the result is new and differentiable.
+/// [`layer_forward_`] computed with candle's own ops; returns a new, differentiable tensor.
 ///
 /// # Errors
 /// When shapes do not fit.
@@ -127,7 +128,7 @@ pub fn layer_forward_reference(
     }
 }
 
-/// [`layer_backward_`] from candle's own ops, for the output without dropout, `f(x)`; the result is new.
+/// [`layer_backward_`] computed with candle's own ops from the output without dropout, `f(x)`; returns a new tensor.
 ///
 /// # Errors
 /// When shapes do not fit.

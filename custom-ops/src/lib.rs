@@ -1,11 +1,11 @@
-//! Ops that candle lacks, each on the CPU and on CUDA and held to a plain reference.
+//! Ops that candle lacks, for the CPU and CUDA. Each is tested against a plain reference.
 //!
-//! An op is a checked public function, a private struct with the code of both devices (`Kernel`) and, for tests, a slow and obvious
-//! `*_reference`. A name that ends in `_` writes its first argument in place. All CUDA of the workspace, and all its `unsafe`,
-//! is in this crate: `src/NAME.rs` owns `kernels/NAME.cu`.
+//! An op consists of a public function that checks its arguments, a private struct with the code for both devices (`Kernel`) and,
+//! for tests, a slow and simple `*_reference`. An op whose name ends in `_` writes its first argument in place. This crate holds
+//! all CUDA code and all `unsafe` code of the workspace: `src/NAME.rs` launches `kernels/NAME.cu`.
 //!
-//! Ops in place neither allocate nor read back, so that a sequence of them can be recorded as a CUDA graph ([`Replay`]); the numbers that
-//! change between replays are read from tensors on the device. Ops that return new tensors allocate them, and are refused
+//! In-place ops neither allocate nor read back, so a sequence of them can be recorded as a CUDA graph ([`Replay`]). They read the
+//! numbers that change between replays from tensors on the device. Ops that return new tensors allocate memory and are refused
 //! within a recorded step; so are the pursuits, which wait for the device once.
 #[cfg(feature = "cuda")]
 mod cuda;

@@ -1,4 +1,4 @@
-//! What a launch may ask of a GPU.
+//! The limits of a GPU for a launch.
 
 /// The limits of a GPU that decide which form of a kernel it gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

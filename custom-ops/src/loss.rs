@@ -1,4 +1,5 @@
-//! The output layer of a network in training: from its product to the derivative of the loss by it, in place.
+//! The loss of a network in training, in place: replaces the product of the output layer by the derivative of the loss with
+//! respect to it.
 //!
 //! ```text
 //! x = pre + b
@@ -16,12 +17,12 @@
 //! | `B`    |            | `batch`                                                                  |
 //! |        | `gathered` | `[2, batch]` f64: each row's loss, and its hits or its squared error     |
 //!
-//! Each row of the minibatch adds to a place of its own, so that the sums need no atomics and are the same bits in every
-//! run and on every device; their total over many steps is read when somebody wants to know.
+//! Each row of the minibatch adds to its own entry, so the sums need no atomics and are the same bits in every run and on every
+//! device. The caller reads their total, over as many steps as it likes.
 //!
-//! Source: Bishop, "Pattern Recognition and Machine Learning", 2006, section 5.2. The cross-entropy of grey levels
-//! is that of Hinton and Salakhutdinov, "Reducing the dimensionality of data with neural networks", Science 313, 2006;
-//! it is 0 only where all targets are 0 or 1.
+//! Source: Bishop, "Pattern Recognition and Machine Learning", 2006, section 5.2. The cross-entropy of grey levels is that of
+//! Hinton and Salakhutdinov, "Reducing the dimensionality of data with neural networks", Science 313, 2006; it can reach 0 only
+//! if all targets are 0 or 1.
 //!
 //! ```
 //! use candle::{DType, Device::Cpu, Tensor};
@@ -46,7 +47,7 @@ use crate::check::{expect, matrix};
 use crate::op::{Io, Kernel, operands};
 use candle::{CpuStorage, D, DType, Result, Tensor};
 
-/// What the outputs are held against, and how.
+/// The loss between outputs and targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OutputLoss {
     /// Half the squared distance of `f(x)` from the target.
@@ -56,7 +57,7 @@ pub enum OutputLoss {
 }
 
 /// The loss of a classifier: `pre ← (softmax(pre + bias) − onehot(labels))/batch`, and `gathered[0] += −ln p_label`,
-/// `gathered[1] += 1` where the label has the largest `p` (of equals the lowest counts).
+/// `gathered[1] += 1` if the label has the largest `p` (ties go to the lowest class).
 ///
 /// A NaN, or a label that is not below `n`, makes the row's loss and derivatives NaN. The result is the same bits on CPU
 /// and CUDA.
@@ -71,8 +72,8 @@ pub fn softmax_loss_(pre: &Tensor, bias: &Tensor, labels: &Tensor, gathered: &Te
     io.read("labels", labels).run(&SoftmaxLoss { batch, n })
 }
 
-/// The loss of a regression or an autoencoder: `pre ← ∂J/∂x`, `gathered[0] +=` the loss of each row and `gathered[1] +=` its
-/// squared error, whichever the loss.
+/// The loss of a regression or an autoencoder: `pre ← ∂J/∂x`, `gathered[0] +=` the loss of each row and, for either loss,
+/// `gathered[1] +=` its squared error.
 ///
 /// A NaN makes the row's sums NaN. The result is the same bits on CPU and CUDA.
 ///
@@ -92,7 +93,7 @@ pub fn output_loss_(
     io.read("target", target).run(&OutputLossOp { loss, batch, n })
 }
 
-/// Derivative, and loss and hits of each row (`[2, batch]` f64), from candle's own ops; the results are new.
+/// Derivative, and loss and hits of each row (`[2, batch]` f64), computed with candle's own ops; returns new tensors.
 ///
 /// # Errors
 /// When shapes do not fit or a label is not below `n`.
@@ -110,7 +111,7 @@ pub fn softmax_loss_reference(pre: &Tensor, bias: &Tensor, labels: &Tensor) -> R
     Ok((delta.to_dtype(DType::F32)?, Tensor::stack(&[loss, hits], 0)?))
 }
 
-/// Derivative, and loss and squared error of each row (`[2, batch]` f64), from candle's own ops; the results are new.
+/// Derivative, and loss and squared error of each row (`[2, batch]` f64), computed with candle's own ops; returns new tensors.
 ///
 /// # Errors
 /// When shapes do not fit.

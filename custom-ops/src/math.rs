@@ -1,9 +1,9 @@
 //! Elementary functions in f32 that give the same bits on the CPU and on CUDA.
 //!
 //! Every function is a fixed sequence of IEEE additions, products, quotients and square roots, each rounded to
-//! nearest: nothing is fused, nothing comes from a vendor's library, and nothing branches, so that the compiler
-//! can vectorise a loop over them. `kernels/math.cuh` holds the same sequences in the same order. A
-//! NaN goes in and out everywhere (its payload may differ between devices).
+//! nearest: there are no fused operations, no calls of vendor libraries and no branches, so that the compiler can vectorise a
+//! loop over them. `kernels/math.cuh` holds the same sequences. A NaN argument gives a NaN (its payload may differ between
+//! devices).
 //!
 //! | function          | range of the argument | error against f64    |
 //! |-------------------|-----------------------|----------------------|
@@ -13,8 +13,8 @@
 //! | [`softplus`]      | all                   | < 2 ulp              |
 //! | [`sin_cos_turns`] | ±2²⁰ turns            | < 1e-7 absolute      |
 //!
-//! Sources: exp, sin and cos reduce and approximate as Cephes does (Moshier 1989, `expf.c`, `sinf.c`), ln as
-//! FreeBSD's `e_logf.c` (Sun 1993).
+//! Sources: exp, sin and cos use the range reduction and the polynomials of Cephes (Moshier 1989, `expf.c`, `sinf.c`), ln those
+//! of FreeBSD's `e_logf.c` (Sun 1993).
 //!
 //! ```
 //! use chandlery_ops::math::{exp, ln, sigmoid};
@@ -67,7 +67,7 @@ fn power_of_two(n: i32) -> f32 {
     f32::from_bits((n.wrapping_add(127) as u32) << 23)
 }
 
-/// The natural logarithm: -∞ at ±0, NaN below, infinite at infinity; subnormal arguments are exact.
+/// The natural logarithm: -∞ at ±0, NaN for negative arguments, infinite at infinity; subnormal arguments lose no accuracy.
 #[inline(always)]
 pub fn ln(x: f32) -> f32 {
     let tiny = x < f32::MIN_POSITIVE;
@@ -107,7 +107,7 @@ pub fn sigmoid(x: f32) -> f32 {
     numerator / (1. + e)
 }
 
-/// `ln(1 + eˣ)`, the free energy of one binary unit; `x` itself where that is the nearest number.
+/// `ln(1 + eˣ)`, the free energy of one binary unit up to its sign; equals `x` where that is the nearest number.
 #[inline(always)]
 pub fn softplus(x: f32) -> f32 {
     let e = exp(-x.abs());

@@ -1,16 +1,16 @@
-//! The one way from tensors to the code of a device.
+//! The single path from tensors to the code of a device.
 //!
-//! An op names what it writes and what it reads, and hands over a [`Kernel`] with the code for both devices:
+//! An op names the tensors that it writes and reads, and passes a [`Kernel`] with the code for both devices:
 //!
 //! ```text
 //! operands(OP).write("sums", sums).read("x", x).run(&ColumnSums { rows, n_units })
 //! ```
 //!
-//! [`Operands::run`] checks that all operands are on one device and that what is written shares its storage with no other
-//! operand, locks each storage once, in the order of their addresses (so that two threads never wait for each other), and
-//! calls the code of the device. On CUDA it logs every operand for a step that is being recorded, see [`Replay`](crate::Replay).
+//! [`Operands::run`] checks that all operands are on one device and that a written tensor shares its storage with no other
+//! operand. It locks each storage once, in the order of their addresses (so that two threads cannot deadlock), and calls the code
+//! of the device. While a step is recorded on CUDA, it logs every operand, see [`Replay`](crate::Replay).
 //!
-//! Shapes, types and alignment are checked by the op before, with [`check`](crate::check).
+//! The op checks shapes, types and alignment beforehand, with [`check`](crate::check).
 use candle::{CpuStorage, DType, Device, InplaceOp1, Layout, Result, Shape, Storage, Tensor, WithDType};
 use std::any::Any;
 use std::cell::RefCell;

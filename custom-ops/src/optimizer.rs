@@ -1,4 +1,4 @@
-//! Parameters follow their gradient: all of a network, in one flat buffer, in one launch.
+//! Optimizer steps over all parameters of a network, in one flat buffer and one launch.
 //!
 //! ```text
 //! Adam   m ← β₁ m + (1 − β₁) g,   v ← β₂ v + (1 − β₂) g²
@@ -13,8 +13,8 @@
 //! | `t`         |                         | one more than the tensor `steps`, one i64                            |
 //! | `β₁ β₂ δ λ` | `beta1`, …, `weight_decay` | [`AdamStep`], [`SgdStep`]                                         |
 //!
-//! Sources: Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015; the decay apart from the gradient is
-//! that of Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019.
+//! Sources: Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015; the decoupled weight decay is that of
+//! Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -38,13 +38,13 @@ const CHUNK: usize = 16 * 1024;
 /// The constants of [`adam_step_`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamStep {
-    /// Decay of the mean gradient, in [0, 1). Default 0.9, the paper's.
+    /// Decay of the mean gradient, in [0, 1). Default 0.9, as in the paper.
     pub beta1: f64,
-    /// Decay of the mean squared gradient, in [0, 1). Default 0.999, the paper's.
+    /// Decay of the mean squared gradient, in [0, 1). Default 0.999, as in the paper.
     pub beta2: f64,
-    /// Keeps the step finite where gradients are 0, above 0. Default 1e-8, the paper's.
+    /// Keeps the step finite where gradients are 0; above 0. Default 1e-8, as in the paper.
     pub epsilon: f32,
-    /// Share of a weight that a step of rate 1 takes away, at least 0. Default 0.
+    /// Share of a weight that a step with rate 1 removes, at least 0. Default 0.
     pub weight_decay: f32,
 }
 
@@ -63,7 +63,7 @@ pub struct SgdStep {
 
 /// One step of Adam over `state = [θ, g, m, v]`, `[4, n]` f32.
 ///
-/// `scalars` is `[2]` f32 (rate, momentum; the latter is not used), `steps` one i64: the steps made before. The first
+/// `scalars` is `[2]` f32 (rate, momentum; the momentum is not used). `steps` is one i64, the number of earlier steps. The first
 /// `decayed` parameters decay, the others (biases) do not. The result is the same bits on CPU and CUDA.
 ///
 /// # Errors
@@ -117,7 +117,7 @@ pub fn sgd_step_(state: &Tensor, scalars: &Tensor, step: SgdStep, decayed: usize
     operands(OP).write("state", state).read("scalars", scalars).run(&op)
 }
 
-/// [`adam_step_`] from candle's own ops in f64, for step `t` (1 is the first); the result is new.
+/// [`adam_step_`] computed with candle's own ops in f64, for step `t` (1 is the first); returns a new tensor.
 ///
 /// # Errors
 /// When shapes do not fit.
@@ -139,7 +139,7 @@ pub fn adam_step_reference(
     Tensor::stack(&[&w, &g, &m, &v], 0)?.to_dtype(DType::F32)
 }
 
-/// [`sgd_step_`] from candle's own ops in f64; the result is new.
+/// [`sgd_step_`] computed with candle's own ops in f64; returns a new tensor.
 ///
 /// # Errors
 /// When shapes do not fit.

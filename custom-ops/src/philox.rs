@@ -1,4 +1,4 @@
-//! Philox4x32-10, the one source of random bits.
+//! Philox4x32-10, the only source of random bits.
 //!
 //! A block of four 32-bit words is a function of a key and a counter, ten rounds of
 //!
@@ -15,11 +15,11 @@
 //! | `M0 M1`     |                              | `0xD2511F53`, `0xCD9E8D57`     |
 //! | `W0 W1`     |                              | `0x9E3779B9`, `0xBB67AE85`     |
 //!
-//! There is no state: element `e` of a tensor of draws takes word `e % 4` of block `offset + e / 4`, whichever
-//! thread of whichever device computes it. `kernels/philox.cuh` is the same function.
+//! There is no state: element `e` of a tensor of draws takes word `e % 4` of block `offset + e / 4`, on any thread of any device.
+//! `kernels/philox.cuh` is the same function.
 //!
 //! Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011, section 3.3;
-//! the layout of key and counter is ours.
+//! the layout of key and counter is specific to this crate.
 //!
 //! ```
 //! use chandlery_ops::Philox;
@@ -44,11 +44,11 @@ pub(crate) const TILE: usize = 4 * BLOCKS;
 /// Streams of one seed are independent; give each use its own (initial weights, order of rows, units of a layer).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Philox {
-    /// The key. Any value; two seeds share nothing.
+    /// The key. Any value; sequences of different seeds are independent.
     pub seed: u64,
     /// The upper half of the counter, one value for each use of the seed.
     pub stream: u64,
-    /// The lower half of the counter, in blocks of four draws; wraps.
+    /// The lower half of the counter, in blocks of four draws; wraps around.
     pub offset: u64,
 }
 
@@ -58,7 +58,7 @@ impl Philox {
         Self { seed, stream, offset: 0 }
     }
 
-    /// The place after the blocks that `n_elements` draws use: `⌈n_elements / 4⌉` further.
+    /// The place after the blocks that `n_elements` draws use: `⌈n_elements / 4⌉` blocks further.
     #[must_use]
     pub fn advanced(self, n_elements: usize) -> Self {
         self.skipped(n_elements.div_ceil(4) as u64)
@@ -82,11 +82,11 @@ impl Philox {
 
     /// A random order of `0..n`: each of the `n!` orders is equally likely.
     ///
-    /// Fisher and Yates from the end, `for i in (1..n).rev(): swap(i, below(i + 1))`, where `below` is Lemire's
-    /// unbiased multiply-and-reject method ("Fast random integer generation in an interval", TOMACS 2019) on the
-    /// words of this place in turn, from element 0. The result is part of the format of checkpoints: the same
-    /// place gives the same order in every version. A rejected word makes the number of words used vary (it is
-    /// at least `n - 1`), so an order should have a stream of its own.
+    /// The Fisher-Yates shuffle from the end, `for i in (1..n).rev(): swap(i, below(i + 1))`, where `below` is Lemire's unbiased
+    /// multiply-and-reject method ("Fast random integer generation in an interval", TOMACS 2019) and takes the words of this
+    /// place in order, from element 0. The result is part of the format of checkpoints: the same place gives the same order in
+    /// every version. Words can be rejected, so the number of words used varies (it is at least `n - 1`). Give each order its own
+    /// stream.
     ///
     /// # Panics
     /// When `n` is above 2³².

@@ -1,4 +1,4 @@
-//! Sums of all numbers before each.
+//! Exclusive prefix sums.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -19,7 +19,7 @@ const OP: &str = "prefix_sum";
 pub struct PrefixSum {
     /// `Σ_{k<i} x[k]` modulo 2³², u32 `[n]`.
     pub sums: Tensor,
-    /// `Σ x`, i64 `[1]`: where it is below 2³², no sum has wrapped.
+    /// `Σ x`, i64 `[1]`: if it is below 2³², no sum has wrapped around.
     pub total: Tensor,
 }
 
@@ -27,7 +27,7 @@ impl PrefixSum {
     /// The sum of all numbers, read back from the device.
     ///
     /// # Errors
-    /// When it is 2³² or more, so that sums have wrapped.
+    /// When it is 2³² or more, so that sums have wrapped around.
     pub fn total(&self) -> Result<u32> {
         let total = self.total.get(0)?.to_scalar::<i64>()?;
         match u32::try_from(total) {
@@ -39,7 +39,7 @@ impl PrefixSum {
 
 /// `sums[i] = Σ_{k<i} x[k]` and the total of a contiguous u32 `[n]`.
 ///
-/// Cost: on a GPU one launch up to 4,096 numbers; else three, which read `x` twice and write the sums once.
+/// Cost: on a GPU one launch for up to 4,096 numbers; else three launches, which read `x` twice and write the sums once.
 ///
 /// # Errors
 /// When `x` is not such a vector, or a step is being recorded.
@@ -51,7 +51,7 @@ pub fn prefix_sum(x: &Tensor) -> Result<PrefixSum> {
     Ok(sums)
 }
 
-/// The same, each sum by itself.
+/// The same, with each sum computed on its own.
 ///
 /// # Errors
 /// When candle cannot read `x`.

@@ -1,25 +1,27 @@
-//! A step that is run many times: as it stands on the CPU, recorded once and replayed on CUDA.
+//! A step that runs many times: directly on the CPU; recorded once and replayed on CUDA.
 use candle::{Device, Result};
 
 /// The step of a training loop and, on CUDA, its recording.
 ///
-/// A step of ten small kernels costs about 100 µs of host time launch by launch and about 5 µs as one CUDA graph. The
-/// step is recorded at its third run; a recording repeats the same launches on the same memory, so:
+/// A step of ten small kernels costs about 100 µs of host time launch by launch, and about 5 µs as one CUDA graph. The step is
+/// recorded at its third run. A recording repeats the same launches on the same memory, so a step must follow these rules:
 ///
-/// - the step consists of ops in place of this crate, and owns (or shares) every tensor that they use: what an op of candle
-///   computes is no part of the recording;
-/// - what changes from run to run (counters, rates) it reads from tensors on the device;
-/// - it neither copies to or from the host nor waits.
+/// - it consists of in-place ops of this crate and owns (or shares) every tensor that they use; the recording does not contain
+///   candle's own ops;
+/// - it reads what changes from run to run (counters, rates) from tensors on the device;
+/// - it neither copies to or from the host nor waits for the device.
 ///
-/// **Threads.** Any thread may use the GPU while another records, on devices of its own and on clones of one device. A replay logs what it
-/// writes and reads as any op does. What CUDA does not allow beside a recording, whichever thread does it, is to wait for the whole GPU:
-/// opening a device by candle's `Device::new_cuda_with_stream`, or the first random tensor of candle on a device, may then fail with
-/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, and dropping such a device panics; open devices by [`cuda_device`](crate::cuda_device), which
-/// waits for recordings to end and has none of this. A recording that is ended from outside is made again at the next run.
+/// **Threads.** Any thread may use the GPU while another records, on its own devices and on clones of one device. A replay logs
+/// what it writes and reads, as any op does. During a recording CUDA does not allow any thread to wait for the whole GPU: opening
+/// a device with candle's `Device::new_cuda_with_stream`, or making the first random tensor of candle on a device, may then fail
+/// with `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, and dropping such a device panics. Open devices with
+/// [`cuda_device`](crate::cuda_device), which waits for recordings to end and avoids these failures. A recording that another
+/// thread breaks is made again at the next run.
 ///
-/// candle's `Device::new_cuda` has a stream for each thread: a step on it is refused in a second thread, and what candle's ops read there is not
-/// ordered between threads. A thread that allocates or frees memory on its own stream hangs in the driver when it ends (580.159, by CUDA's
-/// calls alone): let such a device, and all that is on it, stay in the main thread, or use [`cuda_device`](crate::cuda_device).
+/// candle's `Device::new_cuda` has a stream for each thread: a step on such a device is refused in a second thread, and candle's
+/// ops on it are not ordered between threads. A thread that allocates or frees memory on its own stream hangs in the driver when
+/// it ends (seen with driver 580.159 and plain CUDA calls). Keep such a device, and all tensors on it, in the main thread, or use
+/// [`cuda_device`](crate::cuda_device).
 pub struct Replay {
     step: Box<dyn Fn() -> Result<()> + Send + Sync>,
     device: Device,
@@ -32,7 +34,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// A step to be recorded on a CUDA device.
+    /// A step that is recorded on a CUDA device.
     pub fn new(device: &Device, step: impl Fn() -> Result<()> + Send + Sync + 'static) -> Self {
         Self {
             step: Box::new(step),
@@ -46,7 +48,7 @@ impl Replay {
         }
     }
 
-    /// The same for a step that cannot be recorded because it makes tensors: it is launched afresh each time.
+    /// The same for a step that cannot be recorded because it makes tensors: it is launched op by op in each run.
     pub fn unrecorded(device: &Device, step: impl Fn() -> Result<()> + Send + Sync + 'static) -> Self {
         #[cfg_attr(not(feature = "cuda"), expect(unused_mut, reason = "nothing is recorded on the CPU"))]
         let mut replay = Self::new(device, step);
@@ -57,9 +59,9 @@ impl Replay {
         replay
     }
 
-    /// Promises that the tensors of the step are used on this device and its clones only, as those of a trainer that hands out copies:
-    /// replays then log nothing, which saves about 2 µs of host time for each tensor. Such a tensor must not be copied to another device
-    /// of the same GPU by [`Tensor::to_device`](candle::Tensor::to_device): the copy would not wait for the step.
+    /// Promises that the tensors of the step are used only on this device and its clones, as in a trainer that hands out copies.
+    /// Replays then log nothing, which saves about 2 µs of host time per tensor. Such a tensor must not be copied to another
+    /// device of the same GPU by [`Tensor::to_device`](candle::Tensor::to_device): the copy would not wait for the step.
     #[cfg_attr(not(feature = "cuda"), expect(unused_mut, reason = "nothing is recorded on the CPU"))]
     pub fn unshared(mut self) -> Self {
         #[cfg(feature = "cuda")]
@@ -69,7 +71,7 @@ impl Replay {
         self
     }
 
-    /// Runs the step once: queues it on a GPU, does it on the CPU.
+    /// Runs the step once: computes it on the CPU, or queues it on a GPU.
     ///
     /// # Errors
     /// What the step returns; on CUDA also when it cannot be recorded.

@@ -1,11 +1,11 @@
-//! The few numbers of a training step that live on the device: rates and the counter of random draws.
+//! The scalars of a training step that are stored on the device: rates and the counter of random draws.
 use crate::op::{Io, Kernel, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
 
 /// At most this many numbers in one [`set_scalars_`].
 const MAX_SCALARS: usize = 8;
 
-/// `scalars[i] ← values[i]`, without reading host memory after the call returns.
+/// `scalars[i] ← values[i]`. Host memory is not read after the call returns.
 ///
 /// `scalars` is a contiguous f32 tensor of exactly `values.len()` entries, 1 to 8 of them.
 ///
@@ -29,7 +29,7 @@ pub fn set_scalars_(scalars: &Tensor, values: &[f32]) -> Result<()> {
 
 /// `counter ← counter + by`; `counter` is an i64 tensor of one entry.
 ///
-/// As the last op of a recorded step it makes each replay draw other random numbers.
+/// As the last op of a recorded step, it gives each replay new random draws.
 ///
 /// # Errors
 /// When `counter` has another type or size.

@@ -1,4 +1,4 @@
-//! Rows as they are stored become the numbers that a model reads.
+//! Conversion of stored rows to the numbers that a model reads.
 use crate::op::{In, Io, Kernel, Out, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
 use half::{bf16, f16};
@@ -9,8 +9,8 @@ const CHUNK: usize = 16 * 1024;
 
 /// `out ← scale · x`, from the stored type of `x` to the type of `out`.
 ///
-/// `x` is u8 or f32, `out` f32, bf16 or f16, both contiguous and of the same shape; `scale` is 1/255 for bytes that
-/// stand for `[0, 1]` and 1 for numbers. The 16-bit types are rounded to nearest, ties to even.
+/// `x` is u8 or f32, `out` f32, bf16 or f16, both contiguous and of the same shape; `scale` is 1/255 for bytes that represent
+/// `[0, 1]`, and 1 for numbers. The 16-bit types are rounded to nearest, ties to even.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.
@@ -37,7 +37,7 @@ pub fn scale_into_(out: &Tensor, x: &Tensor, scale: f32) -> Result<()> {
     run(out, x, scale, false)
 }
 
-/// The same function from candle's own ops; the result is new, of type f32.
+/// The same computed with candle's own ops; returns a new f32 tensor.
 ///
 /// # Errors
 /// When candle cannot convert `x`.

@@ -1,4 +1,4 @@
-//! A group of units of which exactly one is on: bias, mean and draw in one pass over the pre-activations.
+//! A group of units of which exactly one is on (softmax units): bias, mean and draw in one pass over the pre-activations.
 //!
 //! ```text
 //! x_c = pre_c + bias_c
@@ -14,7 +14,7 @@
 //! |        | `planes`  | `[n_planes, rows, n_classes]` f32 |
 //!
 //! Source: Hinton, Osindero and Teh, "A fast learning algorithm for deep belief nets", Neural Computation 18, 2006, section
-//! 4.2: the labels of a joint model are such a group.
+//! 4.2, where the labels of a joint model are such a group.
 //!
 //! ```
 //! use candle::{DType, Device::Cpu, Tensor};
@@ -40,12 +40,12 @@ use candle::{CpuStorage, D, DType, Result, Tensor};
 
 const OP: &str = "softmax_units_";
 
-/// Writes means and one-hot samples of a group of `n_classes` units to planes of `planes`; the other planes stay as they are.
+/// Writes means and one-hot samples of a group of `n_classes` units to planes of `planes`; the other planes do not change.
 ///
 /// `planes` is `[n_planes, rows, n_classes]`, `pre` `[rows, n_classes]` and `bias` `[n_classes]`, all contiguous f32. With
-/// [`Draws::Mode`] the sample is the class of the largest mean, of equals the lowest.
+/// [`Draws::Mode`] the sample is the class with the largest mean; ties go to the lowest class.
 ///
-/// A NaN or `+∞` in a row gives NaN means and a sample without a one. The result is the same bits on CPU and CUDA.
+/// A NaN or `+∞` in a row gives NaN means and a sample of zeros only. The result is the same bits on CPU and CUDA.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or `out` names no plane, one that does not exist, or one for both.
@@ -78,8 +78,8 @@ pub fn softmax_units_(
     io.maybe("counter", place.and_then(|place| place.counter)).run(&op)
 }
 
-/// Mean and sample (`(mean, sample)`, both `[rows, n_classes]` f32) from candle's own ops, without draws when `philox` is
-/// none; the tests hold [`softmax_units_`] to this on every device.
+/// Mean and sample (`(mean, sample)`, both `[rows, n_classes]` f32) computed with candle's own ops, without draws if `philox` is
+/// none. Tests compare [`softmax_units_`] with it on every device.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.

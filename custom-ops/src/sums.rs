@@ -1,8 +1,8 @@
-//! Sums over the rows of a matrix in an order that never changes.
+//! Sums over the rows of a matrix in a fixed order.
 //!
-//! Row `r` belongs to lane `r mod 32`; a lane adds its rows from the first to the last, and the lanes are then added in
-//! halves: lane `l` takes lane `l + 16`, then `l + 8`, `4`, `2` and `1`. So the result is the same bits on CPU and CUDA
-//! and in every run, and its rounding error grows with `rows / 32` instead of `rows`.
+//! Row `r` belongs to lane `r mod 32`. A lane adds its rows from first to last; then the lanes are added in halves: lane `l` adds
+//! lane `l + 16`, then `l + 8`, `4`, `2` and `1`. The result is therefore the same bits on CPU and CUDA and in every run, and its
+//! rounding error grows with `rows / 32` instead of `rows`.
 //!
 //! ```
 //! use candle::{DType, Device::Cpu, Tensor};
@@ -39,7 +39,7 @@ pub fn column_sums_(sums: &Tensor, x: &Tensor) -> Result<()> {
     operands(OP).write("sums", sums).read("x", x).run(&ColumnSums { rows, n_units, dtype: x.dtype() })
 }
 
-/// The same sums from candle's own ops, in f64 and rounded once: what any good order of summation comes close to.
+/// The same sums computed with candle's own ops, in f64 and rounded once.
 ///
 /// # Errors
 /// When candle cannot convert or sum `x`.

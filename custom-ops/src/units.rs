@@ -1,4 +1,4 @@
-//! Layers of stochastic units: bias, mean and draw in one pass over the pre-activations.
+//! Stochastic units of a layer: bias, mean and draw in one pass over the pre-activations.
 //!
 //! ```text
 //! x = pre + bias
@@ -17,7 +17,7 @@
 //!
 //! Sources: Hinton, "A practical guide to training restricted Boltzmann machines", 2010, sections 3 and 13; the rectified
 //! units are those of Nair and Hinton, "Rectified linear units improve restricted Boltzmann machines", ICML 2010,
-//! section 2 (NReLU), where the mean is theirs without noise.
+//! section 2 (NReLU); the mean is their unit without noise.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -59,13 +59,13 @@ pub enum Unit {
 pub struct UnitPlanes {
     /// The plane for `mean_scale · mean`.
     pub mean: Option<usize>,
-    /// A factor on the mean as it is stored, 1 by default. With -1 for the model's phase one product over both phases
-    /// gives the difference that contrastive divergence wants. The sample is drawn from the mean without it.
+    /// A factor on the stored mean, 1 by default. With -1 for the model phase, one product over both phases gives the difference
+    /// that contrastive divergence needs. The sample is drawn from the mean without this factor.
     pub mean_scale: f32,
     /// The plane for the sample.
     pub sample: Option<usize>,
-    /// How many planes further on the second part of what is stored goes, what rounding to the planes' type took: for f16
-    /// planes in two parts, see [`split_into_`](crate::split_into_). Samples of Bernoulli units are exact and have none.
+    /// For f16 planes in two parts, see [`split_into_`](crate::split_into_): the distance, in planes, from a stored plane to its
+    /// second part, which holds the rounding error of the first. Samples of Bernoulli units are exact and have no second part.
     pub low: Option<usize>,
 }
 
@@ -94,15 +94,16 @@ impl UnitPlanes {
     }
 }
 
-/// Writes means and samples of the units to planes of `planes`; the other planes stay as they are.
+/// Writes means and samples of the units to planes of `planes`; the other planes do not change.
 ///
-/// `planes` is `[n_planes, rows, n_units]`, f32, bf16 or f16 (rounded to nearest even), each plane contiguous: a `narrow` of
-/// rows or planes will do. `pre` (`[rows, n_units]`) and `bias` (`[n_units]`) are contiguous f32. `std`
-/// (`[n_units]`) belongs to samples of [`Unit::Gaussian`]. With [`Draws::Mode`] the sample is the most probable state:
-/// 1 where `mean > ½` for Bernoulli units, the mean for the others.
+/// `planes` is `[n_planes, rows, n_units]`, f32, bf16 or f16 (rounded to nearest even), each plane contiguous; a `narrow` of rows
+/// or planes is allowed. `pre` (`[rows, n_units]`) and `bias` (`[n_units]`) are contiguous f32. `std` (`[n_units]`) is only for
+/// samples of [`Unit::Gaussian`]. With [`Draws::Mode`] the sample is the most probable state: 1 where `mean > ½` for Bernoulli
+/// units, the mean for the others.
 ///
 /// A NaN in `x` gives a NaN mean; the sample of a Bernoulli unit is then 0. The result is the same bits on CPU and CUDA,
-/// except in 16-bit planes without a second part: there CUDA's sigmoid errs by up to 2⁻²⁰, which may move the last bit of a mean.
+/// except in 16-bit planes without a second part: there CUDA's sigmoid has an error of up to 2⁻²⁰, which may change the last bit
+/// of a mean.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, a plane does not exist, or `std` is given to a unit without one.
@@ -160,8 +161,8 @@ fn new_plane(pre: &Tensor, bias: &Tensor, unit: Unit, out: UnitPlanes, draws: Dr
     planes.squeeze(0)
 }
 
-/// Mean and sample (`(mean, sample)`, both `[rows, n_units]` f32) from candle's own ops, without draws when `philox` is
-/// none; the tests hold [`units_`] to this on every device.
+/// Mean and sample (`(mean, sample)`, both `[rows, n_units]` f32) computed with candle's own ops, without draws if `philox` is
+/// none. Tests compare [`units_`] with it on every device.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.

@@ -1,4 +1,4 @@
-//! Chunks of rows on their way to a device, two in flight.
+//! Uploads of chunks of rows to a device, with two chunks in flight.
 //!
 //! ```text
 //! host          fill 0 │ fill 1 │        fill 2 │        fill 3 │
@@ -6,9 +6,9 @@
 //! the device's         │        │ use 0         │ use 1         │ use 2
 //! ```
 //!
-//! A chunk is sent ahead of its use: [`ChunkUpload::send`] the next one, then [`ChunkUpload::receive`] the one that is due. On
-//! CUDA the host fills page-locked memory, a stream of its own copies, and the device's stream waits for a chunk only
-//! when it is received.
+//! Each chunk is sent before it is used: call [`ChunkUpload::send`] for the next chunk, then [`ChunkUpload::receive`] for the
+//! current one. On CUDA the host fills page-locked memory, a separate stream copies it, and the device's stream waits for a chunk
+//! only when it is received.
 use candle::{DType, Device, Result, Tensor};
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ const IN_FLIGHT: usize = 2;
 #[cfg(feature = "cuda")]
 const CHUNKS: usize = IN_FLIGHT + 1;
 
-/// Sends chunks of rows to a device while it computes on the chunk before.
+/// Sends chunks of rows to a device while it computes on the previous chunk.
 ///
 /// Memory: on CUDA two chunks of page-locked host memory and three on the device; on the CPU the chunks
 /// themselves.
@@ -45,7 +45,7 @@ enum Way {
 }
 
 impl ChunkUpload {
-    /// Makes room for chunks of up to `max_rows` rows of `n_features` entries, u8 or f32.
+    /// Allocates memory for chunks of up to `max_rows` rows of `n_features` entries, u8 or f32.
     ///
     /// # Errors
     /// When a size is 0, the type is another, or memory is short.
@@ -72,8 +72,8 @@ impl ChunkUpload {
 
     /// Starts sending `n_rows` rows. `fill` writes all `n_rows · n_features` entries as bytes, native endian.
     ///
-    /// Returns when `fill` has, without waiting for the copy. At most two chunks may be sent and not received; and the
-    /// chunk received before last is overwritten, so it must be used up (its uses queued) by now.
+    /// Returns when `fill` returns, without waiting for the copy. At most two chunks may be sent and not yet received. The chunk
+    /// received before the last one is overwritten, so all its uses must be queued before this call.
     ///
     /// # Errors
     /// When `n_rows` is out of range, two chunks are waiting, `fill` fails or the copy cannot start.
@@ -110,8 +110,8 @@ impl ChunkUpload {
 
     /// The oldest chunk sent and not yet received, `[n_rows, n_features]` of the stored type.
     ///
-    /// On CUDA the device's stream waits for its copy from here on, the host does not. The chunk stays as it is until the
-    /// second [`send`](Self::send) from now.
+    /// On CUDA the device's stream waits for the copy; the host does not. The chunk does not change until the second
+    /// [`send`](Self::send) after this call.
     ///
     /// # Errors
     /// When nothing was sent, or the copy failed.

@@ -1,12 +1,12 @@
-//! Weights follow their velocity, with decay and a bound on their norm.
+//! The update of weights by their velocity, with decay and a bound on their norm.
 //!
 //! ```text
 //! v ← v − ε(λ₂ w + λ₁ sign w),  w ← w + v        weight_step_
 //! w_j ← w_j · min(1, limit/‖w_j‖)                max_norm_rows_, for each row
 //! ```
 //!
-//! Hinton, "A practical guide to training restricted Boltzmann machines", 2010, sections 9 and 10. For the product that
-//! the velocity takes up first, and both in one pass, see [`contrast_step_`](crate::contrast_step_).
+//! Hinton, "A practical guide to training restricted Boltzmann machines", 2010, sections 9 and 10.
+//! [`contrast_step_`](crate::contrast_step_) also adds the gradient to the velocity, in the same pass.
 use crate::check::{expect, expect_layout};
 use crate::op::{Io, Kernel, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
@@ -26,10 +26,10 @@ pub struct WeightStep {
 
 /// `v ← v − ε(λ₂ w + λ₁ sign w)`, `w ← w + v`, over `params = [w, v]`.
 ///
-/// `params` is `[2, ..]` f32: plane 0 the weights, plane 1 the velocity, which a GEMM has just updated. `scalars` is
-/// `[3]` f32 on the same device: rate / batch, momentum, rate. Without decay the velocity is not written.
+/// `params` is `[2, ..]` f32: plane 0 is the weights, plane 1 the velocity, to which a GEMM has already added the gradient.
+/// `scalars` is `[3]` f32 on the same device: rate / batch, momentum, rate. Without decay the velocity is not written.
 ///
-/// Cost: 12 bytes a weight, 16 with decay.
+/// Cost: 12 bytes per weight, 16 with decay.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or a decay is negative or NaN.
@@ -45,7 +45,7 @@ pub fn weight_step_(params: &Tensor, scalars: &Tensor, step: WeightStep) -> Resu
     operands("weight_step_").write("params", params).read("scalars", scalars).run(&step)
 }
 
-/// [`weight_step_`] from candle's own ops; the result is new.
+/// [`weight_step_`] computed with candle's own ops; returns a new tensor.
 ///
 /// # Errors
 /// When shapes do not fit.
@@ -57,7 +57,7 @@ pub fn weight_step_reference(params: &Tensor, scalars: &Tensor, step: WeightStep
     Tensor::stack(&[&(w + &v)?, &v], 0)
 }
 
-/// Scales each row of `weight` whose Euclidean norm is above `limit` back to `limit`.
+/// Scales each row of `weight` whose Euclidean norm is above `limit` down to `limit`.
 ///
 /// `weight` is a contiguous f32 matrix; a row holds a hidden unit's incoming weights. Hinton et al., "Improving neural
 /// networks by preventing co-adaptation of feature detectors", 2012.

@@ -1,4 +1,4 @@
-//! How alike atoms are.
+//! The coherence of atoms: how similar they are to each other.
 use super::{LANES, PRODUCTS, TILE, add_block, check_dictionary, squares_of};
 use crate::check::expect;
 use crate::op::{Io, Kernel, new_tensor, operands};
@@ -8,10 +8,11 @@ use rayon::prelude::*;
 
 const OP: &str = "atom_coherence";
 
-/// `max_{i<j} |d_i·d_j| / (‖d_i‖ ‖d_j‖)` for each atom `j`: how much it is like one before it. f64 `[n_atoms]`, the first 0.
+/// `max_{i<j} |d_i·d_j| / (‖d_i‖ ‖d_j‖)` for each atom `j`: its largest |cosine| with an atom of lower index. f64 `[n_atoms]`;
+/// the first entry is 0.
 ///
-/// The largest of them is the dictionary's mutual coherence. An atom of length 0 is like no other. `dictionary` is a contiguous
-/// f32 or f64 `[n_atoms, n_features]`. Cost: `n²p` FLOP.
+/// The largest entry is the dictionary's mutual coherence. An atom of length 0 has coherence 0 with every other atom.
+/// `dictionary` is a contiguous f32 or f64 `[n_atoms, n_features]`. Cost: `n²p` FLOP.
 ///
 /// # Errors
 /// When `dictionary` is not such a matrix, or a step is being recorded.
@@ -33,7 +34,7 @@ pub fn atom_coherence_(out: &Tensor, dictionary: &Tensor) -> Result<()> {
     operands(OP).write("out", out).read("dictionary", dictionary).run(&kernel)
 }
 
-/// The same from candle's own ops, by way of the Gram matrix in f64.
+/// The same computed with candle's own ops from the Gram matrix in f64.
 ///
 /// # Errors
 /// When memory is short.

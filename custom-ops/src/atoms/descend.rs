@@ -12,16 +12,16 @@ const GROUP: usize = 32;
 /// `A_jj` at or below which an atom has not been used: far below any sum of squares of coefficients.
 const UNUSED: f64 = 1e-30;
 
-/// One sweep of `d_j ← normalised(d_j + (b_j − a_j D) / A_jj)` over `j = n_fixed, n_fixed + 1, …`, each with the atoms before it
-/// already updated.
+/// One sweep of `d_j ← normalised(d_j + (b_j − a_j D) / A_jj)` over `j = n_fixed, n_fixed + 1, …`. Each update uses the atoms
+/// already updated before it.
 ///
-/// It lowers `½ tr(DᵀAD) − tr(DᵀB)`, which for `A = XᵀX` and `B = XᵀY` is `½‖Y − X D‖²` but for a constant, over atoms
-/// of length 1 (Mairal et al. 2010, algorithm 2, where lengths may also be below 1). Atoms with `A_jj` of 1e-30 or less, which no signal
-/// has used, stay: let statistics be those of signals whose lengths are not many powers of ten from 1.
+/// The sweep lowers `½ tr(DᵀAD) − tr(DᵀB)` over atoms of length 1; for `A = XᵀX` and `B = XᵀY` this is `½‖Y − X D‖²` up to a
+/// constant (Mairal et al. 2010, algorithm 2, where lengths may also be below 1). Atoms with `A_jj` of 1e-30 or less count as
+/// unused and do not change, so scale the signals to lengths within a few powers of ten of 1.
 ///
 /// `dictionary` and `b` are `[n_atoms, n_features]`, `a` is `[n_atoms, n_atoms]` and symmetric; contiguous, all f32 or all f64.
-/// Cost: `2n²p` FLOP and scratch for 32 rows. On a GPU it is one launch, whose blocks must all run at once; atoms follow one another, so
-/// that latency binds.
+/// Cost: `2n²p` FLOP and scratch for 32 rows. On a GPU it is one launch, whose blocks must all run at once; latency limits its
+/// speed, because atoms are updated one after the other.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit; on a GPU, when a step is being recorded or a row of the dictionary does not fit into a
@@ -35,7 +35,7 @@ pub fn descend_atoms_(dictionary: &Tensor, a: &Tensor, b: &Tensor, n_fixed: usiz
     operands(OP).write("dictionary", dictionary).read("a", a).read("b", b).run(&kernel)
 }
 
-/// The same as written, in f64: the new dictionary, of the type of the old.
+/// The same, computed directly from the formula in f64. Returns the new dictionary, of the type of the old one.
 ///
 /// # Errors
 /// When a tensor cannot be read.

@@ -1,4 +1,4 @@
-//! What codes come to, in one pass over the error and the signals.
+//! Summary figures of sparse codes, in one pass over the error and the signals.
 use super::squares::squares;
 use super::{AtomUses, FLOATS};
 use crate::check::{expect, matrix};
@@ -7,10 +7,10 @@ use candle::{CpuStorage, DType, Result, Tensor, WithDType};
 
 const OP: &str = "code_figures_";
 
-/// Parts that the figures of [`code_figures_`] have: each is of as many signals in a row.
+/// Number of parts in the figures of [`code_figures_`]: the signals are cut into this many runs of consecutive rows.
 pub const FIGURE_PARTS: usize = 128;
 
-/// The figures of codes: how large the errors and signals are, and how often atoms are used.
+/// The figures of codes: the sizes of errors and signals, and how often each atom is used.
 ///
 /// `figures` is f64 `[2 · FIGURE_PARTS + n_atoms + 1]` and receives
 ///

@@ -1,7 +1,7 @@
-//! What a dictionary learns from sparse codes: the update of its atoms, and the sums and lists that it needs.
+//! Dictionary updates from sparse codes: the update of the atoms, and the sums and lists that it needs.
 //!
-//! Codes stay sparse throughout. Row `i` of `X` has the entries `(indices[i, k], values[i, k])`, `k < count[i]`; what an
-//! atom needs are the entries that name it, and [`AtomUses`] lists them, sorted on the device.
+//! Codes stay sparse throughout. Row `i` of `X` has the entries `(indices[i, k], values[i, k])`, `k < count[i]`. The update of an
+//! atom reads the entries with its index; [`AtomUses`] lists them, sorted on the device.
 //!
 //! ```text
 //! I_j = { i : x_ij in the code of i }                     the signals that use atom j          AtomUses
@@ -19,7 +19,8 @@
 //! | `Y` | `signals` | `[n_samples, n_features]` |
 //! | `γ` | [`AtomUpdate::coherence_penalty`] | |
 //!
-//! Every sum has one order on one device, whatever the number of threads: the same input gives the same bits.
+//! On one device, every sum has a fixed order that does not depend on the number of threads, so the same input gives the same
+//! bits.
 //!
 //! Sources: Rubinstein, Zibulevsky and Elad, "Efficient implementation of the K-SVD algorithm using batch orthogonal matching
 //! pursuit", Technion CS-2008-08; Irofti, "Efficient dictionary learning implementation on the GPU using OpenCL", 2016, section 3;

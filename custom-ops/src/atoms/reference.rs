@@ -1,9 +1,10 @@
-//! The update of atoms as its equations stand: slow, in f64, with the error matrix formed anew for each group.
+//! The update of atoms computed directly from its equations: slow, in f64, with the error matrix recomputed for each group.
 use super::AtomUpdate;
 use crate::SparseCodes;
 use candle::{DType, Result, Tensor};
 
-/// What [`update_atoms`](super::update_atoms) computes, from plain loops: dictionary and values, of the types they came in.
+/// The result of [`update_atoms`](super::update_atoms), computed in plain loops: dictionary and values, of the types of the
+/// arguments.
 ///
 /// # Errors
 /// When a tensor cannot be read.

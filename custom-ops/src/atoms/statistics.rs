@@ -1,4 +1,4 @@
-//! The statistics of sparse codes that a least-squares dictionary is made of.
+//! Statistics of sparse codes from which a least-squares dictionary is computed.
 use super::{BLOCK, COLUMNS, FIGURE_PARTS, WARPS, check_codes, figures_hold, weighted_sum};
 use crate::check::{expect, matrix};
 use crate::op::{Io, Kernel, operands};
@@ -8,14 +8,14 @@ use rayon::prelude::*;
 
 const OP: &str = "codes_statistics_";
 
-/// How [`codes_statistics_`] adds.
+/// Options of [`codes_statistics_`].
 #[derive(Debug, Clone, Copy)]
 pub struct StatisticsStep<'a> {
-    /// `β`, what is left of the statistics as they were, finite; 0, the default, does not look at them.
+    /// `β`, the factor on the old statistics, finite. With 0, the default, they are not read.
     pub beta: f64,
-    /// `c`, what codes and signals are multiplied by: a power of two. Default 1.
+    /// `c`, the factor on codes and signals, a power of two. Default 1.
     pub scale: f64,
-    /// Nothing is written where these do not hold. Default none.
+    /// If these bounds do not hold, nothing is written. Default none.
     pub bounds: Option<Bounds<'a>>,
 }
 
@@ -25,32 +25,33 @@ impl Default for StatisticsStep<'_> {
     }
 }
 
-/// What the figures of [`code_figures_`](crate::code_figures_) must be for statistics to be written, decided where they are: the host
-/// need not wait for them.
+/// Bounds on the figures of [`code_figures_`](crate::code_figures_). Statistics are written only if they hold; the device
+/// decides, so the host need not wait.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds<'a> {
     /// f64 `[2 · FIGURE_PARTS]`, contiguous: the first figures.
     pub figures: &'a Tensor,
-    /// Of each part of the squared error.
+    /// Upper bound on the squared error of each part.
     pub most_error: f64,
-    /// Of each part's largest square of a signal.
+    /// Upper bound on the largest squared length of a signal in each part.
     pub most_square: f64,
 }
 
 impl Bounds<'_> {
-    /// Whether figures, read back, are within the bounds: what the device decides of the same figures.
+    /// Whether figures that were read back are within the bounds; the device makes the same decision.
     pub fn hold(&self, figures: &[f64]) -> bool {
         figures_hold(figures, self.most_error, self.most_square)
     }
 }
 
-/// `a ← βa + c²XᵀX`, `[n_atoms, n_atoms]`, and `b ← βb + c²XᵀY`, `[n_atoms, n_features]`, from the lists of the signals that use
-/// each atom.
+/// `a ← βa + c²XᵀX`, `[n_atoms, n_atoms]`, and `b ← βb + c²XᵀY`, `[n_atoms, n_features]`, computed from the lists of the signals
+/// that use each atom.
 ///
-/// `a`, `b` and `signals`, `[n_samples, n_features]`, are contiguous, f32 or f64 as the codes are. Long lists are summed a few hundred
-/// entries at a time, so that none is lost in the sum of those before. A code may name an atom more than once: its entries are added.
+/// `a`, `b` and `signals`, `[n_samples, n_features]`, are contiguous, f32 or f64 as the codes are. Long lists are summed a few
+/// hundred entries at a time, so that rounding does not lose entries to a large running sum. If a code names an atom more than
+/// once, its entries are added.
 ///
-/// Cost: `2s + 2p` FLOP a use; one launch on a GPU.
+/// Cost: `2s + 2p` FLOP per use; one launch on a GPU.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or `beta` or `scale` is not finite.

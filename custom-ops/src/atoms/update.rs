@@ -1,4 +1,4 @@
-//! The update of atoms, one after the other or many at once.
+//! The update of atoms, one at a time or in groups.
 use super::sweep::{Change, Codes, Sweep, put_back};
 use super::{check_codes, check_dictionary};
 use crate::check::expect;
@@ -9,21 +9,21 @@ use rayon::prelude::*;
 
 const OP: &str = "update_atoms";
 
-/// How [`update_atoms`] updates.
+/// Options of [`update_atoms`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AtomUpdate {
-    /// Atoms that are updated at once, from one error matrix (ñ): 1 is the classic sequential sweep, `n_atoms` or more
-    /// leaves no atom waiting. Default 1.
+    /// Atoms updated at once from one error matrix (ñ). 1 is the classic sequential sweep; `n_atoms` or more updates all atoms at
+    /// once. Default 1.
     pub group: usize,
-    /// The most steps of the power method for an atom and its coefficients: 1 is AK-SVD, many are K-SVD; with 0 the
-    /// coefficients stay and the atom is the best one for them (SGK). Default 1.
+    /// The most steps of the power method for an atom and its coefficients. 1 is AK-SVD, many steps are K-SVD; with 0 the
+    /// coefficients do not change and the atom is the best one for them (SGK). Default 1.
     pub power_steps: usize,
-    /// A power method ends when a step moved the atom, of length 1, by at most this. Default 1e-5.
+    /// The power method stops when a step moves the atom, which has length 1, by at most this. Default 1e-5.
     pub tolerance: f64,
-    /// The first atoms, which stay as they are. Default 0.
+    /// Number of first atoms that do not change. Default 0.
     pub n_fixed: usize,
-    /// `γ` of the penalty `γ Σ_{i≠j} (d_i·d_j)²` that joins `‖Y − X D‖²`, at least 0, in squared units of the signals.
-    /// Where it outweighs `x_j·x_j`, power steps need not converge; [`power_steps`](Self::power_steps) ends them. Default 0.
+    /// `γ` of the penalty `γ Σ_{i≠j} (d_i·d_j)²` that is added to `‖Y − X D‖²`, at least 0, in squared units of the signals.
+    /// Where it outweighs `x_j·x_j`, power steps may not converge and stop at [`power_steps`](Self::power_steps). Default 0.
     pub coherence_penalty: f64,
 }
 
@@ -33,24 +33,24 @@ impl Default for AtomUpdate {
     }
 }
 
-/// One sweep over the atoms: the new dictionary, and the codes with coefficients to go with it; supports stay.
+/// One sweep over the atoms. Returns the new dictionary and the codes with their new coefficients; supports do not change.
 ///
-/// For each atom `j` that a signal uses, with `F = E_I + x_j d_j` the error without it:
+/// For each used atom `j`, where `F = E_I + x_j d_j` is the error without it:
 ///
 /// ```text
 /// g   = F·x_j − 2γ Σ_{l≠j} (d_l·d_j) d_l
 /// d_j ← g / ‖g‖;   x_j ← F·d_j        power_steps times, or until d_j moves by at most `tolerance`;  x_j stays if 0 times
 /// ```
 ///
-/// Atoms of a group see the dictionary, the coefficients and the error of before the group; then `E` follows. With groups of one
-/// and `γ = 0` no step can raise `‖Y − X D‖`. An atom without signals, or whose `g` has a length of 1e-38 or less, or is not finite,
-/// stays: let the error be that of signals whose lengths are not many powers of ten from 1. Of a code that names an atom twice each
-/// entry is updated by itself, as if it were of a signal of its own.
+/// All atoms of a group use the dictionary, the coefficients and the error from before the group; `E` is updated after the group.
+/// With groups of one and `γ = 0` no step can raise `‖Y − X D‖`. An atom does not change if no signal uses it, or if its `g` has
+/// a length of 1e-38 or less or is not finite; so scale the signals to lengths within a few powers of ten of 1. If a code names
+/// an atom twice, each entry is updated separately, as if it belonged to another signal.
 ///
-/// `dictionary` is `[n, p]`, `error` the `Y − X D` of these very codes (or another matrix in the place of `Y`), `[m, p]`,
-/// both contiguous; rows of the dictionary should have length 1.
+/// `dictionary` is `[n, p]`, `error` is `Y − X D` of the same codes (or with another matrix in place of `Y`), `[m, p]`, both
+/// contiguous; rows of the dictionary should have length 1.
 ///
-/// Cost: `4Up` FLOP a step for `U` uses in all, each of which reads a row of `error` twice, and `4n²p` where `γ` is not 0.
+/// Cost: `4Up` FLOP per power step for `U` uses in total, each of which reads a row of `error` twice, and `4n²p` if `γ` is not 0.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, `group` is 0, `tolerance` or `coherence_penalty` is negative or not finite, or a step is

@@ -6,10 +6,11 @@ use candle::{Result, Tensor};
 
 const OP: &str = "AtomUses::of";
 
-/// For each atom the places in the codes that name it, in ascending order.
+/// For each atom, the places in the codes where its index occurs, in ascending order.
 ///
-/// Place `i · s + k` is entry `k` of signal `i`. Atom `j` has `entries[offsets[j]..offsets[j + 1]]`. Made by the stable counting sort of
-/// [`sort_by_key`](crate::sort_by_key()) on the codes' device; the same codes give the same lists on every device.
+/// Place `i · s + k` is entry `k` of signal `i`. Atom `j` has `entries[offsets[j]..offsets[j + 1]]`. The stable counting sort of
+/// [`sort_by_key`](crate::sort_by_key()) makes the lists on the codes' device; the same codes give the same lists on every
+/// device.
 #[derive(Debug, Clone)]
 pub struct AtomUses {
     pub(super) offsets: Tensor,
@@ -22,11 +23,11 @@ pub struct AtomUses {
 impl AtomUses {
     /// Sorts the entries of `codes` by atom.
     ///
-    /// Cost: that of [`sort_by_key`](crate::sort_by_key()) of `m · s` keys below `n_atoms`.
+    /// Cost: one [`sort_by_key`](crate::sort_by_key()) of `m · s` keys below `n_atoms`.
     ///
     /// # Errors
     /// When the tensors of `codes` do not fit each other, there are 2³² entries or more, a step is being recorded, or, on the CPU, an
-    /// index is not below `n_atoms` (a GPU leaves such entries out).
+    /// index is not below `n_atoms` (a GPU skips such entries).
     pub fn of(codes: &SparseCodes) -> Result<Self> {
         let (codes, [n_samples, width]) = check_codes(OP, codes, codes.values.dtype())?;
         let n_atoms = codes.n_atoms;
@@ -36,17 +37,17 @@ impl AtomUses {
         Ok(Self { offsets, entries: order, n_atoms, n_samples, width })
     }
 
-    /// Where the list of each atom begins and the last one ends, u32 `[n_atoms + 1]`.
+    /// Start of each atom's list, and the end of the last list, u32 `[n_atoms + 1]`.
     pub fn offsets(&self) -> &Tensor {
         &self.offsets
     }
 
-    /// The lists, one after the other, u32 `[n_samples · width]`; what lies beyond the last is 0.
+    /// The lists, one after the other, u32 `[n_samples · width]`; entries beyond the last list are 0.
     pub fn entries(&self) -> &Tensor {
         &self.entries
     }
 
-    /// How many signals use each atom, read back from the device.
+    /// The number of signals that use each atom, read back from the device.
     ///
     /// # Errors
     /// When the device fails.

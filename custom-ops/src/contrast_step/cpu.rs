@@ -1,4 +1,5 @@
-//! The product and the weights in one pass, for f32 states: a block of the velocity is added to its weights where it was made.
+//! The product and the weight update in one pass, for f32 states: each block of the velocity is added to its weights as soon as
+//! it is computed.
 use super::{OP, Sizes};
 use crate::gemm::Order;
 use crate::gemm::cpu::{Operands, product_then};

@@ -6,13 +6,14 @@
 //! biases as in bias_step_
 //! ```
 //!
-//! The CPU makes it from [`gemm_`], [`weight_step_`] and [`bias_step_`](crate::bias_step_), the first two in one pass for f32
-//! states. On CUDA, with states of 16 bits, it is one kernel: the gradient is used where it is made and never stored, which at 2304×16000 moves 590 MB instead of 860, and
-//! a small machine waits for one launch instead of six.
+//! The CPU composes the update from [`gemm_`], [`weight_step_`] and [`bias_step_`](crate::bias_step_), the first two in one pass
+//! for f32 states. On CUDA, with 16-bit states, it is one kernel that never stores the gradient: at 2304×16000 it moves 590 MB
+//! instead of 860 MB, and a small RBM needs one launch instead of six.
 //!
-//! States and the copy of the weights that products read may have two *parts*: a number is then the sum of two f16 numbers, the
-//! second of which holds what the first rounded away. 22 of f32's 24 bits remain, at the speed of the tensor cores (Ootomo and
-//! Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak performance", 2022).
+//! States, and the copy of the weights that products read, may have two *parts*: a number is then the sum of two f16 numbers,
+//! where the second holds the rounding error of the first. This keeps 22 of f32's 24 bits at the speed of the tensor cores
+//! (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
+//! performance", 2022).
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -28,54 +29,55 @@ use candle::{DType, Device, Result, Tensor};
 
 const OP: &str = "contrast_step_";
 
-/// What [`contrast_step_`] changes. All on one device, contiguous, and sharing no memory.
+/// The tensors that [`contrast_step_`] changes. All are on one device, contiguous, and share no memory.
 #[derive(Clone, Copy)]
 pub struct Contrast<'a> {
-    /// `[2, n_hidden, n_visible]` f32: weights and velocity; `[1, n_hidden, n_visible]` with a `velocity` of its own.
+    /// `[2, n_hidden, n_visible]` f32: weights and velocity; `[1, n_hidden, n_visible]`, weights only, if `velocity` is given.
     pub params: &'a Tensor,
-    /// `[n_hidden, n_visible]` bf16, with bf16 states where [`contrast_step_fuses`]: 4 bytes a weight less to move.
+    /// A bf16 velocity, `[n_hidden, n_visible]`, which moves 4 bytes per weight less; for bf16 states where
+    /// [`contrast_step_fuses`].
     pub velocity: Option<&'a Tensor>,
-    /// `[parts, n_hidden, n_visible]` of the states' type: receives `copy_scale · W`, cut into parts.
+    /// `[parts, n_hidden, n_visible]` of the states' type: receives `copy_scale · W`, split into parts.
     pub copy: Option<&'a Tensor>,
     /// `[4, n_hidden]` f32, see [`bias_step_`](crate::bias_step_).
     pub hidden_state: &'a Tensor,
-    /// `[4, n_visible]` f32: the third and fourth row gather the squared error.
+    /// `[4, n_visible]` f32: the squared error is added to the third and fourth row.
     pub visible_state: &'a Tensor,
-    /// `[1]` i64: moves on by [`ContrastStep::advance`].
+    /// `[1]` i64: increases by [`ContrastStep::advance`].
     pub counter: &'a Tensor,
 }
 
-/// How [`contrast_step_`] changes it.
+/// Options of [`contrast_step_`].
 #[derive(Clone, Copy)]
 pub struct ContrastStep<'a> {
     /// Decay of the weights.
     pub weights: WeightStep,
     /// A target for the mean activation of the hidden units.
     pub sparsity: Option<Sparsity>,
-    /// Multiplies the gradient of the visible biases, `[n_visible]` f32; for f32 states.
+    /// Factor on the gradient of the visible biases, `[n_visible]` f32; for f32 states.
     pub visible_scale: Option<&'a Tensor>,
-    /// What the copy of the weights is multiplied by: a power of two.
+    /// Factor on the copy of the weights: a power of two.
     pub copy_scale: f32,
     /// Blocks of random draws that the step has used.
     pub advance: i64,
-    /// Of the product of f32 states; those of 16 bits are multiplied as they are.
+    /// Precision of the product of f32 states; 16-bit states are multiplied as they are.
     pub precision: Precision,
 }
 
-/// Whether states of 16 bits make [`contrast_step_`] one kernel: on CUDA, for sizes that are multiples of four.
+/// Whether [`contrast_step_`] is one kernel for 16-bit states: on CUDA, if both sizes are multiples of four.
 pub fn contrast_step_fuses(device: &Device, n_hidden: usize, n_visible: usize) -> bool {
     let counted = [n_hidden, n_visible].iter().all(|&n| i32::try_from(n).is_ok());
     device.is_cuda() && n_hidden.is_multiple_of(4) && n_visible.is_multiple_of(4) && counted
 }
 
-/// `V ← μ V + ε/B hᵀ x − ε(λ₂ W + λ₁ sign W)`, `W ← W + V`, biases alike, and the counter moves on.
+/// `V ← μ V + ε/B hᵀ x − ε(λ₂ W + λ₁ sign W)`, `W ← W + V`, the same for the biases, and increases the counter.
 ///
-/// `hidden` is `[parts, ≥ 2, batch, n_hidden]` and `visible` `[parts, ≥ 2, batch, n_visible]`, of one type: plane 0 the negative
-/// phase, plane 1 the positive; the hidden negative plane carries its minus. They are f32 or bf16 of one part, or f16 of one or
-/// two parts, which takes [`contrast_step_fuses`]. `scalars` is `[3]` f32: rate / batch, momentum, rate.
+/// `hidden` is `[parts, ≥ 2, batch, n_hidden]` and `visible` `[parts, ≥ 2, batch, n_visible]`, of one type: plane 0 is the
+/// negative phase, plane 1 the positive; the hidden negative plane already carries its minus sign. They are f32 or bf16 of one
+/// part, or, where [`contrast_step_fuses`], f16 of one or two parts. `scalars` is `[3]` f32: rate / batch, momentum, rate.
 ///
-/// Cost: `4 · batch · n_hidden · n_visible` FLOP (three times that with two parts). One kernel moves 16 bytes a weight (12 with a
-/// bf16 velocity) and 2 for each part of the copy; the ops one after the other 24.
+/// Cost: `4 · batch · n_hidden · n_visible` FLOP (three times that with two parts). One kernel moves 16 bytes per weight (12 with
+/// a bf16 velocity) and 2 for each part of the copy; separate ops move 24.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or a decay is negative or NaN.
@@ -130,8 +132,8 @@ fn visible_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
     BiasStep { neg_is_negated: false, sparsity: None, gather_error: true, scale: step.visible_scale }
 }
 
-/// Weights and velocity after [`contrast_step_`], `[2, n_hidden, n_visible]`, from candle's own ops: `params` is as long,
-/// `h` `[depth, n_hidden]` and `x` `[depth, n_visible]` are both phases one below the other, in f32 or f64.
+/// Weights and velocity after [`contrast_step_`], `[2, n_hidden, n_visible]`, computed with candle's own ops: `params` has the
+/// same shape; `h` `[depth, n_hidden]` and `x` `[depth, n_visible]` hold both phases one below the other, in f32 or f64.
 ///
 /// # Errors
 /// When shapes do not fit.

@@ -1,4 +1,4 @@
-//! Which form of `kernels/contrast_step.cu` an update gets.
+//! The choice of the form of `kernels/contrast_step.cu` for an update.
 use crate::limits::Limits;
 
 /// Of kernels/contrast_step.cu: rows of both operands that a stage holds.

@@ -1,7 +1,8 @@
-//! Devices that [`cuda_device`](crate::cuda_device) opens: given out again when nobody has them any more, never dropped.
+//! Devices that [`cuda_device`](crate::cuda_device) opens. They are never dropped; an unused one is handed out again.
 //!
-//! Dropping candle's device destroys its cuBLAS handle, which waits for the whole GPU: that ends the recordings of other threads, and the
-//! driver's error then is a panic in cudarc. Opening one takes some 0.2 s, most of it for the same handle.
+//! Dropping candle's device destroys its cuBLAS handle, which waits for the whole GPU. That wait breaks the recordings of other
+//! threads, and cudarc turns the driver's error into a panic. Opening a device takes about 0.2 s, most of it to create the
+//! handle.
 use super::gpu::Gpu;
 use super::recording::alone;
 use candle::{CudaDevice, Device, Result, Tensor};

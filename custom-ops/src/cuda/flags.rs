@@ -1,4 +1,4 @@
-//! A few words that kernels leave for the host, without a copy.
+//! A few words in host memory that kernels write and the host reads, without a copy.
 use super::gpu::{Gpu, State};
 use candle::Result;
 use candle::cuda::WrapErr;

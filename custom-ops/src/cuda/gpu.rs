@@ -1,4 +1,4 @@
-//! A GPU as ops see it: its limits, its kernels, and the stream that launches go to.
+//! A GPU: its limits, its kernels, and the stream that receives launches.
 use super::fatbins;
 use super::recording;
 use crate::limits::{Limits, code_for};

@@ -1,6 +1,6 @@
-//! What every op needs on CUDA: the GPU, launches, memory, recordings.
+//! The parts that every op needs on CUDA: the GPU, launches, memory, recordings.
 //!
-//! With [`op`](crate::op) the only module that knows how candle keeps device memory. An op gets a [`Gpu`] and its operands,
+//! Only this module and [`op`](crate::op) depend on how candle stores device memory. An op gets a [`Gpu`] and its operands,
 //! builds a [`Launch`] from them, and takes [`Scratch`] where it needs memory.
 mod devices;
 mod flags;

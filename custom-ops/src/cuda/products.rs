@@ -1,9 +1,9 @@
-//! cuBLAS: a handle of our own for each stream, with a workspace of its own.
+//! cuBLAS: one handle with its own workspace for each stream.
 //!
-//! candle has one handle a device, whose pointer mode must stay the host's, and whose workspace would be shared by recordings.
-//! A recording keeps what cuBLAS gave its products, the workspace among it, and is replayed while other threads use the handle of the
-//! stream: it has a handle of its own for as long as it lives. With one handle for both, replays gave other results when threads
-//! shared a stream.
+//! candle has one handle per device. Its pointer mode must stay on the host, and recordings would share its workspace. A
+//! recording refers to the workspace of the handle that it was recorded with, and is replayed while other threads use the handle
+//! of the stream; so each recording owns a handle for as long as it lives. With one handle for both, replays gave wrong results
+//! when threads shared a stream.
 use super::gpu::{Gpu, State};
 use super::recording::{self, alone, is_per_thread};
 use candle::Result;

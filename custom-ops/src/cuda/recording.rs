@@ -1,12 +1,13 @@
 //! A step of many launches, recorded once as a CUDA graph and replayed with one call.
 //!
-//! Other threads may use the GPU meanwhile, also through clones of the same device. So a recording goes to a stream of its own:
-//! what others launch on the device's stream is no part of it. It changes no switch that others see.
+//! Other threads may use the GPU at the same time, also through clones of the same device. A recording therefore uses its own
+//! stream, so it does not contain what others launch on the device's stream, and it changes no setting that others share.
 //!
-//! Three calls end every recording of a GPU, whichever thread makes them: waiting for the whole GPU, which the first stream of a
-//! device does when it is opened; dropping a device (`cublasDestroy`); and the first random tensor of candle on a device. They were
-//! found by trying each call of the driver beside a recording. [`alone`] keeps ours away from recordings. Where another's comes between,
-//! the recording says so ([`Recorded::Broken`]), the step runs launch by launch, and the next one is recorded again.
+//! Three calls break every recording on a GPU, in whichever thread they are made: waiting for the whole GPU, which opening the
+//! first stream of a device does; dropping a device (`cublasDestroy`); and the first random tensor of candle on a device. They
+//! were found by trying each driver call during a recording. [`alone`] keeps the calls of this crate from overlapping a
+//! recording. If a call of other code breaks a recording, it ends as [`Recorded::Broken`], the step runs launch by launch, and
+//! the next step is recorded again.
 use super::gpu::{Gpu, State};
 use super::products::{self, Handle, Lent};
 use crate::op::{Io, Kernel, address, operands};

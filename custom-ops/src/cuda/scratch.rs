@@ -1,4 +1,4 @@
-//! Memory that an op needs for the length of a call, cut from one allocation.
+//! Scratch memory for the duration of a call, cut from one allocation.
 use super::gpu::Gpu;
 use candle::Result;
 use candle::cuda::WrapErr;

@@ -1,12 +1,12 @@
-//! The product on the CPU: the result is cut into blocks, each of which the `gemm` crate makes on one thread.
+//! The product on the CPU: the result is cut into blocks, and the `gemm` crate computes each block on one thread.
 //!
 //! ```text
 //! c[I, J] ← alpha · a[I, :] b[:, J] + beta · c[I, J]        a block: rows I, columns J, and all of k
 //! ```
 //!
-//! The crate's own threads wait while one of them packs an operand; here each block packs what it reads, all at once, and
-//! an RBM's products run at 9/10 of the peak of every core. The cut depends on the sizes alone and never goes through a sum: the
-//! result is the same bits on any number of threads.
+//! In the threaded mode of the crate, threads wait while one of them packs an operand. Here every block packs its own operands in
+//! parallel, and an RBM's products run at 9/10 of the peak of every core. The blocks depend only on the sizes and never split a
+//! sum, so the result is the same bits on any number of threads.
 //!
 //! Cost: `2mnk` FLOP, and `(rows + cols) · k` entries packed for a block.
 use super::Order;
@@ -43,7 +43,7 @@ pub(crate) struct Operands<'a, T> {
     pub depth: usize,
     /// Multiplies the product.
     pub alpha: T,
-    /// Multiplies what the result held; 0 overwrites it, NaN included.
+    /// Factor on the old content of the result; 0 overwrites it, NaN included.
     pub beta: T,
 }
 

@@ -1,4 +1,4 @@
-//! The product on CUDA: cuBLAS, factors from the host or from the device.
+//! The product on CUDA: cuBLAS, with factors from the host or from the device.
 use super::{Gemm, Order, Precision};
 use crate::cuda::Gpu;
 use crate::op::Io;

@@ -1,11 +1,11 @@
-//! Matrix product into a buffer that exists: `c ← alpha · a b + beta · c`.
+//! Matrix product into an existing buffer: `c ← alpha · a b + beta · c`.
 //!
-//! What candle's `matmul` lacks for a training loop: it writes in place, accumulates, takes either operand
-//! transposed without a copy, mixes bf16 operands with an f32 result, and takes the precision as an
-//! argument of the call instead of a switch of the process.
+//! It adds what candle's `matmul` lacks for a training loop: it writes in place, accumulates, takes either operand transposed
+//! without a copy, mixes bf16 operands with an f32 result, and takes the precision as an argument instead of a process-wide
+//! switch.
 //!
-//! CUDA: cuBLAS on the device's stream, deterministic on one device. CPU: blocks of the `gemm` crate on
-//! all of rayon's threads, the same bits on any number of them.
+//! CUDA: cuBLAS on the device's stream, deterministic on one device. CPU: blocks of the `gemm` crate on all rayon threads; the
+//! same bits on any number of threads.
 pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -20,16 +20,16 @@ use crate::op::{In, Io, Kernel, operands};
 use candle::{CpuStorage, DType, Result, Tensor, WithDType};
 use half::{bf16, f16};
 
-/// How exactly products of f32 numbers are formed. Sums are always f32 (f64 for f64 operands).
+/// Precision of products of f32 numbers. Sums are always f32 (f64 for f64 operands).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Precision {
     /// Full f32 products.
     #[default]
     F32,
-    /// Operands rounded to 10 bits of mantissa in the tensor cores, relative error about 5e-4 a product.
-    /// The CPU has no such unit and computes as [`Precision::F32`].
+    /// Operands rounded to 10 bits of mantissa in the tensor cores, with a relative error of about 5e-4 per product. The CPU
+    /// computes as with [`Precision::F32`].
     Tf32,
-    /// Operands rounded to bf16, 7 bits of mantissa, relative error about 4e-3 a product.
+    /// Operands rounded to bf16 with 7 bits of mantissa, with a relative error of about 4e-3 per product.
     Bf16,
 }
 
@@ -55,18 +55,18 @@ impl std::str::FromStr for Precision {
     }
 }
 
-/// The factors of a product and of what the buffer held.
+/// The factors on the product and on the old content of the buffer.
 #[derive(Debug, Clone, Copy)]
 pub enum Factors<'a> {
-    /// Known when the call is made.
+    /// Factors given in the call.
     Host {
         /// Multiplies the product.
         alpha: f64,
         /// Multiplies the old content; 0 overwrites, whatever it was (NaN included).
         beta: f64,
     },
-    /// `[alpha, beta]` at the head of a contiguous f32 tensor on the same device, read when the product
-    /// runs, so that a recorded graph follows a schedule. For f32 results only.
+    /// `[alpha, beta]`, the first two entries of a contiguous f32 tensor on the same device. They are read when the product runs,
+    /// so that a recorded graph can follow a schedule. For f32 results only.
     Tensor(&'a Tensor),
 }
 
@@ -78,10 +78,9 @@ impl Factors<'_> {
 /// `c ← alpha · a b + beta · c`.
 ///
 /// `c` is `[m, n]`, contiguous; `a` is `[m, k]` and `b` is `[k, n]`, each contiguous or the transposed
-/// view of a contiguous matrix, possibly at an offset (`x.narrow(0, ..)`). All are f32, or all f64, or `a`
-/// and `b` are bf16 and `c` is f32 or bf16, or they are f16 and `c` is f32. 16-bit operands are multiplied as they are, whatever
-/// precision is asked. `c`
-/// must not share memory with an operand.
+/// view of a contiguous matrix, possibly at an offset (`x.narrow(0, ..)`). All are f32, or all are f64; or `a` and `b` are bf16
+/// and `c` is f32 or bf16; or `a` and `b` are f16 and `c` is f32. 16-bit operands are multiplied as they are, whatever
+/// `precision` is. `c` must not share memory with an operand.
 ///
 /// Cost: `2mnk` FLOP.
 ///
@@ -93,8 +92,8 @@ pub fn gemm_(c: &Tensor, a: &Tensor, b: &Tensor, factors: Factors<'_>, precision
 
 /// [`gemm_`] of many matrices at once: `c[i] ← alpha · a[i] b[i] + beta · c[i]`.
 ///
-/// `c` is `[batch, m, n]`, contiguous; `a` is `[batch, m, k]` and `b` `[batch, k, n]`, each matrix as for [`gemm_`], any distance
-/// apart. A stride of 0, as `broadcast_as` gives it, uses one matrix for all. Types are those of [`gemm_`].
+/// `c` is `[batch, m, n]`, contiguous; `a` is `[batch, m, k]` and `b` `[batch, k, n]`, each matrix as for [`gemm_`], with any
+/// stride between matrices. A stride of 0, as from `broadcast_as`, uses one matrix for all. Types are those of [`gemm_`].
 ///
 /// Cost: `2 · batch · mnk` FLOP; one launch on CUDA.
 ///
@@ -172,7 +171,7 @@ fn run(
     operands(op).write("c", c).read("a", a).read("b", b).maybe("factors", tensor).run(&product)
 }
 
-/// The same function in plain loops, summed in f64. `a`, `b`, `c` as for [`gemm_`], on the CPU; the result is new.
+/// The same function in plain loops, summed in f64. `a`, `b`, `c` are as for [`gemm_`], on the CPU; returns a new tensor.
 ///
 /// # Errors
 /// When candle cannot read the tensors.

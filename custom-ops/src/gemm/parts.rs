@@ -1,4 +1,4 @@
-//! Products of numbers that are sums of 16-bit ones.
+//! Products of numbers that are sums of two 16-bit numbers.
 use super::{Factors, Precision, gemm_};
 use candle::{DType, Result, Tensor};
 
@@ -40,12 +40,12 @@ impl PartSizes {
     }
 }
 
-/// `c ← scale · (Σ a_i) (Σ b_j)`, without the product of both second parts, which lies below f32's last bit.
+/// `c ← scale · (Σ a_i) (Σ b_j)`. The product of the two second parts is skipped, because it is below the last bit of f32.
 ///
 /// `c` is contiguous f32 `[m, n]`; `a` is `[1 or 2, m, k]` and `b` `[1 or 2, k, n]`, bf16 or f16, each part contiguous or the
-/// transposed view of a contiguous matrix. With two parts in `b`, cut by [`split_into_`](crate::split_into_), the relative error is
-/// that of an f32 product or less: long sums are broken up, since tensor cores cut off where f32 rounds. One part
-/// each is [`gemm_`] with bf16 or f16 operands.
+/// transposed view of a contiguous matrix. With two parts in `b`, made by [`split_into_`](crate::split_into_), the relative error
+/// is at most that of an f32 product: long sums are split, since tensor cores truncate where f32 rounds. With one part each, it
+/// is [`gemm_`] with bf16 or f16 operands.
 ///
 /// Cost: `2mnk` FLOP of the tensor cores for each pair of parts.
 ///

@@ -1,4 +1,4 @@
-//! The CPU twin of `kernels/loss.cu`: the same sums in the same lanes.
+//! The CPU version of `kernels/loss.cu`, with the same sums in the same lanes.
 use super::{OutputLoss, OutputLossOp, SoftmaxLoss};
 use crate::activation::{SIGMOID, activate, through, with_activation};
 use crate::math::{exp, ln, softplus};

@@ -1,8 +1,9 @@
 //! Units of a product: `units(scale · a b + bias)`.
 //!
-//! For numbers in two parts on CUDA this is one kernel, as exact as f32 products: what [`gemm_parts_`](crate::gemm_parts_) would
-//! break up into many, it adds outside the tensor cores as it goes. Elsewhere the op is that product and [`units_`]; for one part
-//! cuBLAS and [`units_`] are faster (9 µs against 10 at 192×576×1024 on an H200, 12 against 16 at 192×1024×4096).
+//! For numbers in two parts on CUDA this is one kernel, as exact as f32 products: it adds partial sums outside the tensor cores,
+//! where [`gemm_parts_`](crate::gemm_parts_) splits the product into many. In other cases the op is that product followed by
+//! [`units_`]; for one part, cuBLAS and [`units_`] are faster (9 µs against 10 at 192×576×1024 on an H200, 12 against 16 at
+//! 192×1024×4096).
 #[cfg(feature = "cuda")]
 mod cuda;
 mod shape;
@@ -12,9 +13,9 @@ use crate::gemm::gemm_parts_;
 use crate::units::{Unit, UnitPlanes, units_};
 use candle::{DType, Device, Result, Tensor};
 
-/// Whether [`units_of_product_`] of numbers in two parts, with sizes that are multiples of four, is one kernel: on a GPU of capability
-/// 9.0 or above with kernels built for one, and with enough shared memory for a tile. Elsewhere it is many launches, and f32 operands are
-/// faster.
+/// Whether [`units_of_product_`] of numbers in two parts, with sizes that are multiples of four, is one kernel. It is on a GPU of
+/// capability 9.0 or above with enough shared memory for a tile, if the build has kernels for such a GPU. Otherwise it takes many
+/// launches, and f32 operands are faster.
 pub fn two_part_products_fuse(device: &Device) -> bool {
     match device {
         #[cfg(feature = "cuda")]
@@ -23,11 +24,11 @@ pub fn two_part_products_fuse(device: &Device) -> bool {
     }
 }
 
-/// Means and samples of the units whose pre-activations are `scale · a b`, to planes of `planes`.
+/// Writes means and samples of the units with pre-activations `scale · a b` to planes of `planes`.
 ///
 /// `a` is `[parts, m, k]` and `b` `[parts, k, n]` as for [`gemm_parts_`], `planes` `[n_planes, m, n]` of their type, and the
-/// other arguments are those of [`units_`]; with two parts in `b`, `out.low` is given. `pre`, `[m, n]` f32, is room that may be
-/// written. On CUDA sums run in another order than those of [`gemm_parts_`].
+/// other arguments are those of [`units_`]; with two parts in `b`, `out.low` must be given. `pre`, `[m, n]` f32, is scratch
+/// memory. On CUDA, sums have a different order from those of [`gemm_parts_`].
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.
@@ -51,7 +52,8 @@ pub fn units_of_product_(
     units_(planes, pre, bias, unit, out, draws, None)
 }
 
-/// The same from candle's own ops, in f64 up to the units: `(mean, sample)`, f32; the tests hold [`units_of_product_`] to it.
+/// The same computed with candle's own ops, in f64 up to the units: `(mean, sample)`, f32. Tests compare [`units_of_product_`]
+/// with it.
 ///
 /// # Errors
 /// When shapes do not fit.

@@ -1,4 +1,4 @@
-//! Which form of `kernels/product_units.cu` a product gets.
+//! The choice of the form of `kernels/product_units.cu` for a product.
 use crate::limits::Limits;
 
 /// Of kernels/product_units.cu.

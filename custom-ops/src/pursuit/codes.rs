@@ -1,22 +1,22 @@
-//! Sparse codes of fixed width, dense and multiplied with a dictionary.
+//! Sparse codes of fixed width: conversion to dense codes, and products with a dictionary.
 use super::cpu;
 use crate::check::{expect, matrix};
 use crate::op::{Io, Kernel, operands};
 use candle::{CpuStorage, DType, Device, Result, Tensor};
 
-/// Codes with few entries a row, as the pursuits give them: the `X` of `Y ≈ X D`.
+/// Sparse codes with few entries per row, as the pursuits return them: the `X` of `Y ≈ X D`.
 ///
-/// Row `i` has `count[i]` entries, in the order in which they were chosen. Entries at and beyond `count` have index 0 and
-/// value 0, so that sums over all `s` entries are right without reading `count`.
+/// Row `i` has `count[i]` entries, in the order in which they were chosen. Entries at and beyond `count` have index 0 and value
+/// 0, so that sums over all `s` entries are correct without `count`.
 #[derive(Debug, Clone)]
 pub struct SparseCodes {
     /// Atoms, u32 `[m, s]`.
     pub indices: Tensor,
     /// Their coefficients, f32 or f64 `[m, s]`.
     pub values: Tensor,
-    /// Entries of each row, u32 `[m]`.
+    /// Number of entries of each row, u32 `[m]`.
     pub count: Tensor,
-    /// The atoms of the dictionary: every index is below.
+    /// Number of atoms of the dictionary; every index is below it.
     pub n_atoms: usize,
 }
 

@@ -1,4 +1,4 @@
-//! A pursuit whose operands were checked, and the one place where it goes to a device.
+//! A pursuit with checked operands, and its dispatch to a device.
 use super::{ErrorTarget, Pursuit, SparseCodes, cpu};
 use crate::check::{expect, matrix};
 use crate::op::{Io, Kernel, operands};

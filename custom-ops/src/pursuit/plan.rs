@@ -1,4 +1,4 @@
-//! Which form of the kernels a job gets on a GPU, by its sizes and what the GPU has.
+//! The choice of the kernels for a job on a GPU, by its sizes and the GPU's resources.
 use super::job::Rule;
 use crate::limits::Limits;
 use candle::Result;

@@ -1,12 +1,12 @@
-//! The pursuits as a textbook writes them, in f64: what the tests hold the fast ones to.
+//! The pursuits in textbook form, in f64. Tests compare the fast versions with them.
 //!
-//! Nothing is shared with the fast ones but the checks of the operands and the rules of when to stop.
+//! They share only the checks of the operands and the stopping rules with the fast versions.
 use super::codes::Rows;
 use super::job::{Job, Rounding, Rule, Target};
 use super::{Pursuit, SparseCodes};
 use candle::{DType, Device, Result, Tensor};
 
-/// Orthogonal matching pursuit in f64, one signal after the other, from the residual itself.
+/// Orthogonal matching pursuit in f64, one signal after the other, computed from the residual itself.
 ///
 /// Arguments and result are those of [`bomp`](super::bomp); the result is on the CPU.
 ///
@@ -16,7 +16,7 @@ pub fn omp_reference(signals: &Tensor, dictionary: &Tensor, pursuit: &Pursuit) -
     run(&Job::new("omp_reference", Rule::Omp, signals, None, dictionary, pursuit)?)
 }
 
-/// Orthogonal least squares in f64: the residual with each atom tried in turn.
+/// Orthogonal least squares in f64: computes the residual with each atom in turn.
 ///
 /// # Errors
 /// As for [`ols`](super::ols).
@@ -24,7 +24,7 @@ pub fn ols_reference(signals: &Tensor, dictionary: &Tensor, pursuit: &Pursuit) -
     run(&Job::new("ols_reference", Rule::Ols, signals, None, dictionary, pursuit)?)
 }
 
-/// [`omp_reference`] of the observed samples alone.
+/// [`omp_reference`] on the observed samples only.
 ///
 /// # Errors
 /// As for [`bomp_masked`](super::bomp_masked).
@@ -37,7 +37,7 @@ pub fn bomp_masked_reference(
     run(&Job::new("bomp_masked_reference", Rule::Omp, signals, Some(mask), dictionary, pursuit)?)
 }
 
-/// [`ols_reference`] of the observed samples alone.
+/// [`ols_reference`] on the observed samples only.
 ///
 /// # Errors
 /// As for [`ols_masked`](super::ols_masked).

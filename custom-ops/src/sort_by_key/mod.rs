@@ -1,14 +1,14 @@
-//! Entries in the order of small keys: a stable sort that gives the list of each key.
+//! A stable sort of entries by small integer keys, which gives the list of entries of each key.
 //!
 //! ```text
 //! offsets[j] = #{ e : keys[e] < j },  j ≤ n_keys
 //! order[offsets[j] .. offsets[j + 1]] = { e : keys[e] = j }, ascending
 //! ```
 //!
-//! The CPU counts the keys of stretches of entries and copies each to its place. A GPU sorts by digits of at most ten bits, the lowest
-//! first, each a stable counting sort over tiles (Merrill and Grimshaw, "Revisiting sorting for GPGPU stream architectures",
-//! 2010); what it takes beside keys and lists is proportional to the number of entries, however many keys there are. Few entries with few
-//! keys are sorted by one block in one launch.
+//! The CPU counts the keys of each run of entries and copies each entry to its place. A GPU sorts by digits of at most ten bits,
+//! the lowest first, with one stable counting sort over tiles per digit (Merrill and Grimshaw, "Revisiting sorting for GPGPU
+//! stream architectures", 2010). Its scratch memory is proportional to the number of entries and does not depend on the number of
+//! keys. One block sorts few entries with few keys in one launch.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -34,18 +34,19 @@ const CHUNK: usize = 64 * 1024;
 /// The entries of each key.
 #[derive(Debug, Clone)]
 pub struct SortedKeys {
-    /// Where the entries of each key begin, and the last ones end: u32 `[n_keys + 1]`.
+    /// Start of each key's entries, and the end of the last: u32 `[n_keys + 1]`.
     pub offsets: Tensor,
-    /// The entries, those of the smallest key first, those of one key in ascending order: u32 `[n]`. What lies beyond the last is 0.
+    /// The entries in the order of their keys, ascending within a key: u32 `[n]`. Places beyond the last entry are 0.
     pub order: Tensor,
 }
 
-/// The entries of each key below `n_keys`, stable; entries with other keys, [`u32::MAX`] for example, are left out.
+/// The entries of each key below `n_keys`, in a stable order. Entries with other keys, for example [`u32::MAX`], are skipped.
 ///
 /// `keys` is a contiguous u32 `[n]`, `n` below 2³². The result is the same bits on every device.
 ///
-/// Cost: `O(n + n_keys)`. On a GPU one launch up to 16,384 entries of 512 keys; else for each ten bits of `n_keys` two passes over keys and
-/// order and a scattered write, and scratch of `n` bytes, `17n` for more than ten bits. On the CPU two passes, and scratch of at most `8n` bytes and 20 a key.
+/// Cost: `O(n + n_keys)`. On a GPU it is one launch for up to 16,384 entries of 512 keys; else, for each ten bits of `n_keys`,
+/// two passes over keys and order and a scattered write, with scratch of `n` bytes, or `17n` for more than ten bits. On the CPU
+/// it is two passes, with scratch of at most `8n` bytes plus 20 bytes per key.
 ///
 /// # Errors
 /// When `keys` is not such a vector, `n_keys` is 0 or above 2³² − 2, or a step is being recorded.
@@ -53,7 +54,7 @@ pub fn sort_by_key(keys: &Tensor, n_keys: usize) -> Result<SortedKeys> {
     Sort { op: OP, n_keys, rows: None }.run(keys)
 }
 
-/// The same from a stable sort of pairs.
+/// The same computed by a stable sort of pairs.
 ///
 /// # Errors
 /// When candle cannot read `keys`.

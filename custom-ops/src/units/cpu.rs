@@ -1,4 +1,4 @@
-//! The CPU twin of `kernels/units.cu`: the same arithmetic in the same order, a tile of 128 elements at a time.
+//! The CPU version of `kernels/units.cu`: the same arithmetic in the same order, in tiles of 128 elements.
 #![expect(clippy::needless_range_loop, reason = "an element is an index into several arrays of one length")]
 
 use super::Unit;

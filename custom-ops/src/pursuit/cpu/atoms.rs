@@ -1,4 +1,4 @@
-//! The dictionary as the inner loops want it, and the products of matrices that they start from.
+//! The dictionary in the layout of the inner loops, and the matrix products that they start from.
 use super::lanes::{Real, scale_and_energy};
 use candle::Result;
 use gemm::Parallelism;

@@ -1,4 +1,4 @@
-//! Sparse codes as dense rows, and multiplied with a dictionary: few rows of it, added.
+//! Sparse codes as dense rows, and their product with a dictionary: a weighted sum of few atoms per row.
 use super::lanes::{Of, Real, fma, has_fused};
 use crate::op::Io;
 use crate::pursuit::codes::Codes;

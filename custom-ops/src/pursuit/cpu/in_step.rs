@@ -1,6 +1,6 @@
-//! Signals of a chunk step by step together: the rows of the Gram matrix that they want are one product a step.
+//! Pursuit of all signals of a chunk in step: each step computes the Gram rows that they need as one product.
 //!
-//! With missing samples every signal has a dictionary of its own, that of its observed samples `o`:
+//! With missing samples every signal has its own dictionary, restricted to its observed samples `o`:
 //!
 //! ```text
 //! gⱼ = Σ_o d̂ⱼ²     αⱼ = Σ_o d̂ⱼ y / √gⱼ     G_ij = Σ_o d̂_i d̂ⱼ / √(g_i gⱼ)

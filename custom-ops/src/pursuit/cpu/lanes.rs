@@ -1,9 +1,9 @@
 //! The inner loops: one pass over the atoms for each chosen one.
 //!
-//! Atoms are padded with zeros to blocks of `W`, which fill four vector registers. Everything kept for an atom lies in
-//! blocks too: the basis is `[block][l][W]`, so that what a block needs is one stretch of memory.
+//! Atoms are padded with zeros to blocks of `W`, which fill four vector registers. All arrays over atoms have this layout: the
+//! basis is `[block][l][W]`, so that the data of a block is contiguous.
 //!
-//! An atom that must not be chosen again has the correlation NaN: it stays NaN, and no comparison with it holds.
+//! An atom that must not be chosen again has the correlation NaN, which stays NaN and compares false with everything.
 #![expect(clippy::needless_range_loop, reason = "a lane is an index into several arrays of one length")]
 use multiversion::multiversion;
 

@@ -1,8 +1,9 @@
 //! The pursuits on the CPU: signals in chunks over all cores, atoms over the lanes of the vector unit.
 //!
-//! Where a Gram matrix pays, a chunk's correlations are one product that stays in the cache, and each signal then runs to its
-//! end ([`with_gram`]). Where it does not (few signals, or a matrix for each signal because samples miss), the
-//! signals of a chunk go step by step together, and the rows that they want are one product ([`in_step`]).
+//! If a Gram matrix is worth its cost, the correlations of a chunk are one product that stays in the cache, and each signal is
+//! then coded to the end ([`with_gram`]). If it is not (few signals, or a separate Gram matrix for each signal because samples
+//! are missing), all signals of a chunk advance in step, and each step computes the rows that they need as one product
+//! ([`in_step`]).
 mod atoms;
 mod combine;
 mod factor;

@@ -1,4 +1,4 @@
-//! One signal on its way: from its correlations to its code.
+//! The pursuit of one signal, from its correlations to its code.
 use super::factor::Factor;
 use super::lanes::{self, Kind, Real};
 use crate::pursuit::job::{Rounding, Rule};

@@ -1,4 +1,4 @@
-//! Sparse codes as dense rows, and multiplied with a dictionary: the launches of `kernels/codes.cu`.
+//! Sparse codes as dense rows, and their product with a dictionary: the launches of `kernels/codes.cu`.
 use super::{suffix, warps};
 use crate::cuda::Gpu;
 use crate::op::Io;

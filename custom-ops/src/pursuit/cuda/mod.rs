@@ -1,4 +1,4 @@
-//! The pursuits on CUDA: two products, then every signal's whole pursuit in one kernel.
+//! The pursuits on CUDA: two products, then one kernel that runs the whole pursuit of every signal.
 //!
 //! | launch | kernel | |
 //! |---|---|---|
@@ -6,10 +6,11 @@
 //! | 2 | `correlations.cu` `correlations` | `α⁰ = Y D̂ᵀ` and `G = D̂ D̂ᵀ`, one launch for both |
 //! | 3 | `bomp.cu`, `ols.cu` | the pursuits |
 //!
-//! More signals than fit ([`Plan::chunk`]) repeat them; where rows of `G` are made in the kernel, 2 is left out. Many signals whose
-//! directions no multiprocessor holds are pursued step by step instead, two launches a step (`pursuit_steps.cu`). What was
-//! not finite the kernels say in host memory (`Flags`): no copy, and one wait for the device at the end. The codes are allocated
-//! while the first two kernels run.
+//! If the signals do not fit at once ([`Plan::chunk`]), the launches repeat for each chunk. Launch 2 is skipped if the pursuit
+//! kernel computes the rows of `G`. If there are many signals and their directions do not fit into a multiprocessor, all signals
+//! advance step by step, with two launches per step (`pursuit_steps.cu`). Kernels report numbers that are not finite in host
+//! memory (`Flags`), which needs no copy and one wait for the device at the end. The codes are allocated while the first two
+//! kernels run.
 mod codes;
 mod problem;
 mod products;

@@ -1,4 +1,4 @@
-//! What a pursuit kernel is told, and where its intermediate results lie.
+//! The arguments of a pursuit kernel, and the memory of its intermediate results.
 use crate::cuda::{Part, ScratchLayout};
 use crate::pursuit::plan::{Form, Plan};
 use candle::cuda::cudarc::driver::DeviceRepr;
