@@ -1,4 +1,4 @@
-//! The one place where errors of shape and range are worded.
+//! Checks of shapes and ranges, with their error messages in one place.
 use candle::{DType, Result, Tensor};
 
 /// Checks that `t` is `[batch, want]` and returns `batch`.

@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all.
+//! Atomic file writes, and safetensors files.
 use candle::{Device, Error, Result, Tensor};
 use safetensors::SafeTensors;
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// Writes a file beside its name and renames it over, so that a reader never sees half of it.
+/// Writes to a temporary file and renames it to `path`, so that a reader never sees an incomplete file.
 ///
 /// # Errors
 /// When the folder is not writable; the message names the file.
@@ -22,10 +22,10 @@ pub fn write_whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>
     std::fs::rename(beside, path).map_err(named)
 }
 
-/// Writes tensors by name, with notes beside them in the header, as one safetensors file.
+/// Writes named tensors as one safetensors file, with notes in its header.
 ///
 /// # Errors
-/// When the file is not writable or a tensor's type has no place in the format.
+/// When the file is not writable or the format does not support a tensor's type.
 pub fn save_tensors(
     path: &Path,
     tensors: impl IntoIterator<Item = (String, Tensor)>,
@@ -38,7 +38,7 @@ pub fn save_tensors(
     write_whole(path, |file| file.write_all(&bytes).map_err(Error::wrap))
 }
 
-/// The tensors of a safetensors file, on `device`, and the notes of its header.
+/// Loads the tensors of a safetensors file onto `device`, and the notes of its header.
 ///
 /// # Errors
 /// When the file is missing, cut short or not of this format; the message names it.

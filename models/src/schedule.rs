@@ -3,7 +3,7 @@ use crate::check::range;
 use candle::Result;
 use serde::{Deserialize, Serialize};
 
-/// A value for each epoch: constant, in steps, or along a line.
+/// A value for each epoch: constant, piecewise constant, or linear.
 ///
 /// ```
 /// use chandlery::schedule::Schedule;
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 pub enum Schedule {
     /// The same in every epoch.
     Constant(f64),
-    /// `(first epoch, value)` in ascending order; the first entry also holds before its epoch.
+    /// `(first epoch, value)` in ascending order; the first value also applies before its epoch.
     Steps(Vec<(usize, f64)>),
     /// From one value to another over a number of epochs, constant after it.
     Linear {
@@ -25,7 +25,7 @@ pub enum Schedule {
         from: f64,
         /// Value from epoch `over` on.
         to: f64,
-        /// Epochs of the way, at least 1.
+        /// Number of epochs of the change, at least 1.
         over: usize,
     },
 }

@@ -1,13 +1,13 @@
-//! How probable a network of two machines finds rows, at least.
+//! A lower bound on the log-likelihood of rows under a network of two RBMs.
 //!
 //! ```text
-//! p(v, h) = p(v | h) e^−F(h) / Z                the lower machine downwards, F and Z of the upper
-//! Q(h) = Π_j p(h_j | v)                         the lower machine upwards
+//! p(v, h) = p(v | h) e^−F(h) / Z                the lower RBM downwards; F and Z are those of the upper RBM
+//! Q(h) = Π_j p(h_j | v)                         the lower RBM upwards
 //! ln p(v) ≥ ⟨ln p(v | h) − F(h)⟩_Q + H(Q) − ln Z
 //! ```
 //!
-//! The bound is short of `ln p(v)` by the divergence of `Q` from the posterior `p(h | v)`. The mean over `Q` is estimated from draws,
-//! `H(Q)` is computed.
+//! The bound is below `ln p(v)` by the divergence of `Q` from the posterior `p(h | v)`. The mean over `Q` is estimated from
+//! draws; `H(Q)` is computed exactly.
 //!
 //! Source: Salakhutdinov and Murray, "On the quantitative analysis of deep belief networks", ICML 2008, section 4.
 use super::Dbn;
@@ -23,10 +23,10 @@ use serde::Serialize;
 /// Rows whose hidden units are drawn at once.
 const BLOCK: usize = 2048;
 
-/// A lower bound on an average log-likelihood, in nats a row.
+/// A lower bound on an average log-likelihood, in nats per row.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Bound {
-    /// The bound, with the bounds that come from those of `ln Z`.
+    /// The bound, with the interval that follows from that of `ln Z`.
     pub estimate: Estimate,
     /// Standard error of the mean over `Q`, from the spread of its draws; not part of `estimate`.
     pub standard_error: f64,
@@ -36,10 +36,11 @@ impl Dbn {
     /// A lower bound on the average log-likelihood of rows under a network of two layers, from `n_draws` draws of the middle
     /// layer for each row. In f64.
     ///
-    /// `v` is `[batch, n_visible]`, 0 and 1 for binary units; `log_z_top` is that of the upper machine.
+    /// `v` is `[batch, n_visible]`, 0 and 1 for binary units; `log_z_top` is `ln Z` of the upper RBM.
     ///
     /// # Errors
-    /// When the network has not two layers or rectified units, `v` has another shape or no row, or `n_draws` is below 2.
+    /// When the network does not have two layers or has rectified units, `v` has another shape or no row, or `n_draws` is below
+    /// 2.
     pub fn log_likelihood_bound(
         &self,
         v: &Tensor,

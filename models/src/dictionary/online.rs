@@ -1,13 +1,14 @@
-//! Learning from minibatches, for signals that do not fit into memory or keep coming.
+//! Learning from minibatches, for signals that do not fit into memory or arrive as a stream.
 //!
-//! A batch is coded, its statistics join those of the past, which fade, and each atom is moved to where they want it:
+//! Each batch is coded and its statistics are added to those of earlier batches, which decay; then each atom moves to the minimum
+//! given these statistics:
 //!
 //! ```text
 //! A ← β A + XᵀX,  B ← β B + XᵀY           β = (1 − 1/t)^ρ for batch t
 //! d_j ← d_j + (b_j − a_j D) / A_jj,  normalised, j = 0, 1, …      `sweeps` times
 //! ```
 //!
-//! This descends on `½ Σ β… ‖Y − X D‖²` over all batches, each with the codes that it had.
+//! This lowers `½ Σ β… ‖Y − X D‖²` over all batches, each with the codes that were computed for it.
 //!
 //! | symbol | field | shape |
 //! |---|---|---|
@@ -91,12 +92,12 @@ impl Gathered {
     }
 }
 
-/// What the batches since the last report came to.
+/// Metrics of the batches since the last report.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct OnlineMetrics {
     /// Batches since the last report.
     pub steps: u64,
-    /// `‖Y − X D‖_F / √(signals · n_features)`, with the codes of each batch over the dictionary as it was before the batch.
+    /// `‖Y − X D‖_F / √(signals · n_features)`, with the codes of each batch over the dictionary from before the batch.
     pub rmse: f64,
     /// Mean number of atoms of these codes.
     pub mean_count: f64,
@@ -106,16 +107,16 @@ pub struct OnlineMetrics {
     pub replaced: u64,
 }
 
-/// What a batch came to.
+/// Metrics of one batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OnlineStep {
-    /// Batches learned from, with this one.
+    /// Batches learned from, including this one.
     pub batch: usize,
-    /// `‖Y − X D‖_F / √(batch · n_features)` with its codes over the dictionary as it was before.
+    /// `‖Y − X D‖_F / √(batch · n_features)` with its codes over the dictionary from before the batch.
     pub rmse: f64,
     /// Mean number of atoms of these codes.
     pub mean_count: f64,
-    /// Atoms that at least one of them uses.
+    /// Atoms that at least one of these codes uses.
     pub used: usize,
     /// Atoms that were replaced.
     pub replaced: usize,
@@ -135,10 +136,10 @@ struct Coded<'a> {
 }
 
 impl OnlineTrainer {
-    /// Begins with `dictionary`, whose atoms are first scaled to length 1; the trainer has its own copy, whose configuration has
-    /// [`OnlineConfig::coder`] for its pursuit.
+    /// Starts from a copy of `dictionary` with its atoms scaled to length 1. The configuration of the copy takes its pursuit from
+    /// [`OnlineConfig::coder`].
     ///
-    /// `philox` is where the draws of [`Replace::Random`](super::Replace::Random) begin; its stream should be used for nothing else.
+    /// The draws of [`Replace::Random`](super::Replace::Random) start at `philox`; use its stream for nothing else.
     ///
     /// # Errors
     /// When `config` is out of range or memory is short.
@@ -163,11 +164,11 @@ impl OnlineTrainer {
 
     /// Learns from one batch of raw rows, `[batch, n_inputs]` of any number, u8 or of the dictionary's type, on its device.
     ///
-    /// A few numbers for each atom are read back from the device, once; for a batch without like, of signals far longer than those
-    /// before it, once more. Cost beside the pursuits: `2n²p` FLOP a sweep, and `n²p` to find atoms too much alike.
+    /// A few numbers per atom are read back from the device once, or twice if the signals of the batch are far longer than all
+    /// earlier ones. Cost besides the pursuits: `2n²p` FLOP per sweep, and `n²p` to find atoms that are too similar.
     ///
     /// # Errors
-    /// When the batch does not fit, is empty or not finite; the trainer is then as it was.
+    /// When the batch has the wrong shape, type or device, is empty or is not finite; the trainer then does not change.
     pub fn partial_fit(&mut self, batch: &Tensor) -> Result<OnlineStep> {
         const OP: &str = "OnlineTrainer::partial_fit";
         let m = crate::check::batch_of(OP, "batch", batch, self.dictionary.config.n_inputs())?;
@@ -300,7 +301,7 @@ impl OnlineTrainer {
         Ok(())
     }
 
-    /// The dictionary as it is now; a clone stays so.
+    /// The current dictionary; later batches do not change a clone of it.
     pub fn dictionary(&self) -> &Dictionary {
         &self.dictionary
     }

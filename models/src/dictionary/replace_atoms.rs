@@ -1,4 +1,4 @@
-//! Atoms that nobody uses, or that say what another says, and what takes their place.
+//! Replacement of atoms that are unused or nearly copies of another atom.
 use super::Replace;
 use super::scaling::{level, unit_rows};
 use candle::{Result, Tensor};

@@ -1,4 +1,4 @@
-//! Lengths and units: training is the same, to the bit, in whatever unit signals come, but for powers of two.
+//! Scaling of signals: training gives the same bits in any unit that differs by a power of two.
 use candle::{DType, Result, Tensor};
 use chandlery_ops::{SparseCodes, row_squares};
 

@@ -1,4 +1,4 @@
-//! Where a dictionary begins.
+//! Initial dictionaries.
 use super::replace_atoms;
 use super::scaling::unit_rows;
 use candle::{DType, Device, Result, Tensor};
@@ -8,7 +8,8 @@ use std::f64::consts::PI;
 /// The initial atoms.
 #[derive(Debug, Clone)]
 pub enum Start {
-    /// Signals at random, none of them zero or like another (`|cos|` above 0.99); where those run out, random directions.
+    /// Signals drawn at random, non-zero and distinct (`|cos|` of two is at most 0.99); random directions if there are too few
+    /// such signals.
     RandomSignals,
     /// [`overcomplete_dct`] of square patches.
     Dct,
@@ -21,8 +22,8 @@ const MAX_COHERENCE: f64 = 0.99;
 
 /// Initial atoms of length 1, `[n_atoms, n_features]`, of the type and on the device of `signals`, `[n_samples, n_features]`.
 ///
-/// `philox` is where the draws of [`Start::RandomSignals`] begin; the others make none. An atom given as zeros stays
-/// zero: no signal uses it, and the trainers replace it.
+/// The draws of [`Start::RandomSignals`] start at `philox`; the other starts draw nothing. A given atom of zeros stays zero: no
+/// signal uses it, and the trainers replace it.
 ///
 /// # Errors
 /// When `signals` are not a matrix of at least one feature, given atoms have another shape, or `n_features` is not a square for
@@ -57,11 +58,11 @@ pub fn start(from: &Start, n_atoms: usize, signals: &Tensor, philox: Philox) -> 
     unit_rows(&atoms)
 }
 
-/// At most `n` of the `signals`, `[n_samples, n_features]`, as atoms of length 1, `[≤ n, n_features]`: at random, none of them zero or
-/// like another (`|cos|` above 0.99). Fewer than `n` when there are not so many.
+/// At most `n` of the `signals`, `[n_samples, n_features]`, drawn at random as atoms of length 1, `[≤ n, n_features]`: non-zero
+/// and distinct (`|cos|` of two is at most 0.99). Fewer than `n` if there are not enough such signals.
 ///
-/// They are those that [`start`] has for [`Start::RandomSignals`] with the same `philox`. Cost: some `2 n² n_features` FLOP where few are alike,
-/// as much for each `n` signals at worst.
+/// They are the signals that [`start`] draws for [`Start::RandomSignals`] with the same `philox`. Cost: about `2 n² n_features`
+/// FLOP if few signals are similar; at worst as much for every `n` signals.
 ///
 /// # Errors
 /// When `signals` are not a matrix of at least one feature.
@@ -79,10 +80,10 @@ fn shape_of(op: &str, signals: &Tensor) -> Result<(usize, usize)> {
 
 /// The overcomplete discrete cosine dictionary of square patches, `[n_atoms, side²]`, f64 on the CPU.
 ///
-/// Products of one-dimensional waves `cos(π k i / K)`, `k < K = ⌈√n_atoms⌉`, `i < side`, each of mean 0 but the first,
-/// scaled to length 1: the start of Elad and Aharon, "Image denoising via sparse and redundant representations over learned dictionaries",
-/// IEEE Trans. Image Processing 15(12), 2006. The first atom is constant.
-/// Where `n_atoms` is not a square, the waves of highest frequency (`k + l`) are left out.
+/// Products of one-dimensional waves `cos(π k i / K)`, `k < K = ⌈√n_atoms⌉`, `i < side`, each of mean 0 except the first, scaled
+/// to length 1: the start of Elad and Aharon, "Image denoising via sparse and redundant representations over learned
+/// dictionaries", IEEE Trans. Image Processing 15(12), 2006. The first atom is constant. If `n_atoms` is not a square, the waves
+/// of highest frequency (`k + l`) are dropped.
 ///
 /// # Errors
 /// When a size is 0.

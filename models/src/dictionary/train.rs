@@ -1,11 +1,11 @@
-//! Learning from signals that fit into memory: sparse coding and an update of the atoms, in turn.
+//! Learning from signals that fit into memory: sparse coding and updates of the atoms alternate.
 //!
-//! An iteration updates the dictionary by the codes that it has, takes care of bad atoms, and codes all signals anew. With `E = Y − X D` and
-//! `F = E_I + x_j d_j` the error without atom `j` over the signals `I` that use it:
+//! An iteration updates the dictionary with the current codes, replaces bad atoms, and codes all signals again. With `E = Y − X
+//! D` and `F = E_I + x_j d_j` the error without atom `j` over the signals `I` that use it:
 //!
 //! ```text
 //! K-SVD    d_j, x_j ← the best rank-one approximation of F            power method to convergence
-//! AK-SVD   d_j ← F·x_j normalised,  x_j ← F·d_j                       one step of it
+//! AK-SVD   d_j ← F·x_j normalised,  x_j ← F·d_j                       one step of the power method
 //! SGK      d_j ← F·x_j normalised                                     min ‖F − x_j d_j‖ over ‖d_j‖ = 1; x_j stays
 //! NSGK     SGK with X' for X and Z = Y + X' D − X D for Y             X': the codes of the iteration before
 //! MOD      D ← (XᵀX)⁻¹XᵀY, normalised                                 all atoms at once
@@ -18,10 +18,11 @@
 //! | `ñ`: atoms updated from one `E` | `group` |
 //! | `γ` | `coherence_penalty` |
 //!
-//! NSGK takes both factors to change little, `X D⁺ ≈ X' D⁺ + X D − X' D`, and solves `min_{D⁺} ‖Y + X' D − X D − X' D⁺‖` (Sadeghi et
-//! al. 2013); its error matrix `Z − X' D = Y − X D` is the one at hand. Irofti 2016 prints `Z = Y + D⁽ᵏ⁾X⁽ᵏ⁻¹⁾ − D⁽ᵏ⁻¹⁾X⁽ᵏ⁻¹⁾` (signals as
-//! columns) in equation 10. Read literally, with the dictionaries of two iterations and the codes of the second, that does not learn (at 20 dB it finds
-//! 21 % of a known dictionary, this 93 %), so the roles of the factors are taken to have been exchanged in print.
+//! NSGK assumes that both factors change little, `X D⁺ ≈ X' D⁺ + X D − X' D`, and solves `min_{D⁺} ‖Y + X' D − X D − X' D⁺‖`
+//! (Sadeghi et al. 2013); its error matrix `Z − X' D = Y − X D` is the current one. Irofti 2016 prints `Z = Y + D⁽ᵏ⁾X⁽ᵏ⁻¹⁾ −
+//! D⁽ᵏ⁻¹⁾X⁽ᵏ⁻¹⁾` (signals as columns) in equation 10. Read literally, with the dictionaries of two iterations and the codes of
+//! the second, that form does not learn (at 20 dB it recovers 21 % of a known dictionary, against 93 % here), so we assume that
+//! the factors were exchanged in print.
 //!
 //! Sources: Aharon, Elad and Bruckstein 2006 (K-SVD); Rubinstein, Zibulevsky and Elad 2008 (AK-SVD); Sahoo and Makur, "Dictionary training for
 //! sparse representation as generalization of k-means clustering", IEEE SPL 20(6), 2013 (SGK); Sadeghi, Babaie-Zadeh and Jutten, "Dictionary learning
@@ -57,10 +58,10 @@ use serde::{Deserialize, Serialize};
 /// The most steps of K-SVD's power method, and the movement of an atom at which it has converged.
 const KSVD: (usize, f64) = (100, 1e-5);
 
-/// Where learning stands after an iteration.
+/// Metrics after an iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Iteration {
-    /// Iterations made; 0 is the initial dictionary.
+    /// Number of completed iterations; 0 is the initial dictionary.
     pub iteration: usize,
     /// `‖Y − X D‖_F / √(n_samples · n_features)` with new codes over the new dictionary.
     pub rmse: f64,
@@ -130,14 +131,14 @@ pub struct DictionaryTrainer {
 }
 
 impl DictionaryTrainer {
-    /// Begins with `dictionary`, whose atoms are first scaled to length 1, and codes the signals over it by
-    /// [`DictionaryTrainConfig::coder`], which becomes that of the dictionary's configuration.
+    /// Starts from `dictionary` with its atoms scaled to length 1, and codes the signals over it with
+    /// [`DictionaryTrainConfig::coder`], which also becomes the coder of the dictionary's configuration.
     ///
-    /// `rows` are raw, `[n_samples, n_inputs]`, u8 or of the type of the dictionary, on its device. `philox` is where the draws of
-    /// [`Replace::Random`](super::Replace::Random) begin; its stream should be used for nothing else.
+    /// `rows` are raw, `[n_samples, n_inputs]`, u8 or of the type of the dictionary, on its device. The draws of
+    /// [`Replace::Random`](super::Replace::Random) start at `philox`; use its stream for nothing else.
     ///
     /// # Errors
-    /// When `config` is out of range, or the rows do not fit, are none or not finite.
+    /// When `config` is out of range, or the rows have the wrong shape, type or device, are empty or are not finite.
     pub fn new(
         dictionary: Dictionary,
         rows: &Tensor,
@@ -195,7 +196,7 @@ impl DictionaryTrainer {
         })
     }
 
-    /// One iteration: update, care, codes.
+    /// One iteration: update the atoms, replace bad ones, code the signals.
     ///
     /// Reads a few numbers for each atom back from the device.
     ///
@@ -240,7 +241,7 @@ impl DictionaryTrainer {
         Ok(self.last)
     }
 
-    /// Steps up to iteration [`DictionaryTrainConfig::iterations`]: what each gave.
+    /// Runs the remaining steps up to iteration [`DictionaryTrainConfig::iterations`] and returns the metrics of each.
     ///
     /// # Errors
     /// As [`step`](Self::step).
@@ -279,23 +280,23 @@ impl DictionaryTrainer {
         Ok(update_atoms(atoms, &codes, uses, &error, &update)?.0)
     }
 
-    /// The dictionary as it is now.
+    /// The current dictionary.
     pub fn current(&self) -> &Dictionary {
         &self.current
     }
 
-    /// The best dictionary so far: that of the lowest RMSE, or, where pursuits end at an error target, so that the RMSE is what was
-    /// asked for, that of the fewest atoms a code, and of such the one of the lowest RMSE.
+    /// The best dictionary so far. It is the one with the lowest RMSE or, with an error target, which fixes the RMSE, the one
+    /// with the fewest atoms per code (ties go to the lowest RMSE).
     pub fn best(&self) -> &Dictionary {
         &self.best
     }
 
-    /// Its RMSE.
+    /// The RMSE of the best dictionary.
     pub fn best_rmse(&self) -> f64 {
         self.best_quality.rmse
     }
 
-    /// The mean number of atoms of a code over it.
+    /// The mean number of atoms per code over the best dictionary.
     pub fn best_mean_count(&self) -> f64 {
         self.best_quality.mean_count
     }
@@ -305,12 +306,12 @@ impl DictionaryTrainer {
         &self.coded.codes
     }
 
-    /// How many signals use each atom of the [current](Self::current) dictionary.
+    /// The number of signals that use each atom of the [current](Self::current) dictionary.
     pub fn uses(&self) -> &[u32] {
         &self.coded.counts
     }
 
-    /// Where learning stands; before the first step, what the initial dictionary gives.
+    /// Metrics of the last iteration; before the first step, those of the initial dictionary.
     pub fn last(&self) -> Iteration {
         self.last
     }

@@ -1,9 +1,9 @@
-//! Stopping when held-out rows no longer gain, and keeping the network that served them best.
+//! Early stopping: ends training when the error of held-out rows no longer falls, and keeps the best network.
 use super::Feedforward;
 use candle::Result;
 use serde::{Deserialize, Serialize};
 
-/// Watches a figure that should fall, such as the error of held-out rows, from epoch to epoch.
+/// Watches a figure that should fall from epoch to epoch, such as the error of held-out rows.
 ///
 /// ```
 /// # use candle::Device::Cpu;
@@ -34,7 +34,8 @@ impl EarlyStopping {
         Self { patience: patience.max(1), at: None, best: None }
     }
 
-    /// Takes note of an epoch's figure and, where it is the best so far, of a copy of the network; `true` says to stop.
+    /// Records the figure of an epoch and, if it is the best so far, a copy of the network. Returns `true` if training should
+    /// stop.
     ///
     /// A NaN is never better.
     ///
@@ -60,7 +61,7 @@ impl EarlyStopping {
         self.at.map(|(_, figure)| figure)
     }
 
-    /// The network as it was then.
+    /// A copy of the network from the best epoch.
     pub fn best(&self) -> Option<&Feedforward> {
         self.best.as_ref()
     }

@@ -1,13 +1,13 @@
-//! From a stack of machines to a network that can be fine-tuned as a whole.
+//! Conversion of a stack of RBMs to a network that can be fine-tuned as a whole.
 use super::{Activation, Feedforward, FeedforwardConfig, LayerConfig, Task};
 use crate::dbn::Dbn;
 use crate::rbm::{Rbm, VisibleUnit};
 use candle::{Result, Tensor};
 
 impl Feedforward {
-    /// A classifier: the hidden means of every layer of `dbn`, and `n_classes` logits on top, whose weights are 0.
+    /// A classifier: the hidden means of every layer of `dbn`, with `n_classes` logits on top.
     ///
-    /// The logits begin with no opinion, so that the first steps move them and not the features below.
+    /// Logit weights start at zero, so that the first steps change them and not the features below.
     ///
     /// # Errors
     /// When there are fewer than 2 classes or the device is out of memory.
@@ -21,9 +21,9 @@ impl Feedforward {
         Self::from_tensors(config, layers)
     }
 
-    /// An autoencoder: the layers of `dbn` up to its top layer, which is the code, and their transposes down again.
+    /// An autoencoder: the layers of `dbn` up to its top layer, which is the code, followed by their transposes in reverse order.
     ///
-    /// It reconstructs as [`Dbn::reconstruct`] does, until a step unties the weights.
+    /// It reconstructs as [`Dbn::reconstruct`] does until the first training step unties the weights.
     ///
     /// # Errors
     /// When the device is out of memory.

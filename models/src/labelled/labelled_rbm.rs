@@ -1,4 +1,4 @@
-//! The machine on top: a restricted Boltzmann machine whose visible side is a layer of features and a group of labels.
+//! The top RBM, whose visible side is a layer of features and a group of label units.
 use crate::check::{at_least_one, batch_of};
 use crate::rbm::{HiddenUnit, Rbm, VisibleUnit, softplus};
 use candle::{D, DType, Device, Result, Tensor};
@@ -31,7 +31,7 @@ impl LabelledRbm {
         )
     }
 
-    /// A machine from its parameters, of one float type: `weight` `[n_hidden, n_visible]`, `bias` `[n_hidden]`,
+    /// Makes an RBM from its parameters, all of one float type: `weight` `[n_hidden, n_visible]`, `bias` `[n_hidden]`,
     /// `visible_bias` `[n_visible]`, `label_weight` `[n_hidden, n_classes]` and `label_bias` `[n_classes]`.
     ///
     /// # Errors
@@ -62,9 +62,9 @@ impl LabelledRbm {
         Ok(Self { weight, bias, visible_bias, label_weight, label_bias })
     }
 
-    /// A machine without labels, with `n_classes` label units that do not matter yet: their weights and biases are 0.
+    /// Extends `rbm` by `n_classes` label units. Their weights and biases are 0, so they have no effect yet.
     ///
-    /// The hidden units differ already, so that nothing has to be broken by chance.
+    /// The hidden units already differ, so no random weights are needed to break symmetry.
     ///
     /// # Errors
     /// When `rbm` has other than binary units, or there are fewer than 2 classes.
@@ -88,8 +88,8 @@ impl LabelledRbm {
         )
     }
 
-    /// The mean of the hidden units given features `v`, `[batch, n_visible]`, and labels `y`, `[batch, n_classes]` of rows
-    /// with a one (or probabilities). `[batch, n_hidden]`.
+    /// The mean of the hidden units given features `v`, `[batch, n_visible]`, and labels `y`, `[batch, n_classes]`, one-hot rows
+    /// or probabilities. `[batch, n_hidden]`.
     ///
     /// # Errors
     /// When a shape differs.
@@ -118,7 +118,7 @@ impl LabelledRbm {
 
     /// The free energy of features with each of the classes, `[batch, n_classes]`, in nats.
     ///
-    /// What features alone put into the hidden units is computed once, so that a class costs `O(batch · n_hidden)`.
+    /// The features' input to the hidden units is computed once, so each class costs `O(batch · n_hidden)`.
     ///
     /// # Errors
     /// When `v` is not `[batch, n_visible]`.
@@ -134,9 +134,9 @@ impl LabelledRbm {
         Tensor::stack(&energies, 1)
     }
 
-    /// Runs `steps` Gibbs steps from features `v`, `[n, n_visible]`, and returns the features' means of the last.
+    /// Runs `steps` Gibbs steps from features `v`, `[n, n_visible]`, and returns the means of the features in the last step.
     ///
-    /// `y`, `[n, n_classes]`, holds the labels throughout. Both sides are drawn in every step.
+    /// The labels `y`, `[n, n_classes]`, do not change. Both sides are drawn in every step.
     ///
     /// # Errors
     /// When a shape differs.
@@ -206,17 +206,17 @@ impl LabelledRbm {
         &self.label_bias
     }
 
-    /// Features of a row.
+    /// Number of features.
     pub fn n_visible(&self) -> usize {
         self.weight.dims()[1]
     }
 
-    /// Hidden units.
+    /// Number of hidden units.
     pub fn n_hidden(&self) -> usize {
         self.weight.dims()[0]
     }
 
-    /// Classes, at least 2.
+    /// Number of classes, at least 2.
     pub fn n_classes(&self) -> usize {
         self.label_weight.dims()[1]
     }
@@ -232,7 +232,7 @@ impl LabelledRbm {
         ]
     }
 
-    /// The same machine with its own copy of the parameters, in another float type or on another device.
+    /// A copy of this RBM in another float type or on another device.
     ///
     /// # Errors
     /// When the device is out of memory.

@@ -1,4 +1,4 @@
-//! One step of the up-down algorithm: all its memory, and what it does with it.
+//! One step of the up-down algorithm: its memory and its sequence of ops.
 //!
 //! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that memory, so that it can be
 //! recorded as a CUDA graph. For the equations see [`UpDownTrainer`](super::UpDownTrainer).

@@ -1,4 +1,4 @@
-//! Free energy and what is measured with it.
+//! The free energy, and measures that use it.
 use super::{HiddenUnit, Rbm, VisibleUnit};
 use candle::{D, DType, Result, Tensor};
 use chandlery_ops::Philox;
@@ -6,7 +6,7 @@ use chandlery_ops::Philox;
 impl Rbm {
     /// The free energy of each row, `[batch]`, in nats: `p(v) ∝ exp(−F(v))`.
     ///
-    /// For rectified hidden units the sum over replicas ends where a term is below 1e-8 of the first.
+    /// For rectified hidden units the sum over replicas stops at the first term below 1e-8 of the first term.
     ///
     /// # Errors
     /// When `v` is not `[batch, n_visible]`.
@@ -33,7 +33,8 @@ impl Rbm {
 
     /// Mean free energy of held-out rows minus that of training rows, in nats.
     ///
-    /// Near 0 while the machine generalises; it grows when it overfits (Hinton 2010, section 6). Both are `[_, n_visible]`.
+    /// It is near 0 while the RBM generalises, and grows when the RBM overfits (Hinton 2010, section 6). Both are `[_,
+    /// n_visible]`.
     ///
     /// # Errors
     /// When a shape differs.
@@ -41,8 +42,8 @@ impl Rbm {
         Ok(mean(&self.free_energy(held_out)?)? - mean(&self.free_energy(training)?)?)
     }
 
-    /// The pseudo-log-likelihood of binary rows, in nats a row, estimated from one unit drawn for each row:
-    /// `n_visible · ln sigmoid(F(ṽ) − F(v))` with that unit flipped in `ṽ`. At most 0.
+    /// The pseudo-log-likelihood of binary rows, in nats per row, estimated from one unit drawn for each row: `n_visible · ln
+    /// sigmoid(F(ṽ) − F(v))`, where `ṽ` is `v` with that unit flipped. At most 0.
     ///
     /// `v` is `[batch, n_visible]` of 0 and 1; grey levels `g` are flipped to `1 − g`.
     ///
@@ -71,10 +72,10 @@ impl Rbm {
         Ok(-(n_visible as f64) * mean(&softplus(&rise.neg()?)?)?)
     }
 
-    /// The visible biases with which units without weights have the mean `mean`, `[n_visible]`: its log-odds
-    /// (Hinton 2010, section 8), or `mean` itself for real-valued units.
+    /// The visible biases, `[n_visible]`, that give units without weights the mean `mean`: its log-odds (Hinton 2010, section 8),
+    /// or `mean` itself for real-valued units.
     ///
-    /// Means of binary units are taken into `[0.01, 0.99]` first, so that a unit which is always off can still turn on.
+    /// Means of binary units are first clipped to `[0.01, 0.99]`, so that a unit that is always off can still turn on.
     ///
     /// # Errors
     /// When `mean` has another shape.

@@ -1,10 +1,11 @@
-//! How states and weights are stored for the products of a step.
+//! The storage formats of states and weights for the products of a step.
 //!
-//! The master weights are f32 in each format. On CUDA, where all units are binary, states and a copy of the weights are f16: one
-//! number for TF32, since both have ten bits of mantissa, and the sum of two for f32, 22 bits, where a product of such sums is one
-//! kernel ([`two_part_products_fuse`]; elsewhere it is many launches, and f32 as it stands is faster). Products then run in
-//! the tensor cores at twice TF32's rate and many times f32's. f16 holds 6e-5 to 65,504 to full accuracy: probabilities as they
-//! are, weights times 64, so that they may grow to 1,023 before the products, and with them the training, say so as infinity.
+//! The master weights are f32 in each format. On CUDA, if all units are binary, states and a copy of the weights are f16: one f16
+//! number for TF32, since both have ten bits of mantissa, and for f32 the sum of two, with 22 bits, if a product of such sums is
+//! one kernel ([`two_part_products_fuse`]; if it is not, it takes many launches, and plain f32 is faster). Products then run in
+//! the tensor cores at twice the rate of TF32 and many times that of f32. f16 has full accuracy from 6e-5 to 65,504.
+//! Probabilities are stored unscaled and weights times 64, so weights may grow to 1,023; beyond that they overflow to infinity,
+//! and training reports it.
 //!
 //! | precision | binary units on CUDA from capability 9.0 on | binary units on CUDA below | otherwise |
 //! |---|---|---|---|

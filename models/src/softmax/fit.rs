@@ -5,26 +5,26 @@ use candle_nn::optim::{AdamW, Optimizer, ParamsAdamW};
 use chandlery_ops::Philox;
 use serde::{Deserialize, Serialize};
 
-/// How a [`Softmax`] is fitted.
+/// Settings for fitting a [`Softmax`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FitConfig {
-    /// Factor of half the sum of squared weights, at least 0. The default, 1e-4, matters only where
-    /// features are many for the samples.
+    /// Factor on half the sum of squared weights, at least 0. The default, 1e-4, matters only if there are many features for the
+    /// number of samples.
     pub l2: f64,
-    /// Adam's first learning rate, above 0; it halves when an epoch brings too little. 0.005 suits features
+    /// Adam's initial learning rate, above 0; it halves when an epoch lowers the objective too little. 0.005 suits features
     /// between 0 and 1.
     pub learning_rate: f64,
-    /// Samples a step, at least 1; the last step of an epoch may have fewer.
+    /// Samples per step, at least 1; the last step of an epoch may have fewer.
     pub batch: usize,
-    /// Epochs at most, at least 1.
+    /// Largest number of epochs, at least 1.
     pub max_epochs: usize,
     /// An epoch that lowers the objective by less than this share halves the learning rate; at least 0.
     pub tolerance: f64,
     /// The fit ends when the learning rate would be halved more often than this.
     pub halvings: usize,
-    /// Whether features are brought to mean 0 and variance 1 for the fit. The result is for
-    /// features as they come all the same; a feature that never varies gets the weight 0.
+    /// Whether features are standardised to mean 0 and variance 1 for the fit. The resulting weights apply to the original
+    /// features; a constant feature gets the weight 0.
     pub standardise: bool,
 }
 
@@ -62,10 +62,10 @@ impl FitConfig {
     }
 }
 
-/// What a fit came to.
+/// The result of a fit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Fit {
-    /// Epochs run.
+    /// Number of epochs run.
     pub epochs: usize,
     /// Mean objective over the last epoch, in nats.
     pub objective: f64,

@@ -1,4 +1,4 @@
-//! Multinomial logistic regression: the linear read-out that tells how good features are.
+//! Multinomial logistic regression: the linear classifier that measures the quality of features.
 //!
 //! ```text
 //! z = x Wᵀ + b                                     logits

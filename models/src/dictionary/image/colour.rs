@@ -1,4 +1,4 @@
-//! Colour planes that noise leaves alike.
+//! Opponent colour planes, in which white noise stays white.
 //!
 //! ```text
 //! ⎡o₀⎤   ⎡ 1/√3   1/√3   1/√3⎤ ⎡R⎤      luma, of which a photograph has most
@@ -6,9 +6,9 @@
 //! ⎣o₂⎦   ⎣ 1/√6  −2/√6   1/√6⎦ ⎣B⎦      green against magenta
 //! ```
 //!
-//! The matrix is orthogonal: white noise of deviation σ in R, G and B is white noise of deviation σ in each plane, and what is removed
-//! from a plane is removed from the image. (YCbCr is not: its planes have noise of unequal and correlated deviations.)
-//! It is the cosine transform along the axis of colours.
+//! The matrix is orthogonal: white noise of deviation σ in R, G and B becomes white noise of deviation σ in each plane, and noise
+//! removed from a plane is removed from the image. (YCbCr is not orthogonal: the noise of its planes is correlated and of unequal
+//! deviation.) The matrix is the cosine transform along the colour axis.
 use candle::{DType, Result, Tensor};
 
 const MATRIX: [[f64; 3]; 3] = {

@@ -1,9 +1,9 @@
 //! Denoising by sparse codes of all overlapping patches (Elad and Aharon 2006).
 //!
 //! ```text
-//! R_i y = μ_i + D x_i + noise                     a patch: its mean, a few atoms, and what no few atoms give
+//! R_i y = μ_i + D x_i + noise                     a patch: its mean, a few atoms, and noise that few atoms cannot represent
 //! x_i   = argmin ‖x‖₀  with  ‖R_i y − μ_i − D x‖₂ ≤ C σ √p          by a greedy pursuit, at most `n_nonzero` atoms
-//! ŷ     = (y + β σ Σ_i R_iᵀ(μ_i + D x_i)) / (1 + β σ Σ_i R_iᵀ 1)    the patches averaged, and a little of the noisy image
+//! ŷ     = (y + β σ Σ_i R_iᵀ(μ_i + D x_i)) / (1 + β σ Σ_i R_iᵀ 1)    the average of the patches and, with small weight, the noisy image
 //! ```
 //!
 //! | symbol | field | |
@@ -17,12 +17,12 @@
 //!
 //! Source: Elad and Aharon, "Image denoising via sparse and redundant representations over learned dictionaries", IEEE
 //! Transactions on Image Processing 15(12), 2006. Its equation weighs the noisy image by λ = 30/σ against patches of weight 1;
-//! divided by λ that is β σ = σ/30 = .033 σ; the program of the published figures has .034. Patches lose their
-//! mean before they are coded and get it back after, as in that program: the mean of 64 pixels has an eighth of
-//! their noise, and an atom less is needed.
+//! divided by λ that is β σ = σ/30 = .033 σ; the program of the published figures has .034. The mean of each patch is subtracted
+//! before coding and added after it, as in that program: the mean of 64 pixels has an eighth of their noise, and each patch needs
+//! one atom less.
 //!
-//! The dictionary is best learned from the noisy image itself ([`ImageTrainer`](super::ImageTrainer)): coded to the error target, patches
-//! lose most of their noise, and the atoms average over thousands of them.
+//! The dictionary is best learned from the noisy image itself ([`ImageTrainer`](super::ImageTrainer)): coding to the error target
+//! removes most of the noise of a patch, and the atoms average over thousands of patches.
 use super::patches::{BandSum, PatchGrid};
 use crate::check::{at_least_one, range};
 use crate::dictionary::pursuit::{PursuitMethod, SparseCoder};
@@ -35,7 +35,7 @@ pub(super) const BAND: usize = 65_536;
 pub(super) const GAIN: f64 = 1.15;
 pub(super) const BLEND: f64 = 0.034;
 
-/// How an image is denoised; see the [module](self).
+/// Settings of denoising; see the [module](self).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Denoise {
     /// Standard deviation of the noise in grey levels, above 0.
@@ -44,11 +44,11 @@ pub struct Denoise {
     pub side: usize,
     /// Pixels from patch to patch, 1 to `side`. Default 1, all of them; 2 takes a quarter of the time and loses about .1 dB.
     pub step: usize,
-    /// `C`: a patch's residual may be `gain · sigma · side`, above 0. Default 1.15.
+    /// `C`, above 0: the code of a patch stops growing when its residual is at most `gain · sigma · side`. Default 1.15.
     pub gain: f64,
-    /// `β`: weight of a patch against the noisy image for each grey level of `sigma`, above 0. Default 0.034.
+    /// `β`, above 0: weight of a patch relative to the noisy image, per grey level of `sigma`. Default 0.034.
     pub blend: f64,
-    /// Atoms that a patch may take, at least 1. Default `side² / 2`, as in the authors' program: few patches reach it.
+    /// Largest number of atoms per patch, at least 1. Default `side² / 2`, as in the authors' program; few patches reach it.
     pub n_nonzero: usize,
     /// How the atoms are chosen.
     pub method: PursuitMethod,
@@ -98,19 +98,19 @@ impl Denoise {
     }
 }
 
-/// An image after its patches were coded.
+/// A restored image.
 #[derive(Debug, Clone)]
 pub struct Restored {
-    /// `[height, width]` f32, in grey levels; not rounded and not cut off at 0 and 255.
+    /// `[height, width]` f32, in grey levels; neither rounded nor clipped to 0 and 255.
     pub image: Tensor,
-    /// Mean number of atoms of a patch that was coded.
+    /// Mean number of atoms per coded patch.
     pub mean_count: f64,
 }
 
 /// Denoises one plane with a given dictionary.
 ///
-/// `noisy` is `[height, width]` f32 in grey levels, `dictionary` `[n_atoms, side²]` on its device. Cost: one pursuit a
-/// patch, of which there are as many as pixels.
+/// `noisy` is `[height, width]` f32 in grey levels, `dictionary` `[n_atoms, side²]` on its device. Cost: one pursuit per patch;
+/// with a step of 1 there are about as many patches as pixels.
 ///
 /// # Errors
 /// When a shape or a setting is out of range, the image holds a NaN, or memory is short.

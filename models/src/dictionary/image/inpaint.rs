@@ -1,29 +1,29 @@
-//! Filling in missing pixels by sparse codes of what is there.
+//! Inpainting: missing pixels are filled in from sparse codes of the known pixels.
 //!
 //! ```text
 //! μ_i = mean of the known pixels of R_i y
 //! x_i = argmin ‖x‖₀  with  ‖M_i (R_i y − μ_i − D x)‖₂ ≤ ε √(known pixels of patch i)     masked pursuit
 //! s = Σ_i w_i R_iᵀ(μ_i + D x_i),   c = Σ_i w_i R_iᵀ 1,   w_i = known pixels of patch i / p
-//! ŷ = s / c                        where the pixel is missing
-//! ŷ = (y + β σ s) / (1 + β σ c)    where it is known; y itself without noise
+//! ŷ = s / c                        for missing pixels
+//! ŷ = (y + β σ s) / (1 + β σ c)    for known pixels; y itself without noise
 //! ```
 //!
 //! | symbol | field | |
 //! |---|---|---|
 //! | `y`, `M` | `image`, `mask` | `[height, width]`, mask 0 where a pixel is missing |
-//! | `ε` | `tolerance`, or 1.15 `sigma` where that is more | root mean square error of known pixels, in grey levels |
+//! | `ε` | the larger of `tolerance` and 1.15 `sigma` | root mean square error of known pixels, in grey levels |
 //! | `σ`, `β` | `sigma`, .034 | as for [denoising](super::denoise()) |
-//! | `D` | `dictionary` | `[n_atoms, side²]`; a flat atom is added where there is none |
+//! | `D` | `dictionary` | `[n_atoms, side²]`; a flat atom is added if there is none |
 //!
-//! The mean of the known pixels is not that of the patch: the flat atom corrects it.
+//! The mean of the known pixels differs from that of the patch; the flat atom corrects the difference.
 //!
-//! A hole that is larger than a patch is filled from its rim: patches with known pixels give their missing ones, which count as known in the next
-//! pass, until none is missing.
+//! A hole larger than a patch is filled from its border inwards: each pass fills in the missing pixels of patches that have known
+//! pixels, and the filled pixels count as known in the next pass.
 //!
 //! Source: Elad, Starck, Querre and Donoho 2005 and Mairal, Elad and Sapiro, "Sparse representation for color image
-//! restoration", IEEE Transactions on Image Processing 17(1), 2008, section III-B. Departures: patches weigh by what is known of them (there: all
-//! alike); the dictionary is learned by filling in and training in turns ([`ImageTrainer::filled`](super::ImageTrainer::filled)), the EM form of their
-//! weighted K-SVD.
+//! restoration", IEEE Transactions on Image Processing 17(1), 2008, section III-B. Departures: patches are weighted by their
+//! share of known pixels (all equally in the paper); the dictionary is learned by alternating inpainting and training
+//! ([`ImageTrainer::filled`](super::ImageTrainer::filled)), the EM form of their weighted K-SVD.
 use super::denoise::{BAND, BLEND, GAIN, Restored, atoms_of, plane_grid};
 use super::patches::{BandSum, PatchGrid};
 use crate::check::{at_least_one, range};
@@ -31,21 +31,22 @@ use crate::dictionary::pursuit::{PursuitMethod, SparseCoder};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::ErrorTarget;
 
-/// How missing pixels are filled in; see the [module](self).
+/// Settings of inpainting; see the [module](self).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Inpaint {
-    /// Height and width of a patch, 2 or more. Default 10: .5 to 1.5 dB better than 8.
+    /// Height and width of a patch, 2 or more. Default 10, which gives .5 to 1.5 dB more than 8.
     pub side: usize,
     /// Pixels from patch to patch, 1 to `side`. Default 1.
     pub step: usize,
-    /// `ε`: root mean square error that known pixels may be left with, in grey levels, at least 0. Default 3.
+    /// `ε`: root mean square error of a patch's known pixels at which its code stops growing, in grey levels, at least 0. Default
+    /// 3.
     pub tolerance: f64,
-    /// `σ`: standard deviation of the noise on known pixels, in grey levels, at least 0. Default 0: they are kept as they are.
+    /// `σ`: standard deviation of the noise on known pixels, in grey levels, at least 0. Default 0: known pixels do not change.
     pub sigma: f64,
-    /// Atoms that a patch may take, at least 1. Default 10.
+    /// Largest number of atoms per patch, at least 1. Default 10.
     pub n_nonzero: usize,
-    /// Known pixels that an atom must rest on, at least 1: a patch with k of them takes at most `k / known_per_atom` atoms, and one in any
-    /// case. Default 4; with fewer, atoms fit what is known and invent the rest.
+    /// Known pixels needed per atom, at least 1: a patch with k known pixels takes at most `k / known_per_atom` atoms, but may
+    /// always take one. Default 4; with fewer, codes overfit the known pixels and predict the missing ones badly.
     pub known_per_atom: usize,
     /// The pursuit, OMP or OLS. Default OMP.
     pub method: PursuitMethod,
@@ -104,9 +105,9 @@ impl Inpaint {
 
 /// Fills in the missing pixels of one plane with a given dictionary.
 ///
-/// `image` is `[height, width]` f32 in grey levels; `mask` is u8 of that shape, 0 where a pixel is missing, whose value is then never looked at;
-/// `dictionary` is `[n_atoms, side²]`; all on one device. Cost: one masked pursuit for each patch that lacks a pixel,
-/// or with `sigma` above 0 for each patch.
+/// `image` is `[height, width]` f32 in grey levels; `mask` is u8 of that shape, 0 where a pixel is missing; the values of missing
+/// pixels are never read; `dictionary` is `[n_atoms, side²]`; all on one device. Cost: one masked pursuit for each patch with a
+/// missing pixel, or for every patch if `sigma` is above 0.
 ///
 /// # Errors
 /// When a shape or a setting is out of range, no pixel is known, a known one is NaN, or memory is short.

@@ -1,10 +1,11 @@
-//! Learning a dictionary from the image that it is to restore.
+//! Learning a dictionary from the image that it will restore.
 //!
-//! Patches without their means, coded to the error target of the restoration, from the overcomplete cosine transform; its flat first atom is kept as it
-//! is. Two things matter more than the rule of update, and are not in Elad and Aharon 2006:
+//! Learning starts from the overcomplete cosine transform, whose flat first atom does not change. Patches are coded without their
+//! means, to the error target of the restoration. Two rules matter more than the choice of the update rule, and are not in Elad
+//! and Aharon 2006:
 //!
-//! - An atom that few patches use keeps their noise: it is replaced, though it lowers the error of training.
-//! - A new atom is a noisy patch until it has been updated a few times: the last iterations make none.
+//! - An atom that few patches use fits their noise, so it is replaced, although it lowers the training error.
+//! - A new atom is a noisy patch until it has been updated a few times, so the last iterations add none.
 use super::denoise::Denoise;
 use super::inpaint::Inpaint;
 use super::sample::random_patches;
@@ -23,16 +24,16 @@ const MIN_USES: usize = 50;
 /// The last iterations, which replace no atom.
 const SETTLING: usize = 3;
 
-/// How a dictionary is learned from an image that is to be restored.
+/// Settings of learning a dictionary from the image that it will restore.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImageTraining {
-    /// Atoms, at least 1. Default 256, four times the values of an 8×8 patch.
+    /// Number of atoms, at least 1. Default 256, four times the number of values of an 8×8 patch.
     pub n_atoms: usize,
     /// Iterations. Default 10.
     pub iterations: usize,
-    /// Patches to learn from, drawn from all, at least 1. Default 40,000.
+    /// Largest number of patches to learn from, drawn at random, at least 1. Default 40,000.
     pub n_patches: usize,
-    /// How atoms are updated. Default AK-SVD.
+    /// Rule that updates the atoms. Default AK-SVD.
     pub rule: UpdateRule,
 }
 
@@ -47,7 +48,7 @@ fn grey_levels_without_mean() -> Result<Preparation> {
     Preparation::of(&[StepConfig::Scale(255.), StepConfig::RowMean]).map_err(Error::wrap)
 }
 
-/// Learns a dictionary from planes that are to be restored; see the [module](self).
+/// Learns a dictionary from the planes that it will restore; see the [module](self).
 pub struct ImageTrainer {
     trainer: DictionaryTrainer,
     iterations: usize,
@@ -55,7 +56,7 @@ pub struct ImageTrainer {
 }
 
 impl ImageTrainer {
-    /// Learns from noisy planes, to denoise them with the same settings.
+    /// A trainer on noisy planes, for denoising them with the same settings.
     ///
     /// `planes` are `[height, width]` f32 in grey levels, of any sizes; the patches are drawn by `philox`.
     ///
@@ -73,7 +74,8 @@ impl ImageTrainer {
         Self::new(planes, &atoms, settings.side, settings.coder(training.n_atoms), training, philox)
     }
 
-    /// Learns from planes whose missing pixels were filled in, from the `atoms` that filled them: to fill them again, better.
+    /// A trainer on planes whose missing pixels were filled in, which starts from the `atoms` that filled them. The result fills
+    /// them in again, more accurately.
     ///
     /// # Errors
     /// As [`noisy`](Self::noisy), and when `atoms` are not `[n_atoms, side²]`.
@@ -121,7 +123,7 @@ impl ImageTrainer {
         Ok(Self { trainer, iterations: training.iterations, made: 0 })
     }
 
-    /// One iteration of the [`ImageTraining::iterations`] that were planned; none when they are made.
+    /// Runs the next of the [`ImageTraining::iterations`]; returns none when all are done.
     ///
     /// # Errors
     /// When the device fails.
@@ -136,18 +138,19 @@ impl ImageTrainer {
         self.trainer.step().map(Some)
     }
 
-    /// The newest dictionary: its codes meet the error target, and fewer atoms do, so that an RMSE says nothing.
+    /// The newest dictionary. All codes meet the error target and learning only reduces their length, so the RMSE does not rank
+    /// dictionaries.
     pub fn dictionary(&self) -> &Dictionary {
         self.trainer.current()
     }
 
-    /// The codes of the patches that it learns from over that dictionary.
+    /// The codes of the training patches over the newest dictionary.
     pub fn codes(&self) -> &SparseCodes {
         self.trainer.codes()
     }
 }
 
-/// The overcomplete cosine transform as atoms of a restoration, `[n_atoms, side²]` f32: the first is flat.
+/// The overcomplete cosine transform as atoms, `[n_atoms, side²]` f32; the first is flat.
 ///
 /// # Errors
 /// When a size is 0 or memory is short.

@@ -1,17 +1,17 @@
-//! Images by sparse codes of their patches: denoising, and filling in what is missing.
+//! Image restoration by sparse codes of patches: denoising and inpainting.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`denoise`](mod@denoise) | all overlapping patches coded to an error target and averaged (Elad and Aharon 2006) |
-//! | [`inpaint`](mod@inpaint) | the same by masked pursuit, from known pixels |
-//! | [`learn`] | a dictionary from the image that it is to restore |
+//! | [`inpaint`](mod@inpaint) | the same with a masked pursuit of the known pixels |
+//! | [`learn`] | a dictionary learned from the image that it will restore |
 //! | [`patches`] | all patches of an image as rows, and back |
-//! | [`colour`] | colour planes that noise leaves alike |
-//! | [`psnr`], [`estimate_sigma`] | how far an image is from another; how much noise is in one |
+//! | [`colour`] | opponent colour planes, in which white noise stays white |
+//! | [`psnr`], [`estimate_sigma`] | the difference of two images; the noise of an image |
 //! | [`random_patches`] | patches to learn from |
 //!
-//! An image is one plane, `[height, width]` f32 in grey levels from 0 to 255; a colour image is three, best after
-//! [`colour::to_opponent`].
+//! An image is one plane, `[height, width]` f32 in grey levels from 0 to 255. A colour image is three planes; convert them with
+//! [`colour::to_opponent`] for the best results.
 pub mod colour;
 pub mod denoise;
 pub mod inpaint;

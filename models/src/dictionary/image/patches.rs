@@ -1,27 +1,27 @@
-//! All patches of an image as rows, and rows back into an image.
+//! All patches of an image as rows, and the image from such rows.
 //!
 //! ```text
 //! (R_ij y)[b·u + v] = y[t_i + u, l_j + v]         the patch at line t_i, pixel l_j;  u, v = 0 … b − 1
-//! t_i = min(i·step, H − b),  l_j = min(j·step, W − b)      so that the last patches end with the image
-//! s = Σ_ij R_ijᵀ z_ij                             rows back where they came from, added up
-//! c = Σ_ij R_ijᵀ 1                                how many patches a pixel lies in
+//! t_i = min(i·step, H − b),  l_j = min(j·step, W − b)      so that the last patches end at the border of the image
+//! s = Σ_ij R_ijᵀ z_ij                             sum of the rows, each at the place of its patch
+//! c = Σ_ij R_ijᵀ 1                                number of patches that contain a pixel
 //! ```
 //!
 //! | symbol | name | shape |
 //! |---|---|---|
 //! | `y`, `s`, `c` | `image`, `sum`, `cover` | `[height, width]` |
-//! | `R_ij y`, `z_ij` | `rows` | `[n_tops · n_lefts, side²]`, by lines of the image |
+//! | `R_ij y`, `z_ij` | `rows` | `[n_tops · n_lefts, side²]`, line by line of the image |
 //! | `t`, `l` | `tops`, `lefts` | |
 //! | `b` | `side` | |
 //!
-//! Rows of a large image need `side²` times its memory, so everything here works on bands: a range of `tops`.
-//! On the CPU a band is copied and summed line by line on all cores; elsewhere by candle's own gathers. Both
-//! orders of summation are fixed, so that one device gives one result.
+//! Rows of a large image need `side²` times its memory, so all functions work on bands, which are ranges of `tops`. The CPU
+//! copies and sums a band line by line on all cores; other devices use candle's own gathers. Both have a fixed order of
+//! summation, so results on one device are reproducible.
 use candle::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Where the patches of an image lie; see the [module](self).
+/// The places of the patches of an image; see the [module](self).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PatchGrid {
     height: usize,
@@ -32,12 +32,12 @@ pub struct PatchGrid {
 }
 
 impl PatchGrid {
-    /// Patches of `side`×`side` pixels every `step` pixels of an image of `height`×`width`; the last of a line and of a column
-    /// end where the image does.
+    /// Patches of `side`×`side` pixels every `step` pixels of an image of `height`×`width`; the last patches of lines and columns
+    /// end at the border of the image.
     ///
     /// # Errors
-    /// When `side` is 0 or more than the height or the width, or `step` is 0 or more than `side`, which would leave
-    /// pixels out.
+    /// When `side` is 0 or more than the height or the width, or `step` is 0 or more than `side`, so that some pixels would be in
+    /// no patch.
     pub fn new(height: usize, width: usize, side: usize, step: usize) -> Result<Self> {
         if side == 0 || side > height.min(width) {
             candle::bail!(
@@ -60,7 +60,7 @@ impl PatchGrid {
         self.side * self.side
     }
 
-    /// Patches in all.
+    /// Total number of patches.
     pub fn n_patches(&self) -> usize {
         self.tops.len() * self.lefts.len()
     }
@@ -75,13 +75,13 @@ impl PatchGrid {
         &self.lefts
     }
 
-    /// `tops` cut into ranges of about `n_patches` patches each, at least one line of them.
+    /// `tops` cut into ranges of about `n_patches` patches each, with at least one line of patches.
     pub fn bands(&self, n_patches: usize) -> impl Iterator<Item = Range<usize>> + use<> {
         let (n_tops, lines) = (self.tops.len(), (n_patches / self.lefts.len()).max(1));
         (0..n_tops).step_by(lines).map(move |first| first..(first + lines).min(n_tops))
     }
 
-    /// The lines of the image that the patches of a band touch.
+    /// The lines of the image that the patches of a band cover.
     pub fn lines_of(&self, band: &Range<usize>) -> Range<usize> {
         match (self.tops.get(band.start), band.end.checked_sub(1).and_then(|last| self.tops.get(last))) {
             (Some(&first), Some(&last)) if first <= last => first..last + self.side,
@@ -89,7 +89,7 @@ impl PatchGrid {
         }
     }
 
-    /// The patches of a band: `[band.len() · n_lefts, side²]`, of the image's device.
+    /// The patches of a band: `[band.len() · n_lefts, side²]`, on the image's device.
     ///
     /// `image` is `[height, width]` f32.
     ///
@@ -116,7 +116,8 @@ impl PatchGrid {
         Tensor::from_vec(rows, (band.len() * self.lefts.len(), n_features), &Device::Cpu)
     }
 
-    /// Rows of a band added up where they came from: `[lines, width]`, the lines of [`lines_of`](Self::lines_of).
+    /// The sum of the rows of a band, each at the place of its patch: `[lines, width]`, the lines of
+    /// [`lines_of`](Self::lines_of).
     ///
     /// `rows` is `[band.len() · n_lefts, side²]` f32.
     ///
@@ -150,7 +151,7 @@ impl PatchGrid {
         Tensor::from_vec(sum, (lines.len(), self.width), &Device::Cpu)
     }
 
-    /// How many patches each pixel lies in, `[height, width]` f32, at least 1.
+    /// The number of patches that contain each pixel, `[height, width]` f32, at least 1.
     ///
     /// # Errors
     /// When the device is out of memory.
@@ -167,8 +168,8 @@ impl PatchGrid {
         down.broadcast_mul(&across)
     }
 
-    /// [`rows`](Self::rows) by candle's gathers, one for each pixel of a patch; also the reference that tests hold the
-    /// copying form to.
+    /// [`rows`](Self::rows) by candle's gathers, one for each pixel of a patch. Tests also use it as the reference for the
+    /// copying form.
     ///
     /// # Errors
     /// When candle refuses, as when memory is short.
@@ -187,7 +188,7 @@ impl PatchGrid {
         Tensor::stack(&pixels, 2)?.reshape((band.len() * self.lefts.len(), self.n_features()))
     }
 
-    /// [`sum`](Self::sum) by candle's indexed additions; also the reference of its tests.
+    /// [`sum`](Self::sum) by candle's indexed additions. Tests also use it as the reference.
     ///
     /// # Errors
     /// When candle refuses, as when memory is short.
@@ -221,9 +222,10 @@ impl PatchGrid {
     }
 }
 
-/// An image gathered from bands, each summed by [`PatchGrid::sum`], in their order.
+/// Accumulates an image from the sums of its bands, in order; see [`PatchGrid::sum`].
 ///
-/// Two bands meet in up to `side − 1` lines, which wait here for the second; so an image of any height costs each line once.
+/// Neighbouring bands share up to `side − 1` lines, which are kept here until the second band is added; so each line is written
+/// once, whatever the height of the image.
 #[derive(Debug, Default)]
 pub struct BandSum {
     finished: Vec<Tensor>,
@@ -252,7 +254,7 @@ impl BandSum {
         Ok(())
     }
 
-    /// The image, once all bands are in: `[height, width]`.
+    /// The image, after all bands were added: `[height, width]`.
     ///
     /// # Errors
     /// When there was no band.

@@ -1,4 +1,4 @@
-//! How far one image is from another, and how much noise is in one.
+//! The difference of two images, and the noise of an image.
 use candle::{DType, Device, Result, Tensor};
 
 /// Peak signal-to-noise ratio in dB: `10 log₁₀(peak² / mean((a − b)²))`, summed in f64; infinite for equal images.
@@ -32,8 +32,8 @@ pub fn psnr(a: &Tensor, b: &Tensor, peak: f64) -> Result<f64> {
 /// The standard deviation of white noise in a plane, from its finest diagonal detail: `median |a − b − c + d| / 2 / 0.6745` over all
 /// 2×2 blocks `a b / c d` that do not overlap.
 ///
-/// `plane` is `[height, width]` f32, at least 2×2. Structure of the finest scale counts as noise: expect a few per cent too much on
-/// photographs, more where there is much fine texture and little noise.
+/// `plane` is `[height, width]` f32, at least 2×2. Image structure of the finest scale counts as noise, so the estimate is a few
+/// per cent too high on photographs, and more for images with much fine texture and little noise.
 ///
 /// Source: Donoho and Johnstone, "Ideal spatial adaptation by wavelet shrinkage", Biometrika 81(3), 1994; with the Haar wavelet.
 ///

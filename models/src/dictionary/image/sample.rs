@@ -1,12 +1,12 @@
-//! Patches drawn from planes, to learn from.
+//! Random patches of planes, for training.
 use super::denoise::plane_grid;
 use candle::{Device, Result, Tensor};
 use chandlery_ops::Philox;
 
-/// `n` patches of `side`×`side` pixels drawn without replacement from all of all planes, or all of them when there are
+/// `n` patches of `side`×`side` pixels drawn without replacement from all patches of all planes, or all patches if there are
 /// fewer: `[n, side²]` f32 on the planes' device, in the order of the planes, by lines.
 ///
-/// Every patch of every plane is as likely as any other; the same `philox` draws the same.
+/// Every patch of every plane is equally likely; the same `philox` draws the same patches.
 ///
 /// # Errors
 /// When there is no plane, one is not `[height, width]` f32 or smaller than a patch, or `n` is 0.

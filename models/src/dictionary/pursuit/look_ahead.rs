@@ -1,13 +1,13 @@
-//! Look-ahead OLS: an atom is judged by where the pursuit ends that goes on from it.
+//! Look-ahead OLS: an atom is judged by the final error of a pursuit that continues from it.
 //!
 //! ```text
 //! J ← the s largest |α| outside of I            candidates
-//! e(j) ← what OLS from I ∪ {j} leaves in the end
+//! e(j) ← the final error of OLS from I ∪ {j}
 //! I ← I ∪ argmin_{j ∈ J} e(j)
 //! ```
 //!
-//! Departures: the next atom of OLS itself, and the next one of the best end seen so far, are candidates too, so that the
-//! result is never worse than that of OLS; with an error target the end with fewest atoms is the best.
+//! Departures: the next atom of OLS, and the next atom of the best code found so far, are also candidates, so that the result is
+//! never worse than that of OLS. With an error target the code with the fewest atoms is the best.
 use super::path::Path;
 use super::problem::{Fit, Problem};
 

@@ -1,27 +1,28 @@
-//! Greedy pursuits behind one interface: which atoms, and how much of each.
+//! Greedy pursuits behind one interface: they choose the atoms of a signal and their coefficients.
 //!
 //! ```text
-//! min ‖y − x D‖    ‖x‖₀ ≤ s, or as few as ‖y − x D‖ ≤ ε takes
+//! min ‖y − x D‖    ‖x‖₀ ≤ s, or ‖x‖₀ as small as ‖y − x D‖ ≤ ε allows
 //! ```
 //!
-//! | method | a step | cost | device |
+//! | method | a step chooses | cost | device |
 //! |---|---|---|---|
 //! | [`Omp`](PursuitMethod::Omp) | the atom most correlated with the residual | 1 | CPU, CUDA |
-//! | [`Ols`](PursuitMethod::Ols) | the atom whose addition leaves the least | 1.25 | CPU, CUDA |
+//! | [`Ols`](PursuitMethod::Ols) | the atom whose addition leaves the smallest residual | 1.25 | CPU, CUDA |
 //! | [`SubspacePursuit`](PursuitMethod::SubspacePursuit) | `s` atoms at once, exchanged for better ones | 15 | CPU |
-//! | [`ProjectionOmp`](PursuitMethod::ProjectionOmp) | of `s` candidates the one with the largest coefficient beside all others | 20 | CPU |
-//! | [`LookAheadOls`](PursuitMethod::LookAheadOls) | of `s` candidates the one from which OLS ends best | 160 | CPU |
+//! | [`ProjectionOmp`](PursuitMethod::ProjectionOmp) | the one of `s` candidates with the largest coefficient when all are fitted together | 20 | CPU |
+//! | [`LookAheadOls`](PursuitMethod::LookAheadOls) | the one of `s` candidates from which OLS ends best | 160 | CPU |
 //!
-//! Cost is the time to that of OMP for 8 atoms of 128 or 512 and 8×8 patches; that of looking ahead grows with `s³`.
+//! Cost is the time relative to OMP, for 8 atoms of 128 or 512 and 8×8 patches; the cost of look-ahead OLS grows with `s³`.
 //!
-//! Where which is better (`tests/dictionary_pursuit.rs` measures it): to find the very atoms that a signal was made of, all three
-//! others beat OMP and OLS by far, subspace pursuit most where coefficients are of one size. To leave little of a signal that
-//! no few atoms give, such as a patch of an image, OLS is better than OMP by some 4 %, projection by .4 %, looking ahead, which is
-//! never worse than OLS, by 11 to 15 %; subspace pursuit is worse than OMP.
+//! Which method is better depends on the goal (`tests/dictionary_pursuit.rs` measures it). To recover the atoms that generated a
+//! signal, the other three methods are far better than OMP and OLS, subspace pursuit most of all if coefficients have similar
+//! magnitudes. To approximate a signal that is not exactly sparse, such as an image patch, the residual of OLS is about 4 % lower
+//! than that of OMP, that of projection-based OMP .4 %, and that of look-ahead OLS, which is never worse than OLS, 11 to 15 %;
+//! subspace pursuit is worse than OMP.
 //!
-//! OMP and OLS are [`chandlery_ops::bomp`] and [`chandlery_ops::ols`]; their rules (scale of atoms, ties, dependent atoms,
-//! zero signals) hold for all. The others compute in f64 on the CPU, wherever the signals are, with all cores and the Gram
-//! matrix of the dictionary (`8n²` bytes), and give codes on the device of the signals; they have no non-negative form.
+//! OMP and OLS are [`chandlery_ops::bomp`] and [`chandlery_ops::ols`]; their rules (scale of atoms, ties, dependent atoms, zero
+//! signals) hold for all methods. The other methods compute in f64 on all cores of the CPU, wherever the signals are, with the
+//! Gram matrix of the dictionary (`8n²` bytes), and return codes on the device of the signals. They have no non-negative form.
 //!
 //! Sources: Dai and Milenkovic, "Subspace pursuit for compressive sensing signal reconstruction", IEEE Trans. Information Theory
 //! 55(5), 2009; Chatterjee, Sundman, Vehkaperä and Skoglund, "Projection-based and look-ahead strategies for atom selection",
@@ -52,7 +53,7 @@ use candle::{Result, Tensor};
 use chandlery_ops::{ErrorTarget, Pursuit, SparseCodes, bomp, bomp_masked, ols, ols_masked};
 use serde::{Deserialize, Serialize};
 
-/// Which greedy pursuit finds the codes; see the [module](self).
+/// A greedy pursuit; see the [module](self).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PursuitMethod {
@@ -104,8 +105,8 @@ pub struct SparseCoder {
     pub method: PursuitMethod,
     /// The most atoms of a signal and the width of the codes, `1..=n_atoms`.
     pub n_nonzero: usize,
-    /// Ends a pursuit before it has `n_nonzero` atoms. Subspace pursuit, which chooses all its atoms at once, is then run
-    /// with 1, 2, … of them.
+    /// Error target that ends a pursuit before it has `n_nonzero` atoms. Subspace pursuit, which chooses all atoms at once, then
+    /// runs with 1, 2, … atoms.
     pub error: Option<ErrorTarget>,
     /// Whether every coefficient must be at least 0; for OMP and OLS.
     pub nonnegative: bool,
@@ -115,8 +116,8 @@ impl SparseCoder {
     /// The codes of `signals` `[m, p]` over `dictionary` `[n, p]`, both f32 or both f64.
     ///
     /// # Errors
-    /// When shapes, types or devices do not fit, a limit is out of range, a number is not finite, or a method other than OMP and
-    /// OLS is asked for coefficients of at least 0.
+    /// When shapes, types or devices do not fit, a limit is out of range, a number is not finite, or `nonnegative` is set for a
+    /// method other than OMP and OLS.
     pub fn encode(&self, signals: &Tensor, dictionary: &Tensor) -> Result<SparseCodes> {
         let pursuit =
             Pursuit { n_nonzero: self.n_nonzero, error: self.error.clone(), nonnegative: self.nonnegative };
@@ -129,9 +130,9 @@ impl SparseCoder {
         }
     }
 
-    /// The codes of signals with missing samples: only those where `mask`, u8 `[m, p]`, is not 0 count. By OMP or OLS.
+    /// The codes of signals with missing samples, by OMP or OLS: only samples where `mask`, u8 `[m, p]`, is not 0 are used.
     ///
-    /// What `signals` hold where the mask is 0 is never looked at; a signal without any sample has an empty code.
+    /// Entries of `signals` where the mask is 0 are never read; a signal without observed samples has an empty code.
     ///
     /// # Errors
     /// As for [`encode`](Self::encode), and for other methods.

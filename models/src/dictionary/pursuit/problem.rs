@@ -1,4 +1,5 @@
-//! What the pursuits of this folder share: checked operands, the Gram matrix, a signal at a time on every core.
+//! The shared parts of the CPU pursuits: checked operands, the Gram matrix, and a loop over signals with one signal at a time per
+//! core.
 use super::SparseCoder;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{ErrorTarget, SparseCodes};

@@ -1,4 +1,4 @@
-//! Projection-based OMP: an atom must keep its weight beside all other candidates.
+//! Projection-based OMP: an atom is chosen by its coefficient when all candidates are fitted together.
 //!
 //! ```text
 //! J ← the s largest |α| outside of I            candidates

@@ -1,4 +1,4 @@
-//! Subspace pursuit: a support of fixed size that atoms may leave again.
+//! Subspace pursuit: a support of fixed size whose atoms can be exchanged.
 //!
 //! ```text
 //! I ← the s largest |α⁰|                        then, while the residual falls:

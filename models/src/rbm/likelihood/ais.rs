@@ -10,16 +10,16 @@
 //!
 //! | symbol | is |
 //! |---|---|
-//! | `p*_β`, `Z_A` | the path and where it begins, see `path.rs` |
-//! | `T_β` | one Gibbs step, hidden units and then visible ones, at `β`; it is its own reverse |
+//! | `p*_β`, `Z_A` | the annealing path and the partition function at its start, see `path.rs` |
+//! | `T_β` | one Gibbs step at `β`: hidden units, then visible units; it is its own reverse |
 //! | `w`, `s`, `M` | the weights of the chains, their standard deviation, `n_chains` |
 //!
-//! Hidden units are summed out of the weights. A temperature costs two products of `n_chains · n_visible · n_hidden` in
-//! f64 for all chains and some twenty passes over their states; nothing is read back before the end.
+//! The weights sum over the hidden units analytically. Each temperature costs two products of `n_chains · n_visible · n_hidden`
+//! in f64 and about twenty passes over the states of all chains. Nothing is read back before the end.
 //!
-//! Source: Salakhutdinov and Murray 2008, sections 3 and 4.1, with their bounds; the way back is that of Burda, Grosse and
-//! Salakhutdinov 2015. Departure: the independent units of real-valued machines keep the machine's deviations. Draws compare an f32
-//! number with the mean, so a probability counts as the next multiple of 2⁻²⁴.
+//! Source: Salakhutdinov and Murray 2008, sections 3 and 4.1, with their bounds; reverse annealing is that of Burda, Grosse and
+//! Salakhutdinov 2015. Departure: with real-valued units, the independent units have the standard deviations of the RBM. Draws
+//! compare an f32 number with the mean, so a probability is rounded up to a multiple of 2⁻²⁴.
 use super::path::Path;
 use super::{Estimate, Progress};
 use crate::check::{at_least_one, batch_of};
@@ -34,25 +34,25 @@ const STAGES: [Stage; 3] =
 /// Standard errors on each side of an estimate.
 const SIGMAS: f64 = 3.;
 
-/// Inverse temperatures at equal distances.
+/// Equally spaced inverse temperatures.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
-    /// How many, at least 1.
+    /// Their number, at least 1.
     pub n: usize,
     /// The last of them, in (0, 1].
     pub to: f64,
 }
 
-/// How a partition function is estimated.
+/// Settings of annealed importance sampling.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AisConfig {
-    /// Chains, all run at once, at least 2. Bounds shrink with their square root. Default 5000.
+    /// Number of chains, all run at once, at least 2. The bounds shrink with its square root. Default 5000.
     pub n_chains: usize,
-    /// The inverse temperatures after 0: each stage goes on from where the one before ends, the last ends at 1. The default is
-    /// the paper's: 500 to 0.5, 4000 to 0.9, 10,000 to 1.
+    /// The inverse temperatures after 0. Each stage continues from the end of the previous one, and the last ends at 1. The
+    /// default is that of the paper: 500 to 0.5, 4000 to 0.9, 10,000 to 1.
     pub stages: Vec<Stage>,
-    /// Gibbs steps of the machine between the rows given to [`Ais::reverse`] and the way back. Default 1000.
+    /// Gibbs steps of the RBM from the rows given to [`Ais::reverse`] before reverse annealing starts. Default 1000.
     pub burn_in: usize,
 }
 
@@ -63,7 +63,7 @@ impl Default for AisConfig {
 }
 
 impl AisConfig {
-    /// The default stages thinned out, or filled in, to `n` temperatures; each has at least one.
+    /// The default stages with `n` temperatures in total; each stage has at least one.
     pub fn stages(n: usize) -> Vec<Stage> {
         let total: usize = STAGES.iter().map(|stage| stage.n).sum();
         let share = |stage: Stage| Stage { n: (stage.n * n / total).max(1), ..stage };
@@ -72,7 +72,7 @@ impl AisConfig {
         stages.to_vec()
     }
 
-    /// Temperatures after 0.
+    /// Number of temperatures after 0.
     pub fn n_temperatures(&self) -> usize {
         self.stages.iter().map(|stage| stage.n).sum()
     }
@@ -106,29 +106,31 @@ impl AisConfig {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub struct AisRun {
     /// `ln Z` and its bounds.
     pub log_z: Estimate,
-    /// How many equal weights would tell as much, `(Σw)²/Σw²`: from 1, where one chain outweighs all others, to `n_chains`.
+    /// Effective number of chains, `(Σw)²/Σw²`: from 1, if one chain outweighs all others, to `n_chains`, if all weights are
+    /// equal.
     pub effective_chains: f64,
-    /// Visible units, `[n_chains, n_visible]` f64. Of a forward run samples of the machine: the ends of the chains, drawn in
-    /// proportion to their weights, so that a heavy one comes many times. Of a reverse run the ends, independent units.
+    /// Visible units, `[n_chains, n_visible]` f64. For a forward run they are samples of the RBM: final states of chains,
+    /// resampled in proportion to their weights, so that one with a large weight occurs many times. For a reverse run they are
+    /// the final states of the chains, which are independent units.
     pub states: Tensor,
 }
 
-/// Estimates the partition function of one machine; see the [module](super).
+/// Estimates the partition function of one RBM; see the [module](super).
 pub struct Ais {
     path: Path,
     config: AisConfig,
 }
 
 impl Ais {
-    /// For a copy of `rbm`, annealed from independent visible units with the biases `base`, `[n_visible]`.
+    /// Prepares annealing of a copy of `rbm` from independent visible units with the biases `base`, `[n_visible]`.
     ///
-    /// [`Rbm::base_rate_bias`] of the data's mean serves best: the closer the independent units are to the data,
-    /// the less is left to the weights.
+    /// [`Rbm::base_rate_bias`] of the data's mean is the best choice: the closer the independent units are to the data, the less
+    /// the weights of the chains vary.
     ///
     /// # Errors
     /// When `config` is out of range, `base` has another shape, or hidden units are not binary.
@@ -141,7 +143,7 @@ impl Ais {
         Ok(Self { path: Path::new(rbm, base)?, config })
     }
 
-    /// Anneals from the independent units to the machine. `ln Z` errs low, if at all; see the [module](super).
+    /// Anneals from the independent units to the RBM. The estimate of `ln Z` tends to be too low; see the [module](super).
     ///
     /// # Errors
     /// When a weight is not finite, or memory is short.
@@ -160,12 +162,13 @@ impl Ais {
         })
     }
 
-    /// Anneals from samples of the machine back to the independent units. `ln Z` errs high as far as they are its samples.
+    /// Anneals from samples of the RBM back to the independent units. If they are true samples, the estimate of `ln Z` tends to
+    /// be too high.
     ///
-    /// `start` is `[_, n_visible]`, at least one row, taken in turn; `config.burn_in` Gibbs steps lead from them
-    /// to the machine's own distribution. Rows that it learned from lie near every mode of a machine that fits them, if not in the
-    /// machine's proportions; the states of a forward run have its proportions, but lack the modes that it missed, and then
-    /// the two agree on the same mistake.
+    /// `start` is `[_, n_visible]`, at least one row; chains take the rows in turn and first run `config.burn_in` Gibbs steps
+    /// towards the distribution of the RBM. Training rows cover every mode of an RBM that fits them, but not in the RBM's
+    /// proportions. The states of a forward run have its proportions but lack the modes that the run missed; both estimates then
+    /// agree on the same wrong value.
     ///
     /// # Errors
     /// When `start` has another shape, a weight is not finite, or memory is short.
@@ -218,7 +221,7 @@ impl Ais {
         Ok((v, log_weights))
     }
 
-    /// How it is estimated.
+    /// The settings.
     pub fn config(&self) -> &AisConfig {
         &self.config
     }

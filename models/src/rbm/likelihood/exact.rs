@@ -1,4 +1,4 @@
-//! The partition function as a sum over every state of one side.
+//! The partition function as a sum over all states of one side.
 //!
 //! ```text
 //! over h   Z = Σ_h e^(c·h) Π_i z_i((h W)_i)     z_i(s) = 1 + e^(b_i + s)                        binary
@@ -6,8 +6,8 @@
 //! over v   Z = Σ_v e^(b·v) Π_j (1 + e^((v Wᵀ + c)_j))
 //! ```
 //!
-//! States are numbers whose bits are the units. The lower bits of all states of a block are the same in every block,
-//! so `h W` of a block is one matrix, computed once, plus one row for the upper bits.
+//! A state is a number whose bits are the units. The lower bits run through the same values in every block, so `h W` of a block
+//! is one matrix, computed once, plus one row for the upper bits.
 use super::Progress;
 use crate::rbm::energy::softplus;
 use crate::rbm::{Rbm, VisibleUnit};
@@ -15,7 +15,7 @@ use candle::{D, DType, Device, Result, Tensor};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Units whose states [`Rbm::exact_log_z`] sums over, at most.
+/// Largest number of units over whose states [`Rbm::exact_log_z`] sums.
 pub const MAX_EXACT_UNITS: usize = 25;
 
 /// Numbers in a block: those of a CPU fit a core's cache, those of a GPU keep all of it busy.
@@ -25,7 +25,7 @@ const GPU_BLOCK: usize = 1 << 22;
 const GROUP: usize = 64;
 
 impl Rbm {
-    /// Whether the machine is small enough for [`exact_log_z`](Self::exact_log_z).
+    /// Whether the RBM has binary hidden units and is small enough for [`exact_log_z`](Self::exact_log_z).
     pub fn has_exact_log_z(&self) -> bool {
         self.must_be_binary("").is_ok() && self.exact_units() <= MAX_EXACT_UNITS
     }
@@ -38,9 +38,9 @@ impl Rbm {
         }
     }
 
-    /// `ln Z`, summed over the states of the hidden or, where they are fewer and binary, the visible units. In f64.
+    /// `ln Z`, summed over the states of the hidden units or, if they are fewer and binary, of the visible units. In f64.
     ///
-    /// Cost: `2^units · n_other` exponentials and logarithms: for 20 of 784 × 20 some seconds on a few cores.
+    /// Cost: `2^units · n_other` exponentials and logarithms; a 784 × 20 RBM takes some seconds on a few cores.
     ///
     /// # Errors
     /// When the smaller side has more than [`MAX_EXACT_UNITS`] units, or hidden units are not binary.

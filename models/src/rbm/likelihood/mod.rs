@@ -1,4 +1,4 @@
-//! How probable a machine finds rows: the partition function, and what the likelihood makes of it.
+//! The likelihood of rows under an RBM, and the partition function that it needs.
 //!
 //! ```text
 //! p(v) = e^−F(v) / Z          Z = Σ_v e^−F(v), an integral over real-valued units
@@ -8,12 +8,12 @@
 //! | `ln Z` | by | costs |
 //! |---|---|---|
 //! | exact, [`Rbm::exact_log_z`] | a sum over the states of the smaller side | `2^units`, at most 25 units |
-//! | from below, [`Ais::forward`] | annealing from independent units to the machine | chains × temperatures |
-//! | from above, [`Ais::reverse`] | annealing back from samples of the machine | the same |
+//! | from below, [`Ais::forward`] | annealing from independent units to the RBM | chains × temperatures |
+//! | from above, [`Ais::reverse`] | annealing from samples of the RBM back to independent units | the same |
 //!
-//! The mean of a forward run's weights is `Z/Z_A` without bias, so its logarithm is too low on average (Jensen) and the
-//! likelihood too high; a chain that misses a mode errs to the same side. A reverse run errs the other way as far
-//! as its starting states are samples of the machine. Where the two intervals meet, both can be believed.
+//! The mean of a forward run's weights is an unbiased estimate of `Z/Z_A`, so its logarithm is too low on average (Jensen) and
+//! the likelihood too high; chains that miss a mode have the same effect. A reverse run has the opposite error if its starting
+//! states are samples of the RBM. If the two intervals overlap, both estimates are credible.
 //!
 //! All of it is computed in f64; hidden units must be binary.
 //!
@@ -58,17 +58,17 @@ use serde::Serialize;
 /// Rows whose free energies are computed at once.
 const BLOCK: usize = 4096;
 
-/// What is told of the way of a long computation: how many of how many steps are queued or done.
+/// Progress callback of a long computation: the number of steps queued or done, and their total.
 pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
 
-/// A number and the interval that its standard error gives, three to each side. In nats.
+/// An estimate and its interval of three standard errors to each side. In nats.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
     /// The estimate.
     pub value: f64,
-    /// `value` where it is exact; −∞ where three standard errors are more than the estimated mean.
+    /// Lower end; `value` if it is exact, and −∞ if three standard errors exceed the estimated mean.
     pub lower: f64,
-    /// `value` where it is exact; +∞ as `lower`.
+    /// Upper end; `value` if it is exact. It can be +∞ for the same reason as `lower`.
     pub upper: f64,
 }
 
@@ -78,7 +78,7 @@ impl Estimate {
         Self { value, lower: value, upper: value }
     }
 
-    /// Whether the two intervals meet.
+    /// Whether the two intervals overlap.
     pub fn agrees_with(&self, other: &Self) -> bool {
         self.lower <= other.upper && other.lower <= self.upper
     }
@@ -90,10 +90,10 @@ impl Estimate {
 }
 
 impl Rbm {
-    /// The average log-likelihood of rows, `−⟨F(v)⟩ − ln Z`, in nats a row, with the bounds of `log_z`. In f64.
+    /// The average log-likelihood of rows, `−⟨F(v)⟩ − ln Z`, in nats per row, with the interval of `log_z`. In f64.
     ///
-    /// `v` is `[batch, n_visible]`. For binary units it should hold 0 and 1: of grey levels the result is not the
-    /// logarithm of a probability. For real-valued units it is a density of the rows as the machine reads them.
+    /// `v` is `[batch, n_visible]`. For binary units it should hold 0 and 1; for grey levels the result is not the logarithm of a
+    /// probability. For real-valued units the result is the logarithm of a density of the rows as the RBM reads them.
     ///
     /// # Errors
     /// When `v` has another shape or no row, or the hidden units are not binary.

@@ -1,11 +1,11 @@
-//! The way from independent units to a machine, one inverse temperature `β` at a time.
+//! The annealing path from independent units to an RBM, by inverse temperature `β`.
 //!
 //! ```text
 //! binary  ln p*_β(v) = ((1−β) a + β b)·v                     + Σ_j softplus(β x_j)
 //! real    ln p*_β(v) = −½ ((1−β) (v−a)² + β (v−b)²)·1/σ²     + Σ_j softplus(β x_j)     x = (v/σ²) Wᵀ + c
 //!
 //! β = 0   v ~ sigmoid(a), or N(a, σ²);   ln Z_A = n_hidden ln 2 + Σ_i softplus(a_i), or + Σ_i ½ ln 2πσ_i²
-//! β = 1   the machine
+//! β = 1   the RBM
 //! ```
 //!
 //! | symbol | field | shape |
