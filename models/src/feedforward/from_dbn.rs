@@ -33,7 +33,7 @@ impl Feedforward {
         for rbm in dbn.layers().iter().rev() {
             layers.push((rbm.weight().t()?.contiguous()?, rbm.visible_bias().clone()));
         }
-        // Going down, a layer's units are those of the layer below: hidden ones of a machine, or the input's.
+        // Going down, a layer's units are those of the layer below: hidden ones of an RBM, or the input's.
         let hidden = dbn.config().layers.iter().rev().skip(1).map(|layer| layer.hidden.into());
         let down = hidden.chain(dbn.config().layers.first().map(|layer| layer.visible.into()));
         let config = config(dbn, task, &layers, down);

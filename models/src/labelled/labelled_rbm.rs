@@ -171,7 +171,7 @@ impl LabelledRbm {
         u.lt(0.5)?.to_dtype(self.weight.dtype())
     }
 
-    /// Classes as rows of zeros with a one, in the machine's type: `[n]` u32 to `[n, n_classes]`.
+    /// Classes as rows of zeros with a one, in the type of the RBM: `[n]` u32 to `[n, n_classes]`.
     pub(super) fn one_hot(&self, op: &str, labels: &Tensor) -> Result<Tensor> {
         if labels.rank() != 1 || labels.dtype() != DType::U32 {
             candle::bail!("{op}: labels must be [n] u32, got {:?} {:?}", labels.dtype(), labels.dims())
@@ -255,7 +255,7 @@ pub(super) fn check_classes(op: &str, n_classes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Draws are made in f32 whatever the machine's type is.
+/// Draws are made in f32 whatever the type of the RBM is.
 fn draw(mean: &Tensor, philox: Philox) -> Result<Tensor> {
     bernoulli(&mean.to_dtype(DType::F32)?, philox)?.to_dtype(mean.dtype())
 }

@@ -11,10 +11,10 @@ use chandlery_ops::{
 };
 
 /// Planes of the states of a layer, `[2, batch, n]`. Below the top the negative plane holds what the other direction predicts
-/// of the positive one; the layer that the machine on top reads holds its two phases.
+/// of the positive one; the layer that the top RBM reads holds its two phases.
 const NEG: usize = 0;
 pub(super) const POS: usize = 1;
-/// Planes of the hidden states of the machine on top: `[−h_k; h₀; ĥ]`.
+/// Planes of the hidden states of the top RBM: `[−h_k; h₀; ĥ]`.
 const H_NEG: usize = 0;
 const H_POS: usize = 1;
 pub(super) const H_DRAWN: usize = 2;
@@ -109,7 +109,7 @@ impl Directed {
 const SEEN: BiasStep<'static> =
     BiasStep { neg_is_negated: false, sparsity: None, gather_error: true, scale: None };
 
-/// The machine on top.
+/// The top RBM.
 #[derive(Clone)]
 pub(super) struct Top {
     /// `[2, n_hidden, n_visible]` and `[2, n_hidden, n_classes]`: weights, velocity.
@@ -147,7 +147,7 @@ impl Top {
         })
     }
 
-    /// The machine whose parameters are these buffers.
+    /// The RBM whose parameters are these buffers.
     fn rbm(&self) -> Result<LabelledRbm> {
         LabelledRbm::from_tensors(
             self.params.get(0)?,

@@ -75,7 +75,7 @@ pub(super) struct Buffers {
     pub(super) copy: Option<Tensor>,
     pub(super) variance: Option<Variance>,
     lower: Vec<LowerLayer>,
-    /// Where the lowest machine reads rows, `[batch, n_input]`, or `[2, batch, n_input]` in two parts.
+    /// Where the lowest RBM reads rows, `[batch, n_input]`, or `[2, batch, n_input]` in two parts.
     input: Tensor,
     /// Where rows are loaded to: `input`, or f32 probabilities, `[batch, n_input]`, from which it is drawn in each step.
     rows: Tensor,
@@ -194,7 +194,7 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// The machine whose parameters are these buffers.
+    /// The RBM whose parameters are these buffers.
     pub(super) fn rbm(&self, like: &Rbm) -> Result<Rbm> {
         Rbm::from_tensors(
             like.config().clone(),

@@ -35,7 +35,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// The fastest that is as exact as `precision` for this machine on this device.
+    /// The fastest format that is as exact as `precision` for this RBM on this device.
     pub(super) fn of(rbm: &RbmConfig, precision: Precision, device: &Device) -> Self {
         let binary = rbm.visible == VisibleUnit::Bernoulli && rbm.hidden == HiddenUnit::Bernoulli;
         let fuses = contrast_step_fuses(device, rbm.n_hidden, rbm.n_visible);

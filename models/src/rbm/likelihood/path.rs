@@ -21,7 +21,7 @@ use candle::{D, DType, Result, Tensor};
 use candle_nn::ops::sigmoid;
 use chandlery_ops::{Philox, normal};
 
-/// A machine, the independent units where its path begins, and what the steps between them need. All f64.
+/// An RBM, the independent units at the start of its path, and what the steps between them need. All f64.
 pub(super) struct Path {
     rbm: Rbm,
     read: Tensor,
@@ -153,7 +153,7 @@ mod tests {
             let want = (independent.free_energy(&v)? - rbm.free_energy(&v)?)?;
             let worst = (sum - &want)?.abs()?.max(0)?.to_scalar::<f64>()?;
             assert!(worst < 1e-12, "{visible:?}: off by {worst:e}");
-            // And Z_A is the sum over the states of the machine without weights.
+            // And Z_A is the sum over the states of the RBM without weights.
             let exact = independent.exact_log_z(&mut |_, _| {})?;
             assert!((path.log_z_base - exact).abs() < 1e-12, "{visible:?}: {}", path.log_z_base - exact);
         }
