@@ -1,5 +1,5 @@
-// activation.cuh: the activations of dense layers, the same bits as in src/activation.rs, where their formulas and
-// sources are. Line by line the same operations in the same order; change both or neither. Needs math.cuh.
+// activation.cuh: the activations of dense layers, with the same bits as src/activation.rs, which has their formulas and sources.
+// Each line has the same operations in the same order there; always change both files. Needs math.cuh.
 #pragma once
 
 enum Activation { IDENTITY, SIGMOID, RELU, TANH };

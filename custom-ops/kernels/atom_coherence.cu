@@ -1,12 +1,12 @@
-// atom_coherence.cu: how much each atom is like one before it.
+// atom_coherence.cu: the largest |cosine| of each atom with an atom of lower index.
 //
-//   out[j] = max_{i < j} |d_i . d_j| / (|d_i| |d_j|)          0 for the first; pairs with a length of 0 do not count; a NaN stays
+//   out[j] = max_{i < j} |d_i . d_j| / (|d_i| |d_j|)          0 for the first; pairs with a length of 0 are skipped; NaN propagates
 //
 // arrays   d: [n, p] T (float or double), out: [n] double, contiguous, not overlapping
 // scalars  p >= 1
 // launch   a block of 256 for each atom
 // shared   64 bytes
-// cost     n^2 p products of both kinds, from the cache; the last blocks do most, so they are the first in the grid
+// cost     n^2 p products of both kinds, from the cache; the last atoms take longest, so their blocks come first in the grid
 // same     a maximum does not depend on order; dot products have one order
 // truth    atom_coherence_reference in src/atoms/coherence.rs
 

@@ -1,17 +1,17 @@
-// atom_descent.cu: a sweep of descent over the atoms, given the statistics of codes.
+// atom_descent.cu: one descent sweep over the atoms, from the statistics of codes.
 //
 //   for each group of 32 atoms first <= j < last, one group after the other:
 //     u_j <- b_j - a_j D                                                         all blocks, a row each
 //     for j = first, ...: d_new = (d_j + u_j / a_jj) normalised; u_k += a_kj (d_j - d_new) for k > j; d_j <- d_new      block 0
 //
 // arrays   d: [n, p], u: [min(32, n - n_fixed), p], a: [n, n], b: [n, p], T float or double. Contiguous, none overlap
-// scalars  n_fixed < n: the atoms before it stay; p >= 1; unused: a_jj at or below it leaves the atom
-// launch   cooperative, so that all blocks run at once; blocks of 512, at most 32 of them (more do nothing) and at least one. Between the
+// scalars  n_fixed < n: the atoms before it do not change; p >= 1; unused: an atom with a_jj at or below it does not change
+// launch   cooperative, so that all blocks run at once; blocks of 512, at most 32 of them (surplus blocks exit) and at least one. Between the
 //          two parts of a group, and between groups, the whole grid waits; block 0 alone writes d, the others read it after that
 // shared   dynamic, the larger of 16 * 128 T and, near, 128 bytes and 2 (g + 1) p + g^2 T with g = min(32, n - n_fixed); far, 16
 //          doubles and p T
-// cost     2 n p FLOP an atom and two barriers of the grid a group; the chain binds: some 500 cycles an atom at p = 64
-// NaN      a row whose new length is 0 or not finite stays; a NaN in d or b goes to the rows that a ties to it
+// cost     2 n p FLOP per atom and two grid barriers per group; the chain of atoms limits: about 500 cycles per atom at p = 64
+// NaN      a row whose new length is 0 or not finite does not change; a NaN in d or b spreads to the rows that a couples with it
 // same     each sum has one order; no atomics on numbers. Near and far round differently (a product with 1 / a_jj, a division)
 // truth    descend_atoms_reference in src/atoms/descend.rs
 

@@ -3,20 +3,20 @@
 //   update_atoms   for each atom j of the group with signals, F = E_I + x_j d_j over its list I, x and d of before the group:
 //                    g = sum_k x_k E_k + (x . x_old) d_old - 2 gamma * sum_{l != j} (d_l . d) d_l
 //                    d <- g / |g|;  x_k <- E_k . d + x_old_k (d_old . d)          steps times, or until |change of d| <= tolerance
-//                  steps = 0: d only. A g of length 0 or not finite ends it and leaves atom and coefficients as they are
+//                  steps = 0: d only. If g has length 0 or is not finite, the steps end and atom and coefficients keep their values
 //   follow         E_i += x_old d_old - x_new d_new for the atoms of the group in the code of signal i, in the code's order
 //
-// arrays   d_in: [n, p], x_in: [m, s]: as they came. d_out, x_out: the same, copies at first; each atom writes its row and its entries.
+// arrays   d_in: [n, p], x_in: [m, s]: the inputs. d_out, x_out: the same shapes, at first copies of them; each atom writes its row and its entries.
 //          error: [m, p]. offsets: [n + 1], entries: [offsets[n]]: places i * s + k, sorted by atom. indices: [m, s], count: [m] u32.
 //          T is float or double; contiguous; none overlap
 // scalars  first <= j < last <= n; s, p >= 1; steps >= 0; tolerance2 >= 0, squared; gamma >= 0
 // launch   update_atoms: a block of 512 for each atom. follow: a warp for each signal, blocks of 256
 // shared   update_atoms: (3 p + 16 * 128 + 16) T and 16 doubles, dynamic
-// cost     each step reads the rows of E that the list names twice, from L2 as a rule: 2 * p * sizeof(T) bytes a use; the atom
+// cost     each step reads the rows of E in the list twice, usually from L2: 2 * p * sizeof(T) bytes per use; the atom
 //          with the longest list is the last to end
-// NaN      stops at its atom
-// twice    each entry of a code that names an atom twice is updated by itself, as if it were of a signal of its own
-// same     sums in one order whatever else runs: no atomics
+// NaN      affects only its own atom
+// twice    if a code names an atom twice, each entry is updated separately, as if it belonged to another signal
+// same     sums have one order; no atomics
 // truth    update_atoms_reference in src/atoms/reference.rs
 
 #include "atoms.cuh"

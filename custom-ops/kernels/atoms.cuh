@@ -1,4 +1,4 @@
-// atoms.cuh: sums over the rows that a list names, as a block forms them.
+// atoms.cuh: sums over the rows of a list, computed by a block.
 //
 // Entry e of a list is slot e % s of signal e / s. Warps take entries in turn, lanes take columns; each warp keeps its own sum and the
 // sums of the warps are added in their order, so that the result depends on nothing but the list.

@@ -1,4 +1,4 @@
-// bias.cuh: one side's biases follow the states of both phases, for bias_step.cu, which has the formulas, and contrast_step.cu.
+// bias.cuh: the bias update of one side from the states of both phases, for contrast_step.cu and bias_step.cu, which has the formulas.
 //
 // The same bits as the CPU twin in src/bias_step.rs, without -ffast-math and with -fmad=false: sums run in the order row lane, then
 // a tree over the lanes.

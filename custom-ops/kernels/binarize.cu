@@ -1,4 +1,4 @@
-// binarize.cu: probabilities become states.
+// binarize.cu: binary states drawn from probabilities.
 //
 //   out[e] = u(word) < p[e] ? 1 : 0                    word e % 4 of block offset + counter + e / 4
 //
@@ -8,7 +8,7 @@
 //          grid. The draws do not depend on the launch
 // cost     reads 4n bytes, writes 4n or 2n; bandwidth-bound
 // NaN      in p gives 0
-// same     bits as the CPU twin and as bernoulli of draw.cu, by philox.cuh and math.cuh
+// same     the same bits as the CPU twin and as bernoulli of draw.cu, by philox.cuh and math.cuh
 // truth    bernoulli_into_reference in src/binarize.rs
 
 #include "math.cuh"

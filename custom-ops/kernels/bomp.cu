@@ -1,20 +1,20 @@
 // bomp.cu: Batch-OMP, orthogonal matching pursuit for many signals; the equations are in src/pursuit/mod.rs, what the kernels compute in pursuit.cuh.
 //
-//   i = argmax |alpha_j|, for codes of at least 0 argmax alpha_j; of equal ones the lowest
+//   i = argmax |alpha_j|, for codes of at least 0 argmax alpha_j; ties go to the lowest
 //
 // arrays   a Problem (pursuit.cuh), by value; none overlaps another
 // forms    by size, from smallest (src/pursuit/cuda/plan.rs chooses)
-//            bomp_T_ATOMS_STEPS    a warp a signal or several, all in registers   pursuit_registers.cuh
-//            bomp_T_shared         a block a signal, directions in shared memory   pursuit_blocks.cuh
+//            bomp_T_ATOMS_STEPS    one or more warps per signal, all in registers  pursuit_registers.cuh
+//            bomp_T_shared         a block per signal, directions in shared memory   pursuit_blocks.cuh
 //            bomp_T_global         the same with directions in global memory
 //            bomp_T_rows_*         the same with rows of G made from the atoms: missing samples, few signals
 //            pursuit_steps.cu      many signals of f32, where the warps' form does not fit
 // launch   in registers: blocks of one team of warps, or of two of a warp each; else persistent blocks of up to 256 threads
-// cost     a signal: s rows of G and n s^2 / 2 multiply-adds, s n to choose; latency binds
-// ends     at s atoms, at the target, or where rounding is all that is left, as src/pursuit/mod.rs says; a signal that is
+// cost     per signal: s rows of G and n s^2 / 2 multiply-adds, s n to choose; latency limits
+// ends     at s atoms, at the target, or when only rounding error is left, see src/pursuit/mod.rs; a signal that is
 //          not finite sets `refused` and gets an empty code
-// order    every sum has a fixed order: the same bits on every run, whatever else is in the batch, as long as the form is the same: it depends on the
-//          number of signals
+// order    every sum has a fixed order: the same bits on every run, and in every batch for which the form is the same; the form depends
+//          on the number of signals
 // truth    omp_reference, ols_reference and bomp_masked_reference in src/pursuit/reference.rs; tests/parity/pursuit
 
 #include "pursuit_kernels.cuh"

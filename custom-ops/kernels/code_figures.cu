@@ -1,4 +1,4 @@
-// code_figures.cu: how large errors and signals are, in parts of as many rows, and how often atoms are used.
+// code_figures.cu: the sizes of errors and signals, in parts of equally many rows, and how often atoms are used.
 //
 //   squares[i]             sum_c e[i, c]^2          lane l of 32 sums c = l, l + 32, ... in this order, then the lanes in halves
 //   figures[t]             sum of squares[i] for i in part t: a warp every eighth row, then the warps in order
@@ -9,8 +9,8 @@
 // scalars  any m and p; part t has the rows t * part <= i < (t + 1) * part that there are; parts * part >= m; n < 2^32 - 1
 // launch   a block of 256 for each part
 // shared   128 bytes
-// cost     reads e and y once, which binds
-// NaN      shows in its part, and in squares
+// cost     reads e and y once, which limits
+// NaN      propagates to its part and to squares
 // same     each sum has one order; no atomics
 // truth    Figures::figures in src/atoms/figures.rs
 

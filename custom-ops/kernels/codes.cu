@@ -1,9 +1,9 @@
-// codes.cu: sparse codes as dense rows, and multiplied with a dictionary.
+// codes.cu: sparse codes as dense rows, and their product with a dictionary.
 //
 //   to_dense      dense[i][j] = value of atom j in the code of signal i, else 0
 //   reconstruct   out[i][f] = sum_k values[i][k] dictionary[indices[i][k]][f], or signals[i][f] less that
 //
-// arrays   indices: [m, s] u32, values: [m, s] f32 or f64, in order of selection, of value 0 where a code has ended;
+// arrays   indices: [m, s] u32, values: [m, s] f32 or f64, in order of selection, with value 0 beyond the end of a code;
 //          dictionary: [n, p]; signals: [m, p] or null; dense: [m, n], out: [m, p]; contiguous, out overlaps nothing
 // scalars  lanes: of a signal in reconstruct, a power of two up to 32
 // launch   1-D blocks of whole warps: a warp for a row of dense; for reconstruct a warp for 32 / lanes signals

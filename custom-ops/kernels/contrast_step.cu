@@ -1,9 +1,9 @@
 // contrast_step.cu: one update of contrastive learning: weights, velocity, biases and the copies that products read.
 //
-//   g = sum_k h[k][j] * x[k][i]                      k over both phases; the negative one carries its minus in h
+//   g = sum_k h[k][j] * x[k][i]                      k over both phases; the negative phase carries its minus sign in h
 //   v <- momentum * v + rate / batch * g - rate * (l2 * w + l1 * sign(w))
 //   w <- w + v;   copy[0] <- T(s * w), copy[1] <- T(s * w - copy[0])
-//   biases as bias_step.cu has them; counter <- counter + by
+//   biases as in bias_step.cu; counter <- counter + by
 //
 // With two parts an operand is the sum of two f16 numbers, 22 bits, and g = hi hi + hi lo + lo hi. The slices of both phases take
 // turns, so that what has been summed stays small: tensor cores cut off what lies below 2^-24 of it or so.
@@ -20,10 +20,10 @@
 // launch   1-D: a block for each tile of the weights, columns fastest, then one for each 32 hidden and each 32 visible units;
 //          256 threads
 // shared   Shape::SHARED bytes, dynamic: STAGES slices of h and x, then the tile of g in their place
-// cost     2 * depth * rows * cols FLOP (three times that with two parts); 16 bytes a weight with f32 velocity, 12 with bf16,
-//          and 2 for each part of the copy, which binds where the weights do not fit the cache
-// NaN      spreads
-// same     sums in one order on one device, whatever else runs: no atomics
+// cost     2 * depth * rows * cols FLOP (three times that with two parts); 16 bytes per weight with f32 velocity, 12 with bf16,
+//          and 2 for each part of the copy, which limits if the weights do not fit into the cache
+// NaN      propagates
+// same     sums have one order on one device; no atomics
 // truth    contrast_step_reference in src/contrast_step.rs, bias_step_reference in src/bias_step.rs
 
 #include "order.cuh"

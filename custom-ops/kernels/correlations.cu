@@ -1,4 +1,4 @@
-// correlations.cu: the products that a pursuit starts from, and what they need.
+// correlations.cu: the products that a pursuit starts from, and their operands.
 //
 //   lengths         D^ = rows of D over their norms, and 1 / |d|;   0 for an atom of norm 0
 //                   |y|, and a power of two that brings the largest |y_f| near 2^12
@@ -13,7 +13,7 @@
 //          m: 0 without signals
 // launch   lengths: a warp for an atom or a signal, atoms first. correlations: 256 threads, grid (width / TILE, signal_tiles +
 //          (with the Gram matrix) width / TILE); shared memory for f32 as below
-// cost     2 m n p + n^2 p FLOP. f32: three f16 products in the tensor cores for one of f32; what binds is writing A
+// cost     2 m n p + n^2 p FLOP. f32: three f16 products in the tensor cores for one of f32; writing A limits
 // error    f32: as part_products.cuh says
 // truth    tests/parity/pursuit, by the pursuits that start from here
 

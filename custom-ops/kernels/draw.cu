@@ -10,7 +10,7 @@
 //          grid. The draws do not depend on the launch
 // cost     writes 4n bytes, bernoulli also reads 4n; bandwidth-bound, normal close to its arithmetic
 // NaN      in p gives 0
-// same     bits as the CPU twin, by philox.cuh and math.cuh
+// same     the same bits as the CPU twin, by philox.cuh and math.cuh
 // truth    known answers and distributions: tests/philox.rs, tests/draw.rs
 
 #include "math.cuh"

@@ -1,4 +1,4 @@
-// layer.cu: what follows and precedes the products of a dense layer, in place.
+// layer.cu: bias, activation and dropout of a dense layer, forward and backward, in place.
 //
 //   layer_forward    a[e] <- m[e] * f(a[e] + bias[j])                 e = r * n_units + j
 //   layer_backward   delta[e] <- m[e] * delta[e] * f'(f(x))           f(x) = a[e], or a[e] * (1 - rate) with dropout
@@ -10,8 +10,8 @@
 // launch   1-D grid of 1-D blocks, any size: a thread takes four elements (one block of Philox) and strides over the
 //          grid. The result does not depend on the launch
 // cost     forward reads and writes 4n bytes, backward reads 8n and writes 4n; at the sizes of a minibatch launch-bound
-// NaN      stays NaN, unless its element is dropped
-// same     bits as the CPU twin, by philox.cuh and math.cuh
+// NaN      propagates, unless its element is dropped
+// same     the same bits as the CPU twin, by philox.cuh and math.cuh
 // truth    layer_forward_reference and layer_backward_reference in src/layer.rs
 
 #include "math.cuh"

@@ -1,5 +1,5 @@
-// math.cuh: elementary functions that give the same bits here as in src/math.rs, where their ranges, errors and
-// sources are. Line by line the same operations in the same order; change both or neither.
+// math.cuh: elementary functions that give the same bits as those of src/math.rs, which has their ranges, errors and sources.
+// Each line has the same operations in the same order there; always change both files.
 //
 // Rounded rounds every operation to nearest by itself, whatever -fmad says. Subnormals must not be flushed: the
 // kernels are compiled without -ftz=true and -use_fast_math.

@@ -1,4 +1,4 @@
-// numbers.cuh: f32, bf16 and f16 numbers: from one to another, rounded to nearest even, and four at a time.
+// numbers.cuh: conversions of f32, bf16 and f16 numbers, rounded to nearest even, and access to four at a time.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -1,4 +1,4 @@
-// optimizer.cu: parameters follow their gradient, all of a network in one launch.
+// optimizer.cu: optimizer steps over all parameters of a network in one launch.
 //
 //   adam   m <- b1 m + c1 g;  v <- b2 v + c2 g^2                     c1 = 1 - b1, c2 = 1 - b2
 //          w <- (1 - rate * decay) w - rate * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon)
@@ -8,9 +8,9 @@
 //          momentum. steps: [1] i64, steps made before, so t = steps + 1
 // scalars  the rule; n >= 1; decayed <= n: parameters from there on (biases) do not decay
 // launch   1-D grid of 1-D blocks of at least one thread: the loop strides over the grid
-// cost     adam reads 16 and writes 12 bytes a parameter, sgd 12 and 8; bandwidth-bound
-// NaN      spreads: nothing here hides it
-// same     bits as the CPU twin: the powers are formed by squaring in f64, the rest is f32
+// cost     adam reads 16 and writes 12 bytes per parameter, sgd 12 and 8; bandwidth-bound
+// NaN      propagates
+// same     the same bits as the CPU twin: the powers are formed by squaring in f64, the rest is f32
 // truth    adam_step_reference and sgd_step_reference in src/optimizer.rs
 
 #include "math.cuh"

@@ -1,6 +1,6 @@
-// order.cuh: a kernel that is launched while the one before it still runs (`Launch::overlapped`).
+// order.cuh: kernels that start while the previous one still runs (`Launch::overlapped`).
 //
-//   wait_for_previous   returns when the launch before has ended and what it wrote can be read. An overlapped kernel calls it in
+//   wait_for_previous   returns when the previous launch has ended and its writes are visible. An overlapped kernel calls it in
 //                       every thread before it reads or writes what an earlier launch touches; in others it returns at once
 //   let_next_start      from here on the next launch may begin, up to its own wait. Called after wait_for_previous, so that
 //                       whatever ran before this kernel has ended for the next one too

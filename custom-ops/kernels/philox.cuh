@@ -1,5 +1,5 @@
-// philox.cuh: Philox4x32-10, the one source of random bits. src/philox.rs has the rounds, the layout of key and
-// counter, and the source; the known-answer vectors there hold for this function too.
+// philox.cuh: Philox4x32-10, the only source of random bits. src/philox.rs has the rounds, the layout of key and counter, and the
+// source; its known-answer tests also apply to this function.
 #pragma once
 
 struct Philox {

@@ -4,7 +4,7 @@
 //
 // Tiles of 4096 numbers. Several: tile_sums adds up each, scan_tiles makes exclusive sums of those, scan begins each tile at its sum. One: scan.
 //
-// arrays   x: [n] u32, or null for numbers that stand in out; out: [n] u32; sums: [tiles] u64; total: [1] i64. out and x may be one array
+// arrays   x: [n] u32, or null if the numbers are in out; out: [n] u32; sums: [tiles] u64; total: [1] i64. out and x may be one array
 // scalars  n is any; tiles = ceil(n / 4096)
 // launch   tile_sums, scan: a block of 256 for each tile, for scan at least one. scan_tiles: one block of 1024
 // shared   at most 256 bytes, declared

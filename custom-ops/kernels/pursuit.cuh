@@ -1,4 +1,4 @@
-// pursuit.cuh: what the greedy pursuits share. The equations and their symbols are in src/pursuit/mod.rs; here the
+// pursuit.cuh: the shared parts of the greedy pursuits. The equations and their symbols are in src/pursuit/mod.rs; here the
 // orthogonal directions are left at their own length, which saves a root and a pass over the atoms a step:
 //
 //   v_k = rho_k u_k            the inner products of all atoms with what the chosen ones leave of atom k

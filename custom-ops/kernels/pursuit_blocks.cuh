@@ -1,4 +1,4 @@
-// pursuit_blocks.cuh: the pursuit of a signal by one block, at any size: what pursuit_registers.cuh does not hold.
+// pursuit_blocks.cuh: the pursuit of a signal by one block, for sizes that do not fit pursuit_registers.cuh.
 //
 // arrays   the memory of a block, `memory`, is shared where it fits and global where not; in it, in this order
 //            v        [s, width]      directions; NaN at the atoms chosen so far

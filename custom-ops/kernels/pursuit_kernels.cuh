@@ -4,14 +4,14 @@
 #include "pursuit_blocks.cuh"
 #include "pursuit_registers.cuh"
 
-// TEAM warps a signal: SLOTS atoms a lane, at most STEPS atoms of a code, BLOCKS blocks a multiprocessor.
+// TEAM warps per signal, SLOTS atoms per lane, at most STEPS atoms per code, BLOCKS blocks per multiprocessor.
 #define IN_REGISTERS(NAME, OLS, T, TEAM, SLOTS, STEPS, BLOCKS)                                                    \
   extern "C" __global__ void __launch_bounds__(32 * WARPS_OF_BLOCK<TEAM>, BLOCKS)                                 \
       NAME(const __grid_constant__ Problem<T> of) {                                                               \
     pursue_in_registers<T, SLOTS, STEPS, TEAM, OLS>(of);                                                          \
   }
 
-// A block a signal; BLOCKS of them on a multiprocessor.
+// One block per signal; BLOCKS of them on a multiprocessor.
 #define IN_BLOCK(NAME, OLS, T, SHARED, ROWS_MADE, BLOCKS)                                                         \
   extern "C" __global__ void __launch_bounds__(256, BLOCKS) NAME(const __grid_constant__ Problem<T> of) {         \
     extern __shared__ __align__(16) unsigned char shared[];                                                       \

@@ -1,7 +1,7 @@
-// pursuit_steps.cu: orthogonal matching pursuit of many signals step by step, for sizes whose directions no multiprocessor holds.
+// pursuit_steps.cu: orthogonal matching pursuit of many signals step by step, for sizes whose directions do not fit into a multiprocessor.
 //
 //   begin_pursuit   r = y, scaled by a power of two to a norm from 1 to 2
-//   best_atoms      i = argmax |d^_i . r|; of equal ones the lowest. The products are made from the residuals themselves, in the tensor
+//   best_atoms      i = argmax |d^_i . r|; ties go to the lowest. The products are made from the residuals themselves, in the tensor
 //                   cores, and never written
 //   pursuit_step    where an atom chosen before is still ahead, which rounding can do, i = argmax over the others
 //                   rho^2 = 1 - sum_j (u_j . d^_i)^2,  u = (d^_i - sum_j (u_j . d^_i) u_j) / rho,  r <- r - (d^_i . r / rho) u

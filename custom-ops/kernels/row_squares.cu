@@ -6,7 +6,7 @@
 // scalars  any; no rows or columns are allowed
 // launch   a warp for each row, blocks of 256
 // shared   none
-// cost     reads x once, which binds
+// cost     reads x once, which limits
 // NaN      gives a NaN in its row
 // same     one order; no atomics
 // truth    row_squares in src/atoms/squares.rs

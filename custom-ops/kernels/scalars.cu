@@ -1,4 +1,4 @@
-// scalars.cu: the few numbers of a training step that live on the device.
+// scalars.cu: the scalars of a training step that are stored on the device.
 //
 //   set_scalars_f32   out[i] = values.at[i]        i < n <= 8
 //   advance_i64       counter[0] += by

@@ -1,4 +1,4 @@
-// scale.cu: rows as they are stored become the numbers that a model reads.
+// scale.cu: conversion of stored rows to the numbers that a model reads.
 //
 //   scale   out[i] = (float)x[i] * scale      rounded in the *_bf16 and *_f16 forms
 //   split   out[i] = f16(x[i] * scale), out[part + i] = f16(x[i] * scale - out[i])
@@ -8,7 +8,7 @@
 // scalars  scale: 1/255 for bytes, 1 for numbers
 // launch   1-D grid of 1-D blocks, any size: the loop strides over the grid
 // cost     reads n or 4n bytes, writes 4n or 2n; bandwidth-bound
-// NaN      stays NaN
+// NaN      propagates
 // truth    scale_into_reference in src/scale.rs, and the CPU twin of split_into_ there
 
 #include "numbers.cuh"

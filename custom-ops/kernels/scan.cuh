@@ -1,4 +1,4 @@
-// scan.cuh: exclusive sums over the lanes of a warp, all of which must be there.
+// scan.cuh: exclusive sums over the lanes of a warp. All lanes must take part.
 #pragma once
 
 // The sum of the lanes before this one, modulo 2^32; `all` becomes that of all lanes.

@@ -12,10 +12,10 @@
 // scalars  n_classes >= 1; drawn 0 or 1; seed, stream, offset, mean_scale: any values
 // launch   1-D grid of 1-D blocks, any size: a thread takes a row and strides over the grid. The result does not depend on
 //          the launch
-// cost     reads 12 bytes an element, writes 4 a plane, three exponentials an element; at the sizes of a minibatch of
+// cost     reads 12 bytes per element, writes 4 per plane, three exponentials per element; at the sizes of a minibatch of
 //          labels launch-bound
-// NaN      or +infinity in a row gives NaN means and a sample without a one
-// same     bits as the CPU twin, by philox.cuh and math.cuh
+// NaN      or +infinity in a row gives NaN means and a sample of zeros only
+// same     the same bits as the CPU twin, by philox.cuh and math.cuh
 // truth    softmax_units_reference in src/softmax_units.rs
 
 #include "math.cuh"

@@ -1,7 +1,7 @@
 // sort_by_key.cu: entries in the order of their keys, a stable counting sort by digits.
 //
-//   entry e < n is there when its key is below n_keys and, with `count`, e % width < count[e / width]
-//   offsets[j] = entries that are there with key < j, j <= n_keys;  order = the entries by key, those of one key ascending, then zeros
+//   entry e < n is valid if its key is below n_keys and, with `count`, e % width < count[e / width]
+//   offsets[j] = number of valid entries with key < j, j <= n_keys;  order = the entries by key, those of one key ascending, then zeros
 //
 // sort_small does it all. Else a pass for each digit of the key, the lowest first: tally counts the digits of each tile of 4096 entries,
 // prefix_sum.cu turns counts (digit by digit, tile by tile) into starts, scatter counts once more, for each warp, and writes. A warp takes 32

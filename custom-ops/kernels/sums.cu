@@ -1,4 +1,4 @@
-// sums.cu: sums over the rows of a matrix, in an order that never changes.
+// sums.cu: sums over the rows of a matrix, in a fixed order.
 //
 //   lane[l][j] = x[l, j] + x[l + 32, j] + x[l + 64, j] + ...          l = 0..32, in this order, from 0
 //   sums[j]    = lanes added in halves: lane[l] += lane[l + 16], then + 8, + 4, + 2, + 1
@@ -9,7 +9,7 @@
 // shared   4 KiB
 // cost     reads x once; n_units / 32 blocks, so a tall and narrow x leaves most of the GPU idle
 // NaN      gives a NaN in its column
-// same     bits as the CPU twin; no atomics
+// same     the same bits as the CPU twin; no atomics
 // truth    column_sums_reference in src/sums.rs
 
 #include "numbers.cuh"

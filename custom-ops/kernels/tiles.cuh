@@ -1,4 +1,4 @@
-// tiles.cuh: what kernels that multiply 16-bit matrices share: copies to shared memory, blocks of it in registers, products.
+// tiles.cuh: the shared parts of kernels that multiply 16-bit matrices: copies to shared memory, blocks in registers, products.
 #pragma once
 
 #include <stdint.h>

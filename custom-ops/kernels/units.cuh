@@ -1,4 +1,4 @@
-// units.cuh: what units.cu and product_units.cu share: means and samples of four units, and where they are stored. The formulas are
+// units.cuh: the shared parts of units.cu and product_units.cu: means and samples of four units, and where they are stored. The formulas are
 // in units.cu.
 #pragma once
 

@@ -1,4 +1,4 @@
-// warp.cuh: sums over the lanes of a warp, all of which must be there; known to all of them.
+// warp.cuh: sums over the lanes of a warp. All lanes must take part, and all get the sum.
 #pragma once
 
 template <typename T>

@@ -1,4 +1,4 @@
-// weight_step.cu: weights follow their velocity, with decay and a bound on their norm.
+// weight_step.cu: the update of weights by their velocity, with decay and a bound on their norm.
 //
 //   weight_step   v <- v - rate * (l2 * w + l1 * sign(w));  w <- w + v
 //                 on entry v = momentum * v + rate / batch * (h_pos' x_pos - h_neg' x_neg), left there by a product
@@ -7,11 +7,11 @@
 // arrays   params: [2, n] f32, planes w and v; weight: [rows, cols] f32; contiguous.
 //          scalars: [3] f32 on the device: rate / batch, momentum, rate
 // scalars  l1, l2 >= 0; limit > 0
-// launch   weight_step: 1-D, strides over the grid. max_norm_rows: one block of 256 a row
+// launch   weight_step: 1-D, strides over the grid. max_norm_rows: one block of 256 per row
 // shared   max_norm_rows 1 KiB
 // cost     weight_step: 12n bytes without decay, 16n with; bandwidth-bound. max_norm_rows: a read, and a write of long rows
-// NaN      spreads: nothing here hides it
-// same     bits as the CPU twin for weight_step (-fmad=false); max_norm_rows sums in another order
+// NaN      propagates
+// same     the same bits as the CPU twin for weight_step (-fmad=false); max_norm_rows sums in another order
 // truth    weight_step_reference in src/weight_step.rs
 
 template <bool DECAY>
