@@ -1,11 +1,12 @@
-//! Times the pursuits on natural 8×8 patches and writes the patches for others to time theirs: `bins/peers/pursuit.py`.
+//! Times the pursuits on natural 8×8 patches, and writes the patches so that `bins/peers/pursuit.py` can time other programs on
+//! them.
 //!
 //! ```text
 //! cargo run -p chandlery-bins --example pursuit -- --out FOLDER [--signals 100000] [--atoms 128,512] [--nonzero 8]
 //! ```
 //!
-//! Prints one line a measurement: pursuit, atoms, type, threads, median and least µs a signal, relative residual; and how many
-//! supports of f32 are those of f64.
+//! Prints one line per measurement: pursuit, atoms, type, threads, median and minimum µs per signal, relative residual; and how
+//! many f32 supports equal those of f64.
 use anyhow::{Context, Result};
 use candle::{DType, Device, Tensor};
 use chandlery_bins::arrays;
@@ -27,16 +28,16 @@ struct Args {
     /// Folder for signals.npy and dictionary-N.npy.
     #[arg(long)]
     out: PathBuf,
-    /// Patches to code.
+    /// Number of patches to code.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..))]
     signals: u32,
-    /// Sizes of the dictionary.
+    /// Numbers of atoms, several separated by commas.
     #[arg(long, value_delimiter = ',', default_values_t = [128, 512])]
     atoms: Vec<usize>,
-    /// Atoms of a patch.
+    /// Number of atoms per patch.
     #[arg(long, default_value_t = 8)]
     nonzero: usize,
-    /// Timed runs, after one that is not.
+    /// Number of timed runs, after one warm-up run.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 }

@@ -1,9 +1,8 @@
-//! What the command-line programs of Chandlery share, and the programs that are too long for one file.
+//! The command-line programs of Chandlery, and the code that they share.
 //!
-//! A program of this crate is: arguments in ([`clap`]), calls of the libraries `chandlery` and
-//! `chandlery-datasets`, a report out. Progress goes to standard error and only to a terminal
-//! ([`progress`]); results go to standard output ([`report`]) and to a folder of their own
-//! ([`run_folder`]). Training commands begin, interrupt and resume a run alike ([`session`]).
+//! A program reads its arguments ([`clap`]), calls the libraries `chandlery` and `chandlery-datasets`, and writes a report.
+//! Progress goes to standard error, and only if that is a terminal ([`progress`]); results go to standard output ([`report`]) and
+//! to a run folder ([`run_folder`]). All training commands start, interrupt and resume a run in the same way ([`session`]).
 pub mod arrays;
 pub mod bench;
 pub mod curves;

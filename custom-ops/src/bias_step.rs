@@ -76,7 +76,7 @@ pub fn bias_step_(state: &Tensor, planes: &Tensor, scalars: &Tensor, step: BiasS
         candle::bail!("{OP}: planes must have at least one row each, got shape {:?}", planes.dims())
     }
     if step.sparsity.is_some() && step.gather_error {
-        candle::bail!("{OP}: sparsity is of hidden units and gather_error of visible units; ask for one")
+        candle::bail!("{OP}: sparsity is for hidden units and gather_error for visible units; set only one")
     }
     let op = ApplyBiasStep { rule: BiasRule::from(step), dtype: planes.dtype(), batch, units };
     let io = operands(OP).write("state", state).read("planes", planes).read("scalars", scalars);

@@ -159,7 +159,7 @@ pub(crate) fn same_device(op: &str, name: &str, tensor: &Tensor, device: &Device
         return Ok(());
     }
     let (got, want) = (tensor.device().location(), device.location());
-    let apart = if got == want { ", opened apart with a stream of its own" } else { "" };
+    let apart = if got == want { ", opened separately with its own stream" } else { "" };
     candle::bail!("{op}: {name} must be on {want:?}, the device of the result, got {got:?}{apart}")
 }
 

@@ -120,7 +120,7 @@ pub fn units_(
     check(planes, "pre", pre, &[rows, n_units])?;
     if let Some(std) = std {
         if unit != Unit::Gaussian {
-            candle::bail!("{OP}: std belongs to Gaussian units, got it for {unit:?} ones")
+            candle::bail!("{OP}: std is only for Gaussian units, got it for {unit:?} units")
         }
         check(planes, "std", std, &[n_units])?;
     }
@@ -220,7 +220,7 @@ pub(crate) fn check_planes(planes: &Tensor, bias: &Tensor, out: UnitPlanes) -> R
         let last = out.mean.max(out.sample).map_or(0, |plane| plane.saturating_add(low));
         if low == 0 || last >= n_planes || out.mean.zip(out.sample).is_some_and(|(a, b)| a.abs_diff(b) == low)
         {
-            candle::bail!("{OP}: low must lead to free ones of {n_planes} planes, got {low} for {out:?}")
+            candle::bail!("{OP}: low must lead to unused planes of the {n_planes}, got {low} for {out:?}")
         }
     }
     Ok((rows, n_units))

@@ -291,7 +291,7 @@ fn errors_name_what_is_wrong() -> Result<()> {
         ),
         (
             units_(&out, &pre, &bias, unit, BOTH, draws, Some(&bias)),
-            "units_: std belongs to Gaussian units, got it for Bernoulli ones",
+            "units_: std is only for Gaussian units, got it for Bernoulli units",
         ),
         (
             units_(&out, &pre, &bias, Unit::Gaussian, BOTH, draws, Some(&std_inside)),

@@ -58,7 +58,7 @@ fn operands_of_another_device_are_refused_by_name() -> Result<()> {
         assert_eq!(error, want);
         let other = bias.to_device(&chandlery_ops::cuda_device(0)?)?;
         let error = refused(layer_forward_(&a, Some(&other), Activation::Relu, None));
-        assert!(error.ends_with("got Cuda { gpu_id: 0 }, opened apart with a stream of its own"), "{error}");
+        assert!(error.ends_with("got Cuda { gpu_id: 0 }, opened separately with its own stream"), "{error}");
     }
     Ok(())
 }

@@ -176,7 +176,7 @@ impl LikelihoodArgs {
             [below, top] => (top, Some(below)),
             layers => bail!("--log-likelihood: there must be one or two layers, got {}", layers.len()),
         };
-        // Rows of the top machine: annealing begins at their mean, and the way back at themselves.
+        // Rows of the top RBM: forward annealing starts at their mean, reverse annealing at the rows themselves.
         let read_by_top = match below {
             Some(below) => below.sample_hidden(&train, Philox::new(seed, streams::BINARIZE + 2))?,
             None => train.clone(),

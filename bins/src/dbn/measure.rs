@@ -1,4 +1,5 @@
-//! How good a network is: what a linear classifier makes of its features, and what it knows of new rows.
+//! The quality of a network: the accuracy of a linear classifier on its features, and reconstruction error and free energies on
+//! new rows.
 use super::{rows, streams};
 use crate::progress::Spinner;
 use anyhow::Result;
@@ -32,7 +33,7 @@ pub struct Rows<'a> {
     pub n_classes: usize,
 }
 
-/// What a linear classifier makes of features and of the rows themselves.
+/// Accuracy of a linear classifier on features and on the rows themselves.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Readout {
     /// Share of test rows classified rightly from the hidden means of all layers side by side.
@@ -51,16 +52,16 @@ pub struct Readout {
     pub n_test: usize,
 }
 
-/// What is known of a network.
+/// The results of an evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Evaluation {
     /// None where there are no labels.
     pub readout: Option<Readout>,
-    /// Mean over test rows of the squared error of the way up and down again, summed over the inputs.
+    /// Mean over test rows of the squared error of the reconstruction, summed over the inputs.
     pub reconstruction_error: f64,
     /// Mean free energy of test rows minus that of training rows in the lowest layer, in nats.
     pub free_energy_gap: f64,
-    /// Pseudo-log-likelihood of test rows in the lowest layer, in nats a row; none for real-valued inputs.
+    /// Pseudo-log-likelihood of test rows in the lowest layer, in nats per row; none for real-valued inputs.
     pub pseudo_likelihood: Option<f64>,
 }
 
@@ -85,7 +86,7 @@ impl Evaluation {
         })
     }
 
-    /// The same for people, a line each.
+    /// The results as lines of text.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(readout) = &self.readout {

@@ -11,7 +11,7 @@
 //! | `encode`   | the command `encode`                                                 |
 //! | `reconstruct` | the command `reconstruct`                                         |
 //! | `sample`   | the command `sample`                                                 |
-//! | `plan`     | the data cut up, the machines, and how each learns                   |
+//! | `plan`     | the data splits, the RBMs, and how each learns                       |
 //! | `measure`  | linear classifier, reconstruction error, free energies               |
 //! | `likelihood` | likelihoods and lower bounds on them                               |
 //! | `draw`     | pictures                                                             |
@@ -45,7 +45,7 @@ use crate::report::Outcome;
 use anyhow::Result;
 use cli::{Cli, Command};
 
-/// Does what the command line says.
+/// Runs the command of the command line.
 ///
 /// # Errors
 /// Whatever went wrong, in one line that says what to do.

@@ -2,7 +2,7 @@
 //!
 //! | model                     | written by                      | what takes it                                          |
 //! |---------------------------|---------------------------------|--------------------------------------------------------|
-//! | network, or one machine   | `dbn train`, or the library     | every sub-command                                      |
+//! | network, or one RBM       | `dbn train`, or the library     | every sub-command                                      |
 //! | network with labels       | `dbn up-down`                   | `encode`, `evaluate`, `reconstruct`, `sample`          |
 //! | autoencoder               | `dbn fine-tune --autoencode`    | `encode`, `evaluate`, `reconstruct`                    |
 //! | classifier                | `dbn fine-tune --classify`      | `encode`, `evaluate`                                   |
@@ -18,7 +18,7 @@ use chandlery::rbm::Rbm;
 
 /// A saved model.
 pub enum Saved {
-    /// A network as it was trained layer by layer; a machine alone is one of a single layer.
+    /// A network trained layer by layer; a single RBM is a network of one layer.
     Plain(Dbn),
     /// A network with label units.
     Labelled(LabelledDbn),
@@ -102,7 +102,7 @@ impl Saved {
     }
 }
 
-/// Loads the network that a sub-command begins with, which must be one of `dbn train` or a machine alone.
+/// Loads the network that a sub-command starts from, which must be a network of `dbn train` or a single RBM.
 ///
 /// # Errors
 /// As [`Saved::load`], and when it is another model.

@@ -55,7 +55,7 @@ pub struct Cut {
     pub images: Vec<CodedImage>,
 }
 
-/// What a header says of codes.
+/// Metadata in the header of a file of codes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notes {
     pub n_atoms: usize,

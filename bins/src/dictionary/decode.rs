@@ -1,4 +1,4 @@
-//! The command `decode`: what sparse codes stand for, as pictures or rows.
+//! The command `decode`: the images or rows that sparse codes represent.
 use super::args::DecodeArgs;
 use super::codes::{CodesFile, Cut};
 use super::given::given;

@@ -6,7 +6,7 @@ use candle::{DType, Device, Tensor};
 use chandlery::dictionary::pursuit::SparseCoder;
 use chandlery_ops::SparseCodes;
 
-/// What coding all signals came to.
+/// The result of coding all signals.
 #[derive(Debug, Clone)]
 pub struct Measure {
     /// Root mean square error of a value, in the unit of the signals.

@@ -1,10 +1,10 @@
-//! The program `dictionary-learning`: sparse codes, and the dictionaries they are written in, from the shell.
+//! The program `dictionary-learning`: dictionaries and sparse codes from the shell.
 //!
 //! | module     | what                                                              |
 //! |------------|-------------------------------------------------------------------|
 //! | [`args`]   | the command line                                                  |
 //! | [`restore_args`] | that of `denoise` and `inpaint`                             |
-//! | [`choices`] | what the command line calls methods, rules and starts              |
+//! | [`choices`] | the names of methods, rules and starts              |
 //! | `signals`  | patches of images, or rows, in the unit they are learned in       |
 //! | `train`    | the command `train`, from all rows or from minibatches            |
 //! | `plan`     | the first dictionary, and how it learns                           |
@@ -16,7 +16,7 @@
 //! | `restore`  | what `denoise` and `inpaint` share                                |
 //! | `denoise`  | the command `denoise`                                             |
 //! | `inpaint`  | the command `inpaint`                                             |
-//! | `summary`  | what the JSON of every command says alike                         |
+//! | `summary`  | the fields that the JSON of every command has                         |
 //! | `draw`     | the dictionary as a picture                                       |
 //! | `card`     | model cards                                                       |
 pub mod args;
@@ -56,7 +56,7 @@ mod streams {
     pub const HOLES: u64 = 5 << 32;
 }
 
-/// Does what the command line says.
+/// Runs the command of the command line.
 ///
 /// # Errors
 /// Whatever went wrong, in one line that says what to do.

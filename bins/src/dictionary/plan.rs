@@ -1,4 +1,4 @@
-//! From what was asked for to what is trained: the first dictionary, and how it learns.
+//! From the settings to the trainer: the initial dictionary, and how it is trained.
 use super::args::Settings;
 use super::choices::{Method, ReplaceArg, Rule, StartArg, name_of};
 use super::given::given_by;
@@ -30,7 +30,7 @@ pub fn coder(settings: &Settings, n_features: usize) -> SparseCoder {
     }
 }
 
-/// Refuses options that contradict each other, or that would be taken no notice of.
+/// Refuses options that contradict each other or would be ignored.
 pub fn check(settings: &Settings) -> Result<()> {
     let Settings { atoms, nonzero, replace, .. } = *settings;
     ensure!(nonzero <= atoms, "--nonzero: must be at most --atoms, {atoms}, got {nonzero}");

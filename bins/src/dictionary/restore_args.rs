@@ -43,7 +43,7 @@ pub struct DenoiseArgs {
     /// The noisy image, grey or colour.
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
-    /// Standard deviation of the noise in grey levels of 0 to 255; estimated from the image when left out.
+    /// Standard deviation of the noise in grey levels of 0 to 255; default: estimated from the image.
     #[arg(long, value_name = "LEVELS", value_parser = above_zero)]
     pub sigma: Option<f64>,
     /// The image without noise, to measure the result against.

@@ -68,10 +68,7 @@ pub fn update_atoms(
     let (codes, [m, s]) = check_codes(OP, codes, dtype)?;
     expect(OP, "error", error, &[dtype], &[m, p])?;
     if n != codes.n_atoms {
-        candle::bail!(
-            "{OP}: dictionary must have the {} atoms that the codes speak of, got {n}",
-            codes.n_atoms
-        )
+        candle::bail!("{OP}: dictionary must have {} atoms as the codes do, got {n}", codes.n_atoms)
     }
     uses.check(OP, &codes)?;
     if update.group == 0 {

@@ -1,4 +1,4 @@
-//! How good a fine-tuned network is, and what as many principal components would do.
+//! The quality of a fine-tuned network, and of as many principal components for comparison.
 use super::super::rows::Blocks;
 use anyhow::{Result, bail};
 use candle::{DType, Device, Tensor};
@@ -10,7 +10,7 @@ use serde::Serialize;
 /// Inputs above which principal components are not sought: the solver's time grows with their cube.
 const MOST_COMPONENT_INPUTS: usize = 2000;
 
-/// What a network makes of rows that it has not seen.
+/// Errors of a network on test rows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Measured {
     /// Share of rows whose most probable class is not the label, of a classifier.
@@ -65,7 +65,7 @@ impl Measured {
         })
     }
 
-    /// The same for people.
+    /// The results as a line of text.
     pub fn words(&self) -> String {
         match (self.test_error, self.test_squared_error) {
             (Some(error), _) => format!(

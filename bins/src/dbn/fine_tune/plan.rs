@@ -1,4 +1,4 @@
-//! From what was asked for to what is trained: the rows, the network, and how it learns.
+//! From the settings to the trainer: the rows, the network, and how it is trained.
 use super::super::plan::Data;
 use super::super::streams;
 use super::args::FineTuneSettings;

@@ -1,4 +1,4 @@
-//! What a network with labels is good for: classification by free energy, and samples of its classes.
+//! Uses of a network with labels: classification by free energy, and samples of its classes.
 use crate::dbn::draw::{drawable, zoom};
 use crate::dbn::{rows, streams};
 use crate::pictures::{Shades, mosaic, write_png};
@@ -42,7 +42,7 @@ impl Evaluation {
         Ok(Self { accuracy: hits / n_rows as f64, reconstruction_error: error / n_rows as f64, n_rows })
     }
 
-    /// The same for people.
+    /// The results as a line of text.
     pub fn line(&self) -> String {
         format!(
             "lowest free energy on {} test rows: {:.2} % right, reconstruction error {:.3}",

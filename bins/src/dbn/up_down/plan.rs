@@ -1,4 +1,4 @@
-//! From what was asked for to what is trained: the network, and how it learns in each stage.
+//! From the settings to the trainer: the network, and how it is trained in each stage.
 use super::args::UpDownSettings;
 use crate::dbn::plan::Data;
 use crate::dbn::{saved, streams};

@@ -77,7 +77,7 @@ impl Inpaint {
         at_least_one(OP, "known_per_atom", self.known_per_atom)?;
         if !matches!(self.method, PursuitMethod::Omp | PursuitMethod::Ols) {
             candle::bail!(
-                "{OP}: method must be omp or ols, which know missing samples, got {}",
+                "{OP}: method must be omp or ols, which support missing samples, got {}",
                 self.method.name()
             )
         }
