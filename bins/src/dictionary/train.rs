@@ -118,7 +118,7 @@ fn given(args: &TrainArgs) -> Result<(Input, Settings)> {
     if settings.fixed_dc {
         ensure!(
             signals.remove_mean != Some(true),
-            "--fixed-dc: has no effect with --remove-mean, since no row would use a constant atom; leave out one of them"
+            "--fixed-dc: no row would use a constant atom with --remove-mean; leave out one of them"
         );
         signals.remove_mean = Some(false);
     }
