@@ -329,6 +329,7 @@ impl Dataset {
     ///
     /// # Errors
     /// When shapes or numbers of samples disagree, or a value is not finite.
+    #[cfg(feature = "candle-datasets")]
     pub fn from_candle(name: impl Into<String>, data: &candle_datasets::vision::Dataset) -> Result<Self> {
         let split = |images: &Tensor, labels: &Tensor| -> Result<Split> {
             let rows = images.flatten_from(1)?.to_dtype(DType::F32)?;

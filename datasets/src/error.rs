@@ -105,6 +105,16 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
+    /// What a build without a feature says of what it cannot read.
+    #[cfg(not(all(feature = "hub", feature = "image", feature = "parquet")))]
+    pub(crate) fn without(at: impl std::fmt::Display, what: &str, feature: &str) -> Self {
+        Self::format(
+            at,
+            format!("this program was built without {what}"),
+            format!("build it with the feature `{feature}` of chandlery-datasets"),
+        )
+    }
+
     pub(crate) fn format(
         at: impl std::fmt::Display,
         what: impl std::fmt::Display,

@@ -1,4 +1,4 @@
-//! Data sets of the Hugging Face hub, by their parquet branch (`refs/convert/parquet`).
+//! The Hugging Face hub: files of any repository, and data sets by their parquet branch (`refs/convert/parquet`).
 //!
 //! Files are fetched once into the hub's cache and found there from then on, without the network. The environment rules
 //! as for every client of the hub: `HF_ENDPOINT`, `HF_HOME`, `HF_HUB_CACHE`, `HF_TOKEN`, and `HF_HUB_OFFLINE=1` for the
@@ -7,7 +7,8 @@ use crate::error::one_line;
 use crate::options::DataOptions;
 use crate::table::{Shard, choose, open_files};
 use crate::{Dataset, Error, Result};
-use hf_hub::{HFClientSync, HFError, HFRepositorySync, RepoTypeDataset};
+use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo};
+use hf_hub::{Cache, RepoType};
 use std::path::{Path, PathBuf};
 
 const REVISION: &str = "refs/convert/parquet";
@@ -32,7 +33,7 @@ pub(crate) const FASHION_MNIST: Known = Known {
 
 /// Opens a data set whose files are known.
 pub(crate) fn open_known(known: &Known, options: &DataOptions) -> Result<Dataset> {
-    let repo = Repo::new(known.id)?;
+    let repo = Repo::new(Kind::Dataset, known.id)?;
     let test = repo.fetch(known.test)?;
     let train = repo.fetch(known.train)?;
     repo.open(&[train], &[test], options)
@@ -40,21 +41,8 @@ pub(crate) fn open_known(known: &Known, options: &DataOptions) -> Result<Dataset
 
 /// Opens `OWNER/NAME`.
 pub(crate) fn open(id: &str, options: &DataOptions) -> Result<Dataset> {
-    let part = |s: &str| {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        !s.is_empty() && s.chars().all(allowed) && !s.starts_with('.')
-    };
-    match id.split_once('/') {
-        Some((owner, name)) if part(owner) && part(name) => {}
-        _ => {
-            return Err(Error::Hub {
-                id: id.to_owned(),
-                what: "is not of the form OWNER/NAME".to_owned(),
-                fix: "write for example hub:ylecun/mnist".to_owned(),
-            });
-        }
-    }
-    let repo = Repo::new(id)?;
+    check_id(Kind::Dataset, id)?;
+    let repo = Repo::new(Kind::Dataset, id)?;
     let chosen = choose(&format!("hub {id}"), repo.list()?, options)?;
     // From the last file of the test split to the first of the training split: where a later shard is in the cache, a
     // missing earlier one shows that a download was broken off, so that `list` can tell without the network.
@@ -69,43 +57,102 @@ pub(crate) fn open(id: &str, options: &DataOptions) -> Result<Dataset> {
     repo.open(&train, &test, options)
 }
 
+/// Refuses what is not of the form `OWNER/NAME`.
+fn check_id(kind: Kind, id: &str) -> Result<()> {
+    let part = |s: &str| {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        !s.is_empty() && s.chars().all(allowed) && !s.starts_with('.')
+    };
+    match id.split_once('/') {
+        Some((owner, name)) if part(owner) && part(name) => Ok(()),
+        _ => Err(Error::Hub {
+            id: id.to_owned(),
+            what: "is not of the form OWNER/NAME".to_owned(),
+            fix: match kind {
+                Kind::Model => "give a folder, or the OWNER/NAME of a model".to_owned(),
+                Kind::Dataset => "write for example hub:ylecun/mnist".to_owned(),
+            },
+        }),
+    }
+}
+
+/// What a repository of the hub holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A model, at its newest revision.
+    Model,
+    /// A data set, as parquet files.
+    Dataset,
+}
+
+/// The local path of a file of the repository `id` (`OWNER/NAME`), from the cache or else downloaded to it.
+///
+/// # Errors
+/// When `id` is not of that form, the hub has no such file, or it cannot be reached; the message says what to do.
+pub fn fetch(kind: Kind, id: &str, file: &str) -> Result<PathBuf> {
+    check_id(kind, id)?;
+    Repo::new(kind, id)?.fetch(file)
+}
+
+/// Attempts to go on with a download that broke off.
+const RETRIES: usize = 3;
+
 struct Repo {
     id: String,
-    repo: HFRepositorySync<RepoTypeDataset>,
+    kind: Kind,
+    repo: ApiRepo,
+    cache: Cache,
+    /// As the hub's clients name it.
+    of_cache: hf_hub::Repo,
     endpoint: String,
-    cache_dir: PathBuf,
     offline: bool,
 }
 
+/// What the environment says, where it says something.
+fn variable(names: &[&str]) -> Option<String> {
+    names.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+}
+
 impl Repo {
-    fn new(id: &str) -> Result<Self> {
-        let client = hf_hub::HFClient::builder().retry_max_attempts(3).build().and_then(|client| {
-            let (endpoint, cache_dir) = (client.endpoint().to_owned(), client.cache_dir().to_owned());
-            Ok((HFClientSync::from_inner(client)?, endpoint, cache_dir))
-        });
-        let (client, endpoint, cache_dir) = client.map_err(|e| Error::Hub {
-            id: id.to_owned(),
-            what: format!("no client: {}", one_line(e)),
-            fix: "check HF_ENDPOINT and the other HF_ variables".to_owned(),
-        })?;
-        let (owner, name) = hf_hub::split_id(id);
-        let offline = std::env::var("HF_HUB_OFFLINE")
-            .is_ok_and(|v| ["1", "on", "yes", "true"].contains(&v.to_ascii_lowercase().as_str()));
-        Ok(Self { id: id.to_owned(), repo: client.dataset(owner, name), endpoint, cache_dir, offline })
+    fn new(kind: Kind, id: &str) -> Result<Self> {
+        let cache = match variable(&["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"]) {
+            Some(folder) => Cache::new(folder.into()),
+            None => Cache::from_env(),
+        };
+        // A token beside another cache is not the user's.
+        let token = variable(&["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"]).or_else(|| Cache::from_env().token());
+        let endpoint = variable(&["HF_ENDPOINT"]).unwrap_or_else(|| "https://huggingface.co".to_owned());
+        let endpoint = endpoint.trim_end_matches('/').to_owned();
+        let builder = ApiBuilder::from_cache(cache.clone()).with_endpoint(endpoint.clone()).with_token(token);
+        let api: Api =
+            builder.with_progress(false).with_retries(RETRIES).build().map_err(|e| Error::Hub {
+                id: id.to_owned(),
+                what: format!("no client: {}", one_line(e)),
+                fix: "check HF_ENDPOINT and the other HF_ variables".to_owned(),
+            })?;
+        let of_cache = match kind {
+            Kind::Model => hf_hub::Repo::new(id.to_owned(), RepoType::Model),
+            Kind::Dataset => {
+                hf_hub::Repo::with_revision(id.to_owned(), RepoType::Dataset, REVISION.to_owned())
+            }
+        };
+        let offline = variable(&["HF_HUB_OFFLINE"])
+            .is_some_and(|v| ["1", "on", "yes", "true"].contains(&v.to_ascii_lowercase().as_str()));
+        let repo = api.repo(of_cache.clone());
+        Ok(Self { id: id.to_owned(), kind, repo, cache, of_cache, endpoint, offline })
     }
 
     /// The local path of a file, from the cache or else from the network.
     fn fetch(&self, file: &str) -> Result<PathBuf> {
-        let request = self.repo.download_file().filename(file).revision(REVISION);
-        match request.clone().local_files_only(true).send() {
-            Ok(path) => return Ok(path),
-            Err(HFError::LocalEntryNotFound { .. }) if !self.offline => {}
-            Err(HFError::EntryNotFound { .. }) if !self.offline => {}
-            Err(e) => return Err(self.error(Some(file), e)),
+        if let Some(path) = self.cache.repo(self.of_cache.clone()).get(file) {
+            return Ok(path);
         }
-        tracing::info!(data = self.id, file, endpoint = self.endpoint, "downloading");
-        let path = request.send().map_err(|e| self.error(Some(file), e))?;
-        tracing::info!(data = self.id, file, path = %path.display(), "downloaded");
+        if self.offline {
+            return Err(self.offline_error());
+        }
+        tracing::info!(id = self.id, file, endpoint = self.endpoint, "downloading");
+        let path = self.repo.download(file).map_err(|e| self.error(Some(file), e))?;
+        tracing::info!(id = self.id, file, path = %path.display(), "downloaded");
         Ok(path)
     }
 
@@ -118,8 +165,8 @@ impl Repo {
                 false => complete(&self.id, cached),
             };
         }
-        let listed = match self.repo.info().revision(REVISION).send() {
-            Ok(info) => info.siblings.unwrap_or_default(),
+        let listed = match self.repo.info() {
+            Ok(info) => info.siblings,
             Err(e) if unreachable(&e) && !cached.is_empty() => {
                 tracing::warn!(data = self.id, "the hub cannot be reached; using the cache");
                 return complete(&self.id, cached);
@@ -144,8 +191,7 @@ impl Repo {
 
     /// Parquet files of the revision's snapshot in the cache, as the hub's clients lay it out.
     fn cached(&self) -> Vec<Shard> {
-        let folder = format!("datasets--{}", self.id.replace('/', "--"));
-        let folder = self.cache_dir.join(folder);
+        let folder = self.cache.path().join(self.of_cache.folder_name());
         let Ok(commit) = std::fs::read_to_string(folder.join("refs").join(REVISION)) else {
             return Vec::new();
         };
@@ -174,63 +220,94 @@ impl Repo {
     fn offline_error(&self) -> Error {
         Error::Hub {
             id: self.id.clone(),
-            what: format!("not in the cache {}", self.cache_dir.display()),
+            what: format!("not in the cache {}", self.cache.path().display()),
             fix: "unset HF_HUB_OFFLINE to download it".to_owned(),
         }
     }
 
     /// Words an error of the client; `file` is what was being fetched, none while listing.
-    fn error(&self, file: Option<&str>, error: HFError) -> Error {
+    fn error(&self, file: Option<&str>, error: ApiError) -> Error {
         let of = file.map(|file| format!("{file} ")).unwrap_or_default();
-        let (what, fix) = match error {
-            HFError::LocalEntryNotFound { .. } | HFError::EntryNotFound { .. } if self.offline => {
-                return self.offline_error();
-            }
-            HFError::RepoNotFound { .. }
-            | HFError::RevisionNotFound { .. }
-            | HFError::EntryNotFound { .. } => (
-                format!("{of}not found at {} (404)", self.endpoint),
-                "check the spelling of OWNER/NAME, and that the hub's viewer shows the data set",
-            ),
+        let (what, fix) = match (&error, status(&error)) {
+            (_, Some(404)) => (format!("{of}not found at {} (404)", self.endpoint), self.spelling(false)),
             // The hub answers so for names that do not exist, too.
-            HFError::AuthRequired { .. } | HFError::Forbidden { .. } => (
-                format!("{of}not found at {}, or not for everyone", self.endpoint),
-                "check the spelling of OWNER/NAME; for a private or gated data set set HF_TOKEN",
-            ),
-            HFError::RateLimited { .. } => (
+            (_, Some(401 | 403)) => {
+                (format!("{of}not found at {}, or not for everyone", self.endpoint), self.spelling(true))
+            }
+            (_, Some(429)) => (
                 format!("{} asks for fewer requests (429)", self.endpoint),
-                "wait some minutes, or set HF_TOKEN",
+                "wait some minutes, or set HF_TOKEN".to_owned(),
             ),
-            ref e if unreachable(e) => (
+            (e, _) if unreachable(e) => (
                 format!(
                     "{of}not in the cache {} and {} cannot be reached",
-                    self.cache_dir.display(),
+                    self.cache.path().display(),
                     self.endpoint
                 ),
-                "check the network and HF_ENDPOINT, or use mnist-sample, which needs neither",
+                match self.kind {
+                    Kind::Model => "check the network and HF_ENDPOINT".to_owned(),
+                    Kind::Dataset => {
+                        "check the network and HF_ENDPOINT, or use mnist-sample, which needs neither"
+                            .to_owned()
+                    }
+                },
             ),
-            HFError::Request { source, .. } if source.is_body() || source.is_decode() => {
-                (format!("the download of {of}broke off"), "run again")
+            (ApiError::TooManyRetries(_) | ApiError::InvalidResume, _) => {
+                (format!("the download of {of}broke off"), "run again".to_owned())
             }
-            HFError::Io(e) => (
-                format!("cannot write to the cache {}: {e}", self.cache_dir.display()),
-                "check its permissions and free space, or set HF_HUB_CACHE",
+            (ApiError::IoError(e), _) => (
+                format!("cannot write to the cache {}: {e}", self.cache.path().display()),
+                "check its permissions and free space, or set HF_HUB_CACHE".to_owned(),
             ),
-            HFError::CacheLockTimeout { path } => (
+            (ApiError::LockAcquisition(path), _) => (
                 format!("another process holds {}", path.display()),
-                "wait for its download to end and run again",
+                "wait for its download to end and run again".to_owned(),
             ),
-            other => (format!("{of}could not be fetched: {}", one_line(other)), "run again later"),
+            (other, _) => {
+                (format!("{of}could not be fetched: {}", one_line(other)), "run again later".to_owned())
+            }
         };
-        Error::Hub { id: self.id.clone(), what, fix: fix.to_owned() }
+        Error::Hub { id: self.id.clone(), what, fix }
+    }
+
+    /// What to do where the hub has nothing of that name, or not for everyone.
+    fn spelling(&self, token: bool) -> String {
+        match (self.kind, token) {
+            (Kind::Dataset, false) => {
+                "check the spelling of OWNER/NAME, and that the hub's viewer shows the data set".to_owned()
+            }
+            (Kind::Dataset, true) => {
+                "check the spelling of OWNER/NAME; for a private or gated data set set HF_TOKEN".to_owned()
+            }
+            (Kind::Model, false) => "check the spelling of OWNER/NAME".to_owned(),
+            (Kind::Model, true) => {
+                "check the spelling of OWNER/NAME; for a private or gated model set HF_TOKEN".to_owned()
+            }
+        }
+    }
+}
+
+/// The status that the hub answered with, where it answered with an error.
+fn status(error: &ApiError) -> Option<u16> {
+    match error {
+        ApiError::RequestError(e) => match **e {
+            ureq::Error::StatusCode(status) => Some(status),
+            _ => None,
+        },
+        _ => None,
     }
 }
 
 /// Whether the hub was not reached at all, or was, but is out of order.
-fn unreachable(error: &HFError) -> bool {
+fn unreachable(error: &ApiError) -> bool {
+    use ureq::Error;
     match error {
-        HFError::Request { source, .. } => source.is_connect() || source.is_timeout(),
-        HFError::Http { context } => context.status.is_server_error(),
+        ApiError::RequestError(e) => match &**e {
+            Error::StatusCode(status) => *status >= 500,
+            Error::HostNotFound | Error::ConnectionFailed | Error::Timeout(_) => true,
+            Error::Io(e) => e.kind() != std::io::ErrorKind::UnexpectedEof,
+            _ => false,
+        },
         _ => false,
     }
 }

@@ -36,6 +36,17 @@
 //! | [`source`]     | the trait [`Source`], rows in memory, subsets                   |
 //! | [`feed`]       | [`Feed`]: a seeded order, chunks to the device, minibatch views |
 //!
+//! | feature           | default | what it reads                                                       |
+//! |-------------------|---------|---------------------------------------------------------------------|
+//! | `hub`             | yes     | data sets of the Hugging Face hub (with `parquet`)                  |
+//! | `image`           | yes     | images: files, folders, in tables, and the built-in photographs     |
+//! | `parquet`         | yes     | parquet files                                                       |
+//! | `candle-datasets` | no      | what candle-datasets has loaded, by `Dataset::from_candle`          |
+//! | `cuda`            | no      | rows on GPUs                                                        |
+//!
+//! Without the first three what is left costs little more to build than candle itself: rows in memory, `.npy`, `.safetensors`, idx
+//! files and the built-in digits.
+//!
 //! Bytes stay bytes up to the device and stand for themselves over 255; kernels multiply by [`Feed::scale`].
 mod convert;
 pub mod dataset;
@@ -45,7 +56,8 @@ mod error;
 pub mod feed;
 mod folder;
 mod gather;
-mod hub;
+#[cfg(feature = "hub")]
+pub mod hub;
 mod idx;
 mod listing;
 mod mapped;
@@ -56,6 +68,10 @@ pub mod patches;
 pub mod preparation;
 mod sink;
 pub mod source;
+#[cfg(feature = "parquet")]
+mod table;
+#[cfg(not(feature = "parquet"))]
+#[path = "table_off.rs"]
 mod table;
 mod tensors;
 

@@ -30,12 +30,9 @@ pub fn open(spec: &str, options: &DataOptions) -> Result<Dataset> {
     }
     let dataset = match spec {
         "mnist-sample" => crate::embedded::mnist_sample()?,
-        "mnist" => crate::hub::open_known(&crate::hub::MNIST, options)?,
-        "fashion-mnist" => crate::hub::open_known(&crate::hub::FASHION_MNIST, options)?,
-        _ => match spec.strip_prefix("hub:") {
-            Some(id) => crate::hub::open(id, options)?,
-            None => open_path(spec, options)?,
-        },
+        "mnist" | "fashion-mnist" => of_hub(spec, options)?,
+        _ if spec.starts_with("hub:") => of_hub(spec, options)?,
+        _ => open_path(spec, options)?,
     };
     let mut dataset = truncate(dataset, options)?;
     dataset.name = spec.to_owned();
@@ -47,6 +44,22 @@ pub fn open(spec: &str, options: &DataOptions) -> Result<Dataset> {
         "opened"
     );
     Ok(dataset)
+}
+
+/// A data set of the hub, by its name or `hub:OWNER/NAME`.
+#[cfg(feature = "hub")]
+fn of_hub(spec: &str, options: &DataOptions) -> Result<Dataset> {
+    use crate::hub;
+    match spec {
+        "mnist" => hub::open_known(&hub::MNIST, options),
+        "fashion-mnist" => hub::open_known(&hub::FASHION_MNIST, options),
+        _ => hub::open(spec.strip_prefix("hub:").unwrap_or(spec), options),
+    }
+}
+
+#[cfg(not(feature = "hub"))]
+fn of_hub(spec: &str, _: &DataOptions) -> Result<Dataset> {
+    Err(Error::without(spec, "the Hugging Face hub", "hub"))
 }
 
 /// Readers keep `max_rows` already where that saves work; this covers the others.

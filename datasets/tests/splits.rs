@@ -1,7 +1,7 @@
 //! Splits and sources: subsets, held-out rows, scaling, checks.
 #![allow(clippy::unwrap_used)]
 mod common;
-use candle::{Device, Tensor};
+use candle::Device;
 use chandlery_datasets::{Dataset, ImageShape, MemoryRows, Source, Split, Subset};
 use common::{TestResult, all_rows, message};
 use std::path::Path;
@@ -76,8 +76,10 @@ fn large_gathers_agree_with_small_ones() -> TestResult {
     Ok(())
 }
 
+#[cfg(feature = "candle-datasets")]
 #[test]
 fn candle_datasets_are_taken_over() -> TestResult {
+    use candle::Tensor;
     let images = |n: usize| Tensor::arange(0f32, (n * 12) as f32, &Device::Cpu);
     let data = candle_datasets::vision::Dataset {
         train_images: (images(2)?.reshape((2, 3, 2, 2))? / 24.)?,

@@ -31,7 +31,6 @@ use crate::prepare::Prepares;
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_datasets::Preparation;
-use hf_hub::HFClientSync;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -252,20 +251,17 @@ fn file(folder_or_id: &str, name: &str) -> Result<PathBuf> {
 }
 
 /// The path of a model's file in the hub's cache, downloaded if it is not there.
+#[cfg(feature = "hub")]
 fn from_hub(id: &str, file: &str) -> Result<PathBuf> {
-    let named = |why: &dyn std::fmt::Display| {
-        Error::Msg(format!("{id}: neither a folder here nor a model with {file} that the hub gives: {why}"))
-    };
-    let Some((owner, name)) = id.split_once('/').filter(|(_, name)| !name.is_empty() && !name.contains('/'))
-    else {
-        return Err(named(&"an id has the form owner/name"));
-    };
-    let client = HFClientSync::new().map_err(|e| named(&e))?;
-    let repository = client.model(owner, name);
-    let download = repository.download_file().filename(file);
-    match download.clone().local_files_only(true).send() {
-        Err(hf_hub::HFError::LocalEntryNotFound { .. }) => download.send(),
-        cached => cached,
-    }
-    .map_err(|e| named(&e))
+    use chandlery_datasets::hub::{Kind, fetch};
+    fetch(Kind::Model, id, file).map_err(|e| {
+        Error::Msg(format!("{id}: neither a folder here nor a model with {file} that the hub gives: {e}"))
+    })
+}
+
+#[cfg(not(feature = "hub"))]
+fn from_hub(id: &str, _: &str) -> Result<PathBuf> {
+    Err(Error::Msg(format!(
+        "{id}: no such folder; to load models from the Hugging Face hub build chandlery with the feature `hub`"
+    )))
 }

@@ -159,6 +159,27 @@ pub struct ReconstructArgs {
     pub common: Common,
 }
 
+/// Arguments of `dbn predict`.
+#[derive(Debug, Args)]
+pub struct PredictArgs {
+    /// The classifier or network with labels.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Where rows come from.
+    #[command(flatten)]
+    pub data: RowsArgs,
+    /// Rows to classify; default: the test rows if there are any, else the training rows.
+    #[arg(long, value_enum)]
+    pub split: Option<SplitArg>,
+    /// File to write: .csv has a line for each row with its class and the probability of each class, .safetensors the arrays
+    /// `probabilities` and `classes`.
+    #[arg(long, value_name = "FILE", default_value = "predictions.csv")]
+    pub out: PathBuf,
+    /// Where and how it runs.
+    #[command(flatten)]
+    pub common: Common,
+}
+
 /// Arguments of `dbn sample`.
 #[derive(Debug, Args)]
 pub struct SampleArgs {
@@ -202,9 +223,10 @@ pub struct EvaluateArgs {
     /// Where rows come from.
     #[command(flatten)]
     pub data: RowsArgs,
-    /// Seed of every random draw: classifier order, binary rows, annealing, held-out rows without a test split.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub seed: u64,
+    /// Seed of every random draw: classifier order, binary rows, annealing, held-out rows without a test split;
+    /// default: the seed of the run, else 0.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
     /// How the log-likelihood is measured.
     #[command(flatten)]
     pub likelihood: LikelihoodArgs,

@@ -50,7 +50,7 @@ pub fn of<'a>(
 }
 
 fn write_results(dbn: &DbnConfig, evaluation: &Evaluation, out: &mut impl Write) -> std::fmt::Result {
-    writeln!(out, "| measured on test rows | |\n|---|---|")?;
+    writeln!(out, "| measured on {} | |\n|---|---|", evaluation.measured_on)?;
     if let Some(readout) = &evaluation.readout {
         writeln!(
             out,
@@ -67,8 +67,10 @@ fn write_results(dbn: &DbnConfig, evaluation: &Evaluation, out: &mut impl Write)
     writeln!(
         out,
         "| squared error of the reconstruction, summed over inputs | {:.3} |\n\
-         | free energy of the lowest layer, test minus training rows | {:.2} nats |",
-        evaluation.reconstruction_error, evaluation.free_energy_gap
+         | free energy of the lowest layer, {} minus training rows | {:.2} nats |",
+        evaluation.reconstruction_error,
+        evaluation.measured_on.rows(),
+        evaluation.free_energy_gap
     )?;
     if let Some(likelihood) = evaluation.pseudo_likelihood {
         writeln!(out, "| pseudo-log-likelihood of the lowest layer | {likelihood:.1} nats per row |")?;
@@ -77,8 +79,10 @@ fn write_results(dbn: &DbnConfig, evaluation: &Evaluation, out: &mut impl Write)
         writeln!(
             out,
             "\nThe classifier is multinomial logistic regression. It was fitted in the same way to the features and to the raw \
-             inputs of {} training rows, and measured on {} test rows.",
-            readout.n_train, readout.n_test
+             inputs of {} training rows, and measured on {} {}.",
+            readout.n_train,
+            readout.n_test,
+            evaluation.measured_on.rows()
         )?;
     }
     writeln!(

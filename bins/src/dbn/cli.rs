@@ -1,5 +1,5 @@
 //! The command line of `dbn`.
-use super::args::{EncodeArgs, EvaluateArgs, ReconstructArgs, SampleArgs, TrainArgs};
+use super::args::{EncodeArgs, EvaluateArgs, PredictArgs, ReconstructArgs, SampleArgs, TrainArgs};
 use super::fine_tune::args::FineTuneArgs;
 use super::up_down::UpDownArgs;
 use clap::{Parser, Subcommand};
@@ -25,6 +25,8 @@ pub enum Command {
     Train(Box<TrainArgs>),
     /// Write the features of a data set to a .npy or .safetensors file; for a deep autoencoder, its codes.
     Encode(EncodeArgs),
+    /// Write the class of each row and the probability of each class, by a classifier or a network with labels.
+    Predict(PredictArgs),
     /// Reconstruct rows with a network or a deep autoencoder; report the squared error and draw a picture.
     Reconstruct(ReconstructArgs),
     /// Draw samples by Gibbs steps in the top layer and write a picture of them.

@@ -1,4 +1,5 @@
 //! Pictures of a network.
+use super::plan::MeasuredOn;
 use super::rows::{self, Reads};
 use super::streams;
 use crate::pictures::{Shades, largest_rows, mosaic, originals_over_reconstructions, write_png};
@@ -28,7 +29,12 @@ const TILE_PIXELS: usize = 56;
 
 /// Draws filters, reconstructions of test rows and samples into a run folder; nothing when rows are no images that
 /// can be drawn.
-pub fn run_pictures(dbn: &Dbn, test: &Split, seed: u64, folder: &RunFolder) -> Result<Vec<Picture>> {
+pub fn run_pictures(
+    dbn: &Dbn,
+    (test, of): (&Split, MeasuredOn),
+    seed: u64,
+    folder: &RunFolder,
+) -> Result<Vec<Picture>> {
     let _spinner = Spinner::new("drawing pictures");
     let Some(shape) = drawable(dbn.config()) else {
         return Ok(Vec::new());
@@ -55,13 +61,15 @@ pub fn run_pictures(dbn: &Dbn, test: &Split, seed: u64, folder: &RunFolder) -> R
         Picture {
             file: "reconstructions.png",
             caption: format!(
-                "{n_rows} test rows, with their reconstructions from the top layer below each line"
+                "{n_rows} {}, with their reconstructions from the top layer below each line",
+                of.rows()
             ),
         },
         Picture {
             file: "samples.png",
             caption: format!(
-                "{n} samples of the model, {steps} Gibbs steps in the top layer from the features of test rows"
+                "{n} samples of the model, {steps} Gibbs steps in the top layer from the features of {}",
+                of.rows()
             ),
         },
     ])

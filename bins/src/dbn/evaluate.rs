@@ -2,11 +2,12 @@
 use super::args::EvaluateArgs;
 use super::fine_tune::measure::Measured;
 use super::measure::{Evaluation, Rows};
+use super::plan::Data;
 use super::saved::Saved;
 use super::{sizes, up_down};
 use crate::progress::Spinner;
 use crate::report::{Outcome, Report};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use candle::Device;
 use chandlery::dbn::Dbn;
 use chandlery::feedforward::{Feedforward, Task};
@@ -27,22 +28,23 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     }
 }
 
-/// Of a fine-tuned network, what fine-tuning says at its end: on test rows, else on all.
+/// Of a fine-tuned network, what fine-tuning says at its end.
 fn evaluate_fine_tuned(args: &EvaluateArgs, network: &Feedforward) -> Result<Outcome> {
     let report = Report::new(args.common.json);
-    let dataset = args.data.of(&args.model.model).open()?;
-    let test = dataset.test.as_ref().unwrap_or(&dataset.train);
+    let (data, _) = Data::of_model(&args.data, &args.model.model, args.seed)?;
+    let test = data.measured_on();
     ensure!(
-        network.config().task != Task::Classify || test.labels.is_some(),
+        network.config().task != Task::Classify || test.0.labels.is_some(),
         "--data: rows must have labels for a classifier, got none"
     );
     let spinner = Spinner::new("evaluating");
-    let measured = Measured::of(network, &[&dataset.train], test)?;
+    let train: Vec<_> = [&data.train].into_iter().chain(&data.held_out).collect();
+    let measured = Measured::of(network, &train, test)?;
     drop(spinner);
     report.line(&measured.words())?;
     report.finish(&json!({
         "model": args.model.model,
-        "data": dataset.name,
+        "data": data.name,
         "layers": sizes::of_fine_tuned(network.config()),
         "test_error": measured.test_error,
         "test_squared_error": measured.test_squared_error,
@@ -55,31 +57,21 @@ fn evaluate_fine_tuned(args: &EvaluateArgs, network: &Feedforward) -> Result<Out
 fn evaluate_plain(args: &EvaluateArgs, dbn: &Dbn, device: &Device) -> Result<Outcome> {
     let report = Report::new(args.common.json);
     args.likelihood.check(dbn)?;
-    let dataset = args.data.of(&args.model.model).open()?;
-    let n_classes = dataset.n_classes();
-    let (train, test) = match dataset.test {
-        Some(test) => (dataset.train, test),
-        None => {
-            let n = dataset.train.n_samples();
-            if n < 2 {
-                bail!("--data {}: there must be at least 2 rows, got {n}", dataset.name)
-            }
-            dataset.train.hold_out((n / 5).max(1), args.seed)?
-        }
-    };
-    let rows = Rows { train: &train, test: &test, n_classes };
-    let evaluation = Evaluation::of(dbn, &rows, args.seed, device)?;
+    let (data, seed) = Data::of_model(&args.data, &args.model.model, args.seed)?;
+    let (test, measured_on) = data.measured_on();
+    let rows = Rows { train: &data.train, test, measured_on, n_classes: data.n_classes };
+    let evaluation = Evaluation::of(dbn, &rows, seed, device)?;
     for line in evaluation.lines() {
         report.line(&line)?;
     }
-    let measure = || args.likelihood.measure(dbn, &rows, args.seed, device);
+    let measure = || args.likelihood.measure(dbn, &rows, seed, device);
     let likelihood = args.likelihood.log_likelihood.then(measure).transpose()?;
     for line in likelihood.iter().flat_map(|likelihood| likelihood.lines()) {
         report.line(&line)?;
     }
     report.finish(&json!({
         "model": args.model.model,
-        "data": dataset.name,
+        "data": data.name,
         "accuracy_features": evaluation.readout.as_ref().map(|r| r.accuracy_features),
         "accuracy_pixels": evaluation.readout.as_ref().map(|r| r.accuracy_pixels),
         "evaluation": evaluation,
@@ -88,15 +80,15 @@ fn evaluate_plain(args: &EvaluateArgs, dbn: &Dbn, device: &Device) -> Result<Out
     Ok(Outcome::Done)
 }
 
-/// Of a network with labels: on test rows, else on all.
+/// Of a network with labels, what up-down says at its end.
 fn evaluate_labelled(args: &EvaluateArgs, dbn: &LabelledDbn) -> Result<Outcome> {
     let report = Report::new(args.common.json);
-    let dataset = args.data.of(&args.model.model).open()?;
-    let evaluation = up_down::Evaluation::of(dbn, dataset.test.as_ref().unwrap_or(&dataset.train))?;
+    let (data, _) = Data::of_model(&args.data, &args.model.model, args.seed)?;
+    let evaluation = up_down::Evaluation::of(dbn, data.measured_on())?;
     report.line(&evaluation.line())?;
     report.finish(&json!({
         "model": args.model.model,
-        "data": dataset.name,
+        "data": data.name,
         "layers": sizes::of_labelled(dbn.config()),
         "accuracy": evaluation.accuracy,
         "evaluation": evaluation,

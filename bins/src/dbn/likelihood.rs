@@ -1,5 +1,6 @@
 //! Log-likelihood of rows under a network: `evaluate --log-likelihood`.
 use super::measure::{Rows, some};
+use super::plan::MeasuredOn;
 use super::{rows, streams};
 use crate::options::at_least_one;
 use crate::progress::Progress;
@@ -121,6 +122,8 @@ pub enum LogZ {
 /// Log-likelihoods of rows under a network, in nats per row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Likelihood {
+    /// Which rows `test` is of.
+    pub measured_on: MeasuredOn,
     /// Partition function of the top RBM.
     pub partition_function: LogZ,
     /// Average log-likelihood of test rows, or a lower bound on it, with `ln Z` from forward annealing or exact.
@@ -214,6 +217,7 @@ impl LikelihoodArgs {
                 (false, Some(BinarizeArg::Threshold)) => "thresholded",
                 (false, _) => "drawn",
             },
+            measured_on: rows.measured_on,
             n_test,
             n_train: train.dim(0)?,
             seconds: started.elapsed().as_secs_f64(),
@@ -330,8 +334,9 @@ impl Likelihood {
             .as_ref()
             .map_or(String::new(), |e| format!(", {} by ln Z from above", words(e)));
         lines.push(format!(
-            "{what}, {} test rows ({}): {}{} nats{above}; {} training rows: {}{} nats; {}",
+            "{what}, {} {} ({}): {}{} nats{above}; {} training rows: {}{} nats; {}",
             self.n_test,
+            self.measured_on.rows(),
             self.rows,
             words(&self.test),
             errors[0],

@@ -1,5 +1,6 @@
 //! The quality of a network: the accuracy of a linear classifier on its features, and reconstruction error and free energies on
 //! new rows.
+use super::plan::MeasuredOn;
 use super::{rows, streams};
 use crate::progress::Spinner;
 use anyhow::Result;
@@ -29,6 +30,8 @@ pub struct Rows<'a> {
     pub train: &'a Split,
     /// Those that everything is measured on.
     pub test: &'a Split,
+    /// Which those are.
+    pub measured_on: MeasuredOn,
     /// Classes of the labels, 0 without.
     pub n_classes: usize,
 }
@@ -55,6 +58,8 @@ pub struct Readout {
 /// The results of an evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Evaluation {
+    /// Which rows these are figures of.
+    pub measured_on: MeasuredOn,
     /// None where there are no labels.
     pub readout: Option<Readout>,
     /// Mean over test rows of the squared error of the reconstruction, summed over the inputs.
@@ -74,8 +79,11 @@ impl Evaluation {
         let (train, test) = (read(rows.train)?, read(rows.test)?);
         let flips = Philox::new(seed, streams::FLIPS);
         let binary = !lowest.config().visible.is_gaussian();
+        // A classifier is not asked about the rows that it learned from.
+        let others = rows.measured_on != MeasuredOn::Training;
         Ok(Self {
-            readout: Readout::of(dbn, rows, seed, device)?,
+            measured_on: rows.measured_on,
+            readout: if others { Readout::of(dbn, rows, seed, device)? } else { None },
             reconstruction_error: dbn.reconstruction_error(&test)?,
             free_energy_gap: lowest.free_energy_gap(&dbn.prepare(&train)?, &dbn.prepare(&test)?)?,
             pseudo_likelihood: if binary {
@@ -91,8 +99,9 @@ impl Evaluation {
         let mut lines = Vec::new();
         if let Some(readout) = &self.readout {
             lines.push(format!(
-                "linear classifier on {} test rows: {:.2} % on features ({} hidden means), {:.2} % on raw inputs ({})",
+                "linear classifier on {} {}: {:.2} % on features ({} hidden means), {:.2} % on raw inputs ({})",
                 readout.n_test,
+                self.measured_on,
                 100. * readout.accuracy_features,
                 readout.n_features,
                 100. * readout.accuracy_pixels,
@@ -102,8 +111,8 @@ impl Evaluation {
         let likelihood =
             self.pseudo_likelihood.map_or(String::new(), |l| format!(", pseudo-likelihood {l:.1} nats"));
         lines.push(format!(
-            "test rows: reconstruction error {:.3}, free-energy gap {:.2} nats{likelihood}",
-            self.reconstruction_error, self.free_energy_gap
+            "{}: reconstruction error {:.3}, free-energy gap {:.2} nats{likelihood}",
+            self.measured_on, self.reconstruction_error, self.free_energy_gap
         ));
         lines
     }

@@ -32,6 +32,7 @@ mod learning_curves;
 mod likelihood;
 mod measure;
 mod plan;
+mod predict;
 mod reconstruct;
 mod rows;
 mod sample;
@@ -54,6 +55,7 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         None => train::train(&cli.train),
         Some(Command::Train(args)) => train::train(&args),
         Some(Command::Encode(args)) => encode::encode(&args),
+        Some(Command::Predict(args)) => predict::predict(&args),
         Some(Command::Reconstruct(args)) => reconstruct::reconstruct(&args),
         Some(Command::Sample(args)) => sample::sample(&args),
         Some(Command::Evaluate(args)) => evaluate::evaluate(&args),

@@ -1,7 +1,8 @@
 //! From what was asked for to what is trained: the data cut up, the machines, and how each learns.
 use super::args::Settings;
 use super::streams;
-use crate::options::DataArgs;
+use crate::options::{DataArgs, RowsArgs};
+use crate::session::info::seed_of;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
 use chandlery::Philox;
@@ -10,6 +11,8 @@ use chandlery::rbm::{CdConfig, HiddenUnit, RbmConfig, SparsityConfig, VisibleUni
 use chandlery::schedule::Schedule;
 use chandlery_datasets::preparation::{Preparation, RowStatistics, StepConfig};
 use chandlery_datasets::{Dataset, Split};
+use serde::Serialize;
+use std::path::Path;
 
 /// Rows that training does not see are a twentieth of the training split, at most so many.
 const MOST_HELD_OUT: usize = 1000;
@@ -30,7 +33,51 @@ pub struct Data {
     pub n_classes: usize,
 }
 
+/// Which rows a network is measured on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MeasuredOn {
+    /// Those that the data set keeps for tests.
+    Test,
+    /// Those of the training split that training does not see.
+    HeldOut,
+    /// Those that training sees: there are no others.
+    Training,
+}
+
+impl MeasuredOn {
+    /// What the rows are called.
+    pub fn rows(self) -> &'static str {
+        match self {
+            Self::Test => "test rows",
+            Self::HeldOut => "held-out rows",
+            Self::Training => "training rows",
+        }
+    }
+}
+
+/// The same with a warning where figures say nothing about new rows.
+impl std::fmt::Display for MeasuredOn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.rows())?;
+        f.write_str(if *self == Self::Training {
+            " (no others; nothing was measured on new rows)"
+        } else {
+            ""
+        })
+    }
+}
+
 impl Data {
+    /// Opens the rows that a saved network is used on, cut up as in its training where they are those of its run; and the seed for
+    /// measuring: the one asked for, else that of the run, else 0.
+    pub fn of_model(rows: &RowsArgs, model: &str, seed: Option<u64>) -> Result<(Self, u64)> {
+        let of_run = seed_of(Path::new(model));
+        let seed = seed.or(of_run).unwrap_or(0);
+        let held_out_by = if rows.data.is_none() { of_run.unwrap_or(seed) } else { seed };
+        Ok((Self::open(&rows.of(model), held_out_by)?, seed))
+    }
+
     /// Opens the data set and holds a seeded choice of rows out.
     pub fn open(args: &DataArgs, seed: u64) -> Result<Self> {
         let dataset: Dataset = args.open()?;
@@ -53,9 +100,13 @@ impl Data {
         })
     }
 
-    /// Rows that training has not seen, those set apart for tests before all others.
-    pub fn test_rows(&self) -> &Split {
-        self.test.as_ref().or(self.held_out.as_ref()).unwrap_or(&self.train)
+    /// Rows to measure a network on: test rows, else rows that were held out, else the training rows.
+    pub fn measured_on(&self) -> (&Split, MeasuredOn) {
+        match (&self.test, &self.held_out) {
+            (Some(test), _) => (test, MeasuredOn::Test),
+            (None, Some(held_out)) => (held_out, MeasuredOn::HeldOut),
+            (None, None) => (&self.train, MeasuredOn::Training),
+        }
     }
 
     /// How many rows of what there are.

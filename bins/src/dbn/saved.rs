@@ -3,9 +3,9 @@
 //! | model                     | written by                      | what takes it                                          |
 //! |---------------------------|---------------------------------|--------------------------------------------------------|
 //! | network, or one RBM       | `dbn train`, or the library     | every sub-command                                      |
-//! | network with labels       | `dbn up-down`                   | `encode`, `evaluate`, `reconstruct`, `sample`          |
+//! | network with labels       | `dbn up-down`                   | `encode`, `evaluate`, `predict`, `reconstruct`, `sample` |
 //! | autoencoder               | `dbn fine-tune --autoencode`    | `encode`, `evaluate`, `reconstruct`                    |
-//! | classifier                | `dbn fine-tune --classify`      | `encode`, `evaluate`                                   |
+//! | classifier                | `dbn fine-tune --classify`      | `encode`, `evaluate`, `predict`                        |
 use super::rows::Reads;
 use super::sizes;
 use anyhow::{Error, Result, anyhow, bail};
@@ -75,9 +75,10 @@ impl Saved {
     /// The sub-commands that take it, of those that do not make another model of it.
     fn uses(&self) -> &'static [&'static str] {
         match self {
-            Self::Plain(_) | Self::Labelled(_) => &["encode", "evaluate", "reconstruct", "sample"],
+            Self::Plain(_) => &["encode", "evaluate", "reconstruct", "sample"],
+            Self::Labelled(_) => &["encode", "evaluate", "predict", "reconstruct", "sample"],
             Self::Autoencoder(_) => &["encode", "evaluate", "reconstruct"],
-            Self::Classifier(_) => &["encode", "evaluate"],
+            Self::Classifier(_) => &["encode", "evaluate", "predict"],
         }
     }
 

@@ -145,12 +145,12 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
     let RunInfo { input, settings, .. } = &run.info;
     dbn.save_pretrained(run.folder.path())?;
     run.folder.write("curves.svg", learning_curves::draw(&run.place.reports, dbn.config())?.as_bytes())?;
-    let test = data.test_rows();
-    let pictures = draw::run_pictures(&dbn, test, settings.seed, &run.folder)?;
+    let (test, measured_on) = data.measured_on();
+    let pictures = draw::run_pictures(&dbn, (test, measured_on), settings.seed, &run.folder)?;
     if run.is_interrupted()? {
         return Ok(Outcome::Interrupted);
     }
-    let rows = Rows { train: &data.train, test, n_classes: data.n_classes };
+    let rows = Rows { train: &data.train, test, measured_on, n_classes: data.n_classes };
     let evaluation = Evaluation::of(&dbn, &rows, settings.seed, &run.device)?;
     for line in evaluation.lines() {
         run.report.line(&line)?;

@@ -63,6 +63,21 @@ pub fn data_of(folder: &Path) -> Option<DataArgs> {
     Some(DataArgs { base: directory, ..data })
 }
 
+/// The seed of the run in this folder; none where there is no run.
+pub fn seed_of(folder: &Path) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Settings {
+        seed: u64,
+    }
+    #[derive(Deserialize)]
+    struct OfRun {
+        #[serde(alias = "up_down")]
+        settings: Settings,
+    }
+    let (_, text) = read(&RunFolder::open(folder).ok()?)?;
+    serde_json::from_str::<OfRun>(&text).ok().map(|run| run.settings.seed)
+}
+
 impl Kind {
     /// The program: `dbn`.
     pub fn program(&self) -> &'static str {

@@ -1,7 +1,7 @@
 //! A stand-in for the hub: two paths of its protocol, over the loopback interface.
 //!
-//! `GET /api/datasets/ID/revision/REVISION` lists files; `HEAD` and `GET /datasets/ID/resolve/REVISION/FILE` deliver one, with
-//! its length, its tag and the commit in the header. All else is a 404.
+//! `GET /api/datasets/ID/revision/REVISION` lists files; `GET /datasets/ID/resolve/REVISION/FILE` delivers one, or the part of it that a
+//! `Range` asks for, with its length, its tag and the commit in the header. All else is a 404.
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -83,8 +83,10 @@ fn answer(
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut request = String::new();
     reader.read_line(&mut request)?;
-    let mut header = String::new();
+    let (mut header, mut range) = (String::new(), None);
     while reader.read_line(&mut header)? > 2 {
+        let lower = header.to_ascii_lowercase();
+        range = lower.strip_prefix("range: bytes=").map(|range| range.trim().to_owned()).or(range);
         header.clear();
     }
     let mut words = request.split_whitespace();
@@ -95,9 +97,20 @@ fn answer(
         (None, None) => ("404 Not Found", b"{\"error\": \"not found\"}"),
     };
     let tag: u64 = body.iter().fold(7, |tag, &b| tag.wrapping_mul(31) ^ u64::from(b));
+    let whole = body.len();
+    let bounds = range.as_deref().and_then(|range| range.split_once('-')).filter(|_| status == "200 OK");
+    let (status, body, part) = match bounds {
+        Some((first, last)) => {
+            let first = first.parse().unwrap_or(0).min(whole);
+            let end = last.parse().map_or(whole, |last: usize| last + 1).clamp(first, whole);
+            let part = format!("Content-Range: bytes {first}-{}/{whole}\r\n", end.saturating_sub(1));
+            ("206 Partial Content", &body[first..end], part)
+        }
+        None => (status, body, String::new()),
+    };
     write!(
         stream,
-        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nETag: \"{tag:016x}\"\r\nX-Repo-Commit: {COMMIT}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\nContent-Length: {}\r\n{part}ETag: \"{tag:016x}\"\r\nX-Repo-Commit: {COMMIT}\r\nConnection: close\r\n\r\n",
         body.len()
     )?;
     if method == "GET" {

@@ -59,7 +59,7 @@ pub fn of<'a>(
         pictures,
         rust: format!(
             "let network = chandlery::feedforward::Feedforward::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
-             let {what} = network.{call}(&rows)?; // rows: [batch, {}] f32, {units}",
+             let {what} = network.{call}(&rows)?; // rows: [batch, {}] raw: u8, or f32 {units}",
             network.n_inputs()
         ),
         files:
@@ -82,7 +82,7 @@ fn write_results(
             best + 1
         )?;
     }
-    writeln!(out, "| measured on {} test rows | |\n|---|---|", measured.n_test)?;
+    writeln!(out, "| measured on {} {} | |\n|---|---|", measured.n_test, measured.measured_on)?;
     if let (Some(error), Some(errors)) = (measured.test_error, measured.test_errors) {
         writeln!(out, "| rows misclassified | **{:.2} %** ({errors}) |", 100. * error)?;
     }

@@ -1,5 +1,6 @@
 //! Pictures of a fine-tuned network: learning curves, reconstructions of test rows, their codes in the plane.
 use super::super::draw::{RECONSTRUCTIONS, draw_reconstructions, drawable};
+use super::super::plan::MeasuredOn;
 use super::EpochReport;
 use super::measure::plane;
 use crate::curves::{self, Curve, Panel};
@@ -16,7 +17,7 @@ const CODES: usize = 4000;
 /// Draws what the network allows into a run folder.
 pub fn pictures(
     model: &Feedforward,
-    test: &Split,
+    (test, of): (&Split, MeasuredOn),
     reports: &[EpochReport],
     classify: bool,
     folder: &RunFolder,
@@ -26,8 +27,8 @@ pub fn pictures(
     if classify {
         return Ok(pictures);
     }
-    pictures.extend(reconstructions(model, test, folder)?);
-    pictures.extend(codes(model, &test.take(CODES)?, folder)?);
+    pictures.extend(reconstructions(model, test, of, folder)?);
+    pictures.extend(codes(model, &test.take(CODES)?, of, folder)?);
     Ok(pictures)
 }
 
@@ -60,7 +61,12 @@ fn learning_curves(reports: &[EpochReport], classify: bool) -> Result<String> {
 }
 
 /// Test rows over what comes back from their codes; none when rows are no images that can be drawn.
-fn reconstructions(model: &Feedforward, test: &Split, folder: &RunFolder) -> Result<Option<Picture>> {
+fn reconstructions(
+    model: &Feedforward,
+    test: &Split,
+    of: MeasuredOn,
+    folder: &RunFolder,
+) -> Result<Option<Picture>> {
     let Some(shape) = drawable(model.config()) else {
         return Ok(None);
     };
@@ -68,12 +74,12 @@ fn reconstructions(model: &Feedforward, test: &Split, folder: &RunFolder) -> Res
     let n = draw_reconstructions(model, &model.config().into(), test, shape, RECONSTRUCTIONS, device, &path)?;
     Ok(Some(Picture {
         file: "reconstructions.png",
-        caption: format!("{n} test rows, with the reconstructions from their codes below each line"),
+        caption: format!("{n} {}, with the reconstructions from their codes below each line", of.rows()),
     }))
 }
 
 /// The codes of test rows as points, coloured by class where there are labels; none for a code of one unit.
-fn codes(model: &Feedforward, test: &Split, folder: &RunFolder) -> Result<Option<Picture>> {
+fn codes(model: &Feedforward, test: &Split, of: MeasuredOn, folder: &RunFolder) -> Result<Option<Picture>> {
     let Some((plane, axis)) = plane(model, test)? else {
         return Ok(None);
     };
@@ -93,8 +99,8 @@ fn codes(model: &Feedforward, test: &Split, folder: &RunFolder) -> Result<Option
     }
     let n = model.config().layers[model.config().encoder_layers() - 1].n_outputs;
     let title = match n {
-        2 => format!("codes of {} test rows", points.len()),
-        n => format!("codes of {} test rows: first two principal components of {n} units", points.len()),
+        2 => format!("codes of {} {}", points.len(), of.rows()),
+        n => format!("codes of {} {}: first two principal components of {n} units", points.len(), of.rows()),
     };
     let labels = [1, 2].map(|i| format!("{axis} {i}"));
     folder.write("codes.svg", scatter::draw(&title, &labels[0], &labels[1], &classes)?.as_bytes())?;

@@ -1,4 +1,5 @@
 //! The quality of a fine-tuned network, and of as many principal components for comparison.
+use super::super::plan::MeasuredOn;
 use super::super::rows::Blocks;
 use anyhow::{Result, bail};
 use candle::{DType, Device, Tensor};
@@ -13,6 +14,8 @@ const MOST_COMPONENT_INPUTS: usize = 2000;
 /// Errors of a network on test rows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Measured {
+    /// Which rows these are figures of.
+    pub measured_on: MeasuredOn,
     /// Share of rows whose most probable class is not the label, of a classifier.
     pub test_error: Option<f64>,
     /// Such rows.
@@ -38,7 +41,11 @@ impl Measured {
     }
 
     /// Measures `test`; the principal components are those of all rows in `train`.
-    pub fn of(model: &Feedforward, train: &[&Split], test: &Split) -> Result<Self> {
+    pub fn of(
+        model: &Feedforward,
+        train: &[&Split],
+        (test, measured_on): (&Split, MeasuredOn),
+    ) -> Result<Self> {
         let device = model.device();
         let labels = test.labels_tensor(device)?;
         let (mut sum, mut seen) = (0., 0);
@@ -56,6 +63,7 @@ impl Measured {
         let components = (!classify && n_inputs <= MOST_COMPONENT_INPUTS).then_some(components.min(n_inputs));
         let pca = |n| principal_error(model, train, test, n);
         Ok(Self {
+            measured_on,
             test_error: classify.then_some(error),
             test_errors: classify.then_some(sum.round() as usize),
             test_squared_error: (!classify).then_some(error),
@@ -69,7 +77,8 @@ impl Measured {
     pub fn words(&self) -> String {
         match (self.test_error, self.test_squared_error) {
             (Some(error), _) => format!(
-                "test error {:.2} %: {} of {} rows",
+                "error on {}: {:.2} %, {} of {} rows",
+                self.measured_on,
                 100. * error,
                 self.test_errors.unwrap_or_default(),
                 self.n_test
@@ -79,7 +88,10 @@ impl Measured {
                     (Some(pca), Some(n)) => format!("; with {n} principal components {pca:.3}"),
                     _ => String::new(),
                 };
-                format!("test squared error {error:.3} per row, over {} rows{pca}", self.n_test)
+                format!(
+                    "squared error on {}: {error:.3} per row, over {} rows{pca}",
+                    self.measured_on, self.n_test
+                )
             }
             _ => String::new(),
         }

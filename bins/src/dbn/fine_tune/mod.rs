@@ -189,7 +189,7 @@ fn finish(session: Session<FineTune>, data: &Data, rows: &Rows) -> Result<Outcom
     drop(trainer);
     let RunInfo { input, settings, .. } = &run.info;
     model.save_pretrained(run.folder.path())?;
-    let test = data.test_rows();
+    let test = data.measured_on();
     let train: Vec<_> = [&rows.train].into_iter().chain(&rows.held_out).collect();
     let measured = Measured::of(&model, &train, test)?;
     let pictures = draw::pictures(&model, test, &run.place.reports, settings.classify, &run.folder)?;

@@ -31,19 +31,21 @@ pub fn of<'a>(
             settings.top_epochs, settings.epochs, settings.batch
         ),
         results: format!(
-            "| measured on {} test rows | |\n|---|---|\n\
+            "| measured on {} {} | |\n|---|---|\n\
              | accuracy of classification by the lowest free energy of the top layer | **{:.2} %** |\n\
              | squared error of the reconstruction (recognition up, generation down), summed over inputs | {:.3} |",
             evaluation.n_rows,
+            evaluation.measured_on,
             100. * evaluation.accuracy,
             evaluation.reconstruction_error
         ),
         pictures,
         rust: format!(
             "let dbn = chandlery::labelled::LabelledDbn::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
-             let classes = dbn.predict(&rows)?; // rows: [batch, {}] f32, between 0 and 1\n\
+             let classes = dbn.predict(&rows)?; // rows: [batch, {}] raw: u8, or f32 between 0 and 1\n\
              let sevens = dbn.sample(&labels, 1000, chandlery::Philox::new(0, 0))?; // labels: [n] u32, below {}",
-            config.sizes[0], config.n_classes
+            config.n_inputs(),
+            config.n_classes
         ),
         files: "`recognition.N` and `generative.N` in `model.safetensors` load as `candle_nn::Linear` and `torch.nn.Linear`,\n\
                 for the upward and the downward pass; unit means are the sigmoid of their outputs."

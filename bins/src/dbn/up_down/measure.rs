@@ -1,5 +1,6 @@
 //! Uses of a network with labels: classification by free energy, and samples of its classes.
 use crate::dbn::draw::{drawable, zoom};
+use crate::dbn::plan::MeasuredOn;
 use crate::dbn::{rows, streams};
 use crate::pictures::{Shades, mosaic, write_png};
 use crate::progress::Spinner;
@@ -18,6 +19,8 @@ pub const SAMPLES: (usize, usize) = (10, 1000);
 /// How good a network with labels is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Evaluation {
+    /// Which rows these are figures of.
+    pub measured_on: MeasuredOn,
     /// Share of rows whose class of lowest free energy is the label.
     pub accuracy: f64,
     /// Mean over rows of the squared error of recognition up and generation down, summed over the inputs.
@@ -28,7 +31,7 @@ pub struct Evaluation {
 
 impl Evaluation {
     /// On all rows of a split, a block at a time.
-    pub fn of(dbn: &LabelledDbn, split: &Split) -> Result<Self> {
+    pub fn of(dbn: &LabelledDbn, (split, measured_on): (&Split, MeasuredOn)) -> Result<Self> {
         let _spinner = Spinner::new("evaluating");
         let labels = split.labels_tensor(dbn.device())?.context("--data: rows must have labels, got none")?;
         let mut blocks = rows::Blocks::new(split, dbn.config(), dbn.device())?;
@@ -39,14 +42,20 @@ impl Evaluation {
             error += dbn.reconstruction_error(&rows)? * n as f64;
             n_rows += n;
         }
-        Ok(Self { accuracy: hits / n_rows as f64, reconstruction_error: error / n_rows as f64, n_rows })
+        Ok(Self {
+            measured_on,
+            accuracy: hits / n_rows as f64,
+            reconstruction_error: error / n_rows as f64,
+            n_rows,
+        })
     }
 
     /// The results as a line of text.
     pub fn line(&self) -> String {
         format!(
-            "lowest free energy on {} test rows: {:.2} % right, reconstruction error {:.3}",
+            "lowest free energy on {} {}: {:.2} % right, reconstruction error {:.3}",
             self.n_rows,
+            self.measured_on,
             100. * self.accuracy,
             self.reconstruction_error
         )

@@ -205,7 +205,7 @@ fn finish(session: Session<UpDown>, data: &Data) -> Result<Outcome> {
     let RunInfo { input, settings, .. } = &run.info;
     dbn.save_pretrained(run.folder.path())?;
     let picture = measure::run_picture(&dbn, settings.seed, &run.folder)?;
-    let evaluation = Evaluation::of(&dbn, data.test_rows())?;
+    let evaluation = Evaluation::of(&dbn, data.measured_on())?;
     run.report.line(&evaluation.line())?;
     let results = json!({
         "model": input.model,

@@ -1,0 +1,114 @@
+//! The command `predict`: the class of each row, and how probable each class is.
+use super::args::PredictArgs;
+use super::rows::{Blocks, SplitArg, split_of};
+use super::saved::Saved;
+use crate::progress::Progress;
+use crate::report::{Outcome, Report};
+use crate::run_folder::{check_writable, write_beside};
+use anyhow::{Context, Result, bail};
+use candle::{D, DType, Device, Module, Tensor};
+use candle_nn::ops::softmax;
+use serde_json::json;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// Where predictions go, told by the extension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    /// A line for each row: its number, its class and the probability of each class.
+    Csv,
+    /// `probabilities` and `classes`.
+    Safetensors,
+}
+
+impl Format {
+    fn of(path: &Path) -> Result<Self> {
+        match path.extension().and_then(|e| e.to_str()) {
+            Some("csv") => Ok(Self::Csv),
+            Some("safetensors") => Ok(Self::Safetensors),
+            _ => bail!("{}: the name must end in .csv or .safetensors", path.display()),
+        }
+    }
+}
+
+/// Writes the classes of every row of a split.
+pub fn predict(args: &PredictArgs) -> Result<Outcome> {
+    let report = Report::new(args.common.json);
+    let format = Format::of(&args.out).context("--out")?;
+    check_writable(&args.out).context("--out")?;
+    let device = args.common.device.open()?;
+    let saved = Saved::load(&args.model.model, &device)?;
+    let n_classes = match &saved {
+        Saved::Classifier(network) => network.config().layers.last().map_or(0, |layer| layer.n_outputs),
+        Saved::Labelled(dbn) => dbn.config().n_classes,
+        Saved::Plain(_) | Saved::Autoencoder(_) => return Err(saved.refused(&args.model.model, "predict")),
+    };
+    let dataset = args.data.of(&args.model.model).open()?;
+    let (data, names) = (dataset.name.clone(), dataset.class_names.clone());
+    let split = args.split.unwrap_or(if dataset.test.is_some() { SplitArg::Test } else { SplitArg::Train });
+    let split = split_of(dataset, split)?;
+    let n_samples = split.n_samples();
+    let bar = Progress::rows(n_samples as u64, 0);
+    let mut blocks = Blocks::new(&split, saved.reads(), &device)?;
+    let mut probabilities = Vec::new();
+    while let Some(rows) = blocks.next()? {
+        bar.advance(rows.dim(0)? as u64);
+        probabilities.push(of_rows(&saved, &rows)?.to_device(&Device::Cpu)?);
+    }
+    bar.finish();
+    let probabilities = Tensor::cat(&probabilities, 0)?;
+    let classes = probabilities.argmax(D::Minus1)?.to_vec1::<u32>()?;
+    // Names of another number of classes are those of other classes.
+    let names = names.filter(|names| names.len() == n_classes);
+    match format {
+        Format::Csv => write_csv(&args.out, &probabilities, &classes, names.as_deref())?,
+        Format::Safetensors => {
+            let classes = Tensor::new(&classes[..], &Device::Cpu)?;
+            let tensors = HashMap::from([("probabilities", probabilities), ("classes", classes)]);
+            write_beside(&args.out, |partial| Ok(candle::safetensors::save(&tensors, partial)?))?;
+        }
+    }
+    let errors =
+        split.labels.as_deref().map(|labels| classes.iter().zip(labels).filter(|(a, b)| a != b).count());
+    let right = errors.map_or(String::new(), |errors| {
+        format!(
+            "; {errors} differ from the labels of the data, {:.2} %",
+            100. * errors as f64 / n_samples as f64
+        )
+    });
+    report.line(&format!("classes of {n_samples} rows in {}{right}", args.out.display()))?;
+    report.finish(&json!({
+        "out": args.out,
+        "data": data,
+        "n_samples": n_samples,
+        "n_classes": n_classes,
+        "errors": errors,
+        "error": errors.map(|errors| errors as f64 / n_samples as f64),
+    }))?;
+    Ok(Outcome::Done)
+}
+
+/// The probability of each class of raw rows, `[batch, n_classes]` f32.
+fn of_rows(saved: &Saved, rows: &Tensor) -> Result<Tensor> {
+    let probabilities = match saved {
+        Saved::Classifier(network) => softmax(&network.forward(rows)?, D::Minus1)?,
+        Saved::Labelled(dbn) => dbn.label_log_probabilities(rows)?.exp()?,
+        Saved::Plain(_) | Saved::Autoencoder(_) => bail!("this model tells no classes apart"),
+    };
+    Ok(probabilities.to_dtype(DType::F32)?)
+}
+
+fn write_csv(path: &Path, probabilities: &Tensor, classes: &[u32], names: Option<&[String]>) -> Result<()> {
+    let n_classes = probabilities.dim(1)?;
+    let name = |class: usize| names.map_or_else(|| class.to_string(), |names| names[class].clone());
+    write_beside(path, |partial| {
+        let mut out = csv::Writer::from_path(partial)?;
+        let columns = (0..n_classes).map(|class| format!("p({})", name(class)));
+        out.write_record(["row".to_owned(), "class".to_owned()].into_iter().chain(columns))?;
+        for (row, (class, of_row)) in classes.iter().zip(probabilities.to_vec2::<f32>()?).enumerate() {
+            let values = of_row.iter().map(f32::to_string);
+            out.write_record([row.to_string(), name(*class as usize)].into_iter().chain(values))?;
+        }
+        Ok(out.flush()?)
+    })
+}
