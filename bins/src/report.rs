@@ -2,7 +2,7 @@
 //!
 //! Results go to standard output, one line each. With `--json` standard output carries one JSON
 //! object at the end and nothing else; the lines go to standard error.
-use crate::interrupt::EXIT_INTERRUPTED;
+use crate::interrupt;
 use anyhow::Result;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
@@ -19,11 +19,11 @@ pub enum Outcome {
 
 /// The exit code of a program, after printing an error as one line: `dbn: cause: cause`.
 ///
-/// 0 when done, 1 for an error, 130 when interrupted. Clap's usage errors exit with 2 before.
+/// 0 when done, 1 for an error, 130 after Ctrl-C, 143 after SIGTERM. Clap's usage errors exit with 2 before.
 pub fn exit_code(bin: &str, ended: Result<Outcome>) -> ExitCode {
     match ended {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
-        Ok(Outcome::Interrupted) => ExitCode::from(EXIT_INTERRUPTED),
+        Ok(Outcome::Interrupted) => ExitCode::from(interrupt::exit_code()),
         Err(err) => {
             eprintln!("{bin}: {}", one_line(&err));
             ExitCode::FAILURE

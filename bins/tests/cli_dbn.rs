@@ -3,7 +3,7 @@
 mod common;
 use candle::Device::Cpu;
 use chandlery::dbn::Dbn;
-use common::{DBN, has, metrics, number, picture_size, side, weights};
+use common::{DBN, DBN_ON_CPU, has, metrics, number, picture_size, results, side, weights};
 use serde_json::Value;
 use std::path::Path;
 use tempfile::TempDir;
@@ -353,4 +353,30 @@ fn a_run_whose_data_has_changed_is_not_resumed() {
         DBN.fail(folder.path(), &["--resume", "run"], 1),
         "dbn: --resume: x.npy had 40 rows at the start of the run, and now has 30"
     );
+}
+
+#[test]
+fn figures_say_which_rows_they_are_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows: Vec<f32> = (0..60 * 6).map(|i| (i * 7 % 11) as f32 / 10.).collect();
+    let save = |name: &str, n: usize| {
+        let x = candle::Tensor::from_slice(&rows[..n * 6], (n, 6), &candle::Device::Cpu).unwrap();
+        x.write_npy(folder.path().join(name)).unwrap();
+    };
+    save("some.npy", 60);
+    save("few.npy", 12);
+    let train = |data: &str, out: &str| {
+        let args = ["train", "--data", data, "--hidden", "4", "--epochs", "1", "--batch", "5", "--out", out];
+        DBN_ON_CPU.succeed(folder.path(), &args)
+    };
+    let said = train("some.npy", "some");
+    assert!(said.contains("held-out rows: reconstruction error") && !said.contains("test rows:"), "{said}");
+    let said = train("few.npy", "few");
+    let none = "training rows (no others; nothing was measured on new rows): reconstruction error";
+    assert!(said.contains(none), "{said}");
+    for (run, kind) in [("some", "held-out"), ("few", "training")] {
+        assert_eq!(results(&folder.path().join(run))["evaluation"]["measured_on"], kind);
+        let evaluated = DBN_ON_CPU.json(folder.path(), &["evaluate", run]);
+        assert_eq!(evaluated["evaluation"]["measured_on"], kind);
+    }
 }

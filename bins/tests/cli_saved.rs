@@ -42,10 +42,11 @@ fn base() -> &'static Path {
 }
 
 /// A sub-command with what it needs to be quick, beside the model.
-const COMMANDS: [(&str, &[&str]); 8] = [
+const COMMANDS: [(&str, &[&str]); 9] = [
     ("encode", &["--out", "e.npy"]),
     ("evaluate", &[]),
     ("evaluate --log-likelihood", &["--log-likelihood"]),
+    ("predict", &["--out", "p.csv"]),
     ("reconstruct", &["--out", "r.png"]),
     ("sample", &["--steps", "2", "--image", "28x28", "--out", "s.png"]),
     ("fine-tune", &["--classify", "--epochs", "1", "--batch", "10"]),
@@ -65,9 +66,9 @@ fn takes(kind: &str) -> &'static [&'static str] {
             "fine-tune",
             "up-down",
         ],
-        "labels" => &["encode", "evaluate", "reconstruct", "sample"],
+        "labels" => &["encode", "evaluate", "predict", "reconstruct", "sample"],
         "autoencoder" => &["encode", "evaluate", "reconstruct"],
-        "classifier" => &["encode", "evaluate"],
+        "classifier" => &["encode", "evaluate", "predict"],
         _ => &[],
     }
 }
@@ -248,4 +249,56 @@ fn folders_from_before_there_was_a_type_serve_as_well() {
         err.starts_with("dbn: plain/config.json: cannot be read: it is of format 3, which a newer version"),
         "{err}"
     );
+}
+
+#[test]
+fn predictions_are_the_classes_of_the_rows_and_their_probabilities() {
+    let folder = tempfile::tempdir().unwrap();
+    for kind in ["classifier", "labels"] {
+        let model = base().join(kind).display().to_string();
+        let csv = DBN_ON_CPU.json(folder.path(), &["predict", &model]);
+        let evaluated = DBN_ON_CPU.json(folder.path(), &["evaluate", &model]);
+        let error = match kind {
+            "classifier" => number(&evaluated, "test_error"),
+            _ => 1. - number(&evaluated, "accuracy"),
+        };
+        assert!((number(&csv, "error") - error).abs() < 1e-9, "{kind}: {csv} {evaluated}");
+        let text = std::fs::read_to_string(folder.path().join("predictions.csv")).unwrap();
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+        assert_eq!((lines[0][..3].to_vec(), lines[0].len()), (vec!["row", "class", "p(0)"], 12));
+        assert_eq!(lines.len() as u64 - 1, csv["n_samples"].as_u64().unwrap());
+        let arrays = ["predict", &model, "--out", "p.safetensors"];
+        DBN_ON_CPU.succeed(folder.path(), &arrays);
+        let arrays = candle::safetensors::load(folder.path().join("p.safetensors"), &Cpu).unwrap();
+        let classes = arrays["classes"].to_vec1::<u32>().unwrap();
+        let rows = arrays["probabilities"].to_vec2::<f32>().unwrap();
+        for ((line, class), row) in lines[1..].iter().zip(classes).zip(rows) {
+            assert_eq!(line[1], class.to_string(), "{kind}");
+            assert!((row.iter().sum::<f32>() - 1.).abs() < 1e-4, "{kind}: {row:?}");
+            let written: Vec<f32> = line[2..].iter().map(|p| p.parse().unwrap()).collect();
+            assert_eq!(written, row, "{kind}");
+            assert!(row.iter().all(|p| *p <= row[class as usize]), "{kind}: {row:?}");
+        }
+    }
+    let err = DBN_ON_CPU.fail(folder.path(), &["predict", "x", "--out", "p.txt"], 1);
+    assert_eq!(err, "dbn: --out: p.txt: the name must end in .csv or .safetensors");
+}
+
+#[test]
+fn evaluate_gives_the_figures_of_training() {
+    for kind in ["plain", "labels", "classifier", "autoencoder"] {
+        let model = base().join(kind);
+        let trained = results(&model);
+        let evaluated = DBN_ON_CPU.json(base(), &["evaluate", kind]);
+        for figure in [
+            "evaluation/reconstruction_error",
+            "evaluation/readout/accuracy_features",
+            "accuracy",
+            "test_error",
+            "test_squared_error",
+        ] {
+            let Some(want) = trained.pointer(&format!("/{figure}")).and_then(Value::as_f64) else { continue };
+            assert_eq!(number(&evaluated, figure), want, "{kind}: {figure}");
+        }
+    }
 }

@@ -25,6 +25,12 @@ pub(crate) fn range(op: &str, name: &str, x: f64, must: &str, holds: impl Fn(f64
     Ok(())
 }
 
+/// Whether every value of a float tensor is finite. Waits for the device.
+pub(crate) fn is_finite(t: &Tensor) -> Result<bool> {
+    // 0 times infinity or NaN is NaN, and so is a sum with it.
+    Ok((t.to_dtype(DType::F32)? * 0.)?.sum_all()?.to_scalar::<f32>()? == 0.)
+}
+
 /// Checks that what a trainer has learned after `steps` steps is finite. Waits for the device.
 pub(crate) fn all_finite<'a>(
     trainer: &str,
@@ -32,9 +38,7 @@ pub(crate) fn all_finite<'a>(
     state: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
 ) -> Result<()> {
     for (name, t) in state.into_iter().filter(|(_, t)| t.dtype().is_float()) {
-        // 0 times infinity or NaN is NaN, and so is a sum with it.
-        let sum = (t.to_dtype(DType::F32)? * 0.)?.sum_all()?.to_scalar::<f32>()?;
-        if sum != 0. {
+        if !is_finite(t)? {
             candle::bail!(
                 "{trainer}: {name} became infinite or NaN by step {steps}; lower the learning rate, or scale the input"
             )

@@ -26,6 +26,7 @@
 //! # std::fs::remove_dir_all(&folder).map_err(candle::Error::wrap)?;
 //! # Ok(()) }
 //! ```
+use crate::check::is_finite;
 use crate::io::{load_tensors, save_tensors, write_whole};
 use crate::prepare::Prepares;
 use candle::{DType, Device, Error, Result, Tensor};
@@ -145,6 +146,13 @@ pub(crate) fn load_stored<C: DeserializeOwned + Prepares, M>(
     let weights = file(folder_or_id, WEIGHTS)?;
     let (tensors, _) = load_tensors(&weights, device)?;
     let refused = |e: &dyn Display| Error::Msg(format!("{}: {e}", weights.display()));
+    for (name, t) in tensors.iter().filter(|(_, t)| t.dtype().is_float()) {
+        if !is_finite(t)? {
+            return Err(refused(&format_args!(
+                "{name} holds NaN or infinite values, so that the model would give nothing else; train it again with a lower learning rate"
+            )));
+        }
+    }
     config.preparation().load(&tensors, device).map_err(|e| refused(&e))?;
     make(config, tensors).map_err(|e| refused(&e))
 }

@@ -13,14 +13,17 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
+/// Epochs per layer when none are asked for.
+const EPOCHS: usize = 60;
+
 /// Settings of `train`. The run folder keeps them, so that `--resume` needs nothing else.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct Settings {
     /// Number of hidden units of each layer, lowest layer first.
     #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "500,500", value_parser = at_least_one)]
     pub hidden: Vec<usize>,
-    /// Epochs per layer.
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = at_least_one)]
+    /// Epochs per layer; the command line has them beside.
+    #[arg(skip = EPOCHS)]
     pub epochs: usize,
     /// Rows per step, which is also the number of persistent chains.
     #[arg(long, value_name = "ROWS", default_value_t = 100, value_parser = at_least_one)]
@@ -98,9 +101,21 @@ pub struct TrainArgs {
     /// How the network is trained.
     #[command(flatten)]
     pub settings: Settings,
+    /// Epochs per layer; default: 60.
+    /// With --resume, a larger number extends the run, even a finished one: the layer in training and those above it get so many
+    /// epochs, over which the learning rate falls.
+    #[arg(id = "more_epochs", long = "epochs", value_name = "N", value_parser = at_least_one)]
+    pub epochs: Option<usize>,
     /// Where the run is saved, and how it is resumed.
     #[command(flatten)]
     pub session: SessionArgs,
+}
+
+impl TrainArgs {
+    /// The settings of a new run.
+    pub fn settings(&self) -> Settings {
+        Settings { epochs: self.epochs.unwrap_or(EPOCHS), ..self.settings.clone() }
+    }
 }
 
 /// The saved model that a sub-command uses.

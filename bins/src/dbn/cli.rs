@@ -69,8 +69,8 @@ mod tests {
         let long = Cli::try_parse_from(["dbn", "train"].iter().chain(&flags)).unwrap();
         assert!(short.command.is_none());
         let Some(Command::Train(train)) = long.command else { unreachable!() };
-        assert_eq!(short.train.settings, train.settings);
-        assert_eq!((train.settings.epochs, train.settings.hidden), (3, vec![30, 20]));
+        assert_eq!(short.train.settings(), train.settings());
+        assert_eq!((train.settings().epochs, train.settings().hidden), (3, vec![30, 20]));
     }
 
     #[test]
@@ -101,7 +101,8 @@ mod tests {
         assert!(parse(&["--sparsity-target", "0.1"]).is_err());
         assert!(parse(&["--sparsity-target", "0.1", "--sparsity-cost", "1"]).is_ok());
         assert!(parse(&["--resume", "runs/a"]).is_ok());
-        for flags in [["--epochs", "9"], ["--data", "mnist"], ["--out", "b"]] {
+        assert!(parse(&["--resume", "runs/a", "--epochs", "9"]).is_ok());
+        for flags in [["--batch", "9"], ["--data", "mnist"], ["--out", "b"]] {
             let err = parse(&[&["--resume", "runs/a"][..], &flags].concat()).unwrap_err();
             assert!(err.to_string().contains("cannot be used with"), "{flags:?}: {err}");
         }
@@ -110,7 +111,7 @@ mod tests {
     #[test]
     fn settings_come_back_from_json_as_they_went() {
         let flags = ["dbn", "--l1", "1e-5", "--hidden-unit", "rectified", "--learning-rate", "0.003"];
-        let settings = Cli::try_parse_from(flags).unwrap().train.settings;
+        let settings = Cli::try_parse_from(flags).unwrap().train.settings();
         let text = serde_json::to_string(&settings).unwrap();
         assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings);
     }

@@ -138,11 +138,16 @@ pub fn new_trainer(data: &Data, settings: &Settings, device: &Device) -> Result<
     let (preparation, statistics) = prepare(&data.train, settings)?;
     let n_visible = preparation.n_outputs(data.train.n_features())?;
     let config = DbnConfig { layers: layers(n_visible, settings), preparation, image: data.train.image };
-    let training = config.layers.iter().map(|layer| training(layer, settings)).collect::<Result<_>>()?;
+    let training = training_of(&config, settings)?;
     let dbn = Dbn::init(config, Philox::new(settings.seed, streams::WEIGHTS), device)?;
     let mut trainer = DbnTrainer::new(&dbn, training, Philox::new(settings.seed, streams::UNITS))?;
     trainer.set_visible_mean(&Tensor::new(statistics.mean, device)?)?;
     Ok(trainer)
+}
+
+/// How each layer of a network is trained, lowest first.
+pub fn training_of(config: &DbnConfig, settings: &Settings) -> Result<Vec<CdConfig>> {
+    config.layers.iter().map(|layer| training(layer, settings)).collect()
 }
 
 /// What is done to raw rows before the lowest layer reads them, fitted to the training rows; and what rows look like then.
@@ -220,7 +225,7 @@ mod tests {
     use clap::Parser;
 
     fn settings(flags: &[&str]) -> Settings {
-        Cli::try_parse_from(["dbn"].iter().chain(flags)).unwrap().train.settings
+        Cli::try_parse_from(["dbn"].iter().chain(flags)).unwrap().train.settings()
     }
 
     #[test]

@@ -4,11 +4,14 @@ use candle::{Device, Tensor};
 use chandlery::dbn::DbnConfig;
 use chandlery::feedforward::FeedforwardConfig;
 use chandlery::labelled::LabelledDbnConfig;
-use chandlery_datasets::{Dataset, Feed, FeedConfig, ImageShape, Preparation, Split};
+use chandlery_datasets::{Dataset, Feed, FeedConfig, ImageShape, Preparation, RowType, Split};
 use clap::ValueEnum;
 
 /// Rows that go through a network at once when it is used.
 pub const BLOCK: usize = 1000;
+
+/// How far outside of [0, 1] a value may be by rounding.
+const TOLERANCE: f32 = 1e-5;
 
 /// What a network says of the rows that it is for.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,12 +63,14 @@ impl From<&FeedforwardConfig> for Reads {
 /// Blocks of a split's raw rows on a device, in the order of the source.
 pub struct Blocks {
     feed: Feed,
+    /// Of binary units that are given floats: what makes probabilities of them, which must lie between 0 and 1.
+    checked: Option<Preparation>,
 }
 
 impl Blocks {
     /// For a network with this configuration.
     pub fn new(split: &Split, network: impl Into<Reads>, device: &Device) -> Result<Self> {
-        let n_inputs = network.into().n_inputs;
+        let Reads { n_inputs, gaussian, preparation, .. } = network.into();
         ensure!(
             split.n_features() == n_inputs,
             "--data: rows must have {n_inputs} values for this network, got {}",
@@ -75,12 +80,26 @@ impl Blocks {
         let feed_config = FeedConfig { resident_bytes: None, ..FeedConfig::in_order(BLOCK) };
         let mut feed = Feed::new(split, device, feed_config)?;
         feed.start_epoch(0, 0)?;
-        Ok(Self { feed })
+        // Bytes over 255 are such.
+        let safe = gaussian || split.row_type() == RowType::U8 && preparation.is_default();
+        Ok(Self { feed, checked: (!safe).then_some(preparation) })
     }
 
     /// The next rows, `[_, n_inputs]` u8 or f32, at most [`BLOCK`] of them.
     pub fn next(&mut self) -> Result<Option<Tensor>> {
-        Ok(self.feed.next()?.map(|minibatch| minibatch.rows))
+        let Some(rows) = self.feed.next()?.map(|minibatch| minibatch.rows) else {
+            return Ok(None);
+        };
+        if let Some(preparation) = &self.checked {
+            let read = preparation.apply(&rows)?;
+            let (min, max) = (read.min_all()?.to_scalar::<f32>()?, read.max_all()?.to_scalar::<f32>()?);
+            // A rounding of what was fitted to other rows is none of the caller's business.
+            ensure!(
+                min >= -TOLERANCE && max <= 1. + TOLERANCE,
+                "--data: rows must lie between 0 and 1 for this network, got {min} to {max}; scale them as its training rows were"
+            );
+        }
+        Ok(Some(rows))
     }
 }
 
@@ -135,6 +154,12 @@ mod tests {
         let bytes = Split::from_u8(vec![0, 255, 51, 102], 2, None).unwrap();
         let read = all(&bytes, &config, &Device::Cpu).unwrap().to_vec2::<u8>().unwrap();
         assert_eq!(read, [[0, 255], [51, 102]]);
+        let levels = Split::from_f32(vec![0., 255.], 2, None).unwrap();
+        let err = all(&levels, &config, &Device::Cpu).unwrap_err();
+        assert_eq!(
+            err.to_string(),
+            "--data: rows must lie between 0 and 1 for this network, got 0 to 255; scale them as its training rows were"
+        );
         let wide = Split::from_u8(vec![0; 6], 3, None).unwrap();
         let err = all(&wide, &config, &Device::Cpu).unwrap_err();
         assert_eq!(err.to_string(), "--data: rows must have 2 values for this network, got 3");

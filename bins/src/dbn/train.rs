@@ -2,12 +2,12 @@
 use super::args::{Settings, TrainArgs};
 use super::learning_curves::EpochReport;
 use super::measure::{Evaluation, Rows};
-use super::plan::{Data, new_trainer};
+use super::plan::{Data, new_trainer, training_of};
 use super::{card, draw, learning_curves, rows, sizes};
 use crate::options::DataArgs;
 use crate::report::{Outcome, seconds};
 use crate::session::{self, Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use candle::Tensor;
 use chandlery::Trainer;
 use chandlery::dbn::DbnTrainer;
@@ -48,9 +48,16 @@ impl Run for Train {
 
 /// Trains a network, or resumes that, and leaves a run folder.
 pub fn train(args: &TrainArgs) -> Result<Outcome> {
-    let given = || Ok((Input { data: args.data.clone() }, args.settings.clone()));
-    let asked = Asked::<Train>::new(&args.session, given)?;
+    let given = || Ok((Input { data: args.data.clone() }, args.settings()));
+    let mut asked = Asked::<Train>::new(&args.session, given)?;
+    if let (Some(all), Some(_)) = (args.epochs, asked.resumed()) {
+        let planned = asked.settings.epochs;
+        ensure!(all > planned, "--epochs: must be above the {planned} of this run, got {all}");
+        asked.extend(|settings| settings.epochs = all);
+    }
+    let extended = args.epochs.is_some() && asked.resumed().is_some();
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
+    asked.settings.batch = session::batch_of(&asked.report, asked.settings.batch, &data.train)?;
     let config = FeedConfig::new(asked.settings.batch, asked.settings.seed);
     let mut feed = Feed::new(&data.train, &asked.device, config).context("--batch")?;
     let mut session = asked.open(
@@ -58,6 +65,10 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         |settings, device| new_trainer(&data, settings, device),
         |_, path, device| Ok(DbnTrainer::load_checkpoint(path, device)?),
     )?;
+    if extended {
+        let training = training_of(session.trainer.model_config(), &session.info.settings)?;
+        session.trainer.set_schedules(&training)?;
+    }
     let layers = sizes::of_network(session.trainer.model_config());
     let seed = session.info.settings.seed;
     session.announce(&format!("dbn {layers} on {}: {}", data.name, data.words()), seed)?;

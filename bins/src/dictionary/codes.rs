@@ -6,6 +6,7 @@
 //! | `values`  | `[m, s]` f32   | their coefficients, 0 beyond its count                            |
 //! | `count`   | `[m]` u32      | how many                                                          |
 //! | `mean`    | `[m]` f32      | what was subtracted from the values of the row, 0 where nothing was |
+//! | `dictionary` | `[2]` u32   | a fingerprint of the atoms, so that `decode` notices another dictionary |
 //!
 //! so that row `i` is `mean[i] + Σ_k values[i, k] · dictionary[indices[i, k]]`. The header of a `.safetensors` file also holds, as text,
 //! `n_atoms`, `n_features`, `unit`, and for patches of images `side`, `step` and `images`: a JSON list of `{name, height, width}`, in the order of
@@ -13,6 +14,7 @@
 use crate::run_folder::write_beside;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
+use chandlery::dictionary::Dictionary;
 use chandlery_ops::SparseCodes;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -110,9 +112,18 @@ impl Notes {
     }
 }
 
+/// A number that tells dictionaries apart: FNV-1a over the bits of the atoms in f32, 64 bits.
+pub fn fingerprint(atoms: &Tensor) -> Result<u64> {
+    let values = atoms.to_dtype(DType::F32)?.to_device(&Device::Cpu)?.flatten_all()?.to_vec1::<f32>()?;
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    Ok(values.iter().flat_map(|x| x.to_bits().to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, step))
+}
+
 /// The content of a file of codes, on the CPU.
 #[derive(Debug)]
 pub struct CodesFile {
+    /// The [fingerprint](fingerprint) of the dictionary; none in files of another hand.
+    pub dictionary: Option<u64>,
     pub codes: SparseCodes,
     /// `[m]` f32.
     pub mean: Tensor,
@@ -126,13 +137,17 @@ impl CodesFile {
     /// # Errors
     /// When the extension is neither, or the disk refuses.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let Self { codes, mean, notes } = self;
-        let tensors = [
+        let Self { dictionary, codes, mean, notes } = self;
+        let mut tensors = vec![
             ("indices", codes.indices.clone()),
             ("values", codes.values.to_dtype(DType::F32)?),
             ("count", codes.count.clone()),
             ("mean", mean.clone()),
         ];
+        if let Some(print) = dictionary {
+            let halves = [(print >> 32) as u32, *print as u32];
+            tensors.push(("dictionary", Tensor::new(&halves, &Device::Cpu)?));
+        }
         let header = notes.as_ref().map(Notes::to_header).transpose()?;
         match Format::of(path)? {
             Format::Npz => write_beside(path, |partial| Ok(Tensor::write_npz(&tensors, partial)?)),
@@ -142,15 +157,16 @@ impl CodesFile {
         }
     }
 
-    /// Reads a file that [`write`](Self::write) wrote for a dictionary of `n_atoms`.
+    /// Reads a file that [`write`](Self::write) wrote for this dictionary, or one of another hand.
     ///
     /// # Errors
     /// When it is missing or cannot be read, lacks an array, or its shapes and indices do not fit each other and the dictionary.
-    pub fn read(path: &Path, n_atoms: usize) -> Result<Self> {
-        Self::read_unnamed(path, n_atoms).with_context(|| format!("{}", path.display()))
+    pub fn read(path: &Path, dictionary: &Dictionary) -> Result<Self> {
+        Self::read_unnamed(path, dictionary).with_context(|| format!("{}", path.display()))
     }
 
-    fn read_unnamed(path: &Path, n_atoms: usize) -> Result<Self> {
+    fn read_unnamed(path: &Path, dictionary: &Dictionary) -> Result<Self> {
+        let n_atoms = dictionary.config().n_atoms;
         let (mut tensors, notes): (HashMap<String, Tensor>, _) = match Format::of(path)? {
             Format::Npz => (Tensor::read_npz(path).context("cannot be read")?.into_iter().collect(), None),
             Format::Safetensors => {
@@ -170,6 +186,17 @@ impl CodesFile {
                 notes.n_atoms
             );
         }
+        let made_by = match tensors.remove("dictionary").map(|halves| halves.to_vec1::<u32>()).transpose()? {
+            Some(halves) => match halves[..] {
+                [high, low] => Some((u64::from(high) << 32) | u64::from(low)),
+                _ => bail!("`dictionary` must be two numbers, got {}", halves.len()),
+            },
+            None => None,
+        };
+        ensure!(
+            made_by.is_none_or(|made_by| Ok(made_by) == fingerprint(dictionary.atoms()).map_err(|_| ())),
+            "the codes are for another dictionary of {n_atoms} atoms; decode with the dictionary that made them"
+        );
         let mut take = |name: &str, dtype: DType| -> Result<Tensor> {
             let tensor = tensors.remove(name).with_context(|| format!("must hold the array `{name}`"))?;
             let got = tensor.dtype();
@@ -194,7 +221,7 @@ impl CodesFile {
             (largest as usize) < n_atoms,
             "`indices` must be below {n_atoms}, the atoms of this dictionary, got {largest}"
         );
-        Ok(Self { codes: SparseCodes { indices, values, count, n_atoms }, mean, notes })
+        Ok(Self { dictionary: made_by, codes: SparseCodes { indices, values, count, n_atoms }, mean, notes })
     }
 
     /// Codes and means of `n` rows from `first` on, on `device`.
@@ -220,9 +247,16 @@ mod tests {
     use super::*;
     use candle::Device::Cpu;
 
+    /// A dictionary of so many atoms of four values.
+    fn of(n_atoms: usize) -> Dictionary {
+        let config = chandlery::dictionary::DictionaryConfig::new(n_atoms, 4, 2);
+        Dictionary::from_tensor(config, Tensor::ones((n_atoms, 4), DType::F32, &Cpu).unwrap()).unwrap()
+    }
+
     /// Three rows of two entries over five atoms.
     fn example(notes: Option<Notes>) -> CodesFile {
         CodesFile {
+            dictionary: Some(fingerprint(of(5).atoms()).unwrap()),
             codes: SparseCodes {
                 indices: Tensor::new(&[[4u32, 1], [2, 0], [0, 0]], &Cpu).unwrap(),
                 values: Tensor::new(&[[1f32, -2.], [3., 0.], [0., 0.]], &Cpu).unwrap(),
@@ -248,7 +282,14 @@ mod tests {
         {
             let (path, written) = (dir.path().join(name), example(notes));
             written.write(&path).unwrap();
-            let read = CodesFile::read(&path, 5).unwrap();
+            let read = CodesFile::read(&path, &of(5)).unwrap();
+            let atoms = (of(5).atoms() * 2.).unwrap();
+            let other = Dictionary::from_tensor(of(5).config().clone(), atoms).unwrap();
+            let err = format!("{:#}", CodesFile::read(&path, &other).unwrap_err());
+            assert!(
+                err.ends_with("another dictionary of 5 atoms; decode with the dictionary that made them"),
+                "{err}"
+            );
             assert_eq!(read.notes, written.notes);
             let (codes, mean) = read.rows(0, 2, &Cpu).unwrap();
             assert_eq!(codes.indices.to_vec2::<u32>().unwrap(), [[4, 1], [2, 0]]);
@@ -262,7 +303,7 @@ mod tests {
     fn files_that_do_not_fit_are_refused_with_what_they_lack() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.safetensors");
-        let text = |n_atoms: usize| format!("{:#}", CodesFile::read(&path, n_atoms).unwrap_err());
+        let text = |n_atoms: usize| format!("{:#}", CodesFile::read(&path, &of(n_atoms)).unwrap_err());
         assert!(text(5).contains("a.safetensors: cannot be read"), "{}", text(5));
         let fine = example(notes(None));
         fine.write(&path).unwrap();

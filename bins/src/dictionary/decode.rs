@@ -26,7 +26,7 @@ pub fn decode(args: &DecodeArgs) -> Result<Outcome> {
     let device = args.common.device.open()?;
     let dictionary = given(&args.model, &device)?;
     let config = dictionary.config();
-    let file = CodesFile::read(&args.codes, config.n_atoms)?;
+    let file = CodesFile::read(&args.codes, &dictionary)?;
     let cut = file.notes.as_ref().and_then(|notes| notes.cut.as_ref());
     let out = match &args.out {
         Some(out) => out.clone(),

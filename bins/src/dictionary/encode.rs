@@ -1,6 +1,6 @@
 //! The command `encode`: sparse codes of a data set to a file.
 use super::args::EncodeArgs;
-use super::codes::{CodedImage, CodesFile, Cut, Format, Notes};
+use super::codes::{CodedImage, CodesFile, Cut, Format, Notes, fingerprint};
 use super::given::{given, is_file};
 use super::measure::{Measure, Sums};
 use super::restore::check_step;
@@ -186,6 +186,7 @@ impl Gathered<'_> {
             n_atoms: notes.n_atoms,
         };
         let mean = join(&|(_, mean)| mean.clone())?;
-        Ok((CodesFile { codes, mean, notes: Some(notes) }, self.sums.finish()))
+        let dictionary = Some(fingerprint(self.atoms)?);
+        Ok((CodesFile { dictionary, codes, mean, notes: Some(notes) }, self.sums.finish()))
     }
 }

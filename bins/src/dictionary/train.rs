@@ -103,7 +103,11 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     };
     match asked.settings.online {
         None => from_all(asked, &signals, &resumed),
-        Some(batch) => from_minibatches(asked.by(), &signals, &resumed, batch),
+        Some(batch) => {
+            let batch = session::batch_of(&asked.report, batch, &signals.split)?;
+            asked.settings.online = Some(batch);
+            from_minibatches(asked.by(), &signals, &resumed, batch)
+        }
     }
 }
 

@@ -33,6 +33,7 @@ use crate::report::{Outcome, Report, seconds};
 use crate::run_folder::{Existing, RunFolder, command_line};
 use anyhow::{Context, Result, ensure};
 use candle::Device;
+use chandlery_datasets::Split;
 use epochs::Watch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -81,6 +82,18 @@ pub struct Rows<'a> {
     pub data: &'a str,
     /// How many there are, before any are held out.
     pub n: usize,
+}
+
+/// Rows of a minibatch: as many as were asked for, or all where there are fewer, which is said.
+///
+/// # Errors
+/// When standard output refuses.
+pub fn batch_of(report: &Report, asked: usize, train: &Split) -> Result<usize> {
+    let n = train.n_samples();
+    if asked > n {
+        report.line(&format!("minibatches of {n}, all rows that are trained on, in place of {asked}"))?;
+    }
+    Ok(asked.min(n))
 }
 
 /// A command line that was read: what a new run is asked for, or what the run to resume was asked for.

@@ -107,6 +107,27 @@ impl DbnTrainer {
         self.trainer.set_visible_mean(mean)
     }
 
+    /// Takes the schedules of learning rate and momentum from `training`, one entry for each layer: for a run that is to go on longer than
+    /// was planned. They hold from the next [`begin_epoch`](Trainer::begin_epoch) on; everything else stays as it was.
+    ///
+    /// # Errors
+    /// When there is not one entry for each layer, or one is out of range.
+    pub fn set_schedules(&mut self, training: &[CdConfig]) -> Result<()> {
+        if training.len() != self.layers.len() {
+            candle::bail!(
+                "DbnTrainer::set_schedules: training must have one entry for each of {} layers, got {}",
+                self.layers.len(),
+                training.len()
+            )
+        }
+        for (own, new) in self.training.iter_mut().zip(training) {
+            new.validate()?;
+            own.learning_rate = new.learning_rate.clone();
+            own.momentum = new.momentum.clone();
+        }
+        self.trainer.set_schedules(&self.training[self.layer])
+    }
+
     /// A copy of the machine in training.
     ///
     /// # Errors

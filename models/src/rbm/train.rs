@@ -150,6 +150,21 @@ impl RbmTrainer {
         scale_into_(self.rbm.visible_bias(), &bias.contiguous()?, 1.)
     }
 
+    /// Takes the schedules of learning rate and momentum from `config`, from the next [`begin_epoch`](Trainer::begin_epoch) on; everything
+    /// else stays as it was.
+    ///
+    /// # Errors
+    /// When `config` is out of range.
+    pub fn set_schedules(&mut self, config: &CdConfig) -> Result<()> {
+        config.validate()?;
+        let momentum = self.config.momentum.clone();
+        self.config.learning_rate = config.learning_rate.clone();
+        // A trainer without momentum has no velocities.
+        self.config.momentum =
+            if self.buffers.velocity.is_some() { config.momentum.clone() } else { momentum };
+        Ok(())
+    }
+
     /// How the machine is trained.
     pub fn config(&self) -> &CdConfig {
         &self.config

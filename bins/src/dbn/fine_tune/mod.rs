@@ -87,13 +87,14 @@ impl Run for FineTune {
 
 /// Fine-tunes a network, or resumes that, and leaves a run folder.
 pub fn fine_tune(args: &FineTuneArgs) -> Result<Outcome> {
-    let asked = Asked::<FineTune>::new(&args.session, || {
+    let mut asked = Asked::<FineTune>::new(&args.session, || {
         let model = args.model.clone().context("MODEL: name the network to fine-tune")?;
         let data = args.data.of(&model);
         Ok((Input { model, data }, args.settings.clone()))
     })?;
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
     let rows = Rows::choose(&data, &asked.settings)?;
+    asked.settings.batch = session::batch_of(&asked.report, asked.settings.batch, &rows.train)?;
     let config = FeedConfig::new(asked.settings.batch, asked.settings.seed);
     let mut feed = Feed::new(&rows.train, &asked.device, config).context("--batch")?;
     let model = asked.input.model.clone();

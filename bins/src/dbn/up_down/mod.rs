@@ -95,12 +95,13 @@ impl Run for UpDown {
 
 /// Trains a network with labels, or resumes that, and leaves a run folder.
 pub fn up_down(args: &UpDownArgs) -> Result<Outcome> {
-    let asked = Asked::<UpDown>::new(&args.session, || {
+    let mut asked = Asked::<UpDown>::new(&args.session, || {
         let model = args.model.clone().context("MODEL: name the folder of a run of `dbn train`")?;
         let data = args.data.of(&model);
         Ok((Input { model, data }, args.settings.clone()))
     })?;
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
+    asked.settings.batch = session::batch_of(&asked.report, asked.settings.batch, &data.train)?;
     let config = FeedConfig::new(asked.settings.batch, asked.settings.seed);
     let mut feed = Feed::new(&data.train, &asked.device, config).context("--batch")?;
     let model = asked.input.model.clone();
