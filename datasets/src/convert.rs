@@ -1,7 +1,7 @@
-//! Values of other types to the two that are kept: rows to f32, labels to u32.
+//! Values of other types: rows to f32, labels to whole numbers.
 use crate::options::DataOptions;
 use crate::sink::RowSink;
-use crate::{Error, Result, Source};
+use crate::{Result, Source};
 use std::sync::Arc;
 
 /// Rows of `SIZE`-byte values as f32, by blocks, so that no second copy of the whole is made; at most `max_rows` of them.
@@ -25,21 +25,4 @@ pub(crate) fn convert<const SIZE: usize>(
 /// `SIZE`-byte whole numbers.
 pub(crate) fn numbers<const SIZE: usize>(bytes: &[u8], number: impl Fn(&[u8; SIZE]) -> i64) -> Vec<i64> {
     bytes.as_chunks::<SIZE>().0.iter().map(number).collect()
-}
-
-/// Class numbers as u32; `at` names their origin in errors.
-pub(crate) fn class_numbers(at: &str, numbers: &[i64]) -> Result<Vec<u32>> {
-    numbers
-        .iter()
-        .enumerate()
-        .map(|(row, &number)| {
-            u32::try_from(number).map_err(|_| {
-                Error::format(
-                    at,
-                    format!("row {row} has label {number}"),
-                    "labels are class numbers from 0 on",
-                )
-            })
-        })
-        .collect()
 }

@@ -4,6 +4,7 @@
 //! Sub-folders called `train` and `test` (or as the options say) are splits, and each may again have classes.
 use crate::decode::{EXTENSIONS, ImageRows};
 use crate::idx::IdxFolder;
+use crate::labels::check_classes;
 use crate::listing::{Listing, name_of};
 use crate::options::DataOptions;
 use crate::{Dataset, Error, ImageShape, Result, Split};
@@ -96,6 +97,7 @@ fn open_split(
             numbers.extend(std::iter::repeat_n(number as u32, inside.len()));
             images.extend(inside);
         }
+        check_classes(&at, names.len())?;
         labels = Some(numbers);
         class_names = Some(names);
     }

@@ -2,7 +2,7 @@
 //!
 //! Bytes (`|u1`) and single precision (`<f4`) in C order are mapped. Every other type of whole numbers, floats and truth values, of
 //! either byte order, becomes f32 in memory; arrays in Fortran order are put into C order there. `[n, height, width]` makes grey images.
-use crate::convert::class_numbers;
+use crate::labels::class_numbers;
 use crate::mapped::{MappedFile, MappedRows, check_extent};
 use crate::options::DataOptions;
 use crate::sink::{RowSink, Value};

@@ -2,7 +2,8 @@
 //!
 //! U8 and F32 rows are mapped, F64, F16 and BF16 become f32 in memory. `[n, height, width]` makes grey images,
 //! `[n, channels, height, width]` with 1 or 3 channels images.
-use crate::convert::{class_numbers, convert, numbers};
+use crate::convert::{convert, numbers};
+use crate::labels::class_numbers;
 use crate::mapped::{MappedFile, MappedRows, check_extent};
 
 use crate::options::DataOptions;

@@ -10,6 +10,7 @@ mod read;
 mod schema;
 mod splits;
 
+use crate::labels::check_classes;
 use crate::listing::Listing;
 use crate::options::DataOptions;
 use crate::{Dataset, Error, Result};
@@ -68,6 +69,7 @@ pub(crate) fn open_files(
         names.dedup();
         class_names = Some(names);
     }
+    check_classes(at, class_names.as_ref().map_or(0, Vec::len))?;
     let test = match test {
         [] => None,
         files => {

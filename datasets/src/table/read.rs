@@ -2,14 +2,14 @@
 use super::leaf::LeafReader;
 use super::pages::open_leaf;
 use super::schema::{Column, Kind, Plan, Schema};
-use crate::convert::class_numbers;
 use crate::decode::ImageRows;
+use crate::guard::quietly;
+use crate::labels::class_numbers;
 use crate::options::DataOptions;
 use crate::sink::RowSink;
 use crate::{Error, ImageShape, Result, Source, Split};
 use ::parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use std::fs::File;
-use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -47,7 +47,17 @@ impl RawSplit {
                     ));
                 }
                 let numbers: Vec<i64> = numbers.into_iter().map(|n| n as i64).collect();
-                Some(class_numbers(at, &numbers)?)
+                let classes = class_numbers(at, &numbers)?;
+                if let Some(names) = class_names
+                    && let Some(row) = classes.iter().position(|&class| class as usize >= names.len())
+                {
+                    return Err(Error::format(
+                        at,
+                        format!("row {row} has label {}, but it names {} classes", classes[row], names.len()),
+                        "correct the labels, or choose others",
+                    ));
+                }
+                Some(classes)
             }
             Some(Labels::Texts(texts)) => {
                 let names = class_names.unwrap_or_default();
@@ -83,8 +93,8 @@ pub(crate) fn read_split(
     for path in files {
         // Version 60 of the `parquet` crate indexes some damaged pages without looking; `pages` checks what it can
         // beforehand. What is being built is dropped with the error, so nothing half-made is seen.
-        std::panic::catch_unwind(AssertUnwindSafe(|| reading.file(path, remedy(path))))
-            .unwrap_or_else(|_| Err(Error::format(path.display(), "damaged", remedy(path))))?;
+        quietly(|| reading.file(path, remedy(path)))
+            .unwrap_or_else(|| Err(Error::format(path.display(), "damaged", remedy(path))))?;
     }
     reading.finish(at)
 }

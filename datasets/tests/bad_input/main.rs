@@ -4,6 +4,8 @@ mod arrays;
 mod common;
 mod folders;
 mod idx;
+mod images;
+mod labels;
 
 use chandlery_datasets::DataOptions;
 use common::*;

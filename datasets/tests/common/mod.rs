@@ -198,3 +198,30 @@ pub fn image_parquet(
         .collect();
     parquet(IMAGES, Some(IMAGES_METADATA), &groups)
 }
+
+/// A PNG file of these chunks, with their lengths and checksums.
+pub fn png_of_chunks(chunks: &[(&[u8; 4], Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = b"\x89PNG\r\n\x1a\n".to_vec();
+    for (kind, data) in chunks {
+        let mut checksum = flate2::Crc::new();
+        checksum.update(*kind);
+        checksum.update(data);
+        bytes.extend((data.len() as u32).to_be_bytes());
+        bytes.extend(*kind);
+        bytes.extend(data);
+        bytes.extend(checksum.sum().to_be_bytes());
+    }
+    bytes
+}
+
+/// A PNG of 2×2 places in a palette of these bytes, three for each colour.
+pub fn png_of_palette(palette: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut pixels = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+    pixels.write_all(&[0, 0, 1, 0, 1, 0])?;
+    Ok(png_of_chunks(&[
+        (b"IHDR", [&2u32.to_be_bytes()[..], &2u32.to_be_bytes(), &[8, 3, 0, 0, 0]].concat()),
+        (b"PLTE", palette.to_vec()),
+        (b"IDAT", pixels.finish()?),
+        (b"IEND", vec![]),
+    ]))
+}
