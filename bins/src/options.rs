@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct DataArgs {
     /// Rows: mnist-sample (built in), mnist, fashion-mnist, hub:OWNER/NAME, a folder of idx files or of images,
-    /// or a .npy, .safetensors or .parquet file.
+    /// or a .npy, .npz, .safetensors, .parquet, .csv or .tsv file.
     #[arg(long, value_name = "DATA", default_value = "mnist-sample")]
     pub data: String,
     /// How the data set is read.
@@ -74,11 +74,11 @@ impl RowsArgs {
 /// How a data set is read.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct ReadArgs {
-    /// Columns of a table (separated by commas) or tensor of a .safetensors file that hold the rows;
-    /// default: guessed.
+    /// Columns of a table (separated by commas; of a .csv file also by number, from 0), or array of a .safetensors or .npz file, that hold
+    /// the rows; default: guessed.
     #[arg(long, value_name = "NAMES")]
     pub data_columns: Option<String>,
-    /// Column or tensor of the labels, or the label file that belongs to a .npy file; default: guessed.
+    /// Column or array of the labels, or the label file that belongs to a .npy file; default: guessed.
     #[arg(long, value_name = "NAME")]
     pub label_column: Option<String>,
     /// Configuration of a hub data set; default: `default`, or the only one.
@@ -87,7 +87,7 @@ pub struct ReadArgs {
     /// Name of the training split; default: `train`, or the only one.
     #[arg(long, value_name = "NAME")]
     pub train_split: Option<String>,
-    /// Name of the test split; default: `test`, else `validation`, else none.
+    /// Name of the test split, or of the array of its rows; default: `test`, else `validation`, else none.
     #[arg(long, value_name = "NAME")]
     pub test_split: Option<String>,
     /// Colour of images: as stored, converted to grey, or converted to red, green and blue.

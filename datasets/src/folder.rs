@@ -30,6 +30,8 @@ fn open_images(folder: &Path, listing: &Listing, options: &DataOptions) -> Resul
     let train_name = options.train_split.as_deref().unwrap_or("train");
     let test_name = options.test_split.as_deref().unwrap_or("test");
     let at = folder.display().to_string();
+    options.refuse_columns(&at, "a folder of images holds rows")?;
+    options.refuse_labels(&at, "a folder of images has its labels in the names of its folders")?;
     let wanted = [&options.train_split, &options.test_split];
     for wanted in wanted.into_iter().flatten() {
         if listing.folder(wanted).is_none() {

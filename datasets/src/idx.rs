@@ -75,6 +75,8 @@ pub(crate) fn open_file(path: &Path, options: &DataOptions) -> Result<Dataset> {
 }
 
 fn open_split(path: &Path, options: &DataOptions) -> Result<(Split, Option<ImageShape>)> {
+    options.refuse_columns(path.display(), "an idx file holds one array")?;
+    options.refuse_labels(path.display(), "an idx file has its labels in a file beside it")?;
     let (rows, image) = read_images(path, options.memory_limit())?;
     let n_rows = rows.n_samples();
     let Some(labels_path) = labels_beside(path) else {

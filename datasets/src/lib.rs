@@ -51,6 +51,7 @@
 mod convert;
 pub mod dataset;
 mod decode;
+mod delimited;
 pub mod embedded;
 mod error;
 pub mod feed;
@@ -63,7 +64,9 @@ mod idx;
 mod labels;
 mod listing;
 mod mapped;
+mod named;
 mod npy;
+mod npz;
 pub mod open;
 pub mod options;
 pub mod patches;

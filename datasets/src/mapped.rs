@@ -1,4 +1,4 @@
-//! Rows mapped from a file: pages come in when they are read and go when memory is short.
+//! Rows mapped from a file: pages come in when they are read and go when memory is short. Or unpacked from one.
 use crate::source::{check_finite, check_read, gather};
 use crate::{Error, Result, RowType, Source};
 use memmap2::Mmap;
@@ -6,10 +6,22 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A whole file, mapped read-only.
-#[derive(Debug, Clone)]
+/// A whole file, mapped read-only; or what was unpacked from one, in memory.
+#[derive(Clone)]
 pub(crate) struct MappedFile {
-    map: Arc<Mmap>,
+    held: Arc<Held>,
+}
+
+enum Held {
+    Map(Mmap),
+    Memory(Vec<u8>),
+}
+
+impl std::fmt::Debug for MappedFile {
+    /// Says how much it is, not what.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MappedFile").field("n_bytes", &self.bytes().len()).finish()
+    }
 }
 
 impl MappedFile {
@@ -31,12 +43,20 @@ impl MappedFile {
         // it is mapped, for which the operating system ends this process (SIGBUS); `crate::open` documents that files
         // must not be changed while in use, as every user of mapped weights already has to obey.
         let map = unsafe { Mmap::map(file) }.map_err(|e| Error::io(path, e))?;
-        Ok(Self { map: Arc::new(map) })
+        Ok(Self { held: Arc::new(Held::Map(map)) })
+    }
+
+    /// The bytes of a file that was unpacked into memory.
+    pub(crate) fn in_memory(bytes: Vec<u8>) -> Self {
+        Self { held: Arc::new(Held::Memory(bytes)) }
     }
 
     /// The file's bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.map
+        match self.held.as_ref() {
+            Held::Map(map) => map,
+            Held::Memory(bytes) => bytes,
+        }
     }
 }
 

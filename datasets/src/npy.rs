@@ -4,36 +4,40 @@
 //! either byte order, becomes f32 in memory; arrays in Fortran order are put into C order there. `[n, height, width]` makes grey images.
 use crate::labels::class_numbers;
 use crate::mapped::{MappedFile, MappedRows, check_extent};
+use crate::named::Rows;
 use crate::options::DataOptions;
 use crate::sink::{RowSink, Value};
 use crate::{Dataset, Error, ImageShape, Result, RowType, Source, Split};
 use npyz::{DType, NpyHeader, Order};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 /// Opens an array, and the labels when the options name a second file for them.
 pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
     let array = Array::open(path)?;
-    let (rows, image) = array.rows(options)?;
+    options.refuse_columns(&array.at, "a .npy file holds one array")?;
+    let Rows { rows, n_rows, image } = array.rows(options)?;
     let labels = match &options.labels {
         None => None,
-        Some(labels_path) => Some(read_labels(Path::new(labels_path))?),
+        Some(labels_path) => Some(Array::open(Path::new(labels_path))?.labels()?),
     };
     let at = match &options.labels {
         None => array.at.clone(),
         Some(labels_path) => format!("{} and {labels_path}", array.at),
     };
-    let split = Split::join(at, rows, array.shape[0], labels)?;
+    let split = Split::join(at, rows, n_rows, labels)?;
     Dataset::new(path.display().to_string(), split, None, image, None)
 }
 
 /// An array's place in its file.
-struct Array {
+pub(crate) struct Array {
     at: String,
     file: MappedFile,
     /// As NumPy writes it: `<f4`.
     descr: String,
-    start: usize,
+    /// Where the values lie; what is left of the file, which may be more than the shape needs.
+    place: Range<usize>,
     shape: Vec<usize>,
     order: Order,
 }
@@ -43,21 +47,15 @@ const VALUES_PER_BLOCK: usize = 1 << 16;
 
 impl Array {
     fn open(path: &Path) -> Result<Self> {
-        let at = path.display().to_string();
         let file = MappedFile::open(path)?;
-        let bytes = file.bytes();
-        if !bytes.starts_with(b"\x93NUMPY") {
-            return Err(Error::format(at, "wrong magic number: not a .npy file", "write it with numpy.save"));
-        }
-        let mut rest = bytes;
-        let header = NpyHeader::from_reader(&mut rest).map_err(|e| {
-            Error::format(
-                &at,
-                format!("the header cannot be read: {e}"),
-                "write the file again with numpy.save",
-            )
-        })?;
-        let start = bytes.len() - rest.len();
+        let all = 0..file.bytes().len();
+        Self::within(path.display().to_string(), file, all)
+    }
+
+    /// The array that is written as `.npy` at `place` of a file; `at` names it in errors.
+    pub(crate) fn within(at: String, file: MappedFile, place: Range<usize>) -> Result<Self> {
+        let bytes = file.bytes().get(place.clone()).unwrap_or_default();
+        let (header, header_bytes) = header(&at, bytes)?;
         let descr = match header.dtype() {
             DType::Plain(descr) => descr.to_string(),
             other => other.descr(),
@@ -73,12 +71,12 @@ impl Array {
                     )
                 },
             )?;
-        Ok(Self { at, file, descr, start, shape, order })
+        Ok(Self { at, file, descr, place: place.start + header_bytes..place.end, shape, order })
     }
 
     /// The values, `size` bytes each.
     fn values(&self, size: usize) -> Result<&[u8]> {
-        let there = self.file.bytes().get(self.start..).unwrap_or_default();
+        let there = self.file.bytes().get(self.place.clone()).unwrap_or_default();
         self.shape
             .iter()
             .try_fold(size, |product, &d| product.checked_mul(d))
@@ -98,7 +96,7 @@ impl Array {
     }
 
     /// The rows, and their shape when they are images.
-    fn rows(&self, options: &DataOptions) -> Result<(Arc<dyn Source>, Option<ImageShape>)> {
+    pub(crate) fn rows(&self, options: &DataOptions) -> Result<Rows> {
         let (n_samples, rest) = match self.shape.as_slice() {
             [] | [_] => {
                 return Err(Error::format(
@@ -118,7 +116,7 @@ impl Array {
         let at = self.at.clone();
         let mapped = |row_type: RowType| -> Result<Arc<dyn Source>> {
             self.values(row_type.size_bytes())?;
-            let (file, start) = (self.file.clone(), self.start);
+            let (file, start) = (self.file.clone(), self.place.start);
             let rows = MappedRows::new(&at, file, start, n_samples, n_features, row_type)?;
             Ok(Arc::new(rows))
         };
@@ -134,7 +132,7 @@ impl Array {
                 }
             },
         };
-        Ok((rows, image))
+        Ok(Rows { rows, n_rows: n_samples, image })
     }
 
     /// The rows in memory, in C order; at most `max_rows` of them. `read` makes a value of `size` bytes.
@@ -184,25 +182,61 @@ impl Array {
         place
     }
 
+    /// Class numbers of an array `[n_samples]` or `[n_samples, 1]`.
+    pub(crate) fn labels(&self) -> Result<Vec<u32>> {
+        let ([_] | [_, 1]) = self.shape.as_slice() else {
+            return Err(Error::format(
+                &self.at,
+                format!("has shape {:?}, want [n_samples] for labels", self.shape),
+                "save y.ravel()",
+            ));
+        };
+        let Some(Number { size, to_whole: Some(to_whole), .. }) = number(&self.descr) else {
+            return Err(self.wrong_type("whole numbers for labels", "save y.astype('int64')"));
+        };
+        let numbers: Vec<i64> = self.values(size)?.chunks_exact(size).map(to_whole).collect();
+        class_numbers(&self.at, &numbers)
+    }
+
     fn wrong_type(&self, want: &str, fix: &str) -> Error {
         Error::format(&self.at, format!("holds values of type {}, want {want}", self.descr), fix)
     }
 }
 
-fn read_labels(path: &Path) -> Result<Vec<u32>> {
-    let array = Array::open(path)?;
-    if array.shape.len() != 1 {
-        return Err(Error::format(
-            &array.at,
-            format!("has shape {:?}, want [n_samples] for labels", array.shape),
-            "save y.ravel()",
-        ));
+/// Bytes that a header may have: what the first version of the format can say. NumPy itself reads no more than 10,000.
+pub(crate) const MAX_HEADER: usize = 65_535;
+
+/// Brackets that a header may open; arrays of numbers have two. Its parser calls itself for each, and must not run out of stack.
+const MAX_BRACKETS: usize = 64;
+
+/// The header at the beginning of `bytes`, and how many of them it takes; `at` names them in errors.
+pub(crate) fn header(at: &str, bytes: &[u8]) -> Result<(NpyHeader, usize)> {
+    if !bytes.starts_with(b"\x93NUMPY") {
+        return Err(Error::format(at, "wrong magic number: not a .npy file", "write it with numpy.save"));
     }
-    let Some(Number { size, to_whole: Some(to_whole), .. }) = number(&array.descr) else {
-        return Err(array.wrong_type("whole numbers for labels", "save y.astype('int64')"));
+    let unreadable = |what: String| {
+        Error::format(
+            at,
+            format!("the header cannot be read: {what}"),
+            "write the file again with numpy.save",
+        )
     };
-    let numbers: Vec<i64> = array.values(size)?.chunks_exact(size).map(to_whole).collect();
-    class_numbers(&array.at, &numbers)
+    // What the header says of its length is allocated before it is read.
+    let length = match *bytes {
+        [_, _, _, _, _, _, 1, _, a, b, ..] => usize::from(u16::from_le_bytes([a, b])),
+        [_, _, _, _, _, _, _, _, a, b, c, d, ..] => u32::from_le_bytes([a, b, c, d]) as usize,
+        _ => 0,
+    };
+    if length > MAX_HEADER {
+        return Err(unreadable(format!("it says that it has {length} bytes, want at most {MAX_HEADER}")));
+    }
+    let text = bytes.get(..12 + length).unwrap_or(bytes);
+    if text.iter().filter(|b| matches!(b, b'(' | b'[' | b'{')).count() > MAX_BRACKETS {
+        return Err(unreadable(format!("it opens more than {MAX_BRACKETS} brackets")));
+    }
+    let mut rest = bytes;
+    let header = NpyHeader::from_reader(&mut rest).map_err(|e| unreadable(e.to_string()))?;
+    Ok((header, bytes.len() - rest.len()))
 }
 
 /// How a type of numbers is read from its bytes.

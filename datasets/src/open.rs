@@ -9,8 +9,10 @@
 //! | a folder of parquet files  | `train*.parquet`, `test*.parquet`                                                      |
 //! | a folder of images         | all of one size; sub-folders are classes; `train` and `test` sub-folders are splits    |
 //! | `FILE.npy`                 | numbers of any type, `[n, …]`; `[n, height, width]` makes images                       |
-//! | `FILE.safetensors`         | a tensor `[n, …]`, u8 or float; a label tensor when there is one                       |
+//! | `FILE.npz`                 | an array as of `.npy`, perhaps labels, perhaps both again for testing                  |
+//! | `FILE.safetensors`         | a tensor `[n, …]`, u8 or float, perhaps labels, perhaps both again for testing         |
 //! | `FILE.parquet`             | an image column, a column of vectors, or numeric columns                               |
+//! | `FILE.csv`, `.tsv`, `….gz` | numbers, a row a line, with or without a header; perhaps a column of labels            |
 //! | `FILE-ubyte`, `….gz`       | one idx file                                                                           |
 //!
 //! A name wins over a path; write `./mnist` for a folder of that name. Plain files are mapped, not read: they must not be
@@ -79,10 +81,14 @@ fn open_path(spec: &str, options: &DataOptions) -> Result<Dataset> {
     let lower = spec.to_ascii_lowercase();
     let reader: fn(&Path, &DataOptions) -> Result<Dataset> = if lower.ends_with(".npy") {
         crate::npy::open
+    } else if lower.ends_with(".npz") {
+        crate::npz::open
     } else if lower.ends_with(".safetensors") {
         crate::tensors::open
     } else if lower.ends_with(".parquet") {
         crate::table::open
+    } else if crate::delimited::is_file_name(&lower) {
+        crate::delimited::open
     } else if crate::idx::is_idx_name(&lower) {
         crate::idx::open_file
     } else {

@@ -1,8 +1,9 @@
 //! How a data set is read.
+use crate::{Error, Result};
 
 /// The forms that [`open`](mod@crate::open) takes, for messages and help texts.
 pub const FORMS: &str = "mnist-sample, mnist, fashion-mnist, hub:OWNER/NAME, a folder of idx files, images or parquet \
-                         files, or a file .npy, .safetensors, .parquet or -ubyte[.gz]";
+                         files, or a file .npy, .npz, .safetensors, .parquet, .csv[.gz], .tsv[.gz] or -ubyte[.gz]";
 
 /// What to make of images.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -19,21 +20,24 @@ pub enum Colour {
 /// How to read a data set; each field has a default that fits the usual files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DataOptions {
-    /// Columns (hub, parquet; several separated by commas) or tensor (safetensors) of the rows.
+    /// Columns (hub, parquet, csv; several separated by commas) or array (safetensors, npz) of the rows.
     ///
-    /// Default: the image column, else the only column of vectors, else all numeric columns but the labels; the tensor
+    /// A column of a csv file may also be chosen by its number, counted from 0.
+    ///
+    /// Default: the image column, else the only column of vectors, else all numeric columns but the labels; the array
     /// named like training data, else the only one of two or more dimensions.
     pub features: Option<String>,
-    /// Column or tensor of the labels, or for `.npy` the path of another `.npy` file.
+    /// Column or array of the labels, or for `.npy` the path of another `.npy` file.
     ///
-    /// Default: what the hub declares as class label, else a column or tensor called `label`, `labels`, `target` or the
-    /// like; none for `.npy`.
+    /// Default: what the hub declares as class label, else a column or array called `label`, `labels`, `target` or the
+    /// like, else the only column of texts of a csv file without a header; none for `.npy`. There may be up to
+    /// [`MAX_CLASSES`](crate::MAX_CLASSES).
     pub labels: Option<String>,
     /// Configuration of a hub data set. Default: `default`, or the only one.
     pub config: Option<String>,
     /// Name of the training split. Default: `train`, or the only one.
     pub train_split: Option<String>,
-    /// Name of the test split. Default: `test`, else `validation`, else none.
+    /// Name of the test split, or of the array of its rows (safetensors, npz). Default: `test`, else `validation`, else none.
     pub test_split: Option<String>,
     /// Rows to keep of each split, from its beginning. Default: all.
     pub max_rows: Option<usize>,
@@ -49,8 +53,29 @@ impl DataOptions {
         self.memory_bytes.unwrap_or(2 << 30)
     }
 
+    /// Refuses a choice of columns where there are none; `holds` says what there is.
+    pub(crate) fn refuse_columns(&self, at: impl std::fmt::Display, holds: &str) -> Result<()> {
+        refuse(at, holds, &self.features, "columns (--data-columns)")
+    }
+
+    /// Refuses a choice of labels where there is none; `holds` says what there is.
+    pub(crate) fn refuse_labels(&self, at: impl std::fmt::Display, holds: &str) -> Result<()> {
+        refuse(at, holds, &self.labels, "labels (--label-column)")
+    }
+
     /// Of `n` rows, how many to keep.
     pub(crate) fn rows_of(&self, n: usize) -> usize {
         self.max_rows.map_or(n, |max| max.min(n))
+    }
+}
+
+fn refuse(at: impl std::fmt::Display, holds: &str, name: &Option<String>, option: &str) -> Result<()> {
+    match name {
+        None => Ok(()),
+        Some(name) => Err(Error::format(
+            at,
+            format!("{holds}, and nothing to choose by '{name}'"),
+            format!("leave out the option for the {option}"),
+        )),
     }
 }

@@ -70,12 +70,25 @@ impl<T: Value> RowSink<T> {
                 rows => Ok(Arc::new(rows?)),
             };
         };
-        let folder = std::env::temp_dir();
-        let file = file.into_inner().map_err(|e| Error::io(&folder, e.into_error()))?;
-        let file = MappedFile::of(&file, &folder)?;
-        let rows = MappedRows::new(at, file, 0, n_samples, n_features, T::ROW_TYPE)?;
+        let rows = MappedRows::new(at, written(file)?, 0, n_samples, n_features, T::ROW_TYPE)?;
         Ok(Arc::new(rows))
     }
+}
+
+impl RowSink<u8> {
+    /// The bytes as a file, for a reader of files.
+    pub(crate) fn into_file(self) -> Result<MappedFile> {
+        match self.spilled {
+            None => Ok(MappedFile::in_memory(self.memory)),
+            Some(file) => written(file),
+        }
+    }
+}
+
+fn written(file: BufWriter<File>) -> Result<MappedFile> {
+    let folder = std::env::temp_dir();
+    let file = file.into_inner().map_err(|e| Error::io(&folder, e.into_error()))?;
+    MappedFile::of(&file, &folder)
 }
 
 fn write<T: Value>(file: &mut BufWriter<File>, values: &[T]) -> Result<()> {

@@ -5,41 +5,16 @@
 use crate::convert::{convert, numbers};
 use crate::labels::class_numbers;
 use crate::mapped::{MappedFile, MappedRows, check_extent};
-
+use crate::named::{Named, Rows};
 use crate::options::DataOptions;
-use crate::{Dataset, Error, ImageShape, Result, RowType, Source, Split};
+use crate::{Dataset, Error, ImageShape, Result, RowType, Source};
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Names that training rows go by, the likeliest first.
-const TRAIN_ROWS: [&str; 9] =
-    ["train_images", "train_data", "x_train", "train", "images", "data", "features", "x", "rows"];
-/// Names of test rows.
-const TEST_ROWS: [&str; 4] = ["test_images", "test_data", "x_test", "test"];
-/// Names of training labels.
-const TRAIN_LABELS: [&str; 7] = ["train_labels", "y_train", "labels", "label", "targets", "target", "y"];
-/// Names of test labels.
-const TEST_LABELS: [&str; 2] = ["test_labels", "y_test"];
-
 /// Opens the tensors.
 pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
-    let file = Tensors::open(path)?;
-    let rows_name = match &options.features {
-        Some(name) => name.clone(),
-        None => file.guess_rows()?,
-    };
-    let labels_name = options.labels.as_deref().or_else(|| file.first_of(&TRAIN_LABELS));
-    let (train, image) = file.split(&rows_name, labels_name, options)?;
-    let test = match &options.test_split {
-        Some(name) => Some(name.as_str()),
-        None => file.first_of(&TEST_ROWS).filter(|&name| name != rows_name),
-    };
-    let test = test
-        .map(|name| file.split(name, file.first_of(&TEST_LABELS), options))
-        .transpose()?
-        .map(|(split, _)| split);
-    Dataset::new(path.display().to_string(), train, test, image, None)
+    crate::named::open(&Tensors::open(path)?, options)
 }
 
 struct Tensors {
@@ -63,49 +38,42 @@ impl Tensors {
         Ok(Self { at, file, metadata, start: 8 + n })
     }
 
-    fn names(&self) -> Vec<String> {
-        self.metadata.tensors().into_keys().collect()
-    }
-
     fn info(&self, name: &str) -> Result<&TensorInfo> {
         self.metadata.info(name).ok_or_else(|| Error::missing(&self.at, "tensor", name, self.names()))
     }
 
-    fn first_of<'a>(&self, names: &[&'a str]) -> Option<&'a str> {
-        let mut names = names.iter().copied();
-        names.find(|name| self.metadata.info(name).is_some())
+    fn not_rows(&self, at: &str, info: &TensorInfo) -> Error {
+        Error::format(
+            at,
+            format!("has shape {:?}, want [n_samples, n_features]", info.shape),
+            format!("choose another; there are: {}", self.names().join(", ")),
+        )
     }
 
-    fn guess_rows(&self) -> Result<String> {
-        if let Some(name) = self.first_of(&TRAIN_ROWS) {
-            return Ok(name.to_owned());
-        }
-        let mut wide: Vec<String> = self
-            .metadata
-            .tensors()
-            .into_iter()
-            .filter(|(_, info)| info.shape.len() > 1)
-            .map(|(name, _)| name)
-            .collect();
-        match (wide.pop(), wide.is_empty()) {
-            (Some(only), true) => Ok(only),
-            _ => Err(Error::missing(&self.at, "tensor", "features", self.names())),
-        }
+    fn bytes(&self, info: &TensorInfo) -> &[u8] {
+        let (from, to) = info.data_offsets;
+        self.file.bytes().get(self.start + from..self.start + to).unwrap_or_default()
+    }
+}
+
+impl Named for Tensors {
+    const KIND: &'static str = "tensor";
+
+    fn at(&self) -> &str {
+        &self.at
     }
 
-    fn split(
-        &self,
-        rows: &str,
-        labels: Option<&str>,
-        options: &DataOptions,
-    ) -> Result<(Split, Option<ImageShape>)> {
-        let n_rows = self.info(rows)?.shape.first().copied().unwrap_or(0);
-        let (rows, image) = self.rows(rows, options)?;
-        let labels = labels.map(|name| self.labels(name)).transpose()?;
-        Ok((Split::join(&self.at, rows, n_rows, labels)?, image))
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.metadata.tensors().into_keys().collect();
+        names.sort_unstable();
+        names
     }
 
-    fn rows(&self, name: &str, options: &DataOptions) -> Result<(Arc<dyn Source>, Option<ImageShape>)> {
+    fn rank(&self, name: &str) -> usize {
+        self.metadata.info(name).map_or(0, |info| info.shape.len())
+    }
+
+    fn rows(&self, name: &str, options: &DataOptions) -> Result<Rows> {
         let at = format!("{}, tensor '{name}'", self.at);
         let info = self.info(name)?;
         let [n_samples, rest @ ..] = info.shape.as_slice() else {
@@ -151,20 +119,7 @@ impl Tensors {
                 ));
             }
         };
-        Ok((rows, image))
-    }
-
-    fn not_rows(&self, at: &str, info: &TensorInfo) -> Error {
-        Error::format(
-            at,
-            format!("has shape {:?}, want [n_samples, n_features]", info.shape),
-            format!("choose another; there are: {}", self.names().join(", ")),
-        )
-    }
-
-    fn bytes(&self, info: &TensorInfo) -> &[u8] {
-        let (from, to) = info.data_offsets;
-        self.file.bytes().get(self.start + from..self.start + to).unwrap_or_default()
+        Ok(Rows { rows, n_rows: *n_samples, image })
     }
 
     fn labels(&self, name: &str) -> Result<Vec<u32>> {

@@ -9,7 +9,7 @@ use ::parquet::schema::types::ColumnDescriptor;
 const VECTORS: [&str; 9] =
     ["features", "image", "pixels", "data", "x", "vector", "embedding", "embeddings", "values"];
 /// Names that a column of labels goes by.
-const LABELS: [&str; 9] =
+pub(crate) const LABELS: [&str; 9] =
     ["label", "labels", "target", "class", "y", "fine_label", "digit", "category", "species"];
 
 /// What a column holds.

@@ -81,6 +81,82 @@ fn npy_with_a_header_that_is_no_header() -> TestResult {
 }
 
 #[test]
+fn npy_with_a_header_that_would_cost_memory_or_stack() -> TestResult {
+    // The second version says the length in four bytes.
+    let mut bytes = b"\x93NUMPY\x02\x00".to_vec();
+    bytes.extend(4_000_000_000u32.to_le_bytes());
+    assert_eq!(
+        refusal("x.npy", &bytes)?,
+        "DIR/x.npy: the header cannot be read: it says that it has 4000000000 bytes, want at most 65535; write the file again \
+         with numpy.save"
+    );
+    let deep = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {}", "(".repeat(60_000));
+    assert_eq!(
+        refusal("x.npy", &npy_with_header(&deep, &[]))?,
+        "DIR/x.npy: the header cannot be read: it opens more than 64 brackets; write the file again with numpy.save"
+    );
+    Ok(())
+}
+
+#[test]
+fn columns_are_refused_where_there_are_none() -> TestResult {
+    let dir = tempfile::tempdir()?;
+    let (array, packed) = (dir.path().join("x.npy"), dir.path().join("x-ubyte"));
+    std::fs::write(&array, npy("|u1", &[1, 1], &[0]))?;
+    std::fs::write(&packed, crate::common::idx(0x803, &[1, 1, 1], &[0]))?;
+    std::fs::create_dir(dir.path().join("images"))?;
+    std::fs::write(dir.path().join("images/a.png"), png(1, 1, &[0])?)?;
+    let features = DataOptions { features: Some("a".to_owned()), ..DataOptions::default() };
+    for (name, holds) in [
+        ("x.npy", "a .npy file holds one array"),
+        ("x-ubyte", "an idx file holds one array"),
+        ("images", "a folder of images holds rows"),
+    ] {
+        assert_eq!(
+            message(open_with(&dir.path().join(name), features.clone()), dir.path()),
+            format!(
+                "DIR/{name}: {holds}, and nothing to choose by 'a'; leave out the option for the columns (--data-columns)"
+            )
+        );
+    }
+    let labels = DataOptions { labels: Some("a".to_owned()), ..DataOptions::default() };
+    assert_eq!(
+        message(open_with(&packed, labels), dir.path()),
+        "DIR/x-ubyte: an idx file has its labels in a file beside it, and nothing to choose by 'a'; leave out the option for the \
+         labels (--label-column)"
+    );
+    Ok(())
+}
+
+#[test]
+fn safetensors_of_several_tensors_ask_for_the_option() -> TestResult {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("x.safetensors");
+    let zeros = |n: usize| candle::Tensor::zeros((n, 2), candle::DType::F32, &candle::Device::Cpu);
+    candle::safetensors::save(&std::collections::HashMap::from([("b", zeros(2)?), ("a", zeros(3)?)]), &path)?;
+    assert_eq!(
+        message(open_path(&path), dir.path()),
+        "DIR/x.safetensors: no tensor is called x, x_train, data, features or the like, and not one alone has rows; there are: a, \
+         b; name the tensor of the rows by the option for the columns (--data-columns)"
+    );
+    let options = DataOptions {
+        features: Some("a".to_owned()),
+        test_split: Some("b".to_owned()),
+        ..DataOptions::default()
+    };
+    let data = open_with(&path, options)?;
+    assert_eq!((data.train.n_samples(), data.test.map(|test| test.n_samples())), (3, Some(2)));
+    // Names as other libraries write them.
+    candle::safetensors::save(
+        &std::collections::HashMap::from([("train.x", zeros(2)?), ("X-val", zeros(3)?)]),
+        &path,
+    )?;
+    let data = open_path(&path)?;
+    assert_eq!((data.train.n_samples(), data.test.map(|test| test.n_samples())), (2, Some(3)));
+    Ok(())
+}
+
+#[test]
 fn npy_labels_that_do_not_fit() -> TestResult {
     let dir = tempfile::tempdir()?;
     let (x, y) = (dir.path().join("x.npy"), dir.path().join("y.npy"));
@@ -100,8 +176,8 @@ fn npy_labels_that_do_not_fit() -> TestResult {
             "DIR/y.npy: holds values of type <f4, want whole numbers for labels; save y.astype('int64')",
         ),
         (
-            npy("|u1", &[2, 1], &[0; 2]),
-            "DIR/y.npy: has shape [2, 1], want [n_samples] for labels; save y.ravel()",
+            npy("|u1", &[1, 2], &[0; 2]),
+            "DIR/y.npy: has shape [1, 2], want [n_samples] for labels; save y.ravel()",
         ),
     ] {
         std::fs::write(&y, labels)?;

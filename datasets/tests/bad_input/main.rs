@@ -35,8 +35,8 @@ fn unknown_name() {
     assert_eq!(
         message(chandlery_datasets::open(spec, &DataOptions::default()), Path::new("/nowhere")),
         "data 'mnits': no such data set, file or folder; give one of: mnist-sample, mnist, fashion-mnist, \
-         hub:OWNER/NAME, a folder of idx files, images or parquet files, or a file .npy, .safetensors, .parquet or \
-         -ubyte[.gz]"
+         hub:OWNER/NAME, a folder of idx files, images or parquet files, or a file .npy, .npz, .safetensors, .parquet, \
+         .csv[.gz], .tsv[.gz] or -ubyte[.gz]"
     );
 }
 
@@ -52,7 +52,16 @@ fn no_rows_asked_for() {
 #[test]
 fn missing_file_of_each_kind() -> TestResult {
     let dir = tempfile::tempdir()?;
-    for name in ["x.npy", "x.safetensors", "x.parquet", "x-idx3-ubyte", "x-idx3-ubyte.gz"] {
+    for name in [
+        "x.npy",
+        "x.npz",
+        "x.csv",
+        "x.tsv.gz",
+        "x.safetensors",
+        "x.parquet",
+        "x-idx3-ubyte",
+        "x-idx3-ubyte.gz",
+    ] {
         assert_eq!(
             message(open_path(&dir.path().join(name)), dir.path()),
             format!("DIR/{name}: no such file or folder; check the path")

@@ -225,3 +225,15 @@ pub fn png_of_palette(palette: &[u8]) -> std::io::Result<Vec<u8>> {
         (b"IEND", vec![]),
     ]))
 }
+
+/// A `.npz` archive of these `.npy` files, stored or deflated.
+pub fn npz(arrays: &[(&str, Vec<u8>)], deflated: bool) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let method = if deflated { zip::CompressionMethod::Deflated } else { zip::CompressionMethod::Stored };
+    let options = zip::write::SimpleFileOptions::default().compression_method(method);
+    let mut writer = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for (name, bytes) in arrays {
+        writer.start_file(format!("{name}.npy"), options)?;
+        writer.write_all(bytes)?;
+    }
+    Ok(writer.finish()?.into_inner())
+}
