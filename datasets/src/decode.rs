@@ -2,6 +2,7 @@
 use crate::guard::quietly;
 use crate::options::Colour;
 use crate::sink::RowSink;
+use crate::tiff::impossible_count;
 use crate::{Error, ImageShape, Result, Source};
 use image::{DynamicImage, ImageError, ImageReader, ImageResult, Limits};
 use rayon::prelude::*;
@@ -33,6 +34,12 @@ const BYTES_PER_BYTE: u64 = 1024;
 /// 1 KiB for each byte of the file, and so is the memory of those decoders that can be told.
 pub(crate) fn decode(at: &str, bytes: &[u8], colour: Colour) -> Result<Pixels> {
     let refused = |what: String| Error::format(at, what, "replace or remove it");
+    if let Some(count) = impossible_count(bytes) {
+        let n = bytes.len();
+        return Err(refused(format!(
+            "cannot be decoded as an image: {n} bytes say that a field of theirs has {count} values"
+        )));
+    }
     // Version 0.18 of the `png` crate panics on some palettes; others may on what nobody has thought of yet.
     match quietly(|| pixels(bytes, colour)) {
         Some(Ok(pixels)) => Ok(pixels),

@@ -79,6 +79,7 @@ mod table;
 #[path = "table_off.rs"]
 mod table;
 mod tensors;
+mod tiff;
 
 pub use dataset::{Dataset, ImageShape, Split};
 pub use error::{Error, Result};

@@ -44,6 +44,31 @@ fn an_image_larger_than_its_file_can_hold_is_refused_before_its_memory_is_taken(
 }
 
 #[test]
+fn a_tiff_with_a_field_of_more_values_than_bytes_is_refused() -> TestResult {
+    let grey = image::GrayImage::from_pixel(16, 16, image::Luma([77]));
+    let mut whole = Cursor::new(Vec::new());
+    grey.write_to(&mut whole, image::ImageFormat::Tiff)?;
+    let whole = whole.into_inner();
+    // The directory lies where the header says; its third field is of one value.
+    let first = u32::from_le_bytes([whole[4], whole[5], whole[6], whole[7]]) as usize;
+    let mut bytes = whole.clone();
+    let count = first + 2 + 2 * 12 + 4;
+    assert_eq!(bytes[count..count + 4], [1, 0, 0, 0]);
+    bytes[count..count + 4].copy_from_slice(&0x0fff_ffffu32.to_le_bytes());
+    assert_eq!(
+        folder_refusal(&[("a.tif", bytes)])?,
+        format!(
+            "DIR/a.tif: cannot be decoded as an image: {} bytes say that a field of theirs has 268435455 values; replace or remove it",
+            whole.len()
+        )
+    );
+    let dir = tempfile::tempdir()?;
+    std::fs::write(dir.path().join("a.tif"), whole)?;
+    assert_eq!(all_rows(open_path(dir.path())?.train.rows.as_ref())?, [77; 256]);
+    Ok(())
+}
+
+#[test]
 fn a_blank_page_is_read_however_small_its_file() -> TestResult {
     let side = 6_000u32;
     let lines = vec![0; ((1 + side) * side) as usize];
