@@ -206,8 +206,9 @@ impl Array {
 /// Bytes that a header may have: what the first version of the format can say. NumPy itself reads no more than 10,000.
 pub(crate) const MAX_HEADER: usize = 65_535;
 
-/// Brackets that a header may open; arrays of numbers have two. Its parser calls itself for each, and must not run out of stack.
-const MAX_BRACKETS: usize = 64;
+/// Brackets that a header may open; arrays of numbers have two. Its parser takes twice as long for each that lies in another, and calls
+/// itself for it.
+const MAX_BRACKETS: usize = 8;
 
 /// The header at the beginning of `bytes`, and how many of them it takes; `at` names them in errors.
 pub(crate) fn header(at: &str, bytes: &[u8]) -> Result<(NpyHeader, usize)> {

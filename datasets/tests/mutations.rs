@@ -21,7 +21,7 @@ static GAUGE: gauge::Gauge = gauge::Gauge;
 type BoxResult<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// Mutants of a plain `cargo test`: some seconds.
-const MUTANTS: u64 = 6_000;
+const MUTANTS: u64 = 12_000;
 
 #[test]
 fn no_damaged_file_ends_the_program_or_goes_unnamed() -> TestResult {

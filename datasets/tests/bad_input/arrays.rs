@@ -90,11 +90,19 @@ fn npy_with_a_header_that_would_cost_memory_or_stack() -> TestResult {
         "DIR/x.npy: the header cannot be read: it says that it has 4000000000 bytes, want at most 65535; write the file again \
          with numpy.save"
     );
-    let deep = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {}", "(".repeat(60_000));
-    assert_eq!(
-        refusal("x.npy", &npy_with_header(&deep, &[]))?,
-        "DIR/x.npy: the header cannot be read: it opens more than 64 brackets; write the file again with numpy.save"
-    );
+    for (bracket, times) in [("(", 60_000), ("[", 60_000), ("{", 32), ("[", 8)] {
+        let deep = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {}", bracket.repeat(times));
+        assert_eq!(
+            refusal("x.npy", &npy_with_header(&deep, &[]))?,
+            "DIR/x.npy: the header cannot be read: it opens more than 8 brackets; write the file again with numpy.save",
+            "{bracket} {times} times"
+        );
+    }
+    // As many as are parsed do not take the parser long.
+    for text in ["(".repeat(8), "[".repeat(8), "{".repeat(8), "[{(([{(".to_owned()] {
+        let text = refusal("x.npy", &npy_with_header(&text, &[]))?;
+        assert!(text.starts_with("DIR/x.npy: the header cannot be read: could not parse"), "{text}");
+    }
     Ok(())
 }
 
