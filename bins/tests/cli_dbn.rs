@@ -267,7 +267,7 @@ fn what_cannot_be_done_is_said_in_one_line() {
     let folder = trained();
     write_npy(&folder.path().join("wide.npy"), &[&[0., 0.5, 2.], &[1., 0.5, 0.]]);
     std::fs::create_dir(folder.path().join("empty")).unwrap();
-    let cases: [(&[&str], &str); 13] = [
+    let cases: [(&[&str], &str); 12] = [
         (
             &["--data", "nothing"],
             "dbn: --data nothing: data 'nothing': no such data set, file or folder; give one of: ",
@@ -275,10 +275,6 @@ fn what_cannot_be_done_is_said_in_one_line() {
         (
             &["--data", "wide.npy", "--batch", "1"],
             "dbn: --visible bernoulli: rows must lie between 0 and 1, got 0 to 2; rescale them, or use --visible gaussian",
-        ),
-        (
-            &["--batch", "9999"],
-            "dbn: --batch: Feed: batch must be at least 1 and at most the number of rows, got 9999 for 4750 rows",
         ),
         (
             &["--out", "run"],
@@ -379,4 +375,19 @@ fn figures_say_which_rows_they_are_of() {
         let evaluated = DBN_ON_CPU.json(folder.path(), &["evaluate", run]);
         assert_eq!(evaluated["evaluation"]["measured_on"], kind);
     }
+}
+
+#[test]
+fn sizes_beyond_the_memory_are_refused_before_it_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let err = DBN_ON_CPU.fail(folder.path(), &["train", "--hidden", "1000000000", "--out", "run"], 1);
+    let want = "dbn: Rbm: 784 visible and 1000000000 hidden units need 25088 GB of memory in training, more than there is; take fewer";
+    assert_eq!(err, want);
+    let args = ["train", "--atoms", "100000000", "--device", "cpu", "--out", "run"];
+    let err = common::DICTIONARY.fail(folder.path(), &args, 1);
+    assert!(
+        err.contains("100000000 atoms of 64 values need") && err.ends_with("more than there is; take fewer"),
+        "{err}"
+    );
+    assert!(!folder.path().join("run").exists());
 }

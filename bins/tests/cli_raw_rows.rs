@@ -1,7 +1,7 @@
 //! Raw rows in: what is done to the rows of a run is done to the rows of every sub-command, however they are stored.
 #![allow(clippy::unwrap_used)]
 mod common;
-use candle::{Device::Cpu, Tensor};
+use candle::Device::Cpu;
 use chandlery::dictionary::Dictionary;
 use chandlery_ops::{Philox, uniform};
 use common::{DBN_ON_CPU, DICTIONARY, has, number, picture_size};
@@ -24,7 +24,12 @@ fn folder() -> TempDir {
 
 /// The largest difference of two files of arrays of one shape.
 fn difference(folder: &Path, a: &str, b: &str) -> f32 {
-    let [a, b] = [a, b].map(|name| Tensor::read_npy(folder.join(name)).unwrap());
+    let read = |name: &str| {
+        let path = folder.join(name).display().to_string();
+        let data = chandlery_datasets::open(&path, &chandlery_datasets::DataOptions::default());
+        data.unwrap().train.to_tensor(&Cpu).unwrap()
+    };
+    let [a, b] = [a, b].map(read);
     assert_eq!(a.dims(), b.dims());
     (a - b).unwrap().abs().unwrap().max_all().unwrap().to_scalar().unwrap()
 }

@@ -101,13 +101,26 @@ fn every_sub_command_takes_a_model_or_names_those_that_do() {
             let what = match kind {
                 "labels" => "a network with labels, 784-[12+10]-8",
                 "classifier" => "a fine-tuned classifier, 784-12-8-10",
+                "plain" => "a deep belief network, 784-12-8",
+                "machine" => "a deep belief network, 784-9",
                 _ => "a fine-tuned autoencoder, 784-12-8-12-784",
             };
-            let uses: Vec<String> = takes(kind).iter().map(|using| format!("`dbn {using} {kind}`")).collect();
-            let want = format!(
-                "dbn: {kind}: this is {what}, which `dbn {command}` does not support; use {}, or `dbn {command}` with the network of `dbn train` that it was made from",
-                uses.join(", ")
-            );
+            let uses = takes(kind)
+                .iter()
+                .filter(|using| !using.contains("--") && !using.contains("-t") && **using != "up-down");
+            let uses: Vec<String> = uses.map(|using| format!("`dbn {using} {kind}`")).collect();
+            let instead = match *command {
+                "predict" => format!(
+                    "make a classifier of the network of `dbn train` with `dbn fine-tune --classify`, or use {}",
+                    uses.join(", ")
+                ),
+                _ => format!(
+                    "use {}, or `dbn {command}` with the network of `dbn train` that it was made from",
+                    uses.join(", ")
+                ),
+            };
+            let want =
+                format!("dbn: {kind}: this is {what}, which `dbn {command}` does not support; {instead}");
             assert_eq!(err, want, "dbn {args:?}");
         }
     }

@@ -3,10 +3,10 @@
 //! Fields are parted by tabs, semicolons or commas: by the first of these that the first line has. That line is a header when it
 //! has a name above a number. Rows become f32. Labels are whole numbers or texts; texts are numbered in alphabetic order. Columns
 //! go by the names in the header, or by their numbers, counted from 0.
+use crate::labels::LABELS;
 use crate::labels::{MAX_CLASSES, class_number};
 use crate::options::DataOptions;
 use crate::sink::RowSink;
-use crate::table::LABELS;
 use crate::{Dataset, Error, Result, Split};
 use ::csv::{ErrorKind, Reader, ReaderBuilder, StringRecord, Terminator, Trim};
 use flate2::read::MultiGzDecoder;

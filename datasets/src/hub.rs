@@ -150,10 +150,27 @@ impl Repo {
         if self.offline {
             return Err(self.offline_error());
         }
+        self.remove_dangling(file);
         tracing::info!(id = self.id, file, endpoint = self.endpoint, "downloading");
         let path = self.repo.download(file).map_err(|e| self.error(Some(file), e))?;
         tracing::info!(id = self.id, file, path = %path.display(), "downloaded");
         Ok(path)
+    }
+
+    /// Removes a link of the cache whose file somebody has deleted, so that the file can be fetched afresh.
+    fn remove_dangling(&self, file: &str) {
+        let links = self.snapshot().map(|snapshot| snapshot.join(file));
+        if let Some(link) = links.filter(|link| link.is_symlink() && !link.exists()) {
+            // Where it cannot be removed, the download says so.
+            let _ = std::fs::remove_file(link);
+        }
+    }
+
+    /// The folder of the cache with the newest revision, as the hub's clients lay it out.
+    fn snapshot(&self) -> Option<PathBuf> {
+        let folder = self.cache.path().join(self.of_cache.folder_name());
+        let commit = std::fs::read_to_string(folder.join("refs").join(self.of_cache.revision())).ok()?;
+        Some(folder.join("snapshots").join(commit.trim()))
     }
 
     /// The parquet files there are: by the hub, or by the cache when the hub cannot be reached.
@@ -191,11 +208,9 @@ impl Repo {
 
     /// Parquet files of the revision's snapshot in the cache, as the hub's clients lay it out.
     fn cached(&self) -> Vec<Shard> {
-        let folder = self.cache.path().join(self.of_cache.folder_name());
-        let Ok(commit) = std::fs::read_to_string(folder.join("refs").join(REVISION)) else {
+        let Some(snapshot) = self.snapshot() else {
             return Vec::new();
         };
-        let snapshot = folder.join("snapshots").join(commit.trim());
         let mut files = Vec::new();
         collect_files(&snapshot, &mut files);
         files

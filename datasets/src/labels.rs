@@ -5,6 +5,10 @@ use crate::{Error, Result};
 /// number (an identifier, a year in seconds) would ask for more memory than there is; a file that holds one is refused.
 pub const MAX_CLASSES: usize = 65_535;
 
+/// Names that a column of labels goes by.
+pub(crate) const LABELS: [&str; 9] =
+    ["label", "labels", "target", "class", "y", "fine_label", "digit", "category", "species"];
+
 /// Class numbers as u32; `at` names their origin in errors.
 pub(crate) fn class_numbers(at: &str, numbers: &[i64]) -> Result<Vec<u32>> {
     let class = |(row, &number): (usize, &i64)| class_number(at, format_args!("row {row}"), number);

@@ -57,6 +57,7 @@ mod error;
 pub mod feed;
 mod folder;
 mod gather;
+#[cfg(any(feature = "image", feature = "parquet"))]
 mod guard;
 #[cfg(feature = "hub")]
 pub mod hub;
@@ -70,6 +71,11 @@ mod npz;
 pub mod open;
 pub mod options;
 pub mod patches;
+#[cfg(feature = "image")]
+mod pixels;
+#[cfg(not(feature = "image"))]
+#[path = "pixels_off.rs"]
+mod pixels;
 pub mod preparation;
 mod sink;
 pub mod source;
@@ -79,6 +85,7 @@ mod table;
 #[path = "table_off.rs"]
 mod table;
 mod tensors;
+#[cfg(feature = "image")]
 mod tiff;
 
 pub use dataset::{Dataset, ImageShape, Split};

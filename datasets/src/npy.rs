@@ -60,6 +60,11 @@ impl Array {
             DType::Plain(descr) => descr.to_string(),
             other => other.descr(),
         };
+        // Types of one byte have no byte order, but some writers name one.
+        let descr = match descr.strip_prefix(['<', '>', '=']) {
+            Some(kind @ ("u1" | "i1" | "b1")) => format!("|{kind}"),
+            _ => descr,
+        };
         let order = if header.shape().len() > 1 { header.order() } else { Order::C };
         let shape =
             header.shape().iter().map(|&d| usize::try_from(d)).collect::<Result<Vec<_>, _>>().map_err(

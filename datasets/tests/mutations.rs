@@ -44,7 +44,7 @@ fn open_and_read(folder: &Path, whole: &Whole) -> Result<(), String> {
     read(&data.train).map_err(|e| format!("{}: {e}", folder.display()))?;
     data.test.as_ref().map_or(Ok(()), read).map_err(|e| format!("{}: {e}", folder.display()))?;
     assert!(data.n_classes() <= MAX_CLASSES, "{} classes", data.n_classes());
-    if let Some(image) = data.image {
+    if let Some(image) = data.image() {
         assert_eq!(image.n_features(), data.n_features());
     }
     Ok(())

@@ -36,7 +36,7 @@ fn the_archive_of_keras_gives_both_splits_their_labels_and_the_shape_of_images()
         for memory_bytes in [None, Some(1)] {
             let options = DataOptions { memory_bytes, ..DataOptions::default() };
             let data = opened(&npz(&keras(), deflated)?, options)?;
-            assert_eq!(data.image, Some(ImageShape::grey(1, 2)));
+            assert_eq!(data.image(), Some(ImageShape::grey(1, 2)));
             assert_eq!(data.train.row_type(), RowType::U8);
             assert_eq!(all_rows(data.train.rows.as_ref())?, [1, 2, 3, 4]);
             assert_eq!(data.train.labels.as_deref(), Some(&[5u32, 0][..]));

@@ -1,5 +1,5 @@
 //! Checks of shapes and ranges, with their error messages in one place.
-use candle::{DType, Result, Tensor};
+use candle::{DType, Device, Result, Tensor};
 
 /// Checks that `t` is `[batch, want]` and returns `batch`.
 pub(crate) fn batch_of(op: &str, name: &str, t: &Tensor, want: usize) -> Result<usize> {
@@ -23,6 +23,27 @@ pub(crate) fn range(op: &str, name: &str, x: f64, must: &str, holds: impl Fn(f64
         candle::bail!("{op}: {name} must be {must}, got {x}")
     }
     Ok(())
+}
+
+/// Checks that the host has memory for so many f32 values, where `device` is the host: without it the process would be ended.
+///
+/// `what` says what they are for: `1000 hidden units`.
+pub(crate) fn room_for(op: &str, what: &str, values: f64, device: &Device) -> Result<()> {
+    let bytes = 4. * values;
+    if device.is_cpu() && memory().is_some_and(|memory| bytes > memory) {
+        candle::bail!(
+            "{op}: {what} need {:.0} GB of memory in training, more than there is; take fewer",
+            bytes / 1e9
+        )
+    }
+    Ok(())
+}
+
+/// Bytes of the host's memory, where the system says so.
+fn memory() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(1024. * line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()?)
 }
 
 /// Whether every value of a float tensor is finite. Waits for the device.

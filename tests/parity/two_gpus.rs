@@ -46,7 +46,7 @@ fn two_gpus_train_at_once_in_two_threads_and_in_turn_in_one() -> Result<()> {
     let train = |device: &Device, steps: usize| -> Result<Vec<RbmTrainer>> {
         let rbm = Rbm::init(RbmConfig::new(64, 48), Philox::new(1, 0), device)?;
         let mut trainer =
-            RbmTrainer::new(&rbm, CdConfig { batch: 20, ..CdConfig::default() }, 1., Philox::new(1, 1))?;
+            RbmTrainer::new(&rbm, CdConfig { batch: 20, ..CdConfig::default() }, Philox::new(1, 1))?;
         let rows = uniform((20, 64), device, Philox::new(1, 2))?;
         for _ in 0..steps {
             trainer.step(&rows, None)?;

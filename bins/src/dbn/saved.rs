@@ -85,12 +85,16 @@ impl Saved {
     /// The error of a sub-command that does not take it: what it is, and what to use.
     pub fn refused(&self, model: &str, command: &str) -> Error {
         let uses: Vec<String> = self.uses().iter().map(|using| format!("`dbn {using} {model}`")).collect();
-        anyhow!(
-            "{model}: this is {}, which `dbn {command}` does not support; use {}, or `dbn {command}` with the network of `dbn train` that it \
-             was made from",
-            self.words(),
-            uses.join(", ")
-        )
+        let uses = uses.join(", ");
+        let instead = match command {
+            "predict" => format!(
+                "make a classifier of the network of `dbn train` with `dbn fine-tune --classify`, or use {uses}"
+            ),
+            _ => format!(
+                "use {uses}, or `dbn {command}` with the network of `dbn train` that it was made from"
+            ),
+        };
+        anyhow!("{model}: this is {}, which `dbn {command}` does not support; {instead}", self.words())
     }
 
     /// How it reads rows.

@@ -16,7 +16,6 @@ use crate::options::DataOptions;
 use crate::{Dataset, Error, Result};
 use std::path::{Path, PathBuf};
 
-pub(crate) use schema::LABELS;
 pub(crate) use splits::{Shard, choose};
 
 /// What to do about a damaged file from disk.

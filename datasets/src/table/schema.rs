@@ -1,4 +1,5 @@
 //! What the columns of a parquet file are, and which of them to read.
+use crate::labels::LABELS;
 use crate::options::DataOptions;
 use crate::{Error, Result};
 use ::parquet::basic::{ConvertedType, LogicalType, Type as Physical};
@@ -8,10 +9,6 @@ use ::parquet::schema::types::ColumnDescriptor;
 /// Names that a column of vectors goes by where there are several.
 const VECTORS: [&str; 9] =
     ["features", "image", "pixels", "data", "x", "vector", "embedding", "embeddings", "values"];
-/// Names that a column of labels goes by.
-pub(crate) const LABELS: [&str; 9] =
-    ["label", "labels", "target", "class", "y", "fine_label", "digit", "category", "species"];
-
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {

@@ -1,6 +1,7 @@
 //! Initial dictionaries.
 use super::replace_atoms;
 use super::scaling::unit_rows;
+use crate::check::room_for;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{Philox, normal};
 use std::f64::consts::PI;
@@ -31,6 +32,9 @@ const MAX_COHERENCE: f64 = 0.99;
 pub fn start(from: &Start, n_atoms: usize, signals: &Tensor, philox: Philox) -> Result<Tensor> {
     const OP: &str = "start";
     let (_, p) = shape_of(OP, signals)?;
+    // Atoms and their products with each other, in f64 for the cosine transform.
+    let values = n_atoms as f64 * (n_atoms as f64 + 4. * p as f64);
+    room_for(OP, &format!("{n_atoms} atoms of {p} values"), values, signals.device())?;
     let atoms = match from {
         Start::RandomSignals => {
             let chosen = distinct_signals(signals, n_atoms, philox)?;

@@ -57,7 +57,7 @@ pub use config::{
 pub use early_stopping::EarlyStopping;
 pub use train::{FeedforwardTrainer, Metrics};
 
-use crate::check::batch_of;
+use crate::check::{batch_of, room_for};
 use crate::prepare::prepared;
 use candle::{D, DType, Device, Module, Result, Tensor};
 use candle_nn::{Linear, VarBuilder};
@@ -113,6 +113,10 @@ impl Feedforward {
     /// When `config` is out of range or the device is out of memory.
     pub fn init(config: FeedforwardConfig, philox: Philox, device: &Device) -> Result<Self> {
         config.validate()?;
+        let weights = |layer: &LayerConfig| layer.n_inputs as f64 * layer.n_outputs as f64;
+        // Weights, their gradients and two moments, twice over for what is copied.
+        let values = 8. * config.layers.iter().map(weights).sum::<f64>();
+        room_for("Feedforward", &format!("{} layers of these sizes", config.layers.len()), values, device)?;
         let mut at = philox;
         let layer = |layer: &LayerConfig| {
             let gain = match layer.activation {

@@ -64,7 +64,7 @@ pub use train::{Metrics, RbmTrainer};
 
 pub(crate) use energy::softplus;
 
-use crate::check::batch_of;
+use crate::check::{batch_of, room_for};
 use crate::prepare::prepared;
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
@@ -109,6 +109,9 @@ impl Rbm {
     pub fn init(config: RbmConfig, philox: Philox, device: &Device) -> Result<Self> {
         config.validate()?;
         let (n_visible, n_hidden) = (config.n_visible, config.n_hidden);
+        // Weights, velocities and the gradient of both phases, twice over for what is copied.
+        let values = 8. * n_visible as f64 * n_hidden as f64;
+        room_for("Rbm", &format!("{n_visible} visible and {n_hidden} hidden units"), values, device)?;
         let zeros = |n: usize| Tensor::zeros(n, DType::F32, device);
         let log_variance = match config.visible {
             VisibleUnit::GaussianLearned => Some(zeros(n_visible)?),

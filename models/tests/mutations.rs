@@ -1,0 +1,164 @@
+//! Thousands of damaged models and checkpoints: each is loaded, or refused by a line that names its folder, in bounded time and memory.
+//!
+//! `CHANDLERY_MUTANTS=20000 cargo test -p chandlery --test mutations` makes more of them; see `mutants.rs`.
+#[path = "../../datasets/tests/common/gauge.rs"]
+mod gauge;
+#[path = "../../datasets/tests/common/mutants.rs"]
+mod mutants;
+
+use candle::{DType, Device, Result, Tensor};
+use chandlery::datasets::preparation::{Preparation, StepConfig};
+use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
+use chandlery::dictionary::{Dictionary, DictionaryConfig, OnlineConfig, OnlineTrainer};
+use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardTrainer};
+use chandlery::labelled::{LabelledDbn, UpDownConfig, UpDownTrainer};
+use chandlery::pretrained::model_type;
+use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
+use chandlery::{Philox, Trainer};
+use chandlery_ops::{normal, uniform};
+use mutants::{Whole, campaign};
+use std::path::Path;
+
+#[global_allocator]
+static GAUGE: gauge::Gauge = gauge::Gauge;
+
+const CPU: Device = Device::Cpu;
+/// Mutants of a plain `cargo test`: some seconds.
+const MUTANTS: u64 = 3_000;
+/// Values in a row, and rows of a minibatch.
+const N: usize = 6;
+const BATCH: usize = 4;
+
+#[test]
+fn no_damaged_model_ends_the_program_or_goes_unnamed() -> Result<()> {
+    let mut wholes = models()?;
+    wholes.extend(checkpoints()?);
+    campaign("no_damaged_model_ends_the_program_or_goes_unnamed", &wholes, MUTANTS, load);
+    Ok(())
+}
+
+/// Loads what the name of the folder or file says, and uses it.
+fn load(folder: &Path, whole: &Whole) -> std::result::Result<(), String> {
+    let path = folder.join(&whole.spec);
+    let name = path.display().to_string();
+    let rows = Tensor::ones((1, N), DType::F32, &CPU).map_err(|e| e.to_string())?;
+    let step = Tensor::ones((BATCH, N), DType::F32, &CPU).map_err(|e| e.to_string())?;
+    let labels = Tensor::zeros(BATCH, DType::U32, &CPU).map_err(|e| e.to_string())?;
+    let result = match whole.spec.as_str() {
+        "rbm" => Rbm::from_pretrained(&name, &CPU).map(drop),
+        "dbn" => Dbn::from_pretrained(&name, &CPU).map(drop),
+        "labelled" => LabelledDbn::from_pretrained(&name, &CPU).map(drop),
+        "feedforward" => Feedforward::from_pretrained(&name, &CPU).map(drop),
+        "dictionary" => Dictionary::from_pretrained(&name, &CPU).map(drop),
+        "rbm.safetensors" => RbmTrainer::load_checkpoint::<u32>(&path, &CPU).map(drop),
+        "dbn.safetensors" => DbnTrainer::load_checkpoint::<u32>(&path, &CPU).map(drop),
+        "labelled.safetensors" => UpDownTrainer::load_checkpoint::<u32>(&path, &CPU).map(drop),
+        "feedforward.safetensors" => FeedforwardTrainer::load_checkpoint::<u32>(&path, &CPU).map(drop),
+        _ => OnlineTrainer::load_checkpoint::<u32>(&path, &CPU).map(drop),
+    };
+    if path.is_dir() {
+        let _ = model_type(&name);
+    }
+    // What was loaded is used: an error is one of the rows, not of the file.
+    match whole.spec.as_str() {
+        "dbn" => drop(Dbn::from_pretrained(&name, &CPU).and_then(|dbn| dbn.all_features(&rows))),
+        "dictionary" => drop(Dictionary::from_pretrained(&name, &CPU).and_then(|d| d.encode(&rows))),
+        "feedforward" => drop(Feedforward::from_pretrained(&name, &CPU).and_then(|n| n.predict(&rows))),
+        "rbm.safetensors" => used(RbmTrainer::load_checkpoint::<u32>(&path, &CPU), &step, None),
+        "labelled.safetensors" => {
+            used(UpDownTrainer::load_checkpoint::<u32>(&path, &CPU), &step, Some(&labels))
+        }
+        _ => {}
+    }
+    result.map_err(|e| e.to_string().lines().next().unwrap_or_default().to_owned())
+}
+
+fn used<T: Trainer>(loaded: Result<(T, u32)>, rows: &Tensor, labels: Option<&Tensor>) {
+    if let Ok((mut trainer, _)) = loaded {
+        let _ = trainer.begin_epoch(0).and_then(|()| trainer.step(rows, labels));
+        let _ = trainer.check();
+    }
+}
+
+fn preparation() -> Result<Preparation> {
+    let rows = uniform((20, N), &CPU, Philox::new(1, 0))?;
+    let steps = [StepConfig::RowMean, StepConfig::Pca { n_components: 3 }];
+    Preparation::fit_tensor(&rows, &steps, 0).map_err(candle::Error::wrap)
+}
+
+fn rbm() -> Result<Rbm> {
+    let visible = VisibleUnit::GaussianLearned;
+    Rbm::init(
+        RbmConfig { visible, preparation: preparation()?, ..RbmConfig::new(3, 2) },
+        Philox::new(1, 0),
+        &CPU,
+    )
+}
+
+fn dbn() -> Result<Dbn> {
+    Dbn::init(
+        DbnConfig { image: Some([2, 3, 1].into()), ..DbnConfig::new(&[N, 4, 3]) },
+        Philox::new(2, 0),
+        &CPU,
+    )
+}
+
+fn dictionary() -> Result<Dictionary> {
+    let config = DictionaryConfig { preparation: preparation()?, ..DictionaryConfig::new(5, 3, 2) };
+    Dictionary::from_tensor(config, normal((5, 3), &CPU, Philox::new(3, 0))?)
+}
+
+/// Each model twice: its configuration damaged, and its weights.
+fn models() -> Result<Vec<Whole>> {
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| folder.path().join(name);
+    rbm()?.save_pretrained(&at("rbm"))?;
+    dbn()?.save_pretrained(&at("dbn"))?;
+    LabelledDbn::from_dbn(&dbn()?, 2)?.save_pretrained(&at("labelled"))?;
+    Feedforward::from_dbn(&dbn()?, 2)?.save_pretrained(&at("feedforward"))?;
+    dictionary()?.save_pretrained(&at("dictionary"))?;
+    let mut wholes = Vec::new();
+    for name in ["rbm", "dbn", "labelled", "feedforward", "dictionary"] {
+        for (damaged, other) in [("config.json", "model.safetensors"), ("model.safetensors", "config.json")] {
+            let bytes = |file: &str| std::fs::read(at(name).join(file));
+            let whole = Whole::new(&format!("{name}/{damaged}"), bytes(damaged)?);
+            wholes.push(whole.with(&format!("{name}/{other}"), bytes(other)?).opened_by(name));
+        }
+    }
+    Ok(wholes)
+}
+
+/// A checkpoint of each trainer after a step.
+fn checkpoints() -> Result<Vec<Whole>> {
+    let folder = tempfile::tempdir()?;
+    let rows = uniform((BATCH, N), &CPU, Philox::new(4, 0))?;
+    let labels = Tensor::zeros(BATCH, DType::U32, &CPU)?;
+    let cd = CdConfig { batch: BATCH, ..CdConfig::default() };
+    let mut wholes = Vec::new();
+    let mut keep = |name: &str, save: &dyn Fn(&Path) -> Result<()>| -> Result<()> {
+        let path = folder.path().join(name);
+        save(&path)?;
+        wholes.push(Whole::new(name, std::fs::read(&path)?));
+        Ok(())
+    };
+    let mut trainer = RbmTrainer::new(&rbm()?, cd.clone(), Philox::new(5, 0))?;
+    trainer.step(&rows, None)?;
+    keep("rbm.safetensors", &|path| trainer.save_checkpoint(path, &7u32))?;
+    let mut trainer = DbnTrainer::new(&dbn()?, vec![cd.clone(), cd], Philox::new(5, 0))?;
+    trainer.step(&rows, None)?;
+    keep("dbn.safetensors", &|path| trainer.save_checkpoint(path, &7u32))?;
+    let config = UpDownConfig { batch: BATCH, ..UpDownConfig::default() };
+    let mut trainer = UpDownTrainer::new(&LabelledDbn::from_dbn(&dbn()?, 2)?, config, Philox::new(5, 0))?;
+    trainer.step(&rows, Some(&labels))?;
+    keep("labelled.safetensors", &|path| trainer.save_checkpoint(path, &7u32))?;
+    let config = BackpropConfig { batch: BATCH, ..BackpropConfig::default() };
+    let mut trainer = FeedforwardTrainer::new(&Feedforward::unroll(&dbn()?)?, config, Philox::new(5, 0))?;
+    trainer.step(&rows, None)?;
+    keep("feedforward.safetensors", &|path| trainer.save_checkpoint(path, &7u32))?;
+    let dictionary = dictionary()?;
+    let config = OnlineConfig { coder: dictionary.config().coder(), ..OnlineConfig::default() };
+    let mut trainer = OnlineTrainer::new(dictionary, config, Philox::new(5, 0))?;
+    trainer.step(&rows, None)?;
+    keep("online.safetensors", &|path| trainer.save_checkpoint(path, &7u32))?;
+    Ok(wholes)
+}
