@@ -225,14 +225,14 @@ impl Trainer for DbnTrainer {
         let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
         let vb = candle_nn::VarBuilder::from_tensors(checkpoint.tensors.clone(), candle::DType::F32, device);
         let dbn = Dbn::new(notes.config, vb).map_err(|e| checkpoint.refused(&e))?;
-        let mut trainer = Self::new(&dbn, notes.training, philox)?;
+        let mut trainer = Self::new(&dbn, notes.training, philox).map_err(|e| checkpoint.refused(&e))?;
         if notes.layer >= trainer.n_layers() {
             return Err(checkpoint.refused(&format!("layer {} of {}", notes.layer + 1, trainer.n_layers())));
         }
         if notes.layer > 0 {
-            trainer.begin_layer(notes.layer)?;
+            trainer.begin_layer(notes.layer).map_err(|e| checkpoint.refused(&e))?;
         }
-        trainer.trainer.restore(&checkpoint)?;
+        trainer.trainer.restore(&checkpoint).map_err(|e| checkpoint.refused(&e))?;
         Ok((trainer, notes.progress))
     }
 }

@@ -189,9 +189,10 @@ impl OnlineTrainer {
     ) -> Result<Self> {
         stored.load_preparation(&mut notes.config.preparation, device)?;
         let (n, p) = (notes.config.n_atoms, notes.config.n_features);
-        config.validate(n)?;
+        config.validate(n).map_err(|e| stored.refused(&e))?;
         let of_dictionary = notes.config.coded_by(&config.coder);
-        let dictionary = Dictionary::from_tensor(of_dictionary, stored.get("dictionary")?)?;
+        let dictionary = Dictionary::from_tensor(of_dictionary, stored.get("dictionary")?)
+            .map_err(|e| stored.refused(&e))?;
         let (gram, signals) = (stored.get("gram")?, stored.get("signals")?);
         if gram.dims() != [n, n] || signals.dims() != [n, p] || notes.idle.len() != n {
             return Err(stored.refused(&format!(

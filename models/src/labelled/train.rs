@@ -271,10 +271,11 @@ impl Trainer for UpDownTrainer {
         checkpoint.load_preparation(&mut notes.model.preparation, device)?;
         let dbn = LabelledDbn::new(notes.model, vb).map_err(|e| checkpoint.refused(&e))?;
         let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
-        let mut trainer = Self::new(&dbn, notes.training, philox)?;
+        let mut trainer = Self::new(&dbn, notes.training, philox).map_err(|e| checkpoint.refused(&e))?;
         let state = trainer.state()?;
         let state = state.iter().map(|(name, t)| (name.as_str(), t));
-        checkpoint::put_back("UpDownTrainer", state, |name| checkpoint.of_trainer(name))?;
+        checkpoint::put_back("UpDownTrainer", state, |name| checkpoint.of_trainer(name))
+            .map_err(|e| checkpoint.refused(&e))?;
         (trainer.steps, trainer.gathered) = checkpoint.counts()?;
         Ok((trainer, notes.progress))
     }
