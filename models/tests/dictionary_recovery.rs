@@ -5,8 +5,8 @@
 //! uses or a coherence above .99 give way to the worst represented signal.
 use candle::{Device, Result, Tensor};
 use chandlery::dictionary::{
-    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, PursuitMethod, Replace,
-    SparseCoder, Start, UpdateRule, start,
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Init, PursuitMethod, Replace,
+    SparseCoder, UpdateRule, init,
 };
 use chandlery_ops::{Philox, normal};
 
@@ -50,7 +50,7 @@ fn found(rule: UpdateRule, group: usize, snr_db: f64, trials: u64) -> Result<f64
     let mut hits = 0;
     for seed in 0..trials {
         let (truth, signals) = problem(seed, snr_db)?;
-        let atoms = start(&Start::RandomSignals, N, &signals, Philox::new(seed, 3))?;
+        let atoms = init(&Init::RandomSignals, N, &signals, Philox::new(seed, 3))?;
         let coder = SparseCoder { method: PursuitMethod::Omp, n_nonzero: S, error: None, nonnegative: false };
         let config = DictionaryTrainConfig {
             rule,
@@ -81,7 +81,7 @@ fn every_rule_finds_a_known_dictionary_again() -> Result<()> {
     }
     // What it is measured against: a dictionary of random signals is no match.
     let (truth, signals) = problem(0, 20.)?;
-    let atoms = start(&Start::RandomSignals, N, &signals, Philox::new(0, 3))?;
+    let atoms = init(&Init::RandomSignals, N, &signals, Philox::new(0, 3))?;
     let like = truth.matmul(&atoms.t()?)?.abs()?.max(1)?.to_vec1::<f32>()?;
     assert!(like.iter().filter(|&&like| 1. - like < 0.01).count() < N / 5);
     Ok(())

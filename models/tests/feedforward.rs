@@ -104,14 +104,14 @@ fn a_deep_autoencoder_beats_as_many_principal_components() -> Result<()> {
         ..BackpropConfig::default()
     };
     let mut trainer = FeedforwardTrainer::new(&network, training, Philox::new(5, 1))?;
-    let untrained = trainer.model()?.squared_error(&test)?;
+    let untrained = trainer.model()?.reconstruction_error(&test)?;
     for epoch in 0..120 {
         trainer.begin_epoch(epoch)?;
         for i in 0..12 {
             trainer.step(&x.narrow(0, 50 * i, 50)?, None)?;
         }
     }
-    let error = trainer.model()?.squared_error(&test)?;
+    let error = trainer.model()?.reconstruction_error(&test)?;
     assert!(
         untrained > principal,
         "an untrained network ({untrained}) beats principal components ({principal})"

@@ -90,7 +90,7 @@ fn models_prepare_raw_rows_themselves() -> Result<()> {
         let (raw, plain) = (Feedforward::unroll(&raw)?, Feedforward::unroll(&plain)?);
         close("autoencoder", &raw.forward(rows)?, &plain.forward(&read)?)?;
         close("code", &raw.encode(rows)?, &plain.encode(&read)?)?;
-        assert!((raw.squared_error(rows)? - plain.squared_error(&read)?).abs() < 1e-3);
+        assert!((raw.reconstruction_error(rows)? - plain.reconstruction_error(&read)?).abs() < 1e-3);
 
         let (raw, plain) = (binary(preparation.clone(), READ)?, binary(none(), READ)?);
         close("LabelledDbn", &raw.features(rows)?, &plain.features(&read)?)?;

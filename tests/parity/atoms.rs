@@ -1,8 +1,8 @@
 //! The ops of dictionary learning: CPU and GPU against the same references, and trainers that agree.
 use candle::{DType, Device, Result, Tensor};
 use chandlery::dictionary::{
-    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer,
-    PursuitMethod, SparseCoder, Start, UpdateRule, start,
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Init, OnlineConfig,
+    OnlineTrainer, PursuitMethod, SparseCoder, UpdateRule, init,
 };
 use chandlery_ops::{
     AtomUpdate, AtomUses, Bounds, FIGURE_PARTS, Philox, Pursuit, SparseCodes, StatisticsStep, atom_coherence,
@@ -314,7 +314,7 @@ fn training_gives_the_same_error_on_every_device_and_the_same_bits_again() -> Re
             for device in devices()? {
                 let y = y.to_device(&device)?;
                 let run = || -> Result<(f64, f64, Tensor)> {
-                    let atoms = start(&Start::RandomSignals, 60, &y, Philox::new(10, 0))?;
+                    let atoms = init(&Init::RandomSignals, 60, &y, Philox::new(10, 0))?;
                     let dictionary = Dictionary::from_tensor(DictionaryConfig::new(60, 36, 4), atoms)?;
                     let config = DictionaryTrainConfig {
                         rule,
@@ -350,7 +350,7 @@ fn training_gives_the_same_error_on_every_device_and_the_same_bits_again() -> Re
 #[test]
 fn first_iterations_in_f64_are_the_same_to_a_rounding() -> Result<()> {
     let y = waves(3000, 36)?.to_dtype(DType::F64)?;
-    let atoms = start(&Start::RandomSignals, 60, &y, Philox::new(10, 0))?;
+    let atoms = init(&Init::RandomSignals, 60, &y, Philox::new(10, 0))?;
     for rule in [UpdateRule::Ksvd, UpdateRule::AkSvd, UpdateRule::Sgk, UpdateRule::Nsgk] {
         let mut of_devices = Vec::new();
         for device in devices()? {
@@ -377,7 +377,7 @@ fn online_training_gives_the_same_error_on_every_device() -> Result<()> {
     let mut ends = Vec::new();
     for device in devices()? {
         let y = y.to_device(&device)?;
-        let atoms = start(&Start::RandomSignals, 60, &y, Philox::new(10, 0))?;
+        let atoms = init(&Init::RandomSignals, 60, &y, Philox::new(10, 0))?;
         let dictionary = Dictionary::from_tensor(DictionaryConfig::new(60, 36, 4), atoms)?;
         let config = OnlineConfig { coder: coder(), ..OnlineConfig::default() };
         let mut trainer = OnlineTrainer::new(dictionary, config, Philox::new(10, 1))?;
@@ -403,7 +403,7 @@ fn a_batch_that_does_not_fit_leaves_the_trainer_and_a_longer_one_changes_its_uni
     for device in devices()? {
         let y = y.to_device(&device)?;
         let run = |unit: f64| -> Result<(Vec<f64>, Tensor)> {
-            let atoms = start(&Start::RandomSignals, 60, &y, Philox::new(10, 0))?;
+            let atoms = init(&Init::RandomSignals, 60, &y, Philox::new(10, 0))?;
             let dictionary = Dictionary::from_tensor(DictionaryConfig::new(60, 36, 4), atoms)?;
             let config = OnlineConfig { coder: coder(), ..OnlineConfig::default() };
             let mut trainer = OnlineTrainer::new(dictionary, config, Philox::new(10, 1))?;

@@ -291,10 +291,10 @@ fn adam_learns_the_same_on_every_device_and_in_every_precision() -> Result<()> {
     let rows = (rows.to_dtype(DType::F32)? / 255.)?;
     let run = |precision, device: &Device| -> Result<f64> {
         let training = BackpropConfig { batch: 20, precision, ..BackpropConfig::default() };
-        train(&network, &training, device, 60)?.squared_error(&rows)
+        train(&network, &training, device, 60)?.reconstruction_error(&rows)
     };
     let want = run(Precision::F32, &CPU)?;
-    assert!(want < 0.9 * network.squared_error(&rows)?);
+    assert!(want < 0.9 * network.reconstruction_error(&rows)?);
     for device in devices()? {
         for (precision, tolerance) in
             [(Precision::F32, 1e-4), (Precision::Tf32, 2e-3), (Precision::Bf16, 2e-2)]

@@ -111,7 +111,7 @@ impl GivesBack for Feedforward {
     }
 
     fn error(&self, rows: &Tensor) -> candle::Result<f64> {
-        self.squared_error(rows)
+        self.reconstruction_error(rows)
     }
 }
 

@@ -1,4 +1,4 @@
-//! From what was asked for to what is trained: the data cut up, the machines, and how each learns.
+//! From what was asked for to what is trained: the data cut up, the RBMs, and how each learns.
 use super::args::Settings;
 use super::streams;
 use crate::options::{DataArgs, RowsArgs};
@@ -169,7 +169,7 @@ fn prepare(train: &Split, settings: &Settings) -> Result<(Preparation, RowStatis
     Ok((preparation, statistics))
 }
 
-/// The machines of a network, lowest first.
+/// The RBMs of a network, lowest first.
 fn layers(n_features: usize, settings: &Settings) -> Vec<RbmConfig> {
     let top = settings.hidden.len().saturating_sub(1);
     let mut below = n_features;
@@ -188,7 +188,7 @@ fn layers(n_features: usize, settings: &Settings) -> Vec<RbmConfig> {
         .collect()
 }
 
-/// How a machine is trained.
+/// How an RBM is trained.
 fn training(layer: &RbmConfig, settings: &Settings) -> Result<CdConfig> {
     let real = layer.visible.is_gaussian() || layer.hidden != HiddenUnit::Bernoulli;
     let rate = settings.learning_rate.unwrap_or(if real { 0.001 } else { 0.1 });

@@ -9,7 +9,7 @@ use candle::{DType, Device, Tensor};
 use chandlery::Philox;
 use chandlery::dictionary::pursuit::SparseCoder;
 use chandlery::dictionary::{
-    Dictionary, DictionaryConfig, DictionaryTrainConfig, OnlineConfig, Start, distinct_signals, start,
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, Init, OnlineConfig, distinct_signals, init,
 };
 use chandlery_ops::ErrorTarget;
 use std::path::Path;
@@ -99,12 +99,12 @@ pub fn first_dictionary(
                 values == n_features,
                 "--init {name}: its atoms must have the {n_features} values of a row, got {values}"
             );
-            (Start::Given(atoms), none)
+            (Init::Given(atoms), none)
         }
-        (None, StartArg::Dct) => (Start::Dct, none),
-        (None, StartArg::Random) => (Start::RandomSignals, candidates(settings, signals, device, philox)?),
+        (None, StartArg::Dct) => (Init::Dct, none),
+        (None, StartArg::Random) => (Init::RandomSignals, candidates(settings, signals, device, philox)?),
     };
-    let mut atoms = start(&how, settings.atoms, &rows, philox).context("--start")?;
+    let mut atoms = init(&how, settings.atoms, &rows, philox).context("--start")?;
     if settings.fixed_dc {
         let constant = Tensor::full(1. / (n_features as f32).sqrt(), (1, n_features), device)?;
         atoms = Tensor::cat(&[constant, atoms.narrow(0, 1, settings.atoms - 1)?], 0)?;

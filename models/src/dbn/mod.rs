@@ -2,18 +2,18 @@
 //!
 //! ```text
 //! h⁰ = v                                       the data
-//! hˡ = p(h = 1 | hˡ⁻¹) of machine l            features, bottom up
+//! hˡ = p(h = 1 | hˡ⁻¹) of RBM l                features, bottom up
 //! p(v, h¹ … hᴸ) = p(hᴸ⁻¹, hᴸ) Π p(hˡ⁻¹ | hˡ)   the top two layers are an RBM, the others generate downwards
 //! ```
 //!
 //! | symbol | field | shape |
 //! |---|---|---|
 //! | `hˡ` | `features(rows, l)` | `[batch, sizes[l]]` |
-//! | machine `l` | `layers()[l − 1]` | weights `[sizes[l], sizes[l − 1]]` |
+//! | RBM `l` | `layers()[l − 1]` | weights `[sizes[l], sizes[l − 1]]` |
 //!
 //! Sources: Hinton, Osindero and Teh, "A fast learning algorithm for deep belief nets", Neural Computation 18, 2006;
 //! Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics processors", ICML 2009.
-//! Departure: upper machines learn from the hidden means of the lower, not from draws (Hinton 2010, section 3).
+//! Departure: upper RBMs learn from the hidden means of the lower, not from draws (Hinton 2010, section 3).
 //!
 //! ```
 //! use candle::{Device::Cpu, Module, Tensor};
@@ -61,7 +61,7 @@ use serde::{Deserialize, Serialize};
 /// What a [`Dbn`] is, the content of `config.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DbnConfig {
-    /// The machines, lowest first; each has as many visible units as the one below has hidden.
+    /// The RBMs, lowest first; each has as many visible units as the one below has hidden.
     pub layers: Vec<RbmConfig>,
     /// What is done to raw rows before the lowest RBM reads them, in place of the preparations of `layers`. Default: floats as they are, bytes over 255.
     #[serde(default, alias = "input_scale")]
@@ -72,7 +72,7 @@ pub struct DbnConfig {
 }
 
 impl DbnConfig {
-    /// Binary machines between layers of these sizes, the input's first.
+    /// Binary RBMs between layers of these sizes, the input's first.
     pub fn new(sizes: &[usize]) -> Self {
         let layers = sizes.windows(2).map(|pair| RbmConfig::new(pair[0], pair[1])).collect();
         Self { layers, preparation: Preparation::default(), image: None }
@@ -152,10 +152,10 @@ impl Dbn {
         Ok(Self { config, layers })
     }
 
-    /// A network from its machines, lowest first.
+    /// A network from its RBMs, lowest first.
     ///
     /// # Errors
-    /// When `config` is out of range or is not that of the machines.
+    /// When `config` is out of range or is not that of the RBMs.
     pub fn from_layers(config: DbnConfig, layers: Vec<Rbm>) -> Result<Self> {
         config.validate()?;
         if !config.layers.iter().eq(layers.iter().map(Rbm::config)) {
@@ -229,7 +229,7 @@ impl Dbn {
         error.to_dtype(DType::F64)?.mean_all()?.to_scalar()
     }
 
-    /// Draws `n` rows from the model: `steps` Gibbs steps in the top machine from fair coins, then the means downwards.
+    /// Draws `n` rows from the model: `steps` Gibbs steps in the top RBM from fair coins, then the means downwards.
     /// `[n, n_visible]`.
     ///
     /// # Errors
@@ -266,7 +266,7 @@ impl Dbn {
         &self.config
     }
 
-    /// The machines, lowest first.
+    /// The RBMs, lowest first.
     pub fn layers(&self) -> &[Rbm] {
         &self.layers
     }

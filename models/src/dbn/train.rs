@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Trains a [`Dbn`] greedily: the lowest machine on the rows, each other one on the hidden means of those below.
+/// Trains a [`Dbn`] greedily: the lowest RBM on the rows, each other one on the hidden means of those below.
 ///
 /// Lower activations are recomputed on the way up in each step and never stored, so memory does not grow
 /// with the number of rows.
@@ -39,7 +39,7 @@ struct Notes<P> {
 const NAME: &str = "deep-belief-network";
 
 impl DbnTrainer {
-    /// Takes a copy of `dbn` and begins with its lowest machine; `training` says how to train each, lowest first.
+    /// Takes a copy of `dbn` and begins with its lowest RBM; `training` says how to train each, lowest first.
     ///
     /// Steps take raw rows, which go through the network's preparation; layer `l` draws from the stream `philox.stream + l`.
     ///
@@ -128,7 +128,7 @@ impl DbnTrainer {
         self.trainer.set_schedules(&self.training[self.layer])
     }
 
-    /// A copy of the machine in training.
+    /// A copy of the RBM in training.
     ///
     /// # Errors
     /// When memory is short.

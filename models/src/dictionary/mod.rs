@@ -42,20 +42,20 @@
 mod checkpoint;
 mod config;
 pub mod image;
+pub mod init;
 mod least_squares;
 pub mod online;
 mod pretrained;
 pub mod pursuit;
 mod replace_atoms;
 mod scaling;
-pub mod start;
 pub mod train;
 
 pub use chandlery_ops::SparseCodes;
 pub use config::{CodeError, DictionaryConfig, DictionaryTrainConfig, OnlineConfig, Replace, UpdateRule};
+pub use init::{Init, distinct_signals, init, overcomplete_dct};
 pub use online::{OnlineMetrics, OnlineStep, OnlineTrainer};
 pub use pursuit::{PursuitMethod, SparseCoder};
-pub use start::{Start, distinct_signals, overcomplete_dct, start};
 pub use train::{DictionaryTrainer, Iteration};
 
 use crate::prepare::prepared;

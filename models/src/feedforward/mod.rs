@@ -14,7 +14,7 @@
 //! | `E` | `encoder_layers` of [`Task::Autoencode`] | |
 //!
 //! Pre-training puts the weights near a good solution, backpropagation finds it: [`Feedforward::from_dbn`] adds logits
-//! to a stack of machines, [`Feedforward::unroll`] turns it into an encoder and a decoder, whose weights are tied
+//! to a stack of RBMs, [`Feedforward::unroll`] turns it into an encoder and a decoder, whose weights are tied
 //! at the start and free after it. [`FeedforwardTrainer`] does the rest.
 //!
 //! Sources: Hinton and Salakhutdinov, "Reducing the dimensionality of data with neural networks", Science 313, 2006; Hinton,
@@ -38,7 +38,7 @@
 //! for _ in 0..300 {
 //!     trainer.step(&rows, None)?;
 //! }
-//! assert!(trainer.model()?.squared_error(&rows)? < 0.01);
+//! assert!(trainer.model()?.reconstruction_error(&rows)? < 0.01);
 //! assert_eq!(trainer.model()?.encode(&rows)?.dims(), [2, 2]);
 //! # Ok(()) }
 //! ```
@@ -211,7 +211,7 @@ impl Feedforward {
     ///
     /// # Errors
     /// When `rows` are not `[batch, n_inputs]` or the network does not give back its inputs.
-    pub fn squared_error(&self, rows: &Tensor) -> Result<f64> {
+    pub fn reconstruction_error(&self, rows: &Tensor) -> Result<f64> {
         let error = (self.forward(rows)? - self.prepare(rows)?)?.sqr()?.sum(1)?;
         error.to_dtype(DType::F64)?.mean_all()?.to_scalar()
     }

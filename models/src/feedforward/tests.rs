@@ -165,7 +165,7 @@ fn made_from_machines_it_begins_as_they_are() -> Result<()> {
         let what = format!("{visible:?}, {lower:?}, {upper:?}");
         assert!(worst(&autoencoder.encode(&x)?, &dbn.forward(&x)?) < 1e-6, "code of {what}");
         let down = autoencoder.decode(&dbn.forward(&x)?)?;
-        // A rectified layer's mean is cut at 0 on the way down too; the machines have no such bound.
+        // A rectified layer's mean is cut at 0 on the way down too; the RBMs have no such bound.
         if lower != Rectified {
             assert!(worst(&down, &dbn.decode(&dbn.forward(&x)?)?) < 1e-6, "reconstruction of {what}");
         }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// What a [`LabelledDbn`](super::LabelledDbn) is, the content of `config.json`. All units are binary.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LabelledDbnConfig {
-    /// Units of each layer, the input's first, the hidden ones of the machine on top last; at least two layers.
+    /// Units of each layer, the input's first, the hidden ones of the RBM on top last; at least two layers.
     pub sizes: Vec<usize>,
     /// Label units beside the last layer but one, at least 2.
     pub n_classes: usize,
@@ -29,7 +29,7 @@ impl LabelledDbnConfig {
         Self { sizes: sizes.to_vec(), n_classes, preparation: Preparation::default(), image: None }
     }
 
-    /// Layers below the machine on top, the input not counted.
+    /// Layers below the RBM on top, the input not counted.
     pub fn n_lower(&self) -> usize {
         self.sizes.len().saturating_sub(2)
     }
@@ -58,7 +58,7 @@ impl LabelledDbnConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// The machine on top alone, from the means of the layers below: how it comes to know the labels.
+    /// The RBM on top alone, from the means of the layers below: how it comes to know the labels.
     Top,
     /// All weights, by the up-down algorithm.
     #[default]
@@ -81,9 +81,9 @@ pub struct UpDownConfig {
     pub label_rate: f64,
     /// Share of the last step that is kept, in [0, 1). Default 0.
     pub momentum: Schedule,
-    /// Gibbs steps of the machine on top, whole numbers of at least 1. Default 3; the paper goes on to 6 and 10.
+    /// Gibbs steps of the RBM on top, whole numbers of at least 1. Default 3; the paper goes on to 6 and 10.
     pub k: Schedule,
-    /// Whether the chains of the machine on top go on from step to step instead of starting at the data. Default `false`, as
+    /// Whether the chains of the RBM on top go on from step to step instead of starting at the data. Default `false`, as
     /// in the paper; `true` makes a model that can be sampled from random states, where few Gibbs steps from the data leave
     /// modes that no row is near.
     pub persistent: bool,

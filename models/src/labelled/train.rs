@@ -22,7 +22,7 @@ pub struct UpDownMetrics {
     pub generation_error: Option<f64>,
     /// Of what recognition makes of a fantasy's lowest hidden layer; none as above.
     pub recognition_error: Option<f64>,
-    /// Between what the machine on top reads and where its chain ends. With persistent chains the two have nothing to do with
+    /// Between what the RBM on top reads and where its chain ends. With persistent chains the two have nothing to do with
     /// each other; then it shows divergence only.
     pub top_error: f64,
     /// Share of rows whose label is another at the end of the chain.
@@ -45,7 +45,7 @@ pub struct UpDownMetrics {
 /// decay `λ₂`. In [`Stage::Top`](super::Stage::Top)
 /// only the last line learns, and `x₀` is the recognition mean.
 ///
-/// Source: Hinton, Osindero and Teh 2006, section 5 and appendix B. Departures: statistics of the machine on top are of hidden
+/// Source: Hinton, Osindero and Teh 2006, section 5 and appendix B. Departures: statistics of the RBM on top are of hidden
 /// means instead of draws, which have the same mean and less noise; chains may persist.
 ///
 /// A step is two loads and, on CUDA, one recorded graph; everything is allocated in [`new`](Self::new).

@@ -1,4 +1,4 @@
-//! What a machine is, and how it is trained.
+//! What an RBM is, and how it is trained.
 use crate::check::{at_least_one, range};
 use crate::prepare::check_inputs;
 use crate::schedule::Schedule;
@@ -41,7 +41,7 @@ pub enum HiddenUnit {
 }
 
 impl HiddenUnit {
-    /// What the visible units of a machine on top of these must be.
+    /// What the visible units of an RBM on top of these must be.
     pub fn as_visible(self) -> VisibleUnit {
         match self {
             Self::Bernoulli => VisibleUnit::Bernoulli,
@@ -112,7 +112,7 @@ pub struct SparsityConfig {
     pub decay: f64,
 }
 
-/// How a machine is trained: contrastive divergence and its surroundings.
+/// How an RBM is trained: contrastive divergence and its surroundings.
 ///
 /// The defaults are those of Hinton, "A practical guide to training restricted Boltzmann machines", 2010, for binary
 /// units. Gaussian units want a rate 10 to 100 times lower (section 13.2).
@@ -140,7 +140,7 @@ pub struct CdConfig {
     pub max_norm: Option<f64>,
     /// A wish for the mean activation of the hidden units; none by default.
     pub sparsity: Option<SparsityConfig>,
-    /// Whether rows are probabilities and every minibatch draws its binary rows afresh, so that the machine learns the
+    /// Whether rows are probabilities and every minibatch draws its binary rows afresh, so that the RBM learns the
     /// distribution of binary rows, to which a likelihood refers. Default `false`: grey levels stand for states (section 3.1).
     pub binarize: bool,
     /// Of the matrix products.

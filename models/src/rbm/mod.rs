@@ -102,7 +102,7 @@ impl Rbm {
         })
     }
 
-    /// A new machine: normal weights of standard deviation `config.weight_stdev`, biases 0, deviations 1. All f32.
+    /// A new RBM: normal weights of standard deviation `config.weight_stdev`, biases 0, deviations 1. All f32.
     ///
     /// # Errors
     /// When `config` is out of range or the device is out of memory.
@@ -126,7 +126,7 @@ impl Rbm {
         })
     }
 
-    /// A machine from its parameters; shapes as in the [module](self), one float type.
+    /// An RBM from its parameters; shapes as in the [module](self), one float type.
     ///
     /// # Errors
     /// When `config` is out of range, a shape differs, or `log_variance` is not given exactly when deviations are learned.
@@ -269,7 +269,7 @@ impl Rbm {
         self.visible_mean(&self.hidden_mean(v)?)
     }
 
-    /// What the machine is.
+    /// What the RBM is.
     pub fn config(&self) -> &RbmConfig {
         &self.config
     }
@@ -302,7 +302,7 @@ impl Rbm {
         named
     }
 
-    /// The same machine with its own copy of the parameters, in another float type or on another device.
+    /// The same RBM with its own copy of the parameters, in another float type or on another device.
     ///
     /// # Errors
     /// When the device is out of memory.
@@ -325,7 +325,7 @@ impl Module for Rbm {
     }
 }
 
-/// Draws are made in f32 whatever the machine's type is.
+/// Draws are made in f32 whatever the RBM's type is.
 fn draw(mean: &Tensor, philox: Philox) -> Result<Tensor> {
     bernoulli(&mean.to_dtype(DType::F32)?, philox)?.to_dtype(mean.dtype())
 }

@@ -1,11 +1,11 @@
-//! A machine in a folder: `config.json` and `model.safetensors`, here or on the Hugging Face hub.
+//! An RBM in a folder: `config.json` and `model.safetensors`, here or on the Hugging Face hub.
 use super::Rbm;
 use crate::pretrained::{self, ModelType};
 use candle::{Device, Result};
 use std::path::Path;
 
 impl Rbm {
-    /// Loads a machine from a folder that [`save_pretrained`](Self::save_pretrained) wrote, or by its id (`owner/name`) from the
+    /// Loads an RBM from a folder that [`save_pretrained`](Self::save_pretrained) wrote, or by its id (`owner/name`) from the
     /// Hugging Face hub through its cache. Weights are f32.
     ///
     /// # Errors

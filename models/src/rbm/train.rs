@@ -1,4 +1,4 @@
-//! Training a machine by contrastive divergence, in place and without a word to the host.
+//! Training an RBM by contrastive divergence, in place and without a word to the host.
 //!
 //! ```text
 //! positive   v₀ = data, or drawn from it   h₀ = p(h | v₀)            drawn: ĥ₀
@@ -72,7 +72,7 @@ pub struct RbmTrainer {
 /// What a checkpoint says beside its tensors.
 #[derive(Serialize, Deserialize)]
 struct Notes<P> {
-    /// Of the machine in training and, before it, of those below.
+    /// Of the RBM in training and, before it, of those below.
     layers: Vec<RbmConfig>,
     training: CdConfig,
     #[serde(default, alias = "input_scale")]
@@ -165,12 +165,12 @@ impl RbmTrainer {
         Ok(())
     }
 
-    /// How the machine is trained.
+    /// How the RBM is trained.
     pub fn config(&self) -> &CdConfig {
         &self.config
     }
 
-    /// The machines below, lowest first.
+    /// The RBMs below, lowest first.
     pub fn lower(&self) -> &[Rbm] {
         &self.lower
     }

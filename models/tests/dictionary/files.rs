@@ -3,8 +3,8 @@ use super::{CPU, M, N, P, beginning, bits, coder, config, first_line, signals};
 use candle::{DType, Module, Result, Tensor};
 use chandlery::Preparation;
 use chandlery::dictionary::{
-    CodeError, Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, OnlineConfig,
-    OnlineTrainer, PursuitMethod, Replace, SparseCoder, Start, UpdateRule, start,
+    CodeError, Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Init, OnlineConfig,
+    OnlineTrainer, PursuitMethod, Replace, SparseCoder, UpdateRule, init,
 };
 use chandlery_ops::Philox;
 
@@ -139,12 +139,12 @@ fn what_does_not_fit_is_refused_with_the_reason() -> Result<()> {
         "OnlineConfig: sweeps must be at least 1, got 0",
     );
     says(
-        start(&Start::Dct, 16, &y.narrow(1, 0, 8)?, Philox::new(0, 0)).map(|_| ()),
-        "start: n_features must be a square for a DCT of square patches, got 8; take another start",
+        init(&Init::Dct, 16, &y.narrow(1, 0, 8)?, Philox::new(0, 0)).map(|_| ()),
+        "init: n_features must be a square for a DCT of square patches, got 8; take another start",
     );
     says(
-        start(&Start::Given(y.clone()), 16, &y, Philox::new(0, 0)).map(|_| ()),
-        "start: given atoms must have shape [16, 9], got [400, 9]",
+        init(&Init::Given(y.clone()), 16, &y, Philox::new(0, 0)).map(|_| ()),
+        "init: given atoms must have shape [16, 9], got [400, 9]",
     );
     says(
         Dictionary::from_pretrained("neither/here/nor/there", &CPU).map(|_| ()),

@@ -10,7 +10,7 @@ mod units;
 
 use candle::{DType, Device, Result, Tensor};
 use chandlery::dictionary::{
-    Dictionary, DictionaryConfig, DictionaryTrainConfig, PursuitMethod, SparseCoder, Start, UpdateRule, start,
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, Init, PursuitMethod, SparseCoder, UpdateRule, init,
 };
 use chandlery_ops::{Philox, normal};
 
@@ -50,7 +50,7 @@ fn dictionary(atoms: Tensor) -> Result<Dictionary> {
 }
 
 fn beginning(y: &Tensor) -> Result<Dictionary> {
-    dictionary(start(&Start::RandomSignals, N, y, Philox::new(2, 0))?)
+    dictionary(init(&Init::RandomSignals, N, y, Philox::new(2, 0))?)
 }
 
 fn coder() -> SparseCoder {

@@ -3,8 +3,8 @@ use super::{CPU, N, RULES, beginning, bits, coder, config, dictionary, first_lin
 use candle::{DType, Result};
 use chandlery::Trainer;
 use chandlery::dictionary::{
-    DictionaryTrainConfig, DictionaryTrainer, OnlineConfig, OnlineStep, OnlineTrainer, Replace, SparseCoder,
-    Start, UpdateRule, start,
+    DictionaryTrainConfig, DictionaryTrainer, Init, OnlineConfig, OnlineStep, OnlineTrainer, Replace,
+    SparseCoder, UpdateRule, init,
 };
 use chandlery_ops::{ErrorTarget, Philox};
 
@@ -116,7 +116,7 @@ fn a_resumed_online_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
 fn the_same_seed_gives_the_same_dictionary_and_another_does_not() -> Result<()> {
     let y = signals()?.to_dtype(DType::F32)?;
     let run = |seed| -> Result<Vec<u64>> {
-        let atoms = start(&Start::RandomSignals, N, &y, Philox::new(seed, 0))?;
+        let atoms = init(&Init::RandomSignals, N, &y, Philox::new(seed, 0))?;
         let config = DictionaryTrainConfig {
             iterations: 5,
             replace: Replace::Random,

@@ -1,7 +1,7 @@
 //! Initial dictionaries.
 use super::{CPU, unit_rows};
 use candle::{Result, Tensor};
-use chandlery::dictionary::{Dictionary, DictionaryConfig, Start, overcomplete_dct, start};
+use chandlery::dictionary::{Dictionary, DictionaryConfig, Init, init, overcomplete_dct};
 use chandlery_ops::{Philox, normal};
 
 #[test]
@@ -11,7 +11,7 @@ fn a_start_of_random_signals_has_neither_zeros_nor_copies() -> Result<()> {
     let rows: Vec<Vec<f32>> =
         (0..300).map(|i| directions[i % 10].iter().map(|x| x * [0., 1., -2.][i % 3]).collect()).collect();
     let y = Tensor::new(rows, &CPU)?;
-    let d = start(&Start::RandomSignals, 13, &y, Philox::new(10, 0))?;
+    let d = init(&Init::RandomSignals, 13, &y, Philox::new(10, 0))?;
     assert!(Dictionary::from_tensor(DictionaryConfig::new(13, 5, 1), d.clone())?.mutual_coherence()? < 0.999);
     let like =
         d.matmul(&unit_rows(&Tensor::new(directions, &CPU)?)?.t()?)?.abs()?.max(1)?.to_vec1::<f32>()?;

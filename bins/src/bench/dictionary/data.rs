@@ -3,7 +3,7 @@ use crate::arrays;
 use anyhow::{Context, Result};
 use candle::{Device, Tensor};
 use chandlery::Philox;
-use chandlery::dictionary::{Start, start};
+use chandlery::dictionary::{Init, init};
 use chandlery_datasets::embedded::natural_images;
 use chandlery_datasets::patches::PatchSampler;
 use chandlery_datasets::preparation::remove_mean;
@@ -23,7 +23,7 @@ pub fn patches(m: usize, side: usize, device: &Device) -> Result<Tensor> {
 pub fn atoms(n: usize, side: usize, device: &Device) -> Result<Tensor> {
     let sampler = PatchSampler::new(natural_images()?, side, 4 * n, SEED + 1)?;
     let rows = remove_mean(&sampler.draw(0..4 * n as u32, &Device::Cpu)?)?;
-    Ok(start(&Start::RandomSignals, n, &rows, Philox::new(SEED, 0))?.to_device(device)?)
+    Ok(init(&Init::RandomSignals, n, &rows, Philox::new(SEED, 0))?.to_device(device)?)
 }
 
 /// Writes what training works on, for peers.

@@ -36,7 +36,7 @@ impl Measured {
         match (model.config().task, labels) {
             (Task::Classify, Some(labels)) => Ok(model.errors(rows, labels)? as f64 / rows.dim(0)? as f64),
             (Task::Classify, None) => bail!("--classify: held-out and test rows must have labels, got none"),
-            (Task::Autoencode { .. }, _) => Ok(model.squared_error(rows)?),
+            (Task::Autoencode { .. }, _) => Ok(model.reconstruction_error(rows)?),
         }
     }
 

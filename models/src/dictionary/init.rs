@@ -8,7 +8,7 @@ use std::f64::consts::PI;
 
 /// The initial atoms.
 #[derive(Debug, Clone)]
-pub enum Start {
+pub enum Init {
     /// Signals drawn at random, non-zero and distinct (`|cos|` of two is at most 0.99); random directions if there are too few
     /// such signals.
     RandomSignals,
@@ -23,27 +23,27 @@ const MAX_COHERENCE: f64 = 0.99;
 
 /// Initial atoms of length 1, `[n_atoms, n_features]`, of the type and on the device of `signals`, `[n_samples, n_features]`.
 ///
-/// The draws of [`Start::RandomSignals`] start at `philox`; the other starts draw nothing. A given atom of zeros stays zero: no
+/// The draws of [`Init::RandomSignals`] start at `philox`; the other starts draw nothing. A given atom of zeros stays zero: no
 /// signal uses it, and the trainers replace it.
 ///
 /// # Errors
 /// When `signals` are not a matrix of at least one feature, given atoms have another shape, or `n_features` is not a square for
-/// [`Start::Dct`].
-pub fn start(from: &Start, n_atoms: usize, signals: &Tensor, philox: Philox) -> Result<Tensor> {
-    const OP: &str = "start";
+/// [`Init::Dct`].
+pub fn init(from: &Init, n_atoms: usize, signals: &Tensor, philox: Philox) -> Result<Tensor> {
+    const OP: &str = "init";
     let (_, p) = shape_of(OP, signals)?;
     // Atoms and their products with each other, in f64 for the cosine transform.
     let values = n_atoms as f64 * (n_atoms as f64 + 4. * p as f64);
     room_for(OP, &format!("{n_atoms} atoms of {p} values"), values, signals.device())?;
     let atoms = match from {
-        Start::RandomSignals => {
+        Init::RandomSignals => {
             let chosen = distinct_signals(signals, n_atoms, philox)?;
             // A stream of their own: a permutation takes as many words as it likes.
             let rest = Philox { stream: philox.stream ^ (1 << 63), ..philox };
             let rest = normal((n_atoms - chosen.dim(0)?, p), signals.device(), rest)?;
             Tensor::cat(&[chosen, rest.to_dtype(signals.dtype())?], 0)?
         }
-        Start::Dct => {
+        Init::Dct => {
             let side = p.isqrt();
             if side * side != p {
                 candle::bail!(
@@ -52,7 +52,7 @@ pub fn start(from: &Start, n_atoms: usize, signals: &Tensor, philox: Philox) -> 
             }
             overcomplete_dct(n_atoms, side)?.to_dtype(signals.dtype())?.to_device(signals.device())?
         }
-        Start::Given(atoms) => {
+        Init::Given(atoms) => {
             if atoms.dims() != [n_atoms, p] {
                 candle::bail!("{OP}: given atoms must have shape [{n_atoms}, {p}], got {:?}", atoms.dims())
             }
@@ -65,7 +65,7 @@ pub fn start(from: &Start, n_atoms: usize, signals: &Tensor, philox: Philox) -> 
 /// At most `n` of the `signals`, `[n_samples, n_features]`, drawn at random as atoms of length 1, `[≤ n, n_features]`: non-zero
 /// and distinct (`|cos|` of two is at most 0.99). Fewer than `n` if there are not enough such signals.
 ///
-/// They are the signals that [`start`] draws for [`Start::RandomSignals`] with the same `philox`. Cost: about `2 n² n_features`
+/// They are the signals that [`init`] draws for [`Init::RandomSignals`] with the same `philox`. Cost: about `2 n² n_features`
 /// FLOP if few signals are similar; at worst as much for every `n` signals.
 ///
 /// # Errors
