@@ -67,6 +67,19 @@ impl Split {
         }
     }
 
+    /// Refuses images of another shape than those of the training split; `at` names the data set, `fix` says what to do.
+    pub(crate) fn check_images_like(&self, train: &Self, at: &str, fix: &str) -> Result<()> {
+        if self.image == train.image {
+            return Ok(());
+        }
+        let text = |image: Option<ImageShape>| {
+            image.map_or_else(|| "no images".to_owned(), |image| image.to_string())
+        };
+        let (train, test) = (text(train.image), text(self.image));
+        let what = format!("training images are {train}, test images {test} (height x width x channels)");
+        Err(Error::format(at, what, fix))
+    }
+
     /// A split of rows in memory, copied from `rows`, `[n_samples, n_features]` of u8 or a float type.
     ///
     /// # Errors
@@ -290,15 +303,14 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Checks that the parts belong together; `image` becomes that of both splits.
+    /// Checks that the parts belong together; the test split's images get the shape of the training split's.
     ///
     /// # Errors
-    /// When the splits differ in `n_features` or type, or the image shape does not have as many values as a row.
+    /// When the splits differ in `n_features` or type.
     pub fn new(
         name: impl Into<String>,
         train: Split,
         test: Option<Split>,
-        image: Option<ImageShape>,
         class_names: Option<Vec<String>>,
     ) -> Result<Self> {
         let name = name.into();
@@ -317,9 +329,8 @@ impl Dataset {
                 "give splits of the same shape and type",
             ));
         }
-        let image = image.or(train.image);
-        let test = test.map(|test| test.with_image(image)).transpose()?;
-        Ok(Self { name, train: train.with_image(image)?, test, class_names })
+        let test = test.map(|test| Split { image: train.image, ..test });
+        Ok(Self { name, train, test, class_names })
     }
 
     /// A data set that one of candle-datasets' loaders has read, with its f32 values in [0, 1].
@@ -332,21 +343,20 @@ impl Dataset {
     #[cfg(feature = "candle-datasets")]
     pub fn from_candle(name: impl Into<String>, data: &candle_datasets::vision::Dataset) -> Result<Self> {
         let split = |images: &Tensor, labels: &Tensor| -> Result<Split> {
+            let image = match images.dims() {
+                &[_, channels, height, width] => Some(ImageShape { height, width, channels }),
+                _ => None,
+            };
             let rows = images.flatten_from(1)?.to_dtype(DType::F32)?;
             let n_features = rows.dim(1)?;
             let values = rows.flatten_all()?.to_vec1::<f32>()?;
             let labels = labels.flatten_all()?.to_dtype(DType::U32)?.to_vec1::<u32>()?;
-            Split::from_f32(values, n_features, Some(labels))
-        };
-        let image = match data.train_images.dims() {
-            &[_, channels, height, width] => Some(ImageShape { height, width, channels }),
-            _ => None,
+            Split::from_f32(values, n_features, Some(labels))?.with_image(image)
         };
         Self::new(
             name,
             split(&data.train_images, &data.train_labels)?,
             Some(split(&data.test_images, &data.test_labels)?),
-            image,
             None,
         )
     }

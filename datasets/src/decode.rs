@@ -1,14 +1,26 @@
 //! Encoded images to planes of bytes.
 use crate::options::Colour;
+#[cfg(feature = "image")]
 pub(crate) use crate::pixels::decode;
 use crate::sink::RowSink;
 use crate::{Error, ImageShape, Result, Source};
 use rayon::prelude::*;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Name endings of the image files that can be decoded, in lower case.
 pub(crate) const EXTENSIONS: [&str; 12] =
     ["png", "jpg", "jpeg", "bmp", "tif", "tiff", "webp", "gif", "pgm", "ppm", "pbm", "pnm"];
+
+/// Whether the name ends as an image's does.
+pub(crate) fn is_image(path: &Path) -> bool {
+    path.extension().is_some_and(|e| EXTENSIONS.iter().any(|known| e.eq_ignore_ascii_case(known)))
+}
+
+#[cfg(not(feature = "image"))]
+pub(crate) fn decode(at: &str, _bytes: &[u8], _: Colour) -> Result<Pixels> {
+    Err(Error::without(at, "images", "image"))
+}
 
 /// One decoded image.
 #[derive(Debug)]

@@ -3,8 +3,7 @@
 //! Fields are parted by tabs, semicolons or commas: by the first of these that the first line has. That line is a header when it
 //! has a name above a number. Rows become f32. Labels are whole numbers or texts; texts are numbered in alphabetic order. Columns
 //! go by the names in the header, or by their numbers, counted from 0.
-use crate::labels::LABELS;
-use crate::labels::{MAX_CLASSES, class_number};
+use crate::labels::{LABELS, MAX_CLASSES, class_number};
 use crate::options::DataOptions;
 use crate::sink::RowSink;
 use crate::{Dataset, Error, Result, Split};
@@ -85,7 +84,7 @@ pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
             (Some(labels), names)
         }
     };
-    Dataset::new(at, Split::new(rows, labels)?, None, None, class_names)
+    Dataset::new(at, Split::new(rows, labels)?, None, class_names)
 }
 
 /// Records of a file, one after the other.

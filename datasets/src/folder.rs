@@ -2,12 +2,12 @@
 //!
 //! Images lie in the folder itself, or in sub-folders, each of which is then a class, numbered in the order of names.
 //! Sub-folders called `train` and `test` (or as the options say) are splits, and each may again have classes.
-use crate::decode::{EXTENSIONS, ImageRows};
+use crate::decode::{EXTENSIONS, ImageRows, is_image};
 use crate::idx::IdxFolder;
 use crate::labels::check_classes;
 use crate::listing::{Listing, name_of};
 use crate::options::DataOptions;
-use crate::{Dataset, Error, ImageShape, Result, Split};
+use crate::{Dataset, Error, Result, Split};
 use std::path::{Path, PathBuf};
 
 /// Images that are read and decoded at a time.
@@ -40,38 +40,29 @@ fn open_images(folder: &Path, listing: &Listing, options: &DataOptions) -> Resul
         }
     }
     let Some(train) = listing.folder(train_name) else {
-        let (split, image, class_names) = open_split(folder, options, None)?;
-        return Dataset::new(at, split, None, Some(image), class_names);
+        let (split, class_names) = open_split(folder, options, None)?;
+        return Dataset::new(at, split, None, class_names);
     };
-    let (train, image, class_names) = open_split(train, options, None)?;
+    let (train, class_names) = open_split(train, options, None)?;
     let test = match listing.folder(test_name) {
         None => None,
         Some(test_folder) => {
-            let (test, test_image, _) = open_split(test_folder, options, class_names.as_deref())?;
-            if test_image != image {
-                return Err(Error::format(
-                    at,
-                    format!(
-                        "training images are {image}, test images {test_image} (height x width x channels)"
-                    ),
-                    "make all images of a data set the same",
-                ));
-            }
+            let (test, _) = open_split(test_folder, options, class_names.as_deref())?;
+            test.check_images_like(&train, &at, "make all images of a data set the same")?;
             Some(test)
         }
     };
-    Dataset::new(at, train, test, Some(image), class_names)
+    Dataset::new(at, train, test, class_names)
 }
 
-/// One split: its images, their shape, and the classes when it has sub-folders.
+/// One split: its images, and the classes when it has sub-folders.
 ///
 /// `known` are the classes of the training split, whose numbers a test split has to use.
-#[allow(clippy::type_complexity)] // Three results that are taken apart at once.
 fn open_split(
     folder: &Path,
     options: &DataOptions,
     known: Option<&[String]>,
-) -> Result<(Split, ImageShape, Option<Vec<String>>)> {
+) -> Result<(Split, Option<Vec<String>>)> {
     let at = folder.display().to_string();
     let listing = Listing::of(folder)?;
     let mut images: Vec<PathBuf> = listing.files.into_iter().filter(|path| is_image(path)).collect();
@@ -123,7 +114,7 @@ fn open_split(
         })?;
     }
     let (rows, shape) = rows.finish(&at)?;
-    Ok((Split::new(rows, labels)?, shape, class_names))
+    Ok((Split::new(rows, labels)?.with_image(Some(shape))?, class_names))
 }
 
 /// Images of a class, in the order of their paths, in sub-folders too.
@@ -134,9 +125,4 @@ fn images_below(folder: &Path) -> Result<Vec<PathBuf>> {
         images.extend(images_below(folder)?);
     }
     Ok(images)
-}
-
-/// Whether the name ends as an image's does.
-pub(crate) fn is_image(path: &Path) -> bool {
-    path.extension().is_some_and(|e| EXTENSIONS.iter().any(|known| e.eq_ignore_ascii_case(known)))
 }

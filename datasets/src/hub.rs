@@ -41,7 +41,6 @@ pub(crate) fn open_known(known: &Known, options: &DataOptions) -> Result<Dataset
 
 /// Opens `OWNER/NAME`.
 pub(crate) fn open(id: &str, options: &DataOptions) -> Result<Dataset> {
-    check_id(Kind::Dataset, id)?;
     let repo = Repo::new(Kind::Dataset, id)?;
     let chosen = choose(&format!("hub {id}"), repo.list()?, options)?;
     // From the last file of the test split to the first of the training split: where a later shard is in the cache, a
@@ -90,7 +89,6 @@ pub enum Kind {
 /// # Errors
 /// When `id` is not of that form, the hub has no such file, or it cannot be reached; the message says what to do.
 pub fn fetch(kind: Kind, id: &str, file: &str) -> Result<PathBuf> {
-    check_id(kind, id)?;
     Repo::new(kind, id)?.fetch(file)
 }
 
@@ -115,6 +113,7 @@ fn variable(names: &[&str]) -> Option<String> {
 
 impl Repo {
     fn new(kind: Kind, id: &str) -> Result<Self> {
+        check_id(kind, id)?;
         let cache = match variable(&["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"]) {
             Some(folder) => Cache::new(folder.into()),
             None => Cache::from_env(),

@@ -62,30 +62,29 @@ impl IdxFolder {
                 "add train-images-idx3-ubyte or train-images-idx3-ubyte.gz",
             ));
         };
-        let (train, image) = open_split(&train, options)?;
-        let test = self.test.map(|path| open_split(&path, options)).transpose()?.map(|(split, _)| split);
-        Dataset::new(folder.display().to_string(), train, test, image, None)
+        let train = open_split(&train, options)?;
+        let test = self.test.map(|path| open_split(&path, options)).transpose()?;
+        Dataset::new(folder.display().to_string(), train, test, None)
     }
 }
 
 /// Opens one file of images, and the labels that lie beside it.
 pub(crate) fn open_file(path: &Path, options: &DataOptions) -> Result<Dataset> {
-    let (train, image) = open_split(path, options)?;
-    Dataset::new(path.display().to_string(), train, None, image, None)
+    Dataset::new(path.display().to_string(), open_split(path, options)?, None, None)
 }
 
-fn open_split(path: &Path, options: &DataOptions) -> Result<(Split, Option<ImageShape>)> {
+fn open_split(path: &Path, options: &DataOptions) -> Result<Split> {
     options.refuse_columns(path.display(), "an idx file holds one array")?;
     options.refuse_labels(path.display(), "an idx file has its labels in a file beside it")?;
     let (rows, image) = read_images(path, options.memory_limit())?;
     let n_rows = rows.n_samples();
     let Some(labels_path) = labels_beside(path) else {
         tracing::warn!(file = %path.display(), "no labels beside the images");
-        return Ok((Split::new(rows, None)?, image));
+        return Split::new(rows, None)?.with_image(image);
     };
     let at = format!("{} and {}", path.display(), labels_path.display());
     let labels = read_labels(&labels_path)?;
-    Ok((Split::join(at, rows, n_rows, Some(labels))?, image))
+    Split::join(at, rows, n_rows, Some(labels))?.with_image(image)
 }
 
 /// `train-images-idx3-ubyte[.gz]` has its labels in `train-labels-idx1-ubyte[.gz]`.

@@ -73,16 +73,9 @@ pub mod options;
 pub mod patches;
 #[cfg(feature = "image")]
 mod pixels;
-#[cfg(not(feature = "image"))]
-#[path = "pixels_off.rs"]
-mod pixels;
 pub mod preparation;
 mod sink;
 pub mod source;
-#[cfg(feature = "parquet")]
-mod table;
-#[cfg(not(feature = "parquet"))]
-#[path = "table_off.rs"]
 mod table;
 mod tensors;
 #[cfg(feature = "image")]

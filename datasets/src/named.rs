@@ -79,7 +79,7 @@ pub(crate) fn open(file: &impl Named, options: &DataOptions) -> Result<Dataset> 
         Some(name) => Some(known(file, &names, name)?),
         None => first_of(&names, TRAIN_LABELS).filter(|&name| name != rows_name),
     };
-    let (train, image) = split(file, rows_name, labels_name, options)?;
+    let train = split(file, rows_name, labels_name, options)?;
     let test = match &options.test_split {
         Some(name) => Some((known(file, &names, name)?, first_of(&names, TEST[0].1))),
         None => TEST.iter().find_map(|(rows, labels)| {
@@ -88,22 +88,17 @@ pub(crate) fn open(file: &impl Named, options: &DataOptions) -> Result<Dataset> 
         }),
     };
     let test = test.map(|(rows, labels)| split(file, rows, labels, options)).transpose()?;
-    Dataset::new(file.at(), train, test.map(|(split, _)| split), image, None)
+    Dataset::new(file.at(), train, test, None)
 }
 
-fn split<F: Named>(
-    file: &F,
-    rows: &str,
-    labels: Option<&str>,
-    options: &DataOptions,
-) -> Result<(Split, Option<ImageShape>)> {
+fn split<F: Named>(file: &F, rows: &str, labels: Option<&str>, options: &DataOptions) -> Result<Split> {
     let at = match labels {
         None => format!("{}, {} '{rows}'", file.at(), F::KIND),
         Some(labels) => format!("{}, {}s '{rows}' and '{labels}'", file.at(), F::KIND),
     };
     let labels = labels.map(|name| file.labels(name)).transpose()?;
     let Rows { rows, n_rows, image } = file.rows(rows, options)?;
-    Ok((Split::join(at, rows, n_rows, labels)?, image))
+    Split::join(at, rows, n_rows, labels)?.with_image(image)
 }
 
 fn known<'a, F: Named>(file: &F, names: &'a [String], wanted: &str) -> Result<&'a str> {

@@ -26,8 +26,8 @@ pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
         None => array.at.clone(),
         Some(labels_path) => format!("{} and {labels_path}", array.at),
     };
-    let split = Split::join(at, rows, n_rows, labels)?;
-    Dataset::new(path.display().to_string(), split, None, image, None)
+    let split = Split::join(at, rows, n_rows, labels)?.with_image(image)?;
+    Dataset::new(path.display().to_string(), split, None, None)
 }
 
 /// An array's place in its file.

@@ -139,12 +139,12 @@ fn splits_say_what_is_wrong() -> TestResult {
     );
     let image = Some(ImageShape::grey(2, 2));
     assert_eq!(
-        message(Dataset::new("x", split.clone(), None, image, None), nowhere),
+        message(split.clone().with_image(image), nowhere),
         "image shape 2x2x1 has 4 values, rows have 2"
     );
     let other = Split::new(Arc::new(MemoryRows::from_f32(vec![1., 2.], 2)?), None)?;
     assert_eq!(
-        message(Dataset::new("x", split, Some(other), None, None), nowhere),
+        message(Dataset::new("x", split, Some(other), None), nowhere),
         "x: training rows are 2 values of U8, test rows 2 of F32; give splits of the same shape and type"
     );
     Ok(())

@@ -59,20 +59,14 @@ const NATURAL_IMAGES: [(&str, &[u8]); 4] = [
 /// # Errors
 /// When the embedded files fail their checksum or sizes, which says that the crate was damaged.
 pub fn mnist_sample() -> Result<Dataset> {
-    Dataset::new(
-        "mnist-sample",
-        split("training", &TRAIN)?,
-        Some(split("test", &TEST)?),
-        Some(ImageShape::grey(SIDE, SIDE)),
-        None,
-    )
+    Dataset::new("mnist-sample", split("training", &TRAIN)?, Some(split("test", &TEST)?), None)
 }
 
 fn split(part: &str, files: &Files) -> Result<Split> {
     let images = idx(&format!("mnist-sample ({part} images)"), files.images, &[files.n, SIDE, SIDE])?;
     let labels = idx(&format!("mnist-sample ({part} labels)"), files.labels, &[files.n])?;
     let labels = labels.into_iter().map(u32::from).collect();
-    Split::from_u8(images, SIDE * SIDE, Some(labels))
+    Split::from_u8(images, SIDE * SIDE, Some(labels))?.with_image(Some(ImageShape::grey(SIDE, SIDE)))
 }
 
 /// Unpacks a gzipped idx file that must hold exactly the bytes of an array of `dims`; `at` names it in errors.
@@ -101,10 +95,15 @@ fn idx(at: &str, gzipped: &[u8], dims: &[usize]) -> Result<Vec<u8>> {
 /// # Errors
 /// When an embedded file cannot be decoded, which says that the crate was damaged.
 pub fn natural_images() -> Result<ImageSet> {
+    natural_images_in(Colour::Grey)
+}
+
+/// The same images in grey or in three equal planes.
+pub(crate) fn natural_images_in(colour: Colour) -> Result<ImageSet> {
     let images = NATURAL_IMAGES
         .iter()
         .map(|&(name, png)| {
-            let pixels = decode(&format!("natural-images ({name})"), png, Colour::Grey)?;
+            let pixels = decode(&format!("natural-images ({name})"), png, colour)?;
             Image::from_u8(name, pixels.shape, pixels.values)
         })
         .collect::<Result<_>>()?;

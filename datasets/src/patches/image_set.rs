@@ -1,5 +1,5 @@
 //! Images of any sizes, grey or in colour, held in memory.
-use crate::decode::{EXTENSIONS, decode};
+use crate::decode::{EXTENSIONS, decode, is_image};
 use crate::options::Colour;
 use crate::{DataOptions, Dataset, Error, ImageShape, Result, RowType, Split};
 use rayon::prelude::*;
@@ -146,14 +146,15 @@ impl ImageSet {
     /// Opens what `spec` names: `natural-images` (embedded), a folder of images of any sizes, an image file, or any data
     /// set of images that [`crate::open()`] takes, of which the training split is used.
     ///
-    /// A folder that holds no image file by its ending is left to [`crate::open()`]. With [`Colour::Rgb`] images have three planes; else
-    /// colour becomes grey: the luma 0.2126 R + 0.7152 G + 0.0722 B (Rec. 709) of the stored values.
+    /// A folder that holds no image file by its ending is left to [`crate::open()`]. With [`Colour::Rgb`] images have three planes,
+    /// a grey image the same plane three times; else colour becomes grey: the luma 0.2126 R + 0.7152 G + 0.0722 B (Rec. 709) of the
+    /// stored values.
     ///
     /// # Errors
     /// When there is nothing of that name, it cannot be read, or its rows are not images.
     pub fn open(spec: &str, options: &DataOptions) -> Result<Self> {
         if spec == "natural-images" {
-            return crate::embedded::natural_images();
+            return crate::embedded::natural_images_in(planes(options.colour));
         }
         let path = Path::new(spec);
         let colour = planes(options.colour);
@@ -298,11 +299,6 @@ fn read_image(path: &Path, name: String, colour: Colour) -> Result<Image> {
     let encoded = std::fs::read(path).map_err(|e| Error::io(path, e))?;
     let pixels = decode(&path.display().to_string(), &encoded, planes(colour))?;
     Image::from_u8(name, pixels.shape, pixels.values)
-}
-
-fn is_image(path: &Path) -> bool {
-    let ending = path.extension().and_then(|e| e.to_str());
-    ending.is_some_and(|e| EXTENSIONS.contains(&e.to_ascii_lowercase().as_str()))
 }
 
 /// Image files below `folder` by their endings, sorted by path; names that begin with a dot are passed over.

@@ -215,7 +215,7 @@ impl PatchSampler {
     /// Never for a sampler that [`PatchSampler::new`] made.
     pub fn into_dataset(self) -> Result<Dataset> {
         let name = format!("{}:{}", self.images.name(), self.size);
-        Dataset::new(name, self.into_split()?, None, None, None)
+        Dataset::new(name, self.into_split()?, None, None)
     }
 
     /// Copies patch `index`, plane by plane and line by line; `out` has the bytes of one patch.

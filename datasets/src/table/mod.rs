@@ -4,18 +4,25 @@
 //! hub's `struct<bytes, path>`). A column of vectors is a list, or a list of lists, of numbers of one length; lists of
 //! unsigned 8-bit integers stay bytes, all other numbers become f32. Labels are whole numbers or texts; texts are numbered
 //! in their alphabetic order, and -1 throughout, the hub's way to hide labels, means none.
+//!
+//! In a build without the feature `parquet` the files are found and refused.
+#[cfg(feature = "parquet")]
 mod leaf;
+#[cfg(feature = "parquet")]
 mod pages;
+#[cfg(feature = "parquet")]
 mod read;
+#[cfg(feature = "parquet")]
 mod schema;
 mod splits;
 
-use crate::labels::check_classes;
 use crate::listing::Listing;
 use crate::options::DataOptions;
-use crate::{Dataset, Error, Result};
+use crate::{Dataset, Result};
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "parquet")]
+pub(crate) use read::open_files;
 pub(crate) use splits::{Shard, choose};
 
 /// What to do about a damaged file from disk.
@@ -51,46 +58,13 @@ pub(crate) fn open_folder(folder: &Path, files: Vec<PathBuf>, options: &DataOpti
     open_files(&at, &train, &test, options, &|_| REMEDY.to_owned())
 }
 
-/// Opens the files of a training split and perhaps a test split; `remedy` says what to do about a damaged one.
-pub(crate) fn open_files(
+#[cfg(not(feature = "parquet"))]
+fn open_files(
     at: &str,
-    train: &[PathBuf],
-    test: &[PathBuf],
-    options: &DataOptions,
-    remedy: &dyn Fn(&Path) -> String,
+    _train: &[PathBuf],
+    _test: &[PathBuf],
+    _: &DataOptions,
+    _remedy: &dyn Fn(&Path) -> String,
 ) -> Result<Dataset> {
-    let train = read::read_split(at, train, options, remedy)?;
-    let (image, mut class_names) = (train.image, train.class_names.clone());
-    if class_names.is_none()
-        && let Some(read::Labels::Texts(texts)) = &train.labels
-    {
-        let mut names = texts.clone();
-        names.sort_unstable();
-        names.dedup();
-        class_names = Some(names);
-    }
-    check_classes(at, class_names.as_ref().map_or(0, Vec::len))?;
-    let test = match test {
-        [] => None,
-        files => {
-            let test = read::read_split(at, files, options, remedy)?;
-            if test.image != image {
-                let text = |image: Option<crate::ImageShape>| {
-                    image.map_or_else(|| "no images".to_owned(), |image| image.to_string())
-                };
-                return Err(Error::format(
-                    at,
-                    format!(
-                        "training images are {}, test images {} (height x width x channels)",
-                        text(image),
-                        text(test.image)
-                    ),
-                    "choose splits of the same shape",
-                ));
-            }
-            Some(test.finish(at, class_names.as_deref())?)
-        }
-    };
-    let train = train.finish(at, class_names.as_deref())?;
-    Dataset::new(at, train, test, image, class_names)
+    Err(crate::Error::without(at, "parquet files", "parquet"))
 }

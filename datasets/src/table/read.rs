@@ -1,13 +1,13 @@
-//! Reads the chosen columns of a split's files.
+//! Reads the chosen columns of the files of a training split and perhaps a test split.
 use super::leaf::LeafReader;
 use super::pages::open_leaf;
 use super::schema::{Column, Kind, Plan, Schema};
 use crate::decode::ImageRows;
 use crate::guard::quietly;
-use crate::labels::class_numbers;
+use crate::labels::{check_classes, class_numbers};
 use crate::options::DataOptions;
 use crate::sink::RowSink;
-use crate::{Error, ImageShape, Result, Source, Split};
+use crate::{Dataset, Error, ImageShape, Result, Source, Split};
 use ::parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,25 +16,56 @@ use std::sync::Arc;
 /// Rows that are decoded at a time.
 const ROWS_PER_BATCH: usize = 2048;
 
+/// Opens the files of a training split and perhaps a test split; `remedy` says what to do about a damaged one.
+pub(crate) fn open_files(
+    at: &str,
+    train: &[PathBuf],
+    test: &[PathBuf],
+    options: &DataOptions,
+    remedy: &dyn Fn(&Path) -> String,
+) -> Result<Dataset> {
+    let train = read_split(at, train, options, remedy)?;
+    let mut class_names = train.class_names.clone();
+    if class_names.is_none()
+        && let Some(Labels::Texts(texts)) = &train.labels
+    {
+        let mut names = texts.clone();
+        names.sort_unstable();
+        names.dedup();
+        class_names = Some(names);
+    }
+    check_classes(at, class_names.as_ref().map_or(0, Vec::len))?;
+    let train = train.finish(at, class_names.as_deref())?;
+    let test = match test {
+        [] => None,
+        files => {
+            let test = read_split(at, files, options, remedy)?.finish(at, class_names.as_deref())?;
+            test.check_images_like(&train, at, "choose splits of the same shape")?;
+            Some(test)
+        }
+    };
+    Dataset::new(at, train, test, class_names)
+}
+
 /// Labels as a file has them.
 #[derive(Debug)]
-pub(crate) enum Labels {
+enum Labels {
     Numbers(Vec<f64>),
     Texts(Vec<String>),
 }
 
 /// A split, its labels not yet numbered.
 #[derive(Debug)]
-pub(crate) struct RawSplit {
+struct RawSplit {
     rows: Arc<dyn Source>,
-    pub(crate) image: Option<ImageShape>,
-    pub(crate) labels: Option<Labels>,
-    pub(crate) class_names: Option<Vec<String>>,
+    image: Option<ImageShape>,
+    labels: Option<Labels>,
+    class_names: Option<Vec<String>>,
 }
 
 impl RawSplit {
     /// Numbers the labels; texts must be among `class_names`.
-    pub(crate) fn finish(self, at: &str, class_names: Option<&[String]>) -> Result<Split> {
+    fn finish(self, at: &str, class_names: Option<&[String]>) -> Result<Split> {
         let labels = match self.labels {
             None => None,
             Some(Labels::Numbers(numbers)) if numbers.iter().all(|&n| n == -1.) => None,
@@ -70,7 +101,7 @@ impl RawSplit {
                 Some(texts.iter().map(number).collect::<Result<_>>()?)
             }
         };
-        Split::new(self.rows, labels)
+        Split::new(self.rows, labels)?.with_image(self.image)
     }
 }
 
@@ -82,7 +113,7 @@ enum Rows {
 }
 
 /// Reads `files` one after the other; `at` names the data set in errors.
-pub(crate) fn read_split(
+fn read_split(
     at: &str,
     files: &[PathBuf],
     options: &DataOptions,

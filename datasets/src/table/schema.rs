@@ -9,6 +9,7 @@ use ::parquet::schema::types::ColumnDescriptor;
 /// Names that a column of vectors goes by where there are several.
 const VECTORS: [&str; 9] =
     ["features", "image", "pixels", "data", "x", "vector", "embedding", "embeddings", "values"];
+
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {

@@ -54,7 +54,7 @@ fn colour_becomes_the_same_grey_from_a_file_and_from_a_data_set() -> Result<()> 
 
         let planes: Vec<u8> = (0..3).flat_map(|c| image.pixels().map(move |p| p.0[c])).collect();
         let shape = ImageShape { height: 5, width: 6, channels: 3 };
-        let dataset = |split| Dataset::new("planes", split, None, Some(shape), None);
+        let dataset = |split: Split| Dataset::new("planes", split.with_image(Some(shape))?, None, None);
         let from_bytes =
             ImageSet::from_dataset(&dataset(Split::from_u8(planes.clone(), 90, None)?)?, Colour::Grey)?;
         assert_eq!(from_bytes.images()[0].to_f32(), from_file.images()[0].to_f32());
@@ -104,8 +104,8 @@ fn images_of_other_channels_are_refused() -> Result<()> {
 
 #[test]
 fn grey_rows_become_images_in_their_order() -> Result<()> {
-    let split = Split::from_u8((0..60).collect(), 20, None)?;
-    let dataset = Dataset::new("rows", split, None, Some(ImageShape::grey(4, 5)), None)?;
+    let split = Split::from_u8((0..60).collect(), 20, None)?.with_image(Some(ImageShape::grey(4, 5)))?;
+    let dataset = Dataset::new("rows", split, None, None)?;
     let set = ImageSet::from_dataset(&dataset, Colour::Grey)?;
     let firsts: Vec<_> = set.images().iter().map(|i| (i.to_f32()[0] * 255.).round()).collect();
     assert_eq!(firsts, [0., 20., 40.]);
@@ -127,6 +127,17 @@ fn mixed_types_become_floats() -> Result<()> {
 fn natural_images_open_by_name() -> Result<()> {
     let set = ImageSet::open("natural-images", &DataOptions::default())?;
     assert_eq!(set.images().len(), 4);
+    Ok(())
+}
+
+#[test]
+fn natural_images_in_colour_have_the_same_plane_three_times() -> Result<()> {
+    let open = |colour| ImageSet::open("natural-images", &DataOptions { colour, ..DataOptions::default() });
+    let (grey, rgb) = (open(Colour::Grey)?, open(Colour::Rgb)?);
+    assert_eq!((grey.channels(), rgb.channels()), (1, 3));
+    for (grey, rgb) in grey.images().iter().zip(rgb.images()) {
+        assert_eq!(rgb.to_f32(), grey.to_f32().repeat(3), "{}", rgb.name());
+    }
     Ok(())
 }
 
@@ -169,13 +180,14 @@ fn image_sets_say_what_is_wrong() -> Result<()> {
         message(Image::from_f32("a", ImageShape::grey(2, 2), vec![0., 1., 2., f32::NAN])),
         "image a: row 1, column 1 is NaN; replace or drop such values and save again"
     );
-    let vectors = Dataset::new("vectors", Split::from_u8(vec![0; 12], 6, None)?, None, None, None)?;
+    let vectors = Dataset::new("vectors", Split::from_u8(vec![0; 12], 6, None)?, None, None)?;
     assert_eq!(
         message(ImageSet::from_dataset(&vectors, Colour::Grey)),
         "vectors: its rows are not images, so that there are no patches in them; give a data set of images"
     );
     let shape = ImageShape { height: 1, width: 3, channels: 2 };
-    let planes = Dataset::new("planes", Split::from_u8(vec![0; 12], 6, None)?, None, Some(shape), None)?;
+    let split = Split::from_u8(vec![0; 12], 6, None)?.with_image(Some(shape))?;
+    let planes = Dataset::new("planes", split, None, None)?;
     assert_eq!(
         message(ImageSet::from_dataset(&planes, Colour::Grey)),
         "planes: images have 2 planes; give images of one plane (grey) or three (red, green, blue)"
