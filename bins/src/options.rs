@@ -1,6 +1,7 @@
 //! Options that programs share, and parsers that check the ranges of numbers.
 use crate::device::DeviceChoice;
 use crate::progress::Spinner;
+use crate::session::info::data_of;
 use anyhow::Context;
 use chandlery_datasets::{Colour, DataOptions, Dataset, ImageShape};
 use clap::{Args, ValueEnum};
@@ -61,10 +62,15 @@ impl RowsArgs {
     /// The data set for the network in this folder or with this hub id. Without --data, the options given here that say how rows
     /// are read override those of the run.
     pub fn of(&self, model: &str) -> DataArgs {
+        self.or_those_of(data_of(Path::new(model)).map(|(data, _)| data))
+    }
+
+    /// The same for a network whose run is known: the data that it was trained on.
+    pub fn or_those_of(&self, run: Option<DataArgs>) -> DataArgs {
         if let Some(data) = &self.data {
             return DataArgs { data: data.clone(), read: self.read.clone(), base: None };
         }
-        match crate::session::info::data_of(Path::new(model)) {
+        match run {
             Some(run) => DataArgs { read: self.read.above(&run.read), ..run },
             None => DataArgs { data: "mnist-sample".to_owned(), read: self.read.clone(), base: None },
         }

@@ -16,6 +16,12 @@ pub(crate) fn to_load(preparation: &Preparation, rows: &Tensor) -> Result<(Tenso
     }
 }
 
+/// Values of a raw row for a model that reads `n_read`; `n_read` where the preparation is for another width, which
+/// [`check_inputs`] refuses.
+pub(crate) fn n_inputs(preparation: &Preparation, n_read: usize) -> usize {
+    preparation.n_inputs(n_read).unwrap_or(n_read)
+}
+
 /// Values of a raw row for a model that reads `n_read`; refuses an image shape that raw rows do not have.
 pub(crate) fn check_inputs(
     op: &str,

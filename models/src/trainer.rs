@@ -41,8 +41,8 @@ pub trait Trainer: Sized {
     /// When the device fails.
     fn begin_epoch(&mut self, epoch: usize) -> Result<()>;
 
-    /// One update from a minibatch of raw `rows`, `[batch, n_features]` u8 or f32, which go through the model's preparation, and for models with labels `labels` `[batch]` u32, both
-    /// contiguous and on the trainer's device. Models without labels ignore `labels`.
+    /// One update from a minibatch of raw `rows`, `[batch, n_features]` u8 or f32, which go through the model's preparation, and for
+    /// models with labels `labels` `[batch]` u32, both contiguous and on the trainer's device. Models without labels ignore `labels`.
     ///
     /// On a GPU a step is queued; most trainers do not wait for it.
     ///

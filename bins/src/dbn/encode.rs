@@ -22,7 +22,7 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let n_layers = layers.widths.len();
     let dataset = args.data.of(&args.model.model).open()?;
     let data = dataset.name.clone();
-    let split = split_of(dataset, args.split)?;
+    let split = split_of(dataset, Some(args.split))?;
     let shape = (split.n_samples(), layers.widths[layer - 1]);
     let bar = Progress::rows(shape.0 as u64, 0);
     bar.label(format!("layer {layer}/{n_layers}"));

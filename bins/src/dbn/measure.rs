@@ -77,6 +77,7 @@ impl Evaluation {
         let (lowest, config) = (&dbn.layers()[0], dbn.config());
         let read = |split: &Split| rows::all(&some(split, ENERGY_ROWS, split.n_features())?, config, device);
         let (train, test) = (read(rows.train)?, read(rows.test)?);
+        let (train_below, test_below) = (dbn.prepare(&train)?, dbn.prepare(&test)?);
         let flips = Philox::new(seed, streams::FLIPS);
         let binary = !lowest.config().visible.is_gaussian();
         // A classifier is not asked about the rows that it learned from.
@@ -85,9 +86,9 @@ impl Evaluation {
             measured_on: rows.measured_on,
             readout: if others { Readout::of(dbn, rows, seed, device)? } else { None },
             reconstruction_error: dbn.reconstruction_error(&test)?,
-            free_energy_gap: lowest.free_energy_gap(&dbn.prepare(&train)?, &dbn.prepare(&test)?)?,
+            free_energy_gap: lowest.free_energy_gap(&train_below, &test_below)?,
             pseudo_likelihood: if binary {
-                Some(lowest.pseudo_likelihood(&dbn.prepare(&test)?, flips)?)
+                Some(lowest.pseudo_likelihood(&test_below, flips)?)
             } else {
                 None
             },

@@ -2,7 +2,7 @@
 use super::args::Settings;
 use super::streams;
 use crate::options::{DataArgs, RowsArgs};
-use crate::session::info::seed_of;
+use crate::session::info::data_of;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
 use chandlery::Philox;
@@ -72,10 +72,10 @@ impl Data {
     /// Opens the rows that a saved network is used on, cut up as in its training where they are those of its run; and the seed for
     /// measuring: the one asked for, else that of the run, else 0.
     pub fn of_model(rows: &RowsArgs, model: &str, seed: Option<u64>) -> Result<(Self, u64)> {
-        let of_run = seed_of(Path::new(model));
+        let (data, of_run) = data_of(Path::new(model)).unzip();
         let seed = seed.or(of_run).unwrap_or(0);
         let held_out_by = if rows.data.is_none() { of_run.unwrap_or(seed) } else { seed };
-        Ok((Self::open(&rows.of(model), held_out_by)?, seed))
+        Ok((Self::open(&rows.or_those_of(data), held_out_by)?, seed))
     }
 
     /// Opens the data set and holds a seeded choice of rows out.

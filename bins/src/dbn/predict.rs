@@ -1,6 +1,6 @@
 //! The command `predict`: the class of each row, and how probable each class is.
 use super::args::PredictArgs;
-use super::rows::{Blocks, SplitArg, split_of};
+use super::rows::{Blocks, split_of};
 use super::saved::Saved;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report};
@@ -45,8 +45,7 @@ pub fn predict(args: &PredictArgs) -> Result<Outcome> {
     };
     let dataset = args.data.of(&args.model.model).open()?;
     let (data, names) = (dataset.name.clone(), dataset.class_names.clone());
-    let split = args.split.unwrap_or(if dataset.test.is_some() { SplitArg::Test } else { SplitArg::Train });
-    let split = split_of(dataset, split)?;
+    let split = split_of(dataset, args.split)?;
     let n_samples = split.n_samples();
     let bar = Progress::rows(n_samples as u64, 0);
     let mut blocks = Blocks::new(&split, saved.reads(), &device)?;

@@ -1,7 +1,7 @@
 //! The command `reconstruct`: the squared error of reconstructed rows, and a picture.
 use super::args::ReconstructArgs;
 use super::draw::{GivesBack, can_draw, draw_reconstructions, drawable};
-use super::rows::{self, SplitArg, split_of};
+use super::rows::{self, split_of};
 use super::saved::Saved;
 use crate::report::{Outcome, Report};
 use crate::run_folder::check_writable;
@@ -23,12 +23,7 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
     let reads = saved.reads();
     let dataset = args.data.of(&args.model.model).open()?;
     let (image, data) = (dataset.image(), dataset.name.clone());
-    let split = match (args.split, dataset.test.is_some()) {
-        (Some(split), _) => split,
-        (None, true) => SplitArg::Test,
-        (None, false) => SplitArg::Train,
-    };
-    let split = split_of(dataset, split)?;
+    let split = split_of(dataset, args.split)?;
     let mut blocks = rows::Blocks::new(&split, reads.clone(), &device)?;
     let mut sum = 0.;
     while let Some(rows) = blocks.next()? {

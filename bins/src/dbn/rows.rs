@@ -93,7 +93,7 @@ impl Blocks {
         if let Some(preparation) = &self.checked {
             let read = preparation.apply(&rows)?;
             let (min, max) = (read.min_all()?.to_scalar::<f32>()?, read.max_all()?.to_scalar::<f32>()?);
-            // A rounding of what was fitted to other rows is none of the caller's business.
+            // Whatever was fitted to other rows may leave the range by a rounding.
             ensure!(
                 min >= -TOLERANCE && max <= 1. + TOLERANCE,
                 "--data: rows must lie between 0 and 1 for this network, got {min} to {max}; scale them as its training rows were"
@@ -133,9 +133,9 @@ pub enum SplitArg {
     Test,
 }
 
-/// One split of a data set.
-pub fn split_of(dataset: Dataset, split: SplitArg) -> Result<Split> {
-    match split {
+/// The split of a data set that was asked for; else its test rows, or its training rows where it keeps none for tests.
+pub fn split_of(dataset: Dataset, asked: Option<SplitArg>) -> Result<Split> {
+    match asked.unwrap_or(if dataset.test.is_some() { SplitArg::Test } else { SplitArg::Train }) {
         SplitArg::Train => Ok(dataset.train),
         SplitArg::Test => dataset
             .test

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use candle::Tensor;
 use chandlery::Trainer;
 use chandlery::dbn::DbnTrainer;
-use chandlery_datasets::{Feed, FeedConfig, Split};
+use chandlery_datasets::{Feed, Split};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::path::Path;
@@ -57,9 +57,8 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     }
     let extended = args.epochs.is_some() && asked.resumed().is_some();
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
-    asked.settings.batch = session::batch_of(&asked.report, asked.settings.batch, &data.train)?;
-    let config = FeedConfig::new(asked.settings.batch, asked.settings.seed);
-    let mut feed = Feed::new(&data.train, &asked.device, config).context("--batch")?;
+    let mut feed = asked.feed(&data.train, asked.settings.batch, asked.settings.seed).context("--batch")?;
+    asked.settings.batch = feed.config().batch;
     let mut session = asked.open(
         session::Rows { data: &data.name, n: data.n_rows },
         |settings, device| new_trainer(&data, settings, device),

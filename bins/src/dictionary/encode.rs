@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
 use chandlery::dictionary::pursuit::SparseCoder;
 use chandlery::dictionary::{DictionaryConfig, PursuitMethod, image::PatchGrid};
+use chandlery_datasets::preparation::remove_mean;
 use chandlery_datasets::{ImageShape, Preparation};
 use chandlery_ops::{ErrorTarget, SparseCodes};
 use serde_json::json;
@@ -162,11 +163,10 @@ struct Gathered<'a> {
 impl Gathered<'_> {
     /// Codes raw rows; what they lost as their means is kept beside the codes.
     fn add(&mut self, rows: &Tensor) -> Result<()> {
-        let signals = self.preparation.apply(rows)?;
-        let mean = match self.preparation.without_last_row_mean() {
-            Some(with_mean) => (with_mean.apply(rows)? - &signals)?.mean(1)?,
-            None => signals.zeros_like()?.mean(1)?,
-        };
+        let with_mean = self.preparation.without_last_row_mean();
+        let whole = with_mean.as_ref().unwrap_or(&self.preparation).apply(rows)?;
+        let signals = if with_mean.is_some() { remove_mean(&whole)? } else { whole.clone() };
+        let mean = (whole - &signals)?.mean(1)?;
         let codes = self.coder.encode(&signals, self.atoms)?;
         self.sums.add(&signals, &codes, self.atoms)?;
         self.parts.push((codes, mean));

@@ -16,7 +16,6 @@ use anyhow::{Context, Result, ensure};
 use candle::Device;
 use chandlery::dictionary::{Dictionary, DictionaryTrainer, OnlineTrainer};
 use chandlery::{Philox, Trainer};
-use chandlery_datasets::{Feed, FeedConfig};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::marker::PhantomData;
@@ -103,11 +102,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     };
     match asked.settings.online {
         None => from_all(asked, &signals, &resumed),
-        Some(batch) => {
-            let batch = session::batch_of(&asked.report, batch, &signals.split)?;
-            asked.settings.online = Some(batch);
-            from_minibatches(asked.by(), &signals, &resumed, batch)
-        }
+        Some(batch) => from_minibatches(asked.by(), &signals, &resumed, batch),
     }
 }
 
@@ -207,13 +202,13 @@ fn from_all(asked: Asked<Batch>, signals: &Signals, resumed: &Resumed) -> Result
 
 /// Learns from minibatches in a seeded order; an iteration is a pass.
 fn from_minibatches(
-    asked: Asked<Online>,
+    mut asked: Asked<Online>,
     signals: &Signals,
     resumed: &Resumed,
     batch: usize,
 ) -> Result<Outcome> {
-    let config = FeedConfig::new(batch, asked.settings.seed);
-    let mut feed = Feed::new(&signals.split, &asked.device, config).context("--online")?;
+    let mut feed = asked.feed(&signals.split, batch, asked.settings.seed).context("--online")?;
+    asked.settings.online = Some(feed.config().batch);
     let new = |settings: &Settings, device: &Device, folder: Option<&Path>| {
         let first = first_dictionary(settings, signals, device, folder)?;
         let philox = Philox::new(settings.seed, streams::TRAINER);

@@ -51,31 +51,22 @@ pub trait Input: Serialize + DeserializeOwned {
     fn meant_from(&mut self, base: &Path);
 }
 
-/// The data that the run in this folder was trained on; none where there is no run, or one of patches of images.
-pub fn data_of(folder: &Path) -> Option<DataArgs> {
-    #[derive(Deserialize)]
-    struct OfRun {
-        data: DataArgs,
-        directory: Option<PathBuf>,
-    }
-    let (_, text) = read(&RunFolder::open(folder).ok()?)?;
-    let OfRun { data, directory } = serde_json::from_str(&text).ok()?;
-    Some(DataArgs { base: directory, ..data })
-}
-
-/// The seed of the run in this folder; none where there is no run.
-pub fn seed_of(folder: &Path) -> Option<u64> {
+/// The data that the run in this folder was trained on, and its seed; none where there is no run, or one of patches of images.
+pub fn data_of(folder: &Path) -> Option<(DataArgs, u64)> {
     #[derive(Deserialize)]
     struct Settings {
         seed: u64,
     }
     #[derive(Deserialize)]
     struct OfRun {
+        data: DataArgs,
+        directory: Option<PathBuf>,
         #[serde(alias = "up_down")]
         settings: Settings,
     }
     let (_, text) = read(&RunFolder::open(folder).ok()?)?;
-    serde_json::from_str::<OfRun>(&text).ok().map(|run| run.settings.seed)
+    let OfRun { data, directory, settings } = serde_json::from_str(&text).ok()?;
+    Some((DataArgs { base: directory, ..data }, settings.seed))
 }
 
 impl Kind {

@@ -33,7 +33,7 @@ use crate::report::{Outcome, Report, seconds};
 use crate::run_folder::{Existing, RunFolder, command_line};
 use anyhow::{Context, Result, ensure};
 use candle::Device;
-use chandlery_datasets::Split;
+use chandlery_datasets::{Feed, FeedConfig, Split};
 use epochs::Watch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -82,18 +82,6 @@ pub struct Rows<'a> {
     pub data: &'a str,
     /// How many there are, before any are held out.
     pub n: usize,
-}
-
-/// Rows of a minibatch: as many as were asked for, or all where there are fewer, which is said.
-///
-/// # Errors
-/// When standard output refuses.
-pub fn batch_of(report: &Report, asked: usize, train: &Split) -> Result<usize> {
-    let n = train.n_samples();
-    if asked > n {
-        report.line(&format!("minibatches of {n}, all rows that are trained on, in place of {asked}"))?;
-    }
-    Ok(asked.min(n))
 }
 
 /// A command line that was read: what a new run is asked for, or what the run to resume was asked for.
@@ -155,6 +143,20 @@ impl<R: Run> Asked<R> {
     pub fn by<Q: Run<Input = R::Input, Settings = R::Settings>>(self) -> Asked<Q> {
         let Self { report, device, input, settings, args, resumed } = self;
         Asked { report, device, input, settings, args, resumed }
+    }
+
+    /// Minibatches of the rows that are trained on, in the order of `seed`: of `batch` rows, or of all where there are fewer, which is
+    /// said. The feed's configuration has how many it became.
+    ///
+    /// # Errors
+    /// When the device has no room for a minibatch, or standard output refuses.
+    pub fn feed(&self, train: &Split, batch: usize, seed: u64) -> Result<Feed> {
+        let n = train.n_samples();
+        if batch > n {
+            let words = format!("minibatches of {n}, all rows that are trained on, in place of {batch}");
+            self.report.line(&words)?;
+        }
+        Ok(Feed::new(train, &self.device, FeedConfig::new(batch.min(n), seed))?)
     }
 
     /// Changes the settings of a run that is resumed, by an option that resuming allows.

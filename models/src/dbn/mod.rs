@@ -50,7 +50,7 @@ pub use bound::Bound;
 pub use train::DbnTrainer;
 
 use crate::check::batch_of;
-use crate::prepare::{check_inputs, prepared};
+use crate::prepare::{check_inputs, n_inputs, prepared};
 use crate::rbm::{Rbm, RbmConfig, VisibleUnit};
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
@@ -111,8 +111,7 @@ impl DbnConfig {
 
     /// Values in a raw row; those that the lowest RBM reads where the preparation does not fit.
     pub fn n_inputs(&self) -> usize {
-        let n_visible = self.layers.first().map_or(0, |layer| layer.n_visible);
-        self.preparation.n_inputs(n_visible).unwrap_or(n_visible)
+        n_inputs(&self.preparation, self.layers.first().map_or(0, |layer| layer.n_visible))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a dictionary is, and how it is learned.
 use super::{PursuitMethod, SparseCoder};
 use crate::check::{at_least_one, range};
-use crate::prepare::check_inputs;
+use crate::prepare::{check_inputs, n_inputs};
 use candle::Result;
 use chandlery_datasets::{ImageShape, Preparation};
 use chandlery_ops::ErrorTarget;
@@ -104,7 +104,7 @@ impl DictionaryConfig {
 
     /// Values in a raw row; those of a signal where the preparation does not fit.
     pub fn n_inputs(&self) -> usize {
-        self.preparation.n_inputs(self.n_features).unwrap_or(self.n_features)
+        n_inputs(&self.preparation, self.n_features)
     }
 }
 

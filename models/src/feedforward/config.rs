@@ -1,6 +1,6 @@
 //! What a network is, and how it is trained.
 use crate::check::{at_least_one, range};
-use crate::prepare::check_inputs;
+use crate::prepare::{check_inputs, n_inputs};
 use crate::rbm::{HiddenUnit, VisibleUnit, precision_name};
 use crate::schedule::Schedule;
 use candle::Result;
@@ -171,8 +171,7 @@ impl FeedforwardConfig {
 
     /// Values in a raw row; those that the lowest layer reads where the preparation does not fit.
     pub fn n_inputs(&self) -> usize {
-        let n_read = self.layers.first().map_or(0, |layer| layer.n_inputs);
-        self.preparation.n_inputs(n_read).unwrap_or(n_read)
+        n_inputs(&self.preparation, self.layers.first().map_or(0, |layer| layer.n_inputs))
     }
 
     /// Layers up to the code, or up to the logits.

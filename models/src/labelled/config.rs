@@ -1,7 +1,7 @@
 //! What a network with labels is, and how it is trained.
 use super::labelled_rbm::check_classes;
 use crate::check::{at_least_one, range};
-use crate::prepare::check_inputs;
+use crate::prepare::{check_inputs, n_inputs};
 use crate::schedule::Schedule;
 use candle::Result;
 use chandlery_datasets::{ImageShape, Preparation};
@@ -49,8 +49,7 @@ impl LabelledDbnConfig {
 
     /// Values in a raw row; those that the network reads where the preparation does not fit.
     pub fn n_inputs(&self) -> usize {
-        let n_read = self.sizes.first().copied().unwrap_or(0);
-        self.preparation.n_inputs(n_read).unwrap_or(n_read)
+        n_inputs(&self.preparation, self.sizes.first().copied().unwrap_or(0))
     }
 }
 

@@ -23,7 +23,7 @@ use args::{FineTuneArgs, FineTuneSettings};
 use candle::{Device, Tensor};
 use chandlery::feedforward::{FeedforwardConfig, FeedforwardTrainer};
 use chandlery::{Philox, Trainer};
-use chandlery_datasets::{Feed, FeedConfig};
+use chandlery_datasets::Feed;
 use measure::Measured;
 use plan::Rows;
 use serde::{Deserialize, Serialize};
@@ -94,9 +94,8 @@ pub fn fine_tune(args: &FineTuneArgs) -> Result<Outcome> {
     })?;
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
     let rows = Rows::choose(&data, &asked.settings)?;
-    asked.settings.batch = session::batch_of(&asked.report, asked.settings.batch, &rows.train)?;
-    let config = FeedConfig::new(asked.settings.batch, asked.settings.seed);
-    let mut feed = Feed::new(&rows.train, &asked.device, config).context("--batch")?;
+    let mut feed = asked.feed(&rows.train, asked.settings.batch, asked.settings.seed).context("--batch")?;
+    asked.settings.batch = feed.config().batch;
     let model = asked.input.model.clone();
     let mut session = asked.open(
         session::Rows { data: &data.name, n: data.n_rows },

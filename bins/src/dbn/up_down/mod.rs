@@ -23,7 +23,7 @@ use anyhow::{Context, Result};
 use candle::Tensor;
 use chandlery::Trainer;
 use chandlery::labelled::{LabelledDbn, UpDownMetrics, UpDownTrainer};
-use chandlery_datasets::{Feed, FeedConfig, Split};
+use chandlery_datasets::{Feed, Split};
 use plan::{STAGES, name};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -101,9 +101,8 @@ pub fn up_down(args: &UpDownArgs) -> Result<Outcome> {
         Ok((Input { model, data }, args.settings.clone()))
     })?;
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
-    asked.settings.batch = session::batch_of(&asked.report, asked.settings.batch, &data.train)?;
-    let config = FeedConfig::new(asked.settings.batch, asked.settings.seed);
-    let mut feed = Feed::new(&data.train, &asked.device, config).context("--batch")?;
+    let mut feed = asked.feed(&data.train, asked.settings.batch, asked.settings.seed).context("--batch")?;
+    asked.settings.batch = feed.config().batch;
     let model = asked.input.model.clone();
     let mut session = asked.open(
         session::Rows { data: &data.name, n: data.n_rows },
