@@ -18,6 +18,7 @@ mod check;
 mod contrast_step;
 mod device;
 mod draw;
+mod fused;
 mod gemm;
 mod layer;
 mod limits;

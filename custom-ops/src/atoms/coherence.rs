@@ -1,6 +1,7 @@
 //! The coherence of atoms: how similar they are to each other.
 use super::{LANES, PRODUCTS, TILE, add_block, check_dictionary, squares_of};
 use crate::check::expect;
+use crate::fused::Fused;
 use crate::op::{Io, Kernel, new_tensor, operands};
 use candle::{CpuStorage, DType, Result, Tensor, WithDType};
 use multiversion::multiversion;
@@ -94,7 +95,7 @@ impl Coherence {
     }
 }
 
-fn coherence<T: WithDType>(d: &[T], p: usize) -> Vec<f64> {
+fn coherence<T: Fused>(d: &[T], p: usize) -> Vec<f64> {
     let n = d.len() / p;
     // Of length 1, features as rows: a row of the Gram matrix is a sum of those.
     // Padded to whole tiles with zeros.

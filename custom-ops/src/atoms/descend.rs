@@ -1,9 +1,10 @@
 //! Block coordinate descent on a dictionary, given the statistics of codes.
 use super::{COLUMNS, PRODUCTS, WARPS, axpy, check_dictionary, normalize, weighted_sum};
 use crate::check::expect;
+use crate::fused::Fused;
 use crate::limits::Limits;
 use crate::op::{Io, Kernel, operands};
-use candle::{CpuStorage, DType, Result, Tensor, WithDType};
+use candle::{CpuStorage, DType, Result, Tensor};
 use rayon::prelude::*;
 
 const OP: &str = "descend_atoms_";
@@ -88,7 +89,7 @@ impl Kernel for Descend {
 }
 
 impl Descend {
-    fn descend<T: WithDType>(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+    fn descend<T: Fused>(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let Self { n, p, n_fixed, .. } = *self;
         let ([d], [a, b]) = io.parts()?;
         let (d, a, b) = (d.elements::<T>()?, a.elements::<T>()?, b.elements::<T>()?);

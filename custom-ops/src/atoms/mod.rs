@@ -47,6 +47,7 @@ pub use uses::AtomUses;
 
 use crate::SparseCodes;
 use crate::check::{expect, matrix};
+use crate::fused::{Fused, fma, fused};
 use candle::{DType, Result, Tensor, WithDType};
 use figures::figures_hold;
 use multiversion::multiversion;
@@ -109,7 +110,7 @@ fn check_dictionary(op: &str, dictionary: &Tensor) -> Result<(usize, usize)> {
 }
 
 /// `out[c] = Σ_k weights[k] · rows[list[k], c]`: entries in order, [`BLOCK`] of them by themselves, then the blocks in order.
-fn weighted_sum<T: WithDType>(rows: &[T], list: &[u32], weights: &[T], out: &mut [T]) {
+fn weighted_sum<T: Fused>(rows: &[T], list: &[u32], weights: &[T], out: &mut [T]) {
     let p = out.len();
     out.fill(T::zero());
     if list.len() > BLOCK && list.len() * p >= 2 * GRAIN {
@@ -133,8 +134,9 @@ fn weighted_sum<T: WithDType>(rows: &[T], list: &[u32], weights: &[T], out: &mut
 }
 
 /// Adds the sum of a block to `out`: the first columns of rows that are `stride` long.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn add_block<T: WithDType>(rows: &[T], stride: usize, list: &[u32], weights: &[T], out: &mut [T]) {
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
+fn add_block<T: Fused>(rows: &[T], stride: usize, list: &[u32], weights: &[T], out: &mut [T]) {
+    const FUSED: bool = fused!();
     for (tile, out) in out.chunks_mut(TILE).enumerate() {
         let mut sum = [T::zero(); TILE];
         let at = tile * TILE;
@@ -142,14 +144,14 @@ fn add_block<T: WithDType>(rows: &[T], stride: usize, list: &[u32], weights: &[T
             for (&row, &weight) in list.iter().zip(weights) {
                 let row = &rows[row as usize * stride + at..][..TILE];
                 for (sum, &x) in sum.iter_mut().zip(row) {
-                    *sum += weight * x;
+                    *sum = fma::<T, FUSED>(weight, x, *sum);
                 }
             }
         } else {
             for (&row, &weight) in list.iter().zip(weights) {
                 let row = &rows[row as usize * stride + at..][..out.len()];
                 for (sum, &x) in sum.iter_mut().zip(row) {
-                    *sum += weight * x;
+                    *sum = fma::<T, FUSED>(weight, x, *sum);
                 }
             }
         }
@@ -158,26 +160,27 @@ fn add_block<T: WithDType>(rows: &[T], stride: usize, list: &[u32], weights: &[T
 }
 
 /// `out[k] = rows[list[k]] · d`, in [`LANES`] lanes that are added in halves.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn dots<T: WithDType>(rows: &[T], list: &[u32], d: &[T], out: &mut [T]) {
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
+fn dots<T: Fused>(rows: &[T], list: &[u32], d: &[T], out: &mut [T]) {
+    const FUSED: bool = fused!();
     let p = d.len();
     for (&row, out) in list.iter().zip(out) {
-        *out = dot_lanes(&rows[row as usize * p..][..p], d);
+        *out = dot_lanes::<T, FUSED>(&rows[row as usize * p..][..p], d);
     }
 }
 
 #[inline(always)]
-fn dot_lanes<T: WithDType>(a: &[T], b: &[T]) -> T {
+fn dot_lanes<T: Fused, const FUSED: bool>(a: &[T], b: &[T]) -> T {
     let mut sum = [T::zero(); LANES];
     let (a_chunks, b_chunks) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
     let (a_rest, b_rest) = (a_chunks.remainder(), b_chunks.remainder());
     for (a, b) in a_chunks.zip(b_chunks) {
         for l in 0..LANES {
-            sum[l] += a[l] * b[l];
+            sum[l] = fma::<T, FUSED>(a[l], b[l], sum[l]);
         }
     }
     for ((sum, &a), &b) in sum.iter_mut().zip(a_rest).zip(b_rest) {
-        *sum += a * b;
+        *sum = fma::<T, FUSED>(a, b, *sum);
     }
     let halves: [T; 8] = std::array::from_fn(|l| sum[l] + sum[l + 8]);
     let quarters: [T; 4] = std::array::from_fn(|l| halves[l] + halves[l + 4]);
@@ -186,21 +189,23 @@ fn dot_lanes<T: WithDType>(a: &[T], b: &[T]) -> T {
 }
 
 /// `a · b`.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn dot<T: WithDType>(a: &[T], b: &[T]) -> T {
-    dot_lanes(a, b)
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
+fn dot<T: Fused>(a: &[T], b: &[T]) -> T {
+    const FUSED: bool = fused!();
+    dot_lanes::<T, FUSED>(a, b)
 }
 
 /// `y ← y + a x`.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn axpy<T: WithDType>(a: T, x: &[T], y: &mut [T]) {
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
+fn axpy<T: Fused>(a: T, x: &[T], y: &mut [T]) {
+    const FUSED: bool = fused!();
     for (y, &x) in y.iter_mut().zip(x) {
-        *y += a * x;
+        *y = fma::<T, FUSED>(a, x, *y);
     }
 }
 
 /// Scales to unit length; without one (zero, or a number that is not finite) the row is left and the answer is no.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
 fn normalize<T: WithDType>(row: &mut [T]) -> bool {
     let norm = squares_of(row).sqrt();
     let good = norm > f64::from(f32::MIN_POSITIVE) && norm.is_finite();

@@ -1,9 +1,10 @@
 //! Statistics of sparse codes from which a least-squares dictionary is computed.
 use super::{BLOCK, COLUMNS, FIGURE_PARTS, WARPS, check_codes, figures_hold, weighted_sum};
 use crate::check::{expect, matrix};
+use crate::fused::Fused;
 use crate::op::{Io, Kernel, operands};
 use crate::{AtomUses, SparseCodes};
-use candle::{CpuStorage, DType, Result, Tensor, WithDType};
+use candle::{CpuStorage, DType, Result, Tensor};
 use rayon::prelude::*;
 
 const OP: &str = "codes_statistics_";
@@ -117,7 +118,7 @@ impl Kernel for Statistics<'_> {
 }
 
 impl Statistics<'_> {
-    fn sum<T: WithDType>(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+    fn sum<T: Fused>(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let &Self { n, s, p, .. } = self;
         let ([a, b], [indices, values, signals, count, offsets, entries, figures]) = io.parts()?;
         if let (Some(bounds), Some(figures)) = (self.step.bounds, figures.maybe::<f64>()?)

@@ -1,5 +1,6 @@
 //! The CPU twin of [`update_atoms`](super::update_atoms): the atoms of a group, and the error after it.
 use super::{AtomUpdate, GRAIN, axpy, dot, dots, normalize, weighted_sum};
+use crate::fused::Fused;
 use candle::WithDType;
 use rayon::prelude::*;
 
@@ -25,7 +26,7 @@ pub(super) struct Sweep<'a, T> {
     pub d_in: &'a [T],
 }
 
-impl<T: WithDType> Sweep<'_, T> {
+impl<T: Fused> Sweep<'_, T> {
     /// Updates atom `j`, whose row is still the old one; `x` are the coefficients of the entries `list`.
     pub(super) fn atom(&self, j: usize, d: &mut [T], list: &[u32], x: &mut [T]) {
         if list.is_empty() {
@@ -72,7 +73,7 @@ impl<T: WithDType> Sweep<'_, T> {
 }
 
 /// [`dots`] on several threads where that is worth it.
-fn all_dots<T: WithDType>(rows: &[T], list: &[u32], d: &[T], out: &mut [T]) {
+fn all_dots<T: Fused>(rows: &[T], list: &[u32], d: &[T], out: &mut [T]) {
     const STEP: usize = 512;
     if list.len() > STEP && list.len() * d.len() >= 2 * GRAIN {
         list.par_chunks(STEP).zip(out.par_chunks_mut(STEP)).for_each(|(list, out)| dots(rows, list, d, out));
@@ -120,7 +121,7 @@ pub(super) struct Change<'a, T> {
     pub x_out: &'a [T],
 }
 
-impl<T: WithDType> Change<'_, T> {
+impl<T: Fused> Change<'_, T> {
     #[inline(always)]
     fn entry(&self, e: usize, row: usize, error: &mut [T]) {
         let atom = row * self.p..(row + 1) * self.p;

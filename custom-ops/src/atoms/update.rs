@@ -2,9 +2,10 @@
 use super::sweep::{Change, Codes, Sweep, put_back};
 use super::{check_codes, check_dictionary};
 use crate::check::expect;
+use crate::fused::Fused;
 use crate::op::{In, Io, Kernel, Out, not_recording, operands};
 use crate::{AtomUses, SparseCodes};
-use candle::{CpuStorage, DType, Result, Tensor, WithDType};
+use candle::{CpuStorage, DType, Result, Tensor};
 use rayon::prelude::*;
 
 const OP: &str = "update_atoms";
@@ -149,7 +150,7 @@ impl Kernel for Update {
 }
 
 impl Update {
-    fn cpu<T: WithDType>(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+    fn cpu<T: Fused>(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let &Self { s, n, p, .. } = self;
         let ([d_out, x_out], changing, [d_in, x_in, e_in, offsets, entries, indices, count]) =
             self.parts(io)?;

@@ -1,5 +1,6 @@
 //! Sparse codes as dense rows, and their product with a dictionary: a weighted sum of few atoms per row.
-use super::lanes::{Of, Real, fma, has_fused};
+use super::lanes::Real;
+use crate::fused::{fma, fused};
 use crate::op::Io;
 use crate::pursuit::codes::Codes;
 use candle::{CpuStorage, Result, WithDType};
@@ -34,28 +35,25 @@ pub(in crate::pursuit) fn add_rows<T: Real>(codes: Codes, p: usize, io: Io<'_, C
     let (indices, values) = (indices.elements::<u32>()?, values.elements::<T>()?);
     let (dictionary, signals) = (dictionary.elements::<T>()?, signals.maybe::<T>()?);
     codes.check(indices)?;
-    let fused = has_fused();
     out.elements::<T>()?.par_chunks_mut((ROWS * p).max(1)).enumerate().for_each(|(c, out)| {
         for (row, out) in (c * ROWS..).zip(out.chunks_exact_mut(p)) {
             let code = (&indices[row * s..][..s], &values[row * s..][..s]);
             let from = signals.map(|signals| &signals[row * p..][..p]);
-            match fused {
-                true => add_atoms::<T, Of<false, false, true>>(out, from, code, dictionary),
-                false => add_atoms::<T, Of<false, false, false>>(out, from, code, dictionary),
-            }
+            add_atoms(out, from, code, dictionary);
         }
     });
     Ok(())
 }
 
 /// `out ← Σ xᵢ dᵢ`, or `from − Σ xᵢ dᵢ`; the entries in their order.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
-fn add_atoms<T: Real, K: super::Kind>(
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
+fn add_atoms<T: Real>(
     out: &mut [T],
     from: Option<&[T]>,
     (indices, values): (&[u32], &[T]),
     dictionary: &[T],
 ) {
+    const FUSED: bool = fused!();
     let p = out.len();
     let sign = if from.is_some() { -T::one() } else { T::one() };
     let (blocks, rest) = out.as_chunks_mut::<LANES>();
@@ -67,7 +65,7 @@ fn add_atoms<T: Real, K: super::Kind>(
         for (&i, &x) in indices.iter().zip(values) {
             let (x, atom) = (sign * x, &dictionary[i as usize * p + b * LANES..][..LANES]);
             for lane in 0..LANES {
-                sum[lane] = fma::<T, K>(x, atom[lane], sum[lane]);
+                sum[lane] = fma::<T, FUSED>(x, atom[lane], sum[lane]);
             }
         }
         *out = sum;
@@ -78,6 +76,6 @@ fn add_atoms<T: Real, K: super::Kind>(
     }
     for (&i, &x) in indices.iter().zip(values) {
         let (x, atom) = (sign * x, &dictionary[i as usize * p + start..][..rest.len()]);
-        rest.iter_mut().zip(atom).for_each(|(sum, &d)| *sum = fma::<T, K>(x, d, *sum));
+        rest.iter_mut().zip(atom).for_each(|(sum, &d)| *sum = fma::<T, FUSED>(x, d, *sum));
     }
 }

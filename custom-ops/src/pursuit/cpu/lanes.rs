@@ -5,12 +5,11 @@
 //!
 //! An atom that must not be chosen again has the correlation NaN, which stays NaN and compares false with everything.
 #![expect(clippy::needless_range_loop, reason = "a lane is an index into several arrays of one length")]
+use crate::fused::{Fused, fma, fused};
 use multiversion::multiversion;
 
 /// f32 or f64 in the inner loops.
-pub(in crate::pursuit) trait Real:
-    candle::WithDType + std::ops::Neg<Output = Self>
-{
+pub(in crate::pursuit) trait Real: Fused + std::ops::Neg<Output = Self> {
     /// The bits of a number of at least 0 are ordered as the numbers are, and the largest of integers, unlike that of floats, is
     /// found by vectors.
     type Bits: Copy + Ord + Default;
@@ -18,7 +17,6 @@ pub(in crate::pursuit) trait Real:
     fn of_bits(bits: Self::Bits) -> Self;
     const NAN: Self;
     const INFINITY: Self;
-    fn fused(self, factor: Self, term: Self) -> Self;
     fn magnitude(self) -> Self;
     fn root(self) -> Self;
 }
@@ -37,10 +35,6 @@ macro_rules! real {
             }
             const NAN: Self = $t::NAN;
             const INFINITY: Self = $t::INFINITY;
-            #[inline(always)]
-            fn fused(self, factor: Self, term: Self) -> Self {
-                self.mul_add(factor, term)
-            }
             #[inline(always)]
             fn magnitude(self) -> Self {
                 self.abs()
@@ -61,31 +55,14 @@ pub(super) trait Kind: Sync {
     const OLS: bool;
     /// Whether only positive correlations are candidates.
     const POSITIVE: bool;
-    /// Whether `a·b + c` is one instruction.
-    const FUSED: bool;
 }
 
 /// [`Kind`] from its constants.
-pub(super) struct Of<const OLS: bool, const POSITIVE: bool, const FUSED: bool>;
+pub(super) struct Of<const OLS: bool, const POSITIVE: bool>;
 
-impl<const OLS: bool, const POSITIVE: bool, const FUSED: bool> Kind for Of<OLS, POSITIVE, FUSED> {
+impl<const OLS: bool, const POSITIVE: bool> Kind for Of<OLS, POSITIVE> {
     const OLS: bool = OLS;
     const POSITIVE: bool = POSITIVE;
-    const FUSED: bool = FUSED;
-}
-
-/// Whether the vector unit that the loops below are compiled for fuses `a·b + c`.
-pub(super) fn has_fused() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma");
-    #[cfg(not(target_arch = "x86_64"))]
-    return cfg!(target_arch = "aarch64");
-}
-
-/// `a·b + c`
-#[inline(always)]
-pub(super) fn fma<T: Real, K: Kind>(a: T, b: T, c: T) -> T {
-    if K::FUSED { a.fused(b, c) } else { a * b + c }
 }
 
 /// What a candidate's correlation counts for; a NaN gives what no comparison prefers.
@@ -224,7 +201,7 @@ fn find_quotient<T: Real, K: Kind, const W: usize>(
 }
 
 /// `α ← scale · α`, and the first candidate.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
 pub(super) fn start<T: Real, K: Kind, const W: usize>(corr: &mut [T], scale: T) -> Option<usize> {
     let mut best = Best::<T, W>::new();
     for corr in corr.as_chunks_mut::<W>().0 {
@@ -258,8 +235,9 @@ pub(super) struct Step<'a, T> {
 }
 
 /// Adds a direction to the basis and returns the next candidate, if any is left.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
 pub(super) fn absorb<T: Real, K: Kind, const W: usize>(step: Step<'_, T>) -> Option<usize> {
+    const FUSED: bool = fused!();
     let Step { row, w, scale, z, basis, capacity, corr, left, pivot } = step;
     let mut best = Best::<T, W>::new();
     let blocks = row.as_chunks::<W>().0.iter().zip(basis.chunks_exact_mut(capacity * W));
@@ -269,19 +247,19 @@ pub(super) fn absorb<T: Real, K: Kind, const W: usize>(step: Step<'_, T>) -> Opt
         for (l, &w) in w.iter().enumerate() {
             let old = &basis[l];
             for i in 0..W {
-                u[i] = fma::<T, K>(-w, old[i], u[i]);
+                u[i] = fma::<T, FUSED>(-w, old[i], u[i]);
             }
         }
         for i in 0..W {
             u[i] *= scale;
-            corr[i] = fma::<T, K>(-z, u[i], corr[i]);
+            corr[i] = fma::<T, FUSED>(-z, u[i], corr[i]);
         }
         basis[w.len()] = u;
         if K::OLS {
             let left = &mut left.as_chunks_mut::<W>().0[b];
             for i in 0..W {
                 let before = if w.is_empty() { T::one() } else { left[i] };
-                left[i] = fma::<T, K>(-u[i], u[i], before);
+                left[i] = fma::<T, FUSED>(-u[i], u[i], before);
             }
             best = best.see_quotients::<K>(corr, left, pivot);
         } else {
@@ -296,7 +274,7 @@ pub(super) fn absorb<T: Real, K: Kind, const W: usize>(step: Step<'_, T>) -> Opt
 }
 
 /// `α ← α − Σ shift_l u_l` over the directions so far, and the next candidate.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
 pub(super) fn shift<T: Real, K: Kind, const W: usize>(
     shift: &[T],
     basis: &[T],
@@ -305,12 +283,13 @@ pub(super) fn shift<T: Real, K: Kind, const W: usize>(
     left: &[T],
     pivot: T,
 ) -> Option<usize> {
+    const FUSED: bool = fused!();
     let mut best = Best::<T, W>::new();
     let blocks = basis.chunks_exact(capacity * W).zip(corr.as_chunks_mut::<W>().0);
     for (b, (basis, corr)) in blocks.enumerate() {
         for (u, &shift) in basis.as_chunks::<W>().0.iter().zip(shift) {
             for i in 0..W {
-                corr[i] = fma::<T, K>(-shift, u[i], corr[i]);
+                corr[i] = fma::<T, FUSED>(-shift, u[i], corr[i]);
             }
         }
         best = match K::OLS {
@@ -339,7 +318,7 @@ pub(super) fn scale_and_energy<T: Real>(y: &[T]) -> Option<(f64, f64)> {
     Some((scale, energy::<T>(y, scale)))
 }
 
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
 fn peak<T: Real>(y: &[T]) -> (T, bool) {
     const LANES: usize = 16;
     let (mut peak, mut finite) = ([T::zero(); LANES], [true; LANES]);
@@ -360,7 +339,7 @@ fn peak<T: Real>(y: &[T]) -> (T, bool) {
     (largest, finite.iter().all(|&finite| finite))
 }
 
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
 fn energy<T: Real>(y: &[T], scale: f64) -> f64 {
     const LANES: usize = 16;
     let mut sums = [0.; LANES];

@@ -18,7 +18,7 @@ use super::job::{Job, Rule, Target};
 use crate::op::Io;
 use atoms::Atoms;
 use candle::{CpuStorage, DType, Device, Result, Tensor};
-use lanes::{Kind, Of, Real, has_fused, scale_and_energy};
+use lanes::{Kind, Of, Real, scale_and_energy};
 use rayon::prelude::*;
 use track::Track;
 
@@ -32,15 +32,11 @@ pub(super) fn run(job: &Job, io: Io<'_, CpuStorage>) -> Result<SparseCodes> {
 }
 
 fn run_as<T: Real, const W: usize>(job: &Job, io: Io<'_, CpuStorage>) -> Result<SparseCodes> {
-    match (job.rule, job.nonnegative, has_fused()) {
-        (Rule::Omp, false, true) => run_kind::<T, Of<false, false, true>, W>(job, io),
-        (Rule::Omp, true, true) => run_kind::<T, Of<false, true, true>, W>(job, io),
-        (Rule::Ols, false, true) => run_kind::<T, Of<true, false, true>, W>(job, io),
-        (Rule::Ols, true, true) => run_kind::<T, Of<true, true, true>, W>(job, io),
-        (Rule::Omp, false, false) => run_kind::<T, Of<false, false, false>, W>(job, io),
-        (Rule::Omp, true, false) => run_kind::<T, Of<false, true, false>, W>(job, io),
-        (Rule::Ols, false, false) => run_kind::<T, Of<true, false, false>, W>(job, io),
-        (Rule::Ols, true, false) => run_kind::<T, Of<true, true, false>, W>(job, io),
+    match (job.rule, job.nonnegative) {
+        (Rule::Omp, false) => run_kind::<T, Of<false, false>, W>(job, io),
+        (Rule::Omp, true) => run_kind::<T, Of<false, true>, W>(job, io),
+        (Rule::Ols, false) => run_kind::<T, Of<true, false>, W>(job, io),
+        (Rule::Ols, true) => run_kind::<T, Of<true, true>, W>(job, io),
     }
 }
 
@@ -166,42 +162,4 @@ fn with_gram<T: Real, K: Kind, const W: usize>(input: &Input<T>, output: Output<
         }
         Ok(())
     })
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use crate::Philox;
-    use crate::pursuit::Pursuit;
-
-    /// What processors without a fused `a·b + c` run is compiled on all, and must not be the way that nobody takes.
-    #[test]
-    fn products_and_sums_that_are_not_fused_give_the_same_codes() -> Result<()> {
-        let normal = |rows, stream| crate::normal((rows, 30), &Device::Cpu, Philox::new(3, stream));
-        let (signals, dictionary) =
-            (normal(200, 0)?.to_dtype(DType::F64)?, normal(70, 1)?.to_dtype(DType::F64)?);
-        let mut pursuit = Pursuit::new(6);
-        for nonnegative in [false, true] {
-            pursuit.nonnegative = nonnegative;
-            let job = |rule| Job::new("test", rule, &signals, None, &dictionary, &pursuit);
-            let (omp, ols) = (job(Rule::Omp)?, job(Rule::Ols)?);
-            let pairs = match nonnegative {
-                false => [
-                    (omp.run()?, omp.run_with(run_kind::<f64, Of<false, false, false>, 32>)?),
-                    (ols.run()?, ols.run_with(run_kind::<f64, Of<true, false, false>, 32>)?),
-                ],
-                true => [
-                    (omp.run()?, omp.run_with(run_kind::<f64, Of<false, true, false>, 32>)?),
-                    (ols.run()?, ols.run_with(run_kind::<f64, Of<true, true, false>, 32>)?),
-                ],
-            };
-            for (fused, apart) in pairs {
-                assert_eq!(fused.indices.to_vec2::<u32>()?, apart.indices.to_vec2::<u32>()?);
-                let off = (fused.values - apart.values)?.abs()?.max_all()?.to_scalar::<f64>()?;
-                assert!(off < 1e-12, "off by {off}");
-            }
-        }
-        Ok(())
-    }
 }
