@@ -4,7 +4,7 @@ use super::recording;
 use crate::philox::Philox;
 use candle::Result;
 use candle::cuda::cudarc::driver::{
-    CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceRepr, DriverError, SyncOnDrop, result, sys,
+    CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceRepr, SyncOnDrop, sys,
 };
 use candle::cuda::{CudaDType, WrapErr};
 use std::ffi::c_void;
@@ -28,6 +28,8 @@ pub(crate) struct Launch<'a> {
     threads: (u32, u32, u32),
     shared: usize,
     together: bool,
+    /// Blocks of a cluster, 1 without clusters.
+    cluster: u32,
     overlapped: bool,
     /// The first argument that was refused.
     refused: Option<candle::Error>,
@@ -50,6 +52,7 @@ impl Gpu {
             threads: (1, 1, 1),
             shared: 0,
             together: false,
+            cluster: 1,
             overlapped: false,
             refused: None,
         })
@@ -169,6 +172,32 @@ impl<'a> Launch<'a> {
         self
     }
 
+    /// Blocks in clusters of so many, which see each other's shared memory, a divisor of the number of blocks. Of capability 9.0 on
+    /// ([`Limits::has_clusters`](crate::limits::Limits::has_clusters)).
+    pub(crate) fn clusters_of(mut self, blocks: u32) -> Self {
+        self.cluster = blocks;
+        self
+    }
+
+    /// How many clusters of this launch run at the same time on an idle GPU.
+    ///
+    /// # Errors
+    /// When the shared memory was refused, or the driver does not know.
+    pub(crate) fn clusters_at_once(mut self) -> Result<usize> {
+        if let Some(refused) = self.refused.take() {
+            return Err(refused);
+        }
+        let mut attributes = self.attributes();
+        let config = self.config(&mut attributes);
+        let mut clusters = 0;
+        // SAFETY: the function is loaded in the current context, and the configuration and its attributes outlive the call.
+        let asked = unsafe {
+            sys::cuOccupancyMaxActiveClusters(&raw mut clusters, self.kernel.function, &raw const config)
+        };
+        asked.result().w()?;
+        Ok(clusters.max(0) as usize)
+    }
+
     /// May begin while the launch before it still runs: for kernels that wait for it themselves, by `wait_for_previous` of
     /// kernels/order.cuh. Saves about a microsecond of a chain of small kernels for each. Below capability 9.0 it changes nothing.
     pub(crate) fn overlapped(mut self) -> Self {
@@ -207,75 +236,56 @@ impl<'a> Launch<'a> {
         let mut arguments: Vec<*mut c_void> = Vec::with_capacity(self.starts.len());
         // SAFETY: every start lies within `words`, or at its end where the argument has no bytes.
         arguments.extend(self.starts.iter().map(|&start| unsafe { words.add(start) }.cast::<c_void>()));
-        let shared = self.shared as u32; // below the limit, which is an i32
-        let stream = self.gpu.target().cu_stream();
-        // SAFETY: the function is loaded in the context that `Gpu::of` made current, the arguments are alive until the driver has
-        // copied them, and the rest is the caller's.
+        let mut attributes = self.attributes();
+        let config = self.config(&mut attributes);
+        // SAFETY: the function is loaded in the context that `Gpu::of` made current, the configuration with its attributes and the
+        // arguments are alive until the driver has copied them, and the rest is the caller's.
         let launched = unsafe {
-            match (self.together, self.overlapped) {
-                (true, _) => result::launch_cooperative_kernel(
-                    self.kernel.function,
-                    self.grid,
-                    self.threads,
-                    shared,
-                    stream,
-                    &mut arguments,
-                ),
-                (_, true) => launch_overlapped(
-                    self.kernel.function,
-                    self.grid,
-                    self.threads,
-                    shared,
-                    stream,
-                    &mut arguments,
-                ),
-                _ => result::launch_kernel(
-                    self.kernel.function,
-                    self.grid,
-                    self.threads,
-                    shared,
-                    stream,
-                    &mut arguments,
-                ),
-            }
-        };
+            sys::cuLaunchKernelEx(
+                &raw const config,
+                self.kernel.function,
+                arguments.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        }
+        .result();
         recording::watch(launched).w()
         // `uses` is dropped here: the device's stream logs what was read and written.
     }
-}
 
-/// A launch that may begin before the one before it on the stream has ended.
-///
-/// # Safety
-/// As for `launch_kernel`; and the kernel waits for that launch before it touches what the launch wrote or reads.
-unsafe fn launch_overlapped(
-    function: sys::CUfunction,
-    grid: (u32, u32, u32),
-    threads: (u32, u32, u32),
-    shared: u32,
-    stream: sys::CUstream,
-    arguments: &mut [*mut c_void],
-) -> std::result::Result<(), DriverError> {
-    let mut attribute = sys::CUlaunchAttribute {
-        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-        pad: Default::default(),
-        value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
-    };
-    let config = sys::CUlaunchConfig {
-        gridDimX: grid.0,
-        gridDimY: grid.1,
-        gridDimZ: grid.2,
-        blockDimX: threads.0,
-        blockDimY: threads.1,
-        blockDimZ: threads.2,
-        sharedMemBytes: shared,
-        hStream: stream,
-        attrs: &raw mut attribute,
-        numAttrs: 1,
-    };
-    // SAFETY: the attribute outlives the call; the rest is the caller's.
-    unsafe {
-        sys::cuLaunchKernelEx(&raw const config, function, arguments.as_mut_ptr(), std::ptr::null_mut())
+    /// What the launch asks for beside its size.
+    fn attributes(&self) -> Vec<sys::CUlaunchAttribute> {
+        use sys::CUlaunchAttributeID as Id;
+        let attribute = |id, value| sys::CUlaunchAttribute { id, pad: Default::default(), value };
+        let mut attributes = Vec::with_capacity(2);
+        if self.together {
+            let value = sys::CUlaunchAttributeValue { cooperative: 1 };
+            attributes.push(attribute(Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, value));
+        } else if self.overlapped {
+            let value = sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 };
+            attributes.push(attribute(Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, value));
+        }
+        if self.cluster > 1 {
+            let size = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: self.cluster, y: 1, z: 1 };
+            let value = sys::CUlaunchAttributeValue { clusterDim: size };
+            attributes.push(attribute(Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value));
+        }
+        attributes
     }
-    .result()
+
+    /// The launch as the driver takes it; it points to `attributes`.
+    fn config(&self, attributes: &mut [sys::CUlaunchAttribute]) -> sys::CUlaunchConfig {
+        sys::CUlaunchConfig {
+            gridDimX: self.grid.0,
+            gridDimY: self.grid.1,
+            gridDimZ: self.grid.2,
+            blockDimX: self.threads.0,
+            blockDimY: self.threads.1,
+            blockDimZ: self.threads.2,
+            sharedMemBytes: self.shared as u32, // below the limit, which is an i32
+            hStream: self.gpu.target().cu_stream(),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: attributes.len() as u32,
+        }
+    }
 }

@@ -53,6 +53,17 @@ impl ScratchLayout {
         let memory = unsafe { stream.alloc::<u8>(self.bytes.max(1)) }.w()?;
         Ok(Scratch { memory })
     }
+
+    /// The same, of zeros.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc).
+    pub(crate) fn alloc_zeros(self, op: &'static str, gpu: &Gpu) -> Result<Scratch> {
+        let mut scratch = self.alloc(op, gpu)?;
+        let stream = scratch.memory.stream().clone();
+        stream.memset_zeros(&mut scratch.memory).w()?;
+        Ok(scratch)
+    }
 }
 
 /// Memory on the device for the length of a call. It is freed in the order of the device's stream.
