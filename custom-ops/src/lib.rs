@@ -16,6 +16,7 @@ mod bias_step;
 mod binarize;
 mod check;
 mod contrast_step;
+mod corrupt;
 mod device;
 mod draw;
 mod fused;
@@ -50,6 +51,7 @@ pub use binarize::{bernoulli_into_, bernoulli_into_reference};
 pub use contrast_step::{
     Contrast, ContrastStep, contrast_step_, contrast_step_fuses, contrast_step_reference,
 };
+pub use corrupt::{Corruption, corrupt, corrupt_, corrupt_reference};
 pub use device::{cuda_device, device_name};
 pub use draw::{Draws, bernoulli, normal, normal_, uniform, uniform_};
 pub use gemm::{Factors, Precision, gemm_, gemm_batched_, gemm_parts_, gemm_reference};

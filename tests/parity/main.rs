@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 mod atoms;
 mod contrastive;
+mod corrupt;
 mod draw;
 mod feed;
 mod feedforward;

@@ -1,0 +1,56 @@
+// corrupt.cu: rows with noise, for denoising autoencoders.
+//
+//   salt_and_pepper   out = u < p/2 ? 0 : u < p ? 1 : x
+//   masking           out = u < p ? 0 : x
+//   gaussian          out = x + p z
+//
+// arrays   x, out: [n] f32, contiguous, not overlapping; counter: [1] i64 or null
+// scalars  n, first: entry i is element first + i, which takes word e % 4 of block offset + counter + e / 4; p: a share in
+//          [0, 1], or for gaussian a standard deviation of at least 0; seed, stream, offset: any values
+// launch   1-D grid of 1-D blocks, any size: a thread takes the elements of one block of Philox and strides over the grid. The
+//          draws do not depend on the launch
+// cost     reads and writes 4n bytes; bandwidth-bound, gaussian close to its arithmetic
+// NaN      stays where it is not replaced
+// same     the same bits as the CPU twin, by philox.cuh and math.cuh
+// truth    corrupt_reference in src/corrupt.rs
+
+#include "math.cuh"
+#include "philox.cuh"
+
+enum Law { NONE, SALT_AND_PEPPER, MASKING, GAUSSIAN };
+
+template <Law LAW>
+__device__ __forceinline__ float corrupted(float x, Rounded draw, float p) {
+  if (LAW == SALT_AND_PEPPER) return draw.v < p ? (draw.v < 0.5f * p ? 0.f : 1.f) : x;
+  if (LAW == MASKING) return draw.v < p ? 0.f : x;
+  if (LAW == GAUSSIAN) return (Rounded(x) + Rounded(p) * draw).v;
+  return x;
+}
+
+template <Law LAW>
+__device__ void corrupt(const float* x, float* out, size_t n, size_t first, float p, const Philox& philox) {
+  const size_t stride = (size_t)gridDim.x * blockDim.x;
+  const size_t skip = first % 4;
+  const size_t groups = (skip + n + 3) / 4;
+  for (size_t g = (size_t)blockIdx.x * blockDim.x + threadIdx.x; g < groups; g += stride) {
+    Rounded draws[4] = {0.f, 0.f, 0.f, 0.f};
+    if (LAW == GAUSSIAN) normal_of(philox_block(philox, first / 4 + g), draws);
+    else if (LAW != NONE) uniform_of(philox_block(philox, first / 4 + g), draws);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const size_t e = 4 * g + i;  // counted from the first element of the first block
+      if (e >= skip && e - skip < n) out[e - skip] = corrupted<LAW>(x[e - skip], draws[i], p);
+    }
+  }
+}
+
+#define CORRUPT(NAME, LAW)                                                                                      \
+  extern "C" __global__ void NAME(const float* x, float* out, const size_t n, const size_t first, const float p, \
+                                  const unsigned long long seed, const unsigned long long stream,               \
+                                  const unsigned long long offset, const long long* counter) {                  \
+    corrupt<LAW>(x, out, n, first, p, philox_at(seed, stream, offset, counter));                                \
+  }
+CORRUPT(corrupt_none, NONE)
+CORRUPT(corrupt_salt_and_pepper, SALT_AND_PEPPER)
+CORRUPT(corrupt_masking, MASKING)
+CORRUPT(corrupt_gaussian, GAUSSIAN)

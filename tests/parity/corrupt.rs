@@ -1,0 +1,64 @@
+//! Corrupted rows: the same bits on every device, for any launch and any cut by rows.
+use candle::{Device, Result, Tensor};
+use chandlery_ops::{Corruption, Draws, Philox, advance_, corrupt, corrupt_, uniform};
+use chandlery_tests::{assert_same_bits, devices};
+
+const PLACE: Philox = Philox { seed: 0x1234_5678_9abc_def0, stream: u64::MAX, offset: u64::MAX - 2 };
+const LAWS: [Corruption; 4] =
+    [Corruption::None, Corruption::SaltAndPepper(0.3), Corruption::Masking(0.25), Corruption::Gaussian(0.5)];
+
+#[test]
+fn corrupted_rows_are_the_same_bits_on_every_device_at_any_size() -> Result<()> {
+    // Around a block of Philox, a warp, a thread block, and beyond a grid of 4096 blocks of 256 threads of 4 elements.
+    for device in devices()? {
+        for n in [1, 2, 3, 4, 5, 31, 33, 127, 129, 1023, 1025, 100_003, 4096 * 256 * 4 + 4097] {
+            let x = uniform(n, &Device::Cpu, PLACE.advanced(n))?;
+            for law in LAWS {
+                let got = corrupt(&x.to_device(&device)?, law, PLACE)?;
+                let what = format!("{law} n={n} on {:?}", device.location());
+                assert_same_bits(&what, &got, &corrupt(&x, law, PLACE)?)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn rows_are_corrupted_alone_from_any_element_and_nothing_beside_them() -> Result<()> {
+    for device in devices()? {
+        for (rows, width) in [(7, 5), (9, 31), (40, 785)] {
+            let x = uniform((rows, width), &Device::Cpu, PLACE.advanced(1))?;
+            for law in LAWS {
+                let want = corrupt(&x, law, PLACE)?;
+                for row in [0, 1, rows - 1] {
+                    let buffer = Tensor::full(9f32, (rows, width), &device)?;
+                    let alone = x.narrow(0, row, 1)?.to_device(&device)?;
+                    corrupt_(&buffer.narrow(0, row, 1)?, &alone, law, Draws::At(PLACE), row * width)?;
+                    let nines = |n: usize| Tensor::full(9f32, (n, width), &Device::Cpu);
+                    let (above, below) = (nines(row)?, nines(rows - row - 1)?);
+                    let want = Tensor::cat(&[&above, &want.narrow(0, row, 1)?, &below], 0)?;
+                    let what = format!("{law}, row {row} of {rows}×{width} on {:?}", device.location());
+                    assert_same_bits(&what, &buffer, &want)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_counter_on_the_device_moves_the_noise() -> Result<()> {
+    for device in devices()? {
+        let x = uniform((13, 77), &device, PLACE)?;
+        let (out, counter) = (x.zeros_like()?, Tensor::new(&[-3i64], &device)?);
+        for step in 0..3u64 {
+            let draws = Draws::Counter { philox: PLACE, counter: &counter };
+            corrupt_(&out, &x, LAWS[3], draws, 0)?;
+            let at = Philox { offset: PLACE.offset.wrapping_sub(3).wrapping_add(251 * step), ..PLACE };
+            let want = corrupt(&x.to_device(&Device::Cpu)?, LAWS[3], at)?;
+            assert_same_bits(&format!("step {step} on {:?}", device.location()), &out, &want)?;
+            advance_(&counter, 251)?;
+        }
+    }
+    Ok(())
+}
