@@ -102,6 +102,18 @@ impl Corruption {
         }
     }
 
+    /// `Law` of the kernels, and the share or standard deviation.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn law(self) -> (u32, f32) {
+        let law = match self {
+            Self::None => 0,
+            Self::SaltAndPepper(_) => 1,
+            Self::Masking(_) => 2,
+            Self::Gaussian(_) => 3,
+        };
+        (law, self.parts().1)
+    }
+
     /// Name of the kernel, and the share or standard deviation.
     fn parts(self) -> (&'static str, f32) {
         match self {
@@ -222,7 +234,7 @@ struct Corrupt<'a> {
 
 /// Corrupts the values from element `first` on.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn corrupt_tiles(law: Corruption, philox: Philox, first: usize, out: &mut [f32], x: &[f32]) {
+pub(crate) fn corrupt_tiles(law: Corruption, philox: Philox, first: usize, out: &mut [f32], x: &[f32]) {
     let mut at = 0;
     while at < out.len() {
         // Tiles of draws begin at multiples of their length, wherever the values begin.

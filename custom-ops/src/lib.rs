@@ -17,6 +17,7 @@ mod binarize;
 mod check;
 mod contrast_step;
 mod corrupt;
+mod denoising_steps;
 mod device;
 mod draw;
 mod fused;
@@ -52,6 +53,10 @@ pub use contrast_step::{
     Contrast, ContrastStep, contrast_step_, contrast_step_fuses, contrast_step_reference,
 };
 pub use corrupt::{Corruption, corrupt, corrupt_, corrupt_reference};
+pub use denoising_steps::{
+    DENOISING_FIGURES, DenoisingParams, DenoisingSteps, denoising_steps_, denoising_steps_fit,
+    denoising_steps_reference,
+};
 pub use device::{cuda_device, device_name};
 pub use draw::{Draws, bernoulli, normal, normal_, uniform, uniform_};
 pub use gemm::{Factors, Precision, gemm_, gemm_batched_, gemm_parts_, gemm_reference};
