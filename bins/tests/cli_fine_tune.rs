@@ -129,7 +129,7 @@ fn what_is_wrong_is_said_before_anything_is_written() {
     DBN.refuse(at, &["fine-tune", "--classify"], "MODEL");
     DBN.refuse(at, &["fine-tune", "pre", "--classify", "--autoencode"], "cannot be used with");
     DBN.refuse(at, &["fine-tune", "pre", "--autoencode", "--labels", "9"], "cannot be used with");
-    DBN.refuse(at, &["fine-tune", "--resume", "x", "--epochs", "3"], "cannot be used with");
+    DBN.refuse(at, &["fine-tune", "--resume", "x", "--batch", "3"], "cannot be used with");
     DBN.refuse(at, &["fine-tune", "pre", "--classify", "--dropout", "1"], "of at least 0 and below 1");
 
     let err = DBN_ON_CPU.fail(at, &tiny(&["--classify", "--labels", "5000", "--out", "run"]), 1);

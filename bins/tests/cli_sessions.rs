@@ -406,34 +406,6 @@ fn age_checkpoint(run: &Path, of_dictionary: bool) {
 }
 
 #[test]
-fn a_finished_run_can_be_extended() {
-    let folder = tempfile::tempdir().unwrap();
-    let train = ["train", "--hidden", "12,8", "--max-rows", "60", "--batch", "10"];
-    let of = |args: &[&str]| DBN_ON_CPU.succeed(folder.path(), &[&train[..], args].concat());
-    of(&["--epochs", "2", "--out", "run"]);
-    let before = weights(&folder.path().join("run"));
-    let resumed = |n: &str| ["train", "--resume", "run", "--epochs", n].map(str::to_owned);
-    let args = resumed("5");
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let said = DBN_ON_CPU.succeed(folder.path(), &args);
-    assert!(said.contains("layer 2/2  epoch 3/5") && said.contains("layer 2/2  epoch 5/5"), "{said}");
-    assert!(!said.contains("layer 1/2  epoch"), "{said}");
-    assert!(weights(&folder.path().join("run")) != before);
-    // The learning rate falls anew, from where five epochs have it after two.
-    let rates: Vec<f64> = metrics(&folder.path().join("run"))
-        .iter()
-        .filter(|line| line["layer"] == 2)
-        .map(|line| number(line, "learning_rate"))
-        .collect();
-    assert_eq!(rates.len(), 5);
-    assert!(rates[2..].windows(2).all(|pair| pair[0] > pair[1]) && rates[2] > 0.5 * rates[0], "{rates:?}");
-    let args = resumed("4");
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let err = DBN_ON_CPU.fail(folder.path(), &args, 1);
-    assert_eq!(err, "dbn: --epochs: must be above the 5 of this run, got 4");
-}
-
-#[test]
 fn fewer_rows_than_a_minibatch_are_one_minibatch() {
     let folder = tempfile::tempdir().unwrap();
     let said = DBN_ON_CPU.succeed(

@@ -49,6 +49,7 @@
 //!
 //! Bytes stay bytes up to the device and stand for themselves over 255; kernels multiply by [`Feed::scale`].
 mod convert;
+mod count;
 pub mod dataset;
 mod decode;
 mod delimited;
@@ -81,6 +82,7 @@ mod tensors;
 #[cfg(feature = "image")]
 mod tiff;
 
+pub use count::count;
 pub use dataset::{Dataset, ImageShape, Split};
 pub use error::{Error, Result};
 pub use feed::{Feed, FeedConfig, Minibatch};

@@ -7,7 +7,7 @@ use super::{card, draw, learning_curves, rows, sizes};
 use crate::options::DataArgs;
 use crate::report::{Outcome, seconds};
 use crate::session::{self, Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use candle::Tensor;
 use chandlery::Trainer;
 use chandlery::dbn::DbnTrainer;
@@ -50,24 +50,22 @@ impl Run for Train {
 pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let given = || Ok((Input { data: args.data.clone() }, args.settings()));
     let mut asked = Asked::<Train>::new(&args.session, given)?;
-    if let (Some(all), Some(_)) = (args.epochs, asked.resumed()) {
-        let planned = asked.settings.epochs;
-        ensure!(all > planned, "--epochs: must be above the {planned} of this run, got {all}");
-        asked.extend(|settings| settings.epochs = all);
-    }
-    let extended = args.epochs.is_some() && asked.resumed().is_some();
+    let extended =
+        asked.extend_epochs(args.epochs, |settings| settings.epochs, |settings, n| settings.epochs = n)?;
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
     let mut feed = asked.feed(&data.train, asked.settings.batch, asked.settings.seed).context("--batch")?;
     asked.settings.batch = feed.config().batch;
     let mut session = asked.open(
         session::Rows { data: &data.name, n: data.n_rows },
         |settings, device| new_trainer(&data, settings, device),
-        |_, path, device| Ok(DbnTrainer::load_checkpoint(path, device)?),
+        |settings, path, device| {
+            let (mut trainer, place) = DbnTrainer::load_checkpoint(path, device)?;
+            if extended {
+                trainer.set_schedules(&training_of(trainer.model_config(), settings)?)?;
+            }
+            Ok((trainer, place))
+        },
     )?;
-    if extended {
-        let training = training_of(session.trainer.model_config(), &session.info.settings)?;
-        session.trainer.set_schedules(&training)?;
-    }
     let layers = sizes::of_network(session.trainer.model_config());
     let seed = session.info.settings.seed;
     session.announce(&format!("dbn {layers} on {}: {}", data.name, data.words()), seed)?;

@@ -167,6 +167,29 @@ impl<R: Run> Asked<R> {
         }
     }
 
+    /// Extends a run that is resumed to the number of epochs that `--epochs` gives; `planned` is that of the run. Returns whether it was
+    /// extended.
+    ///
+    /// # Errors
+    /// When the number is not above that of the run.
+    pub fn extend_epochs(
+        &mut self,
+        epochs: Option<usize>,
+        planned: impl FnOnce(&R::Settings) -> usize,
+        change: impl FnOnce(&mut R::Settings, usize),
+    ) -> Result<bool> {
+        let (Some(all), Some(_)) = (epochs, &self.resumed) else {
+            return Ok(false);
+        };
+        let planned = planned(&self.settings);
+        ensure!(
+            all > planned,
+            "--epochs: must be above the {planned} of this run, got {all}; leave it out to finish these {planned}"
+        );
+        self.extend(|settings| change(settings, all));
+        Ok(true)
+    }
+
     /// Begins the run with the trainer that `new` makes, or goes on with the one that `load` reads from the path of a checkpoint.
     ///
     /// # Errors
@@ -215,6 +238,9 @@ impl<R: Run> Asked<R> {
                 let kind = R::KIND.command.to_owned();
                 let info = RunInfo { kind, version, command, directory, input, settings, n_rows };
                 if extended {
+                    // The checkpoint has the schedules of the extended run, so it comes first.
+                    folder.make_for(CHECKPOINT)?;
+                    R::save(&trainer, &folder.join(CHECKPOINT), &place)?;
                     folder.write_json(info::FILE, &info)?;
                 }
                 // Lines after the checkpoint were written by steps that are made again.

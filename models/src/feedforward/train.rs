@@ -157,6 +157,18 @@ impl FeedforwardTrainer {
         &self.stopping
     }
 
+    /// Takes the learning rate and the momentum of another configuration, from the next epoch on: training that is extended has other
+    /// schedules.
+    ///
+    /// # Errors
+    /// When `config` is out of range or does not fit the network.
+    pub fn set_schedules(&mut self, config: &BackpropConfig) -> Result<()> {
+        config.validate(self.model.config())?;
+        self.config.learning_rate = config.learning_rate.clone();
+        self.config.momentum = config.momentum.clone();
+        Ok(())
+    }
+
     /// How the network is trained.
     pub fn config(&self) -> &BackpropConfig {
         &self.config

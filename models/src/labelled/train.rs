@@ -97,6 +97,20 @@ impl UpDownTrainer {
         Ok(trainer)
     }
 
+    /// Takes the learning rate, the momentum and the Gibbs steps of another configuration, from the next epoch on: training that is
+    /// extended has other schedules.
+    ///
+    /// # Errors
+    /// When `config` is out of range.
+    pub fn set_schedules(&mut self, config: &UpDownConfig) -> Result<()> {
+        config.validate()?;
+        let own = &mut self.buffers.config;
+        own.learning_rate = config.learning_rate.clone();
+        own.momentum = config.momentum.clone();
+        own.k = config.k.clone();
+        Ok(())
+    }
+
     /// How the network is trained.
     pub fn config(&self) -> &UpDownConfig {
         &self.buffers.config

@@ -20,8 +20,8 @@ pub struct FineTuneSettings {
     /// Learn from this many labelled rows, drawn with the seed and balanced over the classes.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one, conflicts_with = "autoencode")]
     pub labels: Option<usize>,
-    /// Passes over the training rows; default: 100 for a classifier, 200 for an autoencoder.
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    /// Passes over the training rows; the command line has them beside.
+    #[arg(skip)]
     pub epochs: Option<usize>,
     /// Rows per step; an epoch skips the rows that do not fill a last step.
     #[arg(long, value_name = "ROWS", default_value_t = 100, value_parser = at_least_one)]
@@ -76,6 +76,11 @@ pub struct FineTuneArgs {
     /// How the network is trained.
     #[command(flatten)]
     pub settings: FineTuneSettings,
+    /// Passes over the training rows; default: 100 for a classifier, 200 for an autoencoder.
+    /// With --resume, a larger number extends the run, even a finished one: the learning rate falls to 0 over so many epochs in all. A
+    /// run that --patience ended cannot be extended.
+    #[arg(id = "more_epochs", long = "epochs", value_name = "N", value_parser = at_least_one)]
+    pub epochs: Option<usize>,
     /// Where the run is saved, and how it is resumed.
     #[command(flatten)]
     pub session: SessionArgs,

@@ -18,12 +18,12 @@ use super::{rows, saved, sizes, streams};
 use crate::options::DataArgs;
 use crate::report::{Outcome, seconds};
 use crate::session::{self, Asked, Ended, Epochs, Kind, PlaceOf, Run, RunInfo, Session};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use args::{FineTuneArgs, FineTuneSettings};
 use candle::{Device, Tensor};
 use chandlery::feedforward::{FeedforwardConfig, FeedforwardTrainer};
 use chandlery::{Philox, Trainer};
-use chandlery_datasets::Feed;
+use chandlery_datasets::{Feed, count};
 use measure::Measured;
 use plan::Rows;
 use serde::{Deserialize, Serialize};
@@ -90,8 +90,10 @@ pub fn fine_tune(args: &FineTuneArgs) -> Result<Outcome> {
     let mut asked = Asked::<FineTune>::new(&args.session, || {
         let model = args.model.clone().context("MODEL: name the network to fine-tune")?;
         let data = args.data.of(&model);
-        Ok((Input { model, data }, args.settings.clone()))
+        Ok((Input { model, data }, FineTuneSettings { epochs: args.epochs, ..args.settings.clone() }))
     })?;
+    let set = |settings: &mut FineTuneSettings, n| settings.epochs = Some(n);
+    let extended = asked.extend_epochs(args.epochs, FineTuneSettings::n_epochs, set)?;
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
     let rows = Rows::choose(&data, &asked.settings)?;
     let mut feed = asked.feed(&rows.train, asked.settings.batch, asked.settings.seed).context("--batch")?;
@@ -106,7 +108,13 @@ pub fn fine_tune(args: &FineTuneArgs) -> Result<Outcome> {
                 FeedforwardTrainer::new(&network, training, Philox::new(settings.seed, streams::DROPOUT))?;
             Ok(trainer.stop_early(settings.patience.unwrap_or(usize::MAX)))
         },
-        |_, path, device| Ok(FeedforwardTrainer::load_checkpoint(path, device)?),
+        |settings, path, device| {
+            let (mut trainer, place) = FeedforwardTrainer::load_checkpoint(path, device)?;
+            if extended {
+                extend(&mut trainer, &place, settings)?;
+            }
+            Ok((trainer, place))
+        },
     )?;
     let network = session.trainer.model_config();
     let words = format!(
@@ -123,6 +131,20 @@ pub fn fine_tune(args: &FineTuneArgs) -> Result<Outcome> {
         return session.interrupted();
     }
     finish(session, &data, &rows)
+}
+
+/// Gives a trainer the schedules of a run that is extended. More epochs change nothing in a run that stopped early.
+fn extend(
+    trainer: &mut FeedforwardTrainer,
+    place: &PlaceOf<FineTune>,
+    settings: &FineTuneSettings,
+) -> Result<()> {
+    ensure!(
+        !place.extra.stopped,
+        "--epochs: this run must not have been stopped by --patience, and it was after {}; start a new run with a larger --patience",
+        count(place.epoch, "epoch")
+    );
+    Ok(trainer.set_schedules(&plan::training(trainer.model_config(), settings)?)?)
 }
 
 /// Trains the epochs that are left.

@@ -103,7 +103,8 @@ pub fn network(
     Ok((network, training))
 }
 
-fn training(network: &FeedforwardConfig, settings: &FineTuneSettings) -> Result<BackpropConfig> {
+/// How the network learns.
+pub fn training(network: &FeedforwardConfig, settings: &FineTuneSettings) -> Result<BackpropConfig> {
     let (input, hidden) = if settings.classify { (0.2, 0.5) } else { (0., 0.) };
     let input = settings.input_dropout.unwrap_or(input);
     let hidden = settings.dropout.unwrap_or(hidden);

@@ -5,11 +5,14 @@ use crate::session::SessionArgs;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+/// Epochs of the up-down algorithm when none are asked for.
+const EPOCHS: usize = 60;
+
 /// Settings of `up-down`. The run folder keeps them, so that `--resume` needs nothing else.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct UpDownSettings {
-    /// Epochs of the up-down algorithm, which trains all weights; 0 trains the top layer with the labels only.
-    #[arg(long, value_name = "N", default_value_t = 60)]
+    /// Epochs of the up-down algorithm; the command line has them beside.
+    #[arg(skip = EPOCHS)]
     pub epochs: usize,
     /// Epochs before the up-down algorithm that train only the top layer, with the labels.
     #[arg(long, value_name = "N", default_value_t = 30)]
@@ -62,9 +65,21 @@ pub struct UpDownArgs {
     /// How the network is trained.
     #[command(flatten)]
     pub settings: UpDownSettings,
+    /// Epochs of the up-down algorithm, which trains all weights; 0 trains the top layer with the labels only. Default: 60.
+    /// With --resume, a larger number extends the run, even a finished one: the learning rate falls to 0 over so many epochs in all, and
+    /// the numbers of --k are used for equal parts of them.
+    #[arg(id = "more_epochs", long = "epochs", value_name = "N")]
+    pub epochs: Option<usize>,
     /// Where the run is saved, and how it is resumed.
     #[command(flatten)]
     pub session: SessionArgs,
+}
+
+impl UpDownArgs {
+    /// The settings of a new run.
+    pub fn settings(&self) -> UpDownSettings {
+        UpDownSettings { epochs: self.epochs.unwrap_or(EPOCHS), ..self.settings.clone() }
+    }
 }
 
 /// Parses the name of a precision that the up-down algorithm supports.

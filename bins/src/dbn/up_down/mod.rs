@@ -98,8 +98,10 @@ pub fn up_down(args: &UpDownArgs) -> Result<Outcome> {
     let mut asked = Asked::<UpDown>::new(&args.session, || {
         let model = args.model.clone().context("MODEL: name the folder of a run of `dbn train`")?;
         let data = args.data.of(&model);
-        Ok((Input { model, data }, args.settings.clone()))
+        Ok((Input { model, data }, args.settings()))
     })?;
+    let extended =
+        asked.extend_epochs(args.epochs, |settings| settings.epochs, |settings, n| settings.epochs = n)?;
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
     let mut feed = asked.feed(&data.train, asked.settings.batch, asked.settings.seed).context("--batch")?;
     asked.settings.batch = feed.config().batch;
@@ -107,7 +109,13 @@ pub fn up_down(args: &UpDownArgs) -> Result<Outcome> {
     let mut session = asked.open(
         session::Rows { data: &data.name, n: data.n_rows },
         |settings, device| plan::trainer(&plan::with_labels(&model, &data, device)?, settings, 0),
-        |_, path, device| Ok(UpDownTrainer::load_checkpoint(path, device)?),
+        |settings, path, device| {
+            let (mut trainer, place) = UpDownTrainer::load_checkpoint::<PlaceOf<UpDown>>(path, device)?;
+            if extended {
+                trainer.set_schedules(&plan::training(settings, trainer.config().stage)?)?;
+            }
+            Ok((trainer, place))
+        },
     )?;
     let layers = sizes::of_labelled(session.trainer.model_config());
     let seed = session.info.settings.seed;

@@ -34,7 +34,7 @@ pub fn trainer(dbn: &LabelledDbn, settings: &UpDownSettings, stage: usize) -> Re
 }
 
 /// How a network learns in a stage.
-fn training(settings: &UpDownSettings, stage: Stage) -> Result<UpDownConfig> {
+pub fn training(settings: &UpDownSettings, stage: Stage) -> Result<UpDownConfig> {
     let epochs = epochs(settings, stage);
     let (rate, k) = match stage {
         Stage::Top => (settings.top_learning_rate, Schedule::constant(settings.k[0] as f64)),
