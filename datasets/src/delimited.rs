@@ -3,14 +3,14 @@
 //! Fields are parted by tabs, semicolons or commas: by the first of these that the first line has. That line is a header when it
 //! has a name above a number. Rows become f32. Labels are whole numbers or texts; texts are numbered in alphabetic order. Columns
 //! go by the names in the header, or by their numbers, counted from 0.
-use crate::labels::{LABELS, MAX_CLASSES, class_number};
+use crate::labels::{LABELS, Texts, shortened};
 use crate::options::DataOptions;
 use crate::sink::RowSink;
 use crate::{Dataset, Error, Result, Split};
 use ::csv::{ErrorKind, Reader, ReaderBuilder, StringRecord, Terminator, Trim};
 use flate2::read::MultiGzDecoder;
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read};
 use std::path::Path;
@@ -50,7 +50,7 @@ pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
     let width = header.as_ref().unwrap_or(sample).len();
     let plan = Plan::new(&at, header.as_ref(), sample, options)?;
     let mut sink = RowSink::new(options.memory_limit());
-    let mut labels = Labels::default();
+    let mut labels = plan.labels.map(|column| (column, Texts::new(plan.place(&at, column), "line")));
     let mut row = Vec::with_capacity(plan.rows.len());
     let mut left = options.rows_of(usize::MAX);
     while left > 0 {
@@ -71,16 +71,16 @@ pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
             row.push(plan.number(&at, &record, column)?);
         }
         sink.push(&row)?;
-        if let Some(column) = plan.labels {
-            labels.push(&plan.place(&at, column), &record, column)?;
+        if let Some((column, labels)) = &mut labels {
+            labels.push(record.get(*column).unwrap_or_default(), line_of(&record))?;
         }
         left -= 1;
     }
     let rows = sink.finish(&at, plan.rows.len())?;
-    let (labels, class_names) = match plan.labels {
+    let (labels, class_names) = match labels {
         None => (None, None),
-        Some(column) => {
-            let (labels, names) = labels.finish(&plan.place(&at, column))?;
+        Some((_, texts)) => {
+            let (labels, names) = texts.numbered()?;
             (Some(labels), names)
         }
     };
@@ -304,87 +304,5 @@ impl Plan {
         };
         let line = line_of(record);
         Err(Error::format(self.place(at, column), format!("line {line} {what}"), fix))
-    }
-}
-
-/// A field as a message shows it.
-fn shortened(field: &str) -> String {
-    const MOST: usize = 40;
-    match field.char_indices().nth(MOST) {
-        None => field.to_owned(),
-        Some((end, _)) => format!("{}…", field.get(..end).unwrap_or_default()),
-    }
-}
-
-/// Labels as they are read: which of the different texts a row has.
-#[derive(Default)]
-struct Labels {
-    /// The different texts and the lines that had them first.
-    texts: Vec<(String, u64)>,
-    places: HashMap<String, u32>,
-    of_rows: Vec<u32>,
-}
-
-impl Labels {
-    fn push(&mut self, at: &str, record: &StringRecord, column: usize) -> Result<()> {
-        let text = record.get(column).unwrap_or_default();
-        if let Some(&place) = self.places.get(text) {
-            self.of_rows.push(place);
-            return Ok(());
-        }
-        let line = line_of(record);
-        if text.is_empty() {
-            return Err(Error::format(
-                at,
-                format!("line {line} has no value"),
-                "drop or fill rows with missing values",
-            ));
-        }
-        if self.texts.len() == MAX_CLASSES {
-            return Err(Error::format(
-                at,
-                format!(
-                    "line {line} is '{}', and there are {MAX_CLASSES} other labels before it",
-                    shortened(text)
-                ),
-                "choose other labels",
-            ));
-        }
-        let place = self.texts.len() as u32;
-        self.texts.push((text.to_owned(), line));
-        self.places.insert(text.to_owned(), place);
-        self.of_rows.push(place);
-        Ok(())
-    }
-
-    /// Labels by row; and the names of the classes, where labels are not all numbers.
-    fn finish(self, at: &str) -> Result<(Vec<u32>, Option<Vec<String>>)> {
-        let numbers: Option<Vec<f64>> = self.texts.iter().map(|(text, _)| text.parse().ok()).collect();
-        let (classes, names): (Vec<u32>, _) = match numbers {
-            Some(numbers) => {
-                let class = |(&number, (_, line)): (&f64, &(String, u64))| {
-                    if number.fract() != 0. || number.is_nan() {
-                        return Err(Error::format(
-                            at,
-                            format!("line {line} has label {number}"),
-                            "labels are class numbers from 0 on",
-                        ));
-                    }
-                    class_number(at, format_args!("line {line}"), number as i64)
-                };
-                (numbers.iter().zip(&self.texts).map(class).collect::<Result<_>>()?, None)
-            }
-            None => {
-                let mut order: Vec<usize> = (0..self.texts.len()).collect();
-                order.sort_unstable_by_key(|&place| &self.texts[place].0);
-                let mut classes = vec![0; order.len()];
-                for (class, &place) in order.iter().enumerate() {
-                    classes[place] = class as u32;
-                }
-                let names = order.iter().map(|&place| self.texts[place].0.clone()).collect();
-                (classes, Some(names))
-            }
-        };
-        Ok((self.of_rows.iter().map(|&place| classes[place as usize]).collect(), names))
     }
 }

@@ -3,6 +3,9 @@
 //! Every message reads `where: what is wrong; what to do`, names the file or the hub id, and fits on one line.
 use std::path::Path;
 
+/// Names that a message lists.
+pub(crate) const MAX_NAMES: usize = 20;
+
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -141,6 +144,10 @@ impl Error {
         let mut names: Vec<String> = available.into_iter().map(|name| printable(name.as_ref())).collect();
         names.sort();
         names.dedup();
+        if names.len() > MAX_NAMES {
+            names.truncate(MAX_NAMES);
+            names.push("…".to_owned());
+        }
         let available = match names.is_empty() {
             true => "none".to_owned(),
             false => names.join(", "),

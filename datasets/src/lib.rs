@@ -88,6 +88,7 @@ pub use error::{Error, Result};
 pub use feed::{Feed, FeedConfig, Minibatch};
 pub use labels::MAX_CLASSES;
 pub use mapped::MappedRows;
+pub use npz::read_npz;
 pub use open::open;
 pub use options::{Colour, DataOptions};
 pub use preparation::Preparation;

@@ -1,6 +1,8 @@
 //! Files of several named arrays: which of them hold the rows and labels to learn from, and which those to test on.
 //!
 //! Names are compared without regard to case and to `_ - . /` and spaces, so that `X_train`, `x-train` and `x.train` are one.
+use crate::error::MAX_NAMES;
+use crate::labels::Labels;
 use crate::options::DataOptions;
 use crate::{Dataset, Error, ImageShape, Result, Source, Split};
 use std::sync::Arc;
@@ -35,9 +37,6 @@ const TEST: [(&[&str], &[&str]); 2] = [
     ),
 ];
 
-/// Names in one message.
-const MAX_NAMES: usize = 20;
-
 /// Arrays of a file by name.
 pub(crate) trait Named {
     /// What an array is called in messages.
@@ -55,8 +54,8 @@ pub(crate) trait Named {
     /// Rows of an array, how many it has and the shape of one when it is an image.
     fn rows(&self, name: &str, options: &DataOptions) -> Result<Rows>;
 
-    /// Class numbers of an array.
-    fn labels(&self, name: &str) -> Result<Vec<u32>>;
+    /// Labels of an array.
+    fn labels(&self, name: &str) -> Result<Labels>;
 }
 
 /// Rows of an array.
@@ -79,7 +78,12 @@ pub(crate) fn open(file: &impl Named, options: &DataOptions) -> Result<Dataset> 
         Some(name) => Some(known(file, &names, name)?),
         None => first_of(&names, TRAIN_LABELS).filter(|&name| name != rows_name),
     };
-    let train = split(file, rows_name, labels_name, options)?;
+    let mut class_names = None;
+    let train = split(file, rows_name, labels_name, options, |_, labels| {
+        let (numbers, names) = labels.of_training()?;
+        class_names = names;
+        Ok(numbers)
+    })?;
     let test = match &options.test_split {
         Some(name) => Some((known(file, &names, name)?, first_of(&names, TEST[0].1))),
         None => TEST.iter().find_map(|(rows, labels)| {
@@ -87,16 +91,25 @@ pub(crate) fn open(file: &impl Named, options: &DataOptions) -> Result<Dataset> 
             Some((rows, first_of(&names, labels)))
         }),
     };
-    let test = test.map(|(rows, labels)| split(file, rows, labels, options)).transpose()?;
-    Dataset::new(file.at(), train, test, None)
+    let numbers = |at: &str, labels: Labels| labels.of_test(at, class_names.as_deref());
+    let test = test.map(|(rows, labels)| split(file, rows, labels, options, numbers)).transpose()?;
+    Dataset::new(file.at(), train, test, class_names)
 }
 
-fn split<F: Named>(file: &F, rows: &str, labels: Option<&str>, options: &DataOptions) -> Result<Split> {
+/// Rows and their labels, of which `numbers` makes class numbers; it is given where they come from.
+fn split<F: Named>(
+    file: &F,
+    rows: &str,
+    labels: Option<&str>,
+    options: &DataOptions,
+    numbers: impl FnOnce(&str, Labels) -> Result<Vec<u32>>,
+) -> Result<Split> {
     let at = match labels {
         None => format!("{}, {} '{rows}'", file.at(), F::KIND),
         Some(labels) => format!("{}, {}s '{rows}' and '{labels}'", file.at(), F::KIND),
     };
-    let labels = labels.map(|name| file.labels(name)).transpose()?;
+    let of = |name: &str| numbers(&format!("{}, {} '{name}'", file.at(), F::KIND), file.labels(name)?);
+    let labels = labels.map(of).transpose()?;
     let Rows { rows, n_rows, image } = file.rows(rows, options)?;
     Split::join(at, rows, n_rows, labels)?.with_image(image)
 }

@@ -2,12 +2,14 @@
 //!
 //! Bytes (`|u1`) and single precision (`<f4`) in C order are mapped. Every other type of whole numbers, floats and truth values, of
 //! either byte order, becomes f32 in memory; arrays in Fortran order are put into C order there. `[n, height, width]` makes grey images.
-use crate::labels::class_numbers;
+//! Labels are whole numbers, or texts (`<U…`, `|S…`), which are numbered in alphabetic order.
+use crate::labels::{Labels, Texts, class_numbers};
 use crate::mapped::{MappedFile, MappedRows, check_extent};
 use crate::named::Rows;
 use crate::options::DataOptions;
 use crate::sink::{RowSink, Value};
 use crate::{Dataset, Error, ImageShape, Result, RowType, Source, Split};
+use candle::{Device, Tensor};
 use npyz::{DType, NpyHeader, Order};
 use std::ops::Range;
 use std::path::Path;
@@ -18,16 +20,19 @@ pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
     let array = Array::open(path)?;
     options.refuse_columns(&array.at, "a .npy file holds one array")?;
     let Rows { rows, n_rows, image } = array.rows(options)?;
-    let labels = match &options.labels {
-        None => None,
-        Some(labels_path) => Some(Array::open(Path::new(labels_path))?.labels()?),
+    let (labels, class_names) = match &options.labels {
+        None => (None, None),
+        Some(labels_path) => {
+            let (labels, names) = Array::open(Path::new(labels_path))?.labels()?.of_training()?;
+            (Some(labels), names)
+        }
     };
     let at = match &options.labels {
         None => array.at.clone(),
         Some(labels_path) => format!("{} and {labels_path}", array.at),
     };
     let split = Split::join(at, rows, n_rows, labels)?.with_image(image)?;
-    Dataset::new(path.display().to_string(), split, None, None)
+    Dataset::new(path.display().to_string(), split, None, class_names)
 }
 
 /// An array's place in its file.
@@ -187,8 +192,8 @@ impl Array {
         place
     }
 
-    /// Class numbers of an array `[n_samples]` or `[n_samples, 1]`.
-    pub(crate) fn labels(&self) -> Result<Vec<u32>> {
+    /// Labels of an array `[n_samples]` or `[n_samples, 1]`: whole numbers or texts.
+    pub(crate) fn labels(&self) -> Result<Labels> {
         let ([_] | [_, 1]) = self.shape.as_slice() else {
             return Err(Error::format(
                 &self.at,
@@ -196,11 +201,56 @@ impl Array {
                 "save y.ravel()",
             ));
         };
+        if let Some(text) = text(&self.descr) {
+            return Ok(Labels::Texts(self.texts(&text)?));
+        }
         let Some(Number { size, to_whole: Some(to_whole), .. }) = number(&self.descr) else {
-            return Err(self.wrong_type("whole numbers for labels", "save y.astype('int64')"));
+            let fix = "save y.astype('int64') or y.astype('str')";
+            return Err(self.wrong_type("whole numbers or texts for labels", fix));
         };
         let numbers: Vec<i64> = self.values(size)?.chunks_exact(size).map(to_whole).collect();
-        class_numbers(&self.at, &numbers)
+        Ok(Labels::Numbers(class_numbers(&self.at, &numbers)?))
+    }
+
+    /// Texts of `text.size` bytes each.
+    fn texts(&self, text: &Text) -> Result<Texts> {
+        let mut texts = Texts::new(self.at.clone(), "row");
+        let bytes = self.values(text.size)?;
+        for row in 0..self.shape[0] {
+            let of_row = bytes.get(row * text.size..(row + 1) * text.size).unwrap_or_default();
+            let Some(label) = (text.read)(of_row) else {
+                return Err(Error::format(
+                    &self.at,
+                    format!("row {row} has a label that is not {}", text.encoding),
+                    "save y.astype('str')",
+                ));
+            };
+            // What is shorter than the longest ends in zeros.
+            texts.push(label.trim_end_matches('\0'), row as u64)?;
+        }
+        Ok(texts)
+    }
+
+    /// The whole array on the CPU, in the type that it is stored in.
+    pub(crate) fn tensor(&self) -> Result<Tensor> {
+        let dtype = match self.descr.as_str() {
+            "|u1" => candle::DType::U8,
+            "<u4" => candle::DType::U32,
+            "<i4" => candle::DType::I32,
+            "<i8" => candle::DType::I64,
+            "<f4" => candle::DType::F32,
+            "<f8" => candle::DType::F64,
+            _ => return Err(self.wrong_type("u1, u4, i4, i8, f4 or f8", "save x.astype('float32')")),
+        };
+        if self.order == Order::Fortran {
+            return Err(Error::format(
+                &self.at,
+                "is in Fortran order, want C order",
+                "save numpy.ascontiguousarray(x)",
+            ));
+        }
+        let bytes = self.values(dtype.size_in_bytes())?;
+        Ok(Tensor::from_raw_buffer(bytes, dtype, &self.shape, &Device::Cpu)?)
     }
 
     fn wrong_type(&self, want: &str, fix: &str) -> Error {
@@ -301,4 +351,30 @@ fn number(descr: &str) -> Option<Number> {
         ">f8" => float!(f64, from_be_bytes, |x| x as f32),
         _ => return None,
     })
+}
+
+/// How texts of one length are read from their bytes.
+struct Text {
+    size: usize,
+    /// What `read` wants.
+    encoding: &'static str,
+    read: fn(&[u8]) -> Option<String>,
+}
+
+/// The type of texts that NumPy writes as `descr`: `|S5` has 5 bytes, `<U5` 5 characters of 4 bytes.
+fn text(descr: &str) -> Option<Text> {
+    fn utf_32(bytes: &[u8], number: fn([u8; 4]) -> u32) -> Option<String> {
+        let (characters, _) = bytes.as_chunks::<4>();
+        characters.iter().map(|&character| char::from_u32(number(character))).collect()
+    }
+    let (kind, length) = descr.split_at_checked(2)?;
+    let (size, encoding): (usize, _) = if kind.ends_with('U') { (4, "Unicode") } else { (1, "UTF-8") };
+    let size = size.checked_mul(length.parse().ok()?)?;
+    let read: fn(&[u8]) -> Option<String> = match kind {
+        "|S" | "<S" | ">S" => |bytes| Some(std::str::from_utf8(bytes).ok()?.to_owned()),
+        "<U" => |bytes| utf_32(bytes, u32::from_le_bytes),
+        ">U" => |bytes| utf_32(bytes, u32::from_be_bytes),
+        _ => return None,
+    };
+    Some(Text { size, encoding, read })
 }

@@ -2,12 +2,15 @@
 //!
 //! An array that is stored is mapped where it lies; one that is deflated is unpacked, into memory up to the limit of the options,
 //! beyond it into a temporary file. [`named`](crate::named) says which arrays are rows and labels.
+use crate::labels::Labels;
 use crate::mapped::MappedFile;
 use crate::named::{Named, Rows};
 use crate::npy::{Array, MAX_HEADER};
 use crate::options::DataOptions;
 use crate::sink::RowSink;
 use crate::{Dataset, Error, Result};
+use candle::Tensor;
+use std::collections::HashMap;
 use std::io::{Cursor, Read};
 use std::path::Path;
 use zip::{CompressionMethod, ZipArchive};
@@ -19,18 +22,20 @@ const MOST_PER_BYTE: u64 = 1032;
 
 /// Opens the arrays.
 pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
-    let at = path.display().to_string();
     let file = MappedFile::open(path)?;
-    let archive = ZipArchive::new(Cursor::new(file.bytes()))
-        .map_err(|e| Error::format(&at, format!("not a whole .npz file: {e}"), REMEDY))?;
-    let arrays = (0..archive.len())
-        .filter_map(|index| {
-            let name = archive.name_for_index(index)?.ok()?;
-            Some((name.strip_suffix(".npy")?.to_owned(), index))
-        })
-        .collect();
-    let limit_bytes = options.memory_limit();
-    crate::named::open(&Archive { at, file: &file, archive, arrays, limit_bytes }, options)
+    crate::named::open(&Archive::open(path, &file, options.memory_limit())?, options)
+}
+
+/// The arrays of these names that a `.npz` file has, on the CPU, in the types that they are stored in: bytes, 32-bit and 64-bit whole numbers and
+/// floats.
+///
+/// # Errors
+/// When the file is missing or damaged, or an array is of another type or in Fortran order.
+pub fn read_npz(path: &Path, names: &[&str]) -> Result<HashMap<String, Tensor>> {
+    let file = MappedFile::open(path)?;
+    let archive = Archive::open(path, &file, DataOptions::default().memory_limit())?;
+    let there = names.iter().filter(|name| archive.index(name).is_ok());
+    there.map(|name| Ok(((*name).to_owned(), archive.array(name)?.tensor()?))).collect()
 }
 
 struct Archive<'a> {
@@ -43,7 +48,20 @@ struct Archive<'a> {
     limit_bytes: usize,
 }
 
-impl Archive<'_> {
+impl<'a> Archive<'a> {
+    fn open(path: &Path, file: &'a MappedFile, limit_bytes: usize) -> Result<Self> {
+        let at = path.display().to_string();
+        let archive = ZipArchive::new(Cursor::new(file.bytes()))
+            .map_err(|e| Error::format(&at, format!("not a whole .npz file: {e}"), REMEDY))?;
+        let arrays = (0..archive.len())
+            .filter_map(|index| {
+                let name = archive.name_for_index(index)?.ok()?;
+                Some((name.strip_suffix(".npy")?.to_owned(), index))
+            })
+            .collect();
+        Ok(Self { at, file, archive, arrays, limit_bytes })
+    }
+
     fn index(&self, name: &str) -> Result<usize> {
         let mut arrays = self.arrays.iter();
         let found = arrays.find(|(known, _)| known == name).map(|(_, index)| *index);
@@ -127,7 +145,7 @@ impl Named for Archive<'_> {
         self.array(name)?.rows(options)
     }
 
-    fn labels(&self, name: &str) -> Result<Vec<u32>> {
+    fn labels(&self, name: &str) -> Result<Labels> {
         self.array(name)?.labels()
     }
 }

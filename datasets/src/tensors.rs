@@ -3,7 +3,7 @@
 //! U8 and F32 rows are mapped, F64, F16 and BF16 become f32 in memory. `[n, height, width]` makes grey images,
 //! `[n, channels, height, width]` with 1 or 3 channels images.
 use crate::convert::{convert, numbers};
-use crate::labels::class_numbers;
+use crate::labels::{Labels, class_numbers};
 use crate::mapped::{MappedFile, MappedRows, check_extent};
 use crate::named::{Named, Rows};
 use crate::options::DataOptions;
@@ -122,7 +122,7 @@ impl Named for Tensors {
         Ok(Rows { rows, n_rows: *n_samples, image })
     }
 
-    fn labels(&self, name: &str) -> Result<Vec<u32>> {
+    fn labels(&self, name: &str) -> Result<Labels> {
         let at = format!("{}, tensor '{name}'", self.at);
         let info = self.info(name)?;
         let bytes = self.bytes(info);
@@ -139,6 +139,6 @@ impl Named for Tensors {
                 ));
             }
         };
-        class_numbers(&at, &numbers)
+        Ok(Labels::Numbers(class_numbers(&at, &numbers)?))
     }
 }

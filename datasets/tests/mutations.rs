@@ -135,6 +135,12 @@ fn arrays() -> BoxResult<Vec<Whole>> {
         Whole::new("y.npy", npy("<i8", &[6], &longs))
             .with("x.npy", npy("<i8", &[6, 1], &longs))
             .opened_by("x.npy"),
+        Whole::new("y.npy", npy("<U3", &[6], &utf_32(&["ant", "bee", "ox", "bee", "é", "ant"], 3)))
+            .with("x.npy", npy("|u1", &[6, 1], &[0; 6]))
+            .opened_by("x.npy"),
+        Whole::new("y.npy", npy("|S2", &[6], b"a\0b\0cca\0b\0cc"))
+            .with("x.npy", npy("|u1", &[6, 1], &[0; 6]))
+            .opened_by("x.npy"),
         Whole::new("x.npz", npz(&archive, false)?),
         Whole::new("x.npz", npz(&archive, true)?),
         Whole::new("x.npz", npy("<f4", &[6, 4], &floats)).wrapped(wrap_npz),

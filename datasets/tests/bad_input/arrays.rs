@@ -181,7 +181,7 @@ fn npy_labels_that_do_not_fit() -> TestResult {
         ),
         (
             npy("<f4", &[2], &[0; 8]),
-            "DIR/y.npy: holds values of type <f4, want whole numbers for labels; save y.astype('int64')",
+            "DIR/y.npy: holds values of type <f4, want whole numbers or texts for labels; save y.astype('int64') or y.astype('str')",
         ),
         (
             npy("|u1", &[1, 2], &[0; 2]),

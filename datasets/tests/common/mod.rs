@@ -83,6 +83,12 @@ pub fn npy_with_header(header: &str, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Texts as NumPy stores them in `<U…` of so many characters.
+pub fn utf_32(texts: &[&str], width: usize) -> Vec<u8> {
+    let padded = |text: &str| text.chars().chain(std::iter::repeat('\0')).take(width).collect::<Vec<char>>();
+    texts.iter().flat_map(|text| padded(text)).flat_map(|c| u32::from(c).to_le_bytes()).collect()
+}
+
 /// Floats as bytes.
 pub fn f32s(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_ne_bytes()).collect()
