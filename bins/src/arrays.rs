@@ -1,4 +1,5 @@
-//! Matrices as files that other programs read: `.npy` and `.safetensors`.
+//! Matrices as files that other programs read: `.npy`, `.csv` and `.safetensors`; `-` is standard output, as `.csv`.
+use crate::report::{is_stdout, to_stdout};
 use crate::run_folder::write_beside;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Tensor};
@@ -13,6 +14,8 @@ use std::path::Path;
 pub enum Format {
     /// NumPy's: one array, no labels. Written as rows come, so that it may be larger than the memory.
     Npy,
+    /// A line for each row under a header of `f0`, `f1`, …; a last column `label` where there are labels. Written as rows come.
+    Csv,
     /// Named tensors, gathered in memory.
     Safetensors,
 }
@@ -21,23 +24,32 @@ impl Format {
     /// The format of a file by its name.
     ///
     /// # Errors
-    /// When the extension is neither; to be asked before hours of work, not after.
+    /// When the extension is none of these; to be asked before hours of work, not after.
     pub fn of(path: &Path) -> Result<Self> {
+        if is_stdout(path) {
+            return Ok(Self::Csv);
+        }
         match path.extension().and_then(|e| e.to_str()) {
             Some("npy") => Ok(Self::Npy),
+            Some("csv") => Ok(Self::Csv),
             Some("safetensors") => Ok(Self::Safetensors),
-            _ => bail!("{}: the name must end in .npy or .safetensors", path.display()),
+            _ => bail!("{}: the name must end in .npy, .csv or .safetensors", path.display()),
         }
+    }
+
+    /// Whether it has a place for labels.
+    pub fn has_labels(self) -> bool {
+        self != Self::Npy
     }
 }
 
 /// Writes the matrix `[n_rows, n_columns]` whose blocks of rows `next` gives until it gives `None`, as f32,
 /// and where the format has a place for them its labels, `[n_rows]`, as u32.
 ///
-/// `.npy` holds the matrix alone; `.safetensors` holds it as `features` and the labels as `labels`.
+/// `.npy` holds the matrix alone; `.csv` has a column for the labels; `.safetensors` holds the matrix as `features` and the labels as `labels`.
 ///
 /// # Errors
-/// When the extension is neither, a block is not `[_, n_columns]`, they do not add up to `n_rows`, `next` fails, or
+/// When the extension is none of these, a block is not `[_, n_columns]`, they do not add up to `n_rows`, `next` fails, or
 /// the disk refuses.
 pub fn write(
     path: &Path,
@@ -73,6 +85,26 @@ pub fn write(
             npy.finish()?;
             Ok(out.flush()?)
         }),
+        Format::Csv => {
+            let mut write = |out: &mut dyn Write| {
+                write_header(out, n_columns, labels.is_some())?;
+                let mut labels = labels.unwrap_or_default().iter();
+                while let Some(block) = checked()? {
+                    for row in block.to_vec2::<f32>()? {
+                        write_row(out, &row, labels.next())?;
+                    }
+                }
+                Ok(())
+            };
+            match is_stdout(path) {
+                true => to_stdout(write),
+                false => write_beside(path, |partial| {
+                    let mut out = BufWriter::new(File::create(partial)?);
+                    write(&mut out)?;
+                    Ok(out.flush()?)
+                }),
+            }
+        }
         Format::Safetensors => {
             let mut blocks = Vec::new();
             while let Some(block) = checked()? {
@@ -86,6 +118,21 @@ pub fn write(
             write_beside(path, |partial| Ok(candle::safetensors::save(&tensors, partial)?))
         }
     }
+}
+
+fn write_header(out: &mut dyn Write, n_columns: usize, labels: bool) -> Result<()> {
+    let columns: Vec<String> = (0..n_columns).map(|column| format!("f{column}")).collect();
+    Ok(writeln!(out, "{}{}", columns.join(","), if labels { ",label" } else { "" })?)
+}
+
+fn write_row(out: &mut dyn Write, row: &[f32], label: Option<&u32>) -> Result<()> {
+    for (column, value) in row.iter().enumerate() {
+        write!(out, "{}{value}", if column == 0 { "" } else { "," })?;
+    }
+    if let Some(label) = label {
+        write!(out, ",{label}")?;
+    }
+    Ok(writeln!(out)?)
 }
 
 #[cfg(test)]
@@ -105,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn both_formats_give_back_what_was_written() {
+    fn every_format_gives_back_what_was_written() {
         let dir = tempfile::tempdir().unwrap();
         let x = Tensor::arange(0f32, 15., &Cpu).unwrap().reshape((5, 3)).unwrap();
 
@@ -121,6 +168,15 @@ mod tests {
         let back = candle::safetensors::load(&path, &Cpu).unwrap();
         assert_eq!(back["features"].to_vec2::<f32>().unwrap(), x.to_vec2::<f32>().unwrap());
         assert_eq!(back["labels"].to_vec1::<u32>().unwrap(), [4, 3, 2, 1, 0]);
+
+        let csv = dir.path().join("x.csv");
+        let third = (&x / 3.).unwrap();
+        write(&csv, (5, 3), blocks(&third), Some(&[4, 3, 2, 1, 0])).unwrap();
+        assert!(std::fs::read_to_string(&csv).unwrap().starts_with("f0,f1,f2,label\n0,0.33333334,"));
+        let data = chandlery_datasets::open(&csv.display().to_string(), &Default::default()).unwrap();
+        assert_eq!(data.train.labels.as_deref(), Some(&[4u32, 3, 2, 1, 0][..]));
+        let (read, written) = (data.train.to_tensor(&Cpu).unwrap(), third);
+        assert_eq!(read.to_vec2::<f32>().unwrap(), written.to_vec2::<f32>().unwrap(), "to the last bit");
     }
 
     #[test]
@@ -140,7 +196,7 @@ mod tests {
 
     #[test]
     fn another_extension_is_refused() {
-        let err = Format::of(Path::new("x.csv")).unwrap_err();
-        assert_eq!(err.to_string(), "x.csv: the name must end in .npy or .safetensors");
+        let err = Format::of(Path::new("x.txt")).unwrap_err();
+        assert_eq!(err.to_string(), "x.txt: the name must end in .npy, .csv or .safetensors");
     }
 }

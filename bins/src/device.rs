@@ -1,6 +1,7 @@
 //! The `--device` option: the CPU, or one GPU by number.
 use anyhow::{Context, bail};
 use candle::Device;
+use chandlery_datasets::count;
 use std::fmt;
 use std::str::FromStr;
 
@@ -17,7 +18,7 @@ use std::str::FromStr;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// The CPU, all cores (`RAYON_NUM_THREADS` limits them).
+    /// The CPU, with the threads of `--threads`.
     Cpu,
     /// The GPU with this number, as the driver counts them (`CUDA_VISIBLE_DEVICES` applies).
     Cuda(usize),
@@ -75,7 +76,7 @@ impl DeviceChoice {
 pub fn describe(device: &Device) -> String {
     match device.location() {
         candle::DeviceLocation::Cpu => {
-            format!("cpu ({} threads)", candle::utils::get_num_threads())
+            format!("cpu ({})", count(rayon::current_num_threads(), "thread"))
         }
         candle::DeviceLocation::Cuda { gpu_id } => match chandlery_ops::device_name(device) {
             Ok(name) => format!("cuda:{gpu_id} ({name})"),

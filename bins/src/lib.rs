@@ -5,6 +5,7 @@
 //! to a run folder ([`run_folder`]). All training commands start, interrupt and resume a run in the same way ([`session`]).
 pub mod arrays;
 pub mod bench;
+pub mod completions;
 pub mod curves;
 pub mod dbn;
 pub mod device;

@@ -3,6 +3,7 @@ use crate::device::DeviceChoice;
 use crate::progress::Spinner;
 use crate::session::info::data_of;
 use anyhow::Context;
+use candle::Device;
 use chandlery_datasets::{Colour, DataOptions, Dataset, ImageShape};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -177,9 +178,54 @@ pub struct Common {
     /// Where to compute: cpu, or cuda:N in a build with the feature cuda. A missing GPU is an error, never a fallback.
     #[arg(long, value_name = "DEVICE", default_value_t)]
     pub device: DeviceChoice,
+    /// How many threads it uses on the CPU.
+    #[command(flatten)]
+    pub threads: ThreadsArg,
     /// Print one JSON object on standard output at the end, and everything else on standard error.
     #[arg(long)]
     pub json: bool,
+}
+
+impl Common {
+    /// Opens the device, after starting the threads of the CPU.
+    ///
+    /// # Errors
+    /// When the system refuses so many threads, or the device is missing.
+    pub fn open_device(&self) -> anyhow::Result<Device> {
+        self.threads.start()?;
+        self.device.open()
+    }
+}
+
+/// The most threads that `--threads` takes.
+const MOST_THREADS: usize = 1024;
+
+/// How many threads a program uses on the CPU.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ThreadsArg {
+    /// Number of CPU threads, from 1 to 1024; default: RAYON_NUM_THREADS if it is set, else one for each core.
+    /// Results do not depend on it.
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub threads: Option<usize>,
+}
+
+impl ThreadsArg {
+    /// Starts so many threads, which all that computes on the CPU shares. To be called once in a process, before the first computation.
+    ///
+    /// # Errors
+    /// When the system refuses them, or threads were started before.
+    pub fn start(&self) -> anyhow::Result<()> {
+        let Some(n) = self.threads else { return Ok(()) };
+        let started = rayon::ThreadPoolBuilder::new().num_threads(n).build_global();
+        started.with_context(|| format!("--threads {n}: cannot start so many threads; use fewer"))
+    }
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if (1..=MOST_THREADS).contains(&n) => Ok(n),
+        _ => Err(format!("must be a whole number from 1 to {MOST_THREADS}")),
+    }
 }
 
 /// A whole number of at least 1.

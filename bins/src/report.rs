@@ -1,11 +1,12 @@
 //! What a program says and how it ends.
 //!
 //! Results go to standard output, one line each. With `--json` standard output carries one JSON
-//! object at the end and nothing else; the lines go to standard error.
+//! object at the end and nothing else; the lines go to standard error. So they do where `-` is the file that a command writes.
 use crate::interrupt;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde::Serialize;
-use std::io::{ErrorKind, Write};
+use std::io::{BufWriter, ErrorKind, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// How a program that met no error ended.
@@ -52,12 +53,27 @@ fn one_line(err: &anyhow::Error) -> String {
 #[derive(Debug, Clone, Copy)]
 pub struct Report {
     json: bool,
+    /// Whether standard output is for something else than lines.
+    taken: bool,
 }
 
 impl Report {
     /// With `json`, lines go to standard error and [`finish`](Self::finish) prints the object.
     pub fn new(json: bool) -> Self {
-        Self { json }
+        Self { json, taken: json }
+    }
+
+    /// The same for a command that writes the file `out`; lines go to standard error if that is `-`.
+    ///
+    /// # Errors
+    /// When `out` is `-` and the object would go to standard output as well.
+    pub fn beside(json: bool, out: &Path) -> Result<Self> {
+        let taken = is_stdout(out);
+        ensure!(
+            !(json && taken),
+            "--out -: must not be used with --json, which also writes to standard output; name a file"
+        );
+        Ok(Self { json, taken: json || taken })
     }
 
     /// Prints one line.
@@ -65,7 +81,7 @@ impl Report {
     /// # Errors
     /// When standard output is gone for another reason than a reader that has had enough.
     pub fn line(&self, text: &str) -> Result<()> {
-        if self.json {
+        if self.taken {
             eprintln!("{text}");
             return Ok(());
         }
@@ -82,10 +98,36 @@ impl Report {
 }
 
 fn print(text: &str) -> Result<()> {
-    match writeln!(std::io::stdout().lock(), "{text}") {
-        Err(err) if err.kind() != ErrorKind::BrokenPipe => Err(err.into()),
-        // `dbn … | head` has seen what it wanted.
-        _ => Ok(()),
+    to_stdout(|out| Ok(writeln!(out, "{text}")?))
+}
+
+/// Whether the name of a file to write stands for standard output.
+pub fn is_stdout(out: &Path) -> bool {
+    out.as_os_str() == "-"
+}
+
+/// A file that was written, as messages name it.
+pub fn named(out: &Path) -> String {
+    if is_stdout(out) { "standard output".to_owned() } else { out.display().to_string() }
+}
+
+/// Gives standard output to `write`. A reader that has had enough is no error.
+///
+/// # Errors
+/// Those of `write`, and when standard output is gone for another reason.
+pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let ended = write(&mut out).and_then(|()| Ok(out.flush()?));
+    let is_enough = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref().is_some_and(|err: &std::io::Error| err.kind() == ErrorKind::BrokenPipe)
+    };
+    match ended {
+        // `dbn … | head` has seen what it wanted. What is left in the buffer is not tried again.
+        Err(err) if err.chain().any(is_enough) => {
+            let _ = out.into_parts();
+            Ok(())
+        }
+        ended => ended,
     }
 }
 

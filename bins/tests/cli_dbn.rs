@@ -288,8 +288,8 @@ fn what_cannot_be_done_is_said_in_one_line() {
         (&["--resume", "empty"], "dbn: --resume empty: this folder holds no run: it has no run.json"),
         (&["encode", "run", "--layer", "3"], "dbn: --layer: must be between 1 and 2 for this network, got 3"),
         (
-            &["encode", "run", "--out", "x.csv"],
-            "dbn: --out: x.csv: the name must end in .npy or .safetensors",
+            &["encode", "run", "--out", "x.txt"],
+            "dbn: --out: x.txt: the name must end in .npy, .csv or .safetensors",
         ),
         (
             &["encode", "run", "--out", "no/x.npy"],

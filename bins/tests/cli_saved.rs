@@ -294,7 +294,7 @@ fn predictions_are_the_classes_of_the_rows_and_their_probabilities() {
         }
     }
     let err = DBN_ON_CPU.fail(folder.path(), &["predict", "x", "--out", "p.txt"], 1);
-    assert_eq!(err, "dbn: --out: p.txt: the name must end in .csv or .safetensors");
+    assert_eq!(err, "dbn: --out: p.txt: the name must end in .csv or .safetensors, or be -");
 }
 
 #[test]

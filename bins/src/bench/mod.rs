@@ -12,8 +12,11 @@ pub use dictionary::DictionaryArgs;
 pub use floor::{Gpu, RbmFloor};
 pub use rbm::{RbmArgs, Row};
 
+use crate::completions::CompletionsArgs;
 use crate::device::DeviceChoice;
+use crate::options::ThreadsArg;
 use crate::report::Outcome;
+use candle::Device;
 use clap::{Args, Parser, Subcommand};
 
 /// Time the models of Chandlery.
@@ -32,6 +35,8 @@ pub enum Model {
     Rbm(RbmArgs),
     /// Batch-OMP and OLS at named sizes, iterations of training, and the figures of Irofti 2016.
     Dictionary(DictionaryArgs),
+    /// Print completions of this program for a shell.
+    Completions(CompletionsArgs),
 }
 
 /// Options of every benchmark.
@@ -40,12 +45,26 @@ pub struct CommonArgs {
     /// Where to run: cpu, cuda or cuda:N.
     #[arg(long, default_value_t)]
     pub device: DeviceChoice,
+    /// How many threads the CPU uses.
+    #[command(flatten)]
+    pub threads: ThreadsArg,
     /// Number of timed runs; the median, the fastest and the slowest are printed.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeats: u32,
     /// Print one JSON array of rows to standard output instead of a table.
     #[arg(long)]
     pub json: bool,
+}
+
+impl CommonArgs {
+    /// Opens the device, after starting the threads of the CPU.
+    ///
+    /// # Errors
+    /// When the system refuses so many threads, or the device is missing.
+    pub fn open_device(&self) -> anyhow::Result<Device> {
+        self.threads.start()?;
+        self.device.open()
+    }
 }
 
 /// Runs the benchmark that the command line names.
@@ -56,6 +75,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<Outcome> {
     match &cli.model {
         Model::Rbm(args) => rbm::run(args)?,
         Model::Dictionary(args) => dictionary::run(args)?,
+        Model::Completions(args) => return args.print::<Cli>(),
     }
     Ok(Outcome::Done)
 }

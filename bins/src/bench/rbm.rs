@@ -136,7 +136,7 @@ impl Row {
 }
 
 pub(super) fn run(args: &RbmArgs) -> anyhow::Result<()> {
-    let device = args.common.device.open()?;
+    let device = args.common.open_device()?;
     let report = Report::new(args.common.json);
     report.line(&format!(
         "CD-{} with momentum {} and L2 {}, minibatches of {}, byte rows streamed from host memory, on {}",

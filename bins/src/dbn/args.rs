@@ -143,7 +143,7 @@ pub struct EncodeArgs {
     /// classifier, and the layer beside the labels in a network of `up-down`.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub layer: Option<usize>,
-    /// File to write, .npy or .safetensors; a .safetensors file also holds the labels.
+    /// File to write, .npy, .csv or .safetensors; the last two also hold the labels. - writes CSV to standard output.
     #[arg(long, value_name = "FILE", default_value = "features.safetensors")]
     pub out: PathBuf,
     /// Where and how it runs.
@@ -187,7 +187,7 @@ pub struct PredictArgs {
     #[arg(long, value_enum)]
     pub split: Option<SplitArg>,
     /// File to write: .csv has a line for each row with its class and the probability of each class, .safetensors the arrays
-    /// `probabilities` and `classes`.
+    /// `probabilities` and `classes`. - writes CSV to standard output.
     #[arg(long, value_name = "FILE", default_value = "predictions.csv")]
     pub out: PathBuf,
     /// Where and how it runs.

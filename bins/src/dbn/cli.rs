@@ -2,6 +2,7 @@
 use super::args::{EncodeArgs, EvaluateArgs, PredictArgs, ReconstructArgs, SampleArgs, TrainArgs};
 use super::fine_tune::args::FineTuneArgs;
 use super::up_down::UpDownArgs;
+use crate::completions::CompletionsArgs;
 use clap::{Parser, Subcommand};
 
 /// Deep belief networks: train one layer by layer, then use it for features, reconstructions and samples.
@@ -23,7 +24,7 @@ pub struct Cli {
 pub enum Command {
     /// Train a network and report the accuracy of a linear classifier on its features.
     Train(Box<TrainArgs>),
-    /// Write the features of a data set to a .npy or .safetensors file; for a deep autoencoder, its codes.
+    /// Write the features of a data set to a .npy, .csv or .safetensors file; for a deep autoencoder, its codes.
     Encode(EncodeArgs),
     /// Write the class of each row and the probability of each class, by a classifier or a network with labels.
     Predict(PredictArgs),
@@ -39,6 +40,8 @@ pub enum Command {
     FineTune(Box<FineTuneArgs>),
     /// Add labels and generative weights to a trained network and train it by the up-down algorithm.
     UpDown(Box<UpDownArgs>),
+    /// Print completions of this program for a shell.
+    Completions(CompletionsArgs),
 }
 
 #[cfg(test)]

@@ -4,18 +4,19 @@ use super::rows::{Blocks, split_of};
 use super::saved::Saved;
 use crate::arrays::{self, Format};
 use crate::progress::Progress;
-use crate::report::{Outcome, Report};
+use crate::report::{Outcome, Report, named};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result, ensure};
 use candle::Tensor;
+use chandlery_datasets::count;
 use serde_json::json;
 
 /// Writes features of every row of a split.
 pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
-    let report = Report::new(args.common.json);
+    let report = Report::beside(args.common.json, &args.out)?;
     Format::of(&args.out).context("--out")?;
     check_writable(&args.out).context("--out")?;
-    let device = args.common.device.open()?;
+    let device = args.common.open_device()?;
     let saved = Saved::load(&args.model.model, &device)?;
     let layers = Layers::of(&saved);
     let layer = layers.chosen(args.layer, &args.model.model)?;
@@ -36,14 +37,15 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     };
     arrays::write(&args.out, shape, next, split.labels.as_deref())?;
     bar.finish();
-    report.line(&format!("{} rows of {} features in {}", shape.0, shape.1, args.out.display()))?;
+    let (rows, features) = (count(shape.0, "row"), count(shape.1, "feature"));
+    report.line(&format!("{rows} of {features} in {}", named(&args.out)))?;
     report.finish(&json!({
         "out": args.out,
         "data": data,
         "n_samples": shape.0,
         "n_features": shape.1,
         "layer": layer,
-        "labels": split.labels.is_some() && Format::of(&args.out)? == Format::Safetensors,
+        "labels": split.labels.is_some() && Format::of(&args.out)?.has_labels(),
     }))?;
     Ok(Outcome::Done)
 }

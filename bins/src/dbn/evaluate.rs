@@ -16,7 +16,7 @@ use serde_json::json;
 
 /// The command `evaluate`.
 pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
-    let device = args.common.device.open()?;
+    let device = args.common.open_device()?;
     let saved = Saved::load(&args.model.model, &device)?;
     if !matches!(saved, Saved::Plain(_)) && args.likelihood.log_likelihood {
         return Err(saved.refused(&args.model.model, "evaluate --log-likelihood"));

@@ -61,5 +61,6 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Some(Command::Evaluate(args)) => evaluate::evaluate(&args),
         Some(Command::FineTune(args)) => fine_tune::fine_tune(&args),
         Some(Command::UpDown(args)) => up_down::up_down(&args),
+        Some(Command::Completions(args)) => args.print::<Cli>(),
     }
 }

@@ -3,13 +3,16 @@ use super::args::PredictArgs;
 use super::rows::{Blocks, split_of};
 use super::saved::Saved;
 use crate::progress::Progress;
-use crate::report::{Outcome, Report};
+use crate::report::{Outcome, Report, is_stdout, named, to_stdout};
 use crate::run_folder::{check_writable, write_beside};
 use anyhow::{Context, Result, bail};
 use candle::{D, DType, Device, Module, Tensor};
 use candle_nn::ops::softmax;
+use chandlery_datasets::count;
 use serde_json::json;
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 
 /// Where predictions go, told by the extension.
@@ -23,20 +26,23 @@ enum Format {
 
 impl Format {
     fn of(path: &Path) -> Result<Self> {
+        if is_stdout(path) {
+            return Ok(Self::Csv);
+        }
         match path.extension().and_then(|e| e.to_str()) {
             Some("csv") => Ok(Self::Csv),
             Some("safetensors") => Ok(Self::Safetensors),
-            _ => bail!("{}: the name must end in .csv or .safetensors", path.display()),
+            _ => bail!("{}: the name must end in .csv or .safetensors, or be -", path.display()),
         }
     }
 }
 
 /// Writes the classes of every row of a split.
 pub fn predict(args: &PredictArgs) -> Result<Outcome> {
-    let report = Report::new(args.common.json);
+    let report = Report::beside(args.common.json, &args.out)?;
     let format = Format::of(&args.out).context("--out")?;
     check_writable(&args.out).context("--out")?;
-    let device = args.common.device.open()?;
+    let device = args.common.open_device()?;
     let saved = Saved::load(&args.model.model, &device)?;
     let n_classes = match &saved {
         Saved::Classifier(network) => network.config().layers.last().map_or(0, |layer| layer.n_outputs),
@@ -60,7 +66,13 @@ pub fn predict(args: &PredictArgs) -> Result<Outcome> {
     // Names of another number of classes are those of other classes.
     let names = names.filter(|names| names.len() == n_classes);
     match format {
-        Format::Csv => write_csv(&args.out, &probabilities, &classes, names.as_deref())?,
+        Format::Csv => {
+            let write = |out: &mut dyn Write| write_csv(out, &probabilities, &classes, names.as_deref());
+            match is_stdout(&args.out) {
+                true => to_stdout(write)?,
+                false => write_beside(&args.out, |partial| write(&mut File::create(partial)?))?,
+            }
+        }
         Format::Safetensors => {
             let classes = Tensor::new(&classes[..], &Device::Cpu)?;
             let tensors = HashMap::from([("probabilities", probabilities), ("classes", classes)]);
@@ -75,7 +87,7 @@ pub fn predict(args: &PredictArgs) -> Result<Outcome> {
             100. * errors as f64 / n_samples as f64
         )
     });
-    report.line(&format!("classes of {n_samples} rows in {}{right}", args.out.display()))?;
+    report.line(&format!("classes of {} in {}{right}", count(n_samples, "row"), named(&args.out)))?;
     report.finish(&json!({
         "out": args.out,
         "data": data,
@@ -97,17 +109,21 @@ fn of_rows(saved: &Saved, rows: &Tensor) -> Result<Tensor> {
     Ok(probabilities.to_dtype(DType::F32)?)
 }
 
-fn write_csv(path: &Path, probabilities: &Tensor, classes: &[u32], names: Option<&[String]>) -> Result<()> {
+/// Writes a line for each row: its number, its class and the probability of each class.
+fn write_csv(
+    out: &mut dyn Write,
+    probabilities: &Tensor,
+    classes: &[u32],
+    names: Option<&[String]>,
+) -> Result<()> {
     let n_classes = probabilities.dim(1)?;
     let name = |class: usize| names.map_or_else(|| class.to_string(), |names| names[class].clone());
-    write_beside(path, |partial| {
-        let mut out = csv::Writer::from_path(partial)?;
-        let columns = (0..n_classes).map(|class| format!("p({})", name(class)));
-        out.write_record(["row".to_owned(), "class".to_owned()].into_iter().chain(columns))?;
-        for (row, (class, of_row)) in classes.iter().zip(probabilities.to_vec2::<f32>()?).enumerate() {
-            let values = of_row.iter().map(f32::to_string);
-            out.write_record([row.to_string(), name(*class as usize)].into_iter().chain(values))?;
-        }
-        Ok(out.flush()?)
-    })
+    let mut out = csv::Writer::from_writer(out);
+    let columns = (0..n_classes).map(|class| format!("p({})", name(class)));
+    out.write_record(["row".to_owned(), "class".to_owned()].into_iter().chain(columns))?;
+    for (row, (class, of_row)) in classes.iter().zip(probabilities.to_vec2::<f32>()?).enumerate() {
+        let values = of_row.iter().map(f32::to_string);
+        out.write_record([row.to_string(), name(*class as usize)].into_iter().chain(values))?;
+    }
+    Ok(out.flush()?)
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
     check_writable(&args.out).context("--out")?;
-    let device = args.common.device.open()?;
+    let device = args.common.open_device()?;
     let saved = Saved::load(&args.model.model, &device)?;
     let network: &dyn GivesBack = match &saved {
         Saved::Plain(dbn) => dbn,

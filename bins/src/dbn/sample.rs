@@ -22,7 +22,7 @@ const OF_ONE_CLASS: usize = 100;
 /// The command `sample`.
 pub fn sample(args: &SampleArgs) -> Result<Outcome> {
     check_writable(&args.out).context("--out")?;
-    let device = args.common.device.open()?;
+    let device = args.common.open_device()?;
     match Saved::load(&args.model.model, &device)? {
         Saved::Plain(dbn) => sample_plain(args, &dbn),
         Saved::Labelled(dbn) => sample_labelled(args, &dbn, &device),

@@ -1,6 +1,7 @@
 //! The command line of `dictionary-learning`.
 use super::choices::{Method, ReplaceArg, Rule, StartArg};
 use super::restore_args::{DenoiseArgs, InpaintArgs};
+use crate::completions::CompletionsArgs;
 use crate::options::{Common, ReadArgs, above_zero, at_least_one, at_most_one, not_negative};
 use crate::session::SessionArgs;
 use chandlery_datasets::patches::PatchSize;
@@ -36,6 +37,8 @@ pub enum Command {
     Denoise(DenoiseArgs),
     /// Fill in the missing pixels of an image.
     Inpaint(InpaintArgs),
+    /// Print completions of this program for a shell.
+    Completions(CompletionsArgs),
 }
 
 /// Where signals come from. The run folder keeps these arguments.
@@ -116,8 +119,8 @@ pub struct Settings {
     #[arg(long, value_enum, default_value_t = StartArg::Random)]
     pub start: StartArg,
     /// Initial dictionary from a run or file, which also sets the number of atoms.
-    /// The folder of a run (or any folder with config.json and model.safetensors), OWNER/NAME on the hub, or a .npy or
-    /// .safetensors file with one atom per row (the tensor `dictionary`, or the only matrix).
+    /// The folder of a run (or any folder with config.json and model.safetensors), OWNER/NAME on the hub, or a .npy,
+    /// .csv or .safetensors file with one atom per row (the tensor `dictionary`, or the only matrix).
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["start", "atoms"])]
     #[serde(default)]
     pub init: Option<String>,
@@ -176,7 +179,7 @@ pub struct TrainArgs {
 /// Arguments of `dictionary-learning encode`.
 #[derive(Debug, Args)]
 pub struct EncodeArgs {
-    /// The dictionary: folder of a run, OWNER/NAME on the Hugging Face hub, or a .npy or .safetensors file.
+    /// The dictionary: folder of a run, OWNER/NAME on the Hugging Face hub, or a .npy, .csv or .safetensors file.
     /// A folder holds config.json and model.safetensors. A file holds a matrix with one atom per row; its codes have 10 atoms
     /// unless --nonzero is given.
     #[arg(value_name = "MODEL")]
@@ -213,15 +216,15 @@ pub struct EncodeArgs {
 /// Arguments of `dictionary-learning decode`.
 #[derive(Debug, Args)]
 pub struct DecodeArgs {
-    /// The dictionary that made the codes: folder of a run, OWNER/NAME on the Hugging Face hub, or a .npy or .safetensors file of
-    /// atoms.
+    /// The dictionary that made the codes: folder of a run, OWNER/NAME on the Hugging Face hub, or a .npy, .csv or .safetensors file
+    /// of atoms.
     #[arg(value_name = "MODEL")]
     pub model: String,
     /// The file that `encode` wrote.
     #[arg(value_name = "CODES")]
     pub codes: PathBuf,
-    /// What to write: an image file for one image, a folder for several, or a .npy or .safetensors file for rows.
-    /// Overlapping patches are averaged. Default: decoded.png, the folder decoded, or decoded.npy.
+    /// What to write: an image file for one image, a folder for several, or a .npy, .csv or .safetensors file for
+    /// rows; - writes rows as CSV to standard output. Overlapping patches are averaged. Default: decoded.png, the folder decoded, or decoded.npy.
     #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
     /// Where and how it runs.

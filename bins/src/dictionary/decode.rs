@@ -6,12 +6,13 @@ use super::summary::Summary;
 use crate::arrays;
 use crate::images;
 use crate::progress::Progress;
-use crate::report::{Outcome, Report, seconds};
+use crate::report::{Outcome, Report, named, seconds};
 use crate::run_folder::{Existing, RunFolder, check_writable};
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::dictionary::Dictionary;
 use chandlery::dictionary::image::{BandSum, PatchGrid};
+use chandlery_datasets::count;
 use serde_json::json;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -22,8 +23,7 @@ const BAND: usize = 65_536;
 
 /// Writes the rows that codes stand for, or the images whose patches they are.
 pub fn decode(args: &DecodeArgs) -> Result<Outcome> {
-    let report = Report::new(args.common.json);
-    let device = args.common.device.open()?;
+    let device = args.common.open_device()?;
     let dictionary = given(&args.model, &device)?;
     let config = dictionary.config();
     let file = CodesFile::read(&args.codes, &dictionary)?;
@@ -36,6 +36,7 @@ pub fn decode(args: &DecodeArgs) -> Result<Outcome> {
             Some(_) => "decoded",
         }),
     };
+    let report = Report::beside(args.common.json, &out)?;
     let target = Target::of(&out, cut).context("--out")?;
     let started = Instant::now();
     let decoder = Decoder { dictionary: &dictionary, file: &file, device: &device };
@@ -50,13 +51,13 @@ pub fn decode(args: &DecodeArgs) -> Result<Outcome> {
             cut.images.len()
         }
     };
-    let (total, what) = (started.elapsed().as_secs_f64(), if n_images == 0 { "rows" } else { "patches" });
+    let (total, what) = (started.elapsed().as_secs_f64(), if n_images == 0 { "row" } else { "patch" });
     let images = match n_images {
         0 => String::new(),
         1 => " as an image".to_owned(),
         n => format!(" as {n} images"),
     };
-    report.line(&format!("{n_rows} {what}{images} in {}, {}", out.display(), seconds(total)))?;
+    report.line(&format!("{}{images} in {}, {}", count(n_rows, what), named(&out), seconds(total)))?;
     let n_entries = file.codes.count.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
     let summary = Summary {
         n_nonzero: file.codes.width(),
@@ -86,7 +87,7 @@ impl<'a> Target<'a> {
         }
         let Some(cut) = cut else {
             bail!(
-                "{}: the name must end in .npy or .safetensors; only codes of images, in the .safetensors file of `encode`, become pictures",
+                "{}: the name must end in .npy, .csv or .safetensors; only codes of images, in the .safetensors file of `encode`, become pictures",
                 out.display()
             )
         };
@@ -98,7 +99,7 @@ impl<'a> Target<'a> {
         }
         ensure!(
             out.extension().is_none() || out.is_dir(),
-            "{}: the name must be that of a folder or end in .png, .bmp, .tiff, .pnm, .webp, .npy or .safetensors",
+            "{}: the name must be that of a folder or end in .png, .bmp, .tiff, .pnm, .webp, .npy, .csv or .safetensors",
             out.display()
         );
         let folder = RunFolder::claim(out, "--out", Existing::Refuse, "name another")?;

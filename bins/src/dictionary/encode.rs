@@ -27,7 +27,7 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
     Format::of(&args.out).context("--out")?;
     check_writable(&args.out).context("--out")?;
-    let device = args.common.device.open()?;
+    let device = args.common.open_device()?;
     let dictionary = given(&args.model, &device)?;
     let config = dictionary.config();
     let coder = coder(args, config)?;

@@ -1,9 +1,10 @@
 //! A dictionary that the command line names: a model, or a file of atoms.
 //!
-//! A model is a folder or a repository of the hub; a file is `.npy`, or `.safetensors` with the atoms as `dictionary` or as its only
+//! A model is a folder or a repository of the hub; a file is `.npy`, `.csv`, or `.safetensors` with the atoms as `dictionary` or as its only
 //! matrix, `[n_atoms, n_features]`. A file says nothing of how signals are coded: orthogonal matching pursuit to [`NONZERO`] atoms, as in
 //! training by default, without taking means out.
 use crate::arrays::Format;
+use crate::report::is_stdout;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::dictionary::{Dictionary, DictionaryConfig};
@@ -43,7 +44,7 @@ pub fn given(name: &str, device: &Device) -> Result<Dictionary> {
 /// Whether a name is that of a file of atoms, which says nothing of how rows become signals.
 pub fn is_file(name: &str) -> bool {
     let path = Path::new(name);
-    Format::of(path).is_ok() && !path.is_dir()
+    !is_stdout(path) && Format::of(path).is_ok() && !path.is_dir()
 }
 
 /// Old runs did not keep that pixels are grey levels from 0 to 255, however they are stored: the configuration that says so.
@@ -69,7 +70,7 @@ pub fn given_by(flag: &str, name: &str, device: &Device) -> Result<Dictionary> {
 fn of_file(path: &Path, device: &Device) -> Result<Dictionary> {
     let at = path.display();
     let atoms = match Format::of(path)? {
-        Format::Npy => {
+        Format::Npy | Format::Csv => {
             let dataset = chandlery_datasets::open(&at.to_string(), &DataOptions::default())?;
             dataset.train.to_tensor(&Device::Cpu)?
         }

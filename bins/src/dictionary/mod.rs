@@ -68,5 +68,6 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Some(Command::Decode(args)) => decode::decode(&args),
         Some(Command::Denoise(args)) => denoise::denoise(&args),
         Some(Command::Inpaint(args)) => inpaint::inpaint(&args),
+        Some(Command::Completions(args)) => args.print::<Cli>(),
     }
 }

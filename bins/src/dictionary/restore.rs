@@ -74,7 +74,7 @@ impl Task {
             let Some(path) = path else { continue };
             images::format_of(path).and_then(|_| check_writable(path)).context(flag)?;
         }
-        let device = wanted.common.device.open()?;
+        let device = wanted.common.open_device()?;
         let args = wanted.dictionary;
         let open = |name: &String| given_by("--dictionary", name, &device);
         let dictionary = args.dictionary.as_ref().map(open).transpose()?;

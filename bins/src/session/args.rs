@@ -31,8 +31,16 @@ pub struct SessionArgs {
 }
 
 /// Options that `--resume` accepts: those of the process, and those that extend a run. The run keeps all others.
-const WITH_RESUME: [&str; 7] =
-    ["resume", "checkpoint_every", "stop_after_steps", "device", "json", "iterations", "more_epochs"];
+const WITH_RESUME: [&str; 8] = [
+    "resume",
+    "checkpoint_every",
+    "stop_after_steps",
+    "device",
+    "threads",
+    "json",
+    "iterations",
+    "more_epochs",
+];
 
 /// Reads a command line. With `--resume`, every other option that would be ignored is an error.
 ///

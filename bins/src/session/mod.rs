@@ -115,7 +115,7 @@ impl<R: Run> Asked<R> {
     /// When the device is missing, `given` is refused, or the folder holds no run of this command.
     pub fn new(args: &SessionArgs, given: impl FnOnce() -> Result<(R::Input, R::Settings)>) -> Result<Self> {
         let report = Report::new(args.common.json);
-        let device = args.common.device.open()?;
+        let device = args.common.open_device()?;
         let (input, settings, resumed) = match &args.resume {
             None => {
                 let (input, settings) = given()?;

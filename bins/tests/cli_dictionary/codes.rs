@@ -97,7 +97,7 @@ fn codes_of_images_decode_to_the_images() {
             &["two.safetensors", "--out", "x.jpg"],
             "--out: x.jpg: the name must be that of a folder or end in .png",
         ),
-        (&["codes.npz", "--out", "x.png"], "--out: x.png: the name must end in .npy or .safetensors"),
+        (&["codes.npz", "--out", "x.png"], "--out: x.png: the name must end in .npy, .csv or .safetensors"),
         (&["codes.safetensors", "--out", "no/x.png"], "--out: no/x.png: must be in a folder that exists"),
         (&["none.safetensors"], "none.safetensors: cannot be read"),
     ];

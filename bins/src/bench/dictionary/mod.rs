@@ -103,7 +103,7 @@ pub(super) fn run(args: &DictionaryArgs) -> Result<()> {
             needs.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
         );
     }
-    let device = args.common.device.open()?;
+    let device = args.common.open_device()?;
     let report = Report::new(args.common.json);
     report.line(&format!(
         "on {}, medians of {} runs, at most 3 on one thread",

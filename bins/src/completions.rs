@@ -1,0 +1,28 @@
+//! The command `completions`: what a shell needs to complete the commands and options of a program.
+use crate::report::{Outcome, to_stdout};
+use anyhow::Result;
+use clap::{Args, CommandFactory};
+use clap_complete::{Shell, generate};
+
+/// Arguments of `completions`.
+#[derive(Debug, Clone, Args)]
+pub struct CompletionsArgs {
+    /// The shell. For bash, run `source <(dbn completions bash)`; others read them from a file.
+    #[arg(value_name = "SHELL", value_enum)]
+    pub shell: Shell,
+}
+
+impl CompletionsArgs {
+    /// Prints the completions of the program with the command line `C`.
+    ///
+    /// # Errors
+    /// When standard output refuses.
+    pub fn print<C: CommandFactory>(&self) -> Result<Outcome> {
+        let mut command = C::command();
+        let name = command.get_name().to_owned();
+        let mut script = Vec::new();
+        generate(self.shell, &mut command, name, &mut script);
+        to_stdout(|out| Ok(out.write_all(&script)?))?;
+        Ok(Outcome::Done)
+    }
+}

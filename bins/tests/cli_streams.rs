@@ -1,0 +1,134 @@
+//! What comes out of the programs beside files: standard output, threads, completions.
+#![allow(clippy::unwrap_used)]
+mod common;
+
+use common::{BENCH, DBN, DBN_ON_CPU, DICTIONARY, Program, weights};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// A folder with a data set `x.csv` of 40 rows of 4 values in two classes, a network `pre` and a classifier `classes` of them.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = (0..40).map(|i| format!("{}.5,0.25,{},1,{}\n", 0, i % 2, ["no", "yes"][i % 2]));
+    let text: String = std::iter::once("a,b,c,d,label\n".to_owned()).chain(rows).collect();
+    std::fs::write(folder.path().join("x.csv"), text).unwrap();
+    let rows = ["--batch", "10", "--epochs", "1"];
+    let pre = ["train", "--data", "x.csv", "--hidden", "3", "--out", "pre"];
+    DBN_ON_CPU.succeed(folder.path(), &[&pre[..], &rows].concat());
+    let classes = ["fine-tune", "pre", "--classify", "--out", "classes"];
+    DBN_ON_CPU.succeed(folder.path(), &[&classes[..], &rows].concat());
+    folder
+}
+
+#[test]
+fn features_and_classes_go_to_standard_output_and_nothing_else_does() {
+    let folder = folder();
+    let at = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    DBN_ON_CPU.succeed(folder.path(), &["encode", "pre", "--out", "features.csv"]);
+    let features = DBN_ON_CPU.succeed(folder.path(), &["encode", "pre", "--out", "-"]);
+    assert_eq!(features, at("features.csv"));
+    let mut lines = features.lines();
+    assert_eq!(lines.next(), Some("f0,f1,f2,label"));
+    assert!(lines.clone().count() == 40 && lines.all(|line| line.split(',').count() == 4), "{features}");
+
+    DBN_ON_CPU.succeed(folder.path(), &["predict", "classes", "--out", "predictions.csv"]);
+    let classes = DBN_ON_CPU.succeed(folder.path(), &["predict", "classes", "--out", "-"]);
+    assert_eq!(classes, at("predictions.csv"));
+    assert!(classes.starts_with("row,class,p(no),p(yes)\n") && classes.lines().count() == 41, "{classes}");
+    assert!(!folder.path().join("-").exists(), "a file of that name");
+
+    for command in [["encode", "pre"], ["predict", "classes"]] {
+        let err = DBN_ON_CPU.fail(folder.path(), &[&command[..], &["--out", "-", "--json"]].concat(), 1);
+        assert_eq!(
+            err,
+            "dbn: --out -: must not be used with --json, which also writes to standard output; name a file"
+        );
+    }
+}
+
+#[test]
+fn decoded_rows_go_to_standard_output() {
+    let folder = folder();
+    let cpu = |args: &[&'static str]| [args, &["--device", "cpu"]].concat();
+    let train =
+        ["train", "--data", "x.csv", "--atoms", "4", "--nonzero", "2", "--iterations", "1", "--out", "run"];
+    DICTIONARY.succeed(folder.path(), &cpu(&train));
+    DICTIONARY.succeed(folder.path(), &cpu(&["encode", "run", "x.csv"]));
+    let rows = DICTIONARY.succeed(folder.path(), &cpu(&["decode", "run", "codes.safetensors", "--out", "-"]));
+    assert!(rows.starts_with("f0,f1,f2,f3\n") && rows.lines().count() == 41, "{rows}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_reader_that_has_had_enough_is_no_error() {
+    let folder = folder();
+    // More than a pipe holds.
+    let args = ["encode", "pre", "--data", "mnist-sample", "--out", "-"];
+    let wide = ["train", "--hidden", "9", "--epochs", "1", "--max-rows", "100", "--out", "wide"];
+    DBN_ON_CPU.succeed(folder.path(), &wide);
+    let args = args.map(|arg| if arg == "pre" { "wide" } else { arg });
+    let mut child = DBN_ON_CPU
+        .command(folder.path(), &args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_number_of_threads_is_checked_and_changes_no_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = ["train", "--hidden", "40,9", "--max-rows", "300", "--epochs", "2"];
+    for threads in ["1", "3"] {
+        let said = DBN_ON_CPU
+            .succeed(folder.path(), &[&train[..], &["--threads", threads, "--out", threads]].concat());
+        let words = if threads == "1" { "on cpu (1 thread)," } else { "on cpu (3 threads)," };
+        assert!(said.contains(words), "{said}");
+    }
+    assert!(weights(&folder.path().join("1")) == weights(&folder.path().join("3")));
+    DBN_ON_CPU.succeed(folder.path(), &["train", "--resume", "1", "--threads", "2"]);
+    let commands: [(Program, &[&str]); 4] = [
+        (DBN, &["evaluate", "1"]),
+        (DICTIONARY, &["train"]),
+        (DICTIONARY, &["denoise", "x.png"]),
+        (BENCH, &["rbm"]),
+    ];
+    for (program, command) in commands {
+        for n in ["0", "1025", "-1", "two"] {
+            let threads = format!("--threads={n}");
+            program.refuse(
+                folder.path(),
+                &[command, &[&threads]].concat(),
+                "must be a whole number from 1 to 1024",
+            );
+        }
+    }
+}
+
+#[test]
+fn completions_name_the_commands_and_options_of_a_program() {
+    let folder = tempfile::tempdir().unwrap();
+    for (program, words) in [
+        (DBN, ["fine-tune", "--hidden"]),
+        (DICTIONARY, ["inpaint", "--atoms"]),
+        (BENCH, ["rbm", "--repeats"]),
+    ] {
+        for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+            let script = program.succeed(folder.path(), &["completions", shell]);
+            for word in words {
+                let bare = word.trim_start_matches("--");
+                assert!(script.contains(bare), "{shell} lacks {word}");
+            }
+        }
+        program.refuse(folder.path(), &["completions", "csh"], "possible values");
+    }
+    let script = folder.path().join("dbn.bash");
+    std::fs::write(&script, DBN.succeed(folder.path(), &["completions", "bash"])).unwrap();
+    // Where there is no bash there is nothing to check.
+    if let Ok(checked) = Command::new("bash").arg("-n").arg(&script).status() {
+        assert!(checked.success(), "bash does not understand its completions");
+    }
+}
