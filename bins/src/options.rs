@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct DataArgs {
     /// Rows: mnist-sample (built in), mnist, fashion-mnist, hub:OWNER/NAME, a folder of idx files or of images,
-    /// or a .npy, .npz, .safetensors, .parquet, .csv or .tsv file.
+    /// or a .npy, .npz, .safetensors, .parquet, .csv or .tsv file. Images in sub-folders have the names of these as classes; images
+    /// in the folder itself are rows without labels.
     #[arg(long, value_name = "DATA", default_value = "mnist-sample")]
     pub data: String,
     /// How the data set is read.

@@ -1,8 +1,9 @@
-//! What comes out of the programs beside files: standard output, threads, completions.
+//! What goes into the programs and comes out of them beside files: standard output, threads, completions, folders of images.
 #![allow(clippy::unwrap_used)]
 mod common;
 
 use common::{BENCH, DBN, DBN_ON_CPU, DICTIONARY, Program, weights};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
@@ -131,4 +132,48 @@ fn completions_name_the_commands_and_options_of_a_program() {
     if let Ok(checked) = Command::new("bash").arg("-n").arg(&script).status() {
         assert!(checked.success(), "bash does not understand its completions");
     }
+}
+
+/// Twelve images of 4 × 5 pixels.
+fn images(folder: &Path) {
+    std::fs::create_dir_all(folder).unwrap();
+    for i in 0..12u8 {
+        let image = image::GrayImage::from_fn(5, 4, |x, y| image::Luma([20 * i + (x * y) as u8]));
+        image.save(folder.join(format!("{i:02}.png"))).unwrap();
+    }
+}
+
+#[test]
+fn a_flat_folder_of_images_is_rows_without_labels() {
+    let folder = tempfile::tempdir().unwrap();
+    images(&folder.path().join("flat"));
+    let train = ["train", "--data", "flat", "--hidden", "3", "--epochs", "1", "--batch", "4", "--out", "run"];
+    let said = DBN_ON_CPU.succeed(folder.path(), &train);
+    assert!(said.contains("12 training, 0 held-out and 0 test rows of 20"), "{said}");
+    assert!(!said.contains("linear classifier"), "{said}");
+    let fix =
+        "name their column with --label-column, or put the images of each class into a sub-folder of its own";
+    let err = DBN_ON_CPU.fail(folder.path(), &["fine-tune", "run", "--classify", "--out", "c"], 1);
+    assert_eq!(
+        err,
+        format!("dbn: --classify: rows must have labels of at least 2 classes, got none in flat; {fix}")
+    );
+    let err = DBN_ON_CPU.fail(folder.path(), &["up-down", "run", "--out", "c"], 1);
+    assert!(err.ends_with(&format!("labels of at least 2 classes, got 0; {fix}")), "{err}");
+}
+
+#[test]
+fn a_dictionary_takes_the_images_of_a_folder_whole_or_in_patches() {
+    let folder = tempfile::tempdir().unwrap();
+    images(&folder.path().join("flat"));
+    let train = |more: &[&'static str]| {
+        let args = ["train", "--data", "flat", "--atoms", "6", "--nonzero", "2", "--iterations", "1"];
+        let out = ["--out", "run", "--overwrite", "--device", "cpu"];
+        DICTIONARY.json(folder.path(), &[&args[..], &out, more].concat())
+    };
+    let whole = train(&["--rows"]);
+    assert_eq!((whole["n_rows"].as_u64(), whole["n_features"].as_u64()), (Some(12), Some(20)));
+    let patches = train(&["--side", "3", "--patches", "50"]);
+    assert_eq!((patches["n_rows"].as_u64(), patches["n_features"].as_u64()), (Some(50), Some(9)));
+    DICTIONARY.refuse(folder.path(), &["train", "--rows", "--side", "3"], "cannot be used with");
 }

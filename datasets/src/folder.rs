@@ -1,6 +1,7 @@
 //! A folder: of idx files, of parquet files, or of images.
 //!
-//! Images lie in the folder itself, or in sub-folders, each of which is then a class, numbered in the order of names.
+//! Images lie in the folder itself, which gives rows without labels, or in sub-folders, each of which is then a class, numbered in the order
+//! of names.
 //! Sub-folders called `train` and `test` (or as the options say) are splits, and each may again have classes.
 use crate::decode::{EXTENSIONS, ImageRows, is_image};
 use crate::idx::IdxFolder;
@@ -31,7 +32,10 @@ fn open_images(folder: &Path, listing: &Listing, options: &DataOptions) -> Resul
     let test_name = options.test_split.as_deref().unwrap_or("test");
     let at = folder.display().to_string();
     options.refuse_columns(&at, "a folder of images holds rows")?;
-    options.refuse_labels(&at, "a folder of images has its labels in the names of its folders")?;
+    options.refuse_labels(
+        &at,
+        "a folder of images has its labels in the names of its sub-folders, one for each class",
+    )?;
     let wanted = [&options.train_split, &options.test_split];
     for wanted in wanted.into_iter().flatten() {
         if listing.folder(wanted).is_none() {

@@ -7,7 +7,7 @@
 //! | `hub:OWNER/NAME`           | any image or vector data set of the hub (its parquet branch)                           |
 //! | a folder of idx files      | `train-images-idx3-ubyte`, `t10k-…`, plain or `.gz`                                    |
 //! | a folder of parquet files  | `train*.parquet`, `test*.parquet`                                                      |
-//! | a folder of images         | all of one size; sub-folders are classes; `train` and `test` sub-folders are splits    |
+//! | a folder of images         | all of one size; sub-folders are classes, without them there are no labels; `train` and `test` sub-folders are splits |
 //! | `FILE.npy`                 | numbers of any type, `[n, …]`; `[n, height, width]` makes images                       |
 //! | `FILE.npz`                 | an array as of `.npy`, perhaps labels, perhaps both again for testing                  |
 //! | `FILE.safetensors`         | a tensor `[n, …]`, u8 or float, perhaps labels, perhaps both again for testing         |

@@ -258,6 +258,31 @@ fn image_folders_number_classes_by_name_and_keep_splits_apart() -> TestResult {
 }
 
 #[test]
+fn images_in_the_folder_itself_are_rows_without_labels() -> TestResult {
+    let dir = tempfile::tempdir()?;
+    for (file, first) in [("train/b.png", 3u8), ("train/a.png", 2), ("test/c.png", 9)] {
+        let path = dir.path().join(file);
+        std::fs::create_dir_all(path.parent().ok_or("no parent")?)?;
+        std::fs::write(path, png(1, 2, &[first, 0])?)?;
+    }
+    let data = open_path(dir.path())?;
+    assert_eq!(all_rows(data.train.rows.as_ref())?, [2, 0, 3, 0]);
+    assert!(data.train.labels.is_none() && data.class_names.is_none() && data.n_classes() == 0);
+    let test = data.test.as_ref().ok_or("no test split")?;
+    assert_eq!((all_rows(test.rows.as_ref())?, &test.labels), (vec![9, 0], &None));
+
+    let flat = open_path(&dir.path().join("train"))?;
+    assert_eq!((flat.train.n_samples(), flat.test.is_none(), flat.train.labels), (2, true, None));
+    let options = DataOptions { labels: Some("y".to_owned()), ..DataOptions::default() };
+    assert_eq!(
+        message(open_with(&dir.path().join("train"), options), dir.path()),
+        "DIR/train: a folder of images has its labels in the names of its sub-folders, one for each class, and nothing to \
+         choose by 'y'; leave out the option for the labels (--label-column)"
+    );
+    Ok(())
+}
+
+#[test]
 fn colour_is_as_stored_unless_asked_for() -> TestResult {
     let dir = tempfile::tempdir()?;
     // One line of two pixels: pure red, then a grey.

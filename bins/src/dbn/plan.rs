@@ -17,6 +17,10 @@ use std::path::Path;
 /// Rows that training does not see are a twentieth of the training split, at most so many.
 const MOST_HELD_OUT: usize = 1000;
 
+/// What to do about rows without labels.
+pub const LABEL_THEM: &str =
+    "name their column with --label-column, or put the images of each class into a sub-folder of its own";
+
 /// The data of a run, cut up.
 pub struct Data {
     /// As it was asked for.

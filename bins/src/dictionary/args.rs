@@ -46,7 +46,8 @@ pub enum Command {
 pub struct SignalArgs {
     /// Images to cut patches from, or rows.
     /// Images: natural-images (built in), a folder of images of any sizes, or an image file. Rows: mnist-sample, mnist,
-    /// fashion-mnist, hub:OWNER/NAME, a folder of idx files, or a .npy, .safetensors or .parquet file.
+    /// fashion-mnist, hub:OWNER/NAME, a folder of idx files, a folder with a sub-folder of images for each class, or a .npy, .npz,
+    /// .safetensors, .parquet, .csv or .tsv file.
     #[arg(long, value_name = "DATA", default_value = "natural-images")]
     pub data: String,
     /// Height and width of the patches cut from images, in pixels: one number for square patches; default: 8.
@@ -54,6 +55,10 @@ pub struct SignalArgs {
     /// colour.
     #[arg(long, value_name = "SIDE|HEIGHTxWIDTH")]
     pub side: Option<PatchSize>,
+    /// Make each image of a folder a row, instead of cutting patches from it; all images must have the same size.
+    #[arg(long, conflicts_with_all = ["side", "patches"])]
+    #[serde(default)]
+    pub rows: bool,
     /// Number of patches to cut.
     #[arg(long, value_name = "N", default_value_t = 40_000, value_parser = at_least_one)]
     pub patches: usize,

@@ -36,7 +36,7 @@ impl Signals {
         let at = || format!("--data {}", args.data);
         let base = args.base.as_deref();
         let (data, read) = (located(&args.data, base), args.read.located(base));
-        if args.side.is_some() || holds_images(&data)? {
+        if !args.rows && (args.side.is_some() || holds_images(&data)?) {
             let images = open_images(&data, &read)?;
             let size = args.side.unwrap_or(SIDE.into());
             let split = PatchSampler::new(images, size, args.patches, seed).with_context(at)?.into_split()?;

@@ -1,5 +1,5 @@
 //! From the settings to the trainer: the rows, the network, and how it is trained.
-use super::super::plan::Data;
+use super::super::plan::{Data, LABEL_THEM};
 use super::super::streams;
 use super::args::FineTuneSettings;
 use anyhow::{Result, anyhow, bail, ensure};
@@ -37,7 +37,7 @@ impl Rows {
         if settings.classify {
             ensure!(
                 data.train.labels.is_some() && data.n_classes >= 2,
-                "--classify: rows must have labels of at least 2 classes, got {} in {}",
+                "--classify: rows must have labels of at least 2 classes, got {} in {}; {LABEL_THEM}",
                 if data.train.labels.is_some() { "1 class" } else { "none" },
                 data.name
             );

@@ -1,6 +1,6 @@
 //! From the settings to the trainer: the network, and how it is trained in each stage.
 use super::args::UpDownSettings;
-use crate::dbn::plan::Data;
+use crate::dbn::plan::{Data, LABEL_THEM};
 use crate::dbn::{saved, streams};
 use anyhow::{Context, Result, anyhow, ensure};
 use candle::Device;
@@ -72,7 +72,7 @@ pub fn with_labels(model: &str, data: &Data, device: &Device) -> Result<Labelled
     );
     ensure!(
         data.n_classes >= 2,
-        "--data {}: rows must have labels of at least 2 classes, got {}; name their column with --label-column",
+        "--data {}: rows must have labels of at least 2 classes, got {}; {LABEL_THEM}",
         data.name,
         data.n_classes
     );
