@@ -63,8 +63,37 @@ pub struct RowsArgs {
 impl RowsArgs {
     /// The data set for the network in this folder or with this hub id. Without --data, the options given here that say how rows
     /// are read override those of the run.
-    pub fn of(&self, model: &str) -> DataArgs {
-        self.or_those_of(data_of(Path::new(model)).map(|(data, _)| data))
+    ///
+    /// # Errors
+    /// When MODEL is the folder of a run whose data cannot be read, and there is no --data.
+    pub fn of(&self, model: &str) -> anyhow::Result<DataArgs> {
+        if self.data.is_some() {
+            return Ok(self.or_those_of(None));
+        }
+        let run = data_of(Path::new(model))
+            .with_context(|| format!("{model}: the data of this run is not known; name it with --data"))?;
+        Ok(self.or_those_of(run.map(|(data, _)| data)))
+    }
+
+    /// Opens the data set for the network in this folder or with this hub id.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of) and [`DataArgs::open`]; the message names the run whose data cannot be opened.
+    pub fn open(&self, model: &str) -> anyhow::Result<Dataset> {
+        self.named(model, self.of(model)?.open())
+    }
+
+    /// The data that was opened; an error names the run whose data it is.
+    ///
+    /// # Errors
+    /// That of opening.
+    pub fn named<T>(&self, model: &str, data: anyhow::Result<T>) -> anyhow::Result<T> {
+        match self.data {
+            Some(_) => data,
+            None => data.with_context(|| {
+                format!("{model}: the data of this run cannot be opened; name other data with --data")
+            }),
+        }
     }
 
     /// The same for a network whose run is known: the data that it was trained on.

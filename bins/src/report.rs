@@ -36,7 +36,7 @@ pub fn exit_code(bin: &str, ended: Result<Outcome>) -> ExitCode {
 ///
 /// Candle's errors carry a backtrace in their text when one is asked for; only what stands before
 /// it is said.
-fn one_line(err: &anyhow::Error) -> String {
+pub fn one_line(err: &anyhow::Error) -> String {
     let mut parts: Vec<String> = Vec::new();
     for cause in err.chain() {
         let text = cause.to_string();

@@ -347,7 +347,7 @@ fn a_run_whose_data_has_changed_is_not_resumed() {
     write_npy(&path, &refs[..30]);
     assert_eq!(
         DBN.fail(folder.path(), &["--resume", "run"], 1),
-        "dbn: --resume: x.npy had 40 rows at the start of the run, and now has 30"
+        "dbn: --resume run: x.npy had 40 rows at the start of the run, and now has 30"
     );
 }
 

@@ -45,7 +45,10 @@ fn a_finished_network_is_extended_from_its_last_layer() {
     assert_eq!(rates.len(), 5);
     assert!(falls(&rates[2..]) && rates[2] > 0.5 * rates[0], "{rates:?}");
     let err = DBN_ON_CPU.fail(folder.path(), &["train", "--resume", "base", "--epochs", "4"], 1);
-    assert_eq!(err, "dbn: --epochs: must be above the 5 of this run, got 4; leave it out to finish these 5");
+    assert_eq!(
+        err,
+        "dbn: --resume base: --epochs: must be above the 5 of this run, got 4; leave it out to finish these 5"
+    );
 }
 
 #[test]
@@ -63,7 +66,7 @@ fn a_fine_tuned_network_is_extended_with_its_best_epoch() {
     assert!(falls(&all[2..]) && (all[2] / all[0] - 4. / 6.).abs() < 1e-9, "{all:?}");
     // What was asked for last is what the run keeps.
     let err = DBN_ON_CPU.fail(folder.path(), &["fine-tune", "--resume", "run", "--epochs", "6"], 1);
-    assert!(err.starts_with("dbn: --epochs: must be above the 6 of this run, got 6"), "{err}");
+    assert!(err.starts_with("dbn: --resume run: --epochs: must be above the 6 of this run, got 6"), "{err}");
 }
 
 #[test]
@@ -97,7 +100,7 @@ fn an_up_down_run_is_extended_in_its_last_stage_with_its_gibbs_steps() {
     let k: Vec<f64> = metrics(&run).iter().skip(1).map(|line| number(line, "k")).collect();
     assert_eq!(k, [1., 3., 1., 3., 3., 3.], "each number for half of the six epochs, from the third on");
     let err = DBN_ON_CPU.fail(folder.path(), &["up-down", "--resume", "run", "--epochs", "3"], 1);
-    assert!(err.starts_with("dbn: --epochs: must be above the 6 of this run, got 3"), "{err}");
+    assert!(err.starts_with("dbn: --resume run: --epochs: must be above the 6 of this run, got 3"), "{err}");
 }
 
 #[test]

@@ -61,6 +61,16 @@ fn decoded_rows_go_to_standard_output() {
 
 #[cfg(unix)]
 #[test]
+fn a_scheduler_that_ends_a_run_is_told_so_and_finds_a_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = ["train", "--hidden", "9", "--max-rows", "200", "--epochs", "1000000", "--out", "run"];
+    let said =
+        common::signal(DBN_ON_CPU.command(folder.path(), &train), &folder.path().join("run"), "-TERM", 143);
+    assert!(said.contains("interrupted; resume with: dbn train --resume run"), "{said}");
+}
+
+#[cfg(unix)]
+#[test]
 fn a_reader_that_has_had_enough_is_no_error() {
     let folder = folder();
     // More than a pipe holds.
@@ -160,6 +170,36 @@ fn a_flat_folder_of_images_is_rows_without_labels() {
     );
     let err = DBN_ON_CPU.fail(folder.path(), &["up-down", "run", "--out", "c"], 1);
     assert!(err.ends_with(&format!("labels of at least 2 classes, got 0; {fix}")), "{err}");
+}
+
+#[test]
+fn a_damaged_image_is_refused_without_a_panic_and_a_jpeg_can_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    images(folder.path());
+    let cpu = ["--device", "cpu", "--sigma", "9", "--side", "2", "--atoms", "8", "--iterations", "1"];
+    let denoise =
+        |image: &'static str, out: &'static str| [&["denoise", image, "--out", out][..], &cpu].concat();
+    // A palette whose length is no multiple of three, on which a decoder panics.
+    let png = std::fs::read(folder.path().join("00.png")).unwrap();
+    let palette = [&[0, 0, 0, 5][..], b"PLTE", &[1, 2, 3, 4, 5]].concat();
+    let mut checksum = flate2::Crc::new();
+    checksum.update(&palette[4..]);
+    let mut damaged = [&png[..33], &palette, &checksum.sum().to_be_bytes(), &png[33..]].concat();
+    damaged[25] = 3;
+    let mut checksum = flate2::Crc::new();
+    checksum.update(&damaged[12..29]);
+    damaged[29..33].copy_from_slice(&checksum.sum().to_be_bytes());
+    std::fs::write(folder.path().join("bad.png"), damaged).unwrap();
+    let err = DICTIONARY.fail(folder.path(), &denoise("bad.png", "out.png"), 1);
+    assert!(err.contains("bad.png: cannot be decoded as an image"), "{err}");
+
+    DICTIONARY.succeed(folder.path(), &denoise("05.png", "out.png"));
+    DICTIONARY.succeed(folder.path(), &denoise("05.png", "out.jpg"));
+    let read = |name: &str| image::open(folder.path().join(name)).unwrap().into_luma8();
+    let (plain, lossy) = (read("out.png"), read("out.jpg"));
+    assert_eq!(plain.dimensions(), lossy.dimensions());
+    let off = plain.iter().zip(lossy.iter()).map(|(&a, &b)| a.abs_diff(b)).max();
+    assert!(off.is_some_and(|off| off <= 12), "{off:?} grey levels");
 }
 
 #[test]

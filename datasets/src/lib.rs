@@ -91,5 +91,7 @@ pub use mapped::MappedRows;
 pub use npz::read_npz;
 pub use open::open;
 pub use options::{Colour, DataOptions};
+#[cfg(feature = "image")]
+pub use pixels::decode_image;
 pub use preparation::Preparation;
 pub use source::{MemoryRows, RowType, Source, Subset};

@@ -21,7 +21,7 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let layers = Layers::of(&saved);
     let layer = layers.chosen(args.layer, &args.model.model)?;
     let n_layers = layers.widths.len();
-    let dataset = args.data.of(&args.model.model).open()?;
+    let dataset = args.data.open(&args.model.model)?;
     let data = dataset.name.clone();
     let split = split_of(dataset, Some(args.split))?;
     let shape = (split.n_samples(), layers.widths[layer - 1]);

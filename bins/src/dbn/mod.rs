@@ -52,15 +52,15 @@ use cli::{Cli, Command};
 /// Whatever went wrong, in one line that says what to do.
 pub fn run(cli: Cli) -> Result<Outcome> {
     match cli.command {
-        None => train::train(&cli.train),
-        Some(Command::Train(args)) => train::train(&args),
+        None => cli.train.session.named(train::train(&cli.train)),
+        Some(Command::Train(args)) => args.session.named(train::train(&args)),
         Some(Command::Encode(args)) => encode::encode(&args),
         Some(Command::Predict(args)) => predict::predict(&args),
         Some(Command::Reconstruct(args)) => reconstruct::reconstruct(&args),
         Some(Command::Sample(args)) => sample::sample(&args),
         Some(Command::Evaluate(args)) => evaluate::evaluate(&args),
-        Some(Command::FineTune(args)) => fine_tune::fine_tune(&args),
-        Some(Command::UpDown(args)) => up_down::up_down(&args),
+        Some(Command::FineTune(args)) => args.session.named(fine_tune::fine_tune(&args)),
+        Some(Command::UpDown(args)) => args.session.named(up_down::up_down(&args)),
         Some(Command::Completions(args)) => args.print::<Cli>(),
     }
 }

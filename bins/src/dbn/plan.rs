@@ -76,7 +76,12 @@ impl Data {
     /// Opens the rows that a saved network is used on, cut up as in its training where they are those of its run; and the seed for
     /// measuring: the one asked for, else that of the run, else 0.
     pub fn of_model(rows: &RowsArgs, model: &str, seed: Option<u64>) -> Result<(Self, u64)> {
-        let (data, of_run) = data_of(Path::new(model)).unzip();
+        // With --data, only the seed of the run is of interest, and a run is not needed for it.
+        let run = match data_of(Path::new(model)) {
+            Err(_) if rows.data.is_some() => None,
+            run => run?,
+        };
+        let (data, of_run) = run.unzip();
         let seed = seed.or(of_run).unwrap_or(0);
         let held_out_by = if rows.data.is_none() { of_run.unwrap_or(seed) } else { seed };
         Ok((Self::open(&rows.or_those_of(data), held_out_by)?, seed))

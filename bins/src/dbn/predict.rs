@@ -49,7 +49,7 @@ pub fn predict(args: &PredictArgs) -> Result<Outcome> {
         Saved::Labelled(dbn) => dbn.config().n_classes,
         Saved::Plain(_) | Saved::Autoencoder(_) => return Err(saved.refused(&args.model.model, "predict")),
     };
-    let dataset = args.data.of(&args.model.model).open()?;
+    let dataset = args.data.open(&args.model.model)?;
     let (data, names) = (dataset.name.clone(), dataset.class_names.clone());
     let split = split_of(dataset, args.split)?;
     let n_samples = split.n_samples();

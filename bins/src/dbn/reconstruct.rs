@@ -21,7 +21,7 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
         Saved::Classifier(_) => return Err(saved.refused(&args.model.model, "reconstruct")),
     };
     let reads = saved.reads();
-    let dataset = args.data.of(&args.model.model).open()?;
+    let dataset = args.data.open(&args.model.model)?;
     let (image, data) = (dataset.image(), dataset.name.clone());
     let split = split_of(dataset, args.split)?;
     let mut blocks = rows::Blocks::new(&split, reads.clone(), &device)?;

@@ -20,6 +20,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::Path;
 
+/// The arrays of a file.
+const ARRAYS: [&str; 5] = ["indices", "values", "count", "mean", "dictionary"];
+
 /// A format of codes, told by the extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -162,13 +165,17 @@ impl CodesFile {
     /// # Errors
     /// When it is missing or cannot be read, lacks an array, or its shapes and indices do not fit each other and the dictionary.
     pub fn read(path: &Path, dictionary: &Dictionary) -> Result<Self> {
-        Self::read_unnamed(path, dictionary).with_context(|| format!("{}", path.display()))
+        Self::read_unnamed(path, dictionary).map_err(|err| match format!("{err:#}") {
+            // Errors of reading have it already.
+            text if text.contains(&path.display().to_string()) => err,
+            _ => err.context(path.display().to_string()),
+        })
     }
 
     fn read_unnamed(path: &Path, dictionary: &Dictionary) -> Result<Self> {
         let n_atoms = dictionary.config().n_atoms;
         let (mut tensors, notes): (HashMap<String, Tensor>, _) = match Format::of(path)? {
-            Format::Npz => (Tensor::read_npz(path).context("cannot be read")?.into_iter().collect(), None),
+            Format::Npz => (chandlery_datasets::read_npz(path, &ARRAYS)?, None),
             Format::Safetensors => {
                 let bytes = std::fs::read(path).context("cannot be read")?;
                 let (_, header) =
@@ -221,6 +228,12 @@ impl CodesFile {
             (largest as usize) < n_atoms,
             "`indices` must be below {n_atoms}, the atoms of this dictionary, got {largest}"
         );
+        let longest = count.max(0)?.to_scalar::<u32>()?;
+        ensure!(longest as usize <= s, "`count` must be at most {s}, the width of indices, got {longest}");
+        for (name, tensor) in [("values", &values), ("mean", &mean)] {
+            let sum = tensor.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
+            ensure!(sum.is_finite(), "`{name}` must be finite numbers, and some are not; encode again");
+        }
         Ok(Self { dictionary: made_by, codes: SparseCodes { indices, values, count, n_atoms }, mean, notes })
     }
 

@@ -62,8 +62,8 @@ mod streams {
 /// Whatever went wrong, in one line that says what to do.
 pub fn run(cli: Cli) -> Result<Outcome> {
     match cli.command {
-        None => train::train(&cli.train),
-        Some(Command::Train(args)) => train::train(&args),
+        None => cli.train.session.named(train::train(&cli.train)),
+        Some(Command::Train(args)) => args.session.named(train::train(&args)),
         Some(Command::Encode(args)) => encode::encode(&args),
         Some(Command::Decode(args)) => decode::decode(&args),
         Some(Command::Denoise(args)) => denoise::denoise(&args),

@@ -67,7 +67,7 @@ pub struct DenoiseArgs {
     /// Pursuit that chooses a patch's atoms.
     #[arg(long, value_enum, default_value_t = Method::Omp)]
     pub pursuit: Method,
-    /// The denoised image: .png, .bmp, .tiff, .pnm or .webp.
+    /// The denoised image: .png, .jpg (with loss), .bmp, .tiff, .pnm or .webp.
     #[arg(long, value_name = "FILE", default_value = "denoised.png")]
     pub out: PathBuf,
     /// Write the images before and after (and the clean one) side by side, with their PSNR.
@@ -118,7 +118,7 @@ pub struct InpaintArgs {
     /// Pursuit that chooses a patch's atoms: omp or ols, which support missing pixels.
     #[arg(long, value_enum, default_value_t = Method::Omp)]
     pub pursuit: Method,
-    /// The filled image: .png, .bmp, .tiff, .pnm or .webp.
+    /// The filled image: .png, .jpg (with loss), .bmp, .tiff, .pnm or .webp.
     #[arg(long, value_name = "FILE", default_value = "inpainted.png")]
     pub out: PathBuf,
     /// Write the images before and after (and the complete one) side by side, with their PSNR.

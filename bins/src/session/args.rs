@@ -1,5 +1,6 @@
 //! Options of every training command, and what `--resume` refuses.
 use crate::options::{Common, at_least_one, not_negative};
+use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, Parser};
@@ -28,6 +29,18 @@ pub struct SessionArgs {
     /// Where the program computes, and how it reports.
     #[command(flatten)]
     pub common: Common,
+}
+
+impl SessionArgs {
+    /// The result of a command; an error names the run that is resumed, whose settings may be what is wrong.
+    ///
+    /// # Errors
+    /// That of the command.
+    pub fn named<T>(&self, result: Result<T>) -> Result<T> {
+        let Some(run) = &self.resume else { return result };
+        let at = format!("--resume {}", run.display());
+        result.map_err(|err| if format!("{err:#}").contains(&at) { err } else { err.context(at) })
+    }
 }
 
 /// Options that `--resume` accepts: those of the process, and those that extend a run. The run keeps all others.

@@ -2,10 +2,11 @@
 use crate::options::DataArgs;
 use crate::report::{Outcome, Report};
 use crate::run_folder::RunFolder;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The file.
@@ -51,8 +52,11 @@ pub trait Input: Serialize + DeserializeOwned {
     fn meant_from(&mut self, base: &Path);
 }
 
-/// The data that the run in this folder was trained on, and its seed; none where there is no run, or one of patches of images.
-pub fn data_of(folder: &Path) -> Option<(DataArgs, u64)> {
+/// The data that the run in this folder was trained on, and its seed; none where there is no run.
+///
+/// # Errors
+/// When there is a run that is not one of `dbn`, or what it was asked for cannot be read.
+pub fn data_of(folder: &Path) -> Result<Option<(DataArgs, u64)>> {
     #[derive(Deserialize)]
     struct Settings {
         seed: u64,
@@ -64,9 +68,22 @@ pub fn data_of(folder: &Path) -> Option<(DataArgs, u64)> {
         #[serde(alias = "up_down")]
         settings: Settings,
     }
-    let (_, text) = read(&RunFolder::open(folder).ok()?)?;
-    let OfRun { data, directory, settings } = serde_json::from_str(&text).ok()?;
-    Some((DataArgs { base: directory, ..data }, settings.seed))
+    let Ok(folder) = RunFolder::open(folder) else {
+        return Ok(None);
+    };
+    let Some((file, text)) = read(&folder)? else {
+        return Ok(None);
+    };
+    let unreadable = || format!("{}: cannot be read", file.display());
+    let value: Value = serde_json::from_str(&text).with_context(unreadable)?;
+    match command_of(&value, &file) {
+        Some(command) if !command.starts_with("dbn ") => {
+            bail!("{}: this is a run of `{command}`", file.display())
+        }
+        _ => {}
+    }
+    let OfRun { data, directory, settings } = serde_json::from_value(value).with_context(unreadable)?;
+    Ok(Some((DataArgs { base: directory, ..data }, settings.seed)))
 }
 
 impl Kind {
@@ -82,7 +99,7 @@ impl Kind {
     pub fn open<I: Input, S: DeserializeOwned>(&self, path: &Path) -> Result<(RunFolder, RunInfo<I, S>)> {
         let at = || format!("--resume {}", path.display());
         let folder = RunFolder::open(path).with_context(at)?;
-        let Some((file, text)) = read(&folder) else {
+        let Some((file, text)) = read(&folder).with_context(at)? else {
             bail!("{}: this folder holds no run: it has no {FILE}", at())
         };
         let unreadable = || format!("{}: cannot be read", file.display());
@@ -112,12 +129,20 @@ impl Kind {
     }
 }
 
-/// The file of a run and its text.
-fn read(folder: &RunFolder) -> Option<(PathBuf, String)> {
-    [FILE, OLD_FINE_TUNE].into_iter().find_map(|name| {
+/// The file of a run and its text; none where there is no such file.
+fn read(folder: &RunFolder) -> Result<Option<(PathBuf, String)>> {
+    for name in [FILE, OLD_FINE_TUNE] {
         let file = folder.join(name);
-        std::fs::read_to_string(&file).ok().map(|text| (file, text))
-    })
+        match std::fs::read_to_string(&file) {
+            Ok(text) => return Ok(Some((file, text))),
+            Err(err) if err.kind() == ErrorKind::NotFound => {}
+            Err(err) => {
+                let unreadable = format!("{}: cannot be read", file.display());
+                return Err(Error::new(err).context(unreadable));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// The training command of a run; files that do not name it are told apart by their fields.

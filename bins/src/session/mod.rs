@@ -226,7 +226,7 @@ impl<R: Run> Asked<R> {
             Some(Resumed { folder, version, mut command, directory, n_rows, extended }) => {
                 ensure!(
                     n_rows == rows.n,
-                    "--resume: {} had {n_rows} rows at the start of the run, and now has {}",
+                    "{} had {n_rows} rows at the start of the run, and now has {}",
                     rows.data,
                     rows.n
                 );

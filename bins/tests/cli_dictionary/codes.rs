@@ -94,8 +94,8 @@ fn codes_of_images_decode_to_the_images() {
         (&["two.safetensors", "--out", "x.png"], "--out: x.png: must name a folder for the 2 images"),
         (&["two.safetensors", "--out", "images"], "--out images: the folder is not empty; name another"),
         (
-            &["two.safetensors", "--out", "x.jpg"],
-            "--out: x.jpg: the name must be that of a folder or end in .png",
+            &["two.safetensors", "--out", "x.gif"],
+            "--out: x.gif: the name must be that of a folder or end in .png",
         ),
         (&["codes.npz", "--out", "x.png"], "--out: x.png: the name must end in .npy, .csv or .safetensors"),
         (&["codes.safetensors", "--out", "no/x.png"], "--out: no/x.png: must be in a folder that exists"),

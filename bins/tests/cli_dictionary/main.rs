@@ -118,7 +118,7 @@ fn errors_are_one_line_that_says_what_to_do() {
             &["denoise", "grey.png", "--sigma", "9", "--clean", "colour.png"],
             "--clean colour.png: must be 64x80 with 1 planes",
         ),
-        (&["denoise", "grey.png", "--sigma", "9", "--out", "x.jpg"], "x.jpg: the name must end in .png"),
+        (&["denoise", "grey.png", "--sigma", "9", "--out", "x.gif"], "x.gif: the name must end in .png"),
         (&["denoise", "grey.png", "--out", "a/x.png"], "--out: a/x.png: must be in a folder that exists"),
         (
             &["inpaint", "grey.png", "--missing", "0.1", "--comparison", "a/x.png"],

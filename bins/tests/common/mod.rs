@@ -76,7 +76,14 @@ impl Program {
 /// with exit code 130 and leave a checkpoint.
 #[cfg(unix)]
 #[track_caller]
-pub fn interrupt(mut command: Command, run: &Path) -> String {
+pub fn interrupt(command: Command, run: &Path) -> String {
+    signal(command, run, "-INT", 130)
+}
+
+/// The same by another signal, and with its exit code.
+#[cfg(unix)]
+#[track_caller]
+pub fn signal(mut command: Command, run: &Path, signal: &str, code: i32) -> String {
     use std::process::Stdio;
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     // The first line of metrics says that the loop is under way, and so that it listens.
@@ -85,10 +92,10 @@ pub fn interrupt(mut command: Command, run: &Path) -> String {
         assert!(child.try_wait().unwrap().is_none(), "the run ended before it was interrupted");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
     assert!(run.join("checkpoint/trainer.safetensors").is_file());
     stderr
 }

@@ -307,6 +307,8 @@ fn watched(test: &str, first: u64, end: u64) -> Tally {
             .env("CHANDLERY_MUTANTS_FIRST", next.to_string())
             .env("CHANDLERY_MUTANTS_END", end.to_string())
             .stdout(Stdio::piped())
+            // Programs say there how they go.
+            .stderr(Stdio::null())
             .spawn()
             .expect("a process");
         let output = BufReader::new(child.stdout.take().expect("its output"));

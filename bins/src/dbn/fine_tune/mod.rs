@@ -89,7 +89,7 @@ impl Run for FineTune {
 pub fn fine_tune(args: &FineTuneArgs) -> Result<Outcome> {
     let mut asked = Asked::<FineTune>::new(&args.session, || {
         let model = args.model.clone().context("MODEL: name the network to fine-tune")?;
-        let data = args.data.of(&model);
+        let data = args.data.of(&model)?;
         Ok((Input { model, data }, FineTuneSettings { epochs: args.epochs, ..args.settings.clone() }))
     })?;
     let set = |settings: &mut FineTuneSettings, n| settings.epochs = Some(n);

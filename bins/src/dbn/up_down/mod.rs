@@ -97,7 +97,7 @@ impl Run for UpDown {
 pub fn up_down(args: &UpDownArgs) -> Result<Outcome> {
     let mut asked = Asked::<UpDown>::new(&args.session, || {
         let model = args.model.clone().context("MODEL: name the folder of a run of `dbn train`")?;
-        let data = args.data.of(&model);
+        let data = args.data.of(&model)?;
         Ok((Input { model, data }, args.settings()))
     })?;
     let extended =

@@ -37,7 +37,9 @@ pub fn trainer(dbn: &LabelledDbn, settings: &UpDownSettings, stage: usize) -> Re
 pub fn training(settings: &UpDownSettings, stage: Stage) -> Result<UpDownConfig> {
     let epochs = epochs(settings, stage);
     let (rate, k) = match stage {
-        Stage::Top => (settings.top_learning_rate, Schedule::constant(settings.k[0] as f64)),
+        Stage::Top => {
+            (settings.top_learning_rate, Schedule::constant(settings.k.first().copied().unwrap_or(0) as f64))
+        }
         Stage::UpDown => (settings.learning_rate, rising(&settings.k, epochs)),
     };
     Ok(UpDownConfig {
