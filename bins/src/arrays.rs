@@ -3,6 +3,8 @@ use crate::report::{is_stdout, to_stdout};
 use crate::run_folder::write_beside;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Tensor};
+use chandlery::io::save_tensors;
+use chandlery_datasets::count;
 use npyz::WriterBuilder;
 use std::collections::HashMap;
 use std::fs::File;
@@ -60,7 +62,7 @@ pub fn write(
     let mut written = 0;
     let mut checked = || -> Result<Option<Tensor>> {
         let Some(block) = next()? else {
-            ensure!(written == n_rows, "there must be {n_rows} rows, got {written}");
+            ensure!(written == n_rows, "there must be {}, got {written}", count(n_rows, "row"));
             return Ok(None);
         };
         let (rows, columns) = block.dims2()?;
@@ -111,11 +113,11 @@ pub fn write(
                 blocks.push(block);
             }
             let features = Tensor::cat(&blocks, 0).context("there must be at least 1 row")?;
-            let mut tensors = HashMap::from([("features", features)]);
+            let mut tensors = vec![("features".to_owned(), features)];
             if let Some(labels) = labels {
-                tensors.insert("labels", Tensor::new(labels, &candle::Device::Cpu)?);
+                tensors.push(("labels".to_owned(), Tensor::new(labels, &candle::Device::Cpu)?));
             }
-            write_beside(path, |partial| Ok(candle::safetensors::save(&tensors, partial)?))
+            Ok(save_tensors(path, tensors, HashMap::new())?)
         }
     }
 }

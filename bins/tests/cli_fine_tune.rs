@@ -125,7 +125,7 @@ fn with_500_labels_pre_training_beats_random_weights() {
 fn what_is_wrong_is_said_before_anything_is_written() {
     let folder = pre_trained();
     let at = folder.path();
-    DBN.refuse(at, &["fine-tune", "pre"], "--classify");
+    DBN.refuse(at, &["fine-tune", "pre"], "--classify|--autoencode|--resume <RUN>");
     DBN.refuse(at, &["fine-tune", "--classify"], "MODEL");
     DBN.refuse(at, &["fine-tune", "pre", "--classify", "--autoencode"], "cannot be used with");
     DBN.refuse(at, &["fine-tune", "pre", "--autoencode", "--labels", "9"], "cannot be used with");

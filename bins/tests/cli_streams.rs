@@ -71,6 +71,24 @@ fn a_scheduler_that_ends_a_run_is_told_so_and_finds_a_checkpoint() {
 
 #[cfg(unix)]
 #[test]
+fn files_can_be_read_by_whom_the_system_lets_read_new_files() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder();
+    let mode = |name: &str| std::fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o777;
+    DBN_ON_CPU.succeed(folder.path(), &["encode", "pre", "--out", "f.safetensors"]);
+    DBN_ON_CPU.succeed(folder.path(), &["predict", "classes", "--out", "p.safetensors"]);
+    let atoms =
+        ["train", "--data", "x.csv", "--atoms", "4", "--nonzero", "2", "--iterations", "1", "--out", "run"];
+    DICTIONARY.succeed(folder.path(), &[&atoms[..], &["--device", "cpu"]].concat());
+    let codes = ["encode", "run", "x.csv", "--out", "c.safetensors", "--device", "cpu"];
+    DICTIONARY.succeed(folder.path(), &codes);
+    for name in ["f.safetensors", "p.safetensors", "c.safetensors", "run/model.safetensors"] {
+        assert_eq!(mode(name), mode("x.csv"), "{name}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
 fn a_reader_that_has_had_enough_is_no_error() {
     let folder = folder();
     // More than a pipe holds.

@@ -8,6 +8,7 @@ use crate::run_folder::{check_writable, write_beside};
 use anyhow::{Context, Result, bail};
 use candle::{D, DType, Device, Module, Tensor};
 use candle_nn::ops::softmax;
+use chandlery::io::save_tensors;
 use chandlery_datasets::count;
 use serde_json::json;
 use std::collections::HashMap;
@@ -75,8 +76,9 @@ pub fn predict(args: &PredictArgs) -> Result<Outcome> {
         }
         Format::Safetensors => {
             let classes = Tensor::new(&classes[..], &Device::Cpu)?;
-            let tensors = HashMap::from([("probabilities", probabilities), ("classes", classes)]);
-            write_beside(&args.out, |partial| Ok(candle::safetensors::save(&tensors, partial)?))?;
+            let tensors = [("probabilities", probabilities), ("classes", classes)];
+            let tensors = tensors.map(|(name, tensor)| (name.to_owned(), tensor));
+            save_tensors(&args.out, tensors, HashMap::new())?;
         }
     }
     let errors =

@@ -15,6 +15,7 @@ use crate::run_folder::write_beside;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::dictionary::Dictionary;
+use chandlery::io::save_tensors;
 use chandlery_ops::SparseCodes;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -154,9 +155,10 @@ impl CodesFile {
         let header = notes.as_ref().map(Notes::to_header).transpose()?;
         match Format::of(path)? {
             Format::Npz => write_beside(path, |partial| Ok(Tensor::write_npz(&tensors, partial)?)),
-            Format::Safetensors => write_beside(path, |partial| {
-                Ok(safetensors::serialize_to_file(tensors.clone(), header, partial)?)
-            }),
+            Format::Safetensors => {
+                let tensors = tensors.into_iter().map(|(name, tensor)| (name.to_owned(), tensor));
+                Ok(save_tensors(path, tensors, header.unwrap_or_default())?)
+            }
         }
     }
 

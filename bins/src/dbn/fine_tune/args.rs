@@ -2,14 +2,14 @@
 use crate::options::{RowsArgs, above_zero, at_least_one, below_one, not_negative};
 use crate::session::SessionArgs;
 use chandlery::feedforward::{Optimizer, ReconstructionLoss};
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 /// Settings of `fine-tune`. The run folder keeps them, so that `--resume` needs nothing else.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct FineTuneSettings {
     /// Train a classifier: logits on top of the network, trained on labels.
-    #[arg(long, conflicts_with = "autoencode", required_unless_present_any = ["autoencode", "resume"])]
+    #[arg(long, conflicts_with = "autoencode")]
     pub classify: bool,
     /// Train a deep autoencoder: an encoder up to the top layer (the code) and a decoder back down.
     #[arg(long)]
@@ -66,6 +66,7 @@ pub struct FineTuneSettings {
 
 /// Arguments of `dbn fine-tune`.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("what").required(true).multiple(true).args(["classify", "autoencode", "resume"])))]
 pub struct FineTuneArgs {
     /// The network to fine-tune: folder of a `dbn train` run, or OWNER/NAME on the Hugging Face hub.
     #[arg(value_name = "MODEL", required_unless_present = "resume")]
