@@ -131,6 +131,28 @@ pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()>
     }
 }
 
+/// A figure for people, with so many decimals; a small one has as many as show four digits.
+///
+/// ```
+/// use chandlery_bins::report::figure;
+///
+/// assert_eq!(figure(6.53, 4), "6.5300");
+/// assert_eq!(figure(0.000_123_42, 4), "0.0001234");
+/// assert_eq!(figure(0., 4), "0.0000");
+/// assert_eq!(figure(2.5e-9, 4), "2.500e-9");
+/// ```
+pub fn figure(x: f64, decimals: usize) -> String {
+    let size = x.abs();
+    if !size.is_normal() || size >= 10f64.powi(3 - decimals as i32) {
+        return format!("{x:.decimals$}");
+    }
+    if size < 1e-6 {
+        return format!("{x:.3e}");
+    }
+    let digits = 3 - size.log10().floor() as i32;
+    format!("{x:.0$}", usize::try_from(digits).unwrap_or(decimals))
+}
+
 /// A duration for people: `4.2 s`, `3 min 05 s`, `2 h 07 min`.
 ///
 /// ```

@@ -59,8 +59,8 @@ impl Split {
     pub fn with_image(self, image: Option<ImageShape>) -> Result<Self> {
         match image {
             Some(shape) if shape.n_features() != self.n_features() => Err(Error::Argument(format!(
-                "image shape {shape} has {} values, rows have {}",
-                shape.n_features(),
+                "image shape {shape} has {}, rows have {}",
+                crate::count(shape.n_features(), "value"),
                 self.n_features()
             ))),
             image => Ok(Self { image, ..self }),

@@ -6,7 +6,7 @@
 use crate::labels::{LABELS, Texts, shortened};
 use crate::options::DataOptions;
 use crate::sink::RowSink;
-use crate::{Dataset, Error, Result, Split};
+use crate::{Dataset, Error, Result, Split, count};
 use ::csv::{ErrorKind, Reader, ReaderBuilder, StringRecord, Terminator, Trim};
 use flate2::read::MultiGzDecoder;
 use std::cell::Cell;
@@ -62,7 +62,11 @@ pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
         if record.len() != width {
             return Err(Error::format(
                 at,
-                format!("line {} has {} fields, the first has {width}", line_of(&record), record.len()),
+                format!(
+                    "line {} has {}, the first has {width}",
+                    line_of(&record),
+                    count(record.len(), "field")
+                ),
                 "give each line as many",
             ));
         }

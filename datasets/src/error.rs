@@ -61,7 +61,11 @@ pub enum Error {
     },
 
     /// The number of labels differs from the number of rows.
-    #[error("{at}: {n_labels} labels for {n_rows} rows; both files must describe the same samples")]
+    #[error(
+        "{at}: {} for {}; both files must describe the same samples",
+        crate::count(*n_labels, "label"),
+        crate::count(*n_rows, "row")
+    )]
     Labels {
         /// Where the labels came from.
         at: String,

@@ -126,8 +126,9 @@ impl Feed {
         };
         if config.batch == 0 || n_rows == 0 {
             return Err(Error::Argument(format!(
-                "Feed: batch must be at least 1 and at most the number of rows, got {} for {n_samples} rows",
-                config.batch
+                "Feed: batch must be at least 1 and at most the number of rows, got {} for {}",
+                config.batch,
+                crate::count(n_samples, "row")
             )));
         }
         let row_bytes = row_bytes(split.rows.as_ref());

@@ -7,7 +7,7 @@
 use crate::mapped::{MappedFile, MappedRows, check_extent};
 use crate::options::DataOptions;
 use crate::sink::RowSink;
-use crate::{Dataset, Error, ImageShape, Result, RowType, Source, Split};
+use crate::{Dataset, Error, ImageShape, Result, RowType, Source, Split, count};
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -198,8 +198,10 @@ impl<'a> Reader<'a> {
             let got = self.read(&mut block[..want])?;
             if got == 0 {
                 return Err(self.truncated(format!(
-                    "the header says {n} rows of {per_row} bytes, {} bytes are there",
-                    done
+                    "the header says {} of {}, {} there",
+                    count(n, "row"),
+                    count(per_row, "byte"),
+                    if done == 1 { "1 byte is".to_owned() } else { format!("{done} bytes are") }
                 )));
             }
             take(&block[..got])?;
@@ -210,7 +212,7 @@ impl<'a> Reader<'a> {
         if self.read(&mut rest)? != 0 {
             return Err(Error::format(
                 self.path.display(),
-                format!("more bytes than the {n} rows of {per_row} that its header says"),
+                format!("more bytes than the {} of {per_row} that its header says", count(n, "row")),
                 REMEDY,
             ));
         }

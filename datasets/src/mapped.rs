@@ -1,6 +1,6 @@
 //! Rows mapped from a file: pages come in when they are read and go when memory is short. Or unpacked from one.
 use crate::source::{check_finite, check_read, gather};
-use crate::{Error, Result, RowType, Source};
+use crate::{Error, Result, RowType, Source, count};
 use memmap2::Mmap;
 use std::fs::File;
 use std::path::Path;
@@ -91,7 +91,9 @@ impl MappedRows {
                 return Err(Error::format(
                     at,
                     format!(
-                        "truncated: {n_samples} rows of {n_features} values need {} bytes, the file has {}",
+                        "truncated: {} of {} need {} bytes, the file has {}",
+                        count(n_samples, "row"),
+                        count(n_features, "value"),
                         length.map_or_else(|| "more than 2^64".to_owned(), |n| n.to_string()),
                         file.bytes().len().saturating_sub(start)
                     ),
@@ -117,7 +119,7 @@ pub(crate) fn check_extent(at: &str, n_samples: usize, n_features: usize) -> Res
     if n_samples == 0 || n_features == 0 {
         return Err(Error::format(
             at,
-            format!("holds {n_samples} rows of {n_features} values"),
+            format!("holds {} of {}", count(n_samples, "row"), count(n_features, "value")),
             "give at least one row of at least one value",
         ));
     }

@@ -83,8 +83,9 @@ pub fn check_read(source: &dyn Source, indices: &[u32], out: &[u8]) -> Result<()
     let want = indices.len() * row_bytes(source);
     if out.len() != want {
         return Err(Error::Argument(format!(
-            "read_rows: out must hold {want} bytes for {} rows, got {}",
-            indices.len(),
+            "read_rows: out must hold {} for {}, got {}",
+            crate::count(want, "byte"),
+            crate::count(indices.len(), "row"),
             out.len()
         )));
     }

@@ -114,7 +114,7 @@ fn splits_say_what_is_wrong() -> TestResult {
     );
     assert_eq!(
         message(Split::from_u8(vec![1, 2], 1, Some(vec![0])), nowhere),
-        "Split: 1 labels for 2 rows; both files must describe the same samples"
+        "Split: 1 label for 2 rows; both files must describe the same samples"
     );
     assert_eq!(
         message(Split::from_f32(vec![1., 2., 3., f32::NAN], 2, None), nowhere),
@@ -135,7 +135,7 @@ fn splits_say_what_is_wrong() -> TestResult {
     );
     assert_eq!(
         message(split.rows.read_rows(&[1], &mut out), nowhere),
-        "read_rows: out must hold 2 bytes for 1 rows, got 3"
+        "read_rows: out must hold 2 bytes for 1 row, got 3"
     );
     let image = Some(ImageShape::grey(2, 2));
     assert_eq!(

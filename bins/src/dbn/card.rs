@@ -6,6 +6,7 @@ use super::sizes;
 use crate::options::DataArgs;
 use crate::session::{Card, Picture};
 use chandlery::dbn::DbnConfig;
+use chandlery_datasets::count;
 use std::fmt::Write;
 
 /// The card of a network that was trained on `data`.
@@ -28,7 +29,11 @@ pub fn of<'a>(
             input.data,
             data.words()
         ),
-        settings: format!("{} epochs per layer in minibatches of {}", settings.epochs, settings.batch),
+        settings: format!(
+            "{} per layer in minibatches of {}",
+            count(settings.epochs, "epoch"),
+            settings.batch
+        ),
         results,
         pictures,
         rust: format!(
@@ -79,10 +84,9 @@ fn write_results(dbn: &DbnConfig, evaluation: &Evaluation, out: &mut impl Write)
         writeln!(
             out,
             "\nThe classifier is multinomial logistic regression. It was fitted in the same way to the features and to the raw \
-             inputs of {} training rows, and measured on {} {}.",
-            readout.n_train,
-            readout.n_test,
-            evaluation.measured_on.rows()
+             inputs of {}, and measured on {}.",
+            count(readout.n_train, "training row"),
+            evaluation.measured_on.count(readout.n_test)
         )?;
     }
     writeln!(

@@ -12,6 +12,7 @@ use chandlery::Philox;
 use chandlery::dbn::Dbn;
 use chandlery::feedforward::Feedforward;
 use chandlery::labelled::LabelledDbn;
+use chandlery_datasets::count;
 use chandlery_datasets::{ImageShape, Preparation, Split};
 use std::path::Path;
 
@@ -61,14 +62,16 @@ pub fn run_pictures(
         Picture {
             file: "reconstructions.png",
             caption: format!(
-                "{n_rows} {}, with their reconstructions from the top layer below each line",
-                of.rows()
+                "{}, with their reconstructions from the top layer below each line",
+                of.count(n_rows)
             ),
         },
         Picture {
             file: "samples.png",
             caption: format!(
-                "{n} samples of the model, {steps} Gibbs steps in the top layer from the features of {}",
+                "{} of the model, {} in the top layer from the features of {}",
+                count(n, "sample"),
+                count(steps, "Gibbs step"),
                 of.rows()
             ),
         },

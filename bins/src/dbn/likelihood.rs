@@ -12,6 +12,7 @@ use chandlery::dbn::Dbn;
 use chandlery::rbm::likelihood::{Ais, AisConfig, Estimate};
 use chandlery::rbm::{HiddenUnit, Rbm};
 use chandlery_datasets::Split;
+use chandlery_datasets::count;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::time::Instant;
@@ -314,9 +315,11 @@ impl Likelihood {
         let mut lines = vec![match &self.partition_function {
             LogZ::Exact { log_z } => format!("ln Z = {log_z:.4}, summed over all states"),
             LogZ::Ais { forward, reverse, agree, n_chains, n_temperatures, .. } => format!(
-                "ln Z = {} from below, {} from above, by {n_chains} chains over {n_temperatures} temperatures; {}",
+                "ln Z = {} from below, {} from above, by {} over {}; {}",
                 words(forward),
                 words(reverse),
+                count(*n_chains, "chain"),
+                count(*n_temperatures, "temperature"),
                 match agree {
                     true => "they agree",
                     false => "they disagree: give more --temperatures or --chains",
@@ -334,13 +337,12 @@ impl Likelihood {
             .as_ref()
             .map_or(String::new(), |e| format!(", {} by ln Z from above", words(e)));
         lines.push(format!(
-            "{what}, {} {} ({}): {}{} nats{above}; {} training rows: {}{} nats; {}",
-            self.n_test,
-            self.measured_on.rows(),
+            "{what}, {} ({}): {}{} nats{above}; {}: {}{} nats; {}",
+            self.measured_on.count(self.n_test),
             self.rows,
             words(&self.test),
             errors[0],
-            self.n_train,
+            count(self.n_train, "training row"),
             words(&self.train),
             errors[1],
             seconds(self.seconds)

@@ -3,12 +3,14 @@
 use super::plan::MeasuredOn;
 use super::{rows, streams};
 use crate::progress::Spinner;
+use crate::report::figure;
 use anyhow::Result;
 use candle::{Device, Tensor};
 use chandlery::Philox;
 use chandlery::dbn::Dbn;
 use chandlery::softmax::{FitConfig, Softmax};
 use chandlery_datasets::Split;
+use chandlery_datasets::count;
 use serde::Serialize;
 
 /// Rows that the classifier learns from, at most.
@@ -100,11 +102,10 @@ impl Evaluation {
         let mut lines = Vec::new();
         if let Some(readout) = &self.readout {
             lines.push(format!(
-                "linear classifier on {} {}: {:.2} % on features ({} hidden means), {:.2} % on raw inputs ({})",
-                readout.n_test,
-                self.measured_on,
+                "linear classifier on {}: {:.2} % on features ({}), {:.2} % on raw inputs ({})",
+                self.measured_on.count_with_warning(readout.n_test),
                 100. * readout.accuracy_features,
-                readout.n_features,
+                count(readout.n_features, "hidden mean"),
                 100. * readout.accuracy_pixels,
                 readout.n_pixels
             ));
@@ -112,8 +113,10 @@ impl Evaluation {
         let likelihood =
             self.pseudo_likelihood.map_or(String::new(), |l| format!(", pseudo-likelihood {l:.1} nats"));
         lines.push(format!(
-            "{}: reconstruction error {:.3}, free-energy gap {:.2} nats{likelihood}",
-            self.measured_on, self.reconstruction_error, self.free_energy_gap
+            "{}: reconstruction error {} (squared, summed over the inputs), free-energy gap {:.2} nats{likelihood}",
+            self.measured_on,
+            figure(self.reconstruction_error, 3),
+            self.free_energy_gap
         ));
         lines
     }

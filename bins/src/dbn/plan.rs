@@ -10,7 +10,7 @@ use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::rbm::{CdConfig, HiddenUnit, RbmConfig, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
 use chandlery_datasets::preparation::{Preparation, RowStatistics, StepConfig};
-use chandlery_datasets::{Dataset, Split};
+use chandlery_datasets::{Dataset, Split, count};
 use serde::Serialize;
 use std::path::Path;
 
@@ -58,17 +58,27 @@ impl MeasuredOn {
             Self::Training => "training rows",
         }
     }
+
+    /// So many of them.
+    pub fn count(self, n: usize) -> String {
+        count(n, self.rows().trim_end_matches('s'))
+    }
+
+    /// The same with a warning where figures say nothing about new rows.
+    pub fn count_with_warning(self, n: usize) -> String {
+        self.count(n) + self.warning()
+    }
+
+    fn warning(self) -> &'static str {
+        if self == Self::Training { " (no others; nothing was measured on new rows)" } else { "" }
+    }
 }
 
 /// The same with a warning where figures say nothing about new rows.
 impl std::fmt::Display for MeasuredOn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.rows())?;
-        f.write_str(if *self == Self::Training {
-            " (no others; nothing was measured on new rows)"
-        } else {
-            ""
-        })
+        f.write_str(self.warning())
     }
 }
 
@@ -84,7 +94,8 @@ impl Data {
         let (data, of_run) = run.unzip();
         let seed = seed.or(of_run).unwrap_or(0);
         let held_out_by = if rows.data.is_none() { of_run.unwrap_or(seed) } else { seed };
-        Ok((Self::open(&rows.or_those_of(data), held_out_by)?, seed))
+        let data = Self::open(&rows.or_those_of(data), held_out_by);
+        Ok((rows.named(model, data)?, seed))
     }
 
     /// Opens the data set and holds a seeded choice of rows out.
@@ -120,12 +131,12 @@ impl Data {
 
     /// How many rows of what there are.
     pub fn words(&self) -> String {
-        let count = |split: &Option<Split>| split.as_ref().map_or(0, Split::n_samples);
+        let rows = |split: &Option<Split>| split.as_ref().map_or(0, Split::n_samples);
         format!(
-            "{} training, {} held-out and {} test rows of {}",
+            "{} training, {} held-out and {} of {}",
             self.train.n_samples(),
-            count(&self.held_out),
-            count(&self.test),
+            rows(&self.held_out),
+            count(rows(&self.test), "test row"),
             self.train.n_features()
         )
     }

@@ -3,9 +3,11 @@ use super::args::ReconstructArgs;
 use super::draw::{GivesBack, can_draw, draw_reconstructions, drawable};
 use super::rows::{self, split_of};
 use super::saved::Saved;
+use crate::report::figure;
 use crate::report::{Outcome, Report};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result};
+use chandlery_datasets::count;
 use serde_json::json;
 
 /// The command `reconstruct`.
@@ -31,10 +33,11 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
     }
     let error = sum / split.n_samples() as f64;
     report.line(&format!(
-        "mean squared error of {} rows of {data}: {error:.4} summed over {} inputs, {:.6} per input",
-        split.n_samples(),
-        split.n_features(),
-        error / split.n_features() as f64
+        "mean squared error of {} of {data}: {} summed over {}, {} per input",
+        count(split.n_samples(), "row"),
+        figure(error, 4),
+        count(split.n_features(), "input"),
+        figure(error / split.n_features() as f64, 6)
     ))?;
     let shape = image.filter(can_draw).or(drawable(reads.clone()));
     if let Some(shape) = shape {

@@ -13,6 +13,7 @@ use candle::{Device, Tensor};
 use chandlery::Philox;
 use chandlery::dbn::Dbn;
 use chandlery::labelled::LabelledDbn;
+use chandlery_datasets::count;
 use chandlery_datasets::{DataOptions, Split};
 use serde_json::json;
 
@@ -47,7 +48,7 @@ fn sample_plain(args: &SampleArgs, dbn: &Dbn) -> Result<Outcome> {
     let n = start.as_ref().map_or(n, Split::n_samples);
     draw_samples(dbn, shape, n, args.steps, start.as_ref(), args.seed, &args.out)?;
     drop(spinner);
-    report.line(&format!("{n} samples in {}", args.out.display()))?;
+    report.line(&format!("{} in {}", count(n, "sample"), args.out.display()))?;
     report.finish(&json!({
         "out": args.out,
         "n": n,
@@ -87,7 +88,8 @@ fn sample_labelled(args: &SampleArgs, dbn: &LabelledDbn, device: &Device) -> Res
             let split = start_rows(start, dbn.config().n_inputs(), n)?;
             ensure!(
                 split.n_samples() == n,
-                "--start {start}: there must be {n} rows, one for each sample, got {}; lower --n",
+                "--start {start}: there must be {}, one for each sample, got {}; lower --n",
+                count(n, "row"),
                 split.n_samples()
             );
             let rows = rows::all(&split, dbn.config(), device)?;
@@ -97,8 +99,8 @@ fn sample_labelled(args: &SampleArgs, dbn: &LabelledDbn, device: &Device) -> Res
     let samples = dbn.config().preparation.inverse(&samples)?;
     write_png(&mosaic(&samples, shape, columns, Shades::Unit, zoom(shape))?, &args.out)?;
     drop(spinner);
-    let of = args.label.map_or(format!("{n_classes} classes"), |label| format!("class {label}"));
-    report.line(&format!("{n} samples of {of} in {}", args.out.display()))?;
+    let of = args.label.map_or(count(n_classes, "class"), |label| format!("class {label}"));
+    report.line(&format!("{} of {of} in {}", count(n, "sample"), args.out.display()))?;
     report.finish(&json!({
         "out": args.out,
         "n": n,

@@ -5,7 +5,7 @@ use super::measure::{Evaluation, Rows};
 use super::plan::{Data, new_trainer, training_of};
 use super::{card, draw, learning_curves, rows, sizes};
 use crate::options::DataArgs;
-use crate::report::{Outcome, seconds};
+use crate::report::{Outcome, figure, seconds};
 use crate::session::{self, Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
 use anyhow::{Context, Result};
 use candle::Tensor;
@@ -136,10 +136,11 @@ impl Probe {
 fn words(line: &EpochReport, n_layers: usize, epochs: usize) -> String {
     let EpochReport { layer, epoch, reconstruction_error, free_energy_gap, rows_per_second, .. } = line;
     let width = epochs.to_string().len();
-    let gap = free_energy_gap.map_or("–".to_owned(), |gap| format!("{gap:.2}"));
+    let gap = free_energy_gap.map_or("–".to_owned(), |gap| format!("{gap:.2} nats"));
     format!(
-        "layer {layer}/{n_layers}  epoch {epoch:>width$}/{epochs}  reconstruction error {reconstruction_error:>7.3}  \
-         free-energy gap {gap:>6}  {rows_per_second:>8.0} rows/s  {}",
+        "layer {layer}/{n_layers}  epoch {epoch:>width$}/{epochs}  reconstruction error {:>7}  \
+         free-energy gap {gap:>11}  {rows_per_second:>8.0} rows/s  {}",
+        figure(*reconstruction_error, 3),
         seconds(line.seconds)
     )
 }

@@ -5,8 +5,10 @@ use super::draw;
 use super::measure::Measure;
 use super::restore_args::ImageDictionaryArgs;
 use super::signals::Signals;
+use crate::report::figure;
 use crate::session::{Card, Picture};
 use chandlery::dictionary::DictionaryConfig;
+use chandlery_datasets::count;
 use std::path::Path;
 
 const TAGS: [&str; 3] = ["dictionary-learning", "sparse-coding", "unsupervised"];
@@ -40,20 +42,20 @@ pub fn of<'a>(
     Card {
         learned: format!("Learned {how} on `{}`: {}.", input.data, signals.words()),
         settings: format!(
-            "{} iterations, codes of up to {} atoms by {}{end}",
-            settings.iterations,
-            settings.nonzero,
+            "{}, codes of up to {} by {}{end}",
+            count(settings.iterations, "iteration"),
+            count(settings.nonzero, "atom"),
             name_of(&settings.method())
         ),
         results: format!(
             "| on all signals | initial dictionary | this dictionary |\n|---|---|---|\n\
-             | root mean square error, {unit} | {:.4} | **{:.4}** |\n\
+             | root mean square error, {unit} | {} | **{}** |\n\
              | atoms per code | {:.2} | {:.2} |\n\
              | atoms used | {} | {} of {} |\n\
              | largest cosine of two atoms | | {coherence:.3} |\n\n\
              ![root mean square error by iteration](curves.svg)",
-            before.rmse,
-            after.rmse,
+            figure(before.rmse, 4),
+            figure(after.rmse, 4),
             before.mean_count,
             after.mean_count,
             before.used,
@@ -93,7 +95,7 @@ pub fn of_image<'a>(
                 name_of(&args.rule)
             ),
         },
-        settings: format!("{iterations} iterations over up to {} patches", args.patches),
+        settings: format!("{} over up to {}", count(*iterations, "iteration"), count(args.patches, "patch")),
         results: match psnr {
             Some([before, after]) => {
                 format!("PSNR {before:.2} dB → {after:.2} dB, {mean_count:.2} atoms per patch.")
@@ -113,7 +115,11 @@ pub fn picture(n: usize) -> Picture {
 fn dictionary<'a>(config: &DictionaryConfig, pictures: &'a [Picture]) -> Card<'a> {
     Card {
         tags: &TAGS,
-        title: format!("Dictionary of {} atoms, {} values each", config.n_atoms, config.n_features),
+        title: format!(
+            "Dictionary of {}, {} each",
+            count(config.n_atoms, "atom"),
+            count(config.n_features, "value")
+        ),
         pictures,
         rust: format!(
             "let dictionary = chandlery::dictionary::Dictionary::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\

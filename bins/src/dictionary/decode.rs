@@ -99,7 +99,7 @@ impl<'a> Target<'a> {
         }
         ensure!(
             out.extension().is_none() || out.is_dir(),
-            "{}: the name must be that of a folder or end in .png, .bmp, .tiff, .pnm, .webp, .npy, .csv or .safetensors",
+            "{}: the name must be that of a folder or end in .png, .jpg, .bmp, .tiff, .pnm, .webp, .npy, .csv or .safetensors",
             out.display()
         );
         let folder = RunFolder::claim(out, "--out", Existing::Refuse, "name another")?;
@@ -197,10 +197,12 @@ fn grids(cut: &Cut, m: usize, p: usize) -> Result<Vec<PatchGrid>> {
             .filter(|grid| grid.n_patches() <= left);
         let Some(grid) = grid else {
             bail!(
-                "image {}: {}x{} pixels do not fit the {left} remaining patches of {side}x{side}, one every {step} pixels",
+                "image {}: {}x{} pixels do not fit the {} of {side}x{side}, one every {}",
                 image.name,
                 image.height,
-                image.width
+                image.width,
+                count(left, "remaining patch"),
+                count(*step, "pixel")
             )
         };
         left -= grid.n_patches();
@@ -229,11 +231,11 @@ mod tests {
         assert_eq!(text(&both, 8, 4), "must hold one code for each patch of its images, has 1 more");
         assert_eq!(
             text(&both, 6, 4),
-            "image a: 2x2 pixels do not fit the 0 remaining patches of 2x2, one every 1 pixels"
+            "image a: 2x2 pixels do not fit the 0 remaining patches of 2x2, one every 1 pixel"
         );
         for (height, width) in [(usize::MAX, 2), (1 << 40, 1 << 10), (1, 4), (0, 0)] {
             let want = format!(
-                "image a: {height}x{width} pixels do not fit the 7 remaining patches of 2x2, one every 1 pixels"
+                "image a: {height}x{width} pixels do not fit the 7 remaining patches of 2x2, one every 1 pixel"
             );
             assert_eq!(text(&cut(&[image(height, width)]), 7, 4), want);
         }

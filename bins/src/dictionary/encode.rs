@@ -7,12 +7,14 @@ use super::restore::check_step;
 use super::signals::{Signals, holds_images, open_images, usual};
 use super::summary::Summary;
 use crate::progress::Progress;
+use crate::report::figure;
 use crate::report::{Outcome, Report};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
 use chandlery::dictionary::pursuit::SparseCoder;
 use chandlery::dictionary::{DictionaryConfig, PursuitMethod, image::PatchGrid};
+use chandlery_datasets::count;
 use chandlery_datasets::preparation::remove_mean;
 use chandlery_datasets::{ImageShape, Preparation};
 use chandlery_ops::{ErrorTarget, SparseCodes};
@@ -82,10 +84,11 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let n_rows = file.codes.count.elem_count();
     file.write(&args.out)?;
     report.line(&format!(
-        "{n_rows} codes of {:.2} atoms on average in {}; RMSE {:.4} {unit}",
+        "{} of {:.2} atoms on average in {}; RMSE {} {unit}",
+        count(n_rows, "code"),
         measure.mean_count,
         args.out.display(),
-        measure.rmse
+        figure(measure.rmse, 4)
     ))?;
     let summary = Summary {
         n_nonzero: file.codes.width(),

@@ -7,6 +7,7 @@ use crate::options::{ReadArgs, located};
 use crate::progress::Spinner;
 use anyhow::{Context, Result};
 use candle::{Device, Tensor};
+use chandlery_datasets::count;
 use chandlery_datasets::patches::{ImageSet, PatchSampler};
 use chandlery_datasets::preparation::{Preparation, StepConfig};
 use chandlery_datasets::{Feed, FeedConfig, RowType, Split};
@@ -88,9 +89,12 @@ impl Signals {
         match self.split.image {
             Some(shape) if self.patches => {
                 let colour = if shape.channels == 3 { " in colour" } else { "" };
-                format!("{n} patches of {}x{} pixels{colour}{mean}", shape.height, shape.width)
+                let patches = count(n, "patch");
+                format!("{patches} of {}x{} pixels{colour}{mean}", shape.height, shape.width)
             }
-            _ => format!("{n} rows of {} values{mean}", self.split.n_features()),
+            _ => {
+                format!("{} of {}{mean}", count(n, "row"), count(self.split.n_features(), "value"))
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use super::signals::Signals;
 use super::summary::Summary;
 use super::{card, draw, streams};
 use crate::curves::{self, Curve, Panel};
+use crate::report::figure;
 use crate::report::{Outcome, seconds};
 use crate::session::{
     self, Asked, Ended, Epochs, Kind, METRICS, Nothing, PlaceOf, Run, RunInfo, Session, Trained,
@@ -16,6 +17,7 @@ use anyhow::{Context, Result, ensure};
 use candle::Device;
 use chandlery::dictionary::{Dictionary, DictionaryTrainer, OnlineTrainer};
 use chandlery::{Philox, Trainer};
+use chandlery_datasets::count;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::marker::PhantomData;
@@ -261,11 +263,11 @@ fn begin<R: Run<Input = Input, Settings = Settings>>(session: &Session<R>, signa
         first.save_pretrained(&session.folder.join(START))?;
     }
     let words = format!(
-        "dictionary of {} atoms for {} ({}), codes of {} atoms",
-        settings.atoms,
+        "dictionary of {} for {} ({}), codes of {}",
+        count(settings.atoms, "atom"),
         signals.name,
         signals.words(),
-        settings.nonzero
+        count(settings.nonzero, "atom")
     );
     session.announce(&words, settings.seed)
 }
@@ -281,7 +283,7 @@ fn reports_of(folder: &Path, made: usize) -> Result<Vec<IterationReport>> {
     let lines: Vec<&str> = text.lines().take(made).collect();
     ensure!(
         lines.len() == made,
-        "{}: must have a line for each of the {made} iterations of the checkpoint, has {}",
+        "{}: must have one line for each iteration of the checkpoint, {made}, has {}",
         file.display(),
         lines.len()
     );
@@ -293,10 +295,11 @@ fn reports_of(folder: &Path, made: usize) -> Result<Vec<IterationReport>> {
 fn words(line: &IterationReport, total: usize, unit: &str, to_error: bool) -> String {
     let width = total.to_string().len();
     let IterationReport { iteration, rmse, mean_count, used, replaced, coherence, .. } = line;
-    let count = if to_error { format!("  {mean_count:>6.2} atoms per code") } else { String::new() };
+    let length = if to_error { format!("  {mean_count:>6.2} atoms per code") } else { String::new() };
     format!(
-        "iteration {iteration:>width$}/{total}  RMSE {rmse:>8.4} {unit}{count}  {used:>4} atoms used  {replaced:>3} replaced  \
+        "iteration {iteration:>width$}/{total}  RMSE {:>8} {unit}{length}  {used:>4} atoms used  {replaced:>3} replaced  \
          coherence {coherence:.3}  {}",
+        figure(*rmse, 4),
         milliseconds(line.seconds)
     )
 }
@@ -329,13 +332,13 @@ where
     };
     let coherence = dictionary.mutual_coherence()?;
     run.report.line(&format!(
-        "RMSE {:.4} → {:.4} {}, {:.2} atoms per code, {} of {} atoms used",
-        before.rmse,
-        after.rmse,
+        "RMSE {} → {} {}, {:.2} atoms per code, {} of {} used",
+        figure(before.rmse, 4),
+        figure(after.rmse, 4),
         signals.unit(),
         after.mean_count,
         after.used,
-        settings.atoms
+        count(settings.atoms, "atom")
     ))?;
     let summary = Summary {
         mean_count: after.mean_count,

@@ -33,6 +33,7 @@ use crate::report::{Outcome, Report, seconds};
 use crate::run_folder::{Existing, RunFolder, command_line};
 use anyhow::{Context, Result, ensure};
 use candle::Device;
+use chandlery_datasets::count;
 use chandlery_datasets::{Feed, FeedConfig, Split};
 use epochs::Watch;
 use serde::de::DeserializeOwned;
@@ -226,8 +227,9 @@ impl<R: Run> Asked<R> {
             Some(Resumed { folder, version, mut command, directory, n_rows, extended }) => {
                 ensure!(
                     n_rows == rows.n,
-                    "{} had {n_rows} rows at the start of the run, and now has {}",
+                    "{} had {} at the start of the run, and now has {}",
                     rows.data,
+                    count(n_rows, "row"),
                     rows.n
                 );
                 let (trainer, place) = load(&settings, &folder.join(CHECKPOINT), &device)

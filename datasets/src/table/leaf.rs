@@ -55,7 +55,11 @@ impl LeafReader {
         if let Some(i) = batch.lengths.iter().position(|&length| length != width) {
             return Err(Error::format(
                 &self.at,
-                format!("row {} has {} values, the rows before {width}", self.row - n + i, batch.lengths[i]),
+                format!(
+                    "row {} has {}, the rows before {width}",
+                    self.row - n + i,
+                    crate::count(batch.lengths[i], "value")
+                ),
                 "give vectors of one length, none missing",
             ));
         }

@@ -84,7 +84,11 @@ impl RawSplit {
                 {
                     return Err(Error::format(
                         at,
-                        format!("row {row} has label {}, but it names {} classes", classes[row], names.len()),
+                        format!(
+                            "row {row} has label {}, but it names {}",
+                            classes[row],
+                            crate::count(names.len(), "class")
+                        ),
                         "correct the labels, or choose others",
                     ));
                 }

@@ -51,7 +51,7 @@ fn idx_with_more_than_its_header_says() -> TestResult {
     let bytes = gz(&idx(0x803, &[1, 2, 2], &[0; 5]))?;
     assert_eq!(
         refusal("x-ubyte.gz", &bytes)?,
-        "DIR/x-ubyte.gz: more bytes than the 1 rows of 4 that its header says; download or copy the file again"
+        "DIR/x-ubyte.gz: more bytes than the 1 row of 4 that its header says; download or copy the file again"
     );
     Ok(())
 }

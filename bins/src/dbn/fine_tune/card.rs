@@ -6,6 +6,7 @@ use super::measure::Measured;
 use crate::dbn::sizes;
 use crate::session::{Card, Picture};
 use chandlery::feedforward::{Activation, FeedforwardConfig, Task};
+use chandlery_datasets::count;
 use std::fmt::Write;
 
 /// What was learned from, and for how long.
@@ -49,12 +50,12 @@ pub fn of<'a>(
         tags: kind,
         title: format!("Deep {} {}", sizes::noun(network), sizes::of_fine_tuned(network)),
         learned: format!(
-            "{how}\non {} rows of `{}`: {}.",
-            learned.n_rows,
+            "{how}\non {} of `{}`: {}.",
+            count(learned.n_rows, "row"),
             input.data.data,
             learned.data.words()
         ),
-        settings: format!("{} epochs in minibatches of {}", learned.epochs, settings.batch),
+        settings: format!("{} in minibatches of {}", count(learned.epochs, "epoch"), settings.batch),
         results,
         pictures,
         rust: format!(
@@ -82,7 +83,11 @@ fn write_results(
             best + 1
         )?;
     }
-    writeln!(out, "| measured on {} {} | |\n|---|---|", measured.n_test, measured.measured_on)?;
+    writeln!(
+        out,
+        "| measured on {} | |\n|---|---|",
+        measured.measured_on.count_with_warning(measured.n_test)
+    )?;
     if let (Some(error), Some(errors)) = (measured.test_error, measured.test_errors) {
         writeln!(out, "| rows misclassified | **{:.2} %** ({errors}) |", 100. * error)?;
     }
@@ -90,7 +95,7 @@ fn write_results(
         writeln!(out, "| squared error of the reconstruction, summed over inputs | **{error:.3}** |")?;
     }
     if let (Some(error), Some(n)) = (measured.pca_squared_error, measured.pca_components) {
-        writeln!(out, "| the same with {n} principal components | {error:.3} |")?;
+        writeln!(out, "| the same with {} | {error:.3} |", count(n, "principal component"))?;
     }
     writeln!(out, "\n| layer | inputs | outputs | activation |\n|---|---|---|---|")?;
     for (i, layer) in network.layers.iter().enumerate() {

@@ -74,7 +74,7 @@ fn reconstructions(
     let n = draw_reconstructions(model, &model.config().into(), test, shape, RECONSTRUCTIONS, device, &path)?;
     Ok(Some(Picture {
         file: "reconstructions.png",
-        caption: format!("{n} {}, with the reconstructions from their codes below each line", of.rows()),
+        caption: format!("{}, with the reconstructions from their codes below each line", of.count(n)),
     }))
 }
 
@@ -99,8 +99,8 @@ fn codes(model: &Feedforward, test: &Split, of: MeasuredOn, folder: &RunFolder) 
     }
     let n = model.config().layers[model.config().encoder_layers() - 1].n_outputs;
     let title = match n {
-        2 => format!("codes of {} {}", points.len(), of.rows()),
-        n => format!("codes of {} {}: first two principal components of {n} units", points.len(), of.rows()),
+        2 => format!("codes of {}", of.count(points.len())),
+        n => format!("codes of {}: first two principal components of {n} units", of.count(points.len())),
     };
     let labels = [1, 2].map(|i| format!("{axis} {i}"));
     folder.write("codes.svg", scatter::draw(&title, &labels[0], &labels[1], &classes)?.as_bytes())?;

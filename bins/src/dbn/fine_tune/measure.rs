@@ -4,8 +4,8 @@ use super::super::rows::Blocks;
 use anyhow::{Result, bail};
 use candle::{DType, Device, Tensor};
 use chandlery::feedforward::{Feedforward, Task};
-use chandlery_datasets::Split;
 use chandlery_datasets::preparation::{Moments, Pca};
+use chandlery_datasets::{Split, count};
 use serde::Serialize;
 
 /// Inputs above which principal components are not sought: the solver's time grows with their cube.
@@ -77,20 +77,23 @@ impl Measured {
     pub fn words(&self) -> String {
         match (self.test_error, self.test_squared_error) {
             (Some(error), _) => format!(
-                "error on {}: {:.2} %, {} of {} rows",
+                "error on {}: {:.2} %, {} of {}",
                 self.measured_on,
                 100. * error,
                 self.test_errors.unwrap_or_default(),
-                self.n_test
+                count(self.n_test, "row")
             ),
             (_, Some(error)) => {
                 let pca = match (self.pca_squared_error, self.pca_components) {
-                    (Some(pca), Some(n)) => format!("; with {n} principal components {pca:.3}"),
+                    (Some(pca), Some(n)) => {
+                        format!("; with {} {pca:.3}", count(n, "principal component"))
+                    }
                     _ => String::new(),
                 };
                 format!(
-                    "squared error on {}: {error:.3} per row, over {} rows{pca}",
-                    self.measured_on, self.n_test
+                    "squared error on {}: {error:.3} per row, over {}{pca}",
+                    self.measured_on,
+                    count(self.n_test, "row")
                 )
             }
             _ => String::new(),

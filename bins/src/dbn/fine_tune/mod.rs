@@ -118,13 +118,13 @@ pub fn fine_tune(args: &FineTuneArgs) -> Result<Outcome> {
     )?;
     let network = session.trainer.model_config();
     let words = format!(
-        "{} {}{} on {}: {} of {} training rows",
+        "{} {}{} on {}: {} of {}",
         sizes::noun(network),
         sizes::of_fine_tuned(network),
         if session.info.settings.from_scratch { " from random weights" } else { "" },
         data.name,
         rows.train.n_samples(),
-        data.n_rows,
+        count(data.n_rows, "training row"),
     );
     session.announce(&words, session.info.settings.seed)?;
     if !session.place.extra.stopped && epochs(&mut session, &rows, &mut feed)? == Outcome::Interrupted {

@@ -10,7 +10,7 @@ use chandlery::feedforward::{
     Activation, BackpropConfig, Feedforward, FeedforwardConfig, ReconstructionLoss, Task,
 };
 use chandlery::schedule::Schedule;
-use chandlery_datasets::Split;
+use chandlery_datasets::{Split, count};
 
 /// Epochs when not said.
 const EPOCHS: (usize, usize) = (100, 200);
@@ -71,7 +71,7 @@ fn balanced(split: &Split, n: usize, n_classes: usize, seed: u64) -> Result<Spli
         }
     }
     if let Some(class) = wanted.iter().position(|&left| left > 0) {
-        bail!("--labels {n}: class {class} has {} rows too few; ask for fewer", wanted[class])
+        bail!("--labels {n}: class {class} has {} too few; ask for fewer", count(wanted[class], "row"))
     }
     chosen.sort_unstable();
     Ok(split.select(&chosen)?)

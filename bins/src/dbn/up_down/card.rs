@@ -5,6 +5,7 @@ use crate::dbn::plan::Data;
 use crate::dbn::sizes;
 use crate::session::{Card, Picture};
 use chandlery::labelled::LabelledDbnConfig;
+use chandlery_datasets::count;
 
 /// The card of a network that was trained with labels on `data`.
 pub fn of<'a>(
@@ -27,8 +28,10 @@ pub fn of<'a>(
             data.words()
         ),
         settings: format!(
-            "{} epochs of the top layer and {} epochs of all layers, in minibatches of {}",
-            settings.top_epochs, settings.epochs, settings.batch
+            "{} of the top layer and {} of all layers, in minibatches of {}",
+            count(settings.top_epochs, "epoch"),
+            count(settings.epochs, "epoch"),
+            settings.batch
         ),
         results: format!(
             "| measured on {} {} | |\n|---|---|\n\
