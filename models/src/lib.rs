@@ -6,6 +6,7 @@
 //! | [`dbn`] | deep belief network | a stack of them, trained layer by layer |
 //! | [`feedforward`] | classifier or deep autoencoder | that stack, fine-tuned as a whole by backpropagation |
 //! | [`labelled`] | deep belief network with label units | generative weights and labels, learned by the up-down algorithm |
+//! | [`dae`] | denoising autoencoder | one layer of features, learned by giving back rows from corrupted ones |
 //! | [`dictionary`] | dictionary learning | sparse codes over atoms learned by K-SVD and its kin, or online |
 //! | [`softmax`] | multinomial logistic regression | the linear read-out that tells how good features are |
 //!
@@ -37,11 +38,13 @@
 //! CPU and the GPU make the same draws. Nothing here prints.
 mod check;
 mod checkpoint;
+pub mod dae;
 pub mod dbn;
 pub mod dictionary;
 pub mod feedforward;
 pub mod io;
 pub mod labelled;
+mod losses;
 mod prepare;
 pub mod pretrained;
 pub mod rbm;

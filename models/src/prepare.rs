@@ -59,5 +59,6 @@ prepares!(
     crate::dbn::DbnConfig,
     crate::labelled::LabelledDbnConfig,
     crate::feedforward::FeedforwardConfig,
+    crate::dae::DaeConfig,
     crate::dictionary::DictionaryConfig
 );

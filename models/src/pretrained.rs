@@ -58,11 +58,14 @@ pub enum ModelType {
     Feedforward,
     /// [`Dictionary`](crate::dictionary::Dictionary).
     Dictionary,
+    /// [`Dae`](crate::dae::Dae).
+    Dae,
 }
 
 impl ModelType {
     /// Every one.
-    pub const ALL: [Self; 5] = [Self::Rbm, Self::Dbn, Self::LabelledDbn, Self::Feedforward, Self::Dictionary];
+    pub const ALL: [Self; 6] =
+        [Self::Rbm, Self::Dbn, Self::LabelledDbn, Self::Feedforward, Self::Dictionary, Self::Dae];
 
     /// The lower-case name that files use.
     pub fn name(self) -> &'static str {
@@ -72,6 +75,7 @@ impl ModelType {
             Self::LabelledDbn => "labelled-deep-belief-network",
             Self::Feedforward => "feedforward",
             Self::Dictionary => "dictionary",
+            Self::Dae => "denoising-autoencoder",
         }
     }
 
@@ -83,20 +87,23 @@ impl ModelType {
             Self::LabelledDbn => "chandlery::labelled::LabelledDbn",
             Self::Feedforward => "chandlery::feedforward::Feedforward",
             Self::Dictionary => "chandlery::dictionary::Dictionary",
+            Self::Dae => "chandlery::dae::Dae",
         }
     }
 
     /// By the fields of a configuration that says no type; none when they are those of no model.
     fn by_fields(config: &Value) -> Option<Self> {
-        // A deep belief network's `layers` are those of a feed-forward network without its `task`.
-        let fields: [(Self, &[&str]); 5] = [
-            (Self::Feedforward, &["task", "layers"]),
-            (Self::LabelledDbn, &["sizes", "n_classes"]),
-            (Self::Dbn, &["layers"]),
-            (Self::Dictionary, &["n_atoms", "n_features"]),
-            (Self::Rbm, &["n_visible", "n_hidden"]),
+        // A deep belief network's `layers` are those of a feed-forward network without its `task`, and an RBM's sizes are those of
+        // an autoencoder that does not say whether its weights are tied.
+        let fields: [(Self, &[&str]); 6] = [
+            (Self::Feedforward, &["/task", "/layers"]),
+            (Self::LabelledDbn, &["/sizes", "/n_classes"]),
+            (Self::Dbn, &["/layers"]),
+            (Self::Dictionary, &["/n_atoms", "/n_features"]),
+            (Self::Dae, &["/n_visible", "/n_hidden", "/tied"]),
+            (Self::Rbm, &["/n_visible", "/n_hidden"]),
         ];
-        let has = |names: &[&str]| names.iter().all(|name| config.get(name).is_some());
+        let has = |places: &[&str]| places.iter().all(|place| config.pointer(place).is_some());
         fields.into_iter().find(|(_, names)| has(names)).map(|(model, _)| model)
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::expect_used)]
 mod common;
 use candle::{Device, Result, Tensor};
+use chandlery::dae::{Dae, DaeConfig};
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::dictionary::{CodeError, Dictionary, DictionaryConfig};
 use chandlery::feedforward::{Feedforward, FeedforwardConfig};
@@ -41,6 +42,12 @@ fn dictionary() -> Result<Dictionary> {
     Dictionary::from_tensor(config, normal((5, 4), &CPU, Philox::new(1, 2))?)
 }
 
+fn dae(tied: bool) -> Result<Dae> {
+    let (preparation, image) = (awkward()?, Some(ImageShape::grey(2, 3)));
+    let config = DaeConfig { tied, preparation, image, ..DaeConfig::new(6, 4) };
+    Dae::init(config, Philox::new(1, 3), &CPU)
+}
+
 /// Saves a model of each type to a folder of its own name under `folder`.
 fn save_all(folder: &Path) -> Result<()> {
     for model in ModelType::ALL {
@@ -51,6 +58,7 @@ fn save_all(folder: &Path) -> Result<()> {
             ModelType::LabelledDbn => LabelledDbn::from_dbn(&dbn()?, 2)?.save_pretrained(&folder)?,
             ModelType::Feedforward => Feedforward::from_dbn(&dbn()?, 2)?.save_pretrained(&folder)?,
             ModelType::Dictionary => dictionary()?.save_pretrained(&folder)?,
+            ModelType::Dae => dae(false)?.save_pretrained(&folder)?,
         }
     }
     Ok(())
@@ -64,6 +72,7 @@ fn load_as(model: ModelType, name: &str) -> Result<()> {
         ModelType::LabelledDbn => LabelledDbn::from_pretrained(name, &CPU).map(|_| ()),
         ModelType::Feedforward => Feedforward::from_pretrained(name, &CPU).map(|_| ()),
         ModelType::Dictionary => Dictionary::from_pretrained(name, &CPU).map(|_| ()),
+        ModelType::Dae => Dae::from_pretrained(name, &CPU).map(|_| ()),
     }
 }
 
@@ -96,6 +105,23 @@ fn a_machine_comes_back_to_the_bit_with_or_without_deviations() -> Result<()> {
     // What another candle project does, without this crate.
     let tensors = candle::safetensors::load(folder.path().join("model.safetensors"), &CPU)?;
     assert_eq!((tensors["weight"].dims(), tensors["bias"].dims()), (&[4, 6][..], &[4][..]));
+    Ok(())
+}
+
+#[test]
+fn an_autoencoder_comes_back_to_the_bit_with_or_without_weights_of_the_decoder() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let name = folder.path().display().to_string();
+    for tied in [true, false] {
+        let saved = dae(tied)?;
+        saved.save_pretrained(folder.path())?;
+        let back = Dae::from_pretrained(&name, &CPU)?;
+        assert_eq!(back.config(), saved.config());
+        assert!(bits(back.tensors())? == bits(saved.tensors())?);
+        let tensors = candle::safetensors::load(folder.path().join("model.safetensors"), &CPU)?;
+        assert_eq!((tensors["weight"].dims(), tensors["bias"].dims()), (&[4, 6][..], &[4][..]));
+        assert_eq!(tensors.get("decoder_weight").map(|t| t.dims().to_vec()), (!tied).then(|| vec![6, 4]));
+    }
     Ok(())
 }
 
@@ -197,7 +223,7 @@ fn what_a_newer_version_or_another_library_wrote_is_refused_with_the_reason() ->
     dbn()?.save_pretrained(folder.path())?;
     let name = folder.path().display().to_string();
     let (types, good) = (
-        "rbm, deep-belief-network, labelled-deep-belief-network, feedforward, dictionary",
+        "rbm, deep-belief-network, labelled-deep-belief-network, feedforward, dictionary, denoising-autoencoder",
         fields(folder.path())?,
     );
     let cases: [(&str, Value, String); 6] = [

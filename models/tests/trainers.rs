@@ -2,6 +2,7 @@
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
 use chandlery::Preparation;
+use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::dictionary::{Dictionary, DictionaryConfig, OnlineConfig, OnlineTrainer};
 use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer};
@@ -46,6 +47,13 @@ fn labelled() -> Result<UpDownTrainer> {
     let dbn = Dbn::init(DbnConfig::new(&[N, 5, 4]), Philox::new(4, 0), &CPU)?;
     let config = UpDownConfig { batch: BATCH, ..UpDownConfig::default() };
     UpDownTrainer::new(&LabelledDbn::from_dbn(&dbn, 3)?, config, Philox::new(4, 1))
+}
+
+fn dae(tied: bool) -> Result<DaeTrainer> {
+    let lower = [Dae::init(DaeConfig::new(N, 5), Philox::new(6, 0), &CPU)?];
+    let dae = Dae::init(DaeConfig { tied, ..DaeConfig::new(5, 4) }, Philox::new(6, 1), &CPU)?;
+    let config = DaeTrainConfig { batch: BATCH, momentum: 0.5.into(), ..DaeTrainConfig::default() };
+    DaeTrainer::above(&lower, &dae, &half()?, config, Philox::new(6, 2))
 }
 
 fn online() -> Result<OnlineTrainer> {
@@ -133,6 +141,9 @@ fn every_trainer_resumes_hands_out_copies_and_checks_without_draining() -> Resul
     keeps_the_contract("labelled", labelled, |dbn| {
         flat(dbn.tensors().iter().map(|(_, t)| t).collect::<Vec<_>>())
     })?;
+    for tied in [true, false] {
+        keeps_the_contract("dae", || dae(tied), |dae| flat(dae.tensors().into_iter().map(|(_, t)| t)))?;
+    }
     keeps_the_contract("online", online, |dictionary| flat([dictionary.atoms()]))
 }
 
@@ -147,8 +158,15 @@ fn the_checkpoint_of_another_trainer_is_refused_by_name() -> Result<()> {
         refused(DbnTrainer::load_checkpoint::<()>(&path, &CPU).err()),
         refused(UpDownTrainer::load_checkpoint::<()>(&path, &CPU).err()),
         refused(OnlineTrainer::load_checkpoint::<()>(&path, &CPU).err()),
+        refused(DaeTrainer::load_checkpoint::<()>(&path, &CPU).err()),
     ];
-    let names = ["rbm", "deep-belief-network", "labelled-deep-belief-network", "online-dictionary"];
+    let names = [
+        "rbm",
+        "deep-belief-network",
+        "labelled-deep-belief-network",
+        "online-dictionary",
+        "denoising-autoencoder",
+    ];
     for (error, name) in errors.iter().zip(names) {
         let want = format!(
             "{}: not a checkpoint: it is of the trainer `feedforward`, wanted `{name}`",

@@ -3,9 +3,9 @@ use crate::check::{at_least_one, range};
 use crate::prepare::{check_inputs, n_inputs};
 use crate::rbm::{HiddenUnit, VisibleUnit, precision_name};
 use crate::schedule::Schedule;
-use candle::Result;
+use candle::{Device, Result, Tensor};
 use chandlery_datasets::{ImageShape, Preparation};
-use chandlery_ops::Precision;
+use chandlery_ops::{Philox, Precision, uniform};
 use serde::{Deserialize, Serialize};
 
 /// What a layer makes of `x = h Wᵀ + b`.
@@ -30,6 +30,18 @@ impl From<Activation> for chandlery_ops::Activation {
             Activation::Sigmoid => Self::Sigmoid,
             Activation::Relu => Self::Relu,
             Activation::Tanh => Self::Tanh,
+        }
+    }
+}
+
+impl Activation {
+    /// `f(x)`, elementwise and differentiable.
+    pub(crate) fn of(self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Identity => Ok(x.clone()),
+            Self::Sigmoid => candle_nn::ops::sigmoid(x),
+            Self::Relu => x.relu(),
+            Self::Tanh => x.tanh(),
         }
     }
 }
@@ -61,6 +73,21 @@ pub struct LayerConfig {
     pub n_outputs: usize,
     /// What it makes of them.
     pub activation: Activation,
+}
+
+impl LayerConfig {
+    /// Random weights, `[n_outputs, n_inputs]` f32: uniform in `±g √(6 / (n_inputs + n_outputs))`, with `g` 4 for sigmoid layers,
+    /// √2 for rectified ones and 1 for others, so that signals neither fade nor grow on their way (Glorot and Bengio,
+    /// "Understanding the difficulty of training deep feedforward neural networks", AISTATS 2010; He et al. 2015).
+    pub(crate) fn random_weight(&self, philox: Philox, device: &Device) -> Result<Tensor> {
+        let gain = match self.activation {
+            Activation::Sigmoid => 4.,
+            Activation::Relu => 2f64.sqrt(),
+            Activation::Identity | Activation::Tanh => 1.,
+        };
+        let limit = gain * (6. / (self.n_inputs + self.n_outputs) as f64).sqrt();
+        uniform((self.n_outputs, self.n_inputs), device, philox)?.affine(2. * limit, -limit)
+    }
 }
 
 /// What a network is for.

@@ -61,7 +61,7 @@ use crate::check::{batch_of, room_for};
 use crate::prepare::prepared;
 use candle::{D, DType, Device, Module, Result, Tensor};
 use candle_nn::{Linear, VarBuilder};
-use chandlery_ops::{Philox, uniform};
+use chandlery_ops::Philox;
 
 /// A stack of dense layers; see the [module](self) for the equations.
 #[derive(Debug, Clone)]
@@ -119,14 +119,7 @@ impl Feedforward {
         room_for("Feedforward", &format!("{} layers of these sizes", config.layers.len()), values, device)?;
         let mut at = philox;
         let layer = |layer: &LayerConfig| {
-            let gain = match layer.activation {
-                Activation::Sigmoid => 4.,
-                Activation::Relu => 2f64.sqrt(),
-                Activation::Identity | Activation::Tanh => 1.,
-            };
-            let limit = gain * (6. / (layer.n_inputs + layer.n_outputs) as f64).sqrt();
-            let shape = (layer.n_outputs, layer.n_inputs);
-            let weight = uniform(shape, device, at)?.affine(2. * limit, -limit)?;
+            let weight = layer.random_weight(at, device)?;
             at = at.advanced(layer.n_outputs * layer.n_inputs);
             Ok((weight, Tensor::zeros(layer.n_outputs, DType::F32, device)?))
         };
@@ -159,12 +152,7 @@ impl Feedforward {
         let mut parts = self.layers[layers.clone()].iter().zip(&self.config.layers[layers]);
         parts.try_fold(x.clone(), |h, ((weight, bias), config)| {
             let x = h.matmul(&weight.t()?)?.broadcast_add(bias)?;
-            match config.activation {
-                Activation::Identity => Ok(x),
-                Activation::Sigmoid => candle_nn::ops::sigmoid(&x),
-                Activation::Relu => x.relu(),
-                Activation::Tanh => x.tanh(),
-            }
+            config.activation.of(&x)
         })
     }
 

@@ -23,11 +23,12 @@ use super::step::Buffers;
 use super::{BackpropConfig, EarlyStopping, Feedforward, FeedforwardConfig, Task};
 use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
+use crate::losses::{LossSums, SinceReport};
 use crate::prepare::to_load;
 use crate::trainer::Trainer;
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
-use chandlery_ops::{Philox, Replay, advance_, scale_into_, set_scalars_};
+use chandlery_ops::{Philox, Replay, scale_into_, set_scalars_};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -58,8 +59,7 @@ pub struct FeedforwardTrainer {
     replay: Replay,
     philox: Philox,
     steps: u64,
-    /// What had been gathered, and after how many steps, at the last report.
-    reported: ([f64; 2], u64),
+    losses: LossSums,
 }
 
 /// What a checkpoint says beside its tensors.
@@ -104,32 +104,15 @@ impl FeedforwardTrainer {
         let replay =
             if record { Replay::new(device, run).unshared() } else { Replay::unrecorded(device, run) };
         let stopping = EarlyStopping::new(usize::MAX);
-        let mut trainer =
-            Self { config, model, stopping, buffers, replay, philox, steps: 0, reported: ([0.; 2], 0) };
+        let losses = LossSums::new(&buffers.gathered);
+        let mut trainer = Self { config, model, stopping, buffers, replay, philox, steps: 0, losses };
         trainer.begin_epoch(0)?;
         Ok(trainer)
     }
 
-    /// Mean loss and second figure of the rows since the last report, and how many steps they are of.
-    fn since_report(&self, total: [f64; 2]) -> Result<([f64; 2], u64)> {
-        let (before, from) = self.reported;
-        let steps = self.steps - from;
-        let rows = steps as f64 * self.config.batch as f64;
-        let [loss, second] = [0, 1].map(|i| (total[i] - before[i]) / rows);
-        if steps > 0 && !loss.is_finite() {
-            candle::bail!(
-                "FeedforwardTrainer: the loss became {loss} between steps {} and {}; lower the learning rate, scale the \
-                 input, or see that every label is below the number of classes",
-                from + 1,
-                self.steps
-            )
-        }
-        Ok(([loss, second], steps))
-    }
-
-    fn gathered(&self) -> Result<[f64; 2]> {
-        let sums = self.buffers.gathered.sum(1)?.to_vec1::<f64>()?;
-        Ok([sums[0], sums[1]])
+    fn since_report(&self) -> Result<SinceReport> {
+        const ADVICE: &str = "lower the learning rate, scale the input, or see that every label is below the number of classes";
+        self.losses.since_report("FeedforwardTrainer", self.steps, ADVICE)
     }
 
     /// What the network is.
@@ -180,28 +163,11 @@ impl FeedforwardTrainer {
     }
 
     /// Puts back the state of a trainer of the same sizes and configuration that has made no step yet.
-    fn restore(&mut self, find: impl Fn(&str) -> Result<Tensor>) -> Result<()> {
+    fn restore(&mut self, stored: &Checkpoint<'_>) -> Result<()> {
         let b = &self.buffers;
-        let params = find("params")?;
-        if params.dims() != b.params.dims() {
-            candle::bail!("params must have shape {:?}, got {:?}", b.params.dims(), params.dims())
-        }
-        scale_into_(&b.params, &params.contiguous()?, 1.)?;
-        for (name, to) in [("steps", &b.steps), ("counter", &b.counter)] {
-            let from = find(name)?.to_vec1::<i64>()?;
-            advance_(to, from.first().copied().unwrap_or(0))?;
-        }
-        let (gathered, counts) = (find("gathered")?.to_vec1::<f64>()?, find("counts")?.to_vec1::<i64>()?);
-        let (&[loss, second], &[steps, reported]) = (&gathered[..], &counts[..]) else {
-            candle::bail!(
-                "gathered and counts must have 2 entries, got {} and {}",
-                gathered.len(),
-                counts.len()
-            )
-        };
-        // The device has gathered nothing yet: what was open counts as not yet reported.
-        self.steps = steps as u64;
-        self.reported = ([-loss, -second], reported as u64);
+        let state = [("params", &b.params), ("steps", &b.steps), ("counter", &b.counter)];
+        checkpoint::put_back("FeedforwardTrainer", state, |name| stored.of_trainer(name))?;
+        self.steps = self.losses.restore(stored)?;
         Ok(())
     }
 }
@@ -248,21 +214,20 @@ impl Trainer for FeedforwardTrainer {
     }
 
     fn check(&mut self) -> Result<()> {
-        self.since_report(self.gathered()?)?;
+        self.since_report()?;
         all_finite("FeedforwardTrainer", self.steps, [("params", &self.buffers.params)])
     }
 
     fn metrics(&mut self) -> Result<Metrics> {
-        let total = self.gathered()?;
-        let ([loss, second], steps) = self.since_report(total)?;
-        at_least_one("FeedforwardTrainer::metrics", "steps since the last call", steps as usize)?;
-        self.reported = (total, self.steps);
+        let since = self.since_report()?;
+        at_least_one("FeedforwardTrainer::metrics", "steps since the last call", since.steps as usize)?;
+        self.losses.report(&since);
         let classify = self.model.config().task == Task::Classify;
         Ok(Metrics {
-            steps,
-            loss,
-            error: classify.then_some(1. - second),
-            squared_error: (!classify).then_some(second),
+            steps: since.steps,
+            loss: since.loss,
+            error: classify.then_some(1. - since.second),
+            squared_error: (!classify).then_some(since.second),
         })
     }
 
@@ -281,17 +246,10 @@ impl Trainer for FeedforwardTrainer {
     /// The best network so far is stored too.
     fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
         let b = &self.buffers;
-        let gathered = self.gathered()?;
-        let open = [0, 1].map(|i| gathered[i] - self.reported.0[i]);
-        let counts = [self.steps as i64, self.reported.1 as i64];
-        let state = [
-            ("params", b.params.clone()),
-            ("steps", b.steps.clone()),
-            ("counter", b.counter.clone()),
-            ("gathered", Tensor::new(&open, &Device::Cpu)?),
-            ("counts", Tensor::new(&counts, &Device::Cpu)?),
-        ];
-        let state = state.into_iter().map(|(name, t)| (format!("trainer.{name}"), t));
+        let state =
+            [("params", b.params.clone()), ("steps", b.steps.clone()), ("counter", b.counter.clone())];
+        let state = state.into_iter().chain(self.losses.stored(self.steps)?);
+        let state = state.map(|(name, t)| (format!("trainer.{name}"), t));
         let model = self.model.tensors();
         let best = self.stopping.best().map(|best| best.tensors()).unwrap_or_default();
         let best = best.into_iter().map(|(name, t)| (format!("best.{name}"), t));
@@ -323,7 +281,7 @@ impl Trainer for FeedforwardTrainer {
         }
         let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
         let mut trainer = Self::new(&network, notes.training, philox).map_err(|e| checkpoint.refused(&e))?;
-        trainer.restore(|name| checkpoint.of_trainer(name)).map_err(|e| checkpoint.refused(&e))?;
+        trainer.restore(&checkpoint).map_err(|e| checkpoint.refused(&e))?;
         trainer.stopping = stopping;
         Ok((trainer, notes.progress))
     }

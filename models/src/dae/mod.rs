@@ -1,0 +1,299 @@
+//! Denoising autoencoder: learns features by giving back rows from corrupted ones.
+//!
+//! ```text
+//! x̃ = corrupt(x)                                   noise, in training only
+//! y = f(x̃ Wᵀ + b)                                  hidden units: the features
+//! z = g(y V + b')                                  reconstruction; V = W where the weights are tied
+//! J = 1/B Σ −x ln z − (1 − x) ln (1 − z)           cross-entropy, or 1/B Σ ½ ‖x − z‖²
+//!
+//! LN = x − z,   LH = y (1 − y) ∘ (LN Wᵀ)           sigmoid units, tied weights, cross-entropy
+//! W += ρ/B (LHᵀ x̃ + yᵀ LN),  b += ρ/B Σ LH,  b' += ρ/B Σ LN
+//! ```
+//!
+//! | symbol | field | shape |
+//! |---|---|---|
+//! | `x z` | `rows`, result of `reconstruct` | `[batch, n_visible]` |
+//! | `y` | result of `forward` | `[batch, n_hidden]` |
+//! | `W` | `weight` | `[n_hidden, n_visible]` |
+//! | `b` | `bias` | `[n_hidden]` |
+//! | `b'` | `visible_bias` | `[n_visible]` |
+//! | `Vᵀ` | `decoder_weight`, untied weights only | `[n_visible, n_hidden]` |
+//! | `f g` | `hidden`, `output` of [`DaeConfig`] | |
+//!
+//! The update is the gradient of `J`; [`reference`](mod@reference) is the paper's serial program, and [`train`] runs it on
+//! minibatches. `weight` with `bias`, and `decoder_weight` with `visible_bias`, are a [`candle_nn::Linear`] as they stand.
+//!
+//! Sources: Kumar and Giaquinto, "Parallelizing denoising autoencoders"; Vincent, Larochelle, Lajoie, Bengio and Manzagol,
+//! "Stacked denoising autoencoders", JMLR 11, 2010.
+//!
+//! ```
+//! use candle::{Device::Cpu, Module, Tensor};
+//! use chandlery::dae::{Dae, DaeConfig};
+//! # fn main() -> candle::Result<()> {
+//! // Three visible units, two hidden; all biases 0.
+//! let weight = Tensor::new(&[[0f32, 0., 0.], [2., -1., 0.]], &Cpu)?;
+//! let zeros = |n| Tensor::zeros(n, candle::DType::F32, &Cpu);
+//! let dae = Dae::from_tensors(DaeConfig::new(3, 2), weight, zeros(2)?, zeros(3)?, None)?;
+//! // 2·1 − 1·2 = 0: both hidden units are one half, and the second gives back (1, −½, 0) before the sigmoid.
+//! let rows = Tensor::new(&[[1f32, 2., 5.]], &Cpu)?;
+//! assert_eq!(dae.forward(&rows)?.to_vec2::<f32>()?, [[0.5, 0.5]]);
+//! let z = dae.reconstruct(&rows)?.to_vec2::<f32>()?;
+//! assert!((z[0][0] - 1. / (1. + (-1f32).exp())).abs() < 1e-6 && z[0][2] == 0.5);
+//! # Ok(()) }
+//! ```
+mod config;
+mod pretrained;
+pub mod reference;
+mod step;
+pub mod train;
+
+pub use config::{DaeConfig, DaeTrainConfig};
+pub use train::{DaeTrainer, Metrics};
+
+use crate::check::{batch_of, room_for};
+use crate::feedforward::LayerConfig;
+use crate::prepare::prepared;
+use crate::rbm::softplus;
+use candle::{DType, Device, Error, Module, Result, Tensor};
+use candle_nn::{Linear, VarBuilder};
+use chandlery_ops::Philox;
+
+/// A denoising autoencoder; see the [module](self) for the equations.
+#[derive(Debug, Clone)]
+pub struct Dae {
+    config: DaeConfig,
+    weight: Tensor,
+    bias: Tensor,
+    visible_bias: Tensor,
+    decoder_weight: Option<Tensor>,
+}
+
+/// How far reconstructions are from what they should be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ReconstructionError {
+    /// Square root of the mean over all values of `(x − z)²`.
+    pub rmse: f64,
+    /// Mean over rows of the cross-entropy in nats, summed over the values; of sigmoid outputs only.
+    pub cross_entropy: Option<f64>,
+}
+
+impl Dae {
+    /// Loads `weight`, `bias`, `visible_bias` and, for untied weights, `decoder_weight` from under `vb`.
+    ///
+    /// # Errors
+    /// When `config` is out of range, or `vb` lacks one of them or has another shape.
+    pub fn new(config: DaeConfig, vb: VarBuilder) -> Result<Self> {
+        config.validate()?;
+        let (n_visible, n_hidden) = (config.n_visible, config.n_hidden);
+        let decoder_weight = match config.tied {
+            true => None,
+            false => Some(vb.get((n_visible, n_hidden), "decoder_weight")?),
+        };
+        Ok(Self {
+            weight: vb.get((n_hidden, n_visible), "weight")?,
+            bias: vb.get(n_hidden, "bias")?,
+            visible_bias: vb.get(n_visible, "visible_bias")?,
+            decoder_weight,
+            config,
+        })
+    }
+
+    /// A new autoencoder with biases 0, in f32. Weights are uniform, as wide as [`Feedforward::init`] makes them; a decoder of its
+    /// own begins as the transpose of the encoder.
+    ///
+    /// [`Feedforward::init`]: crate::feedforward::Feedforward::init
+    ///
+    /// # Errors
+    /// When `config` is out of range or the device is out of memory.
+    pub fn init(config: DaeConfig, philox: Philox, device: &Device) -> Result<Self> {
+        config.validate()?;
+        let (n_visible, n_hidden) = (config.n_visible, config.n_hidden);
+        let values = if config.tied { 6. } else { 12. } * n_visible as f64 * n_hidden as f64;
+        room_for("Dae", &format!("{n_visible} visible and {n_hidden} hidden units"), values, device)?;
+        let layer = LayerConfig { n_inputs: n_visible, n_outputs: n_hidden, activation: config.hidden };
+        let weight = layer.random_weight(philox, device)?;
+        let decoder_weight = if config.tied { None } else { Some(weight.t()?.contiguous()?) };
+        let zeros = |n: usize| Tensor::zeros(n, DType::F32, device);
+        Ok(Self { weight, bias: zeros(n_hidden)?, visible_bias: zeros(n_visible)?, decoder_weight, config })
+    }
+
+    /// An autoencoder from its parameters; shapes as in the [module](self), one float type.
+    ///
+    /// # Errors
+    /// When `config` is out of range, a shape differs, or `decoder_weight` is not given exactly when weights are not tied.
+    pub fn from_tensors(
+        config: DaeConfig,
+        weight: Tensor,
+        bias: Tensor,
+        visible_bias: Tensor,
+        decoder_weight: Option<Tensor>,
+    ) -> Result<Self> {
+        config.validate()?;
+        let (n_visible, n_hidden) = (config.n_visible, config.n_hidden);
+        let expect = |name: &str, t: &Tensor, want: &[usize]| match t.dims() == want {
+            true => Ok(()),
+            false => candle::bail!("Dae: {name} must have shape {want:?}, got {:?}", t.dims()),
+        };
+        expect("weight", &weight, &[n_hidden, n_visible])?;
+        expect("bias", &bias, &[n_hidden])?;
+        expect("visible_bias", &visible_bias, &[n_visible])?;
+        match (&decoder_weight, config.tied) {
+            (Some(decoder), false) => expect("decoder_weight", decoder, &[n_visible, n_hidden])?,
+            (None, true) => {}
+            (given, tied) => candle::bail!(
+                "Dae: decoder_weight must be given exactly when weights are not tied, got {} with tied = {tied}",
+                if given.is_some() { "one" } else { "none" }
+            ),
+        }
+        Ok(Self { config, weight, bias, visible_bias, decoder_weight })
+    }
+
+    /// What the hidden units read of raw rows: `[batch, n_inputs]` to `[batch, n_visible]`.
+    ///
+    /// # Errors
+    /// When `rows` have another shape or device than the preparation needs.
+    pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
+        prepared(&self.config.preparation, rows)
+    }
+
+    /// `y` of prepared rows `x`: `[batch, n_visible]` to `[batch, n_hidden]`.
+    ///
+    /// # Errors
+    /// When `x` is not `[batch, n_visible]`.
+    pub fn encode(&self, x: &Tensor) -> Result<Tensor> {
+        batch_of("Dae", "x", x, self.config.n_visible)?;
+        self.config.hidden.of(&x.matmul(&self.weight.t()?)?.broadcast_add(&self.bias)?)
+    }
+
+    /// `z` of hidden units `y`: `[batch, n_hidden]` to `[batch, n_visible]`.
+    ///
+    /// # Errors
+    /// When `y` is not `[batch, n_hidden]`.
+    pub fn decode(&self, y: &Tensor) -> Result<Tensor> {
+        self.config.output.of(&self.output_input(y)?)
+    }
+
+    /// What goes into the outputs, `[batch, n_visible]`.
+    fn output_input(&self, y: &Tensor) -> Result<Tensor> {
+        batch_of("Dae", "y", y, self.config.n_hidden)?;
+        let product = match &self.decoder_weight {
+            Some(decoder) => y.matmul(&decoder.t()?)?,
+            None => y.matmul(&self.weight)?,
+        };
+        product.broadcast_add(&self.visible_bias)
+    }
+
+    /// What comes back of raw rows through the hidden units, `[batch, n_visible]`, as the hidden units read rows.
+    ///
+    /// # Errors
+    /// When `rows` are not `[batch, n_inputs]`.
+    pub fn reconstruct(&self, rows: &Tensor) -> Result<Tensor> {
+        self.decode(&self.encode(&self.prepare(rows)?)?)
+    }
+
+    /// Raw rows without their noise, `[batch, n_inputs]` to the same: what of [`reconstruct`](Self::reconstruct) can be said in raw
+    /// rows, by [`Preparation::inverse`].
+    ///
+    /// [`Preparation::inverse`]: crate::Preparation::inverse
+    ///
+    /// # Errors
+    /// When `rows` are not `[batch, n_inputs]`.
+    pub fn denoise(&self, rows: &Tensor) -> Result<Tensor> {
+        self.config.preparation.inverse(&self.reconstruct(rows)?).map_err(Error::wrap)
+    }
+
+    /// How far the reconstructions of raw rows, `[batch, n_inputs]`, are from what is read of them.
+    ///
+    /// # Errors
+    /// When `rows` have another shape or there are none.
+    pub fn reconstruction_error(&self, rows: &Tensor) -> Result<ReconstructionError> {
+        let x = self.prepare(rows)?;
+        self.error_between(&x, &x)
+    }
+
+    /// The same from corrupted prepared rows: how far what comes back of `corrupted` is from `x`, `[batch, n_visible]` each.
+    ///
+    /// # Errors
+    /// When shapes differ or there are no rows.
+    pub fn error_between(&self, corrupted: &Tensor, x: &Tensor) -> Result<ReconstructionError> {
+        const OP: &str = "Dae::error_between";
+        let batch = batch_of(OP, "x", x, self.config.n_visible)?;
+        if batch == 0 || corrupted.dims() != x.dims() {
+            candle::bail!(
+                "{OP}: corrupted must have the shape of x and at least one row, got {:?} for {:?}",
+                corrupted.dims(),
+                x.dims()
+            )
+        }
+        let input = self.output_input(&self.encode(corrupted)?)?;
+        let mean = |t: Tensor| t.to_dtype(DType::F64)?.mean_all()?.to_scalar::<f64>();
+        let rmse = mean((self.config.output.of(&input)? - x)?.sqr()?)?.sqrt();
+        let cross_entropy = match self.config.output {
+            crate::feedforward::Activation::Sigmoid => {
+                Some(mean((softplus(&input)? - (x * &input)?)?)? * self.config.n_visible as f64)
+            }
+            _ => None,
+        };
+        Ok(ReconstructionError { rmse, cross_entropy })
+    }
+
+    /// What the autoencoder is.
+    pub fn config(&self) -> &DaeConfig {
+        &self.config
+    }
+
+    /// The weights, `[n_hidden, n_visible]`: a row is what a hidden unit looks for.
+    pub fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
+    /// The hidden biases, `[n_hidden]`.
+    pub fn bias(&self) -> &Tensor {
+        &self.bias
+    }
+
+    /// The biases of the outputs, `[n_visible]`.
+    pub fn visible_bias(&self) -> &Tensor {
+        &self.visible_bias
+    }
+
+    /// The weights of the decoder, `[n_visible, n_hidden]`, where they are not tied.
+    pub fn decoder_weight(&self) -> Option<&Tensor> {
+        self.decoder_weight.as_ref()
+    }
+
+    /// The encoder as candle knows it, without its activation.
+    pub fn encoder(&self) -> Linear {
+        Linear::new(self.weight.clone(), Some(self.bias.clone()))
+    }
+
+    /// The parameters by the names that [`new`](Self::new) looks for.
+    pub fn tensors(&self) -> Vec<(&'static str, &Tensor)> {
+        let mut named =
+            vec![("weight", &self.weight), ("bias", &self.bias), ("visible_bias", &self.visible_bias)];
+        named.extend(self.decoder_weight.as_ref().map(|t| ("decoder_weight", t)));
+        named
+    }
+
+    /// The same autoencoder with its own copy of the parameters, in another float type or on another device.
+    ///
+    /// # Errors
+    /// When the device is out of memory.
+    pub fn to(&self, dtype: DType, device: &Device) -> Result<Self> {
+        let copy = |t: &Tensor| t.copy()?.to_dtype(dtype)?.to_device(device);
+        Ok(Self {
+            config: self.config.clone(),
+            weight: copy(&self.weight)?,
+            bias: copy(&self.bias)?,
+            visible_bias: copy(&self.visible_bias)?,
+            decoder_weight: self.decoder_weight.as_ref().map(copy).transpose()?,
+        })
+    }
+}
+
+/// The hidden units of raw rows, `[batch, n_inputs]`: differentiable, so an autoencoder can be a layer of a larger network.
+impl Module for Dae {
+    fn forward(&self, rows: &Tensor) -> Result<Tensor> {
+        self.encode(&self.prepare(rows)?)
+    }
+}

@@ -1,0 +1,28 @@
+//! A denoising autoencoder in a folder: `config.json` and `model.safetensors`, here or on the Hugging Face hub.
+use super::Dae;
+use crate::pretrained::{self, ModelType};
+use candle::{Device, Result};
+use std::path::Path;
+
+impl Dae {
+    /// Loads an autoencoder from a folder that [`save_pretrained`](Self::save_pretrained) wrote, or by its id (`owner/name`) from the
+    /// Hugging Face hub through its cache. Weights are f32.
+    ///
+    /// # Errors
+    /// When there is neither, a file is missing or does not fit the configuration, or it is another model; the message names the file.
+    pub fn from_pretrained(folder_or_id: &str, device: &Device) -> Result<Self> {
+        pretrained::load(ModelType::Dae, folder_or_id, device, Self::new)
+    }
+
+    /// Writes `config.json` and `model.safetensors` to a folder, which is made if need be. Each file appears whole.
+    ///
+    /// `weight` and `bias` are a [`candle_nn::Linear`] and a `torch.nn.Linear` as they stand; beside them are `visible_bias` and, for
+    /// untied weights, `decoder_weight`, which are one as well.
+    ///
+    /// # Errors
+    /// When the folder is not writable.
+    pub fn save_pretrained(&self, folder: &Path) -> Result<()> {
+        let tensors = self.tensors().into_iter().map(|(name, t)| (name.to_owned(), t.clone()));
+        pretrained::save(ModelType::Dae, folder, self.config(), &self.config().preparation, tensors)
+    }
+}

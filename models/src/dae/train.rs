@@ -1,0 +1,271 @@
+//! Training a denoising autoencoder on minibatches, in place and without a word to the host.
+//!
+//! ```text
+//! corrupt        x̃ = corrupt(x)                                      fresh noise in each step
+//! hidden         y = f(x̃ Wᵀ + b)
+//! reconstruct    z = g(y V + b'),   −LN/B = ∂J/∂(y V + b')           LN = x − z for sigmoid outputs and cross-entropy
+//! visible_bias   ∂J/∂b' = −Σ LN/B
+//! hidden_bias    −LH/B = f'(y) ∘ (−LN/B Vᵀ),   ∂J/∂b = −Σ LH/B       f'(y) = y (1 − y) for sigmoid units
+//! weights        ∂J/∂W = −(LHᵀ x̃ + yᵀ LN)/B                          tied; else LHᵀ x̃ for W and yᵀ LN for V
+//! update         v ← μ v − ρ (∂J/∂θ + λ θ),   θ ← θ + v              λ for weights only
+//! ```
+//!
+//! | symbol | field of [`DaeTrainConfig`] |
+//! |---|---|
+//! | corrupt | `corruption`; step `t` takes the draws from block `offset + t ⌈batch · n_visible / 4⌉` on, see [`chandlery_ops::corrupt`] |
+//! | `ρ μ` | `learning_rate`, `momentum`: schedules over epochs |
+//! | `λ` | `weight_decay` |
+//!
+//! The six modules are those of Kumar and Giaquinto; [`reference`](super::reference) has them as a serial program, which this one
+//! follows to rounding from the same draws. Cost: `10 · batch` FLOP a weight (five products), `8 · batch` for a weight of an untied
+//! network.
+//!
+//! A step is a load and then, on CUDA, one recorded graph. Everything is allocated in [`DaeTrainer::new`].
+use super::step::Buffers;
+use super::{Dae, DaeConfig, DaeTrainConfig};
+use crate::check::{all_finite, at_least_one};
+use crate::checkpoint::{self, Checkpoint};
+use crate::losses::{LossSums, SinceReport};
+use crate::prepare::{check_inputs, to_load};
+use crate::trainer::Trainer;
+use candle::{DType, Device, Error, Result, Tensor};
+use candle_nn::VarBuilder;
+use chandlery_datasets::Preparation;
+use chandlery_ops::{Philox, Replay, scale_into_, set_scalars_};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// What was gathered on the device since the last report: reconstructions from corrupted rows against the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Metrics {
+    /// Steps since the last report.
+    pub steps: u64,
+    /// Mean loss of a row: the cross-entropy in nats, or half the squared error, summed over its values.
+    pub loss: f64,
+    /// Square root of the mean over all values of `(x − z)²`.
+    pub rmse: f64,
+}
+
+/// Trains one [`Dae`]; see the [module](self) for the equations.
+///
+/// Owns what a resume needs beside the parameters: velocities and the place in the random sequence.
+pub struct DaeTrainer {
+    config: DaeTrainConfig,
+    /// Shares its memory with `buffers`.
+    dae: Dae,
+    buffers: Buffers,
+    replay: Replay,
+    lower: Vec<Dae>,
+    preparation: Preparation,
+    /// Values in a raw row.
+    n_inputs: usize,
+    philox: Philox,
+    steps: u64,
+    losses: LossSums,
+}
+
+/// What a checkpoint says beside its tensors.
+#[derive(Serialize, Deserialize)]
+struct Notes<P> {
+    /// Of the autoencoder in training and, before it, of those below.
+    layers: Vec<DaeConfig>,
+    training: DaeTrainConfig,
+    #[serde(default)]
+    preparation: Preparation,
+    seed: u64,
+    stream: u64,
+    offset: u64,
+    progress: P,
+}
+
+/// The name of the trainer in its checkpoints.
+const NAME: &str = "denoising-autoencoder";
+
+impl DaeTrainer {
+    /// Takes a copy of `dae` and trains it on raw rows, which go through the [preparation](DaeConfig::preparation) of its
+    /// configuration.
+    ///
+    /// `philox` is where the noise begins; its stream should be used for nothing else.
+    ///
+    /// # Errors
+    /// When `config` is out of range, or memory is short.
+    pub fn new(dae: &Dae, config: DaeTrainConfig, philox: Philox) -> Result<Self> {
+        Self::above(&[], dae, &dae.config().preparation, config, philox)
+    }
+
+    /// The same for an autoencoder on top of others: raw rows go through `preparation` to the lowest of `lower`; the hidden units of
+    /// each, without noise, are recomputed on the way up, and noise is added to what the top one reads.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and when the sizes of the layers do not fit on each other.
+    pub fn above(
+        lower: &[Dae],
+        dae: &Dae,
+        preparation: &Preparation,
+        config: DaeTrainConfig,
+        philox: Philox,
+    ) -> Result<Self> {
+        config.validate()?;
+        let lowest = lower.first().unwrap_or(dae);
+        let n_inputs = check_inputs("DaeTrainer", preparation, lowest.config().n_visible, None)?;
+        let preparation = preparation.to_device(dae.weight().device()).map_err(Error::wrap)?;
+        let sizes = lower.iter().chain([dae]).map(Dae::config);
+        for (below, above) in sizes.clone().zip(sizes.skip(1)) {
+            if below.n_hidden != above.n_visible {
+                candle::bail!(
+                    "DaeTrainer: a layer must read as many values as the one below has hidden units, got {} above {}",
+                    above.n_visible,
+                    below.n_hidden
+                )
+            }
+        }
+        let buffers = Buffers::new(lower, dae, &config, philox)?;
+        let of_model = DaeConfig { preparation: preparation.clone(), ..dae.config().clone() };
+        let dae = buffers.dae(if lower.is_empty() { of_model } else { dae.config().clone() })?;
+        let step = buffers.clone();
+        let device = dae.weight().device().clone();
+        let replay = Replay::new(&device, move || step.run()).unshared();
+        let losses = LossSums::new(&buffers.gathered);
+        let lower = lower.to_vec();
+        let mut trainer =
+            Self { config, dae, buffers, replay, lower, preparation, n_inputs, philox, steps: 0, losses };
+        trainer.begin_epoch(0)?;
+        Ok(trainer)
+    }
+
+    /// Takes the schedules of learning rate and momentum from `config`, from the next [`begin_epoch`](Trainer::begin_epoch) on; everything
+    /// else stays as it was.
+    ///
+    /// # Errors
+    /// When `config` is out of range.
+    pub fn set_schedules(&mut self, config: &DaeTrainConfig) -> Result<()> {
+        config.validate()?;
+        self.config.learning_rate = config.learning_rate.clone();
+        self.config.momentum = config.momentum.clone();
+        Ok(())
+    }
+
+    /// How the autoencoder is trained.
+    pub fn config(&self) -> &DaeTrainConfig {
+        &self.config
+    }
+
+    /// The autoencoders below, lowest first.
+    pub fn lower(&self) -> &[Dae] {
+        &self.lower
+    }
+
+    fn since_report(&self) -> Result<SinceReport> {
+        self.losses.since_report("DaeTrainer", self.steps, "lower the learning rate, or scale the input")
+    }
+
+    /// The state as a checkpoint holds it, of this trainer and of those that train by it.
+    pub(crate) fn stored_state(&self) -> Result<Vec<(String, Tensor)>> {
+        let b = &self.buffers;
+        let state = [("params", b.params.clone()), ("counter", b.counter.clone())];
+        let state = state.into_iter().chain(self.losses.stored(self.steps)?);
+        Ok(state.map(|(name, t)| (format!("trainer.{name}"), t)).collect())
+    }
+
+    /// Puts back what [`stored_state`](Self::stored_state) gave, for a trainer made with the same sizes and configuration.
+    ///
+    /// # Errors
+    /// When a tensor is missing or has another shape.
+    pub(crate) fn restore(&mut self, stored: &Checkpoint<'_>) -> Result<()> {
+        let b = &self.buffers;
+        let state = [("params", &b.params), ("counter", &b.counter)];
+        checkpoint::put_back("DaeTrainer", state, |name| stored.of_trainer(name))?;
+        self.steps = self.losses.restore(stored)?;
+        Ok(())
+    }
+}
+
+impl Trainer for DaeTrainer {
+    type Model = Dae;
+    type Metrics = Metrics;
+
+    fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
+        let (rate, momentum) = (self.config.learning_rate.at(epoch), self.config.momentum.at(epoch));
+        set_scalars_(&self.buffers.scalars, &[rate as f32, momentum as f32])
+    }
+
+    /// `rows` are raw, `[config.batch, n_inputs]`.
+    fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
+        let want = [self.config.batch, self.n_inputs];
+        if rows.dims() != want {
+            candle::bail!("DaeTrainer::step: rows must have shape {want:?}, got {:?}", rows.dims())
+        }
+        let (rows, scale) = to_load(&self.preparation, rows)?;
+        scale_into_(&self.buffers.input, &rows, scale)?;
+        self.replay.run()?;
+        self.steps += 1;
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.since_report()?;
+        all_finite("DaeTrainer", self.steps, [("params", &self.buffers.params)])
+    }
+
+    fn metrics(&mut self) -> Result<Metrics> {
+        let since = self.since_report()?;
+        at_least_one("DaeTrainer::metrics", "steps since the last call", since.steps as usize)?;
+        self.losses.report(&since);
+        let rmse = (since.second / self.dae.config().n_visible as f64).sqrt();
+        Ok(Metrics { steps: since.steps, loss: since.loss, rmse })
+    }
+
+    fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn model(&self) -> Result<Dae> {
+        self.dae.to(DType::F32, self.device())
+    }
+
+    fn device(&self) -> &Device {
+        self.dae.weight().device()
+    }
+
+    fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
+        let layers: Vec<_> = self.lower.iter().chain([&self.dae]).collect();
+        let tensors = layers.iter().enumerate().flat_map(|(i, dae)| {
+            dae.tensors().into_iter().map(move |(name, t)| (format!("layers.{i}.{name}"), t.clone()))
+        });
+        let Philox { seed, stream, offset } = self.philox;
+        let notes = Notes {
+            layers: layers.iter().map(|dae| without_preparation(dae.config())).collect(),
+            training: self.config.clone(),
+            preparation: self.preparation.clone(),
+            seed,
+            stream,
+            offset,
+            progress,
+        };
+        checkpoint::save(path, NAME, tensors.chain(self.stored_state()?), &notes, &self.preparation)
+    }
+
+    fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
+        let (stored, mut notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
+        stored.load_preparation(&mut notes.preparation, device)?;
+        if let [alone] = &mut notes.layers[..] {
+            alone.preparation = notes.preparation.clone();
+        }
+        let vb = VarBuilder::from_tensors(stored.tensors.clone(), DType::F32, device);
+        let layer = |(i, config)| Dae::new(config, vb.pp(format!("layers.{i}")));
+        let layers: Result<Vec<Dae>> = notes.layers.into_iter().enumerate().map(layer).collect();
+        let layers = layers.map_err(|e| stored.refused(&e))?;
+        let Some((dae, lower)) = layers.split_last() else { return Err(stored.refused(&"it has no layers")) };
+        let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
+        let mut trainer = Self::above(lower, dae, &notes.preparation, notes.training, philox)
+            .map_err(|e| stored.refused(&e))?;
+        trainer.restore(&stored).map_err(|e| stored.refused(&e))?;
+        Ok((trainer, notes.progress))
+    }
+}
+
+/// A checkpoint has one preparation, that of the raw rows.
+fn without_preparation(config: &DaeConfig) -> DaeConfig {
+    DaeConfig { preparation: Preparation::default(), image: None, ..config.clone() }
+}
