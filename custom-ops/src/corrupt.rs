@@ -160,7 +160,16 @@ impl FromStr for Corruption {
 
 /// Corrupted `rows`, contiguous f32 of any shape, as a new tensor of that shape. There is no gradient.
 ///
-/// A NaN that is not replaced stays.
+/// With a uniform draw `u` and a normal draw `z` for each value `x`:
+///
+/// ```text
+/// salt-and-pepper   0 where u < p/2,  1 where p/2 ≤ u < p,  else x
+/// masking           0 where u < p,  else x
+/// gaussian          x + σ z
+/// ```
+///
+/// Element `e`, counted row by row, takes word `e % 4` of Philox block `offset + e / 4`, as in [`uniform`] and [`normal`]; `n` values use
+/// `⌈n / 4⌉` blocks. The bits are the same on CPU and CUDA. A NaN that is not replaced stays.
 ///
 /// # Errors
 /// When `rows` are not contiguous f32 or `corruption` is out of its range.

@@ -3,11 +3,13 @@
 //! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that memory, so that it can be
 //! recorded as a CUDA graph. For the equations see [`train`](super::train).
 use super::{Dae, DaeConfig, DaeTrainConfig};
-use crate::feedforward::ReconstructionLoss;
+use crate::feedforward::{self, ReconstructionLoss};
+use crate::schedule::Schedule;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::{
-    Activation, Draws, Factors, OutputLoss, Philox, SgdStep, advance_, column_sums_, corrupt_, gemm_,
-    layer_backward_, layer_forward_, output_loss_, scale_into_, sgd_step_,
+    Activation, Draws, Factors, OutputLoss, Philox, Precision, SgdStep, TiedStep, advance_, column_sums_,
+    corrupt_, gemm_, layer_backward_, layer_forward_, output_loss_, scale_into_, sgd_step_, tied_step_,
+    tied_step_fits, tied_step_scratch,
 };
 
 /// Every tensor within the flat buffer begins at a multiple of so many entries: 256 bytes, what products like best.
@@ -66,6 +68,8 @@ pub(super) struct Buffers {
     pub(super) scalars: Tensor,
     /// Blocks of random draws used so far.
     pub(super) counter: Tensor,
+    /// Memory of the step in one op, where there is one for it.
+    scratch: Option<Tensor>,
 }
 
 impl Buffers {
@@ -108,6 +112,10 @@ impl Buffers {
             gathered: Tensor::zeros((2, batch), DType::F64, device)?,
             scalars: zeros(&[2])?,
             counter: Tensor::new(&[0i64], device)?,
+            scratch: match in_one_op(of, config, device) {
+                true => Some(zeros(&[tied_step_scratch(batch, of.n_visible, of.n_hidden)])?),
+                false => None,
+            },
         })
     }
 
@@ -122,18 +130,41 @@ impl Buffers {
         let x = self.rows()?;
         let draws = Draws::Counter { philox: self.philox, counter: &self.counter };
         corrupt_(&self.corrupted, &x, self.config.corruption, draws, 0)?;
-        self.hidden()?;
-        self.reconstruct(&x)?;
-        self.visible_bias()?;
-        self.hidden_bias()?;
-        self.weights()?;
-        sgd_step_(
-            &self.params,
-            &self.scalars,
-            SgdStep { weight_decay: self.config.weight_decay as f32 },
-            self.n_weights,
-        )?;
+        match &self.scratch {
+            Some(scratch) => self.update_in_one_op(&x, scratch)?,
+            None => {
+                self.hidden()?;
+                self.reconstruct(&x)?;
+                self.visible_bias()?;
+                self.hidden_bias()?;
+                self.weights()?;
+                let decay = SgdStep { weight_decay: self.config.weight_decay as f32 };
+                sgd_step_(&self.params, &self.scalars, decay, self.n_weights)?;
+            }
+        }
         advance_(&self.counter, x.elem_count().div_ceil(4) as i64)
+    }
+
+    /// The same from `hidden` on: without momentum no gradient and no velocity is stored.
+    fn update_in_one_op(&self, x: &Tensor, scratch: &Tensor) -> Result<()> {
+        let at = |t: &Tensor| t.layout().start_offset() - self.params.layout().start_offset();
+        tied_step_(TiedStep {
+            params: &self.params.get(VALUES)?,
+            bias_at: at(&self.values.bias),
+            visible_bias_at: at(&self.values.visible_bias),
+            gathered: &self.gathered,
+            scratch,
+            rows: x,
+            corrupted: &self.corrupted,
+            scalars: &self.scalars,
+            n_hidden: self.hidden.dims()[1],
+            weight_decay: self.config.weight_decay as f32,
+        })
+    }
+
+    /// Whether there are velocities.
+    pub(super) fn has_velocity(&self) -> bool {
+        self.scratch.is_none()
     }
 
     /// `x`: the loaded rows, or what the autoencoders below make of them.
@@ -190,6 +221,17 @@ impl Buffers {
             None => gemm_(weight, &self.hidden.t()?, &self.output, ADD, precision),
         }
     }
+}
+
+/// Whether a step of this network is one op: the paper's, on a CPU, with minibatches that are small.
+fn in_one_op(of: &DaeConfig, config: &DaeTrainConfig, device: &candle::Device) -> bool {
+    let sigmoid = feedforward::Activation::Sigmoid;
+    of.tied
+        && (of.hidden, of.output) == (sigmoid, sigmoid)
+        && of.loss == ReconstructionLoss::CrossEntropy
+        && config.momentum == Schedule::constant(0.)
+        && config.precision != Precision::Bf16
+        && tied_step_fits(device, config.batch)
 }
 
 /// `c ← a b + c`

@@ -135,14 +135,16 @@ impl DaeTrainer {
     }
 
     /// Takes the schedules of learning rate and momentum from `config`, from the next [`begin_epoch`](Trainer::begin_epoch) on; everything
-    /// else stays as it was.
+    /// else stays as it was. A trainer that began without momentum on the CPU may have no velocities, and stays without.
     ///
     /// # Errors
     /// When `config` is out of range.
     pub fn set_schedules(&mut self, config: &DaeTrainConfig) -> Result<()> {
         config.validate()?;
         self.config.learning_rate = config.learning_rate.clone();
-        self.config.momentum = config.momentum.clone();
+        if self.buffers.has_velocity() {
+            self.config.momentum = config.momentum.clone();
+        }
         Ok(())
     }
 

@@ -1,0 +1,433 @@
+//! The step in two passes over the weights. Every product is made of tiles of one kind: a few rows of the result by a few vectors of
+//! its columns, in registers, over the whole sum.
+//!
+//! Where the result has a column for each row of the minibatch (`y`, `LH`), the minibatch is transposed, `[n_visible, lanes]`, and
+//! padded with zeros to whole vectors.
+#![expect(clippy::needless_range_loop, reason = "a lane is an index into several arrays of one length")]
+use super::{BLOCKS, Step};
+use crate::loss::{cross_row, gather};
+use crate::math::sigmoid;
+use rayon::prelude::*;
+
+/// Columns of a tile for rows of the minibatch.
+const NARROW: usize = 8;
+
+/// Rows of a minibatch, padded to whole vectors.
+pub(super) fn lanes(batch: usize) -> usize {
+    batch.next_multiple_of(NARROW)
+}
+
+/// Neighbouring numbers that are computed at once. The methods of a type are for processors that have its instructions.
+trait Vector: Copy {
+    const LANES: usize;
+    fn splat(x: f32) -> Self;
+    /// `self · b + c`, rounded once.
+    fn fused(self, b: Self, c: Self) -> Self;
+    fn times(self, b: Self) -> Self;
+    /// # Safety
+    /// So many numbers can be read there.
+    unsafe fn load(at: *const f32) -> Self;
+    /// # Safety
+    /// So many numbers can be written there.
+    unsafe fn store(self, at: *mut f32);
+}
+
+impl Vector for f32 {
+    const LANES: usize = 1;
+    #[inline(always)]
+    fn splat(x: f32) -> Self {
+        x
+    }
+    #[inline(always)]
+    fn fused(self, b: Self, c: Self) -> Self {
+        self.mul_add(b, c)
+    }
+    #[inline(always)]
+    fn times(self, b: Self) -> Self {
+        self * b
+    }
+    #[inline(always)]
+    unsafe fn load(at: *const f32) -> Self {
+        // SAFETY: what the caller answers for.
+        unsafe { *at }
+    }
+    #[inline(always)]
+    unsafe fn store(self, at: *mut f32) {
+        // SAFETY: what the caller answers for.
+        unsafe { *at = self }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::Vector;
+    use std::arch::x86_64::*;
+
+    macro_rules! vector {
+        ($t:ident, $lanes:literal, $splat:ident, $fused:ident, $times:ident, $load:ident, $store:ident) => {
+            impl Vector for $t {
+                const LANES: usize = $lanes;
+                #[inline(always)]
+                fn splat(x: f32) -> Self {
+                    // SAFETY: `Step::run` comes here only where the processor has the instructions.
+                    unsafe { $splat(x) }
+                }
+                #[inline(always)]
+                fn fused(self, b: Self, c: Self) -> Self {
+                    // SAFETY: as in `splat`.
+                    unsafe { $fused(self, b, c) }
+                }
+                #[inline(always)]
+                fn times(self, b: Self) -> Self {
+                    // SAFETY: as in `splat`.
+                    unsafe { $times(self, b) }
+                }
+                #[inline(always)]
+                unsafe fn load(at: *const f32) -> Self {
+                    // SAFETY: what the caller answers for, and as in `splat`.
+                    unsafe { $load(at) }
+                }
+                #[inline(always)]
+                unsafe fn store(self, at: *mut f32) {
+                    // SAFETY: what the caller answers for, and as in `splat`.
+                    unsafe { $store(at, self) }
+                }
+            }
+        };
+    }
+    vector!(__m256, 8, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_mul_ps, _mm256_loadu_ps, _mm256_storeu_ps);
+    vector!(__m512, 16, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_mul_ps, _mm512_loadu_ps, _mm512_storeu_ps);
+}
+
+/// `Σ_k a[r, k] b[k, ..8]` for `R` rows `[depth]` of `a`, which are `line` apart; lines of `b` are `lanes` apart.
+#[inline(always)]
+fn tile_of_rows<V: Vector, const R: usize>(
+    a: &[f32],
+    line: usize,
+    b: &[f32],
+    (lanes, depth): (usize, usize),
+) -> [V; R] {
+    assert!(a.len() >= (R - 1) * line + depth && b.len() >= (depth - 1) * lanes + V::LANES);
+    let mut sums = [V::splat(0.); R];
+    for k in 0..depth {
+        // SAFETY: k is below depth, and the slices reach as far as the assertion says.
+        unsafe {
+            let b = V::load(b.as_ptr().add(k * lanes));
+            for r in 0..R {
+                sums[r] = V::splat(*a.as_ptr().add(r * line + k)).fused(b, sums[r]);
+            }
+        }
+    }
+    sums
+}
+
+/// `c[r, at..] ← keep · c + scale · Σ_k a[k, r] b[k, at..]` for `R` rows and `N` vectors. Lines of `a` are `width` apart, those of `b` and
+/// `c` `line`.
+#[inline(always)]
+fn add_tile<V: Vector, const R: usize, const N: usize>(
+    c: &mut [f32],
+    (a, width): (&[f32], usize),
+    b: &[f32],
+    (line, at, depth): (usize, usize, usize),
+    (keep, scale): (f32, f32),
+) {
+    let end = at + N * V::LANES;
+    assert!(end <= line && c.len() >= (R - 1) * line + end && b.len() >= (depth - 1) * line + end);
+    assert!(a.len() >= (depth - 1) * width + R);
+    let mut sums = [[V::splat(0.); N]; R];
+    for k in 0..depth {
+        for r in 0..R {
+            // SAFETY: k is below depth, and the slices reach as far as the assertions say.
+            unsafe {
+                let factor = V::splat(*a.as_ptr().add(k * width + r));
+                for n in 0..N {
+                    let b = V::load(b.as_ptr().add(k * line + at + n * V::LANES));
+                    sums[r][n] = factor.fused(b, sums[r][n]);
+                }
+            }
+        }
+    }
+    let (keep, scale) = (V::splat(keep), V::splat(scale));
+    for r in 0..R {
+        for n in 0..N {
+            // SAFETY: r is below R and n below N: within the row by the assertions.
+            unsafe {
+                let c = c.as_mut_ptr().add(r * line + at + n * V::LANES);
+                scale.fused(sums[r][n], keep.times(V::load(c))).store(c);
+            }
+        }
+    }
+}
+
+/// `c ← keep · c + scale · aᵀ b` for `R` whole rows of `line` entries; `b` has `depth` lines, and so has `a`, `width` apart.
+#[inline(always)]
+fn add_rows<V: Vector, const R: usize, const N: usize>(
+    c: &mut [f32],
+    a: (&[f32], usize),
+    b: &[f32],
+    (line, depth): (usize, usize),
+    factors: (f32, f32),
+) {
+    let mut at = 0;
+    while at + N * V::LANES <= line {
+        add_tile::<V, R, N>(c, a, b, (line, at, depth), factors);
+        at += N * V::LANES;
+    }
+    while at + V::LANES <= line {
+        add_tile::<V, R, 1>(c, a, b, (line, at, depth), factors);
+        at += V::LANES;
+    }
+    while at < line {
+        add_tile::<f32, R, 1>(c, a, b, (line, at, depth), factors);
+        at += 1;
+    }
+}
+
+/// `c[r, ..lanes] ← Σ_n w[r, n] x[n, ..lanes]` for all rows of a block of weights.
+#[inline(always)]
+fn of_minibatch<V: Vector>(c: &mut [f32], w: &[f32], x: &[f32], (n, lanes): (usize, usize)) {
+    let rows = w.len() / n;
+    for at in (0..lanes).step_by(V::LANES) {
+        let mut row = 0;
+        while row < rows {
+            let (w, c) = (&w[row * n..], &mut c[row * lanes + at..]);
+            row += match rows - row {
+                8.. => of_rows::<V, 8>(c, w, &x[at..], (n, lanes)),
+                4.. => of_rows::<V, 4>(c, w, &x[at..], (n, lanes)),
+                _ => of_rows::<V, 1>(c, w, &x[at..], (n, lanes)),
+            };
+        }
+    }
+}
+
+#[inline(always)]
+fn of_rows<V: Vector, const R: usize>(
+    c: &mut [f32],
+    w: &[f32],
+    x: &[f32],
+    (n, lanes): (usize, usize),
+) -> usize {
+    let sums = tile_of_rows::<V, R>(w, n, x, (lanes, n));
+    for r in 0..R {
+        let c = &mut c[r * lanes..r * lanes + V::LANES];
+        // SAFETY: the slice has as many entries as the vector.
+        unsafe { sums[r].store(c.as_mut_ptr()) };
+    }
+    R
+}
+
+/// Some rows of the weights, and what belongs to them.
+struct Block<'a> {
+    /// `[rows, n_visible]`
+    w: &'a mut [f32],
+    /// `[rows]`
+    bias: &'a mut [f32],
+    /// `[rows, lanes]` each.
+    y: &'a mut [f32],
+    lh: &'a mut [f32],
+}
+
+/// `y` of a block, and its part of `y W`, `[batch, n_visible]`.
+#[inline(always)]
+fn forward<W: Vector, V: Vector>(block: &mut Block<'_>, part: &mut [f32], turned: &[f32], step: &Step) {
+    let (n, lanes) = (step.n_visible, lanes(step.batch));
+    of_minibatch::<V>(block.y, block.w, turned, (n, lanes));
+    for (y, bias) in block.y.chunks_exact_mut(lanes).zip(block.bias.iter()) {
+        y.iter_mut().for_each(|y| *y = sigmoid(*y + bias));
+    }
+    let rows = block.bias.len();
+    part.fill(0.);
+    let mut m = 0;
+    while m < step.batch {
+        let a = (&block.y[m..], lanes);
+        let c = &mut part[m * n..];
+        if m + 4 <= step.batch {
+            add_rows::<W, 4, 2>(c, a, block.w, (n, rows), (1., 1.));
+            m += 4;
+        } else {
+            add_rows::<W, 1, 2>(c, a, block.w, (n, rows), (1., 1.));
+            m += 1;
+        }
+    }
+}
+
+/// `LH` of a block, and the update of its weights and biases.
+#[inline(always)]
+fn backward<W: Vector, V: Vector>(
+    block: &mut Block<'_>,
+    (turned, stacked): (&[f32], &[f32]),
+    step: &Step,
+    (keep, scale): (f32, f32),
+) {
+    let (n, batch, lanes) = (step.n_visible, step.batch, lanes(step.batch));
+    of_minibatch::<V>(block.lh, block.w, turned, (n, lanes));
+    for (lh, y) in block.lh.iter_mut().zip(block.y.iter()) {
+        *lh *= y * (1. - y);
+    }
+    for (bias, lh) in block.bias.iter_mut().zip(block.lh.chunks_exact(lanes)) {
+        *bias += scale * lh[..batch].iter().sum::<f32>();
+    }
+    // Columns of factors [LH; y], four at a time.
+    let mut factors = [0f32; 4 * 2 * super::MOST_ROWS];
+    let rows = block.bias.len();
+    let mut row = 0;
+    while row < rows {
+        let height = if row + 4 <= rows { 4 } else { 1 };
+        for r in 0..height {
+            let from = (row + r) * lanes..(row + r) * lanes + batch;
+            for m in 0..batch {
+                factors[4 * m + r] = block.lh[from.clone()][m];
+                factors[4 * (batch + m) + r] = block.y[from.clone()][m];
+            }
+        }
+        let a = (&factors[..], 4);
+        let c = &mut block.w[row * n..(row + height) * n];
+        if height == 4 {
+            add_rows::<W, 4, 4>(c, a, stacked, (n, 2 * batch), (keep, scale));
+        } else {
+            add_rows::<W, 1, 4>(c, a, stacked, (n, 2 * batch), (keep, scale));
+        }
+        row += height;
+    }
+}
+
+/// The two passes over a block, compiled for a processor.
+struct Passes {
+    forward: fn(&mut Block<'_>, &mut [f32], &[f32], &Step),
+    backward: fn(&mut Block<'_>, (&[f32], &[f32]), &Step, (f32, f32)),
+}
+
+#[cfg(target_arch = "x86_64")]
+mod passes {
+    use super::{Block, Step};
+    use std::arch::x86_64::{__m256, __m512};
+
+    macro_rules! passes {
+        ($name:ident, $wide:ty, $features:literal) => {
+            pub mod $name {
+                use super::*;
+
+                #[target_feature(enable = $features)]
+                fn forward_of(block: &mut Block<'_>, part: &mut [f32], turned: &[f32], step: &Step) {
+                    super::super::forward::<$wide, __m256>(block, part, turned, step);
+                }
+
+                #[target_feature(enable = $features)]
+                fn backward_of(
+                    block: &mut Block<'_>,
+                    read: (&[f32], &[f32]),
+                    step: &Step,
+                    factors: (f32, f32),
+                ) {
+                    super::super::backward::<$wide, __m256>(block, read, step, factors);
+                }
+
+                pub fn forward(block: &mut Block<'_>, part: &mut [f32], turned: &[f32], step: &Step) {
+                    // SAFETY: `Passes::of_this_processor` has seen that it has the features.
+                    unsafe { forward_of(block, part, turned, step) }
+                }
+
+                pub fn backward(
+                    block: &mut Block<'_>,
+                    read: (&[f32], &[f32]),
+                    step: &Step,
+                    factors: (f32, f32),
+                ) {
+                    // SAFETY: `Passes::of_this_processor` has seen that it has the features.
+                    unsafe { backward_of(block, read, step, factors) }
+                }
+            }
+        };
+    }
+    passes!(avx512, __m512, "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma");
+    passes!(avx2, __m256, "avx2,fma");
+}
+
+impl Passes {
+    fn of_this_processor() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::is_x86_feature_detected as has;
+            let vectors = has!("avx2") && has!("fma");
+            if vectors && has!("avx512f") && has!("avx512vl") && has!("avx512dq") && has!("avx512bw") {
+                return Self { forward: passes::avx512::forward, backward: passes::avx512::backward };
+            }
+            if vectors {
+                return Self { forward: passes::avx2::forward, backward: passes::avx2::backward };
+            }
+        }
+        Self { forward: forward::<f32, f32>, backward: backward::<f32, f32> }
+    }
+}
+
+/// Rows `[batch, n]` as columns `[n, lanes]`; the padding is 0.
+fn turn(out: &mut [f32], rows: &[f32], n: usize, lanes: usize) {
+    for (i, out) in out.chunks_exact_mut(lanes).enumerate() {
+        for (out, row) in out.iter_mut().zip(rows.chunks_exact(n)) {
+            *out = row[i];
+        }
+    }
+}
+
+impl Step {
+    pub(super) fn run(
+        &self,
+        params: &mut [f32],
+        gathered: &mut [f64],
+        scratch: &mut [f32],
+        x: &[f32],
+        corrupted: &[f32],
+        rate: f32,
+    ) {
+        let passes = Passes::of_this_processor();
+        let &Self { batch, n_visible: n, n_hidden, .. } = self;
+        let lanes = lanes(batch);
+        let (weights, biases) = params.split_at_mut(self.bias_at);
+        let (biases, visible_bias) = biases.split_at_mut(self.visible_bias_at - self.bias_at);
+        let (w, bias) = (&mut weights[..n_hidden * n], &mut biases[..n_hidden]);
+        let visible_bias = &mut visible_bias[..n];
+
+        let (turned, scratch) = scratch.split_at_mut(2 * n * lanes);
+        let (turned_x, turned_ln) = turned.split_at_mut(n * lanes);
+        let (stacked, scratch) = scratch.split_at_mut(2 * batch * n);
+        let (y, scratch) = scratch.split_at_mut(n_hidden * lanes);
+        let (lh, scratch) = scratch.split_at_mut(n_hidden * lanes);
+        let parts = &mut scratch[..BLOCKS * batch * n];
+
+        turned_x.fill(0.);
+        turn(turned_x, corrupted, n, lanes);
+        let height = n_hidden.div_ceil(BLOCKS).next_multiple_of(8);
+        let blocks = w.par_chunks_mut(height * n).zip(bias.par_chunks_mut(height));
+        let blocks = blocks.zip(y.par_chunks_mut(height * lanes)).zip(lh.par_chunks_mut(height * lanes));
+        let mut blocks: Vec<Block<'_>> =
+            blocks.map(|(((w, bias), y), lh)| Block { w, bias, y, lh }).collect();
+        let turned_x = &*turned_x;
+        let used = blocks.len();
+        let forwards = blocks.par_iter_mut().zip(parts.par_chunks_mut(batch * n));
+        forwards.for_each(|(block, part)| (passes.forward)(block, part, turned_x, self));
+
+        let (first, others) = parts.split_at_mut(batch * n);
+        let (of_x, ln) = stacked.split_at_mut(batch * n);
+        of_x.copy_from_slice(corrupted);
+        let others = &others[..(used - 1) * batch * n];
+        let sums = first.chunks_exact_mut(n).enumerate().map(|(m, sum)| {
+            for part in others.chunks_exact(batch * n) {
+                sum.iter_mut().zip(&part[m * n..]).for_each(|(sum, part)| *sum += part);
+            }
+            // Minus the derivative is LN.
+            cross_row(sum, visible_bias, &x[m * n..][..n], -1.)
+        });
+        gather(gathered, sums.collect());
+        ln.copy_from_slice(first);
+        let scale = rate / batch as f32;
+        for ln in ln.chunks_exact(n) {
+            visible_bias.iter_mut().zip(ln).for_each(|(bias, ln)| *bias += scale * ln);
+        }
+        turned_ln.fill(0.);
+        turn(turned_ln, ln, n, lanes);
+
+        let keep = 1. - rate * self.weight_decay;
+        let read = (&*turned_ln, &*stacked);
+        blocks.par_iter_mut().for_each(|block| (passes.backward)(block, read, self, (keep, scale)));
+    }
+}
