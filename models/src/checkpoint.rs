@@ -33,9 +33,9 @@ pub(crate) fn save(
 }
 
 /// The tensors of a checkpoint that was read.
-pub(crate) struct Checkpoint<'a> {
+pub struct Checkpoint<'a> {
     path: &'a Path,
-    pub tensors: HashMap<String, Tensor>,
+    pub(crate) tensors: HashMap<String, Tensor>,
 }
 
 impl<'a> Checkpoint<'a> {

@@ -7,6 +7,7 @@
 //! | [`feedforward`] | classifier or deep autoencoder | that stack, fine-tuned as a whole by backpropagation |
 //! | [`labelled`] | deep belief network with label units | generative weights and labels, learned by the up-down algorithm |
 //! | [`dae`] | denoising autoencoder | one layer of features, learned by giving back rows from corrupted ones |
+//! | [`dae::StackedDae`] | stacked denoising autoencoders | a stack of them, trained layer by layer |
 //! | [`dictionary`] | dictionary learning | sparse codes over atoms learned by K-SVD and its kin, or online |
 //! | [`softmax`] | multinomial logistic regression | the linear read-out that tells how good features are |
 //!
@@ -44,6 +45,7 @@ pub mod dictionary;
 pub mod feedforward;
 pub mod io;
 pub mod labelled;
+pub mod layerwise;
 mod losses;
 mod prepare;
 pub mod pretrained;

@@ -40,7 +40,8 @@ pub(crate) fn check_inputs(
 }
 
 /// A configuration with a preparation, whose fitted numbers are among the tensors of the model.
-pub(crate) trait Prepares {
+pub trait Prepares {
+    /// What is done to raw rows.
     fn preparation(&mut self) -> &mut Preparation;
 }
 
@@ -60,5 +61,6 @@ prepares!(
     crate::labelled::LabelledDbnConfig,
     crate::feedforward::FeedforwardConfig,
     crate::dae::DaeConfig,
+    crate::dae::StackedDaeConfig,
     crate::dictionary::DictionaryConfig
 );

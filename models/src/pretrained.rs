@@ -60,12 +60,21 @@ pub enum ModelType {
     Dictionary,
     /// [`Dae`](crate::dae::Dae).
     Dae,
+    /// [`StackedDae`](crate::dae::StackedDae).
+    StackedDae,
 }
 
 impl ModelType {
     /// Every one.
-    pub const ALL: [Self; 6] =
-        [Self::Rbm, Self::Dbn, Self::LabelledDbn, Self::Feedforward, Self::Dictionary, Self::Dae];
+    pub const ALL: [Self; 7] = [
+        Self::Rbm,
+        Self::Dbn,
+        Self::LabelledDbn,
+        Self::Feedforward,
+        Self::Dictionary,
+        Self::Dae,
+        Self::StackedDae,
+    ];
 
     /// The lower-case name that files use.
     pub fn name(self) -> &'static str {
@@ -76,6 +85,7 @@ impl ModelType {
             Self::Feedforward => "feedforward",
             Self::Dictionary => "dictionary",
             Self::Dae => "denoising-autoencoder",
+            Self::StackedDae => "stacked-denoising-autoencoder",
         }
     }
 
@@ -88,6 +98,7 @@ impl ModelType {
             Self::Feedforward => "chandlery::feedforward::Feedforward",
             Self::Dictionary => "chandlery::dictionary::Dictionary",
             Self::Dae => "chandlery::dae::Dae",
+            Self::StackedDae => "chandlery::dae::StackedDae",
         }
     }
 
@@ -95,9 +106,10 @@ impl ModelType {
     fn by_fields(config: &Value) -> Option<Self> {
         // A deep belief network's `layers` are those of a feed-forward network without its `task`, and an RBM's sizes are those of
         // an autoencoder that does not say whether its weights are tied.
-        let fields: [(Self, &[&str]); 6] = [
+        let fields: [(Self, &[&str]); 7] = [
             (Self::Feedforward, &["/task", "/layers"]),
             (Self::LabelledDbn, &["/sizes", "/n_classes"]),
+            (Self::StackedDae, &["/layers/0/tied"]),
             (Self::Dbn, &["/layers"]),
             (Self::Dictionary, &["/n_atoms", "/n_features"]),
             (Self::Dae, &["/n_visible", "/n_hidden", "/tied"]),

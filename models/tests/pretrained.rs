@@ -2,7 +2,7 @@
 #![allow(clippy::expect_used)]
 mod common;
 use candle::{Device, Result, Tensor};
-use chandlery::dae::{Dae, DaeConfig};
+use chandlery::dae::{Dae, DaeConfig, StackedDae, StackedDaeConfig};
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::dictionary::{CodeError, Dictionary, DictionaryConfig};
 use chandlery::feedforward::{Feedforward, FeedforwardConfig};
@@ -48,6 +48,12 @@ fn dae(tied: bool) -> Result<Dae> {
     Dae::init(config, Philox::new(1, 3), &CPU)
 }
 
+fn stacked_dae() -> Result<StackedDae> {
+    let (preparation, image) = (awkward()?, Some(ImageShape::grey(2, 3)));
+    let config = StackedDaeConfig { preparation, image, ..StackedDaeConfig::new(&[6, 4, 3]) };
+    StackedDae::init(config, Philox::new(1, 4), &CPU)
+}
+
 /// Saves a model of each type to a folder of its own name under `folder`.
 fn save_all(folder: &Path) -> Result<()> {
     for model in ModelType::ALL {
@@ -59,6 +65,7 @@ fn save_all(folder: &Path) -> Result<()> {
             ModelType::Feedforward => Feedforward::from_dbn(&dbn()?, 2)?.save_pretrained(&folder)?,
             ModelType::Dictionary => dictionary()?.save_pretrained(&folder)?,
             ModelType::Dae => dae(false)?.save_pretrained(&folder)?,
+            ModelType::StackedDae => stacked_dae()?.save_pretrained(&folder)?,
         }
     }
     Ok(())
@@ -73,6 +80,7 @@ fn load_as(model: ModelType, name: &str) -> Result<()> {
         ModelType::Feedforward => Feedforward::from_pretrained(name, &CPU).map(|_| ()),
         ModelType::Dictionary => Dictionary::from_pretrained(name, &CPU).map(|_| ()),
         ModelType::Dae => Dae::from_pretrained(name, &CPU).map(|_| ()),
+        ModelType::StackedDae => StackedDae::from_pretrained(name, &CPU).map(|_| ()),
     }
 }
 
@@ -149,6 +157,10 @@ fn a_configuration_says_type_and_format_and_its_numbers_come_back_to_the_bit() -
     same(&Dbn::from_pretrained(&name(ModelType::Dbn), &CPU)?.config().preparation);
     same(&Feedforward::from_pretrained(&name(ModelType::Feedforward), &CPU)?.config().preparation);
     same(&LabelledDbn::from_pretrained(&name(ModelType::LabelledDbn), &CPU)?.config().preparation);
+    let back = StackedDae::from_pretrained(&name(ModelType::StackedDae), &CPU)?;
+    assert_eq!(back.config(), stacked_dae()?.config());
+    let layers = |stack: &StackedDae| bits(stack.layers().iter().flat_map(Dae::tensors));
+    assert!(layers(&back)? == layers(&stacked_dae()?)?);
     let back = Dictionary::from_pretrained(&name(ModelType::Dictionary), &CPU)?;
     assert_eq!(back.config(), dictionary()?.config());
     assert!(bits([("", back.atoms())])? == bits([("", dictionary()?.atoms())])?);
@@ -223,7 +235,7 @@ fn what_a_newer_version_or_another_library_wrote_is_refused_with_the_reason() ->
     dbn()?.save_pretrained(folder.path())?;
     let name = folder.path().display().to_string();
     let (types, good) = (
-        "rbm, deep-belief-network, labelled-deep-belief-network, feedforward, dictionary, denoising-autoencoder",
+        "rbm, deep-belief-network, labelled-deep-belief-network, feedforward, dictionary, denoising-autoencoder, stacked-denoising-autoencoder",
         fields(folder.path())?,
     );
     let cases: [(&str, Value, String); 6] = [

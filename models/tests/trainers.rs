@@ -2,7 +2,9 @@
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
 use chandlery::Preparation;
-use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
+use chandlery::dae::{
+    Dae, DaeConfig, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig, StackedDaeTrainer,
+};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::dictionary::{Dictionary, DictionaryConfig, OnlineConfig, OnlineTrainer};
 use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer};
@@ -54,6 +56,15 @@ fn dae(tied: bool) -> Result<DaeTrainer> {
     let dae = Dae::init(DaeConfig { tied, ..DaeConfig::new(5, 4) }, Philox::new(6, 1), &CPU)?;
     let config = DaeTrainConfig { batch: BATCH, momentum: 0.5.into(), ..DaeTrainConfig::default() };
     DaeTrainer::above(&lower, &dae, &half()?, config, Philox::new(6, 2))
+}
+
+fn stacked_dae() -> Result<StackedDaeTrainer> {
+    let config = StackedDaeConfig { preparation: half()?, ..StackedDaeConfig::new(&[N, 5, 4]) };
+    let stack = StackedDae::init(config, Philox::new(7, 0), &CPU)?;
+    let training = DaeTrainConfig { batch: BATCH, ..DaeTrainConfig::default() };
+    let mut trainer = StackedDaeTrainer::new(&stack, vec![training.clone(), training], Philox::new(7, 1))?;
+    trainer.next_layer()?;
+    Ok(trainer)
 }
 
 fn online() -> Result<OnlineTrainer> {
@@ -144,6 +155,9 @@ fn every_trainer_resumes_hands_out_copies_and_checks_without_draining() -> Resul
     for tied in [true, false] {
         keeps_the_contract("dae", || dae(tied), |dae| flat(dae.tensors().into_iter().map(|(_, t)| t)))?;
     }
+    keeps_the_contract("stacked dae", stacked_dae, |stack| {
+        flat(stack.layers().iter().flat_map(|dae| dae.tensors().into_iter().map(|(_, t)| t)))
+    })?;
     keeps_the_contract("online", online, |dictionary| flat([dictionary.atoms()]))
 }
 
@@ -159,6 +173,7 @@ fn the_checkpoint_of_another_trainer_is_refused_by_name() -> Result<()> {
         refused(UpDownTrainer::load_checkpoint::<()>(&path, &CPU).err()),
         refused(OnlineTrainer::load_checkpoint::<()>(&path, &CPU).err()),
         refused(DaeTrainer::load_checkpoint::<()>(&path, &CPU).err()),
+        refused(StackedDaeTrainer::load_checkpoint::<()>(&path, &CPU).err()),
     ];
     let names = [
         "rbm",
@@ -166,6 +181,7 @@ fn the_checkpoint_of_another_trainer_is_refused_by_name() -> Result<()> {
         "labelled-deep-belief-network",
         "online-dictionary",
         "denoising-autoencoder",
+        "stacked-denoising-autoencoder",
     ];
     for (error, name) in errors.iter().zip(names) {
         let want = format!(

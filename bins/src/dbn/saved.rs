@@ -57,6 +57,11 @@ impl Saved {
             ModelType::Dictionary => {
                 bail!("{model}: this is a dictionary; use `dictionary-learning encode {model} DATA`")
             }
+            other @ (ModelType::Dae | ModelType::StackedDae) => {
+                bail!(
+                    "{model}: this is a model of type {other}, which `dbn` does not read; load it with the library"
+                )
+            }
         })
     }
 

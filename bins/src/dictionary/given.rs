@@ -31,7 +31,11 @@ pub fn given(name: &str, device: &Device) -> Result<Dictionary> {
     }
     let model = model_type(name)?;
     if model != ModelType::Dictionary {
-        let what = anyhow!("this is a model of type {model}, not a dictionary; use it with `dbn`");
+        let reader = match model {
+            ModelType::Dae | ModelType::StackedDae => "load it with the library",
+            _ => "use it with `dbn`",
+        };
+        let what = anyhow!("this is a model of type {model}, not a dictionary; {reader}");
         return Err(what.context(name.to_owned()));
     }
     let dictionary = Dictionary::from_pretrained(name, device)?;

@@ -44,10 +44,12 @@
 mod config;
 mod pretrained;
 pub mod reference;
+pub mod stacked;
 mod step;
 pub mod train;
 
 pub use config::{DaeConfig, DaeTrainConfig};
+pub use stacked::{StackedDae, StackedDaeConfig, StackedDaeTrainer};
 pub use train::{DaeTrainer, Metrics};
 
 use crate::check::{batch_of, room_for};

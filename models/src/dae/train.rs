@@ -121,8 +121,7 @@ impl DaeTrainer {
             }
         }
         let buffers = Buffers::new(lower, dae, &config, philox)?;
-        let of_model = DaeConfig { preparation: preparation.clone(), ..dae.config().clone() };
-        let dae = buffers.dae(if lower.is_empty() { of_model } else { dae.config().clone() })?;
+        let dae = buffers.dae(dae.config().clone())?;
         let step = buffers.clone();
         let device = dae.weight().device().clone();
         let replay = Replay::new(&device, move || step.run()).unshared();

@@ -44,7 +44,7 @@
 //! ```
 mod config;
 mod early_stopping;
-mod from_dbn;
+mod from_stack;
 mod pretrained;
 mod step;
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod gradient;
 mod learning;
 mod rules;
 mod serial;
+mod stacked;
 
 use candle::{DType, Device, Result, Tensor};
 use chandlery::Philox;

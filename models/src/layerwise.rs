@@ -1,0 +1,286 @@
+//! Training a stack of layers greedily: the lowest on the rows, each other one on what those below make of them.
+//!
+//! Lower activations are recomputed on the way up in each step and never stored, so memory does not grow with the number of rows.
+use crate::checkpoint::{self, Checkpoint};
+use crate::prepare::Prepares;
+use crate::trainer::Trainer;
+use candle::{DType, Device, Error, Result, Tensor};
+use candle_nn::VarBuilder;
+use chandlery_datasets::Preparation;
+use chandlery_ops::Philox;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// A model of layers that are trained one after another.
+pub trait Stack: Sized {
+    /// What the stack is, the content of its `config.json`.
+    type Config: Clone + Serialize + DeserializeOwned + Prepares;
+    /// One layer.
+    type Layer: Clone;
+    /// How a layer is trained.
+    type Training: Clone + Serialize + DeserializeOwned;
+    /// Trains one layer.
+    type LayerTrainer: Trainer<Model = Self::Layer>;
+    /// What errors call the trainer.
+    const TRAINER: &'static str;
+    /// The name of the trainer in its checkpoints.
+    const NAME: &'static str;
+
+    /// Loads the layers from under `vb`.
+    ///
+    /// # Errors
+    /// When `config` is out of range, or `vb` lacks a tensor or has another shape.
+    fn load(config: Self::Config, vb: VarBuilder) -> Result<Self>;
+    /// A stack from its layers, lowest first.
+    ///
+    /// # Errors
+    /// When `config` is out of range or is not that of the layers.
+    fn of_layers(config: Self::Config, layers: Vec<Self::Layer>) -> Result<Self>;
+    /// What it is, and its layers, lowest first.
+    fn parts(&self) -> (&Self::Config, &[Self::Layer]);
+    /// A copy of a layer in f32.
+    ///
+    /// # Errors
+    /// When memory is short.
+    fn copy(layer: &Self::Layer) -> Result<Self::Layer>;
+    /// The parameters of a layer by name.
+    fn tensors(layer: &Self::Layer) -> Vec<(&'static str, &Tensor)>;
+    /// # Errors
+    /// When a field is out of its range.
+    fn validate(training: &Self::Training) -> Result<()>;
+    /// Takes the schedules of `from`.
+    fn take_schedules(training: &mut Self::Training, from: &Self::Training);
+    /// A trainer of the layer `rest[0]`, on top of `lower`.
+    ///
+    /// # Errors
+    /// When memory is short.
+    fn above(
+        lower: &[Self::Layer],
+        layer: &Self::Layer,
+        preparation: &Preparation,
+        training: Self::Training,
+        philox: Philox,
+    ) -> Result<Self::LayerTrainer>;
+    /// Sets the schedules of the layer in training.
+    ///
+    /// # Errors
+    /// When one is out of range.
+    fn set_layer_schedules(trainer: &mut Self::LayerTrainer, training: &Self::Training) -> Result<()>;
+    /// What a checkpoint stores of the layer's trainer.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn stored(trainer: &Self::LayerTrainer) -> Result<Vec<(String, Tensor)>>;
+    /// Puts back what [`stored`](Self::stored) gave.
+    ///
+    /// # Errors
+    /// When a tensor is missing or has another shape.
+    fn restore(trainer: &mut Self::LayerTrainer, stored: &Checkpoint<'_>) -> Result<()>;
+}
+
+/// Trains a [`Stack`] greedily; see the [module](self).
+pub struct LayerwiseTrainer<S: Stack> {
+    config: S::Config,
+    training: Vec<S::Training>,
+    philox: Philox,
+    /// Layers that are not being trained: done below, untouched above.
+    layers: Vec<S::Layer>,
+    layer: usize,
+    trainer: S::LayerTrainer,
+}
+
+/// What a checkpoint says beside its tensors.
+#[derive(Serialize, Deserialize)]
+struct Notes<C, T, P> {
+    config: C,
+    training: Vec<T>,
+    seed: u64,
+    stream: u64,
+    offset: u64,
+    layer: usize,
+    progress: P,
+}
+
+impl<S: Stack> LayerwiseTrainer<S> {
+    /// Takes a copy of `stack` and begins with its lowest layer; `training` says how to train each, lowest first.
+    ///
+    /// Steps take raw rows, which go through the stack's preparation; layer `l` draws from the stream `philox.stream + l`.
+    ///
+    /// # Errors
+    /// When there is not one `training` for each layer, one is out of range, or memory is short.
+    pub fn new(stack: &S, training: Vec<S::Training>, philox: Philox) -> Result<Self> {
+        let (config, layers) = stack.parts();
+        let (Some(lowest), Some(first), true) =
+            (layers.first(), training.first(), training.len() == layers.len())
+        else {
+            candle::bail!(
+                "{}: training must have one entry for each of {} layers, got {}",
+                S::TRAINER,
+                layers.len(),
+                training.len()
+            )
+        };
+        training.iter().try_for_each(S::validate)?;
+        let mut config = config.clone();
+        let device = S::tensors(lowest).first().map_or(Device::Cpu, |(_, t)| t.device().clone());
+        *config.preparation() = config.preparation().to_device(&device).map_err(Error::wrap)?;
+        let layers: Vec<_> = layers.iter().map(S::copy).collect::<Result<_>>()?;
+        let trainer = S::above(&[], lowest, config.preparation(), first.clone(), philox)?;
+        Ok(Self { config, training, philox, layers, layer: 0, trainer })
+    }
+
+    /// Goes on to the next layer; `false` when all are trained.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn next_layer(&mut self) -> Result<bool> {
+        if self.layer + 1 == self.layers.len() {
+            return Ok(false);
+        }
+        self.begin_layer(self.layer + 1)?;
+        Ok(true)
+    }
+
+    fn begin_layer(&mut self, layer: usize) -> Result<()> {
+        self.layers[self.layer] = self.trainer.model()?;
+        let philox = Philox { stream: self.philox.stream.wrapping_add(layer as u64), ..self.philox };
+        let (lower, rest) = self.layers.split_at(layer);
+        let training = self.training[layer].clone();
+        self.trainer = S::above(lower, &rest[0], self.config.preparation(), training, philox)?;
+        self.layer = layer;
+        Ok(())
+    }
+
+    /// Takes the schedules of learning rate and momentum from `training`, one entry for each layer: for a run that is to go on longer than
+    /// was planned. They hold from the next [`begin_epoch`](Trainer::begin_epoch) on; everything else stays as it was.
+    ///
+    /// # Errors
+    /// When there is not one entry for each layer, or one is out of range.
+    pub fn set_schedules(&mut self, training: &[S::Training]) -> Result<()> {
+        if training.len() != self.layers.len() {
+            candle::bail!(
+                "{}::set_schedules: training must have one entry for each of {} layers, got {}",
+                S::TRAINER,
+                self.layers.len(),
+                training.len()
+            )
+        }
+        for (own, new) in self.training.iter_mut().zip(training) {
+            S::validate(new)?;
+            S::take_schedules(own, new);
+        }
+        S::set_layer_schedules(&mut self.trainer, &self.training[self.layer])
+    }
+
+    /// The trainer of the layer under way.
+    pub(crate) fn of_layer(&mut self) -> &mut S::LayerTrainer {
+        &mut self.trainer
+    }
+
+    /// A copy of the layer in training.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn layer_model(&self) -> Result<S::Layer> {
+        self.trainer.model()
+    }
+
+    /// Which layer is in training, counted from 0.
+    pub fn layer(&self) -> usize {
+        self.layer
+    }
+
+    /// How many layers there are.
+    pub fn n_layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// How each layer is trained, lowest first.
+    pub fn training(&self) -> &[S::Training] {
+        &self.training
+    }
+
+    /// What the stack is.
+    pub fn model_config(&self) -> &S::Config {
+        &self.config
+    }
+
+    fn named(&self, e: &Error) -> Error {
+        Error::Msg(format!("layer {}: {e}", self.layer + 1))
+    }
+}
+
+impl<S: Stack> Trainer for LayerwiseTrainer<S> {
+    type Model = S;
+    type Metrics = <S::LayerTrainer as Trainer>::Metrics;
+
+    /// `epoch` is counted from 0 in each layer.
+    fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
+        self.trainer.begin_epoch(epoch)
+    }
+
+    /// `rows` are raw, `[batch, n_inputs]`, with the `batch` of the layer in training.
+    fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
+        self.trainer.step(rows, None)
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.trainer.check().map_err(|e| self.named(&e))
+    }
+
+    fn metrics(&mut self) -> Result<Self::Metrics> {
+        self.trainer.metrics().map_err(|e| self.named(&e))
+    }
+
+    fn steps(&self) -> u64 {
+        self.trainer.steps()
+    }
+
+    fn model(&self) -> Result<S> {
+        let mut layers = self.layers.clone();
+        layers[self.layer] = self.trainer.model()?;
+        S::of_layers(self.config.clone(), layers)
+    }
+
+    fn device(&self) -> &Device {
+        self.trainer.device()
+    }
+
+    fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
+        let stack = self.model()?;
+        let layers = stack.parts().1.iter().enumerate().flat_map(|(i, layer)| {
+            S::tensors(layer).into_iter().map(move |(name, t)| (format!("layers.{i}.{name}"), t.clone()))
+        });
+        let Philox { seed, stream, offset } = self.philox;
+        let mut config = self.config.clone();
+        let notes = Notes {
+            config: self.config.clone(),
+            training: self.training.clone(),
+            seed,
+            stream,
+            offset,
+            layer: self.layer,
+            progress,
+        };
+        checkpoint::save(path, S::NAME, layers.chain(S::stored(&self.trainer)?), &notes, config.preparation())
+    }
+
+    fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
+        let (checkpoint, mut notes) =
+            Checkpoint::load::<Notes<S::Config, S::Training, P>>(path, S::NAME, device)?;
+        checkpoint.load_preparation(notes.config.preparation(), device)?;
+        let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
+        let vb = VarBuilder::from_tensors(checkpoint.tensors.clone(), DType::F32, device);
+        let stack = S::load(notes.config, vb).map_err(|e| checkpoint.refused(&e))?;
+        let mut trainer = Self::new(&stack, notes.training, philox).map_err(|e| checkpoint.refused(&e))?;
+        if notes.layer >= trainer.n_layers() {
+            return Err(checkpoint.refused(&format!("layer {} of {}", notes.layer + 1, trainer.n_layers())));
+        }
+        if notes.layer > 0 {
+            trainer.begin_layer(notes.layer).map_err(|e| checkpoint.refused(&e))?;
+        }
+        S::restore(&mut trainer.trainer, &checkpoint).map_err(|e| checkpoint.refused(&e))?;
+        Ok((trainer, notes.progress))
+    }
+}
