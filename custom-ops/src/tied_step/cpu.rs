@@ -291,10 +291,15 @@ fn backward<W: Vector, V: Vector>(
     }
 }
 
+/// [`forward`] for a processor.
+type Forward = fn(&mut Block<'_>, &mut [f32], &[f32], &Step);
+/// [`backward`] for a processor.
+type Backward = fn(&mut Block<'_>, (&[f32], &[f32]), &Step, (f32, f32));
+
 /// The two passes over a block, compiled for a processor.
 struct Passes {
-    forward: fn(&mut Block<'_>, &mut [f32], &[f32], &Step),
-    backward: fn(&mut Block<'_>, (&[f32], &[f32]), &Step, (f32, f32)),
+    forward: Forward,
+    backward: Backward,
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -32,6 +32,10 @@
 //! // b' = ½ · ½, b = 0, W = ½ (0 · 1 + ½ · ½).
 //! assert_eq!((serial.visible_bias[0], serial.bias[0], serial.weight[0]), (0.25, 0., 0.125));
 //! ```
+#![expect(
+    clippy::needless_range_loop,
+    reason = "loops as the paper writes them: an index into several arrays"
+)]
 use super::{Dae, DaeConfig};
 use crate::feedforward::{Activation, ReconstructionLoss};
 use candle::{DType, Device, Result, Tensor};

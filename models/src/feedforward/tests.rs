@@ -5,7 +5,7 @@ use crate::rbm::{HiddenUnit, RbmConfig, VisibleUnit};
 use crate::trainer::Trainer;
 use candle::Device::Cpu;
 use candle::Var;
-use chandlery_ops::{Precision, normal};
+use chandlery_ops::{Precision, normal, uniform};
 
 /// The loss of a network in f64 with the given parameters, from candle's ops alone.
 fn loss(
