@@ -6,7 +6,7 @@
 //     reconstruct       Z  = sigmoid(Y W + c),  LN = X - Z
 //     hidden error      LH = Y (1 - Y) (LN W^T)
 //     visible_bias      c += rate/M sum LN          hidden_bias   b += rate/M sum LH
-//     weights           W += rate/M (LH^T X~ + Y^T LN)
+//     weights           W <- keep W + rate/M (LH^T X~ + Y^T LN)
 //
 // A cluster of 8 blocks holds 32 rows of W (hidden units), and block `rank` of each cluster the same eighth of the columns (visible
 // units). A thread keeps 4 x 4 weights in registers from the first step to the last. Sums over columns cross between the blocks of a
@@ -16,8 +16,9 @@
 // arrays   weight [n_hidden, n_visible], bias [n_hidden], visible_bias [n_visible]: f32, updated; rows [n_steps M, n_visible], u8 or
 //          f32, value = scale * entry; sums: [8, C, C, own, Mp] and errors: [8, columns, Mp] words of 8 bytes, two of each, zero
 //          at the launch, with columns = ceil(n_visible / 8), own = ceil(columns / C), Mp = M rounded up to a multiple of MB;
-//          figures [blocks, 2] f64: cross-entropy and squared error of all values are added. Contiguous, none overlap
-// scalars  n_visible <= 1024; n_hidden <= 32 C; M <= Mp; rate_m = rate/M; p: share of corrupted values or standard deviation; a step
+//          figures [2, 1024] f64: block k adds cross-entropy and squared error
+//          of its values to column k. Contiguous, none overlap
+// scalars  n_visible <= 1024; n_hidden <= 32 C; M <= Mp; rate_m = rate/M; keep = 1 - rate times decay; p: share of corrupted values or standard deviation; a step
 //          uses ceil(M n_visible / 4) blocks of Philox, numbered as in corrupt.cu
 // launch   8 C blocks of 256 in clusters of 8, all at once (cooperative); C = number of clusters
 // shared   dynamic, `Shape::floats` of src/denoising_steps/shape.rs
@@ -40,6 +41,7 @@ constexpr unsigned RANKS = 8;     // blocks of a cluster
 constexpr unsigned WARPS = 8;
 constexpr unsigned THREADS = 256;
 constexpr unsigned ROWS = 32;     // hidden units of a cluster
+constexpr unsigned FIGURES = 1024;  // columns of the figures
 constexpr unsigned OWNED = ROWS / RANKS;
 
 enum Law { NONE, SALT_AND_PEPPER, MASKING, GAUSSIAN };
@@ -361,7 +363,7 @@ struct Steps {
   }
 
   // Modules weights, hidden_bias and the own part of visible_bias.
-  __device__ void update(unsigned t, float rate) {
+  __device__ void update(unsigned t, float rate, float keep) {
     const V* x = corrupt(t);
     float sum[4][4] = {};
     for (unsigned vector = 0; vector < vectors; ++vector) {
@@ -381,7 +383,7 @@ struct Steps {
 #pragma unroll
     for (unsigned i = 0; i < 4; ++i)
 #pragma unroll
-      for (unsigned j = 0; j < 4; ++j) weight[i][j] = inside[j] ? fmaf(rate, sum[i][j], weight[i][j]) : 0.f;
+      for (unsigned j = 0; j < 4; ++j) weight[i][j] = inside[j] ? fmaf(rate, sum[i][j], keep * weight[i][j]) : 0.f;
     // Eight threads a unit.
     step_bias(bias, rows, hidden_error, ROWS, 0, rate);
     step_bias(visible_bias, own, error, n.columns, first_own, rate);
@@ -406,7 +408,8 @@ struct Steps {
 
 template <typename Row, unsigned MB, bool SCATTER>
 __device__ void train(float* weight, float* bias, float* visible_bias, const Row* rows, unsigned long long* sums,
-                      unsigned long long* errors, double* figures, const Sizes n, float scale, float rate, const Noise noise) {
+                      unsigned long long* errors, double* figures, const Sizes n, float scale, float rate, float keep,
+                      const Noise noise) {
   extern __shared__ float4 shared[];
   Steps<Row, MB, SCATTER> steps(n, (float*)shared);
   steps.load(weight, bias, visible_bias);
@@ -427,7 +430,7 @@ __device__ void train(float* weight, float* bias, float* visible_bias, const Row
     steps.gather_errors(errors_t, t + 1);
     steps.over_columns(steps.error, steps.hidden_error, steps.received_errors,
                        [](float sum, unsigned, float y) { return y * (1.f - y) * sum; });
-    steps.update(t, rate);
+    steps.update(t, rate, keep);
     __syncthreads();
   }
   steps.store(weight, bias, visible_bias);
@@ -439,7 +442,7 @@ __device__ void train(float* weight, float* bias, float* visible_bias, const Row
   if (threadIdx.x < 2) {
     double sum = 0;
     for (unsigned k = 0; k < THREADS; ++k) sum += all[2 * k + threadIdx.x];
-    figures[2 * blockIdx.x + threadIdx.x] += sum;
+    figures[FIGURES * threadIdx.x + blockIdx.x] += sum;
   }
 }
 
@@ -449,11 +452,12 @@ __device__ void train(float* weight, float* bias, float* visible_bias, const Row
   extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                             \
       denoising_steps_##NAME(float* weight, float* bias, float* visible_bias, unsigned long long* sums,                \
                              unsigned long long* errors, double* figures, const ROW* rows, const Sizes n,              \
-                             const float scale, const float rate_m, const unsigned law, const float p,                 \
+                             const float scale, const float rate_m, const float keep, const unsigned law,              \
+                             const float p,                                                                           \
                              const unsigned long long seed, const unsigned long long stream,                           \
                              const unsigned long long offset, const long long* counter) {                              \
     const Noise noise{law, p, philox_at(seed, stream, offset, counter)};                                               \
-    train<ROW, MB, SCATTER>(weight, bias, visible_bias, rows, sums, errors, figures, n, scale, rate_m, noise);         \
+    train<ROW, MB, SCATTER>(weight, bias, visible_bias, rows, sums, errors, figures, n, scale, rate_m, keep, noise);         \
   }
 #else
 struct Sizes {
@@ -463,7 +467,7 @@ struct Sizes {
 #define STEPS(NAME, ROW, MB, SCATTER)                                                                                  \
   extern "C" __global__ void denoising_steps_##NAME(float*, float*, float*, unsigned long long*, unsigned long long*,  \
                                                     double*, const ROW*, const Sizes, const float, const float,        \
-                                                    const unsigned, const float, const unsigned long long,             \
+                                                    const float, const unsigned, const float, const unsigned long long, \
                                                     const unsigned long long, const unsigned long long,                \
                                                     const long long*) {}
 #endif

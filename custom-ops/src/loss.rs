@@ -42,8 +42,6 @@ mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 
-pub(crate) use cpu::{cross_row, gather};
-
 use crate::activation::Activation;
 use crate::check::{expect, matrix};
 use crate::op::{Io, Kernel, operands};

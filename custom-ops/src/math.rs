@@ -39,14 +39,6 @@ const LOG_LN2_LO: f32 = 9.058_000_614_5e-6;
 const SQRT_HALF_BITS: u32 = 0x3f35_04f3;
 const TAU: f32 = std::f32::consts::TAU;
 
-/// Whether the vector unit of this processor fuses `a·b + c`.
-pub(crate) fn has_fused() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma");
-    #[cfg(not(target_arch = "x86_64"))]
-    return cfg!(target_arch = "aarch64");
-}
-
 /// `eˣ`: 0 below -103.98, infinite above 88.72, subnormal results rounded once.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {

@@ -29,13 +29,18 @@ fn params(values: &Tensor, n_visible: usize, n_hidden: usize) -> DenoisingParams
 fn problem([n_visible, n_hidden, batch, n_steps]: [usize; 4]) -> Result<(Tensor, Tensor, DenoisingSteps)> {
     let values = normal(n_visible * n_hidden + n_visible + n_hidden + 4, &Cpu, Philox::new(1, 0))?;
     let rows = uniform((n_steps * batch, n_visible), &Cpu, Philox::new(1, 1))?;
-    let steps =
-        DenoisingSteps { batch, learning_rate: 0.1, scale: 1., corruption: Corruption::SaltAndPepper(0.3) };
+    let steps = DenoisingSteps {
+        batch,
+        learning_rate: 0.1,
+        weight_decay: 0.01,
+        scale: 1.,
+        corruption: Corruption::SaltAndPepper(0.3),
+    };
     Ok(((values * 0.1)?, rows, steps))
 }
 
 fn figures(table: &Tensor) -> Result<Vec<f64>> {
-    table.sum(0)?.to_vec1()
+    table.sum(1)?.to_vec1()
 }
 
 #[test]
@@ -46,7 +51,7 @@ fn steps_follow_the_plain_loops() -> Result<()> {
             let steps = DenoisingSteps { corruption, ..steps };
             let (want, [entropy, squares]) =
                 denoising_steps_reference(params(&values, v, h), &rows, steps, PHILOX)?;
-            let (got, table) = (values.copy()?, Tensor::zeros((DENOISING_FIGURES, 2), DType::F64, &Cpu)?);
+            let (got, table) = (values.copy()?, Tensor::zeros((2, DENOISING_FIGURES), DType::F64, &Cpu)?);
             denoising_steps_(params(&got, v, h), &rows, &table, steps, DRAWS)?;
             let off = (got - want)?.abs()?.max_all()?.to_scalar::<f32>()?;
             assert!(off < TOLERANCE, "{shape:?} {corruption}: off by {off}");
@@ -63,7 +68,7 @@ fn bytes_are_values_times_the_scale() -> Result<()> {
     let (values, rows, steps) = problem([20, 9, 3, 2])?;
     let bytes = (rows * 255.)?.to_dtype(DType::U8)?;
     let floats = (bytes.to_dtype(DType::F32)? * f64::from(1f32 / 255.))?;
-    let table = Tensor::zeros((DENOISING_FIGURES, 2), DType::F64, &Cpu)?;
+    let table = Tensor::zeros((2, DENOISING_FIGURES), DType::F64, &Cpu)?;
     let (of_bytes, of_floats) = (values.copy()?, values.copy()?);
     denoising_steps_(
         params(&of_bytes, 20, 9),
@@ -80,7 +85,7 @@ fn bytes_are_values_times_the_scale() -> Result<()> {
 #[test]
 fn steps_in_one_call_are_steps_one_by_one() -> Result<()> {
     let (values, rows, steps) = problem([50, 40, 4, 6])?;
-    let table = Tensor::zeros((DENOISING_FIGURES, 2), DType::F64, &Cpu)?;
+    let table = Tensor::zeros((2, DENOISING_FIGURES), DType::F64, &Cpu)?;
     let (once, apart) = (values.copy()?, values.copy()?);
     denoising_steps_(params(&once, 50, 40), &rows, &table, steps, DRAWS)?;
     let mut philox = PHILOX;
@@ -95,7 +100,7 @@ fn steps_in_one_call_are_steps_one_by_one() -> Result<()> {
 #[test]
 fn what_does_not_fit_is_refused_in_words() -> Result<()> {
     let (values, rows, steps) = problem([20, 9, 3, 2])?;
-    let table = Tensor::zeros((DENOISING_FIGURES, 2), DType::F64, &Cpu)?;
+    let table = Tensor::zeros((2, DENOISING_FIGURES), DType::F64, &Cpu)?;
     let call = |params, rows: &Tensor, steps| {
         denoising_steps_(params, rows, &table, steps, DRAWS).err().map(|e| e.to_string()).unwrap_or_default()
     };

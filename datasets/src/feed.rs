@@ -227,15 +227,24 @@ impl Feed {
     /// Before the first [`Feed::start_epoch`]; when rows cannot be read or copied. After an error the epoch is over.
     #[allow(clippy::should_implement_trait)] // An iterator's items could not be views that the next call ends.
     pub fn next(&mut self) -> Result<Option<Minibatch>> {
+        self.next_of(1)
+    }
+
+    /// The next minibatches of the epoch, one after the other in the rows of one: as many as are on the device together, up to `most`.
+    /// One that is not full comes alone.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub fn next_of(&mut self, most: usize) -> Result<Option<Minibatch>> {
         let Some(mut epoch) = self.epoch.take() else {
             return Err(Error::Argument("Feed: no epoch is under way; call start_epoch first".to_owned()));
         };
-        let minibatch = self.take_from(&mut epoch)?;
+        let minibatch = self.take_from(&mut epoch, most.max(1))?;
         self.epoch = Some(epoch);
         Ok(minibatch)
     }
 
-    fn take_from(&mut self, epoch: &mut Epoch) -> Result<Option<Minibatch>> {
+    fn take_from(&mut self, epoch: &mut Epoch, most: usize) -> Result<Option<Minibatch>> {
         let spent = |(chunk, taken): &(Chunk, usize)| *taken >= chunk.n_rows;
         if epoch.current.as_ref().is_none_or(spent) {
             epoch.current = self.advance(epoch)?.map(|chunk| (chunk, 0));
@@ -243,7 +252,8 @@ impl Feed {
         let Some((chunk, taken)) = &mut epoch.current else {
             return Ok(None);
         };
-        let n = self.config.batch.min(chunk.n_rows - *taken);
+        let (batch, left) = (self.config.batch, chunk.n_rows - *taken);
+        let n = if left < batch { left } else { batch * most.min(left / batch) };
         let view = |t: &Tensor| t.narrow(0, *taken, n);
         let minibatch =
             Minibatch { rows: view(&chunk.rows)?, labels: chunk.labels.as_ref().map(view).transpose()? };

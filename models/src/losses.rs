@@ -4,8 +4,10 @@ use candle::{DType, Device, Result, Tensor};
 
 /// Two sums over all steps, and what of them was reported: the loss of each row, and its second figure.
 pub(crate) struct LossSums {
-    /// `[2, batch]` f64, see [`output_loss_`](chandlery_ops::output_loss_).
+    /// `[2, n]` f64: two sums, each in parts, see [`output_loss_`](chandlery_ops::output_loss_).
     gathered: Tensor,
+    /// Rows of a step.
+    batch: usize,
     /// The sums and the number of steps at the last report.
     reported: ([f64; 2], u64),
 }
@@ -20,9 +22,9 @@ pub(crate) struct SinceReport {
 }
 
 impl LossSums {
-    /// Sums that the steps add to.
-    pub(crate) fn new(gathered: &Tensor) -> Self {
-        Self { gathered: gathered.clone(), reported: ([0.; 2], 0) }
+    /// Sums that steps of `batch` rows add to.
+    pub(crate) fn new(gathered: &Tensor, batch: usize) -> Self {
+        Self { gathered: gathered.clone(), batch, reported: ([0.; 2], 0) }
     }
 
     fn total(&self) -> Result<[f64; 2]> {
@@ -37,7 +39,7 @@ impl LossSums {
     pub(crate) fn since_report(&self, trainer: &str, steps: u64, advice: &str) -> Result<SinceReport> {
         let (before, from) = self.reported;
         let total = self.total()?;
-        let rows = ((steps - from) * self.gathered.dims()[1] as u64) as f64;
+        let rows = ((steps - from) * self.batch as u64) as f64;
         let [loss, second] = [0, 1].map(|i| (total[i] - before[i]) / rows);
         if steps > from && !loss.is_finite() {
             candle::bail!(

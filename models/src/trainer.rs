@@ -50,6 +50,20 @@ pub trait Trainer: Sized {
     /// When `rows` or `labels` have another shape, type or device, or a model with labels gets none.
     fn step(&mut self, rows: &Tensor, labels: Option<&Tensor>) -> Result<()>;
 
+    /// The same for `n` minibatches, one after the other in `rows` and `labels`, of the same bits as `n` calls of [`step`](Self::step). Some
+    /// trainers make many steps in less time than one by one.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step), and when `rows` are not `n` minibatches.
+    fn steps_of(&mut self, rows: &Tensor, labels: Option<&Tensor>, n: usize) -> Result<()> {
+        one_by_one(self, rows, labels, n)
+    }
+
+    /// How many minibatches [`steps_of`](Self::steps_of) takes best; 1 where it makes one step after the other.
+    fn steps_at_once(&self) -> usize {
+        1
+    }
+
     /// Whether all that was learned so far is finite. Waits for the device, and leaves the metrics as they are.
     ///
     /// # Errors
@@ -89,4 +103,25 @@ pub trait Trainer: Sized {
     /// # Errors
     /// When the file is missing, cut short, or the checkpoint of another trainer; the message names it.
     fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)>;
+}
+
+/// A [`step`](Trainer::step) for each of `n` minibatches.
+///
+/// # Errors
+/// As the steps, and when `rows` cannot be parted.
+pub(crate) fn one_by_one<T: Trainer>(
+    trainer: &mut T,
+    rows: &Tensor,
+    labels: Option<&Tensor>,
+    n: usize,
+) -> Result<()> {
+    let batch = rows.dim(0)?.checked_div(n).unwrap_or(0);
+    if batch * n != rows.dim(0)? {
+        candle::bail!("Trainer::steps_of: rows must be {n} minibatches, got {} of them", rows.dim(0)?)
+    }
+    for start in (0..n).map(|i| i * batch) {
+        let labels = labels.map(|labels| labels.narrow(0, start, batch)).transpose()?;
+        trainer.step(&rows.narrow(0, start, batch)?, labels.as_ref())?;
+    }
+    Ok(())
 }

@@ -38,9 +38,9 @@ fn run(
     steps: DenoisingSteps,
 ) -> Result<(Tensor, Vec<f64>)> {
     let values = values.copy()?;
-    let table = Tensor::zeros((DENOISING_FIGURES, 2), DType::F64, values.device())?;
+    let table = Tensor::zeros((2, DENOISING_FIGURES), DType::F64, values.device())?;
     denoising_steps_(params(&values, shape[0], shape[1]), rows, &table, steps, draws)?;
-    Ok((values.to_device(&CPU)?, table.sum(0)?.to_vec1()?))
+    Ok((values.to_device(&CPU)?, table.sum(1)?.to_vec1()?))
 }
 
 #[test]
@@ -57,7 +57,13 @@ fn many_steps_in_one_launch_follow_the_plain_loops() -> Result<()> {
                 (uniform((n_steps * batch, v), &CPU, Philox::new(1, 1))? * 255.)?.to_dtype(DType::U8)?;
             for corruption in [Corruption::SaltAndPepper(0.3), Corruption::Gaussian(0.5), Corruption::None] {
                 let philox = Philox::new(7, 3).advanced(12);
-                let steps = DenoisingSteps { batch, learning_rate: 0.1, scale: 1. / 255., corruption };
+                let steps = DenoisingSteps {
+                    batch,
+                    learning_rate: 0.1,
+                    weight_decay: 0.01,
+                    scale: 1. / 255.,
+                    corruption,
+                };
                 let (want, figures) =
                     denoising_steps_reference(params(&values, v, h), &bytes, steps, philox)?;
                 let there = values.to_device(&device)?;

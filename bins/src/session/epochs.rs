@@ -116,12 +116,13 @@ where
             feed.start_epoch((earlier + self.place.epoch) as u64, self.place.batch)?;
             let (started, before) = (Instant::now(), self.place.epoch_seconds);
             let mut since_check = 0;
-            while let Some(minibatch) = feed.next()? {
-                self.trainer.step(&minibatch.rows, minibatch.labels.as_ref())?;
-                self.place.batch += 1;
-                since_check += 1;
-                bar.advance(batch);
-                let stop = self.watch.stops_after_step(&self.interrupt);
+            while let Some(minibatch) = feed.next_of(self.watch.at_most(self.trainer.steps_at_once()))? {
+                let taken = minibatch.rows.dim(0)?.div_ceil(feed.config().batch);
+                self.trainer.steps_of(&minibatch.rows, minibatch.labels.as_ref(), taken)?;
+                self.place.batch += taken;
+                since_check += taken;
+                bar.advance(taken as u64 * batch);
+                let stop = self.watch.stops_after(taken, &self.interrupt);
                 let save = stop || self.watch.checkpoint_is_due();
                 if save || since_check >= STEPS_BETWEEN_CHECKS {
                     self.trainer.check()?;
@@ -173,7 +174,7 @@ impl<R: Run> Session<R> {
             let (line, words) = step(&mut self.trainer, self.place.epoch)?;
             self.keep(Ended { line, words, stop: false }, &bar)?;
             bar.advance(1);
-            let stop = self.watch.stops_after_step(&self.interrupt);
+            let stop = self.watch.stops_after(1, &self.interrupt);
             if stop || self.watch.checkpoint_is_due() {
                 self.save()?;
             }
@@ -216,9 +217,14 @@ impl Watch {
         Self { started: now, saved: now, before, steps: 0, checkpoint_seconds, stop_after }
     }
 
-    /// Counts a step, and says whether the loop must stop after it.
-    fn stops_after_step(&mut self, interrupt: &Interrupt) -> bool {
-        self.steps += 1;
+    /// How many of `n` steps may be made before the loop must stop, at least one.
+    fn at_most(&self, n: usize) -> usize {
+        self.stop_after.map_or(n, |all| n.min(all.saturating_sub(self.steps))).max(1)
+    }
+
+    /// Counts steps, and says whether the loop must stop after them.
+    fn stops_after(&mut self, steps: usize, interrupt: &Interrupt) -> bool {
+        self.steps += steps;
         interrupt.asked() || self.stop_after.is_some_and(|n| self.steps >= n)
     }
 
@@ -284,9 +290,9 @@ mod tests {
     fn a_loop_stops_after_the_steps_it_was_given_and_never_without() {
         let interrupt = Interrupt::default();
         let mut watch = Watch::start(5., 0., Some(2));
-        assert_eq!([(); 3].map(|()| watch.stops_after_step(&interrupt)), [false, true, true]);
+        assert_eq!([(); 3].map(|()| watch.stops_after(1, &interrupt)), [false, true, true]);
         assert!(watch.checkpoint_is_due() && watch.run_seconds() >= 5.);
         let mut watch = Watch::start(0., f64::MAX, None);
-        assert!(!watch.stops_after_step(&interrupt) && !watch.checkpoint_is_due());
+        assert!(!watch.stops_after(1, &interrupt) && !watch.checkpoint_is_due());
     }
 }

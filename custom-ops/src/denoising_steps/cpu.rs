@@ -120,7 +120,7 @@ impl<'a> Work<'a> {
                 for (bias, lh) in bias.iter_mut().zip(hidden_error.chunks(batch)) {
                     *bias += rate * lh.iter().sum::<f32>();
                 }
-                change(weight, (hidden_error, corrupted), (hidden, error), n_visible, rate);
+                change(weight, (hidden_error, corrupted), (hidden, error), n_visible, (rate, self.of.keep));
             }
         });
     }
@@ -210,9 +210,15 @@ fn add_products(weight: &[f32], by: &[f32], width: usize, out: &mut [f32]) {
     }
 }
 
-/// `weight[u] += rate Σ_m (a[u, m] x[m] + b[u, m] y[m])`
+/// `weight[u] ← keep weight[u] + rate Σ_m (a[u, m] x[m] + b[u, m] y[m])`
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-fn change(weight: &mut [f32], (a, x): (&[f32], &[f32]), (b, y): (&[f32], &[f32]), width: usize, rate: f32) {
+fn change(
+    weight: &mut [f32],
+    (a, x): (&[f32], &[f32]),
+    (b, y): (&[f32], &[f32]),
+    width: usize,
+    (rate, keep): (f32, f32),
+) {
     const FUSED: bool = fused!();
     let batch = x.len() / width;
     let units = weight.len() / width;
@@ -230,7 +236,7 @@ fn change(weight: &mut [f32], (a, x): (&[f32], &[f32]), (b, y): (&[f32], &[f32])
         }
         for (u, sum) in sum.iter().enumerate() {
             for (w, sum) in weight[u * width + at..][..LANES].iter_mut().zip(sum) {
-                *w = fma::<f32, FUSED>(rate, *sum, *w);
+                *w = fma::<f32, FUSED>(rate, *sum, keep * *w);
             }
         }
     }
@@ -242,7 +248,7 @@ fn change(weight: &mut [f32], (a, x): (&[f32], &[f32]), (b, y): (&[f32], &[f32])
                 sum = fma::<f32, FUSED>(b[u * batch + m], y[m * width + at], first);
             }
             let w = &mut weight[u * width + at];
-            *w = fma::<f32, FUSED>(rate, sum, *w);
+            *w = fma::<f32, FUSED>(rate, sum, keep * *w);
         }
     }
 }
@@ -270,8 +276,9 @@ fn reconstruct(x: &[f32], shares: &[f32], bias: &[f32], error: &mut [f32], figur
         entropy += f64::from(row[0].iter().sum::<f32>());
         squares += f64::from(row[1].iter().sum::<f32>());
     }
-    figures[0] += entropy;
-    figures[1] += squares;
+    let (first, second) = figures.split_at_mut(figures.len() / 2);
+    first[0] += entropy;
+    second[0] += squares;
 }
 
 /// `N` lines, where there are so many.

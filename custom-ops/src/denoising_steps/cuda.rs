@@ -88,11 +88,11 @@ fn launch<T: CudaDType>(of: &Steps<'_>, dtype: &str, gpu: &Gpu, io: Io<'_, CudaS
     let place = |entry: usize| values.at + (entry * size_of::<f32>()) as u64;
     let launch = launch.num(values.at).num(place(of.bias_at)).num(place(of.visible_bias_at));
     let launch = launch.num(sums.address(memory.at)).num(errors.address(memory.at)).write(&mut figures);
-    let launch = launch.read(&rows).num(numbers).num(of.scale).num(of.rate / batch as f32);
+    let launch = launch.read(&rows).num(numbers).num(of.scale).num(of.rate / batch as f32).num(of.keep);
     let launch = launch.num(law).num(noise).draws(of.place.philox, &counter);
     let launch = launch.blocks(shape.clusters * RANKS, THREADS).shared(shape.shared_bytes());
-    // SAFETY: (3 × float*, 2 × unsigned long long*, double*, const T*, Sizes, 2 × float, unsigned, float, 3 × unsigned long long,
-    // const long long*): `denoising_steps_` checked all shapes; the figures have a row for each of at most 1024 blocks; the scratch
+    // SAFETY: (3 × float*, 2 × unsigned long long*, double*, const T*, Sizes, 3 × float, unsigned, float, 3 × unsigned long long,
+    // const long long*): `denoising_steps_` checked all shapes; the figures have a column for each of at most 1024 blocks; the scratch
     // has the words of two steps; `shape` made sure that all clusters run at once, that the kernel's limits hold and sizes fit u32.
     unsafe { launch.clusters_of(RANKS as u32).together().go() }
 }

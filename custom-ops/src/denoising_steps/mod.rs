@@ -6,7 +6,7 @@
 //! reconstruct    z  = σ(Wᵀ y + c),   LN = x − z
 //! visible bias   c += ε/M Σ LN
 //! hidden bias    b += ε/M Σ LH,      LH = y (1 − y) W LN
-//! weights        W += ε/M Σ (LH x̃ᵀ + y LNᵀ)
+//! weights        W ← (1 − ελ) W + ε/M Σ (LH x̃ᵀ + y LNᵀ)
 //! ```
 //!
 //! Sums run over the `M` rows of a minibatch; all gradients are those of the parameters before the step. This descends on the
@@ -17,6 +17,7 @@
 //! | `W b c` | `params`: [`DenoisingParams`] | `[n_hidden, n_visible]`, `[n_hidden]`, `[n_visible]`, f32 |
 //! | `x` | `rows`, times [`scale`](DenoisingSteps::scale) | `[n_steps · M, n_visible]`, u8 or f32 |
 //! | `ε` | [`learning_rate`](DenoisingSteps::learning_rate) | |
+//! | `λ` | [`weight_decay`](DenoisingSteps::weight_decay) | |
 //! | `M` | [`batch`](DenoisingSteps::batch) | |
 //!
 //! Step `t` draws from Philox block `offset + counter + t · ⌈M n_visible / 4⌉` on, numbered as in [`corrupt`](crate::corrupt).
@@ -41,7 +42,7 @@ use crate::{Corruption, Draws};
 use candle::{CpuStorage, DType, Device, Result, Tensor};
 
 const OP: &str = "denoising_steps_";
-/// Rows of the figures: the most blocks of a launch.
+/// Columns of the figures: the most blocks of a launch.
 pub const DENOISING_FIGURES: usize = 1024;
 
 /// The parameters of a denoising autoencoder with tied weights, in one buffer that begins with `W`.
@@ -66,6 +67,8 @@ pub struct DenoisingSteps {
     pub batch: usize,
     /// Learning rate, divided by the rows of a minibatch in the op.
     pub learning_rate: f32,
+    /// L2 decay of the weights, not of the biases; at least 0.
+    pub weight_decay: f32,
     /// Factor that makes rows values in [0, 1]: 1/255 for bytes.
     pub scale: f32,
     /// What is done to the rows that the hidden units see.
@@ -86,6 +89,8 @@ struct Steps<'a> {
     bias_at: usize,
     visible_bias_at: usize,
     rate: f32,
+    /// Share of a weight that the decay leaves.
+    keep: f32,
     scale: f32,
     corruption: Corruption,
     place: Place<'a>,
@@ -112,7 +117,7 @@ pub fn denoising_steps_fit(device: &Device, n_visible: usize, n_hidden: usize, b
 }
 
 /// Updates the parameters by a step for each minibatch of `rows`, in their order, and adds the cross-entropy and the squared error of
-/// all reconstructions to the columns of `figures`, `[`[`DENOISING_FIGURES`]`, 2]` f64; their sums over the rows are what counts.
+/// all reconstructions to the rows of `figures`, `[2, `[`DENOISING_FIGURES`]`]` f64, of which the sums are what counts.
 ///
 /// The same operands give the same bits on one device; CPU and GPU agree to rounding.
 ///
@@ -141,7 +146,7 @@ pub fn denoising_steps_(
     if width != n_visible {
         candle::bail!("{OP}: rows must have {n_visible} columns, one for each visible unit, got {width}")
     }
-    expect(OP, "figures", figures, &[DType::F64], &[DENOISING_FIGURES, 2])?;
+    expect(OP, "figures", figures, &[DType::F64], &[2, DENOISING_FIGURES])?;
     steps.corruption.validate()?;
     let Some(place) = draws.place(OP, values.device())? else {
         candle::bail!("{OP}: draws must be At or Counter, got Mode, which draws nothing")
@@ -161,6 +166,7 @@ pub fn denoising_steps_(
         bias_at,
         visible_bias_at,
         rate: steps.learning_rate,
+        keep: 1. - steps.learning_rate * steps.weight_decay,
         scale: steps.scale,
         corruption: steps.corruption,
         place,

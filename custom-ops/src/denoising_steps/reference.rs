@@ -52,6 +52,8 @@ pub fn denoising_steps_reference(
             }
         }
         let rate = steps.learning_rate / steps.batch as f32;
+        let keep = 1. - steps.learning_rate * steps.weight_decay;
+        values[..n_hidden * n_visible].iter_mut().for_each(|weight| *weight *= keep);
         values.iter_mut().zip(change).for_each(|(value, change)| *value += rate * change);
     }
     Ok((Tensor::new(values, rows.device())?, figures))

@@ -5,11 +5,11 @@
 use super::{Dae, DaeConfig, DaeTrainConfig};
 use crate::feedforward::{self, ReconstructionLoss};
 use crate::schedule::Schedule;
-use candle::{DType, Result, Tensor};
+use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{
-    Activation, Draws, Factors, OutputLoss, Philox, Precision, SgdStep, TiedStep, advance_, column_sums_,
-    corrupt_, gemm_, layer_backward_, layer_forward_, output_loss_, scale_into_, sgd_step_, tied_step_,
-    tied_step_fits, tied_step_scratch,
+    Activation, DENOISING_FIGURES, DenoisingParams, DenoisingSteps, Draws, Factors, OutputLoss, Philox,
+    Precision, SgdStep, advance_, column_sums_, corrupt_, denoising_steps_, denoising_steps_fit, gemm_,
+    layer_backward_, layer_forward_, output_loss_, scale_into_, sgd_step_,
 };
 
 /// Every tensor within the flat buffer begins at a multiple of so many entries: 256 bytes, what products like best.
@@ -62,14 +62,14 @@ pub(super) struct Buffers {
     output: Tensor,
     /// `∂J/∂` the inputs of the hidden units: `−LH/B`, `[batch, n_hidden]`.
     hidden_delta: Tensor,
-    /// `[2, batch]` f64, see [`output_loss_`].
+    /// `[2, n]` f64: sums of the loss and of the squared error, in as many parts as the op has places for, see [`output_loss_`] and
+    /// [`denoising_steps_`].
     pub(super) gathered: Tensor,
     /// Rate, momentum.
     pub(super) scalars: Tensor,
     /// Blocks of random draws used so far.
     pub(super) counter: Tensor,
-    /// Memory of the step in one op, where there is one for it.
-    scratch: Option<Tensor>,
+    in_one_op: bool,
 }
 
 impl Buffers {
@@ -77,6 +77,7 @@ impl Buffers {
         let (of, device, batch) = (dae.config(), dae.weight().device(), config.batch);
         let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, device);
         let copied = |t: &Tensor| t.to_dtype(DType::F32)?.contiguous();
+        let in_one_op = fits_one_op(of, config, device)?;
         let (params, n_weights) = flat(of, device)?;
         let values = parameters(of, &params.get(VALUES)?)?;
         for (to, from) in values.tensors().into_iter().zip(dae.tensors()) {
@@ -109,13 +110,14 @@ impl Buffers {
             hidden: zeros(&[batch, of.n_hidden])?,
             output: zeros(&[batch, of.n_visible])?,
             hidden_delta: zeros(&[batch, of.n_hidden])?,
-            gathered: Tensor::zeros((2, batch), DType::F64, device)?,
+            gathered: Tensor::zeros(
+                (2, if in_one_op { DENOISING_FIGURES } else { batch }),
+                DType::F64,
+                device,
+            )?,
             scalars: zeros(&[2])?,
             counter: Tensor::new(&[0i64], device)?,
-            scratch: match in_one_op(of, config, device) {
-                true => Some(zeros(&[tied_step_scratch(batch, of.n_visible, of.n_hidden)])?),
-                false => None,
-            },
+            in_one_op,
         })
     }
 
@@ -130,41 +132,43 @@ impl Buffers {
         let x = self.rows()?;
         let draws = Draws::Counter { philox: self.philox, counter: &self.counter };
         corrupt_(&self.corrupted, &x, self.config.corruption, draws, 0)?;
-        match &self.scratch {
-            Some(scratch) => self.update_in_one_op(&x, scratch)?,
-            None => {
-                self.hidden()?;
-                self.reconstruct(&x)?;
-                self.visible_bias()?;
-                self.hidden_bias()?;
-                self.weights()?;
-                let decay = SgdStep { weight_decay: self.config.weight_decay as f32 };
-                sgd_step_(&self.params, &self.scalars, decay, self.n_weights)?;
-            }
-        }
+        self.hidden()?;
+        self.reconstruct(&x)?;
+        self.visible_bias()?;
+        self.hidden_bias()?;
+        self.weights()?;
+        let decay = SgdStep { weight_decay: self.config.weight_decay as f32 };
+        sgd_step_(&self.params, &self.scalars, decay, self.n_weights)?;
         advance_(&self.counter, x.elem_count().div_ceil(4) as i64)
     }
 
-    /// The same from `hidden` on: without momentum no gradient and no velocity is stored.
-    fn update_in_one_op(&self, x: &Tensor, scratch: &Tensor) -> Result<()> {
+    /// A step for each minibatch of `x`, prepared rows times `scale`, without momentum: no gradient and no velocity is stored.
+    pub(super) fn run_in_one_op(&self, x: &Tensor, scale: f32, learning_rate: f32) -> Result<()> {
+        let (params, weight) = (self.params.get(VALUES)?, self.values.weight.dims2()?);
         let at = |t: &Tensor| t.layout().start_offset() - self.params.layout().start_offset();
-        tied_step_(TiedStep {
-            params: &self.params.get(VALUES)?,
+        let params = DenoisingParams {
+            values: &params,
+            n_hidden: weight.0,
+            n_visible: weight.1,
             bias_at: at(&self.values.bias),
             visible_bias_at: at(&self.values.visible_bias),
-            gathered: &self.gathered,
-            scratch,
-            rows: x,
-            corrupted: &self.corrupted,
-            scalars: &self.scalars,
-            n_hidden: self.hidden.dims()[1],
+        };
+        let steps = DenoisingSteps {
+            batch: self.config.batch,
+            learning_rate,
             weight_decay: self.config.weight_decay as f32,
-        })
+            scale,
+            corruption: self.config.corruption,
+        };
+        let draws = Draws::Counter { philox: self.philox, counter: &self.counter };
+        denoising_steps_(params, x, &self.gathered, steps, draws)?;
+        let blocks = (self.config.batch * weight.1).div_ceil(4);
+        advance_(&self.counter, (x.dim(0)? / self.config.batch * blocks) as i64)
     }
 
-    /// Whether there are velocities.
-    pub(super) fn has_velocity(&self) -> bool {
-        self.scratch.is_none()
+    /// Whether many steps are one op.
+    pub(super) fn in_one_op(&self) -> bool {
+        self.in_one_op
     }
 
     /// `x`: the loaded rows, or what the autoencoders below make of them.
@@ -223,15 +227,18 @@ impl Buffers {
     }
 }
 
-/// Whether a step of this network is one op: the paper's, on a CPU, with minibatches that are small.
-fn in_one_op(of: &DaeConfig, config: &DaeTrainConfig, device: &candle::Device) -> bool {
+/// Whether many steps of this network are one op: the paper's units, loss and update, with minibatches that are small.
+fn fits_one_op(of: &DaeConfig, config: &DaeTrainConfig, device: &Device) -> Result<bool> {
+    /// On the CPU general products are as fast from about here on.
+    const MOST_ON_CPU: usize = 64;
     let sigmoid = feedforward::Activation::Sigmoid;
-    of.tied
+    let plain = of.tied
         && (of.hidden, of.output) == (sigmoid, sigmoid)
         && of.loss == ReconstructionLoss::CrossEntropy
         && config.momentum == Schedule::constant(0.)
         && config.precision != Precision::Bf16
-        && tied_step_fits(device, config.batch)
+        && !(device.is_cpu() && config.batch > MOST_ON_CPU);
+    Ok(plain && denoising_steps_fit(device, of.n_visible, of.n_hidden, config.batch)?)
 }
 
 /// `c ← a b + c`
@@ -245,7 +252,7 @@ impl Parameters {
 }
 
 /// A flat buffer of zeros for all parameters, and the entries of the weights, which come first.
-fn flat(of: &DaeConfig, device: &candle::Device) -> Result<(Tensor, usize)> {
+fn flat(of: &DaeConfig, device: &Device) -> Result<(Tensor, usize)> {
     let of_weights = (of.n_visible * of.n_hidden).next_multiple_of(ALIGNMENT);
     let n_weights = if of.tied { of_weights } else { 2 * of_weights };
     let n = n_weights + of.n_hidden.next_multiple_of(ALIGNMENT) + of.n_visible.next_multiple_of(ALIGNMENT);

@@ -20,14 +20,15 @@
 //! follows to rounding from the same draws. Cost: `10 · batch` FLOP a weight (five products), `8 · batch` for a weight of an untied
 //! network.
 //!
-//! A step is a load and then, on CUDA, one recorded graph. Everything is allocated in [`DaeTrainer::new`].
+//! Many steps of a small network with the paper's units and update are one op, [`denoising_steps_`](chandlery_ops::denoising_steps_). Other
+//! steps are a load and then, on CUDA, one recorded graph; everything is allocated in [`DaeTrainer::new`].
 use super::step::Buffers;
 use super::{Dae, DaeConfig, DaeTrainConfig};
 use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
 use crate::losses::{LossSums, SinceReport};
-use crate::prepare::{check_inputs, to_load};
-use crate::trainer::Trainer;
+use crate::prepare::{check_inputs, prepared, to_load};
+use crate::trainer::{Trainer, one_by_one};
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_datasets::Preparation;
@@ -61,6 +62,8 @@ pub struct DaeTrainer {
     /// Values in a raw row.
     n_inputs: usize,
     philox: Philox,
+    /// Of the epoch under way.
+    learning_rate: f32,
     steps: u64,
     losses: LossSums,
 }
@@ -125,23 +128,34 @@ impl DaeTrainer {
         let step = buffers.clone();
         let device = dae.weight().device().clone();
         let replay = Replay::new(&device, move || step.run()).unshared();
-        let losses = LossSums::new(&buffers.gathered);
+        let losses = LossSums::new(&buffers.gathered, config.batch);
         let lower = lower.to_vec();
-        let mut trainer =
-            Self { config, dae, buffers, replay, lower, preparation, n_inputs, philox, steps: 0, losses };
+        let mut trainer = Self {
+            config,
+            dae,
+            buffers,
+            replay,
+            lower,
+            preparation,
+            n_inputs,
+            philox,
+            learning_rate: 0.,
+            steps: 0,
+            losses,
+        };
         trainer.begin_epoch(0)?;
         Ok(trainer)
     }
 
     /// Takes the schedules of learning rate and momentum from `config`, from the next [`begin_epoch`](Trainer::begin_epoch) on; everything
-    /// else stays as it was. A trainer that began without momentum on the CPU may have no velocities, and stays without.
+    /// else stays as it was. A trainer that began without momentum may have no velocities, and stays without.
     ///
     /// # Errors
     /// When `config` is out of range.
     pub fn set_schedules(&mut self, config: &DaeTrainConfig) -> Result<()> {
         config.validate()?;
         self.config.learning_rate = config.learning_rate.clone();
-        if self.buffers.has_velocity() {
+        if !self.buffers.in_one_op() {
             self.config.momentum = config.momentum.clone();
         }
         Ok(())
@@ -188,6 +202,7 @@ impl Trainer for DaeTrainer {
 
     fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
         let (rate, momentum) = (self.config.learning_rate.at(epoch), self.config.momentum.at(epoch));
+        self.learning_rate = rate as f32;
         set_scalars_(&self.buffers.scalars, &[rate as f32, momentum as f32])
     }
 
@@ -197,11 +212,41 @@ impl Trainer for DaeTrainer {
         if rows.dims() != want {
             candle::bail!("DaeTrainer::step: rows must have shape {want:?}, got {:?}", rows.dims())
         }
+        if self.buffers.in_one_op() {
+            return self.steps_of(rows, None, 1);
+        }
         let (rows, scale) = to_load(&self.preparation, rows)?;
         scale_into_(&self.buffers.input, &rows, scale)?;
         self.replay.run()?;
         self.steps += 1;
         Ok(())
+    }
+
+    /// One op for all steps where the network is small enough for it ([`denoising_steps_fit`](chandlery_ops::denoising_steps_fit)).
+    fn steps_of(&mut self, rows: &Tensor, labels: Option<&Tensor>, n: usize) -> Result<()> {
+        if !self.buffers.in_one_op() {
+            return one_by_one(self, rows, labels, n);
+        }
+        let want = [n * self.config.batch, self.n_inputs];
+        if rows.dims() != want {
+            candle::bail!("DaeTrainer::steps_of: rows must have shape {want:?}, got {:?}", rows.dims())
+        }
+        let (x, scale) = match &self.lower[..] {
+            [] => to_load(&self.preparation, rows)?,
+            lower => {
+                let x = prepared(&self.preparation, rows)?;
+                (lower.iter().try_fold(x, |x, layer| layer.encode(&x))?.contiguous()?, 1.)
+            }
+        };
+        self.buffers.run_in_one_op(&x, scale, self.learning_rate)?;
+        self.steps += n as u64;
+        Ok(())
+    }
+
+    fn steps_at_once(&self) -> usize {
+        /// Rows that the device gets at a time: some milliseconds of work, after which the host may look at its clock.
+        const ROWS: usize = 4096;
+        if self.buffers.in_one_op() { (ROWS / self.config.batch).max(1) } else { 1 }
     }
 
     fn check(&mut self) -> Result<()> {

@@ -104,7 +104,7 @@ impl FeedforwardTrainer {
         let replay =
             if record { Replay::new(device, run).unshared() } else { Replay::unrecorded(device, run) };
         let stopping = EarlyStopping::new(usize::MAX);
-        let losses = LossSums::new(&buffers.gathered);
+        let losses = LossSums::new(&buffers.gathered, config.batch);
         let mut trainer = Self { config, model, stopping, buffers, replay, philox, steps: 0, losses };
         trainer.begin_epoch(0)?;
         Ok(trainer)
