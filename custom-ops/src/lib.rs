@@ -33,6 +33,7 @@ mod prefix_sum;
 mod product_units;
 pub mod pursuit;
 mod replay;
+mod row_dots;
 mod scalars;
 mod scale;
 mod softmax_units;
@@ -68,6 +69,7 @@ pub use pursuit::{
     ols_masked_reference, ols_reference, omp_reference,
 };
 pub use replay::Replay;
+pub use row_dots::{row_dots, row_dots_reference};
 pub use scalars::{advance_, set_scalars_};
 pub use scale::{scale_into_, scale_into_reference, split_into_};
 pub use softmax_units::{softmax_units_, softmax_units_reference};

@@ -12,6 +12,7 @@ mod likelihood;
 mod operands;
 mod pursuit;
 mod recording;
+mod row_dots;
 mod small;
 mod softmax_units;
 mod sort_by_key;
