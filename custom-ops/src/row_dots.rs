@@ -27,6 +27,8 @@ const SEGMENT: usize = 16 * 1024;
 const LANES: usize = 256;
 /// Rows that can be picked in one call.
 const PICKS: usize = 4;
+/// Rows of a grid of CUDA.
+const ROWS: usize = 65_535;
 /// Elements below which other threads are not worth waking.
 const GRAIN: usize = 256 * 1024;
 
@@ -36,7 +38,7 @@ const GRAIN: usize = 256 * 1024;
 /// Cost: reads `x` once, and `2 · picks · rows · cols` FLOP.
 ///
 /// # Errors
-/// When `x` is not such a matrix, there are no picks or more than 4, a pick is not a row, or a step is being recorded.
+/// When `x` is not such a matrix, it has more than 65,535 rows, there are no picks or more than 4, a pick is not a row, or a step is being recorded.
 pub fn row_dots(x: &Tensor, picks: &[usize]) -> Result<Tensor> {
     let (rows, cols) = matrix(OP, "x", "[rows, cols]", x, &[DType::F32, DType::F64])?;
     if picks.is_empty() || picks.len() > PICKS {
@@ -44,6 +46,9 @@ pub fn row_dots(x: &Tensor, picks: &[usize]) -> Result<Tensor> {
     }
     if let Some(pick) = picks.iter().find(|&&pick| pick >= rows) {
         candle::bail!("{OP}: picks must be below {rows}, the number of rows, got {pick}")
+    }
+    if rows > ROWS {
+        candle::bail!("{OP}: x must have at most {ROWS} rows, got {rows}; take blocks of them")
     }
     let segments = cols.div_ceil(SEGMENT).max(1);
     let parts = new_tensor(OP, (segments, picks.len(), rows), DType::F64, x.device())?;

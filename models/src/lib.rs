@@ -9,6 +9,7 @@
 //! | [`dae`] | denoising autoencoder | one layer of features, learned by giving back rows from corrupted ones |
 //! | [`dae::StackedDae`] | stacked denoising autoencoders | a stack of them, trained layer by layer |
 //! | [`dictionary`] | dictionary learning | sparse codes over atoms learned by K-SVD and its kin, or online |
+//! | [`optim`] | L-BFGS | minimises any smooth function of one vector |
 //! | [`softmax`] | multinomial logistic regression | the linear read-out that tells how good features are |
 //!
 //! A trained encoder is a [`candle_nn::Module`] from rows to features, and its weights load as
@@ -47,6 +48,7 @@ pub mod io;
 pub mod labelled;
 pub mod layerwise;
 mod losses;
+pub mod optim;
 mod prepare;
 pub mod pretrained;
 pub mod rbm;
