@@ -9,6 +9,7 @@
 //! | [`dae`] | denoising autoencoder | one layer of features, learned by giving back rows from corrupted ones |
 //! | [`dae::StackedDae`] | stacked denoising autoencoders | a stack of them, trained layer by layer |
 //! | [`dictionary`] | dictionary learning | sparse codes over atoms learned by K-SVD and its kin, or online |
+//! | [`sparse_autoencoder`] | sparse autoencoder | features that are rarely active, learned over all rows by L-BFGS |
 //! | [`optim`] | L-BFGS | minimises any smooth function of one vector |
 //! | [`softmax`] | multinomial logistic regression | the linear read-out that tells how good features are |
 //!
@@ -54,6 +55,7 @@ pub mod pretrained;
 pub mod rbm;
 pub mod schedule;
 pub mod softmax;
+pub mod sparse_autoencoder;
 mod trainer;
 
 pub use chandlery_datasets as datasets;

@@ -62,5 +62,6 @@ prepares!(
     crate::feedforward::FeedforwardConfig,
     crate::dae::DaeConfig,
     crate::dae::StackedDaeConfig,
-    crate::dictionary::DictionaryConfig
+    crate::dictionary::DictionaryConfig,
+    crate::sparse_autoencoder::SparseAutoencoderConfig
 );

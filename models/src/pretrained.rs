@@ -62,11 +62,13 @@ pub enum ModelType {
     Dae,
     /// [`StackedDae`](crate::dae::StackedDae).
     StackedDae,
+    /// [`SparseAutoencoder`](crate::sparse_autoencoder::SparseAutoencoder).
+    SparseAutoencoder,
 }
 
 impl ModelType {
     /// Every one.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Rbm,
         Self::Dbn,
         Self::LabelledDbn,
@@ -74,6 +76,7 @@ impl ModelType {
         Self::Dictionary,
         Self::Dae,
         Self::StackedDae,
+        Self::SparseAutoencoder,
     ];
 
     /// The lower-case name that files use.
@@ -86,6 +89,7 @@ impl ModelType {
             Self::Dictionary => "dictionary",
             Self::Dae => "denoising-autoencoder",
             Self::StackedDae => "stacked-denoising-autoencoder",
+            Self::SparseAutoencoder => "sparse-autoencoder",
         }
     }
 
@@ -99,6 +103,7 @@ impl ModelType {
             Self::Dictionary => "chandlery::dictionary::Dictionary",
             Self::Dae => "chandlery::dae::Dae",
             Self::StackedDae => "chandlery::dae::StackedDae",
+            Self::SparseAutoencoder => "chandlery::sparse_autoencoder::SparseAutoencoder",
         }
     }
 
@@ -106,13 +111,14 @@ impl ModelType {
     fn by_fields(config: &Value) -> Option<Self> {
         // A deep belief network's `layers` are those of a feed-forward network without its `task`, and an RBM's sizes are those of
         // an autoencoder that does not say whether its weights are tied.
-        let fields: [(Self, &[&str]); 7] = [
+        let fields: [(Self, &[&str]); 8] = [
             (Self::Feedforward, &["/task", "/layers"]),
             (Self::LabelledDbn, &["/sizes", "/n_classes"]),
             (Self::StackedDae, &["/layers/0/tied"]),
             (Self::Dbn, &["/layers"]),
             (Self::Dictionary, &["/n_atoms", "/n_features"]),
             (Self::Dae, &["/n_visible", "/n_hidden", "/tied"]),
+            (Self::SparseAutoencoder, &["/n_visible", "/n_hidden", "/decoder"]),
             (Self::Rbm, &["/n_visible", "/n_hidden"]),
         ];
         let has = |places: &[&str]| places.iter().all(|place| config.pointer(place).is_some());

@@ -14,6 +14,10 @@ use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardTrainer};
 use chandlery::labelled::{LabelledDbn, UpDownConfig, UpDownTrainer};
 use chandlery::pretrained::model_type;
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
+use chandlery::sparse_autoencoder::{
+    SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
+    SparseAutoencoderTrainer, TrainerConfig,
+};
 use chandlery::{Philox, Trainer};
 use chandlery_ops::{normal, uniform};
 use mutants::{Whole, campaign};
@@ -50,6 +54,13 @@ fn load(folder: &Path, whole: &Whole) -> std::result::Result<(), String> {
         "labelled" => LabelledDbn::from_pretrained(&name, &CPU).map(drop),
         "feedforward" => Feedforward::from_pretrained(&name, &CPU).map(drop),
         "dictionary" => Dictionary::from_pretrained(&name, &CPU).map(drop),
+        "sparse-autoencoder" => SparseAutoencoder::from_pretrained(&name, &CPU).map(drop),
+        "sparse-autoencoder.safetensors" => {
+            SparseAutoencoderTrainer::load_checkpoint::<u32>(&path, &CPU).map(drop)
+        }
+        "sparse-autoencoder-run.safetensors" => {
+            SparseAutoencoderRun::load_checkpoint::<u32>(&path, &step, &CPU).map(drop)
+        }
         "rbm.safetensors" => RbmTrainer::load_checkpoint::<u32>(&path, &CPU).map(drop),
         "dbn.safetensors" => DbnTrainer::load_checkpoint::<u32>(&path, &CPU).map(drop),
         "labelled.safetensors" => UpDownTrainer::load_checkpoint::<u32>(&path, &CPU).map(drop),
@@ -64,6 +75,17 @@ fn load(folder: &Path, whole: &Whole) -> std::result::Result<(), String> {
         "dbn" => drop(Dbn::from_pretrained(&name, &CPU).and_then(|dbn| dbn.all_features(&rows))),
         "dictionary" => drop(Dictionary::from_pretrained(&name, &CPU).and_then(|d| d.encode(&rows))),
         "feedforward" => drop(Feedforward::from_pretrained(&name, &CPU).and_then(|n| n.predict(&rows))),
+        "sparse-autoencoder" => {
+            drop(SparseAutoencoder::from_pretrained(&name, &CPU).and_then(|m| m.reconstruct(&rows)))
+        }
+        "sparse-autoencoder.safetensors" => {
+            used(SparseAutoencoderTrainer::load_checkpoint::<u32>(&path, &CPU), &step, None)
+        }
+        "sparse-autoencoder-run.safetensors" => {
+            if let Ok((mut run, _)) = SparseAutoencoderRun::load_checkpoint::<u32>(&path, &step, &CPU) {
+                drop(run.run(|_, _| Ok(std::ops::ControlFlow::Break(()))));
+            }
+        }
         "rbm.safetensors" => used(RbmTrainer::load_checkpoint::<u32>(&path, &CPU), &step, None),
         "labelled.safetensors" => {
             used(UpDownTrainer::load_checkpoint::<u32>(&path, &CPU), &step, Some(&labels))
@@ -108,6 +130,12 @@ fn dictionary() -> Result<Dictionary> {
     Dictionary::from_tensor(config, normal((5, 3), &CPU, Philox::new(3, 0))?)
 }
 
+fn sparse_autoencoder() -> Result<SparseAutoencoder> {
+    let config =
+        SparseAutoencoderConfig { preparation: preparation()?, ..SparseAutoencoderConfig::new(3, 4) };
+    SparseAutoencoder::init(config, Philox::new(6, 0), &CPU)
+}
+
 /// Each model twice: its configuration damaged, and its weights.
 fn models() -> Result<Vec<Whole>> {
     let folder = tempfile::tempdir()?;
@@ -117,8 +145,9 @@ fn models() -> Result<Vec<Whole>> {
     LabelledDbn::from_dbn(&dbn()?, 2)?.save_pretrained(&at("labelled"))?;
     Feedforward::from_dbn(&dbn()?, 2)?.save_pretrained(&at("feedforward"))?;
     dictionary()?.save_pretrained(&at("dictionary"))?;
+    sparse_autoencoder()?.save_pretrained(&at("sparse-autoencoder"))?;
     let mut wholes = Vec::new();
-    for name in ["rbm", "dbn", "labelled", "feedforward", "dictionary"] {
+    for name in ["rbm", "dbn", "labelled", "feedforward", "dictionary", "sparse-autoencoder"] {
         for (damaged, other) in [("config.json", "model.safetensors"), ("model.safetensors", "config.json")] {
             let bytes = |file: &str| std::fs::read(at(name).join(file));
             let whole = Whole::new(&format!("{name}/{damaged}"), bytes(damaged)?);
@@ -155,6 +184,14 @@ fn checkpoints() -> Result<Vec<Whole>> {
     let mut trainer = FeedforwardTrainer::new(&Feedforward::unroll(&dbn()?)?, config, Philox::new(5, 0))?;
     trainer.step(&rows, None)?;
     keep("feedforward.safetensors", &|path| trainer.save_checkpoint(path, &7u32))?;
+    let config = TrainerConfig { batch: BATCH, ..TrainerConfig::default() };
+    let mut trainer = SparseAutoencoderTrainer::new(&sparse_autoencoder()?, config)?;
+    trainer.step(&rows, None)?;
+    keep("sparse-autoencoder.safetensors", &|path| trainer.save_checkpoint(path, &7u32))?;
+    let fit = SparseAutoencoderFit { iterations: 2, history: 2, ..SparseAutoencoderFit::default() };
+    let mut run = SparseAutoencoderRun::new(&sparse_autoencoder()?, fit, &rows)?;
+    run.run(|_, _| Ok(std::ops::ControlFlow::Continue(())))?;
+    keep("sparse-autoencoder-run.safetensors", &|path| run.save_checkpoint(path, &7u32))?;
     let dictionary = dictionary()?;
     let config = OnlineConfig { coder: dictionary.config().coder(), ..OnlineConfig::default() };
     let mut trainer = OnlineTrainer::new(dictionary, config, Philox::new(5, 0))?;

@@ -9,6 +9,7 @@ use chandlery::feedforward::{Feedforward, FeedforwardConfig};
 use chandlery::labelled::LabelledDbn;
 use chandlery::pretrained::{ModelType, model_type};
 use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, VisibleUnit};
+use chandlery::sparse_autoencoder::{SparseAutoencoder, SparseAutoencoderConfig};
 use chandlery::{ImageShape, Preparation};
 use chandlery_ops::{Philox, normal};
 use common::bits;
@@ -54,6 +55,11 @@ fn stacked_dae() -> Result<StackedDae> {
     StackedDae::init(config, Philox::new(1, 4), &CPU)
 }
 
+fn sparse_autoencoder() -> Result<SparseAutoencoder> {
+    let config = SparseAutoencoderConfig { preparation: awkward()?, ..SparseAutoencoderConfig::new(6, 4) };
+    SparseAutoencoder::init(config, Philox::new(1, 3), &CPU)
+}
+
 /// Saves a model of each type to a folder of its own name under `folder`.
 fn save_all(folder: &Path) -> Result<()> {
     for model in ModelType::ALL {
@@ -66,6 +72,7 @@ fn save_all(folder: &Path) -> Result<()> {
             ModelType::Dictionary => dictionary()?.save_pretrained(&folder)?,
             ModelType::Dae => dae(false)?.save_pretrained(&folder)?,
             ModelType::StackedDae => stacked_dae()?.save_pretrained(&folder)?,
+            ModelType::SparseAutoencoder => sparse_autoencoder()?.save_pretrained(&folder)?,
         }
     }
     Ok(())
@@ -81,6 +88,7 @@ fn load_as(model: ModelType, name: &str) -> Result<()> {
         ModelType::Dictionary => Dictionary::from_pretrained(name, &CPU).map(|_| ()),
         ModelType::Dae => Dae::from_pretrained(name, &CPU).map(|_| ()),
         ModelType::StackedDae => StackedDae::from_pretrained(name, &CPU).map(|_| ()),
+        ModelType::SparseAutoencoder => SparseAutoencoder::from_pretrained(name, &CPU).map(|_| ()),
     }
 }
 

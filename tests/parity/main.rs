@@ -16,6 +16,7 @@ mod row_dots;
 mod small;
 mod softmax_units;
 mod sort_by_key;
+mod sparse_autoencoder;
 mod sums;
 mod threads;
 mod training;

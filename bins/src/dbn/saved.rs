@@ -62,6 +62,9 @@ impl Saved {
                     "{model}: this is a model of type {other}, which `dbn` does not read; load it with the library"
                 )
             }
+            ModelType::SparseAutoencoder => {
+                bail!("{model}: this is a sparse autoencoder; use `sparse-autoencoder encode {model} DATA`")
+            }
         })
     }
 

@@ -1,0 +1,343 @@
+//! The cost of a sparse autoencoder and its gradient over any number of rows.
+//!
+//! ```text
+//! first pass     a = sigmoid(x Wᵀ + b),   ρ̂ = 1/m Σ a
+//! second pass    h = f(a W'ᵀ + c)
+//!                δ' = (h − x) ∘ f'(h)/m                          by output_loss_
+//!                δ  = (δ' W' + s/m) ∘ a ∘ (1 − a)                s = β (−ρ/ρ̂ + (1 − ρ)/(1 − ρ̂))
+//! gradient       ∂J/∂W  = δᵀ x + λ W,    ∂J/∂b = Σ_rows δ
+//!                ∂J/∂W' = δ'ᵀ a + λ W',  ∂J/∂c = Σ_rows δ'
+//! ```
+//!
+//! See the [module above](super) for the symbols. Rows come in chunks of `c`. With one chunk the features of the first pass serve in the
+//! second; with more they are computed again, so that the memory is that of one chunk. Within a chunk the deltas are `m/c` times as large,
+//! and what is added to the gradient has the factor `c/m`.
+//!
+//! f32 rows run on the ops that train the other models; f64 rows, for checks and small nets, have the products of the same crate and
+//! candle's elementwise ops. Costs are summed in f64. Nothing waits for the device.
+//!
+//! Cost: `10 m n_visible n_hidden` FLOP with one chunk, and 12 with more.
+use super::{CostConfig, SparseAutoencoderConfig};
+use crate::check::at_least_one;
+use crate::prepare::prepared;
+use candle::{DType, Device, Error, Result, Tensor};
+use chandlery_ops::{
+    Activation, Factors, OutputLoss, column_sums_, gemm_, layer_backward_, layer_backward_reference,
+    layer_forward_, layer_forward_reference, output_loss_, row_dots,
+};
+use serde::{Deserialize, Serialize};
+
+/// The terms of the cost.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CostParts {
+    /// `J`
+    pub cost: f64,
+    /// Mean over rows of half the squared error.
+    pub squared_error: f64,
+    /// `λ/2 (Σ W² + Σ W'²)`
+    pub decay: f64,
+    /// `Σ KL(ρ‖ρ̂)`, without `β`.
+    pub divergence: f64,
+}
+
+/// The cost over given rows as a function of the parameters; see the [module](self) for the equations.
+///
+/// ```
+/// use candle::{DType, Device::Cpu, Tensor};
+/// use chandlery::sparse_autoencoder::{Cost, CostConfig, SparseAutoencoderConfig};
+/// # fn main() -> candle::Result<()> {
+/// // With all parameters 0 everything is ½: the error is ½ (½² + ½²), and ρ = ½ makes the divergence 0.
+/// let rows = Tensor::new(&[[0f64, 1.], [1., 0.], [1., 1.]], &Cpu)?;
+/// let settings = CostConfig { sparsity_target: 0.5, ..CostConfig::default() };
+/// let cost = Cost::new(SparseAutoencoderConfig::new(2, 3), settings, &rows, None, DType::F64, &Cpu)?;
+/// assert_eq!(cost.parts(&Tensor::zeros(17, DType::F64, &Cpu)?)?.cost, 0.25);
+/// # Ok(()) }
+/// ```
+pub struct Cost {
+    model: SparseAutoencoderConfig,
+    config: CostConfig,
+    rows: Rows,
+    dtype: DType,
+    device: Device,
+}
+
+/// The rows, and how many at a time go to the device.
+enum Rows {
+    /// Prepared and on the device.
+    Resident(Tensor),
+    /// Raw, where the caller has them.
+    Chunked { raw: Tensor, chunk: usize },
+}
+
+/// What a pass over the rows has gathered, as tensors on the device.
+struct Gathered {
+    /// `J`, f64, a scalar.
+    value: Tensor,
+    /// `Σ ½ ‖h − x‖²/m`, `Σ W² + Σ W'²` and `Σ KL`, `[3]` f64.
+    parts: Tensor,
+}
+
+impl Cost {
+    /// The cost over raw `rows`, `[m, n_inputs]` u8 or float, which go through the model's preparation, in `dtype`, f32 or f64, on `device`.
+    ///
+    /// With `chunk` the rows stay where they are, and so many at a time are taken to the device, in both passes of every evaluation: for
+    /// data larger than its memory. Without it they are prepared once and stay there.
+    ///
+    /// # Errors
+    /// When a setting is out of range, rows do not fit the model, or memory is short.
+    pub fn new(
+        model: SparseAutoencoderConfig,
+        config: CostConfig,
+        rows: &Tensor,
+        chunk: Option<usize>,
+        dtype: DType,
+        device: &Device,
+    ) -> Result<Self> {
+        const OP: &str = "Cost";
+        model.validate()?;
+        config.validate()?;
+        if !matches!(dtype, DType::F32 | DType::F64) {
+            candle::bail!("{OP}: dtype must be f32 or f64, got {dtype:?}")
+        }
+        let n_inputs = model.n_inputs();
+        at_least_one(OP, "rows", crate::check::batch_of(OP, "rows", rows, n_inputs)?)?;
+        let mut model = model;
+        model.preparation = model.preparation.to_device(device).map_err(Error::wrap)?;
+        let mut cost =
+            Self { model, config, rows: Rows::Resident(rows.clone()), dtype, device: device.clone() };
+        cost.rows = match chunk {
+            None => Rows::Resident(cost.prepared(rows)?),
+            Some(chunk) => {
+                at_least_one(OP, "chunk", chunk)?;
+                Rows::Chunked { raw: rows.clone(), chunk }
+            }
+        };
+        Ok(cost)
+    }
+
+    /// `J` at `theta`, a scalar f64 on the device, and its gradient, `[n_parameters]` in the type of `theta`.
+    ///
+    /// # Errors
+    /// When `theta` is not `[n_parameters]` of the type and on the device of the cost, or memory is short.
+    pub fn evaluate(&self, theta: &Tensor) -> Result<(Tensor, Tensor)> {
+        let views = self.views(theta)?;
+        let gradient = self.decay_gradient(theta)?;
+        let gathered = self.passes(theta, &views, Some(&gradient))?;
+        Ok((gathered.value, gradient))
+    }
+
+    /// The terms of the cost at `theta`. Waits for the device.
+    ///
+    /// # Errors
+    /// As [`evaluate`](Self::evaluate).
+    pub fn parts(&self, theta: &Tensor) -> Result<CostParts> {
+        let views = self.views(theta)?;
+        let gathered = self.passes(theta, &views, None)?;
+        let read = Tensor::cat(&[gathered.value.reshape(1)?, gathered.parts], 0)?.to_vec1::<f64>()?;
+        let &[cost, squared_error, weights, divergence] = &read[..] else {
+            candle::bail!("Cost: four numbers must be read, got {}", read.len())
+        };
+        Ok(CostParts { cost, squared_error, decay: 0.5 * self.config.weight_decay * weights, divergence })
+    }
+
+    /// Rows that the cost is over.
+    pub fn n_samples(&self) -> usize {
+        match &self.rows {
+            Rows::Resident(rows) | Rows::Chunked { raw: rows, .. } => {
+                rows.dims().first().copied().unwrap_or(0)
+            }
+        }
+    }
+
+    /// What the model is.
+    pub fn model_config(&self) -> &SparseAutoencoderConfig {
+        &self.model
+    }
+
+    /// What the cost weighs.
+    pub fn config(&self) -> &CostConfig {
+        &self.config
+    }
+
+    fn prepared(&self, rows: &Tensor) -> Result<Tensor> {
+        let rows = prepared(&self.model.preparation, &rows.to_device(&self.device)?)?;
+        rows.to_dtype(self.dtype)?.contiguous()
+    }
+
+    /// Calls `f` with each chunk of prepared rows.
+    fn each_chunk(&self, mut f: impl FnMut(&Tensor) -> Result<()>) -> Result<()> {
+        match &self.rows {
+            Rows::Resident(rows) => f(rows),
+            Rows::Chunked { raw, chunk } => (0..self.n_samples()).step_by(*chunk).try_for_each(|start| {
+                let len = (*chunk).min(self.n_samples() - start);
+                f(&self.prepared(&raw.narrow(0, start, len)?)?)
+            }),
+        }
+    }
+
+    fn views(&self, theta: &Tensor) -> Result<[Tensor; 4]> {
+        if theta.dtype() != self.dtype || !theta.device().same_device(&self.device) {
+            candle::bail!(
+                "Cost: theta must be {:?} on {:?}, got {:?} on {:?}",
+                self.dtype,
+                self.device.location(),
+                theta.dtype(),
+                theta.device().location()
+            )
+        }
+        views(&self.model, theta)
+    }
+
+    /// `λ W` and `λ W'` where they belong in the gradient, and 0 for the biases.
+    fn decay_gradient(&self, theta: &Tensor) -> Result<Tensor> {
+        let n = 2 * self.model.n_weights();
+        let weights = (theta.narrow(0, 0, n)? * self.config.weight_decay)?;
+        let biases = Tensor::zeros(theta.elem_count() - n, self.dtype, &self.device)?;
+        Tensor::cat(&[weights, biases], 0)
+    }
+
+    /// Both passes; the gradient of all but the decay is added to `gradient` where it is given.
+    fn passes(&self, theta: &Tensor, views: &[Tensor; 4], gradient: Option<&Tensor>) -> Result<Gathered> {
+        let [weight, _, bias, _] = views;
+        let n_samples = self.n_samples();
+        let mut kept = None;
+        let mut sums = Tensor::zeros(self.model.n_hidden, DType::F64, &self.device)?;
+        self.each_chunk(|x| {
+            let a = self.layer(x, weight, bias, Activation::Sigmoid)?;
+            sums = (&sums + self.column_sums(&a)?.to_dtype(DType::F64)?)?;
+            kept = (x.dim(0)? == n_samples).then_some(a);
+            Ok(())
+        })?;
+        let mean = (sums / n_samples as f64)?;
+        let (divergence, pull) = self.sparsity(&mean)?;
+
+        let mut squares = Tensor::zeros((), DType::F64, &self.device)?;
+        let mut start = 0;
+        self.each_chunk(|x| {
+            let a = match kept.take() {
+                Some(a) => a,
+                None => self.layer(x, weight, bias, Activation::Sigmoid)?,
+            };
+            squares = (&squares + self.backward(x, &a, &pull, views, gradient)?)?;
+            start += x.dim(0)?;
+            Ok(())
+        })?;
+        let squared = (squares / n_samples as f64)?;
+        let weights = theta.narrow(0, 0, 2 * self.model.n_weights())?.unsqueeze(0)?;
+        let weights = row_dots(&weights, &[0])?.reshape(())?;
+        let decay = (&weights * (0.5 * self.config.weight_decay))?;
+        let value = ((&squared + decay)? + (&divergence * self.config.sparsity_weight)?)?;
+        Ok(Gathered { value, parts: Tensor::stack(&[squared, weights, divergence], 0)? })
+    }
+
+    /// `Σ KL(ρ‖ρ̂)`, f64, and the `s` of each feature in the type of the rows.
+    fn sparsity(&self, mean: &Tensor) -> Result<(Tensor, Tensor)> {
+        let rho = self.config.sparsity_target;
+        let rest = mean.affine(-1., 1.)?;
+        let divergence = (mean.log()?.affine(-rho, rho * rho.ln())?
+            + rest.log()?.affine(rho - 1., (1. - rho) * (1. - rho).ln())?)?;
+        let beta = self.config.sparsity_weight;
+        let pull = ((rest.recip()? * (beta * (1. - rho)))? - (mean.recip()? * (beta * rho))?)?;
+        Ok((divergence.sum_all()?, pull.to_dtype(self.dtype)?))
+    }
+
+    /// `f(x wᵀ + b)`, `[rows, n_outputs]`.
+    fn layer(&self, x: &Tensor, weight: &Tensor, bias: &Tensor, f: Activation) -> Result<Tensor> {
+        let out = self.product(x, &weight.t()?)?;
+        match self.dtype {
+            DType::F32 => layer_forward_(&out, Some(bias), f, None).map(|()| out),
+            _ => layer_forward_reference(&out, Some(bias), f, None),
+        }
+    }
+
+    /// Second pass over one chunk, from its features: the sum over rows of half the squared error, f64; adds to `gradient`.
+    fn backward(
+        &self,
+        x: &Tensor,
+        a: &Tensor,
+        pull: &Tensor,
+        [_, decoder, _, visible_bias]: &[Tensor; 4],
+        gradient: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        let rows = x.dim(0)? as f64;
+        let (delta, squares) = self.output_delta(x, self.product(a, &decoder.t()?)?, visible_bias)?;
+        let Some(gradient) = gradient else { return Ok(squares) };
+        let [weight_gradient, decoder_gradient, ..] = views(&self.model, gradient)?;
+        let alpha = rows / self.n_samples() as f64;
+        let add = Factors::Host { alpha, beta: 1. };
+        let precision = self.config.precision;
+        gemm_(&decoder_gradient, &delta.t()?, a, add, precision)?;
+        let biases = 2 * self.model.n_weights();
+        self.add_sums(gradient, biases + self.model.n_hidden, &delta, alpha)?;
+        let hidden = self.product(&delta, decoder)?;
+        let hidden = self.hidden_delta(hidden, a, &(pull / rows)?)?;
+        gemm_(&weight_gradient, &hidden.t()?, x, add, precision)?;
+        self.add_sums(gradient, biases, &hidden, alpha)?;
+        Ok(squares)
+    }
+
+    /// `(h − x) ∘ f'(h)` over the rows of the chunk, from the product of the decoder, and the sum of half the squared error.
+    fn output_delta(&self, x: &Tensor, pre: Tensor, bias: &Tensor) -> Result<(Tensor, Tensor)> {
+        let f: Activation = self.model.decoder.into();
+        let rows = x.dim(0)?;
+        if self.dtype == DType::F32 {
+            let gathered = Tensor::zeros((2, rows), DType::F64, &self.device)?;
+            output_loss_(&pre, bias, x, OutputLoss::SquaredError(f), &gathered)?;
+            return Ok((pre, gathered.get(0)?.sum_all()?));
+        }
+        let h = layer_forward_reference(&pre, Some(bias), f, None)?;
+        let apart = (&h - x)?;
+        let squares = (apart.sqr()?.sum_all()? * 0.5)?;
+        Ok((layer_backward_reference(&(apart / rows as f64)?, &h, f, None)?, squares))
+    }
+
+    /// `(δ' W' + s) ∘ a ∘ (1 − a)`, from the product.
+    fn hidden_delta(&self, product: Tensor, a: &Tensor, pull: &Tensor) -> Result<Tensor> {
+        if self.dtype == DType::F32 {
+            layer_forward_(&product, Some(pull), Activation::Identity, None)?;
+            layer_backward_(&product, a, Activation::Sigmoid, None)?;
+            return Ok(product);
+        }
+        layer_backward_reference(&product.broadcast_add(pull)?, a, Activation::Sigmoid, None)
+    }
+
+    fn product(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+        let out = Tensor::zeros((a.dim(0)?, b.dim(1)?), self.dtype, &self.device)?;
+        gemm_(&out, a, b, Factors::OVERWRITE, self.config.precision)?;
+        Ok(out)
+    }
+
+    fn column_sums(&self, x: &Tensor) -> Result<Tensor> {
+        if self.dtype != DType::F32 {
+            return x.sum(0);
+        }
+        let sums = Tensor::zeros(x.dim(1)?, DType::F32, &self.device)?;
+        column_sums_(&sums, x)?;
+        Ok(sums)
+    }
+
+    /// Adds `alpha` times the column sums to the entries of `gradient` from `at` on.
+    fn add_sums(&self, gradient: &Tensor, at: usize, delta: &Tensor, alpha: f64) -> Result<()> {
+        let sums = self.column_sums(delta)?;
+        let sum = (gradient.narrow(0, at, sums.elem_count())? + (sums * alpha)?)?;
+        gradient.slice_set(&sum, 0, at)
+    }
+}
+
+/// `[weight, decoder_weight, bias, visible_bias]` of one vector of all parameters, as views.
+pub(super) fn views(model: &SparseAutoencoderConfig, theta: &Tensor) -> Result<[Tensor; 4]> {
+    if theta.dims() != [model.n_parameters()] || !theta.is_contiguous() {
+        candle::bail!(
+            "SparseAutoencoder: theta must be contiguous of shape [{}], got {:?}",
+            model.n_parameters(),
+            theta.dims()
+        )
+    }
+    let (v, h, n) = (model.n_visible, model.n_hidden, model.n_weights());
+    Ok([
+        theta.narrow(0, 0, n)?.reshape((h, v))?,
+        theta.narrow(0, n, n)?.reshape((v, h))?,
+        theta.narrow(0, 2 * n, h)?,
+        theta.narrow(0, 2 * n + h, v)?,
+    ])
+}

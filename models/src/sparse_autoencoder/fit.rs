@@ -1,0 +1,233 @@
+//! Training over all rows at once by L-BFGS.
+//!
+//! An iteration is a step along a direction of [`Lbfgs`], most often one evaluation of the [`Cost`] over all rows. A run can be
+//! looked at after each iteration, ended, written to a checkpoint and taken up again bit for bit.
+//!
+//! Source: Ng, "Sparse autoencoder", CS294A lecture notes, 2011, which trains by L-BFGS for 400 iterations.
+//!
+//! ```
+//! use candle::Device::Cpu;
+//! use chandlery::Philox;
+//! use chandlery::sparse_autoencoder::*;
+//! use std::ops::ControlFlow;
+//! # fn main() -> candle::Result<()> {
+//! let rows = chandlery_ops::uniform((50, 6), &Cpu, Philox::new(1, 0))?;
+//! let model = SparseAutoencoder::init(SparseAutoencoderConfig::new(6, 4), Philox::new(1, 1), &Cpu)?;
+//! let fit = SparseAutoencoderFit { iterations: 20, ..SparseAutoencoderFit::default() };
+//! let mut run = SparseAutoencoderRun::new(&model, fit, &rows)?;
+//! let before = run.parts()?.cost;
+//! run.run(|_, iteration| Ok(if iteration.value < 1. { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }))?;
+//! assert!(run.parts()?.cost < before);
+//! # Ok(()) }
+//! ```
+use super::{Cost, CostConfig, CostParts, SparseAutoencoder, SparseAutoencoderConfig};
+use crate::check::{at_least_one, range};
+use crate::checkpoint::{self, Checkpoint};
+use crate::optim::lbfgs::{Iteration, Lbfgs, LbfgsConfig, Outcome};
+use candle::{DType, Device, Error, Result, Tensor};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// How a sparse autoencoder is trained over all rows at once.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SparseAutoencoderFit {
+    /// What the cost weighs.
+    pub cost: CostConfig,
+    /// Iterations, at least 1. Default 400.
+    pub iterations: usize,
+    /// Steps that L-BFGS keeps, at least 1. Default 20.
+    pub history: usize,
+    /// The run ends when the norm of the gradient is at most this; at least 0. Default 0.
+    pub gradient_tolerance: f64,
+    /// Rows at a time on the device, at least 1; all by default. For rows that do not fit there.
+    pub chunk: Option<usize>,
+    /// Whether all numbers are f64 in place of f32. Default `false`.
+    pub double: bool,
+}
+
+impl Default for SparseAutoencoderFit {
+    fn default() -> Self {
+        Self {
+            cost: CostConfig::default(),
+            iterations: 400,
+            history: 20,
+            gradient_tolerance: 0.,
+            chunk: None,
+            double: false,
+        }
+    }
+}
+
+impl SparseAutoencoderFit {
+    /// # Errors
+    /// When a field is out of its range; the message names it.
+    pub fn validate(&self) -> Result<()> {
+        const OP: &str = "SparseAutoencoderFit";
+        self.cost.validate()?;
+        at_least_one(OP, "iterations", self.iterations)?;
+        at_least_one(OP, "history", self.history)?;
+        at_least_one(OP, "chunk", self.chunk.unwrap_or(1))?;
+        range(OP, "gradient_tolerance", self.gradient_tolerance, "at least 0", |x| x >= 0.)
+    }
+
+    fn lbfgs(&self) -> LbfgsConfig {
+        LbfgsConfig {
+            history: self.history,
+            iterations: self.iterations,
+            gradient_tolerance: self.gradient_tolerance,
+            ..LbfgsConfig::default()
+        }
+    }
+
+    fn dtype(&self) -> DType {
+        if self.double { DType::F64 } else { DType::F32 }
+    }
+}
+
+/// A training run over given rows; see the [module](self).
+pub struct SparseAutoencoderRun {
+    config: SparseAutoencoderFit,
+    cost: Cost,
+    lbfgs: Lbfgs,
+}
+
+/// The name of a run in its checkpoints.
+const NAME: &str = "sparse-autoencoder-lbfgs";
+
+#[derive(Serialize, Deserialize)]
+struct Notes<P> {
+    model: SparseAutoencoderConfig,
+    fit: SparseAutoencoderFit,
+    state: crate::optim::lbfgs::State,
+    n_samples: usize,
+    progress: P,
+}
+
+impl SparseAutoencoderRun {
+    /// A run from `model`, on its device, over raw `rows`, `[m, n_inputs]`, which go through the model's preparation.
+    ///
+    /// # Errors
+    /// When `config` is out of range, rows do not fit the model, or memory is short.
+    pub fn new(model: &SparseAutoencoder, config: SparseAutoencoderFit, rows: &Tensor) -> Result<Self> {
+        config.validate()?;
+        let device = model.weight().device();
+        let theta = model.flat()?.to_dtype(config.dtype())?;
+        let of_model = model.config().clone();
+        let cost = Cost::new(of_model, config.cost, rows, config.chunk, config.dtype(), device)?;
+        Ok(Self { config, cost, lbfgs: Lbfgs::new(&theta, config.lbfgs())? })
+    }
+
+    /// Goes on until the run ends by itself or `each`, which sees every iteration, ends it.
+    ///
+    /// # Errors
+    /// When the cost becomes NaN or infinite (the message names the evaluation and the iteration; the model stays at the last iteration
+    /// that was finite), or `each` fails.
+    pub fn run(
+        &mut self,
+        mut each: impl FnMut(&Self, &Iteration) -> Result<ControlFlow<()>>,
+    ) -> Result<Outcome> {
+        loop {
+            let (lbfgs, cost) = (&mut self.lbfgs, &self.cost);
+            match lbfgs.step(&mut |theta| cost.evaluate(theta))? {
+                Ok(iteration) => {
+                    if each(self, &iteration)?.is_break() {
+                        return Ok(Outcome::Stopped);
+                    }
+                }
+                Err(Outcome::NonFinite { evaluation }) => candle::bail!(
+                    "SparseAutoencoderRun: the cost became NaN or infinite at evaluation {evaluation}, in iteration {}; check the \
+                     rows for NaN, and their range: sigmoid outputs want values in [0, 1]",
+                    self.lbfgs.iterations() + 1
+                ),
+                Err(outcome) => return Ok(outcome),
+            }
+        }
+    }
+
+    /// The terms of the cost as it is. Waits for the device.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn parts(&self) -> Result<CostParts> {
+        self.cost.parts(self.lbfgs.x())
+    }
+
+    /// A copy of the model as trained so far, in f32.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn model(&self) -> Result<SparseAutoencoder> {
+        let theta = self.lbfgs.x().to_dtype(DType::F32)?.copy()?;
+        SparseAutoencoder::from_flat(self.cost.model_config().clone(), &theta)
+    }
+
+    /// The run of the optimiser.
+    pub fn lbfgs(&self) -> &Lbfgs {
+        &self.lbfgs
+    }
+
+    /// How the model is trained.
+    pub fn config(&self) -> &SparseAutoencoderFit {
+        &self.config
+    }
+
+    /// Changes the number of iterations after which the run ends.
+    ///
+    /// # Errors
+    /// When it is 0.
+    pub fn set_iterations(&mut self, iterations: usize) -> Result<()> {
+        at_least_one("SparseAutoencoderRun", "iterations", iterations)?;
+        self.config.iterations = iterations;
+        self.lbfgs.set_iterations(iterations);
+        Ok(())
+    }
+
+    /// Writes all that the rest of the run depends on but the rows to one file, with `progress` of the caller. The file appears whole.
+    ///
+    /// # Errors
+    /// When the file is not writable.
+    pub fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
+        let (tensors, state) = self.lbfgs.stored();
+        let notes = Notes {
+            model: self.cost.model_config().clone(),
+            fit: self.config,
+            state,
+            n_samples: self.cost.n_samples(),
+            progress,
+        };
+        checkpoint::save(path, NAME, tensors, &notes, &notes.model.preparation)
+    }
+
+    /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote, to go on over the same raw `rows`: on the device that wrote the file,
+    /// bit for bit.
+    ///
+    /// # Errors
+    /// When the file is missing, cut short or of something else, or the rows are not as many; the message names the file.
+    pub fn load_checkpoint<P: DeserializeOwned>(
+        path: &Path,
+        rows: &Tensor,
+        device: &Device,
+    ) -> Result<(Self, P)> {
+        let (checkpoint, mut notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
+        let refused = |e: Error| checkpoint.refused(&e);
+        checkpoint.load_preparation(&mut notes.model.preparation, device)?;
+        if rows.dims().first() != Some(&notes.n_samples) {
+            candle::bail!(
+                "{}: the run is over {} rows, got {:?}; give the rows that it began with",
+                path.display(),
+                notes.n_samples,
+                rows.dims()
+            )
+        }
+        let fit = notes.fit;
+        fit.validate().map_err(refused)?;
+        let (x, kept) = (checkpoint.of_trainer("x")?, checkpoint.of_trainer("rows")?);
+        let cost = Cost::new(notes.model, fit.cost, rows, fit.chunk, fit.dtype(), device).map_err(refused)?;
+        let lbfgs = Lbfgs::restored(fit.lbfgs(), &x, kept, notes.state).map_err(refused)?;
+        super::cost::views(cost.model_config(), lbfgs.x()).map_err(refused)?;
+        Ok((Self { config: fit, cost, lbfgs }, notes.progress))
+    }
+}

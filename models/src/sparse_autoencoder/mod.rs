@@ -1,0 +1,242 @@
+//! Sparse autoencoder: features that are rarely active, and from which the input can be given back.
+//!
+//! ```text
+//! a = sigmoid(x Wᵀ + b)                                    features
+//! h = f(a W'ᵀ + c)                                         reconstruction; f is sigmoid or the identity
+//! ρ̂ = 1/m Σ_rows a                                         mean activation of each feature
+//! KL(ρ‖ρ̂) = ρ ln ρ/ρ̂ + (1 − ρ) ln (1 − ρ)/(1 − ρ̂)
+//! J = 1/m Σ_rows ½ ‖h − x‖² + λ/2 (Σ W² + Σ W'²) + β Σ_features KL(ρ‖ρ̂)
+//! ```
+//!
+//! | symbol | field | shape |
+//! |---|---|---|
+//! | `x` | argument, prepared | `[batch, n_visible]` |
+//! | `W` | `weight` | `[n_hidden, n_visible]` |
+//! | `b` | `bias` | `[n_hidden]` |
+//! | `W'` | `decoder_weight` | `[n_visible, n_hidden]` |
+//! | `c` | `visible_bias` | `[n_visible]` |
+//! | `λ β ρ` | [`CostConfig`] | |
+//!
+//! The gradient of `J` is in [`cost`], the training over all rows by L-BFGS in [`fit`], and the training by minibatches in [`train`].
+//! [`serial`] is the same cost in plain loops.
+//!
+//! Sources: Ng, "Sparse autoencoder", CS294A lecture notes, 2011; Klaus and Welles, "Parallelizing a sparse autoencoder", whose passes
+//! over the rows these are: the mean activation first, then forward and back.
+//!
+//! ```
+//! use candle::{Device::Cpu, Module, Tensor};
+//! use chandlery::sparse_autoencoder::{SparseAutoencoder, SparseAutoencoderConfig};
+//! # fn main() -> candle::Result<()> {
+//! let tensor = |values: &[[f32; 2]]| Tensor::new(values, &Cpu);
+//! let zeros = |n: usize| Tensor::zeros(n, candle::DType::F32, &Cpu);
+//! // Two values, one feature: the difference of the values.
+//! let (weight, decoder) = (tensor(&[[1., -1.]])?, tensor(&[[2., -2.]])?.t()?);
+//! let config = SparseAutoencoderConfig::new(2, 1);
+//! let model = SparseAutoencoder::from_tensors(config, weight, zeros(1)?, decoder, zeros(2)?)?;
+//! let rows = tensor(&[[0.5, 0.5]])?;
+//! assert_eq!(model.forward(&rows)?.to_vec2::<f32>()?, [[0.5]]); // sigmoid(0)
+//! let back = model.reconstruct(&rows)?.to_vec2::<f32>()?; // sigmoid(1) and sigmoid(−1)
+//! assert!((back[0][0] - 0.731_059).abs() < 1e-6 && (back[0][1] - 0.268_941).abs() < 1e-6);
+//! # Ok(()) }
+//! ```
+mod config;
+pub mod cost;
+pub mod fit;
+mod pretrained;
+pub mod serial;
+pub mod train;
+
+pub use config::{CostConfig, Decoder, SparseAutoencoderConfig};
+pub use cost::{Cost, CostParts};
+pub use fit::{SparseAutoencoderFit, SparseAutoencoderRun};
+pub use train::{Metrics, SparseAutoencoderTrainer, TrainerConfig};
+
+use crate::check::{batch_of, room_for};
+use crate::prepare::prepared;
+use candle::{DType, Device, Module, Result, Tensor};
+use candle_nn::VarBuilder;
+use candle_nn::ops::sigmoid;
+use chandlery_ops::{Philox, uniform};
+
+/// A sparse autoencoder; see the [module](self) for the equations.
+#[derive(Debug, Clone)]
+pub struct SparseAutoencoder {
+    config: SparseAutoencoderConfig,
+    weight: Tensor,
+    bias: Tensor,
+    decoder_weight: Tensor,
+    visible_bias: Tensor,
+}
+
+impl SparseAutoencoder {
+    /// Loads `weight`, `bias`, `decoder_weight` and `visible_bias` from under `vb`.
+    ///
+    /// # Errors
+    /// When `config` is out of range, or `vb` lacks one of them or has another shape.
+    pub fn new(config: SparseAutoencoderConfig, vb: VarBuilder) -> Result<Self> {
+        config.validate()?;
+        let (n_visible, n_hidden) = (config.n_visible, config.n_hidden);
+        Ok(Self {
+            weight: vb.get((n_hidden, n_visible), "weight")?,
+            bias: vb.get(n_hidden, "bias")?,
+            decoder_weight: vb.get((n_visible, n_hidden), "decoder_weight")?,
+            visible_bias: vb.get(n_visible, "visible_bias")?,
+            config,
+        })
+    }
+
+    /// A new autoencoder in f32: weights uniform in `±√(6 / (n_visible + n_hidden + 1))`, biases 0.
+    ///
+    /// # Errors
+    /// When `config` is out of range or the device is out of memory.
+    pub fn init(config: SparseAutoencoderConfig, philox: Philox, device: &Device) -> Result<Self> {
+        config.validate()?;
+        let (n_visible, n_hidden) = (config.n_visible, config.n_hidden);
+        // Parameters, gradients, and the history of L-BFGS.
+        let values = 60. * n_visible as f64 * n_hidden as f64;
+        let what = format!("{n_visible} visible and {n_hidden} hidden units");
+        room_for("SparseAutoencoder", &what, values, device)?;
+        let limit = (6. / (n_visible + n_hidden + 1) as f64).sqrt();
+        let weights = |shape, at| uniform(shape, device, at)?.affine(2. * limit, -limit);
+        Ok(Self {
+            weight: weights((n_hidden, n_visible), philox)?,
+            bias: Tensor::zeros(n_hidden, DType::F32, device)?,
+            decoder_weight: weights((n_visible, n_hidden), philox.advanced(config.n_weights()))?,
+            visible_bias: Tensor::zeros(n_visible, DType::F32, device)?,
+            config,
+        })
+    }
+
+    /// An autoencoder from its parameters; shapes as in the [module](self), one float type.
+    ///
+    /// # Errors
+    /// When `config` is out of range or a shape differs.
+    pub fn from_tensors(
+        config: SparseAutoencoderConfig,
+        weight: Tensor,
+        bias: Tensor,
+        decoder_weight: Tensor,
+        visible_bias: Tensor,
+    ) -> Result<Self> {
+        config.validate()?;
+        let (v, h) = (config.n_visible, config.n_hidden);
+        let named = [
+            ("weight", &weight, vec![h, v]),
+            ("bias", &bias, vec![h]),
+            ("decoder_weight", &decoder_weight, vec![v, h]),
+            ("visible_bias", &visible_bias, vec![v]),
+        ];
+        if let Some((name, t, want)) = named.iter().find(|(_, t, want)| t.dims() != &want[..]) {
+            candle::bail!("SparseAutoencoder: {name} must have shape {want:?}, got {:?}", t.dims())
+        }
+        Ok(Self { config, weight, bias, decoder_weight, visible_bias })
+    }
+
+    /// The autoencoder whose parameters are one vector, in the order of [`flat`](Self::flat); shares its memory.
+    ///
+    /// # Errors
+    /// When `config` is out of range or `theta` has another length.
+    pub fn from_flat(config: SparseAutoencoderConfig, theta: &Tensor) -> Result<Self> {
+        let [weight, decoder_weight, bias, visible_bias] = cost::views(&config, theta)?;
+        Self::from_tensors(config, weight, bias, decoder_weight, visible_bias)
+    }
+
+    /// All parameters as one vector, `[weight, decoder_weight, bias, visible_bias]`, each row by row; a copy.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn flat(&self) -> Result<Tensor> {
+        let parts = [&self.weight, &self.decoder_weight, &self.bias, &self.visible_bias];
+        let parts = parts.into_iter().map(|t| t.contiguous()?.flatten_all()).collect::<Result<Vec<_>>>()?;
+        Tensor::cat(&parts, 0)
+    }
+
+    /// What the model reads of raw rows: `[batch, n_inputs]` to `[batch, n_visible]`.
+    ///
+    /// # Errors
+    /// When `rows` have another shape or device than the preparation needs.
+    pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
+        prepared(&self.config.preparation, rows)
+    }
+
+    /// Features of prepared rows: `[batch, n_visible]` to `[batch, n_hidden]`, in (0, 1).
+    ///
+    /// # Errors
+    /// When `x` is not `[batch, n_visible]`.
+    pub fn encode(&self, x: &Tensor) -> Result<Tensor> {
+        batch_of("SparseAutoencoder", "x", x, self.config.n_visible)?;
+        sigmoid(&x.matmul(&self.weight.t()?)?.broadcast_add(&self.bias)?)
+    }
+
+    /// What features give back, in the values of prepared rows: `[batch, n_hidden]` to `[batch, n_visible]`.
+    ///
+    /// # Errors
+    /// When `features` is not `[batch, n_hidden]`.
+    pub fn decode(&self, features: &Tensor) -> Result<Tensor> {
+        batch_of("SparseAutoencoder", "features", features, self.config.n_hidden)?;
+        let z = features.matmul(&self.decoder_weight.t()?)?.broadcast_add(&self.visible_bias)?;
+        match self.config.decoder {
+            Decoder::Sigmoid => sigmoid(&z),
+            Decoder::Linear => Ok(z),
+        }
+    }
+
+    /// What comes back of raw rows, in the values of prepared ones: `[batch, n_inputs]` to `[batch, n_visible]`.
+    ///
+    /// # Errors
+    /// When `rows` have another shape or device than the preparation needs.
+    pub fn reconstruct(&self, rows: &Tensor) -> Result<Tensor> {
+        self.decode(&self.forward(rows)?)
+    }
+
+    /// The inputs of norm 1 that activate each feature most, `[n_hidden, n_visible]`: the rows of `weight` over their norms.
+    ///
+    /// # Errors
+    /// When the device is out of memory.
+    pub fn maximal_inputs(&self) -> Result<Tensor> {
+        let norms = self.weight.sqr()?.sum_keepdim(1)?.sqrt()?;
+        self.weight.broadcast_div(&norms.maximum(f64::from(f32::MIN_POSITIVE))?)
+    }
+
+    /// What the autoencoder is.
+    pub fn config(&self) -> &SparseAutoencoderConfig {
+        &self.config
+    }
+
+    /// The weights of the features, `[n_hidden, n_visible]`.
+    pub fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
+    /// The parameters by the names that [`new`](Self::new) looks for.
+    pub fn tensors(&self) -> [(&'static str, &Tensor); 4] {
+        [
+            ("weight", &self.weight),
+            ("bias", &self.bias),
+            ("decoder_weight", &self.decoder_weight),
+            ("visible_bias", &self.visible_bias),
+        ]
+    }
+
+    /// The same autoencoder with its own copy of the parameters, in another float type or on another device.
+    ///
+    /// # Errors
+    /// When the device is out of memory.
+    pub fn to(&self, dtype: DType, device: &Device) -> Result<Self> {
+        let copy = |t: &Tensor| t.copy()?.to_dtype(dtype)?.to_device(device);
+        Ok(Self {
+            config: self.config.clone(),
+            weight: copy(&self.weight)?,
+            bias: copy(&self.bias)?,
+            decoder_weight: copy(&self.decoder_weight)?,
+            visible_bias: copy(&self.visible_bias)?,
+        })
+    }
+}
+
+/// The features of raw rows, `[batch, n_inputs]` to `[batch, n_hidden]`: differentiable, so that it can be a layer of a network.
+impl Module for SparseAutoencoder {
+    fn forward(&self, rows: &Tensor) -> Result<Tensor> {
+        self.encode(&self.prepare(rows)?)
+    }
+}

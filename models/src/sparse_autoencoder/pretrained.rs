@@ -1,0 +1,34 @@
+//! A sparse autoencoder in a folder: `config.json` and `model.safetensors`, here or on the Hugging Face hub.
+use super::SparseAutoencoder;
+use crate::pretrained::{self, ModelType};
+use candle::{Device, Result};
+use std::path::Path;
+
+impl SparseAutoencoder {
+    /// Loads an autoencoder from a folder that [`save_pretrained`](Self::save_pretrained) wrote, or by its id (`owner/name`) from the
+    /// Hugging Face hub through its cache. Weights are f32.
+    ///
+    /// # Errors
+    /// When there is neither, a file is missing or does not fit the configuration, or it is another model; the message names the file.
+    pub fn from_pretrained(folder_or_id: &str, device: &Device) -> Result<Self> {
+        pretrained::load(ModelType::SparseAutoencoder, folder_or_id, device, Self::new)
+    }
+
+    /// Writes `config.json` and `model.safetensors` to a folder, which is made if need be. Each file appears whole.
+    ///
+    /// `weight` and `bias` are a [`candle_nn::Linear`] and a `torch.nn.Linear` as they stand, and so are `decoder_weight` and
+    /// `visible_bias`.
+    ///
+    /// # Errors
+    /// When the folder is not writable.
+    pub fn save_pretrained(&self, folder: &Path) -> Result<()> {
+        let tensors = self.tensors().map(|(name, t)| (name.to_owned(), t.clone()));
+        pretrained::save(
+            ModelType::SparseAutoencoder,
+            folder,
+            self.config(),
+            &self.config().preparation,
+            tensors,
+        )
+    }
+}

@@ -1,0 +1,229 @@
+//! Training by minibatches, where all rows at once are too many.
+//!
+//! A step is one evaluation of the [`Cost`] over a minibatch, whose own mean activation stands for that of all rows, and a step of Adam or
+//! of gradient descent with momentum along its gradient.
+//!
+//! Sources: Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015; the steps are those of
+//! [`adam_step_`](chandlery_ops::adam_step_) and [`sgd_step_`](chandlery_ops::sgd_step_).
+use super::{Cost, CostConfig, SparseAutoencoder, SparseAutoencoderConfig};
+use crate::check::{all_finite, at_least_one};
+use crate::checkpoint::{self, Checkpoint};
+use crate::feedforward::Optimizer;
+use crate::schedule::Schedule;
+use crate::trainer::Trainer;
+use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::{AdamStep, SgdStep, adam_step_, advance_, set_scalars_, sgd_step_};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// How a sparse autoencoder learns from minibatches.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TrainerConfig {
+    /// What the cost weighs.
+    pub cost: CostConfig,
+    /// Rows of a minibatch, at least 1. Default 1000, so that the mean activation of a minibatch is worth a target of 0.01.
+    pub batch: usize,
+    /// Step size, at least 0. Default 0.003, Adam's; gradient descent wants some 100 times more.
+    pub learning_rate: Schedule,
+    /// Share of the last step that is kept, in [0, 1); of [`Optimizer::Sgd`] alone. Default 0.9.
+    pub momentum: Schedule,
+    /// How parameters follow their gradient. Default Adam.
+    pub optimizer: Optimizer,
+}
+
+impl Default for TrainerConfig {
+    fn default() -> Self {
+        Self {
+            cost: CostConfig::default(),
+            batch: 1000,
+            learning_rate: Schedule::constant(0.003),
+            momentum: Schedule::constant(0.9),
+            optimizer: Optimizer::default(),
+        }
+    }
+}
+
+impl TrainerConfig {
+    /// # Errors
+    /// When a field is out of its range; the message names it.
+    pub fn validate(&self) -> Result<()> {
+        const OP: &str = "TrainerConfig";
+        self.cost.validate()?;
+        at_least_one(OP, "batch", self.batch)?;
+        self.learning_rate.validate(OP, "learning_rate", "at least 0", |x| x >= 0.)?;
+        self.momentum.validate(OP, "momentum", "in [0, 1)", |x| (0. ..1.).contains(&x))
+    }
+}
+
+/// What the steps since the last report measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Metrics {
+    /// Steps since the last report.
+    pub steps: u64,
+    /// Mean cost of a minibatch.
+    pub cost: f64,
+}
+
+/// Trains one [`SparseAutoencoder`] in f32; see the [module](self).
+pub struct SparseAutoencoderTrainer {
+    config: TrainerConfig,
+    model: SparseAutoencoderConfig,
+    /// `[planes, n]`: parameters, gradient, and what the optimiser remembers.
+    params: Tensor,
+    scalars: Tensor,
+    /// Steps made, for the optimiser.
+    counter: Tensor,
+    /// The sum of the costs since the last report, f64.
+    total: Tensor,
+    steps: u64,
+    reported: u64,
+}
+
+/// The name of the trainer in its checkpoints.
+const NAME: &str = "sparse-autoencoder";
+
+#[derive(Serialize, Deserialize)]
+struct Notes<P> {
+    model: SparseAutoencoderConfig,
+    training: TrainerConfig,
+    progress: P,
+}
+
+impl SparseAutoencoderTrainer {
+    /// Takes a copy of `model` and trains it on raw rows, which go through its preparation.
+    ///
+    /// # Errors
+    /// When `config` is out of range or memory is short.
+    pub fn new(model: &SparseAutoencoder, config: TrainerConfig) -> Result<Self> {
+        config.validate()?;
+        let device = model.weight().device();
+        let planes = if config.optimizer == Optimizer::Adam { 4 } else { 3 };
+        let params = Tensor::zeros((planes, model.config().n_parameters()), DType::F32, device)?;
+        params.slice_set(&model.flat()?.to_dtype(DType::F32)?.unsqueeze(0)?, 0, 0)?;
+        let mut trainer = Self {
+            config,
+            model: model.config().clone(),
+            params,
+            scalars: Tensor::zeros(2, DType::F32, device)?,
+            counter: Tensor::new(&[0i64], device)?,
+            total: Tensor::zeros((), DType::F64, device)?,
+            steps: 0,
+            reported: 0,
+        };
+        trainer.begin_epoch(0)?;
+        Ok(trainer)
+    }
+
+    /// How the model is trained.
+    pub fn config(&self) -> &TrainerConfig {
+        &self.config
+    }
+
+    /// What the model is.
+    pub fn model_config(&self) -> &SparseAutoencoderConfig {
+        &self.model
+    }
+
+    /// The mean cost since the last report, of how many steps.
+    fn since_report(&self) -> Result<(f64, u64)> {
+        let steps = self.steps - self.reported;
+        let cost = self.total.to_scalar::<f64>()? / steps as f64;
+        if steps > 0 && !cost.is_finite() {
+            candle::bail!(
+                "SparseAutoencoderTrainer: the cost became {cost} between steps {} and {}; lower the learning rate, or scale the input",
+                self.reported + 1,
+                self.steps
+            )
+        }
+        Ok((cost, steps))
+    }
+}
+
+impl Trainer for SparseAutoencoderTrainer {
+    type Model = SparseAutoencoder;
+    type Metrics = Metrics;
+
+    fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
+        let (rate, momentum) = (self.config.learning_rate.at(epoch), self.config.momentum.at(epoch));
+        set_scalars_(&self.scalars, &[rate as f32, momentum as f32])
+    }
+
+    fn step(&mut self, rows: &Tensor, _: Option<&Tensor>) -> Result<()> {
+        let want = [self.config.batch, self.model.n_inputs()];
+        if rows.dims() != want {
+            candle::bail!(
+                "SparseAutoencoderTrainer::step: rows must have shape {want:?}, got {:?}",
+                rows.dims()
+            )
+        }
+        let (model, device) = (self.model.clone(), self.params.device());
+        let cost = Cost::new(model, self.config.cost, rows, None, DType::F32, device)?;
+        let (value, gradient) = cost.evaluate(&self.params.get(0)?)?;
+        self.params.slice_set(&gradient.unsqueeze(0)?, 0, 1)?;
+        match self.config.optimizer {
+            Optimizer::Adam => {
+                adam_step_(&self.params, &self.scalars, &self.counter, AdamStep::default(), 0)?
+            }
+            Optimizer::Sgd => sgd_step_(&self.params, &self.scalars, SgdStep::default(), 0)?,
+        }
+        advance_(&self.counter, 1)?;
+        self.total = (&self.total + value)?;
+        self.steps += 1;
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.since_report()?;
+        all_finite("SparseAutoencoderTrainer", self.steps, [("params", &self.params)])
+    }
+
+    fn metrics(&mut self) -> Result<Metrics> {
+        let (cost, steps) = self.since_report()?;
+        at_least_one("SparseAutoencoderTrainer::metrics", "steps since the last call", steps as usize)?;
+        (self.total, self.reported) = (self.total.zeros_like()?, self.steps);
+        Ok(Metrics { steps, cost })
+    }
+
+    fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn model(&self) -> Result<SparseAutoencoder> {
+        SparseAutoencoder::from_flat(self.model.clone(), &self.params.get(0)?.copy()?)
+    }
+
+    fn device(&self) -> &Device {
+        self.params.device()
+    }
+
+    fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
+        let counts = Tensor::new(&[self.steps as i64, self.reported as i64], &Device::Cpu)?;
+        let state = [("params", &self.params), ("total", &self.total), ("counts", &counts)];
+        let state = state.map(|(name, t)| (format!("trainer.{name}"), t.clone()));
+        let notes = Notes { model: self.model.clone(), training: self.config.clone(), progress };
+        checkpoint::save(path, NAME, state, &notes, &self.model.preparation)
+    }
+
+    fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
+        let (checkpoint, mut notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
+        checkpoint.load_preparation(&mut notes.model.preparation, device)?;
+        let params = checkpoint.of_trainer("params")?;
+        let total = checkpoint.of_trainer("total")?;
+        let (steps, reported) = checkpoint.counts()?;
+        let model = params
+            .get(0)
+            .and_then(|theta| SparseAutoencoder::from_flat(notes.model, &theta))
+            .map_err(|e| checkpoint.refused(&e))?;
+        let mut trainer = Self::new(&model, notes.training).map_err(|e| checkpoint.refused(&e))?;
+        let fits = params.dims() == trainer.params.dims() && params.dtype() == DType::F32;
+        if !fits || total.dtype() != DType::F64 || total.rank() != 0 {
+            return Err(checkpoint.refused(&"params and total must be those of the trainer"));
+        }
+        trainer.counter = Tensor::new(&[steps as i64], device)?;
+        (trainer.params, trainer.total) = (params, total);
+        (trainer.steps, trainer.reported) = (steps, reported);
+        Ok((trainer, notes.progress))
+    }
+}

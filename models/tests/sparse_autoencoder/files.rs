@@ -1,0 +1,99 @@
+//! Models and runs come back from their files to the bit.
+use crate::{CPU, first_line, pairs, start};
+use candle::{DType, Module, Result, Tensor};
+use chandlery::Trainer;
+use chandlery::feedforward::Optimizer;
+use chandlery::sparse_autoencoder::{
+    CostConfig, SparseAutoencoder, SparseAutoencoderFit, SparseAutoencoderRun, SparseAutoencoderTrainer,
+    TrainerConfig,
+};
+use std::ops::ControlFlow;
+
+fn bits(t: &Tensor) -> Result<Vec<u32>> {
+    Ok(t.flatten_all()?.to_dtype(DType::F32)?.to_vec1::<f32>()?.into_iter().map(f32::to_bits).collect())
+}
+
+#[test]
+fn a_model_comes_back_to_the_bit_and_its_layers_are_linear() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let name = folder.path().display().to_string();
+    let (saved, rows) = (start()?, pairs(9)?);
+    saved.save_pretrained(folder.path())?;
+    let back = SparseAutoencoder::from_pretrained(&name, &CPU)?;
+    assert_eq!(back.config(), saved.config());
+    assert_eq!(bits(&back.flat()?)?, bits(&saved.flat()?)?);
+    let tensors = candle::safetensors::load(folder.path().join("model.safetensors"), &CPU)?;
+    let linear = candle_nn::Linear::new(tensors["weight"].clone(), Some(tensors["bias"].clone()));
+    let features = candle_nn::ops::sigmoid(&linear.forward(&rows)?)?;
+    assert_eq!(bits(&features)?, bits(&back.forward(&rows)?)?);
+    assert_eq!((features.dims(), back.reconstruct(&rows)?.dims()), (&[9, 6][..], &[9, 8][..]));
+    Ok(())
+}
+
+#[test]
+fn a_run_that_is_resumed_goes_on_bit_for_bit_in_both_types_and_in_chunks() -> Result<()> {
+    let (folder, rows) = (tempfile::tempdir()?, pairs(90)?);
+    let path = folder.path().join("run.safetensors");
+    for (double, chunk) in [(false, None), (true, None), (false, Some(40))] {
+        let fit = SparseAutoencoderFit {
+            iterations: 30,
+            history: 5,
+            double,
+            chunk,
+            ..SparseAutoencoderFit::default()
+        };
+        let go_on = |_: &SparseAutoencoderRun, _: &_| Ok(ControlFlow::Continue(()));
+        let mut whole = SparseAutoencoderRun::new(&start()?, fit, &rows)?;
+        whole.run(go_on)?;
+        for at in [0, 1, 13] {
+            let mut part = SparseAutoencoderRun::new(&start()?, fit, &rows)?;
+            if at > 0 {
+                part.run(|_, i| {
+                    Ok(if i.iteration == at { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+                })?;
+            }
+            part.save_checkpoint(&path, &at)?;
+            let (mut again, progress) = SparseAutoencoderRun::load_checkpoint::<usize>(&path, &rows, &CPU)?;
+            assert_eq!((progress, again.lbfgs().iterations()), (at, at));
+            again.run(go_on)?;
+            assert_eq!(
+                bits(&again.model()?.flat()?)?,
+                bits(&whole.model()?.flat()?)?,
+                "{double} {chunk:?} {at}"
+            );
+            assert_eq!(again.lbfgs().value(), whole.lbfgs().value());
+        }
+    }
+    let refused = SparseAutoencoderRun::load_checkpoint::<usize>(&path, &pairs(91)?, &CPU).map(drop);
+    let message = refused.map_err(first_line).err().unwrap_or_default();
+    assert!(
+        message.ends_with("the run is over 90 rows, got [91, 8]; give the rows that it began with"),
+        "{message}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_trainer_that_is_resumed_goes_on_bit_for_bit() -> Result<()> {
+    let (folder, rows) = (tempfile::tempdir()?, pairs(80)?);
+    let path = folder.path().join("trainer.safetensors");
+    for optimizer in [Optimizer::Adam, Optimizer::Sgd] {
+        let config =
+            TrainerConfig { batch: 20, optimizer, cost: CostConfig::default(), ..TrainerConfig::default() };
+        let mut whole = SparseAutoencoderTrainer::new(&start()?, config)?;
+        let minibatches = rows.chunk(4, 0)?;
+        for minibatch in &minibatches[..3] {
+            whole.step(minibatch, None)?;
+        }
+        whole.save_checkpoint(&path, &3)?;
+        let (mut again, progress) = SparseAutoencoderTrainer::load_checkpoint::<usize>(&path, &CPU)?;
+        assert_eq!((progress, again.steps()), (3, 3));
+        again.begin_epoch(0)?;
+        for trainer in [&mut whole, &mut again] {
+            trainer.step(&minibatches[3], None)?;
+        }
+        assert_eq!(bits(&again.model()?.flat()?)?, bits(&whole.model()?.flat()?)?);
+        assert_eq!(again.metrics()?, whole.metrics()?);
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! Training finds sparse features, and says when it cannot.
+use crate::{first_line, pairs, start};
+use candle::Module;
+use candle::{DType, Result, Tensor};
+use chandlery::Philox;
+use chandlery::Trainer;
+use chandlery::feedforward::Optimizer;
+use chandlery::optim::Outcome;
+use chandlery::sparse_autoencoder::{
+    CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
+    SparseAutoencoderTrainer, TrainerConfig,
+};
+use std::ops::ControlFlow;
+
+/// Each of four pairs of values is high in a quarter of the rows: a feature for each pair is active as often.
+const COST: CostConfig = CostConfig {
+    weight_decay: 1e-4,
+    sparsity_weight: 0.1,
+    sparsity_target: 0.25,
+    precision: chandlery::Precision::F32,
+};
+
+fn on<T, I>(_: &T, _: &I) -> Result<ControlFlow<()>> {
+    Ok(ControlFlow::Continue(()))
+}
+
+#[test]
+fn features_become_as_sparse_as_asked_and_give_the_rows_back_better_than_their_mean() -> Result<()> {
+    let rows = pairs(400)?;
+    for double in [false, true] {
+        let fit =
+            SparseAutoencoderFit { cost: COST, iterations: 200, double, ..SparseAutoencoderFit::default() };
+        let mut run = SparseAutoencoderRun::new(&start()?, fit, &rows)?;
+        let before = run.parts()?;
+        let outcome = run.run(on)?;
+        assert!(matches!(outcome, Outcome::Iterations | Outcome::LineSearch), "{outcome:?}");
+        let (after, model) = (run.parts()?, run.model()?);
+        let mean_error =
+            (rows.broadcast_sub(&rows.mean_keepdim(0)?)?.sqr()?.sum_all()?.to_scalar::<f32>()? / 800.) as f64;
+        assert!(
+            after.squared_error < 0.1 * mean_error && before.squared_error > mean_error,
+            "{before:?} {after:?}, mean {mean_error}"
+        );
+        let activity = model.forward(&rows)?.mean(0)?.to_vec1::<f32>()?;
+        assert!(activity.iter().all(|a| (a - 0.25).abs() < 0.1), "{activity:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn minibatches_come_close_to_all_rows_at_once() -> Result<()> {
+    let rows = pairs(400)?;
+    let fit = SparseAutoencoderFit { cost: COST, iterations: 100, ..SparseAutoencoderFit::default() };
+    let mut run = SparseAutoencoderRun::new(&start()?, fit, &rows)?;
+    let before = run.parts()?.cost;
+    run.run(on)?;
+    let best = run.parts()?.cost;
+    for (optimizer, rate) in [(Optimizer::Adam, 0.02), (Optimizer::Sgd, 0.3)] {
+        let config = TrainerConfig {
+            cost: COST,
+            batch: 100,
+            learning_rate: rate.into(),
+            optimizer,
+            ..TrainerConfig::default()
+        };
+        let mut trainer = SparseAutoencoderTrainer::new(&start()?, config)?;
+        for epoch in 0..150 {
+            trainer.begin_epoch(epoch)?;
+            for minibatch in rows.chunk(4, 0)? {
+                trainer.step(&minibatch, None)?;
+            }
+        }
+        trainer.check()?;
+        let learned = SparseAutoencoderRun::new(&trainer.model()?, fit, &rows)?.parts()?.cost;
+        assert!(
+            learned - best < 0.15 * (before - best),
+            "{optimizer:?}: {learned}, best {best}, from {before}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_row_with_nan_ends_the_run_with_the_iteration_named_and_the_trainer_with_the_steps() -> Result<()> {
+    let rows = Tensor::cat(&[pairs(30)?, Tensor::full(f32::NAN, (1, 8), &crate::CPU)?], 0)?;
+    let mut run = SparseAutoencoderRun::new(&start()?, SparseAutoencoderFit::default(), &rows)?;
+    let message = run.run(on).map_err(first_line).err().unwrap_or_default();
+    assert!(
+        message.starts_with(
+            "SparseAutoencoderRun: the cost became NaN or infinite at evaluation 1, in iteration 1; "
+        ),
+        "{message}"
+    );
+    let finite = run.model()?.flat()?.to_vec1::<f32>()?;
+    assert!(finite.iter().all(|x| x.is_finite()), "the model stays where it was");
+    let config = TrainerConfig { batch: 31, ..TrainerConfig::default() };
+    let mut trainer = SparseAutoencoderTrainer::new(&start()?, config)?;
+    trainer.step(&rows, None)?;
+    let message = trainer.metrics().map_err(first_line).err().unwrap_or_default();
+    assert!(
+        message.starts_with("SparseAutoencoderTrainer: the cost became NaN between steps 1 and 1; "),
+        "{message}"
+    );
+    assert!(trainer.check().is_err());
+    Ok(())
+}
+
+#[test]
+fn bytes_and_floats_learn_alike_and_maximal_inputs_have_norm_one() -> Result<()> {
+    let bytes = (pairs(60)? * 255.)?.to_dtype(DType::U8)?;
+    let floats = (bytes.to_dtype(DType::F32)? * (1. / 255.))?;
+    let config = SparseAutoencoderConfig::new(8, 5);
+    let start = SparseAutoencoder::init(config, Philox::new(9, 0), &crate::CPU)?;
+    let fit = SparseAutoencoderFit { iterations: 5, ..SparseAutoencoderFit::default() };
+    let learn = |rows: &Tensor| {
+        let mut run = SparseAutoencoderRun::new(&start, fit, rows)?;
+        run.run(on)?;
+        run.model()
+    };
+    let (a, b) = (learn(&bytes)?, learn(&floats)?);
+    let apart = (a.flat()? - b.flat()?)?.abs()?.max_all()?.to_scalar::<f32>()?;
+    assert!(apart < 1e-4, "{apart}");
+    let norms = a.maximal_inputs()?.sqr()?.sum(1)?.to_vec1::<f32>()?;
+    assert!(norms.iter().all(|norm| (norm - 1.).abs() < 1e-6), "{norms:?}");
+    Ok(())
+}
