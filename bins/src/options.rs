@@ -137,7 +137,7 @@ pub struct ReadArgs {
 
 impl ReadArgs {
     /// These options; those not given are taken from `other`.
-    fn above(&self, other: &Self) -> Self {
+    pub fn above(&self, other: &Self) -> Self {
         let either = |a: &Option<String>, b: &Option<String>| a.as_ref().or(b.as_ref()).cloned();
         Self {
             data_columns: either(&self.data_columns, &other.data_columns),

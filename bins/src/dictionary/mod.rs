@@ -33,7 +33,7 @@ mod measure;
 mod plan;
 mod restore;
 pub mod restore_args;
-mod signals;
+pub(crate) mod signals;
 mod summary;
 mod train;
 

@@ -191,7 +191,7 @@ fn from_all(asked: Asked<Batch>, signals: &Signals, resumed: &Resumed) -> Result
             seconds: started.elapsed().as_secs_f64(),
         };
         let words = words(&line, n, signals.unit(), to_error);
-        Ok((line, words))
+        Ok(Some((line, words)))
     })?;
     if ended == Outcome::Interrupted {
         return session.interrupted();

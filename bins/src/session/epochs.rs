@@ -158,20 +158,20 @@ where
 }
 
 impl<R: Run> Session<R> {
-    /// Makes the iterations over all rows that are left, up to `n`; `step` makes one and gives its line, and that in words. An interrupt ends
-    /// the loop after one, with a checkpoint.
+    /// Makes the iterations over all rows that are left, up to `n`; `step` makes one and gives its line, and that in words, or nothing when
+    /// there is none left to make. An interrupt ends the loop after one, with a checkpoint.
     ///
     /// # Errors
     /// When a step fails, or the disk refuses.
     pub fn iterations(
         &mut self,
         n: usize,
-        mut step: impl FnMut(&mut R::Trainer, usize) -> Result<(R::Line, String)>,
+        mut step: impl FnMut(&mut R::Trainer, usize) -> Result<Option<(R::Line, String)>>,
     ) -> Result<Outcome> {
         let bar = Progress::iterations(n as u64, self.place.epoch as u64);
         bar.label("learning".to_owned());
         while self.place.epoch < n {
-            let (line, words) = step(&mut self.trainer, self.place.epoch)?;
+            let Some((line, words)) = step(&mut self.trainer, self.place.epoch)? else { break };
             self.keep(Ended { line, words, stop: false }, &bar)?;
             bar.advance(1);
             let stop = self.watch.stops_after(1, &self.interrupt);
@@ -188,11 +188,11 @@ impl<R: Run> Session<R> {
         Ok(Outcome::Done)
     }
 
-    /// Keeps the line of an epoch, and says it.
+    /// Keeps the line of an epoch, and says it unless there are no words for it.
     fn keep(&mut self, ended: Ended<R::Line>, bar: &Progress) -> Result<()> {
         self.folder.append_json_line(METRICS, &ended.line)?;
         self.place.end_epoch(ended.line);
-        bar.suspend(|| self.report.line(&ended.words))
+        if ended.words.is_empty() { Ok(()) } else { bar.suspend(|| self.report.line(&ended.words)) }
     }
 }
 
