@@ -6,11 +6,13 @@
 mod dictionary;
 mod floor;
 mod rbm;
+mod sparse_autoencoder;
 mod timing;
 
 pub use dictionary::DictionaryArgs;
 pub use floor::{Gpu, RbmFloor};
 pub use rbm::{RbmArgs, Row};
+pub use sparse_autoencoder::SparseAutoencoderArgs;
 
 use crate::completions::CompletionsArgs;
 use crate::device::DeviceChoice;
@@ -37,6 +39,8 @@ pub enum Model {
     Dictionary(DictionaryArgs),
     /// Print completions of this program for a shell.
     Completions(CompletionsArgs),
+    /// One training pass of a sparse autoencoder at the paper's eight sizes, or its run of 400 iterations.
+    SparseAutoencoder(SparseAutoencoderArgs),
 }
 
 /// Options of every benchmark.
@@ -76,6 +80,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<Outcome> {
         Model::Rbm(args) => rbm::run(args)?,
         Model::Dictionary(args) => dictionary::run(args)?,
         Model::Completions(args) => return args.print::<Cli>(),
+        Model::SparseAutoencoder(args) => sparse_autoencoder::run(args)?,
     }
     Ok(Outcome::Done)
 }

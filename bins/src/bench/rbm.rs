@@ -54,9 +54,16 @@ pub struct RbmArgs {
 
 /// Visible and hidden units, written `576x1024`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Size {
+pub(super) struct Size {
     n_visible: usize,
     n_hidden: usize,
+}
+
+impl Size {
+    /// Visible and hidden units.
+    pub(super) fn units(&self) -> (usize, usize) {
+        (self.n_visible, self.n_hidden)
+    }
 }
 
 impl FromStr for Size {

@@ -1,0 +1,275 @@
+//! One training pass over 10,000 rows at the eight sizes of Klaus and Welles 2014, tables 3 to 6, and the run of 400 iterations.
+use super::CommonArgs;
+use super::floor::Gpu;
+use super::timing::{Seconds, time};
+use crate::arrays;
+use crate::device::describe;
+use crate::report::Report;
+use anyhow::{Context, Result};
+use candle::{DType, Device, Tensor};
+use chandlery::Philox;
+use chandlery::sparse_autoencoder::serial::serial_cost;
+use chandlery::sparse_autoencoder::{
+    Cost, CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
+};
+use chandlery_datasets::patches::{ImageSet, PatchSampler};
+use chandlery_datasets::preparation::StepConfig;
+use chandlery_datasets::{DataOptions, Preparation};
+use chandlery_ops::{Precision, uniform};
+use clap::Args;
+use serde::Serialize;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Rows of a pass.
+const ROWS: usize = 10_000;
+/// FLOP of a pass that the serial loop may take, some seconds, and that a CPU may take where no size was asked for.
+const SERIAL_FLOP: f64 = 5e9;
+const CPU_FLOP: f64 = 3e11;
+
+/// Options of `bench sparse-autoencoder`.
+#[derive(Debug, Args)]
+pub struct SparseAutoencoderArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+    /// Sizes (visible x hidden units), several separated by commas; default: those of the paper, on a CPU up to 1024x512.
+    #[arg(long, value_name = "VxH", value_delimiter = ',')]
+    size: Vec<super::rbm::Size>,
+    /// Precision of the matrix products (f32, tf32, bf16), several separated by commas.
+    #[arg(long, value_name = "P", value_delimiter = ',', default_value = "f32")]
+    precision: Vec<Precision>,
+    /// Time the run of 400 iterations of L-BFGS over 10,000 patches of 8x8 in place of passes.
+    #[arg(long)]
+    training: bool,
+    /// Write the patches and the first parameters of that run to this folder, for `bins/peers/sparse_autoencoder.py`.
+    #[arg(long, value_name = "DIR", requires = "training")]
+    dump: Option<PathBuf>,
+}
+
+/// Seconds that the paper gives for a pass: its best serial C, Matlab, and CUDA.
+struct Known {
+    size: (usize, usize),
+    c: f64,
+    matlab: f64,
+    cuda: f64,
+}
+
+const fn known(size: (usize, usize), c: f64, matlab: f64, cuda: f64) -> Known {
+    Known { size, c, matlab, cuda }
+}
+
+const KNOWN: [Known; 8] = [
+    known((64, 32), 0.36, 0.22, 1.93),
+    known((128, 64), 1.04, 0.31, 3.66),
+    known((256, 128), 3.30, 6.34, 9.54),
+    known((512, 256), 12.6, 7.18, 15.6),
+    known((1024, 512), 56.5, 34.3, 22.9),
+    known((2048, 1024), 233., 317., 78.3),
+    known((4096, 2048), 932., 692., 307.),
+    known((8192, 4096), 3830., 3405., 1287.),
+];
+
+/// A pass at one size.
+#[derive(Debug, Serialize)]
+struct Row {
+    model: &'static str,
+    size: String,
+    precision: &'static str,
+    rows: usize,
+    /// Seconds of a pass: the median, the fastest and the slowest.
+    seconds: f64,
+    seconds_min: f64,
+    seconds_max: f64,
+    /// Our serial loop on one thread, where it ends in seconds.
+    serial_seconds: Option<f64>,
+    paper_c_seconds: Option<f64>,
+    paper_matlab_seconds: Option<f64>,
+    paper_cuda_seconds: Option<f64>,
+    /// Lower bound on an H200.
+    floor_seconds: f64,
+    device: String,
+}
+
+impl Row {
+    fn table(&self) -> String {
+        let optional = |x: Option<f64>| x.map_or("-".to_owned(), |x| format!("{x:.2}"));
+        format!(
+            "{:<10} {:<5} {:>10.5} {:>10.5} {:>10.5} {:>9} {:>9} {:>9} {:>9} {:>10.5}",
+            self.size,
+            self.precision,
+            self.seconds,
+            self.seconds_min,
+            self.seconds_max,
+            optional(self.serial_seconds),
+            optional(self.paper_c_seconds),
+            optional(self.paper_matlab_seconds),
+            optional(self.paper_cuda_seconds),
+            self.floor_seconds
+        )
+    }
+}
+
+/// FLOP of a pass: five products, and one more to estimate the mean activation before them.
+fn flop(n_visible: usize, n_hidden: usize) -> f64 {
+    12. * (n_visible * n_hidden) as f64 * ROWS as f64
+}
+
+pub(super) fn run(args: &SparseAutoencoderArgs) -> Result<()> {
+    if args.training {
+        return train(args);
+    }
+    let device = args.common.device.open()?;
+    let report = Report::new(args.common.json);
+    report.line(&format!("one training pass over {ROWS} rows, seconds, on {}", describe(&device)))?;
+    report.line("serial: our loop on one thread; C, Matlab, CUDA: of the paper; floor: of an H200")?;
+    report.line(&format!(
+        "{:<10} {:<5} {:>10} {:>10} {:>10} {:>9} {:>9} {:>9} {:>9} {:>10}",
+        "size", "type", "median s", "min s", "max s", "serial", "C", "Matlab", "CUDA", "floor"
+    ))?;
+    let fits = |&(v, h): &(usize, usize)| !device.is_cpu() || flop(v, h) < CPU_FLOP;
+    let sizes: Vec<(usize, usize)> = match args.size.is_empty() {
+        true => KNOWN.iter().map(|known| known.size).filter(fits).collect(),
+        false => args.size.iter().map(|size| size.units()).collect(),
+    };
+    let mut table = Vec::new();
+    for size in sizes {
+        for &precision in &args.precision {
+            let row = measure(args, &device, size, precision).with_context(|| format!("{size:?}"))?;
+            report.line(&row.table())?;
+            table.push(row);
+        }
+    }
+    report.finish(&table)
+}
+
+fn measure(
+    args: &SparseAutoencoderArgs,
+    device: &Device,
+    (v, h): (usize, usize),
+    precision: Precision,
+) -> Result<Row> {
+    let model = SparseAutoencoderConfig::new(v, h);
+    let config = CostConfig { precision, ..CostConfig::default() };
+    let rows = uniform((ROWS, v), device, Philox::new(0, 0))?.affine(0.8, 0.1)?;
+    let theta = SparseAutoencoder::init(model.clone(), Philox::new(0, 1), device)?.flat()?;
+    let cost = Cost::new(model.clone(), config, &rows, None, DType::F32, device)?;
+    let Seconds { median, min, max } = time(device, args.common.repeats, || {
+        cost.evaluate(&theta)?;
+        Ok(())
+    })?;
+    let serial_seconds = match flop(v, h) < SERIAL_FLOP {
+        true => Some(serial(&model, &config, &theta, &rows)?),
+        false => None,
+    };
+    let known = KNOWN.iter().find(|known| known.size == (v, h));
+    let gpu = Gpu::H200;
+    let peak = match precision {
+        Precision::F32 => gpu.f32_flops,
+        Precision::Tf32 => gpu.tf32_flops,
+        Precision::Bf16 => gpu.bf16_flops,
+    };
+    Ok(Row {
+        model: "sparse-autoencoder",
+        size: format!("{v}x{h}"),
+        precision: precision.name(),
+        rows: ROWS,
+        seconds: median,
+        seconds_min: min,
+        seconds_max: max,
+        serial_seconds,
+        paper_c_seconds: known.map(|known| known.c),
+        paper_matlab_seconds: known.map(|known| known.matlab),
+        paper_cuda_seconds: known.map(|known| known.cuda),
+        floor_seconds: flop(v, h) / peak,
+        device: describe(device),
+    })
+}
+
+/// Seconds of the serial loop.
+fn serial(
+    model: &SparseAutoencoderConfig,
+    config: &CostConfig,
+    theta: &Tensor,
+    rows: &Tensor,
+) -> Result<f64> {
+    let (theta, rows) = (theta.to_vec1::<f32>()?, rows.flatten_all()?.to_vec1::<f32>()?);
+    let started = Instant::now();
+    let made = serial_cost(model, config, &theta, &rows).context("the lengths must fit the sizes")?;
+    std::hint::black_box(made);
+    Ok(started.elapsed().as_secs_f64())
+}
+
+/// The run of 400 iterations.
+#[derive(Debug, Serialize)]
+struct TrainingRow {
+    model: &'static str,
+    rows: usize,
+    iterations: usize,
+    evaluations: u64,
+    seconds: f64,
+    seconds_min: f64,
+    seconds_max: f64,
+    cost_start: f64,
+    cost: f64,
+    device: String,
+}
+
+fn train(args: &SparseAutoencoderArgs) -> Result<()> {
+    let device = args.common.device.open()?;
+    let report = Report::new(args.common.json);
+    let images = ImageSet::open("natural-images", &DataOptions::default())?;
+    let split = PatchSampler::new(images, 8usize, ROWS, 0)?.into_split()?;
+    let preparation = Preparation::fit(&split, &[StepConfig::Rescale], 0)?;
+    let rows = preparation.apply(&split.raw(&device)?)?;
+    let first = SparseAutoencoder::init(SparseAutoencoderConfig::new(64, 25), Philox::new(0, 1), &device)?;
+    if let Some(folder) = &args.dump {
+        std::fs::create_dir_all(folder).with_context(|| format!("--dump {}", folder.display()))?;
+        dump(&folder.join("rows.npy"), &rows)?;
+        dump(&folder.join("theta.npy"), &first.flat()?.unsqueeze(0)?)?;
+    }
+    let fit = SparseAutoencoderFit::default();
+    let mut last = None;
+    let Seconds { median, min, max } = time(&device, args.common.repeats, || {
+        let mut run = SparseAutoencoderRun::new(&first, fit, &rows)?;
+        run.run(|_, _| Ok(ControlFlow::Continue(())))?;
+        last = Some(run);
+        Ok(())
+    })?;
+    let run = last.context("a run must have been made")?;
+    let row = TrainingRow {
+        model: "sparse-autoencoder",
+        rows: ROWS,
+        iterations: run.lbfgs().iterations(),
+        evaluations: run.lbfgs().evaluations(),
+        seconds: median,
+        seconds_min: min,
+        seconds_max: max,
+        cost_start: SparseAutoencoderRun::new(&first, fit, &rows)?.parts()?.cost,
+        cost: run.parts()?.cost,
+        device: describe(&device),
+    };
+    report.line(&format!(
+        "64-25-64, {} iterations, {} evaluations over {ROWS} patches: {:.3} s ({:.3} to {:.3}), cost {:.6} → {:.6}, on {}",
+        row.iterations, row.evaluations, row.seconds, row.seconds_min, row.seconds_max, row.cost_start, row.cost, row.device
+    ))?;
+    report.finish(&row)
+}
+
+/// Writes a matrix as it is.
+fn dump(path: &Path, rows: &Tensor) -> Result<()> {
+    let mut once = Some(rows.clone());
+    arrays::write(path, rows.dims2()?, || Ok(once.take()), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_floor_is_that_of_the_arithmetic_done_by_hand() {
+        // 12 · 8192 · 4096 · 10⁴ = 4.03·10¹² FLOP; over 67·10¹² a second .060 s.
+        assert!((flop(8192, 4096) - 4.03e12).abs() < 0.01e12);
+        assert!((flop(8192, 4096) / Gpu::H200.f32_flops - 0.060).abs() < 5e-4);
+    }
+}
