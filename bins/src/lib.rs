@@ -20,3 +20,4 @@ pub mod report;
 pub mod run_folder;
 pub mod scatter;
 pub mod session;
+pub mod sparse_autoencoder;

@@ -13,6 +13,10 @@ pub const DBN_ON_CPU: Program = Program { last: &["--device", "cpu"], ..DBN };
 /// The built `dictionary-learning`.
 pub const DICTIONARY: Program = Program { path: env!("CARGO_BIN_EXE_dictionary-learning"), last: &[] };
 
+/// The built `sparse-autoencoder`.
+pub const SPARSE_AUTOENCODER: Program =
+    Program { path: env!("CARGO_BIN_EXE_sparse-autoencoder"), last: &["--device", "cpu"] };
+
 /// The built `bench`.
 pub const BENCH: Program = Program { path: env!("CARGO_BIN_EXE_bench"), last: &[] };
 

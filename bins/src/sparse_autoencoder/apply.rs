@@ -1,0 +1,117 @@
+//! The commands `encode`, `evaluate` and `reconstruct`: what one does with a model after training.
+use super::args::{EncodeArgs, EvaluateArgs, ReconstructArgs, UseArgs};
+use super::draw;
+use super::rows::Rows;
+use crate::arrays::{self, Format};
+use crate::report::{Outcome, Report};
+use crate::run_folder::check_writable;
+use anyhow::{Context, Result};
+use candle::{DType, Device, Module, Tensor};
+use chandlery::sparse_autoencoder::{Cost, SparseAutoencoder};
+use serde_json::json;
+
+/// A feature that is less active than this, on average, counts as dead.
+const DEAD: f64 = 1e-3;
+
+fn open(args: &UseArgs) -> Result<(Device, SparseAutoencoder, Rows)> {
+    let device = args.common.device.open()?;
+    let model = SparseAutoencoder::from_pretrained(&args.model, &device)?;
+    let rows = Rows::to_use(args, model.config())?;
+    Ok((device, model, rows))
+}
+
+/// Writes the features of every row.
+pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
+    let report = Report::new(args.of.common.json);
+    Format::of(&args.out).context("--out")?;
+    check_writable(&args.out).context("--out")?;
+    let (device, model, rows) = open(&args.of)?;
+    let shape = (rows.split.n_samples(), model.config().n_hidden);
+    let mut feed = rows.feed(&device)?;
+    let next = || Ok(feed.next()?.map(|minibatch| model.forward(&minibatch.rows)).transpose()?);
+    arrays::write(&args.out, shape, next, rows.split.labels.as_deref())?;
+    report.line(&format!("{} rows of {} features in {}", shape.0, shape.1, args.out.display()))?;
+    report.finish(&json!({
+        "out": args.out,
+        "data": rows.name,
+        "n_samples": shape.0,
+        "n_features": shape.1,
+        "labels": rows.split.labels.is_some() && Format::of(&args.out)? == Format::Safetensors,
+    }))?;
+    Ok(Outcome::Done)
+}
+
+/// Prints the terms of the cost over rows, and how active features are.
+pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
+    let report = Report::new(args.of.common.json);
+    let (device, model, rows) = open(&args.of)?;
+    let fit = args.cost.fit(1);
+    let dtype = if fit.double { DType::F64 } else { DType::F32 };
+    let home = if fit.chunk.is_some() { Device::Cpu } else { device.clone() };
+    let raw = rows.split.raw(&home)?;
+    let cost = Cost::new(model.config().clone(), fit.cost, &raw, fit.chunk, dtype, &device)?;
+    let parts = cost.parts(&model.flat()?.to_dtype(dtype)?)?;
+    let mut sums = Tensor::zeros(model.config().n_hidden, DType::F64, &device)?;
+    rows.each(&device, |rows| {
+        sums = (&sums + model.forward(rows)?.to_dtype(DType::F64)?.sum(0)?)?;
+        Ok(())
+    })?;
+    let activity = (sums / rows.split.n_samples() as f64)?.to_vec1::<f64>()?;
+    let mean = activity.iter().sum::<f64>() / activity.len() as f64;
+    let dead = activity.iter().filter(|&&a| a < DEAD).count();
+    report.line(&format!(
+        "cost {:.6} over {} of {}: half the squared error {:.6}, decay {:.6}, divergence {:.6}; mean activation {mean:.4}, {dead} of {} \
+         features below {DEAD}",
+        parts.cost,
+        rows.words(),
+        rows.name,
+        parts.squared_error,
+        parts.decay,
+        parts.divergence,
+        activity.len()
+    ))?;
+    report.finish(&json!({
+        "model": args.of.model,
+        "data": rows.name,
+        "n_samples": rows.split.n_samples(),
+        "squared_error": parts.squared_error,
+        "decay": parts.decay,
+        "divergence": parts.divergence,
+        "mean_activation": mean,
+        "dead_features": dead,
+        "cost": parts.cost,
+    }))?;
+    Ok(Outcome::Done)
+}
+
+/// Prints the error of reconstructed rows, and draws some.
+pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
+    let report = Report::new(args.of.common.json);
+    check_writable(&args.out).context("--out")?;
+    let (device, model, rows) = open(&args.of)?;
+    let mut squares = 0.;
+    rows.each(&device, |rows| {
+        let apart = (model.reconstruct(rows)? - model.prepare(rows)?)?.to_dtype(DType::F64)?;
+        squares += apart.sqr()?.sum_all()?.to_scalar::<f64>()?;
+        Ok(())
+    })?;
+    let n = rows.split.n_samples();
+    let error = squares / n as f64;
+    let per_input = error / model.config().n_visible as f64;
+    report.line(&format!(
+        "mean squared error of {n} rows of {}: {error:.6} summed over the inputs, {per_input:.8} per input",
+        rows.name
+    ))?;
+    let drawn = draw::reconstructions(&model, &rows, args.n, &device, &args.out)?;
+    if drawn {
+        report.line(&format!("{}", args.out.display()))?;
+    }
+    report.finish(&json!({
+        "out": drawn.then_some(&args.out),
+        "data": rows.name,
+        "n_samples": n,
+        "squared_error": error,
+        "squared_error_per_input": per_input,
+    }))?;
+    Ok(Outcome::Done)
+}

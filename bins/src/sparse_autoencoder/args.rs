@@ -1,0 +1,323 @@
+//! The command line of `sparse-autoencoder`.
+use crate::options::{Common, ReadArgs, at_least_one, inside_zero_one, not_negative};
+use crate::session::SessionArgs;
+use chandlery::sparse_autoencoder::{CostConfig, Decoder, SparseAutoencoderFit};
+use chandlery_datasets::patches::PatchSize;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Sparse autoencoder: learn features that are rarely active, and use them to encode rows.
+///
+/// Without a sub-command it trains: `sparse-autoencoder --hidden 49` is `sparse-autoencoder train --hidden 49`.
+#[derive(Debug, Parser)]
+#[command(name = "sparse-autoencoder", version, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// What to do; default: `train`.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// The arguments of `train`.
+    #[command(flatten)]
+    pub train: TrainArgs,
+}
+
+/// The sub-commands of `sparse-autoencoder`.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train on patches of images, or on rows, by L-BFGS over all of them.
+    Train(Box<TrainArgs>),
+    /// Write the features of rows to a .npy or .safetensors file.
+    Encode(EncodeArgs),
+    /// Print the terms of the cost and how often features are active.
+    Evaluate(EvaluateArgs),
+    /// Print the error of reconstructed rows, and draw some beside their originals.
+    Reconstruct(ReconstructArgs),
+    /// Learn features from the digits 5 to 9 without labels, and classify the digits 0 to 4 by them and by raw pixels.
+    SelfTaught(SelfTaughtArgs),
+}
+
+/// Where rows come from. The run folder keeps these arguments.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+pub struct InputArgs {
+    /// Images to cut patches from, or rows.
+    /// Images: natural-images (built in), a folder of images of any sizes, or an image file. Rows: mnist-sample, mnist,
+    /// fashion-mnist, hub:OWNER/NAME, a folder of idx files, or a .npy, .npz, .safetensors, .parquet, .csv or .tsv file.
+    /// Default: natural-images; of a sub-command the data that MODEL was trained on where MODEL is the folder of a run.
+    #[arg(long, value_name = "DATA")]
+    pub data: Option<String>,
+    /// Height and width of the patches cut from images, in pixels: one number for square patches; default: 8.
+    #[arg(long, value_name = "SIDE|HEIGHTxWIDTH")]
+    pub side: Option<PatchSize>,
+    /// Number of patches to cut; default: 10,000.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub patches: Option<usize>,
+    /// How a data set is read.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub read: ReadArgs,
+    /// The folder that relative paths are meant from, where that is not the current one.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub base: Option<PathBuf>,
+}
+
+/// What is done to raw rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PrepareArg {
+    /// Bytes over 255, floats as they are.
+    None,
+    /// Row means removed, cut off at three standard deviations, then mapped to 0.1 to 0.9.
+    Rescale,
+    /// Row means removed, then whitened by ZCA; for --decoder linear.
+    Zca,
+}
+
+/// What the outputs are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DecoderArg {
+    /// Sigmoid units, for values between 0 and 1.
+    #[default]
+    Sigmoid,
+    /// Linear units, for real values.
+    Linear,
+}
+
+impl From<DecoderArg> for Decoder {
+    fn from(decoder: DecoderArg) -> Self {
+        match decoder {
+            DecoderArg::Sigmoid => Self::Sigmoid,
+            DecoderArg::Linear => Self::Linear,
+        }
+    }
+}
+
+/// Settings of `train`. The run folder keeps them, so that `--resume` needs nothing else.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+pub struct Settings {
+    /// Number of features.
+    #[arg(long, value_name = "N", default_value_t = 25, value_parser = at_least_one)]
+    pub hidden: usize,
+    /// What the cost weighs, and how it is computed.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub cost: CostArgs,
+    /// Outputs of the decoder.
+    #[arg(long, value_enum, default_value_t)]
+    pub decoder: DecoderArg,
+    /// What is done to raw rows; default: rescale for patches, none for rows.
+    #[arg(long, value_enum)]
+    pub prepare: Option<PrepareArg>,
+    /// Iterations of L-BFGS.
+    #[arg(skip = ITERATIONS)]
+    pub iterations: usize,
+    /// Seed of every random draw: the same seed on the same device gives the same bits.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+}
+
+/// Default number of iterations.
+const ITERATIONS: usize = 400;
+
+/// What the cost weighs, and how it is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Args, Serialize, Deserialize)]
+pub struct CostArgs {
+    /// Factor on half the sum of squared weights, at least 0.
+    #[arg(long, value_name = "LAMBDA", default_value_t = 1e-4, value_parser = not_negative)]
+    pub weight_decay: f64,
+    /// Factor on the sparsity penalty, at least 0.
+    #[arg(long, value_name = "BETA", default_value_t = 3., value_parser = not_negative)]
+    pub sparsity_weight: f64,
+    /// Mean activation that is wanted of each feature, above 0 and below 1; 0.1 suits digits.
+    #[arg(long, value_name = "RHO", default_value_t = 0.01, value_parser = inside_zero_one)]
+    pub sparsity: f64,
+    /// Steps that L-BFGS keeps.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one)]
+    pub history: usize,
+    /// Rows at a time on the device; default: all. For rows that do not fit there.
+    #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
+    pub chunk: Option<usize>,
+    /// Compute in f64 in place of f32.
+    #[arg(long)]
+    #[serde(default)]
+    pub double: bool,
+}
+
+impl CostArgs {
+    /// The same as the library takes it.
+    pub fn fit(&self, iterations: usize) -> SparseAutoencoderFit {
+        SparseAutoencoderFit {
+            cost: CostConfig {
+                weight_decay: self.weight_decay,
+                sparsity_weight: self.sparsity_weight,
+                sparsity_target: self.sparsity,
+                ..CostConfig::default()
+            },
+            iterations,
+            history: self.history,
+            chunk: self.chunk,
+            double: self.double,
+            ..SparseAutoencoderFit::default()
+        }
+    }
+}
+
+/// Arguments of `sparse-autoencoder train`.
+#[derive(Debug, Args)]
+pub struct TrainArgs {
+    /// Where rows come from.
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// How the model is trained.
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Iterations of L-BFGS; default: 400. With --resume, a larger number extends the run, even a finished one.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub iterations: Option<usize>,
+    /// Where the run is saved, and how it is resumed.
+    #[command(flatten)]
+    pub session: SessionArgs,
+}
+
+/// A model and the rows that it is used on.
+#[derive(Debug, Args)]
+pub struct UseArgs {
+    /// The model: folder of a run, or OWNER/NAME on the Hugging Face hub.
+    #[arg(value_name = "MODEL")]
+    pub model: String,
+    /// Where rows come from.
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// Seed of the patches that are cut; 0 and the data of a run give the patches of a run with seed 0.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Where and how it runs.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Arguments of `sparse-autoencoder encode`.
+#[derive(Debug, Args)]
+pub struct EncodeArgs {
+    /// Model and rows.
+    #[command(flatten)]
+    pub of: UseArgs,
+    /// The file to write, .npy or .safetensors; labels go into the latter.
+    #[arg(long, value_name = "FILE", default_value = "features.npy")]
+    pub out: PathBuf,
+}
+
+/// Arguments of `sparse-autoencoder evaluate`.
+#[derive(Debug, Args)]
+pub struct EvaluateArgs {
+    /// Model and rows.
+    #[command(flatten)]
+    pub of: UseArgs,
+    /// What the cost weighs.
+    #[command(flatten)]
+    pub cost: CostArgs,
+}
+
+/// Arguments of `sparse-autoencoder reconstruct`.
+#[derive(Debug, Args)]
+pub struct ReconstructArgs {
+    /// Model and rows.
+    #[command(flatten)]
+    pub of: UseArgs,
+    /// The picture to write, .png.
+    #[arg(long, value_name = "FILE", default_value = "reconstructions.png")]
+    pub out: PathBuf,
+    /// Rows in the picture.
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = at_least_one)]
+    pub n: usize,
+}
+
+/// Arguments of `sparse-autoencoder self-taught`.
+#[derive(Debug, Args)]
+pub struct SelfTaughtArgs {
+    /// Digits with labels: mnist-sample (built in) or mnist.
+    #[arg(long, value_name = "DATA", default_value = "mnist-sample")]
+    pub data: String,
+    /// How the data set is read.
+    #[command(flatten)]
+    pub read: ReadArgs,
+    /// Number of features.
+    #[arg(long, value_name = "N", default_value_t = 400, value_parser = at_least_one)]
+    pub hidden: usize,
+    /// Factor on half the sum of squared weights, at least 0.
+    #[arg(long, value_name = "LAMBDA", default_value_t = 3e-4, value_parser = not_negative)]
+    pub weight_decay: f64,
+    /// Factor on the sparsity penalty, at least 0.
+    #[arg(long, value_name = "BETA", default_value_t = 1., value_parser = not_negative)]
+    pub sparsity_weight: f64,
+    /// Mean activation that is wanted of each feature, above 0 and below 1.
+    #[arg(long, value_name = "RHO", default_value_t = 0.1, value_parser = inside_zero_one)]
+    pub sparsity: f64,
+    /// Iterations of L-BFGS.
+    #[arg(long, value_name = "N", default_value_t = 120, value_parser = at_least_one)]
+    pub iterations: usize,
+    /// Most labelled rows of the digits 0 to 4 that the classifiers learn from; default: all.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub labelled: Option<usize>,
+    /// Seed of every random draw.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Folder to write the model and the picture of its features to; default: none is written.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Where and how it runs.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(flags: &[&str]) -> Result<Cli, clap::Error> {
+        crate::session::args::parse(["sparse-autoencoder"].iter().chain(flags))
+    }
+
+    #[test]
+    fn the_command_line_is_sound_and_every_flag_has_a_sentence() {
+        fn check(command: &clap::Command) {
+            for arg in command.get_arguments() {
+                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.len() > 12, "{} --{}: no sentence", command.get_name(), arg.get_id());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        let command = Cli::command();
+        command.clone().debug_assert();
+        check(&command);
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_tutorial() {
+        let train = parse(&[]).unwrap().train;
+        assert_eq!(train.settings.cost.fit(400), SparseAutoencoderFit::default());
+        assert_eq!((train.settings.hidden, train.settings.iterations), (25, 400));
+        let text = serde_json::to_string(&train.settings).unwrap();
+        assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), train.settings);
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused_with_the_range() {
+        for (flags, text) in [
+            (["--sparsity", "1"], "above 0 and below 1"),
+            (["--sparsity", "0"], "above 0 and below 1"),
+            (["--hidden", "0"], "must be a whole number of at least 1"),
+            (["--iterations", "0"], "must be a whole number of at least 1"),
+        ] {
+            let err = parse(&flags).unwrap_err();
+            assert!(err.to_string().contains(text), "{flags:?}: {err}");
+            assert_eq!(err.exit_code(), 2);
+        }
+        let err = parse(&["--resume", "runs/a", "--hidden", "9"]).unwrap_err();
+        assert!(err.to_string().contains("cannot be used with"), "{err}");
+        assert!(parse(&["--resume", "runs/a", "--iterations", "500"]).is_ok());
+    }
+}

@@ -1,0 +1,144 @@
+//! The program `sparse-autoencoder` as a user runs it: the built binary, few iterations, real folders.
+#![allow(clippy::unwrap_used)]
+mod common;
+
+use candle::Device::Cpu;
+use candle::Module;
+use chandlery::sparse_autoencoder::SparseAutoencoder;
+use common::{BENCH, DICTIONARY, SPARSE_AUTOENCODER, has, metrics, number, picture_size, weights};
+use std::path::Path;
+
+/// Sixteen features of 1200 patches of 6×6 pixels, thirty iterations.
+const TINY: [&str; 8] = ["--hidden", "16", "--side", "6", "--patches", "1200", "--iterations", "30"];
+
+fn tiny<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    ["train"].iter().chain(&TINY).copied().chain(more.iter().copied()).collect()
+}
+
+fn name(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[test]
+fn a_run_leaves_a_whole_folder_and_one_json_object() {
+    let folder = tempfile::tempdir().unwrap();
+    let result = SPARSE_AUTOENCODER.json(folder.path(), &tiny(&["--out", "run"]));
+    let (start, end) = (number(&result, "cost_start"), number(&result, "cost"));
+    // All features at ½ cost 3 · 16 · KL(.01‖.5) = 31; learning takes nearly all of that away.
+    assert!(start > 25. && end < 2., "{start} → {end}");
+    assert_eq!((result["iterations"].as_u64(), result["n_rows"].as_u64()), (Some(30), Some(1200)));
+    assert!(number(&result, "seconds") >= number(&result, "training_seconds"));
+    let sum =
+        number(&result, "squared_error") + number(&result, "decay") + 3. * number(&result, "divergence");
+    assert!((sum - end).abs() < 1e-9 * end, "{sum} {end}");
+    let run = folder.path().join("run");
+    let lines = metrics(&run);
+    assert_eq!(lines.len(), 30);
+    let costs: Vec<f64> = lines.iter().map(|line| number(line, "cost")).collect();
+    assert!(costs.windows(2).all(|pair| pair[1] < pair[0]), "{costs:?}");
+    // Sixteen tiles of 6 pixels in four columns, eight times as large.
+    assert_eq!(picture_size(&run.join("filters.png")), (8 * 29, 8 * 29));
+    let curves = std::fs::read_to_string(run.join("curves.svg")).unwrap();
+    assert!(curves.contains("norm of the gradient"));
+    has(
+        &run.join("README.md"),
+        &["Sparse autoencoder 36-16-36", "1200 patches of 6x6 pixels", "filters.png"],
+    );
+    let model = SparseAutoencoder::from_pretrained(&name(&run), &Cpu).unwrap();
+    assert_eq!(model.config().image, Some([6, 6, 1].into()));
+    let grey = candle::Tensor::full(7u8, (2, 36), &Cpu).unwrap();
+    assert_eq!(model.forward(&grey).unwrap().dims(), [2, 16]);
+    let err = DICTIONARY.fail(folder.path(), &["encode", "run"], 1);
+    assert!(err.contains("sparse-autoencoder"), "{err}");
+}
+
+#[test]
+fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits_and_can_be_extended() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for (whole, stopped, how) in
+        [("a", "b", &[][..]), ("c", "d", &["--double"]), ("e", "f", &["--chunk", "500"])]
+    {
+        SPARSE_AUTOENCODER.succeed(folder.path(), &tiny(&[&["--out", whole], how].concat()));
+        let args = [&["--out", stopped, "--stop-after-steps", "7"], how].concat();
+        let err = SPARSE_AUTOENCODER.fail(folder.path(), &tiny(&args), 130);
+        assert_eq!(err, format!("interrupted; resume with: sparse-autoencoder train --resume {stopped}"));
+        SPARSE_AUTOENCODER.succeed(folder.path(), &["train", "--resume", stopped]);
+        assert!(weights(&at(whole)) == weights(&at(stopped)), "{how:?}: other weights");
+        assert_eq!(metrics(&at(stopped)).len(), 30);
+    }
+    let longer = SPARSE_AUTOENCODER.json(folder.path(), &["train", "--resume", "a", "--iterations", "35"]);
+    assert_eq!(longer["iterations"].as_u64(), Some(35));
+    let err = SPARSE_AUTOENCODER.fail(folder.path(), &["train", "--resume", "a", "--iterations", "35"], 1);
+    assert!(err.ends_with("--iterations: must be above the 35 that this run has made, got 35"), "{err}");
+}
+
+#[test]
+fn a_model_of_digits_encodes_evaluates_and_reconstructs_its_own_data_without_being_told_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let digits = ["--data", "mnist-sample", "--max-rows", "400", "--hidden", "20", "--sparsity", "0.1"];
+    let train = ["train", "--weight-decay", "3e-3", "--iterations", "40", "--out", "run"];
+    let made = SPARSE_AUTOENCODER.json(folder.path(), &[&train[..], &digits].concat());
+    assert_eq!(made["n_visible"].as_u64(), Some(784));
+    let encoded = SPARSE_AUTOENCODER.json(folder.path(), &["encode", "run", "--out", "f.safetensors"]);
+    assert_eq!((encoded["n_features"].as_u64(), encoded["labels"].as_bool()), (Some(20), Some(true)));
+    let tensors = candle::safetensors::load(folder.path().join("f.safetensors"), &Cpu).unwrap();
+    assert_eq!(tensors["features"].dims()[1], 20);
+    let cost = ["--sparsity", "0.1", "--weight-decay", "3e-3"];
+    let result = SPARSE_AUTOENCODER.json(folder.path(), &[&["evaluate", "run"][..], &cost].concat());
+    let (test, train) = (number(&result, "squared_error"), number(&made, "squared_error"));
+    assert!(test > 0. && test < 2. * train, "{test}, on training rows {train}");
+    assert!((number(&result, "mean_activation") - 0.1).abs() < 0.05, "{result}");
+    let back = SPARSE_AUTOENCODER.json(folder.path(), &["reconstruct", "run", "--out", "r.png", "--n", "10"]);
+    assert!((number(&back, "squared_error") - 2. * test).abs() < 1e-3 * test, "{back} {test}");
+    assert!(folder.path().join("r.png").exists());
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_a_folder_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    SPARSE_AUTOENCODER.refuse(folder.path(), &["--sparsity", "0"], "must be a number above 0 and below 1");
+    SPARSE_AUTOENCODER.refuse(folder.path(), &["--weight-decay=-1"], "must be a number of at least 0");
+    let err = SPARSE_AUTOENCODER.fail(
+        folder.path(),
+        &["train", "--data", "mnist-sample", "--patches", "9", "--out", "run"],
+        1,
+    );
+    assert!(
+        err.ends_with("--patches: mnist-sample holds rows, not images; leave it out, or give --side"),
+        "{err}"
+    );
+    assert!(!folder.path().join("run").exists());
+    let rows = folder.path().join("nan.npy");
+    let mut bytes = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    bytes.extend(format!("{:<117}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }").bytes());
+    bytes.extend([0.5, 0.2, f32::NAN, 0.1, 0.3, 0.4].into_iter().flat_map(f32::to_le_bytes));
+    std::fs::write(&rows, bytes).unwrap();
+    let err = SPARSE_AUTOENCODER.fail(folder.path(), &["train", "--data", "nan.npy", "--out", "run"], 1);
+    assert!(err.contains("NaN"), "{err}");
+}
+
+#[test]
+fn features_of_other_digits_beat_raw_pixels() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["self-taught", "--out", "taught"];
+    let result = SPARSE_AUTOENCODER.json(folder.path(), &args);
+    let (pixels, features) = (number(&result, "accuracy_pixels"), number(&result, "accuracy_features"));
+    assert!(pixels > 0.9 && features > pixels, "{pixels} {features}");
+    assert!(SparseAutoencoder::from_pretrained(&name(&folder.path().join("taught")), &Cpu).is_ok());
+}
+
+#[test]
+fn the_benchmark_prints_the_columns_of_the_paper() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["sparse-autoencoder", "--size", "64x32,20x10", "--repeats", "1", "--device", "cpu"];
+    let rows = BENCH.json(folder.path(), &args);
+    assert_eq!(
+        (rows[0]["paper_cuda_seconds"].as_f64(), rows[1]["paper_cuda_seconds"].as_f64()),
+        (Some(1.93), None)
+    );
+    let first = &rows[0];
+    assert!(
+        number(first, "seconds") > 0. && number(first, "serial_seconds") > number(first, "floor_seconds")
+    );
+}
