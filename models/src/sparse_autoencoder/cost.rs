@@ -26,6 +26,7 @@ use chandlery_ops::{
     layer_forward_, layer_forward_reference, output_loss_, row_dots,
 };
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 
 /// The terms of the cost.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -59,6 +60,16 @@ pub struct Cost {
     rows: Rows,
     dtype: DType,
     device: Device,
+    /// Where products of passes are written, by [`Place`]; of the largest chunk so far.
+    buffers: RefCell<[Option<Tensor>; 3]>,
+}
+
+/// Which product of a pass.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Features,
+    Outputs,
+    HiddenDelta,
 }
 
 /// The rows, and how many at a time go to the device.
@@ -103,8 +114,14 @@ impl Cost {
         at_least_one(OP, "rows", crate::check::batch_of(OP, "rows", rows, n_inputs)?)?;
         let mut model = model;
         model.preparation = model.preparation.to_device(device).map_err(Error::wrap)?;
-        let mut cost =
-            Self { model, config, rows: Rows::Resident(rows.clone()), dtype, device: device.clone() };
+        let mut cost = Self {
+            model,
+            config,
+            rows: Rows::Resident(rows.clone()),
+            dtype,
+            device: device.clone(),
+            buffers: RefCell::default(),
+        };
         cost.rows = match chunk {
             None => Rows::Resident(cost.prepared(rows)?),
             Some(chunk) => {
@@ -203,7 +220,7 @@ impl Cost {
         let mut kept = None;
         let mut sums = Tensor::zeros(self.model.n_hidden, DType::F64, &self.device)?;
         self.each_chunk(|x| {
-            let a = self.layer(x, weight, bias, Activation::Sigmoid)?;
+            let a = self.features(x, weight, bias)?;
             sums = (&sums + self.column_sums(&a)?.to_dtype(DType::F64)?)?;
             kept = (x.dim(0)? == n_samples).then_some(a);
             Ok(())
@@ -216,7 +233,7 @@ impl Cost {
         self.each_chunk(|x| {
             let a = match kept.take() {
                 Some(a) => a,
-                None => self.layer(x, weight, bias, Activation::Sigmoid)?,
+                None => self.features(x, weight, bias)?,
             };
             squares = (&squares + self.backward(x, &a, &pull, views, gradient)?)?;
             start += x.dim(0)?;
@@ -241,12 +258,12 @@ impl Cost {
         Ok((divergence.sum_all()?, pull.to_dtype(self.dtype)?))
     }
 
-    /// `f(x wᵀ + b)`, `[rows, n_outputs]`.
-    fn layer(&self, x: &Tensor, weight: &Tensor, bias: &Tensor, f: Activation) -> Result<Tensor> {
-        let out = self.product(x, &weight.t()?)?;
+    /// `sigmoid(x Wᵀ + b)`, `[rows, n_hidden]`.
+    fn features(&self, x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
+        let out = self.product(Place::Features, x, &weight.t()?)?;
         match self.dtype {
-            DType::F32 => layer_forward_(&out, Some(bias), f, None).map(|()| out),
-            _ => layer_forward_reference(&out, Some(bias), f, None),
+            DType::F32 => layer_forward_(&out, Some(bias), Activation::Sigmoid, None).map(|()| out),
+            _ => layer_forward_reference(&out, Some(bias), Activation::Sigmoid, None),
         }
     }
 
@@ -260,7 +277,8 @@ impl Cost {
         gradient: Option<&Tensor>,
     ) -> Result<Tensor> {
         let rows = x.dim(0)? as f64;
-        let (delta, squares) = self.output_delta(x, self.product(a, &decoder.t()?)?, visible_bias)?;
+        let (delta, squares) =
+            self.output_delta(x, self.product(Place::Outputs, a, &decoder.t()?)?, visible_bias)?;
         let Some(gradient) = gradient else { return Ok(squares) };
         let [weight_gradient, decoder_gradient, ..] = views(&self.model, gradient)?;
         let alpha = rows / self.n_samples() as f64;
@@ -269,7 +287,7 @@ impl Cost {
         gemm_(&decoder_gradient, &delta.t()?, a, add, precision)?;
         let biases = 2 * self.model.n_weights();
         self.add_sums(gradient, biases + self.model.n_hidden, &delta, alpha)?;
-        let hidden = self.product(&delta, decoder)?;
+        let hidden = self.product(Place::HiddenDelta, &delta, decoder)?;
         let hidden = self.hidden_delta(hidden, a, &(pull / rows)?)?;
         gemm_(&weight_gradient, &hidden.t()?, x, add, precision)?;
         self.add_sums(gradient, biases, &hidden, alpha)?;
@@ -301,8 +319,16 @@ impl Cost {
         layer_backward_reference(&product.broadcast_add(pull)?, a, Activation::Sigmoid, None)
     }
 
-    fn product(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-        let out = Tensor::zeros((a.dim(0)?, b.dim(1)?), self.dtype, &self.device)?;
+    /// `a b` in the memory of its place.
+    fn product(&self, place: Place, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+        let (rows, columns) = (a.dim(0)?, b.dim(1)?);
+        let buffer = &mut self.buffers.borrow_mut()[place as usize];
+        let whole = match buffer.take() {
+            Some(whole) if whole.dim(0)? >= rows => whole,
+            _ => Tensor::zeros((rows, columns), self.dtype, &self.device)?,
+        };
+        let out = whole.narrow(0, 0, rows)?;
+        *buffer = Some(whole);
         gemm_(&out, a, b, Factors::OVERWRITE, self.config.precision)?;
         Ok(out)
     }
