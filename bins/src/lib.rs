@@ -14,6 +14,7 @@ pub mod images;
 pub mod interrupt;
 pub mod options;
 pub mod pictures;
+pub mod program;
 pub mod progress;
 pub mod raster;
 pub mod report;

@@ -93,8 +93,7 @@ fn every_sub_command_takes_a_model_or_names_those_that_do() {
             let err = DBN_ON_CPU.fail(base(), &args, 1);
             assert!(!base().join(&out).exists(), "dbn {args:?}: refused after a folder was made");
             if kind == "dictionary" {
-                let want =
-                    "dbn: dictionary: this is a dictionary; use `dictionary-learning encode dictionary DATA`";
+                let want = "dbn: dictionary: this is a model of type dictionary, not a deep belief network; use it with `dictionary-learning`";
                 assert_eq!(err, want, "dbn {args:?}");
                 continue;
             }

@@ -5,7 +5,7 @@ mod common;
 use candle::Device::Cpu;
 use candle::Module;
 use chandlery::sparse_autoencoder::SparseAutoencoder;
-use common::{BENCH, DICTIONARY, SPARSE_AUTOENCODER, has, metrics, number, picture_size, weights};
+use common::{BENCH, DBN, SPARSE_AUTOENCODER, has, metrics, number, picture_size, weights};
 use std::path::Path;
 
 /// Sixteen features of 1200 patches of 6×6 pixels, thirty iterations.
@@ -48,8 +48,8 @@ fn a_run_leaves_a_whole_folder_and_one_json_object() {
     assert_eq!(model.config().image, Some([6, 6, 1].into()));
     let grey = candle::Tensor::full(7u8, (2, 36), &Cpu).unwrap();
     assert_eq!(model.forward(&grey).unwrap().dims(), [2, 16]);
-    let err = DICTIONARY.fail(folder.path(), &["encode", "run"], 1);
-    assert!(err.contains("sparse-autoencoder"), "{err}");
+    let err = DBN.fail(folder.path(), &["evaluate", "run", "--device", "cpu"], 1);
+    assert!(err.ends_with("this is a sparse autoencoder; use `sparse-autoencoder encode run`"), "{err}");
 }
 
 #[test]

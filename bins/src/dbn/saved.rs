@@ -8,6 +8,7 @@
 //! | classifier                | `dbn fine-tune --classify`      | `encode`, `evaluate`, `predict`                        |
 use super::rows::Reads;
 use super::sizes;
+use crate::program::other_model;
 use anyhow::{Error, Result, anyhow, bail};
 use candle::Device;
 use chandlery::dbn::{Dbn, DbnConfig};
@@ -54,17 +55,7 @@ impl Saved {
                     Task::Autoencode { .. } => Self::Autoencoder(network),
                 }
             }
-            ModelType::Dictionary => {
-                bail!("{model}: this is a dictionary; use `dictionary-learning encode {model} DATA`")
-            }
-            other @ (ModelType::Dae | ModelType::StackedDae) => {
-                bail!(
-                    "{model}: this is a model of type {other}, which `dbn` does not read; load it with the library"
-                )
-            }
-            ModelType::SparseAutoencoder => {
-                bail!("{model}: this is a sparse autoencoder; use `sparse-autoencoder encode {model} DATA`")
-            }
+            other => bail!("{model}: {}", other_model(other, "a deep belief network")),
         })
     }
 

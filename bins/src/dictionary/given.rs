@@ -4,6 +4,7 @@
 //! matrix, `[n_atoms, n_features]`. A file says nothing of how signals are coded: orthogonal matching pursuit to [`NONZERO`] atoms, as in
 //! training by default, without taking means out.
 use crate::arrays::Format;
+use crate::program::other_model;
 use crate::report::is_stdout;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use candle::{DType, Device, Tensor};
@@ -31,12 +32,7 @@ pub fn given(name: &str, device: &Device) -> Result<Dictionary> {
     }
     let model = model_type(name)?;
     if model != ModelType::Dictionary {
-        let reader = match model {
-            ModelType::Dae | ModelType::StackedDae => "load it with the library",
-            _ => "use it with `dbn`",
-        };
-        let what = anyhow!("this is a model of type {model}, not a dictionary; {reader}");
-        return Err(what.context(name.to_owned()));
+        return Err(anyhow!(other_model(model, "a dictionary")).context(name.to_owned()));
     }
     let dictionary = Dictionary::from_pretrained(name, device)?;
     Ok(match of_old_run(&dictionary)? {

@@ -25,8 +25,6 @@ use args::{Cli, Command};
 mod streams {
     /// The first weights.
     pub const START: u64 = 1 << 32;
-    /// The order of the rows of a classifier.
-    pub const CLASSIFIER: u64 = 2 << 32;
 }
 
 /// Runs the command of the command line.

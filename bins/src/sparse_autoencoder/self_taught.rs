@@ -13,6 +13,7 @@ use crate::run_folder::{Existing, RunFolder};
 use anyhow::{Context, Result, ensure};
 use candle::{DType, Device, Module, Tensor};
 use chandlery::Philox;
+use chandlery::optim::{self, Lbfgs, LbfgsConfig};
 use chandlery::softmax::{FitConfig, Softmax};
 use chandlery::sparse_autoencoder::{
     CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
@@ -24,6 +25,8 @@ use std::time::Instant;
 
 const UNLABELLED: Range<u32> = 5..10;
 const LABELLED: Range<u32> = 0..5;
+/// Most iterations of a classifier.
+const CLASSIFIER_ITERATIONS: usize = 300;
 
 /// Learns features and measures what they are worth.
 pub fn self_taught(args: &SelfTaughtArgs) -> Result<Outcome> {
@@ -50,8 +53,8 @@ pub fn self_taught(args: &SelfTaughtArgs) -> Result<Outcome> {
     let started = Instant::now();
     let (model, cost) = learn(args, &unlabelled, &device)?;
     let learned = started.elapsed().as_secs_f64();
-    let by_pixels = accuracy(&train, &test, &device, args.seed, |rows| model.prepare(rows))?;
-    let by_features = accuracy(&train, &test, &device, args.seed, |rows| model.forward(rows))?;
+    let by_pixels = accuracy(&train, &test, &device, |rows| model.prepare(rows))?;
+    let by_features = accuracy(&train, &test, &device, |rows| model.forward(rows))?;
     report.line(&format!(
         "test accuracy by raw pixels {:.2} %, by {} features {:.2} %",
         100. * by_pixels,
@@ -115,7 +118,6 @@ fn accuracy(
     train: &Split,
     test: &Split,
     device: &Device,
-    seed: u64,
     f: impl Fn(&Tensor) -> candle::Result<Tensor>,
 ) -> Result<f64> {
     let _spinner = Spinner::new("learning to classify");
@@ -124,8 +126,37 @@ fn accuracy(
         Ok((x, split.labels_tensor(device)?.context("--data: rows must have labels")?))
     };
     let ((x, labels), (test_x, test_labels)) = (of(train)?, of(test)?);
-    let philox = Philox::new(seed, streams::CLASSIFIER);
-    let fit = FitConfig { l2: 1e-2, standardise: true, ..FitConfig::default() };
-    let (softmax, _) = Softmax::fit(&x, &labels, LABELLED.len(), &fit, philox)?;
-    Ok(softmax.accuracy(&test_x, &test_labels)?)
+    Ok(classifier(&x, &labels)?.accuracy(&test_x, &test_labels)?)
+}
+
+/// The linear classifier of the least cost, by L-BFGS: few rows and classes, and features of any scale.
+fn classifier(x: &Tensor, labels: &Tensor) -> Result<Softmax> {
+    let ((n_samples, n_features), n_classes) = (x.dims2()?, LABELLED.len());
+    let n_weights = n_classes * n_features;
+    let l2 = FitConfig::default().l2;
+    let classes = Tensor::arange(0u32, n_classes as u32, x.device())?.unsqueeze(0)?;
+    let onehot = labels.unsqueeze(1)?.broadcast_eq(&classes)?.to_dtype(DType::F32)?;
+    let parts = |theta: &Tensor| -> candle::Result<Softmax> {
+        let weight = theta.narrow(0, 0, n_weights)?.reshape((n_classes, n_features))?;
+        Softmax::from_tensors(weight, theta.narrow(0, n_weights, n_classes)?)
+    };
+    let objective = |theta: &Tensor| {
+        let softmax = parts(theta)?;
+        let log_p = softmax.log_probabilities(x)?;
+        let decay = (softmax.weight().sqr()?.sum_all()? * (0.5 * l2))?;
+        let value = (decay - ((&log_p * &onehot)?.sum_all()? / n_samples as f64)?)?;
+        let delta = ((log_p.exp()? - &onehot)? / n_samples as f64)?;
+        let weight = (delta.t()?.matmul(x)? + (softmax.weight() * l2)?)?;
+        Ok((value, Tensor::cat(&[weight.flatten_all()?, delta.sum(0)?], 0)?))
+    };
+    let config =
+        LbfgsConfig { iterations: CLASSIFIER_ITERATIONS, gradient_tolerance: 1e-4, ..LbfgsConfig::default() };
+    let start = Tensor::zeros(n_weights + n_classes, DType::F32, x.device())?;
+    let mut lbfgs = Lbfgs::new(&start, config)?;
+    let outcome = lbfgs.minimize(objective)?;
+    ensure!(
+        !matches!(outcome, optim::Outcome::NonFinite { .. }),
+        "the cost of the classifier became NaN or infinite; check the rows for NaN"
+    );
+    Ok(parts(lbfgs.x())?)
 }

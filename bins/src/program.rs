@@ -1,0 +1,17 @@
+//! Which program uses which model.
+use chandlery::pretrained::ModelType;
+
+/// The program whose sub-commands take models of this type.
+pub fn program_of(model: ModelType) -> &'static str {
+    match model {
+        ModelType::Rbm | ModelType::Dbn | ModelType::LabelledDbn | ModelType::Feedforward => "dbn",
+        ModelType::Dictionary => "dictionary-learning",
+        ModelType::Dae | ModelType::StackedDae => "dae",
+        ModelType::SparseAutoencoder => "sparse-autoencoder",
+    }
+}
+
+/// What is said of a model that a program does not take; `wanted` is what it takes.
+pub fn other_model(model: ModelType, wanted: &str) -> String {
+    format!("this is a model of type {model}, not {wanted}; use it with `{}`", program_of(model))
+}
