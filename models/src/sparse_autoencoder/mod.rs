@@ -27,13 +27,13 @@
 //! use candle::{Device::Cpu, Module, Tensor};
 //! use chandlery::sparse_autoencoder::{SparseAutoencoder, SparseAutoencoderConfig};
 //! # fn main() -> candle::Result<()> {
-//! let tensor = |values: &[[f32; 2]]| Tensor::new(values, &Cpu);
 //! let zeros = |n: usize| Tensor::zeros(n, candle::DType::F32, &Cpu);
 //! // Two values, one feature: the difference of the values.
-//! let (weight, decoder) = (tensor(&[[1., -1.]])?, tensor(&[[2., -2.]])?.t()?);
+//! let weight = Tensor::new(&[[1f32, -1.]], &Cpu)?;
+//! let decoder = Tensor::new(&[[2f32], [-2.]], &Cpu)?;
 //! let config = SparseAutoencoderConfig::new(2, 1);
 //! let model = SparseAutoencoder::from_tensors(config, weight, zeros(1)?, decoder, zeros(2)?)?;
-//! let rows = tensor(&[[0.5, 0.5]])?;
+//! let rows = Tensor::new(&[[0.5f32, 0.5]], &Cpu)?;
 //! assert_eq!(model.forward(&rows)?.to_vec2::<f32>()?, [[0.5]]); // sigmoid(0)
 //! let back = model.reconstruct(&rows)?.to_vec2::<f32>()?; // sigmoid(1) and sigmoid(−1)
 //! assert!((back[0][0] - 0.731_059).abs() < 1e-6 && (back[0][1] - 0.268_941).abs() < 1e-6);
