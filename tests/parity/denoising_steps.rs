@@ -36,6 +36,7 @@ fn run(
     shape: [usize; 4],
     rows: &Tensor,
     steps: DenoisingSteps,
+    draws: Draws<'_>,
 ) -> Result<(Tensor, Vec<f64>)> {
     let values = values.copy()?;
     let table = Tensor::zeros((2, DENOISING_FIGURES), DType::F64, values.device())?;
@@ -45,7 +46,7 @@ fn run(
 
 #[test]
 fn many_steps_in_one_launch_follow_the_plain_loops() -> Result<()> {
-    for device in devices() {
+    for device in devices()? {
         let mut fitted = 0;
         for shape @ [v, h, batch, n_steps] in SHAPES {
             if !denoising_steps_fit(&device, v, h, batch)? {
