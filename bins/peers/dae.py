@@ -3,15 +3,15 @@
     pip install torch
     python bins/peers/dae.py [--sizes 784 500] [--batch 8] [--threads 2] [--turns 5]
 
-Ours is `cargo run -p chandlery --example dae_epoch`, which is built first. Both make the same update (sigmoid units, cross-entropy, 30 %
+Ours is `cargo run --bin bench -- dae`, which is built first. Both make the same update (sigmoid units, cross-entropy, 30 %
 salt and pepper drawn in every step, rate 0.1) from random rows in f32. Prints the median and the least of the turns.
 
 What to know before comparing: OpenMP's threads spin while they wait, so on a machine with other work PyTorch loses more than it should;
 compare the least of many turns, or an idle machine.
 """
 import argparse
+import json
 import os
-import re
 import statistics
 import subprocess
 import time
@@ -62,11 +62,10 @@ def peer(model, rows):
 
 
 def ours():
-    command = ['cargo', 'run', '--quiet', '-p', 'chandlery', '--example', 'dae_epoch', '--']
-    command += [str(n) for n in (*ARGS.sizes, ARGS.batch, ARGS.steps)]
-    environment = {**os.environ, 'RAYON_NUM_THREADS': str(ARGS.threads)}
-    text = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
-    return float(re.search(r': ([0-9.]+) s an epoch', text).group(1))
+    command = ['cargo', 'run', '--quiet', '--bin', 'bench', '--', 'dae', '--device', 'cpu', '--json', '--repeats', '3']
+    command += ['--size', 'x'.join(map(str, ARGS.sizes)), '--batch', str(ARGS.batch), '--threads', str(ARGS.threads)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return json.loads(text)[0]['seconds']
 
 
 def main():

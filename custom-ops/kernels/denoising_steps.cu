@@ -20,7 +20,8 @@
 //          of its values to column k. Contiguous, none overlap
 // scalars  n_visible <= 1024; n_hidden <= 32 C; M <= Mp; rate_m = rate/M; keep = 1 - rate times decay; p: share of corrupted values or standard deviation; a step
 //          uses ceil(M n_visible / 4) blocks of Philox, numbered as in corrupt.cu
-// launch   8 C blocks of 256 in clusters of 8, all at once (cooperative); C = number of clusters
+// launch   8 C blocks of 256 in clusters of 8, all at once (cooperative); C = number of clusters. An H200 has room for 15 clusters with
+//          a multiprocessor for each block; two blocks share one where registers (128 a thread) and shared memory allow it
 // shared   dynamic, `Shape::floats` of src/denoising_steps/shape.rs
 // cost     per step 10 n_visible n_hidden M FLOP; what binds is latency (2 exchanges of a cluster, 2 trips through the second-level
 //          cache) up to M of about 16, then loads from shared memory
@@ -449,7 +450,7 @@ __device__ void train(float* weight, float* bias, float* visible_bias, const Row
 }  // namespace
 
 #define STEPS(NAME, ROW, MB, SCATTER)                                                                                  \
-  extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                             \
+  extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                             \
       denoising_steps_##NAME(float* weight, float* bias, float* visible_bias, unsigned long long* sums,                \
                              unsigned long long* errors, double* figures, const ROW* rows, const Sizes n,              \
                              const float scale, const float rate_m, const float keep, const unsigned law,              \

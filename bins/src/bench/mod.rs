@@ -3,12 +3,16 @@
 //!
 //! There is one module per model. Each prints our time, the paper's, the peer's, the hardware floor, and the share of the floor
 //! reached.
+mod dae;
 mod dictionary;
 mod floor;
 mod rbm;
+mod size;
 mod sparse_autoencoder;
+mod stream;
 mod timing;
 
+pub use dae::DaeArgs;
 pub use dictionary::DictionaryArgs;
 pub use floor::{Gpu, RbmFloor};
 pub use rbm::{RbmArgs, Row};
@@ -35,6 +39,8 @@ pub struct Cli {
 pub enum Model {
     /// Contrastive divergence at the paper's four sizes: seconds for 1 million examples.
     Rbm(RbmArgs),
+    /// Denoising autoencoder 784-500: seconds an epoch by minibatch, and the figure of Kumar and Giaquinto.
+    Dae(DaeArgs),
     /// Batch-OMP and OLS at named sizes, iterations of training, and the figures of Irofti 2016.
     Dictionary(DictionaryArgs),
     /// Print completions of this program for a shell.
@@ -78,6 +84,7 @@ impl CommonArgs {
 pub fn run(cli: &Cli) -> anyhow::Result<Outcome> {
     match &cli.model {
         Model::Rbm(args) => rbm::run(args)?,
+        Model::Dae(args) => dae::run(args)?,
         Model::Dictionary(args) => dictionary::run(args)?,
         Model::Completions(args) => return args.print::<Cli>(),
         Model::SparseAutoencoder(args) => sparse_autoencoder::run(args)?,

@@ -1,6 +1,8 @@
 //! Contrastive divergence at the four sizes of Raina, Madhavan and Ng 2009, table 2.
 use super::CommonArgs;
 use super::floor::{Gpu, RbmFloor};
+use super::size::Size;
+use super::stream::{Stream, synthetic_rows};
 use super::timing::{Seconds, time};
 use crate::device::describe;
 use crate::report::Report;
@@ -13,7 +15,6 @@ use chandlery_datasets::{Feed, FeedConfig, Split};
 use chandlery_ops::{Philox, Precision};
 use clap::Args;
 use serde::Serialize;
-use std::str::FromStr;
 use std::time::Instant;
 
 /// Minibatches in host memory; each chunk of rows is copied to the device while the previous one is used.
@@ -50,37 +51,6 @@ pub struct RbmArgs {
     /// L2 decay of the weights.
     #[arg(long, value_name = "X", default_value_t = 2e-4)]
     l2: f64,
-}
-
-/// Visible and hidden units, written `576x1024`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Size {
-    n_visible: usize,
-    n_hidden: usize,
-}
-
-impl Size {
-    /// Visible and hidden units.
-    pub(super) fn units(&self) -> (usize, usize) {
-        (self.n_visible, self.n_hidden)
-    }
-}
-
-impl FromStr for Size {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parse = |n: &str| n.parse().ok().filter(|n| (1..=1_000_000).contains(n));
-        text.split_once('x')
-            .and_then(|(v, h)| Some(Self { n_visible: parse(v)?, n_hidden: parse(h)? }))
-            .ok_or_else(|| format!("must be VISIBLExHIDDEN, such as 576x1024, got {text}"))
-    }
-}
-
-impl std::fmt::Display for Size {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}x{}", self.n_visible, self.n_hidden)
-    }
 }
 
 /// Seconds for 1 million examples in minibatches of 192, as reported by others or as we measured their programs.
@@ -195,8 +165,7 @@ fn measure(
     let rbm = Rbm::init(RbmConfig::new(size.n_visible, size.n_hidden), Philox::new(0, 0), device)?;
     let mut trainer = RbmTrainer::new(&rbm, config, Philox::new(0, 1))?;
     drop(rbm);
-    let mut stream = Stream { feed: &mut feed, epoch: 0 };
-    stream.feed.start_epoch(0, 0)?;
+    let mut stream = Stream::new(&mut feed)?;
 
     // Enough steps that a run is long against the clock and against waiting for the device at its end.
     stream.train(&mut trainer, MIN_STEPS)?;
@@ -227,35 +196,4 @@ fn measure(
         floor_seconds: (args.k == 1).then(|| floor.seconds(&Gpu::H200, precision)),
         device: describe(device),
     })
-}
-
-/// Minibatches without end.
-struct Stream<'a> {
-    feed: &'a mut Feed,
-    epoch: u64,
-}
-
-impl Stream<'_> {
-    fn train(&mut self, trainer: &mut RbmTrainer, steps: usize) -> anyhow::Result<()> {
-        for _ in 0..steps {
-            let batch = match self.feed.next()? {
-                Some(batch) => batch,
-                None => {
-                    self.epoch += 1;
-                    self.feed.start_epoch(self.epoch, 0)?;
-                    self.feed.next()?.context("an epoch without minibatches")?
-                }
-            };
-            trainer.step(&batch.rows, None)?;
-        }
-        Ok(())
-    }
-}
-
-/// Random bytes: their content does not change the time, but zeros would.
-fn synthetic_rows(n_samples: usize, n_visible: usize) -> anyhow::Result<Split> {
-    let philox = Philox::new(192, 0);
-    let n = n_samples * n_visible;
-    let bytes = (0..n.div_ceil(16) as u64).flat_map(|block| philox.block(block)).flat_map(u32::to_ne_bytes);
-    Ok(Split::from_u8(bytes.take(n).collect(), n_visible, None)?)
 }

@@ -35,7 +35,7 @@ pub struct SparseAutoencoderArgs {
     common: CommonArgs,
     /// Sizes (visible x hidden units), several separated by commas; default: those of the paper, on a CPU up to 1024x512.
     #[arg(long, value_name = "VxH", value_delimiter = ',')]
-    size: Vec<super::rbm::Size>,
+    size: Vec<super::size::Size>,
     /// Precision of the matrix products (f32, tf32, bf16), several separated by commas.
     #[arg(long, value_name = "P", value_delimiter = ',', default_value = "f32")]
     precision: Vec<Precision>,
@@ -119,7 +119,7 @@ pub(super) fn run(args: &SparseAutoencoderArgs) -> Result<()> {
     if args.training {
         return train(args);
     }
-    let device = args.common.device.open()?;
+    let device = args.common.open_device()?;
     let report = Report::new(args.common.json);
     report.line(&format!("one training pass over {ROWS} rows, seconds, on {}", describe(&device)))?;
     report.line("serial: our loop on one thread; C, Matlab, CUDA: of the paper; floor: of an H200")?;
@@ -216,7 +216,7 @@ struct TrainingRow {
 }
 
 fn train(args: &SparseAutoencoderArgs) -> Result<()> {
-    let device = args.common.device.open()?;
+    let device = args.common.open_device()?;
     let report = Report::new(args.common.json);
     let images = ImageSet::open("natural-images", &DataOptions::default())?;
     let split = PatchSampler::new(images, 8usize, ROWS, 0)?.into_split()?;

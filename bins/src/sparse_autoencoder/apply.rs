@@ -14,7 +14,7 @@ use serde_json::json;
 const DEAD: f64 = 1e-3;
 
 fn open(args: &UseArgs) -> Result<(Device, SparseAutoencoder, Rows)> {
-    let device = args.common.device.open()?;
+    let device = args.common.open_device()?;
     let model = SparseAutoencoder::from_pretrained(&args.model, &device)?;
     let rows = Rows::to_use(args, model.config())?;
     Ok((device, model, rows))

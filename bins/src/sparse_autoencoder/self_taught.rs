@@ -34,7 +34,7 @@ const CLASSIFIER_ITERATIONS: usize = 300;
 /// Learns features and measures what they are worth.
 pub fn self_taught(args: &SelfTaughtArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
-    let device = args.common.device.open()?;
+    let device = args.common.open_device()?;
     let folder = match &args.out {
         Some(out) => Some(RunFolder::create("self-taught", Some(out), Existing::Refuse)?),
         None => None,
