@@ -8,8 +8,8 @@
 //     visible_bias      c += rate/M sum LN          hidden_bias   b += rate/M sum LH
 //     weights           W <- keep W + rate/M (LH^T X~ + Y^T LN)
 //
-// A cluster of 8 blocks holds 32 rows of W (hidden units), and block `rank` of each cluster the same eighth of the columns (visible
-// units). A thread keeps 4 x 4 weights in registers from the first step to the last. Sums over columns cross between the blocks of a
+// A cluster of 8 blocks holds 40 rows of W (hidden units), and block `rank` of each cluster the same eighth of the columns (visible
+// units). A thread keeps 5 x 4 weights in registers from the first step to the last. Sums over columns cross between the blocks of a
 // cluster through their shared memory; sums over rows cross between blocks of one rank through global memory, in words that hold a
 // value and the number of the step, so that one read tells whether the value has come: three exchanges a step, no barrier of the grid.
 //
@@ -18,13 +18,13 @@
 //          at the launch, with columns = ceil(n_visible / 8), own = ceil(columns / C), Mp = M rounded up to a multiple of MB;
 //          figures [2, 1024] f64: block k adds cross-entropy and squared error
 //          of its values to column k. Contiguous, none overlap
-// scalars  n_visible <= 1024; n_hidden <= 32 C; M <= Mp; rate_m = rate/M; keep = 1 - rate times decay; p: share of corrupted values or standard deviation; a step
+// scalars  n_visible <= 1024; n_hidden <= 40 C; M <= Mp; rate_m = rate/M; keep = 1 - rate times decay; p: share of corrupted values or standard deviation; a step
 //          uses ceil(M n_visible / 4) blocks of Philox, numbered as in corrupt.cu
-// launch   8 C blocks of 256 in clusters of 8, all at once (cooperative); C = number of clusters. An H200 has room for 15 clusters with
-//          a multiprocessor for each block; two blocks share one where registers (128 a thread) and shared memory allow it
+// launch   8 C blocks of 256 in clusters of 8, all at once (cooperative); C = number of clusters. An H200 has room for 15 clusters
 // shared   dynamic, `Shape::floats` of src/denoising_steps/shape.rs
-// cost     per step 10 n_visible n_hidden M FLOP; what binds is latency (2 exchanges of a cluster, 2 trips through the second-level
-//          cache) up to M of about 16, then loads from shared memory
+// cost     per step 10 n_visible n_hidden M FLOP; on an H200 at 784-500 7.5 us at M = 1, 10.3 at 8, 21 at 32. What binds is latency: two
+//          exchanges of a cluster and two trips through the second-level cache, and from M = 16 on eight warps, which are too few to
+//          hide loads and shuffles (4.2 us for each 8 samples, where instructions and shared memory would take half)
 // NaN      spreads to all weights; the figures show it
 // same     every sum has one order: the same bits on every launch with the same C; other bits than the CPU twin's, to rounding
 // truth    denoising_steps_reference in src/denoising_steps/mod.rs
@@ -41,14 +41,15 @@ namespace {
 constexpr unsigned RANKS = 8;     // blocks of a cluster
 constexpr unsigned WARPS = 8;
 constexpr unsigned THREADS = 256;
-constexpr unsigned ROWS = 32;     // hidden units of a cluster
+constexpr unsigned I = 5;         // rows of a thread
+constexpr unsigned ROWS = 8 * I;  // hidden units of a cluster
 constexpr unsigned FIGURES = 1024;  // columns of the figures
 constexpr unsigned OWNED = ROWS / RANKS;
 
 enum Law { NONE, SALT_AND_PEPPER, MASKING, GAUSSIAN };
 
 struct Sizes {
-  unsigned n_visible, n_hidden, batch, padded, n_steps, columns, own, rows_each;
+  unsigned n_visible, n_hidden, batch, padded, n_steps, columns, own, rows_each, span;
 };
 
 struct Noise {
@@ -119,7 +120,7 @@ struct Steps {
   // Shared memory.
   V *corrupts, *error, *hidden, *hidden_error, *part, *received, *received_errors;
   float *bias, *visible_bias;
-  float weight[4][4];
+  float weight[I][4];
   bool inside[4];  // whether column j of the thread is one of the block's
   unsigned at[4];  // the column, or one that is there
 
@@ -142,7 +143,7 @@ struct Steps {
     error = take(vectors * n.columns);
     hidden = take(vectors * ROWS);
     hidden_error = take(vectors * ROWS);
-    part = take(2 * WARPS * PER * ROWS);
+    part = take(n.span * WARPS * PER * ROWS);
     received = take(RANKS * vectors * (SCATTER ? OWNED : ROWS));
     received_errors = SCATTER ? received : take(RANKS * vectors * ROWS);
     bias = (float*)next;
@@ -162,7 +163,7 @@ struct Steps {
 
   __device__ void load(const float* w, const float* b, const float* c) {
 #pragma unroll
-    for (unsigned i = 0; i < 4; ++i)
+    for (unsigned i = 0; i < I; ++i)
 #pragma unroll
       for (unsigned j = 0; j < 4; ++j)
         weight[i][j] = row(i) < rows && inside[j] ? w[(size_t)(first_row + row(i)) * n.n_visible + first_column + at[j]] : 0.f;
@@ -175,7 +176,7 @@ struct Steps {
 
   __device__ void store(float* w, float* b, float* c) const {
 #pragma unroll
-    for (unsigned i = 0; i < 4; ++i)
+    for (unsigned i = 0; i < I; ++i)
 #pragma unroll
       for (unsigned j = 0; j < 4; ++j)
         if (row(i) < rows && inside[j]) w[(size_t)(first_row + row(i)) * n.n_visible + first_column + at[j]] = weight[i][j];
@@ -209,51 +210,68 @@ struct Steps {
     }
   }
 
+  // The warp's sums over its columns of W times a chunk of `in`, [PER][columns], to its place in `out`, [WARPS][PER][ROWS].
+  __device__ void add_columns(const V* in, V* out) {
+    float v[MB * I];  // [sample][row]
+#pragma unroll
+    for (unsigned k = 0; k < MB * I; ++k) v[k] = 0.f;
+#pragma unroll
+    for (unsigned j = 0; j < 4; ++j)
+#pragma unroll
+      for (unsigned u = 0; u < PER; ++u) {
+        const V x = in[u * n.columns + at[j]];
+#pragma unroll
+        for (unsigned i = 0; i < I; ++i)
+#pragma unroll
+          for (unsigned m = 0; m < MV; ++m) v[(u * MV + m) * I + i] = fmaf(weight[i][j], x.v[m], v[(u * MV + m) * I + i]);
+      }
+    V* const mine = out + warp * PER * ROWS;
+    if constexpr (MB >= 4) {
+      halve<MB * I>(v, 16);
+      halve<MB / 2 * I>(v, 8);  // what is left is a quarter of the samples
+      constexpr unsigned Q = MB / 4;
+      const unsigned m0 = quarter / 2 * (MB / 2) + quarter % 2 * Q;
+      float* const to = (float*)(mine + m0 / MV * ROWS) + m0 % MV;
+#pragma unroll
+      for (unsigned i = 0; i < I; ++i)
+#pragma unroll
+        for (unsigned m = 0; m < Q; ++m) to[row(i) * MV + m] = v[m * I + i];
+    } else {
+#pragma unroll
+      for (unsigned k = 0; k < MB * I; ++k) v[k] += __shfl_xor_sync(~0u, v[k], 16);
+#pragma unroll
+      for (unsigned k = 0; k < MB * I; ++k) v[k] += __shfl_xor_sync(~0u, v[k], 8);
+      if (quarter == 0)
+#pragma unroll
+        for (unsigned i = 0; i < I; ++i)
+#pragma unroll
+          for (unsigned m = 0; m < MB; ++m) mine[row(i)].v[m] = v[m * I + i];
+    }
+  }
+
   // Sums over all columns of the cluster of W times `in` [vectors][columns], one vector of a row after the other, to `out`.
   template <typename Then>
   __device__ void over_columns(const V* in, V* out, V* arrived, Then then) {
-    for (unsigned chunk = 0; chunk < vectors / PER; ++chunk) {
-      float v[4 * MB];
-#pragma unroll
-      for (unsigned k = 0; k < 4 * MB; ++k) v[k] = 0.f;
-#pragma unroll
-      for (unsigned j = 0; j < 4; ++j)
-#pragma unroll
-        for (unsigned u = 0; u < PER; ++u) {
-          const V x = in[(chunk * PER + u) * n.columns + at[j]];
-#pragma unroll
-          for (unsigned i = 0; i < 4; ++i)
-#pragma unroll
-            for (unsigned m = 0; m < MV; ++m) v[i * MB + u * MV + m] = fmaf(weight[i][j], x.v[m], v[i * MB + u * MV + m]);
-        }
-      halve<4 * MB>(v, 16);
-      halve<2 * MB>(v, 8);  // what is left is row `lane`
-      V* mine = part + (chunk % 2) * WARPS * PER * ROWS;
-#pragma unroll
-      for (unsigned u = 0; u < PER; ++u) {
-        V x;
-#pragma unroll
-        for (unsigned m = 0; m < MV; ++m) x.v[m] = v[u * MV + m];
-        mine[(warp * PER + u) * ROWS + lane] = x;
-      }
+    constexpr unsigned COUNT = PER * ROWS;  // vectors of a chunk
+    for (unsigned first = 0; first < vectors / PER; first += n.span) {
+      const unsigned chunks = min(n.span, vectors / PER - first);
+      if (first > 0) __syncthreads();
+      for (unsigned chunk = 0; chunk < chunks; ++chunk) add_columns(in + (first + chunk) * PER * n.columns, part + chunk * WARPS * COUNT);
       __syncthreads();
-      constexpr unsigned COUNT = PER * ROWS, TEAMS = THREADS / COUNT;
-      const unsigned k = threadIdx.x % COUNT, team = threadIdx.x / COUNT;
-      if (SCATTER ? team == 0 : true) {
-        V sum = mine[k];
+      const unsigned all = chunks * COUNT;
+      for (unsigned k = threadIdx.x; k < (SCATTER ? all : RANKS * all); k += THREADS) {
+        const unsigned e = k % all, r = e % ROWS, vector = first * PER + e / ROWS;
+        const V* mine = part + e / COUNT * WARPS * COUNT + e % COUNT;
+        V sum = mine[0];
 #pragma unroll
         for (unsigned w = 1; w < WARPS; ++w) {
-          const V x = mine[w * COUNT + k];
+          const V x = mine[w * COUNT];
 #pragma unroll
           for (unsigned m = 0; m < MV; ++m) sum.v[m] += x.v[m];
         }
-        const unsigned r = k % ROWS, vector = chunk * PER + k / ROWS;
-        if (SCATTER) {
-          *cg::this_cluster().map_shared_rank(arrived + (rank * vectors + vector) * OWNED + r % OWNED, r / OWNED) = sum;
-        } else {
-          for (unsigned to = team; to < RANKS; to += TEAMS)
-            *cg::this_cluster().map_shared_rank(arrived + (rank * vectors + vector) * ROWS + r, to) = sum;
-        }
+        const unsigned to = SCATTER ? r / OWNED : k / all;
+        V* place = SCATTER ? arrived + (rank * vectors + vector) * OWNED + r % OWNED : arrived + (rank * vectors + vector) * ROWS + r;
+        *cg::this_cluster().map_shared_rank(place, to) = sum;
       }
     }
     cg::this_cluster().sync();
@@ -289,7 +307,7 @@ struct Steps {
 #pragma unroll
       for (unsigned k = 0; k < 4 * MB; ++k) v[k] = 0.f;
 #pragma unroll
-      for (unsigned i = 0; i < 4; ++i)
+      for (unsigned i = 0; i < I; ++i)
 #pragma unroll
         for (unsigned u = 0; u < PER; ++u) {
           const V y = hidden[(chunk * PER + u) * ROWS + row(i)];
@@ -366,23 +384,23 @@ struct Steps {
   // Modules weights, hidden_bias and the own part of visible_bias.
   __device__ void update(unsigned t, float rate, float keep) {
     const V* x = corrupt(t);
-    float sum[4][4] = {};
+    float sum[I][4] = {};
     for (unsigned vector = 0; vector < vectors; ++vector) {
-      V y[4], lh[4];
+      V y[I], lh[I];
 #pragma unroll
-      for (unsigned i = 0; i < 4; ++i) y[i] = hidden[vector * ROWS + row(i)], lh[i] = hidden_error[vector * ROWS + row(i)];
+      for (unsigned i = 0; i < I; ++i) y[i] = hidden[vector * ROWS + row(i)], lh[i] = hidden_error[vector * ROWS + row(i)];
 #pragma unroll
       for (unsigned j = 0; j < 4; ++j) {
         const V noisy = x[vector * n.columns + at[j]], ln = error[vector * n.columns + at[j]];
 #pragma unroll
-        for (unsigned i = 0; i < 4; ++i)
+        for (unsigned i = 0; i < I; ++i)
 #pragma unroll
           for (unsigned m = 0; m < MV; ++m)
             sum[i][j] = fmaf(y[i].v[m], ln.v[m], fmaf(lh[i].v[m], noisy.v[m], sum[i][j]));
       }
     }
 #pragma unroll
-    for (unsigned i = 0; i < 4; ++i)
+    for (unsigned i = 0; i < I; ++i)
 #pragma unroll
       for (unsigned j = 0; j < 4; ++j) weight[i][j] = inside[j] ? fmaf(rate, sum[i][j], keep * weight[i][j]) : 0.f;
     // Eight threads a unit.
@@ -450,7 +468,7 @@ __device__ void train(float* weight, float* bias, float* visible_bias, const Row
 }  // namespace
 
 #define STEPS(NAME, ROW, MB, SCATTER)                                                                                  \
-  extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                             \
+  extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                             \
       denoising_steps_##NAME(float* weight, float* bias, float* visible_bias, unsigned long long* sums,                \
                              unsigned long long* errors, double* figures, const ROW* rows, const Sizes n,              \
                              const float scale, const float rate_m, const float keep, const unsigned law,              \
@@ -462,7 +480,7 @@ __device__ void train(float* weight, float* bias, float* visible_bias, const Row
   }
 #else
 struct Sizes {
-  unsigned n_visible, n_hidden, batch, padded, n_steps, columns, own, rows_each;
+  unsigned n_visible, n_hidden, batch, padded, n_steps, columns, own, rows_each, span;
 };
 // Clusters are of capability 9.0; the host launches this on no other.
 #define STEPS(NAME, ROW, MB, SCATTER)                                                                                  \

@@ -20,8 +20,9 @@ struct Numbers {
     columns: u32,
     own: u32,
     rows: u32,
+    span: u32,
 }
-// SAFETY: eight 32-bit numbers without padding, the same layout as the kernel's struct.
+// SAFETY: nine 32-bit numbers without padding, the same layout as the kernel's struct.
 unsafe impl DeviceRepr for Numbers {}
 
 /// How the kernel takes these sizes on this GPU, if it does.
@@ -81,6 +82,7 @@ fn launch<T: CudaDType>(of: &Steps<'_>, dtype: &str, gpu: &Gpu, io: Io<'_, CudaS
         columns: shape.columns as u32,
         own: shape.own as u32,
         rows: shape.rows as u32,
+        span: shape.span as u32,
     };
     let (law, noise) = of.corruption.law();
     let launch = gpu.launch(OP, "denoising_steps", &format!("denoising_steps_{dtype}_{}", shape.form()))?;
