@@ -42,6 +42,8 @@ mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 
+pub(crate) use cpu::cross_row;
+
 use crate::activation::Activation;
 use crate::check::{expect, matrix};
 use crate::op::{Io, Kernel, operands};

@@ -49,7 +49,7 @@ fn many_steps_in_one_launch_follow_the_plain_loops() -> Result<()> {
     for device in devices()? {
         let mut fitted = 0;
         for shape @ [v, h, batch, n_steps] in SHAPES {
-            if !denoising_steps_fit(&device, v, h, batch)? {
+            if !device.is_cpu() && !denoising_steps_fit(&device, v, h, batch)? {
                 continue;
             }
             fitted += 1;

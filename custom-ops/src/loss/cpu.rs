@@ -106,7 +106,7 @@ fn squared_row<const F: u8>(x: &mut [f32], bias: &[f32], target: &[f32], inverse
 
 /// Cross-entropy of a row: replaces `x` by its derivative times `inverse`, and returns the loss and the squared error.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn cross_row(x: &mut [f32], bias: &[f32], target: &[f32], inverse: f32) -> [f64; 2] {
+pub(crate) fn cross_row(x: &mut [f32], bias: &[f32], target: &[f32], inverse: f32) -> [f64; 2] {
     let (mut losses, mut squares) = ([0f32; OUTPUT_LANES], [0f32; OUTPUT_LANES]);
     let lines = x.chunks_mut(OUTPUT_LANES).zip(bias.chunks(OUTPUT_LANES)).zip(target.chunks(OUTPUT_LANES));
     for ((x, bias), target) in lines {

@@ -229,15 +229,12 @@ impl Buffers {
 
 /// Whether many steps of this network are one op: the paper's units, loss and update, with minibatches that are small.
 fn fits_one_op(of: &DaeConfig, config: &DaeTrainConfig, device: &Device) -> Result<bool> {
-    /// On the CPU general products are as fast from about here on.
-    const MOST_ON_CPU: usize = 64;
     let sigmoid = feedforward::Activation::Sigmoid;
     let plain = of.tied
         && (of.hidden, of.output) == (sigmoid, sigmoid)
         && of.loss == ReconstructionLoss::CrossEntropy
         && config.momentum == Schedule::constant(0.)
-        && config.precision != Precision::Bf16
-        && !(device.is_cpu() && config.batch > MOST_ON_CPU);
+        && config.precision != Precision::Bf16;
     Ok(plain && denoising_steps_fit(device, of.n_visible, of.n_hidden, config.batch)?)
 }
 
