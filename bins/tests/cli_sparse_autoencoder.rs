@@ -49,7 +49,8 @@ fn a_run_leaves_a_whole_folder_and_one_json_object() {
     let grey = candle::Tensor::full(7u8, (2, 36), &Cpu).unwrap();
     assert_eq!(model.forward(&grey).unwrap().dims(), [2, 16]);
     let err = DBN.fail(folder.path(), &["evaluate", "run", "--device", "cpu"], 1);
-    assert!(err.ends_with("this is a sparse autoencoder; use `sparse-autoencoder encode run`"), "{err}");
+    let want = "this is a model of type sparse-autoencoder, not a deep belief network; use it with `sparse-autoencoder`";
+    assert!(err.ends_with(want), "{err}");
 }
 
 #[test]
