@@ -85,6 +85,9 @@ fn a_model_of_digits_encodes_evaluates_and_reconstructs_its_own_data_without_bei
     assert_eq!((encoded["n_features"].as_u64(), encoded["labels"].as_bool()), (Some(20), Some(true)));
     let tensors = candle::safetensors::load(folder.path().join("f.safetensors"), &Cpu).unwrap();
     assert_eq!(tensors["features"].dims()[1], 20);
+    let table = SPARSE_AUTOENCODER.succeed(folder.path(), &["encode", "run", "--out", "-"]);
+    assert!(table.starts_with("f0,f1,") && table.lines().next().is_some_and(|line| line.ends_with(",label")));
+    assert_eq!(table.lines().count(), 1 + tensors["features"].dims()[0], "rows and nothing else");
     let cost = ["--sparsity", "0.1", "--weight-decay", "3e-3"];
     let result = SPARSE_AUTOENCODER.json(folder.path(), &[&["evaluate", "run"][..], &cost].concat());
     let (test, train) = (number(&result, "squared_error"), number(&made, "squared_error"));

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 mod common;
 
-use common::{BENCH, DBN, DBN_ON_CPU, DICTIONARY, Program, weights};
+use common::{BENCH, DBN, DBN_ON_CPU, DICTIONARY, Program, SPARSE_AUTOENCODER, weights};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
@@ -144,6 +144,7 @@ fn completions_name_the_commands_and_options_of_a_program() {
         (DBN, ["fine-tune", "--hidden"]),
         (DICTIONARY, ["inpaint", "--atoms"]),
         (BENCH, ["rbm", "--repeats"]),
+        (SPARSE_AUTOENCODER.bare(), ["self-taught", "--sparsity"]),
     ] {
         for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
             let script = program.succeed(folder.path(), &["completions", shell]);

@@ -3,7 +3,7 @@ use super::args::{EncodeArgs, EvaluateArgs, ReconstructArgs, UseArgs};
 use super::draw;
 use super::rows::Rows;
 use crate::arrays::{self, Format};
-use crate::report::{Outcome, Report};
+use crate::report::{Outcome, Report, named};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result};
 use candle::{DType, Device, Module, Tensor};
@@ -22,7 +22,7 @@ fn open(args: &UseArgs) -> Result<(Device, SparseAutoencoder, Rows)> {
 
 /// Writes the features of every row.
 pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
-    let report = Report::new(args.of.common.json);
+    let report = Report::beside(args.of.common.json, &args.out)?;
     Format::of(&args.out).context("--out")?;
     check_writable(&args.out).context("--out")?;
     let (device, model, rows) = open(&args.of)?;
@@ -30,13 +30,13 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let mut feed = rows.feed(&device)?;
     let next = || Ok(feed.next()?.map(|minibatch| model.forward(&minibatch.rows)).transpose()?);
     arrays::write(&args.out, shape, next, rows.split.labels.as_deref())?;
-    report.line(&format!("{} rows of {} features in {}", shape.0, shape.1, args.out.display()))?;
+    report.line(&format!("{} rows of {} features in {}", shape.0, shape.1, named(&args.out)))?;
     report.finish(&json!({
         "out": args.out,
         "data": rows.name,
         "n_samples": shape.0,
         "n_features": shape.1,
-        "labels": rows.split.labels.is_some() && Format::of(&args.out)? == Format::Safetensors,
+        "labels": rows.split.labels.is_some() && Format::of(&args.out)?.has_labels(),
     }))?;
     Ok(Outcome::Done)
 }

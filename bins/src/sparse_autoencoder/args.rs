@@ -1,4 +1,5 @@
 //! The command line of `sparse-autoencoder`.
+use crate::completions::CompletionsArgs;
 use crate::options::{Common, ReadArgs, at_least_one, inside_zero_one, not_negative};
 use crate::session::SessionArgs;
 use chandlery::sparse_autoencoder::{CostConfig, Decoder, SparseAutoencoderFit};
@@ -26,14 +27,20 @@ pub struct Cli {
 pub enum Command {
     /// Train on patches of images, or on rows, by L-BFGS over all of them.
     Train(Box<TrainArgs>),
-    /// Write the features of rows to a .npy or .safetensors file.
+    /// Write the features of rows to a .npy, .csv or .safetensors file.
     Encode(EncodeArgs),
     /// Print the terms of the cost and how often features are active.
     Evaluate(EvaluateArgs),
-    /// Print the error of reconstructed rows, and draw some beside their originals.
+    /// Print the squared error of reconstructed rows, and draw some of them with their originals.
     Reconstruct(ReconstructArgs),
-    /// Learn features from the digits 5 to 9 without labels, and classify the digits 0 to 4 by them and by raw pixels.
+    /// Compare learned features with raw pixels: learn features from the digits 5 to 9 without labels, then train classifiers of the
+    /// digits 0 to 4 on these features and on raw pixels.
+    ///
+    /// The default settings were chosen by the accuracy on the 500 test digits of mnist-sample, so the gain that they show on these digits
+    /// is optimistic.
     SelfTaught(SelfTaughtArgs),
+    /// Print completions of this program for a shell.
+    Completions(CompletionsArgs),
 }
 
 /// Where rows come from. The run folder keeps these arguments.
@@ -42,7 +49,8 @@ pub struct InputArgs {
     /// Images to cut patches from, or rows.
     /// Images: natural-images (built in), a folder of images of any sizes, or an image file. Rows: mnist-sample, mnist,
     /// fashion-mnist, hub:OWNER/NAME, a folder of idx files, or a .npy, .npz, .safetensors, .parquet, .csv or .tsv file.
-    /// Default: natural-images; of a sub-command the data that MODEL was trained on where MODEL is the folder of a run.
+    /// Default: natural-images; for a sub-command with MODEL, the data of the run if MODEL is the folder of a run. Such a sub-command reads
+    /// the test split if there is one.
     #[arg(long, value_name = "DATA")]
     pub data: Option<String>,
     /// Height and width of the patches cut from images, in pixels: one number for square patches; default: 8.
@@ -55,7 +63,7 @@ pub struct InputArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub read: ReadArgs,
-    /// The folder that relative paths are meant from, where that is not the current one.
+    /// Base folder of relative paths; default: the current folder.
     #[arg(skip)]
     #[serde(skip)]
     pub base: Option<PathBuf>,
@@ -123,22 +131,22 @@ const ITERATIONS: usize = 400;
 /// What the cost weighs, and how it is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Args, Serialize, Deserialize)]
 pub struct CostArgs {
-    /// Factor on half the sum of squared weights, at least 0.
-    #[arg(long, value_name = "LAMBDA", default_value_t = 1e-4, value_parser = not_negative)]
+    /// Weight decay, at least 0: the cost adds DECAY / 2 x the sum of squared weights.
+    #[arg(long, value_name = "DECAY", default_value_t = 1e-4, value_parser = not_negative)]
     pub weight_decay: f64,
-    /// Factor on the sparsity penalty, at least 0.
-    #[arg(long, value_name = "BETA", default_value_t = 3., value_parser = not_negative)]
+    /// Weight of the sparsity penalty, at least 0: the cost adds WEIGHT x the divergence of each mean activation from its target.
+    #[arg(long, value_name = "WEIGHT", default_value_t = 3., value_parser = not_negative)]
     pub sparsity_weight: f64,
-    /// Mean activation that is wanted of each feature, above 0 and below 1; 0.1 suits digits.
-    #[arg(long, value_name = "RHO", default_value_t = 0.01, value_parser = inside_zero_one)]
+    /// Target mean activation of each feature, above 0 and below 1; 0.1 suits digits.
+    #[arg(long, value_name = "ACTIVATION", default_value_t = 0.01, value_parser = inside_zero_one)]
     pub sparsity: f64,
-    /// Steps that L-BFGS keeps.
+    /// Number of past steps from which L-BFGS estimates the curvature of the cost.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one)]
     pub history: usize,
-    /// Rows at a time on the device; default: all. For rows that do not fit there.
+    /// Copy this many rows at a time to the device, for rows that do not fit into its memory; default: all rows stay there.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
     pub chunk: Option<usize>,
-    /// Compute in f64 in place of f32.
+    /// Compute the cost and its gradient in f64 instead of f32.
     #[arg(long)]
     #[serde(default)]
     pub double: bool,
@@ -172,7 +180,7 @@ pub struct TrainArgs {
     /// How the model is trained.
     #[command(flatten)]
     pub settings: Settings,
-    /// Iterations of L-BFGS; default: 400. With --resume, a larger number extends the run, even a finished one.
+    /// Iterations of L-BFGS; default: 400. With --resume, a larger number extends the run, even a finished one, to N iterations in all.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub iterations: Option<usize>,
     /// Where the run is saved, and how it is resumed.
@@ -189,7 +197,7 @@ pub struct UseArgs {
     /// Where rows come from.
     #[command(flatten)]
     pub input: InputArgs,
-    /// Seed of the patches that are cut; 0 and the data of a run give the patches of a run with seed 0.
+    /// Seed of the patches that are cut from images. The default gives other patches than a training run with seed 0; 0 gives the same.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Where and how it runs.
@@ -203,7 +211,7 @@ pub struct EncodeArgs {
     /// Model and rows.
     #[command(flatten)]
     pub of: UseArgs,
-    /// The file to write, .npy or .safetensors; labels go into the latter.
+    /// File to write, .npy, .csv or .safetensors; the last two also hold the labels. - writes CSV to standard output.
     #[arg(long, value_name = "FILE", default_value = "features.npy")]
     pub out: PathBuf,
 }
@@ -245,14 +253,14 @@ pub struct SelfTaughtArgs {
     /// Number of features.
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = at_least_one)]
     pub hidden: usize,
-    /// Factor on half the sum of squared weights, at least 0.
-    #[arg(long, value_name = "LAMBDA", default_value_t = 3e-4, value_parser = not_negative)]
+    /// Weight decay, at least 0: the cost adds DECAY / 2 x the sum of squared weights.
+    #[arg(long, value_name = "DECAY", default_value_t = 3e-4, value_parser = not_negative)]
     pub weight_decay: f64,
-    /// Factor on the sparsity penalty, at least 0.
-    #[arg(long, value_name = "BETA", default_value_t = 1., value_parser = not_negative)]
+    /// Weight of the sparsity penalty, at least 0: the cost adds WEIGHT x the divergence of each mean activation from its target.
+    #[arg(long, value_name = "WEIGHT", default_value_t = 1., value_parser = not_negative)]
     pub sparsity_weight: f64,
-    /// Mean activation that is wanted of each feature, above 0 and below 1.
-    #[arg(long, value_name = "RHO", default_value_t = 0.1, value_parser = inside_zero_one)]
+    /// Target mean activation of each feature, above 0 and below 1.
+    #[arg(long, value_name = "ACTIVATION", default_value_t = 0.1, value_parser = inside_zero_one)]
     pub sparsity: f64,
     /// Iterations of L-BFGS.
     #[arg(long, value_name = "N", default_value_t = 120, value_parser = at_least_one)]

@@ -39,5 +39,6 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Some(Command::Evaluate(args)) => apply::evaluate(&args),
         Some(Command::Reconstruct(args)) => apply::reconstruct(&args),
         Some(Command::SelfTaught(args)) => self_taught::self_taught(&args),
+        Some(Command::Completions(args)) => args.print::<Cli>(),
     }
 }

@@ -27,6 +27,11 @@ pub struct Program {
 }
 
 impl Program {
+    /// The same program without the arguments that every run ends with.
+    pub fn bare(self) -> Self {
+        Self { last: &[], ..self }
+    }
+
     /// The program with these arguments, to be started in `folder`; errors come without a backtrace.
     pub fn command(&self, folder: &Path, args: &[&str]) -> Command {
         let mut command = Command::new(self.path);
