@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// Where a program runs: `cpu`, `cuda` (the first GPU) or `cuda:N`.
 ///
 /// The default is `cuda:0` in a build with the feature `cuda`, else `cpu`.
-/// A missing GPU is an error that says what to do, never a silent fallback.
+/// If the GPU is missing, [`open`](DeviceChoice::open) returns an error that says what to do; nothing then runs on the CPU instead.
 ///
 /// ```
 /// use chandlery_bins::device::DeviceChoice;

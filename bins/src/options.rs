@@ -12,16 +12,17 @@ use std::path::{Path, PathBuf};
 /// Where rows come from.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct DataArgs {
-    /// Rows: mnist-sample (built in), mnist, fashion-mnist, hub:OWNER/NAME, a folder of idx files or of images,
-    /// or a .npy, .npz, .safetensors, .parquet, .csv or .tsv file. Images in sub-folders have the names of these as classes; images
-    /// in the folder itself are rows without labels.
+    /// Rows: mnist-sample (built in), mnist, fashion-mnist, hub:OWNER/NAME, a folder of idx files, parquet files or images,
+    /// or a .npy, .npz, .safetensors, .parquet, .csv or .tsv file. The images of a folder must all have one size. The names of
+    /// sub-folders are the classes of the images in them; sub-folders `train` and `test` are splits; images in the folder itself
+    /// are rows without labels.
     #[arg(long, value_name = "DATA", default_value = "mnist-sample")]
     pub data: String,
     /// How the data set is read.
     #[command(flatten)]
     #[serde(flatten)]
     pub read: ReadArgs,
-    /// The folder that relative paths are meant from, where that is not the current one.
+    /// Base folder of relative paths; default: the current folder.
     #[arg(skip)]
     #[serde(skip)]
     pub base: Option<PathBuf>,
@@ -112,10 +113,10 @@ impl RowsArgs {
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct ReadArgs {
     /// Columns of a table (separated by commas; of a .csv file also by number, from 0), or array of a .safetensors or .npz file, that hold
-    /// the rows; default: guessed.
+    /// the rows; default: chosen by name and type.
     #[arg(long, value_name = "NAMES")]
     pub data_columns: Option<String>,
-    /// Column or array of the labels, or the label file that belongs to a .npy file; default: guessed.
+    /// Column or array of the labels, or the label file that belongs to a .npy file; default: chosen by name.
     #[arg(long, value_name = "NAME")]
     pub label_column: Option<String>,
     /// Configuration of a hub data set; default: `default`, or the only one.
@@ -205,7 +206,8 @@ impl From<ColourArg> for Colour {
 /// Where a program computes and how it reports.
 #[derive(Debug, Clone, Args)]
 pub struct Common {
-    /// Where to compute: cpu, or cuda:N in a build with the feature cuda. A missing GPU is an error, never a fallback.
+    /// Where to compute: cpu, or cuda:N (GPU N, from 0) in a build with the feature cuda. If this GPU is missing, the program stops
+    /// with an error.
     #[arg(long, value_name = "DEVICE", default_value_t)]
     pub device: DeviceChoice,
     /// How many threads it uses on the CPU.

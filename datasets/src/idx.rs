@@ -30,7 +30,7 @@ pub(crate) struct IdxFolder {
 }
 
 impl IdxFolder {
-    /// Finds image files among `files` by the names MNIST and its kin use; none when there are none.
+    /// Finds image files among `files` by the names that MNIST and related data sets use; none when there are none.
     pub(crate) fn find(files: &[PathBuf]) -> Option<Self> {
         let mut found = Self::default();
         for path in files {

@@ -8,7 +8,7 @@
 //! | [`labelled`] | deep belief network with label units | generative weights and labels, learned by the up-down algorithm |
 //! | [`dae`] | denoising autoencoder | one layer of features, learned by giving back rows from corrupted ones |
 //! | [`dae::StackedDae`] | stacked denoising autoencoders | a stack of them, trained layer by layer |
-//! | [`dictionary`] | dictionary learning | sparse codes over atoms learned by K-SVD and its kin, or online |
+//! | [`dictionary`] | dictionary learning | sparse codes over atoms learned by K-SVD and related methods, or online |
 //! | [`sparse_autoencoder`] | sparse autoencoder | features that are rarely active, learned over all rows by L-BFGS |
 //! | [`optim`] | L-BFGS | minimises any smooth function of one vector |
 //! | [`softmax`] | multinomial logistic regression | the linear read-out that tells how good features are |

@@ -26,6 +26,9 @@ use candle::Device;
 use clap::{Args, Parser, Subcommand};
 
 /// Time the models of Chandlery.
+///
+/// Figures of papers and of PyTorch in the tables were stored earlier and are not measured anew. The floor is the least time that an H200
+/// could take, on whatever device the program runs.
 #[derive(Debug, Parser)]
 #[command(name = "bench", version)]
 pub struct Cli {
@@ -37,7 +40,7 @@ pub struct Cli {
 /// The models that can be timed.
 #[derive(Debug, Subcommand)]
 pub enum Model {
-    /// Contrastive divergence at the paper's four sizes: seconds for 1 million examples.
+    /// Contrastive divergence at the four sizes of Raina, Madhavan and Ng 2009: seconds for 1 million examples.
     Rbm(RbmArgs),
     /// Denoising autoencoder 784-500: seconds an epoch by minibatch, and the figure of Kumar and Giaquinto.
     Dae(DaeArgs),
@@ -45,14 +48,14 @@ pub enum Model {
     Dictionary(DictionaryArgs),
     /// Print completions of this program for a shell.
     Completions(CompletionsArgs),
-    /// One training pass of a sparse autoencoder at the paper's eight sizes, or its run of 400 iterations.
+    /// One training pass of a sparse autoencoder at the eight sizes of Klaus and Welles 2014, or a run of 400 iterations.
     SparseAutoencoder(SparseAutoencoderArgs),
 }
 
 /// Options of every benchmark.
 #[derive(Debug, Args)]
 pub struct CommonArgs {
-    /// Where to run: cpu, cuda or cuda:N.
+    /// Where to run: cpu, cuda (GPU 0) or cuda:N.
     #[arg(long, default_value_t)]
     pub device: DeviceChoice,
     /// How many threads the CPU uses.

@@ -46,10 +46,10 @@ pub struct RbmArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     k: u32,
     /// Momentum; a step with momentum reads and writes a velocity of the weights' size.
-    #[arg(long, value_name = "X", default_value_t = 0.9)]
+    #[arg(long, value_name = "MOMENTUM", default_value_t = 0.9)]
     momentum: f64,
     /// L2 decay of the weights.
-    #[arg(long, value_name = "X", default_value_t = 2e-4)]
+    #[arg(long, value_name = "DECAY", default_value_t = 2e-4)]
     l2: f64,
 }
 

@@ -33,13 +33,13 @@ const CPU_FLOP: f64 = 3e11;
 pub struct SparseAutoencoderArgs {
     #[command(flatten)]
     common: CommonArgs,
-    /// Sizes (visible x hidden units), several separated by commas; default: those of the paper, on a CPU up to 1024x512.
+    /// Sizes (visible x hidden units), several separated by commas; default: those of Klaus and Welles 2014, on a CPU up to 1024x512.
     #[arg(long, value_name = "VxH", value_delimiter = ',')]
     size: Vec<super::size::Size>,
     /// Precision of the matrix products (f32, tf32, bf16), several separated by commas.
     #[arg(long, value_name = "P", value_delimiter = ',', default_value = "f32")]
     precision: Vec<Precision>,
-    /// Time the run of 400 iterations of L-BFGS over 10,000 patches of 8x8 in place of passes.
+    /// Time a run of 400 iterations of L-BFGS over 10,000 patches of 8x8 pixels instead of single passes; --json then prints one object.
     #[arg(long)]
     training: bool,
     /// Write the patches and the first parameters of that run to this folder, for `bins/peers/sparse_autoencoder.py`.

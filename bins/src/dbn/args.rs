@@ -22,7 +22,7 @@ pub struct Settings {
     /// Number of hidden units of each layer, lowest layer first.
     #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "500,500", value_parser = at_least_one)]
     pub hidden: Vec<usize>,
-    /// Epochs per layer; the command line has them beside.
+    /// Epochs per layer, from the option `--epochs` of [`TrainArgs`].
     #[arg(skip = EPOCHS)]
     pub epochs: usize,
     /// Rows per step, which is also the number of persistent chains.
@@ -36,9 +36,9 @@ pub struct Settings {
     #[arg(long, value_name = "RATE", default_value_t = 0., value_parser = not_negative)]
     #[serde(default)]
     pub final_learning_rate: f64,
-    /// Momentum, at least 0 and below 1, and at most 0.5 in the first fifth of a layer's epochs;
-    /// default: 0 with persistent chains, else 0.9.
-    #[arg(long, value_name = "SHARE", value_parser = below_one)]
+    /// Momentum, at least 0 and below 1. In the first fifth of a layer's epochs it is 0.5 if MOMENTUM is larger.
+    /// Default: 0 with --persistent, else 0.9.
+    #[arg(long, value_name = "MOMENTUM", value_parser = below_one)]
     pub momentum: Option<f64>,
     /// Gibbs steps of the model phase (CD-k).
     #[arg(long, value_name = "STEPS", default_value_t = 1, value_parser = at_least_one)]
@@ -58,25 +58,29 @@ pub struct Settings {
     #[arg(long, value_name = "NORM", value_parser = above_zero)]
     pub max_norm: Option<f64>,
     /// Target mean activation of each hidden unit, above 0 and below 1; needs --sparsity-cost.
-    #[arg(long, value_name = "SHARE", requires = "sparsity_cost", value_parser = inside_zero_one)]
+    #[arg(long, value_name = "ACTIVATION", requires = "sparsity_cost", value_parser = inside_zero_one)]
     pub sparsity_target: Option<f64>,
-    /// Weight of the sparsity penalty, above 0; needs --sparsity-target.
+    /// Weight of the sparsity penalty, above 0: each step adds COST x (ACTIVATION - running mean activation) to the gradient of the
+    /// hidden biases. Needs --sparsity-target.
     #[arg(long, value_name = "COST", requires = "sparsity_target", value_parser = above_zero)]
     pub sparsity_cost: Option<f64>,
     /// Visible units of the lowest layer: bernoulli for rows in [0, 1], gaussian for real values.
     #[arg(long, value_enum, default_value_t = Visible::Bernoulli)]
     pub visible: Visible,
-    /// What is done to rows before the lowest layer reads them, in this order, fitted to the training rows and saved with the network:
-    /// scale=F, unit-variance, center, row-mean, contrast, rescale, pca=N, whiten or zca; default: nothing. With --visible gaussian,
-    /// unit-variance follows.
+    /// Steps that prepare rows for the lowest layer, in this order, separated by commas; default: none.
+    /// scale=F (multiply by F), unit-variance (divide by the overall standard deviation), center (subtract feature means), row-mean
+    /// (subtract each row's mean), contrast[=C] (give each row mean 0 and variance 1; C is added to its variance), rescale (subtract row
+    /// means, cut at three standard deviations, map to 0.1 to 0.9), pca=N (N principal components), whiten[=N] (the same with variance
+    /// 1), zca[=EPSILON] (ZCA whitening; EPSILON is added to variances). Steps are fitted to the training rows and saved with the
+    /// network. With --visible gaussian the program appends unit-variance.
     #[arg(long, value_name = "STEP,...", value_delimiter = ',')]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prepare: Vec<StepConfig>,
     /// Units of the hidden layers.
     #[arg(long, value_enum, default_value_t = Hidden::Bernoulli)]
     pub hidden_unit: Hidden,
-    /// Draw new binary rows in every step, with the rows in [0, 1] as probabilities.
-    /// --log-likelihood measures such binary rows.
+    /// In every step, draw each value of a row anew as 0 or 1, with the value as the probability of 1; rows must lie in [0, 1].
+    /// `evaluate --log-likelihood` measures rows that are drawn in this way.
     #[arg(long)]
     #[serde(default)]
     pub binarize: bool,
@@ -102,8 +106,8 @@ pub struct TrainArgs {
     #[command(flatten)]
     pub settings: Settings,
     /// Epochs per layer; default: 60.
-    /// With --resume, a larger number extends the run, even a finished one: the layer in training and those above it get so many
-    /// epochs, over which the learning rate falls.
+    /// With --resume, a larger number extends the run: the layer in training and all layers above it train for N epochs in all, over
+    /// which the learning rate falls. Finished lower layers stay as they are. In a finished run, only the top layer trains on.
     #[arg(id = "more_epochs", long = "epochs", value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
     /// Where the run is saved, and how it is resumed.
@@ -135,12 +139,12 @@ pub struct EncodeArgs {
     /// Where rows come from.
     #[command(flatten)]
     pub data: RowsArgs,
-    /// Which rows to encode.
+    /// Rows to encode.
     #[arg(long, value_enum, default_value_t = SplitArg::Train)]
     pub split: SplitArg,
     /// Layer whose features are written; 1 is the lowest.
     /// Default: the top layer of a network of `train`, the code layer of a deep autoencoder, the last hidden layer of a
-    /// classifier, and the layer beside the labels in a network of `up-down`.
+    /// classifier, and the layer joined with the labels in a network of `up-down`.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub layer: Option<usize>,
     /// File to write, .npy, .csv or .safetensors; the last two also hold the labels. - writes CSV to standard output.

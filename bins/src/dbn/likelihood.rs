@@ -23,12 +23,13 @@ const ROWS: usize = 10_000;
 /// Arguments of `evaluate` that say how a likelihood is measured.
 #[derive(Debug, Clone, Args)]
 pub struct LikelihoodArgs {
-    /// Also measure the average log-likelihood of test and training rows, for a network of `train`.
-    /// The result is a lower bound if the network has two layers.
+    /// Also measure the average log-likelihood of at most 10,000 test rows and as many training rows, in nats per row.
+    /// For networks of `train` with bernoulli hidden units and one or two layers. With two layers the result is a lower bound, estimated
+    /// from --draws.
     #[arg(long)]
     pub log_likelihood: bool,
-    /// How the partition function is computed: exactly, or by annealed importance sampling (forward and reverse).
-    /// Default: exact if the top RBM has at most 25 binary visible or hidden units, else ais.
+    /// How the partition function of the top RBM is computed: exact (a sum over all states, for at most 25 binary visible or hidden
+    /// units), or ais (annealed importance sampling, an estimate from below and one from above). Default: exact where possible.
     #[arg(long, value_enum, value_name = "exact|ais", requires = "log_likelihood")]
     pub log_z: Option<LogZArg>,
     /// Annealing chains, at least 2; the error bounds shrink with the square root of their number.
@@ -38,7 +39,7 @@ pub struct LikelihoodArgs {
     #[arg(long, value_name = "N", default_value_t = 14_500, value_parser = at_least_three, requires = "log_likelihood")]
     pub temperatures: usize,
     /// Start of reverse annealing: training rows, or the samples of forward annealing.
-    /// Forward samples have the modes of the RBM in their proportions, except for modes that forward annealing missed.
+    /// The samples weigh the modes of the RBM as the RBM does, but lack the modes that forward annealing missed.
     #[arg(long, value_enum, value_name = "rows|samples", default_value_t = BackFrom::Rows, requires = "log_likelihood")]
     pub back_from: BackFrom,
     /// Gibbs steps of the RBM before reverse annealing.

@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Dictionary learning: train a dictionary in which rows have sparse codes, then use it to encode rows and to denoise and inpaint
-/// images.
+/// Dictionary learning: train atoms of which a weighted sum of a few represents each row (its sparse code), then use them to encode rows
+/// and to denoise and inpaint images.
 ///
 /// Without a sub-command it trains: `dictionary-learning --iterations 10` is `dictionary-learning train --iterations 10`.
 #[derive(Debug, Parser)]
@@ -69,7 +69,7 @@ pub struct SignalArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub read: ReadArgs,
-    /// The folder that relative paths are meant from, where that is not the current one.
+    /// Base folder of relative paths; default: the current folder.
     #[arg(skip)]
     #[serde(skip)]
     pub base: Option<PathBuf>,
@@ -111,9 +111,9 @@ pub struct Settings {
     /// Online learning (Mairal et al. 2010) needs fewer passes.
     #[arg(long, value_name = "ROWS", num_args = 0..=1, default_missing_value = "512", value_parser = at_least_one)]
     pub online: Option<usize>,
-    /// With --online, how fast old minibatches are forgotten, at least 0; 0 never forgets.
-    /// After t minibatches, about the last t/FORGETTING count. Default: 20.
-    #[arg(long, value_name = "FORGETTING", value_parser = not_negative, requires = "online")]
+    /// With --online, how fast old minibatches lose weight, at least 0; with 0 all minibatches weigh the same.
+    /// After t minibatches, about the last t/RATE determine the atoms. Default: 20.
+    #[arg(long, value_name = "RATE", value_parser = not_negative, requires = "online")]
     #[serde(default)]
     pub forgetting: Option<f64>,
     /// With --online, sweeps over the atoms per minibatch; default: 1.
@@ -133,7 +133,7 @@ pub struct Settings {
     #[arg(long)]
     #[serde(default)]
     pub fixed_dc: bool,
-    /// What replaces an atom that is hardly used or nearly a copy of another.
+    /// What replaces an atom that too few rows use (see --min-uses, --max-idle) or that nearly equals another (see --max-coherence).
     #[arg(long, value_enum, default_value_t = ReplaceArg::WorstRepresented)]
     pub replace: ReplaceArg,
     /// Replace an atom that fewer rows than this use; default: 4. Not with --online, which has --max-idle.
@@ -143,8 +143,8 @@ pub struct Settings {
     #[arg(long, value_name = "ROWS", value_parser = at_least_one, requires = "online")]
     #[serde(default)]
     pub max_idle: Option<usize>,
-    /// Largest |cosine| of two atoms, above 0 and at most 1; beyond it one of the two is replaced.
-    /// Default: 0.99; 1 allows any.
+    /// Largest absolute cosine of the angle between two atoms, above 0 and at most 1. If it is larger, the second atom is replaced;
+    /// never with --replace none. Default: 0.99; 1 sets no limit.
     #[arg(long, value_name = "COSINE", value_parser = at_most_one)]
     pub max_coherence: Option<f64>,
     /// Weight of a penalty on coherent atoms, in squared units of the rows, at least 0; not with --rule mod or
@@ -173,7 +173,7 @@ pub struct TrainArgs {
     /// How the dictionary is trained.
     #[command(flatten)]
     pub settings: Settings,
-    /// Passes over the rows; default: 50. With --resume, a larger number extends the run, even a finished one.
+    /// Passes over the rows; default: 50. With --resume, a larger number extends the run, even a finished one, to N passes in all.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub iterations: Option<usize>,
     /// Where the run is saved, and how it is resumed.
@@ -189,8 +189,8 @@ pub struct EncodeArgs {
     /// unless --nonzero is given.
     #[arg(value_name = "MODEL")]
     pub model: String,
-    /// What to encode: an image file, a folder of images, natural-images, or rows as for `train --data`.
-    /// All patches of each image are encoded.
+    /// What to encode: an image file, a folder of images, natural-images, or rows as for `train --data`, of which the training split
+    /// is encoded. Images are cut into patches, which needs a dictionary of square grey patches.
     #[arg(value_name = "DATA")]
     pub data: String,
     /// How a data set is read.
@@ -206,7 +206,7 @@ pub struct EncodeArgs {
     /// Pursuit that chooses a code's atoms; default: as in training.
     #[arg(long, value_enum)]
     pub pursuit: Option<Method>,
-    /// Pixels from patch to patch of an image; default: the side of a patch, so that patches tile the image.
+    /// Distance in pixels between neighbouring patches of an image; default: the side of a patch, so that patches tile the image.
     #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
     pub step: Option<usize>,
     /// File to write, .npz or .safetensors, with indices and values (n_rows x nonzero), count and mean (n_rows).

@@ -69,7 +69,7 @@ pub enum StartArg {
     Dct,
 }
 
-/// What replaces an atom that is hardly used.
+/// What replaces an atom that few rows use or that nearly equals another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReplaceArg {

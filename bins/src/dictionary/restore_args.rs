@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// The dictionary of an image: learned from it, or given.
 #[derive(Debug, Clone, Args)]
 pub struct ImageDictionaryArgs {
-    /// A trained dictionary; default: a dictionary is learned from the image itself.
+    /// A trained dictionary of square grey patches; default: a dictionary is learned from the image itself.
     /// The folder of a run, OWNER/NAME on the hub, or a .npy, .csv or .safetensors file with one atom per row.
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["atoms", "iterations", "side", "patches", "rule"])]
     pub dictionary: Option<String>,
@@ -32,7 +32,7 @@ pub struct ImageDictionaryArgs {
     /// Overwrite a --save-dictionary folder that is not empty.
     #[arg(long, requires = "save_dictionary")]
     pub overwrite: bool,
-    /// Seed of the patch choice, and of the noise or missing pixels that the command makes.
+    /// Seed of the draw of patches to learn from, and of the noise (--add-noise) or missing pixels (--missing) that the program makes.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
 }
@@ -55,13 +55,13 @@ pub struct DenoiseArgs {
     /// The dictionary.
     #[command(flatten)]
     pub dictionary: ImageDictionaryArgs,
-    /// Root mean square error of a patch at which its code stops growing, in units of sigma.
+    /// The code of a patch stops growing when the root mean square error of the patch is at most FACTOR x sigma.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.15, value_parser = above_zero)]
     pub gain: f64,
-    /// Weight of a patch against the noisy image for each grey level of sigma.
+    /// In the average that makes the result, each denoised patch has the weight WEIGHT x sigma and the noisy image has the weight 1.
     #[arg(long, value_name = "WEIGHT", default_value_t = 0.034, value_parser = above_zero)]
     pub blend: f64,
-    /// Pixels from patch to patch; 2 takes a quarter of the time.
+    /// Distance in pixels between neighbouring patches, at most the side of a patch; 2 takes a quarter of the time of 1.
     #[arg(long, value_name = "PIXELS", default_value_t = 1, value_parser = at_least_one)]
     pub step: usize,
     /// Pursuit that chooses a patch's atoms.
@@ -91,8 +91,8 @@ pub struct InpaintArgs {
     /// The mask is black, not white, where pixels are missing.
     #[arg(long, requires = "mask")]
     pub invert_mask: bool,
-    /// Treat IMAGE as complete: remove this share of its pixels at random, fill them in and measure the result.
-    #[arg(long, value_name = "SHARE", value_parser = inside_zero_one)]
+    /// Treat IMAGE as complete: remove this fraction of its pixels at random, fill them in and measure the result.
+    #[arg(long, value_name = "FRACTION", value_parser = inside_zero_one)]
     pub missing: Option<f64>,
     /// The complete image, to measure the result against.
     #[arg(long, value_name = "FILE", requires = "mask")]
@@ -112,7 +112,7 @@ pub struct InpaintArgs {
     /// The dictionary.
     #[command(flatten)]
     pub dictionary: ImageDictionaryArgs,
-    /// Pixels from patch to patch; 2 takes a quarter of the time.
+    /// Distance in pixels between neighbouring patches, at most the side of a patch; 2 takes a quarter of the time of 1.
     #[arg(long, value_name = "PIXELS", default_value_t = 1, value_parser = at_least_one)]
     pub step: usize,
     /// Pursuit that chooses a patch's atoms: omp or ols, which support missing pixels.

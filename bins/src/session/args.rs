@@ -16,11 +16,11 @@ pub struct SessionArgs {
     /// Overwrite the previous run in the --out folder.
     #[arg(long)]
     pub overwrite: bool,
-    /// Resume an interrupted run with its own data and settings; the result is the same as without the interrupt.
+    /// Resume an interrupted run with its own data and settings; the result has the same bits as that of an uninterrupted run.
     #[arg(long, value_name = "RUN")]
     pub resume: Option<PathBuf>,
     /// Write a checkpoint when this many seconds have passed since the last one.
-    /// The first step, an interrupt and the end of training also write one.
+    /// The program also writes one at the first step, at the end of training, and when Ctrl-C or SIGTERM stops it.
     #[arg(long, value_name = "SECONDS", default_value_t = 60., value_parser = not_negative)]
     pub checkpoint_every: f64,
     /// Stop after this many steps (minibatches, or iterations over all rows), as if Ctrl-C had been pressed then.

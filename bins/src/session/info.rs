@@ -33,7 +33,7 @@ pub struct RunInfo<I, S> {
     pub version: String,
     /// The command line.
     pub command: String,
-    /// The folder that it was given in: relative paths are meant from there.
+    /// The folder in which the command was given: the base folder of relative paths.
     #[serde(default)]
     pub directory: Option<PathBuf>,
     /// Where rows come from.

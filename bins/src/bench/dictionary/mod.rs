@@ -39,10 +39,10 @@ pub struct DictionaryArgs {
     /// Skip the runs on one thread of the CPU.
     #[arg(long)]
     no_single: bool,
-    /// Python script to time beside our pursuits; it prints lines `... m=M n=N p=P s=S: X ms`.
+    /// Python script to run in addition to our pursuits; it must print lines `... m=M n=N p=P s=S: X ms`.
     #[arg(long, value_name = "FILE")]
     peer: Option<PathBuf>,
-    /// Iterations per point of figure 5, at most 5 on one thread; times are scaled to the paper's 200.
+    /// Iterations per point of figure 5, at most 5 on one thread; times are scaled to the 200 iterations of Irofti 2016.
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     iterations: u32,
     /// Folder for the pictures of the figures.
@@ -60,9 +60,9 @@ enum What {
     Pursuit,
     /// An iteration of AK-SVD, a pass of the online method.
     Training,
-    /// The paper's figure 3: pursuit by number of signals and of atoms.
+    /// Figure 3 of Irofti 2016: pursuit by number of signals and of atoms.
     Figure3,
-    /// The paper's figure 5: 200 iterations of AK-SVD, SGK and NSGK.
+    /// Figure 5 of Irofti 2016: 200 iterations of AK-SVD, SGK and NSGK.
     Figure5,
 }
 

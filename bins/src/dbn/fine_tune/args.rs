@@ -20,7 +20,7 @@ pub struct FineTuneSettings {
     /// Learn from this many labelled rows, drawn with the seed and balanced over the classes.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one, conflicts_with = "autoencode")]
     pub labels: Option<usize>,
-    /// Passes over the training rows; the command line has them beside.
+    /// Passes over the training rows, from the option `--epochs` of [`FineTuneArgs`].
     #[arg(skip)]
     pub epochs: Option<usize>,
     /// Rows per step; an epoch skips the rows that do not fill a last step.
@@ -33,14 +33,14 @@ pub struct FineTuneSettings {
     #[arg(long, value_enum, default_value_t = OptimizerArg::Adam)]
     pub optimizer: OptimizerArg,
     /// Momentum of sgd, at least 0 and below 1.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.9, value_parser = below_one)]
+    #[arg(long, value_name = "MOMENTUM", default_value_t = 0.9, value_parser = below_one)]
     pub momentum: f64,
     /// Dropout probability of hidden units; default: 0.5 for a classifier, 0 for an autoencoder.
     /// The code units of an autoencoder are never dropped.
-    #[arg(long, value_name = "SHARE", value_parser = below_one)]
+    #[arg(long, value_name = "PROBABILITY", value_parser = below_one)]
     pub dropout: Option<f64>,
     /// Dropout probability of inputs; default: 0.2 for a classifier, 0 for an autoencoder.
-    #[arg(long, value_name = "SHARE", value_parser = below_one)]
+    #[arg(long, value_name = "PROBABILITY", value_parser = below_one)]
     pub input_dropout: Option<f64>,
     /// Decay of the weights, at least 0.
     #[arg(long, value_name = "DECAY", default_value_t = 0., value_parser = not_negative)]
@@ -78,8 +78,8 @@ pub struct FineTuneArgs {
     #[command(flatten)]
     pub settings: FineTuneSettings,
     /// Passes over the training rows; default: 100 for a classifier, 200 for an autoencoder.
-    /// With --resume, a larger number extends the run, even a finished one: the learning rate falls to 0 over so many epochs in all. A
-    /// run that --patience ended cannot be extended.
+    /// With --resume, a larger number extends the run, even a finished one, to N epochs in all, over which the learning rate falls to 0.
+    /// A run that --patience ended cannot be extended.
     #[arg(id = "more_epochs", long = "epochs", value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
     /// Where the run is saved, and how it is resumed.

@@ -11,7 +11,7 @@ const EPOCHS: usize = 60;
 /// Settings of `up-down`. The run folder keeps them, so that `--resume` needs nothing else.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct UpDownSettings {
-    /// Epochs of the up-down algorithm; the command line has them beside.
+    /// Epochs of the up-down algorithm, from the option `--epochs` of [`UpDownArgs`].
     #[arg(skip = EPOCHS)]
     pub epochs: usize,
     /// Epochs before the up-down algorithm that train only the top layer, with the labels.
@@ -26,15 +26,15 @@ pub struct UpDownSettings {
     /// Initial learning rate of the top-layer epochs, which falls to 0 over them.
     #[arg(long, value_name = "RATE", default_value_t = 0.3, value_parser = above_zero)]
     pub top_learning_rate: f64,
-    /// Factor on the learning rate of the label weights; a larger rate helps because a label is on in few rows.
+    /// Factor on the learning rate of the label weights and biases. Each label unit is 1 in few rows, so its weights need a larger
+    /// rate; Hinton, Osindero and Teh 2006 use 1.
     #[arg(long, value_name = "FACTOR", default_value_t = 10., value_parser = above_zero)]
     pub label_rate: f64,
     /// Momentum, at least 0 and below 1.
-    #[arg(long, value_name = "SHARE", default_value_t = 0., value_parser = below_one)]
+    #[arg(long, value_name = "MOMENTUM", default_value_t = 0., value_parser = below_one)]
     pub momentum: f64,
-    /// Gibbs steps in the top layer (CD-k).
-    /// Each of several numbers is used for an equal part of the up-down epochs; the first is also used in the epochs before them.
-    /// The paper uses 3,6,10 with --persistent=false.
+    /// Gibbs steps in the top layer (CD-k). With several numbers, each applies to an equal part of the up-down epochs, in order, and
+    /// the first also to the top-layer epochs. Hinton, Osindero and Teh 2006 use 3,6,10 with --persistent=false.
     #[arg(long, value_name = "K,K,…", value_delimiter = ',', default_value = "2", value_parser = at_least_one)]
     pub k: Vec<usize>,
     /// Keep the Gibbs chains of the top layer from step to step (persistent CD).
@@ -66,8 +66,8 @@ pub struct UpDownArgs {
     #[command(flatten)]
     pub settings: UpDownSettings,
     /// Epochs of the up-down algorithm, which trains all weights; 0 trains the top layer with the labels only. Default: 60.
-    /// With --resume, a larger number extends the run, even a finished one: the learning rate falls to 0 over so many epochs in all, and
-    /// the numbers of --k are used for equal parts of them.
+    /// With --resume, a larger number extends the run, even a finished one, to N epochs in all, over which the learning rate falls to 0;
+    /// each number of --k applies to an equal part of them.
     #[arg(id = "more_epochs", long = "epochs", value_name = "N")]
     pub epochs: Option<usize>,
     /// Where the run is saved, and how it is resumed.
