@@ -118,17 +118,23 @@ pub fn named(out: &Path) -> String {
 pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let mut out = BufWriter::new(std::io::stdout().lock());
     let ended = write(&mut out).and_then(|()| Ok(out.flush()?));
-    let is_enough = |cause: &(dyn std::error::Error + 'static)| {
-        cause.downcast_ref().is_some_and(|err: &std::io::Error| err.kind() == ErrorKind::BrokenPipe)
-    };
     match ended {
         // `dbn … | head` has seen what it wanted. What is left in the buffer is not tried again.
-        Err(err) if err.chain().any(is_enough) => {
+        Err(err) if err.chain().any(has_had_enough) => {
             let _ = out.into_parts();
             Ok(())
         }
         ended => ended,
     }
+}
+
+/// Whether a cause of an error is a reader that closed its end of a pipe. `csv` does not name the error that it wraps as its source.
+fn has_had_enough(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let of_csv = cause.downcast_ref().and_then(|err: &csv::Error| match err.kind() {
+        csv::ErrorKind::Io(err) => Some(err),
+        _ => None,
+    });
+    of_csv.or(cause.downcast_ref()).is_some_and(|err: &std::io::Error| err.kind() == ErrorKind::BrokenPipe)
 }
 
 /// A figure for people, with so many decimals; a small one has as many as show four digits.
@@ -175,6 +181,17 @@ pub fn seconds(seconds: f64) -> String {
 mod tests {
     use super::*;
     use anyhow::{Context, anyhow};
+
+    #[test]
+    fn only_a_closed_pipe_is_a_reader_that_has_had_enough_also_inside_csv() {
+        let enough = |err: anyhow::Error| err.chain().any(has_had_enough);
+        for (kind, want) in [(ErrorKind::BrokenPipe, true), (ErrorKind::StorageFull, false)] {
+            assert_eq!(enough(std::io::Error::from(kind).into()), want, "{kind}");
+            let of_csv = anyhow!(csv::Error::from(std::io::Error::from(kind))).context("--out -");
+            assert_eq!(enough(of_csv), want, "{kind} inside csv");
+        }
+        assert!(!enough(anyhow!("another error")));
+    }
 
     #[test]
     fn an_error_and_its_causes_are_one_line() {
