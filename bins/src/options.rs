@@ -52,7 +52,7 @@ pub fn located(data: &str, base: Option<&Path>) -> String {
 /// The rows that a saved network is used on.
 #[derive(Debug, Clone, Args)]
 pub struct RowsArgs {
-    /// Data set, named as for `dbn train --data`;
+    /// Data set, named as for --data of `train`;
     /// default: the data that MODEL was trained on if MODEL is the folder of a run, else mnist-sample.
     #[arg(long, value_name = "DATA")]
     pub data: Option<String>,
@@ -203,6 +203,14 @@ impl From<ColourArg> for Colour {
     }
 }
 
+/// The saved model that a sub-command uses.
+#[derive(Debug, Clone, Args)]
+pub struct ModelArgs {
+    /// Folder of a run (or any folder with config.json and model.safetensors), or OWNER/NAME on the Hugging Face hub.
+    #[arg(value_name = "MODEL")]
+    pub model: String,
+}
+
 /// Where a program computes and how it reports.
 #[derive(Debug, Clone, Args)]
 pub struct Common {
@@ -316,6 +324,14 @@ fn real(text: &str, holds: impl Fn(f64) -> bool, what: &str) -> Result<f64, Stri
         Ok(x) if f64::is_finite(x) && holds(x) => Ok(x),
         _ => Err(format!("must be a number {what}")),
     }
+}
+
+/// The name of a precision.
+///
+/// # Errors
+/// When there is no such precision; the message names all.
+pub fn precision(name: &str) -> Result<String, String> {
+    name.parse::<chandlery::Precision>().map(|precision| precision.name().to_owned())
 }
 
 /// `HEIGHTxWIDTH` or `HEIGHTxWIDTHxCHANNELS`, each at least 1, with 1 or 3 channels.

@@ -1,10 +1,10 @@
 //! Arguments of the sub-commands of `dbn` that share this module.
 use super::likelihood::LikelihoodArgs;
-use super::rows::SplitArg;
 use crate::options::{
-    Common, DataArgs, RowsArgs, above_zero, at_least_one, below_one, image_shape, inside_zero_one,
-    not_negative,
+    Common, DataArgs, ModelArgs, RowsArgs, above_zero, at_least_one, below_one, image_shape, inside_zero_one,
+    not_negative, precision,
 };
+use crate::rows::SplitArg;
 use crate::session::SessionArgs;
 use chandlery::rbm::{HiddenUnit, VisibleUnit};
 use chandlery_datasets::ImageShape;
@@ -120,14 +120,6 @@ impl TrainArgs {
     pub fn settings(&self) -> Settings {
         Settings { epochs: self.epochs.unwrap_or(EPOCHS), ..self.settings.clone() }
     }
-}
-
-/// The saved model that a sub-command uses.
-#[derive(Debug, Clone, Args)]
-pub struct ModelArgs {
-    /// Folder of a run (or any folder with config.json and model.safetensors), or OWNER/NAME on the Hugging Face hub.
-    #[arg(value_name = "MODEL")]
-    pub model: String,
 }
 
 /// Arguments of `dbn encode`.
@@ -296,9 +288,4 @@ impl From<Hidden> for HiddenUnit {
             Hidden::Gaussian => Self::Gaussian,
         }
     }
-}
-
-/// Parses the name of a precision.
-pub(super) fn precision(name: &str) -> Result<String, String> {
-    name.parse::<chandlery::Precision>().map(|precision| precision.name().to_owned())
 }

@@ -1,8 +1,8 @@
 //! The model card of a deep belief network.
 use super::args::{Hidden, Settings};
 use super::measure::Evaluation;
-use super::plan::Data;
 use super::sizes;
+use crate::data::Data;
 use crate::options::DataArgs;
 use crate::session::{Card, Picture};
 use chandlery::dbn::DbnConfig;

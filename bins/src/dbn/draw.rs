@@ -1,9 +1,9 @@
 //! Pictures of a network.
-use super::plan::MeasuredOn;
-use super::rows::{self, Reads};
 use super::streams;
+use crate::data::MeasuredOn;
 use crate::pictures::{Shades, largest_rows, mosaic, originals_over_reconstructions, write_png};
 use crate::progress::Spinner;
+use crate::rows::{self, Reads};
 use crate::run_folder::RunFolder;
 use crate::session::Picture;
 use anyhow::Result;

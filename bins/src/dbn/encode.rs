@@ -1,15 +1,13 @@
 //! The command `encode`: features of a data set to a file.
 use super::args::EncodeArgs;
-use super::rows::{Blocks, split_of};
 use super::saved::Saved;
-use crate::arrays::{self, Format};
-use crate::progress::Progress;
-use crate::report::{Outcome, Report, named};
+use crate::arrays::Format;
+use crate::features::Encoding;
+use crate::report::{Outcome, Report};
+use crate::rows::split_of;
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result, ensure};
 use candle::Tensor;
-use chandlery_datasets::count;
-use serde_json::json;
 
 /// Writes features of every row of a split.
 pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
@@ -24,30 +22,15 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let dataset = args.data.open(&args.model.model)?;
     let data = dataset.name.clone();
     let split = split_of(dataset, Some(args.split))?;
-    let shape = (split.n_samples(), layers.widths[layer - 1]);
-    let bar = Progress::rows(shape.0 as u64, 0);
-    bar.label(format!("layer {layer}/{n_layers}"));
-    let mut blocks = Blocks::new(&split, saved.reads(), &device)?;
-    let next = || {
-        let Some(rows) = blocks.next()? else {
-            return Ok(None);
-        };
-        bar.advance(rows.dim(0)? as u64);
-        Ok(Some(features(&saved, &rows, layer)?))
+    let encoding = Encoding {
+        out: &args.out,
+        data: &data,
+        split: &split,
+        reads: saved.reads(),
+        layer: (layer, n_layers),
+        width: layers.widths[layer - 1],
     };
-    arrays::write(&args.out, shape, next, split.labels.as_deref())?;
-    bar.finish();
-    let (rows, features) = (count(shape.0, "row"), count(shape.1, "feature"));
-    report.line(&format!("{rows} of {features} in {}", named(&args.out)))?;
-    report.finish(&json!({
-        "out": args.out,
-        "data": data,
-        "n_samples": shape.0,
-        "n_features": shape.1,
-        "layer": layer,
-        "labels": split.labels.is_some() && Format::of(&args.out)?.has_labels(),
-    }))?;
-    Ok(Outcome::Done)
+    encoding.write(&report, &device, |rows| features(&saved, rows, layer))
 }
 
 /// The layers of a model that have features, lowest first.

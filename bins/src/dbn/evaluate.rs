@@ -2,9 +2,9 @@
 use super::args::EvaluateArgs;
 use super::fine_tune::measure::Measured;
 use super::measure::{Evaluation, Rows};
-use super::plan::Data;
 use super::saved::Saved;
 use super::{sizes, up_down};
+use crate::data::Data;
 use crate::progress::Spinner;
 use crate::report::{Outcome, Report};
 use anyhow::{Result, ensure};

@@ -1,10 +1,11 @@
 //! Log-likelihood of rows under a network: `evaluate --log-likelihood`.
 use super::measure::{Rows, some};
-use super::plan::MeasuredOn;
-use super::{rows, streams};
+use super::streams;
+use crate::data::MeasuredOn;
 use crate::options::at_least_one;
 use crate::progress::Progress;
 use crate::report::seconds;
+use crate::rows;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::Philox;

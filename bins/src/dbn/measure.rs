@@ -1,9 +1,10 @@
 //! The quality of a network: the accuracy of a linear classifier on its features, and reconstruction error and free energies on
 //! new rows.
-use super::plan::MeasuredOn;
-use super::{rows, streams};
+use super::streams;
+use crate::data::MeasuredOn;
 use crate::progress::Spinner;
 use crate::report::figure;
+use crate::rows;
 use anyhow::Result;
 use candle::{Device, Tensor};
 use chandlery::Philox;

@@ -11,13 +11,12 @@
 //! | `encode`   | the command `encode`                                                 |
 //! | `reconstruct` | the command `reconstruct`                                         |
 //! | `sample`   | the command `sample`                                                 |
-//! | `plan`     | the data splits, the RBMs, and how each learns                       |
+//! | `plan`     | the RBMs, and how each learns                                        |
 //! | `measure`  | linear classifier, reconstruction error, free energies               |
 //! | `likelihood` | likelihoods and lower bounds on them                               |
 //! | `draw`     | pictures                                                             |
 //! | `learning_curves` | errors and free energies by epoch                             |
 //! | `card`     | the model card                                                       |
-//! | `rows`     | rows as a network reads them                                         |
 //! | `saved`    | saved models of every kind, and what takes them                      |
 //! | `sizes`    | the sizes of a network in words                                      |
 //! | `streams`  | places in the random sequence of a seed                              |
@@ -34,7 +33,6 @@ mod measure;
 mod plan;
 mod predict;
 mod reconstruct;
-mod rows;
 mod sample;
 mod saved;
 mod sizes;

@@ -1,9 +1,9 @@
 //! The command `predict`: the class of each row, and how probable each class is.
 use super::args::PredictArgs;
-use super::rows::{Blocks, split_of};
 use super::saved::Saved;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report, is_stdout, named, to_stdout};
+use crate::rows::{Blocks, split_of};
 use crate::run_folder::{check_writable, write_beside};
 use anyhow::{Context, Result, bail};
 use candle::{D, DType, Device, Module, Tensor};

@@ -1,10 +1,10 @@
 //! The command `reconstruct`: the squared error of reconstructed rows, and a picture.
 use super::args::ReconstructArgs;
 use super::draw::{GivesBack, can_draw, draw_reconstructions, drawable};
-use super::rows::{self, split_of};
 use super::saved::Saved;
 use crate::report::figure;
 use crate::report::{Outcome, Report};
+use crate::rows::{self, split_of};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result};
 use chandlery_datasets::count;

@@ -2,11 +2,12 @@
 use super::args::SampleArgs;
 use super::draw::{COLUMNS, SAMPLES, draw_samples, drawable, zoom};
 use super::saved::Saved;
+use super::streams;
 use super::up_down::measure;
-use super::{rows, streams};
 use crate::pictures::{Shades, mosaic, write_png};
 use crate::progress::Spinner;
 use crate::report::{Outcome, Report};
+use crate::rows;
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result, ensure};
 use candle::{Device, Tensor};

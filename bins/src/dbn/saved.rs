@@ -6,9 +6,9 @@
 //! | network with labels       | `dbn up-down`                   | `encode`, `evaluate`, `predict`, `reconstruct`, `sample` |
 //! | autoencoder               | `dbn fine-tune --autoencode`    | `encode`, `evaluate`, `reconstruct`                    |
 //! | classifier                | `dbn fine-tune --classify`      | `encode`, `evaluate`, `predict`                        |
-use super::rows::Reads;
 use super::sizes;
 use crate::program::other_model;
+use crate::rows::Reads;
 use anyhow::{Error, Result, anyhow, bail};
 use candle::Device;
 use chandlery::dbn::{Dbn, DbnConfig};

@@ -2,10 +2,12 @@
 use super::args::{Settings, TrainArgs};
 use super::learning_curves::EpochReport;
 use super::measure::{Evaluation, Rows};
-use super::plan::{Data, new_trainer, training_of};
-use super::{card, draw, learning_curves, rows, sizes};
+use super::plan::{new_trainer, training_of};
+use super::{card, draw, learning_curves, sizes};
+use crate::data::Data;
 use crate::options::DataArgs;
 use crate::report::{Outcome, figure, seconds};
+use crate::rows;
 use crate::session::{self, Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
 use anyhow::{Context, Result};
 use candle::Tensor;

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// The file.
 pub const FILE: &str = "run.json";
+/// Programs whose runs say what they were trained on by [`DataArgs`].
+const WITH_DATA: [&str; 2] = ["dbn ", "dae "];
 /// What `dbn fine-tune` once called it.
 const OLD_FINE_TUNE: &str = "fine-tune.json";
 
@@ -55,7 +57,7 @@ pub trait Input: Serialize + DeserializeOwned {
 /// The data that the run in this folder was trained on, and its seed; none where there is no run.
 ///
 /// # Errors
-/// When there is a run that is not one of `dbn`, or what it was asked for cannot be read.
+/// When there is a run of a program that does not train on rows of a data set, or what it was asked for cannot be read.
 pub fn data_of(folder: &Path) -> Result<Option<(DataArgs, u64)>> {
     #[derive(Deserialize)]
     struct Settings {
@@ -77,7 +79,7 @@ pub fn data_of(folder: &Path) -> Result<Option<(DataArgs, u64)>> {
     let unreadable = || format!("{}: cannot be read", file.display());
     let value: Value = serde_json::from_str(&text).with_context(unreadable)?;
     match command_of(&value, &file) {
-        Some(command) if !command.starts_with("dbn ") => {
+        Some(command) if !WITH_DATA.iter().any(|program| command.starts_with(program)) => {
             bail!("{}: this is a run of `{command}`", file.display())
         }
         _ => {}

@@ -1,5 +1,5 @@
 //! The command line of `dbn fine-tune`.
-use crate::options::{RowsArgs, above_zero, at_least_one, below_one, not_negative};
+use crate::options::{RowsArgs, above_zero, at_least_one, below_one, not_negative, precision};
 use crate::session::SessionArgs;
 use chandlery::feedforward::{Optimizer, ReconstructionLoss};
 use clap::{ArgGroup, Args, ValueEnum};
@@ -57,7 +57,7 @@ pub struct FineTuneSettings {
     #[arg(long, value_name = "EPOCHS", value_parser = at_least_one)]
     pub patience: Option<usize>,
     /// Precision of the matrix products; weights and sums are always f32.
-    #[arg(long, value_name = "f32|tf32|bf16", default_value = "f32", value_parser = super::super::args::precision)]
+    #[arg(long, value_name = "f32|tf32|bf16", default_value = "f32", value_parser = precision)]
     pub precision: String,
     /// Seed of every random draw: the same seed on the same device gives the same bits.
     #[arg(long, value_name = "N", default_value_t = 0)]

@@ -1,8 +1,8 @@
 //! The model card of a fine-tuned network.
-use super::super::plan::Data;
 use super::Input;
 use super::args::FineTuneSettings;
 use super::measure::Measured;
+use crate::data::Data;
 use crate::dbn::sizes;
 use crate::session::{Card, Picture};
 use chandlery::feedforward::{Activation, FeedforwardConfig, Task};

@@ -1,9 +1,9 @@
 //! Pictures of a fine-tuned network: learning curves, reconstructions of test rows, their codes in the plane.
 use super::super::draw::{RECONSTRUCTIONS, draw_reconstructions, drawable};
-use super::super::plan::MeasuredOn;
 use super::EpochReport;
 use super::measure::plane;
 use crate::curves::{self, Curve, Panel};
+use crate::data::MeasuredOn;
 use crate::run_folder::RunFolder;
 use crate::scatter::{self, Class};
 use crate::session::Picture;

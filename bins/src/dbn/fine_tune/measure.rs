@@ -1,6 +1,6 @@
 //! The quality of a fine-tuned network, and of as many principal components for comparison.
-use super::super::plan::MeasuredOn;
-use super::super::rows::Blocks;
+use crate::data::MeasuredOn;
+use crate::rows::Blocks;
 use anyhow::{Result, bail};
 use candle::{DType, Device, Tensor};
 use chandlery::feedforward::{Feedforward, Task};

@@ -13,10 +13,11 @@ mod draw;
 pub(super) mod measure;
 mod plan;
 
-use super::plan::Data;
-use super::{rows, saved, sizes, streams};
+use super::{saved, sizes, streams};
+use crate::data::Data;
 use crate::options::DataArgs;
 use crate::report::{Outcome, seconds};
+use crate::rows;
 use crate::session::{self, Asked, Ended, Epochs, Kind, PlaceOf, Run, RunInfo, Session};
 use anyhow::{Context, Result, ensure};
 use args::{FineTuneArgs, FineTuneSettings};

@@ -1,7 +1,7 @@
 //! From the settings to the trainer: the rows, the network, and how it is trained.
-use super::super::plan::{Data, LABEL_THEM};
 use super::super::streams;
 use super::args::FineTuneSettings;
+use crate::data::{Data, LABEL_THEM};
 use anyhow::{Result, anyhow, bail, ensure};
 use candle::Device;
 use chandlery::Philox;

@@ -1,6 +1,5 @@
 //! The command line of `dbn up-down`.
-use crate::dbn::args::precision;
-use crate::options::{RowsArgs, above_zero, at_least_one, below_one, not_negative};
+use crate::options::{RowsArgs, above_zero, at_least_one, below_one, not_negative, precision};
 use crate::session::SessionArgs;
 use clap::Args;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! The model card of a network with labels.
 use super::measure::Evaluation;
 use super::{Input, UpDownSettings};
-use crate::dbn::plan::Data;
+use crate::data::Data;
 use crate::dbn::sizes;
 use crate::session::{Card, Picture};
 use chandlery::labelled::LabelledDbnConfig;

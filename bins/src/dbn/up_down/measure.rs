@@ -1,9 +1,10 @@
 //! Uses of a network with labels: classification by free energy, and samples of its classes.
+use crate::data::MeasuredOn;
 use crate::dbn::draw::{drawable, zoom};
-use crate::dbn::plan::MeasuredOn;
-use crate::dbn::{rows, streams};
+use crate::dbn::streams;
 use crate::pictures::{Shades, mosaic, write_png};
 use crate::progress::Spinner;
+use crate::rows;
 use crate::run_folder::RunFolder;
 use crate::session::Picture;
 use anyhow::{Context, Result};

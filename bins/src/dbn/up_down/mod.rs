@@ -14,10 +14,11 @@ mod plan;
 pub use args::{UpDownArgs, UpDownSettings};
 pub use measure::Evaluation;
 
-use super::plan::Data;
-use super::{rows, sizes};
+use super::sizes;
+use crate::data::Data;
 use crate::options::DataArgs;
 use crate::report::{Outcome, seconds};
+use crate::rows;
 use crate::session::{self, Asked, Ended, Epochs, Kind, PlaceOf, Run, RunInfo, Session};
 use anyhow::{Context, Result};
 use candle::Tensor;

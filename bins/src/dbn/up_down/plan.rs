@@ -1,6 +1,6 @@
 //! From the settings to the trainer: the network, and how it is trained in each stage.
 use super::args::UpDownSettings;
-use crate::dbn::plan::{Data, LABEL_THEM};
+use crate::data::{Data, LABEL_THEM};
 use crate::dbn::{saved, streams};
 use anyhow::{Context, Result, anyhow, ensure};
 use candle::Device;

@@ -1,0 +1,62 @@
+//! Features of the rows of a split, written to a file: the command `encode`.
+use crate::arrays::{self, Format};
+use crate::progress::Progress;
+use crate::report::{Outcome, Report, named};
+use crate::rows::{Blocks, Reads};
+use anyhow::Result;
+use candle::{Device, Tensor};
+use chandlery_datasets::{Split, count};
+use serde_json::json;
+use std::path::Path;
+
+/// What is encoded, and where the features go.
+pub struct Encoding<'a> {
+    /// The file, of a name that [`Format::of`] takes, or `-`.
+    pub out: &'a Path,
+    /// The data set, as the user named it.
+    pub data: &'a str,
+    /// Its rows.
+    pub split: &'a Split,
+    /// How the network reads them.
+    pub reads: Reads,
+    /// The layer whose features are written, counted from 1, of how many.
+    pub layer: (usize, usize),
+    /// Its features.
+    pub width: usize,
+}
+
+impl Encoding<'_> {
+    /// Writes what `features` makes of blocks of raw rows, `[batch, width]`, and says so.
+    pub fn write(
+        self,
+        report: &Report,
+        device: &Device,
+        features: impl Fn(&Tensor) -> candle::Result<Tensor>,
+    ) -> Result<Outcome> {
+        let Self { out, data, split, reads, layer: (layer, n_layers), width } = self;
+        let shape = (split.n_samples(), width);
+        let bar = Progress::rows(shape.0 as u64, 0);
+        bar.label(format!("layer {layer}/{n_layers}"));
+        let mut blocks = Blocks::new(split, reads, device)?;
+        let next = || {
+            let Some(rows) = blocks.next()? else {
+                return Ok(None);
+            };
+            bar.advance(rows.dim(0)? as u64);
+            Ok(Some(features(&rows)?))
+        };
+        arrays::write(out, shape, next, split.labels.as_deref())?;
+        bar.finish();
+        let (rows, features) = (count(shape.0, "row"), count(shape.1, "feature"));
+        report.line(&format!("{rows} of {features} in {}", named(out)))?;
+        report.finish(&json!({
+            "out": out,
+            "data": data,
+            "n_samples": shape.0,
+            "n_features": shape.1,
+            "layer": layer,
+            "labels": split.labels.is_some() && Format::of(out)?.has_labels(),
+        }))?;
+        Ok(Outcome::Done)
+    }
+}
