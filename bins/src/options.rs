@@ -4,6 +4,7 @@ use crate::progress::Spinner;
 use crate::session::info::data_of;
 use anyhow::Context;
 use candle::Device;
+use chandlery::feedforward::ReconstructionLoss;
 use chandlery_datasets::{Colour, DataOptions, Dataset, ImageShape};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -209,6 +210,25 @@ pub struct ModelArgs {
     /// Folder of a run (or any folder with config.json and model.safetensors), or OWNER/NAME on the Hugging Face hub.
     #[arg(value_name = "MODEL")]
     pub model: String,
+}
+
+/// Reconstruction loss of an autoencoder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LossArg {
+    /// Half the squared distance.
+    SquaredError,
+    /// Cross-entropy of values in [0, 1].
+    CrossEntropy,
+}
+
+impl From<LossArg> for ReconstructionLoss {
+    fn from(loss: LossArg) -> Self {
+        match loss {
+            LossArg::SquaredError => Self::SquaredError,
+            LossArg::CrossEntropy => Self::CrossEntropy,
+        }
+    }
 }
 
 /// Where a program computes and how it reports.

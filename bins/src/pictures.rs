@@ -4,7 +4,7 @@
 //! lines. One plane gives grey, three give colour.
 use anyhow::{Context, Result, bail};
 use candle::{D, DType, Tensor};
-use chandlery_datasets::ImageShape;
+use chandlery_datasets::{ImageShape, Preparation};
 use image::{ImageFormat, Rgb, RgbImage};
 use std::path::Path;
 
@@ -81,14 +81,27 @@ pub fn originals_over_reconstructions(
     shades: Shades,
     zoom: usize,
 ) -> Result<RgbImage> {
-    if originals.dims() != reconstructions.dims() {
-        bail!(
-            "picture: originals {:?} and reconstructions {:?} must have one shape",
-            originals.dims(),
-            reconstructions.dims()
-        )
+    lines_of(&[originals, reconstructions], tile, columns, shades, zoom)
+}
+
+/// Matrices of tiles below each other: a line of tiles of each in turn, as many times as it takes; what does not fill a line is left out.
+///
+/// Each is `[n, height·width·channels]`; all are shaded alike.
+///
+/// # Errors
+/// As [`mosaic`], and when they differ in shape.
+pub fn lines_of(
+    parts: &[&Tensor],
+    tile: ImageShape,
+    columns: usize,
+    shades: Shades,
+    zoom: usize,
+) -> Result<RgbImage> {
+    let shapes: Vec<_> = parts.iter().map(|part| part.dims()).collect();
+    if shapes.windows(2).any(|pair| pair[0] != pair[1]) {
+        bail!("picture: tiles below each other must have one shape, got {shapes:?}")
     }
-    let n = originals.dim(0)?;
+    let n = parts.first().map_or(Ok(0), |part| part.dim(0))?;
     let columns = columns.clamp(1, n.max(1));
     let whole = n / columns * columns;
     if whole == 0 {
@@ -96,8 +109,9 @@ pub fn originals_over_reconstructions(
     }
     let mut lines = Vec::new();
     for start in (0..whole).step_by(columns) {
-        lines.push(originals.narrow(0, start, columns)?);
-        lines.push(reconstructions.narrow(0, start, columns)?);
+        for part in parts {
+            lines.push(part.narrow(0, start, columns)?);
+        }
     }
     mosaic(&Tensor::cat(&lines, 0)?, tile, columns, shades, zoom)
 }
@@ -119,6 +133,27 @@ pub fn largest_rows(rows: &Tensor, n: usize) -> Result<Tensor> {
     order.sort_by(|&a, &b| key(b).total_cmp(&key(a)));
     order.truncate(n);
     Ok(rows.index_select(&Tensor::new(order, rows.device())?, 0)?)
+}
+
+/// What units look for, as raw rows show it: their weights, `[n, n_visible]`, without what rows would gain by their mean.
+///
+/// # Errors
+/// When the weights do not fit the preparation.
+pub fn patterns(weights: &Tensor, preparation: &Preparation) -> Result<Tensor> {
+    Ok((preparation.inverse(weights)? - preparation.inverse(&weights.zeros_like()?)?)?)
+}
+
+/// Whether a picture can be made of images of this shape.
+pub fn can_draw(shape: &ImageShape) -> bool {
+    matches!(shape.channels, 1 | 3)
+}
+
+/// Pixels that a tile should be wide, about.
+const TILE_PIXELS: usize = 56;
+
+/// How many times as large as an image its tile in a picture is.
+pub fn tile_zoom(shape: ImageShape) -> usize {
+    (TILE_PIXELS / shape.width.max(1)).max(1)
 }
 
 /// Writes a picture as PNG beside its name and renames it over it.

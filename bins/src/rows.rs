@@ -1,8 +1,9 @@
 //! Raw rows for a network.
 use anyhow::{Context, Result, ensure};
 use candle::{Device, Tensor};
+use chandlery::dae::StackedDaeConfig;
 use chandlery::dbn::DbnConfig;
-use chandlery::feedforward::FeedforwardConfig;
+use chandlery::feedforward::{Activation, FeedforwardConfig};
 use chandlery::labelled::LabelledDbnConfig;
 use chandlery_datasets::{Dataset, Feed, FeedConfig, ImageShape, Preparation, RowType, Split};
 use clap::ValueEnum;
@@ -55,6 +56,17 @@ impl From<&FeedforwardConfig> for Reads {
             n_inputs: config.n_inputs(),
             image: config.image,
             gaussian: config.visible.is_gaussian(),
+            preparation: config.preparation.clone(),
+        }
+    }
+}
+
+impl From<&StackedDaeConfig> for Reads {
+    fn from(config: &StackedDaeConfig) -> Self {
+        Self {
+            n_inputs: config.n_inputs(),
+            image: config.image,
+            gaussian: config.layers.first().is_some_and(|layer| layer.output != Activation::Sigmoid),
             preparation: config.preparation.clone(),
         }
     }

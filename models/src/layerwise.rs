@@ -225,6 +225,14 @@ impl<S: Stack> Trainer for LayerwiseTrainer<S> {
         self.trainer.step(rows, None)
     }
 
+    fn steps_of(&mut self, rows: &Tensor, _labels: Option<&Tensor>, n: usize) -> Result<()> {
+        self.trainer.steps_of(rows, None, n)
+    }
+
+    fn steps_at_once(&self) -> usize {
+        self.trainer.steps_at_once()
+    }
+
     fn check(&mut self) -> Result<()> {
         self.trainer.check().map_err(|e| self.named(&e))
     }

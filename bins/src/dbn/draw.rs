@@ -1,7 +1,9 @@
 //! Pictures of a network.
 use super::streams;
 use crate::data::MeasuredOn;
-use crate::pictures::{Shades, largest_rows, mosaic, originals_over_reconstructions, write_png};
+use crate::pictures::{
+    Shades, can_draw, largest_rows, mosaic, originals_over_reconstructions, patterns, tile_zoom, write_png,
+};
 use crate::progress::Spinner;
 use crate::rows::{self, Reads};
 use crate::run_folder::RunFolder;
@@ -13,7 +15,7 @@ use chandlery::dbn::Dbn;
 use chandlery::feedforward::Feedforward;
 use chandlery::labelled::LabelledDbn;
 use chandlery_datasets::count;
-use chandlery_datasets::{ImageShape, Preparation, Split};
+use chandlery_datasets::{ImageShape, Split};
 use std::path::Path;
 
 /// First-layer filters in the picture of a run.
@@ -25,8 +27,6 @@ pub const RECONSTRUCTIONS: usize = 40;
 pub const SAMPLES: (usize, usize) = (100, 100);
 /// Tiles in a line.
 pub const COLUMNS: usize = 10;
-/// Pixels that a picture's tile should be wide, about.
-const TILE_PIXELS: usize = 56;
 
 /// Draws filters, reconstructions of test rows and samples into a run folder; nothing when rows are no images that
 /// can be drawn.
@@ -43,7 +43,7 @@ pub fn run_pictures(
     let weight = dbn.layers()[0].weight();
     let filters = patterns(&largest_rows(weight, FILTERS)?, &dbn.config().preparation)?;
     let n_filters = filters.dim(0)?;
-    let filters = mosaic(&filters, shape, COLUMNS, Shades::Symmetric, zoom(shape))?;
+    let filters = mosaic(&filters, shape, COLUMNS, Shades::Symmetric, tile_zoom(shape))?;
     write_png(&filters, &folder.join("filters.png"))?;
     let path = folder.join("reconstructions.png");
     let reads = Reads::from(dbn.config());
@@ -134,7 +134,8 @@ pub fn draw_reconstructions(
     // Both as the network sees them: what a row lost when it was prepared cannot come back.
     let seen = preparation.inverse(&preparation.apply(&raw)?)?;
     let back = preparation.inverse(&network.back(&raw)?)?;
-    let picture = originals_over_reconstructions(&seen, &back, shape, COLUMNS, shades(reads), zoom(shape))?;
+    let picture =
+        originals_over_reconstructions(&seen, &back, shape, COLUMNS, shades(reads), tile_zoom(shape))?;
     write_png(&picture, path)?;
     Ok(split.n_samples())
 }
@@ -158,7 +159,7 @@ pub fn draw_samples(
         None => dbn.sample(n, steps, philox)?,
     };
     let samples = dbn.config().preparation.inverse(&samples)?;
-    let picture = mosaic(&samples, shape, COLUMNS, shades(&dbn.config().into()), zoom(shape))?;
+    let picture = mosaic(&samples, shape, COLUMNS, shades(&dbn.config().into()), tile_zoom(shape))?;
     write_png(&picture, path)
 }
 
@@ -167,22 +168,7 @@ pub fn drawable(network: impl Into<Reads>) -> Option<ImageShape> {
     network.into().image.filter(can_draw)
 }
 
-/// Whether a picture can be made of images of this shape.
-pub fn can_draw(shape: &ImageShape) -> bool {
-    matches!(shape.channels, 1 | 3)
-}
-
 /// Probabilities are shades as they stand; real values are stretched.
 fn shades(reads: &Reads) -> Shades {
     if reads.gaussian { Shades::MinMax } else { Shades::Unit }
-}
-
-/// What units look for, as raw rows show it: their weights, `[n, n_visible]`, without what rows would gain by their mean.
-fn patterns(weights: &Tensor, preparation: &Preparation) -> Result<Tensor> {
-    Ok((preparation.inverse(weights)? - preparation.inverse(&weights.zeros_like()?)?)?)
-}
-
-/// How many times as large as an image its tile in a picture is.
-pub fn zoom(shape: ImageShape) -> usize {
-    (TILE_PIXELS / shape.width.max(1)).max(1)
 }

@@ -1,7 +1,8 @@
 //! The command `reconstruct`: the squared error of reconstructed rows, and a picture.
 use super::args::ReconstructArgs;
-use super::draw::{GivesBack, can_draw, draw_reconstructions, drawable};
+use super::draw::{GivesBack, draw_reconstructions, drawable};
 use super::saved::Saved;
+use crate::pictures::can_draw;
 use crate::report::figure;
 use crate::report::{Outcome, Report};
 use crate::rows::{self, split_of};

@@ -1,10 +1,10 @@
 //! The command `sample`: rows that a network draws, as a picture.
 use super::args::SampleArgs;
-use super::draw::{COLUMNS, SAMPLES, draw_samples, drawable, zoom};
+use super::draw::{COLUMNS, SAMPLES, draw_samples, drawable};
 use super::saved::Saved;
 use super::streams;
 use super::up_down::measure;
-use crate::pictures::{Shades, mosaic, write_png};
+use crate::pictures::{Shades, mosaic, tile_zoom, write_png};
 use crate::progress::Spinner;
 use crate::report::{Outcome, Report};
 use crate::rows;
@@ -98,7 +98,7 @@ fn sample_labelled(args: &SampleArgs, dbn: &LabelledDbn, device: &Device) -> Res
         }
     };
     let samples = dbn.config().preparation.inverse(&samples)?;
-    write_png(&mosaic(&samples, shape, columns, Shades::Unit, zoom(shape))?, &args.out)?;
+    write_png(&mosaic(&samples, shape, columns, Shades::Unit, tile_zoom(shape))?, &args.out)?;
     drop(spinner);
     let of = args.label.map_or(count(n_classes, "class"), |label| format!("class {label}"));
     report.line(&format!("{} of {of} in {}", count(n, "sample"), args.out.display()))?;

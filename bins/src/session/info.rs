@@ -57,18 +57,26 @@ pub trait Input: Serialize + DeserializeOwned {
 /// The data that the run in this folder was trained on, and its seed; none where there is no run.
 ///
 /// # Errors
-/// When there is a run of a program that does not train on rows of a data set, or what it was asked for cannot be read.
+/// As [`data_and_settings`].
 pub fn data_of(folder: &Path) -> Result<Option<(DataArgs, u64)>> {
     #[derive(Deserialize)]
     struct Settings {
         seed: u64,
     }
+    Ok(data_and_settings::<Settings>(folder)?.map(|(data, settings)| (data, settings.seed)))
+}
+
+/// The data that the run in this folder was trained on, and what `S` has of its settings; none where there is no run.
+///
+/// # Errors
+/// When there is a run of a program that does not train on rows of a data set, or what it was asked for cannot be read.
+pub fn data_and_settings<S: DeserializeOwned>(folder: &Path) -> Result<Option<(DataArgs, S)>> {
     #[derive(Deserialize)]
-    struct OfRun {
+    struct OfRun<S> {
         data: DataArgs,
         directory: Option<PathBuf>,
         #[serde(alias = "up_down")]
-        settings: Settings,
+        settings: S,
     }
     let Ok(folder) = RunFolder::open(folder) else {
         return Ok(None);
@@ -85,7 +93,7 @@ pub fn data_of(folder: &Path) -> Result<Option<(DataArgs, u64)>> {
         _ => {}
     }
     let OfRun { data, directory, settings } = serde_json::from_value(value).with_context(unreadable)?;
-    Ok(Some((DataArgs { base: directory, ..data }, settings.seed)))
+    Ok(Some((DataArgs { base: directory, ..data }, settings)))
 }
 
 impl Kind {

@@ -1,7 +1,7 @@
 //! The command line of `dbn fine-tune`.
-use crate::options::{RowsArgs, above_zero, at_least_one, below_one, not_negative, precision};
+use crate::options::{LossArg, RowsArgs, above_zero, at_least_one, below_one, not_negative, precision};
 use crate::session::SessionArgs;
-use chandlery::feedforward::{Optimizer, ReconstructionLoss};
+use chandlery::feedforward::Optimizer;
 use clap::{ArgGroup, Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
@@ -102,25 +102,6 @@ impl From<OptimizerArg> for Optimizer {
         match optimizer {
             OptimizerArg::Adam => Self::Adam,
             OptimizerArg::Sgd => Self::Sgd,
-        }
-    }
-}
-
-/// Reconstruction loss of an autoencoder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LossArg {
-    /// Half the squared distance.
-    SquaredError,
-    /// Cross-entropy of values in [0, 1].
-    CrossEntropy,
-}
-
-impl From<LossArg> for ReconstructionLoss {
-    fn from(loss: LossArg) -> Self {
-        match loss {
-            LossArg::SquaredError => Self::SquaredError,
-            LossArg::CrossEntropy => Self::CrossEntropy,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Uses of a network with labels: classification by free energy, and samples of its classes.
 use crate::data::MeasuredOn;
-use crate::dbn::draw::{drawable, zoom};
+use crate::dbn::draw::drawable;
 use crate::dbn::streams;
-use crate::pictures::{Shades, mosaic, write_png};
+use crate::pictures::{Shades, mosaic, tile_zoom, write_png};
 use crate::progress::Spinner;
 use crate::rows;
 use crate::run_folder::RunFolder;
@@ -72,7 +72,10 @@ pub fn run_picture(dbn: &LabelledDbn, seed: u64, folder: &RunFolder) -> Result<O
     let (n, steps) = SAMPLES;
     let samples = dbn.sample(&each_class(dbn, n)?, steps, Philox::new(seed, streams::SAMPLES))?;
     let samples = dbn.config().preparation.inverse(&samples)?;
-    write_png(&mosaic(&samples, shape, n, Shades::Unit, zoom(shape))?, &folder.join("samples_by_class.png"))?;
+    write_png(
+        &mosaic(&samples, shape, n, Shades::Unit, tile_zoom(shape))?,
+        &folder.join("samples_by_class.png"),
+    )?;
     Ok(Some(Picture {
         file: "samples_by_class.png",
         caption: format!(

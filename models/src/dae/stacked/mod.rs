@@ -179,7 +179,16 @@ impl StackedDae {
     /// # Errors
     /// When `rows` are not `[batch, n_inputs]`.
     pub fn reconstruct(&self, rows: &Tensor) -> Result<Tensor> {
-        self.layers.iter().rev().try_fold(self.forward(rows)?, |h, dae| dae.decode(&h))
+        self.reconstruct_prepared(&self.prepare(rows)?)
+    }
+
+    /// The same of rows as the lowest layer reads them, for instance corrupted ones: `[batch, n_visible]` to the same.
+    ///
+    /// # Errors
+    /// When `x` is not `[batch, n_visible]`.
+    pub fn reconstruct_prepared(&self, x: &Tensor) -> Result<Tensor> {
+        let top = self.layers.iter().try_fold(x.clone(), |h, dae| dae.encode(&h))?;
+        self.layers.iter().rev().try_fold(top, |h, dae| dae.decode(&h))
     }
 
     /// What the stack is.
