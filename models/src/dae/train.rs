@@ -234,8 +234,13 @@ impl Trainer for DaeTrainer {
         let (x, scale) = match &self.lower[..] {
             [] => to_load(&self.preparation, rows)?,
             lower => {
+                // A minibatch at a time: sums over many rows at once may be of other bits, and where many steps begin and end is free.
                 let x = prepared(&self.preparation, rows)?;
-                (lower.iter().try_fold(x, |x, layer| layer.encode(&x))?.contiguous()?, 1.)
+                let up = |x: Tensor| lower.iter().try_fold(x, |x, layer| layer.encode(&x));
+                let minibatch =
+                    |i| up(x.narrow(0, i * self.config.batch, self.config.batch)?.contiguous()?);
+                let made = (0..n).map(minibatch).collect::<Result<Vec<_>>>()?;
+                (Tensor::cat(&made, 0)?.contiguous()?, 1.)
             }
         };
         self.buffers.run_in_one_op(&x, scale, self.learning_rate)?;

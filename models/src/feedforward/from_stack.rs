@@ -35,6 +35,24 @@ impl Feedforward {
         Encoder::of_stacked_dae(stack).classifier(n_classes)
     }
 
+    /// An autoencoder: the layers of `stack` up to its top layer, which is the code, and their decoders in reverse order.
+    ///
+    /// It reconstructs as [`StackedDae::reconstruct`] does until the first training step, which unties weights that were tied.
+    ///
+    /// # Errors
+    /// When the device is out of memory.
+    pub fn unroll_stacked_dae(stack: &StackedDae) -> Result<Self> {
+        let task = Task::Autoencode { encoder_layers: stack.layers().len() };
+        let down = stack.layers().iter().rev().map(|dae| {
+            let weight = match dae.decoder_weight() {
+                Some(decoder) => decoder.clone(),
+                None => dae.weight().t()?.contiguous()?,
+            };
+            Ok((weight, dae.visible_bias().clone(), dae.config().output))
+        });
+        Encoder::of_stacked_dae(stack).with(down.collect::<Result<Vec<_>>>()?, task)
+    }
+
     /// An autoencoder: the layers of `dbn` up to its top layer, which is the code, followed by their transposes in reverse order.
     ///
     /// It reconstructs as [`Dbn::reconstruct`] does until the first training step unties the weights.

@@ -1,5 +1,5 @@
 //! A stack of autoencoders: layer by layer it is what its layers are, and a classifier stands on it.
-use super::{CPU, first_line, grey, values};
+use super::{CPU, first_line, grey, off, values};
 use candle::{Module, Result, Tensor};
 use chandlery::dae::{Dae, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig, StackedDaeTrainer};
 use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardTrainer, ReconstructionLoss};
@@ -47,6 +47,47 @@ fn each_layer_learns_from_the_clean_hidden_units_of_the_one_below() -> Result<()
     let off = same(&trained.layers()[1], &upper.model()?)?;
     assert!(off < 1e-5, "{off:e}");
     assert!(same(&trained.layers()[1], &start.layers()[1])? > 1e-3, "the upper layer has not learned");
+    Ok(())
+}
+
+#[test]
+fn steps_made_at_once_are_the_bits_of_single_steps_wherever_they_are_cut() -> Result<()> {
+    let (batch, n) = (8, 7);
+    let rows = grey(n * batch, 37)?;
+    let trained = |cuts: &[usize]| -> Result<Vec<f64>> {
+        let training = vec![training(batch, 0.1), training(batch, 0.3)];
+        let mut trainer = StackedDaeTrainer::new(&stack(&[37, 21, 6])?, training, Philox::new(4, 6))?;
+        let mut made = Vec::new();
+        loop {
+            let mut at = 0;
+            for &steps in cuts {
+                trainer.steps_of(&rows.narrow(0, at * batch, steps * batch)?, None, steps)?;
+                at += steps;
+            }
+            assert_eq!(at, n);
+            made.extend(values(trainer.layer_model()?.weight())?);
+            if !trainer.next_layer()? {
+                return Ok(made);
+            }
+        }
+    };
+    let single = trained(&[1; 7])?;
+    assert_eq!(trained(&[7])?, single);
+    assert_eq!(trained(&[3, 4])?, single);
+    Ok(())
+}
+
+#[test]
+fn an_unrolled_stack_gives_back_what_the_stack_does() -> Result<()> {
+    let rows = grey(4, 12)?;
+    let mut untied = StackedDaeConfig::new(&[12, 9, 5]);
+    untied.layers[0].tied = false;
+    for stack in [stack(&[12, 9, 5])?, StackedDae::init(untied, Philox::new(3, 0), &CPU)?] {
+        let network = Feedforward::unroll_stacked_dae(&stack)?;
+        let (got, want) = (values(&network.forward(&rows)?)?, values(&stack.reconstruct(&rows)?)?);
+        assert!(off(&got, &want) < 1e-6, "{}", off(&got, &want));
+        assert_eq!(values(&network.encode(&rows)?)?, values(&stack.forward(&rows)?)?);
+    }
     Ok(())
 }
 
