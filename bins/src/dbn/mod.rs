@@ -26,7 +26,7 @@ pub mod cli;
 mod draw;
 mod encode;
 mod evaluate;
-mod fine_tune;
+pub(crate) mod fine_tune;
 mod learning_curves;
 mod likelihood;
 mod measure;
@@ -57,7 +57,7 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Some(Command::Reconstruct(args)) => reconstruct::reconstruct(&args),
         Some(Command::Sample(args)) => sample::sample(&args),
         Some(Command::Evaluate(args)) => evaluate::evaluate(&args),
-        Some(Command::FineTune(args)) => args.session.named(fine_tune::fine_tune(&args)),
+        Some(Command::FineTune(args)) => args.session.named(fine_tune::fine_tune::<fine_tune::OfDbn>(&args)),
         Some(Command::UpDown(args)) => args.session.named(up_down::up_down(&args)),
         Some(Command::Completions(args)) => args.print::<Cli>(),
     }

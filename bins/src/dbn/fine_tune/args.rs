@@ -1,4 +1,4 @@
-//! The command line of `dbn fine-tune`.
+//! The command line of `fine-tune`.
 use crate::options::{LossArg, RowsArgs, above_zero, at_least_one, below_one, not_negative, precision};
 use crate::session::SessionArgs;
 use chandlery::feedforward::Optimizer;
@@ -64,11 +64,11 @@ pub struct FineTuneSettings {
     pub seed: u64,
 }
 
-/// Arguments of `dbn fine-tune`.
+/// Arguments of `fine-tune`.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("what").required(true).multiple(true).args(["classify", "autoencode", "resume"])))]
 pub struct FineTuneArgs {
-    /// The network to fine-tune: folder of a `dbn train` run, or OWNER/NAME on the Hugging Face hub.
+    /// The network to fine-tune: folder of a `train` run, or OWNER/NAME on the Hugging Face hub.
     #[arg(value_name = "MODEL", required_unless_present = "resume")]
     pub model: Option<String>,
     /// Where rows come from.

@@ -20,6 +20,7 @@ pub struct Learned<'a> {
 
 /// The card of a fine-tuned network.
 pub fn of<'a>(
+    tags: [&'static [&'static str]; 2],
     network: &FeedforwardConfig,
     input: &Input,
     settings: &FineTuneSettings,
@@ -27,11 +28,10 @@ pub fn of<'a>(
     measured: &Measured,
     pictures: &'a [Picture],
 ) -> Card<'a> {
-    let (kind, call, what): (&[&str], _, _) = match network.task {
-        Task::Classify => {
-            (&["deep-belief-network", "fine-tuned", "image-classification"], "predict", "classes")
-        }
-        Task::Autoencode { .. } => (&["deep-belief-network", "fine-tuned", "autoencoder"], "encode", "codes"),
+    let [of_classifiers, of_autoencoders] = tags;
+    let (tags, call, what) = match network.task {
+        Task::Classify => (of_classifiers, "predict", "classes"),
+        Task::Autoencode { .. } => (of_autoencoders, "encode", "codes"),
     };
     let how = match settings.from_scratch {
         true => format!("Trained by backpropagation from random weights, in the shape of `{}`,", input.model),
@@ -47,7 +47,7 @@ pub fn of<'a>(
         false => "between 0 and 1".to_owned(),
     };
     Card {
-        tags: kind,
+        tags,
         title: format!("Deep {} {}", sizes::noun(network), sizes::of_fine_tuned(network)),
         learned: format!(
             "{how}\non {} of `{}`: {}.",

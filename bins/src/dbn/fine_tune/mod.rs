@@ -1,4 +1,4 @@
-//! The command `fine-tune`: a trained network becomes a classifier or a deep autoencoder.
+//! The command `fine-tune`, of every program that has a [`Base`]: a trained network becomes a classifier or a deep autoencoder.
 //!
 //! | module    | what                                                        |
 //! |-----------|-------------------------------------------------------------|
@@ -18,17 +18,18 @@ use crate::data::Data;
 use crate::options::DataArgs;
 use crate::report::{Outcome, seconds};
 use crate::rows;
-use crate::session::{self, Asked, Ended, Epochs, Kind, PlaceOf, Run, RunInfo, Session};
+use crate::session::{self, Asked, Ended, Epochs, Kind, Place, PlaceOf, Run, RunInfo, Session};
 use anyhow::{Context, Result, ensure};
 use args::{FineTuneArgs, FineTuneSettings};
 use candle::{Device, Tensor};
-use chandlery::feedforward::{FeedforwardConfig, FeedforwardTrainer};
+use chandlery::feedforward::{Feedforward, FeedforwardConfig, FeedforwardTrainer};
 use chandlery::{Philox, Trainer};
 use chandlery_datasets::{Feed, count};
 use measure::Measured;
 use plan::Rows;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::marker::PhantomData;
 use std::path::Path;
 
 /// What an epoch came to: a line of `metrics.jsonl`. Errors are shares of rows for a classifier and squared errors of a row for an
@@ -71,15 +72,45 @@ struct Stopping {
     stopped: bool,
 }
 
-struct FineTune;
+/// A program whose networks are fine-tuned.
+pub trait Base {
+    /// The names of its command.
+    const KIND: Kind;
+    /// What the hub calls its classifiers and its autoencoders.
+    const TAGS: [&'static [&'static str]; 2];
 
-impl Run for FineTune {
+    /// A pre-trained network with logits of `n_classes` on top, or unrolled to a deep autoencoder where there are none.
+    fn network(model: &str, n_classes: Option<usize>, device: &Device) -> Result<Feedforward>;
+}
+
+/// Deep belief networks.
+pub struct OfDbn;
+
+impl Base for OfDbn {
+    const KIND: Kind = Kind { command: "dbn fine-tune", folder: "dbn-fine-tune" };
+    const TAGS: [&'static [&'static str]; 2] = [
+        &["deep-belief-network", "fine-tuned", "image-classification"],
+        &["deep-belief-network", "fine-tuned", "autoencoder"],
+    ];
+
+    fn network(model: &str, n_classes: Option<usize>, device: &Device) -> Result<Feedforward> {
+        let dbn = saved::plain(model, "fine-tune", device)?;
+        Ok(match n_classes {
+            Some(n) => Feedforward::from_dbn(&dbn, n)?,
+            None => Feedforward::unroll(&dbn)?,
+        })
+    }
+}
+
+struct FineTune<B>(PhantomData<B>);
+
+impl<B: Base> Run for FineTune<B> {
     type Input = Input;
     type Settings = FineTuneSettings;
     type Trainer = FeedforwardTrainer;
     type Line = EpochReport;
     type Extra = Stopping;
-    const KIND: Kind = Kind { command: "dbn fine-tune", folder: "dbn-fine-tune" };
+    const KIND: Kind = B::KIND;
 
     fn save(trainer: &FeedforwardTrainer, path: &Path, place: &PlaceOf<Self>) -> candle::Result<()> {
         trainer.save_checkpoint(path, place)
@@ -87,8 +118,8 @@ impl Run for FineTune {
 }
 
 /// Fine-tunes a network, or resumes that, and leaves a run folder.
-pub fn fine_tune(args: &FineTuneArgs) -> Result<Outcome> {
-    let mut asked = Asked::<FineTune>::new(&args.session, || {
+pub fn fine_tune<B: Base>(args: &FineTuneArgs) -> Result<Outcome> {
+    let mut asked = Asked::<FineTune<B>>::new(&args.session, || {
         let model = args.model.clone().context("MODEL: name the network to fine-tune")?;
         let data = args.data.of(&model)?;
         Ok((Input { model, data }, FineTuneSettings { epochs: args.epochs, ..args.settings.clone() }))
@@ -103,8 +134,8 @@ pub fn fine_tune(args: &FineTuneArgs) -> Result<Outcome> {
     let mut session = asked.open(
         session::Rows { data: &data.name, n: data.n_rows },
         |settings, device| {
-            let dbn = saved::plain(&model, "fine-tune", device)?;
-            let (network, training) = plan::network(&dbn, &data, settings, device)?;
+            let trained = B::network(&model, settings.classify.then_some(data.n_classes), device)?;
+            let (network, training) = plan::network(&trained, &data, settings, device)?;
             let trainer =
                 FeedforwardTrainer::new(&network, training, Philox::new(settings.seed, streams::DROPOUT))?;
             Ok(trainer.stop_early(settings.patience.unwrap_or(usize::MAX)))
@@ -137,7 +168,7 @@ pub fn fine_tune(args: &FineTuneArgs) -> Result<Outcome> {
 /// Gives a trainer the schedules of a run that is extended. More epochs change nothing in a run that stopped early.
 fn extend(
     trainer: &mut FeedforwardTrainer,
-    place: &PlaceOf<FineTune>,
+    place: &Place<EpochReport, Stopping>,
     settings: &FineTuneSettings,
 ) -> Result<()> {
     ensure!(
@@ -149,7 +180,7 @@ fn extend(
 }
 
 /// Trains the epochs that are left.
-fn epochs(session: &mut Session<FineTune>, rows: &Rows, feed: &mut Feed) -> Result<Outcome> {
+fn epochs<B: Base>(session: &mut Session<FineTune<B>>, rows: &Rows, feed: &mut Feed) -> Result<Outcome> {
     let n = session.info.settings.n_epochs();
     let (classify, patience) = (session.info.settings.classify, session.info.settings.patience);
     let held_out = held_out(rows, session.trainer.model_config(), &session.device)?;
@@ -200,7 +231,7 @@ fn words(line: &EpochReport, epochs: usize, classify: bool) -> String {
 }
 
 /// Weights, figures, pictures, curves, and the model card.
-fn finish(session: Session<FineTune>, data: &Data, rows: &Rows) -> Result<Outcome> {
+fn finish<B: Base>(session: Session<FineTune<B>>, data: &Data, rows: &Rows) -> Result<Outcome> {
     let (trainer, run) = session.trained();
     let stopping = trainer.stopping();
     let (best_epoch, best_figure) = (stopping.best_epoch(), stopping.best_figure());
@@ -236,6 +267,6 @@ fn finish(session: Session<FineTune>, data: &Data, rows: &Rows) -> Result<Outcom
         results.extend(measured.into_iter().filter(|(_, value)| !value.is_null()));
     }
     let learned = card::Learned { data, n_rows: rows.train.n_samples(), epochs: run.place.epoch, best_epoch };
-    let card = card::of(model.config(), input, settings, &learned, &measured, &pictures);
+    let card = card::of(B::TAGS, model.config(), input, settings, &learned, &measured, &pictures);
     run.finish(settings.seed, results, &card)
 }

@@ -5,7 +5,6 @@ use crate::data::{Data, LABEL_THEM};
 use anyhow::{Result, anyhow, bail, ensure};
 use candle::Device;
 use chandlery::Philox;
-use chandlery::dbn::Dbn;
 use chandlery::feedforward::{
     Activation, BackpropConfig, Feedforward, FeedforwardConfig, ReconstructionLoss, Task,
 };
@@ -77,23 +76,19 @@ fn balanced(split: &Split, n: usize, n_classes: usize, seed: u64) -> Result<Spli
     Ok(split.select(&chosen)?)
 }
 
-/// The network at its first step, and how it learns.
+/// The network at its first step, made of the pre-trained one, and how it learns.
 pub fn network(
-    dbn: &Dbn,
+    trained: &Feedforward,
     data: &Data,
     settings: &FineTuneSettings,
     device: &Device,
 ) -> Result<(Feedforward, BackpropConfig)> {
-    let n_inputs = dbn.config().n_inputs();
+    let n_inputs = trained.config().n_inputs();
     ensure!(
         data.train.n_features() == n_inputs,
         "--data: rows must have {n_inputs} values for this network, got {}",
         data.train.n_features()
     );
-    let trained = match settings.classify {
-        true => Feedforward::from_dbn(dbn, data.n_classes)?,
-        false => Feedforward::unroll(dbn)?,
-    };
     let config = trained.config().clone();
     let network = match settings.from_scratch {
         true => Feedforward::init(config, Philox::new(settings.seed, streams::WEIGHTS), device)?,
