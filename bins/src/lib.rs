@@ -7,6 +7,7 @@ pub mod arrays;
 pub mod bench;
 pub mod completions;
 pub mod curves;
+pub mod dae;
 mod data;
 pub mod dbn;
 pub mod device;

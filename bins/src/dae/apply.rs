@@ -1,0 +1,132 @@
+//! The commands `encode`, `evaluate` and `reconstruct`: what one does with a model after training.
+use super::args::{EncodeArgs, EvaluateArgs, NoisyRowsArgs, ReconstructArgs};
+use super::draw;
+use super::measure::{Errors, Noise};
+use super::saved;
+use crate::arrays::Format;
+use crate::features::Encoding;
+use crate::pictures::can_draw;
+use crate::report::{Outcome, Report};
+use crate::rows::split_of;
+use crate::run_folder::check_writable;
+use crate::session::info::data_and_settings;
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use candle::Device;
+use chandlery::dae::StackedDae;
+use chandlery_datasets::{Split, count};
+use serde::Deserialize;
+use serde_json::json;
+use std::path::Path;
+
+/// Writes features of every row of a split.
+pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
+    let report = Report::beside(args.common.json, &args.out)?;
+    Format::of(&args.out).context("--out")?;
+    check_writable(&args.out).context("--out")?;
+    let device = args.common.open_device()?;
+    let stack = saved::load(&args.model.model, &device)?;
+    let layers = &stack.config().layers;
+    let layer = args.layer.unwrap_or(layers.len());
+    ensure!(
+        layer <= layers.len(),
+        "--layer: must be between 1 and {} for this model, got {layer}",
+        layers.len()
+    );
+    let dataset = args.data.open(&args.model.model)?;
+    let data = dataset.name.clone();
+    let split = split_of(dataset, Some(args.split))?;
+    let encoding = Encoding {
+        out: &args.out,
+        data: &data,
+        split: &split,
+        reads: stack.config().into(),
+        layer: (layer, layers.len()),
+        width: layers[layer - 1].n_hidden,
+    };
+    encoding.write(&report, &device, |rows| stack.features(rows, layer))
+}
+
+/// A model, rows to measure it on, and their noise.
+struct Task {
+    device: Device,
+    stack: StackedDae,
+    data: String,
+    split: Split,
+    noise: Noise,
+}
+
+impl Task {
+    fn open(args: &NoisyRowsArgs) -> Result<Self> {
+        let device = args.common.open_device()?;
+        let stack = saved::load(&args.model.model, &device)?;
+        let noise = noise_of(args)?;
+        let dataset = args.data.open(&args.model.model)?;
+        let data = dataset.name.clone();
+        Ok(Self { device, stack, data, split: split_of(dataset, args.split)?, noise })
+    }
+}
+
+/// The noise that is asked for; what is not said is that of the run, of its lowest layer.
+fn noise_of(args: &NoisyRowsArgs) -> Result<Noise> {
+    #[derive(Deserialize)]
+    struct OfRun {
+        seed: u64,
+        #[serde(default)]
+        corruption: Vec<String>,
+    }
+    let of_run = match data_and_settings::<OfRun>(Path::new(&args.model.model)) {
+        // A run is not needed where all is said.
+        Err(_) if args.data.data.is_some() => None,
+        run => run?.map(|(_, settings)| settings),
+    };
+    let (seed, of_layers) = of_run.map_or((0, Vec::new()), |run| (run.seed, run.corruption));
+    let name = args.corruption.as_deref().or(of_layers.first().map(String::as_str));
+    let corruption = name.unwrap_or("salt-and-pepper:0.3");
+    let corruption = corruption.parse().map_err(|err| anyhow!("--corruption: {err}"))?;
+    Ok(Noise { corruption, seed: args.seed.unwrap_or(seed) })
+}
+
+/// Prints the errors of reconstructions.
+pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
+    let report = Report::new(args.of.common.json);
+    let Task { device, stack, data, split, noise } = Task::open(&args.of)?;
+    let errors = Errors::of(&stack, &split, noise, &device)?;
+    let rows = format!("{} of {data}", count(errors.n_samples, "row"));
+    report.line(&errors.words(&rows, noise.corruption))?;
+    report.finish(&json!({
+        "model": args.of.model.model,
+        "data": data,
+        "layers": saved::sizes(stack.config()),
+        "corruption": noise.corruption.to_string(),
+        "n_samples": errors.n_samples,
+        "rmse_of_noise": errors.rmse_of_noise,
+        "rmse_clean": errors.rmse_clean,
+        "rmse": errors.rmse,
+    }))?;
+    Ok(Outcome::Done)
+}
+
+/// Draws rows, the same corrupted, and their reconstructions.
+pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
+    let report = Report::new(args.of.common.json);
+    check_writable(&args.out).context("--out")?;
+    let Task { device, stack, data, split, noise } = Task::open(&args.of)?;
+    let shape = stack.config().image.or(split.image).filter(can_draw);
+    let Some(shape) = shape.filter(|shape| shape.n_features() == split.n_features()) else {
+        bail!("--data: rows must be images to be drawn, got {} of {data}", count(split.n_features(), "value"))
+    };
+    let n = draw::reconstructions(&stack, &split, noise, args.n, shape, &device, &args.out)?;
+    report.line(&format!(
+        "{} of {data} with {} and their reconstructions in {}",
+        count(n, "row"),
+        noise.corruption,
+        args.out.display()
+    ))?;
+    report.finish(&json!({
+        "out": args.out,
+        "data": data,
+        "corruption": noise.corruption.to_string(),
+        "n_samples": n,
+    }))?;
+    Ok(Outcome::Done)
+}

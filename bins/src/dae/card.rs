@@ -1,0 +1,71 @@
+//! The model card of a run.
+use super::args::Settings;
+use super::measure::Errors;
+use super::saved;
+use crate::data::Data;
+use crate::options::DataArgs;
+use crate::rows::Reads;
+use crate::session::{Card, Picture};
+use chandlery::dae::StackedDaeConfig;
+use chandlery_datasets::count;
+
+const TAGS: [&str; 3] = ["denoising-autoencoder", "feature-extraction", "unsupervised"];
+
+/// The card of a model that was trained on `data`.
+pub fn of<'a>(
+    stack: &StackedDaeConfig,
+    input: &DataArgs,
+    data: &Data,
+    settings: &Settings,
+    errors: &Errors,
+    pictures: &'a [Picture],
+) -> Card<'a> {
+    let alone = stack.layers.len() == 1;
+    let (title, model, prefix) = match alone {
+        true => ("Denoising autoencoder", "Dae", ""),
+        false => ("Stacked denoising autoencoder", "StackedDae", "layers.N."),
+    };
+    let units = if Reads::from(stack).gaussian { "real values" } else { "between 0 and 1" };
+    Card {
+        tags: &TAGS,
+        title: format!("{title} {}", saved::sizes(stack)),
+        learned: format!(
+            "Trained without labels{} to give back rows of `{}` from corrupted ones: {}.",
+            if alone { "" } else { ", layer by layer," },
+            input.data,
+            data.words()
+        ),
+        settings: format!(
+            "{} per layer in minibatches of {}, noise {}",
+            count(settings.epochs, "epoch"),
+            settings.batch,
+            settings.corruption.join(", ")
+        ),
+        results: results(data, settings, errors),
+        pictures,
+        rust: format!(
+            "let dae = chandlery::dae::{model}::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
+             let features = dae.forward(&rows)?; // rows: [batch, {}] raw: u8, or f32 {units}",
+            stack.n_inputs()
+        ),
+        files: format!(
+            "`{prefix}weight` and `{prefix}bias` in `model.safetensors` load as `candle_nn::Linear` and `torch.nn.Linear`."
+        ),
+    }
+}
+
+fn results(data: &Data, settings: &Settings, errors: &Errors) -> String {
+    let (_, measured_on) = data.measured_on();
+    format!(
+        "| root mean square error on {} | |\n|---|---|\n\
+         | rows with {} | {:.4} |\n\
+         | what comes back of these | **{:.4}** |\n\
+         | what comes back of clean rows | {:.4} |\n\n\
+         ![learning curves](curves.svg)",
+        measured_on.count_with_warning(errors.n_samples),
+        settings.corruption.first().map_or("no noise", String::as_str),
+        errors.rmse_of_noise,
+        errors.rmse,
+        errors.rmse_clean
+    )
+}

@@ -1,0 +1,136 @@
+//! Pictures of a denoising autoencoder, and its learning curves.
+use super::measure::Noise;
+use super::train::EpochReport;
+use crate::curves::{self, Curve, Panel};
+use crate::data::MeasuredOn;
+use crate::pictures::{Shades, can_draw, largest_rows, lines_of, mosaic, patterns, tile_zoom, write_png};
+use crate::rows::{self, Reads};
+use crate::run_folder::RunFolder;
+use crate::session::Picture;
+use anyhow::Result;
+use candle::{Device, Tensor};
+use chandlery::dae::StackedDae;
+use chandlery_datasets::{ImageShape, Split};
+use chandlery_ops::{Corruption, corrupt};
+use std::path::Path;
+
+/// Lowest-layer filters in the picture of a run.
+const FILTERS: usize = 100;
+/// Rows in the picture of reconstructions.
+const RECONSTRUCTIONS: usize = 40;
+/// Tiles in a line.
+pub const COLUMNS: usize = 10;
+
+/// Draws filters and reconstructions of test rows into a run folder; nothing when rows are no images that can be drawn.
+pub fn run_pictures(
+    stack: &StackedDae,
+    (test, of): (&Split, MeasuredOn),
+    noise: Noise,
+    device: &Device,
+    folder: &RunFolder,
+) -> Result<Vec<Picture>> {
+    let Some(shape) = stack.config().image.filter(can_draw) else {
+        return Ok(Vec::new());
+    };
+    let Some(lowest) = stack.layers().first() else {
+        return Ok(Vec::new());
+    };
+    let filters = patterns(&largest_rows(lowest.weight(), FILTERS)?, &stack.config().preparation)?;
+    let n_filters = filters.dim(0)?;
+    let filters = mosaic(&filters, shape, COLUMNS, Shades::Symmetric, tile_zoom(shape))?;
+    write_png(&filters, &folder.join("filters.png"))?;
+    let path = folder.join("reconstructions.png");
+    let n = reconstructions(stack, test, noise, RECONSTRUCTIONS, shape, device, &path)?;
+    Ok(vec![
+        Picture {
+            file: "filters.png",
+            caption: format!(
+                "weights of the {n_filters} lowest-layer units with the largest norm; mid-grey is 0"
+            ),
+        },
+        Picture {
+            file: "reconstructions.png",
+            caption: format!(
+                "{}, below each line the same with {}, and below these what comes back of the corrupted ones",
+                of.count(n),
+                noise.corruption
+            ),
+        },
+    ])
+}
+
+/// Draws the first `n` rows of a split, the same corrupted, and what comes back of these; returns how many rows there are in it.
+pub fn reconstructions(
+    stack: &StackedDae,
+    split: &Split,
+    noise: Noise,
+    n: usize,
+    shape: ImageShape,
+    device: &Device,
+    path: &Path,
+) -> Result<usize> {
+    let raw = rows::all(&split.take(n)?, stack.config(), device)?;
+    let n = raw.dim(0)?;
+    let Restored { original, corrupted, restored } = Restored::of(stack, &raw, noise)?;
+    let noisy = (noise.corruption != Corruption::None).then_some(&corrupted);
+    let parts: Vec<&Tensor> = [&original].into_iter().chain(noisy).chain([&restored]).collect();
+    write_png(&lines_of(&parts, shape, COLUMNS, shades(stack), tile_zoom(shape))?, path)?;
+    // What does not fill a line is left out.
+    Ok(n - n % COLUMNS.min(n))
+}
+
+/// Rows in the unit of raw float rows, `[n, n_inputs]` each.
+pub struct Restored {
+    /// As the model reads them: what a row lost when it was prepared cannot come back.
+    pub original: Tensor,
+    /// With noise.
+    pub corrupted: Tensor,
+    /// What comes back of the corrupted ones.
+    pub restored: Tensor,
+}
+
+impl Restored {
+    /// Of raw rows.
+    pub fn of(stack: &StackedDae, raw: &Tensor, noise: Noise) -> Result<Self> {
+        let preparation = &stack.config().preparation;
+        let x = stack.prepare(raw)?.contiguous()?;
+        let corrupted = corrupt(&x, noise.corruption, noise.draws())?;
+        Ok(Self {
+            restored: preparation.inverse(&stack.reconstruct_prepared(&corrupted)?)?,
+            original: preparation.inverse(&x)?,
+            corrupted: preparation.inverse(&corrupted)?,
+        })
+    }
+}
+
+/// Values between 0 and 1 are shades as they stand; real ones are stretched.
+pub fn shades(stack: &StackedDae) -> Shades {
+    if Reads::from(stack.config()).gaussian { Shades::MinMax } else { Shades::Unit }
+}
+
+/// Loss and error of each layer by epoch, as SVG.
+pub fn learning_curves(reports: &[EpochReport], n_layers: usize) -> Result<String> {
+    let curve = |layer: usize, name: &str, y: &dyn Fn(&EpochReport) -> Option<f64>| {
+        let own = reports.iter().filter(|report| report.layer == layer);
+        let points = own.filter_map(|report| Some((report.epoch as f64, y(report)?))).collect();
+        Curve { name: format!("layer {layer}, {name}"), points }
+    };
+    let panel = |title: &str, y_label: &str, curves| Panel {
+        title: title.to_owned(),
+        x_label: "epoch".to_owned(),
+        y_label: y_label.to_owned(),
+        log_y: false,
+        curves,
+    };
+    let losses = (1..=n_layers).map(|layer| curve(layer, "training", &|r| Some(r.loss))).collect();
+    let errors =
+        |layer| [curve(layer, "training", &|r| Some(r.rmse)), curve(layer, "held-out", &|r| r.held_out_rmse)];
+    curves::draw(&[
+        panel("loss in training, with noise", "loss per row", losses),
+        panel(
+            "reconstruction of a layer's input, with noise",
+            "RMSE per value",
+            (1..=n_layers).flat_map(errors).collect(),
+        ),
+    ])
+}

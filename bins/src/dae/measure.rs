@@ -1,0 +1,72 @@
+//! How far reconstructions are from the rows, from clean and from corrupted ones.
+use super::streams;
+use crate::progress::Spinner;
+use crate::rows::Blocks;
+use anyhow::Result;
+use candle::{DType, Device, Tensor};
+use chandlery::Philox;
+use chandlery::dae::StackedDae;
+use chandlery_datasets::Split;
+use chandlery_ops::{Corruption, corrupt};
+use serde::Serialize;
+
+/// Noise, and the seed of its draws.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Noise {
+    pub corruption: Corruption,
+    pub seed: u64,
+}
+
+impl Noise {
+    /// Where the draws for the rows that a model is measured on begin.
+    pub fn draws(&self) -> Philox {
+        Philox::new(self.seed, streams::MEASURED)
+    }
+}
+
+/// Root mean square differences of values as the model reads them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Errors {
+    /// Between rows and what comes back of corrupted ones.
+    pub rmse: f64,
+    /// Between rows and what comes back of them.
+    pub rmse_clean: f64,
+    /// Between rows and corrupted ones: what a model has that changes nothing.
+    pub rmse_of_noise: f64,
+    /// Rows.
+    pub n_samples: usize,
+}
+
+impl Errors {
+    /// Over all rows of a split, a block at a time.
+    pub fn of(stack: &StackedDae, split: &Split, noise: Noise, device: &Device) -> Result<Self> {
+        let _spinner = Spinner::new("evaluating");
+        let mut blocks = Blocks::new(split, stack.config(), device)?;
+        let (mut draws, mut sums, mut n_values) = (noise.draws(), [0.; 3], 0);
+        while let Some(rows) = blocks.next()? {
+            let x = stack.prepare(&rows)?.contiguous()?;
+            let corrupted = corrupt(&x, noise.corruption, draws)?;
+            draws = draws.advanced(x.elem_count());
+            n_values += x.elem_count();
+            let back = [stack.reconstruct_prepared(&corrupted)?, stack.reconstruct_prepared(&x)?, corrupted];
+            for (sum, back) in sums.iter_mut().zip(&back) {
+                *sum += squares(&(back - &x)?)?;
+            }
+        }
+        let [rmse, rmse_clean, rmse_of_noise] = sums.map(|sum| (sum / n_values as f64).sqrt());
+        Ok(Self { rmse, rmse_clean, rmse_of_noise, n_samples: split.n_samples() })
+    }
+
+    /// The errors in a line, of rows that are called `rows`.
+    pub fn words(&self, rows: &str, corruption: Corruption) -> String {
+        let Self { rmse, rmse_clean, rmse_of_noise, .. } = self;
+        format!(
+            "RMSE of {rows}: {rmse:.4} after reconstruction from rows with {corruption}, {rmse_of_noise:.4} before it; {rmse_clean:.4} \
+             after reconstruction from clean rows"
+        )
+    }
+}
+
+fn squares(t: &Tensor) -> candle::Result<f64> {
+    t.sqr()?.to_dtype(DType::F64)?.sum_all()?.to_scalar()
+}

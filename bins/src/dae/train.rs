@@ -1,0 +1,200 @@
+//! The command `train`: a denoising autoencoder, or a stack of them layer by layer.
+use super::args::{Settings, TrainArgs};
+use super::measure::{Errors, Noise};
+use super::plan::{corruptions, new_trainer};
+use super::{card, draw, saved, streams};
+use crate::data::Data;
+use crate::options::DataArgs;
+use crate::report::{Outcome, figure, seconds};
+use crate::rows;
+use crate::session::{self, Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
+use anyhow::{Context, Result};
+use candle::Tensor;
+use chandlery::dae::StackedDaeTrainer;
+use chandlery::{Philox, Trainer};
+use chandlery_datasets::{Feed, Split};
+use chandlery_ops::corrupt;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::path::Path;
+
+/// Held-out rows that a layer is measured on after an epoch, at most.
+const PROBE_ROWS: usize = 250;
+
+/// What an epoch came to: a line of `metrics.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EpochReport {
+    /// Counted from 1, the lowest.
+    pub layer: usize,
+    /// Counted from 1 in each layer.
+    pub epoch: usize,
+    /// Mean loss of a training row in the steps of the epoch: cross-entropy in nats, or half the squared error.
+    pub loss: f64,
+    /// Root mean square error of what came back of corrupted training rows in the steps of the epoch, per value that the layer reads.
+    pub rmse: f64,
+    /// The same of held-out rows after the epoch; none where no rows are held out.
+    pub held_out_rmse: Option<f64>,
+    /// Step size.
+    pub learning_rate: f64,
+    /// Training rows a second.
+    pub rows_per_second: f64,
+    /// Training time.
+    pub seconds: f64,
+}
+
+/// Where rows come from.
+#[derive(Debug, Serialize, Deserialize)]
+struct Input {
+    data: DataArgs,
+}
+
+impl session::info::Input for Input {
+    fn meant_from(&mut self, base: &Path) {
+        self.data.base = Some(base.to_owned());
+    }
+}
+
+struct Train;
+
+impl Run for Train {
+    type Input = Input;
+    type Settings = Settings;
+    type Trainer = StackedDaeTrainer;
+    type Line = EpochReport;
+    type Extra = Nothing;
+    const KIND: Kind = Kind { command: "dae train", folder: "dae" };
+
+    fn save(trainer: &StackedDaeTrainer, path: &Path, place: &PlaceOf<Self>) -> candle::Result<()> {
+        trainer.save_checkpoint(path, place)
+    }
+}
+
+/// Trains a model, or resumes that, and leaves a run folder.
+pub fn train(args: &TrainArgs) -> Result<Outcome> {
+    let given = || Ok((Input { data: args.data.clone() }, args.settings()));
+    let mut asked = Asked::<Train>::new(&args.session, given)?;
+    // The learning rate is constant, so that a run that is extended needs no other schedule.
+    asked.extend_epochs(args.epochs, |settings| settings.epochs, |settings, n| settings.epochs = n)?;
+    let data = Data::open(&asked.input.data, asked.settings.seed)?;
+    let mut feed = asked.feed(&data.train, asked.settings.batch, asked.settings.seed).context("--batch")?;
+    asked.settings.batch = feed.config().batch;
+    let mut session = asked.open(
+        session::Rows { data: &data.name, n: data.n_rows },
+        |settings, device| new_trainer(&data, settings, device),
+        |_, path, device| Ok(StackedDaeTrainer::load_checkpoint(path, device)?),
+    )?;
+    let sizes = saved::sizes(session.trainer.model_config());
+    let seed = session.info.settings.seed;
+    session.announce(&format!("dae {sizes} on {}: {}", data.name, data.words()), seed)?;
+    loop {
+        if layer(&mut session, &data, &mut feed)? == Outcome::Interrupted {
+            return session.interrupted();
+        }
+        if !session.trainer.next_layer()? {
+            break;
+        }
+        session.place.begin_stage();
+        session.save()?;
+    }
+    finish(session, &data)
+}
+
+/// Trains the epochs that are left of the layer in training.
+fn layer(session: &mut Session<Train>, data: &Data, feed: &mut Feed) -> Result<Outcome> {
+    let (layer, n_layers) = (session.trainer.layer(), session.trainer.n_layers());
+    let n = session.info.settings.epochs;
+    let probe = Probe::of(&session.trainer, data, session.info.settings.seed)?;
+    let epochs = Epochs {
+        feed,
+        n,
+        earlier: layer * n,
+        label: &|epoch| format!("layer {}/{n_layers} epoch {}/{n}", layer + 1, epoch + 1),
+    };
+    session.epochs(epochs, |trainer, metrics, pace, _| {
+        let line = EpochReport {
+            layer: layer + 1,
+            epoch: pace.epoch + 1,
+            loss: metrics.loss,
+            rmse: metrics.rmse,
+            held_out_rmse: probe.as_ref().map(|probe| probe.rmse(trainer)).transpose()?,
+            learning_rate: trainer.training()[layer].learning_rate.at(pace.epoch),
+            rows_per_second: pace.rows_per_second,
+            seconds: pace.seconds,
+        };
+        let words = words(&line, n_layers, n);
+        Ok(Ended { line, words, stop: false })
+    })
+}
+
+/// Held-out rows as the layer in training reads them, `[_, n_visible]` of the layer, clean and with the same noise each time.
+struct Probe {
+    clean: Tensor,
+    corrupted: Tensor,
+}
+
+impl Probe {
+    fn of(trainer: &StackedDaeTrainer, data: &Data, seed: u64) -> Result<Option<Self>> {
+        let Some(held_out) = &data.held_out else { return Ok(None) };
+        let (stack, layer) = (trainer.model()?, trainer.layer());
+        let read = |split: &Split| {
+            rows::through(split, stack.config(), trainer.device(), |rows| stack.features(rows, layer))
+        };
+        let clean = read(&held_out.take(PROBE_ROWS.min(held_out.n_samples()))?)?.contiguous()?;
+        let draws = Philox::new(seed, streams::HELD_OUT + layer as u64);
+        let corrupted = corrupt(&clean, trainer.training()[layer].corruption, draws)?;
+        Ok(Some(Self { clean, corrupted }))
+    }
+
+    fn rmse(&self, trainer: &StackedDaeTrainer) -> candle::Result<f64> {
+        Ok(trainer.layer_model()?.error_between(&self.corrupted, &self.clean)?.rmse)
+    }
+}
+
+/// An epoch in one line.
+fn words(line: &EpochReport, n_layers: usize, epochs: usize) -> String {
+    let EpochReport { layer, epoch, loss, rmse, held_out_rmse, rows_per_second, .. } = line;
+    let width = epochs.to_string().len();
+    let held_out = held_out_rmse.map_or("–".to_owned(), |rmse| figure(rmse, 4));
+    format!(
+        "layer {layer}/{n_layers}  epoch {epoch:>width$}/{epochs}  loss {:>8}  RMSE {} in training, {held_out} held-out  \
+         {rows_per_second:>8.0} rows/s  {}",
+        figure(*loss, 3),
+        figure(*rmse, 4),
+        seconds(line.seconds)
+    )
+}
+
+/// Weights, errors, pictures, curves, and the model card.
+fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
+    let (trainer, run) = session.trained();
+    let stack = trainer.model()?;
+    // Memory of the training goes before the evaluation comes.
+    drop(trainer);
+    let RunInfo { input, settings, .. } = &run.info;
+    saved::save(&stack, run.folder.path())?;
+    let (test, measured_on) = data.measured_on();
+    let corruption = corruptions(settings)?[0];
+    let noise = Noise { corruption, seed: settings.seed };
+    let errors = Errors::of(&stack, test, noise, &run.device)?;
+    let curves = draw::learning_curves(&run.place.reports, stack.layers().len())?;
+    run.folder.write("curves.svg", curves.as_bytes())?;
+    let pictures = draw::run_pictures(&stack, (test, measured_on), noise, &run.device, &run.folder)?;
+    run.report.line(&errors.words(&measured_on.count_with_warning(errors.n_samples), corruption))?;
+    let last = run.place.reports.last();
+    let results = json!({
+        "data": data.name,
+        "layers": saved::sizes(stack.config()),
+        "n_train": data.train.n_samples(),
+        "epochs": settings.epochs,
+        "corruption": settings.corruption,
+        "measured_on": measured_on,
+        "n_test": errors.n_samples,
+        "loss": last.map(|line| line.loss),
+        "seconds_per_epoch": last.map(|line| line.seconds),
+        "rmse_of_noise": errors.rmse_of_noise,
+        "rmse_test_clean": errors.rmse_clean,
+        "rmse_test": errors.rmse,
+    });
+    let card = card::of(stack.config(), &input.data, data, settings, &errors, &pictures);
+    run.finish(settings.seed, results, &card)
+}
