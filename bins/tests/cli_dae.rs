@@ -194,7 +194,7 @@ fn image_files_are_restored_and_those_of_another_size_are_refused() {
 
 #[test]
 fn noise_of_an_evaluation_is_that_of_the_run_unless_told() {
-    let folder = trained("3");
+    let folder = trained("20");
     let of = |more: &[&str]| DAE.json(folder.path(), &[&["evaluate", "run"], more].concat());
     assert_eq!(of(&[])["corruption"], "salt-and-pepper:0.3");
     let none = of(&["--corruption", "none"]);
