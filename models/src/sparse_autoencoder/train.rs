@@ -4,7 +4,7 @@
 //! of gradient descent with momentum along its gradient.
 //!
 //! Sources: Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015; the steps are those of
-//! [`adam_step_`](chandlery_ops::adam_step_) and [`sgd_step_`](chandlery_ops::sgd_step_).
+//! [`adam_step_`] and [`sgd_step_`].
 use super::{Cost, CostConfig, SparseAutoencoder, SparseAutoencoderConfig};
 use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
