@@ -2,6 +2,7 @@
 //!
 //! Lower activations are recomputed on the way up in each step and never stored, so memory does not grow with the number of rows.
 use crate::checkpoint::{self, Checkpoint};
+use crate::layers::{self, Layer};
 use crate::prepare::Prepares;
 use crate::trainer::Trainer;
 use candle::{DType, Device, Error, Result, Tensor};
@@ -17,7 +18,7 @@ pub trait Stack: Sized {
     /// What the stack is, the content of its `config.json`.
     type Config: Clone + Serialize + DeserializeOwned + Prepares;
     /// One layer.
-    type Layer: Clone;
+    type Layer: Layer;
     /// How a layer is trained.
     type Training: Clone + Serialize + DeserializeOwned;
     /// Trains one layer.
@@ -39,13 +40,6 @@ pub trait Stack: Sized {
     fn of_layers(config: Self::Config, layers: Vec<Self::Layer>) -> Result<Self>;
     /// What it is, and its layers, lowest first.
     fn parts(&self) -> (&Self::Config, &[Self::Layer]);
-    /// A copy of a layer in f32.
-    ///
-    /// # Errors
-    /// When memory is short.
-    fn copy(layer: &Self::Layer) -> Result<Self::Layer>;
-    /// The parameters of a layer by name.
-    fn tensors(layer: &Self::Layer) -> Vec<(&'static str, &Tensor)>;
     /// # Errors
     /// When a field is out of its range.
     fn validate(training: &Self::Training) -> Result<()>;
@@ -123,9 +117,10 @@ impl<S: Stack> LayerwiseTrainer<S> {
         };
         training.iter().try_for_each(S::validate)?;
         let mut config = config.clone();
-        let device = S::tensors(lowest).first().map_or(Device::Cpu, |(_, t)| t.device().clone());
+        let device = lowest.parameters().first().map_or(Device::Cpu, |(_, t)| t.device().clone());
         *config.preparation() = config.preparation().to_device(&device).map_err(Error::wrap)?;
-        let layers: Vec<_> = layers.iter().map(S::copy).collect::<Result<_>>()?;
+        let layers: Vec<_> =
+            layers.iter().map(|layer| layer.copied(DType::F32, &device)).collect::<Result<_>>()?;
         let trainer = S::above(&[], lowest, config.preparation(), first.clone(), philox)?;
         Ok(Self { config, training, philox, layers, layer: 0, trainer })
     }
@@ -257,9 +252,6 @@ impl<S: Stack> Trainer for LayerwiseTrainer<S> {
 
     fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
         let stack = self.model()?;
-        let layers = stack.parts().1.iter().enumerate().flat_map(|(i, layer)| {
-            S::tensors(layer).into_iter().map(move |(name, t)| (format!("layers.{i}.{name}"), t.clone()))
-        });
         let Philox { seed, stream, offset } = self.philox;
         let mut config = self.config.clone();
         let notes = Notes {
@@ -271,7 +263,13 @@ impl<S: Stack> Trainer for LayerwiseTrainer<S> {
             layer: self.layer,
             progress,
         };
-        checkpoint::save(path, S::NAME, layers.chain(S::stored(&self.trainer)?), &notes, config.preparation())
+        checkpoint::save(
+            path,
+            S::NAME,
+            layers::parameters(stack.parts().1).chain(S::stored(&self.trainer)?),
+            &notes,
+            config.preparation(),
+        )
     }
 
     fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {

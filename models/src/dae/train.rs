@@ -23,18 +23,18 @@
 //! Many steps of a small network with the paper's units and update are one op, [`denoising_steps_`](chandlery_ops::denoising_steps_). Other
 //! steps are a load and then, on CUDA, one recorded graph; everything is allocated in [`DaeTrainer::new`].
 use super::step::Buffers;
-use super::{Dae, DaeConfig, DaeTrainConfig};
+use super::{Dae, DaeTrainConfig};
 use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
+use crate::layers::TrainerParts;
 use crate::losses::{LossSums, SinceReport};
 use crate::prepare::{check_inputs, prepared, to_load};
 use crate::trainer::{Trainer, one_by_one};
 use candle::{DType, Device, Error, Result, Tensor};
-use candle_nn::VarBuilder;
 use chandlery_datasets::Preparation;
 use chandlery_ops::{Philox, Replay, scale_into_, set_scalars_};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// What was gathered on the device since the last report: reconstructions from corrupted rows against the rows.
@@ -68,25 +68,11 @@ pub struct DaeTrainer {
     losses: LossSums,
 }
 
-/// What a checkpoint says beside its tensors.
-#[derive(Serialize, Deserialize)]
-struct Notes<P> {
-    /// Of the autoencoder in training and, before it, of those below.
-    layers: Vec<DaeConfig>,
-    training: DaeTrainConfig,
-    #[serde(default)]
-    preparation: Preparation,
-    seed: u64,
-    stream: u64,
-    offset: u64,
-    progress: P,
-}
-
 /// The name of the trainer in its checkpoints.
 const NAME: &str = "denoising-autoencoder";
 
 impl DaeTrainer {
-    /// Takes a copy of `dae` and trains it on raw rows, which go through the [preparation](DaeConfig::preparation) of its
+    /// Takes a copy of `dae` and trains it on raw rows, which go through the [preparation](super::DaeConfig::preparation) of its
     /// configuration.
     ///
     /// `philox` is where the noise begins; its stream should be used for nothing else.
@@ -280,43 +266,22 @@ impl Trainer for DaeTrainer {
     }
 
     fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
-        let layers: Vec<_> = self.lower.iter().chain([&self.dae]).collect();
-        let tensors = layers.iter().enumerate().flat_map(|(i, dae)| {
-            dae.tensors().into_iter().map(move |(name, t)| (format!("layers.{i}.{name}"), t.clone()))
-        });
-        let Philox { seed, stream, offset } = self.philox;
-        let notes = Notes {
-            layers: layers.iter().map(|dae| without_preparation(dae.config())).collect(),
+        let parts = TrainerParts {
+            layers: self.lower.iter().chain([&self.dae]).cloned().collect(),
             training: self.config.clone(),
             preparation: self.preparation.clone(),
-            seed,
-            stream,
-            offset,
-            progress,
+            philox: self.philox,
         };
-        checkpoint::save(path, NAME, tensors.chain(self.stored_state()?), &notes, &self.preparation)
+        parts.save(path, NAME, self.stored_state()?, progress)
     }
 
     fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
-        let (stored, mut notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
-        stored.load_preparation(&mut notes.preparation, device)?;
-        if let [alone] = &mut notes.layers[..] {
-            alone.preparation = notes.preparation.clone();
-        }
-        let vb = VarBuilder::from_tensors(stored.tensors.clone(), DType::F32, device);
-        let layer = |(i, config)| Dae::new(config, vb.pp(format!("layers.{i}")));
-        let layers: Result<Vec<Dae>> = notes.layers.into_iter().enumerate().map(layer).collect();
-        let layers = layers.map_err(|e| stored.refused(&e))?;
+        let (parts, stored, progress) = TrainerParts::load(path, NAME, device)?;
+        let TrainerParts { layers, training, preparation, philox } = parts;
         let Some((dae, lower)) = layers.split_last() else { return Err(stored.refused(&"it has no layers")) };
-        let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
-        let mut trainer = Self::above(lower, dae, &notes.preparation, notes.training, philox)
-            .map_err(|e| stored.refused(&e))?;
+        let mut trainer =
+            Self::above(lower, dae, &preparation, training, philox).map_err(|e| stored.refused(&e))?;
         trainer.restore(&stored).map_err(|e| stored.refused(&e))?;
-        Ok((trainer, notes.progress))
+        Ok((trainer, progress))
     }
-}
-
-/// A checkpoint has one preparation, that of the raw rows.
-fn without_preparation(config: &DaeConfig) -> DaeConfig {
-    DaeConfig { preparation: Preparation::default(), image: None, ..config.clone() }
 }

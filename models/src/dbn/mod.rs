@@ -50,6 +50,7 @@ pub use bound::Bound;
 pub use train::DbnTrainer;
 
 use crate::check::batch_of;
+use crate::layers;
 use crate::prepare::{check_inputs, n_inputs, prepared};
 use crate::rbm::{Rbm, RbmConfig, VisibleUnit};
 use candle::{DType, Device, Module, Result, Tensor};
@@ -129,9 +130,7 @@ impl Dbn {
     /// When `config` is out of range, or `vb` lacks a tensor or has another shape.
     pub fn new(config: DbnConfig, vb: VarBuilder) -> Result<Self> {
         config.validate()?;
-        let vb = vb.pp("layers");
-        let layer = |(i, layer): (usize, &RbmConfig)| Rbm::new(layer.clone(), vb.pp(i));
-        let layers = config.layers.iter().enumerate().map(layer).collect::<Result<_>>()?;
+        let layers = layers::load(&config.layers, &vb)?;
         Ok(Self { config, layers })
     }
 
@@ -141,13 +140,7 @@ impl Dbn {
     /// When `config` is out of range or the device is out of memory.
     pub fn init(config: DbnConfig, philox: Philox, device: &Device) -> Result<Self> {
         config.validate()?;
-        let mut at = philox;
-        let layer = |layer: &RbmConfig| {
-            let rbm = Rbm::init(layer.clone(), at, device);
-            at = at.advanced(layer.n_hidden * layer.n_visible);
-            rbm
-        };
-        let layers = config.layers.iter().map(layer).collect::<Result<_>>()?;
+        let layers = layers::random(&config.layers, philox, device)?;
         Ok(Self { config, layers })
     }
 

@@ -1,5 +1,6 @@
 //! A network in a folder: `config.json` and `model.safetensors`, here or on the Hugging Face hub.
 use super::Dbn;
+use crate::layers;
 use crate::pretrained::{self, ModelType};
 use candle::{Device, Result};
 use std::path::Path;
@@ -22,9 +23,12 @@ impl Dbn {
     /// # Errors
     /// When the folder is not writable.
     pub fn save_pretrained(&self, folder: &Path) -> Result<()> {
-        let tensors = self.layers().iter().enumerate().flat_map(|(i, rbm)| {
-            rbm.tensors().into_iter().map(move |(name, t)| (format!("layers.{i}.{name}"), t.clone()))
-        });
-        pretrained::save(ModelType::Dbn, folder, self.config(), &self.config().preparation, tensors)
+        pretrained::save(
+            ModelType::Dbn,
+            folder,
+            self.config(),
+            &self.config().preparation,
+            layers::parameters(self.layers()),
+        )
     }
 }

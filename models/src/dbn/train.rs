@@ -3,7 +3,7 @@ use super::{Dbn, DbnConfig};
 use crate::checkpoint::Checkpoint;
 use crate::layerwise::{LayerwiseTrainer, Stack};
 use crate::rbm::{CdConfig, Rbm, RbmTrainer};
-use candle::{DType, Result, Tensor};
+use candle::{Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_datasets::Preparation;
 use chandlery_ops::Philox;
@@ -54,14 +54,6 @@ impl Stack for Dbn {
 
     fn parts(&self) -> (&DbnConfig, &[Rbm]) {
         (self.config(), self.layers())
-    }
-
-    fn copy(rbm: &Rbm) -> Result<Rbm> {
-        rbm.to(DType::F32, rbm.weight().device())
-    }
-
-    fn tensors(rbm: &Rbm) -> Vec<(&'static str, &Tensor)> {
-        rbm.tensors()
     }
 
     fn validate(training: &CdConfig) -> Result<()> {

@@ -29,15 +29,14 @@ use super::step::{Buffers, H_DRAWN};
 use super::{CdConfig, Rbm};
 use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
+use crate::layers::TrainerParts;
 use crate::prepare::{check_inputs, to_load};
-use crate::rbm::RbmConfig;
 use crate::trainer::Trainer;
 use candle::{DType, Device, Error, Result, Tensor};
-use candle_nn::VarBuilder;
 use chandlery_datasets::Preparation;
 use chandlery_ops::{Philox, Replay, scale_into_, set_scalars_};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// What was gathered on the device since the last report.
@@ -67,20 +66,6 @@ pub struct RbmTrainer {
     n_inputs: usize,
     steps: u64,
     gathered: u64,
-}
-
-/// What a checkpoint says beside its tensors.
-#[derive(Serialize, Deserialize)]
-struct Notes<P> {
-    /// Of the RBM in training and, before it, of those below.
-    layers: Vec<RbmConfig>,
-    training: CdConfig,
-    #[serde(default, alias = "input_scale")]
-    preparation: Preparation,
-    seed: u64,
-    stream: u64,
-    offset: u64,
-    progress: P,
 }
 
 /// The name of the trainer in its checkpoints.
@@ -276,43 +261,22 @@ impl Trainer for RbmTrainer {
     }
 
     fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
-        let layers: Vec<_> = self.lower.iter().chain([&self.rbm]).collect();
-        let tensors = layers.iter().enumerate().flat_map(|(i, rbm)| {
-            rbm.tensors().into_iter().map(move |(name, t)| (format!("layers.{i}.{name}"), t.clone()))
-        });
-        let Philox { seed, stream, offset } = self.buffers.philox;
-        let notes = Notes {
-            layers: layers.iter().map(|rbm| without_preparation(rbm.config())).collect(),
+        let parts = TrainerParts {
+            layers: self.lower.iter().chain([&self.rbm]).cloned().collect(),
             training: self.config.clone(),
             preparation: self.preparation.clone(),
-            seed,
-            stream,
-            offset,
-            progress,
+            philox: self.buffers.philox,
         };
-        checkpoint::save(path, NAME, tensors.chain(self.stored_state()?), &notes, &self.preparation)
+        parts.save(path, NAME, self.stored_state()?, progress)
     }
 
     fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
-        let (stored, mut notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
-        stored.load_preparation(&mut notes.preparation, device)?;
-        if let [alone] = &mut notes.layers[..] {
-            alone.preparation = notes.preparation.clone();
-        }
-        let vb = VarBuilder::from_tensors(stored.tensors.clone(), DType::F32, device);
-        let layer = |(i, config)| Rbm::new(config, vb.pp(format!("layers.{i}")));
-        let layers: Result<Vec<Rbm>> = notes.layers.into_iter().enumerate().map(layer).collect();
-        let layers = layers.map_err(|e| stored.refused(&e))?;
+        let (parts, stored, progress) = TrainerParts::load(path, NAME, device)?;
+        let TrainerParts { layers, training, preparation, philox } = parts;
         let Some((rbm, lower)) = layers.split_last() else { return Err(stored.refused(&"it has no layers")) };
-        let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
-        let mut trainer = Self::above(lower, rbm, &notes.preparation, notes.training, philox)
-            .map_err(|e| stored.refused(&e))?;
+        let mut trainer =
+            Self::above(lower, rbm, &preparation, training, philox).map_err(|e| stored.refused(&e))?;
         trainer.restore(&stored).map_err(|e| stored.refused(&e))?;
-        Ok((trainer, notes.progress))
+        Ok((trainer, progress))
     }
-}
-
-/// A checkpoint has one preparation, that of the raw rows.
-fn without_preparation(config: &RbmConfig) -> RbmConfig {
-    RbmConfig { preparation: Preparation::default(), ..config.clone() }
 }

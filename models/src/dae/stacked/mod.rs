@@ -45,6 +45,7 @@ mod train;
 pub use train::StackedDaeTrainer;
 
 use super::{Dae, DaeConfig};
+use crate::layers;
 use crate::prepare::{check_inputs, n_inputs, prepared};
 use crate::pretrained::{self, ModelType};
 use candle::{Device, Module, Result, Tensor};
@@ -117,9 +118,7 @@ impl StackedDae {
     /// When `config` is out of range, or `vb` lacks a tensor or has another shape.
     pub fn new(config: StackedDaeConfig, vb: VarBuilder) -> Result<Self> {
         config.validate()?;
-        let vb = vb.pp("layers");
-        let layer = |(i, layer): (usize, &DaeConfig)| Dae::new(layer.clone(), vb.pp(i));
-        let layers = config.layers.iter().enumerate().map(layer).collect::<Result<_>>()?;
+        let layers = layers::load(&config.layers, &vb)?;
         Ok(Self { config, layers })
     }
 
@@ -129,13 +128,7 @@ impl StackedDae {
     /// When `config` is out of range or the device is out of memory.
     pub fn init(config: StackedDaeConfig, philox: Philox, device: &Device) -> Result<Self> {
         config.validate()?;
-        let mut at = philox;
-        let layer = |layer: &DaeConfig| {
-            let dae = Dae::init(layer.clone(), at, device);
-            at = at.advanced(layer.n_hidden * layer.n_visible);
-            dae
-        };
-        let layers = config.layers.iter().map(layer).collect::<Result<_>>()?;
+        let layers = layers::random(&config.layers, philox, device)?;
         Ok(Self { config, layers })
     }
 
@@ -217,10 +210,13 @@ impl StackedDae {
     /// # Errors
     /// When the folder is not writable.
     pub fn save_pretrained(&self, folder: &Path) -> Result<()> {
-        let tensors = self.layers.iter().enumerate().flat_map(|(i, dae)| {
-            dae.tensors().into_iter().map(move |(name, t)| (format!("layers.{i}.{name}"), t.clone()))
-        });
-        pretrained::save(ModelType::StackedDae, folder, &self.config, &self.config.preparation, tensors)
+        pretrained::save(
+            ModelType::StackedDae,
+            folder,
+            &self.config,
+            &self.config.preparation,
+            layers::parameters(&self.layers),
+        )
     }
 }
 

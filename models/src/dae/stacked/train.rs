@@ -3,7 +3,7 @@ use super::{StackedDae, StackedDaeConfig};
 use crate::checkpoint::Checkpoint;
 use crate::dae::{Dae, DaeTrainConfig, DaeTrainer};
 use crate::layerwise::{LayerwiseTrainer, Stack};
-use candle::{DType, Result, Tensor};
+use candle::{Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_datasets::Preparation;
 use chandlery_ops::Philox;
@@ -30,14 +30,6 @@ impl Stack for StackedDae {
 
     fn parts(&self) -> (&StackedDaeConfig, &[Dae]) {
         (self.config(), self.layers())
-    }
-
-    fn copy(dae: &Dae) -> Result<Dae> {
-        dae.to(DType::F32, dae.weight().device())
-    }
-
-    fn tensors(dae: &Dae) -> Vec<(&'static str, &Tensor)> {
-        dae.tensors()
     }
 
     fn validate(training: &DaeTrainConfig) -> Result<()> {

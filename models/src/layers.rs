@@ -1,0 +1,176 @@
+//! What models that can be layers of a stack have in common: their names in files, and the checkpoint of a trainer of one of them.
+use crate::checkpoint::{self, Checkpoint};
+use crate::prepare::Prepares;
+use candle::{DType, Device, Result, Tensor};
+use candle_nn::VarBuilder;
+use chandlery_datasets::Preparation;
+use chandlery_ops::Philox;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// A model of visible and hidden units.
+pub trait Layer: Clone {
+    /// What it is.
+    type Config: Clone + Serialize + DeserializeOwned + Prepares;
+
+    /// Loads it from under `vb`.
+    ///
+    /// # Errors
+    /// When `config` is out of range, or `vb` lacks a tensor or has another shape.
+    fn load(config: Self::Config, vb: VarBuilder) -> Result<Self>;
+    /// A new one with random weights, which take `n_hidden · n_visible` draws.
+    ///
+    /// # Errors
+    /// When `config` is out of range or the device is out of memory.
+    fn random(config: Self::Config, philox: Philox, device: &Device) -> Result<Self>;
+    /// What it is.
+    fn of(&self) -> &Self::Config;
+    /// Visible and hidden units.
+    fn sizes(config: &Self::Config) -> (usize, usize);
+    /// A configuration whose rows are those of the layer below.
+    fn without_preparation(config: &Self::Config) -> Self::Config;
+    /// The parameters by name.
+    fn parameters(&self) -> Vec<(&'static str, &Tensor)>;
+    /// A copy in another float type or on another device.
+    ///
+    /// # Errors
+    /// When the device is out of memory.
+    fn copied(&self, dtype: DType, device: &Device) -> Result<Self>;
+}
+
+macro_rules! layer {
+    ($model:ty, $config:ty, $without:expr) => {
+        impl Layer for $model {
+            type Config = $config;
+            fn load(config: $config, vb: VarBuilder) -> Result<Self> {
+                Self::new(config, vb)
+            }
+            fn random(config: $config, philox: Philox, device: &Device) -> Result<Self> {
+                Self::init(config, philox, device)
+            }
+            fn of(&self) -> &$config {
+                self.config()
+            }
+            fn sizes(config: &$config) -> (usize, usize) {
+                (config.n_visible, config.n_hidden)
+            }
+            fn without_preparation(config: &$config) -> $config {
+                $without(config.clone())
+            }
+            fn parameters(&self) -> Vec<(&'static str, &Tensor)> {
+                self.tensors()
+            }
+            fn copied(&self, dtype: DType, device: &Device) -> Result<Self> {
+                self.to(dtype, device)
+            }
+        }
+    };
+}
+layer!(crate::rbm::Rbm, crate::rbm::RbmConfig, |config| crate::rbm::RbmConfig {
+    preparation: Preparation::default(),
+    ..config
+});
+layer!(crate::dae::Dae, crate::dae::DaeConfig, |config| crate::dae::DaeConfig {
+    preparation: Preparation::default(),
+    image: None,
+    ..config
+});
+
+/// The parameters of layers as files hold them: `layers.0.weight`, …, lowest first.
+pub(crate) fn parameters<'a, L: Layer + 'a>(
+    layers: impl IntoIterator<Item = &'a L>,
+) -> impl Iterator<Item = (String, Tensor)> {
+    layers.into_iter().enumerate().flat_map(|(i, layer)| {
+        layer.parameters().into_iter().map(move |(name, t)| (format!("layers.{i}.{name}"), t.clone()))
+    })
+}
+
+/// Loads what [`parameters`] named.
+pub(crate) fn load<L: Layer>(configs: &[L::Config], vb: &VarBuilder) -> Result<Vec<L>> {
+    let layer = |(i, config): (usize, &L::Config)| L::load(config.clone(), vb.pp(format!("layers.{i}")));
+    configs.iter().enumerate().map(layer).collect()
+}
+
+/// New layers with random weights; each draws after the one below.
+pub(crate) fn random<L: Layer>(configs: &[L::Config], mut philox: Philox, device: &Device) -> Result<Vec<L>> {
+    let layer = |config: &L::Config| {
+        let layer = L::random(config.clone(), philox, device);
+        let (n_visible, n_hidden) = L::sizes(config);
+        philox = philox.advanced(n_hidden * n_visible);
+        layer
+    };
+    configs.iter().map(layer).collect()
+}
+
+/// A trainer of one layer above others, without what it alone knows.
+pub(crate) struct TrainerParts<L, T> {
+    /// The layer in training and, before it, those below.
+    pub(crate) layers: Vec<L>,
+    pub(crate) training: T,
+    /// Of the raw rows.
+    pub(crate) preparation: Preparation,
+    /// Where the draws began.
+    pub(crate) philox: Philox,
+}
+
+/// What a checkpoint says of it beside its tensors.
+#[derive(Serialize, Deserialize)]
+struct Notes<C, T, P> {
+    layers: Vec<C>,
+    training: T,
+    #[serde(default, alias = "input_scale")]
+    preparation: Preparation,
+    seed: u64,
+    stream: u64,
+    offset: u64,
+    progress: P,
+}
+
+impl<L: Layer, T: Clone + Serialize + DeserializeOwned> TrainerParts<L, T> {
+    /// Writes a checkpoint of the trainer of this name, with its `state` and the caller's `progress`. The file appears whole.
+    ///
+    /// # Errors
+    /// When the file is not writable.
+    pub(crate) fn save(
+        &self,
+        path: &Path,
+        trainer: &str,
+        state: Vec<(String, Tensor)>,
+        progress: &impl Serialize,
+    ) -> Result<()> {
+        let Philox { seed, stream, offset } = self.philox;
+        let notes = Notes {
+            // A checkpoint has one preparation, that of the raw rows.
+            layers: self.layers.iter().map(|layer| L::without_preparation(layer.of())).collect(),
+            training: self.training.clone(),
+            preparation: self.preparation.clone(),
+            seed,
+            stream,
+            offset,
+            progress,
+        };
+        checkpoint::save(path, trainer, parameters(&self.layers).chain(state), &notes, &self.preparation)
+    }
+
+    /// Reads what [`save`](Self::save) wrote: the parts, the file for the state, and the caller's progress.
+    ///
+    /// # Errors
+    /// When the file is missing, cut short, or of another trainer; the message names it.
+    pub(crate) fn load<'a, P: DeserializeOwned>(
+        path: &'a Path,
+        trainer: &str,
+        device: &Device,
+    ) -> Result<(Self, Checkpoint<'a>, P)> {
+        let (stored, mut notes) = Checkpoint::load::<Notes<L::Config, T, P>>(path, trainer, device)?;
+        stored.load_preparation(&mut notes.preparation, device)?;
+        if let [alone] = &mut notes.layers[..] {
+            *alone.preparation() = notes.preparation.clone();
+        }
+        let vb = VarBuilder::from_tensors(stored.tensors.clone(), DType::F32, device);
+        let layers = load(&notes.layers, &vb).map_err(|e| stored.refused(&e))?;
+        let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
+        let parts = Self { layers, training: notes.training, preparation: notes.preparation, philox };
+        Ok((parts, stored, notes.progress))
+    }
+}
