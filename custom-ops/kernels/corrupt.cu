@@ -14,18 +14,7 @@
 // same     the same bits as the CPU twin, by philox.cuh and math.cuh
 // truth    corrupt_reference in src/corrupt.rs
 
-#include "math.cuh"
-#include "philox.cuh"
-
-enum Law { NONE, SALT_AND_PEPPER, MASKING, GAUSSIAN };
-
-template <Law LAW>
-__device__ __forceinline__ float corrupted(float x, Rounded draw, float p) {
-  if (LAW == SALT_AND_PEPPER) return draw.v < p ? (draw.v < 0.5f * p ? 0.f : 1.f) : x;
-  if (LAW == MASKING) return draw.v < p ? 0.f : x;
-  if (LAW == GAUSSIAN) return (Rounded(x) + Rounded(p) * draw).v;
-  return x;
-}
+#include "corruption.cuh"
 
 template <Law LAW>
 __device__ void corrupt(const float* x, float* out, size_t n, size_t first, float p, const Philox& philox) {
@@ -34,12 +23,11 @@ __device__ void corrupt(const float* x, float* out, size_t n, size_t first, floa
   const size_t groups = (skip + n + 3) / 4;
   for (size_t g = (size_t)blockIdx.x * blockDim.x + threadIdx.x; g < groups; g += stride) {
     Rounded draws[4] = {0.f, 0.f, 0.f, 0.f};
-    if (LAW == GAUSSIAN) normal_of(philox_block(philox, first / 4 + g), draws);
-    else if (LAW != NONE) uniform_of(philox_block(philox, first / 4 + g), draws);
+    draws_of(LAW, philox, first / 4 + g, draws);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const size_t e = 4 * g + i;  // counted from the first element of the first block
-      if (e >= skip && e - skip < n) out[e - skip] = corrupted<LAW>(x[e - skip], draws[i], p);
+      if (e >= skip && e - skip < n) out[e - skip] = corrupted(LAW, x[e - skip], draws[i], p);
     }
   }
 }

@@ -29,8 +29,7 @@
 // same     every sum has one order: the same bits on every launch with the same C; other bits than the CPU twin's, to rounding
 // truth    denoising_steps_reference in src/denoising_steps/mod.rs
 
-#include "math.cuh"
-#include "philox.cuh"
+#include "corruption.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #include <cooperative_groups.h>
@@ -45,8 +44,6 @@ constexpr unsigned I = 5;         // rows of a thread
 constexpr unsigned ROWS = 8 * I;  // hidden units of a cluster
 constexpr unsigned FIGURES = 1024;  // columns of the figures
 constexpr unsigned OWNED = ROWS / RANKS;
-
-enum Law { NONE, SALT_AND_PEPPER, MASKING, GAUSSIAN };
 
 struct Sizes {
   unsigned n_visible, n_hidden, batch, padded, n_steps, columns, own, rows_each, span;
@@ -94,15 +91,6 @@ __device__ __forceinline__ void halve(float* v, unsigned bit) {
 template <typename Row>
 __device__ __forceinline__ float entry(const Row* rows, size_t at, float scale) {
   return scale * (float)__ldg(rows + at);
-}
-
-__device__ __forceinline__ float corrupted(float x, Rounded uniform, Rounded normal, const Noise& noise) {
-  switch (noise.law) {
-    case SALT_AND_PEPPER: return uniform.v < noise.p ? (uniform.v < 0.5f * noise.p ? 0.f : 1.f) : x;
-    case MASKING: return uniform.v < noise.p ? 0.f : x;
-    case GAUSSIAN: return (Rounded(x) + Rounded(noise.p) * normal).v;
-    default: return x;
-  }
 }
 
 // One launch. MB: samples that a thread takes at a time. SCATTER: each block of a cluster sums an eighth of the rows for all; else
@@ -195,17 +183,14 @@ struct Steps {
     for (unsigned k = threadIdx.x; k < groups * n.batch; k += THREADS) {
       const unsigned m = k / groups, first = m * n.n_visible + first_column, block = first / 4 + k % groups;
       if (4 * block >= first + columns) continue;
-      Rounded uniform[4] = {0.f, 0.f, 0.f, 0.f}, normal[4] = {0.f, 0.f, 0.f, 0.f};
-      if (noise.law == GAUSSIAN)
-        normal_of(philox_block(philox, block), normal);
-      else if (noise.law != NONE)
-        uniform_of(philox_block(philox, block), uniform);
+      Rounded draws[4] = {0.f, 0.f, 0.f, 0.f};
+      draws_of(noise.law, philox, block, draws);
 #pragma unroll
       for (unsigned e = 0; e < 4; ++e) {
         const unsigned element = 4 * block + e;
         if (element < first || element >= first + columns) continue;
         const float x = entry(from, start + element, scale);
-        out[((m / MV) * n.columns + element - first) * MV + m % MV] = corrupted(x, uniform[e], normal[e], noise);
+        out[((m / MV) * n.columns + element - first) * MV + m % MV] = corrupted(noise.law, x, draws[e], noise.p);
       }
     }
   }

@@ -1,7 +1,8 @@
 //! `a·b + c` in the inner loops of the CPU: rounded once, in one instruction, where the processor has it.
 //!
 //! A loop is compiled for several processors by `multiversion`; [`fused!`] says inside such a function whether the version at hand is for
-//! processors with the instruction, if its list of features names `fma`. Without the question, `mul_add` would call a slow function on those that lack it.
+//! processors with the instruction, if its list of features names `fma`. Without the question, `mul_add` would call a slow function on
+//! those that lack it.
 //!
 //! The CPU ops that have a CUDA twin with the same bits do not use it ([`math`](crate::math)).
 use candle::WithDType;

@@ -1,12 +1,12 @@
 //! Many steps in one launch of `kernels/denoising_steps.cu`.
 use super::shape::{RANKS, Shape, THREADS};
 use super::{OP, Sizes, Steps};
-use crate::cuda::{Gpu, ScratchLayout};
+use crate::cuda::{Gpu, Launch, ScratchLayout};
 use crate::op::Io;
 use candle::cuda::CudaDType;
 use candle::cuda::cudarc::driver::DeviceRepr;
 use candle::{CudaStorage, DType, Result};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 /// `Sizes` of the kernel, in its order.
 #[repr(C)]
@@ -30,24 +30,29 @@ unsafe impl DeviceRepr for Numbers {}
 /// # Errors
 /// When the driver fails.
 pub(super) fn shape(gpu: &Gpu, sizes: Sizes) -> Result<Option<Shape>> {
-    /// What the driver said: it depends on how a GPU's multiprocessors are grouped.
-    static AT_ONCE: Mutex<Vec<(Shape, usize)>> = Mutex::new(vec![]);
+    /// What the driver said of each GPU, by its number: it depends on how multiprocessors are grouped.
+    static AT_ONCE: Mutex<Vec<(usize, Shape, usize)>> = Mutex::new(vec![]);
     let Some(shape) = Shape::of(gpu.limits(), sizes.n_visible, sizes.n_hidden, sizes.batch) else {
         return Ok(None);
     };
-    let mut known = AT_ONCE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let at_once = match known.iter().find(|(of, _)| *of == shape) {
-        Some(&(_, at_once)) => at_once,
+    let ordinal = gpu.stream().context().ordinal();
+    let mut known = AT_ONCE.lock().unwrap_or_else(PoisonError::into_inner);
+    let at_once = match known.iter().find(|(gpu, of, _)| (*gpu, *of) == (ordinal, shape)) {
+        Some(&(_, _, at_once)) => at_once,
         None => {
-            let launch =
-                gpu.launch(OP, "denoising_steps", &format!("denoising_steps_f32_{}", shape.form()))?;
-            let launch = launch.blocks(shape.clusters * RANKS, THREADS).shared(shape.shared_bytes());
-            let at_once = launch.clusters_of(RANKS as u32).together().clusters_at_once()?;
-            known.push((shape, at_once));
+            let at_once = launch_of(gpu, &shape, "f32")?.clusters_at_once()?;
+            known.push((ordinal, shape, at_once));
             at_once
         }
     };
     Ok((shape.clusters <= at_once).then_some(shape))
+}
+
+/// A launch for rows of a type, still without arguments.
+fn launch_of<'a>(gpu: &'a Gpu, shape: &Shape, dtype: &str) -> Result<Launch<'a>> {
+    let launch = gpu.launch(OP, "denoising_steps", &format!("denoising_steps_{dtype}_{}", shape.form()))?;
+    let launch = launch.blocks(shape.clusters * RANKS, THREADS).shared(shape.shared_bytes());
+    Ok(launch.clusters_of(RANKS as u32).together())
 }
 
 pub(super) fn run(of: &Steps<'_>, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
@@ -85,16 +90,15 @@ fn launch<T: CudaDType>(of: &Steps<'_>, dtype: &str, gpu: &Gpu, io: Io<'_, CudaS
         span: shape.span as u32,
     };
     let (law, noise) = of.corruption.law();
-    let launch = gpu.launch(OP, "denoising_steps", &format!("denoising_steps_{dtype}_{}", shape.form()))?;
+    let launch = launch_of(gpu, &shape, dtype)?;
     let values = gpu.to_write(&mut values);
     let place = |entry: usize| values.at + (entry * size_of::<f32>()) as u64;
     let launch = launch.num(values.at).num(place(of.bias_at)).num(place(of.visible_bias_at));
     let launch = launch.num(sums.address(memory.at)).num(errors.address(memory.at)).write(&mut figures);
     let launch = launch.read(&rows).num(numbers).num(of.scale).num(of.rate / batch as f32).num(of.keep);
     let launch = launch.num(law).num(noise).draws(of.place.philox, &counter);
-    let launch = launch.blocks(shape.clusters * RANKS, THREADS).shared(shape.shared_bytes());
     // SAFETY: (3 × float*, 2 × unsigned long long*, double*, const T*, Sizes, 3 × float, unsigned, float, 3 × unsigned long long,
     // const long long*): `denoising_steps_` checked all shapes; the figures have a column for each of at most 1024 blocks; the scratch
     // has the words of two steps; `shape` made sure that all clusters run at once, that the kernel's limits hold and sizes fit u32.
-    unsafe { launch.clusters_of(RANKS as u32).together().go() }
+    unsafe { launch.go() }
 }

@@ -25,7 +25,7 @@
 //! On a GPU of capability 9.0 or later the weights stay in the registers of the multiprocessors from the first step to the last, see
 //! the head of `kernels/denoising_steps.cu`; [`denoising_steps_fit`] says whether a network is small enough.
 //!
-//! Source: Kumar and Giaquinto, "Parallel denoising autoencoder", algorithm 1 and its six modules.
+//! Source: Kumar and Giaquinto, "Parallelizing denoising autoencoders", algorithm 1 and its six modules.
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
