@@ -1,9 +1,9 @@
 //! The data of a run, cut up into rows that training sees, rows held out from it, and test rows.
 use crate::options::{DataArgs, RowsArgs};
-use crate::session::info::data_of;
+use crate::session::info::{Input, data_of};
 use anyhow::Result;
 use chandlery_datasets::{Dataset, Split, count};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Rows that training does not see are a twentieth of the training split, at most so many.
@@ -131,5 +131,33 @@ impl Data {
             count(rows(&self.test), "test row"),
             self.train.n_features()
         )
+    }
+}
+
+/// What a run of rows is asked for: where they come from.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct OfRows {
+    /// The rows.
+    pub data: DataArgs,
+}
+
+/// The same of a run that begins with a saved model.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct OfModel {
+    /// The model, as the user named it.
+    pub model: String,
+    /// The rows.
+    pub data: DataArgs,
+}
+
+impl Input for OfRows {
+    fn meant_from(&mut self, base: &Path) {
+        self.data.base = Some(base.to_owned());
+    }
+}
+
+impl Input for OfModel {
+    fn meant_from(&mut self, base: &Path) {
+        self.data.base = Some(base.to_owned());
     }
 }

@@ -88,10 +88,7 @@ impl Blocks {
             "--data: rows must have {n_inputs} values for this network, got {}",
             split.n_features()
         );
-        // Used once and front to back: no need to copy it to the device as a whole.
-        let feed_config = FeedConfig { resident_bytes: None, ..FeedConfig::in_order(BLOCK) };
-        let mut feed = Feed::new(split, device, feed_config)?;
-        feed.start_epoch(0, 0)?;
+        let feed = in_order(split, device, BLOCK)?;
         // Bytes over 255 are such.
         let safe = gaussian || split.row_type() == RowType::U8 && preparation.is_default();
         Ok(Self { feed, checked: (!safe).then_some(preparation) })
@@ -113,6 +110,15 @@ impl Blocks {
         }
         Ok(Some(rows))
     }
+}
+
+/// The raw rows of a split once, in the order of the source, `block` at a time.
+pub fn in_order(split: &Split, device: &Device, block: usize) -> Result<Feed> {
+    // Used once and front to back: no need to copy it to the device as a whole.
+    let config = FeedConfig { resident_bytes: None, ..FeedConfig::in_order(block) };
+    let mut feed = Feed::new(split, device, config)?;
+    feed.start_epoch(0, 0)?;
+    Ok(feed)
 }
 
 /// All raw rows of a split, `[n_samples, n_inputs]` u8 or f32.

@@ -125,7 +125,7 @@ pub(super) fn run(args: &DaeArgs) -> Result<()> {
         for &precision in &args.precision {
             for &batch in &args.batch {
                 let batch = batch as usize;
-                let (Seconds { median, min, max }, _) = epoch(args, &device, *size, precision, batch, &rows)?;
+                let Seconds { median, min, max } = epoch(args, &device, *size, precision, batch, &rows)?;
                 let (v, h) = size.units();
                 let known = PYTORCH.iter().find(|(of, _)| *of == batch && (v, h) == (784, 500));
                 let row = Row {
@@ -157,7 +157,7 @@ fn trainer(size: Size, precision: Precision, batch: usize, device: &Device) -> R
     Ok(DaeTrainer::new(&dae, config, Philox::new(0, 1))?)
 }
 
-/// Times an epoch of [`EPOCH`] rows over the rows of `split`, from the device's memory; and how many steps were timed at once.
+/// Times an epoch of [`EPOCH`] rows over the rows of `split`, from the device's memory.
 fn epoch(
     args: &DaeArgs,
     device: &Device,
@@ -165,7 +165,7 @@ fn epoch(
     precision: Precision,
     batch: usize,
     split: &Split,
-) -> Result<(Seconds, usize)> {
+) -> Result<Seconds> {
     let of = || format!("{size}, minibatches of {batch}");
     let mut trainer = trainer(size, precision, batch, device).with_context(of)?;
     let mut feed = Feed::new(split, device, FeedConfig::new(batch, 0)).with_context(of)?;
@@ -182,7 +182,7 @@ fn epoch(
         if device.is_cpu() { ((RUN_SECONDS / step) as usize).clamp(MIN_STEPS.min(all), all) } else { all };
     let run = time(device, args.common.repeats, || stream.train(&mut trainer, steps))?;
     trainer.check()?;
-    Ok((run.times(EPOCH as f64 / (steps * batch) as f64), steps))
+    Ok(run.times(EPOCH as f64 / (steps * batch) as f64))
 }
 
 /// Seconds of an epoch of [`EPOCH`] rows by the serial program in f32, from as many as it takes in a fraction of a second.

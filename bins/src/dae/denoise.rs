@@ -1,10 +1,10 @@
 //! The command `denoise`: image files of the size that the autoencoder reads.
 use super::args::DenoiseArgs;
-use super::draw::{COLUMNS, Restored, shades};
+use super::draw::Restored;
 use super::measure::Noise;
 use super::saved;
 use crate::images::{read_planes, write_planes};
-use crate::pictures::{can_draw, lines_of, tile_zoom, write_png};
+use crate::pictures::can_draw;
 use crate::report::{Outcome, Report};
 use crate::run_folder::RunFolder;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -42,7 +42,7 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
         let planes = levels.get(i)?.reshape((shape.channels, shape.height, shape.width))?;
         write_planes(&planes, &folder.join(name))?;
     }
-    compare(&made, corruption, shape, &stack, &folder)?;
+    made.draw(&stack, corruption, shape, &folder.join(COMPARISON))?;
     let rmse = |a: &Tensor| -> Result<f64> {
         let apart = (a - &made.original)?.sqr()?.to_dtype(DType::F64)?;
         Ok(apart.mean_all()?.to_scalar::<f64>()?.sqrt())
@@ -127,18 +127,4 @@ fn as_stored(planes: Tensor, shape: ImageShape) -> Result<Tensor> {
 fn words(shape: ImageShape) -> String {
     let colour = if shape.channels == 1 { "grey" } else { "colour" };
     format!("{}x{} pixels in {colour} (height x width)", shape.height, shape.width)
-}
-
-/// Draws the images, with noise if there is any, and restored.
-fn compare(
-    made: &Restored,
-    corruption: Corruption,
-    shape: ImageShape,
-    stack: &StackedDae,
-    folder: &RunFolder,
-) -> Result<()> {
-    let corrupted = (corruption != Corruption::None).then_some(&made.corrupted);
-    let parts: Vec<&Tensor> = [&made.original].into_iter().chain(corrupted).chain([&made.restored]).collect();
-    let picture = lines_of(&parts, shape, COLUMNS, shades(stack), tile_zoom(shape))?;
-    write_png(&picture, &folder.join(COMPARISON))
 }

@@ -19,7 +19,7 @@ const FILTERS: usize = 100;
 /// Rows in the picture of reconstructions.
 const RECONSTRUCTIONS: usize = 40;
 /// Tiles in a line.
-pub const COLUMNS: usize = 10;
+const COLUMNS: usize = 10;
 
 /// Draws filters and reconstructions of test rows into a run folder; nothing when rows are no images that can be drawn.
 pub fn run_pictures(
@@ -71,10 +71,7 @@ pub fn reconstructions(
 ) -> Result<usize> {
     let raw = rows::all(&split.take(n)?, stack.config(), device)?;
     let n = raw.dim(0)?;
-    let Restored { original, corrupted, restored } = Restored::of(stack, &raw, noise)?;
-    let noisy = (noise.corruption != Corruption::None).then_some(&corrupted);
-    let parts: Vec<&Tensor> = [&original].into_iter().chain(noisy).chain([&restored]).collect();
-    write_png(&lines_of(&parts, shape, COLUMNS, shades(stack), tile_zoom(shape))?, path)?;
+    Restored::of(stack, &raw, noise)?.draw(stack, noise.corruption, shape, path)?;
     // What does not fill a line is left out.
     Ok(n - n % COLUMNS.min(n))
 }
@@ -101,10 +98,23 @@ impl Restored {
             corrupted: preparation.inverse(&corrupted)?,
         })
     }
+
+    /// Draws the originals, below them what became of them where there was noise, and at the bottom what came back.
+    pub fn draw(
+        &self,
+        stack: &StackedDae,
+        corruption: Corruption,
+        shape: ImageShape,
+        path: &Path,
+    ) -> Result<()> {
+        let noisy = (corruption != Corruption::None).then_some(&self.corrupted);
+        let parts: Vec<&Tensor> = [&self.original].into_iter().chain(noisy).chain([&self.restored]).collect();
+        write_png(&lines_of(&parts, shape, COLUMNS, shades(stack), tile_zoom(shape))?, path)
+    }
 }
 
 /// Values between 0 and 1 are shades as they stand; real ones are stretched.
-pub fn shades(stack: &StackedDae) -> Shades {
+fn shades(stack: &StackedDae) -> Shades {
     if Reads::from(stack.config()).gaussian { Shades::MinMax } else { Shades::Unit }
 }
 

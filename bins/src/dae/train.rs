@@ -3,8 +3,7 @@ use super::args::{Settings, TrainArgs};
 use super::measure::{Errors, Noise};
 use super::plan::{corruptions, new_trainer};
 use super::{card, draw, saved, streams};
-use crate::data::Data;
-use crate::options::DataArgs;
+use crate::data::{Data, OfRows};
 use crate::report::{Outcome, figure, seconds};
 use crate::rows;
 use crate::session::{self, Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
@@ -42,22 +41,10 @@ pub struct EpochReport {
     pub seconds: f64,
 }
 
-/// Where rows come from.
-#[derive(Debug, Serialize, Deserialize)]
-struct Input {
-    data: DataArgs,
-}
-
-impl session::info::Input for Input {
-    fn meant_from(&mut self, base: &Path) {
-        self.data.base = Some(base.to_owned());
-    }
-}
-
 struct Train;
 
 impl Run for Train {
-    type Input = Input;
+    type Input = OfRows;
     type Settings = Settings;
     type Trainer = StackedDaeTrainer;
     type Line = EpochReport;
@@ -71,7 +58,7 @@ impl Run for Train {
 
 /// Trains a model, or resumes that, and leaves a run folder.
 pub fn train(args: &TrainArgs) -> Result<Outcome> {
-    let given = || Ok((Input { data: args.data.clone() }, args.settings()));
+    let given = || Ok((OfRows { data: args.data.clone() }, args.settings()));
     let mut asked = Asked::<Train>::new(&args.session, given)?;
     // The learning rate is constant, so that a run that is extended needs no other schedule.
     asked.extend_epochs(args.epochs, |settings| settings.epochs, |settings, n| settings.epochs = n)?;

@@ -4,8 +4,7 @@ use super::learning_curves::EpochReport;
 use super::measure::{Evaluation, Rows};
 use super::plan::{new_trainer, training_of};
 use super::{card, draw, learning_curves, sizes};
-use crate::data::Data;
-use crate::options::DataArgs;
+use crate::data::{Data, OfRows};
 use crate::report::{Outcome, figure, seconds};
 use crate::rows;
 use crate::session::{self, Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
@@ -14,29 +13,16 @@ use candle::Tensor;
 use chandlery::Trainer;
 use chandlery::dbn::DbnTrainer;
 use chandlery_datasets::{Feed, Split};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::path::Path;
 
 /// Rows of each side that a layer is measured on after an epoch, at most.
 const PROBE_ROWS: usize = 250;
 
-/// Where rows come from.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Input {
-    data: DataArgs,
-}
-
-impl session::info::Input for Input {
-    fn meant_from(&mut self, base: &Path) {
-        self.data.base = Some(base.to_owned());
-    }
-}
-
 struct Train;
 
 impl Run for Train {
-    type Input = Input;
+    type Input = OfRows;
     type Settings = Settings;
     type Trainer = DbnTrainer;
     type Line = EpochReport;
@@ -50,7 +36,7 @@ impl Run for Train {
 
 /// Trains a network, or resumes that, and leaves a run folder.
 pub fn train(args: &TrainArgs) -> Result<Outcome> {
-    let given = || Ok((Input { data: args.data.clone() }, args.settings()));
+    let given = || Ok((OfRows { data: args.data.clone() }, args.settings()));
     let mut asked = Asked::<Train>::new(&args.session, given)?;
     let extended =
         asked.extend_epochs(args.epochs, |settings| settings.epochs, |settings, n| settings.epochs = n)?;

@@ -5,12 +5,13 @@
 use super::args::SignalArgs;
 use crate::options::{ReadArgs, located};
 use crate::progress::Spinner;
+use crate::rows::in_order;
 use anyhow::{Context, Result};
 use candle::{Device, Tensor};
 use chandlery_datasets::count;
 use chandlery_datasets::patches::{ImageSet, PatchSampler};
 use chandlery_datasets::preparation::{Preparation, StepConfig};
-use chandlery_datasets::{Feed, FeedConfig, RowType, Split};
+use chandlery_datasets::{Feed, RowType, Split};
 use std::path::Path;
 
 /// Side of a patch when none is asked for.
@@ -56,10 +57,7 @@ impl Signals {
 
     /// Blocks of all signals, in the order of the source.
     pub fn blocks(&self, device: &Device) -> Result<Blocks<'_>> {
-        let config = FeedConfig { resident_bytes: None, ..FeedConfig::in_order(BLOCK) };
-        let mut feed = Feed::new(&self.split, device, config)?;
-        feed.start_epoch(0, 0)?;
-        Ok(Blocks { signals: self, feed })
+        Ok(Blocks { signals: self, feed: in_order(&self.split, device, BLOCK)? })
     }
 
     /// All signals, `[n_rows, n_features]` f32.

@@ -8,6 +8,7 @@ use crate::run_folder::check_writable;
 use anyhow::{Context, Result};
 use candle::{DType, Device, Module, Tensor};
 use chandlery::sparse_autoencoder::{Cost, SparseAutoencoder};
+use chandlery_datasets::count;
 use serde_json::json;
 
 /// A feature that is less active than this, on average, counts as dead.
@@ -30,7 +31,12 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let mut feed = rows.feed(&device)?;
     let next = || Ok(feed.next()?.map(|minibatch| model.forward(&minibatch.rows)).transpose()?);
     arrays::write(&args.out, shape, next, rows.split.labels.as_deref())?;
-    report.line(&format!("{} rows of {} features in {}", shape.0, shape.1, named(&args.out)))?;
+    report.line(&format!(
+        "{} of {} in {}",
+        count(shape.0, "row"),
+        count(shape.1, "feature"),
+        named(&args.out)
+    ))?;
     report.finish(&json!({
         "out": args.out,
         "data": rows.name,
@@ -99,7 +105,8 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
     let error = squares / n as f64;
     let per_input = error / model.config().n_visible as f64;
     report.line(&format!(
-        "mean squared error of {n} rows of {}: {error:.6} summed over the inputs, {per_input:.8} per input",
+        "mean squared error of {} of {}: {error:.6} summed over the inputs, {per_input:.8} per input",
+        count(n, "row"),
         rows.name
     ))?;
     let drawn = draw::reconstructions(&model, &rows, args.n, &device, &args.out)?;

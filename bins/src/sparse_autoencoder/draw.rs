@@ -1,6 +1,6 @@
 //! Pictures of a sparse autoencoder.
 use super::rows::Rows;
-use crate::pictures::{Shades, mosaic, originals_over_reconstructions, write_png};
+use crate::pictures::{Shades, can_draw, mosaic, originals_over_reconstructions, write_png};
 use crate::session::Picture;
 use anyhow::Result;
 use candle::Device;
@@ -18,7 +18,7 @@ pub const FILTERS: &str = "filters.png";
 /// The shape of what the model reads, where it is an image that can be drawn.
 pub fn shape_of(model: &SparseAutoencoder) -> Option<ImageShape> {
     let config = model.config();
-    config.image.filter(|shape| matches!(shape.channels, 1 | 3) && shape.n_features() == config.n_visible)
+    config.image.filter(|shape| can_draw(shape) && shape.n_features() == config.n_visible)
 }
 
 fn zoom(shape: ImageShape) -> usize {

@@ -3,13 +3,14 @@ use super::args::{InputArgs, PrepareArg, Settings, UseArgs};
 use super::train::{Input, KIND};
 use crate::dictionary::signals::{holds_images, open_images};
 use crate::options::located;
+use crate::rows::in_order;
 use crate::session::RunInfo;
 use anyhow::{Context, Result, ensure};
 use candle::{Device, Tensor};
 use chandlery::sparse_autoencoder::SparseAutoencoderConfig;
 use chandlery_datasets::patches::PatchSampler;
 use chandlery_datasets::preparation::{StepConfig, WhiteningConfig};
-use chandlery_datasets::{Feed, FeedConfig, Preparation, Split};
+use chandlery_datasets::{Feed, Preparation, Split, count};
 use std::path::Path;
 
 /// Side of a patch, and number of patches, when none is asked for.
@@ -94,18 +95,17 @@ impl Rows {
 
     /// Blocks of raw rows in the order of the source.
     pub fn feed(&self, device: &Device) -> Result<Feed> {
-        let config = FeedConfig { resident_bytes: None, ..FeedConfig::in_order(BLOCK) };
-        let mut feed = Feed::new(&self.split, device, config)?;
-        feed.start_epoch(0, 0)?;
-        Ok(feed)
+        in_order(&self.split, device, BLOCK)
     }
 
     /// What the rows are, in words.
     pub fn words(&self) -> String {
         let n = self.split.n_samples();
         match self.split.image {
-            Some(shape) if self.patches => format!("{n} patches of {}x{} pixels", shape.height, shape.width),
-            _ => format!("{n} rows of {} values", self.split.n_features()),
+            Some(shape) if self.patches => {
+                format!("{} of {}x{} pixels", count(n, "patch"), shape.height, shape.width)
+            }
+            _ => format!("{} of {}", count(n, "row"), count(self.split.n_features(), "value")),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The model card of a fine-tuned network.
-use super::Input;
 use super::args::FineTuneSettings;
 use super::measure::Measured;
 use crate::data::Data;
+use crate::data::OfModel;
 use crate::dbn::sizes;
 use crate::session::{Card, Picture};
 use chandlery::feedforward::{Activation, FeedforwardConfig, Task};
@@ -22,7 +22,7 @@ pub struct Learned<'a> {
 pub fn of<'a>(
     tags: [&'static [&'static str]; 2],
     network: &FeedforwardConfig,
-    input: &Input,
+    input: &OfModel,
     settings: &FineTuneSettings,
     learned: &Learned<'_>,
     measured: &Measured,

@@ -14,8 +14,7 @@ pub(super) mod measure;
 mod plan;
 
 use super::{saved, sizes, streams};
-use crate::data::Data;
-use crate::options::DataArgs;
+use crate::data::{Data, OfModel};
 use crate::report::{Outcome, seconds};
 use crate::rows;
 use crate::session::{self, Asked, Ended, Epochs, Kind, Place, PlaceOf, Run, RunInfo, Session};
@@ -50,19 +49,6 @@ pub struct EpochReport {
     pub rows_per_second: f64,
     /// Training time.
     pub seconds: f64,
-}
-
-/// The network that a run begins with, and where rows come from.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Input {
-    model: String,
-    data: DataArgs,
-}
-
-impl session::info::Input for Input {
-    fn meant_from(&mut self, base: &Path) {
-        self.data.base = Some(base.to_owned());
-    }
 }
 
 /// What checkpoints hold beside the place in the epochs.
@@ -105,7 +91,7 @@ impl Base for OfDbn {
 struct FineTune<B>(PhantomData<B>);
 
 impl<B: Base> Run for FineTune<B> {
-    type Input = Input;
+    type Input = OfModel;
     type Settings = FineTuneSettings;
     type Trainer = FeedforwardTrainer;
     type Line = EpochReport;
@@ -122,7 +108,7 @@ pub fn fine_tune<B: Base>(args: &FineTuneArgs) -> Result<Outcome> {
     let mut asked = Asked::<FineTune<B>>::new(&args.session, || {
         let model = args.model.clone().context("MODEL: name the network to fine-tune")?;
         let data = args.data.of(&model)?;
-        Ok((Input { model, data }, FineTuneSettings { epochs: args.epochs, ..args.settings.clone() }))
+        Ok((OfModel { model, data }, FineTuneSettings { epochs: args.epochs, ..args.settings.clone() }))
     })?;
     let set = |settings: &mut FineTuneSettings, n| settings.epochs = Some(n);
     let extended = asked.extend_epochs(args.epochs, FineTuneSettings::n_epochs, set)?;

@@ -1,7 +1,8 @@
 //! The model card of a network with labels.
+use super::UpDownSettings;
 use super::measure::Evaluation;
-use super::{Input, UpDownSettings};
 use crate::data::Data;
+use crate::data::OfModel;
 use crate::dbn::sizes;
 use crate::session::{Card, Picture};
 use chandlery::labelled::LabelledDbnConfig;
@@ -10,7 +11,7 @@ use chandlery_datasets::count;
 /// The card of a network that was trained with labels on `data`.
 pub fn of<'a>(
     config: &LabelledDbnConfig,
-    input: &Input,
+    input: &OfModel,
     data: &Data,
     settings: &UpDownSettings,
     evaluation: &Evaluation,

@@ -15,8 +15,7 @@ pub use args::{UpDownArgs, UpDownSettings};
 pub use measure::Evaluation;
 
 use super::sizes;
-use crate::data::Data;
-use crate::options::DataArgs;
+use crate::data::{Data, OfModel};
 use crate::report::{Outcome, seconds};
 use crate::rows;
 use crate::session::{self, Asked, Ended, Epochs, Kind, PlaceOf, Run, RunInfo, Session};
@@ -59,19 +58,6 @@ pub struct EpochReport {
     pub seconds: f64,
 }
 
-/// The network that a run begins with, and where rows come from.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Input {
-    model: String,
-    data: DataArgs,
-}
-
-impl session::info::Input for Input {
-    fn meant_from(&mut self, base: &Path) {
-        self.data.base = Some(base.to_owned());
-    }
-}
-
 /// What checkpoints hold beside the place in the epochs.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Stages {
@@ -82,7 +68,7 @@ struct Stages {
 struct UpDown;
 
 impl Run for UpDown {
-    type Input = Input;
+    type Input = OfModel;
     type Settings = UpDownSettings;
     type Trainer = UpDownTrainer;
     type Line = EpochReport;
@@ -99,7 +85,7 @@ pub fn up_down(args: &UpDownArgs) -> Result<Outcome> {
     let mut asked = Asked::<UpDown>::new(&args.session, || {
         let model = args.model.clone().context("MODEL: name the folder of a run of `dbn train`")?;
         let data = args.data.of(&model)?;
-        Ok((Input { model, data }, args.settings()))
+        Ok((OfModel { model, data }, args.settings()))
     })?;
     let extended =
         asked.extend_epochs(args.epochs, |settings| settings.epochs, |settings, n| settings.epochs = n)?;
