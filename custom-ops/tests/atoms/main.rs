@@ -1,0 +1,7 @@
+//! Lists, decoding, statistics and updates of atoms against plain loops.
+#![allow(clippy::expect_used, missing_docs)]
+mod codes;
+mod common;
+mod rules;
+mod statistics;
+mod update;
