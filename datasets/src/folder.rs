@@ -1,7 +1,7 @@
 //! A folder: of idx files, of parquet files, or of images.
 //!
 //! Images lie in the folder itself, which gives rows without labels, or in sub-folders, each of which is then a class, numbered in the order
-//! of names.
+//! of names; images in both places are refused.
 //! Sub-folders called `train` and `test` (or as the options say) are splits, and each may again have classes.
 use crate::decode::{EXTENSIONS, ImageRows, is_image};
 use crate::idx::IdxFolder;
@@ -72,15 +72,24 @@ fn open_split(
     let mut images: Vec<PathBuf> = listing.files.into_iter().filter(|path| is_image(path)).collect();
     let mut labels = None;
     let mut class_names = None;
+    let mut classes = Vec::new();
+    for class_folder in &listing.folders {
+        let inside = images_below(class_folder)?;
+        if !inside.is_empty() {
+            classes.push((name_of(class_folder), inside));
+        }
+    }
+    if let (Some(image), Some((class, _))) = (images.first(), classes.first()) {
+        return Err(Error::format(
+            at,
+            format!("holds images both itself ({}) and in sub-folders ({class})", name_of(image)),
+            "move them all into sub-folders, one for each class, or all into the folder",
+        ));
+    }
     if images.is_empty() {
         let mut names = Vec::new();
         let mut numbers = Vec::new();
-        for class_folder in &listing.folders {
-            let inside = images_below(class_folder)?;
-            if inside.is_empty() {
-                continue;
-            }
-            let name = name_of(class_folder);
+        for (name, inside) in classes {
             let number = match known {
                 None => {
                     names.push(name);

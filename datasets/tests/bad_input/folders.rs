@@ -41,6 +41,26 @@ fn images_of_different_shapes() -> TestResult {
 }
 
 #[test]
+fn images_both_in_a_folder_and_in_its_sub_folders() -> TestResult {
+    let image = png(1, 1, &[0])?;
+    let file = |name| (name, image.clone());
+    let want = "holds images both itself (a.png) and in sub-folders (cat); move them all into sub-folders, one for each \
+                class, or all into the folder";
+    // Below a class too.
+    for inside in ["cat/b.png", "cat/young/b.png"] {
+        assert_eq!(folder_refusal(&[file("a.png"), file(inside)])?, format!("DIR: {want}"));
+    }
+    assert_eq!(
+        folder_refusal(&[file("train/a.png"), file("train/cat/b.png")])?,
+        format!("DIR/train: {want}")
+    );
+    // Without a split for training, one for tests would be overlooked.
+    let text = folder_refusal(&[file("a.png"), file("test/b.png")])?;
+    assert!(text.contains("and in sub-folders (test)"), "{text}");
+    Ok(())
+}
+
+#[test]
 fn a_class_that_only_the_test_images_have() -> TestResult {
     let image = png(1, 1, &[0])?;
     assert_eq!(
