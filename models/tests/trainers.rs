@@ -7,11 +7,12 @@ use chandlery::dae::{
 };
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::dictionary::{Dictionary, DictionaryConfig, OnlineConfig, OnlineTrainer};
-use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer};
+use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer, Optimizer};
 use chandlery::labelled::{LabelledDbn, UpDownConfig, UpDownTrainer};
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
+use chandlery::schedule::Schedule;
 use chandlery::{Philox, Trainer};
-use chandlery_ops::uniform;
+use chandlery_ops::{Precision, uniform};
 
 const CPU: Device = Device::Cpu;
 const BATCH: usize = 10;
@@ -159,6 +160,83 @@ fn every_trainer_resumes_hands_out_copies_and_checks_without_draining() -> Resul
         flat(stack.layers().iter().flat_map(|dae| dae.tensors().into_iter().map(|(_, t)| t)))
     })?;
     keeps_the_contract("online", online, |dictionary| flat([dictionary.atoms()]))
+}
+
+/// Training in which the schedules come before epoch 1 is training that had them from the start. `new` takes the momentum.
+fn follows_the_schedules_of_a_longer_run<T: Trainer>(
+    name: &str,
+    new: impl Fn(Schedule) -> Result<T>,
+    set: impl Fn(&mut T, Schedule) -> Result<()>,
+    values: impl Fn(&T::Model) -> Result<Vec<f32>>,
+) -> Result<()> {
+    let rows = uniform((BATCH, N), &CPU, Philox::new(9, 0))?;
+    let labels = Tensor::from_iter((0..BATCH as u32).map(|i| i % 3), &CPU)?;
+    let longer = Schedule::steps([(0, 0.5), (1, 0.9)]);
+    let trained = |mut trainer: T, new: Option<&Schedule>| {
+        for epoch in 0..2 {
+            if epoch == 1
+                && let Some(schedule) = new
+            {
+                set(&mut trainer, schedule.clone())?;
+            }
+            trainer.begin_epoch(epoch)?;
+            (0..5).try_for_each(|_| trainer.step(&rows, Some(&labels)))?;
+        }
+        values(&trainer.model()?)
+    };
+    let from_the_start = trained(new(longer.clone())?, None)?;
+    assert_ne!(trained(new(0.5.into())?, None)?, from_the_start, "{name}: the schedule changes nothing");
+    assert_eq!(trained(new(0.5.into())?, Some(&longer))?, from_the_start, "{name}: another schedule");
+    Ok(())
+}
+
+#[test]
+fn a_run_that_is_extended_follows_its_new_schedules() -> Result<()> {
+    for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
+        let rbm = Rbm::init(RbmConfig::new(N, 4), Philox::new(1, 0), &CPU)?;
+        let cd = |momentum| CdConfig { momentum, precision, ..cd() };
+        follows_the_schedules_of_a_longer_run(
+            &format!("rbm, {precision:?}"),
+            |momentum| RbmTrainer::new(&rbm, cd(momentum), Philox::new(1, 1)),
+            |trainer, momentum| trainer.set_schedules(&cd(momentum)),
+            |rbm| flat(rbm.tensors().into_iter().map(|(_, t)| t)),
+        )?;
+    }
+    let dbn = Dbn::init(DbnConfig::new(&[N, 5, 4]), Philox::new(2, 0), &CPU)?;
+    let both = |momentum: Schedule| vec![CdConfig { momentum, ..cd() }; 2];
+    follows_the_schedules_of_a_longer_run(
+        "dbn",
+        |momentum| DbnTrainer::new(&dbn, both(momentum), Philox::new(2, 1)),
+        |trainer, momentum| trainer.set_schedules(&both(momentum)),
+        |dbn| flat(dbn.layers().iter().flat_map(|rbm| rbm.tensors().into_iter().map(|(_, t)| t))),
+    )?;
+    let dae = Dae::init(DaeConfig::new(N, 4), Philox::new(6, 0), &CPU)?;
+    let noise = |momentum| DaeTrainConfig { batch: BATCH, momentum, ..DaeTrainConfig::default() };
+    follows_the_schedules_of_a_longer_run(
+        "dae",
+        |momentum| DaeTrainer::new(&dae, noise(momentum), Philox::new(6, 1)),
+        |trainer, momentum| trainer.set_schedules(&noise(momentum)),
+        |dae| flat(dae.tensors().into_iter().map(|(_, t)| t)),
+    )?;
+    let network = Feedforward::init(FeedforwardConfig::classifier(&[N, 5, 3]), Philox::new(3, 0), &CPU)?;
+    let sgd = |momentum| {
+        let optimizer = Optimizer::Sgd;
+        BackpropConfig { batch: BATCH, momentum, optimizer, ..BackpropConfig::default() }
+    };
+    follows_the_schedules_of_a_longer_run(
+        "feedforward",
+        |momentum| FeedforwardTrainer::new(&network, sgd(momentum), Philox::new(3, 1)),
+        |trainer, momentum| trainer.set_schedules(&sgd(momentum)),
+        |network| flat(network.layers().iter().flat_map(|(weight, bias)| [weight, bias])),
+    )?;
+    let labelled = LabelledDbn::from_dbn(&dbn, 3)?;
+    let up_down = |momentum| UpDownConfig { batch: BATCH, momentum, ..UpDownConfig::default() };
+    follows_the_schedules_of_a_longer_run(
+        "labelled",
+        |momentum| UpDownTrainer::new(&labelled, up_down(momentum), Philox::new(4, 1)),
+        |trainer, momentum| trainer.set_schedules(&up_down(momentum)),
+        |dbn| flat(dbn.tensors().iter().map(|(_, t)| t).collect::<Vec<_>>()),
+    )
 }
 
 #[test]

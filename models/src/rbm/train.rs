@@ -142,11 +142,8 @@ impl RbmTrainer {
     /// When `config` is out of range.
     pub fn set_schedules(&mut self, config: &CdConfig) -> Result<()> {
         config.validate()?;
-        let momentum = self.config.momentum.clone();
         self.config.learning_rate = config.learning_rate.clone();
-        // A trainer without momentum has no velocities.
-        self.config.momentum =
-            if self.buffers.velocity.is_some() { config.momentum.clone() } else { momentum };
+        self.config.momentum = config.momentum.clone();
         Ok(())
     }
 
