@@ -28,8 +28,8 @@ pub trait Layer: Clone {
     fn of(&self) -> &Self::Config;
     /// Visible and hidden units.
     fn sizes(config: &Self::Config) -> (usize, usize);
-    /// A configuration whose rows are those of the layer below.
-    fn without_preparation(config: &Self::Config) -> Self::Config;
+    /// The same reading raw rows through another preparation, without an image shape that such rows do not have.
+    fn reading(config: &Self::Config, preparation: &Preparation) -> Self::Config;
     /// The parameters by name.
     fn parameters(&self) -> Vec<(&'static str, &Tensor)>;
     /// A copy in another float type or on another device.
@@ -40,7 +40,7 @@ pub trait Layer: Clone {
 }
 
 macro_rules! layer {
-    ($model:ty, $config:ty, $without:expr) => {
+    ($model:ty, $config:ty, $reading:expr) => {
         impl Layer for $model {
             type Config = $config;
             fn load(config: $config, vb: VarBuilder) -> Result<Self> {
@@ -55,8 +55,10 @@ macro_rules! layer {
             fn sizes(config: &$config) -> (usize, usize) {
                 (config.n_visible, config.n_hidden)
             }
-            fn without_preparation(config: &$config) -> $config {
-                $without(config.clone())
+            fn reading(config: &$config, preparation: &Preparation) -> $config {
+                let mut config = config.clone();
+                config.preparation = preparation.clone();
+                $reading(config)
             }
             fn parameters(&self) -> Vec<(&'static str, &Tensor)> {
                 self.tensors()
@@ -67,13 +69,9 @@ macro_rules! layer {
         }
     };
 }
-layer!(crate::rbm::Rbm, crate::rbm::RbmConfig, |config| crate::rbm::RbmConfig {
-    preparation: Preparation::default(),
-    ..config
-});
-layer!(crate::dae::Dae, crate::dae::DaeConfig, |config| crate::dae::DaeConfig {
-    preparation: Preparation::default(),
-    image: None,
+layer!(crate::rbm::Rbm, crate::rbm::RbmConfig, |config| config);
+layer!(crate::dae::Dae, crate::dae::DaeConfig, |config: crate::dae::DaeConfig| crate::dae::DaeConfig {
+    image: config.image.filter(|image| image.n_features() == config.n_inputs()),
     ..config
 });
 
@@ -140,9 +138,13 @@ impl<L: Layer, T: Clone + Serialize + DeserializeOwned> TrainerParts<L, T> {
         progress: &impl Serialize,
     ) -> Result<()> {
         let Philox { seed, stream, offset } = self.philox;
+        let layers = match &self.layers[..] {
+            [alone] => vec![L::reading(alone.of(), &self.preparation)],
+            // The preparation is that of the raw rows, and belongs to no layer.
+            layers => layers.iter().map(|layer| L::reading(layer.of(), &Preparation::default())).collect(),
+        };
         let notes = Notes {
-            // A checkpoint has one preparation, that of the raw rows.
-            layers: self.layers.iter().map(|layer| L::without_preparation(layer.of())).collect(),
+            layers,
             training: self.training.clone(),
             preparation: self.preparation.clone(),
             seed,

@@ -5,6 +5,8 @@ use chandlery::Preparation;
 use chandlery::dae::{
     Dae, DaeConfig, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig, StackedDaeTrainer,
 };
+use chandlery::datasets::ImageShape;
+use chandlery::datasets::preparation::StepConfig;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::dictionary::{Dictionary, DictionaryConfig, OnlineConfig, OnlineTrainer};
 use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer, Optimizer};
@@ -237,6 +239,35 @@ fn a_run_that_is_extended_follows_its_new_schedules() -> Result<()> {
         |trainer, momentum| trainer.set_schedules(&up_down(momentum)),
         |dbn| flat(dbn.tensors().iter().map(|(_, t)| t).collect::<Vec<_>>()),
     )
+}
+
+#[test]
+fn a_resumed_autoencoder_knows_the_shape_of_its_images() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("state.safetensors");
+    let rows = uniform((40, N), &CPU, Philox::new(9, 1))?;
+    let pca = Preparation::fit_tensor(&rows, &[StepConfig::Pca { n_components: 3 }], 0);
+    let pca = pca.map_err(candle::Error::wrap)?;
+    // Images are of raw rows: of another size than what the autoencoder reads where the preparation changes it.
+    for (n_visible, preparation) in [(N, Preparation::default()), (3, pca)] {
+        let image = Some(ImageShape::grey(2, 3));
+        let config = DaeConfig { preparation: preparation.clone(), image, ..DaeConfig::new(n_visible, 4) };
+        let dae = Dae::init(config.clone(), Philox::new(6, 0), &CPU)?;
+        let training = DaeTrainConfig { batch: BATCH, ..DaeTrainConfig::default() };
+        let resumed = |trainer: DaeTrainer| {
+            trainer.save_checkpoint(&path, &())?;
+            DaeTrainer::load_checkpoint::<()>(&path, &CPU)?.0.model()
+        };
+        let alone = resumed(DaeTrainer::new(&dae, training.clone(), Philox::new(6, 1))?)?;
+        assert_eq!(alone.config(), &config);
+        // The images of an autoencoder above others are not of what a checkpoint says it reads.
+        let lower = [Dae::init(DaeConfig::new(N, n_visible), Philox::new(6, 2), &CPU)?];
+        let philox = Philox::new(6, 1);
+        let above = resumed(DaeTrainer::above(&lower, &dae, &half()?, training, philox)?)?;
+        let image = config.image.filter(|_| n_visible == N);
+        assert_eq!(above.config(), &DaeConfig { image, ..DaeConfig::new(n_visible, 4) });
+    }
+    Ok(())
 }
 
 #[test]
