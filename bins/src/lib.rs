@@ -24,5 +24,6 @@ pub mod report;
 mod rows;
 pub mod run_folder;
 pub mod scatter;
+mod self_taught;
 pub mod session;
 pub mod sparse_autoencoder;

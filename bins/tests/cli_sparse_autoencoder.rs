@@ -130,6 +130,32 @@ fn features_of_other_digits_beat_raw_pixels() {
     let (pixels, features) = (number(&result, "accuracy_pixels"), number(&result, "accuracy_features"));
     assert!(pixels > 0.9 && features > pixels, "{pixels} {features}");
     assert!(SparseAutoencoder::from_pretrained(&name(&folder.path().join("taught")), &Cpu).is_ok());
+    assert_eq!((result["seeds"].as_u64(), result["accuracies"].as_array().map(Vec::len)), (Some(1), Some(1)));
+}
+
+#[test]
+fn self_taught_learning_is_measured_over_labels_and_seeds() {
+    let folder = tempfile::tempdir().unwrap();
+    let classes = ["--unlabelled-classes", "7-9", "--labelled-classes", "3-5", "--labelled", "300,30"];
+    let small = ["--hidden", "16", "--iterations", "15", "--components", "12", "--seeds", "3"];
+    let args = [&["self-taught"][..], &classes, &small].concat();
+    let result = SPARSE_AUTOENCODER.json(folder.path(), &args);
+    let rows = result["accuracies"].as_array().unwrap();
+    let labelled: Vec<_> = rows.iter().map(|row| row["n_labelled"].as_u64()).collect();
+    assert_eq!((labelled, result["n_components"].as_u64()), (vec![Some(30), Some(300)], Some(12)));
+    for by in ["pixels", "pca", "features"] {
+        let of = |row: usize, field: &str| rows[row][by][field].as_f64().unwrap();
+        assert_eq!(rows[0][by]["each"].as_array().map(Vec::len), Some(3));
+        assert!(of(0, "mean") < of(1, "mean"), "{by}: {result}");
+        // Chance is 1/3; other rows are drawn with each seed.
+        assert!(of(0, "mean") > 0.5 && of(0, "standard_deviation") > 0., "{by}: {result}");
+        assert_eq!(result[format!("accuracy_{by}")], rows[1][by]["mean"]);
+    }
+    let table = SPARSE_AUTOENCODER.succeed(folder.path(), &args);
+    assert!(table.contains("12 PCA coordinates") && table.contains(" ± "), "{table}");
+    SPARSE_AUTOENCODER.refuse(folder.path(), &["self-taught", "--labelled-classes", "4-0"], "as in 5-9");
+    let err = SPARSE_AUTOENCODER.fail(folder.path(), &["self-taught", "--labelled-classes", "4"], 1);
+    assert!(err.ends_with("--labelled-classes: must be at least 2 classes, got class 4"), "{err}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The command line of `sparse-autoencoder`.
 use crate::completions::CompletionsArgs;
 use crate::options::{Common, ReadArgs, at_least_one, inside_zero_one, not_negative};
+use crate::self_taught::TaskArgs;
 use crate::session::SessionArgs;
 use chandlery::sparse_autoencoder::{CostConfig, Decoder, SparseAutoencoderFit};
 use chandlery_datasets::patches::PatchSize;
@@ -33,8 +34,8 @@ pub enum Command {
     Evaluate(EvaluateArgs),
     /// Print the squared error of reconstructed rows, and draw some of them with their originals.
     Reconstruct(ReconstructArgs),
-    /// Compare learned features with raw pixels: learn features from the digits 5 to 9 without labels, then train classifiers of the
-    /// digits 0 to 4 on these features and on raw pixels.
+    /// Compare learned features with raw pixels and with principal components: learn features from the digits 5 to 9 without labels,
+    /// then train classifiers of the digits 0 to 4 on each.
     ///
     /// The default settings were chosen by the accuracy on the 500 test digits of mnist-sample, so the gain that they show on these digits
     /// is optimistic.
@@ -244,12 +245,9 @@ pub struct ReconstructArgs {
 /// Arguments of `sparse-autoencoder self-taught`.
 #[derive(Debug, Args)]
 pub struct SelfTaughtArgs {
-    /// Digits with labels: mnist-sample (built in) or mnist.
-    #[arg(long, value_name = "DATA", default_value = "mnist-sample")]
-    pub data: String,
-    /// How the data set is read.
+    /// Rows, labels, baselines and seeds.
     #[command(flatten)]
-    pub read: ReadArgs,
+    pub task: TaskArgs,
     /// Number of features.
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = at_least_one)]
     pub hidden: usize,
@@ -265,18 +263,9 @@ pub struct SelfTaughtArgs {
     /// Iterations of L-BFGS.
     #[arg(long, value_name = "N", default_value_t = 120, value_parser = at_least_one)]
     pub iterations: usize,
-    /// Most labelled rows of the digits 0 to 4 that the classifiers learn from; default: all.
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
-    pub labelled: Option<usize>,
-    /// Seed of every random draw.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub seed: u64,
-    /// Folder to write the model and the picture of its features to; default: none is written.
+    /// Folder to write the model of the first seed and the picture of its features to; default: none is written.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Where and how it runs.
-    #[command(flatten)]
-    pub common: Common,
 }
 
 #[cfg(test)]

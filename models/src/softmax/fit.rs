@@ -1,9 +1,22 @@
 //! Minimising the objective of [`Softmax`].
 use super::{Softmax, check_samples};
+use crate::optim::{Lbfgs, LbfgsConfig, Outcome};
 use candle::{D, DType, Result, Tensor, Var};
 use candle_nn::optim::{AdamW, Optimizer, ParamsAdamW};
 use chandlery_ops::Philox;
 use serde::{Deserialize, Serialize};
+
+/// What minimises the objective of a [`Softmax`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Minimiser {
+    /// Adam on minibatches: some epochs over many samples, to an accuracy at which features can be compared.
+    #[default]
+    Adam,
+    /// [`Lbfgs`] on all samples at once: features of any scale, and the minimum itself where there are few samples. It reads no
+    /// `learning_rate`, `batch`, `tolerance` or `halvings`, and an epoch is an iteration.
+    Lbfgs,
+}
 
 /// Settings for fitting a [`Softmax`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -12,16 +25,18 @@ pub struct FitConfig {
     /// Factor on half the sum of squared weights, at least 0. The default, 1e-4, matters only if there are many features for the
     /// number of samples.
     pub l2: f64,
+    /// The method.
+    pub minimiser: Minimiser,
     /// Adam's initial learning rate, above 0; it halves when an epoch lowers the objective too little. 0.005 suits features
     /// between 0 and 1.
     pub learning_rate: f64,
-    /// Samples per step, at least 1; the last step of an epoch may have fewer.
+    /// Samples per step of Adam, at least 1; the last step of an epoch may have fewer.
     pub batch: usize,
-    /// Largest number of epochs, at least 1.
+    /// Largest number of epochs, or of iterations of L-BFGS, at least 1.
     pub max_epochs: usize,
-    /// An epoch that lowers the objective by less than this share halves the learning rate; at least 0.
+    /// An epoch of Adam that lowers the objective by less than this share halves the learning rate; at least 0.
     pub tolerance: f64,
-    /// The fit ends when the learning rate would be halved more often than this.
+    /// Adam ends when the learning rate would be halved more often than this.
     pub halvings: usize,
     /// Whether features are standardised to mean 0 and variance 1 for the fit. The resulting weights apply to the original
     /// features; a constant feature gets the weight 0.
@@ -32,6 +47,7 @@ impl Default for FitConfig {
     fn default() -> Self {
         Self {
             l2: 1e-4,
+            minimiser: Minimiser::default(),
             learning_rate: 0.005,
             batch: 100,
             max_epochs: 100,
@@ -65,9 +81,9 @@ impl FitConfig {
 /// The result of a fit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Fit {
-    /// Number of epochs run.
+    /// Number of epochs run; of L-BFGS, iterations.
     pub epochs: usize,
-    /// Mean objective over the last epoch, in nats.
+    /// Mean objective over the last epoch, in nats; of L-BFGS, the objective at the end.
     pub objective: f64,
 }
 
@@ -79,8 +95,8 @@ pub(super) fn fit(
     philox: Philox,
 ) -> Result<(Softmax, Fit)> {
     config.validate()?;
-    let n_samples = check_samples("softmax.fit", x, labels)?;
-    let (_, n_features) = x.dims2()?;
+    check_samples("softmax.fit", x, labels)?;
+    x.dims2()?;
     if x.dtype() != DType::F32 {
         candle::bail!("softmax.fit: x must be f32, got {:?}", x.dtype())
     }
@@ -88,7 +104,32 @@ pub(super) fn fit(
         candle::bail!("softmax.fit: labels must be below n_classes = {n_classes}, got {label}")
     }
     let scaling = if config.standardise { Some(Scaling::of(x)?) } else { None };
+    let (weight, bias, done) = match config.minimiser {
+        Minimiser::Adam => by_adam(x, labels, n_classes, scaling.as_ref(), config, philox)?,
+        Minimiser::Lbfgs => {
+            let scaled = scaling.as_ref().map(|scaling| scaling.apply(x)).transpose()?;
+            by_lbfgs(scaled.as_ref().unwrap_or(x), labels, n_classes, config)?
+        }
+    };
+    let (weight, bias) = match scaling {
+        Some(scaling) => scaling.fold(&weight, &bias)?,
+        None => (weight, bias),
+    };
+    Ok((Softmax::from_tensors(weight, bias)?, done))
+}
 
+/// Weights, bias and how the fit went.
+type Fitted = (Tensor, Tensor, Fit);
+
+fn by_adam(
+    x: &Tensor,
+    labels: &Tensor,
+    n_classes: usize,
+    scaling: Option<&Scaling>,
+    config: &FitConfig,
+    philox: Philox,
+) -> Result<Fitted> {
+    let (n_samples, n_features) = x.dims2()?;
     let weight = Var::zeros((n_classes, n_features), DType::F32, x.device())?;
     let bias = Var::zeros(n_classes, DType::F32, x.device())?;
     // Decay belongs to the objective here; AdamW's own would also shrink the bias.
@@ -107,7 +148,7 @@ pub(super) fn fit(
             let rows = config.batch.min(n_samples - start);
             let picked = order.narrow(0, start, rows)?;
             let mut batch = x.index_select(&picked, 0)?;
-            if let Some(scaling) = &scaling {
+            if let Some(scaling) = scaling {
                 batch = scaling.apply(&batch)?;
             }
             let targets = labels.index_select(&picked, 0)?.unsqueeze(1)?;
@@ -136,12 +177,45 @@ pub(super) fn fit(
             adam.set_learning_rate(adam.learning_rate() / 2.);
         }
     }
-    let (weight, bias) = (weight.as_detached_tensor(), bias.as_detached_tensor());
-    let (weight, bias) = match scaling {
-        Some(scaling) => scaling.fold(&weight, &bias)?,
-        None => (weight, bias),
+    Ok((weight.as_detached_tensor(), bias.as_detached_tensor(), done))
+}
+
+/// Norm of the gradient at which the minimum counts as reached.
+const GRADIENT_TOLERANCE: f64 = 1e-4;
+
+fn by_lbfgs(x: &Tensor, labels: &Tensor, n_classes: usize, config: &FitConfig) -> Result<Fitted> {
+    let ((n_samples, n_features), l2) = (x.dims2()?, config.l2);
+    let n_weights = n_classes * n_features;
+    let classes = Tensor::arange(0u32, n_classes as u32, x.device())?.unsqueeze(0)?;
+    let onehot = labels.unsqueeze(1)?.broadcast_eq(&classes)?.to_dtype(DType::F32)?;
+    let parts = |theta: &Tensor| -> Result<Softmax> {
+        let weight = theta.narrow(0, 0, n_weights)?.reshape((n_classes, n_features))?;
+        Softmax::from_tensors(weight, theta.narrow(0, n_weights, n_classes)?)
     };
-    Ok((Softmax::from_tensors(weight, bias)?, done))
+    let objective = |theta: &Tensor| {
+        let softmax = parts(theta)?;
+        let log_p = softmax.log_probabilities(x)?;
+        let decay = (softmax.weight().sqr()?.sum_all()? * (0.5 * l2))?;
+        let value = (decay - ((&log_p * &onehot)?.sum_all()? / n_samples as f64)?)?;
+        let delta = ((log_p.exp()? - &onehot)? / n_samples as f64)?;
+        let weight = (delta.t()?.matmul(x)? + (softmax.weight() * l2)?)?;
+        Ok((value, Tensor::cat(&[weight.flatten_all()?, delta.sum(0)?], 0)?))
+    };
+    let lbfgs = LbfgsConfig {
+        iterations: config.max_epochs,
+        gradient_tolerance: GRADIENT_TOLERANCE,
+        ..LbfgsConfig::default()
+    };
+    let start = Tensor::zeros(n_weights + n_classes, DType::F32, x.device())?;
+    let mut lbfgs = Lbfgs::new(&start, lbfgs)?;
+    if let Outcome::NonFinite { evaluation } = lbfgs.minimize(objective)? {
+        candle::bail!(
+            "softmax.fit: the objective must be finite, got NaN or infinity at evaluation {evaluation}; check the features for NaN"
+        )
+    }
+    let softmax = parts(lbfgs.x())?;
+    let done = Fit { epochs: lbfgs.iterations(), objective: lbfgs.value().unwrap_or(f64::NAN) };
+    Ok((softmax.weight().copy()?, softmax.bias().copy()?, done))
 }
 
 /// `(x - mean) · scale` for each feature, both `[n_features]`; the scale is one over the standard

@@ -15,8 +15,8 @@
 //! | `l2`   | `l2`       | scalar                    |
 //!
 //! Source: Bishop, "Pattern Recognition and Machine Learning", 2006, section 4.3.4; minimised
-//! by Adam (Kingma and Ba, 2015) on minibatches. Departure: the learning rate halves whenever an epoch
-//! no longer lowers the objective, and the fit ends after a few halvings.
+//! by Adam (Kingma and Ba, 2015) on minibatches, or by [L-BFGS](crate::optim::Lbfgs) on all samples. Departure: Adam's learning
+//! rate halves whenever an epoch no longer lowers the objective, and the fit ends after a few halvings.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -37,7 +37,7 @@ mod fit;
 #[cfg(test)]
 mod tests;
 
-pub use fit::{Fit, FitConfig};
+pub use fit::{Fit, FitConfig, Minimiser};
 
 use candle::{D, DType, Module, Result, Tensor};
 use candle_nn::{Linear, VarBuilder};
@@ -81,7 +81,7 @@ impl Softmax {
     /// Fits a classifier to features `x`, `[n_samples, n_features]` f32 and finite, and their
     /// labels, `[n_samples]` u32 below `n_classes`, starting from zero weights.
     ///
-    /// The order of the minibatches is drawn from `philox`: the same arguments on the same
+    /// The order of Adam's minibatches is drawn from `philox`: the same arguments on the same
     /// device give the same bits. Cost: an epoch is O(`n_samples · n_features · n_classes`).
     ///
     /// # Errors
