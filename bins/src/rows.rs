@@ -5,6 +5,7 @@ use chandlery::dae::StackedDaeConfig;
 use chandlery::dbn::DbnConfig;
 use chandlery::feedforward::{Activation, FeedforwardConfig};
 use chandlery::labelled::LabelledDbnConfig;
+use chandlery::sparse_autoencoder::SparseAutoencoderConfig;
 use chandlery_datasets::{Dataset, Feed, FeedConfig, ImageShape, Preparation, RowType, Split};
 use clap::ValueEnum;
 
@@ -67,6 +68,18 @@ impl From<&StackedDaeConfig> for Reads {
             n_inputs: config.n_inputs(),
             image: config.image,
             gaussian: config.layers.first().is_some_and(|layer| layer.output != Activation::Sigmoid),
+            preparation: config.preparation.clone(),
+        }
+    }
+}
+
+/// The cost is a squared error, which takes any numbers.
+impl From<&SparseAutoencoderConfig> for Reads {
+    fn from(config: &SparseAutoencoderConfig) -> Self {
+        Self {
+            n_inputs: config.n_inputs(),
+            image: config.image,
+            gaussian: true,
             preparation: config.preparation.clone(),
         }
     }

@@ -36,8 +36,8 @@ fn a_run_leaves_a_whole_folder_and_one_json_object() {
     assert_eq!(lines.len(), 30);
     let costs: Vec<f64> = lines.iter().map(|line| number(line, "cost")).collect();
     assert!(costs.windows(2).all(|pair| pair[1] < pair[0]), "{costs:?}");
-    // Sixteen tiles of 6 pixels in four columns, eight times as large.
-    assert_eq!(picture_size(&run.join("filters.png")), (8 * 29, 8 * 29));
+    // Sixteen tiles of 6 pixels in four columns, nine times as large.
+    assert_eq!(picture_size(&run.join("filters.png")), (9 * 29, 9 * 29));
     let curves = std::fs::read_to_string(run.join("curves.svg")).unwrap();
     assert!(curves.contains("norm of the gradient"));
     has(

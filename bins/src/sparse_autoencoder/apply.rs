@@ -2,8 +2,9 @@
 use super::args::{EncodeArgs, EvaluateArgs, ReconstructArgs, UseArgs};
 use super::draw;
 use super::rows::Rows;
-use crate::arrays::{self, Format};
-use crate::report::{Outcome, Report, named};
+use crate::arrays::Format;
+use crate::features::Encoding;
+use crate::report::{Outcome, Report};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result};
 use candle::{DType, Device, Module, Tensor};
@@ -16,7 +17,7 @@ const DEAD: f64 = 1e-3;
 
 fn open(args: &UseArgs) -> Result<(Device, SparseAutoencoder, Rows)> {
     let device = args.common.open_device()?;
-    let model = SparseAutoencoder::from_pretrained(&args.model, &device)?;
+    let model = SparseAutoencoder::from_pretrained(&args.model.model, &device)?;
     let rows = Rows::to_use(args, model.config())?;
     Ok((device, model, rows))
 }
@@ -27,24 +28,15 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     Format::of(&args.out).context("--out")?;
     check_writable(&args.out).context("--out")?;
     let (device, model, rows) = open(&args.of)?;
-    let shape = (rows.split.n_samples(), model.config().n_hidden);
-    let mut feed = rows.feed(&device)?;
-    let next = || Ok(feed.next()?.map(|minibatch| model.forward(&minibatch.rows)).transpose()?);
-    arrays::write(&args.out, shape, next, rows.split.labels.as_deref())?;
-    report.line(&format!(
-        "{} of {} in {}",
-        count(shape.0, "row"),
-        count(shape.1, "feature"),
-        named(&args.out)
-    ))?;
-    report.finish(&json!({
-        "out": args.out,
-        "data": rows.name,
-        "n_samples": shape.0,
-        "n_features": shape.1,
-        "labels": rows.split.labels.is_some() && Format::of(&args.out)?.has_labels(),
-    }))?;
-    Ok(Outcome::Done)
+    let encoding = Encoding {
+        out: &args.out,
+        data: &rows.name,
+        split: &rows.split,
+        reads: model.config().into(),
+        layer: (1, 1),
+        width: model.config().n_hidden,
+    };
+    encoding.write(&report, &device, |rows| model.forward(rows))
 }
 
 /// Prints the terms of the cost over rows, and how active features are.
@@ -77,7 +69,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
         activity.len()
     ))?;
     report.finish(&json!({
-        "model": args.of.model,
+        "model": args.of.model.model,
         "data": rows.name,
         "n_samples": rows.split.n_samples(),
         "squared_error": parts.squared_error,

@@ -1,6 +1,6 @@
 //! The command line of `sparse-autoencoder`.
 use crate::completions::CompletionsArgs;
-use crate::options::{Common, ReadArgs, at_least_one, inside_zero_one, not_negative};
+use crate::options::{Common, ModelArgs, ReadArgs, at_least_one, inside_zero_one, not_negative};
 use crate::self_taught::TaskArgs;
 use crate::session::SessionArgs;
 use chandlery::sparse_autoencoder::{CostConfig, Decoder, SparseAutoencoderFit};
@@ -192,9 +192,9 @@ pub struct TrainArgs {
 /// A model and the rows that it is used on.
 #[derive(Debug, Args)]
 pub struct UseArgs {
-    /// The model: folder of a run, or OWNER/NAME on the Hugging Face hub.
-    #[arg(value_name = "MODEL")]
-    pub model: String,
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelArgs,
     /// Where rows come from.
     #[command(flatten)]
     pub input: InputArgs,

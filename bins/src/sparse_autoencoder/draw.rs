@@ -1,6 +1,6 @@
 //! Pictures of a sparse autoencoder.
 use super::rows::Rows;
-use crate::pictures::{Shades, can_draw, mosaic, originals_over_reconstructions, write_png};
+use crate::pictures::{Shades, can_draw, mosaic, originals_over_reconstructions, tile_zoom, write_png};
 use crate::session::Picture;
 use anyhow::Result;
 use candle::Device;
@@ -10,8 +10,6 @@ use std::path::Path;
 
 /// Features beyond these are left out: the picture stays one that can be looked at.
 const MOST: usize = 400;
-/// Pixels that a tile should be wide, about.
-const TILE_PIXELS: usize = 48;
 /// The name of the picture of features.
 pub const FILTERS: &str = "filters.png";
 
@@ -21,17 +19,13 @@ pub fn shape_of(model: &SparseAutoencoder) -> Option<ImageShape> {
     config.image.filter(|shape| can_draw(shape) && shape.n_features() == config.n_visible)
 }
 
-fn zoom(shape: ImageShape) -> usize {
-    (TILE_PIXELS / shape.width.max(1)).max(1)
-}
-
 /// Draws the input of norm 1 that activates each feature most.
 pub fn filters(model: &SparseAutoencoder, folder: &Path) -> Result<Option<Picture>> {
     let Some(shape) = shape_of(model) else { return Ok(None) };
     let inputs = model.maximal_inputs()?;
     let n = inputs.dim(0)?.min(MOST);
     let columns = (n as f64).sqrt().ceil() as usize;
-    let picture = mosaic(&inputs.narrow(0, 0, n)?, shape, columns, Shades::Symmetric, zoom(shape))?;
+    let picture = mosaic(&inputs.narrow(0, 0, n)?, shape, columns, Shades::Symmetric, tile_zoom(shape))?;
     write_png(&picture, &folder.join(FILTERS))?;
     let caption = format!("the inputs of norm 1 that activate {n} features most; mid-grey is 0");
     Ok(Some(Picture { file: FILTERS, caption }))
@@ -49,7 +43,7 @@ pub fn reconstructions(
     let raw = rows.split.take(n)?.raw(device)?;
     let (originals, back) = (model.prepare(&raw)?, model.reconstruct(&raw)?);
     let shades = if model.config().preparation.is_default() { Shades::Unit } else { Shades::MinMax };
-    let picture = originals_over_reconstructions(&originals, &back, shape, 10, shades, zoom(shape))?;
+    let picture = originals_over_reconstructions(&originals, &back, shape, 10, shades, tile_zoom(shape))?;
     write_png(&picture, path)?;
     Ok(true)
 }

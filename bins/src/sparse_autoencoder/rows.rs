@@ -3,7 +3,7 @@ use super::args::{InputArgs, PrepareArg, Settings, UseArgs};
 use super::train::{Input, KIND};
 use crate::dictionary::signals::{holds_images, open_images};
 use crate::options::located;
-use crate::rows::in_order;
+use crate::rows::{BLOCK, in_order};
 use crate::session::RunInfo;
 use anyhow::{Context, Result, ensure};
 use candle::{Device, Tensor};
@@ -16,8 +16,6 @@ use std::path::Path;
 /// Side of a patch, and number of patches, when none is asked for.
 const SIDE: usize = 8;
 const PATCHES: usize = 10_000;
-/// Rows that go through a model at once when it is used.
-const BLOCK: usize = 4096;
 
 /// Raw rows, as they were asked for.
 pub struct Rows {
@@ -54,7 +52,7 @@ impl Rows {
         let mut input = args.input.clone();
         if input.data.is_none()
             && let Ok((_, RunInfo::<Input, Settings> { input: of_run, directory, .. })) =
-                KIND.open(Path::new(&args.model))
+                KIND.open(Path::new(&args.model.model))
         {
             input = InputArgs {
                 side: input.side.or(of_run.rows.side),
