@@ -7,7 +7,8 @@
 #include "numbers.cuh"
 
 struct BiasRule {
-  float sign;      // of the sums over neg
+  float sign;      // of the sums over neg; 0: pos alone
+  float of_pos;    // factor on the sums over pos: 1, or 0 for neg alone
   float target;    // mean activation wanted
   float cost;      // 0: no sparsity
   float decay;     // of the running mean activation
@@ -67,7 +68,7 @@ __device__ __forceinline__ void step_biases(float* state, const T* planes, size_
   float* third = velocity + units;
   float* fourth = third + units;
   const float momentum = scalars[1], rate = scalars[2];
-  float g = (pos_all + rule.sign * neg_all) / (float)batch;
+  float g = (rule.of_pos * pos_all + rule.sign * neg_all) / (float)batch;
   if (rule.cost != 0.f) {
     const float q = rule.decay * *third + (1.f - rule.decay) * (pos_all / (float)batch);
     *third = q;

@@ -1,197 +1,41 @@
 // product_units.cu: binary units (or means of Gaussian ones) of a product of numbers in two parts, in one launch:
 // out = units(scale * a b + bias).
 //
-// A number is the sum of two f16 ones; the product of both second parts is left out. Tensor cores cut off what lies below 2^-24 of a
-// sum or so, where f32 rounds, and over a long sum that adds up: after each step (16 terms) their sums are added to f32 ones
-// outside.
+// The product is that of product.cuh; means and draws are those of units.cu.
 //
-// A product of a minibatch has few tiles and a long sum. A cluster of blocks shares a tile: each sums a stretch of k, then each finishes
-// a part of the tile from everyone's sums, read from their shared memory. Means and draws are those of units.cu.
-//
-// arrays   a: PA of [m, k], b: two of [n, k] (straight) or [k, n] (turned), f16, parts a_part and b_part entries apart; bias: [n]
-//          f32; out: planes of [m, n] f16 from mean_at and sample_at, second parts of means `low` entries further on; a place below 0
-//          is a plane not wanted. counter: [1] i64 or null. Rows contiguous
-// scalars  k and n multiples of 4, of 8 with `wide`; every row aligned to as many entries
-// launch   grid (S * tiles across n, tiles across m), clusters of S along x; WM * TN threads: warps of 64 x 32
-// shared   Shape::SHARED bytes, dynamic: STAGES slices of a and b, then the tile of sums in their place
-// cost     2mnk FLOP for each pair of parts; operands once for each tile
+// arrays   a, b: as in product.cuh; bias: [n] f32; out: planes of [m, n] f16 from mean_at and sample_at, second parts of means `low`
+//          entries further on; a place below 0 is a plane not wanted. counter: [1] i64 or null. Rows contiguous
+// scalars, launch, shared, cost   as in product.cuh
 // NaN      as in units.cu
 // same     sums in one order on one device; draws are those of the CPU
 // truth    units_of_product_reference in src/product_units.rs
-//
-// For capability 9.0 and above: before, there are no clusters and the kernels are empty.
 
-#include "order.cuh"
-#include "tiles.cuh"
+#include "product.cuh"
 #include "units.cuh"
 
-template <int WM_, int TN_, int S_, int PA_, bool TURNED_, int STAGES_>
-struct Shape {
-  static constexpr int WM = WM_, TN = TN_, S = S_, PA = PA_, STAGES = STAGES_;
-  static constexpr bool TURNED = TURNED_;
-  static constexpr int TM = 64 * WM, WN = TN / 32, THREADS = 32 * WM * WN;
-  static constexpr int A_LINE = DEPTH + PAD, A_SLICE = TM * A_LINE;
-  static constexpr int B_LINE = (TURNED ? TN : DEPTH) + PAD, B_SLICE = (TURNED ? DEPTH : TN) * B_LINE;
-  static constexpr int SLICE = PA * A_SLICE + 2 * B_SLICE;
-  static constexpr int TILE_LINE = TN + 4;
-  static constexpr int ROWS = TM / S;  // of the tile that one block of the cluster finishes
-  static constexpr int BYTES = STAGES * SLICE * 2, TILE_BYTES = TM * TILE_LINE * 4;
-  static constexpr int SHARED = BYTES > TILE_BYTES ? BYTES : TILE_BYTES;
-};
-
 struct Numbers {
-  unsigned long long a_part, b_part, low;
+  Product product;
+  unsigned long long low;
   long long mean_at, sample_at;
   unsigned long long seed, stream, offset;
   float scale, mean_scale;
-  int m, n, k;
-  unsigned gaussian, drawn, wide;
+  unsigned gaussian, drawn;
 };
-
-template <typename H, int CHUNK>
-__device__ void fetch_slice(__half* slice, const __half* a, const __half* b, const Numbers& n, int row0, int col0, int k0) {
-#pragma unroll
-  for (int p = 0; p < H::PA; ++p)
-    fetch<CHUNK, H::TM, DEPTH, H::A_LINE, H::THREADS>(slice + p * H::A_SLICE, a + p * n.a_part, n.k, row0, n.m, k0, n.k);
-  slice += H::PA * H::A_SLICE;
-#pragma unroll
-  for (int p = 0; p < 2; ++p) {
-    if (H::TURNED)
-      fetch<CHUNK, DEPTH, H::TN, H::B_LINE, H::THREADS>(slice + p * H::B_SLICE, b + p * n.b_part, n.n, k0, n.k, col0, n.n);
-    else
-      fetch<CHUNK, H::TN, DEPTH, H::B_LINE, H::THREADS>(slice + p * H::B_SLICE, b + p * n.b_part, n.k, col0, n.n, k0, n.k);
-  }
-}
-
-// Blocks of 16 x 16 of b as products want them, in depth from k on and columns from `col` on.
-template <typename H>
-__device__ void load_b(uint32_t (&r)[4], const __half* slice, int k, int col, int lane) {
-  if (H::TURNED)
-    turned(r, slice + (k + lane / 8 % 2 * 8 + lane % 8) * H::B_LINE + col + lane / 16 * 8);
-  else
-    straight(r, slice + (col + lane / 16 * 8 + lane % 8) * H::B_LINE + k + lane / 8 % 2 * 8);
-}
-
-__device__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
-
-// Four neighbours of the tile of block `rank` of the cluster.
-__device__ float4 read_of(const float* at, int rank) {
-  uint32_t there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(at)), "r"(rank));
-  float4 v;
-  asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "r"(there)
-               : "memory");
-  return v;
-}
 
 template <typename H>
 __device__ void product_units(__half* out, const __half* a, const __half* b, const float* bias, const long long* counter,
                               const Numbers& n) {
-  extern __shared__ __align__(16) unsigned char memory[];
-  __half* slices = reinterpret_cast<__half*>(memory);
   wait_for_previous();
   let_next_start();
-  const int rank = blockIdx.x % H::S;
-  const int row0 = blockIdx.y * H::TM, col0 = blockIdx.x / H::S * H::TN;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int warp_row = warp / H::WN * 64, warp_col = warp % H::WN * 32;
-  const int all = (n.k + DEPTH - 1) / DEPTH;
-  const int first = all * rank / H::S, slices_here = all * (rank + 1) / H::S - first;
-
-  auto start = [&](int s) {
-    __half* slice = slices + s % H::STAGES * H::SLICE;
-    const int k0 = (first + s) * DEPTH;
-    if (n.wide) fetch_slice<H, 8>(slice, a, b, n, row0, col0, k0);
-    else fetch_slice<H, 4>(slice, a, b, n, row0, col0, k0);
-  };
-  float sum[4][4][4] = {}, exact[4][4][4] = {};
-  auto use = [&](int s) {
-    const __half* as = slices + s % H::STAGES * H::SLICE + (warp_row + lane % 16) * H::A_LINE + lane / 16 * 8;
-    const __half* bs = slices + s % H::STAGES * H::SLICE + H::PA * H::A_SLICE;
-#pragma unroll 1
-    for (int k = 0; k < DEPTH; k += 16) {
-      uint32_t high[4][4], of_b[2][4];
-#pragma unroll
-      for (int m = 0; m < 4; ++m) straight(high[m], as + 16 * m * H::A_LINE + k);
-#pragma unroll
-      for (int c = 0; c < 2; ++c) load_b<H>(of_b[c], bs, k, warp_col + 16 * c, lane);
-      // The products of second parts first: less is cut off while the sum is small.
-      if (H::PA == 2) {
-#pragma unroll
-        for (int m = 0; m < 4; ++m) {
-          uint32_t rest[4];
-          straight(rest, as + H::A_SLICE + 16 * m * H::A_LINE + k);
-#pragma unroll
-          for (int c = 0; c < 4; ++c) multiply<__half>(sum[m][c], rest, of_b[c / 2][c % 2 * 2], of_b[c / 2][c % 2 * 2 + 1]);
-        }
-      }
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        uint32_t rest[4];
-        load_b<H>(rest, bs + H::B_SLICE, k, warp_col + 16 * c, lane);
-#pragma unroll
-        for (int m = 0; m < 4; ++m) {
-          multiply<__half>(sum[m][2 * c], high[m], rest[0], rest[1]);
-          multiply<__half>(sum[m][2 * c + 1], high[m], rest[2], rest[3]);
-        }
-      }
-#pragma unroll
-      for (int m = 0; m < 4; ++m)
-#pragma unroll
-        for (int c = 0; c < 4; ++c) multiply<__half>(sum[m][c], high[m], of_b[c / 2][c % 2 * 2], of_b[c / 2][c % 2 * 2 + 1]);
-#pragma unroll
-      for (int m = 0; m < 4; ++m)
-#pragma unroll
-        for (int c = 0; c < 4; ++c)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) exact[m][c][i] += sum[m][c][i], sum[m][c][i] = 0.f;
-    }
-  };
-  pipeline<H::STAGES>(slices_here, start, use);
-  __syncthreads();
-  float* tile = reinterpret_cast<float*>(memory);
-#pragma unroll
-  for (int m = 0; m < 4; ++m)
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        const int row = warp_row + 16 * m + 8 * half + lane / 4, col = warp_col + 8 * c + lane % 4 * 2;
-        float2* at = reinterpret_cast<float2*>(tile + row * H::TILE_LINE + col);
-        *at = make_float2(exact[m][c][2 * half], exact[m][c][2 * half + 1]);
-      }
-  if (H::S > 1) cluster_sync();
-  else __syncthreads();
-
   const Philox philox = philox_at(n.seed, n.stream, n.offset, counter);
-  constexpr int FOURS = H::TN / 4;
-#pragma unroll 1
-  for (int i = threadIdx.x; i < H::ROWS * FOURS; i += H::THREADS) {
-    const int line = rank * H::ROWS + i / FOURS, along = i % FOURS * 4;
-    const int row = row0 + line, col = col0 + along;
-    if (row >= n.m || col >= n.n) continue;  // n is a multiple of 4
-    const float* at = tile + line * H::TILE_LINE + along;
-    float x[4] = {};
-    if (H::S > 1) {
-      float4 of[H::S];
-#pragma unroll
-      for (int r = 0; r < H::S; ++r) of[r] = read_of(at, r);
-#pragma unroll
-      for (int r = 0; r < H::S; ++r) x[0] += of[r].x, x[1] += of[r].y, x[2] += of[r].z, x[3] += of[r].w;
-    } else {
-      load4(at, x);
-    }
+  product<H>(a, b, n.product, [&](int row, int col, float(&x)[4]) {
     float of_bias[4], mean[4];
     load4(bias + col, of_bias);
 #pragma unroll
     for (int j = 0; j < 4; ++j) x[j] = fmaf(n.scale, x[j], of_bias[j]);
     if (n.gaussian) means_of<GAUSSIAN, false>(x, mean);
     else means_of<BERNOULLI, false>(x, mean);
-    const size_t e = (size_t)row * n.n + col;
+    const size_t e = (size_t)row * n.product.n + col;
     if (n.sample_at >= 0) {
       float sample[4];
       samples_of<BERNOULLI>(x, mean, x, n.drawn, philox, e / 4, sample);
@@ -202,36 +46,12 @@ __device__ void product_units(__half* out, const __half* a, const __half* b, con
       for (int j = 0; j < 4; ++j) mean[j] = n.mean_scale * mean[j];
       store_parts(out + n.mean_at + e, n.low, mean, 4);
     }
-  }
-  if (H::S > 1) cluster_sync();  // nobody leaves while its tile is read
+  });
 }
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-#define CLUSTER(S) __cluster_dims__(S, 1, 1)
-#define BODY(H) product_units<H>(out, a, b, bias, counter, n)
-#else
-#define CLUSTER(S)
-#define BODY(H)
-#endif
-
-#define PRODUCT_UNITS(NAME, ...)                                                                                  \
-  namespace shape_of_##NAME { using H = Shape<__VA_ARGS__>; }                                                     \
-  extern "C" __global__ void CLUSTER(shape_of_##NAME::H::S) __launch_bounds__(shape_of_##NAME::H::THREADS)        \
-  NAME(__half* out, const __half* a, const __half* b, const float* bias, const long long* counter,                \
-       const __grid_constant__ Numbers n) {                                                                       \
-    BODY(shape_of_##NAME::H);                                                                                     \
-  }
-
-// 128 or 192 rows by clusters of 8 and 2 blocks, and for large layers a block a tile: up from two parts, down from states of 0 and 1,
-// which have one.
-//                                         WM, TN, S, PA, TURNED, STAGES
-PRODUCT_UNITS(product_units_straight_2x8, 2, 64, 8, 2, false, 4)
-PRODUCT_UNITS(product_units_straight_3x8, 3, 64, 8, 2, false, 4)
-PRODUCT_UNITS(product_units_straight_2x2, 2, 64, 2, 2, false, 4)
-PRODUCT_UNITS(product_units_straight_3x2, 3, 64, 2, 2, false, 4)
-PRODUCT_UNITS(product_units_straight_3x1, 3, 128, 1, 2, false, 3)
-PRODUCT_UNITS(product_units_turned_2x8, 2, 64, 8, 1, true, 4)
-PRODUCT_UNITS(product_units_turned_3x8, 3, 64, 8, 1, true, 4)
-PRODUCT_UNITS(product_units_turned_2x2, 2, 64, 2, 1, true, 4)
-PRODUCT_UNITS(product_units_turned_3x2, 3, 64, 2, 1, true, 4)
-PRODUCT_UNITS(product_units_turned_3x1, 3, 128, 1, 1, true, 3)
+#define PARAMETERS                                                                                       \
+  (__half* out, const __half* a, const __half* b, const float* bias, const long long* counter,           \
+   const __grid_constant__ Numbers n)
+// Up from two parts, down from states of 0 and 1, which have one.
+OF_EVERY_SHAPE(product_units_straight, PARAMETERS, product_units<H>(out, a, b, bias, counter, n), 2, false)
+OF_EVERY_SHAPE(product_units_turned, PARAMETERS, product_units<H>(out, a, b, bias, counter, n), 1, true)

@@ -1,14 +1,14 @@
 //! The update of biases from the states of both phases of contrastive learning.
 //!
 //! ```text
-//! g = (Σ pos + s Σ neg)/B + κ(ρ − q)
+//! g = (c Σ pos + s Σ neg)/B + κ(ρ − q)
 //! v ← μ v + ε g,  b ← b + v
 //! ```
 //!
 //! | symbol | name | where |
 //! |---|---|---|
 //! | `μ`, `ε` | momentum, rate | the tensor `scalars`, `[3]` |
-//! | `s` | −1, or 1 if the negative plane already carries the minus sign | [`BiasStep`] |
+//! | `c`, `s` | 1 and −1 in [`Phases::Difference`] | [`BiasStep::phases`] |
 //! | `ρ κ q` | `target`, `cost`, running mean activation | [`Sparsity`], plane 2 of a state |
 //!
 //! Hinton, "A practical guide to training restricted Boltzmann machines", 2010, sections 9 and 11.
@@ -39,11 +39,37 @@ pub struct Sparsity {
     pub decay: f32,
 }
 
+/// What the gradient of biases is made of, from a negative and a positive plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Phases {
+    /// `Σ pos − Σ neg`.
+    #[default]
+    Difference,
+    /// `Σ pos + Σ neg`: the negative plane already carries a minus sign (that of `h_neg` does, so that one GEMM computes both phases).
+    Sum,
+    /// `Σ pos`.
+    Positive,
+    /// `Σ neg`.
+    Negative,
+}
+
+impl Phases {
+    /// Factors on the sums over the positive and the negative plane.
+    fn factors(self) -> (f32, f32) {
+        match self {
+            Self::Difference => (1., -1.),
+            Self::Sum => (1., 1.),
+            Self::Positive => (1., 0.),
+            Self::Negative => (0., 1.),
+        }
+    }
+}
+
 /// Options of [`bias_step_`].
 #[derive(Clone, Copy)]
 pub struct BiasStep<'a> {
-    /// Whether the negative plane already carries a minus sign (that of `h_neg` does, so that one GEMM computes both phases).
-    pub neg_is_negated: bool,
+    /// What the gradient is made of.
+    pub phases: Phases,
     /// Sparsity target; for hidden units only.
     pub sparsity: Option<Sparsity>,
     /// Whether to add `Σ (pos − neg)²` to planes 2 and 3 of the state; for visible units only.
@@ -100,8 +126,8 @@ pub fn bias_step_reference(
     let (neg, pos) = (planes.get(0)?, planes.get(1)?);
     let batch = pos.dims()[0] as f64;
     let (mut b, mut v, mut third, fourth) = (state.get(0)?, state.get(1)?, state.get(2)?, state.get(3)?);
-    let sign = if step.neg_is_negated { 1. } else { -1. };
-    let mut g = ((pos.sum(0)? + (neg.sum(0)? * sign)?)? / batch)?;
+    let (of_pos, of_neg) = step.phases.factors();
+    let mut g = (((pos.sum(0)? * f64::from(of_pos))? + (neg.sum(0)? * f64::from(of_neg))?)? / batch)?;
     if let Some(Sparsity { target, cost, decay }) = step.sparsity {
         third = ((third * f64::from(decay))? + (pos.mean(0)? * f64::from(1. - decay))?)?;
         g = (g + third.affine(-f64::from(cost), f64::from(cost * target))?)?;
@@ -122,6 +148,7 @@ pub fn bias_step_reference(
 #[derive(Clone, Copy)]
 pub(crate) struct BiasRule {
     sign: f32,
+    of_pos: f32,
     target: f32,
     cost: f32,
     decay: f32,
@@ -131,8 +158,10 @@ pub(crate) struct BiasRule {
 impl From<BiasStep<'_>> for BiasRule {
     fn from(step: BiasStep<'_>) -> Self {
         let sparsity = step.sparsity.unwrap_or(Sparsity { target: 0., cost: 0., decay: 0. });
+        let (of_pos, sign) = step.phases.factors();
         Self {
-            sign: if step.neg_is_negated { 1. } else { -1. },
+            sign,
+            of_pos,
             target: sparsity.target,
             cost: sparsity.cost,
             decay: sparsity.decay,
@@ -141,7 +170,7 @@ impl From<BiasStep<'_>> for BiasRule {
     }
 }
 
-// SAFETY: four floats and an unsigned, the same layout as the kernel's struct.
+// SAFETY: five floats and an unsigned, the same layout as the kernel's struct.
 #[cfg(feature = "cuda")]
 unsafe impl candle::cuda::cudarc::driver::DeviceRepr for BiasRule {}
 
@@ -219,7 +248,7 @@ impl ApplyBiasStep {
             let first = block * UNITS;
             let sums = sums(planes, batch, units, first, bias.len(), &wide);
             for i in 0..bias.len() {
-                let mut g = (sums.pos[i] + rule.sign * sums.neg[i]) / batch as f32;
+                let mut g = (rule.of_pos * sums.pos[i] + rule.sign * sums.neg[i]) / batch as f32;
                 if rule.cost != 0. {
                     third[i] = rule.decay * third[i] + (1. - rule.decay) * (sums.pos[i] / batch as f32);
                     g += rule.cost * (rule.target - third[i]);

@@ -34,12 +34,16 @@
 //! assert_eq!(corrupted[1][1], law.of_element(0.5, Philox::new(7, 0), 4));
 //! # Ok(()) }
 //! ```
-use crate::check::expect_layout;
+use crate::check::{expect, expect_layout};
 use crate::draw::{Draws, Place, normal, normal_tile, uniform, uniform_tile};
 use crate::math::{normal_of, uniform_of};
+#[cfg(feature = "cuda")]
+use crate::op::In;
 use crate::op::{Io, Kernel, new_tensor, operands};
 use crate::philox::{Philox, TILE};
+use crate::scale::{check_parts, parts_of};
 use candle::{CpuStorage, DType, Result, Tensor};
+use half::f16;
 use multiversion::multiversion;
 use rayon::prelude::*;
 use std::fmt::{self, Display};
@@ -180,8 +184,11 @@ pub fn corrupt(rows: &Tensor, corruption: Corruption, philox: Philox) -> Result<
     Ok(out)
 }
 
-/// [`corrupt`] written over `out`, contiguous f32 of the shape of `rows`, whose entries count from `first`: the number of the
-/// first value of these rows among those that share the draws.
+/// [`corrupt`] written over `out`, whose entries count from `first`: the number of the first value of these rows among those that
+/// share the draws.
+///
+/// `out` is contiguous f32 of the shape of `rows`, or f16 `[2, ..rows]` for the sum of two numbers, as in
+/// [`split_into_`](crate::split_into_), each part contiguous.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, `corruption` is out of its range, or `draws` is [`Draws::Mode`].
@@ -192,13 +199,22 @@ pub fn corrupt_(
     draws: Draws<'_>,
     first: usize,
 ) -> Result<()> {
-    expect_layout(OP, "out", out, &[DType::F32])?;
-    crate::check::expect(OP, "rows", rows, &[DType::F32], out.dims())?;
+    expect_layout(OP, "rows", rows, &[DType::F32])?;
+    let part = match out.dtype() {
+        DType::F16 => {
+            check_parts(OP, out, rows.dims())?;
+            Some(out.stride()[0])
+        }
+        _ => {
+            expect(OP, "out", out, &[DType::F32], rows.dims())?;
+            None
+        }
+    };
     corruption.validate()?;
     let Some(place) = draws.place(OP, out.device())? else {
         candle::bail!("{OP}: draws must be At or Counter, got Mode, which draws nothing")
     };
-    let op = Corrupt { law: corruption, place, first, n: out.elem_count() };
+    let op = Corrupt { law: corruption, place, first, n: rows.elem_count(), part };
     operands(OP).write("out", out).read("rows", rows).maybe("counter", place.counter).run(&op)
 }
 
@@ -237,8 +253,9 @@ struct Corrupt<'a> {
     law: Corruption,
     place: Place<'a>,
     first: usize,
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the CPU reads it from the operands"))]
     n: usize,
+    /// How far on the second part of an f16 result begins.
+    part: Option<usize>,
 }
 
 /// Corrupts the values from element `first` on.
@@ -279,7 +296,18 @@ pub(crate) fn corrupt_tiles(law: Corruption, philox: Philox, first: usize, out: 
 impl Kernel for Corrupt<'_> {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let ([out], [rows, _]) = io.parts()?;
-        let (out, rows, philox) = (out.elements::<f32>()?, rows.elements::<f32>()?, self.place.philox);
+        let (rows, philox) = (rows.elements::<f32>()?, self.place.philox);
+        if let Some(part) = self.part {
+            let mut corrupted = vec![0.; self.n];
+            corrupt_tiles(self.law, philox, self.first, &mut corrupted, rows);
+            let [high, low] = parts_of(OP, out, part, self.n)?;
+            for ((high, low), x) in high.iter_mut().zip(low).zip(corrupted) {
+                *high = f16::from_f32(x);
+                *low = f16::from_f32(x - high.to_f32());
+            }
+            return Ok(());
+        }
+        let out = out.elements::<f32>()?;
         if out.len() <= CHUNK {
             corrupt_tiles(self.law, philox, self.first, out, rows);
             return Ok(());
@@ -292,15 +320,34 @@ impl Kernel for Corrupt<'_> {
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         let ([out], [rows, counter]) = io.parts()?;
-        let (mut out, rows, counter) = (out.elements::<f32>()?, rows.elements::<f32>()?, counter.maybe()?);
+        match self.part {
+            Some(part) => self.launch(gpu, "parts_", part, rows, out.span::<f16>(part + self.n)?, counter),
+            None => self.launch(gpu, "", 0, rows, out.elements::<f32>()?, counter),
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Corrupt<'_> {
+    fn launch<T: candle::cuda::CudaDType>(
+        &self,
+        gpu: &crate::cuda::Gpu,
+        to: &str,
+        part: usize,
+        rows: In<'_, candle::CudaStorage>,
+        mut out: candle::cuda::cudarc::driver::CudaViewMut<'_, T>,
+        counter: In<'_, candle::CudaStorage>,
+    ) -> Result<()> {
+        let (rows, counter) = (rows.elements::<f32>()?, counter.maybe()?);
         let (name, number) = self.law.parts();
-        let kernel = format!("corrupt_{}", name.replace('-', "_"));
+        let kernel = format!("corrupt_{to}{}", name.replace('-', "_"));
         let launch = gpu.launch(OP, "corrupt", &kernel)?.read(&rows).write(&mut out);
-        let launch = launch.num(self.n).num(self.first).num(number);
+        let launch = launch.num(part).num(self.n).num(self.first).num(number);
         // A thread for each block of Philox that the elements meet.
         let groups = (self.first % 4 + self.n).div_ceil(4);
-        // SAFETY: (const float*, float*, 2 × size_t, float, 3 × unsigned long long, const long long*); rows and out hold n floats,
-        // `corrupt_` checked that they have one shape; the counter is one i64, checked by `Draws::place`, or null.
+        // SAFETY: (const float*, float* or half*, 3 × size_t, float, 3 × unsigned long long, const long long*); rows hold n floats, and
+        // so does out, or two parts of n numbers, `part` apart, which `corrupt_` checked; the counter is one i64, checked by
+        // `Draws::place`, or null.
         unsafe { launch.draws(self.place.philox, &counter).linear(groups).go() }
     }
 }

@@ -30,7 +30,7 @@ mod op;
 mod optimizer;
 mod philox;
 mod prefix_sum;
-mod product_units;
+mod products;
 pub mod pursuit;
 mod replay;
 mod row_dots;
@@ -48,10 +48,10 @@ pub use atoms::{
     atom_coherence_reference, code_figures_, codes_statistics_, descend_atoms_, descend_atoms_reference,
     row_squares, update_atoms, update_atoms_reference,
 };
-pub use bias_step::{BiasStep, Sparsity, bias_step_, bias_step_reference};
+pub use bias_step::{BiasStep, Phases, Sparsity, bias_step_, bias_step_reference};
 pub use binarize::{bernoulli_into_, bernoulli_into_reference};
 pub use contrast_step::{
-    Contrast, ContrastStep, contrast_step_, contrast_step_fuses, contrast_step_reference,
+    BiasGradients, Contrast, ContrastStep, contrast_step_, contrast_step_fuses, contrast_step_reference,
 };
 pub use corrupt::{Corruption, corrupt, corrupt_, corrupt_reference};
 pub use denoising_steps::{
@@ -63,7 +63,10 @@ pub use draw::{Draws, bernoulli, normal, normal_, uniform, uniform_};
 pub use gemm::{Factors, Precision, gemm_, gemm_batched_, gemm_parts_, gemm_reference};
 pub use philox::Philox;
 pub use prefix_sum::{PrefixSum, prefix_sum, prefix_sum_reference};
-pub use product_units::{two_part_products_fuse, units_of_product_, units_of_product_reference};
+pub use products::{
+    deltas_of_product_, deltas_of_product_reference, error_places, errors_of_product_,
+    errors_of_product_reference, two_part_products_fuse, units_of_product_, units_of_product_reference,
+};
 pub use pursuit::{
     ErrorTarget, Pursuit, SparseCodes, bomp, bomp_masked, bomp_masked_reference, ols, ols_masked,
     ols_masked_reference, ols_reference, omp_reference,

@@ -1,4 +1,5 @@
 //! Conversion of stored rows to the numbers that a model reads.
+use crate::check::expect_layout;
 use crate::op::{In, Io, Kernel, Out, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
 use half::{bf16, f16};
@@ -53,24 +54,35 @@ pub fn scale_into_reference(x: &Tensor, scale: f32) -> Result<Tensor> {
 /// # Errors
 /// When shapes, types or devices do not fit.
 pub fn split_into_(out: &Tensor, x: &Tensor, scale: f32) -> Result<()> {
-    if out.rank() == 0 || out.dims()[0] != 2 || out.dims()[1..] != *x.dims() {
-        candle::bail!("split_into_: out must have shape [2, ..{:?}], got {:?}", x.dims(), out.dims())
-    }
-    if out.dtype() != DType::F16 || !matches!(x.dtype(), DType::U8 | DType::F32) {
-        candle::bail!(
-            "split_into_: x must be u8 or f32 and out f16, got {:?} and {:?}",
-            x.dtype(),
-            out.dtype()
-        )
-    }
-    if !out.get(0)?.is_contiguous() || !x.is_contiguous() {
-        candle::bail!(
-            "split_into_: x and each part of out must be contiguous, got strides {:?} and {:?}",
-            x.stride(),
-            out.stride()
-        )
-    }
+    const OP: &str = "split_into_";
+    expect_layout(OP, "x", x, &[DType::U8, DType::F32])?;
+    check_parts(OP, out, x.dims())?;
     run(out, x, scale, true)
+}
+
+/// Checks that `out` is f16 `[2, ..shape]`, each of the two contiguous.
+pub(crate) fn check_parts(op: &str, out: &Tensor, shape: &[usize]) -> Result<()> {
+    if out.dtype() != DType::F16 || out.dims().split_first() != Some((&2, shape)) {
+        let (dtype, got) = (out.dtype(), out.dims());
+        candle::bail!("{op}: out must be F16 of shape [2, ..{shape:?}], got {dtype:?} {got:?}")
+    }
+    if !out.get(0)?.is_contiguous() {
+        candle::bail!("{op}: each part of out must be contiguous, got strides {:?}", out.stride())
+    }
+    Ok(())
+}
+
+/// Both parts of what [`check_parts`] saw, of `n` entries each.
+pub(crate) fn parts_of<'a>(
+    op: &str,
+    out: Out<'a, CpuStorage>,
+    part: usize,
+    n: usize,
+) -> Result<[&'a mut [f16]; 2]> {
+    let start = out.layout().start_offset();
+    let parts = [start..start + n, start + part..start + part + n];
+    let found = out.all::<f16>()?.get_disjoint_mut(parts);
+    found.map_err(|_| candle::Error::Msg(format!("{op}: the parts of out overlap")))
 }
 
 fn run(out: &Tensor, x: &Tensor, scale: f32, split: bool) -> Result<()> {
@@ -103,14 +115,9 @@ impl Scale {
     ) -> Result<()> {
         let x = x.elements::<T>()?;
         let scaled = |x| wide(x) * self.scale;
-        let start = out.layout().start_offset();
-        let places = start..start + self.n;
         match self.to {
             _ if self.split => {
-                let [high, low] = out
-                    .all::<f16>()?
-                    .get_disjoint_mut([places, start + self.part..start + self.part + self.n])
-                    .map_err(|_| candle::Error::Msg("split_into_: the parts of out overlap".into()))?;
+                let [high, low] = parts_of(self.name(), out, self.part, self.n)?;
                 convert(high, x, |x| f16::from_f32(scaled(x)));
                 let pairs = low.par_chunks_mut(CHUNK).zip(high.par_chunks(CHUNK)).zip(x.par_chunks(CHUNK));
                 pairs.for_each(|((low, high), x)| {

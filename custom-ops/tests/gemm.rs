@@ -2,8 +2,8 @@
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::{
-    Contrast, ContrastStep, Factors, Philox, Precision, WeightStep, contrast_step_, gemm_, gemm_reference,
-    normal,
+    BiasGradients, Contrast, ContrastStep, Factors, Philox, Precision, WeightStep, contrast_step_, gemm_,
+    gemm_reference, normal,
 };
 
 /// `[rows, cols]` inside a larger buffer, row-major or the transposed view of one.
@@ -122,6 +122,7 @@ fn the_fused_update_is_the_bits_of_product_and_weight_step() -> Result<()> {
                 copy_scale: 1.,
                 advance: 1,
                 precision,
+                biases: BiasGradients::BothPhases,
             };
             let want = params.copy()?;
             let both = |t: &Tensor| t.get(0)?.narrow(0, 0, 2)?.flatten(0, 1);

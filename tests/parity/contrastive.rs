@@ -2,9 +2,9 @@
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{
-    BiasStep, Contrast, ContrastStep, Philox, Precision, Sparsity, WeightStep, bias_step_,
-    bias_step_reference, contrast_step_, contrast_step_fuses, contrast_step_reference, max_norm_rows_,
-    normal, split_into_, uniform, weight_step_, weight_step_reference,
+    BiasGradients, BiasStep, Contrast, ContrastStep, Phases, Philox, Precision, Sparsity, WeightStep,
+    bias_step_, bias_step_reference, contrast_step_, contrast_step_fuses, contrast_step_reference,
+    max_norm_rows_, normal, split_into_, uniform, weight_step_, weight_step_reference,
 };
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
@@ -45,11 +45,13 @@ fn bias_step_matches_its_reference_and_the_bits_of_the_cpu() -> Result<()> {
     for device in devices()? {
         for (batch, units) in [(1, 1), (15, 31), (16, 32), (17, 33), (100, 65), (192, 500)] {
             for dtype in [DType::F32, DType::BF16] {
-                for (neg_is_negated, sparsity, gather_error, scaled) in [
-                    (true, None, false, false),
-                    (true, sparsity, false, false),
-                    (false, None, true, false),
-                    (false, None, true, true),
+                for (phases, sparsity, gather_error, scaled) in [
+                    (Phases::Sum, None, false, false),
+                    (Phases::Sum, sparsity, false, false),
+                    (Phases::Difference, None, true, false),
+                    (Phases::Difference, None, true, true),
+                    (Phases::Positive, None, false, false),
+                    (Phases::Negative, None, false, false),
                 ] {
                     let state = normal((4, units), &CPU, Philox::new(31, 0))?;
                     let planes = normal((2, batch, units), &CPU, Philox::new(31, 1))?.to_dtype(dtype)?;
@@ -57,18 +59,18 @@ fn bias_step_matches_its_reference_and_the_bits_of_the_cpu() -> Result<()> {
                     let run = |device: &Device| -> Result<Tensor> {
                         let state = state.to_device(device)?.copy()?;
                         let scale = scale.as_ref().map(|s| s.to_device(device)).transpose()?;
-                        let step = BiasStep { neg_is_negated, sparsity, gather_error, scale: scale.as_ref() };
+                        let step = BiasStep { phases, sparsity, gather_error, scale: scale.as_ref() };
                         bias_step_(&state, &planes.to_device(device)?, &scalars()?.to_device(device)?, step)?;
                         state.to_device(&CPU)
                     };
                     let got = run(&device)?;
                     let what = format!(
-                        "bias_step_ [{batch}, {units}] {dtype:?} sparsity {} error {gather_error} scaled {scaled} on {:?}",
+                        "bias_step_ [{batch}, {units}] {dtype:?} {phases:?} sparsity {} error {gather_error} scaled {scaled} on {:?}",
                         sparsity.is_some(),
                         device.location()
                     );
                     assert_same_bits(&what, &got, &run(&CPU)?)?;
-                    let step = BiasStep { neg_is_negated, sparsity, gather_error, scale: scale.as_ref() };
+                    let step = BiasStep { phases, sparsity, gather_error, scale: scale.as_ref() };
                     let want = bias_step_reference(&state, &planes, &scalars()?, step)?;
                     // Sums of `batch` terms of order 1, squares up to about 20; the fourth plane holds only roundings.
                     let atol = 4e-7 * (batch as f32).sqrt() * 8.;
@@ -89,7 +91,7 @@ fn the_gathered_error_does_not_drift_over_many_steps() -> Result<()> {
         let one = (planes.get(1)? - planes.get(0)?)?.sqr()?.sum(0)?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
         let state = Tensor::zeros((4, 2), DType::F32, &device)?;
         let still = Tensor::zeros(3, DType::F32, &device)?;
-        let step = BiasStep { neg_is_negated: false, sparsity: None, gather_error: true, scale: None };
+        let step = BiasStep { phases: Phases::Difference, sparsity: None, gather_error: true, scale: None };
         for _ in 0..20_000 {
             bias_step_(&state, &planes, &still, step)?;
         }
@@ -138,7 +140,7 @@ fn nan_spreads_and_is_not_hidden() -> Result<()> {
         assert!(w[0].is_nan() && w[1] == 2.);
         let state = Tensor::zeros((4, 1), DType::F32, &device)?;
         let planes = Tensor::new(&[[[0f32], [f32::NAN]], [[1.], [1.]]], &device)?;
-        let step = BiasStep { neg_is_negated: false, sparsity: None, gather_error: true, scale: None };
+        let step = BiasStep { phases: Phases::Difference, sparsity: None, gather_error: true, scale: None };
         bias_step_(&state, &planes, &scalars()?.to_device(&device)?, step)?;
         assert!(state.flatten_all()?.to_vec1::<f32>()?[..3].iter().all(|x| x.is_nan()));
     }
@@ -163,7 +165,7 @@ fn updates_say_what_is_wrong() -> Result<()> {
         first(weight_step_(&zeros(&[2, 4])?, &scalars()?, WeightStep { l1: 0., l2: f32::NAN })),
         "weight_step_: l1 and l2 must be at least 0, got 0 and NaN"
     );
-    let step = BiasStep { neg_is_negated: false, sparsity: None, gather_error: false, scale: None };
+    let step = BiasStep { phases: Phases::Difference, sparsity: None, gather_error: false, scale: None };
     assert_eq!(
         first(bias_step_(&zeros(&[4, 3])?, &zeros(&[2, 5, 4])?, &scalars()?, step)),
         "bias_step_: state must have shape [4, 4], got [4, 3]"
@@ -290,9 +292,11 @@ fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
                     continue;
                 }
                 let case = Update::new(batch, rows, cols, states)?;
-                for (weights, sparsity) in
-                    [(WeightStep::default(), None), (WeightStep { l1: 0.2, l2: 0.1 }, sparsity)]
-                {
+                for (weights, sparsity, biases) in [
+                    (WeightStep::default(), None, BiasGradients::BothPhases),
+                    (WeightStep { l1: 0.2, l2: 0.1 }, sparsity, BiasGradients::BothPhases),
+                    (WeightStep::default(), None, BiasGradients::Autoencoder),
+                ] {
                     let precision =
                         if let States::F32(precision) = states { precision } else { Precision::F32 };
                     let copy_scale = if f16 { COPY_SCALE } else { 1. };
@@ -303,10 +307,11 @@ fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
                         copy_scale,
                         advance: 7,
                         precision,
+                        biases,
                     };
                     let [params, copy, hidden_state, visible_state, counter] = case.run(&device, step)?;
                     let what = format!(
-                        "contrast_step_ [{batch}, {rows}, {cols}] {states:?} {weights:?} on {:?}",
+                        "contrast_step_ [{batch}, {rows}, {cols}] {states:?} {weights:?} {biases:?} on {:?}",
                         device.location()
                     );
                     let (h, x) = (Update::phases(&case.hidden)?, Update::phases(&case.visible)?);
@@ -342,13 +347,17 @@ fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
                         assert_same_bits(&format!("{what}: second part"), &copy.get(1)?, &rest)?;
                     }
                     // Biases are those of bias_step_, whose planes are the sums of the parts (exact in f32).
-                    for (side, got, state, planes, gather_error, sparsity) in [
-                        ("hidden", hidden_state, &case.hidden_state, &h, false, sparsity),
-                        ("visible", visible_state, &case.visible_state, &x, true, None),
+                    let (of_hidden, of_visible) = match biases {
+                        BiasGradients::BothPhases => (Phases::Sum, Phases::Difference),
+                        BiasGradients::Autoencoder => (Phases::Negative, Phases::Positive),
+                    };
+                    for (side, got, state, planes, phases, sparsity) in [
+                        ("hidden", hidden_state, &case.hidden_state, &h, of_hidden, sparsity),
+                        ("visible", visible_state, &case.visible_state, &x, of_visible, None),
                     ] {
                         let want = state.copy()?;
-                        let step =
-                            BiasStep { neg_is_negated: !gather_error, sparsity, gather_error, scale: None };
+                        let gather_error = phases == Phases::Difference;
+                        let step = BiasStep { phases, sparsity, gather_error, scale: None };
                         bias_step_(&want, &planes.to_dtype(DType::F32)?, &scalars()?, step)?;
                         assert_same_bits(&format!("{what}: {side} biases"), &got.to_device(&CPU)?, &want)?;
                     }
@@ -370,6 +379,7 @@ fn contrast_step_says_what_is_wrong() -> Result<()> {
         copy_scale: 1.,
         advance: 0,
         precision: Precision::F32,
+        biases: BiasGradients::BothPhases,
     };
     let first = |r: Result<[Tensor; 5]>| {
         r.expect_err("accepted").to_string().lines().next().unwrap_or_default().to_owned()

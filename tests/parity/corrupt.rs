@@ -1,6 +1,6 @@
 //! Corrupted rows: the same bits on every device, for any launch and any cut by rows.
-use candle::{Device, Result, Tensor};
-use chandlery_ops::{Corruption, Draws, Philox, advance_, corrupt, corrupt_, uniform};
+use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::{Corruption, Draws, Philox, advance_, corrupt, corrupt_, split_into_, uniform};
 use chandlery_tests::{assert_same_bits, devices};
 
 const PLACE: Philox = Philox { seed: 0x1234_5678_9abc_def0, stream: u64::MAX, offset: u64::MAX - 2 };
@@ -58,6 +58,24 @@ fn a_counter_on_the_device_moves_the_noise() -> Result<()> {
             let want = corrupt(&x.to_device(&Device::Cpu)?, LAWS[3], at)?;
             assert_same_bits(&format!("step {step} on {:?}", device.location()), &out, &want)?;
             advance_(&counter, 251)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn two_parts_of_corrupted_rows_are_the_sum_and_its_rounding() -> Result<()> {
+    for device in devices()? {
+        for (rows, width) in [(1, 1), (7, 5), (40, 785)] {
+            let x = uniform((rows, width), &Device::Cpu, PLACE)?;
+            for law in LAWS {
+                let all = Tensor::full(9f32, (2, 3, rows, width), &device)?.to_dtype(DType::F16)?;
+                let out = all.narrow(1, 1, 1)?.squeeze(1)?;
+                corrupt_(&out, &x.to_device(&device)?, law, Draws::At(PLACE), 0)?;
+                let want = Tensor::full(9f32, (2, 3, rows, width), &Device::Cpu)?.to_dtype(DType::F16)?;
+                split_into_(&want.narrow(1, 1, 1)?.squeeze(1)?, &corrupt(&x, law, PLACE)?, 1.)?;
+                assert_same_bits(&format!("{law} {rows}×{width} on {:?}", device.location()), &all, &want)?;
+            }
         }
     }
     Ok(())

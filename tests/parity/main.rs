@@ -3,6 +3,7 @@
 mod atoms;
 mod contrastive;
 mod corrupt;
+mod dae;
 mod denoising_steps;
 mod draw;
 mod feed;

@@ -2,8 +2,8 @@
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{
-    Activation, BiasStep, Contrast, ContrastStep, Draws, Factors, Philox, Precision, Unit, UnitPlanes,
-    WeightStep, bias_step_, contrast_step_, gemm_, layer_forward_, units_,
+    Activation, BiasGradients, BiasStep, Contrast, ContrastStep, Draws, Factors, Phases, Philox, Precision,
+    Unit, UnitPlanes, WeightStep, bias_step_, contrast_step_, gemm_, layer_forward_, units_,
 };
 use chandlery_tests::devices;
 
@@ -23,7 +23,7 @@ fn a_source_that_shares_the_storage_of_the_destination_is_refused() -> Result<()
         assert_eq!(error, says("layer_forward_", "bias", "a"));
 
         let (state, planes) = (zeros(&[4, 5])?, zeros(&[2, 6, 5])?);
-        let step = BiasStep { neg_is_negated: true, sparsity: None, gather_error: false, scale: None };
+        let step = BiasStep { phases: Phases::Sum, sparsity: None, gather_error: false, scale: None };
         let scalars = state.get(0)?.narrow(0, 0, 3)?;
         assert_eq!(
             refused(bias_step_(&state, &planes, &scalars, step)),
@@ -92,6 +92,7 @@ fn update(device: &Device, params_at: usize, hidden_at: usize) -> Result<()> {
         copy_scale: 1.,
         advance: 1,
         precision: Precision::Tf32,
+        biases: BiasGradients::BothPhases,
     };
     contrast_step_(to, &hidden, &visible, &scalars, step)?;
     assert_eq!(counter.to_vec1::<i64>()?, [1]);
@@ -121,7 +122,7 @@ fn views_that_begin_between_sixteen_bytes_are_refused_and_the_device_lives() -> 
 fn biases_of_no_rows_are_refused() -> Result<()> {
     for device in devices()? {
         let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &device);
-        let step = BiasStep { neg_is_negated: true, sparsity: None, gather_error: false, scale: None };
+        let step = BiasStep { phases: Phases::Sum, sparsity: None, gather_error: false, scale: None };
         let error = refused(bias_step_(&zeros(&[4, 5])?, &zeros(&[2, 0, 5])?, &zeros(&[3])?, step));
         assert_eq!(error, "bias_step_: planes must have at least one row each, got shape [2, 0, 5]");
     }

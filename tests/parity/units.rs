@@ -1,7 +1,8 @@
 //! Fused units: equal to the reference, and the same bits on every device.
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{
-    Draws, Philox, Unit, UnitPlanes, advance_, bernoulli, normal, split_into_, uniform, units_,
+    Draws, Philox, Unit, UnitPlanes, advance_, bernoulli, deltas_of_product_, deltas_of_product_reference,
+    error_places, errors_of_product_, errors_of_product_reference, normal, split_into_, uniform, units_,
     units_of_product_, units_of_product_reference, units_reference,
 };
 use chandlery_tests::{assert_close, assert_same_bits, devices};
@@ -382,6 +383,72 @@ fn units_of_a_product_match_their_reference_at_awkward_sizes() -> Result<()> {
                         assert_same_bits(&what, &planes.get(2)?, &Tensor::full(7f32, (m, n), &Device::Cpu)?)?;
                     }
                 }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn errors_and_deltas_of_products_match_their_references_at_awkward_sizes() -> Result<()> {
+    // Rows, columns, terms: as above, and sizes that no kernel takes.
+    let sizes = [
+        (1, 4, 8),
+        (5, 3, 7),
+        (65, 36, 60),
+        (100, 784, 500),
+        (128, 500, 784),
+        (193, 260, 64),
+        (512, 784, 500),
+        (200, 2048, 64),
+    ];
+    const SCALE: f32 = 64.;
+    for device in devices()? {
+        for (m, n, k) in sizes {
+            let numbers = uniform((m, k), &Device::Cpu, Philox::new(71, 0))?;
+            let weight = (normal((k, n), &Device::Cpu, Philox::new(71, 1))? * 0.2)?;
+            let bias = normal(n, &Device::Cpu, Philox::new(71, 2))?;
+            let target = uniform((m, n), &Device::Cpu, Philox::new(71, 3))?;
+            let units = uniform((m, n), &Device::Cpu, Philox::new(71, 4))?;
+            let a = stored(&numbers, Operands::Two, 1.)?;
+            let turned = stored(&weight, Operands::Two, SCALE)?;
+            let straight = stored(&weight.t()?.contiguous()?, Operands::Two, SCALE)?;
+            let what = format!("[{m}, {n}, {k}] on {:?}", device.location());
+            let there = |t: &Tensor| t.to_device(&device);
+            let whole = |planes: &Tensor, at: usize| {
+                let planes = planes.to_device(&Device::Cpu)?.to_dtype(DType::F32)?;
+                planes.get(at)? + planes.get(at + 3)?
+            };
+            // Sums of k terms of deviation .1, in f32: 2^-24 each, as a walk, twelve deviations.
+            let atol = 2f32.powi(-24) * 12. * 0.2 * (k as f32) + 2e-7;
+
+            let planes = Tensor::full(7f32, (6, m, n), &device)?.to_dtype(DType::F16)?;
+            let places = error_places(&device, m, n, k)? + 3;
+            let gathered = Tensor::ones((2, places), DType::F64, &device)?;
+            let (want, sums) = errors_of_product_reference(&a, &turned, 1. / SCALE, &bias, &target)?;
+            for _ in 0..2 {
+                let (bias, target) = (there(&bias)?, there(&target)?);
+                let (a, b) = (there(&a)?, there(&turned)?);
+                errors_of_product_(&planes, (1, 3), &a, &b, 1. / SCALE, &bias, &target, &gathered)?;
+            }
+            assert_close(&format!("errors {what}"), &whole(&planes, 1)?, &want, 2f32.powi(-21), atol)?;
+            let (got, want) = (gathered.sum(1)?.to_vec1::<f64>()?, sums.to_vec1::<f64>()?);
+            for (got, want) in got.iter().zip(want) {
+                let sum = (got - places as f64) / 2.;
+                assert!((sum / want - 1.).abs() < 2e-6, "errors {what}: {sum} for {want}");
+            }
+
+            let states = stored(&units, Operands::Two, 1.)?;
+            let blank = Tensor::full(7f32, (m, n), &Device::Cpu)?.to_dtype(DType::F16)?;
+            let all = [&blank, &blank, &states.get(0)?, &blank, &blank, &states.get(1)?];
+            let planes = there(&Tensor::stack(&all, 0)?)?;
+            let b = there(&straight)?.transpose(1, 2)?;
+            deltas_of_product_(&planes, (0, 2, 3), &there(&a)?, &b, 1. / SCALE)?;
+            let units = states.to_dtype(DType::F32)?.sum(0)?;
+            let want = deltas_of_product_reference(&a, &straight.transpose(1, 2)?, 1. / SCALE, &units)?;
+            assert_close(&format!("deltas {what}"), &whole(&planes, 0)?, &want, 2f32.powi(-20), atol)?;
+            for untouched in [1, 4] {
+                assert_same_bits(&what, &planes.get(untouched)?.to_device(&Device::Cpu)?, &blank)?;
             }
         }
     }

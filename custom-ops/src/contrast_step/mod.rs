@@ -19,7 +19,7 @@ mod cpu;
 mod cuda;
 mod shape;
 
-use crate::bias_step::{BiasStep, Sparsity, bias_step_};
+use crate::bias_step::{BiasStep, Phases, Sparsity, bias_step_};
 use crate::check::{expect, expect_layout};
 use crate::gemm::{Factors, Precision, gemm_};
 use crate::scalars::advance_;
@@ -62,6 +62,19 @@ pub struct ContrastStep<'a> {
     pub advance: i64,
     /// Precision of the product of f32 states; 16-bit states are multiplied as they are.
     pub precision: Precision,
+    /// What the gradients of the biases are.
+    pub biases: BiasGradients,
+}
+
+/// What the gradients of the biases are in [`contrast_step_`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BiasGradients {
+    /// Those of contrastive learning: sums over both planes of a side. The squared difference of the visible planes is gathered.
+    #[default]
+    BothPhases,
+    /// Those of an autoencoder whose planes are deltas and units on the hidden side, input and errors on the visible side: the sum over the
+    /// deltas, plane 0, and over the errors, plane 1. Nothing is gathered.
+    Autoencoder,
 }
 
 /// Whether [`contrast_step_`] is one kernel for 16-bit states: on CUDA, if both sizes are multiples of four.
@@ -125,11 +138,19 @@ pub fn contrast_step_(
 }
 
 fn hidden_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
-    BiasStep { neg_is_negated: true, sparsity: step.sparsity, gather_error: false, scale: None }
+    let phases = match step.biases {
+        BiasGradients::BothPhases => Phases::Sum,
+        BiasGradients::Autoencoder => Phases::Negative,
+    };
+    BiasStep { phases, sparsity: step.sparsity, gather_error: false, scale: None }
 }
 
 fn visible_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
-    BiasStep { neg_is_negated: false, sparsity: None, gather_error: true, scale: step.visible_scale }
+    let (phases, gather_error) = match step.biases {
+        BiasGradients::BothPhases => (Phases::Difference, true),
+        BiasGradients::Autoencoder => (Phases::Positive, false),
+    };
+    BiasStep { phases, sparsity: None, gather_error, scale: step.visible_scale }
 }
 
 /// Weights and velocity after [`contrast_step_`], `[2, n_hidden, n_visible]`, computed with candle's own ops: `params` has the

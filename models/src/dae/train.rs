@@ -32,7 +32,7 @@ use crate::prepare::{check_inputs, prepared, to_load};
 use crate::trainer::{Trainer, one_by_one};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
-use chandlery_ops::{Philox, Replay, scale_into_, set_scalars_};
+use chandlery_ops::{Philox, Replay, scale_into_};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -164,7 +164,7 @@ impl DaeTrainer {
     /// The state as a checkpoint holds it, of this trainer and of those that train by it.
     pub(crate) fn stored_state(&self) -> Result<Vec<(String, Tensor)>> {
         let b = &self.buffers;
-        let state = [("params", b.params.clone()), ("counter", b.counter.clone())];
+        let state = [("params", b.params()?), ("counter", b.counter.clone())];
         let state = state.into_iter().chain(self.losses.stored(self.steps)?);
         Ok(state.map(|(name, t)| (format!("trainer.{name}"), t)).collect())
     }
@@ -174,8 +174,8 @@ impl DaeTrainer {
     /// # Errors
     /// When a tensor is missing or has another shape.
     pub(crate) fn restore(&mut self, stored: &Checkpoint<'_>) -> Result<()> {
-        let b = &self.buffers;
-        let state = [("params", &b.params), ("counter", &b.counter)];
+        self.buffers.put_back(&stored.of_trainer("params")?)?;
+        let state = [("counter", &self.buffers.counter)];
         checkpoint::put_back("DaeTrainer", state, |name| stored.of_trainer(name))?;
         self.steps = self.losses.restore(stored)?;
         Ok(())
@@ -189,7 +189,7 @@ impl Trainer for DaeTrainer {
     fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
         let (rate, momentum) = (self.config.learning_rate.at(epoch), self.config.momentum.at(epoch));
         self.learning_rate = rate as f32;
-        set_scalars_(&self.buffers.scalars, &[rate as f32, momentum as f32])
+        self.buffers.set_rates(rate as f32, momentum as f32)
     }
 
     /// `rows` are raw, `[config.batch, n_inputs]`.
@@ -242,7 +242,7 @@ impl Trainer for DaeTrainer {
 
     fn check(&mut self) -> Result<()> {
         self.since_report()?;
-        all_finite("DaeTrainer", self.steps, [("params", &self.buffers.params)])
+        all_finite("DaeTrainer", self.steps, [("params", &self.buffers.params()?)])
     }
 
     fn metrics(&mut self) -> Result<Metrics> {

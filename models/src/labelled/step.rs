@@ -6,8 +6,9 @@ use super::{LabelledDbn, LabelledDbnConfig, LabelledRbm, Stage, UpDownConfig};
 use candle::{DType, Device, Result, Tensor};
 use candle_nn::Linear;
 use chandlery_ops::{
-    BiasStep, Contrast, ContrastStep, Draws, Factors, Philox, Precision, Unit, UnitPlanes, WeightStep,
-    bias_step_, contrast_step_, gemm_, scale_into_, set_scalars_, softmax_units_, units_, weight_step_,
+    BiasGradients, BiasStep, Contrast, ContrastStep, Draws, Factors, Phases, Philox, Precision, Unit,
+    UnitPlanes, WeightStep, bias_step_, contrast_step_, gemm_, scale_into_, set_scalars_, softmax_units_,
+    units_, weight_step_,
 };
 
 /// Planes of the states of a layer, `[2, batch, n]`. Below the top the negative plane holds what the other direction predicts
@@ -107,7 +108,7 @@ impl Directed {
 
 /// How biases follow states that both planes hold as they are.
 const SEEN: BiasStep<'static> =
-    BiasStep { neg_is_negated: false, sparsity: None, gather_error: true, scale: None };
+    BiasStep { phases: Phases::Difference, sparsity: None, gather_error: true, scale: None };
 
 /// The top RBM.
 #[derive(Clone)]
@@ -262,6 +263,7 @@ impl Top {
             copy_scale: 1.,
             advance,
             precision: config.precision,
+            biases: BiasGradients::BothPhases,
         };
         contrast_step_(to, &self.hidden.unsqueeze(0)?, &visible.unsqueeze(0)?, &rates.first, step)
     }

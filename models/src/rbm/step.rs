@@ -6,9 +6,9 @@ use super::storage::Format;
 use super::{CdConfig, HiddenUnit, Rbm, VisibleUnit};
 use candle::{D, DType, Result, Tensor};
 use chandlery_ops::{
-    Contrast, ContrastStep, Draws, Factors, Philox, Precision, Sparsity, Unit, UnitPlanes, WeightStep,
-    bernoulli, bernoulli_into_, contrast_step_, gemm_, max_norm_rows_, scale_into_, split_into_, units_,
-    units_of_product_,
+    BiasGradients, Contrast, ContrastStep, Draws, Factors, Philox, Precision, Sparsity, Unit, UnitPlanes,
+    WeightStep, bernoulli, bernoulli_into_, contrast_step_, gemm_, max_norm_rows_, scale_into_, split_into_,
+    units_, units_of_product_,
 };
 
 /// Planes of the visible states: `[v_k; v₀]`, so that one product takes both phases. With two parts the second ones follow.
@@ -333,6 +333,7 @@ impl Buffers {
             copy_scale: self.format.weight_scale(),
             advance,
             precision,
+            biases: BiasGradients::BothPhases,
         };
         let to = Contrast {
             params: &self.params,

@@ -4,25 +4,10 @@
 //! where [`gemm_parts_`](crate::gemm_parts_) splits the product into many. In other cases the op is that product followed by
 //! [`units_`]; for one part, cuBLAS and [`units_`] are faster (9 µs against 10 at 192×576×1024 on an H200, 12 against 16 at
 //! 192×1024×4096).
-#[cfg(feature = "cuda")]
-mod cuda;
-mod shape;
-
 use crate::draw::Draws;
 use crate::gemm::gemm_parts_;
 use crate::units::{Unit, UnitPlanes, units_};
-use candle::{DType, Device, Result, Tensor};
-
-/// Whether [`units_of_product_`] of numbers in two parts, with sizes that are multiples of four, is one kernel. It is on a GPU of
-/// capability 9.0 or above with enough shared memory for a tile, if the build has kernels for such a GPU. Otherwise it takes many
-/// launches, and f32 operands are faster.
-pub fn two_part_products_fuse(device: &Device) -> bool {
-    match device {
-        #[cfg(feature = "cuda")]
-        Device::Cuda(device) => crate::cuda::Gpu::of(device).is_ok_and(|gpu| shape::fuse(gpu.limits())),
-        _ => false,
-    }
-}
+use candle::{DType, Result, Tensor};
 
 /// Writes means and samples of the units with pre-activations `scale · a b` to planes of `planes`.
 ///
@@ -45,7 +30,7 @@ pub fn units_of_product_(
     draws: Draws<'_>,
 ) -> Result<()> {
     #[cfg(feature = "cuda")]
-    if let Some(fused) = cuda::Fused::fits(planes, a, b, scale, bias, unit, out, draws)? {
+    if let Some(fused) = super::units_cuda::Fused::fits(planes, a, b, scale, bias, unit, out, draws)? {
         return fused.run(planes, a, b, bias);
     }
     gemm_parts_(pre, a, b, scale)?;

@@ -1,7 +1,7 @@
-//! The choice of the form of `kernels/product_units.cu` for a product.
+//! The choice of the form of `kernels/product.cuh` for a product.
 use crate::limits::Limits;
 
-/// Of kernels/product_units.cu.
+/// Of kernels/product.cuh.
 const DEPTH: usize = 32;
 const PAD: usize = 8;
 /// Terms above which a sum is worth sharing among eight blocks though they do not all run at once.
@@ -47,6 +47,11 @@ impl Shape {
             () if 2 * tiles <= at_once => shape(wm, 64, 2, 4),
             () => shape(3, 128, 1, 3),
         }
+    }
+
+    /// Blocks across and down of a product of `m` by `n` entries.
+    pub(super) fn grid(self, m: usize, n: usize) -> [usize; 2] {
+        [self.cluster * n.div_ceil(self.tn), m.div_ceil(64 * self.wm)]
     }
 
     pub(super) fn threads(self) -> u32 {

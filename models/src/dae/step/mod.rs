@@ -1,0 +1,245 @@
+//! One step on a minibatch: its memory and its sequence of ops.
+//!
+//! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that memory, so that it can be
+//! recorded as a CUDA graph. For the equations see [`train`](super::train).
+//!
+//! | form | for | a step |
+//! |---|---|---|
+//! | [`Flat`], in one op | the paper's network in small minibatches, without momentum | a share of one op |
+//! | [`Parts`] | the paper's network where products of numbers in two parts are one kernel | five kernels |
+//! | [`Flat`] | everything else | an op for each module |
+mod flat;
+mod parts;
+
+use super::{Dae, DaeConfig, DaeTrainConfig};
+use crate::feedforward::{Activation as UnitActivation, ReconstructionLoss};
+use candle::{DType, Result, Tensor};
+use chandlery_ops::{Activation, Factors, Philox, Precision, advance_, gemm_, layer_forward_, scale_into_};
+use flat::Flat;
+use parts::Parts;
+
+/// Every tensor within the flat buffer begins at a multiple of so many entries: 256 bytes, what products like best.
+const ALIGNMENT: usize = 64;
+/// Planes of the flat buffer.
+const VALUES: usize = 0;
+const GRADIENT: usize = 1;
+const VELOCITY: usize = 2;
+const PLANES: usize = 3;
+
+/// An autoencoder below the one that is trained, and what its hidden units are.
+#[derive(Clone)]
+struct LowerLayer {
+    weight: Tensor,
+    bias: Tensor,
+    activation: Activation,
+    /// `[batch, n_hidden]`
+    hidden: Tensor,
+}
+
+/// The parameters of one kind: values, gradients or velocities.
+#[derive(Clone)]
+struct Parameters {
+    weight: Tensor,
+    decoder_weight: Option<Tensor>,
+    bias: Tensor,
+    visible_bias: Tensor,
+}
+
+/// All memory of a step, and the views of it that the step uses. Clones share it.
+#[derive(Clone)]
+pub(super) struct Buffers {
+    of: DaeConfig,
+    precision: Precision,
+    lower: Vec<LowerLayer>,
+    /// Where prepared rows are loaded to: what the lowest autoencoder reads, `[batch, n_visible]` of it.
+    pub(super) input: Tensor,
+    /// `[2, n]` f64: sums of the loss and of the squared error, in as many parts as the form has places for.
+    pub(super) gathered: Tensor,
+    /// Blocks of random draws used so far.
+    pub(super) counter: Tensor,
+    form: Form,
+}
+
+/// Where the parameters are, and how they are stepped.
+#[derive(Clone)]
+enum Form {
+    Flat(Flat),
+    Parts(Parts),
+}
+
+impl Buffers {
+    pub(super) fn new(lower: &[Dae], dae: &Dae, config: &DaeTrainConfig, philox: Philox) -> Result<Self> {
+        let (of, device, batch) = (dae.config(), dae.weight().device(), config.batch);
+        let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, device);
+        let mut layers = Vec::with_capacity(lower.len());
+        for layer in lower {
+            layers.push(LowerLayer {
+                weight: copied(layer.weight())?.copy()?,
+                bias: copied(layer.bias())?.copy()?,
+                activation: layer.config().hidden.into(),
+                hidden: zeros(&[batch, layer.config().n_hidden])?,
+            });
+        }
+        let in_one_op = flat::fits_one_op(of, config, device)?;
+        let form = match !in_one_op && parts::fits(of, config, device) {
+            true => Form::Parts(Parts::new(of, config, philox, device)?),
+            false => Form::Flat(Flat::new(of, config, philox, in_one_op, device)?),
+        };
+        let places = match &form {
+            Form::Flat(flat) => flat.places(),
+            Form::Parts(parts) => parts.places()?,
+        };
+        let buffers = Self {
+            of: of.clone(),
+            precision: config.precision,
+            lower: layers,
+            input: zeros(&[batch, lower.first().unwrap_or(dae).config().n_visible])?,
+            gathered: Tensor::zeros((2, places), DType::F64, device)?,
+            counter: Tensor::new(&[0i64], device)?,
+            form,
+        };
+        for (to, (_, from)) in buffers.values().tensors().into_iter().zip(dae.tensors()) {
+            scale_into_(to, &copied(from)?, 1.)?;
+        }
+        buffers.refresh()?;
+        Ok(buffers)
+    }
+
+    fn values(&self) -> &Parameters {
+        match &self.form {
+            Form::Flat(flat) => &flat.values,
+            Form::Parts(parts) => &parts.values,
+        }
+    }
+
+    /// Makes anew what is derived from the parameters.
+    fn refresh(&self) -> Result<()> {
+        match &self.form {
+            Form::Flat(_) => Ok(()),
+            Form::Parts(parts) => parts.refresh(),
+        }
+    }
+
+    /// The autoencoder whose parameters are these buffers.
+    pub(super) fn dae(&self, config: DaeConfig) -> Result<Dae> {
+        let Parameters { weight, decoder_weight, bias, visible_bias } = self.values().clone();
+        Dae::from_tensors(config, weight, bias, visible_bias, decoder_weight)
+    }
+
+    /// What steps go by from now on.
+    pub(super) fn set_rates(&self, rate: f32, momentum: f32) -> Result<()> {
+        match &self.form {
+            Form::Flat(flat) => flat.set_rates(rate, momentum),
+            Form::Parts(parts) => parts.set_rates(rate, momentum),
+        }
+    }
+
+    /// One step from the rows in `input`: the six modules of the paper, and the update.
+    pub(super) fn run(&self) -> Result<()> {
+        let x = self.rows()?;
+        match &self.form {
+            Form::Flat(flat) => {
+                flat.run(&x, &self.gathered, &self.counter)?;
+                advance_(&self.counter, blocks(&x))
+            }
+            Form::Parts(parts) => parts.run(&x, &self.gathered, &self.counter),
+        }
+    }
+
+    /// A step for each minibatch of `x`, prepared rows times `scale`, without momentum: no gradient and no velocity is stored.
+    pub(super) fn run_in_one_op(&self, x: &Tensor, scale: f32, learning_rate: f32) -> Result<()> {
+        match &self.form {
+            Form::Flat(flat) => flat.run_in_one_op(x, scale, learning_rate, &self.gathered, &self.counter),
+            Form::Parts(_) => candle::bail!("DaeTrainer: this network takes one step at a time"),
+        }
+    }
+
+    /// Whether many steps are one op.
+    pub(super) fn in_one_op(&self) -> bool {
+        matches!(&self.form, Form::Flat(flat) if flat.in_one_op)
+    }
+
+    /// `x`: the loaded rows, or what the autoencoders below make of them.
+    fn rows(&self) -> Result<Tensor> {
+        let mut x = &self.input;
+        for LowerLayer { weight, bias, activation, hidden } in &self.lower {
+            gemm_(hidden, x, &weight.t()?, Factors::OVERWRITE, self.precision)?;
+            layer_forward_(hidden, Some(bias), *activation, None)?;
+            x = hidden;
+        }
+        Ok(x.clone())
+    }
+
+    /// Values, gradient and velocity of all parameters as checkpoints hold them, `[3, n]`: the same of each form.
+    pub(super) fn params(&self) -> Result<Tensor> {
+        match &self.form {
+            Form::Flat(flat) => Ok(flat.params.clone()),
+            Form::Parts(parts) => parts.flattened(&self.of),
+        }
+    }
+
+    /// Puts back what [`params`](Self::params) gave.
+    ///
+    /// # Errors
+    /// When it has another shape.
+    pub(super) fn put_back(&self, params: &Tensor) -> Result<()> {
+        let (device, want) = (self.input.device(), flat_shape(&self.of).0);
+        if params.dims() != want {
+            candle::bail!("params must have shape {want:?}, got {:?}", params.dims())
+        }
+        let params = params.to_device(device)?;
+        match &self.form {
+            Form::Flat(flat) => scale_into_(&flat.params, &copied(&params)?, 1.)?,
+            Form::Parts(parts) => parts.unflatten(&self.of, &copied(&params)?)?,
+        }
+        self.refresh()
+    }
+}
+
+/// Whether it is the paper's network: tied weights, sigmoid units and the cross-entropy.
+fn is_the_papers(of: &DaeConfig) -> bool {
+    let sigmoid = UnitActivation::Sigmoid;
+    of.tied && (of.hidden, of.output) == (sigmoid, sigmoid) && of.loss == ReconstructionLoss::CrossEntropy
+}
+
+/// Blocks of random draws for the noise on `x`.
+fn blocks(x: &Tensor) -> i64 {
+    x.elem_count().div_ceil(4) as i64
+}
+
+fn copied(t: &Tensor) -> Result<Tensor> {
+    t.to_dtype(DType::F32)?.contiguous()
+}
+
+impl Parameters {
+    /// In the order of [`Dae::tensors`].
+    fn tensors(&self) -> Vec<&Tensor> {
+        [&self.weight, &self.bias, &self.visible_bias].into_iter().chain(&self.decoder_weight).collect()
+    }
+}
+
+/// The shape of a flat buffer for all parameters, and the entries of the weights, which come first.
+fn flat_shape(of: &DaeConfig) -> ([usize; 2], usize) {
+    let of_weights = (of.n_visible * of.n_hidden).next_multiple_of(ALIGNMENT);
+    let n_weights = if of.tied { of_weights } else { 2 * of_weights };
+    let n = n_weights + of.n_hidden.next_multiple_of(ALIGNMENT) + of.n_visible.next_multiple_of(ALIGNMENT);
+    ([PLANES, n], n_weights)
+}
+
+/// The parts of one plane of a flat buffer.
+fn parameters(of: &DaeConfig, plane: &Tensor) -> Result<Parameters> {
+    let (n_visible, n_hidden) = (of.n_visible, of.n_hidden);
+    let mut at = 0;
+    let mut take = |shape: &[usize]| {
+        let n = shape.iter().product::<usize>();
+        let part = plane.narrow(0, at, n)?.reshape(shape);
+        at += n.next_multiple_of(ALIGNMENT);
+        part
+    };
+    Ok(Parameters {
+        weight: take(&[n_hidden, n_visible])?,
+        decoder_weight: if of.tied { None } else { Some(take(&[n_visible, n_hidden])?) },
+        bias: take(&[n_hidden])?,
+        visible_bias: take(&[n_visible])?,
+    })
+}

@@ -1,0 +1,127 @@
+//! Denoising autoencoders on every device: the same steps in every form, resumed bit for bit, and checkpoints that change devices.
+use candle::{Device, Result, Tensor};
+use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig, StackedDaeTrainer};
+use chandlery::{Philox, Trainer};
+use chandlery_ops::{Corruption, uniform};
+use chandlery_tests::{assert_close, assert_same_bits, devices};
+
+const CPU: Device = Device::Cpu;
+const STEPS: usize = 12;
+
+/// Networks and minibatches: one op for many steps, kernels on numbers in two parts, and an op for each module.
+fn cases() -> Vec<(&'static str, DaeConfig, DaeTrainConfig)> {
+    let train = |batch, momentum: f64, weight_decay| DaeTrainConfig {
+        batch,
+        momentum: momentum.into(),
+        weight_decay,
+        ..DaeTrainConfig::default()
+    };
+    let paper = |n_visible, n_hidden| DaeConfig::new(n_visible, n_hidden);
+    vec![
+        ("small minibatches", paper(60, 37), train(8, 0., 0.)),
+        ("large minibatches", paper(784, 500), train(128, 0., 0.01)),
+        ("momentum", paper(100, 60), train(20, 0.5, 0.01)),
+        ("beyond a multiprocessor", paper(1200, 1100), train(24, 0., 0.)),
+        ("odd sizes", paper(61, 37), train(130, 0.5, 0.)),
+        ("untied", DaeConfig { tied: false, ..paper(60, 40) }, train(16, 0.5, 0.01)),
+    ]
+}
+
+fn start(config: &DaeConfig, device: &Device) -> Result<Dae> {
+    Dae::init(config.clone(), Philox::new(5, 0), &CPU)?.to(candle::DType::F32, device)
+}
+
+fn rows(config: &DaeConfig, batch: usize) -> Result<Tensor> {
+    uniform((4 * batch, config.n_visible), &CPU, Philox::new(5, 1))
+}
+
+fn run(trainer: &mut DaeTrainer, rows: &Tensor, from: usize, to: usize) -> Result<()> {
+    let batch = trainer.config().batch;
+    for step in from..to {
+        trainer.begin_epoch(step / 4)?;
+        trainer.step(&rows.narrow(0, step % 4 * batch, batch)?, None)?;
+    }
+    Ok(())
+}
+
+fn assert_models(what: &str, got: &Dae, want: &Dae, atol: Option<f32>) -> Result<()> {
+    for ((name, got), (_, want)) in got.tensors().into_iter().zip(want.tensors()) {
+        match atol {
+            None => assert_same_bits(&format!("{what}: {name}"), got, want)?,
+            Some(atol) => assert_close(&format!("{what}: {name}"), got, want, 1e-5, atol)?,
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_form_follows_the_cpu_resumes_bit_for_bit_and_moves_between_devices() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("state.safetensors");
+    for (what, config, training) in cases() {
+        let all = rows(&config, training.batch)?;
+        let new = |device: &Device| DaeTrainer::new(&start(&config, device)?, training.clone(), Philox::new(5, 2));
+        let mut on_cpu = new(&CPU)?;
+        run(&mut on_cpu, &all, 0, STEPS)?;
+        let want = on_cpu.metrics()?;
+        let on_cpu = on_cpu.model()?;
+        for device in devices()? {
+            let what = format!("{what} on {:?}", device.location());
+            let rows = all.to_device(&device)?;
+            let mut whole = new(&device)?;
+            run(&mut whole, &rows, 0, STEPS)?;
+            let metrics = whole.metrics()?;
+            for (got, want) in [(metrics.loss, want.loss), (metrics.rmse, want.rmse)] {
+                assert!((got / want - 1.).abs() < 1e-5, "{what}: {got} for {want}");
+            }
+            let whole = whole.model()?;
+            // Sums of up to 1200 terms in another order, over twelve steps.
+            assert_models(&what, &whole, &on_cpu, Some(3e-6))?;
+            for stop in [1, 5] {
+                let mut first = new(&device)?;
+                run(&mut first, &rows, 0, stop)?;
+                first.save_checkpoint(&path, &stop)?;
+                drop(first);
+                let (mut second, at) = DaeTrainer::load_checkpoint::<usize>(&path, &device)?;
+                run(&mut second, &rows, at, STEPS)?;
+                assert_models(&format!("{what}, stopped at {stop}"), &second.model()?, &whole, None)?;
+                // The checkpoint of one device goes on upon another.
+                let (mut elsewhere, at) = DaeTrainer::load_checkpoint::<usize>(&path, &CPU)?;
+                run(&mut elsewhere, &all, at, STEPS)?;
+                assert_models(&format!("{what}, then on the CPU"), &elsewhere.model()?, &on_cpu, Some(3e-6))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn stacks_learn_alike_on_every_device() -> Result<()> {
+    let stack = |device: &Device| StackedDae::init(StackedDaeConfig::new(&[64, 48, 32]), Philox::new(6, 0), device);
+    let training = |share| DaeTrainConfig {
+        batch: 20,
+        corruption: Corruption::Masking(share),
+        momentum: 0.5.into(),
+        ..DaeTrainConfig::default()
+    };
+    let rows = uniform((80, 64), &CPU, Philox::new(6, 1))?;
+    let mut models = Vec::new();
+    for device in devices()? {
+        let mut trainer =
+            StackedDaeTrainer::new(&stack(&device)?, vec![training(0.1), training(0.3)], Philox::new(6, 2))?;
+        let rows = rows.to_device(&device)?;
+        for step in 0..2 * STEPS {
+            if step == STEPS {
+                trainer.next_layer()?;
+            }
+            trainer.step(&rows.narrow(0, step % 4 * 20, 20)?, None)?;
+        }
+        models.push(trainer.model()?);
+    }
+    for model in &models {
+        for (got, want) in model.layers().iter().zip(models[0].layers()) {
+            assert_models("a stack", got, want, Some(3e-6))?;
+        }
+    }
+    Ok(())
+}
