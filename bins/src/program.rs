@@ -8,6 +8,7 @@ pub fn program_of(model: ModelType) -> &'static str {
         ModelType::Dictionary => "dictionary-learning",
         ModelType::Dae | ModelType::StackedDae => "dae",
         ModelType::SparseAutoencoder => "sparse-autoencoder",
+        ModelType::SparseCoding => "sparse-coding",
     }
 }
 

@@ -6,6 +6,7 @@ use chandlery::dbn::DbnConfig;
 use chandlery::feedforward::{Activation, FeedforwardConfig};
 use chandlery::labelled::LabelledDbnConfig;
 use chandlery::sparse_autoencoder::SparseAutoencoderConfig;
+use chandlery::sparse_coding::SparseCodingConfig;
 use chandlery_datasets::{Dataset, Feed, FeedConfig, ImageShape, Preparation, RowType, Split};
 use clap::ValueEnum;
 
@@ -76,6 +77,18 @@ impl From<&StackedDaeConfig> for Reads {
 /// The cost is a squared error, which takes any numbers.
 impl From<&SparseAutoencoderConfig> for Reads {
     fn from(config: &SparseAutoencoderConfig) -> Self {
+        Self {
+            n_inputs: config.n_inputs(),
+            image: config.image,
+            gaussian: true,
+            preparation: config.preparation.clone(),
+        }
+    }
+}
+
+/// Signals may be any numbers.
+impl From<&SparseCodingConfig> for Reads {
+    fn from(config: &SparseCodingConfig) -> Self {
         Self {
             n_inputs: config.n_inputs(),
             image: config.image,

@@ -2,16 +2,19 @@
 //
 //   for each group of 32 atoms first <= j < last, one group after the other:
 //     u_j <- b_j - a_j D                                                         all blocks, a row each
-//     for j = first, ...: d_new = (d_j + u_j / a_jj) normalised; u_k += a_kj (d_j - d_new) for k > j; d_j <- d_new      block 0
+//     for j = first, ...: d_new = d_j + u_j / a_jj, brought to length; u_k += a_kj (d_j - d_new) for k > j; d_j <- d_new      block 0
+//   brought to length: scaled to 1; capped: only where it is longer than 1
 //
 // arrays   d: [n, p], u: [min(32, n - n_fixed), p], a: [n, n], b: [n, p], T float or double. Contiguous, none overlap
-// scalars  n_fixed < n: the atoms before it do not change; p >= 1; unused: an atom with a_jj at or below it does not change
+// scalars  n_fixed < n: the atoms before it do not change; p >= 1; unused: an atom with a_jj at or below it does not change;
+//          capped: 1 where atoms may be shorter than 1, else 0
 // launch   cooperative, so that all blocks run at once; blocks of 512, at most 32 of them (surplus blocks exit) and at least one. Between the
 //          two parts of a group, and between groups, the whole grid waits; block 0 alone writes d, the others read it after that
 // shared   dynamic, the larger of 16 * 128 T and, near, 128 bytes and 2 (g + 1) p + g^2 T with g = min(32, n - n_fixed); far, 16
 //          doubles and p T
 // cost     2 n p FLOP per atom and two grid barriers per group; the chain of atoms limits: about 500 cycles per atom at p = 64
-// NaN      a row whose new length is 0 or not finite does not change; a NaN in d or b spreads to the rows that a couples with it
+// NaN      a row whose new length is not finite, or is 0 and must be 1, does not change; a NaN in d or b spreads to the rows that a
+//          couples with it
 // same     each sum has one order; no atomics on numbers. Near and far round differently (a product with 1 / a_jj, a division)
 // truth    descend_atoms_reference in src/atoms/descend.rs
 
@@ -65,9 +68,16 @@ __device__ __forceinline__ float inverse_length(double squares, float) {
   return fmaf(0.5f * first, fmaf(-s * first, first, 1.f), first);
 }
 
+// The same where the length must be 1, or 1 where it may be below and is.
+template <typename T>
+__device__ __forceinline__ T to_length(double squares, unsigned capped) {
+  return capped && squares <= 1 ? T(1) : inverse_length(squares, T());
+}
+
 // The atoms of a group one after the other, with d and u where they are.
 template <typename T>
-__device__ void chain_far(T* d, T* u, const T* a, unsigned first, unsigned last, unsigned n, unsigned p, double unused) {
+__device__ void chain_far(T* d, T* u, const T* a, unsigned first, unsigned last, unsigned n, unsigned p, double unused,
+                          unsigned capped) {
   extern __shared__ double shared[];
   double* sums = shared;
   T* lost = (T*)(sums + WARPS);
@@ -83,7 +93,7 @@ __device__ void chain_far(T* d, T* u, const T* a, unsigned first, unsigned last,
       lost[c] = wanted;
       squares += (double)wanted * (double)wanted;
     }
-    const T inverse = inverse_length(sum_of_block(squares, sums), T());
+    const T inverse = to_length<T>(sum_of_block(squares, sums), capped);
     if (inverse == T(0)) continue;
     for (unsigned c = threadIdx.x; c < p; c += THREADS) {
       const T unit = lost[c] * inverse;
@@ -103,7 +113,7 @@ __device__ void chain_far(T* d, T* u, const T* a, unsigned first, unsigned last,
 // one barrier an atom tells the others what the atom lost.
 template <typename T>
 __device__ void chain_near(T* d, const T* u, const T* a, unsigned first, unsigned last, unsigned n, unsigned p,
-                           double unused) {
+                           double unused, unsigned capped) {
   extern __shared__ double shared[];
   const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, rows = last - first;
   bool* const moves = (bool*)shared;
@@ -128,7 +138,7 @@ __device__ void chain_near(T* d, const T* u, const T* a, unsigned first, unsigne
         loses[c] = now;
         squares += (double)now * (double)now;
       }
-      const T inverse = used ? inverse_length(sum_of_warp(squares), T()) : T(0);
+      const T inverse = used ? to_length<T>(sum_of_warp(squares), capped) : T(0);
       for (unsigned c = lane; inverse != T(0) && c < p; c += WARP) {
         const T unit = loses[c] * inverse;
         loses[c] = row[c] - unit;
@@ -147,7 +157,8 @@ __device__ void chain_near(T* d, const T* u, const T* a, unsigned first, unsigne
 }
 
 template <typename T, bool NEAR>
-__device__ void descend(T* d, T* u, const T* a, const T* b, unsigned n_fixed, unsigned n, unsigned p, double unused) {
+__device__ void descend(T* d, T* u, const T* a, const T* b, unsigned n_fixed, unsigned n, unsigned p, double unused,
+                        unsigned capped) {
   const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
   for (unsigned first = n_fixed;; first += GROUP) {
     const unsigned last = n - first < GROUP ? n : first + GROUP;
@@ -155,9 +166,9 @@ __device__ void descend(T* d, T* u, const T* a, const T* b, unsigned n_fixed, un
     grid.sync();
     if (blockIdx.x == 0) {
       if (NEAR)
-        chain_near(d, u, a, first, last, n, p, unused);
+        chain_near(d, u, a, first, last, n, p, unused, capped);
       else
-        chain_far(d, u, a, first, last, n, p, unused);
+        chain_far(d, u, a, first, last, n, p, unused, capped);
     }
     if (last == n) break;  // the same for all blocks
     grid.sync();
@@ -167,13 +178,13 @@ __device__ void descend(T* d, T* u, const T* a, const T* b, unsigned n_fixed, un
 #define OF_TYPE(T, NAME)                                                                                          \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                           \
       descend_near_##NAME(T* d, T* u, const T* a, const T* b, const unsigned n_fixed, const unsigned n,           \
-                          const unsigned p, const double unused) {                                                \
-    descend<T, true>(d, u, a, b, n_fixed, n, p, unused);                                                          \
+                          const unsigned p, const double unused, const unsigned capped) {                        \
+    descend<T, true>(d, u, a, b, n_fixed, n, p, unused, capped);                                                  \
   }                                                                                                               \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                           \
       descend_far_##NAME(T* d, T* u, const T* a, const T* b, const unsigned n_fixed, const unsigned n,            \
-                         const unsigned p, const double unused) {                                                 \
-    descend<T, false>(d, u, a, b, n_fixed, n, p, unused);                                                         \
+                         const unsigned p, const double unused, const unsigned capped) {                         \
+    descend<T, false>(d, u, a, b, n_fixed, n, p, unused, capped);                                                 \
   }
 
 OF_TYPE(float, f32)

@@ -16,6 +16,7 @@
 
 #include "corruption.cuh"
 #include "numbers.cuh"
+#include "order.cuh"
 
 // Stores one entry, as it is or as the sum of two f16 numbers.
 __device__ __forceinline__ void store_entry(float* out, size_t, size_t at, float x) { out[at] = x; }
@@ -44,6 +45,8 @@ __device__ void corrupt(const float* x, T* out, size_t part, size_t n, size_t fi
   extern "C" __global__ void NAME(const float* x, T* out, const size_t part, const size_t n, const size_t first, \
                                   const float p, const unsigned long long seed, const unsigned long long stream, \
                                   const unsigned long long offset, const long long* counter) {                  \
+    wait_for_previous();                                                                                        \
+    let_next_start();                                                                                           \
     corrupt<LAW>(x, out, part, n, first, p, philox_at(seed, stream, offset, counter));                          \
   }
 #define CORRUPT(NAME, LAW)                 \

@@ -8,8 +8,8 @@
 // a part of the tile from everyone's sums, read from their shared memory.
 //
 // arrays   a: PA of [m, k], b: two of [n, k] (straight) or [k, n] (turned), f16, parts a_part and b_part entries apart. Rows contiguous
-// scalars  k and n multiples of 4, of 8 with `wide`; every row aligned to as many entries
-// launch   grid (S * tiles across n, tiles across m), clusters of S along x; WM * TN threads: warps of 64 x 32
+// scalars  n a multiple of 4, rows of a and b (k entries; n, turned) of 4, with `wide` of 8; every row aligned to as many entries
+// launch   grid (S * tiles across n, tiles across m), clusters of S along x; WM * TN threads: warps of TM / WM x 32
 // shared   Shape::SHARED bytes, dynamic: STAGES slices of a and b, then the tile of sums in their place
 // cost     2mnk FLOP for each pair of parts; operands once for each tile
 //
@@ -20,11 +20,12 @@
 #include "order.cuh"
 #include "tiles.cuh"
 
-template <int WM_, int TN_, int S_, int PA_, bool TURNED_, int STAGES_>
+// A tile of TM x TN for WM rows of warps, each with TM / WM x 32 of it, and for clusters of S.
+template <int TM_, int WM_, int TN_, int S_, int PA_, bool TURNED_, int STAGES_>
 struct Shape {
-  static constexpr int WM = WM_, TN = TN_, S = S_, PA = PA_, STAGES = STAGES_;
+  static constexpr int TM = TM_, WM = WM_, TN = TN_, S = S_, PA = PA_, STAGES = STAGES_;
   static constexpr bool TURNED = TURNED_;
-  static constexpr int TM = 64 * WM, WN = TN / 32, THREADS = 32 * WM * WN;
+  static constexpr int MR = TM / WM / 16, WN = TN / 32, THREADS = 32 * WM * WN;  // MR: sixteens of rows of a warp
   static constexpr int A_LINE = DEPTH + PAD, A_SLICE = TM * A_LINE;
   static constexpr int B_LINE = (TURNED ? TN : DEPTH) + PAD, B_SLICE = (TURNED ? DEPTH : TN) * B_LINE;
   static constexpr int SLICE = PA * A_SLICE + 2 * B_SLICE;
@@ -91,7 +92,7 @@ __device__ __forceinline__ void product(const __half* a, const __half* b, const 
   const int rank = blockIdx.x % H::S;
   const int row0 = blockIdx.y * H::TM, col0 = blockIdx.x / H::S * H::TN;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int warp_row = warp / H::WN * 64, warp_col = warp % H::WN * 32;
+  const int warp_row = warp / H::WN * (16 * H::MR), warp_col = warp % H::WN * 32;
   const int all = (n.k + DEPTH - 1) / DEPTH;
   const int first = all * rank / H::S, slices_here = all * (rank + 1) / H::S - first;
 
@@ -101,21 +102,21 @@ __device__ __forceinline__ void product(const __half* a, const __half* b, const 
     if (n.wide) fetch_slice<H, 8>(slice, a, b, n, row0, col0, k0);
     else fetch_slice<H, 4>(slice, a, b, n, row0, col0, k0);
   };
-  float sum[4][4][4] = {}, exact[4][4][4] = {};
+  float sum[H::MR][4][4] = {}, exact[H::MR][4][4] = {};
   auto use = [&](int s) {
     const __half* as = slices + s % H::STAGES * H::SLICE + (warp_row + lane % 16) * H::A_LINE + lane / 16 * 8;
     const __half* bs = slices + s % H::STAGES * H::SLICE + H::PA * H::A_SLICE;
 #pragma unroll 1
     for (int k = 0; k < DEPTH; k += 16) {
-      uint32_t high[4][4], of_b[2][4];
+      uint32_t high[H::MR][4], of_b[2][4];
 #pragma unroll
-      for (int m = 0; m < 4; ++m) straight(high[m], as + 16 * m * H::A_LINE + k);
+      for (int m = 0; m < H::MR; ++m) straight(high[m], as + 16 * m * H::A_LINE + k);
 #pragma unroll
       for (int c = 0; c < 2; ++c) load_b<H>(of_b[c], bs, k, warp_col + 16 * c, lane);
       // The products of second parts first: less is cut off while the sum is small.
       if (H::PA == 2) {
 #pragma unroll
-        for (int m = 0; m < 4; ++m) {
+        for (int m = 0; m < H::MR; ++m) {
           uint32_t rest[4];
           straight(rest, as + H::A_SLICE + 16 * m * H::A_LINE + k);
 #pragma unroll
@@ -127,17 +128,17 @@ __device__ __forceinline__ void product(const __half* a, const __half* b, const 
         uint32_t rest[4];
         load_b<H>(rest, bs + H::B_SLICE, k, warp_col + 16 * c, lane);
 #pragma unroll
-        for (int m = 0; m < 4; ++m) {
+        for (int m = 0; m < H::MR; ++m) {
           multiply<__half>(sum[m][2 * c], high[m], rest[0], rest[1]);
           multiply<__half>(sum[m][2 * c + 1], high[m], rest[2], rest[3]);
         }
       }
 #pragma unroll
-      for (int m = 0; m < 4; ++m)
+      for (int m = 0; m < H::MR; ++m)
 #pragma unroll
         for (int c = 0; c < 4; ++c) multiply<__half>(sum[m][c], high[m], of_b[c / 2][c % 2 * 2], of_b[c / 2][c % 2 * 2 + 1]);
 #pragma unroll
-      for (int m = 0; m < 4; ++m)
+      for (int m = 0; m < H::MR; ++m)
 #pragma unroll
         for (int c = 0; c < 4; ++c)
 #pragma unroll
@@ -148,7 +149,7 @@ __device__ __forceinline__ void product(const __half* a, const __half* b, const 
   __syncthreads();
   float* tile = reinterpret_cast<float*>(memory);
 #pragma unroll
-  for (int m = 0; m < 4; ++m)
+  for (int m = 0; m < H::MR; ++m)
 #pragma unroll
     for (int half = 0; half < 2; ++half)
 #pragma unroll
@@ -198,11 +199,16 @@ __device__ __forceinline__ void product(const __half* a, const __half* b, const 
     BODY(RUN;)                                                                                                    \
   }
 
-// 128 or 192 rows by clusters of 8 and 2 blocks, and for large layers a block a tile. PA: parts of a.
-//                                         WM, TN, S, PA, TURNED, STAGES
-#define OF_EVERY_SHAPE(NAME, PARAMETERS, RUN, PA, TURNED)              \
-  OF_PRODUCT(NAME##_2x8, PARAMETERS, RUN, 2, 64, 8, PA, TURNED, 4)     \
-  OF_PRODUCT(NAME##_3x8, PARAMETERS, RUN, 3, 64, 8, PA, TURNED, 4)     \
-  OF_PRODUCT(NAME##_2x2, PARAMETERS, RUN, 2, 64, 2, PA, TURNED, 4)     \
-  OF_PRODUCT(NAME##_3x2, PARAMETERS, RUN, 3, 64, 2, PA, TURNED, 4)     \
-  OF_PRODUCT(NAME##_3x1, PARAMETERS, RUN, 3, 128, 1, PA, TURNED, 3)
+// Tiles of TM x 64 by clusters, and for large layers of 192 x 128 by single blocks. PA: parts of a. The choice is in src/products/shape.rs.
+// Clusters of 8 and 4 have few enough stages that two blocks fit on a multiprocessor: of clusters of single blocks fewer run at once than the
+// multiprocessors suggest.
+//                                            TM, WM, TN, S, PA, TURNED, STAGES
+#define OF_EVERY_SHAPE(NAME, PARAMETERS, RUN, PA, TURNED)                  \
+  OF_PRODUCT(NAME##_64x8, PARAMETERS, RUN, 64, 2, 64, 8, PA, TURNED, 4)    \
+  OF_PRODUCT(NAME##_128x8, PARAMETERS, RUN, 128, 2, 64, 8, PA, TURNED, 3)  \
+  OF_PRODUCT(NAME##_192x8, PARAMETERS, RUN, 192, 3, 64, 8, PA, TURNED, 2)  \
+  OF_PRODUCT(NAME##_128x4, PARAMETERS, RUN, 128, 2, 64, 4, PA, TURNED, 3)  \
+  OF_PRODUCT(NAME##_192x4, PARAMETERS, RUN, 192, 3, 64, 4, PA, TURNED, 2)  \
+  OF_PRODUCT(NAME##_128x2, PARAMETERS, RUN, 128, 2, 64, 2, PA, TURNED, 4)  \
+  OF_PRODUCT(NAME##_192x2, PARAMETERS, RUN, 192, 3, 64, 2, PA, TURNED, 4)  \
+  OF_PRODUCT(NAME##_192x1, PARAMETERS, RUN, 192, 3, 128, 1, PA, TURNED, 3)

@@ -348,6 +348,6 @@ impl Corrupt<'_> {
         // SAFETY: (const float*, float* or half*, 3 × size_t, float, 3 × unsigned long long, const long long*); rows hold n floats, and
         // so does out, or two parts of n numbers, `part` apart, which `corrupt_` checked; the counter is one i64, checked by
         // `Draws::place`, or null.
-        unsafe { launch.draws(self.place.philox, &counter).linear(groups).go() }
+        unsafe { launch.draws(self.place.philox, &counter).linear(groups).overlapped().go() }
     }
 }

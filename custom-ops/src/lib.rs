@@ -22,6 +22,7 @@ mod device;
 mod draw;
 mod fused;
 mod gemm;
+pub mod lasso;
 mod layer;
 mod limits;
 mod loss;
@@ -32,6 +33,7 @@ mod philox;
 mod prefix_sum;
 mod products;
 pub mod pursuit;
+mod real;
 mod replay;
 mod row_dots;
 mod scalars;
@@ -44,7 +46,7 @@ mod upload;
 mod weight_step;
 
 pub use atoms::{
-    AtomUpdate, AtomUses, Bounds, FIGURE_PARTS, StatisticsStep, atom_coherence, atom_coherence_,
+    AtomLength, AtomUpdate, AtomUses, Bounds, FIGURE_PARTS, StatisticsStep, atom_coherence, atom_coherence_,
     atom_coherence_reference, code_figures_, codes_statistics_, descend_atoms_, descend_atoms_reference,
     row_squares, update_atoms, update_atoms_reference,
 };
@@ -61,6 +63,10 @@ pub use denoising_steps::{
 pub use device::{cuda_device, device_name};
 pub use draw::{Draws, bernoulli, normal, normal_, uniform, uniform_};
 pub use gemm::{Factors, Precision, gemm_, gemm_batched_, gemm_parts_, gemm_reference};
+pub use lasso::{
+    LassoMethod, LassoOptions, LassoReport, LassoStep, LineSearch, lasso_, lasso_gaps_reference,
+    lasso_reference, lasso_step_, lasso_step_reference,
+};
 pub use philox::Philox;
 pub use prefix_sum::{PrefixSum, prefix_sum, prefix_sum_reference};
 pub use products::{

@@ -2,7 +2,7 @@
 use crate::io::{load_tensors, save_tensors};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
-use chandlery_ops::{advance_, scale_into_};
+use chandlery_ops::{Philox, advance_, scale_into_};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
@@ -115,4 +115,14 @@ pub(crate) fn put_back<'a>(
         }
     }
     Ok(())
+}
+
+/// A place in the random sequence as notes hold it.
+pub(crate) fn words(philox: Philox) -> [u64; 3] {
+    [philox.seed, philox.stream, philox.offset]
+}
+
+/// The place that [`words`] wrote.
+pub(crate) fn philox([seed, stream, offset]: [u64; 3]) -> Philox {
+    Philox { seed, stream, offset }
 }

@@ -10,6 +10,7 @@
 //! | [`dae::StackedDae`] | stacked denoising autoencoders | a stack of them, trained layer by layer |
 //! | [`dictionary`] | dictionary learning | sparse codes over atoms learned by K-SVD and related methods, or online |
 //! | [`sparse_autoencoder`] | sparse autoencoder | features that are rarely active, learned over all rows by L-BFGS |
+//! | [`sparse_coding`] | sparse coding | activations over a basis, few of them not 0 by a penalty |
 //! | [`optim`] | L-BFGS | minimises any smooth function of one vector |
 //! | [`softmax`] | multinomial logistic regression | the linear read-out that tells how good features are |
 //!
@@ -57,6 +58,7 @@ pub mod rbm;
 pub mod schedule;
 pub mod softmax;
 pub mod sparse_autoencoder;
+pub mod sparse_coding;
 mod trainer;
 
 pub use chandlery_datasets as datasets;

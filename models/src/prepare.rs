@@ -63,5 +63,6 @@ prepares!(
     crate::dae::DaeConfig,
     crate::dae::StackedDaeConfig,
     crate::dictionary::DictionaryConfig,
-    crate::sparse_autoencoder::SparseAutoencoderConfig
+    crate::sparse_autoencoder::SparseAutoencoderConfig,
+    crate::sparse_coding::SparseCodingConfig
 );

@@ -64,11 +64,13 @@ pub enum ModelType {
     StackedDae,
     /// [`SparseAutoencoder`](crate::sparse_autoencoder::SparseAutoencoder).
     SparseAutoencoder,
+    /// [`SparseCoding`](crate::sparse_coding::SparseCoding).
+    SparseCoding,
 }
 
 impl ModelType {
     /// Every one.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Rbm,
         Self::Dbn,
         Self::LabelledDbn,
@@ -77,6 +79,7 @@ impl ModelType {
         Self::Dae,
         Self::StackedDae,
         Self::SparseAutoencoder,
+        Self::SparseCoding,
     ];
 
     /// The lower-case name that files use.
@@ -90,6 +93,7 @@ impl ModelType {
             Self::Dae => "denoising-autoencoder",
             Self::StackedDae => "stacked-denoising-autoencoder",
             Self::SparseAutoencoder => "sparse-autoencoder",
+            Self::SparseCoding => "sparse-coding",
         }
     }
 
@@ -104,6 +108,7 @@ impl ModelType {
             Self::Dae => "chandlery::dae::Dae",
             Self::StackedDae => "chandlery::dae::StackedDae",
             Self::SparseAutoencoder => "chandlery::sparse_autoencoder::SparseAutoencoder",
+            Self::SparseCoding => "chandlery::sparse_coding::SparseCoding",
         }
     }
 
@@ -111,11 +116,12 @@ impl ModelType {
     fn by_fields(config: &Value) -> Option<Self> {
         // A deep belief network's `layers` are those of a feed-forward network without its `task`, and an RBM's sizes are those of
         // an autoencoder that does not say whether its weights are tied.
-        let fields: [(Self, &[&str]); 8] = [
+        let fields: [(Self, &[&str]); 9] = [
             (Self::Feedforward, &["/task", "/layers"]),
             (Self::LabelledDbn, &["/sizes", "/n_classes"]),
             (Self::StackedDae, &["/layers/0/tied"]),
             (Self::Dbn, &["/layers"]),
+            (Self::SparseCoding, &["/n_atoms", "/n_features", "/beta"]),
             (Self::Dictionary, &["/n_atoms", "/n_features"]),
             (Self::Dae, &["/n_visible", "/n_hidden", "/tied"]),
             (Self::SparseAutoencoder, &["/n_visible", "/n_hidden", "/decoder"]),

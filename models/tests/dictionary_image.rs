@@ -269,3 +269,24 @@ fn what_does_not_fit_is_refused_in_words() {
         assert_eq!(message(result), want);
     }
 }
+
+#[test]
+fn penalised_coefficients_denoise_too_and_a_large_penalty_leaves_the_means_of_patches() {
+    // A wave, which few cosines represent.
+    let wave = |i: usize| 128. + 80. * (i as f32 / 5.).sin();
+    let pixels: Vec<f32> = (0..64 * 64).map(|i| 0.5 * (wave(i / 64) + wave(i % 64))).collect();
+    let clean = Tensor::from_vec(pixels, (64, 64), &Cpu).unwrap();
+    let (noisy, atoms) = (with_noise(&clean, 20.), cosines(100, 8, &Cpu).unwrap());
+    let by = |penalty: Option<f64>| {
+        let settings = Denoise { penalty, ..Denoise::new(20.) };
+        let restored = denoise(&noisy, &atoms, &settings).unwrap();
+        (psnr(&restored.image, &clean, 255.).unwrap(), restored.mean_count)
+    };
+    let ((pursuit, _), (penalised, count), (means, none)) = (by(None), by(Some(1.5)), by(Some(1e4)));
+    let before = psnr(&noisy, &clean, 255.).unwrap();
+    assert!(penalised > before + 6. && penalised > pursuit - 1.5, "{before}, {pursuit}, {penalised} dB");
+    assert!(none == 0. && count > 0.5 && means < penalised, "{count} atoms, {means} dB without any");
+    let settings = Denoise { penalty: Some(-1.), ..Denoise::new(20.) };
+    let message = denoise(&noisy, &atoms, &settings).map(drop).unwrap_err().to_string();
+    assert!(message.starts_with("Denoise: penalty must be at least 0, got -1"), "{message}");
+}

@@ -10,6 +10,7 @@ use chandlery::labelled::LabelledDbn;
 use chandlery::pretrained::{ModelType, model_type};
 use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, VisibleUnit};
 use chandlery::sparse_autoencoder::{SparseAutoencoder, SparseAutoencoderConfig};
+use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig};
 use chandlery::{ImageShape, Preparation};
 use chandlery_ops::{Philox, normal};
 use common::bits;
@@ -60,6 +61,11 @@ fn sparse_autoencoder() -> Result<SparseAutoencoder> {
     SparseAutoencoder::init(config, Philox::new(1, 3), &CPU)
 }
 
+fn sparse_coding() -> Result<SparseCoding> {
+    let config = SparseCodingConfig { preparation: awkward()?, ..SparseCodingConfig::new(5, 4, AWKWARD) };
+    SparseCoding::from_tensor(config, normal((5, 4), &CPU, Philox::new(1, 5))?)
+}
+
 /// Saves a model of each type to a folder of its own name under `folder`.
 fn save_all(folder: &Path) -> Result<()> {
     for model in ModelType::ALL {
@@ -73,6 +79,7 @@ fn save_all(folder: &Path) -> Result<()> {
             ModelType::Dae => dae(false)?.save_pretrained(&folder)?,
             ModelType::StackedDae => stacked_dae()?.save_pretrained(&folder)?,
             ModelType::SparseAutoencoder => sparse_autoencoder()?.save_pretrained(&folder)?,
+            ModelType::SparseCoding => sparse_coding()?.save_pretrained(&folder)?,
         }
     }
     Ok(())
@@ -89,6 +96,7 @@ fn load_as(model: ModelType, name: &str) -> Result<()> {
         ModelType::Dae => Dae::from_pretrained(name, &CPU).map(|_| ()),
         ModelType::StackedDae => StackedDae::from_pretrained(name, &CPU).map(|_| ()),
         ModelType::SparseAutoencoder => SparseAutoencoder::from_pretrained(name, &CPU).map(|_| ()),
+        ModelType::SparseCoding => SparseCoding::from_pretrained(name, &CPU).map(|_| ()),
     }
 }
 
@@ -243,7 +251,7 @@ fn what_a_newer_version_or_another_library_wrote_is_refused_with_the_reason() ->
     dbn()?.save_pretrained(folder.path())?;
     let name = folder.path().display().to_string();
     let (types, good) = (
-        "rbm, deep-belief-network, labelled-deep-belief-network, feedforward, dictionary, denoising-autoencoder, stacked-denoising-autoencoder, sparse-autoencoder",
+        "rbm, deep-belief-network, labelled-deep-belief-network, feedforward, dictionary, denoising-autoencoder, stacked-denoising-autoencoder, sparse-autoencoder, sparse-coding",
         fields(folder.path())?,
     );
     let cases: [(&str, Value, String); 6] = [

@@ -5,9 +5,9 @@ use chandlery::dictionary::{
     OnlineTrainer, PursuitMethod, SparseCoder, UpdateRule, init,
 };
 use chandlery_ops::{
-    AtomUpdate, AtomUses, Bounds, FIGURE_PARTS, Philox, Pursuit, SparseCodes, StatisticsStep, atom_coherence,
-    atom_coherence_, atom_coherence_reference, bomp, code_figures_, codes_statistics_, descend_atoms_,
-    descend_atoms_reference, normal, row_squares, update_atoms, update_atoms_reference,
+    AtomLength, AtomUpdate, AtomUses, Bounds, FIGURE_PARTS, Philox, Pursuit, SparseCodes, StatisticsStep,
+    atom_coherence, atom_coherence_, atom_coherence_reference, bomp, code_figures_, codes_statistics_,
+    descend_atoms_, descend_atoms_reference, normal, row_squares, update_atoms, update_atoms_reference,
 };
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
@@ -150,12 +150,14 @@ fn statistics_and_descent_are_the_dense_products() -> Result<()> {
                 // From what this device has: those differ already.
                 let faded = b.copy()?;
                 codes_statistics_(&a, &faded, &codes, &uses, &y, StatisticsStep::default())?;
-                for n_fixed in [0, 2] {
-                    let want = descend_atoms_reference(&d, &a, &b, n_fixed)?;
+                for (n_fixed, length) in
+                    [0, 2].into_iter().flat_map(|f| [AtomLength::One, AtomLength::AtMostOne].map(|l| (f, l)))
+                {
+                    let want = descend_atoms_reference(&d, &a, &b, n_fixed, length)?;
                     let again = d.copy()?;
-                    descend_atoms_(&d, &a, &b, n_fixed)?;
+                    descend_atoms_(&d, &a, &b, n_fixed, length)?;
                     assert_close(&what("descent"), &d, &want, 0., 300. * eps)?;
-                    descend_atoms_(&again, &a, &b, n_fixed)?;
+                    descend_atoms_(&again, &a, &b, n_fixed, length)?;
                     assert_same_bits(&what("descent again"), &again, &d)?;
                 }
             }

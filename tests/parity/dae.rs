@@ -1,6 +1,8 @@
 //! Denoising autoencoders on every device: the same steps in every form, resumed bit for bit, and checkpoints that change devices.
 use candle::{Device, Result, Tensor};
-use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig, StackedDaeTrainer};
+use chandlery::dae::{
+    Dae, DaeConfig, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig, StackedDaeTrainer,
+};
 use chandlery::{Philox, Trainer};
 use chandlery_ops::{Corruption, uniform};
 use chandlery_tests::{assert_close, assert_same_bits, devices};
@@ -60,7 +62,8 @@ fn every_form_follows_the_cpu_resumes_bit_for_bit_and_moves_between_devices() ->
     let path = folder.path().join("state.safetensors");
     for (what, config, training) in cases() {
         let all = rows(&config, training.batch)?;
-        let new = |device: &Device| DaeTrainer::new(&start(&config, device)?, training.clone(), Philox::new(5, 2));
+        let new =
+            |device: &Device| DaeTrainer::new(&start(&config, device)?, training.clone(), Philox::new(5, 2));
         let mut on_cpu = new(&CPU)?;
         run(&mut on_cpu, &all, 0, STEPS)?;
         let want = on_cpu.metrics()?;
@@ -97,7 +100,8 @@ fn every_form_follows_the_cpu_resumes_bit_for_bit_and_moves_between_devices() ->
 
 #[test]
 fn stacks_learn_alike_on_every_device() -> Result<()> {
-    let stack = |device: &Device| StackedDae::init(StackedDaeConfig::new(&[64, 48, 32]), Philox::new(6, 0), device);
+    let stack =
+        |device: &Device| StackedDae::init(StackedDaeConfig::new(&[64, 48, 32]), Philox::new(6, 0), device);
     let training = |share| DaeTrainConfig {
         batch: 20,
         corruption: Corruption::Masking(share),

@@ -9,6 +9,7 @@ mod draw;
 mod feed;
 mod feedforward;
 mod gemm;
+mod lasso;
 mod likelihood;
 mod operands;
 mod pursuit;

@@ -9,6 +9,7 @@ mod floor;
 mod rbm;
 mod size;
 mod sparse_autoencoder;
+mod sparse_coding;
 mod stream;
 mod timing;
 
@@ -17,6 +18,7 @@ pub use dictionary::DictionaryArgs;
 pub use floor::{Gpu, RbmFloor};
 pub use rbm::{RbmArgs, Row};
 pub use sparse_autoencoder::SparseAutoencoderArgs;
+pub use sparse_coding::SparseCodingArgs;
 
 use crate::completions::CompletionsArgs;
 use crate::device::DeviceChoice;
@@ -50,6 +52,8 @@ pub enum Model {
     Completions(CompletionsArgs),
     /// One training pass of a sparse autoencoder at the eight sizes of Klaus and Welles 2014, or a run of 400 iterations.
     SparseAutoencoder(SparseAutoencoderArgs),
+    /// Activations of natural patches to a duality gap, and updates of a basis, at the size of Raina, Madhavan and Ng 2009 and others.
+    SparseCoding(SparseCodingArgs),
 }
 
 /// Options of every benchmark.
@@ -91,6 +95,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<Outcome> {
         Model::Dictionary(args) => dictionary::run(args)?,
         Model::Completions(args) => return args.print::<Cli>(),
         Model::SparseAutoencoder(args) => sparse_autoencoder::run(args)?,
+        Model::SparseCoding(args) => sparse_coding::run(args)?,
     }
     Ok(Outcome::Done)
 }

@@ -19,7 +19,7 @@ use chandlery_ops::{Precision, uniform};
 use clap::Args;
 use serde::Serialize;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Rows of a pass.
@@ -225,8 +225,8 @@ fn train(args: &SparseAutoencoderArgs) -> Result<()> {
     let first = SparseAutoencoder::init(SparseAutoencoderConfig::new(64, 25), Philox::new(0, 1), &device)?;
     if let Some(folder) = &args.dump {
         std::fs::create_dir_all(folder).with_context(|| format!("--dump {}", folder.display()))?;
-        dump(&folder.join("rows.npy"), &rows)?;
-        dump(&folder.join("theta.npy"), &first.flat()?.unsqueeze(0)?)?;
+        arrays::write_one(&folder.join("rows.npy"), &rows)?;
+        arrays::write_one(&folder.join("theta.npy"), &first.flat()?.unsqueeze(0)?)?;
     }
     let fit = SparseAutoencoderFit::default();
     let mut last = None;
@@ -254,12 +254,6 @@ fn train(args: &SparseAutoencoderArgs) -> Result<()> {
         row.iterations, row.evaluations, row.seconds, row.seconds_min, row.seconds_max, row.cost_start, row.cost, row.device
     ))?;
     report.finish(&row)
-}
-
-/// Writes a matrix as it is.
-fn dump(path: &Path, rows: &Tensor) -> Result<()> {
-    let mut once = Some(rows.clone());
-    arrays::write(path, rows.dims2()?, || Ok(once.take()), None)
 }
 
 #[cfg(test)]

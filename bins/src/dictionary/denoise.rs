@@ -17,8 +17,8 @@ use chandlery_ops::normal;
 use serde_json::json;
 use std::time::Instant;
 
-/// Removes noise from an image.
-pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
+/// Removes noise from an image, by pursuits or, with a penalty in units of the noise, by penalised coefficients.
+pub fn denoise(args: &DenoiseArgs, penalty: Option<f64>) -> Result<Outcome> {
     let report = Report::new(args.common.json);
     let Task { device, dictionary, side, image } = Task::open(&Wanted {
         image: &args.image,
@@ -50,6 +50,7 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
         blend: args.blend,
         step: args.step,
         method: args.pursuit.into(),
+        penalty,
         ..Denoise::with_side(sigma, side)
     };
     report.line(&format!(
@@ -88,7 +89,10 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
     }
     report.line(&format!("{mean_count:.2} atoms per patch; {} in {}", args.out.display(), seconds(total)))?;
     let summary = Summary {
-        n_nonzero: settings.coder(dictionary.config().n_atoms).n_nonzero,
+        n_nonzero: match penalty {
+            None => settings.coder(dictionary.config().n_atoms).n_nonzero,
+            Some(_) => dictionary.config().n_atoms,
+        },
         mean_count,
         training_seconds: Some(learned_in),
         seconds: Some(total),
@@ -96,6 +100,7 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
     };
     let results = summary.with(json!({
         "sigma": sigma,
+        "penalty": penalty,
         "sigma_estimated": args.sigma.is_none(),
         "psnr_noisy": psnr.map(|[before, _]| before),
         "psnr": psnr.map(|[_, after]| after),

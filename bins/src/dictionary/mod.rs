@@ -24,8 +24,8 @@ mod card;
 pub mod choices;
 mod codes;
 mod decode;
-mod denoise;
-mod draw;
+pub(crate) mod denoise;
+pub(crate) mod draw;
 mod encode;
 mod given;
 mod inpaint;
@@ -66,7 +66,7 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Some(Command::Train(args)) => args.session.named(train::train(&args)),
         Some(Command::Encode(args)) => encode::encode(&args),
         Some(Command::Decode(args)) => decode::decode(&args),
-        Some(Command::Denoise(args)) => denoise::denoise(&args),
+        Some(Command::Denoise(args)) => denoise::denoise(&args, None),
         Some(Command::Inpaint(args)) => inpaint::inpaint(&args),
         Some(Command::Completions(args)) => args.print::<Cli>(),
     }

@@ -1,15 +1,14 @@
 //! The commands `encode`, `evaluate` and `reconstruct`: what one does with a model after training.
-use super::args::{EncodeArgs, EvaluateArgs, ReconstructArgs, UseArgs};
-use super::draw;
-use super::rows::Rows;
+use super::args::{EvaluateArgs, Settings};
+use super::train::{KIND, USUAL};
 use crate::arrays::Format;
 use crate::features::Encoding;
+use crate::patch_rows::{EncodeArgs, ReconstructArgs, Reconstructing, Rows, UseArgs};
 use crate::report::{Outcome, Report};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result};
 use candle::{DType, Device, Module, Tensor};
 use chandlery::sparse_autoencoder::{Cost, SparseAutoencoder};
-use chandlery_datasets::count;
 use serde_json::json;
 
 /// A feature that is less active than this, on average, counts as dead.
@@ -18,7 +17,7 @@ const DEAD: f64 = 1e-3;
 fn open(args: &UseArgs) -> Result<(Device, SparseAutoencoder, Rows)> {
     let device = args.common.open_device()?;
     let model = SparseAutoencoder::from_pretrained(&args.model.model, &device)?;
-    let rows = Rows::to_use(args, model.config())?;
+    let rows = Rows::to_use::<Settings>(args, &KIND, USUAL, model.config().n_inputs())?;
     Ok((device, model, rows))
 }
 
@@ -87,30 +86,12 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
     let report = Report::new(args.of.common.json);
     check_writable(&args.out).context("--out")?;
     let (device, model, rows) = open(&args.of)?;
-    let mut squares = 0.;
-    rows.each(&device, |rows| {
-        let apart = (model.reconstruct(rows)? - model.prepare(rows)?)?.to_dtype(DType::F64)?;
-        squares += apart.sqr()?.sum_all()?.to_scalar::<f64>()?;
-        Ok(())
-    })?;
-    let n = rows.split.n_samples();
-    let error = squares / n as f64;
-    let per_input = error / model.config().n_visible as f64;
-    report.line(&format!(
-        "mean squared error of {} of {}: {error:.6} summed over the inputs, {per_input:.8} per input",
-        count(n, "row"),
-        rows.name
-    ))?;
-    let drawn = draw::reconstructions(&model, &rows, args.n, &device, &args.out)?;
-    if drawn {
-        report.line(&format!("{}", args.out.display()))?;
-    }
-    report.finish(&json!({
-        "out": drawn.then_some(&args.out),
-        "data": rows.name,
-        "n_samples": n,
-        "squared_error": error,
-        "squared_error_per_input": per_input,
-    }))?;
-    Ok(Outcome::Done)
+    let config = model.config();
+    let reconstructing = Reconstructing {
+        preparation: &config.preparation,
+        n_features: config.n_visible,
+        image: config.image,
+        back: &|rows| model.reconstruct(rows),
+    };
+    reconstructing.run(args, &rows, &device, &report)
 }

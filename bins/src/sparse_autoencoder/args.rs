@@ -1,10 +1,10 @@
 //! The command line of `sparse-autoencoder`.
 use crate::completions::CompletionsArgs;
-use crate::options::{Common, ModelArgs, ReadArgs, at_least_one, inside_zero_one, not_negative};
+use crate::options::{at_least_one, inside_zero_one, not_negative};
+use crate::patch_rows::{EncodeArgs, InputArgs, PrepareArg, ReconstructArgs, UseArgs};
 use crate::self_taught::TaskArgs;
 use crate::session::SessionArgs;
 use chandlery::sparse_autoencoder::{CostConfig, Decoder, SparseAutoencoderFit};
-use chandlery_datasets::patches::PatchSize;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -42,44 +42,6 @@ pub enum Command {
     SelfTaught(SelfTaughtArgs),
     /// Print completions of this program for a shell.
     Completions(CompletionsArgs),
-}
-
-/// Where rows come from. The run folder keeps these arguments.
-#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
-pub struct InputArgs {
-    /// Images to cut patches from, or rows.
-    /// Images: natural-images (built in), a folder of images of any sizes, or an image file. Rows: mnist-sample, mnist,
-    /// fashion-mnist, hub:OWNER/NAME, a folder of idx files, or a .npy, .npz, .safetensors, .parquet, .csv or .tsv file.
-    /// Default: natural-images; for a sub-command with MODEL, the data of the run if MODEL is the folder of a run. Such a sub-command reads
-    /// the test split if there is one.
-    #[arg(long, value_name = "DATA")]
-    pub data: Option<String>,
-    /// Height and width of the patches cut from images, in pixels: one number for square patches; default: 8.
-    #[arg(long, value_name = "SIDE|HEIGHTxWIDTH")]
-    pub side: Option<PatchSize>,
-    /// Number of patches to cut; default: 10,000.
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
-    pub patches: Option<usize>,
-    /// How a data set is read.
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub read: ReadArgs,
-    /// Base folder of relative paths; default: the current folder.
-    #[arg(skip)]
-    #[serde(skip)]
-    pub base: Option<PathBuf>,
-}
-
-/// What is done to raw rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PrepareArg {
-    /// Bytes over 255, floats as they are.
-    None,
-    /// Row means removed, cut off at three standard deviations, then mapped to 0.1 to 0.9.
-    Rescale,
-    /// Row means removed, then whitened by ZCA; for --decoder linear.
-    Zca,
 }
 
 /// What the outputs are.
@@ -189,34 +151,6 @@ pub struct TrainArgs {
     pub session: SessionArgs,
 }
 
-/// A model and the rows that it is used on.
-#[derive(Debug, Args)]
-pub struct UseArgs {
-    /// The model.
-    #[command(flatten)]
-    pub model: ModelArgs,
-    /// Where rows come from.
-    #[command(flatten)]
-    pub input: InputArgs,
-    /// Seed of the patches that are cut from images. The default gives other patches than a training run with seed 0; 0 gives the same.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// Where and how it runs.
-    #[command(flatten)]
-    pub common: Common,
-}
-
-/// Arguments of `sparse-autoencoder encode`.
-#[derive(Debug, Args)]
-pub struct EncodeArgs {
-    /// Model and rows.
-    #[command(flatten)]
-    pub of: UseArgs,
-    /// File to write, .npy, .csv or .safetensors; the last two also hold the labels. - writes CSV to standard output.
-    #[arg(long, value_name = "FILE", default_value = "features.npy")]
-    pub out: PathBuf,
-}
-
 /// Arguments of `sparse-autoencoder evaluate`.
 #[derive(Debug, Args)]
 pub struct EvaluateArgs {
@@ -226,20 +160,6 @@ pub struct EvaluateArgs {
     /// What the cost weighs.
     #[command(flatten)]
     pub cost: CostArgs,
-}
-
-/// Arguments of `sparse-autoencoder reconstruct`.
-#[derive(Debug, Args)]
-pub struct ReconstructArgs {
-    /// Model and rows.
-    #[command(flatten)]
-    pub of: UseArgs,
-    /// The picture to write, .png.
-    #[arg(long, value_name = "FILE", default_value = "reconstructions.png")]
-    pub out: PathBuf,
-    /// Rows in the picture.
-    #[arg(long, value_name = "N", default_value_t = 40, value_parser = at_least_one)]
-    pub n: usize,
 }
 
 /// Arguments of `sparse-autoencoder self-taught`.

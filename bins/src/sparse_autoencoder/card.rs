@@ -1,6 +1,6 @@
 //! The model card of a run.
 use super::args::Settings;
-use super::rows::Rows;
+use crate::patch_rows::Rows;
 use crate::session::{Card, Picture};
 use chandlery::sparse_autoencoder::{CostParts, SparseAutoencoderConfig};
 

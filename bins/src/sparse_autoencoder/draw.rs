@@ -1,9 +1,7 @@
 //! Pictures of a sparse autoencoder.
-use super::rows::Rows;
-use crate::pictures::{Shades, can_draw, mosaic, originals_over_reconstructions, tile_zoom, write_png};
+use crate::pictures::{Shades, can_draw, mosaic, tile_zoom, write_png};
 use crate::session::Picture;
 use anyhow::Result;
-use candle::Device;
 use chandlery::sparse_autoencoder::SparseAutoencoder;
 use chandlery_datasets::ImageShape;
 use std::path::Path;
@@ -29,21 +27,4 @@ pub fn filters(model: &SparseAutoencoder, folder: &Path) -> Result<Option<Pictur
     write_png(&picture, &folder.join(FILTERS))?;
     let caption = format!("the inputs of norm 1 that activate {n} features most; mid-grey is 0");
     Ok(Some(Picture { file: FILTERS, caption }))
-}
-
-/// Draws the first `n` rows, as the model reads them, over what comes back.
-pub fn reconstructions(
-    model: &SparseAutoencoder,
-    rows: &Rows,
-    n: usize,
-    device: &Device,
-    path: &Path,
-) -> Result<bool> {
-    let Some(shape) = shape_of(model) else { return Ok(false) };
-    let raw = rows.split.take(n)?.raw(device)?;
-    let (originals, back) = (model.prepare(&raw)?, model.reconstruct(&raw)?);
-    let shades = if model.config().preparation.is_default() { Shades::Unit } else { Shades::MinMax };
-    let picture = originals_over_reconstructions(&originals, &back, shape, 10, shades, tile_zoom(shape))?;
-    write_png(&picture, path)?;
-    Ok(true)
 }

@@ -3,7 +3,6 @@
 //! | module | what |
 //! |---|---|
 //! | [`args`] | the command line |
-//! | `rows` | patches of images, or rows, and what is done to them |
 //! | `train` | the command `train` |
 //! | `apply` | the commands `encode`, `evaluate` and `reconstruct` |
 //! | `self_taught` | the command `self-taught` |
@@ -13,7 +12,6 @@ mod apply;
 pub mod args;
 mod card;
 mod draw;
-mod rows;
 mod self_taught;
 mod train;
 

@@ -1,8 +1,8 @@
 //! The command `train`: a sparse autoencoder from all rows, by L-BFGS.
-use super::args::{InputArgs, Settings, TrainArgs};
-use super::rows::Rows;
+use super::args::{Settings, TrainArgs};
 use super::{card, draw, streams};
 use crate::curves::{self, Curve, Panel};
+use crate::patch_rows::{Input, PrepareArg, Rows, Usual};
 use crate::report::Outcome;
 use crate::session::{self, Asked, Kind, Nothing, PlaceOf, Run, Trained};
 use anyhow::{Result, ensure};
@@ -32,17 +32,8 @@ pub struct Line {
     pub gradient_norm: f64,
 }
 
-/// Where rows come from.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Input {
-    pub rows: InputArgs,
-}
-
-impl session::info::Input for Input {
-    fn meant_from(&mut self, base: &Path) {
-        self.rows.base = Some(base.to_owned());
-    }
-}
+/// What is done with patches when nothing is said.
+pub const USUAL: Usual = Usual { side: 8, patches: 10_000, prepare: PrepareArg::Rescale };
 
 /// The command.
 struct Train;
@@ -85,7 +76,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     if let Some(all) = args.iterations {
         asked.extend(|settings| settings.iterations = all);
     }
-    let rows = Rows::open(&asked.input.rows, false, asked.settings.seed)?;
+    let rows = Rows::open(&asked.input.rows, USUAL, false, asked.settings.seed)?;
     let home = if asked.settings.cost.chunk.is_some() { Device::Cpu } else { asked.device.clone() };
     let raw = rows.split.raw(&home)?;
     let of_run = session::Rows { data: &rows.name, n: rows.split.n_samples() };

@@ -17,6 +17,10 @@ pub const DICTIONARY: Program = Program { path: env!("CARGO_BIN_EXE_dictionary-l
 pub const SPARSE_AUTOENCODER: Program =
     Program { path: env!("CARGO_BIN_EXE_sparse-autoencoder"), last: &["--device", "cpu"] };
 
+/// The built `sparse-coding`.
+pub const SPARSE_CODING: Program =
+    Program { path: env!("CARGO_BIN_EXE_sparse-coding"), last: &["--device", "cpu"] };
+
 /// The built `dae`.
 pub const DAE: Program = Program { path: env!("CARGO_BIN_EXE_dae"), last: &["--device", "cpu"] };
 

@@ -1,10 +1,10 @@
 //! Block coordinate descent on a dictionary, given the statistics of codes.
-use super::{COLUMNS, PRODUCTS, WARPS, axpy, check_dictionary, normalize, weighted_sum};
+use super::{COLUMNS, PRODUCTS, WARPS, axpy, check_dictionary, normalize, squares_of, weighted_sum};
 use crate::check::expect;
 use crate::fused::Fused;
 use crate::limits::Limits;
 use crate::op::{Io, Kernel, operands};
-use candle::{CpuStorage, DType, Result, Tensor};
+use candle::{CpuStorage, DType, Result, Tensor, WithDType};
 use rayon::prelude::*;
 
 const OP: &str = "descend_atoms_";
@@ -13,11 +13,21 @@ const GROUP: usize = 32;
 /// `A_jj` at or below which an atom has not been used: far below any sum of squares of coefficients.
 const UNUSED: f64 = 1e-30;
 
-/// One sweep of `d_j ← normalised(d_j + (b_j − a_j D) / A_jj)` over `j = n_fixed, n_fixed + 1, …`. Each update uses the atoms
-/// already updated before it.
+/// The lengths that [`descend_atoms_`] allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum AtomLength {
+    /// Exactly 1: for codes with a limited number of nonzero coefficients of any size.
+    #[default]
+    One,
+    /// At most 1: for codes with penalised coefficients.
+    AtMostOne,
+}
+
+/// One sweep of `d_j ← P(d_j + (b_j − a_j D) / A_jj)` over `j = n_fixed, n_fixed + 1, …`, where `P` is the closest row of an allowed
+/// length. Each update uses the atoms already updated before it.
 ///
-/// The sweep lowers `½ tr(DᵀAD) − tr(DᵀB)` over atoms of length 1; for `A = XᵀX` and `B = XᵀY` this is `½‖Y − X D‖²` up to a
-/// constant (Mairal et al. 2010, algorithm 2, where lengths may also be below 1). Atoms with `A_jj` of 1e-30 or less count as
+/// The sweep lowers `½ tr(DᵀAD) − tr(DᵀB)` over atoms of these lengths; for `A = XᵀX` and `B = XᵀY` this is `½‖Y − X D‖²` up to a
+/// constant (Mairal et al. 2010, algorithm 2, which has lengths of at most 1). Atoms with `A_jj` of 1e-30 or less count as
 /// unused and do not change, so scale the signals to lengths within a few powers of ten of 1.
 ///
 /// `dictionary` and `b` are `[n_atoms, n_features]`, `a` is `[n_atoms, n_atoms]` and symmetric; contiguous, all f32 or all f64.
@@ -27,12 +37,18 @@ const UNUSED: f64 = 1e-30;
 /// # Errors
 /// When shapes, types or devices do not fit; on a GPU, when a step is being recorded or a row of the dictionary does not fit into a
 /// block's shared memory (`n_features` above 25,000 in f32 on the smallest GPUs).
-pub fn descend_atoms_(dictionary: &Tensor, a: &Tensor, b: &Tensor, n_fixed: usize) -> Result<()> {
+pub fn descend_atoms_(
+    dictionary: &Tensor,
+    a: &Tensor,
+    b: &Tensor,
+    n_fixed: usize,
+    length: AtomLength,
+) -> Result<()> {
     let (n, p) = check_dictionary(OP, dictionary)?;
     let dtype = dictionary.dtype();
     expect(OP, "a", a, &[dtype], &[n, n])?;
     expect(OP, "b", b, &[dtype], &[n, p])?;
-    let kernel = Descend { n, p, n_fixed: n_fixed.min(n), dtype };
+    let kernel = Descend { n, p, n_fixed: n_fixed.min(n), length, dtype };
     operands(OP).write("dictionary", dictionary).read("a", a).read("b", b).run(&kernel)
 }
 
@@ -45,6 +61,7 @@ pub fn descend_atoms_reference(
     a: &Tensor,
     b: &Tensor,
     n_fixed: usize,
+    length: AtomLength,
 ) -> Result<Tensor> {
     let read = |t: &Tensor| t.to_dtype(candle::DType::F64)?.to_vec2::<f64>();
     let (mut d, a, b) = (read(dictionary)?, read(a)?, read(b)?);
@@ -57,17 +74,25 @@ pub fn descend_atoms_reference(
             let ad: f64 = a[j].iter().zip(&d).map(|(a, d)| a * d[c]).sum();
             *x += (b[j][c] - ad) / a[j][j];
         }
-        if normalize(&mut row) {
+        if to_length(&mut row, length) {
             d[j] = row;
         }
     }
     Tensor::new(d, dictionary.device())?.to_dtype(dictionary.dtype())
 }
 
+/// Moves a row to the closest one of an allowed length; a row without one (zero where the length is 1, or not finite) is left and the
+/// answer is no.
+fn to_length<T: WithDType>(row: &mut [T], length: AtomLength) -> bool {
+    // A sum of squares that is NaN is not at most 1.
+    (length == AtomLength::AtMostOne && squares_of(row) <= 1.) || normalize(row)
+}
+
 struct Descend {
     n: usize,
     p: usize,
     n_fixed: usize,
+    length: AtomLength,
     dtype: DType,
 }
 
@@ -119,7 +144,7 @@ impl Descend {
                 for ((step, &u), &d) in step.iter_mut().zip(&u[(j - first) * p..]).zip(row.iter()) {
                     *step = d + u / a_jj;
                 }
-                if !normalize(&mut step) {
+                if !to_length(&mut step, self.length) {
                     continue;
                 }
                 for (step, d) in step.iter_mut().zip(row) {
@@ -172,7 +197,7 @@ impl Descend {
     ) -> Result<()> {
         /// Of kernels/atom_descent.cu.
         const THREADS: u32 = 512;
-        let Self { n, p, n_fixed, .. } = *self;
+        let Self { n, p, n_fixed, length, .. } = *self;
         if n_fixed == n {
             return Ok(());
         }
@@ -185,9 +210,14 @@ impl Descend {
         let mut u = scratch.view_mut(residuals);
         let launch = gpu.launch(OP, "atom_descent", &format!("{}_{}", form.name, self.dtype.as_str()))?;
         let launch = launch.write(&mut d).write(&mut u).read(&a).read(&b);
-        let launch = launch.count(n_fixed).count(n).count(p).num(UNUSED);
+        let launch = launch
+            .count(n_fixed)
+            .count(n)
+            .count(p)
+            .num(UNUSED)
+            .count(usize::from(length == AtomLength::AtMostOne));
         let launch = launch.blocks(form.blocks, THREADS).shared(form.shared_bytes).together();
-        // SAFETY: (2 × T*, 2 × const T*, 3 × unsigned, double) of the shapes that `descend_atoms_` checked; `u` holds a row for each atom
+        // SAFETY: (2 × T*, 2 × const T*, 3 × unsigned, double, unsigned) of the shapes that `descend_atoms_` checked; `u` holds a row for each atom
         // of a group; n_fixed < n; there are no more blocks than multiprocessors and each fits on one, so that all run at once.
         unsafe { launch.go() }
     }

@@ -9,7 +9,7 @@
 //! F   = E_I + x_j d_j                                     the error without atom j             update_atoms
 //! d_j ← F·x_j − 2γ Σ_{l≠j} (d_l·d_j) d_l,  normalised     one step;  x_j ← F·d_j, or x_j stays
 //! A   = βA + XᵀX,   B = βB + XᵀY                          statistics                           codes_statistics_
-//! d_j ← d_j + (b_j − a_j D) / A_jj,  normalised           descent on ½ tr(DᵀAD) − tr(DᵀB)      descend_atoms_
+//! d_j ← d_j + (b_j − a_j D) / A_jj,  length 1 or at most 1  descent on ½ tr(DᵀAD) − tr(DᵀB)      descend_atoms_
 //! ```
 //!
 //! | symbol | argument | shape |
@@ -37,7 +37,7 @@ mod update;
 mod uses;
 
 pub use coherence::{atom_coherence, atom_coherence_, atom_coherence_reference};
-pub use descend::{descend_atoms_, descend_atoms_reference};
+pub use descend::{AtomLength, descend_atoms_, descend_atoms_reference};
 pub use figures::{FIGURE_PARTS, code_figures_};
 pub use reference::update_atoms_reference;
 pub use squares::row_squares;

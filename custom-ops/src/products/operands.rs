@@ -66,8 +66,8 @@ impl Product {
     /// Whether rows, parts and the operands begin on as many entries.
     fn aligned(&self, entries: usize, a: &Tensor, b: &Tensor) -> bool {
         let parts = |t: &Tensor| t.dims()[0] == 1 || t.stride()[0].is_multiple_of(entries);
-        let sizes = self.n.is_multiple_of(entries) && self.k.is_multiple_of(entries);
-        sizes && [a, b].iter().all(|t| starts_on(entries, t) && parts(t))
+        let rows = self.k.is_multiple_of(entries) && (!self.turned || self.n.is_multiple_of(entries));
+        rows && self.n.is_multiple_of(4) && [a, b].iter().all(|t| starts_on(entries, t) && parts(t))
     }
 
     /// The memory of both operands, and the sizes as kernels take them.
@@ -91,7 +91,7 @@ impl Product {
 
     /// The kernel for the shape among those that begin with `of`.
     pub(super) fn kernel(&self, of: &str) -> String {
-        format!("{of}_{}x{}", self.shape.wm, self.shape.cluster)
+        format!("{of}_{}x{}", self.shape.tm, self.shape.cluster)
     }
 
     /// The launch with the grid, threads and shared memory of the shape.

@@ -11,8 +11,8 @@ const LONG: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 pub(super) struct Shape {
-    /// Groups of 64 rows of a tile, its columns, and the blocks of its cluster.
-    pub wm: usize,
+    /// Rows of a tile, its columns, and the blocks of its cluster.
+    pub tm: usize,
     pub tn: usize,
     pub cluster: usize,
     stages: usize,
@@ -24,43 +24,54 @@ pub(super) fn fuse(limits: Limits) -> bool {
     limits.has_clusters() && ALL.iter().all(|shape| shape.shared_bytes(2, false) <= limits.shared_bytes)
 }
 
-const fn shape(wm: usize, tn: usize, cluster: usize, stages: usize) -> Shape {
-    Shape { wm, tn, cluster, stages }
+const fn shape(tm: usize, tn: usize, cluster: usize, stages: usize) -> Shape {
+    Shape { tm, tn, cluster, stages }
 }
 
-/// All of them: for short sums of many tiles, for fewer tiles, and for few.
-const ALL: [Shape; 5] =
-    [shape(3, 128, 1, 3), shape(3, 64, 2, 4), shape(2, 64, 2, 4), shape(3, 64, 8, 4), shape(2, 64, 8, 4)];
+/// All of them, from sums that few tiles share to many tiles.
+const ALL: [Shape; 8] = [
+    shape(64, 64, 8, 4),
+    shape(128, 64, 8, 3),
+    shape(192, 64, 8, 2),
+    shape(128, 64, 4, 3),
+    shape(192, 64, 4, 2),
+    shape(128, 64, 2, 4),
+    shape(192, 64, 2, 4),
+    shape(192, 128, 1, 3),
+];
 
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 impl Shape {
-    /// The one for a product of `m × k` by `k × n`.
+    /// The one for a product of `m × k` by `k × n`: the largest cluster with which all blocks run at once.
     pub(super) fn of(limits: Limits, m: usize, n: usize, k: usize) -> Self {
         // Blocks that run at about the same time.
         let at_once = limits.multiprocessors * 12 / 11;
-        let rows = |wm: usize| m.div_ceil(64 * wm) * 64 * wm;
-        let wm = if rows(3) <= rows(2) { 3 } else { 2 };
-        let tiles = n.div_ceil(64) * m.div_ceil(64 * wm);
+        let rows = |tm: usize| m.div_ceil(tm) * tm;
+        let tm = if rows(192) <= rows(128) { 192 } else { 128 };
+        let stages = if tm == 192 { 2 } else { 3 };
+        let tiles = |tm: usize| n.div_ceil(64) * m.div_ceil(tm);
         match () {
+            () if 8 * tiles(64) <= at_once => shape(64, 64, 8, 4),
             // Long sums are shared among eight blocks though these do not all run at once.
-            () if 8 * tiles <= at_once || k > LONG && tiles <= at_once => shape(wm, 64, 8, 4),
-            () if 2 * tiles <= at_once => shape(wm, 64, 2, 4),
-            () => shape(3, 128, 1, 3),
+            () if 8 * tiles(tm) <= at_once || k > LONG && tiles(tm) <= at_once => shape(tm, 64, 8, stages),
+            () if 4 * tiles(tm) <= at_once => shape(tm, 64, 4, stages),
+            () if 2 * tiles(tm) <= at_once => shape(tm, 64, 2, 4),
+            () => shape(192, 128, 1, 3),
         }
     }
 
     /// Blocks across and down of a product of `m` by `n` entries.
     pub(super) fn grid(self, m: usize, n: usize) -> [usize; 2] {
-        [self.cluster * n.div_ceil(self.tn), m.div_ceil(64 * self.wm)]
+        [self.cluster * n.div_ceil(self.tn), m.div_ceil(self.tm)]
     }
 
     pub(super) fn threads(self) -> u32 {
-        (self.wm * self.tn) as u32
+        (self.tm.div_ceil(64).max(2) * self.tn) as u32
     }
 
     /// Slices of both operands in 16-bit numbers, or the tile of sums in f32, which takes their place.
     pub(super) fn shared_bytes(self, a_parts: usize, turned: bool) -> usize {
-        let tm = 64 * self.wm;
+        let tm = self.tm;
         let a = tm * (DEPTH + PAD);
         let b = if turned { DEPTH * (self.tn + PAD) } else { self.tn * (DEPTH + PAD) };
         let slices = self.stages * (a_parts * a + 2 * b) * 2;
@@ -76,9 +87,14 @@ mod tests {
     #[test]
     fn a_gpu_that_fuses_has_the_shared_memory_of_every_form() {
         for gpu in gpus::ALL.into_iter().filter(|&gpu| fuse(gpu)) {
-            for (m, n, k) in
-                [(192, 1024, 576), (100, 500, 784), (192, 16000, 2304), (20, 64, 9000), (1, 4, 4)]
-            {
+            for (m, n, k) in [
+                (192, 1024, 576),
+                (100, 500, 784),
+                (192, 16000, 2304),
+                (512, 500, 784),
+                (20, 64, 9000),
+                (1, 4, 4),
+            ] {
                 for (a_parts, turned) in [(2, false), (1, true)] {
                     let shape = Shape::of(gpu, m, n, k);
                     assert!(ALL.contains(&shape), "{shape:?} was not compiled");

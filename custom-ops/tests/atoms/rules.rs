@@ -2,7 +2,7 @@
 use crate::common::{CPU, difference, problem, unit_rows};
 use candle::{DType, Result, Tensor};
 use chandlery_ops::{
-    AtomUpdate, AtomUses, SparseCodes, StatisticsStep, atom_coherence, atom_coherence_,
+    AtomLength, AtomUpdate, AtomUses, SparseCodes, StatisticsStep, atom_coherence, atom_coherence_,
     atom_coherence_reference, codes_statistics_, descend_atoms_, row_squares, update_atoms,
 };
 
@@ -47,7 +47,7 @@ fn the_number_of_threads_does_not_change_a_bit() -> Result<()> {
                 (Tensor::zeros((9, 9), DType::F32, &CPU)?, Tensor::zeros((9, 64), DType::F32, &CPU)?);
             codes_statistics_(&a, &b, &codes, &uses, &y, StatisticsStep::default())?;
             let moved = updated.copy()?;
-            descend_atoms_(&moved, &a, &b, 0)?;
+            descend_atoms_(&moved, &a, &b, 0, AtomLength::One)?;
             let squares = row_squares(&error)?.to_dtype(DType::F32)?;
             [updated, codes.values, a, b, moved, squares]
                 .iter()

@@ -2,8 +2,8 @@
 use crate::common::{CPU, SHAPES, difference, problem, repeated, unit_rows};
 use candle::{DType, Result, Tensor};
 use chandlery_ops::{
-    AtomUses, Bounds, FIGURE_PARTS, Philox, SparseCodes, StatisticsStep, code_figures_, codes_statistics_,
-    descend_atoms_, descend_atoms_reference, normal,
+    AtomLength, AtomUses, Bounds, FIGURE_PARTS, Philox, SparseCodes, StatisticsStep, code_figures_,
+    codes_statistics_, descend_atoms_, descend_atoms_reference, normal,
 };
 
 #[test]
@@ -143,16 +143,35 @@ fn descent_is_the_equation_and_lowers_its_objective() -> Result<()> {
                 };
                 Ok(trace(&quadratic)? - trace(&d.t()?.contiguous()?.matmul(&b.to_dtype(DType::F64)?)?)?)
             };
-            for n_fixed in [0, 2] {
-                let want = descend_atoms_reference(&d, &a, &b, n_fixed)?;
+            for (n_fixed, length) in
+                [0, 2].into_iter().flat_map(|f| [AtomLength::One, AtomLength::AtMostOne].map(|l| (f, l)))
+            {
+                let want = descend_atoms_reference(&d, &a, &b, n_fixed, length)?;
                 let got = d.copy()?;
-                descend_atoms_(&got, &a, &b, n_fixed)?;
+                descend_atoms_(&got, &a, &b, n_fixed, length)?;
                 let off = difference(&got, &want)?;
-                assert!(off < 300. * eps, "{shape:?} {dtype:?}: differs by {off}");
+                assert!(off < 300. * eps, "{shape:?} {dtype:?} {length:?}: differs by {off}");
                 assert!(objective(&got)? <= objective(&d)? + 1e-9);
                 assert_eq!(difference(&got.narrow(0, 0, n_fixed)?, &d.narrow(0, 0, n_fixed)?)?, 0.);
             }
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn descent_shortens_atoms_where_that_is_better_and_lengths_may_be_below_one() -> Result<()> {
+    // A is diagonal: each atom moves to b_j / A_jj at once, of lengths ½ and 5; the last is unused, the one before it has b = 0.
+    let a = Tensor::new(&[[4f32, 0., 0., 0.], [0., 1., 0., 0.], [0., 0., 2., 0.], [0.; 4]], &CPU)?;
+    let b = Tensor::new(&[[2f32, 0.], [3., 4.], [0., 0.], [0., 0.]], &CPU)?;
+    let start = Tensor::new(&[[0f32, 1.], [1., 0.], [1., 0.], [0., 1.]], &CPU)?;
+    for (length, want) in [
+        (AtomLength::AtMostOne, [[0.5f32, 0.], [0.6, 0.8], [0., 0.], [0., 1.]]),
+        (AtomLength::One, [[1., 0.], [0.6, 0.8], [1., 0.], [0., 1.]]),
+    ] {
+        let d = start.copy()?;
+        descend_atoms_(&d, &a, &b, 0, length)?;
+        assert!(difference(&d, &Tensor::new(&want, &CPU)?)? < 1e-6, "{length:?}: {d}");
     }
     Ok(())
 }

@@ -1,13 +1,14 @@
 //! What a trainer needs to go on as if it had not stopped.
 use super::online::{Gathered, report};
+use super::statistics::{Idle, Statistics};
 use super::train::{Previous, Quality, code};
 use super::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Iteration, OnlineConfig,
     OnlineTrainer,
 };
-use crate::checkpoint::{self, Checkpoint};
+use crate::checkpoint::{self, Checkpoint, philox, words};
 use candle::{Device, Result, Tensor};
-use chandlery_ops::{AtomUses, Philox, SparseCodes};
+use chandlery_ops::{AtomUses, SparseCodes};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -38,7 +39,7 @@ const ONLINE: &str = "online-dictionary";
 struct OnlineNotes<P> {
     config: DictionaryConfig,
     philox: [u64; 3],
-    idle: Vec<u64>,
+    idle: Idle,
     batches: usize,
     /// Missing where nothing was scaled yet.
     #[serde(default = "unscaled")]
@@ -148,8 +149,11 @@ impl DictionaryTrainer {
 
 impl OnlineTrainer {
     pub(super) fn store(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
-        let tensors =
-            [("dictionary", &self.dictionary.atoms), ("gram", &self.gram), ("signals", &self.signals)];
+        let tensors = [
+            ("dictionary", &self.dictionary.atoms),
+            ("gram", self.statistics.gram()),
+            ("signals", self.statistics.signals()),
+        ];
         let tensors = tensors.map(|(name, t)| (name.to_owned(), t.clone()));
         let notes = OnlineNotes {
             config: self.dictionary.config.clone(),
@@ -193,22 +197,13 @@ impl OnlineTrainer {
         let of_dictionary = notes.config.coded_by(&config.coder);
         let dictionary = Dictionary::from_tensor(of_dictionary, stored.get("dictionary")?)
             .map_err(|e| stored.refused(&e))?;
-        let (gram, signals) = (stored.get("gram")?, stored.get("signals")?);
-        if gram.dims() != [n, n] || signals.dims() != [n, p] || notes.idle.len() != n {
-            return Err(stored.refused(&format!(
-                "gram, signals and idle must have shapes [{n}, {n}], [{n}, {p}] and [{n}], got {:?}, {:?} and [{}]",
-                gram.dims(),
-                signals.dims(),
-                notes.idle.len()
-            )));
-        }
-        let report = report(n, &gram)?;
+        let statistics = Statistics::load(stored, &notes.idle, [n, p])?;
+        let report = report(n, &statistics.gram)?;
         Ok(Self {
             config,
             philox: philox(notes.philox),
             dictionary,
-            gram,
-            signals,
+            statistics,
             idle: notes.idle,
             batches: notes.batches,
             scale: notes.scale,
@@ -230,12 +225,4 @@ impl OnlineTrainer {
         let progress = notes.progress.take();
         Ok((Self::from_notes(&stored, notes, config, device)?, progress))
     }
-}
-
-fn words(philox: Philox) -> [u64; 3] {
-    [philox.seed, philox.stream, philox.offset]
-}
-
-fn philox([seed, stream, offset]: [u64; 3]) -> Philox {
-    Philox { seed, stream, offset }
 }

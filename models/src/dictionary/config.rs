@@ -315,7 +315,7 @@ fn check_nonzero(op: &str, n_nonzero: usize, n_atoms: usize) -> Result<()> {
     Ok(())
 }
 
-fn check_care(op: &str, max_coherence: Option<f64>, n_fixed: usize, n_atoms: usize) -> Result<()> {
+pub(crate) fn check_care(op: &str, max_coherence: Option<f64>, n_fixed: usize, n_atoms: usize) -> Result<()> {
     if let Some(limit) = max_coherence {
         range(op, "max_coherence", limit, "in (0, 1]", |x| x > 0. && x <= 1.)?;
     }

@@ -1,10 +1,27 @@
 //! The method of optimal directions: all atoms at once, by least squares.
 use candle::{DType, Result, Tensor};
 use chandlery_ops::{AtomUses, SparseCodes, StatisticsStep, codes_statistics_};
-use nalgebra::{Cholesky, DMatrix};
+use nalgebra::{Cholesky, DMatrix, Dyn};
 
 /// How much of the largest `A_jj` is first added to the diagonal where `A` is singular; a hundred times more at each try.
 const RIDGE: f64 = 1e-12;
+
+/// The Cholesky factor of a symmetric matrix without negative eigenvalues; a ridge joins a singular one.
+///
+/// # Errors
+/// When a number is not finite; the message names `op` and what the matrix is.
+pub(crate) fn cholesky(op: &str, what: &str, matrix: &DMatrix<f64>) -> Result<Cholesky<f64, Dyn>> {
+    let largest = matrix.diagonal().max();
+    let mut ridge = 0.;
+    loop {
+        let lifted = matrix + DMatrix::identity(matrix.nrows(), matrix.nrows()) * ridge;
+        match Cholesky::new(lifted) {
+            Some(factor) => return Ok(factor),
+            None if ridge < largest => ridge = if ridge == 0. { RIDGE * largest } else { 100. * ridge },
+            None => candle::bail!("{op}: {what} must be finite, got a NaN or infinity"),
+        }
+    }
+}
 
 /// `D = (XᵀX)⁻¹ XᵀY` over the atoms that are used and not among the first `n_fixed`; the others stay. Rows have any length.
 ///
@@ -34,18 +51,7 @@ pub(super) fn optimal_directions(
         let fixed: f64 = (0..n_fixed.min(n)).map(|k| a[free[i]][k] * d[k][c]).sum();
         b[free[i]][c] - fixed
     });
-    let largest = gram.diagonal().max();
-    let mut ridge = 0.;
-    let factor = loop {
-        let lifted = &gram + DMatrix::identity(free.len(), free.len()) * ridge;
-        match Cholesky::new(lifted) {
-            Some(factor) => break factor,
-            None if ridge < largest => ridge = if ridge == 0. { RIDGE * largest } else { 100. * ridge },
-            None => {
-                candle::bail!("DictionaryTrainer: XᵀX of the codes must be finite, got a NaN or infinity")
-            }
-        }
-    };
+    let factor = cholesky("DictionaryTrainer", "XᵀX of the codes", &gram)?;
     let solved = factor.solve(&right);
     for (i, &j) in free.iter().enumerate() {
         d[j] = solved.row(i).iter().copied().collect();

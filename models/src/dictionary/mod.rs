@@ -40,15 +40,16 @@
 //! # Ok(()) }
 //! ```
 mod checkpoint;
-mod config;
+pub(crate) mod config;
 pub mod image;
 pub mod init;
-mod least_squares;
+pub(crate) mod least_squares;
 pub mod online;
 mod pretrained;
 pub mod pursuit;
-mod replace_atoms;
+pub(crate) mod replace_atoms;
 mod scaling;
+pub(crate) mod statistics;
 pub mod train;
 
 pub use chandlery_ops::SparseCodes;
@@ -56,6 +57,7 @@ pub use config::{CodeError, DictionaryConfig, DictionaryTrainConfig, OnlineConfi
 pub use init::{Init, distinct_signals, init, overcomplete_dct};
 pub use online::{OnlineMetrics, OnlineStep, OnlineTrainer};
 pub use pursuit::{PursuitMethod, SparseCoder};
+pub use statistics::Statistics;
 pub use train::{DictionaryTrainer, Iteration};
 
 use crate::prepare::prepared;

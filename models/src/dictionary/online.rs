@@ -38,12 +38,13 @@
 //! ```
 use super::replace_atoms::{Care, compares};
 use super::scaling::{longest, most_square, outgrows, scale_of, scaled, unit_rows};
+use super::statistics::{Idle, Statistics, kept};
 use super::{Dictionary, OnlineConfig};
 use crate::trainer::Trainer;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{
-    AtomUses, Bounds, FIGURE_PARTS, Philox, SparseCodes, StatisticsStep, atom_coherence_, code_figures_,
-    codes_statistics_, descend_atoms_,
+    AtomLength, AtomUses, Bounds, FIGURE_PARTS, Philox, SparseCodes, StatisticsStep, atom_coherence_,
+    code_figures_, codes_statistics_, descend_atoms_,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -55,10 +56,8 @@ pub struct OnlineTrainer {
     pub(super) philox: Philox,
     pub(super) dictionary: Dictionary,
     /// `A` and `B`.
-    pub(super) gram: Tensor,
-    pub(super) signals: Tensor,
-    /// For each atom the signals since one used it.
-    pub(super) idle: Vec<u64>,
+    pub(super) statistics: Statistics,
+    pub(super) idle: Idle,
     pub(super) batches: usize,
     /// What statistics multiply signals and codes by, so that no sum of squares leaves the range of its type; none before a signal
     /// that is not zero.
@@ -151,9 +150,8 @@ impl OnlineTrainer {
         Ok(Self {
             config,
             philox,
-            gram: Tensor::zeros((n, n), atoms.dtype(), atoms.device())?,
-            signals: atoms.zeros_like()?,
-            idle: vec![0; n],
+            statistics: Statistics::none(n, atoms.dim(1)?, atoms.dtype(), atoms.device())?,
+            idle: Idle::new(n),
             batches: 0,
             scale: None,
             report: report(n, &atoms)?,
@@ -174,7 +172,7 @@ impl OnlineTrainer {
         let m = crate::check::batch_of(OP, "batch", batch, self.dictionary.config.n_inputs())?;
         crate::check::at_least_one(OP, "signals of a batch", m)?;
         let batch = self.dictionary.prepare(batch)?.contiguous()?;
-        let (n, p) = self.signals.dims2()?;
+        let (n, p) = self.statistics.signals.dims2()?;
         let t = self.batches + 1;
         let codes = self.config.coder.encode(&batch, &self.dictionary.atoms)?;
         let uses = AtomUses::of(&codes)?;
@@ -217,9 +215,7 @@ impl OnlineTrainer {
 
         let (offsets, like) = read[2 * FIGURE_PARTS..].split_at(n + 1);
         let used: Vec<bool> = offsets.windows(2).map(|o| o[1] > o[0]).collect();
-        for (idle, &used) in self.idle.iter_mut().zip(&used) {
-            *idle = if used { 0 } else { *idle + m as u64 };
-        }
+        self.idle = self.idle.after(&used, m);
         let care = Care {
             replace: self.config.replace,
             max_coherence: self.config.max_coherence,
@@ -230,8 +226,9 @@ impl OnlineTrainer {
             philox: Philox { offset: self.philox.offset.wrapping_add((t as u64) << 32), ..self.philox },
         };
         let like = compares(care.replace, care.max_coherence).then_some(like);
-        let cared_for = care.take_knowing(atoms, like, |j| self.idle[j] >= self.config.max_idle as u64)?;
-        self.forget(&cared_for.replaced)?;
+        let cared_for = care.take_knowing(atoms, like, |j| self.idle.0[j] >= self.config.max_idle as u64)?;
+        self.statistics.forget(&cared_for.replaced)?;
+        self.idle.forget(&cared_for.replaced);
         self.dictionary.atoms = cared_for.atoms;
         self.batches = t;
         let step = OnlineStep {
@@ -253,13 +250,13 @@ impl OnlineTrainer {
         scale: f64,
         bounds: Option<Bounds<'_>>,
     ) -> Result<(Tensor, Vec<f64>)> {
-        let beta = (1. - 1. / coded.t as f64).powf(self.config.forgetting);
-        let step = StatisticsStep { beta, scale, bounds };
-        codes_statistics_(&self.gram, &self.signals, coded.codes, coded.uses, coded.signals, step)?;
+        let step = StatisticsStep { beta: kept(coded.t, self.config.forgetting), scale, bounds };
+        let Statistics { gram, signals } = &self.statistics;
+        codes_statistics_(gram, signals, coded.codes, coded.uses, coded.signals, step)?;
         // Whoever has the dictionary of before keeps it.
         let atoms = self.dictionary.atoms.copy()?;
         for _ in 0..self.config.sweeps {
-            descend_atoms_(&atoms, &self.gram, &self.signals, self.config.n_fixed)?;
+            descend_atoms_(&atoms, gram, signals, self.config.n_fixed, AtomLength::One)?;
         }
         if compares(self.config.replace, self.config.max_coherence) {
             let n = atoms.dim(0)?;
@@ -273,7 +270,7 @@ impl OnlineTrainer {
         match self.scale {
             Some(scale) if outgrows(longest, scale) => {
                 let new = scale_of(longest, dtype);
-                for sums in [&mut self.gram, &mut self.signals] {
+                for sums in [&mut self.statistics.gram, &mut self.statistics.signals] {
                     *sums = scaled(&scaled(sums, new / scale)?, new / scale)?;
                 }
                 self.scale = Some(new);
@@ -286,19 +283,6 @@ impl OnlineTrainer {
                 Ok(scale)
             }
         }
-    }
-
-    /// Atoms that are new have no past.
-    fn forget(&mut self, replaced: &[usize]) -> Result<()> {
-        let (n, p) = self.signals.dims2()?;
-        let zeros = |shape: (usize, usize)| Tensor::zeros(shape, self.gram.dtype(), self.gram.device());
-        for &j in replaced {
-            self.gram.slice_set(&zeros((1, n))?, 0, j)?;
-            self.gram.slice_set(&zeros((n, 1))?, 1, j)?;
-            self.signals.slice_set(&zeros((1, p))?, 0, j)?;
-            self.idle[j] = 0;
-        }
-        Ok(())
     }
 
     /// The current dictionary; later batches do not change a clone of it.
@@ -353,7 +337,7 @@ impl Trainer for OnlineTrainer {
     }
 
     fn device(&self) -> &Device {
-        self.gram.device()
+        self.dictionary.atoms.device()
     }
 
     fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {

@@ -42,7 +42,7 @@ pub(super) fn distinct(signals: &Tensor, order: &[u32], k: usize, limit: f64) ->
 }
 
 /// What care needs to know of a dictionary and the last codes over it.
-pub(super) struct Care<'a> {
+pub(crate) struct Care<'a> {
     pub replace: Replace,
     pub max_coherence: Option<f64>,
     pub n_fixed: usize,
@@ -55,8 +55,8 @@ pub(super) struct Care<'a> {
 }
 
 /// A dictionary that was cared for.
-pub(super) struct CaredFor {
-    pub atoms: Tensor,
+pub(crate) struct CaredFor {
+    pub(crate) atoms: Tensor,
     /// The atoms that are new.
     pub replaced: Vec<usize>,
     /// The mutual coherence of the atoms, where it came out on the way.
@@ -64,7 +64,7 @@ pub(super) struct CaredFor {
 }
 
 /// Whether care needs to know how much alike atoms are.
-pub(super) fn compares(replace: Replace, max_coherence: Option<f64>) -> bool {
+pub(crate) fn compares(replace: Replace, max_coherence: Option<f64>) -> bool {
     replace != Replace::None && max_coherence.is_some()
 }
 
@@ -81,7 +81,7 @@ impl Care<'_> {
     }
 
     /// The same for atoms of which is known how much each is like one before it.
-    pub(super) fn take_knowing(
+    pub(crate) fn take_knowing(
         &self,
         atoms: Tensor,
         like: Option<&[f64]>,

@@ -5,49 +5,10 @@
 //!
 //! An atom that must not be chosen again has the correlation NaN, which stays NaN and compares false with everything.
 #![expect(clippy::needless_range_loop, reason = "a lane is an index into several arrays of one length")]
-use crate::fused::{Fused, fma, fused};
+use crate::fused::{fma, fused};
+pub(in crate::pursuit) use crate::real::Real;
+use crate::real::peak;
 use multiversion::multiversion;
-
-/// f32 or f64 in the inner loops.
-pub(in crate::pursuit) trait Real: Fused + std::ops::Neg<Output = Self> {
-    /// The bits of a number of at least 0 are ordered as the numbers are, and the largest of integers, unlike that of floats, is
-    /// found by vectors.
-    type Bits: Copy + Ord + Default;
-    fn bits(self) -> Self::Bits;
-    fn of_bits(bits: Self::Bits) -> Self;
-    const NAN: Self;
-    const INFINITY: Self;
-    fn magnitude(self) -> Self;
-    fn root(self) -> Self;
-}
-
-macro_rules! real {
-    ($t:ident, $bits:ident) => {
-        impl Real for $t {
-            type Bits = $bits;
-            #[inline(always)]
-            fn bits(self) -> $bits {
-                self.to_bits()
-            }
-            #[inline(always)]
-            fn of_bits(bits: $bits) -> Self {
-                Self::from_bits(bits)
-            }
-            const NAN: Self = $t::NAN;
-            const INFINITY: Self = $t::INFINITY;
-            #[inline(always)]
-            fn magnitude(self) -> Self {
-                self.abs()
-            }
-            #[inline(always)]
-            fn root(self) -> Self {
-                self.sqrt()
-            }
-        }
-    };
-}
-real!(f32, u32);
-real!(f64, u64);
 
 /// What distinguishes the loops; constants, so that each kind has machine code of its own.
 pub(super) trait Kind: Sync {
@@ -316,27 +277,6 @@ pub(super) fn scale_and_energy<T: Real>(y: &[T]) -> Option<(f64, f64)> {
     let exponent = (((peak.to_f64().to_bits() >> 52) & 0x7ff) as i64 - 1023).clamp(-limit, limit);
     let scale = f64::from_bits(((1023 - exponent) as u64) << 52);
     Some((scale, energy::<T>(y, scale)))
-}
-
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-fn peak<T: Real>(y: &[T]) -> (T, bool) {
-    const LANES: usize = 16;
-    let (mut peak, mut finite) = ([T::zero(); LANES], [true; LANES]);
-    let mut see = |lane: usize, y: T| {
-        let y = y.magnitude();
-        peak[lane] = if y > peak[lane] { y } else { peak[lane] };
-        // False for infinity, and for NaN.
-        finite[lane] &= y < T::INFINITY;
-    };
-    let (blocks, rest) = y.as_chunks::<LANES>();
-    for y in blocks {
-        for i in 0..LANES {
-            see(i, y[i]);
-        }
-    }
-    rest.iter().enumerate().for_each(|(i, &y)| see(i, y));
-    let largest = peak.iter().fold(T::zero(), |a, &b| if b > a { b } else { a });
-    (largest, finite.iter().all(|&finite| finite))
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]

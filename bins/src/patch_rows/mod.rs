@@ -1,42 +1,73 @@
-//! Rows: patches of images, or rows of a data set, and what is done to them.
-use super::args::{InputArgs, PrepareArg, Settings, UseArgs};
-use super::train::{Input, KIND};
+//! Patches of images, or rows of a data set, and what is done to them: for programs whose models read either.
+pub mod args;
+mod reconstruct;
+
+pub use args::{EncodeArgs, InputArgs, PrepareArg, ReconstructArgs, UseArgs};
+pub use reconstruct::Reconstructing;
+
 use crate::dictionary::signals::{holds_images, open_images};
 use crate::options::located;
 use crate::rows::{BLOCK, in_order};
-use crate::session::RunInfo;
+use crate::session::{self, Kind, RunInfo};
 use anyhow::{Context, Result, ensure};
 use candle::{Device, Tensor};
-use chandlery::sparse_autoencoder::SparseAutoencoderConfig;
 use chandlery_datasets::patches::PatchSampler;
 use chandlery_datasets::preparation::{StepConfig, WhiteningConfig};
 use chandlery_datasets::{Feed, Preparation, Split, count};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Side of a patch, and number of patches, when none is asked for.
-const SIDE: usize = 8;
-const PATCHES: usize = 10_000;
+/// Where the rows of a run come from: fields of `run.json`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Input {
+    /// As the command line says it.
+    pub rows: InputArgs,
+}
+
+impl session::info::Input for Input {
+    fn meant_from(&mut self, base: &Path) {
+        self.rows.base = Some(base.to_owned());
+    }
+}
+
+/// What a program does with patches when it is not told.
+#[derive(Debug, Clone, Copy)]
+pub struct Usual {
+    /// Side of a patch, in pixels.
+    pub side: usize,
+    /// Number of patches.
+    pub patches: usize,
+    /// What is done to them; to other rows nothing.
+    pub prepare: PrepareArg,
+}
 
 /// Raw rows, as they were asked for.
 pub struct Rows {
+    /// The data set, as the user named it.
     pub name: String,
+    /// The rows.
     pub split: Split,
     /// Whether rows are patches cut out of images.
     pub patches: bool,
+    usual: Usual,
 }
 
 impl Rows {
     /// Rows to learn from, or with `test` those that the data set keeps for tests where it does; patches are drawn with `seed`.
-    pub fn open(args: &InputArgs, test: bool, seed: u64) -> Result<Self> {
+    ///
+    /// # Errors
+    /// When the data set is missing, or holds rows where patches are asked for.
+    pub fn open(args: &InputArgs, usual: Usual, test: bool, seed: u64) -> Result<Self> {
         let name = args.data.clone().unwrap_or_else(|| "natural-images".to_owned());
         let at = || format!("--data {name}");
         let base = args.base.as_deref();
         let (data, read) = (located(&name, base), args.read.located(base));
         if args.side.is_some() || holds_images(&data)? {
             let images = open_images(&data, &read)?;
-            let (size, n) = (args.side.unwrap_or(SIDE.into()), args.patches.unwrap_or(PATCHES));
+            let (size, n) = (args.side.unwrap_or(usual.side.into()), args.patches.unwrap_or(usual.patches));
             let split = PatchSampler::new(images, size, n, seed).with_context(at)?.into_split()?;
-            return Ok(Self { name, split, patches: true });
+            return Ok(Self { name, split, patches: true, usual });
         }
         ensure!(
             args.patches.is_none(),
@@ -44,15 +75,24 @@ impl Rows {
         );
         let dataset = read.open(&data)?;
         let split = if test { dataset.test.unwrap_or(dataset.train) } else { dataset.train };
-        Ok(Self { name, split, patches: false })
+        Ok(Self { name, split, patches: false, usual })
     }
 
-    /// The rows that a model is used on: those asked for, or those of the run in its folder.
-    pub fn to_use(args: &UseArgs, config: &SparseAutoencoderConfig) -> Result<Self> {
+    /// The rows that a model with rows of `n_inputs` values is used on: those asked for, or those of the run of this `kind`, with settings
+    /// `S`, in its folder.
+    ///
+    /// # Errors
+    /// When the data set is missing, or its rows are not those of the model.
+    pub fn to_use<S: DeserializeOwned>(
+        args: &UseArgs,
+        kind: &Kind,
+        usual: Usual,
+        n_inputs: usize,
+    ) -> Result<Self> {
         let mut input = args.input.clone();
         if input.data.is_none()
-            && let Ok((_, RunInfo::<Input, Settings> { input: of_run, directory, .. })) =
-                KIND.open(Path::new(&args.model.model))
+            && let Ok((_, RunInfo::<Input, S> { input: of_run, directory, .. })) =
+                kind.open(Path::new(&args.model.model))
         {
             input = InputArgs {
                 side: input.side.or(of_run.rows.side),
@@ -62,15 +102,18 @@ impl Rows {
                 base: directory,
             };
         }
-        let rows = Self::open(&input, true, args.seed)?;
-        let (want, got) = (config.n_inputs(), rows.split.n_features());
-        ensure!(got == want, "--data: rows must have {want} values for this model, got {got}");
+        let rows = Self::open(&input, usual, true, args.seed)?;
+        let got = rows.split.n_features();
+        ensure!(got == n_inputs, "--data: rows must have {n_inputs} values for this model, got {got}");
         Ok(rows)
     }
 
     /// What is done to the rows, fitted to them.
+    ///
+    /// # Errors
+    /// When a row is not finite, or there are too few.
     pub fn preparation(&self, asked: Option<PrepareArg>, seed: u64) -> Result<Preparation> {
-        let usual = if self.patches { PrepareArg::Rescale } else { PrepareArg::None };
+        let usual = if self.patches { self.usual.prepare } else { PrepareArg::None };
         let steps = match asked.unwrap_or(usual) {
             PrepareArg::None => return Ok(Preparation::default()),
             PrepareArg::Rescale => vec![StepConfig::Rescale],
@@ -83,6 +126,9 @@ impl Rows {
     }
 
     /// Calls `f` with blocks of raw rows in the order of the source.
+    ///
+    /// # Errors
+    /// Those of `f`, and when a row cannot be read.
     pub fn each(&self, device: &Device, mut f: impl FnMut(&Tensor) -> Result<()>) -> Result<()> {
         let mut feed = self.feed(device)?;
         while let Some(minibatch) = feed.next()? {
@@ -92,6 +138,9 @@ impl Rows {
     }
 
     /// Blocks of raw rows in the order of the source.
+    ///
+    /// # Errors
+    /// When the device has no room.
     pub fn feed(&self, device: &Device) -> Result<Feed> {
         in_order(&self.split, device, BLOCK)
     }

@@ -1,0 +1,79 @@
+//! The commands `encode`, `evaluate` and `reconstruct`: what one does with a model after training.
+use super::args::{EvaluateArgs, Settings};
+use super::train::{KIND, USUAL};
+use crate::arrays::Format;
+use crate::features::Encoding;
+use crate::patch_rows::{EncodeArgs, ReconstructArgs, Reconstructing, Rows, UseArgs};
+use crate::report::{Outcome, Report, figure};
+use crate::run_folder::check_writable;
+use anyhow::{Context, Result};
+use candle::{Device, Module};
+use chandlery::sparse_coding::SparseCoding;
+use serde_json::json;
+
+fn open(args: &UseArgs) -> Result<(Device, SparseCoding, Rows)> {
+    let device = args.common.open_device()?;
+    let model = SparseCoding::from_pretrained(&args.model.model, &device)?;
+    let rows = Rows::to_use::<Settings>(args, &KIND, USUAL, model.config().n_inputs())?;
+    Ok((device, model, rows))
+}
+
+/// Writes the activations of every row.
+pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
+    let report = Report::beside(args.of.common.json, &args.out)?;
+    Format::of(&args.out).context("--out")?;
+    check_writable(&args.out).context("--out")?;
+    let (device, model, rows) = open(&args.of)?;
+    let encoding = Encoding {
+        out: &args.out,
+        data: &rows.name,
+        split: &rows.split,
+        reads: model.config().into(),
+        layer: (1, 1),
+        width: model.config().n_atoms,
+    };
+    encoding.write(&report, &device, |rows| model.forward(rows))
+}
+
+/// Prints how well activations represent rows.
+pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
+    let report = Report::new(args.of.common.json);
+    let (device, model, rows) = open(&args.of)?;
+    let mut measure = model.measure();
+    rows.each(&device, |rows| Ok(measure.add(rows)?))?;
+    let figures = measure.figures()?;
+    report.line(&format!(
+        "objective {} over {} of {}: RMSE {}, {:.2} % of the activations nonzero, largest relative gap {:.1e}",
+        figure(figures.objective, 5),
+        rows.words(),
+        rows.name,
+        figure(figures.rmse, 5),
+        100. * figures.nonzero_fraction,
+        figures.max_relative_gap
+    ))?;
+    report.finish(&json!({
+        "model": args.of.model.model,
+        "data": rows.name,
+        "n_samples": rows.split.n_samples(),
+        "rmse": figures.rmse,
+        "objective": figures.objective,
+        "nonzero_fraction": figures.nonzero_fraction,
+        "max_relative_gap": figures.max_relative_gap,
+    }))?;
+    Ok(Outcome::Done)
+}
+
+/// Prints the error of reconstructed rows, and draws some.
+pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
+    let report = Report::new(args.of.common.json);
+    check_writable(&args.out).context("--out")?;
+    let (device, model, rows) = open(&args.of)?;
+    let config = model.config();
+    let reconstructing = Reconstructing {
+        preparation: &config.preparation,
+        n_features: config.n_features,
+        image: config.image,
+        back: &|rows| model.reconstruct(rows),
+    };
+    reconstructing.run(args, &rows, &device, &report)
+}

@@ -1,0 +1,246 @@
+//! The command line of `sparse-coding`.
+use crate::completions::CompletionsArgs;
+use crate::dictionary::restore_args::DenoiseArgs;
+use crate::options::{above_zero, at_least_one, not_negative};
+use crate::patch_rows::{EncodeArgs, InputArgs, PrepareArg, ReconstructArgs, UseArgs};
+use crate::self_taught::TaskArgs;
+use crate::session::SessionArgs;
+use chandlery::sparse_coding::SparseCodingTrainConfig;
+use chandlery::sparse_coding::basis::{BasisMethod, BasisUpdate};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Sparse coding: learn a basis such that each row is a combination of few of its atoms, and use it to encode rows.
+///
+/// Without a sub-command it trains: `sparse-coding --atoms 100` is `sparse-coding train --atoms 100`.
+#[derive(Debug, Parser)]
+#[command(name = "sparse-coding", version, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// What to do; default: `train`.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// The arguments of `train`.
+    #[command(flatten)]
+    pub train: TrainArgs,
+}
+
+/// The sub-commands of `sparse-coding`.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Learn a basis for patches of images, or for rows, in minibatches.
+    Train(Box<TrainArgs>),
+    /// Write the activations of rows to a .npy, .csv or .safetensors file.
+    Encode(EncodeArgs),
+    /// Print the objective, the error and the sparsity of the activations of rows.
+    Evaluate(EvaluateArgs),
+    /// Print the squared error of reconstructed rows, and draw some of them with their originals.
+    Reconstruct(ReconstructArgs),
+    /// Remove noise from an image: as `dictionary-learning denoise` does, with penalised coefficients in place of pursuits.
+    Denoise(Box<DenoisingArgs>),
+    /// Compare activations with raw pixels and PCA: learn a basis from the digits 5 to 9 without labels, then train classifiers of the
+    /// digits 0 to 4 on activations over this basis, on raw pixels and on principal components.
+    SelfTaught(SelfTaughtArgs),
+    /// Print completions of this program for a shell.
+    Completions(CompletionsArgs),
+}
+
+/// How the basis follows from activations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UpdateArg {
+    /// All atoms move along their gradient, then those longer than 1 are scaled to length 1.
+    ProjectedGradient,
+    /// One atom after the other moves to its best place.
+    #[default]
+    BlockCoordinate,
+    /// The best basis for the statistics, by the Lagrange dual on the CPU; slow above some hundred atoms.
+    LagrangeDual,
+}
+
+impl From<UpdateArg> for BasisMethod {
+    fn from(update: UpdateArg) -> Self {
+        match update {
+            UpdateArg::ProjectedGradient => Self::ProjectedGradient,
+            UpdateArg::BlockCoordinate => Self::BlockCoordinate,
+            UpdateArg::LagrangeDual => Self::LagrangeDual,
+        }
+    }
+}
+
+/// How activations are found and the basis is learned from them; of `train` and `self-taught`.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+pub struct LearnArgs {
+    /// Relative duality gap at which activations are good enough, above 0.
+    #[arg(long, value_name = "GAP", default_value_t = 1e-4, value_parser = above_zero)]
+    pub tolerance: f64,
+    /// How the basis follows from activations.
+    #[arg(long, value_enum, default_value_t)]
+    pub update: UpdateArg,
+    /// Iterations of the update of the basis in each minibatch; lagrange-dual takes as many as it needs.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
+    pub update_iterations: usize,
+    /// How fast old minibatches lose weight, at least 0: after t minibatches, about the last t/RATE determine the basis; with 0 all weigh the
+    /// same.
+    #[arg(long, value_name = "RATE", default_value_t = 5., value_parser = not_negative)]
+    pub forgetting: f64,
+    /// Rows of a minibatch.
+    #[arg(long, value_name = "ROWS", default_value_t = 500, value_parser = at_least_one)]
+    pub batch: usize,
+}
+
+impl LearnArgs {
+    /// The same as the library takes it.
+    pub fn config(&self) -> SparseCodingTrainConfig {
+        SparseCodingTrainConfig {
+            basis: BasisUpdate { method: self.update.into(), iterations: self.update_iterations },
+            forgetting: self.forgetting,
+            ..SparseCodingTrainConfig::default()
+        }
+    }
+}
+
+/// Default number of passes over the rows.
+const EPOCHS: usize = 10;
+
+/// Settings of `train`. The run folder keeps them, so that `--resume` needs nothing else.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+pub struct Settings {
+    /// Number of atoms in the basis.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one)]
+    pub atoms: usize,
+    /// Penalty on the sum of the magnitudes of activations, in the unit of the prepared rows, at least 0; more makes fewer activations nonzero.
+    #[arg(long, value_name = "PENALTY", default_value_t = 0.5, value_parser = not_negative)]
+    pub beta: f64,
+    /// Allow only activations of at least 0.
+    #[arg(long)]
+    #[serde(default)]
+    pub nonnegative: bool,
+    /// How activations are found and the basis is learned from them.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub learn: LearnArgs,
+    /// What is done to raw rows; default: zca for patches, none for rows.
+    #[arg(long, value_enum)]
+    pub prepare: Option<PrepareArg>,
+    /// Passes over the rows.
+    #[arg(skip = EPOCHS)]
+    pub epochs: usize,
+    /// Seed of every random draw: the same seed on the same device gives the same bits.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+}
+
+/// Arguments of `sparse-coding train`.
+#[derive(Debug, Args)]
+pub struct TrainArgs {
+    /// Where rows come from.
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// How the basis is learned.
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Passes over the rows; default: 10. With --resume, a larger number extends the run, even a finished one, to N passes in all.
+    #[arg(id = "more_epochs", long = "epochs", value_name = "N", value_parser = at_least_one)]
+    pub epochs: Option<usize>,
+    /// Where the run is saved, and how it is resumed.
+    #[command(flatten)]
+    pub session: SessionArgs,
+}
+
+/// Arguments of `sparse-coding evaluate`.
+#[derive(Debug, Args)]
+pub struct EvaluateArgs {
+    /// Model and rows.
+    #[command(flatten)]
+    pub of: UseArgs,
+}
+
+/// Arguments of `sparse-coding denoise`.
+#[derive(Debug, Args)]
+pub struct DenoisingArgs {
+    /// Image, noise and dictionary. A dictionary that is learned from the image is learned by pursuits.
+    #[command(flatten)]
+    pub of: DenoiseArgs,
+    /// Penalty on the sum of the magnitudes of coefficients, in units of --sigma, at least 0. Photographs want 1.5 to 2.5.
+    #[arg(long, value_name = "FACTOR", default_value_t = 2., value_parser = not_negative)]
+    pub penalty: f64,
+}
+
+/// Arguments of `sparse-coding self-taught`.
+#[derive(Debug, Args)]
+pub struct SelfTaughtArgs {
+    /// Rows, labels, baselines and seeds.
+    #[command(flatten)]
+    pub task: TaskArgs,
+    /// Number of atoms in the basis.
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = at_least_one)]
+    pub atoms: usize,
+    /// Penalty on the sum of the magnitudes of activations, at least 0.
+    #[arg(long, value_name = "PENALTY", default_value_t = 0.2, value_parser = not_negative)]
+    pub beta: f64,
+    /// Allow activations of either sign, not only of at least 0.
+    #[arg(long)]
+    pub signed: bool,
+    /// How activations are found and the basis is learned from them.
+    #[command(flatten)]
+    pub learn: LearnArgs,
+    /// Passes over the unlabelled rows.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one)]
+    pub epochs: usize,
+    /// Folder to write the model of the first seed and the picture of its basis to; default: none is written.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(flags: &[&str]) -> Result<Cli, clap::Error> {
+        crate::session::args::parse(["sparse-coding"].iter().chain(flags))
+    }
+
+    #[test]
+    fn the_command_line_is_sound_and_every_flag_has_a_sentence() {
+        fn check(command: &clap::Command) {
+            for arg in command.get_arguments() {
+                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.len() > 12, "{} --{}: no sentence", command.get_name(), arg.get_id());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        let command = Cli::command();
+        command.clone().debug_assert();
+        check(&command);
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_library_and_settings_come_back_from_json() {
+        let train = parse(&[]).unwrap().train;
+        assert_eq!(train.settings.learn.config(), SparseCodingTrainConfig::default());
+        assert_eq!(train.settings.epochs, EPOCHS);
+        let text = serde_json::to_string(&train.settings).unwrap();
+        assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), train.settings);
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused_with_the_range() {
+        for (flags, text) in [
+            (["--beta", "-1"], "must be a number of at least 0"),
+            (["--tolerance", "0"], "must be a number above 0"),
+            (["--atoms", "0"], "must be a whole number of at least 1"),
+            (["--update", "newton"], "possible values: projected-gradient, block-coordinate, lagrange-dual"),
+        ] {
+            let flags = [format!("{}={}", flags[0], flags[1])];
+            let err = parse(&[&flags[0]]).unwrap_err();
+            assert!(err.to_string().contains(text), "{flags:?}: {err}");
+            assert_eq!(err.exit_code(), 2);
+        }
+        let err = parse(&["--resume", "runs/a", "--beta", "9"]).unwrap_err();
+        assert!(err.to_string().contains("cannot be used with"), "{err}");
+        assert!(parse(&["--resume", "runs/a", "--epochs", "50"]).is_ok());
+    }
+}

@@ -1,0 +1,136 @@
+//! The program `sparse-coding` as a user runs it: the built binary, few rows, real folders.
+#![allow(clippy::unwrap_used)]
+mod common;
+
+use candle::{Device::Cpu, Module, Tensor};
+use chandlery::sparse_coding::SparseCoding;
+use common::{DICTIONARY, SPARSE_CODING, has, metrics, number, picture_size, weights};
+use std::path::Path;
+
+/// Forty atoms for 1200 whitened patches of 6×6 pixels, three passes.
+const TINY: [&str; 10] =
+    ["--atoms", "40", "--side", "6", "--patches", "1200", "--batch", "200", "--epochs", "3"];
+
+fn tiny<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    ["train"].iter().chain(&TINY).copied().chain(more.iter().copied()).collect()
+}
+
+fn name(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[test]
+fn a_run_leaves_a_whole_folder_and_one_json_object() {
+    let folder = tempfile::tempdir().unwrap();
+    let result = SPARSE_CODING.json(folder.path(), &tiny(&["--out", "run"]));
+    let (before, after) = (number(&result, "objective_first_epoch"), number(&result, "objective"));
+    assert!(after < 0.99 * before && after > 0., "{before} → {after}");
+    let nonzero = number(&result, "nonzero_fraction");
+    assert!(nonzero > 0.01 && nonzero < 0.5, "{nonzero}");
+    assert!(number(&result, "max_relative_gap") <= 1.1e-4 && number(&result, "seconds") > 0.);
+    assert_eq!((result["n_rows"].as_u64(), result["n_atoms"].as_u64()), (Some(1200), Some(40)));
+    let run = folder.path().join("run");
+    let objectives: Vec<f64> = metrics(&run).iter().map(|line| number(line, "objective")).collect();
+    assert_eq!(objectives.len(), 3);
+    assert!(objectives.windows(2).all(|pair| pair[1] < pair[0]), "{objectives:?}");
+    // Forty tiles of 6 pixels in seven columns and six lines, four times as large.
+    assert_eq!(picture_size(&run.join("basis.png")), (4 * 50, 4 * 43));
+    assert!(std::fs::read_to_string(run.join("curves.svg")).unwrap().contains("nonzero activations"));
+    has(&run.join("README.md"), &["Basis of 40 atoms", "1200 patches of 6x6 pixels", "basis.png"]);
+    let model = SparseCoding::from_pretrained(&name(&run), &Cpu).unwrap();
+    assert_eq!(model.config().image, Some([6, 6, 1].into()));
+    let lengths = model.basis().sqr().unwrap().sum(1).unwrap().to_vec1::<f32>().unwrap();
+    assert!(lengths.iter().all(|&square| square <= 1.00001), "{lengths:?}");
+    let grey = Tensor::full(7u8, (2, 36), &Cpu).unwrap();
+    assert_eq!(model.forward(&grey).unwrap().dims(), [2, 40]);
+    let err = DICTIONARY.fail(folder.path(), &["encode", "run", "natural-images", "--device", "cpu"], 1);
+    let want = "this is a model of type sparse-coding, not a dictionary; use it with `sparse-coding`";
+    assert!(err.ends_with(want), "{err}");
+}
+
+#[test]
+fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits_and_can_be_extended() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for (whole, stopped, update) in
+        [("a", "b", "block-coordinate"), ("c", "d", "projected-gradient"), ("e", "f", "lagrange-dual")]
+    {
+        let update = ["--update", update];
+        SPARSE_CODING.succeed(folder.path(), &tiny(&[&["--out", whole], &update[..]].concat()));
+        let args = [&["--out", stopped, "--stop-after-steps", "8"], &update[..]].concat();
+        let err = SPARSE_CODING.fail(folder.path(), &tiny(&args), 130);
+        assert_eq!(err, format!("interrupted; resume with: sparse-coding train --resume {stopped}"));
+        SPARSE_CODING.succeed(folder.path(), &["train", "--resume", stopped]);
+        assert!(weights(&at(whole)) == weights(&at(stopped)), "{update:?}: another basis");
+        assert_eq!(metrics(&at(stopped)).len(), 3);
+    }
+    let longer = SPARSE_CODING.json(folder.path(), &["train", "--resume", "a", "--epochs", "4"]);
+    assert_eq!((longer["epochs"].as_u64(), metrics(&at("a")).len()), (Some(4), 4));
+    let err = SPARSE_CODING.fail(folder.path(), &["train", "--resume", "a", "--epochs", "4"], 1);
+    assert!(err.contains("--epochs: must be above the 4 of this run, got 4"), "{err}");
+}
+
+#[test]
+fn a_model_of_digits_encodes_evaluates_and_reconstructs_its_own_data_without_being_told_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let digits = ["--data", "mnist-sample", "--max-rows", "400", "--atoms", "30", "--nonnegative"];
+    let train = ["train", "--epochs", "3", "--batch", "100", "--out", "run"];
+    let made = SPARSE_CODING.json(folder.path(), &[&train[..], &digits].concat());
+    assert_eq!(made["n_features"].as_u64(), Some(784));
+    let encoded = SPARSE_CODING.json(folder.path(), &["encode", "run", "--out", "a.safetensors"]);
+    assert_eq!((encoded["n_features"].as_u64(), encoded["labels"].as_bool()), (Some(30), Some(true)));
+    let tensors = candle::safetensors::load(folder.path().join("a.safetensors"), &Cpu).unwrap();
+    let least = tensors["features"].min_all().unwrap().to_scalar::<f32>().unwrap();
+    assert_eq!((tensors["features"].dims()[1], least), (30, 0.));
+    let result = SPARSE_CODING.json(folder.path(), &["evaluate", "run"]);
+    let (test, train) = (number(&result, "objective"), number(&made, "objective"));
+    assert!(test > 0.8 * train && test < 1.5 * train, "{test}, on training rows {train}");
+    let back = SPARSE_CODING.json(folder.path(), &["reconstruct", "run", "--out", "r.png", "--n", "10"]);
+    let per_input = number(&back, "squared_error_per_input");
+    assert!((per_input.sqrt() / number(&result, "rmse") - 1.).abs() < 1e-4, "{back} {result}");
+    assert!(folder.path().join("r.png").exists());
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_a_folder_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    SPARSE_CODING.refuse(folder.path(), &["--beta=-1"], "must be a number of at least 0");
+    SPARSE_CODING.refuse(folder.path(), &["--update", "newton"], "lagrange-dual");
+    let args = ["train", "--data", "mnist-sample", "--patches", "9", "--out", "run"];
+    let err = SPARSE_CODING.fail(folder.path(), &args, 1);
+    assert!(
+        err.ends_with("--patches: mnist-sample holds rows, not images; leave it out, or give --side"),
+        "{err}"
+    );
+    assert!(!folder.path().join("run").exists());
+}
+
+#[test]
+fn activations_of_other_digits_beat_raw_pixels_where_labels_are_not_too_few() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["self-taught", "--labelled", "100,1000", "--seeds", "2", "--atoms", "256", "--out", "taught"];
+    let result = SPARSE_CODING.json(folder.path(), &args);
+    let accuracy = |by: &str| number(&result, &format!("accuracy_{by}"));
+    assert!(accuracy("pixels") > 0.9, "{result}");
+    assert!(accuracy("features") > accuracy("pixels") && accuracy("features") > accuracy("pca"), "{result}");
+    assert!(SparseCoding::from_pretrained(&name(&folder.path().join("taught")), &Cpu).is_ok());
+    assert_eq!(result["accuracies"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn penalised_coefficients_denoise_an_image() {
+    let folder = tempfile::tempdir().unwrap();
+    // Two waves, 60 lines of 72 pixels.
+    let wave = |i: u32| 55. * (f64::from(i) / 4.).sin();
+    let picture =
+        image::GrayImage::from_fn(72, 60, |x, y| image::Luma([(128. + wave(x) + wave(2 * y)) as u8]));
+    picture.save(folder.path().join("grey.png")).unwrap();
+    let noisy =
+        ["denoise", "grey.png", "--sigma", "20", "--add-noise", "--iterations", "0", "--atoms", "100"];
+    let result = SPARSE_CODING.json(folder.path(), &[&noisy[..], &["--penalty", "1.5"]].concat());
+    let (before, after) = (number(&result, "psnr_noisy"), number(&result, "psnr"));
+    assert!(after > before + 4., "{before} → {after}");
+    assert_eq!(number(&result, "penalty"), 1.5);
+    assert_eq!(picture_size(&folder.path().join("denoised.png")), (72, 60));
+    SPARSE_CODING.refuse(folder.path(), &[&noisy[..], &["--penalty=-1"]].concat(), "at least 0");
+}

@@ -1,0 +1,546 @@
+// lasso.cu: whole lasso solves, a block for each signal: greedy coordinate descent with Newton steps on the support.
+//
+//   min_a  1/2 xx - c.a + 1/2 a'Ga + sum_j b_j |a_j|     for unit diagonals of G; `lasso_scale` makes them so
+//
+// A round is
+//   greedy   |S|/2 + 4 times: the coordinate whose best move is longest takes it; q = c - Ga follows by one row of G
+//   newton   Cholesky of G_SS, direction d, exact line search of the piecewise quadratic along d through the zero crossings
+//   renew    q = c - Ga from the rows of the support, the relative duality gap, the end if it is small enough
+//
+// q and a are in registers, the factor in shared memory, or in global memory in `lasso_large`. A support that its place does not hold
+// leaves the signal to the next launch, which goes on from the activations that it finds; the last one goes on without newton.
+//
+// arrays   activations, correlations: [m, n]; g: [n, n], of unit diagonal; energies, gaps: [m]; penalties: [n], at least 0; scale: [n], what
+//          coefficients of unit atoms are multiplied by, 0 for atoms of zeros; all of one type T. updates: [m] u32, added to. work: [2 + m]
+//          u32: signals taken so far, signals in the list, the list; next: the same for what is left over. large: null, or a factor for each
+//          block. said: 2 u32, see Said, set
+// scalars  n <= EACH * THREADS; capacity: atoms that the place of the factor holds, a multiple of 4; cyclic: sweeps in place of greedy moves
+//          and Newton steps; last: nothing is left over; wide: rows begin on 4 entries and n is a multiple of 4
+// launch   1-D, any number of blocks of THREADS: blocks take signals from `work`
+// shared   `shared_bytes` of src/lasso/shape.rs
+// cost     a row of G, n numbers, for each move and for each atom of the support in each round; support^3 / 3 FLOP a round
+// NaN      a signal with NaN ends at once with gap NaN
+// same     each signal by itself: the same bits whichever block takes it
+// truth    lasso_reference in src/lasso/reference.rs
+
+#include "lasso.cuh"
+
+// What the host is told.
+enum Said { NOT_FINITE, LEFT_OVER };
+
+template <typename T>
+struct Numbers {
+  T tolerance;
+  unsigned n, capacity, max_updates, nonnegative, cyclic, last, wide;
+};
+
+// What moves are compared by: how far, then the lower index.
+template <typename T>
+struct alignas(16) Move {
+  T far, by;
+  unsigned atom;
+};
+template <typename T>
+__device__ __forceinline__ bool before(const Move<T>& x, const Move<T>& y) {
+  return x.far > y.far || (x.far == y.far && x.atom < y.atom);
+}
+
+// The move of a warp that comes first; one lane that has it is told so.
+__device__ __forceinline__ bool comes_first(const Move<float>& move) {
+  const unsigned far = __float_as_uint(move.far);  // at least 0: bits compare as numbers do
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  const bool farthest = far == __reduce_max_sync(ALL, far);
+  return move.atom == __reduce_min_sync(ALL, farthest ? move.atom : ALL) && farthest;
+#else
+  return false;
+#endif
+}
+__device__ __forceinline__ bool comes_first(const Move<double>& move) {
+  double far = move.far;
+  unsigned atom = move.atom;
+#pragma unroll
+  for (int step = 16; step; step /= 2) {
+    const double other = __shfl_xor_sync(ALL, far, step);
+    const unsigned of_other = __shfl_xor_sync(ALL, atom, step);
+    if (other > far || (other == far && of_other < atom)) far = other, atom = of_other;
+  }
+  return far == move.far && atom == move.atom;
+}
+
+template <typename T, int THREADS, int EACH>
+struct Solve {
+  static constexpr int WARPS = THREADS / 32, ENTRIES = EACH;
+  // One signal.
+  T q[EACH], a[EACH], b[EACH];
+  const T* g;
+  unsigned n;
+  bool nonnegative, wide;
+
+  // Entry i of a thread is atom `at(i)`: four neighbours at a time.
+  static __device__ __forceinline__ unsigned at(int i) { return i / 4 * (4 * THREADS) + threadIdx.x * 4 + i % 4; }
+
+  __device__ __forceinline__ void load_row(const T* row, T (&v)[EACH]) const {
+#pragma unroll
+    for (int i = 0; i < EACH; i += 4) {
+      const unsigned j = at(i);
+      if (wide) {
+        if (j < n) load4(row + j, reinterpret_cast<T(&)[4]>(v[i]));
+        else v[i] = v[i + 1] = v[i + 2] = v[i + 3] = 0;
+      } else {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) v[i + e] = j + e < n ? row[j + e] : T(0);
+      }
+    }
+  }
+
+  __device__ __forceinline__ Move<T> best() const {
+    Move<T> best{0, 0, n};
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+      const T by = shrunk(q[i] + a[i], b[i], nonnegative) - a[i];
+      const Move<T> move{absolute(by), by, at(i)};
+      if (move.far > best.far) best = move;  // atoms of a thread rise
+    }
+    return best;
+  }
+
+  // The first move of an atom from `from` on: moves count as equally far.
+  __device__ __forceinline__ Move<T> following(unsigned from) const {
+    Move<T> first{0, 0, n};
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+      const T by = shrunk(q[i] + a[i], b[i], nonnegative) - a[i];
+      if (by != 0 && at(i) >= from && at(i) < first.atom) first = Move<T>{1, by, at(i)};
+    }
+    return first;
+  }
+};
+
+// The factor: panels of four columns, in each the rows from the first of these columns on, four neighbours to a row.
+__host__ __device__ __forceinline__ size_t panel_at(unsigned panel, unsigned rows) {
+  return 4 * (size_t)panel * rows - 8 * (size_t)panel * (panel - 1);
+}
+// Numbers of a factor of `capacity` atoms, a multiple of four, and the right-hand side below it.
+__host__ __device__ __forceinline__ size_t factor_size(unsigned capacity) { return panel_at(capacity / 4, capacity + 1); }
+
+template <typename T>
+struct Shared {
+  Move<T>* moves;   // [2][WARPS]
+  T* room;          // [5][WARPS]
+  T* direction;     // [capacity]
+  T* value;         // [capacity]
+  T* penalty;       // [capacity]
+  T* inverse;       // [capacity]
+  T* factor;        // [factor_size]
+  unsigned* atom;   // [capacity]
+  unsigned* count;  // [WARPS]
+};
+
+// Rounds in which neither the objective nor the gap falls, after which rounding is what is left.
+constexpr int PATIENCE = 16;
+// Greedy moves of a round beside half the support.
+constexpr unsigned MOVES = 4;
+
+// Four neighbours of a factor.
+template <typename T>
+__device__ __forceinline__ void four(const T* from, T (&v)[4]) { load4(from, v); }
+
+// Turns the lower triangle of `rows` rows and columns, a multiple of four, into its Cholesky factor, and the row below, a right-hand side,
+// into the solution of the first triangular system. `inverse`: one over the diagonal, 0 for a row that depends on those before it.
+template <typename T, int THREADS>
+__device__ __forceinline__ void factorise(T* factor, T* inverse, unsigned rows) {
+  constexpr T PIVOT = sizeof(T) == 8 ? T(1e-12) : T(1e-5);
+  for (unsigned first = 0; first < rows; first += 4) {
+    T* const panel = factor + panel_at(first / 4, rows + 1);
+    // What earlier columns leave of these four.
+    for (unsigned row = first + threadIdx.x; row <= rows; row += THREADS) {
+      T left[4];
+      four(panel + 4 * (row - first), left);
+      for (unsigned before = 0; before < first; before += 4) {
+        const T* const of = factor + panel_at(before / 4, rows + 1) - 4 * before;
+        T mine[4];
+        four(of + 4 * row, mine);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          T theirs[4];
+          four(of + 4 * (first + c), theirs);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) left[c] -= mine[e] * theirs[e];
+        }
+      }
+      store4(panel + 4 * (row - first), left);
+    }
+    __syncthreads();
+    // The four rows of the diagonal, which every thread factorises for itself.
+    T of[4][4], over[4];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) four(panel + 4 * r, of[r]);
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      T pivot = of[c][c];
+#pragma unroll
+      for (int e = 0; e < c; ++e) pivot -= of[c][e] * of[c][e];
+      over[c] = pivot > PIVOT ? rsqrt(pivot) : T(0);
+#pragma unroll
+      for (int r = c + 1; r < 4; ++r) {
+#pragma unroll
+        for (int e = 0; e < c; ++e) of[r][c] -= of[r][e] * of[c][e];
+        of[r][c] *= over[c];
+      }
+    }
+    __syncthreads();
+    if (threadIdx.x < 4) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c)
+        if (threadIdx.x == c) {
+          inverse[first + c] = over[c];
+          store4(panel + 4 * c, of[c]);
+        }
+    }
+    for (unsigned row = first + 4 + threadIdx.x; row <= rows; row += THREADS) {
+      T mine[4];
+      four(panel + 4 * (row - first), mine);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+#pragma unroll
+        for (int e = 0; e < c; ++e) mine[c] -= mine[e] * of[c][e];
+        mine[c] *= over[c];
+      }
+      store4(panel + 4 * (row - first), mine);
+    }
+    __syncthreads();
+  }
+}
+
+// The second triangular system by one warp, from the last rows on: `direction` becomes the solution, and all lanes get its product with what it
+// was, the right-hand side.
+template <typename T>
+__device__ __forceinline__ T solve_back(T* factor, const T* inverse, T* direction, unsigned rows) {
+  const unsigned lane = threadIdx.x % 32;
+  T along = 0;
+  for (int first = (int)rows - 4; first >= 0; first -= 4) {
+    const T* const panel = factor + panel_at(first / 4, rows + 1);
+    T of[4][4], d[4], was[4];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) four(panel + 4 * r, of[r]);
+    four(panel + 4 * (rows - first), d), four(direction + first, was);
+#pragma unroll
+    for (int c = 3; c >= 0; --c) {
+      d[c] *= inverse[first + c];
+#pragma unroll
+      for (int e = 0; e < c; ++e) d[e] -= of[c][e] * d[c];
+      along += d[c] * was[c];
+    }
+    __syncwarp();
+    if (lane == 0) store4(direction + first, d);
+    for (unsigned before = 4 * lane; before < first; before += 128) {
+      T* const of_panel = factor + panel_at(before / 4, rows + 1) - 4 * before;
+      T y[4];
+      four(of_panel + 4 * rows, y);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        T row[4];
+        four(of_panel + 4 * (first + c), row);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) y[e] -= row[e] * d[c];
+      }
+      store4(of_panel + 4 * rows, y);
+    }
+    __syncwarp();
+  }
+  return along;
+}
+
+// Moves the coefficients of a support of `all` atoms to the minimum along the Newton direction of their signs.
+template <typename T, int THREADS, typename S>
+__device__ __forceinline__ void newton(const Shared<T>& at, const T* g, unsigned n, unsigned all, bool nonnegative, S& s,
+                                       unsigned start) {
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, rows = (all + 3) / 4 * 4;
+  const auto entry = [&](unsigned row, unsigned column) -> T& {
+    return at.factor[panel_at(column / 4, rows + 1) + 4 * (row - column / 4 * 4) + column % 4];
+  };
+  for (unsigned row = warp; row < rows; row += THREADS / 32) {
+    const T* const of = g + (size_t)(row < all ? at.atom[row] : 0) * n;
+    for (unsigned column = lane; column <= row; column += 32)
+      entry(row, column) = row < all ? of[at.atom[column]] : row == column ? T(1) : T(0);
+  }
+  // The right-hand side: q_S - b sign(a).
+  unsigned to = start;
+#pragma unroll
+  for (int i = 0; i < S::ENTRIES; ++i)
+    if (s.a[i] != 0) entry(rows, to) = at.direction[to] = s.q[i] - (s.a[i] > 0 ? s.b[i] : -s.b[i]), ++to;
+  for (unsigned row = all + threadIdx.x; row < rows; row += THREADS) entry(rows, row) = at.direction[row] = 0;
+  __syncthreads();
+  factorise<T, THREADS>(at.factor, at.inverse, rows);
+  if (warp == 0) {
+    const T along = solve_back(at.factor, at.inverse, at.direction, rows);
+    if (lane == 0) at.room[0] = along;
+  }
+  __syncthreads();
+  const T along = at.room[0];  // d'Gd
+  // The derivative along d is along (t - 1), and rises by 2 b |d| where a coefficient crosses zero.
+  T nearest[1] = {infinity<T>()};
+  for (unsigned x = threadIdx.x; x < all; x += THREADS) {
+    const T d = at.direction[x];
+    const T here = at.value[x] * d < 0 ? -at.value[x] / d : infinity<T>();
+    at.inverse[x] = here;
+    at.penalty[x] = nonnegative ? infinity<T>() : 2 * at.penalty[x] * absolute(d);
+    nearest[0] = smaller(nearest[0], here);
+  }
+  over_block<THREADS>(nearest, at.room, [](int, T x, T y) { return smaller(x, y); });
+  T step = 1;
+  if (nearest[0] < 1) {
+    // The first crossing at which the derivative is no longer negative, and by how much it rose before.
+    T end[1] = {infinity<T>()}, rose[2] = {0, 0};
+    for (unsigned x = threadIdx.x; x < all; x += THREADS) {
+      const T here = at.inverse[x];
+      if (!(here < infinity<T>())) continue;
+      T below = 0, with = 0;
+      for (unsigned y = 0; y < all; ++y) {
+        if (at.inverse[y] < here) below += at.penalty[y];
+        if (at.inverse[y] <= here) with += at.penalty[y];
+      }
+      if (along * (here - 1) + with >= 0 && here < end[0]) end[0] = here, rose[0] = below;
+      rose[1] = larger(rose[1], with);
+    }
+    const T mine = end[0];
+    over_block<THREADS>(end, at.room, [](int, T x, T y) { return smaller(x, y); });
+    if (mine != end[0]) rose[0] = 0;
+    over_block<THREADS>(rose, at.room, [](int, T x, T y) { return larger(x, y); });
+    step = end[0] < infinity<T>() ? smaller(1 - rose[0] / along, end[0]) : 1 - rose[1] / along;
+  }
+  if (!(along > 0)) step = 0;
+  for (unsigned x = threadIdx.x; x < all; x += THREADS)
+    at.value[x] = at.inverse[x] == step ? T(0) : at.value[x] + step * at.direction[x];
+  __syncthreads();
+  unsigned from = start;
+#pragma unroll
+  for (int i = 0; i < S::ENTRIES; ++i)
+    if (s.a[i] != 0) s.a[i] = at.value[from++];
+}
+
+template <typename T, int THREADS, int EACH>
+__device__ void lasso(T* activations, const T* g, const T* correlations, const T* energies, const T* penalties,
+                      const T* scale, T* gaps, unsigned* updates, unsigned* work, unsigned* next, T* large,
+                      unsigned* said, const Numbers<T>& numbers) {
+  using S = Solve<T, THREADS, EACH>;
+  constexpr int WARPS = S::WARPS;
+  extern __shared__ __align__(16) unsigned char memory[];
+  const unsigned capacity = numbers.capacity, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  Shared<T> at;
+  at.moves = reinterpret_cast<Move<T>*>(memory);
+  at.room = reinterpret_cast<T*>(at.moves + 2 * WARPS);
+  at.direction = at.room + 5 * WARPS;
+  at.value = at.direction + capacity;
+  at.penalty = at.value + capacity;
+  at.inverse = at.penalty + capacity;
+  T* const after = at.inverse + capacity;
+  at.factor = large ? large + blockIdx.x * factor_size(capacity) : after;
+  at.atom = reinterpret_cast<unsigned*>(large ? after : after + factor_size(capacity));
+  at.count = at.atom + capacity;
+  __shared__ unsigned taken;
+
+  S s;
+  s.g = g, s.n = numbers.n, s.nonnegative = numbers.nonnegative, s.wide = numbers.wide;
+  const unsigned n = numbers.n;
+  for (;;) {
+    __syncthreads();
+    if (threadIdx.x == 0) taken = atomicAdd(work, 1u);
+    __syncthreads();
+    // work[1] signals from work[2] on.
+    if (taken >= work[1]) return;
+    const unsigned signal = work[2 + taken];
+    const T* const c = correlations + (size_t)signal * n;
+    T* const result = activations + (size_t)signal * n;
+    const T xx = energies[signal];
+    unsigned moved = updates[signal], n_support = 0;
+
+    // A round begins with a and b; its first part is `renew`.
+    T of_scale[EACH];
+    s.load_row(result, s.a), s.load_row(scale, of_scale), s.load_row(penalties, s.b);
+    unsigned mine = 0;
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+      const bool used = of_scale[i] > 0;  // 0: an atom of zeros, and what lies beyond n
+      s.a[i] = used && !(s.nonnegative && s.a[i] < 0) ? s.a[i] / of_scale[i] : T(0);
+      s.b[i] = used ? s.b[i] * of_scale[i] : infinity<T>();
+    }
+    T gap = infinity<T>(), lowest = infinity<T>(), least = infinity<T>();
+    int stalled = 0;
+    bool left_over = false;
+    for (bool first = true;; first = false) {
+      // The support, in rising order within threads: atom and value.
+      mine = 0;
+#pragma unroll
+      for (int i = 0; i < EACH; ++i) mine += s.a[i] != 0;
+      unsigned upto = mine;
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2) {
+        const unsigned below = __shfl_up_sync(ALL, upto, step);
+        if (lane >= step) upto += below;
+      }
+      __syncthreads();
+      if (lane == 31) at.count[warp] = upto;
+      __syncthreads();
+      unsigned start = upto - mine, all = 0;
+#pragma unroll
+      for (int w = 0; w < WARPS; ++w) {
+        if (w < warp) start += at.count[w];
+        all += at.count[w];
+      }
+      n_support = all;
+      if (all > capacity && !numbers.last) {
+        left_over = true;
+        break;
+      }
+      // Those of number `from` and up that have room.
+      const auto list = [&](unsigned from) {
+        __syncthreads();
+        unsigned to = start - from;
+#pragma unroll
+        for (int i = 0; i < EACH; ++i)
+          if (s.a[i] != 0) {
+            if (to < capacity) at.atom[to] = S::at(i), at.value[to] = s.a[i], at.penalty[to] = s.b[i];
+            ++to;
+          }
+        __syncthreads();
+      };
+      list(0);
+      if (!first && all > 0 && all <= capacity && !numbers.cyclic) {
+        newton<T, THREADS>(at, g, n, all, numbers.nonnegative, s, start);
+      }
+
+      // Renew: q = c - G a.
+      T of_c[EACH];
+      s.load_row(c, of_c);
+#pragma unroll
+      for (int i = 0; i < EACH; ++i) s.q[i] = of_c[i] = of_c[i] * of_scale[i];
+      for (unsigned from = 0; from < all; from += capacity) {
+        constexpr int AT_ONCE = EACH > 8 ? 2 : 4;
+        if (from > 0) list(from);
+        const unsigned here = all - from < capacity ? all - from : capacity;
+        unsigned x = 0;
+        for (; x + AT_ONCE <= here; x += AT_ONCE) {
+          T row[AT_ONCE][EACH];
+#pragma unroll
+          for (int r = 0; r < AT_ONCE; ++r) s.load_row(g + (size_t)at.atom[x + r] * n, row[r]);
+#pragma unroll
+          for (int r = 0; r < AT_ONCE; ++r)
+#pragma unroll
+            for (int i = 0; i < EACH; ++i) s.q[i] -= at.value[x + r] * row[r][i];
+        }
+        for (; x < here; ++x) {
+          T row[EACH];
+          s.load_row(g + (size_t)at.atom[x] * n, row);
+#pragma unroll
+          for (int i = 0; i < EACH; ++i) s.q[i] -= at.value[x] * row[i];
+        }
+      }
+      // The gap.
+      T joined[5] = {0, 0, 0, 0, 0};  // sum b|a|, c.a, q.a; largest |q| / b, largest |q| without penalty
+#pragma unroll
+      for (int i = 0; i < EACH; ++i) {
+        joined[0] += T(0) * s.q[i];  // NaN, if it is not finite
+        if (s.a[i] != 0) joined[0] += s.b[i] * absolute(s.a[i]), joined[1] += of_c[i] * s.a[i], joined[2] += s.q[i] * s.a[i];
+        const T far = numbers.nonnegative ? s.q[i] : absolute(s.q[i]);
+        if (s.b[i] > 0) joined[3] = larger(joined[3], far / s.b[i]);
+        else joined[4] = larger(joined[4], far);
+      }
+      over_block<THREADS>(joined, at.room, [](int i, T x, T y) { return i < 3 ? x + y : larger(x, y); });
+      double objective, of_gap;
+      certify<T>(xx, joined[1], joined[2], joined[0], joined[3], joined[4], objective, of_gap);
+      const T primal = objective;
+      gap = of_gap;
+      // Done, or not a number, or at the end of what rounding allows.
+      stalled = primal < lowest || gap < least ? 0 : stalled + 1;
+      lowest = smaller(lowest, primal), least = smaller(least, gap);
+      if (!(gap > numbers.tolerance) || moved >= numbers.max_updates || stalled > PATIENCE) break;
+
+      // Greedy, or one sweep over the coordinates in order.
+      const unsigned moves = numbers.cyclic ? n : n_support / 2 + MOVES;
+      unsigned from = 0;
+      for (unsigned u = 0; u < moves; ++u) {
+        Move<T> best = numbers.cyclic ? s.following(from) : s.best();
+        Move<T>* const of_warps = at.moves + u % 2 * WARPS;
+        // Without a move all lanes say the same.
+        if (comes_first(best)) of_warps[warp] = best;
+        __syncthreads();
+        best = of_warps[0];
+#pragma unroll
+        for (int w = 1; w < WARPS; ++w)
+          if (before(of_warps[w], best)) best = of_warps[w];
+        if (best.atom >= n) break;
+        T row[EACH];
+        s.load_row(g + (size_t)best.atom * n, row);
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) s.q[i] -= best.by * row[i];
+        if (best.atom / 4 % THREADS == threadIdx.x)
+#pragma unroll
+          for (int i = 0; i < EACH; ++i)
+            if (S::at(i) == best.atom) s.a[i] += best.by;
+        ++moved;
+        from = best.atom + 1;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; ++i)
+      if (S::at(i) < n) result[S::at(i)] = s.a[i] * of_scale[i];
+    if (threadIdx.x == 0) {
+      gaps[signal] = gap, updates[signal] = moved;
+      if (left_over) next[2 + atomicAdd(next + 1, 1u)] = signal, said[LEFT_OVER] = 1;
+      else if (!(gap < infinity<T>())) said[NOT_FINITE] = 1;
+    }
+  }
+}
+
+#define LASSO(NAME, T, THREADS, EACH, BLOCKS)                                                                      \
+  extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)                                                    \
+  NAME(T* activations, const T* g, const T* correlations, const T* energies, const T* penalties, const T* scale,   \
+       T* gaps, unsigned* updates, unsigned* work, unsigned* next, T* large, unsigned* said,                       \
+       const Numbers<T> numbers) {                                                                                 \
+    lasso<T, THREADS, EACH>(activations, g, correlations, energies, penalties, scale, gaps, updates, work, next,   \
+                            large, said, numbers);                                                                       \
+  }
+LASSO(lasso_f32_512, float, 128, 4, 8)
+LASSO(lasso_f32_1024, float, 128, 8, 5)
+LASSO(lasso_f32_4096, float, 512, 8, 1)
+LASSO(lasso_f32_8192, float, 512, 16, 1)
+LASSO(lasso_f64_512, double, 128, 4, 4)
+LASSO(lasso_f64_1024, double, 256, 4, 2)
+LASSO(lasso_f64_4096, double, 512, 8, 1)
+LASSO(lasso_f64_8192, double, 512, 16, 1)
+
+// scale <- 1 / sqrt(diagonal of g), 0 for atoms of zeros; the lists of work of three launches: all of m signals, and none.
+template <typename T>
+__device__ void begin(const T* g, T* scale, unsigned* work, unsigned* next, unsigned* third,
+                      unsigned* updates, unsigned m, unsigned n) {
+  const unsigned all = gridDim.x * blockDim.x;
+  for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < (m > n ? m : n); i += all) {
+    if (i < n) {
+      const T square = g[(size_t)i * n + i];
+      scale[i] = square > 0 ? 1 / sqrt(square) : T(0);
+    }
+    if (i < m) work[2 + i] = i, updates[i] = 0;
+    if (i == 0) work[0] = next[0] = next[1] = third[0] = third[1] = 0, work[1] = m;
+  }
+}
+
+// unit[i][j] <- scale[i] g[i][j] scale[j]
+template <typename T>
+__device__ void to_unit(const T* g, const T* scale, T* unit, unsigned n) {
+  const size_t all = (size_t)gridDim.x * blockDim.x, entries = (size_t)n * n;
+  for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < entries; i += all)
+    unit[i] = scale[i / n] * g[i] * scale[i % n];
+}
+
+#define PREPARE(T, NAME)                                                                                           \
+  extern "C" __global__ void lasso_begin_##NAME(const T* g, T* scale, unsigned* work, unsigned* next,              \
+                                                unsigned* third, unsigned* updates, const unsigned m,              \
+                                                const unsigned n) {                                                \
+    begin(g, scale, work, next, third, updates, m, n);                                                                    \
+  }                                                                                                                \
+  extern "C" __global__ void lasso_unit_##NAME(const T* g, const T* scale, T* unit, const unsigned n) {            \
+    to_unit(g, scale, unit, n);                                                                                    \
+  }
+PREPARE(float, f32)
+PREPARE(double, f64)

@@ -1,0 +1,113 @@
+//! The lasso on the CPU: signals over all cores, atoms over the lanes of the vector unit.
+//!
+//! The problem is solved in coordinates that give every atom length 1, with `wⱼ = √Gⱼⱼ`:
+//!
+//! ```text
+//! Ĝᵢⱼ = Gᵢⱼ / (wᵢ wⱼ)     ĉⱼ = cⱼ / wⱼ     β̂ⱼ = βⱼ / wⱼ     âⱼ = wⱼ aⱼ     q̂ⱼ = qⱼ / wⱼ
+//! ```
+mod active_set;
+mod cyclic;
+mod eliminate;
+mod lanes;
+pub(super) mod line_search;
+pub(super) mod signal;
+mod subset;
+
+use super::{Lasso, LassoMethod, OP};
+use crate::op::Io;
+use crate::real::{Real, peak};
+use candle::{CpuStorage, Result};
+use rayon::prelude::*;
+use signal::Signal;
+use subset::Subset;
+
+/// Signals of a task.
+const CHUNK: usize = 4;
+
+/// Solves the problems; `W` is the width of a block of atoms.
+pub(super) fn run<T: Real, const W: usize>(lasso: &Lasso, io: Io<'_, CpuStorage>) -> Result<()> {
+    let ([activations, gaps, updates], [gram, correlations, energies, penalties]) = io.parts()?;
+    let (n, options) = (lasso.n, &lasso.options);
+    let problem = Problem::<T>::new::<W>(gram.elements()?, penalties.elements()?, n)?;
+    let (correlations, energies) = (correlations.elements::<T>()?, energies.elements::<T>()?);
+    let (activations, gaps) = (activations.elements::<T>()?, gaps.elements::<T>()?);
+    let updates = updates.elements::<u32>()?;
+    let rows = activations.par_chunks_exact_mut(n).zip(correlations.par_chunks_exact(n));
+    let rows = rows.zip(energies).zip(gaps).zip(updates).enumerate().with_min_len(CHUNK);
+    rows.try_for_each_init(
+        || (Signal::new(&problem), Subset::<T, W>::new(n)),
+        |(signal, subset), (row, ((((a, c), &energy), gap), updates))| {
+            signal.start(row, a, c, energy.to_f64(), options.nonnegative)?;
+            let (reached, made) = match (options.method, options.nonnegative) {
+                (LassoMethod::ActiveSet, false) => active_set::solve::<T, false, W>(signal, subset, options),
+                (LassoMethod::ActiveSet, true) => active_set::solve::<T, true, W>(signal, subset, options),
+                (LassoMethod::CoordinateDescent, false) => cyclic::solve::<T, false, W>(signal, options),
+                (LassoMethod::CoordinateDescent, true) => cyclic::solve::<T, true, W>(signal, options),
+            };
+            (*gap, *updates) = (T::from_f64(reached), u32::try_from(made).unwrap_or(u32::MAX));
+            signal.finish(a);
+            Ok(())
+        },
+    )
+}
+
+/// What all signals have in common, with atoms of length 1; arrays over atoms are padded to `padded` entries.
+struct Problem<T> {
+    n: usize,
+    padded: usize,
+    /// `Ĝ`, `[n, padded]`; rows and columns of zero atoms are 0.
+    gram: Vec<T>,
+    /// `1 / wⱼ`, 0 for zero atoms and padding
+    inverse: Vec<T>,
+    /// `β̂ⱼ`, infinite for zero atoms and padding
+    beta: Vec<T>,
+    /// `1 / β̂ⱼ`, 0 where `β̂ⱼ` is 0 or infinite: for the dual point
+    scale: Vec<T>,
+    /// 1 where `β̂ⱼ` is 0: atoms with a condition of their own; empty where there are none
+    free: Vec<T>,
+    /// The smallest `β̂ⱼ` above 0, or 0
+    least_beta: f64,
+}
+
+impl<T: Real> Problem<T> {
+    fn new<const W: usize>(gram: &[T], penalties: &[T], n: usize) -> Result<Self> {
+        let finite = |(row, gram): (usize, &[T])| match peak(gram).1 {
+            true => Ok(()),
+            false => candle::bail!("{OP}: gram must be finite, got NaN or infinity in row {row}"),
+        };
+        gram.par_chunks_exact(n).enumerate().try_for_each(finite)?;
+        for (j, &beta) in penalties.iter().enumerate() {
+            if !(beta >= T::zero() && beta < T::INFINITY) {
+                candle::bail!("{OP}: penalties must be finite numbers of at least 0, got {beta} for atom {j}")
+            }
+        }
+        let padded = n.next_multiple_of(W);
+        let (mut inverse, mut beta) = (vec![T::zero(); padded], vec![T::INFINITY; padded]);
+        for j in 0..n {
+            let square = gram[j * n + j];
+            if square > T::zero() {
+                inverse[j] = T::one() / square.root();
+                beta[j] = penalties[j] * inverse[j];
+            }
+        }
+        let mut scaled = vec![T::zero(); n * padded];
+        scaled.par_chunks_exact_mut(padded).zip(gram.par_chunks_exact(n)).zip(&inverse).for_each(
+            |((scaled, gram), &by)| {
+                scaled.iter_mut().zip(gram).zip(&inverse).for_each(|((s, &g), &i)| *s = g * (by * i));
+            },
+        );
+        (0..n).filter(|&j| inverse[j] > T::zero()).for_each(|j| scaled[j * padded + j] = T::one());
+        let of = |value: fn(T) -> T| beta.iter().map(|&b| value(b)).collect::<Vec<T>>();
+        let scale = of(|b| if b > T::zero() && b < T::INFINITY { T::one() / b } else { T::zero() });
+        let free = of(|b| if b == T::zero() { T::one() } else { T::zero() });
+        let free = if free.iter().any(|&f| f > T::zero()) { free } else { vec![] };
+        let positive = beta.iter().map(|b| b.to_f64()).filter(|&b| b > 0. && b.is_finite());
+        let least_beta = positive.fold(f64::INFINITY, f64::min);
+        let least_beta = if least_beta.is_finite() { least_beta } else { 0. };
+        Ok(Self { n, padded, gram: scaled, inverse, beta, scale, free, least_beta })
+    }
+
+    fn row(&self, j: usize) -> &[T] {
+        &self.gram[j * self.padded..][..self.padded]
+    }
+}

@@ -1,0 +1,7 @@
+//! The lasso against its textbook form, and what it promises whatever the problem.
+#![allow(missing_docs, clippy::unwrap_used)]
+mod common;
+mod edges;
+mod errors;
+mod solutions;
+mod step;

@@ -1,0 +1,134 @@
+//! A lasso in terms of its Gram matrix, and the solution in parts.
+use super::{Activations, Lasso, OP, Solver, parallel};
+use candle::{D, DType, Result, Tensor};
+use chandlery_ops::{Factors, LassoMethod, LassoOptions, Precision, gemm_, lasso_, row_squares};
+
+/// Correlations that are computed at once: enough to keep any device busy, and 64 MiB in f32.
+const AT_ONCE: usize = 1 << 24;
+
+/// Signals and dictionary that fit, and what does not depend on `β`.
+pub(super) struct Problem<'a> {
+    lasso: &'a Lasso,
+    /// `[m, p]` and `[n, p]`, contiguous
+    signals: Tensor,
+    dictionary: Tensor,
+    /// `B Bᵀ + λ I`, `[n, n]`, and its diagonal
+    gram: Tensor,
+    diagonal: Tensor,
+    /// `[n]`
+    weights: Tensor,
+}
+
+/// Some signals of a problem, as the solvers take them; their activations are updated in place.
+pub(super) struct Part<'a> {
+    pub lasso: &'a Lasso,
+    pub gram: &'a Tensor,
+    pub diagonal: &'a Tensor,
+    /// `[rows, n]`, `[rows]` and `[n]`
+    pub correlations: Tensor,
+    pub energies: Tensor,
+    pub penalties: Tensor,
+}
+
+impl<'a> Problem<'a> {
+    pub(super) fn new(lasso: &'a Lasso, signals: &Tensor, dictionary: &Tensor) -> Result<Self> {
+        let (signals, dictionary) = (signals.contiguous()?, dictionary.contiguous()?);
+        let (dtype, device) = (signals.dtype(), signals.device());
+        let n = match (signals.dims(), dictionary.dims()) {
+            (&[_, p], &[n, features]) if features == p && n > 0 && p > 0 => n,
+            (signals, dictionary) => candle::bail!(
+                "{OP}: signals must be [n_samples, n_features] and dictionary [n_atoms, n_features], got {signals:?} and {dictionary:?}"
+            ),
+        };
+        if !matches!(dtype, DType::F32 | DType::F64) || dictionary.dtype() != dtype {
+            candle::bail!(
+                "{OP}: signals and dictionary must both be f32 or both f64, got {dtype:?} and {:?}",
+                dictionary.dtype()
+            )
+        }
+        let weights = match &lasso.weights {
+            Some(weights) if weights.dims() == [n] => weights.to_dtype(dtype)?,
+            Some(weights) => candle::bail!("{OP}: weights must have shape [{n}], got {:?}", weights.dims()),
+            None => Tensor::ones(n, dtype, device)?,
+        };
+        let eye = Tensor::eye(n, dtype, device)?;
+        let gram = (&eye * lasso.ridge)?;
+        gemm_(&gram, &dictionary, &dictionary.t()?, Factors::Host { alpha: 1., beta: 1. }, Precision::F32)?;
+        let diagonal = (&gram * &eye)?.sum(0)?;
+        Ok(Self { lasso, signals, dictionary, gram, diagonal, weights })
+    }
+
+    pub(super) fn solve(&self, beta: f64, start: Option<&Tensor>) -> Result<Activations> {
+        let (m, n) = (self.signals.dim(0)?, self.dictionary.dim(0)?);
+        let dtype = self.signals.dtype();
+        let dense = match start {
+            Some(start) if start.dims() == [m, n] && start.dtype() == dtype => start.copy()?,
+            Some(start) => candle::bail!(
+                "{OP}: start must be [{m}, {n}] {dtype:?}, got {:?} {:?}",
+                start.dims(),
+                start.dtype()
+            ),
+            None => Tensor::zeros((m, n), dtype, self.signals.device())?,
+        };
+        let penalties = (&self.weights * beta)?;
+        let mut gaps = vec![Tensor::zeros(0, dtype, self.signals.device())?];
+        for (first, rows) in self.parts()? {
+            let part = Part {
+                lasso: self.lasso,
+                gram: &self.gram,
+                diagonal: &self.diagonal,
+                correlations: self.correlations(first, rows)?,
+                energies: row_squares(&self.signals.narrow(0, first, rows)?)?.to_dtype(dtype)?,
+                penalties: penalties.clone(),
+            };
+            gaps.push(part.solve(&dense.narrow(0, first, rows)?)?);
+        }
+        Ok(Activations { dense, gaps: Tensor::cat(&gaps, 0)?, tolerance: self.lasso.tolerance })
+    }
+
+    pub(super) fn lambda_max(&self) -> Result<f64> {
+        let weighs = self.weights.gt(0.)?;
+        let divisors = weighs.where_cond(&self.weights, &self.weights.ones_like()?)?;
+        let factors = (weighs.to_dtype(self.weights.dtype())? / divisors)?;
+        let mut largest = 0f64;
+        for (first, rows) in self.parts()? {
+            let correlations = self.correlations(first, rows)?.broadcast_mul(&factors)?;
+            let sizes = if self.lasso.nonnegative { correlations } else { correlations.abs()? };
+            largest = largest.max(sizes.max_all()?.to_dtype(DType::F64)?.to_scalar()?);
+        }
+        Ok(largest)
+    }
+
+    /// First rows and numbers of rows of the parts.
+    fn parts(&self) -> Result<impl Iterator<Item = (usize, usize)>> {
+        let (m, n) = (self.signals.dim(0)?, self.dictionary.dim(0)?);
+        let len = (AT_ONCE / n).max(1);
+        Ok((0..m).step_by(len).map(move |first| (first, len.min(m - first))))
+    }
+
+    /// `x Bᵀ`
+    fn correlations(&self, first: usize, rows: usize) -> Result<Tensor> {
+        let signals = self.signals.narrow(0, first, rows)?;
+        let correlations = Tensor::zeros((rows, self.dictionary.dim(0)?), signals.dtype(), signals.device())?;
+        gemm_(&correlations, &signals, &self.dictionary.t()?, Factors::OVERWRITE, Precision::F32)?;
+        Ok(correlations)
+    }
+}
+
+impl Part<'_> {
+    /// Solves from `activations`, in place; returns the gaps.
+    fn solve(&self, activations: &Tensor) -> Result<Tensor> {
+        let method = match self.lasso.solver {
+            Solver::ActiveSet => LassoMethod::ActiveSet,
+            Solver::CoordinateDescent => LassoMethod::CoordinateDescent,
+            Solver::CoordinateParallel { line_search } => {
+                return parallel::solve(self, activations, line_search);
+            }
+        };
+        let Lasso { tolerance, max_iterations, nonnegative, .. } = *self.lasso;
+        let max_updates = max_iterations.saturating_mul(self.gram.dim(D::Minus1)?);
+        let options = LassoOptions { method, tolerance, max_updates, nonnegative };
+        let Self { gram, correlations, energies, penalties, .. } = self;
+        Ok(lasso_(activations, gram, correlations, energies, penalties, &options)?.gaps)
+    }
+}

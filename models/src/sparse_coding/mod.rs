@@ -1,0 +1,219 @@
+//! Sparse coding: a basis such that each signal is a combination of few of its atoms, by a penalty on the activations.
+//!
+//! ```text
+//! min_{B, a} Σ ½ ‖x − a B‖² + β Σ_j |a_j|    ‖b_j‖ ≤ 1 for every row of B
+//!
+//! a ← the minimum given B                    for each signal, see [`lasso`]
+//! B ← a better basis given a                 see [`basis`]; in minibatches, see [`train`]
+//! ```
+//!
+//! | symbol | field | shape |
+//! |---|---|---|
+//! | `x` | a prepared row | `[n_samples, n_features]`, f32 or f64 |
+//! | `B` | [`SparseCoding::basis`] | `[n_atoms, n_features]` |
+//! | `a` | result of `forward` | `[n_samples, n_atoms]` |
+//! | `β` | [`SparseCodingConfig::beta`] | |
+//!
+//! Sources: Olshausen and Field, "Emergence of simple-cell receptive field properties by learning a sparse code for natural images",
+//! Nature 381, 1996; Lee, Battle, Raina and Ng, "Efficient sparse coding algorithms", NIPS 2006; Raina, Madhavan and Ng, "Large-scale
+//! deep unsupervised learning using graphics processors", ICML 2009, section 6.
+//!
+//! ```
+//! use candle::{Device::Cpu, Module, Tensor};
+//! use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig};
+//! # fn main() -> candle::Result<()> {
+//! // Two orthogonal atoms: an activation is the product with its atom, less β, or 0.
+//! let basis = Tensor::new(&[[1f32, 0.], [0., 1.]], &Cpu)?;
+//! let model = SparseCoding::from_tensor(SparseCodingConfig::new(2, 2, 0.5), basis)?;
+//! let signals = Tensor::new(&[[2f32, 0.25], [-1., 0.75]], &Cpu)?;
+//! let a = model.forward(&signals)?.to_vec2::<f32>()?;
+//! assert!(a.iter().flatten().zip([1.5, 0., -0.5, 0.25]).all(|(a, want)| (a - want).abs() < 1e-3), "{a:?}");
+//! # Ok(()) }
+//! ```
+pub mod basis;
+mod checkpoint;
+mod coder;
+mod config;
+pub mod lasso;
+mod pretrained;
+pub mod train;
+
+pub use coder::Figures;
+pub use config::{SparseCodingConfig, SparseCodingTrainConfig};
+pub use train::{Metrics, SparseCodingStep, SparseCodingTrainer};
+
+use crate::check::{at_least_one, batch_of};
+use crate::dictionary::{Init, init};
+use crate::prepare::prepared;
+use candle::{DType, Device, Error, Module, Result, Tensor};
+use candle_nn::VarBuilder;
+use chandlery_ops::Philox;
+use coder::{Coded, Sums};
+use lasso::Activations;
+
+/// A basis and the penalty on activations over it; see the [module](self) for the equations.
+#[derive(Debug, Clone)]
+pub struct SparseCoding {
+    config: SparseCodingConfig,
+    basis: Tensor,
+}
+
+impl SparseCoding {
+    /// Loads `basis` from under `vb`.
+    ///
+    /// # Errors
+    /// When `config` is out of range, or `vb` lacks it or has another shape.
+    pub fn new(config: SparseCodingConfig, vb: VarBuilder) -> Result<Self> {
+        let basis = vb.get((config.n_atoms, config.n_features), pretrained::BASIS)?;
+        Self::from_tensor(config, basis)
+    }
+
+    /// A model with this basis, `[n_atoms, n_features]`, f32 or f64. Atoms of any length are taken as they are.
+    ///
+    /// # Errors
+    /// When `config` is out of range, or the basis has another shape or type.
+    pub fn from_tensor(config: SparseCodingConfig, basis: Tensor) -> Result<Self> {
+        config.validate()?;
+        let want = [config.n_atoms, config.n_features];
+        if basis.dims() != want || !matches!(basis.dtype(), DType::F32 | DType::F64) {
+            candle::bail!(
+                "SparseCoding: basis must be {want:?} f32 or f64, got {:?} {:?}",
+                basis.dims(),
+                basis.dtype()
+            )
+        }
+        Ok(Self { config, basis: basis.contiguous()? })
+    }
+
+    /// A model that begins with atoms of length 1 made of prepared `signals`, `[n_samples, n_features]`, or without them; see
+    /// [`init`](crate::dictionary::init()). The draws start at `philox`.
+    ///
+    /// # Errors
+    /// When `config` is out of range, the signals do not fit, or memory is short.
+    pub fn start(config: SparseCodingConfig, from: &Init, signals: &Tensor, philox: Philox) -> Result<Self> {
+        config.validate()?;
+        let basis = init(from, config.n_atoms, signals, philox)?;
+        Self::from_tensor(config, basis)
+    }
+
+    /// The signals of raw rows: `[batch, n_inputs]` to `[batch, n_features]`.
+    ///
+    /// # Errors
+    /// When `rows` have another shape or device than the preparation needs.
+    pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
+        prepared(&self.config.preparation, rows)
+    }
+
+    /// The activations of signals, `[batch, n_features]` to `[batch, n_atoms]`; there is no gradient.
+    ///
+    /// # Errors
+    /// When `x` has another shape, type or device, or is not finite.
+    pub fn encode(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(self.activations(x)?.dense)
+    }
+
+    /// The same with their relative duality gaps.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub fn activations(&self, x: &Tensor) -> Result<Activations> {
+        batch_of("SparseCoding", "x", x, self.config.n_features)?;
+        self.config.lasso().solve(x, &self.basis, None)
+    }
+
+    /// How well activations represent raw rows, `[n_samples, n_inputs]`, at least one. Waits for the device.
+    ///
+    /// # Errors
+    /// When `rows` have another shape, type or device, there are none, or they are not finite.
+    pub fn figures(&self, rows: &Tensor) -> Result<Figures> {
+        let mut measure = self.measure();
+        measure.add(rows)?;
+        measure.figures()
+    }
+
+    /// Figures of rows that come in parts.
+    pub fn measure(&self) -> Measure<'_> {
+        Measure { model: self, sums: Sums::default() }
+    }
+
+    /// The signals that activations stand for, `a B`: `[batch, n_atoms]` to `[batch, n_features]`.
+    ///
+    /// # Errors
+    /// When `activations` are not `[batch, n_atoms]`.
+    pub fn decode(&self, activations: &Tensor) -> Result<Tensor> {
+        batch_of("SparseCoding", "activations", activations, self.config.n_atoms)?;
+        activations.matmul(&self.basis)
+    }
+
+    /// What comes back of raw rows, in the values of prepared ones: `[batch, n_inputs]` to `[batch, n_features]`.
+    ///
+    /// # Errors
+    /// When `rows` have another shape, type or device, or are not finite.
+    pub fn reconstruct(&self, rows: &Tensor) -> Result<Tensor> {
+        self.decode(&self.forward(rows)?)
+    }
+
+    /// The same in the values of raw rows, `[batch, n_inputs]`, by [`Preparation::inverse`](crate::Preparation::inverse).
+    ///
+    /// # Errors
+    /// As [`reconstruct`](Self::reconstruct), and when the preparation has no inverse.
+    pub fn restore(&self, rows: &Tensor) -> Result<Tensor> {
+        self.config.preparation.inverse(&self.reconstruct(rows)?).map_err(Error::wrap)
+    }
+
+    /// What the model is.
+    pub fn config(&self) -> &SparseCodingConfig {
+        &self.config
+    }
+
+    /// The atoms, `[n_atoms, n_features]`.
+    pub fn basis(&self) -> &Tensor {
+        &self.basis
+    }
+
+    /// The same model with its own copy of the basis, in another float type or on another device.
+    ///
+    /// # Errors
+    /// When the device is out of memory.
+    pub fn to(&self, dtype: DType, device: &Device) -> Result<Self> {
+        let basis = self.basis.copy()?.to_dtype(dtype)?.to_device(device)?;
+        Ok(Self { config: self.config.clone(), basis })
+    }
+}
+
+/// [`Figures`] of rows that come in parts.
+#[derive(Debug, Clone)]
+pub struct Measure<'a> {
+    model: &'a SparseCoding,
+    sums: Sums,
+}
+
+impl Measure<'_> {
+    /// Adds raw rows, `[n_samples, n_inputs]`. Waits for the device.
+    ///
+    /// # Errors
+    /// When `rows` have another shape, type or device, or are not finite.
+    pub fn add(&mut self, rows: &Tensor) -> Result<()> {
+        let x = self.model.prepare(rows)?.contiguous()?;
+        if x.dim(0)? > 0 {
+            self.sums.add(&Sums::of(&Coded::of(self.model, &x)?.report()?.to_vec1()?, x.dim(0)?));
+        }
+        Ok(())
+    }
+
+    /// The figures of all rows.
+    ///
+    /// # Errors
+    /// When there were none.
+    pub fn figures(&self) -> Result<Figures> {
+        at_least_one("SparseCoding::figures", "rows", self.sums.signals as usize)?;
+        Ok(self.sums.figures(self.model))
+    }
+}
+
+/// The activations of raw rows, `[batch, n_inputs]` to `[batch, n_atoms]`, for use as features. There is no gradient.
+impl Module for SparseCoding {
+    fn forward(&self, rows: &Tensor) -> Result<Tensor> {
+        self.encode(&self.prepare(rows)?)
+    }
+}
