@@ -199,14 +199,15 @@ pub fn corrupt_(
     draws: Draws<'_>,
     first: usize,
 ) -> Result<()> {
-    expect_layout(OP, "rows", rows, &[DType::F32])?;
     let part = match out.dtype() {
         DType::F16 => {
+            expect_layout(OP, "rows", rows, &[DType::F32])?;
             check_parts(OP, out, rows.dims())?;
             Some(out.stride()[0])
         }
         _ => {
-            expect(OP, "out", out, &[DType::F32], rows.dims())?;
+            expect_layout(OP, "out", out, &[DType::F32])?;
+            expect(OP, "rows", rows, &[DType::F32], out.dims())?;
             None
         }
     };
