@@ -137,10 +137,10 @@ fn write_row(out: &mut dyn Write, row: &[f32], label: Option<&u32>) -> Result<()
     Ok(writeln!(out)?)
 }
 
-/// Writes one matrix to a file of its own, see [`write`].
+/// Writes one matrix to a file of its own, see [`write()`].
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn write_one(path: &Path, rows: &Tensor) -> Result<()> {
     let mut once = Some(rows.clone());
     write(path, rows.dims2()?, || Ok(once.take()), None)

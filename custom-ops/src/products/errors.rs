@@ -39,8 +39,9 @@ pub fn error_places(device: &Device, m: usize, n: usize, k: usize) -> Result<usi
 /// Writes `target − sigmoid(scale · a b + bias)` to plane `at` of `planes`, its second part to plane `at + low`, and adds the sum of the
 /// cross-entropies to `gathered[0]` and of the squared errors to `gathered[1]`.
 ///
-/// `gathered` is `[2, places]` f64 with at least [`error_places`] of them; the sums are those over all places. Shapes are in the
-/// [module](self). Sums have one order on one device. A NaN makes sums NaN.
+/// `a` is `[2, m, k]` and `b` `[2, k, n]` f16, numbers in two parts as for [`gemm_parts_`](crate::gemm_parts_); `bias` `[n]` and `target`
+/// `[m, n]`, in `[0, 1]`, are f32, `planes` `[n_planes, m, n]` f16. `gathered` is `[2, places]` f64 with at least [`error_places`] of them; the
+/// sums are those over all places. Sums have one order on one device. A NaN makes sums NaN.
 ///
 /// Where products do not fuse ([`two_part_products_fuse`](crate::two_part_products_fuse)), this allocates, and cannot be recorded.
 ///
@@ -81,7 +82,8 @@ pub fn errors_of_product_(
 /// Writes `y (1 − y) · scale · a b` to plane `at` of `planes`, its second part to plane `at + low`, where `y` is the sum of planes `of`
 /// and `of + low`.
 ///
-/// Shapes are in the [module](self). Where products do not fuse, this allocates, and cannot be recorded.
+/// `a`, `b` and `planes` are those of [`errors_of_product_`]. Where products do not fuse
+/// ([`two_part_products_fuse`](crate::two_part_products_fuse)), this allocates, and cannot be recorded.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.
