@@ -68,3 +68,14 @@ __device__ __forceinline__ void certify(double energy, double ca, double qa, dou
   if (objective <= 16 * epsilon<T>() * energy) gap = unpenalised;
   else if (gap < unpenalised) gap = unpenalised;
 }
+
+// What moves are compared by: how far, then the lower index.
+template <typename T>
+struct alignas(16) Move {
+  T far, by;
+  unsigned atom;
+};
+template <typename T>
+__device__ __forceinline__ bool before(const Move<T>& x, const Move<T>& y) {
+  return x.far > y.far || (x.far == y.far && x.atom < y.atom);
+}
