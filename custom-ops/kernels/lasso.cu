@@ -37,12 +37,8 @@ struct Numbers {
 // The move of a warp that comes first; one lane that has it is told so.
 __device__ __forceinline__ bool comes_first(const Move<float>& move) {
   const unsigned far = __float_as_uint(move.far);  // at least 0: bits compare as numbers do
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   const bool farthest = far == __reduce_max_sync(ALL, far);
   return move.atom == __reduce_min_sync(ALL, farthest ? move.atom : ALL) && farthest;
-#else
-  return false;
-#endif
 }
 __device__ __forceinline__ bool comes_first(const Move<double>& move) {
   double far = move.far;
@@ -144,12 +140,11 @@ __device__ void lasso(T* activations, const T* g, const T* correlations, const T
     const T* const c = correlations + (size_t)signal * n;
     T* const result = activations + (size_t)signal * n;
     const T xx = energies[signal];
-    unsigned moved = updates[signal], n_support = 0;
+    unsigned moved = updates[signal];
 
     // A round begins with a and b; its first part is `renew`.
     T of_scale[EACH];
     s.load_row(result, s.a), s.load_row(scale, of_scale), s.load_row(penalties, s.b);
-    unsigned mine = 0;
 #pragma unroll
     for (int i = 0; i < EACH; ++i) {
       const bool used = of_scale[i] > 0;  // 0: an atom of zeros, and what lies beyond n
@@ -161,7 +156,7 @@ __device__ void lasso(T* activations, const T* g, const T* correlations, const T
     bool left_over = false;
     for (bool first = true;; first = false) {
       // The support, in rising order within threads: atom and value.
-      mine = 0;
+      unsigned mine = 0;
 #pragma unroll
       for (int i = 0; i < EACH; ++i) mine += s.a[i] != 0;
       unsigned upto = mine;
@@ -179,7 +174,6 @@ __device__ void lasso(T* activations, const T* g, const T* correlations, const T
         if (w < warp) start += at.count[w];
         all += at.count[w];
       }
-      n_support = all;
       if (all > capacity && !numbers.last) {
         left_over = true;
         break;
@@ -199,6 +193,7 @@ __device__ void lasso(T* activations, const T* g, const T* correlations, const T
       list(0);
       if (!first && all > 0 && all <= capacity && !numbers.cyclic) {
         newton<T, THREADS>(at, g, n, all, numbers.nonnegative, s, start);
+        moved += all;
       }
 
       // Renew: q = c - G a.
@@ -248,7 +243,7 @@ __device__ void lasso(T* activations, const T* g, const T* correlations, const T
       if (!(gap > numbers.tolerance) || moved >= numbers.max_updates || stalled > PATIENCE) break;
 
       // Greedy, or one sweep over the coordinates in order.
-      const unsigned moves = numbers.cyclic ? n : n_support / 2 + MOVES;
+      const unsigned moves = numbers.cyclic ? n : all / 2 + MOVES;
       unsigned from = 0;
       for (unsigned u = 0; u < moves; ++u) {
         Move<T> best = numbers.cyclic ? s.following(from) : s.best();
@@ -290,7 +285,7 @@ __device__ void lasso(T* activations, const T* g, const T* correlations, const T
        T* gaps, unsigned* updates, unsigned* work, unsigned* next, T* large, unsigned* said,                       \
        const Numbers<T> numbers) {                                                                                 \
     lasso<T, THREADS, EACH>(activations, g, correlations, energies, penalties, scale, gaps, updates, work, next,   \
-                            large, said, numbers);                                                                       \
+                            large, said, numbers);                                                                 \
   }
 LASSO(lasso_f32_512, float, 128, 4, 8)
 LASSO(lasso_f32_1024, float, 128, 8, 5)
@@ -328,7 +323,7 @@ __device__ void to_unit(const T* g, const T* scale, T* unit, unsigned n) {
   extern "C" __global__ void lasso_begin_##NAME(const T* g, T* scale, unsigned* work, unsigned* next,              \
                                                 unsigned* third, unsigned* updates, const unsigned m,              \
                                                 const unsigned n) {                                                \
-    begin(g, scale, work, next, third, updates, m, n);                                                                    \
+    begin(g, scale, work, next, third, updates, m, n);                                                             \
   }                                                                                                                \
   extern "C" __global__ void lasso_unit_##NAME(const T* g, const T* scale, T* unit, const unsigned n) {            \
     to_unit(g, scale, unit, n);                                                                                    \

@@ -5,14 +5,6 @@
 
 #include "numbers.cuh"
 
-__device__ __forceinline__ void load4(const double* from, double (&v)[4]) {
-  const double2 low = *reinterpret_cast<const double2*>(from), high = *reinterpret_cast<const double2*>(from + 2);
-  v[0] = low.x, v[1] = low.y, v[2] = high.x, v[3] = high.y;
-}
-__device__ __forceinline__ void store4(double* to, const double (&v)[4]) {
-  *reinterpret_cast<double2*>(to) = make_double2(v[0], v[1]), *reinterpret_cast<double2*>(to + 2) = make_double2(v[2], v[3]);
-}
-
 constexpr unsigned ALL = 0xffffffffu;
 
 template <typename T> __device__ __forceinline__ T infinity() { return (T)__int_as_float(0x7f800000); }

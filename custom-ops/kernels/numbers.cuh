@@ -1,4 +1,4 @@
-// numbers.cuh: conversions of f32, bf16 and f16 numbers, rounded to nearest even, and access to four at a time.
+// numbers.cuh: conversions of f32, bf16 and f16 numbers, rounded to nearest even, and access to four at a time, of f64 too.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -24,6 +24,10 @@ __device__ __forceinline__ void load4(const __nv_bfloat16* from, float (&v)[4]) 
   const float2 low = __bfloat1622float2(pairs[0]), high = __bfloat1622float2(pairs[1]);
   v[0] = low.x, v[1] = low.y, v[2] = high.x, v[3] = high.y;
 }
+__device__ __forceinline__ void load4(const double* from, double (&v)[4]) {
+  const double2 low = *reinterpret_cast<const double2*>(from), high = *reinterpret_cast<const double2*>(from + 2);
+  v[0] = low.x, v[1] = low.y, v[2] = high.x, v[3] = high.y;
+}
 __device__ __forceinline__ void store4(float* to, const float (&v)[4]) {
   *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);
 }
@@ -34,4 +38,7 @@ __device__ __forceinline__ void store4(__nv_bfloat16* to, const float (&v)[4]) {
 __device__ __forceinline__ void store4(__half* to, const float (&v)[4]) {
   __half2 pairs[2] = {__floats2half2_rn(v[0], v[1]), __floats2half2_rn(v[2], v[3])};
   *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(pairs);
+}
+__device__ __forceinline__ void store4(double* to, const double (&v)[4]) {
+  *reinterpret_cast<double2*>(to) = make_double2(v[0], v[1]), *reinterpret_cast<double2*>(to + 2) = make_double2(v[2], v[3]);
 }

@@ -164,6 +164,20 @@ fn zeros_duplicates_and_extreme_penalties_behave_on_every_device() -> Result<()>
 }
 
 #[test]
+fn a_newton_step_counts_as_many_updates_as_it_has_coefficients() -> Result<()> {
+    for device in devices()? {
+        // Orthogonal atoms, three of them used: a move each, then a Newton step on all three.
+        let atoms = Tensor::eye(5, DType::F64, &CPU)?;
+        let problem = Problem::of(Tensor::new(&[[3f64, -4., 0., 5., 0.1]], &CPU)?, atoms, 0.5)?;
+        let options = LassoOptions { tolerance: 0., ..LassoOptions::default() };
+        let (a, report) = problem.solve(&device, DType::F64, &options)?;
+        assert_eq!(a.to_vec2::<f64>()?, [[2.5, -3.5, 0., 4.5, 0.]], "{:?}", device.location());
+        assert!(report.updates.to_vec1::<u32>()?[0] >= 6, "{:?}: {:?}", device.location(), report.updates);
+    }
+    Ok(())
+}
+
+#[test]
 fn numbers_that_are_not_finite_are_refused() -> Result<()> {
     for device in devices()? {
         let mut problem = Problem::new(4, 20, 10, 0., 0.1)?;

@@ -2,7 +2,7 @@
 use super::shape::{Shape, factor_size};
 use super::{Lasso, LassoMethod, OP};
 use crate::cuda::{Gpu, Part, Scratch, ScratchLayout, keep_freed_memory};
-use crate::op::{In, Io, Out};
+use crate::op::{In, Io};
 use candle::cuda::CudaDType;
 use candle::cuda::cudarc::driver::{CudaView, CudaViewMut, DeviceRepr};
 use candle::{CudaStorage, Result, WithDType};
@@ -64,15 +64,11 @@ pub(super) fn run<T: CudaDType + WithDType + DeviceRepr>(
         candle::bail!("{OP}: there may be up to 8192 atoms on a GPU, got {n}; use the CPU")
     };
     let ([activations, gaps, updates], [gram, correlations, energies, penalties]) = io.parts()?;
-    let begins_on_four = |offset: usize| offset.is_multiple_of(4);
-    let wide = n.is_multiple_of(4)
-        && begins_on_four(activations.layout().start_offset())
-        && [&correlations, &penalties]
-            .iter()
-            .all(|x| x.layout().is_ok_and(|l| begins_on_four(l.start_offset())));
+    let starts = [activations.layout(), correlations.layout()?, penalties.layout()?];
+    let wide = n.is_multiple_of(4) && starts.iter().all(|layout| layout.start_offset().is_multiple_of(4));
     let mut of = Operands {
-        activations: elements(activations)?,
-        gaps: elements(gaps)?,
+        activations: activations.elements::<T>()?,
+        gaps: gaps.elements::<T>()?,
         updates: updates.elements::<u32>()?,
         correlations: correlations.elements::<T>()?,
         energies: energies.elements::<T>()?,
@@ -118,10 +114,6 @@ pub(super) fn run<T: CudaDType + WithDType + DeviceRepr>(
     Ok(())
 }
 
-fn elements<T: CudaDType>(out: Out<'_, CudaStorage>) -> Result<CudaViewMut<'_, T>> {
-    out.elements::<T>()
-}
-
 /// Unit atoms, and the list of all signals.
 fn begin<T: CudaDType + WithDType>(
     gpu: &Gpu,
@@ -138,7 +130,7 @@ fn begin<T: CudaDType + WithDType>(
     {
         let mut memory = scratch.all();
         let memory = gpu.to_write(&mut memory);
-        let name = name_of::<T>();
+        let name = T::DTYPE.as_str();
         let launch = gpu.launch(OP, FILE, &format!("lasso_begin_{name}"))?.read(&gram);
         let launch = launch.num(scale.address(memory.at));
         let [first, second, third] = work.map(|list| list.address(memory.at));
@@ -176,7 +168,7 @@ fn solve<T: CudaDType + WithDType + DeviceRepr>(
             let to = gpu.to_write(all);
             (part.address(to.at), to)
         });
-        let kernel = format!("lasso_{}_{}", name_of::<T>(), shape.atoms);
+        let kernel = format!("lasso_{}_{}", T::DTYPE.as_str(), shape.atoms);
         let launch = gpu.launch(OP, FILE, &kernel)?.write(&mut of.activations);
         let launch = launch.num(unit.address(memory.at)).read(&of.correlations).read(&of.energies);
         let launch = launch.read(&of.penalties).num(scale.address(memory.at)).write(&mut of.gaps);
@@ -191,8 +183,4 @@ fn solve<T: CudaDType + WithDType + DeviceRepr>(
         unsafe { launch.go() }?;
     }
     flags.wait()
-}
-
-fn name_of<T: WithDType>() -> &'static str {
-    if size_of::<T>() == 8 { "f64" } else { "f32" }
 }

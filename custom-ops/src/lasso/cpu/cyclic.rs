@@ -21,11 +21,11 @@ pub(super) fn solve<T: Real, const POSITIVE: bool, const W: usize>(
     let mut now = signal.certificate::<POSITIVE, W>();
     let mut progress = Progress::new(now, PATIENCE);
     while now.gap > options.tolerance && updates < options.max_updates {
-        updates += sweep::<T, POSITIVE, W>(signal, &all, T::zero()).0;
+        updates += sweep::<T, POSITIVE, W>(signal, &all).0;
         signal.refresh::<W>(all.iter().copied());
         let support = std::mem::take(&mut signal.support);
         for _ in 0..SWEEPS {
-            let (made, largest) = sweep::<T, POSITIVE, W>(signal, &support, T::zero());
+            let (made, largest) = sweep::<T, POSITIVE, W>(signal, &support);
             updates += made;
             if largest <= least || updates >= options.max_updates {
                 break;
@@ -41,11 +41,10 @@ pub(super) fn solve<T: Real, const POSITIVE: bool, const W: usize>(
     (now.gap, updates)
 }
 
-/// Moves each of `atoms` in turn to its minimiser, where that is further than `least`. Returns the moves and the largest of them.
+/// Moves each of `atoms` in turn to its minimiser. Returns the moves and the largest of them.
 fn sweep<T: Real, const POSITIVE: bool, const W: usize>(
     signal: &mut Signal<'_, T>,
     atoms: &[u32],
-    least: T,
 ) -> (usize, T) {
     let (mut moves, mut largest) = (0, T::zero());
     let problem = signal.problem;
@@ -54,7 +53,7 @@ fn sweep<T: Real, const POSITIVE: bool, const W: usize>(
         let old = signal.a[at];
         let new = minimiser::<T, POSITIVE>(signal.q[at], old, problem.beta[at]);
         let by = new - old;
-        if by.magnitude() > least {
+        if by.magnitude() > T::zero() {
             signal.a[at] = new;
             moves += 1;
             largest = if by.magnitude() > largest { by.magnitude() } else { largest };
