@@ -174,9 +174,10 @@ impl DaeTrainer {
     /// # Errors
     /// When a tensor is missing or has another shape.
     pub(crate) fn restore(&mut self, stored: &Checkpoint<'_>) -> Result<()> {
-        self.buffers.put_back(&stored.of_trainer("params")?)?;
-        let state = [("counter", &self.buffers.counter)];
+        let params = self.buffers.params()?;
+        let state = [("params", &params), ("counter", &self.buffers.counter)];
         checkpoint::put_back("DaeTrainer", state, |name| stored.of_trainer(name))?;
+        self.buffers.take(&params)?;
         self.steps = self.losses.restore(stored)?;
         Ok(())
     }

@@ -36,7 +36,7 @@
 //! assert!((atoms[0][0] - 0.6).abs() < 1e-6 && (atoms[0][1] - 0.8).abs() < 1e-6);
 //! # Ok(()) }
 //! ```
-use super::replace_atoms::{Care, compares};
+use super::replace_atoms::{Care, compares, draws_of_batch};
 use super::scaling::{longest, most_square, outgrows, scale_of, scaled, unit_rows};
 use super::statistics::{Idle, Statistics, kept};
 use super::{Dictionary, OnlineConfig};
@@ -222,13 +222,10 @@ impl OnlineTrainer {
             n_fixed: self.config.n_fixed,
             signals: &batch,
             squares: &squares,
-            // Each batch draws from a stretch of its own.
-            philox: Philox { offset: self.philox.offset.wrapping_add((t as u64) << 32), ..self.philox },
+            philox: draws_of_batch(self.philox, t as u64),
         };
-        let like = compares(care.replace, care.max_coherence).then_some(like);
-        let cared_for = care.take_knowing(atoms, like, |j| self.idle.0[j] >= self.config.max_idle as u64)?;
-        self.statistics.forget(&cared_for.replaced)?;
-        self.idle.forget(&cared_for.replaced);
+        let cared_for =
+            care.take_after_batch(atoms, like, &mut self.idle, self.config.max_idle, &self.statistics)?;
         self.dictionary.atoms = cared_for.atoms;
         self.batches = t;
         let step = OnlineStep {

@@ -1,6 +1,7 @@
 //! Replacement of atoms that are unused or nearly copies of another atom.
 use super::Replace;
 use super::scaling::{level, unit_rows};
+use super::statistics::{Idle, Statistics};
 use candle::{Result, Tensor};
 use chandlery_ops::{Philox, atom_coherence, row_squares};
 
@@ -54,6 +55,11 @@ pub(crate) struct Care<'a> {
     pub philox: Philox,
 }
 
+/// Where batch `t` draws: each from a stretch of its own.
+pub(crate) fn draws_of_batch(philox: Philox, t: u64) -> Philox {
+    Philox { offset: philox.offset.wrapping_add(t << 32), ..philox }
+}
+
 /// A dictionary that was cared for.
 pub(crate) struct CaredFor {
     pub(crate) atoms: Tensor,
@@ -81,7 +87,7 @@ impl Care<'_> {
     }
 
     /// The same for atoms of which is known how much each is like one before it.
-    pub(crate) fn take_knowing(
+    fn take_knowing(
         &self,
         atoms: Tensor,
         like: Option<&[f64]>,
@@ -107,6 +113,23 @@ impl Care<'_> {
             atoms.slice_set(&rows.narrow(0, i, 1)?.copy()?, 0, j)?;
         }
         Ok(CaredFor { atoms, replaced, coherence: None })
+    }
+
+    /// [`take_knowing`](Self::take_knowing) after a batch, of atoms that no signal has used for `max_idle`; those that are new have no past.
+    /// `like` counts where [`compares`] says so.
+    pub(crate) fn take_after_batch(
+        &self,
+        atoms: Tensor,
+        like: &[f64],
+        idle: &mut Idle,
+        max_idle: usize,
+        statistics: &Statistics,
+    ) -> Result<CaredFor> {
+        let like = compares(self.replace, self.max_coherence).then_some(like);
+        let cared_for = self.take_knowing(atoms, like, |j| idle.0[j] >= max_idle as u64)?;
+        statistics.forget(&cared_for.replaced)?;
+        idle.forget(&cared_for.replaced);
+        Ok(cared_for)
     }
 
     /// At most `k` atoms from signals; fewer when there are not so many distinct ones.

@@ -60,6 +60,7 @@ pub mod train;
 
 pub(crate) use config::precision_name;
 pub use config::{CdConfig, HiddenUnit, RbmConfig, SparsityConfig, VisibleUnit};
+pub(crate) use storage::F16_WEIGHT_SCALE;
 pub use train::{Metrics, RbmTrainer};
 
 pub(crate) use energy::softplus;

@@ -19,7 +19,7 @@ use candle::{DType, Device};
 use chandlery_ops::{Precision, contrast_step_fuses, two_part_products_fuse};
 
 /// What the f16 copy of the weights is multiplied by.
-const F16_WEIGHT_SCALE: f32 = 64.;
+pub(crate) const F16_WEIGHT_SCALE: f32 = 64.;
 
 /// How the numbers of a product are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -36,7 +36,7 @@ use super::coder::{Coded, Sums, TOTALS};
 use super::{Figures, SparseCoding, SparseCodingTrainConfig};
 use crate::check::{at_least_one, batch_of};
 use crate::dictionary::Statistics;
-use crate::dictionary::replace_atoms::{Care, compares};
+use crate::dictionary::replace_atoms::{Care, compares, draws_of_batch};
 use crate::dictionary::statistics::{Idle, kept};
 use crate::trainer::Trainer;
 use candle::{DType, Device, Result, Tensor};
@@ -131,10 +131,9 @@ impl SparseCodingTrainer {
         let basis = self.config.basis.apply(&self.model.basis, &statistics)?;
 
         let n = basis.dim(0)?;
-        let compares = compares(self.config.replace, self.config.max_coherence);
         let size = basis.sqr()?.sum(1)?.to_dtype(DType::F64)?.sum_keepdim(0)?;
         let mut report = vec![coded.report()?, size];
-        if compares {
+        if compares(self.config.replace, self.config.max_coherence) {
             report.push(atom_coherence(&basis)?);
         }
         let read = Tensor::cat(&report, 0)?.to_vec1::<f64>()?;
@@ -155,13 +154,9 @@ impl SparseCodingTrainer {
             n_fixed: 0,
             signals: &x,
             squares: &coded.squares,
-            // Each batch draws from a stretch of its own.
-            philox: Philox { offset: self.philox.offset.wrapping_add(t << 32), ..self.philox },
+            philox: draws_of_batch(self.philox, t),
         };
-        let max_idle = self.config.max_idle as u64;
-        let cared_for = care.take_knowing(basis, compares.then_some(like), |j| idle.0[j] >= max_idle)?;
-        statistics.forget(&cared_for.replaced)?;
-        idle.forget(&cared_for.replaced);
+        let cared_for = care.take_after_batch(basis, like, &mut idle, self.config.max_idle, &statistics)?;
         self.model.basis = cared_for.atoms;
         (self.statistics, self.idle, self.batches) = (statistics, idle, t);
         let replaced = cared_for.replaced.len();

@@ -101,7 +101,9 @@ impl Buffers {
         for (to, (_, from)) in buffers.values().tensors().into_iter().zip(dae.tensors()) {
             scale_into_(to, &copied(from)?, 1.)?;
         }
-        buffers.refresh()?;
+        if let Form::Parts(parts) = &buffers.form {
+            parts.refresh()?;
+        }
         Ok(buffers)
     }
 
@@ -109,14 +111,6 @@ impl Buffers {
         match &self.form {
             Form::Flat(flat) => &flat.values,
             Form::Parts(parts) => &parts.values,
-        }
-    }
-
-    /// Makes anew what is derived from the parameters.
-    fn refresh(&self) -> Result<()> {
-        match &self.form {
-            Form::Flat(_) => Ok(()),
-            Form::Parts(parts) => parts.refresh(),
         }
     }
 
@@ -178,21 +172,16 @@ impl Buffers {
         }
     }
 
-    /// Puts back what [`params`](Self::params) gave.
-    ///
-    /// # Errors
-    /// When it has another shape.
-    pub(super) fn put_back(&self, params: &Tensor) -> Result<()> {
-        let (device, want) = (self.input.device(), flat_shape(&self.of).0);
-        if params.dims() != want {
-            candle::bail!("params must have shape {want:?}, got {:?}", params.dims())
-        }
-        let params = params.to_device(device)?;
+    /// Takes over what [`params`](Self::params) gave, after changes.
+    pub(super) fn take(&self, params: &Tensor) -> Result<()> {
         match &self.form {
-            Form::Flat(flat) => scale_into_(&flat.params, &copied(&params)?, 1.)?,
-            Form::Parts(parts) => parts.unflatten(&self.of, &copied(&params)?)?,
+            // They are the parameters themselves.
+            Form::Flat(_) => Ok(()),
+            Form::Parts(parts) => {
+                parts.unflatten(&self.of, params)?;
+                parts.refresh()
+            }
         }
-        self.refresh()
     }
 }
 

@@ -9,6 +9,7 @@
 //! which is that of contrastive learning, [`contrast_step_`]. Only the gradients of the biases differ.
 use super::{Parameters, VALUES, VELOCITY, blocks, flat_shape, is_the_papers, parameters};
 use crate::dae::{DaeConfig, DaeTrainConfig};
+use crate::rbm::F16_WEIGHT_SCALE as WEIGHT_SCALE;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{
     BiasGradients, Contrast, ContrastStep, Draws, Philox, Precision, Unit, UnitPlanes, WeightStep,
@@ -22,8 +23,6 @@ const UNITS: usize = 1;
 const INPUT: usize = 0;
 const ERRORS: usize = 1;
 const PLANES: usize = 2;
-/// What the copy of the weights is multiplied by: f16 has full accuracy from 6e-5 to 65,504.
-const WEIGHT_SCALE: f32 = 64.;
 
 /// Parameters as [`contrast_step_`] takes them, and the memory of a step.
 #[derive(Clone)]

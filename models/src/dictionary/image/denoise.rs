@@ -127,18 +127,17 @@ impl PatchCoder {
 
     /// What the codes of patches without their means stand for, and the atoms in all codes.
     fn estimate(&self, patches: &Tensor, dictionary: &Tensor) -> Result<(Tensor, f64)> {
-        match self {
+        let (estimate, counts) = match self {
             Self::Pursuit(coder) => {
                 let codes = coder.encode(patches, dictionary)?;
-                let atoms = codes.count.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
-                Ok((codes.reconstruct(dictionary)?, atoms))
+                (codes.reconstruct(dictionary)?, codes.count)
             }
             Self::Penalty(model) => {
-                let activations = model.encode(patches)?;
-                let nonzero = activations.ne(0.)?.to_dtype(DType::F32)?.sum(1)?.to_dtype(DType::F64)?;
-                Ok((model.decode(&activations)?, nonzero.sum_all()?.to_scalar()?))
+                let activations = model.activations(patches)?;
+                (model.decode(&activations.dense)?, activations.counts()?)
             }
-        }
+        };
+        Ok((estimate, counts.to_dtype(DType::F64)?.sum_all()?.to_scalar()?))
     }
 }
 
