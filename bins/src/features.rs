@@ -3,7 +3,8 @@ use crate::arrays::{self, Format};
 use crate::progress::Progress;
 use crate::report::{Outcome, Report, named};
 use crate::rows::{Blocks, Reads};
-use anyhow::Result;
+use crate::run_folder::check_writable;
+use anyhow::{Context, Result};
 use candle::{Device, Tensor};
 use chandlery_datasets::{Split, count};
 use serde_json::json;
@@ -23,6 +24,17 @@ pub struct Encoding<'a> {
     pub layer: (usize, usize),
     /// Its features.
     pub width: usize,
+}
+
+/// The report of a command that writes features to `out`, after checks that they can be written there.
+///
+/// # Errors
+/// When `out` has a name that [`Format::of`] does not take, or cannot be written.
+pub fn report_beside(json: bool, out: &Path) -> Result<Report> {
+    let report = Report::beside(json, out)?;
+    Format::of(out).context("--out")?;
+    check_writable(out).context("--out")?;
+    Ok(report)
 }
 
 impl Encoding<'_> {

@@ -8,7 +8,8 @@
 use crate::device::describe;
 use crate::options::{Common, ReadArgs, at_least_one};
 use crate::progress::Spinner;
-use crate::report::Report;
+use crate::report::{Outcome, Report};
+use crate::run_folder::{Existing, RunFolder};
 use anyhow::{Context, Result, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::Philox;
@@ -17,6 +18,7 @@ use chandlery_datasets::preparation::StepConfig;
 use chandlery_datasets::{Preparation, Split, count};
 use clap::Args;
 use serde_json::{Map, Value, json};
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Instant;
 
@@ -111,13 +113,44 @@ impl Classes {
 /// What makes features of raw rows, `[n, n_features]`.
 pub type Features = Box<dyn Fn(&Tensor) -> candle::Result<Tensor>>;
 
-/// Prints what features are worth, and gives the fields for `--json`.
+/// Compares the features that `learn` makes of unlabelled rows with a seed; `name` is what a table calls them.
 ///
-/// `learn` makes features of the unlabelled rows with a seed; `name` is what a table calls them.
+/// What `learn` keeps of the first seed, a model and its figures, goes to `keep` with the folder `out`, if there is one, and the fields for
+/// `--json`, which it adds to.
 ///
 /// # Errors
-/// When rows lack labels or classes, there are no test rows, or `learn` fails.
-pub fn compare(
+/// When rows lack labels or classes, there are no test rows, the folder is not empty, or `learn` or `keep` fails.
+pub fn run<K>(
+    args: &TaskArgs,
+    out: Option<&Path>,
+    name: &str,
+    mut learn: impl FnMut(&Split, u64, &Device) -> Result<(K, Features)>,
+    keep: impl FnOnce(K, Option<&Path>, &Device, &mut Map<String, Value>) -> Result<()>,
+) -> Result<Outcome> {
+    let report = Report::new(args.common.json);
+    let device = args.common.open_device()?;
+    let folder = match out {
+        Some(out) => Some(RunFolder::create("self-taught", Some(out), Existing::Refuse)?),
+        None => None,
+    };
+    let mut first = None;
+    let mut results = compare(args, &report, &device, name, |rows, seed| {
+        let (kept, features) = learn(rows, seed, &device)?;
+        first.get_or_insert(kept);
+        Ok(features)
+    })?;
+    if let Some(first) = first {
+        keep(first, folder.as_ref().map(RunFolder::path), &device, &mut results)?;
+    }
+    if let Some(folder) = &folder {
+        report.line(&format!("{}", folder.path().display()))?;
+    }
+    report.finish(&Value::Object(results))?;
+    Ok(Outcome::Done)
+}
+
+/// Prints what features are worth, and gives the fields for `--json`.
+fn compare(
     args: &TaskArgs,
     report: &Report,
     device: &Device,

@@ -3,8 +3,7 @@ use super::args::{EncodeArgs, EvaluateArgs, NoisyRowsArgs, ReconstructArgs};
 use super::draw;
 use super::measure::{Errors, Noise};
 use super::saved;
-use crate::arrays::Format;
-use crate::features::Encoding;
+use crate::features::{Encoding, report_beside};
 use crate::pictures::can_draw;
 use crate::report::{Outcome, Report};
 use crate::rows::split_of;
@@ -20,9 +19,7 @@ use std::path::Path;
 
 /// Writes features of every row of a split.
 pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
-    let report = Report::beside(args.common.json, &args.out)?;
-    Format::of(&args.out).context("--out")?;
-    check_writable(&args.out).context("--out")?;
+    let report = report_beside(args.common.json, &args.out)?;
     let device = args.common.open_device()?;
     let stack = saved::load(&args.model.model, &device)?;
     let layers = &stack.config().layers;

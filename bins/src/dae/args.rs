@@ -249,3 +249,13 @@ impl From<HiddenArg> for Activation {
 fn noise(text: &str) -> Result<String, String> {
     text.parse::<Corruption>().map(|corruption| corruption.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Cli;
+
+    #[test]
+    fn the_command_line_is_sound_and_every_flag_has_a_sentence() {
+        crate::session::args::assert_sound::<Cli>();
+    }
+}

@@ -1,19 +1,15 @@
 //! The command `encode`: features of a data set to a file.
 use super::args::EncodeArgs;
 use super::saved::Saved;
-use crate::arrays::Format;
-use crate::features::Encoding;
-use crate::report::{Outcome, Report};
+use crate::features::{Encoding, report_beside};
+use crate::report::Outcome;
 use crate::rows::split_of;
-use crate::run_folder::check_writable;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use candle::Tensor;
 
 /// Writes features of every row of a split.
 pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
-    let report = Report::beside(args.common.json, &args.out)?;
-    Format::of(&args.out).context("--out")?;
-    check_writable(&args.out).context("--out")?;
+    let report = report_beside(args.common.json, &args.out)?;
     let device = args.common.open_device()?;
     let saved = Saved::load(&args.model.model, &device)?;
     let layers = Layers::of(&saved);

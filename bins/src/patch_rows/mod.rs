@@ -1,8 +1,10 @@
 //! Patches of images, or rows of a data set, and what is done to them: for programs whose models read either.
 pub mod args;
+mod encode;
 mod reconstruct;
 
 pub use args::{EncodeArgs, InputArgs, PrepareArg, ReconstructArgs, UseArgs};
+pub use encode::encode;
 pub use reconstruct::Reconstructing;
 
 use crate::dictionary::signals::{holds_images, open_images};

@@ -96,3 +96,18 @@ fn check(command: &mut Command, matches: &ArgMatches) -> Result<(), clap::Error>
         None => Ok(()),
     }
 }
+
+/// For tests: panics unless the command line of `C` is sound and every flag of it and of its sub-commands has a sentence.
+#[cfg(test)]
+pub(crate) fn assert_sound<C: Parser>() {
+    fn check(command: &Command) {
+        for arg in command.get_arguments() {
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.len() > 12, "{} --{}: no sentence", command.get_name(), arg.get_id());
+        }
+        command.get_subcommands().for_each(check);
+    }
+    let command = C::command();
+    command.clone().debug_assert();
+    check(&command);
+}

@@ -1,9 +1,7 @@
 //! The commands `encode`, `evaluate` and `reconstruct`: what one does with a model after training.
 use super::args::{EvaluateArgs, Settings};
 use super::train::{KIND, USUAL};
-use crate::arrays::Format;
-use crate::features::Encoding;
-use crate::patch_rows::{EncodeArgs, ReconstructArgs, Reconstructing, Rows, UseArgs};
+use crate::patch_rows::{self, EncodeArgs, ReconstructArgs, Reconstructing, Rows, UseArgs};
 use crate::report::{Outcome, Report};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result};
@@ -23,19 +21,7 @@ fn open(args: &UseArgs) -> Result<(Device, SparseAutoencoder, Rows)> {
 
 /// Writes the features of every row.
 pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
-    let report = Report::beside(args.of.common.json, &args.out)?;
-    Format::of(&args.out).context("--out")?;
-    check_writable(&args.out).context("--out")?;
-    let (device, model, rows) = open(&args.of)?;
-    let encoding = Encoding {
-        out: &args.out,
-        data: &rows.name,
-        split: &rows.split,
-        reads: model.config().into(),
-        layer: (1, 1),
-        width: model.config().n_hidden,
-    };
-    encoding.write(&report, &device, |rows| model.forward(rows))
+    patch_rows::encode(args, open, |model| (model.config().into(), model.config().n_hidden))
 }
 
 /// Prints the terms of the cost over rows, and how active features are.

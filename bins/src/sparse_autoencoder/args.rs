@@ -192,7 +192,6 @@ pub struct SelfTaughtArgs {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use clap::CommandFactory;
 
     fn parse(flags: &[&str]) -> Result<Cli, clap::Error> {
         crate::session::args::parse(["sparse-autoencoder"].iter().chain(flags))
@@ -200,16 +199,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound_and_every_flag_has_a_sentence() {
-        fn check(command: &clap::Command) {
-            for arg in command.get_arguments() {
-                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-                assert!(help.len() > 12, "{} --{}: no sentence", command.get_name(), arg.get_id());
-            }
-            command.get_subcommands().for_each(check);
-        }
-        let command = Cli::command();
-        command.clone().debug_assert();
-        check(&command);
+        crate::session::args::assert_sound::<Cli>();
     }
 
     #[test]

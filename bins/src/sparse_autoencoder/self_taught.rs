@@ -5,9 +5,8 @@
 use super::args::SelfTaughtArgs;
 use super::{draw, streams};
 use crate::progress::Spinner;
-use crate::report::{Outcome, Report};
-use crate::run_folder::{Existing, RunFolder};
-use crate::self_taught::{Features, compare};
+use crate::report::Outcome;
+use crate::self_taught::{self, Features};
 use anyhow::Result;
 use candle::{Device, Module};
 use chandlery::Philox;
@@ -15,38 +14,27 @@ use chandlery::sparse_autoencoder::{
     CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
 };
 use chandlery_datasets::{Split, count};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::ops::ControlFlow;
 
 /// Learns features and measures what they are worth.
 pub fn self_taught(args: &SelfTaughtArgs) -> Result<Outcome> {
-    let common = &args.task.common;
-    let report = Report::new(common.json);
-    let device = common.open_device()?;
-    let folder = match &args.out {
-        Some(out) => Some(RunFolder::create("self-taught", Some(out), Existing::Refuse)?),
-        None => None,
-    };
-    // Of the first seed.
-    let mut first = None;
     let name = count(args.hidden, "feature");
-    let mut results = compare(&args.task, &report, &device, &name, |rows, seed| {
-        let (model, cost) = learn(args, rows, seed, &device)?;
-        first.get_or_insert_with(|| (model.clone(), cost));
-        let features: Features = Box::new(move |rows| model.forward(rows));
-        Ok(features)
-    })?;
-    results.insert("n_hidden".to_owned(), json!(args.hidden));
-    if let Some((model, cost)) = &first {
+    let learn = |rows: &Split, seed: u64, device: &Device| {
+        let (model, cost) = learn(args, rows, seed, device)?;
+        let of_model = model.clone();
+        let features: Features = Box::new(move |rows| of_model.forward(rows));
+        Ok(((model, cost), features))
+    };
+    self_taught::run(&args.task, args.out.as_deref(), &name, learn, |(model, cost), folder, _, results| {
+        results.insert("n_hidden".to_owned(), json!(args.hidden));
         results.insert("cost".to_owned(), json!(cost));
-        if let Some(folder) = &folder {
-            model.save_pretrained(folder.path())?;
-            draw::filters(model, folder.path())?;
-            report.line(&format!("{}", folder.path().display()))?;
+        if let Some(folder) = folder {
+            model.save_pretrained(folder)?;
+            draw::filters(&model, folder)?;
         }
-    }
-    report.finish(&Value::Object(results))?;
-    Ok(Outcome::Done)
+        Ok(())
+    })
 }
 
 fn learn(

@@ -1,13 +1,11 @@
 //! The commands `encode`, `evaluate` and `reconstruct`: what one does with a model after training.
 use super::args::{EvaluateArgs, Settings};
 use super::train::{KIND, USUAL};
-use crate::arrays::Format;
-use crate::features::Encoding;
-use crate::patch_rows::{EncodeArgs, ReconstructArgs, Reconstructing, Rows, UseArgs};
+use crate::patch_rows::{self, EncodeArgs, ReconstructArgs, Reconstructing, Rows, UseArgs};
 use crate::report::{Outcome, Report, figure};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result};
-use candle::{Device, Module};
+use candle::Device;
 use chandlery::sparse_coding::SparseCoding;
 use serde_json::json;
 
@@ -20,19 +18,7 @@ fn open(args: &UseArgs) -> Result<(Device, SparseCoding, Rows)> {
 
 /// Writes the activations of every row.
 pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
-    let report = Report::beside(args.of.common.json, &args.out)?;
-    Format::of(&args.out).context("--out")?;
-    check_writable(&args.out).context("--out")?;
-    let (device, model, rows) = open(&args.of)?;
-    let encoding = Encoding {
-        out: &args.out,
-        data: &rows.name,
-        split: &rows.split,
-        reads: model.config().into(),
-        layer: (1, 1),
-        width: model.config().n_atoms,
-    };
-    encoding.write(&report, &device, |rows| model.forward(rows))
+    patch_rows::encode(args, open, |model| (model.config().into(), model.config().n_atoms))
 }
 
 /// Prints how well activations represent rows.

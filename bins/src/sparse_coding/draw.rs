@@ -2,20 +2,27 @@
 use crate::dictionary::draw::{atoms, can_draw};
 use crate::session::Picture;
 use anyhow::Result;
+use candle::{DType, Device, Module};
 use chandlery::sparse_coding::SparseCoding;
+use chandlery_datasets::Split;
 use std::path::Path;
 
 /// The name of the picture of the basis.
 pub const BASIS: &str = "basis.png";
 
-/// Draws the atoms, those with the largest energy (sum of squared activations) first.
-pub fn basis(model: &SparseCoding, energy: &[f64], folder: &Path) -> Result<Option<Picture>> {
+/// Rows that are enough to tell which atoms do most of the work.
+const SOME: usize = 1024;
+
+/// Draws the atoms, those with the largest energy (sum of squared activations of some rows of `split`) first.
+pub fn basis(model: &SparseCoding, split: &Split, device: &Device, folder: &Path) -> Result<Option<Picture>> {
     let config = model.config();
     let Some(tile) = config.image.filter(|tile| can_draw(tile) && tile.n_features() == config.n_features)
     else {
         return Ok(None);
     };
-    let n = atoms(model.basis(), energy, tile, &folder.join(BASIS))?;
+    let activations = model.forward(&split.take(SOME)?.raw(device)?)?;
+    let energy = activations.sqr()?.sum(0)?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+    let n = atoms(model.basis(), &energy, tile, &folder.join(BASIS))?;
     let caption = format!(
         "the {n} atoms with the largest energy (sum of squared activations), the largest at the top left; mid-grey is 0"
     );

@@ -3,47 +3,35 @@ use super::args::SelfTaughtArgs;
 use super::train::first_model;
 use super::{draw, streams};
 use crate::progress::Spinner;
-use crate::report::{Outcome, Report};
-use crate::run_folder::{Existing, RunFolder};
-use crate::self_taught::{Features, compare};
+use crate::report::Outcome;
+use crate::self_taught::{self, Features};
 use anyhow::Result;
-use candle::{DType, Device, Module};
+use candle::{Device, Module};
 use chandlery::sparse_coding::{Metrics, SparseCoding, SparseCodingConfig, SparseCodingTrainer};
 use chandlery::{Philox, Trainer};
 use chandlery_datasets::{Feed, FeedConfig, Split, count};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// Learns features and measures what they are worth.
 pub fn self_taught(args: &SelfTaughtArgs) -> Result<Outcome> {
-    let common = &args.task.common;
-    let report = Report::new(common.json);
-    let device = common.open_device()?;
-    let folder = match &args.out {
-        Some(out) => Some(RunFolder::create("self-taught", Some(out), Existing::Refuse)?),
-        None => None,
-    };
-    // Of the first seed.
-    let mut first = None;
     let name = count(args.atoms, "activation");
-    let mut results = compare(&args.task, &report, &device, &name, |rows, seed| {
-        let (model, metrics) = learn(args, rows, seed, &device)?;
-        first.get_or_insert_with(|| (model.clone(), metrics, rows.clone()));
-        let features: Features = Box::new(move |rows| model.forward(rows));
-        Ok(features)
-    })?;
-    results.insert("n_atoms".to_owned(), json!(args.atoms));
-    if let Some((model, metrics, rows)) = &first {
+    let learn = |rows: &Split, seed: u64, device: &Device| {
+        let (model, metrics) = learn(args, rows, seed, device)?;
+        let of_model = model.clone();
+        let features: Features = Box::new(move |rows| of_model.forward(rows));
+        Ok(((model, metrics, rows.clone()), features))
+    };
+    self_taught::run(&args.task, args.out.as_deref(), &name, learn, |first, folder, device, results| {
+        let (model, metrics, rows) = first;
+        results.insert("n_atoms".to_owned(), json!(args.atoms));
         results.insert("objective".to_owned(), json!(metrics.figures.objective));
         results.insert("nonzero_fraction".to_owned(), json!(metrics.figures.nonzero_fraction));
-        if let Some(folder) = &folder {
-            model.save_pretrained(folder.path())?;
-            let energy = model.forward(&rows.take(1000)?.raw(&device)?)?.sqr()?.sum(0)?;
-            draw::basis(model, &energy.to_dtype(DType::F64)?.to_vec1()?, folder.path())?;
-            report.line(&format!("{}", folder.path().display()))?;
+        if let Some(folder) = folder {
+            model.save_pretrained(folder)?;
+            draw::basis(&model, &rows, device, folder)?;
         }
-    }
-    report.finish(&Value::Object(results))?;
-    Ok(Outcome::Done)
+        Ok(())
+    })
 }
 
 /// The model, and the metrics of its last epoch.

@@ -6,7 +6,7 @@ use crate::patch_rows::{Input, PrepareArg, Rows, Usual};
 use crate::report::{Outcome, figure, seconds};
 use crate::session::{self, Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, Trained};
 use anyhow::Result;
-use candle::{Device, Tensor};
+use candle::Device;
 use chandlery::dictionary::{Init, distinct_signals};
 use chandlery::sparse_coding::{Figures, SparseCoding, SparseCodingConfig, SparseCodingTrainer};
 use chandlery::{Philox, Preparation, Trainer};
@@ -150,23 +150,16 @@ fn words_of(line: &Line, n: usize) -> String {
     )
 }
 
-/// The figures of a model on rows, and the sum of the squared activations of each atom.
-pub fn measure(model: &SparseCoding, rows: &Rows, device: &Device) -> Result<(Figures, Vec<f64>)> {
-    let mut measure = model.measure();
-    rows.each(device, |rows| Ok(measure.add(rows)?))?;
-    // Enough to tell which atoms do most of the work.
-    let some = rows.split.take(CANDIDATES)?.raw(device)?;
-    let energy: Tensor = candle::Module::forward(model, &some)?.sqr()?.sum(0)?;
-    Ok((measure.figures()?, energy.to_dtype(candle::DType::F64)?.to_vec1()?))
-}
-
 /// The model, its measure, pictures, curves and the model card.
 fn finish(run: &Trained<Train>, rows: &Rows, model: &SparseCoding) -> Result<Outcome> {
     let (settings, lines) = (&run.info.settings, &run.place.reports);
     model.save_pretrained(run.folder.path())?;
     run.folder.write("curves.svg", learning_curves(lines)?.as_bytes())?;
-    let (figures, energy) = measure(model, rows, &run.device)?;
-    let pictures: Vec<_> = draw::basis(model, &energy, run.folder.path())?.into_iter().collect();
+    let mut measure = model.measure();
+    rows.each(&run.device, |rows| Ok(measure.add(rows)?))?;
+    let figures = measure.figures()?;
+    let picture = draw::basis(model, &rows.split, &run.device, run.folder.path())?;
+    let pictures: Vec<_> = picture.into_iter().collect();
     let before = lines.first().map_or(figures.objective, |line| line.objective);
     run.report.line(&format!(
         "objective {} → {}, {:.2} % of the activations nonzero, largest relative gap {:.1e}",
