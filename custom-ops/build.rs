@@ -123,14 +123,35 @@ mod cuda {
         out.join(format!("{}.fatbin", job.name.replace('/', "-")))
     }
 
+    /// Compiles a source, unless the fat binary is newer than all files that it was made of and the arguments are the same.
     fn compile(nvcc: &Path, job: &Job, fatbin: &Path) {
+        let (files, notes) = (fatbin.with_extension("d"), fatbin.with_extension("arguments"));
+        let architectures = job.architectures.iter().map(|arch| format!("-gencode={arch}"));
+        let arguments: Vec<String> =
+            ["-fatbin", "-O3", "-std=c++17", "-lineinfo", "-fmad=false", "-Ikernels"]
+                .map(str::to_owned)
+                .into_iter()
+                .chain(architectures)
+                .collect();
+        let noted = format!("{}\n{}", nvcc.display(), arguments.join("\n"));
+        if std::fs::read_to_string(&notes).is_ok_and(|before| before == noted) && is_newer(fatbin, &files) {
+            return;
+        }
         let status = Command::new(nvcc)
-            .args(["-fatbin", "-O3", "-std=c++17", "-lineinfo", "-fmad=false", "-Ikernels"])
-            .args(job.architectures.iter().map(|arch| format!("-gencode={arch}")))
-            .arg("-o")
-            .args([fatbin, &job.source])
+            .args(&arguments)
+            .args([Path::new("-MD"), Path::new("-MF"), &files, Path::new("-o"), fatbin, &job.source])
             .status()
             .unwrap_or_else(|e| panic!("{} does not start: {e}", nvcc.display()));
         assert!(status.success(), "nvcc could not compile {}", job.source.display());
+        std::fs::write(notes, noted).expect("OUT_DIR is writable");
+    }
+
+    /// Whether a file is newer than all that its list of sources, in the form of make, names.
+    fn is_newer(file: &Path, list: &Path) -> bool {
+        let time = |path: &Path| std::fs::metadata(path).and_then(|about| about.modified()).ok();
+        let (Some(made), Ok(list)) = (time(file), std::fs::read_to_string(list)) else { return false };
+        let Some((_, sources)) = list.split_once(':') else { return false };
+        let mut sources = sources.split_whitespace().filter(|&word| word != "\\");
+        sources.all(|source| time(Path::new(source)).is_some_and(|changed| changed < made))
     }
 }
