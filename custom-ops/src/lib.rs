@@ -11,6 +11,7 @@
 mod cuda;
 
 mod activation;
+mod affinities;
 mod atoms;
 mod bias_step;
 mod binarize;
@@ -24,9 +25,11 @@ mod fused;
 mod gemm;
 pub mod lasso;
 mod layer;
+mod layout;
 mod limits;
 mod loss;
 pub mod math;
+mod neighbours;
 mod op;
 mod optimizer;
 mod philox;
@@ -35,6 +38,7 @@ mod products;
 pub mod pursuit;
 mod real;
 mod replay;
+mod repulsion;
 mod row_dots;
 mod scalars;
 mod scale;
@@ -45,6 +49,10 @@ mod units;
 mod upload;
 mod weight_step;
 
+pub use affinities::{
+    Affinities, AffinityPairs, perplexity_search, perplexity_search_reference, symmetrize, symmetrize_pairs,
+    symmetrize_reference,
+};
 pub use atoms::{
     AtomLength, AtomUpdate, AtomUses, Bounds, FIGURE_PARTS, StatisticsStep, atom_coherence, atom_coherence_,
     atom_coherence_reference, code_figures_, codes_statistics_, descend_atoms_, descend_atoms_reference,
@@ -67,6 +75,13 @@ pub use lasso::{
     LassoMethod, LassoOptions, LassoReport, LassoStep, LineSearch, lasso_, lasso_gaps_reference,
     lasso_reference, lasso_step_, lasso_step_reference,
 };
+pub use layout::{
+    LayoutFigures, LayoutState, LayoutStep, layout_divergence, layout_divergence_reference, layout_step_,
+    layout_step_reference,
+};
+pub use neighbours::{
+    ApproximateNeighbours, Metric, Neighbours, knn, knn_approximate, knn_of, knn_of_reference, knn_reference,
+};
 pub use philox::Philox;
 pub use prefix_sum::{PrefixSum, prefix_sum, prefix_sum_reference};
 pub use products::{
@@ -78,6 +93,7 @@ pub use pursuit::{
     ols_masked_reference, ols_reference, omp_reference,
 };
 pub use replay::Replay;
+pub use repulsion::{Repulsion, RepulsionMethod, repulsion_at, repulsion_reference};
 pub use row_dots::{row_dots, row_dots_reference};
 pub use scalars::{advance_, set_scalars_};
 pub use scale::{scale_into_, scale_into_reference, split_into_};

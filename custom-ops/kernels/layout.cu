@@ -1,0 +1,198 @@
+// layout.cu: a step of t-SNE's gradient descent, and the divergence of a layout.
+//
+//   gradient_i = 4 (exaggeration sum_j p_ij (y_i - y_j) / (1 + |y_i - y_j|^2 / alpha) - forces_i / total)
+//   gain       = gradient * velocity > 0 ? 0.8 gain : gain + 0.2, kept in its range
+//   velocity   = momentum velocity - rate gain gradient, shortened to the largest step
+//   room       = y + velocity                                  layout_move, with sums over the rows of a block in `work`
+//   y          = room - mean(room)                             layout_centre
+//
+// arrays   layout, velocity, gains, room, forces: [n, D] float; offsets [n + 1], columns, values: the graph; rates: [3] float
+//          work: [4 BLOCKS] double; figures: [7] double: gradient squares, lows, highs; total: [1] double
+// launch   layout_move: BLOCKS blocks of 256, a warp for a row at a time; layout_centre: one block for each 4096 rows and one more launch,
+//          layout_figures, of one block; layout_divergence: a block of 256 for each 256 rows
+// cost     8 bytes an edge and a gather of a point each; the second-level cache holds the points
+// NaN      shows in figures[0]
+// same     sums in a fixed order; no atomics
+// truth    layout_step_reference in src/layout/step.rs, layout_divergence_reference in src/layout/divergence.rs
+
+#include "points.cuh"
+
+constexpr unsigned BLOCKS = 1024, THREADS = 256, WARPS = THREADS / 32, STRETCH = 4096, ALL = 0xffffffffu;
+
+struct Settings {
+  float alpha, smallest_gain, largest_gain, largest_step;
+};
+
+template <int D>
+__device__ void move_points(float* velocity, float* gains, float* room, double* work, const float* layout,
+                            const float* rates, const unsigned* offsets, const unsigned* columns, const float* values,
+                            const float* forces, const double* total, size_t n, const Settings& s) {
+  __shared__ double shared[WARPS];
+  const unsigned lane = threadIdx.x % 32;
+  const float rate = rates[0], momentum = rates[1], exaggeration = rates[2];
+  const float scale = *total == 0 ? 0 : (float)(1 / *total), inverse_alpha = 1 / s.alpha;
+  double squares = 0, sums[D] = {};
+  for (size_t i = (size_t)blockIdx.x * WARPS + threadIdx.x / 32; i < n; i += (size_t)gridDim.x * WARPS) {
+    const Point<D> own = point<D>(layout, i);
+    float pull[D] = {};
+    const unsigned end = offsets[i + 1];
+    for (unsigned e = offsets[i] + lane; e < end; e += 32) {
+      const Point<D> other = point<D>(layout, columns[e]);
+      float difference[D], square = 0;
+#pragma unroll
+      for (int k = 0; k < D; k++) {
+        difference[k] = own.x[k] - other.x[k];
+        square = fmaf(difference[k], difference[k], square);
+      }
+      const float p = values[e] * quick_inverse(fmaf(square, inverse_alpha, 1.f));
+#pragma unroll
+      for (int k = 0; k < D; k++) pull[k] = fmaf(p, difference[k], pull[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < D; k++)
+      for (int step = 16; step; step /= 2) pull[k] += __shfl_xor_sync(ALL, pull[k], step);
+    if (lane == 0) {
+      float length = 0, v[D];
+#pragma unroll
+      for (int k = 0; k < D; k++) {
+        const size_t at = i * D + k;
+        const float gradient = 4.f * (exaggeration * pull[k] - forces[at] * scale), old = velocity[at];
+        float gain = gradient * old > 0 ? .8f * gains[at] : gains[at] + .2f;
+        gain = fminf(fmaxf(gain, s.smallest_gain), s.largest_gain);
+        gains[at] = gain;
+        v[k] = momentum * old - rate * gain * gradient;
+        length += v[k] * v[k];
+        squares += (double)(gradient * gradient);
+      }
+      length = sqrtf(length);
+      const float shorten = length > s.largest_step ? s.largest_step / length : 1.f;
+#pragma unroll
+      for (int k = 0; k < D; k++) {
+        const size_t at = i * D + k;
+        v[k] *= shorten;
+        velocity[at] = v[k];
+        room[at] = own.x[k] + v[k];
+        sums[k] += (double)(own.x[k] + v[k]);
+      }
+    }
+  }
+  squares = sum_of_block(squares, shared);
+#pragma unroll
+  for (int k = 0; k < D; k++) sums[k] = sum_of_block(sums[k], shared);
+  if (threadIdx.x == 0) {
+    work[blockIdx.x] = squares;
+#pragma unroll
+    for (int k = 0; k < 3; k++) work[(k + 1) * BLOCKS + blockIdx.x] = k < D ? sums[k < D ? k : 0] : 0;
+  }
+}
+
+// The sum of BLOCKS numbers, for all threads of a block.
+__device__ double sum_of_parts(const double* parts, double* shared) {
+  __shared__ double all;
+  double sum = 0;
+  for (unsigned b = threadIdx.x; b < BLOCKS; b += THREADS) sum += parts[b];
+  sum = sum_of_block(sum, shared);
+  if (threadIdx.x == 0) all = sum;
+  __syncthreads();
+  sum = all;
+  __syncthreads();
+  return sum;
+}
+
+__device__ __forceinline__ float least_of_block(float x, float* shared) {
+  for (int step = 16; step; step /= 2) x = fminf(x, __shfl_xor_sync(ALL, x, step));
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = shared[0];
+  for (unsigned w = 1; w < WARPS; w++) x = fminf(x, shared[w]);
+  __syncthreads();
+  return x;
+}
+
+// boxes: [blocks, 6], the least of y and of -y.
+template <int D>
+__device__ void centre(float* layout, float* boxes, const float* room, const double* work, size_t n) {
+  __shared__ double shared[WARPS];
+  __shared__ float floats[WARPS];
+  float mean[D], low[D], high[D];
+#pragma unroll
+  for (int k = 0; k < D; k++) {
+    mean[k] = (float)(sum_of_parts(work + (k + 1) * BLOCKS, shared) / (double)n);
+    low[k] = high[k] = INFINITY;
+  }
+  const size_t first = (size_t)blockIdx.x * STRETCH, end = n < first + STRETCH ? n : first + STRETCH;
+  for (size_t i = first + threadIdx.x; i < end; i += THREADS) {
+#pragma unroll
+    for (int k = 0; k < D; k++) {
+      const float y = room[i * D + k] - mean[k];
+      layout[i * D + k] = y;
+      low[k] = fminf(low[k], y), high[k] = fminf(high[k], -y);
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < D; k++) {
+    const float l = least_of_block(low[k], floats), h = least_of_block(high[k], floats);
+    if (threadIdx.x == 0) boxes[blockIdx.x * 6 + k] = l, boxes[blockIdx.x * 6 + 3 + k] = h;
+  }
+}
+
+// One block. The boxes stand in `room`, whose numbers layout_centre has read.
+extern "C" __global__ void layout_figures(double* figures, const double* work, const float* boxes, const unsigned blocks,
+                                          const unsigned dims) {
+  __shared__ double shared[WARPS];
+  __shared__ float floats[WARPS];
+  const double squares = sum_of_parts(work, shared);
+  if (threadIdx.x == 0) figures[0] = squares;
+  for (unsigned k = 0; k < 6; k++) {
+    float least = INFINITY;
+    for (unsigned b = threadIdx.x; b < blocks; b += THREADS)
+      if (k % 3 < dims) least = fminf(least, boxes[b * 6 + k]);
+    least = least_of_block(least, floats);
+    if (threadIdx.x == 0) figures[1 + k] = k % 3 >= dims ? 0. : k < 3 ? least : -least;
+  }
+}
+
+template <int D>
+__device__ void divergence(double* parts, const unsigned* offsets, const unsigned* columns, const float* values,
+                           const float* layout, const double* total, size_t n, float alpha) {
+  __shared__ double shared[WARPS];
+  const unsigned lane = threadIdx.x % 32;
+  const double log_total = log(*total);
+  const size_t first = (size_t)blockIdx.x * THREADS, end = n < first + THREADS ? n : first + THREADS;
+  double sum = 0;
+  for (size_t i = first + threadIdx.x / 32; i < end; i += WARPS) {
+    const Point<D> own = point<D>(layout, i);
+    for (unsigned e = offsets[i] + lane; e < offsets[i + 1]; e += 32) {
+      const Point<D> other = point<D>(layout, columns[e]);
+      float square = 0;
+#pragma unroll
+      for (int k = 0; k < D; k++) {
+        const float difference = own.x[k] - other.x[k];
+        square = fmaf(difference, difference, square);
+      }
+      const float p = values[e];
+      if (p > 0) sum += (double)p * ((double)logf(p) + log_total + (double)(alpha * log1pf(square / alpha)));
+    }
+  }
+  sum = sum_of_block(sum, shared);
+  if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+}
+
+#define LAYOUT(D)                                                                                                      \
+  extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
+      layout_move_##D(float* velocity, float* gains, float* room, double* work, const float* layout,                   \
+                      const float* rates, const unsigned* offsets, const unsigned* columns, const float* values,       \
+                      const float* forces, const double* total, const size_t n, const Settings s) {                    \
+    move_points<D>(velocity, gains, room, work, layout, rates, offsets, columns, values, forces, total, n, s);         \
+  }                                                                                                                    \
+  extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
+      layout_centre_##D(float* layout, float* boxes, const float* room, const double* work, const size_t n) {          \
+    centre<D>(layout, boxes, room, work, n);                                                                           \
+  }                                                                                                                    \
+  extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
+      layout_divergence_##D(double* parts, const unsigned* offsets, const unsigned* columns, const float* values,      \
+                            const float* layout, const double* total, const size_t n, const float alpha) {             \
+    divergence<D>(parts, offsets, columns, values, layout, total, n, alpha);                                           \
+  }
+LAYOUT(2)
+LAYOUT(3)

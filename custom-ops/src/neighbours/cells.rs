@@ -1,0 +1,169 @@
+//! Approximate nearest neighbours by cells.
+use super::{Metric, Neighbours, find, knn, knn_of};
+use crate::draw::uniform;
+use crate::philox::Philox;
+use crate::sort_by_key;
+use candle::{Device, Result, Tensor};
+
+const OP: &str = "knn_approximate";
+/// Rows of a cell, about.
+const CELL: usize = 1024;
+/// Rows for each cell that its centre is found from.
+const SAMPLE: usize = 64;
+/// Rounds of Lloyd's algorithm.
+const ROUNDS: usize = 6;
+/// Rows that the recall is measured on.
+const CHECKED: usize = 256;
+
+/// Neighbours, most of which are the nearest.
+#[derive(Debug, Clone)]
+pub struct ApproximateNeighbours {
+    /// What was found, sorted by distance and index.
+    pub neighbours: Neighbours,
+    /// The share of the nearest rows that was found, in `[0, 1]`, measured on 256 rows (all where there are fewer).
+    pub recall: f64,
+}
+
+/// Most of the `k` nearest other rows of each row of a contiguous f32 matrix `rows`, `[n, n_features]`: rows are sorted into cells of about 1,024
+/// around centres (Lloyd's k-means on a sample), and neighbours are searched in a row's own cell and the `probes − 1` cells whose centres are
+/// nearest to its own.
+///
+/// The same `philox` gives the same bits on one device. With at least as many probes as cells the result is exact.
+///
+/// Cost: about `2 · n · 1024 · probes · n_features` FLOP and `n² / 1024` products for the cells, where [`knn`] takes `2 · n² · n_features`.
+///
+/// # Errors
+/// As [`knn`], and when `probes` is 0.
+///
+/// Source: Jégou, Douze and Schmid, "Product quantization for nearest neighbor search", 2011 (inverted file).
+pub fn knn_approximate(
+    rows: &Tensor,
+    k: usize,
+    metric: Metric,
+    probes: usize,
+    philox: Philox,
+) -> Result<ApproximateNeighbours> {
+    if probes == 0 {
+        candle::bail!("{OP}: probes must be at least 1, got 0")
+    }
+    let n = rows.dims().first().copied().unwrap_or(0);
+    let n_cells = n / CELL;
+    if n_cells <= probes {
+        return Ok(ApproximateNeighbours { neighbours: knn(rows, k, metric)?, recall: 1. });
+    }
+    let cells = Cells::new(rows, n_cells, metric, philox)?;
+    let neighbours = cells.search(rows, k, metric, probes)?;
+    let recall = recall(rows, &neighbours, k, metric)?;
+    Ok(ApproximateNeighbours { neighbours, recall })
+}
+
+/// Rows by cell.
+struct Cells {
+    /// For each cell the others, by the distance of their centres.
+    near: Vec<Vec<u32>>,
+    /// Where each cell begins in `order`, and the end of the last.
+    starts: Vec<u32>,
+    order: Tensor,
+}
+
+/// Evenly spaced rows.
+fn spaced(n: usize, count: usize, device: &Device) -> Result<Tensor> {
+    let count = count.min(n);
+    Tensor::new((0..count).map(|i| (i * n / count) as u32).collect::<Vec<_>>(), device)
+}
+
+impl Cells {
+    fn new(rows: &Tensor, n_cells: usize, metric: Metric, philox: Philox) -> Result<Self> {
+        let (n, device) = (rows.dim(0)?, rows.device());
+        let sample = rows.index_select(&spaced(n, n_cells * SAMPLE, device)?, 0)?;
+        let centres = centres(&sample, n_cells, metric, philox)?;
+        let own = knn_of(rows, &centres, 1, metric)?.indices.flatten_all()?;
+        let sorted = sort_by_key(&own, n_cells)?;
+        let near = knn(&centres, n_cells - 1, metric)?.indices.to_vec2::<u32>()?;
+        Ok(Self { near, starts: sorted.offsets.to_vec1()?, order: sorted.order })
+    }
+
+    fn search(&self, rows: &Tensor, k: usize, metric: Metric, probes: usize) -> Result<Neighbours> {
+        let device = rows.device();
+        let (mut indices, mut distances) = (vec![], vec![]);
+        for (cell, near) in self.near.iter().enumerate() {
+            let members = |cell: usize| {
+                let (start, end) = (self.starts[cell] as usize, self.starts[cell + 1] as usize);
+                self.order.narrow(0, start, end - start)
+            };
+            let own = members(cell)?;
+            let m = own.elem_count();
+            if m == 0 {
+                continue;
+            }
+            // The cell itself comes first, so that query i is candidate i.
+            let (mut candidates, mut count) = (vec![own], m);
+            for (probe, &other) in near.iter().enumerate() {
+                if probe + 1 >= probes && count > 4 * k {
+                    break;
+                }
+                let other = members(other as usize)?;
+                count += other.elem_count();
+                if other.elem_count() > 0 {
+                    candidates.push(other);
+                }
+            }
+            let candidates = Tensor::cat(&candidates, 0)?;
+            let among = rows.index_select(&candidates, 0)?;
+            let found = find(&among.narrow(0, 0, m)?, &among, k, metric, true)?;
+            indices.push(candidates.index_select(&found.indices.flatten_all()?, 0)?.reshape((m, k))?);
+            distances.push(found.distances);
+        }
+        // Row i of what was found is row order[i].
+        let order = self.order.to_vec1::<u32>()?;
+        let mut places = vec![0u32; order.len()];
+        order.iter().enumerate().for_each(|(place, &row)| places[row as usize] = place as u32);
+        let places = Tensor::new(places, device)?;
+        let back = |parts: &[Tensor]| Tensor::cat(parts, 0)?.index_select(&places, 0);
+        Ok(Neighbours { indices: back(&indices)?, distances: back(&distances)? })
+    }
+}
+
+/// Centres of cells of the sampled rows, `[n_cells, n_features]`; a centre without rows stays where it is.
+fn centres(sample: &Tensor, n_cells: usize, metric: Metric, philox: Philox) -> Result<Tensor> {
+    let device = sample.device();
+    let (m, d) = sample.dims2()?;
+    let draws = uniform(m, &Device::Cpu, philox)?.to_vec1::<f32>()?;
+    let mut first: Vec<u32> = (0..m as u32).collect();
+    first.sort_by(|&a, &b| draws[a as usize].total_cmp(&draws[b as usize]).then(a.cmp(&b)));
+    let mut centres = sample.index_select(&Tensor::new(&first[..n_cells], device)?, 0)?;
+    let values = sample.flatten_all()?.to_vec1::<f32>()?;
+    for _ in 0..ROUNDS {
+        let own = knn_of(sample, &centres, 1, metric)?.indices.flatten_all()?.to_vec1::<u32>()?;
+        let (mut sums, mut counts) = (vec![0f64; n_cells * d], vec![0u32; n_cells]);
+        for (row, &cell) in values.chunks(d.max(1)).zip(&own) {
+            counts[cell as usize] += 1;
+            let sum = &mut sums[cell as usize * d..][..d];
+            sum.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x));
+        }
+        let mut means = centres.flatten_all()?.to_vec1::<f32>()?;
+        for (c, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let mean = means[c * d..][..d].iter_mut().zip(&sums[c * d..][..d]);
+            mean.for_each(|(mean, sum)| *mean = (sum / f64::from(count)) as f32);
+        }
+        centres = Tensor::from_vec(means, (n_cells, d), device)?;
+    }
+    Ok(centres)
+}
+
+/// The share of the nearest rows of some that was found.
+fn recall(rows: &Tensor, found: &Neighbours, k: usize, metric: Metric) -> Result<f64> {
+    let n = rows.dim(0)?;
+    let picks = spaced(n, CHECKED, rows.device())?;
+    // One more, because each row finds itself.
+    let k_and_itself = (k + 1).min(n);
+    let exact =
+        knn_of(&rows.index_select(&picks, 0)?, rows, k_and_itself, metric)?.indices.to_vec2::<u32>()?;
+    let got = found.indices.index_select(&picks, 0)?.to_vec2::<u32>()?;
+    let own = picks.to_vec1::<u32>()?;
+    let mut right = 0;
+    for ((exact, got), own) in exact.iter().zip(&got).zip(&own) {
+        right += exact.iter().filter(|j| *j != own).take(k).filter(|j| got.contains(j)).count();
+    }
+    Ok(right as f64 / (own.len() * k) as f64)
+}

@@ -1,0 +1,146 @@
+//! The search on the CPU.
+//!
+//! ```text
+//! |q − x|² ≥ |C q − C x|²     C: coordinates along the leading directions of the rows, and the length of what they leave
+//! ```
+//!
+//! Products of blocks give the right side for all pairs. The true distances of the rows with the least of it bound the distance of the
+//! `k`-th neighbour, and every row whose bound does not exceed that one is looked at: first with more coordinates, then with
+//! all features. The result is exact whatever the rows are; how many are looked at depends on them. Where the leading directions hold
+//! too little, or too many rows are looked at, the coordinates are all features.
+//!
+//! Rows are centred, and of length 1 for the cosine: then `1 − cos = |q − x|² / 2`.
+mod basis;
+mod scan;
+mod space;
+mod vectors;
+
+use super::{Knn, Metric, not_finite};
+use candle::Result;
+use rayon::prelude::*;
+use scan::{Query, Scan};
+use space::Space;
+use vectors::{dot_in_f64, square_in_f64};
+
+/// Numbers in a block of products.
+const BLOCK: usize = 8 << 20;
+/// Queries of a block.
+const QUERIES: std::ops::RangeInclusive<usize> = 16..=128;
+/// Where more than this share of the rows is looked at for the mean query, products of all features are cheaper.
+const LOOKED_AT: f64 = 0.1;
+
+impl Knn {
+    pub(super) fn search(
+        &self,
+        indices: &mut [u32],
+        distances: &mut [f32],
+        queries: &[f32],
+        rows: &[f32],
+    ) -> Result<()> {
+        self.refuse_not_finite("rows", rows)?;
+        self.refuse_not_finite("queries", queries)?;
+        let same = self.without_self || std::ptr::eq(queries, rows);
+        let pair = Pair::new(self, queries, rows, same);
+        let mut space = Space::new(&pair.rows, self.n_features, true);
+        let mut coordinates = (!same).then(|| space.of(&pair.queries));
+        let height = (BLOCK / self.n).clamp(*QUERIES.start(), *QUERIES.end());
+        let mut products = vec![0f32; height * self.n];
+        let results = indices.chunks_mut(height * self.k).zip(distances.chunks_mut(height * self.k));
+        for (block, (indices, distances)) in results.enumerate() {
+            let first = block * height;
+            let products = &mut products[..indices.len() / self.k * self.n];
+            let from = coordinates.as_ref().unwrap_or(&space.rows);
+            space.products(products, from, first);
+            let scan = Scan { knn: self, pair: &pair, space: &space, queries: from };
+            let each = products.par_chunks_mut(self.n).zip(indices.par_chunks_mut(self.k));
+            let looked_at: usize = each
+                .zip(distances.par_chunks_mut(self.k))
+                .enumerate()
+                .map_init(Query::default, |query, (i, ((products, indices), distances))| {
+                    scan.nearest(query, first + i, products, indices, distances)
+                })
+                .sum();
+            let share = looked_at as f64 / (products.len() as f64);
+            if space.is_partial() && share > LOOKED_AT {
+                space = Space::new(&pair.rows, self.n_features, false);
+                coordinates = (!same).then(|| space.of(&pair.queries));
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_not_finite(&self, name: &str, all: &[f32]) -> Result<()> {
+        match all.par_iter().position_first(|x| !x.is_finite()) {
+            Some(at) => Err(not_finite(name, at / self.n_features, at % self.n_features, all[at])),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Queries and rows as they came and as the bounds see them.
+struct Pair<'a> {
+    metric: Metric,
+    n_features: usize,
+    given: [&'a [f32]; 2],
+    /// Of the cosine, the lengths of both.
+    lengths: [Vec<f64>; 2],
+    queries: std::borrow::Cow<'a, [f32]>,
+    rows: std::borrow::Cow<'a, [f32]>,
+}
+
+impl<'a> Pair<'a> {
+    fn new(knn: &Knn, queries: &'a [f32], rows: &'a [f32], same: bool) -> Self {
+        let (metric, n_features) = (knn.metric, knn.n_features);
+        let given = [queries, rows];
+        if metric == Metric::Euclidean || n_features == 0 {
+            let lengths = [vec![], vec![]];
+            return Self { metric, n_features, given, lengths, queries: queries.into(), rows: rows.into() };
+        }
+        let (of_rows, unit_rows) = units(rows, n_features);
+        let (of_queries, unit_queries) =
+            if same { (of_rows.clone(), vec![]) } else { units(queries, n_features) };
+        let lengths = [of_queries, of_rows];
+        Self { metric, n_features, given, lengths, queries: unit_queries.into(), rows: unit_rows.into() }
+    }
+
+    /// The distance of query `i` and row `j`.
+    fn distance(&self, i: usize, j: usize) -> f32 {
+        let [q, x] =
+            [(0, i), (1, j)].map(|(of, row)| &self.given[of][row * self.n_features..][..self.n_features]);
+        match self.metric {
+            Metric::Euclidean => square_in_f64(q, x).sqrt() as f32,
+            Metric::Cosine => {
+                let lengths = self.lengths[0].get(i).unwrap_or(&0.) * self.lengths[1].get(j).unwrap_or(&0.);
+                if lengths > 0. { (1. - dot_in_f64(q, x) / lengths).max(0.) as f32 } else { 1. }
+            }
+        }
+    }
+
+    /// The square of the distance, of unit rows for the cosine, that belongs to a distance of the metric.
+    fn square_of(&self, distance: f32) -> f64 {
+        let distance = f64::from(distance);
+        match self.metric {
+            Metric::Euclidean => distance * distance,
+            Metric::Cosine => 2. * distance,
+        }
+    }
+
+    /// Whether all rows are at distance 1 from query `i`.
+    fn is_zero(&self, i: usize) -> bool {
+        self.metric == Metric::Cosine && self.lengths[0].get(i).is_none_or(|&length| length == 0.)
+    }
+}
+
+/// The lengths of rows, and the rows over them; zero rows stay.
+fn units(rows: &[f32], n_features: usize) -> (Vec<f64>, Vec<f32>) {
+    let mut units = vec![0f32; rows.len()];
+    let each = units.par_chunks_mut(n_features).zip(rows.par_chunks(n_features));
+    let lengths = each.map(|(unit, row)| {
+        let length = dot_in_f64(row, row).sqrt();
+        if length > 0. {
+            unit.iter_mut().zip(row).for_each(|(unit, &x)| *unit = (f64::from(x) / length) as f32);
+        }
+        length
+    });
+    (lengths.collect(), units)
+}

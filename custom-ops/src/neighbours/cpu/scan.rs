@@ -1,0 +1,150 @@
+//! The neighbours of one query, from its row of products.
+use super::space::{Coordinates, Space};
+use super::{Knn, Pair};
+use multiversion::multiversion;
+
+/// Rows whose least bound stands for them.
+const CHUNK: usize = 16;
+
+/// A call, a space, and the coordinates of its queries.
+pub(super) struct Scan<'a> {
+    pub knn: &'a Knn,
+    pub pair: &'a Pair<'a>,
+    pub space: &'a Space,
+    pub queries: &'a Coordinates,
+}
+
+/// Memory of a query.
+#[derive(Default)]
+pub(super) struct Query {
+    /// The least `half − product` of each chunk of rows: half of the bound's square, but for the query's own part.
+    least: Vec<f32>,
+    order: Vec<f32>,
+    /// Rows to look at.
+    rows: Vec<u32>,
+    /// Distances as bits above row numbers, which are in the order of both.
+    keys: Vec<u64>,
+}
+
+impl Scan<'_> {
+    /// Writes the neighbours of query `i`, whose products are given, and returns how many rows were looked at.
+    pub(super) fn nearest(
+        &self,
+        query: &mut Query,
+        i: usize,
+        products: &mut [f32],
+        indices: &mut [u32],
+        distances: &mut [f32],
+    ) -> usize {
+        let k = self.knn.k;
+        if self.pair.is_zero(i) {
+            let others = (0..self.knn.n).filter(|&j| !(self.knn.without_self && i == j));
+            indices.iter_mut().zip(others).for_each(|(index, j)| *index = j as u32);
+            distances.fill(1.);
+            return 0;
+        }
+        let own = if self.knn.without_self { i } else { usize::MAX };
+        if let Some(product) = products.get_mut(own) {
+            *product = f32::NEG_INFINITY;
+        }
+        halves_less_products(products, &self.space.rows.halves, &mut query.least);
+        let first = query.threshold(k + k / 2);
+        query.rows_in(products, f32::NEG_INFINITY, first);
+        query.rows.retain(|&j| j as usize != own);
+        let mut looked_at = query.rows.len();
+        query.keys.clear();
+        self.measure(query, i);
+        looked_at += self.look_further(query, i, products, first);
+        query.keys.select_nth_unstable(k - 1);
+        query.keys.truncate(k);
+        query.keys.sort_unstable();
+        for ((index, distance), key) in indices.iter_mut().zip(distances).zip(&query.keys) {
+            (*index, *distance) = (*key as u32, distance_of(*key));
+        }
+        looked_at
+    }
+
+    /// Looks at all rows beyond `first` whose bound does not exceed the distance of the `k`-th nearest so far.
+    fn look_further(&self, query: &mut Query, i: usize, halves: &[f32], first: f32) -> usize {
+        let own = self.queries.halves.get(i).copied().unwrap_or(0.);
+        let farthest = distance_of(*query.keys.select_nth_unstable(self.knn.k - 1).1);
+        let square = self.space.scaled(self.pair.square_of(farthest));
+        query.rows_in(halves, first, (0.5 * square - f64::from(own)) as f32);
+        let looked_at = query.rows.len();
+        query.rows.retain(|&j| {
+            let bound = 2. * (halves[j as usize] + own);
+            f64::from(self.space.tighter(self.queries, i, j as usize, bound)) <= square
+        });
+        self.measure(query, i);
+        looked_at
+    }
+
+    /// Adds the rows to look at and their distances to the keys.
+    fn measure(&self, query: &mut Query, i: usize) {
+        let key = |&j: &u32| u64::from(self.pair.distance(i, j as usize).to_bits()) << 32 | u64::from(j);
+        query.keys.extend(query.rows.iter().map(key));
+    }
+}
+
+/// The distance in a key.
+fn distance_of(key: u64) -> f32 {
+    f32::from_bits((key >> 32) as u32)
+}
+
+impl Query {
+    /// A number that at least `count` of the halves do not exceed, infinite where there are too few chunks to tell.
+    fn threshold(&mut self, count: usize) -> f32 {
+        if self.least.len() <= count {
+            return f32::INFINITY;
+        }
+        self.order.clone_from(&self.least);
+        *self.order.select_nth_unstable_by(count - 1, f32::total_cmp).1
+    }
+
+    /// Finds the rows whose halves are above `above` and at most `most`; none has one below both.
+    fn rows_in(&mut self, halves: &[f32], above: f32, most: f32) {
+        self.rows.clear();
+        for (chunk, (halves, least)) in halves.chunks(CHUNK).zip(&self.least).enumerate() {
+            if *least > most {
+                continue;
+            }
+            let (mut found, mut count) = ([0u32; CHUNK], 0);
+            for (j, &half) in halves.iter().enumerate() {
+                // Written without a branch, which would be mispredicted.
+                found[count % CHUNK] = (chunk * CHUNK + j) as u32;
+                count += usize::from((half > above) & (half <= most));
+            }
+            self.rows.extend_from_slice(&found[..count]);
+        }
+    }
+}
+
+/// `x ← half − x`, and the least of each chunk.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+fn halves_less_products(x: &mut [f32], halves: &[f32], least: &mut Vec<f32>) {
+    least.resize(x.len().div_ceil(CHUNK), 0.);
+    let ((chunks, rest), (halves, halves_rest)) = (x.as_chunks_mut::<CHUNK>(), halves.as_chunks::<CHUNK>());
+    for ((x, half), least) in chunks.iter_mut().zip(halves).zip(least.iter_mut()) {
+        let mut smallest = [0f32; CHUNK];
+        for l in 0..CHUNK {
+            x[l] = half[l] - x[l];
+            smallest[l] = x[l];
+        }
+        let mut width = CHUNK / 2;
+        while width > 0 {
+            for l in 0..width {
+                smallest[l] =
+                    if smallest[l + width] < smallest[l] { smallest[l + width] } else { smallest[l] };
+            }
+            width /= 2;
+        }
+        *least = smallest[0];
+    }
+    if let Some(least) = least.last_mut().filter(|_| !rest.is_empty()) {
+        *least = f32::INFINITY;
+        for (x, half) in rest.iter_mut().zip(halves_rest) {
+            *x = half - *x;
+            *least = least.min(*x);
+        }
+    }
+}

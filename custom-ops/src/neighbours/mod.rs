@@ -1,0 +1,126 @@
+//! Exact nearest neighbours.
+//!
+//! ```text
+//! neighbours of query i = the k rows j with the smallest d(i, j), nearest first, the lower j first among equals
+//! Euclidean  d = |q_i − x_j|
+//! Cosine     d = 1 − q_i·x_j / (|q_i| |x_j|),  1 where either is zero
+//! ```
+//!
+//! Products of blocks propose more rows than asked for, and distances from the differences of the rows themselves, in f32 or better,
+//! decide between them. No other step of the library depends on how they were found: [`Neighbours`] may come from elsewhere.
+//!
+//! ```
+//! use candle::{Device::Cpu, Tensor};
+//! use chandlery_ops::{Metric, knn};
+//! # fn main() -> candle::Result<()> {
+//! let rows = Tensor::new(&[[0f32, 0.], [3., 4.], [0., 1.]], &Cpu)?;
+//! let nearest = knn(&rows, 2, Metric::Euclidean)?;
+//! assert_eq!(nearest.indices.to_vec2::<u32>()?, [[2, 1], [2, 0], [0, 1]]);
+//! assert_eq!(nearest.distances.to_vec2::<f32>()?[0], [1., 5.]);
+//! # Ok(()) }
+//! ```
+mod cells;
+mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod reference;
+
+use crate::check::matrix;
+use crate::op::{Io, Kernel, new_tensor, operands, same_device};
+use candle::{CpuStorage, DType, Result, Tensor};
+pub use cells::{ApproximateNeighbours, knn_approximate};
+pub use reference::{knn_of_reference, knn_reference};
+
+const OP: &str = "knn";
+
+/// How far two rows are from each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Metric {
+    /// `|a − b|`
+    #[default]
+    Euclidean,
+    /// `1 − a·b / (|a| |b|)`, 1 where either is zero.
+    Cosine,
+}
+
+/// The nearest rows of each query.
+#[derive(Debug, Clone)]
+pub struct Neighbours {
+    /// Rows, nearest first, the lower first among equals: u32 `[n_queries, k]`.
+    pub indices: Tensor,
+    /// Their distances (not squared), ascending: f32 `[n_queries, k]`.
+    pub distances: Tensor,
+}
+
+/// The `k` nearest other rows of each row of a contiguous f32 matrix `rows`, `[n, n_features]`. A row is no neighbour of itself, but
+/// of its duplicates.
+///
+/// Cost: about `2 · n² · n_features` FLOP, and memory for blocks of products beside the result: at most 256 MiB on a GPU.
+///
+/// # Errors
+/// When `rows` is not such a matrix, has an entry that is not finite, `k` is 0 or not below `n`, or a step is being recorded.
+pub fn knn(rows: &Tensor, k: usize, metric: Metric) -> Result<Neighbours> {
+    find(rows, rows, k, metric, true)
+}
+
+/// The `k` nearest of `rows`, `[n, n_features]`, for each of `queries`, `[n_queries, n_features]`. A row that equals the query counts.
+///
+/// # Errors
+/// As [`knn`]; `k` may be `n` here.
+pub fn knn_of(queries: &Tensor, rows: &Tensor, k: usize, metric: Metric) -> Result<Neighbours> {
+    find(queries, rows, k, metric, false)
+}
+
+fn find(queries: &Tensor, rows: &Tensor, k: usize, metric: Metric, without_self: bool) -> Result<Neighbours> {
+    let (n, n_features) = matrix(OP, "rows", "[n, n_features]", rows, &[DType::F32])?;
+    let (n_queries, features) = matrix(OP, "queries", "[n_queries, n_features]", queries, &[DType::F32])?;
+    same_device(OP, "queries", queries, rows.device())?;
+    if features != n_features {
+        candle::bail!("{OP}: queries must have {n_features} features, as rows have, got {features}")
+    }
+    let most = n - usize::from(without_self && n > 0);
+    if k == 0 || k > most {
+        candle::bail!("{OP}: k must be in 1..={most} for {n} rows, got {k}")
+    }
+    if u32::try_from(n).is_err() {
+        candle::bail!("{OP}: there must be fewer than 2^32 rows, got {n}")
+    }
+    let knn = Knn { n, n_features, k, metric, without_self };
+    #[cfg(feature = "cuda")]
+    if rows.device().is_cuda() {
+        return knn.find(queries, rows);
+    }
+    let new = |dtype| new_tensor(OP, (n_queries, k), dtype, rows.device());
+    let found = Neighbours { indices: new(DType::U32)?, distances: new(DType::F32)? };
+    let io = operands(OP).write("indices", &found.indices).write("distances", &found.distances);
+    io.read("queries", queries).read("rows", rows).run(&knn)?;
+    Ok(found)
+}
+
+/// A checked call.
+#[derive(Debug, Clone, Copy)]
+struct Knn {
+    n: usize,
+    n_features: usize,
+    k: usize,
+    metric: Metric,
+    /// Query `i` is row `i`, which is left out.
+    without_self: bool,
+}
+
+impl Kernel for Knn {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([indices, distances], [queries, rows]) = io.parts()?;
+        self.search(indices.elements()?, distances.elements()?, queries.elements()?, rows.elements()?)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, _: &crate::cuda::Gpu, _: Io<'_, candle::CudaStorage>) -> Result<()> {
+        candle::bail!("{OP}: the search on a GPU takes several steps")
+    }
+}
+
+/// The message for an entry that is not finite.
+fn not_finite(name: &str, row: usize, column: usize, x: f32) -> candle::Error {
+    candle::Error::Msg(format!("{OP}: {name} must be finite, got {x} in row {row}, column {column}"))
+}
