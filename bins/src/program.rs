@@ -9,6 +9,7 @@ pub fn program_of(model: ModelType) -> &'static str {
         ModelType::Dae | ModelType::StackedDae => "dae",
         ModelType::SparseAutoencoder => "sparse-autoencoder",
         ModelType::SparseCoding => "sparse-coding",
+        ModelType::Tsne => "tsne",
     }
 }
 

@@ -11,6 +11,7 @@
 //! | [`dictionary`] | dictionary learning | sparse codes over atoms learned by K-SVD and related methods, or online |
 //! | [`sparse_autoencoder`] | sparse autoencoder | features that are rarely active, learned over all rows by L-BFGS |
 //! | [`sparse_coding`] | sparse coding | activations over a basis, few of them not 0 by a penalty |
+//! | [`tsne`] | t-SNE | a picture of the rows in two or three dimensions |
 //! | [`optim`] | L-BFGS | minimises any smooth function of one vector |
 //! | [`softmax`] | multinomial logistic regression | the linear read-out that tells how good features are |
 //!
@@ -60,6 +61,7 @@ pub mod softmax;
 pub mod sparse_autoencoder;
 pub mod sparse_coding;
 mod trainer;
+pub mod tsne;
 
 pub use chandlery_datasets as datasets;
 pub use chandlery_datasets::{ImageShape, Preparation};

@@ -64,5 +64,6 @@ prepares!(
     crate::dae::StackedDaeConfig,
     crate::dictionary::DictionaryConfig,
     crate::sparse_autoencoder::SparseAutoencoderConfig,
-    crate::sparse_coding::SparseCodingConfig
+    crate::sparse_coding::SparseCodingConfig,
+    crate::tsne::TsneConfig
 );

@@ -66,11 +66,13 @@ pub enum ModelType {
     SparseAutoencoder,
     /// [`SparseCoding`](crate::sparse_coding::SparseCoding).
     SparseCoding,
+    /// [`Embedding`](crate::tsne::Embedding).
+    Tsne,
 }
 
 impl ModelType {
     /// Every one.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Rbm,
         Self::Dbn,
         Self::LabelledDbn,
@@ -80,6 +82,7 @@ impl ModelType {
         Self::StackedDae,
         Self::SparseAutoencoder,
         Self::SparseCoding,
+        Self::Tsne,
     ];
 
     /// The lower-case name that files use.
@@ -94,6 +97,7 @@ impl ModelType {
             Self::StackedDae => "stacked-denoising-autoencoder",
             Self::SparseAutoencoder => "sparse-autoencoder",
             Self::SparseCoding => "sparse-coding",
+            Self::Tsne => "t-sne",
         }
     }
 
@@ -109,6 +113,7 @@ impl ModelType {
             Self::StackedDae => "chandlery::dae::StackedDae",
             Self::SparseAutoencoder => "chandlery::sparse_autoencoder::SparseAutoencoder",
             Self::SparseCoding => "chandlery::sparse_coding::SparseCoding",
+            Self::Tsne => "chandlery::tsne::Embedding",
         }
     }
 
@@ -116,7 +121,7 @@ impl ModelType {
     fn by_fields(config: &Value) -> Option<Self> {
         // A deep belief network's `layers` are those of a feed-forward network without its `task`, and an RBM's sizes are those of
         // an autoencoder that does not say whether its weights are tied.
-        let fields: [(Self, &[&str]); 9] = [
+        let fields: [(Self, &[&str]); 10] = [
             (Self::Feedforward, &["/task", "/layers"]),
             (Self::LabelledDbn, &["/sizes", "/n_classes"]),
             (Self::StackedDae, &["/layers/0/tied"]),
@@ -126,6 +131,7 @@ impl ModelType {
             (Self::Dae, &["/n_visible", "/n_hidden", "/tied"]),
             (Self::SparseAutoencoder, &["/n_visible", "/n_hidden", "/decoder"]),
             (Self::Rbm, &["/n_visible", "/n_hidden"]),
+            (Self::Tsne, &["/n_dims", "/perplexity"]),
         ];
         let has = |places: &[&str]| places.iter().all(|place| config.pointer(place).is_some());
         fields.into_iter().find(|(_, names)| has(names)).map(|(model, _)| model)

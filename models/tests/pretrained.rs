@@ -11,6 +11,7 @@ use chandlery::pretrained::{ModelType, model_type};
 use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, VisibleUnit};
 use chandlery::sparse_autoencoder::{SparseAutoencoder, SparseAutoencoderConfig};
 use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig};
+use chandlery::tsne::{Embedding, TsneConfig};
 use chandlery::{ImageShape, Preparation};
 use chandlery_ops::{Philox, normal};
 use common::bits;
@@ -66,6 +67,13 @@ fn sparse_coding() -> Result<SparseCoding> {
     SparseCoding::from_tensor(config, normal((5, 4), &CPU, Philox::new(1, 5))?)
 }
 
+fn embedding() -> Result<Embedding> {
+    let config =
+        TsneConfig { preparation: awkward()?, learning_rate: Some(AWKWARD), ..TsneConfig::default() };
+    let rows = normal((5, 6), &CPU, Philox::new(1, 6))?;
+    Embedding::from_tensors(config, normal((5, 2), &CPU, Philox::new(1, 7))?, Some(rows))
+}
+
 /// Saves a model of each type to a folder of its own name under `folder`.
 fn save_all(folder: &Path) -> Result<()> {
     for model in ModelType::ALL {
@@ -80,6 +88,7 @@ fn save_all(folder: &Path) -> Result<()> {
             ModelType::StackedDae => stacked_dae()?.save_pretrained(&folder)?,
             ModelType::SparseAutoencoder => sparse_autoencoder()?.save_pretrained(&folder)?,
             ModelType::SparseCoding => sparse_coding()?.save_pretrained(&folder)?,
+            ModelType::Tsne => embedding()?.save_pretrained(&folder)?,
         }
     }
     Ok(())
@@ -97,6 +106,7 @@ fn load_as(model: ModelType, name: &str) -> Result<()> {
         ModelType::StackedDae => StackedDae::from_pretrained(name, &CPU).map(|_| ()),
         ModelType::SparseAutoencoder => SparseAutoencoder::from_pretrained(name, &CPU).map(|_| ()),
         ModelType::SparseCoding => SparseCoding::from_pretrained(name, &CPU).map(|_| ()),
+        ModelType::Tsne => Embedding::from_pretrained(name, &CPU).map(|_| ()),
     }
 }
 

@@ -22,6 +22,7 @@ mod sparse_autoencoder;
 mod sums;
 mod threads;
 mod training;
+mod tsne;
 mod two_gpus;
 mod units;
 mod up_down;

@@ -1,0 +1,278 @@
+//! What a run of t-SNE is told.
+use crate::check::{at_least_one, range};
+use crate::prepare::check_inputs;
+use candle::Result;
+use chandlery_datasets::{ImageShape, Preparation};
+use chandlery_ops::{Metric, RepulsionMethod};
+use serde::{Deserialize, Serialize};
+
+/// The fewest nodes of a side of a grid on a GPU, where fewer take no less time: they leave multiprocessors idle, and points wait for each
+/// other at the nodes.
+const GPU_NODES: usize = 256;
+
+/// The most rows whose neighbours are all searched by default.
+const MOST_EXACT: usize = 150_000;
+/// Cells that are searched for the neighbours of a row.
+pub(super) const PROBES: usize = 32;
+
+/// How the repulsion between all pairs of points is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// Every pair: `O(n²)` an iteration.
+    Exact,
+    /// A tree whose cells stand for the points in them: `O(n log n)`.
+    BarnesHut,
+    /// Interpolation on a grid and FFT: `O(n)`; 2 dimensions.
+    Fft,
+}
+
+/// Where points begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Start {
+    /// The principal components of the rows, scaled to a standard deviation of 1e-4; keeps the large-scale order of the data.
+    #[default]
+    Pca,
+    /// Normal with a standard deviation of 1e-4.
+    Random,
+}
+
+/// How a layout is found, and what an [`Embedding`](super::Embedding) holds as the content of `config.json`.
+///
+/// ```
+/// use chandlery::tsne::TsneConfig;
+/// let config = TsneConfig { perplexity: 10., n_dims: 3, ..TsneConfig::default() };
+/// assert_eq!(config.iterations_in_all(), 750);
+/// assert!(config.validate().is_ok());
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TsneConfig {
+    /// Dimensions of the layout, 2 or 3. Default 2.
+    pub n_dims: usize,
+    /// The number of neighbours that a point effectively has, at least 1 and at most `(n − 1) / 3` (but 1 always). Default 30.
+    pub perplexity: f64,
+    /// More perplexities, whose affinities are averaged with those of [`perplexity`](Self::perplexity): small ones show local, large ones
+    /// global structure. At most 7. Default none.
+    pub further_perplexities: Vec<f64>,
+    /// How rows are compared. Default Euclidean.
+    #[serde(with = "StoredMetric")]
+    pub metric: Metric,
+    /// Neighbours of each row that get an affinity, at least the largest perplexity. Default three times the largest perplexity.
+    pub neighbours: Option<usize>,
+    /// Whether neighbours may be searched in the nearest cells of rows only; [`TsneRun::recall`](super::TsneRun::recall) says how many of the nearest
+    /// were found. Default: with more than 150,000 rows.
+    pub approximate: Option<bool>,
+    /// How repulsion is found. Default: every pair for up to 2,000 points (10,000 on a GPU, and all that fit it in 3 dimensions), FFT in
+    /// 2 dimensions, a tree in 3.
+    pub method: Option<Method>,
+    /// How coarse the tree is: 0 (every pair) to 1. Default 0.5.
+    pub theta: f32,
+    /// The largest distance of the grid's nodes, in units of the layout, above 0. Default 0.5. The grid has at most 2,048 nodes a side.
+    pub node_distance: f32,
+    /// Iterations with [`early_exaggeration`](Self::early_exaggeration). Default 250.
+    pub early_iterations: usize,
+    /// The factor on the attraction in the first iterations, above 0. Default 12.
+    pub early_exaggeration: f64,
+    /// Iterations after the early ones. Default 500.
+    pub iterations: usize,
+    /// The factor on the attraction in these, above 0. Default 1; more makes clusters denser.
+    pub exaggeration: f64,
+    /// Above 0. Default the number of points over the exaggeration of the phase (Belkina et al. 2019).
+    pub learning_rate: Option<f64>,
+    /// In `[0, 1)`. Default 0.8.
+    pub early_momentum: f64,
+    /// In `[0, 1)`. Default 0.8.
+    pub momentum: f64,
+    /// `α` of the kernel `(1 + d²/α)^−α`, above 0. Default 1; less shows finer clusters (Kobak et al. 2019).
+    pub degrees_of_freedom: f32,
+    /// Where points begin. Default PCA.
+    pub start: Start,
+    /// The descent ends when the norm of the gradient is at most this; at least 0. Default 1e-7.
+    pub gradient_tolerance: f64,
+    /// What is done to raw rows first. Default: floats as they are, bytes over 255.
+    #[serde(skip_serializing_if = "Preparation::is_default")]
+    pub preparation: Preparation,
+    /// How the values of a raw row make an image, so that it can be drawn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageShape>,
+}
+
+/// [`Metric`] as files have it.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Metric", rename_all = "kebab-case")]
+enum StoredMetric {
+    Euclidean,
+    Cosine,
+}
+
+impl Default for TsneConfig {
+    fn default() -> Self {
+        Self {
+            n_dims: 2,
+            perplexity: 30.,
+            further_perplexities: vec![],
+            metric: Metric::Euclidean,
+            neighbours: None,
+            approximate: None,
+            method: None,
+            theta: 0.5,
+            node_distance: 0.5,
+            early_iterations: 250,
+            early_exaggeration: 12.,
+            iterations: 500,
+            exaggeration: 1.,
+            learning_rate: None,
+            early_momentum: 0.8,
+            momentum: 0.8,
+            degrees_of_freedom: 1.,
+            start: Start::default(),
+            gradient_tolerance: 1e-7,
+            preparation: Preparation::default(),
+            image: None,
+        }
+    }
+}
+
+/// One part of the descent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Phase {
+    pub exaggeration: f64,
+    pub momentum: f64,
+    /// The iteration that it ends before.
+    pub end: usize,
+}
+
+impl TsneConfig {
+    /// # Errors
+    /// When a field is out of its range; the message names it.
+    pub fn validate(&self) -> Result<()> {
+        const OP: &str = "TsneConfig";
+        if self.n_dims != 2 && self.n_dims != 3 {
+            candle::bail!("{OP}: n_dims must be 2 or 3, got {}", self.n_dims)
+        }
+        for perplexity in self.perplexities() {
+            range(OP, "perplexity", perplexity, "at least 1", |x| x >= 1.)?;
+        }
+        if self.further_perplexities.len() > 7 {
+            candle::bail!(
+                "{OP}: further_perplexities must be at most 7, got {}",
+                self.further_perplexities.len()
+            )
+        }
+        at_least_one(OP, "neighbours", self.neighbours.unwrap_or(1))?;
+        if self.n_dims == 3 && self.method == Some(Method::Fft) {
+            candle::bail!("{OP}: the method fft is for 2 dimensions, got 3; use barnes-hut or exact")
+        }
+        range(OP, "theta", self.theta.into(), "in 0..=1", |x| (0. ..=1.).contains(&x))?;
+        range(OP, "node_distance", self.node_distance.into(), "above 0", |x| x > 0.)?;
+        range(OP, "early_exaggeration", self.early_exaggeration, "above 0", |x| x > 0.)?;
+        range(OP, "exaggeration", self.exaggeration, "above 0", |x| x > 0.)?;
+        range(OP, "learning_rate", self.learning_rate.unwrap_or(1.), "above 0", |x| x > 0.)?;
+        range(OP, "early_momentum", self.early_momentum, "in [0, 1)", |x| (0. ..1.).contains(&x))?;
+        range(OP, "momentum", self.momentum, "in [0, 1)", |x| (0. ..1.).contains(&x))?;
+        range(OP, "degrees_of_freedom", self.degrees_of_freedom.into(), "above 0", |x| x > 0.)?;
+        range(OP, "gradient_tolerance", self.gradient_tolerance, "at least 0", |x| x >= 0.)?;
+        at_least_one(OP, "iterations in all", self.iterations_in_all())
+    }
+
+    /// Refuses rows whose number or width do not fit.
+    pub(super) fn check_rows(&self, n: usize, n_read: usize) -> Result<()> {
+        const OP: &str = "Tsne";
+        if n < 2 {
+            candle::bail!("{OP}: rows must be at least 2, got {n}")
+        }
+        check_inputs(OP, &self.preparation, n_read, self.image)?;
+        let (largest, most) = (self.largest_perplexity(), largest_perplexity(n));
+        if largest > most {
+            candle::bail!(
+                "{OP}: perplexity must be at most {most} for {n} rows, a third of a row's neighbours, got {largest}"
+            )
+        }
+        match self.neighbours {
+            Some(k) if k >= n || (k as f64) < largest => candle::bail!(
+                "{OP}: neighbours must be in {}..={} for {n} rows at this perplexity, got {k}",
+                largest.ceil(),
+                n - 1
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Neighbours of each of `n` rows.
+    pub fn neighbours_of(&self, n: usize) -> usize {
+        let three = (3. * self.largest_perplexity()).ceil() as usize;
+        self.neighbours.unwrap_or(three).min(n.saturating_sub(1)).max(1)
+    }
+
+    /// Whether neighbours of `n` rows are searched in cells.
+    pub(super) fn is_approximate(&self, n: usize) -> bool {
+        self.approximate.unwrap_or(n > MOST_EXACT)
+    }
+
+    /// All perplexities.
+    pub fn perplexities(&self) -> Vec<f64> {
+        std::iter::once(self.perplexity).chain(self.further_perplexities.iter().copied()).collect()
+    }
+
+    fn largest_perplexity(&self) -> f64 {
+        self.perplexities().into_iter().fold(1., f64::max)
+    }
+
+    /// Iterations of the whole descent.
+    pub fn iterations_in_all(&self) -> usize {
+        self.early_iterations + self.iterations
+    }
+
+    /// The part that `iteration` belongs to.
+    pub(super) fn phase(&self, iteration: usize) -> Phase {
+        match iteration < self.early_iterations {
+            true => Phase {
+                exaggeration: self.early_exaggeration,
+                momentum: self.early_momentum,
+                end: self.early_iterations,
+            },
+            false => Phase {
+                exaggeration: self.exaggeration,
+                momentum: self.momentum,
+                end: self.iterations_in_all(),
+            },
+        }
+    }
+
+    /// The method for `n` points, on a GPU or not.
+    pub fn method_for(&self, n: usize, on_gpu: bool) -> Method {
+        let few = if on_gpu { 10_000 } else { 2_000 };
+        match self.method {
+            Some(method) => method,
+            None if n <= few => Method::Exact,
+            None if self.n_dims == 2 => Method::Fft,
+            None => Method::BarnesHut,
+        }
+    }
+
+    /// The same as the op takes it, for a layout that is `span` wide.
+    pub(super) fn repulsion(&self, n: usize, on_gpu: bool, span: f64) -> RepulsionMethod {
+        match self.method_for(n, on_gpu) {
+            Method::Exact => RepulsionMethod::Exact,
+            Method::BarnesHut => RepulsionMethod::Tree { theta: self.theta },
+            Method::Fft => {
+                RepulsionMethod::Grid { nodes: self.nodes(span).max(if on_gpu { GPU_NODES } else { 0 }) }
+            }
+        }
+    }
+
+    /// Nodes of a side of a grid whose nodes are near enough to each other until the layout is looked at again.
+    fn nodes(&self, span: f64) -> usize {
+        /// The layout may grow so much in between.
+        const GROWTH: f64 = 1.1;
+        let wanted = (GROWTH * span / f64::from(self.node_distance)).clamp(1., 2048.) as usize + 5;
+        wanted.next_power_of_two().clamp(64, 2048)
+    }
+}
+
+/// The largest perplexity for `n` rows.
+pub(super) fn largest_perplexity(n: usize) -> f64 {
+    ((n.saturating_sub(1)) as f64 / 3.).max(1.)
+}

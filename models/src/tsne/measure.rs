@@ -1,0 +1,141 @@
+//! How good a layout is.
+//!
+//! | measure | what it says |
+//! |---|---|
+//! | [`true_kl`] | what t-SNE makes small, with the sum over all pairs; lower is better |
+//! | [`trustworthiness`] | whether points that are near in the layout are near in the data; 1 is best |
+//! | [`knn_recall`] | the share of a row's nearest rows that are its nearest points too |
+//! | [`knn_label_accuracy`] | how often the nearest points vote for a point's own label |
+//!
+//! Venna and Kaski, "Neighborhood preservation in nonlinear projection methods", 2001.
+use super::{Affinities, Metric};
+use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::{Repulsion, RepulsionMethod, knn, layout_divergence, perplexity_search, symmetrize};
+use rayon::prelude::*;
+
+/// Rows that are compared with all others at a time.
+const BLOCK: usize = 256;
+
+/// The Kullback-Leibler divergence in nats of a layout, f32 `[n, n_dims]`, from `rows`, prepared f32 `[n, n_features]`: affinities over
+/// the `3 · perplexity` nearest neighbours by Euclidean distance, and the sum over all pairs.
+///
+/// Cost: a search for neighbours, and `n²` pairs.
+///
+/// # Errors
+/// When shapes or devices do not fit, `perplexity` is out of range, or memory is short.
+pub fn true_kl(rows: &Tensor, layout: &Tensor, perplexity: f64) -> Result<f64> {
+    let n = rows.dim(0)?;
+    let most = super::config::largest_perplexity(n);
+    if !(1. ..=most).contains(&perplexity) {
+        candle::bail!("true_kl: perplexity must be in 1..={most} for {n} rows, got {perplexity}")
+    }
+    let k = ((3. * perplexity).ceil() as usize).min(n - 1);
+    let near = knn(rows, k, Metric::Euclidean)?;
+    let p = perplexity_search(&near.distances, &[perplexity.min(k as f64)])?;
+    kl_of_affinities(&symmetrize(&near.indices, &p)?, layout, 1.)
+}
+
+/// The divergence of a layout, f32 `[n, n_dims]`, from given affinities, with the sum over all pairs and `α` degrees of freedom.
+///
+/// # Errors
+/// When shapes or devices do not fit, or memory is short.
+pub fn kl_of_affinities(affinities: &Affinities, layout: &Tensor, degrees_of_freedom: f32) -> Result<f64> {
+    let (n, n_dims) = layout.dims2()?;
+    let device = layout.device();
+    let exact = Repulsion::new(RepulsionMethod::Exact, n, n_dims, degrees_of_freedom, device)?;
+    let (forces, total) = (layout.zeros_like()?, Tensor::zeros(1, DType::F64, device)?);
+    exact.repulsion_(&forces, &total, layout)?;
+    layout_divergence(affinities, layout, &total, degrees_of_freedom)?.get(0)?.to_scalar()
+}
+
+/// Trustworthiness over the `k` nearest points of each of `sample` evenly spaced rows (all where it is `n` or more):
+///
+/// ```text
+/// 1 − 2 / (m k (2n − 3k − 1)) Σ_i Σ_{j of the k nearest points of i} max(0, rank_i(j) − k)
+/// ```
+///
+/// `rank_i(j)` is 1 for the nearest row of row `i`. `rows` are f32 `[n, n_features]`, `layout` f32 `[n, n_dims]`, `m` the number of rows that are looked
+/// at.
+///
+/// Cost: a search for neighbours in the layout, and `2 m n n_features` FLOP.
+///
+/// # Errors
+/// When shapes do not fit, or `k` is not below `n / 2`.
+pub fn trustworthiness(rows: &Tensor, layout: &Tensor, k: usize, sample: usize) -> Result<f64> {
+    let n = rows.dim(0)?;
+    if layout.dim(0)? != n {
+        candle::bail!("trustworthiness: layout must have {n} points, as many as rows, got {}", layout.dim(0)?)
+    }
+    if k == 0 || 2 * k >= n {
+        candle::bail!("trustworthiness: k must be at least 1 and below n / 2 = {}, got {k}", n as f64 / 2.)
+    }
+    let near = knn(&layout.contiguous()?, k, Metric::Euclidean)?.indices;
+    let m = sample.clamp(1, n);
+    let picks: Vec<u32> = (0..m).map(|i| (i * n / m) as u32).collect();
+    let centred = rows.broadcast_sub(&rows.mean_keepdim(0)?)?;
+    let squares = centred.sqr()?.sum(1)?;
+    let mut excess = 0u64;
+    for picks in picks.chunks(BLOCK) {
+        let at = Tensor::new(picks, rows.device())?;
+        let products = centred.index_select(&at, 0)?.matmul(&centred.t()?)?;
+        // |x_j|² − 2 x_i·x_j orders the rows as their distances from row i do.
+        let order = squares.broadcast_sub(&(products * 2.)?)?.to_vec2::<f32>()?;
+        let near = near.index_select(&at, 0)?.to_vec2::<u32>()?;
+        let each = order.par_iter().zip(&near).zip(picks);
+        excess += each.map(|((order, near), &own)| beyond(order, near, own, k)).sum::<u64>();
+    }
+    let (n, k, m) = (n as f64, k as f64, m as f64);
+    Ok(1. - 2. * excess as f64 / (m * k * (2. * n - 3. * k - 1.)))
+}
+
+/// `Σ_j max(0, rank(j) − k)` over the points `near` of row `own`.
+fn beyond(order: &[f32], near: &[u32], own: u32, k: usize) -> u64 {
+    let excess = |&j: &u32| {
+        let limit = order[j as usize];
+        let nearer = order.iter().filter(|&&d| d < limit).count();
+        let counts_itself = usize::from(order[own as usize] < limit);
+        (nearer - counts_itself + 1).saturating_sub(k) as u64
+    };
+    near.iter().map(excess).sum()
+}
+
+/// The share of the `k` nearest rows of each row that are among its `k` nearest points, in `[0, 1]`.
+///
+/// # Errors
+/// When shapes do not fit, or `k` is not below `n`.
+pub fn knn_recall(rows: &Tensor, layout: &Tensor, k: usize) -> Result<f64> {
+    let of = |t: &Tensor| knn(&t.contiguous()?, k, Metric::Euclidean)?.indices.to_vec2::<u32>();
+    let (rows, points) = (of(rows)?, of(layout)?);
+    if rows.len() != points.len() {
+        candle::bail!("knn_recall: layout must have {} points, got {}", rows.len(), points.len())
+    }
+    let kept = rows.par_iter().zip(&points).map(|(a, b)| a.iter().filter(|j| b.contains(j)).count());
+    Ok(kept.sum::<usize>() as f64 / (rows.len() * k) as f64)
+}
+
+/// How often the majority of a point's `k` nearest other points has its label, in `[0, 1]`; the lowest label wins a tie. `labels` are u32 `[n]`.
+///
+/// # Errors
+/// When shapes do not fit, or `k` is not below `n`.
+pub fn knn_label_accuracy(layout: &Tensor, labels: &Tensor, k: usize) -> Result<f64> {
+    let labels = labels.to_device(&Device::Cpu)?.to_dtype(DType::U32)?.to_vec1::<u32>()?;
+    let near = knn(&layout.contiguous()?, k, Metric::Euclidean)?.indices.to_vec2::<u32>()?;
+    if labels.len() != near.len() {
+        candle::bail!(
+            "knn_label_accuracy: labels must be {}, one for each point, got {}",
+            near.len(),
+            labels.len()
+        )
+    }
+    let right =
+        |(near, own): (&Vec<u32>, &u32)| majority(near.iter().map(|&j| labels[j as usize])) == Some(*own);
+    Ok(near.iter().zip(&labels).filter(|&pair| right(pair)).count() as f64 / labels.len() as f64)
+}
+
+/// The most frequent label, the lowest of several.
+fn majority(labels: impl Iterator<Item = u32>) -> Option<u32> {
+    let mut count = std::collections::BTreeMap::<u32, usize>::new();
+    labels.for_each(|label| *count.entry(label).or_default() += 1);
+    // The last of equals wins in `max_by_key`: labels descend.
+    count.into_iter().rev().max_by_key(|&(_, count)| count).map(|(label, _)| label)
+}

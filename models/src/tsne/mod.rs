@@ -1,0 +1,91 @@
+//! t-SNE: a picture of the rows in two or three dimensions in which near rows are near.
+//!
+//! ```text
+//! p_j|i = exp(−β_i |x_i − x_j|²) / Σ_l exp(−β_i |x_i − x_l|²)      over the neighbours of row i, at the perplexity
+//! p_ij  = (p_j|i + p_i|j) / 2n
+//! q_ij  = w_ij / Σ_kl w_kl,   w_ij = (1 + |y_i − y_j|²/α)^−α
+//! KL    = Σ_ij p_ij ln(p_ij / q_ij)                                made small by gradient descent
+//! ```
+//!
+//! | symbol | where | shape |
+//! |---|---|---|
+//! | `x` | prepared rows | `[n, n_features]` |
+//! | `y` | [`Embedding::layout`] | `[n, n_dims]` |
+//! | `p` | [`TsneRun::affinities`] | `n` compressed rows |
+//! | `α` | [`TsneConfig::degrees_of_freedom`] | |
+//!
+//! The stages stand alone in [`chandlery_ops`]: `knn`, `perplexity_search`, `symmetrize`, `Repulsion`, `layout_step_`. The same seed on the
+//! same device gives the same bits.
+//!
+//! Sources: van der Maaten and Hinton, "Visualizing data using t-SNE", JMLR 9, 2008; Linderman et al., "Fast interpolation-based
+//! t-SNE", 2019; Han-Chen, "Accelerating TSNE with GPUs: from hours to seconds", 2019; the schedule is that of Poličar et al.,
+//! "openTSNE", 2019.
+//!
+//! ```
+//! use candle::{Device::Cpu, Tensor};
+//! use chandlery::Philox;
+//! use chandlery::tsne::{Tsne, TsneConfig};
+//! # fn main() -> candle::Result<()> {
+//! // Two groups of 20 points, far from each other.
+//! let noise = chandlery_ops::uniform((40, 5), &Cpu, Philox::new(0, 0))?;
+//! let group = Tensor::arange(0u32, 40, &Cpu)?.ge(20u32)?.to_dtype(candle::DType::F32)?.unsqueeze(1)?;
+//! let rows = noise.broadcast_add(&(group * 50.)?)?;
+//! let tsne = Tsne { config: TsneConfig { perplexity: 5., ..TsneConfig::default() }, philox: Philox::new(0, 1) };
+//! let embedding = tsne.fit(&rows)?;
+//! assert_eq!(embedding.layout().dims(), [40, 2]);
+//! let y = embedding.layout().to_vec2::<f32>()?;
+//! let distance = |a: usize, b: usize| ((y[a][0] - y[b][0]).powi(2) + (y[a][1] - y[b][1]).powi(2)).sqrt();
+//! assert!(distance(0, 1) < distance(0, 39));
+//! # Ok(()) }
+//! ```
+mod config;
+mod embedding;
+pub mod measure;
+mod pretrained;
+mod run;
+mod start;
+mod transform;
+
+pub use chandlery_ops::{Affinities, Metric, Neighbours};
+pub use config::{Method, Start, TsneConfig};
+pub use embedding::Embedding;
+pub use run::{Progress, StageSeconds, TsneRun};
+pub use transform::TransformConfig;
+
+use crate::Philox;
+use candle::{Result, Tensor};
+use std::ops::ControlFlow;
+
+/// Makes layouts: settings, and where random numbers come from.
+#[derive(Debug, Clone)]
+pub struct Tsne {
+    /// The settings.
+    pub config: TsneConfig,
+    /// Used for a random start and for the search of principal components.
+    pub philox: Philox,
+}
+
+impl Tsne {
+    /// The layout of raw `rows`, `[n, n_features]` u8 or f32, on their device.
+    ///
+    /// # Errors
+    /// When the configuration does not fit the rows, an entry is not finite (the message names row and column), the descent becomes
+    /// infinite or NaN, or memory is short.
+    pub fn fit(&self, rows: &Tensor) -> Result<Embedding> {
+        self.fit_with(rows, |_, _| Ok(ControlFlow::Continue(())))
+    }
+
+    /// The same; `each` sees the run every 50 iterations and at the end of each phase, and may end it.
+    ///
+    /// # Errors
+    /// As [`fit`](Self::fit), and when `each` fails.
+    pub fn fit_with(
+        &self,
+        rows: &Tensor,
+        each: impl FnMut(&TsneRun, &Progress) -> Result<ControlFlow<()>>,
+    ) -> Result<Embedding> {
+        let mut run = TsneRun::new(self.config.clone(), self.philox, rows)?;
+        run.run(each)?;
+        run.embedding()
+    }
+}

@@ -1,0 +1,91 @@
+//! Where points begin.
+use super::{Start, TsneConfig};
+use crate::Philox;
+use candle::{DType, Device, Result, Tensor};
+use nalgebra::{DMatrix, SymmetricEigen};
+
+/// The standard deviation of the first coordinate.
+const SPREAD: f64 = 1e-4;
+/// Directions that are searched beside those that are wanted.
+const FURTHER: usize = 4;
+/// Products with the covariance; each makes the wanted directions stand out by the ratio of the variances.
+const ROUNDS: usize = 8;
+
+/// The first layout of `n` points, f32 `[n, n_dims]`; `rows` are the prepared rows, where there are any.
+pub(super) fn start(
+    config: &TsneConfig,
+    philox: Philox,
+    n: usize,
+    rows: Option<&Tensor>,
+    device: &Device,
+) -> Result<Tensor> {
+    let random = |n_dims: usize| chandlery_ops::normal((n, n_dims), device, philox)? * SPREAD;
+    let (Start::Pca, Some(rows)) = (config.start, rows) else { return random(config.n_dims) };
+    let n_components = config.n_dims.min(rows.dim(1)?);
+    let principal = principal(rows, n_components, philox)?;
+    let first = principal.narrow(1, 0, 1)?.to_dtype(DType::F64)?;
+    let deviation = (first.sqr()?.mean_all()?.to_scalar::<f64>()?).sqrt();
+    if !(deviation > 0. && deviation.is_finite()) {
+        return random(config.n_dims);
+    }
+    let scaled = (principal * (SPREAD / deviation))?;
+    match config.n_dims - n_components {
+        0 => scaled.contiguous(),
+        missing => Tensor::cat(&[scaled, random(missing)?], 1)?.contiguous(),
+    }
+}
+
+/// The first principal components of the rows, `[n, n_components]`, by subspace iteration.
+fn principal(rows: &Tensor, n_components: usize, philox: Philox) -> Result<Tensor> {
+    let (n, n_features) = rows.dims2()?;
+    let width = (n_components + FURTHER).min(n_features);
+    let mean = (rows.sum_keepdim(0)? / n as f64)?;
+    // (x − μ)ᵀ (x − μ) q = xᵀ(x q − μ q) − n μᵀ (mean of the same), and the mean of x q − μ q is 0.
+    let project = |q: &Tensor| rows.matmul(q)?.broadcast_sub(&mean.matmul(q)?);
+    let mut q = orthonormal(&chandlery_ops::normal((n_features, width), rows.device(), philox)?)?;
+    for _ in 0..ROUNDS {
+        q = orthonormal(&rows.t()?.matmul(&project(&q)?)?)?;
+    }
+    let projected = project(&q)?;
+    let covariance = projected.t()?.matmul(&projected)?.to_dtype(DType::F64)?.flatten_all()?;
+    let eigen = SymmetricEigen::new(DMatrix::from_vec(width, width, covariance.to_vec1::<f64>()?));
+    let mut order: Vec<usize> = (0..width).collect();
+    order.sort_by(|&a, &b| eigen.eigenvalues[b].total_cmp(&eigen.eigenvalues[a]));
+    let turn = DMatrix::from_fn(width, n_components, |i, j| eigen.eigenvectors[(i, order[j])]);
+    let directions = upright(host(&q)? * turn);
+    projected_on(&project, &directions, rows)
+}
+
+/// A matrix on the host, in f64.
+fn host(t: &Tensor) -> Result<DMatrix<f64>> {
+    let (rows, cols) = t.dims2()?;
+    let values = t.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>()?;
+    Ok(DMatrix::from_row_slice(rows, cols, &values))
+}
+
+fn device(m: &DMatrix<f64>, like: &Tensor) -> Result<Tensor> {
+    let values: Vec<f32> = m.transpose().iter().map(|&x| x as f32).collect();
+    Tensor::from_vec(values, m.shape(), like.device())
+}
+
+/// The largest entry of each column is positive, so that signs do not depend on the solver.
+fn upright(mut m: DMatrix<f64>) -> DMatrix<f64> {
+    for mut column in m.column_iter_mut() {
+        let sign = if column[column.iamax()] < 0. { -1. } else { 1. };
+        column *= sign;
+    }
+    m
+}
+
+fn projected_on(
+    project: &impl Fn(&Tensor) -> Result<Tensor>,
+    directions: &DMatrix<f64>,
+    rows: &Tensor,
+) -> Result<Tensor> {
+    project(&device(directions, rows)?)
+}
+
+/// An orthonormal basis of the columns.
+fn orthonormal(t: &Tensor) -> Result<Tensor> {
+    device(&host(t)?.qr().q(), t)
+}

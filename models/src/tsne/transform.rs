@@ -1,0 +1,120 @@
+//! New points in a layout that stays.
+use super::Embedding;
+use crate::check::{at_least_one, range};
+use candle::{D, DType, Result, Tensor};
+use chandlery_ops::{knn_of, perplexity_search, repulsion_at};
+
+const OP: &str = "Embedding::transform";
+/// New rows that are laid out in one go.
+const BLOCK: usize = 4096;
+
+/// How new rows get their places.
+///
+/// ```text
+/// p_j|i        over the nearest training rows of new row i, at this perplexity
+/// y_i          begins at Σ_j p_j|i y_j
+/// gradient_i = 4 (exaggeration Σ_j p_j|i (y_i − y_j)/(1 + |y_i − y_j|²/α) − Σ_j w_ij^(1+1/α) (y_i − y_j) / Σ_j w_ij)
+/// ```
+///
+/// Poličar, Stražar and Zupan, "Embedding to reference t-SNE space addresses batch effects in single-cell classification", 2021.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TransformConfig {
+    /// At least 1, at most a third of the training rows. Default 5.
+    pub perplexity: f64,
+    /// Default 250.
+    pub iterations: usize,
+    /// The factor on the attraction, above 0. Default 1.5.
+    pub exaggeration: f64,
+    /// Above 0. Default 0.1.
+    pub learning_rate: f64,
+    /// In `[0, 1)`. Default 0.8.
+    pub momentum: f64,
+    /// The gradient of a point is shortened to this norm, above 0. Default 0.25.
+    pub largest_gradient: f64,
+}
+
+impl Default for TransformConfig {
+    fn default() -> Self {
+        Self {
+            perplexity: 5.,
+            iterations: 250,
+            exaggeration: 1.5,
+            learning_rate: 0.1,
+            momentum: 0.8,
+            largest_gradient: 0.25,
+        }
+    }
+}
+
+impl TransformConfig {
+    fn validate(&self, n: usize) -> Result<()> {
+        let most = super::config::largest_perplexity(n);
+        if !(1. ..=most).contains(&self.perplexity) {
+            candle::bail!(
+                "{OP}: perplexity must be in 1..={most} for {n} training rows, got {}",
+                self.perplexity
+            )
+        }
+        at_least_one(OP, "iterations", self.iterations)?;
+        range(OP, "exaggeration", self.exaggeration, "above 0", |x| x > 0.)?;
+        range(OP, "learning_rate", self.learning_rate, "above 0", |x| x > 0.)?;
+        range(OP, "momentum", self.momentum, "in [0, 1)", |x| (0. ..1.).contains(&x))?;
+        range(OP, "largest_gradient", self.largest_gradient, "above 0", |x| x > 0.)
+    }
+}
+
+impl Embedding {
+    /// [`transform`](Self::transform) with other settings.
+    ///
+    /// Cost: a search among the training rows, and `m · n` pairs an iteration.
+    ///
+    /// # Errors
+    /// When a setting is out of range, the embedding has no rows, or the new ones do not fit them.
+    pub fn transform_with(&self, rows: &Tensor, config: &TransformConfig) -> Result<Tensor> {
+        let Some(training) = &self.rows else {
+            candle::bail!("{OP}: this embedding was made from affinities and has no rows to compare with")
+        };
+        let n = self.layout.dim(0)?;
+        config.validate(n)?;
+        let training = self.prepare(training)?;
+        let device = self.layout.device();
+        let mut blocks = vec![];
+        for start in (0..rows.dim(0)?).step_by(BLOCK) {
+            let block = rows.narrow(0, start, BLOCK.min(rows.dim(0)? - start))?.to_device(device)?;
+            blocks.push(self.place(&self.prepare(&block)?, &training, config)?);
+        }
+        match blocks.is_empty() {
+            true => Tensor::zeros((0, self.config.n_dims), DType::F32, device),
+            false => Tensor::cat(&blocks, 0),
+        }
+    }
+
+    fn place(&self, rows: &Tensor, training: &Tensor, config: &TransformConfig) -> Result<Tensor> {
+        let (n, n_dims) = self.layout.dims2()?;
+        let k = ((3. * config.perplexity).ceil() as usize).clamp(1, n);
+        let near = knn_of(rows, training, k, self.config.metric)?;
+        let p =
+            perplexity_search(&near.distances, &[config.perplexity.min(k as f64)])?.unsqueeze(D::Minus1)?;
+        let m = rows.dim(0)?;
+        let targets = self.layout.index_select(&near.indices.flatten_all()?, 0)?.reshape((m, k, n_dims))?;
+        let alpha = f64::from(self.config.degrees_of_freedom);
+        let mut y = p.broadcast_mul(&targets)?.sum(1)?;
+        let mut velocity = y.zeros_like()?;
+        for _ in 0..config.iterations {
+            let difference = y.unsqueeze(1)?.broadcast_sub(&targets)?;
+            let near = ((difference.sqr()?.sum_keepdim(D::Minus1)? / alpha)? + 1.)?.recip()?;
+            let attraction = (&p * near)?.broadcast_mul(&difference)?.sum(1)?;
+            let (forces, totals) =
+                repulsion_at(&y.contiguous()?, &self.layout, self.config.degrees_of_freedom)?;
+            let repulsion = forces.broadcast_div(&totals.unsqueeze(1)?)?;
+            let gradient = (((attraction * config.exaggeration)? - repulsion)? * 4.)?;
+            let norm = gradient.sqr()?.sum_keepdim(1)?.sqrt()?;
+            let shortened =
+                (config.largest_gradient / norm.clamp(config.largest_gradient, f64::INFINITY)?)?;
+            let step = (gradient.broadcast_mul(&shortened)? * config.learning_rate)?;
+            velocity = ((velocity * config.momentum)? - step)?;
+            y = (y + &velocity)?;
+        }
+        Ok(y)
+    }
+}

@@ -1,0 +1,147 @@
+//! t-SNE as a model: what is refused, how it learns, how new rows find their places, and the measures by hand.
+use candle::{DType, Device, Module, Result, Tensor};
+use chandlery::Philox;
+use chandlery::tsne::{Embedding, Method, TransformConfig, Tsne, TsneConfig, TsneRun, measure};
+use chandlery_ops::{normal, uniform};
+
+const CPU: Device = Device::Cpu;
+
+fn message<T>(result: Result<T>) -> String {
+    result.err().map_or_else(String::new, |e| e.to_string())
+}
+
+fn tsne(config: TsneConfig) -> Tsne {
+    Tsne { config, philox: Philox::new(7, 0) }
+}
+
+/// Three groups of `each` rows and their labels.
+fn groups(each: usize) -> Result<(Tensor, Tensor)> {
+    let labels = Tensor::new((0..3 * each).map(|i| (i % 3) as u32).collect::<Vec<_>>(), &CPU)?;
+    let centres = (normal((3, 8), &CPU, Philox::new(7, 1))? * 6.)?;
+    Ok(((centres.index_select(&labels, 0)? + normal((3 * each, 8), &CPU, Philox::new(7, 2))?)?, labels))
+}
+
+fn short(method: Method) -> TsneConfig {
+    TsneConfig {
+        perplexity: 10.,
+        method: Some(method),
+        early_iterations: 100,
+        iterations: 150,
+        ..TsneConfig::default()
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_what_would() -> Result<()> {
+    let rows = uniform((10, 3), &CPU, Philox::new(7, 3))?;
+    let fit = |config: TsneConfig, rows: &Tensor| message(tsne(config).fit(rows));
+    let error = fit(TsneConfig::default(), &rows);
+    assert!(error.contains("perplexity must be at most 3 for 10 rows"), "{error}");
+    let error = fit(TsneConfig::default(), &rows.narrow(0, 0, 1)?);
+    assert!(error.contains("rows must be at least 2, got 1"), "{error}");
+    let error = fit(TsneConfig { n_dims: 3, method: Some(Method::Fft), ..TsneConfig::default() }, &rows);
+    assert!(error.contains("barnes-hut or exact"), "{error}");
+    let error = fit(TsneConfig { perplexity: 3., neighbours: Some(2), ..TsneConfig::default() }, &rows);
+    assert!(error.contains("neighbours must be in 3..=9"), "{error}");
+    let error = message(TsneRun::new(
+        TsneConfig { perplexity: 3., learning_rate: Some(-1.), ..TsneConfig::default() },
+        Philox::new(7, 4),
+        &rows,
+    ));
+    assert!(error.contains("learning_rate must be above 0"), "{error}");
+    let mut values = vec![0.5f32; 40];
+    values[5 * 4 + 2] = f32::NAN;
+    let rows = Tensor::from_vec(values, (10, 4), &CPU)?;
+    let error = fit(TsneConfig { perplexity: 1., ..TsneConfig::default() }, &rows);
+    assert!(error.contains("row 5, column 2"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn a_few_rows_and_rows_that_do_not_vary_have_finite_layouts() -> Result<()> {
+    for n in 2..=10 {
+        for rows in [uniform((n, 3), &CPU, Philox::new(7, 5))?, Tensor::full(4f32, (n, 3), &CPU)?] {
+            for n_dims in [2, 3] {
+                let config = TsneConfig { n_dims, perplexity: 1., ..TsneConfig::default() };
+                let layout = tsne(config).fit(&rows)?.layout().flatten_all()?.to_vec1::<f32>()?;
+                assert!(layout.iter().all(|y| y.is_finite()), "{n} rows: {layout:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn groups_are_told_apart_by_every_method_and_not_by_chance() -> Result<()> {
+    let (rows, labels) = groups(60)?;
+    let methods = [(Method::Exact, 2), (Method::Fft, 2), (Method::BarnesHut, 2), (Method::BarnesHut, 3)];
+    for (method, n_dims) in methods {
+        let embedding = tsne(TsneConfig { n_dims, ..short(method) }).fit(&rows)?;
+        let accuracy = measure::knn_label_accuracy(embedding.layout(), &labels, 5)?;
+        assert!(accuracy > 0.98, "{method:?}: {accuracy}");
+        let chance = normal((180, n_dims), &CPU, Philox::new(7, 6))?;
+        let trust = measure::trustworthiness(&rows, embedding.layout(), 5, 180)?;
+        let by_chance = measure::trustworthiness(&rows, &chance, 5, 180)?;
+        assert!(trust > by_chance + 0.2, "{method:?}: {trust}, by chance {by_chance}");
+        let kl = measure::true_kl(&rows, embedding.layout(), 10.)?;
+        let by_chance = measure::true_kl(&rows, &chance, 10.)?;
+        assert!(kl < 0.6 * by_chance, "{method:?}: {kl}, by chance {by_chance}");
+    }
+    Ok(())
+}
+
+#[test]
+fn new_rows_find_their_places_by_themselves() -> Result<()> {
+    let (rows, labels) = groups(60)?;
+    let embedding = tsne(short(Method::Exact)).fit(&rows)?;
+    // Rows of the embedding, a little moved, come to lie in their group.
+    let moved = (&rows + (normal((180, 8), &CPU, Philox::new(7, 8))? * 0.01)?)?;
+    let places = embedding.forward(&moved)?;
+    let both = Tensor::cat(&[embedding.layout(), &places], 0)?;
+    let twice = Tensor::cat(&[&labels, &labels], 0)?;
+    assert!(measure::knn_label_accuracy(&both, &twice, 7)? > 0.97);
+    // One by one they come to the same places.
+    let alone = embedding.transform(&moved.narrow(0, 17, 1)?)?.to_vec2::<f32>()?;
+    let together = places.get(17)?.to_vec1::<f32>()?;
+    let near = alone[0].iter().zip(&together).all(|(a, b)| (a - b).abs() < 1e-2);
+    assert!(near, "{alone:?} and {together:?}");
+    assert_eq!(embedding.transform(&rows.narrow(0, 0, 0)?)?.dims(), [0, 2]);
+    let config = TransformConfig { perplexity: 100., ..TransformConfig::default() };
+    let error = message(embedding.transform_with(&rows, &config));
+    assert!(error.contains("perplexity must be in 1..=59.6"), "{error}");
+    let bare = Embedding::from_tensors(embedding.config().clone(), embedding.layout().clone(), None)?;
+    assert!(message(bare.transform(&rows)).contains("has no rows to compare with"));
+    Ok(())
+}
+
+#[test]
+fn measures_are_those_of_a_hand_count() -> Result<()> {
+    // On a line 0 1 2 3 4; the layout swaps 1 and 3.
+    let rows = Tensor::arange(0f32, 5., &CPU)?.unsqueeze(1)?;
+    let layout = Tensor::new(&[[0f32, 0.], [3., 0.], [2., 0.], [1., 0.], [4., 0.]], &CPU)?;
+    assert!((measure::trustworthiness(&rows, &rows, 1, 5)? - 1.).abs() < 1e-12);
+    // The nearest points are 0 → 3 (rank 3), 1 → 2 (1), 2 → 1 (1), 3 → 0 (4) and 4 → 1 (3), by 2, 0, 0, 3 and 2 beyond the first.
+    let trust = measure::trustworthiness(&rows, &layout, 1, 5)?;
+    assert!((trust - (1. - 14. / 30.)).abs() < 1e-12, "{trust}");
+    // The nearest rows are 1, 0, 1, 2 and 3: one of the points above is the same.
+    let recall = measure::knn_recall(&rows, &layout, 1)?;
+    assert!((recall - 0.2).abs() < 1e-12, "{recall}");
+    let labels = Tensor::new(&[0u32, 1, 1, 0, 1], &CPU)?;
+    assert!((measure::knn_label_accuracy(&layout, &labels, 1)? - 1.).abs() < 1e-12);
+    Ok(())
+}
+
+#[test]
+fn an_embedding_comes_back_with_the_rows_that_it_compares_with() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let rows = (uniform((40, 6), &CPU, Philox::new(7, 9))? * 255.)?.to_dtype(DType::U8)?;
+    let config = TsneConfig { perplexity: 5., early_iterations: 20, iterations: 20, ..TsneConfig::default() };
+    let embedding = tsne(config).fit(&rows)?;
+    embedding.save_pretrained(folder.path())?;
+    let back = Embedding::from_pretrained(&folder.path().display().to_string(), &CPU)?;
+    assert_eq!(back.config(), embedding.config());
+    assert_eq!(back.layout().to_vec2::<f32>()?, embedding.layout().to_vec2::<f32>()?);
+    assert_eq!(back.rows().map(|rows| rows.dtype()), Some(DType::U8));
+    assert_eq!(back.transform(&rows)?.to_vec2::<f32>()?, embedding.transform(&rows)?.to_vec2::<f32>()?);
+    Ok(())
+}
