@@ -29,3 +29,4 @@ mod self_taught;
 pub mod session;
 pub mod sparse_autoencoder;
 pub mod sparse_coding;
+pub mod tsne;

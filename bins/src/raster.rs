@@ -1,7 +1,7 @@
 //! A plotting surface of pixels whose letters come with the program.
 //!
-//! Letters of an SVG are drawn by its viewer; those of a PNG need a font, and a machine without a screen often has none. Here all text has one
-//! size, Noto Sans Mono of 16 pixels, whatever is asked for.
+//! Letters of an SVG are drawn by its viewer; those of a PNG need a font, and a machine without a screen often has none. Here all text of a
+//! plot has one size, Noto Sans Mono of 16 pixels, whatever is asked for; [`write_text`] has a larger one, too.
 use image::{GrayImage, Luma, Rgb, RgbImage};
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
 use plotters_backend::text_anchor::{HPos, VPos};
@@ -11,7 +11,31 @@ use plotters_backend::{
 use std::convert::Infallible;
 
 const WEIGHT: FontWeight = FontWeight::Regular;
-const HEIGHT: RasterHeight = RasterHeight::Size16;
+
+/// How high letters are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Letters {
+    /// 16 pixels.
+    Small,
+    /// 24 pixels.
+    Large,
+}
+
+impl Letters {
+    fn raster(self) -> RasterHeight {
+        match self {
+            Self::Small => RasterHeight::Size16,
+            Self::Large => RasterHeight::Size24,
+        }
+    }
+
+    /// Width and height of a line of text, in pixels.
+    pub fn size_of(self, text: &str) -> (i32, i32) {
+        let width = get_raster_width(WEIGHT, self.raster()) as i32;
+        (text.chars().count() as i32 * width, self.raster().val() as i32)
+    }
+}
+
 /// Stands for a letter that the font lacks.
 const UNKNOWN: char = '?';
 
@@ -66,7 +90,7 @@ impl DrawingBackend for Raster<'_> {
     }
 
     fn draw_text<S: BackendTextStyle>(&mut self, text: &str, style: &S, pos: BackendCoord) -> Drawn {
-        let (width, height) = size_of(text);
+        let (width, height) = Letters::Small.size_of(text);
         let anchor = style.anchor();
         let dx = match anchor.h_pos {
             HPos::Left => 0,
@@ -79,7 +103,7 @@ impl DrawingBackend for Raster<'_> {
             VPos::Bottom => -height,
         };
         let (turn, colour) = (style.transform(), style.color());
-        letters(text, |x, y, ink| {
+        letters(text, Letters::Small, |x, y, ink| {
             let (x, y) = turn.transform(dx + x, dy + y);
             let alpha = colour.alpha * f64::from(ink) / 255.;
             self.blend((pos.0 + x, pos.1 + y), BackendColor { alpha, ..colour });
@@ -92,7 +116,7 @@ impl DrawingBackend for Raster<'_> {
         text: &str,
         style: &S,
     ) -> Result<(u32, u32), DrawingErrorKind<Infallible>> {
-        let (width, height) = size_of(text);
+        let (width, height) = Letters::Small.size_of(text);
         let (width, height) = (width.unsigned_abs(), height.unsigned_abs());
         Ok(match style.transform() {
             FontTransform::Rotate90 | FontTransform::Rotate270 => (height, width),
@@ -103,9 +127,9 @@ impl DrawingBackend for Raster<'_> {
 
 /// A line of text, black on white: 16 pixels high and as wide as its letters, at least one pixel.
 pub fn line_of_text(text: &str) -> GrayImage {
-    let (width, height) = size_of(text);
+    let (width, height) = Letters::Small.size_of(text);
     let mut picture = GrayImage::from_pixel(width.max(1).unsigned_abs(), height.unsigned_abs(), Luma([255]));
-    letters(text, |x, y, ink| {
+    letters(text, Letters::Small, |x, y, ink| {
         if let Some(pixel) = picture.get_pixel_mut_checked(x.unsigned_abs(), y.unsigned_abs()) {
             *pixel = Luma([255 - ink]);
         }
@@ -113,29 +137,30 @@ pub fn line_of_text(text: &str) -> GrayImage {
     picture
 }
 
+/// Writes a line of text whose upper left is `(x, y)`; what lies outside of the picture is left out.
+pub fn write_text(picture: &mut RgbImage, (x, y): (i32, i32), text: &str, size: Letters, rgb: [u8; 3]) {
+    let (r, g, b) = rgb.into();
+    let mut surface = Raster::new(picture);
+    letters(text, size, |dx, dy, ink| {
+        let alpha = f64::from(ink) / 255.;
+        surface.blend((x + dx, y + dy), BackendColor { alpha, rgb: (r, g, b) });
+    });
+}
+
 /// Calls `paint` with place and ink, 0 to 255, of every pixel of every letter; the upper left of the text is (0, 0).
-fn letters(text: &str, mut paint: impl FnMut(i32, i32, u8)) {
+fn letters(text: &str, size: Letters, mut paint: impl FnMut(i32, i32, u8)) {
+    let raster_of = |letter| get_raster(letter, WEIGHT, size.raster());
     for (i, letter) in text.chars().enumerate() {
-        let Some(raster) = get_raster(letter, WEIGHT, HEIGHT).or_else(|| get_raster(UNKNOWN, WEIGHT, HEIGHT))
-        else {
+        let Some(raster) = raster_of(letter).or_else(|| raster_of(UNKNOWN)) else {
             continue;
         };
-        let left = i as i32 * letter_width();
+        let left = (i * raster.width()) as i32;
         for (y, line) in raster.raster().iter().enumerate() {
             for (x, &ink) in line.iter().enumerate() {
                 paint(left + x as i32, y as i32, ink);
             }
         }
     }
-}
-
-fn letter_width() -> i32 {
-    get_raster_width(WEIGHT, HEIGHT) as i32
-}
-
-/// Width and height of a line of text.
-fn size_of(text: &str) -> (i32, i32) {
-    (text.chars().count() as i32 * letter_width(), HEIGHT.val() as i32)
 }
 
 #[cfg(test)]
@@ -167,6 +192,20 @@ mod tests {
         assert!(one.pixels().any(|pixel| pixel.0[0] < 128) && one.pixels().any(|pixel| pixel.0[0] == 255));
         for (x, y, pixel) in two.enumerate_pixels() {
             assert_eq!(pixel, one.get_pixel(x % one.width(), y), "at {x}, {y}");
+        }
+    }
+
+    #[test]
+    fn text_is_written_in_its_colour_at_both_sizes_and_cut_off_at_the_edge() {
+        for (size, height) in [(Letters::Small, 16), (Letters::Large, 24)] {
+            let mut picture = RgbImage::from_pixel(40, 40, Rgb([255; 3]));
+            write_text(&mut picture, (10, 10), "HHHHH", size, [255, 0, 0]);
+            let mut inked = picture.enumerate_pixels().filter(|(.., pixel)| pixel.0[1] < 128);
+            assert!(inked.clone().next().is_some() && inked.clone().any(|(x, ..)| x > 36), "{size:?}");
+            assert!(
+                inked.all(|(x, y, pixel)| x >= 10 && (10..10 + height).contains(&y) && pixel.0[0] == 255)
+            );
+            assert_eq!(size.size_of("HHHHH").1 as u32, height);
         }
     }
 

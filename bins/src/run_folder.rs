@@ -17,7 +17,7 @@ pub enum Existing {
 }
 
 /// Names that a run makes; what [`Existing::Overwrite`] removes before a new run.
-const OWN: [&str; 9] = [
+const OWN: [&str; 10] = [
     "config.json",
     "model.safetensors",
     "run.json",
@@ -27,6 +27,7 @@ const OWN: [&str; 9] = [
     "curves.svg",
     "README.md",
     "checkpoint",
+    "history",
 ];
 
 /// One run's folder: `runs/<bin>-<UTC time>/`, or the folder given by `--out`.

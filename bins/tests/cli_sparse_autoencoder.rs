@@ -5,7 +5,7 @@ mod common;
 use candle::Device::Cpu;
 use candle::Module;
 use chandlery::sparse_autoencoder::SparseAutoencoder;
-use common::{BENCH, DBN, SPARSE_AUTOENCODER, has, metrics, number, picture_size, weights};
+use common::{BENCH, DBN, SPARSE_AUTOENCODER, has, metrics, number, picture_size, weights, write_npy};
 use std::path::Path;
 
 /// Sixteen features of 1200 patches of 6×6 pixels, thirty iterations.
@@ -114,10 +114,7 @@ fn what_makes_no_sense_is_refused_before_a_folder_is_made() {
     );
     assert!(!folder.path().join("run").exists());
     let rows = folder.path().join("nan.npy");
-    let mut bytes = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
-    bytes.extend(format!("{:<117}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }").bytes());
-    bytes.extend([0.5, 0.2, f32::NAN, 0.1, 0.3, 0.4].into_iter().flat_map(f32::to_le_bytes));
-    std::fs::write(&rows, bytes).unwrap();
+    write_npy(&rows, [3, 2], &[0.5, 0.2, f32::NAN, 0.1, 0.3, 0.4]);
     let err = SPARSE_AUTOENCODER.fail(folder.path(), &["train", "--data", "nan.npy", "--out", "run"], 1);
     assert!(err.contains("NaN"), "{err}");
 }

@@ -3,6 +3,7 @@
 //!
 //! `CHANDLERY_MUTANTS=20000 cargo test -p chandlery-bins --test mutations` makes more of them; see `mutants.rs`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+mod common;
 #[path = "../../datasets/tests/common/gauge.rs"]
 mod gauge;
 #[path = "../../datasets/tests/common/mutants.rs"]
@@ -11,6 +12,7 @@ mod mutants;
 use chandlery_bins::report::{Outcome, one_line};
 use chandlery_bins::session::args::parse;
 use chandlery_bins::{dbn, dictionary};
+use common::npy;
 use mutants::{Whole, campaign};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -269,14 +271,6 @@ fn of_patches() -> Vec<(String, Vec<u8>)> {
     let path = path.display().to_string();
     let atoms = ["--atoms", "5", "--nonzero", "2", "--iterations", "1", "--side", "2", "--patches", "40"];
     run_files(DICTIONARY, &[&["train", "--data", &path][..], &atoms].concat(), None)
-}
-
-/// A `.npy` file.
-fn npy(descr: &str, shape: &str, data: Vec<u8>) -> Vec<u8> {
-    let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
-    header.extend(std::iter::repeat_n(' ', 117 - header.len()));
-    header.push('\n');
-    [&b"\x93NUMPY\x01\x00"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes(), &data].concat()
 }
 
 /// The archive of codes of three rows over five atoms with these indices, and checksums that are right.

@@ -12,6 +12,7 @@ mod sparse_autoencoder;
 mod sparse_coding;
 mod stream;
 mod timing;
+mod tsne;
 
 pub use dae::DaeArgs;
 pub use dictionary::DictionaryArgs;
@@ -19,6 +20,7 @@ pub use floor::{Gpu, RbmFloor};
 pub use rbm::{RbmArgs, Row};
 pub use sparse_autoencoder::SparseAutoencoderArgs;
 pub use sparse_coding::SparseCodingArgs;
+pub use tsne::TsneArgs;
 
 use crate::completions::CompletionsArgs;
 use crate::device::DeviceChoice;
@@ -54,6 +56,8 @@ pub enum Model {
     SparseAutoencoder(SparseAutoencoderArgs),
     /// Activations of natural patches to a duality gap, and updates of a basis, at the size of Raina, Madhavan and Ng 2009 and others.
     SparseCoding(SparseCodingArgs),
+    /// t-SNE of whole data sets: seconds by stage, and how good the layouts are.
+    Tsne(TsneArgs),
 }
 
 /// Options of every benchmark.
@@ -96,6 +100,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<Outcome> {
         Model::Completions(args) => return args.print::<Cli>(),
         Model::SparseAutoencoder(args) => sparse_autoencoder::run(args)?,
         Model::SparseCoding(args) => sparse_coding::run(args)?,
+        Model::Tsne(args) => tsne::run(args)?,
     }
     Ok(Outcome::Done)
 }

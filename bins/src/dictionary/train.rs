@@ -11,7 +11,7 @@ use crate::curves::{self, Curve, Panel};
 use crate::report::figure;
 use crate::report::{Outcome, seconds};
 use crate::session::{
-    self, Asked, Ended, Epochs, Kind, METRICS, Nothing, PlaceOf, Run, RunInfo, Session, Trained,
+    self, Asked, Ended, Epochs, Kind, METRICS, Made, Nothing, PlaceOf, Run, RunInfo, Session, Trained,
 };
 use anyhow::{Context, Result, ensure};
 use candle::Device;
@@ -191,7 +191,7 @@ fn from_all(asked: Asked<Batch>, signals: &Signals, resumed: &Resumed) -> Result
             seconds: started.elapsed().as_secs_f64(),
         };
         let words = words(&line, n, signals.unit(), to_error);
-        Ok(Some((line, words)))
+        Ok(Some(Made { iterations: 1, line, words }))
     })?;
     if ended == Outcome::Interrupted {
         return session.interrupted();

@@ -38,10 +38,10 @@ impl<L, E: Default> Default for Place<L, E> {
 }
 
 impl<L, E> Place<L, E> {
-    /// Moves to the first minibatch of the next epoch.
-    fn end_epoch(&mut self, line: L) {
+    /// Moves to the first minibatch of the next epoch, or past so many iterations.
+    fn end(&mut self, epochs: usize, line: L) {
         self.reports.push(line);
-        self.epoch += 1;
+        self.epoch += epochs;
         (self.batch, self.epoch_seconds) = (0, 0.);
     }
 
@@ -71,6 +71,16 @@ pub struct Ended<L> {
     pub words: String,
     /// Whether training ends here.
     pub stop: bool,
+}
+
+/// Iterations over all rows that were made.
+pub struct Made<L> {
+    /// How many, at least 1.
+    pub iterations: usize,
+    /// For `metrics.jsonl`.
+    pub line: L,
+    /// For people; nothing is said where they are empty.
+    pub words: String,
 }
 
 /// What an epoch took.
@@ -144,7 +154,7 @@ where
                 Pace { epoch: self.place.epoch, seconds, rows_per_second: feed.n_rows() as f64 / seconds };
             let ended = end(&mut self.trainer, metrics, pace, &mut self.place)?;
             stopped = ended.stop;
-            self.keep(ended, &bar)?;
+            self.keep(Made { iterations: 1, line: ended.line, words: ended.words }, &bar)?;
             if self.watch.checkpoint_is_due() {
                 self.trainer.check()?;
                 self.save()?;
@@ -158,23 +168,24 @@ where
 }
 
 impl<R: Run> Session<R> {
-    /// Makes the iterations over all rows that are left, up to `n`; `step` makes one and gives its line, and that in words, or nothing when
-    /// there is none left to make. An interrupt ends the loop after one, with a checkpoint.
+    /// Makes the iterations over all rows that are left, up to `n`; `step` makes some, or none when there are none left to make. An interrupt
+    /// ends the loop after such a step, with a checkpoint.
     ///
     /// # Errors
     /// When a step fails, or the disk refuses.
     pub fn iterations(
         &mut self,
         n: usize,
-        mut step: impl FnMut(&mut R::Trainer, usize) -> Result<Option<(R::Line, String)>>,
+        mut step: impl FnMut(&mut R::Trainer, usize) -> Result<Option<Made<R::Line>>>,
     ) -> Result<Outcome> {
         let bar = Progress::iterations(n as u64, self.place.epoch as u64);
         bar.label("learning".to_owned());
         while self.place.epoch < n {
-            let Some((line, words)) = step(&mut self.trainer, self.place.epoch)? else { break };
-            self.keep(Ended { line, words, stop: false }, &bar)?;
-            bar.advance(1);
-            let stop = self.watch.stops_after(1, &self.interrupt);
+            let Some(made) = step(&mut self.trainer, self.place.epoch)? else { break };
+            let iterations = made.iterations;
+            self.keep(made, &bar)?;
+            bar.advance(iterations as u64);
+            let stop = self.watch.stops_after(iterations, &self.interrupt);
             if stop || self.watch.checkpoint_is_due() {
                 self.save()?;
             }
@@ -188,11 +199,11 @@ impl<R: Run> Session<R> {
         Ok(Outcome::Done)
     }
 
-    /// Keeps the line of an epoch, and says it unless there are no words for it.
-    fn keep(&mut self, ended: Ended<R::Line>, bar: &Progress) -> Result<()> {
-        self.folder.append_json_line(METRICS, &ended.line)?;
-        self.place.end_epoch(ended.line);
-        if ended.words.is_empty() { Ok(()) } else { bar.suspend(|| self.report.line(&ended.words)) }
+    /// Keeps the line of an epoch or of iterations, and says it unless there are no words for it.
+    fn keep(&mut self, made: Made<R::Line>, bar: &Progress) -> Result<()> {
+        self.folder.append_json_line(METRICS, &made.line)?;
+        self.place.end(made.iterations, made.line);
+        if made.words.is_empty() { Ok(()) } else { bar.suspend(|| self.report.line(&made.words)) }
     }
 }
 
@@ -258,7 +269,7 @@ mod tests {
         // As checkpoints have it, in any order, with fields of other versions.
         let text = r#"{"epoch":0,"batch":4,"stage":1,"epoch_seconds":0.5,"gathered":{},"run_seconds":2.0,"reports":[]}"#;
         let mut place: Place<f64, Extra> = serde_json::from_str(text).unwrap();
-        place.end_epoch(0.25);
+        place.end(1, 0.25);
         let want = Place {
             epoch: 1,
             run_seconds: 2.,

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The file.
 pub const FILE: &str = "run.json";
 /// Programs whose runs say what they were trained on by [`DataArgs`].
-const WITH_DATA: [&str; 2] = ["dbn ", "dae "];
+const WITH_DATA: [&str; 3] = ["dbn ", "dae ", "tsne "];
 /// What `dbn fine-tune` once called it.
 const OLD_FINE_TUNE: &str = "fine-tune.json";
 

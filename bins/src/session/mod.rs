@@ -24,7 +24,7 @@ pub mod info;
 
 pub use args::SessionArgs;
 pub use card::{Card, Picture};
-pub use epochs::{Ended, Epochs, Pace, Place};
+pub use epochs::{Ended, Epochs, Made, Pace, Place};
 pub use info::{Kind, RunInfo};
 
 use crate::device::describe;
@@ -202,7 +202,7 @@ impl<R: Run> Asked<R> {
         load: impl FnOnce(&R::Settings, &Path, &Device) -> Result<(R::Trainer, PlaceOf<R>)>,
     ) -> Result<Session<R>> {
         let Self { report, device, input, settings, args, resumed } = self;
-        let is_new = resumed.is_none();
+        let (began, is_new) = (Instant::now(), resumed.is_none());
         let (folder, info, trainer, place) = match resumed {
             None => {
                 let trainer = new(&settings, &device)?;
@@ -249,12 +249,14 @@ impl<R: Run> Asked<R> {
                 (folder, info, trainer, place)
             }
         };
+        // What comes before the first step, such as a search for neighbours, counts too.
+        let spent = place.run_seconds + began.elapsed().as_secs_f64();
         Ok(Session {
             report,
             device,
             folder,
             info,
-            watch: Watch::start(place.run_seconds, args.checkpoint_every, args.stop_after_steps),
+            watch: Watch::start(spent, args.checkpoint_every, args.stop_after_steps),
             interrupt: Interrupt::listen()?,
             trainer,
             place,

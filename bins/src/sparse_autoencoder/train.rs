@@ -4,7 +4,7 @@ use super::{card, draw, streams};
 use crate::curves::{self, Curve, Panel};
 use crate::patch_rows::{Input, PrepareArg, Rows, Usual};
 use crate::report::Outcome;
-use crate::session::{self, Asked, Kind, Nothing, PlaceOf, Run, Trained};
+use crate::session::{self, Asked, Kind, Made, Nothing, PlaceOf, Run, Trained};
 use anyhow::{Result, ensure};
 use candle::Device;
 use chandlery::Philox;
@@ -119,7 +119,8 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
             gradient_norm: made.gradient_norm,
         };
         let is_said = made.iteration % SAID_EVERY == 0 || made.iteration == 1 || made.iteration == n;
-        Ok(Some((line, if is_said { words_of(&line, n) } else { String::new() })))
+        let words = if is_said { words_of(&line, n) } else { String::new() };
+        Ok(Some(Made { iterations: 1, line, words }))
     })?;
     if ended == Outcome::Interrupted {
         return session.interrupted();

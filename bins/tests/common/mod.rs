@@ -24,6 +24,9 @@ pub const SPARSE_CODING: Program =
 /// The built `dae`.
 pub const DAE: Program = Program { path: env!("CARGO_BIN_EXE_dae"), last: &["--device", "cpu"] };
 
+/// The built `tsne`.
+pub const TSNE: Program = Program { path: env!("CARGO_BIN_EXE_tsne"), last: &["--device", "cpu"] };
+
 /// The built `bench`.
 pub const BENCH: Program = Program { path: env!("CARGO_BIN_EXE_bench"), last: &[] };
 
@@ -163,4 +166,20 @@ pub fn picture_size(path: &Path) -> (u32, u32) {
 /// Pixels along so many tiles of a digit: 28 pixels, twice as large, with gaps of 1 between and around them.
 pub fn side(tiles: u32) -> u32 {
     2 * (29 * tiles + 1)
+}
+
+/// A `.npy` file of this type and shape.
+pub fn npy(descr: &str, shape: &str, data: Vec<u8>) -> Vec<u8> {
+    let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
+    header.extend(std::iter::repeat_n(' ', 117 - header.len()));
+    header.push('\n');
+    [&b"\x93NUMPY\x01\x00"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes(), &data].concat()
+}
+
+/// Writes a `.npy` file of f32.
+#[track_caller]
+pub fn write_npy(path: &Path, shape: [usize; 2], values: &[f32]) {
+    assert_eq!(values.len(), shape[0] * shape[1]);
+    let data = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+    std::fs::write(path, npy("<f4", &format!("({}, {})", shape[0], shape[1]), data)).unwrap();
 }

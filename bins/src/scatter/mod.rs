@@ -1,4 +1,11 @@
-//! Points in the plane coloured by class, as one SVG with axes and a legend.
+//! Points coloured by class, with a legend: as one SVG with axes, which suits some thousands; as pixels ([`discs`]), for any number, in the
+//! plane or in space; and as an animation of many such pictures ([`animation`]).
+pub mod animation;
+mod classes;
+pub mod discs;
+
+pub use classes::Classes;
+
 use anyhow::{Result, anyhow, ensure};
 use plotters::prelude::*;
 
@@ -16,7 +23,7 @@ const PLOT: u32 = 640;
 const LEGEND: u32 = 110;
 const HEIGHT: u32 = 640;
 
-/// Ten colours that differ in hue or lightness (Tableau 10); an eleventh class begins again.
+/// Ten colours that differ in hue or lightness (Tableau 10).
 const COLOURS: [RGBColor; 10] = [
     RGBColor(78, 121, 167),
     RGBColor(242, 142, 43),
@@ -29,6 +36,15 @@ const COLOURS: [RGBColor; 10] = [
     RGBColor(156, 117, 95),
     RGBColor(60, 60, 60),
 ];
+
+/// The colour of the class `k`, counted from 0. From the eleventh on, hues go round the circle by the golden angle.
+pub fn colour(k: usize) -> RGBColor {
+    COLOURS.get(k).copied().unwrap_or_else(|| {
+        let turn = (k as f64 * 0.618_034).fract();
+        let (r, g, b) = HSLColor(turn, 0.55, [0.35, 0.5, 0.65][k % 3]).rgb();
+        RGBColor(r, g, b)
+    })
+}
 
 /// Draws the classes; the result is a whole SVG document.
 ///
@@ -65,14 +81,14 @@ pub fn draw(title: &str, x_label: &str, y_label: &str, classes: &[Class]) -> Res
         // Classes take turns, so that the last does not cover the others.
         let longest = classes.iter().map(|class| class.points.len()).max().unwrap_or(0);
         let turns = (0..longest).flat_map(|i| {
-            let of_class = classes.iter().zip(COLOURS.iter().cycle());
-            of_class.filter_map(move |(class, colour)| Some((*class.points.get(i)?, colour)))
+            let of_class = classes.iter().enumerate();
+            of_class.filter_map(move |(k, class)| Some((*class.points.get(i)?, colour(k))))
         });
         let circles = turns.filter(|(p, _)| finite(p)).map(|(p, c)| Circle::new(p, 2, c.mix(0.7).filled()));
         chart.draw_series(circles).map_err(failed)?;
-        for (i, (class, colour)) in classes.iter().zip(COLOURS.iter().cycle()).enumerate() {
-            let y = 50 + 20 * i as i32;
-            right.draw(&Circle::new((10, y), 5, colour.filled())).map_err(failed)?;
+        for (k, class) in classes.iter().enumerate() {
+            let y = 50 + 20 * k as i32;
+            right.draw(&Circle::new((10, y), 5, colour(k).filled())).map_err(failed)?;
             right.draw(&Text::new(class.name.clone(), (22, y - 7), ("sans-serif", 14))).map_err(failed)?;
         }
         root.present().map_err(failed)?;
@@ -95,6 +111,13 @@ fn failed(err: impl std::fmt::Display) -> anyhow::Error {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn the_colours_of_sixty_classes_differ() {
+        for (a, b) in (0..60).flat_map(|a| (0..a).map(move |b| (a, b))) {
+            assert_ne!(colour(a), colour(b), "{a} and {b}");
+        }
+    }
 
     #[test]
     fn every_finite_point_and_every_class_is_shown() {

@@ -1,0 +1,332 @@
+//! t-SNE from rows in host memory to a layout in host memory, by stage, with the quality of the layout.
+use super::CommonArgs;
+use super::timing::{Seconds, time};
+use crate::device::describe;
+use crate::report::Report;
+use anyhow::{Context, Result, bail};
+use candle::{DType, Device, Tensor};
+use chandlery::Philox;
+use chandlery::tsne::{Method, StageSeconds, Tsne, TsneConfig, TsneRun, measure};
+use chandlery_datasets::{DataOptions, Split};
+use clap::Args;
+use serde::Serialize;
+use std::ops::ControlFlow;
+use std::str::FromStr;
+use std::time::Instant;
+
+/// Neighbours of the trustworthiness, and the rows that it is taken over.
+const TRUST_NEIGHBOURS: usize = 12;
+const TRUST_ROWS: usize = 10_000;
+/// Neighbours that vote for a label.
+const VOTES: usize = 10;
+/// Groups of made-up rows.
+const GROUPS: usize = 10;
+/// Rows of made-up data that are made in one go.
+const BLOCK: usize = 65_536;
+
+/// Options of `bench tsne`.
+#[derive(Debug, Args)]
+pub struct TsneArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+    /// What is laid out: a data set (its training and test rows together), blobs:NxD (ten Gaussians) or sheet:NxD (Gaussians on a curved sheet);
+    /// several separated by commas.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "mnist-sample")]
+    data: Vec<Rows>,
+    /// Take the first N rows only.
+    #[arg(long, value_name = "N")]
+    first: Option<usize>,
+    /// Dimensions of the layout: 2 or 3.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=3))]
+    dims: u8,
+    /// How repulsion is found (exact, barnes-hut or fft); by the number of rows if not given.
+    #[arg(long, value_name = "METHOD", value_parser = method)]
+    method: Option<Method>,
+    /// The largest distance of the nodes of the FFT's grid, in units of the layout.
+    #[arg(long, value_name = "D", default_value_t = TsneConfig::default().node_distance)]
+    node_distance: f32,
+    /// How coarse the tree is, 0 to 1.
+    #[arg(long, value_name = "THETA", default_value_t = TsneConfig::default().theta)]
+    theta: f32,
+    /// Iterations of the early phase and after it.
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [TsneConfig::default().early_iterations, TsneConfig::default().iterations])]
+    iterations: Vec<usize>,
+    /// Momentum of the early phase and after it.
+    #[arg(long, value_name = "M,M", value_delimiter = ',', default_values_t = [TsneConfig::default().early_momentum, TsneConfig::default().momentum])]
+    momentum: Vec<f64>,
+    /// Learning rate; by the number of rows if not given.
+    #[arg(long, value_name = "RATE")]
+    learning_rate: Option<f64>,
+    /// Leave out the measures of quality, which take longer than the layout.
+    #[arg(long)]
+    no_scores: bool,
+}
+
+fn method(name: &str) -> Result<Method, String> {
+    serde_json::from_value(serde_json::Value::from(name))
+        .map_err(|_| "must be exact, barnes-hut or fft".to_owned())
+}
+
+/// What is laid out.
+#[derive(Debug, Clone)]
+enum Rows {
+    Set(String),
+    Blobs(usize, usize),
+    Sheet(usize, usize),
+}
+
+impl FromStr for Rows {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let Some((kind, size)) = name.split_once(':') else { return Ok(Self::Set(name.to_owned())) };
+        let (n, d) = size.split_once('x').context("a size must be rows x features, such as 1000x50")?;
+        let (n, d) = (n.parse()?, d.parse()?);
+        match kind {
+            "blobs" => Ok(Self::Blobs(n, d)),
+            "sheet" => Ok(Self::Sheet(n, d)),
+            _ => Ok(Self::Set(name.to_owned())),
+        }
+    }
+}
+
+impl Rows {
+    /// Rows and labels on the CPU.
+    fn make(&self) -> Result<(Tensor, Option<Tensor>)> {
+        match self {
+            Self::Set(name) => {
+                let set = chandlery_datasets::open(name, &DataOptions::default())?;
+                let both = |of: &dyn Fn(&Split) -> Result<Option<Tensor>>| -> Result<Option<Tensor>> {
+                    let parts = [Some(&set.train), set.test.as_ref()].into_iter().flatten().map(of);
+                    let parts: Option<Vec<_>> = parts.collect::<Result<Vec<_>>>()?.into_iter().collect();
+                    Ok(parts.map(|parts| Tensor::cat(&parts, 0)).transpose()?)
+                };
+                let rows = both(&|split| Ok(Some(split.raw(&Device::Cpu)?)))?;
+                let labels = both(&|split| Ok(split.labels_tensor(&Device::Cpu)?))?;
+                Ok((rows.context("a data set must have rows")?, labels))
+            }
+            &Self::Blobs(n, d) => {
+                let centres =
+                    ((chandlery_ops::uniform((GROUPS, d), &Device::Cpu, Philox::new(15, 0))? - 0.5)? * 20.)?;
+                made_up(n, |group, start, len| {
+                    let noise = chandlery_ops::normal(
+                        (len, d),
+                        &Device::Cpu,
+                        Philox::new(15, 1).advanced(start * d),
+                    )?;
+                    Ok((centres.index_select(group, 0)? + noise)?)
+                })
+            }
+            &Self::Sheet(n, d) => {
+                let of = |stream| chandlery_ops::uniform((GROUPS, 2), &Device::Cpu, Philox::new(15, stream));
+                let (centres, turn) =
+                    ((of(2)? * 8.)?, chandlery_ops::normal((2, d), &Device::Cpu, Philox::new(15, 3))?);
+                made_up(n, |group, start, len| {
+                    let at = |stream: u64, d: usize| {
+                        chandlery_ops::normal(
+                            (len, d),
+                            &Device::Cpu,
+                            Philox::new(15, stream).advanced(start * d),
+                        )
+                    };
+                    // Places on the sheet, which every feature bends in a direction of its own.
+                    let places = (centres.index_select(group, 0)? + (at(4, 2)? * 0.7)?)?;
+                    Ok((places.matmul(&turn)?.sin()? + (at(5, d)? * 0.05)?)?)
+                })
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Set(name) => name.rsplit('/').next().unwrap_or(name).to_owned(),
+            Self::Blobs(n, d) => format!("blobs:{n}x{d}"),
+            Self::Sheet(n, d) => format!("sheet:{n}x{d}"),
+        }
+    }
+
+    /// Seconds of the source on a V100, and of cuML 26.10 by FFT and by Barnes-Hut on an H200, measured earlier, with the true KL of those two.
+    fn known(&self, n: usize, dims: u8) -> (Option<f64>, Option<[f64; 4]>) {
+        match (self, n, dims) {
+            (Self::Set(name), 70_000, 2) if !name.contains("fashion") => {
+                (None, Some([0.997, 3.287, 1.328, 3.028]))
+            }
+            (Self::Set(name), 60_000..=70_000, 2) if name.contains("fashion") => {
+                (Some(3.), Some([1.004, 3.629, 1.219, 2.697]))
+            }
+            (Self::Blobs(204_800, 80), 204_800, 2) => (Some(5.4), Some([2.344, f64::NAN, 2.776, f64::NAN])),
+            _ => (None, None),
+        }
+    }
+}
+
+/// Rows in blocks, by the group of each.
+fn made_up(
+    n: usize,
+    mut block: impl FnMut(&Tensor, usize, usize) -> Result<Tensor>,
+) -> Result<(Tensor, Option<Tensor>)> {
+    if n == 0 {
+        bail!("there must be at least one row");
+    }
+    let labels: Vec<u32> = (0..n).map(|i| (i % GROUPS) as u32).collect();
+    let labels = Tensor::new(labels, &Device::Cpu)?;
+    let mut blocks = vec![];
+    for start in (0..n).step_by(BLOCK) {
+        let len = BLOCK.min(n - start);
+        blocks.push(block(&labels.narrow(0, start, len)?, start, len)?);
+    }
+    Ok((Tensor::cat(&blocks, 0)?, Some(labels)))
+}
+
+/// One line of the table.
+#[derive(Debug, Serialize)]
+struct Row {
+    model: &'static str,
+    data: String,
+    n: usize,
+    n_features: usize,
+    n_dims: u8,
+    method: Method,
+    /// From rows in host memory to a layout in host memory: the median, the fastest and the slowest run.
+    seconds: f64,
+    seconds_min: f64,
+    seconds_max: f64,
+    /// The first run, with what it loads.
+    first_seconds: f64,
+    /// Of the last run.
+    stages: StageSeconds,
+    /// The share of the nearest rows that the search found.
+    recall: Option<f64>,
+    kl: Option<f64>,
+    trustworthiness: Option<f64>,
+    knn_label_accuracy: Option<f64>,
+    /// The source's, on a V100.
+    paper_seconds: Option<f64>,
+    /// cuML 26.10 on an H200, measured earlier: seconds and true KL by FFT, then by Barnes-Hut.
+    cuml: Option<[f64; 4]>,
+    device: String,
+}
+
+impl Row {
+    fn table(&self) -> String {
+        let or = |x: Option<f64>, digits: usize| {
+            x.filter(|x| x.is_finite()).map_or("-".to_owned(), |x| format!("{x:.digits$}"))
+        };
+        let StageSeconds { neighbours, affinities, start, descent } = self.stages;
+        format!(
+            "{:<18} {:>8} {:>5} {:>2} {:>8.3} {:>8.3} {:>8.3} {:>8.3} {:>8.4} {:>7} {:>7.4} {:>7.4} {:>8.4} {:>7} {:>7} {:>7} {:>6} {:>6} {:>6}",
+            self.data,
+            self.n,
+            self.n_features,
+            self.n_dims,
+            self.seconds,
+            self.seconds_min,
+            self.seconds_max,
+            self.first_seconds,
+            neighbours,
+            or(self.recall, 4),
+            affinities,
+            start,
+            descent,
+            or(self.kl, 4),
+            or(self.trustworthiness, 4),
+            or(self.knn_label_accuracy, 4),
+            or(self.paper_seconds, 1),
+            or(self.cuml.map(|c| c[0]), 3),
+            or(self.cuml.map(|c| c[2]), 3)
+        )
+    }
+}
+
+pub(super) fn run(args: &TsneArgs) -> Result<()> {
+    let device = args.common.open_device()?;
+    let report = Report::new(args.common.json);
+    report.line(&format!(
+        "t-SNE at perplexity 30, host memory to host memory, seconds, on {}",
+        describe(&device)
+    ))?;
+    report.line(
+        "KL: the true one, over all pairs; paper: cuML on a V100 in 2019; cuML: 26.10 by FFT and by Barnes-Hut on an H200, recorded",
+    )?;
+    report.line(&format!(
+        "{:<18} {:>8} {:>5} {:>2} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7} {:>7} {:>7} {:>8} {:>7} {:>7} {:>7} {:>6} {:>6} {:>6}",
+        "data", "rows", "cols", "d", "median", "min", "max", "first", "knn", "recall", "affin.", "start", "descent", "KL", "trust", "10-NN", "paper", "fft", "bh"
+    ))?;
+    let mut table = Vec::new();
+    for rows in &args.data {
+        let row = measure_one(args, rows, &device).with_context(|| rows.name())?;
+        report.line(&row.table())?;
+        table.push(row);
+    }
+    report.finish(&table)
+}
+
+fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
+    let (mut rows, mut labels) = of.make()?;
+    if let Some(first) = args.first.filter(|&first| first < rows.dim(0).unwrap_or(0)) {
+        rows = rows.narrow(0, 0, first)?.contiguous()?;
+        labels = labels.map(|labels| labels.narrow(0, 0, first)).transpose()?;
+    }
+    let (&[early_iterations, iterations], &[early_momentum, momentum]) =
+        (&args.iterations[..], &args.momentum[..])
+    else {
+        bail!("iterations and momentum must be two numbers each, of the early phase and after it");
+    };
+    let config = TsneConfig {
+        n_dims: args.dims.into(),
+        method: args.method,
+        node_distance: args.node_distance,
+        theta: args.theta,
+        early_iterations,
+        iterations,
+        early_momentum,
+        momentum,
+        learning_rate: args.learning_rate,
+        ..TsneConfig::default()
+    };
+    let (n, n_features) = rows.dims2()?;
+    let method = config.method_for(n, device.is_cuda());
+    let tsne = Tsne { config, philox: Philox::new(15, 9) };
+    let mut last = (Tensor::zeros((0, 2), DType::F32, &Device::Cpu)?, StageSeconds::default(), None);
+    let mut first = None;
+    let Seconds { median, min, max } = time(device, args.common.repeats, || {
+        let begin = Instant::now();
+        let there = rows.to_device(device)?;
+        let mut run = TsneRun::new(tsne.config.clone(), tsne.philox, &there)?;
+        run.run(|_, _| Ok(ControlFlow::Continue(())))?;
+        last = (run.layout()?.to_device(&Device::Cpu)?, run.seconds(), run.recall());
+        first.get_or_insert(begin.elapsed().as_secs_f64());
+        Ok(())
+    })?;
+    let (paper_seconds, cuml) = of.known(n, args.dims);
+    let mut row = Row {
+        model: "t-sne",
+        data: of.name(),
+        n,
+        n_features,
+        n_dims: args.dims,
+        method,
+        seconds: median,
+        seconds_min: min,
+        seconds_max: max,
+        first_seconds: first.unwrap_or_default(),
+        stages: last.1,
+        recall: last.2,
+        kl: None,
+        trustworthiness: None,
+        knn_label_accuracy: None,
+        paper_seconds,
+        cuml,
+        device: describe(device),
+    };
+    if !args.no_scores {
+        let layout = last.0.to_device(device)?;
+        let read =
+            tsne.config.preparation.apply(&rows.to_device(device)?)?.to_dtype(DType::F32)?.contiguous()?;
+        row.kl = Some(measure::true_kl(&read, &layout, tsne.config.perplexity)?);
+        row.trustworthiness = Some(measure::trustworthiness(&read, &layout, TRUST_NEIGHBOURS, TRUST_ROWS)?);
+        row.knn_label_accuracy =
+            labels.map(|labels| measure::knn_label_accuracy(&layout, &labels, VOTES)).transpose()?;
+    }
+    Ok(row)
+}

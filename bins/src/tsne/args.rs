@@ -1,0 +1,364 @@
+//! The command line of `tsne`.
+use crate::completions::CompletionsArgs;
+use crate::options::{
+    Common, DataArgs, ModelArgs, RowsArgs, above_zero, at_least_one, below_one, not_negative,
+};
+use crate::rows::SplitArg;
+use crate::session::SessionArgs;
+use chandlery::tsne::{Method, Metric, Start, TransformConfig, TsneConfig};
+use chandlery_datasets::preparation::StepConfig;
+use chandlery_datasets::{ImageShape, Preparation};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// t-SNE: lay rows out in two or three dimensions such that near rows are near.
+///
+/// Without a sub-command it trains: `tsne --data mnist` is `tsne train --data mnist`.
+#[derive(Debug, Parser)]
+#[command(name = "tsne", version, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// What to do; default: `train`.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// The arguments of `train`.
+    #[command(flatten)]
+    pub train: TrainArgs,
+}
+
+/// The sub-commands of `tsne`.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Lay out the rows of a data set, and leave the layout, pictures of it and an interactive page.
+    Train(Box<TrainArgs>),
+    /// Put new rows into a saved layout, whose points stay; writes their points to a .npy, .csv or .safetensors file.
+    Transform(TransformArgs),
+    /// Measure a layout, of whatever program: divergence, trustworthiness, recall of neighbours, accuracy of labels by neighbours.
+    Evaluate(EvaluateArgs),
+    /// Print completions of this program for a shell.
+    Completions(CompletionsArgs),
+}
+
+/// Which rows of a data set are laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SplitsArg {
+    /// Training rows, then test rows where there are any.
+    #[default]
+    All,
+    /// Training rows.
+    Train,
+    /// Test rows.
+    Test,
+}
+
+/// How rows are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MetricArg {
+    /// The Euclidean distance.
+    #[default]
+    Euclidean,
+    /// 1 minus the cosine of the angle between rows.
+    Cosine,
+}
+
+/// How repulsion is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MethodArg {
+    /// Chosen by the number of rows and dimensions.
+    #[default]
+    Auto,
+    /// Every pair of points.
+    Exact,
+    /// A tree whose cells stand for the points in them.
+    BarnesHut,
+    /// Interpolation on a grid; 2 dimensions.
+    Fft,
+}
+
+/// Where points begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StartArg {
+    /// The principal components of the rows.
+    #[default]
+    Pca,
+    /// Drawn at random.
+    Random,
+}
+
+/// Settings of `train`. The run folder keeps them, so that `--resume` needs nothing else.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+pub struct Settings {
+    /// Which rows of the data set.
+    #[arg(long, value_enum, default_value_t)]
+    pub split: SplitsArg,
+    /// Dimensions of the layout, 2 or 3.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = two_or_three)]
+    pub dims: usize,
+    /// How many neighbours a row effectively has, from 1 to a third of the rows; of several, separated by commas, the affinities are
+    /// averaged.
+    #[arg(long, value_name = "P,...", value_delimiter = ',', default_value = "30", value_parser = one_or_more)]
+    pub perplexity: Vec<f64>,
+    /// How rows are compared.
+    #[arg(long, value_enum, default_value_t)]
+    pub metric: MetricArg,
+    /// Neighbours of each row, at least the perplexity; default: three times the perplexity.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub neighbours: Option<usize>,
+    /// Whether neighbours may be searched in the nearest cells of rows only, which finds most of them: true or false [default: with more than
+    /// 150,000 rows].
+    #[arg(long, value_name = "BOOL", conflicts_with = "neighbours_from")]
+    pub approximate: Option<bool>,
+    /// Neighbours that were found elsewhere: a .npy file of integers, [n, k], none of which is the row itself. Needs --distances.
+    #[arg(long, value_name = "FILE", requires = "distances", conflicts_with = "neighbours")]
+    pub neighbours_from: Option<PathBuf>,
+    /// The distances (not squared) of --neighbours-from: a .npy file of floats, [n, k].
+    #[arg(long, value_name = "FILE", requires = "neighbours_from")]
+    pub distances: Option<PathBuf>,
+    /// How repulsion is found.
+    #[arg(long, value_enum, default_value_t)]
+    pub method: MethodArg,
+    /// How coarse the tree of barnes-hut is: 0 (every pair) to 1.
+    #[arg(long, value_name = "THETA", default_value_t = 0.5, value_parser = zero_to_one)]
+    pub theta: f64,
+    /// The largest distance of nodes of the grid of fft, in units of the layout, above 0.
+    #[arg(long, value_name = "DISTANCE", default_value_t = 0.5, value_parser = above_zero)]
+    pub node_distance: f64,
+    /// Iterations with --early-exaggeration.
+    #[arg(long, value_name = "N", default_value_t = 250)]
+    pub early_iterations: usize,
+    /// Factor on the attraction in the first iterations, above 0.
+    #[arg(long, value_name = "FACTOR", default_value_t = 12., value_parser = above_zero)]
+    pub early_exaggeration: f64,
+    /// Iterations after the early ones, from the option `--iterations` of [`TrainArgs`].
+    #[arg(skip = 500usize)]
+    pub iterations: usize,
+    /// Factor on the attraction in these, above 0; above 1 clusters are denser.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1., value_parser = above_zero)]
+    pub exaggeration: f64,
+    /// Learning rate, above 0; default: the number of rows over the exaggeration.
+    #[arg(long, value_name = "RATE", value_parser = above_zero)]
+    pub learning_rate: Option<f64>,
+    /// Momentum in the early iterations, at least 0 and below 1.
+    #[arg(long, value_name = "MOMENTUM", default_value_t = 0.8, value_parser = below_one)]
+    pub early_momentum: f64,
+    /// Momentum after them, at least 0 and below 1.
+    #[arg(long, value_name = "MOMENTUM", default_value_t = 0.8, value_parser = below_one)]
+    pub momentum: f64,
+    /// Degrees of freedom of the kernel, above 0; below 1 finer clusters show.
+    #[arg(long, value_name = "ALPHA", default_value_t = 1., value_parser = above_zero)]
+    pub degrees_of_freedom: f64,
+    /// Where points begin; at random with --neighbours-from.
+    #[arg(long, value_enum, default_value_t)]
+    pub start: StartArg,
+    /// The first layout: a .npy, .csv or .safetensors file, [n, dims].
+    #[arg(long, value_name = "FILE", conflicts_with = "start")]
+    pub start_from: Option<PathBuf>,
+    /// End when the norm of the gradient is at most this, at least 0.
+    #[arg(long, value_name = "NORM", default_value_t = 1e-7, value_parser = not_negative)]
+    pub gradient_tolerance: f64,
+    /// Steps that prepare rows, in this order, separated by commas, as of `dbn train`; default: none. Example: pca=50.
+    #[arg(long, value_name = "STEP,...", value_delimiter = ',')]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prepare: Vec<StepConfig>,
+    /// Seed of every random draw: the same seed on the same device gives the same bits.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Draw the layout on the way, and leave an animation, history.gif.
+    #[arg(long)]
+    pub history: bool,
+    /// Do not measure the layout, which takes long for many rows: no trustworthiness, recall or accuracy; the divergence is the method's.
+    #[arg(long)]
+    pub skip_measures: bool,
+    /// Leave the pictures of rows out of the page if they take more than this.
+    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = at_least_one)]
+    pub page_limit: usize,
+}
+
+impl Settings {
+    /// The same as the library takes it.
+    pub fn config(&self, preparation: Preparation, image: Option<ImageShape>) -> TsneConfig {
+        let (first, further) = self.perplexity.split_first().unwrap_or((&30., &[]));
+        TsneConfig {
+            n_dims: self.dims,
+            perplexity: *first,
+            further_perplexities: further.to_vec(),
+            metric: match self.metric {
+                MetricArg::Euclidean => Metric::Euclidean,
+                MetricArg::Cosine => Metric::Cosine,
+            },
+            neighbours: self.neighbours,
+            approximate: self.approximate,
+            method: match self.method {
+                MethodArg::Auto => None,
+                MethodArg::Exact => Some(Method::Exact),
+                MethodArg::BarnesHut => Some(Method::BarnesHut),
+                MethodArg::Fft => Some(Method::Fft),
+            },
+            theta: self.theta as f32,
+            node_distance: self.node_distance as f32,
+            early_iterations: self.early_iterations,
+            early_exaggeration: self.early_exaggeration,
+            iterations: self.iterations,
+            exaggeration: self.exaggeration,
+            learning_rate: self.learning_rate,
+            early_momentum: self.early_momentum,
+            momentum: self.momentum,
+            degrees_of_freedom: self.degrees_of_freedom as f32,
+            start: match self.start {
+                StartArg::Pca => Start::Pca,
+                StartArg::Random => Start::Random,
+            },
+            gradient_tolerance: self.gradient_tolerance,
+            preparation,
+            image,
+        }
+    }
+}
+
+/// Arguments of `tsne train`.
+#[derive(Debug, Args)]
+pub struct TrainArgs {
+    /// Where rows come from.
+    #[command(flatten)]
+    pub data: DataArgs,
+    /// How they are laid out.
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Iterations after the early ones; default: 500. With --resume, a larger number extends the run, even a finished one.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub iterations: Option<usize>,
+    /// Where the run is saved, and how it is resumed.
+    #[command(flatten)]
+    pub session: SessionArgs,
+}
+
+/// Arguments of `tsne transform`.
+#[derive(Debug, Args)]
+pub struct TransformArgs {
+    /// The layout.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// The new rows.
+    #[command(flatten)]
+    pub data: RowsArgs,
+    /// Which rows; default: test where the data set has them, else train.
+    #[arg(long, value_enum)]
+    pub split: Option<SplitArg>,
+    /// File to write their points to: .npy, .csv or .safetensors, or - for CSV on standard output.
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// How many neighbours among the rows of the layout a new row effectively has, from 1 to a third of them.
+    #[arg(long, value_name = "P", default_value_t = 5., value_parser = one_or_more)]
+    pub perplexity: f64,
+    /// Iterations of the descent.
+    #[arg(long, value_name = "N", default_value_t = 250, value_parser = at_least_one)]
+    pub iterations: usize,
+    /// Factor on the attraction, above 0.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.5, value_parser = above_zero)]
+    pub exaggeration: f64,
+    /// Learning rate, above 0.
+    #[arg(long, value_name = "RATE", default_value_t = 0.1, value_parser = above_zero)]
+    pub learning_rate: f64,
+    /// Where it computes, and how it reports.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+impl TransformArgs {
+    /// The same as the library takes it.
+    pub fn config(&self) -> TransformConfig {
+        TransformConfig {
+            perplexity: self.perplexity,
+            iterations: self.iterations,
+            exaggeration: self.exaggeration,
+            learning_rate: self.learning_rate,
+            ..TransformConfig::default()
+        }
+    }
+}
+
+/// Arguments of `tsne evaluate`.
+#[derive(Debug, Args)]
+pub struct EvaluateArgs {
+    /// Where rows come from.
+    #[command(flatten)]
+    pub data: DataArgs,
+    /// Which rows of the data set.
+    #[arg(long, value_enum, default_value_t)]
+    pub split: SplitsArg,
+    /// The layout of these rows: a .npy, .csv or .safetensors file, [n, 2] or [n, 3], or the folder of a run.
+    #[arg(long, value_name = "FILE")]
+    pub embedding: PathBuf,
+    /// Perplexity of the affinities for the divergence, from 1 to a third of the rows.
+    #[arg(long, value_name = "P", default_value_t = 30., value_parser = one_or_more)]
+    pub perplexity: f64,
+    /// Where it computes, and how it reports.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+fn two_or_three(text: &str) -> Result<usize, String> {
+    at_least_one(text).ok().filter(|n| matches!(n, 2 | 3)).ok_or_else(|| "must be 2 or 3".to_owned())
+}
+
+fn one_or_more(text: &str) -> Result<f64, String> {
+    above_zero(text).ok().filter(|&x| x >= 1.).ok_or_else(|| "must be a number of at least 1".to_owned())
+}
+
+fn zero_to_one(text: &str) -> Result<f64, String> {
+    not_negative(text).ok().filter(|&x| x <= 1.).ok_or_else(|| "must be a number from 0 to 1".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn parse(flags: &[&str]) -> Result<Cli, clap::Error> {
+        crate::session::args::parse(["tsne"].iter().chain(flags))
+    }
+
+    #[test]
+    fn the_command_line_is_sound_and_every_flag_has_a_sentence() {
+        crate::session::args::assert_sound::<Cli>();
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_library() {
+        let train = parse(&[]).unwrap().train;
+        assert_eq!(train.settings.config(Preparation::default(), None), TsneConfig::default());
+        let text = serde_json::to_string(&train.settings).unwrap();
+        assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), train.settings);
+        let Some(Command::Transform(transform)) =
+            parse(&["transform", "m", "--out", "x.npy"]).unwrap().command
+        else {
+            panic!("no transform")
+        };
+        assert_eq!(transform.config(), TransformConfig::default());
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused_with_the_range() {
+        for (flags, text) in [
+            (["--perplexity", "0.5"], "must be a number of at least 1"),
+            (["--perplexity", "30,x"], "must be a number of at least 1"),
+            (["--dims", "4"], "must be 2 or 3"),
+            (["--theta", "1.5"], "must be a number from 0 to 1"),
+            (["--exaggeration", "0"], "above 0"),
+            (["--momentum", "1"], "below 1"),
+            (["--neighbours-from", "a.npy"], "--distances"),
+        ] {
+            let err = parse(&flags).unwrap_err();
+            assert!(err.to_string().contains(text), "{flags:?}: {err}");
+            assert_eq!(err.exit_code(), 2);
+        }
+        let several = parse(&["--perplexity", "30,100"]).unwrap().train.settings.perplexity;
+        assert_eq!(several, [30., 100.]);
+        assert!(parse(&["--resume", "runs/a", "--iterations", "900"]).is_ok());
+        assert!(parse(&["--resume", "runs/a", "--perplexity", "9"]).is_err());
+    }
+}

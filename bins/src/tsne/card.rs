@@ -1,0 +1,54 @@
+//! The model card of a run.
+use super::args::Settings;
+use super::rows::Rows;
+use super::train::words_of_list;
+use crate::session::{Card, Picture};
+use anyhow::Result;
+use chandlery::tsne::Embedding;
+use std::fmt::Write;
+
+const TAGS: [&str; 4] = ["t-sne", "dimensionality-reduction", "visualization", "unsupervised"];
+
+/// The card of a layout of `rows`; `figures` are names and values.
+pub fn of<'a>(
+    embedding: &Embedding,
+    rows: &Rows,
+    settings: &Settings,
+    iterations: usize,
+    figures: &[(String, String)],
+    pictures: &'a [Picture],
+) -> Result<Card<'a>> {
+    let (n, n_dims) = embedding.layout().dims2()?;
+    let n_inputs = rows.raw.dim(1)?;
+    let mut results = String::from("| figure | value |\n|---|---|\n");
+    for (name, value) in figures {
+        // Writing to a String cannot fail.
+        let _ = writeln!(results, "| {name} | {value} |");
+    }
+    results.push_str("\n![divergence by iteration](curves.svg)");
+    Ok(Card {
+        tags: &TAGS,
+        title: format!("t-SNE of {} in {n_dims} dimensions", rows.name),
+        learned: format!(
+            "A layout of `{}`, {}: near rows are near. Distances between clusters, and their sizes, say little about the rows.",
+            rows.name,
+            rows.words()
+        ),
+        settings: format!(
+            "perplexity {}, {iterations} iterations, early exaggeration {}",
+            words_of_list(&settings.perplexity),
+            settings.early_exaggeration
+        ),
+        results,
+        pictures,
+        rust: format!(
+            "let embedding = chandlery::tsne::Embedding::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
+             let points = embedding.layout(); // [{n}, {n_dims}]\n\
+             let new = embedding.transform(&rows)?; // rows: [m, {n_inputs}], raw: u8, or f32 in the same unit over 255"
+        ),
+        files: "`model.safetensors` holds `layout` `[n, n_dims]` and `rows` `[n, n_inputs]`, the raw rows that new ones are compared with. \
+                `layout.npy`, `layout.csv` (with labels) and `layout.safetensors` hold the layout alone; `page.html` shows it in a browser, \
+                without a network."
+            .to_owned(),
+    })
+}

@@ -1,0 +1,60 @@
+//! Pictures of the layout on the way, and their animation.
+use crate::pictures::write_png;
+use crate::run_folder::RunFolder;
+use crate::scatter::Classes;
+use crate::scatter::animation::write_gif;
+use crate::scatter::discs::{Points, draw};
+use crate::session::Picture;
+use anyhow::{Context, Result};
+use candle::{DType, Device, Tensor};
+use std::path::PathBuf;
+
+/// The name of the animation.
+const ANIMATION: &str = "history.gif";
+/// Width and height of its pictures, in pixels.
+const SIDE: u32 = 640;
+
+/// Draws a layout at a check; pictures lie in the run folder, so that a run that is resumed has those from before.
+pub struct History {
+    folder: RunFolder,
+    classes: Classes,
+}
+
+impl History {
+    /// In this run folder.
+    pub fn new(folder: &RunFolder, classes: &Classes) -> Result<Self> {
+        folder.make_for("history/x")?;
+        Ok(Self { folder: folder.clone(), classes: classes.clone() })
+    }
+
+    fn file(&self, iteration: usize) -> PathBuf {
+        self.folder.join(&format!("history/{iteration:06}.png"))
+    }
+
+    /// Draws the layout after so many iterations.
+    pub fn draw(&self, iteration: usize, layout: &Tensor, words: &str) -> Result<()> {
+        let positions = values(layout)?;
+        let points = Points { positions: &positions, n_dims: layout.dim(1)?, classes: &self.classes };
+        write_png(&draw(&points, words, SIDE)?, &self.file(iteration))
+    }
+
+    /// Puts the pictures after these iterations together.
+    pub fn animate(&self, iterations: &[usize]) -> Result<Picture> {
+        write_gif(&self.folder.join(ANIMATION), iterations.len(), |i| {
+            let file = self.file(iterations[i]);
+            let picture =
+                image::open(&file).with_context(|| format!("{}: cannot be read", file.display()))?;
+            Ok(picture.into_rgb8())
+        })?;
+        let last = iterations.last().copied().unwrap_or(0);
+        Ok(Picture {
+            file: ANIMATION,
+            caption: format!("the layout from the start to iteration {last}, each picture to its own scale"),
+        })
+    }
+}
+
+/// The coordinates of a layout, point by point.
+pub fn values(layout: &Tensor) -> Result<Vec<f32>> {
+    Ok(layout.to_device(&Device::Cpu)?.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
+}

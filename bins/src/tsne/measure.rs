@@ -1,0 +1,54 @@
+//! How good a layout is.
+use anyhow::Result;
+use candle::Tensor;
+use chandlery::tsne::measure::{knn_label_accuracy, knn_recall, trustworthiness};
+use serde::Serialize;
+
+/// Points whose ranks trustworthiness looks at.
+const TRUST_NEIGHBOURS: usize = 12;
+/// Points that vote for a label, and rows whose recall is taken.
+const NEIGHBOURS: usize = 10;
+/// Rows that trustworthiness is taken over, evenly spaced, where there are more.
+const SAMPLE: usize = 10_000;
+
+/// Measures of a layout beside its divergence; none where there are too few rows, or no labels.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Measures {
+    /// Over the 12 nearest points of up to 10,000 rows.
+    pub trustworthiness: Option<f64>,
+    /// Of the 10 nearest rows.
+    pub knn_recall: Option<f64>,
+    /// By the 10 nearest points.
+    pub knn_label_accuracy: Option<f64>,
+}
+
+impl Measures {
+    /// Those of a layout, f32 `[n, n_dims]`, of prepared rows, f32 `[n, n_features]`.
+    pub fn new(read: &Tensor, labels: Option<&[u32]>, layout: &Tensor) -> Result<Self> {
+        let n = read.dim(0)?;
+        let trust =
+            (2 * TRUST_NEIGHBOURS < n).then(|| trustworthiness(read, layout, TRUST_NEIGHBOURS, SAMPLE));
+        let recall = (NEIGHBOURS < n).then(|| knn_recall(read, layout, NEIGHBOURS));
+        let labels = labels.filter(|_| NEIGHBOURS < n);
+        let labels = labels.map(|labels| Tensor::new(labels, layout.device())).transpose()?;
+        let accuracy = labels.map(|labels| knn_label_accuracy(layout, &labels, NEIGHBOURS));
+        Ok(Self {
+            trustworthiness: trust.transpose()?,
+            knn_recall: recall.transpose()?,
+            knn_label_accuracy: accuracy.transpose()?,
+        })
+    }
+
+    /// Names and values of those that were taken, for people.
+    pub fn figures(&self) -> Vec<(String, String)> {
+        let percent = |x: f64| format!("{:.2} %", 100. * x);
+        [
+            ("trustworthiness", self.trustworthiness.map(|x| format!("{x:.4}"))),
+            ("10 nearest rows kept", self.knn_recall.map(percent)),
+            ("label by 10 nearest points", self.knn_label_accuracy.map(percent)),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .collect()
+    }
+}

@@ -1,0 +1,48 @@
+//! The program `tsne`: layouts in two or three dimensions from the shell.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`args`] | the command line |
+//! | `rows` | the rows that are laid out |
+//! | `train` | the command `train` |
+//! | `transform`, `evaluate` | the other commands |
+//! | `measure` | how good a layout is |
+//! | `output` | files and pictures of a layout |
+//! | `history` | pictures on the way |
+//! | [`page`] | the interactive page |
+//! | `card` | the model card |
+pub mod args;
+mod card;
+mod evaluate;
+mod given;
+mod history;
+mod measure;
+mod output;
+pub mod page;
+mod rows;
+mod train;
+mod transform;
+
+use crate::report::Outcome;
+use anyhow::Result;
+use args::{Cli, Command};
+
+/// Places in the random sequence of a run's seed, one for each use.
+mod streams {
+    /// The first layout.
+    pub const START: u64 = 1 << 32;
+}
+
+/// Runs the command of the command line.
+///
+/// # Errors
+/// Whatever went wrong, in one line that says what to do.
+pub fn run(cli: Cli) -> Result<Outcome> {
+    match cli.command {
+        None => train::train(&cli.train),
+        Some(Command::Train(args)) => train::train(&args),
+        Some(Command::Transform(args)) => transform::transform(&args),
+        Some(Command::Evaluate(args)) => evaluate::evaluate(&args),
+        Some(Command::Completions(args)) => args.print::<Cli>(),
+    }
+}

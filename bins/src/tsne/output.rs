@@ -1,0 +1,61 @@
+//! Files and pictures of a layout.
+use super::args::Settings;
+use super::history::values;
+use super::page::Page;
+use super::page::sprites::Sprites;
+use super::rows::Rows;
+use crate::arrays;
+use crate::pictures::write_png;
+use crate::run_folder::RunFolder;
+use crate::scatter::Classes;
+use crate::scatter::discs::{Points, draw};
+use crate::session::Picture;
+use anyhow::Result;
+use candle::Tensor;
+
+/// Width and height of the scatter, in pixels.
+const SIDE: u32 = 1200;
+/// The names of the files.
+const SCATTER: &str = "scatter.png";
+const PAGE: &str = "page.html";
+const ARRAYS: [&str; 3] = ["layout.npy", "layout.csv", "layout.safetensors"];
+
+/// Writes the layout, f32 `[n, n_dims]`, with labels where the format has a place for them.
+pub fn write_arrays(folder: &RunFolder, layout: &Tensor, labels: Option<&[u32]>) -> Result<()> {
+    for name in ARRAYS {
+        let mut once = Some(layout.clone());
+        arrays::write(&folder.join(name), layout.dims2()?, || Ok(once.take()), labels)?;
+    }
+    Ok(())
+}
+
+/// Draws the scatter and writes the page; `figures` are names and values.
+pub fn write_pictures(
+    folder: &RunFolder,
+    rows: &Rows,
+    classes: &Classes,
+    layout: &Tensor,
+    settings: &Settings,
+    figures: &[(String, String)],
+) -> Result<Picture> {
+    let positions = values(layout)?;
+    let points = Points { positions: &positions, n_dims: layout.dim(1)?, classes };
+    let title = format!("t-SNE of {}", rows.name);
+    write_png(&draw(&points, &title, SIDE)?, &folder.join(SCATTER))?;
+    let mut notes = Vec::new();
+    if rows.labels.is_some() && !classes.labelled {
+        notes.push("There are too many different labels to colour points by them.".to_owned());
+    }
+    let sprites = match Sprites::new(&rows.raw, rows.image, settings.page_limit << 20)? {
+        Ok(sprites) => Some(sprites),
+        Err(why) => {
+            notes.push(why);
+            None
+        }
+    };
+    let page = Page { title: &title, points, figures, sprites: sprites.as_ref(), notes: &notes };
+    folder.write(PAGE, page.html()?.as_bytes())?;
+    let by = if classes.labelled { ", coloured by label" } else { "" };
+    let caption = format!("the layout{by}; `{PAGE}` shows it in a browser, with what each point is");
+    Ok(Picture { file: SCATTER, caption })
+}

@@ -1,0 +1,277 @@
+//! The command `train`: a layout of all rows.
+use super::args::{Settings, TrainArgs};
+use super::history::History;
+use super::measure::Measures;
+use super::rows::{Rows, read_layout};
+use super::{card, given, output, streams};
+use crate::curves::{self, Curve, Panel};
+use crate::data::OfRows;
+use crate::progress::Spinner;
+use crate::report::{Outcome, figure, seconds};
+use crate::scatter::Classes;
+use crate::session::{self, Asked, Kind, Made, Nothing, Picture, PlaceOf, Run, Session, Trained};
+use anyhow::{Context, Result, ensure};
+use candle::{Device, Tensor};
+use chandlery::Philox;
+use chandlery::tsne::measure::kl_of_affinities;
+use chandlery::tsne::{Embedding, Progress, StageSeconds, TsneConfig, TsneRun};
+use chandlery_datasets::{Preparation, Split};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::path::Path;
+use std::time::Instant;
+
+/// A check: a line of `metrics.jsonl`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// What the run looked like.
+    #[serde(flatten)]
+    pub progress: Progress,
+    /// Seconds of each stage so far.
+    pub seconds: StageSeconds,
+}
+
+/// The command.
+struct Train;
+
+impl Run for Train {
+    type Input = OfRows;
+    type Settings = Settings;
+    type Trainer = TsneRun;
+    type Line = Line;
+    type Extra = Nothing;
+    const KIND: Kind = Kind { command: "tsne train", folder: "tsne" };
+
+    fn save(trainer: &TsneRun, path: &Path, place: &PlaceOf<Self>) -> candle::Result<()> {
+        trainer.save_checkpoint(path, place)
+    }
+}
+
+/// Lays rows out, or goes on with that, and leaves a run folder.
+pub fn train(args: &TrainArgs) -> Result<Outcome> {
+    let mut asked = Asked::<Train>::new(&args.session, || {
+        let iterations = args.iterations.unwrap_or(args.settings.iterations);
+        Ok((OfRows { data: args.data.clone() }, Settings { iterations, ..args.settings.clone() }))
+    })?;
+    if let Some(more) = args.iterations {
+        asked.extend(|settings| settings.iterations = more);
+    }
+    let rows = Rows::open(&asked.input.data, asked.settings.split, &asked.device)?;
+    let classes = Classes::new(rows.n(), rows.labels.as_deref(), rows.class_names.as_deref());
+    let mut session = asked.open(
+        session::Rows { data: &rows.name, n: rows.n() },
+        |settings, device| begin(settings, &rows, device),
+        |settings, path, device| {
+            let of_run = settings.neighbours_from.is_none().then_some(&rows.raw);
+            let (mut run, place) = TsneRun::load_checkpoint(path, of_run, device)?;
+            let made = run.iteration().saturating_sub(settings.early_iterations);
+            if let Some(all) = args.iterations {
+                ensure!(
+                    all > made,
+                    "--iterations: must be above the {made} that this run has made after the early ones, got {all}"
+                );
+            }
+            run.set_iterations(settings.iterations)?;
+            Ok((run, place))
+        },
+    )?;
+    let seed = session.info.settings.seed;
+    let what = format!("t-SNE of {}: {}", rows.name, rows.words());
+    session.announce(&what, seed)?;
+    if descend(&mut session, &classes)? == Outcome::Interrupted {
+        return session.interrupted();
+    }
+    let (run, trained) = session.trained();
+    finish(&trained, &rows, &classes, &run)
+}
+
+/// A run before its first iteration.
+fn begin(settings: &Settings, rows: &Rows, device: &Device) -> Result<TsneRun> {
+    let _spinner = Spinner::new("finding neighbours");
+    let philox = Philox::new(settings.seed, streams::START);
+    let run = match (&settings.neighbours_from, &settings.distances) {
+        (Some(indices), Some(distances)) => {
+            let neighbours = given::neighbours(indices, distances, rows.n(), device)?;
+            // What is done to rows matters to rows alone.
+            TsneRun::from_neighbours(settings.config(Preparation::default(), None), philox, &neighbours)?
+        }
+        _ => TsneRun::new(settings.config(preparation(settings, rows)?, rows.image), philox, &rows.raw)?,
+    };
+    match &settings.start_from {
+        None => Ok(run),
+        Some(path) => Ok(run.start_at(&read_layout(path, "--start-from", rows.n(), device)?)?),
+    }
+}
+
+/// What is done to raw rows, fitted to them.
+fn preparation(settings: &Settings, rows: &Rows) -> Result<Preparation> {
+    if settings.prepare.is_empty() {
+        return Ok(Preparation::default());
+    }
+    let split = Split::from_tensor(&rows.raw.to_device(&Device::Cpu)?)?;
+    Preparation::fit(&split, &settings.prepare, settings.seed).context("--prepare")
+}
+
+/// Makes the iterations that are left.
+fn descend(session: &mut Session<Train>, classes: &Classes) -> Result<Outcome> {
+    let config = session.trainer.config().clone();
+    let before = session.place.reports.last().copied();
+    let spent = before.map(|line| line.seconds).unwrap_or_default();
+    let mut is_flat = before.is_some_and(|line| flat(&line.progress, &config));
+    let history = match session.info.settings.history {
+        true => Some(History::new(&session.folder, classes)?),
+        false => None,
+    };
+    if let Some(history) = history.as_ref().filter(|_| session.trainer.iteration() == 0) {
+        history.draw(0, &session.trainer.layout()?, "iteration 0")?;
+    }
+    let n = config.iterations_in_all();
+    session.iterations(n, |run, done| {
+        if is_flat || done >= n {
+            return Ok(None);
+        }
+        let progress = run.advance()?;
+        is_flat = flat(&progress, &config);
+        if let Some(history) = &history {
+            let words = format!("iteration {}  KL {:.2}", progress.iteration, progress.kl);
+            history.draw(progress.iteration, &run.layout()?, &words)?;
+        }
+        let line = Line { progress, seconds: sum(spent, run.seconds()) };
+        Ok(Some(Made { iterations: progress.iteration - done, line, words: words_of(&progress) }))
+    })
+}
+
+/// Whether the descent is at its end for want of a slope.
+fn flat(progress: &Progress, config: &TsneConfig) -> bool {
+    progress.iteration > config.early_iterations && progress.gradient_norm <= config.gradient_tolerance
+}
+
+fn sum(a: StageSeconds, b: StageSeconds) -> StageSeconds {
+    StageSeconds {
+        neighbours: a.neighbours + b.neighbours,
+        affinities: a.affinities + b.affinities,
+        start: a.start + b.start,
+        descent: a.descent + b.descent,
+    }
+}
+
+/// A check in one line.
+fn words_of(progress: &Progress) -> String {
+    let Progress { iteration, iterations, kl, gradient_norm, span } = progress;
+    let width = iterations.to_string().len();
+    format!(
+        "iteration {iteration:>width$}/{iterations}  KL {kl:>7.4}  gradient {gradient_norm:>8.2e}  span {:>7}",
+        figure(*span, 2)
+    )
+}
+
+/// The layout, its measures, pictures, page and the model card.
+fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneRun) -> Result<Outcome> {
+    let (settings, lines, folder) = (&run.info.settings, &run.place.reports, &run.folder);
+    let embedding = embedding_of(made, rows, settings)?;
+    let (layout, last) = (embedding.layout(), lines.last().copied());
+    embedding.save_pretrained(folder.path())?;
+    output::write_arrays(folder, layout, rows.labels.as_deref())?;
+    let measuring = Instant::now();
+    let (kl, measures) = match settings.skip_measures {
+        true => (last.map(|line| line.progress.kl), Measures::default()),
+        false => measured(made, &embedding, rows).map(|(kl, measures)| (Some(kl), measures))?,
+    };
+    let measure_seconds = measuring.elapsed().as_secs_f64();
+    let stages = last.map(|line| line.seconds).unwrap_or_default();
+    let layout_seconds = stages.neighbours + stages.affinities + stages.start + stages.descent;
+    let mut figures: Vec<_> = kl.map(|kl| ("KL".to_owned(), format!("{kl:.4}"))).into_iter().collect();
+    figures.extend(measures.figures());
+    figures.push(("layout in".to_owned(), seconds(layout_seconds)));
+    let words: Vec<String> = figures.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    run.report.line(&words.join(", "))?;
+    let of_data = [("rows", rows.n().to_string()), ("perplexity", words_of_list(&settings.perplexity))];
+    figures.splice(0..0, of_data.map(|(name, value)| (name.to_owned(), value)));
+    let drawing = Instant::now();
+    let pictures = draw(run, rows, classes, layout, &figures)?;
+    let iterations = last.map_or(0, |line| line.progress.iteration);
+    let results = json!({
+        "data": rows.name,
+        "n_rows": rows.n(),
+        "n_dims": settings.dims,
+        "method": embedding.config().method_for(rows.n(), run.device.is_cuda()),
+        "iterations": iterations,
+        "span": last.map(|line| line.progress.span),
+        "kl": kl,
+        "trustworthiness": measures.trustworthiness,
+        "knn_recall": measures.knn_recall,
+        "knn_label_accuracy": measures.knn_label_accuracy,
+        "layout_seconds": layout_seconds,
+        "stage_seconds": {
+            "neighbours": stages.neighbours,
+            "affinities": stages.affinities,
+            "start": stages.start,
+            "descent": stages.descent,
+            "measures": measure_seconds,
+            "pictures": drawing.elapsed().as_secs_f64(),
+        },
+    });
+    let card = card::of(&embedding, rows, settings, iterations, &figures, &pictures)?;
+    run.finish(settings.seed, results, &card)
+}
+
+/// The embedding with its rows. A run over neighbours that were found elsewhere has none, but new rows are placed by them all the same.
+fn embedding_of(made: &TsneRun, rows: &Rows, settings: &Settings) -> Result<Embedding> {
+    if settings.neighbours_from.is_none() {
+        return Ok(made.embedding()?);
+    }
+    let config = TsneConfig { image: rows.image, ..made.config().clone() };
+    Ok(Embedding::from_tensors(config, made.layout()?, Some(rows.raw.clone()))?)
+}
+
+/// The divergence with its sum over all pairs, and the other measures.
+fn measured(made: &TsneRun, embedding: &Embedding, rows: &Rows) -> Result<(f64, Measures)> {
+    let _spinner = Spinner::new("measuring");
+    let layout = embedding.layout();
+    let kl = kl_of_affinities(made.affinities(), layout, embedding.config().degrees_of_freedom)?;
+    let read = embedding.prepare(&rows.raw)?;
+    Ok((kl, Measures::new(&read, rows.labels.as_deref(), layout)?))
+}
+
+/// Curves, scatter, page, and the animation where it was asked for.
+fn draw(
+    run: &Trained<Train>,
+    rows: &Rows,
+    classes: &Classes,
+    layout: &Tensor,
+    figures: &[(String, String)],
+) -> Result<Vec<Picture>> {
+    let _spinner = Spinner::new("drawing");
+    let (settings, lines, folder) = (&run.info.settings, &run.place.reports, &run.folder);
+    folder.write("curves.svg", learning_curves(lines)?.as_bytes())?;
+    let mut pictures = vec![output::write_pictures(folder, rows, classes, layout, settings, figures)?];
+    if settings.history {
+        let checks = lines.iter().map(|line| line.progress.iteration);
+        let iterations: Vec<usize> = std::iter::once(0).chain(checks).collect();
+        pictures.push(History::new(folder, classes)?.animate(&iterations)?);
+    }
+    Ok(pictures)
+}
+
+/// Numbers with commas between them.
+pub fn words_of_list(numbers: &[f64]) -> String {
+    numbers.iter().map(f64::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Divergence and span by iteration, as SVG.
+fn learning_curves(lines: &[Line]) -> Result<String> {
+    let panel = |title: &str, log_y: bool, y: fn(&Progress) -> f64| Panel {
+        title: title.to_owned(),
+        x_label: "iteration".to_owned(),
+        y_label: title.to_owned(),
+        log_y,
+        curves: vec![Curve {
+            name: title.to_owned(),
+            points: lines.iter().map(|line| (line.progress.iteration as f64, y(&line.progress))).collect(),
+        }],
+    };
+    curves::draw(&[
+        panel("divergence (KL, nats)", false, |progress| progress.kl),
+        panel("norm of the gradient", true, |progress| progress.gradient_norm),
+    ])
+}

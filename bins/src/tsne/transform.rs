@@ -1,0 +1,51 @@
+//! The command `transform`: new rows in a saved layout.
+use super::args::TransformArgs;
+use crate::arrays::{self, Format};
+use crate::features::report_beside;
+use crate::progress::Spinner;
+use crate::report::{Outcome, named, seconds};
+use crate::rows::split_of;
+use anyhow::{Result, ensure};
+use chandlery::tsne::Embedding;
+use chandlery_datasets::count;
+use serde_json::json;
+use std::time::Instant;
+
+/// Writes the points of new rows.
+pub fn transform(args: &TransformArgs) -> Result<Outcome> {
+    let report = report_beside(args.common.json, &args.out)?;
+    let device = args.common.open_device()?;
+    let embedding = Embedding::from_pretrained(&args.model.model, &device)?;
+    let dataset = args.data.open(&args.model.model)?;
+    let name = dataset.name.clone();
+    let split = split_of(dataset, args.split)?;
+    if let Some(training) = embedding.rows() {
+        let (want, got) = (training.dim(1)?, split.n_features());
+        ensure!(want == got, "--data: rows must have {want} values for this layout, got {got}");
+    }
+    let started = Instant::now();
+    let spinner = Spinner::new("placing rows");
+    let points = embedding.transform_with(&split.raw(&device)?, &args.config())?;
+    drop(spinner);
+    let took = started.elapsed().as_secs_f64();
+    let shape = points.dims2()?;
+    let mut once = Some(points);
+    arrays::write(&args.out, shape, || Ok(once.take()), split.labels.as_deref())?;
+    report.line(&format!(
+        "{} of {name} in {} dimensions, in {} ({})",
+        count(shape.0, "row"),
+        shape.1,
+        named(&args.out),
+        seconds(took)
+    ))?;
+    report.finish(&json!({
+        "model": args.model.model,
+        "data": name,
+        "out": args.out,
+        "n_samples": shape.0,
+        "n_dims": shape.1,
+        "labels": split.labels.is_some() && Format::of(&args.out)?.has_labels(),
+        "seconds": took,
+    }))?;
+    Ok(Outcome::Done)
+}
