@@ -119,7 +119,7 @@ pub(super) fn graph(op: &'static str, affinities: &Affinities, layout: &Tensor) 
     Ok((n, n_dims))
 }
 
-/// One step of the descent: see the [module](super). `affinities` is a symmetric graph as of [`symmetrize`](crate::symmetrize); `forces` and `total` are those of
+/// One step of the descent along `4 (exaggeration · attraction − forces / total)`, with momentum and a gain for each coordinate. `affinities` is a symmetric graph as of [`symmetrize`](crate::symmetrize); `forces` and `total` are those of
 /// [`Repulsion::repulsion_`](crate::Repulsion::repulsion_) for `state.layout`.
 ///
 /// Can be recorded ([`Replay`](crate::Replay)). The same bits in every run on one device.

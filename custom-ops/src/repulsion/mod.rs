@@ -114,7 +114,7 @@ impl Repulsion {
         self.method
     }
 
-    /// Writes `forces` and `total` (see the [module](self)) of `layout`. `forces` and `layout` are f32 `[n, n_dims]`, `total` is one
+    /// Writes `forces[i] = Σ_j≠i w_ij^(1 + 1/α) (y_i − y_j)` and `total = Σ_i Σ_j≠i w_ij` of `layout`, with `w_ij = (1 + |y_i − y_j|²/α)^−α`. `forces` and `layout` are f32 `[n, n_dims]`, `total` is one
     /// f64. The same bits in every run on one device. Points that lie on each other do not push each other, but count in `total`.
     ///
     /// Can be recorded ([`Replay`](crate::Replay)).
