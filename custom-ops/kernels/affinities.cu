@@ -8,21 +8,19 @@
 //
 // arrays   distances, p: [n, k] float; indices: [n, k] unsigned below n, none twice in a row; starts [n + 1] and order [n k]: the edges that
 //          end at each row, by their source (sort_by_key); fresh [n k]: the number of new reversed edges of the row before this one
-// scalars  k is a power of two at most `width`, which is what a block sorts
+// scalars  width, what a block sorts: a power of two of at least k, at most 8192
 // launch   perplexity_search, count_edges: a warp for each row in blocks of 256; sort_rows: a block of 256 for each row; merge_edges: as count_edges
 // shared   sort_rows: 8 bytes for each of `width` edges
 // cost     perplexity_search: k exponentials in double for each of about 6 steps; the others read and write each edge a few times
-// same     no atomics
+// same     the only atomic is the least place of an index that is not below n, after which the host stops
 // truth    perplexity_search_reference, symmetrize_reference in src/affinities/reference.rs
+
+#include "bitonic.cuh"
+#include "warp.cuh"
 
 typedef unsigned long long u64;
 constexpr unsigned THREADS = 256, WARPS = THREADS / 32, MOST = 8, STEPS = 200, ALL = 0xffffffffu;
 constexpr double TOLERANCE = 1e-6;
-
-__device__ __forceinline__ double sum_of_lanes(double x) {
-  for (int step = 16; step; step /= 2) x += __shfl_xor_sync(ALL, x, step);
-  return x;
-}
 
 struct Entropies {
   double target[MOST];
@@ -43,7 +41,7 @@ extern "C" __global__ void perplexity_search(float* p, const float* distances, c
     mean += square(row[e]);
   }
   for (int step = 16; step; step /= 2) least = fmin(least, __shfl_xor_sync(ALL, least, step));
-  mean = sum_of_lanes(mean) / k - least;
+  mean = sum_of_warp(mean) / k - least;
   for (unsigned t = 0; t < count; t++) {
     double low = 0, high = INFINITY, beta = mean > 0 ? 1 / mean : 1, sum = 1;
     for (unsigned step = 0; step < STEPS; step++) {
@@ -55,9 +53,9 @@ extern "C" __global__ void perplexity_search(float* p, const float* distances, c
         first += w * d;
         second += w * d * d;
       }
-      sum = sum_of_lanes(sum);
-      first = sum_of_lanes(first) / sum;
-      second = sum_of_lanes(second) / sum;
+      sum = sum_of_warp(sum);
+      first = sum_of_warp(first) / sum;
+      second = sum_of_warp(second) / sum;
       const double excess = log(sum) + beta * first - entropies.target[t];
       if (!(mean > 0) || fabs(excess) < TOLERANCE) break;
       if (excess > 0)
@@ -85,19 +83,7 @@ extern "C" __global__ void sort_rows(u64* sorted, unsigned* bad, const unsigned*
     if (e < k && j >= n) atomicMin(bad, (unsigned)(i * k + e));
     entries[e] = (u64)j << 32 | e;
   }
-  for (unsigned size = 2; size <= width; size *= 2)
-    for (unsigned stride = size / 2; stride; stride /= 2) {
-      __syncthreads();
-      for (unsigned t = threadIdx.x; t < width / 2; t += THREADS) {
-        const unsigned low = 2 * t - (t & (stride - 1)), high = low + stride;
-        const u64 a = entries[low], b = entries[high];
-        if ((a > b) == !(low & size)) {
-          entries[low] = b;
-          entries[high] = a;
-        }
-      }
-    }
-  __syncthreads();
+  sort_entries(entries, width);
   for (unsigned e = threadIdx.x; e < k; e += THREADS) sorted[i * k + e] = entries[e];
 }
 

@@ -7,10 +7,11 @@
 //   y          = room - mean(room)                             layout_centre
 //
 // arrays   layout, velocity, gains, room, forces: [n, D] float; offsets [n + 1], columns, values: the graph; rates: [3] float
-//          work: [4 BLOCKS] double; figures: [7] double: gradient squares, lows, highs; total: [1] double
-// launch   layout_move: BLOCKS blocks of 256, a warp for a row at a time; layout_centre: one block for each 4096 rows and one more launch,
-//          layout_figures, of one block; layout_divergence: a block of 256 for each 256 rows
+//          work: [4 BLOCKS] double, then six floats for each 4096 rows, the boxes; figures: [7] double: gradient squares, lows, highs; total: [1] double
+// launch   layout_move: BLOCKS blocks of 256, a warp for a row at a time; layout_centre: a block of 256 for each 4096 rows; layout_figures: one
+//          block of 256; layout_divergence: a block of 256 for each 256 rows
 // cost     8 bytes an edge and a gather of a point each; the second-level cache holds the points
+// bounds   an offset beyond the edges is taken for their number, a column beyond the points for the last
 // NaN      shows in figures[0]
 // same     sums in a fixed order; no atomics
 // truth    layout_step_reference in src/layout/step.rs, layout_divergence_reference in src/layout/divergence.rs
@@ -23,10 +24,16 @@ struct Settings {
   float alpha, smallest_gain, largest_gain, largest_step;
 };
 
+// The point at the other end of an edge; a column beyond the points is taken for the last, as on the CPU.
+template <int D>
+__device__ __forceinline__ Point<D> other_end(const float* layout, unsigned column, size_t n) {
+  return point<D>(layout, column < n ? column : n - 1);
+}
+
 template <int D>
 __device__ void move_points(float* velocity, float* gains, float* room, double* work, const float* layout,
                             const float* rates, const unsigned* offsets, const unsigned* columns, const float* values,
-                            const float* forces, const double* total, size_t n, const Settings& s) {
+                            const float* forces, const double* total, size_t n, unsigned n_edges, const Settings& s) {
   __shared__ double shared[WARPS];
   const unsigned lane = threadIdx.x % 32;
   const float rate = rates[0], momentum = rates[1], exaggeration = rates[2];
@@ -35,22 +42,16 @@ __device__ void move_points(float* velocity, float* gains, float* room, double* 
   for (size_t i = (size_t)blockIdx.x * WARPS + threadIdx.x / 32; i < n; i += (size_t)gridDim.x * WARPS) {
     const Point<D> own = point<D>(layout, i);
     float pull[D] = {};
-    const unsigned end = offsets[i + 1];
+    const unsigned end = min(offsets[i + 1], n_edges);
     for (unsigned e = offsets[i] + lane; e < end; e += 32) {
-      const Point<D> other = point<D>(layout, columns[e]);
-      float difference[D], square = 0;
-#pragma unroll
-      for (int k = 0; k < D; k++) {
-        difference[k] = own.x[k] - other.x[k];
-        square = fmaf(difference[k], difference[k], square);
-      }
+      float difference[D];
+      const float square = apart(difference, own, other_end<D>(layout, columns[e], n));
       const float p = values[e] * quick_inverse(fmaf(square, inverse_alpha, 1.f));
 #pragma unroll
       for (int k = 0; k < D; k++) pull[k] = fmaf(p, difference[k], pull[k]);
     }
 #pragma unroll
-    for (int k = 0; k < D; k++)
-      for (int step = 16; step; step /= 2) pull[k] += __shfl_xor_sync(ALL, pull[k], step);
+    for (int k = 0; k < D; k++) pull[k] = sum_of_warp(pull[k]);
     if (lane == 0) {
       float length = 0, v[D];
 #pragma unroll
@@ -136,7 +137,7 @@ __device__ void centre(float* layout, float* boxes, const float* room, const dou
   }
 }
 
-// One block. The boxes stand in `room`, whose numbers layout_centre has read.
+// One block.
 extern "C" __global__ void layout_figures(double* figures, const double* work, const float* boxes, const unsigned blocks,
                                           const unsigned dims) {
   __shared__ double shared[WARPS];
@@ -154,7 +155,7 @@ extern "C" __global__ void layout_figures(double* figures, const double* work, c
 
 template <int D>
 __device__ void divergence(double* parts, const unsigned* offsets, const unsigned* columns, const float* values,
-                           const float* layout, const double* total, size_t n, float alpha) {
+                           const float* layout, const double* total, size_t n, unsigned n_edges, float alpha) {
   __shared__ double shared[WARPS];
   const unsigned lane = threadIdx.x % 32;
   const double log_total = log(*total);
@@ -162,14 +163,10 @@ __device__ void divergence(double* parts, const unsigned* offsets, const unsigne
   double sum = 0;
   for (size_t i = first + threadIdx.x / 32; i < end; i += WARPS) {
     const Point<D> own = point<D>(layout, i);
-    for (unsigned e = offsets[i] + lane; e < offsets[i + 1]; e += 32) {
-      const Point<D> other = point<D>(layout, columns[e]);
-      float square = 0;
-#pragma unroll
-      for (int k = 0; k < D; k++) {
-        const float difference = own.x[k] - other.x[k];
-        square = fmaf(difference, difference, square);
-      }
+    const unsigned end = min(offsets[i + 1], n_edges);
+    for (unsigned e = offsets[i] + lane; e < end; e += 32) {
+      float difference[D];
+      const float square = apart(difference, own, other_end<D>(layout, columns[e], n));
       const float p = values[e];
       if (p > 0) sum += (double)p * ((double)logf(p) + log_total + (double)(alpha * log1pf(square / alpha)));
     }
@@ -182,8 +179,10 @@ __device__ void divergence(double* parts, const unsigned* offsets, const unsigne
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
       layout_move_##D(float* velocity, float* gains, float* room, double* work, const float* layout,                   \
                       const float* rates, const unsigned* offsets, const unsigned* columns, const float* values,       \
-                      const float* forces, const double* total, const size_t n, const Settings s) {                    \
-    move_points<D>(velocity, gains, room, work, layout, rates, offsets, columns, values, forces, total, n, s);         \
+                      const float* forces, const double* total, const size_t n, const unsigned n_edges,                \
+                      const Settings s) {                                                                              \
+    move_points<D>(velocity, gains, room, work, layout, rates, offsets, columns, values, forces, total, n, n_edges,    \
+                   s);                                                                                                 \
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
       layout_centre_##D(float* layout, float* boxes, const float* room, const double* work, const size_t n) {          \
@@ -191,8 +190,9 @@ __device__ void divergence(double* parts, const unsigned* offsets, const unsigne
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
       layout_divergence_##D(double* parts, const unsigned* offsets, const unsigned* columns, const float* values,      \
-                            const float* layout, const double* total, const size_t n, const float alpha) {             \
-    divergence<D>(parts, offsets, columns, values, layout, total, n, alpha);                                           \
+                            const float* layout, const double* total, const size_t n, const unsigned n_edges,          \
+                            const float alpha) {                                                                       \
+    divergence<D>(parts, offsets, columns, values, layout, total, n, n_edges, alpha);                                  \
   }
 LAYOUT(2)
 LAYOUT(3)

@@ -18,6 +18,7 @@
 // same     the set of the `keep` best by (key, row) does not depend on the order in which threads append; no other order shows
 // truth    knn_reference in src/neighbours/reference.rs
 
+#include "bitonic.cuh"
 #include "warp.cuh"
 
 typedef unsigned long long u64;
@@ -31,23 +32,6 @@ __device__ __forceinline__ u64 entry(float key, unsigned row) {
 __device__ __forceinline__ float key_of(u64 entry) {
   const unsigned bits = (unsigned)(entry >> 32);
   return __uint_as_float(bits & 0x80000000u ? bits & 0x7fffffffu : ~bits);
-}
-
-// Ascending, of a power of two of entries; all threads take part.
-__device__ void sort(u64* entries, unsigned width) {
-  for (unsigned size = 2; size <= width; size *= 2)
-    for (unsigned stride = size / 2; stride; stride /= 2) {
-      __syncthreads();
-      for (unsigned t = threadIdx.x; t < width / 2; t += THREADS) {
-        const unsigned low = 2 * t - (t & (stride - 1)), high = low + stride;
-        const u64 a = entries[low], b = entries[high];
-        if ((a > b) == !(low & size)) {
-          entries[low] = b;
-          entries[high] = a;
-        }
-      }
-    }
-  __syncthreads();
 }
 
 // A block for each 32 columns (x) and stretch of rows (y); 8 rows of threads.
@@ -109,12 +93,12 @@ extern "C" __global__ void ready(float* out, float* squares, u64* bad, const flo
 }
 
 // The best `keep` of `count` entries come first; returns how many there are.
-__device__ unsigned best(u64* entries, unsigned count, unsigned room, unsigned keep) {
+__device__ unsigned best(u64* entries, unsigned count, unsigned keep) {
   unsigned width = 2;
   while (width < count) width *= 2;
   __syncthreads();
   for (unsigned e = count + threadIdx.x; e < width; e += THREADS) entries[e] = ~0ull;
-  sort(entries, width);
+  sort_entries(entries, width);
   return count < keep ? count : keep;
 }
 
@@ -123,8 +107,8 @@ constexpr unsigned DIRECT = 8;
 extern "C" __global__ void __launch_bounds__(THREADS)
     select_nearest(u64* lists, unsigned* counts, float* limits, const float* products, const float* squares,
                    const float* queries, const float* rows, const unsigned* picks, const size_t d,
-                   const size_t first_query, const size_t first_column, const unsigned columns, const unsigned room, const unsigned keep,
-                   const unsigned stored, const unsigned without_self) {
+                   const size_t first_query, const size_t first_column, const unsigned columns, const unsigned room,
+                   const unsigned keep, const unsigned stored, const unsigned without_self) {
   extern __shared__ u64 entries[];  // [room]
   __shared__ unsigned count;
   const size_t q = blockIdx.x;
@@ -182,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     // The thread that was last to append sees all of them. Room for the next tile:
     if (__syncthreads_or(*(volatile unsigned*)&count + TILE > room)) {
-      const unsigned left = best(entries, count, room, keep);
+      const unsigned left = best(entries, count, keep);
       if (left == keep) limit = key_of(entries[keep - 1]);
       __syncthreads();
       if (threadIdx.x == 0) count = left;
@@ -193,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   unsigned now = count;
   __syncthreads();
   if (now > stored) {
-    now = best(entries, now, room, keep);
+    now = best(entries, now, keep);
     if (now == keep) limit = key_of(entries[keep - 1]);
   }
   __syncthreads();
@@ -202,6 +186,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     counts[q] = now;
     limits[q] = limit;
   }
+}
+
+// 1 / |x|, 0 for a zero vector; for all lanes of a warp.
+__device__ __forceinline__ float inverse_length(const float* x, size_t d) {
+  float sum = 0;
+  for (size_t c = threadIdx.x % 32; c < d; c += 32) sum = fmaf(x[c], x[c], sum);
+  sum = sum_of_warp(sum);
+  return sum > 0 ? rsqrtf(sum) : 0;
 }
 
 // `width` is a power of two of at least `stored`; `cosine` says that a and b are to be of length 1. A query is in doubt where a row that is no
@@ -221,28 +213,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __syncthreads();
   unsigned count = all;
   if (all > keep) {
-    sort(entries, width);
+    sort_entries(entries, width);
     count = keep;
   }
-  float own = 1;
-  if (cosine) {
-    float sum = 0;
-    for (size_t c = lane; c < d; c += 32) sum = fmaf(query[c], query[c], sum);
-    sum = sum_of_warp(sum);
-    own = sum > 0 ? rsqrtf(sum) : 0;
-  }
+  const float own = cosine ? inverse_length(query, d) : 1;
   for (unsigned e = warp; e < width; e += WARPS) {
     u64 ranked = ~0ull;
     if (e < count) {
       const unsigned j = (unsigned)entries[e];
       const float* row = rows + (size_t)j * d;
-      float other = 1;
-      if (cosine) {
-        float sum = 0;
-        for (size_t c = lane; c < d; c += 32) sum = fmaf(row[c], row[c], sum);
-        sum = sum_of_warp(sum);
-        other = sum > 0 ? rsqrtf(sum) : 0;
-      }
+      const float other = cosine ? inverse_length(row, d) : 1;
       float sum = 0;
       for (size_t c = lane; c < d; c += 32) {
         const float difference = own * query[c] - other * row[c];
@@ -255,7 +235,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     __syncwarp();
     if (lane == 0) entries[e] = ranked;
   }
-  sort(entries, width);
+  sort_entries(entries, width);
   for (unsigned e = threadIdx.x; e < k; e += THREADS) {
     indices[q * k + e] = (unsigned)entries[e];
     distances[q * k + e] = key_of(entries[e]);

@@ -1,6 +1,8 @@
 // points.cuh: points of a layout in two or three dimensions, and the kernel between them.
 #pragma once
 
+#include "warp.cuh"
+
 // [n, D] floats. Two dimensions are read as one float2: layouts begin on 8 bytes.
 template <int D>
 struct Point {
@@ -32,16 +34,24 @@ __device__ __forceinline__ float weight(float near, float alpha) {
   return ONE ? near : exp2f(alpha * log2f(near));
 }
 
-// What a source at b, of so many points, adds to the force on a and to its total.
-template <int D, bool ONE>
-__device__ __forceinline__ void feel(float (&force)[D], float& total, const Point<D>& a, const Point<D>& b, float count,
-                                     float alpha, float inverse_alpha) {
-  float difference[D], square = 0;
+// a - b, and the square of its length.
+template <int D>
+__device__ __forceinline__ float apart(float (&difference)[D], const Point<D>& a, const Point<D>& b) {
+  float square = 0;
 #pragma unroll
   for (int k = 0; k < D; k++) {
     difference[k] = a.x[k] - b.x[k];
     square = fmaf(difference[k], difference[k], square);
   }
+  return square;
+}
+
+// What a source at b, of so many points, adds to the force on a and to its total.
+template <int D, bool ONE>
+__device__ __forceinline__ void feel(float (&force)[D], float& total, const Point<D>& a, const Point<D>& b, float count,
+                                     float alpha, float inverse_alpha) {
+  float difference[D];
+  const float square = apart(difference, a, b);
   const float near = quick_inverse(ONE ? 1.f + square : fmaf(square, inverse_alpha, 1.f));
   const float w = count * weight<ONE>(near, alpha), push = w * near;
   total += w;
@@ -51,7 +61,7 @@ __device__ __forceinline__ void feel(float (&force)[D], float& total, const Poin
 
 // The sum of a double over a block of 256 threads, for thread 0, in an order that does not change.
 __device__ __forceinline__ double sum_of_block(double x, double* shared) {
-  for (int step = 16; step; step /= 2) x += __shfl_down_sync(0xffffffffu, x, step);
+  x = sum_of_warp(x);
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
   __syncthreads();
   double sum = 0;

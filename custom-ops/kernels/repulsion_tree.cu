@@ -11,7 +11,7 @@
 //          lows, highs: [nodes] float4; forces: [n, D]; blocks: [blocks] double
 // scalars  levels at most 12; starts[l]: the first node of level l
 // launch   tree_keys, tree_gather: a thread for a point; tree_level: a thread for a node; tree_feel: a block of 256 for 64 places
-// shared   tree_feel: a stack of 128 nodes for each warp
+// shared   tree_feel: a stack of 128 nodes and 32 sums for each warp, at most 8.3 KiB
 // cost     about n (8 / theta^D) log n interactions
 // same     no atomics
 // truth    repulsion_reference in src/repulsion/reference.rs
@@ -124,9 +124,8 @@ __device__ void walk(float* forces, double* blocks, const float4* sorted, const 
       const float4 centre = centres[levels.starts[level] + j];
       const float side = sides[levels.starts[level] + j];
       const Point<D> at = place<D>(centre);
-      float square = 0;
-#pragma unroll
-      for (int k = 0; k < D; k++) square = fmaf(own.x[k] - at.x[k], own.x[k] - at.x[k], square);
+      float difference[D];
+      const float square = apart(difference, own, at);
       __syncwarp();
       // A node never stands for a point to which it belongs.
       const bool is_outside = i >> 3 * (level + 1) != j;

@@ -19,8 +19,10 @@ use std::cell::RefCell;
 
 /// The code of an op on each device, for operands that were checked.
 pub(crate) trait Kernel {
-    /// Computes on the CPU.
-    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()>;
+    /// Computes on the CPU. Kernels of steps that only a GPU takes have no code here.
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        candle::bail!("{}: this kernel runs on a GPU", io.op)
+    }
 
     /// Queues the work on the device's stream.
     #[cfg(feature = "cuda")]

@@ -114,6 +114,19 @@ fn neighbours_are_found_where_products_lose_all_digits() -> Result<()> {
 }
 
 #[test]
+fn queries_and_rows_may_be_parts_of_one_tensor() -> Result<()> {
+    let all = normal((600, 20), &CPU, Philox::new(90, 12))?;
+    for device in devices()? {
+        let there = all.to_device(&device)?;
+        let (queries, rows) = (there.narrow(0, 0, 300)?, there.narrow(0, 300, 300)?);
+        let want = knn_of(&queries.copy()?, &rows.copy()?, 5, Metric::Euclidean)?;
+        let got = knn_of(&queries, &rows, 5, Metric::Euclidean)?;
+        assert_eq!(got.indices.to_vec2::<u32>()?, want.indices.to_vec2::<u32>()?);
+    }
+    Ok(())
+}
+
+#[test]
 fn an_approximate_search_finds_most_neighbours_and_says_how_many() -> Result<()> {
     let rows = normal((5200, 6), &CPU, Philox::new(90, 10))?;
     for device in devices()? {
@@ -426,6 +439,26 @@ fn steps_and_divergences_are_those_of_the_references() -> Result<()> {
                 assert!((got - want).abs() <= 1e-5 * want.abs().max(1.), "divergence {got} for {want}");
             }
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn edges_beyond_the_points_are_taken_for_those_of_the_last() -> Result<()> {
+    let (indices, p) = ring(40, 3)?;
+    let good = symmetrize(&indices, &p)?;
+    let y = layout(40, 2, 10.)?;
+    for device in devices()? {
+        let mut columns = good.columns.to_vec1::<u32>()?;
+        let total = Tensor::new(&[50f64], &device)?;
+        let of = |columns: &[u32]| -> Result<f64> {
+            let graph = on(&Affinities { columns: Tensor::new(columns, &CPU)?, ..good.clone() }, &device)?;
+            layout_divergence(&graph, &y.to_device(&device)?, &total, 1.)?.get(0)?.to_scalar()
+        };
+        columns[7] = 39;
+        let want = of(&columns)?;
+        columns[7] = u32::MAX;
+        assert!((of(&columns)? - want).abs() < 1e-12, "{:?}", device.location());
     }
     Ok(())
 }

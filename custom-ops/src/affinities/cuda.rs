@@ -5,7 +5,7 @@ use crate::cuda::Gpu;
 use crate::op::{Io, Kernel, new_tensor, operands};
 use crate::{prefix_sum, sort_by_key};
 use candle::cuda::cudarc::driver::DeviceRepr;
-use candle::{CpuStorage, CudaStorage, DType, Result, Tensor};
+use candle::{CudaStorage, DType, Result, Tensor};
 
 const FILE: &str = "affinities";
 const OP: &str = "symmetrize";
@@ -78,17 +78,9 @@ struct Graph {
     k: usize,
 }
 
-fn on_gpu() -> Result<()> {
-    candle::bail!("{OP}: a part of the op on a GPU was called on the CPU")
-}
-
 struct SortRows(Graph);
 
 impl Kernel for SortRows {
-    fn cpu(&self, _: Io<'_, CpuStorage>) -> Result<()> {
-        on_gpu()
-    }
-
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let ([sorted, bad], [indices]) = io.parts()?;
         let (mut sorted, mut bad) = (sorted.elements::<i64>()?, bad.elements::<u32>()?);
@@ -105,10 +97,6 @@ impl Kernel for SortRows {
 struct Count(Graph);
 
 impl Kernel for Count {
-    fn cpu(&self, _: Io<'_, CpuStorage>) -> Result<()> {
-        on_gpu()
-    }
-
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let ([counts, fresh], [sorted, starts, order]) = io.parts()?;
         let (mut counts, mut fresh) = (counts.elements::<u32>()?, fresh.elements::<u32>()?);
@@ -129,10 +117,6 @@ struct Merge {
 }
 
 impl Kernel for Merge {
-    fn cpu(&self, _: Io<'_, CpuStorage>) -> Result<()> {
-        on_gpu()
-    }
-
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let ([columns, values, offsets], [before, sorted, fresh, starts, order, p]) = io.parts()?;
         let (mut columns, mut values) = (columns.elements::<u32>()?, values.elements::<f32>()?);

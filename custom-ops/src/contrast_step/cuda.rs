@@ -7,7 +7,7 @@ use crate::cuda::Gpu;
 use crate::op::{Io, Kernel, operands};
 use candle::cuda::CudaDType;
 use candle::cuda::cudarc::driver::DeviceRepr;
-use candle::{CpuStorage, CudaStorage, DType, Result, Tensor};
+use candle::{CudaStorage, DType, Result, Tensor};
 use half::{bf16, f16};
 
 /// Of kernels/contrast_step.cu.
@@ -148,10 +148,6 @@ impl Fused<'_> {
 }
 
 impl Kernel for Fused<'_> {
-    fn cpu(&self, _: Io<'_, CpuStorage>) -> Result<()> {
-        candle::bail!("{OP}: this kernel runs on a GPU")
-    }
-
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         match (self.dtype, self.sizes.parts) {
             (DType::BF16, _) => self.launch::<bf16>("bf16", gpu, io),

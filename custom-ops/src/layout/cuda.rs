@@ -1,6 +1,6 @@
 //! The launches of `kernels/layout.cu`.
 use super::divergence::{Divergence, ROWS};
-use super::step::Step;
+use super::step::{BLOCKS, STRETCH, Step};
 use crate::cuda::Gpu;
 use crate::op::Io;
 use candle::cuda::cudarc::driver::DeviceRepr;
@@ -8,9 +8,6 @@ use candle::{CudaStorage, Result};
 
 const FILE: &str = "layout";
 const THREADS: u32 = 256;
-/// Of kernels/layout.cu: blocks that move points, and rows of a block that centres them.
-pub(super) const BLOCKS: usize = 1024;
-const STRETCH: usize = 4096;
 
 /// `Settings` of the kernel.
 #[repr(C)]
@@ -49,9 +46,10 @@ impl Step {
             let launch = gpu.launch(OP, FILE, &format!("layout_move_{d}"))?.write(&mut velocity);
             let launch = launch.write(&mut gains).write(&mut room).write(&mut sums).read(&at).read(&rates);
             let launch = launch.read(&offsets).read(&columns).read(&values).read(&forces).read(&total);
-            // SAFETY: (3 × float*, double*, 2 × const float*, 2 × const unsigned*, 2 × const float*, const double*, size_t, Settings): arrays of
-            // [n, d], offsets [n + 1] into columns and values, columns below n by whoever made the graph, sums [4 BLOCKS].
-            unsafe { launch.num(n).num(settings).blocks(BLOCKS, THREADS).go() }?;
+            // SAFETY: (3 × float*, double*, 2 × const float*, 2 × const unsigned*, 2 × const float*, const double*, size_t, unsigned, Settings):
+            // arrays of [n, d], offsets [n + 1], which the kernel bounds by the number of columns and values, columns, which it bounds by n,
+            // sums [4 BLOCKS].
+            unsafe { launch.num(n).count(columns.len()).num(settings).blocks(BLOCKS, THREADS).go() }?;
         }
         let (room, sums) = (room.slice(..), sums.slice(..));
         let launch = gpu.launch(OP, FILE, &format!("layout_centre_{d}"))?.write(&mut layout);
@@ -74,8 +72,9 @@ impl Divergence {
         let name = format!("layout_divergence_{}", self.n_dims);
         let launch = gpu.launch("layout_divergence", FILE, &name)?.write(&mut parts).read(&offsets);
         let launch = launch.read(&columns).read(&values).read(&layout).read(&total).num(self.n);
-        // SAFETY: (double*, 2 × const unsigned*, 2 × const float*, const double*, size_t, float): offsets [n + 1] into columns and values, columns
-        // below n by whoever made the graph, layout [n, n_dims], a part for each ROWS rows, at least one.
-        unsafe { launch.num(self.degrees_of_freedom).blocks(self.n.div_ceil(ROWS).max(1), THREADS).go() }
+        let launch = launch.count(columns.len()).num(self.degrees_of_freedom);
+        // SAFETY: (double*, 2 × const unsigned*, 2 × const float*, const double*, size_t, unsigned, float): offsets [n + 1] and columns, which the
+        // kernel bounds by the number of edges and n, layout [n, n_dims], a part for each ROWS rows, at least one.
+        unsafe { launch.blocks(self.n.div_ceil(ROWS).max(1), THREADS).go() }
     }
 }

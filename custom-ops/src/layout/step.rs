@@ -54,9 +54,13 @@ pub struct LayoutState {
     pub work: Tensor,
 }
 
-/// Parts of sums of 1,024 blocks, and six floats for each 4,096 rows: those of `kernels/layout.cu`.
+/// Of kernels/layout.cu: blocks that move points, and rows of a block that centres them.
+pub(super) const BLOCKS: usize = 1024;
+pub(super) const STRETCH: usize = 4096;
+
+/// Four sums for each block, and six floats for each stretch.
 fn work(n: usize) -> usize {
-    4 * 1024 + 3 * n.div_ceil(4096)
+    4 * BLOCKS + 3 * n.div_ceil(STRETCH)
 }
 
 /// [`LayoutState::figures`] read back.

@@ -6,7 +6,7 @@ use super::{Knn, Metric, Neighbours, OP, not_finite};
 use crate::cuda::Gpu;
 use crate::gemm::{Factors, Precision, gemm_};
 use crate::op::{Io, Kernel, new_tensor, not_recording, operands};
-use candle::{CpuStorage, CudaStorage, DType, Result, Tensor};
+use candle::{CudaStorage, DType, Result, Tensor};
 
 const FILE: &str = "neighbours";
 const THREADS: u32 = 256;
@@ -47,25 +47,25 @@ impl Knn {
     pub(super) fn find(&self, queries: &Tensor, rows: &Tensor) -> Result<Neighbours> {
         not_recording(OP, rows.device())?;
         let bad = Tensor::full(-1i64, 2, rows.device())?;
-        let shared = crate::op::address(queries) == crate::op::address(rows) && queries.dims() == rows.dims();
+        let place = |t: &Tensor| (crate::op::address(t), t.layout().start_offset(), t.elem_count());
         let means = match self.metric {
             Metric::Euclidean => Some(means(rows)?),
             Metric::Cosine => None,
         };
         let ready_rows = ready(rows, means.as_ref(), &bad.narrow(0, 0, 1)?)?;
-        let ready_queries = match shared {
+        let ready_queries = match place(queries) == place(rows) {
             true => ready_rows.clone(),
             false => ready(queries, means.as_ref(), &bad.narrow(0, 1, 1)?)?,
         };
-        let direct = self.n_features <= DIRECT && self.metric == Metric::Euclidean;
-        let precision = if direct { Precision::F32 } else { Precision::Tf32 };
-        let picks = None;
-        let (found, doubts) = self.nearest(queries, rows, &ready_queries, &ready_rows, precision, picks)?;
+        let precision = if self.is_direct() { Precision::F32 } else { Precision::Tf32 };
+        let (found, doubts) = self.nearest(queries, rows, &ready_queries, &ready_rows, precision, None)?;
         self.check_finite(&bad, queries, rows)?;
-        if direct {
-            return Ok(found);
-        }
         self.settle(found, &doubts, (queries, rows), (&ready_queries, &ready_rows))
+    }
+
+    /// Whether keys are distances from the rows themselves, without products.
+    fn is_direct(&self) -> bool {
+        self.n_features <= DIRECT && self.metric == Metric::Euclidean
     }
 
     /// Refuses entries that are not finite; waits for the device.
@@ -104,6 +104,8 @@ impl Knn {
         Ok(Neighbours { indices: replaced(&found.indices, &at, &again.indices)?, distances })
     }
 
+    /// What is found with products of this precision, and which queries are in doubt; of f32 none is. `picks` are the rows that the queries are,
+    /// where they are not all.
     fn nearest(
         &self,
         queries: &Tensor,
@@ -119,13 +121,12 @@ impl Knn {
         let indices = new_tensor(OP, (m, k), DType::U32, device)?;
         let distances = new_tensor(OP, (m, k), DType::F32, device)?;
         let doubts = new_tensor(OP, m, DType::U8, device)?;
-        let block = QUERIES.min(m);
-        let direct =
-            precision == Precision::F32 && self.n_features <= DIRECT && self.metric == Metric::Euclidean;
-        let products = match direct {
+        let products = match self.is_direct() {
             true => None,
-            false => Some(new_tensor(OP, block * COLUMNS.min(self.n), DType::F32, device)?),
+            false => Some(new_tensor(OP, QUERIES.min(m) * COLUMNS.min(self.n), DType::F32, device)?),
         };
+        // Two factors of 11 bits each, and the factor 2 of a key; sums and squares in f32.
+        let error = if precision == Precision::Tf32 { 1. / 500. } else { -1. };
         let largest = ready_rows.squares.max_keepdim(0)?;
         for first in (0..m).step_by(QUERIES) {
             let count = QUERIES.min(m - first);
@@ -153,12 +154,6 @@ impl Knn {
                 let io = io.read("squares", &ready_rows.squares).read("queries", &queries);
                 io.read("rows", rows).maybe("picks", picks).run(&select)?;
             }
-            let error = match precision {
-                _ if direct => -1.,
-                // Two factors of 11 bits each, and the factor 2 of a key; sums and squares in f32.
-                Precision::Tf32 => 1. / 500.,
-                _ => -1.,
-            };
             let rank = Rank { knn: *self, lists, error, count };
             let (indices, distances, doubts) = (part(&indices)?, part(&distances)?, part(&doubts)?);
             let io = operands(OP).write("indices", &indices).write("distances", &distances);
@@ -214,20 +209,12 @@ fn ready(rows: &Tensor, means: Option<&Tensor>, bad: &Tensor) -> Result<Ready> {
     Ok(Ready { rows: out, squares })
 }
 
-fn on_gpu() -> Result<()> {
-    candle::bail!("{OP}: a part of the search on a GPU was called on the CPU")
-}
-
 struct Means {
     n: usize,
     d: usize,
 }
 
 impl Kernel for Means {
-    fn cpu(&self, _: Io<'_, CpuStorage>) -> Result<()> {
-        on_gpu()
-    }
-
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let ([means, parts], [rows]) = io.parts()?;
         let (mut means, mut parts) = (means.elements::<f32>()?, parts.elements::<f64>()?);
@@ -253,10 +240,6 @@ struct MakeReady {
 }
 
 impl Kernel for MakeReady {
-    fn cpu(&self, _: Io<'_, CpuStorage>) -> Result<()> {
-        on_gpu()
-    }
-
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let ([out, squares, bad], [rows, means]) = io.parts()?;
         let (mut out, mut squares) = (out.elements::<f32>()?, squares.elements::<f32>()?);
@@ -279,10 +262,6 @@ struct Select {
 }
 
 impl Kernel for Select {
-    fn cpu(&self, _: Io<'_, CpuStorage>) -> Result<()> {
-        on_gpu()
-    }
-
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let ([lists, counts, limits], [products, squares, queries, rows, picks]) = io.parts()?;
         let (mut lists, mut counts) = (lists.elements::<i64>()?, counts.elements::<u32>()?);
@@ -312,10 +291,6 @@ struct Rank {
 }
 
 impl Kernel for Rank {
-    fn cpu(&self, _: Io<'_, CpuStorage>) -> Result<()> {
-        on_gpu()
-    }
-
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let ([indices, distances, doubts], read) = io.parts()?;
         let [lists, counts, limits, queries, rows, squares, largest] = read;

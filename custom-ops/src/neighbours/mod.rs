@@ -55,7 +55,8 @@ pub struct Neighbours {
 /// The `k` nearest other rows of each row of a contiguous f32 matrix `rows`, `[n, n_features]`. A row is no neighbour of itself, but
 /// of its duplicates.
 ///
-/// Cost: about `2 · n² · n_features` FLOP, and memory for blocks of products beside the result: at most 256 MiB on a GPU.
+/// Cost: about `2 · n² · n_features` FLOP, and memory for a copy of the rows and a block of products (32 MiB) beside the result. On a GPU `k` is at
+/// most 2,457.
 ///
 /// # Errors
 /// When `rows` is not such a matrix, has an entry that is not finite, `k` is 0 or not below `n`, or a step is being recorded.

@@ -4,7 +4,7 @@ use super::shape::{self, Shape};
 use crate::cuda::Gpu;
 use crate::op::{Io, Kernel, operands};
 use candle::cuda::cudarc::driver::DeviceRepr;
-use candle::{CpuStorage, CudaStorage, Device, Result, Tensor};
+use candle::{CudaStorage, Device, Result, Tensor};
 use half::f16;
 
 /// `Numbers` of the kernels, in their order.
@@ -98,10 +98,6 @@ impl Deltas {
 }
 
 impl Kernel for Errors {
-    fn cpu(&self, _: Io<'_, CpuStorage>) -> Result<()> {
-        candle::bail!("{}: this kernel runs on a GPU", super::errors::ERRORS)
-    }
-
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let of_plane = self.product.m * self.product.n;
         let ([planes, gathered], [a, b, bias, target]) = io.parts()?;
@@ -123,10 +119,6 @@ impl Kernel for Errors {
 }
 
 impl Kernel for Deltas {
-    fn cpu(&self, _: Io<'_, CpuStorage>) -> Result<()> {
-        candle::bail!("{}: this kernel runs on a GPU", super::errors::DELTAS)
-    }
-
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let of_plane = self.product.m * self.product.n;
         let ([planes], [a, b]) = io.parts()?;

@@ -6,7 +6,7 @@ use crate::op::{Io, Kernel, operands};
 use crate::philox::Philox;
 use crate::units::{Unit, UnitPlanes, check_planes};
 use candle::cuda::cudarc::driver::DeviceRepr;
-use candle::{CpuStorage, CudaStorage, Result, Tensor};
+use candle::{CudaStorage, Result, Tensor};
 use half::f16;
 
 const OP: &str = "units_of_product_";
@@ -77,10 +77,6 @@ impl<'a> Fused<'a> {
 }
 
 impl Kernel for Fused<'_> {
-    fn cpu(&self, _: Io<'_, CpuStorage>) -> Result<()> {
-        candle::bail!("{OP}: this kernel runs on a GPU")
-    }
-
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let of_plane = self.product.m * self.product.n;
         let ([planes], [a, b, bias, counter]) = io.parts()?;

@@ -5,7 +5,7 @@ use crate::op::{Io, Kernel, operands};
 use crate::repulsion::{OP, Repulsion};
 use crate::sort_by_key;
 use candle::cuda::cudarc::driver::DeviceRepr;
-use candle::{CpuStorage, CudaStorage, DType, Device, Result, Tensor};
+use candle::{CudaStorage, DType, Device, Result, Tensor};
 
 /// Of kernels/repulsion_tree.cu.
 const FANOUT: usize = 8;
@@ -136,10 +136,6 @@ struct Keys {
 }
 
 impl Kernel for Keys {
-    fn cpu(&self, _: Io<'_, CpuStorage>) -> Result<()> {
-        candle::bail!("{OP}: keys of a tree are for a GPU")
-    }
-
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let ([low, high], [layout]) = io.parts()?;
         let (mut low, mut high) = (low.elements::<u32>()?, high.elements::<u32>()?);
@@ -159,10 +155,6 @@ struct Order {
 }
 
 impl Kernel for Order {
-    fn cpu(&self, _: Io<'_, CpuStorage>) -> Result<()> {
-        candle::bail!("{OP}: the order of a tree is for a GPU")
-    }
-
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let ([order], [earlier, later]) = io.parts()?;
         let mut order = order.elements::<u32>()?;
