@@ -1,7 +1,8 @@
 //! What a run of t-SNE is told.
+use super::Progress;
 use crate::check::{at_least_one, range};
-use crate::prepare::check_inputs;
-use candle::Result;
+use crate::prepare::{check_inputs, prepared};
+use candle::{DType, Result, Tensor};
 use chandlery_datasets::{ImageShape, Preparation};
 use chandlery_ops::{Metric, RepulsionMethod};
 use serde::{Deserialize, Serialize};
@@ -64,8 +65,8 @@ pub struct TsneConfig {
     /// Whether neighbours may be searched in the nearest cells of rows only; [`TsneRun::recall`](super::TsneRun::recall) says how many of the nearest
     /// were found. Default: with more than 150,000 rows.
     pub approximate: Option<bool>,
-    /// How repulsion is found. Default: every pair for up to 2,000 points (10,000 on a GPU, and all that fit it in 3 dimensions), FFT in
-    /// 2 dimensions, a tree in 3.
+    /// How repulsion is found. Default: every pair for up to 2,000 points (10,000 on a GPU), beyond that FFT in 2 dimensions and a tree
+    /// in 3.
     pub method: Option<Method>,
     /// How coarse the tree is: 0 (every pair) to 1. Default 0.5.
     pub theta: f32,
@@ -198,6 +199,16 @@ impl TsneConfig {
             ),
             _ => Ok(()),
         }
+    }
+
+    /// What t-SNE reads of raw rows, f32 `[n, n_features]`.
+    pub(super) fn read(&self, rows: &Tensor) -> Result<Tensor> {
+        prepared(&self.preparation, rows)?.to_dtype(DType::F32)?.contiguous()
+    }
+
+    /// Whether the descent ends at this check, before its last iteration, because the layout hardly moves any more.
+    pub fn is_at_end(&self, progress: &Progress) -> bool {
+        progress.iteration > self.early_iterations && progress.gradient_norm <= self.gradient_tolerance
     }
 
     /// Neighbours of each of `n` rows.

@@ -1,6 +1,5 @@
 //! A layout with what new rows need to be put into it.
 use super::{Affinities, TransformConfig, TsneConfig};
-use crate::prepare::prepared;
 use candle::{Module, Result, Tensor};
 
 /// A fitted layout; see the [module](super).
@@ -48,7 +47,7 @@ impl Embedding {
     /// # Errors
     /// When `rows` have another shape or device than the preparation needs.
     pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
-        prepared(&self.config.preparation, rows)?.to_dtype(candle::DType::F32)?.contiguous()
+        self.config.read(rows)
     }
 
     /// Where new raw rows, `[m, n_inputs]`, belong in the layout, f32 `[m, n_dims]`; the points of the layout stay.

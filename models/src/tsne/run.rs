@@ -5,7 +5,6 @@ use super::start::start;
 use super::{Affinities, Embedding, Neighbours, TsneConfig};
 use crate::Philox;
 use crate::checkpoint::{self, Checkpoint};
-use crate::prepare::prepared;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{
     LayoutState, LayoutStep, Replay, Repulsion, RepulsionMethod, knn, knn_approximate, layout_divergence,
@@ -107,6 +106,27 @@ fn timed<T>(seconds: &mut f64, device: &Device, stage: impl FnOnce() -> Result<T
     Ok(done)
 }
 
+impl StageSeconds {
+    /// Seconds of all stages.
+    pub fn total(self) -> f64 {
+        self.neighbours + self.affinities + self.start + self.descent
+    }
+}
+
+/// Those of two parts of one run.
+impl std::ops::Add for StageSeconds {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            neighbours: self.neighbours + other.neighbours,
+            affinities: self.affinities + other.affinities,
+            start: self.start + other.start,
+            descent: self.descent + other.descent,
+        }
+    }
+}
+
 impl TsneRun {
     /// A run over raw `rows`, `[n, n_inputs]` u8 or f32, on their device: finds neighbours, affinities and the first layout.
     ///
@@ -114,7 +134,7 @@ impl TsneRun {
     /// When the configuration does not fit the rows, an entry is not finite (the message names row and column), or memory is short.
     pub fn new(config: TsneConfig, philox: Philox, rows: &Tensor) -> Result<Self> {
         config.validate()?;
-        let read = prepared(&config.preparation, rows)?.to_dtype(DType::F32)?.contiguous()?;
+        let read = config.read(rows)?;
         let (n, n_features) = read.dims2()?;
         config.check_rows(n, n_features)?;
         let mut seconds = StageSeconds::default();
@@ -233,9 +253,7 @@ impl TsneRun {
     pub fn run(&mut self, mut each: impl FnMut(&Self, &Progress) -> Result<ControlFlow<()>>) -> Result<()> {
         while self.iteration < self.config.iterations_in_all() {
             let progress = self.advance()?;
-            let late = self.iteration > self.config.early_iterations;
-            let flat = late && progress.gradient_norm <= self.config.gradient_tolerance;
-            if each(self, &progress)?.is_break() || flat {
+            if each(self, &progress)?.is_break() || self.config.is_at_end(&progress) {
                 break;
             }
         }

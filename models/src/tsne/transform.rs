@@ -5,7 +5,7 @@ use candle::{D, DType, Result, Tensor};
 use chandlery_ops::{knn_of, perplexity_search, repulsion_at};
 
 const OP: &str = "Embedding::transform";
-/// New rows that are laid out in one go.
+/// New rows that descend in one go.
 const BLOCK: usize = 4096;
 
 /// How new rows get their places.
@@ -76,27 +76,28 @@ impl Embedding {
         };
         let n = self.layout.dim(0)?;
         config.validate(n)?;
-        let training = self.prepare(training)?;
-        let device = self.layout.device();
-        let mut blocks = vec![];
-        for start in (0..rows.dim(0)?).step_by(BLOCK) {
-            let block = rows.narrow(0, start, BLOCK.min(rows.dim(0)? - start))?.to_device(device)?;
-            blocks.push(self.place(&self.prepare(&block)?, &training, config)?);
+        let (m, device) = (rows.dim(0)?, self.layout.device());
+        if m == 0 {
+            return Tensor::zeros((0, self.config.n_dims), DType::F32, device);
         }
-        match blocks.is_empty() {
-            true => Tensor::zeros((0, self.config.n_dims), DType::F32, device),
-            false => Tensor::cat(&blocks, 0),
-        }
+        let k = ((3. * config.perplexity).ceil() as usize).clamp(1, n);
+        let (rows, training) = (self.prepare(&rows.to_device(device)?)?, self.prepare(training)?);
+        let near = knn_of(&rows, &training, k, self.config.metric)?;
+        let p = perplexity_search(&near.distances, &[config.perplexity.min(k as f64)])?;
+        let block = |start: usize| {
+            let part = |t: &Tensor| t.narrow(0, start, BLOCK.min(m - start));
+            self.place(&part(&near.indices)?, &part(&p)?, config)
+        };
+        let blocks = (0..m).step_by(BLOCK).map(block).collect::<Result<Vec<_>>>()?;
+        Tensor::cat(&blocks, 0)
     }
 
-    fn place(&self, rows: &Tensor, training: &Tensor, config: &TransformConfig) -> Result<Tensor> {
-        let (n, n_dims) = self.layout.dims2()?;
-        let k = ((3. * config.perplexity).ceil() as usize).clamp(1, n);
-        let near = knn_of(rows, training, k, self.config.metric)?;
-        let p =
-            perplexity_search(&near.distances, &[config.perplexity.min(k as f64)])?.unsqueeze(D::Minus1)?;
-        let m = rows.dim(0)?;
-        let targets = self.layout.index_select(&near.indices.flatten_all()?, 0)?.reshape((m, k, n_dims))?;
+    /// The places of rows from their neighbours, u32 `[m, k]`, and affinities to them, f32 `[m, k]`.
+    fn place(&self, neighbours: &Tensor, p: &Tensor, config: &TransformConfig) -> Result<Tensor> {
+        let (m, k) = neighbours.dims2()?;
+        let p = p.unsqueeze(D::Minus1)?;
+        let targets = self.layout.index_select(&neighbours.flatten_all()?, 0)?;
+        let targets = targets.reshape((m, k, self.config.n_dims))?;
         let alpha = f64::from(self.config.degrees_of_freedom);
         let mut y = p.broadcast_mul(&targets)?.sum(1)?;
         let mut velocity = y.zeros_like()?;
