@@ -3,22 +3,19 @@ use super::CommonArgs;
 use super::timing::{Seconds, time};
 use crate::device::describe;
 use crate::report::Report;
+use crate::tsne::args::{MethodArg, SplitsArg};
+use crate::tsne::{self, measure as quality};
 use anyhow::{Context, Result, bail};
 use candle::{DType, Device, Tensor};
 use chandlery::Philox;
 use chandlery::tsne::{Method, StageSeconds, Tsne, TsneConfig, TsneRun, measure};
-use chandlery_datasets::{DataOptions, Split};
+use chandlery_datasets::DataOptions;
 use clap::Args;
 use serde::Serialize;
 use std::ops::ControlFlow;
 use std::str::FromStr;
 use std::time::Instant;
 
-/// Neighbours of the trustworthiness, and the rows that it is taken over.
-const TRUST_NEIGHBOURS: usize = 12;
-const TRUST_ROWS: usize = 10_000;
-/// Neighbours that vote for a label.
-const VOTES: usize = 10;
 /// Groups of made-up rows.
 const GROUPS: usize = 10;
 /// Rows of made-up data that are made in one go.
@@ -39,9 +36,9 @@ pub struct TsneArgs {
     /// Dimensions of the layout: 2 or 3.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=3))]
     dims: u8,
-    /// How repulsion is found (exact, barnes-hut or fft); by the number of rows if not given.
-    #[arg(long, value_name = "METHOD", value_parser = method)]
-    method: Option<Method>,
+    /// How repulsion is found.
+    #[arg(long, value_enum, default_value_t)]
+    method: MethodArg,
     /// The largest distance of the nodes of the FFT's grid, in units of the layout.
     #[arg(long, value_name = "D", default_value_t = TsneConfig::default().node_distance)]
     node_distance: f32,
@@ -60,11 +57,6 @@ pub struct TsneArgs {
     /// Leave out the measures of quality, which take longer than the layout.
     #[arg(long)]
     no_scores: bool,
-}
-
-fn method(name: &str) -> Result<Method, String> {
-    serde_json::from_value(serde_json::Value::from(name))
-        .map_err(|_| "must be exact, barnes-hut or fft".to_owned())
 }
 
 /// What is laid out.
@@ -96,14 +88,9 @@ impl Rows {
         match self {
             Self::Set(name) => {
                 let set = chandlery_datasets::open(name, &DataOptions::default())?;
-                let both = |of: &dyn Fn(&Split) -> Result<Option<Tensor>>| -> Result<Option<Tensor>> {
-                    let parts = [Some(&set.train), set.test.as_ref()].into_iter().flatten().map(of);
-                    let parts: Option<Vec<_>> = parts.collect::<Result<Vec<_>>>()?.into_iter().collect();
-                    Ok(parts.map(|parts| Tensor::cat(&parts, 0)).transpose()?)
-                };
-                let rows = both(&|split| Ok(Some(split.raw(&Device::Cpu)?)))?;
-                let labels = both(&|split| Ok(split.labels_tensor(&Device::Cpu)?))?;
-                Ok((rows.context("a data set must have rows")?, labels))
+                let of_set = tsne::rows::Rows::of(set, SplitsArg::All, &Device::Cpu)?;
+                let labels = of_set.labels.map(|labels| Tensor::new(labels, &Device::Cpu)).transpose()?;
+                Ok((of_set.raw, labels))
             }
             &Self::Blobs(n, d) => {
                 let centres =
@@ -274,7 +261,7 @@ fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
     };
     let config = TsneConfig {
         n_dims: args.dims.into(),
-        method: args.method,
+        method: args.method.method(),
         node_distance: args.node_distance,
         theta: args.theta,
         early_iterations,
@@ -324,9 +311,11 @@ fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
         let read =
             tsne.config.preparation.apply(&rows.to_device(device)?)?.to_dtype(DType::F32)?.contiguous()?;
         row.kl = Some(measure::true_kl(&read, &layout, tsne.config.perplexity)?);
-        row.trustworthiness = Some(measure::trustworthiness(&read, &layout, TRUST_NEIGHBOURS, TRUST_ROWS)?);
-        row.knn_label_accuracy =
-            labels.map(|labels| measure::knn_label_accuracy(&layout, &labels, VOTES)).transpose()?;
+        row.trustworthiness =
+            Some(measure::trustworthiness(&read, &layout, quality::TRUST_NEIGHBOURS, quality::SAMPLE)?);
+        row.knn_label_accuracy = labels
+            .map(|labels| measure::knn_label_accuracy(&layout, &labels, quality::NEIGHBOURS))
+            .transpose()?;
     }
     Ok(row)
 }

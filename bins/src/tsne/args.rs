@@ -78,6 +78,18 @@ pub enum MethodArg {
     Fft,
 }
 
+impl MethodArg {
+    /// The same as the library takes it.
+    pub fn method(self) -> Option<Method> {
+        match self {
+            Self::Auto => None,
+            Self::Exact => Some(Method::Exact),
+            Self::BarnesHut => Some(Method::BarnesHut),
+            Self::Fft => Some(Method::Fft),
+        }
+    }
+}
+
 /// Where points begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -192,12 +204,7 @@ impl Settings {
             },
             neighbours: self.neighbours,
             approximate: self.approximate,
-            method: match self.method {
-                MethodArg::Auto => None,
-                MethodArg::Exact => Some(Method::Exact),
-                MethodArg::BarnesHut => Some(Method::BarnesHut),
-                MethodArg::Fft => Some(Method::Fft),
-            },
+            method: self.method.method(),
             theta: self.theta as f32,
             node_distance: self.node_distance as f32,
             early_iterations: self.early_iterations,

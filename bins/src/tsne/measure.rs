@@ -5,11 +5,11 @@ use chandlery::tsne::measure::{knn_label_accuracy, knn_recall, trustworthiness};
 use serde::Serialize;
 
 /// Points whose ranks trustworthiness looks at.
-const TRUST_NEIGHBOURS: usize = 12;
+pub const TRUST_NEIGHBOURS: usize = 12;
 /// Points that vote for a label, and rows whose recall is taken.
-const NEIGHBOURS: usize = 10;
+pub const NEIGHBOURS: usize = 10;
 /// Rows that trustworthiness is taken over, evenly spaced, where there are more.
-const SAMPLE: usize = 10_000;
+pub const SAMPLE: usize = 10_000;
 
 /// Measures of a layout beside its divergence; none where there are too few rows, or no labels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]

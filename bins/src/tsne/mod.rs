@@ -16,10 +16,10 @@ mod card;
 mod evaluate;
 mod given;
 mod history;
-mod measure;
+pub(crate) mod measure;
 mod output;
 pub mod page;
-mod rows;
+pub(crate) mod rows;
 mod train;
 mod transform;
 

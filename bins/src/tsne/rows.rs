@@ -23,7 +23,12 @@ pub struct Rows {
 impl Rows {
     /// Opens rows and copies them to `device`.
     pub fn open(args: &DataArgs, splits: SplitsArg, device: &Device) -> Result<Self> {
-        let Dataset { name, train, test, class_names } = args.open()?;
+        Self::of(args.open()?, splits, device)
+    }
+
+    /// Copies rows of a data set to `device`.
+    pub fn of(dataset: Dataset, splits: SplitsArg, device: &Device) -> Result<Self> {
+        let Dataset { name, train, test, class_names } = dataset;
         let splits: Vec<Split> = match (splits, test) {
             (SplitsArg::Train, _) | (SplitsArg::All, None) => vec![train],
             (SplitsArg::All, Some(test)) => vec![train, test],

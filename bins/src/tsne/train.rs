@@ -117,7 +117,7 @@ fn descend(session: &mut Session<Train>, classes: &Classes) -> Result<Outcome> {
     let config = session.trainer.config().clone();
     let before = session.place.reports.last().copied();
     let spent = before.map(|line| line.seconds).unwrap_or_default();
-    let mut is_flat = before.is_some_and(|line| flat(&line.progress, &config));
+    let mut is_flat = before.is_some_and(|line| config.is_at_end(&line.progress));
     let history = match session.info.settings.history {
         true => Some(History::new(&session.folder, classes)?),
         false => None,
@@ -131,28 +131,14 @@ fn descend(session: &mut Session<Train>, classes: &Classes) -> Result<Outcome> {
             return Ok(None);
         }
         let progress = run.advance()?;
-        is_flat = flat(&progress, &config);
+        is_flat = config.is_at_end(&progress);
         if let Some(history) = &history {
             let words = format!("iteration {}  KL {:.2}", progress.iteration, progress.kl);
             history.draw(progress.iteration, &run.layout()?, &words)?;
         }
-        let line = Line { progress, seconds: sum(spent, run.seconds()) };
+        let line = Line { progress, seconds: spent + run.seconds() };
         Ok(Some(Made { iterations: progress.iteration - done, line, words: words_of(&progress) }))
     })
-}
-
-/// Whether the descent is at its end for want of a slope.
-fn flat(progress: &Progress, config: &TsneConfig) -> bool {
-    progress.iteration > config.early_iterations && progress.gradient_norm <= config.gradient_tolerance
-}
-
-fn sum(a: StageSeconds, b: StageSeconds) -> StageSeconds {
-    StageSeconds {
-        neighbours: a.neighbours + b.neighbours,
-        affinities: a.affinities + b.affinities,
-        start: a.start + b.start,
-        descent: a.descent + b.descent,
-    }
 }
 
 /// A check in one line.
@@ -179,7 +165,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneRun) 
     };
     let measure_seconds = measuring.elapsed().as_secs_f64();
     let stages = last.map(|line| line.seconds).unwrap_or_default();
-    let layout_seconds = stages.neighbours + stages.affinities + stages.start + stages.descent;
+    let layout_seconds = stages.total();
     let mut figures: Vec<_> = kl.map(|kl| ("KL".to_owned(), format!("{kl:.4}"))).into_iter().collect();
     figures.extend(measures.figures());
     figures.push(("layout in".to_owned(), seconds(layout_seconds)));
