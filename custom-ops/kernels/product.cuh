@@ -1,34 +1,39 @@
-// product.cuh: the tile of a product of numbers in two parts, and what is done with its entries, in one kernel.
+// product.cuh: the tile of a product of 16-bit numbers, or of numbers in two parts, and what is done with its entries, in one kernel.
 //
-// A number is the sum of two f16 ones; the product of both second parts is left out. Tensor cores cut off what lies below 2^-24 of a
+// A number in two parts is the sum of two f16 ones; the product of both second parts is left out. Tensor cores cut off what lies below 2^-24 of a
 // sum or so, where f32 rounds, and over a long sum that adds up: after each step (16 terms) their sums are added to f32 ones
-// outside.
+// outside. Numbers in one part are summed in the tensor cores.
 //
 // A product of a minibatch has few tiles and a long sum. A cluster of blocks shares a tile: each sums a stretch of k, then each finishes
 // a part of the tile from everyone's sums, read from their shared memory.
 //
-// arrays   a: PA of [m, k], b: two of [n, k] (straight) or [k, n] (turned), f16, parts a_part and b_part entries apart. Rows contiguous
+// The operands of patches (patch_units.cu) lie in windows of a grid: `tile_of_product` takes the copies of slices from its caller.
+//
+// arrays   a: PA of [m, k], b: PB of [n, k] (straight) or [k, n] (turned), T, parts a_part and b_part entries apart. Rows contiguous
 // scalars  n a multiple of 4, rows of a and b (k entries; n, turned) of 4, with `wide` of 8; every row aligned to as many entries
 // launch   grid (S * tiles across n, tiles across m), clusters of S along x; WM * TN threads: warps of TM / WM x 32
 // shared   Shape::SHARED bytes, dynamic: STAGES slices of a and b, then the tile of sums in their place
 // cost     2mnk FLOP for each pair of parts; operands once for each tile
 //
-// For capability 9.0 and above: before, there are no clusters and the kernels are empty.
+// Clusters are for capability 9.0 and above: before, kernels with clusters are empty.
 #pragma once
 
 #include "numbers.cuh"
 #include "order.cuh"
 #include "tiles.cuh"
 
-// A tile of TM x TN for WM rows of warps, each with TM / WM x 32 of it, and for clusters of S.
-template <int TM_, int WM_, int TN_, int S_, int PA_, bool TURNED_, int STAGES_>
+// A tile of TM x TN for WM rows of warps, each with TM / WM x 32 of it, and for clusters of S. PA and PB: parts of a and of b.
+template <int TM_, int WM_, int TN_, int S_, int PA_, bool TURNED_, int STAGES_, int PB_ = 2, typename T_ = __half>
 struct Shape {
-  static constexpr int TM = TM_, WM = WM_, TN = TN_, S = S_, PA = PA_, STAGES = STAGES_;
+  using T = T_;
+  static constexpr int TM = TM_, WM = WM_, TN = TN_, S = S_, PA = PA_, PB = PB_, STAGES = STAGES_;
+  static constexpr bool EXACT = PB == 2;  // sums are added outside the tensor cores
+  static constexpr int UNROLL = EXACT ? 1 : 2;  // in two parts the loop's body is large, and most blocks run it few times
   static constexpr bool TURNED = TURNED_;
   static constexpr int MR = TM / WM / 16, WN = TN / 32, THREADS = 32 * WM * WN;  // MR: sixteens of rows of a warp
   static constexpr int A_LINE = DEPTH + PAD, A_SLICE = TM * A_LINE;
   static constexpr int B_LINE = (TURNED ? TN : DEPTH) + PAD, B_SLICE = (TURNED ? DEPTH : TN) * B_LINE;
-  static constexpr int SLICE = PA * A_SLICE + 2 * B_SLICE;
+  static constexpr int SLICE = PA * A_SLICE + PB * B_SLICE;
   static constexpr int TILE_LINE = TN + 4;
   static constexpr int ROWS = TM / S;  // of the tile that one block of the cluster finishes
   static constexpr int BYTES = STAGES * SLICE * 2, TILE_BYTES = TM * TILE_LINE * 4;
@@ -58,7 +63,7 @@ __device__ void fetch_slice(__half* slice, const __half* a, const __half* b, con
 
 // Blocks of 16 x 16 of b as products want them, in depth from k on and columns from `col` on.
 template <typename H>
-__device__ void load_b(uint32_t (&r)[4], const __half* slice, int k, int col, int lane) {
+__device__ void load_b(uint32_t (&r)[4], const typename H::T* slice, int k, int col, int lane) {
   if (H::TURNED)
     turned(r, slice + (k + lane / 8 % 2 * 8 + lane % 8) * H::B_LINE + col + lane / 16 * 8);
   else
@@ -81,32 +86,25 @@ __device__ float4 read_of(const float* at, int rank) {
   return v;
 }
 
-// Sums the tile of this block's cluster and calls finish(row, col, x) for four neighbours x of a row of a b at a time; each is finished by
-// one block of the cluster. Calls are in one order on one device.
-template <typename H, typename Finish>
-__device__ __forceinline__ void product(const __half* a, const __half* b, const Product& n, Finish finish) {
+// Sums a tile of a product and calls finish(line, column, x) for four neighbours x of a line of the tile at a time; each is finished by
+// one block of the cluster. start(slice, s) begins the copies of slice s of `all`: PA parts of a, then PB of b. Calls are in one order on one
+// device. Every thread has waited for the launch before.
+template <typename H, typename Start, typename Finish>
+__device__ __forceinline__ void tile_of_product(int all, Start start_slice, Finish finish) {
+  using T = typename H::T;
   extern __shared__ __align__(16) unsigned char memory[];
-  __half* slices = reinterpret_cast<__half*>(memory);
-  wait_for_previous();
-  let_next_start();
+  T* slices = reinterpret_cast<T*>(memory);
   const int rank = blockIdx.x % H::S;
-  const int row0 = blockIdx.y * H::TM, col0 = blockIdx.x / H::S * H::TN;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int warp_row = warp / H::WN * (16 * H::MR), warp_col = warp % H::WN * 32;
-  const int all = (n.k + DEPTH - 1) / DEPTH;
   const int first = all * rank / H::S, slices_here = all * (rank + 1) / H::S - first;
 
-  auto start = [&](int s) {
-    __half* slice = slices + s % H::STAGES * H::SLICE;
-    const int k0 = (first + s) * DEPTH;
-    if (n.wide) fetch_slice<H, 8>(slice, a, b, n, row0, col0, k0);
-    else fetch_slice<H, 4>(slice, a, b, n, row0, col0, k0);
-  };
-  float sum[H::MR][4][4] = {}, exact[H::MR][4][4] = {};
+  auto start = [&](int s) { start_slice(slices + s % H::STAGES * H::SLICE, first + s); };
+  float sum[H::MR][4][4] = {}, exact[H::EXACT ? H::MR : 1][4][4] = {};
   auto use = [&](int s) {
-    const __half* as = slices + s % H::STAGES * H::SLICE + (warp_row + lane % 16) * H::A_LINE + lane / 16 * 8;
-    const __half* bs = slices + s % H::STAGES * H::SLICE + H::PA * H::A_SLICE;
-#pragma unroll 1
+    const T* as = slices + s % H::STAGES * H::SLICE + (warp_row + lane % 16) * H::A_LINE + lane / 16 * 8;
+    const T* bs = slices + s % H::STAGES * H::SLICE + H::PA * H::A_SLICE;
+#pragma unroll H::UNROLL
     for (int k = 0; k < DEPTH; k += 16) {
       uint32_t high[H::MR][4], of_b[2][4];
 #pragma unroll
@@ -114,35 +112,39 @@ __device__ __forceinline__ void product(const __half* a, const __half* b, const 
 #pragma unroll
       for (int c = 0; c < 2; ++c) load_b<H>(of_b[c], bs, k, warp_col + 16 * c, lane);
       // The products of second parts first: less is cut off while the sum is small.
-      if (H::PA == 2) {
+      if constexpr (H::PA == 2) {
 #pragma unroll
         for (int m = 0; m < H::MR; ++m) {
           uint32_t rest[4];
           straight(rest, as + H::A_SLICE + 16 * m * H::A_LINE + k);
 #pragma unroll
-          for (int c = 0; c < 4; ++c) multiply<__half>(sum[m][c], rest, of_b[c / 2][c % 2 * 2], of_b[c / 2][c % 2 * 2 + 1]);
+          for (int c = 0; c < 4; ++c) multiply<T>(sum[m][c], rest, of_b[c / 2][c % 2 * 2], of_b[c / 2][c % 2 * 2 + 1]);
         }
       }
+      if constexpr (H::PB == 2) {
 #pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        uint32_t rest[4];
-        load_b<H>(rest, bs + H::B_SLICE, k, warp_col + 16 * c, lane);
+        for (int c = 0; c < 2; ++c) {
+          uint32_t rest[4];
+          load_b<H>(rest, bs + H::B_SLICE, k, warp_col + 16 * c, lane);
 #pragma unroll
-        for (int m = 0; m < H::MR; ++m) {
-          multiply<__half>(sum[m][2 * c], high[m], rest[0], rest[1]);
-          multiply<__half>(sum[m][2 * c + 1], high[m], rest[2], rest[3]);
+          for (int m = 0; m < H::MR; ++m) {
+            multiply<T>(sum[m][2 * c], high[m], rest[0], rest[1]);
+            multiply<T>(sum[m][2 * c + 1], high[m], rest[2], rest[3]);
+          }
         }
       }
 #pragma unroll
       for (int m = 0; m < H::MR; ++m)
 #pragma unroll
-        for (int c = 0; c < 4; ++c) multiply<__half>(sum[m][c], high[m], of_b[c / 2][c % 2 * 2], of_b[c / 2][c % 2 * 2 + 1]);
+        for (int c = 0; c < 4; ++c) multiply<T>(sum[m][c], high[m], of_b[c / 2][c % 2 * 2], of_b[c / 2][c % 2 * 2 + 1]);
+      if constexpr (H::EXACT) {
 #pragma unroll
-      for (int m = 0; m < H::MR; ++m)
+        for (int m = 0; m < H::MR; ++m)
 #pragma unroll
-        for (int c = 0; c < 4; ++c)
+          for (int c = 0; c < 4; ++c)
 #pragma unroll
-          for (int i = 0; i < 4; ++i) exact[m][c][i] += sum[m][c][i], sum[m][c][i] = 0.f;
+            for (int i = 0; i < 4; ++i) exact[m][c][i] += sum[m][c][i], sum[m][c][i] = 0.f;
+      }
     }
   };
   pipeline<H::STAGES>(slices_here, start, use);
@@ -156,20 +158,19 @@ __device__ __forceinline__ void product(const __half* a, const __half* b, const 
       for (int c = 0; c < 4; ++c) {
         const int row = warp_row + 16 * m + 8 * half + lane / 4, col = warp_col + 8 * c + lane % 4 * 2;
         float2* at = reinterpret_cast<float2*>(tile + row * H::TILE_LINE + col);
-        *at = make_float2(exact[m][c][2 * half], exact[m][c][2 * half + 1]);
+        const float(&of)[4] = H::EXACT ? exact[H::EXACT ? m : 0][c] : sum[m][c];
+        *at = make_float2(of[2 * half], of[2 * half + 1]);
       }
-  if (H::S > 1) cluster_sync();
+  if constexpr (H::S > 1) cluster_sync();
   else __syncthreads();
 
   constexpr int FOURS = H::TN / 4;
 #pragma unroll 1
   for (int i = threadIdx.x; i < H::ROWS * FOURS; i += H::THREADS) {
     const int line = rank * H::ROWS + i / FOURS, along = i % FOURS * 4;
-    const int row = row0 + line, col = col0 + along;
-    if (row >= n.m || col >= n.n) continue;  // n is a multiple of 4
     const float* at = tile + line * H::TILE_LINE + along;
     float x[4] = {};
-    if (H::S > 1) {
+    if constexpr (H::S > 1) {
       float4 of[H::S];
 #pragma unroll
       for (int r = 0; r < H::S; ++r) of[r] = read_of(at, r);
@@ -178,9 +179,25 @@ __device__ __forceinline__ void product(const __half* a, const __half* b, const 
     } else {
       load4(at, x);
     }
-    finish(row, col, x);
+    finish(line, along, x);
   }
-  if (H::S > 1) cluster_sync();  // nobody leaves while its tile is read
+  if constexpr (H::S > 1) cluster_sync();  // nobody leaves while its tile is read
+}
+
+// The tile of this block's cluster of a b: calls finish(row, col, x) for entries within the result.
+template <typename H, typename Finish>
+__device__ __forceinline__ void product(const __half* a, const __half* b, const Product& n, Finish finish) {
+  wait_for_previous();
+  let_next_start();
+  const int row0 = blockIdx.y * H::TM, col0 = blockIdx.x / H::S * H::TN;
+  auto start = [&](__half* slice, int s) {
+    if (n.wide) fetch_slice<H, 8>(slice, a, b, n, row0, col0, s * DEPTH);
+    else fetch_slice<H, 4>(slice, a, b, n, row0, col0, s * DEPTH);
+  };
+  tile_of_product<H>((n.k + DEPTH - 1) / DEPTH, start, [&](int line, int along, float(&x)[4]) {
+    const int row = row0 + line, col = col0 + along;
+    if (row < n.m && col < n.n) finish(row, col, x);  // n is a multiple of 4
+  });
 }
 
 // A kernel for a shape: its name, its parameters in parentheses, its body and the shape's numbers.

@@ -37,6 +37,23 @@ __device__ void fetch(T* slice, const T* from, size_t row, int line0, int lines,
   }
 }
 
+// The same for lines whose entries do not follow each other: `row(line)` is where a line begins, null beyond the last, and `column` where this
+// thread's CHUNK entries lie from there on, those of column threadIdx.x % (WIDTH / CHUNK) * CHUNK of the slice, below 0 for zeros.
+template <int CHUNK, int LINES, int WIDTH, int LINE, int THREADS, typename T, typename Row>
+__device__ void fetch_mapped(T* slice, const T* any, Row row, long long column) {
+  constexpr int CHUNKS = WIDTH / CHUNK, AT_ONCE = THREADS / CHUNKS;
+  static_assert(THREADS % CHUNKS == 0, "a thread keeps to one column");
+  const int first = threadIdx.x / CHUNKS, col = threadIdx.x % CHUNKS * CHUNK;
+#pragma unroll
+  for (int i = 0; i < (LINES + AT_ONCE - 1) / AT_ONCE; ++i) {
+    const int line = i * AT_ONCE + first;
+    if (LINES % AT_ONCE != 0 && line >= LINES) break;
+    const T* from = row(line);
+    const bool inside = from != nullptr && column >= 0;
+    copy<2 * CHUNK>(slice + line * LINE + col, inside ? from + column : any, inside);
+  }
+}
+
 // Calls use(s) for slices 0 .. count once start(s) has copied them, with STAGES - 1 copies in flight.
 template <int STAGES, typename Start, typename Use>
 __device__ __forceinline__ void pipeline(int count, Start start, Use use) {

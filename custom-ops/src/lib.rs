@@ -32,6 +32,7 @@ pub mod math;
 mod neighbours;
 mod op;
 mod optimizer;
+mod patches;
 mod philox;
 mod prefix_sum;
 mod products;
@@ -81,6 +82,10 @@ pub use layout::{
 };
 pub use neighbours::{
     ApproximateNeighbours, Metric, Neighbours, knn, knn_approximate, knn_of, knn_of_reference, knn_reference,
+};
+pub use patches::{
+    PatchDirection, PatchGrid, patch_contrast_step_, patch_gradient_, patch_gradient_reference,
+    patch_product, patch_product_, patch_product_reference, patch_steps_fuse, units_of_patches_,
 };
 pub use philox::Philox;
 pub use prefix_sum::{PrefixSum, prefix_sum, prefix_sum_reference};

@@ -1,10 +1,11 @@
-//! The update in one launch of `kernels/contrast_step.cu`.
+//! The update in one launch of `kernels/contrast_step.cu`, or of `kernels/patch_step.cu` for the weights of patches.
 use super::shape::Shape;
 use super::{Contrast, ContrastStep, OP, Sizes, contrast_step_fuses, hidden_biases, visible_biases};
 use crate::bias_step::BiasRule;
 use crate::check::expect_aligned;
 use crate::cuda::Gpu;
 use crate::op::{Io, Kernel, operands};
+use crate::patches::Grid;
 use candle::cuda::CudaDType;
 use candle::cuda::cudarc::driver::DeviceRepr;
 use candle::{CudaStorage, DType, Result, Tensor};
@@ -52,22 +53,34 @@ pub(super) fn fits(
     Ok(true)
 }
 
-pub(super) fn run(
+/// Patches, each with a matrix of weights of its own.
+#[derive(Clone, Copy)]
+pub(crate) struct Patches {
+    pub grid: Grid,
+    pub n: usize,
+    /// Values of a row of the grid.
+    pub values: usize,
+}
+
+/// Runs the kernel; with `patches`, `sizes` are those of the matrix of one.
+pub(crate) fn run(
     to: Contrast<'_>,
     hidden: &Tensor,
     visible: &Tensor,
     scalars: &Tensor,
     step: ContrastStep<'_>,
     sizes: Sizes,
+    patches: Option<Patches>,
 ) -> Result<()> {
     let Some(copy) = to.copy else { candle::bail!("{OP}: copy is missing") };
     let io = operands(OP).write("params", to.params).write("copy", copy);
     let io = io.write("hidden_state", to.hidden_state).write("visible_state", to.visible_state);
     let io = io.write("counter", to.counter);
     let io = io.read("hidden", hidden).read("visible", visible).read("scalars", scalars);
+    let op = Fused { step, sizes, patches, dtype: hidden.dtype() };
     match to.velocity {
-        Some(velocity) => io.write("velocity", velocity).run(&Fused { step, sizes, dtype: hidden.dtype() }),
-        None => io.run(&Fused { step, sizes, dtype: hidden.dtype() }),
+        Some(velocity) => io.write("velocity", velocity).run(&op),
+        None => io.run(&op),
     }
 }
 
@@ -75,6 +88,7 @@ pub(super) fn run(
 struct Fused<'a> {
     step: ContrastStep<'a>,
     sizes: Sizes,
+    patches: Option<Patches>,
     dtype: DType,
 }
 
@@ -100,7 +114,9 @@ unsafe impl DeviceRepr for Numbers {}
 
 impl Fused<'_> {
     fn launch<T: CudaDType>(&self, dtype: &str, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
-        let Self { step, sizes: Sizes { parts, batch, rows, cols }, .. } = *self;
+        let Self { step, patches, sizes: Sizes { parts, batch, rows, cols }, .. } = *self;
+        let n = patches.map_or(1, |patches| patches.n);
+        let (n_hidden, n_visible) = (n * rows, patches.map_or(cols, |patches| patches.values));
         let (params, copy, hidden_state, visible_state, counter, velocity, [h, x, scalars]) = match self.dtype
         {
             DType::BF16 => {
@@ -114,7 +130,7 @@ impl Fused<'_> {
         };
         let (h_part, x_part) = (h.layout()?.stride()[0], x.layout()?.stride()[0]);
         let span = |part: usize, width: usize| (parts - 1) * part + 2 * batch * width;
-        let (h, x) = (h.span::<T>(span(h_part, rows))?, x.span::<T>(span(x_part, cols))?);
+        let (h, x) = (h.span::<T>(span(h_part, n_hidden))?, x.span::<T>(span(x_part, n_visible))?);
         let (mut params, mut copy) = (params.elements::<f32>()?, copy.elements::<T>()?);
         let mut velocity = velocity.map(|velocity| velocity.elements::<bf16>()).transpose()?;
         let (mut hidden_state, mut visible_state) =
@@ -123,7 +139,7 @@ impl Fused<'_> {
         let numbers = Numbers {
             h_part: h_part as u64,
             x_part: x_part as u64,
-            copy_part: (rows * cols) as u64,
+            copy_part: (n * rows * cols) as u64,
             by: step.advance,
             hidden: BiasRule::from(hidden_biases(step)),
             visible: BiasRule::from(visible_biases(step)),
@@ -134,14 +150,21 @@ impl Fused<'_> {
             cols: cols as i32,
             batch: batch as i32,
         };
-        let shape = Shape::of(gpu.limits(), parts, rows, cols);
-        let blocks = shape.tiles(rows, cols) + rows.div_ceil(UNITS) + cols.div_ceil(UNITS);
-        let launch = gpu.launch(OP, "contrast_step", &format!("contrast_step_{}_{dtype}", shape.name))?;
+        let (file, name, shape) = match patches {
+            None => ("contrast_step", "contrast_step", Shape::of(gpu.limits(), parts, rows, cols)),
+            Some(_) => ("patch_step", "patch_step", Shape::of_patches(gpu.limits(), parts, rows, cols)),
+        };
+        let blocks = n * shape.tiles(rows, cols) + n_hidden.div_ceil(UNITS) + n_visible.div_ceil(UNITS);
+        let launch = gpu.launch(OP, file, &format!("{name}_{}_{dtype}", shape.name))?;
         let launch = launch.write(&mut params).maybe_write(&mut velocity).read(&h).read(&x).write(&mut copy);
         let launch = launch.write(&mut hidden_state).write(&mut visible_state).read(&scalars);
         let launch = launch.write(&mut counter).num(numbers);
-        // SAFETY: (float*, V* or null, 2 × const T*, T*, 2 × float*, const float*, long long*, Numbers) with the shapes that
-        // `Sizes::of` checked; `fits` checked that views and parts begin on 16 bytes, and lines are a multiple of four 16-bit
+        let launch = match patches {
+            Some(patches) => launch.num(patches.grid),
+            None => launch,
+        };
+        // SAFETY: (float*, V* or null, 2 × const T*, T*, 2 × float*, const float*, long long*, Numbers, and Grid for patches) with the shapes
+        // that `Sizes::of` or `patch_contrast_step_` checked; `fits` checked that views and parts begin on 16 bytes, and lines are a multiple of four 16-bit
         // entries, eight for the kernels that copy 16 bytes. Shared memory is the shape's `SHARED`.
         unsafe { launch.blocks(blocks, THREADS).shared(shape.shared_bytes()).overlapped().go() }
     }

@@ -16,7 +16,7 @@
 //! performance", 2022).
 mod cpu;
 #[cfg(feature = "cuda")]
-mod cuda;
+pub(crate) mod cuda;
 mod shape;
 
 use crate::bias_step::{BiasStep, Phases, Sparsity, bias_step_};
@@ -107,7 +107,7 @@ pub fn contrast_step_(
     }
     #[cfg(feature = "cuda")]
     if cuda::fits(to, hidden, visible, step, sizes)? {
-        return cuda::run(to, hidden, visible, scalars, step, sizes);
+        return cuda::run(to, hidden, visible, scalars, step, sizes, None);
     }
     if sizes.parts != 1 || to.velocity.is_some() || hidden.dtype() == DType::F16 {
         candle::bail!(
@@ -137,7 +137,7 @@ pub fn contrast_step_(
     advance_(to.counter, step.advance)
 }
 
-fn hidden_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
+pub(crate) fn hidden_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
     let phases = match step.biases {
         BiasGradients::BothPhases => Phases::Sum,
         BiasGradients::Autoencoder => Phases::Negative,
@@ -145,7 +145,7 @@ fn hidden_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
     BiasStep { phases, sparsity: step.sparsity, gather_error: false, scale: None }
 }
 
-fn visible_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
+pub(crate) fn visible_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
     let (phases, gather_error) = match step.biases {
         BiasGradients::BothPhases => (Phases::Difference, true),
         BiasGradients::Autoencoder => (Phases::Positive, false),
@@ -175,11 +175,11 @@ pub fn contrast_step_reference(
 
 /// The sizes of an update whose operands fit on each other.
 #[derive(Debug, Clone, Copy)]
-struct Sizes {
-    parts: usize,
-    batch: usize,
-    rows: usize,
-    cols: usize,
+pub(crate) struct Sizes {
+    pub parts: usize,
+    pub batch: usize,
+    pub rows: usize,
+    pub cols: usize,
 }
 
 impl Sizes {

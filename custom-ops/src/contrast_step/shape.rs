@@ -35,6 +35,17 @@ impl Shape {
         }
     }
 
+    /// The one for the weights of patches, of which each has `rows × cols`, multiples of eight: large tiles where little of them lies beyond
+    /// the matrix and their slices fit into shared memory.
+    pub(super) fn of_patches(limits: Limits, parts: usize, rows: usize, cols: usize) -> Self {
+        let stages = if parts == 1 { 4 } else { 3 };
+        let large = Self { name: "large", tile: 128, stages, parts };
+        let small = Self { name: "small", tile: 64, ..large };
+        let covered = |shape: &Self| shape.tiles(rows, cols) * shape.tile * shape.tile;
+        let fits = large.shared_bytes() <= limits.shared_bytes;
+        if fits && 10 * covered(&large) <= 11 * covered(&small) { large } else { small }
+    }
+
     pub(super) fn tiles(&self, rows: usize, cols: usize) -> usize {
         rows.div_ceil(self.tile) * cols.div_ceil(self.tile)
     }
@@ -57,9 +68,15 @@ mod tests {
                 for (rows, cols) in
                     [(4, 12), (64, 64), (1024, 576), (4096, 1024), (16000, 2304), (11008, 4096)]
                 {
-                    let shape = Shape::of(gpu, parts, rows, cols);
-                    let asked = shape.shared_bytes();
-                    assert!(asked <= gpu.shared_bytes, "{gpu:?} has too little for {shape:?}: {asked} bytes");
+                    for shape in
+                        [Shape::of(gpu, parts, rows, cols), Shape::of_patches(gpu, parts, rows, cols)]
+                    {
+                        let asked = shape.shared_bytes();
+                        assert!(
+                            asked <= gpu.shared_bytes,
+                            "{gpu:?} has too little for {shape:?}: {asked} bytes"
+                        );
+                    }
                 }
             }
         }

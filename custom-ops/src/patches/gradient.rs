@@ -1,0 +1,141 @@
+//! The gradient of the weights of all patches.
+use super::cpu;
+use super::grid::PatchGrid;
+use super::product::Sizes;
+use crate::check::expect;
+use crate::gemm::Factors;
+use crate::op::{Io, Kernel, operands};
+use candle::{CpuStorage, DType, Result, Tensor};
+use half::{bf16, f16};
+
+const OP: &str = "patch_gradient_";
+
+/// The type of sums over numbers of a type.
+pub(super) fn sum_type(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
+}
+
+/// `out ← alpha · G + beta · out`, where `G_p = h_pᵀ v_p` over all rows; see the [module](super).
+///
+/// `hidden` is `[parts, rows, n_patches · hidden]` and `visible` `[parts, rows, n_values]`, types as for
+/// [`patch_product_`](super::patch_product_); `out` is `[n_patches, hidden, window_len]`, contiguous, f64 for f64 operands and f32
+/// otherwise. The factors of [`Factors::Tensor`] are for f32 results.
+///
+/// Cost: `2 · rows · n_patches · hidden · window_len` FLOP.
+///
+/// # Errors
+/// When shapes, types or devices do not fit.
+pub fn patch_gradient_(
+    out: &Tensor,
+    hidden: &Tensor,
+    visible: &Tensor,
+    grid: &PatchGrid,
+    factors: Factors<'_>,
+) -> Result<()> {
+    grid.validate(OP)?;
+    let (n_patches, window_len) = (grid.n_patches(), grid.window_len());
+    let per_patch = match *out.dims() {
+        [patches, hidden, len] if (patches, len) == (n_patches, window_len) && hidden > 0 => hidden,
+        _ => candle::bail!(
+            "{OP}: out must have shape [{n_patches}, hidden, {window_len}], got {:?}",
+            out.dims()
+        ),
+    };
+    expect(OP, "out", out, &[sum_type(hidden.dtype())], out.dims())?;
+    let rows = match *hidden.dims() {
+        [1 | 2, rows, _] => rows,
+        _ => candle::bail!("{OP}: hidden must have shape [parts, rows, n_hidden], got {:?}", hidden.dims()),
+    };
+    let sizes = Sizes { grid: *grid, hidden: per_patch, batch: rows };
+    for (name, t, width) in [("hidden", hidden, sizes.n_hidden()), ("visible", visible, grid.n_values())] {
+        let known = matches!(t.dtype(), DType::F32 | DType::F64 | DType::BF16 | DType::F16);
+        let fits = matches!(*t.dims(), [p, r, w] if (r, w) == (rows, width) && p == hidden.dims()[0])
+            && known
+            && t.dtype() == hidden.dtype()
+            && (t.dims()[0] == 1 || t.dtype() == DType::F16)
+            && t.get(0)?.is_contiguous();
+        if !fits {
+            candle::bail!(
+                "{OP}: {name} must be {:?} of shape [{}, {rows}, {width}] with contiguous parts, f32, f64, bf16 or f16, got {:?} {:?} with strides {:?}",
+                hidden.dtype(),
+                hidden.dims()[0],
+                t.dtype(),
+                t.dims(),
+                t.stride()
+            )
+        }
+    }
+    let (factors, tensor) = match factors {
+        Factors::Host { alpha, beta } => (Some((alpha, beta)), None),
+        Factors::Tensor(tensor) => {
+            let n = tensor.elem_count().max(2);
+            expect(OP, "factors", tensor, &[DType::F32], &[n])?;
+            if out.dtype() != DType::F32 {
+                candle::bail!("{OP}: factors on the device are for f32 results, got {:?}", out.dtype())
+            }
+            (None, Some(tensor))
+        }
+    };
+    let op = Gradient { sizes, factors, dtype: hidden.dtype() };
+    let io = operands(OP).write("out", out).read("hidden", hidden).read("visible", visible);
+    io.maybe("factors", tensor).run(&op)
+}
+
+/// The gradient `G`, `[n_patches, hidden, window_len]`, of one part computed with candle's own ops; `hidden` is `[rows, n_hidden]` and
+/// `visible` `[rows, n_values]`, f32 or f64.
+///
+/// # Errors
+/// When shapes do not fit.
+pub fn patch_gradient_reference(hidden: &Tensor, visible: &Tensor, grid: &PatchGrid) -> Result<Tensor> {
+    let per_patch = hidden.dim(1)? / grid.n_patches();
+    let of_patch = |p: usize| {
+        let places: Vec<u32> = (0..grid.window_len()).map(|i| grid.place(p, i) as u32).collect();
+        let places = Tensor::from_vec(places, grid.window_len(), visible.device())?;
+        let h = hidden.narrow(1, p * per_patch, per_patch)?.contiguous()?;
+        h.t()?.contiguous()?.matmul(&visible.index_select(&places, 1)?)
+    };
+    Tensor::stack(&(0..grid.n_patches()).map(of_patch).collect::<Result<Vec<_>>>()?, 0)
+}
+
+pub(super) struct Gradient {
+    pub sizes: Sizes,
+    /// `alpha` and `beta`; none where they are on the device.
+    pub factors: Option<(f64, f64)>,
+    dtype: DType,
+}
+
+impl Gradient {
+    fn run_cpu<T: cpu::Number>(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([out], [hidden, visible, factors]) = io.parts()?;
+        let (hidden, visible) = (cpu::Parts::<T>::of(&hidden)?, cpu::Parts::of(&visible)?);
+        let (alpha, beta) = match (self.factors, factors.maybe::<f32>()?) {
+            (Some(factors), _) => factors,
+            (None, Some(&[alpha, beta, ..])) => (alpha.into(), beta.into()),
+            (None, _) => candle::bail!("{OP}: factors must have 2 entries"),
+        };
+        let out = out.elements::<T::Sum>()?;
+        cpu::gradient(out, hidden, visible, &self.sizes, (alpha, beta));
+        Ok(())
+    }
+}
+
+impl Kernel for Gradient {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        match self.dtype {
+            DType::F64 => self.run_cpu::<f64>(io),
+            DType::BF16 => self.run_cpu::<bf16>(io),
+            DType::F16 => self.run_cpu::<f16>(io),
+            _ => self.run_cpu::<f32>(io),
+        }
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        match self.dtype {
+            DType::F64 => super::cuda::gradient::<f64, f64>(self, "f64", gpu, io),
+            DType::BF16 => super::cuda::gradient::<bf16, f32>(self, "bf16", gpu, io),
+            DType::F16 => super::cuda::gradient::<f16, f32>(self, "f16", gpu, io),
+            _ => super::cuda::gradient::<f32, f32>(self, "f32", gpu, io),
+        }
+    }
+}

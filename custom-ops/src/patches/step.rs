@@ -1,0 +1,162 @@
+//! One update of contrastive learning for a layer of patches.
+use super::cpu::{self, Parts};
+use super::gradient::patch_gradient_;
+use super::grid::PatchGrid;
+use super::product::Sizes;
+use crate::bias_step::bias_step_;
+use crate::check::{expect, expect_layout};
+use crate::contrast_step::{Contrast, ContrastStep, hidden_biases, visible_biases};
+use crate::gemm::{Factors, Precision};
+use crate::op::{Io, Kernel, operands};
+use crate::scalars::advance_;
+use crate::scale::scale_into_;
+use crate::weight_step::{WeightStep, weight_step_};
+use candle::{CpuStorage, DType, Device, Result, Tensor};
+
+pub(super) const OP: &str = "patch_contrast_step_";
+
+/// Whether a step of a layer of patches with 16-bit states runs on the tensor cores of `device` in one kernel for each product: on CUDA, if
+/// the values at a stride (`stride · depth`), the side of a window (`window · depth`), a line of the grid (`width · depth`) and the hidden
+/// units of a patch are multiples of eight.
+pub fn patch_steps_fuse(device: &Device, grid: &PatchGrid, hidden: usize) -> bool {
+    let lines = [grid.stride * grid.depth, grid.window * grid.depth, grid.width * grid.depth, hidden];
+    device.is_cuda() && lines.iter().all(|n| n.is_multiple_of(8))
+}
+
+/// [`contrast_step_`](crate::contrast_step_) for a layer of patches: `V_p ← μ V_p + ε/B h_pᵀ v_p − ε(λ₂ W_p + λ₁ sign W_p)`,
+/// `W_p ← W_p + V_p` for every patch, the same for the biases, and increases the counter.
+///
+/// Shapes are those of `contrast_step_`, except that `to.params` is `[2, n_patches, hidden, window_len]` (`[1, ..]` with a velocity apart),
+/// `to.velocity` `[n_patches, hidden, window_len]` and `to.copy` `[parts, n_patches, hidden, window_len]`; `hidden` is
+/// `[parts, ≥ 2, batch, n_patches · hidden]`, `visible` `[parts, ≥ 2, batch, n_values]`.
+///
+/// Cost: `4 · batch · n_patches · hidden · window_len` FLOP (three times that with two parts); every weight is written once.
+///
+/// # Errors
+/// When shapes, types or devices do not fit, or a decay is negative or NaN.
+pub fn patch_contrast_step_(
+    to: Contrast<'_>,
+    hidden: &Tensor,
+    visible: &Tensor,
+    grid: &PatchGrid,
+    scalars: &Tensor,
+    step: ContrastStep<'_>,
+) -> Result<()> {
+    let (sizes, parts) = check(to, hidden, visible, grid, scalars)?;
+    if !(step.weights.l1 >= 0. && step.weights.l2 >= 0.) {
+        candle::bail!("{OP}: l1 and l2 must be at least 0, got {} and {}", step.weights.l1, step.weights.l2)
+    }
+    #[cfg(feature = "cuda")]
+    if super::cuda::step_fits(to, hidden, visible, step, &sizes, parts)? {
+        return super::cuda::step(to, hidden, visible, scalars, step, sizes, parts);
+    }
+    if to.velocity.is_some() || parts == 2 {
+        candle::bail!(
+            "{OP}: numbers in two parts, and a velocity of its own for bf16 states, are for GPUs where patch_steps_fuse, got {parts} parts of {:?} on {:?}",
+            hidden.dtype(),
+            to.params.device().location()
+        )
+    }
+    let planes = |t: &Tensor| t.get(0)?.narrow(0, 0, 2);
+    let (of_hidden, of_visible) = (planes(hidden)?, planes(visible)?);
+    let both = |t: &Tensor| t.flatten(0, 1)?.unsqueeze(0);
+    let (h, x) = (both(&of_hidden)?, both(&of_visible)?);
+    let plain = h.dtype() == DType::F32 && step.precision != Precision::Bf16;
+    if to.params.device().is_cpu() && plain {
+        let io = operands(OP).write("params", to.params).read("hidden", &h).read("visible", &x);
+        let twice = Sizes { batch: 2 * sizes.batch, ..sizes };
+        io.read("scalars", scalars).run(&OnCpu { weights: step.weights, sizes: twice })?;
+    } else {
+        patch_gradient_(&to.params.get(1)?, &h, &x, grid, Factors::Tensor(scalars))?;
+        weight_step_(to.params, scalars, step.weights)?;
+    }
+    if let Some(copy) = to.copy {
+        scale_into_(&copy.get(0)?, &to.params.get(0)?, step.copy_scale)?;
+    }
+    bias_step_(to.hidden_state, &of_hidden, scalars, hidden_biases(step))?;
+    bias_step_(to.visible_state, &of_visible, scalars, visible_biases(step))?;
+    advance_(to.counter, step.advance)
+}
+
+fn check(
+    to: Contrast<'_>,
+    hidden: &Tensor,
+    visible: &Tensor,
+    grid: &PatchGrid,
+    scalars: &Tensor,
+) -> Result<(Sizes, usize)> {
+    grid.validate(OP)?;
+    let (n_patches, len) = (grid.n_patches(), grid.window_len());
+    let planes = if to.velocity.is_some() { 1 } else { 2 };
+    let per_patch = match *to.params.dims() {
+        [n, p, hidden, l] if (n, p, l) == (planes, n_patches, len) && hidden > 0 => hidden,
+        _ => candle::bail!(
+            "{OP}: params must have shape [{planes}, {n_patches}, hidden, {len}], got {:?}",
+            to.params.dims()
+        ),
+    };
+    expect_layout(OP, "params", to.params, &[DType::F32])?;
+    let (parts, batch) = match *hidden.dims() {
+        [parts @ (1 | 2), _, batch, _] => (parts, batch),
+        _ => candle::bail!(
+            "{OP}: hidden must have shape [parts, ≥ 2, batch, n_hidden], got {:?}",
+            hidden.dims()
+        ),
+    };
+    let sizes = Sizes { grid: *grid, hidden: per_patch, batch };
+    let n_hidden = sizes.n_hidden();
+    for (name, t, width) in [("hidden", hidden, n_hidden), ("visible", visible, grid.n_values())] {
+        let fits = matches!(*t.dims(), [p, n, b, w] if (p, b, w) == (parts, batch, width) && n >= 2)
+            && t.stride()[1..] == [batch * width, width, 1]
+            && t.dtype() == hidden.dtype()
+            && (parts == 1 || t.dtype() == DType::F16);
+        if !fits {
+            candle::bail!(
+                "{OP}: {name} must be {:?} of shape [{parts}, ≥ 2, {batch}, {width}] with contiguous parts, f16 if there are two, got {:?} {:?} with strides {:?}",
+                hidden.dtype(),
+                t.dtype(),
+                t.dims(),
+                t.stride()
+            )
+        }
+    }
+    expect(OP, "hidden_state", to.hidden_state, &[DType::F32], &[4, n_hidden])?;
+    expect(OP, "visible_state", to.visible_state, &[DType::F32], &[4, grid.n_values()])?;
+    expect(OP, "counter", to.counter, &[DType::I64], &[1])?;
+    expect(OP, "scalars", scalars, &[DType::F32], &[3])?;
+    if let Some(velocity) = to.velocity {
+        expect(OP, "velocity", velocity, &[DType::BF16], &[n_patches, per_patch, len])?;
+    }
+    if let Some(copy) = to.copy {
+        let states = hidden.dtype();
+        let dtype = if states == DType::F32 { copy.dtype() } else { states };
+        expect(OP, "copy", copy, &[dtype], &[parts, n_patches, per_patch, len])?;
+    }
+    Ok((sizes, parts))
+}
+
+/// The gradient and the update of the weights in one pass over the patches, for f32 states.
+struct OnCpu {
+    weights: WeightStep,
+    /// With the rows of both phases.
+    sizes: Sizes,
+}
+
+impl Kernel for OnCpu {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([params], [h, x, scalars]) = io.parts()?;
+        let (h, x) = (Parts::<f32>::of(&h)?, Parts::of(&x)?);
+        let &[alpha, beta, rate] = scalars.elements::<f32>()? else {
+            candle::bail!("{OP}: scalars must have 3 entries")
+        };
+        let n = self.sizes.n_weights();
+        let (w, v) = params.elements::<f32>()?.split_at_mut(n);
+        cpu::step(w, v, h, x, &self.sizes, (alpha, beta), |w, v| self.weights.apply(rate, w, v));
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, _: &crate::cuda::Gpu, _: Io<'_, candle::CudaStorage>) -> Result<()> {
+        candle::bail!("{OP}: this pass runs on the CPU")
+    }
+}
