@@ -19,15 +19,15 @@ pub trait Layer: Clone {
     /// # Errors
     /// When `config` is out of range, or `vb` lacks a tensor or has another shape.
     fn load(config: Self::Config, vb: VarBuilder) -> Result<Self>;
-    /// A new one with random weights, which take `n_hidden · n_visible` draws.
+    /// A new one with random weights, which take [`n_weights`](Self::n_weights) draws.
     ///
     /// # Errors
     /// When `config` is out of range or the device is out of memory.
     fn random(config: Self::Config, philox: Philox, device: &Device) -> Result<Self>;
     /// What it is.
     fn of(&self) -> &Self::Config;
-    /// Visible and hidden units.
-    fn sizes(config: &Self::Config) -> (usize, usize);
+    /// How many weights it has.
+    fn n_weights(config: &Self::Config) -> usize;
     /// The same reading raw rows through another preparation, without an image shape that such rows do not have.
     fn reading(config: &Self::Config, preparation: &Preparation) -> Self::Config;
     /// The parameters by name.
@@ -40,7 +40,7 @@ pub trait Layer: Clone {
 }
 
 macro_rules! layer {
-    ($model:ty, $config:ty, $reading:expr) => {
+    ($model:ty, $config:ty, $n_weights:expr, $reading:expr) => {
         impl Layer for $model {
             type Config = $config;
             fn load(config: $config, vb: VarBuilder) -> Result<Self> {
@@ -52,8 +52,8 @@ macro_rules! layer {
             fn of(&self) -> &$config {
                 self.config()
             }
-            fn sizes(config: &$config) -> (usize, usize) {
-                (config.n_visible, config.n_hidden)
+            fn n_weights(config: &$config) -> usize {
+                $n_weights(config)
             }
             fn reading(config: &$config, preparation: &Preparation) -> $config {
                 let mut config = config.clone();
@@ -69,11 +69,21 @@ macro_rules! layer {
         }
     };
 }
-layer!(crate::rbm::Rbm, crate::rbm::RbmConfig, |config| config);
-layer!(crate::dae::Dae, crate::dae::DaeConfig, |config: crate::dae::DaeConfig| crate::dae::DaeConfig {
-    image: config.image.filter(|image| image.n_features() == config.n_inputs()),
-    ..config
-});
+layer!(
+    crate::rbm::Rbm,
+    crate::rbm::RbmConfig,
+    |config: &crate::rbm::RbmConfig| config.weight_shape().iter().product(),
+    |config| config
+);
+layer!(
+    crate::dae::Dae,
+    crate::dae::DaeConfig,
+    |config: &crate::dae::DaeConfig| config.n_visible * config.n_hidden,
+    |config: crate::dae::DaeConfig| crate::dae::DaeConfig {
+        image: config.image.filter(|image| image.n_features() == config.n_inputs()),
+        ..config
+    }
+);
 
 /// The parameters of layers as files hold them: `layers.0.weight`, …, lowest first.
 pub(crate) fn parameters<'a, L: Layer + 'a>(
@@ -94,8 +104,7 @@ pub(crate) fn load<L: Layer>(configs: &[L::Config], vb: &VarBuilder) -> Result<V
 pub(crate) fn random<L: Layer>(configs: &[L::Config], mut philox: Philox, device: &Device) -> Result<Vec<L>> {
     let layer = |config: &L::Config| {
         let layer = L::random(config.clone(), philox, device);
-        let (n_visible, n_hidden) = L::sizes(config);
-        philox = philox.advanced(n_hidden * n_visible);
+        philox = philox.advanced(L::n_weights(config));
         layer
     };
     configs.iter().map(layer).collect()

@@ -3,6 +3,7 @@
 //! | module | model | layer above the data |
 //! |---|---|---|
 //! | [`rbm`] | restricted Boltzmann machine | one layer of features, learned by contrastive divergence |
+//! | [`patch_rbm`] | RBM of overlapping patches | features of windows of an image, each window with weights of its own |
 //! | [`dbn`] | deep belief network | a stack of them, trained layer by layer |
 //! | [`feedforward`] | classifier or deep autoencoder | that stack, fine-tuned as a whole by backpropagation |
 //! | [`labelled`] | deep belief network with label units | generative weights and labels, learned by the up-down algorithm |
@@ -53,6 +54,7 @@ pub mod layers;
 mod layerwise;
 mod losses;
 pub mod optim;
+pub mod patch_rbm;
 mod prepare;
 pub mod pretrained;
 pub mod rbm;

@@ -11,6 +11,7 @@ use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::dictionary::{Dictionary, DictionaryConfig, OnlineConfig, OnlineTrainer};
 use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer, Optimizer};
 use chandlery::labelled::{LabelledDbn, UpDownConfig, UpDownTrainer};
+use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
 use chandlery::schedule::Schedule;
 use chandlery::{Philox, Trainer};
@@ -32,6 +33,13 @@ fn rbm() -> Result<RbmTrainer> {
     let lower = [Rbm::init(RbmConfig::new(N, 5), Philox::new(1, 0), &CPU)?];
     let rbm = Rbm::init(RbmConfig::new(5, 4), Philox::new(1, 1), &CPU)?;
     RbmTrainer::above(&lower, &rbm, &half()?, cd(), Philox::new(1, 2))
+}
+
+/// Two windows of 2 x 2 on 2 x 3 values.
+fn patches() -> Result<RbmTrainer> {
+    let config = RbmConfig::patches(PatchGrid::of_image(ImageShape::grey(2, 3), 2, 1), 4)?;
+    let rbm = Rbm::init(RbmConfig { preparation: half()?, ..config }, Philox::new(8, 0), &CPU)?;
+    RbmTrainer::new(&rbm, cd(), Philox::new(8, 1))
 }
 
 fn dbn() -> Result<DbnTrainer> {
@@ -146,6 +154,7 @@ fn flat<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Vec<f32>> {
 #[test]
 fn every_trainer_resumes_hands_out_copies_and_checks_without_draining() -> Result<()> {
     keeps_the_contract("rbm", rbm, |rbm| flat(rbm.tensors().into_iter().map(|(_, t)| t)))?;
+    keeps_the_contract("patches", patches, |rbm| flat(rbm.tensors().into_iter().map(|(_, t)| t)))?;
     keeps_the_contract("dbn", dbn, |dbn| {
         flat(dbn.layers().iter().flat_map(|rbm| rbm.tensors().into_iter().map(|(_, t)| t)))
     })?;

@@ -89,7 +89,7 @@ impl Dbn {
 
 /// `ln p(v | h)` of each row, `[batch]`.
 fn log_conditional(rbm: &Rbm, v: &Tensor, h: &Tensor) -> Result<Tensor> {
-    let x = h.matmul(rbm.weight())?.broadcast_add(rbm.visible_bias())?;
+    let x = rbm.visible_input(h)?;
     if rbm.config().visible == VisibleUnit::Bernoulli {
         return ((v * &x)? - softplus(&x)?)?.sum(D::Minus1);
     }

@@ -96,6 +96,15 @@ impl DbnConfig {
                     above.n_visible
                 )
             }
+            if let (Some(_), Some(grid)) = (&below.patches, &above.patches) {
+                let want = below.hidden_grid(grid.window, grid.stride);
+                if Some(*grid) != want {
+                    candle::bail!(
+                        "DbnConfig: layers[{}].patches must lie on the grid of hidden units of layers[{i}], {want:?}, got {grid:?}",
+                        i + 1
+                    )
+                }
+            }
             let want = below.hidden.as_visible();
             if above.visible != want {
                 candle::bail!(

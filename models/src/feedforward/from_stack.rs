@@ -78,6 +78,7 @@ impl Feedforward {
 impl Encoder {
     fn of_dbn(dbn: &Dbn) -> Result<Self> {
         let layer = |rbm: &Rbm| {
+            rbm.must_be_dense("Feedforward::from_dbn")?;
             // Hidden units read v/σ²: learned deviations go into the weights.
             let weight = match rbm.log_variance() {
                 Some(log_variance) => rbm.weight().broadcast_mul(&log_variance.neg()?.exp()?)?,

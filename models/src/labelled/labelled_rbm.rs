@@ -69,6 +69,7 @@ impl LabelledRbm {
     /// # Errors
     /// When `rbm` has other than binary units, or there are fewer than 2 classes.
     pub fn from_rbm(rbm: &Rbm, n_classes: usize) -> Result<Self> {
+        rbm.must_be_dense("LabelledRbm::from_rbm")?;
         let config = rbm.config();
         if config.visible != VisibleUnit::Bernoulli || config.hidden != HiddenUnit::Bernoulli {
             candle::bail!(

@@ -92,6 +92,7 @@ impl LabelledDbn {
     pub fn from_dbn(dbn: &Dbn, n_classes: usize) -> Result<Self> {
         let layers = dbn.layers();
         for (i, layer) in layers.iter().enumerate() {
+            layer.must_be_dense("LabelledDbn::from_dbn")?;
             let config = layer.config();
             if config.visible != VisibleUnit::Bernoulli || config.hidden != HiddenUnit::Bernoulli {
                 candle::bail!(

@@ -4,7 +4,7 @@ use crate::prepare::check_inputs;
 use crate::schedule::Schedule;
 use candle::Result;
 use chandlery_datasets::Preparation;
-use chandlery_ops::Precision;
+use chandlery_ops::{PatchGrid, Precision};
 use serde::{Deserialize, Serialize};
 
 /// What the visible units hold.
@@ -57,6 +57,10 @@ pub struct RbmConfig {
     pub n_visible: usize,
     /// Hidden units, at least 1.
     pub n_hidden: usize,
+    /// The windows of a grid of visible units, each seen by hidden units of its own; none where every hidden unit sees every visible
+    /// one. See [`patch_rbm`](crate::patch_rbm).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patches: Option<PatchGrid>,
     /// What the visible units hold.
     #[serde(default)]
     pub visible: VisibleUnit,
@@ -83,6 +87,7 @@ impl RbmConfig {
         Self {
             n_visible,
             n_hidden,
+            patches: None,
             visible: VisibleUnit::default(),
             hidden: HiddenUnit::default(),
             weight_stdev: default_weight_stdev(),
@@ -90,11 +95,37 @@ impl RbmConfig {
         }
     }
 
+    /// The shape of the weights: `[n_hidden, n_visible]`, or `[n_patches, hidden units of a patch, values of a window]`.
+    pub fn weight_shape(&self) -> Vec<usize> {
+        match &self.patches {
+            None => vec![self.n_hidden, self.n_visible],
+            Some(grid) => vec![grid.n_patches(), self.n_hidden / grid.n_patches(), grid.window_len()],
+        }
+    }
+
     /// # Errors
-    /// When a size is 0, `weight_stdev` is not a finite number above 0, or the preparation gives rows of another width.
+    /// When a size is 0, `weight_stdev` is not a finite number above 0, the preparation gives rows of another width, or patches do not
+    /// tile their grid or have other numbers of units; then the message names the nearest sizes that fit.
     pub fn validate(&self) -> Result<()> {
         at_least_one("RbmConfig", "n_visible", self.n_visible)?;
         at_least_one("RbmConfig", "n_hidden", self.n_hidden)?;
+        if let Some(grid) = &self.patches {
+            grid.validate("RbmConfig")?;
+            if self.n_visible != grid.n_values() {
+                candle::bail!(
+                    "RbmConfig: n_visible must be the {} values of the grid of patches, got {}",
+                    grid.n_values(),
+                    self.n_visible
+                )
+            }
+            let n_patches = grid.n_patches();
+            if !self.n_hidden.is_multiple_of(n_patches) {
+                candle::bail!(
+                    "RbmConfig: n_hidden must be a multiple of the {n_patches} patches, got {}",
+                    self.n_hidden
+                )
+            }
+        }
         range("RbmConfig", "weight_stdev", self.weight_stdev, "a finite number above 0", |x| x > 0.)?;
         check_inputs("RbmConfig", &self.preparation, self.n_visible, None).map(drop)
     }

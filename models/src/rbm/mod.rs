@@ -19,7 +19,7 @@
 //! |---|---|---|
 //! | `v` | argument | `[batch, n_visible]` |
 //! | `h` | argument | `[batch, n_hidden]` |
-//! | `W` | `weight` | `[n_hidden, n_visible]` |
+//! | `W` | `weight` | `[n_hidden, n_visible]`; of patches, see [`patch_rbm`](crate::patch_rbm) |
 //! | `c` | `bias` | `[n_hidden]` |
 //! | `b` | `visible_bias` | `[n_visible]` |
 //! | `ln σ²` | `log_variance` | `[n_visible]`, learned σ only |
@@ -70,7 +70,7 @@ use crate::prepare::prepared;
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 use candle_nn::ops::sigmoid;
-use chandlery_ops::{Philox, bernoulli, normal};
+use chandlery_ops::{PatchDirection, Philox, bernoulli, normal, patch_product};
 
 /// A restricted Boltzmann machine; see the [module](self) for the equations.
 #[derive(Debug, Clone)]
@@ -95,7 +95,7 @@ impl Rbm {
             VisibleUnit::Bernoulli | VisibleUnit::Gaussian => None,
         };
         Ok(Self {
-            weight: vb.get((n_hidden, n_visible), "weight")?,
+            weight: vb.get(config.weight_shape(), "weight")?,
             bias: vb.get(n_hidden, "bias")?,
             visible_bias: vb.get(n_visible, "visible_bias")?,
             log_variance,
@@ -111,7 +111,8 @@ impl Rbm {
         config.validate()?;
         let (n_visible, n_hidden) = (config.n_visible, config.n_hidden);
         // Weights, velocities and the gradient of both phases, twice over for what is copied.
-        let values = 8. * n_visible as f64 * n_hidden as f64;
+        let shape = config.weight_shape();
+        let values = 8. * shape.iter().map(|&n| n as f64).product::<f64>();
         room_for("Rbm", &format!("{n_visible} visible and {n_hidden} hidden units"), values, device)?;
         let zeros = |n: usize| Tensor::zeros(n, DType::F32, device);
         let log_variance = match config.visible {
@@ -119,7 +120,7 @@ impl Rbm {
             VisibleUnit::Bernoulli | VisibleUnit::Gaussian => None,
         };
         Ok(Self {
-            weight: (normal((n_hidden, n_visible), device, philox)? * config.weight_stdev)?,
+            weight: (normal(shape, device, philox)? * config.weight_stdev)?,
             bias: zeros(n_hidden)?,
             visible_bias: zeros(n_visible)?,
             log_variance,
@@ -144,7 +145,7 @@ impl Rbm {
             true => Ok(()),
             false => candle::bail!("Rbm: {name} must have shape {want:?}, got {:?}", t.dims()),
         };
-        expect("weight", &weight, &[n_hidden, n_visible])?;
+        expect("weight", &weight, &config.weight_shape())?;
         expect("bias", &bias, &[n_hidden])?;
         expect("visible_bias", &visible_bias, &[n_visible])?;
         match (&log_variance, config.visible == VisibleUnit::GaussianLearned) {
@@ -178,7 +179,35 @@ impl Rbm {
             Some(log_variance) => &v.broadcast_mul(&log_variance.neg()?.exp()?)?,
             None => v,
         };
-        v.matmul(&self.weight.t()?)?.broadcast_add(&self.bias)
+        let product = match &self.config.patches {
+            None => v.matmul(&self.weight.t()?)?,
+            Some(grid) => patch_product(v, &self.weight, grid, PatchDirection::Up)?,
+        };
+        product.broadcast_add(&self.bias)
+    }
+
+    /// What goes into the visible units: `h W + b`. `[batch, n_visible]`.
+    ///
+    /// # Errors
+    /// When `h` is not `[batch, n_hidden]`.
+    pub fn visible_input(&self, h: &Tensor) -> Result<Tensor> {
+        batch_of("Rbm", "h", h, self.config.n_hidden)?;
+        let product = match &self.config.patches {
+            None => h.matmul(&self.weight)?,
+            Some(grid) => patch_product(h, &self.weight, grid, PatchDirection::Down)?,
+        };
+        product.broadcast_add(&self.visible_bias)
+    }
+
+    /// Refuses weights of patches, for what needs one matrix of them.
+    pub(crate) fn must_be_dense(&self, op: &str) -> Result<()> {
+        match &self.config.patches {
+            None => Ok(()),
+            Some(grid) => candle::bail!(
+                "{op}: every hidden unit must see every visible one, got {} patches; use the features of the network as they are",
+                grid.n_patches()
+            ),
+        }
     }
 
     /// The mean of the hidden units given the visible ones, `[batch, n_hidden]`.
@@ -215,8 +244,7 @@ impl Rbm {
     /// # Errors
     /// When `h` is not `[batch, n_hidden]`.
     pub fn visible_mean(&self, h: &Tensor) -> Result<Tensor> {
-        batch_of("Rbm", "h", h, self.config.n_hidden)?;
-        let x = h.matmul(&self.weight)?.broadcast_add(&self.visible_bias)?;
+        let x = self.visible_input(h)?;
         match self.config.visible {
             VisibleUnit::Bernoulli => sigmoid(&x),
             VisibleUnit::Gaussian | VisibleUnit::GaussianLearned => Ok(x),
@@ -275,7 +303,7 @@ impl Rbm {
         &self.config
     }
 
-    /// The weights, `[n_hidden, n_visible]`: a row is what a hidden unit looks for.
+    /// The weights, of the [shape](RbmConfig::weight_shape) of the configuration: the last dimension is what a hidden unit looks for.
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }

@@ -6,9 +6,10 @@ use super::storage::Format;
 use super::{CdConfig, HiddenUnit, Rbm, VisibleUnit};
 use candle::{D, DType, Result, Tensor};
 use chandlery_ops::{
-    BiasGradients, Contrast, ContrastStep, Draws, Factors, Philox, Precision, Sparsity, Unit, UnitPlanes,
-    WeightStep, bernoulli, bernoulli_into_, contrast_step_, gemm_, max_norm_rows_, scale_into_, split_into_,
-    units_, units_of_product_,
+    BiasGradients, Contrast, ContrastStep, Draws, Factors, PatchDirection, PatchGrid, Philox, Precision,
+    Sparsity, Unit, UnitPlanes, WeightStep, bernoulli, bernoulli_into_, contrast_step_, gemm_,
+    max_norm_rows_, patch_contrast_step_, patch_gradient_, patch_product, scale_into_, split_into_, units_,
+    units_of_patches_, units_of_product_,
 };
 
 /// Planes of the visible states: `[v_k; v₀]`, so that one product takes both phases. With two parts the second ones follow.
@@ -27,7 +28,9 @@ const MIN_LOG_VARIANCE: f64 = -9.21;
 /// A layer below the one that is trained, and where its hidden means go.
 #[derive(Clone)]
 struct LowerLayer {
+    /// `[n_hidden, n_visible]`, or parts of it, `[parts, ..]`, where the layer has patches or is not f32 or bf16.
     weight: Tensor,
+    patches: Option<PatchGrid>,
     bias: Tensor,
     unit: Unit,
     /// Pre-activations, `[batch, n_hidden]`.
@@ -53,8 +56,11 @@ pub(super) struct Buffers {
     pub(super) hidden_unit: Unit,
     pub(super) visible_unit: Unit,
     pub(super) philox: Philox,
-    /// How states and weights are stored for products.
+    /// How states and weights are stored for products, and those of the layers below.
     format: Format,
+    below: Format,
+    /// Where the weights are those of patches; then `[.., n_hidden, n_visible]` below is `[.., n_patches, hidden, window_len]`.
+    patches: Option<PatchGrid>,
     /// `[2, n_hidden, n_visible]`: weights, velocity; or the weights alone.
     pub(super) params: Tensor,
     /// `[n_hidden, n_visible]` bf16, where the velocity is stored apart.
@@ -87,7 +93,9 @@ impl Buffers {
         let (batch, n_visible, n_hidden) = (config.batch, rbm.config().n_visible, rbm.config().n_hidden);
         let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, device);
         let format = Format::of(rbm.config(), config.precision, device);
-        let (parts, dtype, below) = (format.parts(), format.dtype(), format.below());
+        let (parts, dtype) = (format.parts(), format.dtype());
+        let configs: Vec<_> = lower.iter().map(|layer| layer.config().clone()).collect();
+        let below = format.below(&configs, config.precision, device);
         let weight = rbm.weight().to_dtype(DType::F32)?;
         let state = |bias: &Tensor| {
             let bias = bias.to_dtype(DType::F32)?;
@@ -113,18 +121,37 @@ impl Buffers {
                 )
             }
             let top = i + 1 == lower.len();
-            let planes = if top { visible.clone() } else { Tensor::zeros((1, batch, n), below, device)? };
+            let (of_below, n_input) = (below.parts(), layer.config().n_visible);
+            let planes = match top {
+                true => visible.clone(),
+                false => Tensor::zeros((of_below, batch, n), below.dtype(), device)?,
+            };
             if i == 0 {
-                input = Some(Tensor::zeros((batch, layer.config().n_visible), below, device)?);
+                let shape = if of_below == 2 { vec![2, batch, n_input] } else { vec![batch, n_input] };
+                input = Some(Tensor::zeros(shape, below.dtype(), device)?);
             }
+            let weight = layer.weight().to_dtype(DType::F32)?.contiguous()?;
+            let weight = match below {
+                Format::F32 | Format::Bf16 => weight.to_dtype(below.dtype())?,
+                Format::F16 | Format::F16Pair => {
+                    let shape = [&[of_below], weight.dims()].concat();
+                    let copy = Tensor::zeros(shape, below.dtype(), device)?;
+                    store(&copy, &weight, below.weight_scale())?;
+                    copy
+                }
+            };
             layers.push(LowerLayer {
-                weight: layer.weight().to_dtype(below)?.contiguous()?,
+                weight,
+                patches: layer.config().patches,
                 bias: layer.bias().to_dtype(DType::F32)?.contiguous()?,
                 unit: hidden_unit(layer.config().hidden),
                 pre: zeros(&[batch, n])?,
                 planes,
                 plane: if top { V_POS } else { 0 },
-                low: (top && parts == 2).then_some(V_PLANES),
+                low: match top {
+                    true => (parts == 2).then_some(V_PLANES),
+                    false => (of_below == 2).then_some(1),
+                },
             });
         }
         let variance = match rbm.log_variance() {
@@ -155,7 +182,7 @@ impl Buffers {
         let (params, velocity) = match format.velocity_apart(rbm.config(), device) {
             false => (Tensor::stack(&[&weight, &weight.zeros_like()?], 0)?, None),
             true => {
-                let velocity = Tensor::zeros((n_hidden, n_visible), DType::BF16, device)?;
+                let velocity = Tensor::zeros(weight.shape(), DType::BF16, device)?;
                 (weight.unsqueeze(0)?.copy()?, Some(velocity))
             }
         };
@@ -167,6 +194,8 @@ impl Buffers {
                 VisibleUnit::Gaussian | VisibleUnit::GaussianLearned => Unit::Gaussian,
             },
             philox,
+            patches: rbm.config().patches,
+            below,
             params,
             velocity,
             hidden_state: state(rbm.bias())?,
@@ -184,7 +213,7 @@ impl Buffers {
             visible_pre: zeros(&[batch, n_visible])?,
             copy: match format {
                 Format::F32 => None,
-                _ => Some(Tensor::zeros((parts, n_hidden, n_visible), dtype, device)?),
+                _ => Some(Tensor::zeros([&[parts], weight.dims()].concat(), dtype, device)?),
             },
             variance,
             lower: layers,
@@ -212,7 +241,6 @@ impl Buffers {
 
     /// One step from the rows in `input`.
     pub(super) fn run(&self) -> Result<()> {
-        let precision = self.config.precision;
         let mut draws = self.philox;
         if self.config.binarize {
             let place = Draws::Counter { philox: draws, counter: &self.counter };
@@ -225,10 +253,7 @@ impl Buffers {
         }
         let mut below = self.input.clone();
         for layer in &self.lower {
-            gemm_(&layer.pre, &below, &layer.weight.t()?, Factors::OVERWRITE, precision)?;
-            let out = UnitPlanes { mean: Some(layer.plane), low: layer.low, ..UnitPlanes::default() };
-            units_(&layer.planes, &layer.pre, &layer.bias, layer.unit, out, Draws::Mode, None)?;
-            below = layer.planes.get(layer.plane)?;
+            below = self.rise(layer, &below)?;
         }
         let variance = self.variance.as_ref().map(Variance::moments).transpose()?;
         let variance = variance.as_ref();
@@ -251,6 +276,47 @@ impl Buffers {
         self.update(variance, draws.offset.wrapping_sub(self.philox.offset) as i64)
     }
 
+    /// The hidden means of a layer below, given what it reads; `[batch, n_hidden]`, or `[2, batch, n_hidden]` in two parts.
+    fn rise(&self, layer: &LowerLayer, x: &Tensor) -> Result<Tensor> {
+        let LowerLayer { planes, pre, weight, bias, unit, plane, low, .. } = layer;
+        let out = UnitPlanes { mean: Some(*plane), low: *low, ..UnitPlanes::default() };
+        let split = matches!(self.below, Format::F16 | Format::F16Pair);
+        let parts = |t: &Tensor, rank: usize| if t.rank() == rank { Ok(t.clone()) } else { t.unsqueeze(0) };
+        let scale = self.below.product_scale();
+        match &layer.patches {
+            Some(grid) => {
+                let (x, weight) = (parts(x, 3)?, parts(weight, 4)?);
+                let up = PatchDirection::Up;
+                units_of_patches_(
+                    planes,
+                    pre,
+                    &x,
+                    &weight,
+                    grid,
+                    up,
+                    scale,
+                    bias,
+                    *unit,
+                    out,
+                    Draws::Mode,
+                    None,
+                )?;
+            }
+            None if split => {
+                let (x, weight) = (parts(x, 3)?, weight.transpose(1, 2)?);
+                units_of_product_(planes, pre, &x, &weight, scale, bias, *unit, out, Draws::Mode)?;
+            }
+            None => {
+                gemm_(pre, x, &weight.t()?, Factors::OVERWRITE, self.config.precision)?;
+                units_(planes, pre, bias, *unit, out, Draws::Mode, None)?;
+            }
+        }
+        match self.below.parts() {
+            2 => Ok(planes.clone()), // both parts; nobody reads on from the planes of the layer in training
+            _ => planes.get(*plane),
+        }
+    }
+
     /// Hidden units given plane `from` of the visible ones.
     fn hidden_phase(&self, from: usize, out: UnitPlanes, draws: &mut Philox) -> Result<()> {
         let visible = self.read_by_hidden();
@@ -261,13 +327,21 @@ impl Buffers {
         };
         let out = UnitPlanes { low: (self.format.parts() == 2).then_some(H_PLANES), ..out };
         let (planes, pre, unit) = (&self.hidden, &self.hidden_pre, self.hidden_unit);
-        match &self.copy {
-            None => {
+        match (&self.copy, &self.patches) {
+            (_, Some(grid)) => {
+                let visible = self.by_part(visible, V_PLANES)?.narrow(1, from, 1)?.squeeze(1)?;
+                let (weight, scale) = self.weight_parts()?;
+                let up = PatchDirection::Up;
+                units_of_patches_(
+                    planes, pre, &visible, &weight, grid, up, scale, &bias, unit, out, place, None,
+                )?;
+            }
+            (None, None) => {
                 let weight = self.params.get(0)?;
                 gemm_(pre, &visible.get(from)?, &weight.t()?, Factors::OVERWRITE, self.config.precision)?;
                 units_(planes, pre, &bias, unit, out, place, None)?;
             }
-            Some(copy) => {
+            (Some(copy), None) => {
                 let visible = self.by_part(visible, V_PLANES)?.narrow(1, from, 1)?.squeeze(1)?;
                 let weight = copy.transpose(1, 2)?;
                 let scale = self.format.product_scale();
@@ -294,12 +368,20 @@ impl Buffers {
             false => (UnitPlanes { mean: Some(V_NEG), low, ..UnitPlanes::default() }, Draws::Mode),
         };
         let (planes, pre, unit) = (&self.visible, &self.visible_pre, self.visible_unit);
-        match &self.copy {
-            None => {
+        match (&self.copy, &self.patches) {
+            (_, Some(grid)) => {
+                let (weight, scale) = self.weight_parts()?;
+                let (hidden, down) = (hidden.unsqueeze(0)?, PatchDirection::Down);
+                let std = variance.map(|m| &m.stdev);
+                units_of_patches_(
+                    planes, pre, &hidden, &weight, grid, down, scale, &bias, unit, out, place, std,
+                )?;
+            }
+            (None, None) => {
                 gemm_(pre, &hidden, &self.params.get(0)?, Factors::OVERWRITE, self.config.precision)?;
                 units_(planes, pre, &bias, unit, out, place, variance.map(|m| &m.stdev))?;
             }
-            Some(copy) => {
+            (Some(copy), None) => {
                 let hidden = hidden.unsqueeze(0)?; // 0 and 1 have no second part
                 let scale = self.format.product_scale();
                 units_of_product_(planes, pre, &hidden, copy, scale, &bias, unit, out, place)?;
@@ -318,7 +400,16 @@ impl Buffers {
         let visible = self.by_part(self.read_by_hidden(), V_PLANES)?;
         if let (Some(moments), Some(v)) = (variance, &self.variance) {
             let both = |planes: &Tensor| planes.get(0)?.narrow(0, 0, 2)?.flatten(0, 1);
-            let gradient = (both(&hidden)?.t()?.matmul(&both(&visible)?)? / batch as f64)?;
+            let (h, x) = (both(&hidden)?, both(&visible)?);
+            let gradient = match &self.patches {
+                None => h.t()?.matmul(&x)?,
+                Some(grid) => {
+                    let gradient = self.params.get(0)?.zeros_like()?;
+                    patch_gradient_(&gradient, &h.unsqueeze(0)?, &x.unsqueeze(0)?, grid, Factors::OVERWRITE)?;
+                    gradient
+                }
+            };
+            let gradient = (gradient / batch as f64)?;
             self.step_variance(v, moments, &gradient)?;
         }
         let sparsity = self.config.sparsity.map(|s| Sparsity {
@@ -343,13 +434,26 @@ impl Buffers {
             visible_state: &self.visible_state,
             counter: &self.counter,
         };
-        contrast_step_(to, &hidden, &visible, &self.scalars, step)?;
+        match &self.patches {
+            None => contrast_step_(to, &hidden, &visible, &self.scalars, step)?,
+            Some(grid) => patch_contrast_step_(to, &hidden, &visible, grid, &self.scalars, step)?,
+        }
         match self.config.max_norm {
             Some(max_norm) => {
-                max_norm_rows_(&self.params.get(0)?, max_norm as f32)?;
+                let weight = self.params.get(0)?;
+                let len = weight.dim(D::Minus1)?;
+                max_norm_rows_(&weight.reshape(((), len))?, max_norm as f32)?;
                 self.refresh_copy()
             }
             None => Ok(()),
+        }
+    }
+
+    /// The weights as products of patches read them, in parts, and the factor on such a product.
+    fn weight_parts(&self) -> Result<(Tensor, f32)> {
+        match &self.copy {
+            Some(copy) => Ok((copy.clone(), self.format.product_scale())),
+            None => Ok((self.params.narrow(0, 0, 1)?, 1.)),
         }
     }
 
@@ -387,7 +491,16 @@ impl Buffers {
         let bias = self.visible_state.get(0)?;
         let spread = |plane: usize| self.visible.get(plane)?.broadcast_sub(&bias)?.sqr()?.mean(0);
         let own = ((spread(V_POS)? - spread(V_NEG)?)? * (&moments.inverse * 0.5)?)?;
-        let shared = (self.params.get(0)? * gradient)?.sum(0)?;
+        let products = (self.params.get(0)? * gradient)?;
+        let shared = match &self.patches {
+            None => products.sum(0)?,
+            Some(grid) => {
+                // What each window gives to its values, added up by a product of ones.
+                let of_windows = products.sum_keepdim(1)?;
+                let ones = Tensor::ones((1, grid.n_patches()), DType::F32, products.device())?;
+                patch_product(&ones, &of_windows, grid, PatchDirection::Down)?.squeeze(0)?
+            }
+        };
         let scalars = self.scalars.to_vec1::<f32>()?;
         let (momentum, rate) = (f64::from(scalars[1]), f64::from(scalars[2]) * VARIANCE_RATE);
         let velocity = ((variance.state.get(1)? * momentum)? + ((own - shared)? * rate)?)?;
@@ -399,8 +512,8 @@ impl Buffers {
 /// Stores `scale · x` to a matrix, or to the parts of one, `[parts, ..]`.
 fn store(out: &Tensor, x: &Tensor, scale: f32) -> Result<()> {
     match *out.dims() {
-        [1, _, _] => scale_into_(&out.get(0)?, x, scale),
-        [_, _, _] => split_into_(out, x, scale),
+        [1, ..] if out.rank() > x.rank() => scale_into_(&out.get(0)?, x, scale),
+        [_, ..] if out.rank() > x.rank() => split_into_(out, x, scale),
         _ => scale_into_(out, x, scale),
     }
 }

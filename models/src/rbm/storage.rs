@@ -14,9 +14,12 @@
 //! | bf16 | bf16 | bf16 | bf16 |
 //!
 //! A layer whose sizes are not multiples of four, for which [`contrast_step_fuses`] is false, is stored as in the last column.
+//!
+//! Layers of patches, for which [`patch_steps_fuse`], are stored as in the first column on every GPU: their products have two parts on all
+//! of them. Their visible units may be real-valued with deviation 1 too: an f16 number is as close to such a value as TF32's.
 use super::{HiddenUnit, RbmConfig, VisibleUnit};
 use candle::{DType, Device};
-use chandlery_ops::{Precision, contrast_step_fuses, two_part_products_fuse};
+use chandlery_ops::{Precision, contrast_step_fuses, patch_steps_fuse, two_part_products_fuse};
 
 /// What the f16 copy of the weights is multiplied by.
 pub(crate) const F16_WEIGHT_SCALE: f32 = 64.;
@@ -37,6 +40,16 @@ pub(super) enum Format {
 impl Format {
     /// The fastest format that is as exact as `precision` for this RBM on this device.
     pub(super) fn of(rbm: &RbmConfig, precision: Precision, device: &Device) -> Self {
+        if let Some(grid) = &rbm.patches {
+            let known = rbm.visible != VisibleUnit::GaussianLearned && rbm.hidden == HiddenUnit::Bernoulli;
+            let fuses = known && patch_steps_fuse(device, grid, rbm.n_hidden / grid.n_patches());
+            return match precision {
+                Precision::Bf16 => Self::Bf16,
+                Precision::Tf32 if fuses => Self::F16,
+                Precision::F32 if fuses => Self::F16Pair,
+                Precision::F32 | Precision::Tf32 => Self::F32,
+            };
+        }
         let binary = rbm.visible == VisibleUnit::Bernoulli && rbm.hidden == HiddenUnit::Bernoulli;
         let fuses = contrast_step_fuses(device, rbm.n_hidden, rbm.n_visible);
         match precision {
@@ -56,11 +69,15 @@ impl Format {
         }
     }
 
-    /// The type of the layers below, which are only read.
-    pub(super) fn below(self) -> DType {
+    /// The format of the layers below, which are only read: that of `self` where one of them has patches, whose f32 products are slow, and
+    /// all could be trained in it.
+    pub(super) fn below(self, lower: &[RbmConfig], precision: Precision, device: &Device) -> Self {
+        let patches = lower.iter().any(|layer| layer.patches.is_some());
+        let same = || lower.iter().all(|layer| Self::of(layer, precision, device) == self);
         match self {
-            Self::Bf16 => DType::BF16,
-            Self::F32 | Self::F16 | Self::F16Pair => DType::F32,
+            Self::F16 | Self::F16Pair if patches && same() => self,
+            Self::F32 | Self::F16 | Self::F16Pair => Self::F32,
+            Self::Bf16 => Self::Bf16,
         }
     }
 
@@ -79,7 +96,11 @@ impl Format {
 
     /// Whether the velocity is stored apart from the weights, in bf16.
     pub(super) fn velocity_apart(self, rbm: &RbmConfig, device: &Device) -> bool {
-        self == Self::Bf16 && contrast_step_fuses(device, rbm.n_hidden, rbm.n_visible)
+        let fuses = match &rbm.patches {
+            None => contrast_step_fuses(device, rbm.n_hidden, rbm.n_visible),
+            Some(grid) => patch_steps_fuse(device, grid, rbm.n_hidden / grid.n_patches()),
+        };
+        self == Self::Bf16 && fuses
     }
 
     /// What a product with the copy is multiplied by.

@@ -53,7 +53,7 @@ impl Rbm {
                 "{OP}: the hidden or the binary visible units must be at most {MAX_EXACT_UNITS}, got {units}; estimate it with Ais"
             )
         }
-        let wide = self.to(DType::F64, self.weight.device())?;
+        let wide = self.dense()?.to(DType::F64, self.weight.device())?;
         let log_z = match units < self.config.n_hidden {
             true => wide.over_visible(progress)?,
             false => wide.over_hidden(progress)?,

@@ -37,7 +37,7 @@ pub(super) struct Path {
 
 impl Path {
     pub(super) fn new(rbm: &Rbm, base: &Tensor) -> Result<Self> {
-        let rbm = rbm.to(DType::F64, rbm.weight.device())?;
+        let rbm = rbm.dense()?.to(DType::F64, rbm.weight.device())?;
         let base = base.to_dtype(DType::F64)?.to_device(rbm.weight.device())?;
         let shift = (&rbm.visible_bias - &base)?;
         let n_hidden = rbm.config.n_hidden as f64;
