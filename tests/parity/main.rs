@@ -12,6 +12,7 @@ mod gemm;
 mod lasso;
 mod likelihood;
 mod operands;
+mod patches;
 mod pursuit;
 mod recording;
 mod row_dots;

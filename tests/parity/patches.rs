@@ -1,0 +1,342 @@
+//! Products and updates of patches: every form on every device, at sizes below, at and above its tiles.
+use candle::{DType, Device, Result, Tensor};
+use chandlery::patch_rbm::PatchGrid;
+use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
+use chandlery::{Philox, Trainer};
+use chandlery_ops::{
+    BiasGradients, Contrast, ContrastStep, Draws, Factors, PatchDirection, Precision, Sparsity, Unit,
+    UnitPlanes, WeightStep, normal, patch_contrast_step_, patch_gradient_, patch_gradient_reference,
+    patch_product, patch_product_, patch_product_reference, patch_steps_fuse, split_into_, uniform,
+    units_of_patches_, units_reference, weight_step_reference,
+};
+use chandlery_tests::{assert_close, devices};
+
+const CPU: Device = Device::Cpu;
+const UP: PatchDirection = PatchDirection::Up;
+const DOWN: PatchDirection = PatchDirection::Down;
+
+fn grid([planes, height, width, depth]: [usize; 4], window: usize, stride: usize) -> PatchGrid {
+    PatchGrid { planes, height, width, depth, window, stride }
+}
+
+/// Any size: one patch, stride 1, windows that the stride does not divide, colours, depth, cells above a tile.
+fn odd_grids() -> Vec<(PatchGrid, usize)> {
+    vec![
+        (grid([1, 5, 5, 1], 5, 5), 3),
+        (grid([1, 4, 6, 1], 3, 1), 65),
+        (grid([3, 6, 4, 1], 2, 2), 7),
+        (grid([2, 9, 7, 3], 5, 2), 5),
+        (grid([1, 12, 4, 17], 4, 4), 66),
+    ]
+}
+
+/// Sizes of the kernels for 16-bit numbers: windows that the stride divides and that it does not, planes, one patch, units and cells below
+/// and above a tile.
+fn fused_grids() -> Vec<(PatchGrid, usize)> {
+    vec![
+        (grid([1, 24, 40, 1], 24, 8), 8),
+        (grid([1, 24, 40, 1], 16, 8), 104),
+        (grid([3, 16, 24, 1], 16, 8), 72),
+        (grid([2, 7, 11, 8], 3, 2), 24),
+        (grid([1, 6, 10, 40], 4, 2), 200),
+        (grid([1, 3, 5, 16], 3, 1), 64),
+        (grid([1, 4, 4, 8], 4, 4), 96),
+    ]
+}
+
+struct Case {
+    grid: PatchGrid,
+    hidden: usize,
+    weight: Tensor,
+    visible: Tensor,
+    states: Tensor,
+}
+
+/// Weights small enough that units do not saturate, grey levels, and states of 0 and 1.
+fn case((grid, hidden): (PatchGrid, usize), batch: usize) -> Result<Case> {
+    let n_hidden = grid.n_patches() * hidden;
+    let stdev = 1. / (grid.window_len() as f64).sqrt();
+    Ok(Case {
+        grid,
+        hidden,
+        weight: (normal((grid.n_patches(), hidden, grid.window_len()), &CPU, Philox::new(60, 0))? * stdev)?,
+        visible: uniform((batch, grid.n_values()), &CPU, Philox::new(60, 1))?,
+        states: uniform((batch, n_hidden), &CPU, Philox::new(60, 2))?.lt(0.5)?.to_dtype(DType::F32)?,
+    })
+}
+
+fn split(t: &Tensor, scale: f32, device: &Device) -> Result<Tensor> {
+    let out = Tensor::zeros([&[2], t.dims()].concat(), DType::F16, &CPU)?;
+    split_into_(&out, t, scale)?;
+    out.to_device(device)
+}
+
+#[test]
+fn products_of_any_size_match_their_reference() -> Result<()> {
+    for device in devices()? {
+        for at in odd_grids().into_iter().chain(fused_grids()) {
+            for batch in [1, 65] {
+                let Case { grid, weight, visible, states, .. } = case(at, batch)?;
+                for dtype in [DType::F32, DType::F64, DType::BF16] {
+                    let wide = |t: &Tensor| t.to_dtype(dtype)?.to_dtype(DType::F64);
+                    let there = |t: &Tensor| t.to_dtype(dtype)?.to_device(&device)?.unsqueeze(0);
+                    let sum = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+                    // Sums of up to 3,000 terms of order 1/50, rounded one by one.
+                    let tolerance = if sum == DType::F64 { 1e-12 } else { 3e-5 };
+                    for (direction, x) in [(UP, &visible), (DOWN, &states)] {
+                        let want = patch_product_reference(&wide(x)?, &wide(&weight)?, &grid, direction)?;
+                        let out = Tensor::full(f32::NAN, want.shape(), &device)?.to_dtype(sum)?;
+                        patch_product_(&out, &there(x)?, &there(&weight)?, &grid, direction, 1.)?;
+                        let what =
+                            format!("{direction:?} {grid:?} {batch} {dtype:?} on {:?}", device.location());
+                        let (got, want) = (out.to_dtype(DType::F32)?, want.to_dtype(DType::F32)?);
+                        assert_close(&what, &got.to_device(&CPU)?, &want, tolerance, tolerance)?;
+                    }
+                    let want = patch_gradient_reference(&wide(&states)?, &wide(&visible)?, &grid)?;
+                    let out = Tensor::full(f32::NAN, want.shape(), &device)?.to_dtype(sum)?;
+                    patch_gradient_(&out, &there(&states)?, &there(&visible)?, &grid, Factors::OVERWRITE)?;
+                    let what = format!("gradient {grid:?} {batch} {dtype:?} on {:?}", device.location());
+                    let (got, want) = (out.to_dtype(DType::F32)?, want.to_dtype(DType::F32)?);
+                    assert_close(&what, &got.to_device(&CPU)?, &want, tolerance, tolerance)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn derivatives_are_those_of_the_cpu() -> Result<()> {
+    for device in devices()? {
+        let Case { grid, weight, visible, .. } = case(odd_grids()[3], 9)?;
+        let run = |device: &Device| -> Result<[Tensor; 2]> {
+            let of = |t: &Tensor| candle::Var::from_tensor(&t.to_device(device)?);
+            let (x, w) = (of(&visible)?, of(&weight)?);
+            let all = patch_product(&x, &w, &grid, UP)?.sin()?.sum_all()?.backward()?;
+            let of = |t: &Tensor| match all.get(t) {
+                Some(t) => t.to_device(&CPU),
+                None => candle::bail!("a derivative is missing"),
+            };
+            Ok([of(&x)?, of(&w)?])
+        };
+        for (got, want) in run(&device)?.iter().zip(run(&CPU)?) {
+            assert_close("derivative", got, &want, 3e-5, 3e-5)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn units_of_16_bit_products_match_their_reference() -> Result<()> {
+    let philox = Philox::new(61, 5);
+    for device in devices()? {
+        for at in fused_grids() {
+            for batch in [1, 130, 193] {
+                let Case { grid, hidden, weight, visible, states } = case(at, batch)?;
+                if device.is_cuda() {
+                    assert!(patch_steps_fuse(&device, &grid, hidden), "{grid:?} {hidden}");
+                }
+                for (direction, x, unit) in [
+                    (UP, &visible, Unit::Bernoulli),
+                    (DOWN, &states, Unit::Bernoulli),
+                    (DOWN, &states, Unit::Gaussian),
+                ] {
+                    let n = match direction {
+                        UP => grid.n_patches() * hidden,
+                        DOWN => grid.n_values(),
+                    };
+                    let bias = normal(n, &CPU, Philox::new(61, 0))?;
+                    for (dtype, parts) in [(DType::F16, 2), (DType::F16, 1), (DType::BF16, 1)] {
+                        let x_parts = if direction == UP { parts } else { 1 };
+                        let there = |t: &Tensor, parts: usize, scale: f32| match parts {
+                            2 => split(t, scale, &device),
+                            _ => (t * f64::from(scale))?.to_dtype(dtype)?.to_device(&device)?.unsqueeze(0),
+                        };
+                        let scale = if dtype == DType::F16 { 64. } else { 1. };
+                        let (x, w) = (there(x, x_parts, 1.)?, there(&weight, parts, scale)?);
+                        let whole = |t: &Tensor| t.to_device(&CPU)?.to_dtype(DType::F64)?.sum(0);
+                        let pre = patch_product_reference(&whole(&x)?, &whole(&w)?, &grid, direction)?;
+                        let pre = (pre / f64::from(scale))?.to_dtype(DType::F32)?;
+                        let (mean, sample) = units_reference(&pre, &bias, unit, Some(philox), None)?;
+                        let planes = Tensor::full(7f32, (3 * parts, batch, n), &device)?.to_dtype(dtype)?;
+                        let scratch = Tensor::zeros((batch, n), DType::F32, &device)?;
+                        let low = (parts == 2).then_some(3);
+                        let out = UnitPlanes { mean: Some(2), mean_scale: -1., sample: Some(0), low };
+                        let bias = bias.to_device(&device)?;
+                        let draws = Draws::At(philox);
+                        units_of_patches_(
+                            &planes,
+                            &scratch,
+                            &x,
+                            &w,
+                            &grid,
+                            direction,
+                            1. / scale,
+                            &bias,
+                            unit,
+                            out,
+                            draws,
+                            None,
+                        )?;
+                        let planes = planes.to_device(&CPU)?.to_dtype(DType::F32)?;
+                        let read = |plane: usize, low: bool| match low {
+                            true => planes.get(plane)? + planes.get(plane + 3)?,
+                            false => planes.get(plane),
+                        };
+                        let what = format!(
+                            "{direction:?} {unit:?} {grid:?} x {hidden}, {batch} rows, {parts} x {dtype:?} on {:?}",
+                            device.location()
+                        );
+                        // Two parts round at 2^-22, f16 at 2^-11 and bf16 at 2^-8; sums at 1e-6.
+                        let tolerance = match (parts, dtype) {
+                            (2, _) => 4e-6,
+                            (_, DType::F16) => 6e-4,
+                            _ => 5e-3,
+                        };
+                        assert_close(&what, &read(2, parts == 2)?.neg()?, &mean, tolerance, tolerance)?;
+                        let got = read(0, parts == 2 && unit == Unit::Gaussian)?;
+                        if unit == Unit::Gaussian {
+                            assert_close(&what, &got, &sample, tolerance, 4. * tolerance)?;
+                        } else {
+                            // A draw within the error of its mean may fall to the other side.
+                            let differ = (got - sample)?.abs()?.sum_all()?.to_scalar::<f32>()?;
+                            let allowed = 2. + 10. * tolerance * (batch * n) as f32;
+                            assert!(differ <= allowed, "{what}: {differ} of {} samples differ", batch * n);
+                        }
+                        let free = planes.get(1)?.ne(7f32)?.to_dtype(DType::F32)?.sum_all()?;
+                        assert_eq!(free.to_scalar::<f32>()?, 0., "{what}: another plane was written");
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_update_matches_its_reference() -> Result<()> {
+    for device in devices()? {
+        let all = odd_grids().into_iter().map(|at| (at, 1, DType::F32));
+        let fused = fused_grids()
+            .into_iter()
+            .flat_map(|at| [(at, 2, DType::F16), (at, 1, DType::F16), (at, 1, DType::BF16)].into_iter());
+        for ((grid, hidden), parts, dtype) in all.chain(fused.filter(|_| device.is_cuda())) {
+            let batch = 50;
+            let Case { weight, .. } = case((grid, hidden), batch)?;
+            let n_hidden = grid.n_patches() * hidden;
+            let planes = |n: usize, stream| uniform((2, batch, n), &CPU, Philox::new(62, stream));
+            let (h, v) = (planes(n_hidden, 0)?, planes(grid.n_values(), 1)?);
+            let h = Tensor::stack(&[h.get(0)?.neg()?, h.get(1)?], 0)?;
+            let scalars = Tensor::new(&[0.02f32, 0.9, 0.1], &CPU)?;
+            let weights = WeightStep { l1: 1e-3, l2: 1e-2 };
+            let there = |t: &Tensor| match parts {
+                2 => split(t, 1., &device),
+                _ => t.to_dtype(dtype)?.to_device(&device)?.unsqueeze(0),
+            };
+            let (h, v) = (there(&h)?, there(&v)?);
+            let whole = |t: &Tensor| t.to_device(&CPU)?.to_dtype(DType::F64)?.sum(0)?.flatten(0, 1);
+            let gradient = patch_gradient_reference(&whole(&h)?, &whole(&v)?, &grid)?.to_dtype(DType::F32)?;
+            let apart = dtype == DType::BF16;
+            let velocity = normal(weight.shape(), &CPU, Philox::new(62, 2))?;
+            let velocity =
+                if apart { velocity.to_dtype(DType::BF16)?.to_dtype(DType::F32)? } else { velocity };
+            let next = ((&velocity * 0.9f32 as f64)? + (gradient * 0.02f32 as f64)?)?;
+            let want = weight_step_reference(&Tensor::stack(&[&weight, &next], 0)?, &scalars, weights)?;
+
+            let params = match apart {
+                true => weight.unsqueeze(0)?.to_device(&device)?.copy()?,
+                false => Tensor::stack(&[&weight, &velocity], 0)?.to_device(&device)?,
+            };
+            let own =
+                apart.then(|| velocity.to_dtype(DType::BF16)?.to_device(&device)?.copy()).transpose()?;
+            let copy = Tensor::zeros([&[parts], weight.dims()].concat(), dtype, &device)?;
+            let state = |n: usize| normal((4, n), &CPU, Philox::new(62, 3))?.to_device(&device);
+            let (hidden_state, visible_state) = (state(n_hidden)?, state(grid.n_values())?);
+            let biases = [hidden_state.copy()?, visible_state.copy()?];
+            let counter = Tensor::new(&[3i64], &device)?;
+            let sparsity = Some(Sparsity { target: 0.1, cost: 0.5, decay: 0.9 });
+            let to = Contrast {
+                params: &params,
+                velocity: own.as_ref(),
+                copy: (dtype != DType::F32).then_some(&copy),
+                hidden_state: &hidden_state,
+                visible_state: &visible_state,
+                counter: &counter,
+            };
+            let step = ContrastStep {
+                weights,
+                sparsity,
+                visible_scale: None,
+                copy_scale: 64.,
+                advance: 11,
+                precision: Precision::F32,
+                biases: BiasGradients::BothPhases,
+            };
+            patch_contrast_step_(to, &h, &v, &grid, &scalars.to_device(&device)?, step)?;
+            let what = format!("{grid:?} x {hidden}, {parts} x {dtype:?} on {:?}", device.location());
+            let got = params.get(0)?.to_device(&CPU)?;
+            // 100 products of order 1/4, times .02, summed by the tensor cores at 2^-22 or in two parts.
+            let tolerance = if parts == 1 && dtype != DType::F32 { 2e-5 } else { 3e-6 };
+            assert_close(&what, &got, &want.get(0)?, tolerance, tolerance)?;
+            if dtype != DType::F32 {
+                let copied = copy.to_device(&CPU)?.to_dtype(DType::F32)?.sum(0)?;
+                let rounding = if parts == 2 {
+                    1e-6
+                } else if apart {
+                    4e-3
+                } else {
+                    5e-4
+                };
+                assert_close(&what, &(copied / 64.)?, &got, rounding, 1e-6)?;
+            }
+            assert_eq!(counter.to_vec1::<i64>()?, [14], "{what}");
+            let changed =
+                |before: &Tensor, after: &Tensor| (before - after)?.abs()?.sum_all()?.to_scalar::<f32>();
+            assert!(changed(&biases[0], &hidden_state)? > 0. && changed(&biases[1], &visible_state)? > 0.);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_trainer_on_a_gpu_follows_the_cpu() -> Result<()> {
+    for device in devices()? {
+        for visible in [VisibleUnit::Bernoulli, VisibleUnit::Gaussian] {
+            let lowest = RbmConfig::patches(grid([1, 24, 40, 1], 24, 8), 16)?;
+            let lowest = RbmConfig { visible, ..lowest };
+            let Some(above) = lowest.hidden_grid(1, 1) else { candle::bail!("no patches") };
+            let next = RbmConfig::patches(above, 8)?;
+            let rows = uniform((96, 24 * 40), &CPU, Philox::new(63, 0))?;
+            let config = CdConfig {
+                batch: 32,
+                sample_visible: visible == VisibleUnit::Gaussian,
+                learning_rate: 0.01.into(),
+                ..CdConfig::default()
+            };
+            let run = |device: &Device, stacked: bool| -> Result<Tensor> {
+                // The same weights everywhere: normal draws on the CPU.
+                let lower = Rbm::init(lowest.clone(), Philox::new(63, 1), &CPU)?.to(DType::F32, device)?;
+                let preparation = Default::default();
+                let mut trainer = match stacked {
+                    false => RbmTrainer::new(&lower, config.clone(), Philox::new(63, 2))?,
+                    true => {
+                        let rbm =
+                            Rbm::init(next.clone(), Philox::new(63, 3), &CPU)?.to(DType::F32, device)?;
+                        RbmTrainer::above(&[lower], &rbm, &preparation, config.clone(), Philox::new(63, 2))?
+                    }
+                };
+                for minibatch in rows.to_device(device)?.chunk(3, 0)? {
+                    trainer.step(&minibatch, None)?;
+                }
+                trainer.check()?;
+                trainer.model()?.weight().to_device(&CPU)
+            };
+            for stacked in [false, true] {
+                let what = format!("{visible:?} stacked {stacked} on {:?}", device.location());
+                // Three steps of .01; a draw that falls to the other side moves a weight by .01/32.
+                assert_close(&what, &run(&device, stacked)?, &run(&CPU, stacked)?, 1e-3, 2e-3)?;
+            }
+        }
+    }
+    Ok(())
+}
