@@ -1,4 +1,5 @@
 //! Arguments of the sub-commands of `dbn` that share this module.
+use super::layer_arg::LayerArg;
 use super::likelihood::LikelihoodArgs;
 use crate::options::{
     Common, DataArgs, ModelArgs, RowsArgs, above_zero, at_least_one, below_one, image_shape, inside_zero_one,
@@ -21,7 +22,16 @@ const EPOCHS: usize = 60;
 pub struct Settings {
     /// Number of hidden units of each layer, lowest layer first.
     #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "500,500", value_parser = at_least_one)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hidden: Vec<usize>,
+    /// Layers, lowest first, in place of --hidden.
+    /// dense:N, or just N, has N hidden units that see everything below; patch:WINDOW/STRIDExHIDDEN has a window of WINDOW x WINDOW places
+    /// every STRIDE places, with HIDDEN hidden units of its own, which see that window only. Windows of the lowest layer lie on the image
+    /// of a row, those of a layer above patches on the grid of the patches, and they must end where it ends. Patches cannot lie on a dense
+    /// layer. Example: patch:8/4x16,patch:3/1x24,dense:50 for 28x28 images.
+    #[arg(long, value_name = "LAYER,…", value_delimiter = ',', conflicts_with = "hidden")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<LayerArg>,
     /// Epochs per layer, from the option `--epochs` of [`TrainArgs`].
     #[arg(skip = EPOCHS)]
     pub epochs: usize,
@@ -96,6 +106,16 @@ pub struct Settings {
     pub seed: u64,
 }
 
+impl Settings {
+    /// The layers, lowest first, whichever option named them.
+    pub fn all_layers(&self) -> Vec<LayerArg> {
+        match self.layers.is_empty() {
+            true => self.hidden.iter().copied().map(LayerArg::Dense).collect(),
+            false => self.layers.clone(),
+        }
+    }
+}
+
 /// Arguments of `dbn train`.
 #[derive(Debug, Args)]
 pub struct TrainArgs {
@@ -118,7 +138,12 @@ pub struct TrainArgs {
 impl TrainArgs {
     /// The settings of a new run.
     pub fn settings(&self) -> Settings {
-        Settings { epochs: self.epochs.unwrap_or(EPOCHS), ..self.settings.clone() }
+        let mut settings = Settings { epochs: self.epochs.unwrap_or(EPOCHS), ..self.settings.clone() };
+        if !settings.layers.is_empty() {
+            // What stands there is the default.
+            settings.hidden.clear();
+        }
+        settings
     }
 }
 

@@ -30,7 +30,8 @@ pub fn of<'a>(
             data.words()
         ),
         settings: format!(
-            "{} per layer in minibatches of {}",
+            "{}, {} per layer in minibatches of {}",
+            count(sizes::n_parameters_of(dbn), "parameter"),
             count(settings.epochs, "epoch"),
             settings.batch
         ),
@@ -42,15 +43,7 @@ pub fn of<'a>(
             dbn.n_inputs(),
             units(dbn)
         ),
-        files: format!(
-            "`layers.N.weight` and `layers.N.bias` in `model.safetensors` load as `candle_nn::Linear` and\n\
-             `torch.nn.Linear`; the hidden means are {}.",
-            match settings.hidden_unit {
-                Hidden::Bernoulli => "the sigmoid of its output",
-                Hidden::Rectified => "the positive part of its output",
-                Hidden::Gaussian => "its output",
-            }
-        ),
+        files: files(dbn, settings),
     }
 }
 
@@ -91,21 +84,43 @@ fn write_results(dbn: &DbnConfig, evaluation: &Evaluation, out: &mut impl Write)
     }
     writeln!(
         out,
-        "\n| layer | visible units | hidden units | read by each hidden unit |\n|---|---|---|---|"
+        "\n| layer | visible units | hidden units | what it is | read by each hidden unit | parameters |\n|---|---|---|---|---|---|"
     )?;
     for (i, layer) in dbn.layers.iter().enumerate() {
         writeln!(
             out,
-            "| {} | {} {:?} | {} {:?} | {} inputs |",
+            "| {} | {} {:?} | {} {:?} | {} | {} | {} |",
             i + 1,
             layer.n_visible,
             layer.visible,
             layer.n_hidden,
             layer.hidden,
-            layer.n_visible
+            sizes::of_layer(layer),
+            count(layer.patches.map_or(layer.n_visible, |grid| grid.window_len()), "input"),
+            sizes::n_parameters(layer)
         )?;
     }
     writeln!(out, "\n![learning curves](curves.svg)")
+}
+
+/// What the tensors of the model's file are.
+fn files(dbn: &DbnConfig, settings: &Settings) -> String {
+    let mean = match settings.hidden_unit {
+        Hidden::Bernoulli => "the sigmoid of its output",
+        Hidden::Rectified => "the positive part of its output",
+        Hidden::Gaussian => "its output",
+    };
+    let patches = match dbn.layers.iter().any(|layer| layer.patches.is_some()) {
+        true => {
+            " The weight of a layer of windows is [windows, hidden units of each, values of a window]: one such layer for each window, whose \
+             hidden units stand next to each other in the output."
+        }
+        false => "",
+    };
+    format!(
+        "`layers.N.weight` and `layers.N.bias` in `model.safetensors` load as `candle_nn::Linear` and\n\
+         `torch.nn.Linear`; the hidden means are {mean}.{patches}"
+    )
 }
 
 /// What rows of the lowest layer are.

@@ -1,9 +1,8 @@
 //! Pictures of a network.
+use super::filters::Filters;
 use super::streams;
 use crate::data::MeasuredOn;
-use crate::pictures::{
-    Shades, can_draw, largest_rows, mosaic, originals_over_reconstructions, patterns, tile_zoom, write_png,
-};
+use crate::pictures::{Shades, can_draw, mosaic, originals_over_reconstructions, tile_zoom, write_png};
 use crate::progress::Spinner;
 use crate::rows::{self, Reads};
 use crate::run_folder::RunFolder;
@@ -40,25 +39,19 @@ pub fn run_pictures(
     let Some(shape) = drawable(dbn.config()) else {
         return Ok(Vec::new());
     };
-    let weight = dbn.layers()[0].weight();
-    let filters = patterns(&largest_rows(weight, FILTERS)?, &dbn.config().preparation)?;
-    let n_filters = filters.dim(0)?;
-    let filters = mosaic(&filters, shape, COLUMNS, Shades::Symmetric, tile_zoom(shape))?;
+    let Filters { rows: filters, tile, caption } = Filters::of(dbn, shape, FILTERS)?;
+    let filters = mosaic(&filters, tile, COLUMNS, Shades::Symmetric, tile_zoom(tile))?;
     write_png(&filters, &folder.join("filters.png"))?;
     let path = folder.join("reconstructions.png");
     let reads = Reads::from(dbn.config());
-    let n_rows = draw_reconstructions(dbn, &reads, test, shape, RECONSTRUCTIONS, weight.device(), &path)?;
+    let device = dbn.layers()[0].weight().device();
+    let n_rows = draw_reconstructions(dbn, &reads, test, shape, RECONSTRUCTIONS, device, &path)?;
     let (n, steps) = SAMPLES;
     let start = test.take(n)?;
     let n = start.n_samples();
     draw_samples(dbn, shape, n, steps, Some(&start), seed, &folder.join("samples.png"))?;
     Ok(vec![
-        Picture {
-            file: "filters.png",
-            caption: format!(
-                "weights of the {n_filters} lowest-layer units with the largest norm; mid-grey is 0"
-            ),
-        },
+        Picture { file: "filters.png", caption },
         Picture {
             file: "reconstructions.png",
             caption: format!(

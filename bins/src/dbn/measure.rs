@@ -78,7 +78,8 @@ impl Evaluation {
     pub fn of(dbn: &Dbn, rows: &Rows<'_>, seed: u64, device: &Device) -> Result<Self> {
         let _spinner = Spinner::new("evaluating");
         let (lowest, config) = (&dbn.layers()[0], dbn.config());
-        let read = |split: &Split| rows::all(&some(split, ENERGY_ROWS, split.n_features())?, config, device);
+        let widest = config.layers.iter().map(|layer| layer.n_hidden).fold(config.n_inputs(), usize::max);
+        let read = |split: &Split| rows::all(&some(split, ENERGY_ROWS, widest)?, config, device);
         let (train, test) = (read(rows.train)?, read(rows.test)?);
         let (train_below, test_below) = (dbn.prepare(&train)?, dbn.prepare(&test)?);
         let flips = Philox::new(seed, streams::FLIPS);

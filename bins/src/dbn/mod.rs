@@ -4,6 +4,7 @@
 //! |------------|----------------------------------------------------------------------|
 //! | [`cli`]    | the command line                                                     |
 //! | [`args`]   | arguments of the sub-commands that have no module of their own       |
+//! | [`layer_arg`] | a layer as `--layers` names it                                     |
 //! | `train`    | the command `train`: a network layer by layer                        |
 //! | `fine_tune` | the command `fine-tune`: classifiers and deep autoencoders          |
 //! | `up_down`  | the command `up-down`: labels and generative weights                 |
@@ -15,10 +16,11 @@
 //! | `measure`  | linear classifier, reconstruction error, free energies               |
 //! | `likelihood` | likelihoods and lower bounds on them                               |
 //! | `draw`     | pictures                                                             |
+//! | `filters`  | the weights of units as tiles of a picture                           |
 //! | `learning_curves` | errors and free energies by epoch                             |
 //! | `card`     | the model card                                                       |
 //! | `saved`    | saved models of every kind, and what takes them                      |
-//! | `sizes`    | the sizes of a network in words                                      |
+//! | `sizes`    | the sizes of a network and of its layers in words                    |
 //! | `streams`  | places in the random sequence of a seed                              |
 pub mod args;
 mod card;
@@ -26,7 +28,9 @@ pub mod cli;
 mod draw;
 mod encode;
 mod evaluate;
+mod filters;
 pub(crate) mod fine_tune;
+pub mod layer_arg;
 mod learning_curves;
 mod likelihood;
 mod measure;

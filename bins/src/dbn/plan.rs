@@ -1,32 +1,41 @@
 //! From what was asked for to what is trained: the RBMs, and how each learns.
 use super::args::Settings;
+use super::layer_arg::LayerArg;
 use super::streams;
 use crate::data::Data;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
 use chandlery::Philox;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
+use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{CdConfig, HiddenUnit, RbmConfig, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
-use chandlery_datasets::Split;
-use chandlery_datasets::preparation::{Preparation, RowStatistics, StepConfig};
+use chandlery_datasets::preparation::{Preparation, RowStatistics, StepConfig, WhiteningKind};
+use chandlery_datasets::{ImageShape, Split, count};
 
 /// A trainer at its first step.
 pub fn new_trainer(data: &Data, settings: &Settings, device: &Device) -> Result<DbnTrainer> {
     let gaussian = VisibleUnit::from(settings.visible).is_gaussian();
-    if VisibleUnit::from(settings.visible) == VisibleUnit::GaussianLearned && settings.hidden.len() > 1 {
+    if VisibleUnit::from(settings.visible) == VisibleUnit::GaussianLearned
+        && let all @ [lowest, _, ..] = settings.all_layers().as_slice()
+    {
+        let one = match lowest {
+            LayerArg::Dense(n) => format!("--hidden {n}"),
+            LayerArg::Patch { .. } => format!("--layers {lowest}"),
+        };
         bail!(
-            "--visible gaussian-learned: there must be one layer, got {}; use gaussian, or --hidden {}",
-            settings.hidden.len(),
-            settings.hidden[0]
+            "--visible gaussian-learned: there must be one layer, got {}; use gaussian, or {one}",
+            all.len()
         )
     }
     if gaussian && settings.binarize {
         bail!("--binarize: --visible must be bernoulli, got {:?}; leave one of them out", settings.visible)
     }
+    let image = image_under_patches(&data.train, settings)?;
     let (preparation, statistics) = prepare(&data.train, settings)?;
     let n_visible = preparation.n_outputs(data.train.n_features())?;
-    let config = DbnConfig { layers: layers(n_visible, settings), preparation, image: data.train.image };
+    let layers = layers(n_visible, image, settings)?;
+    let config = DbnConfig { layers, preparation, image: data.train.image };
     let training = training_of(&config, settings)?;
     let dbn = Dbn::init(config, Philox::new(settings.seed, streams::WEIGHTS), device)?;
     let mut trainer = DbnTrainer::new(&dbn, training, Philox::new(settings.seed, streams::UNITS))?;
@@ -58,23 +67,63 @@ fn prepare(train: &Split, settings: &Settings) -> Result<(Preparation, RowStatis
     Ok((preparation, statistics))
 }
 
-/// The RBMs of a network, lowest first.
-fn layers(n_features: usize, settings: &Settings) -> Vec<RbmConfig> {
-    let top = settings.hidden.len().saturating_sub(1);
-    let mut below = n_features;
+/// The image that the windows of the lowest layer lie on: that of a raw row, whose places the preparation must keep. None where the
+/// lowest layer is dense.
+fn image_under_patches(train: &Split, settings: &Settings) -> Result<Option<ImageShape>> {
+    if !matches!(settings.all_layers().first(), Some(LayerArg::Patch { .. })) {
+        return Ok(None);
+    }
+    let Some(image) = train.image else {
+        bail!(
+            "--layers: layer 1: rows must be images for patches, got rows of {} without a height and a width; use a data set of images, or \
+             dense layers",
+            count(train.n_features(), "value")
+        )
+    };
+    let moves = |step: &&StepConfig| match step {
+        StepConfig::Pca { .. } => true,
+        StepConfig::Whiten(whitening) => whitening.kind == WhiteningKind::Pca,
+        _ => false,
+    };
+    if let Some(step) = settings.prepare.iter().find(moves) {
+        bail!(
+            "--layers: layer 1: --prepare must leave the pixels of images where they are for patches, got {step}, which makes components of \
+             them; use zca, or dense layers"
+        )
+    }
+    Ok(Some(image))
+}
+
+/// The RBMs of a network, lowest first; `image` is that of a row where the lowest layer has patches.
+fn layers(n_features: usize, image: Option<ImageShape>, settings: &Settings) -> Result<Vec<RbmConfig>> {
+    let asked = settings.all_layers();
     let mut visible = settings.visible.into();
-    settings
-        .hidden
-        .iter()
-        .enumerate()
-        .map(|(i, &n_hidden)| {
-            let unit = settings.code_unit.filter(|_| i == top).unwrap_or(settings.hidden_unit);
-            let hidden = HiddenUnit::from(unit);
-            let layer = RbmConfig { visible, hidden, ..RbmConfig::new(below, n_hidden) };
-            (below, visible) = (n_hidden, hidden.as_visible());
-            layer
-        })
-        .collect()
+    let mut layers: Vec<RbmConfig> = Vec::with_capacity(asked.len());
+    for (i, layer) in asked.iter().enumerate() {
+        let unit = settings.code_unit.filter(|_| i + 1 == asked.len()).unwrap_or(settings.hidden_unit);
+        let hidden = HiddenUnit::from(unit);
+        let below = layers.last();
+        let sizes = match *layer {
+            LayerArg::Dense(n) => RbmConfig::new(below.map_or(n_features, |below| below.n_hidden), n),
+            LayerArg::Patch { window, stride, hidden } => {
+                let at = format!("--layers: layer {}", i + 1);
+                let grid = match below {
+                    None => {
+                        let image = image.with_context(|| format!("{at}: rows must be images for patches"))?;
+                        PatchGrid::of_image(image, window, stride)
+                    }
+                    Some(below) => below.hidden_grid(window, stride).with_context(|| {
+                        format!("{at}: patches must lie on patches, got a dense layer below; put dense layers on top")
+                    })?,
+                };
+                grid.validate(&at)?;
+                RbmConfig::patches(grid, hidden).context(at)?
+            }
+        };
+        layers.push(RbmConfig { visible, hidden, ..sizes });
+        visible = hidden.as_visible();
+    }
+    Ok(layers)
 }
 
 /// How an RBM is trained.
@@ -120,12 +169,13 @@ mod tests {
     #[test]
     fn units_of_a_layer_are_those_that_the_one_below_has() {
         let settings = settings(&["--hidden", "7,5,3", "--hidden-unit", "rectified"]);
-        let layers = layers(9, &settings);
+        let layers = layers(9, None, &settings).unwrap();
         let shapes: Vec<_> = layers.iter().map(|l| (l.n_visible, l.n_hidden, l.visible)).collect();
         use VisibleUnit::{Bernoulli, Gaussian};
         assert_eq!(shapes, [(9, 7, Bernoulli), (7, 5, Gaussian), (5, 3, Gaussian)]);
         DbnConfig { layers, ..DbnConfig::new(&[1, 1]) }.validate().unwrap();
-        let rates: Vec<_> = super::layers(9, &settings)
+        let rates: Vec<_> = super::layers(9, None, &settings)
+            .unwrap()
             .iter()
             .map(|layer| training(layer, &settings).unwrap().learning_rate.at(0))
             .collect();
@@ -135,12 +185,78 @@ mod tests {
     #[test]
     fn the_code_layer_may_have_units_of_its_own() {
         let settings = settings(&["--hidden", "7,2", "--code-unit", "gaussian"]);
-        let layers = layers(9, &settings);
+        let layers = layers(9, None, &settings).unwrap();
         let units: Vec<_> = layers.iter().map(|l| (l.visible, l.hidden)).collect();
         let binary = VisibleUnit::Bernoulli;
         assert_eq!(units, [(binary, HiddenUnit::Bernoulli), (binary, HiddenUnit::Gaussian)]);
         let config = training(&layers[1], &settings).unwrap();
         assert!(config.learning_rate.at(0) == 0.001 && !config.persistent);
+    }
+
+    #[test]
+    fn windows_lie_on_the_image_and_on_the_patches_below() {
+        // The network of Raina, Madhavan and Ng 2009: 96 million parameters.
+        let settings = settings(&["--layers", "patch:24/8x256,patch:4/2x128,patch:4/2x512,dense:1024"]);
+        let image = ImageShape::grey(160, 160);
+        let layers = layers(25600, Some(image), &settings).unwrap();
+        let shapes: Vec<_> = layers.iter().map(|l| (l.n_visible, l.n_hidden, l.weight_shape())).collect();
+        let want = [
+            (25600, 82944, vec![324, 256, 576]),
+            (82944, 8192, vec![64, 128, 4096]),
+            (8192, 4608, vec![9, 512, 2048]),
+            (4608, 1024, vec![1024, 4608]),
+        ];
+        assert_eq!(shapes, want);
+        DbnConfig { layers, image: Some(image), ..DbnConfig::new(&[1, 1]) }.validate().unwrap();
+    }
+
+    #[test]
+    fn layers_that_cannot_lie_there_are_refused_by_their_number() {
+        let refused = |list: &str| {
+            let err =
+                layers(784, Some(ImageShape::grey(28, 28)), &settings(&["--layers", list])).unwrap_err();
+            format!("{err:#}")
+        };
+        assert_eq!(
+            refused("patch:9/4x3"),
+            "--layers: layer 1: windows of 9 every 4 must end with the grid: its height must be 25 or 29, got 28"
+        );
+        assert_eq!(
+            refused("patch:8/4x3,patch:3/2x3"),
+            "--layers: layer 2: windows of 3 every 2 must end with the grid: its height must be 5 or 7, got 6"
+        );
+        assert_eq!(
+            refused("patch:8/4x3,patch:7/1x3"),
+            "--layers: layer 2: window must be at most the height of the grid, 6, got 7"
+        );
+        assert_eq!(
+            refused("30,patch:2/1x3"),
+            "--layers: layer 2: patches must lie on patches, got a dense layer below; put dense layers on top"
+        );
+    }
+
+    #[test]
+    fn patches_need_images_whose_pixels_stay_where_they_are() {
+        let rows = Split::from_u8(vec![7; 32], 16, None).unwrap();
+        let patches = ["--layers", "patch:2/2x3"];
+        let refused = |rows: &Split, more: &[&str]| {
+            image_under_patches(rows, &settings(&[&patches, more].concat())).map_err(|err| err.to_string())
+        };
+        assert_eq!(
+            refused(&rows, &[]).unwrap_err(),
+            "--layers: layer 1: rows must be images for patches, got rows of 16 values without a height and a width; use a data set of images, or \
+             dense layers"
+        );
+        let image = ImageShape::grey(4, 4);
+        let images = rows.with_image(Some(image)).unwrap();
+        assert_eq!(refused(&images, &["--prepare", "row-mean,zca"]), Ok(Some(image)));
+        for step in ["pca=16", "whiten"] {
+            let want = format!(
+                "--layers: layer 1: --prepare must leave the pixels of images where they are for patches, got {step}, which makes components \
+                 of them; use zca, or dense layers"
+            );
+            assert_eq!(refused(&images, &["--prepare", step]).unwrap_err(), want);
+        }
     }
 
     #[test]

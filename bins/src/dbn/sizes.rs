@@ -2,12 +2,51 @@
 use chandlery::dbn::DbnConfig;
 use chandlery::feedforward::{FeedforwardConfig, Task};
 use chandlery::labelled::LabelledDbnConfig;
+use chandlery::rbm::{RbmConfig, VisibleUnit};
+use chandlery_datasets::count;
 
 /// `784-500-500`: the sizes of a network's layers, the input's first.
 pub fn of_network(dbn: &DbnConfig) -> String {
     let input = dbn.layers.first().map(|layer| layer.n_visible);
     let sizes = input.into_iter().chain(dbn.layers.iter().map(|layer| layer.n_hidden));
     sizes.map(|n| n.to_string()).collect::<Vec<_>>().join("-")
+}
+
+/// `6x6 windows of 8x8 every 4, 32 hidden units each`, or `500 hidden units, dense`: what a layer is.
+pub fn of_layer(layer: &RbmConfig) -> String {
+    match &layer.patches {
+        None => format!("{}, dense", count(layer.n_hidden, "hidden unit")),
+        Some(grid) => format!(
+            "{}x{} windows of {w}x{w} every {}, {} each",
+            grid.down(),
+            grid.across(),
+            grid.stride,
+            count(layer.n_hidden / grid.n_patches(), "hidden unit"),
+            w = grid.window
+        ),
+    }
+}
+
+/// A line for each layer that says what it is, where one has patches; else none.
+pub fn of_layers(dbn: &DbnConfig) -> Vec<String> {
+    if dbn.layers.iter().all(|layer| layer.patches.is_none()) {
+        return Vec::new();
+    }
+    let line = |(i, layer): (usize, &RbmConfig)| {
+        format!("layer {}: {}, {}", i + 1, of_layer(layer), count(n_parameters(layer), "parameter"))
+    };
+    dbn.layers.iter().enumerate().map(line).collect()
+}
+
+/// Weights, biases, and learned variances of a layer.
+pub fn n_parameters(layer: &RbmConfig) -> usize {
+    let variances = if layer.visible == VisibleUnit::GaussianLearned { layer.n_visible } else { 0 };
+    layer.weight_shape().iter().product::<usize>() + layer.n_hidden + layer.n_visible + variances
+}
+
+/// Those of a network.
+pub fn n_parameters_of(dbn: &DbnConfig) -> usize {
+    dbn.layers.iter().map(n_parameters).sum()
 }
 
 /// `784-500-10`: the sizes of a fine-tuned network's layers, the input's first.
@@ -32,4 +71,30 @@ pub fn of_labelled(config: &LabelledDbnConfig) -> String {
         false => n.to_string(),
     };
     config.sizes.iter().enumerate().map(size).collect::<Vec<_>>().join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use chandlery::patch_rbm::PatchGrid;
+    use chandlery_datasets::ImageShape;
+
+    #[test]
+    fn layers_are_said_with_their_windows_and_parameters() {
+        let grid = PatchGrid::of_image(ImageShape::grey(28, 28), 8, 4);
+        let layers = vec![RbmConfig::patches(grid, 16).unwrap(), RbmConfig::new(576, 50)];
+        let dbn = DbnConfig { layers, ..DbnConfig::new(&[1, 1]) };
+        // 36 windows · 16 · 64 weights, 576 and 784 biases.
+        assert_eq!(
+            of_layers(&dbn),
+            [
+                "layer 1: 6x6 windows of 8x8 every 4, 16 hidden units each, 38224 parameters",
+                "layer 2: 50 hidden units, dense, 29426 parameters"
+            ]
+        );
+        assert_eq!(n_parameters_of(&dbn), 38224 + 29426);
+        assert!(of_layers(&DbnConfig::new(&[4, 3])).is_empty());
+        assert_eq!(n_parameters_of(&DbnConfig::new(&[4, 3])), 12 + 4 + 3);
+    }
 }

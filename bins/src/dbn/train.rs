@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use candle::Tensor;
 use chandlery::Trainer;
 use chandlery::dbn::DbnTrainer;
-use chandlery_datasets::{Feed, Split};
+use chandlery_datasets::{Feed, Split, count};
 use serde_json::json;
 use std::path::Path;
 
@@ -54,9 +54,13 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
             Ok((trainer, place))
         },
     )?;
-    let layers = sizes::of_network(session.trainer.model_config());
+    let network = session.trainer.model_config();
+    let (layers, n) = (sizes::of_network(network), count(sizes::n_parameters_of(network), "parameter"));
     let seed = session.info.settings.seed;
-    session.announce(&format!("dbn {layers} on {}: {}", data.name, data.words()), seed)?;
+    session.announce(&format!("dbn {layers} ({n}) on {}: {}", data.name, data.words()), seed)?;
+    for line in sizes::of_layers(session.trainer.model_config()) {
+        session.report.line(&line)?;
+    }
     loop {
         if layer(&mut session, &data, &mut feed)? == Outcome::Interrupted {
             return session.interrupted();
@@ -155,6 +159,7 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
     let results = json!({
         "data": data.name,
         "layers": sizes::of_network(dbn.config()),
+        "n_parameters": sizes::n_parameters_of(dbn.config()),
         "accuracy_features": evaluation.readout.as_ref().map(|r| r.accuracy_features),
         "accuracy_pixels": evaluation.readout.as_ref().map(|r| r.accuracy_pixels),
         "evaluation": evaluation,
