@@ -3,9 +3,11 @@
 //!
 //! There is one module per model. Each prints our time, the paper's, the peer's, the hardware floor, and the share of the floor
 //! reached.
+mod contrastive;
 mod dae;
 mod dictionary;
 mod floor;
+mod patch_rbm;
 mod rbm;
 mod size;
 mod sparse_autoencoder;
@@ -17,6 +19,7 @@ mod tsne;
 pub use dae::DaeArgs;
 pub use dictionary::DictionaryArgs;
 pub use floor::{Gpu, RbmFloor};
+pub use patch_rbm::PatchRbmArgs;
 pub use rbm::{RbmArgs, Row};
 pub use sparse_autoencoder::SparseAutoencoderArgs;
 pub use sparse_coding::SparseCodingArgs;
@@ -46,6 +49,9 @@ pub struct Cli {
 pub enum Model {
     /// Contrastive divergence at the four sizes of Raina, Madhavan and Ng 2009: seconds for 1 million examples.
     Rbm(RbmArgs),
+    /// Contrastive divergence in layers of overlapping patches: table 3 of Raina, Madhavan and Ng 2009, or the four layers of their largest
+    /// network.
+    PatchRbm(PatchRbmArgs),
     /// Denoising autoencoder 784-500: seconds an epoch by minibatch, and the figure of Kumar and Giaquinto.
     Dae(DaeArgs),
     /// Batch-OMP and OLS at named sizes, iterations of training, and the figures of Irofti 2016.
@@ -95,6 +101,7 @@ impl CommonArgs {
 pub fn run(cli: &Cli) -> anyhow::Result<Outcome> {
     match &cli.model {
         Model::Rbm(args) => rbm::run(args)?,
+        Model::PatchRbm(args) => patch_rbm::run(args)?,
         Model::Dae(args) => dae::run(args)?,
         Model::Dictionary(args) => dictionary::run(args)?,
         Model::Completions(args) => return args.print::<Cli>(),

@@ -1,4 +1,8 @@
 //! A layer of a network, as the option `--layers` names it.
+use anyhow::{Context, Result};
+use chandlery::patch_rbm::PatchGrid;
+use chandlery::rbm::RbmConfig;
+use chandlery_datasets::ImageShape;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -26,7 +30,7 @@ const MOST: usize = 1_000_000_000;
 impl FromStr for LayerArg {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
         let number = |n: &str| n.parse().ok().filter(|n| (1..=MOST).contains(n));
         let patch = |text: &str| {
             let (window, rest) = text.split_once('/')?;
@@ -60,7 +64,7 @@ impl fmt::Display for LayerArg {
 impl TryFrom<String> for LayerArg {
     type Error = String;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> std::result::Result<Self, String> {
         text.parse()
     }
 }
@@ -69,6 +73,37 @@ impl From<LayerArg> for String {
     fn from(layer: LayerArg) -> Self {
         layer.to_string()
     }
+}
+
+/// Binary RBMs of these layers on top of each other, lowest first, on rows of `n_features` values; windows of the lowest layer lie on `image`.
+///
+/// # Errors
+/// When windows do not tile what they lie on, or patches lie on a dense layer or on rows that are no image; the message names `--layers` and
+/// the number of the layer.
+pub fn stacked(layers: &[LayerArg], n_features: usize, image: Option<ImageShape>) -> Result<Vec<RbmConfig>> {
+    let mut rbms: Vec<RbmConfig> = Vec::with_capacity(layers.len());
+    for (i, layer) in layers.iter().enumerate() {
+        let at = || format!("--layers: layer {}", i + 1);
+        let below = rbms.last();
+        let rbm = match *layer {
+            LayerArg::Dense(n) => RbmConfig::new(below.map_or(n_features, |below| below.n_hidden), n),
+            LayerArg::Patch { window, stride, hidden } => {
+                let grid = match below {
+                    None => {
+                        let image = image.with_context(|| format!("{}: rows must be images for patches", at()))?;
+                        PatchGrid::of_image(image, window, stride)
+                    }
+                    Some(below) => below.hidden_grid(window, stride).with_context(|| {
+                        format!("{}: patches must lie on patches, got a dense layer below; put dense layers on top", at())
+                    })?,
+                };
+                grid.validate(&at())?;
+                RbmConfig::patches(grid, hidden).with_context(at)?
+            }
+        };
+        rbms.push(rbm);
+    }
+    Ok(rbms)
 }
 
 #[cfg(test)]

@@ -1,13 +1,12 @@
 //! From what was asked for to what is trained: the RBMs, and how each learns.
 use super::args::Settings;
-use super::layer_arg::LayerArg;
+use super::layer_arg::{LayerArg, stacked};
 use super::streams;
 use crate::data::Data;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
 use chandlery::Philox;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
-use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{CdConfig, HiddenUnit, RbmConfig, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
 use chandlery_datasets::preparation::{Preparation, RowStatistics, StepConfig, WhiteningKind};
@@ -96,34 +95,17 @@ fn image_under_patches(train: &Split, settings: &Settings) -> Result<Option<Imag
 
 /// The RBMs of a network, lowest first; `image` is that of a row where the lowest layer has patches.
 fn layers(n_features: usize, image: Option<ImageShape>, settings: &Settings) -> Result<Vec<RbmConfig>> {
-    let asked = settings.all_layers();
+    let sizes = stacked(&settings.all_layers(), n_features, image)?;
+    let top = sizes.len().saturating_sub(1);
     let mut visible = settings.visible.into();
-    let mut layers: Vec<RbmConfig> = Vec::with_capacity(asked.len());
-    for (i, layer) in asked.iter().enumerate() {
-        let unit = settings.code_unit.filter(|_| i + 1 == asked.len()).unwrap_or(settings.hidden_unit);
+    let units = |(i, sizes): (usize, RbmConfig)| {
+        let unit = settings.code_unit.filter(|_| i == top).unwrap_or(settings.hidden_unit);
         let hidden = HiddenUnit::from(unit);
-        let below = layers.last();
-        let sizes = match *layer {
-            LayerArg::Dense(n) => RbmConfig::new(below.map_or(n_features, |below| below.n_hidden), n),
-            LayerArg::Patch { window, stride, hidden } => {
-                let at = format!("--layers: layer {}", i + 1);
-                let grid = match below {
-                    None => {
-                        let image = image.with_context(|| format!("{at}: rows must be images for patches"))?;
-                        PatchGrid::of_image(image, window, stride)
-                    }
-                    Some(below) => below.hidden_grid(window, stride).with_context(|| {
-                        format!("{at}: patches must lie on patches, got a dense layer below; put dense layers on top")
-                    })?,
-                };
-                grid.validate(&at)?;
-                RbmConfig::patches(grid, hidden).context(at)?
-            }
-        };
-        layers.push(RbmConfig { visible, hidden, ..sizes });
+        let layer = RbmConfig { visible, hidden, ..sizes };
         visible = hidden.as_visible();
-    }
-    Ok(layers)
+        layer
+    };
+    Ok(sizes.into_iter().enumerate().map(units).collect())
 }
 
 /// How an RBM is trained.

@@ -1,0 +1,124 @@
+//! What the benchmarks of contrastive divergence share: options, and the timing of a trainer on rows that stream from host memory.
+use super::CommonArgs;
+use super::stream::{Stream, synthetic_rows};
+use super::timing::{Seconds, time};
+use crate::options::{below_one, not_negative};
+use anyhow::Result;
+use candle::Device;
+use chandlery::Trainer;
+use chandlery::rbm::{CdConfig, RbmTrainer};
+use chandlery::schedule::Schedule;
+use chandlery_datasets::{Feed, FeedConfig, Split};
+use chandlery_ops::Precision;
+use clap::Args;
+use std::time::Instant;
+
+/// Minibatches in host memory, at most; each chunk of rows is copied to the device while the previous one is used.
+const BATCHES: usize = 256;
+/// Bytes of rows in host memory, about: more than a GPU caches.
+const BYTES: usize = 256 << 20;
+/// A timed run lasts at least this long, or this many steps.
+const RUN_SECONDS: f64 = 0.3;
+const MIN_STEPS: usize = 10;
+
+/// Options of contrastive divergence.
+#[derive(Debug, Args)]
+pub(super) struct CdArgs {
+    /// Precision of the matrix products (f32, tf32, bf16), several separated by commas.
+    #[arg(long, value_name = "P", value_delimiter = ',', default_value = "f32,tf32,bf16")]
+    pub precision: Vec<Precision>,
+    /// Rows per minibatch.
+    #[arg(long, value_name = "N", default_value_t = 192, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    batch: u32,
+    /// Gibbs steps per update (CD-k).
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    k: u32,
+    /// Momentum, at least 0 and below 1; a step with momentum reads and writes a velocity of the weights' size.
+    #[arg(long, value_name = "MOMENTUM", default_value_t = 0.9, value_parser = below_one)]
+    momentum: f64,
+    /// L2 decay of the weights, at least 0.
+    #[arg(long, value_name = "DECAY", default_value_t = 2e-4, value_parser = not_negative)]
+    l2: f64,
+}
+
+impl CdArgs {
+    /// Rows of a minibatch.
+    pub fn batch(&self) -> usize {
+        self.batch as usize
+    }
+
+    /// Whether steps have one Gibbs step, as in the paper and the floors.
+    pub fn one_step(&self) -> bool {
+        self.k == 1
+    }
+
+    /// Whether steps are those of the paper: CD-1 in minibatches of 192.
+    pub fn of_paper(&self) -> bool {
+        self.one_step() && self.batch == 192
+    }
+
+    /// How a machine is trained.
+    pub fn config(&self, precision: Precision) -> CdConfig {
+        CdConfig {
+            batch: self.batch(),
+            k: self.k as usize,
+            learning_rate: Schedule::constant(0.01),
+            momentum: Schedule::constant(self.momentum),
+            l2: self.l2,
+            precision,
+            ..CdConfig::default()
+        }
+    }
+
+    /// What is timed, in words.
+    pub fn words(&self) -> String {
+        format!(
+            "CD-{} with momentum {} and L2 {}, minibatches of {}, byte rows streamed from host memory",
+            self.k, self.momentum, self.l2, self.batch
+        )
+    }
+
+    /// Random rows of whole minibatches.
+    pub fn rows(&self, n_visible: usize) -> Result<Split> {
+        let bytes = self.batch().saturating_mul(n_visible);
+        let batches = (BYTES / bytes.max(1)).clamp(MIN_STEPS, BATCHES);
+        synthetic_rows(self.batch() * batches, n_visible)
+    }
+
+    /// Seconds for 1 million examples of `rows`.
+    pub fn time(
+        &self,
+        trainer: &mut RbmTrainer,
+        rows: &Split,
+        device: &Device,
+        common: &CommonArgs,
+    ) -> Result<Seconds> {
+        let config = FeedConfig { resident_bytes: None, ..FeedConfig::new(self.batch(), 0) };
+        let mut feed = Feed::new(rows, device, config)?;
+        let mut stream = Stream::new(&mut feed)?;
+
+        // Enough steps that a run is long against the clock and against waiting for the device at its end.
+        stream.train(trainer, MIN_STEPS)?;
+        device.synchronize()?;
+        let start = Instant::now();
+        stream.train(trainer, MIN_STEPS)?;
+        device.synchronize()?;
+        let step = start.elapsed().as_secs_f64() / MIN_STEPS as f64;
+        let steps = ((RUN_SECONDS / step).ceil() as usize).max(MIN_STEPS);
+
+        let run = time(device, common.repeats, || stream.train(trainer, steps))?;
+        let error = trainer.metrics()?.reconstruction_error;
+        tracing::debug!(steps, error, "timed");
+        Ok(run.times(1e6 / (steps * self.batch()) as f64))
+    }
+}
+
+/// A number of a table with three decimals, or a dash where there is none.
+pub(super) fn optional(x: Option<f64>) -> String {
+    x.map_or("-".to_owned(), |x| format!("{x:.3}"))
+}
+
+/// The share of a floor that is reached, or a dash where there is none.
+pub(super) fn share(floor: Option<f64>, seconds: f64) -> String {
+    floor.map_or("-".to_owned(), |floor| format!("{:.0} %", 100. * floor / seconds))
+}
