@@ -49,6 +49,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::dbn::args::Settings;
+    use crate::dbn::layer_arg::LayerArg;
 
     #[test]
     fn the_command_line_is_sound_and_every_flag_has_a_sentence() {
@@ -71,6 +72,7 @@ mod tests {
         let cases = [
             ("--epochs", "0", "must be a whole number of at least 1"),
             ("--hidden", "30,0", "must be a whole number of at least 1"),
+            ("--layers", "30,patch:8/4", "must be dense:N, N or patch:WINDOW/STRIDExHIDDEN"),
             ("--learning-rate", "0", "must be a number above 0"),
             ("--learning-rate", "nan", "must be a number above 0"),
             ("--momentum", "1", "must be a number of at least 0 and below 1"),
@@ -107,5 +109,21 @@ mod tests {
         let settings = Cli::try_parse_from(flags).unwrap().train.settings();
         let text = serde_json::to_string(&settings).unwrap();
         assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings);
+        let flags = ["dbn", "--layers", "patch:8/4x16,30"];
+        let settings = Cli::try_parse_from(flags).unwrap().train.settings();
+        let text = serde_json::to_string(&settings).unwrap();
+        assert!(
+            text.contains(r#""layers":["patch:8/4x16","dense:30"]"#) && !text.contains("\"hidden\""),
+            "{text}"
+        );
+        assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings);
+    }
+
+    #[test]
+    fn settings_of_runs_before_there_were_layers_are_read() {
+        let settings = Cli::try_parse_from(["dbn", "--hidden", "7,5"]).unwrap().train.settings();
+        let text = serde_json::to_string(&settings).unwrap();
+        assert!(text.contains(r#""hidden":[7,5]"#) && !text.contains("\"layers\""), "{text}");
+        assert_eq!(settings.all_layers(), [LayerArg::Dense(7), LayerArg::Dense(5)]);
     }
 }
