@@ -9,17 +9,18 @@
 
 constexpr int THREADS = 256, WARPS = THREADS / 32;
 
-// TILE x TILE of the weights in WARPS_M x WARPS_N parts, each for WARPS_K warps that share a slice's depth. CHUNK 16-bit entries
+// TILE_M x TILE_N of the weights in WARPS_M x WARPS_N parts, each for WARPS_K warps that share a slice's depth. CHUNK 16-bit entries
 // are copied at once.
-template <int TILE_, int WARPS_M_, int WARPS_N_, int PARTS_, int STAGES_, int CHUNK_>
+template <int TILE_M_, int TILE_N_, int WARPS_M_, int WARPS_N_, int PARTS_, int STAGES_, int CHUNK_>
 struct Shape {
-  static constexpr int TILE = TILE_, WARPS_M = WARPS_M_, WARPS_N = WARPS_N_, WARPS_K = WARPS / (WARPS_M * WARPS_N);
+  static constexpr int TILE_M = TILE_M_, TILE_N = TILE_N_, WARPS_M = WARPS_M_, WARPS_N = WARPS_N_, WARPS_K = WARPS / (WARPS_M * WARPS_N);
   static constexpr int PARTS = PARTS_, STAGES = STAGES_, CHUNK = CHUNK_;
-  static constexpr int M = TILE / WARPS_M, N = TILE / WARPS_N;
-  static constexpr int LINE = TILE + PAD, SLICE = DEPTH * LINE;  // of one part
-  static constexpr int SHARED = 2 * PARTS * STAGES * SLICE * 2;
+  static constexpr int M = TILE_M / WARPS_M, N = TILE_N / WARPS_N;
+  static constexpr int H_LINE = TILE_M + PAD, H_SLICE = DEPTH * H_LINE;  // of one part
+  static constexpr int LINE = TILE_N + PAD, SLICE = DEPTH * LINE;
+  static constexpr int SHARED = PARTS * STAGES * (H_SLICE + SLICE) * 2;
   static_assert(DEPTH % (16 * WARPS_K) == 0, "each group of warps has whole steps");
-  static_assert(TILE * LINE * sizeof(float) <= SHARED, "the tile of g takes the place of the slices");
+  static_assert(TILE_M * LINE * sizeof(float) <= SHARED, "the tile of g takes the place of the slices");
   static_assert(BIAS_FLOATS * sizeof(float) <= SHARED, "and so do the sums of the biases");
 };
 
@@ -39,7 +40,7 @@ struct Whole {
   // Starts the copy of DEPTH rows of x from row0 on.
   template <typename S, typename T>
   __device__ void fetch_x(T* slice, const T* x, int row0, int batch, int first, long long) const {
-    fetch<S::CHUNK, DEPTH, S::TILE, S::LINE, THREADS>(slice, x, cols, row0, batch, first, cols);
+    fetch<S::CHUNK, DEPTH, S::TILE_N, S::LINE, THREADS>(slice, x, cols, row0, batch, first, cols);
   }
 };
 
@@ -51,7 +52,7 @@ __device__ void fetch_slice(T* h_slice, T* x_slice, const T* h, const T* x, size
   const int row0 = index / 2 * DEPTH;
 #pragma unroll
   for (int p = 0; p < S::PARTS; ++p) {
-    fetch<S::CHUNK, DEPTH, S::TILE, S::LINE, THREADS>(h_slice + p * S::SLICE, h + p * h_part + before * at.h_line() + at.h_start(),
+    fetch<S::CHUNK, DEPTH, S::TILE_M, S::H_LINE, THREADS>(h_slice + p * S::H_SLICE, h + p * h_part + before * at.h_line() + at.h_start(),
                                                       at.h_line(), row0, batch, first_row, at.rows);
     at.template fetch_x<S>(x_slice + p * S::SLICE, x + p * x_part + before * at.x_line(), row0, batch, first_col, x_at);
   }
@@ -82,7 +83,7 @@ struct Arguments {
 template <typename S, typename T, typename V, typename At>
 __device__ void contrast_step(const Arguments<T, V>& a, const Numbers& n, int patches, int hidden_units, int visible_units, At where) {
   extern __shared__ __align__(16) unsigned char memory[];
-  const int across = (n.cols + S::TILE - 1) / S::TILE, tiles = (n.rows + S::TILE - 1) / S::TILE * across;
+  const int across = (n.cols + S::TILE_N - 1) / S::TILE_N, tiles = (n.rows + S::TILE_M - 1) / S::TILE_M * across;
   if (blockIdx.x >= (unsigned)(tiles * patches)) {
     wait_for_previous();
     const int of_hidden = (hidden_units + BIAS_UNITS - 1) / BIAS_UNITS, at = blockIdx.x - tiles * patches;
@@ -99,18 +100,19 @@ __device__ void contrast_step(const Arguments<T, V>& a, const Numbers& n, int pa
   const auto at = where(patch);
   const size_t weights = (size_t)patch * n.rows * n.cols;  // of the patches before
   T* h_slices = reinterpret_cast<T*>(memory);
-  T* x_slices = h_slices + S::STAGES * S::PARTS * S::SLICE;
-  const int row0 = block / across * S::TILE, col0 = block % across * S::TILE;
+  T* x_slices = h_slices + S::STAGES * S::PARTS * S::H_SLICE;
+  const int row0 = block / across * S::TILE_M, col0 = block % across * S::TILE_N;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int warp_k = warp / (S::WARPS_M * S::WARPS_N);
   const int warp_row = warp / S::WARPS_N % S::WARPS_M * S::M, warp_col = warp % S::WARPS_N * S::N;
   const int slices = 2 * ((n.batch + DEPTH - 1) / DEPTH);
 
   // Lines of the tile of weights as threads take them. Where each thread takes few, they are read before the product.
-  constexpr int ACROSS = S::TILE / 4;           // lanes of a line
+  constexpr int ACROSS = S::TILE_N / 4;           // lanes of a line
   constexpr int LINES = THREADS / ACROSS;       // lines at a time
-  constexpr int EACH = S::TILE / LINES;         // of one thread
-  constexpr int AT_ONCE = EACH < 8 ? EACH : 8;  // lines of a thread whose reads are in flight together
+  constexpr int EACH = S::TILE_M / LINES;         // of one thread
+  constexpr int AT_ONCE = EACH < 8 ? EACH : EACH % 8 ? 6 : 8;  // lines of a thread whose reads are in flight together
+  static_assert(THREADS % ACROSS == 0 && EACH % AT_ONCE == 0, "threads share the tile alike");
   const int line0 = threadIdx.x / ACROSS, along = threadIdx.x % ACROSS * 4, col = col0 + along;
   float w[AT_ONCE][4], v[AT_ONCE][4];
   auto load = [&](int first) {
@@ -129,22 +131,23 @@ __device__ void contrast_step(const Arguments<T, V>& a, const Numbers& n, int pa
 
   const long long x_at = at.template x_at<S>(col0);
   auto start = [&](int s) {
-    const int place = s % S::STAGES * S::PARTS * S::SLICE;
-    fetch_slice<S>(h_slices + place, x_slices + place, a.h, a.x, n.h_part, n.x_part, s, n.batch, at, row0, col0, x_at);
+    const int stage = s % S::STAGES * S::PARTS;
+    fetch_slice<S>(h_slices + stage * S::H_SLICE, x_slices + stage * S::SLICE, a.h, a.x, n.h_part, n.x_part, s, n.batch, at, row0, col0,
+                   x_at);
   };
   float sum[S::M / 16][S::N / 8][4] = {};
   // Both operands lie along their outer dimension and are turned. A lane's line in depth and column within four blocks: rows
   // (0, 0), (0, 8), (8, 0), (8, 8) as (depth, row), and columns (0, 0), (8, 0), (0, 8), (8, 8) as (depth, column).
   auto use = [&](int s) {
-    const int place = s % S::STAGES * S::PARTS * S::SLICE;
-    const T* hs = h_slices + place + warp_row + (lane / 16 * 8 + lane % 8) * S::LINE + lane / 8 % 2 * 8;
-    const T* xs = x_slices + place + warp_col + (lane / 8 % 2 * 8 + lane % 8) * S::LINE + lane / 16 * 8;
+    const int stage = s % S::STAGES * S::PARTS;
+    const T* hs = h_slices + stage * S::H_SLICE + warp_row + (lane / 16 * 8 + lane % 8) * S::H_LINE + lane / 8 % 2 * 8;
+    const T* xs = x_slices + stage * S::SLICE + warp_col + (lane / 8 % 2 * 8 + lane % 8) * S::LINE + lane / 16 * 8;
 #pragma unroll
     for (int step = 0; step < DEPTH / 16 / S::WARPS_K; ++step) {
       const int k = 16 * (step * S::WARPS_K + warp_k);
       uint32_t hi[S::M / 16][4], b[S::N / 16][4];
 #pragma unroll
-      for (int m = 0; m < S::M / 16; ++m) turned(hi[m], hs + k * S::LINE + 16 * m);
+      for (int m = 0; m < S::M / 16; ++m) turned(hi[m], hs + k * S::H_LINE + 16 * m);
 #pragma unroll
       for (int c = 0; c < S::N / 16; ++c) turned(b[c], xs + k * S::LINE + 16 * c);
 #pragma unroll
@@ -155,7 +158,7 @@ __device__ void contrast_step(const Arguments<T, V>& a, const Numbers& n, int pa
 #pragma unroll
         for (int m = 0; m < S::M / 16; ++m) {
           uint32_t lo[4];
-          turned(lo, hs + S::SLICE + k * S::LINE + 16 * m);
+          turned(lo, hs + S::H_SLICE + k * S::H_LINE + 16 * m);
 #pragma unroll
           for (int c = 0; c < S::N / 8; ++c) multiply<T>(sum[m][c], lo, b[c / 2][c % 2 * 2], b[c / 2][c % 2 * 2 + 1]);
         }
@@ -197,7 +200,7 @@ __device__ void contrast_step(const Arguments<T, V>& a, const Numbers& n, int pa
 
   const float alpha = a.scalars[0], momentum = a.scalars[1], rate = a.scalars[2];
 #pragma unroll 1
-  for (int first = line0; first < S::TILE; first += AT_ONCE * LINES) {
+  for (int first = line0; first < S::TILE_M; first += AT_ONCE * LINES) {
     if (AT_ONCE < EACH) load(first);
 #pragma unroll
     for (int i = 0; i < AT_ONCE; ++i) {
@@ -226,10 +229,13 @@ __device__ void contrast_step(const Arguments<T, V>& a, const Numbers& n, int pa
 
 // Two blocks of 128 x 128 a multiprocessor: one of 256 x 128 reads less of the operands, but nothing runs while it waits for its
 // weights, and at [16000, 2304] it took 250 us where these take 193.
-//                 TILE, WARPS_M, WARPS_N, PARTS, STAGES, CHUNK
-using Large1 = Shape<128, 2, 4, 1, 4, 8>;
-using Large2 = Shape<128, 2, 4, 2, 3, 8>;
-using Small1 = Shape<64, 2, 2, 1, 4, 8>;
-using Small2 = Shape<64, 2, 2, 2, 3, 8>;
-using Odd1 = Shape<64, 2, 2, 1, 4, 4>;
-using Odd2 = Shape<64, 2, 2, 2, 3, 4>;
+//                 TILE_M, TILE_N, WARPS_M, WARPS_N, PARTS, STAGES, CHUNK
+using Large1 = Shape<128, 128, 2, 4, 1, 4, 8>;
+using Large2 = Shape<128, 128, 2, 4, 2, 3, 8>;
+using Small1 = Shape<64, 64, 2, 2, 1, 4, 8>;
+using Small2 = Shape<64, 64, 2, 2, 2, 3, 8>;
+using Odd1 = Shape<64, 64, 2, 2, 1, 4, 4>;
+using Odd2 = Shape<64, 64, 2, 2, 2, 3, 4>;
+// For patches of 192 hidden units: all of them by 64 entries of the window.
+using High1 = Shape<192, 64, 4, 2, 1, 4, 8>;
+using High2 = Shape<192, 64, 4, 2, 2, 3, 8>;

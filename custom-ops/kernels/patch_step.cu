@@ -20,12 +20,12 @@ struct Window {
   __device__ size_t h_start() const { return (size_t)patch * rows; }
   __device__ size_t x_line() const { return grid.values; }
   template <typename S> __device__ long long x_at(int first) const {
-    const int col = first + threadIdx.x % (S::TILE / S::CHUNK) * S::CHUNK;
+    const int col = first + threadIdx.x % (S::TILE_N / S::CHUNK) * S::CHUNK;
     return col < cols ? origin + grid.entry(col) : -1;
   }
   template <typename S, typename T>
   __device__ void fetch_x(T* slice, const T* x, int row0, int batch, int, long long at) const {
-    fetch_mapped<S::CHUNK, DEPTH, S::TILE, S::LINE, THREADS>(
+    fetch_mapped<S::CHUNK, DEPTH, S::TILE_N, S::LINE, THREADS>(
         slice, x, [&](int line) { return row0 + line < batch ? x + (row0 + line) * x_line() : nullptr; }, at);
   }
 };
@@ -46,3 +46,6 @@ PATCH_STEP(patch_step_large_f16x2, Large2, __half, float)
 PATCH_STEP(patch_step_small_bf16, Small1, __nv_bfloat16, __nv_bfloat16)
 PATCH_STEP(patch_step_small_f16, Small1, __half, float)
 PATCH_STEP(patch_step_small_f16x2, Small2, __half, float)
+PATCH_STEP(patch_step_high_bf16, High1, __nv_bfloat16, __nv_bfloat16)
+PATCH_STEP(patch_step_high_f16, High1, __half, float)
+PATCH_STEP(patch_step_high_f16x2, High2, __half, float)

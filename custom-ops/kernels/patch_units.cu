@@ -134,23 +134,24 @@ __device__ void units_down(T* out, const T* x, const T* weight, const float* bia
   });
 }
 
-// A kernel for a shape: TM, WM, TN, PA, TURNED, STAGES, PB. The choice is in src/patches/cuda.rs.
-#define PATCH_UNITS(NAME, T, RUN, TM, WM, TN, PA, TURNED, STAGES, PB)                                               \
+// A kernel for a shape: TM, WM, TN, PA, TURNED, STAGES, PB; BLOCKS of them run on a multiprocessor at once. The choice is in
+// src/patches/shape.rs.
+#define PATCH_UNITS(NAME, T, RUN, TM, WM, TN, PA, TURNED, STAGES, PB, BLOCKS)                                               \
   namespace shape_of_##NAME { using H = Shape<TM, WM, TN, 1, PA, TURNED, STAGES, PB, T>; }                          \
-  extern "C" __global__ void __launch_bounds__(shape_of_##NAME::H::THREADS)                                         \
+  extern "C" __global__ void __launch_bounds__(shape_of_##NAME::H::THREADS, BLOCKS)                                 \
   NAME(T* out, const T* x, const T* weight, const float* bias, const long long* counter,                            \
        const __grid_constant__ Numbers n) {                                                                         \
     RUN<shape_of_##NAME::H>(out, x, weight, bias, counter, n);                                                      \
   }
-#define OF_EVERY_ROWS(NAME, T, RUN, TN, PA, TURNED, STAGES, PB)               \
-  PATCH_UNITS(NAME##_128, T, RUN, 128, 2, TN, PA, TURNED, STAGES, PB)         \
-  PATCH_UNITS(NAME##_192, T, RUN, 192, 3, TN, PA, TURNED, STAGES, PB)
+#define OF_EVERY_ROWS(NAME, T, RUN, TN, PA, TURNED, STAGES, PB, BLOCKS)       \
+  PATCH_UNITS(NAME##_128, T, RUN, 128, 2, TN, PA, TURNED, STAGES, PB, BLOCKS) \
+  PATCH_UNITS(NAME##_192, T, RUN, 192, 3, TN, PA, TURNED, STAGES, PB, BLOCKS)
 #define OF_EVERY_TILE(NAME, T, RUN, PA, TURNED, STAGES, PB)                   \
-  OF_EVERY_ROWS(NAME##_64, T, RUN, 64, PA, TURNED, STAGES, PB)                \
-  OF_EVERY_ROWS(NAME##_96, T, RUN, 96, PA, TURNED, STAGES, PB)
+  OF_EVERY_ROWS(NAME##_64, T, RUN, 64, PA, TURNED, STAGES, PB, 3)             \
+  OF_EVERY_ROWS(NAME##_96, T, RUN, 96, PA, TURNED, STAGES, PB, 2)
 OF_EVERY_TILE(patch_up_bf16, __nv_bfloat16, units_up, 1, false, 3, 1)
 OF_EVERY_TILE(patch_up_f16, __half, units_up, 1, false, 3, 1)
-OF_EVERY_ROWS(patch_up_f16x2_64, __half, units_up, 64, 2, false, 2, 2)
+OF_EVERY_ROWS(patch_up_f16x2_64, __half, units_up, 64, 2, false, 2, 2, 2)
 OF_EVERY_TILE(patch_down_bf16, __nv_bfloat16, units_down, 1, true, 3, 1)
 OF_EVERY_TILE(patch_down_f16, __half, units_down, 1, true, 3, 1)
-OF_EVERY_ROWS(patch_down_f16x2_64, __half, units_down, 64, 1, true, 2, 2)
+OF_EVERY_ROWS(patch_down_f16x2_64, __half, units_down, 64, 1, true, 2, 2, 2)

@@ -11,7 +11,7 @@ const PAD: usize = 8;
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 pub(super) struct Shape {
     pub name: &'static str,
-    pub tile: usize,
+    pub tile: (usize, usize),
     stages: usize,
     parts: usize,
 }
@@ -22,8 +22,8 @@ impl Shape {
     /// their slices fit into shared memory.
     pub(super) fn of(limits: Limits, parts: usize, rows: usize, cols: usize) -> Self {
         let stages = if parts == 1 { 4 } else { 3 };
-        let large = Self { name: "large", tile: 128, stages, parts };
-        let small = Self { name: "small", tile: 64, ..large };
+        let large = Self { name: "large", tile: (128, 128), stages, parts };
+        let small = Self { name: "small", tile: (64, 64), ..large };
         match () {
             () if !(rows.is_multiple_of(8) && cols.is_multiple_of(8)) => Self { name: "odd", ..small },
             () if large.tiles(rows, cols) >= limits.multiprocessors
@@ -35,24 +35,26 @@ impl Shape {
         }
     }
 
-    /// The one for the weights of patches, of which each has `rows × cols`, multiples of eight: large tiles where little of them lies beyond
-    /// the matrix and their slices fit into shared memory.
+    /// The one for the weights of patches, of which each has `rows × cols`, multiples of eight: tiles of which little lies beyond the matrix,
+    /// the largest of these, if their slices fit into shared memory.
     pub(super) fn of_patches(limits: Limits, parts: usize, rows: usize, cols: usize) -> Self {
         let stages = if parts == 1 { 4 } else { 3 };
-        let large = Self { name: "large", tile: 128, stages, parts };
-        let small = Self { name: "small", tile: 64, ..large };
-        let covered = |shape: &Self| shape.tiles(rows, cols) * shape.tile * shape.tile;
-        let fits = large.shared_bytes() <= limits.shared_bytes;
-        if fits && 10 * covered(&large) <= 11 * covered(&small) { large } else { small }
+        let shape = |name, tile| Self { name, tile, stages, parts };
+        let small = shape("small", (64, 64));
+        let covered = |shape: &Self| shape.tiles(rows, cols) * shape.tile.0 * shape.tile.1;
+        let fits = |shape: &Self| {
+            shape.shared_bytes() <= limits.shared_bytes && 100 * covered(shape) <= 115 * covered(&small)
+        };
+        [shape("large", (128, 128)), shape("high", (192, 64))].into_iter().find(fits).unwrap_or(small)
     }
 
     pub(super) fn tiles(&self, rows: usize, cols: usize) -> usize {
-        rows.div_ceil(self.tile) * cols.div_ceil(self.tile)
+        rows.div_ceil(self.tile.0) * cols.div_ceil(self.tile.1)
     }
 
     /// Slices of both operands, 16-bit numbers.
     pub(super) fn shared_bytes(&self) -> usize {
-        2 * self.parts * self.stages * DEPTH * (self.tile + PAD) * 2
+        2 * self.parts * self.stages * DEPTH * (self.tile.0 + self.tile.1 + 2 * PAD)
     }
 }
 
@@ -86,5 +88,13 @@ mod tests {
     fn large_tiles_of_two_parts_are_for_gpus_that_can_hold_them() {
         let names = gpus::ALL.map(|gpu| Shape::of(gpu, 2, 16000, 2304).name);
         assert_eq!(names, ["large", "small", "small", "large", "large", "small", "small"]);
+    }
+
+    #[test]
+    fn tiles_of_patches_are_those_that_cover_them() {
+        let h200 = gpus::ALL[3];
+        let names = [(192, 576), (256, 576), (128, 4096), (512, 2048), (24, 48)]
+            .map(|(rows, cols)| Shape::of_patches(h200, 1, rows, cols).name);
+        assert_eq!(names, ["high", "large", "large", "large", "small"]);
     }
 }

@@ -32,8 +32,8 @@ macro_rules! number {
         }
     };
 }
-number!(f32, f32, |x| x, |from| Some(from));
-number!(f64, f64, |x| x, |from| Some(from));
+number!(f32, f32, std::convert::identity, Some);
+number!(f64, f64, std::convert::identity, Some);
 number!(bf16, f32, bf16::to_f32, |_| None);
 number!(f16, f32, f16::to_f32, |_| None);
 
