@@ -17,6 +17,7 @@ mod bias_step;
 mod binarize;
 mod check;
 mod contrast_step;
+mod convolution;
 mod corrupt;
 mod denoising_steps;
 mod device;
@@ -63,6 +64,11 @@ pub use bias_step::{BiasStep, Phases, Sparsity, bias_step_, bias_step_reference}
 pub use binarize::{bernoulli_into_, bernoulli_into_reference};
 pub use contrast_step::{
     BiasGradients, Contrast, ContrastStep, contrast_step_, contrast_step_fuses, contrast_step_reference,
+};
+pub use convolution::{
+    ConvolutionShape, Padding, convolution, convolution_, convolution_gradient_places,
+    convolution_input_gradient_, convolution_input_gradient_reference, convolution_reference,
+    convolution_weight_gradient_, convolution_weight_gradient_reference,
 };
 pub use corrupt::{Corruption, corrupt, corrupt_, corrupt_reference};
 pub use denoising_steps::{

@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 mod atoms;
 mod contrastive;
+mod convolution;
 mod corrupt;
 mod dae;
 mod denoising_steps;

@@ -59,6 +59,18 @@ pub(crate) fn product<T: WithDType>(c: &mut [T], operands: Operands<'_, T>) {
     task.for_each_block(|rows, cols| unsafe { task.multiply(rows, cols) });
 }
 
+/// [`product`] on this thread alone, for a part of a larger work.
+///
+/// # Panics
+/// When a slice is shorter than its matrix.
+pub(crate) fn product_alone<T: WithDType>(c: &mut [T], operands: Operands<'_, T>) {
+    let task = Task::new(c, operands);
+    if operands.rows * operands.cols > 0 {
+        // SAFETY: the one block is the whole matrix, which is borrowed mutably.
+        unsafe { task.multiply(0..operands.rows, 0..operands.cols) }
+    }
+}
+
 /// [`product`], and then `then(w, c)` for each stretch of a row of `c` and the same entries of `w`, `[rows, cols]`, while
 /// they are still in the cache.
 ///

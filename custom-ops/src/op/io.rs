@@ -10,6 +10,18 @@ pub(crate) struct Io<'a, S> {
 }
 
 impl<'a, S> Io<'a, S> {
+    /// Operands whose storages the caller holds: those of a function with gradients, which candle lends.
+    pub(crate) fn new(
+        op: &'static str,
+        written: Vec<(&'a mut S, &'a Layout)>,
+        read: Vec<(&'static str, &'a S, &'a Layout)>,
+    ) -> Self {
+        let written = written.into_iter().map(|(storage, layout)| Out { op, storage, layout }).collect();
+        let read =
+            read.into_iter().map(|(name, storage, layout)| In { op, name, found: Some((storage, layout)) });
+        Self { op, written, read: read.collect() }
+    }
+
     /// What is written and what is read, each by itself.
     ///
     /// # Errors

@@ -1,0 +1,94 @@
+//! The convolution as a function with gradients.
+use super::{
+    Convolution, ConvolutionShape, FORWARD, Forward, INPUT, WEIGHT, check, convolution_gradient_places,
+    convolution_input_gradient_, convolution_weight_gradient_,
+};
+use crate::gemm::Factors;
+use crate::op::{Io, Kernel, new_tensor, not_recording};
+use candle::{CpuStorage, CustomOp2, DType, Layout, Result, Shape, Tensor};
+
+/// The maps of images `x`, `[batch, height · width · channels]`, as a new tensor, `[batch, out_height · out_width · n_filters]`, with
+/// gradients to `x` and to `w`, `[n_filters, size² · channels]`.
+///
+/// Types, NaN and cost are those of [`convolution_`](super::convolution_).
+///
+/// # Errors
+/// When the shape is none, shapes, types or devices do not fit, or a step is being recorded.
+pub fn convolution(x: &Tensor, w: &Tensor, shape: ConvolutionShape) -> Result<Tensor> {
+    let reads = [("x", x, super::Sizes::Images), ("w", w, super::Sizes::Weights)];
+    let batch = check(FORWARD, x, shape, reads)?;
+    not_recording(FORWARD, x.device())?;
+    x.apply_op2(w, Differentiable { sizes: Convolution { shape, batch, dtype: x.dtype() } })
+}
+
+struct Differentiable {
+    sizes: Convolution,
+}
+
+impl Differentiable {
+    fn result(&self) -> Shape {
+        Shape::from((self.sizes.batch, self.sizes.shape.n_hidden()))
+    }
+}
+
+impl CustomOp2 for Differentiable {
+    fn name(&self) -> &'static str {
+        "convolution"
+    }
+
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        of_x: &Layout,
+        w: &CpuStorage,
+        of_w: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let shape = self.result();
+        let mut maps = match self.sizes.dtype {
+            DType::F32 => CpuStorage::F32(vec![0.; shape.elem_count()]),
+            _ => CpuStorage::F64(vec![0.; shape.elem_count()]),
+        };
+        let layout = Layout::contiguous(&shape);
+        let io = Io::new(FORWARD, vec![(&mut maps, &layout)], vec![("x", x, of_x), ("w", w, of_w)]);
+        Forward { sizes: self.sizes }.cpu(io)?;
+        Ok((maps, shape))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        x: &candle::CudaStorage,
+        of_x: &Layout,
+        w: &candle::CudaStorage,
+        of_w: &Layout,
+    ) -> Result<(candle::CudaStorage, Shape)> {
+        use candle::backend::{BackendDevice, BackendStorage};
+        let (shape, device) = (self.result(), x.device());
+        // SAFETY: unset memory on a GPU, where only kernels see it; the one below writes every entry.
+        let mut maps = unsafe { device.alloc_uninit(&shape, self.sizes.dtype) }?;
+        let layout = Layout::contiguous(&shape);
+        let io = Io::new(FORWARD, vec![(&mut maps, &layout)], vec![("x", x, of_x), ("w", w, of_w)]);
+        if self.sizes.batch > 0 {
+            Forward { sizes: self.sizes }.cuda(&crate::cuda::Gpu::of(device)?, io)?;
+        }
+        Ok((maps, shape))
+    }
+
+    fn bwd(
+        &self,
+        x: &Tensor,
+        w: &Tensor,
+        _: &Tensor,
+        of_maps: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let Convolution { shape, batch, dtype } = self.sizes;
+        let of_maps = of_maps.contiguous()?;
+        let images = new_tensor(INPUT, x.shape(), dtype, x.device())?;
+        convolution_input_gradient_(&images, &of_maps, w, shape)?;
+        let places = convolution_gradient_places(x.device(), shape, batch, dtype)?;
+        let parts = new_tensor(WEIGHT, (places, w.elem_count()), dtype, x.device())?;
+        let gradient = new_tensor(WEIGHT, w.shape(), dtype, x.device())?;
+        convolution_weight_gradient_(&gradient, &parts, x, &of_maps, shape, Factors::OVERWRITE)?;
+        Ok((Some(images), Some(gradient)))
+    }
+}

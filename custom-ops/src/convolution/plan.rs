@@ -1,0 +1,366 @@
+//! The choice of the kernels of `kernels/convolution.cu`, and the numbers of their launches.
+use super::ConvolutionShape;
+use crate::limits::Limits;
+
+/// Of kernels/convolution_windows.cuh.
+const POSITIONS: usize = 128;
+const STEPS: usize = 8;
+/// Of kernels/convolution_rows.cuh.
+const ROWS: usize = 4;
+const ROW_STAGES: usize = 3;
+const DIAGONAL: usize = 17;
+/// Of kernels/convolution_weights.cuh.
+const FILTERS: usize = 32;
+const MAP_LINE: usize = FILTERS + 8;
+const COLUMNS: usize = 256;
+/// Images of fewer channels than the columns of a tensor core get their gradient from whole rows of filters.
+const FEW: usize = 8;
+/// The widest band of a result whose windows lie in shared memory.
+const BAND: usize = 256;
+/// Positions of a stage of the weights' gradient.
+const STAGE: usize = 128;
+
+/// Bytes that a block may have so that `blocks` of them run at once.
+fn share(limits: Limits, blocks: usize) -> usize {
+    limits.shared_bytes / blocks
+}
+
+/// The source, the result and the weights of products with windows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sides {
+    pub height: usize,
+    pub width: usize,
+    pub channels: usize,
+    pub out_height: usize,
+    pub out_width: usize,
+    pub n_out: usize,
+    pub size: usize,
+    pub pad: usize,
+}
+
+impl Sides {
+    /// Those of the maps.
+    pub(super) fn maps(shape: ConvolutionShape) -> Self {
+        Self {
+            height: shape.height,
+            width: shape.width,
+            channels: shape.channels,
+            out_height: shape.out_height(),
+            out_width: shape.out_width(),
+            n_out: shape.n_filters,
+            size: shape.size,
+            pad: shape.pad(),
+        }
+    }
+
+    /// Those of the gradient to the images: windows of the maps, with as many lines beyond them as filters reach back.
+    pub(super) fn images(shape: ConvolutionShape) -> Self {
+        Self {
+            height: shape.out_height(),
+            width: shape.out_width(),
+            channels: shape.n_filters,
+            out_height: shape.height,
+            out_width: shape.width,
+            n_out: shape.channels,
+            size: shape.size,
+            pad: shape.size - 1 - shape.pad(),
+        }
+    }
+}
+
+/// A launch of `convolution_windows_N`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Windows {
+    /// Eights of columns of a block.
+    pub eights: usize,
+    /// Blocks that share the columns.
+    pub across: usize,
+    /// Columns of a band, and bands.
+    pub band: usize,
+    pub n_bands: usize,
+    /// Blocks of a band of one image.
+    pub tiles: usize,
+    /// Whether a step has channels of several pixels.
+    pub flat: bool,
+    /// Channels at a time, and how often.
+    pub chunk: usize,
+    pub n_chunks: usize,
+    /// Floats from one pixel, and from one row, to the next.
+    pub pitch: usize,
+    pub row_pitch: usize,
+    pub strip_rows: usize,
+    pub strip_columns: usize,
+}
+
+impl Windows {
+    /// The launch with the largest chunks of channels that let three blocks run at once, or at least one; none if no block has the memory.
+    pub(super) fn of(limits: Limits, sides: Sides) -> Option<Self> {
+        let channels = sides.channels;
+        let flat = Self::with(sides, true, channels);
+        // Channels by eights.
+        let whole = channels.next_multiple_of(8);
+        let by_pixel = |bytes: usize| {
+            let chunks = (8..=whole).rev().filter(|chunk| chunk.is_multiple_of(8));
+            chunks.map(|chunk| Self::with(sides, false, chunk)).find(|plan| plan.shared_bytes() <= bytes)
+        };
+        let (some, all) = (share(limits, 3), limits.shared_bytes);
+        let flat_within =
+            |bytes: usize| (!channels.is_multiple_of(8) && flat.shared_bytes() <= bytes).then_some(flat);
+        flat_within(some).or_else(|| by_pixel(some)).or_else(|| flat_within(all)).or_else(|| by_pixel(all))
+    }
+
+    fn with(sides: Sides, flat: bool, chunk: usize) -> Self {
+        let eights = sides.n_out.div_ceil(8);
+        let across = eights.div_ceil(4);
+        let n_bands = sides.out_width.div_ceil(BAND);
+        let band = sides.out_width.div_ceil(n_bands);
+        // A tile begins anywhere in a row.
+        let rows = ((POSITIONS + band - 2) / band + 1).min(sides.out_height);
+        let pitch = if flat { chunk } else { chunk + 4 };
+        let strip_columns = band + sides.size - 1;
+        Self {
+            eights: eights.div_ceil(across),
+            across,
+            band,
+            n_bands,
+            tiles: (sides.out_height * band).div_ceil(POSITIONS),
+            flat,
+            chunk,
+            n_chunks: sides.channels.div_ceil(chunk),
+            pitch,
+            row_pitch: (strip_columns * pitch).next_multiple_of(4),
+            strip_rows: rows + sides.size - 1,
+            strip_columns,
+        }
+    }
+
+    /// The strip and two stages of weights, in f32.
+    pub(super) fn shared_bytes(&self) -> usize {
+        let strip = (self.strip_rows * self.row_pitch + 8).next_multiple_of(4);
+        4 * (strip + 2 * STEPS * 64 * self.eights)
+    }
+}
+
+/// A launch of `convolution_rows`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rows {
+    /// Warps beside each other.
+    pub parts: usize,
+    /// Blocks that share the rows of an image.
+    pub row_blocks: usize,
+    /// Columns of a band, and bands.
+    pub band: usize,
+    pub n_bands: usize,
+    /// Filters at a time, and how often.
+    pub chunk: usize,
+    pub n_chunks: usize,
+}
+
+impl Rows {
+    /// The launch with the largest chunks that let two blocks run at once, or at least one; none for filters that are too large.
+    pub(super) fn of(limits: Limits, shape: ConvolutionShape) -> Option<Self> {
+        let (width, reach) = (shape.width, shape.size - 1);
+        // The least positions that hold the maps, or the fewest bands.
+        let fits = |positions: usize, band: usize| {
+            band > 0 && (0..width.div_ceil(band)).all(|i| Self::positions(shape, i * band, band) <= positions)
+        };
+        let (parts, band) =
+            [1, 2, 4].into_iter().find(|parts| fits(32 * parts, width)).map(|parts| (parts, width)).or_else(
+                || {
+                    let widest = 128usize.checked_sub(reach).filter(|&widest| widest >= 32)?;
+                    let band = width.div_ceil(width.div_ceil(widest));
+                    fits(128, band).then_some((4, band))
+                },
+            )?;
+        let of = |chunk: usize| Self {
+            parts,
+            row_blocks: shape.height.div_ceil(ROWS * 8 / parts),
+            band,
+            n_bands: width.div_ceil(band),
+            chunk,
+            n_chunks: shape.n_filters.div_ceil(chunk),
+        };
+        let most = shape.n_filters.next_multiple_of(8).min(32);
+        let within = |bytes: usize| {
+            let chunks = [32, 24, 16, 8].into_iter().filter(|&chunk| chunk <= most);
+            chunks.map(of).find(|plan| plan.shared_bytes(shape) <= bytes)
+        };
+        within(share(limits, 2)).or_else(|| within(limits.shared_bytes))
+    }
+
+    /// Columns of the maps that reach columns `start..start + band` of the images.
+    fn positions(shape: ConvolutionShape, start: usize, band: usize) -> usize {
+        let first = (start + shape.pad() + 1).saturating_sub(shape.size);
+        let end = shape.out_width().min(shape.width.min(start + band) + shape.pad());
+        end.saturating_sub(first)
+    }
+
+    /// Weights, and three rows of the maps or the tile of sums, in f32.
+    pub(super) fn shared_bytes(&self, shape: ConvolutionShape) -> usize {
+        let rows = ROW_STAGES * 32 * self.parts * (self.chunk + 4);
+        4 * (shape.size * self.chunk * 16 + rows.max(256 * DIAGONAL))
+    }
+}
+
+/// A launch of `convolution_weights`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Gradient {
+    /// Blocks that share the positions: partial sums.
+    pub splits: usize,
+    /// Blocks that share the weights of a filter, and the filters.
+    pub across: usize,
+    pub down: usize,
+    /// Rows and columns of a stage, and how many cover the maps of an image.
+    pub rows: usize,
+    pub row_blocks: usize,
+    pub depth: usize,
+    pub column_blocks: usize,
+    /// Rows of pixels of a stage, and floats of each.
+    pub x_rows: usize,
+    pub x_line: usize,
+}
+
+impl Gradient {
+    /// The launch with the longest stages that let two blocks run at once, or at least one; none if no block has the memory.
+    pub(super) fn of(limits: Limits, shape: ConvolutionShape, batch: usize) -> Option<Self> {
+        let (of_row, all) = (shape.filter_row(), shape.filter_len());
+        let (across, down) = (all.div_ceil(COLUMNS), shape.n_filters.div_ceil(FILTERS));
+        // Rows of the filters that the weights of a block lie in.
+        let reach = (0..across)
+            .map(|i| (all.min((i + 1) * COLUMNS) - 1) / of_row - i * COLUMNS / of_row + 1)
+            .max()?;
+        let (out_height, out_width) = (shape.out_height(), shape.out_width());
+        let of = |most: usize| {
+            let depth = out_width.div_ceil(out_width.div_ceil(most)).next_multiple_of(8);
+            let rows = (most / depth).clamp(1, out_height);
+            let (row_blocks, column_blocks) = (out_height.div_ceil(rows), out_width.div_ceil(depth));
+            let stages = batch * row_blocks * column_blocks;
+            let at_once = 2 * limits.multiprocessors;
+            Self {
+                splits: at_once.div_ceil(across * down).min(stages).max(1),
+                across,
+                down,
+                rows,
+                row_blocks,
+                depth,
+                column_blocks,
+                x_rows: rows + reach - 1,
+                x_line: ((depth + shape.size - 1) * shape.channels).next_multiple_of(4),
+            }
+        };
+        let within = |bytes: usize| {
+            let lengths = [STAGE, STAGE / 2, STAGE / 4, STAGE / 8, 8];
+            lengths.into_iter().map(of).find(|plan| plan.shared_bytes() <= bytes)
+        };
+        within(share(limits, 2)).or_else(|| within(limits.shared_bytes))
+    }
+
+    /// Two stages of maps and pixels, in f32.
+    pub(super) fn shared_bytes(&self) -> usize {
+        4 * 2 * (self.rows * self.depth * MAP_LINE + self.x_rows * self.x_line)
+    }
+}
+
+/// How a GPU makes the gradient to images; none where a thread for each entry does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Images {
+    Rows(Rows),
+    Windows(Windows),
+}
+
+impl Images {
+    pub(super) fn of(limits: Limits, shape: ConvolutionShape) -> Option<Self> {
+        let rows = || Rows::of(limits, shape).map(Self::Rows);
+        let windows = || Windows::of(limits, Sides::images(shape)).map(Self::Windows);
+        if shape.channels < FEW { rows().or_else(windows) } else { windows().or_else(rows) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::convolution::Padding;
+    use crate::limits::gpus;
+
+    fn shapes() -> Vec<ConvolutionShape> {
+        let sizes = [
+            ((128, 128, 1), 32, 16),
+            ((56, 56, 24), 32, 10),
+            ((28, 28, 1), 40, 12),
+            ((300, 257, 3), 9, 5),
+            ((9, 1000, 5), 33, 3),
+            ((64, 70, 100), 50, 7),
+            ((33, 35, 1), 8, 33),
+            ((12, 14, 512), 64, 3),
+            ((5, 4, 2), 3, 1),
+        ];
+        let all = sizes.iter().flat_map(|&(image, n, size)| {
+            [Padding::Valid, Padding::Same].map(|padding| ConvolutionShape::new(image, n, size, padding))
+        });
+        all.collect::<candle::Result<_>>().unwrap_or_default()
+    }
+
+    #[test]
+    fn every_launch_has_the_shared_memory_it_asks_for() {
+        assert_eq!(shapes().len(), 18);
+        for limits in gpus::ALL {
+            for shape in shapes() {
+                let of = |sides| Windows::of(limits, sides).map_or(0, |plan| plan.shared_bytes());
+                let bytes = [
+                    of(Sides::maps(shape)),
+                    of(Sides::images(shape)),
+                    Rows::of(limits, shape).map_or(0, |plan| plan.shared_bytes(shape)),
+                    Gradient::of(limits, shape, 32).map_or(0, |plan| plan.shared_bytes()),
+                ];
+                assert!(bytes.iter().all(|&bytes| bytes <= limits.shared_bytes), "{shape:?}: {bytes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn layers_of_the_paper_and_of_many_channels_go_to_the_tensor_cores_with_blocks_enough() {
+        let [_, _, _, h200, ..] = gpus::ALL;
+        for shape in &shapes()[..4] {
+            let maps = Windows::of(h200, Sides::maps(*shape)).map(|plan| plan.shared_bytes());
+            assert!(maps.is_some_and(|bytes| bytes <= share(h200, 3)), "{shape:?}: {maps:?}");
+            assert!(Images::of(h200, *shape).is_some(), "{shape:?}");
+            let weights = Gradient::of(h200, *shape, 32).map(|plan| plan.shared_bytes());
+            assert!(weights.is_some_and(|bytes| bytes <= share(h200, 2)), "{shape:?}: {weights:?}");
+        }
+        let paper = Rows::of(h200, shapes()[0]);
+        assert_eq!(paper.map(|plan| (plan.parts, plan.n_bands, plan.row_blocks)), Some((4, 1, 16)));
+    }
+
+    #[test]
+    fn the_blocks_of_a_launch_cover_the_result_and_their_strips_the_windows() {
+        for limits in gpus::ALL {
+            for shape in shapes() {
+                for sides in [Sides::maps(shape), Sides::images(shape)] {
+                    let Some(plan) = Windows::of(limits, sides) else { continue };
+                    assert!(plan.band * plan.n_bands >= sides.out_width, "{plan:?}");
+                    assert!(plan.tiles * POSITIONS >= plan.band * sides.out_height, "{plan:?}");
+                    assert!(plan.eights <= 4 && plan.eights * plan.across * 8 >= sides.n_out, "{plan:?}");
+                    assert!(plan.chunk * plan.n_chunks >= sides.channels, "{plan:?}");
+                    for tile in 0..plan.tiles {
+                        let first = tile * POSITIONS / plan.band;
+                        let last = (((tile + 1) * POSITIONS - 1) / plan.band).min(sides.out_height - 1);
+                        assert!(last + sides.size - first <= plan.strip_rows, "{plan:?}");
+                    }
+                }
+                if let Some(plan) = Rows::of(limits, shape) {
+                    assert!(plan.band * plan.n_bands >= shape.width, "{plan:?}");
+                    assert!(plan.row_blocks * ROWS * 8 / plan.parts >= shape.height, "{plan:?}");
+                    let positions = |i| Rows::positions(shape, i * plan.band, plan.band);
+                    assert!((0..plan.n_bands).all(|i| positions(i) <= 32 * plan.parts), "{plan:?}");
+                }
+                if let Some(plan) = Gradient::of(limits, shape, 3) {
+                    assert!(
+                        plan.depth.is_multiple_of(8) && plan.depth * plan.column_blocks >= shape.out_width()
+                    );
+                    assert!(plan.rows * plan.row_blocks >= shape.out_height(), "{plan:?}");
+                    assert!(plan.splits <= 3 * plan.row_blocks * plan.column_blocks, "{plan:?}");
+                }
+            }
+        }
+    }
+}
