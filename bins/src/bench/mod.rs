@@ -4,6 +4,7 @@
 //! There is one module per model. Each prints our time, the paper's, the peer's, the hardware floor, and the share of the floor
 //! reached.
 mod contrastive;
+mod convolution;
 mod dae;
 mod dictionary;
 mod floor;
@@ -16,6 +17,7 @@ mod stream;
 mod timing;
 mod tsne;
 
+pub use convolution::ConvolutionArgs;
 pub use dae::DaeArgs;
 pub use dictionary::DictionaryArgs;
 pub use floor::{Gpu, RbmFloor};
@@ -54,6 +56,8 @@ pub enum Model {
     PatchRbm(PatchRbmArgs),
     /// Denoising autoencoder 784-500: seconds an epoch by minibatch, and the figure of Kumar and Giaquinto.
     Dae(DaeArgs),
+    /// A convolution and both of its gradients, at the size of Lee et al. 2009 and with many channels, beside candle's conv2d.
+    Convolution(ConvolutionArgs),
     /// Batch-OMP and OLS at named sizes, iterations of training, and the figures of Irofti 2016.
     Dictionary(DictionaryArgs),
     /// Print completions of this program for a shell.
@@ -103,6 +107,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<Outcome> {
         Model::Rbm(args) => rbm::run(args)?,
         Model::PatchRbm(args) => patch_rbm::run(args)?,
         Model::Dae(args) => dae::run(args)?,
+        Model::Convolution(args) => convolution::run(args)?,
         Model::Dictionary(args) => dictionary::run(args)?,
         Model::Completions(args) => return args.print::<Cli>(),
         Model::SparseAutoencoder(args) => sparse_autoencoder::run(args)?,

@@ -1,0 +1,205 @@
+//! A convolution and both of its gradients.
+use super::CommonArgs;
+use super::floor::Gpu;
+use super::timing::{Seconds, time};
+use crate::device::describe;
+use crate::report::Report;
+use anyhow::{Context, Result};
+use candle::{DType, Device, Tensor};
+use chandlery_ops::{
+    ConvolutionShape, Factors, Padding, Philox, convolution_, convolution_gradient_places,
+    convolution_input_gradient_, convolution_weight_gradient_, normal,
+};
+use clap::Args;
+use serde::Serialize;
+use std::str::FromStr;
+use std::time::Instant;
+
+/// A timed run lasts about this long, or this many calls.
+const RUN_SECONDS: f64 = 0.2;
+const MIN_CALLS: usize = 3;
+
+/// Options of `bench convolution`.
+#[derive(Debug, Args)]
+pub struct ConvolutionArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+    /// Sizes (height x width x channels of an image, filters, their side), several separated by commas.
+    #[arg(
+        long,
+        value_name = "HxWxC:N:SIZE",
+        value_delimiter = ',',
+        default_value = "128x128x1:32:16,56x56x24:32:10"
+    )]
+    size: Vec<Layer>,
+    /// Images of a call.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    batch: u32,
+    /// Zeros around the images, so that maps have their height and width.
+    #[arg(long)]
+    same: bool,
+}
+
+/// The sizes of a layer as options name them.
+#[derive(Debug, Clone, Copy)]
+struct Layer {
+    image: (usize, usize, usize),
+    n_filters: usize,
+    size: usize,
+}
+
+impl FromStr for Layer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |n: &str| n.parse().ok().filter(|n| (1..=65_536).contains(n));
+        let parts: Option<Vec<usize>> = text.split(['x', ':']).map(number).collect();
+        match (parts.as_deref(), text.split(':').count()) {
+            (Some(&[height, width, channels, n_filters, size]), 3) => {
+                Ok(Self { image: (height, width, channels), n_filters, size })
+            }
+            _ => Err(format!(
+                "must be HEIGHTxWIDTHxCHANNELS:FILTERS:SIZE, such as 128x128x1:32:16, got {text}"
+            )),
+        }
+    }
+}
+
+impl std::fmt::Display for Layer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (height, width, channels) = self.image;
+        write!(f, "{height}x{width}x{channels}:{}:{}", self.n_filters, self.size)
+    }
+}
+
+/// One line of the table.
+#[derive(Debug, Serialize)]
+struct Row {
+    model: &'static str,
+    size: String,
+    batch: usize,
+    padding: &'static str,
+    /// What is computed: the maps, the gradient to the images or that to the weights.
+    op: &'static str,
+    /// Milliseconds of a call: the median, the fastest and the slowest run.
+    ms: f64,
+    ms_min: f64,
+    ms_max: f64,
+    /// Candle's conv2d of images with channels first, for the maps.
+    candle_ms: Option<f64>,
+    /// Arithmetic over the f32 peak of an H200.
+    floor_ms: f64,
+    device: String,
+}
+
+impl Row {
+    fn table(&self) -> String {
+        let candle = self.candle_ms.map_or("-".to_owned(), |ms| format!("{ms:.4}"));
+        format!(
+            "{:<18} {:<8} {:>9.4} {:>9.4} {:>9.4} {:>10} {:>9.4} {:>7.0} %",
+            self.size,
+            self.op,
+            self.ms,
+            self.ms_min,
+            self.ms_max,
+            candle,
+            self.floor_ms,
+            100. * self.floor_ms / self.ms
+        )
+    }
+}
+
+pub(super) fn run(args: &ConvolutionArgs) -> Result<()> {
+    let device = args.common.open_device()?;
+    let report = Report::new(args.common.json);
+    let padding = if args.same { Padding::Same } else { Padding::Valid };
+    report.line(&format!(
+        "a convolution of {} images and its gradients in f32, milliseconds a call, on {}",
+        args.batch,
+        describe(&device)
+    ))?;
+    report.line("candle: its conv2d, channels first; floor: FLOP over the f32 peak of an H200")?;
+    report.line(&format!(
+        "{:<18} {:<8} {:>9} {:>9} {:>9} {:>10} {:>9} {:>9}",
+        "size", "op", "median ms", "min ms", "max ms", "candle ms", "floor ms", "reached"
+    ))?;
+    let mut table = Vec::new();
+    for layer in &args.size {
+        let rows = measure(args, &device, *layer, padding).with_context(|| layer.to_string())?;
+        for row in rows {
+            report.line(&row.table())?;
+            table.push(row);
+        }
+    }
+    report.finish(&table)
+}
+
+fn measure(args: &ConvolutionArgs, device: &Device, layer: Layer, padding: Padding) -> Result<Vec<Row>> {
+    let shape = ConvolutionShape::new(layer.image, layer.n_filters, layer.size, padding)?;
+    let batch = args.batch as usize;
+    let draw = |rows: usize, cols: usize, stream| normal((rows, cols), device, Philox::new(0, stream));
+    let x = draw(batch, shape.n_visible(), 0)?;
+    let hidden = draw(batch, shape.n_hidden(), 1)?;
+    let w = (draw(shape.n_filters, shape.filter_len(), 2)? * 0.1)?;
+    let (maps, images, gradient) = (hidden.zeros_like()?, x.zeros_like()?, w.zeros_like()?);
+    let places = convolution_gradient_places(device, shape, batch, DType::F32)?;
+    let parts = Tensor::zeros((places, w.elem_count()), DType::F32, device)?;
+    let repeats = args.common.repeats;
+
+    let of_candle = candles(&x, &w, shape)?;
+    let candle = match of_candle {
+        Some((x, w, pad)) => Some(calls(device, repeats, || Ok(drop(x.conv2d(&w, pad, 1, 1, 1)?)))?.median),
+        None => None,
+    };
+    let of_maps = calls(device, repeats, || Ok(convolution_(&maps, &x, &w, shape)?))?;
+    let of_images = calls(device, repeats, || Ok(convolution_input_gradient_(&images, &hidden, &w, shape)?))?;
+    let of_weights = calls(device, repeats, || {
+        Ok(convolution_weight_gradient_(&gradient, &parts, &x, &hidden, shape, Factors::OVERWRITE)?)
+    })?;
+
+    let flop = 2. * (batch * shape.n_hidden()) as f64 * shape.filter_len() as f64;
+    let row = |op, seconds: Seconds, candle: Option<f64>| {
+        let Seconds { median, min, max } = seconds.times(1e3);
+        Row {
+            model: "convolution",
+            size: layer.to_string(),
+            batch,
+            padding: if args.same { "same" } else { "valid" },
+            op,
+            ms: median,
+            ms_min: min,
+            ms_max: max,
+            candle_ms: candle.map(|seconds| 1e3 * seconds),
+            floor_ms: 1e3 * flop / Gpu::H200.f32_flops,
+            device: describe(device),
+        }
+    };
+    Ok(vec![row("maps", of_maps, candle), row("images", of_images, None), row("weights", of_weights, None)])
+}
+
+/// Images and weights with channels first, and the zeros on each side, where conv2d has as many on both.
+fn candles(x: &Tensor, w: &Tensor, shape: ConvolutionShape) -> Result<Option<(Tensor, Tensor, usize)>> {
+    let ConvolutionShape { height, width, channels, size, padding, .. } = shape;
+    let pad = match padding {
+        Padding::Valid => 0,
+        Padding::Same if size % 2 == 1 => size / 2,
+        Padding::Same => return Ok(None),
+    };
+    let first = |t: &Tensor, rows: usize, columns: usize| {
+        t.reshape(((), rows, columns, channels))?.permute((0, 3, 1, 2))?.contiguous()
+    };
+    Ok(Some((first(x, height, width)?, first(w, size, size)?, pad)))
+}
+
+/// Seconds of one call, from as many as make a run long against the clock and against waiting for the device at its end.
+fn calls(device: &Device, repeats: u32, call: impl Fn() -> Result<()>) -> Result<Seconds> {
+    let many = |n: usize| (0..n).try_for_each(|_| call());
+    many(1)?;
+    device.synchronize()?;
+    let start = Instant::now();
+    many(MIN_CALLS)?;
+    device.synchronize()?;
+    let once = start.elapsed().as_secs_f64() / MIN_CALLS as f64;
+    let n = ((RUN_SECONDS / once).ceil() as usize).max(MIN_CALLS);
+    Ok(time(device, repeats, || many(n))?.times(1. / n as f64))
+}
