@@ -195,6 +195,16 @@ fn gradients_of_the_differentiable_form_are_finite_differences() -> Result<()> {
 }
 
 #[test]
+fn data_get_no_gradient() -> Result<()> {
+    let shape = ConvolutionShape::new((6, 5, 1), 2, 3, Padding::Valid)?;
+    let [x, _, w] = operands(shape, 2, DType::F32)?;
+    let w = Var::from_tensor(&w)?;
+    let grads = convolution(&x, &w, shape)?.sum_all()?.backward()?;
+    assert!(grads.get(&x).is_none() && grads.get(&w).is_some());
+    Ok(())
+}
+
+#[test]
 fn a_gradient_is_added_with_factors_and_overwrites_nan_without() -> Result<()> {
     let shape = ConvolutionShape::new((9, 8, 2), 3, 4, Padding::Same)?;
     for dtype in [DType::F32, DType::F64] {

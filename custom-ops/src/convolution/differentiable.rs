@@ -83,12 +83,19 @@ impl CustomOp2 for Differentiable {
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let Convolution { shape, batch, dtype } = self.sizes;
         let of_maps = of_maps.contiguous()?;
-        let images = new_tensor(INPUT, x.shape(), dtype, x.device())?;
-        convolution_input_gradient_(&images, &of_maps, w, shape)?;
-        let places = convolution_gradient_places(x.device(), shape, batch, dtype)?;
-        let parts = new_tensor(WEIGHT, (places, w.elem_count()), dtype, x.device())?;
-        let gradient = new_tensor(WEIGHT, w.shape(), dtype, x.device())?;
-        convolution_weight_gradient_(&gradient, &parts, x, &of_maps, shape, Factors::OVERWRITE)?;
-        Ok((Some(images), Some(gradient)))
+        // Data need no gradient.
+        let mut images = None;
+        if x.track_op() {
+            let result = images.insert(new_tensor(INPUT, x.shape(), dtype, x.device())?);
+            convolution_input_gradient_(result, &of_maps, w, shape)?;
+        }
+        let mut gradient = None;
+        if w.track_op() {
+            let places = convolution_gradient_places(x.device(), shape, batch, dtype)?;
+            let parts = new_tensor(WEIGHT, (places, w.elem_count()), dtype, x.device())?;
+            let result = gradient.insert(new_tensor(WEIGHT, w.shape(), dtype, x.device())?);
+            convolution_weight_gradient_(result, &parts, x, &of_maps, shape, Factors::OVERWRITE)?;
+        }
+        Ok((images, gradient))
     }
 }

@@ -20,9 +20,18 @@ const BAND: usize = 256;
 /// Positions of a stage of the weights' gradient.
 const STAGE: usize = 128;
 
+/// Bytes that the driver takes of the shared memory for each block.
+const RESERVED: usize = 1024;
+
 /// Bytes that a block may have so that `blocks` of them run at once.
 fn share(limits: Limits, blocks: usize) -> usize {
-    limits.shared_bytes / blocks
+    limits.shared_bytes / blocks - RESERVED
+}
+
+/// Parts of a long sum for `blocks` blocks that have all of it: as many as run at once, or, where that leaves many idle, some four times that.
+fn splits(limits: Limits, blocks: usize) -> usize {
+    let at_once = 2 * limits.multiprocessors;
+    if 4 * blocks <= at_once { at_once / blocks } else { (4 * at_once / blocks).max(1) }
 }
 
 /// The source, the result and the weights of products with windows.
@@ -235,9 +244,8 @@ impl Gradient {
             let rows = (most / depth).clamp(1, out_height);
             let (row_blocks, column_blocks) = (out_height.div_ceil(rows), out_width.div_ceil(depth));
             let stages = batch * row_blocks * column_blocks;
-            let at_once = 2 * limits.multiprocessors;
             Self {
-                splits: at_once.div_ceil(across * down).min(stages).max(1),
+                splits: splits(limits, across * down).min(stages).max(1),
                 across,
                 down,
                 rows,
@@ -329,6 +337,12 @@ mod tests {
         }
         let paper = Rows::of(h200, shapes()[0]);
         assert_eq!(paper.map(|plan| (plan.parts, plan.n_bands, plan.row_blocks)), Some((4, 1, 16)));
+    }
+
+    #[test]
+    fn long_sums_are_shared_by_the_blocks_that_run_at_once() {
+        let [_, _, _, h200, ..] = gpus::ALL;
+        assert_eq!([1, 10, 66, 67, 140, 5000].map(|blocks| splits(h200, blocks)), [264, 26, 4, 15, 7, 1]);
     }
 
     #[test]
