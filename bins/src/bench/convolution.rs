@@ -148,7 +148,13 @@ fn measure(args: &ConvolutionArgs, device: &Device, layer: Layer, padding: Paddi
 
     let of_candle = candles(&x, &w, shape)?;
     let candle = match of_candle {
-        Some((x, w, pad)) => Some(calls(device, repeats, || Ok(drop(x.conv2d(&w, pad, 1, 1, 1)?)))?.median),
+        Some((x, w, pad)) => {
+            let call = || {
+                x.conv2d(&w, pad, 1, 1, 1)?;
+                Ok(())
+            };
+            Some(calls(device, repeats, call)?.median)
+        }
         None => None,
     };
     let of_maps = calls(device, repeats, || Ok(convolution_(&maps, &x, &w, shape)?))?;
