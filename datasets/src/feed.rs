@@ -9,7 +9,7 @@
 //!
 //! Both give the same minibatches in the same order. A minibatch is a view of its chunk: `next` copies nothing.
 use crate::gather::Gatherer;
-use crate::source::row_bytes;
+use crate::source::{copy, row_bytes};
 use crate::{Error, Result, Split};
 use candle::{Device, Tensor};
 use chandlery_ops::{ChunkUpload, Philox};
@@ -308,7 +308,7 @@ impl Feed {
         }
         let bytes = gatherer.receive()?;
         upload.send(range.len(), &mut |staging: &mut [u8]| {
-            staging.copy_from_slice(&bytes);
+            copy(&bytes, staging);
             Ok(())
         })?;
         gatherer.recycle(bytes);

@@ -95,6 +95,20 @@ pub fn check_read(source: &dyn Source, indices: &[u32], out: &[u8]) -> Result<()
 /// Below this many bytes a copy is over before a second thread has woken up.
 const PARALLEL_BYTES: usize = 1 << 20;
 
+/// Copies bytes, large blocks on all threads: one thread copies some 5 GB/s, a tenth of what a GPU takes.
+///
+/// # Panics
+/// When the lengths differ.
+pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
+    const PART: usize = PARALLEL_BYTES / 4;
+    assert_eq!(from.len(), to.len(), "as many bytes go as come");
+    if to.len() < PARALLEL_BYTES {
+        to.copy_from_slice(from);
+    } else {
+        to.par_chunks_mut(PART).zip(from.par_chunks(PART)).for_each(|(to, from)| to.copy_from_slice(from));
+    }
+}
+
 /// Copies rows out of one contiguous block; `indices` and `out` are checked already.
 pub(crate) fn gather(block: &[u8], row_bytes: usize, indices: &[u32], out: &mut [u8]) {
     let copy = |(out, &index): (&mut [u8], &u32)| {

@@ -25,7 +25,7 @@ const ROWS: usize = 10_000;
 #[derive(Debug, Clone, Args)]
 pub struct LikelihoodArgs {
     /// Also measure the average log-likelihood of at most 10,000 test rows and as many training rows, in nats per row.
-    /// For networks of `train` with bernoulli hidden units and one or two layers, the top one dense. With two layers the result is a lower bound, estimated
+    /// For networks of `train` with bernoulli hidden units and one or two layers. With two layers the result is a lower bound, estimated
     /// from --draws.
     #[arg(long)]
     pub log_likelihood: bool,
@@ -155,11 +155,6 @@ impl LikelihoodArgs {
         ensure!(
             !self.log_likelihood || n <= 2,
             "--log-likelihood: the network must have one layer, or two for a lower bound, got {n}"
-        );
-        let patches = dbn.layers().last().is_some_and(|top| top.config().patches.is_some());
-        ensure!(
-            !self.log_likelihood || !patches,
-            "--log-likelihood: the top layer must be dense, got patches; leave it out, or put a dense layer on top of one of patches"
         );
         let other = |rbm: &&Rbm| rbm.config().hidden != HiddenUnit::Bernoulli;
         if let Some(other) = dbn.layers().iter().find(other)
