@@ -15,7 +15,7 @@ pub(super) fn sum_type(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
-/// `out ← alpha · G + beta · out`, where `G_p = h_pᵀ v_p` over all rows; see the [module](super).
+/// `out ← alpha · G + beta · out`, where `G_p = h_pᵀ v_p` over all rows: a matrix for each patch, the sum over rows of its hidden units times the values in its window.
 ///
 /// `hidden` is `[parts, rows, n_patches · hidden]` and `visible` `[parts, rows, n_values]`, types as for
 /// [`patch_product_`](super::patch_product_); `out` is `[n_patches, hidden, window_len]`, contiguous, f64 for f64 operands and f32

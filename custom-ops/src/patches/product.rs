@@ -95,7 +95,7 @@ pub(super) fn sizes_of(
     Ok(sizes)
 }
 
-/// `out ← factor · x W`, up or down; see the [module](super) for the formulas.
+/// `out ← factor · x W`, up or down.
 ///
 /// `x` is `[parts, batch, n]` and `weight` `[parts, n_patches, hidden, window_len]`: f32, f64 or bf16 of one part, or f16 of one or two
 /// parts, whose sum a number is (see [`split_into_`](crate::split_into_)). `out` is `[batch, n']`, contiguous, f64 for f64 operands and
