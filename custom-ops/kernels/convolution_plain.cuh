@@ -8,15 +8,10 @@
 //          then the lanes are added in halves
 #pragma once
 
-struct Plain {
-  int height, width, channels, out_height, out_width, n_filters, size, pad, batch;
-};
-
-__device__ __forceinline__ float fused(float a, float b, float c) { return fmaf(a, b, c); }
-__device__ __forceinline__ double fused(double a, double b, double c) { return fma(a, b, c); }
+#include "convolution.cuh"
 
 template <typename T>
-__device__ void maps_of(T* y, const T* x, const T* w, const Plain& p) {
+__device__ void maps_of(T* y, const T* x, const T* w, const Sizes& p) {
   const size_t of_image = (size_t)p.out_height * p.out_width * p.n_filters, all = of_image * p.batch;
   for (size_t e = (size_t)blockIdx.x * blockDim.x + threadIdx.x; e < all; e += (size_t)gridDim.x * blockDim.x) {
     const int o = (int)(e % p.n_filters), j = (int)(e / p.n_filters % p.out_width);
@@ -36,7 +31,7 @@ __device__ void maps_of(T* y, const T* x, const T* w, const Plain& p) {
 }
 
 template <typename T>
-__device__ void images_of(T* v, const T* h, const T* w, const Plain& p) {
+__device__ void images_of(T* v, const T* h, const T* w, const Sizes& p) {
   const size_t of_image = (size_t)p.height * p.width * p.channels, all = of_image * p.batch;
   const size_t filter = (size_t)p.size * p.size * p.channels;
   for (size_t e = (size_t)blockIdx.x * blockDim.x + threadIdx.x; e < all; e += (size_t)gridDim.x * blockDim.x) {
@@ -57,7 +52,7 @@ __device__ void images_of(T* v, const T* h, const T* w, const Plain& p) {
 }
 
 template <typename T>
-__device__ void weights_of(T* gradient, const T* x, const T* h, const float* factors, T alpha, T beta, const Plain& p) {
+__device__ void weights_of(T* gradient, const T* x, const T* h, const float* factors, T alpha, T beta, const Sizes& p) {
   __shared__ T lanes[256];
   const size_t e = blockIdx.x, filter = (size_t)p.size * p.size * p.channels;
   const int o = (int)(e / filter), c = (int)(e % p.channels);
@@ -81,14 +76,14 @@ __device__ void weights_of(T* gradient, const T* x, const T* h, const float* fac
 }
 
 #define PLAIN(T, NAME)                                                                                                    \
-  extern "C" __global__ void __launch_bounds__(256) convolution_maps_##NAME(T* y, const T* x, const T* w, const Plain p) {   \
+  extern "C" __global__ void __launch_bounds__(256) convolution_maps_##NAME(T* y, const T* x, const T* w, const Sizes p) {   \
     maps_of(y, x, w, p);                                                                                                  \
   }                                                                                                                       \
-  extern "C" __global__ void __launch_bounds__(256) convolution_images_##NAME(T* v, const T* h, const T* w, const Plain p) { \
+  extern "C" __global__ void __launch_bounds__(256) convolution_images_##NAME(T* v, const T* h, const T* w, const Sizes p) { \
     images_of(v, h, w, p);                                                                                                \
   }                                                                                                                       \
   extern "C" __global__ void __launch_bounds__(256) convolution_gradient_##NAME(                                            \
-      T* gradient, const T* x, const T* h, const float* factors, const T alpha, const T beta, const Plain p) {            \
+      T* gradient, const T* x, const T* h, const float* factors, const T alpha, const T beta, const Sizes p) {            \
     weights_of(gradient, x, h, factors, alpha, beta, p);                                                                  \
   }
 PLAIN(float, f32)

@@ -17,12 +17,9 @@
 // order    columns by sixteens; for each filters by chunks; rows of h; then filters eight at a time; then l
 #pragma once
 
-#include "tf32.cuh"
+#include "convolution.cuh"
 
-struct Rows {
-  int height, width, channels;               // of v
-  int out_height, out_width, n_filters;      // of h
-  int size, pad;
+struct Rows : Sizes {
   int parts, row_blocks, band, n_bands;
   int chunk, n_chunks;                       // of filters; a multiple of 8
   int wide;                                  // filters may be copied by fours
@@ -38,7 +35,6 @@ __device__ __forceinline__ bool reaches(const Rows& p, int i, int source, int& k
 
 extern "C" __global__ void __launch_bounds__(ROWS_THREADS, 2)
 convolution_rows(float* v, const float* h, const float* w, const __grid_constant__ Rows p) {
-  extern __shared__ __align__(16) float memory[];
   float* const weights = memory;
   float* const stages = memory + p.size * p.chunk * 16;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;

@@ -13,11 +13,10 @@
 // order    stages of a split; rows; columns eight at a time; splits in eight stretches, each from its first on, then the stretches
 #pragma once
 
-#include "tf32.cuh"
+#include "convolution.cuh"
 
-struct Weights {
-  int height, width, channels, out_height, out_width, n_filters, size, pad;
-  int batch, splits;
+struct Weights : Sizes {
+  int splits;
   int rows, row_blocks, depth, column_blocks;  // of a stage: rows, columns (a multiple of 8); and how many cover an image
   int x_rows, x_line;                          // of pixels
   int wide, wide_maps;                         // pixels and maps may be copied by fours
@@ -27,7 +26,6 @@ constexpr int WEIGHT_THREADS = 256, FILTERS = 32, MAP_LINE = FILTERS + 8;
 
 extern "C" __global__ void __launch_bounds__(WEIGHT_THREADS, 2)
 convolution_weights(float* parts, const float* x, const float* h, const __grid_constant__ Weights p) {
-  extern __shared__ __align__(16) float memory[];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   const int of_row = p.size * p.channels, all = p.size * of_row;
   const int n0 = blockIdx.y * 256, o0 = blockIdx.z * FILTERS, k0 = n0 / of_row;  // k0: first row of the filters

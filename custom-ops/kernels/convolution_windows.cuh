@@ -17,7 +17,7 @@
 // order    chunks, then rows, columns and channels of the filter, eight at a time
 #pragma once
 
-#include "tf32.cuh"
+#include "convolution.cuh"
 
 struct Windows {
   int height, width, channels;           // of the source
@@ -45,7 +45,6 @@ struct Place {
 
 template <int NB>
 __device__ __forceinline__ void windows(float* y, const float* x, const float* w, const Windows& p) {
-  extern __shared__ __align__(16) float memory[];
   float* const strip = memory;
   float* const weights = memory + (p.strip_rows * p.row_pitch + 8 + 3) / 4 * 4;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;

@@ -1,12 +1,18 @@
-// numbers.cuh: conversions of f32, bf16 and f16 numbers, rounded to nearest even, and access to four at a time, of f64 too.
+// numbers.cuh: conversions of f32, bf16 and f16 numbers, rounded to nearest even, products with a sum rounded once, and access to four at a
+// time, of f64 too.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 __device__ __forceinline__ float wide(float x) { return x; }
+__device__ __forceinline__ double wide(double x) { return x; }
 __device__ __forceinline__ float wide(__half x) { return __half2float(x); }
 __device__ __forceinline__ float wide(__nv_bfloat16 x) { return __bfloat162float(x); }
+
+// a b + c, rounded once: the kernels are compiled without contraction.
+__device__ __forceinline__ float fused(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ __forceinline__ double fused(double a, double b, double c) { return fma(a, b, c); }
 
 template <typename T> __device__ __forceinline__ T narrow(float x);
 template <> __device__ __forceinline__ float narrow<float>(float x) { return x; }

@@ -16,10 +16,6 @@
 
 constexpr int SIDE = 64, STEP = 16, EACH = 4, THREADS = 256;
 
-__device__ __forceinline__ double wide(double x) { return x; }
-__device__ __forceinline__ float fused(float a, float b, float c) { return fmaf(a, b, c); }
-__device__ __forceinline__ double fused(double a, double b, double c) { return fma(a, b, c); }
-
 template <typename T> struct Sum { using type = float; };
 template <> struct Sum<double> { using type = double; };
 

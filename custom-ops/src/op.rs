@@ -11,9 +11,11 @@
 //! of the device. While a step is recorded on CUDA, it logs every operand, see [`Replay`](crate::Replay).
 //!
 //! The op checks shapes, types and alignment beforehand, with [`check`](crate::check).
+mod function;
 mod io;
 
 use candle::{CpuStorage, DType, Device, InplaceOp1, Layout, Result, Shape, Storage, Tensor};
+pub(crate) use function::Function;
 pub(crate) use io::{In, Io, Out};
 use std::cell::RefCell;
 

@@ -63,7 +63,9 @@ pub(crate) struct Patches {
 }
 
 /// Runs the kernel; with `patches`, `sizes` are those of the matrix of one.
+#[expect(clippy::too_many_arguments, reason = "those of the op")]
 pub(crate) fn run(
+    op: &'static str,
     to: Contrast<'_>,
     hidden: &Tensor,
     visible: &Tensor,
@@ -72,20 +74,21 @@ pub(crate) fn run(
     sizes: Sizes,
     patches: Option<Patches>,
 ) -> Result<()> {
-    let Some(copy) = to.copy else { candle::bail!("{OP}: copy is missing") };
-    let io = operands(OP).write("params", to.params).write("copy", copy);
+    let Some(copy) = to.copy else { candle::bail!("{op}: copy is missing") };
+    let io = operands(op).write("params", to.params).write("copy", copy);
     let io = io.write("hidden_state", to.hidden_state).write("visible_state", to.visible_state);
     let io = io.write("counter", to.counter);
     let io = io.read("hidden", hidden).read("visible", visible).read("scalars", scalars);
-    let op = Fused { step, sizes, patches, dtype: hidden.dtype() };
+    let kernel = Fused { op, step, sizes, patches, dtype: hidden.dtype() };
     match to.velocity {
-        Some(velocity) => io.write("velocity", velocity).run(&op),
-        None => io.run(&op),
+        Some(velocity) => io.write("velocity", velocity).run(&kernel),
+        None => io.run(&kernel),
     }
 }
 
 /// The update in one kernel.
 struct Fused<'a> {
+    op: &'static str,
     step: ContrastStep<'a>,
     sizes: Sizes,
     patches: Option<Patches>,
@@ -114,7 +117,7 @@ unsafe impl DeviceRepr for Numbers {}
 
 impl Fused<'_> {
     fn launch<T: CudaDType>(&self, dtype: &str, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
-        let Self { step, patches, sizes: Sizes { parts, batch, rows, cols }, .. } = *self;
+        let Self { op, step, patches, sizes: Sizes { parts, batch, rows, cols }, .. } = *self;
         let n = patches.map_or(1, |patches| patches.n);
         let (n_hidden, n_visible) = (n * rows, patches.map_or(cols, |patches| patches.values));
         let (params, copy, hidden_state, visible_state, counter, velocity, [h, x, scalars]) = match self.dtype
@@ -150,12 +153,12 @@ impl Fused<'_> {
             cols: cols as i32,
             batch: batch as i32,
         };
-        let (file, name, shape) = match patches {
-            None => ("contrast_step", "contrast_step", Shape::of(gpu.limits(), parts, rows, cols)),
-            Some(_) => ("patch_step", "patch_step", Shape::of_patches(gpu.limits(), parts, rows, cols)),
+        let (file, shape) = match patches {
+            None => ("contrast_step", Shape::of(gpu.limits(), parts, rows, cols)),
+            Some(_) => ("patch_step", Shape::of_patches(gpu.limits(), parts, rows, cols)),
         };
         let blocks = n * shape.tiles(rows, cols) + n_hidden.div_ceil(UNITS) + n_visible.div_ceil(UNITS);
-        let launch = gpu.launch(OP, file, &format!("{name}_{}_{dtype}", shape.name))?;
+        let launch = gpu.launch(op, file, &format!("{file}_{}_{dtype}", shape.name))?;
         let launch = launch.write(&mut params).maybe_write(&mut velocity).read(&h).read(&x).write(&mut copy);
         let launch = launch.write(&mut hidden_state).write(&mut visible_state).read(&scalars);
         let launch = launch.write(&mut counter).num(numbers);

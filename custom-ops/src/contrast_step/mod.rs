@@ -101,13 +101,10 @@ pub fn contrast_step_(
     scalars: &Tensor,
     step: ContrastStep<'_>,
 ) -> Result<()> {
-    let sizes = Sizes::of(to, hidden, visible, scalars)?;
-    if !(step.weights.l1 >= 0. && step.weights.l2 >= 0.) {
-        candle::bail!("{OP}: l1 and l2 must be at least 0, got {} and {}", step.weights.l1, step.weights.l2)
-    }
+    let sizes = Sizes::of(to, hidden, visible, scalars, step.weights)?;
     #[cfg(feature = "cuda")]
     if cuda::fits(to, hidden, visible, step, sizes)? {
-        return cuda::run(to, hidden, visible, scalars, step, sizes, None);
+        return cuda::run(OP, to, hidden, visible, scalars, step, sizes, None);
     }
     if sizes.parts != 1 || to.velocity.is_some() || hidden.dtype() == DType::F16 {
         candle::bail!(
@@ -129,15 +126,27 @@ pub fn contrast_step_(
         gemm_(&to.params.get(1)?, &flat_h.t()?, &flat_x, Factors::Tensor(scalars), step.precision)?;
         weight_step_(to.params, scalars, step.weights)?;
     }
+    after_weights(to, &h, &x, scalars, step)
+}
+
+/// What follows the weights of an update in ops of their own: the copy of one part, the biases and the counter. `h` and `x` are the
+/// planes of both phases, `[2, batch, _]`.
+pub(crate) fn after_weights(
+    to: Contrast<'_>,
+    h: &Tensor,
+    x: &Tensor,
+    scalars: &Tensor,
+    step: ContrastStep<'_>,
+) -> Result<()> {
     if let Some(copy) = to.copy {
         scale_into_(&copy.get(0)?, &to.params.get(0)?, step.copy_scale)?;
     }
-    bias_step_(to.hidden_state, &h, scalars, hidden_biases(step))?;
-    bias_step_(to.visible_state, &x, scalars, visible_biases(step))?;
+    bias_step_(to.hidden_state, h, scalars, hidden_biases(step))?;
+    bias_step_(to.visible_state, x, scalars, visible_biases(step))?;
     advance_(to.counter, step.advance)
 }
 
-pub(crate) fn hidden_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
+fn hidden_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
     let phases = match step.biases {
         BiasGradients::BothPhases => Phases::Sum,
         BiasGradients::Autoencoder => Phases::Negative,
@@ -145,7 +154,7 @@ pub(crate) fn hidden_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
     BiasStep { phases, sparsity: step.sparsity, gather_error: false, scale: None }
 }
 
-pub(crate) fn visible_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
+fn visible_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
     let (phases, gather_error) = match step.biases {
         BiasGradients::BothPhases => (Phases::Difference, true),
         BiasGradients::Autoencoder => (Phases::Positive, false),
@@ -183,8 +192,14 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    fn of(to: Contrast<'_>, hidden: &Tensor, visible: &Tensor, scalars: &Tensor) -> Result<Self> {
-        let planes = if to.velocity.is_some() { 1 } else { 2 };
+    fn of(
+        to: Contrast<'_>,
+        hidden: &Tensor,
+        visible: &Tensor,
+        scalars: &Tensor,
+        weights: WeightStep,
+    ) -> Result<Self> {
+        let planes = planes_of(to);
         let (rows, cols) = match *to.params.dims() {
             [n, rows, cols] if n == planes => (rows, cols),
             _ => candle::bail!(
@@ -192,41 +207,70 @@ impl Sizes {
                 to.params.dims()
             ),
         };
-        expect_layout(OP, "params", to.params, &[DType::F32])?;
-        let (parts, batch) = match *hidden.dims() {
-            [parts @ (1 | 2), _, batch, _] => (parts, batch),
-            _ => candle::bail!(
-                "{OP}: hidden must have shape [parts, ≥ 2, batch, {rows}] with 1 or 2 parts, got {:?}",
-                hidden.dims()
-            ),
-        };
-        for (name, t, width) in [("hidden", hidden, rows), ("visible", visible, cols)] {
-            let fits = matches!(*t.dims(), [p, n, b, w] if (p, b, w) == (parts, batch, width) && n >= 2)
-                && t.stride()[1..] == [batch * width, width, 1]
-                && t.dtype() == hidden.dtype()
-                && (parts == 1 || t.dtype() == DType::F16);
-            if !fits {
-                candle::bail!(
-                    "{OP}: {name} must be {:?} of shape [{parts}, ≥ 2, {batch}, {width}] with contiguous parts, f16 if there are two, got {:?} {:?} with strides {:?}",
-                    hidden.dtype(),
-                    t.dtype(),
-                    t.dims(),
-                    t.stride()
-                )
-            }
-        }
-        let states = hidden.dtype();
-        expect(OP, "hidden_state", to.hidden_state, &[DType::F32], &[4, rows])?;
-        expect(OP, "visible_state", to.visible_state, &[DType::F32], &[4, cols])?;
-        expect(OP, "counter", to.counter, &[DType::I64], &[1])?;
-        expect(OP, "scalars", scalars, &[DType::F32], &[3])?;
-        if let Some(velocity) = to.velocity {
-            expect(OP, "velocity", velocity, &[DType::BF16], &[rows, cols])?;
-        }
-        if let Some(copy) = to.copy {
-            let dtype = if states == DType::F32 { copy.dtype() } else { states };
-            expect(OP, "copy", copy, &[dtype], &[parts, rows, cols])?;
-        }
+        let (parts, batch) =
+            check_update(OP, to, hidden, visible, scalars, weights, &[rows, cols], [rows, cols])?;
         Ok(Self { parts, batch, rows, cols })
     }
+}
+
+/// Planes of the parameters: weights, and the velocity unless it is stored apart.
+pub(crate) fn planes_of(to: Contrast<'_>) -> usize {
+    if to.velocity.is_some() { 1 } else { 2 }
+}
+
+/// Checks all that an update takes beside the shape of its parameters: `weight` is that of the weights, one matrix or one for each patch.
+/// The parts of the states and the rows of a phase.
+///
+/// # Errors
+/// When shapes or types do not fit, or a decay is negative or NaN.
+#[expect(clippy::too_many_arguments, reason = "those of the op")]
+pub(crate) fn check_update(
+    op: &str,
+    to: Contrast<'_>,
+    hidden: &Tensor,
+    visible: &Tensor,
+    scalars: &Tensor,
+    weights: WeightStep,
+    weight: &[usize],
+    [n_hidden, n_visible]: [usize; 2],
+) -> Result<(usize, usize)> {
+    expect_layout(op, "params", to.params, &[DType::F32])?;
+    let (parts, batch) = match *hidden.dims() {
+        [parts @ (1 | 2), _, batch, _] => (parts, batch),
+        _ => candle::bail!(
+            "{op}: hidden must have shape [parts, ≥ 2, batch, {n_hidden}] with 1 or 2 parts, got {:?}",
+            hidden.dims()
+        ),
+    };
+    for (name, t, width) in [("hidden", hidden, n_hidden), ("visible", visible, n_visible)] {
+        let fits = matches!(*t.dims(), [p, n, b, w] if (p, b, w) == (parts, batch, width) && n >= 2)
+            && t.stride()[1..] == [batch * width, width, 1]
+            && t.dtype() == hidden.dtype()
+            && (parts == 1 || t.dtype() == DType::F16);
+        if !fits {
+            candle::bail!(
+                "{op}: {name} must be {:?} of shape [{parts}, ≥ 2, {batch}, {width}] with contiguous parts, f16 if there are two, got {:?} {:?} with strides {:?}",
+                hidden.dtype(),
+                t.dtype(),
+                t.dims(),
+                t.stride()
+            )
+        }
+    }
+    let states = hidden.dtype();
+    expect(op, "hidden_state", to.hidden_state, &[DType::F32], &[4, n_hidden])?;
+    expect(op, "visible_state", to.visible_state, &[DType::F32], &[4, n_visible])?;
+    expect(op, "counter", to.counter, &[DType::I64], &[1])?;
+    expect(op, "scalars", scalars, &[DType::F32], &[3])?;
+    if let Some(velocity) = to.velocity {
+        expect(op, "velocity", velocity, &[DType::BF16], weight)?;
+    }
+    if let Some(copy) = to.copy {
+        let dtype = if states == DType::F32 { copy.dtype() } else { states };
+        expect(op, "copy", copy, &[dtype], &[&[parts], weight].concat())?;
+    }
+    if !(weights.l1 >= 0. && weights.l2 >= 0.) {
+        candle::bail!("{op}: l1 and l2 must be at least 0, got {} and {}", weights.l1, weights.l2)
+    }
+    Ok((parts, batch))
 }

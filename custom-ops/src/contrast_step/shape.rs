@@ -18,12 +18,15 @@ pub(super) struct Shape {
 
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 impl Shape {
+    fn new(name: &'static str, tile: (usize, usize), parts: usize) -> Self {
+        Self { name, tile, stages: if parts == 1 { 4 } else { 3 }, parts }
+    }
+
     /// The one for an update of `rows × cols` weights: large tiles where there are enough of them for all multiprocessors and
     /// their slices fit into shared memory.
     pub(super) fn of(limits: Limits, parts: usize, rows: usize, cols: usize) -> Self {
-        let stages = if parts == 1 { 4 } else { 3 };
-        let large = Self { name: "large", tile: (128, 128), stages, parts };
-        let small = Self { name: "small", tile: (64, 64), ..large };
+        let large = Self::new("large", (128, 128), parts);
+        let small = Self::new("small", (64, 64), parts);
         match () {
             () if !(rows.is_multiple_of(8) && cols.is_multiple_of(8)) => Self { name: "odd", ..small },
             () if large.tiles(rows, cols) >= limits.multiprocessors
@@ -38,14 +41,13 @@ impl Shape {
     /// The one for the weights of patches, of which each has `rows × cols`, multiples of eight: tiles of which little lies beyond the matrix,
     /// the largest of these, if their slices fit into shared memory.
     pub(super) fn of_patches(limits: Limits, parts: usize, rows: usize, cols: usize) -> Self {
-        let stages = if parts == 1 { 4 } else { 3 };
-        let shape = |name, tile| Self { name, tile, stages, parts };
-        let small = shape("small", (64, 64));
+        let small = Self::new("small", (64, 64), parts);
         let covered = |shape: &Self| shape.tiles(rows, cols) * shape.tile.0 * shape.tile.1;
         let fits = |shape: &Self| {
             shape.shared_bytes() <= limits.shared_bytes && 100 * covered(shape) <= 115 * covered(&small)
         };
-        [shape("large", (128, 128)), shape("high", (192, 64))].into_iter().find(fits).unwrap_or(small)
+        let others = [Self::new("large", (128, 128), parts), Self::new("high", (192, 64), parts)];
+        others.into_iter().find(fits).unwrap_or(small)
     }
 
     pub(super) fn tiles(&self, rows: usize, cols: usize) -> usize {

@@ -9,12 +9,12 @@ use candle::{CudaStorage, DType, Layout, Result};
 
 const FILE: &str = "convolution";
 
-/// A struct of a kernel: numbers of 32 bits in its order.
+/// A struct of a kernel: numbers of 32 bits in its order, after the sizes where it has them.
 macro_rules! numbers {
-    ($name:ident { $($field:ident),* $(,)? }) => {
+    ($name:ident $(of $sizes:ident)? { $($field:ident),* $(,)? }) => {
         #[repr(C)]
         #[derive(Clone, Copy)]
-        struct $name { $($field: i32),* }
+        struct $name { $(of: $sizes,)? $($field: i32),* }
         // SAFETY: numbers of 32 bits without padding, the same layout as the kernels' struct of this name.
         unsafe impl DeviceRepr for $name {}
     };
@@ -49,15 +49,7 @@ numbers!(Windows {
     n_first,
     wide_out,
 });
-numbers!(Rows {
-    height,
-    width,
-    channels,
-    out_height,
-    out_width,
-    n_filters,
-    size,
-    pad,
+numbers!(Rows of Sizes {
     parts,
     row_blocks,
     band,
@@ -66,16 +58,7 @@ numbers!(Rows {
     n_chunks,
     wide,
 });
-numbers!(Weights {
-    height,
-    width,
-    channels,
-    out_height,
-    out_width,
-    n_filters,
-    size,
-    pad,
-    batch,
+numbers!(Weights of Sizes {
     splits,
     rows,
     row_blocks,
@@ -86,7 +69,7 @@ numbers!(Weights {
     wide,
     wide_maps,
 });
-numbers!(Plain { height, width, channels, out_height, out_width, n_filters, size, pad, batch });
+numbers!(Sizes { height, width, channels, out_height, out_width, n_filters, size, pad, batch });
 
 /// Whether a view begins on so many f32 numbers, for kernels that take as many at once. Allocations begin on 256 bytes.
 fn begins_on(numbers: usize, layout: &Layout) -> bool {
@@ -163,17 +146,8 @@ pub(super) fn input_gradient(sizes: Convolution, gpu: &Gpu, io: Io<'_, CudaStora
             launch_windows(gpu, INPUT, sizes.batch, plan, numbers, &mut images, &h, &w)
         }
         Some(Images::Rows(plan)) => {
-            let Plain { height, width, channels, out_height, out_width, n_filters, size, pad, .. } =
-                of_shape(sizes);
             let numbers = Rows {
-                height,
-                width,
-                channels,
-                out_height,
-                out_width,
-                n_filters,
-                size,
-                pad,
+                of: of_shape(sizes),
                 parts: plan.parts as i32,
                 row_blocks: plan.row_blocks as i32,
                 band: plan.band as i32,
@@ -203,7 +177,7 @@ pub(super) fn weight_gradient(op: &WeightGradient, gpu: &Gpu, io: Io<'_, CudaSto
             (gradient.elements::<f64>()?, x.elements::<f64>()?, hidden.elements::<f64>()?);
         let launch = gpu.launch(WEIGHT, FILE, "convolution_gradient_f64")?;
         let launch = launch.write(&mut gradient).read(&x).read(&h).maybe(&factors).num(alpha).num(beta);
-        // SAFETY: (double*, 2 × const double*, const float* or null, 2 × double, Plain), arrays of the sizes of the shape, checked by
+        // SAFETY: (double*, 2 × const double*, const float* or null, 2 × double, Sizes), arrays of the sizes of the shape, checked by
         // the op; a block of 256 for each weight.
         return unsafe { launch.num(of_shape(sizes)).blocks(weights, 256).go() };
     }
@@ -216,18 +190,8 @@ pub(super) fn weight_gradient(op: &WeightGradient, gpu: &Gpu, io: Io<'_, CudaSto
         // SAFETY: as above, of floats.
         return unsafe { launch.num(of_shape(sizes)).blocks(weights, 256).go() };
     };
-    let Plain { height, width, channels, out_height, out_width, n_filters, size, pad, batch } =
-        of_shape(sizes);
     let numbers = Weights {
-        height,
-        width,
-        channels,
-        out_height,
-        out_width,
-        n_filters,
-        size,
-        pad,
-        batch,
+        of: of_shape(sizes),
         splits: plan.splits as i32,
         rows: plan.rows as i32,
         row_blocks: plan.row_blocks as i32,
@@ -257,10 +221,10 @@ pub(super) fn weight_gradient(op: &WeightGradient, gpu: &Gpu, io: Io<'_, CudaSto
 }
 
 /// What all kernels know.
-fn of_shape(sizes: Convolution) -> Plain {
+fn of_shape(sizes: Convolution) -> Sizes {
     let ConvolutionShape { height, width, channels, n_filters, size, .. } = sizes.shape;
     // All are below 2^31, see `ConvolutionShape::validate`, and the batch is that of tensors in memory.
-    Plain {
+    Sizes {
         height: height as i32,
         width: width as i32,
         channels: channels as i32,
@@ -284,7 +248,7 @@ fn plain<T: CudaDType>(
     w: &CudaView<'_, T>,
 ) -> Result<()> {
     let launch = gpu.launch(op, FILE, &format!("convolution_{kernel}"))?.write(out).read(source).read(w);
-    // SAFETY: (T*, 2 × const T*, Plain), arrays of the sizes of the shape, checked by the op; threads stride over the grid.
+    // SAFETY: (T*, 2 × const T*, Sizes), arrays of the sizes of the shape, checked by the op; threads stride over the grid.
     unsafe { launch.num(of_shape(sizes)).linear(sizes.batch * len).go() }
 }
 

@@ -4,8 +4,8 @@ use super::{
     convolution_input_gradient_, convolution_weight_gradient_,
 };
 use crate::gemm::Factors;
-use crate::op::{Io, Kernel, new_tensor, not_recording};
-use candle::{CpuStorage, CustomOp2, DType, Layout, Result, Shape, Tensor};
+use crate::op::{Function, new_tensor, not_recording};
+use candle::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 
 /// The maps of images `x`, `[batch, height · width · channels]`, as a new tensor, `[batch, out_height · out_width · n_filters]`, with
 /// gradients to `x` and to `w`, `[n_filters, size² · channels]`.
@@ -18,17 +18,15 @@ pub fn convolution(x: &Tensor, w: &Tensor, shape: ConvolutionShape) -> Result<Te
     let reads = [("x", x, super::Sizes::Images), ("w", w, super::Sizes::Weights)];
     let batch = check(FORWARD, x, shape, reads)?;
     not_recording(FORWARD, x.device())?;
-    x.apply_op2(w, Differentiable { sizes: Convolution { shape, batch, dtype: x.dtype() } })
+    let sizes = Convolution { shape, batch, dtype: x.dtype() };
+    let shape = Shape::from((batch, shape.n_hidden()));
+    let forward = Function { op: FORWARD, kernel: Forward { sizes }, shape, dtype: x.dtype() };
+    x.apply_op2(w, Differentiable { sizes, forward })
 }
 
 struct Differentiable {
     sizes: Convolution,
-}
-
-impl Differentiable {
-    fn result(&self) -> Shape {
-        Shape::from((self.sizes.batch, self.sizes.shape.n_hidden()))
-    }
+    forward: Function<Forward>,
 }
 
 impl CustomOp2 for Differentiable {
@@ -43,15 +41,7 @@ impl CustomOp2 for Differentiable {
         w: &CpuStorage,
         of_w: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
-        let shape = self.result();
-        let mut maps = match self.sizes.dtype {
-            DType::F32 => CpuStorage::F32(vec![0.; shape.elem_count()]),
-            _ => CpuStorage::F64(vec![0.; shape.elem_count()]),
-        };
-        let layout = Layout::contiguous(&shape);
-        let io = Io::new(FORWARD, vec![(&mut maps, &layout)], vec![("x", x, of_x), ("w", w, of_w)]);
-        Forward { sizes: self.sizes }.cpu(io)?;
-        Ok((maps, shape))
+        self.forward.on_cpu([("x", x, of_x), ("w", w, of_w)])
     }
 
     #[cfg(feature = "cuda")]
@@ -62,16 +52,7 @@ impl CustomOp2 for Differentiable {
         w: &candle::CudaStorage,
         of_w: &Layout,
     ) -> Result<(candle::CudaStorage, Shape)> {
-        use candle::backend::{BackendDevice, BackendStorage};
-        let (shape, device) = (self.result(), x.device());
-        // SAFETY: unset memory on a GPU, where only kernels see it; the one below writes every entry.
-        let mut maps = unsafe { device.alloc_uninit(&shape, self.sizes.dtype) }?;
-        let layout = Layout::contiguous(&shape);
-        let io = Io::new(FORWARD, vec![(&mut maps, &layout)], vec![("x", x, of_x), ("w", w, of_w)]);
-        if self.sizes.batch > 0 {
-            Forward { sizes: self.sizes }.cuda(&crate::cuda::Gpu::of(device)?, io)?;
-        }
-        Ok((maps, shape))
+        self.forward.on_gpu([("x", x, of_x), ("w", w, of_w)])
     }
 
     fn bwd(

@@ -85,7 +85,7 @@ pub(crate) fn product_then<T: WithDType>(
     let copy = operands.row_major_a();
     let operands = operands.with_row_major_a(copy.as_deref());
     let (n, task) = (operands.cols, Task::new(c, operands));
-    let w = Entries(w[..operands.rows * n].as_mut_ptr());
+    let w = Entries::of(&mut w[..operands.rows * n]);
     task.for_each_block(|rows, cols| {
         // SAFETY: as in `product`.
         unsafe { task.multiply(rows.clone(), cols.clone()) };
@@ -142,7 +142,7 @@ fn transposed<T: WithDType>(x: &[T], line: usize, rows: usize, depth: usize) -> 
 
 /// The entries of a matrix that several threads write, each its own.
 #[derive(Clone, Copy)]
-struct Entries<T>(*mut T);
+pub(crate) struct Entries<T>(*mut T);
 
 // SAFETY: a pointer to numbers that is only followed through `stretch`, whose callers keep to places of their own.
 unsafe impl<T: Send> Send for Entries<T> {}
@@ -150,11 +150,15 @@ unsafe impl<T: Send> Send for Entries<T> {}
 unsafe impl<T: Send> Sync for Entries<T> {}
 
 impl<T> Entries<T> {
+    pub(crate) fn of(matrix: &mut [T]) -> Self {
+        Self(matrix.as_mut_ptr())
+    }
+
     /// Entries `at..at + len`.
     ///
     /// # Safety
     /// They are within the matrix, which is borrowed mutably for `'a`, and no other stretch that is in use meets them.
-    unsafe fn stretch<'a>(self, at: usize, len: usize) -> &'a mut [T] {
+    pub(crate) unsafe fn stretch<'a>(self, at: usize, len: usize) -> &'a mut [T] {
         // SAFETY: what the caller answers for.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(at), len) }
     }
@@ -172,7 +176,7 @@ impl<'a, T: WithDType> Task<'a, T> {
         let Operands { a, b, rows, cols, depth, .. } = operands;
         operands.a = &a[..operands.a_order.span(rows, depth)];
         operands.b = &b[..operands.b_order.span(depth, cols)];
-        Self { c: Entries(c[..rows * cols].as_mut_ptr()), operands }
+        Self { c: Entries::of(&mut c[..rows * cols]), operands }
     }
 
     /// Calls `f(rows, columns)` for each block, on all of rayon's threads.

@@ -237,6 +237,9 @@ impl Order {
 
     /// How many elements from the first to the last of a `rows × cols` matrix.
     fn span(self, rows: usize, cols: usize) -> usize {
+        if rows * cols == 0 {
+            return 0;
+        }
         let (row, col) = self.strides();
         (rows - 1) * row + (cols - 1) * col + 1
     }

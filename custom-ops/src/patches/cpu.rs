@@ -3,6 +3,8 @@
 //! Patches are shared among the threads. Downwards, patches that do not overlap are added at the same time, and one group of them
 //! follows the other, so that the sums have one order on any number of threads.
 use super::product::Sizes;
+use crate::gemm::Order;
+use crate::gemm::cpu::{Entries, Operands, product_alone};
 use crate::op::In;
 use candle::{CpuStorage, Result, WithDType};
 use half::{bf16, f16};
@@ -97,74 +99,11 @@ fn gather<T: Number>(x: Parts<'_, T>, sizes: &Sizes, patch: usize, out: &mut Vec
     }
 }
 
-/// A matrix that several threads write, each at places of its own.
-#[derive(Clone, Copy)]
-struct Shared<T>(*mut T, usize);
-
-// SAFETY: a pointer to numbers that is only followed by threads that keep to places of their own.
-unsafe impl<T: Send> Send for Shared<T> {}
-// SAFETY: the same.
-unsafe impl<T: Send> Sync for Shared<T> {}
-
-impl<T> Shared<T> {
-    /// Entries `at..at + len`.
-    ///
-    /// # Safety
-    /// Nobody else uses these entries as long as the slice lives.
-    unsafe fn stretch<'a>(self, at: usize, len: usize) -> &'a mut [T] {
-        assert!(at + len <= self.1, "a stretch reaches beyond the matrix");
-        // SAFETY: within the matrix by the assertion, and alone by what the caller answers for.
-        unsafe { std::slice::from_raw_parts_mut(self.0.add(at), len) }
-    }
-}
-
-/// A matrix of a product: its first entry, and how far its rows and its columns are apart.
-#[derive(Clone, Copy)]
-struct Matrix<'a, T> {
-    entries: &'a [T],
-    row: usize,
-    col: usize,
-}
-
-/// `c ← alpha · a b + beta · c` on this thread; `c` has `n` columns next to each other and rows `line` apart.
-fn multiply<T: WithDType>(
-    c: &mut [T],
-    line: usize,
-    [m, n, k]: [usize; 3],
-    a: Matrix<'_, T>,
-    b: Matrix<'_, T>,
-    alpha: T,
-    beta: T,
-) {
-    let last = |x: &Matrix<'_, T>, rows: usize, cols: usize| (rows - 1) * x.row + (cols - 1) * x.col;
-    if m * n == 0 {
-        return;
-    }
-    assert!((m - 1) * line + n <= c.len(), "the result reaches beyond its memory");
-    assert!(k == 0 || (last(&a, m, k) < a.entries.len() && last(&b, k, n) < b.entries.len()));
-    // SAFETY: all entries that the sizes and strides reach lie within the slices, by the assertions; `c` is borrowed mutably.
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            c.as_mut_ptr(),
-            1,
-            line as isize,
-            beta != T::zero(),
-            a.entries.as_ptr(),
-            a.col as isize,
-            a.row as isize,
-            b.entries.as_ptr(),
-            b.col as isize,
-            b.row as isize,
-            beta,
-            alpha,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        )
+/// The hidden units of patch `patch` in `rows` rows, one row below the other.
+fn gather_units<T: Number>(x: Parts<'_, T>, sizes: &Sizes, patch: usize, out: &mut Vec<T::Sum>) {
+    out.resize(sizes.batch * sizes.hidden, zero());
+    for (row, out) in out.chunks_exact_mut(sizes.hidden).enumerate() {
+        x.read(row * sizes.n_hidden() + patch * sizes.hidden, out);
     }
 }
 
@@ -178,17 +117,28 @@ pub(super) fn up<T: Number>(
 ) {
     let Sizes { grid, hidden, batch } = *sizes;
     let (n_hidden, len) = (sizes.n_hidden(), grid.window_len());
-    let shared = Shared(out.as_mut_ptr(), out.len());
+    let shared = Entries::of(out);
     let scratch = || (Vec::new(), Vec::new(), Vec::new());
     (0..grid.n_patches()).into_par_iter().for_each_init(scratch, |(windows, weights, result), patch| {
         gather(x, sizes, patch, windows);
         let w = weight.numbers(patch * sizes.of_patch(), sizes.of_patch(), weights);
         result.resize(batch * hidden, zero());
-        let (a, b) = (Matrix { entries: windows, row: len, col: 1 }, Matrix { entries: w, row: 1, col: len });
-        let factor = T::Sum::from_f64(factor.into());
-        multiply(result, hidden, [batch, hidden, len], a, b, factor, zero());
+        product_alone(
+            result,
+            Operands {
+                a: windows,
+                a_order: Order::RowMajor { line: len },
+                b: w,
+                b_order: Order::ColumnMajor { line: len },
+                rows: batch,
+                cols: hidden,
+                depth: len,
+                alpha: T::Sum::from_f64(factor.into()),
+                beta: zero(),
+            },
+        );
         for (row, result) in result.chunks_exact(hidden).enumerate() {
-            // SAFETY: the units of this patch in this row, which no other task writes.
+            // SAFETY: the units of this patch in this row, within `out` by the sizes that the op checked; no other task writes them.
             let units = unsafe { shared.stretch(row * n_hidden + patch * hidden, hidden) };
             units.copy_from_slice(result);
         }
@@ -204,26 +154,33 @@ pub(super) fn down<T: Number>(
     factor: f32,
 ) {
     let Sizes { grid, hidden, batch } = *sizes;
-    let (n_hidden, len, run) = (sizes.n_hidden(), grid.window_len(), grid.run());
+    let (len, run) = (grid.window_len(), grid.run());
     out.fill(zero());
-    let shared = Shared(out.as_mut_ptr(), out.len());
+    let shared = Entries::of(out);
     let scratch = || (Vec::new(), Vec::new(), Vec::new());
     for group in groups(sizes) {
         group.into_par_iter().for_each_init(scratch, |(units, weights, windows), patch| {
-            units.resize(batch * hidden, zero());
-            for (row, units) in units.chunks_exact_mut(hidden).enumerate() {
-                x.read(row * n_hidden + patch * hidden, units);
-            }
+            gather_units(x, sizes, patch, units);
             let w = weight.numbers(patch * sizes.of_patch(), sizes.of_patch(), weights);
             windows.resize(batch * len, zero());
-            let (a, b) =
-                (Matrix { entries: units, row: hidden, col: 1 }, Matrix { entries: w, row: len, col: 1 });
-            let factor = T::Sum::from_f64(factor.into());
-            multiply(windows, len, [batch, len, hidden], a, b, factor, zero());
+            product_alone(
+                windows,
+                Operands {
+                    a: units,
+                    a_order: Order::RowMajor { line: hidden },
+                    b: w,
+                    b_order: Order::RowMajor { line: len },
+                    rows: batch,
+                    cols: len,
+                    depth: hidden,
+                    alpha: T::Sum::from_f64(factor.into()),
+                    beta: zero(),
+                },
+            );
             for (row, window) in windows.chunks_exact(len).enumerate() {
                 let origin = row * grid.n_values() + grid.origin(patch);
                 for (i, from) in window.chunks_exact(run).enumerate() {
-                    // SAFETY: a run of the window of this patch; the windows of a group do not overlap.
+                    // SAFETY: a run of the window of this patch, within `out` by the sizes; the windows of a group do not overlap.
                     let to = unsafe { shared.stretch(origin + grid.run_start(i), run) };
                     to.iter_mut().zip(from).for_each(|(to, &from)| *to += from);
                 }
@@ -298,14 +255,21 @@ fn of_patch<T: Number>(
     (alpha, beta): (T::Sum, T::Sum),
     Scratch { windows, units }: &mut Scratch<T::Sum>,
 ) {
-    let (len, n_hidden, per_patch, rows) =
-        (sizes.grid.window_len(), sizes.n_hidden(), sizes.hidden, sizes.batch);
+    let (len, per_patch) = (sizes.grid.window_len(), sizes.hidden);
     gather(visible, sizes, patch, windows);
-    units.resize(rows * per_patch, zero());
-    for (row, units) in units.chunks_exact_mut(per_patch).enumerate() {
-        hidden.read(row * n_hidden + patch * per_patch, units);
-    }
-    let a = Matrix { entries: units, row: 1, col: per_patch };
-    let b = Matrix { entries: windows, row: len, col: 1 };
-    multiply(out, len, [per_patch, len, rows], a, b, alpha, beta);
+    gather_units(hidden, sizes, patch, units);
+    product_alone(
+        out,
+        Operands {
+            a: units,
+            a_order: Order::ColumnMajor { line: per_patch },
+            b: windows,
+            b_order: Order::RowMajor { line: len },
+            rows: per_patch,
+            cols: len,
+            depth: sizes.batch,
+            alpha,
+            beta,
+        },
+    );
 }

@@ -1,4 +1,5 @@
 //! The launches of `kernels/patch_products.cu`, `patch_units.cu` and `patch_step.cu`.
+use super::cpu::Number;
 use super::gradient::Gradient;
 use super::product::{PatchDirection, Product, Sizes};
 use super::shape::{Rows, UnitsShape};
@@ -69,19 +70,28 @@ fn counted(op: &str, sizes: &Sizes) -> Result<()> {
     }
 }
 
-/// Cells of the grid, in which the same windows meet, and values of one.
-fn cells(sizes: &Sizes) -> (usize, usize) {
+/// The columns of a product as tiles go over them: the name of the direction, how many groups of columns there are, and columns of one.
+/// Groups are the patches upwards, and downwards the cells of the grid, in which the same windows meet.
+fn columns(sizes: &Sizes, direction: PatchDirection) -> (&'static str, usize, usize) {
     let g = &sizes.grid;
-    let cells = g.planes * g.height.div_ceil(g.stride) * g.width.div_ceil(g.stride);
-    (cells, g.stride * g.stride * g.depth)
+    match direction {
+        PatchDirection::Up => ("up", g.n_patches(), sizes.hidden),
+        PatchDirection::Down => {
+            let cells = g.planes * g.height.div_ceil(g.stride) * g.width.div_ceil(g.stride);
+            ("down", cells, g.stride * g.stride * g.depth)
+        }
+    }
 }
 
-pub(super) fn product<T: CudaDType, S: CudaDType>(
+pub(super) fn product<T: CudaDType + Number>(
     op: &Product,
     dtype: &str,
     gpu: &Gpu,
     io: Io<'_, CudaStorage>,
-) -> Result<()> {
+) -> Result<()>
+where
+    T::Sum: CudaDType,
+{
     const OP: &str = "patch_product_";
     let Product { sizes, direction, factor, .. } = op;
     counted(OP, sizes)?;
@@ -90,14 +100,8 @@ pub(super) fn product<T: CudaDType, S: CudaDType>(
     let (from, _) = sizes.ends(*direction);
     let (x, weight) =
         (x.span::<T>(x_part + sizes.batch * from)?, weight.span::<T>(w_part + sizes.n_weights())?);
-    let mut out = out.elements::<S>()?;
-    let (name, groups, across) = match direction {
-        PatchDirection::Up => ("up", sizes.grid.n_patches(), sizes.hidden),
-        PatchDirection::Down => {
-            let (cells, values) = cells(sizes);
-            ("down", cells, values)
-        }
-    };
+    let mut out = out.elements::<T::Sum>()?;
+    let (name, groups, across) = columns(sizes, *direction);
     let launch = gpu.launch(OP, "patch_products", &format!("patch_{name}_{dtype}"))?.write(&mut out);
     let launch = launch.read(&x).num(x_part as u64).read(&weight).num(w_part as u64);
     let launch = launch.num(Grid::from(sizes)).num(sizes.batch as i32).num(*factor);
@@ -107,12 +111,15 @@ pub(super) fn product<T: CudaDType, S: CudaDType>(
     unsafe { launch.grid(grid, (THREADS, 1, 1)).go() }
 }
 
-pub(super) fn gradient<T: CudaDType, S: CudaDType>(
+pub(super) fn gradient<T: CudaDType + Number>(
     op: &Gradient,
     dtype: &str,
     gpu: &Gpu,
     io: Io<'_, CudaStorage>,
-) -> Result<()> {
+) -> Result<()>
+where
+    T::Sum: CudaDType,
+{
     const OP: &str = "patch_gradient_";
     let Gradient { sizes, factors, .. } = op;
     counted(OP, sizes)?;
@@ -120,7 +127,7 @@ pub(super) fn gradient<T: CudaDType, S: CudaDType>(
     let (h_part, v_part) = (part_of(h.layout()?), part_of(v.layout()?));
     let h = h.span::<T>(h_part + sizes.batch * sizes.n_hidden())?;
     let v = v.span::<T>(v_part + sizes.batch * sizes.grid.n_values())?;
-    let (mut out, on_device) = (out.elements::<S>()?, on_device.maybe::<f32>()?);
+    let (mut out, on_device) = (out.elements::<T::Sum>()?, on_device.maybe::<f32>()?);
     let (alpha, beta) = factors.unwrap_or_default();
     let launch = gpu.launch(OP, "patch_products", &format!("patch_gradient_{dtype}"))?.write(&mut out);
     let launch = launch.read(&h).num(h_part as u64).read(&v).num(v_part as u64).maybe(&on_device);
@@ -208,10 +215,7 @@ impl<'a> Units<'a> {
             return Ok(None);
         }
         counted(OP, &sizes)?;
-        let across = match direction {
-            PatchDirection::Up => sizes.hidden,
-            PatchDirection::Down => cells(&sizes).1,
-        };
+        let (_, _, across) = columns(&sizes, direction);
         let limits = Gpu::of(device)?.limits();
         let Some(shape) = UnitsShape::of(limits, Rows::of(sizes.batch), across, x_parts, parts, direction)
         else {
@@ -261,13 +265,7 @@ impl<'a> Units<'a> {
             drawn: self.place.is_some().into(),
             pad: 0,
         };
-        let (name, groups, across) = match direction {
-            PatchDirection::Up => ("up", sizes.grid.n_patches(), sizes.hidden),
-            PatchDirection::Down => {
-                let (cells, values) = cells(sizes);
-                ("down", cells, values)
-            }
-        };
+        let (name, groups, across) = columns(sizes, *direction);
         let parts = if w_part > 0 { "x2" } else { "" };
         let kernel = format!("patch_{name}_{dtype}{parts}_{}_{}", shape.across, shape.rows);
         let launch = gpu.launch("units_of_patches_", "patch_units", &kernel)?;
@@ -334,5 +332,5 @@ pub(super) fn step(
     };
     let (n, values) = (sizes.grid.n_patches(), sizes.grid.n_values());
     let patches = Patches { grid: Grid::from(&sizes), n, values };
-    crate::contrast_step::cuda::run(to, hidden, visible, scalars, step, of_patch, Some(patches))
+    crate::contrast_step::cuda::run(STEP, to, hidden, visible, scalars, step, of_patch, Some(patches))
 }

@@ -1,10 +1,11 @@
 //! The product as a function of its operands, with derivatives.
 use super::gradient::patch_gradient_;
 use super::grid::PatchGrid;
-use super::product::{PatchDirection, patch_product_};
+use super::product::{PatchDirection, Product, patch_product_, sizes_of};
+use crate::check::expect_dtype;
 use crate::gemm::Factors;
-use crate::op::new_tensor;
-use candle::{CpuStorage, CustomOp2, Layout, Result, Shape, Storage, Tensor};
+use crate::op::{Function, new_tensor, not_recording, same_device};
+use candle::{CpuStorage, CustomOp2, DType, Layout, Result, Shape, Tensor};
 
 const OP: &str = "patch_product";
 
@@ -36,35 +37,23 @@ pub fn patch_product(
     direction: PatchDirection,
 ) -> Result<Tensor> {
     let (x, weight) = (x.contiguous()?, weight.contiguous()?);
-    let out = computed(&x, &weight, grid, direction)?;
-    match x.track_op() || weight.track_op() {
-        true => x.apply_op2(&weight, Differentiable { grid: *grid, direction, out }),
-        false => Ok(out),
-    }
+    let sizes = sizes_of("patch_product_", &x.unsqueeze(0)?, &weight.unsqueeze(0)?, grid, direction)?;
+    expect_dtype(OP, "x", &x, &[DType::F32, DType::F64])?;
+    same_device(OP, "weight", &weight, x.device())?;
+    not_recording(OP, x.device())?;
+    let (dtype, shape) = (x.dtype(), Shape::from((sizes.batch, sizes.ends(direction).1)));
+    let kernel = Product { sizes, direction, factor: 1., dtype };
+    x.apply_op2(&weight, Differentiable { product: Function { op: OP, kernel, shape, dtype } })
 }
 
-/// The product without derivatives.
-fn computed(x: &Tensor, weight: &Tensor, grid: &PatchGrid, direction: PatchDirection) -> Result<Tensor> {
-    grid.validate(OP)?;
-    let (x, weight) = (x.detach(), weight.detach());
-    let hidden = match *weight.dims() {
-        [_, hidden, _] => hidden,
-        _ => candle::bail!("{OP}: weight must be [n_patches, hidden, window_len], got {:?}", weight.dims()),
-    };
-    let width = match direction {
-        PatchDirection::Up => grid.n_patches() * hidden,
-        PatchDirection::Down => grid.n_values(),
-    };
-    let out = new_tensor(OP, (x.dim(0)?, width), x.dtype(), x.device())?;
-    patch_product_(&out, &x.unsqueeze(0)?, &weight.unsqueeze(0)?, grid, direction, 1.)?;
-    Ok(out)
-}
-
-/// Connects a result that was computed already with its operands.
 struct Differentiable {
-    grid: PatchGrid,
-    direction: PatchDirection,
-    out: Tensor,
+    product: Function<Product>,
+}
+
+/// The layout of an operand of one part.
+fn of_one_part(layout: &Layout) -> Layout {
+    let shape = Shape::from([&[1], layout.dims()].concat());
+    Layout::contiguous_with_offset(shape, layout.start_offset())
 }
 
 impl CustomOp2 for Differentiable {
@@ -72,28 +61,27 @@ impl CustomOp2 for Differentiable {
         OP
     }
 
-    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
-        let (storage, layout) = self.out.storage_and_layout();
-        match &*storage {
-            Storage::Cpu(storage) => Ok((storage.clone(), layout.shape().clone())),
-            _ => candle::bail!("{OP}: the result must be on the CPU"),
-        }
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        of_x: &Layout,
+        weight: &CpuStorage,
+        of_weight: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let (of_x, of_weight) = (of_one_part(of_x), of_one_part(of_weight));
+        self.product.on_cpu([("x", x, &of_x), ("weight", weight, &of_weight)])
     }
 
     #[cfg(feature = "cuda")]
     fn cuda_fwd(
         &self,
-        _: &candle::CudaStorage,
-        _: &Layout,
-        _: &candle::CudaStorage,
-        _: &Layout,
+        x: &candle::CudaStorage,
+        of_x: &Layout,
+        weight: &candle::CudaStorage,
+        of_weight: &Layout,
     ) -> Result<(candle::CudaStorage, Shape)> {
-        use candle::backend::BackendStorage;
-        let (storage, layout) = self.out.storage_and_layout();
-        match &*storage {
-            Storage::Cuda(storage) => Ok((storage.try_clone(layout)?, layout.shape().clone())),
-            _ => candle::bail!("{OP}: the result must be on the GPU"),
-        }
+        let (of_x, of_weight) = (of_one_part(of_x), of_one_part(of_weight));
+        self.product.on_gpu([("x", x, &of_x), ("weight", weight, &of_weight)])
     }
 
     fn bwd(
@@ -103,16 +91,24 @@ impl CustomOp2 for Differentiable {
         _: &Tensor,
         gradient: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        let Self { grid, direction, .. } = self;
+        let Product { sizes, direction, .. } = &self.product.kernel;
         let gradient = gradient.contiguous()?;
         let (back, hidden, visible) = match direction {
             PatchDirection::Up => (PatchDirection::Down, &gradient, x),
             PatchDirection::Down => (PatchDirection::Up, x, &gradient),
         };
-        let of_x = computed(&gradient, weight, grid, back)?;
-        let of_weight = Tensor::zeros(weight.shape(), weight.dtype(), weight.device())?;
-        let one = |t: &Tensor| t.detach().contiguous()?.unsqueeze(0);
-        patch_gradient_(&of_weight, &one(hidden)?, &one(visible)?, grid, Factors::OVERWRITE)?;
-        Ok((Some(of_x), Some(of_weight)))
+        let one = |t: &Tensor| t.detach().unsqueeze(0);
+        // Data need no gradient, nor do weights that are not trained.
+        let mut of_x = None;
+        if x.track_op() {
+            let result = of_x.insert(new_tensor(OP, x.shape(), x.dtype(), x.device())?);
+            patch_product_(result, &one(&gradient)?, &one(weight)?, &sizes.grid, back, 1.)?;
+        }
+        let mut of_weight = None;
+        if weight.track_op() {
+            let result = of_weight.insert(new_tensor(OP, weight.shape(), x.dtype(), x.device())?);
+            patch_gradient_(result, &one(hidden)?, &one(visible)?, &sizes.grid, Factors::OVERWRITE)?;
+        }
+        Ok((of_x, of_weight))
     }
 }

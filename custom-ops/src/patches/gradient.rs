@@ -1,12 +1,11 @@
 //! The gradient of the weights of all patches.
 use super::cpu;
 use super::grid::PatchGrid;
-use super::product::Sizes;
+use super::product::{Sizes, expect_parts, for_type};
 use crate::check::expect;
 use crate::gemm::Factors;
 use crate::op::{Io, Kernel, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
-use half::{bf16, f16};
 
 const OP: &str = "patch_gradient_";
 
@@ -47,23 +46,11 @@ pub fn patch_gradient_(
         _ => candle::bail!("{OP}: hidden must have shape [parts, rows, n_hidden], got {:?}", hidden.dims()),
     };
     let sizes = Sizes { grid: *grid, hidden: per_patch, batch: rows };
-    for (name, t, width) in [("hidden", hidden, sizes.n_hidden()), ("visible", visible, grid.n_values())] {
-        let known = matches!(t.dtype(), DType::F32 | DType::F64 | DType::BF16 | DType::F16);
-        let fits = matches!(*t.dims(), [p, r, w] if (r, w) == (rows, width) && p == hidden.dims()[0])
-            && known
-            && t.dtype() == hidden.dtype()
-            && (t.dims()[0] == 1 || t.dtype() == DType::F16)
-            && t.get(0)?.is_contiguous();
-        if !fits {
-            candle::bail!(
-                "{OP}: {name} must be {:?} of shape [{}, {rows}, {width}] with contiguous parts, f32, f64, bf16 or f16, got {:?} {:?} with strides {:?}",
-                hidden.dtype(),
-                hidden.dims()[0],
-                t.dtype(),
-                t.dims(),
-                t.stride()
-            )
-        }
+    expect_parts(OP, "hidden", hidden, hidden.dtype(), &[rows, sizes.n_hidden()])?;
+    expect_parts(OP, "visible", visible, hidden.dtype(), &[rows, grid.n_values()])?;
+    let parts = [hidden, visible].map(|t| t.dims()[0]);
+    if parts[0] != parts[1] {
+        candle::bail!("{OP}: visible must have as many parts as hidden, {}, got {}", parts[0], parts[1])
     }
     let (factors, tensor) = match factors {
         Factors::Host { alpha, beta } => (Some((alpha, beta)), None),
@@ -121,21 +108,11 @@ impl Gradient {
 
 impl Kernel for Gradient {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F64 => self.run_cpu::<f64>(io),
-            DType::BF16 => self.run_cpu::<bf16>(io),
-            DType::F16 => self.run_cpu::<f16>(io),
-            _ => self.run_cpu::<f32>(io),
-        }
+        for_type!(self.dtype, |T| self.run_cpu::<T>(io))
     }
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F64 => super::cuda::gradient::<f64, f64>(self, "f64", gpu, io),
-            DType::BF16 => super::cuda::gradient::<bf16, f32>(self, "bf16", gpu, io),
-            DType::F16 => super::cuda::gradient::<f16, f32>(self, "f16", gpu, io),
-            _ => super::cuda::gradient::<f32, f32>(self, "f32", gpu, io),
-        }
+        for_type!(self.dtype, |T| super::cuda::gradient::<T>(self, self.dtype.as_str(), gpu, io))
     }
 }

@@ -4,7 +4,6 @@ use super::{cpu, gradient};
 use crate::check::expect_dtype;
 use crate::op::{Io, Kernel, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
-use half::{bf16, f16};
 
 const OP: &str = "patch_product_";
 
@@ -49,6 +48,49 @@ impl Sizes {
     }
 }
 
+/// Refuses an operand that is not `[parts, ..inner]` of `dtype` with contiguous parts: f32, f64 or bf16 of one, f16 of one or two.
+pub(super) fn expect_parts(op: &str, name: &str, t: &Tensor, dtype: DType, inner: &[usize]) -> Result<()> {
+    expect_dtype(op, name, t, &[DType::F32, DType::F64, DType::BF16, DType::F16])?;
+    let fits = match t.dims().split_first() {
+        Some((&parts, of_part)) => of_part == inner && (parts == 1 || parts == 2 && dtype == DType::F16),
+        None => false,
+    };
+    if fits && t.dtype() == dtype && t.get(0)?.is_contiguous() {
+        return Ok(());
+    }
+    candle::bail!(
+        "{op}: {name} must be {dtype:?} of shape [parts, ..{inner:?}] with contiguous parts, two only in f16, got {:?} {:?} with strides {:?}",
+        t.dtype(),
+        t.dims(),
+        t.stride()
+    )
+}
+
+/// Runs code in which `T` is the type of the operands, which [`expect_parts`] checked.
+macro_rules! for_type {
+    ($dtype:expr, |$t:ident| $run:expr) => {
+        match $dtype {
+            DType::F64 => {
+                type $t = f64;
+                $run
+            }
+            DType::BF16 => {
+                type $t = half::bf16;
+                $run
+            }
+            DType::F16 => {
+                type $t = half::f16;
+                $run
+            }
+            _ => {
+                type $t = f32;
+                $run
+            }
+        }
+    };
+}
+pub(super) use for_type;
+
 /// Checks `x` `[parts, batch, n]` and `weight` `[parts, n_patches, hidden, window_len]`: of one type, two parts only in f16, each part
 /// contiguous.
 pub(super) fn sizes_of(
@@ -73,25 +115,8 @@ pub(super) fn sizes_of(
     };
     let sizes = Sizes { grid: *grid, hidden, batch };
     let (from, _) = sizes.ends(direction);
-    expect_dtype(op, "x", x, &[DType::F32, DType::F64, DType::BF16, DType::F16])?;
-    for (name, t, inner) in
-        [("x", x, vec![batch, from]), ("weight", weight, vec![n_patches, hidden, window_len])]
-    {
-        let parts = t.dims()[0];
-        let fits = t.dims()[1..] == inner
-            && t.dtype() == x.dtype()
-            && (parts == 1 || t.dtype() == DType::F16)
-            && t.get(0)?.is_contiguous();
-        if !fits {
-            candle::bail!(
-                "{op}: {name} must be {:?} of shape [parts, ..{inner:?}] with contiguous parts, two only in f16, got {:?} {:?} with strides {:?}",
-                x.dtype(),
-                t.dtype(),
-                t.dims(),
-                t.stride()
-            )
-        }
-    }
+    expect_parts(op, "x", x, x.dtype(), &[batch, from])?;
+    expect_parts(op, "weight", weight, x.dtype(), &[n_patches, hidden, window_len])?;
     Ok(sizes)
 }
 
@@ -160,7 +185,7 @@ pub(super) struct Product {
     pub sizes: Sizes,
     pub direction: PatchDirection,
     pub factor: f32,
-    dtype: DType,
+    pub dtype: DType,
 }
 
 impl Product {
@@ -178,21 +203,11 @@ impl Product {
 
 impl Kernel for Product {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F64 => self.run_cpu::<f64>(io),
-            DType::BF16 => self.run_cpu::<bf16>(io),
-            DType::F16 => self.run_cpu::<f16>(io),
-            _ => self.run_cpu::<f32>(io),
-        }
+        for_type!(self.dtype, |T| self.run_cpu::<T>(io))
     }
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F64 => super::cuda::product::<f64, f64>(self, "f64", gpu, io),
-            DType::BF16 => super::cuda::product::<bf16, f32>(self, "bf16", gpu, io),
-            DType::F16 => super::cuda::product::<f16, f32>(self, "f16", gpu, io),
-            _ => super::cuda::product::<f32, f32>(self, "f32", gpu, io),
-        }
+        for_type!(self.dtype, |T| super::cuda::product::<T>(self, self.dtype.as_str(), gpu, io))
     }
 }

@@ -2,10 +2,7 @@
 #![cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 use super::product::PatchDirection;
 use crate::limits::Limits;
-
-/// Of kernels/product.cuh.
-const DEPTH: usize = 32;
-const PAD: usize = 8;
+use crate::products::shape::tile_bytes;
 
 /// Rows of the minibatch in a tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,13 +50,10 @@ impl UnitsShape {
         (self.rows / 64 * self.across) as u32
     }
 
-    /// Slices of both operands in 16-bit numbers, or the tile of sums in f32, which takes their place.
+    /// Shared memory of a block.
     pub(super) fn shared_bytes(self) -> usize {
         let stages = if self.w_parts == 2 { 2 } else { 3 };
-        let x = self.rows * (DEPTH + PAD);
-        let w = if self.turned { DEPTH * (self.across + PAD) } else { self.across * (DEPTH + PAD) };
-        let slices = stages * (self.x_parts * x + self.w_parts * w) * 2;
-        slices.max(self.rows * (self.across + 4) * 4)
+        tile_bytes([self.rows, self.across], stages, [self.x_parts, self.w_parts], self.turned)
     }
 }
 

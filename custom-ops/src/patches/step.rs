@@ -3,13 +3,9 @@ use super::cpu::{self, Parts};
 use super::gradient::patch_gradient_;
 use super::grid::PatchGrid;
 use super::product::Sizes;
-use crate::bias_step::bias_step_;
-use crate::check::{expect, expect_layout};
-use crate::contrast_step::{Contrast, ContrastStep, hidden_biases, visible_biases};
+use crate::contrast_step::{Contrast, ContrastStep, after_weights, check_update, planes_of};
 use crate::gemm::{Factors, Precision};
 use crate::op::{Io, Kernel, operands};
-use crate::scalars::advance_;
-use crate::scale::scale_into_;
 use crate::weight_step::{WeightStep, weight_step_};
 use candle::{CpuStorage, DType, Device, Result, Tensor};
 
@@ -42,10 +38,19 @@ pub fn patch_contrast_step_(
     scalars: &Tensor,
     step: ContrastStep<'_>,
 ) -> Result<()> {
-    let (sizes, parts) = check(to, hidden, visible, grid, scalars)?;
-    if !(step.weights.l1 >= 0. && step.weights.l2 >= 0.) {
-        candle::bail!("{OP}: l1 and l2 must be at least 0, got {} and {}", step.weights.l1, step.weights.l2)
-    }
+    grid.validate(OP)?;
+    let (n_patches, len, planes) = (grid.n_patches(), grid.window_len(), planes_of(to));
+    let per_patch = match *to.params.dims() {
+        [n, p, hidden, l] if (n, p, l) == (planes, n_patches, len) && hidden > 0 => hidden,
+        _ => candle::bail!(
+            "{OP}: params must have shape [{planes}, {n_patches}, hidden, {len}], got {:?}",
+            to.params.dims()
+        ),
+    };
+    let units = [n_patches * per_patch, grid.n_values()];
+    let weight = [n_patches, per_patch, len];
+    let (parts, batch) = check_update(OP, to, hidden, visible, scalars, step.weights, &weight, units)?;
+    let sizes = Sizes { grid: *grid, hidden: per_patch, batch };
     #[cfg(feature = "cuda")]
     if super::cuda::step_fits(to, hidden, visible, step, &sizes, parts)? {
         return super::cuda::step(to, hidden, visible, scalars, step, sizes, parts);
@@ -70,69 +75,7 @@ pub fn patch_contrast_step_(
         patch_gradient_(&to.params.get(1)?, &h, &x, grid, Factors::Tensor(scalars))?;
         weight_step_(to.params, scalars, step.weights)?;
     }
-    if let Some(copy) = to.copy {
-        scale_into_(&copy.get(0)?, &to.params.get(0)?, step.copy_scale)?;
-    }
-    bias_step_(to.hidden_state, &of_hidden, scalars, hidden_biases(step))?;
-    bias_step_(to.visible_state, &of_visible, scalars, visible_biases(step))?;
-    advance_(to.counter, step.advance)
-}
-
-fn check(
-    to: Contrast<'_>,
-    hidden: &Tensor,
-    visible: &Tensor,
-    grid: &PatchGrid,
-    scalars: &Tensor,
-) -> Result<(Sizes, usize)> {
-    grid.validate(OP)?;
-    let (n_patches, len) = (grid.n_patches(), grid.window_len());
-    let planes = if to.velocity.is_some() { 1 } else { 2 };
-    let per_patch = match *to.params.dims() {
-        [n, p, hidden, l] if (n, p, l) == (planes, n_patches, len) && hidden > 0 => hidden,
-        _ => candle::bail!(
-            "{OP}: params must have shape [{planes}, {n_patches}, hidden, {len}], got {:?}",
-            to.params.dims()
-        ),
-    };
-    expect_layout(OP, "params", to.params, &[DType::F32])?;
-    let (parts, batch) = match *hidden.dims() {
-        [parts @ (1 | 2), _, batch, _] => (parts, batch),
-        _ => candle::bail!(
-            "{OP}: hidden must have shape [parts, ≥ 2, batch, n_hidden], got {:?}",
-            hidden.dims()
-        ),
-    };
-    let sizes = Sizes { grid: *grid, hidden: per_patch, batch };
-    let n_hidden = sizes.n_hidden();
-    for (name, t, width) in [("hidden", hidden, n_hidden), ("visible", visible, grid.n_values())] {
-        let fits = matches!(*t.dims(), [p, n, b, w] if (p, b, w) == (parts, batch, width) && n >= 2)
-            && t.stride()[1..] == [batch * width, width, 1]
-            && t.dtype() == hidden.dtype()
-            && (parts == 1 || t.dtype() == DType::F16);
-        if !fits {
-            candle::bail!(
-                "{OP}: {name} must be {:?} of shape [{parts}, ≥ 2, {batch}, {width}] with contiguous parts, f16 if there are two, got {:?} {:?} with strides {:?}",
-                hidden.dtype(),
-                t.dtype(),
-                t.dims(),
-                t.stride()
-            )
-        }
-    }
-    expect(OP, "hidden_state", to.hidden_state, &[DType::F32], &[4, n_hidden])?;
-    expect(OP, "visible_state", to.visible_state, &[DType::F32], &[4, grid.n_values()])?;
-    expect(OP, "counter", to.counter, &[DType::I64], &[1])?;
-    expect(OP, "scalars", scalars, &[DType::F32], &[3])?;
-    if let Some(velocity) = to.velocity {
-        expect(OP, "velocity", velocity, &[DType::BF16], &[n_patches, per_patch, len])?;
-    }
-    if let Some(copy) = to.copy {
-        let states = hidden.dtype();
-        let dtype = if states == DType::F32 { copy.dtype() } else { states };
-        expect(OP, "copy", copy, &[dtype], &[parts, n_patches, per_patch, len])?;
-    }
-    Ok((sizes, parts))
+    after_weights(to, &of_hidden, &of_visible, scalars, step)
 }
 
 /// The gradient and the update of the weights in one pass over the patches, for f32 states.

@@ -1,6 +1,6 @@
 //! Units of a product with the weights of patches.
 use super::grid::PatchGrid;
-use super::product::{PatchDirection, patch_product_, sizes_of};
+use super::product::{PatchDirection, patch_product_};
 use crate::draw::Draws;
 use crate::units::{Unit, UnitPlanes, units_};
 use candle::{Result, Tensor};
@@ -30,10 +30,9 @@ pub fn units_of_patches_(
     draws: Draws<'_>,
     std: Option<&Tensor>,
 ) -> Result<()> {
-    sizes_of("units_of_patches_", x, weight, grid, direction)?;
     #[cfg(feature = "cuda")]
-    if std.is_none() {
-        let sizes = sizes_of("units_of_patches_", x, weight, grid, direction)?;
+    if std.is_none() && x.device().is_cuda() {
+        let sizes = super::product::sizes_of("units_of_patches_", x, weight, grid, direction)?;
         let fused =
             super::cuda::Units::fits(planes, x, weight, bias, sizes, direction, scale, unit, out, draws)?;
         if let Some(fused) = fused {

@@ -10,7 +10,7 @@ mod errors;
 mod errors_cuda;
 #[cfg(feature = "cuda")]
 mod operands;
-mod shape;
+pub(crate) mod shape;
 mod units;
 #[cfg(feature = "cuda")]
 mod units_cuda;

@@ -69,14 +69,25 @@ impl Shape {
         (self.tm.div_ceil(64).max(2) * self.tn) as u32
     }
 
-    /// Slices of both operands in 16-bit numbers, or the tile of sums in f32, which takes their place.
+    /// Shared memory of a block; `b` has two parts.
     pub(super) fn shared_bytes(self, a_parts: usize, turned: bool) -> usize {
-        let tm = self.tm;
-        let a = tm * (DEPTH + PAD);
-        let b = if turned { DEPTH * (self.tn + PAD) } else { self.tn * (DEPTH + PAD) };
-        let slices = self.stages * (a_parts * a + 2 * b) * 2;
-        slices.max(tm * (self.tn + 4) * 4)
+        tile_bytes([self.tm, self.tn], self.stages, [a_parts, 2], turned)
     }
+}
+
+/// Shared memory of a block of kernels/product.cuh with tiles of `tm` by `tn`: slices of both operands in 16-bit numbers of so many parts, or
+/// the tile of sums in f32, which takes their place.
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
+pub(crate) fn tile_bytes(
+    [tm, tn]: [usize; 2],
+    stages: usize,
+    [a_parts, b_parts]: [usize; 2],
+    turned: bool,
+) -> usize {
+    let a = tm * (DEPTH + PAD);
+    let b = if turned { DEPTH * (tn + PAD) } else { tn * (DEPTH + PAD) };
+    let slices = stages * (a_parts * a + b_parts * b) * 2;
+    slices.max(tm * (tn + 4) * 4)
 }
 
 #[cfg(test)]
