@@ -53,6 +53,7 @@
 mod config;
 pub(crate) mod energy;
 pub mod likelihood;
+mod lower;
 mod pretrained;
 mod step;
 mod storage;

@@ -2,13 +2,14 @@
 //!
 //! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that memory, so that it can be
 //! recorded as a CUDA graph. For the equations see [`train`](super::train).
-use super::storage::Format;
-use super::{CdConfig, HiddenUnit, Rbm, VisibleUnit};
+use super::lower::{LowerLayer, Place, hidden_unit};
+use super::storage::{Format, store};
+use super::{CdConfig, Rbm, VisibleUnit};
 use candle::{D, DType, Result, Tensor};
 use chandlery_ops::{
     BiasGradients, Contrast, ContrastStep, Draws, Factors, PatchDirection, PatchGrid, Philox, Precision,
     Sparsity, Unit, UnitPlanes, WeightStep, bernoulli, bernoulli_into_, contrast_step_, gemm_,
-    max_norm_rows_, patch_contrast_step_, patch_gradient_, patch_product, scale_into_, split_into_, units_,
+    max_norm_rows_, patch_contrast_step_, patch_gradient_, patch_product, scale_into_, units_,
     units_of_patches_, units_of_product_,
 };
 
@@ -25,22 +26,6 @@ const H_PLANES: usize = 3;
 const VARIANCE_RATE: f64 = 0.1;
 const MIN_LOG_VARIANCE: f64 = -9.21;
 
-/// A layer below the one that is trained, and where its hidden means go.
-#[derive(Clone)]
-struct LowerLayer {
-    /// `[n_hidden, n_visible]`, or parts of it, `[parts, ..]`, where the layer has patches or is not f32 or bf16.
-    weight: Tensor,
-    patches: Option<PatchGrid>,
-    bias: Tensor,
-    unit: Unit,
-    /// Pre-activations, `[batch, n_hidden]`.
-    pre: Tensor,
-    /// The planes that receive the means, which, and how far on their second parts go.
-    planes: Tensor,
-    plane: usize,
-    low: Option<usize>,
-}
-
 /// The state of learned variances: `[2, n_visible]`, log-variances and their velocity.
 #[derive(Clone)]
 pub(super) struct Variance {
@@ -56,9 +41,8 @@ pub(super) struct Buffers {
     pub(super) hidden_unit: Unit,
     pub(super) visible_unit: Unit,
     pub(super) philox: Philox,
-    /// How states and weights are stored for products, and those of the layers below.
+    /// How states and weights are stored for products.
     format: Format,
-    below: Format,
     /// Where the weights are those of patches; then `[.., n_hidden, n_visible]` below is `[.., n_patches, hidden, window_len]`.
     patches: Option<PatchGrid>,
     /// `[2, n_hidden, n_visible]`: weights, velocity; or the weights alone.
@@ -130,29 +114,11 @@ impl Buffers {
                 let shape = if of_below == 2 { vec![2, batch, n_input] } else { vec![batch, n_input] };
                 input = Some(Tensor::zeros(shape, below.dtype(), device)?);
             }
-            let weight = layer.weight().to_dtype(DType::F32)?.contiguous()?;
-            let weight = match below {
-                Format::F32 | Format::Bf16 => weight.to_dtype(below.dtype())?,
-                Format::F16 | Format::F16Pair => {
-                    let shape = [&[of_below], weight.dims()].concat();
-                    let copy = Tensor::zeros(shape, below.dtype(), device)?;
-                    store(&copy, &weight, below.weight_scale())?;
-                    copy
-                }
+            let place = match top {
+                true => Place { planes, plane: V_POS, low: (parts == 2).then_some(V_PLANES) },
+                false => Place { planes, plane: 0, low: (of_below == 2).then_some(1) },
             };
-            layers.push(LowerLayer {
-                weight,
-                patches: layer.config().patches,
-                bias: layer.bias().to_dtype(DType::F32)?.contiguous()?,
-                unit: hidden_unit(layer.config().hidden),
-                pre: zeros(&[batch, n])?,
-                planes,
-                plane: if top { V_POS } else { 0 },
-                low: match top {
-                    true => (parts == 2).then_some(V_PLANES),
-                    false => (of_below == 2).then_some(1),
-                },
-            });
+            layers.push(LowerLayer::new(layer, below, config, place)?);
         }
         let variance = match rbm.log_variance() {
             Some(log_variance) if config.precision == Precision::Bf16 => candle::bail!(
@@ -195,7 +161,6 @@ impl Buffers {
             },
             philox,
             patches: rbm.config().patches,
-            below,
             params,
             velocity,
             hidden_state: state(rbm.bias())?,
@@ -253,7 +218,7 @@ impl Buffers {
         }
         let mut below = self.input.clone();
         for layer in &self.lower {
-            below = self.rise(layer, &below)?;
+            below = layer.rise(&below)?;
         }
         let variance = self.variance.as_ref().map(Variance::moments).transpose()?;
         let variance = variance.as_ref();
@@ -274,47 +239,6 @@ impl Buffers {
             self.hidden_phase(V_NEG, out, &mut draws)?;
         }
         self.update(variance, draws.offset.wrapping_sub(self.philox.offset) as i64)
-    }
-
-    /// The hidden means of a layer below, given what it reads; `[batch, n_hidden]`, or `[2, batch, n_hidden]` in two parts.
-    fn rise(&self, layer: &LowerLayer, x: &Tensor) -> Result<Tensor> {
-        let LowerLayer { planes, pre, weight, bias, unit, plane, low, .. } = layer;
-        let out = UnitPlanes { mean: Some(*plane), low: *low, ..UnitPlanes::default() };
-        let split = matches!(self.below, Format::F16 | Format::F16Pair);
-        let parts = |t: &Tensor, rank: usize| if t.rank() == rank { Ok(t.clone()) } else { t.unsqueeze(0) };
-        let scale = self.below.product_scale();
-        match &layer.patches {
-            Some(grid) => {
-                let (x, weight) = (parts(x, 3)?, parts(weight, 4)?);
-                let up = PatchDirection::Up;
-                units_of_patches_(
-                    planes,
-                    pre,
-                    &x,
-                    &weight,
-                    grid,
-                    up,
-                    scale,
-                    bias,
-                    *unit,
-                    out,
-                    Draws::Mode,
-                    None,
-                )?;
-            }
-            None if split => {
-                let (x, weight) = (parts(x, 3)?, weight.transpose(1, 2)?);
-                units_of_product_(planes, pre, &x, &weight, scale, bias, *unit, out, Draws::Mode)?;
-            }
-            None => {
-                gemm_(pre, x, &weight.t()?, Factors::OVERWRITE, self.config.precision)?;
-                units_(planes, pre, bias, *unit, out, Draws::Mode, None)?;
-            }
-        }
-        match self.below.parts() {
-            2 => Ok(planes.clone()), // both parts; nobody reads on from the planes of the layer in training
-            _ => planes.get(*plane),
-        }
     }
 
     /// Hidden units given plane `from` of the visible ones.
@@ -509,15 +433,6 @@ impl Buffers {
     }
 }
 
-/// Stores `scale · x` to a matrix, or to the parts of one, `[parts, ..]`.
-fn store(out: &Tensor, x: &Tensor, scale: f32) -> Result<()> {
-    match *out.dims() {
-        [1, ..] if out.rank() > x.rank() => scale_into_(&out.get(0)?, x, scale),
-        [_, ..] if out.rank() > x.rank() => split_into_(out, x, scale),
-        _ => scale_into_(out, x, scale),
-    }
-}
-
 /// What a step needs of the variances as they are at its beginning, `[n_visible]` each.
 struct Moments {
     /// `1/σ²`
@@ -530,13 +445,5 @@ impl Variance {
     fn moments(&self) -> Result<Moments> {
         let log_variance = self.state.get(0)?;
         Ok(Moments { inverse: log_variance.neg()?.exp()?, stdev: (log_variance * 0.5)?.exp()? })
-    }
-}
-
-fn hidden_unit(unit: HiddenUnit) -> Unit {
-    match unit {
-        HiddenUnit::Bernoulli => Unit::Bernoulli,
-        HiddenUnit::Rectified => Unit::Rectified,
-        HiddenUnit::Gaussian => Unit::Gaussian,
     }
 }

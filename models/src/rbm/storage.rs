@@ -18,8 +18,10 @@
 //! Layers of patches, for which [`patch_steps_fuse`], are stored as in the first column on every GPU: their products have two parts on all
 //! of them. Their visible units may be real-valued with deviation 1 too: an f16 number is as close to such a value as TF32's.
 use super::{HiddenUnit, RbmConfig, VisibleUnit};
-use candle::{DType, Device};
-use chandlery_ops::{Precision, contrast_step_fuses, patch_steps_fuse, two_part_products_fuse};
+use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::{
+    Precision, contrast_step_fuses, patch_steps_fuse, scale_into_, split_into_, two_part_products_fuse,
+};
 
 /// What the f16 copy of the weights is multiplied by.
 pub(crate) const F16_WEIGHT_SCALE: f32 = 64.;
@@ -106,5 +108,14 @@ impl Format {
     /// What a product with the copy is multiplied by.
     pub(super) fn product_scale(self) -> f32 {
         1. / self.weight_scale()
+    }
+}
+
+/// Stores `scale · x` to a matrix, or to the parts of one, `[parts, ..]`.
+pub(super) fn store(out: &Tensor, x: &Tensor, scale: f32) -> Result<()> {
+    match *out.dims() {
+        [1, ..] if out.rank() > x.rank() => scale_into_(&out.get(0)?, x, scale),
+        [_, ..] if out.rank() > x.rank() => split_into_(out, x, scale),
+        _ => scale_into_(out, x, scale),
     }
 }
