@@ -1,7 +1,7 @@
 //! What the benchmarks of contrastive divergence share: options, and the timing of a trainer on rows that stream from host memory.
 use super::CommonArgs;
 use super::stream::{Stream, synthetic_rows};
-use super::timing::{Seconds, time};
+use super::timing::{Seconds, time_of_one};
 use crate::options::{below_one, not_negative};
 use anyhow::Result;
 use candle::Device;
@@ -11,7 +11,6 @@ use chandlery::schedule::Schedule;
 use chandlery_datasets::{Feed, FeedConfig, Split};
 use chandlery_ops::Precision;
 use clap::Args;
-use std::time::Instant;
 
 /// Minibatches in host memory, at most; each chunk of rows is copied to the device while the previous one is used.
 const BATCHES: usize = 256;
@@ -97,19 +96,11 @@ impl CdArgs {
         let mut feed = Feed::new(rows, device, config)?;
         let mut stream = Stream::new(&mut feed)?;
 
-        // Enough steps that a run is long against the clock and against waiting for the device at its end.
-        stream.train(trainer, MIN_STEPS)?;
-        device.synchronize()?;
-        let start = Instant::now();
-        stream.train(trainer, MIN_STEPS)?;
-        device.synchronize()?;
-        let step = start.elapsed().as_secs_f64() / MIN_STEPS as f64;
-        let steps = ((RUN_SECONDS / step).ceil() as usize).max(MIN_STEPS);
-
-        let run = time(device, common.repeats, || stream.train(trainer, steps))?;
+        let steps = |n| stream.train(trainer, n);
+        let step = time_of_one(device, common.repeats, (RUN_SECONDS, MIN_STEPS), steps)?;
         let error = trainer.metrics()?.reconstruction_error;
-        tracing::debug!(steps, error, "timed");
-        Ok(run.times(1e6 / (steps * self.batch()) as f64))
+        tracing::debug!(error, "timed");
+        Ok(step.times(1e6 / self.batch() as f64))
     }
 }
 

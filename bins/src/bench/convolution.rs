@@ -1,7 +1,7 @@
 //! A convolution and both of its gradients.
 use super::CommonArgs;
 use super::floor::Gpu;
-use super::timing::{Seconds, time};
+use super::timing::{Seconds, time_of_one};
 use crate::device::describe;
 use crate::report::Report;
 use anyhow::{Context, Result};
@@ -13,7 +13,6 @@ use chandlery_ops::{
 use clap::Args;
 use serde::Serialize;
 use std::str::FromStr;
-use std::time::Instant;
 
 /// A timed run lasts about this long, or this many calls.
 const RUN_SECONDS: f64 = 0.2;
@@ -197,15 +196,7 @@ fn candles(x: &Tensor, w: &Tensor, shape: ConvolutionShape) -> Result<Option<(Te
     Ok(Some((first(x, height, width)?, first(w, size, size)?, pad)))
 }
 
-/// Seconds of one call, from as many as make a run long against the clock and against waiting for the device at its end.
+/// Seconds of one call.
 fn calls(device: &Device, repeats: u32, call: impl Fn() -> Result<()>) -> Result<Seconds> {
-    let many = |n: usize| (0..n).try_for_each(|_| call());
-    many(1)?;
-    device.synchronize()?;
-    let start = Instant::now();
-    many(MIN_CALLS)?;
-    device.synchronize()?;
-    let once = start.elapsed().as_secs_f64() / MIN_CALLS as f64;
-    let n = ((RUN_SECONDS / once).ceil() as usize).max(MIN_CALLS);
-    Ok(time(device, repeats, || many(n))?.times(1. / n as f64))
+    time_of_one(device, repeats, (RUN_SECONDS, MIN_CALLS), |n| (0..n).try_for_each(|_| call()))
 }

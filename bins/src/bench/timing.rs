@@ -41,3 +41,24 @@ pub fn time(
     seconds.sort_by(f64::total_cmp);
     Ok(Seconds { median: seconds[seconds.len() / 2], min: seconds[0], max: seconds[seconds.len() - 1] })
 }
+
+/// Seconds of one call, from runs of as many as take `seconds`, at least `least`: long against the clock and against waiting for the device
+/// at the end. `calls` makes so many.
+///
+/// # Errors
+/// As [`time`].
+pub fn time_of_one(
+    device: &Device,
+    repeats: u32,
+    (seconds, least): (f64, usize),
+    mut calls: impl FnMut(usize) -> anyhow::Result<()>,
+) -> anyhow::Result<Seconds> {
+    calls(least)?;
+    device.synchronize()?;
+    let start = Instant::now();
+    calls(least)?;
+    device.synchronize()?;
+    let one = start.elapsed().as_secs_f64() / least as f64;
+    let n = ((seconds / one).ceil() as usize).max(least);
+    Ok(time(device, repeats, || calls(n))?.times(1. / n as f64))
+}
