@@ -1,7 +1,7 @@
 // bias.cuh: the bias update of one side from the states of both phases, for contrast_step.cu and bias_step.cu, which has the formulas.
 //
 // The same bits as the CPU twin in src/bias_step.rs, without -ffast-math and with -fmad=false: sums run in the order row lane, then
-// a tree over the lanes.
+// a tree over the lanes. bias_step.cu adds more than 4096 rows in stretches of so many, the others in one.
 #pragma once
 
 #include "numbers.cuh"
@@ -18,12 +18,13 @@ struct BiasRule {
 constexpr unsigned BIAS_UNITS = 32, BIAS_LANES = 16;           // a block takes 32 units; a lane takes every 16th row
 constexpr unsigned BIAS_FLOATS = 3 * BIAS_LANES * BIAS_UNITS;  // of shared memory
 
-// Biases of units first .. first + 32 of `units`, by a block of THREADS. A number of the states is the sum of PARTS, `part`
-// entries apart. `units` is a multiple of the 512 / THREADS neighbours that a thread sums; `scale` may be null.
+// Sums over `rows` rows of both planes, `plane` entries apart, for units first .. first + 32 of `units`, by a block of THREADS: those of
+// unit first + i are at [i], [LANES * UNITS + i] and [2 * LANES * UNITS + i] of `memory` for all threads: positive, negative, squared
+// differences. A number of the states is the sum of PARTS, `part` entries apart. `units` is a multiple of the 512 / THREADS neighbours
+// that a thread sums.
 template <int THREADS, int PARTS, typename T>
-__device__ __forceinline__ void step_biases(float* state, const T* planes, size_t part, const float* scalars,
-                                            const float* scale, const BiasRule& rule, unsigned batch, unsigned units,
-                                            unsigned first, float* memory) {
+__device__ __forceinline__ void sum_biases(const T* planes, size_t plane, size_t part, unsigned rows, unsigned units,
+                                           unsigned first, float* memory) {
   constexpr int EACH = BIAS_UNITS * BIAS_LANES / THREADS;
   static_assert(EACH * THREADS == BIAS_UNITS * BIAS_LANES, "whole units");
   float(*pos_sum)[BIAS_UNITS] = reinterpret_cast<float(*)[BIAS_UNITS]>(memory);
@@ -33,9 +34,9 @@ __device__ __forceinline__ void step_biases(float* state, const T* planes, size_
   float pos[EACH] = {}, neg[EACH] = {}, err[EACH] = {};
   if (first + x < units) {
     const T* of_neg = planes + first + x;
-    const T* of_pos = of_neg + (size_t)batch * units;
+    const T* of_pos = of_neg + plane;
 #pragma unroll 4
-    for (unsigned r = y; r < batch; r += BIAS_LANES)
+    for (unsigned r = y; r < rows; r += BIAS_LANES)
 #pragma unroll
       for (int i = 0; i < EACH; ++i) {
         const size_t at = (size_t)r * units + i;
@@ -59,10 +60,12 @@ __device__ __forceinline__ void step_biases(float* state, const T* planes, size_
       }
   }
   __syncthreads();
-  const unsigned unit = first + threadIdx.x;
-  if (threadIdx.x >= BIAS_UNITS || unit >= units) return;
+}
 
-  const float pos_all = pos_sum[0][threadIdx.x], neg_all = neg_sum[0][threadIdx.x], err_all = err_sum[0][threadIdx.x];
+// The update of the biases of one unit from its sums over `batch` rows; `scale` may be null.
+__device__ __forceinline__ void apply_bias(float* state, float pos_all, float neg_all, float err_all, const float* scalars,
+                                           const float* scale, const BiasRule& rule, unsigned batch, unsigned units,
+                                           unsigned unit) {
   float* bias = state + unit;
   float* velocity = bias + units;
   float* third = velocity + units;
@@ -84,4 +87,16 @@ __device__ __forceinline__ void step_biases(float* state, const T* planes, size_
     *fourth = *fourth + ((a - (s - bb)) + (b - bb));
     *third = s;
   }
+}
+
+// Biases of units first .. first + 32 of `units` from planes of `batch` rows, see sum_biases.
+template <int THREADS, int PARTS, typename T>
+__device__ __forceinline__ void step_biases(float* state, const T* planes, size_t part, const float* scalars,
+                                            const float* scale, const BiasRule& rule, unsigned batch, unsigned units,
+                                            unsigned first, float* memory) {
+  sum_biases<THREADS, PARTS>(planes, (size_t)batch * units, part, batch, units, first, memory);
+  const unsigned i = threadIdx.x, unit = first + i;
+  if (i >= BIAS_UNITS || unit >= units) return;
+  constexpr unsigned SUMS = BIAS_LANES * BIAS_UNITS;
+  apply_bias(state, memory[i], memory[SUMS + i], memory[2 * SUMS + i], scalars, scale, rule, batch, units, unit);
 }

@@ -9,7 +9,10 @@
 //          [2, batch, units] f32 or bf16, plane 0 neg, plane 1 pos. scalars: [3] f32 on the device: rate / batch,
 //          momentum, rate. scale: [units] f32 or null
 // scalars  BiasRule; sign is 1 if neg already carries the minus sign, else -1
-// launch   1-D: a block of 512 threads for each 32 units: 16 lanes, of which each takes every 16th row
+// launch   bias_step: 1-D, a block of 512 threads for each 32 units: 16 lanes, of which each takes every 16th row. For more than 4096
+//          rows bias_sums, a grid of [units / 32, stretches] such blocks, writes the sums of a stretch of 4096 rows to
+//          sums: [stretches, 3, units] f32 (pos, neg, squared differences), and bias_step_of_sums, a thread for each unit, adds them
+//          from first to last
 // shared   6 KiB
 // cost     reads planes once
 // NaN      propagates
@@ -19,6 +22,7 @@
 #include "bias.cuh"
 
 constexpr int THREADS = 512;
+constexpr unsigned STRETCH = 4096;
 
 template <typename T>
 __device__ void bias_step(float* state, const T* planes, const float* scalars, const float* scale,
@@ -37,4 +41,37 @@ extern "C" __global__ void bias_step_bf16(float* state, const __nv_bfloat16* pla
                                           const float* scale, const BiasRule rule,
                                           const unsigned batch, const unsigned units) {
   bias_step(state, planes, scalars, scale, rule, batch, units);
+}
+
+template <typename T>
+__device__ void bias_sums(float* sums, const T* planes, unsigned batch, unsigned units) {
+  __shared__ float memory[BIAS_FLOATS];
+  const unsigned start = blockIdx.y * STRETCH, first = blockIdx.x * BIAS_UNITS;
+  const unsigned rows = batch - start < STRETCH ? batch - start : STRETCH;
+  sum_biases<THREADS, 1>(planes + (size_t)start * units, (size_t)batch * units, 0, rows, units, first, memory);
+  const unsigned kind = threadIdx.x / BIAS_UNITS, i = threadIdx.x % BIAS_UNITS;
+  if (kind < 3 && first + i < units)
+    sums[((size_t)blockIdx.y * 3 + kind) * units + first + i] = memory[kind * BIAS_LANES * BIAS_UNITS + i];
+}
+
+extern "C" __global__ void bias_sums_f32(float* sums, const float* planes, const unsigned batch, const unsigned units) {
+  bias_sums(sums, planes, batch, units);
+}
+
+extern "C" __global__ void bias_sums_bf16(float* sums, const __nv_bfloat16* planes, const unsigned batch,
+                                          const unsigned units) {
+  bias_sums(sums, planes, batch, units);
+}
+
+extern "C" __global__ void bias_step_of_sums(float* state, const float* sums, const float* scalars, const float* scale,
+                                             const BiasRule rule, const unsigned batch, const unsigned units,
+                                             const unsigned stretches) {
+  const unsigned unit = blockIdx.x * blockDim.x + threadIdx.x;
+  if (unit >= units) return;
+  float of[3] = {0.f, 0.f, 0.f};
+#pragma unroll 4
+  for (unsigned s = 0; s < stretches; ++s)
+#pragma unroll
+    for (int kind = 0; kind < 3; ++kind) of[kind] = of[kind] + sums[((size_t)s * 3 + kind) * units + unit];
+  apply_bias(state, of[0], of[1], of[2], scalars, scale, rule, batch, units, unit);
 }

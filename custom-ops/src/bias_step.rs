@@ -13,7 +13,7 @@
 //!
 //! Hinton, "A practical guide to training restricted Boltzmann machines", 2010, sections 9 and 11.
 use crate::check::{expect, expect_layout};
-use crate::op::{Io, Kernel, operands};
+use crate::op::{In, Io, Kernel, Out, operands};
 use crate::weight_step::check_scalars;
 use candle::{CpuStorage, DType, Result, Tensor, WithDType};
 use half::bf16;
@@ -24,6 +24,8 @@ const OP: &str = "bias_step_";
 const LANES: usize = 16;
 /// Units that one task of the CPU twin sums at once.
 const UNITS: usize = 64;
+/// Rows of a stretch, where there is memory for the sums of each; they are added from first to last.
+const STRETCH: usize = 4096;
 
 /// A target for the mean activation of hidden units.
 ///
@@ -76,6 +78,14 @@ pub struct BiasStep<'a> {
     pub gather_error: bool,
     /// Factor on each unit's gradient, `[n_units]` f32: `1/σ²` for Gaussian units.
     pub scale: Option<&'a Tensor>,
+    /// Memory for sums, of [`bias_sums_shape`] or more rows, f32, whose content is lost: then many rows of few units, as the places of maps are,
+    /// are summed in stretches of 4096 rows by many threads. Without it a unit's rows are summed by few.
+    pub sums: Option<&'a Tensor>,
+}
+
+/// The shape of the memory of [`BiasStep::sums`] for `batch` rows: a row for each stretch, with three sums for each unit.
+pub fn bias_sums_shape(batch: usize, n_units: usize) -> (usize, usize) {
+    (batch.div_ceil(STRETCH), 3 * n_units)
 }
 
 /// One update of a side's biases from the states of both phases.
@@ -84,7 +94,7 @@ pub struct BiasStep<'a> {
 /// (visible), and the rounding error of that sum. `planes` is `[2, batch, n_units]` f32 or bf16: plane 0 is the negative phase,
 /// plane 1 the positive. `scalars` is `[3]` as for [`weight_step_`](crate::weight_step_).
 ///
-/// Sums have the same order on every device, so the CPU and the GPU return the same bits.
+/// Sums have the same order on every device, so the CPU and the GPU return the same bits; with [`BiasStep::sums`] it is another order.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, `batch` is 0, or both `sparsity` and `gather_error` are asked for.
@@ -101,15 +111,27 @@ pub fn bias_step_(state: &Tensor, planes: &Tensor, scalars: &Tensor, step: BiasS
     if batch == 0 {
         candle::bail!("{OP}: planes must have at least one row each, got shape {:?}", planes.dims())
     }
+    if let Some(sums) = step.sums {
+        let (stretches, columns) = bias_sums_shape(batch, units);
+        if sums.rank() != 2 || sums.dim(0)? < stretches || sums.dim(1)? != columns {
+            candle::bail!("{OP}: sums must be [{stretches} or more, {columns}], got shape {:?}", sums.dims())
+        }
+        expect_layout(OP, "sums", sums, &[DType::F32])?;
+    }
     if step.sparsity.is_some() && step.gather_error {
         candle::bail!("{OP}: sparsity is for hidden units and gather_error for visible units; set only one")
     }
-    let op = ApplyBiasStep { rule: BiasRule::from(step), dtype: planes.dtype(), batch, units };
-    let io = operands(OP).write("state", state).read("planes", planes).read("scalars", scalars);
-    io.maybe("scale", step.scale).run(&op)
+    let stretches = step.sums.map(|_| batch.div_ceil(STRETCH));
+    let op = ApplyBiasStep { rule: BiasRule::from(step), dtype: planes.dtype(), batch, units, stretches };
+    let io = operands(OP).write("state", state);
+    let io = match step.sums {
+        Some(sums) => io.write("sums", sums),
+        None => io,
+    };
+    io.read("planes", planes).read("scalars", scalars).maybe("scale", step.scale).run(&op)
 }
 
-/// [`bias_step_`] computed with candle's own ops, without compensated summation; returns a new tensor.
+/// [`bias_step_`] computed with candle's own ops in f64 and rounded once, without compensated summation; returns a new f32 tensor.
 ///
 /// # Errors
 /// When shapes do not fit.
@@ -122,7 +144,7 @@ pub fn bias_step_reference(
     let [_, momentum, rate] = scalars.to_vec1::<f32>()?[..] else {
         candle::bail!("bias_step_reference: scalars")
     };
-    let planes = planes.to_dtype(DType::F32)?;
+    let (state, planes) = (state.to_dtype(DType::F64)?, planes.to_dtype(DType::F64)?);
     let (neg, pos) = (planes.get(0)?, planes.get(1)?);
     let batch = pos.dims()[0] as f64;
     let (mut b, mut v, mut third, fourth) = (state.get(0)?, state.get(1)?, state.get(2)?, state.get(3)?);
@@ -133,14 +155,14 @@ pub fn bias_step_reference(
         g = (g + third.affine(-f64::from(cost), f64::from(cost * target))?)?;
     }
     if let Some(scale) = step.scale {
-        g = (g * scale)?;
+        g = (g * scale.to_dtype(DType::F64)?)?;
     }
     v = ((v * f64::from(momentum))? + (g * f64::from(rate))?)?;
     b = (b + &v)?;
     if step.gather_error {
         third = (third + (pos - neg)?.sqr()?.sum(0)?)?;
     }
-    Tensor::stack(&[&b, &v, &third, &fourth], 0)
+    Tensor::stack(&[&b, &v, &third, &fourth], 0)?.to_dtype(DType::F32)
 }
 
 /// The fields of `BiasRule` in kernels/bias.cuh, in its order.
@@ -174,11 +196,19 @@ impl From<BiasStep<'_>> for BiasRule {
 #[cfg(feature = "cuda")]
 unsafe impl candle::cuda::cudarc::driver::DeviceRepr for BiasRule {}
 
+/// Of kernels/bias_step.cu, and units that a block takes.
+#[cfg(feature = "cuda")]
+const THREADS: u32 = 512;
+#[cfg(feature = "cuda")]
+const BLOCK_UNITS: usize = 32;
+
 struct ApplyBiasStep {
     rule: BiasRule,
     dtype: DType,
     batch: usize,
     units: usize,
+    /// How many there are, where there is memory for their sums.
+    stretches: Option<usize>,
 }
 
 /// The three sums over rows of up to [`UNITS`] neighbouring units.
@@ -188,23 +218,47 @@ struct Sums {
     err: [f32; UNITS],
 }
 
-/// Sums columns `first..first + width` of both planes: every 16th row to a lane, then a tree over the lanes.
-fn sums<T: Copy>(
-    planes: &[T],
-    batch: usize,
+impl Sums {
+    /// Those of all rows of both planes for columns `first..first + width`.
+    fn of<T: Copy + Sync>(
+        planes: &[T],
+        units: usize,
+        first: usize,
+        width: usize,
+        stretches: bool,
+        wide: &(impl Fn(T) -> f32 + Sync),
+    ) -> Self {
+        let (neg, pos) = planes.split_at(planes.len() / 2);
+        if !stretches {
+            return stretch(pos, neg, units, first, width, wide);
+        }
+        let stretches = pos.par_chunks(STRETCH * units).zip(neg.par_chunks(STRETCH * units));
+        let each: Vec<_> = stretches.map(|(pos, neg)| stretch(pos, neg, units, first, width, wide)).collect();
+        let zero = Self { pos: [0.; UNITS], neg: [0.; UNITS], err: [0.; UNITS] };
+        each.iter().fold(zero, |mut sums, of| {
+            for (sum, of) in [(&mut sums.pos, &of.pos), (&mut sums.neg, &of.neg), (&mut sums.err, &of.err)] {
+                sum.iter_mut().zip(of).for_each(|(sum, of)| *sum += of);
+            }
+            sums
+        })
+    }
+}
+
+/// Sums columns `first..first + width` of rows of both planes: every 16th row to a lane, then a tree over the lanes.
+fn stretch<T: Copy>(
+    pos_rows: &[T],
+    neg_rows: &[T],
     units: usize,
     first: usize,
     width: usize,
-    wide: impl Fn(T) -> f32,
+    wide: &impl Fn(T) -> f32,
 ) -> Sums {
-    let (neg_plane, pos_plane) = planes.split_at(batch * units);
     let mut pos = [[0f32; UNITS]; LANES];
     let mut neg = [[0f32; UNITS]; LANES];
     let mut err = [[0f32; UNITS]; LANES];
-    for r in 0..batch {
+    for (r, (p, q)) in pos_rows.chunks_exact(units).zip(neg_rows.chunks_exact(units)).enumerate() {
         let lane = r % LANES;
-        let p = &pos_plane[r * units + first..][..width];
-        let q = &neg_plane[r * units + first..][..width];
+        let (p, q) = (&p[first..][..width], &q[first..][..width]);
         let sums = pos[lane].iter_mut().zip(&mut neg[lane]).zip(&mut err[lane]);
         for (((pos, neg), err), (&p, &q)) in sums.zip(p.iter().zip(q)) {
             let (p, q) = (wide(p), wide(q));
@@ -229,8 +283,19 @@ fn tree(mut lanes: [[f32; UNITS]; LANES]) -> [f32; UNITS] {
 }
 
 impl ApplyBiasStep {
+    /// The state, the memory for sums where there is some, and what is read.
+    #[expect(clippy::type_complexity, reason = "the parts of a call")]
+    fn operands<'a, S>(&self, io: Io<'a, S>) -> Result<(Out<'a, S>, Option<Out<'a, S>>, [In<'a, S>; 3])> {
+        if self.stretches.is_none() {
+            let ([state], read) = io.parts()?;
+            return Ok((state, None, read));
+        }
+        let ([state, sums], read) = io.parts()?;
+        Ok((state, Some(sums), read))
+    }
+
     fn run_cpu<T: WithDType>(&self, io: Io<'_, CpuStorage>, wide: impl Fn(T) -> f32 + Sync) -> Result<()> {
-        let ([state], [planes, scalars, scale]) = io.parts()?;
+        let (state, _, [planes, scalars, scale]) = self.operands(io)?;
         let (state, planes, scale) =
             (state.elements::<f32>()?, planes.elements::<T>()?, scale.maybe::<f32>()?);
         let (batch, units) = (self.batch, self.units);
@@ -246,7 +311,7 @@ impl ApplyBiasStep {
             .zip(fourth.par_chunks_mut(UNITS));
         columns.enumerate().for_each(|(block, (((bias, velocity), third), fourth))| {
             let first = block * UNITS;
-            let sums = sums(planes, batch, units, first, bias.len(), &wide);
+            let sums = Sums::of(planes, units, first, bias.len(), self.stretches.is_some(), &wide);
             for i in 0..bias.len() {
                 let mut g = (rule.of_pos * sums.pos[i] + rule.sign * sums.neg[i]) / batch as f32;
                 if rule.cost != 0. {
@@ -283,8 +348,8 @@ impl Kernel for ApplyBiasStep {
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         match self.dtype {
-            DType::BF16 => self.launch::<bf16>("bias_step_bf16", gpu, io),
-            _ => self.launch::<f32>("bias_step_f32", gpu, io),
+            DType::BF16 => self.launch::<bf16>("bf16", gpu, io),
+            _ => self.launch::<f32>("f32", gpu, io),
         }
     }
 }
@@ -293,20 +358,34 @@ impl Kernel for ApplyBiasStep {
 impl ApplyBiasStep {
     fn launch<T: candle::cuda::CudaDType>(
         &self,
-        kernel: &str,
+        dtype: &str,
         gpu: &crate::cuda::Gpu,
         io: Io<'_, candle::CudaStorage>,
     ) -> Result<()> {
-        /// Of kernels/bias_step.cu, and units that a block takes.
-        const THREADS: u32 = 512;
-        const BLOCK_UNITS: usize = 32;
-        let ([state], [planes, scalars, scale]) = io.parts()?;
+        let (state, sums, [planes, scalars, scale]) = self.operands(io)?;
         let (mut state, planes) = (state.elements::<f32>()?, planes.elements::<T>()?);
         let (scalars, scale) = (scalars.elements::<f32>()?, scale.maybe::<f32>()?);
-        let launch = gpu.launch(OP, "bias_step", kernel)?.write(&mut state).read(&planes).read(&scalars);
+        let blocks = self.units.div_ceil(BLOCK_UNITS);
+        if let (Some(sums), Some(stretches)) = (sums, self.stretches) {
+            let mut sums = sums.elements::<f32>()?;
+            let launch = gpu.launch(OP, "bias_step", &format!("bias_sums_{dtype}"))?.write(&mut sums);
+            let launch = launch.read(&planes).count(self.batch).count(self.units);
+            // SAFETY: (float*, const T*, unsigned, unsigned); `bias_step_` checked that there is room for three sums for each unit and
+            // stretch and that planes hold two of batch · units; the grid has a row of blocks for each stretch.
+            unsafe { launch.grid([blocks, stretches, 1], (THREADS, 1, 1)).go()? };
+            let sums = sums.as_view();
+            let launch = gpu.launch(OP, "bias_step", "bias_step_of_sums")?.write(&mut state).read(&sums);
+            let launch = launch.read(&scalars).maybe(&scale).num(self.rule);
+            let launch = launch.count(self.batch).count(self.units).count(stretches);
+            // SAFETY: (float*, 2 × const float*, const float* or null, BiasRule, 3 × unsigned), sizes as above; threads beyond the units
+            // stop.
+            return unsafe { launch.blocks(self.units.div_ceil(128), 128).go() };
+        }
+        let launch = gpu.launch(OP, "bias_step", &format!("bias_step_{dtype}"))?;
+        let launch = launch.write(&mut state).read(&planes).read(&scalars);
         let launch = launch.maybe(&scale).num(self.rule).count(self.batch).count(self.units);
         // SAFETY: (float*, const T*, const float*, const float* or null, BiasRule, unsigned, unsigned); the shapes were checked
         // by `bias_step_`, and the kernel keeps to units < `units`.
-        unsafe { launch.blocks(self.units.div_ceil(BLOCK_UNITS), THREADS).go() }
+        unsafe { launch.blocks(blocks, THREADS).go() }
     }
 }

@@ -35,6 +35,7 @@ mod op;
 mod optimizer;
 mod patches;
 mod philox;
+mod pool_units;
 mod prefix_sum;
 mod products;
 pub mod pursuit;
@@ -60,7 +61,7 @@ pub use atoms::{
     atom_coherence_reference, code_figures_, codes_statistics_, descend_atoms_, descend_atoms_reference,
     row_squares, update_atoms, update_atoms_reference,
 };
-pub use bias_step::{BiasStep, Phases, Sparsity, bias_step_, bias_step_reference};
+pub use bias_step::{BiasStep, Phases, Sparsity, bias_step_, bias_step_reference, bias_sums_shape};
 pub use binarize::{bernoulli_into_, bernoulli_into_reference};
 pub use contrast_step::{
     BiasGradients, Contrast, ContrastStep, contrast_step_, contrast_step_fuses, contrast_step_reference,
@@ -68,7 +69,7 @@ pub use contrast_step::{
 pub use convolution::{
     ConvolutionShape, Padding, convolution, convolution_, convolution_gradient_places,
     convolution_input_gradient_, convolution_input_gradient_reference, convolution_reference,
-    convolution_weight_gradient_, convolution_weight_gradient_reference,
+    convolution_transposed, convolution_weight_gradient_, convolution_weight_gradient_reference,
 };
 pub use corrupt::{Corruption, corrupt, corrupt_, corrupt_reference};
 pub use denoising_steps::{
@@ -94,6 +95,7 @@ pub use patches::{
     patch_product, patch_product_, patch_product_reference, patch_steps_fuse, units_of_patches_,
 };
 pub use philox::Philox;
+pub use pool_units::{PoolShape, PoolSide, pool_units_, pool_units_reference};
 pub use prefix_sum::{PrefixSum, prefix_sum, prefix_sum_reference};
 pub use products::{
     deltas_of_product_, deltas_of_product_reference, error_places, errors_of_product_,

@@ -34,6 +34,8 @@
 //! ```
 mod cpu;
 
+pub(crate) use cpu::{Plane, store, store_low};
+
 use crate::check::expect_layout;
 use crate::draw::{Draws, Place, normal, uniform};
 use crate::op::{Io, Kernel, new_tensor, operands};
@@ -116,7 +118,7 @@ pub fn units_(
     draws: Draws,
     std: Option<&Tensor>,
 ) -> Result<()> {
-    let (rows, n_units) = check_planes(planes, bias, out)?;
+    let (rows, n_units) = check_units(planes, bias, out)?;
     check(planes, "pre", pre, &[rows, n_units])?;
     if let Some(std) = std {
         if unit != Unit::Gaussian {
@@ -202,25 +204,31 @@ pub fn units_reference(
 }
 
 /// The sizes `(rows, n_units)` of the planes, which fit the bias and hold those that `out` names.
-pub(crate) fn check_planes(planes: &Tensor, bias: &Tensor, out: UnitPlanes) -> Result<(usize, usize)> {
+pub(crate) fn check_units(planes: &Tensor, bias: &Tensor, out: UnitPlanes) -> Result<(usize, usize)> {
+    let sizes = check_planes(OP, planes, out)?;
+    check(planes, "bias", bias, &[sizes.1])?;
+    Ok(sizes)
+}
+
+/// The sizes `(rows, n_units)` of the planes, which hold those that `out` names.
+pub(crate) fn check_planes(op: &str, planes: &Tensor, out: UnitPlanes) -> Result<(usize, usize)> {
     let (n_planes, rows, n_units) = match planes.dims() {
         &[n_planes, rows, n_units] => (n_planes, rows, n_units),
-        shape => candle::bail!("{OP}: planes must be [n_planes, rows, n_units], got shape {shape:?}"),
+        shape => candle::bail!("{op}: planes must be [n_planes, rows, n_units], got shape {shape:?}"),
     };
     if !matches!(planes.dtype(), DType::F32 | DType::BF16 | DType::F16) {
-        candle::bail!("{OP}: planes must be f32, bf16 or f16, got {:?}", planes.dtype())
+        candle::bail!("{op}: planes must be f32, bf16 or f16, got {:?}", planes.dtype())
     }
     if planes.stride()[1..] != [n_units, 1] {
         let (shape, stride) = (planes.dims(), planes.stride());
-        candle::bail!("{OP}: each of planes must be contiguous, got shape {shape:?} with strides {stride:?}")
+        candle::bail!("{op}: each of planes must be contiguous, got shape {shape:?} with strides {stride:?}")
     }
-    check(planes, "bias", bias, &[n_units])?;
-    out.check(OP, n_planes)?;
+    out.check(op, n_planes)?;
     if let Some(low) = out.low {
         let last = out.mean.max(out.sample).map_or(0, |plane| plane.saturating_add(low));
         if low == 0 || last >= n_planes || out.mean.zip(out.sample).is_some_and(|(a, b)| a.abs_diff(b) == low)
         {
-            candle::bail!("{OP}: low must lead to unused planes of the {n_planes}, got {low} for {out:?}")
+            candle::bail!("{op}: low must lead to unused planes of the {n_planes}, got {low} for {out:?}")
         }
     }
     Ok((rows, n_units))
@@ -244,22 +252,22 @@ struct Units<'a> {
     n_units: usize,
 }
 
-impl Units<'_> {
-    /// The elements of a plane, within the storage; an empty range for a plane that is not wanted.
-    fn range(layout: &Layout, plane: Option<usize>) -> Range<usize> {
-        let Some(plane) = plane else { return 0..0 };
-        let n = layout.dims()[1] * layout.dims()[2];
-        let start = layout.start_offset() + plane * layout.stride()[0];
-        start..start + n
-    }
+/// The elements of a plane, within the storage; an empty range for a plane that is not wanted.
+pub(crate) fn plane_range(layout: &Layout, plane: Option<usize>) -> Range<usize> {
+    let Some(plane) = plane else { return 0..0 };
+    let n = layout.dims()[1] * layout.dims()[2];
+    let start = layout.start_offset() + plane * layout.stride()[0];
+    start..start + n
+}
 
+impl Units<'_> {
     fn run_cpu<T: cpu::Plane + candle::WithDType>(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let ([planes], [pre, bias, std, _]) = io.parts()?;
         let (layout, planes) = (planes.layout(), planes.all::<T>()?);
         let (pre, bias, std) = (pre.elements()?, bias.elements()?, std.maybe()?);
         let low = |plane: Option<usize>| plane.zip(self.out.low).map(|(plane, low)| plane + low);
         let wanted = [self.out.mean, self.out.sample, low(self.out.mean), low(self.out.sample)];
-        let ranges = wanted.map(|plane| Self::range(layout, plane));
+        let ranges = wanted.map(|plane| plane_range(layout, plane));
         let [mean, sample, mean_low, sample_low] = planes.get_disjoint_mut(ranges).map_err(|_| {
             candle::Error::Msg(format!("{OP}: planes overlap, with strides {:?}", layout.stride()))
         })?;

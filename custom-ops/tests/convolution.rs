@@ -4,7 +4,7 @@ use candle::{DType, Device::Cpu, Result, Tensor, Var};
 use chandlery_ops::{
     ConvolutionShape, Factors, Padding, Philox, convolution, convolution_, convolution_gradient_places,
     convolution_input_gradient_, convolution_input_gradient_reference, convolution_reference,
-    convolution_weight_gradient_, convolution_weight_gradient_reference, normal,
+    convolution_transposed, convolution_weight_gradient_, convolution_weight_gradient_reference, normal,
 };
 
 /// `(height, width, channels), n_filters, size`, all sizes of one shape different: filters of one pixel, as large as the image, larger than
@@ -167,11 +167,16 @@ fn the_gradients_are_adjoints_of_the_convolution() -> Result<()> {
 #[test]
 fn gradients_of_the_differentiable_form_are_finite_differences() -> Result<()> {
     const STEP: f64 = 1e-6;
-    for padding in [Padding::Valid, Padding::Same] {
+    type Op = fn(&Tensor, &Tensor, ConvolutionShape) -> Result<Tensor>;
+    let ops: [(&str, Op); 2] = [("convolution", convolution), ("transposed", convolution_transposed)];
+    for ((op, function), padding) in
+        ops.into_iter().flat_map(|op| [(op, Padding::Valid), (op, Padding::Same)])
+    {
         let shape = ConvolutionShape::new((4, 5, 2), 3, 2, padding)?;
         let [x, h, w] = operands(shape, 2, DType::F64)?;
-        // A loss that is not linear in the maps.
-        let loss = |x: &Tensor, w: &Tensor| (convolution(x, w, shape)? * &h)?.sin()?.sum_all();
+        let (x, factors) = if op == "transposed" { (h, x) } else { (x, h) };
+        // A loss that is not linear in the result.
+        let loss = |x: &Tensor, w: &Tensor| (function(x, w, shape)? * &factors)?.sin()?.sum_all();
         let (x, w) = (Var::from_tensor(&x)?, Var::from_tensor(&w)?);
         let grads = loss(&x, &w)?.backward()?;
         for (name, var) in [("x", &x), ("w", &w)] {
@@ -187,7 +192,11 @@ fn gradients_of_the_differentiable_form_are_finite_differences() -> Result<()> {
                 };
                 let slope = (moved(STEP)? - moved(-STEP)?) / (2. * STEP);
                 // The third derivative times STEP², and rounding of a loss of order 10 over STEP.
-                assert!((slope - grad[i]).abs() < 1e-7, "{padding:?} {name}[{i}]: {slope} and {}", grad[i]);
+                assert!(
+                    (slope - grad[i]).abs() < 1e-7,
+                    "{op} {padding:?} {name}[{i}]: {slope} and {}",
+                    grad[i]
+                );
             }
         }
     }
@@ -201,6 +210,12 @@ fn data_get_no_gradient() -> Result<()> {
     let w = Var::from_tensor(&w)?;
     let grads = convolution(&x, &w, shape)?.sum_all()?.backward()?;
     assert!(grads.get(&x).is_none() && grads.get(&w).is_some());
+    let hidden = draw(2, shape.n_hidden(), 3, DType::F32)?;
+    let images = convolution_transposed(&hidden, &w, shape)?;
+    let want = convolution_input_gradient_reference(&hidden, &w, shape)?;
+    assert_sums("images", &images.detach(), &want, shape.n_filters * 9)?;
+    let grads = images.sum_all()?.backward()?;
+    assert!(grads.get(&hidden).is_none() && grads.get(&w).is_some());
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 //! | module | model | layer above the data |
 //! |---|---|---|
 //! | [`rbm`] | restricted Boltzmann machine | one layer of features, learned by contrastive divergence |
+//! | [`conv_rbm`] | RBM of filters that lie at every place of an image, with pooled maps | features that do not depend on the place |
 //! | [`patch_rbm`] | RBM of overlapping patches | features of windows of an image, each window with weights of its own |
 //! | [`dbn`] | deep belief network | a stack of them, trained layer by layer |
 //! | [`feedforward`] | classifier or deep autoencoder | that stack, fine-tuned as a whole by backpropagation |
@@ -44,6 +45,7 @@
 //! CPU and the GPU make the same draws. Nothing here prints.
 mod check;
 mod checkpoint;
+pub mod conv_rbm;
 pub mod dae;
 pub mod dbn;
 pub mod dictionary;

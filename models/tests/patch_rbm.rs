@@ -267,7 +267,7 @@ fn sizes_that_do_not_fit_are_refused_by_name() -> Result<()> {
     config.layers[1].patches =
         Some(PatchGrid { planes: 3, depth: 2, ..config.layers[1].patches.expect("patches") });
     assert!(first_line(config.validate()).starts_with(
-        "DbnConfig: layers[1].patches must lie on the grid of hidden units of layers[0], Some(PatchGrid { planes: 1, height: 3, width: 3, depth: 6"
+        "DbnConfig: layers[1] must lie on the hidden units of layers[0], a grid of 3x3 places of 6, got [3, 3, 3, 2] as planes"
     ));
     let wrong = RbmConfig { n_hidden: 55, ..three_layers()?.layers[0].clone() };
     assert_eq!(

@@ -59,7 +59,8 @@ fn bias_step_matches_its_reference_and_the_bits_of_the_cpu() -> Result<()> {
                     let run = |device: &Device| -> Result<Tensor> {
                         let state = state.to_device(device)?.copy()?;
                         let scale = scale.as_ref().map(|s| s.to_device(device)).transpose()?;
-                        let step = BiasStep { phases, sparsity, gather_error, scale: scale.as_ref() };
+                        let step =
+                            BiasStep { phases, sparsity, gather_error, scale: scale.as_ref(), sums: None };
                         bias_step_(&state, &planes.to_device(device)?, &scalars()?.to_device(device)?, step)?;
                         state.to_device(&CPU)
                     };
@@ -70,7 +71,7 @@ fn bias_step_matches_its_reference_and_the_bits_of_the_cpu() -> Result<()> {
                         device.location()
                     );
                     assert_same_bits(&what, &got, &run(&CPU)?)?;
-                    let step = BiasStep { phases, sparsity, gather_error, scale: scale.as_ref() };
+                    let step = BiasStep { phases, sparsity, gather_error, scale: scale.as_ref(), sums: None };
                     let want = bias_step_reference(&state, &planes, &scalars()?, step)?;
                     // Sums of `batch` terms of order 1, squares up to about 20; the fourth plane holds only roundings.
                     let atol = 4e-7 * (batch as f32).sqrt() * 8.;
@@ -91,7 +92,13 @@ fn the_gathered_error_does_not_drift_over_many_steps() -> Result<()> {
         let one = (planes.get(1)? - planes.get(0)?)?.sqr()?.sum(0)?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
         let state = Tensor::zeros((4, 2), DType::F32, &device)?;
         let still = Tensor::zeros(3, DType::F32, &device)?;
-        let step = BiasStep { phases: Phases::Difference, sparsity: None, gather_error: true, scale: None };
+        let step = BiasStep {
+            phases: Phases::Difference,
+            sparsity: None,
+            gather_error: true,
+            scale: None,
+            sums: None,
+        };
         for _ in 0..20_000 {
             bias_step_(&state, &planes, &still, step)?;
         }
@@ -140,7 +147,13 @@ fn nan_spreads_and_is_not_hidden() -> Result<()> {
         assert!(w[0].is_nan() && w[1] == 2.);
         let state = Tensor::zeros((4, 1), DType::F32, &device)?;
         let planes = Tensor::new(&[[[0f32], [f32::NAN]], [[1.], [1.]]], &device)?;
-        let step = BiasStep { phases: Phases::Difference, sparsity: None, gather_error: true, scale: None };
+        let step = BiasStep {
+            phases: Phases::Difference,
+            sparsity: None,
+            gather_error: true,
+            scale: None,
+            sums: None,
+        };
         bias_step_(&state, &planes, &scalars()?.to_device(&device)?, step)?;
         assert!(state.flatten_all()?.to_vec1::<f32>()?[..3].iter().all(|x| x.is_nan()));
     }
@@ -165,7 +178,8 @@ fn updates_say_what_is_wrong() -> Result<()> {
         first(weight_step_(&zeros(&[2, 4])?, &scalars()?, WeightStep { l1: 0., l2: f32::NAN })),
         "weight_step_: l1 and l2 must be at least 0, got 0 and NaN"
     );
-    let step = BiasStep { phases: Phases::Difference, sparsity: None, gather_error: false, scale: None };
+    let step =
+        BiasStep { phases: Phases::Difference, sparsity: None, gather_error: false, scale: None, sums: None };
     assert_eq!(
         first(bias_step_(&zeros(&[4, 3])?, &zeros(&[2, 5, 4])?, &scalars()?, step)),
         "bias_step_: state must have shape [4, 4], got [4, 3]"
@@ -357,7 +371,7 @@ fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
                     ] {
                         let want = state.copy()?;
                         let gather_error = phases == Phases::Difference;
-                        let step = BiasStep { phases, sparsity, gather_error, scale: None };
+                        let step = BiasStep { phases, sparsity, gather_error, scale: None, sums: None };
                         bias_step_(&want, &planes.to_dtype(DType::F32)?, &scalars()?, step)?;
                         assert_same_bits(&format!("{what}: {side} biases"), &got.to_device(&CPU)?, &want)?;
                     }

@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 mod atoms;
 mod contrastive;
+mod conv_rbm;
 mod convolution;
 mod corrupt;
 mod dae;
@@ -14,6 +15,7 @@ mod lasso;
 mod likelihood;
 mod operands;
 mod patches;
+mod pool_units;
 mod pursuit;
 mod recording;
 mod row_dots;

@@ -23,7 +23,8 @@ fn a_source_that_shares_the_storage_of_the_destination_is_refused() -> Result<()
         assert_eq!(error, says("layer_forward_", "bias", "a"));
 
         let (state, planes) = (zeros(&[4, 5])?, zeros(&[2, 6, 5])?);
-        let step = BiasStep { phases: Phases::Sum, sparsity: None, gather_error: false, scale: None };
+        let step =
+            BiasStep { phases: Phases::Sum, sparsity: None, gather_error: false, scale: None, sums: None };
         let scalars = state.get(0)?.narrow(0, 0, 3)?;
         assert_eq!(
             refused(bias_step_(&state, &planes, &scalars, step)),
@@ -122,7 +123,8 @@ fn views_that_begin_between_sixteen_bytes_are_refused_and_the_device_lives() -> 
 fn biases_of_no_rows_are_refused() -> Result<()> {
     for device in devices()? {
         let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &device);
-        let step = BiasStep { phases: Phases::Sum, sparsity: None, gather_error: false, scale: None };
+        let step =
+            BiasStep { phases: Phases::Sum, sparsity: None, gather_error: false, scale: None, sums: None };
         let error = refused(bias_step_(&zeros(&[4, 5])?, &zeros(&[2, 0, 5])?, &zeros(&[3])?, step));
         assert_eq!(error, "bias_step_: planes must have at least one row each, got shape [2, 0, 5]");
     }

@@ -43,13 +43,13 @@ pub fn run_pictures(
     let n = reconstructions(stack, test, noise, RECONSTRUCTIONS, shape, device, &path)?;
     Ok(vec![
         Picture {
-            file: "filters.png",
+            file: "filters.png".to_owned(),
             caption: format!(
                 "weights of the {n_filters} lowest-layer units with the largest norm; mid-grey is 0"
             ),
         },
         Picture {
-            file: "reconstructions.png",
+            file: "reconstructions.png".to_owned(),
             caption: format!(
                 "{}, below each line the same with {}, and below these what comes back of the corrupted ones",
                 of.count(n),

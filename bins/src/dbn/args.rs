@@ -26,9 +26,11 @@ pub struct Settings {
     pub hidden: Vec<usize>,
     /// Layers, lowest first, in place of --hidden.
     /// dense:N, or just N, has N hidden units that see everything below; patch:WINDOW/STRIDExHIDDEN has a window of WINDOW x WINDOW places
-    /// every STRIDE places, with HIDDEN hidden units of its own, which see that window only. Windows of the lowest layer lie on the image
-    /// of a row, those of a layer above patches on the grid of the patches, and they must end where it ends. Patches cannot lie on a dense
-    /// layer. Example: patch:8/4x16,patch:3/1x24,dense:50 for 28x28 images.
+    /// every STRIDE places, with HIDDEN hidden units of its own, which see that window only, and windows must end where the image ends;
+    /// conv:SIZExFILTERS has FILTERS filters of SIZE x SIZE places, each at every place of the image, whose maps of hidden units are SIZE - 1
+    /// places smaller, or as large as the image with /same, and pooled in blocks of N x N places with /poolN. Windows and filters of the
+    /// lowest layer lie on the image of a row, those of a layer above others on the places of those; they cannot lie on a dense layer.
+    /// Examples for 28x28 images: patch:8/4x16,patch:3/1x24,dense:50 and conv:9x24/pool2,conv:5x40/pool2,dense:50.
     #[arg(long, value_name = "LAYER,…", value_delimiter = ',', conflicts_with = "hidden")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayerArg>,

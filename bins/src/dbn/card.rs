@@ -6,6 +6,7 @@ use crate::data::Data;
 use crate::options::DataArgs;
 use crate::session::{Card, Picture};
 use chandlery::dbn::DbnConfig;
+use chandlery::rbm::RbmConfig;
 use chandlery_datasets::count;
 use std::fmt::Write;
 
@@ -96,11 +97,20 @@ fn write_results(dbn: &DbnConfig, evaluation: &Evaluation, out: &mut impl Write)
             layer.n_hidden,
             layer.hidden,
             sizes::of_layer(layer),
-            count(layer.patches.map_or(layer.n_visible, |grid| grid.window_len()), "input"),
-            sizes::n_parameters(layer)
+            count(seen(layer), "input"),
+            layer.n_parameters()
         )?;
     }
     writeln!(out, "\n![learning curves](curves.svg)")
+}
+
+/// Values that one hidden unit sees.
+fn seen(layer: &RbmConfig) -> usize {
+    match (&layer.patches, &layer.convolution) {
+        (Some(grid), _) => grid.window_len(),
+        (None, Some(grid)) => grid.shape().filter_len(),
+        (None, None) => layer.n_visible,
+    }
 }
 
 /// What the tensors of the model's file are.
@@ -110,16 +120,22 @@ fn files(dbn: &DbnConfig, settings: &Settings) -> String {
         Hidden::Rectified => "the positive part of its output",
         Hidden::Gaussian => "its output",
     };
-    let patches = match dbn.layers.iter().any(|layer| layer.patches.is_some()) {
-        true => {
+    let mut others = String::new();
+    if dbn.layers.iter().any(|layer| layer.patches.is_some()) {
+        others.push_str(
             " The weight of a layer of windows is [windows, hidden units of each, values of a window]: one such layer for each window, whose \
-             hidden units stand next to each other in the output."
-        }
-        false => "",
-    };
+             hidden units stand next to each other in the output.",
+        );
+    }
+    if dbn.layers.iter().any(|layer| layer.convolution.is_some()) {
+        others.push_str(
+            " The weight of a layer of filters is [filters, values of a filter], the channels of a place next to each other: it is applied \
+             to each window of the layer below, and the output has the maps of a place next to each other.",
+        );
+    }
     format!(
         "`layers.N.weight` and `layers.N.bias` in `model.safetensors` load as `candle_nn::Linear` and\n\
-         `torch.nn.Linear`; the hidden means are {mean}.{patches}"
+         `torch.nn.Linear`; the hidden means are {mean}.{others}"
     )
 }
 

@@ -39,9 +39,17 @@ pub fn run_pictures(
     let Some(shape) = drawable(dbn.config()) else {
         return Ok(Vec::new());
     };
-    let Filters { rows: filters, tile, caption } = Filters::of(dbn, shape, FILTERS)?;
-    let filters = mosaic(&filters, tile, COLUMNS, Shades::Symmetric, tile_zoom(tile))?;
-    write_png(&filters, &folder.join("filters.png"))?;
+    let mut pictures = Vec::new();
+    for layer in 0..dbn.layers().len() {
+        let Filters { rows: filters, tile, caption } = Filters::of(dbn, layer, shape, FILTERS)?;
+        let filters = mosaic(&filters, tile, COLUMNS, Shades::Symmetric, tile_zoom(tile))?;
+        let file = match layer {
+            0 => "filters.png".to_owned(),
+            layer => format!("filters-{}.png", layer + 1),
+        };
+        write_png(&filters, &folder.join(&file))?;
+        pictures.push(Picture { file, caption });
+    }
     let path = folder.join("reconstructions.png");
     let reads = Reads::from(dbn.config());
     let device = dbn.layers()[0].weight().device();
@@ -50,17 +58,16 @@ pub fn run_pictures(
     let start = test.take(n)?;
     let n = start.n_samples();
     draw_samples(dbn, shape, n, steps, Some(&start), seed, &folder.join("samples.png"))?;
-    Ok(vec![
-        Picture { file: "filters.png", caption },
+    pictures.extend([
         Picture {
-            file: "reconstructions.png",
+            file: "reconstructions.png".to_owned(),
             caption: format!(
                 "{}, with their reconstructions from the top layer below each line",
                 of.count(n_rows)
             ),
         },
         Picture {
-            file: "samples.png",
+            file: "samples.png".to_owned(),
             caption: format!(
                 "{} of the model, {} in the top layer from the features of {}",
                 count(n, "sample"),
@@ -68,7 +75,8 @@ pub fn run_pictures(
                 of.rows()
             ),
         },
-    ])
+    ]);
+    Ok(pictures)
 }
 
 /// A network that gives back what it reads.

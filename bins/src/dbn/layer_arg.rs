@@ -1,5 +1,6 @@
 //! A layer of a network, as the option `--layers` names it.
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use chandlery::conv_rbm::{ConvGrid, Padding};
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::RbmConfig;
 use chandlery_datasets::ImageShape;
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A layer: `dense:N`, a bare `N`, or `patch:WINDOW/STRIDExHIDDEN`. As text, which run folders hold too, it is what [`FromStr`] reads.
+/// A layer: `dense:N`, a bare `N`, `patch:WINDOW/STRIDExHIDDEN` or `conv:SIZExFILTERS[/same][/poolN]`. As text, which run folders hold too, it is what [`FromStr`] reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum LayerArg {
@@ -22,7 +23,22 @@ pub enum LayerArg {
         /// Hidden units of each window.
         hidden: usize,
     },
+    /// Filters at every place of the layer below.
+    Conv {
+        /// Side of a filter, in places.
+        size: usize,
+        /// Filters: maps of hidden units.
+        filters: usize,
+        /// What happens at the border.
+        padding: Padding,
+        /// Side of the blocks of places that are pooled.
+        pool: usize,
+    },
 }
+
+/// What is said of a text that is no layer, before it.
+const FORMS: &str = "must be dense:N, N, patch:WINDOW/STRIDExHIDDEN or conv:SIZExFILTERS[/same][/poolN] with whole numbers of at least 1, \
+                     such as patch:8/4x32 or conv:12x24/pool2";
 
 /// The largest number in a layer: numbers of units and weights then fit 64 bits.
 const MOST: usize = 1_000_000_000;
@@ -37,17 +53,28 @@ impl FromStr for LayerArg {
             let (stride, hidden) = rest.split_once('x')?;
             Some(Self::Patch { window: number(window)?, stride: number(stride)?, hidden: number(hidden)? })
         };
+        let conv = |text: &str| {
+            let mut parts = text.split('/');
+            let (size, filters) = parts.next()?.split_once('x')?;
+            let mut rest: Vec<_> = parts.collect();
+            let same = rest.first() == Some(&"same");
+            rest.drain(..usize::from(same));
+            let pool = match rest[..] {
+                [] => 1,
+                [pool] => number(pool.strip_prefix("pool")?)?,
+                _ => return None,
+            };
+            let padding = if same { Padding::Same } else { Padding::Valid };
+            Some(Self::Conv { size: number(size)?, filters: number(filters)?, padding, pool })
+        };
         let layer = match text.split_once(':') {
             None => number(text).map(Self::Dense),
             Some(("dense", n)) => number(n).map(Self::Dense),
             Some(("patch", text)) => patch(text),
+            Some(("conv", text)) => conv(text),
             Some(_) => None,
         };
-        layer.ok_or_else(|| {
-            format!(
-                "must be dense:N, N or patch:WINDOW/STRIDExHIDDEN with whole numbers of at least 1, such as patch:8/4x32, got {text}"
-            )
-        })
+        layer.ok_or_else(|| format!("{FORMS}, got {text}"))
     }
 }
 
@@ -57,6 +84,16 @@ impl fmt::Display for LayerArg {
         match self {
             Self::Dense(n) => write!(f, "dense:{n}"),
             Self::Patch { window, stride, hidden } => write!(f, "patch:{window}/{stride}x{hidden}"),
+            Self::Conv { size, filters, padding, pool } => {
+                write!(f, "conv:{size}x{filters}")?;
+                if *padding == Padding::Same {
+                    f.write_str("/same")?;
+                }
+                match pool {
+                    1 => Ok(()),
+                    _ => write!(f, "/pool{pool}"),
+                }
+            }
         }
     }
 }
@@ -75,30 +112,48 @@ impl From<LayerArg> for String {
     }
 }
 
-/// Binary RBMs of these layers on top of each other, lowest first, on rows of `n_features` values; windows of the lowest layer lie on `image`.
+impl LayerArg {
+    /// Whether it lies on places: those of an image, or of a layer that lies on places itself.
+    pub fn lies_on_places(self) -> bool {
+        !matches!(self, Self::Dense(_))
+    }
+}
+
+/// Binary RBMs of these layers on top of each other, lowest first, on rows of `n_features` values; windows and filters of the lowest layer
+/// lie on `image`.
 ///
 /// # Errors
-/// When windows do not tile what they lie on, or patches lie on a dense layer or on rows that are no image; the message names `--layers` and
-/// the number of the layer.
+/// When windows do not tile what they lie on, blocks of pooled units do not tile their maps, or patches or filters lie on a dense layer or on
+/// rows that are no image; the message names `--layers` and the number of the layer.
 pub fn stacked(layers: &[LayerArg], n_features: usize, image: Option<ImageShape>) -> Result<Vec<RbmConfig>> {
     let mut rbms: Vec<RbmConfig> = Vec::with_capacity(layers.len());
     for (i, layer) in layers.iter().enumerate() {
         let at = || format!("--layers: layer {}", i + 1);
         let below = rbms.last();
+        if layer.lies_on_places() {
+            match below {
+                None if image.is_none() => bail!("{}: rows must be images for {layer}", at()),
+                Some(below) if below.hidden_places().is_none() => {
+                    bail!("{}: {layer} must not lie on a dense layer; put dense layers on top", at())
+                }
+                _ => {}
+            }
+        }
         let rbm = match *layer {
             LayerArg::Dense(n) => RbmConfig::new(below.map_or(n_features, |below| below.n_hidden), n),
             LayerArg::Patch { window, stride, hidden } => {
-                let grid = match below {
-                    None => {
-                        let image = image.with_context(|| format!("{}: rows must be images for patches", at()))?;
-                        PatchGrid::of_image(image, window, stride)
-                    }
-                    Some(below) => below.hidden_grid(window, stride).with_context(|| {
-                        format!("{}: patches must lie on patches, got a dense layer below; put dense layers on top", at())
-                    })?,
-                };
+                let on_image = || image.map(|image| PatchGrid::of_image(image, window, stride));
+                let grid = below.map_or_else(on_image, |below| below.hidden_grid(window, stride));
+                let grid = grid.with_context(at)?;
                 grid.validate(&at())?;
                 RbmConfig::patches(grid, hidden).with_context(at)?
+            }
+            LayerArg::Conv { size, filters, padding, pool } => {
+                let on_image = || image.map(|image| ConvGrid::of_image(image, size, filters));
+                let grid = below.map_or_else(on_image, |below| below.hidden_conv_grid(size, filters));
+                let grid = ConvGrid { padding, pool, ..grid.with_context(at)? };
+                grid.validate(&at())?;
+                RbmConfig::convolution(grid).with_context(at)?
             }
         };
         rbms.push(rbm);
@@ -114,10 +169,16 @@ mod tests {
     #[test]
     fn layers_are_read_and_written_as_they_are_named() {
         let patch = LayerArg::Patch { window: 24, stride: 8, hidden: 256 };
+        let conv = |padding, pool| LayerArg::Conv { size: 12, filters: 24, padding, pool };
         let cases = [
             ("500", LayerArg::Dense(500), "dense:500"),
             ("dense:1024", LayerArg::Dense(1024), "dense:1024"),
             ("patch:24/8x256", patch, "patch:24/8x256"),
+            ("conv:12x24", conv(Padding::Valid, 1), "conv:12x24"),
+            ("conv:12x24/pool1", conv(Padding::Valid, 1), "conv:12x24"),
+            ("conv:12x24/pool2", conv(Padding::Valid, 2), "conv:12x24/pool2"),
+            ("conv:12x24/same", conv(Padding::Same, 1), "conv:12x24/same"),
+            ("conv:12x24/same/pool3", conv(Padding::Same, 3), "conv:12x24/same/pool3"),
         ];
         for (text, layer, name) in cases {
             assert_eq!(text.parse(), Ok(layer));
@@ -134,16 +195,23 @@ mod tests {
         let no_numbers = ["", "x", "-3", "0", "2.5", "dense:", "dense:0", "99999999999"];
         let no_patches =
             ["patch:8", "patch:8/4", "patch:8x4", "patch:8/4x", "patch:0/4x3", "patch:8/0x3", "patch:8/4x0"];
-        let others =
-            ["patch:8/4x3x2", "patch:8/4/2x3", "patch 8/4x3", "Patch:8/4x3", "conv:8/4x3", "patch:", ":"];
-        for text in no_numbers.into_iter().chain(no_patches).chain(others) {
+        let others = ["patch:8/4x3x2", "patch:8/4/2x3", "patch 8/4x3", "Patch:8/4x3", "patch:", ":"];
+        let no_filters = [
+            "conv:",
+            "conv:8",
+            "conv:8/4x3",
+            "conv:8x",
+            "conv:8x0",
+            "conv:8x3/pool",
+            "conv:8x3/pool0",
+            "conv:8x3/2",
+            "conv:8x3/pool2/same",
+            "conv:8x3/valid",
+            "conv:8x3/same/same",
+        ];
+        for text in no_numbers.into_iter().chain(no_patches).chain(others).chain(no_filters) {
             let err = text.parse::<LayerArg>().unwrap_err();
-            assert_eq!(
-                err,
-                format!(
-                    "must be dense:N, N or patch:WINDOW/STRIDExHIDDEN with whole numbers of at least 1, such as patch:8/4x32, got {text}"
-                )
-            );
+            assert_eq!(err, format!("{FORMS}, got {text}"));
             assert!(serde_json::from_str::<LayerArg>(&format!("\"{text}\"")).is_err());
         }
     }

@@ -20,7 +20,7 @@ pub fn new_trainer(data: &Data, settings: &Settings, device: &Device) -> Result<
     {
         let one = match lowest {
             LayerArg::Dense(n) => format!("--hidden {n}"),
-            LayerArg::Patch { .. } => format!("--layers {lowest}"),
+            LayerArg::Patch { .. } | LayerArg::Conv { .. } => format!("--layers {lowest}"),
         };
         bail!(
             "--visible gaussian-learned: there must be one layer, got {}; use gaussian, or {one}",
@@ -30,7 +30,7 @@ pub fn new_trainer(data: &Data, settings: &Settings, device: &Device) -> Result<
     if gaussian && settings.binarize {
         bail!("--binarize: --visible must be bernoulli, got {:?}; leave one of them out", settings.visible)
     }
-    let image = image_under_patches(&data.train, settings)?;
+    let image = image_under_places(&data.train, settings)?;
     let (preparation, statistics) = prepare(&data.train, settings)?;
     let n_visible = preparation.n_outputs(data.train.n_features())?;
     let layers = layers(n_visible, image, settings)?;
@@ -66,15 +66,14 @@ fn prepare(train: &Split, settings: &Settings) -> Result<(Preparation, RowStatis
     Ok((preparation, statistics))
 }
 
-/// The image that the windows of the lowest layer lie on: that of a raw row, whose places the preparation must keep. None where the
+/// The image that the windows or filters of the lowest layer lie on: that of a raw row, whose places the preparation must keep. None where the
 /// lowest layer is dense.
-fn image_under_patches(train: &Split, settings: &Settings) -> Result<Option<ImageShape>> {
-    if !matches!(settings.all_layers().first(), Some(LayerArg::Patch { .. })) {
-        return Ok(None);
-    }
+fn image_under_places(train: &Split, settings: &Settings) -> Result<Option<ImageShape>> {
+    let layers = settings.all_layers();
+    let Some(lowest) = layers.first().filter(|lowest| lowest.lies_on_places()) else { return Ok(None) };
     let Some(image) = train.image else {
         bail!(
-            "--layers: layer 1: rows must be images for patches, got rows of {} without a height and a width; use a data set of images, or \
+            "--layers: layer 1: rows must be images for {lowest}, got rows of {} without a height and a width; use a data set of images, or \
              dense layers",
             count(train.n_features(), "value")
         )
@@ -86,14 +85,14 @@ fn image_under_patches(train: &Split, settings: &Settings) -> Result<Option<Imag
     };
     if let Some(step) = settings.prepare.iter().find(moves) {
         bail!(
-            "--layers: layer 1: --prepare must leave the pixels of images where they are for patches, got {step}, which makes components of \
+            "--layers: layer 1: --prepare must leave the pixels of images where they are for {lowest}, got {step}, which makes components of \
              them; use zca, or dense layers"
         )
     }
     Ok(Some(image))
 }
 
-/// The RBMs of a network, lowest first; `image` is that of a row where the lowest layer has patches.
+/// The RBMs of a network, lowest first; `image` is that of a row where the lowest layer has patches or filters.
 fn layers(n_features: usize, image: Option<ImageShape>, settings: &Settings) -> Result<Vec<RbmConfig>> {
     let sizes = stacked(&settings.all_layers(), n_features, image)?;
     let top = sizes.len().saturating_sub(1);
@@ -214,7 +213,7 @@ mod tests {
         );
         assert_eq!(
             refused("30,patch:2/1x3"),
-            "--layers: layer 2: patches must lie on patches, got a dense layer below; put dense layers on top"
+            "--layers: layer 2: patch:2/1x3 must not lie on a dense layer; put dense layers on top"
         );
     }
 
@@ -223,7 +222,7 @@ mod tests {
         let rows = Split::from_u8(vec![7; 32], 16, None).unwrap();
         let patches = ["--layers", "patch:2/2x3"];
         let refused = |rows: &Split, more: &[&str]| {
-            image_under_patches(rows, &settings(&[&patches, more].concat())).map_err(|err| err.to_string())
+            image_under_places(rows, &settings(&[&patches, more].concat())).map_err(|err| err.to_string())
         };
         assert_eq!(
             refused(&rows, &[]).unwrap_err(),
@@ -235,7 +234,7 @@ mod tests {
         assert_eq!(refused(&images, &["--prepare", "row-mean,zca"]), Ok(Some(image)));
         for step in ["pca=16", "whiten"] {
             let want = format!(
-                "--layers: layer 1: --prepare must leave the pixels of images where they are for patches, got {step}, which makes components \
+                "--layers: layer 1: --prepare must leave the pixels of images where they are for {lowest}, got {step}, which makes components \
                  of them; use zca, or dense layers"
             );
             assert_eq!(refused(&images, &["--prepare", step]).unwrap_err(), want);

@@ -2,7 +2,7 @@
 use chandlery::dbn::DbnConfig;
 use chandlery::feedforward::{FeedforwardConfig, Task};
 use chandlery::labelled::LabelledDbnConfig;
-use chandlery::rbm::{RbmConfig, VisibleUnit};
+use chandlery::rbm::RbmConfig;
 use chandlery_datasets::count;
 
 /// `784-500-500`: the sizes of a network's layers, the input's first.
@@ -12,11 +12,25 @@ pub fn of_network(dbn: &DbnConfig) -> String {
     sizes.map(|n| n.to_string()).collect::<Vec<_>>().join("-")
 }
 
-/// `6x6 windows of 8x8 every 4, 32 hidden units each`, or `500 hidden units, dense`: what a layer is.
+/// `6x6 windows of 8x8 every 4, 32 hidden units each`, `24 filters of 9x9, maps of 20x20, pooled in blocks of 2x2`, or
+/// `500 hidden units, dense`: what a layer is.
 pub fn of_layer(layer: &RbmConfig) -> String {
-    match &layer.patches {
-        None => format!("{}, dense", count(layer.n_hidden, "hidden unit")),
-        Some(grid) => format!(
+    match (&layer.patches, &layer.convolution) {
+        (None, None) => format!("{}, dense", count(layer.n_hidden, "hidden unit")),
+        (None, Some(grid)) => {
+            let pooled = match grid.pool {
+                1 => String::new(),
+                p => format!(", pooled in blocks of {p}x{p}"),
+            };
+            format!(
+                "{} of {s}x{s}, maps of {}x{}{pooled}",
+                count(grid.n_filters, "filter"),
+                grid.maps_height(),
+                grid.maps_width(),
+                s = grid.size
+            )
+        }
+        (Some(grid), _) => format!(
             "{}x{} windows of {w}x{w} every {}, {} each",
             grid.down(),
             grid.across(),
@@ -27,26 +41,20 @@ pub fn of_layer(layer: &RbmConfig) -> String {
     }
 }
 
-/// A line for each layer that says what it is, where one has patches; else none.
+/// A line for each layer that says what it is, where one has patches or filters; else none.
 pub fn of_layers(dbn: &DbnConfig) -> Vec<String> {
-    if dbn.layers.iter().all(|layer| layer.patches.is_none()) {
+    if dbn.layers.iter().all(|layer| layer.visible_places().is_none()) {
         return Vec::new();
     }
     let line = |(i, layer): (usize, &RbmConfig)| {
-        format!("layer {}: {}, {}", i + 1, of_layer(layer), count(n_parameters(layer), "parameter"))
+        format!("layer {}: {}, {}", i + 1, of_layer(layer), count(layer.n_parameters(), "parameter"))
     };
     dbn.layers.iter().enumerate().map(line).collect()
 }
 
-/// Weights, biases, and learned variances of a layer.
-pub fn n_parameters(layer: &RbmConfig) -> usize {
-    let variances = if layer.visible == VisibleUnit::GaussianLearned { layer.n_visible } else { 0 };
-    layer.weight_shape().iter().product::<usize>() + layer.n_hidden + layer.n_visible + variances
-}
-
-/// Those of a network.
+/// Weights, biases, and learned variances of all layers.
 pub fn n_parameters_of(dbn: &DbnConfig) -> usize {
-    dbn.layers.iter().map(n_parameters).sum()
+    dbn.layers.iter().map(RbmConfig::n_parameters).sum()
 }
 
 /// `784-500-10`: the sizes of a fine-tuned network's layers, the input's first.
@@ -77,6 +85,7 @@ pub fn of_labelled(config: &LabelledDbnConfig) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use chandlery::conv_rbm::ConvGrid;
     use chandlery::patch_rbm::PatchGrid;
     use chandlery_datasets::ImageShape;
 
@@ -94,6 +103,14 @@ mod tests {
             ]
         );
         assert_eq!(n_parameters_of(&dbn), 38224 + 29426);
+        let grid = ConvGrid { pool: 2, ..ConvGrid::of_image(ImageShape::grey(28, 28), 9, 24) };
+        let layers = vec![RbmConfig::convolution(grid).unwrap(), RbmConfig::new(2400, 50)];
+        let dbn = DbnConfig { layers, ..DbnConfig::new(&[1, 1]) };
+        // 24 · 81 weights, 24 biases of maps and one of pixels.
+        assert_eq!(
+            of_layers(&dbn)[0],
+            "layer 1: 24 filters of 9x9, maps of 20x20, pooled in blocks of 2x2, 1969 parameters"
+        );
         assert!(of_layers(&DbnConfig::new(&[4, 3])).is_empty());
         assert_eq!(n_parameters_of(&DbnConfig::new(&[4, 3])), 12 + 4 + 3);
     }

@@ -108,7 +108,7 @@ pub fn of_image<'a>(
 
 /// The picture of `n` atoms.
 pub fn picture(n: usize) -> Picture {
-    Picture { file: "dictionary.png", caption: draw::caption(n) }
+    Picture { file: "dictionary.png".to_owned(), caption: draw::caption(n) }
 }
 
 /// What the cards of all dictionaries say.

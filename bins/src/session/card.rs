@@ -6,7 +6,7 @@ use std::fmt::Write;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picture {
     /// Its name.
-    pub file: &'static str,
+    pub file: String,
     /// What it shows.
     pub caption: String,
 }
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_card_has_its_header_the_command_and_the_pictures() {
-        let pictures = [Picture { file: "a.png", caption: "an a".into() }];
+        let pictures = [Picture { file: "a.png".into(), caption: "an a".into() }];
         let card = Card {
             tags: &["x"],
             title: "T".into(),

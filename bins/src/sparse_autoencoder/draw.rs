@@ -26,5 +26,5 @@ pub fn filters(model: &SparseAutoencoder, folder: &Path) -> Result<Option<Pictur
     let picture = mosaic(&inputs.narrow(0, 0, n)?, shape, columns, Shades::Symmetric, tile_zoom(shape))?;
     write_png(&picture, &folder.join(FILTERS))?;
     let caption = format!("the inputs of norm 1 that activate {n} features most; mid-grey is 0");
-    Ok(Some(Picture { file: FILTERS, caption }))
+    Ok(Some(Picture { file: FILTERS.to_owned(), caption }))
 }

@@ -26,5 +26,5 @@ pub fn basis(model: &SparseCoding, split: &Split, device: &Device, folder: &Path
     let caption = format!(
         "the {n} atoms with the largest energy (sum of squared activations), the largest at the top left; mid-grey is 0"
     );
-    Ok(Some(Picture { file: BASIS, caption }))
+    Ok(Some(Picture { file: BASIS.to_owned(), caption }))
 }

@@ -48,7 +48,7 @@ impl History {
         })?;
         let last = iterations.last().copied().unwrap_or(0);
         Ok(Picture {
-            file: ANIMATION,
+            file: ANIMATION.to_owned(),
             caption: format!("the layout from the start to iteration {last}, each picture to its own scale"),
         })
     }

@@ -57,5 +57,5 @@ pub fn write_pictures(
     folder.write(PAGE, page.html()?.as_bytes())?;
     let by = if classes.labelled { ", coloured by label" } else { "" };
     let caption = format!("the layout{by}; `{PAGE}` shows it in a browser, with what each point is");
-    Ok(Picture { file: SCATTER, caption })
+    Ok(Picture { file: SCATTER.to_owned(), caption })
 }

@@ -151,7 +151,7 @@ fn hidden_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
         BiasGradients::BothPhases => Phases::Sum,
         BiasGradients::Autoencoder => Phases::Negative,
     };
-    BiasStep { phases, sparsity: step.sparsity, gather_error: false, scale: None }
+    BiasStep { phases, sparsity: step.sparsity, gather_error: false, scale: None, sums: None }
 }
 
 fn visible_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
@@ -159,7 +159,7 @@ fn visible_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
         BiasGradients::BothPhases => (Phases::Difference, true),
         BiasGradients::Autoencoder => (Phases::Positive, false),
     };
-    BiasStep { phases, sparsity: None, gather_error, scale: step.visible_scale }
+    BiasStep { phases, sparsity: None, gather_error, scale: step.visible_scale, sums: None }
 }
 
 /// Weights and velocity after [`contrast_step_`], `[2, n_hidden, n_visible]`, computed with candle's own ops: `params` has the

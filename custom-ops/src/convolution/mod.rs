@@ -46,7 +46,7 @@ mod plan;
 mod reference;
 mod shape;
 
-pub use differentiable::convolution;
+pub use differentiable::{convolution, convolution_transposed};
 pub use reference::{
     convolution_input_gradient_reference, convolution_reference, convolution_weight_gradient_reference,
 };

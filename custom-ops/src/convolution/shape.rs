@@ -1,10 +1,13 @@
 //! The sizes of a convolution.
 use candle::Result;
+use serde::{Deserialize, Serialize};
 
 /// What happens at the border of an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Padding {
     /// Filters stay within the image: maps have `size − 1` lines fewer in each direction.
+    #[default]
     Valid,
     /// Zeros around the image give maps of its height and width: `⌊(size − 1)/2⌋` lines of zeros above and on the left, and the other
     /// `⌈(size − 1)/2⌉` below and on the right. For an even size the extra line is thus below and on the right, as for `same` of PyTorch

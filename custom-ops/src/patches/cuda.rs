@@ -12,7 +12,7 @@ use crate::draw::{Draws, Place};
 use crate::op::{Io, Kernel, operands};
 use crate::patches::patch_steps_fuse;
 use crate::philox::Philox;
-use crate::units::{Unit, UnitPlanes, check_planes};
+use crate::units::{Unit, UnitPlanes, check_units};
 use candle::cuda::CudaDType;
 use candle::cuda::cudarc::driver::DeviceRepr;
 use candle::{CudaStorage, DType, Device, Result, Tensor};
@@ -211,7 +211,7 @@ impl<'a> Units<'a> {
             && planes.is_contiguous()
             && [planes, x, weight, bias].iter().all(|t| begins_on(ALIGN, t))
             && [x, weight].iter().all(|t| t.stride()[0].is_multiple_of(8));
-        if !known || check_planes(planes, bias, out)? != (sizes.batch, sizes.ends(direction).1) {
+        if !known || check_units(planes, bias, out)? != (sizes.batch, sizes.ends(direction).1) {
             return Ok(None);
         }
         counted(OP, &sizes)?;

@@ -4,7 +4,7 @@ use crate::cuda::Gpu;
 use crate::draw::{Draws, Place};
 use crate::op::{Io, Kernel, operands};
 use crate::philox::Philox;
-use crate::units::{Unit, UnitPlanes, check_planes};
+use crate::units::{Unit, UnitPlanes, check_units};
 use candle::cuda::cudarc::driver::DeviceRepr;
 use candle::{CudaStorage, Result, Tensor};
 use half::f16;
@@ -55,7 +55,7 @@ impl<'a> Fused<'a> {
         draws: Draws<'a>,
     ) -> Result<Option<Self>> {
         let Some(product) = Product::of(planes, a, b)? else { return Ok(None) };
-        let sizes = check_planes(planes, bias, out)?;
+        let sizes = check_units(planes, bias, out)?;
         // Up from numbers of two parts, down from states of one.
         let known = matches!((product.a_parts, product.turned), (2, false) | (1, true))
             && (unit == Unit::Bernoulli || unit == Unit::Gaussian && out.sample.is_none())

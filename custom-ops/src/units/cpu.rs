@@ -12,7 +12,7 @@ use multiversion::multiversion;
 const GRAIN: usize = 512 * TILE;
 
 /// A type that planes are stored in.
-pub(super) trait Plane: Copy + Send {
+pub(crate) trait Plane: Copy + Send {
     /// Rounds to nearest, ties to even.
     fn of(x: f32) -> Self;
     /// What it stands for.
@@ -98,34 +98,37 @@ fn run_tiles<T: Plane>(pass: &Pass, first: usize, n: usize, mean: Parts<T>, samp
         tile.load(pass, first + at, len);
         tile.compute_mean(pass.unit);
         if !mean.is_empty() {
-            store(&mut mean[at..at + len], &tile.mean, pass.mean_scale);
-        }
-        if !mean_low.is_empty() {
-            store_low(&mut mean_low[at..at + len], &mean[at..at + len], &tile.mean, pass.mean_scale);
+            // Draws take the mean as it is.
+            let scaled = tile.mean.map(|mean| pass.mean_scale * mean);
+            store(&mut mean[at..at + len], &scaled);
+            if !mean_low.is_empty() {
+                store_low(&mut mean_low[at..at + len], &mean[at..at + len], &scaled);
+            }
         }
         if !sample.is_empty() {
             tile.draw(pass, first + at, len);
-            store(&mut sample[at..at + len], &tile.sample, 1.);
+            store(&mut sample[at..at + len], &tile.sample);
         }
         // 0 and 1 are exact.
         if !sample_low.is_empty() && pass.unit != Unit::Bernoulli {
-            store_low(&mut sample_low[at..at + len], &sample[at..at + len], &tile.sample, 1.);
+            store_low(&mut sample_low[at..at + len], &sample[at..at + len], &tile.sample);
         }
     }
 }
 
+/// Rounds as many of `x` as fit to `out`.
 #[inline(always)]
-fn store<T: Plane>(out: &mut [T], x: &[f32; TILE], scale: f32) {
+pub(crate) fn store<T: Plane>(out: &mut [T], x: &[f32]) {
     for (out, x) in out.iter_mut().zip(x) {
-        *out = T::of(scale * x);
+        *out = T::of(*x);
     }
 }
 
-/// What rounding took from `scale · x` when `high` was stored.
+/// What rounding took from `x` when `high` was stored.
 #[inline(always)]
-fn store_low<T: Plane>(out: &mut [T], high: &[T], x: &[f32; TILE], scale: f32) {
+pub(crate) fn store_low<T: Plane>(out: &mut [T], high: &[T], x: &[f32]) {
     for ((out, high), x) in out.iter_mut().zip(high).zip(x) {
-        *out = T::of(scale * x - high.wide());
+        *out = T::of(x - high.wide());
     }
 }
 

@@ -96,11 +96,12 @@ impl DbnConfig {
                     above.n_visible
                 )
             }
-            if let (Some(_), Some(grid)) = (&below.patches, &above.patches) {
-                let want = below.hidden_grid(grid.window, grid.stride);
-                if Some(*grid) != want {
+            if let (Some([height, width, depth]), Some(got)) = (below.hidden_places(), above.visible_places())
+            {
+                if got != [1, height, width, depth] {
                     candle::bail!(
-                        "DbnConfig: layers[{}].patches must lie on the grid of hidden units of layers[{i}], {want:?}, got {grid:?}",
+                        "DbnConfig: layers[{}] must lie on the hidden units of layers[{i}], a grid of {height}x{width} places of {depth}, \
+                         got {got:?} as planes, height, width and depth",
                         i + 1
                     )
                 }

@@ -108,7 +108,7 @@ impl Directed {
 
 /// How biases follow states that both planes hold as they are.
 const SEEN: BiasStep<'static> =
-    BiasStep { phases: Phases::Difference, sparsity: None, gather_error: true, scale: None };
+    BiasStep { phases: Phases::Difference, sparsity: None, gather_error: true, scale: None, sums: None };
 
 /// The top RBM.
 #[derive(Clone)]

@@ -44,34 +44,11 @@
 //! ```
 pub use chandlery_ops::PatchGrid;
 
-use crate::check::room_for;
 use crate::rbm::{Rbm, RbmConfig};
-use candle::{Result, Tensor};
-use chandlery_ops::{PatchDirection, patch_product};
+use candle::Result;
 
 /// An [`Rbm`] whose configuration has [`patches`](RbmConfig::patches).
 pub type PatchRbm = Rbm;
-
-impl Rbm {
-    /// The same network with one matrix of weights, `[n_hidden, n_visible]`, in which those outside the windows are 0; itself for an RBM
-    /// without patches. For small networks: the matrix has `n_patches` times as many weights or more.
-    ///
-    /// # Errors
-    /// When memory is short.
-    pub fn dense(&self) -> Result<Self> {
-        let Some(grid) = &self.config().patches else { return Ok(self.clone()) };
-        let config = RbmConfig { patches: None, ..self.config().clone() };
-        let (n_visible, n_hidden) = (config.n_visible, config.n_hidden);
-        let values = n_hidden as f64 * (n_visible + n_hidden) as f64;
-        let what = format!("a matrix of {n_hidden} hidden by {n_visible} visible units");
-        room_for("Rbm::dense", &what, values, self.weight().device())?;
-        // What each hidden unit alone gives to the visible ones.
-        let each = Tensor::eye(n_hidden, self.weight().dtype(), self.weight().device())?;
-        let weight = patch_product(&each, self.weight(), grid, PatchDirection::Down)?;
-        let log_variance = self.log_variance().cloned();
-        Self::from_tensors(config, weight, self.bias().clone(), self.visible_bias().clone(), log_variance)
-    }
-}
 
 impl RbmConfig {
     /// Hidden units, `hidden` for each window of `grid`.
@@ -85,14 +62,14 @@ impl RbmConfig {
         Ok(config)
     }
 
-    /// Windows of `window` places every `stride` on the grid that the hidden units of patches form: a place for each patch, and its units
-    /// as the values of that place. None for an RBM without patches.
+    /// Windows of `window` places every `stride` on the grid that the hidden units of patches or of a convolution form. None for an RBM
+    /// with neither.
     pub fn hidden_grid(&self, window: usize, stride: usize) -> Option<PatchGrid> {
-        self.patches.as_ref().map(|grid| PatchGrid {
+        self.hidden_places().map(|[height, width, depth]| PatchGrid {
             planes: 1,
-            height: grid.down(),
-            width: grid.across(),
-            depth: self.n_hidden / grid.n_patches(),
+            height,
+            width,
+            depth,
             window,
             stride,
         })

@@ -1,5 +1,6 @@
 //! What an RBM is, and how it is trained.
 use crate::check::{at_least_one, range};
+use crate::conv_rbm::ConvGrid;
 use crate::prepare::check_inputs;
 use crate::schedule::Schedule;
 use candle::Result;
@@ -61,6 +62,10 @@ pub struct RbmConfig {
     /// one. See [`patch_rbm`](crate::patch_rbm).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patches: Option<PatchGrid>,
+    /// Filters that lie at every place of a grid of visible units, and the maps of hidden units that they give; none where weights are not
+    /// shared. See [`conv_rbm`](crate::conv_rbm).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub convolution: Option<ConvGrid>,
     /// What the visible units hold.
     #[serde(default)]
     pub visible: VisibleUnit,
@@ -88,6 +93,7 @@ impl RbmConfig {
             n_visible,
             n_hidden,
             patches: None,
+            convolution: None,
             visible: VisibleUnit::default(),
             hidden: HiddenUnit::default(),
             weight_stdev: default_weight_stdev(),
@@ -95,20 +101,72 @@ impl RbmConfig {
         }
     }
 
-    /// The shape of the weights: `[n_hidden, n_visible]`, or `[n_patches, hidden units of a patch, values of a window]`.
+    /// The shape of the weights: `[n_hidden, n_visible]`, `[n_patches, hidden units of a patch, values of a window]`, or
+    /// `[n_filters, values of a filter]`.
     pub fn weight_shape(&self) -> Vec<usize> {
-        match &self.patches {
-            None => vec![self.n_hidden, self.n_visible],
-            Some(grid) => vec![grid.n_patches(), self.n_hidden / grid.n_patches(), grid.window_len()],
+        match (&self.patches, &self.convolution) {
+            (None, None) => vec![self.n_hidden, self.n_visible],
+            (Some(grid), _) => vec![grid.n_patches(), self.n_hidden / grid.n_patches(), grid.window_len()],
+            (None, Some(grid)) => vec![grid.n_filters, grid.shape().filter_len()],
         }
     }
 
+    /// The grid that the hidden units form, as height, width and units of a place: a place for each patch, or for each block of pooled
+    /// units of a convolution's maps. None for an RBM with neither.
+    pub fn hidden_places(&self) -> Option<[usize; 3]> {
+        match (&self.patches, &self.convolution) {
+            (Some(grid), _) => Some([grid.down(), grid.across(), self.n_hidden / grid.n_patches()]),
+            (None, Some(grid)) => {
+                Some([grid.maps_height() / grid.pool, grid.maps_width() / grid.pool, grid.n_filters])
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// The grid on which patches or filters lie, as planes, height, width and depth. None for an RBM with neither.
+    pub fn visible_places(&self) -> Option<[usize; 4]> {
+        match (&self.patches, &self.convolution) {
+            (Some(grid), _) => Some([grid.planes, grid.height, grid.width, grid.depth]),
+            (None, Some(grid)) => Some([grid.planes, grid.height, grid.width, grid.depth]),
+            (None, None) => None,
+        }
+    }
+
+    /// Hidden biases: one for each hidden unit, or for each map of a convolution.
+    pub fn n_hidden_biases(&self) -> usize {
+        self.convolution.map_or(self.n_hidden, |grid| grid.n_filters)
+    }
+
+    /// Visible biases: one for each visible unit, or for each channel of a convolution.
+    pub fn n_visible_biases(&self) -> usize {
+        self.convolution.map_or(self.n_visible, |grid| grid.channels())
+    }
+
+    /// Parameters: weights, biases and learned variances.
+    pub fn n_parameters(&self) -> usize {
+        let variances = match self.visible {
+            VisibleUnit::GaussianLearned => self.n_visible,
+            VisibleUnit::Bernoulli | VisibleUnit::Gaussian => 0,
+        };
+        let weights = self.weight_shape().iter().product::<usize>();
+        weights + self.n_hidden_biases() + self.n_visible_biases() + variances
+    }
+
+    /// Hidden units of a row that are drawn: those of the maps of a convolution, before they are pooled.
+    pub(crate) fn n_units(&self) -> usize {
+        self.convolution.map_or(self.n_hidden, |grid| grid.n_units())
+    }
+
     /// # Errors
-    /// When a size is 0, `weight_stdev` is not a finite number above 0, the preparation gives rows of another width, or patches do not
-    /// tile their grid or have other numbers of units; then the message names the nearest sizes that fit.
+    /// When a size is 0, `weight_stdev` is not a finite number above 0, the preparation gives rows of another width, patches do not tile
+    /// their grid or blocks of pooled units their maps (then the message names the nearest sizes that fit), they have other numbers of
+    /// units, or a convolution has units that it cannot have.
     pub fn validate(&self) -> Result<()> {
         at_least_one("RbmConfig", "n_visible", self.n_visible)?;
         at_least_one("RbmConfig", "n_hidden", self.n_hidden)?;
+        if self.patches.is_some() && self.convolution.is_some() {
+            candle::bail!("RbmConfig: patches and convolution exclude each other, got both")
+        }
         if let Some(grid) = &self.patches {
             grid.validate("RbmConfig")?;
             if self.n_visible != grid.n_values() {
@@ -126,8 +184,33 @@ impl RbmConfig {
                 )
             }
         }
+        if let Some(grid) = &self.convolution {
+            self.check_convolution(grid)?;
+        }
         range("RbmConfig", "weight_stdev", self.weight_stdev, "a finite number above 0", |x| x > 0.)?;
         check_inputs("RbmConfig", &self.preparation, self.n_visible, None).map(drop)
+    }
+}
+
+impl RbmConfig {
+    fn check_convolution(&self, grid: &ConvGrid) -> Result<()> {
+        grid.validate("RbmConfig")?;
+        for (name, got, want) in
+            [("n_visible", self.n_visible, grid.n_values()), ("n_hidden", self.n_hidden, grid.n_pooled())]
+        {
+            if got != want {
+                candle::bail!("RbmConfig: {name} must be {want}, as the convolution has it, got {got}")
+            }
+        }
+        if self.hidden != HiddenUnit::Bernoulli {
+            candle::bail!("RbmConfig: hidden units of a convolution must be bernoulli, got {:?}", self.hidden)
+        }
+        if self.visible == VisibleUnit::GaussianLearned {
+            candle::bail!(
+                "RbmConfig: visible units of a convolution must be bernoulli or gaussian, got gaussian-learned"
+            )
+        }
+        Ok(())
     }
 }
 

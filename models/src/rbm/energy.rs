@@ -13,14 +13,18 @@ impl Rbm {
     pub fn free_energy(&self, v: &Tensor) -> Result<Tensor> {
         let x = self.hidden_input(v)?;
         let hidden = match self.config.hidden {
-            HiddenUnit::Bernoulli => softplus(&x)?.sum(D::Minus1)?,
+            HiddenUnit::Bernoulli => match self.config.convolution.filter(|grid| grid.pool > 1) {
+                Some(grid) => grid.softplus_of_blocks(&x)?,
+                None => softplus(&x)?.sum(D::Minus1)?,
+            },
             HiddenUnit::Rectified => replicas(&x)?.sum(D::Minus1)?,
             HiddenUnit::Gaussian => (x.sqr()?.sum(D::Minus1)? / 2.)?,
         };
+        let bias = self.bias_of_each_visible()?;
         let visible = match (self.config.visible, &self.log_variance) {
-            (VisibleUnit::Bernoulli, _) => v.broadcast_mul(&self.visible_bias)?.sum(D::Minus1)?.neg()?,
+            (VisibleUnit::Bernoulli, _) => v.broadcast_mul(&bias)?.sum(D::Minus1)?.neg()?,
             (_, log_variance) => {
-                let squares = v.broadcast_sub(&self.visible_bias)?.sqr()?;
+                let squares = v.broadcast_sub(&bias)?.sqr()?;
                 let scaled = match log_variance {
                     Some(log_variance) => squares.broadcast_mul(&log_variance.neg()?.exp()?)?,
                     None => squares,
@@ -72,8 +76,15 @@ impl Rbm {
         Ok(-(n_visible as f64) * mean(&softplus(&rise.neg()?)?)?)
     }
 
+    /// The bias of each visible unit, `[n_visible]`: of a convolution that of its channel.
+    pub(super) fn bias_of_each_visible(&self) -> Result<Tensor> {
+        let Some(grid) = &self.config.convolution else { return Ok(self.visible_bias.clone()) };
+        let each = self.visible_bias.broadcast_left(grid.n_places())?;
+        grid.planes_first(&each.contiguous()?.reshape((1, ()))?)?.squeeze(0)
+    }
+
     /// The visible biases, `[n_visible]`, that give units without weights the mean `mean`: its log-odds (Hinton 2010, section 8),
-    /// or `mean` itself for real-valued units.
+    /// or `mean` itself for real-valued units. Of a convolution `[channels]`, from the mean over the places of the image.
     ///
     /// Means of binary units are first clipped to `[0.01, 0.99]`, so that a unit that is always off can still turn on.
     ///
@@ -84,6 +95,14 @@ impl Rbm {
             let want = [self.config.n_visible];
             candle::bail!("Rbm::base_rate_bias: mean must have shape {want:?}, got {:?}", mean.dims())
         }
+        let mean = &match &self.config.convolution {
+            None => mean.clone(),
+            Some(grid) => {
+                let last =
+                    grid.channels_last(&mean.unsqueeze(0)?)?.reshape((grid.n_places(), grid.channels()))?;
+                last.to_dtype(DType::F64)?.mean(0)?.to_dtype(mean.dtype())?
+            }
+        };
         match self.config.visible {
             VisibleUnit::Bernoulli => {
                 let p = mean.clamp(0.01, 0.99)?;

@@ -1,10 +1,11 @@
 //! The layers below the one that is trained, which turn rows into what it reads.
 use super::storage::{Format, store};
 use super::{CdConfig, HiddenUnit, Rbm};
+use crate::conv_rbm::ConvGrid;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::{
-    Draws, Factors, PatchDirection, PatchGrid, Precision, Unit, UnitPlanes, gemm_, units_, units_of_patches_,
-    units_of_product_,
+    Draws, Factors, PatchDirection, PatchGrid, PoolSide, Precision, Unit, UnitPlanes, convolution_, gemm_,
+    pool_units_, units_, units_of_patches_, units_of_product_,
 };
 
 /// Where the means of a layer go.
@@ -22,9 +23,10 @@ pub(super) struct LowerLayer {
     /// `[n_hidden, n_visible]`, or parts of it, `[parts, ..]`, in the 16-bit formats of a stack with patches.
     weight: Tensor,
     patches: Option<PatchGrid>,
+    convolution: Option<ConvGrid>,
     bias: Tensor,
     unit: Unit,
-    /// Pre-activations, `[batch, n_hidden]`.
+    /// Pre-activations, `[batch, n_units]`.
     pre: Tensor,
     format: Format,
     precision: Precision,
@@ -34,7 +36,7 @@ pub(super) struct LowerLayer {
 impl LowerLayer {
     /// A copy of `layer` that reads rows in `format`, as all layers below do.
     pub(super) fn new(layer: &Rbm, format: Format, config: &CdConfig, place: Place) -> Result<Self> {
-        let (device, n_hidden) = (layer.weight().device(), layer.config().n_hidden);
+        let (device, n_units) = (layer.weight().device(), layer.config().n_units());
         let weight = layer.weight().to_dtype(DType::F32)?.contiguous()?;
         let weight = match format {
             Format::F32 | Format::Bf16 => weight.to_dtype(format.dtype())?,
@@ -48,9 +50,10 @@ impl LowerLayer {
         Ok(Self {
             weight,
             patches: layer.config().patches,
+            convolution: layer.config().convolution,
             bias: layer.bias().to_dtype(DType::F32)?.contiguous()?,
             unit: hidden_unit(layer.config().hidden),
-            pre: Tensor::zeros((config.batch, n_hidden), DType::F32, device)?,
+            pre: Tensor::zeros((config.batch, n_units), DType::F32, device)?,
             format,
             precision: config.precision,
             place,
@@ -65,16 +68,20 @@ impl LowerLayer {
         let split = matches!(self.format, Format::F16 | Format::F16Pair);
         let parts = |t: &Tensor, rank: usize| if t.rank() == rank { Ok(t.clone()) } else { t.unsqueeze(0) };
         let (scale, draws) = (self.format.product_scale(), Draws::Mode);
-        match &self.patches {
-            Some(grid) => {
+        match (&self.patches, &self.convolution) {
+            (None, Some(grid)) => {
+                convolution_(pre, x, weight, grid.shape())?;
+                pool_units_(planes, pre, bias, grid.pools(), PoolSide::Pooled, out, draws)?;
+            }
+            (Some(grid), _) => {
                 let (x, weight, up) = (parts(x, 3)?, parts(weight, 4)?, PatchDirection::Up);
                 units_of_patches_(planes, pre, &x, &weight, grid, up, scale, bias, *unit, out, draws, None)?;
             }
-            None if split => {
+            (None, None) if split => {
                 let (x, weight) = (parts(x, 3)?, weight.transpose(1, 2)?);
                 units_of_product_(planes, pre, &x, &weight, scale, bias, *unit, out, draws)?;
             }
-            None => {
+            (None, None) => {
                 gemm_(pre, x, &weight.t()?, Factors::OVERWRITE, self.precision)?;
                 units_(planes, pre, bias, *unit, out, draws, None)?;
             }

@@ -19,9 +19,9 @@
 //! |---|---|---|
 //! | `v` | argument | `[batch, n_visible]` |
 //! | `h` | argument | `[batch, n_hidden]` |
-//! | `W` | `weight` | `[n_hidden, n_visible]`; of patches, see [`patch_rbm`](crate::patch_rbm) |
-//! | `c` | `bias` | `[n_hidden]` |
-//! | `b` | `visible_bias` | `[n_visible]` |
+//! | `W` | `weight` | `[n_hidden, n_visible]`; see [`patch_rbm`](crate::patch_rbm) and [`conv_rbm`](crate::conv_rbm) for others |
+//! | `c` | `bias` | `[n_hidden]`; of a convolution `[n_filters]` |
+//! | `b` | `visible_bias` | `[n_visible]`; of a convolution `[channels]` |
 //! | `ln σ²` | `log_variance` | `[n_visible]`, learned σ only |
 //!
 //! How probable rows are, and what `Z` is, is in [`likelihood`].
@@ -51,6 +51,7 @@
 //! # Ok(()) }
 //! ```
 mod config;
+mod dense;
 pub(crate) mod energy;
 pub mod likelihood;
 mod lower;
@@ -71,7 +72,7 @@ use crate::prepare::prepared;
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 use candle_nn::ops::sigmoid;
-use chandlery_ops::{PatchDirection, Philox, bernoulli, normal, patch_product};
+use chandlery_ops::{PatchDirection, Philox, PoolSide, bernoulli, normal, patch_product};
 
 /// A restricted Boltzmann machine; see the [module](self) for the equations.
 #[derive(Debug, Clone)]
@@ -90,15 +91,14 @@ impl Rbm {
     /// When `config` is out of range, or `vb` lacks one of them or has another shape.
     pub fn new(config: RbmConfig, vb: VarBuilder) -> Result<Self> {
         config.validate()?;
-        let (n_visible, n_hidden) = (config.n_visible, config.n_hidden);
         let log_variance = match config.visible {
-            VisibleUnit::GaussianLearned => Some(vb.get(n_visible, "log_variance")?),
+            VisibleUnit::GaussianLearned => Some(vb.get(config.n_visible, "log_variance")?),
             VisibleUnit::Bernoulli | VisibleUnit::Gaussian => None,
         };
         Ok(Self {
             weight: vb.get(config.weight_shape(), "weight")?,
-            bias: vb.get(n_hidden, "bias")?,
-            visible_bias: vb.get(n_visible, "visible_bias")?,
+            bias: vb.get(config.n_hidden_biases(), "bias")?,
+            visible_bias: vb.get(config.n_visible_biases(), "visible_bias")?,
             log_variance,
             config,
         })
@@ -122,8 +122,8 @@ impl Rbm {
         };
         Ok(Self {
             weight: (normal(shape, device, philox)? * config.weight_stdev)?,
-            bias: zeros(n_hidden)?,
-            visible_bias: zeros(n_visible)?,
+            bias: zeros(config.n_hidden_biases())?,
+            visible_bias: zeros(config.n_visible_biases())?,
             log_variance,
             config,
         })
@@ -141,16 +141,15 @@ impl Rbm {
         log_variance: Option<Tensor>,
     ) -> Result<Self> {
         config.validate()?;
-        let (n_visible, n_hidden) = (config.n_visible, config.n_hidden);
         let expect = |name: &str, t: &Tensor, want: &[usize]| match t.dims() == want {
             true => Ok(()),
             false => candle::bail!("Rbm: {name} must have shape {want:?}, got {:?}", t.dims()),
         };
         expect("weight", &weight, &config.weight_shape())?;
-        expect("bias", &bias, &[n_hidden])?;
-        expect("visible_bias", &visible_bias, &[n_visible])?;
+        expect("bias", &bias, &[config.n_hidden_biases()])?;
+        expect("visible_bias", &visible_bias, &[config.n_visible_biases()])?;
         match (&log_variance, config.visible == VisibleUnit::GaussianLearned) {
-            (Some(log_variance), true) => expect("log_variance", log_variance, &[n_visible])?,
+            (Some(log_variance), true) => expect("log_variance", log_variance, &[config.n_visible])?,
             (None, false) => {}
             (given, _) => candle::bail!(
                 "Rbm: log_variance must be given exactly when visible is gaussian-learned, got {} for {:?}",
@@ -170,7 +169,8 @@ impl Rbm {
         prepared(&self.config.preparation, rows)
     }
 
-    /// What goes into the hidden units: `v Wᵀ + c`, or `(v/σ²) Wᵀ + c`. `[batch, n_hidden]`.
+    /// What goes into the hidden units: `v Wᵀ + c`, or `(v/σ²) Wᵀ + c`. `[batch, n_hidden]`; of a convolution what goes into the units of
+    /// its maps, before they are pooled.
     ///
     /// # Errors
     /// When `v` is not `[batch, n_visible]`.
@@ -180,35 +180,47 @@ impl Rbm {
             Some(log_variance) => &v.broadcast_mul(&log_variance.neg()?.exp()?)?,
             None => v,
         };
-        let product = match &self.config.patches {
-            None => v.matmul(&self.weight.t()?)?,
-            Some(grid) => patch_product(v, &self.weight, grid, PatchDirection::Up)?,
+        let product = match (&self.config.patches, &self.config.convolution) {
+            (None, None) => v.matmul(&self.weight.t()?)?,
+            (Some(grid), _) => patch_product(v, &self.weight, grid, PatchDirection::Up)?,
+            (None, Some(grid)) => return self.maps_input(v, grid),
         };
         product.broadcast_add(&self.bias)
     }
 
-    /// What goes into the visible units: `h W + b`. `[batch, n_visible]`.
+    /// What goes into the visible units: `h W + b`. `[batch, n_visible]`. Of a convolution `h` are pooled units, see
+    /// [`conv_rbm`](crate::conv_rbm).
     ///
     /// # Errors
     /// When `h` is not `[batch, n_hidden]`.
     pub fn visible_input(&self, h: &Tensor) -> Result<Tensor> {
         batch_of("Rbm", "h", h, self.config.n_hidden)?;
-        let product = match &self.config.patches {
-            None => h.matmul(&self.weight)?,
-            Some(grid) => patch_product(h, &self.weight, grid, PatchDirection::Down)?,
+        match &self.config.convolution {
+            Some(grid) => self.visible_input_of_maps(&grid.spread(h)?, grid),
+            None => self.visible_input_of_units(h),
+        }
+    }
+
+    /// The same from all hidden units, `[batch, n_units]`: those of the maps of a convolution, before they are pooled.
+    fn visible_input_of_units(&self, h: &Tensor) -> Result<Tensor> {
+        let product = match (&self.config.patches, &self.config.convolution) {
+            (None, None) => h.matmul(&self.weight)?,
+            (Some(grid), _) => patch_product(h, &self.weight, grid, PatchDirection::Down)?,
+            (None, Some(grid)) => return self.visible_input_of_maps(h, grid),
         };
         product.broadcast_add(&self.visible_bias)
     }
 
-    /// Refuses weights of patches, for what needs one matrix of them.
+    /// Refuses weights of patches and of filters, for what needs one matrix of them.
     pub(crate) fn must_be_dense(&self, op: &str) -> Result<()> {
-        match &self.config.patches {
-            None => Ok(()),
-            Some(grid) => candle::bail!(
-                "{op}: every hidden unit must see every visible one, got {} patches; use the features of the network as they are",
-                grid.n_patches()
-            ),
-        }
+        let got = match (&self.config.patches, &self.config.convolution) {
+            (None, None) => return Ok(()),
+            (Some(grid), _) => format!("{} patches", grid.n_patches()),
+            (None, Some(grid)) => format!("{} filters", grid.n_filters),
+        };
+        candle::bail!(
+            "{op}: every hidden unit must see every visible one, got {got}; use the features of the network as they are"
+        )
     }
 
     /// The mean of the hidden units given the visible ones, `[batch, n_hidden]`.
@@ -217,10 +229,21 @@ impl Rbm {
     /// When `v` is not `[batch, n_visible]`.
     pub fn hidden_mean(&self, v: &Tensor) -> Result<Tensor> {
         let x = self.hidden_input(v)?;
+        if let Some(grid) = &self.config.convolution {
+            return grid.pooled_mean(&x);
+        }
+        self.mean_of_units(&x)
+    }
+
+    /// The means of all hidden units, `[batch, n_units]`, from what goes into them.
+    fn mean_of_units(&self, x: &Tensor) -> Result<Tensor> {
+        if let Some(grid) = &self.config.convolution {
+            return grid.units_mean(x);
+        }
         match self.config.hidden {
-            HiddenUnit::Bernoulli => sigmoid(&x),
+            HiddenUnit::Bernoulli => sigmoid(x),
             HiddenUnit::Rectified => x.relu(),
-            HiddenUnit::Gaussian => Ok(x),
+            HiddenUnit::Gaussian => Ok(x.clone()),
         }
     }
 
@@ -229,7 +252,18 @@ impl Rbm {
     /// # Errors
     /// When `v` is not `[batch, n_visible]`.
     pub fn sample_hidden(&self, v: &Tensor, philox: Philox) -> Result<Tensor> {
+        match &self.config.convolution {
+            Some(grid) => grid.sample(&self.hidden_input(v)?, PoolSide::Pooled, philox),
+            None => self.sample_units(v, philox),
+        }
+    }
+
+    /// Draws all hidden units given the visible ones, `[batch, n_units]`.
+    fn sample_units(&self, v: &Tensor, philox: Philox) -> Result<Tensor> {
         let x = self.hidden_input(v)?;
+        if let Some(grid) = &self.config.convolution {
+            return grid.sample(&x, PoolSide::Detection, philox);
+        }
         match self.config.hidden {
             HiddenUnit::Bernoulli => draw(&sigmoid(&x)?, philox),
             HiddenUnit::Rectified => {
@@ -245,7 +279,10 @@ impl Rbm {
     /// # Errors
     /// When `h` is not `[batch, n_hidden]`.
     pub fn visible_mean(&self, h: &Tensor) -> Result<Tensor> {
-        let x = self.visible_input(h)?;
+        self.mean_of_visible(self.visible_input(h)?)
+    }
+
+    fn mean_of_visible(&self, x: Tensor) -> Result<Tensor> {
         match self.config.visible {
             VisibleUnit::Bernoulli => sigmoid(&x),
             VisibleUnit::Gaussian | VisibleUnit::GaussianLearned => Ok(x),
@@ -257,7 +294,10 @@ impl Rbm {
     /// # Errors
     /// When `h` is not `[batch, n_hidden]`.
     pub fn sample_visible(&self, h: &Tensor, philox: Philox) -> Result<Tensor> {
-        let mean = self.visible_mean(h)?;
+        self.draw_visible(self.visible_mean(h)?, philox)
+    }
+
+    fn draw_visible(&self, mean: Tensor, philox: Philox) -> Result<Tensor> {
         let noise = || normal(mean.shape(), mean.device(), philox)?.to_dtype(mean.dtype());
         match (self.config.visible, &self.log_variance) {
             (VisibleUnit::Bernoulli, _) => draw(&mean, philox),
@@ -280,23 +320,26 @@ impl Rbm {
         let mut at = philox;
         let (mut states, mut means) = (v.clone(), v.clone());
         for step in 0..steps {
-            let h = self.sample_hidden(&states, at)?;
+            let h = self.sample_units(&states, at)?;
+            // A draw for each unit, or for each block of units.
             at = at.advanced(batch * self.config.n_hidden);
-            means = self.visible_mean(&h)?;
+            means = self.mean_of_visible(self.visible_input_of_units(&h)?)?;
             if step + 1 < steps {
-                states = self.sample_visible(&h, at)?;
+                states = self.draw_visible(means.clone(), at)?;
                 at = at.advanced(batch * self.config.n_visible);
             }
         }
         Ok(means)
     }
 
-    /// What comes back through the hidden means: the visible mean of the hidden mean, `[batch, n_visible]`.
+    /// What comes back through the hidden means: the visible mean of the hidden mean, `[batch, n_visible]`; of a convolution through the
+    /// means of all units of its maps.
     ///
     /// # Errors
     /// When `v` is not `[batch, n_visible]`.
     pub fn reconstruct(&self, v: &Tensor) -> Result<Tensor> {
-        self.visible_mean(&self.hidden_mean(v)?)
+        let units = self.mean_of_units(&self.hidden_input(v)?)?;
+        self.mean_of_visible(self.visible_input_of_units(&units)?)
     }
 
     /// What the RBM is.
@@ -309,12 +352,12 @@ impl Rbm {
         &self.weight
     }
 
-    /// The hidden biases, `[n_hidden]`.
+    /// The hidden biases, `[n_hidden]`, or `[n_filters]` of a convolution.
     pub fn bias(&self) -> &Tensor {
         &self.bias
     }
 
-    /// The visible biases, `[n_visible]`.
+    /// The visible biases, `[n_visible]`, or `[channels]` of a convolution.
     pub fn visible_bias(&self) -> &Tensor {
         &self.visible_bias
     }

@@ -5,10 +5,11 @@
 use super::lower::{LowerLayer, Place, hidden_unit};
 use super::storage::{Format, store};
 use super::{CdConfig, Rbm, VisibleUnit};
+use crate::conv_rbm::{ConvGrid, MapSteps};
 use candle::{D, DType, Result, Tensor};
 use chandlery_ops::{
-    BiasGradients, Contrast, ContrastStep, Draws, Factors, PatchDirection, PatchGrid, Philox, Precision,
-    Sparsity, Unit, UnitPlanes, WeightStep, bernoulli, bernoulli_into_, contrast_step_, gemm_,
+    BiasGradients, Contrast, ContrastStep, Draws, Factors, PatchDirection, PatchGrid, Philox, PoolSide,
+    Precision, Sparsity, Unit, UnitPlanes, WeightStep, bernoulli, bernoulli_into_, contrast_step_, gemm_,
     max_norm_rows_, patch_contrast_step_, patch_gradient_, patch_product, scale_into_, units_,
     units_of_patches_, units_of_product_,
 };
@@ -45,6 +46,8 @@ pub(super) struct Buffers {
     format: Format,
     /// Where the weights are those of patches; then `[.., n_hidden, n_visible]` below is `[.., n_patches, hidden, window_len]`.
     patches: Option<PatchGrid>,
+    /// Where they are those of filters; then hidden units below are those of maps, and biases are those of maps and channels.
+    pub(super) maps: Option<MapSteps>,
     /// `[2, n_hidden, n_visible]`: weights, velocity; or the weights alone.
     pub(super) params: Tensor,
     /// `[n_hidden, n_visible]` bf16, where the velocity is stored apart.
@@ -67,6 +70,8 @@ pub(super) struct Buffers {
     lower: Vec<LowerLayer>,
     /// Where the lowest RBM reads rows, `[batch, n_input]`, or `[2, batch, n_input]` in two parts.
     input: Tensor,
+    /// Of the lowest RBM.
+    lowest: Option<ConvGrid>,
     /// Where rows are loaded to: `input`, or f32 probabilities, `[batch, n_input]`, from which it is drawn in each step.
     rows: Tensor,
 }
@@ -74,7 +79,7 @@ pub(super) struct Buffers {
 impl Buffers {
     pub(super) fn new(lower: &[Rbm], rbm: &Rbm, config: &CdConfig, philox: Philox) -> Result<Self> {
         let device = rbm.weight().device();
-        let (batch, n_visible, n_hidden) = (config.batch, rbm.config().n_visible, rbm.config().n_hidden);
+        let (batch, n_visible, n_hidden) = (config.batch, rbm.config().n_visible, rbm.config().n_units());
         let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, device);
         let format = Format::of(rbm.config(), config.precision, device);
         let (parts, dtype) = (format.parts(), format.dtype());
@@ -91,9 +96,12 @@ impl Buffers {
         let mut counted = Philox { offset: 0, ..philox };
         if config.persistent {
             // Chains begin with fair coins.
-            let coins = bernoulli(&zeros(&[batch, n_hidden])?.affine(0., 0.5)?, philox)?;
+            let coins = match &rbm.config().convolution {
+                Some(grid) => grid.sample(&zeros(&[batch, n_hidden])?, PoolSide::Detection, philox)?,
+                None => bernoulli(&zeros(&[batch, n_hidden])?.affine(0., 0.5)?, philox)?,
+            };
             scale_into_(&hidden.get(H_DRAWN)?, &coins, 1.)?;
-            counted = counted.advanced(batch * n_hidden);
+            counted = counted.advanced(batch * rbm.config().n_hidden);
         }
         let mut layers = Vec::with_capacity(lower.len());
         let mut input = None;
@@ -161,6 +169,11 @@ impl Buffers {
             },
             philox,
             patches: rbm.config().patches,
+            maps: match rbm.config().convolution {
+                Some(grid) => Some(MapSteps::new(grid, batch, device)?),
+                None => None,
+            },
+            lowest: lowest.convolution,
             params,
             velocity,
             hidden_state: state(rbm.bias())?,
@@ -201,7 +214,15 @@ impl Buffers {
 
     /// Loads `scale · rows`, in as many parts as the states have.
     pub(super) fn load(&self, rows: &Tensor, scale: f32) -> Result<()> {
-        store(&self.rows, rows, scale)
+        match &self.lowest {
+            Some(grid) => store(&self.rows, &grid.channels_last(rows)?, scale),
+            None => store(&self.rows, rows, scale),
+        }
+    }
+
+    /// Terms of the sum that a gradient of weights is the mean of: rows, or rows and the places of filters.
+    pub(super) fn n_terms(&self) -> usize {
+        self.config.batch * self.maps.as_ref().map_or(1, MapSteps::n_positions)
     }
 
     /// One step from the rows in `input`.
@@ -251,8 +272,12 @@ impl Buffers {
         };
         let out = UnitPlanes { low: (self.format.parts() == 2).then_some(H_PLANES), ..out };
         let (planes, pre, unit) = (&self.hidden, &self.hidden_pre, self.hidden_unit);
-        match (&self.copy, &self.patches) {
-            (_, Some(grid)) => {
+        match (&self.copy, &self.patches, &self.maps) {
+            (_, _, Some(maps)) => {
+                let (visible, weight) = (visible.get(from)?, self.params.get(0)?);
+                maps.hidden_units(planes, pre, &visible, &weight, &bias, out, place)?;
+            }
+            (_, Some(grid), None) => {
                 let visible = self.by_part(visible, V_PLANES)?.narrow(1, from, 1)?.squeeze(1)?;
                 let (weight, scale) = self.weight_parts()?;
                 let up = PatchDirection::Up;
@@ -260,12 +285,12 @@ impl Buffers {
                     planes, pre, &visible, &weight, grid, up, scale, &bias, unit, out, place, None,
                 )?;
             }
-            (None, None) => {
+            (None, None, None) => {
                 let weight = self.params.get(0)?;
                 gemm_(pre, &visible.get(from)?, &weight.t()?, Factors::OVERWRITE, self.config.precision)?;
                 units_(planes, pre, &bias, unit, out, place, None)?;
             }
-            (Some(copy), None) => {
+            (Some(copy), None, None) => {
                 let visible = self.by_part(visible, V_PLANES)?.narrow(1, from, 1)?.squeeze(1)?;
                 let weight = copy.transpose(1, 2)?;
                 let scale = self.format.product_scale();
@@ -273,7 +298,7 @@ impl Buffers {
             }
         }
         if out.sample.is_some() {
-            *draws = draws.advanced(self.hidden_pre.elem_count());
+            *draws = draws.advanced(self.n_hidden_draws());
         }
         Ok(())
     }
@@ -292,8 +317,11 @@ impl Buffers {
             false => (UnitPlanes { mean: Some(V_NEG), low, ..UnitPlanes::default() }, Draws::Mode),
         };
         let (planes, pre, unit) = (&self.visible, &self.visible_pre, self.visible_unit);
-        match (&self.copy, &self.patches) {
-            (_, Some(grid)) => {
+        match (&self.copy, &self.patches, &self.maps) {
+            (_, _, Some(maps)) => {
+                maps.visible_units(planes, pre, &hidden, &self.params.get(0)?, &bias, unit, out, place)?;
+            }
+            (_, Some(grid), None) => {
                 let (weight, scale) = self.weight_parts()?;
                 let (hidden, down) = (hidden.unsqueeze(0)?, PatchDirection::Down);
                 let std = variance.map(|m| &m.stdev);
@@ -301,11 +329,11 @@ impl Buffers {
                     planes, pre, &hidden, &weight, grid, down, scale, &bias, unit, out, place, std,
                 )?;
             }
-            (None, None) => {
+            (None, None, None) => {
                 gemm_(pre, &hidden, &self.params.get(0)?, Factors::OVERWRITE, self.config.precision)?;
                 units_(planes, pre, &bias, unit, out, place, variance.map(|m| &m.stdev))?;
             }
-            (Some(copy), None) => {
+            (Some(copy), None, None) => {
                 let hidden = hidden.unsqueeze(0)?; // 0 and 1 have no second part
                 let scale = self.format.product_scale();
                 units_of_product_(planes, pre, &hidden, copy, scale, &bias, unit, out, place)?;
@@ -315,6 +343,14 @@ impl Buffers {
             *draws = draws.advanced(self.visible_pre.elem_count());
         }
         self.scale_visible(V_NEG, variance)
+    }
+
+    /// Draws of hidden units: one for each, or for each block of the units of maps.
+    fn n_hidden_draws(&self) -> usize {
+        match &self.maps {
+            Some(maps) => self.config.batch * maps.n_draws(),
+            None => self.hidden_pre.elem_count(),
+        }
     }
 
     /// Velocity, weights, biases and variances from the states of both phases; `advance` blocks of draws are used up.
@@ -358,9 +394,12 @@ impl Buffers {
             visible_state: &self.visible_state,
             counter: &self.counter,
         };
-        match &self.patches {
-            None => contrast_step_(to, &hidden, &visible, &self.scalars, step)?,
-            Some(grid) => patch_contrast_step_(to, &hidden, &visible, grid, &self.scalars, step)?,
+        match (&self.patches, &self.maps) {
+            (None, None) => contrast_step_(to, &hidden, &visible, &self.scalars, step)?,
+            (Some(grid), _) => patch_contrast_step_(to, &hidden, &visible, grid, &self.scalars, step)?,
+            (None, Some(maps)) => {
+                maps.update(to, &hidden.get(0)?, &visible.get(0)?, &self.scalars, step)?;
+            }
         }
         match self.config.max_norm {
             Some(max_norm) => {

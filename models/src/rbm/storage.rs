@@ -15,6 +15,8 @@
 //!
 //! A layer whose sizes are not multiples of four, for which [`contrast_step_fuses`] is false, is stored as in the last column.
 //!
+//! Convolutions, and all layers below another where there is one among them, are stored in f32.
+//!
 //! Layers of patches, for which [`patch_steps_fuse`], are stored as in the first column on every GPU: their products have two parts on all
 //! of them. Their visible units may be real-valued with deviation 1 too: an f16 number is as close to such a value as TF32's.
 use super::{HiddenUnit, RbmConfig, VisibleUnit};
@@ -42,6 +44,9 @@ pub(super) enum Format {
 impl Format {
     /// The fastest format that is as exact as `precision` for this RBM on this device.
     pub(super) fn of(rbm: &RbmConfig, precision: Precision, device: &Device) -> Self {
+        if rbm.convolution.is_some() {
+            return Self::F32;
+        }
         if let Some(grid) = &rbm.patches {
             let known = rbm.visible != VisibleUnit::GaussianLearned && rbm.hidden == HiddenUnit::Bernoulli;
             let fuses = known && patch_steps_fuse(device, grid, rbm.n_hidden / grid.n_patches());
@@ -72,8 +77,11 @@ impl Format {
     }
 
     /// The format of the layers below, which are only read: that of `self` where one of them has patches, whose f32 products are slow, and
-    /// all could be trained in it.
+    /// all could be trained in it; f32 where one is a convolution.
     pub(super) fn below(self, lower: &[RbmConfig], precision: Precision, device: &Device) -> Self {
+        if lower.iter().any(|layer| layer.convolution.is_some()) {
+            return Self::F32;
+        }
         let patches = lower.iter().any(|layer| layer.patches.is_some());
         let same = || lower.iter().all(|layer| Self::of(layer, precision, device) == self);
         match self {

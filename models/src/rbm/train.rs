@@ -214,7 +214,7 @@ impl Trainer for RbmTrainer {
     fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
         let rate = self.config.learning_rate.at(epoch) as f32;
         let momentum = self.config.momentum.at(epoch) as f32;
-        set_scalars_(&self.buffers.scalars, &[rate / self.config.batch as f32, momentum, rate])
+        set_scalars_(&self.buffers.scalars, &[rate / self.buffers.n_terms() as f32, momentum, rate])
     }
 
     /// `rows` are raw, `[config.batch, n_inputs]`. Where the preparation only scales, nothing is allocated, copied or waited for.

@@ -73,7 +73,7 @@ fn reconstructions(
     let (device, path) = (model.device(), folder.join("reconstructions.png"));
     let n = draw_reconstructions(model, &model.config().into(), test, shape, RECONSTRUCTIONS, device, &path)?;
     Ok(Some(Picture {
-        file: "reconstructions.png",
+        file: "reconstructions.png".to_owned(),
         caption: format!("{}, with the reconstructions from their codes below each line", of.count(n)),
     }))
 }
@@ -104,5 +104,5 @@ fn codes(model: &Feedforward, test: &Split, of: MeasuredOn, folder: &RunFolder) 
     };
     let labels = [1, 2].map(|i| format!("{axis} {i}"));
     folder.write("codes.svg", scatter::draw(&title, &labels[0], &labels[1], &classes)?.as_bytes())?;
-    Ok(Some(Picture { file: "codes.svg", caption: title }))
+    Ok(Some(Picture { file: "codes.svg".to_owned(), caption: title }))
 }

@@ -77,7 +77,7 @@ pub fn run_picture(dbn: &LabelledDbn, seed: u64, folder: &RunFolder) -> Result<O
         &folder.join("samples_by_class.png"),
     )?;
     Ok(Some(Picture {
-        file: "samples_by_class.png",
+        file: "samples_by_class.png".to_owned(),
         caption: format!(
             "samples of the model, a line for each class: {steps} Gibbs steps in the top layer from random states with the label held"
         ),

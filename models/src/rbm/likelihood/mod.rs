@@ -111,8 +111,14 @@ impl Rbm {
         Ok(log_z.subtracted_from(-sum / n as f64))
     }
 
-    /// Sums over hidden units have a closed form only where they are binary.
+    /// Sums over hidden units have a closed form only where they are binary and each other's equals.
     pub(crate) fn must_be_binary(&self, op: &str) -> Result<()> {
+        if let Some(grid) = &self.config.convolution {
+            candle::bail!(
+                "{op}: hidden units must not be those of a convolution, got {} maps; without pooling Rbm::dense makes one matrix of its filters",
+                grid.n_filters
+            )
+        }
         if self.config.hidden != HiddenUnit::Bernoulli {
             candle::bail!("{op}: hidden units must be bernoulli, got {:?}", self.config.hidden)
         }

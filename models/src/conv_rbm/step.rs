@@ -1,0 +1,128 @@
+//! The parts of a step of contrastive divergence that differ for maps of units.
+use super::ConvGrid;
+use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::{
+    BiasStep, Contrast, ContrastStep, Draws, Factors, Phases, PoolSide, Unit, UnitPlanes, advance_,
+    bias_step_, bias_sums_shape, convolution_, convolution_gradient_places, convolution_input_gradient_,
+    convolution_weight_gradient_, pool_units_, units_, weight_step_,
+};
+
+/// Where filters lie, and the memory that their gradients need.
+#[derive(Clone)]
+pub(crate) struct MapSteps {
+    grid: ConvGrid,
+    /// Partial sums of the gradient of both phases.
+    parts: Tensor,
+    /// Partial sums over the places of the maps and of the images.
+    hidden_sums: Tensor,
+    visible_sums: Tensor,
+}
+
+impl MapSteps {
+    /// Memory for minibatches of `batch` rows.
+    pub(crate) fn new(grid: ConvGrid, batch: usize, device: &Device) -> Result<Self> {
+        let shape = grid.shape();
+        let places = convolution_gradient_places(device, shape, 2 * batch, DType::F32)?;
+        let zeros = |rows: usize, columns: usize| Tensor::zeros((rows, columns), DType::F32, device);
+        let sums = |places: usize, n: usize| {
+            let (rows, columns) = bias_sums_shape(batch * places, n);
+            zeros(rows, columns)
+        };
+        Ok(Self {
+            parts: zeros(places, shape.n_filters * shape.filter_len())?,
+            hidden_sums: sums(grid.n_positions(), grid.n_filters)?,
+            visible_sums: sums(grid.n_places(), grid.channels())?,
+            grid,
+        })
+    }
+
+    /// Places that a gradient of weights is the mean over, for each row.
+    pub(crate) fn n_positions(&self) -> usize {
+        self.grid.n_positions()
+    }
+
+    /// Draws of hidden units for each row: one for each block.
+    pub(crate) fn n_draws(&self) -> usize {
+        self.grid.n_pooled()
+    }
+
+    /// Units of maps given `visible`, `[batch, n_visible]`, to `planes`, `[_, batch, n_units]`.
+    #[expect(clippy::too_many_arguments, reason = "a product and the units of it")]
+    pub(crate) fn hidden_units(
+        &self,
+        planes: &Tensor,
+        pre: &Tensor,
+        visible: &Tensor,
+        weight: &Tensor,
+        bias: &Tensor,
+        out: UnitPlanes,
+        draws: Draws<'_>,
+    ) -> Result<()> {
+        convolution_(pre, visible, weight, self.grid.shape())?;
+        match self.grid.pool {
+            1 => {
+                let (planes, pre) =
+                    (by_place(planes, self.grid.n_filters)?, pre.reshape(((), self.grid.n_filters))?);
+                units_(&planes, &pre, bias, Unit::Bernoulli, out, draws, None)
+            }
+            _ => pool_units_(planes, pre, bias, self.grid.pools(), PoolSide::Detection, out, draws),
+        }
+    }
+
+    /// Visible units given units of maps, `hidden`, `[batch, n_units]`, to `planes`, `[_, batch, n_visible]`.
+    #[expect(clippy::too_many_arguments, reason = "a product and the units of it")]
+    pub(crate) fn visible_units(
+        &self,
+        planes: &Tensor,
+        pre: &Tensor,
+        hidden: &Tensor,
+        weight: &Tensor,
+        bias: &Tensor,
+        unit: Unit,
+        out: UnitPlanes,
+        draws: Draws<'_>,
+    ) -> Result<()> {
+        convolution_input_gradient_(pre, hidden, weight, self.grid.shape())?;
+        let channels = self.grid.channels();
+        units_(&by_place(planes, channels)?, &pre.reshape(((), channels))?, bias, unit, out, draws, None)
+    }
+
+    /// Velocity, weights and biases from the states of both phases, `[≥ 2, batch, n_units]` and `[≥ 2, batch, n_visible]`.
+    pub(crate) fn update(
+        &self,
+        to: Contrast<'_>,
+        hidden: &Tensor,
+        visible: &Tensor,
+        scalars: &Tensor,
+        step: ContrastStep<'_>,
+    ) -> Result<()> {
+        let (hidden, visible) = (hidden.narrow(0, 0, 2)?, visible.narrow(0, 0, 2)?);
+        let (h, x) = (hidden.flatten(0, 1)?, visible.flatten(0, 1)?);
+        let velocity = to.params.get(1)?;
+        let factors = Factors::Tensor(scalars);
+        convolution_weight_gradient_(&velocity, &self.parts, &x, &h, self.grid.shape(), factors)?;
+        weight_step_(to.params, scalars, step.weights)?;
+        let of_hidden = BiasStep {
+            phases: Phases::Sum,
+            sparsity: step.sparsity,
+            gather_error: false,
+            scale: None,
+            sums: Some(&self.hidden_sums),
+        };
+        bias_step_(to.hidden_state, &by_place(&hidden, self.grid.n_filters)?, scalars, of_hidden)?;
+        let of_visible = BiasStep {
+            phases: Phases::Difference,
+            sparsity: None,
+            gather_error: true,
+            scale: None,
+            sums: Some(&self.visible_sums),
+        };
+        bias_step_(to.visible_state, &by_place(&visible, self.grid.channels())?, scalars, of_visible)?;
+        advance_(to.counter, step.advance)
+    }
+}
+
+/// Planes `[n, batch, places · values]` as `[n, batch · places, values]`.
+fn by_place(planes: &Tensor, values: usize) -> Result<Tensor> {
+    planes.reshape((planes.dim(0)?, (), values))
+}

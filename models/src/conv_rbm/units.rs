@@ -1,0 +1,105 @@
+//! The units of maps: what an [`Rbm`] with a convolution computes in place of products with one matrix.
+use super::ConvGrid;
+use crate::rbm::Rbm;
+use candle::{DType, Result, Tensor};
+use candle_nn::ops::sigmoid;
+use chandlery_ops::{Draws, Philox, PoolSide, UnitPlanes, convolution, convolution_transposed, pool_units_};
+
+impl ConvGrid {
+    /// `[rows, n_units]` as `[rows, blocks down, pool, blocks across, pool, n_filters]`.
+    fn by_block(&self, x: &Tensor) -> Result<Tensor> {
+        let (p, down, across) = (self.pool, self.maps_height() / self.pool, self.maps_width() / self.pool);
+        x.reshape(vec![x.dim(0)?, down, p, across, p, self.n_filters])
+    }
+
+    /// The largest of 0 and the pre-activations of each block, and `Σ e^(x − top)` over its units, with dimensions of 1 in place of the block.
+    fn block_sums(&self, x: &Tensor) -> Result<[Tensor; 3]> {
+        let x = self.by_block(x)?;
+        // The results do not depend on it.
+        let top = x.detach().max_keepdim(2)?.max_keepdim(4)?.relu()?;
+        let e = x.broadcast_sub(&top)?.exp()?;
+        let sum = e.sum_keepdim((2, 4))?;
+        Ok([top, e, sum])
+    }
+
+    /// Means of the pooled units, `[rows, n_pooled]`, from pre-activations `x` with biases. Differentiable.
+    pub(crate) fn pooled_mean(&self, x: &Tensor) -> Result<Tensor> {
+        if self.pool == 1 {
+            return sigmoid(x);
+        }
+        if x.dtype() == DType::F32 && !x.track_op() {
+            let out = UnitPlanes { mean: Some(0), ..UnitPlanes::default() };
+            return self.pool_units(x, PoolSide::Pooled, out, Draws::Mode);
+        }
+        let [top, _, sum] = self.block_sums(x)?;
+        let total = (&sum + top.neg()?.exp()?)?;
+        (sum / total)?.reshape((x.dim(0)?, self.n_pooled()))
+    }
+
+    /// Means of the units of maps, `[rows, n_units]`, from pre-activations `x` with biases. Differentiable.
+    pub(crate) fn units_mean(&self, x: &Tensor) -> Result<Tensor> {
+        if self.pool == 1 {
+            return sigmoid(x);
+        }
+        let [top, e, sum] = self.block_sums(x)?;
+        let total = (sum + top.neg()?.exp()?)?;
+        e.broadcast_div(&total)?.reshape(x.shape())
+    }
+
+    /// `Σ ln(1 + Σ_t e^x_t)` over blocks, `[rows]`.
+    pub(crate) fn softplus_of_blocks(&self, x: &Tensor) -> Result<Tensor> {
+        let [top, _, sum] = self.block_sums(x)?;
+        let each = (&top + (sum + top.neg()?.exp()?)?.log()?)?;
+        each.flatten_from(1)?.sum(1)
+    }
+
+    /// Draws from pre-activations `x` with biases, of the type of `x`.
+    pub(crate) fn sample(&self, x: &Tensor, side: PoolSide, philox: Philox) -> Result<Tensor> {
+        let out = UnitPlanes { sample: Some(0), ..UnitPlanes::default() };
+        self.pool_units(&x.detach().to_dtype(DType::F32)?, side, out, Draws::At(philox))?.to_dtype(x.dtype())
+    }
+
+    fn pool_units(&self, x: &Tensor, side: PoolSide, out: UnitPlanes, draws: Draws<'_>) -> Result<Tensor> {
+        let n = match side {
+            PoolSide::Detection => self.n_units(),
+            PoolSide::Pooled => self.n_pooled(),
+        };
+        let planes = Tensor::zeros((1, x.dim(0)?, n), DType::F32, x.device())?;
+        let no_bias = Tensor::zeros(self.n_filters, DType::F32, x.device())?;
+        pool_units_(&planes, &x.contiguous()?, &no_bias, self.pools(), side, out, draws)?;
+        planes.squeeze(0)
+    }
+
+    /// Values of the units of maps from those of pooled units: each has `1/pool²` of its block's.
+    pub(crate) fn spread(&self, pooled: &Tensor) -> Result<Tensor> {
+        if self.pool == 1 {
+            return Ok(pooled.clone());
+        }
+        let (rows, p) = (pooled.dim(0)?, self.pool);
+        let (down, across) = (self.maps_height() / p, self.maps_width() / p);
+        let each = (pooled / (p * p) as f64)?.reshape(vec![rows, down, 1, across, 1, self.n_filters])?;
+        each.broadcast_as(vec![rows, down, p, across, p, self.n_filters])?
+            .contiguous()?
+            .reshape((rows, self.n_units()))
+    }
+}
+
+impl Rbm {
+    /// Pre-activations of the units of maps with biases, `[batch, n_units]`, from `v`, `[batch, n_visible]`.
+    pub(crate) fn maps_input(&self, v: &Tensor, grid: &ConvGrid) -> Result<Tensor> {
+        let x = convolution(&grid.channels_last(v)?.contiguous()?, self.weight(), grid.shape())?;
+        of_places(&x, self.bias())
+    }
+
+    /// What goes into the visible units with biases, `[batch, n_visible]`, from units of maps, `[batch, n_units]`.
+    pub(crate) fn visible_input_of_maps(&self, units: &Tensor, grid: &ConvGrid) -> Result<Tensor> {
+        let x = convolution_transposed(&units.contiguous()?, self.weight(), grid.shape())?;
+        grid.planes_first(&of_places(&x, self.visible_bias())?)
+    }
+}
+
+/// Adds a bias to each of the values of a place.
+fn of_places(x: &Tensor, bias: &Tensor) -> Result<Tensor> {
+    let n = bias.elem_count();
+    x.reshape(((), n))?.broadcast_add(bias)?.reshape(x.shape())
+}
