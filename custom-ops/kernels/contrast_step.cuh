@@ -5,6 +5,7 @@
 
 #include "order.cuh"
 #include "bias.cuh"
+#include "stepped.cuh"
 #include "tiles.cuh"
 
 constexpr int THREADS = 256, WARPS = THREADS / 32;
@@ -23,11 +24,6 @@ struct Shape {
   static_assert(TILE_M * LINE * sizeof(float) <= SHARED, "the tile of g takes the place of the slices");
   static_assert(BIAS_FLOATS * sizeof(float) <= SHARED, "and so do the sums of the biases");
 };
-
-__device__ float stepped(float v, float w, float g, float alpha, float momentum, float rate, float l1, float l2) {
-  const float sign = w > 0.f ? 1.f : w < 0.f ? -1.f : 0.f;
-  return fmaf(momentum, v, fmaf(alpha, g, -rate * fmaf(l2, w, l1 * sign)));
-}
 
 // Where the operands of a matrix of weights lie: all units of both sides, one matrix.
 struct Whole {

@@ -9,6 +9,8 @@
 pub(crate) struct Limits {
     /// The capability whose code this GPU runs, ten times major plus minor: the largest one built that is not above its own.
     pub built: u32,
+    /// Its own capability, in the same form.
+    pub capability: u32,
     /// Most bytes of shared memory of a block, once asked for.
     pub shared_bytes: usize,
     pub multiprocessors: usize,
@@ -22,6 +24,11 @@ impl Limits {
     /// Whether blocks can form clusters that see each other's shared memory.
     pub(crate) fn has_clusters(&self) -> bool {
         self.built >= 90
+    }
+
+    /// Whether kernels of `kernels/sm_90a` run: they are machine code for 9.0 alone.
+    pub(crate) fn has_warpgroup_products(&self) -> bool {
+        (self.built, self.capability) == (90, 90)
     }
 }
 
@@ -39,7 +46,7 @@ pub(crate) mod gpus {
     use super::Limits;
 
     const fn gpu(built: u32, kib: usize, multiprocessors: usize) -> Limits {
-        Limits { built, shared_bytes: kib * 1024, multiprocessors }
+        Limits { built, capability: built, shared_bytes: kib * 1024, multiprocessors }
     }
 
     /// A100, RTX 3090, RTX 4090, H200, B200, RTX 5090 and RTX 5060.

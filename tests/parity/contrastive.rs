@@ -290,6 +290,8 @@ fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
         (192, 100, 60),
         (64, 1600, 1544),
         (20, 8200, 4112),
+        // Columns of tiles that several blocks share, three slices of a phase.
+        (130, 4104, 1032),
     ];
     let sparsity = Some(Sparsity { target: 0.1, cost: 0.5, decay: 0.9 });
     for device in devices()? {

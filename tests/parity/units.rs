@@ -317,6 +317,11 @@ fn units_of_a_product_match_their_reference_at_awkward_sizes() -> Result<()> {
         (200, 2048, 64),
         (192, 4096, 72),
         (30, 9000, 40),
+        // Long sums over clusters of every size, two tiles of rows, tiles of 96 columns.
+        (190, 136, 2056),
+        (400, 264, 600),
+        (64, 1440, 520),
+        (192, 12_288, 136),
     ];
     const SCALE: f32 = 64.;
     for device in devices()? {

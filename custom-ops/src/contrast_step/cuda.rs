@@ -1,13 +1,15 @@
-//! The update in one launch of `kernels/contrast_step.cu`, or of `kernels/patch_step.cu` for the weights of patches.
+//! The update in one launch of `kernels/contrast_step.cu`, or of `kernels/patch_step.cu` for the weights of patches; that of large matrices on GPUs
+//! of capability 9.0 in one of `kernels/sm_90a/contrast_step.cu` for the weights and one for the biases.
 use super::shape::Shape;
 use super::{Contrast, ContrastStep, OP, Sizes, contrast_step_fuses, hidden_biases, visible_biases};
 use crate::bias_step::BiasRule;
 use crate::check::expect_aligned;
-use crate::cuda::Gpu;
+use crate::cuda::{Gpu, TensorMap};
+use crate::limits::Limits;
 use crate::op::{Io, Kernel, operands};
 use crate::patches::Grid;
 use candle::cuda::CudaDType;
-use candle::cuda::cudarc::driver::DeviceRepr;
+use candle::cuda::cudarc::driver::{CudaView, CudaViewMut, DeviceRepr};
 use candle::{CudaStorage, DType, Result, Tensor};
 use half::{bf16, f16};
 
@@ -16,6 +18,13 @@ const THREADS: u32 = 256;
 const UNITS: usize = 32;
 /// The kernel loads so many bytes at once.
 const ALIGN: usize = 16;
+/// Of kernels/sm_90a/contrast_step.cu: the sides of a tile, rows of a slice, slices of both phases at most, and shared memory.
+const TILE: usize = 64;
+const SLICE_DEPTH: usize = 64;
+const SLICES: usize = 6;
+const WARPGROUP_SHARED: usize = 217 * 1024;
+/// Tiles of a multiprocessor for which it is the faster kernel.
+const LEAST_TILES: usize = 6;
 
 /// Whether the checked operands are for one kernel; else the ops go one after the other.
 ///
@@ -153,6 +162,18 @@ impl Fused<'_> {
             cols: cols as i32,
             batch: batch as i32,
         };
+        if patches.is_none() && parts == 1 && warpgroups(gpu.limits(), self.sizes) {
+            let operands =
+                Operands { params: &mut params, velocity: velocity.as_mut(), copy: &mut copy, h: &h, x: &x };
+            self.launch_warpgroups(dtype, gpu, operands, &scalars)?;
+            // Beside the weights, where there is room for its blocks: it waits for the launch before at its end.
+            let biases = gpu.launch(op, "contrast_step", &format!("contrast_biases_{dtype}"))?;
+            let biases = biases.read(&h).read(&x).write(&mut hidden_state).write(&mut visible_state);
+            let biases = biases.read(&scalars).write(&mut counter).num(numbers);
+            let blocks = n_hidden.div_ceil(UNITS) + n_visible.div_ceil(UNITS);
+            // SAFETY: (2 × const T*, 2 × float*, const float*, long long*, Numbers) with the shapes that `Sizes::of` checked.
+            return unsafe { biases.blocks(blocks, THREADS).overlapped().go() };
+        }
         let (file, shape) = match patches {
             None => ("contrast_step", Shape::of(gpu.limits(), parts, rows, cols)),
             Some(_) => ("patch_step", Shape::of_patches(gpu.limits(), parts, rows, cols)),
@@ -170,6 +191,85 @@ impl Fused<'_> {
         // that `Sizes::of` or `patch_contrast_step_` checked; `fits` checked that views and parts begin on 16 bytes, and lines are a multiple of four 16-bit
         // entries, eight for the kernels that copy 16 bytes. Shared memory is the shape's `SHARED`.
         unsafe { launch.blocks(blocks, THREADS).shared(shape.shared_bytes()).overlapped().go() }
+    }
+}
+
+/// Whether the kernel of warpgroups is for an update: on capability 9.0, for matrices of so many tiles that each multiprocessor has several, and
+/// states that it can hold.
+fn warpgroups(limits: Limits, Sizes { batch, rows, cols, .. }: Sizes) -> bool {
+    let tiles = rows.div_ceil(TILE) * cols.div_ceil(TILE);
+    limits.has_warpgroup_products()
+        && limits.shared_bytes >= WARPGROUP_SHARED + 512
+        && rows.is_multiple_of(8)
+        && cols.is_multiple_of(8)
+        && 2 * batch.div_ceil(SLICE_DEPTH) <= SLICES
+        && tiles >= LEAST_TILES * limits.multiprocessors
+        && [rows, cols, batch].iter().all(|&size| i32::try_from(size).is_ok())
+}
+
+/// What the kernel of warpgroups changes and reads.
+struct Operands<'a, 'b, T> {
+    params: &'a mut CudaViewMut<'b, f32>,
+    velocity: Option<&'a mut CudaViewMut<'b, bf16>>,
+    copy: &'a mut CudaViewMut<'b, T>,
+    h: &'a CudaView<'b, T>,
+    x: &'a CudaView<'b, T>,
+}
+
+/// `Numbers` of kernels/sm_90a/contrast_step.cu, in its order.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct WarpgroupNumbers {
+    l1: f32,
+    l2: f32,
+    scale: f32,
+    rows: i32,
+    cols: i32,
+    batch: i32,
+}
+// SAFETY: numbers of 32 bits, the same layout as the kernel's struct.
+unsafe impl DeviceRepr for WarpgroupNumbers {}
+
+impl Fused<'_> {
+    fn launch_warpgroups<T: CudaDType>(
+        &self,
+        dtype: &str,
+        gpu: &Gpu,
+        operands: Operands<'_, '_, T>,
+        scalars: &CudaView<'_, f32>,
+    ) -> Result<()> {
+        let Self { op, step, sizes: Sizes { batch, rows, cols, .. }, .. } = *self;
+        let Operands { params, velocity, copy, h, x } = operands;
+        let (params, copy) = (gpu.to_write(params), gpu.to_write(copy));
+        let (h, x) = (gpu.to_read(h), gpu.to_read(x));
+        let velocity = velocity.map(|velocity| gpu.to_write(velocity));
+        // Without a velocity of its own, that of f32 lies behind the weights.
+        let (of_velocity, velocity_at) = match &velocity {
+            Some(velocity) => (DType::BF16, velocity.at),
+            None => (DType::F32, params.at + 4 * (rows * cols) as u64),
+        };
+        let weights = |at, dtype| TensorMap::of(at, dtype, &[cols, rows], TILE);
+        let launch = gpu.launch(op, "sm_90a/contrast_step", &format!("contrast_step_{dtype}"))?;
+        let launch = launch
+            .num(TensorMap::of(h.at, self.dtype, &[rows, batch, 2], SLICE_DEPTH)?)
+            .num(TensorMap::of(x.at, self.dtype, &[cols, batch, 2], SLICE_DEPTH)?)
+            .num(weights(params.at, DType::F32)?)
+            .num(weights(velocity_at, of_velocity)?)
+            .num(weights(copy.at, self.dtype)?);
+        let numbers = WarpgroupNumbers {
+            l1: step.weights.l1,
+            l2: step.weights.l2,
+            scale: step.copy_scale,
+            rows: rows as i32,
+            cols: cols as i32,
+            batch: batch as i32,
+        };
+        let tiles = rows.div_ceil(TILE) * cols.div_ceil(TILE);
+        let launch = launch.read(scalars).num(numbers).blocks(tiles.min(gpu.limits().multiprocessors), 384);
+        // SAFETY: (5 × TensorMap, const float*, Numbers): maps of the states, of the weights, the velocity and the copy, whose memory has
+        // addresses that are alive, in the blocks that the kernel takes; `Sizes::of` and `fits` checked shapes and where views begin,
+        // `warpgroups` that lines are multiples of 16 bytes and that the states fit.
+        unsafe { launch.shared(WARPGROUP_SHARED).overlapped().go() }
     }
 }
 

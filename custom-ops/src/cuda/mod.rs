@@ -9,6 +9,7 @@ mod launch;
 mod products;
 mod recording;
 mod scratch;
+mod tensor_map;
 
 pub(crate) use candle::cuda::WrapErr;
 pub(crate) use devices::open;
@@ -16,6 +17,7 @@ pub(crate) use gpu::{Gpu, keep_freed_memory};
 pub(crate) use launch::Launch;
 pub(crate) use recording::{Recorder, log};
 pub(crate) use scratch::{Part, Scratch, ScratchLayout};
+pub(crate) use tensor_map::TensorMap;
 
 use candle::Result;
 

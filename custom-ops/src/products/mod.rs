@@ -3,6 +3,8 @@
 //! [`units_of_product_`] gives the units of a layer; [`errors_of_product_`] and [`deltas_of_product_`] are the later half of a step of a
 //! denoising autoencoder.
 //!
+//! [`units_of_product_`] of numbers in one part is one kernel on a GPU of capability 9.0 (`kernels/sm_90a/product_units.cu`).
+//!
 //! For numbers in two parts on CUDA each is one kernel, as exact as f32 products: it adds partial sums outside the tensor cores,
 //! where [`gemm_parts_`](crate::gemm_parts_) splits the product into many ([`two_part_products_fuse`]).
 mod errors;
@@ -14,6 +16,10 @@ pub(crate) mod shape;
 mod units;
 #[cfg(feature = "cuda")]
 mod units_cuda;
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
+mod warpgroup_shape;
+#[cfg(feature = "cuda")]
+mod warpgroups;
 
 pub use errors::{
     deltas_of_product_, deltas_of_product_reference, error_places, errors_of_product_,

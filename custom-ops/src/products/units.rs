@@ -33,6 +33,10 @@ pub fn units_of_product_(
     if let Some(fused) = super::units_cuda::Fused::fits(planes, a, b, scale, bias, unit, out, draws)? {
         return fused.run(planes, a, b, bias);
     }
+    #[cfg(feature = "cuda")]
+    if let Some(one) = super::warpgroups::Warpgroups::fits(planes, a, b, scale, bias, unit, out, draws)? {
+        return one.run(planes, a, b, bias);
+    }
     gemm_parts_(pre, a, b, scale)?;
     units_(planes, pre, bias, unit, out, draws, None)
 }

@@ -1,0 +1,206 @@
+// sm_90a/contrast_step.cu: the weights of one update of contrastive learning by the products of warpgroups of capability 9.0. The formulas are
+// those of contrast_step.cu; biases and the counter are updated by its kernel contrast_biases.
+//
+// A block takes tiles of 64 x 64 weights one after the other, down a column of tiles, for which it keeps x in shared memory. Two warpgroups take
+// turns: one sums a tile of the gradient from x and slices of h, 64 rows at a time, which one thread copies through a ring, while the other
+// steps the weights of the tile before. A second thread copies the tiles of weights and velocity into PLACES places in turn, and a third copies
+// the new ones out, so that memory moves in both directions all the time. At [16000, 2304], where contrast_step.cu takes 260 us: both operands
+// through a ring, tiles of 128 x 128 in one place 276, of 64 x 128 in two 234, and by turns 212.
+//
+// arrays   h: planes of [batch, rows] and x: of [batch, cols], T; plane 0 is of the negative phase, plane 1 of the positive. weight: [rows, cols]
+//          f32, velocity: the same, V; copy: the same, T. All as tensor maps: of 64 columns by 64 rows for h and x; of 128 bytes by 64 rows
+//          for the others
+// scalars  rows and cols multiples of 8, batch at most 192. scalars: [3] f32 on the device: rate / batch, momentum, rate
+// launch   1-D grid of at most as many blocks as there are tiles, one for each multiprocessor; 384 threads
+// shared   x of a column, PLACES tiles of weights, velocity and copy, the ring, and 1 KB to align them
+// cost     4 batch rows cols FLOP; 16 bytes a weight (12 with V of 16 bits) and 2 for the copy; operands once for each tile, from the second-level
+//          cache
+// NaN      propagates
+// same     sums in one order on one device
+// truth    contrast_step_reference in src/contrast_step.rs
+
+#include "../order.cuh"
+#include "../stepped.cuh"
+#include "wgmma.cuh"
+
+struct Numbers {
+  float l1, l2, scale;
+  int rows, cols, batch;
+};
+
+constexpr int TILE = 64;          // its sides
+constexpr int SLICE_DEPTH = 64;   // rows of a slice
+constexpr int SLICES = 6;         // of both phases, at most
+constexpr int SLICE_BYTES = SLICE_DEPTH * BLOCK_LINE;
+constexpr int PLACES = 3;
+constexpr int SHARED = 217 * 1024;  // beside which a block of contrast_biases fits
+
+// Where entry (row, col) of a tile lies, in blocks of 128 bytes by TILE rows as copies with swizzling leave it.
+template <typename V>
+__device__ __forceinline__ V* entry(unsigned char* tile, int row, int col) {
+  constexpr int LINE = BLOCK_LINE / sizeof(V), CHUNK = 16 / sizeof(V);
+  const int chunk = col % LINE / CHUNK ^ row % 8;
+  return reinterpret_cast<V*>(tile + (col / LINE * TILE + row) * BLOCK_LINE + chunk * 16) + col % CHUNK;
+}
+
+__device__ __forceinline__ float2 pair(const float* at) { return *reinterpret_cast<const float2*>(at); }
+__device__ __forceinline__ float2 pair(const __nv_bfloat16* at) {
+  return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(at));
+}
+__device__ __forceinline__ void put(float* at, float2 v) { *reinterpret_cast<float2*>(at) = v; }
+__device__ __forceinline__ void put(__nv_bfloat16* at, float2 v) {
+  *reinterpret_cast<__nv_bfloat162*>(at) = __floats2bfloat162_rn(v.x, v.y);
+}
+__device__ __forceinline__ void put(__half* at, float2 v) { *reinterpret_cast<__half2*>(at) = __floats2half2_rn(v.x, v.y); }
+
+template <typename T, typename V>
+__device__ __forceinline__ void contrast_step(const TensorMap& h_map, const TensorMap& x_map, const TensorMap& weight_map,
+                                              const TensorMap& velocity_map, const TensorMap& copy_map, const float* scalars,
+                                              const Numbers& n) {
+  constexpr int WEIGHT_BYTES = TILE * TILE * 4, VELOCITY_BYTES = TILE * TILE * sizeof(V), COPY_BYTES = TILE * TILE * 2;
+  constexpr int TILE_BYTES = WEIGHT_BYTES + VELOCITY_BYTES + COPY_BYTES;
+  constexpr int STAGES = (SHARED - 1024 - SLICES * SLICE_BYTES - PLACES * TILE_BYTES) / SLICE_BYTES;
+  extern __shared__ unsigned char memory[];
+  __shared__ uint64_t full[STAGES], empty[STAGES], arrived[PLACES], stepped_all[PLACES], stored[PLACES], turn[2], x_here[SLICES], x_free;
+  unsigned char* x_slices = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  unsigned char* tile_memory = x_slices + SLICES * SLICE_BYTES;
+  unsigned char* slices = tile_memory + PLACES * TILE_BYTES;
+  const int down = (n.rows + TILE - 1) / TILE, tiles = (n.cols + TILE - 1) / TILE * down;
+  // Tiles are counted down the columns.
+  const int first_tile = (long long)tiles * blockIdx.x / gridDim.x;
+  const int mine = (long long)tiles * (blockIdx.x + 1) / gridDim.x - first_tile;
+  const int of_phase = (n.batch + SLICE_DEPTH - 1) / SLICE_DEPTH, count = 2 * of_phase;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) barrier_init(full + s, 1), barrier_init(empty + s, 1);
+    for (int p = 0; p < PLACES; ++p) barrier_init(arrived + p, 1), barrier_init(stepped_all + p, 128), barrier_init(stored + p, 1);
+    for (int s = 0; s < SLICES; ++s) barrier_init(x_here + s, 1);
+    barrier_init(turn, 1), barrier_init(turn + 1, 1), barrier_init(&x_free, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    shared_fence();
+  }
+  __syncthreads();
+
+  // Where the tile of turn i lies, and in memory.
+  constexpr int LINE = BLOCK_LINE / sizeof(V), BLOCK = TILE * BLOCK_LINE;
+  auto weights_of = [&](int i) { return tile_memory + i % PLACES * TILE_BYTES; };
+  auto velocities_of = [&](int i) { return weights_of(i) + WEIGHT_BYTES; };
+  auto copies_of = [&](int i) { return weights_of(i) + WEIGHT_BYTES + VELOCITY_BYTES; };
+  auto row_of = [&](int i) { return (first_tile + i) % down * TILE; };
+  auto column_of = [&](int i) { return (first_tile + i) / down; };
+  if (warp == 8 && lane == 0) {  // operands
+    wait_for_previous();
+    int slice = 0, columns = 0;
+#pragma unroll 1
+    for (int i = 0; i < mine; ++i) {
+      const bool new_column = i == 0 || column_of(i) != column_of(i - 1);
+      if (new_column && columns++ > 0) barrier_wait(&x_free, columns % 2);  // the products with the column before are done
+#pragma unroll 1
+      for (int s = 0; s < count; ++s, ++slice) {
+        const int phase = s / of_phase, first = s % of_phase * SLICE_DEPTH;
+        if (new_column) {
+          barrier_expect(x_here + s, SLICE_BYTES);
+          copy_block(x_slices + s * SLICE_BYTES, &x_map, column_of(i) * TILE, first, phase, x_here + s);
+        }
+        const int stage = slice % STAGES;
+        if (slice >= STAGES) barrier_wait(empty + stage, (slice / STAGES - 1) % 2);
+        barrier_expect(full + stage, SLICE_BYTES);
+        copy_block(slices + stage * SLICE_BYTES, &h_map, row_of(i), first, phase, full + stage);
+      }
+    }
+  }
+  if (warp == 9 && lane == 0) {  // weights and velocities in; they are older than the launch before
+#pragma unroll 1
+    for (int i = 0; i < mine; ++i) {
+      const int row0 = row_of(i), col0 = column_of(i) * TILE;
+      if (i >= PLACES) barrier_wait(stored + i % PLACES, (i / PLACES - 1) % 2);
+      uint64_t* here = arrived + i % PLACES;
+      barrier_expect(here, WEIGHT_BYTES + VELOCITY_BYTES);
+#pragma unroll
+      for (int c = 0; c < TILE / 32; ++c) copy_block(weights_of(i) + c * BLOCK, &weight_map, col0 + 32 * c, row0, here);
+#pragma unroll
+      for (int c = 0; c < TILE / LINE; ++c) copy_block(velocities_of(i) + c * BLOCK, &velocity_map, col0 + LINE * c, row0, here);
+    }
+  }
+  if (warp == 10 && lane == 0) {  // and out, with the copy, which the launch before may have read
+    wait_for_previous();
+#pragma unroll 1
+    for (int i = 0; i < mine; ++i) {
+      const int row0 = row_of(i), col0 = column_of(i) * TILE;
+      barrier_wait(stepped_all + i % PLACES, i / PLACES % 2);
+#pragma unroll
+      for (int c = 0; c < TILE / 32; ++c) store_block(&weight_map, col0 + 32 * c, row0, weights_of(i) + c * BLOCK);
+#pragma unroll
+      for (int c = 0; c < TILE / LINE; ++c) store_block(&velocity_map, col0 + LINE * c, row0, velocities_of(i) + c * BLOCK);
+      store_block(&copy_map, col0, row0, copies_of(i));
+      store_commit();
+      store_wait_read();
+      barrier_arrive(stored + i % PLACES);
+    }
+    store_wait();
+  }
+  if (warp >= 8) return;
+
+  wait_for_previous();
+  let_next_start();
+  const float alpha = scalars[0], momentum = scalars[1], rate = scalars[2];
+#pragma unroll 1
+  for (int i = warp / 4; i < mine; i += 2) {
+    float sum[32] = {};
+    int slice = i * count;
+    const int columns = column_of(i) - column_of(0);
+    // Slices are told apart by the parity of their round, so nobody waits for those of a later tile.
+    if (i > 0) barrier_wait(turn + i % 2, (i - 1) / 2 % 2);
+#pragma unroll 1
+    for (int s = 0; s < count; ++s, ++slice) {
+      const int stage = slice % STAGES;
+      barrier_wait(x_here + s, columns % 2);
+      barrier_wait(full + stage, slice / STAGES % 2);
+      const uint32_t h = shared_address(slices + stage * SLICE_BYTES), x = shared_address(x_slices + s * SLICE_BYTES);
+      wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < SLICE_DEPTH / 16; ++k)
+        WgmmaTurned<T, 64>::run(sum, operand(h + 16 * BLOCK_LINE * k), operand(x + 16 * BLOCK_LINE * k));
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (s > 0 && threadIdx.x % 128 == 0) barrier_arrive(empty + (slice - 1) % STAGES);
+    }
+    wgmma_wait<0>();
+    if (threadIdx.x % 128 == 0) {
+      barrier_arrive(empty + (slice - 1) % STAGES);
+      barrier_arrive(turn + (i + 1) % 2);
+      if (i + 1 < mine && column_of(i + 1) != column_of(i)) barrier_arrive(&x_free);
+    }
+
+    barrier_wait(arrived + i % PLACES, i / PLACES % 2);
+#pragma unroll
+    for (int c = 0; c < TILE / 8; ++c)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = 16 * (warp % 4) + lane / 4 + 8 * half, col = 8 * c + lane % 4 * 2;
+        float* w_at = entry<float>(weights_of(i), row, col);
+        V* v_at = entry<V>(velocities_of(i), row, col);
+        const float* g = sum + 4 * c + 2 * half;
+        float2 w = pair(w_at), v = pair(v_at);
+        v.x = stepped(v.x, w.x, g[0], alpha, momentum, rate, n.l1, n.l2);
+        v.y = stepped(v.y, w.y, g[1], alpha, momentum, rate, n.l1, n.l2);
+        w.x = w.x + v.x, w.y = w.y + v.y;
+        put(v_at, v);
+        put(w_at, w);
+        put(entry<T>(copies_of(i), row, col), make_float2(w.x * n.scale, w.y * n.scale));
+      }
+    shared_fence();
+    barrier_arrive(stepped_all + i % PLACES);
+  }
+}
+
+#define CONTRAST_STEP(NAME, T, V)                                                                                              \
+  extern "C" __global__ void __launch_bounds__(384, 1)                                                                         \
+  NAME(const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map,                                       \
+       const __grid_constant__ TensorMap weight_map, const __grid_constant__ TensorMap velocity_map,                           \
+       const __grid_constant__ TensorMap copy_map, const float* scalars, const __grid_constant__ Numbers n) {                  \
+    contrast_step<T, V>(h_map, x_map, weight_map, velocity_map, copy_map, scalars, n);                                         \
+  }
+CONTRAST_STEP(contrast_step_f16, __half, float)
+CONTRAST_STEP(contrast_step_bf16, __nv_bfloat16, __nv_bfloat16)

@@ -1,0 +1,7 @@
+// stepped.cuh: the velocity of a weight after an update; the formulas are in contrast_step.cu.
+#pragma once
+
+__device__ __forceinline__ float stepped(float v, float w, float g, float alpha, float momentum, float rate, float l1, float l2) {
+  const float sign = w > 0.f ? 1.f : w < 0.f ? -1.f : 0.f;
+  return fmaf(momentum, v, fmaf(alpha, g, -rate * fmaf(l2, w, l1 * sign)));
+}

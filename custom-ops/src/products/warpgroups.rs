@@ -1,0 +1,160 @@
+//! The product of 16-bit numbers and its units in one launch of `kernels/sm_90a/product_units.cu`, on GPUs of capability 9.0.
+use super::operands::starts_on;
+use super::warpgroup_shape::Shape;
+use crate::cuda::{Gpu, TensorMap};
+use crate::draw::{Draws, Place};
+use crate::gemm::{Order, PartSizes};
+use crate::op::{Io, Kernel, operands};
+use crate::philox::Philox;
+use crate::units::{Unit, UnitPlanes, check_units};
+use candle::cuda::CudaDType;
+use candle::cuda::cudarc::driver::DeviceRepr;
+use candle::{CudaStorage, DType, Device, Result, Tensor};
+use half::{bf16, f16};
+
+const OP: &str = "units_of_product_";
+
+/// `Numbers` of the kernel, in its order.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Numbers {
+    low: u64,
+    mean_at: i64,
+    sample_at: i64,
+    seed: u64,
+    stream: u64,
+    offset: u64,
+    scale: f32,
+    mean_scale: f32,
+    m: i32,
+    n: i32,
+    k: i32,
+    gaussian: u32,
+    drawn: u32,
+    cluster: u32,
+}
+// SAFETY: six 64-bit numbers and eight of 32 bits, without padding, the same layout as the kernel's struct.
+unsafe impl DeviceRepr for Numbers {}
+
+pub(super) struct Warpgroups<'a> {
+    shape: Shape,
+    /// Whether `b` is row-major.
+    turned: bool,
+    dtype: DType,
+    m: usize,
+    n: usize,
+    k: usize,
+    scale: f32,
+    unit: Unit,
+    out: UnitPlanes,
+    place: Option<Place<'a>>,
+}
+
+impl<'a> Warpgroups<'a> {
+    /// The kernel for these operands; none where other ones are for them.
+    ///
+    /// # Errors
+    /// Those of the ops when operands do not fit.
+    #[expect(clippy::too_many_arguments, reason = "those of the op")]
+    pub(super) fn fits(
+        planes: &Tensor,
+        a: &Tensor,
+        b: &Tensor,
+        scale: f32,
+        bias: &Tensor,
+        unit: Unit,
+        out: UnitPlanes,
+        draws: Draws<'a>,
+    ) -> Result<Option<Self>> {
+        let Device::Cuda(device) = planes.device() else { return Ok(None) };
+        let limits = Gpu::of(device)?.limits();
+        if !limits.has_warpgroup_products() {
+            return Ok(None);
+        }
+        let PartSizes { a_parts, b_parts, m, k, n } = PartSizes::of(a, b)?;
+        let part = |t: &Tensor| t.narrow(0, 0, 1)?.squeeze(0);
+        let turned = match (Order::of("a", &part(a)?)?, Order::of("b", &part(b)?)?) {
+            (Order::RowMajor { line: of_a }, Order::RowMajor { line }) if (of_a, line) == (k, n) => true,
+            (Order::RowMajor { line: of_a }, Order::ColumnMajor { line }) if (of_a, line) == (k, k) => false,
+            _ => return Ok(None),
+        };
+        let dtype = planes.dtype();
+        let sizes = check_units(planes, bias, out)?;
+        let known = (a_parts, b_parts) == (1, 1)
+            && matches!(dtype, DType::F16 | DType::BF16)
+            && [a, b].iter().all(|t| t.dtype() == dtype && t.device().same_device(planes.device()))
+            && planes.is_contiguous()
+            && [m, n, k].iter().all(|&size| size > 0 && i32::try_from(size).is_ok())
+            // Copies take 16 bytes, results are written by four.
+            && k.is_multiple_of(8)
+            && n.is_multiple_of(if turned { 8 } else { 4 })
+            && [a, b].iter().all(|t| starts_on(8, t))
+            && [planes, bias].iter().all(|t| starts_on(4, t))
+            && (unit == Unit::Bernoulli || unit == Unit::Gaussian && out.sample.is_none())
+            && out.low.is_none()
+            && sizes == (m, n);
+        if !known {
+            return Ok(None);
+        }
+        let Some(shape) = Shape::of(limits, m, n, k, turned) else { return Ok(None) };
+        let place = draws.place(OP, planes.device())?;
+        Ok(Some(Self { shape, turned, dtype, m, n, k, scale, unit, out, place }))
+    }
+
+    /// Runs the kernel on the operands that [`fits`](Self::fits) saw.
+    pub(super) fn run(&self, planes: &Tensor, a: &Tensor, b: &Tensor, bias: &Tensor) -> Result<()> {
+        let io = operands(OP).write("planes", planes).read("a", a).read("b", b).read("bias", bias);
+        io.maybe("counter", self.place.and_then(|place| place.counter)).run(self)
+    }
+
+    fn launch<T: CudaDType>(&self, dtype: &str, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        let Self { shape, turned, m, n, k, .. } = *self;
+        let ([planes], [a, b, bias, counter]) = io.parts()?;
+        let (a, b) = (a.span::<T>(m * k)?, b.span::<T>(k * n)?);
+        let (mut planes, bias, counter) =
+            (planes.elements::<T>()?, bias.elements::<f32>()?, counter.maybe::<i64>()?);
+        let (a, b) = (gpu.to_read(&a), gpu.to_read(&b));
+        let a_map = TensorMap::of(a.at, self.dtype, &[k, m], shape.rows())?;
+        let b_map = match turned {
+            false => TensorMap::of(b.at, self.dtype, &[k, n], shape.columns)?,
+            true => TensorMap::of(b.at, self.dtype, &[n, k], Shape::DEPTH)?,
+        };
+        let of_plane = m * n;
+        let place_of = |plane: Option<usize>| plane.map_or(-1, |plane| (plane * of_plane) as i64);
+        let philox = self.place.map_or(Philox::new(0, 0), |place| place.philox);
+        let numbers = Numbers {
+            low: 0,
+            mean_at: place_of(self.out.mean),
+            sample_at: place_of(self.out.sample),
+            seed: philox.seed,
+            stream: philox.stream,
+            offset: philox.offset,
+            scale: self.scale,
+            mean_scale: self.out.mean_scale,
+            m: m as i32,
+            n: n as i32,
+            k: k as i32,
+            gaussian: (self.unit == Unit::Gaussian).into(),
+            drawn: self.place.is_some().into(),
+            cluster: shape.cluster as u32,
+        };
+        let side = if turned { "turned" } else { "straight" };
+        let kernel = format!("product_units_{dtype}_{side}_{}x{}", shape.warpgroups, shape.columns);
+        let launch = gpu.launch(OP, "sm_90a/product_units", &kernel)?;
+        let launch = launch.write(&mut planes).read(&bias).maybe(&counter).num(a_map).num(b_map).num(numbers);
+        let launch = launch.grid(shape.grid(m, n), (shape.threads(), 1, 1)).shared(shape.shared_bytes());
+        // SAFETY: (T*, const float*, const long long* or null, 2 × TensorMap, Numbers). `fits` checked shapes, types and layouts, that
+        // rows and operands begin on 16 bytes and planes and bias on four entries; the maps are those of the operands, the blocks of
+        // which the shape says, planes lie within their tensor, and shared memory is that of the shape.
+        unsafe { launch.clusters_of(shape.cluster as u32).overlapped().go() }
+    }
+}
+
+impl Kernel for Warpgroups<'_> {
+    fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        match self.dtype {
+            DType::BF16 => self.launch::<bf16>("bf16", gpu, io),
+            _ => self.launch::<f16>("f16", gpu, io),
+        }
+    }
+}
