@@ -5,6 +5,7 @@ use crate::session::info::data_of;
 use anyhow::Context;
 use candle::Device;
 use chandlery::feedforward::ReconstructionLoss;
+use chandlery_datasets::patches::{ImageSet, PatchSize};
 use chandlery_datasets::{Colour, DataOptions, Dataset, ImageShape};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,10 @@ pub struct DataArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub read: ReadArgs,
+    /// What is cut out of images.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub crops: CropArgs,
     /// Base folder of relative paths; default: the current folder.
     #[arg(skip)]
     #[serde(skip)]
@@ -36,9 +41,49 @@ impl DataArgs {
     /// When it is missing, malformed or cannot be fetched; the message names it.
     pub fn open(&self) -> anyhow::Result<Dataset> {
         let base = self.base.as_deref();
-        let mut dataset = self.read.located(base).open(&located(&self.data, base))?;
+        let (data, read) = (located(&self.data, base), self.read.located(base));
+        let mut dataset = match self.crops.crop {
+            None => {
+                anyhow::ensure!(
+                    self.crops.crops.is_none(),
+                    "--crops: give the size of the crops, too, such as --crop 64"
+                );
+                read.open(&data)?
+            }
+            Some(size) => {
+                let _spinner = Spinner::new(&format!("opening {}", self.data));
+                let at = || format!("--data {}", self.data);
+                let images = ImageSet::open(&data, &read.options()).with_context(at)?;
+                images.into_crops(size, self.crops.crops.unwrap_or(CROPS), 0).with_context(at)?
+            }
+        };
         dataset.name.clone_from(&self.data);
         Ok(dataset)
+    }
+}
+
+/// Crops when no number is given.
+const CROPS: usize = 100_000;
+
+/// Rows that are cut out of images at random.
+#[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
+pub struct CropArgs {
+    /// Rows are random crops of this size, in pixels, of the images of --data, which may have any sizes: a side, or HEIGHTxWIDTH.
+    /// They are cut when they are read and take no memory. Every tenth image is kept for test rows. --data takes a folder of images, an
+    /// image, natural-images (built in) or any data set of images.
+    #[arg(long, value_name = "SIZE")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crop: Option<PatchSize>,
+    /// Number of crops in the training rows; with --crop.  [default: 100000]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crops: Option<usize>,
+}
+
+impl CropArgs {
+    /// These options; those not given are taken from `other`.
+    fn above(&self, other: &Self) -> Self {
+        Self { crop: self.crop.or(other.crop), crops: self.crops.or(other.crops) }
     }
 }
 
@@ -60,6 +105,9 @@ pub struct RowsArgs {
     /// How they are read.
     #[command(flatten)]
     pub read: ReadArgs,
+    /// What is cut out of images.
+    #[command(flatten)]
+    pub crops: CropArgs,
 }
 
 impl RowsArgs {
@@ -101,12 +149,19 @@ impl RowsArgs {
     /// The same for a network whose run is known: the data that it was trained on.
     pub fn or_those_of(&self, run: Option<DataArgs>) -> DataArgs {
         if let Some(data) = &self.data {
-            return DataArgs { data: data.clone(), read: self.read.clone(), base: None };
+            return self.of_data(data);
         }
         match run {
-            Some(run) => DataArgs { read: self.read.above(&run.read), ..run },
-            None => DataArgs { data: "mnist-sample".to_owned(), read: self.read.clone(), base: None },
+            Some(run) => {
+                DataArgs { read: self.read.above(&run.read), crops: self.crops.above(&run.crops), ..run }
+            }
+            None => self.of_data("mnist-sample"),
         }
+    }
+
+    fn of_data(&self, data: &str) -> DataArgs {
+        let (read, crops) = (self.read.clone(), self.crops.clone());
+        DataArgs { data: data.to_owned(), read, crops, base: None }
     }
 }
 
@@ -307,6 +362,35 @@ pub fn above_zero(text: &str) -> Result<f64, String> {
     real(text, |x| x > 0., "above 0")
 }
 
+/// A number of bytes, as a whole number or with a unit: `64MiB`, `1.5GB`.
+///
+/// # Errors
+/// When the text is none; the message says what must hold.
+pub fn bytes(text: &str) -> Result<usize, String> {
+    const UNITS: [(&str, f64); 9] = [
+        ("KiB", 1024.),
+        ("MiB", 1_048_576.),
+        ("GiB", 1_073_741_824.),
+        ("TiB", 1_099_511_627_776.),
+        ("KB", 1e3),
+        ("kB", 1e3),
+        ("MB", 1e6),
+        ("GB", 1e9),
+        ("TB", 1e12),
+    ];
+    let (number, unit) = UNITS
+        .iter()
+        .find_map(|&(name, unit)| Some((text.strip_suffix(name)?.trim_end(), unit)))
+        .unwrap_or((text.strip_suffix('B').unwrap_or(text), 1.));
+    let value =
+        number.parse::<f64>().ok().filter(|n| *n >= 0. && number.starts_with(|c: char| c.is_ascii_digit()));
+    value
+        .map(|n| n * unit)
+        .filter(|n| *n < 2f64.powi(53) && (unit > 1. || n.fract() == 0.))
+        .map(|n| n as usize)
+        .ok_or_else(|| format!("must be a number of bytes, such as 500000, 64MiB or 2GB, got {text}"))
+}
+
 /// A finite number of at least 0.
 ///
 /// # Errors
@@ -372,6 +456,27 @@ pub fn image_shape(text: &str) -> Result<ImageShape, String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn bytes_are_numbers_with_or_without_a_unit() {
+        let cases = [
+            ("0", 0),
+            ("500000", 500_000),
+            ("12B", 12),
+            ("64MiB", 64 << 20),
+            ("1.5GiB", 3 << 29),
+            ("2 GB", 2_000_000_000),
+            ("3KB", 3000),
+            ("1TiB", 1 << 40),
+        ];
+        for (text, want) in cases {
+            assert_eq!(bytes(text), Ok(want), "{text}");
+        }
+        for text in ["", "-1", "1.5", "MiB", "1e3x", "5 apples", "1mb", "inf", "NaN", "99999999TiB", "+5"] {
+            let err = bytes(text).unwrap_err();
+            assert_eq!(err, format!("must be a number of bytes, such as 500000, 64MiB or 2GB, got {text}"));
+        }
+    }
 
     #[test]
     fn an_image_shape_is_two_or_three_numbers() {

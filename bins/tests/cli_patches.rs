@@ -165,7 +165,7 @@ fn layers_that_cannot_be_are_refused() {
         ),
         (
             "dense:20,patch:3/1x3",
-            "--layers: layer 2: patches must lie on patches, got a dense layer below; put dense layers on top",
+            "--layers: layer 2: patch:3/1x3 must not lie on a dense layer; put dense layers on top",
         ),
         (
             "patch:4/8x3",
@@ -178,13 +178,17 @@ fn layers_that_cannot_be_are_refused() {
     write_npy(&at.join("rows.npy"), [40, 6], &[0.5; 240]);
     let err = DBN.fail(at, &["--data", "rows.npy", "--layers", "patch:2/1x3"], 1);
     assert!(
-        err.contains("--layers: layer 1: rows must be images for patches, got rows of 6 values"),
+        err.contains("--layers: layer 1: rows must be images for patch:2/1x3, got rows of 6 values"),
         "{err}"
     );
     let err = DBN.fail(at, &["--layers", "patch:8/4x3", "--visible", "gaussian", "--prepare", "pca=784"], 1);
     assert!(err.contains("--prepare must leave the pixels of images where they are"), "{err}");
     assert!(!at.join("run").exists() && !at.join("runs").exists());
-    DBN.refuse(at, &["--layers", "patch:8x4"], "must be dense:N, N or patch:WINDOW/STRIDExHIDDEN");
+    DBN.refuse(
+        at,
+        &["--layers", "patch:8x4"],
+        "must be dense:N, N, patch:WINDOW/STRIDExHIDDEN or conv:SIZExFILTERS",
+    );
     DBN.refuse(at, &["--layers", "30", "--hidden", "30"], "cannot be used with");
     DBN.refuse(at, &["--resume", "run", "--layers", "30"], "cannot be used with");
 }

@@ -414,3 +414,78 @@ fn fewer_rows_than_a_minibatch_are_one_minibatch() {
     );
     assert!(said.contains("minibatches of 12, all rows that are trained on, in place of 100"), "{said}");
 }
+
+/// Moments from the start of a process to the end of a short run, the same in each run of the tests.
+fn moments() -> impl Iterator<Item = std::time::Duration> {
+    let draws = chandlery::Philox::new(77, 0);
+    (0..12).map(move |i| std::time::Duration::from_millis((u64::from(draws.bits(i)) * 600) >> 32))
+}
+
+/// A run that is killed without warning, again and again, and goes on each time, ends in the bits of one that was left alone. Each step
+/// writes a checkpoint, so that many of the moments lie within one.
+#[test]
+fn a_run_that_was_killed_at_any_moment_goes_on_from_there() {
+    for training in [&TRAININGS[0], &TRAININGS[5]] {
+        let folder = folder();
+        let at = folder.path();
+        training.program.succeed(at, &training.args(&["--out", "whole"]));
+        let mut resumed = 0;
+        for moment in moments() {
+            let has_begun = at.join("killed/run.json").exists();
+            let args = match has_begun {
+                true => training.resume("killed", &["--checkpoint-every", "0"]),
+                false => training.args(&["--out", "killed", "--overwrite", "--checkpoint-every", "0"]),
+            };
+            resumed += usize::from(has_begun);
+            let mut process = training.program.command(at, &args).spawn().unwrap();
+            std::thread::sleep(moment);
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+        assert!(resumed > 0, "{}: no process lived until its first checkpoint", training.kind);
+        training.program.succeed(at, &training.resume("killed", &[]));
+        assert!(
+            weights(&at.join("killed")) == weights(&at.join("whole")),
+            "{}: other weights",
+            training.kind
+        );
+        assert_eq!(metrics(&at.join("killed")).len(), training.lines, "{}", training.kind);
+    }
+}
+
+#[test]
+fn a_damaged_checkpoint_is_replaced_by_the_one_before_it() {
+    let training = &TRAININGS[0];
+    let folder = folder();
+    let at = folder.path();
+    training.program.succeed(at, &training.args(&["--out", "whole"]));
+    let stop = ["--out", "run", "--checkpoint-every", "0", "--stop-after-steps", "7"];
+    training.program.fail(at, &training.args(&stop), 130);
+    let last = at.join("run/checkpoint/trainer.safetensors");
+    let bytes = std::fs::read(&last).unwrap();
+    std::fs::write(&last, &bytes[..bytes.len() / 2]).unwrap();
+    let stdout = training.program.succeed(at, &training.resume("run", &[]));
+    assert!(
+        stdout.contains("going on from the checkpoint before it, run/checkpoint/previous.safetensors"),
+        "{stdout}"
+    );
+    assert!(weights(&at.join("run")) == weights(&at.join("whole")));
+}
+
+#[test]
+fn how_rows_reach_the_device_changes_no_bit() {
+    let training = &TRAININGS[0];
+    let folder = folder();
+    let at = folder.path();
+    training.program.succeed(at, &training.args(&["--out", "resident"]));
+    training.program.succeed(
+        at,
+        &training.args(&["--out", "streamed", "--resident-bytes", "0", "--chunk-bytes", "100KB"]),
+    );
+    assert!(weights(&at.join("streamed")) == weights(&at.join("resident")));
+    // In the middle of a run, too.
+    training.program.fail(at, &training.args(&["--out", "both", "--stop-after-steps", "7"]), 130);
+    training.program.succeed(at, &training.resume("both", &["--resident-bytes", "0"]));
+    assert!(weights(&at.join("both")) == weights(&at.join("resident")));
+    training.program.refuse(at, &training.args(&["--chunk-bytes", "many"]), "must be a number of bytes");
+}

@@ -6,7 +6,7 @@ use crate::options::{
     precision,
 };
 use crate::rows::SplitArg;
-use crate::session::SessionArgs;
+use crate::session::{FeedArgs, SessionArgs};
 use chandlery::feedforward::Activation;
 use chandlery_datasets::preparation::StepConfig;
 use chandlery_ops::Corruption;
@@ -113,6 +113,9 @@ pub struct TrainArgs {
     /// With --resume, a larger number extends the run, even a finished one: the layer in training and those above it get so many epochs.
     #[arg(id = "more_epochs", long = "epochs", value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
+    /// How rows reach the device.
+    #[command(flatten)]
+    pub feed: FeedArgs,
     /// Where the run is saved, and how it is resumed.
     #[command(flatten)]
     pub session: SessionArgs,

@@ -63,7 +63,8 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     // The learning rate is constant, so that a run that is extended needs no other schedule.
     asked.extend_epochs(args.epochs, |settings| settings.epochs, |settings, n| settings.epochs = n)?;
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
-    let mut feed = asked.feed(&data.train, asked.settings.batch, asked.settings.seed).context("--batch")?;
+    let mut feed =
+        asked.feed(args.feed, &data.train, asked.settings.batch, asked.settings.seed).context("--batch")?;
     asked.settings.batch = feed.config().batch;
     let mut session = asked.open(
         session::Rows { data: &data.name, n: data.n_rows },

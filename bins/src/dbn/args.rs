@@ -6,7 +6,7 @@ use crate::options::{
     not_negative, precision,
 };
 use crate::rows::SplitArg;
-use crate::session::SessionArgs;
+use crate::session::{FeedArgs, SessionArgs};
 use chandlery::rbm::{HiddenUnit, VisibleUnit};
 use chandlery_datasets::ImageShape;
 use chandlery_datasets::preparation::StepConfig;
@@ -40,10 +40,11 @@ pub struct Settings {
     /// Rows per step, which is also the number of persistent chains.
     #[arg(long, value_name = "ROWS", default_value_t = 100, value_parser = at_least_one)]
     pub batch: usize,
-    /// Initial learning rate, which falls linearly to --final-learning-rate over a layer's epochs;
-    /// default: 0.1 for binary units, 0.001 if a layer has Gaussian or rectified units.
-    #[arg(long, value_name = "RATE", value_parser = above_zero)]
-    pub learning_rate: Option<f64>,
+    /// Initial learning rate, which falls linearly to --final-learning-rate over a layer's epochs: one for all layers, or one for each, lowest
+    /// first. Default: 0.1 for binary units, 0.001 if a layer has Gaussian or rectified units.
+    #[arg(long, value_name = "RATE,…", value_delimiter = ',', value_parser = above_zero)]
+    #[serde(default, with = "one_or_more", skip_serializing_if = "Vec::is_empty")]
+    pub learning_rate: Vec<f64>,
     /// Learning rate at the end of a layer's epochs, at least 0.
     #[arg(long, value_name = "RATE", default_value_t = 0., value_parser = not_negative)]
     #[serde(default)]
@@ -132,6 +133,9 @@ pub struct TrainArgs {
     /// which the learning rate falls. Finished lower layers stay as they are. In a finished run, only the top layer trains on.
     #[arg(id = "more_epochs", long = "epochs", value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
+    /// How rows reach the device.
+    #[command(flatten)]
+    pub feed: FeedArgs,
     /// Where the run is saved, and how it is resumed.
     #[command(flatten)]
     pub session: SessionArgs,
@@ -314,5 +318,34 @@ impl From<Hidden> for HiddenUnit {
             Hidden::Rectified => Self::Rectified,
             Hidden::Gaussian => Self::Gaussian,
         }
+    }
+}
+
+/// Numbers as files hold them: none, one, or a list.
+mod one_or_more {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum Stored {
+        One(f64),
+        List(Vec<f64>),
+        None(()),
+    }
+
+    pub fn serialize<S: Serializer>(numbers: &[f64], to: S) -> Result<S::Ok, S::Error> {
+        match numbers {
+            [] => Stored::None(()).serialize(to),
+            &[one] => Stored::One(one).serialize(to),
+            list => Stored::List(list.to_vec()).serialize(to),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
+        Ok(match Stored::deserialize(from)? {
+            Stored::One(one) => vec![one],
+            Stored::List(list) => list,
+            Stored::None(()) => Vec::new(),
+        })
     }
 }

@@ -72,7 +72,11 @@ mod tests {
         let cases = [
             ("--epochs", "0", "must be a whole number of at least 1"),
             ("--hidden", "30,0", "must be a whole number of at least 1"),
-            ("--layers", "30,patch:8/4", "must be dense:N, N or patch:WINDOW/STRIDExHIDDEN"),
+            (
+                "--layers",
+                "30,patch:8/4",
+                "must be dense:N, N, patch:WINDOW/STRIDExHIDDEN or conv:SIZExFILTERS",
+            ),
             ("--learning-rate", "0", "must be a number above 0"),
             ("--learning-rate", "nan", "must be a number above 0"),
             ("--momentum", "1", "must be a number of at least 0 and below 1"),

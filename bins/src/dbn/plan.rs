@@ -44,7 +44,13 @@ pub fn new_trainer(data: &Data, settings: &Settings, device: &Device) -> Result<
 
 /// How each layer of a network is trained, lowest first.
 pub fn training_of(config: &DbnConfig, settings: &Settings) -> Result<Vec<CdConfig>> {
-    config.layers.iter().map(|layer| training(layer, settings)).collect()
+    let (rates, n) = (settings.learning_rate.len(), config.layers.len());
+    ensure!(
+        rates <= 1 || rates == n,
+        "--learning-rate: there must be one rate, or one for each of {}, got {rates}",
+        count(n, "layer")
+    );
+    config.layers.iter().enumerate().map(|(i, layer)| training(i, layer, settings)).collect()
 }
 
 /// What is done to raw rows before the lowest layer reads them, fitted to the training rows; and what rows look like then.
@@ -107,10 +113,11 @@ fn layers(n_features: usize, image: Option<ImageShape>, settings: &Settings) -> 
     Ok(sizes.into_iter().enumerate().map(units).collect())
 }
 
-/// How an RBM is trained.
-fn training(layer: &RbmConfig, settings: &Settings) -> Result<CdConfig> {
+/// How the RBM of layer `i` is trained.
+fn training(i: usize, layer: &RbmConfig, settings: &Settings) -> Result<CdConfig> {
     let real = layer.visible.is_gaussian() || layer.hidden != HiddenUnit::Bernoulli;
-    let rate = settings.learning_rate.unwrap_or(if real { 0.001 } else { 0.1 });
+    let rates = &settings.learning_rate;
+    let rate = rates.get(i).or(rates.first()).copied().unwrap_or(if real { 0.001 } else { 0.1 });
     let persistent = settings.persistent.unwrap_or(!real);
     // Chains that persist must keep up with the weights: momentum, which makes long steps, leaves them behind.
     let momentum = settings.momentum.unwrap_or(if persistent { 0. } else { 0.9 });
@@ -158,9 +165,34 @@ mod tests {
         let rates: Vec<_> = super::layers(9, None, &settings)
             .unwrap()
             .iter()
-            .map(|layer| training(layer, &settings).unwrap().learning_rate.at(0))
+            .map(|layer| training(0, layer, &settings).unwrap().learning_rate.at(0))
             .collect();
         assert_eq!(rates, [0.001; 3]);
+    }
+
+    #[test]
+    fn a_learning_rate_is_for_all_layers_or_for_each() {
+        let config = DbnConfig::new(&[9, 7, 5]);
+        let rates = |flags: &[&str]| {
+            let training = training_of(&config, &settings(flags))?;
+            anyhow::Ok(training.iter().map(|cd| cd.learning_rate.at(0)).collect::<Vec<_>>())
+        };
+        assert_eq!(rates(&[]).unwrap(), [0.1, 0.1]);
+        assert_eq!(rates(&["--learning-rate", "0.3"]).unwrap(), [0.3, 0.3]);
+        assert_eq!(rates(&["--learning-rate", "0.3,0.02"]).unwrap(), [0.3, 0.02]);
+        assert_eq!(
+            rates(&["--learning-rate", "1,2,3"]).unwrap_err().to_string(),
+            "--learning-rate: there must be one rate, or one for each of 2 layers, got 3"
+        );
+        // As older runs hold it, and as it goes to a file and back.
+        for (stored, want) in [("null", vec![]), ("0.25", vec![0.25]), ("[0.5,1.5]", vec![0.5, 1.5])] {
+            let mut json = serde_json::to_value(settings(&[])).unwrap();
+            json["learning_rate"] = serde_json::from_str(stored).unwrap();
+            let read: Settings = serde_json::from_value(json).unwrap();
+            assert_eq!(read.learning_rate, want);
+            let again: Settings = serde_json::from_value(serde_json::to_value(&read).unwrap()).unwrap();
+            assert_eq!(again, read);
+        }
     }
 
     #[test]
@@ -170,7 +202,7 @@ mod tests {
         let units: Vec<_> = layers.iter().map(|l| (l.visible, l.hidden)).collect();
         let binary = VisibleUnit::Bernoulli;
         assert_eq!(units, [(binary, HiddenUnit::Bernoulli), (binary, HiddenUnit::Gaussian)]);
-        let config = training(&layers[1], &settings).unwrap();
+        let config = training(1, &layers[1], &settings).unwrap();
         assert!(config.learning_rate.at(0) == 0.001 && !config.persistent);
     }
 
@@ -226,7 +258,7 @@ mod tests {
         };
         assert_eq!(
             refused(&rows, &[]).unwrap_err(),
-            "--layers: layer 1: rows must be images for patches, got rows of 16 values without a height and a width; use a data set of images, or \
+            "--layers: layer 1: rows must be images for patch:2/2x3, got rows of 16 values without a height and a width; use a data set of images, or \
              dense layers"
         );
         let image = ImageShape::grey(4, 4);
@@ -234,7 +266,7 @@ mod tests {
         assert_eq!(refused(&images, &["--prepare", "row-mean,zca"]), Ok(Some(image)));
         for step in ["pca=16", "whiten"] {
             let want = format!(
-                "--layers: layer 1: --prepare must leave the pixels of images where they are for {lowest}, got {step}, which makes components \
+                "--layers: layer 1: --prepare must leave the pixels of images where they are for patch:2/2x3, got {step}, which makes components \
                  of them; use zca, or dense layers"
             );
             assert_eq!(refused(&images, &["--prepare", step]).unwrap_err(), want);
@@ -274,13 +306,13 @@ mod tests {
     #[test]
     fn momentum_rises_after_a_fifth_of_the_epochs() {
         let settings = settings(&["--epochs", "20", "--momentum", "0.8"]);
-        let config = training(&RbmConfig::new(2, 2), &settings).unwrap();
+        let config = training(0, &RbmConfig::new(2, 2), &settings).unwrap();
         assert_eq!([0, 3, 4, 19].map(|epoch| config.momentum.at(epoch)), [0.5, 0.5, 0.8, 0.8]);
-        let persistent = training(&RbmConfig::new(2, 2), &self::settings(&[])).unwrap();
+        let persistent = training(0, &RbmConfig::new(2, 2), &self::settings(&[])).unwrap();
         assert!(persistent.persistent && persistent.momentum.at(19) == 0.);
-        let plain = training(&RbmConfig::new(2, 2), &self::settings(&["--persistent=false"])).unwrap();
+        let plain = training(0, &RbmConfig::new(2, 2), &self::settings(&["--persistent=false"])).unwrap();
         assert!(!plain.persistent && plain.momentum.at(19) == 0.9);
-        let short = training(&RbmConfig::new(2, 2), &self::settings(&["--epochs", "1"])).unwrap();
+        let short = training(0, &RbmConfig::new(2, 2), &self::settings(&["--epochs", "1"])).unwrap();
         short.validate().unwrap();
     }
 }

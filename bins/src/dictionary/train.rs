@@ -11,7 +11,8 @@ use crate::curves::{self, Curve, Panel};
 use crate::report::figure;
 use crate::report::{Outcome, seconds};
 use crate::session::{
-    self, Asked, Ended, Epochs, Kind, METRICS, Made, Nothing, PlaceOf, Run, RunInfo, Session, Trained,
+    self, Asked, Ended, Epochs, FeedArgs, Kind, METRICS, Made, Nothing, PlaceOf, Run, RunInfo, Session,
+    Trained,
 };
 use anyhow::{Context, Result, ensure};
 use candle::Device;
@@ -209,7 +210,8 @@ fn from_minibatches(
     resumed: &Resumed,
     batch: usize,
 ) -> Result<Outcome> {
-    let mut feed = asked.feed(&signals.split, batch, asked.settings.seed).context("--online")?;
+    let mut feed =
+        asked.feed(FeedArgs::default(), &signals.split, batch, asked.settings.seed).context("--online")?;
     asked.settings.online = Some(feed.config().batch);
     let new = |settings: &Settings, device: &Device, folder: Option<&Path>| {
         let first = first_dictionary(settings, signals, device, folder)?;

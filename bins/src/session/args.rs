@@ -1,11 +1,42 @@
 //! Options of every training command, and what `--resume` refuses.
-use crate::options::{Common, at_least_one, not_negative};
+use crate::options::{Common, at_least_one, bytes, not_negative};
 use anyhow::Result;
+use chandlery_datasets::FeedConfig;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, Parser};
 use std::ffi::OsString;
 use std::path::PathBuf;
+
+/// How rows reach the device: options of the process, on which the result does not depend.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct FeedArgs {
+    /// Largest part of the data set that crosses to the device at once, such as 64MiB or 500MB.
+    /// About five times as much is taken on the host, and twice on the device. The result does not depend on it.
+    #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = bytes)]
+    pub chunk_bytes: usize,
+    /// Keep a data set of at most this size on the device; a larger one crosses in chunks in every epoch. 0: any.
+    #[arg(long, value_name = "BYTES", default_value = "2GiB", value_parser = bytes)]
+    pub resident_bytes: usize,
+}
+
+impl FeedArgs {
+    /// Minibatches of `batch` rows in the order of `seed`.
+    pub fn config(self, batch: usize, seed: u64) -> FeedConfig {
+        FeedConfig {
+            chunk_bytes: self.chunk_bytes,
+            resident_bytes: Some(self.resident_bytes),
+            ..FeedConfig::new(batch, seed)
+        }
+    }
+}
+
+impl Default for FeedArgs {
+    fn default() -> Self {
+        let FeedConfig { chunk_bytes, resident_bytes, .. } = FeedConfig::new(1, 0);
+        Self { chunk_bytes, resident_bytes: resident_bytes.unwrap_or(0) }
+    }
+}
 
 /// Where a run goes, how it is resumed, and where it computes.
 #[derive(Debug, Clone, Args)]
@@ -19,8 +50,9 @@ pub struct SessionArgs {
     /// Resume an interrupted run with its own data and settings; the result has the same bits as that of an uninterrupted run.
     #[arg(long, value_name = "RUN")]
     pub resume: Option<PathBuf>,
-    /// Write a checkpoint when this many seconds have passed since the last one.
-    /// The program also writes one at the first step, at the end of training, and when Ctrl-C or SIGTERM stops it.
+    /// Write a checkpoint when this many seconds have passed since the last one; 0: after every step.
+    /// One that takes long is written less often, so that checkpoints take at most 1 % of the time. The program also writes one at the
+    /// first step, at the end of training, and when Ctrl-C or SIGTERM stops it. The last two are kept.
     #[arg(long, value_name = "SECONDS", default_value_t = 60., value_parser = not_negative)]
     pub checkpoint_every: f64,
     /// Stop after this many steps (minibatches, or iterations over all rows), as if Ctrl-C had been pressed then.
@@ -44,9 +76,11 @@ impl SessionArgs {
 }
 
 /// Options that `--resume` accepts: those of the process, and those that extend a run. The run keeps all others.
-const WITH_RESUME: [&str; 8] = [
+const WITH_RESUME: [&str; 10] = [
     "resume",
     "checkpoint_every",
+    "chunk_bytes",
+    "resident_bytes",
     "stop_after_steps",
     "device",
     "threads",

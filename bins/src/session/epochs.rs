@@ -217,15 +217,20 @@ pub(super) struct Watch {
     /// Steps of this process.
     steps: usize,
     checkpoint_seconds: f64,
+    /// What the last checkpoint took.
+    save_seconds: f64,
     stop_after: Option<usize>,
 }
+
+/// Largest share of the time that checkpoints take.
+const CHECKPOINT_SHARE: f64 = 0.01;
 
 impl Watch {
     /// Starts the clocks of a run that has lasted `before` seconds already: a checkpoint is due every `checkpoint_seconds`, and the
     /// loop stops after `stop_after` steps of this process, or never.
     pub(super) fn start(before: f64, checkpoint_seconds: f64, stop_after: Option<usize>) -> Self {
         let now = Instant::now();
-        Self { started: now, saved: now, before, steps: 0, checkpoint_seconds, stop_after }
+        Self { started: now, saved: now, before, steps: 0, checkpoint_seconds, save_seconds: 0., stop_after }
     }
 
     /// How many of `n` steps may be made before the loop must stop, at least one.
@@ -239,14 +244,20 @@ impl Watch {
         interrupt.asked() || self.stop_after.is_some_and(|n| self.steps >= n)
     }
 
-    /// Whether so long has passed since the last checkpoint that another is due.
+    /// Whether so long has passed since the last checkpoint that another is due. Where they were asked for after every step they are;
+    /// else one that takes long is written less often.
     fn checkpoint_is_due(&self) -> bool {
-        self.saved.elapsed().as_secs_f64() >= self.checkpoint_seconds
+        let least = match self.checkpoint_seconds {
+            0. => 0.,
+            seconds => seconds.max(self.save_seconds * (1. / CHECKPOINT_SHARE - 1.)),
+        };
+        self.saved.elapsed().as_secs_f64() >= least
     }
 
-    /// A checkpoint was written just now.
-    pub(super) fn checkpoint_written(&mut self) {
+    /// A checkpoint that was begun then was written just now.
+    pub(super) fn checkpoint_written(&mut self, began: Instant) {
         self.saved = Instant::now();
+        self.save_seconds = began.elapsed().as_secs_f64();
     }
 
     /// Seconds spent on the run, in this process and before it.

@@ -4,6 +4,7 @@
 //! |----------|-------------------------------------------------------------------------------|
 //! | [`args`] | options of every training command, and what `--resume` refuses                |
 //! | [`info`] | `run.json`: what a run was asked for                                          |
+//! | `checkpoints` | the last two checkpoints of a run |
 //! | `epochs` | the loop over epochs and minibatches, or over iterations, with its checkpoints |
 //! | [`card`] | the README.md of a run folder                                                 |
 //!
@@ -19,10 +20,11 @@
 //! All that can be refused is refused before the folder is touched, so a command opens its data between the first two steps.
 pub mod args;
 pub mod card;
+pub mod checkpoints;
 mod epochs;
 pub mod info;
 
-pub use args::SessionArgs;
+pub use args::{FeedArgs, SessionArgs};
 pub use card::{Card, Picture};
 pub use epochs::{Ended, Epochs, Made, Pace, Place};
 pub use info::{Kind, RunInfo};
@@ -31,9 +33,9 @@ use crate::device::describe;
 use crate::interrupt::Interrupt;
 use crate::report::{Outcome, Report, seconds};
 use crate::run_folder::{Existing, RunFolder, command_line};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use candle::Device;
-use chandlery_datasets::{Feed, FeedConfig, Split, count};
+use chandlery_datasets::{Feed, Split, count};
 use epochs::Watch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -41,8 +43,6 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// The checkpoint of a run, in its folder.
-pub const CHECKPOINT: &str = "checkpoint/trainer.safetensors";
 /// One line for each epoch or iteration.
 pub const METRICS: &str = "metrics.jsonl";
 
@@ -150,13 +150,13 @@ impl<R: Run> Asked<R> {
     ///
     /// # Errors
     /// When the device has no room for a minibatch, or standard output refuses.
-    pub fn feed(&self, train: &Split, batch: usize, seed: u64) -> Result<Feed> {
+    pub fn feed(&self, args: FeedArgs, train: &Split, batch: usize, seed: u64) -> Result<Feed> {
         let n = train.n_samples();
         if batch > n {
             let words = format!("minibatches of {n}, all rows that are trained on, in place of {batch}");
             self.report.line(&words)?;
         }
-        Ok(Feed::new(train, &self.device, FeedConfig::new(batch.min(n), seed))?)
+        Ok(Feed::new(train, &self.device, args.config(batch.min(n), seed))?)
     }
 
     /// Changes the settings of a run that is resumed, by an option that resuming allows.
@@ -199,7 +199,7 @@ impl<R: Run> Asked<R> {
         self,
         rows: Rows<'_>,
         new: impl FnOnce(&R::Settings, &Device) -> Result<R::Trainer>,
-        load: impl FnOnce(&R::Settings, &Path, &Device) -> Result<(R::Trainer, PlaceOf<R>)>,
+        load: impl Fn(&R::Settings, &Path, &Device) -> Result<(R::Trainer, PlaceOf<R>)>,
     ) -> Result<Session<R>> {
         let Self { report, device, input, settings, args, resumed } = self;
         let (began, is_new) = (Instant::now(), resumed.is_none());
@@ -217,10 +217,10 @@ impl<R: Run> Asked<R> {
                 };
                 let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
                 let folder = RunFolder::create(R::KIND.folder, args.out.as_deref(), existing)?;
-                folder.write_json(info::FILE, &info)?;
                 let place = Place::default();
-                folder.make_for(CHECKPOINT)?;
-                R::save(&trainer, &folder.join(CHECKPOINT), &place)?;
+                // A folder with run.json has a checkpoint, whenever the process was killed.
+                checkpoints::write(&folder, |path| R::save(&trainer, path, &place))?;
+                folder.write_json(info::FILE, &info)?;
                 (folder, info, trainer, place)
             }
             Some(Resumed { folder, version, mut command, directory, n_rows, extended }) => {
@@ -231,8 +231,8 @@ impl<R: Run> Asked<R> {
                     count(n_rows, "row"),
                     rows.n
                 );
-                let (trainer, place) = load(&settings, &folder.join(CHECKPOINT), &device)
-                    .with_context(|| format!("--resume {}", folder.path().display()))?;
+                let (trainer, place) =
+                    checkpoints::read(&folder, &report, |path| load(&settings, path, &device))?;
                 if extended {
                     command = format!("{command}\n{}", command_line(R::KIND.program()));
                 }
@@ -240,8 +240,7 @@ impl<R: Run> Asked<R> {
                 let info = RunInfo { kind, version, command, directory, input, settings, n_rows };
                 if extended {
                     // The checkpoint has the schedules of the extended run, so it comes first.
-                    folder.make_for(CHECKPOINT)?;
-                    R::save(&trainer, &folder.join(CHECKPOINT), &place)?;
+                    checkpoints::write(&folder, |path| R::save(&trainer, path, &place))?;
                     folder.write_json(info::FILE, &info)?;
                 }
                 // Lines after the checkpoint were written by steps that are made again.
@@ -298,14 +297,15 @@ impl<R: Run> Session<R> {
         ))
     }
 
-    /// Writes the checkpoint; the old one stands until the new one is whole.
+    /// Writes the checkpoint; the old one stands until the new one is whole, and then as the previous one.
     ///
     /// # Errors
     /// When the disk refuses.
     pub fn save(&mut self) -> Result<()> {
         self.place.run_seconds = self.watch.run_seconds();
-        R::save(&self.trainer, &self.folder.join(CHECKPOINT), &self.place)?;
-        self.watch.checkpoint_written();
+        let began = Instant::now();
+        checkpoints::write(&self.folder, |path| R::save(&self.trainer, path, &self.place))?;
+        self.watch.checkpoint_written(began);
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use crate::dictionary::restore_args::DenoiseArgs;
 use crate::options::{above_zero, at_least_one, not_negative};
 use crate::patch_rows::{EncodeArgs, InputArgs, PrepareArg, ReconstructArgs, UseArgs};
 use crate::self_taught::TaskArgs;
-use crate::session::SessionArgs;
+use crate::session::{FeedArgs, SessionArgs};
 use chandlery::sparse_coding::SparseCodingTrainConfig;
 use chandlery::sparse_coding::basis::{BasisMethod, BasisUpdate};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -143,6 +143,9 @@ pub struct TrainArgs {
     /// Passes over the rows; default: 10. With --resume, a larger number extends the run, even a finished one, to N passes in all.
     #[arg(id = "more_epochs", long = "epochs", value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
+    /// How rows reach the device.
+    #[command(flatten)]
+    pub feed: FeedArgs,
     /// Where the run is saved, and how it is resumed.
     #[command(flatten)]
     pub session: SessionArgs,

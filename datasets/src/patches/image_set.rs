@@ -251,6 +251,11 @@ impl ImageSet {
         &self.images
     }
 
+    /// The images by themselves.
+    pub fn into_images(self) -> Vec<Image> {
+        self.images
+    }
+
     /// 1 for grey images, 3 for red, green, blue.
     pub fn channels(&self) -> usize {
         self.images[0].shape.channels

@@ -16,6 +16,7 @@
 //! assert_eq!(white.dims(), [2000, 64]);
 //! # Ok(()) }
 //! ```
+mod crops;
 mod image_set;
 mod sampler;
 

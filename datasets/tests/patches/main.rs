@@ -1,6 +1,7 @@
 //! Embedded data, image sets, patches, and what is done to rows before a model reads them.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod crops;
 mod embedded;
 mod image_sets;
 mod normalize;

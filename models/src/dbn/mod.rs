@@ -97,14 +97,13 @@ impl DbnConfig {
                 )
             }
             if let (Some([height, width, depth]), Some(got)) = (below.hidden_places(), above.visible_places())
+                && got != [1, height, width, depth]
             {
-                if got != [1, height, width, depth] {
-                    candle::bail!(
-                        "DbnConfig: layers[{}] must lie on the hidden units of layers[{i}], a grid of {height}x{width} places of {depth}, \
-                         got {got:?} as planes, height, width and depth",
-                        i + 1
-                    )
-                }
+                candle::bail!(
+                    "DbnConfig: layers[{}] must lie on the hidden units of layers[{i}], a grid of {height}x{width} places of {depth}, \
+                     got {got:?} as planes, height, width and depth",
+                    i + 1
+                )
             }
             let want = below.hidden.as_visible();
             if above.visible != want {

@@ -1,6 +1,6 @@
 //! The command line of `fine-tune`.
 use crate::options::{LossArg, RowsArgs, above_zero, at_least_one, below_one, not_negative, precision};
-use crate::session::SessionArgs;
+use crate::session::{FeedArgs, SessionArgs};
 use chandlery::feedforward::Optimizer;
 use clap::{ArgGroup, Args, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -82,6 +82,9 @@ pub struct FineTuneArgs {
     /// A run that --patience ended cannot be extended.
     #[arg(id = "more_epochs", long = "epochs", value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
+    /// How rows reach the device.
+    #[command(flatten)]
+    pub feed: FeedArgs,
     /// Where the run is saved, and how it is resumed.
     #[command(flatten)]
     pub session: SessionArgs,

@@ -114,7 +114,8 @@ pub fn fine_tune<B: Base>(args: &FineTuneArgs) -> Result<Outcome> {
     let extended = asked.extend_epochs(args.epochs, FineTuneSettings::n_epochs, set)?;
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
     let rows = Rows::choose(&data, &asked.settings)?;
-    let mut feed = asked.feed(&rows.train, asked.settings.batch, asked.settings.seed).context("--batch")?;
+    let mut feed =
+        asked.feed(args.feed, &rows.train, asked.settings.batch, asked.settings.seed).context("--batch")?;
     asked.settings.batch = feed.config().batch;
     let model = asked.input.model.clone();
     let mut session = asked.open(

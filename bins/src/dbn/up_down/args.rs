@@ -1,6 +1,6 @@
 //! The command line of `dbn up-down`.
 use crate::options::{RowsArgs, above_zero, at_least_one, below_one, not_negative, precision};
-use crate::session::SessionArgs;
+use crate::session::{FeedArgs, SessionArgs};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +69,9 @@ pub struct UpDownArgs {
     /// each number of --k applies to an equal part of them.
     #[arg(id = "more_epochs", long = "epochs", value_name = "N")]
     pub epochs: Option<usize>,
+    /// How rows reach the device.
+    #[command(flatten)]
+    pub feed: FeedArgs,
     /// Where the run is saved, and how it is resumed.
     #[command(flatten)]
     pub session: SessionArgs,
