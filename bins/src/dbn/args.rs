@@ -41,7 +41,7 @@ pub struct Settings {
     #[arg(long, value_name = "ROWS", default_value_t = 100, value_parser = at_least_one)]
     pub batch: usize,
     /// Initial learning rate, which falls linearly to --final-learning-rate over a layer's epochs: one for all layers, or one for each, lowest
-    /// first. Default: 0.1 for binary units, 0.001 if a layer has Gaussian or rectified units.
+    /// first. Default: 0.1 for binary units, 0.001 if a layer has Gaussian or rectified units, and ten times as much for filters.
     #[arg(long, value_name = "RATE,…", value_delimiter = ',', value_parser = above_zero)]
     #[serde(default, with = "one_or_more", skip_serializing_if = "Vec::is_empty")]
     pub learning_rate: Vec<f64>,
@@ -57,7 +57,7 @@ pub struct Settings {
     #[arg(long, value_name = "STEPS", default_value_t = 1, value_parser = at_least_one)]
     pub k: usize,
     /// Keep the Gibbs chains from step to step (persistent CD) instead of starting them at the data.
-    /// Training is slower, but the model can be sampled. Default: true for binary units, false if a layer has Gaussian or
+    /// Training is slower, but the model can be sampled. Default: true for binary units, false if a layer has filters, or Gaussian or
     /// rectified units.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub persistent: Option<bool>,

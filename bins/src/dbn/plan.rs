@@ -117,8 +117,11 @@ fn layers(n_features: usize, image: Option<ImageShape>, settings: &Settings) -> 
 fn training(i: usize, layer: &RbmConfig, settings: &Settings) -> Result<CdConfig> {
     let real = layer.visible.is_gaussian() || layer.hidden != HiddenUnit::Bernoulli;
     let rates = &settings.learning_rate;
-    let rate = rates.get(i).or(rates.first()).copied().unwrap_or(if real { 0.001 } else { 0.1 });
-    let persistent = settings.persistent.unwrap_or(!real);
+    // The gradient of a filter is a mean over its places, of which few are on.
+    let shared = layer.convolution.is_some();
+    let usual = if real { 0.001 } else { 0.1 } * if shared { 10. } else { 1. };
+    let rate = rates.get(i).or(rates.first()).copied().unwrap_or(usual);
+    let persistent = settings.persistent.unwrap_or(!real && !shared);
     // Chains that persist must keep up with the weights: momentum, which makes long steps, leaves them behind.
     let momentum = settings.momentum.unwrap_or(if persistent { 0. } else { 0.9 });
     let slow = (settings.epochs / 5).max(1);
@@ -148,6 +151,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::dbn::cli::Cli;
+    use chandlery::conv_rbm::ConvGrid;
     use clap::Parser;
 
     fn settings(flags: &[&str]) -> Settings {
@@ -184,6 +188,9 @@ mod tests {
             rates(&["--learning-rate", "1,2,3"]).unwrap_err().to_string(),
             "--learning-rate: there must be one rate, or one for each of 2 layers, got 3"
         );
+        let grid = ConvGrid::of_image([4, 4, 1], 2, 3);
+        let filters = training(0, &RbmConfig::convolution(grid).unwrap(), &settings(&[])).unwrap();
+        assert!(filters.learning_rate.at(0) == 1. && !filters.persistent);
         // As older runs hold it, and as it goes to a file and back.
         for (stored, want) in [("null", vec![]), ("0.25", vec![0.25]), ("[0.5,1.5]", vec![0.5, 1.5])] {
             let mut json = serde_json::to_value(settings(&[])).unwrap();
