@@ -18,6 +18,8 @@
 //! | `λ₁ λ₂` | `l1`, `l2` |
 //! | `ρ κ` | `sparsity.target`, `sparsity.cost`; `q` is the running mean activation |
 //!
+//! Of shared filters ([`conv_rbm`](crate::conv_rbm)) every gradient is the mean over their places, too.
+//!
 //! Sources: Hinton 2002 (CD); Tieleman, "Training restricted Boltzmann machines using approximations to the likelihood
 //! gradient", ICML 2008 (PCD); Lee, Ekanadham and Ng 2007 (sparsity). Learned variances (Cho et al. 2011) take a tenth
 //! of the rate and stay above 1e-4.
