@@ -18,6 +18,7 @@
 // Clusters are for capability 9.0 and above: before, kernels with clusters are empty.
 #pragma once
 
+#include "cluster.cuh"
 #include "numbers.cuh"
 #include "order.cuh"
 #include "tiles.cuh"
@@ -68,22 +69,6 @@ __device__ void load_b(uint32_t (&r)[4], const typename H::T* slice, int k, int 
     turned(r, slice + (k + lane / 8 % 2 * 8 + lane % 8) * H::B_LINE + col + lane / 16 * 8);
   else
     straight(r, slice + (col + lane / 16 * 8 + lane % 8) * H::B_LINE + k + lane / 8 % 2 * 8);
-}
-
-__device__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
-
-// Four neighbours of the tile of block `rank` of the cluster.
-__device__ float4 read_of(const float* at, int rank) {
-  uint32_t there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(at)), "r"(rank));
-  float4 v;
-  asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "r"(there)
-               : "memory");
-  return v;
 }
 
 // Sums a tile of a product and calls finish(line, column, x) for four neighbours x of a line of the tile at a time; each is finished by

@@ -11,7 +11,7 @@
 // truth    units_of_product_reference in src/product_units.rs
 
 #include "product.cuh"
-#include "units.cuh"
+#include "product_units.cuh"
 
 struct Numbers {
   Product product;
@@ -29,23 +29,7 @@ __device__ void product_units(__half* out, const __half* a, const __half* b, con
   let_next_start();
   const Philox philox = philox_at(n.seed, n.stream, n.offset, counter);
   product<H>(a, b, n.product, [&](int row, int col, float(&x)[4]) {
-    float of_bias[4], mean[4];
-    load4(bias + col, of_bias);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) x[j] = fmaf(n.scale, x[j], of_bias[j]);
-    if (n.gaussian) means_of<GAUSSIAN, false>(x, mean);
-    else means_of<BERNOULLI, false>(x, mean);
-    const size_t e = (size_t)row * n.product.n + col;
-    if (n.sample_at >= 0) {
-      float sample[4];
-      samples_of<BERNOULLI>(x, mean, x, n.drawn, philox, e / 4, sample);
-      store4(out + n.sample_at + e, sample);
-    }
-    if (n.mean_at >= 0) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) mean[j] = n.mean_scale * mean[j];
-      store_parts(out + n.mean_at + e, n.low, mean, 4);
-    }
+    finish_units<false>(out, x, bias, row, col, n.product.n, philox, n);
   });
 }
 

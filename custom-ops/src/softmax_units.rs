@@ -162,11 +162,11 @@ impl Kernel for SoftmaxUnits<'_> {
         let ([planes], [pre, bias, counter]) = io.parts()?;
         let mut planes = planes.elements::<f32>()?;
         let (pre, bias, counter) = (pre.elements::<f32>()?, bias.elements::<f32>()?, counter.maybe()?);
-        let place_of = |plane| self.start(plane).map_or(-1, |start| start as i64);
+        let of_plane = self.rows * self.n_classes;
+        let at = self.out.places(of_plane, of_plane);
         let philox = self.place.map_or(Philox::new(0, 0), |place| place.philox);
         let launch = gpu.launch(OP, "softmax_units", "softmax_units_f32")?.write(&mut planes);
-        let launch =
-            launch.num(place_of(self.out.mean)).num(place_of(self.out.sample)).num(self.out.mean_scale);
+        let launch = launch.num(at.mean).num(at.sample).num(self.out.mean_scale);
         let launch = launch.read(&pre).read(&bias).num(self.rows).num(self.n_classes);
         let launch = launch.num(u32::from(self.place.is_some())).draws(philox, &counter);
         // SAFETY: (float*, 2 × long long, float, 2 × const float*, 2 × size_t, unsigned, 3 × unsigned long long, const long

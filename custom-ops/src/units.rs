@@ -78,7 +78,35 @@ impl Default for UnitPlanes {
     }
 }
 
+/// Where kernels write [`UnitPlanes`], in entries from the first of the view.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
+pub(crate) struct PlanePlaces {
+    /// Where the plane for the mean begins; -1 where it is not wanted.
+    pub mean: i64,
+    /// The same of the plane for the sample.
+    pub sample: i64,
+    /// From a stored plane to its second part; 0 where there is none.
+    pub low: u64,
+    /// Behind the last entry that may be written.
+    pub end: usize,
+}
+
 impl UnitPlanes {
+    /// The places of planes of `len` entries, each `apart` from the next.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
+    pub(crate) fn places(self, apart: usize, len: usize) -> PlanePlaces {
+        let place_of = |plane: Option<usize>| plane.map_or(-1, |plane| (plane * apart) as i64);
+        let low = self.low.map_or(0, |low| low * apart);
+        let last = self.mean.max(self.sample).unwrap_or_default() * apart;
+        PlanePlaces {
+            mean: place_of(self.mean),
+            sample: place_of(self.sample),
+            low: low as u64,
+            end: last + low + len,
+        }
+    }
+
     /// Checks that mean and sample have planes of their own, one of them at least.
     pub(crate) fn check(self, op: &str, n_planes: usize) -> Result<()> {
         for (what, plane) in [("mean", self.mean), ("sample", self.sample)] {
@@ -313,12 +341,9 @@ impl Units<'_> {
     ) -> Result<()> {
         let ([planes], [pre, bias, std, counter]) = io.parts()?;
         let layout = planes.layout();
-        // Planes as the kernel counts them: from the first entry of the view.
-        let (plane, n) = (layout.stride()[0], self.n);
-        let place_of = |of: Option<usize>| of.map_or(-1, |of| (of * plane) as i64);
-        let low = self.out.low.map_or(0, |low| low * plane);
-        let last = self.out.mean.max(self.out.sample).unwrap_or_default();
-        let mut planes = planes.span::<T>(last * plane + low + n)?;
+        let n = self.n;
+        let at = self.out.places(layout.stride()[0], n);
+        let mut planes = planes.span::<T>(at.end)?;
         let (pre, bias) = (pre.elements::<f32>()?, bias.elements::<f32>()?);
         let (std, counter) = (std.maybe::<f32>()?, counter.maybe()?);
         let unit = match self.unit {
@@ -328,7 +353,7 @@ impl Units<'_> {
         };
         let philox = self.place.map_or(Philox::new(0, 0), |place| place.philox);
         let launch = gpu.launch(OP, "units", &format!("units_{unit}_{dtype}"))?.write(&mut planes);
-        let launch = launch.num(place_of(self.out.mean)).num(place_of(self.out.sample)).num(low);
+        let launch = launch.num(at.mean).num(at.sample).num(at.low);
         let launch = launch.num(self.out.mean_scale).read(&pre).read(&bias).maybe(&std);
         let launch =
             launch.num(n).num(self.n_units).num(u32::from(self.place.is_some())).draws(philox, &counter);
@@ -336,5 +361,18 @@ impl Units<'_> {
         // long*). `units_` checked that pre holds n floats and bias and std n_units; the span reaches to the end of the
         // last plane that is written, and planes of a tensor do not overlap. The counter is one i64 or null.
         unsafe { launch.linear(n.div_ceil(4)).go() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_those_of_the_planes_that_are_written() {
+        let out = UnitPlanes { mean: Some(3), sample: Some(0), low: Some(4), ..UnitPlanes::default() };
+        assert_eq!(out.places(10, 7), PlanePlaces { mean: 30, sample: 0, low: 40, end: 77 });
+        let sample = UnitPlanes { sample: Some(1), ..UnitPlanes::default() };
+        assert_eq!(sample.places(10, 10), PlanePlaces { mean: -1, sample: 10, low: 0, end: 20 });
     }
 }

@@ -77,8 +77,7 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
     for (int p = 0; p < PLACES; ++p) barrier_init(arrived + p, 1), barrier_init(stepped_all + p, 128), barrier_init(stored + p, 1);
     for (int s = 0; s < SLICES; ++s) barrier_init(x_here + s, 1);
     barrier_init(turn, 1), barrier_init(turn + 1, 1), barrier_init(&x_free, 1);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    shared_fence();
+    barriers_made();
   }
   __syncthreads();
 
@@ -161,7 +160,7 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < SLICE_DEPTH / 16; ++k)
-        WgmmaTurned<T, 64>::run(sum, operand(h + 16 * BLOCK_LINE * k), operand(x + 16 * BLOCK_LINE * k));
+        Wgmma<T, TILE, true, true>::run(sum, operand(h + 16 * BLOCK_LINE * k), operand(x + 16 * BLOCK_LINE * k));
       wgmma_commit();
       wgmma_wait<1>();
       if (s > 0 && threadIdx.x % 128 == 0) barrier_arrive(empty + (slice - 1) % STAGES);

@@ -15,8 +15,9 @@
 // same     sums in one order on one device; draws are those of the CPU
 // truth    units_of_product_reference in src/products/units.rs
 
+#include "../cluster.cuh"
 #include "../order.cuh"
-#include "../units.cuh"
+#include "../product_units.cuh"
 #include "wgmma.cuh"
 
 struct Numbers {
@@ -43,26 +44,10 @@ struct Shape {
   static_assert(!TURNED || TN % 64 == 0, "a turned operand comes in blocks of 64 columns");
 };
 
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
-
 // Waits for the threads that multiply.
 template <int THREADS>
 __device__ __forceinline__ void all_multiplied() {
   asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
-}
-
-// Four neighbours of the tile of block `rank` of the cluster.
-__device__ __forceinline__ float4 read_of(const float* at, int rank) {
-  uint32_t there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(at)), "r"(rank));
-  float4 v;
-  asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "r"(there)
-               : "memory");
-  return v;
 }
 
 template <typename H>
@@ -82,8 +67,7 @@ __device__ __forceinline__ void product_units(typename H::T* out, const float* b
     prefetch_map(&a_map);
     prefetch_map(&b_map);
     for (int s = 0; s < H::STAGES; ++s) barrier_init(full + s, 1), barrier_init(empty + s, H::WGS);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    barriers_made();
   }
   __syncthreads();
   wait_for_previous();
@@ -126,7 +110,7 @@ __device__ __forceinline__ void product_units(typename H::T* out, const float* b
 #pragma unroll
       for (int c = 0; c < H::TN / H::N; ++c) {
         const uint32_t of_b = at + H::A_BYTES + c * (SLICE_DEPTH * BLOCK_LINE) + (H::TURNED ? 16 * BLOCK_LINE : 32) * k;
-        Wgmma<T, H::N, H::TURNED>::run(sum[c], a, operand(of_b));
+        Wgmma<T, H::N, false, H::TURNED>::run(sum[c], a, operand(of_b));
       }
     }
     wgmma_commit();
@@ -157,7 +141,7 @@ __device__ __forceinline__ void product_units(typename H::T* out, const float* b
     const int line = begin + i / FOURS, along = i % FOURS * 4, row = row0 + line, col = col0 + along;
     if (row >= n.m || col >= n.n) continue;  // n is a multiple of 4
     const float* at = tile + line * H::TILE_LINE + along;
-    float x[4] = {}, of_bias[4], mean[4];
+    float x[4] = {};
     if (cluster > 1) {
 #pragma unroll 2
       for (int r = 0; r < cluster; ++r) {
@@ -167,22 +151,7 @@ __device__ __forceinline__ void product_units(typename H::T* out, const float* b
     } else {
       load4(at, x);
     }
-    load4(bias + col, of_bias);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) x[j] = fmaf(n.scale, x[j], of_bias[j]);
-    if (n.gaussian) means_of<GAUSSIAN, true>(x, mean);
-    else means_of<BERNOULLI, true>(x, mean);
-    const size_t e = (size_t)row * n.n + col;
-    if (n.sample_at >= 0) {
-      float sample[4];
-      samples_of<BERNOULLI>(x, mean, x, n.drawn, philox, e / 4, sample);
-      store4(out + n.sample_at + e, sample);
-    }
-    if (n.mean_at >= 0) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) mean[j] = n.mean_scale * mean[j];
-      store_parts(out + n.mean_at + e, n.low, mean, 4);
-    }
+    finish_units<true>(out, x, bias, row, col, n.n, philox, n);
   }
   if (cluster > 1) cluster_sync();  // nobody leaves while its tile is read
 }

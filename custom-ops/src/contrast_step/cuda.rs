@@ -196,15 +196,20 @@ impl Fused<'_> {
 
 /// Whether the kernel of warpgroups is for an update: on capability 9.0, for matrices of so many tiles that each multiprocessor has several, and
 /// states that it can hold.
-fn warpgroups(limits: Limits, Sizes { batch, rows, cols, .. }: Sizes) -> bool {
-    let tiles = rows.div_ceil(TILE) * cols.div_ceil(TILE);
+fn warpgroups(limits: Limits, sizes: Sizes) -> bool {
+    let Sizes { batch, rows, cols, .. } = sizes;
     limits.has_warpgroup_products()
         && limits.shared_bytes >= WARPGROUP_SHARED + 512
         && rows.is_multiple_of(8)
         && cols.is_multiple_of(8)
         && 2 * batch.div_ceil(SLICE_DEPTH) <= SLICES
-        && tiles >= LEAST_TILES * limits.multiprocessors
+        && warpgroup_tiles(sizes) >= LEAST_TILES * limits.multiprocessors
         && [rows, cols, batch].iter().all(|&size| i32::try_from(size).is_ok())
+}
+
+/// Its tiles.
+fn warpgroup_tiles(Sizes { rows, cols, .. }: Sizes) -> usize {
+    rows.div_ceil(TILE) * cols.div_ceil(TILE)
 }
 
 /// What the kernel of warpgroups changes and reads.
@@ -264,8 +269,8 @@ impl Fused<'_> {
             cols: cols as i32,
             batch: batch as i32,
         };
-        let tiles = rows.div_ceil(TILE) * cols.div_ceil(TILE);
-        let launch = launch.read(scalars).num(numbers).blocks(tiles.min(gpu.limits().multiprocessors), 384);
+        let blocks = warpgroup_tiles(self.sizes).min(gpu.limits().multiprocessors);
+        let launch = launch.read(scalars).num(numbers).blocks(blocks, 384);
         // SAFETY: (5 × TensorMap, const float*, Numbers): maps of the states, of the weights, the velocity and the copy, whose memory has
         // addresses that are alive, in the blocks that the kernel takes; `Sizes::of` and `fits` checked shapes and where views begin,
         // `warpgroups` that lines are multiples of 16 bytes and that the states fit.

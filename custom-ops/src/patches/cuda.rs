@@ -242,14 +242,14 @@ impl<'a> Units<'a> {
         let weight = weight.span::<T>(w_part + sizes.n_weights())?;
         let (mut planes, bias, counter) =
             (planes.elements::<T>()?, bias.elements::<f32>()?, counter.maybe::<i64>()?);
-        let place_of = |plane: Option<usize>| plane.map_or(-1, |plane| (plane * of_plane) as i64);
+        let places = out.places(of_plane, of_plane);
         let philox = self.place.map_or(Philox::new(0, 0), |place| place.philox);
         let numbers = UnitNumbers {
             x_part: x_part as u64,
             w_part: w_part as u64,
-            low: out.low.map_or(0, |low| (low * of_plane) as u64),
-            mean_at: place_of(out.mean),
-            sample_at: place_of(out.sample),
+            low: places.low,
+            mean_at: places.mean,
+            sample_at: places.sample,
             seed: philox.seed,
             stream: philox.stream,
             offset: philox.offset,

@@ -236,15 +236,12 @@ impl PoolUnits<'_> {
     ) -> Result<()> {
         let ([planes], [pre, bias, counter]) = io.parts()?;
         let layout = planes.layout();
-        let plane = layout.stride()[0];
         let (side, units) = match self.side {
             PoolSide::Detection => ("detection", self.shape.n_units()),
             PoolSide::Pooled => ("pooled", self.shape.n_pooled()),
         };
-        let place_of = |of: Option<usize>| of.map_or(-1, |of| (of * plane) as i64);
-        let low = self.out.low.map_or(0, |low| low * plane);
-        let last = self.out.mean.max(self.out.sample).unwrap_or_default();
-        let mut planes = planes.span::<T>(last * plane + low + self.batch * units)?;
+        let at = self.out.places(layout.stride()[0], self.batch * units);
+        let mut planes = planes.span::<T>(at.end)?;
         let (pre, bias, counter) = (pre.elements::<f32>()?, bias.elements::<f32>()?, counter.maybe()?);
         let PoolShape { height, width, n_maps, pool } = self.shape;
         let count = |n| crate::cuda::count(OP, n);
@@ -258,7 +255,7 @@ impl PoolUnits<'_> {
         let n = self.batch * self.shape.n_pooled();
         let philox = self.place.map_or(crate::Philox::new(0, 0), |place| place.philox);
         let launch = gpu.launch(OP, "pool_units", &format!("pool_units_{side}_{dtype}"))?.write(&mut planes);
-        let launch = launch.num(place_of(self.out.mean)).num(place_of(self.out.sample)).num(low);
+        let launch = launch.num(at.mean).num(at.sample).num(at.low);
         let launch = launch.num(self.out.mean_scale).read(&pre).read(&bias).num(n).num(sizes);
         let launch = launch.num(u32::from(self.place.is_some())).draws(philox, &counter);
         // SAFETY: (T*, 2 × long long, size_t, float, 2 × const float*, size_t, Sizes, unsigned, 3 × unsigned long long, const long

@@ -47,12 +47,7 @@ impl Product {
             return Ok(None);
         }
         let PartSizes { a_parts, b_parts, m, k, n } = PartSizes::of(a, b)?;
-        let part = |t: &Tensor| t.narrow(0, 0, 1)?.squeeze(0);
-        let turned = match (Order::of("a", &part(a)?)?, Order::of("b", &part(b)?)?) {
-            (Order::RowMajor { line: of_a }, Order::RowMajor { line }) if (of_a, line) == (k, n) => true,
-            (Order::RowMajor { line: of_a }, Order::ColumnMajor { line }) if (of_a, line) == (k, k) => false,
-            _ => return Ok(None),
-        };
+        let Some(turned) = turned(a, b, k, n)? else { return Ok(None) };
         let known = b_parts == 2
             && [planes, a, b].iter().all(|t| t.dtype() == DType::F16)
             && [a, b].iter().all(|t| t.device().same_device(planes.device()))
@@ -102,6 +97,23 @@ impl Product {
     }
 }
 
+/// Whether `b`, `[parts, k, n]`, is row-major; none where the kernels do not take the orders of `a` and `b`: rows of `a` and the lines of `b`
+/// without gaps.
+///
+/// # Errors
+/// When a part of an operand is neither a contiguous matrix nor the transposed view of one.
+pub(super) fn turned(a: &Tensor, b: &Tensor, k: usize, n: usize) -> Result<Option<bool>> {
+    let part = |t: &Tensor| t.narrow(0, 0, 1)?.squeeze(0);
+    Ok(match (Order::of("a", &part(a)?)?, Order::of("b", &part(b)?)?) {
+        (Order::RowMajor { line: of_a }, Order::RowMajor { line }) if (of_a, line) == (k, n) => Some(true),
+        (Order::RowMajor { line: of_a }, Order::ColumnMajor { line }) if (of_a, line) == (k, k) => {
+            Some(false)
+        }
+        _ => None,
+    })
+}
+
+/// Whether the view begins on as many entries.
 pub(super) fn starts_on(entries: usize, t: &Tensor) -> bool {
     t.layout().start_offset().is_multiple_of(entries)
 }

@@ -83,13 +83,13 @@ impl Kernel for Fused<'_> {
         let (a, b, product) = self.product.views(a, b)?;
         let (mut planes, bias, counter) =
             (planes.elements::<f16>()?, bias.elements::<f32>()?, counter.maybe::<i64>()?);
-        let place_of = |plane: Option<usize>| plane.map_or(-1, |plane| (plane * of_plane) as i64);
+        let places = self.out.places(of_plane, of_plane);
         let philox = self.place.map_or(Philox::new(0, 0), |place| place.philox);
         let numbers = Numbers {
             product,
-            low: self.out.low.map_or(0, |low| (low * of_plane) as u64),
-            mean_at: place_of(self.out.mean),
-            sample_at: place_of(self.out.sample),
+            low: places.low,
+            mean_at: places.mean,
+            sample_at: places.sample,
             seed: philox.seed,
             stream: philox.stream,
             offset: philox.offset,

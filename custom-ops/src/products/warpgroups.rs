@@ -1,9 +1,9 @@
 //! The product of 16-bit numbers and its units in one launch of `kernels/sm_90a/product_units.cu`, on GPUs of capability 9.0.
-use super::operands::starts_on;
+use super::operands::{starts_on, turned};
 use super::warpgroup_shape::Shape;
 use crate::cuda::{Gpu, TensorMap};
 use crate::draw::{Draws, Place};
-use crate::gemm::{Order, PartSizes};
+use crate::gemm::PartSizes;
 use crate::op::{Io, Kernel, operands};
 use crate::philox::Philox;
 use crate::units::{Unit, UnitPlanes, check_units};
@@ -72,12 +72,7 @@ impl<'a> Warpgroups<'a> {
             return Ok(None);
         }
         let PartSizes { a_parts, b_parts, m, k, n } = PartSizes::of(a, b)?;
-        let part = |t: &Tensor| t.narrow(0, 0, 1)?.squeeze(0);
-        let turned = match (Order::of("a", &part(a)?)?, Order::of("b", &part(b)?)?) {
-            (Order::RowMajor { line: of_a }, Order::RowMajor { line }) if (of_a, line) == (k, n) => true,
-            (Order::RowMajor { line: of_a }, Order::ColumnMajor { line }) if (of_a, line) == (k, k) => false,
-            _ => return Ok(None),
-        };
+        let Some(turned) = turned(a, b, k, n)? else { return Ok(None) };
         let dtype = planes.dtype();
         let sizes = check_units(planes, bias, out)?;
         let known = (a_parts, b_parts) == (1, 1)
@@ -120,12 +115,12 @@ impl<'a> Warpgroups<'a> {
             true => TensorMap::of(b.at, self.dtype, &[n, k], Shape::DEPTH)?,
         };
         let of_plane = m * n;
-        let place_of = |plane: Option<usize>| plane.map_or(-1, |plane| (plane * of_plane) as i64);
+        let places = self.out.places(of_plane, of_plane);
         let philox = self.place.map_or(Philox::new(0, 0), |place| place.philox);
         let numbers = Numbers {
-            low: 0,
-            mean_at: place_of(self.out.mean),
-            sample_at: place_of(self.out.sample),
+            low: places.low,
+            mean_at: places.mean,
+            sample_at: places.sample,
             seed: philox.seed,
             stream: philox.stream,
             offset: philox.offset,
