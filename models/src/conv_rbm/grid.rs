@@ -50,33 +50,26 @@ impl ConvGrid {
             }
         }
         self.shape().validate().map_err(named)?;
-        let pooled = self.pools().validate(op);
-        match (pooled, self.padding) {
-            (Err(_), _) if self.pool > 0 && self.pool <= self.maps_height().min(self.maps_width()) => {
-                let mut fits = Vec::new();
-                for (name, side, maps) in
-                    [("height", self.height, self.maps_height()), ("width", self.width, self.maps_width())]
-                {
-                    let rest = maps % self.pool;
-                    if rest != 0 {
-                        fits.push(format!(
-                            "{name} {} or {} instead of {side}",
-                            side - rest,
-                            side - rest + self.pool
-                        ));
-                    }
-                }
-                candle::bail!(
-                    "{op}: blocks of {p}x{p} must tile the maps of {}x{} that filters of {s}x{s} give; sizes of the grid that fit: {}",
-                    self.maps_height(),
-                    self.maps_width(),
-                    fits.join(", "),
-                    p = self.pool,
-                    s = self.size
-                )
-            }
-            (result, _) => result,
+        let Err(err) = self.pools().validate(op) else { return Ok(()) };
+        let (pool, maps) = (self.pool, [self.maps_height(), self.maps_width()]);
+        if pool == 0 || maps.iter().any(|&maps| pool > maps) {
+            return Err(err);
         }
+        let sides = [("height", self.height), ("width", self.width)].into_iter().zip(maps);
+        let fits: Vec<String> = sides
+            .filter(|(_, maps)| !maps.is_multiple_of(pool))
+            .map(|((name, side), maps)| {
+                let below = side - maps % pool;
+                format!("{name} {below} or {} instead of {side}", below + pool)
+            })
+            .collect();
+        candle::bail!(
+            "{op}: blocks of {pool}x{pool} must tile the maps of {}x{} that filters of {s}x{s} give; sizes of the grid that fit: {}",
+            maps[0],
+            maps[1],
+            fits.join(", "),
+            s = self.size
+        )
     }
 
     /// Channels of a filter.

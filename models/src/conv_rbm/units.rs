@@ -5,6 +5,18 @@ use candle::{DType, Result, Tensor};
 use candle_nn::ops::sigmoid;
 use chandlery_ops::{Draws, Philox, PoolSide, UnitPlanes, convolution, convolution_transposed, pool_units_};
 
+/// What the probabilities of blocks are made of, `[rows, blocks down, 1, blocks across, 1, n_filters]`, but for `e`.
+struct BlockSums {
+    /// The largest of 0 and the pre-activations of a block.
+    top: Tensor,
+    /// `e^(x − top)` of each unit, in the shape of [`ConvGrid::by_block`].
+    e: Tensor,
+    /// The sum of `e` over a block.
+    sum: Tensor,
+    /// `sum`, and `e^(− top)` of the state in which all units are off.
+    total: Tensor,
+}
+
 impl ConvGrid {
     /// `[rows, n_units]` as `[rows, blocks down, pool, blocks across, pool, n_filters]`.
     fn by_block(&self, x: &Tensor) -> Result<Tensor> {
@@ -12,14 +24,15 @@ impl ConvGrid {
         x.reshape(vec![x.dim(0)?, down, p, across, p, self.n_filters])
     }
 
-    /// The largest of 0 and the pre-activations of each block, and `Σ e^(x − top)` over its units, with dimensions of 1 in place of the block.
-    fn block_sums(&self, x: &Tensor) -> Result<[Tensor; 3]> {
+    /// The sums of blocks from pre-activations with biases, `[rows, n_units]`. Differentiable.
+    fn block_sums(&self, x: &Tensor) -> Result<BlockSums> {
         let x = self.by_block(x)?;
         // The results do not depend on it.
         let top = x.detach().max_keepdim(2)?.max_keepdim(4)?.relu()?;
         let e = x.broadcast_sub(&top)?.exp()?;
         let sum = e.sum_keepdim((2, 4))?;
-        Ok([top, e, sum])
+        let total = (&sum + top.neg()?.exp()?)?;
+        Ok(BlockSums { top, e, sum, total })
     }
 
     /// Means of the pooled units, `[rows, n_pooled]`, from pre-activations `x` with biases. Differentiable.
@@ -31,8 +44,7 @@ impl ConvGrid {
             let out = UnitPlanes { mean: Some(0), ..UnitPlanes::default() };
             return self.pool_units(x, PoolSide::Pooled, out, Draws::Mode);
         }
-        let [top, _, sum] = self.block_sums(x)?;
-        let total = (&sum + top.neg()?.exp()?)?;
+        let BlockSums { sum, total, .. } = self.block_sums(x)?;
         (sum / total)?.reshape((x.dim(0)?, self.n_pooled()))
     }
 
@@ -41,16 +53,14 @@ impl ConvGrid {
         if self.pool == 1 {
             return sigmoid(x);
         }
-        let [top, e, sum] = self.block_sums(x)?;
-        let total = (sum + top.neg()?.exp()?)?;
+        let BlockSums { e, total, .. } = self.block_sums(x)?;
         e.broadcast_div(&total)?.reshape(x.shape())
     }
 
     /// `Σ ln(1 + Σ_t e^x_t)` over blocks, `[rows]`.
     pub(crate) fn softplus_of_blocks(&self, x: &Tensor) -> Result<Tensor> {
-        let [top, _, sum] = self.block_sums(x)?;
-        let each = (&top + (sum + top.neg()?.exp()?)?.log()?)?;
-        each.flatten_from(1)?.sum(1)
+        let BlockSums { top, total, .. } = self.block_sums(x)?;
+        (top + total.log()?)?.flatten_from(1)?.sum(1)
     }
 
     /// Draws from pre-activations `x` with biases, of the type of `x`.

@@ -196,7 +196,7 @@ impl Rbm {
     pub fn visible_input(&self, h: &Tensor) -> Result<Tensor> {
         batch_of("Rbm", "h", h, self.config.n_hidden)?;
         match &self.config.convolution {
-            Some(grid) => self.visible_input_of_maps(&grid.spread(h)?, grid),
+            Some(grid) => self.visible_input_of_units(&grid.spread(h)?),
             None => self.visible_input_of_units(h),
         }
     }
