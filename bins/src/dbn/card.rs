@@ -104,13 +104,9 @@ fn write_results(dbn: &DbnConfig, evaluation: &Evaluation, out: &mut impl Write)
     writeln!(out, "\n![learning curves](curves.svg)")
 }
 
-/// Values that one hidden unit sees.
+/// Values that one hidden unit sees: as many as it has weights.
 fn seen(layer: &RbmConfig) -> usize {
-    match (&layer.patches, &layer.convolution) {
-        (Some(grid), _) => grid.window_len(),
-        (None, Some(grid)) => grid.shape().filter_len(),
-        (None, None) => layer.n_visible,
-    }
+    layer.weight_shape().last().copied().unwrap_or_default()
 }
 
 /// What the tensors of the model's file are.

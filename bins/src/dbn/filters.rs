@@ -35,7 +35,8 @@ impl Filters {
         let mut down = Tensor::from_vec(each, (units.len(), rbm.config().n_hidden), rbm.weight().device())?;
         for rbm in dbn.layers()[..=layer].iter().rev() {
             let (rbm, units) = without_pooling(rbm, &down)?;
-            down = (rbm.visible_input(&units)? - rbm.visible_input(&units.zeros_like()?)?)?;
+            let none = Tensor::zeros((1, units.dim(1)?), units.dtype(), units.device())?;
+            down = rbm.visible_input(&units)?.broadcast_sub(&rbm.visible_input(&none)?)?;
         }
         let rows = patterns(&down.to_dtype(DType::F32)?, &dbn.config().preparation)?;
         let configs = &dbn.config().layers[..=layer];

@@ -9,13 +9,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// How rows reach the device: options of the process, on which the result does not depend.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
 pub struct FeedArgs {
     /// Largest part of the data set that crosses to the device at once, such as 64MiB or 500MB.
     /// About five times as much is taken on the host, and twice on the device. The result does not depend on it.
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = bytes)]
     pub chunk_bytes: usize,
-    /// Keep a data set of at most this size on the device; a larger one crosses in chunks in every epoch. 0: any.
+    /// Keep a data set of at most this size on the device; a larger one crosses in chunks in every epoch. With 0 every data set does.
     #[arg(long, value_name = "BYTES", default_value = "2GiB", value_parser = bytes)]
     pub resident_bytes: usize,
 }
@@ -144,4 +144,21 @@ pub(crate) fn assert_sound<C: Parser>() {
     let command = C::command();
     command.clone().debug_assert();
     check(&command);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        feed: FeedArgs,
+    }
+
+    #[test]
+    fn default_sizes_of_the_command_line_are_those_of_the_library() {
+        assert_eq!(parse::<Cli>(["program"]).unwrap().feed, FeedArgs::default());
+    }
 }
