@@ -17,8 +17,8 @@ const BATCHES: usize = 256;
 /// Bytes of rows in host memory, about: more than a GPU caches.
 const BYTES: usize = 256 << 20;
 /// A timed run lasts at least this long, or this many steps.
-const RUN_SECONDS: f64 = 0.3;
-const MIN_STEPS: usize = 10;
+pub(super) const RUN_SECONDS: f64 = 0.3;
+pub(super) const MIN_STEPS: usize = 10;
 
 /// Options of contrastive divergence.
 #[derive(Debug, Args)]
@@ -44,6 +44,11 @@ impl CdArgs {
     /// Rows of a minibatch.
     pub fn batch(&self) -> usize {
         self.batch as usize
+    }
+
+    /// Gibbs steps of an update.
+    pub fn k(&self) -> usize {
+        self.k as usize
     }
 
     /// Whether steps have one Gibbs step, as in the paper and the floors.

@@ -1,16 +1,16 @@
 //! Contrastive divergence at the four sizes of Raina, Madhavan and Ng 2009, table 2.
 use super::CommonArgs;
-use super::contrastive::{CdArgs, optional, share};
+use super::contrastive::{CdArgs, MIN_STEPS, RUN_SECONDS, optional, share};
 use super::floor::{Gpu, RbmFloor};
 use super::size::Size;
-use super::timing::Seconds;
+use super::timing::{Seconds, time_of_one};
 use crate::device::describe;
 use crate::report::Report;
 use anyhow::Context;
-use candle::Device;
+use candle::{DType, Device, Tensor};
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainer};
 use chandlery_datasets::Split;
-use chandlery_ops::{Philox, Precision};
+use chandlery_ops::{Factors, Philox, Precision, gemm_};
 use clap::Args;
 use serde::Serialize;
 
@@ -63,7 +63,7 @@ pub struct Row {
     paper_seconds: Option<f64>,
     /// PyTorch on an H200, measured earlier.
     pytorch_seconds: Option<f64>,
-    /// Lower bound on an H200.
+    /// On a GPU the lower bound of an H200, on a CPU the matrix products alone.
     floor_seconds: Option<f64>,
     device: String,
 }
@@ -90,9 +90,13 @@ pub(super) fn run(args: &RbmArgs) -> anyhow::Result<()> {
     let device = args.common.open_device()?;
     let report = Report::new(args.common.json);
     report.line(&format!("{}, on {}", args.cd.words(), describe(&device)))?;
-    report.line(
-        "seconds for 1 million examples; PyTorch: CUDA graph on an H200, recorded; floor: of an H200",
-    )?;
+    let floor = match device {
+        Device::Cpu => "the matrix products alone, timed in this run",
+        _ => "of an H200",
+    };
+    report.line(&format!(
+        "seconds for 1 million examples; PyTorch: CUDA graph on an H200, recorded; floor: {floor}",
+    ))?;
     report.line(&format!(
         "{:<11} {:<5} {:>9} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8} {:>7}",
         "size", "type", "median s", "min s", "max s", "step us", "paper s", "PyTorch s", "floor s", "reached"
@@ -119,7 +123,10 @@ fn measure(
 ) -> anyhow::Result<Row> {
     let config = RbmConfig::new(size.n_visible, size.n_hidden);
     let batch = args.cd.batch();
-    let floor = RbmFloor::of(&config, &[], batch);
+    let floor_seconds = match device {
+        Device::Cpu => Some(products(&args.common, size, (batch, args.cd.k()), precision)?),
+        _ => args.cd.one_step().then(|| RbmFloor::of(&config, &[], batch).seconds(&Gpu::H200, precision)),
+    };
     let rbm = Rbm::init(config, Philox::new(0, 0), device)?;
     let mut trainer = RbmTrainer::new(&rbm, args.cd.config(precision), Philox::new(0, 1))?;
     drop(rbm);
@@ -136,7 +143,37 @@ fn measure(
         step_us: median * batch as f64,
         paper_seconds: known.map(|known| known.paper),
         pytorch_seconds: known.map(|known| known.pytorch[precision as usize]),
-        floor_seconds: args.cd.one_step().then(|| floor.seconds(&Gpu::H200, precision)),
+        floor_seconds,
         device: describe(device),
     })
+}
+
+/// Seconds for 1 million examples of the matrix products of CD-k on the CPU, without units, biases and updates of the weights.
+fn products(
+    common: &CommonArgs,
+    size: Size,
+    (batch, k): (usize, usize),
+    precision: Precision,
+) -> anyhow::Result<f64> {
+    let device = Device::Cpu;
+    let random = |rows: usize, cols: usize| Tensor::rand(-1f32, 1., (rows, cols), &device);
+    let (visible, hidden) = (random(2 * batch, size.n_visible)?, random(2 * batch, size.n_hidden)?);
+    let weight = random(size.n_hidden, size.n_visible)?;
+    let (v, h) = (visible.narrow(0, 0, batch)?, hidden.narrow(0, 0, batch)?);
+    let visible_pre = Tensor::zeros((batch, size.n_visible), DType::F32, &device)?;
+    let hidden_pre = Tensor::zeros((batch, size.n_hidden), DType::F32, &device)?;
+    let gradient = weight.zeros_like()?;
+    let product = |out: &Tensor, a: &Tensor, b: &Tensor| gemm_(out, a, b, Factors::OVERWRITE, precision);
+    let step = || -> candle::Result<()> {
+        product(&hidden_pre, &v, &weight.t()?)?;
+        for _ in 0..k {
+            product(&visible_pre, &h, &weight)?;
+            product(&hidden_pre, &v, &weight.t()?)?;
+        }
+        product(&gradient, &hidden.t()?, &visible)
+    };
+    let one = time_of_one(&device, common.repeats, (RUN_SECONDS, MIN_STEPS), |n| {
+        Ok((0..n).try_for_each(|_| step())?)
+    })?;
+    Ok(one.median / batch as f64 * 1e6)
 }
