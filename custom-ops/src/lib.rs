@@ -19,6 +19,7 @@ mod check;
 mod contrast_step;
 mod convolution;
 mod corrupt;
+mod curve_order;
 mod denoising_steps;
 mod device;
 mod draw;
@@ -53,8 +54,8 @@ mod upload;
 mod weight_step;
 
 pub use affinities::{
-    Affinities, AffinityPairs, perplexity_search, perplexity_search_reference, symmetrize, symmetrize_pairs,
-    symmetrize_reference,
+    Affinities, AffinityPairs, perplexity_search,
+    perplexity_search_reference, symmetrize, symmetrize_pairs, symmetrize_reference,
 };
 pub use atoms::{
     AtomLength, AtomUpdate, AtomUses, Bounds, FIGURE_PARTS, StatisticsStep, atom_coherence, atom_coherence_,
@@ -72,6 +73,7 @@ pub use convolution::{
     convolution_transposed, convolution_weight_gradient_, convolution_weight_gradient_reference,
 };
 pub use corrupt::{Corruption, corrupt, corrupt_, corrupt_reference};
+pub use curve_order::{curve_order, curve_order_reference};
 pub use denoising_steps::{
     DENOISING_FIGURES, DenoisingParams, DenoisingSteps, denoising_steps_, denoising_steps_fit,
     denoising_steps_reference,

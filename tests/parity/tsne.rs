@@ -3,10 +3,10 @@
 use candle::{DType, Device, Result, Tensor};
 use chandlery::tsne::{Method, TsneConfig, TsneRun, measure};
 use chandlery_ops::{
-    Affinities, LayoutState, LayoutStep, Metric, Philox, Repulsion, RepulsionMethod, knn, knn_of,
-    knn_of_reference, knn_reference, layout_divergence, layout_divergence_reference, layout_step_,
-    layout_step_reference, normal, perplexity_search, perplexity_search_reference, repulsion_at,
-    repulsion_reference, set_scalars_, symmetrize, symmetrize_reference,
+    Affinities, LayoutState, LayoutStep, Metric, Philox, Repulsion, RepulsionMethod, curve_order, curve_order_reference, knn, knn_of, knn_of_reference, knn_reference, layout_divergence,
+    layout_divergence_reference, layout_step_, layout_step_reference, normal, perplexity_search,
+    perplexity_search_reference, repulsion_at, repulsion_reference, set_scalars_, symmetrize,
+    symmetrize_reference,
 };
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 use std::ops::ControlFlow;
@@ -271,6 +271,53 @@ fn a_tree_is_as_good_as_its_theta() -> Result<()> {
                 assert!(force <= limit || n == 1, "{what}: forces are off by {force}");
                 assert!(total <= limit || n == 1, "{what}: the total is off by {total}");
             }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_tree_of_many_levels_is_as_good_as_its_theta() -> Result<()> {
+    for (n, d) in [(4_700, 3), (40_000, 2), (36_870, 3)] {
+        let y = (normal((n, d), &CPU, Philox::new(90, 15))? * 12.)?;
+        for device in devices()? {
+            let there = y.to_device(&device)?;
+            let (forces, total) = (there.ones_like()?, Tensor::zeros(1, DType::F64, &device)?);
+            Repulsion::new(RepulsionMethod::Exact, n, d, 1., &device)?.repulsion_(&forces, &total, &there)?;
+            let want = (forces.to_device(&CPU)?.to_dtype(DType::F64)?, total.to_vec1::<f64>()?[0]);
+            for (theta, limit) in [(0.2, 0.01), (0.5, 0.05)] {
+                let tree = Repulsion::new(RepulsionMethod::Tree { theta }, n, d, 1., &device)?;
+                let (force, total) = errors(&tree, &there, &want)?;
+                let what = format!("{n} points, {d}-D, theta {theta}, {:?}", device.location());
+                assert!(force <= limit, "{what}: forces are off by {force}");
+                assert!(total <= limit, "{what}: the total is off by {total}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn points_follow_hilberts_curve_on_every_device() -> Result<()> {
+    let lattice = |side: u32, d: u32| -> Result<Tensor> {
+        let cells = side.pow(d);
+        let place = |i: u32| (0..d).map(move |k| ((i * 7 % cells) / side.pow(k) % side) as f32);
+        Tensor::from_vec((0..cells).flat_map(place).collect::<Vec<_>>(), (cells as usize, d as usize), &CPU)
+    };
+    for device in devices()? {
+        for (side, d) in [(16, 2), (8, 3)] {
+            let points = lattice(side, d)?;
+            let order = curve_order(&points.to_device(&device)?)?.to_device(&CPU)?;
+            let along = points.index_select(&order, 0)?.to_vec2::<f32>()?;
+            for pair in along.windows(2) {
+                let steps: f32 = pair[0].iter().zip(&pair[1]).map(|(a, b)| (a - b).abs()).sum();
+                assert!((steps - 1.).abs() < 1e-6, "{d}-D on {:?}: {pair:?}", device.location());
+            }
+        }
+        for (n, d) in [(1, 2), (2, 3), (31, 2), (500, 3), (5000, 2), (3000, 3)] {
+            let points = layout(n, d, 40.)?;
+            let got = curve_order(&points.to_device(&device)?)?.to_vec1::<u32>()?;
+            assert_eq!(got, curve_order_reference(&points)?, "{n} points, {d}-D, {:?}", device.location());
         }
     }
     Ok(())

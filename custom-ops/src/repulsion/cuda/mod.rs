@@ -79,8 +79,7 @@ impl Repulsion {
                 io.read("layout", layout).read("turns", &g.turns).run(self)
             }
             Of::Tree(t) => {
-                let io = io.write("sorted", &t.sorted).write("centres", &t.centres);
-                let io = io.write("sides", &t.sides).write("lows", &t.lows).write("highs", &t.highs);
+                let io = io.write("sorted", &t.sorted).write("nodes", &t.nodes).write("tops", &t.tops);
                 io.read("layout", layout).read("order", &t.order).run(self)
             }
         }
