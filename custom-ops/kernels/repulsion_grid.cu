@@ -2,97 +2,39 @@
 //
 //   box        square around the layout: its middle, and h, the distance of two of G nodes a side: the longest side over G - 4, rounded up to a
 //              power of 1.05
-//   charges    1, x, y of each point (from the middle, over h) go to the 4 x 4 nodes around it by cubic interpolation
+//   cells      points are sorted by their cell, the square between four nodes, in whatever order within it: counts and ranks, starts, places
+//   charges    1, x, y of each point (from the middle, over h) go to the 4 x 4 nodes around it by cubic interpolation: a node collects from 4 x 4 cells
 //   spectra    of w and w^(1 + 1/alpha) as functions of the distance, on a torus of N = 2 G nodes: real and even
 //   forward    FFT of the rows of charges: A = c_1, B = c_x + i c_y
 //   columns    FFT of the columns, A (W + i V), B V, and back
 //   back       inverse FFT of the rows: potentials W c_1, V c_1, V c_x, V c_y at the nodes
 //   feel_grid  forces = x V c_1 - V c_x, ...; total = sum of max(0, W c_1 - 1)
 //
-// arrays   box: [4] float: middle, h, h of the spectra; charges: [3, G, G] i64 in units of 2^-40; a, b: [G, N] complex; spectra: [G + 1, G + 1]
-//          (W, V); potentials: [G, G] float4; turns: [N] complex, exp(-2 pi i k / N); boxes, blocks: parts of sums
-// launch   FFT kernels: blocks of T threads hold 16 T complex numbers: 16 T / N lines; T a power of two of at most 512
-// shared   128 T bytes
-// cost     a and b are 8 G N bytes each and stay in the L2 up to G = 1024; 48 atomic additions a point
+// arrays   box: [4] float: middle, h, h of the spectra; charges: [3, G, G] float; a, b: [G, N] complex; spectra: [G + 1, G + 1] (W, V)
+//          potentials: [G, G] float4; turns: [N] complex, exp(-2 pi i k / N); boxes, blocks: parts of sums
+//          counts: [G G + 1] unsigned, points of each cell, and of all cells that have a start; starts: [G, G] unsigned; ranks: [n] unsigned, the
+//          place of each point within its cell; placed: [n] float2, points by cell, in nodes from the first node
+// launch   FFT kernels of each G: blocks of lines by fft.cuh, of rows or of columns
+// shared   8 bytes for each complex number of a block: at most 64 KiB
+// cost     a and b are 8 G N bytes each and stay in the L2 up to G = 1024; one atomic addition a point, and 16 visits
 // NaN      gives NaN forces; places outside of the grid are never read or written
-// same     charges are sums of integers, so that their order does not matter
+// same     charges are sums of integers, so that the order of points within a cell, and of cells, does not matter
 // truth    repulsion_reference in src/repulsion/reference.rs
 
+#include "fft.cuh"
 #include "points.cuh"
+#include "scan.cuh"
 
 typedef long long i64;
-typedef unsigned long long u64;
-// Each thread of a block of lines holds 16 complex numbers.
-constexpr unsigned EACH = 16, QUARTERS = EACH / 4, MOST_THREADS = 512, ALL = 0xffffffffu;
-constexpr float UNIT = 1099511627776.f;  // 2^40
+constexpr unsigned THREADS = 256, STARTS = 4 * THREADS, ALL = 0xffffffffu;
+constexpr float UNIT = 4294967296.f;  // 2^32: sums of 2^29 points fit
 
-__device__ __forceinline__ float2 times(float2 a, float2 b) {
-  return {fmaf(a.x, b.x, -(a.y * b.y)), fmaf(a.x, b.y, a.y * b.x)};
-}
-__device__ __forceinline__ float2 plus(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }
-__device__ __forceinline__ float2 minus(float2 a, float2 b) { return {a.x - b.x, a.y - b.y}; }
-
-// FFT of 16 blockDim.x / N lines of N numbers in shared memory, number i of line l at i SI + l SL (Stockham, radix 4, then 2). INVERSE: not scaled.
-template <bool INVERSE>
-__device__ void fft(float2* s, const float2* turns, unsigned N, unsigned lines, unsigned SI, unsigned SL) {
-  const unsigned quarter = N / 4;
-  unsigned stride = 1;
-  for (unsigned n = N; n >= 4; n /= 4, stride *= 4) {
-    float2 x[QUARTERS][4];
-    __syncthreads();
-#pragma unroll
-    for (unsigned u = 0; u < QUARTERS; u++) {
-      const unsigned all = u * blockDim.x + threadIdx.x;
-      const unsigned t = SI == 1 ? all % quarter : all / lines, l = SI == 1 ? all / quarter : all % lines;
-#pragma unroll
-      for (unsigned r = 0; r < 4; r++) x[u][r] = s[(t + r * quarter) * SI + l * SL];
-    }
-    __syncthreads();
-#pragma unroll
-    for (unsigned u = 0; u < QUARTERS; u++) {
-      const unsigned all = u * blockDim.x + threadIdx.x;
-      const unsigned t = SI == 1 ? all % quarter : all / lines, l = SI == 1 ? all / quarter : all % lines;
-      // t = q + stride p reads numbers q + stride (p + r n / 4) and writes q + stride (4 p + r).
-      const unsigned q = t & (stride - 1), p = t / stride;
-      float2 w1 = turns[p * stride];
-      if (INVERSE) w1.y = -w1.y;
-      const float2 w2 = times(w1, w1), w3 = times(w1, w2);
-      const float2 a = plus(x[u][0], x[u][2]), b = minus(x[u][0], x[u][2]);
-      const float2 c = plus(x[u][1], x[u][3]), d = minus(x[u][1], x[u][3]);
-      const float2 turned = INVERSE ? float2{-d.y, d.x} : float2{d.y, -d.x};
-      float2* to = s + (q + stride * 4 * p) * SI + l * SL;
-      to[0] = plus(a, c);
-      to[stride * SI] = times(w1, plus(b, turned));
-      to[2 * stride * SI] = times(w2, minus(a, c));
-      to[3 * stride * SI] = times(w3, minus(b, turned));
-    }
-  }
-  if (stride < N) {  // a factor 2 is left
-    float2 x[2 * QUARTERS][2];
-    __syncthreads();
-#pragma unroll
-    for (unsigned u = 0; u < 2 * QUARTERS; u++) {
-      const unsigned all = u * blockDim.x + threadIdx.x;
-      const unsigned t = SI == 1 ? all % stride : all / lines, l = SI == 1 ? all / stride : all % lines;
-      x[u][0] = s[t * SI + l * SL], x[u][1] = s[(t + stride) * SI + l * SL];
-    }
-    __syncthreads();
-#pragma unroll
-    for (unsigned u = 0; u < 2 * QUARTERS; u++) {
-      const unsigned all = u * blockDim.x + threadIdx.x;
-      const unsigned t = SI == 1 ? all % stride : all / lines, l = SI == 1 ? all / stride : all % lines;
-      s[t * SI + l * SL] = plus(x[u][0], x[u][1]);
-      s[(t + stride) * SI + l * SL] = minus(x[u][0], x[u][1]);
-    }
-  }
-  __syncthreads();
-}
-
-// Blocks of 256: the least of x, y, -x, -y over the points of a block, and charges set to 0.
-extern "C" __global__ void grid_bounds(float* boxes, i64* charges, const float* layout, const size_t n, const size_t nodes) {
+// Blocks of 256: the least of x, y, -x, -y over the points of a block, and counts set to 0.
+extern "C" __global__ void grid_bounds(float* boxes, unsigned* counts, const float* layout, const size_t n,
+                                       const size_t nodes) {
   __shared__ float shared[8];
   const size_t threads = (size_t)gridDim.x * blockDim.x, mine = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-  for (size_t c = mine; c < 3 * nodes; c += threads) charges[c] = 0;
+  for (size_t c = mine; c <= nodes; c += threads) counts[c] = 0;
   float least[4] = {INFINITY, INFINITY, INFINITY, INFINITY};
   for (size_t i = mine; i < n; i += threads) {
     const Point<2> y = point<2>(layout, i);
@@ -137,43 +79,138 @@ __device__ void box_of(float (&box)[3], const float* boxes, unsigned count, unsi
   for (unsigned k = 0; k < 3; k++) box[k] = middle_and_h[k];
 }
 
+// A coordinate in nodes from the first node.
+__device__ __forceinline__ float in_nodes(float y, float middle, float inverse_h, unsigned G) {
+  return (y - middle) * inverse_h + .5f * (float)(G - 1);
+}
+
+// The cell of a coordinate in nodes, which begins at a node and has another one on each side. NaN gives the first.
+__device__ __forceinline__ float cell_of(float at, unsigned G) {
+  return fminf(fmaxf(floorf(at), 1.f), (float)(G - 3));
+}
+
+// The weight of a node at this distance.
+__device__ __forceinline__ float weight_at(float distance) {
+  const float s = fabsf(distance), before = 1 - s, after = 2 - s;
+  return before * after * (s < 1 ? .5f * (1 + s) : (1.f / 6) * (3 - s));
+}
+
 // The first of the four nodes around a coordinate, and their weights.
-__device__ __forceinline__ unsigned nodes_around(float (&weights)[4], float y, float middle, float inverse_h, unsigned G) {
-  const float at = (y - middle) * inverse_h + .5f * (float)(G - 1);
-  // NaN gives the first cell.
-  const float cell = fminf(fmaxf(floorf(at), 1.f), (float)(G - 3));
-  const float t = at - cell, before = t + 1, after = t - 1, last = t - 2;
-  weights[0] = t * after * last * (-1.f / 6);
-  weights[1] = before * after * last * .5f;
-  weights[2] = before * t * last * -.5f;
-  weights[3] = before * t * after * (1.f / 6);
+__device__ __forceinline__ unsigned nodes_around(float (&weights)[4], float at, unsigned G) {
+  const float cell = cell_of(at, G), t = at - cell;
+#pragma unroll
+  for (int k = 0; k < 4; k++) weights[k] = weight_at(t - (float)(k - 1));
   return (unsigned)cell - 1;
 }
 
-// Blocks of 256.
-extern "C" __global__ void grid_spread(i64* charges, float* box, const float* boxes, const unsigned count,
-                                       const float* layout, const size_t n, const unsigned G) {
+// A thread for each point, blocks of 256: counts of cells, and the rank of each point in its own.
+extern "C" __global__ void grid_count(unsigned* counts, unsigned* ranks, float* box, const float* boxes, const unsigned count,
+                                      const float* layout, const size_t n, const unsigned G) {
   float b[3];
   box_of(b, boxes, count, G);
   if (blockIdx.x == 0 && threadIdx.x < 3) box[threadIdx.x] = b[threadIdx.x];
   const float inverse_h = 1 / b[2];
-  const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x, nodes = (size_t)G * G;
+  const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
   const Point<2> y = point<2>(layout, i);
-  float across[4], down[4];
-  const unsigned column = nodes_around(across, y.x[0], b[0], inverse_h, G);
-  const unsigned row = nodes_around(down, y.x[1], b[1], inverse_h, G);
-  const float x = (y.x[0] - b[0]) * inverse_h, z = (y.x[1] - b[1]) * inverse_h;
-#pragma unroll
-  for (unsigned r = 0; r < 4; r++)
-#pragma unroll
-    for (unsigned c = 0; c < 4; c++) {
-      const float w = down[r] * across[c];
-      u64* node = reinterpret_cast<u64*>(charges) + (size_t)(row + r) * G + column + c;
-      atomicAdd(node, (u64)__float2ll_rn(w * UNIT));
-      atomicAdd(node + nodes, (u64)__float2ll_rn(w * x * UNIT));
-      atomicAdd(node + 2 * nodes, (u64)__float2ll_rn(w * z * UNIT));
+  const unsigned column = (unsigned)cell_of(in_nodes(y.x[0], b[0], inverse_h, G), G);
+  const unsigned row = (unsigned)cell_of(in_nodes(y.x[1], b[1], inverse_h, G), G);
+  // Points of a warp that are in one cell are counted together.
+  const unsigned cell = row * G + column, same = __match_any_sync(__activemask(), cell), lane = threadIdx.x % 32;
+  const unsigned leader = __ffs(same) - 1;
+  unsigned rank = 0;
+  if (lane == leader) rank = atomicAdd(counts + cell, __popc(same));
+  ranks[i] = __shfl_sync(same, rank, leader) + __popc(same & ((1u << lane) - 1));
+}
+
+// Blocks of 256 for STARTS cells each: where the points of each cell begin. The blocks take their stretches in any order.
+extern "C" __global__ void __launch_bounds__(THREADS) grid_starts(unsigned* starts, unsigned* counts, const unsigned G) {
+  __shared__ unsigned of_warps[THREADS / 32];
+  __shared__ unsigned first;
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const size_t at = (size_t)blockIdx.x * THREADS + threadIdx.x;
+  const uint4 own = reinterpret_cast<const uint4*>(counts)[at];
+  unsigned all;
+  unsigned start = scan_warp(own.x + own.y + own.z + own.w, lane, all);
+  if (lane == 0) of_warps[warp] = all;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    unsigned sum = 0;
+    for (unsigned w = 0; w < THREADS / 32; w++) {
+      const unsigned of = of_warps[w];
+      of_warps[w] = sum;
+      sum += of;
     }
+    first = sum ? atomicAdd(counts + (size_t)G * G, sum) : 0;
+  }
+  __syncthreads();
+  start += first + of_warps[warp];
+  reinterpret_cast<uint4*>(starts)[at] = {start, start + own.x, start + own.x + own.y, start + own.x + own.y + own.z};
+}
+
+// A thread for each point, blocks of 256.
+extern "C" __global__ void grid_place(float2* placed, const unsigned* starts, const unsigned* ranks, const float* box,
+                                      const float* layout, const size_t n, const unsigned G) {
+  const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  const float inverse_h = 1 / box[2];
+  const Point<2> y = point<2>(layout, i);
+  const float x = in_nodes(y.x[0], box[0], inverse_h, G), z = in_nodes(y.x[1], box[1], inverse_h, G);
+  const size_t cell = (size_t)cell_of(z, G) * G + (size_t)cell_of(x, G);
+  placed[starts[cell] + ranks[i]] = {x, z};
+}
+
+// What a node at (column, row) gets of the points from `begin` on, each `step`-th.
+__device__ __forceinline__ void collect(i64 (&sums)[3], const float2* placed, unsigned begin, unsigned end, unsigned step,
+                                        float column, float row) {
+#pragma unroll 4
+  for (unsigned p = begin; p < end; p += step) {
+    const float2 u = placed[p];
+    const float x = u.x - column, z = u.y - row, w = weight_at(x) * weight_at(z) * UNIT;
+    sums[0] += __float2ll_rn(w), sums[1] += __float2ll_rn(w * x), sums[2] += __float2ll_rn(w * z);
+  }
+}
+
+// A quarter of LANES lanes for each of the four rows of cells around a node, blocks of 256.
+template <unsigned LANES>
+__device__ void charges_of(float* charges, const unsigned* counts, const unsigned* starts, const float2* placed, unsigned G) {
+  constexpr unsigned EACH = LANES / 4;
+  const unsigned t = blockIdx.x * THREADS + threadIdx.x, node = t / LANES, part = t % LANES / EACH, lane = t % EACH;
+  const unsigned row = node / G, column = node % G;
+  i64 sums[3] = {};
+  // The cell of a node begins at it; its points reach from the node before that to the second after.
+  const unsigned cell_row = row + part - 2;
+  if (cell_row >= 1 && cell_row <= G - 3) {
+    const unsigned first = cell_row * G + (column > 2 ? column - 2 : 0), last = cell_row * G + min(column + 1, G - 1);
+    const unsigned end = starts[last] + counts[last];
+    // Points of cells that follow each other do so too, but for stretches of cells.
+    const unsigned middle = last / STARTS * STARTS;
+    if (first >= middle) {
+      collect(sums, placed, starts[first] + lane, end, EACH, (float)column, (float)row);
+    } else {
+      collect(sums, placed, starts[first] + lane, starts[middle - 1] + counts[middle - 1], EACH, (float)column, (float)row);
+      collect(sums, placed, starts[middle] + lane, end, EACH, (float)column, (float)row);
+    }
+  }
+#pragma unroll
+  for (unsigned k = 0; k < 3; k++)
+#pragma unroll
+    for (unsigned step = 1; step < LANES; step *= 2) sums[k] += __shfl_xor_sync(ALL, sums[k], step);
+  // Coordinates of charges are from the middle, those of sums from the node.
+  const unsigned k = t % LANES;
+  const double middle = .5 * (G - 1), from = k == 1 ? (double)column - middle : k == 2 ? (double)row - middle : 0;
+  const double own = k == 1 ? (double)sums[1] : k == 2 ? (double)sums[2] : (double)sums[0];
+  if (k < 3) charges[(size_t)k * G * G + node] = (float)((own + from * (double)sums[0]) * (1. / UNIT));
+}
+
+// Of small grids, where cells hold many points, a warp for each node.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    grid_charges_4(float* charges, const unsigned* counts, const unsigned* starts, const float2* placed, const unsigned G) {
+  charges_of<4>(charges, counts, starts, placed, G);
+}
+extern "C" __global__ void __launch_bounds__(THREADS)
+    grid_charges_32(float* charges, const unsigned* counts, const unsigned* starts, const float2* placed, const unsigned G) {
+  charges_of<32>(charges, counts, starts, placed, G);
 }
 
 // (w, w^(1 + 1/alpha)) of two nodes that are i and j apart.
@@ -183,103 +220,143 @@ __device__ __forceinline__ float2 kernels(float i, float j, float h, float alpha
 }
 
 // Rows 0..G of the torus, the others are their mirror images: rows [G + 1, G + 1] of complex numbers (the real spectra of W and V along rows).
-extern "C" __global__ void __launch_bounds__(MOST_THREADS)
-    grid_spectra_rows(float2* rows, const float2* turns, const float* box, const unsigned G, const float alpha) {
-  extern __shared__ float2 s[];
+template <unsigned G>
+__device__ void spectra_rows(float2* s, float2* rows, const float2* turns, const float* box, float alpha) {
+  constexpr unsigned N = 2 * G;
+  using Of = Lines<N, false>;
   if (box[3] == box[2]) return;  // the spectra are of this h
-  const unsigned N = 2 * G, lines = EACH * blockDim.x / N, first = blockIdx.x * lines;
-  for (unsigned e = threadIdx.x; e < EACH * blockDim.x; e += blockDim.x) {
+  const unsigned first = blockIdx.x * Of::COUNT;
+  for (unsigned e = threadIdx.x; e < Of::HELD; e += Of::THREADS) {
     const unsigned l = e / N, j = e % N;
     s[e] = kernels((float)(first + l), (float)(j <= G ? j : N - j), box[2], alpha);
   }
-  fft<false>(s, turns, N, lines, 1, N);
-  for (unsigned e = threadIdx.x; e < EACH * blockDim.x; e += blockDim.x) {
+  fft<false, N, false>(s, turns);
+  for (unsigned e = threadIdx.x; e < Of::HELD; e += Of::THREADS) {
     const unsigned l = e / N, j = e % N;
     if (first + l <= G && j <= G) rows[(size_t)(first + l) * (G + 1) + j] = s[e];
   }
 }
 
-extern "C" __global__ void __launch_bounds__(MOST_THREADS)
-    grid_spectra_columns(float2* spectra, const float2* rows, const float2* turns, const float* box, const unsigned G) {
-  extern __shared__ float2 s[];
+template <unsigned G>
+__device__ void spectra_columns(float2* s, float2* spectra, const float2* rows, const float2* turns, const float* box) {
+  constexpr unsigned N = 2 * G;
+  using Of = Lines<N, true>;
   if (box[3] == box[2]) return;
-  const unsigned N = 2 * G, lines = EACH * blockDim.x / N, first = blockIdx.x * lines;
-  for (unsigned e = threadIdx.x; e < EACH * blockDim.x; e += blockDim.x) {
-    const unsigned l = e % lines, i = e / lines, from = i <= G ? i : N - i;
+  const unsigned first = blockIdx.x * Of::COUNT;
+  for (unsigned e = threadIdx.x; e < Of::HELD; e += Of::THREADS) {
+    const unsigned l = e % Of::COUNT, i = e / Of::COUNT, from = i <= G ? i : N - i;
     s[e] = first + l <= G ? rows[(size_t)from * (G + 1) + first + l] : float2{0, 0};
   }
-  fft<false>(s, turns, N, lines, lines, 1);
+  fft<false, N, true>(s, turns);
   // The inverse transform divides by N in both directions.
-  const float scale = 1 / ((float)N * (float)N);
-  for (unsigned e = threadIdx.x; e < EACH * blockDim.x; e += blockDim.x) {
-    const unsigned l = e % lines, i = e / lines;
-    if (first + l <= G && i <= G) spectra[(size_t)i * (G + 1) + first + l] = {s[e].x * scale, s[e].y * scale};
+  constexpr float SCALE = 1 / ((float)N * (float)N);
+  for (unsigned e = threadIdx.x; e < Of::HELD; e += Of::THREADS) {
+    const unsigned l = e % Of::COUNT, i = e / Of::COUNT;
+    if (first + l <= G && i <= G) spectra[(size_t)i * (G + 1) + first + l] = {s[e].x * SCALE, s[e].y * SCALE};
   }
 }
 
 // Blocks for A (y = 0) and B (y = 1).
-extern "C" __global__ void __launch_bounds__(MOST_THREADS)
-    grid_forward(float2* a, float2* b, const i64* charges, const float2* turns, const unsigned G) {
-  extern __shared__ float2 s[];
-  const unsigned N = 2 * G, lines = EACH * blockDim.x / N, first = blockIdx.x * lines;
-  const size_t nodes = (size_t)G * G;
-  for (unsigned e = threadIdx.x; e < EACH * blockDim.x; e += blockDim.x) {
+template <unsigned G>
+__device__ void forward(float2* s, float2* a, float2* b, const float* charges, const float2* turns) {
+  constexpr unsigned N = 2 * G;
+  constexpr size_t NODES = (size_t)G * G;
+  using Of = Lines<N, false>;
+  const unsigned first = blockIdx.x * Of::COUNT;
+  for (unsigned e = threadIdx.x; e < Of::HELD; e += Of::THREADS) {
     const unsigned l = e / N, j = e % N;
     float2 x = {0, 0};
     if (first + l < G && j < G) {
-      const i64* node = charges + (size_t)(first + l) * G + j;
-      x = blockIdx.y == 0 ? float2{(float)node[0] * (1 / UNIT), 0}
-                          : float2{(float)node[nodes] * (1 / UNIT), (float)node[2 * nodes] * (1 / UNIT)};
+      const float* node = charges + (size_t)(first + l) * G + j;
+      x = blockIdx.y == 0 ? float2{node[0], 0} : float2{node[NODES], node[2 * NODES]};
     }
     s[e] = x;
   }
-  fft<false>(s, turns, N, lines, 1, N);
+  fft<false, N, false>(s, turns);
   float2* out = blockIdx.y == 0 ? a : b;
-  for (unsigned e = threadIdx.x; e < EACH * blockDim.x; e += blockDim.x) {
+  for (unsigned e = threadIdx.x; e < Of::HELD; e += Of::THREADS) {
     const unsigned l = e / N, j = e % N;
     if (first + l < G) out[(size_t)(first + l) * N + j] = s[e];
   }
 }
 
-extern "C" __global__ void __launch_bounds__(MOST_THREADS)
-    grid_columns(float2* a, float2* b, const float2* spectra, const float2* turns, const unsigned G) {
-  extern __shared__ float2 s[];
-  const unsigned N = 2 * G, lines = EACH * blockDim.x / N, first = blockIdx.x * lines;
+template <unsigned G>
+__device__ void columns(float2* s, float2* a, float2* b, const float2* spectra, const float2* turns) {
+  constexpr unsigned N = 2 * G;
+  using Of = Lines<N, true>;
+  const unsigned first = blockIdx.x * Of::COUNT;
   float2* x = blockIdx.y == 0 ? a : b;
-  for (unsigned e = threadIdx.x; e < EACH * blockDim.x; e += blockDim.x) {
-    const unsigned l = e % lines, i = e / lines;
+  for (unsigned e = threadIdx.x; e < Of::HELD; e += Of::THREADS) {
+    const unsigned l = e % Of::COUNT, i = e / Of::COUNT;
     s[e] = i < G ? x[(size_t)i * N + first + l] : float2{0, 0};
   }
-  fft<false>(s, turns, N, lines, lines, 1);
-  for (unsigned e = threadIdx.x; e < EACH * blockDim.x; e += blockDim.x) {
-    const unsigned l = e % lines, i = e / lines, j = first + l;
+  fft<false, N, true>(s, turns);
+  for (unsigned e = threadIdx.x; e < Of::HELD; e += Of::THREADS) {
+    const unsigned l = e % Of::COUNT, i = e / Of::COUNT, j = first + l;
     const float2 k = spectra[(size_t)(i <= G ? i : N - i) * (G + 1) + (j <= G ? j : N - j)];
     s[e] = blockIdx.y == 0 ? times(s[e], k) : float2{s[e].x * k.y, s[e].y * k.y};
   }
-  fft<true>(s, turns, N, lines, lines, 1);
-  for (unsigned e = threadIdx.x; e < EACH * blockDim.x; e += blockDim.x) {
-    const unsigned l = e % lines, i = e / lines;
+  fft<true, N, true>(s, turns);
+  for (unsigned e = threadIdx.x; e < Of::HELD; e += Of::THREADS) {
+    const unsigned l = e % Of::COUNT, i = e / Of::COUNT;
     if (i < G) x[(size_t)i * N + first + l] = s[e];
   }
 }
 
 // The first block notes which h the spectra are of.
-extern "C" __global__ void __launch_bounds__(MOST_THREADS)
-    grid_back(float2* potentials, float* box, const float2* a, const float2* b, const float2* turns, const unsigned G) {
-  extern __shared__ float2 s[];
-  const unsigned N = 2 * G, lines = EACH * blockDim.x / N, first = blockIdx.x * lines;
+template <unsigned G>
+__device__ void back(float2* s, float2* potentials, float* box, const float2* a, const float2* b, const float2* turns) {
+  constexpr unsigned N = 2 * G;
+  using Of = Lines<N, false>;
+  const unsigned first = blockIdx.x * Of::COUNT;
   const float2* from = blockIdx.y == 0 ? a : b;
   if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) box[3] = box[2];
-  for (unsigned e = threadIdx.x; e < EACH * blockDim.x; e += blockDim.x) {
+  for (unsigned e = threadIdx.x; e < Of::HELD; e += Of::THREADS) {
     const unsigned l = e / N, j = e % N;
     s[e] = first + l < G ? from[(size_t)(first + l) * N + j] : float2{0, 0};
   }
-  fft<true>(s, turns, N, lines, 1, N);
-  for (unsigned e = threadIdx.x; e < EACH * blockDim.x; e += blockDim.x) {
+  fft<true, N, false>(s, turns);
+  for (unsigned e = threadIdx.x; e < Of::HELD; e += Of::THREADS) {
     const unsigned l = e / N, j = e % N;
     if (first + l < G && j < G) potentials[((size_t)(first + l) * G + j) * 2 + blockIdx.y] = s[e];
   }
 }
+
+#define GRID(G)                                                                                                        \
+  extern "C" __global__ void __launch_bounds__(Lines<2 * G, false>::THREADS, Lines<2 * G, false>::RESIDENT)            \
+      grid_spectra_rows_##G(float2* rows, const float2* turns, const float* box, const float alpha) {                  \
+    extern __shared__ float2 s[];                                                                                      \
+    spectra_rows<G>(s, rows, turns, box, alpha);                                                                       \
+  }                                                                                                                    \
+  extern "C" __global__ void __launch_bounds__(Lines<2 * G, true>::THREADS, Lines<2 * G, true>::RESIDENT)              \
+      grid_spectra_columns_##G(float2* spectra, const float2* rows, const float2* turns, const float* box) {           \
+    extern __shared__ float2 s[];                                                                                      \
+    spectra_columns<G>(s, spectra, rows, turns, box);                                                                  \
+  }                                                                                                                    \
+  extern "C" __global__ void __launch_bounds__(Lines<2 * G, false>::THREADS, Lines<2 * G, false>::RESIDENT)            \
+      grid_forward_##G(float2* a, float2* b, const float* charges, const float2* turns) {                              \
+    extern __shared__ float2 s[];                                                                                      \
+    forward<G>(s, a, b, charges, turns);                                                                               \
+  }                                                                                                                    \
+  extern "C" __global__ void __launch_bounds__(Lines<2 * G, true>::THREADS, Lines<2 * G, true>::RESIDENT)              \
+      grid_columns_##G(float2* a, float2* b, const float2* spectra, const float2* turns) {                             \
+    extern __shared__ float2 s[];                                                                                      \
+    columns<G>(s, a, b, spectra, turns);                                                                               \
+  }                                                                                                                    \
+  extern "C" __global__ void __launch_bounds__(Lines<2 * G, false>::THREADS, Lines<2 * G, false>::RESIDENT)            \
+      grid_back_##G(float2* potentials, float* box, const float2* a, const float2* b, const float2* turns) {           \
+    extern __shared__ float2 s[];                                                                                      \
+    back<G>(s, potentials, box, a, b, turns);                                                                          \
+  }
+GRID(64)
+GRID(128)
+GRID(256)
+GRID(384)
+GRID(512)
+GRID(768)
+GRID(1024)
+GRID(1536)
+GRID(2048)
 
 // Blocks of 256.
 extern "C" __global__ void grid_feel(float* forces, double* blocks, const float4* potentials, const float* box,
@@ -291,8 +368,8 @@ extern "C" __global__ void grid_feel(float* forces, double* blocks, const float4
     const float h = box[2], inverse_h = 1 / h;
     const Point<2> y = point<2>(layout, i);
     float across[4], down[4];
-    const unsigned column = nodes_around(across, y.x[0], box[0], inverse_h, G);
-    const unsigned row = nodes_around(down, y.x[1], box[1], inverse_h, G);
+    const unsigned column = nodes_around(across, in_nodes(y.x[0], box[0], inverse_h, G), G);
+    const unsigned row = nodes_around(down, in_nodes(y.x[1], box[1], inverse_h, G), G);
 #pragma unroll
     for (unsigned r = 0; r < 4; r++)
 #pragma unroll

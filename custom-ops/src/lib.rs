@@ -108,7 +108,7 @@ pub use pursuit::{
     ols_masked_reference, ols_reference, omp_reference,
 };
 pub use replay::Replay;
-pub use repulsion::{Repulsion, RepulsionMethod, repulsion_at, repulsion_reference};
+pub use repulsion::{Repulsion, RepulsionMethod, grid_sides, repulsion_at, repulsion_reference};
 pub use row_dots::{row_dots, row_dots_reference};
 pub use scalars::{advance_, set_scalars_};
 pub use scale::{scale_into_, scale_into_reference, split_into_};

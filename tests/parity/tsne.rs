@@ -298,6 +298,27 @@ fn a_tree_of_many_levels_is_as_good_as_its_theta() -> Result<()> {
 }
 
 #[test]
+fn a_grid_holds_many_points_in_one_cell_at_its_edge() -> Result<()> {
+    // Two heaps far from each other, of which the larger weighs most.
+    let (n, heap) = (30_000, 25_000);
+    let near = normal((n, 2), &CPU, Philox::new(90, 16))?;
+    let far =
+        Tensor::cat(&[(near.narrow(0, 0, heap)? * 1e-3)?, (near.narrow(0, heap, n - heap)? + 100.)?], 0)?;
+    for device in devices()? {
+        let there = far.to_device(&device)?;
+        let (forces, total) = (there.ones_like()?, Tensor::zeros(1, DType::F64, &device)?);
+        Repulsion::new(RepulsionMethod::Exact, n, 2, 1., &device)?.repulsion_(&forces, &total, &there)?;
+        let want = (forces.to_device(&CPU)?.to_dtype(DType::F64)?, total.to_vec1::<f64>()?[0]);
+        let grid = Repulsion::new(RepulsionMethod::Grid { nodes: 1024 }, n, 2, 1., &device)?;
+        let (force, total) = errors(&grid, &there, &want)?;
+        let what = format!("{:?}", device.location());
+        assert!(force <= 0.01, "{what}: forces are off by {force}");
+        assert!(total <= 0.01, "{what}: the total is off by {total}");
+    }
+    Ok(())
+}
+
+#[test]
 fn points_follow_hilberts_curve_on_every_device() -> Result<()> {
     let lattice = |side: u32, d: u32| -> Result<Tensor> {
         let cells = side.pow(d);
@@ -331,7 +352,8 @@ fn a_grid_is_as_good_as_its_nodes_are_near() -> Result<()> {
         for device in devices()? {
             let there = y.to_device(&device)?;
             let mut before = f64::INFINITY;
-            for (nodes, limit) in [(64, 0.1), (128, 0.02), (256, 2e-3)] {
+            for (nodes, limit) in [(64, 0.1), (128, 0.02), (256, 2e-3), (384, 1e-3), (512, 1e-3), (768, 1e-3)]
+            {
                 let grid = Repulsion::new(RepulsionMethod::Grid { nodes }, n, 2, alpha as f32, &device)?;
                 let (force, total) = errors(&grid, &there, &want)?;
                 let what =

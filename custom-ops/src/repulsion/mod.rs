@@ -44,10 +44,29 @@ pub enum RepulsionMethod {
     /// Points spread their charges to a grid by cubic interpolation, the grid is convolved with the kernel by FFT, and points
     /// interpolate what they feel.
     Grid {
-        /// Nodes of a side of the grid, which covers the layout: a power of two in `64..=2048`. The error falls with the fourth power
-        /// of their distance; a distance of .5 or less is good.
+        /// Nodes of a side of the grid, which covers the layout: one of [`grid_sides`]. The error falls with the fourth power of their
+        /// distance; a distance of .5 or less is good.
         nodes: usize,
     },
+}
+
+/// The sides that a grid can have on a device, in nodes, ascending: on a GPU powers of two in
+/// `64..=2048` and from 256 on those and a half, elsewhere all multiples of 16 in `64..=2048` with no prime
+/// factor above 5.
+pub fn grid_sides(device: &Device) -> impl Iterator<Item = usize> + use<> {
+    let on_gpu = device.is_cuda();
+    let is_smooth = |nodes: usize| [2, 3, 5].into_iter().fold(nodes, without) == 1;
+    (64..=2048)
+        .step_by(16)
+        .filter(move |nodes| if on_gpu { GPU_SIDES.contains(nodes) } else { is_smooth(*nodes) })
+}
+
+/// Those of `kernels/repulsion_grid.cu`.
+const GPU_SIDES: [usize; 9] = [64, 128, 256, 384, 512, 768, 1024, 1536, 2048];
+
+/// `n` without its factors `factor`.
+fn without(n: usize, factor: usize) -> usize {
+    if n.is_multiple_of(factor) { without(n / factor, factor) } else { n }
 }
 
 /// Computes the repulsion in layouts of one size, again and again, in memory of its own.
@@ -89,8 +108,12 @@ impl Repulsion {
             RepulsionMethod::Grid { .. } if n_dims != 2 => {
                 candle::bail!("{OP}: a grid is for 2 dimensions, got {n_dims}; use a tree")
             }
-            RepulsionMethod::Grid { nodes } if !nodes.is_power_of_two() || !(64..=2048).contains(&nodes) => {
-                candle::bail!("{OP}: nodes must be a power of two in 64..=2048, got {nodes}")
+            RepulsionMethod::Grid { nodes } if grid_sides(device).all(|side| side != nodes) => {
+                let rule = match device.is_cuda() {
+                    true => format!("one of {GPU_SIDES:?} on a GPU"),
+                    false => "16 times factors of 2, 3 and 5 in 64..=2048".to_owned(),
+                };
+                candle::bail!("{OP}: nodes must be {rule}, got {nodes}")
             }
             _ => {}
         }

@@ -72,10 +72,10 @@ fn the_error_of_the_tree_falls_with_theta() -> Result<()> {
 fn the_error_of_the_grid_falls_with_the_distance_of_its_nodes() -> Result<()> {
     for alpha in [1., 0.6] {
         let layout = (gaussian(1500, 2, 2)? * 8.)?;
-        let errors = [64, 128, 256, 512].map(|nodes| error(grid(nodes), &layout, alpha).unwrap());
+        let errors = [64, 128, 240, 480].map(|nodes| error(grid(nodes), &layout, alpha).unwrap());
         // Half of the distance is an eighth of the error at least, once it is below the kernel's width.
         assert!(errors.windows(2).all(|pair| pair[1] < 0.5 * pair[0]), "α {alpha}: {errors:?}");
-        assert!(errors[2] < 4e-3 && errors[3] < 5e-4, "α {alpha}: {errors:?}");
+        assert!(errors[2] < 5e-3 && errors[3] < 7e-4, "α {alpha}: {errors:?}");
         let ((_, total), (_, want)) = (run(grid(256), &layout, alpha)?, reference(&layout, alpha)?);
         assert!((total / want - 1.).abs() < 1e-3, "α {alpha}: {total}, {want}");
     }
@@ -184,7 +184,10 @@ fn errors_name_what_is_wrong() -> Result<()> {
     assert_eq!(new(EXACT, 2, 0.), "repulsion: degrees of freedom must be above 0, got 0");
     assert_eq!(new(tree(1.5), 2, 1.), "repulsion: theta must be in 0..=1, got 1.5");
     assert_eq!(new(grid(64), 3, 1.), "repulsion: a grid is for 2 dimensions, got 3; use a tree");
-    assert_eq!(new(grid(100), 2, 1.), "repulsion: nodes must be a power of two in 64..=2048, got 100");
+    assert_eq!(
+        new(grid(100), 2, 1.),
+        "repulsion: nodes must be 16 times factors of 2, 3 and 5 in 64..=2048, got 100"
+    );
     let layout = gaussian(4, 2, 8)?;
     let repulsion = Repulsion::new(EXACT, 5, 2, 1., &CPU)?;
     let result = repulsion.repulsion_(&layout, &Tensor::zeros(1, DType::F64, &CPU)?, &layout);

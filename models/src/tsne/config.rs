@@ -2,14 +2,17 @@
 use super::Progress;
 use crate::check::{at_least_one, range};
 use crate::prepare::{check_inputs, prepared};
-use candle::{DType, Result, Tensor};
+use candle::{DType, Device, Result, Tensor};
 use chandlery_datasets::{ImageShape, Preparation};
-use chandlery_ops::{Metric, RepulsionMethod};
+use chandlery_ops::{Metric, RepulsionMethod, grid_sides};
 use serde::{Deserialize, Serialize};
 
-/// The fewest nodes of a side of a grid on a GPU, where fewer take no less time: they leave multiprocessors idle, and points wait for each
-/// other at the nodes.
+/// The fewest nodes of a side of a grid on a GPU, where fewer take no less time: they leave multiprocessors idle, and their cells hold more
+/// points.
 const GPU_NODES: usize = 256;
+
+/// The most nodes of a side of a grid.
+pub(super) const MOST_NODES: usize = 2048;
 
 /// The most rows whose neighbours are all searched by default.
 const MOST_EXACT: usize = 150_000;
@@ -264,22 +267,21 @@ impl TsneConfig {
     }
 
     /// The same as the op takes it, for a layout that is `span` wide.
-    pub(super) fn repulsion(&self, n: usize, on_gpu: bool, span: f64) -> RepulsionMethod {
-        match self.method_for(n, on_gpu) {
+    pub(super) fn repulsion(&self, n: usize, device: &Device, span: f64) -> RepulsionMethod {
+        match self.method_for(n, device.is_cuda()) {
             Method::Exact => RepulsionMethod::Exact,
             Method::BarnesHut => RepulsionMethod::Tree { theta: self.theta },
-            Method::Fft => {
-                RepulsionMethod::Grid { nodes: self.nodes(span).max(if on_gpu { GPU_NODES } else { 0 }) }
-            }
+            Method::Fft => RepulsionMethod::Grid { nodes: self.nodes(span, device) },
         }
     }
 
     /// Nodes of a side of a grid whose nodes are near enough to each other until the layout is looked at again.
-    fn nodes(&self, span: f64) -> usize {
+    fn nodes(&self, span: f64, device: &Device) -> usize {
         /// The layout may grow so much in between.
         const GROWTH: f64 = 1.1;
         let wanted = (GROWTH * span / f64::from(self.node_distance)).clamp(1., 2048.) as usize + 5;
-        wanted.next_power_of_two().clamp(64, 2048)
+        let wanted = wanted.max(if device.is_cuda() { GPU_NODES } else { 0 });
+        grid_sides(device).find(|&side| side >= wanted).unwrap_or(MOST_NODES)
     }
 }
 

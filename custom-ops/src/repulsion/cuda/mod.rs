@@ -46,7 +46,7 @@ impl Work {
                 let parts = Tensor::zeros(splits * n * (n_dims + 1), DType::F32, device)?;
                 Of::Exact { splits, parts }
             }
-            RepulsionMethod::Grid { nodes } => Of::Grid(Box::new(Grid::new(nodes, device)?)),
+            RepulsionMethod::Grid { nodes } => Of::Grid(Box::new(Grid::new(nodes, n, device)?)),
             RepulsionMethod::Tree { theta } => Of::Tree(Box::new(Tree::new(theta, n, device)?)),
         };
         Ok(Self { blocks: Tensor::zeros(n.div_ceil(PLACES).max(1), DType::F64, device)?, of })
@@ -73,7 +73,9 @@ impl Repulsion {
         match &work.of {
             Of::Exact { parts, .. } => io.write("parts", parts).read("layout", layout).run(self),
             Of::Grid(g) => {
-                let io = io.write("place", &g.place).write("boxes", &g.boxes).write("charges", &g.charges);
+                let io = io.write("place", &g.place).write("boxes", &g.boxes).write("counts", &g.counts);
+                let io = io.write("starts", &g.starts).write("ranks", &g.ranks).write("placed", &g.placed);
+                let io = io.write("charges", &g.charges);
                 let io = io.write("a", &g.a).write("b", &g.b).write("rows", &g.rows);
                 let io = io.write("spectra", &g.spectra).write("potentials", &g.potentials);
                 io.read("layout", layout).read("turns", &g.turns).run(self)
