@@ -5,12 +5,16 @@
 //   sort_rows          the edges of each row by column
 //   count_edges        how many edges row i has: its own, and the reversed ones that are not among them
 //   merge_edges        both in one row, ascending, p_ij = (p_j|i + p_i|j) scale
+//   reorder_counts, reorder_rows  the graph with its points in another order: row i is row order[i], columns are places in the order
 //
 // arrays   distances, p: [n, k] float; indices: [n, k] unsigned below n, none twice in a row; starts [n + 1] and order [n k]: the edges that
 //          end at each row, by their source (sort_by_key); fresh [n k]: the number of new reversed edges of the row before this one
+//          order, places [n]: each point once, and its place; of the graph offsets [n + 1], columns and values [n_edges]
 // scalars  width, what a block sorts: a power of two of at least k, at most 8192
 // launch   perplexity_search, count_edges: a warp for each row in blocks of 256; sort_rows: a block of 256 for each row; merge_edges: as count_edges
-// shared   sort_rows: 8 bytes for each of `width` edges
+//          reorder_counts: a thread for each row; reorder_rows: a block of 128 for each row
+// shared   sort_rows: 8 bytes for each of `width` edges; reorder_rows: 16 KiB
+// bounds   of a graph, offsets beyond the edges are taken for their number, points beyond n for the last
 // cost     perplexity_search: k exponentials in double for each of about 6 steps; the others read and write each edge a few times
 // same     the only atomic is the least place of an index that is not below n, after which the host stops
 // truth    perplexity_search_reference, symmetrize_reference in src/affinities/reference.rs
@@ -156,5 +160,44 @@ extern "C" __global__ void merge_edges(unsigned* columns, float* values, unsigne
     const unsigned from = order[r] / k, at = first + fresh[r] + lower(own, k, from);
     columns[at] = from;
     values[at] = p[order[r]] * scale;
+  }
+}
+
+extern "C" __global__ void reorder_counts(unsigned* counts, unsigned* places, const unsigned* order, const unsigned* offsets,
+                                          const size_t n, const unsigned n_edges) {
+  const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  const size_t from = order[i] < n ? order[i] : n - 1;
+  const unsigned begin = min(offsets[from], n_edges), end = min(offsets[from + 1], n_edges);
+  counts[i] = end > begin ? end - begin : 0;
+  places[from] = (unsigned)i;
+}
+
+// Columns ascend in stretches of 2048.
+constexpr unsigned SORTED = 2048;
+extern "C" __global__ void __launch_bounds__(128)
+    reorder_rows(unsigned* columns, float* values, unsigned* offsets, const unsigned* before, const unsigned* order,
+                 const unsigned* places, const unsigned* from_offsets, const unsigned* from_columns,
+                 const float* from_values, const size_t n, const unsigned n_edges) {
+  __shared__ u64 entries[SORTED];
+  const size_t i = blockIdx.x, from = order[i] < n ? order[i] : n - 1;
+  const unsigned begin = min(from_offsets[from], n_edges), end = min(from_offsets[from + 1], n_edges);
+  const unsigned to = min(before[i], n_edges);
+  if (threadIdx.x == 0) offsets[i] = to;
+  if (threadIdx.x == 0 && i + 1 == n) offsets[n] = n_edges;
+  for (unsigned at = begin; at < end; at += SORTED) {
+    const unsigned count = min(SORTED, end - at);
+    unsigned width = 2;
+    while (width < count) width *= 2;
+    for (unsigned e = threadIdx.x; e < width; e += blockDim.x) {
+      const unsigned column = e < count ? from_columns[at + e] : 0;
+      entries[e] = e < count ? (u64)places[column < n ? column : n - 1] << 32 | __float_as_uint(from_values[at + e]) : ~0ull;
+    }
+    sort_entries(entries, width);
+    for (unsigned e = threadIdx.x; e < count && to + (at - begin) + e < n_edges; e += blockDim.x) {
+      columns[to + (at - begin) + e] = (unsigned)(entries[e] >> 32);
+      values[to + (at - begin) + e] = __uint_as_float((unsigned)entries[e]);
+    }
+    __syncthreads();
   }
 }

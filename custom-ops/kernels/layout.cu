@@ -7,8 +7,8 @@
 //   y          = room - mean(room)                             layout_centre
 //
 // arrays   layout, velocity, gains, room, forces: [n, D] float; offsets [n + 1], columns, values: the graph; rates: [3] float
-//          work: [4 BLOCKS] double, then six floats for each 4096 rows, the boxes; figures: [7] double: gradient squares, lows, highs; total: [1] double
-// launch   layout_move: BLOCKS blocks of 256, a warp for a row at a time; layout_centre: a block of 256 for each 4096 rows; layout_figures: one
+//          work: [4 BLOCKS] double, then six floats for each 1024 rows, the boxes; figures: [7] double: gradient squares, lows, highs; total: [1] double
+// launch   layout_move: 8 blocks of 256 for each multiprocessor, at most BLOCKS, a warp for a row at a time; layout_centre: a block of 256 for each 1024 rows; layout_figures: one
 //          block of 256; layout_divergence: a block of 256 for each 256 rows
 // cost     8 bytes an edge and a gather of a point each; the second-level cache holds the points
 // bounds   an offset beyond the edges is taken for their number, a column beyond the points for the last
@@ -18,7 +18,7 @@
 
 #include "points.cuh"
 
-constexpr unsigned BLOCKS = 1024, THREADS = 256, WARPS = THREADS / 32, STRETCH = 4096, ALL = 0xffffffffu;
+constexpr unsigned BLOCKS = 2048, SET = 8, THREADS = 256, WARPS = THREADS / 32, STRETCH = 1024, ALL = 0xffffffffu;
 
 struct Settings {
   float alpha, smallest_gain, largest_gain, largest_step;
@@ -38,60 +38,70 @@ __device__ void move_points(float* velocity, float* gains, float* room, double* 
   const unsigned lane = threadIdx.x % 32;
   const float rate = rates[0], momentum = rates[1], exaggeration = rates[2];
   const float scale = *total == 0 ? 0 : (float)(1 / *total), inverse_alpha = 1 / s.alpha;
-  double squares = 0, sums[D] = {};
-  for (size_t i = (size_t)blockIdx.x * WARPS + threadIdx.x / 32; i < n; i += (size_t)gridDim.x * WARPS) {
+  double squares = 0, sum = 0;  // of the coordinate of this lane
+  // Rows that follow each other are near each other in a sorted layout, and so are the points at the other ends of their edges. Blocks are dealt out to
+  // multiprocessors in turn: those of one get stretches that follow each other, so that its cache holds these points.
+  const size_t sets = gridDim.x / SET, part = blockIdx.x % sets * SET + blockIdx.x / sets;
+  const size_t stretch = (n + gridDim.x * WARPS - 1) / (gridDim.x * WARPS) * WARPS, first = part * stretch;
+  const size_t last = n < first + stretch ? n : first + stretch;
+  for (size_t i = first + threadIdx.x / 32; i < last; i += WARPS) {
     const Point<D> own = point<D>(layout, i);
     float pull[D] = {};
     const unsigned end = min(offsets[i + 1], n_edges);
+    // Not unrolled: it would take registers of warps, which hide the gathers better.
+#pragma unroll 1
     for (unsigned e = offsets[i] + lane; e < end; e += 32) {
       float difference[D];
-      const float square = apart(difference, own, other_end<D>(layout, columns[e], n));
-      const float p = values[e] * quick_inverse(fmaf(square, inverse_alpha, 1.f));
+      // Edges are read once a step.
+      const float square = apart(difference, own, other_end<D>(layout, __ldcs(columns + e), n));
+      const float p = __ldcs(values + e) * quick_inverse(fmaf(square, inverse_alpha, 1.f));
 #pragma unroll
       for (int k = 0; k < D; k++) pull[k] = fmaf(p, difference[k], pull[k]);
     }
 #pragma unroll
     for (int k = 0; k < D; k++) pull[k] = sum_of_warp(pull[k]);
-    if (lane == 0) {
-      float length = 0, v[D];
+    // Each of the first lanes has a coordinate from here on.
+    float v = 0, gain = 0, own_pull = 0, at_own = 0;
+    const size_t at = i * D + lane;
 #pragma unroll
-      for (int k = 0; k < D; k++) {
-        const size_t at = i * D + k;
-        const float gradient = 4.f * (exaggeration * pull[k] - forces[at] * scale), old = velocity[at];
-        float gain = gradient * old > 0 ? .8f * gains[at] : gains[at] + .2f;
-        gain = fminf(fmaxf(gain, s.smallest_gain), s.largest_gain);
-        gains[at] = gain;
-        v[k] = momentum * old - rate * gain * gradient;
-        length += v[k] * v[k];
-        squares += (double)(gradient * gradient);
-      }
-      length = sqrtf(length);
-      const float shorten = length > s.largest_step ? s.largest_step / length : 1.f;
+    for (int k = 0; k < D; k++)
+      if (lane == k) own_pull = pull[k], at_own = own.x[k];
+    if (lane < D) {
+      const float gradient = 4.f * (exaggeration * own_pull - forces[at] * scale), old = velocity[at];
+      gain = gradient * old > 0 ? .8f * gains[at] : gains[at] + .2f;
+      gain = fminf(fmaxf(gain, s.smallest_gain), s.largest_gain);
+      v = momentum * old - rate * gain * gradient;
+      squares += (double)(gradient * gradient);
+    }
+    float length = 0;
 #pragma unroll
-      for (int k = 0; k < D; k++) {
-        const size_t at = i * D + k;
-        v[k] *= shorten;
-        velocity[at] = v[k];
-        room[at] = own.x[k] + v[k];
-        sums[k] += (double)(own.x[k] + v[k]);
-      }
+    for (int k = 0; k < D; k++) {
+      const float one = __shfl_sync(ALL, v, k);
+      length += one * one;
+    }
+    length = sqrtf(length);
+    v *= length > s.largest_step ? s.largest_step / length : 1.f;
+    if (lane < D) {
+      gains[at] = gain;
+      velocity[at] = v;
+      room[at] = at_own + v;
+      sum += (double)(at_own + v);
     }
   }
   squares = sum_of_block(squares, shared);
+  if (threadIdx.x == 0) work[blockIdx.x] = squares;
 #pragma unroll
-  for (int k = 0; k < D; k++) sums[k] = sum_of_block(sums[k], shared);
-  if (threadIdx.x == 0) {
-    work[blockIdx.x] = squares;
-#pragma unroll
-    for (int k = 0; k < 3; k++) work[(k + 1) * BLOCKS + blockIdx.x] = k < D ? sums[k < D ? k : 0] : 0;
+  for (int k = 0; k < 3; k++) {
+    const double all = k < D ? sum_of_block(lane == k ? sum : 0, shared) : 0;
+    if (threadIdx.x == 0) work[(k + 1) * BLOCKS + blockIdx.x] = all;
   }
 }
 
-// The sum of BLOCKS numbers, for all threads of a block.
-__device__ double sum_of_parts(const double* parts, double* shared) {
+// The sum of `count` numbers, for all threads of a block.
+__device__ double sum_of_parts(const double* parts, unsigned count, double* shared) {
   __shared__ double all;
   double sum = 0;
-  for (unsigned b = threadIdx.x; b < BLOCKS; b += THREADS) sum += parts[b];
+  for (unsigned b = threadIdx.x; b < count; b += THREADS) sum += parts[b];
   sum = sum_of_block(sum, shared);
   if (threadIdx.x == 0) all = sum;
   __syncthreads();
@@ -112,13 +122,13 @@ __device__ __forceinline__ float least_of_block(float x, float* shared) {
 
 // boxes: [blocks, 6], the least of y and of -y.
 template <int D>
-__device__ void centre(float* layout, float* boxes, const float* room, const double* work, size_t n) {
+__device__ void centre(float* layout, float* boxes, const float* room, const double* work, unsigned parts, size_t n) {
   __shared__ double shared[WARPS];
   __shared__ float floats[WARPS];
   float mean[D], low[D], high[D];
 #pragma unroll
   for (int k = 0; k < D; k++) {
-    mean[k] = (float)(sum_of_parts(work + (k + 1) * BLOCKS, shared) / (double)n);
+    mean[k] = (float)(sum_of_parts(work + (k + 1) * BLOCKS, parts, shared) / (double)n);
     low[k] = high[k] = INFINITY;
   }
   const size_t first = (size_t)blockIdx.x * STRETCH, end = n < first + STRETCH ? n : first + STRETCH;
@@ -138,11 +148,11 @@ __device__ void centre(float* layout, float* boxes, const float* room, const dou
 }
 
 // One block.
-extern "C" __global__ void layout_figures(double* figures, const double* work, const float* boxes, const unsigned blocks,
-                                          const unsigned dims) {
+extern "C" __global__ void layout_figures(double* figures, const double* work, const unsigned parts, const float* boxes,
+                                          const unsigned blocks, const unsigned dims) {
   __shared__ double shared[WARPS];
   __shared__ float floats[WARPS];
-  const double squares = sum_of_parts(work, shared);
+  const double squares = sum_of_parts(work, parts, shared);
   if (threadIdx.x == 0) figures[0] = squares;
   for (unsigned k = 0; k < 6; k++) {
     float least = INFINITY;
@@ -176,7 +186,7 @@ __device__ void divergence(double* parts, const unsigned* offsets, const unsigne
 }
 
 #define LAYOUT(D)                                                                                                      \
-  extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
+  extern "C" __global__ void __launch_bounds__(THREADS, 8)                                                             \
       layout_move_##D(float* velocity, float* gains, float* room, double* work, const float* layout,                   \
                       const float* rates, const unsigned* offsets, const unsigned* columns, const float* values,       \
                       const float* forces, const double* total, const size_t n, const unsigned n_edges,                \
@@ -185,8 +195,9 @@ __device__ void divergence(double* parts, const unsigned* offsets, const unsigne
                    s);                                                                                                 \
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
-      layout_centre_##D(float* layout, float* boxes, const float* room, const double* work, const size_t n) {          \
-    centre<D>(layout, boxes, room, work, n);                                                                           \
+      layout_centre_##D(float* layout, float* boxes, const float* room, const double* work, const unsigned parts,      \
+                        const size_t n) {                                                                              \
+    centre<D>(layout, boxes, room, work, parts, n);                                                                    \
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
       layout_divergence_##D(double* parts, const unsigned* offsets, const unsigned* columns, const float* values,      \

@@ -54,7 +54,7 @@ mod upload;
 mod weight_step;
 
 pub use affinities::{
-    Affinities, AffinityPairs, perplexity_search,
+    Affinities, AffinityPairs, affinities_in_order, affinities_in_order_, perplexity_search,
     perplexity_search_reference, symmetrize, symmetrize_pairs, symmetrize_reference,
 };
 pub use atoms::{

@@ -3,7 +3,8 @@
 use candle::{DType, Device, Result, Tensor};
 use chandlery::tsne::{Method, TsneConfig, TsneRun, measure};
 use chandlery_ops::{
-    Affinities, LayoutState, LayoutStep, Metric, Philox, Repulsion, RepulsionMethod, curve_order, curve_order_reference, knn, knn_of, knn_of_reference, knn_reference, layout_divergence,
+    Affinities, LayoutState, LayoutStep, Metric, Philox, Repulsion, RepulsionMethod, affinities_in_order,
+    curve_order, curve_order_reference, knn, knn_of, knn_of_reference, knn_reference, layout_divergence,
     layout_divergence_reference, layout_step_, layout_step_reference, normal, perplexity_search,
     perplexity_search_reference, repulsion_at, repulsion_reference, set_scalars_, symmetrize,
     symmetrize_reference,
@@ -345,6 +346,39 @@ fn points_follow_hilberts_curve_on_every_device() -> Result<()> {
 }
 
 #[test]
+fn a_graph_in_another_order_has_the_same_edges_between_its_points() -> Result<()> {
+    // A point that all others know has a row that is longer than what a block sorts.
+    let hub: Vec<u32> =
+        (0..5000u32).flat_map(|i| [if i == 0 { 1 } else { 0 }, if i < 2 { 2 } else { i - 1 }]).collect();
+    let hub = symmetrize(&Tensor::from_vec(hub, (5000, 2), &CPU)?, &Tensor::full(0.5f32, (5000, 2), &CPU)?)?;
+    let (indices, p) = graph(300, 4, 31, 10.)?;
+    for graph in [symmetrize(&indices, &p)?, hub] {
+        let n = graph.n();
+        let order: Vec<u32> = (0..n as u32).map(|i| (i * 7 + 3) % n as u32).collect();
+        let edges = |graph: &Affinities| -> Result<Vec<Vec<(u32, u32)>>> {
+            let (offsets, columns) = (graph.offsets.to_vec1::<u32>()?, graph.columns.to_vec1::<u32>()?);
+            let values = graph.values.to_vec1::<f32>()?;
+            let row = |i: usize| {
+                (offsets[i] as usize..offsets[i + 1] as usize).map(|e| (columns[e], values[e].to_bits()))
+            };
+            Ok((0..n).map(|i| row(i).collect()).collect())
+        };
+        let given = edges(&graph)?;
+        for device in devices()? {
+            let made = affinities_in_order(&on(&graph, &device)?, &Tensor::new(&order[..], &device)?)?;
+            for (i, mut row) in edges(&made)?.into_iter().enumerate() {
+                let what = format!("row {i} of {n}, {:?}", device.location());
+                assert!(row.len() > 2048 || row.is_sorted(), "{what}");
+                row.iter_mut().for_each(|(j, _)| *j = order[*j as usize]);
+                row.sort_unstable();
+                assert_eq!(row, given[order[i] as usize], "{what}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn a_grid_is_as_good_as_its_nodes_are_near() -> Result<()> {
     for (n, span, alpha) in [(3, 2., 1.), (900, 1e-4, 1.), (900, 25., 1.), (900, 25., 0.7)] {
         let y = layout(n, 2, span)?;
@@ -536,6 +570,44 @@ fn edges_beyond_the_points_are_taken_for_those_of_the_last() -> Result<()> {
 fn ring(n: usize, k: usize) -> Result<(Tensor, Tensor)> {
     let indices: Vec<u32> = (0..n).flat_map(|i| (1..=k).map(move |s| ((i + s) % n) as u32)).collect();
     Ok((Tensor::from_vec(indices, (n, k), &CPU)?, Tensor::full(1. / k as f32, (n, k), &CPU)?))
+}
+
+#[test]
+fn many_points_come_back_in_the_order_of_their_rows() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    // A ring that is given out of order, of as many points as are sorted.
+    let (n, k) = (20_000, 6);
+    let indices: Vec<u32> = (0..n).flat_map(|i| (1..=k).map(move |s| ((i + 7919 * s) % n) as u32)).collect();
+    let p = Tensor::full(1. / k as f32, (n, k), &CPU)?;
+    let ring = symmetrize(&Tensor::from_vec(indices, (n, k), &CPU)?, &p)?;
+    let angle = |i: usize| ((i * 3 % n) as f32).sin();
+    let begin = Tensor::from_vec((0..2 * n).map(|i| 1e-2 * angle(i)).collect::<Vec<_>>(), (n, 2), &CPU)?;
+    let config = TsneConfig { early_iterations: 60, iterations: 5, ..config(Method::Fft, 2) };
+    for device in devices()? {
+        let (graph, begin) = (on(&ring, &device)?, begin.to_device(&device)?);
+        let new = || TsneRun::from_affinities(config.clone(), graph.clone(), &begin);
+        let mut run = new()?;
+        let mut seen = vec![];
+        let path = folder.path().join("checkpoint");
+        run.run(|run, progress| {
+            let kl = measure::kl_of_affinities(&graph, &run.layout()?, 1.)?;
+            // Of a grid the total is a few per cent off.
+            assert!((progress.kl - kl).abs() < 0.1, "{} for {kl} on {:?}", progress.kl, device.location());
+            seen.push(progress.iteration);
+            if progress.iteration == 50 {
+                run.save_checkpoint(&path, &())?;
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        assert_eq!(seen, [25, 50, 60, 65]);
+        let (mut again, ()) = TsneRun::load_checkpoint(&path, None, &device)?;
+        again.run(|_, _| Ok(ControlFlow::Continue(())))?;
+        assert_same_bits("a run from a checkpoint", &again.layout()?, &run.layout()?)?;
+        let mut second = new()?;
+        second.run(|_, _| Ok(ControlFlow::Continue(())))?;
+        assert_same_bits("a second run", &second.layout()?, &run.layout()?)?;
+    }
+    Ok(())
 }
 
 fn config(method: Method, n_dims: usize) -> TsneConfig {

@@ -1,6 +1,7 @@
 //! The launches of `kernels/affinities.cu`.
 use super::Affinities;
 use super::perplexity::{MOST, Search};
+use super::reorder::OP as REORDER;
 use crate::cuda::Gpu;
 use crate::op::{Io, Kernel, new_tensor, operands};
 use crate::{prefix_sum, sort_by_key};
@@ -70,6 +71,62 @@ pub(super) fn symmetrize(indices: &Tensor, p: &Tensor, n: usize, k: usize) -> Re
     let io = io.read("fresh", &fresh).read("starts", &reversed.offsets).read("order", &reversed.order);
     io.read("p", p).run(&Merge { graph, n_edges })?;
     Ok(affinities)
+}
+
+/// [`affinities_in_order_`](super::affinities_in_order_) for checked operands on a GPU.
+pub(super) fn reorder(made: &Affinities, affinities: &Affinities, order: &Tensor) -> Result<()> {
+    let (n, n_edges) = (affinities.n(), affinities.columns.elem_count());
+    let counts = new_tensor(REORDER, n, DType::U32, order.device())?;
+    let places = Tensor::zeros(n, DType::U32, order.device())?;
+    let io = operands(REORDER).write("counts", &counts).write("places", &places).read("order", order);
+    io.read("offsets", &affinities.offsets).run(&ReorderCounts { n, n_edges })?;
+    let before = prefix_sum(&counts)?.sums;
+    let io = operands(REORDER).write("columns", &made.columns).write("values", &made.values);
+    let io = io.write("offsets", &made.offsets).read("before", &before).read("order", order);
+    let io = io.read("places", &places).read("from_offsets", &affinities.offsets);
+    let io = io.read("from_columns", &affinities.columns).read("from_values", &affinities.values);
+    io.run(&ReorderRows { n, n_edges })
+}
+
+struct ReorderCounts {
+    n: usize,
+    n_edges: usize,
+}
+
+impl Kernel for ReorderCounts {
+    fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        let ([counts, places], [order, offsets]) = io.parts()?;
+        let (mut counts, mut places) = (counts.elements::<u32>()?, places.elements::<u32>()?);
+        let (order, offsets) = (order.elements::<u32>()?, offsets.elements::<u32>()?);
+        let launch = gpu.launch(REORDER, FILE, "reorder_counts")?.write(&mut counts).write(&mut places);
+        let launch = launch.read(&order).read(&offsets).num(self.n).count(self.n_edges);
+        // SAFETY: (2 × unsigned*, 2 × const unsigned*, size_t, unsigned): offsets [n + 1], the others [n]; a thread for each row, which bounds what
+        // order and offsets say.
+        unsafe { launch.blocks(self.n.div_ceil(THREADS as usize), THREADS).go() }
+    }
+}
+
+struct ReorderRows {
+    n: usize,
+    n_edges: usize,
+}
+
+impl Kernel for ReorderRows {
+    fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        let ([columns, values, offsets], read) = io.parts()?;
+        let [before, order, places, from_offsets, from_columns, from_values] = read;
+        let (mut columns, mut values) = (columns.elements::<u32>()?, values.elements::<f32>()?);
+        let (mut offsets, before) = (offsets.elements::<u32>()?, before.elements::<u32>()?);
+        let (order, places) = (order.elements::<u32>()?, places.elements::<u32>()?);
+        let (from_offsets, from_columns) = (from_offsets.elements::<u32>()?, from_columns.elements::<u32>()?);
+        let from_values = from_values.elements::<f32>()?;
+        let launch = gpu.launch(REORDER, FILE, "reorder_rows")?.write(&mut columns).write(&mut values);
+        let launch = launch.write(&mut offsets).read(&before).read(&order).read(&places);
+        let launch = launch.read(&from_offsets).read(&from_columns).read(&from_values);
+        // SAFETY: (unsigned*, float*, unsigned*, 5 × const unsigned*, const float*, size_t, unsigned): both graphs have [n + 1] offsets and n_edges
+        // columns and values, before, order and places are [n]; a block for each row, which bounds what they say.
+        unsafe { launch.num(self.n).count(self.n_edges).blocks(self.n, 128).go() }
+    }
 }
 
 #[derive(Clone, Copy)]

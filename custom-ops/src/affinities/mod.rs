@@ -12,10 +12,12 @@
 mod cuda;
 mod perplexity;
 mod reference;
+mod reorder;
 mod symmetrize;
 
 pub use perplexity::perplexity_search;
 pub use reference::{perplexity_search_reference, symmetrize_reference};
+pub use reorder::{affinities_in_order, affinities_in_order_};
 pub use symmetrize::{AffinityPairs, symmetrize, symmetrize_pairs};
 
 use candle::Tensor;

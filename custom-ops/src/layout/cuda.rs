@@ -8,6 +8,8 @@ use candle::{CudaStorage, Result};
 
 const FILE: &str = "layout";
 const THREADS: u32 = 256;
+/// Of kernels/layout.cu: blocks of a multiprocessor.
+const SET: usize = 8;
 
 /// `Settings` of the kernel.
 #[repr(C)]
@@ -40,6 +42,7 @@ impl Step {
             largest_step: self.step.largest_step,
         };
         let stretches = n.div_ceil(STRETCH);
+        let blocks = (SET * gpu.limits().multiprocessors).clamp(SET, BLOCKS);
         let (mut sums, mut boxes) = work.split_at_mut(4 * BLOCKS);
         {
             let at = layout.slice(..);
@@ -48,17 +51,18 @@ impl Step {
             let launch = launch.read(&offsets).read(&columns).read(&values).read(&forces).read(&total);
             // SAFETY: (3 × float*, double*, 2 × const float*, 2 × const unsigned*, 2 × const float*, const double*, size_t, unsigned, Settings):
             // arrays of [n, d], offsets [n + 1], which the kernel bounds by the number of columns and values, columns, which it bounds by n,
-            // sums [4 BLOCKS].
-            unsafe { launch.num(n).count(columns.len()).num(settings).blocks(BLOCKS, THREADS).go() }?;
+            // sums [4, BLOCKS], of which each block has one column; blocks are a multiple of SET.
+            unsafe { launch.num(n).count(columns.len()).num(settings).blocks(blocks, THREADS).go() }?;
         }
         let (room, sums) = (room.slice(..), sums.slice(..));
         let launch = gpu.launch(OP, FILE, &format!("layout_centre_{d}"))?.write(&mut layout);
-        let launch = launch.write(&mut boxes).read(&room).read(&sums).num(n);
-        // SAFETY: (2 × float*, const float*, const double*, size_t): as above; six floats for each stretch stand in `boxes`, by `LayoutState::new`.
+        let launch = launch.write(&mut boxes).read(&room).read(&sums).count(blocks).num(n);
+        // SAFETY: (2 × float*, const float*, const double*, unsigned, size_t): as above; six floats for each stretch stand in `boxes`, by `LayoutState::new`.
         unsafe { launch.blocks(stretches, THREADS).go() }?;
         let boxes = boxes.slice(..);
-        let launch = gpu.launch(OP, FILE, "layout_figures")?.write(&mut figures).read(&sums).read(&boxes);
-        // SAFETY: (double*, const double*, const float*, 2 × unsigned): figures [7], sums and boxes as above; one block.
+        let launch = gpu.launch(OP, FILE, "layout_figures")?.write(&mut figures).read(&sums);
+        let launch = launch.count(blocks).read(&boxes);
+        // SAFETY: (double*, const double*, unsigned, const float*, 2 × unsigned): figures [7], sums and boxes as above; one block.
         unsafe { launch.count(stretches).count(d).blocks(1, THREADS).go() }
     }
 }

@@ -54,9 +54,9 @@ pub struct LayoutState {
     pub work: Tensor,
 }
 
-/// Of kernels/layout.cu: blocks that move points, and rows of a block that centres them.
-pub(super) const BLOCKS: usize = 1024;
-pub(super) const STRETCH: usize = 4096;
+/// Of kernels/layout.cu: the most blocks that move points, and rows of a block that centres them.
+pub(super) const BLOCKS: usize = 2048;
+pub(super) const STRETCH: usize = 1024;
 
 /// Four sums for each block, and six floats for each stretch.
 fn work(n: usize) -> usize {

@@ -41,6 +41,7 @@
 mod config;
 mod embedding;
 pub mod measure;
+mod order;
 mod pretrained;
 mod run;
 mod start;

@@ -1,19 +1,18 @@
 //! The descent: from rows, neighbours or affinities to a layout, and its checkpoints.
+mod checkpoint;
+
 use super::config::{PROBES, Phase};
-use super::embedding::named;
+use super::order::Ordered;
 use super::start::start;
-use super::{Affinities, Embedding, Neighbours, TsneConfig};
+use super::{Affinities, Embedding, Method, Neighbours, TsneConfig, order};
 use crate::Philox;
-use crate::checkpoint::{self, Checkpoint};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{
     LayoutState, LayoutStep, Replay, Repulsion, RepulsionMethod, knn, knn_approximate, layout_divergence,
     layout_step_, perplexity_search, set_scalars_, symmetrize,
 };
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,8 +22,6 @@ const CHECK: usize = 50;
 const FIRST_CHECK: usize = 25;
 /// Iterations between two sorts of the points of a tree, from a check on.
 const ARRANGE: usize = 10;
-/// The name of a run in its checkpoints.
-const NAME: &str = "t-sne";
 
 /// What a run looks like at a check.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -54,18 +51,6 @@ pub struct StageSeconds {
     pub descent: f64,
 }
 
-/// What a checkpoint notes.
-#[derive(Serialize, Deserialize)]
-struct Notes<P> {
-    config: TsneConfig,
-    iteration: usize,
-    /// The span at the last check, by which the grid is chosen.
-    span: f64,
-    philox: [u64; 3],
-    n_samples: usize,
-    progress: P,
-}
-
 /// A descent that can be looked at, ended, written to a checkpoint and taken up again bit for bit.
 ///
 /// ```
@@ -86,6 +71,8 @@ pub struct TsneRun {
     philox: Philox,
     rows: Option<Tensor>,
     affinities: Affinities,
+    /// The points in the order that the descent takes them in, as are state and forces.
+    points: Ordered,
     state: LayoutState,
     forces: Tensor,
     total: Tensor,
@@ -216,6 +203,7 @@ impl TsneRun {
             config,
             philox,
             rows: None,
+            points: Ordered::as_given(&affinities),
             affinities,
             forces: state.layout.zeros_like()?,
             state,
@@ -269,6 +257,7 @@ impl TsneRun {
         let device = self.state.layout.device().clone();
         let mut seconds = 0.;
         let progress = timed(&mut seconds, &device, || {
+            self.sort()?;
             self.enter(phase)?;
             let begin =
                 if self.iteration < self.config.early_iterations { 0 } else { self.config.early_iterations };
@@ -292,6 +281,22 @@ impl TsneRun {
         Ok(progress)
     }
 
+    /// Takes the points in another order from here on, where that saves time.
+    fn sort(&mut self) -> Result<()> {
+        let n = self.affinities.n();
+        let is_exact = self.config.method_for(n, self.state.layout.device().is_cuda()) == Method::Exact;
+        if is_exact || !order::is_due(n, self.iteration, self.config.early_iterations) {
+            return Ok(());
+        }
+        let is_first = !self.points.is_sorted();
+        self.points.sort(&self.affinities, &self.state)?;
+        if is_first {
+            // The step was recorded with the graph as it was given.
+            self.replay = None;
+        }
+        Ok(())
+    }
+
     /// Sets what differs between phases.
     fn enter(&self, phase: Phase) -> Result<()> {
         let n = self.affinities.n() as f64;
@@ -303,7 +308,7 @@ impl TsneRun {
     fn prepare_step(&mut self) -> Result<()> {
         let device = self.state.layout.device().clone();
         let n = self.affinities.n();
-        let method = self.config.repulsion(n, device.is_cuda(), self.span);
+        let method = self.config.repulsion(n, &device, self.span);
         if let (Some(_), Some((of, _))) = (&self.replay, &self.repulsion)
             && *of == method
         {
@@ -312,12 +317,12 @@ impl TsneRun {
         let alpha = self.config.degrees_of_freedom;
         let repulsion = Arc::new(Repulsion::new(method, n, self.config.n_dims, alpha, &device)?);
         self.repulsion = Some((method, repulsion.clone()));
-        let (state, affinities) = (self.state.clone(), self.affinities.clone());
+        let (state, graph) = (self.state.clone(), self.points.graph.clone());
         let (forces, total) = (self.forces.clone(), self.total.clone());
         let step = LayoutStep { degrees_of_freedom: alpha, ..LayoutStep::default() };
         let replay = Replay::new(&device, move || {
             repulsion.repulsion_(&forces, &total, &state.layout)?;
-            layout_step_(&state, &affinities, &forces, &total, &step)
+            layout_step_(&state, &graph, &forces, &total, &step)
         });
         self.replay = Some(replay.unshared());
         Ok(())
@@ -349,11 +354,11 @@ impl TsneRun {
     pub fn kl(&self) -> Result<f64> {
         let Some((_, repulsion)) = &self.repulsion else {
             let alpha = self.config.degrees_of_freedom;
-            return super::measure::kl_of_affinities(&self.affinities, &self.state.layout, alpha);
+            return super::measure::kl_of_affinities(&self.points.graph, &self.state.layout, alpha);
         };
         repulsion.repulsion_(&self.forces, &self.total, &self.state.layout)?;
         let alpha = self.config.degrees_of_freedom;
-        layout_divergence(&self.affinities, &self.state.layout, &self.total, alpha)?.get(0)?.to_scalar()
+        layout_divergence(&self.points.graph, &self.state.layout, &self.total, alpha)?.get(0)?.to_scalar()
     }
 
     /// A copy of the layout as it is, f32 `[n, n_dims]`.
@@ -361,7 +366,7 @@ impl TsneRun {
     /// # Errors
     /// When memory is short.
     pub fn layout(&self) -> Result<Tensor> {
-        self.state.layout.copy()
+        self.points.as_given_of(&self.state.layout)
     }
 
     /// The embedding as it is.
@@ -408,86 +413,4 @@ impl TsneRun {
         self.config = config;
         Ok(())
     }
-
-    /// Writes all that the rest of the run depends on but the rows to one file, with `progress` of the caller: the layout, and the graph, of
-    /// 8 bytes an edge. The file appears whole.
-    ///
-    /// # Errors
-    /// When the file is not writable.
-    pub fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
-        let state = &self.state;
-        let tensors = [("layout", &state.layout), ("velocity", &state.velocity), ("gains", &state.gains)];
-        let tensors = tensors.map(|(name, t)| (format!("trainer.{name}"), t.clone()));
-        let notes = Notes {
-            config: self.config.clone(),
-            iteration: self.iteration,
-            span: self.span,
-            philox: checkpoint::words(self.philox),
-            n_samples: self.affinities.n(),
-            progress,
-        };
-        let tensors = tensors.into_iter().chain(named(&self.affinities));
-        checkpoint::save(path, NAME, tensors, &notes, &notes.config.preparation)
-    }
-
-    /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote, to go on over the same raw `rows`, where there were any: on the device that
-    /// wrote the file, bit for bit.
-    ///
-    /// # Errors
-    /// When the file is missing, cut short or of something else, or the rows are not as many; the message names the file.
-    pub fn load_checkpoint<P: DeserializeOwned>(
-        path: &Path,
-        rows: Option<&Tensor>,
-        device: &Device,
-    ) -> Result<(Self, P)> {
-        let (checkpoint, mut notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
-        checkpoint.load_preparation(&mut notes.config.preparation, device)?;
-        notes.config.validate().map_err(|e| checkpoint.refused(&e))?;
-        if let Some(rows) = rows.filter(|rows| rows.dims().first() != Some(&notes.n_samples)) {
-            candle::bail!(
-                "{}: the run is over {} rows, got {:?}; give the rows that it began with",
-                path.display(),
-                notes.n_samples,
-                rows.dims()
-            )
-        }
-        let part = |name: &str| checkpoint.of_trainer(&format!("affinities.{name}"));
-        let affinities =
-            Affinities { offsets: part("offsets")?, columns: part("columns")?, values: part("values")? };
-        check_graph(&affinities).map_err(|e| checkpoint.refused(&e))?;
-        let philox = checkpoint::philox(notes.philox);
-        let run = Self::at(
-            notes.config,
-            philox,
-            affinities,
-            &checkpoint.of_trainer("layout")?,
-            StageSeconds::default(),
-        );
-        let mut run = run.map_err(|e| checkpoint.refused(&e))?;
-        let state = [("velocity", &run.state.velocity), ("gains", &run.state.gains)];
-        checkpoint::put_back("TsneRun", state, |name| checkpoint.of_trainer(name))?;
-        (run.iteration, run.span, run.rows) = (notes.iteration, notes.span, rows.cloned());
-        Ok((run, notes.progress))
-    }
-}
-
-/// Refuses a graph with rows or columns out of range, which a damaged file may hold.
-fn check_graph(affinities: &Affinities) -> Result<()> {
-    let offsets = affinities.offsets.to_device(&Device::Cpu)?.to_vec1::<u32>()?;
-    let columns = affinities.columns.to_device(&Device::Cpu)?.to_vec1::<u32>()?;
-    let n_edges = columns.len();
-    let ends = offsets.first() == Some(&0) && offsets.last().is_some_and(|&end| end as usize == n_edges);
-    if !ends || !offsets.is_sorted() {
-        candle::bail!("offsets of its affinities must ascend from 0 to {n_edges}")
-    }
-    if let Some(wrong) = columns.iter().find(|&&j| j as usize + 1 >= offsets.len()) {
-        candle::bail!("columns of its affinities must be below {}, got {wrong}", offsets.len() - 1)
-    }
-    if affinities.values.dims() != [n_edges] {
-        candle::bail!(
-            "values of its affinities must have shape [{n_edges}], got {:?}",
-            affinities.values.dims()
-        )
-    }
-    Ok(())
 }

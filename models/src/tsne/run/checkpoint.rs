@@ -1,0 +1,127 @@
+//! Checkpoints of a descent.
+use super::super::embedding::named;
+use super::super::{Affinities, TsneConfig};
+use super::{StageSeconds, TsneRun};
+use crate::checkpoint::{self, Checkpoint};
+use candle::{Device, Result, Tensor};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// The name of a run in its checkpoints.
+const NAME: &str = "t-sne";
+/// Of the tensor that holds the order of the points.
+const ORDER: &str = "order";
+
+/// What a checkpoint notes.
+#[derive(Serialize, Deserialize)]
+struct Notes<P> {
+    config: TsneConfig,
+    iteration: usize,
+    /// The span at the last check, by which the grid is chosen.
+    span: f64,
+    philox: [u64; 3],
+    n_samples: usize,
+    progress: P,
+}
+
+impl TsneRun {
+    /// Writes all that the rest of the run depends on but the rows to one file, with `progress` of the caller: the layout, and the graph, of
+    /// 8 bytes an edge. The file appears whole.
+    ///
+    /// # Errors
+    /// When the file is not writable.
+    pub fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
+        let state = &self.state;
+        let mut tensors = vec![];
+        for (name, t) in [("layout", &state.layout), ("velocity", &state.velocity), ("gains", &state.gains)] {
+            tensors.push((format!("trainer.{name}"), self.points.as_given_of(t)?));
+        }
+        tensors.extend(self.points.order().map(|order| (format!("trainer.{ORDER}"), order.clone())));
+        let notes = Notes {
+            config: self.config.clone(),
+            iteration: self.iteration,
+            span: self.span,
+            philox: checkpoint::words(self.philox),
+            n_samples: self.affinities.n(),
+            progress,
+        };
+        let tensors = tensors.into_iter().chain(named(&self.affinities));
+        checkpoint::save(path, NAME, tensors, &notes, &notes.config.preparation)
+    }
+
+    /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote, to go on over the same raw `rows`, where there were any: on the device that
+    /// wrote the file, bit for bit.
+    ///
+    /// # Errors
+    /// When the file is missing, cut short or of something else, or the rows are not as many; the message names the file.
+    pub fn load_checkpoint<P: DeserializeOwned>(
+        path: &Path,
+        rows: Option<&Tensor>,
+        device: &Device,
+    ) -> Result<(Self, P)> {
+        let (checkpoint, mut notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
+        checkpoint.load_preparation(&mut notes.config.preparation, device)?;
+        notes.config.validate().map_err(|e| checkpoint.refused(&e))?;
+        if let Some(rows) = rows.filter(|rows| rows.dims().first() != Some(&notes.n_samples)) {
+            candle::bail!(
+                "{}: the run is over {} rows, got {:?}; give the rows that it began with",
+                path.display(),
+                notes.n_samples,
+                rows.dims()
+            )
+        }
+        let part = |name: &str| checkpoint.of_trainer(&format!("affinities.{name}"));
+        let affinities =
+            Affinities { offsets: part("offsets")?, columns: part("columns")?, values: part("values")? };
+        check_graph(&affinities).map_err(|e| checkpoint.refused(&e))?;
+        let philox = checkpoint::philox(notes.philox);
+        let run = Self::at(
+            notes.config,
+            philox,
+            affinities,
+            &checkpoint.of_trainer("layout")?,
+            StageSeconds::default(),
+        );
+        let mut run = run.map_err(|e| checkpoint.refused(&e))?;
+        let state = [("velocity", &run.state.velocity), ("gains", &run.state.gains)];
+        checkpoint::put_back("TsneRun", state, |name| checkpoint.of_trainer(name))?;
+        (run.iteration, run.span, run.rows) = (notes.iteration, notes.span, rows.cloned());
+        if let Ok(order) = checkpoint.of_trainer(ORDER) {
+            check_order(&order, notes.n_samples).map_err(|e| checkpoint.refused(&e))?;
+            run.points.take(&run.affinities, &run.state, &order)?;
+        }
+        Ok((run, notes.progress))
+    }
+}
+
+/// Refuses an order that does not hold each point once, which a damaged file may have.
+fn check_order(order: &Tensor, n: usize) -> Result<()> {
+    let mut sorted = order.to_device(&Device::Cpu)?.to_vec1::<u32>()?;
+    sorted.sort_unstable();
+    if sorted.len() != n || (0..).zip(&sorted).any(|(i, &j)| i != j) {
+        candle::bail!("its order must hold each of {n} points once")
+    }
+    Ok(())
+}
+
+/// Refuses a graph with rows or columns out of range, which a damaged file may hold.
+fn check_graph(affinities: &Affinities) -> Result<()> {
+    let offsets = affinities.offsets.to_device(&Device::Cpu)?.to_vec1::<u32>()?;
+    let columns = affinities.columns.to_device(&Device::Cpu)?.to_vec1::<u32>()?;
+    let n_edges = columns.len();
+    let ends = offsets.first() == Some(&0) && offsets.last().is_some_and(|&end| end as usize == n_edges);
+    if !ends || !offsets.is_sorted() {
+        candle::bail!("offsets of its affinities must ascend from 0 to {n_edges}")
+    }
+    if let Some(wrong) = columns.iter().find(|&&j| j as usize + 1 >= offsets.len()) {
+        candle::bail!("columns of its affinities must be below {}, got {wrong}", offsets.len() - 1)
+    }
+    if affinities.values.dims() != [n_edges] {
+        candle::bail!(
+            "values of its affinities must have shape [{n_edges}], got {:?}",
+            affinities.values.dims()
+        )
+    }
+    Ok(())
+}
