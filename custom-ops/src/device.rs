@@ -1,4 +1,4 @@
-//! Devices: how to open one, and its name.
+//! Devices: how to open one, its name, and its free memory.
 use candle::{Device, DeviceLocation, Result};
 
 /// Opens the GPU with this number, with a stream of its own. The ops of this crate are best used on such a device.
@@ -34,4 +34,46 @@ pub fn device_name(device: &Device) -> Result<String> {
         DeviceLocation::Cuda { gpu_id } => format!("cuda:{gpu_id}"),
         DeviceLocation::Metal { gpu_id } => format!("metal:{gpu_id}"),
     })
+}
+
+/// Bytes of memory that are free on a device: of a GPU with those that its allocator keeps for later use; of the CPU what the system can give without
+/// swapping. None where the system does not say.
+///
+/// # Errors
+/// When the driver does not answer.
+pub fn free_memory(device: &Device) -> Result<Option<u64>> {
+    match device {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(cuda) => crate::cuda::free_memory(&crate::cuda::Gpu::of(cuda)?).map(Some),
+        Device::Cpu => Ok(std::fs::read_to_string("/proc/meminfo").ok().and_then(|info| available(&info))),
+        _ => Ok(None),
+    }
+}
+
+/// Of Linux's `/proc/meminfo`.
+fn available(info: &str) -> Option<u64> {
+    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_available_memory_is_that_of_the_line_of_its_name() {
+        let info = "MemTotal:       16384 kB\nMemFree:  12 kB\nMemAvailable:    2048 kB\n";
+        assert_eq!(available(info), Some(2 << 20));
+        assert_eq!(available("MemTotal: 5 kB\n"), None);
+        assert_eq!(available("MemAvailable: much\n"), None);
+    }
+
+    #[test]
+    fn a_cpu_on_linux_says_what_is_free() -> Result<()> {
+        if cfg!(target_os = "linux") {
+            assert!(free_memory(&Device::Cpu)?.is_some_and(|bytes| bytes > 1 << 20));
+        }
+        Ok(())
+    }
 }

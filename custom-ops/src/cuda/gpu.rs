@@ -254,3 +254,25 @@ pub(crate) fn keep_freed_memory(gpu: &Gpu) -> Result<()> {
     done.push(context.ordinal());
     Ok(())
 }
+
+/// Bytes that are free on a GPU, with those that its allocator keeps.
+pub(crate) fn free_memory(gpu: &Gpu) -> Result<u64> {
+    use sys::CUmemPool_attribute::{CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_MEMPOOL_ATTR_USED_MEM_CURRENT};
+    let context = &gpu.state.context;
+    context.bind_to_thread().w()?;
+    let free = result::mem_get_info().w()?.0 as u64;
+    if !context.has_async_alloc() {
+        return Ok(free);
+    }
+    let (mut reserved, mut used) = (0u64, 0u64);
+    // SAFETY: the pool is the device's own and lives as long as the driver; both attributes are a u64, read through a pointer to one.
+    unsafe {
+        let pool = result::device::get_default_mem_pool(context.cu_device()).w()?;
+        let read = |attribute, to: &mut u64| {
+            sys::cuMemPoolGetAttribute(pool, attribute, std::ptr::from_mut(to).cast()).result().w()
+        };
+        read(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &mut reserved)?;
+        read(CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &mut used)?;
+    }
+    Ok(free + reserved.saturating_sub(used))
+}

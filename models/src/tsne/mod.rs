@@ -41,6 +41,7 @@
 mod config;
 mod embedding;
 pub mod measure;
+mod memory;
 mod order;
 mod pretrained;
 mod run;
@@ -50,6 +51,7 @@ mod transform;
 pub use chandlery_ops::{Affinities, Metric, Neighbours};
 pub use config::{Method, Start, TsneConfig};
 pub use embedding::Embedding;
+pub use memory::MemoryNeeds;
 pub use run::{Progress, StageSeconds, TsneRun};
 pub use transform::TransformConfig;
 

@@ -118,12 +118,14 @@ impl TsneRun {
     /// A run over raw `rows`, `[n, n_inputs]` u8 or f32, on their device: finds neighbours, affinities and the first layout.
     ///
     /// # Errors
-    /// When the configuration does not fit the rows, an entry is not finite (the message names row and column), or memory is short.
+    /// When the configuration does not fit the rows, an entry is not finite (the message names row and column), or memory is short, which is
+    /// said before the search ([`TsneConfig::memory`]).
     pub fn new(config: TsneConfig, philox: Philox, rows: &Tensor) -> Result<Self> {
         config.validate()?;
         let read = config.read(rows)?;
         let (n, n_features) = read.dims2()?;
         config.check_rows(n, n_features)?;
+        config.check_free_memory(n, n_features, read.device())?;
         let mut seconds = StageSeconds::default();
         let (neighbours, recall) = timed(&mut seconds.neighbours, read.device(), || {
             let (k, metric) = (config.neighbours_of(n), config.metric);
@@ -151,6 +153,7 @@ impl TsneRun {
         let (n, k) = neighbours.indices.dims2()?;
         let config = TsneConfig { neighbours: Some(k), ..config };
         config.check_rows(n, config.preparation.n_inputs(1).unwrap_or(1))?;
+        config.check_free_memory(n, 0, neighbours.indices.device())?;
         Self::of_neighbours(config, philox, neighbours, None, StageSeconds::default())
     }
 

@@ -1,0 +1,120 @@
+//! How much memory a run takes, told before it begins.
+use super::config::MOST_NODES;
+use super::{Method, TsneConfig};
+use candle::{Device, Result};
+
+/// Bytes that each stage of a run holds at most at one time, beside the rows that it reads.
+///
+/// ```
+/// use chandlery::tsne::TsneConfig;
+/// let needs = TsneConfig::default().memory(1_000_000, 128, true);
+/// assert!((3e9..8e9).contains(&(needs.peak() as f64)));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryNeeds {
+    /// The search for neighbours.
+    pub neighbours: u64,
+    /// Perplexities and the symmetric graph.
+    pub affinities: u64,
+    /// The iterations, with the largest grid.
+    pub descent: u64,
+}
+
+/// Bytes of blocks of products, lists of candidates and parts of sums.
+const BLOCKS: u64 = 96 << 20;
+
+impl MemoryNeeds {
+    /// The most of all stages.
+    pub fn peak(&self) -> u64 {
+        self.neighbours.max(self.affinities).max(self.descent)
+    }
+}
+
+impl TsneConfig {
+    /// What a run over `n` rows of `n_features` takes, on a GPU or not: an upper bound for the usual, which has at most `2 n k` edges.
+    pub fn memory(&self, n: usize, n_features: usize, on_gpu: bool) -> MemoryNeeds {
+        let (k, method) = (self.neighbours_of(n) as u64, self.method_for(n, on_gpu));
+        let (n, n_features, dims) = (n as u64, n_features as u64, self.n_dims as u64);
+        // Indices and distances, twice while queries that were searched again take their places; rows as products take them.
+        let copies = if on_gpu { 1 } else { 2 };
+        let neighbours = 16 * n * k + copies * 4 * n * n_features.next_multiple_of(8) + BLOCKS;
+        // Neighbours, their affinities, edges sorted from both ends, and the graph; the CPU makes it in parts.
+        let affinities = if on_gpu { 44 } else { 60 } * n * k;
+        let of_method = match method {
+            Method::Exact => 64 * 4 * n * (dims + 1),
+            // Sorted points, nodes and keys.
+            Method::BarnesHut => 64 * n,
+            // Counts, charges, two transforms, spectra and potentials of a node; the CPU keeps its transforms in f32 too.
+            Method::Fft => 12 * n + 104 * (MOST_NODES * MOST_NODES) as u64,
+        };
+        // The graph as it was made and in the order of the descent, and what moves the points.
+        let descent = 2 * 16 * n * k + 8 * 4 * n * dims + of_method + BLOCKS;
+        MemoryNeeds { neighbours, affinities, descent }
+    }
+
+    /// Refuses a run for which `free` bytes are too few.
+    ///
+    /// # Errors
+    /// When they are; the message says what the run needs and what would need less.
+    pub fn check_memory(&self, n: usize, n_features: usize, on_gpu: bool, free: u64) -> Result<()> {
+        let needs = self.memory(n, n_features, on_gpu);
+        if needs.peak() <= free {
+            return Ok(());
+        }
+        let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+        let k = self.neighbours_of(n);
+        let least = self.perplexities().into_iter().fold(1., f64::max).ceil() as usize;
+        let fewer =
+            if k > least { format!("fewer neighbours than {k} (at least {least}), ") } else { String::new() };
+        let other = if on_gpu { ", or the CPU" } else { "" };
+        candle::bail!(
+            "Tsne: {n} rows of {n_features} features need {:.2} GiB of free memory beside the rows, got {:.2} GiB; take {fewer}a smaller perplexity, fewer rows{other}",
+            gib(needs.peak()),
+            gib(free)
+        )
+    }
+
+    /// Refuses a run for which the memory that is free on its device is too little; passes where the system does not say how much that is.
+    pub(super) fn check_free_memory(&self, n: usize, n_features: usize, device: &Device) -> Result<()> {
+        match chandlery_ops::free_memory(device)? {
+            Some(free) => self.check_memory(n, n_features, device.is_cuda(), free),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_does_not_fit_is_refused_with_what_it_needs() {
+        let config = TsneConfig::default();
+        let needs = config.memory(1_000_000, 128, true);
+        assert!(config.check_memory(1_000_000, 128, true, needs.peak()).is_ok());
+        let refused = config.check_memory(1_000_000, 128, true, 1 << 30);
+        let error = refused.map_or_else(|error| error.to_string(), |()| String::new());
+        let error = error.lines().next().unwrap_or_default();
+        let want = format!(
+            "need {:.2} GiB of free memory beside the rows, got 1.00 GiB",
+            needs.peak() as f64 / f64::from(1 << 30)
+        );
+        assert!(error.contains(&want), "{error}");
+        assert!(
+            error.contains("fewer neighbours than 90 (at least 30)") && error.contains("or the CPU"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn more_rows_neighbours_and_features_need_more() {
+        let config = TsneConfig::default();
+        let more = TsneConfig { neighbours: Some(180), ..TsneConfig::default() };
+        for on_gpu in [false, true] {
+            let few = config.memory(100_000, 50, on_gpu);
+            assert!(config.memory(200_000, 50, on_gpu).peak() > few.peak());
+            assert!(more.memory(100_000, 50, on_gpu).peak() > few.peak());
+            assert!(config.memory(100_000, 500, on_gpu).neighbours > few.neighbours);
+        }
+    }
+}
