@@ -6,8 +6,11 @@
 //!
 //! Products of blocks give the right side for all pairs. The true distances of the rows with the least of it bound the distance of the
 //! `k`-th neighbour, and every row whose bound does not exceed that one is looked at: first with more coordinates, then with
-//! all features. The result is exact whatever the rows are; how many are looked at depends on them. Where the leading directions hold
-//! too little, or too many rows are looked at, the coordinates are all features.
+//! all features in f32, and those that may be among the `k` in f64. The result is exact whatever the rows are; how many are looked at depends on them.
+//! Where the leading directions hold too little, or too many rows are looked at, the coordinates are all features.
+//!
+//! Rows, and queries that are rows, are taken in the order of a curve through their first three coordinates: the candidates of a query are
+//! those of the one before it, and still in the caches.
 //!
 //! Rows are centred, and of length 1 for the cosine: then `1 − cos = |q − x|² / 2`.
 mod basis;
@@ -20,7 +23,7 @@ use candle::Result;
 use rayon::prelude::*;
 use scan::{Query, Scan};
 use space::Space;
-use vectors::{dot_in_f64, square_in_f64};
+use vectors::{dot_in_f64, square, square_in_f64};
 
 /// Numbers in a block of products.
 const BLOCK: usize = 8 << 20;
@@ -41,28 +44,34 @@ impl Knn {
         self.refuse_not_finite("queries", queries)?;
         let same = self.without_self || std::ptr::eq(queries, rows);
         let pair = Pair::new(self, queries, rows, same);
-        let mut space = Space::new(&pair.rows, self.n_features, true);
+        let mut space = Space::new(&pair.rows, self.n, self.n_features);
         let mut coordinates = (!same).then(|| space.of(&pair.queries));
-        let height = (BLOCK / self.n).clamp(*QUERIES.start(), *QUERIES.end());
+        let n_queries = indices.len() / self.k;
+        let height = (BLOCK / self.n).clamp(*QUERIES.start(), *QUERIES.end()).min(n_queries.max(1));
         let mut products = vec![0f32; height * self.n];
-        let results = indices.chunks_mut(height * self.k).zip(distances.chunks_mut(height * self.k));
-        for (block, (indices, distances)) in results.enumerate() {
-            let first = block * height;
-            let products = &mut products[..indices.len() / self.k * self.n];
+        let mut found = (vec![0u32; height * self.k], vec![0f32; height * self.k]);
+        for first in (0..n_queries).step_by(height) {
+            let count = height.min(n_queries - first);
+            let products = &mut products[..count * self.n];
             let from = coordinates.as_ref().unwrap_or(&space.rows);
             space.products(products, from, first);
-            let scan = Scan { knn: self, pair: &pair, space: &space, queries: from };
-            let each = products.par_chunks_mut(self.n).zip(indices.par_chunks_mut(self.k));
+            let scan = Scan { knn: self, pair: &pair, space: &space, queries: from, are_rows: same };
+            let each = products.par_chunks_mut(self.n).zip(found.0.par_chunks_mut(self.k));
             let looked_at: usize = each
-                .zip(distances.par_chunks_mut(self.k))
+                .zip(found.1.par_chunks_mut(self.k))
                 .enumerate()
                 .map_init(Query::default, |query, (i, ((products, indices), distances))| {
                     scan.nearest(query, first + i, products, indices, distances)
                 })
                 .sum();
+            for i in 0..count {
+                let (from, to) = (i * self.k..(i + 1) * self.k, scan.query(first + i) * self.k);
+                indices[to..to + self.k].copy_from_slice(&found.0[from.clone()]);
+                distances[to..to + self.k].copy_from_slice(&found.1[from]);
+            }
             let share = looked_at as f64 / (products.len() as f64);
             if space.is_partial() && share > LOOKED_AT {
-                space = Space::new(&pair.rows, self.n_features, false);
+                space = space.whole(&pair.rows);
                 coordinates = (!same).then(|| space.of(&pair.queries));
             }
         }
@@ -116,13 +125,24 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// The square of the distance, of unit rows for the cosine, that belongs to a distance of the metric.
-    fn square_of(&self, distance: f32) -> f64 {
-        let distance = f64::from(distance);
-        match self.metric {
-            Metric::Euclidean => distance * distance,
-            Metric::Cosine => 2. * distance,
-        }
+    /// The square of the distance of query `i` and row `j`, of unit rows for the cosine, in f32.
+    fn square(&self, i: usize, j: usize) -> f32 {
+        let [queries, rows] = match self.metric {
+            Metric::Euclidean => self.given,
+            // Queries that are rows are there once.
+            Metric::Cosine if self.queries.is_empty() => [&*self.rows; 2],
+            Metric::Cosine => [&*self.queries, &*self.rows],
+        };
+        let at = |i: usize| i * self.n_features..(i + 1) * self.n_features;
+        square(&queries[at(i)], &rows[at(j)])
+    }
+
+    /// What no square in f32 exceeds where the true one does not exceed that of a row with this square, and the other way round.
+    fn at_most(&self, square: f32) -> f32 {
+        // Each lane adds a sixteenth of the terms; unit rows are rounded.
+        let share = 4. * f32::EPSILON * (16. + self.n_features as f32 / 16.);
+        let rounded = if self.metric == Metric::Cosine { 16. * f32::EPSILON } else { 0. };
+        (square.sqrt() + rounded).powi(2) * (1. + share) + 64. * f32::MIN_POSITIVE
     }
 
     /// Whether all rows are at distance 1 from query `i`.

@@ -6,12 +6,13 @@ use multiversion::multiversion;
 /// Rows whose least bound stands for them.
 const CHUNK: usize = 16;
 
-/// A call, a space, and the coordinates of its queries.
+/// A call, a space, and the coordinates of its queries, which are rows in the order of the space or others in their own.
 pub(super) struct Scan<'a> {
     pub knn: &'a Knn,
     pub pair: &'a Pair<'a>,
     pub space: &'a Space,
     pub queries: &'a Coordinates,
+    pub are_rows: bool,
 }
 
 /// Memory of a query.
@@ -22,12 +23,19 @@ pub(super) struct Query {
     order: Vec<f32>,
     /// Rows to look at.
     rows: Vec<u32>,
+    /// The squares of their distances, in f32, and the rows.
+    near: Vec<(f32, u32)>,
     /// Distances as bits above row numbers, which are in the order of both.
     keys: Vec<u64>,
 }
 
 impl Scan<'_> {
-    /// Writes the neighbours of query `i`, whose products are given, and returns how many rows were looked at.
+    /// The query whose coordinates are the `i`-th.
+    pub(super) fn query(&self, i: usize) -> usize {
+        if self.are_rows { self.space.order[i] as usize } else { i }
+    }
+
+    /// Writes the neighbours of the `i`-th query, whose products are given, and returns how many rows were looked at.
     pub(super) fn nearest(
         &self,
         query: &mut Query,
@@ -37,8 +45,9 @@ impl Scan<'_> {
         distances: &mut [f32],
     ) -> usize {
         let k = self.knn.k;
-        if self.pair.is_zero(i) {
-            let others = (0..self.knn.n).filter(|&j| !(self.knn.without_self && i == j));
+        let given = self.query(i);
+        if self.pair.is_zero(given) {
+            let others = (0..self.knn.n).filter(|&j| !(self.knn.without_self && given == j));
             indices.iter_mut().zip(others).for_each(|(index, j)| *index = j as u32);
             distances.fill(1.);
             return 0;
@@ -52,9 +61,10 @@ impl Scan<'_> {
         query.rows_in(products, f32::NEG_INFINITY, first);
         query.rows.retain(|&j| j as usize != own);
         let mut looked_at = query.rows.len();
-        query.keys.clear();
+        query.near.clear();
         self.measure(query, i);
         looked_at += self.look_further(query, i, products, first);
+        self.rank(query, given);
         query.keys.select_nth_unstable(k - 1);
         query.keys.truncate(k);
         query.keys.sort_unstable();
@@ -67,9 +77,9 @@ impl Scan<'_> {
     /// Looks at all rows beyond `first` whose bound does not exceed the distance of the `k`-th nearest so far.
     fn look_further(&self, query: &mut Query, i: usize, halves: &[f32], first: f32) -> usize {
         let own = self.queries.halves.get(i).copied().unwrap_or(0.);
-        let farthest = distance_of(*query.keys.select_nth_unstable(self.knn.k - 1).1);
-        let square = self.space.scaled(self.pair.square_of(farthest));
-        query.rows_in(halves, first, (0.5 * square - f64::from(own)) as f32);
+        let square = self.space.scaled(self.pair.at_most(query.farthest(self.knn.k)).into());
+        // The query itself has an infinite half.
+        query.rows_in(halves, first, (0.5 * square - f64::from(own)).min(f32::MAX.into()) as f32);
         let looked_at = query.rows.len();
         query.rows.retain(|&j| {
             let bound = 2. * (halves[j as usize] + own);
@@ -79,10 +89,24 @@ impl Scan<'_> {
         looked_at
     }
 
-    /// Adds the rows to look at and their distances to the keys.
+    /// Adds the rows to look at to those that are near, with the squares of their distances.
     fn measure(&self, query: &mut Query, i: usize) {
-        let key = |&j: &u32| u64::from(self.pair.distance(i, j as usize).to_bits()) << 32 | u64::from(j);
-        query.keys.extend(query.rows.iter().map(key));
+        let i = self.query(i);
+        let near = |&j: &u32| {
+            let j = self.space.order[j as usize];
+            (self.pair.square(i, j as usize), j)
+        };
+        query.near.extend(query.rows.iter().map(near));
+    }
+
+    /// Finds the distances of the near rows that may be among the nearest.
+    fn rank(&self, query: &mut Query, i: usize) {
+        let most = self.pair.at_most(query.farthest(self.knn.k));
+        let key = |&(_, j): &(f32, u32)| {
+            u64::from(self.pair.distance(i, j as usize).to_bits()) << 32 | u64::from(j)
+        };
+        query.keys.clear();
+        query.keys.extend(query.near.iter().filter(|(square, _)| *square <= most).map(key));
     }
 }
 
@@ -99,6 +123,11 @@ impl Query {
         }
         self.order.clone_from(&self.least);
         *self.order.select_nth_unstable_by(count - 1, f32::total_cmp).1
+    }
+
+    /// The `k`-th of the squares.
+    fn farthest(&mut self, k: usize) -> f32 {
+        self.near.select_nth_unstable_by(k - 1, |a, b| a.0.total_cmp(&b.0)).1.0
     }
 
     /// Finds the rows whose halves are above `above` and at most `most`; none has one below both.

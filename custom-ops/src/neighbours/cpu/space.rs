@@ -1,6 +1,7 @@
 //! Coordinates whose distances bound those of rows from below.
 use super::basis::directions;
 use super::vectors::{dot_in_f64, square};
+use crate::curve_order::order_of;
 use crate::gemm::Order;
 use crate::gemm::cpu::{Operands, product};
 use rayon::prelude::*;
@@ -36,16 +37,57 @@ pub(super) struct Space {
     /// `[COORDINATES − 1 + MORE − 1, n_features]`; none where the coordinates are all features.
     basis: Vec<f32>,
     pub rows: Coordinates,
+    /// The row that each of the coordinates is of.
+    pub order: Vec<u32>,
 }
 
 impl Space {
-    /// The space of `rows`, `[n, n_features]`, of leading directions where that is allowed and worth it.
-    pub(super) fn new(rows: &[f32], n_features: usize, partial: bool) -> Self {
-        let n = rows.len().checked_div(n_features).unwrap_or(0);
+    /// The space of `n` rows, `[n, n_features]`, of leading directions where that is worth it.
+    pub(super) fn new(rows: &[f32], n: usize, n_features: usize) -> Self {
+        let mut space = Self::with(rows, n, n_features, true);
+        if space.is_partial() {
+            // Rows that follow each other are near each other, and have the same candidates: these stay in the caches.
+            let leading = |row: &[f32]| [row[0], row[1], row[2]];
+            let leading: Vec<[f32; 3]> = space.rows.all.chunks_exact(COORDINATES).map(leading).collect();
+            space.sort(order_of(&leading));
+        }
+        space
+    }
+
+    /// The space of all features, with the rows in the same order.
+    pub(super) fn whole(&self, rows: &[f32]) -> Self {
+        let mut space = Self::with(rows, self.order.len(), self.n_features, false);
+        space.sort(self.order.clone());
+        space
+    }
+
+    fn sort(&mut self, order: Vec<u32>) {
+        let rows = &self.rows;
+        let of = |from: &[f32], width: usize| {
+            let mut to = vec![0f32; from.len()];
+            if width > 0 {
+                to.par_chunks_mut(width).zip(&order).for_each(|(to, &i)| {
+                    to.copy_from_slice(&from[i as usize * width..][..width]);
+                });
+            }
+            to
+        };
+        let more = if rows.more.is_empty() { 0 } else { MORE };
+        self.rows = Coordinates {
+            all: of(&rows.all, self.depth),
+            more: of(&rows.more, more),
+            rests: of(&rows.rests, usize::from(more > 0)),
+            halves: of(&rows.halves, usize::from(!rows.halves.is_empty())),
+        };
+        self.order = order;
+    }
+
+    fn with(rows: &[f32], n: usize, n_features: usize, partial: bool) -> Self {
         let none = Coordinates { all: vec![], more: vec![], rests: vec![], halves: vec![] };
         let mean = column_means(rows, n_features);
         let scale = scale_of(rows, &mean);
-        let mut space = Self { n_features, depth: n_features, mean, scale, basis: vec![], rows: none };
+        let order = (0..n as u32).collect();
+        let mut space = Self { n_features, depth: n_features, mean, scale, basis: vec![], rows: none, order };
         let centred = space.centred(rows);
         if partial && n_features >= LEAST.0 && n >= LEAST.1 {
             let count = COORDINATES + MORE - 2;
