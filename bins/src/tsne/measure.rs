@@ -41,7 +41,6 @@ impl Measures {
 
     /// Names and values of those that were taken, for people.
     pub fn figures(&self) -> Vec<(String, String)> {
-        let percent = |x: f64| format!("{:.2} %", 100. * x);
         [
             ("trustworthiness", self.trustworthiness.map(|x| format!("{x:.4}"))),
             ("10 nearest rows kept", self.knn_recall.map(percent)),
@@ -51,4 +50,9 @@ impl Measures {
         .filter_map(|(name, value)| Some((name.to_owned(), value?)))
         .collect()
     }
+}
+
+/// A share in words.
+pub fn percent(share: f64) -> String {
+    format!("{:.2} %", 100. * share)
 }

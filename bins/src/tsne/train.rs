@@ -1,7 +1,7 @@
 //! The command `train`: a layout of all rows.
 use super::args::{Settings, TrainArgs};
 use super::history::History;
-use super::measure::Measures;
+use super::measure::{Measures, percent};
 use super::rows::{Rows, read_layout};
 use super::{card, given, output, streams};
 use crate::curves::{self, Curve, Panel};
@@ -168,6 +168,9 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneRun) 
     let layout_seconds = stages.total();
     let mut figures: Vec<_> = kl.map(|kl| ("KL".to_owned(), format!("{kl:.4}"))).into_iter().collect();
     figures.extend(measures.figures());
+    // All neighbours are the nearest where all rows were searched.
+    let recall = made.recall().filter(|&recall| recall < 1.);
+    figures.extend(recall.map(|recall| ("nearest rows found".to_owned(), percent(recall))));
     figures.push(("layout in".to_owned(), seconds(layout_seconds)));
     let words: Vec<String> = figures.iter().map(|(name, value)| format!("{name} {value}")).collect();
     run.report.line(&words.join(", "))?;
@@ -186,6 +189,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneRun) 
         "kl": kl,
         "trustworthiness": measures.trustworthiness,
         "knn_recall": measures.knn_recall,
+        "search_recall": made.recall(),
         "knn_label_accuracy": measures.knn_label_accuracy,
         "layout_seconds": layout_seconds,
         "stage_seconds": {
