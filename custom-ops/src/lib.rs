@@ -25,6 +25,7 @@ mod device;
 mod draw;
 mod fused;
 mod gemm;
+mod history;
 pub mod lasso;
 mod layer;
 mod layout;
@@ -81,6 +82,10 @@ pub use denoising_steps::{
 pub use device::{cuda_device, device_name, free_memory};
 pub use draw::{Draws, bernoulli, normal, normal_, uniform, uniform_};
 pub use gemm::{Factors, Precision, gemm_, gemm_batched_, gemm_parts_, gemm_reference};
+pub use history::{
+    combine_rows_, combine_rows_reference, moved_along, moved_along_reference, put_difference_,
+    put_difference_reference,
+};
 pub use lasso::{
     LassoMethod, LassoOptions, LassoReport, LassoStep, LineSearch, lasso_, lasso_gaps_reference,
     lasso_reference, lasso_step_, lasso_step_reference,

@@ -11,6 +11,7 @@ mod draw;
 mod feed;
 mod feedforward;
 mod gemm;
+mod history;
 mod lasso;
 mod likelihood;
 mod operands;

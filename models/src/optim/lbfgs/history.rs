@@ -1,7 +1,7 @@
 //! The rows of a run, their inner products, and the direction that they make.
 use super::Lbfgs;
 use candle::{DType, Result, Tensor};
-use chandlery_ops::row_dots;
+use chandlery_ops::{combine_rows_, row_dots};
 
 impl Lbfgs {
     /// The row of the gradient at `x`.
@@ -45,24 +45,27 @@ impl Lbfgs {
         q
     }
 
-    /// `δ K`, `[n]`.
-    pub(super) fn combine(&self, coefficients: &[f64]) -> Result<Tensor> {
-        let device = self.x.device();
-        let delta =
-            Tensor::from_slice(coefficients, (1, coefficients.len()), device)?.to_dtype(self.x.dtype())?;
-        delta.matmul(&self.rows)?.squeeze(0)
+    /// Makes row `next` the direction `δ K`.
+    pub(super) fn combine(&self, coefficients: &[f64]) -> Result<()> {
+        let coefficients = Tensor::from_slice(coefficients, coefficients.len(), self.x.device())?;
+        combine_rows_(&self.rows, self.state.next, &coefficients)
     }
 
-    pub(super) fn put(&mut self, row: usize, values: &Tensor) -> Result<()> {
-        if values.dims() != self.x.dims() || values.dtype() != self.x.dtype() {
+    /// Refuses what is no gradient of `x`.
+    pub(super) fn check_gradient(&self, gradient: &Tensor) -> Result<()> {
+        if gradient.dims() != self.x.dims() || gradient.dtype() != self.x.dtype() {
             candle::bail!(
                 "Lbfgs: the objective must give a gradient of the shape and type of x, {:?} {:?}, got {:?} {:?}",
                 self.x.dims(),
                 self.x.dtype(),
-                values.dims(),
-                values.dtype()
+                gradient.dims(),
+                gradient.dtype()
             )
         }
+        Ok(())
+    }
+
+    pub(super) fn put(&mut self, row: usize, values: &Tensor) -> Result<()> {
         self.rows.slice_set(&values.contiguous()?.unsqueeze(0)?, 0, row)
     }
 

@@ -15,8 +15,8 @@
 //!
 //! Directions, differences of gradients and gradients are rows of one matrix `K`. After each evaluation [`row_dots`](chandlery_ops::row_dots) forms the inner
 //! products of the three new rows with all rows in f64, and they cross to the host with the value in one transfer. The two loops run on
-//! the host over coefficients of the rows, with inner products that are all known, and one product `δ K` makes the direction. So the host
-//! waits once for an evaluation, whatever `m` is.
+//! the host over coefficients of the rows, with inner products that are all known, and one pass, `δ K`, makes the direction. So the host
+//! waits once for an evaluation, whatever `m` is, and an evaluation takes some six launches beside those of the objective.
 //!
 //! Memory: `2m + 4` vectors beside those of an evaluation. Cost of an iteration beside its evaluations: `16 (m + 2) n` FLOP.
 //!
@@ -51,6 +51,7 @@ pub use config::{Iteration, LbfgsConfig, Outcome};
 use super::line_search::{Point, search};
 use crate::check::{at_least_one, room_for};
 use candle::{DType, Result, Tensor};
+use chandlery_ops::{moved_along, put_difference_};
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
 
@@ -117,7 +118,7 @@ impl Lbfgs {
             non_finite: None,
         };
         let rows = Tensor::zeros((count, n), x.dtype(), x.device())?;
-        Ok(Self { config, x: x.copy()?, rows, state })
+        Ok(Self { config, x: x.contiguous()?.copy()?, rows, state })
     }
 
     /// Runs to the end. `objective` gives the value at `x` and the gradient, which it may write to the same memory in every call.
@@ -235,8 +236,9 @@ impl Lbfgs {
         objective: &mut impl FnMut(&Tensor) -> Result<(Tensor, Tensor)>,
     ) -> Result<Option<f64>> {
         let (value, gradient) = objective(&self.x)?;
-        self.put(self.gradient_row(), &gradient)?;
+        self.check_gradient(&gradient)?;
         let row = self.gradient_row();
+        self.put(row, &gradient)?;
         let value = self.read(&value, &[row])?;
         self.state.evaluations += 1;
         let finite = value.is_finite() && self.product(row, row).is_finite();
@@ -255,14 +257,13 @@ impl Lbfgs {
         if !(slope < 0. && slope.is_finite()) {
             return Ok(None);
         }
-        let direction = self.combine(&coefficients)?;
-        self.put(self.state.next, &direction)?;
+        self.combine(&coefficients)?;
         // The first step of a run has no scale to go by.
         let first = if self.state.pairs.is_empty() { 1f64.min(1. / (-slope).sqrt()) } else { 1. };
         let start = Point { step: 0., value, slope };
         let rule = self.config.rule();
         let x = self.x.clone();
-        let found = search(start, first, rule, |step| self.try_step(objective, &x, &direction, step))?;
+        let found = search(start, first, rule, |step| self.try_step(objective, &x, step))?;
         if found.is_some() {
             return Ok(found.map(|point| (slope, point)));
         }
@@ -274,21 +275,19 @@ impl Lbfgs {
         Ok(None)
     }
 
-    /// Evaluates `x + step · direction`, whose gradient and difference of gradients become rows.
+    /// Evaluates `x + step · direction`, a step along row `next`, whose gradient and difference of gradients become rows.
     fn try_step(
         &mut self,
         objective: &mut impl FnMut(&Tensor) -> Result<(Tensor, Tensor)>,
         x: &Tensor,
-        direction: &Tensor,
         step: f64,
     ) -> Result<Point> {
-        self.x = (x + (direction * step)?)?;
-        let (value, gradient) = objective(&self.x)?;
         let (next, slots) = (self.state.next, self.config.slots());
         let (old, new) = (self.gradient_row(), 2 * slots + 1 - self.state.gradient);
-        self.put(new, &gradient)?;
-        let difference = (&gradient - self.rows.get(old)?)?;
-        self.put(slots + next, &difference)?;
+        self.x = moved_along(x, &self.rows, next, step)?;
+        let (value, gradient) = objective(&self.x)?;
+        self.check_gradient(&gradient)?;
+        put_difference_(&self.rows, &gradient.contiguous()?, (new, old, slots + next))?;
         let value = self.read(&value, &[next, slots + next, new])?;
         self.state.evaluations += 1;
         let point = Point { step, value, slope: self.product(next, new) };
