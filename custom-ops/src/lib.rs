@@ -81,7 +81,7 @@ pub use denoising_steps::{
 };
 pub use device::{cuda_device, device_name, free_memory};
 pub use draw::{Draws, bernoulli, normal, normal_, uniform, uniform_};
-pub use gemm::{Factors, Precision, gemm_, gemm_batched_, gemm_parts_, gemm_reference};
+pub use gemm::{Factors, Precision, gemm_, gemm_batched_, gemm_parts_, gemm_reference, gemm_split_};
 pub use history::{
     combine_rows_, combine_rows_reference, moved_along, moved_along_reference, put_difference_,
     put_difference_reference,

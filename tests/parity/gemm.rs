@@ -3,7 +3,7 @@
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{
     Draws, Factors, Philox, Precision, Unit, UnitPlanes, bernoulli, gemm_, gemm_parts_, gemm_reference,
-    normal, split_into_, uniform, units_of_product_,
+    gemm_split_, normal, split_into_, uniform, units_of_product_,
 };
 use chandlery_tests::{assert_close, devices};
 
@@ -233,5 +233,57 @@ fn products_of_parts_say_what_is_wrong() -> Result<()> {
         product(&[1, 2, 0], &[1, 0, 3], DType::F16)?,
         "gemm_parts_: k must be at least 1, got a [1, 2, 0] and b [1, 0, 3]"
     );
+    Ok(())
+}
+
+/// The largest error of an entry of `got`, relative to the sum of the sizes of its terms.
+fn largest_error(got: &Tensor, want: &Tensor, size: &Tensor) -> Result<f64> {
+    let apart = (got.to_device(&Device::Cpu)?.to_dtype(DType::F64)? - want)?.abs()?;
+    (apart / size)?.flatten_all()?.max(0)?.to_scalar::<f64>()
+}
+
+#[test]
+fn products_in_two_tf32_parts_are_as_exact_as_those_of_f32() -> Result<()> {
+    for device in devices()? {
+        // Results that are large enough for parts, of sizes that are multiples of nothing, with sums around the terms of a part and above; the
+        // last is made without.
+        for (m, n, k) in [(2053, 2050, 513), (4099, 1030, 256), (131, 33_001, 261), (300, 200, 100)] {
+            for (a_t, b_t) in [(false, false), (false, true), (true, false), (true, true)] {
+                // Terms of one sign, where tensor cores lose most, in one of the layouts.
+                let one_sign = a_t && !b_t;
+                let of = |rows, cols, transposed, stream| {
+                    let x = operand(rows, cols, transposed, DType::F32, stream)?;
+                    match (one_sign, transposed) {
+                        (false, _) => Ok(x),
+                        (true, false) => x.abs(),
+                        (true, true) => x.t()?.abs()?.t(),
+                    }
+                };
+                let (a, b) = (of(m, k, a_t, 0)?, of(k, n, b_t, 1)?);
+                let c = normal((m, n), &Device::Cpu, Philox::new(20, 2))?;
+                let (a_d, b_d) = (moved(&a, a_t, &device)?, moved(&b, b_t, &device)?);
+                let wide = |t: &Tensor| t.contiguous()?.to_dtype(DType::F64);
+                let (alpha, beta) = (0.5, 0.75);
+                let want = ((wide(&a)?.matmul(&wide(&b)?)? * alpha)? + (wide(&c)? * beta)?)?;
+                let size = wide(&a.abs()?)?.matmul(&wide(&b.abs()?)?)?;
+                let error = |split: bool| -> Result<f64> {
+                    let got = c.to_device(&device)?.copy()?;
+                    let factors = Factors::Host { alpha, beta };
+                    match split {
+                        true => gemm_split_(&got, &a_d, &b_d, factors)?,
+                        false => gemm_(&got, &a_d, &b_d, factors, Precision::F32)?,
+                    }
+                    largest_error(&got, &want, &size)
+                };
+                let (split, plain) = (error(true)?, error(false)?);
+                let what = format!("{m}x{n}x{k} a_t={a_t} b_t={b_t} on {:?}", device.location());
+                // The largest of millions of errors varies: half as much again, and one rounding. Tensor cores cut off up to 2⁻²³ of the sum
+                // so far for each 8 of 256 terms, where that grows from 0: 32 times half of it.
+                let cut = if one_sign { 32. * 2f64.powi(-24) } else { 0. };
+                let allowed = (1.5 * plain + 2f64.powi(-24)).max(cut);
+                assert!(split <= allowed, "{what}: {split:e}, plain products {plain:e}, allowed {allowed:e}");
+            }
+        }
+    }
     Ok(())
 }

@@ -10,10 +10,12 @@ pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod parts;
+mod split;
 
 #[cfg(feature = "cuda")]
 pub(crate) use parts::PartSizes;
 pub use parts::gemm_parts_;
+pub use split::gemm_split_;
 
 use crate::check::expect_layout;
 use crate::op::{In, Io, Kernel, operands};

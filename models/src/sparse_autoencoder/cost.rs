@@ -22,8 +22,8 @@ use crate::check::at_least_one;
 use crate::prepare::prepared;
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_ops::{
-    Activation, Factors, OutputLoss, column_sums_, gemm_, layer_backward_, layer_backward_reference,
-    layer_forward_, layer_forward_reference, output_loss_, row_dots,
+    Activation, Factors, OutputLoss, Precision, column_sums_, gemm_, gemm_split_, layer_backward_,
+    layer_backward_reference, layer_forward_, layer_forward_reference, output_loss_, row_dots,
 };
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -283,13 +283,12 @@ impl Cost {
         let [weight_gradient, decoder_gradient, ..] = views(&self.model, gradient)?;
         let alpha = rows / self.n_samples() as f64;
         let add = Factors::Host { alpha, beta: 1. };
-        let precision = self.config.precision;
-        gemm_(&decoder_gradient, &delta.t()?, a, add, precision)?;
+        self.multiply(&decoder_gradient, &delta.t()?, a, add)?;
         let biases = 2 * self.model.n_weights();
         self.add_sums(gradient, biases + self.model.n_hidden, &delta, alpha)?;
         let hidden = self.product(Place::HiddenDelta, &delta, decoder)?;
         let hidden = self.hidden_delta(hidden, a, &(pull / rows)?)?;
-        gemm_(&weight_gradient, &hidden.t()?, x, add, precision)?;
+        self.multiply(&weight_gradient, &hidden.t()?, x, add)?;
         self.add_sums(gradient, biases, &hidden, alpha)?;
         Ok(squares)
     }
@@ -329,8 +328,16 @@ impl Cost {
         };
         let out = whole.narrow(0, 0, rows)?;
         *buffer = Some(whole);
-        gemm_(&out, a, b, Factors::OVERWRITE, self.config.precision)?;
+        self.multiply(&out, a, b, Factors::OVERWRITE)?;
         Ok(out)
+    }
+
+    /// `c ← alpha a b + beta c` in the precision of the cost.
+    fn multiply(&self, c: &Tensor, a: &Tensor, b: &Tensor, factors: Factors<'_>) -> Result<()> {
+        match (self.dtype, self.config.precision) {
+            (DType::F32, Precision::F32) => gemm_split_(c, a, b, factors),
+            (_, precision) => gemm_(c, a, b, factors, precision),
+        }
     }
 
     fn column_sums(&self, x: &Tensor) -> Result<Tensor> {
