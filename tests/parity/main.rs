@@ -24,6 +24,7 @@ mod small;
 mod softmax_units;
 mod sort_by_key;
 mod sparse_autoencoder;
+mod sparse_cost;
 mod sums;
 mod threads;
 mod training;

@@ -15,11 +15,13 @@
 //! Cost: `10 n_hidden n_visible` FLOP a row; a step reads the weights four times from the cache of the core that keeps the block, writes
 //! them once, and waits for other threads twice.
 #![expect(clippy::needless_range_loop, reason = "a lane is an index into several arrays of one length")]
-use super::vector::Vector;
 use super::{Sizes, Steps};
 use crate::corrupt::corrupt_tiles;
 use crate::loss::cross_row;
 use crate::math::sigmoid;
+use crate::vector::Vector;
+#[cfg(target_arch = "x86_64")]
+use crate::vector::{is_wide, is_widest};
 use candle::WithDType;
 use rayon::prelude::*;
 
@@ -283,23 +285,14 @@ mod passes {
     passes!(avx2, __m256, "avx2,fma");
 }
 
-/// Whether this processor has the vectors that the passes are written for.
-pub(super) fn is_fast() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma");
-    #[cfg(not(target_arch = "x86_64"))]
-    return false;
-}
-
 impl Passes {
     fn of_this_processor() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
-            use std::arch::is_x86_feature_detected as has;
-            if is_fast() && has!("avx512f") && has!("avx512vl") && has!("avx512dq") && has!("avx512bw") {
+            if is_widest() {
                 return Self { forward: passes::avx512::forward, backward: passes::avx512::backward };
             }
-            if is_fast() {
+            if is_wide() {
                 return Self { forward: passes::avx2::forward, backward: passes::avx2::backward };
             }
         }

@@ -32,7 +32,6 @@ mod cuda;
 mod reference;
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only a GPU divides a network"))]
 mod shape;
-mod vector;
 
 pub use reference::denoising_steps_reference;
 
@@ -105,7 +104,7 @@ struct Steps<'a> {
 /// When the device fails.
 pub fn denoising_steps_fit(device: &Device, n_visible: usize, n_hidden: usize, batch: usize) -> Result<bool> {
     match device {
-        Device::Cpu => Ok(cpu::is_fast() && (2..=64).contains(&batch)),
+        Device::Cpu => Ok(crate::vector::is_wide() && (2..=64).contains(&batch)),
         #[cfg(feature = "cuda")]
         Device::Cuda(device) => {
             let sizes = Sizes { n_visible, n_hidden, batch, n_steps: 1 };

@@ -13,8 +13,9 @@
 //! second; with more they are computed again, so that the memory is that of one chunk. Within a chunk the deltas are `m/c` times as large,
 //! and what is added to the gradient has the factor `c/m`.
 //!
-//! f32 rows run on the ops that train the other models; f64 rows, for checks and small nets, have the products of the same crate and
-//! candle's elementwise ops. Costs are summed in f64. Nothing waits for the device.
+//! f32 rows run on the ops that train the other models, those of small networks in one op, [`sparse_cost_`], if they are all on the device;
+//! f64 rows, for checks, have the products of the same crate and candle's elementwise ops. Costs are summed in f64. Nothing waits for the
+//! device.
 //!
 //! Cost: `10 m n_visible n_hidden` FLOP with one chunk, and 12 with more.
 use super::{CostConfig, SparseAutoencoderConfig};
@@ -22,8 +23,9 @@ use crate::check::at_least_one;
 use crate::prepare::prepared;
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_ops::{
-    Activation, Factors, OutputLoss, Precision, column_sums_, gemm_, gemm_split_, layer_backward_,
-    layer_backward_reference, layer_forward_, layer_forward_reference, output_loss_, row_dots,
+    Activation, Factors, OutputLoss, Precision, SparseCost, column_sums_, gemm_, gemm_split_,
+    layer_backward_, layer_backward_reference, layer_forward_, layer_forward_reference, output_loss_,
+    row_dots, sparse_cost_, sparse_cost_fits,
 };
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -60,6 +62,8 @@ pub struct Cost {
     rows: Rows,
     dtype: DType,
     device: Device,
+    /// What the op of small networks takes, where it is the way.
+    small: Option<SparseCost>,
     /// Where products of passes are written, by [`Place`]; of the largest chunk so far.
     buffers: RefCell<[Option<Tensor>; 3]>,
 }
@@ -120,8 +124,21 @@ impl Cost {
             rows: Rows::Resident(rows.clone()),
             dtype,
             device: device.clone(),
+            small: None,
             buffers: RefCell::default(),
         };
+        let SparseAutoencoderConfig { n_visible, n_hidden, decoder, .. } = cost.model;
+        let takes_small = dtype == DType::F32 && chunk.is_none() && config.precision != Precision::Bf16;
+        if takes_small && sparse_cost_fits(device, n_visible, n_hidden)? {
+            cost.small = Some(SparseCost {
+                n_visible,
+                n_hidden,
+                decoder: decoder.into(),
+                weight_decay: config.weight_decay,
+                sparsity_weight: config.sparsity_weight,
+                sparsity_target: config.sparsity_target,
+            });
+        }
         cost.rows = match chunk {
             None => Rows::Resident(cost.prepared(rows)?),
             Some(chunk) => {
@@ -138,6 +155,9 @@ impl Cost {
     /// When `theta` is not `[n_parameters]` of the type and on the device of the cost, or memory is short.
     pub fn evaluate(&self, theta: &Tensor) -> Result<(Tensor, Tensor)> {
         let views = self.views(theta)?;
+        if let Some((figures, gradient)) = self.of_small(theta)? {
+            return Ok((figures.get(0)?, gradient));
+        }
         let gradient = self.decay_gradient(theta)?;
         let gathered = self.passes(theta, &views, Some(&gradient))?;
         Ok((gathered.value, gradient))
@@ -149,8 +169,14 @@ impl Cost {
     /// As [`evaluate`](Self::evaluate).
     pub fn parts(&self, theta: &Tensor) -> Result<CostParts> {
         let views = self.views(theta)?;
-        let gathered = self.passes(theta, &views, None)?;
-        let read = Tensor::cat(&[gathered.value.reshape(1)?, gathered.parts], 0)?.to_vec1::<f64>()?;
+        let figures = match self.of_small(theta)? {
+            Some((figures, _)) => figures,
+            None => {
+                let gathered = self.passes(theta, &views, None)?;
+                Tensor::cat(&[gathered.value.reshape(1)?, gathered.parts], 0)?
+            }
+        };
+        let read = figures.to_vec1::<f64>()?;
         let &[cost, squared_error, weights, divergence] = &read[..] else {
             candle::bail!("Cost: four numbers must be read, got {}", read.len())
         };
@@ -203,6 +229,15 @@ impl Cost {
             )
         }
         views(&self.model, theta)
+    }
+
+    /// `J` and its terms, `[4]` f64, and the gradient, where one op makes them.
+    fn of_small(&self, theta: &Tensor) -> Result<Option<(Tensor, Tensor)>> {
+        let (Some(cost), Rows::Resident(rows)) = (self.small, &self.rows) else { return Ok(None) };
+        let figures = Tensor::zeros(4, DType::F64, &self.device)?;
+        let gradient = theta.zeros_like()?;
+        sparse_cost_(&figures, &gradient, theta, rows, cost)?;
+        Ok(Some((figures, gradient)))
     }
 
     /// `λ W` and `λ W'` where they belong in the gradient, and 0 for the biases.

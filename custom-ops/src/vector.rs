@@ -1,7 +1,27 @@
 //! Vectors of f32 numbers, written out: loops over arrays keep their sums in memory.
 
+/// Whether this processor has the vectors of x86 below, of 8 numbers at least, with fused sums.
+pub(crate) fn is_wide() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// Whether it has those of 16 numbers, with all of AVX-512 that the functions written with them enable.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "functions written with them are for x86"))]
+pub(crate) fn is_widest() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::is_x86_feature_detected as has;
+        is_wide() && has!("avx512f") && has!("avx512vl") && has!("avx512dq") && has!("avx512bw")
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
 /// Neighbouring numbers that are computed at once. The methods of a type are for processors that have its instructions.
-pub(super) trait Vector: Copy {
+pub(crate) trait Vector: Copy {
     const LANES: usize;
     fn splat(x: f32) -> Self;
     /// `self · b + c`, rounded once.
@@ -52,7 +72,7 @@ mod x86 {
                 const LANES: usize = $lanes;
                 #[inline(always)]
                 fn splat(x: f32) -> Self {
-                    // SAFETY: `Work::step` comes here only where the processor has the instructions.
+                    // SAFETY: callers come here only where the processor has the instructions, see `is_wide` and `is_widest`.
                     unsafe { $splat(x) }
                 }
                 #[inline(always)]
