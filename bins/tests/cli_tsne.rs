@@ -119,6 +119,18 @@ fn new_rows_go_to_the_rows_that_they_equal() {
         Tensor::cat(&[layout.narrow(0, 75, 75).unwrap(), layout.narrow(0, 0, 75).unwrap()], 0).unwrap();
     let (own, other) = (apart(&layout, &same), apart(&layout, &shifted));
     assert!(own < 0.25 * other, "{own} from its own point, {other} from another");
+    // The rows of a run are those of its data and split; those of a file are named.
+    let measured = TSNE.json(folder.path(), &["evaluate", "--perplexity", "10", "--embedding", "run"]);
+    assert_eq!(
+        (measured["n_samples"].as_u64(), measured["data"].as_str()),
+        (Some(150), Some("mnist-sample"))
+    );
+    TSNE.succeed(folder.path(), &["transform", "run", "--max-rows", "60", "--out", "points.npy"]);
+    let points = ["evaluate", "--max-rows", "60", "--perplexity", "10", "--embedding", "points.npy"];
+    let measured = TSNE.json(folder.path(), &[&points[..], &["--split", "test"]].concat());
+    assert_eq!(measured["n_samples"].as_u64(), Some(60));
+    let err = TSNE.fail(folder.path(), &points, 1);
+    assert!(err.contains("a point for each row that --split selects, got [60, 2]"), "{err}");
     let table = TSNE.succeed(folder.path(), &["transform", "run", "--out", "-"]);
     assert!(table.starts_with("f0,f1,label\n"), "{table}");
     write_npy(&folder.path().join("narrow.npy"), [2, 3], &[0.; 6]);
@@ -171,7 +183,9 @@ fn measures_are_those_that_a_hand_computes() {
     write_npy(&folder.path().join("points.npy"), [n - 1, 2], &layout[2..]);
     let err = TSNE.fail(folder.path(), &labelled, 1);
     assert!(
-        err.ends_with("must have shape [30, 2] or [30, 3], a point for each row of --data, got [29, 2]"),
+        err.ends_with(
+            "must have shape [30, 2] or [30, 3], a point for each row that --split selects, got [29, 2]"
+        ),
         "{err}"
     );
 }

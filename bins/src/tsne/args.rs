@@ -290,14 +290,18 @@ impl TransformArgs {
 
 /// Arguments of `tsne evaluate`.
 #[derive(Debug, Args)]
+#[command(mut_arg("data", |arg| arg.help(
+    "Data set, named as for `train --data`. Default: the data of the run if --embedding is the folder of a run, else mnist-sample"
+)))]
 pub struct EvaluateArgs {
     /// Where rows come from.
     #[command(flatten)]
-    pub data: DataArgs,
-    /// Which rows of the data set.
-    #[arg(long, value_enum, default_value_t)]
-    pub split: SplitsArg,
-    /// The layout of these rows: a .npy, .csv or .safetensors file, [n, 2] or [n, 3], or the folder of a run.
+    pub data: RowsArgs,
+    /// Rows that the points belong to; default: those of the run if --embedding is the folder of a run, else all.
+    #[arg(long, value_enum)]
+    pub split: Option<SplitsArg>,
+    /// The layout: a .npy, .csv or .safetensors file, [n, 2] or [n, 3], or the folder of a run. It has one point for each row that --split
+    /// selects, in the same order.
     #[arg(long, value_name = "FILE")]
     pub embedding: PathBuf,
     /// Perplexity of the affinities for the divergence, from 1 to a third of the rows.

@@ -1,20 +1,22 @@
-//! The command `evaluate`: measures of a layout, of whatever program.
-use super::args::EvaluateArgs;
+//! The command `evaluate`: measures of a layout, made by this or any other program.
+use super::args::{EvaluateArgs, SplitsArg};
 use super::measure::Measures;
 use super::rows::{Rows, read_layout};
 use crate::progress::Spinner;
 use crate::report::{Outcome, Report};
+use crate::session::info::data_and_settings;
 use anyhow::{Context, Result};
-use candle::DType;
+use candle::{DType, Device};
 use chandlery::tsne::measure::true_kl;
 use chandlery_datasets::{Preparation, count};
+use serde::Deserialize;
 use serde_json::json;
 
 /// Prints the measures.
 pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
     let device = args.common.open_device()?;
-    let rows = Rows::open(&args.data, args.split, &device)?;
+    let rows = rows(args, &device)?;
     let layout = read_layout(&args.embedding, "--embedding", rows.n(), &device)?;
     let spinner = Spinner::new("measuring");
     // Bytes over 255.
@@ -38,4 +40,21 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
         "knn_label_accuracy": measures.knn_label_accuracy,
     }))?;
     Ok(Outcome::Done)
+}
+
+/// The rows that the layout is of: those asked for; what is not said is as in the run if the layout is the folder of one.
+fn rows(args: &EvaluateArgs, device: &Device) -> Result<Rows> {
+    #[derive(Deserialize)]
+    struct OfRun {
+        split: SplitsArg,
+    }
+    let run = match data_and_settings::<OfRun>(&args.embedding) {
+        // A run is not needed where the data is named.
+        Err(_) if args.data.data.is_some() => None,
+        run => run?,
+    };
+    let (data, of_run) = run.unzip();
+    let split = args.split.or(of_run.map(|of_run| of_run.split)).unwrap_or_default();
+    let dataset = args.data.or_those_of(data).open();
+    Rows::of(args.data.named(&args.embedding.display().to_string(), dataset)?, split, device)
 }

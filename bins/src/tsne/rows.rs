@@ -66,7 +66,7 @@ pub fn read_layout(path: &Path, flag: &str, n: usize, device: &Device) -> Result
     let (points, n_dims) = layout.dims2()?;
     ensure!(
         points == n && matches!(n_dims, 2 | 3),
-        "{}: must have shape [{n}, 2] or [{n}, 3], a point for each row of --data, got [{points}, {n_dims}]",
+        "{}: must have shape [{n}, 2] or [{n}, 3], a point for each row that --split selects, got [{points}, {n_dims}]",
         at()
     );
     Ok(layout)
