@@ -7,7 +7,8 @@ use crate::run_folder::check_writable;
 use anyhow::{Context, Result};
 use candle::{Device, Tensor};
 use chandlery_datasets::{Split, count};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 /// What is encoded, and where the features go.
@@ -20,9 +21,9 @@ pub struct Encoding<'a> {
     pub split: &'a Split,
     /// How the network reads them.
     pub reads: Reads,
-    /// The layer whose features are written, counted from 1, of how many.
-    pub layer: (usize, usize),
-    /// Its features.
+    /// The layers whose features are written side by side, counted from 1, of how many.
+    pub layers: (RangeInclusive<usize>, usize),
+    /// Their features.
     pub width: usize,
 }
 
@@ -45,10 +46,14 @@ impl Encoding<'_> {
         device: &Device,
         features: impl Fn(&Tensor) -> candle::Result<Tensor>,
     ) -> Result<Outcome> {
-        let Self { out, data, split, reads, layer: (layer, n_layers), width } = self;
+        let Self { out, data, split, reads, layers: (layers, n_layers), width } = self;
         let shape = (split.n_samples(), width);
         let bar = Progress::rows(shape.0 as u64, 0);
-        bar.label(format!("layer {layer}/{n_layers}"));
+        let one = (layers.start() == layers.end()).then_some(*layers.end());
+        bar.label(match one {
+            Some(layer) => format!("layer {layer}/{n_layers}"),
+            None => "all layers".to_owned(),
+        });
         let mut blocks = Blocks::new(split, reads, device)?;
         let next = || {
             let Some(rows) = blocks.next()? else {
@@ -66,7 +71,7 @@ impl Encoding<'_> {
             "data": data,
             "n_samples": shape.0,
             "n_features": shape.1,
-            "layer": layer,
+            "layer": one.map_or(Value::from("all"), Value::from),
             "labels": split.labels.is_some() && Format::of(out)?.has_labels(),
         }))?;
         Ok(Outcome::Done)

@@ -204,6 +204,12 @@ fn encode_writes_what_the_library_computes() {
     assert_eq!(top["features"].to_vec2::<f32>().unwrap(), want);
     let npy = npyz::NpyFile::new(std::fs::File::open(at("low.npy")).unwrap()).unwrap();
     assert_eq!(npy.shape(), [150, 30]);
+    let all = ["--out", "all.safetensors", "--layer", "all"];
+    let json = DBN.json(folder.path(), &[&["encode", "run"][..], &data, &all].concat());
+    assert_eq!(json["layer"].as_str(), Some("all"));
+    let all = candle::safetensors::load(at("all.safetensors"), &Cpu).unwrap();
+    let want = model.all_features(&rows).unwrap().to_vec2::<f32>().unwrap();
+    assert_eq!(all["features"].to_vec2::<f32>().unwrap(), want);
     let want = model.features(&rows, 1).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
     assert_eq!(npy.into_vec::<f32>().unwrap(), want);
 }

@@ -37,7 +37,7 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
         data: &data,
         split: &split,
         reads: stack.config().into(),
-        layer: (layer, layers.len()),
+        layers: (layer..=layer, layers.len()),
         width: layers[layer - 1].n_hidden,
     };
     encoding.write(&report, &device, |rows| stack.features(rows, layer))

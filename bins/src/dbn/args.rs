@@ -13,6 +13,7 @@ use chandlery_datasets::preparation::StepConfig;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Epochs per layer when none are asked for.
 const EPOCHS: usize = 60;
@@ -165,17 +166,37 @@ pub struct EncodeArgs {
     /// Rows to encode.
     #[arg(long, value_enum, default_value_t = SplitArg::Train)]
     pub split: SplitArg,
-    /// Layer whose features are written; 1 is the lowest.
+    /// Layer whose features are written, from 1 for the lowest; all: the default layer and all below it, side by side.
     /// Default: the top layer of a network of `train`, the code layer of a deep autoencoder, the last hidden layer of a
     /// classifier, and the layer joined with the labels in a network of `up-down`.
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
-    pub layer: Option<usize>,
+    #[arg(long, value_name = "N|all")]
+    pub layer: Option<LayerChoice>,
     /// File to write, .npy, .csv or .safetensors; the last two also hold the labels. - writes CSV to standard output.
     #[arg(long, value_name = "FILE", default_value = "features.safetensors")]
     pub out: PathBuf,
     /// Where and how it runs.
     #[command(flatten)]
     pub common: Common,
+}
+
+/// The layers whose features are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayerChoice {
+    /// One, counted from 1.
+    One(usize),
+    /// The one that is written by default and all below it.
+    All,
+}
+
+impl FromStr for LayerChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => Ok(Self::All),
+            text => at_least_one(text).map(Self::One).map_err(|err| format!("{err}, or all")),
+        }
+    }
 }
 
 /// Arguments of `dbn reconstruct`.

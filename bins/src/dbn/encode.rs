@@ -1,11 +1,12 @@
 //! The command `encode`: features of a data set to a file.
-use super::args::EncodeArgs;
+use super::args::{EncodeArgs, LayerChoice};
 use super::saved::Saved;
 use crate::features::{Encoding, report_beside};
 use crate::report::Outcome;
 use crate::rows::split_of;
 use anyhow::{Result, ensure};
 use candle::Tensor;
+use std::ops::RangeInclusive;
 
 /// Writes features of every row of a split.
 pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
@@ -13,7 +14,7 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let device = args.common.open_device()?;
     let saved = Saved::load(&args.model.model, &device)?;
     let layers = Layers::of(&saved);
-    let layer = layers.chosen(args.layer, &args.model.model)?;
+    let chosen = layers.chosen(args.layer, &args.model.model)?;
     let n_layers = layers.widths.len();
     let dataset = args.data.open(&args.model.model)?;
     let data = dataset.name.clone();
@@ -23,10 +24,13 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
         data: &data,
         split: &split,
         reads: saved.reads(),
-        layer: (layer, n_layers),
-        width: layers.widths[layer - 1],
+        layers: (chosen.clone(), n_layers),
+        width: chosen.clone().map(|layer| layers.widths[layer - 1]).sum(),
     };
-    encoding.write(&report, &device, |rows| features(&saved, rows, layer))
+    encoding.write(&report, &device, |rows| {
+        let each = chosen.clone().map(|layer| features(&saved, rows, layer));
+        Tensor::cat(&each.collect::<candle::Result<Vec<_>>>()?, 1)
+    })
 }
 
 /// The layers of a model that have features, lowest first.
@@ -60,17 +64,20 @@ impl Layers {
         Self { widths, usual }
     }
 
-    /// The layer to write, counted from 1.
-    fn chosen(&self, asked: Option<usize>, model: &str) -> Result<usize> {
+    /// The layers to write, counted from 1.
+    fn chosen(&self, asked: Option<LayerChoice>, model: &str) -> Result<RangeInclusive<usize>> {
         let n_layers = self.widths.len();
         ensure!(
             n_layers > 0,
             "{model}: this network has no layer below its labels; use `dbn encode` with the network of `dbn train` that it was made from"
         );
-        let layer = asked.unwrap_or(self.usual);
+        let layer = match asked {
+            Some(LayerChoice::One(layer)) => layer,
+            Some(LayerChoice::All) | None => self.usual,
+        };
         ensure!(layer > 0, "{model}: this classifier has no hidden layer; --layer 1 writes its logits");
         ensure!(layer <= n_layers, "--layer: must be between 1 and {n_layers} for this network, got {layer}");
-        Ok(layer)
+        Ok(if asked == Some(LayerChoice::All) { 1..=layer } else { layer..=layer })
     }
 }
 

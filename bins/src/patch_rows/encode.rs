@@ -19,6 +19,6 @@ pub fn encode<M: Module>(
     let (device, model, rows) = open(&args.of)?;
     let (reads, width) = reads(&model);
     let encoding =
-        Encoding { out: &args.out, data: &rows.name, split: &rows.split, reads, layer: (1, 1), width };
+        Encoding { out: &args.out, data: &rows.name, split: &rows.split, reads, layers: (1..=1, 1), width };
     encoding.write(&report, &device, |rows| model.forward(rows))
 }
