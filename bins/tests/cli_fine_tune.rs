@@ -108,7 +108,7 @@ fn with_500_labels_pre_training_beats_random_weights() {
         // The mean of three seeds: other labels, other dropout, other random weights. One is within 1 % of it.
         let of = |seed| {
             let flags =
-                ["fine-tune", "pre", "--classify", "--labels", "500", "--epochs", "60", "--batch", "50"];
+                ["fine-tune", "pre", "--classify", "--labelled", "500", "--epochs", "60", "--batch", "50"];
             let out = ["--out", "run", "--overwrite", "--seed", seed];
             let result = DBN_ON_CPU.json(folder.path(), &[&flags[..], &out, more].concat());
             assert_eq!(result["n_train"], 500);
@@ -128,12 +128,13 @@ fn what_is_wrong_is_said_before_anything_is_written() {
     DBN.refuse(at, &["fine-tune", "pre"], "--classify|--autoencode|--resume <RUN>");
     DBN.refuse(at, &["fine-tune", "--classify"], "MODEL");
     DBN.refuse(at, &["fine-tune", "pre", "--classify", "--autoencode"], "cannot be used with");
-    DBN.refuse(at, &["fine-tune", "pre", "--autoencode", "--labels", "9"], "cannot be used with");
+    DBN.refuse(at, &["fine-tune", "pre", "--autoencode", "--labelled", "9"], "cannot be used with");
     DBN.refuse(at, &["fine-tune", "--resume", "x", "--batch", "3"], "cannot be used with");
     DBN.refuse(at, &["fine-tune", "pre", "--classify", "--dropout", "1"], "of at least 0 and below 1");
 
+    // The older name of --labelled.
     let err = DBN_ON_CPU.fail(at, &tiny(&["--classify", "--labels", "5000", "--out", "run"]), 1);
-    assert!(err.starts_with("dbn: --labels 5000: class 0 has ") && err.ends_with("ask for fewer"), "{err}");
+    assert!(err.starts_with("dbn: --labelled 5000: class 0 has ") && err.ends_with("ask for fewer"), "{err}");
     let err = DBN_ON_CPU.fail(at, &["fine-tune", "nowhere", "--classify", "--out", "run"], 1);
     assert!(err.starts_with("dbn: nowhere: neither a folder here nor a model"), "{err}");
     let err = DBN_ON_CPU.fail(at, &["fine-tune", "--resume", "pre"], 1);

@@ -7,7 +7,7 @@ use crate::self_taught::TaskArgs;
 use crate::session::{FeedArgs, SessionArgs};
 use chandlery::sparse_coding::SparseCodingTrainConfig;
 use chandlery::sparse_coding::basis::{BasisMethod, BasisUpdate};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -113,7 +113,7 @@ pub struct Settings {
     #[arg(long, value_name = "PENALTY", default_value_t = 0.5, value_parser = not_negative)]
     pub beta: f64,
     /// Allow only activations of at least 0.
-    #[arg(long)]
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     #[serde(default)]
     pub nonnegative: bool,
     /// How activations are found and the basis is learned from them.
@@ -182,8 +182,11 @@ pub struct SelfTaughtArgs {
     /// Penalty on the sum of the magnitudes of activations, at least 0.
     #[arg(long, value_name = "PENALTY", default_value_t = 0.2, value_parser = not_negative)]
     pub beta: f64,
-    /// Allow activations of either sign, not only of at least 0.
-    #[arg(long)]
+    /// Allow only activations of at least 0.
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub nonnegative: bool,
+    /// The older name of --nonnegative=false.
+    #[arg(long, hide = true, conflicts_with = "nonnegative")]
     pub signed: bool,
     /// How activations are found and the basis is learned from them.
     #[command(flatten)]
@@ -194,6 +197,13 @@ pub struct SelfTaughtArgs {
     /// Folder to write the model of the first seed and the picture of its basis to; default: none is written.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+}
+
+impl SelfTaughtArgs {
+    /// Whether activations are of at least 0.
+    pub fn is_nonnegative(&self) -> bool {
+        self.nonnegative && !self.signed
+    }
 }
 
 #[cfg(test)]
@@ -232,6 +242,19 @@ mod tests {
             assert!(err.to_string().contains(text), "{flags:?}: {err}");
             assert_eq!(err.exit_code(), 2);
         }
+        let nonnegative = |flags: &[&str]| parse(flags).unwrap().train.settings.nonnegative;
+        assert_eq!(
+            [nonnegative(&[]), nonnegative(&["--nonnegative"]), nonnegative(&["--nonnegative=false"])],
+            [false, true, false]
+        );
+        let taught = |flags: &[&str]| match parse(&[&["self-taught"], flags].concat()).unwrap().command {
+            Some(Command::SelfTaught(args)) => args.is_nonnegative(),
+            _ => panic!("another command"),
+        };
+        assert_eq!(
+            [taught(&[]), taught(&["--signed"]), taught(&["--nonnegative=false"])],
+            [true, false, false]
+        );
         let err = parse(&["--resume", "runs/a", "--beta", "9"]).unwrap_err();
         assert!(err.to_string().contains("cannot be used with"), "{err}");
         assert!(parse(&["--resume", "runs/a", "--epochs", "50"]).is_ok());

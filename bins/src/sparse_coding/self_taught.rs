@@ -42,7 +42,7 @@ fn learn(
     device: &Device,
 ) -> Result<(SparseCoding, Metrics)> {
     let config = SparseCodingConfig {
-        nonnegative: !args.signed,
+        nonnegative: args.is_nonnegative(),
         tolerance: args.learn.tolerance,
         image: split.image,
         ..SparseCodingConfig::new(args.atoms, split.n_features(), args.beta)

@@ -17,8 +17,8 @@ pub struct FineTuneSettings {
     /// Start from random weights in the network's shape, to compare with the pre-trained network.
     #[arg(long)]
     pub from_scratch: bool,
-    /// Learn from this many labelled rows, drawn with the seed and balanced over the classes.
-    #[arg(long, value_name = "ROWS", value_parser = at_least_one, conflicts_with = "autoencode")]
+    /// Train on this many labelled rows, drawn with --seed, equally many per class; default: all training rows.
+    #[arg(long = "labelled", alias = "labels", value_name = "ROWS", value_parser = at_least_one, conflicts_with = "autoencode")]
     pub labels: Option<usize>,
     /// Passes over the training rows, from the option `--epochs` of [`FineTuneArgs`].
     #[arg(skip)]
@@ -48,12 +48,11 @@ pub struct FineTuneSettings {
     /// Largest Euclidean norm of a hidden unit's weights; default: no limit.
     #[arg(long, value_name = "NORM", value_parser = above_zero)]
     pub max_norm: Option<f64>,
-    /// Reconstruction loss of an autoencoder;
-    /// default: cross-entropy for rows in [0, 1], squared-error for real values.
+    /// Reconstruction loss of an autoencoder; default: cross-entropy for rows in [0, 1], squared-error for real values.
     #[arg(long, value_enum, conflicts_with = "classify")]
     pub loss: Option<LossArg>,
-    /// Stop after this many epochs without a lower error on held-out rows, and keep the best epoch's weights.
-    /// Default: run all epochs and keep the last weights.
+    /// Stop after this many epochs without a lower error on the held-out rows, and keep the weights of the best epoch. A twentieth of the
+    /// training rows is held out, at most 1000; with --labelled, a fifth of those rows. Default: run all epochs and keep the last weights.
     #[arg(long, value_name = "EPOCHS", value_parser = at_least_one)]
     pub patience: Option<usize>,
     /// Precision of the matrix products; weights and sums are always f32.
@@ -68,7 +67,7 @@ pub struct FineTuneSettings {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("what").required(true).multiple(true).args(["classify", "autoencode", "resume"])))]
 pub struct FineTuneArgs {
-    /// The network to fine-tune: folder of a `train` run, or OWNER/NAME on the Hugging Face hub.
+    /// Network to fine-tune: folder of a `train` run, or OWNER/NAME on the Hugging Face hub. Required unless you give --resume.
     #[arg(value_name = "MODEL", required_unless_present = "resume")]
     pub model: Option<String>,
     /// Where rows come from.

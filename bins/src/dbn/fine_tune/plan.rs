@@ -30,7 +30,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// With `--labels`, only so many rows are learned from; with `--patience` as well, a fifth of them are held out, so that no
+    /// With `--labelled`, only so many rows are learned from; with `--patience` as well, a fifth of them are held out, so that no
     /// other label is looked at.
     pub fn choose(data: &Data, settings: &FineTuneSettings) -> Result<Self> {
         if settings.classify {
@@ -47,7 +47,7 @@ impl Rows {
         let chosen = balanced(&data.train, n, data.n_classes, settings.seed)?;
         match settings.patience {
             Some(_) => {
-                ensure!(n >= 10, "--labels: must be at least 10 with --patience, got {n}");
+                ensure!(n >= 10, "--labelled: must be at least 10 with --patience, got {n}");
                 let (train, held_out) = chosen.hold_out(n / 5, settings.seed)?;
                 Ok(Self { train, held_out: Some(held_out) })
             }
@@ -58,7 +58,7 @@ impl Rows {
 
 /// A seeded choice of `n` rows, as many of each class as can be; where `n` does not divide, lower classes get one more.
 fn balanced(split: &Split, n: usize, n_classes: usize, seed: u64) -> Result<Split> {
-    let Some(labels) = split.labels.as_deref() else { bail!("--labels: rows must have labels, got none") };
+    let Some(labels) = split.labels.as_deref() else { bail!("--labelled: rows must have labels, got none") };
     let mut wanted: Vec<usize> =
         (0..n_classes).map(|class| n / n_classes + usize::from(class < n % n_classes)).collect();
     let mut chosen = Vec::with_capacity(n);
@@ -70,7 +70,7 @@ fn balanced(split: &Split, n: usize, n_classes: usize, seed: u64) -> Result<Spli
         }
     }
     if let Some(class) = wanted.iter().position(|&left| left > 0) {
-        bail!("--labels {n}: class {class} has {} too few; ask for fewer", count(wanted[class], "row"))
+        bail!("--labelled {n}: class {class} has {} too few; ask for fewer", count(wanted[class], "row"))
     }
     chosen.sort_unstable();
     Ok(split.select(&chosen)?)
@@ -150,6 +150,6 @@ mod tests {
         assert_eq!(rows(chosen(1)), rows(chosen(1)));
         assert_ne!(rows(chosen(1)), rows(chosen(2)));
         let err = balanced(&split, 36, 3, 1).unwrap_err();
-        assert_eq!(err.to_string(), "--labels 36: class 2 has 2 rows too few; ask for fewer");
+        assert_eq!(err.to_string(), "--labelled 36: class 2 has 2 rows too few; ask for fewer");
     }
 }
