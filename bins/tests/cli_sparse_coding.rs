@@ -82,6 +82,13 @@ fn a_model_of_digits_encodes_evaluates_and_reconstructs_its_own_data_without_bei
     let tensors = candle::safetensors::load(folder.path().join("a.safetensors"), &Cpu).unwrap();
     let least = tensors["features"].min_all().unwrap().to_scalar::<f32>().unwrap();
     assert_eq!((tensors["features"].dims()[1], least), (30, 0.));
+    let options = chandlery_datasets::DataOptions { max_rows: Some(400), ..Default::default() };
+    let dataset = chandlery_datasets::open("mnist-sample", &options).unwrap();
+    let labels = |split: chandlery_datasets::Split| split.labels.unwrap().to_vec();
+    assert_eq!(tensors["labels"].to_vec1::<u32>().unwrap(), labels(dataset.test.unwrap()), "test rows");
+    SPARSE_CODING.succeed(folder.path(), &["encode", "run", "--split", "train", "--out", "b.safetensors"]);
+    let of_train = candle::safetensors::load(folder.path().join("b.safetensors"), &Cpu).unwrap();
+    assert_eq!(of_train["labels"].to_vec1::<u32>().unwrap(), labels(dataset.train), "training rows");
     let result = SPARSE_CODING.json(folder.path(), &["evaluate", "run"]);
     let (test, train) = (number(&result, "objective"), number(&made, "objective"));
     assert!(test > 0.8 * train && test < 1.5 * train, "{test}, on training rows {train}");
@@ -96,6 +103,11 @@ fn what_makes_no_sense_is_refused_before_a_folder_is_made() {
     let folder = tempfile::tempdir().unwrap();
     SPARSE_CODING.refuse(folder.path(), &["--beta=-1"], "must be a number of at least 0");
     SPARSE_CODING.refuse(folder.path(), &["--update", "newton"], "lagrange-dual");
+    SPARSE_CODING.succeed(folder.path(), &tiny(&["--out", "patches"]));
+    let encoded = SPARSE_CODING.json(folder.path(), &["encode", "patches", "--data", "natural-images"]);
+    assert_eq!(encoded["n_features"].as_u64(), Some(40), "patches of the size of the model's");
+    let err = SPARSE_CODING.fail(folder.path(), &["encode", "patches", "--split", "train"], 1);
+    assert!(err.contains("--split: natural-images is cut into patches, which have no splits"), "{err}");
     let args = ["train", "--data", "mnist-sample", "--patches", "9", "--out", "run"];
     let err = SPARSE_CODING.fail(folder.path(), &args, 1);
     assert!(

@@ -3,6 +3,7 @@ use super::choices::{Method, ReplaceArg, Rule, StartArg};
 use super::restore_args::{DenoiseArgs, InpaintArgs};
 use crate::completions::CompletionsArgs;
 use crate::options::{Common, ReadArgs, above_zero, at_least_one, at_most_one, not_negative};
+use crate::rows::SplitArg;
 use crate::session::SessionArgs;
 use chandlery_datasets::patches::PatchSize;
 use clap::{Args, Parser, Subcommand};
@@ -189,10 +190,13 @@ pub struct EncodeArgs {
     /// unless --nonzero is given.
     #[arg(value_name = "MODEL")]
     pub model: String,
-    /// What to encode: an image file, a folder of images, natural-images, or rows as for `train --data`, of which the training split
-    /// is encoded. Images are cut into patches, which needs a dictionary of square grey patches.
+    /// What to encode: an image file, a folder of images, natural-images, or rows as for `train --data`. Images are cut into patches, which
+    /// needs a dictionary of square grey patches.
     #[arg(value_name = "DATA")]
     pub data: String,
+    /// Split of a data set of rows; default: train.
+    #[arg(long, value_enum)]
+    pub split: Option<SplitArg>,
     /// How a data set is read.
     #[command(flatten)]
     pub read: ReadArgs,
@@ -267,7 +271,7 @@ mod tests {
 
     #[test]
     fn numbers_out_of_range_are_refused_with_the_range() {
-        let cases: [(&[&str], &str); 8] = [
+        let cases: [(&[&str], &str); 9] = [
             (&["--atoms=0"], "must be a whole number of at least 1"),
             (&["--error=0"], "must be a number above 0"),
             (&["--max-coherence=1.1"], "must be a number above 0 and at most 1"),
@@ -276,6 +280,10 @@ mod tests {
             (&["denoise", "x.png", "--sigma=nan"], "must be a number above 0"),
             (&["denoise", "x.png", "--side=1"], "1 is not in 2..=64"),
             (&["inpaint", "x.png", "--missing=1"], "must be a number above 0 and below 1"),
+            (
+                &["inpaint", "x.png", "--missing=0.4", "--pursuit=look-ahead-ols"],
+                "[possible values: omp, ols]",
+            ),
         ];
         for (flags, text) in cases {
             let err = parse(flags).unwrap_err();

@@ -31,6 +31,24 @@ impl From<Method> for PursuitMethod {
     }
 }
 
+/// How the atoms of a code are chosen where pixels are missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MaskedMethod {
+    /// Orthogonal matching pursuit: takes the atom most correlated with the residual. The fastest.
+    Omp,
+    /// Orthogonal least squares: takes the atom that lowers the residual most.
+    Ols,
+}
+
+impl From<MaskedMethod> for PursuitMethod {
+    fn from(method: MaskedMethod) -> Self {
+        match method {
+            MaskedMethod::Omp => Self::Omp,
+            MaskedMethod::Ols => Self::Ols,
+        }
+    }
+}
+
 /// How atoms are updated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

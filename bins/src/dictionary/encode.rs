@@ -9,6 +9,7 @@ use super::summary::Summary;
 use crate::progress::Progress;
 use crate::report::figure;
 use crate::report::{Outcome, Report};
+use crate::rows::{SplitArg, split_of};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
@@ -48,6 +49,11 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
         )
     }
     let (unit, cut) = if let (true, Some(side)) = (holds_images(&args.data)?, patch_side(config)) {
+        ensure!(
+            args.split.is_none(),
+            "--split: {} is cut into patches, which have no splits; leave it out",
+            args.data
+        );
         ("grey levels", Some(encode_images(args, side, &device, &mut codes)?))
     } else {
         ensure!(
@@ -63,7 +69,7 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
             args.data,
             dataset.n_features()
         );
-        let split = dataset.train;
+        let split = split_of(dataset, Some(args.split.unwrap_or(SplitArg::Train)))?;
         // A file of atoms says nothing of it.
         if is_file(&args.model) {
             codes.preparation = usual(&split, false)?;

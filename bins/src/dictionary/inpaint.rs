@@ -13,8 +13,8 @@ use crate::report::{Outcome, Report, seconds};
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::Philox;
+use chandlery::dictionary::DictionaryConfig;
 use chandlery::dictionary::image::{ImageTrainer, ImageTraining, Inpaint, cosines, inpaint as inpaint_plane};
-use chandlery::dictionary::{DictionaryConfig, PursuitMethod};
 use chandlery_ops::uniform;
 use serde_json::json;
 use std::time::Instant;
@@ -25,12 +25,6 @@ const HOLE: f64 = 0.;
 /// Fills in the missing pixels of an image.
 pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
-    let method = PursuitMethod::from(args.pursuit);
-    ensure!(
-        matches!(method, PursuitMethod::Omp | PursuitMethod::Ols),
-        "--pursuit: must be omp or ols, which support missing pixels, got {}",
-        method.name()
-    );
     let Task { device, dictionary, side, image } = Task::open(&Wanted {
         image: &args.image,
         dictionary: &args.dictionary,
@@ -63,7 +57,7 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
         tolerance: args.tolerance,
         sigma: args.sigma,
         n_nonzero: args.nonzero,
-        method,
+        method: args.pursuit.into(),
         ..Inpaint::default()
     };
     let planes = planes_of(&image.to_device(&device)?)?;

@@ -1,5 +1,5 @@
 //! The command line of `denoise` and `inpaint`.
-use super::choices::{Method, Rule};
+use super::choices::{MaskedMethod, Method, Rule};
 use crate::options::{Common, above_zero, at_least_one, inside_zero_one, not_negative};
 use clap::Args;
 use std::path::PathBuf;
@@ -115,9 +115,9 @@ pub struct InpaintArgs {
     /// Distance in pixels between neighbouring patches, at most the side of a patch; 2 takes a quarter of the time of 1.
     #[arg(long, value_name = "PIXELS", default_value_t = 1, value_parser = at_least_one)]
     pub step: usize,
-    /// Pursuit that chooses a patch's atoms: omp or ols, which support missing pixels.
-    #[arg(long, value_enum, default_value_t = Method::Omp)]
-    pub pursuit: Method,
+    /// Pursuit that chooses a patch's atoms.
+    #[arg(long, value_enum, default_value_t = MaskedMethod::Omp)]
+    pub pursuit: MaskedMethod,
     /// The filled image: .png, .jpg (with loss), .bmp, .tiff, .pnm or .webp.
     #[arg(long, value_name = "FILE", default_value = "inpainted.png")]
     pub out: PathBuf,

@@ -1,5 +1,6 @@
 //! The command line of programs that learn from patches of images or from rows.
 use crate::options::{Common, ModelArgs, ReadArgs, at_least_one};
+use crate::rows::SplitArg;
 use chandlery_datasets::patches::PatchSize;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -53,7 +54,11 @@ pub struct UseArgs {
     /// Where rows come from.
     #[command(flatten)]
     pub input: InputArgs,
-    /// Seed of the patches that are cut from images. The default gives other patches than a training run with seed 0; 0 gives the same.
+    /// Split of a data set of rows; default: the test rows if there are any, else the training rows.
+    #[arg(long, value_enum)]
+    pub split: Option<SplitArg>,
+    /// Seed for cutting patches. The default cuts other patches than a training run with seed 0. To get the training patches, give the seed
+    /// of the run.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Where and how it runs.

@@ -9,7 +9,7 @@ pub use reconstruct::Reconstructing;
 
 use crate::dictionary::signals::{holds_images, open_images};
 use crate::options::located;
-use crate::rows::{BLOCK, in_order};
+use crate::rows::{BLOCK, Reads, SplitArg, in_order, split_of};
 use crate::session::{self, Kind, RunInfo};
 use anyhow::{Context, Result, ensure};
 use candle::{Device, Tensor};
@@ -56,11 +56,11 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Rows to learn from, or with `test` those that the data set keeps for tests where it does; patches are drawn with `seed`.
+    /// Rows of this split, as [`split_of`] has it; patches are drawn with `seed`.
     ///
     /// # Errors
     /// When the data set is missing, or holds rows where patches are asked for.
-    pub fn open(args: &InputArgs, usual: Usual, test: bool, seed: u64) -> Result<Self> {
+    pub fn open(args: &InputArgs, usual: Usual, split: Option<SplitArg>, seed: u64) -> Result<Self> {
         let name = args.data.clone().unwrap_or_else(|| "natural-images".to_owned());
         let at = || format!("--data {name}");
         let base = args.base.as_deref();
@@ -75,21 +75,19 @@ impl Rows {
             args.patches.is_none(),
             "--patches: {name} holds rows, not images; leave it out, or give --side"
         );
-        let dataset = read.open(&data)?;
-        let split = if test { dataset.test.unwrap_or(dataset.train) } else { dataset.train };
-        Ok(Self { name, split, patches: false, usual })
+        Ok(Self { name, split: split_of(read.open(&data)?, split)?, patches: false, usual })
     }
 
-    /// The rows that a model with rows of `n_inputs` values is used on: those asked for, or those of the run of this `kind`, with settings
-    /// `S`, in its folder.
+    /// The rows that a model that `reads` so is used on: those asked for, or those of the run of this `kind`, with settings `S`, in its
+    /// folder. Patches have the size of those that the model reads, unless another is asked for.
     ///
     /// # Errors
-    /// When the data set is missing, or its rows are not those of the model.
+    /// When the data set is missing, its rows are not those of the model, or a split of patches is asked for.
     pub fn to_use<S: DeserializeOwned>(
         args: &UseArgs,
         kind: &Kind,
         usual: Usual,
-        n_inputs: usize,
+        reads: &Reads,
     ) -> Result<Self> {
         let mut input = args.input.clone();
         if input.data.is_none()
@@ -104,8 +102,18 @@ impl Rows {
                 base: directory,
             };
         }
-        let rows = Self::open(&input, usual, true, args.seed)?;
-        let got = rows.split.n_features();
+        if let (Some(data), None, Some(image)) = (&args.input.data, input.side, reads.image)
+            && holds_images(data)?
+        {
+            input.side = Some((image.height, image.width).into());
+        }
+        let rows = Self::open(&input, usual, args.split, args.seed)?;
+        ensure!(
+            args.split.is_none() || !rows.patches,
+            "--split: {} is cut into patches, which have no splits; leave it out",
+            rows.name
+        );
+        let (n_inputs, got) = (reads.n_inputs, rows.split.n_features());
         ensure!(got == n_inputs, "--data: rows must have {n_inputs} values for this model, got {got}");
         Ok(rows)
     }

@@ -15,7 +15,7 @@ const DEAD: f64 = 1e-3;
 fn open(args: &UseArgs) -> Result<(Device, SparseAutoencoder, Rows)> {
     let device = args.common.open_device()?;
     let model = SparseAutoencoder::from_pretrained(&args.model.model, &device)?;
-    let rows = Rows::to_use::<Settings>(args, &KIND, USUAL, model.config().n_inputs())?;
+    let rows = Rows::to_use::<Settings>(args, &KIND, USUAL, &model.config().into())?;
     Ok((device, model, rows))
 }
 

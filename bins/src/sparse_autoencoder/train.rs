@@ -4,6 +4,7 @@ use super::{card, draw, streams};
 use crate::curves::{self, Curve, Panel};
 use crate::patch_rows::{Input, PrepareArg, Rows, Usual};
 use crate::report::Outcome;
+use crate::rows::SplitArg;
 use crate::session::{self, Asked, Kind, Made, Nothing, PlaceOf, Run, Trained};
 use anyhow::{Result, ensure};
 use candle::Device;
@@ -76,7 +77,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     if let Some(all) = args.iterations {
         asked.extend(|settings| settings.iterations = all);
     }
-    let rows = Rows::open(&asked.input.rows, USUAL, false, asked.settings.seed)?;
+    let rows = Rows::open(&asked.input.rows, USUAL, Some(SplitArg::Train), asked.settings.seed)?;
     let home = if asked.settings.cost.chunk.is_some() { Device::Cpu } else { asked.device.clone() };
     let raw = rows.split.raw(&home)?;
     let of_run = session::Rows { data: &rows.name, n: rows.split.n_samples() };

@@ -12,7 +12,7 @@ use serde_json::json;
 fn open(args: &UseArgs) -> Result<(Device, SparseCoding, Rows)> {
     let device = args.common.open_device()?;
     let model = SparseCoding::from_pretrained(&args.model.model, &device)?;
-    let rows = Rows::to_use::<Settings>(args, &KIND, USUAL, model.config().n_inputs())?;
+    let rows = Rows::to_use::<Settings>(args, &KIND, USUAL, &model.config().into())?;
     Ok((device, model, rows))
 }
 

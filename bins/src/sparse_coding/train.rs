@@ -4,6 +4,7 @@ use super::{card, draw, streams};
 use crate::curves::{self, Curve, Panel};
 use crate::patch_rows::{Input, PrepareArg, Rows, Usual};
 use crate::report::{Outcome, figure, seconds};
+use crate::rows::SplitArg;
 use crate::session::{self, Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, Trained};
 use anyhow::Result;
 use candle::Device;
@@ -96,7 +97,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         Ok((Input { rows: args.input.clone() }, Settings { epochs, ..args.settings.clone() }))
     })?;
     asked.extend_epochs(args.epochs, |settings| settings.epochs, |settings, all| settings.epochs = all)?;
-    let rows = Rows::open(&asked.input.rows, USUAL, false, asked.settings.seed)?;
+    let rows = Rows::open(&asked.input.rows, USUAL, Some(SplitArg::Train), asked.settings.seed)?;
     let mut feed = asked.feed(args.feed, &rows.split, asked.settings.learn.batch, asked.settings.seed)?;
     let of_run = session::Rows { data: &rows.name, n: rows.split.n_samples() };
     let mut session = asked.open(

@@ -1,5 +1,5 @@
 //! `encode` and `decode`: codes in files and back.
-use super::common::{DICTIONARY, has, metrics, number};
+use super::common::{DICTIONARY, has, metrics, number, write_npy};
 use super::{folder, tiny};
 use candle::Device::Cpu;
 use chandlery::dictionary::Dictionary;
@@ -211,4 +211,16 @@ fn rows_that_are_no_images_train_and_encode_as_well() {
     assert_eq!(result["unit"].as_str(), Some("units of the rows"));
     let codes = DICTIONARY.json(folder.path(), &["encode", "run", "x.npy", "--device", "cpu"]);
     assert_eq!((codes["n_rows"].as_u64(), number(&codes, "mean_count")), (Some(60), 1.));
+}
+
+#[test]
+fn the_split_that_is_asked_for_is_encoded_and_the_training_rows_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let atom: Vec<f32> = (0..784).map(|i| (i % 7) as f32).collect();
+    write_npy(&folder.path().join("atom.npy"), [1, 784], &atom);
+    let encode =
+        ["encode", "atom.npy", "mnist-sample", "--max-rows", "1200", "--nonzero", "1", "--device", "cpu"];
+    let n_rows =
+        |more: &[&str]| DICTIONARY.json(folder.path(), &[&encode[..], more].concat())["n_rows"].as_u64();
+    assert_eq!((n_rows(&[]), n_rows(&["--split", "test"])), (Some(1200), Some(1000)));
 }

@@ -106,12 +106,12 @@ fn errors_are_one_line_that_says_what_to_do() {
         (&["train", "--data", "grey.png", "--out", "run"], "--out run: the folder is not empty"),
         (&["train", "--resume", "none"], "--resume none"),
         (
-            &["inpaint", "grey.png", "--missing", "0.4", "--pursuit", "look-ahead-ols"],
-            "--pursuit: must be omp or ols, which support missing pixels, got look-ahead-ols",
-        ),
-        (
             &["encode", "run", "grey.png", "--out", "x.csv"],
             "x.csv: the name must end in .npz or .safetensors",
+        ),
+        (
+            &["encode", "run", "grey.png", "--split", "test"],
+            "--split: grey.png is cut into patches, which have no splits; leave it out",
         ),
         (&["encode", "run", "grey.png", "--nonzero", "40"], "--nonzero: must be at most the 32 atoms"),
         (
