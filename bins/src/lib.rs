@@ -13,6 +13,7 @@ pub mod dbn;
 pub mod device;
 pub mod dictionary;
 mod features;
+mod help;
 pub mod images;
 pub mod interrupt;
 pub mod options;

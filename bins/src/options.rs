@@ -68,13 +68,13 @@ const CROPS: usize = 100_000;
 /// Rows that are cut out of images at random.
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
 pub struct CropArgs {
-    /// Rows are random crops of this size, in pixels, of the images of --data, which may have any sizes: a side, or HEIGHTxWIDTH.
-    /// They are cut when they are read and take no memory. Every tenth image is kept for test rows. --data takes a folder of images, an
-    /// image, natural-images (built in) or any data set of images.
+    /// Rows are random crops of images, of this size in pixels: a side, or HEIGHTxWIDTH. The images may have different sizes: a folder of
+    /// images, an image file, natural-images (built in) or any data set of images. Crops are cut when they are read and are never stored;
+    /// they are grey unless --colour is rgb. Every tenth image is kept for the test rows.
     #[arg(long, value_name = "SIZE")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crop: Option<PatchSize>,
-    /// Number of crops in the training rows; with --crop.  [default: 100000]
+    /// Number of crops in the training rows, with --crop; default: 100000.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crops: Option<usize>,
@@ -98,8 +98,7 @@ pub fn located(data: &str, base: Option<&Path>) -> String {
 /// The rows that a saved network is used on.
 #[derive(Debug, Clone, Args)]
 pub struct RowsArgs {
-    /// Data set, named as for --data of `train`;
-    /// default: the data that MODEL was trained on if MODEL is the folder of a run, else mnist-sample.
+    /// Data set, named as for `train --data`. Default: the data of the run if MODEL is the folder of a run, else mnist-sample.
     #[arg(long, value_name = "DATA")]
     pub data: Option<String>,
     /// How they are read.
@@ -187,7 +186,7 @@ pub struct ReadArgs {
     /// Colour of images: as stored, converted to grey, or converted to red, green and blue.
     #[arg(long, value_enum, default_value_t = ColourArg::AsStored)]
     pub colour: ColourArg,
-    /// Use at most this many rows of each split.
+    /// Use only the first ROWS rows of each split; default: all rows.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
     pub max_rows: Option<usize>,
 }
@@ -296,7 +295,8 @@ pub struct Common {
     /// How many threads it uses on the CPU.
     #[command(flatten)]
     pub threads: ThreadsArg,
-    /// Print one JSON object on standard output at the end, and everything else on standard error.
+    /// Print one JSON object on standard output at the end, and everything else on standard error. For a command that makes a run, it is
+    /// the content of results.json.
     #[arg(long)]
     pub json: bool,
 }

@@ -42,14 +42,14 @@ pub struct TaskArgs {
     /// Classes that classifiers tell apart, at least two.
     #[arg(long, value_name = "FIRST-LAST", default_value = "0-4")]
     pub labelled_classes: Classes,
-    /// Most labelled rows that the classifiers learn from, or several such numbers, for example 10,100,1000: as many of each class,
-    /// as far as there are; default: all.
-    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = at_least_one)]
+    /// Maximum number of labelled training rows in all, balanced over the classes. Several numbers, such as 10,100,1000, repeat the comparison for
+    /// each. Default: all rows.
+    #[arg(long, value_name = "ROWS,…", value_delimiter = ',', value_parser = at_least_one)]
     pub labelled: Vec<usize>,
-    /// Most principal components of the baseline by principal component analysis (PCA).
+    /// Maximum number of principal components in the PCA baseline.
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one)]
     pub components: usize,
-    /// Repeat everything with so many seeds, from --seed on, and print means and standard deviations.
+    /// Number of runs, with seeds --seed, --seed + 1, …; prints means and standard deviations.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
     pub seeds: usize,
     /// Seed of every random draw, the first one with --seeds.

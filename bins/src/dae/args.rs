@@ -1,6 +1,7 @@
 //! The command line of `dae`.
 use crate::completions::CompletionsArgs;
 use crate::dbn::fine_tune::args::FineTuneArgs;
+use crate::help::PREPARE;
 use crate::options::{
     Common, DataArgs, LossArg, ModelArgs, RowsArgs, above_zero, at_least_one, below_one, not_negative,
     precision,
@@ -14,11 +15,35 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
+/// Command lines of the program, at the end of its help.
+const EXAMPLES: &str = "\
+Examples:
+  dae --out runs/AUTOENCODER                                 # 784-500 on the built-in digits
+  dae evaluate runs/AUTOENCODER
+  dae encode runs/AUTOENCODER --out features.npy
+  dae denoise runs/AUTOENCODER IMAGE --out FOLDER";
+/// The same of `train`.
+const TRAIN: &str = "\
+Examples:
+  dae train --data mnist --hidden 1000,1000 --corruption masking:0.1,masking:0.25
+  dae train --data DATA --prepare row-mean --corruption gaussian:0.5 --hidden-unit rectified
+  dae train --resume runs/AUTOENCODER --epochs 10";
+/// The same of `encode`.
+const ENCODE: &str = "\
+Examples:
+  dae encode runs/AUTOENCODER --split test --out features.npy
+  dae encode runs/AUTOENCODER --data DATA --layer 1 --out features.safetensors";
+/// The same of `evaluate`.
+const EVALUATE: &str = "\
+Examples:
+  dae evaluate runs/AUTOENCODER
+  dae evaluate runs/AUTOENCODER --split train --corruption salt-and-pepper:0.5";
+
 /// Denoising autoencoders: train one, or a stack layer by layer, on corrupted rows; then use it for features and to restore images.
 ///
 /// Without a sub-command it trains: `dae --epochs 3` is `dae train --epochs 3`.
 #[derive(Debug, Parser)]
-#[command(name = "dae", version, args_conflicts_with_subcommands = true)]
+#[command(name = "dae", version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub struct Cli {
     /// What to do; default: `train`.
     #[command(subcommand)]
@@ -32,14 +57,18 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Train a denoising autoencoder, or a stack of them layer by layer.
+    #[command(after_help = TRAIN)]
     Train(Box<TrainArgs>),
-    /// Fine-tune a trained model by backpropagation into a classifier or a deep autoencoder, which `dbn` uses: `dbn predict`.
+    /// Fine-tune a trained model by backpropagation into a classifier or a deep autoencoder. Use the result with `dbn evaluate`,
+    /// `dbn encode`, and `dbn predict` (a classifier) or `dbn reconstruct` (an autoencoder).
     FineTune(Box<FineTuneArgs>),
     /// Restore noisy image files of the size that the autoencoder reads.
     Denoise(DenoiseArgs),
     /// Write the features of a data set to a .npy, .csv or .safetensors file.
+    #[command(after_help = ENCODE)]
     Encode(EncodeArgs),
     /// Print the errors of reconstructions from clean and from corrupted rows.
+    #[command(after_help = EVALUATE)]
     Evaluate(EvaluateArgs),
     /// Draw rows, the same rows corrupted, and their reconstructions.
     Reconstruct(ReconstructArgs),
@@ -56,16 +85,17 @@ pub struct Settings {
     /// Number of hidden units of each layer, lowest layer first; several make a stack.
     #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "500", value_parser = at_least_one)]
     pub hidden: Vec<usize>,
-    /// Noise on what a layer reads, in training only: salt-and-pepper:SHARE, masking:SHARE, gaussian:DEVIATION or none; one for all
-    /// layers, or one for each, lowest layer first.
+    /// Noise on the inputs of a layer, in training only: one for all layers, or one for each, lowest first. salt-and-pepper:P sets a share P of
+    /// the inputs to 0 or 1 at random, masking:P sets a share P to 0, gaussian:S adds noise of standard deviation S, and none adds none. P is
+    /// from 0 to 1; the inputs of the lowest layer are the prepared rows.
     #[arg(long, value_name = "NOISE,…", value_delimiter = ',', default_value = "salt-and-pepper:0.3", value_parser = noise)]
     pub corruption: Vec<String>,
     /// Give the decoder weights of its own, in place of the transposed weights of the encoder.
     #[arg(long)]
     #[serde(default)]
     pub untied: bool,
-    /// What reconstructions are compared by; default: cross-entropy for a layer whose inputs lie between 0 and 1, squared-error for
-    /// others, which can have no other.
+    /// Reconstruction loss of layers whose inputs lie between 0 and 1; default: cross-entropy. Layers with other inputs always use
+    /// squared-error; cross-entropy is an error if the prepared rows lie outside 0 to 1.
     #[arg(long, value_enum)]
     pub loss: Option<LossArg>,
     /// Units of the hidden layers.
@@ -77,19 +107,17 @@ pub struct Settings {
     /// Rows per step; an epoch skips the rows that do not fill a last step.
     #[arg(long, value_name = "ROWS", default_value_t = 8, value_parser = at_least_one)]
     pub batch: usize,
-    /// Learning rate, the step along the mean gradient of a minibatch; default: 0.1, or 0.001 for a layer that does not have sigmoid
-    /// units and inputs between 0 and 1.
+    /// Learning rate, constant over the run. Default: 0.1 for a layer with sigmoid units and inputs between 0 and 1, else 0.001.
     #[arg(long, value_name = "RATE", value_parser = above_zero)]
     pub learning_rate: Option<f64>,
     /// Momentum, at least 0 and below 1.
-    #[arg(long, value_name = "SHARE", default_value_t = 0., value_parser = below_one)]
+    #[arg(long, value_name = "MOMENTUM", default_value_t = 0., value_parser = below_one)]
     pub momentum: f64,
     /// L2 decay of the weights, at least 0.
     #[arg(long, value_name = "DECAY", default_value_t = 0., value_parser = not_negative)]
     pub weight_decay: f64,
-    /// What is done to rows before the lowest layer reads them, in this order, fitted to the training rows and saved with the model:
-    /// scale=F, unit-variance, center, row-mean, contrast, rescale, pca=N, whiten or zca; default: nothing.
-    #[arg(long, value_name = "STEP,...", value_delimiter = ',')]
+    /// Steps that prepare rows, in this order, separated by commas, such as row-mean,pca=100; default: none.
+    #[arg(long, value_name = "STEP,...", value_delimiter = ',', long_help = PREPARE)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prepare: Vec<StepConfig>,
     /// Precision of the matrix products; weights and sums are always f32.
@@ -137,8 +165,7 @@ pub struct DenoiseArgs {
     /// Image files of the size that the autoencoder reads.
     #[arg(value_name = "IMAGE", required = true)]
     pub images: Vec<PathBuf>,
-    /// Corrupt the images first, to see what the autoencoder makes of known noise: salt-and-pepper:SHARE, masking:SHARE or
-    /// gaussian:DEVIATION.
+    /// Treat the images as clean: corrupt them first, and report the errors before and after. Noise as for `train --corruption`.
     #[arg(long, value_name = "NOISE", value_parser = noise)]
     pub corruption: Option<String>,
     /// Seed of --corruption.
@@ -162,7 +189,7 @@ pub struct EncodeArgs {
     /// Where rows come from.
     #[command(flatten)]
     pub data: RowsArgs,
-    /// Which rows to encode.
+    /// Rows to encode.
     #[arg(long, value_enum, default_value_t = SplitArg::Train)]
     pub split: SplitArg,
     /// Layer whose features are written; 1 is the lowest. Default: the top layer.
@@ -185,11 +212,11 @@ pub struct NoisyRowsArgs {
     /// Where rows come from.
     #[command(flatten)]
     pub data: RowsArgs,
-    /// Which rows; default: the test rows if there are any, else the training rows.
+    /// Rows to use; default: the test rows if there are any, else the training rows.
     #[arg(long, value_enum)]
     pub split: Option<SplitArg>,
-    /// Noise on the rows: salt-and-pepper:SHARE, masking:SHARE, gaussian:DEVIATION or none; default: that of the lowest layer in
-    /// training where MODEL is the folder of a run, else salt-and-pepper:0.3.
+    /// Noise on the prepared rows, as for `train --corruption`; default: that of the lowest layer in training if MODEL is the folder of a run,
+    /// else salt-and-pepper:0.3.
     #[arg(long, value_name = "NOISE", value_parser = noise)]
     pub corruption: Option<String>,
     /// Seed of the noise; default: the seed of the run, else 0.

@@ -1,6 +1,7 @@
 //! Arguments of the sub-commands of `dbn` that share this module.
 use super::layer_arg::LayerArg;
 use super::likelihood::LikelihoodArgs;
+use crate::help::PREPARE;
 use crate::options::{
     Common, DataArgs, ModelArgs, RowsArgs, above_zero, at_least_one, below_one, image_shape, inside_zero_one,
     not_negative, precision,
@@ -18,6 +19,19 @@ use std::str::FromStr;
 /// Epochs per layer when none are asked for.
 const EPOCHS: usize = 60;
 
+/// The long help of `--layers`.
+const LAYERS: &str = "\
+Layers, lowest first, in place of --hidden. Examples for 28x28 images: patch:8/4x16,patch:3/1x24,dense:50 and \
+conv:9x24/pool2,conv:5x40/pool2,dense:50.
+
+dense:N, or N: N hidden units, each connected to the whole layer below.
+patch:WINDOW/STRIDExHIDDEN: windows of WINDOW x WINDOW pixels, one every STRIDE pixels. Each window has HIDDEN hidden units with weights of \
+their own. The last windows must end at the border of the image.
+conv:SIZExFILTERS[/same][/poolN]: FILTERS shared filters of SIZE x SIZE pixels with stride 1. The feature maps are SIZE - 1 pixels smaller \
+than the image, or as large with /same. /poolN pools blocks of N x N.
+
+Above a patch or conv layer, sizes count positions of that layer. A patch or conv layer cannot follow a dense layer.";
+
 /// Settings of `train`. The run folder keeps them, so that `--resume` needs nothing else.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct Settings {
@@ -25,14 +39,8 @@ pub struct Settings {
     #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "500,500", value_parser = at_least_one)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hidden: Vec<usize>,
-    /// Layers, lowest first, in place of --hidden.
-    /// dense:N, or just N, has N hidden units that see everything below; patch:WINDOW/STRIDExHIDDEN has a window of WINDOW x WINDOW places
-    /// every STRIDE places, with HIDDEN hidden units of its own, which see that window only, and windows must end where the image ends;
-    /// conv:SIZExFILTERS has FILTERS filters of SIZE x SIZE places, each at every place of the image, whose maps of hidden units are SIZE - 1
-    /// places smaller, or as large as the image with /same, and pooled in blocks of N x N places with /poolN. Windows and filters of the
-    /// lowest layer lie on the image of a row, those of a layer above others on the places of those; they cannot lie on a dense layer.
-    /// Examples for 28x28 images: patch:8/4x16,patch:3/1x24,dense:50 and conv:9x24/pool2,conv:5x40/pool2,dense:50.
-    #[arg(long, value_name = "LAYER,…", value_delimiter = ',', conflicts_with = "hidden")]
+    /// Layers, lowest first, in place of --hidden, such as patch:8/4x16,patch:3/1x24,dense:50 for 28x28 images.
+    #[arg(long, value_name = "LAYER,…", value_delimiter = ',', conflicts_with = "hidden", long_help = LAYERS)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayerArg>,
     /// Epochs per layer, from the option `--epochs` of [`TrainArgs`].
@@ -42,7 +50,7 @@ pub struct Settings {
     #[arg(long, value_name = "ROWS", default_value_t = 100, value_parser = at_least_one)]
     pub batch: usize,
     /// Initial learning rate, which falls linearly to --final-learning-rate over a layer's epochs: one for all layers, or one for each, lowest
-    /// first. Default: 0.1 for binary units, 0.001 if a layer has Gaussian or rectified units, and ten times as much for filters.
+    /// first. Default: 0.1, or 0.001 if the layer has Gaussian or rectified units; convolutional layers use ten times these rates.
     #[arg(long, value_name = "RATE,…", value_delimiter = ',', value_parser = above_zero)]
     #[serde(default, with = "one_or_more", skip_serializing_if = "Vec::is_empty")]
     pub learning_rate: Vec<f64>,
@@ -50,16 +58,16 @@ pub struct Settings {
     #[arg(long, value_name = "RATE", default_value_t = 0., value_parser = not_negative)]
     #[serde(default)]
     pub final_learning_rate: f64,
-    /// Momentum, at least 0 and below 1. In the first fifth of a layer's epochs it is 0.5 if MOMENTUM is larger.
-    /// Default: 0 with --persistent, else 0.9.
+    /// Momentum, at least 0 and below 1. If it is above 0.5, the first fifth of a layer's epochs uses 0.5. Default: 0 with --persistent,
+    /// else 0.9.
     #[arg(long, value_name = "MOMENTUM", value_parser = below_one)]
     pub momentum: Option<f64>,
     /// Gibbs steps of the model phase (CD-k).
     #[arg(long, value_name = "STEPS", default_value_t = 1, value_parser = at_least_one)]
     pub k: usize,
-    /// Keep the Gibbs chains from step to step (persistent CD) instead of starting them at the data.
-    /// Training is slower, but the model can be sampled. Default: true for binary units, false if a layer has filters, or Gaussian or
-    /// rectified units.
+    /// Continue the Gibbs chains from step to step (persistent CD) instead of starting them at the data. Slower, but samples from random
+    /// states look like the data more often than with CD. Default: true for layers of binary units, false for convolutional layers and
+    /// layers with Gaussian or rectified units.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub persistent: Option<bool>,
     /// L1 decay of the weights, at least 0.
@@ -81,20 +89,15 @@ pub struct Settings {
     /// Visible units of the lowest layer: bernoulli for rows in [0, 1], gaussian for real values.
     #[arg(long, value_enum, default_value_t = Visible::Bernoulli)]
     pub visible: Visible,
-    /// Steps that prepare rows for the lowest layer, in this order, separated by commas; default: none.
-    /// scale=F (multiply by F), unit-variance (divide by the overall standard deviation), center (subtract feature means), row-mean
-    /// (subtract each row's mean), contrast[=C] (give each row mean 0 and variance 1; C is added to its variance), rescale (subtract row
-    /// means, cut at three standard deviations, map to 0.1 to 0.9), pca=N (N principal components), whiten[=N] (the same with variance
-    /// 1), zca[=EPSILON] (ZCA whitening; EPSILON is added to variances). Steps are fitted to the training rows and saved with the
-    /// network. With --visible gaussian the program appends unit-variance.
-    #[arg(long, value_name = "STEP,...", value_delimiter = ',')]
+    /// Steps that prepare rows, in this order, separated by commas, such as row-mean,pca=100; default: none.
+    #[arg(long, value_name = "STEP,...", value_delimiter = ',', long_help = PREPARE)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prepare: Vec<StepConfig>,
     /// Units of the hidden layers.
     #[arg(long, value_enum, default_value_t = Hidden::Bernoulli)]
     pub hidden_unit: Hidden,
     /// In every step, draw each value of a row anew as 0 or 1, with the value as the probability of 1; rows must lie in [0, 1].
-    /// `evaluate --log-likelihood` measures rows that are drawn in this way.
+    /// `evaluate --log-likelihood` draws rows in the same way.
     #[arg(long)]
     #[serde(default)]
     pub binarize: bool,
@@ -258,9 +261,8 @@ pub struct SampleArgs {
     /// Gibbs steps in the top layer for each sample.
     #[arg(long, value_name = "STEPS", default_value_t = 1000, value_parser = at_least_one)]
     pub steps: usize,
-    /// Data set (named as for --data) whose rows start the Gibbs chains, which makes the samples more varied.
-    /// Its test rows are used if it has any. Default: random states, from which a chain may need many thousand steps to reach
-    /// every kind of row.
+    /// Data set, named as for `train --data`, whose rows start the Gibbs chains (its test rows if it has any). Recommended: from random
+    /// states, the default, a network trained on MNIST draws mostly images of one digit.
     #[arg(long, value_name = "DATA")]
     pub start: Option<String>,
     /// Seed of the draws.
@@ -286,8 +288,8 @@ pub struct EvaluateArgs {
     /// Where rows come from.
     #[command(flatten)]
     pub data: RowsArgs,
-    /// Seed of every random draw: classifier order, binary rows, annealing, held-out rows without a test split;
-    /// default: the seed of the run, else 0.
+    /// Seed of every random draw: order of the classifier's rows, binary rows, AIS, and the choice of held-out rows if there is no test
+    /// split. Default: the seed of the run, else 0.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// How the log-likelihood is measured.

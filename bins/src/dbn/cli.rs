@@ -5,11 +5,36 @@ use super::up_down::UpDownArgs;
 use crate::completions::CompletionsArgs;
 use clap::{Parser, Subcommand};
 
+/// Command lines of the program, at the end of its help.
+const EXAMPLES: &str = "\
+Examples:
+  dbn --out runs/NET                                         # a 784-500-500 network of the built-in digits
+  dbn evaluate runs/NET
+  dbn encode runs/NET --layer all --out features.npy
+  dbn fine-tune runs/NET --classify --out runs/CLASSIFIER";
+/// The same of `train`.
+const TRAIN: &str = "\
+Examples:
+  dbn train --data mnist --hidden 500,500,2000 --out runs/NET
+  dbn train --layers conv:9x24/pool2,dense:50 --sparsity-target 0.05 --sparsity-cost 1
+  dbn train --data FOLDER --crop 32 --visible gaussian --prepare row-mean
+  dbn train --resume runs/NET --epochs 90";
+/// The same of `encode`.
+const ENCODE: &str = "\
+Examples:
+  dbn encode runs/NET --split test --out features.npy
+  dbn encode runs/NET --layer all --out features.safetensors";
+/// The same of `evaluate`.
+const EVALUATE: &str = "\
+Examples:
+  dbn evaluate runs/NET
+  dbn evaluate runs/NET --data mnist --log-likelihood";
+
 /// Deep belief networks: train one layer by layer, then use it for features, reconstructions and samples.
 ///
 /// Without a sub-command it trains: `dbn --epochs 3` is `dbn train --epochs 3`.
 #[derive(Debug, Parser)]
-#[command(name = "dbn", version, args_conflicts_with_subcommands = true)]
+#[command(name = "dbn", version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub struct Cli {
     /// What to do; default: `train`.
     #[command(subcommand)]
@@ -23,8 +48,10 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Train a network and report the accuracy of a linear classifier on its features.
+    #[command(after_help = TRAIN)]
     Train(Box<TrainArgs>),
     /// Write the features of a data set to a .npy, .csv or .safetensors file; for a deep autoencoder, its codes.
+    #[command(after_help = ENCODE)]
     Encode(EncodeArgs),
     /// Write the class of each row and the probability of each class, by a classifier or a network with labels.
     Predict(PredictArgs),
@@ -35,6 +62,7 @@ pub enum Command {
     /// Evaluate a trained network on a data set.
     /// A network of `train` gets a linear classifier, the reconstruction error and free energies; a classifier or a network with
     /// labels its classification error; a deep autoencoder its squared error.
+    #[command(after_help = EVALUATE)]
     Evaluate(EvaluateArgs),
     /// Fine-tune a trained network by backpropagation into a classifier or a deep autoencoder.
     FineTune(Box<FineTuneArgs>),

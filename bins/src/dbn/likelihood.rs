@@ -30,23 +30,24 @@ pub struct LikelihoodArgs {
     #[arg(long)]
     pub log_likelihood: bool,
     /// How the partition function of the top RBM is computed: exact (a sum over all states, for at most 25 binary visible or hidden
-    /// units), or ais (annealed importance sampling, an estimate from below and one from above). Default: exact where possible.
+    /// units), or ais (annealed importance sampling, AIS: forward AIS estimates it from below, reverse AIS from above). Default: exact where
+    /// possible.
     #[arg(long, value_enum, value_name = "exact|ais", requires = "log_likelihood")]
     pub log_z: Option<LogZArg>,
-    /// Annealing chains, at least 2; the error bounds shrink with the square root of their number.
+    /// Chains of AIS, at least 2; the error bounds shrink with the square root of their number.
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = at_least_two, requires = "log_likelihood")]
     pub chains: usize,
-    /// Annealing temperatures, at least 3; the default is that of Salakhutdinov and Murray (2008).
+    /// Temperatures of AIS, at least 3; the default is that of Salakhutdinov and Murray (2008).
     #[arg(long, value_name = "N", default_value_t = 14_500, value_parser = at_least_three, requires = "log_likelihood")]
     pub temperatures: usize,
-    /// Start of reverse annealing: training rows, or the samples of forward annealing.
-    /// The samples weigh the modes of the RBM as the RBM does, but lack the modes that forward annealing missed.
+    /// Where the chains of reverse AIS start: rows (training rows) or samples (end states of forward AIS). The samples have the RBM's
+    /// proportions of modes, but miss modes that forward AIS never reached.
     #[arg(long, value_enum, value_name = "rows|samples", default_value_t = BackFrom::Rows, requires = "log_likelihood")]
     pub back_from: BackFrom,
-    /// Gibbs steps of the RBM before reverse annealing.
+    /// Gibbs steps of the RBM from these states before reverse AIS.
     #[arg(long, value_name = "STEPS", default_value_t = 1000, requires = "log_likelihood")]
     pub burn_in: usize,
-    /// How grey levels are binarized: drawn with the grey level as probability, or cut at one half; default: draw.
+    /// How grey levels become 0 or 1: draw (with the grey level as the probability of 1) or threshold (1 from one half on); default: draw.
     #[arg(long, value_enum, value_name = "draw|threshold", requires = "log_likelihood")]
     pub binarize: Option<BinarizeArg>,
     /// Draws of the middle layer per row, at least 2, for the lower bound of a network with two layers.

@@ -2,6 +2,7 @@
 use super::choices::{Method, ReplaceArg, Rule, StartArg};
 use super::restore_args::{DenoiseArgs, InpaintArgs};
 use crate::completions::CompletionsArgs;
+use crate::help::COLOUR_OF_PATCHES;
 use crate::options::{Common, ReadArgs, above_zero, at_least_one, at_most_one, not_negative};
 use crate::rows::SplitArg;
 use crate::session::SessionArgs;
@@ -10,12 +11,32 @@ use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Dictionary learning: train atoms of which a weighted sum of a few represents each row (its sparse code), then use them to encode rows
-/// and to denoise and inpaint images.
+/// Command lines of the program, at the end of its help.
+const EXAMPLES: &str = "\
+Examples:
+  dictionary-learning --out runs/DICTIONARY                   # 256 atoms of 8x8 patches
+  dictionary-learning encode runs/DICTIONARY IMAGE --out codes.safetensors
+  dictionary-learning decode runs/DICTIONARY codes.safetensors
+  dictionary-learning denoise IMAGE --sigma 25 --add-noise";
+/// The same of `train`.
+const TRAIN: &str = "\
+Examples:
+  dictionary-learning train --data FOLDER --side 12 --atoms 512 --nonzero 8
+  dictionary-learning train --data mnist-sample --atoms 300 --pursuit ols --rule ksvd
+  dictionary-learning train --online --iterations 4
+  dictionary-learning train --resume runs/DICTIONARY --iterations 100";
+/// The same of `encode`.
+const ENCODE: &str = "\
+Examples:
+  dictionary-learning encode runs/DICTIONARY IMAGE --out codes.safetensors
+  dictionary-learning encode runs/DICTIONARY mnist --split test --nonzero 5 --out codes.npz";
+
+/// Dictionary learning: train atoms such that a few of them, chosen by a greedy pursuit, represent each row; the weights are its sparse code.
+/// Then use them to encode rows and to denoise and inpaint images.
 ///
 /// Without a sub-command it trains: `dictionary-learning --iterations 10` is `dictionary-learning train --iterations 10`.
 #[derive(Debug, Parser)]
-#[command(name = "dictionary-learning", version, args_conflicts_with_subcommands = true)]
+#[command(name = "dictionary-learning", version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub struct Cli {
     /// What to do; default: `train`.
     #[command(subcommand)]
@@ -29,8 +50,10 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Train a dictionary on patches of images, or on rows.
+    #[command(after_help = TRAIN)]
     Train(Box<TrainArgs>),
     /// Write the sparse codes of a data set to a .npz or .safetensors file.
+    #[command(after_help = ENCODE)]
     Encode(EncodeArgs),
     /// Write the images or rows that sparse codes represent.
     Decode(DecodeArgs),
@@ -44,6 +67,7 @@ pub enum Command {
 
 /// Where signals come from. The run folder keeps these arguments.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+#[command(mut_arg("colour", |arg| arg.help(COLOUR_OF_PATCHES)))]
 pub struct SignalArgs {
     /// Images to cut patches from, or rows.
     /// Images: natural-images (built in), a folder of images of any sizes, or an image file. Rows: mnist-sample, mnist,
@@ -52,8 +76,7 @@ pub struct SignalArgs {
     #[arg(long, value_name = "DATA", default_value = "natural-images")]
     pub data: String,
     /// Height and width of the patches cut from images, in pixels: one number for square patches; default: 8.
-    /// If the rows of a data set are images and --side is given, patches are cut from them. Patches are grey, or with --colour rgb in
-    /// colour.
+    /// If the rows of a data set are images and --side is given, patches are cut from them.
     #[arg(long, value_name = "SIDE|HEIGHTxWIDTH")]
     pub side: Option<PatchSize>,
     /// Make each image of a folder a row, instead of cutting patches from it; all images must have the same size.

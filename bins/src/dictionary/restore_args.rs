@@ -11,7 +11,7 @@ pub struct ImageDictionaryArgs {
     /// The folder of a run, OWNER/NAME on the hub, or a .npy, .csv or .safetensors file with one atom per row.
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["atoms", "iterations", "side", "patches", "rule"])]
     pub dictionary: Option<String>,
-    /// Height and width of a patch; default: 8 for denoise, 10 for inpaint.
+    /// Height and width of a patch; default: 8.
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(2..=64))]
     pub side: Option<u32>,
     /// Number of atoms to learn.
@@ -32,7 +32,7 @@ pub struct ImageDictionaryArgs {
     /// Overwrite a --save-dictionary folder that is not empty.
     #[arg(long, requires = "save_dictionary")]
     pub overwrite: bool,
-    /// Seed of the draw of patches to learn from, and of the noise (--add-noise) or missing pixels (--missing) that the program makes.
+    /// Seed of the draw of patches to learn from, and of the noise of --add-noise.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
 }
@@ -49,7 +49,7 @@ pub struct DenoiseArgs {
     /// The image without noise, to measure the result against.
     #[arg(long, value_name = "FILE", conflicts_with = "add_noise")]
     pub clean: Option<PathBuf>,
-    /// Treat IMAGE as clean: add noise of --sigma, remove it and measure the result.
+    /// Treat IMAGE as clean: add Gaussian noise of standard deviation --sigma, which is then required, remove it and report the PSNR.
     #[arg(long, requires = "sigma")]
     pub add_noise: bool,
     /// The dictionary.
@@ -80,7 +80,11 @@ pub struct DenoiseArgs {
 
 /// Arguments of `dictionary-learning inpaint`.
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["mask", "missing"]))]
+#[command(
+    group = clap::ArgGroup::new("what").required(true).args(["mask", "missing"]),
+    mut_arg("side", |arg| arg.help("Height and width of a patch; default: 10")),
+    mut_arg("seed", |arg| arg.help("Seed of the draw of patches to learn from, and of the missing pixels of --missing"))
+)]
 pub struct InpaintArgs {
     /// The image with missing pixels, grey or colour.
     #[arg(value_name = "IMAGE")]
@@ -91,7 +95,7 @@ pub struct InpaintArgs {
     /// The mask is black, not white, where pixels are missing.
     #[arg(long, requires = "mask")]
     pub invert_mask: bool,
-    /// Treat IMAGE as complete: remove this fraction of its pixels at random, fill them in and measure the result.
+    /// Treat IMAGE as complete: remove this fraction of its pixels at random, fill them in and report the PSNR.
     #[arg(long, value_name = "FRACTION", value_parser = inside_zero_one)]
     pub missing: Option<f64>,
     /// The complete image, to measure the result against.

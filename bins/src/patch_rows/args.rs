@@ -1,4 +1,5 @@
 //! The command line of programs that learn from patches of images or from rows.
+use crate::help::COLOUR_OF_PATCHES;
 use crate::options::{Common, ModelArgs, ReadArgs, at_least_one};
 use crate::rows::SplitArg;
 use chandlery_datasets::patches::PatchSize;
@@ -8,19 +9,18 @@ use std::path::PathBuf;
 
 /// Where rows come from. The run folder keeps these arguments.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+#[command(mut_arg("colour", |arg| arg.help(COLOUR_OF_PATCHES)))]
 pub struct InputArgs {
     /// Images to cut patches from, or rows.
     /// Images: natural-images (built in), a folder of images of any sizes, or an image file. Rows: mnist-sample, mnist,
-    /// fashion-mnist, hub:OWNER/NAME, a folder of idx files, or a .npy, .npz, .safetensors, .parquet, .csv or .tsv file.
-    /// Default: natural-images; for a sub-command with MODEL, the data of the run if MODEL is the folder of a run. Such a sub-command reads
-    /// the test split if there is one.
+    /// fashion-mnist, hub:OWNER/NAME, a folder of idx files, or a .npy, .npz, .safetensors, .parquet, .csv or .tsv file. Default:
+    /// natural-images.
     #[arg(long, value_name = "DATA")]
     pub data: Option<String>,
-    /// Height and width of the patches cut from images, in pixels: one number for square patches; default: 8 in `sparse-autoencoder`, 12 in
-    /// `sparse-coding`.
+    /// Height and width of the patches cut from images, in pixels: one number for square patches. Default: those of the model.
     #[arg(long, value_name = "SIDE|HEIGHTxWIDTH")]
     pub side: Option<PatchSize>,
-    /// Number of patches to cut; default: 10,000 in `sparse-autoencoder`, 20,000 in `sparse-coding`.
+    /// Number of patches to cut. Default: that of the run if its data is used, else that of `train`.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub patches: Option<usize>,
     /// How a data set is read.
@@ -33,20 +33,23 @@ pub struct InputArgs {
     pub base: Option<PathBuf>,
 }
 
-/// What is done to raw rows.
+/// Preparation of the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PrepareArg {
-    /// Bytes over 255, floats as they are.
+    /// Bytes are divided by 255, floats stay as they are.
     None,
-    /// Row means removed, cut off at three standard deviations, then mapped to 0.1 to 0.9.
+    /// Subtract row means, clip at three standard deviations, map to 0.1 to 0.9.
     Rescale,
-    /// Row means removed, then whitened by ZCA; in `sparse-autoencoder` for --decoder linear.
+    /// Subtract row means, then ZCA whitening.
     Zca,
 }
 
 /// A model and the rows that it is used on.
 #[derive(Debug, Args)]
+#[command(mut_arg("data", |arg| arg.help(
+    "Data set, named as for `train --data`. Default: the data of the run if MODEL is the folder of a run, else natural-images"
+)))]
 pub struct UseArgs {
     /// The model.
     #[command(flatten)]

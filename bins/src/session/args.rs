@@ -11,11 +11,11 @@ use std::path::PathBuf;
 /// How rows reach the device: options of the process, on which the result does not depend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
 pub struct FeedArgs {
-    /// Largest part of the data set that crosses to the device at once, such as 64MiB or 500MB.
-    /// About five times as much is taken on the host, and twice on the device. The result does not depend on it.
+    /// Size of the chunks that are copied to the device: 64MiB, 500MB or a number of bytes. Uses about five times this memory on the host and
+    /// twice this memory on the device. The result does not depend on it.
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = bytes)]
     pub chunk_bytes: usize,
-    /// Keep a data set of at most this size on the device; a larger one crosses in chunks in every epoch. With 0 every data set does.
+    /// Data sets up to this size stay on the device. Larger ones are streamed to it in chunks in every epoch; 0 streams every data set.
     #[arg(long, value_name = "BYTES", default_value = "2GiB", value_parser = bytes)]
     pub resident_bytes: usize,
 }
@@ -41,7 +41,7 @@ impl Default for FeedArgs {
 /// Where a run goes, how it is resumed, and where it computes.
 #[derive(Debug, Clone, Args)]
 pub struct SessionArgs {
-    /// Folder of the run; default: a new one under runs/, named by the time.
+    /// Folder of the run; default: a new one under runs/, named by program and UTC time, such as runs/dbn-20250102T030405Z.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Overwrite the previous run in the --out folder.
@@ -50,9 +50,9 @@ pub struct SessionArgs {
     /// Resume an interrupted run with its own data and settings; the result has the same bits as that of an uninterrupted run.
     #[arg(long, value_name = "RUN")]
     pub resume: Option<PathBuf>,
-    /// Write a checkpoint when this many seconds have passed since the last one; 0: after every step.
-    /// One that takes long is written less often, so that checkpoints take at most 1 % of the time. The program also writes one at the
-    /// first step, at the end of training, and when Ctrl-C or SIGTERM stops it. The last two are kept.
+    /// Seconds between checkpoints; 0: after every step. Unless 0 is given, the program waits longer where checkpoints would take more than
+    /// 1 % of the time. It also writes one at the first step, at the end of training, and when Ctrl-C or SIGTERM stops it. It keeps the last
+    /// two.
     #[arg(long, value_name = "SECONDS", default_value_t = 60., value_parser = not_negative)]
     pub checkpoint_every: f64,
     /// Stop after this many steps (minibatches, or iterations over all rows), as if Ctrl-C had been pressed then.
@@ -131,19 +131,32 @@ fn check(command: &mut Command, matches: &ArgMatches) -> Result<(), clap::Error>
     }
 }
 
-/// For tests: panics unless the command line of `C` is sound and every flag of it and of its sub-commands has a sentence.
+/// For tests: panics unless the command line of `C` is sound, every flag of it and of its sub-commands has a sentence, and every command line
+/// of their examples is accepted; the program itself, `train`, `encode` and `evaluate` must have some.
 #[cfg(test)]
 pub(crate) fn assert_sound<C: Parser>() {
-    fn check(command: &Command) {
+    fn check<C: Parser>(command: &Command) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let examples = crate::help::examples(&help);
+        let wanted =
+            command.has_subcommands() || ["train", "encode", "evaluate"].contains(&command.get_name());
+        assert!(!wanted || examples.len() >= 2, "{}: no examples", command.get_name());
+        for example in examples {
+            let line = example.join(" ");
+            assert!(line.len() <= 96, "{line}: longer than a line");
+            if let Err(err) = parse::<C>(example) {
+                panic!("{line}: {err}")
+            }
+        }
         for arg in command.get_arguments() {
             let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.len() > 12, "{} --{}: no sentence", command.get_name(), arg.get_id());
         }
-        command.get_subcommands().for_each(check);
+        command.get_subcommands().for_each(check::<C>);
     }
     let command = C::command();
     command.clone().debug_assert();
-    check(&command);
+    check::<C>(&command);
 }
 
 #[cfg(test)]

@@ -9,11 +9,35 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
+/// Command lines of the program, at the end of its help.
+const EXAMPLES: &str = "\
+Examples:
+  sparse-autoencoder --out runs/FEATURES                     # 25 features of 8x8 patches
+  sparse-autoencoder evaluate runs/FEATURES
+  sparse-autoencoder encode runs/FEATURES --data DATA --out features.npy
+  sparse-autoencoder self-taught --labelled 10,100,1000 --seeds 5";
+/// The same of `train`.
+const TRAIN: &str = "\
+Examples:
+  sparse-autoencoder train --data mnist-sample --hidden 196 --sparsity 0.1 --weight-decay 3e-3
+  sparse-autoencoder train --data FOLDER --side 10 --prepare zca --decoder linear
+  sparse-autoencoder train --resume runs/FEATURES --iterations 800";
+/// The same of `encode`.
+const ENCODE: &str = "\
+Examples:
+  sparse-autoencoder encode runs/FEATURES --out features.npy
+  sparse-autoencoder encode runs/FEATURES --data mnist --split train --out features.npy";
+/// The same of `evaluate`.
+const EVALUATE: &str = "\
+Examples:
+  sparse-autoencoder evaluate runs/FEATURES
+  sparse-autoencoder evaluate runs/FEATURES --split train --sparsity 0.1";
+
 /// Sparse autoencoder: learn features that are rarely active, and use them to encode rows.
 ///
 /// Without a sub-command it trains: `sparse-autoencoder --hidden 49` is `sparse-autoencoder train --hidden 49`.
 #[derive(Debug, Parser)]
-#[command(name = "sparse-autoencoder", version, args_conflicts_with_subcommands = true)]
+#[command(name = "sparse-autoencoder", version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub struct Cli {
     /// What to do; default: `train`.
     #[command(subcommand)]
@@ -27,18 +51,21 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Train on patches of images, or on rows, by L-BFGS over all of them.
+    #[command(after_help = TRAIN)]
     Train(Box<TrainArgs>),
     /// Write the features of rows to a .npy, .csv or .safetensors file.
+    #[command(after_help = ENCODE)]
     Encode(EncodeArgs),
     /// Print the terms of the cost and how often features are active.
+    #[command(after_help = EVALUATE)]
     Evaluate(EvaluateArgs),
     /// Print the squared error of reconstructed rows, and draw some of them with their originals.
     Reconstruct(ReconstructArgs),
-    /// Compare learned features with raw pixels and with principal components: learn features from the digits 5 to 9 without labels,
-    /// then train classifiers of the digits 0 to 4 on each.
+    /// Compare learned features with raw pixels and with principal components: learn features from the digits 5 to 9 without labels, then
+    /// train classifiers of the digits 0 to 4 on each.
     ///
-    /// The default settings were chosen by the accuracy on the 500 test digits of mnist-sample, so the gain that they show on these digits
-    /// is optimistic.
+    /// The default settings were chosen by the accuracy on the 500 test digits of classes 0 to 4 in mnist-sample, so the accuracy on these digits
+    /// is slightly optimistic.
     SelfTaught(SelfTaughtArgs),
     /// Print completions of this program for a shell.
     Completions(CompletionsArgs),
@@ -77,7 +104,7 @@ pub struct Settings {
     /// Outputs of the decoder.
     #[arg(long, value_enum, default_value_t)]
     pub decoder: DecoderArg,
-    /// What is done to raw rows; default: rescale for patches, none for rows.
+    /// Preparation of the rows, one of these values; default: rescale for patches, none for rows. Use zca with --decoder linear.
     #[arg(long, value_enum)]
     pub prepare: Option<PrepareArg>,
     /// Iterations of L-BFGS.
@@ -106,7 +133,7 @@ pub struct CostArgs {
     /// Number of past steps from which L-BFGS estimates the curvature of the cost.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one)]
     pub history: usize,
-    /// Copy this many rows at a time to the device, for rows that do not fit into its memory; default: all rows stay there.
+    /// Stream this many rows at a time to the device in every pass, for data that does not fit into its memory; default: all rows stay there.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
     pub chunk: Option<usize>,
     /// Compute the cost and its gradient in f64 instead of f32.
@@ -136,6 +163,10 @@ impl CostArgs {
 
 /// Arguments of `sparse-autoencoder train`.
 #[derive(Debug, Args)]
+#[command(
+    mut_arg("side", |arg| arg.help("Height and width of the patches cut from images, in pixels: one number for square patches; default: 8")),
+    mut_arg("patches", |arg| arg.help("Number of patches to cut; default: 10,000"))
+)]
 pub struct TrainArgs {
     /// Where rows come from.
     #[command(flatten)]

@@ -11,11 +11,35 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Sparse coding: learn a basis such that each row is a combination of few of its atoms, and use it to encode rows.
+/// Command lines of the program, at the end of its help.
+const EXAMPLES: &str = "\
+Examples:
+  sparse-coding --out runs/BASIS                              # 256 atoms of 12x12 patches
+  sparse-coding evaluate runs/BASIS
+  sparse-coding encode runs/BASIS --data DATA --out activations.npy
+  sparse-coding denoise IMAGE --sigma 25 --add-noise";
+/// The same of `train`.
+const TRAIN: &str = "\
+Examples:
+  sparse-coding train --data mnist-sample --atoms 300 --beta 0.3 --nonnegative
+  sparse-coding train --data FOLDER --side 16 --atoms 512
+  sparse-coding train --resume runs/BASIS --epochs 20";
+/// The same of `encode`.
+const ENCODE: &str = "\
+Examples:
+  sparse-coding encode runs/BASIS --out activations.npy
+  sparse-coding encode runs/BASIS --data mnist --split train --out activations.npy";
+/// The same of `evaluate`.
+const EVALUATE: &str = "\
+Examples:
+  sparse-coding evaluate runs/BASIS
+  sparse-coding evaluate runs/BASIS --split train";
+
+/// Sparse coding: learn a basis such that few atoms represent each row, with weights found by an l1 penalty (lasso), and use it to encode rows.
 ///
 /// Without a sub-command it trains: `sparse-coding --atoms 100` is `sparse-coding train --atoms 100`.
 #[derive(Debug, Parser)]
-#[command(name = "sparse-coding", version, args_conflicts_with_subcommands = true)]
+#[command(name = "sparse-coding", version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub struct Cli {
     /// What to do; default: `train`.
     #[command(subcommand)]
@@ -29,32 +53,36 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Learn a basis for patches of images, or for rows, in minibatches.
+    #[command(after_help = TRAIN)]
     Train(Box<TrainArgs>),
     /// Write the activations of rows to a .npy, .csv or .safetensors file.
+    #[command(after_help = ENCODE)]
     Encode(EncodeArgs),
     /// Print the objective, the error and the sparsity of the activations of rows.
+    #[command(after_help = EVALUATE)]
     Evaluate(EvaluateArgs),
     /// Print the squared error of reconstructed rows, and draw some of them with their originals.
     Reconstruct(ReconstructArgs),
-    /// Remove noise from an image: as `dictionary-learning denoise` does, with penalised coefficients in place of pursuits.
+    /// Remove noise from an image. As `dictionary-learning denoise`, but the codes that make the result are lasso solutions (l1 penalty),
+    /// not pursuits.
     Denoise(Box<DenoisingArgs>),
-    /// Compare activations with raw pixels and PCA: learn a basis from the digits 5 to 9 without labels, then train classifiers of the
-    /// digits 0 to 4 on activations over this basis, on raw pixels and on principal components.
+    /// Compare activations with raw pixels and with principal components: learn a basis from the digits 5 to 9 without labels, then train
+    /// classifiers of the digits 0 to 4 on each.
     SelfTaught(SelfTaughtArgs),
     /// Print completions of this program for a shell.
     Completions(CompletionsArgs),
 }
 
-/// How the basis follows from activations.
+/// Update of the basis, given the activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UpdateArg {
-    /// All atoms move along their gradient, then those longer than 1 are scaled to length 1.
+    /// A gradient step for all atoms; those longer than 1 are then scaled to length 1.
     ProjectedGradient,
-    /// One atom after the other moves to its best place.
+    /// Updates one atom at a time to its optimum.
     #[default]
     BlockCoordinate,
-    /// The best basis for the statistics, by the Lagrange dual on the CPU; slow above some hundred atoms.
+    /// The optimal basis, by the Lagrange dual on the CPU; slow above a few hundred atoms.
     LagrangeDual,
 }
 
@@ -71,17 +99,17 @@ impl From<UpdateArg> for BasisMethod {
 /// How activations are found and the basis is learned from them; of `train` and `self-taught`.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct LearnArgs {
-    /// Relative duality gap at which activations are good enough, above 0.
+    /// Stop solving the lasso of a row when its relative duality gap is at most GAP, above 0.
     #[arg(long, value_name = "GAP", default_value_t = 1e-4, value_parser = above_zero)]
     pub tolerance: f64,
-    /// How the basis follows from activations.
+    /// Update of the basis, given the activations.
     #[arg(long, value_enum, default_value_t)]
     pub update: UpdateArg,
-    /// Iterations of the update of the basis in each minibatch; lagrange-dual takes as many as it needs.
+    /// Iterations of --update per minibatch; lagrange-dual takes as many as it needs.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
     pub update_iterations: usize,
-    /// How fast old minibatches lose weight, at least 0: after t minibatches, about the last t/RATE determine the basis; with 0 all weigh the
-    /// same.
+    /// How fast old minibatches lose weight, at least 0: after t minibatches, about the last t/RATE determine the basis; with 0 all minibatches
+    /// weigh the same.
     #[arg(long, value_name = "RATE", default_value_t = 5., value_parser = not_negative)]
     pub forgetting: f64,
     /// Rows of a minibatch.
@@ -109,7 +137,7 @@ pub struct Settings {
     /// Number of atoms in the basis.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one)]
     pub atoms: usize,
-    /// Penalty on the sum of the magnitudes of activations, in the unit of the prepared rows, at least 0; more makes fewer activations nonzero.
+    /// l1 penalty (lambda of the lasso), at least 0, in the unit of the prepared rows; larger values give fewer nonzero activations.
     #[arg(long, value_name = "PENALTY", default_value_t = 0.5, value_parser = not_negative)]
     pub beta: f64,
     /// Allow only activations of at least 0.
@@ -120,7 +148,7 @@ pub struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     pub learn: LearnArgs,
-    /// What is done to raw rows; default: zca for patches, none for rows.
+    /// Preparation of the rows, one of these values; default: zca for patches, none for rows.
     #[arg(long, value_enum)]
     pub prepare: Option<PrepareArg>,
     /// Passes over the rows.
@@ -133,6 +161,10 @@ pub struct Settings {
 
 /// Arguments of `sparse-coding train`.
 #[derive(Debug, Args)]
+#[command(
+    mut_arg("side", |arg| arg.help("Height and width of the patches cut from images, in pixels: one number for square patches; default: 12")),
+    mut_arg("patches", |arg| arg.help("Number of patches to cut; default: 20,000"))
+)]
 pub struct TrainArgs {
     /// Where rows come from.
     #[command(flatten)]
@@ -161,11 +193,18 @@ pub struct EvaluateArgs {
 
 /// Arguments of `sparse-coding denoise`.
 #[derive(Debug, Args)]
+#[command(
+    mut_arg("gain", |arg| arg.help(
+        "Used only while a dictionary is learned from the image: the code of a patch stops growing when its root mean square error is at most \
+         FACTOR x sigma"
+    )),
+    mut_arg("pursuit", |arg| arg.help("Used only while a dictionary is learned from the image: pursuit that chooses a patch's atoms"))
+)]
 pub struct DenoisingArgs {
     /// Image, noise and dictionary. A dictionary that is learned from the image is learned by pursuits.
     #[command(flatten)]
     pub of: DenoiseArgs,
-    /// Penalty on the sum of the magnitudes of coefficients, in units of --sigma, at least 0. Photographs want 1.5 to 2.5.
+    /// l1 penalty on the coefficients, in units of --sigma, at least 0. For photographs, use 1.5 to 2.5.
     #[arg(long, value_name = "FACTOR", default_value_t = 2., value_parser = not_negative)]
     pub penalty: f64,
 }
@@ -179,7 +218,7 @@ pub struct SelfTaughtArgs {
     /// Number of atoms in the basis.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = at_least_one)]
     pub atoms: usize,
-    /// Penalty on the sum of the magnitudes of activations, at least 0.
+    /// l1 penalty (lambda of the lasso), at least 0; larger values give fewer nonzero activations.
     #[arg(long, value_name = "PENALTY", default_value_t = 0.2, value_parser = not_negative)]
     pub beta: f64,
     /// Allow only activations of at least 0.

@@ -1,5 +1,6 @@
 //! The command line of `tsne`.
 use crate::completions::CompletionsArgs;
+use crate::help::PREPARE;
 use crate::options::{
     Common, DataArgs, ModelArgs, RowsArgs, above_zero, at_least_one, below_one, not_negative,
 };
@@ -12,11 +13,30 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
+/// Command lines of the program, at the end of its help.
+const EXAMPLES: &str = "\
+Examples:
+  tsne --data mnist --out runs/TSNE
+  tsne evaluate --embedding runs/TSNE
+  tsne transform runs/TSNE --data DATA --out points.npy";
+/// The same of `train`.
+const TRAIN: &str = "\
+Examples:
+  tsne train --data mnist --history
+  tsne train --dims 3 --perplexity 10,50
+  tsne train --data DATA --prepare pca=50 --metric cosine --exaggeration 4
+  tsne train --resume runs/TSNE --iterations 1000";
+/// The same of `evaluate`.
+const EVALUATE: &str = "\
+Examples:
+  tsne evaluate --embedding runs/TSNE
+  tsne evaluate --data DATA --split test --embedding points.npy";
+
 /// t-SNE: lay rows out in two or three dimensions such that near rows are near.
 ///
 /// Without a sub-command it trains: `tsne --data mnist` is `tsne train --data mnist`.
 #[derive(Debug, Parser)]
-#[command(name = "tsne", version, args_conflicts_with_subcommands = true)]
+#[command(name = "tsne", version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub struct Cli {
     /// What to do; default: `train`.
     #[command(subcommand)]
@@ -29,11 +49,13 @@ pub struct Cli {
 /// The sub-commands of `tsne`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Lay out the rows of a data set, and leave the layout, pictures of it and an interactive page.
+    /// Compute a layout of the rows of a data set, and write it with pictures and an interactive page.
+    #[command(after_help = TRAIN)]
     Train(Box<TrainArgs>),
-    /// Put new rows into a saved layout, whose points stay; writes their points to a .npy, .csv or .safetensors file.
+    /// Place new rows in a saved layout, whose points stay, and write the new points to a .npy, .csv or .safetensors file.
     Transform(TransformArgs),
-    /// Measure a layout, of whatever program: divergence, trustworthiness, recall of neighbours, accuracy of labels by neighbours.
+    /// Measure a layout made by any program: divergence, trustworthiness, recall of neighbours, accuracy of labels by neighbours.
+    #[command(after_help = EVALUATE)]
     Evaluate(EvaluateArgs),
     /// Print completions of this program for a shell.
     Completions(CompletionsArgs),
@@ -104,25 +126,24 @@ pub enum StartArg {
 /// Settings of `train`. The run folder keeps them, so that `--resume` needs nothing else.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct Settings {
-    /// Which rows of the data set.
+    /// Rows to lay out.
     #[arg(long, value_enum, default_value_t)]
     pub split: SplitsArg,
     /// Dimensions of the layout, 2 or 3.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = two_or_three)]
     pub dims: usize,
-    /// How many neighbours a row effectively has, from 1 to a third of the rows; of several, separated by commas, the affinities are
-    /// averaged.
+    /// Effective number of neighbours of a row, from 1 to a third of the rows. Several values, such as 10,50, average their affinities.
     #[arg(long, value_name = "P,...", value_delimiter = ',', default_value = "30", value_parser = one_or_more)]
     pub perplexity: Vec<f64>,
     /// How rows are compared.
     #[arg(long, value_enum, default_value_t)]
     pub metric: MetricArg,
-    /// Neighbours of each row, at least the perplexity; default: three times the perplexity.
+    /// Number of neighbours of each row, at least the largest perplexity; default: three times the largest perplexity.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub neighbours: Option<usize>,
-    /// Whether neighbours may be searched in the nearest cells of rows only, which finds most of them: true or false [default: with more than
-    /// 150,000 rows].
-    #[arg(long, value_name = "BOOL", conflicts_with = "neighbours_from")]
+    /// Search neighbours approximately: only in the clusters of rows nearest to each row, which finds most of them. Default: true for more than
+    /// 150,000 rows.
+    #[arg(long, value_name = "true|false", conflicts_with = "neighbours_from")]
     pub approximate: Option<bool>,
     /// Neighbours that were found elsewhere: a .npy file of integers, [n, k], none of which is the row itself. Needs --distances.
     #[arg(long, value_name = "FILE", requires = "distances", conflicts_with = "neighbours")]
@@ -133,59 +154,61 @@ pub struct Settings {
     /// How repulsion is found.
     #[arg(long, value_enum, default_value_t)]
     pub method: MethodArg,
-    /// How coarse the tree of barnes-hut is: 0 (every pair) to 1.
+    /// How coarse the tree of --method barnes-hut is: from 0 (every pair) to 1.
     #[arg(long, value_name = "THETA", default_value_t = 0.5, value_parser = zero_to_one)]
     pub theta: f64,
-    /// The largest distance of nodes of the grid of fft, in units of the layout, above 0.
+    /// Largest distance between nodes of the grid of --method fft, in units of the layout, above 0.
     #[arg(long, value_name = "DISTANCE", default_value_t = 0.5, value_parser = above_zero)]
     pub node_distance: f64,
-    /// Iterations with --early-exaggeration.
+    /// Number of early iterations, which use --early-exaggeration.
     #[arg(long, value_name = "N", default_value_t = 250)]
     pub early_iterations: usize,
-    /// Factor on the attraction in the first iterations, above 0.
+    /// Factor on the attraction in the early iterations, above 0.
     #[arg(long, value_name = "FACTOR", default_value_t = 12., value_parser = above_zero)]
     pub early_exaggeration: f64,
     /// Iterations after the early ones, from the option `--iterations` of [`TrainArgs`].
     #[arg(skip = 500usize)]
     pub iterations: usize,
-    /// Factor on the attraction in these, above 0; above 1 clusters are denser.
+    /// Factor on the attraction in the iterations after the early ones, above 0; above 1 makes clusters denser.
     #[arg(long, value_name = "FACTOR", default_value_t = 1., value_parser = above_zero)]
     pub exaggeration: f64,
-    /// Learning rate, above 0; default: the number of rows over the exaggeration.
+    /// Learning rate, above 0; default: the number of rows divided by --early-exaggeration in the early iterations, by --exaggeration after
+    /// them.
     #[arg(long, value_name = "RATE", value_parser = above_zero)]
     pub learning_rate: Option<f64>,
     /// Momentum in the early iterations, at least 0 and below 1.
     #[arg(long, value_name = "MOMENTUM", default_value_t = 0.8, value_parser = below_one)]
     pub early_momentum: f64,
-    /// Momentum after them, at least 0 and below 1.
+    /// Momentum in the iterations after the early ones, at least 0 and below 1.
     #[arg(long, value_name = "MOMENTUM", default_value_t = 0.8, value_parser = below_one)]
     pub momentum: f64,
-    /// Degrees of freedom of the kernel, above 0; below 1 finer clusters show.
+    /// Degrees of freedom of the kernel, above 0; below 1 shows finer clusters.
     #[arg(long, value_name = "ALPHA", default_value_t = 1., value_parser = above_zero)]
     pub degrees_of_freedom: f64,
-    /// Where points begin; at random with --neighbours-from.
+    /// Initial layout; with --neighbours-from it is random.
     #[arg(long, value_enum, default_value_t)]
     pub start: StartArg,
-    /// The first layout: a .npy, .csv or .safetensors file, [n, dims].
+    /// File of the initial layout: .npy, .csv or .safetensors, [n, dims].
     #[arg(long, value_name = "FILE", conflicts_with = "start")]
     pub start_from: Option<PathBuf>,
     /// End when the norm of the gradient is at most this, at least 0.
     #[arg(long, value_name = "NORM", default_value_t = 1e-7, value_parser = not_negative)]
     pub gradient_tolerance: f64,
-    /// Steps that prepare rows, in this order, separated by commas, as of `dbn train`; default: none. Example: pca=50.
-    #[arg(long, value_name = "STEP,...", value_delimiter = ',')]
+    /// Steps that prepare rows, in this order, separated by commas, such as row-mean,pca=100; default: none.
+    #[arg(long, value_name = "STEP,...", value_delimiter = ',', long_help = PREPARE)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prepare: Vec<StepConfig>,
     /// Seed of every random draw: the same seed on the same device gives the same bits.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Draw the layout on the way, and leave an animation, history.gif.
+    /// Draw the layout during the descent, and write an animation, history.gif.
     #[arg(long)]
     pub history: bool,
-    /// Do not measure the layout, which takes long for many rows: no trustworthiness, recall or accuracy; the divergence is the method's.
+    /// Skip trustworthiness, recall and label accuracy, whose time grows with the square of the number of rows. The divergence is then the
+    /// approximation that --method computes during the descent.
     #[arg(long)]
     pub skip_measures: bool,
-    /// Leave the pictures of rows out of the page if they take more than this.
+    /// Leave the pictures of rows out of the page if they take more MiB than this.
     #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = at_least_one)]
     pub page_limit: usize,
 }
@@ -235,7 +258,7 @@ pub struct TrainArgs {
     /// How they are laid out.
     #[command(flatten)]
     pub settings: Settings,
-    /// Iterations after the early ones; default: 500. With --resume, a larger number extends the run, even a finished one.
+    /// Number of iterations after the early ones; default: 500. With --resume, a larger number extends the run, even a finished one.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub iterations: Option<usize>,
     /// Where the run is saved, and how it is resumed.
@@ -252,13 +275,13 @@ pub struct TransformArgs {
     /// The new rows.
     #[command(flatten)]
     pub data: RowsArgs,
-    /// Which rows; default: test where the data set has them, else train.
+    /// Rows to place; default: the test rows if there are any, else the training rows.
     #[arg(long, value_enum)]
     pub split: Option<SplitArg>,
     /// File to write their points to: .npy, .csv or .safetensors, or - for CSV on standard output.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// How many neighbours among the rows of the layout a new row effectively has, from 1 to a third of them.
+    /// Effective number of neighbours of a new row, from 1 to a third of the number of rows in the layout.
     #[arg(long, value_name = "P", default_value_t = 5., value_parser = one_or_more)]
     pub perplexity: f64,
     /// Iterations of the descent.

@@ -36,8 +36,8 @@ pub struct UpDownSettings {
     /// the first also to the top-layer epochs. Hinton, Osindero and Teh 2006 use 3,6,10 with --persistent=false.
     #[arg(long, value_name = "K,K,…", value_delimiter = ',', default_value = "2", value_parser = at_least_one)]
     pub k: Vec<usize>,
-    /// Keep the Gibbs chains of the top layer from step to step (persistent CD).
-    /// With false, chains start at the data, and samples from random states may later resemble no data.
+    /// Continue the Gibbs chains of the top layer from step to step (persistent CD). With false, chains start at the data; samples that start
+    /// from random states may then not look like the data.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub persistent: bool,
     /// L2 decay of the weights, at least 0.
@@ -54,8 +54,8 @@ pub struct UpDownSettings {
 /// Arguments of `dbn up-down`.
 #[derive(Debug, Args)]
 pub struct UpDownArgs {
-    /// Folder of a `dbn train` run with binary units (or any folder with config.json and model.safetensors), or OWNER/NAME on the
-    /// Hugging Face hub.
+    /// Network of binary units: folder of a `dbn train` run (or any folder with config.json and model.safetensors), or OWNER/NAME on the
+    /// Hugging Face hub. Required unless you give --resume.
     #[arg(value_name = "MODEL", required_unless_present = "resume")]
     pub model: Option<String>,
     /// Where rows and their labels come from.

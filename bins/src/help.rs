@@ -1,0 +1,65 @@
+//! Help texts that programs share, and their examples.
+
+/// The long help of `--prepare`, of `dbn`, `dae` and `tsne`.
+pub const PREPARE: &str = "\
+Steps that prepare rows, in this order, separated by commas, such as row-mean,pca=100; default: none. They are fitted to the training rows and \
+saved with the model.
+
+scale=F: multiply by F
+unit-variance: divide by the standard deviation over all values
+center: subtract the mean of each feature
+row-mean: subtract the mean of each row
+contrast[=C]: give each row mean 0 and variance 1; C (default 0.00015) is added to its variance
+rescale: subtract row means, clip at three standard deviations, map to 0.1 to 0.9
+pca=N: N principal components
+whiten[=N]: N principal components, each with variance 1; without N, all of them
+zca[=EPSILON]: ZCA whitening; EPSILON (default 1e-5) is added to variances";
+
+/// The help of `--colour` where images are cut into patches.
+pub const COLOUR_OF_PATCHES: &str = "\
+Colour of images. Patches are grey unless this is rgb; rows that are not cut into patches keep their stored colour by default";
+
+/// For tests: the command lines of the examples at the end of a help text, in words.
+#[cfg(test)]
+pub(crate) fn examples(help: &str) -> Vec<Vec<String>> {
+    let lines = help.lines().filter_map(|line| line.strip_prefix("  "));
+    lines
+        .map(|line| line.split('#').next().unwrap_or(line).split_whitespace().map(str::to_owned).collect())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use chandlery_datasets::preparation::{CONTRAST_REGULARISER, StepConfig, WhiteningConfig};
+
+    #[test]
+    fn the_steps_of_the_help_are_read_and_have_the_defaults_that_it_names() {
+        let (_, list) = PREPARE.split_once("\n\n").unwrap();
+        for line in list.lines() {
+            let form = line.split_once(':').unwrap().0;
+            let name = form.split(['[', '=']).next().unwrap();
+            let text = if form.contains('=') { format!("{name}=2") } else { name.to_owned() };
+            assert!(text.parse::<StepConfig>().is_ok(), "{line}");
+            assert_eq!(
+                name.parse::<StepConfig>().is_err(),
+                form.contains('=') && !form.contains('['),
+                "{line}"
+            );
+        }
+        for default in
+            [format!("{CONTRAST_REGULARISER:.5}"), format!("{:e}", WhiteningConfig::default().epsilon)]
+        {
+            assert!(PREPARE.contains(&format!("(default {default})")), "{default}");
+        }
+    }
+
+    #[test]
+    fn examples_are_the_indented_lines_without_what_is_said_of_them() {
+        assert_eq!(
+            examples("Examples:\n  dbn --k 2   # CD-2\n  dbn"),
+            [vec!["dbn", "--k", "2"], vec!["dbn"]]
+        );
+    }
+}
