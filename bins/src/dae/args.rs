@@ -18,7 +18,7 @@ use std::path::PathBuf;
 /// Command lines of the program, at the end of its help.
 const EXAMPLES: &str = "\
 Examples:
-  dae --out runs/AUTOENCODER                                 # 784-500 on the built-in digits
+  dae --out runs/AUTOENCODER   # 784-500 on the built-in digits
   dae evaluate runs/AUTOENCODER
   dae encode runs/AUTOENCODER --out features.npy
   dae denoise runs/AUTOENCODER IMAGE --out FOLDER";

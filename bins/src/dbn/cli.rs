@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 /// Command lines of the program, at the end of its help.
 const EXAMPLES: &str = "\
 Examples:
-  dbn --out runs/NET                                         # a 784-500-500 network of the built-in digits
+  dbn --out runs/NET   # a 784-500-500 network of the built-in digits
   dbn evaluate runs/NET
   dbn encode runs/NET --layer all --out features.npy
   dbn fine-tune runs/NET --classify --out runs/CLASSIFIER";

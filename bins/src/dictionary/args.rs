@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// Command lines of the program, at the end of its help.
 const EXAMPLES: &str = "\
 Examples:
-  dictionary-learning --out runs/DICTIONARY                   # 256 atoms of 8x8 patches
+  dictionary-learning --out runs/DICTIONARY   # 256 atoms of 8x8 patches
   dictionary-learning encode runs/DICTIONARY IMAGE --out codes.safetensors
   dictionary-learning decode runs/DICTIONARY codes.safetensors
   dictionary-learning denoise IMAGE --sigma 25 --add-noise";

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Command lines of the program, at the end of its help.
 const EXAMPLES: &str = "\
 Examples:
-  sparse-autoencoder --out runs/FEATURES                     # 25 features of 8x8 patches
+  sparse-autoencoder --out runs/FEATURES   # 25 features of 8x8 patches
   sparse-autoencoder evaluate runs/FEATURES
   sparse-autoencoder encode runs/FEATURES --data DATA --out features.npy
   sparse-autoencoder self-taught --labelled 10,100,1000 --seeds 5";

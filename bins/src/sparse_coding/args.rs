@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// Command lines of the program, at the end of its help.
 const EXAMPLES: &str = "\
 Examples:
-  sparse-coding --out runs/BASIS                              # 256 atoms of 12x12 patches
+  sparse-coding --out runs/BASIS   # 256 atoms of 12x12 patches
   sparse-coding evaluate runs/BASIS
   sparse-coding encode runs/BASIS --data DATA --out activations.npy
   sparse-coding denoise IMAGE --sigma 25 --add-noise";
