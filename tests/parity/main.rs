@@ -1,5 +1,6 @@
 //! Every op equals its reference on every device, and where it promises so the bits are those of the CPU.
 #![allow(missing_docs)]
+mod atom_descent;
 mod atoms;
 mod contrastive;
 mod conv_rbm;

@@ -1,5 +1,5 @@
 //! Block coordinate descent on a dictionary, given the statistics of codes.
-use super::{COLUMNS, PRODUCTS, WARPS, axpy, check_dictionary, normalize, squares_of, weighted_sum};
+use super::{PRODUCTS, WARPS, axpy, check_dictionary, normalize, squares_of, weighted_sum};
 use crate::check::expect;
 use crate::fused::Fused;
 use crate::limits::Limits;
@@ -31,12 +31,12 @@ pub enum AtomLength {
 /// unused and do not change, so scale the signals to lengths within a few powers of ten of 1.
 ///
 /// `dictionary` and `b` are `[n_atoms, n_features]`, `a` is `[n_atoms, n_atoms]` and symmetric; contiguous, all f32 or all f64.
-/// Cost: `2n²p` FLOP and scratch for 32 rows. On a GPU it is one launch, whose blocks must all run at once; latency limits its
-/// speed, because atoms are updated one after the other.
+/// Cost: `2n²p` FLOP and scratch for 32 rows. On a GPU it is one launch, whose blocks must all run at once. There the lengths of 32
+/// atoms at a time are found from their inner products, summed over all columns, so that the chain over the atoms is one of numbers and
+/// not of rows; its latency limits the speed.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit; on a GPU, when a step is being recorded or a row of the dictionary does not fit into a
-/// block's shared memory (`n_features` above 25,000 in f32 on the smallest GPUs).
+/// When shapes, types or devices do not fit; on a GPU, when a step is being recorded.
 pub fn descend_atoms_(
     dictionary: &Tensor,
     a: &Tensor,
@@ -162,29 +162,55 @@ impl Descend {
     }
 }
 
-/// How the chain of a group keeps its rows.
+/// How the kernel shares the columns of the dictionary among blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 struct Form {
-    /// Of the kernel, less the type of its numbers.
-    name: &'static str,
-    shared_bytes: usize,
+    /// Columns of a block, a multiple of [`Self::TILE`].
+    columns: usize,
     blocks: usize,
+    /// Whether the blocks are one cluster.
+    is_cluster: bool,
+    /// Numbers that a block keeps of its columns.
+    slice: usize,
+    /// Whether they are in its shared memory.
+    is_near: bool,
+    shared_bytes: usize,
 }
 
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 impl Form {
-    /// The one for `rows` atoms of `p` numbers of `size` bytes: near, with all that a group needs in shared memory, where that fits.
-    /// There are no more blocks than multiprocessors, so that all run at once.
-    fn of(limits: Limits, rows: usize, p: usize, size: usize) -> Self {
-        let group = GROUP.min(rows);
-        let blocks = group.min(limits.multiprocessors);
-        let residuals = WARPS * COLUMNS * size;
-        let near = WARPS * 8 + (2 * (group + 1) * p + group * group) * size;
-        let far = WARPS * 8 + p * size;
-        let (name, chain) =
-            if near <= limits.shared_bytes { ("descend_near", near) } else { ("descend_far", far) };
-        Self { name, shared_bytes: chain.max(residuals), blocks }
+    /// Of kernels/atom_descent.cu: columns that a lane sums at a time, and warps that look ahead.
+    const TILE: usize = 8;
+    const AHEAD: usize = WARPS - 4;
+    /// Blocks of a cluster that every GPU with clusters runs.
+    const CLUSTER: usize = 8;
+
+    /// The one for a dictionary of `n` atoms of `p` numbers of `size` bytes. There are no more blocks than multiprocessors, so that all run at
+    /// once.
+    fn of(limits: Limits, n: usize, p: usize, size: usize) -> Self {
+        let tiles = p.div_ceil(Self::TILE);
+        let of_each = tiles.div_ceil(limits.multiprocessors);
+        let (columns, blocks) = (of_each * Self::TILE, tiles.div_ceil(of_each));
+        let slice = (n + 3 * GROUP) * columns;
+        let room = Self::room(size);
+        let is_near = room + slice * size <= limits.shared_bytes;
+        Self {
+            columns,
+            blocks,
+            is_cluster: limits.has_clusters() && (2..=Self::CLUSTER).contains(&blocks),
+            slice,
+            is_near,
+            shared_bytes: if is_near { room + slice * size } else { room },
+        }
+    }
+
+    /// `sizeof(Room<T>)`.
+    fn room(size: usize) -> usize {
+        let pairs = GROUP * GROUP;
+        let wide = 2 * 3 * GROUP + 2 * pairs + WARPS * (GROUP + 1);
+        let narrow = 3 * pairs + Self::AHEAD * Self::TILE * GROUP + 3 * GROUP;
+        (8 * wide + size * narrow + 3 * 4).next_multiple_of(16)
     }
 }
 
@@ -203,22 +229,28 @@ impl Descend {
         }
         let ([d], [a, b]) = io.parts()?;
         let (mut d, a, b) = (d.elements::<T>()?, a.elements::<T>()?, b.elements::<T>()?);
-        let form = Form::of(gpu.limits(), n - n_fixed, p, size_of::<T>());
+        let form = Form::of(gpu.limits(), n, p, size_of::<T>());
         let mut layout = crate::cuda::ScratchLayout::default();
-        let residuals = layout.part::<T>(GROUP.min(n - n_fixed) * p);
+        let far = layout.part::<T>(if form.is_near { 0 } else { form.blocks * form.slice });
+        let sums = layout.part::<f64>((form.blocks + 1) * GROUP * GROUP);
         let mut scratch = layout.alloc(OP, gpu)?;
-        let mut u = scratch.view_mut(residuals);
-        let launch = gpu.launch(OP, "atom_descent", &format!("{}_{}", form.name, self.dtype.as_str()))?;
-        let launch = launch.write(&mut d).write(&mut u).read(&a).read(&b);
-        let launch = launch
-            .count(n_fixed)
-            .count(n)
-            .count(p)
-            .num(UNUSED)
-            .count(usize::from(length == AtomLength::AtMostOne));
-        let launch = launch.blocks(form.blocks, THREADS).shared(form.shared_bytes).together();
-        // SAFETY: (2 × T*, 2 × const T*, 3 × unsigned, double, unsigned) of the shapes that `descend_atoms_` checked; `u` holds a row for each atom
-        // of a group; n_fixed < n; there are no more blocks than multiprocessors and each fits on one, so that all run at once.
+        let mut memory = scratch.all();
+        let memory = gpu.to_write(&mut memory);
+        let kernel = format!("descend_{}_{}", if form.is_near { "near" } else { "far" }, self.dtype.as_str());
+        let launch = gpu.launch(OP, "atom_descent", &kernel)?.write(&mut d).read(&a).read(&b);
+        let launch = launch.num(far.address(memory.at)).num(sums.address(memory.at));
+        let launch = launch.count(n_fixed).count(n).count(p).count(form.columns).num(UNUSED);
+        let launch = launch.count(usize::from(length == AtomLength::AtMostOne));
+        let launch = launch.count(usize::from(form.is_cluster));
+        let launch = launch.blocks(form.blocks, THREADS).shared(form.shared_bytes);
+        let launch = match (form.blocks, form.is_cluster) {
+            (1, _) => launch,
+            (blocks, true) => launch.clusters_of(blocks as u32),
+            (_, false) => launch.together(),
+        };
+        // SAFETY: (T*, 2 × const T*, T*, double*, 4 × unsigned, double, 2 × unsigned) of the shapes that `descend_atoms_` checked; `far`
+        // holds a slice for each block where shared memory does not, `sums` a group's products for each block and their sums; n_fixed < n;
+        // several blocks are one cluster, or as few as multiprocessors, so that all run at once.
         unsafe { launch.go() }
     }
 }
@@ -229,29 +261,31 @@ mod tests {
     use crate::limits::gpus;
 
     #[test]
-    fn every_gpu_has_the_shared_memory_of_the_form_that_it_gets() {
+    fn every_gpu_runs_all_blocks_at_once_in_the_shared_memory_that_it_has() {
         for gpu in gpus::ALL {
-            for rows in [1, 7, 256, 2048] {
+            for n in [1, 7, 256, 2048, 100_000] {
                 for (p, size) in
-                    [(2, 4), (64, 4), (64, 8), (369, 4), (784, 4), (784, 8), (3072, 8), (25_000, 4)]
+                    [(2, 4), (64, 4), (64, 8), (369, 4), (784, 4), (784, 8), (3072, 8), (100_000, 4)]
                 {
-                    let form = Form::of(gpu, rows, p, size);
+                    let form = Form::of(gpu, n, p, size);
                     assert!(
                         form.shared_bytes <= gpu.shared_bytes,
                         "{gpu:?} has too little for {form:?}, p {p}"
                     );
-                    assert!(form.blocks <= gpu.multiprocessors && (1..=GROUP).contains(&form.blocks));
+                    assert!((1..=gpu.multiprocessors).contains(&form.blocks));
+                    let columns = form.blocks * form.columns;
+                    assert!(columns >= p && columns - p < form.columns, "{form:?} for p {p}");
                 }
             }
         }
     }
 
     #[test]
-    fn long_rows_are_near_only_where_there_is_room() {
-        let names = |p| gpus::ALL.map(|gpu| Form::of(gpu, 256, p, 4).name);
-        assert_eq!(names(64), ["descend_near"; 7]);
-        let (near, far) = ("descend_near", "descend_far");
-        assert_eq!(names(369), [near, far, far, near, near, far, far]);
-        assert_eq!(names(784), [far, far, far, near, near, far, far]);
+    fn columns_are_near_only_where_there_is_room() {
+        let near = |n, p| gpus::ALL.map(|gpu| Form::of(gpu, n, p, 4).is_near);
+        assert_eq!(near(256, 64), [true; 7]);
+        // 82 and 30 multiprocessors have blocks of 16 and of 40 columns, and 99 KB.
+        assert_eq!(near(1024, 1024), [true, false, true, true, true, true, false]);
+        assert_eq!(near(100_000, 64), [false; 7]);
     }
 }
