@@ -27,7 +27,7 @@ pub fn atom_coherence(dictionary: &Tensor) -> Result<Tensor> {
 /// [`atom_coherence`] written over `out`, a contiguous f64 `[n_atoms]`, which may be a view of a longer tensor.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit.
+/// When shapes, types or devices do not fit, or a step is being recorded.
 pub fn atom_coherence_(out: &Tensor, dictionary: &Tensor) -> Result<()> {
     let (n, p) = check_dictionary(OP, dictionary)?;
     expect(OP, "out", out, &[DType::F64], &[n])?;
@@ -50,7 +50,7 @@ pub fn atom_coherence_reference(dictionary: &Tensor) -> Result<Tensor> {
 }
 
 struct Coherence {
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "the CPU counts the rows"))]
     n: usize,
     p: usize,
     dtype: DType,
@@ -70,28 +70,43 @@ impl Kernel for Coherence {
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         match self.dtype {
-            DType::F32 => self.launch::<f32>("atom_coherence_f32", gpu, io),
-            _ => self.launch::<f64>("atom_coherence_f64", gpu, io),
+            DType::F32 => self.launch::<f32>(gpu, io),
+            _ => self.launch::<f64>(gpu, io),
         }
     }
 }
 
 #[cfg(feature = "cuda")]
 impl Coherence {
-    fn launch<T: candle::cuda::CudaDType>(
+    fn launch<T: super::Number>(
         &self,
-        kernel: &str,
         gpu: &crate::cuda::Gpu,
         io: Io<'_, candle::CudaStorage>,
     ) -> Result<()> {
-        /// Of kernels/atom_coherence.cu.
-        const THREADS: u32 = 256;
+        /// Of kernels/atom_coherence.cu: atoms of a tile, threads that have its cosines, and atoms of a block of the kernel that begins.
+        const ATOMS: usize = 32;
+        const THREADS: u32 = 64;
+        const BEGUN: usize = 8;
+        let &Self { n, p, .. } = self;
         let ([out], [d]) = io.parts()?;
         let (mut out, d) = (out.elements::<f64>()?, d.elements::<T>()?);
-        let launch = gpu.launch(OP, "atom_coherence", kernel)?.write(&mut out).read(&d).count(self.p);
-        // SAFETY: (double*, const T*, unsigned): `out` holds a number for each of n blocks and d is [n, p], both by
-        // `atom_coherence_`.
-        unsafe { launch.blocks(self.n, THREADS).go() }
+        let mut layout = crate::cuda::ScratchLayout::default();
+        let scale = layout.part::<T>(n);
+        let mut scratch = layout.alloc(OP, gpu)?;
+        let name = self.dtype.as_str();
+        {
+            let mut scale = scratch.view_mut(scale);
+            let launch = gpu.launch(OP, "atom_coherence", &format!("atom_coherence_begin_{name}"))?;
+            let launch = launch.write(&mut out).write(&mut scale).read(&d).count(n).count(p);
+            // SAFETY: (double*, T*, const T*, 2 × unsigned): n numbers of `out` and `scale`, and d is [n, p], by `atom_coherence_` and the
+            // layout above; a warp for each atom.
+            unsafe { launch.blocks(n.div_ceil(BEGUN), 32 * BEGUN as u32).go() }?;
+        }
+        let (scale, tiles) = (scratch.view(scale), n.div_ceil(ATOMS));
+        let launch = gpu.launch(OP, "atom_coherence", &format!("atom_coherence_{name}"))?;
+        let launch = launch.write(&mut out).read(&d).read(&scale).count(n).count(p);
+        // SAFETY: (double*, 2 × const T*, 2 × unsigned), as above; a block for each pair of tiles.
+        unsafe { launch.grid([tiles, tiles, 1], (THREADS, 1, 1)).go() }
     }
 }
 
