@@ -9,7 +9,7 @@ use crate::report::Report;
 use anyhow::{Context, Result};
 use candle::{DType, Device, Tensor};
 use chandlery::Philox;
-use chandlery::sparse_coding::lasso::{Activations, Lasso, LineSearch, Solver};
+use chandlery::sparse_coding::lasso::{Activations, Lasso, LineSearch, Solver, Stop};
 use chandlery::sparse_coding::{
     SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer,
 };
@@ -69,6 +69,10 @@ enum SolverChoice {
     CoordinateDescent,
     /// The paper's: all coordinates at once, with the exact line search.
     CoordinateParallel,
+    /// The same for one block of 128 coordinates after the other.
+    CoordinateBlocks,
+    /// FISTA with restart.
+    Fista,
 }
 
 impl Problem {
@@ -95,7 +99,11 @@ impl SolverChoice {
         match self {
             Self::ActiveSet => Solver::ActiveSet,
             Self::CoordinateDescent => Solver::CoordinateDescent,
-            Self::CoordinateParallel => Solver::CoordinateParallel { line_search: LineSearch::Exact },
+            Self::CoordinateParallel => {
+                Solver::CoordinateParallel { line_search: LineSearch::Exact, stop: Stop::Gap }
+            }
+            Self::CoordinateBlocks => Solver::CoordinateBlocks { block: 128 },
+            Self::Fista => Solver::Fista,
         }
     }
 
@@ -104,6 +112,8 @@ impl SolverChoice {
             Self::ActiveSet => "active-set",
             Self::CoordinateDescent => "descent",
             Self::CoordinateParallel => "parallel",
+            Self::CoordinateBlocks => "blocks",
+            Self::Fista => "fista",
         }
     }
 }

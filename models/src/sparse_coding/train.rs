@@ -39,8 +39,8 @@ use crate::dictionary::Statistics;
 use crate::dictionary::replace_atoms::{Care, compares, draws_of_batch};
 use crate::dictionary::statistics::{Idle, kept};
 use crate::trainer::Trainer;
-use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Philox, atom_coherence};
+use candle::{Device, Result, Tensor};
+use chandlery_ops::{Philox, atom_coherence, row_squares};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -131,7 +131,7 @@ impl SparseCodingTrainer {
         let basis = self.config.basis.apply(&self.model.basis, &statistics)?;
 
         let n = basis.dim(0)?;
-        let size = basis.sqr()?.sum(1)?.to_dtype(DType::F64)?.sum_keepdim(0)?;
+        let size = row_squares(&basis)?.sum_keepdim(0)?;
         let mut report = vec![coded.report()?, size];
         if compares(self.config.replace, self.config.max_coherence) {
             report.push(atom_coherence(&basis)?);

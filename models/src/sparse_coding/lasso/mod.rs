@@ -16,8 +16,8 @@
 //! [`chandlery_ops::lasso`] has the formula of the gap, and what it means for penalties of 0 and in f32.
 //!
 //! [`Solver::CoordinateParallel`] is the algorithm of Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics
-//! processors", ICML 2009, section 6, which stops by the fall of the objective; here a signal stops by its gap, and then
-//! leaves the batch.
+//! processors", ICML 2009, section 6. There a signal stops by the fall of its objective ([`Stop::Fall`]); here it stops by its gap, unless
+//! that is asked for, and then leaves the batch.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -35,10 +35,13 @@
 //! # Ok(()) }
 //! ```
 mod activations;
+mod batch;
+mod fista;
 mod parallel;
 mod problem;
 
 pub use activations::{Activations, Status};
+pub use batch::Stop;
 pub use chandlery_ops::LineSearch;
 
 use crate::check::{at_least_one, range};
@@ -60,7 +63,17 @@ pub enum Solver {
     CoordinateParallel {
         /// How far an iteration goes.
         line_search: LineSearch,
+        /// When a signal is done.
+        stop: Stop,
     },
+    /// The same for one block of coordinates after the other, each from what those before it left, with the exact line search. It takes
+    /// about half the iterations of [`CoordinateParallel`](Self::CoordinateParallel), and for each a step for every block.
+    CoordinateBlocks {
+        /// Coordinates of a block, at least 1.
+        block: usize,
+    },
+    /// FISTA with restart: one product with the Gram matrix an iteration.
+    Fista,
 }
 
 /// A lasso and how it is solved; see the [module](self).
@@ -145,6 +158,9 @@ impl Lasso {
         range(OP, "beta", self.beta, "at least 0", at_least_0)?;
         range(OP, "ridge", self.ridge, "at least 0", at_least_0)?;
         range(OP, "tolerance", self.tolerance, "at least 0", at_least_0)?;
+        if let Solver::CoordinateBlocks { block } = self.solver {
+            at_least_one(OP, "coordinates of a block", block)?;
+        }
         at_least_one(OP, "max_iterations", self.max_iterations)
     }
 }

@@ -1,5 +1,7 @@
 //! A lasso in terms of its Gram matrix, and the solution in parts.
-use super::{Activations, Lasso, OP, Solver, parallel};
+use super::batch::{self, Method, Stop};
+use super::parallel::Search;
+use super::{Activations, Lasso, LineSearch, OP, Solver};
 use candle::{D, DType, Result, Tensor};
 use chandlery_ops::{Factors, LassoMethod, LassoOptions, Precision, gemm_, lasso_, row_squares};
 
@@ -12,9 +14,8 @@ pub(super) struct Problem<'a> {
     /// `[m, p]` and `[n, p]`, contiguous
     signals: Tensor,
     dictionary: Tensor,
-    /// `B Bᵀ + λ I`, `[n, n]`, and its diagonal
+    /// `B Bᵀ + λ I`, `[n, n]`
     gram: Tensor,
-    diagonal: Tensor,
     /// `[n]`
     weights: Tensor,
 }
@@ -22,8 +23,8 @@ pub(super) struct Problem<'a> {
 /// Some signals of a problem, as the solvers take them; their activations are updated in place.
 pub(super) struct Part<'a> {
     pub lasso: &'a Lasso,
+    pub dictionary: &'a Tensor,
     pub gram: &'a Tensor,
-    pub diagonal: &'a Tensor,
     /// `[rows, n]`, `[rows]` and `[n]`
     pub correlations: Tensor,
     pub energies: Tensor,
@@ -51,11 +52,12 @@ impl<'a> Problem<'a> {
             Some(weights) => candle::bail!("{OP}: weights must have shape [{n}], got {:?}", weights.dims()),
             None => Tensor::ones(n, dtype, device)?,
         };
-        let eye = Tensor::eye(n, dtype, device)?;
-        let gram = (&eye * lasso.ridge)?;
+        let gram = match lasso.ridge {
+            0. => Tensor::zeros((n, n), dtype, device)?,
+            ridge => (Tensor::eye(n, dtype, device)? * ridge)?,
+        };
         gemm_(&gram, &dictionary, &dictionary.t()?, Factors::Host { alpha: 1., beta: 1. }, Precision::F32)?;
-        let diagonal = (&gram * &eye)?.sum(0)?;
-        Ok(Self { lasso, signals, dictionary, gram, diagonal, weights })
+        Ok(Self { lasso, signals, dictionary, gram, weights })
     }
 
     pub(super) fn solve(&self, beta: f64, start: Option<&Tensor>) -> Result<Activations> {
@@ -75,8 +77,8 @@ impl<'a> Problem<'a> {
         for (first, rows) in self.parts()? {
             let part = Part {
                 lasso: self.lasso,
+                dictionary: &self.dictionary,
                 gram: &self.gram,
-                diagonal: &self.diagonal,
                 correlations: self.correlations(first, rows)?,
                 energies: row_squares(&self.signals.narrow(0, first, rows)?)?.to_dtype(dtype)?,
                 penalties: penalties.clone(),
@@ -116,14 +118,25 @@ impl<'a> Problem<'a> {
 }
 
 impl Part<'_> {
+    /// That of the Gram matrix, `[n]`.
+    pub(super) fn diagonal(&self) -> Result<Tensor> {
+        row_squares(self.dictionary)?.affine(1., self.lasso.ridge)?.to_dtype(self.gram.dtype())
+    }
+
     /// Solves from `activations`, in place; returns the gaps.
     fn solve(&self, activations: &Tensor) -> Result<Tensor> {
         let method = match self.lasso.solver {
             Solver::ActiveSet => LassoMethod::ActiveSet,
             Solver::CoordinateDescent => LassoMethod::CoordinateDescent,
-            Solver::CoordinateParallel { line_search } => {
-                return parallel::solve(self, activations, line_search);
+            Solver::CoordinateParallel { line_search, stop } => {
+                let search = Search { line_search, block: None };
+                return batch::solve(self, activations, &Method::Parallel(search), stop);
             }
+            Solver::CoordinateBlocks { block } => {
+                let search = Search { line_search: LineSearch::Exact, block: Some(block) };
+                return batch::solve(self, activations, &Method::Parallel(search), Stop::Gap);
+            }
+            Solver::Fista => return batch::solve(self, activations, &Method::Fista, Stop::Gap),
         };
         let Lasso { tolerance, max_iterations, nonnegative, .. } = *self.lasso;
         let max_updates = max_iterations.saturating_mul(self.gram.dim(D::Minus1)?);
