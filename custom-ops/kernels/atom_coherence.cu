@@ -7,7 +7,7 @@
 // scalars  n >= 1, p >= 1
 // launch   begin: blocks of 256, a warp for each atom. cosines: grid (T, T) for the T = n / 32 tiles of atoms, blocks of 64: a block has the
 //          cosines of two tiles, and ends at once where its atoms i come after its atoms j
-// shared   36 * 64 T, static
+// shared   38 * 64 T, static
 // cost     n^2 p FLOP, for which a block reads d once for each 32 atoms
 // same     a maximum does not depend on order, and numbers of at least 0 compare as their bits do; dot products have one order
 // truth    atom_coherence_reference in src/atoms/coherence.rs
@@ -17,6 +17,7 @@
 
 constexpr unsigned WARP = 32, TILE = 32, EACH = 4;  // EACH x EACH cosines of a thread
 constexpr unsigned ACROSS = TILE / EACH, THREADS = ACROSS * ACROSS, LINE = TILE + 4;
+constexpr unsigned ROWS = TILE * WARP / THREADS;  // of a tile that a warp copies
 
 template <typename T>
 __device__ void begin(double* out, T* scale, const T* d, unsigned n, unsigned p) {
@@ -31,28 +32,45 @@ __device__ void begin(double* out, T* scale, const T* d, unsigned n, unsigned p)
   if (threadIdx.x % WARP == 0) scale[j] = squares == 0 ? T(0) : T(1 / sqrt(squares)), out[j] = 0;
 }
 
-// Atoms from `first` on, features from `at` on, of length 1: a line for each feature.
+// The rows of a tile that a warp copies: of atoms from `first` on, features from `at` on.
 template <typename T>
-__device__ void load_tile(T* tile, const T* d, const T* scale, unsigned first, unsigned at, unsigned n, unsigned p) {
-  const unsigned lane = threadIdx.x % WARP;
-#pragma unroll 8
-  for (unsigned row = threadIdx.x / WARP; row < TILE; row += THREADS / WARP) {
-    const unsigned j = first + row, c = at + lane;
-    tile[lane * LINE + row] = j < n && c < p ? d[(size_t)j * p + c] * scale[j] : T(0);
+__device__ __forceinline__ void load(T (&v)[ROWS], const T* d, unsigned first, unsigned at, unsigned n, unsigned p) {
+  const unsigned c = at + threadIdx.x % WARP;
+#pragma unroll
+  for (unsigned r = 0; r < ROWS; r++) {
+    const unsigned j = first + threadIdx.x / WARP * ROWS + r;
+    v[r] = 0;
+    if (j < n && c < p) v[r] = d[(size_t)j * p + c];
+  }
+}
+
+// Puts them into a tile of a line for each feature, of length 1.
+template <typename T>
+__device__ __forceinline__ void store(T* tile, const T (&v)[ROWS], const T* scale) {
+#pragma unroll
+  for (unsigned r = 0; r < ROWS; r++) {
+    const unsigned row = threadIdx.x / WARP * ROWS + r;
+    tile[threadIdx.x % WARP * LINE + row] = v[r] * scale[row];
   }
 }
 
 template <typename T>
 __device__ void cosines(double* out, const T* d, const T* scale, unsigned n, unsigned p) {
-  __shared__ __align__(16) T of_i[TILE * LINE], of_j[TILE * LINE];
+  __shared__ __align__(16) T of_i[TILE * LINE], of_j[TILE * LINE], scale_i[TILE], scale_j[TILE];
   if (blockIdx.x > blockIdx.y) return;
   const unsigned i0 = blockIdx.x * TILE, j0 = blockIdx.y * TILE;
   const unsigned along = threadIdx.x % ACROSS * EACH, down = threadIdx.x / ACROSS * EACH;
-  T sum[EACH][EACH] = {};
+  if (threadIdx.x < TILE) {
+    scale_i[threadIdx.x] = i0 + threadIdx.x < n ? scale[i0 + threadIdx.x] : T(0);
+    scale_j[threadIdx.x] = j0 + threadIdx.x < n ? scale[j0 + threadIdx.x] : T(0);
+  }
+  T next_i[ROWS], next_j[ROWS], sum[EACH][EACH] = {};
+  load(next_i, d, i0, 0, n, p), load(next_j, d, j0, 0, n, p);
   for (unsigned at = 0; at < p; at += TILE) {
-    load_tile(of_i, d, scale, i0, at, n, p);
-    load_tile(of_j, d, scale, j0, at, n, p);
     __syncthreads();
+    store(of_i, next_i, scale_i), store(of_j, next_j, scale_j);
+    __syncthreads();
+    load(next_i, d, i0, at + TILE, n, p), load(next_j, d, j0, at + TILE, n, p);
 #pragma unroll 8
     for (unsigned c = 0; c < TILE; c++) {
       T x[EACH], y[EACH];
@@ -62,7 +80,6 @@ __device__ void cosines(double* out, const T* d, const T* scale, unsigned n, uns
 #pragma unroll
         for (unsigned f = 0; f < EACH; f++) sum[e][f] = fused(x[e], y[f], sum[e][f]);
     }
-    __syncthreads();
   }
 #pragma unroll
   for (unsigned f = 0; f < EACH; f++) {
