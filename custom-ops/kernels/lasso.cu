@@ -7,7 +7,7 @@
 //   newton   Cholesky of G_SS, direction d, exact line search of the piecewise quadratic along d through the zero crossings
 //   renew    q = c - Ga from the rows of the support, the relative duality gap, the end if it is small enough
 //
-// q and a are in registers, the factor in shared memory, or in global memory in `lasso_large`. A support that its place does not hold
+// q and a are in registers, the factor in shared memory or, in the last launches, in global memory. A support that its place does not hold
 // leaves the signal to the next launch, which goes on from the activations that it finds; the last one goes on without newton.
 //
 // arrays   activations, correlations: [m, n]; g: [n, n], of unit diagonal; energies, gaps: [m]; penalties: [n], at least 0; scale: [n], what
@@ -213,13 +213,13 @@ __device__ void lasso(T* activations, const T* g, const T* correlations, const T
 #pragma unroll
           for (int r = 0; r < AT_ONCE; ++r)
 #pragma unroll
-            for (int i = 0; i < EACH; ++i) s.q[i] -= at.value[x + r] * row[r][i];
+            for (int i = 0; i < EACH; ++i) s.q[i] = fused(-at.value[x + r], row[r][i], s.q[i]);
         }
         for (; x < here; ++x) {
           T row[EACH];
           s.load_row(g + (size_t)at.atom[x] * n, row);
 #pragma unroll
-          for (int i = 0; i < EACH; ++i) s.q[i] -= at.value[x] * row[i];
+          for (int i = 0; i < EACH; ++i) s.q[i] = fused(-at.value[x], row[i], s.q[i]);
         }
       }
       // The gap.
@@ -259,7 +259,7 @@ __device__ void lasso(T* activations, const T* g, const T* correlations, const T
         T row[EACH];
         s.load_row(g + (size_t)best.atom * n, row);
 #pragma unroll
-        for (int i = 0; i < EACH; ++i) s.q[i] -= best.by * row[i];
+        for (int i = 0; i < EACH; ++i) s.q[i] = fused(-best.by, row[i], s.q[i]);
         if (best.atom / 4 % THREADS == threadIdx.x)
 #pragma unroll
           for (int i = 0; i < EACH; ++i)
@@ -289,17 +289,18 @@ __device__ void lasso(T* activations, const T* g, const T* correlations, const T
   }
 LASSO(lasso_f32_512, float, 128, 4, 8)
 LASSO(lasso_f32_1024, float, 128, 8, 5)
+LASSO(lasso_f32_1024_roomy, float, 256, 4, 2)
 LASSO(lasso_f32_4096, float, 512, 8, 1)
 LASSO(lasso_f32_8192, float, 512, 16, 1)
 LASSO(lasso_f64_512, double, 128, 4, 4)
 LASSO(lasso_f64_1024, double, 256, 4, 2)
+LASSO(lasso_f64_1024_roomy, double, 256, 4, 1)
 LASSO(lasso_f64_4096, double, 512, 8, 1)
 LASSO(lasso_f64_8192, double, 512, 16, 1)
 
-// scale <- 1 / sqrt(diagonal of g), 0 for atoms of zeros; the lists of work of three launches: all of m signals, and none.
+// scale <- 1 / sqrt(diagonal of g), 0 for atoms of zeros; the lists of work of the launches, each of 2 + m: all of m signals, and none.
 template <typename T>
-__device__ void begin(const T* g, T* scale, unsigned* work, unsigned* next, unsigned* third,
-                      unsigned* updates, unsigned m, unsigned n) {
+__device__ void begin(const T* g, T* scale, unsigned* work, unsigned* updates, unsigned launches, unsigned m, unsigned n) {
   const unsigned all = gridDim.x * blockDim.x;
   for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < (m > n ? m : n); i += all) {
     if (i < n) {
@@ -307,7 +308,11 @@ __device__ void begin(const T* g, T* scale, unsigned* work, unsigned* next, unsi
       scale[i] = square > 0 ? 1 / sqrt(square) : T(0);
     }
     if (i < m) work[2 + i] = i, updates[i] = 0;
-    if (i == 0) work[0] = next[0] = next[1] = third[0] = third[1] = 0, work[1] = m;
+    if (i == 0)
+      for (unsigned launch = 0; launch < launches; ++launch) {
+        unsigned* const list = work + launch * (2 + (size_t)m);
+        list[0] = 0, list[1] = launch == 0 ? m : 0;
+      }
   }
 }
 
@@ -320,10 +325,9 @@ __device__ void to_unit(const T* g, const T* scale, T* unit, unsigned n) {
 }
 
 #define PREPARE(T, NAME)                                                                                           \
-  extern "C" __global__ void lasso_begin_##NAME(const T* g, T* scale, unsigned* work, unsigned* next,              \
-                                                unsigned* third, unsigned* updates, const unsigned m,              \
-                                                const unsigned n) {                                                \
-    begin(g, scale, work, next, third, updates, m, n);                                                             \
+  extern "C" __global__ void lasso_begin_##NAME(const T* g, T* scale, unsigned* work, unsigned* updates,           \
+                                                const unsigned launches, const unsigned m, const unsigned n) {     \
+    begin(g, scale, work, updates, launches, m, n);                                                                \
   }                                                                                                                \
   extern "C" __global__ void lasso_unit_##NAME(const T* g, const T* scale, T* unit, const unsigned n) {            \
     to_unit(g, scale, unit, n);                                                                                    \

@@ -48,7 +48,7 @@ __device__ __forceinline__ void factorise(T* factor, T* inverse, unsigned rows) 
           T theirs[4];
           four(of + 4 * (first + c), theirs);
 #pragma unroll
-          for (int e = 0; e < 4; ++e) left[c] -= mine[e] * theirs[e];
+          for (int e = 0; e < 4; ++e) left[c] = fused(-mine[e], theirs[e], left[c]);
         }
       }
       store4(panel + 4 * (row - first), left);
@@ -62,12 +62,12 @@ __device__ __forceinline__ void factorise(T* factor, T* inverse, unsigned rows) 
     for (int c = 0; c < 4; ++c) {
       T pivot = of[c][c];
 #pragma unroll
-      for (int e = 0; e < c; ++e) pivot -= of[c][e] * of[c][e];
+      for (int e = 0; e < c; ++e) pivot = fused(-of[c][e], of[c][e], pivot);
       over[c] = pivot > PIVOT ? rsqrt(pivot) : T(0);
 #pragma unroll
       for (int r = c + 1; r < 4; ++r) {
 #pragma unroll
-        for (int e = 0; e < c; ++e) of[r][c] -= of[r][e] * of[c][e];
+        for (int e = 0; e < c; ++e) of[r][c] = fused(-of[r][e], of[c][e], of[r][c]);
         of[r][c] *= over[c];
       }
     }
@@ -86,7 +86,7 @@ __device__ __forceinline__ void factorise(T* factor, T* inverse, unsigned rows) 
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
 #pragma unroll
-        for (int e = 0; e < c; ++e) mine[c] -= mine[e] * of[c][e];
+        for (int e = 0; e < c; ++e) mine[c] = fused(-mine[e], of[c][e], mine[c]);
         mine[c] *= over[c];
       }
       store4(panel + 4 * (row - first), mine);
@@ -111,7 +111,7 @@ __device__ __forceinline__ T solve_back(T* factor, const T* inverse, T* directio
     for (int c = 3; c >= 0; --c) {
       d[c] *= inverse[first + c];
 #pragma unroll
-      for (int e = 0; e < c; ++e) d[e] -= of[c][e] * d[c];
+      for (int e = 0; e < c; ++e) d[e] = fused(-of[c][e], d[c], d[e]);
       along += d[c] * was[c];
     }
     __syncwarp();
@@ -125,7 +125,7 @@ __device__ __forceinline__ T solve_back(T* factor, const T* inverse, T* directio
         T row[4];
         four(of_panel + 4 * (first + c), row);
 #pragma unroll
-        for (int e = 0; e < 4; ++e) y[e] -= row[e] * d[c];
+        for (int e = 0; e < 4; ++e) y[e] = fused(-row[e], d[c], y[e]);
       }
       store4(of_panel + 4 * rows, y);
     }
@@ -142,11 +142,25 @@ __device__ __forceinline__ void newton(const Shared<T>& at, const T* g, unsigned
   const auto entry = [&](unsigned row, unsigned column) -> T& {
     return at.factor[panel_at(column / 4, rows + 1) + 4 * (row - column / 4 * 4) + column % 4];
   };
-  for (unsigned row = warp; row < rows; row += THREADS / 32) {
-    const T* const of = g + (size_t)(row < all ? at.atom[row] : 0) * n;
-    for (unsigned column = lane; column <= row; column += 32)
-      entry(row, column) = row < all ? of[at.atom[column]] : row == column ? T(1) : T(0);
-  }
+  // The rows of G_SS, up to the diagonal, by warps: some rows, and in each some columns of a lane, at a time, so that loads overlap.
+  constexpr unsigned ROWS = 4, COLUMNS = 4;
+  for (unsigned first = warp * ROWS; first < rows; first += THREADS / 32 * ROWS)
+    for (unsigned from = lane; from < first + ROWS; from += 32 * COLUMNS) {
+      T of[ROWS][COLUMNS];
+#pragma unroll
+      for (unsigned r = 0; r < ROWS; ++r)
+#pragma unroll
+        for (unsigned c = 0; c < COLUMNS; ++c) {
+          const unsigned row = first + r, column = from + 32 * c;
+          of[r][c] = row == column ? T(1) : T(0);
+          if (row < all && column <= row) of[r][c] = g[(size_t)at.atom[row] * n + at.atom[column]];
+        }
+#pragma unroll
+      for (unsigned r = 0; r < ROWS; ++r)
+#pragma unroll
+        for (unsigned c = 0; c < COLUMNS; ++c)
+          if (from + 32 * c <= first + r) entry(first + r, from + 32 * c) = of[r][c];
+    }
   // The right-hand side: q_S - b sign(a).
   unsigned to = start;
 #pragma unroll

@@ -1,37 +1,87 @@
 //! The choice of the form of `kernels/lasso.cu` for a number of atoms.
 use crate::limits::Limits;
 
-/// Factors in global memory: how many atoms they hold, and how many blocks of a multiprocessor have one, for the launch after the first
-/// and for the last one.
-const LARGE: [(usize, usize); 2] = [(384, 4), (1024, 1)];
+/// Atoms of factors in global memory, and how many blocks of a multiprocessor have one, for the last launches.
+const LARGE: [(usize, usize); 2] = [(384, 2), (1024, 1)];
 
 /// A form that the kernel was compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// Most atoms of the dictionary, in the kernel's name.
-    pub atoms: usize,
+    /// In the kernel's name.
+    pub name: &'static str,
+    /// Most atoms of the dictionary.
+    atoms: usize,
     pub threads: usize,
     /// Blocks of a multiprocessor that its registers are made for.
     blocks: usize,
 }
 
-const fn shape(atoms: usize, threads: usize, blocks: usize) -> Shape {
-    Shape { atoms, threads, blocks }
+const fn shape(name: &'static str, atoms: usize, threads: usize, blocks: usize) -> Shape {
+    Shape { name, atoms, threads, blocks }
 }
 
-const F32: [Shape; 4] = [shape(512, 128, 8), shape(1024, 128, 5), shape(4096, 512, 1), shape(8192, 512, 1)];
-const F64: [Shape; 4] = [shape(512, 128, 4), shape(1024, 256, 2), shape(4096, 512, 1), shape(8192, 512, 1)];
+const F32: [Shape; 4] = [
+    shape("f32_512", 512, 128, 8),
+    shape("f32_1024", 1024, 128, 5),
+    shape("f32_4096", 4096, 512, 1),
+    shape("f32_8192", 8192, 512, 1),
+];
+const F64: [Shape; 4] = [
+    shape("f64_512", 512, 128, 4),
+    shape("f64_1024", 1024, 256, 2),
+    shape("f64_4096", 4096, 512, 1),
+    shape("f64_8192", 8192, 512, 1),
+];
+/// Fewer blocks with more room for each, for supports that outgrow the others.
+const ROOMY: [Shape; 2] = [shape("f32_1024_roomy", 1024, 256, 2), shape("f64_1024_roomy", 1024, 256, 1)];
 
-impl Shape {
-    /// The one for `n` atoms and numbers of `bytes` bytes; none above 8192.
-    pub(super) fn of(n: usize, bytes: usize) -> Option<Self> {
-        let all = if bytes == 8 { F64 } else { F32 };
-        all.into_iter().find(|shape| n <= shape.atoms)
+/// One of the launches of a call; each takes the signals whose supports outgrew the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stage {
+    pub shape: Shape,
+    /// Atoms that a factor holds.
+    pub capacity: usize,
+    /// Most blocks.
+    pub blocks: usize,
+    /// Whether factors are in global memory.
+    pub is_large: bool,
+}
+
+impl Stage {
+    /// The launches for `n` atoms and numbers of `bytes` bytes, in order; none above 8192 atoms.
+    pub(super) fn all(limits: Limits, n: usize, bytes: usize) -> Option<Vec<Self>> {
+        let (forms, roomy) = if bytes == 8 { (F64, ROOMY[1]) } else { (F32, ROOMY[0]) };
+        let first = forms.into_iter().find(|shape| n <= shape.atoms)?;
+        let near = |shape: Shape| Self {
+            shape,
+            capacity: shape.capacity(limits, n, bytes),
+            blocks: shape.blocks * limits.multiprocessors,
+            is_large: false,
+        };
+        let mut stages = vec![near(first)];
+        stages.extend((n <= roomy.atoms).then(|| near(roomy)));
+        let shape = stages.last()?.shape;
+        stages.extend(LARGE.map(|(atoms, blocks)| Self {
+            shape,
+            capacity: n.min(atoms).next_multiple_of(4),
+            blocks: blocks * limits.multiprocessors,
+            is_large: true,
+        }));
+        // One that holds all atoms, or no more than the one before it, has none after it, or is none.
+        stages.dedup_by(|later, before| later.capacity <= before.capacity);
+        Some(stages)
     }
 
+    /// Shared memory of a block.
+    pub(super) fn shared_bytes(self, bytes: usize) -> usize {
+        self.shape.shared_bytes(self.capacity, bytes, self.is_large)
+    }
+}
+
+impl Shape {
     /// Shared memory of a block for supports of `capacity` atoms: moves and sums of each warp, four lists of numbers and one of atoms,
     /// and, unless it is `large`, the factor.
-    pub(super) fn shared_bytes(self, capacity: usize, bytes: usize, large: bool) -> usize {
+    fn shared_bytes(self, capacity: usize, bytes: usize, large: bool) -> usize {
         let warps = self.threads / 32;
         let of_move = (2 * bytes + 4).next_multiple_of(16);
         let of_warps = warps * (2 * of_move + 5 * bytes + 4);
@@ -40,23 +90,13 @@ impl Shape {
     }
 
     /// Atoms whose factor leaves room for as many blocks on a multiprocessor as the registers do, at most those of `n`.
-    pub(super) fn capacity(self, limits: Limits, n: usize, bytes: usize) -> usize {
+    fn capacity(self, limits: Limits, n: usize, bytes: usize) -> usize {
         /// What the driver takes of each block, and static shared memory.
         const OF_EACH: usize = 1024 + 64;
         let room = (limits.shared_bytes / self.blocks).saturating_sub(OF_EACH);
         let fits = |atoms: usize| self.shared_bytes(4 * atoms, bytes, false) <= room;
         let most = (1..n.div_ceil(4)).take_while(|&fours| fits(fours + 1)).count() + 1;
         4 * most
-    }
-
-    /// Atoms of factors in global memory and the number of blocks, for each launch after the first.
-    pub(super) fn large(limits: Limits, n: usize) -> [(usize, usize); 2] {
-        LARGE.map(|(atoms, blocks)| (n.min(atoms).next_multiple_of(4), blocks * limits.multiprocessors))
-    }
-
-    /// Blocks that run at about the same time on the whole GPU.
-    pub(super) fn at_once(self, limits: Limits) -> usize {
-        self.blocks * limits.multiprocessors
     }
 }
 
@@ -79,20 +119,19 @@ mod tests {
     }
 
     #[test]
-    fn every_form_fits_every_gpu_and_holds_supports_of_some_size() {
+    fn every_launch_fits_every_gpu_and_holds_larger_supports_than_the_one_before() {
         for gpu in gpus::ALL {
             for bytes in [4, 8] {
                 for n in [1, 4, 5, 64, 512, 513, 1024, 3000, 4096, 8192] {
-                    let Some(shape) = Shape::of(n, bytes) else { panic!("no form for {n} atoms") };
-                    let capacity = shape.capacity(gpu, n, bytes);
-                    assert!(capacity.is_multiple_of(4) && capacity >= n.min(32), "{gpu:?} {n} {capacity}");
-                    assert!(capacity <= n.next_multiple_of(4));
-                    assert!(shape.shared_bytes(capacity, bytes, false) <= gpu.shared_bytes);
-                    for (large, _) in Shape::large(gpu, n) {
-                        assert!(shape.shared_bytes(large, bytes, true) <= gpu.shared_bytes);
+                    let Some(stages) = Stage::all(gpu, n, bytes) else { panic!("no form for {n} atoms") };
+                    assert!(stages[0].capacity >= n.min(32), "{gpu:?} {n} {stages:?}");
+                    assert!(stages.is_sorted_by(|a, b| a.capacity < b.capacity), "{gpu:?} {n} {stages:?}");
+                    for stage in stages {
+                        assert!(stage.capacity.is_multiple_of(4) && stage.capacity <= n.next_multiple_of(4));
+                        assert!(stage.shared_bytes(bytes) <= gpu.shared_bytes, "{gpu:?} {n} {stage:?}");
                     }
                 }
-                assert_eq!(Shape::of(8193, bytes), None);
+                assert_eq!(Stage::all(gpu, 8193, bytes), None);
             }
         }
     }
