@@ -48,26 +48,27 @@ CONTRAST_STEP(contrast_step_odd_bf16, Odd1, __nv_bfloat16, __nv_bfloat16)
 CONTRAST_STEP(contrast_step_odd_f16, Odd1, __half, float)
 CONTRAST_STEP(contrast_step_odd_f16x2, Odd2, __half, float)
 
-// The biases and the counter alone, of states in one part, beside the kernel of weights in sm_90a: that is the launch before, and lets this
+// The biases and the counter alone, of states in PARTS, beside the kernel of weights in sm_90a: that is the launch before, and lets this
 // one start when all before it has ended. So it begins at once, and waits for the weights at its end, for the launches after it.
-template <typename T>
+template <int PARTS, typename T>
 __device__ void contrast_biases(const T* h, const T* x, float* hidden_state, float* visible_state, const float* scalars,
                                 long long* counter, const Numbers& n) {
   __shared__ float sums[BIAS_FLOATS];
   const int of_hidden = (n.rows + BIAS_UNITS - 1) / BIAS_UNITS, at = blockIdx.x;
   const bool hidden = at < of_hidden;
-  step_biases<THREADS, 1>(hidden ? hidden_state : visible_state, hidden ? h : x, 0, scalars, nullptr,
-                          hidden ? n.hidden : n.visible, n.batch, hidden ? n.rows : n.cols,
-                          (hidden ? at : at - of_hidden) * BIAS_UNITS, sums);
+  step_biases<THREADS, PARTS>(hidden ? hidden_state : visible_state, hidden ? h : x, hidden ? n.h_part : n.x_part, scalars, nullptr,
+                              hidden ? n.hidden : n.visible, n.batch, hidden ? n.rows : n.cols,
+                              (hidden ? at : at - of_hidden) * BIAS_UNITS, sums);
   if (at == 0 && threadIdx.x == 0) *counter += n.by;
   wait_for_previous();
 }
 
-#define CONTRAST_BIASES(NAME, T)                                                                                           \
+#define CONTRAST_BIASES(NAME, T, PARTS)                                                                                    \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                    \
   NAME(const T* h, const T* x, float* hidden_state, float* visible_state, const float* scalars, long long* counter,        \
        const __grid_constant__ Numbers n) {                                                                                \
-    contrast_biases(h, x, hidden_state, visible_state, scalars, counter, n);                                               \
+    contrast_biases<PARTS>(h, x, hidden_state, visible_state, scalars, counter, n);                                        \
   }
-CONTRAST_BIASES(contrast_biases_bf16, __nv_bfloat16)
-CONTRAST_BIASES(contrast_biases_f16, __half)
+CONTRAST_BIASES(contrast_biases_bf16, __nv_bfloat16, 1)
+CONTRAST_BIASES(contrast_biases_f16, __half, 1)
+CONTRAST_BIASES(contrast_biases_f16x2, __half, 2)

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "order.cuh"
-#include "bias.cuh"
+#include "contrast_numbers.cuh"
 #include "stepped.cuh"
 #include "tiles.cuh"
 
@@ -53,14 +53,6 @@ __device__ void fetch_slice(T* h_slice, T* x_slice, const T* h, const T* x, size
     at.template fetch_x<S>(x_slice + p * S::SLICE, x + p * x_part + before * at.x_line(), row0, batch, first_col, x_at);
   }
 }
-
-struct Numbers {
-  unsigned long long h_part, x_part, copy_part;
-  long long by;
-  BiasRule hidden, visible;
-  float l1, l2, scale;
-  int rows, cols, batch;
-};
 
 template <typename T, typename V>
 struct Arguments {

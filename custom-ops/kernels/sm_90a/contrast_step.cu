@@ -1,5 +1,5 @@
-// sm_90a/contrast_step.cu: the weights of one update of contrastive learning by the products of warpgroups of capability 9.0. The formulas are
-// those of contrast_step.cu; biases and the counter are updated by its kernel contrast_biases.
+// sm_90a/contrast_step.cu: the weights of one update of contrastive learning, from states in one part, by the products of warpgroups of
+// capability 9.0. The formulas are those of contrast_step.cu; biases and the counter are updated by its kernel contrast_biases.
 //
 // A block takes tiles of 64 x 64 weights one after the other, down a column of tiles, for which it keeps x in shared memory. Two warpgroups take
 // turns: one sums a tile of the gradient from x and slices of h, 64 rows at a time, which one thread copies through a ring, while the other
@@ -19,14 +19,10 @@
 // same     sums in one order on one device
 // truth    contrast_step_reference in src/contrast_step.rs
 
+#include "../contrast_numbers.cuh"
 #include "../order.cuh"
 #include "../stepped.cuh"
 #include "wgmma.cuh"
-
-struct Numbers {
-  float l1, l2, scale;
-  int rows, cols, batch;
-};
 
 constexpr int TILE = 64;          // its sides
 constexpr int SLICE_DEPTH = 64;   // rows of a slice

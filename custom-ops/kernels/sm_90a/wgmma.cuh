@@ -1,27 +1,33 @@
 // wgmma.cuh: products of warpgroups from shared memory, copies by tensor maps and the barriers between both, of capability 9.0 alone.
 //
-// Operands lie in shared memory as copies with 128 bytes of swizzling leave them, in blocks of 64 entries of 16 bits by any number of lines,
-// each block on a multiple of 1024 bytes: lines of an operand whose depth is its inner dimension (straight), or of the depth (turned).
+// Operands lie in shared memory as copies with swizzling leave them, in blocks of 64 entries of 16 bits (128 bytes), or of 32, by any number of
+// lines, each block on a multiple of 1024 bytes: lines of an operand whose depth is its inner dimension (straight), or of the depth (turned).
 // Source: NVIDIA, "PTX ISA", sections on wgmma and cp.async.bulk.tensor.
 #pragma once
 
 #include "../tiles.cuh"
 
-constexpr int BLOCK_LINE = 128;  // bytes of a line of a block
+constexpr int BLOCK_LINE = 128;  // bytes of a line of a block of 64 entries
 
 // What threads wrote to shared memory before is seen by the copies that they begin.
 __device__ __forceinline__ void shared_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// Where an operand lies within a block; eight lines are 1024 bytes.
-__device__ __forceinline__ uint64_t operand(uint32_t at) {
-  return (uint64_t)(at >> 4) | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+// Where an operand lies within a block with lines of so many bytes, 128 or 64.
+template <int LINE = BLOCK_LINE> __device__ __forceinline__ uint64_t operand(uint32_t at) {
+  return (uint64_t)(at >> 4) | (uint64_t)(8 * LINE >> 4) << 32 | (uint64_t)(LINE == 128 ? 1 : 2) << 62;
 }
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int LEFT> __device__ __forceinline__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
 
-// d += a b for a of 64 x 16 and b of 16 x N, each straight or turned. The lists of registers are made of groups of 16.
+// After the wait for the products of these sums: they are not read before.
+template <int N> __device__ __forceinline__ void summed(float (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+// d += a b, or d = a b without ADD, for a of 64 x 16 and b of 16 x N, each straight or turned. The lists of registers are made of groups of 16.
 template <typename T, int N, bool TURNED_A, bool TURNED_B> struct Wgmma;
 
 #define NAMES_0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
@@ -30,10 +36,10 @@ template <typename T, int N, bool TURNED_A, bool TURNED_B> struct Wgmma;
 #define NAMES_48 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define NAMES_64 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
 #define NAMES_80 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define OPERANDS_64 "{" NAMES_0 "," NAMES_16 "}, %32, %33"
-#define OPERANDS_96 "{" NAMES_0 "," NAMES_16 "," NAMES_32 "}, %48, %49"
-#define OPERANDS_128 "{" NAMES_0 "," NAMES_16 "," NAMES_32 "," NAMES_48 "}, %64, %65"
-#define OPERANDS_192 "{" NAMES_0 "," NAMES_16 "," NAMES_32 "," NAMES_48 "," NAMES_64 "," NAMES_80 "}, %96, %97"
+#define OPERANDS_64 "{" NAMES_0 "," NAMES_16 "}, %32, %33, %34"
+#define OPERANDS_96 "{" NAMES_0 "," NAMES_16 "," NAMES_32 "}, %48, %49, %50"
+#define OPERANDS_128 "{" NAMES_0 "," NAMES_16 "," NAMES_32 "," NAMES_48 "}, %64, %65, %66"
+#define OPERANDS_192 "{" NAMES_0 "," NAMES_16 "," NAMES_32 "," NAMES_48 "," NAMES_64 "," NAMES_80 "}, %96, %97, %98"
 #define SUMS(I)                                                                                                               \
   "+f"(d[I]), "+f"(d[I + 1]), "+f"(d[I + 2]), "+f"(d[I + 3]), "+f"(d[I + 4]), "+f"(d[I + 5]), "+f"(d[I + 6]), "+f"(d[I + 7]), \
       "+f"(d[I + 8]), "+f"(d[I + 9]), "+f"(d[I + 10]), "+f"(d[I + 11]), "+f"(d[I + 12]), "+f"(d[I + 13]), "+f"(d[I + 14]), "+f"(d[I + 15])
@@ -44,11 +50,12 @@ template <typename T, int N, bool TURNED_A, bool TURNED_B> struct Wgmma;
 
 #define WGMMA(T, NAME, N, TURNED_A, TURNED_B)                                                       \
   template <> struct Wgmma<T, N, TURNED_A, TURNED_B> {                                              \
+    template <bool ADD = true>                                                                      \
     static __device__ __forceinline__ void run(float (&d)[N / 2], uint64_t a, uint64_t b) {         \
       asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME "." NAME " " OPERANDS_##N \
-                   ", 1, 1, 1, " #TURNED_A ", " #TURNED_B ";"                                       \
+                   ", 1, 1, " #TURNED_A ", " #TURNED_B ";"                                          \
                    : SUMS_##N                                                                       \
-                   : "l"(a), "l"(b));                                                               \
+                   : "l"(a), "l"(b), "n"(ADD));                                                     \
     }                                                                                               \
   };
 #define OF_EVERY_WIDTH(T, NAME) \
@@ -77,6 +84,14 @@ OF_EVERY_WIDTH(__nv_bfloat16, "bf16")
 #undef NAMES_48
 #undef NAMES_64
 #undef NAMES_80
+
+// Most registers of a thread of this warpgroup from here on.
+template <int REGISTERS> __device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+template <int REGISTERS> __device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
 
 // A barrier in shared memory: phases end when `count` arrivals and all announced bytes have come.
 __device__ __forceinline__ void barrier_init(uint64_t* barrier, unsigned count) {
@@ -122,6 +137,13 @@ __device__ __forceinline__ void copy_block(void* to, const TensorMap* map, int x
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
           shared_address(to)),
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
+      : "memory");
+}
+__device__ __forceinline__ void copy_block(void* to, const TensorMap* map, int x, int y, int z, int w, uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(
+          shared_address(to)),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(shared_address(barrier))
       : "memory");
 }
 // Starts the copy of a block to memory, as far as it lies within the matrix; what threads wrote to it was fenced by `shared_fence`.

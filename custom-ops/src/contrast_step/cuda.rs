@@ -1,5 +1,6 @@
 //! The update in one launch of `kernels/contrast_step.cu`, or of `kernels/patch_step.cu` for the weights of patches; that of large matrices on GPUs
-//! of capability 9.0 in one of `kernels/sm_90a/contrast_step.cu` for the weights and one for the biases.
+//! of capability 9.0 in one of `kernels/sm_90a/contrast_step.cu` for the weights, or of `contrast_step_parts.cu` there for states in two parts, and
+//! one for the biases.
 use super::shape::Shape;
 use super::{Contrast, ContrastStep, OP, Sizes, contrast_step_fuses, hidden_biases, visible_biases};
 use crate::bias_step::BiasRule;
@@ -18,11 +19,14 @@ const THREADS: u32 = 256;
 const UNITS: usize = 32;
 /// The kernel loads so many bytes at once.
 const ALIGN: usize = 16;
-/// Of kernels/sm_90a/contrast_step.cu: the sides of a tile, rows of a slice, slices of both phases at most, and shared memory.
+/// Of kernels/sm_90a/contrast_step.cu and contrast_step_parts.cu: the sides of a tile, bytes of a line of a block, rows of a slice, slices of both
+/// phases at most, shared memory, and threads for states of one part and of two.
 const TILE: usize = 64;
+const LINE: usize = 128;
 const SLICE_DEPTH: usize = 64;
 const SLICES: usize = 6;
 const WARPGROUP_SHARED: usize = 217 * 1024;
+const WARPGROUP_THREADS: [u32; 2] = [384, 288];
 /// Tiles of a multiprocessor for which it is the faster kernel.
 const LEAST_TILES: usize = 6;
 
@@ -162,10 +166,10 @@ impl Fused<'_> {
             cols: cols as i32,
             batch: batch as i32,
         };
-        if patches.is_none() && parts == 1 && warpgroups(gpu.limits(), self.sizes) {
+        if patches.is_none() && warpgroups(gpu.limits(), self.sizes) {
             let operands =
                 Operands { params: &mut params, velocity: velocity.as_mut(), copy: &mut copy, h: &h, x: &x };
-            self.launch_warpgroups(dtype, gpu, operands, &scalars)?;
+            self.launch_warpgroups(dtype, gpu, operands, &scalars, numbers)?;
             // Beside the weights, where there is room for its blocks: it waits for the launch before at its end.
             let biases = gpu.launch(op, "contrast_step", &format!("contrast_biases_{dtype}"))?;
             let biases = biases.read(&h).read(&x).write(&mut hidden_state).write(&mut visible_state);
@@ -221,20 +225,6 @@ struct Operands<'a, 'b, T> {
     x: &'a CudaView<'b, T>,
 }
 
-/// `Numbers` of kernels/sm_90a/contrast_step.cu, in its order.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct WarpgroupNumbers {
-    l1: f32,
-    l2: f32,
-    scale: f32,
-    rows: i32,
-    cols: i32,
-    batch: i32,
-}
-// SAFETY: numbers of 32 bits, the same layout as the kernel's struct.
-unsafe impl DeviceRepr for WarpgroupNumbers {}
-
 impl Fused<'_> {
     fn launch_warpgroups<T: CudaDType>(
         &self,
@@ -242,35 +232,47 @@ impl Fused<'_> {
         gpu: &Gpu,
         operands: Operands<'_, '_, T>,
         scalars: &CudaView<'_, f32>,
+        numbers: Numbers,
     ) -> Result<()> {
-        let Self { op, step, sizes: Sizes { batch, rows, cols, .. }, .. } = *self;
+        let Self { op, sizes: Sizes { parts, batch, rows, cols }, .. } = *self;
         let Operands { params, velocity, copy, h, x } = operands;
+        let blocks = warpgroup_tiles(self.sizes).min(gpu.limits().multiprocessors);
+        let states = |view, width: usize, part: u64| {
+            let at = gpu.to_read(view);
+            let (sizes, apart) = ([width, batch, 2, parts], [width, batch * width, part as usize]);
+            // One part has no place for the next.
+            let map = TensorMap::of(
+                at.at,
+                self.dtype,
+                &sizes[..2 + parts],
+                &apart[..1 + parts],
+                LINE,
+                SLICE_DEPTH,
+            )?;
+            Ok::<_, candle::Error>((map, at))
+        };
+        let ((h_map, _h), (x_map, _x)) = (states(h, rows, numbers.h_part)?, states(x, cols, numbers.x_part)?);
+        let file = if parts == 1 { "sm_90a/contrast_step" } else { "sm_90a/contrast_step_parts" };
+        let launch = gpu.launch(op, file, &format!("contrast_step_{dtype}"))?;
+        if parts == 2 {
+            let launch = launch.write(params).write(copy).num(h_map).num(x_map).read(scalars).num(numbers);
+            let launch = launch.blocks(blocks, WARPGROUP_THREADS[1]).shared(WARPGROUP_SHARED);
+            // SAFETY: (float*, half*, 2 × TensorMap, const float*, Numbers): weights with the velocity behind them and two parts of a copy, maps
+            // of the states, whose memory has addresses that are alive, in the blocks that the kernel takes; `Sizes::of` and `fits` checked
+            // shapes and where views and parts begin, `warpgroups` that lines are multiples of 16 bytes and that the states fit.
+            return unsafe { launch.overlapped().go() };
+        }
         let (params, copy) = (gpu.to_write(params), gpu.to_write(copy));
-        let (h, x) = (gpu.to_read(h), gpu.to_read(x));
         let velocity = velocity.map(|velocity| gpu.to_write(velocity));
         // Without a velocity of its own, that of f32 lies behind the weights.
         let (of_velocity, velocity_at) = match &velocity {
             Some(velocity) => (DType::BF16, velocity.at),
             None => (DType::F32, params.at + 4 * (rows * cols) as u64),
         };
-        let weights = |at, dtype| TensorMap::of(at, dtype, &[cols, rows], TILE);
-        let launch = gpu.launch(op, "sm_90a/contrast_step", &format!("contrast_step_{dtype}"))?;
-        let launch = launch
-            .num(TensorMap::of(h.at, self.dtype, &[rows, batch, 2], SLICE_DEPTH)?)
-            .num(TensorMap::of(x.at, self.dtype, &[cols, batch, 2], SLICE_DEPTH)?)
-            .num(weights(params.at, DType::F32)?)
-            .num(weights(velocity_at, of_velocity)?)
-            .num(weights(copy.at, self.dtype)?);
-        let numbers = WarpgroupNumbers {
-            l1: step.weights.l1,
-            l2: step.weights.l2,
-            scale: step.copy_scale,
-            rows: rows as i32,
-            cols: cols as i32,
-            batch: batch as i32,
-        };
-        let blocks = warpgroup_tiles(self.sizes).min(gpu.limits().multiprocessors);
-        let launch = launch.read(scalars).num(numbers).blocks(blocks, 384);
+        let weights = |at, dtype| TensorMap::of(at, dtype, &[cols, rows], &[cols], LINE, TILE);
+        let launch = launch.num(h_map).num(x_map).num(weights(params.at, DType::F32)?);
+        let launch = launch.num(weights(velocity_at, of_velocity)?).num(weights(copy.at, self.dtype)?);
+        let launch = launch.read(scalars).num(numbers).blocks(blocks, WARPGROUP_THREADS[0]);
         // SAFETY: (5 × TensorMap, const float*, Numbers): maps of the states, of the weights, the velocity and the copy, whose memory has
         // addresses that are alive, in the blocks that the kernel takes; `Sizes::of` and `fits` checked shapes and where views begin,
         // `warpgroups` that lines are multiples of 16 bytes and that the states fit.

@@ -3,7 +3,8 @@
 //! [`units_of_product_`] gives the units of a layer; [`errors_of_product_`] and [`deltas_of_product_`] are the later half of a step of a
 //! denoising autoencoder.
 //!
-//! [`units_of_product_`] of numbers in one part is one kernel on a GPU of capability 9.0 (`kernels/sm_90a/product_units.cu`).
+//! [`units_of_product_`] is one kernel of warpgroups on a GPU of capability 9.0 (`kernels/sm_90a/product_units.cu`), for numbers in one part and in
+//! two.
 //!
 //! For numbers in two parts on CUDA each is one kernel, as exact as f32 products: it adds partial sums outside the tensor cores,
 //! where [`gemm_parts_`](crate::gemm_parts_) splits the product into many ([`two_part_products_fuse`]).

@@ -1,9 +1,8 @@
 //! Units of a product: `units(scale · a b + bias)`.
 //!
 //! For numbers in two parts on CUDA this is one kernel, as exact as f32 products: it adds partial sums outside the tensor cores,
-//! where [`gemm_parts_`](crate::gemm_parts_) splits the product into many. In other cases the op is that product followed by
-//! [`units_`]; for one part, cuBLAS and [`units_`] are faster (9 µs against 10 at 192×576×1024 on an H200, 12 against 16 at
-//! 192×1024×4096).
+//! where [`gemm_parts_`](crate::gemm_parts_) splits the product into many. On capability 9.0 it is one for numbers in one part too. In
+//! other cases the op is that product followed by [`units_`].
 use crate::draw::Draws;
 use crate::gemm::gemm_parts_;
 use crate::units::{Unit, UnitPlanes, units_};
@@ -30,12 +29,14 @@ pub fn units_of_product_(
     draws: Draws<'_>,
 ) -> Result<()> {
     #[cfg(feature = "cuda")]
-    if let Some(fused) = super::units_cuda::Fused::fits(planes, a, b, scale, bias, unit, out, draws)? {
-        return fused.run(planes, a, b, bias);
+    if let Some(warpgroups) =
+        super::warpgroups::Warpgroups::fits(planes, a, b, scale, bias, unit, out, draws)?
+    {
+        return warpgroups.run(planes, a, b, bias);
     }
     #[cfg(feature = "cuda")]
-    if let Some(one) = super::warpgroups::Warpgroups::fits(planes, a, b, scale, bias, unit, out, draws)? {
-        return one.run(planes, a, b, bias);
+    if let Some(fused) = super::units_cuda::Fused::fits(planes, a, b, scale, bias, unit, out, draws)? {
+        return fused.run(planes, a, b, bias);
     }
     gemm_parts_(pre, a, b, scale)?;
     units_(planes, pre, bias, unit, out, draws, None)

@@ -1,0 +1,182 @@
+// sm_90a/contrast_step_parts.cu: the weights of one update of contrastive learning, from states in two parts, by the products of warpgroups of
+// capability 9.0. The formulas are those of contrast_step.cu; biases and the counter are updated by its kernel contrast_biases.
+//
+// A block takes tiles of 64 x 64 weights one after the other, down a column of tiles, for which it keeps x in shared memory; one thread copies
+// slices of h, 64 rows at a time, through a ring. Two warpgroups take turns: each reads its weights and velocities into registers, sums the gradient
+// of its tile when its turn comes, and writes them back, so that memory moves in both directions all the time. Both parts of x leave no room for
+// tiles of weights in shared memory, as sm_90a/contrast_step.cu has them; of one part that is faster, 206 us against 259 at [16000, 2304].
+//
+// A number is the sum of two f16 ones: g = hi hi + hi lo + lo hi. The slices of both phases take turns, so that what has been summed stays small:
+// tensor cores cut off what lies below 2^-24 of it or so.
+//
+// arrays   h: 2 parts of planes of [batch, rows] and x: of [batch, cols], f16, as tensor maps of 64 columns by 64 rows, third dimension the plane,
+//          fourth the part; plane 0 is of the negative phase, plane 1 of the positive. weight: [rows, cols] f32, and the velocity behind it; copy:
+//          2 parts of the same, f16, copy_part entries apart. Rows contiguous, 16-byte aligned
+// scalars  rows and cols multiples of 8, batch at most 192. scalars: [3] f32 on the device: rate / batch, momentum, rate
+// launch   1-D grid of at most as many blocks as there are tiles, one for each multiprocessor; THREADS threads
+// shared   x of a column and the ring, with 1 KB to align them
+// cost     12 batch rows cols FLOP; 20 bytes a weight; operands once for each tile, from the second-level cache
+// NaN      propagates
+// same     sums in one order on one device
+// truth    contrast_step_reference in src/contrast_step.rs
+
+#include "../contrast_numbers.cuh"
+#include "../order.cuh"
+#include "../stepped.cuh"
+#include "wgmma.cuh"
+
+constexpr int WGS = 2, THREADS = 128 * WGS + 32;
+constexpr int PARTS = 2;
+constexpr int TILE = 64;          // its sides
+constexpr int SLICE_DEPTH = 64;   // rows of a slice
+constexpr int SLICES = 6;         // of both phases, at most
+constexpr int SLICE_BYTES = SLICE_DEPTH * BLOCK_LINE;  // of one part
+constexpr int SHARED = 217 * 1024;  // beside which a block of contrast_biases fits
+constexpr int STAGES = (SHARED - 1024 - SLICES * PARTS * SLICE_BYTES) / SLICE_BYTES;
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+contrast_step_f16x2(float* weight, __half* copy, const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map,
+                    const float* scalars, const __grid_constant__ Numbers n) {
+  extern __shared__ unsigned char memory[];
+  __shared__ uint64_t full[STAGES], empty[STAGES], turn[WGS], x_here[SLICES];
+  unsigned char* x_slices = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  unsigned char* slices = x_slices + SLICES * PARTS * SLICE_BYTES;
+  const int down = (n.rows + TILE - 1) / TILE, tiles = (n.cols + TILE - 1) / TILE * down;
+  // Tiles are counted down the columns.
+  const int first_tile = (long long)tiles * blockIdx.x / gridDim.x;
+  const int mine = (long long)tiles * (blockIdx.x + 1) / gridDim.x - first_tile;
+  const int of_phase = (n.batch + SLICE_DEPTH - 1) / SLICE_DEPTH, count = 2 * of_phase;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) barrier_init(full + s, 1), barrier_init(empty + s, 1);
+    for (int s = 0; s < SLICES; ++s) barrier_init(x_here + s, 1);
+    for (int w = 0; w < WGS; ++w) barrier_init(turn + w, 1);
+    barriers_made();
+  }
+  __syncthreads();
+
+  auto row_of = [&](int i) { return (first_tile + i) % down * TILE; };
+  auto column_of = [&](int i) { return (first_tile + i) / down; };
+  if (warp == 4 * WGS && lane == 0) {  // operands
+    wait_for_previous();
+    int item = 0;
+#pragma unroll 1
+    for (int i = 0; i < mine; ++i) {
+      const bool new_column = i == 0 || column_of(i) != column_of(i - 1);
+      if (new_column)  // the products with the column before are done
+        for (int s = item < STAGES ? 0 : item - STAGES; s < item; ++s) barrier_wait(empty + s % STAGES, s / STAGES % 2);
+#pragma unroll 1
+      for (int s = 0; s < count; ++s) {
+        const int phase = s % 2, first = s / 2 * SLICE_DEPTH;
+        if (new_column) {
+          barrier_expect(x_here + s, PARTS * SLICE_BYTES);
+          for (int p = 0; p < PARTS; ++p)
+            copy_block(x_slices + (s * PARTS + p) * SLICE_BYTES, &x_map, column_of(i) * TILE, first, phase, p, x_here + s);
+        }
+        for (int p = 0; p < PARTS; ++p, ++item) {
+          const int stage = item % STAGES;
+          if (item >= STAGES) barrier_wait(empty + stage, (item / STAGES - 1) % 2);
+          barrier_expect(full + stage, SLICE_BYTES);
+          copy_block(slices + stage * SLICE_BYTES, &h_map, row_of(i), first, phase, p, full + stage);
+        }
+      }
+    }
+  }
+  if (warp == 4 * WGS) return;
+
+  const int group = warp / 4;
+  float* velocity = weight + (size_t)n.rows * n.cols;
+  // A slice, the parts of which are from `item` on, is multiplied: their places are free.
+  auto release = [&](int item) {
+    if (threadIdx.x % 128 != 0) return;
+    for (int p = 0; p < PARTS; ++p) barrier_arrive(empty + (item + p) % STAGES);
+  };
+  // A lane has columns 2t and 2t + 1 of each eight of a product, of two lines. Neighbouring lanes exchange those of every other eight: each then
+  // has four neighbours of every sixteen, in the row and from the column that these say of tile i.
+  auto line_of = [&](int i, int half) { return row_of(i) + 16 * (warp % 4) + lane / 4 + 8 * half; };
+  auto along_of = [&](int i, int c) { return column_of(i) * TILE + 16 * c + lane % 2 * 8 + lane / 2 % 2 * 4; };
+  auto inside = [&](int row, int col) { return row < n.rows && col < n.cols; };  // cols is a multiple of 8
+  constexpr int SIXTEENS = TILE / 16;
+  float w[SIXTEENS][2][4], v[SIXTEENS][2][4];
+  auto load = [&](int i) {
+#pragma unroll
+    for (int c = 0; c < SIXTEENS; ++c)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = line_of(i, half), col = along_of(i, c);
+        if (!inside(row, col)) continue;
+        const size_t place = (size_t)row * n.cols + col;
+        load4(weight + place, w[c][half]);
+        load4(velocity + place, v[c][half]);
+      }
+  };
+
+  if (group < mine) load(group);  // weights and velocities are older than the launch before
+  wait_for_previous();
+  let_next_start();
+  const float alpha = scalars[0], momentum = scalars[1], rate = scalars[2];
+#pragma unroll 1
+  for (int i = group; i < mine; i += WGS) {
+    float sum[TILE / 2] = {};
+    int item = i * count * PARTS;
+    const int columns = column_of(i) - column_of(0);
+    // Slices are told apart by the parity of their round, so nobody waits for those of a later tile.
+    if (i > 0) barrier_wait(turn + group, (i - (group == 0)) / WGS % 2);
+#pragma unroll 1
+    for (int s = 0; s < count; ++s, item += PARTS) {
+      const uint32_t x = shared_address(x_slices + s * PARTS * SLICE_BYTES);
+      barrier_wait(x_here + s, columns % 2);
+#pragma unroll
+      for (int p = 0; p < PARTS; ++p) {
+        const int stage = (item + p) % STAGES;
+        barrier_wait(full + stage, (item + p) / STAGES % 2);
+        const uint32_t h = shared_address(slices + stage * SLICE_BYTES);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < SLICE_DEPTH / 16; ++k) {
+          using Product = Wgmma<__half, TILE, true, true>;
+          const uint64_t of_h = operand(h + 16 * BLOCK_LINE * k);
+          Product::run(sum, of_h, operand(x + 16 * BLOCK_LINE * k));
+          if (p == 0) Product::run(sum, of_h, operand(x + SLICE_BYTES + 16 * BLOCK_LINE * k));
+        }
+      }
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (s > 0) release(item - PARTS);
+    }
+    // All slices have come: the next warpgroup may wait for its own.
+    if (threadIdx.x % 128 == 0) barrier_arrive(turn + (group + 1) % WGS);
+    wgmma_wait<0>();
+    summed(sum);
+    release(item - PARTS);
+
+#pragma unroll
+    for (int c = 0; c < SIXTEENS; ++c)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float* even = sum + 8 * c + 2 * half;
+        const float* odd = even + 4;
+        const bool second = lane % 2;
+        const float x = __shfl_xor_sync(~0u, second ? even[0] : odd[0], 1), y = __shfl_xor_sync(~0u, second ? even[1] : odd[1], 1);
+        const float g[4] = {second ? x : even[0], second ? y : even[1], second ? odd[0] : x, second ? odd[1] : y};
+        const int row = line_of(i, half), col = along_of(i, c);
+        if (!inside(row, col)) continue;
+        const size_t place = (size_t)row * n.cols + col;
+        float(&of_w)[4] = w[c][half], (&of_v)[4] = v[c][half];
+        float copied[4], rest[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          of_v[e] = stepped(of_v[e], of_w[e], g[e], alpha, momentum, rate, n.l1, n.l2);
+          of_w[e] = of_w[e] + of_v[e];
+          copied[e] = of_w[e] * n.scale;
+          rest[e] = copied[e] - wide(narrow<__half>(copied[e]));
+        }
+        store4(velocity + place, of_v);
+        store4(weight + place, of_w);
+        store4(copy + place, copied);
+        store4(copy + n.copy_part + place, rest);
+      }
+    if (i + WGS < mine) load(i + WGS);
+  }
+}
