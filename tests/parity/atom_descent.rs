@@ -55,9 +55,10 @@ fn atoms_that_no_length_fits_stay_and_the_others_move_as_if_they_were_unused() -
         let (mut a, mut b) =
             (a.to_dtype(DType::F64)?.to_vec2::<f64>()?, b.to_dtype(DType::F64)?.to_vec2::<f64>()?);
         // Atom 3 would become 0, atoms 6 and 40 a NaN, atom 34 infinite; atom 50 is unused.
-        for j in 0..n {
-            (a[3][j], a[j][3], a[50][j], a[j][50]) = (0., 0., 0., 0.);
+        for row in &mut a {
+            (row[3], row[50]) = (0., 0.);
         }
+        (a[3], a[50]) = (vec![0.; n], vec![0.; n]);
         (a[3][3], b[3]) = (2., vec![0.; p]);
         (b[6][2], b[40][0], b[34][5]) = (f64::NAN, f64::NAN, f64::INFINITY);
         let (a, b) = (Tensor::new(a, &CPU)?.to_dtype(dtype)?, Tensor::new(b, &CPU)?.to_dtype(dtype)?);
