@@ -56,7 +56,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Rows of this split, as [`split_of`] has it; patches are drawn with `seed`.
+    /// Rows of this split, as `split_of` has it; patches are drawn with `seed`.
     ///
     /// # Errors
     /// When the data set is missing, or holds rows where patches are asked for.
