@@ -1,0 +1,162 @@
+//! The nearest rows are those of the reference, and what is no number is refused.
+use super::{CPU, rows};
+use candle::{Result, Tensor};
+use chandlery_ops::{Metric, Philox, knn, knn_of, knn_of_reference, knn_reference, normal};
+use chandlery_tests::{assert_same_bits, devices};
+
+/// Distances are those of the reference, and each index has the distance that stands beside it.
+fn assert_neighbours(
+    what: &str,
+    got: &chandlery_ops::Neighbours,
+    want: &chandlery_ops::Neighbours,
+    all: &[Vec<f64>],
+) -> Result<()> {
+    let close = |d: f64| 2e-5 * d.abs() + 2e-5;
+    let (indices, distances) =
+        (got.indices.to_device(&CPU)?.to_vec2::<u32>()?, got.distances.to_device(&CPU)?.to_vec2::<f32>()?);
+    let want = want.distances.to_vec2::<f32>()?;
+    for (q, (indices, distances)) in indices.iter().zip(&distances).enumerate() {
+        let mut seen = std::collections::HashSet::new();
+        for (e, (&j, &d)) in indices.iter().zip(distances).enumerate() {
+            let (d, best) = (f64::from(d), f64::from(want[q][e]));
+            assert!(
+                (d - best).abs() <= close(best),
+                "{what}: query {q}, neighbour {e}: distance {d}, want {best}"
+            );
+            let own = all[q][j as usize];
+            assert!((d - own).abs() <= close(own), "{what}: query {q}: row {j} is {own} away, got {d}");
+            assert!(seen.insert(j), "{what}: query {q} has row {j} twice");
+        }
+        let pairs = distances.iter().zip(indices).collect::<Vec<_>>();
+        assert!(pairs.is_sorted(), "{what}: query {q} is not sorted by distance and index");
+    }
+    Ok(())
+}
+
+/// Every distance, in f64.
+fn distances(queries: &Tensor, rows: &Tensor, metric: Metric) -> Result<Vec<Vec<f64>>> {
+    let n = rows.dim(0)?;
+    let all = knn_of_reference(queries, rows, n, metric)?;
+    let (indices, sorted) = (all.indices.to_vec2::<u32>()?, all.distances.to_vec2::<f32>()?);
+    Ok(indices
+        .iter()
+        .zip(&sorted)
+        .map(|(indices, sorted)| {
+            let mut out = vec![0.; n];
+            indices.iter().zip(sorted).for_each(|(&j, &d)| out[j as usize] = d.into());
+            out
+        })
+        .collect())
+}
+
+#[test]
+fn neighbours_are_the_nearest_rows_on_every_device() -> Result<()> {
+    for (n, d, k) in [(2, 1, 1), (10, 3, 9), (37, 8, 5), (300, 9, 90), (1100, 50, 15), (2300, 4, 30)] {
+        let rows = rows(n, d, 1)?;
+        let queries = normal((13, d), &CPU, Philox::new(90, 2))?;
+        for metric in [Metric::Euclidean, Metric::Cosine] {
+            let (want, all) = (knn_reference(&rows, k, metric)?, distances(&rows, &rows, metric)?);
+            let (of, of_all) =
+                (knn_of_reference(&queries, &rows, k, metric)?, distances(&queries, &rows, metric)?);
+            for device in devices()? {
+                let what = format!("{n} rows of {d}, k {k}, {metric:?}, {:?}", device.location());
+                let there = rows.to_device(&device)?;
+                assert_neighbours(&what, &knn(&there, k, metric)?, &want, &all)?;
+                assert_neighbours(
+                    &what,
+                    &knn_of(&queries.to_device(&device)?, &there, k, metric)?,
+                    &of,
+                    &of_all,
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn neighbours_are_found_where_products_lose_all_digits() -> Result<()> {
+    // Pairs of rows that are 1e-3 apart, far from the others and from the mean.
+    let far = (normal((600, 40), &CPU, Philox::new(90, 3))? * 100.)?;
+    let near = (&far + (normal((600, 40), &CPU, Philox::new(90, 4))? * 1e-3)?)?;
+    let rows = Tensor::cat(&[far, near], 0)?;
+    for device in devices()? {
+        let found = knn(&rows.to_device(&device)?, 1, Metric::Euclidean)?.indices.to_vec2::<u32>()?;
+        for (i, found) in found.iter().enumerate() {
+            assert_eq!(found[0] as usize, (i + 600) % 1200, "row {i} on {:?}", device.location());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn queries_and_rows_may_be_parts_of_one_tensor() -> Result<()> {
+    let all = normal((600, 20), &CPU, Philox::new(90, 12))?;
+    for device in devices()? {
+        let there = all.to_device(&device)?;
+        let (queries, rows) = (there.narrow(0, 0, 300)?, there.narrow(0, 300, 300)?);
+        let want = knn_of(&queries.copy()?, &rows.copy()?, 5, Metric::Euclidean)?;
+        let got = knn_of(&queries, &rows, 5, Metric::Euclidean)?;
+        assert_eq!(got.indices.to_vec2::<u32>()?, want.indices.to_vec2::<u32>()?);
+    }
+    Ok(())
+}
+
+#[test]
+fn an_approximate_search_finds_most_neighbours_and_says_how_many() -> Result<()> {
+    let rows = normal((5200, 6), &CPU, Philox::new(90, 10))?;
+    for device in devices()? {
+        let there = rows.to_device(&device)?;
+        let exact = knn(&there, 10, Metric::Euclidean)?.indices.to_vec2::<u32>()?;
+        let share = |found: &chandlery_ops::Neighbours| -> Result<f64> {
+            let found = found.indices.to_vec2::<u32>()?;
+            let right = exact.iter().zip(&found).map(|(a, b)| a.iter().filter(|j| b.contains(j)).count());
+            Ok(right.sum::<usize>() as f64 / 52_000.)
+        };
+        let search = |probes| {
+            chandlery_ops::knn_approximate(&there, 10, Metric::Euclidean, probes, Philox::new(90, 11))
+        };
+        let (few, many) = (search(1)?, search(4)?);
+        let (of_few, of_many) = (share(&few.neighbours)?, share(&many.neighbours)?);
+        assert!(of_few > 0.4 && of_few < of_many && of_many > 0.9, "{of_few} and {of_many}");
+        assert!(
+            (few.recall - of_few).abs() < 0.05 && (many.recall - of_many).abs() < 0.05,
+            "{} and {}",
+            few.recall,
+            many.recall
+        );
+        let found = many.neighbours.indices.to_vec2::<u32>()?;
+        assert!(
+            found.iter().enumerate().all(|(i, row)| !row.contains(&(i as u32))),
+            "a row is its own neighbour"
+        );
+        assert_same_bits(
+            "distances of a second search",
+            &search(4)?.neighbours.distances,
+            &many.neighbours.distances,
+        )?;
+        assert!((share(&search(5)?.neighbours)? - 1.).abs() < 1e-9, "as many probes as cells are exact");
+    }
+    Ok(())
+}
+
+/// The error of a search that must be refused.
+fn message(found: Result<chandlery_ops::Neighbours>) -> String {
+    found.err().map_or_else(String::new, |e| e.to_string())
+}
+
+#[test]
+fn entries_that_are_not_finite_are_refused_with_their_place() -> Result<()> {
+    for device in devices()? {
+        let mut values = vec![1f32; 40 * 30];
+        values[17 * 30 + 4] = f32::NAN;
+        values[30 * 30] = f32::INFINITY;
+        let rows = Tensor::from_vec(values, (40, 30), &device)?;
+        let error = message(knn(&rows, 3, Metric::Euclidean));
+        assert!(error.contains("row 17, column 4"), "{error}");
+        let clean = rows.zeros_like()?;
+        let error = message(knn_of(&rows, &clean, 3, Metric::Euclidean));
+        assert!(error.contains("queries") && error.contains("row 17, column 4"), "{error}");
+    }
+    Ok(())
+}
