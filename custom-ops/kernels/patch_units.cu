@@ -15,52 +15,8 @@
 // same     sums in one order on one device; draws are those of the CPU
 // truth    patch_product_reference and units_reference
 
-#include "patches.cuh"
+#include "patch_units.cuh"
 #include "product.cuh"
-#include "units.cuh"
-
-constexpr int CHUNK = 8;
-
-struct Numbers {
-  unsigned long long x_part, w_part, low;
-  long long mean_at, sample_at;
-  unsigned long long seed, stream, offset;
-  Grid grid;
-  int batch;
-  float scale, mean_scale;
-  unsigned unit, drawn;
-};
-
-// Units `units` of the row, from unit `unit` on, which begins at entry `e` of a plane.
-template <Unit UNIT, bool QUICK, typename T>
-__device__ __forceinline__ void finish_units(T* out, float (&x)[4], const float* bias, size_t unit, size_t e, const Philox& philox,
-                                             const Numbers& n) {
-  float of_bias[4], mean[4];
-  load4(bias + unit, of_bias);
-#pragma unroll
-  for (int j = 0; j < 4; ++j) x[j] = fmaf(n.scale, x[j], of_bias[j]);
-  means_of<UNIT, QUICK>(x, mean);
-  if (n.sample_at >= 0) {
-    const float ones[4] = {1.f, 1.f, 1.f, 1.f};
-    float sample[4];
-    samples_of<UNIT>(x, mean, ones, n.drawn, philox, e / 4, sample);
-    store_parts(out + n.sample_at + e, UNIT == BERNOULLI ? 0 : n.low, sample, 4);
-  }
-  if (n.mean_at >= 0) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) mean[j] = n.mean_scale * mean[j];
-    store_parts(out + n.mean_at + e, n.low, mean, 4);
-  }
-}
-
-template <typename H, typename T>
-__device__ __forceinline__ void finish(T* out, float (&x)[4], const float* bias, size_t unit, size_t e, const Philox& philox,
-                                       const Numbers& n) {
-  constexpr bool QUICK = H::PB == 1;
-  if (n.unit == BERNOULLI) finish_units<BERNOULLI, QUICK>(out, x, bias, unit, e, philox, n);
-  else if (n.unit == GAUSSIAN) finish_units<GAUSSIAN, QUICK>(out, x, bias, unit, e, philox, n);
-  else finish_units<RECTIFIED, QUICK>(out, x, bias, unit, e, philox, n);
-}
 
 template <typename H, typename T>
 __device__ void units_up(T* out, const T* x, const T* weight, const float* bias, const long long* counter, const Numbers& n) {
@@ -91,7 +47,8 @@ __device__ void units_up(T* out, const T* x, const T* weight, const float* bias,
   tile_of_product<H>((len + DEPTH - 1) / DEPTH, start, [&](int line, int along, float(&sum)[4]) {
     const int row = row0 + line, col = col0 + along;
     if (row >= n.batch || col >= g.hidden) return;
-    finish<H>(out, sum, bias, unit0 + col, (size_t)row * g.units() + unit0 + col, philox, n);
+    const Four at[1] = {{unit0 + col, (long long)((size_t)row * g.units() + unit0 + col)}};
+    finish_units<H::PB == 1>(out, reinterpret_cast<float(&)[1][4]>(sum), bias, at, philox, n);
   });
 }
 
@@ -104,13 +61,11 @@ __device__ void units_down(T* out, const T* x, const T* weight, const float* bia
   const int tiles = (g.cell_len() + H::TN - 1) / H::TN, len = g.window_len(), units = g.units();
   const Cell cell(g, blockIdx.x / tiles);
   const int row0 = blockIdx.y * H::TM, col0 = blockIdx.x % tiles * H::TN;
-  // The patches that cover the cell: `high` by `wide` of them, dy and dx cells further up and left.
-  const int first_y = max(cell.y - g.down + 1, 0), high = min(cell.y, g.overlap() - 1) - first_y + 1;
-  const int first_x = max(cell.x - g.across + 1, 0), broad = min(cell.x, g.overlap() - 1) - first_x + 1;
+  const Covering ys(cell.y, g.down, g.overlap()), xs(cell.x, g.across, g.overlap());
   const int of_patch = (g.hidden + DEPTH - 1) / DEPTH;
   const int u = col0 + threadIdx.x % (H::TN / CHUNK) * CHUNK;
   auto start = [&](T* slice, int s) {
-    const int q = s / of_patch, unit = (s - q * of_patch) * DEPTH, dy = first_y + q / broad, dx = first_x + q % broad;
+    const int q = s / of_patch, unit = (s - q * of_patch) * DEPTH, dy = ys.first + q / xs.count, dx = xs.first + q % xs.count;
     const int patch = cell.patch(g, dy, dx);
     const size_t unit0 = (size_t)patch * g.hidden;
 #pragma unroll
@@ -127,10 +82,11 @@ __device__ void units_down(T* out, const T* x, const T* weight, const float* bia
           [&](int line) { return unit + line < g.hidden ? part + (unit0 + unit + line) * len : nullptr; }, entry);
     }
   };
-  tile_of_product<H>(high * broad * of_patch, start, [&](int line, int along, float(&sum)[4]) {
+  tile_of_product<H>(ys.count * xs.count * of_patch, start, [&](int line, int along, float(&sum)[4]) {
     const int row = row0 + line, place = cell.place(g, col0 + along);
     if (row >= n.batch || place < 0) return;
-    finish<H>(out, sum, bias, place, (size_t)row * g.values + place, philox, n);
+    const Four at[1] = {{(size_t)place, (long long)((size_t)row * g.values + place)}};
+    finish_units<H::PB == 1>(out, reinterpret_cast<float(&)[1][4]>(sum), bias, at, philox, n);
   });
 }
 

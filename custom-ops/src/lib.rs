@@ -100,8 +100,9 @@ pub use neighbours::{
     ApproximateNeighbours, Metric, Neighbours, knn, knn_approximate, knn_of, knn_of_reference, knn_reference,
 };
 pub use patches::{
-    PatchDirection, PatchGrid, patch_contrast_step_, patch_gradient_, patch_gradient_reference,
-    patch_product, patch_product_, patch_product_reference, patch_steps_fuse, units_of_patches_,
+    PatchDirection, PatchGrid, cells_into_, cells_into_reference, patch_contrast_step_, patch_gradient_,
+    patch_gradient_reference, patch_product, patch_product_, patch_product_reference, patch_steps_fuse,
+    units_of_patches_,
 };
 pub use philox::Philox;
 pub use pool_units::{PoolShape, PoolSide, pool_units_, pool_units_reference};

@@ -5,9 +5,9 @@ use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
 use chandlery::{Philox, Trainer};
 use chandlery_ops::{
     BiasGradients, Contrast, ContrastStep, Draws, Factors, PatchDirection, Precision, Sparsity, Unit,
-    UnitPlanes, WeightStep, normal, patch_contrast_step_, patch_gradient_, patch_gradient_reference,
-    patch_product, patch_product_, patch_product_reference, patch_steps_fuse, split_into_, uniform,
-    units_of_patches_, units_reference, weight_step_reference,
+    UnitPlanes, WeightStep, cells_into_, cells_into_reference, normal, patch_contrast_step_, patch_gradient_,
+    patch_gradient_reference, patch_product, patch_product_, patch_product_reference, patch_steps_fuse,
+    split_into_, uniform, units_of_patches_, units_reference, weight_step_reference,
 };
 use chandlery_tests::{assert_close, devices};
 
@@ -42,6 +42,22 @@ fn fused_grids() -> Vec<(PatchGrid, usize)> {
         (grid([1, 3, 5, 16], 3, 1), 64),
         (grid([1, 4, 4, 8], 4, 4), 96),
     ]
+}
+
+/// Sizes of the products of warpgroups: cells in pairs, of which the last may be alone, cells that do not fill a tile, planes, one patch.
+fn warpgroup_grids() -> Vec<(PatchGrid, usize)> {
+    vec![
+        (grid([1, 3, 5, 64], 3, 1), 64),
+        (grid([1, 3, 6, 64], 2, 1), 128),
+        (grid([2, 2, 3, 64], 2, 1), 192),
+        (grid([1, 6, 10, 96], 4, 2), 192),
+        (grid([1, 4, 4, 16], 4, 4), 320),
+    ]
+}
+
+/// Sizes of the update by warpgroups: several tiles for each multiprocessor.
+fn warpgroup_updates() -> Vec<(PatchGrid, usize)> {
+    vec![(grid([1, 8, 8, 64], 3, 1), 192), (grid([2, 14, 14, 64], 2, 1), 128)]
 }
 
 struct Case {
@@ -106,6 +122,35 @@ fn products_of_any_size_match_their_reference() -> Result<()> {
 }
 
 #[test]
+fn rows_cell_by_cell_match_their_reference() -> Result<()> {
+    for device in devices()? {
+        for at in [grid([1, 24, 40, 1], 24, 8), grid([3, 6, 4, 1], 2, 2), grid([2, 4, 6, 3], 2, 1)] {
+            let rows = (uniform((7, at.n_values()), &CPU, Philox::new(64, 0))? * 255.)?;
+            for from in [DType::U8, DType::F32] {
+                let x = rows.to_dtype(from)?.to_device(&device)?;
+                let want = cells_into_reference(&rows.to_dtype(from)?, &at, 1. / 255.)?;
+                // f32 exactly, two f16 numbers to 2^-22, f16 to 2^-11, bf16 to 2^-8.
+                for (to, parts, tolerance) in [
+                    (DType::F32, 1, 0.),
+                    (DType::F16, 2, 3e-7),
+                    (DType::F16, 1, 5e-4),
+                    (DType::BF16, 1, 4e-3),
+                ] {
+                    let shape = if parts == 2 { vec![2, 7, at.n_values()] } else { vec![7, at.n_values()] };
+                    let out = Tensor::full(9f32, shape, &device)?.to_dtype(to)?;
+                    cells_into_(&out, &x, &at, 1. / 255.)?;
+                    let got = out.to_device(&CPU)?.to_dtype(DType::F32)?;
+                    let got = if parts == 2 { got.sum(0)? } else { got };
+                    let what = format!("{at:?} {from:?} to {parts} x {to:?} on {:?}", device.location());
+                    assert_close(&what, &got, &want, tolerance, tolerance)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn derivatives_are_those_of_the_cpu() -> Result<()> {
     for device in devices()? {
         let Case { grid, weight, visible, .. } = case(odd_grids()[3], 9)?;
@@ -130,7 +175,7 @@ fn derivatives_are_those_of_the_cpu() -> Result<()> {
 fn units_of_16_bit_products_match_their_reference() -> Result<()> {
     let philox = Philox::new(61, 5);
     for device in devices()? {
-        for at in fused_grids() {
+        for at in fused_grids().into_iter().chain(warpgroup_grids()) {
             for batch in [1, 130, 193] {
                 let Case { grid, hidden, weight, visible, states } = case(at, batch)?;
                 if device.is_cuda() {
@@ -216,12 +261,14 @@ fn units_of_16_bit_products_match_their_reference() -> Result<()> {
 #[test]
 fn an_update_matches_its_reference() -> Result<()> {
     for device in devices()? {
-        let all = odd_grids().into_iter().map(|at| (at, 1, DType::F32));
-        let fused = fused_grids()
-            .into_iter()
-            .flat_map(|at| [(at, 2, DType::F16), (at, 1, DType::F16), (at, 1, DType::BF16)].into_iter());
-        for ((grid, hidden), parts, dtype) in all.chain(fused.filter(|_| device.is_cuda())) {
-            let batch = 50;
+        let all = odd_grids().into_iter().map(|at| (at, 50, 1, DType::F32));
+        let small = fused_grids().into_iter().map(|at| (at, 50));
+        let large = warpgroup_updates().into_iter().flat_map(|at| [(at, 50), (at, 192)]);
+        let fused = small.chain(large).flat_map(|(at, batch)| {
+            [(2, DType::F16), (1, DType::F16), (1, DType::BF16)]
+                .map(|(parts, dtype)| (at, batch, parts, dtype))
+        });
+        for ((grid, hidden), batch, parts, dtype) in all.chain(fused.filter(|_| device.is_cuda())) {
             let Case { weight, .. } = case((grid, hidden), batch)?;
             let n_hidden = grid.n_patches() * hidden;
             let planes = |n: usize, stream| uniform((2, batch, n), &CPU, Philox::new(62, stream));
@@ -273,9 +320,10 @@ fn an_update_matches_its_reference() -> Result<()> {
                 biases: BiasGradients::BothPhases,
             };
             patch_contrast_step_(to, &h, &v, &grid, &scalars.to_device(&device)?, step)?;
-            let what = format!("{grid:?} x {hidden}, {parts} x {dtype:?} on {:?}", device.location());
+            let what =
+                format!("{grid:?} x {hidden}, {batch} rows, {parts} x {dtype:?} on {:?}", device.location());
             let got = params.get(0)?.to_device(&CPU)?;
-            // 100 products of order 1/4, times .02, summed by the tensor cores at 2^-22 or in two parts.
+            // Up to 384 products of order 1/4, times .02, summed by the tensor cores at 2^-22 or in two parts.
             let tolerance = if parts == 1 && dtype != DType::F32 { 2e-5 } else { 3e-6 };
             assert_close(&what, &got, &want.get(0)?, tolerance, tolerance)?;
             if dtype != DType::F32 {
@@ -302,7 +350,7 @@ fn an_update_matches_its_reference() -> Result<()> {
 fn a_trainer_on_a_gpu_follows_the_cpu() -> Result<()> {
     for device in devices()? {
         for visible in [VisibleUnit::Bernoulli, VisibleUnit::Gaussian] {
-            let lowest = RbmConfig::patches(grid([1, 24, 40, 1], 24, 8), 16)?;
+            let lowest = RbmConfig::patches(grid([1, 24, 40, 1], 24, 8), 64)?;
             let lowest = RbmConfig { visible, ..lowest };
             let Some(above) = lowest.hidden_grid(1, 1) else { candle::bail!("no patches") };
             let next = RbmConfig::patches(above, 8)?;

@@ -19,17 +19,11 @@
 // same     sums in one order on one device
 // truth    contrast_step_reference in src/contrast_step.rs
 
-#include "../contrast_numbers.cuh"
 #include "../order.cuh"
 #include "../stepped.cuh"
-#include "wgmma.cuh"
+#include "contrast_tiles.cuh"
 
-constexpr int TILE = 64;          // its sides
-constexpr int SLICE_DEPTH = 64;   // rows of a slice
-constexpr int SLICES = 6;         // of both phases, at most
-constexpr int SLICE_BYTES = SLICE_DEPTH * BLOCK_LINE;
 constexpr int PLACES = 3;
-constexpr int SHARED = 217 * 1024;  // beside which a block of contrast_biases fits
 
 // Where entry (row, col) of a tile lies, in blocks of 128 bytes by TILE rows as copies with swizzling leave it.
 template <typename V>
@@ -49,30 +43,28 @@ __device__ __forceinline__ void put(__nv_bfloat16* at, float2 v) {
 }
 __device__ __forceinline__ void put(__half* at, float2 v) { *reinterpret_cast<__half2*>(at) = __floats2half2_rn(v.x, v.y); }
 
-template <typename T, typename V>
+template <bool PATCHES, typename T, typename V>
 __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const TensorMap& x_map, const TensorMap& weight_map,
                                               const TensorMap& velocity_map, const TensorMap& copy_map, const float* scalars,
-                                              const Numbers& n) {
+                                              const Numbers& n, const Grid& g) {
   constexpr int WEIGHT_BYTES = TILE * TILE * 4, VELOCITY_BYTES = TILE * TILE * sizeof(V), COPY_BYTES = TILE * TILE * 2;
   constexpr int TILE_BYTES = WEIGHT_BYTES + VELOCITY_BYTES + COPY_BYTES;
   constexpr int STAGES = (SHARED - 1024 - SLICES * SLICE_BYTES - PLACES * TILE_BYTES) / SLICE_BYTES;
   extern __shared__ unsigned char memory[];
-  __shared__ uint64_t full[STAGES], empty[STAGES], arrived[PLACES], stepped_all[PLACES], stored[PLACES], turn[2], x_here[SLICES], x_free;
-  unsigned char* x_slices = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  unsigned char* tile_memory = x_slices + SLICES * SLICE_BYTES;
+  __shared__ uint64_t full[STAGES], empty[STAGES], arrived[PLACES], stepped_all[PLACES], stored[PLACES], turn[2], here[SLICES], free[SLICES];
+  unsigned char* staying = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  unsigned char* tile_memory = staying + SLICES * SLICE_BYTES;
   unsigned char* slices = tile_memory + PLACES * TILE_BYTES;
-  const int down = (n.rows + TILE - 1) / TILE, tiles = (n.cols + TILE - 1) / TILE * down;
-  // Tiles are counted down the columns.
-  const int first_tile = (long long)tiles * blockIdx.x / gridDim.x;
-  const int mine = (long long)tiles * (blockIdx.x + 1) / gridDim.x - first_tile;
+  const Tiles<PATCHES> tiles(n, g);
+  const int mine = tiles.mine;
   const int of_phase = (n.batch + SLICE_DEPTH - 1) / SLICE_DEPTH, count = 2 * of_phase;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) barrier_init(full + s, 1), barrier_init(empty + s, 1);
     for (int p = 0; p < PLACES; ++p) barrier_init(arrived + p, 1), barrier_init(stepped_all + p, 128), barrier_init(stored + p, 1);
-    for (int s = 0; s < SLICES; ++s) barrier_init(x_here + s, 1);
-    barrier_init(turn, 1), barrier_init(turn + 1, 1), barrier_init(&x_free, 1);
+    for (int s = 0; s < SLICES; ++s) barrier_init(here + s, 1), barrier_init(free + s, 1);
+    barrier_init(turn, 1), barrier_init(turn + 1, 1);
     barriers_made();
   }
   __syncthreads();
@@ -82,52 +74,39 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
   auto weights_of = [&](int i) { return tile_memory + i % PLACES * TILE_BYTES; };
   auto velocities_of = [&](int i) { return weights_of(i) + WEIGHT_BYTES; };
   auto copies_of = [&](int i) { return weights_of(i) + WEIGHT_BYTES + VELOCITY_BYTES; };
-  auto row_of = [&](int i) { return (first_tile + i) % down * TILE; };
-  auto column_of = [&](int i) { return (first_tile + i) / down; };
-  if (warp == 8 && lane == 0) {  // operands
+  const States<1, false, PATCHES> states{h_map, x_map, tiles, of_phase};
+  if (warp == 8 && lane == 0) {
     wait_for_previous();
-    int slice = 0, columns = 0;
-#pragma unroll 1
-    for (int i = 0; i < mine; ++i) {
-      const bool new_column = i == 0 || column_of(i) != column_of(i - 1);
-      if (new_column && columns++ > 0) barrier_wait(&x_free, columns % 2);  // the products with the column before are done
-#pragma unroll 1
-      for (int s = 0; s < count; ++s, ++slice) {
-        const int phase = s / of_phase, first = s % of_phase * SLICE_DEPTH;
-        if (new_column) {
-          barrier_expect(x_here + s, SLICE_BYTES);
-          copy_block(x_slices + s * SLICE_BYTES, &x_map, column_of(i) * TILE, first, phase, x_here + s);
-        }
-        const int stage = slice % STAGES;
-        if (slice >= STAGES) barrier_wait(empty + stage, (slice / STAGES - 1) % 2);
-        barrier_expect(full + stage, SLICE_BYTES);
-        copy_block(slices + stage * SLICE_BYTES, &h_map, row_of(i), first, phase, full + stage);
-      }
-    }
+    states.copy_staying(staying, here, free);
   }
+  if (warp == 11 && lane == 0) {
+    wait_for_previous();
+    states.template copy_passing<STAGES>(slices, full, empty);
+  }
+  const uint64_t policy = passing();
   if (warp == 9 && lane == 0) {  // weights and velocities in; they are older than the launch before
 #pragma unroll 1
     for (int i = 0; i < mine; ++i) {
-      const int row0 = row_of(i), col0 = column_of(i) * TILE;
+      const int row0 = tiles.row0(i), col0 = tiles.col0(i);
       if (i >= PLACES) barrier_wait(stored + i % PLACES, (i / PLACES - 1) % 2);
       uint64_t* here = arrived + i % PLACES;
       barrier_expect(here, WEIGHT_BYTES + VELOCITY_BYTES);
 #pragma unroll
-      for (int c = 0; c < TILE / 32; ++c) copy_block(weights_of(i) + c * BLOCK, &weight_map, col0 + 32 * c, row0, here);
+      for (int c = 0; c < TILE / 32; ++c) copy_block_by(policy, weights_of(i) + c * BLOCK, &weight_map, col0 + 32 * c, row0, here);
 #pragma unroll
-      for (int c = 0; c < TILE / LINE; ++c) copy_block(velocities_of(i) + c * BLOCK, &velocity_map, col0 + LINE * c, row0, here);
+      for (int c = 0; c < TILE / LINE; ++c) copy_block_by(policy, velocities_of(i) + c * BLOCK, &velocity_map, col0 + LINE * c, row0, here);
     }
   }
   if (warp == 10 && lane == 0) {  // and out, with the copy, which the launch before may have read
     wait_for_previous();
 #pragma unroll 1
     for (int i = 0; i < mine; ++i) {
-      const int row0 = row_of(i), col0 = column_of(i) * TILE;
+      const int row0 = tiles.row0(i), col0 = tiles.col0(i);
       barrier_wait(stepped_all + i % PLACES, i / PLACES % 2);
 #pragma unroll
-      for (int c = 0; c < TILE / 32; ++c) store_block(&weight_map, col0 + 32 * c, row0, weights_of(i) + c * BLOCK);
+      for (int c = 0; c < TILE / 32; ++c) store_block_by(policy, &weight_map, col0 + 32 * c, row0, weights_of(i) + c * BLOCK);
 #pragma unroll
-      for (int c = 0; c < TILE / LINE; ++c) store_block(&velocity_map, col0 + LINE * c, row0, velocities_of(i) + c * BLOCK);
+      for (int c = 0; c < TILE / LINE; ++c) store_block_by(policy, &velocity_map, col0 + LINE * c, row0, velocities_of(i) + c * BLOCK);
       store_block(&copy_map, col0, row0, copies_of(i));
       store_commit();
       store_wait_read();
@@ -144,29 +123,34 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
   for (int i = warp / 4; i < mine; i += 2) {
     float sum[32] = {};
     int slice = i * count;
-    const int columns = column_of(i) - column_of(0);
+    const int groups = tiles.group(i) - tiles.group(0);
+    const bool last = tiles.last_of_group(i);
+    // A slice is multiplied: its place is free, and after the last tile of a group that of the slice that stayed.
+    auto release = [&](int s, int slice) {
+      if (threadIdx.x % 128 != 0) return;
+      barrier_arrive(empty + slice % STAGES);
+      if (last) barrier_arrive(free + s);
+    };
     // Slices are told apart by the parity of their round, so nobody waits for those of a later tile.
     if (i > 0) barrier_wait(turn + i % 2, (i - 1) / 2 % 2);
 #pragma unroll 1
     for (int s = 0; s < count; ++s, ++slice) {
       const int stage = slice % STAGES;
-      barrier_wait(x_here + s, columns % 2);
+      barrier_wait(here + s, groups % 2);
       barrier_wait(full + stage, slice / STAGES % 2);
-      const uint32_t h = shared_address(slices + stage * SLICE_BYTES), x = shared_address(x_slices + s * SLICE_BYTES);
+      const uint32_t stays = shared_address(staying + s * SLICE_BYTES), passes = shared_address(slices + stage * SLICE_BYTES);
+      const uint32_t of_h = PATCHES ? stays : passes, of_x = PATCHES ? passes : stays;
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < SLICE_DEPTH / 16; ++k)
-        Wgmma<T, TILE, true, true>::run(sum, operand(h + 16 * BLOCK_LINE * k), operand(x + 16 * BLOCK_LINE * k));
+        Wgmma<T, TILE, true, true>::run(sum, operand(of_h + 16 * BLOCK_LINE * k), operand(of_x + 16 * BLOCK_LINE * k));
       wgmma_commit();
       wgmma_wait<1>();
-      if (s > 0 && threadIdx.x % 128 == 0) barrier_arrive(empty + (slice - 1) % STAGES);
+      if (s > 0) release(s - 1, slice - 1);
     }
     wgmma_wait<0>();
-    if (threadIdx.x % 128 == 0) {
-      barrier_arrive(empty + (slice - 1) % STAGES);
-      barrier_arrive(turn + (i + 1) % 2);
-      if (i + 1 < mine && column_of(i + 1) != column_of(i)) barrier_arrive(&x_free);
-    }
+    release(count - 1, slice - 1);
+    if (threadIdx.x % 128 == 0) barrier_arrive(turn + (i + 1) % 2);
 
     barrier_wait(arrived + i % PLACES, i / PLACES % 2);
 #pragma unroll
@@ -190,12 +174,15 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
   }
 }
 
-#define CONTRAST_STEP(NAME, T, V)                                                                                              \
+#define CONTRAST_STEP(NAME, PATCHES, T, V)                                                                                         \
   extern "C" __global__ void __launch_bounds__(384, 1)                                                                         \
   NAME(const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map,                                       \
        const __grid_constant__ TensorMap weight_map, const __grid_constant__ TensorMap velocity_map,                           \
-       const __grid_constant__ TensorMap copy_map, const float* scalars, const __grid_constant__ Numbers n) {                  \
-    contrast_step<T, V>(h_map, x_map, weight_map, velocity_map, copy_map, scalars, n);                                         \
+       const __grid_constant__ TensorMap copy_map, const float* scalars, const __grid_constant__ Numbers n,                    \
+       const __grid_constant__ Grid g) {                                                                                       \
+    contrast_step<PATCHES, T, V>(h_map, x_map, weight_map, velocity_map, copy_map, scalars, n, g);                             \
   }
-CONTRAST_STEP(contrast_step_f16, __half, float)
-CONTRAST_STEP(contrast_step_bf16, __nv_bfloat16, __nv_bfloat16)
+CONTRAST_STEP(contrast_step_f16, false, __half, float)
+CONTRAST_STEP(contrast_step_bf16, false, __nv_bfloat16, __nv_bfloat16)
+CONTRAST_STEP(patch_step_f16, true, __half, float)
+CONTRAST_STEP(patch_step_bf16, true, __nv_bfloat16, __nv_bfloat16)

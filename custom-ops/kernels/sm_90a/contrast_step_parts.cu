@@ -20,91 +20,60 @@
 // same     sums in one order on one device
 // truth    contrast_step_reference in src/contrast_step.rs
 
-#include "../contrast_numbers.cuh"
 #include "../order.cuh"
 #include "../stepped.cuh"
-#include "wgmma.cuh"
+#include "contrast_tiles.cuh"
 
-constexpr int WGS = 2, THREADS = 128 * WGS + 32;
+constexpr int WGS = 2, THREADS = 128 * WGS + 64;  // two warps start copies
 constexpr int PARTS = 2;
-constexpr int TILE = 64;          // its sides
-constexpr int SLICE_DEPTH = 64;   // rows of a slice
-constexpr int SLICES = 6;         // of both phases, at most
-constexpr int SLICE_BYTES = SLICE_DEPTH * BLOCK_LINE;  // of one part
-constexpr int SHARED = 217 * 1024;  // beside which a block of contrast_biases fits
 constexpr int STAGES = (SHARED - 1024 - SLICES * PARTS * SLICE_BYTES) / SLICE_BYTES;
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-contrast_step_f16x2(float* weight, __half* copy, const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map,
-                    const float* scalars, const __grid_constant__ Numbers n) {
+template <bool PATCHES>
+__device__ __forceinline__ void contrast_step(float* weight, __half* copy, const TensorMap& h_map, const TensorMap& x_map, const float* scalars,
+                                              const Numbers& n, const Grid& g) {
   extern __shared__ unsigned char memory[];
-  __shared__ uint64_t full[STAGES], empty[STAGES], turn[WGS], x_here[SLICES];
-  unsigned char* x_slices = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  unsigned char* slices = x_slices + SLICES * PARTS * SLICE_BYTES;
-  const int down = (n.rows + TILE - 1) / TILE, tiles = (n.cols + TILE - 1) / TILE * down;
-  // Tiles are counted down the columns.
-  const int first_tile = (long long)tiles * blockIdx.x / gridDim.x;
-  const int mine = (long long)tiles * (blockIdx.x + 1) / gridDim.x - first_tile;
+  __shared__ uint64_t full[STAGES], empty[STAGES], turn[WGS], here[SLICES], free[SLICES];
+  unsigned char* staying = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  unsigned char* slices = staying + SLICES * PARTS * SLICE_BYTES;
+  const Tiles<PATCHES> tiles(n, g);
+  const int mine = tiles.mine, rows = (PATCHES ? g.patches() : 1) * n.rows;
   const int of_phase = (n.batch + SLICE_DEPTH - 1) / SLICE_DEPTH, count = 2 * of_phase;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) barrier_init(full + s, 1), barrier_init(empty + s, 1);
-    for (int s = 0; s < SLICES; ++s) barrier_init(x_here + s, 1);
+    for (int s = 0; s < SLICES; ++s) barrier_init(here + s, 1), barrier_init(free + s, 1);
     for (int w = 0; w < WGS; ++w) barrier_init(turn + w, 1);
     barriers_made();
   }
   __syncthreads();
 
-  auto row_of = [&](int i) { return (first_tile + i) % down * TILE; };
-  auto column_of = [&](int i) { return (first_tile + i) / down; };
-  if (warp == 4 * WGS && lane == 0) {  // operands
+  const States<PARTS, true, PATCHES> states{h_map, x_map, tiles, of_phase};
+  if (warp == 4 * WGS && lane == 0) {
     wait_for_previous();
-    int item = 0;
-#pragma unroll 1
-    for (int i = 0; i < mine; ++i) {
-      const bool new_column = i == 0 || column_of(i) != column_of(i - 1);
-      if (new_column)  // the products with the column before are done
-        for (int s = item < STAGES ? 0 : item - STAGES; s < item; ++s) barrier_wait(empty + s % STAGES, s / STAGES % 2);
-#pragma unroll 1
-      for (int s = 0; s < count; ++s) {
-        const int phase = s % 2, first = s / 2 * SLICE_DEPTH;
-        if (new_column) {
-          barrier_expect(x_here + s, PARTS * SLICE_BYTES);
-          for (int p = 0; p < PARTS; ++p)
-            copy_block(x_slices + (s * PARTS + p) * SLICE_BYTES, &x_map, column_of(i) * TILE, first, phase, p, x_here + s);
-        }
-        for (int p = 0; p < PARTS; ++p, ++item) {
-          const int stage = item % STAGES;
-          if (item >= STAGES) barrier_wait(empty + stage, (item / STAGES - 1) % 2);
-          barrier_expect(full + stage, SLICE_BYTES);
-          copy_block(slices + stage * SLICE_BYTES, &h_map, row_of(i), first, phase, p, full + stage);
-        }
-      }
-    }
+    states.copy_staying(staying, here, free);
   }
-  if (warp == 4 * WGS) return;
+  if (warp > 4 * WGS && lane == 0) {
+    wait_for_previous();
+    states.template copy_passing<STAGES>(slices, full, empty);
+  }
+  if (warp >= 4 * WGS) return;
 
   const int group = warp / 4;
-  float* velocity = weight + (size_t)n.rows * n.cols;
-  // A slice, the parts of which are from `item` on, is multiplied: their places are free.
-  auto release = [&](int item) {
-    if (threadIdx.x % 128 != 0) return;
-    for (int p = 0; p < PARTS; ++p) barrier_arrive(empty + (item + p) % STAGES);
-  };
+  float* velocity = weight + (size_t)rows * n.cols;
   // A lane has columns 2t and 2t + 1 of each eight of a product, of two lines. Neighbouring lanes exchange those of every other eight: each then
-  // has four neighbours of every sixteen, in the row and from the column that these say of tile i.
-  auto line_of = [&](int i, int half) { return row_of(i) + 16 * (warp % 4) + lane / 4 + 8 * half; };
-  auto along_of = [&](int i, int c) { return column_of(i) * TILE + 16 * c + lane % 2 * 8 + lane / 2 % 2 * 4; };
-  auto inside = [&](int row, int col) { return row < n.rows && col < n.cols; };  // cols is a multiple of 8
+  // has four neighbours of every sixteen, in the line and from the column of a tile that these say.
+  const int line0 = 16 * (warp % 4) + lane / 4, along0 = lane % 2 * 8 + lane / 2 % 2 * 4;
+  auto inside = [&](int row, int col) { return row < rows && col < n.cols; };  // cols is a multiple of 8
   constexpr int SIXTEENS = TILE / 16;
   float w[SIXTEENS][2][4], v[SIXTEENS][2][4];
   auto load = [&](int i) {
+    const int first_row = tiles.row0(i) + line0, first_col = tiles.col0(i) + along0;
 #pragma unroll
     for (int c = 0; c < SIXTEENS; ++c)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int row = line_of(i, half), col = along_of(i, c);
+        const int row = first_row + 8 * half, col = first_col + 16 * c;
         if (!inside(row, col)) continue;
         const size_t place = (size_t)row * n.cols + col;
         load4(weight + place, w[c][half]);
@@ -120,37 +89,48 @@ contrast_step_f16x2(float* weight, __half* copy, const __grid_constant__ TensorM
   for (int i = group; i < mine; i += WGS) {
     float sum[TILE / 2] = {};
     int item = i * count * PARTS;
-    const int columns = column_of(i) - column_of(0);
+    const int groups = tiles.group(i) - tiles.group(0);
+    const bool last = tiles.last_of_group(i);
+    // Slice s, the parts of which are from `item` on, is multiplied: their places are free, and after the last tile of a group those that stayed.
+    auto release = [&](int s, int item) {
+      if (threadIdx.x % 128 != 0) return;
+      for (int p = 0; p < PARTS; ++p) barrier_arrive(empty + (item + p) % STAGES);
+      if (last) barrier_arrive(free + s);
+    };
     // Slices are told apart by the parity of their round, so nobody waits for those of a later tile.
     if (i > 0) barrier_wait(turn + group, (i - (group == 0)) / WGS % 2);
 #pragma unroll 1
     for (int s = 0; s < count; ++s, item += PARTS) {
-      const uint32_t x = shared_address(x_slices + s * PARTS * SLICE_BYTES);
-      barrier_wait(x_here + s, columns % 2);
+      const uint32_t stays = shared_address(staying + s * PARTS * SLICE_BYTES);
+      barrier_wait(here + s, groups % 2);
 #pragma unroll
       for (int p = 0; p < PARTS; ++p) {
         const int stage = (item + p) % STAGES;
         barrier_wait(full + stage, (item + p) / STAGES % 2);
-        const uint32_t h = shared_address(slices + stage * SLICE_BYTES);
+        const uint32_t passes = shared_address(slices + stage * SLICE_BYTES);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < SLICE_DEPTH / 16; ++k) {
-          using Product = Wgmma<__half, TILE, true, true>;
-          const uint64_t of_h = operand(h + 16 * BLOCK_LINE * k);
-          Product::run(sum, of_h, operand(x + 16 * BLOCK_LINE * k));
-          if (p == 0) Product::run(sum, of_h, operand(x + SLICE_BYTES + 16 * BLOCK_LINE * k));
+          // sum += h x, of which one passes and the other stays.
+          auto multiply = [&](int part) {
+            const uint64_t a = operand(passes + 16 * BLOCK_LINE * k), b = operand(stays + part * SLICE_BYTES + 16 * BLOCK_LINE * k);
+            Wgmma<__half, TILE, true, true>::run(sum, PATCHES ? b : a, PATCHES ? a : b);
+          };
+          multiply(0);
+          if (p == 0) multiply(1);
         }
       }
       wgmma_commit();
       wgmma_wait<1>();
-      if (s > 0) release(item - PARTS);
+      if (s > 0) release(s - 1, item - PARTS);
     }
     // All slices have come: the next warpgroup may wait for its own.
     if (threadIdx.x % 128 == 0) barrier_arrive(turn + (group + 1) % WGS);
     wgmma_wait<0>();
     summed(sum);
-    release(item - PARTS);
+    release(count - 1, item - PARTS);
 
+    const int first_row = tiles.row0(i) + line0, first_col = tiles.col0(i) + along0;
 #pragma unroll
     for (int c = 0; c < SIXTEENS; ++c)
 #pragma unroll
@@ -160,7 +140,7 @@ contrast_step_f16x2(float* weight, __half* copy, const __grid_constant__ TensorM
         const bool second = lane % 2;
         const float x = __shfl_xor_sync(~0u, second ? even[0] : odd[0], 1), y = __shfl_xor_sync(~0u, second ? even[1] : odd[1], 1);
         const float g[4] = {second ? x : even[0], second ? y : even[1], second ? odd[0] : x, second ? odd[1] : y};
-        const int row = line_of(i, half), col = along_of(i, c);
+        const int row = first_row + 8 * half, col = first_col + 16 * c;
         if (!inside(row, col)) continue;
         const size_t place = (size_t)row * n.cols + col;
         float(&of_w)[4] = w[c][half], (&of_v)[4] = v[c][half];
@@ -180,3 +160,12 @@ contrast_step_f16x2(float* weight, __half* copy, const __grid_constant__ TensorM
     if (i + WGS < mine) load(i + WGS);
   }
 }
+
+#define CONTRAST_STEP(NAME, PATCHES)                                                                                            \
+  extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                                      \
+  NAME(float* weight, __half* copy, const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map,           \
+       const float* scalars, const __grid_constant__ Numbers n, const __grid_constant__ Grid g) {                               \
+    contrast_step<PATCHES>(weight, copy, h_map, x_map, scalars, n, g);                                                          \
+  }
+CONTRAST_STEP(contrast_step_f16x2, false)
+CONTRAST_STEP(patch_step_f16x2, true)

@@ -26,7 +26,7 @@ const LINE: usize = 128;
 const SLICE_DEPTH: usize = 64;
 const SLICES: usize = 6;
 const WARPGROUP_SHARED: usize = 217 * 1024;
-const WARPGROUP_THREADS: [u32; 2] = [384, 288];
+const WARPGROUP_THREADS: [u32; 2] = [384, 320];
 /// Tiles of a multiprocessor for which it is the faster kernel.
 const LEAST_TILES: usize = 6;
 
@@ -73,6 +73,8 @@ pub(crate) struct Patches {
     pub n: usize,
     /// Values of a row of the grid.
     pub values: usize,
+    /// Whether the products of warpgroups can read windows; see `PatchGrid::is_straight`.
+    pub straight: bool,
 }
 
 /// Runs the kernel; with `patches`, `sizes` are those of the matrix of one.
@@ -166,14 +168,15 @@ impl Fused<'_> {
             cols: cols as i32,
             batch: batch as i32,
         };
-        if patches.is_none() && warpgroups(gpu.limits(), self.sizes) {
+        if patches.is_none_or(|patches| patches.straight) && warpgroups(gpu.limits(), self.sizes, n) {
             let operands =
                 Operands { params: &mut params, velocity: velocity.as_mut(), copy: &mut copy, h: &h, x: &x };
             self.launch_warpgroups(dtype, gpu, operands, &scalars, numbers)?;
             // Beside the weights, where there is room for its blocks: it waits for the launch before at its end.
             let biases = gpu.launch(op, "contrast_step", &format!("contrast_biases_{dtype}"))?;
             let biases = biases.read(&h).read(&x).write(&mut hidden_state).write(&mut visible_state);
-            let biases = biases.read(&scalars).write(&mut counter).num(numbers);
+            let of_all = Numbers { rows: n_hidden as i32, cols: n_visible as i32, ..numbers };
+            let biases = biases.read(&scalars).write(&mut counter).num(of_all);
             let blocks = n_hidden.div_ceil(UNITS) + n_visible.div_ceil(UNITS);
             // SAFETY: (2 × const T*, 2 × float*, const float*, long long*, Numbers) with the shapes that `Sizes::of` checked.
             return unsafe { biases.blocks(blocks, THREADS).overlapped().go() };
@@ -198,20 +201,21 @@ impl Fused<'_> {
     }
 }
 
-/// Whether the kernel of warpgroups is for an update: on capability 9.0, for matrices of so many tiles that each multiprocessor has several, and
-/// states that it can hold.
-fn warpgroups(limits: Limits, sizes: Sizes) -> bool {
+/// Whether the kernel of warpgroups is for an update of `n` matrices: on capability 9.0, for so many tiles that each multiprocessor has several,
+/// and states that it can hold. The matrices of patches follow each other, so that a tile must not go beyond one.
+fn warpgroups(limits: Limits, sizes: Sizes, n: usize) -> bool {
     let Sizes { batch, rows, cols, .. } = sizes;
     limits.has_warpgroup_products()
         && limits.shared_bytes >= WARPGROUP_SHARED + 512
         && rows.is_multiple_of(8)
         && cols.is_multiple_of(8)
         && 2 * batch.div_ceil(SLICE_DEPTH) <= SLICES
-        && warpgroup_tiles(sizes) >= LEAST_TILES * limits.multiprocessors
-        && [rows, cols, batch].iter().all(|&size| i32::try_from(size).is_ok())
+        && (n == 1 || rows.is_multiple_of(TILE))
+        && n * warpgroup_tiles(sizes) >= LEAST_TILES * limits.multiprocessors
+        && [n * rows, cols, batch].iter().all(|&size| i32::try_from(size).is_ok())
 }
 
-/// Its tiles.
+/// Its tiles of a matrix.
 fn warpgroup_tiles(Sizes { rows, cols, .. }: Sizes) -> usize {
     rows.div_ceil(TILE) * cols.div_ceil(TILE)
 }
@@ -234,9 +238,13 @@ impl Fused<'_> {
         scalars: &CudaView<'_, f32>,
         numbers: Numbers,
     ) -> Result<()> {
-        let Self { op, sizes: Sizes { parts, batch, rows, cols }, .. } = *self;
+        let Self { op, patches, sizes: Sizes { parts, batch, rows, cols }, .. } = *self;
         let Operands { params, velocity, copy, h, x } = operands;
-        let blocks = warpgroup_tiles(self.sizes).min(gpu.limits().multiprocessors);
+        let kind = if patches.is_some() { "patch_step" } else { "contrast_step" };
+        // One matrix has no grid. The weights of patches lie below each other.
+        let whole = Patches { grid: Grid::default(), n: 1, values: cols, straight: true };
+        let patches = patches.unwrap_or(whole);
+        let rows = patches.n * rows;
         let states = |view, width: usize, part: u64| {
             let at = gpu.to_read(view);
             let (sizes, apart) = ([width, batch, 2, parts], [width, batch * width, part as usize]);
@@ -251,16 +259,19 @@ impl Fused<'_> {
             )?;
             Ok::<_, candle::Error>((map, at))
         };
-        let ((h_map, _h), (x_map, _x)) = (states(h, rows, numbers.h_part)?, states(x, cols, numbers.x_part)?);
+        let ((h_map, _h), (x_map, _x)) =
+            (states(h, rows, numbers.h_part)?, states(x, patches.values, numbers.x_part)?);
         let file = if parts == 1 { "sm_90a/contrast_step" } else { "sm_90a/contrast_step_parts" };
-        let launch = gpu.launch(op, file, &format!("contrast_step_{dtype}"))?;
+        let blocks = (rows.div_ceil(TILE) * cols.div_ceil(TILE)).min(gpu.limits().multiprocessors);
+        let launch = gpu.launch(op, file, &format!("{kind}_{dtype}"))?;
+        let launch =
+            launch.blocks(blocks, WARPGROUP_THREADS[parts - 1]).shared(WARPGROUP_SHARED).overlapped();
         if parts == 2 {
-            let launch = launch.write(params).write(copy).num(h_map).num(x_map).read(scalars).num(numbers);
-            let launch = launch.blocks(blocks, WARPGROUP_THREADS[1]).shared(WARPGROUP_SHARED);
-            // SAFETY: (float*, half*, 2 × TensorMap, const float*, Numbers): weights with the velocity behind them and two parts of a copy, maps
-            // of the states, whose memory has addresses that are alive, in the blocks that the kernel takes; `Sizes::of` and `fits` checked
-            // shapes and where views and parts begin, `warpgroups` that lines are multiples of 16 bytes and that the states fit.
-            return unsafe { launch.overlapped().go() };
+            let launch = launch.write(params).write(copy).num(h_map).num(x_map).read(scalars);
+            // SAFETY: (float*, half*, 2 × TensorMap, const float*, Numbers, Grid): weights with the velocity behind them and two parts of a copy,
+            // maps of the states, whose memory has addresses that are alive, in the blocks that the kernel takes; the callers checked shapes and
+            // where views and parts begin, `warpgroups` that lines are multiples of 16 bytes and that the states fit.
+            return unsafe { launch.num(numbers).num(patches.grid).go() };
         }
         let (params, copy) = (gpu.to_write(params), gpu.to_write(copy));
         let velocity = velocity.map(|velocity| gpu.to_write(velocity));
@@ -272,11 +283,9 @@ impl Fused<'_> {
         let weights = |at, dtype| TensorMap::of(at, dtype, &[cols, rows], &[cols], LINE, TILE);
         let launch = launch.num(h_map).num(x_map).num(weights(params.at, DType::F32)?);
         let launch = launch.num(weights(velocity_at, of_velocity)?).num(weights(copy.at, self.dtype)?);
-        let launch = launch.read(scalars).num(numbers).blocks(blocks, WARPGROUP_THREADS[0]);
-        // SAFETY: (5 × TensorMap, const float*, Numbers): maps of the states, of the weights, the velocity and the copy, whose memory has
-        // addresses that are alive, in the blocks that the kernel takes; `Sizes::of` and `fits` checked shapes and where views begin,
-        // `warpgroups` that lines are multiples of 16 bytes and that the states fit.
-        unsafe { launch.shared(WARPGROUP_SHARED).overlapped().go() }
+        // SAFETY: (5 × TensorMap, const float*, Numbers, Grid): maps of the states, of the weights, the velocity and the copy, whose memory has
+        // addresses that are alive, in the blocks that the kernel takes; shapes and where views begin were checked as above.
+        unsafe { launch.read(scalars).num(numbers).num(patches.grid).go() }
     }
 }
 

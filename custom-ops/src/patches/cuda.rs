@@ -1,13 +1,15 @@
-//! The launches of `kernels/patch_products.cu`, `patch_units.cu` and `patch_step.cu`.
+//! The launches of `kernels/patch_products.cu`, `patch_units.cu`, also that of `sm_90a`, and `patch_step.cu`.
 use super::cpu::Number;
 use super::gradient::Gradient;
+use super::grid::PatchGrid;
 use super::product::{PatchDirection, Product, Sizes};
 use super::shape::{Rows, UnitsShape};
 use super::step::OP as STEP;
+use super::warpgroups::WarpgroupTile;
 use crate::check::begins_on;
 use crate::contrast_step::cuda::Patches;
 use crate::contrast_step::{Contrast, ContrastStep};
-use crate::cuda::Gpu;
+use crate::cuda::{Gpu, TensorMap};
 use crate::draw::{Draws, Place};
 use crate::op::{Io, Kernel, operands};
 use crate::patches::patch_steps_fuse;
@@ -26,7 +28,7 @@ const ALIGN: usize = 16;
 
 /// `Grid` of kernels/patches.cuh, in its order.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Grid {
     planes: i32,
     height: i32,
@@ -43,9 +45,15 @@ pub(crate) struct Grid {
 unsafe impl DeviceRepr for Grid {}
 
 impl From<&Sizes> for Grid {
-    /// All sizes are below 2³¹, checked by `PatchGrid::validate` and, for the hidden units, by [`counted`].
+    /// The hidden units are fewer than 2³¹, checked by [`counted`].
     fn from(sizes: &Sizes) -> Self {
-        let g = &sizes.grid;
+        Self { hidden: sizes.hidden as i32, ..Self::of_values(&sizes.grid) }
+    }
+}
+
+impl Grid {
+    /// Without hidden units. All sizes are below 2³¹, checked by `PatchGrid::validate`.
+    pub(super) fn of_values(g: &PatchGrid) -> Self {
         Self {
             planes: g.planes as i32,
             height: g.height as i32,
@@ -56,7 +64,7 @@ impl From<&Sizes> for Grid {
             across: g.across() as i32,
             down: g.down() as i32,
             values: g.n_values() as i32,
-            hidden: sizes.hidden as i32,
+            hidden: 0,
         }
     }
 }
@@ -76,10 +84,7 @@ fn columns(sizes: &Sizes, direction: PatchDirection) -> (&'static str, usize, us
     let g = &sizes.grid;
     match direction {
         PatchDirection::Up => ("up", g.n_patches(), sizes.hidden),
-        PatchDirection::Down => {
-            let cells = g.planes * g.height.div_ceil(g.stride) * g.width.div_ceil(g.stride);
-            ("down", cells, g.stride * g.stride * g.depth)
-        }
+        PatchDirection::Down => ("down", g.cell_lines() * g.cells_across(), g.cell_len()),
     }
 }
 
@@ -161,16 +166,22 @@ struct UnitNumbers {
     mean_scale: f32,
     unit: u32,
     drawn: u32,
-    pad: u32,
+    cluster: u32,
 }
-// SAFETY: eight 64-bit numbers, ten and six of 32 bits, without padding but for the last, which the kernel's struct has as padding.
+// SAFETY: eight 64-bit numbers, ten and six of 32 bits, without padding, the same layout as the kernel's struct.
 unsafe impl DeviceRepr for UnitNumbers {}
+
+/// The form of a product and its units.
+enum Form {
+    Tiles(UnitsShape),
+    Warpgroups(WarpgroupTile),
+}
 
 /// A product and its units in one launch.
 pub(super) struct Units<'a> {
     sizes: Sizes,
     direction: PatchDirection,
-    shape: UnitsShape,
+    form: Form,
     dtype: DType,
     scale: f32,
     unit: Unit,
@@ -217,12 +228,13 @@ impl<'a> Units<'a> {
         counted(OP, &sizes)?;
         let (_, _, across) = columns(&sizes, direction);
         let limits = Gpu::of(device)?.limits();
-        let Some(shape) = UnitsShape::of(limits, Rows::of(sizes.batch), across, x_parts, parts, direction)
-        else {
+        let tiles = || UnitsShape::of(limits, Rows::of(sizes.batch), across, x_parts, parts, direction);
+        let warpgroups = WarpgroupTile::of(limits, &sizes, [x_parts, parts], direction);
+        let Some(form) = warpgroups.map(Form::Warpgroups).or_else(|| tiles().map(Form::Tiles)) else {
             return Ok(None);
         };
         let place = draws.place(OP, planes.device())?;
-        Ok(Some(Self { sizes, direction, shape, dtype: x.dtype(), scale, unit, out, place }))
+        Ok(Some(Self { sizes, direction, form, dtype: x.dtype(), scale, unit, out, place }))
     }
 
     /// Runs the kernel on the operands that [`fits`](Self::fits) saw.
@@ -233,7 +245,7 @@ impl<'a> Units<'a> {
     }
 
     fn launch<T: CudaDType>(&self, dtype: &str, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
-        let Self { sizes, direction, shape, out, .. } = self;
+        let Self { sizes, direction, form, out, .. } = self;
         let (from, to) = sizes.ends(*direction);
         let of_plane = sizes.batch * to;
         let ([planes], [x, weight, bias, counter]) = io.parts()?;
@@ -263,7 +275,37 @@ impl<'a> Units<'a> {
                 Unit::Rectified => 2,
             },
             drawn: self.place.is_some().into(),
-            pad: 0,
+            cluster: 1,
+        };
+        let shape = match form {
+            Form::Tiles(shape) => shape,
+            Form::Warpgroups(tile) => {
+                let map = |view, units: usize, lines: usize, part: usize, rows: usize| {
+                    let at = gpu.to_read(view);
+                    let (parts, apart) = if part == 0 { (1, units * lines) } else { (2, part) };
+                    let bytes = tile.line_bytes();
+                    let map = TensorMap::of(
+                        at.at,
+                        self.dtype,
+                        &[units, lines, parts],
+                        &[units, apart],
+                        bytes,
+                        rows,
+                    )?;
+                    Ok::<_, candle::Error>((map, at))
+                };
+                let [x_lines, w_lines] = tile.lines();
+                let (x_map, _x) = map(&x, from, sizes.batch, x_part, x_lines)?;
+                let (w_map, _w) = map(&weight, sizes.grid.window_len(), sizes.n_hidden(), w_part, w_lines)?;
+                let numbers = UnitNumbers { cluster: tile.shape.cluster as u32, ..numbers };
+                let launch = gpu.launch("units_of_patches_", "sm_90a/patch_units", &tile.kernel(dtype))?;
+                let launch = launch.write(&mut planes).read(&bias).maybe(&counter).num(x_map).num(w_map);
+                let launch = launch.num(numbers).grid(tile.blocks(sizes), (tile.shape.threads(), 1, 1));
+                let launch = launch.shared(tile.shared_bytes()).clusters_of(tile.shape.cluster as u32);
+                // SAFETY: (T*, const float*, const long long* or null, 2 × TensorMap, Numbers). As below; the maps are those of the operands, whose
+                // addresses are alive, in the blocks that the kernel takes, and `WarpgroupTile::of` saw that the grid is straight.
+                return unsafe { launch.overlapped().go() };
+            }
         };
         let (name, groups, across) = columns(sizes, *direction);
         let parts = if w_part > 0 { "x2" } else { "" };
@@ -331,6 +373,6 @@ pub(super) fn step(
         cols: sizes.grid.window_len(),
     };
     let (n, values) = (sizes.grid.n_patches(), sizes.grid.n_values());
-    let patches = Patches { grid: Grid::from(&sizes), n, values };
+    let patches = Patches { grid: Grid::from(&sizes), n, values, straight: sizes.grid.is_straight() };
     crate::contrast_step::cuda::run(STEP, to, hidden, visible, scalars, step, of_patch, Some(patches))
 }

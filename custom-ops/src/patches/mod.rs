@@ -20,6 +20,7 @@
 //! contrastive divergence needs, in few launches. [`patch_product`] is differentiable.
 //!
 //! Source: Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics processors", ICML 2009, section 5.
+mod cells;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -30,7 +31,9 @@ mod product;
 mod shape;
 mod step;
 mod units;
+mod warpgroups;
 
+pub use cells::{cells_into_, cells_into_reference};
 #[cfg(feature = "cuda")]
 pub(crate) use cuda::Grid;
 pub use differentiable::patch_product;

@@ -14,6 +14,11 @@ impl Rows {
         let covered = |rows: usize| batch.div_ceil(rows) * rows;
         Self(if covered(192) <= covered(128) { 192 } else { 128 })
     }
+
+    /// Warpgroups that multiply them, 64 each.
+    pub(super) fn warpgroups(self) -> usize {
+        self.0 / 64
+    }
 }
 
 /// One of the shapes that the kernel was compiled for.

@@ -18,7 +18,7 @@ mod units;
 #[cfg(feature = "cuda")]
 mod units_cuda;
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
-mod warpgroup_shape;
+pub(crate) mod warpgroup_shape;
 #[cfg(feature = "cuda")]
 mod warpgroups;
 

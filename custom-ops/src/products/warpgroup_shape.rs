@@ -6,7 +6,7 @@ const RING: (usize, usize) = (216 * 1024, 8);
 
 /// A form: warpgroups of a block, columns of its tile, and blocks that share a tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     pub warpgroups: usize,
     pub columns: usize,
     pub cluster: usize,
@@ -77,7 +77,7 @@ impl Shape {
     }
 
     /// Rows of a tile.
-    pub(super) fn rows(self) -> usize {
+    pub(crate) fn rows(self) -> usize {
         64 * self.warpgroups
     }
 
@@ -92,7 +92,7 @@ impl Shape {
     }
 
     /// Bytes of a line of a block in shared memory.
-    pub(super) fn line_bytes(parts: [usize; 2]) -> usize {
+    pub(crate) fn line_bytes(parts: [usize; 2]) -> usize {
         2 * Self::depth(parts)
     }
 
@@ -100,12 +100,12 @@ impl Shape {
         (parts[0] * self.rows() + parts[1] * self.columns) * Self::line_bytes(parts)
     }
 
-    pub(super) fn threads(self) -> u32 {
+    pub(crate) fn threads(self) -> u32 {
         (128 * (self.warpgroups + 1)) as u32
     }
 
     /// Shared memory of a block: the ring or the tile of sums in its place, and room to begin it on a kilobyte.
-    pub(super) fn shared_bytes(self, parts: [usize; 2]) -> usize {
+    pub(crate) fn shared_bytes(self, parts: [usize; 2]) -> usize {
         let slice = self.slice_bytes(parts);
         ((RING.0 / slice).min(RING.1) * slice).max(self.tile_bytes()) + 1024
     }

@@ -42,6 +42,9 @@
 //! assert_eq!(next.weight_shape(), [4, 3, 2 * 2 * 5]);
 //! # Ok(()) }
 //! ```
+mod cells;
+
+pub(crate) use cells::Cells;
 pub use chandlery_ops::PatchGrid;
 
 use crate::rbm::{Rbm, RbmConfig};

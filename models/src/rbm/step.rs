@@ -6,12 +6,13 @@ use super::lower::{LowerLayer, Place, hidden_unit};
 use super::storage::{Format, store};
 use super::{CdConfig, Rbm, VisibleUnit};
 use crate::conv_rbm::{ConvGrid, MapSteps};
+use crate::patch_rbm::Cells;
 use candle::{D, DType, Result, Tensor};
 use chandlery_ops::{
     BiasGradients, Contrast, ContrastStep, Draws, Factors, PatchDirection, PatchGrid, Philox, PoolSide,
-    Precision, Sparsity, Unit, UnitPlanes, WeightStep, bernoulli, bernoulli_into_, contrast_step_, gemm_,
-    max_norm_rows_, patch_contrast_step_, patch_gradient_, patch_product, scale_into_, units_,
-    units_of_patches_, units_of_product_,
+    Precision, Sparsity, Unit, UnitPlanes, WeightStep, bernoulli, bernoulli_into_, cells_into_,
+    contrast_step_, gemm_, max_norm_rows_, patch_contrast_step_, patch_gradient_, patch_product, scale_into_,
+    units_, units_of_patches_, units_of_product_,
 };
 
 /// Planes of the visible states: `[v_k; v₀]`, so that one product takes both phases. With two parts the second ones follow.
@@ -72,12 +73,21 @@ pub(super) struct Buffers {
     input: Tensor,
     /// Of the lowest RBM.
     lowest: Option<ConvGrid>,
+    /// Of the lowest RBM, whose rows are then loaded cell by cell.
+    cells: Option<Cells>,
     /// Where rows are loaded to: `input`, or f32 probabilities, `[batch, n_input]`, from which it is drawn in each step.
     rows: Tensor,
 }
 
 impl Buffers {
-    pub(super) fn new(lower: &[Rbm], rbm: &Rbm, config: &CdConfig, philox: Philox) -> Result<Self> {
+    /// `cells` are those in which the lowest RBM has its visible units.
+    pub(super) fn new(
+        lower: &[Rbm],
+        rbm: &Rbm,
+        cells: Option<Cells>,
+        config: &CdConfig,
+        philox: Philox,
+    ) -> Result<Self> {
         let device = rbm.weight().device();
         let (batch, n_visible, n_hidden) = (config.batch, rbm.config().n_visible, rbm.config().n_units());
         let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, device);
@@ -174,6 +184,7 @@ impl Buffers {
                 None => None,
             },
             lowest: lowest.convolution,
+            cells,
             params,
             velocity,
             hidden_state: state(rbm.bias())?,
@@ -214,9 +225,10 @@ impl Buffers {
 
     /// Loads `scale · rows`, in as many parts as the states have.
     pub(super) fn load(&self, rows: &Tensor, scale: f32) -> Result<()> {
-        match &self.lowest {
-            Some(grid) => store(&self.rows, &grid.channels_last(rows)?, scale),
-            None => store(&self.rows, rows, scale),
+        match (&self.lowest, &self.cells) {
+            (Some(grid), _) => store(&self.rows, &grid.channels_last(rows)?, scale),
+            (None, Some(cells)) => cells_into_(&self.rows, rows, cells.lines(), scale),
+            (None, None) => store(&self.rows, rows, scale),
         }
     }
 

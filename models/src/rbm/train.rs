@@ -32,6 +32,7 @@ use super::{CdConfig, Rbm};
 use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
 use crate::layers::TrainerParts;
+use crate::patch_rbm::Cells;
 use crate::prepare::{check_inputs, to_load};
 use crate::trainer::Trainer;
 use candle::{DType, Device, Error, Result, Tensor};
@@ -58,8 +59,10 @@ pub struct Metrics {
 /// sequence and the running means.
 pub struct RbmTrainer {
     config: CdConfig,
-    /// Shares its memory with `buffers`.
+    /// Shares its memory with `buffers`: its visible units are in the order of `cells`.
     rbm: Rbm,
+    /// Of `rbm`, where it has patches that are trained in this order.
+    cells: Option<Cells>,
     buffers: Buffers,
     replay: Replay,
     lower: Vec<Rbm>,
@@ -111,8 +114,19 @@ impl RbmTrainer {
                 )
             }
         }
-        let buffers = Buffers::new(lower, rbm, &config, philox)?;
-        let rbm = buffers.rbm(rbm)?;
+        let lowest_cells = lowest.config().patches.as_ref().and_then(Cells::of);
+        let cells = lowest_cells.filter(|_| lower.is_empty());
+        let (below, own) = match &lowest_cells {
+            Some(cells) if lower.is_empty() => (vec![], cells.rbm(rbm)?),
+            Some(cells) => {
+                let mut below = lower.to_vec();
+                below[0] = cells.rbm(lowest)?;
+                (below, rbm.clone())
+            }
+            None => (lower.to_vec(), rbm.clone()),
+        };
+        let buffers = Buffers::new(&below, &own, lowest_cells, &config, philox)?;
+        let rbm = buffers.rbm(&own)?;
         let step = buffers.clone();
         let device = rbm.weight().device().clone();
         let replay = match step.variance {
@@ -122,7 +136,7 @@ impl RbmTrainer {
         };
         let lower = lower.to_vec();
         let mut trainer =
-            Self { config, rbm, buffers, replay, lower, preparation, n_inputs, steps: 0, gathered: 0 };
+            Self { config, rbm, cells, buffers, replay, lower, preparation, n_inputs, steps: 0, gathered: 0 };
         trainer.begin_epoch(0)?;
         Ok(trainer)
     }
@@ -134,6 +148,7 @@ impl RbmTrainer {
     /// When `mean` has another shape.
     pub fn set_visible_mean(&mut self, mean: &Tensor) -> Result<()> {
         let bias = self.rbm.base_rate_bias(mean)?;
+        let bias = self.cells.map_or(Ok(bias.clone()), |cells| cells.rows(&bias))?;
         scale_into_(self.rbm.visible_bias(), &bias.contiguous()?, 1.)
     }
 
@@ -177,8 +192,9 @@ impl RbmTrainer {
     /// The state as a checkpoint holds it, of this trainer and of those that train by it.
     pub(crate) fn stored_state(&self) -> Result<Vec<(String, Tensor)>> {
         let counts = Tensor::new(&[self.steps as i64, self.gathered as i64], &Device::Cpu)?;
-        let state = self.state()?.into_iter().chain([("counts", counts)]);
-        Ok(state.map(|(name, t)| (format!("trainer.{name}"), t)).collect())
+        let ordered = |(name, t)| Ok((name, self.reordered(name, t, Cells::windows_back, Cells::rows_back)?));
+        let state = self.state()?.into_iter().map(ordered).chain([Ok(("counts", counts))]);
+        state.map(|one: Result<_>| one.map(|(name, t)| (format!("trainer.{name}"), t))).collect()
     }
 
     /// Puts back what [`stored_state`](Self::stored_state) gave, for a trainer made with the same sizes and configuration.
@@ -188,9 +204,31 @@ impl RbmTrainer {
     pub(crate) fn restore(&mut self, stored: &Checkpoint<'_>) -> Result<()> {
         let state = self.state()?;
         let state = state.iter().map(|(name, t)| (*name, t));
-        checkpoint::put_back("RbmTrainer", state, |name| stored.of_trainer(name))?;
+        checkpoint::put_back("RbmTrainer", state, |name| {
+            self.reordered(name, stored.of_trainer(name)?, Cells::windows, Cells::rows)
+        })?;
         (self.steps, self.gathered) = stored.counts()?;
         self.buffers.refresh_copy()
+    }
+
+    /// A tensor of the state in another order of visible units: checkpoints hold them in lines of the grid.
+    fn reordered(
+        &self,
+        name: &str,
+        t: Tensor,
+        windows: impl Fn(&Cells, &Tensor) -> Result<Tensor>,
+        rows: impl Fn(&Cells, &Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        match (&self.cells, name) {
+            (Some(cells), "params" | "velocity") => windows(cells, &t),
+            (Some(cells), "visible_state" | "variance") => rows(cells, &t),
+            _ => Ok(t),
+        }
+    }
+
+    /// The RBM in training with its visible units in their own order; without cells it shares its memory.
+    fn rbm(&self) -> Result<Rbm> {
+        self.cells.map_or(Ok(self.rbm.clone()), |cells| cells.rbm_back(&self.rbm))
     }
 
     /// The error summed over the steps since the last report.
@@ -252,7 +290,7 @@ impl Trainer for RbmTrainer {
     }
 
     fn model(&self) -> Result<Rbm> {
-        self.rbm.to(DType::F32, self.device())
+        self.rbm()?.to(DType::F32, self.device())
     }
 
     fn device(&self) -> &Device {
@@ -261,7 +299,7 @@ impl Trainer for RbmTrainer {
 
     fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
         let parts = TrainerParts {
-            layers: self.lower.iter().chain([&self.rbm]).cloned().collect(),
+            layers: self.lower.iter().cloned().chain([self.rbm()?]).collect(),
             training: self.config.clone(),
             preparation: self.preparation.clone(),
             philox: self.buffers.philox,

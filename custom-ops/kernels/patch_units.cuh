@@ -1,0 +1,90 @@
+// patch_units.cuh: what patch_units.cu and sm_90a/patch_units.cu take, and what they do with the sums of a product with the weights of patches:
+// units(scale * x + bias).
+#pragma once
+
+#include "patches.cuh"
+#include "units.cuh"
+
+constexpr int CHUNK = 8;
+
+struct Numbers {
+  unsigned long long x_part, w_part, low;
+  long long mean_at, sample_at;
+  unsigned long long seed, stream, offset;
+  Grid grid;
+  int batch;
+  float scale, mean_scale;
+  unsigned unit, drawn, cluster;
+};
+
+// Four neighbours among the units: the first of them, and its place in a plane, below 0 where there is nothing to write.
+struct Four {
+  size_t unit;
+  long long place;
+};
+
+// Writes fours to a plane, and what rounding takes `low` entries further on; EXACT ones leave nothing.
+template <bool EXACT, int Q, typename T>
+__device__ __forceinline__ void store_fours(T* plane, const float (&v)[Q][4], const Four (&at)[Q], unsigned long long low) {
+#pragma unroll
+  for (int q = 0; q < Q; ++q)
+    if (at[q].place >= 0) store4(plane + at[q].place, v[q]);
+  if constexpr (!EXACT) {
+    if (!low) return;
+#pragma unroll
+    for (int q = 0; q < Q; ++q) {
+      float rest[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) rest[j] = v[q][j] - wide(narrow<T>(v[q][j]));
+      if (at[q].place >= 0) store4(plane + low + at[q].place, rest);
+    }
+  }
+}
+
+// Q fours at once, so that the arithmetic of one fills the waits of another. Planes and fours begin on whole words of four entries.
+template <Unit UNIT, bool QUICK, int Q, typename T>
+__device__ __forceinline__ void finish_kind(T* out, float (&x)[Q][4], const float* bias, const Four (&at)[Q], const Philox& philox,
+                                            const Numbers& n) {
+  float mean[Q][4];
+#pragma unroll
+  for (int q = 0; q < Q; ++q) {
+    float of_bias[4];
+    load4(bias + at[q].unit, of_bias);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) x[q][j] = fmaf(n.scale, x[q][j], of_bias[j]);
+    means_of<UNIT, QUICK>(x[q], mean[q]);
+  }
+  if (n.sample_at >= 0) {
+    const float ones[4] = {1.f, 1.f, 1.f, 1.f};
+    float sample[Q][4];
+    if (n.drawn) {
+#pragma unroll
+      for (int q = 0; q < Q; ++q) samples_of<UNIT>(x[q], mean[q], ones, true, philox, at[q].place / 4, sample[q]);
+    } else {
+#pragma unroll
+      for (int q = 0; q < Q; ++q) samples_of<UNIT>(x[q], mean[q], ones, false, philox, at[q].place / 4, sample[q]);
+    }
+    store_fours<UNIT == BERNOULLI>(out + n.sample_at, sample, at, n.low);
+  }
+  if (n.mean_at >= 0) {
+#pragma unroll
+    for (int q = 0; q < Q; ++q)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) mean[q][j] = n.mean_scale * mean[q][j];
+    store_fours<false>(out + n.mean_at, mean, at, n.low);
+  }
+}
+
+template <bool QUICK, int Q, typename T>
+__device__ __forceinline__ void finish_units(T* out, float (&x)[Q][4], const float* bias, const Four (&at)[Q], const Philox& philox,
+                                             const Numbers& n) {
+  if (n.unit == BERNOULLI) finish_kind<BERNOULLI, QUICK>(out, x, bias, at, philox, n);
+  else if (n.unit == GAUSSIAN) finish_kind<GAUSSIAN, QUICK>(out, x, bias, at, philox, n);
+  else finish_kind<RECTIFIED, QUICK>(out, x, bias, at, philox, n);
+}
+
+// The patches that cover a cell in one direction, which is `at` of the cells there: `count` of them, from that on which lies `first` cells before.
+struct Covering {
+  int first, count;
+  __device__ Covering(int at, int patches, int overlap) : first(max(at - patches + 1, 0)), count(min(at, overlap - 1) - first + 1) {}
+};

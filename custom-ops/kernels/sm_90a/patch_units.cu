@@ -1,0 +1,160 @@
+// sm_90a/patch_units.cu: units of a product with the weights of patches, up or down, in one launch, by the products of warpgroups of capability
+// 9.0: out = units(scale * x W + bias). The tile of a product is that of product_tile.cuh, tiles and units are those of patch_units.cu.
+//
+// Values of the grid lie so that 64 that follow each other in a window do so in a row, too: all copies are by tensor maps. Down, a tile is two
+// neighbours among cells of 64 values, or columns of larger ones; a slice is hidden units of a patch, which the two cells share, but for the
+// patches at the ends, which reach one of them. Blocks of a cluster share the patches of a tile.
+//
+// arrays   those of patch_units.cu, as tensor maps: x [batch, values] or [batch, patches * hidden], blocks of 64 WGS lines; weights
+//          [patches * hidden, window_len], blocks of TN lines up, of 64 lines down; DEPTH columns (weights down: 64), the third dimension is the part
+// scalars  those of patch_units.cu; stride * depth and hidden are multiples of 64, window of stride
+// launch   grid (cluster * patches or cells or pairs of them, times tiles across; tiles of rows); 128 WGS + 128 threads
+// shared   STAGES slices and 1 KB to align them; the tile of sums takes their place
+// cost     2 * batch * weights FLOP for each pair of parts; windows once for each tile across, weights once for each tile of rows; down, hidden
+//          units once for each tile: those of 12 patches for two cells of windows of three cells by three
+// NaN      as in units.cu
+// same     sums in one order on one device; draws are those of the CPU
+// truth    patch_product_reference and units_reference
+
+#include "../patch_units.cuh"
+#include "product_tile.cuh"
+
+constexpr int Q = 4;  // fours of units that a thread makes at once
+
+// Tiles up: rows of the minibatch by units of a patch.
+template <typename H, typename T>
+__device__ __forceinline__ void units_up(T* out, const float* bias, const long long* counter, const TensorMap& x_map,
+                                         const TensorMap& weight_map, const Numbers& n) {
+  const Grid& g = n.grid;
+  const int tiles = (g.hidden + H::TN - 1) / H::TN, patch = blockIdx.x / tiles, origin = g.origin(patch), unit0 = patch * g.hidden;
+  const int row0 = blockIdx.y * H::TM, col0 = blockIdx.x % tiles * H::TN, count = g.window_len() / H::DEPTH;
+  if (threadIdx.x == 0) prefetch_map(&x_map), prefetch_map(&weight_map);
+
+  auto copy = [&](const Ring& ring) {
+    if (threadIdx.x != H::THREADS) return;
+#pragma unroll 1
+    for (int s = 0; s < count; ++s) {
+      const int stage = s % H::STAGES;
+      if (s >= H::STAGES) barrier_wait(ring.empty + stage, (s / H::STAGES - 1) % 2);
+      unsigned char* to = ring.slices + stage * H::BYTES;
+      uint64_t* here = ring.full + stage;
+      barrier_expect(here, H::BYTES);
+#pragma unroll
+      for (int p = 0; p < H::PA; ++p, to += H::A_BYTES) copy_block(to, &x_map, origin + g.entry(s * H::DEPTH), row0, p, here);
+#pragma unroll
+      for (int p = 0; p < H::PB; ++p, to += H::B_BYTES) copy_block(to, &weight_map, s * H::DEPTH, unit0 + col0, p, here);
+    }
+  };
+  tile_of_product<H>(1, {count}, copy, [&](auto each) {
+    const Philox philox = philox_at(n.seed, n.stream, n.offset, counter);
+    each(Number<Q>(), [&](const int(&line)[Q], const int(&along)[Q], float(&sum)[Q][4]) {
+      Four at[Q];
+#pragma unroll
+      for (int q = 0; q < Q; ++q) {
+        const int row = row0 + line[q], col = col0 + along[q];
+        const bool here = line[q] >= 0 && row < n.batch && col < g.hidden;
+        at[q] = here ? Four{(size_t)(unit0 + col), (long long)((size_t)row * g.units() + unit0 + col)} : Four{0, -4};
+      }
+      finish_units<!H::EXACT>(out, sum, bias, at, philox, n);
+    });
+  });
+}
+
+// Tiles down: rows of the minibatch by the values of two cells, or by columns of one.
+template <typename H, bool PAIR, typename T>
+__device__ __forceinline__ void units_down(T* out, const float* bias, const long long* counter, const TensorMap& x_map,
+                                           const TensorMap& weight_map, const Numbers& n) {
+  const Grid& g = n.grid;
+  const int cluster = n.cluster, rank = blockIdx.x % cluster;
+  const int tiles = PAIR ? 1 : (g.cell_len() + H::TN - 1) / H::TN, overlap = g.overlap();
+  const int pairs = (g.cells_across() + 1) / 2, tile = blockIdx.x / cluster, at = tile / tiles;
+  const Cell cell(g, PAIR ? at / pairs * g.cells_across() + at % pairs * 2 : at);
+  const int row0 = blockIdx.y * H::TM, col0 = tile % tiles * H::TN;
+  const Covering ys(cell.y, g.down, overlap), xs(cell.x, g.across, overlap), next(cell.x + 1, g.across, overlap);
+  // From left to right, the patches that cover the cell, and from where to where those that cover the one beside it.
+  const int low = cell.x - xs.first - xs.count + 1, high = cell.x - xs.first;
+  const bool two = PAIR && cell.x + 1 < g.cells_across();
+  const int low_of_next = two ? cell.x + 1 - next.first - next.count + 1 : PAIR ? high + 1 : low;
+  const int high_of_next = two ? cell.x + 1 - next.first : high;
+  // Of these, the ones of this block.
+  const int all = high_of_next - low + 1, begin = low + all * rank / cluster, end = low + all * (rank + 1) / cluster;
+  const int each = ys.count * (g.hidden / H::DEPTH);
+  if (threadIdx.x == 0) prefetch_map(&x_map), prefetch_map(&weight_map);
+
+  auto copy = [&](const Ring& ring) {
+    if (threadIdx.x != H::THREADS) return;
+    int s = 0;
+#pragma unroll 1
+    for (int px = begin; px < end; ++px)
+#pragma unroll 1
+      for (int y = 0; y < ys.count; ++y) {
+        const int dy = ys.first + y, unit0 = ((cell.y - dy) * g.across + px) * g.hidden;
+        // Where the columns of each block lie in the window, below 0 for a block that the window does not reach.
+        int entry[H::BLOCKS];
+        int blocks = 0;
+#pragma unroll
+        for (int c = 0; c < H::BLOCKS; ++c) {
+          const int dx = cell.x - px + (PAIR ? c : 0);
+          entry[c] = dx >= 0 && dx < overlap && (two || !PAIR || c == 0) ? cell.entry(g, PAIR ? 0 : col0 + 64 * c, dy, dx) : -1;
+          blocks += entry[c] >= 0;
+        }
+#pragma unroll 1
+        for (int unit = 0; unit < g.hidden; unit += H::DEPTH, ++s) {
+          const int stage = s % H::STAGES;
+          if (s >= H::STAGES) barrier_wait(ring.empty + stage, (s / H::STAGES - 1) % 2);
+          unsigned char* to = ring.slices + stage * H::BYTES;
+          uint64_t* here = ring.full + stage;
+          barrier_expect(here, H::A_BYTES + H::PB * blocks * H::BLOCK_BYTES);
+          copy_block(to, &x_map, unit0 + unit, row0, 0, here);
+#pragma unroll
+          for (int p = 0; p < H::PB; ++p)
+#pragma unroll
+            for (int c = 0; c < H::BLOCKS; ++c)
+              if (entry[c] >= 0)
+                copy_block(to + H::A_BYTES + p * H::B_BYTES + c * H::BLOCK_BYTES, &weight_map, entry[c], unit0 + unit, p, here);
+        }
+      }
+  };
+  // How many of them lie before, among and after those that cover both.
+  const int before = min(end, low_of_next) - begin, after = end - max(begin, high + 1);
+  const int first = max(before, 0), last = max(after, 0);
+  const Slices count{(end - begin - first - last) * each, first * each, last * each};
+  tile_of_product<H>(cluster, count, copy, [&](auto each) {
+    const Philox philox = philox_at(n.seed, n.stream, n.offset, counter);
+    each(Number<Q>(), [&](const int(&line)[Q], const int(&along)[Q], float(&sum)[Q][4]) {
+      Four at[Q];
+#pragma unroll
+      for (int q = 0; q < Q; ++q) {
+        Cell of = cell;
+        if (PAIR) of.x += along[q] / 64;
+        const int row = row0 + line[q], place = of.place(g, PAIR ? along[q] % 64 : col0 + along[q]);
+        const bool here = line[q] >= 0 && row < n.batch && place >= 0;
+        at[q] = here ? Four{(size_t)place, (long long)((size_t)row * g.values + place)} : Four{0, -4};
+      }
+      finish_units<!H::EXACT>(out, sum, bias, at, philox, n);
+    });
+  });
+}
+
+// The choice is in src/patches/warpgroups.rs.
+#define PATCH_UNITS(NAME, T, RUN, WGS, TN, TURNED, PA, PB, ...)                                                              \
+  extern "C" __global__ void __launch_bounds__(128 * WGS + 128, 1)                                                           \
+  NAME##_##WGS##x##TN(T* out, const float* bias, const long long* counter, const __grid_constant__ TensorMap x_map,          \
+                      const __grid_constant__ TensorMap weight_map, const __grid_constant__ Numbers n) {                     \
+    RUN<Shape<WGS, TN, TURNED, T, PA, PB>, ##__VA_ARGS__>(out, bias, counter, x_map, weight_map, n);                         \
+  }
+#define OF_EVERY_ROWS(NAME, T, RUN, TN, TURNED, PA, PB, ...)        \
+  PATCH_UNITS(NAME, T, RUN, 2, TN, TURNED, PA, PB, ##__VA_ARGS__)   \
+  PATCH_UNITS(NAME, T, RUN, 3, TN, TURNED, PA, PB, ##__VA_ARGS__)
+#define OF_ONE_PART(NAME, T)                                                       \
+  OF_EVERY_ROWS(patch_up_##NAME, T, units_up, 64, false, 1, 1)                     \
+  OF_EVERY_ROWS(patch_up_##NAME, T, units_up, 128, false, 1, 1)                    \
+  OF_EVERY_ROWS(patch_up_##NAME, T, units_up, 192, false, 1, 1)                    \
+  OF_EVERY_ROWS(patch_down_##NAME, T, units_down, 128, true, 1, 1, false)          \
+  OF_EVERY_ROWS(patch_down_pairs_##NAME, T, units_down, 128, true, 1, 1, true)
+OF_ONE_PART(f16, __half)
+OF_ONE_PART(bf16, __nv_bfloat16)
+OF_EVERY_ROWS(patch_up_f16x2, __half, units_up, 64, false, 2, 2)
+OF_EVERY_ROWS(patch_up_f16x2, __half, units_up, 96, false, 2, 2)
+OF_EVERY_ROWS(patch_down_f16x2, __half, units_down, 128, true, 1, 2, false)
+OF_EVERY_ROWS(patch_down_pairs_f16x2, __half, units_down, 128, true, 1, 2, true)
