@@ -1,0 +1,211 @@
+// product_tile.cuh: the tile of a product of 16-bit numbers, or of numbers in two parts, by the products of warpgroups of capability 9.0, and what is
+// done with its entries, in one kernel.
+//
+// A block sums a tile of 64 WGS x TN entries: one thread of a further warp copies slices of both operands, DEPTH entries of the depth at a
+// time, through a ring of STAGES places; WGS warpgroups multiply them. Blocks of a cluster share a tile: each sums a stretch of the depth,
+// then each finishes a part of the rows from everyone's sums, read from their shared memory.
+//
+// A number in two parts is the sum of two f16 ones, and the product of both second parts is left out. Tensor cores cut off what lies below
+// 2^-24 of a sum or so, where f32 rounds, and over a long sum that adds up: the sums of a slice, those with second parts first, are added to f32
+// ones outside. Numbers in one part are summed in the tensor cores.
+//
+// arrays   a: PA of [m, k]; b: PB of [n, k] (straight) or [k, n] (turned), T, as tensor maps of blocks of DEPTH entries (b turned: 64) by 64 WGS and TN
+//          or DEPTH lines, their third dimension the part
+// scalars  n a multiple of 4, rows of a and b of 8 entries
+// launch   grid (S * tiles across n, tiles across m), clusters of S <= MOST along x; Shape::BLOCK threads
+// shared   the slices of a block, at most STAGES, and 1 KB to align them; the tile of sums takes their place
+// cost     2mnk FLOP for each pair of parts; operands once for each tile
+#pragma once
+
+#include "../cluster.cuh"
+#include "../order.cuh"
+#include "wgmma.cuh"
+
+constexpr int RING = 216 * 1024;  // at most
+constexpr int MOST = 8;           // blocks of a cluster
+
+// PA and PB: parts of a and of b.
+template <int WGS_, int TN_, bool TURNED_, typename T_, int PA_, int PB_>
+struct Shape {
+  using T = T_;
+  static constexpr int WGS = WGS_, TN = TN_, TM = 64 * WGS, PA = PA_, PB = PB_;
+  static constexpr bool TURNED = TURNED_, EXACT = PB == 2;  // sums are added outside the tensor cores
+  static constexpr int THREADS = 128 * WGS;  // that multiply
+  // Of four parts, slices half as deep leave more places in the ring.
+  static constexpr int DEPTH = PA == 2 ? 32 : 64, LINE = 2 * DEPTH, B_LINE = TURNED ? BLOCK_LINE : LINE;
+  static constexpr int A_BYTES = TM * LINE, B_BYTES = TN * LINE, BYTES = PA * A_BYTES + PB * B_BYTES;  // of a slice
+  static constexpr int STAGES = RING / BYTES < 8 ? RING / BYTES : 8;
+  static constexpr int TILE_LINE = TN + 4;
+  static constexpr int N = TURNED ? 64 : TN, BLOCKS = TN / N;  // columns of one product: those of a block where the operand is turned
+  // Both sums of a warpgroup of three take more registers than a quarter of all.
+  static constexpr bool UNEVEN = EXACT && WGS == 3 && TN > 64;
+  // Registers are given by warpgroups, so a whole one copies where there is more than one.
+  static constexpr int BLOCK = THREADS + (WGS == 1 ? 32 : 128);
+  static_assert(!TURNED || TN % 64 == 0, "a turned operand comes in blocks of 64 columns");
+};
+
+// A product of [m, k] by [k, n] and the blocks that share a tile.
+struct Extent {
+  int m, n, k, cluster;
+};
+
+// Waits for the threads that multiply.
+template <int THREADS>
+__device__ __forceinline__ void all_multiplied() {
+  asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
+}
+
+// Starts the copies of slices first .. first + count of both operands, in turn, one thread.
+template <typename H>
+__device__ __forceinline__ void copy_slices(unsigned char* slices, uint64_t* full, uint64_t* empty, const TensorMap& a_map,
+                                            const TensorMap& b_map, int row0, int col0, int first, int count) {
+#pragma unroll 1
+  for (int s = 0; s < count; ++s) {
+    const int stage = s % H::STAGES, k = (first + s) * H::DEPTH;
+    if (s >= H::STAGES) barrier_wait(empty + stage, (s / H::STAGES - 1) % 2);
+    unsigned char* to = slices + stage * H::BYTES;
+    uint64_t* here = full + stage;
+    barrier_expect(here, H::BYTES);
+#pragma unroll
+    for (int p = 0; p < H::PA; ++p, to += H::A_BYTES) copy_block(to, &a_map, k, row0, p, here);
+#pragma unroll
+    for (int p = 0; p < H::PB; ++p, to += H::B_BYTES) {
+      if (H::TURNED) {
+#pragma unroll
+        for (int c = 0; c < H::BLOCKS; ++c) copy_block(to + c * (H::DEPTH * BLOCK_LINE), &b_map, col0 + 64 * c, k, p, here);
+      } else {
+        copy_block(to, &b_map, k, col0, p, here);
+      }
+    }
+  }
+}
+
+// sum += a b, or sum = a b without ADD, over the depth of a slice; a and b: where 64 rows and TN columns of one part lie.
+template <typename H, bool ADD>
+__device__ __forceinline__ void multiply_slice(float (&sum)[H::BLOCKS][H::N / 2], uint32_t a, uint32_t b) {
+  using Product = Wgmma<typename H::T, H::N, false, H::TURNED>;
+#pragma unroll
+  for (int k = 0; k < H::DEPTH / 16; ++k) {
+    // 16 entries are 32 bytes of a line, or 16 lines.
+    const uint64_t of_a = operand<H::LINE>(a + 32 * k);
+#pragma unroll
+    for (int c = 0; c < H::BLOCKS; ++c) {
+      const uint64_t of_b = operand<H::B_LINE>(b + c * (H::DEPTH * BLOCK_LINE) + (H::TURNED ? 16 * BLOCK_LINE : 32) * k);
+      if (ADD || k > 0) Product::template run<true>(sum[c], of_a, of_b);
+      else Product::template run<false>(sum[c], of_a, of_b);
+    }
+  }
+}
+
+// Sums a tile. The threads that multiply then call begin() for what finishes four neighbours x of a row of the result, from a column on, in one
+// order on one device: finish(row, column) reads what it needs, and what it returns is called with the sums. Whether this thread is one of them.
+template <typename H, typename Begin>
+__device__ __forceinline__ bool tile_of_product(const TensorMap& a_map, const TensorMap& b_map, const Extent& n, Begin begin) {
+  extern __shared__ unsigned char memory[];
+  __shared__ uint64_t full[H::STAGES], empty[H::STAGES];
+  unsigned char* slices = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  const int cluster = n.cluster, rank = blockIdx.x % cluster;
+  const int row0 = blockIdx.y * H::TM, col0 = blockIdx.x / cluster * H::TN;
+  const int all = (n.k + H::DEPTH - 1) / H::DEPTH;
+  const int first = all * rank / cluster, count = all * (rank + 1) / cluster - first;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+  if (threadIdx.x == 0) {
+    prefetch_map(&a_map);
+    prefetch_map(&b_map);
+    for (int s = 0; s < H::STAGES; ++s) barrier_init(full + s, 1), barrier_init(empty + s, H::WGS);
+    barriers_made();
+  }
+  __syncthreads();
+  wait_for_previous();
+  let_next_start();
+
+  if (warp >= 4 * H::WGS) {
+    if (H::UNEVEN) give_registers<32>();
+    if (warp == 4 * H::WGS && lane == 0) copy_slices<H>(slices, full, empty, a_map, b_map, row0, col0, first, count);
+    return false;  // all copies are waited for by others
+  }
+  if (H::UNEVEN) take_registers<160>();
+  float sum[H::BLOCKS][H::N / 2] = {}, exact[H::EXACT ? H::BLOCKS : 1][H::N / 2] = {};
+  const uint32_t group = warp / 4 * 64 * H::LINE;
+  auto release = [&](int stage) {
+    if (threadIdx.x % 128 == 0) barrier_arrive(empty + stage);
+  };
+#pragma unroll 1
+  for (int s = 0; s < count; ++s) {
+    const int stage = s % H::STAGES;
+    barrier_wait(full + stage, s / H::STAGES % 2);
+    const uint32_t a = shared_address(slices + stage * H::BYTES) + group, b = a - group + H::PA * H::A_BYTES;
+    wgmma_fence();
+    if constexpr (H::EXACT) {
+      // The products with second parts first: less is cut off while the sum is small.
+      multiply_slice<H, false>(sum, a, b + H::B_BYTES);
+      if constexpr (H::PA == 2) multiply_slice<H, true>(sum, a + H::A_BYTES, b);
+      multiply_slice<H, true>(sum, a, b);
+      wgmma_commit();
+      wgmma_wait<0>();
+      release(stage);
+#pragma unroll
+      for (int c = 0; c < H::BLOCKS; ++c) {
+        summed(sum[c]);
+#pragma unroll
+        for (int i = 0; i < H::N / 2; ++i) exact[c][i] += sum[c][i];
+      }
+    } else {
+      multiply_slice<H, true>(sum, a, b);
+      wgmma_commit();
+      // The products of the slice before are done: its place is free.
+      wgmma_wait<1>();
+      if (s > 0) release((s - 1) % H::STAGES);
+    }
+  }
+  wgmma_wait<0>();
+#pragma unroll
+  for (int c = 0; c < H::BLOCKS; ++c) summed(sum[c]);
+  all_multiplied<H::THREADS>();
+
+  float* tile = reinterpret_cast<float*>(slices);
+#pragma unroll
+  for (int c = 0; c < H::TN / 8; ++c)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float2* at = reinterpret_cast<float2*>(tile + (16 * warp + lane / 4 + 8 * half) * H::TILE_LINE + 8 * c + lane % 4 * 2);
+      const float* of = (H::EXACT ? exact : sum)[c / (H::N / 8)] + c % (H::N / 8) * 4 + 2 * half;
+      *at = make_float2(of[0], of[1]);
+    }
+  if (cluster > 1) cluster_sync();
+  else all_multiplied<H::THREADS>();
+
+  auto finish = begin();
+  constexpr int FOURS = H::TN / 4;
+  const int begin_row = H::TM * rank / cluster, rows = H::TM * (rank + 1) / cluster - begin_row;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < rows * FOURS; i += H::THREADS) {
+    const int line = begin_row + i / FOURS, along = i % FOURS * 4, row = row0 + line, col = col0 + along;
+    if (row >= n.m || col >= n.n) continue;  // n is a multiple of 4
+    const float* at = tile + line * H::TILE_LINE + along;
+    auto take = finish(row, col);  // while the sums are on their way
+    float x[4] = {};
+    if (cluster > 1) {
+      float4 of[MOST];
+#pragma unroll
+      for (int r = 0; r < MOST; ++r)
+        if (r < cluster) of[r] = read_of(at, r);
+#pragma unroll
+      for (int r = 0; r < MOST; ++r)
+        if (r < cluster) x[0] += of[r].x, x[1] += of[r].y, x[2] += of[r].z, x[3] += of[r].w;
+    } else {
+      load4(at, x);
+    }
+    take(x);
+  }
+  if (cluster > 1) cluster_sync();  // nobody leaves while its tile is read
+  return true;
+}
+
+// A kernel for a shape: its name, its parameters in parentheses, its body and the shape's numbers.
+#define OF_TILE(NAME, PARAMETERS, RUN, ...)                                                       \
+  extern "C" __global__ void __launch_bounds__(Shape<__VA_ARGS__>::BLOCK, 1) NAME PARAMETERS {    \
+    using H = Shape<__VA_ARGS__>;                                                                 \
+    RUN;                                                                                          \
+  }
