@@ -222,6 +222,8 @@ using Large1 = Shape<128, 128, 2, 4, 1, 4, 8>;
 using Large2 = Shape<128, 128, 2, 4, 2, 3, 8>;
 using Small1 = Shape<64, 64, 2, 2, 1, 4, 8>;
 using Small2 = Shape<64, 64, 2, 2, 2, 3, 8>;
+// Copies of more slices in flight, for GPUs with the shared memory for it.
+using Deep2 = Shape<64, 64, 2, 2, 2, 6, 8>;
 using Odd1 = Shape<64, 64, 2, 2, 1, 4, 4>;
 using Odd2 = Shape<64, 64, 2, 2, 2, 3, 4>;
 // For patches of 192 hidden units: all of them by 64 entries of the window.

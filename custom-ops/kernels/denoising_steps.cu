@@ -157,8 +157,10 @@ struct Steps {
         weight[i][j] = row(i) < rows && inside[j] ? w[(size_t)(first_row + row(i)) * n.n_visible + first_column + at[j]] : 0.f;
     if (threadIdx.x < ROWS) bias[threadIdx.x] = threadIdx.x < rows ? b[first_row + threadIdx.x] : 0.f;
     for (unsigned k = threadIdx.x; k < own; k += THREADS) visible_bias[k] = c[first_column + first_own + k];
-    // Samples beyond the batch stay 0.
+    // Samples beyond the batch stay 0, and so do the errors of a block without columns: its weights of 0 times what others left in shared memory
+    // could be NaN.
     for (unsigned k = threadIdx.x; k < 2 * vectors * n.columns; k += THREADS) corrupts[k] = V{};
+    for (unsigned k = threadIdx.x; k < vectors * n.columns; k += THREADS) error[k] = V{};
     __syncthreads();
   }
 

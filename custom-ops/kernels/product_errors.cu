@@ -10,11 +10,10 @@
 // launch, shared, cost   as in product.cuh
 // NaN      propagates
 // same     sums in one order on one device, without atomics
-// truth    errors_of_product_reference, deltas_of_product_reference in src/product_errors.rs
+// truth    errors_of_product_reference, deltas_of_product_reference in src/products/errors.rs
 
 #include "product.cuh"
-#include "units.cuh"
-#include "warp.cuh"
+#include "product_errors.cuh"
 
 struct Numbers {
   Product product;
@@ -26,31 +25,13 @@ struct Numbers {
 template <typename H>
 __device__ void product_errors(__half* out, double* sums, const __half* a, const __half* b, const float* bias,
                                const float* target, const Numbers& n) {
-  __shared__ float losses[H::THREADS / 32], squares[H::THREADS / 32];
-  float loss = 0.f, square = 0.f;
+  Seen seen{0.f, 0.f};
   wait_for_previous();
   let_next_start();
   product<H>(a, b, n.product, [&](int row, int col, float(&x)[4]) {
-    const size_t e = (size_t)row * n.product.n + col;
-    float of_bias[4], t[4], error[4];
-    load4(bias + col, of_bias);
-    load4(target + e, t);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const Rounded v = fmaf(n.scale, x[j], of_bias[j]);
-      error[j] = t[j] - exact_sigmoid(v).v;
-      loss += (exact_softplus(v) - Rounded(t[j]) * v).v;
-      square += error[j] * error[j];
-    }
-    store_parts(out + e, n.low, error, 4);
+    finish_errors(out, bias, target, (size_t)row * n.product.n + col, col, n, seen)(x);
   });
-  loss = sum_of_warp(loss), square = sum_of_warp(square);
-  if (threadIdx.x % 32 == 0) losses[threadIdx.x / 32] = loss, squares[threadIdx.x / 32] = square;
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  for (int w = 1; w < H::THREADS / 32; ++w) loss += losses[w], square += squares[w];
-  const unsigned place = blockIdx.y * gridDim.x + blockIdx.x;
-  sums[place] += loss, sums[n.places + place] += square;
+  add_seen<H::THREADS>(sums, seen, n, [] { __syncthreads(); });
 }
 
 template <typename H>
@@ -58,13 +39,7 @@ __device__ void product_deltas(__half* planes, size_t at, size_t of, const __hal
   wait_for_previous();
   let_next_start();
   product<H>(a, b, n.product, [&](int row, int col, float(&x)[4]) {
-    const size_t e = (size_t)row * n.product.n + col;
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const float of_y = wide(planes[of + e + j]) + wide(planes[of + n.low + e + j]);
-      x[j] = of_y * (1.f - of_y) * (n.scale * x[j]);
-    }
-    store_parts(planes + at + e, n.low, x, 4);
+    finish_deltas(planes, at, of, (size_t)row * n.product.n + col, n)(x);
   });
 }
 

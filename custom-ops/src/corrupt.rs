@@ -52,6 +52,9 @@ use std::str::FromStr;
 const OP: &str = "corrupt_";
 /// Elements of one task of the CPU twin; a multiple of [`TILE`].
 const CHUNK: usize = 128 * TILE;
+/// Threads of a block of the kernel.
+#[cfg(feature = "cuda")]
+const THREADS: u32 = 256;
 
 /// What is done to rows before an autoencoder reads them; formulas and numbering of the draws are in [`corrupt`].
 ///
@@ -188,7 +191,8 @@ pub fn corrupt(rows: &Tensor, corruption: Corruption, philox: Philox) -> Result<
 /// share the draws.
 ///
 /// `out` is contiguous f32 of the shape of `rows`, or f16 `[2, ..rows]` for the sum of two numbers, as in
-/// [`split_into_`](crate::split_into_), each part contiguous.
+/// [`split_into_`](crate::split_into_), each part contiguous. Within a part there may be gaps between the entries of the first dimension of
+/// `rows`: between minibatches that lie beside other planes.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, `corruption` is out of its range, or `draws` is [`Draws::Mode`].
@@ -199,23 +203,22 @@ pub fn corrupt_(
     draws: Draws<'_>,
     first: usize,
 ) -> Result<()> {
-    let part = match out.dtype() {
+    let (part, runs) = match out.dtype() {
         DType::F16 => {
             expect_layout(OP, "rows", rows, &[DType::F32])?;
-            check_parts(OP, out, rows.dims())?;
-            Some(out.stride()[0])
+            (Some(out.stride()[0]), Runs::of(out, rows)?)
         }
         _ => {
             expect_layout(OP, "out", out, &[DType::F32])?;
             expect(OP, "rows", rows, &[DType::F32], out.dims())?;
-            None
+            (None, Runs { n: 1, len: rows.elem_count(), apart: 0 })
         }
     };
     corruption.validate()?;
     let Some(place) = draws.place(OP, out.device())? else {
         candle::bail!("{OP}: draws must be At or Counter, got Mode, which draws nothing")
     };
-    let op = Corrupt { law: corruption, place, first, n: rows.elem_count(), part };
+    let op = Corrupt { law: corruption, place, first, runs, part };
     operands(OP).write("out", out).read("rows", rows).maybe("counter", place.counter).run(&op)
 }
 
@@ -254,9 +257,36 @@ struct Corrupt<'a> {
     law: Corruption,
     place: Place<'a>,
     first: usize,
-    n: usize,
+    runs: Runs,
     /// How far on the second part of an f16 result begins.
     part: Option<usize>,
+}
+
+/// Stretches of the result without gaps: `n` of `len` entries, the next begins `apart` entries further on.
+#[derive(Clone, Copy)]
+struct Runs {
+    n: usize,
+    len: usize,
+    apart: usize,
+}
+
+impl Runs {
+    /// Those of each part of `out`, f16 `[2, ..rows]`: the whole part, or one for each entry of the first dimension of `rows`.
+    fn of(out: &Tensor, rows: &Tensor) -> Result<Self> {
+        let whole = out.rank() < 3 || out.dims()[1] == 0 || out.narrow(0, 0, 1)?.is_contiguous();
+        if whole || out.dims()[1..] != *rows.dims() {
+            check_parts(OP, out, rows.dims())?;
+            return Ok(Self { n: 1, len: rows.elem_count(), apart: 0 });
+        }
+        let one = rows.narrow(0, 0, 1)?;
+        check_parts(OP, &out.narrow(1, 0, 1)?, one.dims())?;
+        Ok(Self { n: rows.dim(0)?, len: one.elem_count(), apart: out.stride()[1] })
+    }
+
+    /// Entries from the first of all to the last.
+    fn span(self) -> usize {
+        (self.n - 1) * self.apart + self.len
+    }
 }
 
 /// Corrupts the values from element `first` on.
@@ -299,12 +329,15 @@ impl Kernel for Corrupt<'_> {
         let ([out], [rows, _]) = io.parts()?;
         let (rows, philox) = (rows.elements::<f32>()?, self.place.philox);
         if let Some(part) = self.part {
-            let mut corrupted = vec![0.; self.n];
+            let mut corrupted = vec![0.; rows.len()];
             corrupt_tiles(self.law, philox, self.first, &mut corrupted, rows);
-            let [high, low] = parts_of(OP, out, part, self.n)?;
-            for ((high, low), x) in high.iter_mut().zip(low).zip(corrupted) {
-                *high = f16::from_f32(x);
-                *low = f16::from_f32(x - high.to_f32());
+            let [high, low] = parts_of(OP, out, part, self.runs.span())?;
+            for (run, corrupted) in corrupted.chunks(self.runs.len.max(1)).enumerate() {
+                let at = run * self.runs.apart;
+                for ((high, low), x) in high[at..].iter_mut().zip(&mut low[at..]).zip(corrupted) {
+                    *high = f16::from_f32(*x);
+                    *low = f16::from_f32(x - high.to_f32());
+                }
             }
             return Ok(());
         }
@@ -322,7 +355,9 @@ impl Kernel for Corrupt<'_> {
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         let ([out], [rows, counter]) = io.parts()?;
         match self.part {
-            Some(part) => self.launch(gpu, "parts_", part, rows, out.span::<f16>(part + self.n)?, counter),
+            Some(part) => {
+                self.launch(gpu, "parts_", part, rows, out.span::<f16>(part + self.runs.span())?, counter)
+            }
             None => self.launch(gpu, "", 0, rows, out.elements::<f32>()?, counter),
         }
     }
@@ -343,12 +378,14 @@ impl Corrupt<'_> {
         let (name, number) = self.law.parts();
         let kernel = format!("corrupt_{to}{}", name.replace('-', "_"));
         let launch = gpu.launch(OP, "corrupt", &kernel)?.read(&rows).write(&mut out);
-        let launch = launch.num(part).num(self.n).num(self.first).num(number);
-        // A thread for each block of Philox that the elements meet.
-        let groups = (self.first % 4 + self.n).div_ceil(4);
-        // SAFETY: (const float*, float* or half*, 3 × size_t, float, 3 × unsigned long long, const long long*); rows hold n floats, and
-        // so does out, or two parts of n numbers, `part` apart, which `corrupt_` checked; the counter is one i64, checked by
-        // `Draws::place`, or null.
-        unsafe { launch.draws(self.place.philox, &counter).linear(groups).overlapped().go() }
+        let Runs { n, len, apart } = self.runs;
+        let launch = launch.num(part).num(apart).num(len).num(self.first).num(number);
+        // A thread for each block of Philox that the entries of a run meet.
+        let across = (self.first % 4 + len).div_ceil(4).div_ceil(THREADS as usize).clamp(1, 4096);
+        let launch = launch.draws(self.place.philox, &counter).grid([across, n, 1], (THREADS, 1, 1));
+        // SAFETY: (const float*, float* or half*, 4 × size_t, float, 3 × unsigned long long, const long long*); rows hold n len floats, and
+        // so does out, or two parts of n runs, `part` and `apart` entries apart, which `corrupt_` checked; the counter is one i64,
+        // checked by `Draws::place`, or null.
+        unsafe { launch.overlapped().go() }
     }
 }

@@ -110,6 +110,7 @@ pub use prefix_sum::{PrefixSum, prefix_sum, prefix_sum_reference};
 pub use products::{
     deltas_of_product_, deltas_of_product_reference, error_places, errors_of_product_,
     errors_of_product_reference, two_part_products_fuse, units_of_product_, units_of_product_reference,
+    warpgroups_multiply,
 };
 pub use pursuit::{
     ErrorTarget, Pursuit, SparseCodes, bomp, bomp_masked, bomp_masked_reference, ols, ols_masked,

@@ -66,7 +66,8 @@ pub(crate) fn check_parts(op: &str, out: &Tensor, shape: &[usize]) -> Result<()>
         let (dtype, got) = (out.dtype(), out.dims());
         candle::bail!("{op}: out must be F16 of shape [2, ..{shape:?}], got {dtype:?} {got:?}")
     }
-    if !out.get(0)?.is_contiguous() {
+    // Not `get`, which copies what is not contiguous.
+    if !out.narrow(0, 0, 1)?.is_contiguous() {
         candle::bail!("{op}: each part of out must be contiguous, got strides {:?}", out.stride())
     }
     Ok(())

@@ -80,3 +80,24 @@ fn two_parts_of_corrupted_rows_are_the_sum_and_its_rounding() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn minibatches_are_corrupted_beside_other_planes_as_in_one_piece() -> Result<()> {
+    for device in devices()? {
+        for (n, rows, width) in [(1, 3, 5), (3, 7, 5), (5, 8, 12), (2, 40, 785)] {
+            let x = uniform((n, rows, width), &Device::Cpu, PLACE)?;
+            for law in LAWS {
+                let all = Tensor::full(9f32, (2, n, 2, rows, width), &device)?.to_dtype(DType::F16)?;
+                let out = all.narrow(2, 1, 1)?.squeeze(2)?;
+                corrupt_(&out, &x.to_device(&device)?, law, Draws::At(PLACE), 0)?;
+                let noisy = Tensor::zeros((2, n, rows, width), DType::F16, &Device::Cpu)?;
+                split_into_(&noisy, &corrupt(&x, law, PLACE)?, 1.)?;
+                let nines = Tensor::full(9f32, (2, n, rows, width), &Device::Cpu)?.to_dtype(DType::F16)?;
+                let want = Tensor::stack(&[&nines, &noisy], 2)?;
+                let what = format!("{law} {n}×{rows}×{width} on {:?}", device.location());
+                assert_same_bits(&what, &all, &want)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,9 +1,11 @@
 //! Denoising autoencoders on every device: the same steps in every form, resumed bit for bit, and checkpoints that change devices.
-use candle::{Device, Result, Tensor};
+use candle::{DType, Device, Error, Result, Tensor};
+use chandlery::dae::reference::Serial;
 use chandlery::dae::{
     Dae, DaeConfig, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig, StackedDaeTrainer,
 };
 use chandlery::{Philox, Trainer};
+use chandlery_datasets::DataOptions;
 use chandlery_ops::{Corruption, uniform};
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
@@ -30,7 +32,7 @@ fn cases() -> Vec<(&'static str, DaeConfig, DaeTrainConfig)> {
 }
 
 fn start(config: &DaeConfig, device: &Device) -> Result<Dae> {
-    Dae::init(config.clone(), Philox::new(5, 0), &CPU)?.to(candle::DType::F32, device)
+    Dae::init(config.clone(), Philox::new(5, 0), &CPU)?.to(DType::F32, device)
 }
 
 fn rows(config: &DaeConfig, batch: usize) -> Result<Tensor> {
@@ -93,6 +95,78 @@ fn every_form_follows_the_cpu_resumes_bit_for_bit_and_moves_between_devices() ->
                 run(&mut elsewhere, &all, at, STEPS)?;
                 assert_models(&format!("{what}, then on the CPU"), &elsewhere.model()?, &on_cpu, Some(3e-6))?;
             }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn many_minibatches_at_once_make_the_steps_of_one_after_the_other() -> Result<()> {
+    for (what, config, training) in cases() {
+        for device in devices()? {
+            let new = || DaeTrainer::new(&start(&config, &device)?, training.clone(), Philox::new(5, 2));
+            let (mut at_once, mut one_by_one) = (new()?, new()?);
+            // Some groups, and some minibatches left over; of a GPU the third run of a group is recorded.
+            let n = if device.is_cpu() { 3 } else { 2 * at_once.steps_at_once().min(40) + 3 };
+            let rows = uniform((n * training.batch, config.n_visible), &CPU, Philox::new(5, 1))?;
+            let rows = rows.to_device(&device)?;
+            for _ in 0..3 {
+                at_once.steps_of(&rows, None, n)?;
+                for i in 0..n {
+                    one_by_one.step(&rows.narrow(0, i * training.batch, training.batch)?, None)?;
+                }
+            }
+            let what = format!("{what}, {n} minibatches on {:?}", device.location());
+            assert_models(&what, &at_once.model()?, &one_by_one.model()?, None)?;
+            let (got, want) = (at_once.metrics()?, one_by_one.metrics()?);
+            assert_eq!(got.steps, want.steps, "{what}");
+            assert!((got.loss / want.loss - 1.).abs() < 1e-9, "{what}: loss {} for {}", got.loss, want.loss);
+        }
+    }
+    Ok(())
+}
+
+/// Training rows, held-out rows and epochs of the comparison with the serial program.
+const LEARNING: (usize, usize, usize) = (256, 100, 2);
+
+#[test]
+fn held_out_error_after_equal_epochs_is_within_a_hundredth_of_the_serial_programs() -> Result<()> {
+    let (n, n_held_out, epochs) = LEARNING;
+    let digits = chandlery_datasets::open("mnist-sample", &DataOptions::default()).map_err(Error::wrap)?;
+    let values =
+        digits.train.take(n + n_held_out).and_then(|rows| rows.to_tensor(&CPU)).map_err(Error::wrap)?;
+    let (rows, held_out) = (values.narrow(0, 0, n)?, values.narrow(0, n, n_held_out)?);
+    let config = DaeConfig::new(values.dim(1)?, 64);
+    // Of one op for many steps, and of numbers in two parts. Rates at which rounding stays rounding: at the default one, single rows throw the
+    // first steps about.
+    for (batch, learning_rate) in [(1, 0.01), (8, 0.05), (128, 0.5)] {
+        let training =
+            DaeTrainConfig { batch, learning_rate: learning_rate.into(), ..DaeTrainConfig::default() };
+        let begin = start(&config, &CPU)?;
+        let error = |dae: &Dae| {
+            let held_out = held_out.to_device(dae.weight().device())?;
+            Ok::<_, Error>(dae.reconstruction_error(&held_out)?.rmse)
+        };
+        let mut serial = Serial::<f64>::of(&begin)?;
+        let mut philox = Philox::new(5, 2);
+        let of_rows: Vec<f64> = rows.to_dtype(DType::F64)?.flatten_all()?.to_vec1()?;
+        for x in (0..epochs).flat_map(|_| of_rows.chunks(batch * config.n_visible)) {
+            let corrupted = Serial::corrupt(x, training.corruption, philox, 0);
+            philox = philox.advanced(x.len());
+            serial.step(x, &corrupted, training.learning_rate.at(0));
+        }
+        let (before, want) = (error(&begin)?, error(&serial.dae(&CPU)?)?);
+        assert!(want < 0.95 * before, "minibatches of {batch}: nothing was learned, {want} from {before}");
+        for device in devices()? {
+            let mut trainer =
+                DaeTrainer::new(&start(&config, &device)?, training.clone(), Philox::new(5, 2))?;
+            let rows = rows.to_device(&device)?;
+            for _ in 0..epochs {
+                trainer.steps_of(&rows, None, n / batch)?;
+            }
+            let got = error(&trainer.model()?)?;
+            let what = format!("minibatches of {batch} on {:?}", device.location());
+            assert!((got / want - 1.).abs() < 0.01, "{what}: {got}, of the serial program {want}");
         }
     }
     Ok(())

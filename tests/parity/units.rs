@@ -406,6 +406,14 @@ fn errors_and_deltas_of_products_match_their_references_at_awkward_sizes() -> Re
         (193, 260, 64),
         (512, 784, 500),
         (200, 2048, 64),
+        // Around the tiles of warpgroups, with slices that end within and clusters of every size.
+        (33, 40, 8),
+        (64, 64, 32),
+        (65, 136, 200),
+        (130, 72, 1000),
+        (32, 784, 504),
+        (128, 504, 784),
+        (512, 784, 504),
     ];
     const SCALE: f32 = 64.;
     for device in devices()? {

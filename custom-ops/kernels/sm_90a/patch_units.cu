@@ -20,6 +20,26 @@
 #include "product_tile.cuh"
 
 constexpr int Q = 4;  // fours of units that a thread makes at once
+__device__ __forceinline__ Four nowhere() { return {0, -4}; }
+
+// The units of this block's part of a tile; place(line, along) says where four of them go.
+template <typename H, typename T, typename Place>
+__device__ __forceinline__ void finish_tile(T* out, const Sums<H>& sums, const float* bias, const long long* counter, const Numbers& n,
+                                            Place place) {
+  const Philox philox = philox_at(n.seed, n.stream, n.offset, counter);
+#pragma unroll 1
+  for (int first = threadIdx.x; first < sums.fours(); first += Q * H::THREADS) {
+    Four at[Q];
+    float x[Q][4];
+#pragma unroll
+    for (int q = 0; q < Q; ++q) {
+      const int i = min(first + q * H::THREADS, sums.fours() - 1);
+      at[q] = first + q * H::THREADS < sums.fours() ? place(sums.line(i), sums.along(i)) : nowhere();
+      sums.read(sums.line(i), sums.along(i), x[q]);
+    }
+    finish_units<!H::EXACT>(out, x, bias, at, philox, n);
+  }
+}
 
 // Tiles up: rows of the minibatch by units of a patch.
 template <typename H, typename T>
@@ -31,7 +51,6 @@ __device__ __forceinline__ void units_up(T* out, const float* bias, const long l
   if (threadIdx.x == 0) prefetch_map(&x_map), prefetch_map(&weight_map);
 
   auto copy = [&](const Ring& ring) {
-    if (threadIdx.x != H::THREADS) return;
 #pragma unroll 1
     for (int s = 0; s < count; ++s) {
       const int stage = s % H::STAGES;
@@ -45,17 +64,10 @@ __device__ __forceinline__ void units_up(T* out, const float* bias, const long l
       for (int p = 0; p < H::PB; ++p, to += H::B_BYTES) copy_block(to, &weight_map, s * H::DEPTH, unit0 + col0, p, here);
     }
   };
-  tile_of_product<H>(1, {count}, copy, [&](auto each) {
-    const Philox philox = philox_at(n.seed, n.stream, n.offset, counter);
-    each(Number<Q>(), [&](const int(&line)[Q], const int(&along)[Q], float(&sum)[Q][4]) {
-      Four at[Q];
-#pragma unroll
-      for (int q = 0; q < Q; ++q) {
-        const int row = row0 + line[q], col = col0 + along[q];
-        const bool here = line[q] >= 0 && row < n.batch && col < g.hidden;
-        at[q] = here ? Four{(size_t)(unit0 + col), (long long)((size_t)row * g.units() + unit0 + col)} : Four{0, -4};
-      }
-      finish_units<!H::EXACT>(out, sum, bias, at, philox, n);
+  sum_tile<H>(1, {count}, copy, [&](const Sums<H>& sums) {
+    finish_tile<H>(out, sums, bias, counter, n, [&](int line, int along) {
+      const int row = row0 + line, col = col0 + along;
+      return row < n.batch && col < g.hidden ? Four{(size_t)(unit0 + col), (long long)((size_t)row * g.units() + unit0 + col)} : nowhere();
     });
   });
 }
@@ -82,7 +94,6 @@ __device__ __forceinline__ void units_down(T* out, const float* bias, const long
   if (threadIdx.x == 0) prefetch_map(&x_map), prefetch_map(&weight_map);
 
   auto copy = [&](const Ring& ring) {
-    if (threadIdx.x != H::THREADS) return;
     int s = 0;
 #pragma unroll 1
     for (int px = begin; px < end; ++px)
@@ -119,19 +130,12 @@ __device__ __forceinline__ void units_down(T* out, const float* bias, const long
   const int before = min(end, low_of_next) - begin, after = end - max(begin, high + 1);
   const int first = max(before, 0), last = max(after, 0);
   const Slices count{(end - begin - first - last) * each, first * each, last * each};
-  tile_of_product<H>(cluster, count, copy, [&](auto each) {
-    const Philox philox = philox_at(n.seed, n.stream, n.offset, counter);
-    each(Number<Q>(), [&](const int(&line)[Q], const int(&along)[Q], float(&sum)[Q][4]) {
-      Four at[Q];
-#pragma unroll
-      for (int q = 0; q < Q; ++q) {
-        Cell of = cell;
-        if (PAIR) of.x += along[q] / 64;
-        const int row = row0 + line[q], place = of.place(g, PAIR ? along[q] % 64 : col0 + along[q]);
-        const bool here = line[q] >= 0 && row < n.batch && place >= 0;
-        at[q] = here ? Four{(size_t)place, (long long)((size_t)row * g.values + place)} : Four{0, -4};
-      }
-      finish_units<!H::EXACT>(out, sum, bias, at, philox, n);
+  sum_tile<H>(cluster, count, copy, [&](const Sums<H>& sums) {
+    finish_tile<H>(out, sums, bias, counter, n, [&](int line, int along) {
+      Cell of = cell;
+      if (PAIR) of.x += along / 64;
+      const int row = row0 + line, place = of.place(g, PAIR ? along % 64 : col0 + along);
+      return row < n.batch && place >= 0 ? Four{(size_t)place, (long long)((size_t)row * g.values + place)} : nowhere();
     });
   });
 }

@@ -1,13 +1,21 @@
-// sm_90a/product_tile.cuh: the tile of a product of 16-bit numbers, or of numbers in two parts, by the products of warpgroups of capability 9.0, and
-// what is done with its entries, in one kernel.
+// product_tile.cuh: the tile of a product of 16-bit numbers, or of numbers in two parts, by the products of warpgroups of capability 9.0, and what is
+// done with its entries, in one kernel.
 //
-// A block sums a tile of 64 WGS x TN entries: a further warpgroup copies slices of both operands, DEPTH entries of the depth at a time, through a
-// ring of STAGES places; WGS warpgroups multiply them. Blocks of a cluster share a tile: each sums a stretch of the depth, then each finishes a
-// part of the rows from everyone's sums, read from their shared memory.
+// A block sums a tile of 64 WGS x TN entries: one thread of a further warp copies slices of both operands, DEPTH entries of the depth at a
+// time, through a ring of STAGES places; WGS warpgroups multiply them. Blocks of a cluster share a tile: each sums a stretch of the depth,
+// then each finishes a part of the rows from everyone's sums, read from their shared memory. `sum_tile` is for any operands, `tile_of_product` for
+// two matrices.
 //
 // A number in two parts is the sum of two f16 ones, and the product of both second parts is left out. Tensor cores cut off what lies below
 // 2^-24 of a sum or so, where f32 rounds, and over a long sum that adds up: the sums of a slice, those with second parts first, are added to f32
 // ones outside. Numbers in one part are summed in the tensor cores.
+//
+// arrays   a: PA of [m, k]; b: PB of [n, k] (straight) or [k, n] (turned), T, as tensor maps of blocks of DEPTH entries (b turned: 64) by 64 WGS and TN
+//          or DEPTH lines, their third dimension the part
+// scalars  n a multiple of 4, rows of a and b of 8 entries
+// launch   grid (S * tiles across n, tiles across m), clusters of S <= MOST along x; Shape::BLOCK threads
+// shared   the slices of a block, at most STAGES, and 1 KB to align them; the tile of sums takes their place
+// cost     2mnk FLOP for each pair of parts; operands once for each tile
 #pragma once
 
 #include "../cluster.cuh"
@@ -15,6 +23,7 @@
 #include "wgmma.cuh"
 
 constexpr int RING = 216 * 1024;  // at most
+constexpr int MOST = 8;           // blocks of a cluster
 
 // PA and PB: parts of a and of b.
 template <int WGS_, int TN_, bool TURNED_, typename T_, int PA_, int PB_>
@@ -22,9 +31,9 @@ struct Shape {
   using T = T_;
   static constexpr int WGS = WGS_, TN = TN_, TM = 64 * WGS, PA = PA_, PB = PB_;
   static constexpr bool TURNED = TURNED_, EXACT = PB == 2;  // sums are added outside the tensor cores
-  static constexpr int THREADS = 128 * WGS;  // that multiply; as many as a warpgroup more copy
+  static constexpr int THREADS = 128 * WGS;  // that multiply
   // Of four parts, slices half as deep leave more places in the ring.
-  static constexpr int DEPTH = PA == 2 ? 32 : 64, LINE = 2 * DEPTH;
+  static constexpr int DEPTH = PA == 2 ? 32 : 64, LINE = 2 * DEPTH, B_LINE = TURNED ? BLOCK_LINE : LINE;
   static constexpr int A_BYTES = TM * LINE, B_BYTES = TN * LINE, BYTES = PA * A_BYTES + PB * B_BYTES;  // of a slice
   static constexpr int STAGES = RING / BYTES < 8 ? RING / BYTES : 8;
   static constexpr int TILE_LINE = TN + 4;
@@ -32,23 +41,55 @@ struct Shape {
   static constexpr int BLOCK_BYTES = DEPTH * BLOCK_LINE;       // of a turned block
   // Both sums of a warpgroup of three take more registers than a quarter of all.
   static constexpr bool UNEVEN = EXACT && WGS == 3 && TN > 64;
-  static_assert(!TURNED || TN % 64 == 0 && DEPTH == 64, "a turned operand comes in blocks of 64 columns");
+  // Registers are given by warpgroups, so a whole one copies where there is more than one.
+  static constexpr int BLOCK = THREADS + (WGS == 1 ? 32 : 128);
+  static_assert(!TURNED || TN % 64 == 0, "a turned operand comes in blocks of 64 columns");
 };
 
-// The ring as those who copy see it.
+// A product of [m, k] by [k, n] and the blocks that share a tile.
+struct Extent {
+  int m, n, k, cluster;
+};
+
+// The ring as the thread that copies sees it.
 struct Ring {
   unsigned char* slices;
   uint64_t *full, *empty;
 };
 
-// How many slices there are for every block of columns, and before and after these for the first and for the last one alone.
+// A number that the compiler knows.
+template <int I> struct Number {
+  static constexpr int value = I;
+};
+
+// How many slices there are for every block of columns, and before and after these for the first and for the last of two blocks alone.
 struct Slices {
   int all, first = 0, last = 0;
 };
 
-// A number that the compiler knows.
-template <int I> struct Number {
-  static constexpr int value = I;
+// The sums of a tile in shared memory, of which a block of the cluster finishes `rows` lines from `begin` on.
+template <typename H>
+struct Sums {
+  const float* tile;
+  int cluster, begin, rows;
+
+  static constexpr int FOURS = H::TN / 4;
+  __device__ int fours() const { return rows * FOURS; }
+  __device__ int line(int four) const { return begin + four / FOURS; }
+  __device__ int along(int four) const { return four % FOURS * 4; }
+  // Four neighbours of a line of the tile.
+  __device__ void read(int line, int along, float (&x)[4]) const {
+    const float* at = tile + line * H::TILE_LINE + along;
+    if (cluster == 1) return load4(at, x);
+    float4 of[MOST];
+#pragma unroll
+    for (int r = 0; r < MOST; ++r)
+      if (r < cluster) of[r] = read_of(at, r);
+    x[0] = x[1] = x[2] = x[3] = 0.f;
+#pragma unroll
+    for (int r = 0; r < MOST; ++r)
+      if (r < cluster) x[0] += of[r].x, x[1] += of[r].y, x[2] += of[r].z, x[3] += of[r].w;
+  }
 };
 
 // Waits for the threads that multiply.
@@ -67,19 +108,17 @@ __device__ __forceinline__ void multiply_slice(float (&sum)[H::BLOCKS][H::N / 2]
     const uint64_t of_a = operand<H::LINE>(a + 32 * k);
 #pragma unroll
     for (int c = FROM; c < TO; ++c) {
-      const uint64_t of_b = operand<H::LINE>(b + c * H::BLOCK_BYTES + (H::TURNED ? 16 * BLOCK_LINE : 32) * k);
+      const uint64_t of_b = operand<H::B_LINE>(b + c * H::BLOCK_BYTES + (H::TURNED ? 16 * BLOCK_LINE : 32) * k);
       if (ADD || k > 0) Product::template run<true>(sum[c], of_a, of_b);
       else Product::template run<false>(sum[c], of_a, of_b);
     }
   }
 }
 
-// The tile of this block's cluster. The last warpgroup calls copy(ring), which copies the slices in turn; the others multiply them, then call
-// finish(each) once, and each(Number<Q>(), entries) calls entries(line, along, x) for Q times four neighbours of a line of the tile at a time, line
-// -1 for none (of the first there is one). Every entry is finished by one block of the cluster. Every thread has waited for the launch before when
-// copy and finish are called.
+// The tile of this block's cluster. One thread calls copy(ring), which copies the slices in turn; the threads that multiply then call finish(sums),
+// and this says whether the thread is one of them. All have waited for the launch before when copy and finish are called.
 template <typename H, typename Copy, typename Finish>
-__device__ __forceinline__ void tile_of_product(int cluster, Slices count, Copy copy, Finish finish) {
+__device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, Finish finish) {
   extern __shared__ unsigned char memory[];
   __shared__ uint64_t full[H::STAGES], empty[H::STAGES];
   unsigned char* slices = memory + (1024 - shared_address(memory) % 1024) % 1024;
@@ -95,8 +134,8 @@ __device__ __forceinline__ void tile_of_product(int cluster, Slices count, Copy 
 
   if (warp >= 4 * H::WGS) {
     if (H::UNEVEN) give_registers<32>();
-    copy(Ring{slices, full, empty});
-    return;  // all copies are waited for by others
+    if (warp == 4 * H::WGS && lane == 0) copy(Ring{slices, full, empty});
+    return false;  // all copies are waited for by others
   }
   if (H::UNEVEN) take_registers<160>();
   float sum[H::BLOCKS][H::N / 2] = {}, exact[H::EXACT ? H::BLOCKS : 1][H::N / 2] = {};
@@ -158,31 +197,68 @@ __device__ __forceinline__ void tile_of_product(int cluster, Slices count, Copy 
   if (cluster > 1) cluster_sync();
   else all_multiplied<H::THREADS>();
 
-  constexpr int FOURS = H::TN / 4;
-  const int begin = H::TM * rank / cluster, rows = H::TM * (rank + 1) / cluster - begin;
-  finish([&](auto at_once, auto entries) {
-    constexpr int Q = decltype(at_once)::value;
+  const int begin = H::TM * rank / cluster;
+  finish(Sums<H>{tile, cluster, begin, H::TM * (rank + 1) / cluster - begin});
+  if (cluster > 1) cluster_sync();  // nobody leaves while its tile is read
+  return true;
+}
+
+// Starts the copies of slices first .. first + count of both operands, in turn, one thread.
+template <typename H>
+__device__ __forceinline__ void copy_slices(const Ring& ring, const TensorMap& a_map, const TensorMap& b_map, int row0, int col0, int first,
+                                            int count) {
 #pragma unroll 1
-    for (int first = threadIdx.x; first < rows * FOURS; first += Q * H::THREADS) {
-      int line[Q], along[Q];
-      float x[Q][4] = {};
+  for (int s = 0; s < count; ++s) {
+    const int stage = s % H::STAGES, k = (first + s) * H::DEPTH;
+    if (s >= H::STAGES) barrier_wait(ring.empty + stage, (s / H::STAGES - 1) % 2);
+    unsigned char* to = ring.slices + stage * H::BYTES;
+    uint64_t* here = ring.full + stage;
+    barrier_expect(here, H::BYTES);
 #pragma unroll
-      for (int q = 0; q < Q; ++q) {
-        const int i = first + q * H::THREADS;
-        line[q] = i < rows * FOURS ? begin + i / FOURS : -1, along[q] = i % FOURS * 4;
-        const float* at = tile + (Q > 1 ? max(line[q], 0) : line[q]) * H::TILE_LINE + along[q];
-        if (cluster > 1) {
-#pragma unroll 2
-          for (int r = 0; r < cluster; ++r) {
-            const float4 of = read_of(at, r);
-            x[q][0] += of.x, x[q][1] += of.y, x[q][2] += of.z, x[q][3] += of.w;
-          }
-        } else {
-          load4(at, x[q]);
-        }
+    for (int p = 0; p < H::PA; ++p, to += H::A_BYTES) copy_block(to, &a_map, k, row0, p, here);
+#pragma unroll
+    for (int p = 0; p < H::PB; ++p, to += H::B_BYTES) {
+      if (H::TURNED) {
+#pragma unroll
+        for (int c = 0; c < H::BLOCKS; ++c) copy_block(to + c * H::BLOCK_BYTES, &b_map, col0 + 64 * c, k, p, here);
+      } else {
+        copy_block(to, &b_map, k, col0, p, here);
       }
-      entries(line, along, x);
+    }
+  }
+}
+
+// A tile of the product of two matrices. The threads that multiply call begin() for what finishes four neighbours x of a row of the result, from a
+// column on, in one order on one device: finish(row, column) reads what it needs, and what it returns is called with the sums. Whether this
+// thread is one of them.
+template <typename H, typename Begin>
+__device__ __forceinline__ bool tile_of_product(const TensorMap& a_map, const TensorMap& b_map, const Extent& n, Begin begin) {
+  const int cluster = n.cluster, rank = blockIdx.x % cluster;
+  const int row0 = blockIdx.y * H::TM, col0 = blockIdx.x / cluster * H::TN;
+  const int all = (n.k + H::DEPTH - 1) / H::DEPTH;
+  const int first = all * rank / cluster, count = all * (rank + 1) / cluster - first;
+  if (threadIdx.x == 0) {
+    prefetch_map(&a_map);
+    prefetch_map(&b_map);
+  }
+  auto copy = [&](const Ring& ring) { copy_slices<H>(ring, a_map, b_map, row0, col0, first, count); };
+  return sum_tile<H>(cluster, {count}, copy, [&](const Sums<H>& sums) {
+    auto finish = begin();
+#pragma unroll 1
+    for (int i = threadIdx.x; i < sums.fours(); i += H::THREADS) {
+      const int line = sums.line(i), along = sums.along(i), row = row0 + line, col = col0 + along;
+      if (row >= n.m || col >= n.n) continue;  // n is a multiple of 4
+      auto take = finish(row, col);  // while the sums are on their way
+      float x[4];
+      sums.read(line, along, x);
+      take(x);
     }
   });
-  if (cluster > 1) cluster_sync();  // nobody leaves while its tile is read
 }
+
+// A kernel for a shape: its name, its parameters in parentheses, its body and the shape's numbers.
+#define OF_TILE(NAME, PARAMETERS, RUN, ...)                                                       \
+  extern "C" __global__ void __launch_bounds__(Shape<__VA_ARGS__>::BLOCK, 1) NAME PARAMETERS {    \
+    using H = Shape<__VA_ARGS__>;                                                                 \
+    RUN;                                                                                          \
+  }

@@ -23,10 +23,11 @@ impl Shape {
     }
 
     /// The one for an update of `rows × cols` weights: large tiles where there are enough of them for all multiprocessors and
-    /// their slices fit into shared memory.
+    /// their slices fit into shared memory. Of two parts more slices are in flight where two blocks of a multiprocessor have room for them.
     pub(super) fn of(limits: Limits, parts: usize, rows: usize, cols: usize) -> Self {
         let large = Self::new("large", (128, 128), parts);
         let small = Self::new("small", (64, 64), parts);
+        let deep = Self { name: "deep", stages: 6, ..small };
         match () {
             () if !(rows.is_multiple_of(8) && cols.is_multiple_of(8)) => Self { name: "odd", ..small },
             () if large.tiles(rows, cols) >= limits.multiprocessors
@@ -34,6 +35,7 @@ impl Shape {
             {
                 large
             }
+            () if parts == 2 && 2 * deep.shared_bytes() <= limits.shared_bytes => deep,
             () => small,
         }
     }
@@ -90,6 +92,12 @@ mod tests {
     fn large_tiles_of_two_parts_are_for_gpus_that_can_hold_them() {
         let names = gpus::ALL.map(|gpu| Shape::of(gpu, 2, 16000, 2304).name);
         assert_eq!(names, ["large", "small", "small", "large", "large", "small", "small"]);
+    }
+
+    #[test]
+    fn many_slices_of_two_parts_are_in_flight_where_there_is_room() {
+        let names = gpus::ALL.map(|gpu| Shape::of(gpu, 2, 504, 784).name);
+        assert_eq!(names, ["small", "small", "small", "deep", "deep", "small", "small"]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod tensor_map;
 pub(crate) use candle::cuda::WrapErr;
 pub(crate) use devices::open;
 pub(crate) use gpu::{Gpu, free_memory, keep_freed_memory};
-pub(crate) use launch::Launch;
+pub(crate) use launch::{Address, Launch};
 pub(crate) use recording::{Recorder, log};
 pub(crate) use scratch::{Part, Scratch, ScratchLayout};
 pub(crate) use tensor_map::TensorMap;

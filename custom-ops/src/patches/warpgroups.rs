@@ -17,6 +17,8 @@ pub(super) struct WarpgroupTile {
     direction: PatchDirection,
     /// Whether a tile down takes two neighbouring cells.
     pairs: bool,
+    /// Of a sum, at most.
+    terms: usize,
 }
 
 impl WarpgroupTile {
@@ -35,7 +37,13 @@ impl WarpgroupTile {
         let down = sizes.batch.div_ceil(64 * rows.warpgroups());
         let of = |columns, cluster, pairs| {
             let shape = Shape { warpgroups: rows.warpgroups(), columns, cluster };
-            Self { shape, parts, direction, pairs }
+            let overlap = sizes.grid.overlap();
+            let terms = match direction {
+                PatchDirection::Up => sizes.grid.window_len(),
+                // Two cells meet the windows of one more; blocks of a cluster may have more than their share.
+                PatchDirection::Down => cluster * sizes.hidden * overlap * (overlap + 1),
+            };
+            Self { shape, parts, direction, pairs, terms }
         };
         let tile = match direction {
             PatchDirection::Up => {
@@ -87,11 +95,11 @@ impl WarpgroupTile {
 
     /// Bytes of such a line.
     pub(super) fn line_bytes(&self) -> usize {
-        Shape::line_bytes(self.parts)
+        2 * Shape::depth(self.parts)
     }
 
     pub(super) fn shared_bytes(&self) -> usize {
-        self.shape.shared_bytes(self.parts)
+        self.shape.shared_bytes(self.parts, self.terms)
     }
 }
 

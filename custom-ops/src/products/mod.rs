@@ -3,8 +3,8 @@
 //! [`units_of_product_`] gives the units of a layer; [`errors_of_product_`] and [`deltas_of_product_`] are the later half of a step of a
 //! denoising autoencoder.
 //!
-//! [`units_of_product_`] is one kernel of warpgroups on a GPU of capability 9.0 (`kernels/sm_90a/product_units.cu`), for numbers in one part and in
-//! two.
+//! On a GPU of capability 9.0 each is one kernel of warpgroups (`kernels/sm_90a/product_tile.cuh`), [`units_of_product_`] for numbers in one part and
+//! in two.
 //!
 //! For numbers in two parts on CUDA each is one kernel, as exact as f32 products: it adds partial sums outside the tensor cores,
 //! where [`gemm_parts_`](crate::gemm_parts_) splits the product into many ([`two_part_products_fuse`]).
@@ -17,6 +17,8 @@ pub(crate) mod shape;
 mod units;
 #[cfg(feature = "cuda")]
 mod units_cuda;
+#[cfg(feature = "cuda")]
+mod warpgroup_operands;
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 pub(crate) mod warpgroup_shape;
 #[cfg(feature = "cuda")]
@@ -37,6 +39,18 @@ pub fn two_part_products_fuse(device: &Device) -> bool {
     match device {
         #[cfg(feature = "cuda")]
         Device::Cuda(device) => crate::cuda::Gpu::of(device).is_ok_and(|gpu| shape::fuse(gpu.limits())),
+        _ => false,
+    }
+}
+
+/// Whether the products of this module are made by warpgroups, at up to twice the speed: on a GPU of capability 9.0, if the build has kernels
+/// for it.
+pub fn warpgroups_multiply(device: &Device) -> bool {
+    match device {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(device) => {
+            crate::cuda::Gpu::of(device).is_ok_and(|gpu| gpu.limits().has_warpgroup_products())
+        }
         _ => false,
     }
 }

@@ -21,7 +21,8 @@
 //! network.
 //!
 //! Many steps of a small network with the paper's units and update are one op, [`denoising_steps_`](chandlery_ops::denoising_steps_). Other
-//! steps are a load and then, on CUDA, one recorded graph; everything is allocated in [`DaeTrainer::new`].
+//! steps are a load and then, on CUDA, one recorded graph, of several steps where they share a launch; everything is allocated in
+//! [`DaeTrainer::new`].
 use super::step::Buffers;
 use super::{Dae, DaeTrainConfig};
 use crate::check::{all_finite, at_least_one};
@@ -57,6 +58,8 @@ pub struct DaeTrainer {
     dae: Dae,
     buffers: Buffers,
     replay: Replay,
+    /// As many steps as are best made at once, where these are several.
+    several: Replay,
     lower: Vec<Dae>,
     preparation: Preparation,
     /// Values in a raw row.
@@ -111,9 +114,12 @@ impl DaeTrainer {
         }
         let buffers = Buffers::new(lower, dae, &config, philox)?;
         let dae = buffers.dae(dae.config().clone())?;
-        let step = buffers.clone();
         let device = dae.weight().device().clone();
-        let replay = Replay::new(&device, move || step.run()).unshared();
+        let replay = |minibatches| {
+            let steps = buffers.clone();
+            Replay::new(&device, move || steps.run(minibatches)).unshared()
+        };
+        let (replay, several) = (replay(1), replay(buffers.at_once()));
         let losses = LossSums::new(&buffers.gathered, config.batch);
         let lower = lower.to_vec();
         let mut trainer = Self {
@@ -121,6 +127,7 @@ impl DaeTrainer {
             dae,
             buffers,
             replay,
+            several,
             lower,
             preparation,
             n_inputs,
@@ -155,6 +162,26 @@ impl DaeTrainer {
     /// The autoencoders below, lowest first.
     pub fn lower(&self) -> &[Dae] {
         &self.lower
+    }
+
+    /// Puts `n` minibatches of raw rows where steps read them.
+    fn load(&self, rows: &Tensor, n: usize) -> Result<()> {
+        let (rows, scale) = to_load(&self.preparation, rows)?;
+        scale_into_(&self.buffers.input(n)?, &rows, scale)
+    }
+
+    /// Steps by the recording of several as long as there are enough, then one by one.
+    fn recorded_steps_of(&mut self, rows: &Tensor, labels: Option<&Tensor>, n: usize) -> Result<()> {
+        let (batch, several) = (self.config.batch, self.buffers.at_once());
+        let mut left = n;
+        while several > 1 && left >= several && rows.dims() == [n * batch, self.n_inputs] {
+            self.load(&rows.narrow(0, (n - left) * batch, several * batch)?, several)?;
+            self.several.run()?;
+            self.steps += several as u64;
+            left -= several;
+        }
+        let rest = rows.narrow(0, (n - left) * batch, rows.dim(0)? - (n - left) * batch)?;
+        if left == 0 && n > 0 { Ok(()) } else { one_by_one(self, &rest, labels, left) }
     }
 
     fn since_report(&self) -> Result<SinceReport> {
@@ -202,8 +229,7 @@ impl Trainer for DaeTrainer {
         if self.buffers.in_one_op() {
             return self.steps_of(rows, None, 1);
         }
-        let (rows, scale) = to_load(&self.preparation, rows)?;
-        scale_into_(&self.buffers.input, &rows, scale)?;
+        self.load(rows, 1)?;
         self.replay.run()?;
         self.steps += 1;
         Ok(())
@@ -212,7 +238,7 @@ impl Trainer for DaeTrainer {
     /// One op for all steps where the network is small enough for it ([`denoising_steps_fit`](chandlery_ops::denoising_steps_fit)).
     fn steps_of(&mut self, rows: &Tensor, labels: Option<&Tensor>, n: usize) -> Result<()> {
         if !self.buffers.in_one_op() {
-            return one_by_one(self, rows, labels, n);
+            return self.recorded_steps_of(rows, labels, n);
         }
         let want = [n * self.config.batch, self.n_inputs];
         if rows.dims() != want {
@@ -238,7 +264,7 @@ impl Trainer for DaeTrainer {
     fn steps_at_once(&self) -> usize {
         /// Rows that the device gets at a time: some milliseconds of work, after which the host may look at its clock.
         const ROWS: usize = 4096;
-        if self.buffers.in_one_op() { (ROWS / self.config.batch).max(1) } else { 1 }
+        if self.buffers.in_one_op() { (ROWS / self.config.batch).max(1) } else { self.buffers.at_once() }
     }
 
     fn check(&mut self) -> Result<()> {

@@ -6,7 +6,7 @@
 //! | form | for | a step |
 //! |---|---|---|
 //! | [`Flat`], in one op | the paper's network in small minibatches, without momentum | a share of one op |
-//! | [`Parts`] | the paper's network where products of numbers in two parts are one kernel | five kernels |
+//! | [`Parts`] | the paper's network where products of numbers in two parts are one kernel | four kernels, and one for several steps |
 //! | [`Flat`] | everything else | an op for each module |
 mod flat;
 mod parts;
@@ -51,8 +51,9 @@ pub(super) struct Buffers {
     of: DaeConfig,
     precision: Precision,
     lower: Vec<LowerLayer>,
-    /// Where prepared rows are loaded to: what the lowest autoencoder reads, `[batch, n_visible]` of it.
-    pub(super) input: Tensor,
+    /// Where prepared rows are loaded to: what the lowest autoencoder reads, `[at_once · batch, n_visible]` of it.
+    input: Tensor,
+    batch: usize,
     /// `[2, n]` f64: sums of the loss and of the squared error, in as many parts as the form has places for.
     pub(super) gathered: Tensor,
     /// Blocks of random draws used so far.
@@ -80,20 +81,24 @@ impl Buffers {
                 hidden: zeros(&[batch, layer.config().n_hidden])?,
             });
         }
-        let in_one_op = flat::fits_one_op(of, config, device)?;
+        let in_one_op = flat::fits_one_op(of, config, device)?
+            && !(lower.is_empty() && parts::faster(of, config, device));
+        // What is below makes one minibatch at a time.
+        let at_once = if lower.is_empty() { parts::at_once(batch, of.n_visible) } else { 1 };
         let form = match !in_one_op && parts::fits(of, config, device) {
-            true => Form::Parts(Parts::new(of, config, philox, device)?),
+            true => Form::Parts(Parts::new(of, config, philox, at_once, device)?),
             false => Form::Flat(Flat::new(of, config, philox, in_one_op, device)?),
         };
-        let places = match &form {
-            Form::Flat(flat) => flat.places(),
-            Form::Parts(parts) => parts.places()?,
+        let (places, at_once) = match &form {
+            Form::Flat(flat) => (flat.places(), 1),
+            Form::Parts(parts) => (parts.places()?, parts.at_once),
         };
         let buffers = Self {
             of: of.clone(),
             precision: config.precision,
             lower: layers,
-            input: zeros(&[batch, lower.first().unwrap_or(dae).config().n_visible])?,
+            input: zeros(&[at_once * batch, lower.first().unwrap_or(dae).config().n_visible])?,
+            batch,
             gathered: Tensor::zeros((2, places), DType::F64, device)?,
             counter: Tensor::new(&[0i64], device)?,
             form,
@@ -128,15 +133,29 @@ impl Buffers {
         }
     }
 
-    /// One step from the rows in `input`: the six modules of the paper, and the update.
-    pub(super) fn run(&self) -> Result<()> {
-        let x = self.rows()?;
+    /// Where the rows of so many minibatches are loaded to.
+    pub(super) fn input(&self, minibatches: usize) -> Result<Tensor> {
+        self.input.narrow(0, 0, minibatches * self.batch)
+    }
+
+    /// A step for each of so many minibatches in [`input`](Self::input), at most [`at_once`](Self::at_once): the six modules of the paper, and
+    /// the update.
+    pub(super) fn run(&self, minibatches: usize) -> Result<()> {
+        let x = self.rows(minibatches)?;
         match &self.form {
             Form::Flat(flat) => {
                 flat.run(&x, &self.gathered, &self.counter)?;
                 advance_(&self.counter, blocks(&x))
             }
             Form::Parts(parts) => parts.run(&x, &self.gathered, &self.counter),
+        }
+    }
+
+    /// Most minibatches of one [`run`](Self::run).
+    pub(super) fn at_once(&self) -> usize {
+        match &self.form {
+            Form::Flat(_) => 1,
+            Form::Parts(parts) => parts.at_once,
         }
     }
 
@@ -154,14 +173,14 @@ impl Buffers {
     }
 
     /// `x`: the loaded rows, or what the autoencoders below make of them.
-    fn rows(&self) -> Result<Tensor> {
-        let mut x = &self.input;
+    fn rows(&self, minibatches: usize) -> Result<Tensor> {
+        let mut x = self.input(minibatches)?;
         for LowerLayer { weight, bias, activation, hidden } in &self.lower {
-            gemm_(hidden, x, &weight.t()?, Factors::OVERWRITE, self.precision)?;
+            gemm_(hidden, &x, &weight.t()?, Factors::OVERWRITE, self.precision)?;
             layer_forward_(hidden, Some(bias), *activation, None)?;
-            x = hidden;
+            x = hidden.clone();
         }
-        Ok(x.clone())
+        Ok(x)
     }
 
     /// Values, gradient and velocity of all parameters as checkpoints hold them, `[3, n]`: the same of each form.

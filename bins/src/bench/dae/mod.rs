@@ -1,0 +1,231 @@
+//! Denoising autoencoder of tied weights: seconds an epoch by minibatch beside the serial program, figure 4 of Kumar and Giaquinto, and what they
+//! left to others: f32 against f64, and streams for the transfer of data.
+mod accuracy;
+mod figure4;
+mod streams;
+
+use super::CommonArgs;
+use super::floor::Gpu;
+use super::size::Size;
+use super::stream::{Stream, synthetic_rows};
+use super::timing::{Seconds, time};
+use crate::device::describe;
+use crate::report::Report;
+use anyhow::{Context, Result};
+use candle::Device;
+use chandlery::dae::reference::{Real, Serial};
+use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
+use chandlery::{Philox, Precision, Trainer};
+use chandlery_datasets::{Feed, FeedConfig, Split};
+use clap::Args;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Rows of an epoch.
+const EPOCH: usize = 60_000;
+/// A timed run lasts about this long, or is this many steps, but no longer than an epoch.
+const RUN_SECONDS: f64 = 0.5;
+const MIN_STEPS: usize = 20;
+/// Rows that the serial program is timed on.
+const SERIAL_ROWS: usize = 300;
+
+/// Options of `bench dae`.
+#[derive(Debug, Args)]
+pub struct DaeArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+    /// Sizes (visible x hidden units), several separated by commas.
+    #[arg(long, value_name = "VxH", value_delimiter = ',', default_value = "784x500")]
+    size: Vec<Size>,
+    /// Rows per minibatch, several separated by commas.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,4,8,16,32,128,512", value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    batch: Vec<u32>,
+    /// Precision of the matrix products (f32, tf32, bf16), several separated by commas.
+    #[arg(long, value_name = "P", value_delimiter = ',', default_value = "f32")]
+    precision: Vec<Precision>,
+    /// Draw the paper's figure 4 in place of the table: loss against time, seconds an epoch and speed-up against the number of rows, error
+    /// by minibatch.
+    #[arg(long)]
+    figure4: bool,
+    /// Compare f32 with f64 in place of the table: seconds an epoch and error of held-out rows after the same epochs, of the serial program and
+    /// of the device, by minibatch.
+    #[arg(long, conflicts_with = "figure4")]
+    accuracy: bool,
+    /// Compare rows that are in the device's memory with rows that cross to it while steps run, and with rows that cross first, in place of the
+    /// table.
+    #[arg(long, conflicts_with_all = ["figure4", "accuracy"])]
+    streams: bool,
+    /// Data that --figure4 and --accuracy learn from: 28x28 images such as mnist-sample, mnist or fashion-mnist.
+    #[arg(long, value_name = "NAME", default_value = "mnist-sample")]
+    data: String,
+    /// Folder for the picture of the figure.
+    #[arg(long, value_name = "DIR", default_value = "figures", requires = "figure4")]
+    figures: PathBuf,
+}
+
+/// Seconds of an epoch by PyTorch on an H200 (f32, updates in place, replayed as a CUDA graph), by rows of a minibatch, at 784-500.
+const PYTORCH: [(usize, f64); 5] = [(1, 2.72), (8, 0.416), (32, 0.112), (128, 0.029), (512, 0.010)];
+
+/// One line of the table.
+#[derive(Debug, Serialize)]
+struct Row {
+    model: &'static str,
+    size: String,
+    precision: &'static str,
+    batch: usize,
+    /// Seconds of an epoch of 60,000 rows: the median, the fastest and the slowest run.
+    seconds: f64,
+    seconds_min: f64,
+    seconds_max: f64,
+    /// Microseconds a step.
+    step_us: f64,
+    /// Of the serial program, one row after the other on one thread.
+    serial_seconds: f64,
+    /// PyTorch on an H200, measured earlier.
+    pytorch_seconds: Option<f64>,
+    /// Arithmetic over the peak of an H200.
+    floor_seconds: f64,
+    device: String,
+}
+
+impl Row {
+    fn table(&self) -> String {
+        let pytorch = self.pytorch_seconds.map_or("-".to_owned(), |x| format!("{x:.3}"));
+        format!(
+            "{:<10} {:<5} {:>6} {:>9.4} {:>9.4} {:>9.4} {:>9.2} {:>9.0} {:>9} {:>9.5}",
+            self.size,
+            self.precision,
+            self.batch,
+            self.seconds,
+            self.seconds_min,
+            self.seconds_max,
+            self.step_us,
+            self.serial_seconds / self.seconds,
+            pytorch,
+            self.floor_seconds
+        )
+    }
+}
+
+pub(super) fn run(args: &DaeArgs) -> Result<()> {
+    let device = args.common.open_device()?;
+    let report = Report::new(args.common.json);
+    if args.figure4 {
+        return figure4::draw(args, &device, &report);
+    }
+    if args.accuracy {
+        return accuracy::compare(args, &device, &report);
+    }
+    if args.streams {
+        return streams::compare(args, &device, &report);
+    }
+    report.line(&format!(
+        "denoising autoencoder, tied weights, 30 % salt and pepper, seconds an epoch of {EPOCH} rows, on {}",
+        describe(&device)
+    ))?;
+    report.line(
+        "speed-up: over the serial program on one thread of this machine (the paper's, at minibatches of 8: 60); PyTorch: CUDA graph on an \
+         H200, recorded; floor: of an H200",
+    )?;
+    report.line(&format!(
+        "{:<10} {:<5} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "size", "type", "batch", "median s", "min s", "max s", "step us", "speed-up", "PyTorch s", "floor s"
+    ))?;
+    let mut table = Vec::new();
+    for size in &args.size {
+        let rows = synthetic_rows(EPOCH, size.units().0)?;
+        let serial_seconds = serial(*size, &rows)?;
+        for &precision in &args.precision {
+            for &batch in &args.batch {
+                let batch = batch as usize;
+                let Seconds { median, min, max } = epoch(args, &device, *size, precision, batch, &rows)?;
+                let (v, h) = size.units();
+                let known = PYTORCH.iter().find(|(of, _)| *of == batch && (v, h) == (784, 500));
+                let row = Row {
+                    model: "denoising-autoencoder",
+                    size: size.to_string(),
+                    precision: precision.name(),
+                    batch,
+                    seconds: median,
+                    seconds_min: min,
+                    seconds_max: max,
+                    step_us: 1e6 * median * batch as f64 / EPOCH as f64,
+                    serial_seconds,
+                    pytorch_seconds: known.map(|(_, seconds)| *seconds),
+                    floor_seconds: 10. * (v * h * EPOCH) as f64 / Gpu::H200.f32_flops,
+                    device: describe(&device),
+                };
+                report.line(&row.table())?;
+                table.push(row);
+            }
+        }
+    }
+    report.finish(&table)
+}
+
+fn trainer(size: Size, precision: Precision, batch: usize, device: &Device) -> Result<DaeTrainer> {
+    let (n_visible, n_hidden) = size.units();
+    let dae = Dae::init(DaeConfig::new(n_visible, n_hidden), Philox::new(0, 0), device)?;
+    let config = DaeTrainConfig { batch, precision, ..DaeTrainConfig::default() };
+    Ok(DaeTrainer::new(&dae, config, Philox::new(0, 1))?)
+}
+
+/// Times an epoch of [`EPOCH`] rows over the rows of `split`, from the device's memory.
+fn epoch(
+    args: &DaeArgs,
+    device: &Device,
+    size: Size,
+    precision: Precision,
+    batch: usize,
+    split: &Split,
+) -> Result<Seconds> {
+    let of = || format!("{size}, minibatches of {batch}");
+    let mut trainer = trainer(size, precision, batch, device).with_context(of)?;
+    let mut feed = Feed::new(split, device, FeedConfig::new(batch, 0)).with_context(of)?;
+    let all = EPOCH / batch;
+    let mut stream = Stream::new(&mut feed)?;
+    stream.train(&mut trainer, MIN_STEPS.min(all))?;
+    device.synchronize()?;
+    let start = Instant::now();
+    stream.train(&mut trainer, MIN_STEPS.min(all))?;
+    device.synchronize()?;
+    let step = start.elapsed().as_secs_f64() / MIN_STEPS.min(all) as f64;
+    // Of a GPU always whole epochs, with the gathering of their rows.
+    let steps =
+        if device.is_cpu() { ((RUN_SECONDS / step) as usize).clamp(MIN_STEPS.min(all), all) } else { all };
+    let run = time(device, args.common.repeats, || stream.train(&mut trainer, steps))?;
+    trainer.check()?;
+    Ok(run.times(EPOCH as f64 / (steps * batch) as f64))
+}
+
+/// Seconds of an epoch of [`EPOCH`] rows by the serial program in f32, from as many as it takes in a fraction of a second.
+fn serial(size: Size, split: &Split) -> Result<f64> {
+    let (n_visible, _) = size.units();
+    let mut serial = Serial::<f32>::of(&trainer(size, Precision::F32, 1, &Device::Cpu)?.model()?)?;
+    let rows = values(&split.take(SERIAL_ROWS)?)?;
+    let start = Instant::now();
+    serial_epoch(&mut serial, &rows, (n_visible, 1), &mut Philox::new(0, 10));
+    Ok(start.elapsed().as_secs_f64() * EPOCH as f64 / SERIAL_ROWS as f64)
+}
+
+/// Rows of a split as values in [0, 1].
+fn values(split: &Split) -> Result<Vec<f32>> {
+    Ok(split.to_tensor(&Device::Cpu)?.flatten_all()?.to_vec1()?)
+}
+
+/// Algorithm 1 over rows, one after the other in minibatches of `batch`, with the draws that a trainer takes from `philox` on.
+fn serial_epoch<T: Real>(
+    serial: &mut Serial<T>,
+    rows: &[T],
+    (n_visible, batch): (usize, usize),
+    philox: &mut Philox,
+) {
+    let config = DaeTrainConfig::default();
+    let rate = T::of(config.learning_rate.at(0));
+    for x in rows.chunks(batch * n_visible) {
+        let corrupted = Serial::corrupt(x, config.corruption, *philox, 0);
+        *philox = philox.advanced(x.len());
+        serial.step(x, &corrupted, rate);
+    }
+}
