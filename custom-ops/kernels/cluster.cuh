@@ -19,3 +19,10 @@ __device__ __forceinline__ float4 read_of(const float* at, int rank) {
                : "memory");
   return v;
 }
+
+// Writes to where `at` lies in block `rank` of the cluster; seen there behind the next cluster_sync.
+__device__ __forceinline__ void write_of(float* at, int rank, float x) {
+  uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(at)), "r"(rank));
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(x) : "memory");
+}

@@ -26,6 +26,12 @@ template <> struct Pack<double> {
   static constexpr int SIZE = 2;
 };
 
+// A number that is known when the kernel is compiled.
+template <int K>
+struct Number {
+  static constexpr int value = K;
+};
+
 // Where atom i lies in a row of numbers that so many lanes read in packs: lane l holds atoms SLOTS l, SLOTS l + 1, .., so that of equal
 // lanes the lowest has the lowest atom, and its packs are `lanes` packs apart.
 template <typename T>

@@ -39,8 +39,9 @@
 //!
 //! **Masked** signals have missing samples: norms, `G` and `α` are sums over the observed samples.
 //!
-//! **On CUDA** one kernel runs the whole pursuit of a signal: one warp with all data in registers for up to 512 atoms and 8 to 32
-//! of them in a code, else one block with the `u` in shared memory, or in global memory if they do not fit. f32 correlations are
+//! **On CUDA** one kernel runs the whole pursuit of a signal: one warp or several with all data in registers for small sizes; in f32,
+//! for up to 8192 atoms and 64 of them in a code, one block, or a cluster of blocks, with the `u` in registers and shared memory;
+//! else one block with the `u` in shared memory, or in global memory if they do not fit. f32 correlations are
 //! products of factors in two f16 parts, as exact as f32 products. Codes are the same bits in every run. A call waits for the
 //! device once, to check that all numbers were finite, and cannot be part of a recorded step. Its scratch memory (at most 256 MiB
 //! of correlations and 1 GiB of `u`, and at most a quarter of the free memory each) comes from candle's allocator, which keeps up

@@ -5,7 +5,7 @@ use chandlery_ops::{Philox, Pursuit, SparseCodes, normal};
 use chandlery_tests::{assert_same_bits, devices};
 
 /// Signals, atoms, samples, steps. By the form of the kernel for f32, each below, at and above the sizes that it ends at.
-const SIZES: [(usize, usize, usize, usize); 40] = [
+const SIZES: [(usize, usize, usize, usize); 50] = [
     // One warp a signal: 128 atoms and up to 8, 16, 32 steps,
     (1, 1, 1, 1),
     (5, 3, 4, 2),
@@ -25,36 +25,50 @@ const SIZES: [(usize, usize, usize, usize); 40] = [
     (130, 511, 64, 8),
     (129, 512, 63, 8),
     (65, 512, 128, 12),
-    // Several warps a signal: 256 and up to 24 and 32, 512 and up to 16, 20 and 32, 1024 and up to 8,
-    // 12 and 16.
+    // Several warps a signal: 256 and up to 24 and 32, 512 and up to 16 and 20, 1024 and up to 8, 12 and
+    // 16.
     (130, 200, 64, 22),
     (131, 256, 100, 32),
     (132, 400, 64, 16),
     (133, 512, 64, 18),
-    (134, 500, 90, 32),
     (261, 1000, 64, 7),
     (262, 1024, 64, 12),
     (263, 1023, 80, 15),
-    // One block a signal, in shared memory,
+    // One block a signal, directions in registers and shared memory: up to 256 atoms and 64 steps,
+    (65, 250, 80, 33),
+    (30, 256, 100, 64),
+    // 512 and 1024,
+    (134, 500, 90, 32),
     (65, 512, 80, 35),
+    (40, 290, 110, 64),
     (65, 513, 64, 17),
     (67, 1024, 64, 18),
+    (66, 1000, 90, 34),
     (40, 1000, 130, 40),
+    // and 2048, by a block of twice as many warps or, for more steps, by a cluster;
+    (130, 1025, 33, 12),
+    (70, 2048, 96, 40),
+    (60, 1500, 90, 44),
+    // by a cluster, 4096 and 8192.
+    (300, 2049, 30, 17),
+    (200, 4096, 40, 19),
+    (300, 4100, 24, 14),
+    (600, 8192, 24, 18),
+    // One block a signal, directions in shared memory,
     (9, 256, 300, 128),
     // and in global.
-    (70, 2048, 96, 40),
     (13, 1024, 300, 128),
-    (300, 4100, 24, 14),
+    (20, 1030, 130, 65),
     // Rows of the Gram matrix as they are wanted.
     (3, 700, 31, 5),
     (2, 8192, 4096, 3),
     (5, 2100, 90, 41),
     // So many signals that all take a step together: residuals of up to 128 samples in shared memory, and more.
     (4100, 1024, 64, 18),
-    (4100, 1100, 33, 5),
-    (11_000, 300, 130, 33),
-    (16_400, 250, 128, 33),
-    (4100, 1030, 300, 20),
+    (700, 8200, 33, 5),
+    (4100, 1100, 128, 66),
+    (11_000, 300, 130, 65),
+    (4100, 1030, 300, 70),
 ];
 
 #[test]
@@ -125,7 +139,7 @@ fn supports_are_those_of_f64_as_often_as_plain_f32_has_them() -> Result<()> {
 #[test]
 fn signals_in_several_chunks_are_coded_as_alone() -> Result<()> {
     for device in devices()? {
-        // Correlations of 1.2 and 2.8 GB, in the warps' form and in the blocks'; 2.5 GB of directions of signals that take steps together.
+        // Correlations of 1.2 and 4.9 GB, in the warps' form and in the blocks'; 2.5 GB of directions of signals that take steps together.
         for (rule, n, s, few) in
             [(Rule::Omp, 512, 3, 1000), (Rule::Ols, 1030, 3, 1000), (Rule::Omp, 520, 45, 100_000)]
         {

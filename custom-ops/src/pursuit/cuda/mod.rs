@@ -7,8 +7,8 @@
 //! | 3 | `bomp.cu`, `ols.cu` | the pursuits |
 //!
 //! If the signals do not fit at once ([`Plan::chunk`]), the launches repeat for each chunk. Launch 2 is skipped if the pursuit
-//! kernel computes the rows of `G`. If there are many signals and their directions do not fit into a multiprocessor, all signals
-//! advance step by step, with two launches per step (`pursuit_steps.cu`). Kernels report numbers that are not finite in host
+//! kernel computes the rows of `G`. If there are many signals for OMP in f32, and their directions fit neither into a multiprocessor
+//! nor into those of a cluster, all signals advance step by step, with two launches per step (`pursuit_steps.cu`). Kernels report numbers that are not finite in host
 //! memory (`Flags`), which needs no copy and one wait for the device at the end. The codes are allocated while the first two
 //! kernels run.
 mod codes;
@@ -178,12 +178,14 @@ impl<T: CudaDType> Kernel for Call<'_, T> {
             };
             match self.plan.way(self.job.sizes(), rows) {
                 Way::BySteps(kernels) => self.take_steps(kernels, first, rows, &codes)?,
-                Way::AtOnce { kernel, blocks, threads, bytes } => {
+                Way::AtOnce { kernel, blocks, threads, bytes, cluster } => {
                     let problem = self.problem(first, rows, &codes)?;
                     let launch = gpu.launch(self.job.op, self.job.rule.file(), &kernel)?.num(problem);
                     // SAFETY: the kernel takes a Problem<T>; its arrays were sized by the plan, for `rows` signals from `first`
                     // on, and their addresses are held until all is queued.
-                    unsafe { launch.blocks(blocks, threads as u32).shared(bytes).go() }?;
+                    unsafe {
+                        launch.blocks(blocks, threads as u32).clusters_of(cluster as u32).shared(bytes).go()
+                    }?;
                 }
             }
         }

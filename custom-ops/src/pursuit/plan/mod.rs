@@ -1,10 +1,16 @@
 //! The choice of the kernels for a job on a GPU, by its sizes and the GPU's resources.
+mod split;
+mod steps;
+
+pub(super) use steps::Steps;
+
 use super::job::Rule;
 use crate::limits::Limits;
 use candle::Result;
+use split::Split;
 
 /// Atoms, steps, and warps that share a signal, that `pursuit_registers.cuh` was compiled for, cheapest first.
-const IN_REGISTERS_F32: [(usize, usize, usize); 15] = [
+const IN_REGISTERS_F32: [(usize, usize, usize); 14] = [
     (128, 8, 1),
     (128, 16, 1),
     (128, 32, 1),
@@ -16,12 +22,14 @@ const IN_REGISTERS_F32: [(usize, usize, usize); 15] = [
     (512, 12, 1),
     (512, 16, 2),
     (512, 20, 4),
-    (512, 32, 4),
     (1024, 8, 2),
     (1024, 12, 4),
     (1024, 16, 4),
 ];
 const IN_REGISTERS_F64: [(usize, usize, usize); 3] = [(128, 8, 1), (128, 16, 1), (256, 8, 1)];
+
+/// The Gram matrix of up to so many atoms costs little even for one signal.
+const FEW_ATOMS: usize = 512;
 
 /// Most bytes of correlations at a time: at 131,072 signals of 512 atoms a launch is long enough to fill the device, and
 /// larger ones were no faster.
@@ -29,12 +37,6 @@ const CHUNK_BYTES: usize = 256 << 20;
 
 /// Most bytes of scratch of the global form; fewer blocks run where it is not enough.
 const SCRATCH_BYTES: usize = 1 << 30;
-
-/// Most bytes that the form by steps keeps at a time.
-const STEPS_BYTES: usize = 2 << 30;
-/// Fewest correlations of a step that pay for its launches, and most steps, that it is for.
-const STEPS_CORRELATIONS: usize = 1 << 22;
-const STEPS: usize = 512;
 
 /// Shared memory of `correlations_f32`: two stages of rows of f32 and of atoms in two parts, and the rows in two parts.
 pub(super) const CORRELATIONS_BYTES: usize = 2 * (128 * 36 * 4 + 2 * 128 * 40 * 2) + 2 * 128 * 40 * 2;
@@ -63,67 +65,14 @@ pub(super) struct Sizes {
 pub(super) enum Form {
     /// In the registers of the warps that have the signal, a copy of them in `bytes` of a block's shared memory.
     Registers { atoms: usize, steps: usize, team: usize, bytes: usize },
+    /// The first in registers, the others in shared memory, of the block or the blocks that have the signal.
+    Split(Split),
     /// In the shared memory of the block that has the signal, `bytes` of it.
     Shared { threads: usize, blocks: usize, bytes: usize },
     /// In global memory.
     Global { threads: usize, blocks: usize },
     /// Nowhere: all signals take a step together, and correlations are made anew from the residuals.
     Steps(Steps),
-}
-
-/// The kernels of `pursuit_steps.cu`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Steps {
-    /// Whether the residuals of a tile of signals stay in shared memory.
-    pub resident: bool,
-    pub best_bytes: usize,
-    /// Threads that have a signal, four features each at a time.
-    pub lanes: usize,
-    pub step_bytes: usize,
-}
-
-impl Steps {
-    /// Threads of a block.
-    pub(super) const THREADS: usize = 256;
-    /// Signals and atoms of a block of `best_atoms`, features at a time, and what is left free behind lines of shared memory:
-    /// `TILE`, `DEPTH` and `PAD` there.
-    pub(super) const TILE: usize = 128;
-    const DEPTH: usize = 32;
-    const PAD: usize = 8;
-    /// Both parts of a slice of a tile.
-    const SLICE_BYTES: usize = 2 * Self::TILE * (Self::DEPTH + Self::PAD) * 2;
-    /// The most features whose tile of residuals stays in shared memory.
-    const RESIDENT: usize = 128;
-    /// What the kernels declare: the signals of a tile, and two counters.
-    const DECLARED: [usize; 2] = [Self::TILE * 4, 16];
-
-    /// For lines of so many features and `s` steps; none where a block of this GPU has too little shared memory.
-    fn of(limits: Limits, line: usize, s: usize) -> Option<Self> {
-        let has = |bytes: usize, declared: usize| bytes + declared <= limits.shared_bytes;
-        let [by_best, by_step] = Self::DECLARED;
-        // Three slices of atoms and all of the residuals, or two slices of both.
-        let line_bytes = (line.next_multiple_of(Self::DEPTH) + Self::PAD) * 2;
-        let resident_bytes = 3 * Self::SLICE_BYTES + 2 * Self::TILE * line_bytes;
-        let resident = line <= Self::RESIDENT && has(resident_bytes, by_best);
-        let best_bytes = if resident { resident_bytes } else { 4 * Self::SLICE_BYTES };
-        let lanes = if line <= 64 && s <= 32 { 16 } else { 32 };
-        // `Scratch` there, for each signal.
-        let step_bytes = Self::THREADS / lanes * (3 * s + s % 2 + lanes * (lanes + 1)) * 4;
-        let steps = Self { resident, best_bytes, lanes, step_bytes };
-        (has(best_bytes, by_best) && has(step_bytes, by_step)).then_some(steps)
-    }
-
-    /// Blocks of `best_atoms` for `m` signals, along them and along the atoms: few signals share the atoms among several blocks, for
-    /// two waves of two blocks on each multiprocessor.
-    pub(super) fn best_grid(&self, limits: Limits, m: usize, width: usize) -> (usize, usize) {
-        let (tiles, atom_tiles) = (m.div_ceil(Self::TILE), width / Self::TILE);
-        (tiles, (4 * limits.multiprocessors).div_ceil(tiles).min(atom_tiles))
-    }
-
-    /// Signals of a block of `pursuit_step`.
-    pub(super) fn teams(&self) -> usize {
-        Self::THREADS / self.lanes
-    }
 }
 
 /// The form, and the sizes that follow from it.
@@ -146,12 +95,13 @@ pub(super) struct Plan {
 /// How some signals are pursued.
 #[derive(Debug)]
 pub(super) enum Way {
-    /// By one launch of a kernel that has all of a pursuit, with `bytes` of shared memory.
+    /// By one launch of a kernel that has all of a pursuit, with `bytes` of shared memory, in clusters of so many blocks.
     AtOnce {
         kernel: String,
         blocks: usize,
         threads: usize,
         bytes: usize,
+        cluster: usize,
     },
     BySteps(Steps),
 }
@@ -166,7 +116,7 @@ impl Plan {
             let [asked, declared] = shared_by_registers(atoms, steps, team, size);
             n <= atoms && s <= steps && asked + declared <= limits.shared_bytes
         });
-        let makes_rows = sizes.masked || (fits.is_none() && m * s < n);
+        let makes_rows = sizes.masked || (fits.is_none() && n > FEW_ATOMS && m * s < n);
         let plan =
             |form, width, memory_of_block| Self { form, makes_rows, width, line, chunk: m, memory_of_block };
         let plan = if let Some(&(atoms, steps, team)) = fits.filter(|_| !sizes.masked && !sizes.nonnegative) {
@@ -174,11 +124,15 @@ impl Plan {
             plan(Form::Registers { atoms, steps, team, bytes }, atoms, 0)
         } else {
             let width = n.next_multiple_of(128);
-            let one_by_one = makes_rows || sizes.nonnegative || sizes.rule == Rule::Ols || size == 8;
-            let many = m * width >= STEPS_CORRELATIONS && s <= STEPS;
-            match Steps::of(limits, line, s).filter(|_| many && !one_by_one) {
-                Some(steps) => plan(Form::Steps(steps), width, 0),
-                None => {
+            let one_by_one = makes_rows || sizes.nonnegative || size == 8;
+            let steps =
+                Steps::of(limits, m, width, line, s).filter(|_| !one_by_one && sizes.rule == Rule::Omp);
+            let split = Split::of(limits, n, s)
+                .filter(|split| !one_by_one && (steps.is_none() || split.is_faster_than_steps(line, s)));
+            match (split, steps) {
+                (Some(split), _) => plan(Form::Split(split), split.atoms, 0),
+                (None, Some(steps)) => plan(Form::Steps(steps), width, 0),
+                (None, None) => {
                     let memory = memory_of_block(sizes, makes_rows, width, line);
                     plan(in_block(sizes, limits, width, memory, &free_bytes)?, width, memory)
                 }
@@ -189,7 +143,7 @@ impl Plan {
 
     fn in_chunks(mut self, size: usize, s: usize, free_bytes: impl Fn() -> Result<usize>) -> Result<Self> {
         let (of_signal, most) = match self.form {
-            Form::Steps(_) => (bytes_of_steps(self.line, s), STEPS_BYTES),
+            Form::Steps(_) => (Steps::bytes_of_signal(self.line, s), Steps::MOST_BYTES),
             _ => (self.width * size, CHUNK_BYTES),
         };
         if !self.makes_rows && self.chunk * of_signal > most / 4 {
@@ -203,6 +157,7 @@ impl Plan {
     pub(super) fn slots(&self) -> usize {
         match self.form {
             Form::Registers { atoms, team, .. } => atoms / (32 * team),
+            Form::Split(_) => Split::SLOTS,
             _ => 0,
         }
     }
@@ -210,17 +165,20 @@ impl Plan {
     /// The launches for `rows` signals.
     pub(super) fn way(&self, sizes: Sizes, rows: usize) -> Way {
         let made = if self.makes_rows { "rows_" } else { "" };
-        let (name, blocks, threads, bytes) = match self.form {
+        let (name, blocks, threads, bytes, cluster) = match self.form {
             Form::Registers { atoms, steps, team, bytes } => {
                 let signals = signals_of_block(team);
-                (format!("{atoms}_{steps}"), rows.div_ceil(signals), 32 * team * signals, bytes)
+                (format!("{atoms}_{steps}"), rows.div_ceil(signals), 32 * team * signals, bytes, 1)
             }
-            Form::Shared { threads, blocks, bytes } => (format!("{made}shared"), blocks, threads, bytes),
-            Form::Global { threads, blocks } => (format!("{made}global"), blocks, threads, 0),
+            Form::Split(Split { team, cluster, bytes, .. }) => {
+                (format!("split_{team}x{cluster}"), rows * cluster, 32 * team, bytes, cluster)
+            }
+            Form::Shared { threads, blocks, bytes } => (format!("{made}shared"), blocks, threads, bytes, 1),
+            Form::Global { threads, blocks } => (format!("{made}global"), blocks, threads, 0, 1),
             Form::Steps(steps) => return Way::BySteps(steps),
         };
         let kernel = format!("{}_f{}_{name}", sizes.rule.file(), 8 * sizes.bytes);
-        Way::AtOnce { kernel, blocks, threads, bytes }
+        Way::AtOnce { kernel, blocks, threads, bytes, cluster }
     }
 }
 
@@ -272,11 +230,6 @@ fn in_block(
     Ok(Form::Global { threads, blocks: blocks.min(sizes.m) })
 }
 
-/// What the form by steps keeps of a signal: the residual, whole and in parts, directions, and a few numbers.
-fn bytes_of_steps(line: usize, s: usize) -> usize {
-    8 * line + 2 * s * (s + 1) + 32
-}
-
 /// The arrays that the head of `pursuit_blocks.cuh` lists, in numbers.
 fn memory_of_block(sizes: Sizes, makes_rows: bool, width: usize, line: usize) -> usize {
     let s = sizes.s;
@@ -304,12 +257,10 @@ mod tests {
                 let both = shared_by_registers(atoms, steps, team, sizes.bytes);
                 vec![("registers", both.iter().sum())]
             }
+            Form::Split(split) => vec![("split", split.bytes)],
             Form::Shared { bytes, .. } => vec![("shared", bytes + DECLARED_BY_BLOCKS)],
             Form::Global { .. } => vec![("global", DECLARED_BY_BLOCKS)],
-            Form::Steps(steps) => {
-                let [by_best, by_step] = Steps::DECLARED;
-                vec![("best_atoms", steps.best_bytes + by_best), ("pursuit_step", steps.step_bytes + by_step)]
-            }
+            Form::Steps(steps) => steps.shared().to_vec(),
         };
         match (plan.makes_rows, sizes.bytes) {
             (true, _) => {}
@@ -367,6 +318,13 @@ mod tests {
                         "{sizes:?}: {plan:?}"
                     );
                 }
+                (Form::Split(split), Way::AtOnce { blocks, threads, cluster, .. }) => {
+                    let is_plain = !sizes.masked && !sizes.nonnegative && sizes.bytes == 4;
+                    assert!(is_plain && !plan.makes_rows, "{sizes:?}: {plan:?}");
+                    assert!(n <= split.atoms && s <= Split::MOST_STEPS, "{sizes:?}: {plan:?}");
+                    assert_eq!(threads * cluster * Split::SLOTS, plan.width, "{sizes:?}: {plan:?}");
+                    assert_eq!(blocks, plan.chunk.min(m) * cluster, "{sizes:?}: {plan:?}");
+                }
                 (_, Way::AtOnce { blocks, threads, .. }) => {
                     assert!(
                         (1..=m).contains(&blocks) && (32..=256).contains(&threads),
@@ -376,20 +334,14 @@ mod tests {
                 (_, Way::BySteps(steps)) => {
                     let (along, splits) = steps.best_grid(gpus::ALL[3], m, plan.width);
                     assert!(along * Steps::TILE >= m && (1..=plan.width / Steps::TILE).contains(&splits));
-                    assert!(s <= STEPS && sizes.rule == Rule::Omp && !plan.makes_rows, "{sizes:?}: {plan:?}");
+                    assert!(
+                        s <= Steps::MOST_STEPS && sizes.rule == Rule::Omp && !plan.makes_rows,
+                        "{sizes:?}: {plan:?}"
+                    );
                 }
             }
         }
         Ok(())
-    }
-
-    #[test]
-    fn residuals_stay_in_shared_memory_where_it_holds_a_tile_of_them() {
-        let resident =
-            |gpu| [32, 64, 96, 128, 136].map(|line| Steps::of(gpu, line, 20).map(|steps| steps.resident));
-        let (large, small) =
-            ([true, true, true, true, false].map(Some), [true, true, false, false, false].map(Some));
-        assert_eq!(gpus::ALL.map(resident), [large, small, small, large, large, small, small]);
     }
 
     #[test]
@@ -402,7 +354,7 @@ mod tests {
             p: 64,
             s: 40,
             bytes: 4,
-            nonnegative: false,
+            nonnegative: true,
             masked: false,
         };
         let mut is_global = vec![];
@@ -419,7 +371,7 @@ mod tests {
             for sizes in all_sizes() {
                 let plan = Plan::new(sizes, gpus::ALL[3], || Ok(free))?;
                 let (of_signal, most) = match plan.form {
-                    Form::Steps(_) => (bytes_of_steps(plan.line, sizes.s), STEPS_BYTES),
+                    Form::Steps(_) => (Steps::bytes_of_signal(plan.line, sizes.s), Steps::MOST_BYTES),
                     _ => (plan.width * sizes.bytes, CHUNK_BYTES),
                 };
                 // Where rows of G are made there are no correlations, and few signals are not worth the question.
