@@ -123,7 +123,8 @@ mod cuda {
         out.join(format!("{}.fatbin", job.name.replace('/', "-")))
     }
 
-    /// Compiles a source, unless the fat binary is newer than all files that it was made of and the arguments are the same.
+    /// Compiles a source, unless the fat binary is newer than all files that it was made of, and they and the arguments are the same. Files are
+    /// the same where the folder is: checkouts that share a target folder compile their own.
     fn compile(nvcc: &Path, job: &Job, fatbin: &Path) {
         let (files, notes) = (fatbin.with_extension("d"), fatbin.with_extension("arguments"));
         let architectures = job.architectures.iter().map(|arch| format!("-gencode={arch}"));
@@ -133,7 +134,8 @@ mod cuda {
                 .into_iter()
                 .chain(architectures)
                 .collect();
-        let noted = format!("{}\n{}", nvcc.display(), arguments.join("\n"));
+        let sources = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
+        let noted = format!("{sources}\n{}\n{}", nvcc.display(), arguments.join("\n"));
         if std::fs::read_to_string(&notes).is_ok_and(|before| before == noted) && is_newer(fatbin, &files) {
             return;
         }

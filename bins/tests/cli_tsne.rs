@@ -168,6 +168,14 @@ fn measures_are_those_that_a_hand_computes() {
     assert!(number(&moved, "trustworthiness") < 1. && number(&moved, "knn_recall") < 1., "{moved}");
     assert!(number(&moved, "kl") > number(&same, "kl"), "{moved} {same}");
 
+    // The distances of rows on a line are one by all three metrics; of the cosine they are all 0.
+    for metric in ["manhattan", "chebyshev"] {
+        let same = of("points.npy", &["--perplexity", "5", "--metric", metric]);
+        assert_eq!((&same["kl"], same["metric"].as_str()), (&moved["kl"], Some(metric)));
+    }
+    let angles = of("points.npy", &["--perplexity", "5", "--metric", "cosine"]);
+    assert!(angles["kl"] != moved["kl"], "{angles}");
+
     // Labels: two groups of 15 apart from each other, one point with the label of the other group.
     let mut table = String::from("x,label\n");
     let mut layout = Vec::new();
@@ -274,4 +282,31 @@ fn what_makes_no_sense_is_refused_before_a_folder_is_made() {
     values[7] = f32::NAN;
     write_npy(&folder.path().join("nan.npy"), [50, 2], &values);
     refused(&["--data", "nan.npy", "--perplexity", "3"], "NaN");
+}
+
+#[test]
+fn a_layout_by_another_metric_is_measured_by_it() {
+    let folder = tempfile::tempdir().unwrap();
+    for metric in ["manhattan", "chebyshev", "correlation"] {
+        let made = TSNE.json(folder.path(), &tiny(&["--metric", metric, "--overwrite", "--out", "run"]));
+        let evaluate =
+            |more: &[&str]| TSNE.json(folder.path(), &[&["evaluate", "--embedding", "run"], more].concat());
+        let again = evaluate(&[]);
+        assert_eq!(again["metric"].as_str(), Some(metric));
+        assert_eq!(
+            (&again["trustworthiness"], &again["knn_recall"]),
+            (&made["trustworthiness"], &made["knn_recall"])
+        );
+        let euclidean = evaluate(&["--metric", "euclidean"]);
+        assert!(euclidean["knn_recall"] != again["knn_recall"], "{euclidean} {again}");
+        let card = std::fs::read_to_string(folder.path().join("run/README.md")).unwrap();
+        assert!(card.contains(&format!("{metric} distance")), "{card}");
+        let placed = ["transform", "run", "--max-rows", "30", "--split", "test", "--out", "points.npy"];
+        TSNE.succeed(folder.path(), &placed);
+    }
+    TSNE.refuse(
+        folder.path(),
+        &["--metric", "hamming"],
+        "possible values: euclidean, cosine, correlation, manhattan, chebyshev",
+    );
 }

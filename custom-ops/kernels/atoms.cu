@@ -42,7 +42,7 @@ __device__ void update(T* d_out, T* x_out, const T* d_in, const T* x_in, const T
     const T* x = step == 0 ? x_in : x_out;
     T both = 0;
     for (unsigned k = threadIdx.x; k < length; k += THREADS) both += x[list[k]] * x_in[list[k]];
-    both = sum_of_block(both, sums_t);
+    both = sum_of_block<WARPS>(both, sums_t);
     weighted_sum(g, error, x, list, length, s, p, scratch);
     for (unsigned c = threadIdx.x; c < p; c += THREADS) g[c] += both * old[c];
     __syncthreads();
@@ -74,7 +74,7 @@ __device__ void update(T* d_out, T* x_out, const T* d_in, const T* x_in, const T
 
     double squares = 0;
     for (unsigned c = threadIdx.x; c < p; c += THREADS) squares += (double)g[c] * (double)g[c];
-    const double norm = sqrt(sum_of_block(squares, sums));
+    const double norm = sqrt(sum_of_block<WARPS>(squares, sums));
     if (!(norm > 1.17549435e-38 && norm < INFINITY)) break;  // the same for all threads
     double change = 0;
     for (unsigned c = threadIdx.x; c < p; c += THREADS) {
@@ -82,12 +82,12 @@ __device__ void update(T* d_out, T* x_out, const T* d_in, const T* x_in, const T
       change += ((double)unit - (double)d[c]) * ((double)unit - (double)d[c]);
       d[c] = unit;
     }
-    change = sum_of_block(change, sums);
+    change = sum_of_block<WARPS>(change, sums);
     if (steps == 0) break;
 
     T along = 0;
     for (unsigned c = threadIdx.x; c < p; c += THREADS) along += old[c] * d[c];
-    along = sum_of_block(along, sums_t);
+    along = sum_of_block<WARPS>(along, sums_t);
     for (unsigned at = warp; at < length; at += WARPS * AT_ONCE) {
       T dot[AT_ONCE];
       unsigned e[AT_ONCE];

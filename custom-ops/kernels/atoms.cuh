@@ -10,18 +10,6 @@ constexpr unsigned WARP = 32, WARPS = 16, THREADS = WARP * WARPS, ALL_LANES = 0x
 constexpr unsigned COLUMNS = 128;  // of a tile: four a lane
 constexpr unsigned AT_ONCE = 4;    // entries that a warp has in flight
 
-// The sum of one number of each thread, known to all of them. `scratch` holds WARPS numbers; the block must have all its threads here.
-template <typename T>
-__device__ T sum_of_block(T x, T* scratch) {
-  x = sum_of_warp(x);
-  __syncthreads();
-  if (threadIdx.x % WARP == 0) scratch[threadIdx.x / WARP] = x;
-  __syncthreads();
-  T sum = 0;
-  for (unsigned w = 0; w < WARPS; w++) sum += scratch[w];
-  return sum;
-}
-
 // sum[c] = Σ_k weight[list[k]] * rows[list[k] / s][at + c] for c < min(COLUMNS, p - at), written by the first threads; with SCALED both
 // factors are multiplied by `scale` first. `scratch` holds WARPS * COLUMNS numbers. Ends with every thread past a barrier.
 template <typename T, bool SCALED = false>

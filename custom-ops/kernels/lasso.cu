@@ -10,8 +10,9 @@
 // q and a are in registers, the factor in shared memory or, in the last launches, in global memory. A support that its place does not hold
 // leaves the signal to the next launch, which goes on from the activations that it finds; the last one goes on without newton.
 //
-// arrays   activations, correlations: [m, n]; g: [n, n], of unit diagonal; energies, gaps: [m]; penalties: [n], at least 0; scale: [n], what
-//          coefficients of unit atoms are multiplied by, 0 for atoms of zeros; all of one type T. updates: [m] u32, added to. work: [2 + m]
+// arrays   activations, correlations: [m, n]; grams: [n, n], of unit diagonal; energies, gaps: [m]; penalties: [n], at least 0; scales: [n],
+//          what coefficients of unit atoms are multiplied by, 0 for atoms of zeros; grams and scales once, or, where `own` is set, for each
+//          signal; all of one type T. updates: [m] u32, added to. work: [2 + m]
 //          u32: signals taken so far, signals in the list, the list; next: the same for what is left over. large: null, or a factor for each
 //          block. said: 2 u32, see Said, set
 // scalars  n <= EACH * THREADS; capacity: atoms that the place of the factor holds, a multiple of 4; cyclic: sweeps in place of greedy moves
@@ -31,7 +32,7 @@ enum Said { NOT_FINITE, LEFT_OVER };
 template <typename T>
 struct Numbers {
   T tolerance;
-  unsigned n, capacity, max_updates, nonnegative, cyclic, last, wide;
+  unsigned n, capacity, max_updates, nonnegative, cyclic, last, wide, own;
 };
 
 // The move of a warp that comes first; one lane that has it is told so.
@@ -57,7 +58,6 @@ struct Solve {
   static constexpr int WARPS = THREADS / 32, ENTRIES = EACH;
   // One signal.
   T q[EACH], a[EACH], b[EACH];
-  const T* g;
   unsigned n;
   bool nonnegative, wide;
 
@@ -107,8 +107,8 @@ constexpr int PATIENCE = 16;
 constexpr unsigned MOVES = 4;
 
 template <typename T, int THREADS, int EACH>
-__device__ void lasso(T* activations, const T* g, const T* correlations, const T* energies, const T* penalties,
-                      const T* scale, T* gaps, unsigned* updates, unsigned* work, unsigned* next, T* large,
+__device__ void lasso(T* activations, const T* grams, const T* correlations, const T* energies, const T* penalties,
+                      const T* scales, T* gaps, unsigned* updates, unsigned* work, unsigned* next, T* large,
                       unsigned* said, const Numbers<T>& numbers) {
   using S = Solve<T, THREADS, EACH>;
   constexpr int WARPS = S::WARPS;
@@ -128,7 +128,7 @@ __device__ void lasso(T* activations, const T* g, const T* correlations, const T
   __shared__ unsigned taken;
 
   S s;
-  s.g = g, s.n = numbers.n, s.nonnegative = numbers.nonnegative, s.wide = numbers.wide;
+  s.n = numbers.n, s.nonnegative = numbers.nonnegative, s.wide = numbers.wide;
   const unsigned n = numbers.n;
   for (;;) {
     __syncthreads();
@@ -137,6 +137,8 @@ __device__ void lasso(T* activations, const T* g, const T* correlations, const T
     // work[1] signals from work[2] on.
     if (taken >= work[1]) return;
     const unsigned signal = work[2 + taken];
+    const size_t which = numbers.own ? signal : 0;
+    const T *const g = grams + which * n * n, *const scale = scales + which * n;
     const T* const c = correlations + (size_t)signal * n;
     T* const result = activations + (size_t)signal * n;
     const T xx = energies[signal];
@@ -281,11 +283,11 @@ __device__ void lasso(T* activations, const T* g, const T* correlations, const T
 
 #define LASSO(NAME, T, THREADS, EACH, BLOCKS)                                                                      \
   extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)                                                    \
-  NAME(T* activations, const T* g, const T* correlations, const T* energies, const T* penalties, const T* scale,   \
-       T* gaps, unsigned* updates, unsigned* work, unsigned* next, T* large, unsigned* said,                       \
+  NAME(T* activations, const T* grams, const T* correlations, const T* energies, const T* penalties,               \
+       const T* scales, T* gaps, unsigned* updates, unsigned* work, unsigned* next, T* large, unsigned* said,      \
        const Numbers<T> numbers) {                                                                                 \
-    lasso<T, THREADS, EACH>(activations, g, correlations, energies, penalties, scale, gaps, updates, work, next,   \
-                            large, said, numbers);                                                                 \
+    lasso<T, THREADS, EACH>(activations, grams, correlations, energies, penalties, scales, gaps, updates, work,    \
+                            next, large, said, numbers);                                                           \
   }
 LASSO(lasso_f32_512, float, 128, 4, 8)
 LASSO(lasso_f32_1024, float, 128, 8, 5)
@@ -298,14 +300,16 @@ LASSO(lasso_f64_1024_roomy, double, 256, 4, 1)
 LASSO(lasso_f64_4096, double, 512, 8, 1)
 LASSO(lasso_f64_8192, double, 512, 16, 1)
 
-// scale <- 1 / sqrt(diagonal of g), 0 for atoms of zeros; the lists of work of the launches, each of 2 + m: all of m signals, and none.
+// scales <- 1 / sqrt(diagonals of the Gram matrices), 0 for atoms of zeros; the lists of work of the launches, each of 2 + m: all of m
+// signals, and none.
 template <typename T>
-__device__ void begin(const T* g, T* scale, unsigned* work, unsigned* updates, unsigned launches, unsigned m, unsigned n) {
-  const unsigned all = gridDim.x * blockDim.x;
-  for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < (m > n ? m : n); i += all) {
-    if (i < n) {
-      const T square = g[(size_t)i * n + i];
-      scale[i] = square > 0 ? 1 / sqrt(square) : T(0);
+__device__ void begin(const T* given, T* scales, unsigned* work, unsigned* updates, unsigned launches, unsigned m, unsigned n,
+                      unsigned grams) {
+  const size_t all = (size_t)gridDim.x * blockDim.x, atoms = (size_t)grams * n;
+  for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (m > atoms ? m : atoms); i += all) {
+    if (i < atoms) {
+      const T square = given[i * n + i % n];
+      scales[i] = square > 0 ? 1 / sqrt(square) : T(0);
     }
     if (i < m) work[2 + i] = i, updates[i] = 0;
     if (i == 0)
@@ -316,21 +320,25 @@ __device__ void begin(const T* g, T* scale, unsigned* work, unsigned* updates, u
   }
 }
 
-// unit[i][j] <- scale[i] g[i][j] scale[j]
+// unit[k][i][j] <- scales[k][i] given[k][i][j] scales[k][j]
 template <typename T>
-__device__ void to_unit(const T* g, const T* scale, T* unit, unsigned n) {
-  const size_t all = (size_t)gridDim.x * blockDim.x, entries = (size_t)n * n;
-  for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < entries; i += all)
-    unit[i] = scale[i / n] * g[i] * scale[i % n];
+__device__ void to_unit(const T* given, const T* scales, T* unit, unsigned n, unsigned grams) {
+  const size_t all = (size_t)gridDim.x * blockDim.x, entries = (size_t)grams * n * n;
+  for (size_t e = (size_t)blockIdx.x * blockDim.x + threadIdx.x; e < entries; e += all) {
+    const size_t row = e / n;  // of all matrices below each other
+    unit[e] = scales[row] * given[e] * scales[row / n * n + e % n];
+  }
 }
 
 #define PREPARE(T, NAME)                                                                                           \
-  extern "C" __global__ void lasso_begin_##NAME(const T* g, T* scale, unsigned* work, unsigned* updates,           \
-                                                const unsigned launches, const unsigned m, const unsigned n) {     \
-    begin(g, scale, work, updates, launches, m, n);                                                                \
+  extern "C" __global__ void lasso_begin_##NAME(const T* given, T* scales, unsigned* work, unsigned* updates,      \
+                                                const unsigned launches, const unsigned m, const unsigned n,       \
+                                                const unsigned grams) {                                            \
+    begin(given, scales, work, updates, launches, m, n, grams);                                                    \
   }                                                                                                                \
-  extern "C" __global__ void lasso_unit_##NAME(const T* g, const T* scale, T* unit, const unsigned n) {            \
-    to_unit(g, scale, unit, n);                                                                                    \
+  extern "C" __global__ void lasso_unit_##NAME(const T* given, const T* scales, T* unit, const unsigned n,         \
+                                               const unsigned grams) {                                             \
+    to_unit(given, scales, unit, n, grams);                                                                        \
   }
 PREPARE(float, f32)
 PREPARE(double, f64)

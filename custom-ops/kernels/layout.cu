@@ -88,26 +88,20 @@ __device__ void move_points(float* velocity, float* gains, float* room, double* 
       sum += (double)(at_own + v);
     }
   }
-  squares = sum_of_block(squares, shared);
+  squares = sum_of_block<WARPS>(squares, shared);
   if (threadIdx.x == 0) work[blockIdx.x] = squares;
 #pragma unroll
   for (int k = 0; k < 3; k++) {
-    const double all = k < D ? sum_of_block(lane == k ? sum : 0, shared) : 0;
+    const double all = k < D ? sum_of_block<WARPS>(lane == k ? sum : 0, shared) : 0;
     if (threadIdx.x == 0) work[(k + 1) * BLOCKS + blockIdx.x] = all;
   }
 }
 
 // The sum of `count` numbers, for all threads of a block.
 __device__ double sum_of_parts(const double* parts, unsigned count, double* shared) {
-  __shared__ double all;
   double sum = 0;
   for (unsigned b = threadIdx.x; b < count; b += THREADS) sum += parts[b];
-  sum = sum_of_block(sum, shared);
-  if (threadIdx.x == 0) all = sum;
-  __syncthreads();
-  sum = all;
-  __syncthreads();
-  return sum;
+  return sum_of_block<WARPS>(sum, shared);
 }
 
 __device__ __forceinline__ float least_of_block(float x, float* shared) {
@@ -181,7 +175,7 @@ __device__ void divergence(double* parts, const unsigned* offsets, const unsigne
       if (p > 0) sum += (double)p * ((double)logf(p) + log_total + (double)(alpha * log1pf(square / alpha)));
     }
   }
-  sum = sum_of_block(sum, shared);
+  sum = sum_of_block<WARPS>(sum, shared);
   if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
 

@@ -1,10 +1,13 @@
 // neighbours.cu: the k nearest rows of each query.
 //
-//   key(i, j) = |x_j|^2 - 2 q_i . x_j         orders the rows as their Euclidean distances from q_i do
+//   key(i, j) = |x_j|^2 - 2 q_i . x_j         orders the rows as their Euclidean distances from q_i do; for distances that no product gives
+//                                             it is the distance: distances.cu writes "products" of which it is -2 times, and |x_j|^2 is 0
 //   nearest rows by key, more than k, are the candidates; their distances from the rows themselves decide
 //
 // means     sums of columns over stretches of rows, then means from the stretches in order
-// ready     what products take: rows minus the means (Euclidean), or rows of length 1 (cosine), and |x_j|^2 (0 for cosine)
+// centre    rows minus their own means (correlation, which is the cosine of these)
+// ready     what products take: rows minus the means (Euclidean), rows of length 1 (cosine), or rows as they are, and |x_j|^2 (0 but for
+//           Euclidean)
 // select_nearest  a block for each query of a block of products [queries, columns]: candidates whose key is below the limit enter its list;
 //           where the list is nearly full, a sort keeps the `keep` best, and the limit becomes the worst of them
 // rank_nearest    a block for each query: distances to all candidates, a sort by distance and index, the first k, and whether they are in doubt
@@ -61,9 +64,21 @@ extern "C" __global__ void column_means(float* means, const double* parts, const
   means[c] = (float)(sum / (double)n);
 }
 
-// A warp for each row. `means` is null for cosine.
+// A warp for each row. One with an entry that is not finite stays as it is, so that `ready` finds the entry.
+extern "C" __global__ void centre(float* out, const float* rows, const size_t n, const size_t d) {
+  const unsigned lane = threadIdx.x % 32;
+  const size_t i = (size_t)blockIdx.x * WARPS + threadIdx.x / 32;
+  if (i >= n) return;
+  double sum = 0;
+  for (size_t c = lane; c < d; c += 32) sum += rows[i * d + c];
+  sum = sum_of_warp(sum);
+  const double mean = isfinite(sum) ? sum / (double)d : 0;
+  for (size_t c = lane; c < d; c += 32) out[i * d + c] = (float)(rows[i * d + c] - mean);
+}
+
+// A warp for each row. `means` for Euclidean distances, `unit` for rows of length 1.
 extern "C" __global__ void ready(float* out, float* squares, u64* bad, const float* rows, const float* means,
-                                 const size_t n, const size_t d, const size_t pitch) {
+                                 const size_t n, const size_t d, const size_t pitch, const unsigned unit) {
   const unsigned lane = threadIdx.x % 32;
   const size_t i = (size_t)blockIdx.x * WARPS + threadIdx.x / 32;
   if (i >= n) return;
@@ -85,7 +100,7 @@ extern "C" __global__ void ready(float* out, float* squares, u64* bad, const flo
   }
   sum = sum_of_warp(sum);
   if (!means) {
-    const float scale = sum > 0 ? rsqrtf(sum) : 0;
+    const float scale = !unit ? 1 : sum > 0 ? rsqrtf(sum) : 0;
     for (size_t c = lane; c < d; c += 32) out[i * pitch + c] = rows[i * d + c] * scale;
   }
   for (size_t c = d + lane; c < pitch; c += 32) out[i * pitch + c] = 0;
@@ -196,16 +211,19 @@ __device__ __forceinline__ float inverse_length(const float* x, size_t d) {
   return sum > 0 ? rsqrtf(sum) : 0;
 }
 
-// `width` is a power of two of at least `stored`; `cosine` says that a and b are to be of length 1. A query is in doubt where a row that is no
+enum Metric { EUCLIDEAN, COSINE, MANHATTAN, CHEBYSHEV };
+
+// `width` is a power of two of at least `stored`; for the cosine a and b are to be of length 1. A query is in doubt where a row that is no
 // candidate may be as near as the last of the k: keys are off by at most error |q| largest. No query is for a negative error.
 extern "C" __global__ void __launch_bounds__(THREADS)
     rank_nearest(unsigned* indices, float* distances, unsigned char* doubts, const u64* lists, const unsigned* counts,
                  const float* limits, const float* queries, const float* rows, const float* squares,
                  const float* largest, const size_t d, const unsigned k, const unsigned stored, const unsigned width,
-                 const unsigned keep, const unsigned cosine, const float error) {
+                 const unsigned keep, const unsigned metric, const float error) {
   extern __shared__ u64 entries[];  // [width], then the query
   float* query = (float*)(entries + width);
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const bool cosine = metric == COSINE;
   const size_t q = blockIdx.x;
   const unsigned all = counts[q];
   for (size_t c = threadIdx.x; c < d; c += THREADS) query[c] = queries[q * d + c];
@@ -226,10 +244,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       float sum = 0;
       for (size_t c = lane; c < d; c += 32) {
         const float difference = own * query[c] - other * row[c];
-        sum = fmaf(difference, difference, sum);
+        if (metric == MANHATTAN) sum += fabsf(difference);
+        else if (metric == CHEBYSHEV) sum = fmaxf(sum, fabsf(difference));
+        else sum = fmaf(difference, difference, sum);
       }
-      sum = sum_of_warp(sum);
-      const float distance = !cosine ? sqrtf(sum) : own > 0 && other > 0 ? .5f * sum : 1.f;
+      sum = metric == CHEBYSHEV ? largest_of_warp(sum) : sum_of_warp(sum);
+      const float distance = metric == EUCLIDEAN ? sqrtf(sum) : !cosine ? sum : own > 0 && other > 0 ? .5f * sum : 1.f;
       ranked = entry(distance, j);
     }
     __syncwarp();

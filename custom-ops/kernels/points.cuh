@@ -58,15 +58,3 @@ __device__ __forceinline__ void feel(float (&force)[D], float& total, const Poin
 #pragma unroll
   for (int k = 0; k < D; k++) force[k] = fmaf(push, difference[k], force[k]);
 }
-
-// The sum of a double over a block of 256 threads, for thread 0, in an order that does not change.
-__device__ __forceinline__ double sum_of_block(double x, double* shared) {
-  x = sum_of_warp(x);
-  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
-  __syncthreads();
-  double sum = 0;
-  if (threadIdx.x == 0)
-    for (unsigned w = 0; w < blockDim.x / 32; w++) sum += shared[w];
-  __syncthreads();
-  return sum;
-}

@@ -14,7 +14,7 @@
 
 #include "points.cuh"
 
-constexpr unsigned QUERIES = 128, TILE = 128;
+constexpr unsigned QUERIES = 128, TILE = 128, WARPS = 8;  // the last of gather and add_totals
 
 template <int D, bool ONE>
 __device__ void pairs(float* parts, const float* queries, const float* layout, size_t m, size_t n, size_t stretch,
@@ -56,7 +56,7 @@ __device__ void pairs(float* parts, const float* queries, const float* layout, s
 template <int D>
 __device__ void gather(float* forces, float* totals, double* blocks, const float* parts, size_t m,
                        unsigned splits) {
-  __shared__ double shared[8];
+  __shared__ double shared[WARPS];
   const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
   double sum[D + 1] = {};
   if (i < m) {
@@ -68,16 +68,16 @@ __device__ void gather(float* forces, float* totals, double* blocks, const float
     if (totals) totals[i] = (float)sum[D];
   }
   if (blocks) {
-    const double all = sum_of_block(i < m ? sum[D] : 0, shared);
+    const double all = sum_of_block<WARPS>(i < m ? sum[D] : 0, shared);
     if (threadIdx.x == 0) blocks[blockIdx.x] = all;
   }
 }
 
 extern "C" __global__ void add_totals(double* total, const double* blocks, const unsigned count) {
-  __shared__ double shared[8];
+  __shared__ double shared[WARPS];
   double sum = 0;
   for (unsigned b = threadIdx.x; b < count; b += blockDim.x) sum += blocks[b];
-  sum = sum_of_block(sum, shared);
+  sum = sum_of_block<WARPS>(sum, shared);
   if (threadIdx.x == 0) *total = sum;
 }
 

@@ -361,7 +361,7 @@ GRID(2048)
 // Blocks of 256.
 extern "C" __global__ void grid_feel(float* forces, double* blocks, const float4* potentials, const float* box,
                                      const float* layout, const size_t n, const unsigned G) {
-  __shared__ double shared[8];
+  __shared__ double shared[THREADS / 32];
   const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
   float sum[4] = {};
   if (i < n) {
@@ -384,6 +384,6 @@ extern "C" __global__ void grid_feel(float* forces, double* blocks, const float4
     forces[2 * i + 1] = h * (z * sum[1] - sum[3]);
   }
   // Where nodes are far apart, interpolation makes less of a point's own charge than 1. Others never add less than nothing.
-  const double all = sum_of_block(i < n ? fmax((double)sum[0] - 1, 0.) : 0, shared);
+  const double all = sum_of_block<THREADS / 32>(i < n ? fmax((double)sum[0] - 1, 0.) : 0, shared);
   if (threadIdx.x == 0) blocks[blockIdx.x] = all;
 }

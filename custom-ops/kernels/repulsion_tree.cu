@@ -282,7 +282,7 @@ __device__ void walk(Room& room, float* forces, double* blocks, const float4* so
     forces[to] = all.x, forces[to + 1] = all.y;
     if (D == 3) forces[to + D - 1] = all.z;
   }
-  const double all = sum_of_block(sum, room.sums);
+  const double all = sum_of_block<WARPS>(sum, room.sums);
   if (threadIdx.x == 0) blocks[blockIdx.x] = all;
 }
 

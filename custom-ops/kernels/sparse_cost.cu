@@ -96,18 +96,6 @@ __device__ __forceinline__ void take(float* to, const float* from, unsigned line
   for (unsigned i = threadIdx.x; i < lines * width; i += THREADS) to[i / width * line + i % width] = from[i];
 }
 
-// The sum over the block; all threads must take part, and thread 0 gets it.
-__device__ double sum_of_block(double x, double* shared) {
-  x = sum_of_warp(x);
-  __syncthreads();
-  if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = x;
-  __syncthreads();
-  double sum = 0.;
-  if (threadIdx.x == 0)
-    for (unsigned w = 0; w < WARPS; ++w) sum += shared[w];
-  return sum;
-}
-
 template <Activation F>
 __device__ void sparse_cost(double* figures, float* gradient, float* activity, float* parts, double* squares,
                             float* features, const float* theta, const float* rows, const Sizes n, const Weighs weighs) {
@@ -195,7 +183,7 @@ __device__ void sparse_cost(double* figures, float* gradient, float* activity, f
     for (unsigned at = threadIdx.x; at < h + v; at += THREADS)
       add(n_weights + at, at < h ? column_sum(d, h_line, count, at) : column_sum(e, v_line, count, at - h));
   }
-  square = sum_of_block(square, sums);
+  square = sum_of_block<WARPS>(square, sums);
   if (threadIdx.x == 0) squares[blockIdx.x] = square;
   grid.sync();
 
@@ -220,9 +208,9 @@ __device__ void sparse_cost(double* figures, float* gradient, float* activity, f
   double errors = 0., weights = 0.;
   for (unsigned k = threadIdx.x; k < blocks; k += THREADS) errors += __ldcg(squares + k);
   for (unsigned i = threadIdx.x; i < n_weights; i += THREADS) weights += (double)theta[i] * (double)theta[i];
-  errors = 0.5 * sum_of_block(errors, sums) / m;
-  weights = sum_of_block(weights, sums);
-  divergence = sum_of_block(divergence, sums);
+  errors = 0.5 * sum_of_block<WARPS>(errors, sums) / m;
+  weights = sum_of_block<WARPS>(weights, sums);
+  divergence = sum_of_block<WARPS>(divergence, sums);
   if (threadIdx.x == 0) {
     figures[0] = errors + 0.5 * weighs.decay * weights + weighs.weight * divergence;
     figures[1] = errors;

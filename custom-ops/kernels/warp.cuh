@@ -1,4 +1,4 @@
-// warp.cuh: sums over the lanes of a warp. All lanes must take part, and all get the sum.
+// warp.cuh: sums and maxima over the lanes of a warp, and sums over a block. All lanes or threads must take part, and all get the result.
 #pragma once
 
 template <typename T>
@@ -6,4 +6,24 @@ __device__ __forceinline__ T sum_of_warp(T x) {
 #pragma unroll
   for (int step = 16; step; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
   return x;
+}
+
+__device__ __forceinline__ float largest_of_warp(float x) {
+#pragma unroll
+  for (int step = 16; step; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
+  return x;
+}
+
+// The sum over a block of WARPS warps, which are added in their order. `scratch` holds WARPS numbers, which may be in use before the call and
+// are after it.
+template <unsigned WARPS, typename T>
+__device__ __forceinline__ T sum_of_block(T x, T* scratch) {
+  x = sum_of_warp(x);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
+  __syncthreads();
+  T sum = 0;
+#pragma unroll
+  for (unsigned w = 0; w < WARPS; ++w) sum += scratch[w];
+  return sum;
 }

@@ -98,6 +98,7 @@ pub use layout::{
 };
 pub use neighbours::{
     ApproximateNeighbours, Metric, Neighbours, knn, knn_approximate, knn_of, knn_of_reference, knn_reference,
+    row_distances,
 };
 pub use patches::{
     PatchDirection, PatchGrid, cells_into_, cells_into_reference, patch_contrast_step_, patch_gradient_,

@@ -290,3 +290,40 @@ fn penalised_coefficients_denoise_too_and_a_large_penalty_leaves_the_means_of_pa
     let message = denoise(&noisy, &atoms, &settings).map(drop).unwrap_err().to_string();
     assert!(message.starts_with("Denoise: penalty must be at least 0, got -1"), "{message}");
 }
+
+#[test]
+fn penalised_coefficients_fill_in_as_pursuits_do_and_a_large_penalty_leaves_the_means_of_patches() {
+    // A wave, which few cosines represent.
+    let wave = |i: usize| 128. + 80. * (i as f32 / 5.).sin();
+    let pixels: Vec<f32> = (0..64 * 64).map(|i| 0.5 * (wave(i / 64) + wave(i % 64))).collect();
+    let clean = Tensor::from_vec(pixels, (64, 64), &Cpu).unwrap();
+    let known = uniform((64, 64), &Cpu, Philox::new(9, 0)).unwrap().ge(0.5).unwrap();
+    let nothing = Tensor::full(f32::NAN, (64, 64), &Cpu).unwrap();
+    let atoms = cosines(100, 8, &Cpu).unwrap();
+    let quality = |image: &Tensor| psnr(image, &clean, 255.).unwrap();
+    let holes = known.where_cond(&clean, &nothing).unwrap();
+    let by = |penalty: Option<f64>| {
+        let restored = inpaint(&holes, &known, &atoms, &Inpaint { side: 8, penalty, ..Inpaint::default() });
+        let image = restored.unwrap().image;
+        let kept = known.where_cond(&image, &clean).unwrap();
+        assert_eq!(values(&kept), values(&clean), "a known pixel changed");
+        quality(&image)
+    };
+    let (pursuit, penalised, means) = (by(None), by(Some(0.5)), by(Some(1e5)));
+    let mean = Tensor::full(128f32, (64, 64), &Cpu).unwrap();
+    let by_mean = quality(&known.where_cond(&clean, &mean).unwrap());
+    assert!(penalised > by_mean + 15. && penalised > pursuit - 3., "{by_mean}, {pursuit}, {penalised} dB");
+    assert!(means > by_mean && means < penalised - 5., "{by_mean}, {means}, {penalised} dB");
+
+    // With noise, known pixels are coded too, and those of whole patches by one Gram matrix.
+    let noisy = with_noise(&clean, 10.);
+    let settings = Inpaint { side: 8, sigma: 10., penalty: Some(1.), ..Inpaint::default() };
+    let hole: Vec<u8> = (0..64 * 64).map(|i| u8::from(!(20..24).contains(&(i / 64)))).collect();
+    let whole = Tensor::from_vec(hole, (64, 64), &Cpu).unwrap();
+    let restored = inpaint(&noisy, &whole, &atoms, &settings).unwrap().image;
+    let before = quality(&whole.where_cond(&noisy, &mean).unwrap());
+    assert!(quality(&restored) > before + 5., "{before} → {} dB", quality(&restored));
+    let message = inpaint(&noisy, &whole, &atoms, &Inpaint { penalty: Some(-1.), ..settings });
+    let message = message.map(drop).unwrap_err().to_string();
+    assert!(message.starts_with("Inpaint: penalty must be at least 0, got -1"), "{message}");
+}

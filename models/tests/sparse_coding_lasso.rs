@@ -3,7 +3,7 @@
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery::Philox;
 use chandlery::sparse_coding::lasso::{Lasso, LineSearch, Solver, Status, Stop};
-use chandlery_ops::{lasso_gaps_reference, lasso_reference, normal};
+use chandlery_ops::{lasso_gaps_reference, lasso_reference, normal, uniform};
 
 const SOLVERS: [Solver; 7] = [
     Solver::ActiveSet,
@@ -244,5 +244,63 @@ fn errors_name_what_is_wrong() -> Result<()> {
         let message = result.err().map(|e| e.to_string().lines().next().unwrap_or_default().to_owned());
         assert_eq!(message.as_deref(), Some(want));
     }
+    Ok(())
+}
+
+#[test]
+fn signals_with_missing_samples_have_the_minimum_over_the_others() -> Result<()> {
+    let (_, dictionary) = problem()?;
+    let signals = gaussian(70, 16, 20)?;
+    // Twenty signals miss the same samples, one has none, and the others miss samples of their own.
+    let own = uniform((50, 16), &Cpu, Philox::new(3, 21))?.ge(0.4)?;
+    let same = own.narrow(0, 0, 1)?.broadcast_as((20, 16))?.contiguous()?;
+    let mask = Tensor::cat(&[&same.narrow(0, 0, 9)?, &own.narrow(0, 1, 49)?, &same.narrow(0, 9, 11)?], 0)?;
+    let mask = Tensor::cat(&[&mask, &mask.narrow(0, 0, 1)?.zeros_like()?], 0)?;
+    let nothing = Tensor::full(f64::NAN, (70, 16), &Cpu)?;
+    let holes = mask.where_cond(&signals, &nothing)?;
+    let penalties = Tensor::full(0.4, 42, &Cpu)?;
+    for (nonnegative, ridge) in [(false, 0.), (true, 0.), (false, 0.3)] {
+        let lasso = Lasso { nonnegative, ridge, ..Lasso::new(0.4) };
+        // A ridge is as many more samples, of 0.
+        let extend = |x: &Tensor, by: &Tensor| Tensor::cat(&[x, &(by * ridge.sqrt())?], 1);
+        let got = lasso.solve_masked(&holes, &mask, &dictionary)?;
+        assert_eq!(got.status()?, [Status::Converged; 70]);
+        for row in 0..70 {
+            let shown = mask.narrow(0, row, 1)?.to_dtype(DType::F64)?;
+            let x = (signals.narrow(0, row, 1)? * &shown)?;
+            let x = extend(&x, &Tensor::zeros((1, 42), DType::F64, &Cpu)?)?;
+            let atoms = extend(&dictionary.broadcast_mul(&shown)?, &Tensor::eye(42, DType::F64, &Cpu)?)?;
+            let a = got.dense.narrow(0, row, 1)?;
+            let gap = lasso_gaps_reference(&a, &x, &atoms, &penalties, nonnegative)?.get(0)?;
+            let gap = gap.to_scalar::<f64>()?;
+            assert!(gap <= 1e-4 + 1e-9, "row {row}, nonnegative {nonnegative}, ridge {ridge}: {gap}");
+        }
+        assert_eq!(got.dense.get(69)?.abs()?.max(0)?.to_scalar::<f64>()?, 0., "no samples, no activations");
+    }
+    let none = Lasso::new(0.4).solve_masked(&holes.narrow(0, 0, 0)?, &mask.narrow(0, 0, 0)?, &dictionary)?;
+    assert_eq!(none.dense.dims(), [0, 42]);
+    Ok(())
+}
+
+#[test]
+fn masks_that_do_not_fit_are_refused() -> Result<()> {
+    let (signals, dictionary) = problem()?;
+    let mask = Tensor::ones((23, 16), DType::U8, &Cpu)?;
+    let error = |lasso: &Lasso, mask: &Tensor| {
+        lasso.solve_masked(&signals, mask, &dictionary).map(drop).unwrap_err().to_string()
+    };
+    let lasso = Lasso::new(0.4);
+    let narrow = error(&lasso, &mask.narrow(1, 0, 15)?.contiguous()?);
+    assert!(
+        narrow.contains("mask must be u8 of the shape of the signals, [23, 16], got U8 [23, 15]"),
+        "{narrow}"
+    );
+    let floats = error(&lasso, &mask.to_dtype(DType::F64)?);
+    assert!(floats.contains("got F64 [23, 16]"), "{floats}");
+    let solver = error(&Lasso { solver: Solver::Fista, ..lasso }, &mask);
+    assert!(
+        solver.contains("missing samples are for the solvers ActiveSet and CoordinateDescent, got Fista"),
+        "{solver}"
+    );
     Ok(())
 }

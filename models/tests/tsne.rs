@@ -1,10 +1,11 @@
 //! t-SNE as a model: what is refused, how it learns, how new rows find their places, and the measures by hand.
 use candle::{DType, Device, Module, Result, Tensor};
 use chandlery::Philox;
-use chandlery::tsne::{Embedding, Method, TransformConfig, Tsne, TsneConfig, TsneRun, measure};
+use chandlery::tsne::{Embedding, Method, Metric, TransformConfig, Tsne, TsneConfig, TsneRun, measure};
 use chandlery_ops::{normal, uniform};
 
 const CPU: Device = Device::Cpu;
+const EUCLIDEAN: Metric = Metric::Euclidean;
 
 fn message<T>(result: Result<T>) -> String {
     result.err().map_or_else(String::new, |e| e.to_string())
@@ -80,11 +81,11 @@ fn groups_are_told_apart_by_every_method_and_not_by_chance() -> Result<()> {
         let accuracy = measure::knn_label_accuracy(embedding.layout(), &labels, 5)?;
         assert!(accuracy > 0.98, "{method:?}: {accuracy}");
         let chance = normal((180, n_dims), &CPU, Philox::new(7, 6))?;
-        let trust = measure::trustworthiness(&rows, embedding.layout(), 5, 180)?;
-        let by_chance = measure::trustworthiness(&rows, &chance, 5, 180)?;
+        let trust = measure::trustworthiness(&rows, embedding.layout(), 5, 180, EUCLIDEAN)?;
+        let by_chance = measure::trustworthiness(&rows, &chance, 5, 180, EUCLIDEAN)?;
         assert!(trust > by_chance + 0.2, "{method:?}: {trust}, by chance {by_chance}");
-        let kl = measure::true_kl(&rows, embedding.layout(), 10.)?;
-        let by_chance = measure::true_kl(&rows, &chance, 10.)?;
+        let kl = measure::true_kl(&rows, embedding.layout(), 10., EUCLIDEAN)?;
+        let by_chance = measure::true_kl(&rows, &chance, 10., EUCLIDEAN)?;
         assert!(kl < 0.6 * by_chance, "{method:?}: {kl}, by chance {by_chance}");
     }
     Ok(())
@@ -119,12 +120,12 @@ fn measures_are_those_of_a_hand_count() -> Result<()> {
     // On a line 0 1 2 3 4; the layout swaps 1 and 3.
     let rows = Tensor::arange(0f32, 5., &CPU)?.unsqueeze(1)?;
     let layout = Tensor::new(&[[0f32, 0.], [3., 0.], [2., 0.], [1., 0.], [4., 0.]], &CPU)?;
-    assert!((measure::trustworthiness(&rows, &rows, 1, 5)? - 1.).abs() < 1e-12);
+    assert!((measure::trustworthiness(&rows, &rows, 1, 5, EUCLIDEAN)? - 1.).abs() < 1e-12);
     // The nearest points are 0 → 3 (rank 3), 1 → 2 (1), 2 → 1 (1), 3 → 0 (4) and 4 → 1 (3), by 2, 0, 0, 3 and 2 beyond the first.
-    let trust = measure::trustworthiness(&rows, &layout, 1, 5)?;
+    let trust = measure::trustworthiness(&rows, &layout, 1, 5, EUCLIDEAN)?;
     assert!((trust - (1. - 14. / 30.)).abs() < 1e-12, "{trust}");
     // The nearest rows are 1, 0, 1, 2 and 3: one of the points above is the same.
-    let recall = measure::knn_recall(&rows, &layout, 1)?;
+    let recall = measure::knn_recall(&rows, &layout, 1, EUCLIDEAN)?;
     assert!((recall - 0.2).abs() < 1e-12, "{recall}");
     let labels = Tensor::new(&[0u32, 1, 1, 0, 1], &CPU)?;
     assert!((measure::knn_label_accuracy(&layout, &labels, 1)? - 1.).abs() < 1e-12);
@@ -143,5 +144,58 @@ fn an_embedding_comes_back_with_the_rows_that_it_compares_with() -> Result<()> {
     assert_eq!(back.layout().to_vec2::<f32>()?, embedding.layout().to_vec2::<f32>()?);
     assert_eq!(back.rows().map(|rows| rows.dtype()), Some(DType::U8));
     assert_eq!(back.transform(&rows)?.to_vec2::<f32>()?, embedding.transform(&rows)?.to_vec2::<f32>()?);
+    Ok(())
+}
+
+#[test]
+fn measures_compare_rows_by_the_metric() -> Result<()> {
+    // From the first row the others are at Euclidean distances 3, √13 and 4, Manhattan ones 3, 5 and 4, and Chebyshev ones 3, 3 and 4. The
+    // layout has the order 1, 3, 2 of the Manhattan distance.
+    let rows = Tensor::new(&[[0f32, 0.], [3., 0.], [2., 3.], [0., -4.]], &CPU)?;
+    let layout = Tensor::new(&[[0f32, 0.], [3., 0.], [5., 0.], [-4., 0.]], &CPU)?;
+    let recall = |metric| measure::knn_recall(&rows, &layout, 2, metric);
+    assert!(recall(Metric::Manhattan)? > recall(EUCLIDEAN)?);
+    for metric in [EUCLIDEAN, Metric::Cosine, Metric::Correlation, Metric::Manhattan, Metric::Chebyshev] {
+        // A layout that is the rows is as good as can be where distances are those of the layout; all are within range.
+        let rows = normal((60, 2), &CPU, Philox::new(7, 12))?;
+        let trust = measure::trustworthiness(&rows, &rows, 5, 60, metric)?;
+        let kl = measure::true_kl(&rows, &rows, 10., metric)?;
+        assert!((0. ..=1.).contains(&trust) && kl.is_finite(), "{metric:?}: {trust} {kl}");
+        assert_eq!(trust == 1., metric == EUCLIDEAN, "{metric:?}: {trust}");
+        if matches!(metric, Metric::Manhattan | Metric::Chebyshev) {
+            assert!(trust > 0.97, "{metric:?}: {trust}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_metric_lays_groups_out_places_new_rows_and_is_saved() -> Result<()> {
+    let (rows, labels) = groups(40)?;
+    for (metric, name) in [
+        (Metric::Cosine, "cosine"),
+        (Metric::Correlation, "correlation"),
+        (Metric::Manhattan, "manhattan"),
+        (Metric::Chebyshev, "chebyshev"),
+    ] {
+        let embedding = tsne(TsneConfig { metric, ..short(Method::Exact) }).fit(&rows)?;
+        let accuracy = measure::knn_label_accuracy(embedding.layout(), &labels, 5)?;
+        assert!(accuracy > 0.95, "{metric:?}: {accuracy}");
+        let both = Tensor::cat(&[embedding.layout(), &embedding.transform(&rows)?], 0)?;
+        let twice = Tensor::cat(&[&labels, &labels], 0)?;
+        assert!(measure::knn_label_accuracy(&both, &twice, 7)? > 0.95, "{metric:?}");
+        let folder = tempfile::tempdir()?;
+        embedding.save_pretrained(folder.path())?;
+        let config = std::fs::read_to_string(folder.path().join("config.json"))?;
+        assert!(config.contains(&format!("\"metric\": \"{name}\"")), "{config}");
+        let back = Embedding::from_pretrained(&folder.path().display().to_string(), &CPU)?;
+        assert_eq!(back.config().metric, metric);
+        // A file that does not say it is of the Euclidean distance.
+        let without = config.replace(&format!("  \"metric\": \"{name}\",\n"), "");
+        assert!(without.len() < config.len());
+        std::fs::write(folder.path().join("config.json"), without)?;
+        let old = Embedding::from_pretrained(&folder.path().display().to_string(), &CPU)?;
+        assert_eq!(old.config().metric, EUCLIDEAN);
+    }
     Ok(())
 }

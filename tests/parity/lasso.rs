@@ -120,6 +120,55 @@ fn every_signal_reaches_the_gap_in_both_types_by_both_methods() -> Result<()> {
 }
 
 #[test]
+fn signals_with_gram_matrices_of_their_own_reach_the_gap_in_both_types() -> Result<()> {
+    // Also more signals than blocks of a launch, and supports beyond shared memory.
+    for (m, n, p) in [(3, 1, 4), (40, 130, 50), (1500, 33, 60), (7, 257, 100), (5, 513, 300), (3, 1100, 500)]
+    {
+        let problem = Problem::new(m, n, p, 0.2, 0.02)?;
+        // The last signal has no samples.
+        let mask = uniform((m, p), &CPU, Philox::new(80, 5))?.ge(0.4)?.to_dtype(DType::F64)?;
+        let mask = Tensor::cat(&[&mask.narrow(0, 0, m - 1)?, &Tensor::zeros((1, p), DType::F64, &CPU)?], 0)?;
+        let signals = (&problem.signals * &mask)?;
+        let shown = problem.atoms.unsqueeze(0)?.broadcast_mul(&mask.unsqueeze(1)?)?;
+        let gram = shown.matmul(&shown.transpose(1, 2)?.contiguous()?)?;
+        let correlations = signals.matmul(&problem.atoms.t()?)?;
+        let energies = signals.sqr()?.sum(1)?;
+        for device in devices()? {
+            for (dtype, tolerance) in [(DType::F32, 1e-4), (DType::F64, 1e-9)] {
+                for nonnegative in [false, true] {
+                    let what = format!("{m}×{n}×{p} {dtype:?} {nonnegative} on {:?}", device.location());
+                    let options = LassoOptions { tolerance, nonnegative, ..LassoOptions::default() };
+                    let there = |t: &Tensor| t.to_dtype(dtype)?.to_device(&device);
+                    let (gram, correlations) = (there(&gram)?, there(&correlations)?);
+                    let (energies, penalties) = (there(&energies)?, there(&problem.penalties)?);
+                    let solve = || -> Result<(Tensor, LassoReport)> {
+                        let a = correlations.zeros_like()?;
+                        let report = lasso_(&a, &gram, &correlations, &energies, &penalties, &options)?;
+                        Ok((a, report))
+                    };
+                    let (activations, report) = solve()?;
+                    let said = report.gaps.to_dtype(DType::F64)?.max(0)?.to_scalar::<f64>()?;
+                    assert!(said <= tolerance, "{what}: says {said:e}");
+                    let a = activations.to_device(&CPU)?.to_dtype(DType::F64)?;
+                    assert_eq!(a.get(m - 1)?.abs()?.max(0)?.to_scalar::<f64>()?, 0., "{what}: no samples");
+                    // What f32 makes of the problem itself.
+                    let rounding = if dtype == DType::F32 { 3e-5 } else { 1e-12 };
+                    for row in (0..m).step_by(m.div_ceil(40)) {
+                        let one = |t: &Tensor| t.narrow(0, row, 1);
+                        let (a, x, atoms) = (one(&a)?, one(&signals)?, shown.get(row)?);
+                        let gap = lasso_gaps_reference(&a, &x, &atoms, &problem.penalties, nonnegative)?;
+                        let gap = gap.get(0)?.to_scalar::<f64>()?;
+                        assert!(gap <= tolerance + rounding, "{what}: signal {row}: {gap:e}");
+                    }
+                    assert_same_bits(&what, &solve()?.0, &activations)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn a_warm_start_at_the_solution_moves_nothing() -> Result<()> {
     let problem = Problem::new(30, 200, 80, 0., 0.05)?;
     for device in devices()? {

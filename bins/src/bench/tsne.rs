@@ -3,7 +3,7 @@ use super::CommonArgs;
 use super::timing::{Seconds, time};
 use crate::device::describe;
 use crate::report::Report;
-use crate::tsne::args::{MethodArg, SplitsArg};
+use crate::tsne::choices::{MethodArg, SplitsArg};
 use crate::tsne::{self, measure as quality};
 use anyhow::{Context, Result, bail};
 use candle::{DType, Device, Tensor};
@@ -310,9 +310,10 @@ fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
         let layout = last.0.to_device(device)?;
         let read =
             tsne.config.preparation.apply(&rows.to_device(device)?)?.to_dtype(DType::F32)?.contiguous()?;
-        row.kl = Some(measure::true_kl(&read, &layout, tsne.config.perplexity)?);
-        row.trustworthiness =
-            Some(measure::trustworthiness(&read, &layout, quality::TRUST_NEIGHBOURS, quality::SAMPLE)?);
+        let metric = tsne.config.metric;
+        row.kl = Some(measure::true_kl(&read, &layout, tsne.config.perplexity, metric)?);
+        let (k, sample) = (quality::TRUST_NEIGHBOURS, quality::SAMPLE);
+        row.trustworthiness = Some(measure::trustworthiness(&read, &layout, k, sample, metric)?);
         row.knn_label_accuracy = labels
             .map(|labels| measure::knn_label_accuracy(&layout, &labels, quality::NEIGHBOURS))
             .transpose()?;

@@ -1,7 +1,7 @@
 //! The command `denoise`.
 use super::restore::{
-    Compared, Kept, Task, Wanted, draws, each_plane, folder_for, image_of, learn, planes_of, read_like,
-    training,
+    Codes, Compared, Kept, Task, Wanted, draws, each_plane, folder_for, image_of, learn, planes_of,
+    read_like, training,
 };
 use super::restore_args::DenoiseArgs;
 use super::streams;
@@ -17,8 +17,8 @@ use chandlery_ops::normal;
 use serde_json::json;
 use std::time::Instant;
 
-/// Removes noise from an image, by pursuits or, with a penalty in units of the noise, by penalised coefficients.
-pub fn denoise(args: &DenoiseArgs, penalty: Option<f64>) -> Result<Outcome> {
+/// Removes noise from an image.
+pub fn denoise(args: &DenoiseArgs, codes: Codes) -> Result<Outcome> {
     let report = Report::new(args.common.json);
     let Task { device, dictionary, side, image } = Task::open(&Wanted {
         image: &args.image,
@@ -50,7 +50,7 @@ pub fn denoise(args: &DenoiseArgs, penalty: Option<f64>) -> Result<Outcome> {
         blend: args.blend,
         step: args.step,
         method: args.pursuit.into(),
-        penalty,
+        penalty: codes.penalty(),
         ..Denoise::with_side(sigma, side)
     };
     report.line(&format!(
@@ -89,10 +89,7 @@ pub fn denoise(args: &DenoiseArgs, penalty: Option<f64>) -> Result<Outcome> {
     }
     report.line(&format!("{mean_count:.2} atoms per patch; {} in {}", args.out.display(), seconds(total)))?;
     let summary = Summary {
-        n_nonzero: match penalty {
-            None => settings.coder(dictionary.config().n_atoms).n_nonzero,
-            Some(_) => dictionary.config().n_atoms,
-        },
+        n_nonzero: codes.most(dictionary.config().n_atoms, settings.n_nonzero),
         mean_count,
         training_seconds: Some(learned_in),
         seconds: Some(total),
@@ -100,7 +97,7 @@ pub fn denoise(args: &DenoiseArgs, penalty: Option<f64>) -> Result<Outcome> {
     };
     let results = summary.with(json!({
         "sigma": sigma,
-        "penalty": penalty,
+        "penalty": codes.penalty(),
         "sigma_estimated": args.sigma.is_none(),
         "psnr_noisy": psnr.map(|[before, _]| before),
         "psnr": psnr.map(|[_, after]| after),
@@ -110,6 +107,7 @@ pub fn denoise(args: &DenoiseArgs, penalty: Option<f64>) -> Result<Outcome> {
     if let Some(folder) = &folder {
         let kept = Kept {
             done: "denoised",
+            codes,
             image: &args.image,
             args: &args.dictionary,
             iterations,

@@ -1,7 +1,7 @@
 //! The command `inpaint`.
 use super::restore::{
-    Compared, Kept, Task, Wanted, draws, each_plane, folder_for, image_of, learn, planes_of, read_like,
-    training,
+    Codes, Compared, Kept, Task, Wanted, draws, each_plane, folder_for, image_of, learn, planes_of,
+    read_like, training,
 };
 use super::restore_args::InpaintArgs;
 use super::streams;
@@ -23,7 +23,7 @@ use std::time::Instant;
 const HOLE: f64 = 0.;
 
 /// Fills in the missing pixels of an image.
-pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
+pub fn inpaint(args: &InpaintArgs, codes: Codes) -> Result<Outcome> {
     let report = Report::new(args.common.json);
     let Task { device, dictionary, side, image } = Task::open(&Wanted {
         image: &args.image,
@@ -62,8 +62,12 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
     };
     let planes = planes_of(&image.to_device(&device)?)?;
     let known = mask.to_device(&device)?;
-    let fill = |atoms: &Tensor| {
+    let rounds = if dictionary.is_none() && args.dictionary.iterations > 0 { args.rounds } else { 0 };
+    let fill = |atoms: &Tensor, round: usize| {
         let _spinner = Spinner::new("coding all patches");
+        // What is learned from is filled in by the pursuit that it is learned for.
+        let penalty = codes.penalty().filter(|_| round == rounds);
+        let settings = Inpaint { penalty, ..settings.clone() };
         each_plane(&planes, |plane| inpaint_plane(plane, &known, atoms, &settings))
     };
     let training = training(&args.dictionary);
@@ -71,8 +75,7 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
         Some(dictionary) => dictionary.atoms().clone(),
         None => cosines(training.n_atoms, side, &device)?,
     };
-    let rounds = if dictionary.is_none() && training.iterations > 0 { args.rounds } else { 0 };
-    let (mut filled, mut mean_count) = fill(&atoms)?;
+    let (mut filled, mut mean_count) = fill(&atoms, 0)?;
     let from = |planes: &[Tensor], atoms: &Tensor, training: &ImageTraining| {
         ImageTrainer::filled(planes, atoms, &settings, training, draws(&args.dictionary))
     };
@@ -84,7 +87,7 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
         learned_in += began.elapsed().as_secs_f64();
         atoms = learned.dictionary.atoms().clone();
         of_image = Some(learned);
-        (filled, mean_count) = fill(&atoms)?;
+        (filled, mean_count) = fill(&atoms, round)?;
     }
     let restored = image_of(&filled)?.to_device(&Device::Cpu)?;
     let total = started.elapsed().as_secs_f64();
@@ -100,7 +103,7 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
     }
     report.line(&format!("{mean_count:.2} atoms per patch; {} in {}", args.out.display(), seconds(total)))?;
     let (n_atoms, n_features) = atoms.dims2()?;
-    let config = DictionaryConfig::new(n_atoms, n_features, args.nonzero.min(n_atoms));
+    let config = DictionaryConfig::new(n_atoms, n_features, codes.most(n_atoms, args.nonzero));
     let summary = Summary {
         mean_count,
         training_seconds: Some(learned_in),
@@ -109,6 +112,7 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
     };
     let results = summary.with(json!({
         "sigma": args.sigma,
+        "penalty": codes.penalty(),
         "missing": missing,
         "psnr_noisy": psnr.map(|[before, _]| before),
         "psnr": psnr.map(|[_, after]| after),
@@ -122,6 +126,7 @@ pub fn inpaint(args: &InpaintArgs) -> Result<Outcome> {
         };
         let kept = Kept {
             done: "filled in",
+            codes,
             image: &args.image,
             args: &args.dictionary,
             iterations: rounds * args.dictionary.iterations,

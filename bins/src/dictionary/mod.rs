@@ -13,6 +13,7 @@
 //! | `decode`   | the command `decode`                                              |
 //! | `codes`    | files of codes, which both share                                  |
 //! | `given`    | a dictionary that the command line names: a model, or a file      |
+//! | `pixels`   | atoms of a model as patches of pixels                             |
 //! | `restore`  | what `denoise` and `inpaint` share                                |
 //! | `denoise`  | the command `denoise`                                             |
 //! | `inpaint`  | the command `inpaint`                                             |
@@ -28,10 +29,11 @@ pub(crate) mod denoise;
 pub(crate) mod draw;
 mod encode;
 mod given;
-mod inpaint;
+pub(crate) mod inpaint;
 mod measure;
+mod pixels;
 mod plan;
-mod restore;
+pub(crate) mod restore;
 pub mod restore_args;
 pub(crate) mod signals;
 mod summary;
@@ -40,6 +42,7 @@ mod train;
 use crate::report::Outcome;
 use anyhow::Result;
 use args::{Cli, Command};
+use restore::Codes;
 
 /// Places in the random sequence of a run's seed, one for each use. Patches drawn for training and the rows' order have their own
 /// ([`chandlery_datasets`]).
@@ -66,8 +69,8 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Some(Command::Train(args)) => args.session.named(train::train(&args)),
         Some(Command::Encode(args)) => encode::encode(&args),
         Some(Command::Decode(args)) => decode::decode(&args),
-        Some(Command::Denoise(args)) => denoise::denoise(&args, None),
-        Some(Command::Inpaint(args)) => inpaint::inpaint(&args),
+        Some(Command::Denoise(args)) => denoise::denoise(&args, Codes::Pursuit),
+        Some(Command::Inpaint(args)) => inpaint::inpaint(&args, Codes::Pursuit),
         Some(Command::Completions(args)) => args.print::<Cli>(),
     }
 }

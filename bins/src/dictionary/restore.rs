@@ -1,7 +1,7 @@
 //! What `denoise` and `inpaint` share: planes, the dictionary of an image, and what is written.
 use super::card::{self, RestoredImage};
-use super::given::given_by;
 use super::measure::energy_of;
+use super::pixels::atoms_of;
 use super::restore_args::ImageDictionaryArgs;
 use super::{draw, streams};
 use crate::device::describe;
@@ -19,6 +19,44 @@ use chandlery::dictionary::image::colour::{from_opponent, to_opponent};
 use chandlery::dictionary::image::{ImageTrainer, ImageTraining, Restored, psnr};
 use chandlery_datasets::ImageShape;
 use std::path::Path;
+
+/// What finds the codes that a result is made of. Where a dictionary is learned, its codes are those of a pursuit.
+#[derive(Debug, Clone, Copy)]
+pub enum Codes {
+    /// The pursuit of the command line; of `dictionary-learning`.
+    Pursuit,
+    /// The lasso; of `sparse-coding`.
+    Lasso {
+        /// On magnitudes, in units of the noise or of the error that is allowed.
+        penalty: f64,
+    },
+}
+
+impl Codes {
+    /// As the library takes it.
+    pub fn penalty(self) -> Option<f64> {
+        match self {
+            Self::Pursuit => None,
+            Self::Lasso { penalty } => Some(penalty),
+        }
+    }
+
+    /// The program whose command it is.
+    fn program(self) -> &'static str {
+        match self {
+            Self::Pursuit => "dictionary-learning",
+            Self::Lasso { .. } => "sparse-coding",
+        }
+    }
+
+    /// The most atoms of a code, of so many, where a pursuit takes at most `n_nonzero`.
+    pub fn most(self, n_atoms: usize, n_nonzero: usize) -> usize {
+        match self {
+            Self::Pursuit => n_nonzero.min(n_atoms),
+            Self::Lasso { .. } => n_atoms,
+        }
+    }
+}
 
 /// An image, `[channels, height, width]` in grey levels, as planes of its own: grey as it is, colour as luma and two opponents, in each of which
 /// white noise stays what it was.
@@ -76,7 +114,7 @@ impl Task {
         }
         let device = wanted.common.open_device()?;
         let args = wanted.dictionary;
-        let open = |name: &String| given_by("--dictionary", name, &device);
+        let open = |name: &String| atoms_of(name, &device).with_context(|| format!("--dictionary {name}"));
         let dictionary = args.dictionary.as_ref().map(open).transpose()?;
         let side = match (&dictionary, &args.dictionary) {
             (Some(dictionary), Some(name)) => side_of(dictionary, name)?,
@@ -163,6 +201,7 @@ pub fn folder_for(args: &ImageDictionaryArgs) -> Result<Option<RunFolder>> {
 pub struct Kept<'a> {
     /// `denoised`, `filled in`.
     pub done: &'a str,
+    pub codes: Codes,
     pub image: &'a Path,
     pub args: &'a ImageDictionaryArgs,
     /// Iterations that were made.
@@ -193,7 +232,7 @@ impl Kept<'_> {
         };
         let made = Made {
             version: env!("CARGO_PKG_VERSION"),
-            command: &command_line("dictionary-learning"),
+            command: &command_line(self.codes.program()),
             seed: self.args.seed,
             device: &describe(self.device),
             seconds: self.seconds,

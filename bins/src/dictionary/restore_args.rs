@@ -8,7 +8,8 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Args)]
 pub struct ImageDictionaryArgs {
     /// A trained dictionary of square grey patches; default: a dictionary is learned from the image itself.
-    /// The folder of a run, OWNER/NAME on the hub, or a .npy, .csv or .safetensors file with one atom per row.
+    /// The folder of a run of `dictionary-learning` or `sparse-coding`, OWNER/NAME on the hub, or a .npy, .csv or .safetensors file with one
+    /// atom per row. Atoms of whitened patches are turned back into atoms of pixels.
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["atoms", "iterations", "side", "patches", "rule"])]
     pub dictionary: Option<String>,
     /// Height and width of a patch; default: 8.

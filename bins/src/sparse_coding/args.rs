@@ -1,6 +1,6 @@
 //! The command line of `sparse-coding`.
 use crate::completions::CompletionsArgs;
-use crate::dictionary::restore_args::DenoiseArgs;
+use crate::dictionary::restore_args::{DenoiseArgs, InpaintArgs};
 use crate::options::{above_zero, at_least_one, not_negative};
 use crate::patch_rows::{EncodeArgs, InputArgs, PrepareArg, ReconstructArgs, UseArgs};
 use crate::self_taught::TaskArgs;
@@ -17,7 +17,8 @@ Examples:
   sparse-coding --out runs/BASIS   # 256 atoms of 12x12 patches
   sparse-coding evaluate runs/BASIS
   sparse-coding encode runs/BASIS --data DATA --out activations.npy
-  sparse-coding denoise IMAGE --sigma 25 --add-noise";
+  sparse-coding denoise IMAGE --sigma 25 --add-noise
+  sparse-coding inpaint IMAGE --missing 0.5";
 /// The same of `train`.
 const TRAIN: &str = "\
 Examples:
@@ -66,6 +67,9 @@ pub enum Command {
     /// Remove noise from an image. As `dictionary-learning denoise`, but the codes that make the result are lasso solutions (l1 penalty),
     /// not pursuits.
     Denoise(Box<DenoisingArgs>),
+    /// Fill in missing pixels of an image. As `dictionary-learning inpaint`, but the codes that make the result are lasso solutions (l1
+    /// penalty) over the known pixels of each patch, not pursuits.
+    Inpaint(Box<InpaintingArgs>),
     /// Compare activations with raw pixels and with principal components: learn a basis from the digits 5 to 9 without labels, then train
     /// classifiers of the digits 0 to 4 on each.
     SelfTaught(SelfTaughtArgs),
@@ -206,6 +210,25 @@ pub struct DenoisingArgs {
     pub of: DenoiseArgs,
     /// l1 penalty on the coefficients, in units of --sigma, at least 0. For photographs, use 1.5 to 2.5.
     #[arg(long, value_name = "FACTOR", default_value_t = 2., value_parser = not_negative)]
+    pub penalty: f64,
+}
+
+/// Arguments of `sparse-coding inpaint`.
+#[derive(Debug, Args)]
+#[command(
+    mut_arg("tolerance", |arg| arg.help(
+        "Unit of --penalty, in grey levels. While a dictionary is learned from the image, also the root mean square error of a patch's known \
+         pixels at which its code stops growing"
+    )),
+    mut_arg("nonzero", |arg| arg.help("Used only while a dictionary is learned from the image: largest number of atoms per patch")),
+    mut_arg("pursuit", |arg| arg.help("Used only while a dictionary is learned from the image: pursuit that chooses a patch's atoms"))
+)]
+pub struct InpaintingArgs {
+    /// Image, missing pixels and dictionary. A dictionary that is learned from the image is learned by pursuits.
+    #[command(flatten)]
+    pub of: InpaintArgs,
+    /// l1 penalty on the coefficients, at least 0, in units of --tolerance, or of 1.15 times --sigma where that is larger.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1., value_parser = not_negative)]
     pub penalty: f64,
 }
 

@@ -5,6 +5,7 @@
 //! | [`args`] | the command line |
 //! | `train` | the command `train` |
 //! | `apply` | the commands `encode`, `evaluate` and `reconstruct` |
+//! | [`denoise()`], [`inpaint()`] | the commands of these names, which `dictionary-learning` has too |
 //! | `self_taught` | the command `self-taught` |
 //! | `draw` | the basis as a picture |
 //! | `card` | the model card |
@@ -16,6 +17,8 @@ mod self_taught;
 mod train;
 
 use crate::dictionary::denoise::denoise;
+use crate::dictionary::inpaint::inpaint;
+use crate::dictionary::restore::Codes;
 use crate::report::Outcome;
 use anyhow::Result;
 use args::{Cli, Command};
@@ -39,7 +42,8 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Some(Command::Encode(args)) => apply::encode(&args),
         Some(Command::Evaluate(args)) => apply::evaluate(&args),
         Some(Command::Reconstruct(args)) => apply::reconstruct(&args),
-        Some(Command::Denoise(args)) => denoise(&args.of, Some(args.penalty)),
+        Some(Command::Denoise(args)) => denoise(&args.of, Codes::Lasso { penalty: args.penalty }),
+        Some(Command::Inpaint(args)) => inpaint(&args.of, Codes::Lasso { penalty: args.penalty }),
         Some(Command::SelfTaught(args)) => self_taught::self_taught(&args),
         Some(Command::Completions(args)) => args.print::<Cli>(),
     }

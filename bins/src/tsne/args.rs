@@ -1,4 +1,5 @@
 //! The command line of `tsne`.
+use super::choices::{MethodArg, MetricArg, SplitsArg, StartArg};
 use crate::completions::CompletionsArgs;
 use crate::help::PREPARE;
 use crate::options::{
@@ -6,10 +7,10 @@ use crate::options::{
 };
 use crate::rows::SplitArg;
 use crate::session::SessionArgs;
-use chandlery::tsne::{Method, Metric, Start, TransformConfig, TsneConfig};
+use chandlery::tsne::{Start, TransformConfig, TsneConfig};
 use chandlery_datasets::preparation::StepConfig;
 use chandlery_datasets::{ImageShape, Preparation};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -59,68 +60,6 @@ pub enum Command {
     Evaluate(EvaluateArgs),
     /// Print completions of this program for a shell.
     Completions(CompletionsArgs),
-}
-
-/// Which rows of a data set are laid out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SplitsArg {
-    /// Training rows, then test rows where there are any.
-    #[default]
-    All,
-    /// Training rows.
-    Train,
-    /// Test rows.
-    Test,
-}
-
-/// How rows are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MetricArg {
-    /// The Euclidean distance.
-    #[default]
-    Euclidean,
-    /// 1 minus the cosine of the angle between rows.
-    Cosine,
-}
-
-/// How repulsion is found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MethodArg {
-    /// Chosen by the number of rows and dimensions.
-    #[default]
-    Auto,
-    /// Every pair of points.
-    Exact,
-    /// A tree whose cells stand for the points in them.
-    BarnesHut,
-    /// Interpolation on a grid; 2 dimensions.
-    Fft,
-}
-
-impl MethodArg {
-    /// The same as the library takes it.
-    pub fn method(self) -> Option<Method> {
-        match self {
-            Self::Auto => None,
-            Self::Exact => Some(Method::Exact),
-            Self::BarnesHut => Some(Method::BarnesHut),
-            Self::Fft => Some(Method::Fft),
-        }
-    }
-}
-
-/// Where points begin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StartArg {
-    /// The principal components of the rows.
-    #[default]
-    Pca,
-    /// Drawn at random.
-    Random,
 }
 
 /// Settings of `train`. The run folder keeps them, so that `--resume` needs nothing else.
@@ -221,10 +160,7 @@ impl Settings {
             n_dims: self.dims,
             perplexity: *first,
             further_perplexities: further.to_vec(),
-            metric: match self.metric {
-                MetricArg::Euclidean => Metric::Euclidean,
-                MetricArg::Cosine => Metric::Cosine,
-            },
+            metric: self.metric.metric(),
             neighbours: self.neighbours,
             approximate: self.approximate,
             method: self.method.method(),
@@ -327,6 +263,9 @@ pub struct EvaluateArgs {
     /// selects, in the same order.
     #[arg(long, value_name = "FILE")]
     pub embedding: PathBuf,
+    /// How rows are compared; default: as in the run if --embedding is the folder of a run, else by the Euclidean distance.
+    #[arg(long, value_enum)]
+    pub metric: Option<MetricArg>,
     /// Perplexity of the affinities for the divergence, from 1 to a third of the rows.
     #[arg(long, value_name = "P", default_value_t = 30., value_parser = one_or_more)]
     pub perplexity: f64,

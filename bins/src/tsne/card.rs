@@ -2,6 +2,7 @@
 use super::args::Settings;
 use super::rows::Rows;
 use super::train::words_of_list;
+use crate::dictionary::choices::name_of;
 use crate::session::{Card, Picture};
 use anyhow::Result;
 use chandlery::tsne::Embedding;
@@ -35,8 +36,9 @@ pub fn of<'a>(
             rows.words()
         ),
         settings: format!(
-            "perplexity {}, {iterations} iterations, early exaggeration {}",
+            "perplexity {}, {} distance, {iterations} iterations, early exaggeration {}",
             words_of_list(&settings.perplexity),
+            name_of(&settings.metric),
             settings.early_exaggeration
         ),
         results,

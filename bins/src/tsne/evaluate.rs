@@ -1,5 +1,6 @@
 //! The command `evaluate`: measures of a layout, made by this or any other program.
-use super::args::{EvaluateArgs, SplitsArg};
+use super::args::EvaluateArgs;
+use super::choices::{MetricArg, SplitsArg};
 use super::measure::Measures;
 use super::rows::{Rows, read_layout};
 use crate::progress::Spinner;
@@ -16,13 +17,13 @@ use serde_json::json;
 pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
     let device = args.common.open_device()?;
-    let rows = rows(args, &device)?;
+    let (rows, metric) = rows(args, &device)?;
     let layout = read_layout(&args.embedding, "--embedding", rows.n(), &device)?;
     let spinner = Spinner::new("measuring");
     // Bytes over 255.
     let read = Preparation::default().apply(&rows.raw)?.to_dtype(DType::F32)?.contiguous()?;
-    let kl = true_kl(&read, &layout, args.perplexity).context("--perplexity")?;
-    let measures = Measures::new(&read, rows.labels.as_deref(), &layout)?;
+    let kl = true_kl(&read, &layout, args.perplexity, metric.metric()).context("--perplexity")?;
+    let measures = Measures::new(&read, rows.labels.as_deref(), &layout, metric.metric())?;
     drop(spinner);
     report.line(&format!("KL {kl:.4} at perplexity {} over {}", args.perplexity, count(rows.n(), "row")))?;
     for (name, value) in measures.figures() {
@@ -33,6 +34,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
         "embedding": args.embedding,
         "n_samples": rows.n(),
         "n_dims": layout.dim(1)?,
+        "metric": metric,
         "perplexity": args.perplexity,
         "kl": kl,
         "trustworthiness": measures.trustworthiness,
@@ -42,11 +44,13 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The rows that the layout is of: those asked for; what is not said is as in the run if the layout is the folder of one.
-fn rows(args: &EvaluateArgs, device: &Device) -> Result<Rows> {
+/// The rows that the layout is of, and how they are compared, as asked for; what is not said is as in the run if the layout is the folder of one.
+fn rows(args: &EvaluateArgs, device: &Device) -> Result<(Rows, MetricArg)> {
     #[derive(Deserialize)]
     struct OfRun {
         split: SplitsArg,
+        #[serde(default)]
+        metric: MetricArg,
     }
     let run = match data_and_settings::<OfRun>(&args.embedding) {
         // A run is not needed where the data is named.
@@ -54,7 +58,8 @@ fn rows(args: &EvaluateArgs, device: &Device) -> Result<Rows> {
         run => run?,
     };
     let (data, of_run) = run.unzip();
-    let split = args.split.or(of_run.map(|of_run| of_run.split)).unwrap_or_default();
+    let split = args.split.or(of_run.as_ref().map(|of_run| of_run.split)).unwrap_or_default();
+    let metric = args.metric.or(of_run.map(|of_run| of_run.metric)).unwrap_or_default();
     let dataset = args.data.or_those_of(data).open();
-    Rows::of(args.data.named(&args.embedding.display().to_string(), dataset)?, split, device)
+    Ok((Rows::of(args.data.named(&args.embedding.display().to_string(), dataset)?, split, device)?, metric))
 }

@@ -1,6 +1,7 @@
 //! How good a layout is.
 use anyhow::Result;
 use candle::Tensor;
+use chandlery::tsne::Metric;
 use chandlery::tsne::measure::{knn_label_accuracy, knn_recall, trustworthiness};
 use serde::Serialize;
 
@@ -23,12 +24,12 @@ pub struct Measures {
 }
 
 impl Measures {
-    /// Those of a layout, f32 `[n, n_dims]`, of prepared rows, f32 `[n, n_features]`.
-    pub fn new(read: &Tensor, labels: Option<&[u32]>, layout: &Tensor) -> Result<Self> {
+    /// Those of a layout, f32 `[n, n_dims]`, of prepared rows, f32 `[n, n_features]`, which are compared by `metric`.
+    pub fn new(read: &Tensor, labels: Option<&[u32]>, layout: &Tensor, metric: Metric) -> Result<Self> {
         let n = read.dim(0)?;
-        let trust =
-            (2 * TRUST_NEIGHBOURS < n).then(|| trustworthiness(read, layout, TRUST_NEIGHBOURS, SAMPLE));
-        let recall = (NEIGHBOURS < n).then(|| knn_recall(read, layout, NEIGHBOURS));
+        let trust = (2 * TRUST_NEIGHBOURS < n)
+            .then(|| trustworthiness(read, layout, TRUST_NEIGHBOURS, SAMPLE, metric));
+        let recall = (NEIGHBOURS < n).then(|| knn_recall(read, layout, NEIGHBOURS, metric));
         let labels = labels.filter(|_| NEIGHBOURS < n);
         let labels = labels.map(|labels| Tensor::new(labels, layout.device())).transpose()?;
         let accuracy = labels.map(|labels| knn_label_accuracy(layout, &labels, NEIGHBOURS));

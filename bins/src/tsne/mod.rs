@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`args`] | the command line |
+//! | [`choices`] | the names of metrics, methods and starts |
 //! | `rows` | the rows that are laid out |
 //! | `train` | the command `train` |
 //! | `transform`, `evaluate` | the other commands |
@@ -13,6 +14,7 @@
 //! | `card` | the model card |
 pub mod args;
 mod card;
+pub mod choices;
 mod evaluate;
 mod given;
 mod history;

@@ -1,5 +1,5 @@
 //! The rows that are laid out, and layouts that are read from files.
-use super::args::SplitsArg;
+use super::choices::SplitsArg;
 use crate::options::DataArgs;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};

@@ -220,7 +220,7 @@ fn measured(made: &TsneRun, embedding: &Embedding, rows: &Rows) -> Result<(f64, 
     let layout = embedding.layout();
     let kl = kl_of_affinities(made.affinities(), layout, embedding.config().degrees_of_freedom)?;
     let read = embedding.prepare(&rows.raw)?;
-    Ok((kl, Measures::new(&read, rows.labels.as_deref(), layout)?))
+    Ok((kl, Measures::new(&read, rows.labels.as_deref(), layout, embedding.config().metric)?))
 }
 
 /// Curves, scatter, page, and the animation where it was asked for.

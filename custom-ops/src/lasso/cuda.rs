@@ -25,16 +25,17 @@ struct Numbers<T> {
     cyclic: u32,
     last: u32,
     wide: u32,
+    own: u32,
 }
-// SAFETY: a number of four or eight bytes and seven of four, the same layout as the kernel's struct, padded to its alignment.
+// SAFETY: a number of four or eight bytes and eight of four, the same layout as the kernel's struct, padded to its alignment.
 unsafe impl<T: DeviceRepr> DeviceRepr for Numbers<T> {}
 
 /// What stays for all launches of a call.
 struct Space<T> {
     scratch: Scratch,
-    /// `[n, n]`: the Gram matrix of unit atoms.
+    /// `[n, n]` for each Gram matrix: those of unit atoms.
     unit: Part<T>,
-    /// `[n]`: what coefficients of unit atoms are multiplied by.
+    /// `[n]` for each: what coefficients of unit atoms are multiplied by.
     scale: Part<T>,
     /// `[2 + m]` for each launch: signals to take.
     work: Part<u32>,
@@ -73,7 +74,8 @@ pub(super) fn run<T: CudaDType + WithDType + DeviceRepr>(
         penalties: penalties.elements::<T>()?,
     };
     let m = of.gaps.len();
-    let mut space = begin(gpu, &gram, &mut of, [m, n, stages.len()])?;
+    let grams = if lasso.own_gram { m } else { 1 };
+    let mut space = begin(gpu, &gram, &mut of, [m, n, grams, stages.len()])?;
     let cyclic = lasso.options.method == LassoMethod::CoordinateDescent;
     let mut refused = 0;
     for (i, &stage) in stages.iter().enumerate() {
@@ -87,6 +89,7 @@ pub(super) fn run<T: CudaDType + WithDType + DeviceRepr>(
             cyclic: cyclic.into(),
             last: is_last.into(),
             wide: wide.into(),
+            own: lasso.own_gram.into(),
         };
         let said = solve(gpu, stage, i, &mut of, &mut space, numbers)?;
         refused |= said[NOT_FINITE];
@@ -107,11 +110,11 @@ fn begin<T: CudaDType + WithDType>(
     gpu: &Gpu,
     gram: &In<'_, CudaStorage>,
     of: &mut Operands<'_, T>,
-    [m, n, launches]: [usize; 3],
+    [m, n, grams, launches]: [usize; 4],
 ) -> Result<Space<T>> {
     let gram = gram.elements::<T>()?;
     let mut layout = ScratchLayout::default();
-    let (unit, scale) = (layout.part::<T>(n * n), layout.part::<T>(n));
+    let (unit, scale) = (layout.part::<T>(grams * n * n), layout.part::<T>(grams * n));
     let work = layout.part::<u32>(launches * (2 + m));
     let mut scratch = layout.alloc(OP, gpu)?;
     {
@@ -120,14 +123,14 @@ fn begin<T: CudaDType + WithDType>(
         let name = T::DTYPE.as_str();
         let launch = gpu.launch(OP, FILE, &format!("lasso_begin_{name}"))?.read(&gram);
         let launch = launch.num(scale.address(memory.at)).num(work.address(memory.at));
-        let launch = launch.write(&mut of.updates).count(launches).count(m).count(n);
-        // SAFETY: (const T*, T*, 2 × unsigned*, 3 × unsigned): n² numbers of the Gram matrix, n of `scale`, 2 + m of each list and m
+        let launch = launch.write(&mut of.updates).count(launches).count(m).count(n).count(grams);
+        // SAFETY: (const T*, T*, 2 × unsigned*, 4 × unsigned): n² numbers of each Gram matrix, n of its `scale`, 2 + m of each list and m
         // of the updates, by the checks of `lasso_` and the layout above.
-        unsafe { launch.linear(m.max(n)).go() }?;
+        unsafe { launch.linear(m.max(grams * n)).go() }?;
         let launch = gpu.launch(OP, FILE, &format!("lasso_unit_{name}"))?.read(&gram);
-        let launch = launch.num(scale.address(memory.at)).num(unit.address(memory.at)).count(n);
-        // SAFETY: (2 × const T*, T*, unsigned), as above.
-        unsafe { launch.linear(n * n).go() }?;
+        let launch = launch.num(scale.address(memory.at)).num(unit.address(memory.at)).count(n).count(grams);
+        // SAFETY: (2 × const T*, T*, 2 × unsigned), as above.
+        unsafe { launch.linear(grams * n * n).go() }?;
     }
     Ok(Space { scratch, unit, scale, work })
 }

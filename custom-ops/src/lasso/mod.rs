@@ -19,11 +19,14 @@
 //! | symbol | argument | shape |
 //! |---|---|---|
 //! | `a` | `activations` | `[m, n]` f32 or f64, as is all else |
-//! | `G` | `gram` | `[n, n]`, symmetric and positive semidefinite |
+//! | `G` | `gram` | `[n, n]`, symmetric and positive semidefinite; or `[m, n, n]`, one for each signal |
 //! | `c` | `correlations` | `[m, n]` |
 //! | `ε` | `energies` | `[m]` |
 //! | `β` | `penalties` | `[n]`, at least 0 |
 //! | | [`LassoReport::gaps`] | `[m]` |
+//!
+//! Signals with missing samples have Gram matrices of their own: with `M` the diagonal of 1 for each observed sample and 0 for the others,
+//! `½ ‖M (x − a B)‖² + Σ βⱼ |aⱼ|` is the problem with `G = B M Bᵀ`, `c = x M Bᵀ` and `ε = ‖M x‖²`.
 //!
 //! An elastic net with the additional term `½ λ ‖a‖²` is this problem with `λ` added to the diagonal of `G`.
 //!
@@ -56,7 +59,7 @@
 //! **On CUDA** one kernel runs whole solves, a block for each signal: `q` and `a` in registers, the factor in shared memory; signals
 //! whose support outgrows it go on in a second launch with factors in global memory, up to 1024 atoms, and without Newton steps above
 //! that. There may be up to 8192 atoms. A call waits for the device once or twice and cannot be part of a recorded step. Scratch
-//! memory: `n²` numbers, and for the second launch at most 2 MiB (f32) for each multiprocessor. Results are the same bits in every run.
+//! memory: as much as `gram`, and for the second launch at most 2 MiB (f32) for each multiprocessor. Results are the same bits in every run.
 //!
 //! Sources: Tibshirani, "Regression shrinkage and selection via the lasso", J. Royal Statistical Society B 58(1), 1996; Osborne,
 //! Presnell and Turlach, "A new approach to variable selection in least squares problems", IMA J. Numerical Analysis 20(3), 2000
@@ -138,15 +141,15 @@ pub struct LassoReport {
     pub updates: Tensor,
 }
 
-/// Solves a lasso for each row of `correlations`, all with one Gram matrix.
+/// Solves a lasso for each row of `correlations`, all with one Gram matrix or each with its own.
 ///
 /// `activations` `[m, n]` is the start and receives the solution: zeros, or activations of an earlier call (a warm start).
-/// `gram` is `[n, n]`, `correlations` `[m, n]`, `energies` `[m]` (at least 0) and `penalties` `[n]` (at least 0); all are
+/// `gram` is `[n, n]` or, for each signal its own, `[m, n, n]`; `correlations` `[m, n]`, `energies` `[m]` (at least 0) and `penalties` `[n]` (at least 0); all are
 /// contiguous, f32 or f64, and finite; that `gram` is symmetric is not checked. With `nonnegative`, negative entries of the start
 /// count as 0. See the [module](self) for the problem and the methods.
 ///
 /// Cost of the active set, for a solution of `k` atoms: about `3k` updates of `2n` FLOP, and 4 to 10 Newton steps of at most
-/// `k³/3 + 2kn` FLOP. Memory: `n²`, and `O(n + w²)` for each worker, with `w` the atoms that were ever in the support of a signal.
+/// `k³/3 + 2kn` FLOP. Memory: as much as `gram`, and `O(n + w²)` for each worker, with `w` the atoms that were ever in the support of a signal.
 ///
 /// # Errors
 /// When shapes, types, layouts or devices do not fit, an option is out of range, or, on the CPU, a number is not finite, an energy
@@ -161,7 +164,9 @@ pub fn lasso_(
 ) -> Result<LassoReport> {
     let (m, n) = matrix(OP, "activations", "[n_samples, n_atoms]", activations, &[DType::F32, DType::F64])?;
     let (dtype, device) = (activations.dtype(), activations.device());
-    expect(OP, "gram", gram, &[dtype], &[n, n])?;
+    let own_gram = gram.rank() == 3;
+    let grams = [m, n, n];
+    expect(OP, "gram", gram, &[dtype], &grams[usize::from(!own_gram)..])?;
     expect(OP, "correlations", correlations, &[dtype], &[m, n])?;
     expect(OP, "energies", energies, &[dtype], &[m])?;
     expect(OP, "penalties", penalties, &[dtype], &[n])?;
@@ -179,6 +184,7 @@ pub fn lasso_(
         let read = written.read("gram", gram).read("correlations", correlations);
         read.read("energies", energies).read("penalties", penalties).run(&Lasso {
             n,
+            own_gram,
             dtype,
             options: *options,
         })?;
@@ -202,6 +208,8 @@ impl LassoOptions {
 #[derive(Debug)]
 struct Lasso {
     n: usize,
+    /// Whether each signal has a Gram matrix of its own.
+    own_gram: bool,
     dtype: DType,
     options: LassoOptions,
 }

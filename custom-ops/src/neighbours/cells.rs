@@ -1,9 +1,10 @@
 //! Approximate nearest neighbours by cells.
-use super::{Metric, Neighbours, find, knn, knn_of};
+use super::{Metric, Neighbours, OP as SEARCH, centred, find, knn, knn_of};
+use crate::check::matrix;
 use crate::draw::uniform;
 use crate::philox::Philox;
 use crate::sort_by_key;
-use candle::{Device, Result, Tensor};
+use candle::{DType, Device, Result, Tensor};
 
 const OP: &str = "knn_approximate";
 /// Rows of a cell, about.
@@ -28,6 +29,8 @@ pub struct ApproximateNeighbours {
 /// around centres (Lloyd's k-means on a sample), and neighbours are searched in a row's own cell and the `probes − 1` cells whose centres are
 /// nearest to its own.
 ///
+/// Every metric is searched in this way; how well cells of means fit it shows in the recall.
+///
 /// The same `philox` gives the same bits on one device. With at least as many probes as cells the result is exact.
 ///
 /// Cost: about `2 · n · 1024 · probes · n_features` FLOP and `n² / 1024` products for the cells, where [`knn`] takes `2 · n² · n_features`.
@@ -50,6 +53,10 @@ pub fn knn_approximate(
     let n_cells = n / CELL;
     if n_cells <= probes {
         return Ok(ApproximateNeighbours { neighbours: knn(rows, k, metric)?, recall: 1. });
+    }
+    if metric == Metric::Correlation {
+        matrix(SEARCH, "rows", "[n, n_features]", rows, &[DType::F32])?;
+        return knn_approximate(&centred(rows)?, k, Metric::Cosine, probes, philox);
     }
     let cells = Cells::new(rows, n_cells, metric, philox)?;
     let neighbours = cells.search(rows, k, metric, probes)?;

@@ -1,7 +1,8 @@
 //! The search on a GPU: blocks of products, candidates, and their distances.
 //!
 //! Products are in TF32, whose error is at most `2⁻⁹ |q| |x|` of a squared distance. A query whose last neighbour is nearer than any
-//! row can be that is no candidate has its exact neighbours; the others are searched again with products in f32.
+//! row can be that is no candidate has its exact neighbours; the others are searched again with products in f32. Distances that no product
+//! gives take the place of products, in f32 (`kernels/distances.cu`).
 use super::{Knn, Metric, Neighbours, OP, not_finite};
 use crate::cuda::Gpu;
 use crate::gemm::{Factors, Precision, gemm_};
@@ -20,6 +21,17 @@ const DIRECT: usize = 8;
 const MOST_ROOM: usize = 8192;
 /// Stretches of rows for the means.
 const STRETCHES: usize = 256;
+
+/// What orders the rows for a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    /// Squared distances of few features, from the rows themselves, which are taken where they are needed.
+    Rows,
+    /// Products.
+    Products,
+    /// Distances, in place of products.
+    Distances,
+}
 
 /// How the list of a query is kept.
 #[derive(Debug, Clone, Copy)]
@@ -48,24 +60,25 @@ impl Knn {
         not_recording(OP, rows.device())?;
         let bad = Tensor::full(-1i64, 2, rows.device())?;
         let place = |t: &Tensor| (crate::op::address(t), t.layout().start_offset(), t.elem_count());
-        let means = match self.metric {
-            Metric::Euclidean => Some(means(rows)?),
-            Metric::Cosine => None,
-        };
-        let ready_rows = ready(rows, means.as_ref(), &bad.narrow(0, 0, 1)?)?;
+        let means = if self.metric == Metric::Euclidean { Some(means(rows)?) } else { None };
+        let ready_rows = self.ready(rows, means.as_ref(), &bad.narrow(0, 0, 1)?)?;
         let ready_queries = match place(queries) == place(rows) {
             true => ready_rows.clone(),
-            false => ready(queries, means.as_ref(), &bad.narrow(0, 1, 1)?)?,
+            false => self.ready(queries, means.as_ref(), &bad.narrow(0, 1, 1)?)?,
         };
-        let precision = if self.is_direct() { Precision::F32 } else { Precision::Tf32 };
+        let by_products = self.keys() == Keys::Products;
+        let precision = if by_products { Precision::Tf32 } else { Precision::F32 };
         let (found, doubts) = self.nearest(queries, rows, &ready_queries, &ready_rows, precision, None)?;
         self.check_finite(&bad, queries, rows)?;
         self.settle(found, &doubts, (queries, rows), (&ready_queries, &ready_rows))
     }
 
-    /// Whether keys are distances from the rows themselves, without products.
-    fn is_direct(&self) -> bool {
-        self.n_features <= DIRECT && self.metric == Metric::Euclidean
+    fn keys(&self) -> Keys {
+        match self.metric {
+            metric if metric.has_no_product() => Keys::Distances,
+            Metric::Euclidean if self.n_features <= DIRECT => Keys::Rows,
+            _ => Keys::Products,
+        }
     }
 
     /// Refuses entries that are not finite; waits for the device.
@@ -121,9 +134,9 @@ impl Knn {
         let indices = new_tensor(OP, (m, k), DType::U32, device)?;
         let distances = new_tensor(OP, (m, k), DType::F32, device)?;
         let doubts = new_tensor(OP, m, DType::U8, device)?;
-        let products = match self.is_direct() {
-            true => None,
-            false => Some(new_tensor(OP, QUERIES.min(m) * COLUMNS.min(self.n), DType::F32, device)?),
+        let products = match self.keys() {
+            Keys::Rows => None,
+            _ => Some(new_tensor(OP, QUERIES.min(m) * COLUMNS.min(self.n), DType::F32, device)?),
         };
         // Two factors of 11 bits each, and the factor 2 of a key; sums and squares in f32.
         let error = if precision == Precision::Tf32 { 1. / 500. } else { -1. };
@@ -142,8 +155,11 @@ impl Knn {
                 let product = match &products {
                     Some(products) => {
                         let product = products.narrow(0, 0, count * columns)?.reshape((count, columns))?;
-                        let against = ready_rows.rows.narrow(0, column, columns)?.t()?;
-                        gemm_(&product, &query, &against, Factors::OVERWRITE, precision)?;
+                        let against = ready_rows.rows.narrow(0, column, columns)?;
+                        match self.keys() {
+                            Keys::Distances => distances_(&product, &query, &against, self.metric)?,
+                            _ => gemm_(&product, &query, &against.t()?, Factors::OVERWRITE, precision)?,
+                        }
                         Some(product)
                     }
                     None => None,
@@ -199,14 +215,60 @@ fn means(rows: &Tensor) -> Result<Tensor> {
     Ok(means)
 }
 
-fn ready(rows: &Tensor, means: Option<&Tensor>, bad: &Tensor) -> Result<Ready> {
-    let (n, d) = rows.dims2()?;
-    let pitch = d.next_multiple_of(8);
-    let out = new_tensor(OP, (n, pitch), DType::F32, rows.device())?;
-    let squares = new_tensor(OP, n, DType::F32, rows.device())?;
-    let io = operands(OP).write("out", &out).write("squares", &squares).write("bad", bad);
-    io.read("rows", rows).maybe("means", means).run(&MakeReady { n, d, pitch })?;
-    Ok(Ready { rows: out, squares })
+impl Knn {
+    fn ready(&self, rows: &Tensor, means: Option<&Tensor>, bad: &Tensor) -> Result<Ready> {
+        let (n, d) = rows.dims2()?;
+        let pitch = d.max(1).next_multiple_of(8);
+        let out = new_tensor(OP, (n, pitch), DType::F32, rows.device())?;
+        let squares = new_tensor(OP, n, DType::F32, rows.device())?;
+        let io = operands(OP).write("out", &out).write("squares", &squares).write("bad", bad);
+        let unit = self.metric == Metric::Cosine;
+        io.read("rows", rows).maybe("means", means).run(&MakeReady { n, d, pitch, unit })?;
+        Ok(Ready { rows: out, squares })
+    }
+}
+
+impl Knn {
+    /// All distances of contiguous f32 tensors on one GPU, none of them empty: `[n_queries, n]`.
+    pub(super) fn distances(&self, queries: &Tensor, rows: &Tensor) -> Result<Tensor> {
+        not_recording(OP, rows.device())?;
+        let bad = Tensor::full(-1i64, 1, rows.device())?;
+        let (queries, rows) = (self.ready(queries, None, &bad)?.rows, self.ready(rows, None, &bad)?.rows);
+        let halves = new_tensor(OP, (queries.dim(0)?, rows.dim(0)?), DType::F32, rows.device())?;
+        distances_(&halves, &queries, &rows, self.metric)?;
+        halves * -2.
+    }
+}
+
+/// Writes `−d/2` for the distance `d` of each of `queries` and each of `rows`, both [`Ready`].
+fn distances_(products: &Tensor, queries: &Tensor, rows: &Tensor, metric: Metric) -> Result<()> {
+    let ((m, depth), n) = (queries.dims2()?, rows.dim(0)?);
+    let io = operands(OP).write("products", products).read("queries", queries).read("rows", rows);
+    io.run(&Distances { m, n, depth, metric })
+}
+
+struct Distances {
+    m: usize,
+    n: usize,
+    depth: usize,
+    metric: Metric,
+}
+
+impl Kernel for Distances {
+    fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        /// Rows and columns of a tile: SIDE of kernels/distances.cu.
+        const SIDE: usize = 128;
+        let ([out], [queries, rows]) = io.parts()?;
+        let (mut out, queries, rows) =
+            (out.elements::<f32>()?, queries.elements::<f32>()?, rows.elements::<f32>()?);
+        let name = if self.metric == Metric::Chebyshev { "chebyshev" } else { "manhattan" };
+        let launch = gpu.launch(OP, "distances", name)?.write(&mut out).read(&queries).read(&rows);
+        let launch = launch.count(self.m).count(self.n).count(self.depth);
+        let grid = [self.n.div_ceil(SIDE), self.m.div_ceil(SIDE), 1];
+        // SAFETY: (float*, 2 × const float*, 3 × unsigned): out is [m, n], queries [m, depth] and rows [n, depth], depth a multiple of 8, so that
+        // every row begins on 32 bytes, as `out` does; blocks of 256 for tiles, of which the last may have rows and columns beyond.
+        unsafe { launch.grid(grid, (THREADS, 1, 1)).go() }
+    }
 }
 
 struct Means {
@@ -237,6 +299,7 @@ struct MakeReady {
     n: usize,
     d: usize,
     pitch: usize,
+    unit: bool,
 }
 
 impl Kernel for MakeReady {
@@ -246,7 +309,8 @@ impl Kernel for MakeReady {
         let (mut bad, rows, means) = (bad.elements::<i64>()?, rows.elements::<f32>()?, means.maybe::<f32>()?);
         let launch = gpu.launch(OP, FILE, "ready")?.write(&mut out).write(&mut squares).write(&mut bad);
         let launch = launch.read(&rows).maybe(&means).num(self.n).num(self.d).num(self.pitch);
-        // SAFETY: (2 × float*, u64*, const float*, const float* or null, 3 × size_t): out is [n, pitch], squares [n], bad one word, rows
+        let launch = launch.count(usize::from(self.unit));
+        // SAFETY: (2 × float*, u64*, const float*, const float* or null, 3 × size_t, unsigned): out is [n, pitch], squares [n], bad one word, rows
         // [n, d], means [d]; a warp for each row.
         unsafe { launch.blocks(self.n.div_ceil(8), THREADS).go() }
     }
@@ -305,7 +369,14 @@ impl Kernel for Rank {
         let launch = gpu.launch(OP, FILE, "rank_nearest")?.write(&mut indices).write(&mut distances);
         let launch = launch.write(&mut doubts).read(&lists).read(&counts).read(&limits).read(&queries);
         let launch = launch.read(&rows).read(&squares).read(&largest).num(d).count(self.knn.k).count(stored);
-        let launch = launch.count(width).count(keep).count(usize::from(self.knn.metric == Metric::Cosine));
+        // In the order of the kernel; the correlation became the cosine.
+        let metric = match self.knn.metric {
+            Metric::Euclidean => 0,
+            Metric::Cosine | Metric::Correlation => 1,
+            Metric::Manhattan => 2,
+            Metric::Chebyshev => 3,
+        };
+        let launch = launch.count(width).count(keep).count(metric);
         // SAFETY: (unsigned*, float*, u8*, const u64*, const unsigned*, 5 × const float*, size_t, 5 × unsigned, float): as for `Select`; k is at most
         // `keep`, which is at most `stored` and `width`; a block for each query holds `width` entries and the query.
         unsafe { launch.num(self.error).blocks(self.count, THREADS).shared(width * 8 + d * 4).go() }

@@ -2,12 +2,15 @@
 //!
 //! ```text
 //! neighbours of query i = the k rows j with the smallest d(i, j), nearest first, the lower j first among equals
-//! Euclidean  d = |q_i − x_j|
-//! Cosine     d = 1 − q_i·x_j / (|q_i| |x_j|),  1 where either is zero
+//! Euclidean    d = |q_i − x_j|
+//! Cosine       d = 1 − q_i·x_j / (|q_i| |x_j|),  1 where either is zero
+//! Correlation  d = that of q_i − mean(q_i) and x_j − mean(x_j),  1 where either is constant
+//! Manhattan    d = Σ_c |q_ic − x_jc|
+//! Chebyshev    d = max_c |q_ic − x_jc|
 //! ```
 //!
 //! Products of blocks propose more rows than asked for, and distances from the differences of the rows themselves, in f32 or better,
-//! decide between them. No other step of the library depends on how they were found: [`Neighbours`] may come from elsewhere.
+//! decide between them. The last two distances are no function of a product: all pairs are compared in f32 in place of the products. No other step of the library depends on how they were found: [`Neighbours`] may come from elsewhere.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -20,15 +23,19 @@
 //! # Ok(()) }
 //! ```
 mod cells;
+mod centred;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod pairs;
 mod reference;
 
 use crate::check::matrix;
 use crate::op::{Io, Kernel, new_tensor, operands, same_device};
 use candle::{CpuStorage, DType, Result, Tensor};
 pub use cells::{ApproximateNeighbours, knn_approximate};
+use centred::centred;
+pub use pairs::row_distances;
 pub use reference::{knn_of_reference, knn_reference};
 
 const OP: &str = "knn";
@@ -41,6 +48,19 @@ pub enum Metric {
     Euclidean,
     /// `1 − a·b / (|a| |b|)`, 1 where either is zero.
     Cosine,
+    /// The cosine distance of the rows minus their own means, 1 where either is constant. Rows without their means are rounded to f32.
+    Correlation,
+    /// `Σ |a_c − b_c|`
+    Manhattan,
+    /// `max |a_c − b_c|`
+    Chebyshev,
+}
+
+impl Metric {
+    /// Whether no product gives the distance or orders rows as it does.
+    fn has_no_product(self) -> bool {
+        matches!(self, Self::Manhattan | Self::Chebyshev)
+    }
 }
 
 /// The nearest rows of each query.
@@ -55,8 +75,8 @@ pub struct Neighbours {
 /// The `k` nearest other rows of each row of a contiguous f32 matrix `rows`, `[n, n_features]`. A row is no neighbour of itself, but
 /// of its duplicates.
 ///
-/// Cost: about `2 · n² · n_features` FLOP, and memory for a copy of the rows and a block of products (32 MiB) beside the result. On a GPU `k` is at
-/// most 2,457.
+/// Cost: about `2 · n² · n_features` FLOP, and memory for a copy of the rows (two for the correlation) and a block of products (32 MiB) beside the
+/// result. They are not multiply-adds for the Manhattan and the Chebyshev distance. On a GPU `k` is at most 2,457.
 ///
 /// # Errors
 /// When `rows` is not such a matrix, has an entry that is not finite, `k` is 0 or not below `n`, or a step is being recorded.
@@ -85,6 +105,11 @@ fn find(queries: &Tensor, rows: &Tensor, k: usize, metric: Metric, without_self:
     }
     if u32::try_from(n).is_err() {
         candle::bail!("{OP}: there must be fewer than 2^32 rows, got {n}")
+    }
+    if metric == Metric::Correlation {
+        let centred_rows = centred(rows)?;
+        let queries = if without_self { centred_rows.clone() } else { centred(queries)? };
+        return find(&queries, &centred_rows, k, Metric::Cosine, without_self);
     }
     let knn = Knn { n, n_features, k, metric, without_self };
     #[cfg(feature = "cuda")]

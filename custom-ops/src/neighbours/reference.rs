@@ -44,5 +44,14 @@ fn distance(a: &[f64], b: &[f64], metric: Metric) -> f64 {
             let lengths = (sum(&|a, _| a * a) * sum(&|_, b| b * b)).sqrt();
             if lengths > 0. { 1. - sum(&|a, b| a * b) / lengths } else { 1. }
         }
+        Metric::Correlation => {
+            let centred = |x: &[f64]| {
+                let mean = x.iter().sum::<f64>() / x.len() as f64;
+                x.iter().map(|x| x - mean).collect::<Vec<_>>()
+            };
+            distance(&centred(a), &centred(b), Metric::Cosine)
+        }
+        Metric::Manhattan => sum(&|a, b| (a - b).abs()),
+        Metric::Chebyshev => a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0., f64::max),
     }
 }

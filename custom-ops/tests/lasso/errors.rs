@@ -37,6 +37,7 @@ fn errors_name_what_is_wrong() -> Result<()> {
         (0, zeros(&[4, 3])?.to_dtype(DType::U8)?, "lasso_: activations must be f32 or f64, got U8"),
         (1, zeros(&[3, 2])?, "lasso_: gram must have shape [3, 3], got [3, 2]"),
         (1, zeros(&[3, 3])?.to_dtype(DType::F64)?, "lasso_: gram must be f32, got F64"),
+        (1, zeros(&[2, 3, 3])?, "lasso_: gram must have shape [4, 3, 3], got [2, 3, 3]"),
         (2, zeros(&[5, 3])?, "lasso_: correlations must have shape [4, 3], got [5, 3]"),
         (3, zeros(&[3])?, "lasso_: energies must have shape [4], got [3]"),
         (4, zeros(&[4])?, "lasso_: penalties must have shape [3], got [4]"),
@@ -97,5 +98,16 @@ fn numbers_out_of_range_are_refused_by_their_place() -> Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+#[test]
+fn a_gram_matrix_of_one_signal_that_is_not_finite_is_named() -> Result<()> {
+    let [a, gram, c, energies, penalties] = operands(DType::F64)?;
+    let mut all = gram.flatten_all()?.to_vec1::<f64>()?.repeat(4);
+    all[2 * 9 + 4] = f64::NAN;
+    let all = [a, Tensor::from_vec(all, (4, 3, 3), &Cpu)?, c, energies, penalties];
+    let want = "lasso_: gram must be finite, got NaN or infinity in row 1 of the matrix of signal 2";
+    assert_eq!(call(&all, &LassoOptions::default()), want);
     Ok(())
 }

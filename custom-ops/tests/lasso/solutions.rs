@@ -1,7 +1,7 @@
 //! Solutions of random problems.
 use super::common::*;
 use candle::{DType, Device::Cpu, Result, Tensor};
-use chandlery_ops::{LassoMethod, LassoOptions, lasso_reference};
+use chandlery_ops::{LassoMethod, LassoOptions, Philox, lasso_, lasso_reference, uniform};
 
 /// Around the blocks of the vector loops, which are 64 and 32 atoms wide, and of fewer and more atoms than features.
 const SIZES: [[usize; 3]; 6] = [[1, 1, 3], [5, 7, 4], [9, 31, 40], [20, 64, 16], [12, 65, 33], [7, 200, 20]];
@@ -206,5 +206,44 @@ fn the_active_set_needs_fewer_updates_than_cyclic_descent() -> Result<()> {
     };
     let (few, many) = (updates(LassoMethod::ActiveSet)?, updates(LassoMethod::CoordinateDescent)?);
     assert!(4 * few < many, "{few} against {many}");
+    Ok(())
+}
+
+#[test]
+fn signals_with_gram_matrices_of_their_own_reach_the_minimum_of_each() -> Result<()> {
+    for (seed, [m, n, p]) in (0..).zip(SIZES) {
+        // A third of the samples is missing; the first signal has none.
+        let mask = uniform((m, p), &Cpu, Philox::new(15, seed))?.ge(0.33)?.to_dtype(DType::F64)?;
+        let mask = Tensor::cat(&[&mask.narrow(0, 0, 1)?.zeros_like()?, &mask.narrow(0, 1, m - 1)?], 0)?;
+        for nonnegative in [false, true] {
+            let (signals, dictionary) = (gaussian(m, p, 2 * seed)?, gaussian(n, p, 2 * seed + 1)?);
+            let all = Problem::new(signals, dictionary, 0.1, nonnegative)?;
+            let each = by_signal(&all, &mask)?;
+            for (method, dtype) in METHODS.into_iter().flat_map(|method| TYPES.map(|dtype| (method, dtype))) {
+                let of = |of: &dyn Fn(&Problem) -> Result<Tensor>| {
+                    let all = each.iter().map(of).collect::<Result<Vec<_>>>()?;
+                    Tensor::stack(&all, 0)?.to_dtype(dtype)
+                };
+                let gram = of(&|one| one.dictionary.matmul(&one.dictionary.t()?))?;
+                let correlations = of(&|one| one.signals.matmul(&one.dictionary.t()?)?.squeeze(0))?;
+                let energies = of(&|one| one.signals.sqr()?.sum_all())?;
+                let activations = correlations.zeros_like()?;
+                let (penalties, options) = (all.penalties.to_dtype(dtype)?, all.options(method, 1e-4));
+                let report = lasso_(&activations, &gram, &correlations, &energies, &penalties, &options)?;
+                let name = format!("{m}x{n}x{p}, nonnegative {nonnegative}, {method:?}, {dtype:?}");
+                assert_at_most(&name, &gaps(&report)?, 1e-4);
+                let activations = activations.to_dtype(DType::F64)?;
+                for (row, one) in each.iter().enumerate() {
+                    let want = lasso_reference(&one.signals, &one.dictionary, &one.penalties, nonnegative)?;
+                    let got = activations.narrow(0, row, 1)?;
+                    if one.signals.sqr()?.sum_all()?.to_scalar::<f64>()? == 0. {
+                        assert_eq!(got.abs()?.sum_all()?.to_scalar::<f64>()?, 0., "{name}: no samples");
+                        continue;
+                    }
+                    assert_objectives(&format!("{name}, signal {row}"), one, &got, &want, 1e-4)?;
+                }
+            }
+        }
+    }
     Ok(())
 }

@@ -1,18 +1,20 @@
 use crate::inputs::*;
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{Metric, Neighbours, knn, knn_of, knn_of_reference, knn_reference};
+use chandlery_ops::{Metric, Neighbours, knn, knn_of, knn_of_reference, knn_reference, row_distances};
 
-const METRICS: [Metric; 2] = [Metric::Euclidean, Metric::Cosine];
+const METRICS: [Metric; 5] =
+    [Metric::Euclidean, Metric::Cosine, Metric::Correlation, Metric::Manhattan, Metric::Chebyshev];
 
 /// Distances agree to rounding of f32, and rows that differ from those wanted are as near.
 fn assert_same(
     what: &str,
     got: &Neighbours,
     want: &Neighbours,
+    tolerance: f64,
     distance: impl Fn(usize, u32) -> f64,
 ) -> Result<()> {
     let (distances, wanted) = (flat(&got.distances)?, flat(&want.distances)?);
-    assert_near(what, &distances, &wanted, 2e-7);
+    assert_near(what, &distances, &wanted, tolerance);
     let (rows, wanted_rows) = (got.indices.to_vec2::<u32>()?, want.indices.to_vec2::<u32>()?);
     for (i, (rows, wanted_rows)) in rows.iter().zip(&wanted_rows).enumerate() {
         let mut once = rows.clone();
@@ -22,7 +24,7 @@ fn assert_same(
         for (c, (&row, &wanted)) in rows.iter().zip(wanted_rows).enumerate() {
             let (a, b) = (distance(i, row), distance(i, wanted));
             assert!(
-                row == wanted || (a - b).abs() <= 2e-7 * b.max(1e-7),
+                row == wanted || (a - b).abs() <= tolerance * b.max(1e-7),
                 "{what}: query {i}, {c}: {row}, not {wanted}"
             );
         }
@@ -37,18 +39,32 @@ fn check(what: &str, queries: Option<&Tensor>, rows: &Tensor, k: usize, metric: 
         None => (knn(rows, k, metric)?, knn_reference(rows, k, metric)?),
     };
     let (q, x) = (of.to_dtype(DType::F64)?.to_vec2::<f64>()?, rows.to_dtype(DType::F64)?.to_vec2::<f64>()?);
-    assert_same(&format!("{what}, {metric:?}, k {k}"), &got, &want, |i, j| {
-        let sum = |of: &dyn Fn(f64, f64) -> f64| {
-            q[i].iter().zip(&x[j as usize]).map(|(&a, &b)| of(a, b)).sum::<f64>()
-        };
-        match metric {
-            Metric::Euclidean => sum(&|a, b| (a - b) * (a - b)).sqrt(),
-            Metric::Cosine => {
-                let lengths = (sum(&|a, _| a * a) * sum(&|_, b| b * b)).sqrt();
-                if lengths > 0. { 1. - sum(&|a, b| a * b) / lengths } else { 1. }
-            }
-        }
+    // Rows without their means are rounded once more: by half an eps of each entry, which the angle of near rows makes more of.
+    let tolerance = if metric == Metric::Correlation { 2e-6 } else { 2e-7 };
+    assert_same(&format!("{what}, {metric:?}, k {k}"), &got, &want, tolerance, |i, j| {
+        distance(&q[i], &x[j as usize], metric)
     })
+}
+
+fn distance(a: &[f64], b: &[f64], metric: Metric) -> f64 {
+    let apart = || a.iter().zip(b).map(|(a, b)| (a - b).abs());
+    match metric {
+        Metric::Euclidean => apart().map(|x| x * x).sum::<f64>().sqrt(),
+        Metric::Manhattan => apart().sum(),
+        Metric::Chebyshev => apart().fold(0., f64::max),
+        Metric::Cosine => {
+            let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+            let lengths = (dot(a, a) * dot(b, b)).sqrt();
+            if lengths > 0. { 1. - dot(a, b) / lengths } else { 1. }
+        }
+        Metric::Correlation => {
+            let [a, b] = [a, b].map(|x| {
+                let mean = x.iter().sum::<f64>() / x.len() as f64;
+                x.iter().map(|x| x - mean).collect::<Vec<_>>()
+            });
+            distance(&a, &b, Metric::Cosine)
+        }
+    }
 }
 
 #[test]
@@ -76,7 +92,7 @@ fn queries_find_rows_that_equal_them() -> Result<()> {
 /// Enough features and rows for bounds by leading directions; rows without any, for which all features are used, too.
 #[test]
 fn bounds_by_few_coordinates_lose_no_neighbour() -> Result<()> {
-    for metric in METRICS {
+    for metric in [Metric::Euclidean, Metric::Cosine, Metric::Correlation] {
         check("low rank", None, &low_rank(2100, 330, 20, 30)?, 40, metric)?;
         check("offset", None, &(low_rank(2100, 330, 20, 30)? + 50.)?, 7, metric)?;
         check("no structure", None, &gaussian(2100, 330, 40)?, 11, metric)?;
@@ -91,22 +107,66 @@ fn tight_clusters_far_apart_are_told_apart_within() -> Result<()> {
     let centres = (gaussian(2, 330, 60)? * 1e4)?;
     let of = (0..2100).map(|i| i % 2).collect::<Vec<u32>>();
     let rows = (centres.index_select(&Tensor::new(of, &CPU)?, 0)? + gaussian(2100, 330, 61)?)?;
-    check("clusters", None, &rows, 13, Metric::Euclidean)
+    check("clusters", None, &rows, 13, Metric::Euclidean)?;
+    check("clusters", None, &rows, 13, Metric::Manhattan)?;
+    check("clusters", None, &rows, 13, Metric::Chebyshev)
 }
 
 #[test]
 fn duplicates_are_neighbours_and_the_lower_row_comes_first() -> Result<()> {
     let rows = gaussian(40, 6, 4)?;
     let twice = Tensor::cat(&[&rows, &rows, &rows], 0)?;
-    let found = knn(&twice, 2, Metric::Euclidean)?;
-    assert_eq!(found.distances.max_all()?.to_scalar::<f32>()?, 0.);
-    for (i, found) in found.indices.to_vec2::<u32>()?.iter().enumerate() {
-        let want: Vec<u32> =
-            (0..3).map(|copy| (copy * 40 + i % 40) as u32).filter(|&j| j as usize != i).collect();
-        assert_eq!(found, &want);
+    for metric in [Metric::Euclidean, Metric::Manhattan, Metric::Chebyshev] {
+        let found = knn(&twice, 2, metric)?;
+        assert_eq!(found.distances.max_all()?.to_scalar::<f32>()?, 0.);
+        for (i, found) in found.indices.to_vec2::<u32>()?.iter().enumerate() {
+            let want: Vec<u32> =
+                (0..3).map(|copy| (copy * 40 + i % 40) as u32).filter(|&j| j as usize != i).collect();
+            assert_eq!(found, &want, "{metric:?}");
+        }
     }
-    let equal = knn(&Tensor::ones((2500, 400), DType::F32, &CPU)?, 3, Metric::Euclidean)?;
-    assert_eq!(equal.indices.to_vec2::<u32>()?[..3], [[1, 2, 3], [0, 2, 3], [0, 1, 3]]);
+    for metric in METRICS {
+        let equal = knn(&Tensor::ones((2500, 400), DType::F32, &CPU)?, 3, metric)?;
+        assert_eq!(equal.indices.to_vec2::<u32>()?[..3], [[1, 2, 3], [0, 2, 3], [0, 1, 3]], "{metric:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn constant_rows_are_at_correlation_distance_one_from_all() -> Result<()> {
+    let constant = Tensor::new(&[[0.1f32; 7], [1e20; 7], [0.; 7]], &CPU)?;
+    let rows = Tensor::cat(&[&constant, &gaussian(60, 7, 5)?], 0)?;
+    check("constants", None, &rows, 62, Metric::Correlation)?;
+    let found = knn(&rows, 3, Metric::Correlation)?;
+    assert_eq!(found.indices.to_vec2::<u32>()?[0], [1, 2, 3]);
+    assert_eq!(found.distances.to_vec2::<f32>()?[1], [1., 1., 1.]);
+    // An offset and a scale of a row do not count.
+    let other = ((gaussian(60, 7, 5)? * 3.)? + 8.)?;
+    let same = knn_of(&other, &gaussian(60, 7, 5)?, 1, Metric::Correlation)?;
+    assert_eq!(same.indices.flatten_all()?.to_vec1::<u32>()?, (0..60).collect::<Vec<u32>>());
+    Ok(())
+}
+
+#[test]
+fn all_distances_are_those_of_the_reference() -> Result<()> {
+    for (m, n, d) in [(1, 1, 1), (9, 7, 16), (17, 4, 33), (3, 259, 5), (20, 600, 70)] {
+        let (queries, rows) = (gaussian(m, d, 80)?, gaussian(n, d, 81)?);
+        let wide = |t: &Tensor| t.to_dtype(DType::F64)?.to_vec2::<f64>();
+        let (q, x) = (wide(&queries)?, wide(&rows)?);
+        for metric in [Metric::Manhattan, Metric::Chebyshev] {
+            let got = flat(&row_distances(&queries, &rows, metric)?)?;
+            let want: Vec<f64> =
+                q.iter().flat_map(|q| x.iter().map(|x| distance(q, x, metric)).collect::<Vec<_>>()).collect();
+            // Sums of 70 numbers in f32.
+            assert_near(&format!("{m}×{n}×{d}, {metric:?}"), &got, &want, 2e-6);
+        }
+    }
+    let none = Tensor::zeros((5, 0), DType::F32, &CPU)?;
+    assert_eq!(row_distances(&none, &none, Metric::Manhattan)?.to_vec2::<f32>()?, [[0.; 5]; 5]);
+    let rows = gaussian(3, 2, 82)?;
+    let error = message(row_distances(&rows, &rows, Metric::Cosine));
+    let want = "row_distances: metric must be Manhattan or Chebyshev, got Cosine; get it from a product";
+    assert_eq!(error, want);
     Ok(())
 }
 
@@ -123,7 +183,9 @@ fn zero_rows_are_at_cosine_distance_one_from_all() -> Result<()> {
 #[test]
 fn any_scale_is_searched() -> Result<()> {
     for scale in [1e-30, 1e-6, 1e6, 1e18, 1e30] {
-        check(&format!("scale {scale}"), None, &(gaussian(500, 9, 6)? * scale)?, 12, Metric::Euclidean)?;
+        for metric in [Metric::Euclidean, Metric::Correlation, Metric::Manhattan, Metric::Chebyshev] {
+            check(&format!("scale {scale}"), None, &(gaussian(500, 9, 6)? * scale)?, 12, metric)?;
+        }
     }
     Ok(())
 }
@@ -131,11 +193,13 @@ fn any_scale_is_searched() -> Result<()> {
 #[test]
 fn results_do_not_depend_on_threads_or_runs() -> Result<()> {
     let rows = low_rank(2300, 330, 20, 70)?;
-    let [one, three] = on_threads(|| knn(&rows, 15, Metric::Euclidean).unwrap());
-    let again = knn(&rows, 15, Metric::Euclidean)?;
-    for other in [three, again] {
-        assert_eq!(one.indices.to_vec2::<u32>()?, other.indices.to_vec2::<u32>()?);
-        assert_eq!(one.distances.to_vec2::<f32>()?, other.distances.to_vec2::<f32>()?);
+    for metric in METRICS {
+        let [one, three] = on_threads(|| knn(&rows, 15, metric).unwrap());
+        let again = knn(&rows, 15, metric)?;
+        for other in [three, again] {
+            assert_eq!(one.indices.to_vec2::<u32>()?, other.indices.to_vec2::<u32>()?);
+            assert_eq!(one.distances.to_vec2::<f32>()?, other.distances.to_vec2::<f32>()?);
+        }
     }
     Ok(())
 }
@@ -147,9 +211,13 @@ fn errors_name_what_is_wrong() -> Result<()> {
     bad[2][1] = f32::NAN;
     let bad = Tensor::new(bad, &CPU)?;
     let euclidean = Metric::Euclidean;
+    for metric in METRICS {
+        let want = "knn: rows must be finite, got NaN in row 2, column 1";
+        assert_eq!(message(knn(&bad, 1, metric)), want, "{metric:?}");
+        let want = "knn: queries must be finite, got NaN in row 2, column 1";
+        assert_eq!(message(knn_of(&bad, &rows, 1, metric)), want, "{metric:?}");
+    }
     let cases = [
-        (knn(&bad, 1, euclidean), "knn: rows must be finite, got NaN in row 2, column 1"),
-        (knn_of(&bad, &rows, 1, euclidean), "knn: queries must be finite, got NaN in row 2, column 1"),
         (knn(&rows, 4, euclidean), "knn: k must be in 1..=3 for 4 rows, got 4"),
         (knn(&rows, 0, euclidean), "knn: k must be in 1..=3 for 4 rows, got 0"),
         (knn_of(&rows, &rows, 5, euclidean), "knn: k must be in 1..=4 for 4 rows, got 5"),

@@ -109,6 +109,9 @@ pub struct TsneConfig {
 enum StoredMetric {
     Euclidean,
     Cosine,
+    Correlation,
+    Manhattan,
+    Chebyshev,
 }
 
 impl Default for TsneConfig {

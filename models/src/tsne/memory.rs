@@ -1,6 +1,6 @@
 //! How much memory a run takes, told before it begins.
 use super::config::MOST_NODES;
-use super::{Method, TsneConfig};
+use super::{Method, Metric, TsneConfig};
 use candle::{Device, Result};
 
 /// Bytes that each stage of a run holds at most at one time, beside the rows that it reads.
@@ -35,8 +35,9 @@ impl TsneConfig {
     pub fn memory(&self, n: usize, n_features: usize, on_gpu: bool) -> MemoryNeeds {
         let (k, method) = (self.neighbours_of(n) as u64, self.method_for(n, on_gpu));
         let (n, n_features, dims) = (n as u64, n_features as u64, self.n_dims as u64);
-        // Indices and distances, twice while queries that were searched again take their places; rows as products take them.
-        let copies = if on_gpu { 1 } else { 2 };
+        // Indices and distances, twice while queries that were searched again take their places; rows as products take them, and those of the
+        // correlation without their means.
+        let copies = if on_gpu { 1 } else { 2 } + u64::from(self.metric == Metric::Correlation);
         let neighbours = 16 * n * k + copies * 4 * n * n_features.next_multiple_of(8) + BLOCKS;
         // Neighbours, their affinities, edges sorted from both ends, and the graph; the CPU makes it in parts.
         let affinities = if on_gpu { 44 } else { 60 } * n * k;
@@ -114,6 +115,9 @@ mod tests {
             let few = config.memory(100_000, 50, on_gpu);
             assert!(config.memory(200_000, 50, on_gpu).peak() > few.peak());
             assert!(more.memory(100_000, 50, on_gpu).peak() > few.peak());
+            let by = |metric| TsneConfig { metric, ..TsneConfig::default() }.memory(100_000, 50, on_gpu);
+            assert_eq!(by(Metric::Manhattan).peak(), few.peak());
+            assert!(by(Metric::Correlation).neighbours >= few.neighbours + 4 * 50 * 100_000);
             assert!(config.memory(100_000, 500, on_gpu).neighbours > few.neighbours);
         }
     }

@@ -1,8 +1,13 @@
 //! The nearest rows are those of the reference, and what is no number is refused.
 use super::{CPU, rows};
 use candle::{Result, Tensor};
-use chandlery_ops::{Metric, Philox, knn, knn_of, knn_of_reference, knn_reference, normal};
+use chandlery_ops::{
+    Metric, Philox, knn, knn_approximate, knn_of, knn_of_reference, knn_reference, normal, row_distances,
+};
 use chandlery_tests::{assert_same_bits, devices};
+
+const METRICS: [Metric; 5] =
+    [Metric::Euclidean, Metric::Cosine, Metric::Correlation, Metric::Manhattan, Metric::Chebyshev];
 
 /// Distances are those of the reference, and each index has the distance that stands beside it.
 fn assert_neighbours(
@@ -54,7 +59,7 @@ fn neighbours_are_the_nearest_rows_on_every_device() -> Result<()> {
     for (n, d, k) in [(2, 1, 1), (10, 3, 9), (37, 8, 5), (300, 9, 90), (1100, 50, 15), (2300, 4, 30)] {
         let rows = rows(n, d, 1)?;
         let queries = normal((13, d), &CPU, Philox::new(90, 2))?;
-        for metric in [Metric::Euclidean, Metric::Cosine] {
+        for metric in METRICS {
             let (want, all) = (knn_reference(&rows, k, metric)?, distances(&rows, &rows, metric)?);
             let (of, of_all) =
                 (knn_of_reference(&queries, &rows, k, metric)?, distances(&queries, &rows, metric)?);
@@ -68,6 +73,54 @@ fn neighbours_are_the_nearest_rows_on_every_device() -> Result<()> {
                     &of,
                     &of_all,
                 )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Around the tiles of 128 and the blocks of 1,024 queries and 8,192 rows, with features that are no multiple of eight.
+#[test]
+fn distances_without_products_are_those_of_the_reference_at_the_edges_of_tiles() -> Result<()> {
+    for metric in [Metric::Manhattan, Metric::Chebyshev] {
+        for (m, n, d, k) in
+            [(1, 127, 7, 3), (128, 128, 8, 128), (129, 131, 9, 130), (5, 8193, 3, 40), (1030, 260, 17, 11)]
+        {
+            let (queries, rows) =
+                (normal((m, d), &CPU, Philox::new(90, 20))?, normal((n, d), &CPU, Philox::new(90, 21))?);
+            let (want, all) =
+                (knn_of_reference(&queries, &rows, k, metric)?, distances(&queries, &rows, metric)?);
+            for device in devices()? {
+                let what =
+                    format!("{m} queries, {n} rows of {d}, k {k}, {metric:?}, {:?}", device.location());
+                let (queries, rows) = (queries.to_device(&device)?, rows.to_device(&device)?);
+                assert_neighbours(&what, &knn_of(&queries, &rows, k, metric)?, &want, &all)?;
+                let every = row_distances(&queries, &rows, metric)?.to_vec2::<f32>()?;
+                for (every, all) in every.iter().zip(&all) {
+                    let worst =
+                        every.iter().zip(all).map(|(&a, b)| (f64::from(a) - b).abs()).fold(0., f64::max);
+                    assert!(worst < 2e-5, "{what}: {worst}");
+                }
+                let again = knn_of(&queries, &rows, k, metric)?;
+                assert_same_bits(&what, &again.distances, &knn_of(&queries, &rows, k, metric)?.distances)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn duplicates_come_in_the_order_of_rows_by_every_metric() -> Result<()> {
+    let rows = normal((150, 12), &CPU, Philox::new(90, 22))?;
+    let thrice = Tensor::cat(&[&rows, &rows, &rows], 0)?;
+    for device in devices()? {
+        let there = thrice.to_device(&device)?;
+        for metric in METRICS {
+            let found = knn(&there, 2, metric)?;
+            for (i, found) in found.indices.to_vec2::<u32>()?.iter().enumerate() {
+                let copies = (0..3).map(|copy| (copy * 150 + i % 150) as u32);
+                let want: Vec<u32> = copies.filter(|&j| j as usize != i).collect();
+                assert_eq!(found, &want, "row {i} by {metric:?} on {:?}", device.location());
             }
         }
     }
@@ -113,9 +166,7 @@ fn an_approximate_search_finds_most_neighbours_and_says_how_many() -> Result<()>
             let right = exact.iter().zip(&found).map(|(a, b)| a.iter().filter(|j| b.contains(j)).count());
             Ok(right.sum::<usize>() as f64 / 52_000.)
         };
-        let search = |probes| {
-            chandlery_ops::knn_approximate(&there, 10, Metric::Euclidean, probes, Philox::new(90, 11))
-        };
+        let search = |probes| knn_approximate(&there, 10, Metric::Euclidean, probes, Philox::new(90, 11));
         let (few, many) = (search(1)?, search(4)?);
         let (of_few, of_many) = (share(&few.neighbours)?, share(&many.neighbours)?);
         assert!(of_few > 0.4 && of_few < of_many && of_many > 0.9, "{of_few} and {of_many}");
@@ -140,6 +191,28 @@ fn an_approximate_search_finds_most_neighbours_and_says_how_many() -> Result<()>
     Ok(())
 }
 
+#[test]
+fn an_approximate_search_is_for_every_metric() -> Result<()> {
+    let rows = normal((5200, 6), &CPU, Philox::new(90, 23))?;
+    for device in devices()? {
+        let there = rows.to_device(&device)?;
+        for metric in METRICS {
+            let exact = knn(&there, 10, metric)?;
+            let few = knn_approximate(&there, 10, metric, 4, Philox::new(90, 24))?;
+            assert!(few.recall > 0.8, "{metric:?} on {:?}: {}", device.location(), few.recall);
+            // No row that was found is nearer than the nearest.
+            let (found, nearest) =
+                (few.neighbours.distances.to_vec2::<f32>()?, exact.distances.to_vec2::<f32>()?);
+            for (found, nearest) in found.iter().zip(&nearest) {
+                let near =
+                    found.iter().zip(nearest).all(|(found, nearest)| found * (1. + 1e-5) + 1e-6 >= *nearest);
+                assert!(near, "{metric:?} on {:?}: {found:?} and {nearest:?}", device.location());
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The error of a search that must be refused.
 fn message(found: Result<chandlery_ops::Neighbours>) -> String {
     found.err().map_or_else(String::new, |e| e.to_string())
@@ -152,11 +225,13 @@ fn entries_that_are_not_finite_are_refused_with_their_place() -> Result<()> {
         values[17 * 30 + 4] = f32::NAN;
         values[30 * 30] = f32::INFINITY;
         let rows = Tensor::from_vec(values, (40, 30), &device)?;
-        let error = message(knn(&rows, 3, Metric::Euclidean));
-        assert!(error.contains("row 17, column 4"), "{error}");
         let clean = rows.zeros_like()?;
-        let error = message(knn_of(&rows, &clean, 3, Metric::Euclidean));
-        assert!(error.contains("queries") && error.contains("row 17, column 4"), "{error}");
+        for metric in METRICS {
+            let error = message(knn(&rows, 3, metric));
+            assert!(error.contains("row 17, column 4"), "{metric:?}: {error}");
+            let error = message(knn_of(&rows, &clean, 3, metric));
+            assert!(error.contains("queries") && error.contains("row 17, column 4"), "{metric:?}: {error}");
+        }
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ pub(super) mod line_search;
 pub(super) mod signal;
 mod subset;
 
-use super::{Lasso, LassoMethod, OP};
+use super::{Lasso, LassoMethod, LassoOptions, OP};
 use crate::op::Io;
 use crate::real::{Real, peak};
 use candle::{CpuStorage, Result};
@@ -23,35 +23,71 @@ use subset::Subset;
 
 /// Signals of a task.
 const CHUNK: usize = 4;
+/// Entries of a Gram matrix below which other threads are not worth waking.
+const GRAIN: usize = 1 << 18;
 
 /// Solves the problems; `W` is the width of a block of atoms.
 pub(super) fn run<T: Real, const W: usize>(lasso: &Lasso, io: Io<'_, CpuStorage>) -> Result<()> {
     let ([activations, gaps, updates], [gram, correlations, energies, penalties]) = io.parts()?;
     let (n, options) = (lasso.n, &lasso.options);
-    let problem = Problem::<T>::new::<W>(gram.elements()?, penalties.elements()?, n)?;
+    let (gram, penalties) = (gram.elements::<T>()?, penalties.elements::<T>()?);
     let (correlations, energies) = (correlations.elements::<T>()?, energies.elements::<T>()?);
     let (activations, gaps) = (activations.elements::<T>()?, gaps.elements::<T>()?);
     let updates = updates.elements::<u32>()?;
     let rows = activations.par_chunks_exact_mut(n).zip(correlations.par_chunks_exact(n));
     let rows = rows.zip(energies).zip(gaps).zip(updates).enumerate().with_min_len(CHUNK);
+    let rows = rows.map(|(row, ((((a, c), energy), gap), updates))| {
+        let energy = energy.to_f64();
+        Row { row, a, c, energy, gap, updates }
+    });
+    if lasso.own_gram {
+        return rows.zip(gram.par_chunks_exact(n * n)).try_for_each_init(
+            || Subset::<T, W>::new(n),
+            |subset, (row, gram)| {
+                let of = format!(" of the matrix of signal {}", row.row);
+                let problem = Problem::new::<W>(gram, penalties, n, &of)?;
+                row.solve::<W>(&mut Signal::new(&problem), subset, options)
+            },
+        );
+    }
+    let problem = Problem::<T>::new::<W>(gram, penalties, n, "")?;
     rows.try_for_each_init(
         || (Signal::new(&problem), Subset::<T, W>::new(n)),
-        |(signal, subset), (row, ((((a, c), &energy), gap), updates))| {
-            signal.start(row, a, c, energy.to_f64(), options.nonnegative)?;
-            let (reached, made) = match (options.method, options.nonnegative) {
-                (LassoMethod::ActiveSet, false) => active_set::solve::<T, false, W>(signal, subset, options),
-                (LassoMethod::ActiveSet, true) => active_set::solve::<T, true, W>(signal, subset, options),
-                (LassoMethod::CoordinateDescent, false) => cyclic::solve::<T, false, W>(signal, options),
-                (LassoMethod::CoordinateDescent, true) => cyclic::solve::<T, true, W>(signal, options),
-            };
-            (*gap, *updates) = (T::from_f64(reached), u32::try_from(made).unwrap_or(u32::MAX));
-            signal.finish(a);
-            Ok(())
-        },
+        |(signal, subset), row| row.solve::<W>(signal, subset, options),
     )
 }
 
-/// What all signals have in common, with atoms of length 1; arrays over atoms are padded to `padded` entries.
+/// One signal and what is written for it.
+struct Row<'a, T> {
+    row: usize,
+    a: &'a mut [T],
+    c: &'a [T],
+    energy: f64,
+    gap: &'a mut T,
+    updates: &'a mut u32,
+}
+
+impl<T: Real> Row<'_, T> {
+    fn solve<const W: usize>(
+        self,
+        signal: &mut Signal<'_, T>,
+        subset: &mut Subset<T, W>,
+        options: &LassoOptions,
+    ) -> Result<()> {
+        signal.start(self.row, self.a, self.c, self.energy, options.nonnegative)?;
+        let (reached, made) = match (options.method, options.nonnegative) {
+            (LassoMethod::ActiveSet, false) => active_set::solve::<T, false, W>(signal, subset, options),
+            (LassoMethod::ActiveSet, true) => active_set::solve::<T, true, W>(signal, subset, options),
+            (LassoMethod::CoordinateDescent, false) => cyclic::solve::<T, false, W>(signal, options),
+            (LassoMethod::CoordinateDescent, true) => cyclic::solve::<T, true, W>(signal, options),
+        };
+        (*self.gap, *self.updates) = (T::from_f64(reached), u32::try_from(made).unwrap_or(u32::MAX));
+        signal.finish(self.a);
+        Ok(())
+    }
+}
+
+/// A Gram matrix and penalties, with atoms of length 1; arrays over atoms are padded to `padded` entries.
 struct Problem<T> {
     n: usize,
     padded: usize,
@@ -70,12 +106,14 @@ struct Problem<T> {
 }
 
 impl<T: Real> Problem<T> {
-    fn new<const W: usize>(gram: &[T], penalties: &[T], n: usize) -> Result<Self> {
+    /// `of` is what errors say of the matrix after the row.
+    fn new<const W: usize>(gram: &[T], penalties: &[T], n: usize, of: &str) -> Result<Self> {
         let finite = |(row, gram): (usize, &[T])| match peak(gram).1 {
             true => Ok(()),
-            false => candle::bail!("{OP}: gram must be finite, got NaN or infinity in row {row}"),
+            false => candle::bail!("{OP}: gram must be finite, got NaN or infinity in row {row}{of}"),
         };
-        gram.par_chunks_exact(n).enumerate().try_for_each(finite)?;
+        let rows = GRAIN.div_ceil(n);
+        gram.par_chunks_exact(n).enumerate().with_min_len(rows).try_for_each(finite)?;
         for (j, &beta) in penalties.iter().enumerate() {
             if !(beta >= T::zero() && beta < T::INFINITY) {
                 candle::bail!("{OP}: penalties must be finite numbers of at least 0, got {beta} for atom {j}")
@@ -91,11 +129,10 @@ impl<T: Real> Problem<T> {
             }
         }
         let mut scaled = vec![T::zero(); n * padded];
-        scaled.par_chunks_exact_mut(padded).zip(gram.par_chunks_exact(n)).zip(&inverse).for_each(
-            |((scaled, gram), &by)| {
-                scaled.iter_mut().zip(gram).zip(&inverse).for_each(|((s, &g), &i)| *s = g * (by * i));
-            },
-        );
+        let each = scaled.par_chunks_exact_mut(padded).zip(gram.par_chunks_exact(n)).zip(&inverse);
+        each.with_min_len(rows).for_each(|((scaled, gram), &by)| {
+            scaled.iter_mut().zip(gram).zip(&inverse).for_each(|((s, &g), &i)| *s = g * (by * i));
+        });
         (0..n).filter(|&j| inverse[j] > T::zero()).for_each(|j| scaled[j * padded + j] = T::one());
         let of = |value: fn(T) -> T| beta.iter().map(|&b| value(b)).collect::<Vec<T>>();
         let scale = of(|b| if b > T::zero() && b < T::INFINITY { T::one() / b } else { T::zero() });

@@ -13,7 +13,10 @@
 //! those of the one before it, and still in the caches.
 //!
 //! Rows are centred, and of length 1 for the cosine: then `1 − cos = |q − x|² / 2`.
+//!
+//! The Manhattan and the Chebyshev distance have no such bound: all pairs are measured in f32.
 mod basis;
+mod every;
 mod scan;
 mod space;
 mod vectors;
@@ -42,6 +45,10 @@ impl Knn {
     ) -> Result<()> {
         self.refuse_not_finite("rows", rows)?;
         self.refuse_not_finite("queries", queries)?;
+        if self.metric.has_no_product() {
+            self.search_every(indices, distances, queries, rows);
+            return Ok(());
+        }
         let same = self.without_self || std::ptr::eq(queries, rows);
         let pair = Pair::new(self, queries, rows, same);
         let mut space = Space::new(&pair.rows, self.n, self.n_features);
@@ -88,7 +95,8 @@ impl Knn {
 
 /// Queries and rows as they came and as the bounds see them.
 struct Pair<'a> {
-    metric: Metric,
+    /// Whether the distance is the cosine, not the Euclidean one.
+    is_cosine: bool,
     n_features: usize,
     given: [&'a [f32]; 2],
     /// Of the cosine, the lengths of both.
@@ -99,39 +107,44 @@ struct Pair<'a> {
 
 impl<'a> Pair<'a> {
     fn new(knn: &Knn, queries: &'a [f32], rows: &'a [f32], same: bool) -> Self {
-        let (metric, n_features) = (knn.metric, knn.n_features);
+        let (is_cosine, n_features) = (knn.metric == Metric::Cosine, knn.n_features);
         let given = [queries, rows];
-        if metric == Metric::Euclidean || n_features == 0 {
+        if !is_cosine || n_features == 0 {
             let lengths = [vec![], vec![]];
-            return Self { metric, n_features, given, lengths, queries: queries.into(), rows: rows.into() };
+            return Self {
+                is_cosine,
+                n_features,
+                given,
+                lengths,
+                queries: queries.into(),
+                rows: rows.into(),
+            };
         }
         let (of_rows, unit_rows) = units(rows, n_features);
         let (of_queries, unit_queries) =
             if same { (of_rows.clone(), vec![]) } else { units(queries, n_features) };
         let lengths = [of_queries, of_rows];
-        Self { metric, n_features, given, lengths, queries: unit_queries.into(), rows: unit_rows.into() }
+        Self { is_cosine, n_features, given, lengths, queries: unit_queries.into(), rows: unit_rows.into() }
     }
 
     /// The distance of query `i` and row `j`.
     fn distance(&self, i: usize, j: usize) -> f32 {
         let [q, x] =
             [(0, i), (1, j)].map(|(of, row)| &self.given[of][row * self.n_features..][..self.n_features]);
-        match self.metric {
-            Metric::Euclidean => square_in_f64(q, x).sqrt() as f32,
-            Metric::Cosine => {
-                let lengths = self.lengths[0].get(i).unwrap_or(&0.) * self.lengths[1].get(j).unwrap_or(&0.);
-                if lengths > 0. { (1. - dot_in_f64(q, x) / lengths).max(0.) as f32 } else { 1. }
-            }
+        if !self.is_cosine {
+            return square_in_f64(q, x).sqrt() as f32;
         }
+        let lengths = self.lengths[0].get(i).unwrap_or(&0.) * self.lengths[1].get(j).unwrap_or(&0.);
+        if lengths > 0. { (1. - dot_in_f64(q, x) / lengths).max(0.) as f32 } else { 1. }
     }
 
     /// The square of the distance of query `i` and row `j`, of unit rows for the cosine, in f32.
     fn square(&self, i: usize, j: usize) -> f32 {
-        let [queries, rows] = match self.metric {
-            Metric::Euclidean => self.given,
+        let [queries, rows] = match self.is_cosine {
+            false => self.given,
             // Queries that are rows are there once.
-            Metric::Cosine if self.queries.is_empty() => [&*self.rows; 2],
-            Metric::Cosine => [&*self.queries, &*self.rows],
+            true if self.queries.is_empty() => [&*self.rows; 2],
+            true => [&*self.queries, &*self.rows],
         };
         let at = |i: usize| i * self.n_features..(i + 1) * self.n_features;
         square(&queries[at(i)], &rows[at(j)])
@@ -141,13 +154,13 @@ impl<'a> Pair<'a> {
     fn at_most(&self, square: f32) -> f32 {
         // Each lane adds a sixteenth of the terms; unit rows are rounded.
         let share = 4. * f32::EPSILON * (16. + self.n_features as f32 / 16.);
-        let rounded = if self.metric == Metric::Cosine { 16. * f32::EPSILON } else { 0. };
+        let rounded = if self.is_cosine { 16. * f32::EPSILON } else { 0. };
         (square.sqrt() + rounded).powi(2) * (1. + share) + 64. * f32::MIN_POSITIVE
     }
 
     /// Whether all rows are at distance 1 from query `i`.
     fn is_zero(&self, i: usize) -> bool {
-        self.metric == Metric::Cosine && self.lengths[0].get(i).is_none_or(|&length| length == 0.)
+        self.is_cosine && self.lengths[0].get(i).is_none_or(|&length| length == 0.)
     }
 }
 

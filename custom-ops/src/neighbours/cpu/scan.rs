@@ -22,11 +22,11 @@ pub(super) struct Query {
     least: Vec<f32>,
     order: Vec<f32>,
     /// Rows to look at.
-    rows: Vec<u32>,
-    /// The squares of their distances, in f32, and the rows.
-    near: Vec<(f32, u32)>,
+    pub rows: Vec<u32>,
+    /// The squares of their distances, or these, in f32, and the rows.
+    pub near: Vec<(f32, u32)>,
     /// Distances as bits above row numbers, which are in the order of both.
-    keys: Vec<u64>,
+    pub keys: Vec<u64>,
 }
 
 impl Scan<'_> {
@@ -65,12 +65,7 @@ impl Scan<'_> {
         self.measure(query, i);
         looked_at += self.look_further(query, i, products, first);
         self.rank(query, given);
-        query.keys.select_nth_unstable(k - 1);
-        query.keys.truncate(k);
-        query.keys.sort_unstable();
-        for ((index, distance), key) in indices.iter_mut().zip(distances).zip(&query.keys) {
-            (*index, *distance) = (*key as u32, distance_of(*key));
-        }
+        query.write(indices, distances);
         looked_at
     }
 
@@ -116,8 +111,25 @@ fn distance_of(key: u64) -> f32 {
 }
 
 impl Query {
+    /// Writes the nearest of the rows that have keys, at least as many as there is room for.
+    pub(super) fn write(&mut self, indices: &mut [u32], distances: &mut [f32]) {
+        let k = indices.len();
+        self.keys.select_nth_unstable(k - 1);
+        self.keys.truncate(k);
+        self.keys.sort_unstable();
+        for ((index, distance), key) in indices.iter_mut().zip(distances).zip(&self.keys) {
+            (*index, *distance) = (*key as u32, distance_of(*key));
+        }
+    }
+
+    /// Takes the least of each chunk of numbers that stand in the place of halves.
+    pub(super) fn least_of(&mut self, x: &[f32]) {
+        self.least.clear();
+        self.least.extend(x.chunks(CHUNK).map(|chunk| chunk.iter().copied().fold(f32::INFINITY, f32::min)));
+    }
+
     /// A number that at least `count` of the halves do not exceed, infinite where there are too few chunks to tell.
-    fn threshold(&mut self, count: usize) -> f32 {
+    pub(super) fn threshold(&mut self, count: usize) -> f32 {
         if self.least.len() <= count {
             return f32::INFINITY;
         }
@@ -126,12 +138,12 @@ impl Query {
     }
 
     /// The `k`-th of the squares.
-    fn farthest(&mut self, k: usize) -> f32 {
+    pub(super) fn farthest(&mut self, k: usize) -> f32 {
         self.near.select_nth_unstable_by(k - 1, |a, b| a.0.total_cmp(&b.0)).1.0
     }
 
     /// Finds the rows whose halves are above `above` and at most `most`; none has one below both.
-    fn rows_in(&mut self, halves: &[f32], above: f32, most: f32) {
+    pub(super) fn rows_in(&mut self, halves: &[f32], above: f32, most: f32) {
         self.rows.clear();
         for (chunk, (halves, least)) in halves.chunks(CHUNK).zip(&self.least).enumerate() {
             if *least > most {

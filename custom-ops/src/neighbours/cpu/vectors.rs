@@ -1,4 +1,4 @@
-//! Sums over the entries of one or two vectors, in lanes.
+//! Sums and maxima over the entries of two vectors, in lanes.
 use crate::fused::{fma, fused};
 use multiversion::multiversion;
 
@@ -49,4 +49,52 @@ pub(super) fn square(a: &[f32], b: &[f32]) -> f32 {
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     const FUSED: bool = fused!();
     sum!(f32, a, b, |sum, x, y| fma::<f32, FUSED>(x, y, sum))
+}
+
+/// The distances in f32 of `q` and four rows that follow each other in `rows`: `Σ |q − x|`, or the largest of these where `LARGEST`.
+///
+/// The largest is rounded once: it is the f32 nearest to the true distance.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
+pub(super) fn four_distances<const LARGEST: bool>(q: &[f32], rows: &[f32]) -> [f32; 4] {
+    let d = q.len();
+    let join = |so_far: f32, q: f32, x: f32| {
+        let apart = (q - x).abs();
+        match LARGEST {
+            true if apart > so_far => apart,
+            true => so_far,
+            false => so_far + apart,
+        }
+    };
+    let (q, q_rest) = q.as_chunks::<LANES>();
+    let rows: [&[f32]; 4] = std::array::from_fn(|r| &rows[r * d..(r + 1) * d]);
+    let chunks = rows.map(|row| &row.as_chunks::<LANES>().0[..q.len()]);
+    let mut lanes = [[0f32; LANES]; 4];
+    for (c, q) in q.iter().enumerate() {
+        for (lanes, row) in lanes.iter_mut().zip(&chunks) {
+            let x = &row[c];
+            for l in 0..LANES {
+                lanes[l] = join(lanes[l], q[l], x[l]);
+            }
+        }
+    }
+    for (lanes, row) in lanes.iter_mut().zip(rows) {
+        for (l, (&q, &x)) in q_rest.iter().zip(row.as_chunks::<LANES>().1).enumerate() {
+            lanes[l] = join(lanes[l], q, x);
+        }
+    }
+    lanes.map(|lanes| match LARGEST {
+        true => lanes.into_iter().fold(0., f32::max),
+        false => lanes.iter().sum(),
+    })
+}
+
+/// `Σ |a − b|`
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
+pub(super) fn manhattan_in_f64(a: &[f32], b: &[f32]) -> f64 {
+    sum!(f64, a, b, |sum, x, y| sum + (x - y).abs())
+}
+
+/// The largest `|a − b|`.
+pub(super) fn chebyshev_in_f64(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(&a, &b)| (f64::from(a) - f64::from(b)).abs()).fold(0., f64::max)
 }

@@ -16,7 +16,8 @@
 //! | `D` | `dictionary` | `[n_atoms, p]` |
 //! | `κ` | `penalty` | none: pursuits |
 //!
-//! With a penalty `κ`, `x_i = argmin ½ ‖R_i y − μ_i − D x‖² + κ σ Σ |x_j|` in place of the pursuit, by [sparse coding](crate::sparse_coding).
+//! With a penalty `κ`, `x_i = argmin ½ ‖R_i y − μ_i − D x‖² + κ σ Σ |x_j|` in place of the pursuit, by the
+//! [lasso](crate::sparse_coding::lasso).
 //!
 //! Source: Elad and Aharon, "Image denoising via sparse and redundant representations over learned dictionaries", IEEE
 //! Transactions on Image Processing 15(12), 2006. Its equation weighs the noisy image by λ = 30/σ against patches of weight 1;
@@ -26,10 +27,11 @@
 //!
 //! The dictionary is best learned from the noisy image itself ([`ImageTrainer`](super::ImageTrainer)): coding to the error target
 //! removes most of the noise of a patch, and the atoms average over thousands of patches.
+use super::coder::PatchCoder;
 use super::patches::{BandSum, PatchGrid};
 use crate::check::{at_least_one, range};
 use crate::dictionary::pursuit::{PursuitMethod, SparseCoder};
-use crate::sparse_coding::{SparseCoding, SparseCodingConfig};
+use crate::sparse_coding::lasso::Lasso;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::ErrorTarget;
 
@@ -105,39 +107,13 @@ impl Denoise {
             nonnegative: false,
         }
     }
-}
 
-/// What codes the patches of an image.
-enum PatchCoder {
-    Pursuit(SparseCoder),
-    Penalty(SparseCoding),
-}
-
-impl PatchCoder {
-    fn of(settings: &Denoise, dictionary: &Tensor) -> Result<Self> {
-        let (n_atoms, p) = dictionary.dims2()?;
-        match settings.penalty {
-            None => Ok(Self::Pursuit(settings.coder(n_atoms))),
-            Some(penalty) => {
-                let config = SparseCodingConfig::new(n_atoms, p, penalty * settings.sigma);
-                Ok(Self::Penalty(SparseCoding::from_tensor(config, dictionary.clone())?))
-            }
+    /// What codes the patches of the result.
+    fn patch_coder(&self, n_atoms: usize) -> PatchCoder {
+        match self.penalty {
+            None => PatchCoder::Pursuit(self.coder(n_atoms)),
+            Some(penalty) => PatchCoder::Lasso(Lasso::new(penalty * self.sigma)),
         }
-    }
-
-    /// What the codes of patches without their means stand for, and the atoms in all codes.
-    fn estimate(&self, patches: &Tensor, dictionary: &Tensor) -> Result<(Tensor, f64)> {
-        let (estimate, counts) = match self {
-            Self::Pursuit(coder) => {
-                let codes = coder.encode(patches, dictionary)?;
-                (codes.reconstruct(dictionary)?, codes.count)
-            }
-            Self::Penalty(model) => {
-                let activations = model.activations(patches)?;
-                (model.decode(&activations.dense)?, activations.counts()?)
-            }
-        };
-        Ok((estimate, counts.to_dtype(DType::F64)?.sum_all()?.to_scalar()?))
     }
 }
 
@@ -160,15 +136,14 @@ pub struct Restored {
 pub fn denoise(noisy: &Tensor, dictionary: &Tensor, settings: &Denoise) -> Result<Restored> {
     settings.validate()?;
     let grid = plane_grid("denoise", noisy, settings.side, settings.step)?;
-    atoms_of("denoise", dictionary, grid.n_features())?;
-    let coder = PatchCoder::of(settings, dictionary)?;
+    let coder = settings.patch_coder(atoms_of("denoise", dictionary, grid.n_features())?);
     let (mut patches, mut atoms) = (BandSum::default(), 0f64);
     for band in grid.bands(BAND) {
         let rows = grid.rows(noisy, band.clone())?;
         let mean = rows.mean_keepdim(1)?;
-        let (estimate, used) = coder.estimate(&rows.broadcast_sub(&mean)?, dictionary)?;
-        atoms += used;
-        let estimate = estimate.broadcast_add(&mean)?;
+        let estimate = coder.estimate(&rows.broadcast_sub(&mean)?, None, dictionary)?;
+        atoms += estimate.count;
+        let estimate = estimate.patches.broadcast_add(&mean)?;
         patches.add(&grid, &band, grid.sum(&estimate, band.clone())?)?;
     }
     let weight = settings.blend * settings.sigma;

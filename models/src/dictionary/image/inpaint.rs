@@ -14,6 +14,11 @@
 //! | `ε` | the larger of `tolerance` and 1.15 `sigma` | root mean square error of known pixels, in grey levels |
 //! | `σ`, `β` | `sigma`, .034 | as for [denoising](super::denoise()) |
 //! | `D` | `dictionary` | `[n_atoms, side²]`; a flat atom is added if there is none |
+//! | `κ` | `penalty` | none: pursuits |
+//!
+//! With a penalty `κ`, `x_i = argmin ½ ‖M_i (R_i y − μ_i − D x)‖² + κ ε Σ |x_j|`, the sum over atoms that are not flat, in place of the pursuit,
+//! by the [lasso](crate::sparse_coding::lasso::Lasso::solve_masked). An atom of which a patch shows little then counts little, and neither the
+//! number of atoms nor the error is bounded.
 //!
 //! The mean of the known pixels differs from that of the patch; the flat atom corrects the difference.
 //!
@@ -24,10 +29,12 @@
 //! restoration", IEEE Transactions on Image Processing 17(1), 2008, section III-B. Departures: patches are weighted by their
 //! share of known pixels (all equally in the paper); the dictionary is learned by alternating inpainting and training
 //! ([`ImageTrainer::filled`](super::ImageTrainer::filled)), the EM form of their weighted K-SVD.
+use super::coder::PatchCoder;
 use super::denoise::{BAND, BLEND, GAIN, Restored, atoms_of, plane_grid};
 use super::patches::{BandSum, PatchGrid};
 use crate::check::{at_least_one, range};
 use crate::dictionary::pursuit::{PursuitMethod, SparseCoder};
+use crate::sparse_coding::lasso::Lasso;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::ErrorTarget;
 
@@ -50,6 +57,8 @@ pub struct Inpaint {
     pub known_per_atom: usize,
     /// The pursuit, OMP or OLS. Default OMP.
     pub method: PursuitMethod,
+    /// `κ`, at least 0: patches have penalised coefficients in place of a limited number of atoms. Default none.
+    pub penalty: Option<f64>,
 }
 
 impl Default for Inpaint {
@@ -62,6 +71,7 @@ impl Default for Inpaint {
             n_nonzero: 10,
             known_per_atom: 4,
             method: PursuitMethod::Omp,
+            penalty: None,
         }
     }
 }
@@ -73,6 +83,7 @@ impl Inpaint {
         const OP: &str = "Inpaint";
         range(OP, "tolerance", self.tolerance, "at least 0", |x| x >= 0.)?;
         range(OP, "sigma", self.sigma, "at least 0", |x| x >= 0.)?;
+        range(OP, "penalty", self.penalty.unwrap_or(0.), "at least 0", |x| x >= 0.)?;
         at_least_one(OP, "n_nonzero", self.n_nonzero)?;
         at_least_one(OP, "known_per_atom", self.known_per_atom)?;
         if !matches!(self.method, PursuitMethod::Omp | PursuitMethod::Ols) {
@@ -106,8 +117,8 @@ impl Inpaint {
 /// Fills in the missing pixels of one plane with a given dictionary.
 ///
 /// `image` is `[height, width]` f32 in grey levels; `mask` is u8 of that shape, 0 where a pixel is missing; the values of missing
-/// pixels are never read; `dictionary` is `[n_atoms, side²]`; all on one device. Cost: one masked pursuit for each patch with a
-/// missing pixel, or for every patch if `sigma` is above 0.
+/// pixels are never read; `dictionary` is `[n_atoms, side²]`; all on one device. Cost: one masked pursuit, or with a penalty one
+/// lasso with its own Gram matrix, for each patch with a missing pixel, or for every patch if `sigma` is above 0.
 ///
 /// # Errors
 /// When a shape or a setting is out of range, no pixel is known, a known one is NaN, or memory is short.
@@ -156,7 +167,7 @@ pub fn inpaint(image: &Tensor, mask: &Tensor, dictionary: &Tensor, settings: &In
     let weight = BLEND * settings.sigma;
     let blended = ((image + (first.sum * weight)?)? / ((first.cover * weight)? + 1.)?)?;
     let image = given.where_cond(&blended, &now)?;
-    Ok(Restored { image, mean_count: first.count as f64 / first.coded.max(1) as f64 })
+    Ok(Restored { image, mean_count: first.count / first.coded.max(1) as f64 })
 }
 
 /// Patches coded once.
@@ -167,7 +178,7 @@ struct Pass {
     cover: Tensor,
     /// Patches that were coded, and atoms in their codes.
     coded: usize,
-    count: u64,
+    count: f64,
 }
 
 impl Pass {
@@ -180,7 +191,7 @@ impl Pass {
         settings: &Inpaint,
         all: bool,
     ) -> Result<Self> {
-        let (mut sums, mut covers, mut coded, mut count) = (BandSum::default(), BandSum::default(), 0, 0);
+        let (mut sums, mut covers, mut coded, mut count) = (BandSum::default(), BandSum::default(), 0, 0.);
         let (known, p) = (known.to_dtype(DType::F32)?, grid.n_features());
         for band in grid.bands(BAND) {
             let mask = grid.rows(&known, band.clone())?;
@@ -218,15 +229,19 @@ impl Masked<'_> {
         dictionary: &Tensor,
         settings: &Inpaint,
         wanted: impl Fn(usize) -> bool,
-    ) -> Result<(Tensor, u64)> {
+    ) -> Result<(Tensor, f64)> {
         let most = settings.n_nonzero.min(dictionary.dim(0)?);
-        // A pursuit has one limit for all its signals: patches are coded by groups of one limit each.
+        // A pursuit has one limit for all its signals: patches are coded by groups of one limit each. A lasso has none.
+        let limit = |n: usize| match settings.penalty {
+            None => (n / settings.known_per_atom).clamp(1, most),
+            Some(_) => most,
+        };
         let mut groups = vec![Vec::new(); most];
         for (i, &n) in self.n_known.iter().enumerate().filter(|&(_, &n)| wanted(n)) {
-            groups[(n / settings.known_per_atom).clamp(1, most) - 1].push(i as u32);
+            groups[limit(n) - 1].push(i as u32);
         }
         let zeros = Tensor::zeros((1, self.rows.dim(1)?), DType::F32, self.rows.device())?;
-        let (mut estimates, mut count) = (vec![zeros], 0);
+        let (mut estimates, mut count) = (vec![zeros], 0.);
         // Where a patch's estimate stands below the zeros.
         let (mut place, mut filled) = (vec![0u32; self.n_known.len()], 1);
         for (limit, group) in groups.into_iter().enumerate().filter(|(_, group)| !group.is_empty()) {
@@ -234,18 +249,22 @@ impl Masked<'_> {
             let (rows, mask) = (self.rows.index_select(&index, 0)?, self.mask.index_select(&index, 0)?);
             let n_known = mask.sum_keepdim(1)?;
             let mean = ((&rows * &mask)?.sum_keepdim(1)? / &n_known)?;
-            let target = (n_known.sqrt()? * settings.error())?.squeeze(1)?;
-            let coder = SparseCoder {
-                method: settings.method,
-                n_nonzero: limit + 1,
-                error: Some(ErrorTarget::PerSignal(target)),
-                nonnegative: false,
+            let coder = match settings.penalty {
+                None => PatchCoder::Pursuit(SparseCoder {
+                    method: settings.method,
+                    n_nonzero: limit + 1,
+                    error: Some(ErrorTarget::PerSignal((n_known.sqrt()? * settings.error())?.squeeze(1)?)),
+                    nonnegative: false,
+                }),
+                Some(penalty) => PatchCoder::Lasso(Lasso {
+                    weights: Some(is_flat(dictionary)?.eq(0u8)?.to_dtype(DType::F32)?),
+                    ..Lasso::new(penalty * settings.error())
+                }),
             };
             let signals = rows.broadcast_sub(&mean)?;
-            let codes = coder.encode_masked(&signals, &mask.to_dtype(DType::U8)?, dictionary)?;
-            let atoms = codes.count.to_vec1::<u32>()?;
-            count += atoms.into_iter().map(u64::from).sum::<u64>();
-            estimates.push(codes.reconstruct(dictionary)?.broadcast_add(&mean)?);
+            let estimate = coder.estimate(&signals, Some(&mask.to_dtype(DType::U8)?), dictionary)?;
+            count += estimate.count;
+            estimates.push(estimate.patches.broadcast_add(&mean)?);
             for patch in group {
                 place[patch as usize] = filled;
                 filled += 1;
@@ -259,15 +278,20 @@ impl Masked<'_> {
 /// The dictionary with a flat atom before the others, unless one of them is flat: a mean of known pixels is not that of the patch, and
 /// a dictionary learned from patches without means cannot say so.
 fn with_flat_atom(dictionary: &Tensor) -> Result<Tensor> {
+    if !all_zero(&is_flat(dictionary)?)? {
+        return Ok(dictionary.clone());
+    }
+    let p = dictionary.dim(1)?;
+    let flat = (Tensor::ones((1, p), dictionary.dtype(), dictionary.device())? / (p as f64).sqrt())?;
+    Tensor::cat(&[&flat, dictionary], 0)
+}
+
+/// Whether each atom has nearly one value, u8 `[n_atoms]`.
+fn is_flat(dictionary: &Tensor) -> Result<Tensor> {
     let p = dictionary.dim(1)?;
     let sums = dictionary.sum(1)?.abs()?;
     let lengths = (dictionary.sqr()?.sum(1)? * p as f64)?.sqrt()?;
-    let is_flat = sums.ge(&(lengths * 0.999)?)?;
-    if !all_zero(&(is_flat * sums.gt(0f32)?)?)? {
-        return Ok(dictionary.clone());
-    }
-    let flat = (Tensor::ones((1, p), dictionary.dtype(), dictionary.device())? / (p as f64).sqrt())?;
-    Tensor::cat(&[&flat, dictionary], 0)
+    sums.ge(&(lengths * 0.999)?)? * sums.gt(0f32)?
 }
 
 fn all_zero(mask: &Tensor) -> Result<bool> {

@@ -3,7 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`denoise`](mod@denoise) | all overlapping patches coded to an error target and averaged (Elad and Aharon 2006) |
-//! | [`inpaint`](mod@inpaint) | the same with a masked pursuit of the known pixels |
+//! | [`inpaint`](mod@inpaint) | the same with codes of the known pixels |
 //! | [`learn`] | a dictionary learned from the image that it will restore |
 //! | [`patches`] | all patches of an image as rows, and back |
 //! | [`colour`] | opponent colour planes, in which white noise stays white |
@@ -12,6 +12,7 @@
 //!
 //! An image is one plane, `[height, width]` f32 in grey levels from 0 to 255. A colour image is three planes; convert them with
 //! [`colour::to_opponent`] for the best results.
+mod coder;
 pub mod colour;
 pub mod denoise;
 pub mod inpaint;

@@ -37,6 +37,7 @@
 mod activations;
 mod batch;
 mod fista;
+mod masked;
 mod parallel;
 mod problem;
 
@@ -124,6 +125,24 @@ impl Lasso {
     ) -> Result<Activations> {
         self.validate()?;
         Problem::new(self, signals, dictionary)?.solve(self.beta, start)
+    }
+
+    /// The activations of signals with missing samples: those where `mask`, u8 `[m, p]`, is 0 are never read and do not count,
+    ///
+    /// ```text
+    /// min_a ½ ‖M (x − a B)‖² + β Σ wⱼ |aⱼ| + ½ λ ‖a‖²          M: the diagonal of 1 for each observed sample and 0 for the others
+    /// ```
+    ///
+    /// A signal without observed samples has no activations.
+    ///
+    /// Cost: `n²p` FLOP and the solver for each signal. Signals that miss the same samples share a Gram matrix; the others have one each,
+    /// some hundred MiB of them at a time.
+    ///
+    /// # Errors
+    /// As for [`solve`](Self::solve), and for solvers other than [`Solver::ActiveSet`] and [`Solver::CoordinateDescent`].
+    pub fn solve_masked(&self, signals: &Tensor, mask: &Tensor, dictionary: &Tensor) -> Result<Activations> {
+        self.validate()?;
+        masked::solve(self, signals, mask, dictionary)
     }
 
     /// The activations for each of `betas` in place of [`beta`](Self::beta), each from those of the one before: pass them from

@@ -10,20 +10,21 @@ const AT_ONCE: usize = 1 << 24;
 
 /// Signals and dictionary that fit, and what does not depend on `β`.
 pub(super) struct Problem<'a> {
-    lasso: &'a Lasso,
+    pub lasso: &'a Lasso,
     /// `[m, p]` and `[n, p]`, contiguous
-    signals: Tensor,
-    dictionary: Tensor,
+    pub signals: Tensor,
+    pub dictionary: Tensor,
     /// `B Bᵀ + λ I`, `[n, n]`
     gram: Tensor,
     /// `[n]`
-    weights: Tensor,
+    pub weights: Tensor,
 }
 
 /// Some signals of a problem, as the solvers take them; their activations are updated in place.
 pub(super) struct Part<'a> {
     pub lasso: &'a Lasso,
     pub dictionary: &'a Tensor,
+    /// `[n, n]`; for solvers of single signals also one for each, `[rows, n, n]`
     pub gram: &'a Tensor,
     /// `[rows, n]`, `[rows]` and `[n]`
     pub correlations: Tensor,
@@ -124,7 +125,7 @@ impl Part<'_> {
     }
 
     /// Solves from `activations`, in place; returns the gaps.
-    fn solve(&self, activations: &Tensor) -> Result<Tensor> {
+    pub(super) fn solve(&self, activations: &Tensor) -> Result<Tensor> {
         let method = match self.lasso.solver {
             Solver::ActiveSet => LassoMethod::ActiveSet,
             Solver::CoordinateDescent => LassoMethod::CoordinateDescent,
