@@ -5,7 +5,7 @@
 //! | [`args`] | the command line |
 //! | `train` | the command `train` |
 //! | `apply` | the commands `encode`, `evaluate` and `reconstruct` |
-//! | [`denoise()`], [`inpaint()`] | the commands of these names, which `dictionary-learning` has too |
+//! | `denoise`, `inpaint` | the commands of these names, which `dictionary-learning` has too |
 //! | `self_taught` | the command `self-taught` |
 //! | `draw` | the basis as a picture |
 //! | `card` | the model card |
