@@ -1,23 +1,24 @@
 // sm_90a/contrast_step.cu: the weights of one update of contrastive learning, from states in one part, by the products of warpgroups of
 // capability 9.0. The formulas are those of contrast_step.cu; biases and the counter are updated by its kernel contrast_biases.
 //
-// A block takes tiles of 64 x 64 weights one after the other, down a column of tiles, for which it keeps x in shared memory. Two warpgroups take
-// turns: one sums a tile of the gradient from x and slices of h, 64 rows at a time, which one thread copies through a ring, while the other
-// steps the weights of the tile before. A second thread copies the tiles of weights and velocity into PLACES places in turn, and a third copies
-// the new ones out, so that memory moves in both directions all the time. At [16000, 2304], where contrast_step.cu takes 260 us: both operands
+// A block takes tiles of 64 x 64 weights one after the other, in the order of contrast_tiles.cuh, which says which side of the states stays in shared
+// memory: x for one matrix, h for those of patches. Two warpgroups take turns: one sums a tile of the gradient from the side that stays and slices
+// of the other, 64 rows at a time, which one thread copies through a ring, while the other steps the weights of the tile before. A thread copies
+// the tiles of weights and velocity into PLACES places in turn, and another copies the new ones out, so that memory moves in both directions all
+// the time. At [16000, 2304], where contrast_step.cu takes 260 us: both operands
 // through a ring, tiles of 128 x 128 in one place 276, of 64 x 128 in two 234, and by turns 212.
 //
 // arrays   h: planes of [batch, rows] and x: of [batch, cols], T; plane 0 is of the negative phase, plane 1 of the positive. weight: [rows, cols]
 //          f32, velocity: the same, V; copy: the same, T. All as tensor maps: of 64 columns by 64 rows for h and x; of 128 bytes by 64 rows
-//          for the others
-// scalars  rows and cols multiples of 8, batch at most 192. scalars: [3] f32 on the device: rate / batch, momentum, rate
+//          for the others. Of patches: [patches * rows, cols], h of all patches, x the values of the grid
+// scalars  rows and cols multiples of 8, batch at most 192; of patches rows a multiple of 64, and stride * depth. Grid: of patches alone. scalars: [3] f32 on the device: rate / batch, momentum, rate
 // launch   1-D grid of at most as many blocks as there are tiles, one for each multiprocessor; 384 threads
-// shared   x of a column, PLACES tiles of weights, velocity and copy, the ring, and 1 KB to align them
+// shared   the side that stays, PLACES tiles of weights, velocity and copy, the ring, and 1 KB to align them
 // cost     4 batch rows cols FLOP; 16 bytes a weight (12 with V of 16 bits) and 2 for the copy; operands once for each tile, from the second-level
 //          cache
 // NaN      propagates
 // same     sums in one order on one device
-// truth    contrast_step_reference in src/contrast_step.rs
+// truth    contrast_step_reference in src/contrast_step.rs; of patches patch_gradient_reference and weight_step_reference
 
 #include "../order.cuh"
 #include "../stepped.cuh"

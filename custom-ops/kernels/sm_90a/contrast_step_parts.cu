@@ -1,24 +1,24 @@
 // sm_90a/contrast_step_parts.cu: the weights of one update of contrastive learning, from states in two parts, by the products of warpgroups of
 // capability 9.0. The formulas are those of contrast_step.cu; biases and the counter are updated by its kernel contrast_biases.
 //
-// A block takes tiles of 64 x 64 weights one after the other, down a column of tiles, for which it keeps x in shared memory; one thread copies
-// slices of h, 64 rows at a time, through a ring. Two warpgroups take turns: each reads its weights and velocities into registers, sums the gradient
-// of its tile when its turn comes, and writes them back, so that memory moves in both directions all the time. Both parts of x leave no room for
-// tiles of weights in shared memory, as sm_90a/contrast_step.cu has them; of one part that is faster, 206 us against 259 at [16000, 2304].
+// A block takes tiles of 64 x 64 weights one after the other, in the order of contrast_tiles.cuh, which says which side of the states stays in shared
+// memory; one thread copies slices of the other, 64 rows at a time, through a ring. Two warpgroups take turns: each reads its weights and velocities
+// into registers, sums the gradient of its tile when its turn comes, and writes them back, so that memory moves in both directions all the time.
+// Both parts of the side that stays leave no room for tiles of weights in shared memory, as sm_90a/contrast_step.cu has them; of one part that is faster, 206 us against 259 at [16000, 2304].
 //
 // A number is the sum of two f16 ones: g = hi hi + hi lo + lo hi. The slices of both phases take turns, so that what has been summed stays small:
 // tensor cores cut off what lies below 2^-24 of it or so.
 //
 // arrays   h: 2 parts of planes of [batch, rows] and x: of [batch, cols], f16, as tensor maps of 64 columns by 64 rows, third dimension the plane,
 //          fourth the part; plane 0 is of the negative phase, plane 1 of the positive. weight: [rows, cols] f32, and the velocity behind it; copy:
-//          2 parts of the same, f16, copy_part entries apart. Rows contiguous, 16-byte aligned
-// scalars  rows and cols multiples of 8, batch at most 192. scalars: [3] f32 on the device: rate / batch, momentum, rate
+//          2 parts of the same, f16, copy_part entries apart. Rows contiguous, 16-byte aligned. Of patches as in contrast_step.cu here
+// scalars  rows and cols multiples of 8, batch at most 192; of patches as in contrast_step.cu here. scalars: [3] f32 on the device: rate / batch, momentum, rate
 // launch   1-D grid of at most as many blocks as there are tiles, one for each multiprocessor; THREADS threads
-// shared   x of a column and the ring, with 1 KB to align them
+// shared   the side that stays and the ring, with 1 KB to align them
 // cost     12 batch rows cols FLOP; 20 bytes a weight; operands once for each tile, from the second-level cache
 // NaN      propagates
 // same     sums in one order on one device
-// truth    contrast_step_reference in src/contrast_step.rs
+// truth    contrast_step_reference in src/contrast_step.rs; of patches patch_gradient_reference and weight_step_reference
 
 #include "../order.cuh"
 #include "../stepped.cuh"

@@ -124,14 +124,8 @@ struct alignas(64) TensorMap {
   unsigned long long words[16];
 };
 
-// Starts the copy of the block whose first entry is (x, y), x along a row; the barrier counts its bytes. What lies beyond the matrix is 0.
-__device__ __forceinline__ void copy_block(void* to, const TensorMap* map, int x, int y, uint64_t* barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
-      "l"(map), "r"(x), "r"(y), "r"(shared_address(barrier))
-      : "memory");
-}
-// The same of a matrix among several.
+// Starts the copy of the block whose first entry is (x, y), x along a row, of a matrix among several; the barrier counts its bytes. What lies beyond
+// the matrix is 0.
 __device__ __forceinline__ void copy_block(void* to, const TensorMap* map, int x, int y, int z, uint64_t* barrier) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
@@ -152,7 +146,7 @@ __device__ __forceinline__ uint64_t passing() {
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-// The copy of a block by such a policy.
+// The same of one matrix, by such a policy.
 __device__ __forceinline__ void copy_block_by(uint64_t policy, void* to, const TensorMap* map, int x, int y, uint64_t* barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(
