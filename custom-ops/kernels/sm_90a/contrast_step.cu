@@ -1,18 +1,18 @@
 // sm_90a/contrast_step.cu: the weights of one update of contrastive learning, from states in one part, by the products of warpgroups of
 // capability 9.0. The formulas are those of contrast_step.cu; biases and the counter are updated by its kernel contrast_biases.
 //
-// A block takes tiles of 64 x 64 weights one after the other, in the order of contrast_tiles.cuh, which says which side of the states stays in shared
-// memory: x for one matrix, h for those of patches. Two warpgroups take turns: one sums a tile of the gradient from the side that stays and slices
-// of the other, 64 rows at a time, which one thread copies through a ring, while the other steps the weights of the tile before. A thread copies
-// the tiles of weights and velocity into PLACES places in turn, and another copies the new ones out, so that memory moves in both directions all
-// the time. At [16000, 2304], where contrast_step.cu takes 260 us: both operands
-// through a ring, tiles of 128 x 128 in one place 276, of 64 x 128 in two 234, and by turns 212.
+// A block takes tiles of 64 x 64 weights one after the other, along the rows of contrast_tiles.cuh. Two warpgroups take turns: one sums a tile of the
+// gradient from x, which stays in shared memory, and slices of h, 64 rows at a time, which one thread copies through a ring, while the other
+// steps the weights of the tile before. A thread copies the tiles of weights and velocity into PLACES places in turn, and another copies the
+// new ones out, so that memory moves in both directions all the time. Memory binds: at [16000, 2304] 197 us, 190 without the copies of h, 170 for a
+// loop over all weights that does nothing else. Copies with a policy that makes room for others first are slower (215).
 //
 // arrays   h: planes of [batch, rows] and x: of [batch, cols], T; plane 0 is of the negative phase, plane 1 of the positive. weight: [rows, cols]
 //          f32, velocity: the same, V; copy: the same, T. All as tensor maps: of 64 columns by 64 rows for h and x; of 128 bytes by 64 rows
 //          for the others. Of patches: [patches * rows, cols], h of all patches, x the values of the grid
 // scalars  rows and cols multiples of 8, batch at most 192; of patches rows a multiple of 64, and stride * depth. Grid: of patches alone. scalars: [3] f32 on the device: rate / batch, momentum, rate
-// launch   1-D grid of at most as many blocks as there are tiles, one for each multiprocessor; 384 threads
+// launch   1-D grid of at most as many blocks as there are tiles, one for each multiprocessor; of one matrix best a multiple of its tiles across, so
+//          that x stays; 384 threads
 // shared   the side that stays, PLACES tiles of weights, velocity and copy, the ring, and 1 KB to align them
 // cost     4 batch rows cols FLOP; 16 bytes a weight (12 with V of 16 bits) and 2 for the copy; operands once for each tile, from the second-level
 //          cache
@@ -48,6 +48,7 @@ template <bool PATCHES, typename T, typename V>
 __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const TensorMap& x_map, const TensorMap& weight_map,
                                               const TensorMap& velocity_map, const TensorMap& copy_map, const float* scalars,
                                               const Numbers& n, const Grid& g) {
+  using Turns = Walk<PATCHES, false>;
   constexpr int WEIGHT_BYTES = TILE * TILE * 4, VELOCITY_BYTES = TILE * TILE * sizeof(V), COPY_BYTES = TILE * TILE * 2;
   constexpr int TILE_BYTES = WEIGHT_BYTES + VELOCITY_BYTES + COPY_BYTES;
   constexpr int STAGES = (SHARED - 1024 - SLICES * SLICE_BYTES - PLACES * TILE_BYTES) / SLICE_BYTES;
@@ -56,8 +57,6 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
   unsigned char* staying = memory + (1024 - shared_address(memory) % 1024) % 1024;
   unsigned char* tile_memory = staying + SLICES * SLICE_BYTES;
   unsigned char* slices = tile_memory + PLACES * TILE_BYTES;
-  const Tiles<PATCHES> tiles(n, g);
-  const int mine = tiles.mine;
   const int of_phase = (n.batch + SLICE_DEPTH - 1) / SLICE_DEPTH, count = 2 * of_phase;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
@@ -75,7 +74,7 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
   auto weights_of = [&](int i) { return tile_memory + i % PLACES * TILE_BYTES; };
   auto velocities_of = [&](int i) { return weights_of(i) + WEIGHT_BYTES; };
   auto copies_of = [&](int i) { return weights_of(i) + WEIGHT_BYTES + VELOCITY_BYTES; };
-  const States<1, false, PATCHES> states{h_map, x_map, tiles, of_phase};
+  const States<Turns, 1, false> states{h_map, x_map, n, g, of_phase};
   if (warp == 8 && lane == 0) {
     wait_for_previous();
     states.copy_staying(staying, here, free);
@@ -84,30 +83,29 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
     wait_for_previous();
     states.template copy_passing<STAGES>(slices, full, empty);
   }
-  const uint64_t policy = passing();
   if (warp == 9 && lane == 0) {  // weights and velocities in; they are older than the launch before
 #pragma unroll 1
-    for (int i = 0; i < mine; ++i) {
-      const int row0 = tiles.row0(i), col0 = tiles.col0(i);
+    for (Turns turn(n, g); turn; turn.next()) {
+      const int i = turn.i, row0 = turn.row0(), col0 = turn.col0();
       if (i >= PLACES) barrier_wait(stored + i % PLACES, (i / PLACES - 1) % 2);
       uint64_t* here = arrived + i % PLACES;
       barrier_expect(here, WEIGHT_BYTES + VELOCITY_BYTES);
 #pragma unroll
-      for (int c = 0; c < TILE / 32; ++c) copy_block_by(policy, weights_of(i) + c * BLOCK, &weight_map, col0 + 32 * c, row0, here);
+      for (int c = 0; c < TILE / 32; ++c) copy_block(weights_of(i) + c * BLOCK, &weight_map, col0 + 32 * c, row0, here);
 #pragma unroll
-      for (int c = 0; c < TILE / LINE; ++c) copy_block_by(policy, velocities_of(i) + c * BLOCK, &velocity_map, col0 + LINE * c, row0, here);
+      for (int c = 0; c < TILE / LINE; ++c) copy_block(velocities_of(i) + c * BLOCK, &velocity_map, col0 + LINE * c, row0, here);
     }
   }
   if (warp == 10 && lane == 0) {  // and out, with the copy, which the launch before may have read
     wait_for_previous();
 #pragma unroll 1
-    for (int i = 0; i < mine; ++i) {
-      const int row0 = tiles.row0(i), col0 = tiles.col0(i);
+    for (Turns turn(n, g); turn; turn.next()) {
+      const int i = turn.i, row0 = turn.row0(), col0 = turn.col0();
       barrier_wait(stepped_all + i % PLACES, i / PLACES % 2);
 #pragma unroll
-      for (int c = 0; c < TILE / 32; ++c) store_block_by(policy, &weight_map, col0 + 32 * c, row0, weights_of(i) + c * BLOCK);
+      for (int c = 0; c < TILE / 32; ++c) store_block(&weight_map, col0 + 32 * c, row0, weights_of(i) + c * BLOCK);
 #pragma unroll
-      for (int c = 0; c < TILE / LINE; ++c) store_block_by(policy, &velocity_map, col0 + LINE * c, row0, velocities_of(i) + c * BLOCK);
+      for (int c = 0; c < TILE / LINE; ++c) store_block(&velocity_map, col0 + LINE * c, row0, velocities_of(i) + c * BLOCK);
       store_block(&copy_map, col0, row0, copies_of(i));
       store_commit();
       store_wait_read();
@@ -121,11 +119,13 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
   let_next_start();
   const float alpha = scalars[0], momentum = scalars[1], rate = scalars[2];
 #pragma unroll 1
-  for (int i = warp / 4; i < mine; i += 2) {
+  for (Turns tile(n, g); tile; tile.next()) {
+    const int i = tile.i;
+    if (i % 2 != warp / 4) continue;
     float sum[32] = {};
     int slice = i * count;
-    const int groups = tiles.group(i) - tiles.group(0);
-    const bool last = tiles.last_of_group(i);
+    const int groups = tile.groups;
+    const bool last = tile.last_of_group();
     // A slice is multiplied: its place is free, and after the last tile of a group that of the slice that stayed.
     auto release = [&](int s, int slice) {
       if (threadIdx.x % 128 != 0) return;
@@ -140,11 +140,10 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
       barrier_wait(here + s, groups % 2);
       barrier_wait(full + stage, slice / STAGES % 2);
       const uint32_t stays = shared_address(staying + s * SLICE_BYTES), passes = shared_address(slices + stage * SLICE_BYTES);
-      const uint32_t of_h = PATCHES ? stays : passes, of_x = PATCHES ? passes : stays;
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < SLICE_DEPTH / 16; ++k)
-        Wgmma<T, TILE, true, true>::run(sum, operand(of_h + 16 * BLOCK_LINE * k), operand(of_x + 16 * BLOCK_LINE * k));
+        Wgmma<T, TILE, true, true>::run(sum, operand(passes + 16 * BLOCK_LINE * k), operand(stays + 16 * BLOCK_LINE * k));
       wgmma_commit();
       wgmma_wait<1>();
       if (s > 0) release(s - 1, slice - 1);

@@ -1,8 +1,8 @@
 // sm_90a/contrast_step_parts.cu: the weights of one update of contrastive learning, from states in two parts, by the products of warpgroups of
 // capability 9.0. The formulas are those of contrast_step.cu; biases and the counter are updated by its kernel contrast_biases.
 //
-// A block takes tiles of 64 x 64 weights one after the other, in the order of contrast_tiles.cuh, which says which side of the states stays in shared
-// memory; one thread copies slices of the other, 64 rows at a time, through a ring. Two warpgroups take turns: each reads its weights and velocities
+// A block takes tiles of 64 x 64 weights one after the other, in an order of contrast_tiles.cuh: along the rows of patches, and down the columns of
+// one matrix. x stays in shared memory; one thread copies slices of h, 64 rows at a time, through a ring. Two warpgroups take turns: each reads its weights and velocities
 // into registers, sums the gradient of its tile when its turn comes, and writes them back, so that memory moves in both directions all the time.
 // Both parts of the side that stays leave no room for tiles of weights in shared memory, as sm_90a/contrast_step.cu has them; of one part that is faster, 206 us against 259 at [16000, 2304].
 //
@@ -31,12 +31,12 @@ constexpr int STAGES = (SHARED - 1024 - SLICES * PARTS * SLICE_BYTES) / SLICE_BY
 template <bool PATCHES>
 __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const TensorMap& h_map, const TensorMap& x_map, const float* scalars,
                                               const Numbers& n, const Grid& g) {
+  using Turns = Walk<PATCHES, !PATCHES>;
   extern __shared__ unsigned char memory[];
   __shared__ uint64_t full[STAGES], empty[STAGES], turn[WGS], here[SLICES], free[SLICES];
   unsigned char* staying = memory + (1024 - shared_address(memory) % 1024) % 1024;
   unsigned char* slices = staying + SLICES * PARTS * SLICE_BYTES;
-  const Tiles<PATCHES> tiles(n, g);
-  const int mine = tiles.mine, rows = (PATCHES ? g.patches() : 1) * n.rows;
+  const int rows = (PATCHES ? g.patches() : 1) * n.rows;
   const int of_phase = (n.batch + SLICE_DEPTH - 1) / SLICE_DEPTH, count = 2 * of_phase;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
@@ -48,7 +48,7 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
   }
   __syncthreads();
 
-  const States<PARTS, true, PATCHES> states{h_map, x_map, tiles, of_phase};
+  const States<Turns, PARTS, true> states{h_map, x_map, n, g, of_phase};
   if (warp == 4 * WGS && lane == 0) {
     wait_for_previous();
     states.copy_staying(staying, here, free);
@@ -67,8 +67,9 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
   auto inside = [&](int row, int col) { return row < rows && col < n.cols; };  // cols is a multiple of 8
   constexpr int SIXTEENS = TILE / 16;
   float w[SIXTEENS][2][4], v[SIXTEENS][2][4];
-  auto load = [&](int i) {
-    const int first_row = tiles.row0(i) + line0, first_col = tiles.col0(i) + along0;
+  auto load = [&](const Turns& tile) {
+    if (!tile) return;
+    const int first_row = tile.row0() + line0, first_col = tile.col0() + along0;
 #pragma unroll
     for (int c = 0; c < SIXTEENS; ++c)
 #pragma unroll
@@ -81,16 +82,20 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
       }
   };
 
-  if (group < mine) load(group);  // weights and velocities are older than the launch before
+  Turns ahead(n, g);  // the next tile of this warpgroup
+  if (group > 0) ahead.next();
+  load(ahead);  // weights and velocities are older than the launch before
   wait_for_previous();
   let_next_start();
   const float alpha = scalars[0], momentum = scalars[1], rate = scalars[2];
 #pragma unroll 1
-  for (int i = group; i < mine; i += WGS) {
+  for (Turns tile(n, g); tile; tile.next()) {
+    const int i = tile.i;
+    if (i % WGS != group) continue;
     float sum[TILE / 2] = {};
     int item = i * count * PARTS;
-    const int groups = tiles.group(i) - tiles.group(0);
-    const bool last = tiles.last_of_group(i);
+    const int groups = tile.groups;
+    const bool last = tile.last_of_group();
     // Slice s, the parts of which are from `item` on, is multiplied: their places are free, and after the last tile of a group those that stayed.
     auto release = [&](int s, int item) {
       if (threadIdx.x % 128 != 0) return;
@@ -114,7 +119,7 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
           // sum += h x, of which one passes and the other stays.
           auto multiply = [&](int part) {
             const uint64_t a = operand(passes + 16 * BLOCK_LINE * k), b = operand(stays + part * SLICE_BYTES + 16 * BLOCK_LINE * k);
-            Wgmma<__half, TILE, true, true>::run(sum, PATCHES ? b : a, PATCHES ? a : b);
+            Wgmma<__half, TILE, true, true>::run(sum, a, b);
           };
           multiply(0);
           if (p == 0) multiply(1);
@@ -130,7 +135,7 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
     summed(sum);
     release(count - 1, item - PARTS);
 
-    const int first_row = tiles.row0(i) + line0, first_col = tiles.col0(i) + along0;
+    const int first_row = tile.row0() + line0, first_col = tile.col0() + along0;
 #pragma unroll
     for (int c = 0; c < SIXTEENS; ++c)
 #pragma unroll
@@ -157,7 +162,9 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
         store4(copy + place, copied);
         store4(copy + n.copy_part + place, rest);
       }
-    if (i + WGS < mine) load(i + WGS);
+    ahead.next();
+    ahead.next();
+    load(ahead);
   }
 }
 

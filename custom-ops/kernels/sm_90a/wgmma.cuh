@@ -140,29 +140,17 @@ __device__ __forceinline__ void copy_block(void* to, const TensorMap* map, int x
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(shared_address(barrier))
       : "memory");
 }
-// What passes through the second-level cache once makes room there first.
-__device__ __forceinline__ uint64_t passing() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-// The same of one matrix, by such a policy.
-__device__ __forceinline__ void copy_block_by(uint64_t policy, void* to, const TensorMap* map, int x, int y, uint64_t* barrier) {
+// The same of one matrix.
+__device__ __forceinline__ void copy_block(void* to, const TensorMap* map, int x, int y, uint64_t* barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(
-          shared_address(to)),
-      "l"(map), "r"(x), "r"(y), "r"(shared_address(barrier)), "l"(policy)
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
+      "l"(map), "r"(x), "r"(y), "r"(shared_address(barrier))
       : "memory");
 }
 // Starts the copy of a block to memory, as far as it lies within the matrix; what threads wrote to it was fenced by `shared_fence`.
 __device__ __forceinline__ void store_block(const TensorMap* map, int x, int y, const void* from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(x), "r"(y),
                "r"(shared_address(from))
-               : "memory");
-}
-__device__ __forceinline__ void store_block_by(uint64_t policy, const TensorMap* map, int x, int y, const void* from) {
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%1, %2}], [%3], %4;" ::"l"(map), "r"(x), "r"(y),
-               "r"(shared_address(from)), "l"(policy)
                : "memory");
 }
 __device__ __forceinline__ void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }

@@ -262,7 +262,12 @@ impl Fused<'_> {
         let ((h_map, _h), (x_map, _x)) =
             (states(h, rows, numbers.h_part)?, states(x, patches.values, numbers.x_part)?);
         let file = if parts == 1 { "sm_90a/contrast_step" } else { "sm_90a/contrast_step_parts" };
-        let blocks = (rows.div_ceil(TILE) * cols.div_ceil(TILE)).min(gpu.limits().multiprocessors);
+        let across = cols.div_ceil(TILE);
+        let most = (rows.div_ceil(TILE) * across).min(gpu.limits().multiprocessors);
+        // Of one matrix, blocks that each keep a column of tiles read the visible units once, where that leaves few multiprocessors idle.
+        let keeping = most - most % across;
+        let blocks =
+            if parts == 1 && kind == "contrast_step" && 4 * keeping >= 3 * most { keeping } else { most };
         let launch = gpu.launch(op, file, &format!("{kind}_{dtype}"))?;
         let launch =
             launch.blocks(blocks, WARPGROUP_THREADS[parts - 1]).shared(WARPGROUP_SHARED).overlapped();
