@@ -18,14 +18,15 @@ constexpr int SLICE_BYTES = SLICE_DEPTH * BLOCK_LINE;  // of one part
 constexpr int SHARED = 217 * 1024;  // beside which a block of contrast_biases fits
 
 // A block's tiles one after the other: down the columns of tiles of one matrix or, of PATCHES, along the rows, and from matrix to matrix, which lie
-// below each other.
-template <bool PATCHES>
+// below each other. A tile is WIDE squares side by side.
+template <bool PATCHES, int WIDE = 1>
 struct Tiles {
+  static_assert(WIDE == 1 || !PATCHES, "a window lies in squares");
   const Grid& g;
   int rows, down, across, first, mine;
 
   __device__ Tiles(const Numbers& n, const Grid& g)
-      : g(g), rows(n.rows), down((n.rows + TILE - 1) / TILE), across((n.cols + TILE - 1) / TILE) {
+      : g(g), rows(n.rows), down((n.rows + TILE - 1) / TILE), across((n.cols + WIDE * TILE - 1) / (WIDE * TILE)) {
     const long long all = (PATCHES ? g.patches() : 1LL) * across * down;
     first = all * blockIdx.x / gridDim.x;
     mine = all * (blockIdx.x + 1) / gridDim.x - first;
@@ -33,7 +34,7 @@ struct Tiles {
   __device__ int group(int i) const { return (first + i) / (PATCHES ? across : down); }  // rows, counted through all matrices, or columns
   __device__ int within(int i) const { return (first + i) % (PATCHES ? across : down); }
   __device__ int row0(int i) const { return PATCHES ? group(i) / down * rows + group(i) % down * TILE : within(i) * TILE; }
-  __device__ int col0(int i) const { return (PATCHES ? within(i) : group(i)) * TILE; }
+  __device__ int col0(int i) const { return (PATCHES ? within(i) : group(i)) * WIDE * TILE; }
   __device__ int x0(int i) const {  // where the columns of x begin in a row of its states
     return PATCHES ? g.origin(group(i) / down) + g.entry(col0(i)) : col0(i);
   }
@@ -43,11 +44,11 @@ struct Tiles {
 
 // States of both sides, as tensor maps of 64 columns by 64 rows, third dimension the plane and fourth, of two parts, the part. PARTS: of a number;
 // ALTERNATE: slices of both planes take turns.
-template <int PARTS, bool ALTERNATE, bool PATCHES>
+template <int PARTS, bool ALTERNATE, bool PATCHES, int WIDE = 1>
 struct States {
   const TensorMap& h_map;
   const TensorMap& x_map;
-  const Tiles<PATCHES>& tiles;
+  const Tiles<PATCHES, WIDE>& tiles;
   int of_phase;  // slices
 
   // Starts the copy of a part of slice s of one side.
@@ -69,9 +70,12 @@ struct States {
 #pragma unroll 1
       for (int s = 0; s < 2 * of_phase; ++s) {
         if (groups > 0) barrier_wait(free + s, (groups - 1) % 2);
-        barrier_expect(here + s, PARTS * SLICE_BYTES);
+        barrier_expect(here + s, PARTS * WIDE * SLICE_BYTES);
 #pragma unroll
-        for (int p = 0; p < PARTS; ++p) copy_slice(slices + (s * PARTS + p) * SLICE_BYTES, PATCHES, along, s, p, here + s);
+        for (int p = 0; p < PARTS; ++p)
+#pragma unroll
+          for (int w = 0; w < WIDE; ++w)
+            copy_slice(slices + ((s * PARTS + p) * WIDE + w) * SLICE_BYTES, PATCHES, along + w * TILE, s, p, here + s);
       }
       ++groups;
     }

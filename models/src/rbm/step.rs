@@ -397,6 +397,7 @@ impl Buffers {
             advance,
             precision,
             biases: BiasGradients::BothPhases,
+            rounding: None,
         };
         let to = Contrast {
             params: &self.params,
