@@ -8,10 +8,13 @@
 // With two parts an operand is the sum of two f16 numbers, 22 bits, and g = hi hi + hi lo + lo hi. The slices of both phases take
 // turns, so that what has been summed stays small: tensor cores cut off what lies below 2^-24 of it or so.
 //
+// Weights of bf16 (the kernels named rounded) are what products read: w <- round(w + v), stochastically, by the bits that rounding.cuh gives
+// the place of a weight and the counter; v <- bf16(v). They have no copy, and move 8 bytes per weight.
+//
 // A product followed by weight_step.cu moves the velocity twice and the weights once more than this does:
 // at [16000, 2304] 860 MB against 590 MB.
 //
-// arrays   weight: [rows, cols] f32. velocity: [rows, cols] f32 or bf16. h: PARTS of [2, batch, rows], x: PARTS of
+// arrays   weight: [rows, cols] f32 or bf16. velocity: [rows, cols] f32 or bf16. h: PARTS of [2, batch, rows], x: PARTS of
 //          [2, batch, cols], T (bf16 or f16), parts h_part and x_part entries apart, plane 0 the negative phase.
 //          copy: PARTS of [rows, cols] T, copy_part entries apart. scalars: [3] f32: rate / batch, momentum, rate.
 //          hidden_state, visible_state: [4, rows] and [4, cols] f32. counter: [1] i64. Rows contiguous, 16-byte aligned; none
@@ -21,10 +24,11 @@
 //          256 threads
 // shared   Shape::SHARED bytes, dynamic: STAGES slices of h and x, then the tile of g in their place
 // cost     2 * depth * rows * cols FLOP (three times that with two parts); 16 bytes per weight with f32 velocity, 12 with bf16,
-//          and 2 for each part of the copy, which limits if the weights do not fit into the cache
+//          and 2 for each part of the copy, or 8 with bf16 weights, which limits if the weights do not fit into the cache
 // NaN      propagates
 // same     sums have one order on one device; no atomics
-// truth    contrast_step_reference in src/contrast_step.rs, bias_step_reference in src/bias_step.rs
+// truth    contrast_step_reference in src/contrast_step.rs, bias_step_reference in src/bias_step.rs; round_stochastic
+//          and rounding_bits in src/rounding.rs
 
 #include "contrast_step.cuh"
 
@@ -35,8 +39,8 @@
        const float* scalars, long long* counter, const __grid_constant__ Numbers n) {                             \
     V* own = velocity ? velocity : reinterpret_cast<V*>(weight + (size_t)n.rows * n.cols);                        \
     const Whole whole{n.rows, n.cols};                                                                            \
-    contrast_step<S, T, V>({weight, own, h, x, copy, hidden_state, visible_state, scalars, counter}, n, 1, n.rows,   \
-                           n.cols, [&](int) { return whole; });                                                   \
+    const Arguments<T, V> all{weight, own, h, x, copy, hidden_state, visible_state, scalars, counter};            \
+    contrast_step<S>(all, n, 1, n.rows, n.cols, [&](int) { return whole; });                                      \
   }
 CONTRAST_STEP(contrast_step_large_bf16, Large1, __nv_bfloat16, __nv_bfloat16)
 CONTRAST_STEP(contrast_step_large_f16, Large1, __half, float)
@@ -49,6 +53,21 @@ CONTRAST_STEP(contrast_step_odd_bf16, Odd1, __nv_bfloat16, __nv_bfloat16)
 CONTRAST_STEP(contrast_step_odd_f16, Odd1, __half, float)
 CONTRAST_STEP(contrast_step_odd_f16x2, Odd2, __half, float)
 
+// Of bf16 weights; a launch after this one advances the counter.
+#define CONTRAST_STEP_ROUNDED(NAME, S)                                                                                  \
+  extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                              \
+  NAME(__nv_bfloat16* weight, __nv_bfloat16* velocity, const __nv_bfloat16* h, const __nv_bfloat16* x,                  \
+       float* hidden_state, float* visible_state, const float* scalars, long long* counter,                             \
+       const __grid_constant__ Numbers n, const __grid_constant__ Rounding rounding) {                                  \
+    const Whole whole{n.rows, n.cols};                                                                                  \
+    const Arguments<__nv_bfloat16, __nv_bfloat16, __nv_bfloat16> all{                                                   \
+        weight, velocity, h, x, nullptr, hidden_state, visible_state, scalars, counter, rounding};                      \
+    contrast_step<S>(all, n, 1, n.rows, n.cols, [&](int) { return whole; });                                            \
+  }
+CONTRAST_STEP_ROUNDED(contrast_step_large_rounded, Large1)
+CONTRAST_STEP_ROUNDED(contrast_step_small_rounded, Small1)
+CONTRAST_STEP_ROUNDED(contrast_step_odd_rounded, Odd1)
+
 // The biases and the counter alone, of states in PARTS, beside the kernel of weights in sm_90a: that is the launch before, and lets this
 // one start when all before it has ended. So it begins at once, and waits for the weights at its end, for the launches after it.
 template <int PARTS, typename T>
@@ -60,8 +79,8 @@ __device__ void contrast_biases(const T* h, const T* x, float* hidden_state, flo
   step_biases<THREADS, PARTS>(hidden ? hidden_state : visible_state, hidden ? h : x, hidden ? n.h_part : n.x_part, scalars, nullptr,
                               hidden ? n.hidden : n.visible, n.batch, hidden ? n.rows : n.cols,
                               (hidden ? at : at - of_hidden) * BIAS_UNITS, sums);
-  if (at == 0 && threadIdx.x == 0) *counter += n.by;
   wait_for_previous();
+  if (at == 0 && threadIdx.x == 0) *counter += n.by;  // the weights are rounded by what it was
 }
 
 #define CONTRAST_BIASES(NAME, T, PARTS)                                                                                    \

@@ -5,6 +5,7 @@
 
 #include "order.cuh"
 #include "contrast_numbers.cuh"
+#include "rounding.cuh"
 #include "stepped.cuh"
 #include "tiles.cuh"
 
@@ -54,9 +55,11 @@ __device__ void fetch_slice(T* h_slice, T* x_slice, const T* h, const T* x, size
   }
 }
 
-template <typename T, typename V>
+// W: the type of the weights. If bf16, they are what products read, without a copy, and are rounded stochastically; the counter then stays as
+// it is: blocks that begin late read it too.
+template <typename T, typename V, typename W = float>
 struct Arguments {
-  float* weight;
+  W* weight;
   V* velocity;
   const T* h;
   const T* x;
@@ -65,12 +68,14 @@ struct Arguments {
   float* visible_state;
   const float* scalars;
   long long* counter;
+  Rounding rounding;
 };
 
 // One matrix of weights, or those of `patches` patches with `hidden` and `visible` units in all. At: see Whole.
-template <typename S, typename T, typename V, typename At>
-__device__ void contrast_step(const Arguments<T, V>& a, const Numbers& n, int patches, int hidden_units, int visible_units, At where) {
+template <typename S, typename T, typename V, typename W, typename At>
+__device__ void contrast_step(const Arguments<T, V, W>& a, const Numbers& n, int patches, int hidden_units, int visible_units, At where) {
   extern __shared__ __align__(16) unsigned char memory[];
+  constexpr bool MASTERS = sizeof(W) == 4;
   const int across = (n.cols + S::TILE_N - 1) / S::TILE_N, tiles = (n.rows + S::TILE_M - 1) / S::TILE_M * across;
   if (blockIdx.x >= (unsigned)(tiles * patches)) {
     wait_for_previous();
@@ -80,7 +85,7 @@ __device__ void contrast_step(const Arguments<T, V>& a, const Numbers& n, int pa
                                    hidden ? n.h_part : n.x_part, a.scalars, nullptr, hidden ? n.hidden : n.visible, n.batch,
                                    hidden ? hidden_units : visible_units, (hidden ? at : at - of_hidden) * BIAS_UNITS,
                                    reinterpret_cast<float*>(memory));
-    if (at == 0 && threadIdx.x == 0) *a.counter += n.by;
+    if (MASTERS && at == 0 && threadIdx.x == 0) *a.counter += n.by;
     return;
   }
 
@@ -187,6 +192,7 @@ __device__ void contrast_step(const Arguments<T, V>& a, const Numbers& n, int pa
   __syncthreads();
 
   const float alpha = a.scalars[0], momentum = a.scalars[1], rate = a.scalars[2];
+  const Philox draws = MASTERS ? Philox{} : rounding_draws(a.rounding, a.counter);
 #pragma unroll 1
   for (int first = line0; first < S::TILE_M; first += AT_ONCE * LINES) {
     if (AT_ONCE < EACH) load(first);
@@ -203,13 +209,18 @@ __device__ void contrast_step(const Arguments<T, V>& a, const Numbers& n, int pa
         w[i][e] = w[i][e] + v[i][e];
         copied[e] = w[i][e] * n.scale;
       }
-      store4(a.velocity + place, v[i]);
-      store4(a.weight + place, w[i]);
-      store4(a.copy + place, copied);
-      if (S::PARTS == 2) {
+      if constexpr (MASTERS) {
+        store4(a.velocity + place, v[i]);
+        store4(a.weight + place, w[i]);
+        store4(a.copy + place, copied);
+        if (S::PARTS == 2) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) copied[e] = copied[e] - wide(narrow<T>(copied[e]));
-        store4(a.copy + n.copy_part + place, copied);
+          for (int e = 0; e < 4; ++e) copied[e] = copied[e] - wide(narrow<T>(copied[e]));
+          store4(a.copy + n.copy_part + place, copied);
+        }
+      } else {
+        store4(a.velocity + place, v[i]);
+        store4_rounded(a.weight + place, w[i], draws, row, col, n.cols);
       }
     }
   }

@@ -36,9 +36,9 @@ struct Window {
        const float* scalars, long long* counter, const __grid_constant__ Numbers n,                               \
        const __grid_constant__ Grid g) {                                                                          \
     V* own = velocity ? velocity : reinterpret_cast<V*>(weight + (size_t)g.patches() * n.rows * n.cols);          \
-    contrast_step<S, T, V>({weight, own, h, x, copy, hidden_state, visible_state, scalars, counter}, n,           \
-                           g.patches(), g.units(), g.values,                                                      \
-                           [&](int patch) { return Window{g, n.rows, n.cols, patch, g.origin(patch)}; });         \
+    const Arguments<T, V> all{weight, own, h, x, copy, hidden_state, visible_state, scalars, counter};            \
+    contrast_step<S>(all, n, g.patches(), g.units(), g.values,                                                    \
+                     [&](int patch) { return Window{g, n.rows, n.cols, patch, g.origin(patch)}; });               \
   }
 PATCH_STEP(patch_step_large_bf16, Large1, __nv_bfloat16, __nv_bfloat16)
 PATCH_STEP(patch_step_large_f16, Large1, __half, float)

@@ -44,6 +44,7 @@ pub mod pursuit;
 mod real;
 mod replay;
 mod repulsion;
+mod rounding;
 mod row_dots;
 mod scalars;
 mod scale;
@@ -119,6 +120,7 @@ pub use pursuit::{
 };
 pub use replay::Replay;
 pub use repulsion::{Repulsion, RepulsionMethod, grid_sides, repulsion_at, repulsion_reference};
+pub use rounding::{round_stochastic, rounding_bits};
 pub use row_dots::{row_dots, row_dots_reference};
 pub use scalars::{advance_, set_scalars_};
 pub use scale::{scale_into_, scale_into_reference, split_into_};

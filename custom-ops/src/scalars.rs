@@ -83,9 +83,18 @@ impl Kernel for Advance {
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         let ([counter], []) = io.parts()?;
-        let mut counter = counter.elements::<i64>()?;
-        let launch = gpu.launch("advance_", "scalars", "advance_i64")?.write(&mut counter).num(self.by);
-        // SAFETY: (long long*, long long); counter holds one entry, checked by `advance_`.
-        unsafe { launch.blocks(1, 1).go() }
+        advance_on(gpu, &mut counter.elements::<i64>()?, self.by)
     }
+}
+
+/// [`advance_`] as the last launch of another op, which checked that `counter` has one entry.
+#[cfg(feature = "cuda")]
+pub(crate) fn advance_on(
+    gpu: &crate::cuda::Gpu,
+    counter: &mut candle::cuda::cudarc::driver::CudaViewMut<'_, i64>,
+    by: i64,
+) -> Result<()> {
+    let launch = gpu.launch("advance_", "scalars", "advance_i64")?.write(counter).num(by);
+    // SAFETY: (long long*, long long); the callers checked that counter holds one entry.
+    unsafe { launch.blocks(1, 1).go() }
 }

@@ -123,6 +123,7 @@ fn the_fused_update_is_the_bits_of_product_and_weight_step() -> Result<()> {
                 advance: 1,
                 precision,
                 biases: BiasGradients::BothPhases,
+                rounding: None,
             };
             let want = params.copy()?;
             let both = |t: &Tensor| t.get(0)?.narrow(0, 0, 2)?.flatten(0, 1);

@@ -172,6 +172,7 @@ fn an_update_is_the_gradient_and_the_step_one_after_the_other() -> Result<()> {
             advance: 11,
             precision: Precision::F32,
             biases: BiasGradients::BothPhases,
+            rounding: None,
         };
         patch_contrast_step_(to, &h, &v, &grid, &scalars, step)?;
         assert!(worst(&params, &want)? < 1e-6, "{grid:?}");

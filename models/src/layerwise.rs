@@ -41,8 +41,8 @@ pub trait Stack: Sized {
     /// What it is, and its layers, lowest first.
     fn parts(&self) -> (&Self::Config, &[Self::Layer]);
     /// # Errors
-    /// When a field is out of its range.
-    fn validate(training: &Self::Training) -> Result<()>;
+    /// When a field is out of its range, or `layer` cannot be trained so.
+    fn validate(layer: &Self::Layer, training: &Self::Training) -> Result<()>;
     /// Takes the schedules of `from`.
     fn take_schedules(training: &mut Self::Training, from: &Self::Training);
     /// A trainer of the layer `rest[0]`, on top of `lower`.
@@ -115,7 +115,7 @@ impl<S: Stack> LayerwiseTrainer<S> {
                 training.len()
             )
         };
-        training.iter().try_for_each(S::validate)?;
+        layers.iter().zip(&training).try_for_each(|(layer, training)| S::validate(layer, training))?;
         let mut config = config.clone();
         let device = lowest.parameters().first().map_or(Device::Cpu, |(_, t)| t.device().clone());
         *config.preparation() = config.preparation().to_device(&device).map_err(Error::wrap)?;
@@ -161,8 +161,8 @@ impl<S: Stack> LayerwiseTrainer<S> {
                 training.len()
             )
         }
-        for (own, new) in self.training.iter_mut().zip(training) {
-            S::validate(new)?;
+        for ((own, new), layer) in self.training.iter_mut().zip(training).zip(&self.layers) {
+            S::validate(layer, new)?;
             S::take_schedules(own, new);
         }
         S::set_layer_schedules(&mut self.trainer, &self.training[self.layer])

@@ -324,6 +324,7 @@ fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
                         advance: 7,
                         precision,
                         biases,
+                        rounding: None,
                     };
                     let [params, copy, hidden_state, visible_state, counter] = case.run(&device, step)?;
                     let what = format!(
@@ -396,6 +397,7 @@ fn contrast_step_says_what_is_wrong() -> Result<()> {
         advance: 0,
         precision: Precision::F32,
         biases: BiasGradients::BothPhases,
+        rounding: None,
     };
     let first = |r: Result<[Tensor; 5]>| {
         r.expect_err("accepted").to_string().lines().next().unwrap_or_default().to_owned()

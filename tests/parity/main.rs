@@ -20,6 +20,7 @@ mod patches;
 mod pool_units;
 mod pursuit;
 mod recording;
+mod rounding;
 mod row_dots;
 mod small;
 mod softmax_units;

@@ -94,6 +94,7 @@ fn update(device: &Device, params_at: usize, hidden_at: usize) -> Result<()> {
         advance: 1,
         precision: Precision::Tf32,
         biases: BiasGradients::BothPhases,
+        rounding: None,
     };
     contrast_step_(to, &hidden, &visible, &scalars, step)?;
     assert_eq!(counter.to_vec1::<i64>()?, [1]);

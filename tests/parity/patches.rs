@@ -318,6 +318,7 @@ fn an_update_matches_its_reference() -> Result<()> {
                 advance: 11,
                 precision: Precision::F32,
                 biases: BiasGradients::BothPhases,
+                rounding: None,
             };
             patch_contrast_step_(to, &h, &v, &grid, &scalars.to_device(&device)?, step)?;
             let what =

@@ -2,14 +2,13 @@
 use super::CommonArgs;
 use super::stream::{Stream, synthetic_rows};
 use super::timing::{Seconds, time_of_one};
-use crate::options::{below_one, not_negative};
+use crate::options::{RbmPrecision, below_one, not_negative};
 use anyhow::Result;
 use candle::Device;
 use chandlery::Trainer;
 use chandlery::rbm::{CdConfig, RbmTrainer};
 use chandlery::schedule::Schedule;
 use chandlery_datasets::{Feed, FeedConfig, Split};
-use chandlery_ops::Precision;
 use clap::Args;
 
 /// Minibatches in host memory, at most; each chunk of rows is copied to the device while the previous one is used.
@@ -23,9 +22,6 @@ pub(super) const MIN_STEPS: usize = 10;
 /// Options of contrastive divergence.
 #[derive(Debug, Args)]
 pub(super) struct CdArgs {
-    /// Precision of the matrix products (f32, tf32, bf16), several separated by commas.
-    #[arg(long, value_name = "P", value_delimiter = ',', default_value = "f32,tf32,bf16")]
-    pub precision: Vec<Precision>,
     /// Rows per minibatch.
     #[arg(long, value_name = "N", default_value_t = 192, value_parser = clap::value_parser!(u32).range(1..=65536))]
     batch: u32,
@@ -62,14 +58,15 @@ impl CdArgs {
     }
 
     /// How a machine is trained.
-    pub fn config(&self, precision: Precision) -> CdConfig {
+    pub fn config(&self, precision: RbmPrecision) -> CdConfig {
         CdConfig {
             batch: self.batch(),
             k: self.k as usize,
             learning_rate: Schedule::constant(0.01),
             momentum: Schedule::constant(self.momentum),
             l2: self.l2,
-            precision,
+            precision: precision.products,
+            weights: precision.weights,
             ..CdConfig::default()
         }
     }

@@ -1,5 +1,5 @@
 //! What the hardware allows: operations over the peak of the unit that does them, bytes over the memory's peak.
-use chandlery::rbm::RbmConfig;
+use chandlery::rbm::{RbmConfig, WeightStorage};
 use chandlery_ops::Precision;
 
 /// Ceilings of a GPU, as measured or as its maker states them.
@@ -46,13 +46,25 @@ pub struct RbmFloor {
     pub n_below: usize,
     /// Rows of a minibatch.
     pub batch: usize,
+    /// What the weights are.
+    pub weights: WeightStorage,
 }
 
 impl RbmFloor {
     /// Of a layer on top of `below`.
     pub fn of(layer: &RbmConfig, below: &[RbmConfig], batch: usize) -> Self {
         let weights = |rbm: &RbmConfig| rbm.weight_shape().iter().product::<usize>();
-        Self { n_weights: weights(layer), n_below: below.iter().map(weights).sum(), batch }
+        Self {
+            n_weights: weights(layer),
+            n_below: below.iter().map(weights).sum(),
+            batch,
+            weights: WeightStorage::F32,
+        }
+    }
+
+    /// The same of weights that are stored so.
+    pub fn stored(self, weights: WeightStorage) -> Self {
+        Self { weights, ..self }
     }
 
     /// Seconds for 1 million examples: the larger of arithmetic and memory.
@@ -66,13 +78,18 @@ impl RbmFloor {
     }
 
     /// Each step reads bf16 weights three times, reads and writes their f32 masters, and reads and writes a bf16
-    /// velocity: 18 bytes a weight at the least, unless they stay in the cache; of layers below it reads bf16 weights once.
+    /// velocity: 18 bytes a weight at the least, or 14 where the bf16 weights have no masters and are read and written themselves; nothing where
+    /// they stay in the cache. Of layers below it reads bf16 weights once.
     pub fn memory(&self, gpu: &Gpu) -> f64 {
         let (own, below) = (self.n_weights as f64, self.n_below as f64);
         if 4. * own + 2. * below < gpu.cache_bytes {
             return 0.;
         }
-        (18. * own + 2. * below) * (1e6 / self.batch as f64) / gpu.memory_bytes
+        let bytes = match self.weights {
+            WeightStorage::F32 => 18.,
+            WeightStorage::Bf16Stochastic => 14.,
+        };
+        (bytes * own + 2. * below) * (1e6 / self.batch as f64) / gpu.memory_bytes
     }
 }
 

@@ -5,14 +5,14 @@ use super::floor::{Gpu, RbmFloor};
 use super::timing::Seconds;
 use crate::dbn::layer_arg::{LayerArg, stacked};
 use crate::device::describe;
-use crate::options::image_shape;
+use crate::options::{RbmPrecision, image_shape};
 use crate::report::Report;
 use anyhow::{Context, Result};
 use candle::Device;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::rbm::{RbmConfig, RbmTrainer};
 use chandlery_datasets::{ImageShape, Split};
-use chandlery_ops::{Philox, Precision};
+use chandlery_ops::Philox;
 use clap::Args;
 use serde::Serialize;
 
@@ -49,6 +49,9 @@ pub struct PatchRbmArgs {
     /// --network.
     #[arg(long, value_name = "LAYER,…", value_delimiter = ',')]
     layers: Vec<LayerArg>,
+    /// Precision of the matrix products (f32, tf32, bf16), several separated by commas.
+    #[arg(long, value_name = "P", value_delimiter = ',', default_value = "f32,tf32,bf16")]
+    precision: Vec<RbmPrecision>,
     #[command(flatten)]
     cd: CdArgs,
 }
@@ -188,7 +191,7 @@ pub(super) fn run(args: &PatchRbmArgs) -> Result<()> {
         let rows = args.cd.rows(image.n_features())?;
         let config = DbnConfig { layers: configs, ..DbnConfig::new(&[1, 1]) };
         let dbn = Dbn::init(config, Philox::new(0, 0), &device).with_context(|| image.to_string())?;
-        for &precision in &args.cd.precision {
+        for &precision in &args.precision {
             let mut of_network = Vec::new();
             for (layer, name) in layers.iter().enumerate() {
                 let seconds = time(args, &dbn, layer, precision, &rows, &device)
@@ -211,7 +214,7 @@ fn time(
     args: &PatchRbmArgs,
     dbn: &Dbn,
     layer: usize,
-    precision: Precision,
+    precision: RbmPrecision,
     rows: &Split,
     device: &Device,
 ) -> Result<Seconds> {
@@ -228,7 +231,7 @@ fn row(
     image: ImageShape,
     (name, layer): (LayerArg, usize),
     network: &[RbmConfig],
-    precision: Precision,
+    precision: RbmPrecision,
     Seconds { median, min, max }: Seconds,
     device: &Device,
 ) -> Row {
@@ -253,9 +256,9 @@ fn row(
         step_us: median * batch as f64,
         paper_cpu_seconds: known.map(|known| known.cpu),
         paper_seconds: known.map(|known| known.gpu),
-        floor_arithmetic_seconds: least(floor.arithmetic(&Gpu::H200, precision)),
+        floor_arithmetic_seconds: least(floor.arithmetic(&Gpu::H200, precision.products)),
         floor_traffic_seconds: least(floor.memory(&Gpu::H200)),
-        floor_seconds: least(floor.seconds(&Gpu::H200, precision)),
+        floor_seconds: least(floor.seconds(&Gpu::H200, precision.products)),
         device: describe(device),
     }
 }

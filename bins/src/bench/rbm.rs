@@ -5,6 +5,7 @@ use super::floor::{Gpu, RbmFloor};
 use super::size::Size;
 use super::timing::{Seconds, time_of_one};
 use crate::device::describe;
+use crate::options::RbmPrecision;
 use crate::report::Report;
 use anyhow::Context;
 use candle::{DType, Device, Tensor};
@@ -27,6 +28,9 @@ pub struct RbmArgs {
         default_value = "576x1024,1024x4096,2304x16000,4096x11008"
     )]
     size: Vec<Size>,
+    /// Precision of the matrix products (f32, tf32, bf16; bf16-stochastic: of bf16 weights without f32 masters), several separated by commas.
+    #[arg(long, value_name = "P", value_delimiter = ',', default_value = "f32,tf32,bf16,bf16-stochastic")]
+    precision: Vec<RbmPrecision>,
     #[command(flatten)]
     cd: CdArgs,
 }
@@ -71,7 +75,7 @@ pub struct Row {
 impl Row {
     fn table(&self) -> String {
         format!(
-            "{:<11} {:<5} {:>9.3} {:>8.3} {:>8.3} {:>9.1} {:>9} {:>9} {:>8} {:>7}",
+            "{:<11} {:<15} {:>9.3} {:>8.3} {:>8.3} {:>9.1} {:>9} {:>9} {:>8} {:>7}",
             self.size,
             self.precision,
             self.seconds,
@@ -98,13 +102,13 @@ pub(super) fn run(args: &RbmArgs) -> anyhow::Result<()> {
         "seconds for 1 million examples; PyTorch: CUDA graph on an H200, recorded; floor: {floor}",
     ))?;
     report.line(&format!(
-        "{:<11} {:<5} {:>9} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8} {:>7}",
+        "{:<11} {:<15} {:>9} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8} {:>7}",
         "size", "type", "median s", "min s", "max s", "step us", "paper s", "PyTorch s", "floor s", "reached"
     ))?;
     let mut rows = Vec::new();
     for size in &args.size {
         let split = args.cd.rows(size.n_visible)?;
-        for precision in &args.cd.precision {
+        for precision in &args.precision {
             let row = measure(args, &device, *size, *precision, &split)
                 .with_context(|| format!("{size} {}", precision.name()))?;
             report.line(&row.table())?;
@@ -118,14 +122,18 @@ fn measure(
     args: &RbmArgs,
     device: &Device,
     size: Size,
-    precision: Precision,
+    precision: RbmPrecision,
     split: &Split,
 ) -> anyhow::Result<Row> {
     let config = RbmConfig::new(size.n_visible, size.n_hidden);
     let batch = args.cd.batch();
     let floor_seconds = match device {
-        Device::Cpu => Some(products(&args.common, size, (batch, args.cd.k()), precision)?),
-        _ => args.cd.one_step().then(|| RbmFloor::of(&config, &[], batch).seconds(&Gpu::H200, precision)),
+        Device::Cpu => Some(products(&args.common, size, (batch, args.cd.k()), precision.products)?),
+        _ => args.cd.one_step().then(|| {
+            RbmFloor::of(&config, &[], batch)
+                .stored(precision.weights)
+                .seconds(&Gpu::H200, precision.products)
+        }),
     };
     let rbm = Rbm::init(config, Philox::new(0, 0), device)?;
     let mut trainer = RbmTrainer::new(&rbm, args.cd.config(precision), Philox::new(0, 1))?;
@@ -142,7 +150,7 @@ fn measure(
         seconds_max: max,
         step_us: median * batch as f64,
         paper_seconds: known.map(|known| known.paper),
-        pytorch_seconds: known.map(|known| known.pytorch[precision as usize]),
+        pytorch_seconds: known.map(|known| known.pytorch[precision.products as usize]),
         floor_seconds,
         device: describe(device),
     })

@@ -4,7 +4,7 @@ use super::likelihood::LikelihoodArgs;
 use crate::help::PREPARE;
 use crate::options::{
     Common, DataArgs, ModelArgs, RowsArgs, above_zero, at_least_one, below_one, image_shape, inside_zero_one,
-    not_negative, precision,
+    not_negative, rbm_precision,
 };
 use crate::rows::SplitArg;
 use crate::session::{FeedArgs, SessionArgs};
@@ -105,8 +105,10 @@ pub struct Settings {
     #[arg(long, value_enum, value_name = "UNIT")]
     #[serde(default)]
     pub code_unit: Option<Hidden>,
-    /// Precision of the matrix products; weights and sums are always f32.
-    #[arg(long, value_name = "f32|tf32|bf16", default_value = "f32", value_parser = precision)]
+    /// Precision of the matrix products; sums are always f32, and weights too, but for bf16-stochastic: it trains bf16 weights, rounded
+    /// stochastically in each update, and halves the memory of weights and their velocity. It is for dense layers whose sizes are multiples
+    /// of 4.
+    #[arg(long, value_name = "f32|tf32|bf16|bf16-stochastic", default_value = "f32", value_parser = rbm_precision)]
     pub precision: String,
     /// Seed of every random draw: the same seed on the same device gives the same bits.
     #[arg(long, value_name = "N", default_value_t = 0)]

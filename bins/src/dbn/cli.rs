@@ -113,7 +113,7 @@ mod tests {
             ("--sparsity-target", "1", "must be a number above 0 and below 1"),
             ("--device", "gpu", "must be cpu, cuda or cuda:N"),
             ("--visible", "binary", "possible values: bernoulli, gaussian"),
-            ("--precision", "f16", "precision must be f32, tf32 or bf16, got f16"),
+            ("--precision", "f16", "precision must be f32, tf32, bf16 or bf16-stochastic, got f16"),
         ];
         for (flag, value, text) in cases {
             let err = Cli::try_parse_from(["dbn", &format!("{flag}={value}")]).unwrap_err();

@@ -3,6 +3,7 @@ use super::args::Settings;
 use super::layer_arg::{LayerArg, stacked};
 use super::streams;
 use crate::data::Data;
+use crate::options::RbmPrecision;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
 use chandlery::Philox;
@@ -125,7 +126,8 @@ fn training(i: usize, layer: &RbmConfig, settings: &Settings) -> Result<CdConfig
     // Chains that persist must keep up with the weights: momentum, which makes long steps, leaves them behind.
     let momentum = settings.momentum.unwrap_or(if persistent { 0. } else { 0.9 });
     let slow = (settings.epochs / 5).max(1);
-    let precision = settings.precision.parse().map_err(|err| anyhow::anyhow!("--precision: {err}"))?;
+    let precision: RbmPrecision =
+        settings.precision.parse().map_err(|err| anyhow::anyhow!("--precision: {err}"))?;
     Ok(CdConfig {
         batch: settings.batch,
         learning_rate: Schedule::linear(rate, settings.final_learning_rate, settings.epochs),
@@ -141,7 +143,8 @@ fn training(i: usize, layer: &RbmConfig, settings: &Settings) -> Result<CdConfig
             decay: 0.9,
         }),
         binarize: settings.binarize,
-        precision,
+        precision: precision.products,
+        weights: precision.weights,
         ..CdConfig::default()
     })
 }

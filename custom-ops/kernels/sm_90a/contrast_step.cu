@@ -7,24 +7,26 @@
 // new ones out, so that memory moves in both directions all the time. Memory binds: at [16000, 2304] 197 us, 190 without the copies of h, 170 for a
 // loop over all weights that does nothing else. Copies with a policy that makes room for others first are slower (215).
 //
+// contrast_step_rounded is for weights of bf16 without a copy, which it rounds stochastically. It takes tiles of 64 x 128.
+//
 // arrays   h: planes of [batch, rows] and x: of [batch, cols], T; plane 0 is of the negative phase, plane 1 of the positive. weight: [rows, cols]
-//          f32, velocity: the same, V; copy: the same, T. All as tensor maps: of 64 columns by 64 rows for h and x; of 128 bytes by 64 rows
+//          f32 or bf16, velocity: the same, V; copy: the same, T. All as tensor maps: of 64 columns by 64 rows for h and x; of 128 bytes by 64 rows
 //          for the others. Of patches: [patches * rows, cols], h of all patches, x the values of the grid
-// scalars  rows and cols multiples of 8, batch at most 192; of patches rows a multiple of 64, and stride * depth. Grid: of patches alone. scalars: [3] f32 on the device: rate / batch, momentum, rate
+// scalars  rows and cols multiples of 8, batch at most 192; of patches rows a multiple of 64, and stride * depth. Grid: of patches alone. scalars: [3] f32 on the device: rate / batch, momentum, rate.
+//          counter: [1] i64, read by contrast_step_rounded
 // launch   1-D grid of at most as many blocks as there are tiles, one for each multiprocessor; of one matrix best a multiple of its tiles across, so
 //          that x stays; 384 threads
 // shared   the side that stays, PLACES tiles of weights, velocity and copy, the ring, and 1 KB to align them
-// cost     4 batch rows cols FLOP; 16 bytes a weight (12 with V of 16 bits) and 2 for the copy; operands once for each tile, from the second-level
+// cost     4 batch rows cols FLOP; 16 bytes a weight (12 with V of 16 bits) and 2 for the copy, or 8 with bf16 weights; operands once for each tile, from the second-level
 //          cache
 // NaN      propagates
 // same     sums in one order on one device
-// truth    contrast_step_reference in src/contrast_step.rs; of patches patch_gradient_reference and weight_step_reference
+// truth    contrast_step_reference in src/contrast_step.rs, round_stochastic and rounding_bits in src/rounding.rs; of patches patch_gradient_reference and weight_step_reference
 
 #include "../order.cuh"
+#include "../rounding.cuh"
 #include "../stepped.cuh"
 #include "contrast_tiles.cuh"
-
-constexpr int PLACES = 3;
 
 // Where entry (row, col) of a tile lies, in blocks of 128 bytes by TILE rows as copies with swizzling leave it.
 template <typename V>
@@ -44,18 +46,21 @@ __device__ __forceinline__ void put(__nv_bfloat16* at, float2 v) {
 }
 __device__ __forceinline__ void put(__half* at, float2 v) { *reinterpret_cast<__half2*>(at) = __floats2half2_rn(v.x, v.y); }
 
-template <bool PATCHES, typename T, typename V>
+// W: the type of the weights. If bf16, they are what products read, and are rounded stochastically. A tile is WIDE squares side by side.
+template <bool PATCHES, typename T, typename V, typename W, int WIDE>
 __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const TensorMap& x_map, const TensorMap& weight_map,
                                               const TensorMap& velocity_map, const TensorMap& copy_map, const float* scalars,
-                                              const Numbers& n, const Grid& g) {
-  using Turns = Walk<PATCHES, false>;
-  constexpr int WEIGHT_BYTES = TILE * TILE * 4, VELOCITY_BYTES = TILE * TILE * sizeof(V), COPY_BYTES = TILE * TILE * 2;
+                                              const Numbers& n, const Grid& g, const Rounding& rounding, const long long* counter) {
+  using Turns = Walk<PATCHES, false, WIDE>;
+  constexpr bool MASTERS = sizeof(W) == 4;
+  constexpr int COLS = Turns::COLS, PLACES = MASTERS ? 3 : 2, STAYING_BYTES = SLICES * WIDE * SLICE_BYTES;
+  constexpr int WEIGHT_BYTES = TILE * COLS * sizeof(W), VELOCITY_BYTES = TILE * COLS * sizeof(V), COPY_BYTES = MASTERS ? TILE * COLS * 2 : 0;
   constexpr int TILE_BYTES = WEIGHT_BYTES + VELOCITY_BYTES + COPY_BYTES;
-  constexpr int STAGES = (SHARED - 1024 - SLICES * SLICE_BYTES - PLACES * TILE_BYTES) / SLICE_BYTES;
+  constexpr int STAGES = (SHARED - 1024 - STAYING_BYTES - PLACES * TILE_BYTES) / SLICE_BYTES;
   extern __shared__ unsigned char memory[];
   __shared__ uint64_t full[STAGES], empty[STAGES], arrived[PLACES], stepped_all[PLACES], stored[PLACES], turn[2], here[SLICES], free[SLICES];
   unsigned char* staying = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  unsigned char* tile_memory = staying + SLICES * SLICE_BYTES;
+  unsigned char* tile_memory = staying + STAYING_BYTES;
   unsigned char* slices = tile_memory + PLACES * TILE_BYTES;
   const int of_phase = (n.batch + SLICE_DEPTH - 1) / SLICE_DEPTH, count = 2 * of_phase;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -70,7 +75,7 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
   __syncthreads();
 
   // Where the tile of turn i lies, and in memory.
-  constexpr int LINE = BLOCK_LINE / sizeof(V), BLOCK = TILE * BLOCK_LINE;
+  constexpr int LINE = BLOCK_LINE / sizeof(V), WEIGHT_LINE = BLOCK_LINE / sizeof(W), BLOCK = TILE * BLOCK_LINE;
   auto weights_of = [&](int i) { return tile_memory + i % PLACES * TILE_BYTES; };
   auto velocities_of = [&](int i) { return weights_of(i) + WEIGHT_BYTES; };
   auto copies_of = [&](int i) { return weights_of(i) + WEIGHT_BYTES + VELOCITY_BYTES; };
@@ -91,9 +96,9 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
       uint64_t* here = arrived + i % PLACES;
       barrier_expect(here, WEIGHT_BYTES + VELOCITY_BYTES);
 #pragma unroll
-      for (int c = 0; c < TILE / 32; ++c) copy_block(weights_of(i) + c * BLOCK, &weight_map, col0 + 32 * c, row0, here);
+      for (int c = 0; c < COLS / WEIGHT_LINE; ++c) copy_block(weights_of(i) + c * BLOCK, &weight_map, col0 + WEIGHT_LINE * c, row0, here);
 #pragma unroll
-      for (int c = 0; c < TILE / LINE; ++c) copy_block(velocities_of(i) + c * BLOCK, &velocity_map, col0 + LINE * c, row0, here);
+      for (int c = 0; c < COLS / LINE; ++c) copy_block(velocities_of(i) + c * BLOCK, &velocity_map, col0 + LINE * c, row0, here);
     }
   }
   if (warp == 10 && lane == 0) {  // and out, with the copy, which the launch before may have read
@@ -103,10 +108,10 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
       const int i = turn.i, row0 = turn.row0(), col0 = turn.col0();
       barrier_wait(stepped_all + i % PLACES, i / PLACES % 2);
 #pragma unroll
-      for (int c = 0; c < TILE / 32; ++c) store_block(&weight_map, col0 + 32 * c, row0, weights_of(i) + c * BLOCK);
+      for (int c = 0; c < COLS / WEIGHT_LINE; ++c) store_block(&weight_map, col0 + WEIGHT_LINE * c, row0, weights_of(i) + c * BLOCK);
 #pragma unroll
-      for (int c = 0; c < TILE / LINE; ++c) store_block(&velocity_map, col0 + LINE * c, row0, velocities_of(i) + c * BLOCK);
-      store_block(&copy_map, col0, row0, copies_of(i));
+      for (int c = 0; c < COLS / LINE; ++c) store_block(&velocity_map, col0 + LINE * c, row0, velocities_of(i) + c * BLOCK);
+      if (MASTERS) store_block(&copy_map, col0, row0, copies_of(i));
       store_commit();
       store_wait_read();
       barrier_arrive(stored + i % PLACES);
@@ -122,7 +127,7 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
   for (Turns tile(n, g); tile; tile.next()) {
     const int i = tile.i;
     if (i % 2 != warp / 4) continue;
-    float sum[32] = {};
+    float sum[WIDE][32] = {};
     int slice = i * count;
     const int groups = tile.groups;
     const bool last = tile.last_of_group();
@@ -139,11 +144,13 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
       const int stage = slice % STAGES;
       barrier_wait(here + s, groups % 2);
       barrier_wait(full + stage, slice / STAGES % 2);
-      const uint32_t stays = shared_address(staying + s * SLICE_BYTES), passes = shared_address(slices + stage * SLICE_BYTES);
+      const uint32_t stays = shared_address(staying + s * WIDE * SLICE_BYTES), passes = shared_address(slices + stage * SLICE_BYTES);
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < SLICE_DEPTH / 16; ++k)
-        Wgmma<T, TILE, true, true>::run(sum, operand(passes + 16 * BLOCK_LINE * k), operand(stays + 16 * BLOCK_LINE * k));
+#pragma unroll
+        for (int w = 0; w < WIDE; ++w)
+          Wgmma<T, TILE, true, true>::run(sum[w], operand(passes + 16 * BLOCK_LINE * k), operand(stays + w * SLICE_BYTES + 16 * BLOCK_LINE * k));
       wgmma_commit();
       wgmma_wait<1>();
       if (s > 0) release(s - 1, slice - 1);
@@ -152,23 +159,39 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
     release(count - 1, slice - 1);
     if (threadIdx.x % 128 == 0) barrier_arrive(turn + (i + 1) % 2);
 
+    const int row = 16 * (warp % 4) + lane / 4, pair_at = lane % 4 * 2;
+    uint4 words[2][COLS / 32];  // for four times two columns of a thread's two rows
+    if constexpr (!MASTERS) {
+      const Philox draws = rounding_draws(rounding, counter);
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int c = 0; c < COLS / 32; ++c)
+          words[half][c] = philox_block(draws, rounding_block(tile.row0() + row + 8 * half, tile.col0() + 32 * c + pair_at, n.cols));
+    }
     barrier_wait(arrived + i % PLACES, i / PLACES % 2);
+    auto step_all = [&](auto decay) {
 #pragma unroll
-    for (int c = 0; c < TILE / 8; ++c)
+      for (int c = 0; c < COLS / 8; ++c)
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int row = 16 * (warp % 4) + lane / 4 + 8 * half, col = 8 * c + lane % 4 * 2;
-        float* w_at = entry<float>(weights_of(i), row, col);
-        V* v_at = entry<V>(velocities_of(i), row, col);
-        const float* g = sum + 4 * c + 2 * half;
-        float2 w = pair(w_at), v = pair(v_at);
-        v.x = stepped(v.x, w.x, g[0], alpha, momentum, rate, n.l1, n.l2);
-        v.y = stepped(v.y, w.y, g[1], alpha, momentum, rate, n.l1, n.l2);
-        w.x = w.x + v.x, w.y = w.y + v.y;
-        put(v_at, v);
-        put(w_at, w);
-        put(entry<T>(copies_of(i), row, col), make_float2(w.x * n.scale, w.y * n.scale));
-      }
+        for (int half = 0; half < 2; ++half) {
+          W* w_at = entry<W>(weights_of(i), row + 8 * half, 8 * c + pair_at);
+          V* v_at = entry<V>(velocities_of(i), row + 8 * half, 8 * c + pair_at);
+          const float* g = sum[c / 8] + c % 8 * 4 + 2 * half;
+          float2 w = pair(w_at), v = pair(v_at);
+          v.x = decay(v.x, w.x, g[0]), v.y = decay(v.y, w.y, g[1]);
+          w.x = w.x + v.x, w.y = w.y + v.y;
+          put(v_at, v);
+          if constexpr (MASTERS) {
+            put(w_at, w);
+            put(entry<T>(copies_of(i), row + 8 * half, 8 * c + pair_at), make_float2(w.x * n.scale, w.y * n.scale));
+          } else {
+            *reinterpret_cast<unsigned*>(w_at) = rounded_pair(w.x, w.y, word_of(words[half][c / 4], c % 4));
+          }
+        }
+    };
+    if (MASTERS || n.l1 != 0.f) step_all([&](float v, float w, float g) { return stepped(v, w, g, alpha, momentum, rate, n.l1, n.l2); });
+    else step_all([&](float v, float w, float g) { return stepped(v, w, g, alpha, momentum, rate, n.l2); });
     shared_fence();
     barrier_arrive(stepped_all + i % PLACES);
   }
@@ -180,9 +203,21 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
        const __grid_constant__ TensorMap weight_map, const __grid_constant__ TensorMap velocity_map,                           \
        const __grid_constant__ TensorMap copy_map, const float* scalars, const __grid_constant__ Numbers n,                    \
        const __grid_constant__ Grid g) {                                                                                       \
-    contrast_step<PATCHES, T, V>(h_map, x_map, weight_map, velocity_map, copy_map, scalars, n, g);                             \
+    contrast_step<PATCHES, T, V, float, 1>(h_map, x_map, weight_map, velocity_map, copy_map, scalars, n, g, Rounding{}, nullptr); \
   }
 CONTRAST_STEP(contrast_step_f16, false, __half, float)
 CONTRAST_STEP(contrast_step_bf16, false, __nv_bfloat16, __nv_bfloat16)
 CONTRAST_STEP(patch_step_f16, true, __half, float)
 CONTRAST_STEP(patch_step_bf16, true, __nv_bfloat16, __nv_bfloat16)
+
+// Of bf16 weights, which have no copy. Tiles of 64 x 128 halve what is read of h, and two places leave the ring room for seven slices. At
+// [16000, 2304], where weights with masters take 181 us: 112; tiles of 64 x 64 in six places 138, of 64 x 128 in three, with three slices in the
+// ring, 141; with 128 registers, so that a block of contrast_biases fits beside, 119.
+extern "C" __global__ void __launch_bounds__(384, 1)
+contrast_step_rounded(const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map,
+                      const __grid_constant__ TensorMap weight_map, const __grid_constant__ TensorMap velocity_map, const float* scalars,
+                      const long long* counter, const __grid_constant__ Numbers n, const __grid_constant__ Grid g,
+                      const __grid_constant__ Rounding rounding) {
+  contrast_step<false, __nv_bfloat16, __nv_bfloat16, __nv_bfloat16, 2>(h_map, x_map, weight_map, velocity_map, weight_map, scalars, n, g, rounding,
+                                                                       counter);
+}

@@ -9,7 +9,7 @@
 #include "../patches.cuh"
 #include "wgmma.cuh"
 
-constexpr int TILE = 64;         // its sides
+constexpr int TILE = 64;         // sides of a square of a tile
 constexpr int SLICE_DEPTH = 64;  // rows of a slice
 constexpr int SLICES = 6;        // of both phases, at most
 constexpr int SLICE_BYTES = SLICE_DEPTH * BLOCK_LINE;  // of one part
@@ -18,16 +18,17 @@ constexpr int SHARED = 217 * 1024;  // beside which a block of contrast_biases f
 // A block's tiles, one after the other. What waits for memory takes every tile that is a multiple of the blocks further along the rows, so that all
 // blocks together move over one stretch of memory: where each has a stretch of its own, memory is a tenth to a fifth slower (186 us against
 // 156 for the weights of [256, 192, 576] and states of one part). What waits for products takes a stretch DOWN the columns, in which the states of
-// visible units stay for longest.
-template <bool PATCHES, bool DOWN>
+// visible units stay for longest. A tile is WIDE squares side by side.
+template <bool PATCHES, bool DOWN, int WIDE = 1>
 struct Walk {
+  static constexpr int COLS = WIDE * TILE;
   const Grid& g;
   int rows, down, across;      // rows of a matrix, and its tiles
   int i = 0, groups = 0;       // how many tiles of this block were before, and how many groups, for which states stay
   int tile, end, step;
 
   __device__ Walk(const Numbers& n, const Grid& g)
-      : g(g), rows(n.rows), down((n.rows + TILE - 1) / TILE), across((n.cols + TILE - 1) / TILE), step(DOWN ? 1 : gridDim.x) {
+      : g(g), rows(n.rows), down((n.rows + TILE - 1) / TILE), across((n.cols + COLS - 1) / COLS), step(DOWN ? 1 : gridDim.x) {
     const int all = (PATCHES ? g.patches() : 1) * down * across;
     tile = DOWN ? (int)((long long)all * blockIdx.x / gridDim.x) : blockIdx.x;
     end = DOWN ? (int)((long long)all * (blockIdx.x + 1) / gridDim.x) : all;
@@ -41,7 +42,7 @@ struct Walk {
   }
   __device__ bool last_of_group() const { return tile + step < end && group_of(tile + step) != group_of(tile); }  // and not the last of all
   __device__ int row0() const { return matrix(tile) * rows + row(tile) % down * TILE; }
-  __device__ int col0() const { return col(tile) * TILE; }
+  __device__ int col0() const { return col(tile) * COLS; }
   __device__ int x0() const { return PATCHES ? g.origin(matrix(tile)) + g.entry(col0()) : col0(); }  // where the columns of x begin in a row of it
 
  private:
@@ -55,6 +56,7 @@ struct Walk {
 // ALTERNATE: slices of both planes take turns.
 template <typename Turns, int PARTS, bool ALTERNATE>
 struct States {
+  static constexpr int STAYING = PARTS * Turns::COLS / TILE;  // blocks of a slice that stays
   const TensorMap& h_map;
   const TensorMap& x_map;
   const Numbers& n;
@@ -79,9 +81,10 @@ struct States {
 #pragma unroll 1
       for (int s = 0; s < 2 * of_phase; ++s) {
         if (groups > 0) barrier_wait(free + s, (groups - 1) % 2);
-        barrier_expect(here + s, PARTS * SLICE_BYTES);
+        barrier_expect(here + s, STAYING * SLICE_BYTES);
 #pragma unroll
-        for (int p = 0; p < PARTS; ++p) copy_slice(slices + (s * PARTS + p) * SLICE_BYTES, x_map, turn.x0(), s, p, here + s);
+        for (int b = 0; b < STAYING; ++b)
+          copy_slice(slices + (s * STAYING + b) * SLICE_BYTES, x_map, turn.x0() + b / PARTS * TILE, s, b % PARTS, here + s);
       }
     }
   }

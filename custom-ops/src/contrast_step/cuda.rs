@@ -15,18 +15,18 @@ use candle::{CudaStorage, DType, Result, Tensor};
 use half::{bf16, f16};
 
 /// Of kernels/contrast_step.cu.
-const THREADS: u32 = 256;
-const UNITS: usize = 32;
+pub(super) const THREADS: u32 = 256;
+pub(super) const UNITS: usize = 32;
 /// The kernel loads so many bytes at once.
-const ALIGN: usize = 16;
+pub(super) const ALIGN: usize = 16;
 /// Of kernels/sm_90a/contrast_step.cu and contrast_step_parts.cu: the sides of a tile, bytes of a line of a block, rows of a slice, slices of both
 /// phases at most, shared memory, and threads for states of one part and of two.
-const TILE: usize = 64;
+pub(super) const TILE: usize = 64;
 const LINE: usize = 128;
 const SLICE_DEPTH: usize = 64;
 const SLICES: usize = 6;
-const WARPGROUP_SHARED: usize = 217 * 1024;
-const WARPGROUP_THREADS: [u32; 2] = [384, 320];
+pub(super) const WARPGROUP_SHARED: usize = 217 * 1024;
+pub(super) const WARPGROUP_THREADS: [u32; 2] = [384, 320];
 /// Tiles of a multiprocessor for which it is the faster kernel.
 const LEAST_TILES: usize = 6;
 
@@ -113,7 +113,7 @@ struct Fused<'a> {
 /// `Numbers` of the kernel, in its order.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Numbers {
+pub(super) struct Numbers {
     h_part: u64,
     x_part: u64,
     copy_part: u64,
@@ -129,6 +129,32 @@ struct Numbers {
 }
 // SAFETY: four 64-bit numbers and then 32-bit ones, without padding, the same layout as the kernel's struct.
 unsafe impl DeviceRepr for Numbers {}
+
+impl Numbers {
+    /// Of the update of `n` matrices, from states whose parts are so many entries apart.
+    pub(super) fn of(
+        step: ContrastStep<'_>,
+        sizes: Sizes,
+        n: usize,
+        (h_part, x_part): (usize, usize),
+    ) -> Self {
+        let Sizes { batch, rows, cols, .. } = sizes;
+        Self {
+            h_part: h_part as u64,
+            x_part: x_part as u64,
+            copy_part: (n * rows * cols) as u64,
+            by: step.advance,
+            hidden: BiasRule::from(hidden_biases(step)),
+            visible: BiasRule::from(visible_biases(step)),
+            l1: step.weights.l1,
+            l2: step.weights.l2,
+            scale: step.copy_scale,
+            rows: rows as i32,
+            cols: cols as i32,
+            batch: batch as i32,
+        }
+    }
+}
 
 impl Fused<'_> {
     fn launch<T: CudaDType>(&self, dtype: &str, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
@@ -154,32 +180,14 @@ impl Fused<'_> {
         let (mut hidden_state, mut visible_state) =
             (hidden_state.elements::<f32>()?, visible_state.elements::<f32>()?);
         let (scalars, mut counter) = (scalars.elements::<f32>()?, counter.elements::<i64>()?);
-        let numbers = Numbers {
-            h_part: h_part as u64,
-            x_part: x_part as u64,
-            copy_part: (n * rows * cols) as u64,
-            by: step.advance,
-            hidden: BiasRule::from(hidden_biases(step)),
-            visible: BiasRule::from(visible_biases(step)),
-            l1: step.weights.l1,
-            l2: step.weights.l2,
-            scale: step.copy_scale,
-            rows: rows as i32,
-            cols: cols as i32,
-            batch: batch as i32,
-        };
+        let numbers = Numbers::of(step, self.sizes, n, (h_part, x_part));
         if patches.is_none_or(|patches| patches.straight) && warpgroups(gpu.limits(), self.sizes, n) {
             let operands =
                 Operands { params: &mut params, velocity: velocity.as_mut(), copy: &mut copy, h: &h, x: &x };
             self.launch_warpgroups(dtype, gpu, operands, &scalars, numbers)?;
-            // Beside the weights, where there is room for its blocks: it waits for the launch before at its end.
-            let biases = gpu.launch(op, "contrast_step", &format!("contrast_biases_{dtype}"))?;
-            let biases = biases.read(&h).read(&x).write(&mut hidden_state).write(&mut visible_state);
+            let states = States { h: &h, x: &x, hidden: &mut hidden_state, visible: &mut visible_state };
             let of_all = Numbers { rows: n_hidden as i32, cols: n_visible as i32, ..numbers };
-            let biases = biases.read(&scalars).write(&mut counter).num(of_all);
-            let blocks = n_hidden.div_ceil(UNITS) + n_visible.div_ceil(UNITS);
-            // SAFETY: (2 × const T*, 2 × float*, const float*, long long*, Numbers) with the shapes that `Sizes::of` checked.
-            return unsafe { biases.blocks(blocks, THREADS).overlapped().go() };
+            return launch_biases(op, dtype, gpu, states, &scalars, &mut counter, of_all);
         }
         let (file, shape) = match patches {
             None => ("contrast_step", Shape::of(gpu.limits(), parts, rows, cols)),
@@ -201,9 +209,36 @@ impl Fused<'_> {
     }
 }
 
+/// What the launch of the biases beside the kernel of warpgroups reads and changes.
+pub(super) struct States<'a, 'b, T> {
+    pub h: &'a CudaView<'b, T>,
+    pub x: &'a CudaView<'b, T>,
+    pub hidden: &'a mut CudaViewMut<'b, f32>,
+    pub visible: &'a mut CudaViewMut<'b, f32>,
+}
+
+/// The biases and the counter, beside the weights, where there is room for its blocks: it waits for the launch before at its end. `numbers` has the
+/// units of all matrices.
+pub(super) fn launch_biases<T: CudaDType>(
+    op: &'static str,
+    dtype: &str,
+    gpu: &Gpu,
+    states: States<'_, '_, T>,
+    scalars: &CudaView<'_, f32>,
+    counter: &mut CudaViewMut<'_, i64>,
+    numbers: Numbers,
+) -> Result<()> {
+    let biases = gpu.launch(op, "contrast_step", &format!("contrast_biases_{dtype}"))?;
+    let biases = biases.read(states.h).read(states.x).write(states.hidden).write(states.visible);
+    let blocks = (numbers.rows as usize).div_ceil(UNITS) + (numbers.cols as usize).div_ceil(UNITS);
+    let biases = biases.read(scalars).write(counter).num(numbers);
+    // SAFETY: (2 × const T*, 2 × float*, const float*, long long*, Numbers) with the shapes that `Sizes::of` or `patch_contrast_step_` checked.
+    unsafe { biases.blocks(blocks, THREADS).overlapped().go() }
+}
+
 /// Whether the kernel of warpgroups is for an update of `n` matrices: on capability 9.0, for so many tiles that each multiprocessor has several,
 /// and states that it can hold. The matrices of patches follow each other, so that a tile must not go beyond one.
-fn warpgroups(limits: Limits, sizes: Sizes, n: usize) -> bool {
+pub(super) fn warpgroups(limits: Limits, sizes: Sizes, n: usize) -> bool {
     let Sizes { batch, rows, cols, .. } = sizes;
     limits.has_warpgroup_products()
         && limits.shared_bytes >= WARPGROUP_SHARED + 512
@@ -218,6 +253,31 @@ fn warpgroups(limits: Limits, sizes: Sizes, n: usize) -> bool {
 /// Its tiles of a matrix.
 fn warpgroup_tiles(Sizes { rows, cols, .. }: Sizes) -> usize {
     rows.div_ceil(TILE) * cols.div_ceil(TILE)
+}
+
+/// Blocks, one for each multiprocessor, as far as there are tiles, of which `across` lie beside each other. Of one matrix that `keeps` its visible
+/// units, a multiple of `across`, where that leaves few multiprocessors idle: each block then stays in a column of tiles.
+pub(super) fn warpgroup_blocks(limits: Limits, rows: usize, across: usize, keeps: bool) -> usize {
+    let most = (rows.div_ceil(TILE) * across).min(limits.multiprocessors);
+    let keeping = most - most % across;
+    if keeps && 4 * keeping >= 3 * most { keeping } else { most }
+}
+
+/// States of both phases as its copies see them, in parts `part` entries apart.
+pub(super) fn map_of_states(
+    at: u64,
+    dtype: DType,
+    [width, batch, parts]: [usize; 3],
+    part: usize,
+) -> Result<TensorMap> {
+    let (sizes, apart) = ([width, batch, 2, parts], [width, batch * width, part]);
+    // One part has no place for the next.
+    TensorMap::of(at, dtype, &sizes[..2 + parts], &apart[..1 + parts], LINE, SLICE_DEPTH)
+}
+
+/// Weights, velocities or a copy as its copies see them.
+pub(super) fn map_of_weights(at: u64, dtype: DType, rows: usize, cols: usize) -> Result<TensorMap> {
+    TensorMap::of(at, dtype, &[cols, rows], &[cols], LINE, TILE)
 }
 
 /// What the kernel of warpgroups changes and reads.
@@ -247,27 +307,14 @@ impl Fused<'_> {
         let rows = patches.n * rows;
         let states = |view, width: usize, part: u64| {
             let at = gpu.to_read(view);
-            let (sizes, apart) = ([width, batch, 2, parts], [width, batch * width, part as usize]);
-            // One part has no place for the next.
-            let map = TensorMap::of(
-                at.at,
-                self.dtype,
-                &sizes[..2 + parts],
-                &apart[..1 + parts],
-                LINE,
-                SLICE_DEPTH,
-            )?;
+            let map = map_of_states(at.at, self.dtype, [width, batch, parts], part as usize)?;
             Ok::<_, candle::Error>((map, at))
         };
         let ((h_map, _h), (x_map, _x)) =
             (states(h, rows, numbers.h_part)?, states(x, patches.values, numbers.x_part)?);
         let file = if parts == 1 { "sm_90a/contrast_step" } else { "sm_90a/contrast_step_parts" };
-        let across = cols.div_ceil(TILE);
-        let most = (rows.div_ceil(TILE) * across).min(gpu.limits().multiprocessors);
-        // Of one matrix, blocks that each keep a column of tiles read the visible units once, where that leaves few multiprocessors idle.
-        let keeping = most - most % across;
-        let blocks =
-            if parts == 1 && kind == "contrast_step" && 4 * keeping >= 3 * most { keeping } else { most };
+        let keeps = parts == 1 && kind == "contrast_step";
+        let blocks = warpgroup_blocks(gpu.limits(), rows, cols.div_ceil(TILE), keeps);
         let launch = gpu.launch(op, file, &format!("{kind}_{dtype}"))?;
         let launch =
             launch.blocks(blocks, WARPGROUP_THREADS[parts - 1]).shared(WARPGROUP_SHARED).overlapped();
@@ -285,7 +332,7 @@ impl Fused<'_> {
             Some(velocity) => (DType::BF16, velocity.at),
             None => (DType::F32, params.at + 4 * (rows * cols) as u64),
         };
-        let weights = |at, dtype| TensorMap::of(at, dtype, &[cols, rows], &[cols], LINE, TILE);
+        let weights = |at, dtype| map_of_weights(at, dtype, rows, cols);
         let launch = launch.num(h_map).num(x_map).num(weights(params.at, DType::F32)?);
         let launch = launch.num(weights(velocity_at, of_velocity)?).num(weights(copy.at, self.dtype)?);
         // SAFETY: (5 × TensorMap, const float*, Numbers, Grid): maps of the states, of the weights, the velocity and the copy, whose memory has

@@ -39,6 +39,9 @@ pub fn patch_contrast_step_(
     step: ContrastStep<'_>,
 ) -> Result<()> {
     grid.validate(OP)?;
+    if step.rounding.is_some() {
+        candle::bail!("{OP}: rounding must be none: weights of patches have f32 masters")
+    }
     let (n_patches, len, planes) = (grid.n_patches(), grid.window_len(), planes_of(to));
     let per_patch = match *to.params.dims() {
         [n, p, hidden, l] if (n, p, l) == (planes, n_patches, len) && hidden > 0 => hidden,
@@ -49,7 +52,7 @@ pub fn patch_contrast_step_(
     };
     let units = [n_patches * per_patch, grid.n_values()];
     let weight = [n_patches, per_patch, len];
-    let (parts, batch) = check_update(OP, to, hidden, visible, scalars, step.weights, &weight, units)?;
+    let (parts, batch) = check_update(OP, to, hidden, visible, scalars, step, &weight, units)?;
     let sizes = Sizes { grid: *grid, hidden: per_patch, batch };
     #[cfg(feature = "cuda")]
     if super::cuda::step_fits(to, hidden, visible, step, &sizes, parts)? {

@@ -56,8 +56,8 @@ impl Stack for Dbn {
         (self.config(), self.layers())
     }
 
-    fn validate(training: &CdConfig) -> Result<()> {
-        training.validate()
+    fn validate(layer: &Rbm, training: &CdConfig) -> Result<()> {
+        training.validate_for(layer.config())
     }
 
     fn take_schedules(training: &mut CdConfig, from: &CdConfig) {

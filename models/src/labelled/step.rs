@@ -264,6 +264,7 @@ impl Top {
             advance,
             precision: config.precision,
             biases: BiasGradients::BothPhases,
+            rounding: None,
         };
         contrast_step_(to, &self.hidden.unsqueeze(0)?, &visible.unsqueeze(0)?, &rates.first, step)
     }

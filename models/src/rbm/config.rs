@@ -226,6 +226,30 @@ pub struct SparsityConfig {
     pub decay: f64,
 }
 
+/// How the weights of an RBM are stored while it trains. A model is saved in f32 whatever they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WeightStorage {
+    /// As f32 numbers; products read copies in their precision.
+    #[default]
+    F32,
+    /// As bf16 numbers, which products read as they are; each update rounds them stochastically
+    /// ([`round_stochastic`](chandlery_ops::round_stochastic)) and stores a bf16 velocity. 4 bytes a weight in place of 8, and updates of large
+    /// layers move 8 bytes a weight in place of 14.
+    ///
+    /// For dense layers whose sizes are multiples of 4, with [`Precision::Bf16`] and without `max_norm`. On MNIST it learned as well as f32
+    /// (means of three seeds ± standard deviation, 500 hidden units): PCD-5 for 64 epochs reached a log-likelihood of −88.03 ± 0.04 nats, with f32
+    /// weights −88.10 ± 0.51; a linear classifier on features of CD-1 with momentum 0.9 had 5.1 ± 0.3 % errors, with f32 weights 5.0 ± 0.1 %. With
+    /// rounding to nearest in place of stochastic rounding these were −89.31 ± 0.14 nats and 83 %.
+    Bf16Stochastic,
+}
+
+impl WeightStorage {
+    fn is_f32(&self) -> bool {
+        *self == Self::F32
+    }
+}
+
 /// How an RBM is trained: contrastive divergence and its surroundings.
 ///
 /// The defaults are those of Hinton, "A practical guide to training restricted Boltzmann machines", 2010, for binary
@@ -260,6 +284,9 @@ pub struct CdConfig {
     /// Of the matrix products.
     #[serde(with = "precision_name")]
     pub precision: Precision,
+    /// What the weights are while they train. Default f32.
+    #[serde(skip_serializing_if = "WeightStorage::is_f32")]
+    pub weights: WeightStorage,
 }
 
 impl Default for CdConfig {
@@ -277,6 +304,7 @@ impl Default for CdConfig {
             sparsity: None,
             binarize: false,
             precision: Precision::F32,
+            weights: WeightStorage::F32,
         }
     }
 }
@@ -300,7 +328,35 @@ impl CdConfig {
             range(OP, "sparsity.cost", cost, "above 0", |x| x > 0.)?;
             range(OP, "sparsity.decay", decay, "in [0, 1)", |x| (0. ..1.).contains(&x))?;
         }
+        if self.weights == WeightStorage::Bf16Stochastic {
+            if self.precision != Precision::Bf16 {
+                let name = self.precision.name();
+                candle::bail!("{OP}: precision must be bf16 for bf16-stochastic weights, got {name}")
+            }
+            if let Some(max_norm) = self.max_norm {
+                candle::bail!("{OP}: max_norm must be none for bf16-stochastic weights, got {max_norm}")
+            }
+        }
         Ok(())
+    }
+
+    /// [`validate`](Self::validate), and whether `rbm` can be trained so.
+    ///
+    /// # Errors
+    /// When a field is out of its range, or weights are to be stored as those of such an RBM cannot be.
+    pub(crate) fn validate_for(&self, rbm: &RbmConfig) -> Result<()> {
+        self.validate()?;
+        let dense = rbm.patches.is_none() && rbm.convolution.is_none();
+        let fits = dense && rbm.n_visible.is_multiple_of(4) && rbm.n_hidden.is_multiple_of(4);
+        match self.weights {
+            WeightStorage::Bf16Stochastic if !fits => candle::bail!(
+                "CdConfig: weights must be f32 unless a layer is dense with sizes that are multiples of 4, got bf16-stochastic for {} of {} visible and {} hidden units",
+                if dense { "a dense layer" } else { "patches or a convolution" },
+                rbm.n_visible,
+                rbm.n_hidden
+            ),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -61,7 +61,7 @@ mod storage;
 pub mod train;
 
 pub(crate) use config::precision_name;
-pub use config::{CdConfig, HiddenUnit, RbmConfig, SparsityConfig, VisibleUnit};
+pub use config::{CdConfig, HiddenUnit, RbmConfig, SparsityConfig, VisibleUnit, WeightStorage};
 pub(crate) use storage::F16_WEIGHT_SCALE;
 pub use train::{Metrics, RbmTrainer};
 

@@ -4,7 +4,7 @@
 //! recorded as a CUDA graph. For the equations see [`train`](super::train).
 use super::lower::{LowerLayer, Place, hidden_unit};
 use super::storage::{Format, store};
-use super::{CdConfig, Rbm, VisibleUnit};
+use super::{CdConfig, Rbm, VisibleUnit, WeightStorage};
 use crate::conv_rbm::{ConvGrid, MapSteps};
 use crate::patch_rbm::Cells;
 use candle::{D, DType, Result, Tensor};
@@ -27,6 +27,8 @@ const H_PLANES: usize = 3;
 /// Log-variances learn at this share of the rate (Cho et al. 2011 lower it too) and stay above this.
 const VARIANCE_RATE: f64 = 0.1;
 const MIN_LOG_VARIANCE: f64 = -9.21;
+/// Weights are rounded by the stream of the units' draws with this bit turned.
+const ROUNDING_STREAM: u64 = 1 << 63;
 
 /// The state of learned variances: `[2, n_visible]`, log-variances and their velocity.
 #[derive(Clone)]
@@ -49,7 +51,7 @@ pub(super) struct Buffers {
     patches: Option<PatchGrid>,
     /// Where they are those of filters; then hidden units below are those of maps, and biases are those of maps and channels.
     pub(super) maps: Option<MapSteps>,
-    /// `[2, n_hidden, n_visible]`: weights, velocity; or the weights alone.
+    /// `[2, n_hidden, n_visible]`: weights, velocity; or the weights alone, which are bf16 where they are rounded stochastically.
     pub(super) params: Tensor,
     /// `[n_hidden, n_visible]` bf16, where the velocity is stored apart.
     pub(super) velocity: Option<Tensor>,
@@ -65,8 +67,10 @@ pub(super) struct Buffers {
     pub(super) visible: Tensor,
     pub(super) hidden_pre: Tensor,
     pub(super) visible_pre: Tensor,
-    /// `[parts, n_hidden, n_visible]`: the weights as products read them, where that is not f32.
+    /// `[parts, n_hidden, n_visible]`: the weights as products read them, where that is not f32; `params` themselves where those are bf16.
     pub(super) copy: Option<Tensor>,
+    /// Where the draws begin by which bf16 weights are rounded.
+    rounding: Option<Philox>,
     pub(super) variance: Option<Variance>,
     lower: Vec<LowerLayer>,
     /// Where the lowest RBM reads rows, `[batch, n_input]`, or `[2, batch, n_input]` in two parts.
@@ -163,11 +167,15 @@ impl Buffers {
                 lowest.visible
             )
         }
-        let (params, velocity) = match format.velocity_apart(rbm.config(), device) {
+        let rounding = (config.weights == WeightStorage::Bf16Stochastic)
+            .then_some(Philox { stream: philox.stream ^ ROUNDING_STREAM, ..philox });
+        let apart = rounding.is_some() || format.velocity_apart(rbm.config(), device);
+        let (params, velocity) = match apart {
             false => (Tensor::stack(&[&weight, &weight.zeros_like()?], 0)?, None),
             true => {
                 let velocity = Tensor::zeros(weight.shape(), DType::BF16, device)?;
-                (weight.unsqueeze(0)?.copy()?, Some(velocity))
+                let own = if rounding.is_some() { DType::BF16 } else { DType::F32 };
+                (weight.unsqueeze(0)?.to_dtype(own)?.copy()?, Some(velocity))
             }
         };
         let buffers = Self {
@@ -185,6 +193,12 @@ impl Buffers {
             },
             lowest: lowest.convolution,
             cells,
+            copy: match format {
+                _ if rounding.is_some() => Some(params.clone()),
+                Format::F32 => None,
+                _ => Some(Tensor::zeros([&[parts], weight.dims()].concat(), dtype, device)?),
+            },
+            rounding,
             params,
             velocity,
             hidden_state: state(rbm.bias())?,
@@ -200,10 +214,6 @@ impl Buffers {
             visible,
             hidden_pre: zeros(&[batch, n_hidden])?,
             visible_pre: zeros(&[batch, n_visible])?,
-            copy: match format {
-                Format::F32 => None,
-                _ => Some(Tensor::zeros([&[parts], weight.dims()].concat(), dtype, device)?),
-            },
             variance,
             lower: layers,
             format,
@@ -397,11 +407,12 @@ impl Buffers {
             advance,
             precision,
             biases: BiasGradients::BothPhases,
+            rounding: self.rounding,
         };
         let to = Contrast {
             params: &self.params,
             velocity: self.velocity.as_ref(),
-            copy: self.copy.as_ref(),
+            copy: self.copy.as_ref().filter(|_| self.rounding.is_none()),
             hidden_state: &self.hidden_state,
             visible_state: &self.visible_state,
             counter: &self.counter,
@@ -440,8 +451,10 @@ impl Buffers {
     /// Brings the copy of the weights up to date.
     pub(super) fn refresh_copy(&self) -> Result<()> {
         match &self.copy {
-            Some(copy) => store(copy, &self.params.get(0)?, self.format.weight_scale()),
-            None => Ok(()),
+            Some(copy) if self.rounding.is_none() => {
+                store(copy, &self.params.get(0)?, self.format.weight_scale())
+            }
+            _ => Ok(()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The storage formats of states and weights for the products of a step.
 //!
-//! The master weights are f32 in each format. On CUDA, if all units are binary, states and a copy of the weights are f16: one f16
+//! The master weights are f32 in each format, but for [`WeightStorage::Bf16Stochastic`](super::WeightStorage): then bf16 weights are all
+//! there is, and products read them. On CUDA, if all units are binary, states and a copy of the weights are f16: one f16
 //! number for TF32, since both have ten bits of mantissa, and for f32 the sum of two, with 22 bits, if a product of such sums is
 //! one kernel ([`two_part_products_fuse`]; if it is not, it takes many launches, and plain f32 is faster). Products then run in
 //! the tensor cores at twice the rate of TF32 and many times that of f32. f16 has full accuracy from 6e-5 to 65,504.

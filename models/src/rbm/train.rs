@@ -6,7 +6,7 @@
 //!            PCD: ĥ₀ is where the last step's chain stopped, and v_j is drawn
 //! gradient   G = (h₀ᵀ v₀ − h_kᵀ v_k)/B     one product of [h₀; −h_k] and [v₀; v_k]
 //! velocity   V ← μ V + ε G − ε(λ₂ W + λ₁ sign W)
-//! weights    W ← W + V;  rows longer than max_norm are scaled back
+//! weights    W ← W + V;  rows longer than max_norm are scaled back;  bf16 ones are rounded stochastically
 //! biases     the same without decay; hidden ones also follow κ(ρ − q)
 //! ```
 //!
@@ -100,7 +100,7 @@ impl RbmTrainer {
         config: CdConfig,
         philox: Philox,
     ) -> Result<Self> {
-        config.validate()?;
+        config.validate_for(rbm.config())?;
         let lowest = lower.first().unwrap_or(rbm);
         let n_inputs = check_inputs("RbmTrainer", preparation, lowest.config().n_visible, None)?;
         let preparation = preparation.to_device(rbm.weight().device()).map_err(Error::wrap)?;

@@ -32,7 +32,7 @@ impl Stack for StackedDae {
         (self.config(), self.layers())
     }
 
-    fn validate(training: &DaeTrainConfig) -> Result<()> {
+    fn validate(_: &Dae, training: &DaeTrainConfig) -> Result<()> {
         training.validate()
     }
 

@@ -204,6 +204,7 @@ impl Parts {
             advance: blocks,
             precision: self.config.precision,
             biases: BiasGradients::Autoencoder,
+            rounding: None,
         };
         let (hidden, visible) = (both(&self.hidden, 0)?, both(&self.visible, PLANES * minibatch)?);
         contrast_step_(to, &hidden, &visible, &self.scalars, step)

@@ -1,0 +1,109 @@
+//! The update of bf16 weights on CUDA: one launch of `kernels/contrast_step.cu` and one for the counter or, of large matrices on GPUs of capability 9.0, one
+//! of `kernels/sm_90a/contrast_step.cu` for the weights and one for the biases and the counter.
+use super::cuda::{
+    ALIGN, Numbers, States, THREADS, TILE, UNITS, WARPGROUP_SHARED, WARPGROUP_THREADS, launch_biases,
+    map_of_states, map_of_weights, warpgroup_blocks, warpgroups,
+};
+use super::shape::Shape;
+use super::{Contrast, ContrastStep, OP, Sizes, contrast_step_fuses};
+use crate::check::expect_aligned;
+use crate::cuda::Gpu;
+use crate::op::{Io, Kernel, operands};
+use crate::patches::Grid;
+use crate::philox::Philox;
+use crate::rounding::rounding_blocks;
+use crate::scalars::advance_on;
+use candle::cuda::cudarc::driver::DeviceRepr;
+use candle::{CudaStorage, DType, Result, Tensor};
+use half::bf16;
+
+/// Squares side by side in a tile of the kernel in sm_90a.
+const WIDE: usize = 2;
+
+/// Runs the kernel on operands that were checked, but for where views begin.
+#[expect(clippy::too_many_arguments, reason = "those of the op")]
+pub(super) fn run(
+    to: Contrast<'_>,
+    velocity: &Tensor,
+    hidden: &Tensor,
+    visible: &Tensor,
+    scalars: &Tensor,
+    step: ContrastStep<'_>,
+    draws: Philox,
+    sizes: Sizes,
+) -> Result<()> {
+    if !contrast_step_fuses(to.params.device(), sizes.rows, sizes.cols) {
+        candle::bail!("{OP}: sizes must be below 2^31, got {} and {}", sizes.rows, sizes.cols)
+    }
+    for (name, t) in [("params", to.params), ("velocity", velocity), ("hidden", hidden), ("visible", visible)]
+    {
+        expect_aligned(OP, name, t, ALIGN)?;
+    }
+    let io = operands(OP).write("params", to.params).write("velocity", velocity);
+    let io = io.write("hidden_state", to.hidden_state).write("visible_state", to.visible_state);
+    let io = io.write("counter", to.counter);
+    let io = io.read("hidden", hidden).read("visible", visible).read("scalars", scalars);
+    io.run(&Rounded { step, draws, sizes })
+}
+
+struct Rounded<'a> {
+    step: ContrastStep<'a>,
+    draws: Philox,
+    sizes: Sizes,
+}
+
+/// `Rounding` of kernels/rounding.cuh, in its order.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Rounding {
+    seed: u64,
+    stream: u64,
+    offset: u64,
+    blocks: u64,
+}
+// SAFETY: four 64-bit numbers, the same layout as the kernel's struct.
+unsafe impl DeviceRepr for Rounding {}
+
+impl Kernel for Rounded<'_> {
+    fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        let Self { step, draws: Philox { seed, stream, offset }, sizes } = *self;
+        let Sizes { batch, rows, cols, .. } = sizes;
+        let ([weight, velocity, hidden, visible, counter], [h, x, scalars]) = io.parts()?;
+        let (mut weight, mut velocity) = (weight.elements::<bf16>()?, velocity.elements::<bf16>()?);
+        let (mut hidden, mut visible) = (hidden.elements::<f32>()?, visible.elements::<f32>()?);
+        let (h, x) = (h.span::<bf16>(2 * batch * rows)?, x.span::<bf16>(2 * batch * cols)?);
+        let (scalars, mut counter) = (scalars.elements::<f32>()?, counter.elements::<i64>()?);
+        let rounding = Rounding { seed, stream, offset, blocks: rounding_blocks(rows, cols) };
+        let numbers = Numbers::of(step, sizes, 1, (0, 0));
+        if warpgroups(gpu.limits(), sizes, 1) {
+            let (of_h, of_x) = (gpu.to_read(&h), gpu.to_read(&x));
+            let states = |at, width| map_of_states(at, DType::BF16, [width, batch, 1], 0);
+            let (h_map, x_map) = (states(of_h.at, rows)?, states(of_x.at, cols)?);
+            let (of_weight, of_velocity) = (gpu.to_write(&mut weight), gpu.to_write(&mut velocity));
+            let weights = |at| map_of_weights(at, DType::BF16, rows, cols);
+            let launch = gpu.launch(OP, "sm_90a/contrast_step", "contrast_step_rounded")?;
+            let blocks = warpgroup_blocks(gpu.limits(), rows, cols.div_ceil(WIDE * TILE), true);
+            let launch = launch.blocks(blocks, WARPGROUP_THREADS[0]);
+            let launch = launch.shared(WARPGROUP_SHARED).overlapped().num(h_map).num(x_map);
+            let launch = launch.num(weights(of_weight.at)?).num(weights(of_velocity.at)?).read(&scalars);
+            // SAFETY: (4 × TensorMap, const float*, const long long*, Numbers, Grid, Rounding): maps of the states, of the weights and the velocity, whose
+            // memory has addresses that are alive, in the blocks that the kernel takes; `Sizes::of` checked shapes, `run` where views begin,
+            // `warpgroups` that lines are multiples of 16 bytes and that the states fit.
+            unsafe { launch.write(&mut counter).num(numbers).num(Grid::default()).num(rounding).go()? };
+            drop((of_h, of_x, of_weight, of_velocity));
+            let states = States { h: &h, x: &x, hidden: &mut hidden, visible: &mut visible };
+            return launch_biases(OP, "bf16", gpu, states, &scalars, &mut counter, numbers);
+        }
+        let shape = Shape::of(gpu.limits(), 1, rows, cols);
+        let blocks = shape.tiles(rows, cols) + rows.div_ceil(UNITS) + cols.div_ceil(UNITS);
+        let launch = gpu.launch(OP, "contrast_step", &format!("contrast_step_{}_rounded", shape.name))?;
+        let launch = launch.write(&mut weight).write(&mut velocity).read(&h).read(&x);
+        let launch = launch.write(&mut hidden).write(&mut visible).read(&scalars).write(&mut counter);
+        let launch = launch.num(numbers).num(rounding).blocks(blocks, THREADS).shared(shape.shared_bytes());
+        // SAFETY: (2 × bf16*, 2 × const bf16*, 2 × float*, const float*, long long*, Numbers, Rounding) with the shapes that `Sizes::of` checked; `run`
+        // checked that views begin on 16 bytes, and lines are a multiple of four entries, eight for the kernels that copy 16 bytes. Shared
+        // memory is the shape's `SHARED`.
+        unsafe { launch.overlapped().go()? };
+        advance_on(gpu, &mut counter, step.advance)
+    }
+}
