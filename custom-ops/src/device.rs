@@ -50,6 +50,23 @@ pub fn free_memory(device: &Device) -> Result<Option<u64>> {
     }
 }
 
+/// Runs `work`, and says how many bytes of a device its tensors and the memory of its ops take at most at one time, beyond what is in use before.
+/// What other threads take on the same GPU counts too. None on a CPU, and where the driver does not count.
+///
+/// # Errors
+/// When the driver does not answer.
+pub fn most_memory<R>(device: &Device, work: impl FnOnce() -> R) -> Result<(R, Option<u64>)> {
+    #[cfg(feature = "cuda")]
+    if let Device::Cuda(cuda) = device {
+        let memory = crate::cuda::MostMemory::of(&crate::cuda::Gpu::of(cuda)?)?;
+        let result = work();
+        let bytes = memory.map(|memory| memory.bytes()).transpose()?;
+        return Ok((result, bytes));
+    }
+    let _ = device;
+    Ok((work(), None))
+}
+
 /// Of Linux's `/proc/meminfo`.
 fn available(info: &str) -> Option<u64> {
     let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -67,6 +84,13 @@ mod tests {
         assert_eq!(available(info), Some(2 << 20));
         assert_eq!(available("MemTotal: 5 kB\n"), None);
         assert_eq!(available("MemAvailable: much\n"), None);
+    }
+
+    #[test]
+    fn a_cpu_does_not_count_the_memory_of_its_work() -> Result<()> {
+        let (sum, bytes) = most_memory(&Device::Cpu, || 1 + 1)?;
+        assert_eq!((sum, bytes), (2, None));
+        Ok(())
     }
 
     #[test]

@@ -82,7 +82,7 @@ pub use denoising_steps::{
     DENOISING_FIGURES, DenoisingParams, DenoisingSteps, denoising_steps_, denoising_steps_fit,
     denoising_steps_reference,
 };
-pub use device::{cuda_device, device_name, free_memory};
+pub use device::{cuda_device, device_name, free_memory, most_memory};
 pub use draw::{Draws, bernoulli, normal, normal_, uniform, uniform_};
 pub use gemm::{Factors, Precision, gemm_, gemm_batched_, gemm_parts_, gemm_reference, gemm_split_};
 pub use history::{

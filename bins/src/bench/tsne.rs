@@ -165,6 +165,10 @@ fn made_up(
     Ok((Tensor::cat(&blocks, 0)?, Some(labels)))
 }
 
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 30)
+}
+
 /// One line of the table.
 #[derive(Debug, Serialize)]
 struct Row {
@@ -182,6 +186,9 @@ struct Row {
     first_seconds: f64,
     /// Of the last run.
     stages: StageSeconds,
+    /// Bytes that the run takes beside the rows as it tells before it begins, and as the device's allocator counted them; of a GPU.
+    memory_told: u64,
+    memory_taken: Option<u64>,
     /// The share of the nearest rows that the search found.
     recall: Option<f64>,
     kl: Option<f64>,
@@ -201,7 +208,7 @@ impl Row {
         };
         let StageSeconds { neighbours, affinities, start, descent } = self.stages;
         format!(
-            "{:<18} {:>8} {:>5} {:>2} {:>8.3} {:>8.3} {:>8.3} {:>8.3} {:>8.4} {:>7} {:>7.4} {:>7.4} {:>8.4} {:>7} {:>7} {:>7} {:>6} {:>6} {:>6}",
+            "{:<18} {:>8} {:>5} {:>2} {:>8.3} {:>8.3} {:>8.3} {:>8.3} {:>8.4} {:>7} {:>7.4} {:>7.4} {:>8.4} {:>7} {:>7} {:>7} {:>6.3} {:>6} {:>6} {:>6} {:>6}",
             self.data,
             self.n,
             self.n_features,
@@ -218,6 +225,8 @@ impl Row {
             or(self.kl, 4),
             or(self.trustworthiness, 4),
             or(self.knn_label_accuracy, 4),
+            gib(self.memory_told),
+            or(self.memory_taken.map(gib), 3),
             or(self.paper_seconds, 1),
             or(self.cuml.map(|c| c[0]), 3),
             or(self.cuml.map(|c| c[2]), 3)
@@ -233,11 +242,11 @@ pub(super) fn run(args: &TsneArgs) -> Result<()> {
         describe(&device)
     ))?;
     report.line(
-        "KL: the true one, over all pairs; paper: cuML on a V100 in 2019; cuML: 26.10 by FFT and by Barnes-Hut on an H200, recorded",
+        "KL: the true one, over all pairs; told, taken: GiB of the GPU beside the rows, as told before the run and as counted; paper: cuML on a V100 in 2019; cuML: 26.10 by FFT and by Barnes-Hut on an H200, recorded",
     )?;
     report.line(&format!(
-        "{:<18} {:>8} {:>5} {:>2} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7} {:>7} {:>7} {:>8} {:>7} {:>7} {:>7} {:>6} {:>6} {:>6}",
-        "data", "rows", "cols", "d", "median", "min", "max", "first", "knn", "recall", "affin.", "start", "descent", "KL", "trust", "10-NN", "paper", "fft", "bh"
+        "{:<18} {:>8} {:>5} {:>2} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7} {:>7} {:>7} {:>8} {:>7} {:>7} {:>7} {:>6} {:>6} {:>6} {:>6} {:>6}",
+        "data", "rows", "cols", "d", "median", "min", "max", "first", "knn", "recall", "affin.", "start", "descent", "KL", "trust", "10-NN", "told", "taken", "paper", "fft", "bh"
     ))?;
     let mut table = Vec::new();
     for rows in &args.data {
@@ -276,15 +285,20 @@ fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
     let tsne = Tsne { config, philox: Philox::new(15, 9) };
     let mut last = (Tensor::zeros((0, 2), DType::F32, &Device::Cpu)?, StageSeconds::default(), None);
     let mut first = None;
-    let Seconds { median, min, max } = time(device, args.common.repeats, || {
-        let begin = Instant::now();
-        let there = rows.to_device(device)?;
-        let mut run = TsneRun::new(tsne.config.clone(), tsne.philox, &there)?;
-        run.run(|_, _| Ok(ControlFlow::Continue(())))?;
-        last = (run.layout()?.to_device(&Device::Cpu)?, run.seconds(), run.recall());
-        first.get_or_insert(begin.elapsed().as_secs_f64());
-        Ok(())
-    })?;
+    let runs = || {
+        time(device, args.common.repeats, || {
+            let begin = Instant::now();
+            let there = rows.to_device(device)?;
+            let mut run = TsneRun::new(tsne.config.clone(), tsne.philox, &there)?;
+            run.run(|_, _| Ok(ControlFlow::Continue(())))?;
+            last = (run.layout()?.to_device(&Device::Cpu)?, run.seconds(), run.recall());
+            first.get_or_insert(begin.elapsed().as_secs_f64());
+            Ok(())
+        })
+    };
+    let (timed, taken) = chandlery_ops::most_memory(device, runs)?;
+    let Seconds { median, min, max } = timed?;
+    let of_rows = (rows.elem_count() * rows.dtype().size_in_bytes()) as u64;
     let (paper_seconds, cuml) = of.known(n, args.dims);
     let mut row = Row {
         model: "t-sne",
@@ -298,6 +312,8 @@ fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
         seconds_max: max,
         first_seconds: first.unwrap_or_default(),
         stages: last.1,
+        memory_told: tsne.config.memory(n, n_features, device.is_cuda()).peak(),
+        memory_taken: taken.map(|bytes| bytes.saturating_sub(of_rows)),
         recall: last.2,
         kl: None,
         trustworthiness: None,

@@ -6,6 +6,7 @@ mod devices;
 mod flags;
 mod gpu;
 mod launch;
+mod memory;
 mod products;
 mod recording;
 mod scratch;
@@ -13,8 +14,9 @@ mod tensor_map;
 
 pub(crate) use candle::cuda::WrapErr;
 pub(crate) use devices::open;
-pub(crate) use gpu::{Gpu, free_memory, keep_freed_memory};
+pub(crate) use gpu::Gpu;
 pub(crate) use launch::{Address, Launch};
+pub(crate) use memory::{MostMemory, free_memory, keep_freed_memory};
 pub(crate) use recording::{Recorder, log};
 pub(crate) use scratch::{Part, Scratch, ScratchLayout};
 pub(crate) use tensor_map::TensorMap;

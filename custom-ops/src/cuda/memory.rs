@@ -1,0 +1,91 @@
+//! The memory of a GPU: what is free, and what its allocator keeps and gives out.
+use super::Gpu;
+use candle::Result;
+use candle::cuda::WrapErr;
+use candle::cuda::cudarc::driver::{result, sys};
+use std::sync::{Mutex, PoisonError};
+
+/// Lets the device's allocator keep up to a sixteenth of the memory when all work is done, once for a GPU.
+///
+/// By default it gives every freed block back to the driver at the next synchronisation, and an op that allocates its results
+/// then waits for memory to be mapped again: longer than the op itself takes where it is small. Without memory pools there is
+/// nothing to keep.
+pub(crate) fn keep_freed_memory(gpu: &Gpu) -> Result<()> {
+    static DONE: Mutex<Vec<usize>> = Mutex::new(vec![]);
+    let context = &gpu.state().context;
+    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if done.contains(&context.ordinal()) {
+        return Ok(());
+    }
+    if let Some(pool) = Pool::of(gpu)? {
+        let share = context.total_mem().w()? as u64 / 16;
+        let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+        if pool.read(attribute)? < share {
+            pool.write(attribute, share)?;
+        }
+    }
+    done.push(context.ordinal());
+    Ok(())
+}
+
+/// Bytes that are free on a GPU, with those that its allocator keeps.
+pub(crate) fn free_memory(gpu: &Gpu) -> Result<u64> {
+    use sys::CUmemPool_attribute::{CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_MEMPOOL_ATTR_USED_MEM_CURRENT};
+    gpu.state().context.bind_to_thread().w()?;
+    let free = result::mem_get_info().w()?.0 as u64;
+    let Some(pool) = Pool::of(gpu)? else { return Ok(free) };
+    let (reserved, used) =
+        (pool.read(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?, pool.read(CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?);
+    Ok(free + reserved.saturating_sub(used))
+}
+
+/// What the allocator of a GPU has given out at most at one time since this was made, beyond what was given out then.
+pub(crate) struct MostMemory {
+    pool: Pool,
+    before: u64,
+}
+
+impl MostMemory {
+    /// None where the driver does not count.
+    pub(crate) fn of(gpu: &Gpu) -> Result<Option<Self>> {
+        use sys::CUmemPool_attribute::{CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_MEMPOOL_ATTR_USED_MEM_HIGH};
+        let Some(pool) = Pool::of(gpu)? else { return Ok(None) };
+        pool.write(CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0)?; // 0 sets it to what is in use
+        let before = pool.read(CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
+        Ok(Some(Self { pool, before }))
+    }
+
+    pub(crate) fn bytes(&self) -> Result<u64> {
+        let most = self.pool.read(sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH)?;
+        Ok(most.saturating_sub(self.before))
+    }
+}
+
+/// The memory pool of a device, from which all its tensors come.
+struct Pool(sys::CUmemoryPool);
+
+impl Pool {
+    /// None where the driver has none.
+    fn of(gpu: &Gpu) -> Result<Option<Self>> {
+        let context = &&gpu.state().context;
+        context.bind_to_thread().w()?;
+        if !context.has_async_alloc() {
+            return Ok(None);
+        }
+        // SAFETY: the context is that of the device.
+        unsafe { result::device::get_default_mem_pool(context.cu_device()) }.w().map(|pool| Some(Self(pool)))
+    }
+
+    /// An attribute that counts bytes.
+    fn read(&self, attribute: sys::CUmemPool_attribute) -> Result<u64> {
+        let mut bytes = 0u64;
+        // SAFETY: the pool is the device's own and lives as long as the driver; the attribute is a u64, written through a pointer to one.
+        unsafe { sys::cuMemPoolGetAttribute(self.0, attribute, (&raw mut bytes).cast()) }.result().w()?;
+        Ok(bytes)
+    }
+
+    fn write(&self, attribute: sys::CUmemPool_attribute, mut bytes: u64) -> Result<()> {
+        // SAFETY: as in `read`; the driver reads the u64.
+        unsafe { sys::cuMemPoolSetAttribute(self.0, attribute, (&raw mut bytes).cast()) }.result().w()
+    }
+}
