@@ -1,11 +1,12 @@
 //! The update in one launch of `kernels/contrast_step.cu`, or of `kernels/patch_step.cu` for the weights of patches; that of large matrices on GPUs
 //! of capability 9.0 in one of `kernels/sm_90a/contrast_step.cu` for the weights, or of `contrast_step_parts.cu` there for states in two parts, and
-//! one for the biases.
+//! one for the biases; that of small ones there in one of `kernels/sm_90a/contrast_step_small.cu`.
 use super::shape::Shape;
+use super::small::{self, Small};
 use super::{Contrast, ContrastStep, OP, Sizes, contrast_step_fuses, hidden_biases, visible_biases};
 use crate::bias_step::BiasRule;
 use crate::check::expect_aligned;
-use crate::cuda::{Gpu, TensorMap};
+use crate::cuda::{Address, Gpu, TensorMap};
 use crate::limits::Limits;
 use crate::op::{Io, Kernel, operands};
 use crate::patches::Grid;
@@ -168,6 +169,7 @@ impl Fused<'_> {
             cols: cols as i32,
             batch: batch as i32,
         };
+        let of_biases = n_hidden.div_ceil(UNITS) + n_visible.div_ceil(UNITS);
         if patches.is_none_or(|patches| patches.straight) && warpgroups(gpu.limits(), self.sizes, n) {
             let operands =
                 Operands { params: &mut params, velocity: velocity.as_mut(), copy: &mut copy, h: &h, x: &x };
@@ -177,15 +179,31 @@ impl Fused<'_> {
             let biases = biases.read(&h).read(&x).write(&mut hidden_state).write(&mut visible_state);
             let of_all = Numbers { rows: n_hidden as i32, cols: n_visible as i32, ..numbers };
             let biases = biases.read(&scalars).write(&mut counter).num(of_all);
-            let blocks = n_hidden.div_ceil(UNITS) + n_visible.div_ceil(UNITS);
             // SAFETY: (2 × const T*, 2 × float*, const float*, long long*, Numbers) with the shapes that `Sizes::of` checked.
-            return unsafe { biases.blocks(blocks, THREADS).overlapped().go() };
+            return unsafe { biases.blocks(of_biases, THREADS).overlapped().go() };
+        }
+        if let Some(form) = Small::of(gpu.limits(), self.sizes).filter(|_| patches.is_none()) {
+            let maps = [(&h, rows, numbers.h_part), (&x, cols, numbers.x_part)]
+                .map(|(view, width, part)| self.states(gpu, view, width, part, form.depth));
+            let [h_map, x_map] = maps;
+            let ((h_map, _h), (x_map, _x)) = (h_map?, x_map?);
+            let kernel = format!("contrast_step_small_{dtype}_{}", form.cluster);
+            let launch = gpu.launch(op, "sm_90a/contrast_step_small", &kernel)?;
+            let launch =
+                launch.write(&mut params).maybe_write(&mut velocity).read(&h).read(&x).write(&mut copy);
+            let launch = launch.write(&mut hidden_state).write(&mut visible_state).read(&scalars);
+            let launch = launch.write(&mut counter).num(h_map).num(x_map).num(numbers);
+            let launch = launch.blocks(form.blocks(of_biases), small::THREADS).shared(form.shared_bytes());
+            // SAFETY: (float*, V* or null, 2 × const T*, T*, 2 × float*, const float*, long long*, 2 × TensorMap, Numbers) with the shapes that
+            // `Sizes::of` checked and maps of the states; `fits` checked that views and parts begin on 16 bytes, and `Small::of` that lines are
+            // multiples of 16 bytes. Blocks, clusters and shared memory are those of the form.
+            return unsafe { launch.clusters_of(form.cluster as u32).overlapped().go() };
         }
         let (file, shape) = match patches {
             None => ("contrast_step", Shape::of(gpu.limits(), parts, rows, cols)),
             Some(_) => ("patch_step", Shape::of_patches(gpu.limits(), parts, rows, cols)),
         };
-        let blocks = n * shape.tiles(rows, cols) + n_hidden.div_ceil(UNITS) + n_visible.div_ceil(UNITS);
+        let blocks = n * shape.tiles(rows, cols) + of_biases;
         let launch = gpu.launch(op, file, &format!("{file}_{}_{dtype}", shape.name))?;
         let launch = launch.write(&mut params).maybe_write(&mut velocity).read(&h).read(&x).write(&mut copy);
         let launch = launch.write(&mut hidden_state).write(&mut visible_state).read(&scalars);
@@ -198,6 +216,24 @@ impl Fused<'_> {
         // that `Sizes::of` or `patch_contrast_step_` checked; `fits` checked that views and parts begin on 16 bytes, and lines are a multiple of four 16-bit
         // entries, eight for the kernels that copy 16 bytes. Shared memory is the shape's `SHARED`.
         unsafe { launch.blocks(blocks, THREADS).shared(shape.shared_bytes()).overlapped().go() }
+    }
+
+    /// The states of one side, `width` units and parts `part` entries apart, as the kernels of warpgroups see them, `depth` rows at a time. The use
+    /// of their memory is logged when the address is dropped.
+    fn states<'a, T: CudaDType>(
+        &self,
+        gpu: &'a Gpu,
+        view: &'a CudaView<'_, T>,
+        width: usize,
+        part: u64,
+        depth: usize,
+    ) -> Result<(TensorMap, Address<'a>)> {
+        let Sizes { parts, batch, .. } = self.sizes;
+        let at = gpu.to_read(view);
+        let (sizes, apart) = ([width, batch, 2, parts], [width, batch * width, part as usize]);
+        // One part has no place for the next.
+        let (sizes, apart) = (&sizes[..2 + parts], &apart[..1 + parts]);
+        Ok((TensorMap::of(at.at, self.dtype, sizes, apart, LINE, depth)?, at))
     }
 }
 
@@ -238,29 +274,15 @@ impl Fused<'_> {
         scalars: &CudaView<'_, f32>,
         numbers: Numbers,
     ) -> Result<()> {
-        let Self { op, patches, sizes: Sizes { parts, batch, rows, cols }, .. } = *self;
+        let Self { op, patches, sizes: Sizes { parts, rows, cols, .. }, .. } = *self;
         let Operands { params, velocity, copy, h, x } = operands;
         let kind = if patches.is_some() { "patch_step" } else { "contrast_step" };
         // One matrix has no grid. The weights of patches lie below each other.
         let whole = Patches { grid: Grid::default(), n: 1, values: cols, straight: true };
         let patches = patches.unwrap_or(whole);
         let rows = patches.n * rows;
-        let states = |view, width: usize, part: u64| {
-            let at = gpu.to_read(view);
-            let (sizes, apart) = ([width, batch, 2, parts], [width, batch * width, part as usize]);
-            // One part has no place for the next.
-            let map = TensorMap::of(
-                at.at,
-                self.dtype,
-                &sizes[..2 + parts],
-                &apart[..1 + parts],
-                LINE,
-                SLICE_DEPTH,
-            )?;
-            Ok::<_, candle::Error>((map, at))
-        };
-        let ((h_map, _h), (x_map, _x)) =
-            (states(h, rows, numbers.h_part)?, states(x, patches.values, numbers.x_part)?);
+        let (h_map, _h) = self.states(gpu, h, rows, numbers.h_part, SLICE_DEPTH)?;
+        let (x_map, _x) = self.states(gpu, x, patches.values, numbers.x_part, SLICE_DEPTH)?;
         let file = if parts == 1 { "sm_90a/contrast_step" } else { "sm_90a/contrast_step_parts" };
         let blocks = (rows.div_ceil(TILE) * cols.div_ceil(TILE)).min(gpu.limits().multiprocessors);
         let launch = gpu.launch(op, file, &format!("{kind}_{dtype}"))?;

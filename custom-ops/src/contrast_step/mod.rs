@@ -18,6 +18,8 @@ mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
 mod shape;
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
+mod small;
 
 use crate::bias_step::{BiasStep, Phases, Sparsity, bias_step_};
 use crate::check::{expect, expect_layout};
@@ -183,7 +185,7 @@ pub fn contrast_step_reference(
 }
 
 /// The sizes of an update whose operands fit on each other.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sizes {
     pub parts: usize,
     pub batch: usize,
