@@ -18,10 +18,18 @@ struct BiasRule {
 constexpr unsigned BIAS_UNITS = 32, BIAS_LANES = 16;           // a block takes 32 units; a lane takes every 16th row
 constexpr unsigned BIAS_FLOATS = 3 * BIAS_LANES * BIAS_UNITS;  // of shared memory
 
+// N neighbours of a row, read at once.
+template <typename T, int N>
+struct alignas(N * sizeof(T)) Neighbours {
+  T v[N];
+  Neighbours() = default;
+  __device__ Neighbours(const T* from) { *this = *reinterpret_cast<const Neighbours*>(from); }
+};
+
 // Sums over `rows` rows of both planes, `plane` entries apart, for units first .. first + 32 of `units`, by a block of THREADS: those of
 // unit first + i are at [i], [LANES * UNITS + i] and [2 * LANES * UNITS + i] of `memory` for all threads: positive, negative, squared
-// differences. A number of the states is the sum of PARTS, `part` entries apart. `units` is a multiple of the 512 / THREADS neighbours
-// that a thread sums.
+// differences. A number of the states is the sum of PARTS, `part` entries apart. `plane`, `part` and `units` are multiples of the
+// 512 / THREADS neighbours that a thread sums, and `planes` begins on as many.
 template <int THREADS, int PARTS, typename T>
 __device__ __forceinline__ void sum_biases(const T* planes, size_t plane, size_t part, unsigned rows, unsigned units,
                                            unsigned first, float* memory) {
@@ -35,17 +43,20 @@ __device__ __forceinline__ void sum_biases(const T* planes, size_t plane, size_t
   if (first + x < units) {
     const T* of_neg = planes + first + x;
     const T* of_pos = of_neg + plane;
-#pragma unroll 4
-    for (unsigned r = y; r < rows; r += BIAS_LANES)
+#pragma unroll 8
+    for (unsigned r = y; r < rows; r += BIAS_LANES) {
+      const size_t at = (size_t)r * units;
+      Neighbours<T, EACH> p(of_pos + at), q(of_neg + at), p_rest, q_rest;
+      if (PARTS == 2) p_rest = of_pos + part + at, q_rest = of_neg + part + at;
 #pragma unroll
       for (int i = 0; i < EACH; ++i) {
-        const size_t at = (size_t)r * units + i;
-        float p = wide(of_pos[at]), q = wide(of_neg[at]);
-        if (PARTS == 2) p = p + wide(of_pos[part + at]), q = q + wide(of_neg[part + at]);
-        pos[i] = pos[i] + p;
-        neg[i] = neg[i] + q;
-        err[i] = err[i] + (p - q) * (p - q);
+        const float a = PARTS == 2 ? wide(p.v[i]) + wide(p_rest.v[i]) : wide(p.v[i]);
+        const float b = PARTS == 2 ? wide(q.v[i]) + wide(q_rest.v[i]) : wide(q.v[i]);
+        pos[i] = pos[i] + a;
+        neg[i] = neg[i] + b;
+        err[i] = err[i] + (a - b) * (a - b);
       }
+    }
   }
 #pragma unroll
   for (int i = 0; i < EACH; ++i) pos_sum[y][x + i] = pos[i], neg_sum[y][x + i] = neg[i], err_sum[y][x + i] = err[i];

@@ -292,6 +292,9 @@ fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
         (20, 8200, 4112),
         // Columns of tiles that several blocks share, three slices of a phase.
         (130, 4104, 1032),
+        // More slices than a ring has places for: of one block a tile, and of two.
+        (200, 264, 136),
+        (450, 72, 200),
     ];
     let sparsity = Some(Sparsity { target: 0.1, cost: 0.5, decay: 0.9 });
     for device in devices()? {

@@ -1,11 +1,12 @@
 //! The update in one launch of `kernels/contrast_step.cu`, or of `kernels/patch_step.cu` for the weights of patches; that of large matrices on GPUs
 //! of capability 9.0 in one of `kernels/sm_90a/contrast_step.cu` for the weights, or of `contrast_step_parts.cu` there for states in two parts, and
-//! one for the biases.
+//! one for the biases; that of small ones there in one of `kernels/sm_90a/contrast_step_small.cu`.
 use super::shape::Shape;
+use super::small::{self, Small};
 use super::{Contrast, ContrastStep, OP, Sizes, contrast_step_fuses, hidden_biases, visible_biases};
 use crate::bias_step::BiasRule;
 use crate::check::expect_aligned;
-use crate::cuda::{Gpu, TensorMap};
+use crate::cuda::{Address, Gpu, TensorMap};
 use crate::limits::Limits;
 use crate::op::{Io, Kernel, operands};
 use crate::patches::Grid;
@@ -23,7 +24,7 @@ pub(super) const ALIGN: usize = 16;
 /// phases at most, shared memory, and threads for states of one part and of two.
 pub(super) const TILE: usize = 64;
 const LINE: usize = 128;
-const SLICE_DEPTH: usize = 64;
+pub(super) const SLICE_DEPTH: usize = 64;
 const SLICES: usize = 6;
 pub(super) const WARPGROUP_SHARED: usize = 217 * 1024;
 pub(super) const WARPGROUP_THREADS: [u32; 2] = [384, 320];
@@ -181,6 +182,7 @@ impl Fused<'_> {
             (hidden_state.elements::<f32>()?, visible_state.elements::<f32>()?);
         let (scalars, mut counter) = (scalars.elements::<f32>()?, counter.elements::<i64>()?);
         let numbers = Numbers::of(step, self.sizes, n, (h_part, x_part));
+        let of_biases = n_hidden.div_ceil(UNITS) + n_visible.div_ceil(UNITS);
         if patches.is_none_or(|patches| patches.straight) && warpgroups(gpu.limits(), self.sizes, n) {
             let operands =
                 Operands { params: &mut params, velocity: velocity.as_mut(), copy: &mut copy, h: &h, x: &x };
@@ -189,11 +191,28 @@ impl Fused<'_> {
             let of_all = Numbers { rows: n_hidden as i32, cols: n_visible as i32, ..numbers };
             return launch_biases(op, dtype, gpu, states, &scalars, &mut counter, of_all);
         }
+        if let Some(form) = Small::of(gpu.limits(), self.sizes).filter(|_| patches.is_none()) {
+            let maps = [(&h, rows, numbers.h_part), (&x, cols, numbers.x_part)]
+                .map(|(view, width, part)| self.states(gpu, view, width, part, form.depth));
+            let [h_map, x_map] = maps;
+            let ((h_map, _h), (x_map, _x)) = (h_map?, x_map?);
+            let kernel = format!("contrast_step_small_{dtype}_{}", form.cluster);
+            let launch = gpu.launch(op, "sm_90a/contrast_step_small", &kernel)?;
+            let launch =
+                launch.write(&mut params).maybe_write(&mut velocity).read(&h).read(&x).write(&mut copy);
+            let launch = launch.write(&mut hidden_state).write(&mut visible_state).read(&scalars);
+            let launch = launch.write(&mut counter).num(h_map).num(x_map).num(numbers);
+            let launch = launch.blocks(form.blocks(of_biases), small::THREADS).shared(form.shared_bytes());
+            // SAFETY: (float*, V* or null, 2 × const T*, T*, 2 × float*, const float*, long long*, 2 × TensorMap, Numbers) with the shapes that
+            // `Sizes::of` checked and maps of the states; `fits` checked that views and parts begin on 16 bytes, and `Small::of` that lines are
+            // multiples of 16 bytes. Blocks, clusters and shared memory are those of the form.
+            return unsafe { launch.clusters_of(form.cluster as u32).overlapped().go() };
+        }
         let (file, shape) = match patches {
             None => ("contrast_step", Shape::of(gpu.limits(), parts, rows, cols)),
             Some(_) => ("patch_step", Shape::of_patches(gpu.limits(), parts, rows, cols)),
         };
-        let blocks = n * shape.tiles(rows, cols) + n_hidden.div_ceil(UNITS) + n_visible.div_ceil(UNITS);
+        let blocks = n * shape.tiles(rows, cols) + of_biases;
         let launch = gpu.launch(op, file, &format!("{file}_{}_{dtype}", shape.name))?;
         let launch = launch.write(&mut params).maybe_write(&mut velocity).read(&h).read(&x).write(&mut copy);
         let launch = launch.write(&mut hidden_state).write(&mut visible_state).read(&scalars);
@@ -206,6 +225,21 @@ impl Fused<'_> {
         // that `Sizes::of` or `patch_contrast_step_` checked; `fits` checked that views and parts begin on 16 bytes, and lines are a multiple of four 16-bit
         // entries, eight for the kernels that copy 16 bytes. Shared memory is the shape's `SHARED`.
         unsafe { launch.blocks(blocks, THREADS).shared(shape.shared_bytes()).overlapped().go() }
+    }
+
+    /// The states of one side, `width` units and parts `part` entries apart, as the kernels of warpgroups see them, `depth` rows at a time. The use
+    /// of their memory is logged when the address is dropped.
+    fn states<'a, T: CudaDType>(
+        &self,
+        gpu: &'a Gpu,
+        view: &'a CudaView<'_, T>,
+        width: usize,
+        part: u64,
+        depth: usize,
+    ) -> Result<(TensorMap, Address<'a>)> {
+        let Sizes { parts, batch, .. } = self.sizes;
+        let at = gpu.to_read(view);
+        Ok((map_of_states(at.at, self.dtype, [width, batch, parts], part as usize, depth)?, at))
     }
 }
 
@@ -263,16 +297,17 @@ pub(super) fn warpgroup_blocks(limits: Limits, rows: usize, across: usize, keeps
     if keeps && 4 * keeping >= 3 * most { keeping } else { most }
 }
 
-/// States of both phases as its copies see them, in parts `part` entries apart.
+/// States of both phases as copies of `depth` rows see them, in parts `part` entries apart.
 pub(super) fn map_of_states(
     at: u64,
     dtype: DType,
     [width, batch, parts]: [usize; 3],
     part: usize,
+    depth: usize,
 ) -> Result<TensorMap> {
     let (sizes, apart) = ([width, batch, 2, parts], [width, batch * width, part]);
     // One part has no place for the next.
-    TensorMap::of(at, dtype, &sizes[..2 + parts], &apart[..1 + parts], LINE, SLICE_DEPTH)
+    TensorMap::of(at, dtype, &sizes[..2 + parts], &apart[..1 + parts], LINE, depth)
 }
 
 /// Weights, velocities or a copy as its copies see them.
@@ -298,20 +333,15 @@ impl Fused<'_> {
         scalars: &CudaView<'_, f32>,
         numbers: Numbers,
     ) -> Result<()> {
-        let Self { op, patches, sizes: Sizes { parts, batch, rows, cols }, .. } = *self;
+        let Self { op, patches, sizes: Sizes { parts, rows, cols, .. }, .. } = *self;
         let Operands { params, velocity, copy, h, x } = operands;
         let kind = if patches.is_some() { "patch_step" } else { "contrast_step" };
         // One matrix has no grid. The weights of patches lie below each other.
         let whole = Patches { grid: Grid::default(), n: 1, values: cols, straight: true };
         let patches = patches.unwrap_or(whole);
         let rows = patches.n * rows;
-        let states = |view, width: usize, part: u64| {
-            let at = gpu.to_read(view);
-            let map = map_of_states(at.at, self.dtype, [width, batch, parts], part as usize)?;
-            Ok::<_, candle::Error>((map, at))
-        };
-        let ((h_map, _h), (x_map, _x)) =
-            (states(h, rows, numbers.h_part)?, states(x, patches.values, numbers.x_part)?);
+        let (h_map, _h) = self.states(gpu, h, rows, numbers.h_part, SLICE_DEPTH)?;
+        let (x_map, _x) = self.states(gpu, x, patches.values, numbers.x_part, SLICE_DEPTH)?;
         let file = if parts == 1 { "sm_90a/contrast_step" } else { "sm_90a/contrast_step_parts" };
         let keeps = parts == 1 && kind == "contrast_step";
         let blocks = warpgroup_blocks(gpu.limits(), rows, cols.div_ceil(TILE), keeps);

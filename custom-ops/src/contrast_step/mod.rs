@@ -23,6 +23,8 @@ pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
 mod rounded;
 mod shape;
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
+mod small;
 
 use crate::bias_step::{BiasStep, Phases, Sparsity, bias_step_};
 use crate::check::{expect, expect_layout};
@@ -235,7 +237,7 @@ pub fn contrast_step_reference(
 }
 
 /// The sizes of an update whose operands fit on each other.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sizes {
     pub parts: usize,
     pub batch: usize,

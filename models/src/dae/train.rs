@@ -58,8 +58,8 @@ pub struct DaeTrainer {
     dae: Dae,
     buffers: Buffers,
     replay: Replay,
-    /// As many steps as are best made at once, where these are several.
-    several: Replay,
+    /// Of as many steps as are best made at once, of half as many and so on down to two, where these are several.
+    several: Vec<(usize, Replay)>,
     lower: Vec<Dae>,
     preparation: Preparation,
     /// Values in a raw row.
@@ -119,7 +119,8 @@ impl DaeTrainer {
             let steps = buffers.clone();
             Replay::new(&device, move || steps.run(minibatches)).unshared()
         };
-        let (replay, several) = (replay(1), replay(buffers.at_once()));
+        let halves = std::iter::successors(Some(buffers.at_once()), |n| Some(n / 2)).take_while(|&n| n > 1);
+        let (several, replay) = (halves.map(|n| (n, replay(n))).collect(), replay(1));
         let losses = LossSums::new(&buffers.gathered, config.batch);
         let lower = lower.to_vec();
         let mut trainer = Self {
@@ -170,15 +171,19 @@ impl DaeTrainer {
         scale_into_(&self.buffers.input(n)?, &rows, scale)
     }
 
-    /// Steps by the recording of several as long as there are enough, then one by one.
+    /// Steps by the recordings of several, the longest first, as long as there are enough, then one by one.
     fn recorded_steps_of(&mut self, rows: &Tensor, labels: Option<&Tensor>, n: usize) -> Result<()> {
-        let (batch, several) = (self.config.batch, self.buffers.at_once());
+        let batch = self.config.batch;
+        let fits = rows.dims() == [n * batch, self.n_inputs];
         let mut left = n;
-        while several > 1 && left >= several && rows.dims() == [n * batch, self.n_inputs] {
-            self.load(&rows.narrow(0, (n - left) * batch, several * batch)?, several)?;
-            self.several.run()?;
-            self.steps += several as u64;
-            left -= several;
+        for i in 0..self.several.len() {
+            let several = self.several[i].0;
+            while fits && left >= several {
+                self.load(&rows.narrow(0, (n - left) * batch, several * batch)?, several)?;
+                self.several[i].1.run()?;
+                self.steps += several as u64;
+                left -= several;
+            }
         }
         let rest = rows.narrow(0, (n - left) * batch, rows.dim(0)? - (n - left) * batch)?;
         if left == 0 && n > 0 { Ok(()) } else { one_by_one(self, &rest, labels, left) }
