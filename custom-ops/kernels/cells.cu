@@ -5,7 +5,7 @@
 // arrays   x: [batch, values] u8 or f32; out: [batch, values] f32, bf16 or f16, or two of f16 that are `part` entries apart: what rounding to the
 //          first takes; contiguous, not overlapping
 // scalars  Grid whose height and width are multiples of the stride; scale as in scale.cu
-// launch   1-D grid of 1-D blocks, any size: the loop strides over the grid; a thread takes a run
+// launch   1-D grid of 1-D blocks, any size: the loop strides over the grid; a thread takes four entries where runs and views are of whole fours
 // cost     reads n or 4n bytes, writes 4n or 2n; bandwidth-bound
 // NaN      propagates
 // truth    cells_into_reference in src/patches/cells.rs
@@ -13,21 +13,45 @@
 #include "numbers.cuh"
 #include "patches.cuh"
 
-template <typename In, typename Out, bool SPLIT>
-__device__ void cells_into(const In* x, Out* out, size_t part, const Grid& g, float scale, unsigned runs) {
-  const unsigned run = g.stride * g.depth, of_row = g.values / run, across = g.width / g.stride;
-  for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < runs; i += gridDim.x * blockDim.x) {
-    const unsigned row = i / of_row, at = i % of_row, line = at % g.stride, plane = at / g.stride % g.planes;
+__device__ __forceinline__ void load4(const unsigned char* from, float (&v)[4]) {
+  const uchar4 four = *reinterpret_cast<const uchar4*>(from);
+  v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
+}
+
+// EACH entries of a run to a thread, which then lie and go together.
+template <int EACH, typename In, typename Out, bool SPLIT>
+__device__ void cells_by(const In* x, Out* out, size_t part, const Grid& g, float scale, unsigned runs) {
+  const unsigned of_run = g.stride * g.depth / EACH, of_row = g.values / (of_run * EACH), across = g.width / g.stride;
+  const unsigned all = runs * of_run;
+  for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < all; i += gridDim.x * blockDim.x) {
+    const unsigned of_rows = i / of_run, row = of_rows / of_row, at = of_rows % of_row, line = at % g.stride, plane = at / g.stride % g.planes;
     const unsigned cell = at / (g.stride * g.planes), y = cell / across * g.stride + line;
-    const In* from = x + (size_t)row * g.values + (size_t)(plane * g.height + y) * g.width * g.depth + cell % across * run;
-    Out* to = out + (size_t)i * run;
-    for (unsigned k = 0; k < run; ++k) {
-      const float v = (float)from[k] * scale;
-      const Out first = narrow<Out>(v);
-      to[k] = first;
-      if (SPLIT) to[part + k] = narrow<Out>(v - wide(first));
+    const In* from = x + (size_t)row * g.values + (size_t)(plane * g.height + y) * g.width * g.depth +
+                     (cell % across * of_run + i % of_run) * EACH;
+    Out* to = out + (size_t)i * EACH;
+    float v[4], rest[4];
+    if constexpr (EACH == 4) load4(from, v);
+    else v[0] = (float)*from;
+#pragma unroll
+    for (int k = 0; k < EACH; ++k) {
+      v[k] = v[k] * scale;
+      rest[k] = v[k] - wide(narrow<Out>(v[k]));
+    }
+    if constexpr (EACH == 4) {
+      store4(to, v);
+      if (SPLIT) store4(to + part, rest);
+    } else {
+      *to = narrow<Out>(v[0]);
+      if (SPLIT) to[part] = narrow<Out>(rest[0]);
     }
   }
+}
+
+template <typename In, typename Out, bool SPLIT>
+__device__ void cells_into(const In* x, Out* out, size_t part, const Grid& g, float scale, unsigned runs) {
+  const bool fours = g.stride * g.depth % 4 == 0 && part % 4 == 0 && (size_t)x % (4 * sizeof(In)) == 0 && (size_t)out % (4 * sizeof(Out)) == 0;
+  if (fours) cells_by<4, In, Out, SPLIT>(x, out, part, g, scale, runs);
+  else cells_by<1, In, Out, SPLIT>(x, out, part, g, scale, runs);
 }
 
 #define CELLS_INTO(NAME, IN, OUT, SPLIT)                                                                                              \

@@ -41,46 +41,48 @@ __device__ __forceinline__ void store_fours(T* plane, const float (&v)[Q][4], co
   }
 }
 
-// Q fours at once, so that the arithmetic of one fills the waits of another. Planes and fours begin on whole words of four entries.
+// Means and samples of Q fours at once from their pre-activations, so that the arithmetic of one fills the waits of another. Planes and fours begin on
+// whole words of four entries. QUICK ones are of numbers in one part.
 template <Unit UNIT, bool QUICK, int Q, typename T>
-__device__ __forceinline__ void finish_kind(T* out, float (&x)[Q][4], const float* bias, const Four (&at)[Q], const Philox& philox,
-                                            const Numbers& n) {
+__device__ __forceinline__ void store_units(T* out, const float (&x)[Q][4], const Four (&at)[Q], const Philox& philox, const Numbers& n) {
   float mean[Q][4];
 #pragma unroll
-  for (int q = 0; q < Q; ++q) {
-    float of_bias[4];
-    load4(bias + at[q].unit, of_bias);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) x[q][j] = fmaf(n.scale, x[q][j], of_bias[j]);
-    means_of<UNIT, QUICK>(x[q], mean[q]);
-  }
+  for (int q = 0; q < Q; ++q) means_of<UNIT, QUICK>(x[q], mean[q]);
   if (n.sample_at >= 0) {
     const float ones[4] = {1.f, 1.f, 1.f, 1.f};
     float sample[Q][4];
+    // The block of a four that is nowhere does not matter.
     if (n.drawn) {
 #pragma unroll
-      for (int q = 0; q < Q; ++q) samples_of<UNIT>(x[q], mean[q], ones, true, philox, at[q].place / 4, sample[q]);
+      for (int q = 0; q < Q; ++q) samples_of<UNIT>(x[q], mean[q], ones, true, philox, (unsigned long long)at[q].place / 4, sample[q]);
     } else {
 #pragma unroll
-      for (int q = 0; q < Q; ++q) samples_of<UNIT>(x[q], mean[q], ones, false, philox, at[q].place / 4, sample[q]);
+      for (int q = 0; q < Q; ++q) samples_of<UNIT>(x[q], mean[q], ones, false, philox, 0, sample[q]);
     }
-    store_fours<UNIT == BERNOULLI>(out + n.sample_at, sample, at, n.low);
+    store_fours<QUICK || UNIT == BERNOULLI>(out + n.sample_at, sample, at, n.low);
   }
   if (n.mean_at >= 0) {
 #pragma unroll
     for (int q = 0; q < Q; ++q)
 #pragma unroll
       for (int j = 0; j < 4; ++j) mean[q][j] = n.mean_scale * mean[q][j];
-    store_fours<false>(out + n.mean_at, mean, at, n.low);
+    store_fours<QUICK>(out + n.mean_at, mean, at, n.low);
   }
 }
 
 template <bool QUICK, int Q, typename T>
 __device__ __forceinline__ void finish_units(T* out, float (&x)[Q][4], const float* bias, const Four (&at)[Q], const Philox& philox,
                                              const Numbers& n) {
-  if (n.unit == BERNOULLI) finish_kind<BERNOULLI, QUICK>(out, x, bias, at, philox, n);
-  else if (n.unit == GAUSSIAN) finish_kind<GAUSSIAN, QUICK>(out, x, bias, at, philox, n);
-  else finish_kind<RECTIFIED, QUICK>(out, x, bias, at, philox, n);
+#pragma unroll
+  for (int q = 0; q < Q; ++q) {
+    float of_bias[4];
+    load4(bias + at[q].unit, of_bias);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) x[q][j] = fmaf(n.scale, x[q][j], of_bias[j]);
+  }
+  if (n.unit == BERNOULLI) store_units<BERNOULLI, QUICK>(out, x, at, philox, n);
+  else if (n.unit == GAUSSIAN) store_units<GAUSSIAN, QUICK>(out, x, at, philox, n);
+  else store_units<RECTIFIED, QUICK>(out, x, at, philox, n);
 }
 
 // The patches that cover a cell in one direction, which is `at` of the cells there: `count` of them, from that on which lies `first` cells before.

@@ -229,7 +229,7 @@ impl<'a> Units<'a> {
         let (_, _, across) = columns(&sizes, direction);
         let limits = Gpu::of(device)?.limits();
         let tiles = || UnitsShape::of(limits, Rows::of(sizes.batch), across, x_parts, parts, direction);
-        let warpgroups = WarpgroupTile::of(limits, &sizes, [x_parts, parts], direction);
+        let warpgroups = WarpgroupTile::of(limits, &sizes, [x_parts, parts], direction, unit);
         let Some(form) = warpgroups.map(Form::Warpgroups).or_else(|| tiles().map(Form::Tiles)) else {
             return Ok(None);
         };
@@ -300,9 +300,14 @@ impl<'a> Units<'a> {
                 let numbers = UnitNumbers { cluster: tile.shape.cluster as u32, ..numbers };
                 let launch = gpu.launch("units_of_patches_", "sm_90a/patch_units", &tile.kernel(dtype))?;
                 let launch = launch.write(&mut planes).read(&bias).maybe(&counter).num(x_map).num(w_map);
-                let launch = launch.num(numbers).grid(tile.blocks(sizes), (tile.shape.threads(), 1, 1));
+                let launch = launch.num(numbers);
+                let launch = match direction {
+                    PatchDirection::Up => launch,
+                    PatchDirection::Down => launch.num(tile.order(sizes)),
+                };
+                let launch = launch.grid(tile.blocks(sizes), (tile.shape.threads(), 1, 1));
                 let launch = launch.shared(tile.shared_bytes()).clusters_of(tile.shape.cluster as u32);
-                // SAFETY: (T*, const float*, const long long* or null, 2 × TensorMap, Numbers). As below; the maps are those of the operands, whose
+                // SAFETY: (T*, const float*, const long long* or null, 2 × TensorMap, Numbers, and Order down). As below; the maps are those of the operands, whose
                 // addresses are alive, in the blocks that the kernel takes, and `WarpgroupTile::of` saw that the grid is straight.
                 return unsafe { launch.overlapped().go() };
             }
