@@ -148,7 +148,6 @@ pub fn contrast_step_(
 }
 
 /// The update of bf16 weights.
-#[expect(clippy::too_many_arguments, reason = "those of the op")]
 fn rounded_step_(
     to: Contrast<'_>,
     hidden: &Tensor,
