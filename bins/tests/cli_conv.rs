@@ -83,11 +83,7 @@ fn a_run_that_was_stopped_in_any_layer_ends_in_the_same_bits_and_is_used_as_any_
     );
     assert!(number(&DBN.json(at, &["reconstruct", "whole"]), "squared_error") > 0.);
     DBN.succeed(at, &["sample", "whole", "--n", "20", "--steps", "5"]);
-    fails(
-        at,
-        &["fine-tune", "whole", "--classify"],
-        "every hidden unit must see every visible one, got 24 filters",
-    );
+    fails(at, &["up-down", "whole"], "every hidden unit must see every visible one, got 24 filters");
 }
 
 #[test]
