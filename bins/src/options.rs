@@ -8,7 +8,7 @@ use chandlery::Precision;
 use chandlery::feedforward::ReconstructionLoss;
 use chandlery::rbm::WeightStorage;
 use chandlery_datasets::patches::{ImageSet, PatchSize};
-use chandlery_datasets::{Colour, DataOptions, Dataset, ImageShape};
+use chandlery_datasets::{Colour, DataOptions, Dataset, ImageShape, count};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -55,7 +55,16 @@ impl DataArgs {
             Some(size) => {
                 let _spinner = Spinner::new(&format!("opening {}", self.data));
                 let at = || format!("--data {}", self.data);
-                let images = ImageSet::open(&data, &read.options()).with_context(at)?;
+                let mut images = ImageSet::open(&data, &read.options()).with_context(at)?;
+                let passed_over = images.leave_out_smaller(size).with_context(at)?;
+                if passed_over > 0 {
+                    eprintln!(
+                        "--data {}: {} smaller than a crop of {size} left out, {} used",
+                        self.data,
+                        count(passed_over, "image"),
+                        images.images().len()
+                    );
+                }
                 images.into_crops(size, self.crops.crops.unwrap_or(CROPS), 0).with_context(at)?
             }
         };
@@ -71,7 +80,7 @@ const CROPS: usize = 100_000;
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
 pub struct CropArgs {
     /// Rows are random crops of images, of this size in pixels: a side, or HEIGHTxWIDTH. The images may have different sizes: a folder of
-    /// images, an image file, natural-images (built in) or any data set of images. Crops are cut when they are read and are never stored;
+    /// images, an image file, natural-images (built in) or any data set of images; images smaller than a crop are left out. Crops are cut when they are read and are never stored;
     /// they are grey unless --colour is rgb. Every tenth image is kept for the test rows.
     #[arg(long, value_name = "SIZE")]
     #[serde(default, skip_serializing_if = "Option::is_none")]

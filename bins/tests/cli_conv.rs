@@ -83,11 +83,7 @@ fn a_run_that_was_stopped_in_any_layer_ends_in_the_same_bits_and_is_used_as_any_
     );
     assert!(number(&DBN.json(at, &["reconstruct", "whole"]), "squared_error") > 0.);
     DBN.succeed(at, &["sample", "whole", "--n", "20", "--steps", "5"]);
-    fails(
-        at,
-        &["fine-tune", "whole", "--classify"],
-        "every hidden unit must see every visible one, got 24 filters",
-    );
+    fails(at, &["up-down", "whole"], "every hidden unit must see every visible one, got 24 filters");
 }
 
 #[test]
@@ -130,5 +126,31 @@ fn crops_of_images_are_learned_from_and_kept_in_the_run() {
     let evaluated = DBN.json(at, &["reconstruct", "run"]);
     assert!(number(&evaluated, "squared_error") > 0.);
     fails(at, &["--crops", "300"], "--crops: give the size of the crops, too, such as --crop 64");
-    fails(at, &["--data", "natural-images", "--crop", "9999"], "smaller than a patch of 9999x9999");
+    fails(
+        at,
+        &["--data", "natural-images", "--crop", "9999"],
+        "no image is as large as a patch of 9999x9999; the largest of",
+    );
+}
+
+#[test]
+fn images_smaller_than_a_crop_are_left_out_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    std::fs::create_dir(at.join("images")).unwrap();
+    for i in 0..14u32 {
+        let side = if i < 3 { 9 } else { 12 + i };
+        let picture =
+            image::GrayImage::from_fn(side, side + 2, |x, y| image::Luma([(17 * x + 5 * y + i) as u8]));
+        picture.save(at.join(format!("images/{i:02}.png"))).unwrap();
+    }
+    let args =
+        ["train", "--data", "images", "--crop", "12", "--crops", "60", "--hidden", "5", "--epochs", "1"];
+    let output = DBN.command(at, &[&args[..], &["--batch", "10", "--out", "run"]].concat()).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{stderr}");
+    assert!(
+        stderr.contains("--data images: 3 images smaller than a crop of 12x12 left out, 11 used"),
+        "{stderr}"
+    );
 }

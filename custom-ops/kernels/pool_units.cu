@@ -23,10 +23,7 @@
 #include "math.cuh"
 #include "numbers.cuh"
 #include "philox.cuh"
-
-struct Sizes {
-  unsigned down, across, width, n_maps, pool;
-};
+#include "pools.cuh"
 
 // Writes x, and what rounding takes `low` elements further on.
 template <typename T>
@@ -40,25 +37,12 @@ __device__ __forceinline__ void pool_units(T* out, long long mean_at, long long 
                                            const float* pre, const float* bias, size_t n, const Sizes& sizes, bool drawn,
                                            const Philox& philox) {
   const unsigned pool = sizes.pool;
-  const size_t line = (size_t)sizes.width * sizes.n_maps;
+  const size_t line = line_of(sizes);
   for (size_t e = (size_t)blockIdx.x * blockDim.x + threadIdx.x; e < n; e += (size_t)gridDim.x * blockDim.x) {
-    const unsigned map = e % sizes.n_maps;
-    const size_t place = e / sizes.n_maps;
-    // Lines of blocks are counted through all images: their maps lie one below the other.
-    const size_t first = place / sizes.across * pool * line + place % sizes.across * pool * sizes.n_maps + map;
-    const Rounded b = bias[map];
-
-    Rounded top = 0.f;
-    for (unsigned y = 0; y < pool; ++y)
-      for (unsigned x = 0; x < pool; ++x) {
-        const Rounded v = Rounded(pre[first + y * line + x * sizes.n_maps]) + b;
-        top = v > top ? v : top;
-      }
-    Rounded sum = 0.f;
-    for (unsigned y = 0; y < pool; ++y)
-      for (unsigned x = 0; x < pool; ++x)
-        sum = sum + exact_exp(Rounded(pre[first + y * line + x * sizes.n_maps]) + b - top);
-    const Rounded total = sum + exact_exp(of_bits(bits_of(top) ^ 0x80000000u));
+    const size_t first = first_unit(e, sizes);
+    const Rounded b = bias[e % sizes.n_maps];
+    const Block block = block_of(pre + first, b, sizes);
+    const Rounded top = block.top, sum = block.sum, total = block.total;
 
     Rounded bar = 0.f;
     if (drawn && sample_at >= 0) {

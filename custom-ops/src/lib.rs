@@ -107,7 +107,10 @@ pub use patches::{
     units_of_patches_,
 };
 pub use philox::Philox;
-pub use pool_units::{PoolShape, PoolSide, pool_units_, pool_units_reference};
+pub use pool_units::{
+    PoolShape, PoolSide, block_means_, block_means_reference, pool_backward_, pool_backward_reference,
+    pool_units_, pool_units_reference, spread_blocks_, spread_blocks_reference,
+};
 pub use prefix_sum::{PrefixSum, prefix_sum, prefix_sum_reference};
 pub use products::{
     deltas_of_product_, deltas_of_product_reference, error_places, errors_of_product_,

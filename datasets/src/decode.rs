@@ -1,4 +1,5 @@
 //! Encoded images to planes of bytes.
+use crate::mapped::MappedFile;
 use crate::options::Colour;
 #[cfg(feature = "image")]
 pub(crate) use crate::pixels::decode;
@@ -51,16 +52,7 @@ impl ImageRows {
         batch: &[T],
         load: impl Fn(usize, &T) -> Result<(String, B)> + Sync,
     ) -> Result<()> {
-        let decoded: Vec<(String, Pixels)> = batch
-            .par_iter()
-            .enumerate()
-            .map(|(i, item)| {
-                let (at, bytes) = load(i, item)?;
-                let pixels = decode(&at, bytes.as_ref(), self.colour)?;
-                Ok((at, pixels))
-            })
-            .collect::<Result<_>>()?;
-        for (at, pixels) in decoded {
+        for (at, pixels) in decoded(batch, self.colour, load)? {
             let (first, shape) = self.first.get_or_insert_with(|| (at.clone(), pixels.shape));
             if *shape != pixels.shape {
                 return Err(Error::format(
@@ -80,5 +72,55 @@ impl ImageRows {
             return Err(Error::format(at, "holds no images", "give at least one"));
         };
         Ok((self.sink.finish(at, shape.n_features())?, shape))
+    }
+}
+
+/// Reads and decodes a batch in parallel, in order.
+fn decoded<T: Sync, B: AsRef<[u8]>>(
+    batch: &[T],
+    colour: Colour,
+    load: impl Fn(usize, &T) -> Result<(String, B)> + Sync,
+) -> Result<Vec<(String, Pixels)>> {
+    let one = |(i, item)| {
+        let (at, bytes) = load(i, item)?;
+        let pixels = decode(&at, bytes.as_ref(), colour)?;
+        Ok((at, pixels))
+    };
+    batch.par_iter().enumerate().map(one).collect()
+}
+
+/// Gathers images of any shapes: their bytes lie one after the other, in memory up to a limit, then in a temporary file.
+#[derive(Debug)]
+pub(crate) struct AnyImages {
+    colour: Colour,
+    /// Names and shapes.
+    images: Vec<(String, ImageShape)>,
+    sink: RowSink<u8>,
+}
+
+impl AnyImages {
+    pub(crate) fn new(colour: Colour, limit_bytes: usize) -> Self {
+        Self { colour, images: Vec::new(), sink: RowSink::new(limit_bytes) }
+    }
+
+    /// Reads and decodes a batch in parallel and appends it in order.
+    ///
+    /// `load` gives an image's name for errors and its encoded bytes, `name` what it is called in the set.
+    pub(crate) fn extend<T: Sync, B: AsRef<[u8]>>(
+        &mut self,
+        batch: &[T],
+        load: impl Fn(usize, &T) -> Result<(String, B)> + Sync,
+        name: impl Fn(usize) -> String,
+    ) -> Result<()> {
+        for (i, (_, pixels)) in decoded(batch, self.colour, load)?.into_iter().enumerate() {
+            self.sink.push(&pixels.values)?;
+            self.images.push((name(i), pixels.shape));
+        }
+        Ok(())
+    }
+
+    /// Names and shapes, and the bytes of all.
+    pub(crate) fn finish(self) -> Result<(Vec<(String, ImageShape)>, MappedFile)> {
+        Ok((self.images, self.sink.into_file()?))
     }
 }

@@ -130,6 +130,15 @@ impl Error {
         Self::Format { at: printable(at), what: one_line(what), fix: printable(fix.into()) }
     }
 
+    /// Of data without images where images are needed.
+    pub(crate) fn no_images(at: impl std::fmt::Display) -> Self {
+        Self::format(
+            at,
+            "its rows are not images, so that there are no patches in them",
+            "give a data set of images",
+        )
+    }
+
     pub(crate) fn io(path: &Path, source: std::io::Error) -> Self {
         let path = path.display().to_string();
         if source.kind() == std::io::ErrorKind::NotFound {

@@ -3,9 +3,10 @@
 //! Files are fetched once into the hub's cache and found there from then on, without the network. The environment rules
 //! as for every client of the hub: `HF_ENDPOINT`, `HF_HOME`, `HF_HUB_CACHE`, `HF_TOKEN`, and `HF_HUB_OFFLINE=1` for the
 //! cache alone.
+use crate::decode::AnyImages;
 use crate::error::one_line;
 use crate::options::DataOptions;
-use crate::table::{Shard, choose, open_files};
+use crate::table::{Shard, choose, open_files, open_images};
 use crate::{Dataset, Error, Result};
 use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo};
 use hf_hub::{Cache, RepoType};
@@ -45,15 +46,24 @@ pub(crate) fn open(id: &str, options: &DataOptions) -> Result<Dataset> {
     let chosen = choose(&format!("hub {id}"), repo.list()?, options)?;
     // From the last file of the test split to the first of the training split: where a later shard is in the cache, a
     // missing earlier one shows that a download was broken off, so that `list` can tell without the network.
-    let fetch = |shards: &[Shard]| -> Result<Vec<PathBuf>> {
-        let files = shards.iter().rev().map(|shard| repo.fetch(&shard.path));
-        let mut files = files.collect::<Result<Vec<_>>>()?;
-        files.reverse();
-        Ok(files)
-    };
-    let test = fetch(&chosen.test)?;
-    let train = fetch(&chosen.train)?;
+    let test = repo.fetch_all(&chosen.test)?;
+    let train = repo.fetch_all(&chosen.train)?;
     repo.open(&train, &test, options)
+}
+
+/// The training images of a data set whose files are known.
+pub(crate) fn images_of_known(known: &Known, options: &DataOptions) -> Result<AnyImages> {
+    let repo = Repo::new(Kind::Dataset, known.id)?;
+    let train = repo.fetch(known.train)?;
+    repo.images(&[train], options)
+}
+
+/// The training images of `OWNER/NAME`, of any sizes.
+pub(crate) fn images(id: &str, options: &DataOptions) -> Result<AnyImages> {
+    let repo = Repo::new(Kind::Dataset, id)?;
+    let chosen = choose(&format!("hub {id}"), repo.list()?, options)?;
+    let train = repo.fetch_all(&chosen.train)?;
+    repo.images(&train, options)
 }
 
 /// Refuses what is not of the form `OWNER/NAME`.
@@ -221,14 +231,20 @@ impl Repo {
             .collect()
     }
 
+    /// The local paths of all files, fetched from the last to the first.
+    fn fetch_all(&self, shards: &[Shard]) -> Result<Vec<PathBuf>> {
+        let files = shards.iter().rev().map(|shard| self.fetch(&shard.path));
+        let mut files = files.collect::<Result<Vec<_>>>()?;
+        files.reverse();
+        Ok(files)
+    }
+
     fn open(&self, train: &[PathBuf], test: &[PathBuf], options: &DataOptions) -> Result<Dataset> {
-        let at = format!("hub {}", self.id);
-        let remedy = |path: &Path| {
-            // The snapshot's entry links to the blob, which has to go too.
-            let blob = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-            format!("delete {} and run again to fetch it afresh", blob.display())
-        };
-        open_files(&at, train, test, options, &remedy)
+        open_files(&format!("hub {}", self.id), train, test, options, &fetch_afresh)
+    }
+
+    fn images(&self, files: &[PathBuf], options: &DataOptions) -> Result<AnyImages> {
+        open_images(&format!("hub {}", self.id), files, options, &fetch_afresh)
     }
 
     fn offline_error(&self) -> Error {
@@ -299,6 +315,13 @@ impl Repo {
             }
         }
     }
+}
+
+/// What to do about a damaged file.
+fn fetch_afresh(path: &Path) -> String {
+    // The snapshot's entry links to the blob, which has to go too.
+    let blob = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    format!("delete {} and run again to fetch it afresh", blob.display())
 }
 
 /// The status that the hub answered with, where it answered with an error.

@@ -17,6 +17,7 @@
 //!
 //! A name wins over a path; write `./mnist` for a folder of that name. Plain files are mapped, not read: they must not be
 //! changed while in use. Decoded rows live in memory up to [`DataOptions::memory_bytes`], then in a temporary file.
+use crate::decode::AnyImages;
 use crate::options::DataOptions;
 use crate::{Dataset, Error, Result};
 use std::path::Path;
@@ -61,6 +62,31 @@ fn of_hub(spec: &str, options: &DataOptions) -> Result<Dataset> {
 
 #[cfg(not(feature = "hub"))]
 fn of_hub(spec: &str, _: &DataOptions) -> Result<Dataset> {
+    Err(Error::without(spec, "the Hugging Face hub", "hub"))
+}
+
+/// The training images of a data set that stores each by itself, of any sizes: of the hub, and in parquet files. None for others.
+pub(crate) fn any_images(spec: &str, options: &DataOptions) -> Result<Option<AnyImages>> {
+    match spec {
+        "mnist-sample" => Ok(None),
+        "mnist" | "fashion-mnist" => images_of_hub(spec, options).map(Some),
+        _ if spec.starts_with("hub:") => images_of_hub(spec, options).map(Some),
+        _ => crate::table::images_at(Path::new(spec), options),
+    }
+}
+
+#[cfg(feature = "hub")]
+fn images_of_hub(spec: &str, options: &DataOptions) -> Result<AnyImages> {
+    use crate::hub;
+    match spec {
+        "mnist" => hub::images_of_known(&hub::MNIST, options),
+        "fashion-mnist" => hub::images_of_known(&hub::FASHION_MNIST, options),
+        _ => hub::images(spec.strip_prefix("hub:").unwrap_or(spec), options),
+    }
+}
+
+#[cfg(not(feature = "hub"))]
+fn images_of_hub(spec: &str, _: &DataOptions) -> Result<AnyImages> {
     Err(Error::without(spec, "the Hugging Face hub", "hub"))
 }
 

@@ -5,6 +5,7 @@
 mod common;
 #[path = "common/server.rs"]
 mod server;
+use chandlery_datasets::patches::ImageSet;
 use chandlery_datasets::{DataOptions, open};
 use common::*;
 use server::{COMMIT, Manner, Server};
@@ -61,6 +62,14 @@ fn child() {
         features: option("FEATURES"),
         ..DataOptions::default()
     };
+    if option("IMAGES").is_some() {
+        let sizes = |set: ImageSet| set.images().iter().map(|i| i.shape().to_string()).collect::<Vec<_>>();
+        match ImageSet::open(&spec, &options) {
+            Err(e) => println!("RESULT {e}"),
+            Ok(set) => println!("RESULT {:?}", sizes(set)),
+        }
+        return;
+    }
     let result = match open(&spec, &options) {
         Err(e) => e.to_string(),
         Ok(data) => format!(
@@ -304,5 +313,24 @@ fn a_data_set_without_parquet_files() -> TestResult {
         run(&server.endpoint, home.path(), "hub:some/texts", &[])?,
         "hub some/texts: has no parquet files in refs/convert/parquet; choose a data set that the hub's viewer shows"
     );
+    Ok(())
+}
+
+#[test]
+fn images_of_a_hub_data_set_may_have_different_sizes_where_they_are_cut() -> TestResult {
+    let images = [png(2, 3, &[1; 6])?, png(5, 4, &[2; 20])?];
+    let server = Server::start(
+        "owner/name",
+        vec![
+            ("default/train/0000.parquet", image_parquet(&images, &[0, 1], 2)?),
+            ("default/test/0000.parquet", shard(&[0])?),
+        ],
+    )?;
+    let home = tempfile::tempdir()?;
+    let of = |extra: &[(&str, &str)]| run(&server.endpoint, home.path(), "hub:owner/name", extra);
+    assert_eq!(of(&[("CHANDLERY_TEST_IMAGES", "1")])?, r#"["2x3x1", "5x4x1"]"#);
+    // Test rows come from other images of the training split, so that those of the test split are not fetched.
+    assert!(server.requests().iter().all(|request| !request.contains("default/test")));
+    assert!(of(&[])?.contains("make all images of a data set the same"));
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! Parquet: which columns are read, what they become, and what is refused.
 mod common;
 use candle::Device;
-use chandlery_datasets::{DataOptions, Dataset, ImageShape, RowType};
+use chandlery_datasets::patches::ImageSet;
+use chandlery_datasets::{Colour, DataOptions, Dataset, ImageShape, RowType};
 use common::*;
 use parquet::file::properties::WriterProperties;
 
@@ -51,6 +52,54 @@ fn images_labels_and_class_names_as_the_hub_writes_them() -> TestResult {
         assert_eq!(data.train.labels.as_deref(), Some(&[0u32, 1, 2, 0, 1][..]));
         assert_eq!(data.class_names, Some(["zero", "one", "two"].map(str::to_owned).to_vec()));
     }
+    Ok(())
+}
+
+/// Image `i` has `i + 2` lines of 3 pixels, all `10 i`.
+fn images_of_different_sizes() -> BoxResult<Vec<Vec<u8>>> {
+    (0..5u8).map(|i| png(u32::from(i) + 2, 3, &vec![10 * i; 3 * (usize::from(i) + 2)])).collect()
+}
+
+#[test]
+fn crops_are_cut_from_images_of_different_sizes_and_smaller_ones_are_left_out() -> TestResult {
+    let dir = tempfile::tempdir()?;
+    let file = |name: &str, images: &[Vec<u8>]| -> BoxResult<()> {
+        Ok(std::fs::write(dir.path().join(name), image_parquet(images, &vec![0; images.len()], 2)?)?)
+    };
+    let images = images_of_different_sizes()?;
+    file("train-0.parquet", &images[..3])?;
+    file("train-1.parquet", &images[3..])?;
+    file("test.parquet", &images[..1])?;
+    let folder = dir.path().display().to_string();
+    assert!(message(open_path(dir.path()), dir.path()).contains("make all images of a data set the same"));
+    // In memory, and in a temporary file from the first image on.
+    for memory_bytes in [None, Some(1)] {
+        let options = DataOptions { memory_bytes, ..DataOptions::default() };
+        let mut set = ImageSet::open(&folder, &options)?;
+        let found = |set: &ImageSet| -> Vec<_> {
+            set.images().iter().map(|i| (i.name().to_owned(), i.height(), i.to_f32()[0] * 255.)).collect()
+        };
+        let all: Vec<_> = [0, 1, 2, 0, 1].into_iter().zip(0..5u8).collect();
+        let want = |(row, i): &(usize, u8)| (format!("row {row}"), usize::from(*i) + 2, f32::from(10 * i));
+        assert_eq!(found(&set), all.iter().map(want).collect::<Vec<_>>());
+        let err = set.leave_out_smaller(4).map_err(|e| e.to_string());
+        let text = "no image is as large as a patch of 4x4; the largest of 5 is 6x3";
+        assert!(err.as_ref().is_err_and(|err| err.contains(text)), "{err:?}");
+        assert_eq!(set.leave_out_smaller((4, 3))?, 2);
+        assert_eq!(found(&set), all[2..].iter().map(want).collect::<Vec<_>>());
+        let crops = set.into_crops((4, 3), 300, 1)?;
+        assert_eq!(crops.image(), Some(ImageShape::grey(4, 3)));
+        let rows = all_rows(crops.train.rows.as_ref())?;
+        assert!(rows.chunks(12).all(|row| row.iter().all(|value| *value == row[0])));
+        assert!([20, 30, 40].iter().all(|value| rows.contains(value)));
+    }
+    let one = dir.path().join("train-1.parquet").display().to_string();
+    let rgb = DataOptions { colour: Colour::Rgb, max_rows: Some(1), ..DataOptions::default() };
+    let set = ImageSet::open(&one, &rgb)?;
+    assert_eq!((set.images().len(), set.channels(), set.images()[0].height()), (1, 3, 5));
+    std::fs::write(dir.path().join("train-1.parquet"), lists()?)?;
+    let refused = message(ImageSet::open(&one, &DataOptions::default()), dir.path());
+    assert!(refused.contains("its rows are not images, so that there are no patches in them"), "{refused}");
     Ok(())
 }
 

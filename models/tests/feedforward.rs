@@ -5,10 +5,15 @@ use candle::{DType, Device, Module, Result, Tensor, Var};
 use candle_nn::VarBuilder;
 use candle_nn::optim::{AdamW, Optimizer as _, ParamsAdamW};
 use chandlery::Trainer;
+use chandlery::conv_rbm::{ConvGrid, Padding};
+use chandlery::datasets::ImageShape;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::feedforward::{
-    BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer, Optimizer, ReconstructionLoss,
+    Activation, BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer, Optimizer,
+    ReconstructionLoss,
 };
+use chandlery::patch_rbm::PatchGrid;
+use chandlery::rbm::RbmConfig;
 use chandlery::schedule::Schedule;
 use chandlery_ops::{Philox, normal, uniform};
 
@@ -223,7 +228,121 @@ fn a_saved_network_comes_back_and_its_layers_load_as_linear() -> Result<()> {
     let h = candle_nn::ops::sigmoid(&candle_nn::linear(8, 5, vb.pp(0))?.forward(&x)?)?;
     let code = candle_nn::linear(5, 2, vb.pp(1))?.forward(&h)?;
     assert_eq!(code.to_vec2::<f32>()?, network.encode(&x)?.to_vec2::<f32>()?);
-    assert_eq!(network.linears()[0].weight().dims(), [5, 8]);
+    assert_eq!(network.linears()?[0].weight().dims(), [5, 8]);
+    Ok(())
+}
+
+/// Windows on 6 x 8 pixels of two channels, and pooled filters on their hidden units.
+fn of_windows(pool: usize) -> Result<Dbn> {
+    let image = ImageShape { height: 6, width: 8, channels: 2 };
+    let patches = RbmConfig::patches(PatchGrid::of_image(image, 3, 1), 4)?;
+    let grid = patches.hidden_conv_grid(2, 5).unwrap();
+    let maps = RbmConfig::convolution(ConvGrid { padding: Padding::Same, pool, ..grid })?;
+    let layers = vec![patches, RbmConfig { weight_stdev: 0.3, ..maps }];
+    Dbn::init(DbnConfig { layers, ..DbnConfig::new(&[1, 1]) }, Philox::new(10, 0), &CPU)
+}
+
+#[test]
+fn windows_and_filters_learn_labels_by_heart_and_a_resumed_run_is_the_uninterrupted_one() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("state.safetensors");
+    let (x, y) = (rows(50, 96, 11)?, labels(50, 3)?);
+    let network = Feedforward::from_dbn(&of_windows(2)?, 3)?;
+    let training = BackpropConfig { dropout: vec![0., 0.1, 0.2], ..trained(Optimizer::Adam) };
+    let new = || FeedforwardTrainer::new(&network, training.clone(), Philox::new(11, 1));
+    let mut whole = new()?;
+    run(&mut whole, &x, &y, 0, 30)?;
+    let mut first = new()?;
+    run(&mut first, &x, &y, 0, 13)?;
+    first.save_checkpoint(&path, &13)?;
+    let (mut second, at) = FeedforwardTrainer::load_checkpoint::<usize>(&path, &CPU)?;
+    run(&mut second, &x, &y, at, 30)?;
+    assert!(bits(&second.model()?)? == bits(&whole.model()?)?);
+
+    let training = BackpropConfig { batch: 50, learning_rate: 0.01.into(), ..BackpropConfig::default() };
+    let mut trainer = FeedforwardTrainer::new(&network, training, Philox::new(11, 2))?;
+    assert!(network.errors(&x, &y)? > 20, "before");
+    for _ in 0..300 {
+        trainer.step(&x, Some(&y))?;
+    }
+    let model = trainer.model()?;
+    assert_eq!(model.errors(&x, &y)?, 0);
+    model.save_pretrained(folder.path())?;
+    let back = Feedforward::from_pretrained(&folder.path().display().to_string(), &CPU)?;
+    assert_eq!(back.config(), model.config());
+    assert_eq!(back.forward(&x)?.to_vec2::<f32>()?, model.forward(&x)?.to_vec2::<f32>()?);
+    Ok(())
+}
+
+/// The loss of a classifier moves by what the gradient of `Module::forward` says.
+#[test]
+fn the_gradient_through_windows_and_filters_is_that_of_finite_differences() -> Result<()> {
+    let (x, y) = (rows(5, 96, 12)?.to_dtype(DType::F64)?, labels(5, 3)?);
+    for pool in [1, 2] {
+        let network = Feedforward::from_dbn(&of_windows(pool)?, 3)?;
+        let mut layers = network.layers().to_vec();
+        layers[2].0 = normal(layers[2].0.shape(), &CPU, Philox::new(12, 1))?;
+        let network = Feedforward::from_tensors(network.config().clone(), layers)?.to(DType::F64, &CPU)?;
+        let loss = |layers: Vec<(Tensor, Tensor)>| {
+            let network = Feedforward::from_tensors(network.config().clone(), layers)?;
+            candle_nn::loss::cross_entropy(&network.forward(&x)?, &y)
+        };
+        for at in 0..2 {
+            let var = Var::from_tensor(&network.layers()[at].0)?;
+            let with = |weight: Tensor| {
+                let mut layers = network.layers().to_vec();
+                layers[at].0 = weight;
+                loss(layers)
+            };
+            let gradient = with(var.as_tensor().clone())?.backward()?;
+            let gradient = gradient.get(&var).unwrap();
+            let towards = normal(var.shape(), &CPU, Philox::new(12, 2))?.to_dtype(DType::F64)?;
+            let step = |h: f64| with((var.as_detached_tensor() + (&towards * h)?)?)?.to_scalar::<f64>();
+            let want = (step(1e-5)? - step(-1e-5)?) / 2e-5;
+            let got = (gradient * &towards)?.sum_all()?.to_scalar::<f64>()?;
+            assert!((got - want).abs() < 1e-7 * want.abs().max(1.), "pool {pool}, layer {at}: {got}, {want}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn layers_of_windows_that_do_not_fit_are_refused() -> Result<()> {
+    let refused = |change: &dyn Fn(&mut FeedforwardConfig)| {
+        let mut config = Feedforward::unroll(&of_windows(2).unwrap()).unwrap().config().clone();
+        change(&mut config);
+        let text = config.validate().unwrap_err().to_string();
+        text.lines().next().unwrap().to_owned()
+    };
+    assert_eq!(
+        refused(&|config| config.layers[1].activation = Activation::Tanh),
+        "FeedforwardConfig: layers[1].activation must be sigmoid where maps are pooled, got Tanh"
+    );
+    assert_eq!(
+        refused(&|config| {
+            config.layers[0].n_outputs = 97;
+            config.layers[1].n_inputs = 97;
+        }),
+        "FeedforwardConfig: layers[0].n_outputs must be a multiple of the 24 patches, got 97"
+    );
+    assert_eq!(
+        refused(&|config| {
+            config.layers[1].n_outputs = 8;
+            config.layers[2].n_inputs = 8;
+        }),
+        "FeedforwardConfig: layers[1].n_outputs must be the 30 of its grid, got 8"
+    );
+    let autoencoder = Feedforward::unroll(&of_windows(2)?)?;
+    let bounded = BackpropConfig { max_norm: Some(3.), ..BackpropConfig::default() };
+    let text = bounded.validate(autoencoder.config()).unwrap_err().to_string();
+    assert!(
+        text.starts_with(
+            "BackpropConfig: max_norm must be none where hidden units see patches or maps backwards, as those of \
+             layers[2] do, got 3"
+        ),
+        "{text}"
+    );
+    assert!(autoencoder.linears().unwrap_err().to_string().contains("layers[0] must be dense"));
     Ok(())
 }
 

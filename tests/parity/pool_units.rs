@@ -1,7 +1,9 @@
 //! Units with probabilistic max-pooling: equal to the reference, and the same bits on every device.
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{
-    Draws, Philox, PoolShape, PoolSide, UnitPlanes, normal, pool_units_, pool_units_reference,
+    Draws, Philox, PoolShape, PoolSide, UnitPlanes, block_means_, block_means_reference, normal,
+    pool_backward_, pool_backward_reference, pool_units_, pool_units_reference, spread_blocks_,
+    spread_blocks_reference,
 };
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
@@ -64,6 +66,58 @@ fn pooled_units_match_the_reference_and_the_bits_of_the_cpu() -> Result<()> {
                     }
                 }
             }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn derivatives_through_pooled_units_match_the_reference_and_the_bits_of_the_cpu() -> Result<()> {
+    for (batch, shape) in SHAPES {
+        let pre = (normal((batch, shape.n_units()), &Device::Cpu, Philox::new(3, 0))? * 2.)?;
+        let bias = normal(shape.n_maps, &Device::Cpu, Philox::new(3, 1))?;
+        let delta = normal((batch, shape.n_pooled()), &Device::Cpu, Philox::new(3, 2))?;
+        let [mean, _, pooled, _] = pool_units_reference(&pre, &bias, shape, None)?;
+        let want = pool_backward_reference(&mean, &pooled, &delta, shape)?;
+        let mut on_cpu: Option<Tensor> = None;
+        for device in devices()? {
+            let what = format!("{batch} {shape:?} on {:?}", device.location());
+            let got = pre.to_device(&device)?.copy()?;
+            pool_backward_(&got, &bias.to_device(&device)?, &delta.to_device(&device)?, shape)?;
+            let got = got.to_device(&Device::Cpu)?;
+            match &on_cpu {
+                Some(cpu) => assert_same_bits(&what, &got, cpu)?,
+                None => {
+                    // Probabilities are within ATOL, and normal numbers reach 6.
+                    assert_close(&what, &got, &want, 0., 6. * ATOL)?;
+                    on_cpu = Some(got);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn means_of_blocks_and_their_adjoint_match_the_reference_and_the_bits_of_the_cpu() -> Result<()> {
+    for (batch, shape) in SHAPES {
+        let units = normal((batch, shape.n_units()), &Device::Cpu, Philox::new(4, 0))?;
+        let pooled = normal((batch, shape.n_pooled()), &Device::Cpu, Philox::new(4, 1))?;
+        let mut on_cpu: Option<[Tensor; 2]> = None;
+        for device in devices()? {
+            let what = format!("{batch} {shape:?} on {:?}", device.location());
+            let (means, spread) = (pooled.to_device(&device)?.copy()?, units.to_device(&device)?.copy()?);
+            block_means_(&means, &units.to_device(&device)?, shape)?;
+            spread_blocks_(&spread, &pooled.to_device(&device)?, shape)?;
+            let got = [means.to_device(&Device::Cpu)?, spread.to_device(&Device::Cpu)?];
+            let Some(cpu) = &on_cpu else {
+                // Sums of up to 49 numbers.
+                assert_close(&what, &got[0], &block_means_reference(&units, shape)?, 0., 1e-6)?;
+                assert_close(&what, &got[1], &spread_blocks_reference(&pooled, shape)?, 2e-7, 0.)?;
+                on_cpu = Some(got);
+                continue;
+            };
+            got.iter().zip(cpu).try_for_each(|(got, cpu)| assert_same_bits(&what, got, cpu))?;
         }
     }
     Ok(())

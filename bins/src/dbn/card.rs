@@ -116,19 +116,10 @@ fn files(dbn: &DbnConfig, settings: &Settings) -> String {
         Hidden::Rectified => "the positive part of its output",
         Hidden::Gaussian => "its output",
     };
-    let mut others = String::new();
-    if dbn.layers.iter().any(|layer| layer.patches.is_some()) {
-        others.push_str(
-            " The weight of a layer of windows is [windows, hidden units of each, values of a window]: one such layer for each window, whose \
-             hidden units stand next to each other in the output.",
-        );
-    }
-    if dbn.layers.iter().any(|layer| layer.convolution.is_some()) {
-        others.push_str(
-            " The weight of a layer of filters is [filters, values of a filter], the channels of a place next to each other: it is applied \
-             to each window of the layer below, and the output has the maps of a place next to each other.",
-        );
-    }
+    let others = sizes::of_weights(
+        dbn.layers.iter().any(|layer| layer.patches.is_some()),
+        dbn.layers.iter().any(|layer| layer.convolution.is_some()),
+    );
     format!(
         "`layers.N.weight` and `layers.N.bias` in `model.safetensors` load as `candle_nn::Linear` and\n\
          `torch.nn.Linear`; the hidden means are {mean}.{others}"

@@ -1,7 +1,9 @@
 //! Networks in words: the sizes of their layers.
+use chandlery::conv_rbm::ConvGrid;
 use chandlery::dbn::DbnConfig;
-use chandlery::feedforward::{FeedforwardConfig, Task};
+use chandlery::feedforward::{Connections, FeedforwardConfig, LayerConfig, Task};
 use chandlery::labelled::LabelledDbnConfig;
+use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::RbmConfig;
 use chandlery_datasets::count;
 
@@ -17,28 +19,63 @@ pub fn of_network(dbn: &DbnConfig) -> String {
 pub fn of_layer(layer: &RbmConfig) -> String {
     match (&layer.patches, &layer.convolution) {
         (None, None) => format!("{}, dense", count(layer.n_hidden, "hidden unit")),
-        (None, Some(grid)) => {
-            let pooled = match grid.pool {
-                1 => String::new(),
-                p => format!(", pooled in blocks of {p}x{p}"),
-            };
-            format!(
-                "{} of {s}x{s}, maps of {}x{}{pooled}",
-                count(grid.n_filters, "filter"),
-                grid.maps_height(),
-                grid.maps_width(),
-                s = grid.size
-            )
-        }
-        (Some(grid), _) => format!(
-            "{}x{} windows of {w}x{w} every {}, {} each",
-            grid.down(),
-            grid.across(),
-            grid.stride,
-            count(layer.n_hidden / grid.n_patches(), "hidden unit"),
-            w = grid.window
-        ),
+        (None, Some(grid)) => of_filters(grid),
+        (Some(grid), _) => of_patches(grid, layer.n_hidden),
     }
+}
+
+fn of_filters(grid: &ConvGrid) -> String {
+    let pooled = match grid.pool {
+        1 => String::new(),
+        p => format!(", pooled in blocks of {p}x{p}"),
+    };
+    format!(
+        "{} of {s}x{s}, maps of {}x{}{pooled}",
+        count(grid.n_filters, "filter"),
+        grid.maps_height(),
+        grid.maps_width(),
+        s = grid.size
+    )
+}
+
+fn of_patches(grid: &PatchGrid, n_hidden: usize) -> String {
+    format!(
+        "{}x{} windows of {w}x{w} every {}, {} each",
+        grid.down(),
+        grid.across(),
+        grid.stride,
+        count(n_hidden / grid.n_patches(), "hidden unit"),
+        w = grid.window
+    )
+}
+
+/// What the outputs of a layer of a fine-tuned network see.
+pub fn of_connections(layer: &LayerConfig) -> String {
+    match &layer.connections {
+        Connections::Dense => "all inputs".to_owned(),
+        Connections::Patches(grid) => of_patches(grid, layer.n_outputs),
+        Connections::FromPatches(grid) => format!("back from {}", of_patches(grid, layer.n_inputs)),
+        Connections::Filters(grid) => of_filters(grid),
+        Connections::FromFilters(grid) => format!("back from {}", of_filters(grid)),
+    }
+}
+
+/// What the weights of layers of windows and of filters are in the files of a network that has some.
+pub fn of_weights(windows: bool, filters: bool) -> String {
+    let mut text = String::new();
+    if windows {
+        text.push_str(
+            " The weight of a layer of windows is [windows, hidden units of each, values of a window]: one such layer for each window, whose \
+             hidden units stand next to each other in the output.",
+        );
+    }
+    if filters {
+        text.push_str(
+            " The weight of a layer of filters is [filters, values of a filter], the channels of a place next to each other: it is applied \
+             to each window of the layer below, and the output has the maps of a place next to each other.",
+        );
+    }
+    text
 }
 
 /// A line for each layer that says what it is, where one has patches or filters; else none.
@@ -85,8 +122,6 @@ pub fn of_labelled(config: &LabelledDbnConfig) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use chandlery::conv_rbm::ConvGrid;
-    use chandlery::patch_rbm::PatchGrid;
     use chandlery_datasets::ImageShape;
 
     #[test]

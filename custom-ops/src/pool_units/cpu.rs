@@ -5,6 +5,7 @@ use crate::math::exp;
 use crate::philox::{Philox, TILE};
 use crate::units::{Plane, store, store_low};
 use multiversion::multiversion;
+use rayon::prelude::*;
 
 /// Units below which a task is not worth handing to another thread.
 const GRAIN: usize = 64 * 1024;
@@ -39,31 +40,31 @@ impl<'a, T> Out<'a, T> {
     }
 }
 
+/// Units of a line of blocks.
+fn units_of_line(shape: PoolShape) -> usize {
+    shape.pool * shape.width * shape.n_maps
+}
+
+/// Pooled units of a line of blocks.
+fn pooled_of_line(shape: PoolShape) -> usize {
+    shape.width / shape.pool * shape.n_maps
+}
+
 impl Pass<'_> {
     /// Computes all units; an empty slice is a plane that is not wanted.
     pub(super) fn run<T: Plane>(&self, mean: &mut [T], mean_low: &mut [T], sample: &mut [T]) {
-        let lines = self.pre.len() / self.units_of_line();
+        let lines = self.pre.len() / units_of_line(self.shape);
         self.lines(0, lines, Out { mean, mean_low, sample });
-    }
-
-    /// Units of a line of blocks.
-    fn units_of_line(&self) -> usize {
-        self.shape.pool * self.shape.width * self.shape.n_maps
-    }
-
-    /// Pooled units of a line of blocks.
-    fn pooled_of_line(&self) -> usize {
-        self.shape.width / self.shape.pool * self.shape.n_maps
     }
 
     /// Lines of blocks `first..first + n`, of which `out` has the places.
     fn lines<T: Plane>(&self, first: usize, n: usize, out: Out<'_, T>) {
-        if n <= 1 || n * self.units_of_line() <= GRAIN {
+        if n <= 1 || n * units_of_line(self.shape) <= GRAIN {
             return run_lines(self, first, n, out);
         }
         let of_line = match self.side {
-            PoolSide::Detection => self.units_of_line(),
-            PoolSide::Pooled => self.pooled_of_line(),
+            PoolSide::Detection => units_of_line(self.shape),
+            PoolSide::Pooled => pooled_of_line(self.shape),
         };
         let half = n / 2;
         let (out, rest) = out.split_at(half * of_line);
@@ -91,7 +92,7 @@ struct Blocks {
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 fn run_lines<T: Plane>(pass: &Pass, first: usize, n: usize, mut out: Out<'_, T>) {
-    let (of_line, pooled) = (pass.units_of_line(), pass.pooled_of_line());
+    let (of_line, pooled) = (units_of_line(pass.shape), pooled_of_line(pass.shape));
     let zeros = || vec![0.; pooled];
     let mut blocks = Blocks {
         top: zeros(),
@@ -126,14 +127,11 @@ fn each_place(shape: PoolShape, mut f: impl FnMut(std::ops::Range<usize>, std::o
     }
 }
 
+/// What the probabilities of the blocks of a line are made of, see [`Blocks`].
 #[inline(always)]
-fn one_line<T: Plane>(pass: &Pass, first_pooled: usize, pre: &[f32], blocks: &mut Blocks, out: Out<'_, T>) {
-    let Blocks { top, sum, total, bar, reached, on, means } = blocks;
-    let (shape, bias) = (pass.shape, pass.bias);
+fn totals(shape: PoolShape, bias: &[f32], pre: &[f32], top: &mut [f32], sum: &mut [f32], total: &mut [f32]) {
     top.fill(0.);
     sum.fill(0.);
-    reached.fill(0.);
-    on.fill(0.);
     each_place(shape, |block, unit| {
         for ((top, pre), bias) in top[block].iter_mut().zip(&pre[unit]).zip(bias) {
             let x = pre + bias;
@@ -149,6 +147,67 @@ fn one_line<T: Plane>(pass: &Pass, first_pooled: usize, pre: &[f32], blocks: &mu
     for ((total, sum), top) in total.iter_mut().zip(&*sum).zip(&*top) {
         *total = sum + exp(-top);
     }
+}
+
+/// Lines of blocks of [`pool_backward_`](super::pool_backward_): `pre` becomes the derivative by it.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+fn backward_lines(shape: PoolShape, pre: &mut [f32], bias: &[f32], delta: &[f32]) {
+    let [mut top, mut sum, mut total] = [(); 3].map(|()| vec![0.; pooled_of_line(shape)]);
+    for (pre, delta) in pre.chunks_mut(units_of_line(shape)).zip(delta.chunks(pooled_of_line(shape))) {
+        totals(shape, bias, pre, &mut top, &mut sum, &mut total);
+        // From here on the probability that all units of a block are off.
+        for ((off, top), total) in sum.iter_mut().zip(&top).zip(&total) {
+            *off = exp(-top) / total;
+        }
+        each_place(shape, |block, unit| {
+            let of_block = top[block.clone()].iter().zip(&total[block.clone()]);
+            let of_block = of_block.zip(&sum[block.clone()]).zip(&delta[block]);
+            for (((((top, total), off), delta), pre), bias) in of_block.zip(&mut pre[unit]).zip(bias) {
+                *pre = (exp((*pre + bias) - top) / total) * off * delta;
+            }
+        });
+    }
+}
+
+/// All lines of [`backward_lines`], on all threads.
+pub(super) fn backward(shape: PoolShape, pre: &mut [f32], bias: &[f32], delta: &[f32]) {
+    let lines = (GRAIN / units_of_line(shape)).max(1);
+    pre.par_chunks_mut(lines * units_of_line(shape))
+        .zip(delta.par_chunks(lines * pooled_of_line(shape)))
+        .for_each(|(pre, delta)| backward_lines(shape, pre, bias, delta));
+}
+
+/// The sum of each block times `share`.
+pub(super) fn means(shape: PoolShape, pooled: &mut [f32], units: &[f32], share: f32) {
+    let of_line = |(pooled, units): (&mut [f32], &[f32])| {
+        pooled.fill(0.);
+        each_place(shape, |block, unit| {
+            pooled[block].iter_mut().zip(&units[unit]).for_each(|(sum, unit)| *sum += unit);
+        });
+        pooled.iter_mut().for_each(|sum| *sum *= share);
+    };
+    let lines = pooled.par_chunks_mut(pooled_of_line(shape)).zip(units.par_chunks(units_of_line(shape)));
+    lines.with_min_len(GRAIN / units_of_line(shape)).for_each(of_line);
+}
+
+/// `share` times its block's to each unit.
+pub(super) fn spread(shape: PoolShape, units: &mut [f32], pooled: &[f32], share: f32) {
+    let of_line = |(units, pooled): (&mut [f32], &[f32])| {
+        each_place(shape, |block, unit| {
+            units[unit].iter_mut().zip(&pooled[block]).for_each(|(unit, pooled)| *unit = pooled * share);
+        });
+    };
+    let lines = units.par_chunks_mut(units_of_line(shape)).zip(pooled.par_chunks(pooled_of_line(shape)));
+    lines.with_min_len(GRAIN / units_of_line(shape)).for_each(of_line);
+}
+
+#[inline(always)]
+fn one_line<T: Plane>(pass: &Pass, first_pooled: usize, pre: &[f32], blocks: &mut Blocks, out: Out<'_, T>) {
+    let Blocks { top, sum, total, bar, reached, on, means } = blocks;
+    let (shape, bias) = (pass.shape, pass.bias);
+    reached.fill(0.);
+    on.fill(0.);
+    totals(shape, bias, pre, top, sum, total);
     let sampled = !out.sample.is_empty();
     let skipped = first_pooled % 4;
     if let Some(philox) = pass.philox.filter(|_| sampled) {

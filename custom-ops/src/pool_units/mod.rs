@@ -38,9 +38,13 @@
 //! assert_eq!(pooled.get(0)?.to_vec2::<f32>()?, [[0.8], [1.]]);
 //! # Ok(()) }
 //! ```
+mod backward;
 mod cpu;
+mod means;
 mod reference;
 
+pub use backward::{pool_backward_, pool_backward_reference};
+pub use means::{block_means_, block_means_reference, spread_blocks_, spread_blocks_reference};
 pub use reference::pool_units_reference;
 
 use crate::draw::{Draws, Place};
@@ -157,6 +161,14 @@ pub fn pool_units_(
     io.maybe("counter", place.and_then(|place| place.counter)).run(&op)
 }
 
+/// The rows of `units`, which must be all units of maps of this shape, contiguous f32.
+fn batch_of(op: &str, name: &str, units: &Tensor, shape: PoolShape) -> Result<usize> {
+    shape.validate(op)?;
+    let batch = units.dims().first().copied().unwrap_or_default();
+    crate::check::expect(op, name, units, &[DType::F32], &[batch, shape.n_units()])?;
+    Ok(batch)
+}
+
 struct PoolUnits<'a> {
     shape: PoolShape,
     side: PoolSide,
@@ -210,7 +222,7 @@ impl Kernel for PoolUnits<'_> {
     }
 }
 
-/// The sizes as the kernel takes them.
+/// The sizes as the kernels take them.
 #[cfg(feature = "cuda")]
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -225,6 +237,21 @@ struct Sizes {
 // SAFETY: five unsigned numbers, the same layout as the kernel's struct.
 #[cfg(feature = "cuda")]
 unsafe impl candle::cuda::cudarc::driver::DeviceRepr for Sizes {}
+
+#[cfg(feature = "cuda")]
+impl Sizes {
+    fn of(op: &str, shape: PoolShape) -> Result<Self> {
+        let PoolShape { height, width, n_maps, pool } = shape;
+        let count = |n| crate::cuda::count(op, n);
+        Ok(Self {
+            down: count(height / pool)?,
+            across: count(width / pool)?,
+            width: count(width)?,
+            n_maps: count(n_maps)?,
+            pool: count(pool)?,
+        })
+    }
+}
 
 #[cfg(feature = "cuda")]
 impl PoolUnits<'_> {
@@ -243,15 +270,7 @@ impl PoolUnits<'_> {
         let at = self.out.places(layout.stride()[0], self.batch * units);
         let mut planes = planes.span::<T>(at.end)?;
         let (pre, bias, counter) = (pre.elements::<f32>()?, bias.elements::<f32>()?, counter.maybe()?);
-        let PoolShape { height, width, n_maps, pool } = self.shape;
-        let count = |n| crate::cuda::count(OP, n);
-        let sizes = Sizes {
-            down: count(height / pool)?,
-            across: count(width / pool)?,
-            width: count(width)?,
-            n_maps: count(n_maps)?,
-            pool: count(pool)?,
-        };
+        let sizes = Sizes::of(OP, self.shape)?;
         let n = self.batch * self.shape.n_pooled();
         let philox = self.place.map_or(crate::Philox::new(0, 0), |place| place.philox);
         let launch = gpu.launch(OP, "pool_units", &format!("pool_units_{side}_{dtype}"))?.write(&mut planes);

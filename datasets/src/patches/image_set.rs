@@ -1,9 +1,14 @@
-//! Images of any sizes, grey or in colour, held in memory.
-use crate::decode::{EXTENSIONS, decode, is_image};
+//! Images of any sizes, grey or in colour.
+use super::PatchSize;
+use crate::decode::{AnyImages, EXTENSIONS, is_image};
+use crate::mapped::MappedFile;
 use crate::options::Colour;
 use crate::{DataOptions, Dataset, Error, ImageShape, Result, RowType, Split};
-use rayon::prelude::*;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+/// Image files that are read and decoded at a time.
+const FILES_PER_BATCH: usize = 64;
 
 /// An image with a name.
 #[derive(Debug, Clone)]
@@ -18,6 +23,8 @@ pub struct Image {
 enum Pixels {
     U8(Vec<u8>),
     F32(Vec<f32>),
+    /// Bytes of several images, and where those of this one lie.
+    Shared(MappedFile, Range<usize>),
 }
 
 impl Image {
@@ -50,6 +57,7 @@ impl Image {
         let n_values = match &pixels {
             Pixels::U8(values) => values.len(),
             Pixels::F32(values) => values.len(),
+            Pixels::Shared(_, range) => range.len(),
         };
         if n_values == 0 || shape.n_features() != n_values {
             return Err(Error::Argument(format!(
@@ -82,7 +90,7 @@ impl Image {
     /// The stored type.
     pub fn row_type(&self) -> RowType {
         match self.pixels {
-            Pixels::U8(_) => RowType::U8,
+            Pixels::U8(_) | Pixels::Shared(..) => RowType::U8,
             Pixels::F32(_) => RowType::F32,
         }
     }
@@ -90,8 +98,8 @@ impl Image {
     /// The pixels as floats, `[channels, height, width]`; bytes are divided by 255.
     pub fn to_f32(&self) -> Vec<f32> {
         match &self.pixels {
-            Pixels::U8(values) => values.iter().map(|&p| f32::from(p) / 255.).collect(),
             Pixels::F32(values) => values.clone(),
+            Pixels::U8(_) | Pixels::Shared(..) => self.bytes().iter().map(|&p| f32::from(p) / 255.).collect(),
         }
     }
 
@@ -100,11 +108,14 @@ impl Image {
         match &self.pixels {
             Pixels::U8(values) => values,
             Pixels::F32(values) => bytemuck::cast_slice(values),
+            Pixels::Shared(file, range) => &file.bytes()[range.clone()],
         }
     }
 }
 
-/// Images of any sizes to draw patches from, all in memory, of one stored type and with the same channels.
+/// Images of any sizes to draw patches from, of one stored type and with the same channels.
+///
+/// Images of files and of the hub are bytes, in memory up to [`DataOptions::memory_bytes`], then in a temporary file that is mapped.
 #[derive(Debug, Clone)]
 pub struct ImageSet {
     name: String,
@@ -146,7 +157,8 @@ impl ImageSet {
     /// Opens what `spec` names: `natural-images` (embedded), a folder of images of any sizes, an image file, or any data
     /// set of images that [`crate::open()`] takes, of which the training split is used.
     ///
-    /// A folder that holds no image file by its ending is left to [`crate::open()`]. With [`Colour::Rgb`] images have three planes,
+    /// Images of the hub and of parquet files may have any sizes too. Of other data sets all have one size. A folder that holds no image file
+    /// by its ending is left to [`crate::open()`]. With [`Colour::Rgb`] images have three planes,
     /// a grey image the same plane three times; else colour becomes grey: the luma 0.2126 R + 0.7152 G + 0.0722 B (Rec. 709) of the
     /// stored values.
     ///
@@ -157,15 +169,17 @@ impl ImageSet {
             return crate::embedded::natural_images_in(planes(options.colour));
         }
         let path = Path::new(spec);
-        let colour = planes(options.colour);
+        let options = DataOptions { colour: planes(options.colour), ..options.clone() };
         if path.is_dir() && !image_files(path)?.is_empty() {
-            return Self::from_folder(path, colour);
+            return Self::of_folder(path, &options);
         }
         if path.is_file() && is_image(path) {
-            return Self::new(spec, vec![read_image(path, spec.to_owned(), colour)?]);
+            return Self::of_files(spec, &[path.to_owned()], &options, |_| spec.to_owned());
         }
-        let options = DataOptions { colour, ..options.clone() };
-        Self::from_dataset(&crate::open(spec, &options)?, colour)
+        match crate::open::any_images(spec, &options)? {
+            Some(images) => Self::of_any(spec, images),
+            None => Self::from_dataset(&crate::open(spec, &options)?, options.colour),
+        }
     }
 
     /// Every image file in `folder` and its sub-folders, in the order of their paths; files are told by their ending.
@@ -176,7 +190,10 @@ impl ImageSet {
     /// # Errors
     /// When the folder cannot be read or holds no image file, or one of them cannot be decoded.
     pub fn from_folder(folder: impl AsRef<Path>, colour: Colour) -> Result<Self> {
-        let folder = folder.as_ref();
+        Self::of_folder(folder.as_ref(), &DataOptions { colour: planes(colour), ..DataOptions::default() })
+    }
+
+    fn of_folder(folder: &Path, options: &DataOptions) -> Result<Self> {
         let files = image_files(folder)?;
         if files.is_empty() {
             return Err(Error::format(
@@ -185,14 +202,57 @@ impl ImageSet {
                 format!("give a folder with files that end in one of: {}", EXTENSIONS.join(", ")),
             ));
         }
-        let images = files
-            .par_iter()
-            .map(|path| {
-                let name = path.strip_prefix(folder).unwrap_or(path).display().to_string();
-                read_image(path, name, colour)
-            })
-            .collect::<Result<_>>()?;
-        Self::new(folder.display().to_string(), images)
+        let name = |path: &Path| path.strip_prefix(folder).unwrap_or(path).display().to_string();
+        Self::of_files(&folder.display().to_string(), &files, options, name)
+    }
+
+    /// Image files, of which no more are decoded at a time than threads are kept busy by.
+    fn of_files(
+        set: &str,
+        files: &[PathBuf],
+        options: &DataOptions,
+        name: impl Fn(&Path) -> String,
+    ) -> Result<Self> {
+        let mut images = AnyImages::new(options.colour, options.memory_limit());
+        for batch in files.chunks(FILES_PER_BATCH) {
+            let load = |_, path: &PathBuf| {
+                let bytes = std::fs::read(path).map_err(|e| Error::io(path, e))?;
+                Ok((path.display().to_string(), bytes))
+            };
+            images.extend(batch, load, |i| name(&batch[i]))?;
+        }
+        Self::of_any(set, images)
+    }
+
+    fn of_any(set: &str, images: AnyImages) -> Result<Self> {
+        let (named, bytes) = images.finish()?;
+        let mut at = 0;
+        let image = |(name, shape): (String, ImageShape)| {
+            let range = at..at + shape.n_features();
+            at = range.end;
+            Image::checked(name, shape, Pixels::Shared(bytes.clone(), range))
+        };
+        Self::new(set, named.into_iter().map(image).collect::<Result<_>>()?)
+    }
+
+    /// Leaves out the images in which no patch of `size` lies; says how many they were.
+    ///
+    /// # Errors
+    /// When there is no other.
+    pub fn leave_out_smaller(&mut self, size: impl Into<PatchSize>) -> Result<usize> {
+        let (size, n) = (size.into(), self.images.len());
+        let fits = |image: &Image| image.height() >= size.height && image.width() >= size.width;
+        if !self.images.iter().any(fits) {
+            let largest = self.images.iter().max_by_key(|image| image.height().min(image.width()));
+            let (height, width) = largest.map_or((0, 0), |image| (image.height(), image.width()));
+            return Err(Error::format(
+                &self.name,
+                format!("no image is as large as a patch of {size}; the largest of {n} is {height}x{width}"),
+                "ask for smaller patches or give larger images",
+            ));
+        }
+        self.images.retain(fits);
+        Ok(n - self.images.len())
     }
 
     /// The training rows of `dataset` as images, in `colour` as in [`ImageSet::open`], named by their numbers.
@@ -203,11 +263,7 @@ impl ImageSet {
     /// When its rows are not images of one or three planes, or cannot be read.
     pub fn from_dataset(dataset: &Dataset, colour: Colour) -> Result<Self> {
         let Some(shape) = dataset.image() else {
-            return Err(Error::format(
-                &dataset.name,
-                "its rows are not images, so that there are no patches in them",
-                "give a data set of images",
-            ));
+            return Err(Error::no_images(&dataset.name));
         };
         if shape.channels != 1 && shape.channels != 3 {
             return Err(Error::format(
@@ -298,12 +354,6 @@ fn each_row<T: bytemuck::Pod>(split: &Split, mut take: impl FnMut(u32, &[T]) -> 
         }
     }
     Ok(())
-}
-
-fn read_image(path: &Path, name: String, colour: Colour) -> Result<Image> {
-    let encoded = std::fs::read(path).map_err(|e| Error::io(path, e))?;
-    let pixels = decode(&path.display().to_string(), &encoded, planes(colour))?;
-    Image::from_u8(name, pixels.shape, pixels.values)
 }
 
 /// Image files below `folder` by their endings, sorted by path; names that begin with a dot are passed over.

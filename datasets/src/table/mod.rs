@@ -16,13 +16,14 @@ mod read;
 mod schema;
 mod splits;
 
+use crate::decode::AnyImages;
 use crate::listing::Listing;
 use crate::options::DataOptions;
 use crate::{Dataset, Result};
 use std::path::{Path, PathBuf};
 
 #[cfg(feature = "parquet")]
-pub(crate) use read::open_files;
+pub(crate) use read::{open_files, open_images};
 pub(crate) use splits::{Shard, choose};
 
 /// What to do about a damaged file from disk.
@@ -48,14 +49,35 @@ pub(crate) fn files_below(folder: &Path, listing: &Listing) -> Result<Vec<PathBu
 /// Opens parquet files of a folder, whose names tell the splits apart.
 pub(crate) fn open_folder(folder: &Path, files: Vec<PathBuf>, options: &DataOptions) -> Result<Dataset> {
     let at = folder.display().to_string();
+    let [train, test] = splits_of(folder, files, options)?;
+    open_files(&at, &train, &test, options, &|_| REMEDY.to_owned())
+}
+
+/// The files of the training split and of the test split.
+fn splits_of(folder: &Path, files: Vec<PathBuf>, options: &DataOptions) -> Result<[Vec<PathBuf>; 2]> {
     let shards = files
         .iter()
         .map(|path| Shard::of(&path.strip_prefix(folder).unwrap_or(path).to_string_lossy()))
         .collect();
-    let chosen = choose(&at, shards, options)?;
-    let paths = |shards: &[Shard]| -> Vec<PathBuf> { shards.iter().map(|s| folder.join(&s.path)).collect() };
-    let (train, test) = (paths(&chosen.train), paths(&chosen.test));
-    open_files(&at, &train, &test, options, &|_| REMEDY.to_owned())
+    let chosen = choose(&folder.display().to_string(), shards, options)?;
+    Ok([chosen.train, chosen.test].map(|shards| shards.iter().map(|s| folder.join(&s.path)).collect()))
+}
+
+/// The images of the training split of a parquet file or of a folder with some, of any sizes; none if `path` is neither.
+pub(crate) fn images_at(path: &Path, options: &DataOptions) -> Result<Option<AnyImages>> {
+    let files = if path.is_dir() {
+        let files = files_below(path, &Listing::of(path)?)?;
+        if files.is_empty() {
+            return Ok(None);
+        }
+        let [train, _] = splits_of(path, files, options)?;
+        train
+    } else if path.is_file() && path.extension().is_some_and(|e| e.eq_ignore_ascii_case("parquet")) {
+        vec![path.to_owned()]
+    } else {
+        return Ok(None);
+    };
+    open_images(&path.display().to_string(), &files, options, &|_| REMEDY.to_owned()).map(Some)
 }
 
 #[cfg(not(feature = "parquet"))]
@@ -66,5 +88,15 @@ fn open_files(
     _: &DataOptions,
     _remedy: &dyn Fn(&Path) -> String,
 ) -> Result<Dataset> {
+    Err(crate::Error::without(at, "parquet files", "parquet"))
+}
+
+#[cfg(not(feature = "parquet"))]
+fn open_images(
+    at: &str,
+    _files: &[PathBuf],
+    _: &DataOptions,
+    _remedy: &dyn Fn(&Path) -> String,
+) -> Result<AnyImages> {
     Err(crate::Error::without(at, "parquet files", "parquet"))
 }

@@ -2,7 +2,7 @@
 use super::leaf::LeafReader;
 use super::pages::open_leaf;
 use super::schema::{Column, Kind, Plan, Schema};
-use crate::decode::ImageRows;
+use crate::decode::{AnyImages, ImageRows};
 use crate::guard::quietly;
 use crate::labels::{check_classes, class_numbers};
 use crate::options::DataOptions;
@@ -15,6 +15,9 @@ use std::sync::Arc;
 
 /// Rows that are decoded at a time.
 const ROWS_PER_BATCH: usize = 2048;
+
+/// Images of any sizes that are decoded at a time: they may be large.
+const IMAGES_PER_BATCH: usize = 64;
 
 /// Opens the files of a training split and perhaps a test split; `remedy` says what to do about a damaged one.
 pub(crate) fn open_files(
@@ -45,6 +48,22 @@ pub(crate) fn open_files(
         }
     };
     Dataset::new(at, train, test, class_names)
+}
+
+/// The images of the files of a split, of any sizes; `remedy` as for [`open_files`].
+pub(crate) fn open_images(
+    at: &str,
+    files: &[PathBuf],
+    options: &DataOptions,
+    remedy: &dyn Fn(&Path) -> String,
+) -> Result<AnyImages> {
+    let images = AnyImages::new(options.colour, options.memory_limit());
+    let mut reading = Reading::new(options, Some(Rows::AnyImages(images)));
+    reading.files(files, remedy)?;
+    match reading.rows {
+        Some(Rows::AnyImages(images)) => Ok(images),
+        _ => Err(Error::format(at, "has no files", "choose another split")),
+    }
 }
 
 /// Labels as a file has them.
@@ -112,6 +131,7 @@ impl RawSplit {
 /// Rows on their way into a split.
 enum Rows {
     Images(ImageRows),
+    AnyImages(AnyImages),
     Bytes(RowSink<u8>, Option<usize>),
     Floats(RowSink<f32>, Option<usize>),
 }
@@ -123,14 +143,8 @@ fn read_split(
     options: &DataOptions,
     remedy: &dyn Fn(&Path) -> String,
 ) -> Result<RawSplit> {
-    let mut reading =
-        Reading { options, plan: None, rows: None, labels: None, left: options.rows_of(u32::MAX as usize) };
-    for path in files {
-        // Version 60 of the `parquet` crate indexes some damaged pages without looking; `pages` checks what it can
-        // beforehand. What is being built is dropped with the error, so nothing half-made is seen.
-        quietly(|| reading.file(path, remedy(path)))
-            .unwrap_or_else(|| Err(Error::format(path.display(), "damaged", remedy(path))))?;
-    }
+    let mut reading = Reading::new(options, None);
+    reading.files(files, remedy)?;
     reading.finish(at)
 }
 
@@ -145,7 +159,22 @@ struct Reading<'a> {
     left: usize,
 }
 
-impl Reading<'_> {
+impl<'a> Reading<'a> {
+    /// `rows` are what is gathered where it does not go by the columns of the first file.
+    fn new(options: &'a DataOptions, rows: Option<Rows>) -> Self {
+        Self { options, plan: None, rows, labels: None, left: options.rows_of(u32::MAX as usize) }
+    }
+
+    fn files(&mut self, files: &[PathBuf], remedy: &dyn Fn(&Path) -> String) -> Result<()> {
+        for path in files {
+            // Version 60 of the `parquet` crate indexes some damaged pages without looking; `pages` checks what it can
+            // beforehand. What is being built is dropped with the error, so nothing half-made is seen.
+            quietly(|| self.file(path, remedy(path)))
+                .unwrap_or_else(|| Err(Error::format(path.display(), "damaged", remedy(path))))?;
+        }
+        Ok(())
+    }
+
     fn file(&mut self, path: &Path, remedy: String) -> Result<()> {
         if self.left == 0 {
             return Ok(());
@@ -161,6 +190,9 @@ impl Reading<'_> {
             None => schema.plan(&at, self.options)?,
             Some(plan) => schema.same(&at, plan)?,
         };
+        if matches!(self.rows, Some(Rows::AnyImages(_))) && plan.rows[0].kind != Kind::Image {
+            return Err(Error::no_images(&at));
+        }
         let limit = self.options.memory_limit();
         let rows = self.rows.get_or_insert_with(|| match plan.rows[0].kind {
             Kind::Image => Rows::Images(ImageRows::new(self.options.colour, limit)),
@@ -183,7 +215,9 @@ impl Reading<'_> {
 
     fn finish(self, at: &str) -> Result<RawSplit> {
         let (rows, image) = match self.rows {
-            None => return Err(Error::format(at, "has no files", "choose another split")),
+            None | Some(Rows::AnyImages(_)) => {
+                return Err(Error::format(at, "has no files", "choose another split"));
+            }
             Some(Rows::Images(images)) => {
                 let (rows, shape) = images.finish(at)?;
                 (rows, Some(shape))
@@ -216,8 +250,9 @@ impl GroupReader<'_> {
             Some(column) => Some((self.leaf(column)?, column.kind)),
         };
         let mut done = 0;
+        let most = if matches!(rows, Rows::AnyImages(_)) { IMAGES_PER_BATCH } else { ROWS_PER_BATCH };
         while done < n {
-            let batch = ROWS_PER_BATCH.min(n - done);
+            let batch = most.min(n - done);
             self.read_rows(batch, self.first_row + done, &mut leaves, plan, rows)?;
             match &mut label_leaf {
                 None => {}
@@ -250,12 +285,12 @@ impl GroupReader<'_> {
         rows: &mut Rows,
     ) -> Result<()> {
         match (rows, leaves) {
-            (Rows::Images(images), [leaf]) => {
-                let name = &plan.rows[0].name;
-                images.extend(&leaf.bytes(batch)?, |i, bytes| {
-                    let at = format!("{}, column '{name}', row {}", self.at, first_row + i);
-                    Ok((at, bytes.clone()))
-                })
+            (Rows::Images(images), [leaf]) => images
+                .extend(&leaf.bytes(batch)?, |i, bytes| Ok((self.place(plan, first_row + i), bytes.clone()))),
+            (Rows::AnyImages(images), [leaf]) => {
+                let name = |i| format!("row {}", first_row + i);
+                let place = |i| self.place(plan, first_row + i);
+                images.extend(&leaf.bytes(batch)?, |i, bytes| Ok((place(i), bytes.clone())), name)
             }
             (Rows::Bytes(sink, width), [leaf]) => {
                 let (values, wide) = leaf.vectors(batch, *width)?;
@@ -282,6 +317,11 @@ impl GroupReader<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// An image's place, for errors.
+    fn place(&self, plan: &Plan, row: usize) -> String {
+        format!("{}, column '{}', row {row}", self.at, plan.rows[0].name)
     }
 
     fn leaves(&self, columns: &[Column]) -> Result<Vec<LeafReader>> {

@@ -1,9 +1,11 @@
-//! The units of maps: what an [`Rbm`] with a convolution computes in place of products with one matrix.
+//! The units of maps: what an [`Rbm`](crate::rbm::Rbm) with a convolution computes in place of products with one matrix.
 use super::ConvGrid;
-use crate::rbm::Rbm;
 use candle::{DType, Result, Tensor};
 use candle_nn::ops::sigmoid;
-use chandlery_ops::{Draws, Philox, PoolSide, UnitPlanes, convolution, convolution_transposed, pool_units_};
+use chandlery_ops::{
+    Draws, Philox, PoolSide, UnitPlanes, convolution, convolution_transposed, pool_units_,
+    spread_blocks_reference,
+};
 
 /// What the probabilities of blocks are made of, `[rows, blocks down, 1, blocks across, 1, n_filters]`, but for `e`.
 struct BlockSums {
@@ -85,26 +87,19 @@ impl ConvGrid {
         if self.pool == 1 {
             return Ok(pooled.clone());
         }
-        let (rows, p) = (pooled.dim(0)?, self.pool);
-        let (down, across) = (self.maps_height() / p, self.maps_width() / p);
-        let each = (pooled / (p * p) as f64)?.reshape(vec![rows, down, 1, across, 1, self.n_filters])?;
-        each.broadcast_as(vec![rows, down, p, across, p, self.n_filters])?
-            .contiguous()?
-            .reshape((rows, self.n_units()))
-    }
-}
-
-impl Rbm {
-    /// Pre-activations of the units of maps with biases, `[batch, n_units]`, from `v`, `[batch, n_visible]`.
-    pub(crate) fn maps_input(&self, v: &Tensor, grid: &ConvGrid) -> Result<Tensor> {
-        let x = convolution(&grid.channels_last(v)?.contiguous()?, self.weight(), grid.shape())?;
-        of_places(&x, self.bias())
+        spread_blocks_reference(pooled, self.pools())
     }
 
-    /// What goes into the visible units with biases, `[batch, n_visible]`, from units of maps, `[batch, n_units]`.
-    pub(crate) fn visible_input_of_maps(&self, units: &Tensor, grid: &ConvGrid) -> Result<Tensor> {
-        let x = convolution_transposed(&units.contiguous()?, self.weight(), grid.shape())?;
-        grid.planes_first(&of_places(&x, self.visible_bias())?)
+    /// Pre-activations of the units of maps, `[batch, n_units]`, from `v`, `[batch, n_visible]`, by filters `weight` with a bias for each
+    /// map.
+    pub(crate) fn maps_input(&self, v: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
+        of_places(&convolution(&self.channels_last(v)?.contiguous()?, weight, self.shape())?, bias)
+    }
+
+    /// What goes into the visible units, `[batch, n_visible]`, from units of maps, `[batch, n_units]`, with a bias for each channel.
+    pub(crate) fn visible_input(&self, units: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
+        let x = convolution_transposed(&units.contiguous()?, weight, self.shape())?;
+        self.planes_first(&of_places(&x, bias)?)
     }
 }
 

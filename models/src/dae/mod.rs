@@ -53,7 +53,7 @@ pub use stacked::{StackedDae, StackedDaeConfig, StackedDaeTrainer};
 pub use train::{DaeTrainer, Metrics};
 
 use crate::check::{batch_of, room_for};
-use crate::feedforward::LayerConfig;
+use crate::feedforward::{Connections, LayerConfig};
 use crate::prepare::prepared;
 use crate::rbm::softplus;
 use candle::{DType, Device, Error, Module, Result, Tensor};
@@ -112,7 +112,12 @@ impl Dae {
         let (n_visible, n_hidden) = (config.n_visible, config.n_hidden);
         let values = if config.tied { 6. } else { 12. } * n_visible as f64 * n_hidden as f64;
         room_for("Dae", &format!("{n_visible} visible and {n_hidden} hidden units"), values, device)?;
-        let layer = LayerConfig { n_inputs: n_visible, n_outputs: n_hidden, activation: config.hidden };
+        let layer = LayerConfig {
+            n_inputs: n_visible,
+            n_outputs: n_hidden,
+            activation: config.hidden,
+            connections: Connections::Dense,
+        };
         let weight = layer.random_weight(philox, device)?;
         let decoder_weight = if config.tied { None } else { Some(weight.t()?.contiguous()?) };
         let zeros = |n: usize| Tensor::zeros(n, DType::F32, device);

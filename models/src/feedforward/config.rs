@@ -1,4 +1,5 @@
 //! What a network is, and how it is trained.
+use super::Connections;
 use crate::check::{at_least_one, range};
 use crate::prepare::{check_inputs, n_inputs};
 use crate::rbm::{HiddenUnit, VisibleUnit, precision_name};
@@ -64,7 +65,7 @@ impl From<VisibleUnit> for Activation {
     }
 }
 
-/// One dense layer.
+/// One layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerConfig {
     /// Values that it reads, at least 1.
@@ -73,20 +74,25 @@ pub struct LayerConfig {
     pub n_outputs: usize,
     /// What it makes of them.
     pub activation: Activation,
+    /// Which inputs an output sees. Default: all.
+    #[serde(default, skip_serializing_if = "Connections::is_dense")]
+    pub connections: Connections,
 }
 
 impl LayerConfig {
-    /// Random weights, `[n_outputs, n_inputs]` f32: uniform in `±g √(6 / (n_inputs + n_outputs))`, with `g` 4 for sigmoid layers,
-    /// √2 for rectified ones and 1 for others, so that signals neither fade nor grow on their way (Glorot and Bengio,
-    /// "Understanding the difficulty of training deep feedforward neural networks", AISTATS 2010; He et al. 2015).
+    /// Random weights of the [shape](Self::weight_shape) of the layer, f32: uniform in `±g √(6 / (n_inputs + n_outputs))`, with `g` 4 for
+    /// sigmoid layers, √2 for rectified ones and 1 for others, so that signals neither fade nor grow on their way (Glorot and Bengio,
+    /// "Understanding the difficulty of training deep feedforward neural networks", AISTATS 2010; He et al. 2015). Where not all see all,
+    /// the sizes are the mean numbers of inputs of an output, and of outputs of an input.
     pub(crate) fn random_weight(&self, philox: Philox, device: &Device) -> Result<Tensor> {
         let gain = match self.activation {
             Activation::Sigmoid => 4.,
             Activation::Relu => 2f64.sqrt(),
             Activation::Identity | Activation::Tanh => 1.,
         };
-        let limit = gain * (6. / (self.n_inputs + self.n_outputs) as f64).sqrt();
-        uniform((self.n_outputs, self.n_inputs), device, philox)?.affine(2. * limit, -limit)
+        let (read, made) = self.fans();
+        let limit = gain * (6. / (read + made)).sqrt();
+        uniform(self.weight_shape(), device, philox)?.affine(2. * limit, -limit)
     }
 }
 
@@ -153,8 +159,8 @@ impl FeedforwardConfig {
     }
 
     /// # Errors
-    /// When there is no layer, sizes do not fit on each other, a size is 0, the outputs are not fit for the task, the preparation gives rows
-    /// of another width, or the image is not of the size of raw rows.
+    /// When there is no layer, sizes do not fit on each other or on the grid of a layer, a size is 0, the outputs are not fit for the task,
+    /// the preparation gives rows of another width, or the image is not of the size of raw rows.
     pub fn validate(&self) -> Result<()> {
         const OP: &str = "FeedforwardConfig";
         let (Some(first), Some(last)) = (self.layers.first(), self.layers.last()) else {
@@ -174,7 +180,17 @@ impl FeedforwardConfig {
                 )
             }
         }
+        for (i, layer) in self.layers.iter().enumerate() {
+            layer.check_connections(OP, i, (i == 0, i + 1 == self.layers.len()))?;
+        }
+        self.check_order_of_pixels(first, last)?;
         match self.task {
+            Task::Classify if !last.connections.is_dense() => {
+                candle::bail!(
+                    "{OP}: logits must see all values of the layer below, got {:?}",
+                    last.connections
+                )
+            }
             Task::Classify if last.n_outputs < 2 || last.activation != Activation::Identity => candle::bail!(
                 "{OP}: a classifier must end in at least 2 logits (identity), got {} of {:?}",
                 last.n_outputs,
@@ -196,6 +212,32 @@ impl FeedforwardConfig {
         check_inputs(OP, &self.preparation, first.n_inputs, self.image).map(drop)
     }
 
+    /// Filters take the channels of a pixel together: an autoencoder must begin and end with them, or do neither, where there are several.
+    fn check_order_of_pixels(&self, first: &LayerConfig, last: &LayerConfig) -> Result<()> {
+        const OP: &str = "FeedforwardConfig";
+        let read = match &first.connections {
+            Connections::Filters(grid) if grid.planes > 1 => Some([grid.planes, grid.height, grid.width]),
+            _ => None,
+        };
+        let made = match &last.connections {
+            Connections::FromFilters(grid) if grid.planes > 1 => Some([grid.planes, grid.height, grid.width]),
+            Connections::Filters(grid) if grid.pool > 1 => {
+                candle::bail!(
+                    "{OP}: maps of the topmost layer must not be pooled, got blocks of {p}x{p}",
+                    p = grid.pool
+                )
+            }
+            _ => None,
+        };
+        match self.task {
+            Task::Autoencode { .. } if read != made => candle::bail!(
+                "{OP}: an autoencoder of images with several channels must have filters lowest and topmost or neither, got images of \
+                 {read:?} lowest and {made:?} topmost, as planes, height and width"
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// Values in a raw row; those that the lowest layer reads where the preparation does not fit.
     pub fn n_inputs(&self) -> usize {
         n_inputs(&self.preparation, self.layers.first().map_or(0, |layer| layer.n_inputs))
@@ -211,7 +253,12 @@ impl FeedforwardConfig {
 }
 
 fn layers(sizes: &[usize], activation: Activation) -> Vec<LayerConfig> {
-    let layer = |pair: &[usize]| LayerConfig { n_inputs: pair[0], n_outputs: pair[1], activation };
+    let layer = |pair: &[usize]| LayerConfig {
+        n_inputs: pair[0],
+        n_outputs: pair[1],
+        activation,
+        connections: Connections::Dense,
+    };
     sizes.windows(2).map(layer).collect()
 }
 
@@ -255,12 +302,13 @@ pub struct BackpropConfig {
     /// Share of the values that each layer reads which are left out of a step, in [0, 1), lowest layer first; empty for none,
     /// the default. Usual: 0.2 of the input, 0.5 of hidden layers (Srivastava et al. 2014).
     pub dropout: Vec<f64>,
-    /// Largest Euclidean norm of a hidden unit's incoming weights; none by default. Usual with dropout: 3 to 4.
+    /// Largest Euclidean norm of a hidden unit's incoming weights; none by default. Usual with dropout: 3 to 4. Not for networks with hidden
+    /// layers of [`Connections::FromPatches`] or [`Connections::FromFilters`].
     pub max_norm: Option<f64>,
     /// What the reconstructions of an autoencoder are held against; a classifier has the cross-entropy of its labels. Default
     /// squared error.
     pub loss: ReconstructionLoss,
-    /// Of the matrix products.
+    /// Of the matrix products of dense layers. Those of patches and filters are as exact as f32 products are.
     #[serde(with = "precision_name")]
     pub precision: Precision,
 }
@@ -302,6 +350,15 @@ impl BackpropConfig {
         }
         if let Some(max_norm) = self.max_norm {
             range(OP, "max_norm", max_norm, "above 0", |x| x > 0.)?;
+            let [hidden @ .., _] = &network.layers[..] else { return Ok(()) };
+            let back = |layer: &LayerConfig| {
+                matches!(layer.connections, Connections::FromPatches(_) | Connections::FromFilters(_))
+            };
+            if let Some(i) = hidden.iter().position(back) {
+                candle::bail!(
+                    "{OP}: max_norm must be none where hidden units see patches or maps backwards, as those of layers[{i}] do, got {max_norm}"
+                )
+            }
         }
         let outputs = network.layers.last().map(|layer| layer.activation);
         if matches!(network.task, Task::Autoencode { .. })

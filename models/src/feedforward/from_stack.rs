@@ -1,20 +1,23 @@
 //! Conversion of a stack of layers that were trained one by one to a network that can be fine-tuned as a whole.
-use super::{Activation, Feedforward, FeedforwardConfig, LayerConfig, Task};
-use crate::dae::StackedDae;
+use super::{Activation, Connections, Feedforward, FeedforwardConfig, LayerConfig, Task};
+use crate::dae::{Dae, StackedDae};
 use crate::dbn::Dbn;
-use crate::rbm::{Rbm, VisibleUnit};
+use crate::patch_rbm::PatchGrid;
+use crate::rbm::{Rbm, RbmConfig, VisibleUnit};
 use candle::{Result, Tensor};
 use chandlery_datasets::{ImageShape, Preparation};
 
 /// The way up through a stack: what a network on top of it is made of.
 struct Encoder {
-    /// Weights, `[n_outputs, n_inputs]`, and biases, lowest first.
-    layers: Vec<(Tensor, Tensor)>,
-    activations: Vec<Activation>,
+    /// Layers with their weights and biases, lowest first.
+    layers: Vec<Layer>,
     visible: VisibleUnit,
     preparation: Preparation,
     image: Option<ImageShape>,
 }
+
+/// A layer with its weight and its bias.
+type Layer = (LayerConfig, Tensor, Tensor);
 
 impl Feedforward {
     /// A classifier: the hidden means of every layer of `dbn`, with `n_classes` logits on top.
@@ -32,7 +35,7 @@ impl Feedforward {
     /// # Errors
     /// When there are fewer than 2 classes or the device is out of memory.
     pub fn from_stacked_dae(stack: &StackedDae, n_classes: usize) -> Result<Self> {
-        Encoder::of_stacked_dae(stack).classifier(n_classes)
+        Encoder::of_stacked_dae(stack)?.classifier(n_classes)
     }
 
     /// An autoencoder: the layers of `stack` up to its top layer, which is the code, and their decoders in reverse order.
@@ -48,14 +51,15 @@ impl Feedforward {
                 Some(decoder) => decoder.clone(),
                 None => dae.weight().t()?.contiguous()?,
             };
-            Ok((weight, dae.visible_bias().clone(), dae.config().output))
+            dense(weight, dae.visible_bias().clone(), dae.config().output)
         });
-        Encoder::of_stacked_dae(stack).with(down.collect::<Result<Vec<_>>>()?, task)
+        Encoder::of_stacked_dae(stack)?.with(down.collect::<Result<Vec<_>>>()?, task)
     }
 
     /// An autoencoder: the layers of `dbn` up to its top layer, which is the code, followed by their transposes in reverse order.
     ///
-    /// It reconstructs as [`Dbn::reconstruct`] does until the first training step unties the weights.
+    /// It reconstructs as [`Dbn::reconstruct`] does until the first training step unties the weights. Pooled units of a convolution give
+    /// downwards an equal share to each unit of their block, as there.
     ///
     /// # Errors
     /// When the device is out of memory.
@@ -65,31 +69,71 @@ impl Feedforward {
         // Going down, a layer's units are those of the layer below: hidden ones of an RBM, or the input's.
         let hidden = dbn.config().layers.iter().rev().skip(1).map(|layer| layer.hidden.into());
         let units = hidden.chain(dbn.config().layers.first().map(|layer| layer.visible.into()));
-        let down = dbn
-            .layers()
-            .iter()
-            .rev()
-            .zip(units)
-            .map(|(rbm, unit)| Ok((rbm.weight().t()?.contiguous()?, rbm.visible_bias().clone(), unit)));
+        let down = dbn.layers().iter().rev().zip(units).map(|(rbm, unit)| down(rbm, unit));
         encoder.with(down.collect::<Result<Vec<_>>>()?, task)
     }
 }
 
+/// A layer in which all outputs see all inputs.
+fn dense(weight: Tensor, bias: Tensor, activation: Activation) -> Result<Layer> {
+    let (n_outputs, n_inputs) = weight.dims2()?;
+    Ok((LayerConfig { n_inputs, n_outputs, activation, connections: Connections::Dense }, weight, bias))
+}
+
+/// The layer from the visible units of an RBM to its hidden ones.
+fn up(rbm: &Rbm) -> Result<Layer> {
+    let config = rbm.config();
+    let connections = match (config.patches, config.convolution) {
+        (Some(grid), _) => Connections::Patches(grid),
+        (None, Some(grid)) => Connections::Filters(grid),
+        (None, None) => Connections::Dense,
+    };
+    let weight = match rbm.log_variance() {
+        // Hidden units read v/σ²: learned deviations go into the weights.
+        Some(log_variance) => {
+            rbm.weight().broadcast_mul(&of_windows(&log_variance.neg()?.exp()?, config)?)?
+        }
+        None => rbm.weight().clone(),
+    };
+    let layer = LayerConfig {
+        n_inputs: config.n_visible,
+        n_outputs: config.n_hidden,
+        activation: config.hidden.into(),
+        connections,
+    };
+    Ok((layer, weight, rbm.bias().clone()))
+}
+
+/// The layer from its hidden units to its visible ones, of which `activation` is the mean.
+fn down(rbm: &Rbm, activation: Activation) -> Result<Layer> {
+    let config = rbm.config();
+    let (connections, weight) = match (config.patches, config.convolution) {
+        (Some(grid), _) => (Connections::FromPatches(grid), rbm.weight().clone()),
+        (None, Some(grid)) => (Connections::FromFilters(grid), rbm.weight().clone()),
+        (None, None) => {
+            return dense(rbm.weight().t()?.contiguous()?, rbm.visible_bias().clone(), activation);
+        }
+    };
+    let layer =
+        LayerConfig { n_inputs: config.n_hidden, n_outputs: config.n_visible, activation, connections };
+    Ok((layer, weight, rbm.visible_bias().clone()))
+}
+
+/// Numbers of visible units, `[n_visible]`, as the weights of an RBM meet them: in windows, `[n_patches, 1, window_len]`, if it has patches.
+fn of_windows(t: &Tensor, config: &RbmConfig) -> Result<Tensor> {
+    let Some(grid) = &config.patches else { return Ok(t.clone()) };
+    let (n_patches, window_len) = (grid.n_patches(), grid.window_len());
+    let place = |grid: &PatchGrid, i: usize| grid.place(i / window_len, i % window_len) as u32;
+    let places: Vec<u32> = (0..n_patches * window_len).map(|i| place(grid, i)).collect();
+    let places = Tensor::from_vec(places, n_patches * window_len, t.device())?;
+    t.index_select(&places, 0)?.reshape((n_patches, 1, window_len))
+}
+
 impl Encoder {
     fn of_dbn(dbn: &Dbn) -> Result<Self> {
-        let layer = |rbm: &Rbm| {
-            rbm.must_be_dense("Feedforward::from_dbn")?;
-            // Hidden units read v/σ²: learned deviations go into the weights.
-            let weight = match rbm.log_variance() {
-                Some(log_variance) => rbm.weight().broadcast_mul(&log_variance.neg()?.exp()?)?,
-                None => rbm.weight().clone(),
-            };
-            Ok((weight, rbm.bias().clone()))
-        };
         let config = dbn.config();
         Ok(Self {
-            layers: dbn.layers().iter().map(layer).collect::<Result<_>>()?,
-            activations: config.layers.iter().map(|layer| layer.hidden.into()).collect(),
+            layers: dbn.layers().iter().map(up).collect::<Result<_>>()?,
             visible: match config.layers.first().is_some_and(|layer| layer.visible.is_gaussian()) {
                 true => VisibleUnit::Gaussian,
                 false => VisibleUnit::Bernoulli,
@@ -99,49 +143,37 @@ impl Encoder {
         })
     }
 
-    fn of_stacked_dae(stack: &StackedDae) -> Self {
+    fn of_stacked_dae(stack: &StackedDae) -> Result<Self> {
         let config = stack.config();
-        Self {
-            layers: stack.layers().iter().map(|dae| (dae.weight().clone(), dae.bias().clone())).collect(),
-            activations: config.layers.iter().map(|layer| layer.hidden).collect(),
+        let up = |dae: &Dae| dense(dae.weight().clone(), dae.bias().clone(), dae.config().hidden);
+        Ok(Self {
+            layers: stack.layers().iter().map(up).collect::<Result<_>>()?,
             visible: match config.layers.first().is_some_and(|layer| layer.output == Activation::Sigmoid) {
                 true => VisibleUnit::Bernoulli,
                 false => VisibleUnit::Gaussian,
             },
             preparation: config.preparation.clone(),
             image: config.image,
-        }
+        })
     }
 
     /// A network with `n_classes` logits on top.
     fn classifier(self, n_classes: usize) -> Result<Feedforward> {
-        let Some((top, _)) = self.layers.last() else {
+        let Some((top, weight, _)) = self.layers.last() else {
             candle::bail!("Feedforward: a stack must have at least one layer, got none")
         };
-        let zeros = |shape: &[usize]| Tensor::zeros(shape, top.dtype(), top.device());
-        let logits = (zeros(&[n_classes, top.dim(0)?])?, zeros(&[n_classes])?, Activation::Identity);
+        let zeros = |shape: &[usize]| Tensor::zeros(shape, weight.dtype(), weight.device());
+        let logits = dense(zeros(&[n_classes, top.n_outputs])?, zeros(&[n_classes])?, Activation::Identity)?;
         self.with(vec![logits], Task::Classify)
     }
 
-    /// A network with more layers on top: weight, bias and activation of each.
-    fn with(self, above: Vec<(Tensor, Tensor, Activation)>, task: Task) -> Result<Feedforward> {
-        let (mut layers, mut activations) = (self.layers, self.activations);
-        for (weight, bias, activation) in above {
-            layers.push((weight, bias));
-            activations.push(activation);
-        }
-        let layer = |((weight, _), activation): (&(Tensor, Tensor), Activation)| LayerConfig {
-            n_inputs: weight.dims()[1],
-            n_outputs: weight.dims()[0],
-            activation,
-        };
-        let config = FeedforwardConfig {
-            task,
-            layers: layers.iter().zip(activations).map(layer).collect(),
-            visible: self.visible,
-            preparation: self.preparation,
-            image: self.image,
-        };
-        Feedforward::from_tensors(config, layers)
+    /// A network with more layers on top.
+    fn with(self, above: Vec<Layer>, task: Task) -> Result<Feedforward> {
+        let (layers, tensors): (Vec<_>, Vec<_>) = (self.layers.into_iter().chain(above))
+            .map(|(layer, weight, bias)| (layer, (weight, bias)))
+            .unzip();
+        let Self { visible, preparation, image, .. } = self;
+        let config = FeedforwardConfig { task, layers, visible, preparation, image };
+        Feedforward::from_tensors(config, tensors)
     }
 }

@@ -1,4 +1,4 @@
-//! Feed-forward network: dense layers on top of each other, made from a deep belief network and fine-tuned as a whole.
+//! Feed-forward network: layers on top of each other, made from a deep belief network and fine-tuned as a whole.
 //!
 //! ```text
 //! h⁰ = x,   hˡ = f_l(hˡ⁻¹ Wˡᵀ + bˡ)                 forward
@@ -12,6 +12,9 @@
 //! | `Wˡ` | `layers.{l−1}.weight` | `[n_outputs, n_inputs]` of layer `l` |
 //! | `bˡ` | `layers.{l−1}.bias` | `[n_outputs]` |
 //! | `E` | `encoder_layers` of [`Task::Autoencode`] | |
+//!
+//! Layers may see windows of an image, or be maps of filters: then [`Connections`] say which entries of `Wˡ` are 0 and which are the same,
+//! and the other ones are stored as an RBM stores them.
 //!
 //! Pre-training puts the weights near a good solution, backpropagation finds it: [`Feedforward::from_dbn`] adds logits
 //! to a stack of RBMs, [`Feedforward::unroll`] turns it into an encoder and a decoder, whose weights are tied
@@ -43,8 +46,10 @@
 //! # Ok(()) }
 //! ```
 mod config;
+mod connections;
 mod early_stopping;
 mod from_stack;
+mod layer_step;
 mod pretrained;
 mod step;
 #[cfg(test)]
@@ -54,6 +59,7 @@ pub mod train;
 pub use config::{
     Activation, BackpropConfig, FeedforwardConfig, LayerConfig, Optimizer, ReconstructionLoss, Task,
 };
+pub use connections::Connections;
 pub use early_stopping::EarlyStopping;
 pub use train::{FeedforwardTrainer, Metrics};
 
@@ -63,7 +69,7 @@ use candle::{D, DType, Device, Module, Result, Tensor};
 use candle_nn::{Linear, VarBuilder};
 use chandlery_ops::Philox;
 
-/// A stack of dense layers; see the [module](self) for the equations.
+/// A stack of layers; see the [module](self) for the equations.
 #[derive(Debug, Clone)]
 pub struct Feedforward {
     config: FeedforwardConfig,
@@ -81,20 +87,20 @@ impl Feedforward {
         let vb = vb.pp("layers");
         let layer = |(i, layer): (usize, &LayerConfig)| {
             let vb = vb.pp(i);
-            Ok((vb.get((layer.n_outputs, layer.n_inputs), "weight")?, vb.get(layer.n_outputs, "bias")?))
+            Ok((vb.get(layer.weight_shape(), "weight")?, vb.get(layer.n_biases(), "bias")?))
         };
         let layers = config.layers.iter().enumerate().map(layer).collect::<Result<_>>()?;
         Ok(Self { config, layers })
     }
 
-    /// A network from its weights, `[n_outputs, n_inputs]`, and biases, `[n_outputs]`, lowest layer first.
+    /// A network from its weights, of the [shapes](LayerConfig::weight_shape) of the configuration, and biases, lowest layer first.
     ///
     /// # Errors
     /// When `config` is out of range or a shape differs.
     pub fn from_tensors(config: FeedforwardConfig, layers: Vec<(Tensor, Tensor)>) -> Result<Self> {
         config.validate()?;
         let fits = |(layer, (weight, bias)): (&LayerConfig, &(Tensor, Tensor))| {
-            weight.dims() == [layer.n_outputs, layer.n_inputs] && bias.dims() == [layer.n_outputs]
+            weight.dims() == layer.weight_shape() && bias.dims() == [layer.n_biases()]
         };
         if layers.len() != config.layers.len() || !config.layers.iter().zip(&layers).all(fits) {
             let got: Vec<_> = layers.iter().map(|(weight, bias)| (weight.dims(), bias.dims())).collect();
@@ -107,21 +113,22 @@ impl Feedforward {
     ///
     /// Weights are uniform in `±g √(6 / (n_inputs + n_outputs))`, with `g` 4 for sigmoid layers, √2 for rectified ones and 1 for
     /// others, so that signals neither fade nor grow on their way (Glorot and Bengio, "Understanding the difficulty of training
-    /// deep feedforward neural networks", AISTATS 2010; He et al. 2015).
+    /// deep feedforward neural networks", AISTATS 2010; He et al. 2015). Of patches and filters the sizes are the mean numbers of inputs that
+    /// an output sees, and of outputs that see an input.
     ///
     /// # Errors
     /// When `config` is out of range or the device is out of memory.
     pub fn init(config: FeedforwardConfig, philox: Philox, device: &Device) -> Result<Self> {
         config.validate()?;
-        let weights = |layer: &LayerConfig| layer.n_inputs as f64 * layer.n_outputs as f64;
+        let weights = |layer: &LayerConfig| layer.weight_shape().iter().map(|&n| n as f64).product::<f64>();
         // Weights, their gradients and two moments, twice over for what is copied.
         let values = 8. * config.layers.iter().map(weights).sum::<f64>();
         room_for("Feedforward", &format!("{} layers of these sizes", config.layers.len()), values, device)?;
         let mut at = philox;
         let layer = |layer: &LayerConfig| {
             let weight = layer.random_weight(at, device)?;
-            at = at.advanced(layer.n_outputs * layer.n_inputs);
-            Ok((weight, Tensor::zeros(layer.n_outputs, DType::F32, device)?))
+            at = at.advanced(layer.n_weights());
+            Ok((weight, Tensor::zeros(layer.n_biases(), DType::F32, device)?))
         };
         let layers = config.layers.iter().map(layer).collect::<Result<_>>()?;
         Ok(Self { config, layers })
@@ -150,10 +157,7 @@ impl Feedforward {
 
     fn through(&self, x: &Tensor, layers: std::ops::Range<usize>) -> Result<Tensor> {
         let mut parts = self.layers[layers.clone()].iter().zip(&self.config.layers[layers]);
-        parts.try_fold(x.clone(), |h, ((weight, bias), config)| {
-            let x = h.matmul(&weight.t()?)?.broadcast_add(bias)?;
-            config.activation.of(&x)
-        })
+        parts.try_fold(x.clone(), |h, ((weight, bias), config)| config.forward(&h, weight, bias))
     }
 
     /// The code of each raw row: what the last encoder layer makes, or for a classifier its logits.
@@ -213,8 +217,16 @@ impl Feedforward {
     }
 
     /// The layers as candle knows them, lowest first; their activations are in the configuration.
-    pub fn linears(&self) -> Vec<Linear> {
-        self.layers.iter().map(|(weight, bias)| Linear::new(weight.clone(), Some(bias.clone()))).collect()
+    ///
+    /// # Errors
+    /// When a layer has patches or filters.
+    pub fn linears(&self) -> Result<Vec<Linear>> {
+        let linear = |(i, (weight, bias)): (usize, &(Tensor, Tensor))| match self.config.layers[i].connections
+        {
+            Connections::Dense => Ok(Linear::new(weight.clone(), Some(bias.clone()))),
+            other => candle::bail!("Feedforward::linears: layers[{i}] must be dense, got {other:?}"),
+        };
+        self.layers.iter().enumerate().map(linear).collect()
     }
 
     /// What the network is.
@@ -222,7 +234,7 @@ impl Feedforward {
         &self.config
     }
 
-    /// Weight, `[n_outputs, n_inputs]`, and bias, `[n_outputs]`, of each layer, lowest first.
+    /// Weight, of the [shape](LayerConfig::weight_shape) of the configuration, and bias of each layer, lowest first.
     pub fn layers(&self) -> &[(Tensor, Tensor)] {
         &self.layers
     }

@@ -16,7 +16,7 @@ impl Feedforward {
 
     /// Writes `config.json` and `model.safetensors` to a folder, which is made if need be. Each file appears whole.
     ///
-    /// `layers.N.weight` and `layers.N.bias` are a [`candle_nn::Linear`] and a `torch.nn.Linear` as they stand.
+    /// `layers.N.weight` and `layers.N.bias` of dense layers are a [`candle_nn::Linear`] and a `torch.nn.Linear` as they stand.
     ///
     /// # Errors
     /// When the folder is not writable.

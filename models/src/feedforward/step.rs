@@ -2,12 +2,15 @@
 //!
 //! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that memory, so that it can be
 //! recorded as a CUDA graph. For the equations see [`train`](super::train).
-use super::{BackpropConfig, Feedforward, FeedforwardConfig, Optimizer, ReconstructionLoss, Task};
-use candle::{DType, Result, Tensor};
+use super::layer_step::{LayerStep, Parameters};
+use super::{
+    BackpropConfig, Connections, Feedforward, FeedforwardConfig, Optimizer, ReconstructionLoss, Task,
+};
+use crate::conv_rbm::ConvGrid;
+use candle::{D, DType, Result, Tensor};
 use chandlery_ops::{
-    Activation, AdamStep, Draws, Dropout, Factors, OutputLoss, Philox, SgdStep, adam_step_, advance_,
-    column_sums_, gemm_, layer_backward_, layer_forward_, max_norm_rows_, output_loss_, scale_into_,
-    sgd_step_, softmax_loss_,
+    Activation, AdamStep, Draws, Dropout, OutputLoss, Philox, SgdStep, adam_step_, advance_, layer_forward_,
+    max_norm_rows_, output_loss_, scale_into_, sgd_step_, softmax_loss_,
 };
 
 /// Every tensor within the flat buffer begins at a multiple of so many entries: 256 bytes, what products like best.
@@ -23,19 +26,11 @@ struct Place {
     bias: usize,
 }
 
-/// One layer's views of the flat buffer, and the memory of its passes.
+/// A layer, and what dropout leaves out of what it reads.
 #[derive(Clone)]
 struct LayerBuffers {
-    weight: Tensor,
-    bias: Tensor,
-    weight_gradient: Tensor,
-    bias_gradient: Tensor,
-    activation: Activation,
-    /// What the layer makes, `[batch, n_outputs]`; the top layer's becomes the derivative of the loss.
-    output: Tensor,
-    /// The derivative of the loss by what the layer reads, `[batch, n_inputs]`; none for the lowest.
-    input_delta: Option<Tensor>,
-    /// Of what the layer reads: the share left out, and where its draws begin.
+    step: LayerStep,
+    /// The share left out, and where its draws begin.
     dropout: Option<(f32, Philox)>,
 }
 
@@ -50,7 +45,11 @@ pub(super) struct Buffers {
     n_weights: usize,
     layers: Vec<LayerBuffers>,
     /// Where rows are loaded to, `[batch, n_inputs]`.
-    pub(super) rows: Tensor,
+    rows: Tensor,
+    /// The filters of the lowest layer, for which the channels of a pixel lie together in `rows`.
+    lowest: Option<ConvGrid>,
+    /// Biases of 0 for the loss, where the outputs have biases that several share.
+    no_bias: Option<Tensor>,
     /// What the lowest layer reads: the rows, or what dropout leaves of them.
     input: Tensor,
     /// `[batch]` u32, of a classifier.
@@ -84,29 +83,28 @@ impl Buffers {
             let view = |plane: usize, start: usize, shape: &[usize]| {
                 params.get(plane)?.narrow(0, start, shape.iter().product())?.reshape(shape)
             };
-            let shape = [layer.n_outputs, layer.n_inputs];
+            let (shape, n_biases) = (layer.weight_shape(), layer.n_biases());
             let dropout = rate(i).map(|rate| (rate as f32, at));
             if dropout.is_some() {
                 at = at.advanced(batch * layer.n_inputs);
             }
-            let buffers = LayerBuffers {
+            let own = Parameters {
                 weight: view(VALUES, place.weight, &shape)?,
-                bias: view(VALUES, place.bias, &shape[..1])?,
+                bias: view(VALUES, place.bias, &[n_biases])?,
                 weight_gradient: view(GRADIENT, place.weight, &shape)?,
-                bias_gradient: view(GRADIENT, place.bias, &shape[..1])?,
-                activation: layer.activation.into(),
-                output: zeros(&[batch, layer.n_outputs])?,
-                input_delta: (i > 0).then(|| zeros(&[batch, layer.n_inputs])).transpose()?,
-                dropout,
+                bias_gradient: view(GRADIENT, place.bias, &[n_biases])?,
             };
             let (weight, bias) = &network.layers()[i];
-            for (to, from) in [(&buffers.weight, weight), (&buffers.bias, bias)] {
+            for (to, from) in [(&own.weight, weight), (&own.bias, bias)] {
                 scale_into_(to, &from.to_dtype(DType::F32)?.contiguous()?, 1.)?;
             }
-            layers.push(buffers);
+            let step = LayerStep::new(layer, own, batch, config.precision, i == 0)?;
+            layers.push(LayerBuffers { step, dropout });
         }
         let input = if rate(0).is_some() { rows.zeros_like()? } else { rows.clone() };
-        let outputs = layers.last().map_or(Activation::Identity, |layer| layer.activation);
+        let outputs = layers.last().map_or(Activation::Identity, |layer| layer.step.activation);
+        let shared = layers.last().filter(|top| top.step.shares_biases());
+        let no_bias = shared.map(|top| top.step.output.get(0)?.zeros_like()).transpose()?;
         let (loss, labels) = match (network.config().task, config.loss) {
             (Task::Classify, _) => (None, Some(Tensor::zeros(batch, DType::U32, device)?)),
             (_, ReconstructionLoss::SquaredError) => (Some(OutputLoss::SquaredError(outputs)), None),
@@ -119,6 +117,11 @@ impl Buffers {
             n_weights,
             layers,
             rows,
+            lowest: match network.config().layers[0].connections {
+                Connections::Filters(grid) => Some(grid),
+                _ => None,
+            },
+            no_bias,
             input,
             labels,
             gathered: Tensor::zeros((2, batch), DType::F64, device)?,
@@ -131,14 +134,24 @@ impl Buffers {
 
     /// The network whose parameters are these buffers.
     pub(super) fn network(&self, config: FeedforwardConfig) -> Result<Feedforward> {
-        let layers = self.layers.iter().map(|layer| (layer.weight.clone(), layer.bias.clone()));
+        let of = |layer: &LayerBuffers| (layer.step.params.weight.clone(), layer.step.params.bias.clone());
+        let layers = self.layers.iter().map(of);
         Feedforward::from_tensors(config, layers.collect())
     }
 
     /// The gradient of the last step for each layer: of its weight, and of its bias.
     #[cfg(test)]
     pub(super) fn gradients(&self) -> Vec<(Tensor, Tensor)> {
-        self.layers.iter().map(|l| (l.weight_gradient.clone(), l.bias_gradient.clone())).collect()
+        let of = |layer: &LayerBuffers| layer.step.params.clone();
+        self.layers.iter().map(of).map(|params| (params.weight_gradient, params.bias_gradient)).collect()
+    }
+
+    /// Loads `scale · rows`.
+    pub(super) fn load(&self, rows: &Tensor, scale: f32) -> Result<()> {
+        match &self.lowest {
+            Some(grid) => scale_into_(&self.rows, &grid.channels_last(rows)?, scale),
+            None => scale_into_(&self.rows, rows, scale),
+        }
     }
 
     /// One step from what was loaded to `rows` and `labels`.
@@ -159,40 +172,40 @@ impl Buffers {
             layer_forward_(&self.input, None, Activation::Identity, self.dropout(lowest))?;
         }
         let mut x = &self.input;
-        for (i, layer) in self.layers.iter().enumerate() {
-            gemm_(&layer.output, x, &layer.weight.t()?, Factors::OVERWRITE, self.config.precision)?;
+        for (i, LayerBuffers { step, .. }) in self.layers.iter().enumerate() {
+            step.product(x)?;
             match self.layers.get(i + 1) {
-                Some(above) => {
-                    layer_forward_(&layer.output, Some(&layer.bias), layer.activation, self.dropout(above))?;
-                }
-                None => self.loss(layer)?,
+                Some(above) => step.activate(self.dropout(above))?,
+                None => self.loss(step)?,
             }
-            x = &layer.output;
+            x = &step.output;
         }
         Ok(())
     }
 
-    fn loss(&self, top: &LayerBuffers) -> Result<()> {
+    fn loss(&self, top: &LayerStep) -> Result<()> {
+        let bias = match &self.no_bias {
+            Some(no_bias) => {
+                top.add_biases()?;
+                no_bias
+            }
+            None => &top.params.bias,
+        };
         match (self.loss, &self.labels) {
-            (Some(loss), _) => output_loss_(&top.output, &top.bias, &self.rows, loss, &self.gathered),
-            (None, Some(labels)) => softmax_loss_(&top.output, &top.bias, labels, &self.gathered),
+            (Some(loss), _) => output_loss_(&top.output, bias, &self.rows, loss, &self.gathered),
+            (None, Some(labels)) => softmax_loss_(&top.output, bias, labels, &self.gathered),
             (None, None) => candle::bail!("FeedforwardTrainer: there is nothing to hold the outputs against"),
         }
     }
 
     /// Gradients of all layers, from the top down.
     fn backward(&self) -> Result<()> {
-        let precision = self.config.precision;
-        let Some(mut delta) = self.layers.last().map(|top| &top.output) else { return Ok(()) };
+        let Some(mut delta) = self.layers.last().map(|top| &top.step.output) else { return Ok(()) };
         for (i, layer) in self.layers.iter().enumerate().rev() {
             let below = if i == 0 { None } else { self.layers.get(i - 1) };
-            let x = below.map_or(&self.input, |below| &below.output);
-            gemm_(&layer.weight_gradient, &delta.t()?, x, Factors::OVERWRITE, precision)?;
-            column_sums_(&layer.bias_gradient, delta)?;
-            if let (Some(below), Some(input_delta)) = (below, &layer.input_delta) {
-                gemm_(input_delta, delta, &layer.weight, Factors::OVERWRITE, precision)?;
-                layer_backward_(input_delta, &below.output, below.activation, self.dropout(layer))?;
-                delta = input_delta;
+            layer.step.gradient(delta, below.map_or(&self.input, |below| &below.step.output))?;
+            if let (Some(below), Some(input_delta)) = (below, layer.step.input_delta(delta)?) {
+                delta = below.step.through(input_delta, self.dropout(layer))?;
             }
         }
         Ok(())
@@ -210,7 +223,10 @@ impl Buffers {
             }
         }
         if let (Some(max_norm), [hidden @ .., _]) = (self.config.max_norm, &self.layers[..]) {
-            hidden.iter().try_for_each(|layer| max_norm_rows_(&layer.weight, max_norm as f32))?;
+            for LayerBuffers { step, .. } in hidden {
+                // A line for the weights of a hidden unit, or of a filter.
+                max_norm_rows_(&step.params.weight.flatten_to(D::Minus2)?, max_norm as f32)?;
+            }
         }
         Ok(())
     }
@@ -230,10 +246,10 @@ fn places(network: &FeedforwardConfig) -> (Vec<Place>, usize, usize) {
         at = (at + n).next_multiple_of(ALIGNMENT);
         start
     };
-    let weights: Vec<usize> =
-        network.layers.iter().map(|layer| take(layer.n_outputs * layer.n_inputs)).collect();
+    let weights: Vec<usize> = network.layers.iter().map(|layer| take(layer.n_weights())).collect();
     let n_weights = take(0);
-    let place = |(layer, weight): (&super::LayerConfig, usize)| Place { weight, bias: take(layer.n_outputs) };
+    let place =
+        |(layer, weight): (&super::LayerConfig, usize)| Place { weight, bias: take(layer.n_biases()) };
     let places = network.layers.iter().zip(weights).map(place).collect();
     (places, n_weights, take(0))
 }

@@ -5,6 +5,7 @@ use crate::rbm::{HiddenUnit, RbmConfig, VisibleUnit};
 use crate::trainer::Trainer;
 use candle::Device::Cpu;
 use candle::Var;
+use chandlery_datasets::ImageShape;
 use chandlery_ops::{Precision, normal, uniform};
 
 /// The loss of a network in f64 with the given parameters, from candle's ops alone.
@@ -45,12 +46,15 @@ fn worst(got: &Tensor, want: &Tensor) -> f64 {
 #[test]
 fn gradients_are_those_of_automatic_differentiation_in_f64() -> Result<()> {
     use Activation::{Identity, Relu, Sigmoid, Tanh};
-    let batch = 6;
     let deep = |activations: [Activation; 3], task| {
         let sizes = [7, 5, 4, if task == Task::Classify { 3 } else { 7 }];
         let layers = activations.into_iter().zip(sizes.windows(2));
-        let layers =
-            layers.map(|(activation, n)| LayerConfig { n_inputs: n[0], n_outputs: n[1], activation });
+        let layers = layers.map(|(activation, n)| LayerConfig {
+            n_inputs: n[0],
+            n_outputs: n[1],
+            activation,
+            connections: Connections::Dense,
+        });
         FeedforwardConfig { task, layers: layers.collect(), ..FeedforwardConfig::classifier(&[1, 2]) }
     };
     let autoencode = Task::Autoencode { encoder_layers: 2 };
@@ -64,36 +68,156 @@ fn gradients_are_those_of_automatic_differentiation_in_f64() -> Result<()> {
         (deep([Relu, Tanh, Relu], autoencode), squares),
         (deep([Relu, Tanh, Tanh], autoencode), squares),
     ] {
-        let network = Feedforward::init(config.clone(), Philox::new(1, 0), &Cpu)?;
-        // Biases of 0 would hide their part.
-        let layers = network.layers().iter().enumerate().map(|(i, (w, b))| {
+        assert_gradients(&config, loss_kind)?;
+    }
+    Ok(())
+}
+
+/// Layers of patches and of filters on images of 6 x 8 pixels with two channels, and on the hidden units of each other.
+fn layers_of_windows() -> Vec<Vec<RbmConfig>> {
+    use crate::conv_rbm::{ConvGrid, Padding};
+    use crate::patch_rbm::PatchGrid;
+    let image = ImageShape { height: 6, width: 8, channels: 2 };
+    let patches = RbmConfig::patches(PatchGrid::of_image(image, 4, 2), 3).unwrap();
+    let filters = |padding, pool| {
+        let grid = ConvGrid { padding, pool, ..ConvGrid::of_image(image, 3, 4) };
+        RbmConfig::convolution(grid).unwrap()
+    };
+    let (pooled, same, single) =
+        (filters(Padding::Valid, 2), filters(Padding::Same, 2), filters(Padding::Valid, 1));
+    let on = |below: &RbmConfig, pool| {
+        let grid = below.hidden_conv_grid(2, 3).unwrap();
+        RbmConfig::convolution(ConvGrid { padding: Padding::Same, pool, ..grid }).unwrap()
+    };
+    let patches_on = |below: &RbmConfig| RbmConfig::patches(below.hidden_grid(2, 1).unwrap(), 2).unwrap();
+    let dense_on = |below: &RbmConfig| RbmConfig::new(below.n_hidden, 3);
+    vec![
+        vec![patches.clone(), dense_on(&patches)],
+        vec![patches.clone(), patches_on(&patches)],
+        vec![single.clone(), on(&single, 2)],
+        vec![pooled.clone(), on(&pooled, 1), dense_on(&on(&pooled, 1))],
+        vec![same.clone(), patches_on(&same)],
+        vec![patches.clone(), on(&patches, 1)],
+    ]
+}
+
+fn of_windows(layers: Vec<RbmConfig>) -> Result<Dbn> {
+    let layers: Vec<_> = layers.into_iter().map(|layer| RbmConfig { weight_stdev: 0.4, ..layer }).collect();
+    Dbn::init(DbnConfig { layers, ..DbnConfig::new(&[1, 1]) }, Philox::new(14, 0), &Cpu)
+}
+
+#[test]
+fn gradients_of_patches_and_filters_are_those_of_automatic_differentiation_in_f64() -> Result<()> {
+    for layers in layers_of_windows() {
+        let dbn = of_windows(layers)?;
+        for loss_kind in [ReconstructionLoss::SquaredError, ReconstructionLoss::CrossEntropy] {
+            assert_gradients(Feedforward::unroll(&dbn)?.config(), loss_kind)?;
+        }
+        assert_gradients(Feedforward::from_dbn(&dbn, 3)?.config(), ReconstructionLoss::default())?;
+    }
+    Ok(())
+}
+
+/// The gradient of each weight of patches is that of the weight of a dense network with the same matrix, and that of a weight of filters
+/// the sum over its places.
+#[test]
+fn gradients_are_those_of_a_dense_network_with_the_same_matrix() -> Result<()> {
+    let (x, y) = (uniform((6, 96), &Cpu, Philox::new(15, 0))?, Tensor::new(&[0u32, 1, 2, 2, 0, 1], &Cpu)?);
+    let logits = (normal((3, 1000), &Cpu, Philox::new(15, 1))? * 0.3)?;
+    for layers in layers_of_windows() {
+        let Some(lowest) = layers.first().filter(|layer| layer.convolution.is_none_or(|grid| grid.pool == 1))
+        else {
+            continue;
+        };
+        let dbn = of_windows(vec![lowest.clone()])?;
+        let dense = dbn.layers()[0].dense()?;
+        let of_dense = DbnConfig { layers: vec![dense.config().clone()], ..dbn.config().clone() };
+        let dense = Dbn::from_layers(of_dense, vec![dense])?;
+        let gradient = |dbn: &Dbn| -> Result<(Tensor, Tensor)> {
+            let network = Feedforward::from_dbn(dbn, 3)?;
+            let mut layers = network.layers().to_vec();
+            layers[1].0 = logits.narrow(1, 0, layers[1].0.dim(1)?)?.contiguous()?;
+            let network = Feedforward::from_tensors(network.config().clone(), layers)?;
+            let training = BackpropConfig { batch: 6, ..BackpropConfig::default() };
+            let mut trainer = FeedforwardTrainer::new(&network, training, Philox::new(15, 2))?;
+            trainer.step(&x, Some(&y))?;
+            Ok(trainer.buffers().gradients()[0].clone())
+        };
+        let ((got, got_bias), (want, want_bias)) = (gradient(&dbn)?, gradient(&dense)?);
+        // A matrix in which weight i is 1 and all others are 0 says where the weight stands.
+        let n = got.elem_count();
+        let of_weights = (0..n).map(|i| {
+            let mut one = vec![0f32; n];
+            one[i] = 1.;
+            let weight = Tensor::from_vec(one, got.shape(), &Cpu)?;
+            let rbm = &dbn.layers()[0];
+            let (bias, visible_bias) = (rbm.bias().clone(), rbm.visible_bias().clone());
+            let rbm = crate::rbm::Rbm::from_tensors(lowest.clone(), weight, bias, visible_bias, None)?;
+            (rbm.dense()?.weight() * &want)?.sum_all()?.to_scalar::<f32>()
+        });
+        let of_weights = Tensor::from_vec(of_weights.collect::<Result<Vec<_>>>()?, got.shape(), &Cpu)?;
+        // Sums of at most six rows and 24 places of f32 products below 1.
+        assert!(worst(&got, &of_weights) < 1e-6, "{lowest:?}: off by {}", worst(&got, &of_weights));
+        let want_bias = want_bias.reshape(((), got_bias.elem_count()))?.sum(0)?;
+        assert!(worst(&got_bias, &want_bias) < 1e-6, "biases of {lowest:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_network_of_windows_begins_as_the_one_it_was_made_from() -> Result<()> {
+    let x = uniform((9, 96), &Cpu, Philox::new(16, 0))?;
+    for layers in layers_of_windows() {
+        let (dbn, n) = (of_windows(layers.clone())?, layers.len());
+        let autoencoder = Feedforward::unroll(&dbn)?;
+        assert!(worst(&autoencoder.encode(&x)?, &dbn.forward(&x)?) < 1e-6, "code of {layers:?}");
+        assert!(worst(&autoencoder.forward(&x)?, &dbn.reconstruct(&x)?) < 1e-6, "{layers:?}");
+        let classifier = Feedforward::from_dbn(&dbn, 4)?;
+        assert!(worst(&classifier.features(&x, n)?, &dbn.forward(&x)?) < 1e-6, "features of {layers:?}");
+        let training = BackpropConfig { batch: 9, ..BackpropConfig::default() };
+        // What a step computes is what the network computes.
+        let mut trainer = FeedforwardTrainer::new(&autoencoder, training, Philox::new(16, 1))?;
+        trainer.step(&x, None)?;
+        let (got, want) = (trainer.metrics()?.squared_error.unwrap(), autoencoder.reconstruction_error(&x)?);
+        assert!((got / want - 1.).abs() < 1e-5, "{got}, want {want}");
+    }
+    Ok(())
+}
+
+/// Holds the gradients of a first step, of six rows, to those of automatic differentiation in f64.
+fn assert_gradients(config: &FeedforwardConfig, loss_kind: ReconstructionLoss) -> Result<()> {
+    let batch = 6;
+    let network = Feedforward::init(config.clone(), Philox::new(1, 0), &Cpu)?;
+    // Biases of 0 would hide their part.
+    let layers =
+        network.layers().iter().enumerate().map(|(i, (w, b))| {
             Ok((w.clone(), (normal(b.shape(), &Cpu, Philox::new(1, 1 + i as u64))? * 0.3)?))
         });
-        let network = Feedforward::from_tensors(config.clone(), layers.collect::<Result<_>>()?)?;
-        let x = uniform((batch, 7), &Cpu, Philox::new(2, 0))?;
-        let y = Tensor::new(&[0u32, 1, 2, 2, 0, 1], &Cpu)?;
-        let training = BackpropConfig { batch, loss: loss_kind, ..BackpropConfig::default() };
-        let mut trainer = FeedforwardTrainer::new(&network, training.clone(), Philox::new(3, 0))?;
-        trainer.step(&x, Some(&y))?;
+    let network = Feedforward::from_tensors(config.clone(), layers.collect::<Result<_>>()?)?;
+    let x = uniform((batch, config.n_inputs()), &Cpu, Philox::new(2, 0))?;
+    let y = Tensor::new(&[0u32, 1, 2, 2, 0, 1], &Cpu)?;
+    let training = BackpropConfig { batch, loss: loss_kind, ..BackpropConfig::default() };
+    let mut trainer = FeedforwardTrainer::new(&network, training.clone(), Philox::new(3, 0))?;
+    trainer.step(&x, Some(&y))?;
 
-        let wide = network.to(DType::F64, &Cpu)?;
-        let vars: Vec<(Var, Var)> = wide
-            .layers()
-            .iter()
-            .map(|(w, b)| Ok((Var::from_tensor(w)?, Var::from_tensor(b)?)))
-            .collect::<Result<_>>()?;
-        let value = loss(&config, &training, &vars, &x.to_dtype(DType::F64)?, &y)?;
-        let want = value.backward()?;
-        for (i, ((w, b), (got_w, got_b))) in vars.iter().zip(trainer.buffers().gradients()).enumerate() {
-            for (name, got, var) in [("weight", got_w, w), ("bias", got_b, b)] {
-                // Sums of a few dozen f32 products of numbers below 1.
-                let off = worst(&got, want.get(var).unwrap());
-                assert!(off < 1e-6, "{config:?}, layer {i}, {name}: off by {off:e}");
-            }
+    let wide = network.to(DType::F64, &Cpu)?;
+    let vars: Vec<(Var, Var)> = wide
+        .layers()
+        .iter()
+        .map(|(w, b)| Ok((Var::from_tensor(w)?, Var::from_tensor(b)?)))
+        .collect::<Result<_>>()?;
+    let value = loss(config, &training, &vars, &x.to_dtype(DType::F64)?, &y)?;
+    let want = value.backward()?;
+    for (i, ((w, b), (got_w, got_b))) in vars.iter().zip(trainer.buffers().gradients()).enumerate() {
+        for (name, got, var) in [("weight", got_w, w), ("bias", got_b, b)] {
+            // Sums of a few dozen f32 products of numbers below 1.
+            let off = worst(&got, want.get(var).unwrap());
+            assert!(off < 1e-6, "{config:?}, layer {i}, {name}: off by {off:e}");
         }
-        let metrics = trainer.metrics()?;
-        assert!((metrics.loss - value.to_scalar::<f64>()?).abs() < 1e-6, "{metrics:?}, want {value}");
     }
+    let metrics = trainer.metrics()?;
+    let value = value.to_scalar::<f64>()?;
+    assert!((metrics.loss - value).abs() < 1e-6 * value.max(1.), "{metrics:?}, want {value}");
     Ok(())
 }
 
@@ -178,19 +302,23 @@ fn made_from_machines_it_begins_as_they_are() -> Result<()> {
 
 #[test]
 fn learned_deviations_go_into_the_weights() -> Result<()> {
-    let config = RbmConfig { visible: VisibleUnit::GaussianLearned, ..RbmConfig::new(4, 3) };
-    let draw = |shape: &[usize], stream| normal(shape, &Cpu, Philox::new(7, stream));
-    let rbm = crate::rbm::Rbm::from_tensors(
-        config.clone(),
-        draw(&[3, 4], 0)?,
-        draw(&[3], 1)?,
-        draw(&[4], 2)?,
-        Some(draw(&[4], 3)?),
-    )?;
-    let dbn = Dbn::from_layers(DbnConfig { layers: vec![config], ..DbnConfig::new(&[1, 1]) }, vec![rbm])?;
-    let x = draw(&[5, 4], 4)?;
-    let difference = worst(&Feedforward::unroll(&dbn)?.forward(&x)?, &dbn.reconstruct(&x)?);
-    assert!(difference < 1e-5, "{difference}");
+    use crate::patch_rbm::PatchGrid;
+    let patches = RbmConfig::patches(PatchGrid::of_image([4, 6, 1], 4, 2), 3)?;
+    for config in [RbmConfig::new(24, 3), patches] {
+        let config = RbmConfig { visible: VisibleUnit::GaussianLearned, ..config };
+        let draw = |shape: &[usize], stream| normal(shape, &Cpu, Philox::new(7, stream));
+        let rbm = crate::rbm::Rbm::from_tensors(
+            config.clone(),
+            draw(&config.weight_shape(), 0)?,
+            draw(&[config.n_hidden], 1)?,
+            draw(&[24], 2)?,
+            Some(draw(&[24], 3)?),
+        )?;
+        let dbn = Dbn::from_layers(DbnConfig { layers: vec![config], ..DbnConfig::new(&[1, 1]) }, vec![rbm])?;
+        let x = draw(&[5, 24], 4)?;
+        let difference = worst(&Feedforward::unroll(&dbn)?.forward(&x)?, &dbn.reconstruct(&x)?);
+        assert!(difference < 1e-4, "{difference}");
+    }
     Ok(())
 }
 

@@ -18,7 +18,8 @@
 //!
 //! A step is a load and then, on CUDA, one recorded graph: three products a layer (two for the lowest), one pass for
 //! each activation either way, one for the loss, one for each bias, and one for all parameters, which lie in one flat buffer with
-//! their gradients. Everything is allocated in [`FeedforwardTrainer::new`]. Cost: `6 · batch` FLOP a weight.
+//! their gradients. Everything is allocated in [`FeedforwardTrainer::new`]. Cost: `6 · batch` FLOP a weight, and for filters as often as
+//! they have places.
 use super::step::Buffers;
 use super::{BackpropConfig, EarlyStopping, Feedforward, FeedforwardConfig, Task};
 use crate::check::{all_finite, at_least_one};
@@ -28,7 +29,7 @@ use crate::prepare::to_load;
 use crate::trainer::Trainer;
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
-use chandlery_ops::{Philox, Replay, scale_into_, set_scalars_};
+use chandlery_ops::{Philox, Replay, set_scalars_};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -207,7 +208,7 @@ impl Trainer for FeedforwardTrainer {
             }
         }
         let (rows, scale) = to_load(&self.model.config().preparation, rows)?;
-        scale_into_(&self.buffers.rows, &rows, scale)?;
+        self.buffers.load(&rows, scale)?;
         self.replay.run()?;
         self.steps += 1;
         Ok(())

@@ -183,7 +183,7 @@ impl Rbm {
         let product = match (&self.config.patches, &self.config.convolution) {
             (None, None) => v.matmul(&self.weight.t()?)?,
             (Some(grid), _) => patch_product(v, &self.weight, grid, PatchDirection::Up)?,
-            (None, Some(grid)) => return self.maps_input(v, grid),
+            (None, Some(grid)) => return grid.maps_input(v, &self.weight, &self.bias),
         };
         product.broadcast_add(&self.bias)
     }
@@ -206,7 +206,7 @@ impl Rbm {
         let product = match (&self.config.patches, &self.config.convolution) {
             (None, None) => h.matmul(&self.weight)?,
             (Some(grid), _) => patch_product(h, &self.weight, grid, PatchDirection::Down)?,
-            (None, Some(grid)) => return self.visible_input_of_maps(h, grid),
+            (None, Some(grid)) => return grid.visible_input(h, &self.weight, &self.visible_bias),
         };
         product.broadcast_add(&self.visible_bias)
     }

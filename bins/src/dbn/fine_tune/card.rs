@@ -5,7 +5,7 @@ use crate::data::Data;
 use crate::data::OfModel;
 use crate::dbn::sizes;
 use crate::session::{Card, Picture};
-use chandlery::feedforward::{Activation, FeedforwardConfig, Task};
+use chandlery::feedforward::{Activation, Connections, FeedforwardConfig, Task};
 use chandlery_datasets::count;
 use std::fmt::Write;
 
@@ -42,6 +42,7 @@ pub fn of<'a>(
     let mut results = String::new();
     // Writing to a String cannot fail.
     let _ = write_results(network, learned, measured, &mut results);
+    let any = |kind: fn(&Connections) -> bool| network.layers.iter().any(|layer| kind(&layer.connections));
     let units = match network.visible.is_gaussian() {
         true => "real values".to_owned(),
         false => "between 0 and 1".to_owned(),
@@ -63,10 +64,14 @@ pub fn of<'a>(
              let {what} = network.{call}(&rows)?; // rows: [batch, {}] raw: u8, or f32 {units}",
             network.n_inputs()
         ),
-        files:
+        files: format!(
             "`layers.N.weight` and `layers.N.bias` in `model.safetensors` load as `candle_nn::Linear` and\n\
-                `torch.nn.Linear`."
-                .to_owned(),
+             `torch.nn.Linear`.{}",
+            sizes::of_weights(
+                any(|sees| matches!(sees, Connections::Patches(_) | Connections::FromPatches(_))),
+                any(|sees| matches!(sees, Connections::Filters(_) | Connections::FromFilters(_)))
+            )
+        ),
     }
 }
 
@@ -97,7 +102,7 @@ fn write_results(
     if let (Some(error), Some(n)) = (measured.pca_squared_error, measured.pca_components) {
         writeln!(out, "| the same with {} | {error:.3} |", count(n, "principal component"))?;
     }
-    writeln!(out, "\n| layer | inputs | outputs | activation |\n|---|---|---|---|")?;
+    writeln!(out, "\n| layer | inputs | outputs | sees | activation |\n|---|---|---|---|---|")?;
     for (i, layer) in network.layers.iter().enumerate() {
         let activation = match layer.activation {
             Activation::Identity => "none",
@@ -105,7 +110,8 @@ fn write_results(
             Activation::Relu => "rectified",
             Activation::Tanh => "tanh",
         };
-        writeln!(out, "| {} | {} | {} | {activation} |", i + 1, layer.n_inputs, layer.n_outputs)?;
+        let sees = sizes::of_connections(layer);
+        writeln!(out, "| {} | {} | {} | {sees} | {activation} |", i + 1, layer.n_inputs, layer.n_outputs)?;
     }
     writeln!(out, "\n![learning curves](curves.svg)")
 }
