@@ -175,20 +175,19 @@ impl Kernel for Combine {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let ([x], [coefficients]) = io.parts()?;
         let coefficients = coefficients.elements()?;
-        match self.dtype {
-            _ if self.n == 0 => {}
-            DType::F32 => self.run_cpu(x.elements::<f32>()?, coefficients),
-            _ => self.run_cpu(x.elements::<f64>()?, coefficients),
+        if self.n > 0 {
+            for_float!(self.dtype, |T| self.run_cpu(x.elements::<T>()?, coefficients));
         }
         Ok(())
     }
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F32 => self.launch::<f32>("combine_rows_f32", gpu, io),
-            _ => self.launch::<f64>("combine_rows_f64", gpu, io),
-        }
+        for_float!(self.dtype, |T| self.launch::<T>(
+            &format!("combine_rows_{}", self.dtype.as_str()),
+            gpu,
+            io
+        ))
     }
 }
 
@@ -209,19 +208,13 @@ impl Move {
 impl Kernel for Move {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let ([out], [from, x]) = io.parts()?;
-        match self.dtype {
-            DType::F32 => self.run_cpu(out.elements::<f32>()?, from.elements()?, x.elements()?),
-            _ => self.run_cpu(out.elements::<f64>()?, from.elements()?, x.elements()?),
-        }
+        for_float!(self.dtype, |T| self.run_cpu(out.elements::<T>()?, from.elements()?, x.elements()?));
         Ok(())
     }
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F32 => self.launch::<f32>("moved_along_f32", gpu, io),
-            _ => self.launch::<f64>("moved_along_f64", gpu, io),
-        }
+        for_float!(self.dtype, |T| self.launch::<T>(&format!("moved_along_{}", self.dtype.as_str()), gpu, io))
     }
 }
 
@@ -246,19 +239,17 @@ impl Difference {
 impl Kernel for Difference {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let ([x], [values]) = io.parts()?;
-        match self.dtype {
-            DType::F32 => self.run_cpu(x.elements::<f32>()?, values.elements()?),
-            _ => self.run_cpu(x.elements::<f64>()?, values.elements()?),
-        }
+        for_float!(self.dtype, |T| self.run_cpu(x.elements::<T>()?, values.elements()?));
         Ok(())
     }
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F32 => self.launch::<f32>("put_difference_f32", gpu, io),
-            _ => self.launch::<f64>("put_difference_f64", gpu, io),
-        }
+        for_float!(self.dtype, |T| self.launch::<T>(
+            &format!("put_difference_{}", self.dtype.as_str()),
+            gpu,
+            io
+        ))
     }
 }
 

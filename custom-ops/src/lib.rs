@@ -10,6 +10,9 @@
 #[cfg(feature = "cuda")]
 mod cuda;
 
+#[macro_use]
+mod types;
+
 mod activation;
 mod affinities;
 mod atoms;

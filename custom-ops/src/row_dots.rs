@@ -93,19 +93,13 @@ struct RowDots {
 impl Kernel for RowDots {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let ([parts], [x]) = io.parts()?;
-        match self.dtype {
-            DType::F32 => self.run_cpu(parts.elements()?, x.elements::<f32>()?),
-            _ => self.run_cpu(parts.elements()?, x.elements::<f64>()?),
-        }
+        for_float!(self.dtype, |T| self.run_cpu(parts.elements()?, x.elements::<T>()?));
         Ok(())
     }
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F32 => self.launch::<f32>("row_dots_f32", gpu, io),
-            _ => self.launch::<f64>("row_dots_f64", gpu, io),
-        }
+        for_float!(self.dtype, |T| self.launch::<T>(&format!("row_dots_{}", self.dtype.as_str()), gpu, io))
     }
 }
 

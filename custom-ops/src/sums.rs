@@ -15,7 +15,7 @@
 //! ```
 use crate::check::{expect, matrix};
 use crate::op::{Io, Kernel, operands};
-use candle::{CpuStorage, DType, Result, Tensor};
+use candle::{CpuStorage, DType, Result, Tensor, WithDType};
 use half::bf16;
 use rayon::prelude::*;
 
@@ -58,31 +58,28 @@ impl Kernel for ColumnSums {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let ([sums], [x]) = io.parts()?;
         let sums = sums.elements()?;
-        match self.dtype {
-            _ if self.n_units == 0 => {}
-            DType::BF16 => sum_cpu(sums, x.elements()?, bf16::to_f32),
-            _ => sum_cpu(sums, x.elements()?, |x: f32| x),
+        if self.n_units > 0 {
+            for_type!(self.dtype, [BF16: bf16; f32], |T| sum_cpu(sums, x.elements::<T>()?));
         }
         Ok(())
     }
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match self.dtype {
-            DType::BF16 => self.launch::<bf16>("column_sums_bf16", gpu, io),
-            _ => self.launch::<f32>("column_sums_f32", gpu, io),
-        }
+        for_type!(self.dtype, [BF16: bf16; f32], |T| {
+            self.launch::<T>(&format!("column_sums_{}", self.dtype.as_str()), gpu, io)
+        })
     }
 }
 
-fn sum_cpu<T: Copy + Sync>(sums: &mut [f32], x: &[T], wide: impl Fn(T) -> f32 + Sync) {
+fn sum_cpu<T: WithDType + Into<f32>>(sums: &mut [f32], x: &[T]) {
     let n_units = sums.len();
     let stripe = |(i, sums): (usize, &mut [f32])| {
         let mut lanes = [[0f32; COLUMNS]; LANES];
         for (r, row) in x.chunks_exact(n_units).enumerate() {
             let row = &row[i * COLUMNS..][..sums.len()];
             for (sum, &x) in lanes[r % LANES].iter_mut().zip(row) {
-                *sum += wide(x);
+                *sum += x.into();
             }
         }
         let mut half = LANES / 2;

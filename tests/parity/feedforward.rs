@@ -1,9 +1,14 @@
 //! Layers, losses and optimisers: equal to their references, and the same bits on every device.
 use candle::{DType, Device, Result, Tensor};
 use chandlery::Trainer;
+use chandlery::conv_rbm::{ConvGrid, Padding};
+use chandlery::datasets::ImageShape;
+use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::feedforward::{
     BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer, Optimizer, ReconstructionLoss,
 };
+use chandlery::patch_rbm::PatchGrid;
+use chandlery::rbm::RbmConfig;
 use chandlery::schedule::Schedule;
 use chandlery_ops::{
     Activation, AdamStep, Draws, Dropout, OutputLoss, Philox, Precision, SgdStep, adam_step_,
@@ -235,6 +240,20 @@ fn train(
 const TRAINED_RTOL: f32 = 1e-3;
 const TRAINED_ATOL: f32 = 2e-5;
 
+/// Patches on patches, and pooled filters on filters, on 6 x 8 pixels of two channels.
+fn stacks_of_windows() -> Result<[Dbn; 2]> {
+    let image = ImageShape { height: 6, width: 8, channels: 2 };
+    let patches = RbmConfig::patches(PatchGrid::of_image(image, 4, 2), 3)?;
+    let Some(grid) = patches.hidden_grid(2, 1) else { candle::bail!("patches have a grid") };
+    let patches_on = RbmConfig::patches(grid, 4)?;
+    let maps =
+        RbmConfig::convolution(ConvGrid { padding: Padding::Same, ..ConvGrid::of_image(image, 3, 5) })?;
+    let Some(grid) = maps.hidden_conv_grid(3, 4) else { candle::bail!("maps have a grid") };
+    let maps_on = RbmConfig::convolution(ConvGrid { pool: 2, ..grid })?;
+    let dbn = |layers| Dbn::init(DbnConfig { layers, ..DbnConfig::new(&[1, 1]) }, Philox::new(63, 0), &CPU);
+    Ok([dbn(vec![patches, patches_on])?, dbn(vec![maps, maps_on])?])
+}
+
 #[test]
 fn thirty_steps_are_the_same_on_every_device_recorded_or_not() -> Result<()> {
     let classifier = FeedforwardConfig::classifier(&[37, 29, 17, 3]);
@@ -247,7 +266,18 @@ fn thirty_steps_are_the_same_on_every_device_recorded_or_not() -> Result<()> {
         ..BackpropConfig::default()
     };
     let dropout = vec![0.2, 0.5, 0.5];
-    for (name, config, training) in [
+    let [patches, maps] = stacks_of_windows()?;
+    let of_windows = [
+        ("classifier of patches", Feedforward::from_dbn(&patches, 3)?),
+        ("autoencoder of patches", Feedforward::unroll(&patches)?),
+        ("classifier of pooled maps", Feedforward::from_dbn(&maps, 3)?),
+        ("autoencoder of pooled maps", Feedforward::unroll(&maps)?),
+    ];
+    let of_windows = of_windows.each_ref().map(|(name, network)| {
+        let dropout = vec![0.1; network.config().layers.len()];
+        (*name, network.config(), BackpropConfig { dropout, ..base.clone() })
+    });
+    let of_layers = [
         ("classifier", &classifier, base.clone()),
         (
             "classifier, dropout, decay, max-norm",
@@ -258,9 +288,10 @@ fn thirty_steps_are_the_same_on_every_device_recorded_or_not() -> Result<()> {
         (
             "autoencoder, bits",
             &autoencoder,
-            BackpropConfig { loss: ReconstructionLoss::CrossEntropy, ..base },
+            BackpropConfig { loss: ReconstructionLoss::CrossEntropy, ..base.clone() },
         ),
-    ] {
+    ];
+    for (name, config, training) in of_layers.into_iter().chain(of_windows) {
         let network = Feedforward::init(config.clone(), Philox::new(61, 2), &CPU)?;
         let want = train(&network, &training, &CPU, 30)?;
         for device in devices()? {

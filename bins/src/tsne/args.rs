@@ -160,7 +160,7 @@ impl Settings {
             n_dims: self.dims,
             perplexity: *first,
             further_perplexities: further.to_vec(),
-            metric: self.metric.metric(),
+            metric: self.metric.0,
             neighbours: self.neighbours,
             approximate: self.approximate,
             method: self.method.method(),

@@ -1,6 +1,7 @@
 //! Choices of the command line and their names.
 use chandlery::tsne::{Method, Metric};
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use serde::{Deserialize, Serialize};
 
 /// Which rows of a data set are laid out.
@@ -16,33 +17,27 @@ pub enum SplitsArg {
     Test,
 }
 
-/// How rows are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MetricArg {
-    /// The Euclidean distance.
-    #[default]
-    Euclidean,
-    /// 1 minus the cosine of the angle between rows.
-    Cosine,
-    /// 1 minus the correlation of rows: the cosine of rows minus their own means.
-    Correlation,
-    /// The sum of the magnitudes of the differences (L1).
-    Manhattan,
-    /// The largest magnitude of a difference (L-infinity).
-    Chebyshev,
-}
+/// How rows are compared: the metrics of the library, by their names there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MetricArg(pub Metric);
 
-impl MetricArg {
-    /// The same as the library takes it.
-    pub fn metric(self) -> Metric {
-        match self {
-            Self::Euclidean => Metric::Euclidean,
-            Self::Cosine => Metric::Cosine,
-            Self::Correlation => Metric::Correlation,
-            Self::Manhattan => Metric::Manhattan,
-            Self::Chebyshev => Metric::Chebyshev,
-        }
+impl ValueEnum for MetricArg {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [MetricArg; Metric::ALL.len()] = {
+            let mut all = [MetricArg(Metric::Euclidean); Metric::ALL.len()];
+            let mut i = 0;
+            while i < all.len() {
+                all[i] = MetricArg(Metric::ALL[i]);
+                i += 1;
+            }
+            all
+        };
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.0.name()).help(self.0.words()))
     }
 }
 
@@ -82,4 +77,20 @@ pub enum StartArg {
     Pca,
     /// Drawn at random.
     Random,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn files_and_command_lines_name_the_metrics_of_the_library_alike() {
+        for metric in Metric::ALL {
+            let arg = MetricArg::from_str(metric.name(), false).unwrap();
+            assert_eq!(arg, MetricArg(metric));
+            assert_eq!(serde_json::to_value(arg).unwrap(), metric.name());
+            assert_eq!(serde_json::from_value::<MetricArg>(metric.name().into()).unwrap(), arg);
+        }
+    }
 }

@@ -22,8 +22,8 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let spinner = Spinner::new("measuring");
     // Bytes over 255.
     let read = Preparation::default().apply(&rows.raw)?.to_dtype(DType::F32)?.contiguous()?;
-    let kl = true_kl(&read, &layout, args.perplexity, metric.metric()).context("--perplexity")?;
-    let measures = Measures::new(&read, rows.labels.as_deref(), &layout, metric.metric())?;
+    let kl = true_kl(&read, &layout, args.perplexity, metric.0).context("--perplexity")?;
+    let measures = Measures::new(&read, rows.labels.as_deref(), &layout, metric.0)?;
     drop(spinner);
     report.line(&format!("KL {kl:.4} at perplexity {} over {}", args.perplexity, count(rows.n(), "row")))?;
     for (name, value) in measures.figures() {

@@ -59,20 +59,14 @@ struct Coherence {
 impl Kernel for Coherence {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let ([out], [d]) = io.parts()?;
-        let like = match self.dtype {
-            DType::F32 => coherence(d.elements::<f32>()?, self.p),
-            _ => coherence(d.elements::<f64>()?, self.p),
-        };
+        let like = for_float!(self.dtype, |T| coherence(d.elements::<T>()?, self.p));
         out.elements()?.copy_from_slice(&like);
         Ok(())
     }
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F32 => self.launch::<f32>(gpu, io),
-            _ => self.launch::<f64>(gpu, io),
-        }
+        for_float!(self.dtype, |T| self.launch::<T>(gpu, io))
     }
 }
 

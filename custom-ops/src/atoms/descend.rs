@@ -98,18 +98,12 @@ struct Descend {
 
 impl Kernel for Descend {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F32 => self.descend::<f32>(io),
-            _ => self.descend::<f64>(io),
-        }
+        for_float!(self.dtype, |T| self.descend::<T>(io))
     }
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F32 => self.launch::<f32>(gpu, io),
-            _ => self.launch::<f64>(gpu, io),
-        }
+        for_float!(self.dtype, |T| self.launch::<T>(gpu, io))
     }
 }
 

@@ -53,18 +53,12 @@ struct Figures {
 
 impl Kernel for Figures {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F32 => self.figures::<f32>(io),
-            _ => self.figures::<f64>(io),
-        }
+        for_float!(self.dtype, |T| self.figures::<T>(io))
     }
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F32 => self.launch::<f32>(gpu, io),
-            _ => self.launch::<f64>(gpu, io),
-        }
+        for_float!(self.dtype, |T| self.launch::<T>(gpu, io))
     }
 }
 

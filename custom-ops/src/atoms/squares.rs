@@ -31,19 +31,13 @@ struct RowSquares {
 impl Kernel for RowSquares {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let ([out], [x]) = io.parts()?;
-        match self.dtype {
-            DType::F32 => squares(x.elements::<f32>()?, self.cols, out.elements()?),
-            _ => squares(x.elements::<f64>()?, self.cols, out.elements()?),
-        }
+        for_float!(self.dtype, |T| squares(x.elements::<T>()?, self.cols, out.elements()?));
         Ok(())
     }
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F32 => self.launch::<f32>("row_squares_f32", gpu, io),
-            _ => self.launch::<f64>("row_squares_f64", gpu, io),
-        }
+        for_float!(self.dtype, |T| self.launch::<T>(&format!("row_squares_{}", self.dtype.as_str()), gpu, io))
     }
 }
 

@@ -102,18 +102,12 @@ struct Statistics<'a> {
 
 impl Kernel for Statistics<'_> {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F32 => self.sum::<f32>(io),
-            _ => self.sum::<f64>(io),
-        }
+        for_float!(self.dtype, |T| self.sum::<T>(io))
     }
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F32 => self.launch::<f32>(gpu, io),
-            _ => self.launch::<f64>(gpu, io),
-        }
+        for_float!(self.dtype, |T| self.launch::<T>(gpu, io))
     }
 }
 

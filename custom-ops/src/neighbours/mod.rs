@@ -37,11 +37,13 @@ pub use cells::{ApproximateNeighbours, knn_approximate};
 use centred::centred;
 pub use pairs::row_distances;
 pub use reference::{knn_of_reference, knn_reference};
+use serde::{Deserialize, Serialize};
 
 const OP: &str = "knn";
 
 /// How far two rows are from each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Metric {
     /// `|a − b|`
     #[default]
@@ -57,6 +59,32 @@ pub enum Metric {
 }
 
 impl Metric {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Euclidean, Self::Cosine, Self::Correlation, Self::Manhattan, Self::Chebyshev];
+
+    /// Its name in files and on command lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Euclidean => "euclidean",
+            Self::Cosine => "cosine",
+            Self::Correlation => "correlation",
+            Self::Manhattan => "manhattan",
+            Self::Chebyshev => "chebyshev",
+        }
+    }
+
+    /// What it is, in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Euclidean => "The Euclidean distance",
+            Self::Cosine => "1 minus the cosine of the angle between rows",
+            Self::Correlation => "1 minus the correlation of rows: the cosine of rows minus their own means",
+            Self::Manhattan => "The sum of the magnitudes of the differences (L1)",
+            Self::Chebyshev => "The largest magnitude of a difference (L-infinity)",
+        }
+    }
+
     /// Whether no product gives the distance or orders rows as it does.
     fn has_no_product(self) -> bool {
         matches!(self, Self::Manhattan | Self::Chebyshev)

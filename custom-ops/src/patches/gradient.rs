@@ -1,7 +1,7 @@
 //! The gradient of the weights of all patches.
 use super::cpu;
 use super::grid::PatchGrid;
-use super::product::{Sizes, expect_parts, for_type};
+use super::product::{Sizes, expect_parts, for_number};
 use crate::check::expect;
 use crate::gemm::Factors;
 use crate::op::{Io, Kernel, operands};
@@ -108,11 +108,11 @@ impl Gradient {
 
 impl Kernel for Gradient {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        for_type!(self.dtype, |T| self.run_cpu::<T>(io))
+        for_number!(self.dtype, |T| self.run_cpu::<T>(io))
     }
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        for_type!(self.dtype, |T| super::cuda::gradient::<T>(self, self.dtype.as_str(), gpu, io))
+        for_number!(self.dtype, |T| super::cuda::gradient::<T>(self, self.dtype.as_str(), gpu, io))
     }
 }

@@ -67,29 +67,12 @@ pub(super) fn expect_parts(op: &str, name: &str, t: &Tensor, dtype: DType, inner
 }
 
 /// Runs code in which `T` is the type of the operands, which [`expect_parts`] checked.
-macro_rules! for_type {
+macro_rules! for_number {
     ($dtype:expr, |$t:ident| $run:expr) => {
-        match $dtype {
-            DType::F64 => {
-                type $t = f64;
-                $run
-            }
-            DType::BF16 => {
-                type $t = half::bf16;
-                $run
-            }
-            DType::F16 => {
-                type $t = half::f16;
-                $run
-            }
-            _ => {
-                type $t = f32;
-                $run
-            }
-        }
+        for_type!($dtype, [F64: f64, BF16: half::bf16, F16: half::f16; f32], |$t| $run)
     };
 }
-pub(super) use for_type;
+pub(super) use for_number;
 
 /// Checks `x` `[parts, batch, n]` and `weight` `[parts, n_patches, hidden, window_len]`: of one type, two parts only in f16, each part
 /// contiguous.
@@ -203,11 +186,11 @@ impl Product {
 
 impl Kernel for Product {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        for_type!(self.dtype, |T| self.run_cpu::<T>(io))
+        for_number!(self.dtype, |T| self.run_cpu::<T>(io))
     }
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        for_type!(self.dtype, |T| super::cuda::product::<T>(self, self.dtype.as_str(), gpu, io))
+        for_number!(self.dtype, |T| super::cuda::product::<T>(self, self.dtype.as_str(), gpu, io))
     }
 }

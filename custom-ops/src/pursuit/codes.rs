@@ -132,18 +132,12 @@ struct ToDense {
 
 impl Kernel for ToDense {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F64 => cpu::to_dense::<f64>(self.codes, io),
-            _ => cpu::to_dense::<f32>(self.codes, io),
-        }
+        for_float!(self.dtype, |T| cpu::to_dense::<T>(self.codes, io))
     }
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F64 => super::cuda::to_dense::<f64>(self.codes, gpu, io),
-            _ => super::cuda::to_dense::<f32>(self.codes, gpu, io),
-        }
+        for_float!(self.dtype, |T| super::cuda::to_dense::<T>(self.codes, gpu, io))
     }
 }
 
@@ -155,18 +149,12 @@ struct AddRows {
 
 impl Kernel for AddRows {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F64 => cpu::add_rows::<f64>(self.codes, self.p, io),
-            _ => cpu::add_rows::<f32>(self.codes, self.p, io),
-        }
+        for_float!(self.dtype, |T| cpu::add_rows::<T>(self.codes, self.p, io))
     }
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F64 => super::cuda::add_rows::<f64>(self.codes, self.p, gpu, io),
-            _ => super::cuda::add_rows::<f32>(self.codes, self.p, gpu, io),
-        }
+        for_float!(self.dtype, |T| super::cuda::add_rows::<T>(self.codes, self.p, gpu, io))
     }
 }
 

@@ -51,10 +51,7 @@ pub fn ols_masked_reference(
 }
 
 pub(super) fn run(job: &Job) -> Result<SparseCodes> {
-    match job.signals.dtype() {
-        DType::F64 => run_as::<f64>(job),
-        _ => run_as::<f32>(job),
-    }
+    for_float!(job.signals.dtype(), |T| run_as::<T>(job))
 }
 
 fn run_as<T: candle::WithDType>(job: &Job) -> Result<SparseCodes> {

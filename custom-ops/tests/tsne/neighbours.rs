@@ -2,9 +2,6 @@ use crate::inputs::*;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::{Metric, Neighbours, knn, knn_of, knn_of_reference, knn_reference, row_distances};
 
-const METRICS: [Metric; 5] =
-    [Metric::Euclidean, Metric::Cosine, Metric::Correlation, Metric::Manhattan, Metric::Chebyshev];
-
 /// Distances agree to rounding of f32, and rows that differ from those wanted are as near.
 fn assert_same(
     what: &str,
@@ -70,7 +67,7 @@ fn distance(a: &[f64], b: &[f64], metric: Metric) -> f64 {
 #[test]
 fn neighbours_are_those_of_all_distances_in_f64() -> Result<()> {
     for (n, d, k) in [(2, 1, 1), (3, 7, 2), (10, 1, 9), (37, 16, 5), (260, 33, 17), (700, 5, 30)] {
-        for metric in METRICS {
+        for metric in Metric::ALL {
             check(&format!("{n}×{d}"), None, &gaussian(n, d, 1)?, k, metric)?;
         }
     }
@@ -80,7 +77,7 @@ fn neighbours_are_those_of_all_distances_in_f64() -> Result<()> {
 #[test]
 fn queries_find_rows_that_equal_them() -> Result<()> {
     let rows = gaussian(300, 12, 2)?;
-    for metric in METRICS {
+    for metric in Metric::ALL {
         check("others", Some(&gaussian(41, 12, 3)?), &rows, 20, metric)?;
         check("all rows", Some(&gaussian(3, 12, 3)?), &rows, 300, metric)?;
         let found = knn_of(&rows.narrow(0, 100, 5)?, &rows, 1, metric)?;
@@ -125,7 +122,7 @@ fn duplicates_are_neighbours_and_the_lower_row_comes_first() -> Result<()> {
             assert_eq!(found, &want, "{metric:?}");
         }
     }
-    for metric in METRICS {
+    for metric in Metric::ALL {
         let equal = knn(&Tensor::ones((2500, 400), DType::F32, &CPU)?, 3, metric)?;
         assert_eq!(equal.indices.to_vec2::<u32>()?[..3], [[1, 2, 3], [0, 2, 3], [0, 1, 3]], "{metric:?}");
     }
@@ -193,7 +190,7 @@ fn any_scale_is_searched() -> Result<()> {
 #[test]
 fn results_do_not_depend_on_threads_or_runs() -> Result<()> {
     let rows = low_rank(2300, 330, 20, 70)?;
-    for metric in METRICS {
+    for metric in Metric::ALL {
         let [one, three] = on_threads(|| knn(&rows, 15, metric).unwrap());
         let again = knn(&rows, 15, metric)?;
         for other in [three, again] {
@@ -211,7 +208,7 @@ fn errors_name_what_is_wrong() -> Result<()> {
     bad[2][1] = f32::NAN;
     let bad = Tensor::new(bad, &CPU)?;
     let euclidean = Metric::Euclidean;
-    for metric in METRICS {
+    for metric in Metric::ALL {
         let want = "knn: rows must be finite, got NaN in row 2, column 1";
         assert_eq!(message(knn(&bad, 1, metric)), want, "{metric:?}");
         let want = "knn: queries must be finite, got NaN in row 2, column 1";

@@ -6,9 +6,6 @@ use chandlery_ops::{
 };
 use chandlery_tests::{assert_same_bits, devices};
 
-const METRICS: [Metric; 5] =
-    [Metric::Euclidean, Metric::Cosine, Metric::Correlation, Metric::Manhattan, Metric::Chebyshev];
-
 /// Distances are those of the reference, and each index has the distance that stands beside it.
 fn assert_neighbours(
     what: &str,
@@ -59,7 +56,7 @@ fn neighbours_are_the_nearest_rows_on_every_device() -> Result<()> {
     for (n, d, k) in [(2, 1, 1), (10, 3, 9), (37, 8, 5), (300, 9, 90), (1100, 50, 15), (2300, 4, 30)] {
         let rows = rows(n, d, 1)?;
         let queries = normal((13, d), &CPU, Philox::new(90, 2))?;
-        for metric in METRICS {
+        for metric in Metric::ALL {
             let (want, all) = (knn_reference(&rows, k, metric)?, distances(&rows, &rows, metric)?);
             let (of, of_all) =
                 (knn_of_reference(&queries, &rows, k, metric)?, distances(&queries, &rows, metric)?);
@@ -115,7 +112,7 @@ fn duplicates_come_in_the_order_of_rows_by_every_metric() -> Result<()> {
     let thrice = Tensor::cat(&[&rows, &rows, &rows], 0)?;
     for device in devices()? {
         let there = thrice.to_device(&device)?;
-        for metric in METRICS {
+        for metric in Metric::ALL {
             let found = knn(&there, 2, metric)?;
             for (i, found) in found.indices.to_vec2::<u32>()?.iter().enumerate() {
                 let copies = (0..3).map(|copy| (copy * 150 + i % 150) as u32);
@@ -196,7 +193,7 @@ fn an_approximate_search_is_for_every_metric() -> Result<()> {
     let rows = normal((5200, 6), &CPU, Philox::new(90, 23))?;
     for device in devices()? {
         let there = rows.to_device(&device)?;
-        for metric in METRICS {
+        for metric in Metric::ALL {
             let exact = knn(&there, 10, metric)?;
             let few = knn_approximate(&there, 10, metric, 4, Philox::new(90, 24))?;
             assert!(few.recall > 0.8, "{metric:?} on {:?}: {}", device.location(), few.recall);
@@ -226,7 +223,7 @@ fn entries_that_are_not_finite_are_refused_with_their_place() -> Result<()> {
         values[30 * 30] = f32::INFINITY;
         let rows = Tensor::from_vec(values, (40, 30), &device)?;
         let clean = rows.zeros_like()?;
-        for metric in METRICS {
+        for metric in Metric::ALL {
             let error = message(knn(&rows, 3, metric));
             assert!(error.contains("row 17, column 4"), "{metric:?}: {error}");
             let error = message(knn_of(&rows, &clean, 3, metric));

@@ -40,10 +40,7 @@ pub(super) fn run(job: &Job, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<Spars
     if job.m == 0 || job.p == 0 {
         return nothing(job);
     }
-    match job.signals.dtype() {
-        DType::F64 => run_as::<f64>(job, gpu, io),
-        _ => run_as::<f32>(job, gpu, io),
-    }
+    for_float!(job.signals.dtype(), |T| run_as::<T>(job, gpu, io))
 }
 
 /// No signals, or signals without samples.
