@@ -240,7 +240,7 @@ unsafe impl candle::cuda::cudarc::driver::DeviceRepr for Sizes {}
 
 #[cfg(feature = "cuda")]
 impl Sizes {
-    fn of(op: &str, shape: PoolShape) -> Result<Self> {
+    fn of(op: &'static str, shape: PoolShape) -> Result<Self> {
         let PoolShape { height, width, n_maps, pool } = shape;
         let count = |n| crate::cuda::count(op, n);
         Ok(Self {
