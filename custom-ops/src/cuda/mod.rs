@@ -13,6 +13,7 @@ mod tensor_map;
 
 pub(crate) use candle::cuda::WrapErr;
 pub(crate) use devices::open;
+pub(crate) use flags::Flags;
 pub(crate) use gpu::{Gpu, free_memory, keep_freed_memory};
 pub(crate) use launch::{Address, Launch};
 pub(crate) use recording::{Recorder, log};
