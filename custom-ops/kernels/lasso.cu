@@ -1,25 +1,31 @@
-// lasso.cu: whole lasso solves, a block for each signal: greedy coordinate descent with Newton steps on the support.
+// lasso.cu: whole lasso solves, a block for each signal: an active set by exchange, and greedy coordinate descent where that does not get on.
 //
-//   min_a  1/2 xx - c.a + 1/2 a'Ga + sum_j b_j |a_j|     for unit diagonals of G; `lasso_scale` makes them so
+//   min_a  1/2 xx - c.a + 1/2 a'Ga + sum_j b_j |a_j|     for unit diagonals of G; lasso_prepare.cu makes them so
 //
 // A round is
-//   greedy   |S|/2 + 4 times: the coordinate whose best move is longest takes it; q = c - Ga follows by one row of G
-//   newton   Cholesky of G_SS, direction d, exact line search of the piecewise quadratic along d through the zero crossings
+//   join     atoms that violate |q_j| <= b_j most join the support S, at most |S|/2 + JOIN, each with the sign of q_j
+//   drop     a_S = G_SS^-1 (c_S - b sign); those whose coefficient has another sign leave, until none does
 //   renew    q = c - Ga from the rows of the support, the relative duality gap, the end if it is small enough
+// Where the objective does not fall, or no atom can join, the signal goes on with rounds of
+//   greedy   |S|/2 + MOVES times: the coordinate whose best move is longest takes it; q = c - Ga follows by one row of G
+//   newton   Cholesky of G_SS, direction d, exact line search of the piecewise quadratic along d through the zero crossings
+//   renew    as above
+// of which each lowers the objective.
 //
-// q and a are in registers, the factor in shared memory or, in the last launches, in global memory. A support that its place does not hold
-// leaves the signal to the next launch, which goes on from the activations that it finds; the last one goes on without newton.
+// q and a are in registers, the factor (of G_SS^-1 in the first kind of round) in shared memory or, in the last launches, in global memory. A
+// support that its place does not hold leaves the signal to the next launch, which goes on from the activations that it finds; the last one
+// goes on without newton.
 //
 // arrays   activations, correlations: [m, n]; grams: [n, n], of unit diagonal; energies, gaps: [m]; penalties: [n], at least 0; scales: [n],
 //          what coefficients of unit atoms are multiplied by, 0 for atoms of zeros; grams and scales once, or, where `own` is set, for each
 //          signal; all of one type T. updates: [m] u32, added to. work: [2 + m]
 //          u32: signals taken so far, signals in the list, the list; next: the same for what is left over. large: null, or a factor for each
 //          block. said: 2 u32, see Said, set
-// scalars  n <= EACH * THREADS; capacity: atoms that the place of the factor holds, a multiple of 4; cyclic: sweeps in place of greedy moves
-//          and Newton steps; last: nothing is left over; wide: rows begin on 4 entries and n is a multiple of 4
+// scalars  n <= EACH * THREADS; capacity: atoms that the place of the factor holds, a multiple of 4; cyclic: sweeps in place of all else;
+//          last: nothing is left over; tells: said[LEFT_OVER] is wanted; wide: rows begin on 4 entries and n is a multiple of 4
 // launch   1-D, any number of blocks of THREADS: blocks take signals from `work`
 // shared   `shared_bytes` of src/lasso/shape.rs
-// cost     a row of G, n numbers, for each move and for each atom of the support in each round; support^3 / 3 FLOP a round
+// cost     a row of G, n numbers, for each atom of the support in each round; some 2 support^2 FLOP for each atom that joins or leaves
 // NaN      a signal with NaN ends at once with gap NaN
 // same     each signal by itself: the same bits whichever block takes it
 // truth    lasso_reference in src/lasso/reference.rs
@@ -32,7 +38,7 @@ enum Said { NOT_FINITE, LEFT_OVER };
 template <typename T>
 struct Numbers {
   T tolerance;
-  unsigned n, capacity, max_updates, nonnegative, cyclic, last, wide, own;
+  unsigned n, capacity, max_updates, nonnegative, cyclic, last, tells, wide, own;
 };
 
 // The move of a warp that comes first; one lane that has it is told so.
@@ -89,6 +95,40 @@ struct Solve {
     return best;
   }
 
+  // By how much the atom outside the support that violates its condition of optimality most does so; which it is, its penalty with the sign
+  // that its coefficient will have.
+  __device__ __forceinline__ T violation(unsigned& atom, T& penalty) const {
+    T most = 0;
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+      const T by = (nonnegative ? q[i] : absolute(q[i])) - b[i];
+      if (a[i] == 0 && by > most) most = by, atom = at(i), penalty = q[i] > 0 ? b[i] : -b[i];
+    }
+    return most;
+  }
+
+  // The places of the support in a list: `start` of the first of this thread, and how many there are.
+  __device__ __forceinline__ unsigned places(unsigned mine, unsigned* of_warps, unsigned& start) const {
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    unsigned upto = mine;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const unsigned below = __shfl_up_sync(ALL, upto, step);
+      if (lane >= step) upto += below;
+    }
+    __syncthreads();
+    if (lane == 31) of_warps[warp] = upto;
+    __syncthreads();
+    unsigned all = 0;
+    start = upto - mine;
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) {
+      if (w < warp) start += of_warps[w];
+      all += of_warps[w];
+    }
+    return all;
+  }
+
   // The first move of an atom from `from` on: moves count as equally far.
   __device__ __forceinline__ Move<T> following(unsigned from) const {
     Move<T> first{0, 0, n};
@@ -105,6 +145,76 @@ struct Solve {
 constexpr int PATIENCE = 16;
 // Greedy moves of a round beside half the support.
 constexpr unsigned MOVES = 4;
+// Atoms that join a support beside half of it.
+constexpr unsigned JOIN = 16;
+// The largest capacity.
+constexpr unsigned MOST_LISTED = 1024;
+
+// A number that at most `most` of those of the threads are above, at least 0; the least such of a search by halves.
+template <int THREADS, typename T>
+__device__ __forceinline__ T threshold(T mine, unsigned most, T* room) {
+  T largest[1] = {mine};
+  over_block<THREADS>(largest, room, [](int, T x, T y) { return larger(x, y); });
+  if (__syncthreads_count(mine > 0) <= most) return 0;
+  T low = 0, high = largest[0];
+  for (int halving = 0; halving < 8; ++halving) {
+    const T middle = low + (high - low) / 2;
+    if (__syncthreads_count(mine > middle) <= most) high = middle;
+    else low = middle;
+  }
+  return high;
+}
+
+// Takes the atoms whose coefficient has another sign than their penalty, or is 0, from the list of `all` and from T, and makes their
+// activations 0. Whether there were such.
+template <typename T, int THREADS>
+__device__ __forceinline__ bool drop(const Shared<T>& at, unsigned capacity, bool nonnegative, T* activations, unsigned& all) {
+  __shared__ unsigned wrong[MOST_LISTED / 32];
+  bool any = false;
+  for (unsigned from = 0; from < all; from += THREADS) {
+    const unsigned x = from + threadIdx.x;
+    bool is_wrong = false;
+    if (x < all) {
+      const T value = at.value[x], penalty = at.penalty[x];
+      // Without a penalty any sign is right.
+      is_wrong = !(nonnegative || penalty > 0 ? value > 0 : penalty < 0 ? value < 0 : value != 0);
+      if (is_wrong) activations[at.atom[x]] = 0;
+    }
+    const unsigned of_warp = __ballot_sync(ALL, is_wrong);
+    if (threadIdx.x % 32 == 0) wrong[x / 32] = of_warp;
+    any |= is_wrong;
+  }
+  if (!__syncthreads_or(any)) return false;
+  unsigned left = all;
+  for (int word = (int)(all - 1) / 32; word >= 0; --word)
+    for (unsigned bits = wrong[word]; bits; --left) {
+      const unsigned bit = 31 - __clz(bits);
+      remove<T, THREADS>(at, capacity, left, 32 * word + bit);
+      bits ^= 1u << bit;
+    }
+  // The others close up; those of some threads at a time.
+  unsigned before = 0;
+  for (unsigned from = 0; from < all; from += THREADS) {
+    const unsigned x = from + threadIdx.x;
+    unsigned to = x, atom = 0;
+    T penalty = 0, right = 0;
+    if (x < all) atom = at.atom[x], penalty = at.penalty[x], right = at.inverse[x];
+    bool stays = x < all;
+    if (stays) {
+      unsigned lost = before;
+      for (unsigned word = from / 32; word < x / 32; ++word) lost += __popc(wrong[word]);
+      lost += __popc(wrong[x / 32] & ((1u << x % 32) - 1));
+      stays = !(wrong[x / 32] >> x % 32 & 1);
+      to = x - lost;
+    }
+    for (unsigned word = from / 32; word < (from + THREADS) / 32 && 32 * word < all; ++word) before += __popc(wrong[word]);
+    __syncthreads();
+    if (stays) at.atom[to] = atom, at.penalty[to] = penalty, at.inverse[to] = right;
+    __syncthreads();
+  }
+  all = left;
+  return true;
+}
 
 template <typename T, int THREADS, int EACH>
 __device__ void lasso(T* activations, const T* grams, const T* correlations, const T* energies, const T* penalties,
@@ -113,7 +223,7 @@ __device__ void lasso(T* activations, const T* grams, const T* correlations, con
   using S = Solve<T, THREADS, EACH>;
   constexpr int WARPS = S::WARPS;
   extern __shared__ __align__(16) unsigned char memory[];
-  const unsigned capacity = numbers.capacity, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const unsigned capacity = numbers.capacity, warp = threadIdx.x / 32;
   Shared<T> at;
   at.moves = reinterpret_cast<Move<T>*>(memory);
   at.room = reinterpret_cast<T*>(at.moves + 2 * WARPS);
@@ -121,7 +231,8 @@ __device__ void lasso(T* activations, const T* grams, const T* correlations, con
   at.value = at.direction + capacity;
   at.penalty = at.value + capacity;
   at.inverse = at.penalty + capacity;
-  T* const after = at.inverse + capacity;
+  at.work = at.inverse + capacity;
+  T* const after = at.work + 4 * capacity;
   at.factor = large ? large + blockIdx.x * factor_size(capacity) : after;
   at.atom = reinterpret_cast<unsigned*>(large ? after : after + factor_size(capacity));
   at.count = at.atom + capacity;
@@ -155,30 +266,23 @@ __device__ void lasso(T* activations, const T* grams, const T* correlations, con
     }
     T gap = infinity<T>(), lowest = infinity<T>(), least = infinity<T>();
     int stalled = 0;
-    bool left_over = false;
+    bool left_over = false, careful = numbers.cyclic;
+    unsigned all = 0, built = 0;  // atoms in the list, rows of T
     for (bool first = true;; first = false) {
-      // The support, in rising order within threads: atom and value.
-      unsigned mine = 0;
+      T of_c[EACH];
+      s.load_row(c, of_c);
 #pragma unroll
-      for (int i = 0; i < EACH; ++i) mine += s.a[i] != 0;
-      unsigned upto = mine;
+      for (int i = 0; i < EACH; ++i) of_c[i] = of_c[i] * of_scale[i];
+      unsigned start = 0;
+      if (first || careful) {
+        unsigned mine = 0;
 #pragma unroll
-      for (int step = 1; step < 32; step *= 2) {
-        const unsigned below = __shfl_up_sync(ALL, upto, step);
-        if (lane >= step) upto += below;
-      }
-      __syncthreads();
-      if (lane == 31) at.count[warp] = upto;
-      __syncthreads();
-      unsigned start = upto - mine, all = 0;
-#pragma unroll
-      for (int w = 0; w < WARPS; ++w) {
-        if (w < warp) start += at.count[w];
-        all += at.count[w];
-      }
-      if (all > capacity && !numbers.last) {
-        left_over = true;
-        break;
+        for (int i = 0; i < EACH; ++i) mine += s.a[i] != 0;
+        all = s.places(mine, at.count, start);
+        if (all > capacity && !numbers.last) {
+          left_over = true;
+          break;
+        }
       }
       // Those of number `from` and up that have room.
       const auto list = [&](unsigned from) {
@@ -192,17 +296,30 @@ __device__ void lasso(T* activations, const T* grams, const T* correlations, con
           }
         __syncthreads();
       };
-      list(0);
+      if (first || careful) list(0);
       if (!first && all > 0 && all <= capacity && !numbers.cyclic) {
-        newton<T, THREADS>(at, g, n, all, numbers.nonnegative, s, start);
-        moved += all;
+        if (careful) {
+          newton<T, THREADS>(at, g, n, all, numbers.nonnegative, s, start);
+          moved += all;
+        } else {
+          gather<T, THREADS>(at.factor, capacity, at.atom, g, n, built, all, all);
+          __syncthreads();
+          for (; built < all; built += 4) append<T, THREADS>(at, capacity, built, all - built < 4 ? all - built : 4);
+          for (bool again = true; again && all > 0;) {
+            moved += all;
+            minimum<T, THREADS>(at, capacity, all, at.inverse);
+            again = drop<T, THREADS>(at, capacity, numbers.nonnegative, result, all);
+          }
+          built = all;
+          for (unsigned x = threadIdx.x; x < all; x += THREADS) result[at.atom[x]] = at.value[x];
+          __syncthreads();
+          s.load_row(result, s.a);
+        }
       }
 
       // Renew: q = c - G a.
-      T of_c[EACH];
-      s.load_row(c, of_c);
 #pragma unroll
-      for (int i = 0; i < EACH; ++i) s.q[i] = of_c[i] = of_c[i] * of_scale[i];
+      for (int i = 0; i < EACH; ++i) s.q[i] = of_c[i];
       for (unsigned from = 0; from < all; from += capacity) {
         constexpr int AT_ONCE = EACH > 8 ? 2 : 4;
         if (from > 0) list(from);
@@ -241,9 +358,41 @@ __device__ void lasso(T* activations, const T* grams, const T* correlations, con
       gap = of_gap;
       // Done, or not a number, or at the end of what rounding allows.
       stalled = primal < lowest || gap < least ? 0 : stalled + 1;
+      careful |= !(primal < lowest);
       lowest = smaller(lowest, primal), least = smaller(least, gap);
       if (!(gap > numbers.tolerance) || moved >= numbers.max_updates || stalled > PATIENCE) break;
 
+      if (!careful) {
+        if (first) {
+          // What `minimum` takes of those that are in the list already.
+          unsigned to = start;
+          if (all <= capacity)
+#pragma unroll
+            for (int i = 0; i < EACH; ++i)
+              if (s.a[i] != 0) at.penalty[to] = s.a[i] > 0 ? s.b[i] : -s.b[i], at.inverse[to] = of_c[i] - at.penalty[to], ++to;
+#pragma unroll
+          for (int i = 0; i < EACH; ++i)
+            if (S::at(i) < n) result[S::at(i)] = s.a[i];
+        }
+        const unsigned room = capacity > all ? capacity - all : 0, most = all / 2 + JOIN;
+        if (room == 0 && !numbers.last) {
+          left_over = true;
+          break;
+        }
+        unsigned atom = 0;
+        T penalty = 0;
+        const T by = s.violation(atom, penalty), above = threshold<THREADS>(by, most < room ? most : room, at.room);
+        unsigned place;
+        const unsigned more = s.places(by > above, at.count, place);
+        if (by > above) {
+          at.atom[all + place] = atom, at.penalty[all + place] = penalty;
+          at.inverse[all + place] = c[atom] * scale[atom] - penalty;
+        }
+        __syncthreads();
+        all += more;
+        careful = more == 0;
+        if (!careful) continue;
+      }
       // Greedy, or one sweep over the coordinates in order.
       const unsigned moves = numbers.cyclic ? n : all / 2 + MOVES;
       unsigned from = 0;
@@ -275,8 +424,10 @@ __device__ void lasso(T* activations, const T* grams, const T* correlations, con
       if (S::at(i) < n) result[S::at(i)] = s.a[i] * of_scale[i];
     if (threadIdx.x == 0) {
       gaps[signal] = gap, updates[signal] = moved;
-      if (left_over) next[2 + atomicAdd(next + 1, 1u)] = signal, said[LEFT_OVER] = 1;
-      else if (!(gap < infinity<T>())) said[NOT_FINITE] = 1;
+      if (left_over) {
+        next[2 + atomicAdd(next + 1, 1u)] = signal;
+        if (numbers.tells) said[LEFT_OVER] = 1;
+      } else if (!(gap < infinity<T>())) said[NOT_FINITE] = 1;
     }
   }
 }
@@ -290,7 +441,7 @@ __device__ void lasso(T* activations, const T* grams, const T* correlations, con
                             next, large, said, numbers);                                                           \
   }
 LASSO(lasso_f32_512, float, 128, 4, 8)
-LASSO(lasso_f32_1024, float, 128, 8, 5)
+LASSO(lasso_f32_1024, float, 128, 8, 4)
 LASSO(lasso_f32_1024_roomy, float, 256, 4, 2)
 LASSO(lasso_f32_4096, float, 512, 8, 1)
 LASSO(lasso_f32_8192, float, 512, 16, 1)
@@ -299,46 +450,3 @@ LASSO(lasso_f64_1024, double, 256, 4, 2)
 LASSO(lasso_f64_1024_roomy, double, 256, 4, 1)
 LASSO(lasso_f64_4096, double, 512, 8, 1)
 LASSO(lasso_f64_8192, double, 512, 16, 1)
-
-// scales <- 1 / sqrt(diagonals of the Gram matrices), 0 for atoms of zeros; the lists of work of the launches, each of 2 + m: all of m
-// signals, and none.
-template <typename T>
-__device__ void begin(const T* given, T* scales, unsigned* work, unsigned* updates, unsigned launches, unsigned m, unsigned n,
-                      unsigned grams) {
-  const size_t all = (size_t)gridDim.x * blockDim.x, atoms = (size_t)grams * n;
-  for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (m > atoms ? m : atoms); i += all) {
-    if (i < atoms) {
-      const T square = given[i * n + i % n];
-      scales[i] = square > 0 ? 1 / sqrt(square) : T(0);
-    }
-    if (i < m) work[2 + i] = i, updates[i] = 0;
-    if (i == 0)
-      for (unsigned launch = 0; launch < launches; ++launch) {
-        unsigned* const list = work + launch * (2 + (size_t)m);
-        list[0] = 0, list[1] = launch == 0 ? m : 0;
-      }
-  }
-}
-
-// unit[k][i][j] <- scales[k][i] given[k][i][j] scales[k][j]
-template <typename T>
-__device__ void to_unit(const T* given, const T* scales, T* unit, unsigned n, unsigned grams) {
-  const size_t all = (size_t)gridDim.x * blockDim.x, entries = (size_t)grams * n * n;
-  for (size_t e = (size_t)blockIdx.x * blockDim.x + threadIdx.x; e < entries; e += all) {
-    const size_t row = e / n;  // of all matrices below each other
-    unit[e] = scales[row] * given[e] * scales[row / n * n + e % n];
-  }
-}
-
-#define PREPARE(T, NAME)                                                                                           \
-  extern "C" __global__ void lasso_begin_##NAME(const T* given, T* scales, unsigned* work, unsigned* updates,      \
-                                                const unsigned launches, const unsigned m, const unsigned n,       \
-                                                const unsigned grams) {                                            \
-    begin(given, scales, work, updates, launches, m, n, grams);                                                    \
-  }                                                                                                                \
-  extern "C" __global__ void lasso_unit_##NAME(const T* given, const T* scales, T* unit, const unsigned n,         \
-                                               const unsigned grams) {                                             \
-    to_unit(given, scales, unit, n, grams);                                                                        \
-  }
-PREPARE(float, f32)
-PREPARE(double, f64)

@@ -44,7 +44,7 @@ __device__ __forceinline__ T shrunk(T z, T b, bool nonnegative) {
 }
 
 // Smallest number that changes 1.
-template <typename T> __device__ __forceinline__ double epsilon() { return sizeof(T) == 8 ? 2.220446049250313e-16 : 1.1920928955078125e-7; }
+template <typename T> __device__ constexpr double epsilon() { return sizeof(T) == 8 ? 2.220446049250313e-16 : 1.1920928955078125e-7; }
 
 // The objective and the relative duality gap of activations. excess: the largest |q_j| / b_j; unpenalised: the largest |q_j| / sqrt(G_jj) of
 // atoms without a penalty. A NaN stays.

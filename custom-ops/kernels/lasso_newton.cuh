@@ -2,37 +2,19 @@
 // search of the piecewise quadratic along the direction.
 #pragma once
 
-#include "lasso.cuh"
-
-// The factor: panels of four columns, in each the rows from the first of these columns on, four neighbours to a row.
-__host__ __device__ __forceinline__ size_t panel_at(unsigned panel, unsigned rows) {
-  return 4 * (size_t)panel * rows - 8 * (size_t)panel * (panel - 1);
-}
-// Numbers of a factor of `capacity` atoms, a multiple of four, and the right-hand side below it.
-__host__ __device__ __forceinline__ size_t factor_size(unsigned capacity) { return panel_at(capacity / 4, capacity + 1); }
-
-template <typename T>
-struct Shared {
-  Move<T>* moves;   // [2][WARPS]
-  T* room;          // [5][WARPS]
-  T* direction;     // [capacity]
-  T* value;         // [capacity]
-  T* penalty;       // [capacity]
-  T* inverse;       // [capacity]
-  T* factor;        // [factor_size]
-  unsigned* atom;   // [capacity]
-  unsigned* count;  // [WARPS]
-};
+#include "lasso_inverse.cuh"
 
 // Four neighbours of a factor.
 template <typename T>
 __device__ __forceinline__ void four(const T* from, T (&v)[4]) { load4(from, v); }
 
 // Turns the lower triangle of `rows` rows and columns, a multiple of four, into its Cholesky factor, and the row below, a right-hand side,
-// into the solution of the first triangular system. `inverse`: one over the diagonal, 0 for a row that depends on those before it.
+// into the solution of the first triangular system. `inverse`: one over the diagonal. A row that depends on those before it gets the least pivot:
+// the direction then goes far in the direction in which the matrix vanishes, along which the objective is linear and the line search ends where
+// a coefficient is 0.
 template <typename T, int THREADS>
 __device__ __forceinline__ void factorise(T* factor, T* inverse, unsigned rows) {
-  constexpr T PIVOT = sizeof(T) == 8 ? T(1e-12) : T(1e-5);
+  constexpr T PIVOT = T(64 * epsilon<T>());
   for (unsigned first = 0; first < rows; first += 4) {
     T* const panel = factor + panel_at(first / 4, rows + 1);
     // What earlier columns leave of these four.
@@ -55,7 +37,7 @@ __device__ __forceinline__ void factorise(T* factor, T* inverse, unsigned rows) 
     }
     __syncthreads();
     // The four rows of the diagonal, which every thread factorises for itself.
-    T of[4][4], over[4];
+    T of[4][4], over[4], below[4];
 #pragma unroll
     for (int r = 0; r < 4; ++r) four(panel + 4 * r, of[r]);
 #pragma unroll
@@ -63,12 +45,13 @@ __device__ __forceinline__ void factorise(T* factor, T* inverse, unsigned rows) 
       T pivot = of[c][c];
 #pragma unroll
       for (int e = 0; e < c; ++e) pivot = fused(-of[c][e], of[c][e], pivot);
-      over[c] = pivot > PIVOT ? rsqrt(pivot) : T(0);
+      over[c] = rsqrt(larger(pivot, PIVOT));
+      below[c] = pivot > PIVOT ? over[c] : T(0);  // what is below a pivot of 0 is rounding error
 #pragma unroll
       for (int r = c + 1; r < 4; ++r) {
 #pragma unroll
         for (int e = 0; e < c; ++e) of[r][c] = fused(-of[r][e], of[c][e], of[r][c]);
-        of[r][c] *= over[c];
+        of[r][c] *= below[c];
       }
     }
     __syncthreads();
@@ -87,7 +70,7 @@ __device__ __forceinline__ void factorise(T* factor, T* inverse, unsigned rows) 
       for (int c = 0; c < 4; ++c) {
 #pragma unroll
         for (int e = 0; e < c; ++e) mine[c] = fused(-mine[e], of[c][e], mine[c]);
-        mine[c] *= over[c];
+        mine[c] *= row == rows ? over[c] : below[c];
       }
       store4(panel + 4 * (row - first), mine);
     }
@@ -139,34 +122,13 @@ template <typename T, int THREADS, typename S>
 __device__ __forceinline__ void newton(const Shared<T>& at, const T* g, unsigned n, unsigned all, bool nonnegative, S& s,
                                        unsigned start) {
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, rows = (all + 3) / 4 * 4;
-  const auto entry = [&](unsigned row, unsigned column) -> T& {
-    return at.factor[panel_at(column / 4, rows + 1) + 4 * (row - column / 4 * 4) + column % 4];
-  };
-  // The rows of G_SS, up to the diagonal, by warps: some rows, and in each some columns of a lane, at a time, so that loads overlap.
-  constexpr unsigned ROWS = 4, COLUMNS = 4;
-  for (unsigned first = warp * ROWS; first < rows; first += THREADS / 32 * ROWS)
-    for (unsigned from = lane; from < first + ROWS; from += 32 * COLUMNS) {
-      T of[ROWS][COLUMNS];
-#pragma unroll
-      for (unsigned r = 0; r < ROWS; ++r)
-#pragma unroll
-        for (unsigned c = 0; c < COLUMNS; ++c) {
-          const unsigned row = first + r, column = from + 32 * c;
-          of[r][c] = row == column ? T(1) : T(0);
-          if (row < all && column <= row) of[r][c] = g[(size_t)at.atom[row] * n + at.atom[column]];
-        }
-#pragma unroll
-      for (unsigned r = 0; r < ROWS; ++r)
-#pragma unroll
-        for (unsigned c = 0; c < COLUMNS; ++c)
-          if (from + 32 * c <= first + r) entry(first + r, from + 32 * c) = of[r][c];
-    }
+  gather<T, THREADS>(at.factor, rows, at.atom, g, n, 0, rows, all);
   // The right-hand side: q_S - b sign(a).
   unsigned to = start;
 #pragma unroll
   for (int i = 0; i < S::ENTRIES; ++i)
-    if (s.a[i] != 0) entry(rows, to) = at.direction[to] = s.q[i] - (s.a[i] > 0 ? s.b[i] : -s.b[i]), ++to;
-  for (unsigned row = all + threadIdx.x; row < rows; row += THREADS) entry(rows, row) = at.direction[row] = 0;
+    if (s.a[i] != 0) entry(at.factor, rows, rows, to) = at.direction[to] = s.q[i] - (s.a[i] > 0 ? s.b[i] : -s.b[i]), ++to;
+  for (unsigned row = all + threadIdx.x; row < rows; row += THREADS) entry(at.factor, rows, rows, row) = at.direction[row] = 0;
   __syncthreads();
   factorise<T, THREADS>(at.factor, at.inverse, rows);
   if (warp == 0) {

@@ -14,6 +14,7 @@ mod tensor_map;
 
 pub(crate) use candle::cuda::WrapErr;
 pub(crate) use devices::open;
+pub(crate) use flags::Flags;
 pub(crate) use gpu::Gpu;
 pub(crate) use launch::{Address, Launch};
 pub(crate) use memory::{MostMemory, free_memory, keep_freed_memory};

@@ -1,13 +1,14 @@
 //! The launches of `kernels/lasso.cu`: unit atoms, whole solves, and those whose support was too large.
 use super::shape::{Stage, factor_size};
 use super::{Lasso, LassoMethod, OP};
-use crate::cuda::{Gpu, Part, Scratch, ScratchLayout, keep_freed_memory};
+use crate::cuda::{Flags, Gpu, Part, Scratch, ScratchLayout, keep_freed_memory};
 use crate::op::{In, Io};
 use candle::cuda::CudaDType;
 use candle::cuda::cudarc::driver::{CudaView, CudaViewMut, DeviceRepr};
 use candle::{CudaStorage, Result, WithDType};
 
 const FILE: &str = "lasso";
+const PREPARE: &str = "lasso_prepare";
 
 /// What a kernel says, in the order of `Said` in `kernels/lasso.cu`.
 const NOT_FINITE: usize = 0;
@@ -24,10 +25,11 @@ struct Numbers<T> {
     nonnegative: u32,
     cyclic: u32,
     last: u32,
+    tells: u32,
     wide: u32,
     own: u32,
 }
-// SAFETY: a number of four or eight bytes and eight of four, the same layout as the kernel's struct, padded to its alignment.
+// SAFETY: a number of four or eight bytes and nine of four, the same layout as the kernel's struct, padded to its alignment.
 unsafe impl<T: DeviceRepr> DeviceRepr for Numbers<T> {}
 
 /// What stays for all launches of a call.
@@ -40,6 +42,9 @@ struct Space<T> {
     /// `[2 + m]` for each launch: signals to take.
     work: Part<u32>,
 }
+
+/// The most signals that are sorted, those with most work first: of more, the last are few beside all.
+const SORTED: usize = 16_384;
 
 /// Operands of a call.
 struct Operands<'a, T> {
@@ -75,27 +80,38 @@ pub(super) fn run<T: CudaDType + WithDType + DeviceRepr>(
     };
     let m = of.gaps.len();
     let grams = if lasso.own_gram { m } else { 1 };
-    let mut space = begin(gpu, &gram, &mut of, [m, n, grams, stages.len()])?;
     let cyclic = lasso.options.method == LassoMethod::CoordinateDescent;
+    let stages = if cyclic { &stages[..1] } else { &stages[..] };
+    let is_sorted = !cyclic && m > stages[0].blocks && m <= SORTED;
+    let mut space = begin(gpu, &gram, &mut of, [m, n, grams, stages.len()], is_sorted)?;
     let mut refused = 0;
-    for (i, &stage) in stages.iter().enumerate() {
-        let is_last = cyclic || i + 1 == stages.len();
-        let numbers = Numbers {
-            tolerance: T::from_f64(lasso.options.tolerance),
-            n: n as u32,
-            capacity: stage.capacity as u32,
-            max_updates: u32::try_from(lasso.options.max_updates).unwrap_or(u32::MAX),
-            nonnegative: lasso.options.nonnegative.into(),
-            cyclic: cyclic.into(),
-            last: is_last.into(),
-            wide: wide.into(),
-            own: lasso.own_gram.into(),
-        };
-        let said = solve(gpu, stage, i, &mut of, &mut space, numbers)?;
+    // Those with factors in shared memory follow each other without a wait.
+    let near = stages.iter().take_while(|stage| !stage.is_large).count();
+    let mut first = 0;
+    for end in near..=stages.len() {
+        let flags = gpu.flags()?;
+        for at in first..end {
+            let stage = stages[at];
+            let numbers = Numbers {
+                tolerance: T::from_f64(lasso.options.tolerance),
+                n: n as u32,
+                capacity: stage.capacity as u32,
+                max_updates: u32::try_from(lasso.options.max_updates).unwrap_or(u32::MAX),
+                nonnegative: lasso.options.nonnegative.into(),
+                cyclic: cyclic.into(),
+                last: (at + 1 == stages.len()).into(),
+                tells: (at + 1 == end).into(),
+                wide: wide.into(),
+                own: lasso.own_gram.into(),
+            };
+            solve(gpu, stage, at, &mut of, &mut space, numbers, &flags)?;
+        }
+        let said = flags.wait()?;
         refused |= said[NOT_FINITE];
         if said[LEFT_OVER] == 0 {
             break;
         }
+        first = end;
     }
     if refused != 0 {
         candle::bail!(
@@ -105,37 +121,49 @@ pub(super) fn run<T: CudaDType + WithDType + DeviceRepr>(
     Ok(())
 }
 
-/// Unit atoms, and the lists of signals of so many launches.
+/// Unit atoms, and the lists of signals of so many launches, the first sorted or as they come.
 fn begin<T: CudaDType + WithDType>(
     gpu: &Gpu,
     gram: &In<'_, CudaStorage>,
     of: &mut Operands<'_, T>,
     [m, n, grams, launches]: [usize; 4],
+    is_sorted: bool,
 ) -> Result<Space<T>> {
     let gram = gram.elements::<T>()?;
     let mut layout = ScratchLayout::default();
     let (unit, scale) = (layout.part::<T>(grams * n * n), layout.part::<T>(grams * n));
     let work = layout.part::<u32>(launches * (2 + m));
+    let ease = layout.part::<f32>(if is_sorted { m } else { 0 });
     let mut scratch = layout.alloc(OP, gpu)?;
     {
         let mut memory = scratch.all();
         let memory = gpu.to_write(&mut memory);
         let name = T::DTYPE.as_str();
-        let launch = gpu.launch(OP, FILE, &format!("lasso_begin_{name}"))?.read(&gram);
+        let launch = gpu.launch(OP, PREPARE, &format!("lasso_begin_{name}"))?.read(&gram);
         let launch = launch.num(scale.address(memory.at)).num(work.address(memory.at));
         let launch = launch.write(&mut of.updates).count(launches).count(m).count(n).count(grams);
         // SAFETY: (const T*, T*, 2 × unsigned*, 4 × unsigned): n² numbers of each Gram matrix, n of its `scale`, 2 + m of each list and m
         // of the updates, by the checks of `lasso_` and the layout above.
         unsafe { launch.linear(m.max(grams * n)).go() }?;
-        let launch = gpu.launch(OP, FILE, &format!("lasso_unit_{name}"))?.read(&gram);
+        let launch = gpu.launch(OP, PREPARE, &format!("lasso_unit_{name}"))?.read(&gram);
         let launch = launch.num(scale.address(memory.at)).num(unit.address(memory.at)).count(n).count(grams);
         // SAFETY: (2 × const T*, T*, 2 × unsigned), as above.
         unsafe { launch.linear(grams * n * n).go() }?;
+        if is_sorted {
+            let launch = gpu.launch(OP, PREPARE, &format!("lasso_ease_{name}"))?.read(&of.correlations);
+            let launch = launch.read(&of.energies).num(scale.address(memory.at)).num(ease.address(memory.at));
+            let launch = launch.count(m).count(n).num(u32::from(grams > 1));
+            // SAFETY: (3 × const T*, float*, 3 × unsigned): [m, n] correlations, [m] energies and as many `ease`, `scale` as above.
+            unsafe { launch.linear(32 * m).go() }?;
+            let launch = gpu.launch(OP, PREPARE, "lasso_sort")?.num(ease.address(memory.at));
+            // SAFETY: (const float*, unsigned*, unsigned): m numbers, and the first list, which has room for as many signals.
+            unsafe { launch.num(work.address(memory.at)).count(m).linear(32 * m).go() }?;
+        }
     }
     Ok(Space { scratch, unit, scale, work })
 }
 
-/// Makes launch `at`, of the signals of its list; what is left over goes to the next. Waits for the device.
+/// Queues launch `at`, of the signals of its list; what is left over goes to the next.
 fn solve<T: CudaDType + WithDType + DeviceRepr>(
     gpu: &Gpu,
     stage: Stage,
@@ -143,8 +171,9 @@ fn solve<T: CudaDType + WithDType + DeviceRepr>(
     of: &mut Operands<'_, T>,
     space: &mut Space<T>,
     numbers: Numbers<T>,
-) -> Result<[u32; 8]> {
-    let (flags, m) = (gpu.flags()?, of.gaps.len());
+    flags: &Flags,
+) -> Result<()> {
+    let m = of.gaps.len();
     let blocks = m.min(stage.blocks);
     let mut layout = ScratchLayout::default();
     let factors = layout.part::<T>(if stage.is_large { blocks * factor_size(stage.capacity) } else { 0 });
@@ -172,5 +201,5 @@ fn solve<T: CudaDType + WithDType + DeviceRepr>(
         // memory that `Stage` counts. `wide` says that rows begin on four entries; scratch always does.
         unsafe { launch.go() }?;
     }
-    flags.wait()
+    Ok(())
 }

@@ -56,14 +56,19 @@
 //!
 //! Results do not depend on the number of threads.
 //!
-//! **On CUDA** one kernel runs whole solves, a block for each signal: `q` and `a` in registers, the factor in shared memory; signals
-//! whose support outgrows it go on in a second launch with factors in global memory, up to 1024 atoms, and without Newton steps above
-//! that. There may be up to 8192 atoms. A call waits for the device once or twice and cannot be part of a recorded step. Scratch
-//! memory: as much as `gram`, and for the second launch at most 2 MiB (f32) for each multiprocessor. Results are the same bits in every run.
+//! **On CUDA** one kernel runs whole solves, a block for each signal: `q` and `a` in registers. Its first step lets many atoms join the
+//! support at once, those with the largest `|qⱼ| − βⱼ`, and its second goes to the minimum on the support with the signs fixed and drops
+//! the atoms whose coefficient then has another sign, until none has, by an inverse Cholesky factor that atoms join and leave. Where `P`
+//! does not fall by that, the steps above go on. The factor is in shared memory; signals whose support outgrows it go on in further launches,
+//! in the end with factors in global memory, up to 1024 atoms, and without Newton steps above that. Of up to 16,384 signals those that
+//! look hardest start first. There may be up to 8192 atoms. A call waits for the device once, or once more for each launch with factors
+//! in global memory, and cannot be part of a recorded step. Scratch memory: as much as `gram`, and for such a launch at most 2 MiB (f32)
+//! for each multiprocessor. Results are the same bits in every run.
 //!
 //! Sources: Tibshirani, "Regression shrinkage and selection via the lasso", J. Royal Statistical Society B 58(1), 1996; Osborne,
 //! Presnell and Turlach, "A new approach to variable selection in least squares problems", IMA J. Numerical Analysis 20(3), 2000
-//! (the active set); Friedman, Hastie and Tibshirani, "Regularization paths for generalized linear models via coordinate descent",
+//! (the active set); Portugal, Júdice and Vicente, "A comparison of block pivoting and interior-point algorithms for linear least squares
+//! problems with nonnegative variables", Mathematics of Computation 63, 1994 (joining and dropping many at once); Friedman, Hastie and Tibshirani, "Regularization paths for generalized linear models via coordinate descent",
 //! J. Statistical Software 33(1), 2010; Li and Osher, "Coordinate descent optimization for ℓ¹ minimization with application to
 //! compressed sensing; a greedy algorithm", Inverse Problems and Imaging 3(3), 2009; Kim, Koh, Lustig, Boyd and Gorinevsky, "An
 //! interior-point method for large-scale ℓ1-regularized least squares", IEEE J. Selected Topics in Signal Processing 1(4), 2007

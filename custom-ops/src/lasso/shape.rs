@@ -22,7 +22,7 @@ const fn shape(name: &'static str, atoms: usize, threads: usize, blocks: usize) 
 
 const F32: [Shape; 4] = [
     shape("f32_512", 512, 128, 8),
-    shape("f32_1024", 1024, 128, 5),
+    shape("f32_1024", 1024, 128, 4),
     shape("f32_4096", 4096, 512, 1),
     shape("f32_8192", 8192, 512, 1),
 ];
@@ -79,20 +79,20 @@ impl Stage {
 }
 
 impl Shape {
-    /// Shared memory of a block for supports of `capacity` atoms: moves and sums of each warp, four lists of numbers and one of atoms,
+    /// Shared memory of a block for supports of `capacity` atoms: moves and sums of each warp, eight lists of numbers and one of atoms,
     /// and, unless it is `large`, the factor.
     fn shared_bytes(self, capacity: usize, bytes: usize, large: bool) -> usize {
         let warps = self.threads / 32;
         let of_move = (2 * bytes + 4).next_multiple_of(16);
         let of_warps = warps * (2 * of_move + 5 * bytes + 4);
         let factor = if large { 0 } else { factor_size(capacity) * bytes };
-        of_warps + capacity * (4 * bytes + 4) + factor
+        of_warps + capacity * (8 * bytes + 4) + factor
     }
 
     /// Atoms whose factor leaves room for as many blocks on a multiprocessor as the registers do, at most those of `n`.
     fn capacity(self, limits: Limits, n: usize, bytes: usize) -> usize {
         /// What the driver takes of each block, and static shared memory.
-        const OF_EACH: usize = 1024 + 64;
+        const OF_EACH: usize = 1024 + 256;
         let room = (limits.shared_bytes / self.blocks).saturating_sub(OF_EACH);
         let fits = |atoms: usize| self.shared_bytes(4 * atoms, bytes, false) <= room;
         let most = (1..n.div_ceil(4)).take_while(|&fours| fits(fours + 1)).count() + 1;
