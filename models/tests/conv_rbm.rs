@@ -4,7 +4,6 @@ use candle::{DType, Device, Module, Result, Tensor, Var};
 use chandlery::conv_rbm::{ConvGrid, ConvRbm, Padding};
 use chandlery::datasets::ImageShape;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
-use chandlery::feedforward::Feedforward;
 use chandlery::labelled::LabelledDbn;
 use chandlery::patch_rbm::{PatchGrid, PatchRbm};
 use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, SparsityConfig, VisibleUnit};
@@ -456,6 +455,5 @@ fn what_a_convolution_cannot_be_is_refused() -> Result<()> {
     );
     let dbn = Dbn::init(network(vec![config]), Philox::new(0, 0), &CPU)?;
     assert!(first_line(LabelledDbn::from_dbn(&dbn, 3)).contains("got 3 filters"));
-    assert!(first_line(Feedforward::from_dbn(&dbn, 3)).contains("got 3 filters"));
     Ok(())
 }
