@@ -19,6 +19,7 @@ pub mod interrupt;
 pub mod options;
 pub mod patch_rows;
 pub mod pictures;
+pub mod precision;
 pub mod program;
 pub mod progress;
 pub mod raster;

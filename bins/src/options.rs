@@ -4,9 +4,7 @@ use crate::progress::Spinner;
 use crate::session::info::data_of;
 use anyhow::Context;
 use candle::Device;
-use chandlery::Precision;
 use chandlery::feedforward::ReconstructionLoss;
-use chandlery::rbm::WeightStorage;
 use chandlery_datasets::patches::{ImageSet, PatchSize};
 use chandlery_datasets::{Colour, DataOptions, Dataset, ImageShape, count};
 use clap::{Args, ValueEnum};
@@ -439,57 +437,6 @@ fn real(text: &str, holds: impl Fn(f64) -> bool, what: &str) -> Result<f64, Stri
         Ok(x) if f64::is_finite(x) && holds(x) => Ok(x),
         _ => Err(format!("must be a number {what}")),
     }
-}
-
-/// The name of a precision.
-///
-/// # Errors
-/// When there is no such precision; the message names all.
-pub fn precision(name: &str) -> Result<String, String> {
-    name.parse::<chandlery::Precision>().map(|precision| precision.name().to_owned())
-}
-
-/// How RBMs are computed: the precision of products and what weights are while they train.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RbmPrecision {
-    /// Of the matrix products.
-    pub products: Precision,
-    /// What the weights are.
-    pub weights: WeightStorage,
-}
-
-impl RbmPrecision {
-    const STOCHASTIC: &str = "bf16-stochastic";
-
-    /// The name that command lines use.
-    pub fn name(self) -> &'static str {
-        match self.weights {
-            WeightStorage::F32 => self.products.name(),
-            WeightStorage::Bf16Stochastic => Self::STOCHASTIC,
-        }
-    }
-}
-
-impl std::str::FromStr for RbmPrecision {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        if name == Self::STOCHASTIC {
-            return Ok(Self { products: Precision::Bf16, weights: WeightStorage::Bf16Stochastic });
-        }
-        let products = name.parse().map_err(|_: String| {
-            format!("precision must be f32, tf32, bf16 or {}, got {name}", Self::STOCHASTIC)
-        })?;
-        Ok(Self { products, weights: WeightStorage::F32 })
-    }
-}
-
-/// The name of a precision of RBMs.
-///
-/// # Errors
-/// When there is no such precision; the message names all.
-pub fn rbm_precision(name: &str) -> Result<String, String> {
-    name.parse().map(|precision: RbmPrecision| precision.name().to_owned())
 }
 
 /// `HEIGHTxWIDTH` or `HEIGHTxWIDTHxCHANNELS`, each at least 1, with 1 or 3 channels.

@@ -2,7 +2,8 @@
 use super::CommonArgs;
 use super::stream::{Stream, synthetic_rows};
 use super::timing::{Seconds, time_of_one};
-use crate::options::{RbmPrecision, below_one, not_negative};
+use crate::options::{below_one, not_negative};
+use crate::precision::RbmPrecision;
 use anyhow::Result;
 use candle::Device;
 use chandlery::Trainer;

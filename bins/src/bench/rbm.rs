@@ -5,7 +5,7 @@ use super::floor::{Gpu, RbmFloor};
 use super::size::Size;
 use super::timing::{Seconds, time_of_one};
 use crate::device::describe;
-use crate::options::RbmPrecision;
+use crate::precision::RbmPrecision;
 use crate::report::Report;
 use anyhow::Context;
 use candle::{DType, Device, Tensor};

@@ -4,8 +4,8 @@ use crate::dbn::fine_tune::args::FineTuneArgs;
 use crate::help::PREPARE;
 use crate::options::{
     Common, DataArgs, LossArg, ModelArgs, RowsArgs, above_zero, at_least_one, below_one, not_negative,
-    precision,
 };
+use crate::precision::precision;
 use crate::rows::SplitArg;
 use crate::session::{FeedArgs, SessionArgs};
 use chandlery::feedforward::Activation;

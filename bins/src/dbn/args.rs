@@ -4,8 +4,9 @@ use super::likelihood::LikelihoodArgs;
 use crate::help::PREPARE;
 use crate::options::{
     Common, DataArgs, ModelArgs, RowsArgs, above_zero, at_least_one, below_one, image_shape, inside_zero_one,
-    not_negative, rbm_precision,
+    not_negative,
 };
+use crate::precision::rbm_precision;
 use crate::rows::SplitArg;
 use crate::session::{FeedArgs, SessionArgs};
 use chandlery::rbm::{HiddenUnit, VisibleUnit};

@@ -3,7 +3,7 @@ use super::args::Settings;
 use super::layer_arg::{LayerArg, stacked};
 use super::streams;
 use crate::data::Data;
-use crate::options::RbmPrecision;
+use crate::precision::RbmPrecision;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
 use chandlery::Philox;

@@ -61,9 +61,7 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
 
   const int group = warp / 4;
   float* velocity = weight + (size_t)rows * n.cols;
-  // A lane has columns 2t and 2t + 1 of each eight of a product, of two lines. Neighbouring lanes exchange those of every other eight: each then
-  // has four neighbours of every sixteen, in the line and from the column of a tile that these say.
-  const int line0 = 16 * (warp % 4) + lane / 4, along0 = lane % 2 * 8 + lane / 2 % 2 * 4;
+  const int line0 = 16 * (warp % 4) + lane / 4, along0 = Exchanged::along();
   auto inside = [&](int row, int col) { return row < rows && col < n.cols; };  // cols is a multiple of 8
   constexpr int SIXTEENS = TILE / 16;
   float w[SIXTEENS][2][4], v[SIXTEENS][2][4];
@@ -141,10 +139,8 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float* even = sum + 8 * c + 2 * half;
-        const float* odd = even + 4;
-        const bool second = lane % 2;
-        const float x = __shfl_xor_sync(~0u, second ? even[0] : odd[0], 1), y = __shfl_xor_sync(~0u, second ? even[1] : odd[1], 1);
-        const float g[4] = {second ? x : even[0], second ? y : even[1], second ? odd[0] : x, second ? odd[1] : y};
+        float g[4];
+        Exchanged::four(even, even + 4, g);
         const int row = first_row + 8 * half, col = first_col + 16 * c;
         if (!inside(row, col)) continue;
         const size_t place = (size_t)row * n.cols + col;

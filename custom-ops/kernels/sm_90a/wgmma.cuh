@@ -27,6 +27,19 @@ template <int N> __device__ __forceinline__ void summed(float (&d)[N]) {
   for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
+// Where the sums of warpgroups below each other lie in registers once lanes have exchanged them: a lane has columns 2t and 2t + 1 of each eight, and neighbouring lanes give
+// each other those of every other eight. Of every 16 columns a thread then has four neighbours, from `along` on, of `line` and of eight lines further.
+struct Exchanged {
+  static __device__ int line() { return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4; }
+  static __device__ int along() { return threadIdx.x % 2 * 8 + threadIdx.x / 2 % 2 * 4; }
+  // Those four, from two sums of a line of an even eight and of the odd one behind it.
+  static __device__ __forceinline__ void four(const float* even, const float* odd, float (&x)[4]) {
+    const bool second = threadIdx.x % 2;
+    const float a = __shfl_xor_sync(~0u, second ? even[0] : odd[0], 1), b = __shfl_xor_sync(~0u, second ? even[1] : odd[1], 1);
+    x[0] = second ? a : even[0], x[1] = second ? b : even[1], x[2] = second ? odd[0] : a, x[3] = second ? odd[1] : b;
+  }
+};
+
 // d += a b, or d = a b without ADD, for a of 64 x 16 and b of 16 x N, each straight or turned. The lists of registers are made of groups of 16.
 template <typename T, int N, bool TURNED_A, bool TURNED_B> struct Wgmma;
 

@@ -192,10 +192,8 @@ impl Fused<'_> {
             return launch_biases(op, dtype, gpu, states, &scalars, &mut counter, of_all);
         }
         if let Some(form) = Small::of(gpu.limits(), self.sizes).filter(|_| patches.is_none()) {
-            let maps = [(&h, rows, numbers.h_part), (&x, cols, numbers.x_part)]
-                .map(|(view, width, part)| self.states(gpu, view, width, part, form.depth));
-            let [h_map, x_map] = maps;
-            let ((h_map, _h), (x_map, _x)) = (h_map?, x_map?);
+            let (h_map, _h) = self.states(gpu, &h, rows, numbers.h_part, form.depth)?;
+            let (x_map, _x) = self.states(gpu, &x, cols, numbers.x_part, form.depth)?;
             let kernel = format!("contrast_step_small_{dtype}_{}", form.cluster);
             let launch = gpu.launch(op, "sm_90a/contrast_step_small", &kernel)?;
             let launch =

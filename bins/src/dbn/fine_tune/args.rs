@@ -1,5 +1,6 @@
 //! The command line of `fine-tune`.
-use crate::options::{LossArg, RowsArgs, above_zero, at_least_one, below_one, not_negative, precision};
+use crate::options::{LossArg, RowsArgs, above_zero, at_least_one, below_one, not_negative};
+use crate::precision::precision;
 use crate::session::{FeedArgs, SessionArgs};
 use chandlery::feedforward::Optimizer;
 use clap::{ArgGroup, Args, ValueEnum};

@@ -1,5 +1,6 @@
 //! The command line of `dbn up-down`.
-use crate::options::{RowsArgs, above_zero, at_least_one, below_one, not_negative, precision};
+use crate::options::{RowsArgs, above_zero, at_least_one, below_one, not_negative};
+use crate::precision::precision;
 use crate::session::{FeedArgs, SessionArgs};
 use clap::Args;
 use serde::{Deserialize, Serialize};
