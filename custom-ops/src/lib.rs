@@ -28,6 +28,7 @@ mod device;
 mod draw;
 mod fused;
 mod gemm;
+mod halves;
 mod history;
 pub mod lasso;
 mod layer;
@@ -73,6 +74,7 @@ pub use bias_step::{BiasStep, Phases, Sparsity, bias_step_, bias_step_reference,
 pub use binarize::{bernoulli_into_, bernoulli_into_reference};
 pub use contrast_step::{
     BiasGradients, Contrast, ContrastStep, contrast_step_, contrast_step_fuses, contrast_step_reference,
+    contrast_step_takes_halves,
 };
 pub use convolution::{
     ConvolutionShape, Padding, convolution, convolution_, convolution_gradient_places,
@@ -88,6 +90,7 @@ pub use denoising_steps::{
 pub use device::{cuda_device, device_name, free_memory, most_memory};
 pub use draw::{Draws, bernoulli, normal, normal_, uniform, uniform_};
 pub use gemm::{Factors, Precision, gemm_, gemm_batched_, gemm_parts_, gemm_reference, gemm_split_};
+pub use halves::{halves_into_, joined_into_};
 pub use history::{
     combine_rows_, combine_rows_reference, moved_along, moved_along_reference, put_difference_,
     put_difference_reference,
@@ -106,8 +109,8 @@ pub use neighbours::{
 };
 pub use patches::{
     PatchDirection, PatchGrid, cells_into_, cells_into_reference, patch_contrast_step_, patch_gradient_,
-    patch_gradient_reference, patch_product, patch_product_, patch_product_reference, patch_steps_fuse,
-    units_of_patches_,
+    patch_gradient_reference, patch_product, patch_product_, patch_product_reference,
+    patch_step_takes_halves, patch_steps_fuse, units_of_patches_,
 };
 pub use philox::Philox;
 pub use pool_units::{

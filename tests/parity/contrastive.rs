@@ -1,10 +1,14 @@
 //! The parameter update: equal to candle's ops, and the same bits on every device.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
+use chandlery::Trainer;
+use chandlery::patch_rbm::PatchGrid;
+use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
 use chandlery_ops::{
     BiasGradients, BiasStep, Contrast, ContrastStep, Phases, Philox, Precision, Sparsity, WeightStep,
     bias_step_, bias_step_reference, contrast_step_, contrast_step_fuses, contrast_step_reference,
-    max_norm_rows_, normal, split_into_, uniform, weight_step_, weight_step_reference,
+    contrast_step_takes_halves, halves_into_, joined_into_, max_norm_rows_, normal, split_into_, uniform,
+    warpgroups_multiply, weight_step_, weight_step_reference,
 };
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
@@ -245,6 +249,11 @@ impl Update {
 
     /// Parameters, copy, hidden and visible state, counter after the update on a device.
     fn run(&self, device: &Device, step: ContrastStep<'_>) -> Result<[Tensor; 5]> {
+        self.run_stored(device, step, false)
+    }
+
+    /// The same with weights in halves, if asked for; those that come back are whole.
+    fn run_stored(&self, device: &Device, step: ContrastStep<'_>, in_halves: bool) -> Result<[Tensor; 5]> {
         let [_, rows, cols] = *self.params.dims() else { unreachable!() };
         let fuses = contrast_step_fuses(device, rows, cols);
         let own = |t: &Tensor| t.to_device(device)?.copy();
@@ -258,10 +267,17 @@ impl Update {
         };
         let (hidden, visible) = (own(&self.hidden)?, own(&self.visible)?);
         let copy = Tensor::zeros((hidden.dim(0)?, rows, cols), hidden.dtype(), device)?;
+        let stored = match in_halves {
+            true => Tensor::zeros(params.shape(), DType::I16, device)?,
+            false => params.clone(),
+        };
+        if in_halves {
+            halves_into_(&copy, &stored, &params)?;
+        }
         let (hidden_state, visible_state) = (own(&self.hidden_state)?, own(&self.visible_state)?);
         let counter = Tensor::new(&[40i64], device)?;
         let to = Contrast {
-            params: &params,
+            params: &stored,
             velocity: velocity.as_ref(),
             copy: Some(&copy),
             hidden_state: &hidden_state,
@@ -269,6 +285,9 @@ impl Update {
             counter: &counter,
         };
         contrast_step_(to, &hidden, &visible, &scalars()?.to_device(device)?, step)?;
+        if in_halves {
+            joined_into_(&params, &copy, &stored)?;
+        }
         let params = match velocity {
             Some(velocity) => Tensor::cat(&[&params, &velocity.to_dtype(DType::F32)?.unsqueeze(0)?], 0)?,
             None => params,
@@ -390,6 +409,67 @@ fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
 }
 
 #[test]
+fn weights_in_halves_are_stepped_as_whole_ones() -> Result<()> {
+    for device in devices()? {
+        // Tiles and slices that end within the matrix; columns of tiles that several blocks share, or that one block keeps.
+        for (batch, rows, cols) in [(192, 2056, 2304), (20, 8200, 4112), (130, 4104, 1032)] {
+            if !contrast_step_takes_halves(&device, [rows, cols], batch) {
+                assert!(!device.is_cuda() || !warpgroups_multiply(&device), "no kernel for [{rows}, {cols}]");
+                continue;
+            }
+            let case = Update::new(batch, rows, cols, States::Bf16)?;
+            for l1 in [0., 0.2] {
+                let step = ContrastStep {
+                    weights: WeightStep { l1, l2: 0.1 },
+                    sparsity: None,
+                    visible_scale: None,
+                    copy_scale: 1.,
+                    advance: 7,
+                    precision: Precision::F32,
+                    biases: BiasGradients::BothPhases,
+                    rounding: None,
+                };
+                let [whole, copy, whole_hidden, ..] = case.run(&device, step)?;
+                let [joined, upper, hidden, ..] = case.run_stored(&device, step, true)?;
+                let what = format!("[{batch}, {rows}, {cols}] l1 {l1} on {:?}", device.location());
+                assert_same_bits(&format!("{what}: weights and velocity"), &joined, &whole)?;
+                assert_same_bits(&format!("{what}: biases"), &hidden, &whole_hidden)?;
+                // The copy of whole weights takes the even one of two neighbours that are equally near; ties are rare.
+                let differs = upper.to_dtype(DType::F32)?.ne(&copy.to_dtype(DType::F32)?)?;
+                let differing = differs.to_dtype(DType::F32)?.sum_all()?.to_scalar::<f32>()?;
+                assert!(differing < 1e-4 * (rows * cols) as f32, "{what}: {differing} entries of the copy");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn halves_give_numbers_back_on_every_device() -> Result<()> {
+    let odd = [0., -0., 1e-40, -1e-45, f32::MAX, f32::MIN, f32::INFINITY, f32::NEG_INFINITY, 1.003_906_3];
+    let x = Tensor::cat(&[&Tensor::new(&odd, &CPU)?, &normal(100_003, &CPU, Philox::new(35, 0))?], 0)?;
+    for device in devices()? {
+        let x = x.to_device(&device)?;
+        let zeros = |dtype| Tensor::zeros(x.shape(), dtype, &device);
+        let (upper, lower, back) = (zeros(DType::BF16)?, zeros(DType::I16)?, zeros(DType::F32)?);
+        halves_into_(&upper, &lower, &x)?;
+        joined_into_(&back, &upper, &lower)?;
+        let what = format!("halves on {:?}", device.location());
+        assert_same_bits(&what, &back, &x)?;
+        assert_close(
+            &what,
+            &upper.narrow(0, 9, 100_003)?.to_dtype(DType::F32)?,
+            &x.narrow(0, 9, 100_003)?,
+            2f32.powi(-8),
+            0.,
+        )?;
+        let wrong = halves_into_(&upper, &back, &x).expect_err("accepted").to_string();
+        assert!(wrong.starts_with("halves_into_: lower must be"), "{wrong}");
+    }
+    Ok(())
+}
+
+#[test]
 fn contrast_step_says_what_is_wrong() -> Result<()> {
     let case = Update::new(4, 6, 5, States::F16)?;
     let step = ContrastStep {
@@ -414,5 +494,49 @@ fn contrast_step_says_what_is_wrong() -> Result<()> {
     let case = Update::new(4, 6, 5, States::F32(Precision::F32))?;
     let step = ContrastStep { weights: WeightStep { l1: -1., l2: 0. }, ..step };
     assert_eq!(first(case.run(&CPU, step)), "contrast_step_: l1 and l2 must be at least 0, got -1 and 0");
+    Ok(())
+}
+
+#[test]
+fn large_bf16_networks_have_f32_masters_and_resume_bit_for_bit() -> Result<()> {
+    const STEPS: usize = 6;
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("state.safetensors");
+    for device in devices()? {
+        // As large as masters in halves need; on the CPU a small one.
+        let (visible, hidden) = if device.is_cuda() { (1032, 4104) } else { (24, 20) };
+        let grid = PatchGrid { planes: 1, height: 24, width: 24, depth: 64, window: 3, stride: 1 };
+        let dense = (RbmConfig::new(visible, hidden), 0.1);
+        let patches =
+            device.is_cuda().then(|| RbmConfig::patches(grid, 64)).transpose()?.map(|config| (config, 0.01));
+        for (config, rate) in [Some(dense), patches].into_iter().flatten() {
+            let training = CdConfig {
+                batch: 64,
+                precision: Precision::Bf16,
+                learning_rate: rate.into(),
+                ..CdConfig::default()
+            };
+            let rows = uniform((64, config.n_visible), &CPU, Philox::new(53, 0))?.to_device(&device)?;
+            let rbm = Rbm::init(config, Philox::new(53, 1), &device)?;
+            let new = || RbmTrainer::new(&rbm, training.clone(), Philox::new(53, 2));
+            let run = |trainer: &mut RbmTrainer, n: usize| (0..n).try_for_each(|_| trainer.step(&rows, None));
+            let mut whole = new()?;
+            assert_same_bits("weights at the start", whole.model()?.weight(), rbm.weight())?;
+            run(&mut whole, STEPS)?;
+            let whole = whole.model()?;
+            let short = whole.weight().to_dtype(DType::BF16)?.to_dtype(DType::F32)?;
+            let lost = (whole.weight() - short)?.abs()?.sum_all()?.to_scalar::<f32>()?;
+            assert!(lost > 0., "weights are bf16 numbers on {:?}", device.location());
+            let mut first = new()?;
+            run(&mut first, 2)?;
+            first.save_checkpoint(&path, &())?;
+            drop(first);
+            let (mut second, ()) = RbmTrainer::load_checkpoint::<()>(&path, &device)?;
+            run(&mut second, STEPS - 2)?;
+            for ((part, got), (_, want)) in second.model()?.tensors().into_iter().zip(whole.tensors()) {
+                assert_same_bits(&format!("{part} on {:?}", device.location()), got, want)?;
+            }
+        }
+    }
     Ok(())
 }

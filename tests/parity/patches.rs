@@ -5,11 +5,12 @@ use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
 use chandlery::{Philox, Trainer};
 use chandlery_ops::{
     BiasGradients, Contrast, ContrastStep, Draws, Factors, PatchDirection, Precision, Sparsity, Unit,
-    UnitPlanes, WeightStep, cells_into_, cells_into_reference, normal, patch_contrast_step_, patch_gradient_,
-    patch_gradient_reference, patch_product, patch_product_, patch_product_reference, patch_steps_fuse,
-    split_into_, uniform, units_of_patches_, units_reference, weight_step_reference,
+    UnitPlanes, WeightStep, cells_into_, cells_into_reference, halves_into_, joined_into_, normal,
+    patch_contrast_step_, patch_gradient_, patch_gradient_reference, patch_product, patch_product_,
+    patch_product_reference, patch_step_takes_halves, patch_steps_fuse, split_into_, uniform,
+    units_of_patches_, units_reference, warpgroups_multiply, weight_step_reference,
 };
-use chandlery_tests::{assert_close, devices};
+use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const CPU: Device = Device::Cpu;
 const UP: PatchDirection = PatchDirection::Up;
@@ -261,6 +262,7 @@ fn units_of_16_bit_products_match_their_reference() -> Result<()> {
 #[test]
 fn an_update_matches_its_reference() -> Result<()> {
     for device in devices()? {
+        let mut halved = 0;
         let all = odd_grids().into_iter().map(|at| (at, 50, 1, DType::F32));
         let small = fused_grids().into_iter().map(|at| (at, 50));
         let large = warpgroup_updates().into_iter().flat_map(|at| [(at, 50), (at, 192)]);
@@ -320,9 +322,35 @@ fn an_update_matches_its_reference() -> Result<()> {
                 biases: BiasGradients::BothPhases,
                 rounding: None,
             };
-            patch_contrast_step_(to, &h, &v, &grid, &scalars.to_device(&device)?, step)?;
+            let scalars = scalars.to_device(&device)?;
+            patch_contrast_step_(to, &h, &v, &grid, &scalars, step)?;
             let what =
                 format!("{grid:?} x {hidden}, {batch} rows, {parts} x {dtype:?} on {:?}", device.location());
+            if apart && patch_step_takes_halves(&device, &grid, hidden, batch) {
+                let weight = weight.unsqueeze(0)?.to_device(&device)?.contiguous()?;
+                let lower = Tensor::zeros(weight.shape(), DType::I16, &device)?;
+                let velocity = velocity.to_dtype(DType::BF16)?.to_device(&device)?.copy()?;
+                let upper = copy.zeros_like()?;
+                halves_into_(&upper, &lower, &weight)?;
+                let (hidden_state, visible_state) = (biases[0].copy()?, biases[1].copy()?);
+                let of_halves = Contrast {
+                    params: &lower,
+                    velocity: Some(&velocity),
+                    copy: Some(&upper),
+                    hidden_state: &hidden_state,
+                    visible_state: &visible_state,
+                    counter: &Tensor::new(&[3i64], &device)?,
+                };
+                let step = ContrastStep { copy_scale: 1., ..step };
+                patch_contrast_step_(of_halves, &h, &v, &grid, &scalars, step)?;
+                let joined = weight.zeros_like()?;
+                joined_into_(&joined, &upper, &lower)?;
+                assert_same_bits(&format!("{what}: weights in halves"), &joined, &params)?;
+                if let Some(own) = &own {
+                    assert_same_bits(&format!("{what}: velocity beside halves"), &velocity, own)?;
+                }
+                halved += 1;
+            }
             let got = params.get(0)?.to_device(&CPU)?;
             // Up to 384 products of order 1/4, times .02, summed by the tensor cores at 2^-22 or in two parts.
             let tolerance = if parts == 1 && dtype != DType::F32 { 2e-5 } else { 3e-6 };
@@ -343,6 +371,7 @@ fn an_update_matches_its_reference() -> Result<()> {
                 |before: &Tensor, after: &Tensor| (before - after)?.abs()?.sum_all()?.to_scalar::<f32>();
             assert!(changed(&biases[0], &hidden_state)? > 0. && changed(&biases[1], &visible_state)? > 0.);
         }
+        assert!(halved > 0 || !device.is_cuda() || !warpgroups_multiply(&device), "no weights in halves");
     }
     Ok(())
 }

@@ -224,7 +224,7 @@ fn updates_of_bf16_weights_say_what_is_wrong() -> Result<()> {
         assert!(message.contains("an advance of at least 1, got 8 and 8"), "{message}");
         let masters = ContrastStep { rounding: None, ..step(WeightStep::default(), None) };
         let message = first(Update::new(4, 8, 8)?.run(&device, masters, 1));
-        assert!(message.contains("params must be f32, got BF16"), "{message}");
+        assert!(message.contains("params must be f32 or i16, got BF16"), "{message}");
     }
     Ok(())
 }

@@ -12,8 +12,9 @@
 // arrays   h: 2 parts of planes of [batch, rows] and x: of [batch, cols], f16, as tensor maps of 64 columns by 64 rows, third dimension the plane,
 //          fourth the part; plane 0 is of the negative phase, plane 1 of the positive. weight: [rows, cols] f32, and the velocity behind it; copy:
 //          2 parts of the same, f16, copy_part entries apart. Rows contiguous, 16-byte aligned. Of patches as in contrast_step.cu here
-// scalars  rows and cols multiples of 8, batch at most 192; of patches as in contrast_step.cu here. scalars: [3] f32 on the device: rate / batch, momentum, rate
-// launch   1-D grid of at most as many blocks as there are tiles, one for each multiprocessor; THREADS threads
+// scalars  rows and cols multiples of 8, batch at most 192; of patches as in contrast_step.cu here. scalars: [3] f32 on the device: rate / batch, momentum, rate.
+//          height: tiles of a run of patches, at least 1: see contrast_tiles.cuh
+// launch   1-D grid of at most as many blocks as there are runs, one for each multiprocessor; THREADS threads
 // shared   the side that stays and the ring, with 1 KB to align them
 // cost     12 batch rows cols FLOP; 20 bytes a weight; operands once for each tile, from the second-level cache
 // NaN      propagates
@@ -30,7 +31,7 @@ constexpr int STAGES = (SHARED - 1024 - SLICES * PARTS * SLICE_BYTES) / SLICE_BY
 
 template <bool PATCHES>
 __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const TensorMap& h_map, const TensorMap& x_map, const float* scalars,
-                                              const Numbers& n, const Grid& g) {
+                                              const Numbers& n, const Grid& g, int height) {
   using Turns = Walk<PATCHES, !PATCHES>;
   extern __shared__ unsigned char memory[];
   __shared__ uint64_t full[STAGES], empty[STAGES], turn[WGS], here[SLICES], free[SLICES];
@@ -48,7 +49,7 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
   }
   __syncthreads();
 
-  const States<Turns, PARTS, true> states{h_map, x_map, n, g, of_phase};
+  const States<Turns, PARTS, true> states{h_map, x_map, n, g, of_phase, height};
   if (warp == 4 * WGS && lane == 0) {
     wait_for_previous();
     states.copy_staying(staying, here, free);
@@ -80,21 +81,21 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
       }
   };
 
-  Turns ahead(n, g);  // the next tile of this warpgroup
+  Turns ahead(n, g, height);  // the next tile of this warpgroup
   if (group > 0) ahead.next();
   load(ahead);  // weights and velocities are older than the launch before
   wait_for_previous();
   let_next_start();
   const float alpha = scalars[0], momentum = scalars[1], rate = scalars[2];
 #pragma unroll 1
-  for (Turns tile(n, g); tile; tile.next()) {
+  for (Turns tile(n, g, height); tile; tile.next()) {
     const int i = tile.i;
     if (i % WGS != group) continue;
     float sum[TILE / 2] = {};
     int item = i * count * PARTS;
-    const int groups = tile.groups;
-    const bool last = tile.last_of_group();
-    // Slice s, the parts of which are from `item` on, is multiplied: their places are free, and after the last tile of a group those that stayed.
+    const int runs = tile.runs;
+    const bool last = tile.last_of_run();
+    // Slice s, the parts of which are from `item` on, is multiplied: their places are free, and after the last tile of a run those that stayed.
     auto release = [&](int s, int item) {
       if (threadIdx.x % 128 != 0) return;
       for (int p = 0; p < PARTS; ++p) barrier_arrive(empty + (item + p) % STAGES);
@@ -105,7 +106,7 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
 #pragma unroll 1
     for (int s = 0; s < count; ++s, item += PARTS) {
       const uint32_t stays = shared_address(staying + s * PARTS * SLICE_BYTES);
-      barrier_wait(here + s, groups % 2);
+      barrier_wait(here + s, runs % 2);
 #pragma unroll
       for (int p = 0; p < PARTS; ++p) {
         const int stage = (item + p) % STAGES;
@@ -167,8 +168,8 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
 #define CONTRAST_STEP(NAME, PATCHES)                                                                                            \
   extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                                      \
   NAME(float* weight, __half* copy, const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map,           \
-       const float* scalars, const __grid_constant__ Numbers n, const __grid_constant__ Grid g) {                               \
-    contrast_step<PATCHES>(weight, copy, h_map, x_map, scalars, n, g);                                                          \
+       const float* scalars, const __grid_constant__ Numbers n, const __grid_constant__ Grid g, int height) {                   \
+    contrast_step<PATCHES>(weight, copy, h_map, x_map, scalars, n, g, height);                                                  \
   }
 CONTRAST_STEP(contrast_step_f16x2, false)
 CONTRAST_STEP(patch_step_f16x2, true)

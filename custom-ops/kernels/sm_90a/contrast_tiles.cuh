@@ -15,41 +15,62 @@ constexpr int SLICES = 6;        // of both phases, at most
 constexpr int SLICE_BYTES = SLICE_DEPTH * BLOCK_LINE;  // of one part
 constexpr int SHARED = 217 * 1024;  // beside which a block of contrast_biases fits
 
-// A block's tiles, one after the other. What waits for memory takes every tile that is a multiple of the blocks further along the rows, so that all
-// blocks together move over one stretch of memory: where each has a stretch of its own, memory is a tenth to a fifth slower (186 us against
-// 156 for the weights of [256, 192, 576] and states of one part). What waits for products takes a stretch DOWN the columns, in which the states of
-// visible units stay for longest. A tile is WIDE squares side by side.
+// A block's tiles, one after the other: runs of tiles below each other, for which the states of visible units stay. What waits for memory takes runs
+// of `height` tiles, each as many runs further along the rows as there are blocks, so that all blocks together move over one stretch of memory:
+// where each has a stretch of its own, memory is a tenth to a fifth slower (186 us against 156 for the weights of [256, 192, 576] and states of one
+// part). They begin with the last rows, which the products before have just read, and end with the first, which the products after read first: that
+// saves 2 % of all four together. What waits for products takes a stretch DOWN the columns, in which these states stay for longest. A tile is WIDE
+// squares side by side. The places are counted on: a division takes as long as a tile's products of some slices.
 template <bool PATCHES, bool DOWN, int WIDE = 1>
 struct Walk {
   static constexpr int COLS = WIDE * TILE;
   const Grid& g;
-  int rows, down, across;      // rows of a matrix, and its tiles
-  int i = 0, groups = 0;       // how many tiles of this block were before, and how many groups, for which states stay
-  int tile, end, step;
+  const int rows, down, across, height, bands;  // rows of a matrix, its tiles, tiles of a run, runs below each other
+  int i = 0, runs = 0;         // tiles and runs of this block before this one
+  int matrix, band, col, row;  // the run, and the tile of the run; unless DOWN, matrices and runs below each other count from the last
+  int left;                    // tiles if DOWN, otherwise runs: this one and those to come
+  int matrices_on, bands_on, cols_on;  // from a run of this block to its next
 
-  __device__ Walk(const Numbers& n, const Grid& g)
-      : g(g), rows(n.rows), down((n.rows + TILE - 1) / TILE), across((n.cols + COLS - 1) / COLS), step(DOWN ? 1 : gridDim.x) {
-    const int all = (PATCHES ? g.patches() : 1) * down * across;
-    tile = DOWN ? (int)((long long)all * blockIdx.x / gridDim.x) : blockIdx.x;
-    end = DOWN ? (int)((long long)all * (blockIdx.x + 1) / gridDim.x) : all;
+  __device__ Walk(const Numbers& n, const Grid& g, int height)
+      : g(g),
+        rows(n.rows),
+        down((n.rows + TILE - 1) / TILE),
+        across((n.cols + COLS - 1) / COLS),
+        height(DOWN ? down : height),
+        bands((down + this->height - 1) / this->height) {
+    const int all = (PATCHES ? g.patches() : 1) * bands * across;
+    int run = blockIdx.x, on = gridDim.x;
+    row = 0;
+    left = run < all ? (all - 1 - run) / on + 1 : 0;
+    if (DOWN) {
+      const int tile = (long long)all * down * run / on;
+      left = (long long)all * down * (run + 1) / on - tile;
+      run = tile / down, row = tile % down, on = 1;
+    }
+    matrix = run / (bands * across), band = run / across % bands, col = run % across;
+    matrices_on = on / (bands * across), bands_on = on / across % bands, cols_on = on % across;
   }
-  __device__ explicit operator bool() const { return tile < end; }
+  __device__ explicit operator bool() const { return left > 0; }
   __device__ void next() {
-    const int group = group_of(tile);
-    tile += step;
     ++i;
-    groups += group_of(tile) != group;
+    if (DOWN) --left;
+    if (++row < height_here()) return;
+    row = 0, ++runs;
+    if (!DOWN) --left;
+    col += cols_on, band += bands_on, matrix += matrices_on;
+    if (col >= across) col -= across, ++band;
+    if (band >= bands) band -= bands, ++matrix;
   }
-  __device__ bool last_of_group() const { return tile + step < end && group_of(tile + step) != group_of(tile); }  // and not the last of all
-  __device__ int row0() const { return matrix(tile) * rows + row(tile) % down * TILE; }
-  __device__ int col0() const { return col(tile) * COLS; }
-  __device__ int x0() const { return PATCHES ? g.origin(matrix(tile)) + g.entry(col0()) : col0(); }  // where the columns of x begin in a row of it
+  __device__ bool last_of_run() const { return left > 1 && row + 1 == height_here(); }  // and not the last of all
+  __device__ int row0() const { return matrix_here() * rows + (band_here() * height + row) * TILE; }
+  __device__ int col0() const { return col * COLS; }
+  // Where the columns of x begin in a row of it.
+  __device__ int x0() const { return PATCHES ? g.origin(matrix_here()) + g.entry(col0()) : col0(); }
 
  private:
-  __device__ int row(int tile) const { return DOWN ? tile % down : tile / across; }  // of tiles, through all matrices
-  __device__ int col(int tile) const { return DOWN ? tile / down : tile % across; }
-  __device__ int matrix(int tile) const { return PATCHES ? row(tile) / down : 0; }
-  __device__ int group_of(int tile) const { return matrix(tile) * across + col(tile); }
+  __device__ int matrix_here() const { return !PATCHES ? 0 : DOWN ? matrix : g.patches() - 1 - matrix; }
+  __device__ int band_here() const { return DOWN ? band : bands - 1 - band; }
+  __device__ int height_here() const { return min(height, down - band_here() * height); }
 };
 
 // States of both sides, as tensor maps of 64 columns by 64 rows, third dimension the plane and fourth, of two parts, the part. PARTS: of a number;
@@ -62,6 +83,7 @@ struct States {
   const Numbers& n;
   const Grid& g;
   int of_phase;  // slices
+  int height;    // of a run of tiles
 
   // Starts the copy of a part of slice s of one side.
   __device__ void copy_slice(unsigned char* to, const TensorMap& map, int along, int s, int part, uint64_t* here) const {
@@ -70,17 +92,17 @@ struct States {
     else copy_block(to, &map, along, row, plane, part, here);
   }
 
-  // Copies the slices of x that stay, of every group of tiles, one thread: each slice as soon as the products of the group before no longer need
+  // Copies the slices of x that stay, of every run of tiles, one thread: each slice as soon as the products of the run before no longer need
   // its place.
   __device__ void copy_staying(unsigned char* slices, uint64_t* here, uint64_t* free) const {
-    int groups = -1;
+    int runs = -1;
 #pragma unroll 1
-    for (Turns turn(n, g); turn; turn.next()) {
-      if (turn.groups == groups) continue;
-      groups = turn.groups;
+    for (Turns turn(n, g, height); turn; turn.next()) {
+      if (turn.runs == runs) continue;
+      runs = turn.runs;
 #pragma unroll 1
       for (int s = 0; s < 2 * of_phase; ++s) {
-        if (groups > 0) barrier_wait(free + s, (groups - 1) % 2);
+        if (runs > 0) barrier_wait(free + s, (runs - 1) % 2);
         barrier_expect(here + s, STAYING * SLICE_BYTES);
 #pragma unroll
         for (int b = 0; b < STAYING; ++b)
@@ -94,7 +116,7 @@ struct States {
   __device__ void copy_passing(unsigned char* slices, uint64_t* full, uint64_t* empty) const {
     int item = 0;
 #pragma unroll 1
-    for (Turns turn(n, g); turn; turn.next()) {
+    for (Turns turn(n, g, height); turn; turn.next()) {
 #pragma unroll 1
       for (int s = 0; s < 2 * of_phase; ++s)
 #pragma unroll

@@ -12,7 +12,7 @@ use crate::op::{Io, Kernel, operands};
 use crate::patches::Grid;
 use candle::cuda::CudaDType;
 use candle::cuda::cudarc::driver::{CudaView, CudaViewMut, DeviceRepr};
-use candle::{CudaStorage, DType, Result, Tensor};
+use candle::{CudaStorage, DType, Device, Result, Tensor};
 use half::{bf16, f16};
 
 /// Of kernels/contrast_step.cu.
@@ -95,7 +95,8 @@ pub(crate) fn run(
     let io = io.write("hidden_state", to.hidden_state).write("visible_state", to.visible_state);
     let io = io.write("counter", to.counter);
     let io = io.read("hidden", hidden).read("visible", visible).read("scalars", scalars);
-    let kernel = Fused { op, step, sizes, patches, dtype: hidden.dtype() };
+    let halves = to.params.dtype() == DType::I16;
+    let kernel = Fused { op, step, sizes, patches, dtype: hidden.dtype(), halves };
     match to.velocity {
         Some(velocity) => io.write("velocity", velocity).run(&kernel),
         None => io.run(&kernel),
@@ -108,7 +109,10 @@ struct Fused<'a> {
     step: ContrastStep<'a>,
     sizes: Sizes,
     patches: Option<Patches>,
+    /// Of the states.
     dtype: DType,
+    /// Whether the weights are stored in halves.
+    halves: bool,
 }
 
 /// `Numbers` of the kernel, in its order.
@@ -176,7 +180,11 @@ impl Fused<'_> {
         let (h_part, x_part) = (h.layout()?.stride()[0], x.layout()?.stride()[0]);
         let span = |part: usize, width: usize| (parts - 1) * part + 2 * batch * width;
         let (h, x) = (h.span::<T>(span(h_part, n_hidden))?, x.span::<T>(span(x_part, n_visible))?);
-        let (mut params, mut copy) = (params.elements::<f32>()?, copy.elements::<T>()?);
+        let mut copy = copy.elements::<T>()?;
+        let mut weights = match self.halves {
+            true => Weights::Lower(params.elements::<i16>()?),
+            false => Weights::Whole(params.elements::<f32>()?),
+        };
         let mut velocity = velocity.map(|velocity| velocity.elements::<bf16>()).transpose()?;
         let (mut hidden_state, mut visible_state) =
             (hidden_state.elements::<f32>()?, visible_state.elements::<f32>()?);
@@ -184,13 +192,18 @@ impl Fused<'_> {
         let numbers = Numbers::of(step, self.sizes, n, (h_part, x_part));
         let of_biases = n_hidden.div_ceil(UNITS) + n_visible.div_ceil(UNITS);
         if patches.is_none_or(|patches| patches.straight) && warpgroups(gpu.limits(), self.sizes, n) {
-            let operands =
-                Operands { params: &mut params, velocity: velocity.as_mut(), copy: &mut copy, h: &h, x: &x };
+            let velocity = velocity.as_mut();
+            let operands = Operands { weights: &mut weights, velocity, copy: &mut copy, h: &h, x: &x };
             self.launch_warpgroups(dtype, gpu, operands, &scalars, numbers)?;
             let states = States { h: &h, x: &x, hidden: &mut hidden_state, visible: &mut visible_state };
             let of_all = Numbers { rows: n_hidden as i32, cols: n_visible as i32, ..numbers };
             return launch_biases(op, dtype, gpu, states, &scalars, &mut counter, of_all);
         }
+        let Weights::Whole(mut params) = weights else {
+            candle::bail!(
+                "{op}: no kernel takes weights in halves here, see contrast_step_takes_halves and patch_step_takes_halves, got {rows} x {cols}"
+            )
+        };
         if let Some(form) = Small::of(gpu.limits(), self.sizes).filter(|_| patches.is_none()) {
             let (h_map, _h) = self.states(gpu, &h, rows, numbers.h_part, form.depth)?;
             let (x_map, _x) = self.states(gpu, &x, cols, numbers.x_part, form.depth)?;
@@ -287,12 +300,25 @@ fn warpgroup_tiles(Sizes { rows, cols, .. }: Sizes) -> usize {
     rows.div_ceil(TILE) * cols.div_ceil(TILE)
 }
 
-/// Blocks, one for each multiprocessor, as far as there are tiles, of which `across` lie beside each other. Of one matrix that `keeps` its visible
-/// units, a multiple of `across`, where that leaves few multiprocessors idle: each block then stays in a column of tiles.
-pub(super) fn warpgroup_blocks(limits: Limits, rows: usize, across: usize, keeps: bool) -> usize {
-    let most = (rows.div_ceil(TILE) * across).min(limits.multiprocessors);
+/// Blocks, one for each multiprocessor, as far as there are runs of tiles, of which `across` lie beside each other and `down` below each other. Where
+/// x should stay (`keeps`), a multiple of `across`, if that leaves at most one multiprocessor in 25 idle: each block then stays in a column of tiles.
+pub(super) fn warpgroup_blocks(limits: Limits, down: usize, across: usize, keeps: bool) -> usize {
+    let most = (down * across).min(limits.multiprocessors);
     let keeping = most - most % across;
-    if keeps && 4 * keeping >= 3 * most { keeping } else { most }
+    if keeps && 25 * keeping >= 24 * most { keeping } else { most }
+}
+
+/// Tiles of a run in the matrix of a patch: all that lie below each other, in equal runs of at most four, since long ones leave multiprocessors
+/// idle at the end.
+fn run_height(rows: usize) -> usize {
+    let down = rows.div_ceil(TILE);
+    down.div_ceil(down.div_ceil(4))
+}
+
+/// Whether the update of `n` matrices takes weights in halves.
+pub(crate) fn takes_halves(device: &Device, sizes: Sizes, n: usize) -> bool {
+    let Device::Cuda(device) = device else { return false };
+    Gpu::of(device).is_ok_and(|gpu| warpgroups(gpu.limits(), sizes, n))
 }
 
 /// States of both phases as copies of `depth` rows see them, in parts `part` entries apart.
@@ -313,9 +339,17 @@ pub(super) fn map_of_weights(at: u64, dtype: DType, rows: usize, cols: usize) ->
     TensorMap::of(at, dtype, &[cols, rows], &[cols], LINE, TILE)
 }
 
+/// Weights as they are stored.
+enum Weights<'b> {
+    /// f32, with the velocity behind them unless that is stored apart.
+    Whole(CudaViewMut<'b, f32>),
+    /// The lower halves of weights whose upper halves are the copy.
+    Lower(CudaViewMut<'b, i16>),
+}
+
 /// What the kernel of warpgroups changes and reads.
 struct Operands<'a, 'b, T> {
-    params: &'a mut CudaViewMut<'b, f32>,
+    weights: &'a mut Weights<'b>,
     velocity: Option<&'a mut CudaViewMut<'b, bf16>>,
     copy: &'a mut CudaViewMut<'b, T>,
     h: &'a CudaView<'b, T>,
@@ -332,40 +366,49 @@ impl Fused<'_> {
         numbers: Numbers,
     ) -> Result<()> {
         let Self { op, patches, sizes: Sizes { parts, rows, cols, .. }, .. } = *self;
-        let Operands { params, velocity, copy, h, x } = operands;
+        let Operands { weights, velocity, copy, h, x } = operands;
         let kind = if patches.is_some() { "patch_step" } else { "contrast_step" };
         // One matrix has no grid. The weights of patches lie below each other.
         let whole = Patches { grid: Grid::default(), n: 1, values: cols, straight: true };
         let patches = patches.unwrap_or(whole);
+        let height = if kind == "patch_step" { run_height(rows) } else { 1 };
+        let down = patches.n * rows.div_ceil(TILE).div_ceil(height);
         let rows = patches.n * rows;
         let (h_map, _h) = self.states(gpu, h, rows, numbers.h_part, SLICE_DEPTH)?;
         let (x_map, _x) = self.states(gpu, x, patches.values, numbers.x_part, SLICE_DEPTH)?;
         let file = if parts == 1 { "sm_90a/contrast_step" } else { "sm_90a/contrast_step_parts" };
         let keeps = parts == 1 && kind == "contrast_step";
-        let blocks = warpgroup_blocks(gpu.limits(), rows, cols.div_ceil(TILE), keeps);
-        let launch = gpu.launch(op, file, &format!("{kind}_{dtype}"))?;
+        let blocks = warpgroup_blocks(gpu.limits(), down, cols.div_ceil(TILE), keeps);
+        let form = if matches!(weights, Weights::Lower(_)) { "halves" } else { dtype };
+        let launch = gpu.launch(op, file, &format!("{kind}_{form}"))?;
         let launch =
             launch.blocks(blocks, WARPGROUP_THREADS[parts - 1]).shared(WARPGROUP_SHARED).overlapped();
-        if parts == 2 {
+        let height = height as i32;
+        if let (Weights::Whole(params), 2) = (&mut *weights, parts) {
             let launch = launch.write(params).write(copy).num(h_map).num(x_map).read(scalars);
-            // SAFETY: (float*, half*, 2 × TensorMap, const float*, Numbers, Grid): weights with the velocity behind them and two parts of a copy,
-            // maps of the states, whose memory has addresses that are alive, in the blocks that the kernel takes; the callers checked shapes and
-            // where views and parts begin, `warpgroups` that lines are multiples of 16 bytes and that the states fit.
-            return unsafe { launch.num(numbers).num(patches.grid).go() };
+            // SAFETY: (float*, half*, 2 × TensorMap, const float*, Numbers, Grid, int): weights with the velocity behind them and two parts of a
+            // copy, maps of the states, whose memory has addresses that are alive, in the blocks that the kernel takes; the callers checked shapes
+            // and where views and parts begin, `warpgroups` that lines are multiples of 16 bytes and that the states fit.
+            return unsafe { launch.num(numbers).num(patches.grid).num(height).go() };
         }
-        let (params, copy) = (gpu.to_write(params), gpu.to_write(copy));
-        let velocity = velocity.map(|velocity| gpu.to_write(velocity));
+        // The map of lower halves only needs their size.
+        let (weights, of_weights) = match weights {
+            Weights::Whole(params) => (gpu.to_write(params), DType::F32),
+            Weights::Lower(lower) => (gpu.to_write(lower), DType::BF16),
+        };
+        let (copy, velocity) = (gpu.to_write(copy), velocity.map(|velocity| gpu.to_write(velocity)));
         // Without a velocity of its own, that of f32 lies behind the weights.
         let (of_velocity, velocity_at) = match &velocity {
             Some(velocity) => (DType::BF16, velocity.at),
-            None => (DType::F32, params.at + 4 * (rows * cols) as u64),
+            None => (DType::F32, weights.at + 4 * (rows * cols) as u64),
         };
-        let weights = |at, dtype| map_of_weights(at, dtype, rows, cols);
-        let launch = launch.num(h_map).num(x_map).num(weights(params.at, DType::F32)?);
-        let launch = launch.num(weights(velocity_at, of_velocity)?).num(weights(copy.at, self.dtype)?);
-        // SAFETY: (5 × TensorMap, const float*, Numbers, Grid): maps of the states, of the weights, the velocity and the copy, whose memory has
-        // addresses that are alive, in the blocks that the kernel takes; shapes and where views begin were checked as above.
-        unsafe { launch.read(scalars).num(numbers).num(patches.grid).go() }
+        let map = |at, dtype| map_of_weights(at, dtype, rows, cols);
+        let launch = launch.num(h_map).num(x_map).num(map(weights.at, of_weights)?);
+        let launch = launch.num(map(velocity_at, of_velocity)?).num(map(copy.at, self.dtype)?);
+        // SAFETY: (5 × TensorMap, const float*, Numbers, Grid, int): maps of the states, of the weights, the velocity and the copy, whose memory has
+        // addresses that are alive, in the blocks that the kernel takes; shapes and where views begin were checked as above. Weights in halves have
+        // a velocity of their own.
+        unsafe { launch.read(scalars).num(numbers).num(patches.grid).num(height).go() }
     }
 }
 

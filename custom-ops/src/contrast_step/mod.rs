@@ -41,8 +41,9 @@ const OP: &str = "contrast_step_";
 /// The tensors that [`contrast_step_`] changes. All are on one device, contiguous, and share no memory.
 #[derive(Clone, Copy)]
 pub struct Contrast<'a> {
-    /// `[2, n_hidden, n_visible]` f32: weights and velocity; `[1, n_hidden, n_visible]`, weights only, if `velocity` is given; bf16 with
-    /// [`ContrastStep::rounding`].
+    /// `[2, n_hidden, n_visible]` f32: weights and velocity; `[1, n_hidden, n_visible]`, weights only, if `velocity` is given. These are bf16 with
+    /// [`ContrastStep::rounding`]. They are i16 if they are the lower halves of weights whose upper halves are `copy`, see
+    /// [`halves_into_`](crate::halves_into_), which moves 2 bytes per weight less; where [`contrast_step_takes_halves`], with a `copy_scale` of 1.
     pub params: &'a Tensor,
     /// A bf16 velocity, `[n_hidden, n_visible]`, which moves 4 bytes per weight less; for bf16 states where
     /// [`contrast_step_fuses`], and for bf16 weights.
@@ -98,6 +99,21 @@ pub fn contrast_step_fuses(device: &Device, n_hidden: usize, n_visible: usize) -
     device.is_cuda() && n_hidden.is_multiple_of(4) && n_visible.is_multiple_of(4) && counted
 }
 
+/// Whether [`contrast_step_`] takes weights in halves, for bf16 states of `batch` rows and a bf16 velocity: those of large matrices, on GPUs of
+/// capability 9.0.
+pub fn contrast_step_takes_halves(device: &Device, [n_hidden, n_visible]: [usize; 2], batch: usize) -> bool {
+    takes_halves(device, Sizes { parts: 1, batch, rows: n_hidden, cols: n_visible }, 1)
+}
+
+/// Whether the update of `n` matrices takes weights in halves.
+#[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "only a GPU takes them"))]
+pub(crate) fn takes_halves(device: &Device, sizes: Sizes, n: usize) -> bool {
+    #[cfg(feature = "cuda")]
+    return cuda::takes_halves(device, sizes, n);
+    #[cfg(not(feature = "cuda"))]
+    false
+}
+
 /// `V ← μ V + ε/B hᵀ x − ε(λ₂ W + λ₁ sign W)`, `W ← W + V`, the same for the biases, and increases the counter.
 ///
 /// `hidden` is `[parts, ≥ 2, batch, n_hidden]` and `visible` `[parts, ≥ 2, batch, n_visible]`, of one type: plane 0 is the
@@ -105,7 +121,7 @@ pub fn contrast_step_fuses(device: &Device, n_hidden: usize, n_visible: usize) -
 /// part, or, where [`contrast_step_fuses`], f16 of one or two parts. `scalars` is `[3]` f32: rate / batch, momentum, rate.
 ///
 /// Cost: `4 · batch · n_hidden · n_visible` FLOP (three times that with two parts). One kernel moves 16 bytes per weight (12 with
-/// a bf16 velocity) and 2 for each part of the copy, or 8 for bf16 weights; separate ops move 24.
+/// a bf16 velocity) and 2 for each part of the copy, 12 for weights in halves, or 8 for bf16 weights; separate ops move 24.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or a decay is negative or NaN.
@@ -288,8 +304,12 @@ pub(crate) fn check_update(
     [n_hidden, n_visible]: [usize; 2],
 ) -> Result<(usize, usize)> {
     let weights = step.weights;
-    let rounds = step.rounding.is_some();
-    expect_layout(op, "params", to.params, &[if rounds { DType::BF16 } else { DType::F32 }])?;
+    let stored: &[DType] = match (step.rounding, to.velocity) {
+        (Some(_), _) => &[DType::BF16],
+        (None, Some(_)) => &[DType::F32, DType::I16],
+        (None, None) => &[DType::F32],
+    };
+    expect_layout(op, "params", to.params, stored)?;
     let (parts, batch) = match *hidden.dims() {
         [parts @ (1 | 2), _, batch, _] => (parts, batch),
         _ => candle::bail!(
@@ -323,6 +343,12 @@ pub(crate) fn check_update(
     if let Some(copy) = to.copy {
         let dtype = if states == DType::F32 { copy.dtype() } else { states };
         expect(op, "copy", copy, &[dtype], &[&[parts], weight].concat())?;
+    }
+    if to.params.dtype() == DType::I16 && (to.copy.is_none() || step.copy_scale != 1.) {
+        candle::bail!(
+            "{op}: weights in halves must have a copy and a copy_scale of 1, got {}",
+            step.copy_scale
+        )
     }
     if !(weights.l1 >= 0. && weights.l2 >= 0.) {
         candle::bail!("{op}: l1 and l2 must be at least 0, got {} and {}", weights.l1, weights.l2)

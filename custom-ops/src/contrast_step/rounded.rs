@@ -82,14 +82,16 @@ impl Kernel for Rounded<'_> {
             let (of_weight, of_velocity) = (gpu.to_write(&mut weight), gpu.to_write(&mut velocity));
             let weights = |at| map_of_weights(at, DType::BF16, rows, cols);
             let launch = gpu.launch(OP, "sm_90a/contrast_step", "contrast_step_rounded")?;
-            let blocks = warpgroup_blocks(gpu.limits(), rows, cols.div_ceil(WIDE * TILE), true);
+            let blocks =
+                warpgroup_blocks(gpu.limits(), rows.div_ceil(TILE), cols.div_ceil(WIDE * TILE), false);
             let launch = launch.blocks(blocks, WARPGROUP_THREADS[0]);
             let launch = launch.shared(WARPGROUP_SHARED).overlapped().num(h_map).num(x_map);
             let launch = launch.num(weights(of_weight.at)?).num(weights(of_velocity.at)?).read(&scalars);
-            // SAFETY: (4 × TensorMap, const float*, const long long*, Numbers, Grid, Rounding): maps of the states, of the weights and the velocity, whose
+            // SAFETY: (4 × TensorMap, const float*, const long long*, Numbers, Grid, Rounding, int): maps of the states, of the weights and the velocity, whose
             // memory has addresses that are alive, in the blocks that the kernel takes; `Sizes::of` checked shapes, `run` where views begin,
             // `warpgroups` that lines are multiples of 16 bytes and that the states fit.
-            unsafe { launch.write(&mut counter).num(numbers).num(Grid::default()).num(rounding).go()? };
+            let launch = launch.write(&mut counter).num(numbers).num(Grid::default());
+            unsafe { launch.num(rounding).num(1i32).go()? };
             drop((of_h, of_x, of_weight, of_velocity));
             let states = States { h: &h, x: &x, hidden: &mut hidden, visible: &mut visible };
             return launch_biases(OP, "bf16", gpu, states, &scalars, &mut counter, numbers);

@@ -268,6 +268,7 @@ macro_rules! with_memory {
         match $slice {
             CudaStorageSlice::U8($memory) => $use,
             CudaStorageSlice::U32($memory) => $use,
+            CudaStorageSlice::I16($memory) => $use,
             CudaStorageSlice::I64($memory) => $use,
             CudaStorageSlice::BF16($memory) => $use,
             CudaStorageSlice::F16($memory) => $use,

@@ -104,6 +104,7 @@ impl<'a> Out<'a, CpuStorage> {
         let vector: &mut dyn Any = match self.storage {
             CpuStorage::U8(all) => all,
             CpuStorage::U32(all) => all,
+            CpuStorage::I16(all) => all,
             CpuStorage::I64(all) => all,
             CpuStorage::BF16(all) => all,
             CpuStorage::F16(all) => all,

@@ -40,5 +40,5 @@ pub use differentiable::patch_product;
 pub use gradient::{patch_gradient_, patch_gradient_reference};
 pub use grid::PatchGrid;
 pub use product::{PatchDirection, patch_product_, patch_product_reference};
-pub use step::{patch_contrast_step_, patch_steps_fuse};
+pub use step::{patch_contrast_step_, patch_step_takes_halves, patch_steps_fuse};
 pub use units::units_of_patches_;

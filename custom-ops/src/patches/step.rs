@@ -3,7 +3,9 @@ use super::cpu::{self, Parts};
 use super::gradient::patch_gradient_;
 use super::grid::PatchGrid;
 use super::product::Sizes;
-use crate::contrast_step::{Contrast, ContrastStep, after_weights, check_update, planes_of};
+use crate::contrast_step::{
+    self, Contrast, ContrastStep, after_weights, check_update, planes_of, takes_halves,
+};
 use crate::gemm::{Factors, Precision};
 use crate::op::{Io, Kernel, operands};
 use crate::weight_step::{WeightStep, weight_step_};
@@ -17,6 +19,15 @@ pub(super) const OP: &str = "patch_contrast_step_";
 pub fn patch_steps_fuse(device: &Device, grid: &PatchGrid, hidden: usize) -> bool {
     let lines = [grid.stride * grid.depth, grid.window * grid.depth, grid.width * grid.depth, hidden];
     device.is_cuda() && lines.iter().all(|n| n.is_multiple_of(8))
+}
+
+/// Whether [`patch_contrast_step_`] takes weights in halves, for bf16 states of `batch` rows and a bf16 velocity: where [`patch_steps_fuse`], on GPUs
+/// of capability 9.0, if there are many weights and products can read a window as one box.
+pub fn patch_step_takes_halves(device: &Device, grid: &PatchGrid, hidden: usize, batch: usize) -> bool {
+    let of_patch = contrast_step::Sizes { parts: 1, batch, rows: hidden, cols: grid.window_len() };
+    patch_steps_fuse(device, grid, hidden)
+        && grid.is_straight()
+        && takes_halves(device, of_patch, grid.n_patches())
 }
 
 /// [`contrast_step_`](crate::contrast_step_) for a layer of patches: `V_p ← μ V_p + ε/B h_pᵀ v_p − ε(λ₂ W_p + λ₁ sign W_p)`,

@@ -1,5 +1,5 @@
 //! The free energy, and measures that use it.
-use super::{HiddenUnit, Rbm, VisibleUnit};
+use super::{HiddenUnit, Rbm, RbmConfig, VisibleUnit};
 use candle::{D, DType, Result, Tensor};
 use chandlery_ops::Philox;
 
@@ -91,25 +91,7 @@ impl Rbm {
     /// # Errors
     /// When `mean` has another shape.
     pub fn base_rate_bias(&self, mean: &Tensor) -> Result<Tensor> {
-        if mean.dims() != [self.config.n_visible] {
-            let want = [self.config.n_visible];
-            candle::bail!("Rbm::base_rate_bias: mean must have shape {want:?}, got {:?}", mean.dims())
-        }
-        let mean = &match &self.config.convolution {
-            None => mean.clone(),
-            Some(grid) => {
-                let last =
-                    grid.channels_last(&mean.unsqueeze(0)?)?.reshape((grid.n_places(), grid.channels()))?;
-                last.to_dtype(DType::F64)?.mean(0)?.to_dtype(mean.dtype())?
-            }
-        };
-        match self.config.visible {
-            VisibleUnit::Bernoulli => {
-                let p = mean.clamp(0.01, 0.99)?;
-                p.log()? - p.affine(-1., 1.)?.log()?
-            }
-            VisibleUnit::Gaussian | VisibleUnit::GaussianLearned => Ok(mean.clone()),
-        }
+        self.config.base_rate_bias(mean)
     }
 
     /// Mean over rows of the squared error of [`reconstruct`](Self::reconstruct), summed over the visible units.
@@ -144,4 +126,29 @@ fn replicas(x: &Tensor) -> Result<Tensor> {
 /// In f64: candle's f32 mean over many rows is off in the fourth digit.
 fn mean(x: &Tensor) -> Result<f64> {
     x.to_dtype(DType::F64)?.mean_all()?.to_scalar::<f64>()
+}
+
+impl RbmConfig {
+    /// [`Rbm::base_rate_bias`], which depends on no parameter.
+    pub(super) fn base_rate_bias(&self, mean: &Tensor) -> Result<Tensor> {
+        if mean.dims() != [self.n_visible] {
+            let want = [self.n_visible];
+            candle::bail!("Rbm::base_rate_bias: mean must have shape {want:?}, got {:?}", mean.dims())
+        }
+        let mean = &match &self.convolution {
+            None => mean.clone(),
+            Some(grid) => {
+                let last =
+                    grid.channels_last(&mean.unsqueeze(0)?)?.reshape((grid.n_places(), grid.channels()))?;
+                last.to_dtype(DType::F64)?.mean(0)?.to_dtype(mean.dtype())?
+            }
+        };
+        match self.visible {
+            VisibleUnit::Bernoulli => {
+                let p = mean.clamp(0.01, 0.99)?;
+                p.log()? - p.affine(-1., 1.)?.log()?
+            }
+            VisibleUnit::Gaussian | VisibleUnit::GaussianLearned => Ok(mean.clone()),
+        }
+    }
 }

@@ -4,15 +4,15 @@
 //! recorded as a CUDA graph. For the equations see [`train`](super::train).
 use super::lower::{LowerLayer, Place, hidden_unit};
 use super::storage::{Format, store};
-use super::{CdConfig, Rbm, VisibleUnit, WeightStorage};
+use super::{CdConfig, Rbm, RbmConfig, VisibleUnit, WeightStorage};
 use crate::conv_rbm::{ConvGrid, MapSteps};
 use crate::patch_rbm::Cells;
 use candle::{D, DType, Result, Tensor};
 use chandlery_ops::{
     BiasGradients, Contrast, ContrastStep, Draws, Factors, PatchDirection, PatchGrid, Philox, PoolSide,
     Precision, Sparsity, Unit, UnitPlanes, WeightStep, bernoulli, bernoulli_into_, cells_into_,
-    contrast_step_, gemm_, max_norm_rows_, patch_contrast_step_, patch_gradient_, patch_product, scale_into_,
-    units_, units_of_patches_, units_of_product_,
+    contrast_step_, gemm_, halves_into_, joined_into_, max_norm_rows_, patch_contrast_step_, patch_gradient_,
+    patch_product, scale_into_, units_, units_of_patches_, units_of_product_,
 };
 
 /// Planes of the visible states: `[v_k; v₀]`, so that one product takes both phases. With two parts the second ones follow.
@@ -51,8 +51,9 @@ pub(super) struct Buffers {
     patches: Option<PatchGrid>,
     /// Where they are those of filters; then hidden units below are those of maps, and biases are those of maps and channels.
     pub(super) maps: Option<MapSteps>,
-    /// `[2, n_hidden, n_visible]`: weights, velocity; or the weights alone, which are bf16 where they are rounded stochastically.
-    pub(super) params: Tensor,
+    /// `[2, n_hidden, n_visible]`: weights, velocity; or the weights alone, which are bf16 where they are rounded stochastically, and i16 where they
+    /// are the lower halves of weights whose upper halves are `copy`.
+    params: Tensor,
     /// `[n_hidden, n_visible]` bf16, where the velocity is stored apart.
     pub(super) velocity: Option<Tensor>,
     /// `[4, n_hidden]` and `[4, n_visible]`, see [`bias_step_`].
@@ -170,13 +171,14 @@ impl Buffers {
         let rounding = (config.weights == WeightStorage::Bf16Stochastic)
             .then_some(Philox { stream: philox.stream ^ ROUNDING_STREAM, ..philox });
         let apart = rounding.is_some() || format.velocity_apart(rbm.config(), device);
-        let (params, velocity) = match apart {
-            false => (Tensor::stack(&[&weight, &weight.zeros_like()?], 0)?, None),
-            true => {
-                let velocity = Tensor::zeros(weight.shape(), DType::BF16, device)?;
-                let own = if rounding.is_some() { DType::BF16 } else { DType::F32 };
-                (weight.unsqueeze(0)?.to_dtype(own)?.copy()?, Some(velocity))
-            }
+        let velocity = apart.then(|| Tensor::zeros(weight.shape(), DType::BF16, device)).transpose()?;
+        let in_halves = rounding.is_none() && format.in_halves(rbm.config(), config, device);
+        let weight = weight.unsqueeze(0)?;
+        let params = match apart {
+            false => Tensor::cat(&[&weight, &weight.zeros_like()?], 0)?,
+            true if rounding.is_some() => weight.to_dtype(DType::BF16)?.copy()?,
+            true if in_halves => Tensor::zeros(weight.shape(), DType::I16, device)?,
+            true => weight.copy()?,
         };
         let buffers = Self {
             config: config.clone(),
@@ -196,7 +198,7 @@ impl Buffers {
             copy: match format {
                 _ if rounding.is_some() => Some(params.clone()),
                 Format::F32 => None,
-                _ => Some(Tensor::zeros([&[parts], weight.dims()].concat(), dtype, device)?),
+                _ => Some(Tensor::zeros([&[parts], rbm.weight().dims()].concat(), dtype, device)?),
             },
             rounding,
             params,
@@ -218,15 +220,41 @@ impl Buffers {
             lower: layers,
             format,
         };
-        buffers.refresh_copy()?;
+        buffers.set_params(&weight)?;
         Ok(buffers)
     }
 
-    /// The RBM whose parameters are these buffers.
-    pub(super) fn rbm(&self, like: &Rbm) -> Result<Rbm> {
+    /// `[1, n_hidden, n_visible]`: the weights, or `[2, n_hidden, n_visible]` where the velocity is stored with them. They share memory with the
+    /// buffers unless the weights are in halves.
+    pub(super) fn params(&self) -> Result<Tensor> {
+        match &self.copy {
+            Some(upper) if self.in_halves() => {
+                let whole = Tensor::zeros(upper.shape(), DType::F32, upper.device())?;
+                joined_into_(&whole, upper, &self.params)?;
+                Ok(whole)
+            }
+            _ => Ok(self.params.clone()),
+        }
+    }
+
+    /// Brings what products read up to date with `params`, which [`params`](Self::params) gave and which has changed.
+    pub(super) fn set_params(&self, params: &Tensor) -> Result<()> {
+        match &self.copy {
+            Some(upper) if self.in_halves() => halves_into_(upper, &self.params, params),
+            _ => self.refresh_copy(),
+        }
+    }
+
+    /// Whether `params` are the lower halves of weights, and `copy` the upper ones.
+    fn in_halves(&self) -> bool {
+        self.params.dtype() == DType::I16
+    }
+
+    /// The RBM whose parameters are these buffers; its weights are a copy where they are in halves.
+    pub(super) fn rbm(&self, config: &RbmConfig) -> Result<Rbm> {
         Rbm::from_tensors(
-            like.config().clone(),
-            self.params.get(0)?,
+            config.clone(),
+            self.params()?.get(0)?,
             self.hidden_state.get(0)?,
             self.visible_state.get(0)?,
             self.variance.as_ref().map(|v| v.state.get(0)).transpose()?,
@@ -449,7 +477,7 @@ impl Buffers {
     }
 
     /// Brings the copy of the weights up to date.
-    pub(super) fn refresh_copy(&self) -> Result<()> {
+    fn refresh_copy(&self) -> Result<()> {
         match &self.copy {
             Some(copy) if self.rounding.is_none() => {
                 store(copy, &self.params.get(0)?, self.format.weight_scale())

@@ -18,12 +18,16 @@
 //!
 //! Convolutions, and all layers below another where there is one among them, are stored in f32.
 //!
+//! Large matrices with bf16 states, on GPUs of capability 9.0, have no copy beside the masters: their masters are stored in halves of 16 bits, of which
+//! products read the upper ones ([`halves_into_`](chandlery_ops::halves_into_)). Models and checkpoints hold f32 weights all the same.
+//!
 //! Layers of patches, for which [`patch_steps_fuse`], are stored as in the first column on every GPU: their products have two parts on all
 //! of them. Their visible units may be real-valued with deviation 1 too: an f16 number is as close to such a value as TF32's.
-use super::{HiddenUnit, RbmConfig, VisibleUnit};
+use super::{CdConfig, HiddenUnit, RbmConfig, VisibleUnit};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{
-    Precision, contrast_step_fuses, patch_steps_fuse, scale_into_, split_into_, two_part_products_fuse,
+    Precision, contrast_step_fuses, contrast_step_takes_halves, patch_step_takes_halves, patch_steps_fuse,
+    scale_into_, split_into_, two_part_products_fuse,
 };
 
 /// What the f16 copy of the weights is multiplied by.
@@ -112,6 +116,17 @@ impl Format {
             Some(grid) => patch_steps_fuse(device, grid, rbm.n_hidden / grid.n_patches()),
         };
         self == Self::Bf16 && fuses
+    }
+
+    /// Whether the weights are stored in halves, of which the upper one is the copy.
+    pub(super) fn in_halves(self, rbm: &RbmConfig, training: &CdConfig, device: &Device) -> bool {
+        let (n_hidden, batch) = (rbm.n_hidden, training.batch);
+        let takes = match &rbm.patches {
+            None => contrast_step_takes_halves(device, [n_hidden, rbm.n_visible], batch),
+            Some(grid) => patch_step_takes_halves(device, grid, n_hidden / grid.n_patches(), batch),
+        };
+        // A limit on the length of rows is set on weights that are whole.
+        self.velocity_apart(rbm, device) && takes && training.max_norm.is_none()
     }
 
     /// What a product with the copy is multiplied by.

@@ -28,7 +28,7 @@
 //! gradient of both phases, and one pass for each of units, weights and biases. Everything is allocated in
 //! [`RbmTrainer::new`]. Cost: `(2 + 4k) + 4` products' worth of `n_visible · n_hidden · batch` FLOP.
 use super::step::{Buffers, H_DRAWN};
-use super::{CdConfig, Rbm};
+use super::{CdConfig, Rbm, RbmConfig};
 use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
 use crate::layers::TrainerParts;
@@ -59,9 +59,9 @@ pub struct Metrics {
 /// sequence and the running means.
 pub struct RbmTrainer {
     config: CdConfig,
-    /// Shares its memory with `buffers`: its visible units are in the order of `cells`.
-    rbm: Rbm,
-    /// Of `rbm`, where it has patches that are trained in this order.
+    /// Of the RBM in training.
+    own: RbmConfig,
+    /// The order of its visible units in `buffers`, where it has patches that are trained in this order.
     cells: Option<Cells>,
     buffers: Buffers,
     replay: Replay,
@@ -126,17 +126,16 @@ impl RbmTrainer {
             None => (lower.to_vec(), rbm.clone()),
         };
         let buffers = Buffers::new(&below, &own, lowest_cells, &config, philox)?;
-        let rbm = buffers.rbm(&own)?;
         let step = buffers.clone();
-        let device = rbm.weight().device().clone();
+        let device = rbm.weight().device();
         let replay = match step.variance {
-            None => Replay::new(&device, move || step.run()).unshared(),
+            None => Replay::new(device, move || step.run()).unshared(),
             // Learned variances are rare and small: their update is written with candle's ops, which allocate.
-            Some(_) => Replay::unrecorded(&device, move || step.run()),
+            Some(_) => Replay::unrecorded(device, move || step.run()),
         };
-        let lower = lower.to_vec();
+        let (lower, own) = (lower.to_vec(), own.config().clone());
         let mut trainer =
-            Self { config, rbm, cells, buffers, replay, lower, preparation, n_inputs, steps: 0, gathered: 0 };
+            Self { config, own, cells, buffers, replay, lower, preparation, n_inputs, steps: 0, gathered: 0 };
         trainer.begin_epoch(0)?;
         Ok(trainer)
     }
@@ -147,9 +146,9 @@ impl RbmTrainer {
     /// # Errors
     /// When `mean` has another shape.
     pub fn set_visible_mean(&mut self, mean: &Tensor) -> Result<()> {
-        let bias = self.rbm.base_rate_bias(mean)?;
+        let bias = self.own.base_rate_bias(mean)?;
         let bias = self.cells.map_or(Ok(bias.clone()), |cells| cells.rows(&bias))?;
-        scale_into_(self.rbm.visible_bias(), &bias.contiguous()?, 1.)
+        scale_into_(&self.buffers.visible_state.get(0)?, &bias.contiguous()?, 1.)
     }
 
     /// Takes the schedules of learning rate and momentum from `config`, from the next [`begin_epoch`](Trainer::begin_epoch) on; everything
@@ -174,11 +173,11 @@ impl RbmTrainer {
         &self.lower
     }
 
-    /// Everything that the next step depends on, by name; the tensors share memory with the trainer.
+    /// Everything that the next step depends on, by name; the tensors share memory with the trainer, but for weights in halves.
     fn state(&self) -> Result<Vec<(&'static str, Tensor)>> {
         let b = &self.buffers;
         let mut state = vec![
-            ("params", b.params.clone()),
+            ("params", b.params()?),
             ("hidden_state", b.hidden_state.clone()),
             ("visible_state", b.visible_state.clone()),
             ("chain", b.hidden.get(H_DRAWN)?),
@@ -203,12 +202,12 @@ impl RbmTrainer {
     /// When a tensor is missing or has another shape.
     pub(crate) fn restore(&mut self, stored: &Checkpoint<'_>) -> Result<()> {
         let state = self.state()?;
-        let state = state.iter().map(|(name, t)| (*name, t));
-        checkpoint::put_back("RbmTrainer", state, |name| {
+        checkpoint::put_back("RbmTrainer", state.iter().map(|(name, t)| (*name, t)), |name| {
             self.reordered(name, stored.of_trainer(name)?, Cells::windows, Cells::rows)
         })?;
         (self.steps, self.gathered) = stored.counts()?;
-        self.buffers.refresh_copy()
+        let Some((_, params)) = state.iter().find(|(name, _)| *name == "params") else { return Ok(()) };
+        self.buffers.set_params(params)
     }
 
     /// A tensor of the state in another order of visible units: checkpoints hold them in lines of the grid.
@@ -226,9 +225,10 @@ impl RbmTrainer {
         }
     }
 
-    /// The RBM in training with its visible units in their own order; without cells it shares its memory.
+    /// The RBM in training with its visible units in their own order.
     fn rbm(&self) -> Result<Rbm> {
-        self.cells.map_or(Ok(self.rbm.clone()), |cells| cells.rbm_back(&self.rbm))
+        let rbm = self.buffers.rbm(&self.own)?;
+        self.cells.map_or(Ok(rbm.clone()), |cells| cells.rbm_back(&rbm))
     }
 
     /// The error summed over the steps since the last report.
@@ -294,7 +294,7 @@ impl Trainer for RbmTrainer {
     }
 
     fn device(&self) -> &Device {
-        self.rbm.weight().device()
+        self.buffers.scalars.device()
     }
 
     fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
