@@ -15,6 +15,7 @@
 //
 // What each kernel does stands in its header.
 
+#include "convolution_flat.cuh"
 #include "convolution_plain.cuh"
 #include "convolution_rows.cuh"
 #include "convolution_weights.cuh"

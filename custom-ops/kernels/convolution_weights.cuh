@@ -94,7 +94,7 @@ convolution_weights(float* parts, const float* x, const float* h, const __grid_c
         for (int m = 0; m < 2; ++m) {
           const float* at = of_step + 16 * m;
           const float a[4] = {at[0], at[8], at[4 * MAP_LINE], at[4 * MAP_LINE + 8]};
-          add_products<4>(sum[m], a, high, low);
+          add_products<1>(&sum[m], &a, high, low);
         }
       }
     }

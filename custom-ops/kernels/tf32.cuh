@@ -35,25 +35,40 @@ __device__ __forceinline__ void multiply_tf32(float (&c)[4], const uint32_t (&a)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// sum[n] += a b[n]: the products of low parts first, of all n in turn, since each waits for the one before it in its sum.
-template <int N>
-__device__ __forceinline__ void add_products(float (&sum)[N][4], const float (&a)[4], const uint32_t (&b_high)[N][2],
-                                             const uint32_t (&b_low)[N][2]) {
-  uint32_t high[4], low[4];
-  in_tf32_parts(a, high, low);
-  float part[N][4] = {};
+// sum[m][n] += a[m] b[n], both as their parts: the products of low parts first, of all m and n in turn, since each waits for the one before it in
+// its sum.
+template <int M, int N>
+__device__ __forceinline__ void add_products(float (*sum)[N][4], const uint32_t (&high)[M][4], const uint32_t (&low)[M][4],
+                                             const uint32_t (&b_high)[N][2], const uint32_t (&b_low)[N][2]) {
+  float part[M][N][4] = {};
 #pragma unroll
-  for (int n = 0; n < N; ++n) multiply_tf32(part[n], low, b_high[n]);
+  for (int m = 0; m < M; ++m)
 #pragma unroll
-  for (int n = 0; n < N; ++n) multiply_tf32(part[n], high, b_low[n]);
+    for (int n = 0; n < N; ++n) multiply_tf32(part[m][n], low[m], b_high[n]);
 #pragma unroll
-  for (int n = 0; n < N; ++n) multiply_tf32(part[n], high, b_high[n]);
+  for (int m = 0; m < M; ++m)
 #pragma unroll
-  for (int n = 0; n < N; ++n)
+    for (int n = 0; n < N; ++n) multiply_tf32(part[m][n], high[m], b_low[n]);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sum[n][i] += part[n][i];
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int n = 0; n < N; ++n) multiply_tf32(part[m][n], high[m], b_high[n]);
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum[m][n][i] += part[m][n][i];
 }
-
+// The same of a[m] that are not split yet.
+template <int M, int N>
+__device__ __forceinline__ void add_products(float (*sum)[N][4], const float (*a)[4], const uint32_t (&b_high)[N][2],
+                                             const uint32_t (&b_low)[N][2]) {
+  uint32_t high[M][4], low[M][4];
+#pragma unroll
+  for (int m = 0; m < M; ++m) in_tf32_parts(a[m], high[m], low[m]);
+  add_products<M>(sum, high, low, b_high, b_low);
+}
 // One number, or four that begin on 16 bytes, to shared memory; zeros if not inside. `from` is an address that may be read in any case.
 __device__ __forceinline__ void copy_floats(float* to, const float* from, bool inside, bool wide) {
   if (wide) copy<16>(to, from, inside);

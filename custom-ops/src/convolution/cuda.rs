@@ -29,8 +29,7 @@ numbers!(Windows {
     n_out,
     size,
     pad,
-    flat,
-    linear,
+    batch,
     band,
     n_bands,
     tiles,
@@ -40,6 +39,7 @@ numbers!(Windows {
     row_pitch,
     strip_rows,
     strip_columns,
+    weight_rows,
     origin,
     n_step,
     dy_step,
@@ -116,8 +116,8 @@ pub(super) fn forward(sizes: Convolution, gpu: &Gpu, io: Io<'_, CudaStorage>) ->
         dx: shape.channels as i32,
         c: 1,
     };
-    let numbers = windows(sides, plan, steps, wide, wide_out);
-    launch_windows(gpu, FORWARD, sizes.batch, plan, numbers, &mut maps, &x, &w)
+    let numbers = windows((sides, sizes.batch), plan, steps, wide, wide_out);
+    launch_windows(gpu, FORWARD, (sides, sizes.batch), plan, numbers, &mut maps, &x, &w)
 }
 
 pub(super) fn input_gradient(sizes: Convolution, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
@@ -134,7 +134,7 @@ pub(super) fn input_gradient(sizes: Convolution, gpu: &Gpu, io: Io<'_, CudaStora
         None => plain(sizes, gpu, INPUT, "images_f32", (&mut images, shape.n_visible()), &h, &w),
         Some(Images::Windows(plan)) => {
             // Filters turned by 180 degrees; the terms are filters, the columns channels.
-            let (row, channels) = (shape.filter_row(), shape.channels);
+            let (row, channels, sides) = (shape.filter_row(), shape.channels, Sides::images(shape));
             let steps = Steps {
                 origin: shape.filter_len() - channels,
                 n: 1,
@@ -142,8 +142,8 @@ pub(super) fn input_gradient(sizes: Convolution, gpu: &Gpu, io: Io<'_, CudaStora
                 dx: -(channels as i32),
                 c: shape.filter_len(),
             };
-            let numbers = windows(Sides::images(shape), plan, steps, wide, wide_out);
-            launch_windows(gpu, INPUT, sizes.batch, plan, numbers, &mut images, &h, &w)
+            let numbers = windows((sides, sizes.batch), plan, steps, wide, wide_out);
+            launch_windows(gpu, INPUT, (sides, sizes.batch), plan, numbers, &mut images, &h, &w)
         }
         Some(Images::Rows(plan)) => {
             let numbers = Rows {
@@ -156,11 +156,12 @@ pub(super) fn input_gradient(sizes: Convolution, gpu: &Gpu, io: Io<'_, CudaStora
                 n_chunks: plan.n_chunks as i32,
                 wide: (wide && shape.n_filters.is_multiple_of(4)).into(),
             };
-            let blocks = product(INPUT, &[sizes.batch, plan.row_blocks, plan.n_bands])?;
+            let units = product(INPUT, &[sizes.batch, plan.row_blocks, plan.n_bands])?;
+            let blocks = plan::sharing(gpu.limits(), units, 2);
             let launch = gpu.launch(INPUT, FILE, "convolution_rows")?.write(&mut images).read(&h).read(&w);
             let launch = launch.num(numbers).blocks(blocks, 256).shared(plan.shared_bytes(shape));
             // SAFETY: (float*, 2 × const float*, Rows). The op checked that the arrays have the sizes of the shape, which are below
-            // 2^31; the plan that positions of a band fit a block, and its blocks cover the images.
+            // 2^31; the plan that positions of a band fit a block, and its units, which blocks share, cover the images.
             unsafe { launch.go() }
         }
     }
@@ -252,7 +253,13 @@ fn plain<T: CudaDType>(
     unsafe { launch.num(of_shape(sizes)).linear(sizes.batch * len).go() }
 }
 
-fn windows(sides: Sides, plan: plan::Windows, steps: Steps, wide: bool, wide_out: bool) -> Windows {
+fn windows(
+    (sides, batch): (Sides, usize),
+    plan: plan::Windows,
+    steps: Steps,
+    wide: bool,
+    wide_out: bool,
+) -> Windows {
     Windows {
         height: sides.height as i32,
         width: sides.width as i32,
@@ -262,8 +269,7 @@ fn windows(sides: Sides, plan: plan::Windows, steps: Steps, wide: bool, wide_out
         n_out: sides.n_out as i32,
         size: sides.size as i32,
         pad: sides.pad as i32,
-        flat: plan.flat.into(),
-        linear: (steps.c == 1).into(),
+        batch: batch as i32,
         band: plan.band as i32,
         n_bands: plan.n_bands as i32,
         tiles: plan.tiles as i32,
@@ -273,6 +279,7 @@ fn windows(sides: Sides, plan: plan::Windows, steps: Steps, wide: bool, wide_out
         row_pitch: plan.row_pitch as i32,
         strip_rows: plan.strip_rows as i32,
         strip_columns: plan.strip_columns as i32,
+        weight_rows: plan.weight_rows as i32,
         origin: steps.origin as i32,
         n_step: steps.n as i32,
         dy_step: steps.dy,
@@ -288,17 +295,23 @@ fn windows(sides: Sides, plan: plan::Windows, steps: Steps, wide: bool, wide_out
 fn launch_windows(
     gpu: &Gpu,
     op: &'static str,
-    batch: usize,
+    (sides, batch): (Sides, usize),
     plan: plan::Windows,
     numbers: Windows,
     out: &mut CudaViewMut<'_, f32>,
     source: &CudaView<'_, f32>,
     w: &CudaView<'_, f32>,
 ) -> Result<()> {
-    let blocks = product(op, &[batch, plan.n_bands, plan.tiles])?;
-    let kernel = format!("convolution_windows_{}", plan.eights);
+    let tiles = product(op, &[batch, plan.n_bands, plan.tiles])?;
+    let (kind, blocks, threads) = if plan.flat {
+        ("flat", plan::sharing(gpu.limits(), tiles, 2usize.div_ceil(plan.across)), 256)
+    } else {
+        ("windows", tiles, 128)
+    };
+    let kernel = format!("convolution_{kind}_{}", plan.eights);
     let launch: Launch<'_> = gpu.launch(op, FILE, &kernel)?.write(out).read(source).read(w).num(numbers);
+    let launch = launch.grid([blocks, plan.across, 1], (threads, 1, 1)).shared(plan.shared_bytes(sides));
     // SAFETY: (float*, 2 × const float*, Windows). The op checked that the arrays have the sizes of the shape, which are below 2^31; the plan
-    // that its strip holds the windows of a block, and its blocks cover the result.
-    unsafe { launch.grid([blocks, plan.across, 1], (128, 1, 1)).shared(plan.shared_bytes()).go() }
+    // that its strip holds the windows of a tile, and its tiles cover the result: one a block, or for few channels those that blocks share.
+    unsafe { launch.go() }
 }

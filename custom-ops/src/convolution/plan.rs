@@ -5,9 +5,12 @@ use crate::limits::Limits;
 /// Of kernels/convolution_windows.cuh.
 const POSITIONS: usize = 128;
 const STEPS: usize = 8;
+/// Of kernels/convolution_flat.cuh.
+const FLAT_POSITIONS: usize = 256;
 /// Of kernels/convolution_rows.cuh.
 const ROWS: usize = 4;
-const ROW_STAGES: usize = 3;
+const ROW_WARPS: usize = 8;
+const ROW_STAGES: usize = 2;
 const DIAGONAL: usize = 17;
 /// Of kernels/convolution_weights.cuh.
 const FILTERS: usize = 32;
@@ -26,6 +29,11 @@ const RESERVED: usize = 1024;
 /// Bytes that a block may have so that `blocks` of them run at once.
 fn share(limits: Limits, blocks: usize) -> usize {
     limits.shared_bytes / blocks - RESERVED
+}
+
+/// Blocks that share `items` until all are done, `per` of a multiprocessor: fewer than 2^31.
+pub(super) fn sharing(limits: Limits, items: usize, per: usize) -> usize {
+    items.min((per * limits.multiprocessors).max(1))
 }
 
 /// Parts of a long sum for `blocks` blocks that have all of it: as many as run at once, or, where that leaves many idle, some four times that.
@@ -77,7 +85,7 @@ impl Sides {
     }
 }
 
-/// A launch of `convolution_windows_N`.
+/// A launch of `convolution_windows_N`, or of `convolution_flat_N`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Windows {
     /// Eights of columns of a block.
@@ -89,8 +97,9 @@ pub(super) struct Windows {
     pub n_bands: usize,
     /// Blocks of a band of one image.
     pub tiles: usize,
-    /// Whether a step has channels of several pixels.
+    /// For few channels: whether a step has channels of several pixels, and the rows of the filters whose weights a block has at a time.
     pub flat: bool,
+    pub weight_rows: usize,
     /// Channels at a time, and how often.
     pub chunk: usize,
     pub n_chunks: usize,
@@ -102,29 +111,37 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// The launch with the largest chunks of channels that let three blocks run at once, or at least one; none if no block has the memory.
+    /// The launch with the most weights or channels at a time that lets two or three blocks run at once, or at least one; none if no block
+    /// has the memory.
     pub(super) fn of(limits: Limits, sides: Sides) -> Option<Self> {
-        let channels = sides.channels;
-        let flat = Self::with(sides, true, channels);
         // Channels by eights.
-        let whole = channels.next_multiple_of(8);
+        let whole = sides.channels.next_multiple_of(8);
         let by_pixel = |bytes: usize| {
             let chunks = (8..=whole).rev().filter(|chunk| chunk.is_multiple_of(8));
-            chunks.map(|chunk| Self::with(sides, false, chunk)).find(|plan| plan.shared_bytes() <= bytes)
+            chunks.map(|chunk| Self::with(sides, None, chunk)).find(|plan| plan.shared_bytes(sides) <= bytes)
         };
-        let (some, all) = (share(limits, 3), limits.shared_bytes);
-        let flat_within =
-            |bytes: usize| (!channels.is_multiple_of(8) && flat.shared_bytes() <= bytes).then_some(flat);
-        flat_within(some).or_else(|| by_pixel(some)).or_else(|| flat_within(all)).or_else(|| by_pixel(all))
+        let flat = |bytes: usize| {
+            let mut plans = (1..=sides.size).rev().map(|rows| Self::with(sides, Some(rows), sides.channels));
+            let fitting = plans.find(|plan| plan.shared_bytes(sides) <= bytes);
+            fitting.filter(|_| !sides.channels.is_multiple_of(8))
+        };
+        let all = limits.shared_bytes;
+        flat(share(limits, 2))
+            .or_else(|| by_pixel(share(limits, 3)))
+            .or_else(|| flat(all))
+            .or_else(|| by_pixel(all))
     }
 
-    fn with(sides: Sides, flat: bool, chunk: usize) -> Self {
+    /// The launch with as many channels at a time, for few channels all of them and the weights of so many rows of the filters.
+    fn with(sides: Sides, weight_rows: Option<usize>, chunk: usize) -> Self {
+        let flat = weight_rows.is_some();
         let eights = sides.n_out.div_ceil(8);
         let across = eights.div_ceil(4);
         let n_bands = sides.out_width.div_ceil(BAND);
         let band = sides.out_width.div_ceil(n_bands);
+        let positions = if flat { FLAT_POSITIONS } else { POSITIONS };
         // A tile begins anywhere in a row.
-        let rows = ((POSITIONS + band - 2) / band + 1).min(sides.out_height);
+        let rows = ((positions + band - 2) / band + 1).min(sides.out_height);
         let pitch = if flat { chunk } else { chunk + 4 };
         let strip_columns = band + sides.size - 1;
         Self {
@@ -132,8 +149,9 @@ impl Windows {
             across,
             band,
             n_bands,
-            tiles: (sides.out_height * band).div_ceil(POSITIONS),
+            tiles: (sides.out_height * band).div_ceil(positions),
             flat,
+            weight_rows: weight_rows.unwrap_or(0),
             chunk,
             n_chunks: sides.channels.div_ceil(chunk),
             pitch,
@@ -143,10 +161,15 @@ impl Windows {
         }
     }
 
-    /// The strip and two stages of weights, in f32.
-    pub(super) fn shared_bytes(&self) -> usize {
+    /// In f32: the strip and two stages of weights; for few channels the weights in parts and two strips.
+    pub(super) fn shared_bytes(&self, sides: Sides) -> usize {
         let strip = (self.strip_rows * self.row_pitch + 8).next_multiple_of(4);
-        4 * (strip + 2 * STEPS * 64 * self.eights)
+        if self.flat {
+            let steps = (sides.size * self.chunk).div_ceil(8);
+            4 * (self.weight_rows * steps * self.eights * 128 + 2 * strip)
+        } else {
+            4 * (strip + 2 * STEPS * 64 * self.eights)
+        }
     }
 }
 
@@ -183,7 +206,7 @@ impl Rows {
             )?;
         let of = |chunk: usize| Self {
             parts,
-            row_blocks: shape.height.div_ceil(ROWS * 8 / parts),
+            row_blocks: shape.height.div_ceil(ROWS * ROW_WARPS / parts),
             band,
             n_bands: width.div_ceil(band),
             chunk,
@@ -204,10 +227,10 @@ impl Rows {
         end.saturating_sub(first)
     }
 
-    /// Weights, and three rows of the maps or the tile of sums, in f32.
+    /// Weights in parts, and two rows of the maps or the tile of sums, in f32.
     pub(super) fn shared_bytes(&self, shape: ConvolutionShape) -> usize {
         let rows = ROW_STAGES * 32 * self.parts * (self.chunk + 4);
-        4 * (shape.size * self.chunk * 16 + rows.max(256 * DIAGONAL))
+        4 * (shape.size * self.chunk * 32 + rows.max(32 * ROW_WARPS * DIAGONAL))
     }
 }
 
@@ -313,7 +336,7 @@ mod tests {
         assert_eq!(shapes().len(), 18);
         for limits in gpus::ALL {
             for shape in shapes() {
-                let of = |sides| Windows::of(limits, sides).map_or(0, |plan| plan.shared_bytes());
+                let of = |sides| Windows::of(limits, sides).map_or(0, |plan| plan.shared_bytes(sides));
                 let bytes = [
                     of(Sides::maps(shape)),
                     of(Sides::images(shape)),
@@ -329,8 +352,9 @@ mod tests {
     fn layers_of_the_paper_and_of_many_channels_go_to_the_tensor_cores_with_blocks_enough() {
         let [_, _, _, h200, ..] = gpus::ALL;
         for shape in &shapes()[..4] {
-            let maps = Windows::of(h200, Sides::maps(*shape)).map(|plan| plan.shared_bytes());
-            assert!(maps.is_some_and(|bytes| bytes <= share(h200, 3)), "{shape:?}: {maps:?}");
+            let sides = Sides::maps(*shape);
+            let maps = Windows::of(h200, sides).map(|plan| plan.shared_bytes(sides));
+            assert!(maps.is_some_and(|bytes| bytes <= share(h200, 2)), "{shape:?}: {maps:?}");
             assert!(Images::of(h200, *shape).is_some(), "{shape:?}");
             let weights = Gradient::of(h200, *shape, 32).map(|plan| plan.shared_bytes());
             assert!(weights.is_some_and(|bytes| bytes <= share(h200, 2)), "{shape:?}: {weights:?}");
@@ -352,18 +376,19 @@ mod tests {
                 for sides in [Sides::maps(shape), Sides::images(shape)] {
                     let Some(plan) = Windows::of(limits, sides) else { continue };
                     assert!(plan.band * plan.n_bands >= sides.out_width, "{plan:?}");
-                    assert!(plan.tiles * POSITIONS >= plan.band * sides.out_height, "{plan:?}");
+                    let positions = if plan.flat { FLAT_POSITIONS } else { POSITIONS };
+                    assert!(plan.tiles * positions >= plan.band * sides.out_height, "{plan:?}");
                     assert!(plan.eights <= 4 && plan.eights * plan.across * 8 >= sides.n_out, "{plan:?}");
                     assert!(plan.chunk * plan.n_chunks >= sides.channels, "{plan:?}");
                     for tile in 0..plan.tiles {
-                        let first = tile * POSITIONS / plan.band;
-                        let last = (((tile + 1) * POSITIONS - 1) / plan.band).min(sides.out_height - 1);
+                        let first = tile * positions / plan.band;
+                        let last = (((tile + 1) * positions - 1) / plan.band).min(sides.out_height - 1);
                         assert!(last + sides.size - first <= plan.strip_rows, "{plan:?}");
                     }
                 }
                 if let Some(plan) = Rows::of(limits, shape) {
                     assert!(plan.band * plan.n_bands >= shape.width, "{plan:?}");
-                    assert!(plan.row_blocks * ROWS * 8 / plan.parts >= shape.height, "{plan:?}");
+                    assert!(plan.row_blocks * ROWS * ROW_WARPS / plan.parts >= shape.height, "{plan:?}");
                     let positions = |i| Rows::positions(shape, i * plan.band, plan.band);
                     assert!((0..plan.n_bands).all(|i| positions(i) <= 32 * plan.parts), "{plan:?}");
                 }
