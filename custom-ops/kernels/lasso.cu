@@ -30,6 +30,7 @@
 // same     each signal by itself: the same bits whichever block takes it
 // truth    lasso_reference in src/lasso/reference.rs
 
+#include "lasso_join.cuh"
 #include "lasso_newton.cuh"
 
 // What the host is told.
@@ -185,38 +186,41 @@ __device__ __forceinline__ bool drop(const Shared<T>& at, unsigned capacity, boo
     any |= is_wrong;
   }
   if (!__syncthreads_or(any)) return false;
-  unsigned left = all;
+  unsigned first = 0;
   for (int word = (int)(all - 1) / 32; word >= 0; --word)
-    for (unsigned bits = wrong[word]; bits; --left) {
+    for (unsigned bits = wrong[word]; bits;) {
       const unsigned bit = 31 - __clz(bits);
-      remove<T, THREADS>(at, capacity, left, 32 * word + bit);
+      first = 32 * word + bit;
+      remove<T, THREADS>(at, capacity, all, first);
       bits ^= 1u << bit;
     }
   // The others close up; those of some threads at a time.
+  unsigned* const stays = reinterpret_cast<unsigned*>(at.work);
   unsigned before = 0;
   for (unsigned from = 0; from < all; from += THREADS) {
     const unsigned x = from + threadIdx.x;
     unsigned to = x, atom = 0;
     T penalty = 0, right = 0;
     if (x < all) atom = at.atom[x], penalty = at.penalty[x], right = at.inverse[x];
-    bool stays = x < all;
-    if (stays) {
+    bool is_left = x < all;
+    if (is_left) {
       unsigned lost = before;
       for (unsigned word = from / 32; word < x / 32; ++word) lost += __popc(wrong[word]);
       lost += __popc(wrong[x / 32] & ((1u << x % 32) - 1));
-      stays = !(wrong[x / 32] >> x % 32 & 1);
+      is_left = !(wrong[x / 32] >> x % 32 & 1);
       to = x - lost;
     }
     for (unsigned word = from / 32; word < (from + THREADS) / 32 && 32 * word < all; ++word) before += __popc(wrong[word]);
     __syncthreads();
-    if (stays) at.atom[to] = atom, at.penalty[to] = penalty, at.inverse[to] = right;
+    if (is_left) at.atom[to] = atom, at.penalty[to] = penalty, at.inverse[to] = right, stays[to] = x;
     __syncthreads();
   }
-  all = left;
+  all -= before;
+  close_up<T, THREADS>(at, capacity, stays, first, all);
   return true;
 }
 
-template <typename T, int THREADS, int EACH>
+template <typename T, int THREADS, int EACH, int JOINING>
 __device__ void lasso(T* activations, const T* grams, const T* correlations, const T* energies, const T* penalties,
                       const T* scales, T* gaps, unsigned* updates, unsigned* work, unsigned* next, T* large,
                       unsigned* said, const Numbers<T>& numbers) {
@@ -227,12 +231,13 @@ __device__ void lasso(T* activations, const T* grams, const T* correlations, con
   Shared<T> at;
   at.moves = reinterpret_cast<Move<T>*>(memory);
   at.room = reinterpret_cast<T*>(at.moves + 2 * WARPS);
-  at.direction = at.room + 5 * WARPS;
-  at.value = at.direction + capacity;
-  at.penalty = at.value + capacity;
+  at.parts = at.room + 5 * WARPS;
+  at.penalty = at.parts + MOST_PAIRS * WARPS;
   at.inverse = at.penalty + capacity;
   at.work = at.inverse + capacity;
-  T* const after = at.work + 4 * capacity;
+  at.direction = at.work + 4 * capacity;
+  at.value = at.work + 5 * capacity;
+  T* const after = at.work + 8 * capacity;
   at.factor = large ? large + blockIdx.x * factor_size(capacity) : after;
   at.atom = reinterpret_cast<unsigned*>(large ? after : after + factor_size(capacity));
   at.count = at.atom + capacity;
@@ -256,23 +261,22 @@ __device__ void lasso(T* activations, const T* grams, const T* correlations, con
     unsigned moved = updates[signal];
 
     // A round begins with a and b; its first part is `renew`.
-    T of_scale[EACH];
-    s.load_row(result, s.a), s.load_row(scale, of_scale), s.load_row(penalties, s.b);
+    s.load_row(result, s.a), s.load_row(penalties, s.b);
+    {
+      T of_scale[EACH];
+      s.load_row(scale, of_scale);
 #pragma unroll
-    for (int i = 0; i < EACH; ++i) {
-      const bool used = of_scale[i] > 0;  // 0: an atom of zeros, and what lies beyond n
-      s.a[i] = used && !(s.nonnegative && s.a[i] < 0) ? s.a[i] / of_scale[i] : T(0);
-      s.b[i] = used ? s.b[i] * of_scale[i] : infinity<T>();
+      for (int i = 0; i < EACH; ++i) {
+        const bool used = of_scale[i] > 0;  // 0: an atom of zeros, and what lies beyond n
+        s.a[i] = used && !(s.nonnegative && s.a[i] < 0) ? s.a[i] / of_scale[i] : T(0);
+        s.b[i] = used ? s.b[i] * of_scale[i] : infinity<T>();
+      }
     }
     T gap = infinity<T>(), lowest = infinity<T>(), least = infinity<T>();
     int stalled = 0;
     bool left_over = false, careful = numbers.cyclic;
     unsigned all = 0, built = 0;  // atoms in the list, rows of T
     for (bool first = true;; first = false) {
-      T of_c[EACH];
-      s.load_row(c, of_c);
-#pragma unroll
-      for (int i = 0; i < EACH; ++i) of_c[i] = of_c[i] * of_scale[i];
       unsigned start = 0;
       if (first || careful) {
         unsigned mine = 0;
@@ -304,7 +308,11 @@ __device__ void lasso(T* activations, const T* grams, const T* correlations, con
         } else {
           gather<T, THREADS>(at.factor, capacity, at.atom, g, n, built, all, all);
           __syncthreads();
-          for (; built < all; built += 4) append<T, THREADS>(at, capacity, built, all - built < 4 ? all - built : 4);
+          while (built < all) {
+            const unsigned more = all - built;
+            if (JOINING == 8 && more > 4) append<T, THREADS, JOINING>(at, capacity, built, more < 8 ? more : 8), built += 8;
+            else append<T, THREADS, 4>(at, capacity, built, more < 4 ? more : 4), built += 4;
+          }
           for (bool again = true; again && all > 0;) {
             moved += all;
             minimum<T, THREADS>(at, capacity, all, at.inverse);
@@ -318,10 +326,15 @@ __device__ void lasso(T* activations, const T* grams, const T* correlations, con
       }
 
       // Renew: q = c - G a.
+      T of_c[EACH];
+      {
+        T of_scale[EACH];
+        s.load_row(c, of_c), s.load_row(scale, of_scale);
 #pragma unroll
-      for (int i = 0; i < EACH; ++i) s.q[i] = of_c[i];
+        for (int i = 0; i < EACH; ++i) s.q[i] = of_c[i] = of_c[i] * of_scale[i];
+      }
       for (unsigned from = 0; from < all; from += capacity) {
-        constexpr int AT_ONCE = EACH > 8 ? 2 : 4;
+        constexpr int AT_ONCE = sizeof(T) == 4 && EACH <= 4 ? 8 : EACH > 8 ? 2 : 4;
         if (from > 0) list(from);
         const unsigned here = all - from < capacity ? all - from : capacity;
         unsigned x = 0;
@@ -419,6 +432,8 @@ __device__ void lasso(T* activations, const T* grams, const T* correlations, con
         from = best.atom + 1;
       }
     }
+    T of_scale[EACH];
+    s.load_row(scale, of_scale);
 #pragma unroll
     for (int i = 0; i < EACH; ++i)
       if (S::at(i) < n) result[S::at(i)] = s.a[i] * of_scale[i];
@@ -432,21 +447,22 @@ __device__ void lasso(T* activations, const T* grams, const T* correlations, con
   }
 }
 
-#define LASSO(NAME, T, THREADS, EACH, BLOCKS)                                                                      \
+// JOINING: atoms that join the factor at once; eight pay where supports are large and registers suffice.
+#define LASSO(NAME, T, THREADS, EACH, BLOCKS, JOINING)                                                             \
   extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)                                                    \
   NAME(T* activations, const T* grams, const T* correlations, const T* energies, const T* penalties,               \
        const T* scales, T* gaps, unsigned* updates, unsigned* work, unsigned* next, T* large, unsigned* said,      \
        const Numbers<T> numbers) {                                                                                 \
-    lasso<T, THREADS, EACH>(activations, grams, correlations, energies, penalties, scales, gaps, updates, work,    \
-                            next, large, said, numbers);                                                           \
+    lasso<T, THREADS, EACH, JOINING>(activations, grams, correlations, energies, penalties, scales, gaps, updates, \
+                                     work, next, large, said, numbers);                                            \
   }
-LASSO(lasso_f32_512, float, 128, 4, 8)
-LASSO(lasso_f32_1024, float, 128, 8, 4)
-LASSO(lasso_f32_1024_roomy, float, 256, 4, 2)
-LASSO(lasso_f32_4096, float, 512, 8, 1)
-LASSO(lasso_f32_8192, float, 512, 16, 1)
-LASSO(lasso_f64_512, double, 128, 4, 4)
-LASSO(lasso_f64_1024, double, 256, 4, 2)
-LASSO(lasso_f64_1024_roomy, double, 256, 4, 1)
-LASSO(lasso_f64_4096, double, 512, 8, 1)
-LASSO(lasso_f64_8192, double, 512, 16, 1)
+LASSO(lasso_f32_512, float, 128, 4, 8, 4)
+LASSO(lasso_f32_1024, float, 128, 8, 4, 4)
+LASSO(lasso_f32_1024_roomy, float, 256, 4, 2, 8)
+LASSO(lasso_f32_4096, float, 512, 8, 1, 4)
+LASSO(lasso_f32_8192, float, 512, 16, 1, 4)
+LASSO(lasso_f64_512, double, 128, 4, 4, 4)
+LASSO(lasso_f64_1024, double, 256, 4, 2, 4)
+LASSO(lasso_f64_1024_roomy, double, 256, 4, 1, 4)
+LASSO(lasso_f64_4096, double, 512, 8, 1, 4)
+LASSO(lasso_f64_8192, double, 512, 16, 1, 4)

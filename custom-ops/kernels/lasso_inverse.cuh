@@ -3,11 +3,11 @@
 //   T G_SS T' = 1,  T lower triangular with a diagonal above 0     min_a 1/2 a'G_SS a - r.a  is  a = T'(T r)
 //
 //   atoms B join   W = G_BS T',  X = inverse Cholesky factor of G_BB - W W',  T <- [T 0; -X W T, X]
-//   atom i leaves  rotations of rows i and r = i + 1, i + 2, ... take column i out of all rows but the last, which goes, as does the column
+//   atom i leaves  rotations of row i with rows r = i + 1, i + 2, ... take column i out of these; then row and column i go
 //
 // An atom that depends on those before it gets a row of zeros, and with it the coefficient 0.
 //
-// Sums have one order. Products with T need no chain over its rows, as triangular systems do; rotations have one of two fused steps a row.
+// Sums have one order. Products with T need no chain over its rows, as triangular systems do; rotations have one of a fused step a row.
 #pragma once
 
 #include "lasso.cuh"
@@ -19,15 +19,19 @@ __host__ __device__ __forceinline__ size_t panel_at(unsigned panel, unsigned row
 // Numbers of a factor of `capacity` atoms, a multiple of four, and a row below it.
 __host__ __device__ __forceinline__ size_t factor_size(unsigned capacity) { return panel_at(capacity / 4, capacity + 1); }
 
+// Pairs of eight atoms, each with itself too.
+constexpr int MOST_PAIRS = 36;
+
 template <typename T>
 struct Shared {
   Move<T>* moves;   // [2][WARPS]
   T* room;          // [5][WARPS]
-  T* direction;     // [capacity]
-  T* value;         // [capacity]
   T* penalty;       // [capacity]
   T* inverse;       // [capacity]
-  T* work;          // [4][capacity]
+  T* work;          // [8][capacity], of which these are two while no atom joins:
+  T* direction;     // [capacity]
+  T* value;         // [capacity]
+  T* parts;         // [WARPS][MOST_PAIRS]
   T* factor;        // [factor_size]
   unsigned* atom;   // [capacity]
   unsigned* count;  // [WARPS]
@@ -69,132 +73,35 @@ __device__ __forceinline__ void gather(T* factor, unsigned height, const unsigne
     }
 }
 
-// The inverse Cholesky factor of a lower triangle of four rows: 0 in rows that depend on those before them.
-template <typename T>
-__device__ __forceinline__ void invert(T (&of)[4][4], T (&inverse)[4][4]) {
-  constexpr T PIVOT = sizeof(T) == 8 ? T(1e-12) : T(1e-5);
+// Sums N numbers, a multiple of four, of each lane over the four lanes with the same remainder by 8: the first N / 4 become the sums of those
+// from `lane / 8 * (N / 4)` on.
+template <int N, typename T>
+__device__ __forceinline__ void scatter_quarters(T (&v)[N]) {
 #pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    T pivot = of[c][c];
+  for (int step = 16, many = N / 2; step >= 8; step /= 2, many /= 2) {
+    const bool upper = threadIdx.x & step;
 #pragma unroll
-    for (int e = 0; e < c; ++e) pivot = fused(-of[c][e], of[c][e], pivot);
-    const T over = pivot > PIVOT ? rsqrt(pivot) : T(0);
-#pragma unroll
-    for (int r = c + 1; r < 4; ++r) {
-#pragma unroll
-      for (int e = 0; e < c; ++e) of[r][c] = fused(-of[r][e], of[c][e], of[r][c]);
-      of[r][c] *= over;
-    }
-#pragma unroll
-    for (int f = 0; f < 4; ++f) {
-      T sum = f == c ? T(1) : T(0);
-#pragma unroll
-      for (int e = 0; e < c; ++e)
-        if (f <= e) sum = fused(-of[c][e], inverse[e][f], sum);
-      inverse[c][f] = f <= c ? sum * over : T(0);
-    }
+    for (int i = 0; i < N / 2; ++i)
+      if (i < many) {
+        const T sent = upper ? v[i] : v[i + many], kept = upper ? v[i + many] : v[i];
+        v[i] = kept + __shfl_xor_sync(ALL, sent, step);
+      }
   }
 }
 
-// Up to four atoms join the `k` before them: their rows, which hold those of the Gram matrix, become those of T.
-template <typename T, int THREADS>
-__device__ __forceinline__ void append(const Shared<T>& at, unsigned height, unsigned k, unsigned more) {
-  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  // W: four numbers for each row of T.
-  for (unsigned row = threadIdx.x; row < k; row += THREADS) {
-    T sum[4] = {0, 0, 0, 0};
-#pragma unroll 2
-    for (unsigned panel = 0; panel <= row / 4; ++panel) {
-      T of[4];
-      load4(four_of(at.factor, height, panel, row), of);
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        if (e < more) {
-          T theirs[4];
-          load4(four_of(at.factor, height, panel, k + e), theirs);
-#pragma unroll
-          for (int c = 0; c < 4; ++c) sum[e] = fused(of[c], theirs[c], sum[e]);
-        }
-    }
-    store4(at.work + 4 * row, sum);
-  }
-  __syncthreads();
-  // G_BB - W W', by each warp for itself.
-  T product[4][4] = {}, inverse[4][4];
-  for (unsigned row = lane; row < k; row += 32) {
-    T w[4];
-    load4(at.work + 4 * row, w);
-#pragma unroll
-    for (int e = 0; e < 4; ++e)
-#pragma unroll
-      for (int f = 0; f <= e; ++f) product[e][f] = fused(w[e], w[f], product[e][f]);
-  }
-#pragma unroll
-  for (int e = 0; e < 4; ++e)
-#pragma unroll
-    for (int f = 0; f <= e; ++f) {
-#pragma unroll
-      for (int step = 16; step; step /= 2) product[e][f] += __shfl_xor_sync(ALL, product[e][f], step);
-      const T of = e < more ? entry(at.factor, height, k + e, k + f) : e == f ? T(1) : T(0);
-      product[e][f] = of - product[e][f];
-    }
-  invert(product, inverse);
-  __syncthreads();
-  // W T: a warp for each of the four rows, a lane for four columns.
-  const unsigned of_row = warp % 4;
-  if (of_row < more)
-    for (unsigned first = warp / 4 * 32; 4 * first < k; first += THREADS / 4) {
-      const unsigned panel = first + lane;
-      T sum[4] = {0, 0, 0, 0};
-      const T* const from = at.factor + panel_at(panel, height + 1) - 16 * panel;
-#pragma unroll 4
-      for (unsigned row = 4 * first; row < k; ++row) {
-        const T w = at.work[4 * row + of_row];
-        if (row >= 4 * panel) {
-          T of[4];
-          load4(from + 4 * row, of);
-#pragma unroll
-          for (int c = 0; c < 4; ++c) sum[c] = fused(w, of[c], sum[c]);
-        }
-      }
-      if (4 * panel < k) store4(four_of(at.factor, height, panel, k + of_row), sum);
-    }
-  __syncthreads();
-  // -X W T, and X.
-  for (unsigned panel = threadIdx.x; 4 * panel < k + more; panel += THREADS) {
-    T of[4][4];
-#pragma unroll
-    for (int e = 0; e < 4; ++e)
-      if (e < more && 4 * panel < k) load4(four_of(at.factor, height, panel, k + e), of[e]);
-      else of[e][0] = of[e][1] = of[e][2] = of[e][3] = 0;
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      T row[4] = {0, 0, 0, 0};
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-#pragma unroll
-        for (int f = 0; f <= e; ++f)
-          if (4 * panel + c < k) row[c] = fused(-inverse[e][f], of[f][c], row[c]);
-          else if (4 * panel + c == k + f) row[c] = inverse[e][f];
-      }
-      if (e < more && 4 * panel <= k + e) store4(four_of(at.factor, height, panel, k + e), row);
-    }
-  }
-  __syncthreads();
-}
-
-// Atom `i` of `k` leaves: T becomes that of the others. Their other numbers stay where they are.
+// Atom `i` of `k` leaves: T becomes that of the others, with a row of zeros in its place; what is left of its column counts no more.
 template <typename T, int THREADS>
 __device__ __forceinline__ void remove(const Shared<T>& at, unsigned height, unsigned k, unsigned i) {
-  constexpr int AT_ONCE = 8;
-  const unsigned lane = threadIdx.x % 32;
-  // The rotations: cosine and sine of each row after i.
+  constexpr unsigned TOGETHER = 8;
+  const unsigned lane = threadIdx.x % 32, start = i + 1, many = k - start;
+  T* const turns = at.work;  // cosine and sine of the rotation of each row after i, and 1 and 0 up to a multiple of eight
   if (threadIdx.x < 32) {
-    const T first = entry(at.factor, height, i, i);
+    const T* const of_column = at.factor + panel_at(i / 4, height + 1) - 16 * (i / 4) + i % 4;
+    const T first = of_column[4 * i];
     T carry = first * first;
-    for (unsigned from = i + 1; from < k; from += 32) {
-      const unsigned row = from + lane;
-      const T mine = row < k ? entry(at.factor, height, row, i) : T(0);
+    for (unsigned from = 0; from < many; from += 32) {
+      const unsigned x = from + lane;
+      const T mine = x < many ? of_column[4 * (start + x)] : T(0);
       T upto = mine * mine;
 #pragma unroll
       for (int step = 1; step < 32; step *= 2) {
@@ -206,31 +113,62 @@ __device__ __forceinline__ void remove(const Shared<T>& at, unsigned height, uns
       if (lane == 0) before = carry;
       carry = __shfl_sync(ALL, upto, 31);
       const T over = upto > 0 ? rsqrt(upto) : T(0);
-      if (row < k) at.work[2 * row] = upto > 0 ? sqrt(before) * over : T(1), at.work[2 * row + 1] = mine * over;
+      const bool is_turned = x < many && upto > 0;
+      if (x < (many + TOGETHER - 1) / TOGETHER * TOGETHER) {
+        turns[2 * x] = !is_turned ? T(1) : before > 0 ? before * rsqrt(before) * over : T(0);
+        turns[2 * x + 1] = mine * over;
+      }
     }
   }
   __syncthreads();
-  const unsigned width = ((k - 1) | 3) + 2;
-  for (unsigned from = 0; from < width; from += THREADS) {
-    const unsigned column = from + threadIdx.x, to = column - (column > i);
-    T turning = column <= i ? entry(at.factor, height, i, column) : T(0);
-    for (unsigned first = i + 1; first < k; first += AT_ONCE) {
-      T of[AT_ONCE];
+  // A column for each thread; those of a warp begin with a row that one of them has.
+  for (unsigned column = threadIdx.x; column < k; column += THREADS) {
+    const unsigned of_warp = column & ~31u;
+    T* const of_column = at.factor + panel_at(column / 4, height + 1) - 16 * (column / 4) + column % 4;
+    T turning = 0;
+    if (column <= i) turning = of_column[4 * i], of_column[4 * i] = 0;
+    for (unsigned x = of_warp > start ? (of_warp - start) / TOGETHER * TOGETHER : 0; x < many; x += TOGETHER) {
+      T* const rows = of_column + 4 * (start + x);
+      const unsigned row = start + x;
+      T of[TOGETHER], left[TOGETHER];
 #pragma unroll
-      for (int r = 0; r < AT_ONCE; ++r) {
-        const unsigned row = first + r;
-        of[r] = row < k && column <= (row | 3) ? entry(at.factor, height, row, column) : T(0);
-      }
-      __syncthreads();  // all have read these rows, the first of which nobody reads again
+      for (unsigned r = 0; r < TOGETHER; ++r) of[r] = row + r < k && row + r >= column ? rows[4 * r] : T(0);
 #pragma unroll
-      for (int r = 0; r < AT_ONCE; ++r) {
-        const unsigned row = first + r;
-        if (row >= k) break;
-        const T cosine = at.work[2 * row], sine = at.work[2 * row + 1];
-        const T left = fused(cosine, of[r], -sine * turning);
-        turning = fused(sine, of[r], cosine * turning);
-        if (column != i && to <= ((row - 1) | 3)) entry(at.factor, height, row - 1, to) = left;
+      for (unsigned r = 0; r < TOGETHER; r += 2) {
+        T turn[4];
+        load4(turns + 2 * (x + r), turn);
+#pragma unroll
+        for (unsigned e = 0; e < 2; ++e) {
+          left[r + e] = fused(turn[2 * e], of[r + e], -turn[2 * e + 1] * turning);
+          turning = fused(turn[2 * e], turning, turn[2 * e + 1] * of[r + e]);
+        }
       }
+#pragma unroll
+      for (unsigned r = 0; r < TOGETHER; ++r)
+        if (row + r < k && row + r >= column) rows[4 * r] = left[r];
+    }
+  }
+  __syncthreads();
+}
+
+// Row and column x of T for each x of the list `stays`, rising, of `left` of `k`, in place of those that left; from number `first` on they differ
+// from x.
+template <typename T, int THREADS>
+__device__ __forceinline__ void close_up(const Shared<T>& at, unsigned height, const unsigned* stays, unsigned first, unsigned left) {
+  constexpr int TOGETHER = 8;
+  const unsigned columns = left + 3 & ~3u;
+  for (unsigned start = 0; start < columns; start += THREADS) {
+    const unsigned to = start + threadIdx.x, column = to < left ? stays[to] : 0;
+    const T* const of_column = at.factor + panel_at(column / 4, height + 1) - 16 * (column / 4) + column % 4;
+    T* const to_column = at.factor + panel_at(to / 4, height + 1) - 16 * (to / 4) + to % 4;
+    for (unsigned row = first; row < left; row += TOGETHER) {
+      T of[TOGETHER];
+#pragma unroll
+      for (int r = 0; r < TOGETHER; ++r) of[r] = row + r < left && row + r >= to && to < left ? of_column[4 * stays[row + r]] : T(0);
+      __syncthreads();  // all have read these rows, which are written now, and the rows before them
+#pragma unroll
+      for (int r = 0; r < TOGETHER; ++r)
+        if (row + r < left && to <= ((row + r) | 3)) to_column[4 * (row + r)] = of[r];
     }
   }
   __syncthreads();
@@ -239,36 +177,45 @@ __device__ __forceinline__ void remove(const Shared<T>& at, unsigned height, uns
 // value <- T'(T right), for right [k] with room for a multiple of four.
 template <typename T, int THREADS>
 __device__ __forceinline__ void minimum(const Shared<T>& at, unsigned height, unsigned k, T* right) {
-  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  constexpr unsigned WARPS = THREADS / 32;
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, quarter = lane / 8;
   if (k + threadIdx.x <= ((k - 1) | 3)) right[k + threadIdx.x] = 0;
   __syncthreads();
-  for (unsigned row = threadIdx.x; row < k; row += THREADS) {
-    T sum[4] = {0, 0, 0, 0};
+  // T right: eight rows of a warp at a time, every fourth panel for each lane.
+  for (unsigned turn = 0; turn * WARPS * 8 < k; ++turn) {
+    const unsigned row = 8 * (turn * WARPS + (turn % 2 ? WARPS - 1 - warp : warp)) + lane % 8;
+    T sum[2] = {0, 0};
+    if (row < k)
 #pragma unroll 4
-    for (unsigned panel = 0; panel <= row / 4; ++panel) {
-      T of[4], with[4];
-      load4(four_of(at.factor, height, panel, row), of), load4(right + 4 * panel, with);
+      for (unsigned panel = quarter; panel <= row / 4; panel += 4) {
+        T of[4], with[4];
+        load4(four_of(at.factor, height, panel, row), of), load4(right + 4 * panel, with);
 #pragma unroll
-      for (int c = 0; c < 4; ++c) sum[c] = fused(of[c], with[c], sum[c]);
-    }
-    at.direction[row] = sum[0] + sum[1] + (sum[2] + sum[3]);
+        for (int c = 0; c < 4; ++c) sum[c % 2] = fused(of[c], with[c], sum[c % 2]);
+      }
+    T all = sum[0] + sum[1];
+    all += __shfl_xor_sync(ALL, all, 8);
+    all += __shfl_xor_sync(ALL, all, 16);
+    if (quarter == 0 && row < k) at.direction[row] = all;
   }
   __syncthreads();
-  for (unsigned first = warp / 4 * 32; 4 * first < k; first += THREADS / 4) {
-    const unsigned panel = first + lane;
+  // T' times that: eight panels of a warp at a time, a sixteenth of the rows for each lane; four sums for each column.
+  const unsigned part = warp % 4;
+  for (unsigned chunk = warp / 4; 32 * chunk < k; chunk += WARPS / 4) {
+    const unsigned panel = 8 * chunk + lane % 8;
     const T* const from = at.factor + panel_at(panel, height + 1) - 16 * panel;
     T sum[4] = {0, 0, 0, 0};
 #pragma unroll 4
-    for (unsigned row = 4 * first + warp % 4; row < k; row += 4) {
+    for (unsigned row = 32 * chunk + 4 * part + quarter; row < k; row += 16) {
+      if (row < 4 * panel) continue;
       const T with = at.direction[row];
-      if (row >= 4 * panel) {
-        T of[4];
-        load4(from + 4 * row, of);
+      T of[4];
+      load4(from + 4 * row, of);
 #pragma unroll
-        for (int c = 0; c < 4; ++c) sum[c] = fused(with, of[c], sum[c]);
-      }
+      for (int c = 0; c < 4; ++c) sum[c] = fused(with, of[c], sum[c]);
     }
-    if (4 * panel < k) store4(at.work + warp % 4 * height + 4 * panel, sum);
+    scatter_quarters(sum);
+    if (4 * panel < k) at.work[part * height + 4 * panel + quarter] = sum[0];
   }
   __syncthreads();
   for (unsigned x = threadIdx.x; x < k; x += THREADS)

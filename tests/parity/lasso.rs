@@ -69,8 +69,8 @@ impl Problem {
 }
 
 /// Signals, atoms, samples, likeness, penalty: around the sizes of each form, more atoms than samples, atoms nearly alike, supports beyond
-/// shared memory, and n that is no multiple of four.
-const PROBLEMS: [(usize, usize, usize, f64, f64); 9] = [
+/// shared memory, n that is no multiple of four, and more signals than those of which each has a wide block.
+const PROBLEMS: [(usize, usize, usize, f64, f64); 10] = [
     (1, 1, 3, 0., 0.1),
     (5, 3, 2, 0., 0.2),
     (40, 130, 50, 0., 0.05),
@@ -80,6 +80,7 @@ const PROBLEMS: [(usize, usize, usize, f64, f64); 9] = [
     (4, 1500, 400, 0., 0.01),
     (3, 4200, 100, 0., 0.05),
     (30, 100, 40, 3., 0.01),
+    (2500, 514, 300, 0.1, 0.05),
 ];
 
 #[test]

@@ -64,9 +64,6 @@ pub(super) fn run<T: CudaDType + WithDType + DeviceRepr>(
     gpu.not_recording(OP)?;
     keep_freed_memory(gpu)?;
     let (n, bytes) = (lasso.n, size_of::<T>());
-    let Some(stages) = Stage::all(gpu.limits(), n, bytes) else {
-        candle::bail!("{OP}: there may be up to 8192 atoms on a GPU, got {n}; use the CPU")
-    };
     let ([activations, gaps, updates], [gram, correlations, energies, penalties]) = io.parts()?;
     let starts = [activations.layout(), correlations.layout()?, penalties.layout()?];
     let wide = n.is_multiple_of(4) && starts.iter().all(|layout| layout.start_offset().is_multiple_of(4));
@@ -79,6 +76,9 @@ pub(super) fn run<T: CudaDType + WithDType + DeviceRepr>(
         penalties: penalties.elements::<T>()?,
     };
     let m = of.gaps.len();
+    let Some(stages) = Stage::all(gpu.limits(), [m, n], bytes) else {
+        candle::bail!("{OP}: there may be up to 8192 atoms on a GPU, got {n}; use the CPU")
+    };
     let grams = if lasso.own_gram { m } else { 1 };
     let cyclic = lasso.options.method == LassoMethod::CoordinateDescent;
     let stages = if cyclic { &stages[..1] } else { &stages[..] };

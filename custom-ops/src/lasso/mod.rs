@@ -60,10 +60,10 @@
 //! support at once, those with the largest `|qⱼ| − βⱼ`, and its second goes to the minimum on the support with the signs fixed and drops
 //! the atoms whose coefficient then has another sign, until none has, by an inverse Cholesky factor that atoms join and leave. Where `P`
 //! does not fall by that, the steps above go on. The factor is in shared memory; signals whose support outgrows it go on in further launches,
-//! in the end with factors in global memory, up to 1024 atoms, and without Newton steps above that. Of up to 16,384 signals those that
-//! look hardest start first. There may be up to 8192 atoms. A call waits for the device once, or once more for each launch with factors
-//! in global memory, and cannot be part of a recorded step. Scratch memory: as much as `gram`, and for such a launch at most 2 MiB (f32)
-//! for each multiprocessor. Results are the same bits in every run.
+//! in the end with factors in global memory, up to 1024 atoms, and without Newton steps above that. Few signals get blocks of more threads
+//! and room; of up to 16,384 signals those that look hardest start first. There may be up to 8192 atoms. A call waits for the device once,
+//! or once more for each launch with factors in global memory, and cannot be part of a recorded step. Scratch memory: as much as `gram`,
+//! and for such a launch at most 2 MiB (f32) for each multiprocessor. Results are the same bits in every run.
 //!
 //! Sources: Tibshirani, "Regression shrinkage and selection via the lasso", J. Royal Statistical Society B 58(1), 1996; Osborne,
 //! Presnell and Turlach, "A new approach to variable selection in least squares problems", IMA J. Numerical Analysis 20(3), 2000

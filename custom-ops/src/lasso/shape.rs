@@ -4,6 +4,9 @@ use crate::limits::Limits;
 /// Atoms of factors in global memory, and how many blocks of a multiprocessor have one, for the last launches.
 const LARGE: [(usize, usize); 2] = [(384, 2), (1024, 1)];
 
+/// Signals of a multiprocessor that count as few: an H200 solves 1000 over 1024 learned atoms sooner in the roomy form, and 2000 later.
+const FEW: usize = 10;
+
 /// A form that the kernel was compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
@@ -48,8 +51,8 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// The launches for `n` atoms and numbers of `bytes` bytes, in order; none above 8192 atoms.
-    pub(super) fn all(limits: Limits, n: usize, bytes: usize) -> Option<Vec<Self>> {
+    /// The launches for `m` signals, `n` atoms and numbers of `bytes` bytes, in order; none above 8192 atoms.
+    pub(super) fn all(limits: Limits, [m, n]: [usize; 2], bytes: usize) -> Option<Vec<Self>> {
         let (forms, roomy) = if bytes == 8 { (F64, ROOMY[1]) } else { (F32, ROOMY[0]) };
         let first = forms.into_iter().find(|shape| n <= shape.atoms)?;
         let near = |shape: Shape| Self {
@@ -58,7 +61,11 @@ impl Stage {
             blocks: shape.blocks * limits.multiprocessors,
             is_large: false,
         };
-        let mut stages = vec![near(first)];
+        // With few signals the time of one counts, which more threads shorten, and a second launch would begin some of them anew.
+        let is_first =
+            first.atoms < roomy.atoms || first.threads == roomy.threads || m > FEW * limits.multiprocessors;
+        let mut stages = vec![];
+        stages.extend((n > roomy.atoms || is_first).then(|| near(first)));
         stages.extend((n <= roomy.atoms).then(|| near(roomy)));
         let shape = stages.last()?.shape;
         stages.extend(LARGE.map(|(atoms, blocks)| Self {
@@ -79,14 +86,16 @@ impl Stage {
 }
 
 impl Shape {
-    /// Shared memory of a block for supports of `capacity` atoms: moves and sums of each warp, eight lists of numbers and one of atoms,
-    /// and, unless it is `large`, the factor.
+    /// Shared memory of a block for supports of `capacity` atoms: moves and sums of each warp, those of the products of eight atoms with
+    /// each other, ten lists of numbers and one of atoms, and, unless it is `large`, the factor.
     fn shared_bytes(self, capacity: usize, bytes: usize, large: bool) -> usize {
+        /// Of eight atoms, each with itself too.
+        const PAIRS: usize = 36;
         let warps = self.threads / 32;
         let of_move = (2 * bytes + 4).next_multiple_of(16);
-        let of_warps = warps * (2 * of_move + 5 * bytes + 4);
+        let of_warps = warps * (2 * of_move + (5 + PAIRS) * bytes + 4);
         let factor = if large { 0 } else { factor_size(capacity) * bytes };
-        of_warps + capacity * (8 * bytes + 4) + factor
+        of_warps + capacity * (10 * bytes + 4) + factor
     }
 
     /// Atoms whose factor leaves room for as many blocks on a multiprocessor as the registers do, at most those of `n`.
@@ -122,8 +131,14 @@ mod tests {
     fn every_launch_fits_every_gpu_and_holds_larger_supports_than_the_one_before() {
         for gpu in gpus::ALL {
             for bytes in [4, 8] {
-                for n in [1, 4, 5, 64, 512, 513, 1024, 3000, 4096, 8192] {
-                    let Some(stages) = Stage::all(gpu, n, bytes) else { panic!("no form for {n} atoms") };
+                for (m, n) in [1, 4, 5, 64, 512, 513, 1024, 3000, 4096, 8192]
+                    .map(|n| [(1, n), (100_000, n)])
+                    .into_iter()
+                    .flatten()
+                {
+                    let Some(stages) = Stage::all(gpu, [m, n], bytes) else {
+                        panic!("no form for {n} atoms")
+                    };
                     assert!(stages[0].capacity >= n.min(32), "{gpu:?} {n} {stages:?}");
                     assert!(stages.is_sorted_by(|a, b| a.capacity < b.capacity), "{gpu:?} {n} {stages:?}");
                     for stage in stages {
@@ -131,7 +146,7 @@ mod tests {
                         assert!(stage.shared_bytes(bytes) <= gpu.shared_bytes, "{gpu:?} {n} {stage:?}");
                     }
                 }
-                assert_eq!(Stage::all(gpu, 8193, bytes), None);
+                assert_eq!(Stage::all(gpu, [1, 8193], bytes), None);
             }
         }
     }
