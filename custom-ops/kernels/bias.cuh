@@ -15,8 +15,8 @@ struct BiasRule {
   unsigned error;  // 1: gather the squared error in planes 2 and 3
 };
 
-constexpr unsigned BIAS_UNITS = 32, BIAS_LANES = 16;           // a block takes 32 units; a lane takes every 16th row
-constexpr unsigned BIAS_FLOATS = 3 * BIAS_LANES * BIAS_UNITS;  // of shared memory
+constexpr unsigned BIAS_UNITS = 32, BIAS_LANES = 16;       // a block takes 32 units, if it is not told otherwise; a lane takes every 16th row
+constexpr unsigned BIAS_FLOATS = BIAS_LANES * BIAS_UNITS;  // of shared memory
 
 // N neighbours of a row, read at once.
 template <typename T, int N>
@@ -26,24 +26,22 @@ struct alignas(N * sizeof(T)) Neighbours {
   __device__ Neighbours(const T* from) { *this = *reinterpret_cast<const Neighbours*>(from); }
 };
 
-// Sums over `rows` rows of both planes, `plane` entries apart, for units first .. first + 32 of `units`, by a block of THREADS: those of
-// unit first + i are at [i], [LANES * UNITS + i] and [2 * LANES * UNITS + i] of `memory` for all threads: positive, negative, squared
-// differences. A number of the states is the sum of PARTS, `part` entries apart. `plane`, `part` and `units` are multiples of the
-// 512 / THREADS neighbours that a thread sums, and `planes` begins on as many.
-template <int THREADS, int PARTS, typename T>
-__device__ __forceinline__ void sum_biases(const T* planes, size_t plane, size_t part, unsigned rows, unsigned units,
-                                           unsigned first, float* memory) {
-  constexpr int EACH = BIAS_UNITS * BIAS_LANES / THREADS;
-  static_assert(EACH * THREADS == BIAS_UNITS * BIAS_LANES, "whole units");
-  float(*pos_sum)[BIAS_UNITS] = reinterpret_cast<float(*)[BIAS_UNITS]>(memory);
-  float(*neg_sum)[BIAS_UNITS] = pos_sum + BIAS_LANES;
-  float(*err_sum)[BIAS_UNITS] = neg_sum + BIAS_LANES;
-  const unsigned x = threadIdx.x % (BIAS_UNITS / EACH) * EACH, y = threadIdx.x / (BIAS_UNITS / EACH);
-  float pos[EACH] = {}, neg[EACH] = {}, err[EACH] = {};
+// Sums over `rows` rows of both planes, `plane` entries apart, for units first .. first + UNITS of `units`, by a block of THREADS: thread i gets
+// those of unit first + i: positive, negative and, if asked for, squared differences. A number of the states is the sum of PARTS, `part` entries
+// apart. `plane`, `part` and `units` are multiples of the LANES * UNITS / THREADS neighbours that a thread sums, and `planes` begins on as many.
+// `memory` is LANES * UNITS floats, through which the three sums go one after the other.
+template <int THREADS, int PARTS, int UNITS, typename T>
+__device__ __forceinline__ void sum_biases(const T* planes, size_t plane, size_t part, unsigned rows, unsigned units, unsigned first,
+                                           bool squares, float* memory, float (&sums)[3]) {
+  constexpr int EACH = UNITS * BIAS_LANES / THREADS;
+  static_assert(EACH * THREADS == UNITS * BIAS_LANES, "whole units");
+  float(*lanes)[UNITS] = reinterpret_cast<float(*)[UNITS]>(memory);
+  const unsigned x = threadIdx.x % (UNITS / EACH) * EACH, y = threadIdx.x / (UNITS / EACH);
+  float of[3][EACH] = {};  // pos, neg, err
   if (first + x < units) {
     const T* of_neg = planes + first + x;
     const T* of_pos = of_neg + plane;
-#pragma unroll 8
+#pragma unroll 6
     for (unsigned r = y; r < rows; r += BIAS_LANES) {
       const size_t at = (size_t)r * units;
       Neighbours<T, EACH> p(of_pos + at), q(of_neg + at), p_rest, q_rest;
@@ -52,25 +50,28 @@ __device__ __forceinline__ void sum_biases(const T* planes, size_t plane, size_t
       for (int i = 0; i < EACH; ++i) {
         const float a = PARTS == 2 ? wide(p.v[i]) + wide(p_rest.v[i]) : wide(p.v[i]);
         const float b = PARTS == 2 ? wide(q.v[i]) + wide(q_rest.v[i]) : wide(q.v[i]);
-        pos[i] = pos[i] + a;
-        neg[i] = neg[i] + b;
-        err[i] = err[i] + (a - b) * (a - b);
+        of[0][i] = of[0][i] + a;
+        of[1][i] = of[1][i] + b;
+        of[2][i] = of[2][i] + (a - b) * (a - b);
       }
     }
   }
 #pragma unroll
-  for (int i = 0; i < EACH; ++i) pos_sum[y][x + i] = pos[i], neg_sum[y][x + i] = neg[i], err_sum[y][x + i] = err[i];
-  for (unsigned half = BIAS_LANES / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (y < half)
+  for (int kind = 0; kind < 3; ++kind) {
+    sums[kind] = 0.f;
+    if (kind == 2 && !squares) break;
+    if (kind > 0) __syncthreads();
 #pragma unroll
-      for (unsigned i = x; i < x + EACH; ++i) {
-        pos_sum[y][i] = pos_sum[y][i] + pos_sum[y + half][i];
-        neg_sum[y][i] = neg_sum[y][i] + neg_sum[y + half][i];
-        err_sum[y][i] = err_sum[y][i] + err_sum[y + half][i];
-      }
+    for (int i = 0; i < EACH; ++i) lanes[y][x + i] = of[kind][i];
+    for (unsigned half = BIAS_LANES / 2; half > 0; half /= 2) {
+      __syncthreads();
+      if (y < half)
+#pragma unroll
+        for (unsigned i = x; i < x + EACH; ++i) lanes[y][i] = lanes[y][i] + lanes[y + half][i];
+    }
+    __syncthreads();
+    if (threadIdx.x < UNITS) sums[kind] = lanes[0][threadIdx.x];
   }
-  __syncthreads();
 }
 
 // The update of the biases of one unit from its sums over `batch` rows; `scale` may be null.
@@ -100,14 +101,13 @@ __device__ __forceinline__ void apply_bias(float* state, float pos_all, float ne
   }
 }
 
-// Biases of units first .. first + 32 of `units` from planes of `batch` rows, see sum_biases.
-template <int THREADS, int PARTS, typename T>
+// Biases of units first .. first + UNITS of `units` from planes of `batch` rows, see sum_biases.
+template <int THREADS, int PARTS, int UNITS = BIAS_UNITS, typename T>
 __device__ __forceinline__ void step_biases(float* state, const T* planes, size_t part, const float* scalars,
                                             const float* scale, const BiasRule& rule, unsigned batch, unsigned units,
                                             unsigned first, float* memory) {
-  sum_biases<THREADS, PARTS>(planes, (size_t)batch * units, part, batch, units, first, memory);
-  const unsigned i = threadIdx.x, unit = first + i;
-  if (i >= BIAS_UNITS || unit >= units) return;
-  constexpr unsigned SUMS = BIAS_LANES * BIAS_UNITS;
-  apply_bias(state, memory[i], memory[SUMS + i], memory[2 * SUMS + i], scalars, scale, rule, batch, units, unit);
+  float sums[3];
+  sum_biases<THREADS, PARTS, UNITS>(planes, (size_t)batch * units, part, batch, units, first, rule.error, memory, sums);
+  const unsigned unit = first + threadIdx.x;
+  if (threadIdx.x < UNITS && unit < units) apply_bias(state, sums[0], sums[1], sums[2], scalars, scale, rule, batch, units, unit);
 }

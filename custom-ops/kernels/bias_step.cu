@@ -13,7 +13,7 @@
 //          rows bias_sums, a grid of [units / 32, stretches] such blocks, writes the sums of a stretch of 4096 rows to
 //          sums: [stretches, 3, units] f32 (pos, neg, squared differences), and bias_step_of_sums, a thread for each unit, adds them
 //          from first to last
-// shared   6 KiB
+// shared   2 KiB
 // cost     reads planes once
 // NaN      propagates
 // same     the same bits as the CPU twin, by bias.cuh
@@ -48,10 +48,12 @@ __device__ void bias_sums(float* sums, const T* planes, unsigned batch, unsigned
   __shared__ float memory[BIAS_FLOATS];
   const unsigned start = blockIdx.y * STRETCH, first = blockIdx.x * BIAS_UNITS;
   const unsigned rows = batch - start < STRETCH ? batch - start : STRETCH;
-  sum_biases<THREADS, 1>(planes + (size_t)start * units, (size_t)batch * units, 0, rows, units, first, memory);
-  const unsigned kind = threadIdx.x / BIAS_UNITS, i = threadIdx.x % BIAS_UNITS;
-  if (kind < 3 && first + i < units)
-    sums[((size_t)blockIdx.y * 3 + kind) * units + first + i] = memory[kind * BIAS_LANES * BIAS_UNITS + i];
+  float of[3];
+  sum_biases<THREADS, 1, BIAS_UNITS>(planes + (size_t)start * units, (size_t)batch * units, 0, rows, units, first, true, memory, of);
+  const unsigned unit = first + threadIdx.x;
+  if (threadIdx.x < BIAS_UNITS && unit < units)
+#pragma unroll
+    for (int kind = 0; kind < 3; ++kind) sums[((size_t)blockIdx.y * 3 + kind) * units + unit] = of[kind];
 }
 
 extern "C" __global__ void bias_sums_f32(float* sums, const float* planes, const unsigned batch, const unsigned units) {

@@ -5,7 +5,8 @@
 // arrays   x: [batch, values] u8 or f32; out: [batch, values] f32, bf16 or f16, or two of f16 that are `part` entries apart: what rounding to the
 //          first takes; contiguous, not overlapping
 // scalars  Grid whose height and width are multiples of the stride; scale as in scale.cu
-// launch   1-D grid of 1-D blocks, any size: the loop strides over the grid; a thread takes four entries where runs and views are of whole fours
+// launch   1-D grid of 1-D blocks, any size: the loop strides over the grid; a thread takes eight or four entries where runs are of so many and views
+//          of whole fours
 // cost     reads n or 4n bytes, writes 4n or 2n; bandwidth-bound
 // NaN      propagates
 // truth    cells_into_reference in src/patches/cells.rs
@@ -29,28 +30,37 @@ __device__ void cells_by(const In* x, Out* out, size_t part, const Grid& g, floa
     const In* from = x + (size_t)row * g.values + (size_t)(plane * g.height + y) * g.width * g.depth +
                      (cell % across * of_run + i % of_run) * EACH;
     Out* to = out + (size_t)i * EACH;
-    float v[4], rest[4];
-    if constexpr (EACH == 4) load4(from, v);
-    else v[0] = (float)*from;
+    constexpr int OF_FOUR = EACH == 1 ? 1 : 4, FOURS = EACH / OF_FOUR;
+    float v[FOURS][4], rest[FOURS][4];
 #pragma unroll
-    for (int k = 0; k < EACH; ++k) {
-      v[k] = v[k] * scale;
-      rest[k] = v[k] - wide(narrow<Out>(v[k]));
+    for (int f = 0; f < FOURS; ++f) {
+      if constexpr (EACH == 1) v[f][0] = (float)*from;
+      else load4(from + 4 * f, v[f]);
     }
-    if constexpr (EACH == 4) {
-      store4(to, v);
-      if (SPLIT) store4(to + part, rest);
-    } else {
-      *to = narrow<Out>(v[0]);
-      if (SPLIT) to[part] = narrow<Out>(rest[0]);
+#pragma unroll
+    for (int f = 0; f < FOURS; ++f) {
+#pragma unroll
+      for (int k = 0; k < OF_FOUR; ++k) {
+        v[f][k] = v[f][k] * scale;
+        rest[f][k] = v[f][k] - wide(narrow<Out>(v[f][k]));
+      }
+      if constexpr (EACH == 1) {
+        *to = narrow<Out>(v[f][0]);
+        if (SPLIT) to[part] = narrow<Out>(rest[f][0]);
+      } else {
+        store4(to + 4 * f, v[f]);
+        if (SPLIT) store4(to + part + 4 * f, rest[f]);
+      }
     }
   }
 }
 
 template <typename In, typename Out, bool SPLIT>
 __device__ void cells_into(const In* x, Out* out, size_t part, const Grid& g, float scale, unsigned runs) {
-  const bool fours = g.stride * g.depth % 4 == 0 && part % 4 == 0 && (size_t)x % (4 * sizeof(In)) == 0 && (size_t)out % (4 * sizeof(Out)) == 0;
-  if (fours) cells_by<4, In, Out, SPLIT>(x, out, part, g, scale, runs);
+  const int run = g.stride * g.depth;
+  const bool fours = run % 4 == 0 && part % 4 == 0 && (size_t)x % (4 * sizeof(In)) == 0 && (size_t)out % (4 * sizeof(Out)) == 0;
+  if (fours && run % 8 == 0) cells_by<8, In, Out, SPLIT>(x, out, part, g, scale, runs);
+  else if (fours) cells_by<4, In, Out, SPLIT>(x, out, part, g, scale, runs);
   else cells_by<1, In, Out, SPLIT>(x, out, part, g, scale, runs);
 }
 

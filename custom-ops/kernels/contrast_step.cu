@@ -69,18 +69,22 @@ CONTRAST_STEP_ROUNDED(contrast_step_small_rounded, Small1)
 CONTRAST_STEP_ROUNDED(contrast_step_odd_rounded, Odd1)
 
 // The biases and the counter alone, of states in PARTS, beside the kernel of weights in sm_90a: that is the launch before, and lets this
-// one start when all before it has ended. So it begins at once, and waits for the weights at its end, for the launches after it.
+// one start when all before it has ended. So it begins at once, and its first block waits for the weights at its end, for the launches after it;
+// the others make room for the next, since one at a time fits beside. Sums of 64 units read whole lines of 128 bytes.
+constexpr int BESIDE_UNITS = 64;
+
 template <int PARTS, typename T>
 __device__ void contrast_biases(const T* h, const T* x, float* hidden_state, float* visible_state, const float* scalars,
                                 long long* counter, const Numbers& n) {
-  __shared__ float sums[BIAS_FLOATS];
-  const int of_hidden = (n.rows + BIAS_UNITS - 1) / BIAS_UNITS, at = blockIdx.x;
+  __shared__ float memory[BIAS_LANES * BESIDE_UNITS];
+  const int of_hidden = (n.rows + BESIDE_UNITS - 1) / BESIDE_UNITS, at = blockIdx.x;
   const bool hidden = at < of_hidden;
-  step_biases<THREADS, PARTS>(hidden ? hidden_state : visible_state, hidden ? h : x, hidden ? n.h_part : n.x_part, scalars, nullptr,
-                              hidden ? n.hidden : n.visible, n.batch, hidden ? n.rows : n.cols,
-                              (hidden ? at : at - of_hidden) * BIAS_UNITS, sums);
+  step_biases<THREADS, PARTS, BESIDE_UNITS>(hidden ? hidden_state : visible_state, hidden ? h : x, hidden ? n.h_part : n.x_part, scalars,
+                                            nullptr, hidden ? n.hidden : n.visible, n.batch, hidden ? n.rows : n.cols,
+                                            (hidden ? at : at - of_hidden) * BESIDE_UNITS, memory);
+  if (at > 0) return;
   wait_for_previous();
-  if (at == 0 && threadIdx.x == 0) *counter += n.by;  // the weights are rounded by what it was
+  if (threadIdx.x == 0) *counter += n.by;  // the weights are rounded by what it was
 }
 
 #define CONTRAST_BIASES(NAME, T, PARTS)                                                                                    \

@@ -1,7 +1,7 @@
 //! The limits of a GPU for a launch.
 
 /// The limits of a GPU that decide which form of a kernel it gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(
     not(feature = "cuda"),
     allow(dead_code, reason = "without CUDA only the tests choose forms of kernels")

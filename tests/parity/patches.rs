@@ -4,10 +4,10 @@ use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
 use chandlery::{Philox, Trainer};
 use chandlery_ops::{
-    BiasGradients, Contrast, ContrastStep, Draws, Factors, PatchDirection, Precision, Sparsity, Unit,
-    UnitPlanes, WeightStep, cells_into_, cells_into_reference, halves_into_, joined_into_, normal,
-    patch_contrast_step_, patch_gradient_, patch_gradient_reference, patch_product, patch_product_,
-    patch_product_reference, patch_step_takes_halves, patch_steps_fuse, split_into_, uniform,
+    BiasGradients, BiasStep, Contrast, ContrastStep, Draws, Factors, PatchDirection, Phases, Precision,
+    Sparsity, Unit, UnitPlanes, WeightStep, bias_step_, cells_into_, cells_into_reference, halves_into_,
+    joined_into_, normal, patch_contrast_step_, patch_gradient_, patch_gradient_reference, patch_product,
+    patch_product_, patch_product_reference, patch_step_takes_halves, patch_steps_fuse, split_into_, uniform,
     units_of_patches_, units_reference, warpgroups_multiply, weight_step_reference,
 };
 use chandlery_tests::{assert_close, assert_same_bits, devices};
@@ -125,7 +125,13 @@ fn products_of_any_size_match_their_reference() -> Result<()> {
 #[test]
 fn rows_cell_by_cell_match_their_reference() -> Result<()> {
     for device in devices()? {
-        for at in [grid([1, 24, 40, 1], 24, 8), grid([3, 6, 4, 1], 2, 2), grid([2, 4, 6, 3], 2, 1)] {
+        // Runs of eight, four, two and three values.
+        for at in [
+            grid([1, 24, 40, 1], 24, 8),
+            grid([2, 8, 12, 1], 8, 4),
+            grid([3, 6, 4, 1], 2, 2),
+            grid([2, 4, 6, 3], 2, 1),
+        ] {
             let rows = (uniform((7, at.n_values()), &CPU, Philox::new(64, 0))? * 255.)?;
             for from in [DType::U8, DType::F32] {
                 let x = rows.to_dtype(from)?.to_device(&device)?;
@@ -322,8 +328,8 @@ fn an_update_matches_its_reference() -> Result<()> {
                 biases: BiasGradients::BothPhases,
                 rounding: None,
             };
-            let scalars = scalars.to_device(&device)?;
-            patch_contrast_step_(to, &h, &v, &grid, &scalars, step)?;
+            let there = scalars.to_device(&device)?;
+            patch_contrast_step_(to, &h, &v, &grid, &there, step)?;
             let what =
                 format!("{grid:?} x {hidden}, {batch} rows, {parts} x {dtype:?} on {:?}", device.location());
             if apart && patch_step_takes_halves(&device, &grid, hidden, batch) {
@@ -342,7 +348,7 @@ fn an_update_matches_its_reference() -> Result<()> {
                     counter: &Tensor::new(&[3i64], &device)?,
                 };
                 let step = ContrastStep { copy_scale: 1., ..step };
-                patch_contrast_step_(of_halves, &h, &v, &grid, &scalars, step)?;
+                patch_contrast_step_(of_halves, &h, &v, &grid, &there, step)?;
                 let joined = weight.zeros_like()?;
                 joined_into_(&joined, &upper, &lower)?;
                 assert_same_bits(&format!("{what}: weights in halves"), &joined, &params)?;
@@ -367,9 +373,18 @@ fn an_update_matches_its_reference() -> Result<()> {
                 assert_close(&what, &(copied / 64.)?, &got, rounding, 1e-6)?;
             }
             assert_eq!(counter.to_vec1::<i64>()?, [14], "{what}");
-            let changed =
-                |before: &Tensor, after: &Tensor| (before - after)?.abs()?.sum_all()?.to_scalar::<f32>();
-            assert!(changed(&biases[0], &hidden_state)? > 0. && changed(&biases[1], &visible_state)? > 0.);
+            // Biases are those of bias_step_, whose planes are the sums of the parts (exact in f32).
+            for (side, got, before, planes, phases, sparsity) in [
+                ("hidden", &hidden_state, &biases[0], &h, Phases::Sum, sparsity),
+                ("visible", &visible_state, &biases[1], &v, Phases::Difference, None),
+            ] {
+                let want = before.to_device(&CPU)?.copy()?;
+                let planes = planes.to_device(&CPU)?.to_dtype(DType::F32)?.sum(0)?;
+                let gather_error = phases == Phases::Difference;
+                let step = BiasStep { phases, sparsity, gather_error, scale: None, sums: None };
+                bias_step_(&want, &planes, &scalars, step)?;
+                assert_same_bits(&format!("{what}: {side} biases"), &got.to_device(&CPU)?, &want)?;
+            }
         }
         assert!(halved > 0 || !device.is_cuda() || !warpgroups_multiply(&device), "no weights in halves");
     }

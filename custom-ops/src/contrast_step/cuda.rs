@@ -18,6 +18,8 @@ use half::{bf16, f16};
 /// Of kernels/contrast_step.cu.
 pub(super) const THREADS: u32 = 256;
 pub(super) const UNITS: usize = 32;
+/// Units of a block of the kernel of biases beside that of warpgroups.
+const BESIDE_UNITS: usize = 64;
 /// The kernel loads so many bytes at once.
 pub(super) const ALIGN: usize = 16;
 /// Of kernels/sm_90a/contrast_step.cu and contrast_step_parts.cu: the sides of a tile, bytes of a line of a block, rows of a slice, slices of both
@@ -275,7 +277,7 @@ pub(super) fn launch_biases<T: CudaDType>(
 ) -> Result<()> {
     let biases = gpu.launch(op, "contrast_step", &format!("contrast_biases_{dtype}"))?;
     let biases = biases.read(states.h).read(states.x).write(states.hidden).write(states.visible);
-    let blocks = (numbers.rows as usize).div_ceil(UNITS) + (numbers.cols as usize).div_ceil(UNITS);
+    let blocks = [numbers.rows, numbers.cols].map(|n| (n as usize).div_ceil(BESIDE_UNITS)).iter().sum();
     let biases = biases.read(scalars).write(counter).num(numbers);
     // SAFETY: (2 × const T*, 2 × float*, const float*, long long*, Numbers) with the shapes that `Sizes::of` or `patch_contrast_step_` checked.
     unsafe { biases.blocks(blocks, THREADS).overlapped().go() }

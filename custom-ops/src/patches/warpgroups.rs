@@ -1,12 +1,14 @@
 //! The choice of the form of `kernels/sm_90a/patch_units.cu` for a product.
 #![cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
+use super::grid::PatchGrid;
 use super::product::{PatchDirection, Sizes};
 use super::shape::Rows;
 use crate::limits::Limits;
 use crate::products::warpgroup_shape::Shape;
 use crate::units::Unit;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Columns of a block of the weights down, and values of a cell of which a tile takes two.
 const BLOCK: usize = 64;
@@ -14,6 +16,11 @@ const BLOCK: usize = 64;
 /// Most tiles that [`Order`] puts in order, and that many times the multiprocessors are worth a plan.
 const ORDERED: usize = 1022;
 const ROUNDS: usize = 4;
+
+/// Plans down that were chosen before, by what they are for: a choice takes 40 to 60 µs, as long as four launches.
+static CHOSEN: LazyLock<Mutex<HashMap<Asked, WarpgroupTile>>> = LazyLock::new(Mutex::default);
+/// The GPU, the grid, hidden units of a patch, rows and parts.
+type Asked = (Limits, PatchGrid, usize, usize, [usize; 2]);
 
 /// `Order` of the kernel, in its order.
 #[repr(C)]
@@ -88,17 +95,25 @@ impl WarpgroupTile {
                 if simple.across(sizes) * down > (ROUNDS * at_once).min(ORDERED) {
                     simple
                 } else {
-                    let met = simple.met(sizes);
-                    let plans = [simple, plan(1, true), plan(2, false), plan(2, true)];
-                    let timed = plans.map(|plan| (plan.slices(sizes, &met), plan));
-                    // Neighbours that run together share what they read, so another plan must be clearly faster.
-                    let faster = |a: (usize, Self), b: (usize, Self)| if 10 * b.0 < 9 * a.0 { b } else { a };
-                    timed.into_iter().reduce(faster).map_or(simple, |(_, plan)| plan)
+                    simple.or_faster([plan(1, true), plan(2, false), plan(2, true)], limits, sizes)
                 }
             }
         };
         // Half a kilobyte is for barriers.
         (tile.shared_bytes() + 512 <= limits.shared_bytes).then_some(tile)
+    }
+
+    /// This plan down, or one of `others` that is clearly faster: neighbours that run together share what they read.
+    fn or_faster(self, others: [Self; 3], limits: Limits, sizes: &Sizes) -> Self {
+        let asked = (limits, sizes.grid, sizes.hidden, sizes.batch, self.parts);
+        // A poisoned lock means that another thread panicked in here; the map is valid at every point.
+        let mut chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
+        *chosen.entry(asked).or_insert_with(|| {
+            let met = self.met(sizes);
+            let timed = others.map(|plan| (plan.slices(sizes, &met), plan));
+            let faster = |a: (usize, Self), b: (usize, Self)| if 10 * b.0 < 9 * a.0 { b } else { a };
+            timed.into_iter().fold((self.slices(sizes, &met), self), faster).1
+        })
     }
 
     /// The kernel for operands of this type.
@@ -213,7 +228,6 @@ fn least(across: usize, widths: &[usize]) -> usize {
 mod tests {
     use super::*;
     use crate::limits::gpus;
-    use crate::patches::PatchGrid;
 
     const H200: Limits = gpus::ALL[3];
 
