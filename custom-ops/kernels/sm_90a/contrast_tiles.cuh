@@ -26,7 +26,7 @@ struct Walk {
   static constexpr int COLS = WIDE * TILE;
   const Grid& g;
   const int rows, down, across, height, bands;  // rows of a matrix, its tiles, tiles of a run, runs below each other
-  int i = 0, runs = 0;         // tiles and runs of this block before this one
+  int i = 0, runs = 0;         // tiles of this block before this one, and runs with other states of visible units
   int matrix, band, col, row;  // the run, and the tile of the run; unless DOWN, matrices and runs below each other count from the last
   int left;                    // tiles if DOWN, otherwise runs: this one and those to come
   int matrices_on, bands_on, cols_on;  // from a run of this block to its next
@@ -55,19 +55,21 @@ struct Walk {
     ++i;
     if (DOWN) --left;
     if (++row < height_here()) return;
-    row = 0, ++runs;
+    row = 0, runs += moves();
     if (!DOWN) --left;
     col += cols_on, band += bands_on, matrix += matrices_on;
     if (col >= across) col -= across, ++band;
     if (band >= bands) band -= bands, ++matrix;
   }
-  __device__ bool last_of_run() const { return left > 1 && row + 1 == height_here(); }  // and not the last of all
+  // The last tile with these states of visible units, and not the last of all.
+  __device__ bool last_of_run() const { return moves() && left > 1 && row + 1 == height_here(); }
   __device__ int row0() const { return matrix_here() * rows + (band_here() * height + row) * TILE; }
   __device__ int col0() const { return col * COLS; }
   // Where the columns of x begin in a row of it.
   __device__ int x0() const { return PATCHES ? g.origin(matrix_here()) + g.entry(col0()) : col0(); }
 
  private:
+  __device__ bool moves() const { return PATCHES || cols_on != 0; }  // to another column from run to run
   __device__ int matrix_here() const { return !PATCHES ? 0 : DOWN ? matrix : g.patches() - 1 - matrix; }
   __device__ int band_here() const { return DOWN ? band : bands - 1 - band; }
   __device__ int height_here() const { return min(height, down - band_here() * height); }

@@ -133,11 +133,12 @@ __device__ __forceinline__ void states_up(T* out, const float* bias, const long 
 }
 
 // Tiles across in the order in which blocks take them, those of the most patches first: the longest sums then begin first, and multiprocessors end
-// at nearly the same time. Those from `count` on keep their places.
+// at nearly the same time. Without a plan the last comes first, and so it does among those of equally many patches: the product up before has just read
+// the last weights. In steps of 192 x 192 images that saves 1 to 2 %; at 144 x 144 nothing was seen.
 struct Order {
-  unsigned count;
+  unsigned count;  // of the tiles, or 0 without a plan
   unsigned short tile[1022];
-  __device__ int at(int i) const { return i < count ? tile[i] : i; }
+  __device__ int at(int i, int all) const { return count > 0 ? tile[i] : all - 1 - i; }
 };
 
 // Tiles down: rows of the minibatch by the values of two cells, or by columns of one.
@@ -147,7 +148,7 @@ __device__ __forceinline__ void units_down(T* out, const float* bias, const long
   const Grid& g = n.grid;
   const int cluster = n.cluster, rank = blockIdx.x % cluster;
   const int tiles = PAIR ? 1 : (g.cell_len() + H::TN - 1) / H::TN, overlap = g.overlap();
-  const int pairs = (g.cells_across() + 1) / 2, tile = order.at(blockIdx.x / cluster), at = tile / tiles;
+  const int pairs = (g.cells_across() + 1) / 2, tile = order.at(blockIdx.x / cluster, gridDim.x / cluster), at = tile / tiles;
   const Cell cell(g, PAIR ? at / pairs * g.cells_across() + at % pairs * 2 : at);
   const int row0 = blockIdx.y * H::TM, col0 = tile % tiles * H::TN;
   const Covering ys(cell.y, g.down, overlap), xs(cell.x, g.across, overlap), next(cell.x + 1, g.across, overlap);

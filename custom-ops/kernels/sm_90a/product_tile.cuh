@@ -203,13 +203,13 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
   return true;
 }
 
-// Starts the copies of slices first .. first + count of both operands, in turn, one thread.
+// Starts the copies of `count` slices of both operands in turn, from `first` on, each `step` further along the depth, one thread.
 template <typename H>
 __device__ __forceinline__ void copy_slices(const Ring& ring, const TensorMap& a_map, const TensorMap& b_map, int row0, int col0, int first,
-                                            int count) {
+                                            int step, int count) {
 #pragma unroll 1
   for (int s = 0; s < count; ++s) {
-    const int stage = s % H::STAGES, k = (first + s) * H::DEPTH;
+    const int stage = s % H::STAGES, k = (first + step * s) * H::DEPTH;
     if (s >= H::STAGES) barrier_wait(ring.empty + stage, (s / H::STAGES - 1) % 2);
     unsigned char* to = ring.slices + stage * H::BYTES;
     uint64_t* here = ring.full + stage;
@@ -236,12 +236,16 @@ __device__ __forceinline__ bool tile_of_product(const TensorMap& a_map, const Te
   const int cluster = n.cluster, rank = blockIdx.x % cluster;
   const int row0 = blockIdx.y * H::TM, col0 = blockIdx.x / cluster * H::TN;
   const int all = (n.k + H::DEPTH - 1) / H::DEPTH;
-  const int first = all * rank / cluster, count = all * (rank + 1) / cluster - first;
+  // A turned operand lies in memory along the depth. All blocks go through it together and from its end, which the product of the straight operand
+  // before has read last, as products up and down take turns.
+  const int begin_at = all * rank / cluster;
+  const int first = H::TURNED ? all - 1 - rank : begin_at, step = H::TURNED ? -cluster : 1;
+  const int count = H::TURNED ? (all - rank + cluster - 1) / cluster : all * (rank + 1) / cluster - begin_at;
   if (threadIdx.x == 0) {
     prefetch_map(&a_map);
     prefetch_map(&b_map);
   }
-  auto copy = [&](const Ring& ring) { copy_slices<H>(ring, a_map, b_map, row0, col0, first, count); };
+  auto copy = [&](const Ring& ring) { copy_slices<H>(ring, a_map, b_map, row0, col0, first, step, count); };
   return sum_tile<H>(cluster, {count}, copy, [&](const Sums<H>& sums) {
     auto finish = begin();
 #pragma unroll 1

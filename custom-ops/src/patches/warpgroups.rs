@@ -173,7 +173,7 @@ impl WarpgroupTile {
         let mut order = Order { count: 0, tile: [0; ORDERED] };
         if self.sorted {
             let met = self.met(sizes);
-            let mut tiles: Vec<_> = (0..met.len()).collect();
+            let mut tiles: Vec<_> = (0..met.len()).rev().collect();
             tiles.sort_by_key(|&tile| Reverse(met[tile]));
             order.count = tiles.len() as u32;
             order.tile.iter_mut().zip(tiles).for_each(|(to, tile)| *to = tile as u16);
@@ -291,7 +291,7 @@ mod tests {
         tiles.sort_unstable();
         assert_eq!(tiles, (0..met.len()).collect::<Vec<_>>());
         for many in [sizes(24, 64, 3, 1, 192), sizes(66, 64, 3, 1, 64)] {
-            assert_eq!(tile(&many).order(&many).count, 0, "as they lie");
+            assert_eq!(tile(&many).order(&many).count, 0, "without a plan");
         }
         let columns = sizes(18, 256, 4, 2, 128);
         // Each of 8 x 8 patches meets 2 x 2 cells of eight tiles.
