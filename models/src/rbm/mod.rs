@@ -59,6 +59,7 @@ mod pretrained;
 mod step;
 mod storage;
 pub mod train;
+mod variance;
 
 pub(crate) use config::precision_name;
 pub use config::{CdConfig, HiddenUnit, RbmConfig, SparsityConfig, VisibleUnit, WeightStorage};

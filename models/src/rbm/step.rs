@@ -4,6 +4,7 @@
 //! recorded as a CUDA graph. For the equations see [`train`](super::train).
 use super::lower::{LowerLayer, Place, hidden_unit};
 use super::storage::{Format, store};
+use super::variance::{self, Moments, Variance};
 use super::{CdConfig, Rbm, RbmConfig, VisibleUnit, WeightStorage};
 use crate::conv_rbm::{ConvGrid, MapSteps};
 use crate::patch_rbm::Cells;
@@ -12,7 +13,7 @@ use chandlery_ops::{
     BiasGradients, Contrast, ContrastStep, Draws, Factors, PatchDirection, PatchGrid, Philox, PoolSide,
     Precision, Sparsity, Unit, UnitPlanes, WeightStep, bernoulli, bernoulli_into_, cells_into_,
     contrast_step_, gemm_, halves_into_, joined_into_, max_norm_rows_, patch_contrast_step_, patch_gradient_,
-    patch_product, scale_into_, units_, units_of_patches_, units_of_product_,
+    scale_into_, units_, units_of_patches_, units_of_product_,
 };
 
 /// Planes of the visible states: `[v_k; v₀]`, so that one product takes both phases. With two parts the second ones follow.
@@ -24,19 +25,8 @@ const H_NEG: usize = 0;
 const H_POS: usize = 1;
 pub(super) const H_DRAWN: usize = 2;
 const H_PLANES: usize = 3;
-/// Log-variances learn at this share of the rate (Cho et al. 2011 lower it too) and stay above this.
-const VARIANCE_RATE: f64 = 0.1;
-const MIN_LOG_VARIANCE: f64 = -9.21;
 /// Weights are rounded by the stream of the units' draws with this bit turned.
 const ROUNDING_STREAM: u64 = 1 << 63;
-
-/// The state of learned variances: `[2, n_visible]`, log-variances and their velocity.
-#[derive(Clone)]
-pub(super) struct Variance {
-    pub(super) state: Tensor,
-    /// The visible states over their variance, `[2, batch, n_visible]`.
-    scaled: Tensor,
-}
 
 /// All memory of a step, and the views of it that the step uses. Clones share it.
 #[derive(Clone)]
@@ -420,7 +410,15 @@ impl Buffers {
                 }
             };
             let gradient = (gradient / batch as f64)?;
-            self.step_variance(v, moments, &gradient)?;
+            let phases = variance::Phases {
+                positive: &self.visible.get(V_POS)?,
+                negative: &self.visible.get(V_NEG)?,
+                bias: &self.visible_state.get(0)?,
+                weight: &self.params.get(0)?,
+                gradient: &gradient,
+                patches: self.patches.as_ref(),
+            };
+            v.step(moments, &phases, &self.scalars)?;
         }
         let sparsity = self.config.sparsity.map(|s| Sparsity {
             target: s.target as f32,
@@ -491,51 +489,10 @@ impl Buffers {
         self.variance.as_ref().map_or(&self.visible, |v| &v.scaled)
     }
 
-    fn scale_visible(&self, plane: usize, variance: Option<&Moments>) -> Result<()> {
-        match (variance, &self.variance) {
-            (Some(moments), Some(v)) => {
-                let scaled = self.visible.get(plane)?.broadcast_mul(&moments.inverse)?;
-                scale_into_(&v.scaled.get(plane)?, &scaled, 1.)
-            }
+    fn scale_visible(&self, plane: usize, moments: Option<&Moments>) -> Result<()> {
+        match (moments, &self.variance) {
+            (Some(moments), Some(variance)) => variance.scale(plane, &self.visible.get(plane)?, moments),
             _ => Ok(()),
         }
-    }
-
-    /// One step of the log-variances `z`, with `gradient` the mean of `h₀ᵀ v₀/σ² − h_kᵀ v_k/σ²`:
-    /// `∂ ln p/∂z = ½ e^−z (⟨(v₀ − b)²⟩ − ⟨(v_k − b)²⟩) − Σ_j W_j ∘ gradient_j`.
-    fn step_variance(&self, variance: &Variance, moments: &Moments, gradient: &Tensor) -> Result<()> {
-        let bias = self.visible_state.get(0)?;
-        let spread = |plane: usize| self.visible.get(plane)?.broadcast_sub(&bias)?.sqr()?.mean(0);
-        let own = ((spread(V_POS)? - spread(V_NEG)?)? * (&moments.inverse * 0.5)?)?;
-        let products = (self.params.get(0)? * gradient)?;
-        let shared = match &self.patches {
-            None => products.sum(0)?,
-            Some(grid) => {
-                // What each window gives to its values, added up by a product of ones.
-                let of_windows = products.sum_keepdim(1)?;
-                let ones = Tensor::ones((1, grid.n_patches()), DType::F32, products.device())?;
-                patch_product(&ones, &of_windows, grid, PatchDirection::Down)?.squeeze(0)?
-            }
-        };
-        let scalars = self.scalars.to_vec1::<f32>()?;
-        let (momentum, rate) = (f64::from(scalars[1]), f64::from(scalars[2]) * VARIANCE_RATE);
-        let velocity = ((variance.state.get(1)? * momentum)? + ((own - shared)? * rate)?)?;
-        let log_variance = (variance.state.get(0)? + &velocity)?.maximum(MIN_LOG_VARIANCE)?;
-        scale_into_(&variance.state, &Tensor::stack(&[&log_variance, &velocity], 0)?, 1.)
-    }
-}
-
-/// What a step needs of the variances as they are at its beginning, `[n_visible]` each.
-struct Moments {
-    /// `1/σ²`
-    inverse: Tensor,
-    /// `σ`
-    stdev: Tensor,
-}
-
-impl Variance {
-    fn moments(&self) -> Result<Moments> {
-        let log_variance = self.state.get(0)?;
-        Ok(Moments { inverse: log_variance.neg()?.exp()?, stdev: (log_variance * 0.5)?.exp()? })
     }
 }
