@@ -47,6 +47,9 @@ pub struct SparseCodingArgs {
     /// Time one update of activations and basis in minibatches of 1000 signals, in place of activations.
     #[arg(long)]
     update: bool,
+    /// Compute in f64.
+    #[arg(long)]
+    double: bool,
 }
 
 /// Signals, atoms and samples, patches and atoms from the package `natural-images`; each patch has mean 0 and deviation 1, and atoms are
@@ -204,6 +207,8 @@ pub(super) fn run(args: &SparseCodingArgs) -> Result<()> {
         let signals = patches(&images, side, m, 10, &device)?;
         let atoms = patches(&images, side, n, 11, &device)?;
         let atoms = atoms.broadcast_div(&atoms.sqr()?.sum_keepdim(1)?.sqrt()?)?;
+        let dtype = if args.double { DType::F64 } else { DType::F32 };
+        let (signals, atoms) = (signals.to_dtype(dtype)?, atoms.to_dtype(dtype)?);
         if let Some(folder) = &args.dump {
             std::fs::create_dir_all(folder).with_context(|| format!("--dump {}", folder.display()))?;
             arrays::write_one(&folder.join(format!("{}-signals.npy", problem.name())), &signals)?;
