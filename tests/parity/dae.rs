@@ -1,4 +1,5 @@
 //! Denoising autoencoders on every device: the same steps in every form, resumed bit for bit, and checkpoints that change devices.
+use crate::resume::resumed;
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery::dae::reference::Serial;
 use chandlery::dae::{
@@ -83,12 +84,8 @@ fn every_form_follows_the_cpu_resumes_bit_for_bit_and_moves_between_devices() ->
             // Sums of up to 1200 terms in another order, over twelve steps.
             assert_models(&what, &whole, &on_cpu, Some(3e-6))?;
             for stop in [1, 5] {
-                let mut first = new(&device)?;
-                run(&mut first, &rows, 0, stop)?;
-                first.save_checkpoint(&path, &stop)?;
-                drop(first);
-                let (mut second, at) = DaeTrainer::load_checkpoint::<usize>(&path, &device)?;
-                run(&mut second, &rows, at, STEPS)?;
+                let steps = |trainer: &mut DaeTrainer, from, to| run(trainer, &rows, from, to);
+                let second = resumed(&path, new(&device)?, steps, stop, STEPS)?;
                 assert_models(&format!("{what}, stopped at {stop}"), &second.model()?, &whole, None)?;
                 // The checkpoint of one device goes on upon another.
                 let (mut elsewhere, at) = DaeTrainer::load_checkpoint::<usize>(&path, &CPU)?;

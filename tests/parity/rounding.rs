@@ -1,5 +1,6 @@
 //! Updates of bf16 weights: rounded stochastically, by the same bits on every device.
 #![allow(clippy::expect_used)]
+use crate::resume::assert_two_layers_resume;
 use candle::{DType, Device, Result, Tensor};
 use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
@@ -281,42 +282,13 @@ fn a_network_of_bf16_weights_resumes_bit_for_bit_on_every_device() -> Result<()>
         let training = stochastic(CdConfig { batch: 20, persistent: true, l1: 1e-4, ..CdConfig::default() });
         let dbn = Dbn::init(DbnConfig::new(&[36, 28, 16]), Philox::new(52, 0), &device)?;
         let rows = rows(160, 36)?.to_device(&device)?;
-        let run = |trainer: &mut DbnTrainer, from: usize, to: usize| -> Result<()> {
-            for step in from..to {
-                if step == STEPS {
-                    trainer.next_layer()?;
-                }
-                trainer.begin_epoch(step % STEPS / 8)?;
-                trainer.step(&rows.narrow(0, step % 8 * 20, 20)?, None)?;
-            }
-            Ok(())
-        };
         let new = || DbnTrainer::new(&dbn, vec![training.clone(); 2], Philox::new(52, 1));
-        let mut whole = new()?;
-        run(&mut whole, 0, 2 * STEPS)?;
-        let whole = whole.model()?;
+        let whole = assert_two_layers_resume(&path, new, &rows, STEPS, &[1, 13, STEPS, STEPS + 7])?;
         for layer in whole.layers() {
             let weight = layer.weight();
             assert_eq!(weight.dtype(), DType::F32);
             let short = weight.to_dtype(DType::BF16)?.to_dtype(DType::F32)?;
             assert_same_bits("weights are bf16 numbers", weight, &short)?;
-        }
-        for stop in [1, 13, STEPS, STEPS + 7] {
-            let mut first = new()?;
-            run(&mut first, 0, stop)?;
-            first.save_checkpoint(&path, &stop)?;
-            drop(first);
-            let (mut second, at) = DbnTrainer::load_checkpoint::<usize>(&path, &device)?;
-            run(&mut second, at, 2 * STEPS)?;
-            for (got, want) in second.model()?.layers().iter().zip(whole.layers()) {
-                for ((part, got), (_, want)) in got.tensors().into_iter().zip(want.tensors()) {
-                    assert_same_bits(
-                        &format!("stopped at {stop}: {part} on {:?}", device.location()),
-                        got,
-                        want,
-                    )?;
-                }
-            }
         }
         // A checkpoint is that of any device.
         let (mut on_cpu, at) = DbnTrainer::load_checkpoint::<usize>(&path, &CPU)?;

@@ -1,10 +1,11 @@
 //! The same network trained for 50 steps on the CPU and on the GPU with the same draws is the same network.
+use crate::resume::assert_two_layers_resume;
 use candle::{DType, Device, Result, Tensor};
 use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery_ops::{Philox, Precision, uniform};
-use chandlery_tests::{assert_close, assert_same_bits, devices};
+use chandlery_tests::{assert_close, devices};
 
 const CPU: Device = Device::Cpu;
 const STEPS: usize = 50;
@@ -103,38 +104,8 @@ fn a_network_trains_and_resumes_bit_for_bit_on_every_device() -> Result<()> {
         let training = CdConfig { batch: 20, persistent: true, binarize: true, ..CdConfig::default() };
         let dbn = Dbn::init(DbnConfig::new(&[37, 29, 17]), Philox::new(52, 0), &device)?;
         let rows = rows(160, 37)?.to_device(&device)?;
-        let run = |trainer: &mut DbnTrainer, from: usize, to: usize| -> Result<()> {
-            for step in from..to {
-                if step == STEPS {
-                    trainer.next_layer()?;
-                }
-                trainer.begin_epoch(step % STEPS / 8)?;
-                trainer.step(&rows.narrow(0, step % 8 * 20, 20)?, None)?;
-            }
-            Ok(())
-        };
         let new = || DbnTrainer::new(&dbn, vec![training.clone(); 2], Philox::new(52, 1));
-        let mut whole = new()?;
-        run(&mut whole, 0, 2 * STEPS)?;
-        let whole = whole.model()?;
-        for stop in [1, 33, STEPS, STEPS + 7] {
-            let mut first = new()?;
-            run(&mut first, 0, stop)?;
-            first.save_checkpoint(&path, &stop)?;
-            drop(first);
-            let (mut second, at) = DbnTrainer::load_checkpoint::<usize>(&path, &device)?;
-            run(&mut second, at, 2 * STEPS)?;
-            let second = second.model()?;
-            for (got, want) in second.layers().iter().zip(whole.layers()) {
-                for ((part, got), (_, want)) in got.tensors().into_iter().zip(want.tensors()) {
-                    assert_same_bits(
-                        &format!("stopped at {stop}: {part} on {:?}", device.location()),
-                        got,
-                        want,
-                    )?;
-                }
-            }
-        }
+        assert_two_layers_resume(&path, new, &rows, STEPS, &[1, 33, STEPS, STEPS + 7])?;
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
 //! The up-down algorithm with the same draws makes the same network on the CPU and on the GPU, recorded or not.
+use crate::resume::resumed;
 use candle::{DType, Device, Result, Tensor};
 use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig};
@@ -81,12 +82,8 @@ fn a_run_resumes_bit_for_bit_on_every_device() -> Result<()> {
             train(&mut whole, 0, STEPS, &device)?;
             let whole = whole.model()?;
             for stop in [1, 15, 16, 39] {
-                let mut first = trainer(stage, persistent, &device)?;
-                train(&mut first, 0, stop, &device)?;
-                first.save_checkpoint(&path, &stop)?;
-                drop(first);
-                let (mut second, at) = UpDownTrainer::load_checkpoint::<usize>(&path, &device)?;
-                train(&mut second, at, STEPS, &device)?;
+                let steps = |trainer: &mut UpDownTrainer, from, to| train(trainer, from, to, &device);
+                let second = resumed(&path, trainer(stage, persistent, &device)?, steps, stop, STEPS)?;
                 let what = format!(
                     "{stage:?}, persistent {persistent}, stopped at {stop}, on {:?}",
                     device.location()
