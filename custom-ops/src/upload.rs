@@ -73,7 +73,7 @@ impl ChunkUpload {
     /// Starts sending `n_rows` rows. `fill` writes all `n_rows · n_features` entries as bytes, native endian.
     ///
     /// Returns when `fill` returns, without waiting for the copy. At most two chunks may be sent and not yet received. The chunk
-    /// received before the last one is overwritten, so all its uses must be queued before this call.
+    /// received before the last one is overwritten.
     ///
     /// # Errors
     /// When `n_rows` is out of range, two chunks are waiting, `fill` fails or the copy cannot start.
@@ -111,7 +111,7 @@ impl ChunkUpload {
     /// The oldest chunk sent and not yet received, `[n_rows, n_features]` of the stored type.
     ///
     /// On CUDA the device's stream waits for the copy; the host does not. The chunk does not change until the second
-    /// [`send`](Self::send) after this call.
+    /// [`send`](Self::send) after this call. All its uses must be queued before the next `receive`: copies that follow wait for no later ones.
     ///
     /// # Errors
     /// When nothing was sent, or the copy failed.
@@ -174,6 +174,8 @@ mod cuda {
         n_rows: usize,
         /// After the last copy into it.
         copied: Option<Arc<CudaEvent>>,
+        /// After its last use.
+        used: CudaEvent,
     }
 
     impl Upload {
@@ -194,7 +196,8 @@ mod cuda {
             };
             let chunk = || -> Result<Chunk> {
                 let rows = Tensor::zeros((max_rows, n_features), dtype, device)?;
-                Ok(Chunk { rows, n_rows: 0, copied: None })
+                // Its zeros must be there before the first copy.
+                Ok(Chunk { rows, n_rows: 0, copied: None, used: compute.record_event(None).w()? })
             };
             let (staging, chunks) = ([staging()?, staging()?], [chunk()?, chunk()?, chunk()?]);
             Ok(Self { compute, copy, staging, chunks, sent: 0, received: 0 })
@@ -217,8 +220,7 @@ mod cuda {
             }
             fill(&mut staging.memory.as_mut_slice().w()?[..n_bytes])?;
             let chunk = &mut self.chunks[self.sent % CHUNKS];
-            // What is queued so far may still read the chunk that this copy overwrites.
-            self.copy.join(&self.compute).w()?;
+            self.copy.wait(&chunk.used).w()?;
             let source = &staging.memory.as_slice().w()?[..n_bytes];
             let copy = CopyIn { source, stream: &self.copy, dtype: chunk.rows.dtype() };
             operands(OP).write("chunk", &chunk.rows).run(&copy)?;
@@ -233,6 +235,9 @@ mod cuda {
             if self.waiting() == 0 {
                 return Ok(None);
             }
+            // All uses of the chunk received last are queued. The next ones may go on while a copy overwrites it.
+            let used = self.compute.record_event(None).w()?;
+            self.chunks[(self.received + CHUNKS - 1) % CHUNKS].used = used;
             let chunk = &self.chunks[self.received % CHUNKS];
             if let Some(copied) = &chunk.copied {
                 self.compute.wait(copied).w()?;

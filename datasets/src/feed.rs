@@ -5,20 +5,16 @@
 //!
 //! - a split that fits [`FeedConfig::resident_bytes`] is copied to the device once, and a chunk is an `index_select` there;
 //! - any other is gathered by a thread of its own and crosses through [`chandlery_ops::ChunkUpload`] (pinned memory and a
-//!   copy stream on CUDA), the next chunk while the present one is in use.
+//!   copy stream on CUDA), the next chunk while the present one is in use; in shuffled epochs the first chunk of the next epoch
+//!   follows the last one.
 //!
 //! Both give the same minibatches in the same order. A minibatch is a view of its chunk: `next` copies nothing.
-use crate::gather::Gatherer;
-use crate::source::{copy, row_bytes};
+pub use crate::ahead::ORDER_STREAM;
+use crate::ahead::{Ahead, Orders, Part};
+use crate::source::row_bytes;
 use crate::{Error, Result, Split};
 use candle::{Device, Tensor};
-use chandlery_ops::{ChunkUpload, Philox};
-use std::collections::VecDeque;
-use std::ops::Range;
-use std::sync::Arc;
-
-/// Epoch `e` is shuffled by the Philox stream `ORDER_STREAM + e`.
-pub const ORDER_STREAM: u64 = 0x6f72_6465_7200_0000; // "order"
+use chandlery_ops::ChunkUpload;
 
 /// How a [`Feed`] cuts a split into minibatches.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +72,7 @@ pub struct Feed {
     split: Split,
     device: Device,
     config: FeedConfig,
+    orders: Orders,
     /// Rows of an epoch: `n_samples`, less those `drop_last` leaves out.
     n_rows: usize,
     chunk_rows: usize,
@@ -89,20 +86,16 @@ enum Store {
     /// The whole split on the device.
     Resident(Tensor),
     /// Gathered on the host, sent through staging memory.
-    Streamed { gatherer: Gatherer, upload: Box<ChunkUpload> },
+    Streamed(Box<Ahead>),
 }
 
 #[derive(Debug)]
 struct Epoch {
-    order: Arc<[u32]>,
-    /// First row, in the order, that has not yet been asked of the gatherer.
-    asked: usize,
-    /// First row, in the order, that is in no chunk yet.
-    chunked: usize,
+    number: u64,
+    /// Of a resident split: what is in no chunk yet.
+    rest: Option<Part>,
     /// The chunk in use and the first of its rows not handed out.
     current: Option<(Chunk, usize)>,
-    /// The chunk that crosses meanwhile.
-    sent: VecDeque<Range<usize>>,
 }
 
 #[derive(Debug)]
@@ -134,18 +127,20 @@ impl Feed {
         let row_bytes = row_bytes(split.rows.as_ref());
         let batches_per_chunk = (config.chunk_bytes / row_bytes / config.batch).max(1);
         let chunk_rows = batches_per_chunk.saturating_mul(config.batch).min(n_rows);
+        let orders = Orders { n_samples, seed: config.seed, shuffle: config.shuffle };
         let fits = config.resident_bytes.is_some_and(|limit| split.size_bytes() <= limit);
         let store = if fits {
             Store::Resident(copy_to_device(split, device, chunk_rows)?)
         } else {
             let dtype = split.row_type().dtype();
             let upload = ChunkUpload::new(device, dtype, chunk_rows, split.n_features())?;
-            Store::Streamed { gatherer: Gatherer::spawn(split.rows.clone())?, upload: Box::new(upload) }
+            Store::Streamed(Box::new(Ahead::new(split.rows.clone(), upload, orders, n_rows, chunk_rows)?))
         };
         Ok(Self {
             split: split.clone(),
             device: device.clone(),
             config,
+            orders,
             n_rows,
             chunk_rows,
             store,
@@ -197,27 +192,17 @@ impl Feed {
             )));
         }
         self.epoch = None;
-        if let Store::Streamed { gatherer, upload } = &mut self.store {
-            gatherer.discard()?;
-            while upload.waiting() > 0 {
-                upload.receive()?;
-            }
-        }
-        let n_samples = self.split.n_samples();
-        let order: Vec<u32> = if self.config.shuffle {
-            let stream = ORDER_STREAM.wrapping_add(epoch);
-            Philox::new(self.config.seed, stream).permutation(n_samples)
-        } else {
-            (0..n_samples as u32).collect()
-        };
         let start = (skip_batches * self.config.batch).min(self.n_rows);
-        self.epoch = Some(Epoch {
-            order: order.into(),
-            asked: start,
-            chunked: start,
-            current: None,
-            sent: VecDeque::new(),
-        });
+        let rest = match &mut self.store {
+            Store::Resident(_) => {
+                Some(Part { epoch, order: self.orders.of(epoch), range: start..self.n_rows })
+            }
+            Store::Streamed(ahead) => {
+                ahead.begin(epoch, start)?;
+                None
+            }
+        };
+        self.epoch = Some(Epoch { number: epoch, rest, current: None });
         Ok(())
     }
 
@@ -261,66 +246,21 @@ impl Feed {
         Ok(Some(minibatch))
     }
 
-    /// The chunk to use now; sees to it that the one after is on its way.
+    /// The chunk to use now.
     fn advance(&mut self, epoch: &mut Epoch) -> Result<Option<Chunk>> {
-        if let Store::Resident(all) = &self.store {
-            let Some(range) = self.next_chunk(epoch) else {
-                return Ok(None);
-            };
-            let indices = &epoch.order[range.clone()];
-            let index = Tensor::from_slice(indices, indices.len(), &self.device)?;
-            let chunk = Chunk {
-                rows: all.index_select(&index, 0)?,
-                labels: self.labels_of(indices)?,
-                n_rows: range.len(),
-            };
-            epoch.chunked = range.end;
-            return Ok(Some(chunk));
-        }
-        if epoch.sent.is_empty() {
-            self.send(epoch)?;
-        }
-        let Some(range) = epoch.sent.pop_front() else {
-            return Ok(None);
+        let (rows, part) = match &mut self.store {
+            Store::Resident(all) => {
+                let part = epoch.rest.as_mut().map(|rest| rest.take(self.chunk_rows));
+                let Some(part) = part.filter(|part| !part.range.is_empty()) else { return Ok(None) };
+                let indices = part.indices();
+                (all.index_select(&Tensor::from_slice(indices, indices.len(), &self.device)?, 0)?, part)
+            }
+            Store::Streamed(ahead) => match ahead.receive(epoch.number)? {
+                Some(chunk) => chunk,
+                None => return Ok(None),
+            },
         };
-        let Store::Streamed { upload, .. } = &mut self.store else {
-            return Ok(None);
-        };
-        let rows = upload.receive()?;
-        // Overwrites the chunk before this one, whose minibatches have all been handed out and queued.
-        self.send(epoch)?;
-        Ok(Some(Chunk { rows, labels: self.labels_of(&epoch.order[range.clone()])?, n_rows: range.len() }))
-    }
-
-    /// Sends the next chunk on its way, unless the epoch ends here, and has the gatherer begin the one after.
-    fn send(&mut self, epoch: &mut Epoch) -> Result<()> {
-        let Some(range) = self.next_chunk(epoch) else {
-            return Ok(());
-        };
-        let Store::Streamed { gatherer, upload } = &mut self.store else {
-            return Ok(());
-        };
-        // One chunk is gathered and waits while another is being gathered.
-        while gatherer.outstanding() < 2 && epoch.asked < self.n_rows {
-            let n = self.chunk_rows.min(self.n_rows - epoch.asked);
-            gatherer.ask(epoch.order.clone(), epoch.asked..epoch.asked + n)?;
-            epoch.asked += n;
-        }
-        let bytes = gatherer.receive()?;
-        upload.send(range.len(), &mut |staging: &mut [u8]| {
-            copy(&bytes, staging);
-            Ok(())
-        })?;
-        gatherer.recycle(bytes);
-        epoch.chunked = range.end;
-        epoch.sent.push_back(range);
-        Ok(())
-    }
-
-    /// The places, in the order, of the next chunk's rows; none at the epoch's end.
-    fn next_chunk(&self, epoch: &Epoch) -> Option<Range<usize>> {
-        let n = self.chunk_rows.min(self.n_rows - epoch.chunked);
-        (n > 0).then(|| epoch.chunked..epoch.chunked + n)
+        Ok(Some(Chunk { rows, labels: self.labels_of(part.indices())?, n_rows: part.range.len() }))
     }
 
     fn labels_of(&self, indices: &[u32]) -> Result<Option<Tensor>> {

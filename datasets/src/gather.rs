@@ -12,6 +12,7 @@ pub(crate) struct Gatherer {
     asks: Option<Sender<Ask>>,
     answers: Receiver<Result<Vec<u8>>>,
     thread: Option<JoinHandle<()>>,
+    /// Chunks asked for and not received.
     outstanding: usize,
     /// Buffers to use again.
     spare: Vec<Vec<u8>>,
@@ -43,11 +44,6 @@ impl Gatherer {
             })
             .map_err(|e| Error::Argument(format!("Feed: cannot start the reading thread: {e}")))?;
         Ok(Self { asks: Some(asks), answers, thread: Some(thread), outstanding: 0, spare: Vec::new() })
-    }
-
-    /// Chunks asked for and not received.
-    pub(crate) fn outstanding(&self) -> usize {
-        self.outstanding
     }
 
     /// Asks for the rows `order[range]`; returns at once.
@@ -93,6 +89,8 @@ fn gone() -> Error {
 impl Drop for Gatherer {
     fn drop(&mut self) {
         drop(self.asks.take());
+        // Nobody waits for an answer: the thread ends after the chunk that it reads now.
+        self.answers = channel().1;
         if let Some(thread) = self.thread.take() {
             // A panic of the source was reported by `receive`; there is nobody left to tell.
             let _ = thread.join();

@@ -48,6 +48,7 @@
 //! files and the built-in digits.
 //!
 //! Bytes stay bytes up to the device and stand for themselves over 255; kernels multiply by [`Feed::scale`].
+mod ahead;
 mod convert;
 mod count;
 pub mod dataset;

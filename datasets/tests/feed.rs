@@ -6,6 +6,7 @@ use chandlery_datasets::{Error, Feed, FeedConfig, Result, RowType, Source, Split
 use common::{TestResult, message};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The CPU, and with the feature the first GPU, whose absence is then a failure.
 fn devices() -> Result<Vec<Device>> {
@@ -165,10 +166,11 @@ fn a_split_without_labels_feeds_none() -> TestResult {
     Ok(())
 }
 
-/// Rows of one byte, the row's number; cannot read rows from `broken` on.
-#[derive(Debug)]
+/// Rows of one byte, the row's number; cannot read rows from `broken` on. Counts its reads.
+#[derive(Debug, Default)]
 struct Broken {
     broken: u32,
+    reads: AtomicUsize,
 }
 
 impl Source for Broken {
@@ -182,6 +184,7 @@ impl Source for Broken {
         RowType::U8
     }
     fn read_rows(&self, indices: &[u32], out: &mut [u8]) -> Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         for (&index, out) in indices.iter().zip(out) {
             if index >= self.broken {
                 return Err(Error::Argument(format!("row {index} is broken")));
@@ -194,7 +197,7 @@ impl Source for Broken {
 
 #[test]
 fn an_error_of_the_source_arrives_and_the_feed_can_go_on() -> TestResult {
-    let split = Split::new(Arc::new(Broken { broken: 35 }), None)?;
+    let split = Split::new(Arc::new(Broken { broken: 35, ..Broken::default() }), None)?;
     let config = FeedConfig { shuffle: false, ..streamed(10, 10) };
     let mut feed = Feed::new(&split, &Device::Cpu, config)?;
     for _ in 0..2 {
@@ -215,6 +218,46 @@ fn an_error_of_the_source_arrives_and_the_feed_can_go_on() -> TestResult {
             "Feed: no epoch is under way; call start_epoch first"
         );
     }
+    Ok(())
+}
+
+#[test]
+fn epochs_one_after_the_other_read_each_chunk_once() -> TestResult {
+    // 100 rows in ten chunks, and in one.
+    for chunk_bytes in [10, 100] {
+        let source = Arc::new(Broken { broken: 100, ..Broken::default() });
+        let split = Split::new(source.clone(), None)?;
+        let mut feed = Feed::new(&split, &Device::Cpu, streamed(10, chunk_bytes))?;
+        for epoch in 3..10 {
+            feed.start_epoch(epoch, 0)?;
+            assert_eq!(drain(&mut feed)?.len(), 10);
+        }
+        let (of_use, ahead) = (7 * 100 / chunk_bytes, 3);
+        let reads = source.reads.load(Ordering::Relaxed);
+        assert!((of_use..=of_use + ahead).contains(&reads), "{reads} reads in chunks of {chunk_bytes} rows");
+    }
+    Ok(())
+}
+
+#[test]
+fn rows_that_cannot_be_read_ahead_end_their_own_epoch_alone() -> TestResult {
+    // Three minibatches of 30 leave ten rows of 100 out: row 99 of some epoch, and not of the next one.
+    let of = |broken| Split::new(Arc::new(Broken { broken, ..Broken::default() }), None);
+    let mut whole = Feed::new(&of(100)?, &Device::Cpu, streamed(30, 30))?;
+    let mut has_the_last = |epoch| -> Result<bool> {
+        whole.start_epoch(epoch, 0)?;
+        Ok(drain(&mut whole)?.iter().any(|(rows, _)| rows.concat().contains(&99.)))
+    };
+    let mut epoch = 0;
+    while has_the_last(epoch)? || !has_the_last(epoch + 1)? {
+        epoch += 1;
+        assert!(epoch < 1000, "no such epochs");
+    }
+    let mut feed = Feed::new(&of(99)?, &Device::Cpu, streamed(30, 30))?;
+    feed.start_epoch(epoch, 0)?;
+    assert_eq!(drain(&mut feed)?.len(), 3);
+    feed.start_epoch(epoch + 1, 0)?;
+    assert_eq!(drain(&mut feed).unwrap_err().to_string(), "row 99 is broken");
     Ok(())
 }
 

@@ -1,0 +1,176 @@
+//! Chunks of rows that are read and sent ahead of their use, across the ends of epochs too.
+//!
+//! ```text
+//! thread   gather 2 │ gather 3 │ gather 4
+//! link     copy 1   │ copy 2   │ copy 3
+//! device   use 0    │ use 1    │ use 2
+//! ```
+//!
+//! While the last chunks of a shuffled epoch are in use, the first ones of the next epoch follow them: an epoch that begins when the one before
+//! has ended finds its rows on the device. What was read for an epoch that does not come is dropped.
+use crate::gather::Gatherer;
+use crate::source::copy;
+use crate::{Result, Source};
+use candle::Tensor;
+use chandlery_ops::{ChunkUpload, Philox};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Epoch `e` is shuffled by the Philox stream `ORDER_STREAM + e`.
+pub const ORDER_STREAM: u64 = 0x6f72_6465_7200_0000; // "order"
+
+/// Chunks that are gathered, or wait to be sent, at a time.
+const GATHERED: usize = 2;
+
+/// The orders of epochs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Orders {
+    pub n_samples: usize,
+    pub seed: u64,
+    pub shuffle: bool,
+}
+
+impl Orders {
+    pub fn of(self, epoch: u64) -> Arc<[u32]> {
+        match self.shuffle {
+            true => Philox::new(self.seed, ORDER_STREAM.wrapping_add(epoch)).permutation(self.n_samples),
+            false => (0..self.n_samples as u32).collect(),
+        }
+        .into()
+    }
+}
+
+/// Some rows of an epoch: places in its order.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub epoch: u64,
+    pub order: Arc<[u32]>,
+    pub range: Range<usize>,
+}
+
+impl Part {
+    /// The first `n` rows, or all; leaves the others.
+    pub fn take(&mut self, n: usize) -> Self {
+        let end = self.range.end.min(self.range.start.saturating_add(n));
+        let first = Self { range: self.range.start..end, ..self.clone() };
+        self.range.start = end;
+        first
+    }
+
+    /// The rows as the source counts them.
+    pub fn indices(&self) -> &[u32] {
+        &self.order[self.range.clone()]
+    }
+}
+
+/// The chunks of one epoch after the other on their way to a device.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    gatherer: Gatherer,
+    upload: ChunkUpload,
+    orders: Orders,
+    /// Rows of an epoch, and of a chunk.
+    n_rows: usize,
+    chunk_rows: usize,
+    /// What is left to gather of an epoch, until that is known to be the last.
+    rest: Option<Part>,
+    gathered: VecDeque<Part>,
+    sent: Option<Part>,
+}
+
+impl Ahead {
+    pub fn new(
+        rows: Arc<dyn Source>,
+        upload: ChunkUpload,
+        orders: Orders,
+        n_rows: usize,
+        chunk_rows: usize,
+    ) -> Result<Self> {
+        let gatherer = Gatherer::spawn(rows)?;
+        Ok(Self {
+            gatherer,
+            upload,
+            orders,
+            n_rows,
+            chunk_rows,
+            rest: None,
+            gathered: VecDeque::new(),
+            sent: None,
+        })
+    }
+
+    /// Turns to `epoch` from row `start` of its order on. Nothing is read anew if these are the rows that come next anyway.
+    pub fn begin(&mut self, epoch: u64, start: usize) -> Result<()> {
+        let next = self.sent.as_ref().or(self.gathered.front()).or(self.rest.as_ref());
+        if next.is_some_and(|next| (next.epoch, next.range.start) == (epoch, start)) {
+            return Ok(());
+        }
+        self.drop_all()?;
+        self.rest = Some(Part { epoch, order: self.orders.of(epoch), range: start..self.n_rows });
+        Ok(())
+    }
+
+    /// The next chunk of `epoch`, none at its end; sees to it that the one after is on its way.
+    pub fn receive(&mut self, epoch: u64) -> Result<Option<(Tensor, Part)>> {
+        if self.sent.is_none() {
+            self.send(epoch)?;
+        }
+        let Some(part) = self.sent.take_if(|part| part.epoch == epoch) else { return Ok(None) };
+        let rows = self.upload.receive()?;
+        // Overwrites the chunk before this one, whose minibatches have all been handed out and queued.
+        self.send(epoch)?;
+        Ok(Some((rows, part)))
+    }
+
+    /// Sends the next chunk, while `epoch` is under way, and has the one after gathered.
+    fn send(&mut self, epoch: u64) -> Result<()> {
+        self.ask()?;
+        let Some(part) = self.gathered.pop_front() else { return Ok(()) };
+        match self.send_part(&part) {
+            Ok(()) => self.sent = Some(part),
+            Err(error) if part.epoch == epoch => return Err(error),
+            // The next epoch will be read again, and fail, when it begins.
+            Err(_) => self.drop_all()?,
+        }
+        Ok(())
+    }
+
+    fn send_part(&mut self, part: &Part) -> Result<()> {
+        let bytes = self.gatherer.receive()?;
+        self.upload.send(part.range.len(), &mut |staging: &mut [u8]| {
+            copy(&bytes, staging);
+            Ok(())
+        })?;
+        self.gatherer.recycle(bytes);
+        Ok(())
+    }
+
+    /// Asks for chunks: one is gathered and waits while another is being gathered.
+    fn ask(&mut self) -> Result<()> {
+        while self.gathered.len() < GATHERED {
+            let Some(rest) = &mut self.rest else { break };
+            if rest.range.is_empty() {
+                // Who does not shuffle passes over the rows once, for evaluation.
+                let epoch = rest.epoch.wrapping_add(1);
+                let next = || Part { epoch, order: self.orders.of(epoch), range: 0..self.n_rows };
+                self.rest = self.orders.shuffle.then(next);
+                continue;
+            }
+            let part = rest.take(self.chunk_rows);
+            self.gatherer.ask(part.order.clone(), part.range.clone())?;
+            self.gathered.push_back(part);
+        }
+        Ok(())
+    }
+
+    fn drop_all(&mut self) -> Result<()> {
+        (self.rest, self.sent) = (None, None);
+        self.gathered.clear();
+        self.gatherer.discard()?;
+        while self.upload.waiting() > 0 {
+            self.upload.receive()?;
+        }
+        Ok(())
+    }
+}
