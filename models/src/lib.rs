@@ -60,6 +60,7 @@ pub mod patch_rbm;
 mod prepare;
 pub mod pretrained;
 pub mod rbm;
+mod replays;
 pub mod schedule;
 pub mod softmax;
 pub mod sparse_autoencoder;

@@ -3,6 +3,7 @@ use crate::resume::assert_two_layers_resume;
 use candle::{DType, Device, Result, Tensor};
 use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
+use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery_ops::{Philox, Precision, uniform};
 use chandlery_tests::{assert_close, devices};
@@ -72,6 +73,52 @@ fn fifty_steps_are_the_same_on_every_device() -> Result<()> {
                 (error / want_error - 1.).abs() < 1e-4,
                 "{name}: reconstruction error {error}, want {want_error}"
             );
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn many_minibatches_at_once_make_the_steps_of_one_after_the_other() -> Result<()> {
+    let base = CdConfig { batch: 20, ..CdConfig::default() };
+    let grid = PatchGrid { planes: 1, height: 32, width: 24, depth: 1, window: 16, stride: 8 };
+    let patches = RbmConfig { patches: Some(grid), ..RbmConfig::new(grid.n_values(), grid.n_patches() * 8) };
+    let cases = [
+        ("odd sizes", RbmConfig::new(37, 29), base.clone()),
+        ("CD-2, drawn", RbmConfig::new(64, 40), CdConfig { k: 2, sample_visible: true, ..base.clone() }),
+        ("binary rows drawn", RbmConfig::new(64, 40), CdConfig { binarize: true, ..base.clone() }),
+        ("PCD-1", RbmConfig::new(64, 40), CdConfig { persistent: true, ..base.clone() }),
+        ("patches", patches, base.clone()),
+        ("large", RbmConfig::new(2304, 2000), CdConfig { batch: 64, ..base.clone() }),
+    ];
+    for (name, config, training) in &cases {
+        for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
+            let training = CdConfig { precision, ..training.clone() };
+            for device in devices()? {
+                let rbm = Rbm::init(config.clone(), Philox::new(51, 0), &CPU)?.to(DType::F32, &device)?;
+                let new = || RbmTrainer::new(&rbm, training.clone(), Philox::new(51, 1));
+                let (mut at_once, mut one_by_one) = (new()?, new()?);
+                // Groups of every length; of a GPU the third run of a group is recorded.
+                let n = if device.is_cpu() { 2 } else { 2 * at_once.steps_at_once() - 1 };
+                let rows = rows(n * training.batch, config.n_visible)?.to_device(&device)?;
+                for _ in 0..if device.is_cpu() { 1 } else { 4 } {
+                    at_once.steps_of(&rows, None, n)?;
+                    for i in 0..n {
+                        one_by_one.step(&rows.narrow(0, i * training.batch, training.batch)?, None)?;
+                    }
+                }
+                let what = format!("{name}, {precision:?}, {n} minibatches on {:?}", device.location());
+                let (got, want) = (at_once.model()?, one_by_one.model()?);
+                for ((part, got), (_, want)) in got.tensors().into_iter().zip(want.tensors()) {
+                    assert_same_bits(&format!("{what}: {part}"), got, want)?;
+                }
+                let (got, want) = (at_once.metrics()?, one_by_one.metrics()?);
+                assert_eq!(
+                    (got.steps, got.reconstruction_error),
+                    (want.steps, want.reconstruction_error),
+                    "{what}"
+                );
+            }
         }
     }
     Ok(())

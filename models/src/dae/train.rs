@@ -30,10 +30,11 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::layers::TrainerParts;
 use crate::losses::{LossSums, SinceReport};
 use crate::prepare::{check_inputs, prepared, to_load};
+use crate::replays::Replays;
 use crate::trainer::{Trainer, one_by_one};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
-use chandlery_ops::{Philox, Replay, scale_into_};
+use chandlery_ops::{Philox, scale_into_};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -57,9 +58,7 @@ pub struct DaeTrainer {
     /// Shares its memory with `buffers`.
     dae: Dae,
     buffers: Buffers,
-    replay: Replay,
-    /// Of as many steps as are best made at once, of half as many and so on down to two, where these are several.
-    several: Vec<(usize, Replay)>,
+    replays: Replays,
     lower: Vec<Dae>,
     preparation: Preparation,
     /// Values in a raw row.
@@ -115,20 +114,15 @@ impl DaeTrainer {
         let buffers = Buffers::new(lower, dae, &config, philox)?;
         let dae = buffers.dae(dae.config().clone())?;
         let device = dae.weight().device().clone();
-        let replay = |minibatches| {
-            let steps = buffers.clone();
-            Replay::new(&device, move || steps.run(minibatches)).unshared()
-        };
-        let halves = std::iter::successors(Some(buffers.at_once()), |n| Some(n / 2)).take_while(|&n| n > 1);
-        let (several, replay) = (halves.map(|n| (n, replay(n))).collect(), replay(1));
+        let steps = buffers.clone();
+        let replays = Replays::new(&device, buffers.at_once(), move |n| steps.run(n));
         let losses = LossSums::new(&buffers.gathered, config.batch);
         let lower = lower.to_vec();
         let mut trainer = Self {
             config,
             dae,
             buffers,
-            replay,
-            several,
+            replays,
             lower,
             preparation,
             n_inputs,
@@ -165,28 +159,19 @@ impl DaeTrainer {
         &self.lower
     }
 
-    /// Puts `n` minibatches of raw rows where steps read them.
-    fn load(&self, rows: &Tensor, n: usize) -> Result<()> {
-        let (rows, scale) = to_load(&self.preparation, rows)?;
-        scale_into_(&self.buffers.input(n)?, &rows, scale)
-    }
-
-    /// Steps by the recordings of several, the longest first, as long as there are enough, then one by one.
+    /// Steps by recordings of several.
     fn recorded_steps_of(&mut self, rows: &Tensor, labels: Option<&Tensor>, n: usize) -> Result<()> {
         let batch = self.config.batch;
-        let fits = rows.dims() == [n * batch, self.n_inputs];
-        let mut left = n;
-        for i in 0..self.several.len() {
-            let several = self.several[i].0;
-            while fits && left >= several {
-                self.load(&rows.narrow(0, (n - left) * batch, several * batch)?, several)?;
-                self.several[i].1.run()?;
-                self.steps += several as u64;
-                left -= several;
-            }
+        if n == 0 || rows.dims() != [n * batch, self.n_inputs] {
+            return one_by_one(self, rows, labels, n);
         }
-        let rest = rows.narrow(0, (n - left) * batch, rows.dim(0)? - (n - left) * batch)?;
-        if left == 0 && n > 0 { Ok(()) } else { one_by_one(self, &rest, labels, left) }
+        let Self { replays, preparation, buffers, .. } = self;
+        replays.run(n, |done, n| {
+            let (rows, scale) = to_load(preparation, &rows.narrow(0, done * batch, n * batch)?)?;
+            scale_into_(&buffers.input(n)?, &rows, scale)
+        })?;
+        self.steps += n as u64;
+        Ok(())
     }
 
     fn since_report(&self) -> Result<SinceReport> {
@@ -231,13 +216,7 @@ impl Trainer for DaeTrainer {
         if rows.dims() != want {
             candle::bail!("DaeTrainer::step: rows must have shape {want:?}, got {:?}", rows.dims())
         }
-        if self.buffers.in_one_op() {
-            return self.steps_of(rows, None, 1);
-        }
-        self.load(rows, 1)?;
-        self.replay.run()?;
-        self.steps += 1;
-        Ok(())
+        self.steps_of(rows, None, 1)
     }
 
     /// One op for all steps where the network is small enough for it ([`denoising_steps_fit`](chandlery_ops::denoising_steps_fit)).

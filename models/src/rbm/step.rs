@@ -16,10 +16,14 @@ use chandlery_ops::{
     scale_into_, units_, units_of_patches_, units_of_product_,
 };
 
-/// Planes of the visible states: `[v_k; v₀]`, so that one product takes both phases. With two parts the second ones follow.
+/// Planes of the visible states: `[v_k; v₀]`, so that one product takes both phases. With two parts the second ones follow. Where several
+/// minibatches are loaded at once, the reconstruction of each takes the place of the minibatch before: `[v_k; v₀; v₀; …]`.
 const V_NEG: usize = 0;
 const V_POS: usize = 1;
 const V_PLANES: usize = 2;
+/// Most minibatches, and visible states of them, that are loaded at once. A load and the start of a recording take 4 µs of a GPU.
+const MINIBATCHES_AT_ONCE: usize = 16;
+const STATES_AT_ONCE: usize = 1 << 25;
 /// Planes of the hidden states: `[−h_k; h₀; ĥ]`.
 const H_NEG: usize = 0;
 const H_POS: usize = 1;
@@ -53,7 +57,7 @@ pub(super) struct Buffers {
     pub(super) scalars: Tensor,
     /// Blocks of random draws used so far.
     pub(super) counter: Tensor,
-    /// `[parts · 3, batch, n_hidden]` and `[parts · 2, batch, n_visible]`: states of both phases, and drawn hidden states.
+    /// `[parts · 3, batch, n_hidden]` and `[parts · (at_once + 1), batch, n_visible]`: states of both phases, and drawn hidden states.
     pub(super) hidden: Tensor,
     pub(super) visible: Tensor,
     pub(super) hidden_pre: Tensor,
@@ -64,13 +68,17 @@ pub(super) struct Buffers {
     rounding: Option<Philox>,
     pub(super) variance: Option<Variance>,
     lower: Vec<LowerLayer>,
+    /// Minibatches that there is room for, and the one that this step takes.
+    pub(super) at_once: usize,
+    minibatch: usize,
     /// Where the lowest RBM reads rows, `[batch, n_input]`, or `[2, batch, n_input]` in two parts.
     input: Tensor,
     /// Of the lowest RBM.
     lowest: Option<ConvGrid>,
     /// Of the lowest RBM, whose rows are then loaded cell by cell.
     cells: Option<Cells>,
-    /// Where rows are loaded to: `input`, or f32 probabilities, `[batch, n_input]`, from which it is drawn in each step.
+    /// Where rows are loaded to, `[parts, at_once · batch, n_input]`: the inputs of all steps, or f32 probabilities, in one part, from which
+    /// these are drawn.
     rows: Tensor,
 }
 
@@ -97,7 +105,8 @@ impl Buffers {
             Tensor::stack(&[&bias, &zero, &zero, &zero], 0)
         };
         let hidden = Tensor::zeros((parts * H_PLANES, batch, n_hidden), dtype, device)?;
-        let visible = Tensor::zeros((parts * V_PLANES, batch, n_visible), dtype, device)?;
+        let at_once = minibatches_at_once(lower, rbm, config);
+        let visible = Tensor::zeros((parts * (at_once + 1), batch, n_visible), dtype, device)?;
         let mut counted = Philox { offset: 0, ..philox };
         if config.persistent {
             // Chains begin with fair coins.
@@ -146,10 +155,15 @@ impl Buffers {
         };
         let input = match input {
             Some(input) => input,
-            None if parts == 2 => {
-                visible.reshape((parts, V_PLANES, batch, n_visible))?.narrow(1, V_POS, 1)?.squeeze(1)?
+            None => input_of(&visible, parts, V_POS)?,
+        };
+        let rows = match (config.binarize, lower.is_empty()) {
+            (true, _) => zeros(&[1, at_once * batch, input.dim(D::Minus1)?])?,
+            (false, true) => {
+                let lines = visible.reshape((parts, (at_once + 1) * batch, n_visible))?;
+                lines.narrow(1, V_POS * batch, at_once * batch)?
             }
-            None => visible.get(V_POS)?,
+            (false, false) => input.reshape(((), batch, input.dim(D::Minus1)?))?,
         };
         let lowest = lower.first().unwrap_or(rbm).config();
         if config.binarize && lowest.visible != VisibleUnit::Bernoulli {
@@ -197,10 +211,9 @@ impl Buffers {
             visible_state: state(rbm.visible_bias())?,
             scalars: zeros(&[3])?,
             counter: Tensor::new(&[counted.offset as i64], device)?,
-            rows: match config.binarize {
-                true => zeros(&[input.dim(D::Minus2)?, input.dim(D::Minus1)?])?,
-                false => input.clone(),
-            },
+            rows,
+            at_once,
+            minibatch: 0,
             input,
             hidden,
             visible,
@@ -251,13 +264,31 @@ impl Buffers {
         )
     }
 
-    /// Loads `scale · rows`, in as many parts as the states have.
-    pub(super) fn load(&self, rows: &Tensor, scale: f32) -> Result<()> {
+    /// Loads `scale · rows`, of one minibatch or several, from minibatch `first` on, in as many parts as the states have.
+    pub(super) fn load(&self, first: usize, rows: &Tensor, scale: f32) -> Result<()> {
+        let to = self.rows.narrow(1, first * self.config.batch, rows.dim(0)?)?;
         match (&self.lowest, &self.cells) {
-            (Some(grid), _) => store(&self.rows, &grid.channels_last(rows)?, scale),
-            (None, Some(cells)) => cells_into_(&self.rows, rows, cells.lines(), scale),
-            (None, None) => store(&self.rows, rows, scale),
+            (Some(grid), _) => store(&to, &grid.channels_last(rows)?, scale),
+            (None, Some(cells)) if to.dim(0)? == 1 => {
+                cells_into_(&to.squeeze(0)?, rows, cells.lines(), scale)
+            }
+            (None, Some(cells)) => cells_into_(&to, rows, cells.lines(), scale),
+            (None, None) => store(&to, rows, scale),
         }
+    }
+
+    /// The same for another of the minibatches that are loaded.
+    fn of(&self, minibatch: usize) -> Result<Self> {
+        let input = match self.lower.is_empty() {
+            true => input_of(&self.visible, self.format.parts(), minibatch + V_POS)?,
+            false => self.input.clone(),
+        };
+        Ok(Self { minibatch, input, ..self.clone() })
+    }
+
+    /// A step for each of the first `n` minibatches that are loaded.
+    pub(super) fn run(&self, n: usize) -> Result<()> {
+        (0..n).try_for_each(|minibatch| self.of(minibatch)?.step())
     }
 
     /// Terms of the sum that a gradient of weights is the mean of: rows, or rows and the places of filters.
@@ -266,7 +297,7 @@ impl Buffers {
     }
 
     /// One step from the rows in `input`.
-    pub(super) fn run(&self) -> Result<()> {
+    fn step(&self) -> Result<()> {
         let mut draws = self.philox;
         if self.config.binarize {
             let place = Draws::Counter { philox: draws, counter: &self.counter };
@@ -274,8 +305,10 @@ impl Buffers {
                 3 => self.input.narrow(0, 0, 1)?.squeeze(0)?, // 0 and 1 have no second part
                 _ => self.input.clone(),
             };
-            bernoulli_into_(&drawn, &self.rows, place)?;
-            draws = draws.advanced(self.rows.elem_count());
+            let rows =
+                self.rows.squeeze(0)?.narrow(0, self.minibatch * self.config.batch, self.config.batch)?;
+            bernoulli_into_(&drawn, &rows, place)?;
+            draws = draws.advanced(rows.elem_count());
         }
         let mut below = self.input.clone();
         for layer in &self.lower {
@@ -314,11 +347,11 @@ impl Buffers {
         let (planes, pre, unit) = (&self.hidden, &self.hidden_pre, self.hidden_unit);
         match (&self.copy, &self.patches, &self.maps) {
             (_, _, Some(maps)) => {
-                let (visible, weight) = (visible.get(from)?, self.params.get(0)?);
+                let (visible, weight) = (visible.get(self.plane(from))?, self.params.get(0)?);
                 maps.hidden_units(planes, pre, &visible, &weight, &bias, out, place)?;
             }
             (_, Some(grid), None) => {
-                let visible = self.by_part(visible, V_PLANES)?.narrow(1, from, 1)?.squeeze(1)?;
+                let visible = self.visible_by_part(visible, from, 1)?.squeeze(1)?;
                 let (weight, scale) = self.weight_parts()?;
                 let up = PatchDirection::Up;
                 units_of_patches_(
@@ -327,11 +360,17 @@ impl Buffers {
             }
             (None, None, None) => {
                 let weight = self.params.get(0)?;
-                gemm_(pre, &visible.get(from)?, &weight.t()?, Factors::OVERWRITE, self.config.precision)?;
+                gemm_(
+                    pre,
+                    &visible.get(self.plane(from))?,
+                    &weight.t()?,
+                    Factors::OVERWRITE,
+                    self.config.precision,
+                )?;
                 units_(planes, pre, &bias, unit, out, place, None)?;
             }
             (Some(copy), None, None) => {
-                let visible = self.by_part(visible, V_PLANES)?.narrow(1, from, 1)?.squeeze(1)?;
+                let visible = self.visible_by_part(visible, from, 1)?.squeeze(1)?;
                 let weight = copy.transpose(1, 2)?;
                 let scale = self.format.product_scale();
                 units_of_product_(planes, pre, &visible, &weight, scale, &bias, unit, out, place)?;
@@ -348,13 +387,14 @@ impl Buffers {
         let hidden = self.hidden.get(H_DRAWN)?;
         let bias = self.visible_state.get(0)?;
         let drawn = self.config.sample_visible || self.config.persistent;
-        let low = (self.format.parts() == 2).then_some(V_PLANES);
+        let low = (self.format.parts() == 2).then_some(self.at_once + 1);
+        let to = Some(self.plane(V_NEG));
         let (out, place) = match drawn {
             true => (
-                UnitPlanes { sample: Some(V_NEG), low, ..UnitPlanes::default() },
+                UnitPlanes { sample: to, low, ..UnitPlanes::default() },
                 Draws::Counter { philox: *draws, counter: &self.counter },
             ),
-            false => (UnitPlanes { mean: Some(V_NEG), low, ..UnitPlanes::default() }, Draws::Mode),
+            false => (UnitPlanes { mean: to, low, ..UnitPlanes::default() }, Draws::Mode),
         };
         let (planes, pre, unit) = (&self.visible, &self.visible_pre, self.visible_unit);
         match (&self.copy, &self.patches, &self.maps) {
@@ -397,7 +437,7 @@ impl Buffers {
     fn update(&self, variance: Option<&Moments>, advance: i64) -> Result<()> {
         let CdConfig { batch, precision, l1, l2, .. } = self.config;
         let hidden = self.by_part(&self.hidden, H_PLANES)?;
-        let visible = self.by_part(self.read_by_hidden(), V_PLANES)?;
+        let visible = self.visible_by_part(self.read_by_hidden(), V_NEG, V_PLANES)?;
         if let (Some(moments), Some(v)) = (variance, &self.variance) {
             let both = |planes: &Tensor| planes.get(0)?.narrow(0, 0, 2)?.flatten(0, 1);
             let (h, x) = (both(&hidden)?, both(&visible)?);
@@ -469,6 +509,16 @@ impl Buffers {
         }
     }
 
+    /// Where a plane of this step's visible states lies among those of all.
+    fn plane(&self, plane: usize) -> usize {
+        self.minibatch + plane
+    }
+
+    /// `n` planes of this step's visible states from one on, `[parts, n, batch, n_visible]`.
+    fn visible_by_part(&self, visible: &Tensor, first: usize, n: usize) -> Result<Tensor> {
+        self.by_part(visible, self.at_once + 1)?.narrow(1, self.plane(first), n)
+    }
+
     /// Planes as `[parts, n, batch, units]`.
     fn by_part(&self, planes: &Tensor, n: usize) -> Result<Tensor> {
         planes.reshape((self.format.parts(), n, self.config.batch, planes.dim(2)?))
@@ -493,6 +543,28 @@ impl Buffers {
         match (moments, &self.variance) {
             (Some(moments), Some(variance)) => variance.scale(plane, &self.visible.get(plane)?, moments),
             _ => Ok(()),
+        }
+    }
+}
+
+/// Minibatches that are loaded, and whose steps are recorded, together. Layers below, convolutions and learned variances take one at a time.
+fn minibatches_at_once(lower: &[Rbm], rbm: &Rbm, config: &CdConfig) -> usize {
+    let own = rbm.config();
+    let one = rbm.weight().device().is_cpu()
+        || !lower.is_empty()
+        || own.convolution.is_some()
+        || own.visible == VisibleUnit::GaussianLearned;
+    let most = STATES_AT_ONCE / config.batch.saturating_mul(own.n_visible).max(1);
+    if one { 1 } else { most.clamp(1, MINIBATCHES_AT_ONCE) }
+}
+
+/// A plane of visible states, in two parts `[2, batch, n_visible]`.
+fn input_of(visible: &Tensor, parts: usize, plane: usize) -> Result<Tensor> {
+    match parts {
+        1 => visible.get(plane),
+        _ => {
+            let (planes, batch, n_visible) = visible.dims3()?;
+            visible.reshape((parts, planes / parts, batch, n_visible))?.narrow(1, plane, 1)?.squeeze(1)
         }
     }
 }

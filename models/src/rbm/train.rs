@@ -24,7 +24,7 @@
 //! gradient", ICML 2008 (PCD); Lee, Ekanadham and Ng 2007 (sparsity). Learned variances (Cho et al. 2011) take a tenth
 //! of the rate and stay above 1e-4.
 //!
-//! A step is a load and then, on CUDA, one recorded graph: two products for each Gibbs step, one for the positive phase, one for the
+//! A step is a load and then, on CUDA, one recorded graph, of several steps where they can be loaded together: two products for each Gibbs step, one for the positive phase, one for the
 //! gradient of both phases, and one pass for each of units, weights and biases. Everything is allocated in
 //! [`RbmTrainer::new`]. Cost: `(2 + 4k) + 4` products' worth of `n_visible · n_hidden · batch` FLOP.
 use super::step::{Buffers, H_DRAWN};
@@ -34,10 +34,11 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::layers::TrainerParts;
 use crate::patch_rbm::Cells;
 use crate::prepare::{check_inputs, to_load};
-use crate::trainer::Trainer;
+use crate::replays::Replays;
+use crate::trainer::{Trainer, one_by_one};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
-use chandlery_ops::{Philox, Replay, scale_into_, set_scalars_};
+use chandlery_ops::{Philox, scale_into_, set_scalars_};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -64,7 +65,7 @@ pub struct RbmTrainer {
     /// The order of its visible units in `buffers`, where it has patches that are trained in this order.
     cells: Option<Cells>,
     buffers: Buffers,
-    replay: Replay,
+    replays: Replays,
     lower: Vec<Rbm>,
     preparation: Preparation,
     /// Values in a raw row.
@@ -128,14 +129,24 @@ impl RbmTrainer {
         let buffers = Buffers::new(&below, &own, lowest_cells, &config, philox)?;
         let step = buffers.clone();
         let device = rbm.weight().device();
-        let replay = match step.variance {
-            None => Replay::new(device, move || step.run()).unshared(),
+        let replays = match step.variance {
+            None => Replays::new(device, buffers.at_once, move |n| step.run(n)),
             // Learned variances are rare and small: their update is written with candle's ops, which allocate.
-            Some(_) => Replay::unrecorded(device, move || step.run()),
+            Some(_) => Replays::unrecorded(device, move |n| step.run(n)),
         };
         let (lower, own) = (lower.to_vec(), own.config().clone());
-        let mut trainer =
-            Self { config, own, cells, buffers, replay, lower, preparation, n_inputs, steps: 0, gathered: 0 };
+        let mut trainer = Self {
+            config,
+            own,
+            cells,
+            buffers,
+            replays,
+            lower,
+            preparation,
+            n_inputs,
+            steps: 0,
+            gathered: 0,
+        };
         trainer.begin_epoch(0)?;
         Ok(trainer)
     }
@@ -263,12 +274,34 @@ impl Trainer for RbmTrainer {
         if rows.dims() != want {
             candle::bail!("RbmTrainer::step: rows must have shape {want:?}, got {:?}", rows.dims())
         }
-        let (rows, scale) = to_load(&self.preparation, rows)?;
-        self.buffers.load(&rows, scale)?;
-        self.replay.run()?;
-        self.steps += 1;
-        self.gathered += 1;
+        self.steps_of(rows, None, 1)
+    }
+
+    fn steps_of(&mut self, rows: &Tensor, labels: Option<&Tensor>, n: usize) -> Result<()> {
+        let batch = self.config.batch;
+        if n == 0 || rows.dims() != [n * batch, self.n_inputs] {
+            return one_by_one(self, rows, labels, n);
+        }
+        let Self { replays, preparation, buffers, .. } = self;
+        replays.run(n, |done, n| {
+            let rows = rows.narrow(0, done * batch, n * batch)?;
+            if preparation.as_scale(rows.dtype()).is_some() {
+                let (rows, scale) = to_load(preparation, &rows)?;
+                return buffers.load(0, &rows, scale);
+            }
+            // A minibatch at a time: sums over many rows at once may be of other bits.
+            (0..n).try_for_each(|i| {
+                let (rows, scale) = to_load(preparation, &rows.narrow(0, i * batch, batch)?)?;
+                buffers.load(i, &rows, scale)
+            })
+        })?;
+        self.steps += n as u64;
+        self.gathered += n as u64;
         Ok(())
+    }
+
+    fn steps_at_once(&self) -> usize {
+        self.buffers.at_once
     }
 
     fn check(&mut self) -> Result<()> {
