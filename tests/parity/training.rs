@@ -6,7 +6,7 @@ use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery_ops::{Philox, Precision, uniform};
-use chandlery_tests::{assert_close, devices};
+use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const CPU: Device = Device::Cpu;
 const STEPS: usize = 50;

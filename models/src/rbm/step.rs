@@ -105,7 +105,7 @@ impl Buffers {
             Tensor::stack(&[&bias, &zero, &zero, &zero], 0)
         };
         let hidden = Tensor::zeros((parts * H_PLANES, batch, n_hidden), dtype, device)?;
-        let at_once = minibatches_at_once(lower, rbm, config);
+        let at_once = minibatches_at_once(lower, rbm, config, parts);
         let visible = Tensor::zeros((parts * (at_once + 1), batch, n_visible), dtype, device)?;
         let mut counted = Philox { offset: 0, ..philox };
         if config.persistent {
@@ -547,13 +547,15 @@ impl Buffers {
     }
 }
 
-/// Minibatches that are loaded, and whose steps are recorded, together. Layers below, convolutions and learned variances take one at a time.
-fn minibatches_at_once(lower: &[Rbm], rbm: &Rbm, config: &CdConfig) -> usize {
+/// Minibatches that are loaded, and whose steps are recorded, together. Layers below, convolutions and learned variances take one at a time. So do drawn
+/// visible states in two parts: draws leave the second part alone, which must stay 0 and would be that of the minibatch before.
+fn minibatches_at_once(lower: &[Rbm], rbm: &Rbm, config: &CdConfig, parts: usize) -> usize {
     let own = rbm.config();
     let one = rbm.weight().device().is_cpu()
         || !lower.is_empty()
         || own.convolution.is_some()
-        || own.visible == VisibleUnit::GaussianLearned;
+        || own.visible == VisibleUnit::GaussianLearned
+        || parts == 2 && (config.sample_visible || config.persistent || config.binarize);
     let most = STATES_AT_ONCE / config.batch.saturating_mul(own.n_visible).max(1);
     if one { 1 } else { most.clamp(1, MINIBATCHES_AT_ONCE) }
 }
