@@ -105,7 +105,6 @@ __device__ __forceinline__ void contrast_step(const Arguments<typename H::T, typ
   const int across = (n.cols + TILE - 1) / TILE, blocks = (n.rows + TILE - 1) / TILE * across * H::CLUSTER;
   if (blockIdx.x >= (unsigned)blocks) {
     wait_for_previous();
-    let_next_start();
     if (threadIdx.x < MULTIPLYING) step_biases_of<H>(a, blockIdx.x - blocks, reinterpret_cast<float*>(memory));
     return;
   }
@@ -123,7 +122,6 @@ __device__ __forceinline__ void contrast_step(const Arguments<typename H::T, typ
   __syncthreads();
   if (threadIdx.x >= MULTIPLYING) {
     wait_for_previous();
-    let_next_start();
     if (lane == 0) copy_slices<H>(a, slices, full, empty, row0, col0, first, count);
     return;  // all copies are waited for by others
   }
@@ -143,7 +141,6 @@ __device__ __forceinline__ void contrast_step(const Arguments<typename H::T, typ
   }
   // The launch before made the states; weights and velocity are older.
   wait_for_previous();
-  let_next_start();
   const float alpha = a.scalars[0], momentum = a.scalars[1], rate = a.scalars[2];
 
   float sum[TILE / 2] = {};
