@@ -83,7 +83,6 @@ __device__ void contrast_biases(const T* h, const T* x, float* hidden_state, flo
                                             nullptr, hidden ? n.hidden : n.visible, n.batch, hidden ? n.rows : n.cols,
                                             (hidden ? at : at - of_hidden) * BESIDE_UNITS, memory);
   if (at > 0) return;
-  let_next_start();  // up to its own wait, which is for this block, and so for the weights
   wait_for_previous();
   if (threadIdx.x == 0) *counter += n.by;  // the weights are rounded by what it was
 }
