@@ -111,7 +111,8 @@ impl ChunkUpload {
     /// The oldest chunk sent and not yet received, `[n_rows, n_features]` of the stored type.
     ///
     /// On CUDA the device's stream waits for the copy; the host does not. The chunk does not change until the second
-    /// [`send`](Self::send) after this call. All its uses must be queued before the next `receive`: copies that follow wait for no later ones.
+    /// [`send`](Self::send) after this call. All its uses must be queued before the next `receive`: the copy that overwrites
+    /// it waits only for those.
     ///
     /// # Errors
     /// When nothing was sent, or the copy failed.
