@@ -2,7 +2,9 @@
 //!
 //! The start of a recording, and the load before it, wait for all that ran before and take as long as a small kernel; within a recording a kernel
 //! begins while the one before still runs.
-use candle::{Device, Result};
+use crate::prepare::to_load;
+use candle::{Device, Result, Tensor};
+use chandlery_datasets::Preparation;
 use chandlery_ops::Replay;
 
 /// Recordings of as many steps as are best made at once, of half as many and so on down to one.
@@ -28,12 +30,27 @@ impl Replays {
         Self(vec![(1, Replay::unrecorded(device, move || run(1)))])
     }
 
-    /// Makes `n` steps, by the longest recordings that fit: before each, `load(done, so_many)` loads what so many steps read, after those done.
-    pub fn run(&mut self, n: usize, mut load: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
+    /// Makes a step of each of `n` minibatches of raw rows, by the longest recordings that fit. Before each, `load(first, rows, scale)` puts
+    /// `scale · rows` where its steps read them, from minibatch `first` of the recording on.
+    pub fn run(
+        &mut self,
+        n: usize,
+        rows: &Tensor,
+        preparation: &Preparation,
+        load: impl Fn(usize, &Tensor, f32) -> Result<()>,
+    ) -> Result<()> {
+        let batch = rows.dim(0)? / n.max(1);
+        // Raw rows that are only scaled are loaded together. Others are a minibatch at a time: sums over many rows at once may be of other bits.
+        let scaled = preparation.as_scale(rows.dtype()).is_some();
         let mut done = 0;
         for (of, replay) in &mut self.0 {
+            let together = if scaled { *of } else { 1 };
             while n - done >= *of {
-                load(done, *of)?;
+                for first in (0..*of).step_by(together) {
+                    let rows = rows.narrow(0, (done + first) * batch, together * batch)?;
+                    let (rows, scale) = to_load(preparation, &rows)?;
+                    load(first, &rows, scale)?;
+                }
                 replay.run()?;
                 done += *of;
             }

@@ -34,7 +34,7 @@ use crate::replays::Replays;
 use crate::trainer::{Trainer, one_by_one};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
-use chandlery_ops::{Philox, scale_into_};
+use chandlery_ops::Philox;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -166,10 +166,7 @@ impl DaeTrainer {
             return one_by_one(self, rows, labels, n);
         }
         let Self { replays, preparation, buffers, .. } = self;
-        replays.run(n, |done, n| {
-            let (rows, scale) = to_load(preparation, &rows.narrow(0, done * batch, n * batch)?)?;
-            scale_into_(&buffers.input(n)?, &rows, scale)
-        })?;
+        replays.run(n, rows, preparation, |first, rows, scale| buffers.load(first, rows, scale))?;
         self.steps += n as u64;
         Ok(())
     }

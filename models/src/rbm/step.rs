@@ -2,6 +2,9 @@
 //!
 //! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that memory, so that it can be
 //! recorded as a CUDA graph. For the equations see [`train`](super::train).
+mod minibatches;
+
+use self::minibatches::{input_of, inputs_of, minibatches_at_once};
 use super::lower::{LowerLayer, Place, hidden_unit};
 use super::storage::{Format, store};
 use super::variance::{self, Moments, Variance};
@@ -11,9 +14,9 @@ use crate::patch_rbm::Cells;
 use candle::{D, DType, Result, Tensor};
 use chandlery_ops::{
     BiasGradients, Contrast, ContrastStep, Draws, Factors, PatchDirection, PatchGrid, Philox, PoolSide,
-    Precision, Sparsity, Unit, UnitPlanes, WeightStep, bernoulli, bernoulli_into_, cells_into_,
-    contrast_step_, gemm_, halves_into_, joined_into_, max_norm_rows_, patch_contrast_step_, patch_gradient_,
-    scale_into_, units_, units_of_patches_, units_of_product_,
+    Precision, Sparsity, Unit, UnitPlanes, WeightStep, bernoulli, bernoulli_into_, contrast_step_, gemm_,
+    halves_into_, joined_into_, max_norm_rows_, patch_contrast_step_, patch_gradient_, scale_into_, units_,
+    units_of_patches_, units_of_product_,
 };
 
 /// Planes of the visible states: `[v_k; v₀]`, so that one product takes both phases. With two parts the second ones follow. Where several
@@ -21,9 +24,6 @@ use chandlery_ops::{
 const V_NEG: usize = 0;
 const V_POS: usize = 1;
 const V_PLANES: usize = 2;
-/// Most minibatches, and visible states of them, that are loaded at once. A load and the start of a recording take 4 µs of a GPU.
-const MINIBATCHES_AT_ONCE: usize = 16;
-const STATES_AT_ONCE: usize = 1 << 25;
 /// Planes of the hidden states: `[−h_k; h₀; ĥ]`.
 const H_NEG: usize = 0;
 const H_POS: usize = 1;
@@ -157,13 +157,10 @@ impl Buffers {
             Some(input) => input,
             None => input_of(&visible, parts, V_POS)?,
         };
-        let rows = match (config.binarize, lower.is_empty()) {
-            (true, _) => zeros(&[1, at_once * batch, input.dim(D::Minus1)?])?,
-            (false, true) => {
-                let lines = visible.reshape((parts, (at_once + 1) * batch, n_visible))?;
-                lines.narrow(1, V_POS * batch, at_once * batch)?
-            }
-            (false, false) => input.reshape(((), batch, input.dim(D::Minus1)?))?,
+        let rows = match config.binarize {
+            true => zeros(&[1, at_once * batch, input.dim(D::Minus1)?])?,
+            false if lower.is_empty() => inputs_of(&visible, parts)?,
+            false => input.reshape(((), batch, input.dim(D::Minus1)?))?,
         };
         let lowest = lower.first().unwrap_or(rbm).config();
         if config.binarize && lowest.visible != VisibleUnit::Bernoulli {
@@ -264,33 +261,6 @@ impl Buffers {
         )
     }
 
-    /// Loads `scale · rows`, of one minibatch or several, from minibatch `first` on, in as many parts as the states have.
-    pub(super) fn load(&self, first: usize, rows: &Tensor, scale: f32) -> Result<()> {
-        let to = self.rows.narrow(1, first * self.config.batch, rows.dim(0)?)?;
-        match (&self.lowest, &self.cells) {
-            (Some(grid), _) => store(&to, &grid.channels_last(rows)?, scale),
-            (None, Some(cells)) if to.dim(0)? == 1 => {
-                cells_into_(&to.squeeze(0)?, rows, cells.lines(), scale)
-            }
-            (None, Some(cells)) => cells_into_(&to, rows, cells.lines(), scale),
-            (None, None) => store(&to, rows, scale),
-        }
-    }
-
-    /// The same for another of the minibatches that are loaded.
-    fn of(&self, minibatch: usize) -> Result<Self> {
-        let input = match self.lower.is_empty() {
-            true => input_of(&self.visible, self.format.parts(), minibatch + V_POS)?,
-            false => self.input.clone(),
-        };
-        Ok(Self { minibatch, input, ..self.clone() })
-    }
-
-    /// A step for each of the first `n` minibatches that are loaded.
-    pub(super) fn run(&self, n: usize) -> Result<()> {
-        (0..n).try_for_each(|minibatch| self.of(minibatch)?.step())
-    }
-
     /// Terms of the sum that a gradient of weights is the mean of: rows, or rows and the places of filters.
     pub(super) fn n_terms(&self) -> usize {
         self.config.batch * self.maps.as_ref().map_or(1, MapSteps::n_positions)
@@ -305,8 +275,7 @@ impl Buffers {
                 3 => self.input.narrow(0, 0, 1)?.squeeze(0)?, // 0 and 1 have no second part
                 _ => self.input.clone(),
             };
-            let rows =
-                self.rows.squeeze(0)?.narrow(0, self.minibatch * self.config.batch, self.config.batch)?;
+            let rows = self.probabilities()?;
             bernoulli_into_(&drawn, &rows, place)?;
             draws = draws.advanced(rows.elem_count());
         }
@@ -359,14 +328,8 @@ impl Buffers {
                 )?;
             }
             (None, None, None) => {
-                let weight = self.params.get(0)?;
-                gemm_(
-                    pre,
-                    &visible.get(self.plane(from))?,
-                    &weight.t()?,
-                    Factors::OVERWRITE,
-                    self.config.precision,
-                )?;
+                let (visible, weight) = (visible.get(self.plane(from))?, self.params.get(0)?.t()?);
+                gemm_(pre, &visible, &weight, Factors::OVERWRITE, self.config.precision)?;
                 units_(planes, pre, &bias, unit, out, place, None)?;
             }
             (Some(copy), None, None) => {
@@ -509,21 +472,6 @@ impl Buffers {
         }
     }
 
-    /// Where a plane of this step's visible states lies among those of all.
-    fn plane(&self, plane: usize) -> usize {
-        self.minibatch + plane
-    }
-
-    /// `n` planes of this step's visible states from one on, `[parts, n, batch, n_visible]`.
-    fn visible_by_part(&self, visible: &Tensor, first: usize, n: usize) -> Result<Tensor> {
-        self.by_part(visible, self.at_once + 1)?.narrow(1, self.plane(first), n)
-    }
-
-    /// Planes as `[parts, n, batch, units]`.
-    fn by_part(&self, planes: &Tensor, n: usize) -> Result<Tensor> {
-        planes.reshape((self.format.parts(), n, self.config.batch, planes.dim(2)?))
-    }
-
     /// Brings the copy of the weights up to date.
     fn refresh_copy(&self) -> Result<()> {
         match &self.copy {
@@ -543,30 +491,6 @@ impl Buffers {
         match (moments, &self.variance) {
             (Some(moments), Some(variance)) => variance.scale(plane, &self.visible.get(plane)?, moments),
             _ => Ok(()),
-        }
-    }
-}
-
-/// Minibatches that are loaded, and whose steps are recorded, together. Layers below, convolutions and learned variances take one at a time. So do drawn
-/// visible states in two parts: draws leave the second part alone, which must stay 0 and would be that of the minibatch before.
-fn minibatches_at_once(lower: &[Rbm], rbm: &Rbm, config: &CdConfig, parts: usize) -> usize {
-    let own = rbm.config();
-    let one = rbm.weight().device().is_cpu()
-        || !lower.is_empty()
-        || own.convolution.is_some()
-        || own.visible == VisibleUnit::GaussianLearned
-        || parts == 2 && (config.sample_visible || config.persistent || config.binarize);
-    let most = STATES_AT_ONCE / config.batch.saturating_mul(own.n_visible).max(1);
-    if one { 1 } else { most.clamp(1, MINIBATCHES_AT_ONCE) }
-}
-
-/// A plane of visible states, in two parts `[2, batch, n_visible]`.
-fn input_of(visible: &Tensor, parts: usize, plane: usize) -> Result<Tensor> {
-    match parts {
-        1 => visible.get(plane),
-        _ => {
-            let (planes, batch, n_visible) = visible.dims3()?;
-            visible.reshape((parts, planes / parts, batch, n_visible))?.narrow(1, plane, 1)?.squeeze(1)
         }
     }
 }

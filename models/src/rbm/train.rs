@@ -33,7 +33,7 @@ use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
 use crate::layers::TrainerParts;
 use crate::patch_rbm::Cells;
-use crate::prepare::{check_inputs, to_load};
+use crate::prepare::check_inputs;
 use crate::replays::Replays;
 use crate::trainer::{Trainer, one_by_one};
 use candle::{DType, Device, Error, Result, Tensor};
@@ -283,18 +283,7 @@ impl Trainer for RbmTrainer {
             return one_by_one(self, rows, labels, n);
         }
         let Self { replays, preparation, buffers, .. } = self;
-        replays.run(n, |done, n| {
-            let rows = rows.narrow(0, done * batch, n * batch)?;
-            if preparation.as_scale(rows.dtype()).is_some() {
-                let (rows, scale) = to_load(preparation, &rows)?;
-                return buffers.load(0, &rows, scale);
-            }
-            // A minibatch at a time: sums over many rows at once may be of other bits.
-            (0..n).try_for_each(|i| {
-                let (rows, scale) = to_load(preparation, &rows.narrow(0, i * batch, batch)?)?;
-                buffers.load(i, &rows, scale)
-            })
-        })?;
+        replays.run(n, rows, preparation, |first, rows, scale| buffers.load(first, rows, scale))?;
         self.steps += n as u64;
         self.gathered += n as u64;
         Ok(())

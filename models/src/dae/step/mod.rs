@@ -133,12 +133,17 @@ impl Buffers {
         }
     }
 
-    /// Where the rows of so many minibatches are loaded to.
-    pub(super) fn input(&self, minibatches: usize) -> Result<Tensor> {
+    /// Loads `scale · rows`, of one minibatch or several, from minibatch `first` on.
+    pub(super) fn load(&self, first: usize, rows: &Tensor, scale: f32) -> Result<()> {
+        scale_into_(&self.input.narrow(0, first * self.batch, rows.dim(0)?)?, rows, scale)
+    }
+
+    /// The rows of so many minibatches.
+    fn input(&self, minibatches: usize) -> Result<Tensor> {
         self.input.narrow(0, 0, minibatches * self.batch)
     }
 
-    /// A step for each of so many minibatches in [`input`](Self::input), at most [`at_once`](Self::at_once): the six modules of the paper, and
+    /// A step for each of so many minibatches that are loaded, at most [`at_once`](Self::at_once): the six modules of the paper, and
     /// the update.
     pub(super) fn run(&self, minibatches: usize) -> Result<()> {
         let x = self.rows(minibatches)?;

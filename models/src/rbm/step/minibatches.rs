@@ -1,0 +1,90 @@
+//! Several minibatches of one step: where they are loaded to, and which of them a step takes.
+use super::super::storage::store;
+use super::super::{CdConfig, Rbm, VisibleUnit};
+use super::{Buffers, V_POS};
+use candle::{Result, Tensor};
+use chandlery_ops::cells_into_;
+
+/// Most minibatches, and visible states of them, that are loaded at once. A load and the start of a recording take 4 µs of a GPU.
+const MINIBATCHES_AT_ONCE: usize = 16;
+const STATES_AT_ONCE: usize = 1 << 25;
+
+impl Buffers {
+    /// Loads `scale · rows`, of one minibatch or several, from minibatch `first` on, in as many parts as the states have.
+    pub(in super::super) fn load(&self, first: usize, rows: &Tensor, scale: f32) -> Result<()> {
+        let to = self.rows.narrow(1, first * self.config.batch, rows.dim(0)?)?;
+        let to = if to.dim(0)? == 1 { to.squeeze(0)? } else { to };
+        match (&self.lowest, &self.cells) {
+            (Some(grid), _) => store(&to, &grid.channels_last(rows)?, scale),
+            (None, Some(cells)) => cells_into_(&to, rows, cells.lines(), scale),
+            (None, None) => store(&to, rows, scale),
+        }
+    }
+
+    /// These buffers for another of the minibatches that are loaded.
+    fn of(&self, minibatch: usize) -> Result<Self> {
+        let input = match self.lower.is_empty() {
+            true => input_of(&self.visible, self.format.parts(), minibatch + V_POS)?,
+            false => self.input.clone(),
+        };
+        Ok(Self { minibatch, input, ..self.clone() })
+    }
+
+    /// A step for each of the first `n` minibatches that are loaded, at least one.
+    pub(in super::super) fn run(&self, n: usize) -> Result<()> {
+        self.step()?; // of the first
+        (1..n).try_for_each(|minibatch| self.of(minibatch)?.step())
+    }
+
+    /// Of this step's rows, where they are drawn.
+    pub(super) fn probabilities(&self) -> Result<Tensor> {
+        let batch = self.config.batch;
+        self.rows.squeeze(0)?.narrow(0, self.minibatch * batch, batch)
+    }
+
+    /// Where a plane of this step's visible states lies among those of all.
+    pub(super) fn plane(&self, plane: usize) -> usize {
+        self.minibatch + plane
+    }
+
+    /// `n` planes of this step's visible states from one on, `[parts, n, batch, n_visible]`.
+    pub(super) fn visible_by_part(&self, visible: &Tensor, first: usize, n: usize) -> Result<Tensor> {
+        self.by_part(visible, self.at_once + 1)?.narrow(1, self.plane(first), n)
+    }
+
+    /// Planes as `[parts, n, batch, units]`.
+    pub(super) fn by_part(&self, planes: &Tensor, n: usize) -> Result<Tensor> {
+        planes.reshape((self.format.parts(), n, self.config.batch, planes.dim(2)?))
+    }
+}
+
+/// Minibatches that are loaded, and whose steps are recorded, together. Layers below, convolutions and learned variances take one at a time. So do drawn
+/// visible states in two parts: draws leave the second part alone, which must stay 0 and would be that of the minibatch before.
+pub(super) fn minibatches_at_once(lower: &[Rbm], rbm: &Rbm, config: &CdConfig, parts: usize) -> usize {
+    let own = rbm.config();
+    let one = rbm.weight().device().is_cpu()
+        || !lower.is_empty()
+        || own.convolution.is_some()
+        || own.visible == VisibleUnit::GaussianLearned
+        || parts == 2 && (config.sample_visible || config.persistent || config.binarize);
+    let most = STATES_AT_ONCE / config.batch.saturating_mul(own.n_visible).max(1);
+    if one { 1 } else { most.clamp(1, MINIBATCHES_AT_ONCE) }
+}
+
+/// A plane of visible states, in two parts `[2, batch, n_visible]`.
+pub(super) fn input_of(visible: &Tensor, parts: usize, plane: usize) -> Result<Tensor> {
+    match parts {
+        1 => visible.get(plane),
+        _ => {
+            let (planes, batch, n_visible) = visible.dims3()?;
+            visible.reshape((parts, planes / parts, batch, n_visible))?.narrow(1, plane, 1)?.squeeze(1)
+        }
+    }
+}
+
+/// The planes of all minibatches, in lines, `[parts, at_once · batch, n_visible]`.
+pub(super) fn inputs_of(visible: &Tensor, parts: usize) -> Result<Tensor> {
+    let (planes, batch, n_visible) = visible.dims3()?;
+    let lines = planes / parts * batch;
+    visible.reshape((parts, lines, n_visible))?.narrow(1, V_POS * batch, lines - V_POS * batch)
+}
