@@ -240,3 +240,49 @@ fn the_benchmark_prints_the_columns_of_the_paper() {
     let err = BENCH.fail(folder.path(), &args, 1);
     assert!(err.ends_with("its height must be 28 or 32, got 30"), "{err}");
 }
+
+#[test]
+fn the_benchmark_of_streams_has_rows_of_three_origins_and_holds_less_than_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    // Rows of 240 bytes, minibatches of 6: the last row does not fit into the file.
+    let file_bytes = 64 << 20;
+    let first = ["patch-rbm", "--streams", "--device", "cpu", "--repeats", "1", "--folder", "."];
+    let small = ["--image", "20x12", "--layers", "patch:8/4x5", "--batch", "6", "--precision", "f32,tf32"];
+    let sizes = ["--file-bytes", "64MiB", "--chunk-bytes", "100KB"];
+    let rows = BENCH.json(folder.path(), &[&first[..], &small, &sizes].concat());
+    let rows = rows.as_array().unwrap();
+    let of = |key: &str| rows.iter().map(|row| row[key].as_str().unwrap()).collect::<Vec<_>>();
+    assert_eq!(of("precision"), ["f32", "f32", "f32", "tf32", "tf32", "tf32"]);
+    assert_eq!(of("source"), ["resident", "memory", "file", "resident", "memory", "file"]);
+    for row in rows {
+        let seconds = number(row, "seconds");
+        assert!(seconds.is_finite() && seconds > 0., "{row}");
+        assert!((number(row, "rows_per_second") * seconds - 1e6).abs() < 1e-3, "{row}");
+        assert!((number(row, "bytes_per_second") * seconds - 240e6).abs() < 1., "{row}");
+        let (source, bytes) = (row["source"].as_str().unwrap(), number(row, "rows_bytes") as usize);
+        assert_eq!(row["cost_percent"].is_null(), source == "resident", "{row}");
+        assert_eq!(bytes, if source == "file" { file_bytes / 240 * 240 } else { 256 * 6 * 240 }, "{row}");
+        // Where the system counts it.
+        if let Some(anonymous) = row["anonymous_bytes"].as_u64() {
+            assert!((anonymous as usize) < file_bytes, "{row}");
+        }
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "a file was left");
+}
+
+#[test]
+fn the_benchmark_of_streams_refuses_a_file_without_a_minibatch_and_options_without_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = ["patch-rbm", "--image", "12x12", "--layers", "patch:8/4x5", "--batch", "6"];
+    let fail = |args: &[&str]| {
+        BENCH.fail(folder.path(), &[&bench[..], &["--device", "cpu", "--streams"], args].concat(), 1)
+    };
+    let why = "must hold 6 (a minibatch) to 4294967295 rows, got 863 bytes for 5 rows of 144 bytes";
+    assert_eq!(fail(&["--file-bytes", "863"]), format!("bench: --file-bytes: {why}"));
+    let why = "there must be such a folder; make it or name another";
+    assert_eq!(fail(&["--folder", "missing"]), format!("bench: --folder missing: {why}"));
+    for option in ["--file-bytes", "--folder", "--chunk-bytes"] {
+        BENCH.refuse(folder.path(), &[&bench[..], &[option, "1"]].concat(), "--streams");
+    }
+    BENCH.refuse(folder.path(), &[&bench[..], &["--streams", "--file-bytes", "many"]].concat(), "bytes");
+}

@@ -74,8 +74,13 @@ impl CdArgs {
 
     /// What is timed, in words.
     pub fn words(&self) -> String {
+        format!("{}, byte rows streamed from host memory", self.words_of_step())
+    }
+
+    /// What a step is, in words.
+    pub fn words_of_step(&self) -> String {
         format!(
-            "CD-{} with momentum {} and L2 {}, minibatches of {}, byte rows streamed from host memory",
+            "CD-{} with momentum {} and L2 {}, minibatches of {}",
             self.k, self.momentum, self.l2, self.batch
         )
     }
@@ -87,7 +92,7 @@ impl CdArgs {
         synthetic_rows(self.batch() * batches, n_visible)
     }
 
-    /// Seconds for 1 million examples of `rows`.
+    /// Seconds for 1 million examples of `rows`, which stream.
     pub fn time(
         &self,
         trainer: &mut RbmTrainer,
@@ -97,10 +102,25 @@ impl CdArgs {
     ) -> Result<Seconds> {
         let config = FeedConfig { resident_bytes: None, ..FeedConfig::new(self.batch(), 0) };
         let mut feed = Feed::new(rows, device, config)?;
-        let mut stream = Stream::new(&mut feed)?;
+        self.time_from(&mut feed, trainer, device, (common.repeats, MIN_STEPS), || ())
+    }
 
-        let steps = |n| stream.train(trainer, n);
-        let step = time_of_one(device, common.repeats, (RUN_SECONDS, MIN_STEPS), steps)?;
+    /// Seconds for 1 million examples of a feed, by runs of at least `least` steps. `after` is called when the steps of a run are queued.
+    pub fn time_from(
+        &self,
+        feed: &mut Feed,
+        trainer: &mut RbmTrainer,
+        device: &Device,
+        (repeats, least): (u32, usize),
+        mut after: impl FnMut(),
+    ) -> Result<Seconds> {
+        let mut stream = Stream::new(feed)?;
+        let steps = |n| {
+            stream.train(trainer, n)?;
+            after();
+            Ok(())
+        };
+        let step = time_of_one(device, repeats, (RUN_SECONDS, least), steps)?;
         let error = trainer.metrics()?.reconstruction_error;
         tracing::debug!(error, "timed");
         Ok(step.times(1e6 / self.batch() as f64))

@@ -7,7 +7,9 @@ mod contrastive;
 mod convolution;
 mod dae;
 mod dictionary;
+mod file_rows;
 mod floor;
+mod memory;
 mod patch_rbm;
 mod rbm;
 mod size;
@@ -105,7 +107,7 @@ impl CommonArgs {
 pub fn run(cli: &Cli) -> anyhow::Result<Outcome> {
     match &cli.model {
         Model::Rbm(args) => rbm::run(args)?,
-        Model::PatchRbm(args) => patch_rbm::run(args)?,
+        Model::PatchRbm(args) => return patch_rbm::run(args),
         Model::Dae(args) => dae::run(args)?,
         Model::Convolution(args) => convolution::run(args)?,
         Model::Dictionary(args) => dictionary::run(args)?,

@@ -3,6 +3,7 @@ use anyhow::{Context, Result};
 use chandlery::Trainer;
 use chandlery_datasets::{Feed, Split};
 use chandlery_ops::Philox;
+use rayon::prelude::*;
 
 /// One epoch after the other.
 pub(super) struct Stream<'a> {
@@ -39,8 +40,23 @@ impl<'a> Stream<'a> {
 
 /// Random bytes: their content does not change the time, but zeros would.
 pub(super) fn synthetic_rows(n_samples: usize, n_visible: usize) -> Result<Split> {
+    let mut bytes = vec![0; n_samples * n_visible];
+    fill_randomly(&mut bytes, 0);
+    Ok(Split::from_u8(bytes, n_visible, None)?)
+}
+
+/// Bytes of one Philox block.
+const PHILOX_BYTES: usize = 16;
+
+/// Fills `bytes` with those of the one endless random sequence that begin at place `start`, a multiple of 16.
+pub(super) fn fill_randomly(bytes: &mut [u8], start: usize) {
+    const PART: usize = 1024 * PHILOX_BYTES;
     let philox = Philox::new(192, 0);
-    let n = n_samples * n_visible;
-    let bytes = (0..n.div_ceil(16) as u64).flat_map(|block| philox.block(block)).flat_map(u32::to_ne_bytes);
-    Ok(Split::from_u8(bytes.take(n).collect(), n_visible, None)?)
+    bytes.par_chunks_mut(PART).enumerate().for_each(|(part, bytes)| {
+        let first = (start + part * PART) / PHILOX_BYTES;
+        for (block, bytes) in bytes.chunks_mut(PHILOX_BYTES).enumerate() {
+            let random = philox.block((first + block) as u64).map(u32::to_ne_bytes);
+            bytes.copy_from_slice(&random.as_flattened()[..bytes.len()]);
+        }
+    });
 }

@@ -1,4 +1,6 @@
 //! Contrastive divergence in layers of overlapping patches: table 3 of Raina, Madhavan and Ng 2009, and their network of four layers.
+mod streams;
+
 use super::CommonArgs;
 use super::contrastive::{CdArgs, optional, share};
 use super::floor::{Gpu, RbmFloor};
@@ -7,15 +9,16 @@ use crate::dbn::layer_arg::{LayerArg, stacked};
 use crate::device::describe;
 use crate::options::image_shape;
 use crate::precision::RbmPrecision;
-use crate::report::Report;
+use crate::report::{Outcome, Report};
 use anyhow::{Context, Result};
 use candle::Device;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::rbm::{RbmConfig, RbmTrainer};
-use chandlery_datasets::{ImageShape, Split};
+use chandlery_datasets::ImageShape;
 use chandlery_ops::Philox;
 use clap::Args;
 use serde::Serialize;
+use streams::StreamsArgs;
 
 /// Images and the layer of the paper's table 3.
 const TABLE3: (&[ImageShape], &[LayerArg]) = (
@@ -55,6 +58,8 @@ pub struct PatchRbmArgs {
     precision: Vec<RbmPrecision>,
     #[command(flatten)]
     cd: CdArgs,
+    #[command(flatten)]
+    streams: StreamsArgs,
 }
 
 /// Seconds for 1 million examples in minibatches of 192, as the paper has them.
@@ -167,18 +172,35 @@ impl Row {
     }
 }
 
-pub(super) fn run(args: &PatchRbmArgs) -> Result<()> {
+/// An image and the layers of its network, by option and by configuration.
+struct Network<'a> {
+    image: ImageShape,
+    layers: &'a [LayerArg],
+    configs: Vec<RbmConfig>,
+}
+
+impl<'a> Network<'a> {
+    fn new(image: ImageShape, layers: &'a [LayerArg]) -> Result<Self> {
+        let configs =
+            stacked(layers, image.n_features(), Some(image)).with_context(|| format!("--image {image}"))?;
+        Ok(Self { image, layers, configs })
+    }
+
+    fn init(&self, device: &Device) -> Result<Dbn> {
+        let config = DbnConfig { layers: self.configs.clone(), ..DbnConfig::new(&[1, 1]) };
+        Dbn::init(config, Philox::new(0, 0), device).with_context(|| self.image.to_string())
+    }
+}
+
+pub(super) fn run(args: &PatchRbmArgs) -> Result<Outcome> {
     let (images, layers) = if args.network { NETWORK } else { TABLE3 };
     let images: &[ImageShape] = if args.image.is_empty() { images } else { &args.image };
     let layers: &[LayerArg] = if args.layers.is_empty() { layers } else { &args.layers };
     // All that can be refused is refused before anything is timed.
-    let networks: Vec<_> = images
-        .iter()
-        .map(|&image| {
-            let of_image = || format!("--image {image}");
-            Ok((image, stacked(layers, image.n_features(), Some(image)).with_context(of_image)?))
-        })
-        .collect::<Result<_>>()?;
+    let networks: Vec<_> = images.iter().map(|&image| Network::new(image, layers)).collect::<Result<_>>()?;
+    if args.streams.asked() {
+        return streams::compare(args, &networks);
+    }
     let device = args.common.open_device()?;
     let report = Report::new(args.common.json);
     report.line(&format!("{}, on {}", args.cd.words(), describe(&device)))?;
@@ -188,16 +210,17 @@ pub(super) fn run(args: &PatchRbmArgs) -> Result<()> {
     )?;
     report.line(&Row::header())?;
     let mut table = Vec::new();
-    for (image, configs) in networks {
+    for network in &networks {
+        let Network { image, layers, configs } = network;
         let rows = args.cd.rows(image.n_features())?;
-        let config = DbnConfig { layers: configs, ..DbnConfig::new(&[1, 1]) };
-        let dbn = Dbn::init(config, Philox::new(0, 0), &device).with_context(|| image.to_string())?;
+        let dbn = network.init(&device)?;
         for &precision in &args.precision {
             let mut of_network = Vec::new();
             for (layer, name) in layers.iter().enumerate() {
-                let seconds = time(args, &dbn, layer, precision, &rows, &device)
+                let seconds = trainer(args, &dbn, layer, precision)
+                    .and_then(|mut trainer| args.cd.time(&mut trainer, &rows, &device, &args.common))
                     .with_context(|| format!("{image} {name} {}", precision.name()))?;
-                let row = row(args, image, (*name, layer), &dbn.config().layers, precision, seconds, &device);
+                let row = row(args, *image, (*name, layer), configs, precision, seconds, &device);
                 report.line(&row.table())?;
                 of_network.push(row);
             }
@@ -207,24 +230,17 @@ pub(super) fn run(args: &PatchRbmArgs) -> Result<()> {
             table.extend(sum);
         }
     }
-    report.finish(&table)
+    report.finish(&table)?;
+    Ok(Outcome::Done)
 }
 
-/// Times the training of a layer on top of those below it.
-fn time(
-    args: &PatchRbmArgs,
-    dbn: &Dbn,
-    layer: usize,
-    precision: RbmPrecision,
-    rows: &Split,
-    device: &Device,
-) -> Result<Seconds> {
+/// Trains a layer on top of those below it.
+fn trainer(args: &PatchRbmArgs, dbn: &Dbn, layer: usize, precision: RbmPrecision) -> Result<RbmTrainer> {
     let (below, rest) = dbn.layers().split_at(layer);
     let rbm = rest.first().context("there must be such a layer")?;
-    let config = args.cd.config(precision);
     let preparation = &dbn.config().preparation;
-    let mut trainer = RbmTrainer::above(below, rbm, preparation, config, Philox::new(0, 1 + layer as u64))?;
-    args.cd.time(&mut trainer, rows, device, &args.common)
+    let philox = Philox::new(0, 1 + layer as u64);
+    Ok(RbmTrainer::above(below, rbm, preparation, args.cd.config(precision), philox)?)
 }
 
 fn row(
