@@ -1,5 +1,5 @@
 //! Approximate nearest neighbours by cells.
-use super::{Metric, Neighbours, OP as SEARCH, centred, find, knn, knn_of};
+use super::{Entries, Metric, Neighbours, OP as SEARCH, centred, find, knn, knn_of};
 use crate::check::matrix;
 use crate::draw::uniform;
 use crate::philox::Philox;
@@ -70,7 +70,8 @@ struct Cells {
     near: Vec<Vec<u32>>,
     /// Where each cell begins in `order`, and the end of the last.
     starts: Vec<u32>,
-    order: Tensor,
+    /// Rows, those of the first cell first.
+    order: Vec<u32>,
 }
 
 /// Evenly spaced rows.
@@ -87,44 +88,40 @@ impl Cells {
         let own = knn_of(rows, &centres, 1, metric)?.indices.flatten_all()?;
         let sorted = sort_by_key(&own, n_cells)?;
         let near = knn(&centres, n_cells - 1, metric)?.indices.to_vec2::<u32>()?;
-        Ok(Self { near, starts: sorted.offsets.to_vec1()?, order: sorted.order })
+        Ok(Self { near, starts: sorted.offsets.to_vec1()?, order: sorted.order.to_vec1()? })
+    }
+
+    /// Rows of a cell.
+    fn members(&self, cell: usize) -> &[u32] {
+        &self.order[self.starts[cell] as usize..self.starts[cell + 1] as usize]
     }
 
     fn search(&self, rows: &Tensor, k: usize, metric: Metric, probes: usize) -> Result<Neighbours> {
         let device = rows.device();
         let (mut indices, mut distances) = (vec![], vec![]);
         for (cell, near) in self.near.iter().enumerate() {
-            let members = |cell: usize| {
-                let (start, end) = (self.starts[cell] as usize, self.starts[cell + 1] as usize);
-                self.order.narrow(0, start, end - start)
-            };
-            let own = members(cell)?;
-            let m = own.elem_count();
+            // The cell itself comes first, so that query i is candidate i.
+            let mut candidates = self.members(cell).to_vec();
+            let m = candidates.len();
             if m == 0 {
                 continue;
             }
-            // The cell itself comes first, so that query i is candidate i.
-            let (mut candidates, mut count) = (vec![own], m);
             for (probe, &other) in near.iter().enumerate() {
-                if probe + 1 >= probes && count > 4 * k {
+                if probe + 1 >= probes && candidates.len() > 4 * k {
                     break;
                 }
-                let other = members(other as usize)?;
-                count += other.elem_count();
-                if other.elem_count() > 0 {
-                    candidates.push(other);
-                }
+                candidates.extend_from_slice(self.members(other as usize));
             }
-            let candidates = Tensor::cat(&candidates, 0)?;
+            let candidates = Tensor::new(candidates, device)?;
             let among = rows.index_select(&candidates, 0)?;
-            let found = find(&among.narrow(0, 0, m)?, &among, k, metric, true)?;
+            // The rows have been searched for their cells.
+            let found = find(&among.narrow(0, 0, m)?, &among, k, metric, true, Entries::Finite)?;
             indices.push(candidates.index_select(&found.indices.flatten_all()?, 0)?.reshape((m, k))?);
             distances.push(found.distances);
         }
         // Row i of what was found is row order[i].
-        let order = self.order.to_vec1::<u32>()?;
-        let mut places = vec![0u32; order.len()];
-        order.iter().enumerate().for_each(|(place, &row)| places[row as usize] = place as u32);
+        let mut places = vec![0u32; self.order.len()];
+        self.order.iter().enumerate().for_each(|(place, &row)| places[row as usize] = place as u32);
         let places = Tensor::new(places, device)?;
         let back = |parts: &[Tensor]| Tensor::cat(parts, 0)?.index_select(&places, 0);
         Ok(Neighbours { indices: back(&indices)?, distances: back(&distances)? })

@@ -1,9 +1,10 @@
 //! The search on a GPU: blocks of products, candidates, and their distances.
 //!
-//! Products are in TF32, whose error is at most `2⁻⁹ |q| |x|` of a squared distance. A query whose last neighbour is nearer than any
-//! row can be that is no candidate has its exact neighbours; the others are searched again with products in f32. Distances that no product
-//! gives take the place of products, in f32 (`kernels/distances.cu`).
-use super::{Knn, Metric, Neighbours, OP, not_finite};
+//! Products of many features are in TF32, whose error is at most `2⁻⁹ |q| |x|` of a squared distance. A query whose last neighbour is nearer than any
+//! row can be that is no candidate has its exact neighbours; the others are searched again with products in f32. Products of few features are in
+//! f32 at once: writing and reading them takes longer than the arithmetic. Distances that no product gives take the place of products, in f32
+//! (`kernels/distances.cu`).
+use super::{Entries, Knn, Metric, Neighbours, OP, not_finite};
 use crate::cuda::Gpu;
 use crate::gemm::{Factors, Precision, gemm_};
 use crate::op::{Io, Kernel, new_tensor, not_recording, operands};
@@ -17,6 +18,8 @@ const COLUMNS: usize = 8192;
 /// Of kernels/neighbours.cu: columns between two looks at the room of a list, and features of direct differences.
 const TILE: usize = 2048;
 const DIRECT: usize = 8;
+/// The most features whose products are in f32 at once.
+const FEW: usize = 128;
 /// The most entries that a block sorts: 64 KiB.
 const MOST_ROOM: usize = 8192;
 /// Stretches of rows for the means.
@@ -66,11 +69,16 @@ impl Knn {
             true => ready_rows.clone(),
             false => self.ready(queries, means.as_ref(), &bad.narrow(0, 1, 1)?)?,
         };
-        let by_products = self.keys() == Keys::Products;
-        let precision = if by_products { Precision::Tf32 } else { Precision::F32 };
+        let rounded = self.keys() == Keys::Products && self.n_features > FEW;
+        let precision = if rounded { Precision::Tf32 } else { Precision::F32 };
         let (found, doubts) = self.nearest(queries, rows, &ready_queries, &ready_rows, precision, None)?;
-        self.check_finite(&bad, queries, rows)?;
-        self.settle(found, &doubts, (queries, rows), (&ready_queries, &ready_rows))
+        if self.entries == Entries::Unknown {
+            self.check_finite(&bad, queries, rows)?;
+        }
+        match rounded {
+            true => self.settle(found, &doubts, (queries, rows), (&ready_queries, &ready_rows)),
+            false => Ok(found),
+        }
     }
 
     fn keys(&self) -> Keys {

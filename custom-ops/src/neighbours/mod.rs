@@ -109,7 +109,7 @@ pub struct Neighbours {
 /// # Errors
 /// When `rows` is not such a matrix, has an entry that is not finite, `k` is 0 or not below `n`, or a step is being recorded.
 pub fn knn(rows: &Tensor, k: usize, metric: Metric) -> Result<Neighbours> {
-    find(rows, rows, k, metric, true)
+    find(rows, rows, k, metric, true, Entries::Unknown)
 }
 
 /// The `k` nearest of `rows`, `[n, n_features]`, for each of `queries`, `[n_queries, n_features]`. A row that equals the query counts.
@@ -117,10 +117,25 @@ pub fn knn(rows: &Tensor, k: usize, metric: Metric) -> Result<Neighbours> {
 /// # Errors
 /// As [`knn`]; `k` may be `n` here.
 pub fn knn_of(queries: &Tensor, rows: &Tensor, k: usize, metric: Metric) -> Result<Neighbours> {
-    find(queries, rows, k, metric, false)
+    find(queries, rows, k, metric, false, Entries::Unknown)
 }
 
-fn find(queries: &Tensor, rows: &Tensor, k: usize, metric: Metric, without_self: bool) -> Result<Neighbours> {
+/// What is known of the entries of a search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entries {
+    Unknown,
+    /// An earlier search took them. Nobody looks again, for which the host would wait for a GPU.
+    Finite,
+}
+
+fn find(
+    queries: &Tensor,
+    rows: &Tensor,
+    k: usize,
+    metric: Metric,
+    without_self: bool,
+    entries: Entries,
+) -> Result<Neighbours> {
     let (n, n_features) = matrix(OP, "rows", "[n, n_features]", rows, &[DType::F32])?;
     let (n_queries, features) = matrix(OP, "queries", "[n_queries, n_features]", queries, &[DType::F32])?;
     same_device(OP, "queries", queries, rows.device())?;
@@ -137,9 +152,9 @@ fn find(queries: &Tensor, rows: &Tensor, k: usize, metric: Metric, without_self:
     if metric == Metric::Correlation {
         let centred_rows = centred(rows)?;
         let queries = if without_self { centred_rows.clone() } else { centred(queries)? };
-        return find(&queries, &centred_rows, k, Metric::Cosine, without_self);
+        return find(&queries, &centred_rows, k, Metric::Cosine, without_self, entries);
     }
-    let knn = Knn { n, n_features, k, metric, without_self };
+    let knn = Knn { n, n_features, k, metric, without_self, entries };
     #[cfg(feature = "cuda")]
     if rows.device().is_cuda() {
         return knn.find(queries, rows);
@@ -160,6 +175,7 @@ struct Knn {
     metric: Metric,
     /// Query `i` is row `i`, which is left out.
     without_self: bool,
+    entries: Entries,
 }
 
 impl Kernel for Knn {

@@ -1,5 +1,5 @@
 //! All distances that no product gives.
-use super::{Knn, Metric};
+use super::{Entries, Knn, Metric};
 use crate::check::matrix;
 use crate::op::{Io, Kernel, new_tensor, operands, same_device};
 use candle::{CpuStorage, DType, Result, Tensor};
@@ -28,7 +28,7 @@ pub fn row_distances(queries: &Tensor, rows: &Tensor, metric: Metric) -> Result<
     if m == 0 || n == 0 {
         return Ok(distances);
     }
-    let knn = Knn { n, n_features, k: 1, metric, without_self: false };
+    let knn = Knn { n, n_features, k: 1, metric, without_self: false, entries: Entries::Unknown };
     #[cfg(feature = "cuda")]
     if rows.device().is_cuda() {
         return knn.distances(queries, rows);

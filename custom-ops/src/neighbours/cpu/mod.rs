@@ -21,7 +21,7 @@ mod scan;
 mod space;
 mod vectors;
 
-use super::{Knn, Metric, not_finite};
+use super::{Entries, Knn, Metric, not_finite};
 use candle::Result;
 use rayon::prelude::*;
 use scan::{Query, Scan};
@@ -43,8 +43,10 @@ impl Knn {
         queries: &[f32],
         rows: &[f32],
     ) -> Result<()> {
-        self.refuse_not_finite("rows", rows)?;
-        self.refuse_not_finite("queries", queries)?;
+        if self.entries == Entries::Unknown {
+            self.refuse_not_finite("rows", rows)?;
+            self.refuse_not_finite("queries", queries)?;
+        }
         if self.metric.has_no_product() {
             self.search_every(indices, distances, queries, rows);
             return Ok(());
