@@ -25,7 +25,7 @@ template <bool PATCHES, bool DOWN, int WIDE = 1>
 struct Walk {
   static constexpr int COLS = WIDE * TILE;
   const Grid& g;
-  const int rows, down, across, height, bands;  // rows of a matrix, its tiles, tiles of a run, runs below each other
+  const int rows, cols, down, across, height, bands;  // rows and columns of a matrix, its tiles, tiles of a run, runs below each other
   int i = 0, runs = 0;         // tiles of this block before this one, and runs with other states of visible units
   int matrix, band, col, row;  // the run, and the tile of the run; unless DOWN, matrices and runs below each other count from the last
   int left;                    // tiles if DOWN, otherwise runs: this one and those to come
@@ -34,6 +34,7 @@ struct Walk {
   __device__ Walk(const Numbers& n, const Grid& g, int height)
       : g(g),
         rows(n.rows),
+        cols(n.cols),
         down((n.rows + TILE - 1) / TILE),
         across((n.cols + COLS - 1) / COLS),
         height(DOWN ? down : height),
@@ -65,8 +66,13 @@ struct Walk {
   __device__ bool last_of_run() const { return moves() && left > 1 && row + 1 == height_here(); }
   __device__ int row0() const { return matrix_here() * rows + (band_here() * height + row) * TILE; }
   __device__ int col0() const { return col * COLS; }
-  // Where the columns of x begin in a row of it.
-  __device__ int x0() const { return PATCHES ? g.origin(matrix_here()) + g.entry(col0()) : col0(); }
+  // Squares of the tile that begin within the matrix.
+  __device__ int squares() const { return WIDE == 1 ? 1 : min(WIDE, (cols - col0() + TILE - 1) / TILE); }
+  // Where the columns of x for a square begin in a row of it.
+  __device__ int x0(int square) const {
+    const int at = col0() + square * TILE;
+    return PATCHES ? g.origin(matrix_here()) + g.entry(at) : at;
+  }
 
  private:
   __device__ bool moves() const { return PATCHES || cols_on != 0; }  // to another column from run to run
@@ -102,13 +108,14 @@ struct States {
     for (Turns turn(n, g, height); turn; turn.next()) {
       if (turn.runs == runs) continue;
       runs = turn.runs;
+      const int blocks = PARTS * turn.squares();
 #pragma unroll 1
       for (int s = 0; s < 2 * of_phase; ++s) {
         if (runs > 0) barrier_wait(free + s, (runs - 1) % 2);
-        barrier_expect(here + s, STAYING * SLICE_BYTES);
+        barrier_expect(here + s, blocks * SLICE_BYTES);
 #pragma unroll
         for (int b = 0; b < STAYING; ++b)
-          copy_slice(slices + (s * STAYING + b) * SLICE_BYTES, x_map, turn.x0() + b / PARTS * TILE, s, b % PARTS, here + s);
+          if (b < blocks) copy_slice(slices + (s * STAYING + b) * SLICE_BYTES, x_map, turn.x0(b / PARTS), s, b % PARTS, here + s);
       }
     }
   }

@@ -30,6 +30,8 @@ pub(super) const SLICE_DEPTH: usize = 64;
 const SLICES: usize = 6;
 pub(super) const WARPGROUP_SHARED: usize = 217 * 1024;
 pub(super) const WARPGROUP_THREADS: [u32; 2] = [384, 320];
+/// Squares side by side in a tile of weights of 16 bits.
+pub(super) const WIDE: usize = 2;
 /// Tiles of a multiprocessor for which it is the faster kernel.
 const LEAST_TILES: usize = 6;
 
@@ -303,11 +305,12 @@ fn warpgroup_tiles(Sizes { rows, cols, .. }: Sizes) -> usize {
 }
 
 /// Blocks, one for each multiprocessor, as far as there are runs of tiles, of which `across` lie beside each other and `down` below each other. Where
-/// x should stay (`keeps`), a multiple of `across`, if that leaves at most one multiprocessor in 25 idle: each block then stays in a column of tiles.
+/// x should stay (`keeps`), a multiple of `across`, if that leaves at most a tenth of the multiprocessors idle: each block then stays in a column of
+/// tiles, where blocks that move on wait for another x a tenth of the time.
 pub(super) fn warpgroup_blocks(limits: Limits, down: usize, across: usize, keeps: bool) -> usize {
     let most = (down * across).min(limits.multiprocessors);
     let keeping = most - most % across;
-    if keeps && 25 * keeping >= 24 * most { keeping } else { most }
+    if keeps && 10 * keeping >= 9 * most { keeping } else { most }
 }
 
 /// Tiles of a run in the matrix of a patch: all that lie below each other, in equal runs of at most four, since long ones leave multiprocessors
@@ -380,8 +383,11 @@ impl Fused<'_> {
         let (x_map, _x) = self.states(gpu, x, patches.values, numbers.x_part, SLICE_DEPTH)?;
         let file = if parts == 1 { "sm_90a/contrast_step" } else { "sm_90a/contrast_step_parts" };
         let keeps = parts == 1 && kind == "contrast_step";
-        let blocks = warpgroup_blocks(gpu.limits(), down, cols.div_ceil(TILE), keeps);
-        let form = if matches!(weights, Weights::Lower(_)) { "halves" } else { dtype };
+        let (form, wide) = match weights {
+            Weights::Lower(_) => ("halves", WIDE),
+            Weights::Whole(_) => (dtype, 1),
+        };
+        let blocks = warpgroup_blocks(gpu.limits(), down, cols.div_ceil(wide * TILE), keeps);
         let launch = gpu.launch(op, file, &format!("{kind}_{form}"))?;
         let launch =
             launch.blocks(blocks, WARPGROUP_THREADS[parts - 1]).shared(WARPGROUP_SHARED).overlapped();

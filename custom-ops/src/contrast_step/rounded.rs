@@ -1,8 +1,8 @@
 //! The update of bf16 weights on CUDA: one launch of `kernels/contrast_step.cu` and one for the counter or, of large matrices on GPUs of capability 9.0, one
 //! of `kernels/sm_90a/contrast_step.cu` for the weights and one for the biases and the counter.
 use super::cuda::{
-    ALIGN, Numbers, SLICE_DEPTH, States, THREADS, TILE, UNITS, WARPGROUP_SHARED, WARPGROUP_THREADS,
-    launch_biases, map_of_states, map_of_weights, warpgroup_blocks, warpgroups,
+    ALIGN, Numbers, SLICE_DEPTH, States, THREADS, TILE, UNITS, WARPGROUP_SHARED, WIDE, launch_biases,
+    map_of_states, map_of_weights, warpgroup_blocks, warpgroups,
 };
 use super::shape::Shape;
 use super::{Contrast, ContrastStep, OP, Sizes, contrast_step_fuses};
@@ -17,8 +17,8 @@ use candle::cuda::cudarc::driver::DeviceRepr;
 use candle::{CudaStorage, DType, Result, Tensor};
 use half::bf16;
 
-/// Squares side by side in a tile of the kernel in sm_90a.
-const WIDE: usize = 2;
+/// Threads of the kernel in sm_90a: three warpgroups that step, and one that copies.
+const WARPGROUP_THREADS: u32 = 512;
 
 /// Runs the kernel on operands that were checked, but for where views begin.
 #[expect(clippy::too_many_arguments, reason = "those of the op")]
@@ -83,8 +83,8 @@ impl Kernel for Rounded<'_> {
             let weights = |at| map_of_weights(at, DType::BF16, rows, cols);
             let launch = gpu.launch(OP, "sm_90a/contrast_step", "contrast_step_rounded")?;
             let blocks =
-                warpgroup_blocks(gpu.limits(), rows.div_ceil(TILE), cols.div_ceil(WIDE * TILE), false);
-            let launch = launch.blocks(blocks, WARPGROUP_THREADS[0]);
+                warpgroup_blocks(gpu.limits(), rows.div_ceil(TILE), cols.div_ceil(WIDE * TILE), true);
+            let launch = launch.blocks(blocks, WARPGROUP_THREADS);
             let launch = launch.shared(WARPGROUP_SHARED).overlapped().num(h_map).num(x_map);
             let launch = launch.num(weights(of_weight.at)?).num(weights(of_velocity.at)?).read(&scalars);
             let launch = launch.write(&mut counter).num(numbers).num(Grid::default());
