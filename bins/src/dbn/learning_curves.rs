@@ -34,8 +34,8 @@ pub fn draw(reports: &[EpochReport], config: &DbnConfig) -> Result<String> {
         Curve { name, points: own.filter_map(|report| Some((report.epoch as f64, y(report)?))).collect() }
     };
     let (mut errors, mut gaps) = (Vec::new(), Vec::new());
-    for (i, machine) in config.layers.iter().enumerate() {
-        let (layer, units) = (i + 1, machine.n_visible as f64);
+    for (i, rbm) in config.layers.iter().enumerate() {
+        let (layer, units) = (i + 1, rbm.n_visible as f64);
         let error = |r: &EpochReport| Some(r.reconstruction_error / units);
         let held_out = |r: &EpochReport| Some(r.held_out_reconstruction_error? / units);
         errors.push(curve(layer, format!("layer {layer}, training"), &error));

@@ -84,7 +84,7 @@ impl DbnConfig {
     /// kind of the hidden units below, the preparation gives rows of another width, or the image is not of the size of raw rows.
     pub fn validate(&self) -> Result<()> {
         let Some(first) = self.layers.first() else {
-            candle::bail!("DbnConfig: layers must hold at least one machine, got none")
+            candle::bail!("DbnConfig: layers must hold at least one RBM, got none")
         };
         self.layers.iter().try_for_each(RbmConfig::validate)?;
         for (i, (below, above)) in self.layers.iter().zip(&self.layers[1..]).enumerate() {
@@ -161,7 +161,7 @@ impl Dbn {
         config.validate()?;
         if !config.layers.iter().eq(layers.iter().map(Rbm::config)) {
             candle::bail!(
-                "Dbn::from_layers: config.layers must be the configurations of the {} machines",
+                "Dbn::from_layers: config.layers must be the configurations of the {} RBMs",
                 layers.len()
             )
         }

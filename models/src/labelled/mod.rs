@@ -104,7 +104,7 @@ impl LabelledDbn {
             }
         }
         let Some((top, lower)) = layers.split_last() else {
-            candle::bail!("LabelledDbn::from_dbn: there must be at least one machine, got none")
+            candle::bail!("LabelledDbn::from_dbn: there must be at least one RBM, got none")
         };
         let sizes = layers.iter().take(1).map(|layer| layer.config().n_visible);
         let config = LabelledDbnConfig {
