@@ -9,10 +9,5 @@ struct Sizes {
   int height, width, channels, out_height, out_width, n_filters, size, pad, batch;
 };
 
-// A number as a type, for code that is compiled for each.
-template <bool VALUE> struct Constant {
-  static constexpr bool value = VALUE;
-};
-
 // The shared memory of a launch.
 extern __shared__ __align__(16) float memory[];

@@ -130,8 +130,8 @@ convolution_rows(float* v, const float* h, const float* w, const __grid_constant
             }
           };
           // Most rows of h reach all rows of a warp: no branch is then between the products.
-          if (k0 >= 0 && k0 + ROWS <= p.size) products(Constant<true>());
-          else products(Constant<false>());
+          if (k0 >= 0 && k0 + ROWS <= p.size) products(std::true_type());
+          else products(std::false_type());
         };
         pipeline<ROW_STAGES>(unit.source_end - unit.source0, start, use);
       }

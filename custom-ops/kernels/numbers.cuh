@@ -4,6 +4,10 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <type_traits>
+
+// A number as a type, for code that is compiled for each.
+template <int I> using Number = std::integral_constant<int, I>;
 
 __device__ __forceinline__ float wide(float x) { return x; }
 __device__ __forceinline__ double wide(double x) { return x; }

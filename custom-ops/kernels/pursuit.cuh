@@ -11,6 +11,7 @@
 
 #include <math_constants.h>
 
+#include "numbers.cuh"
 #include "warp.cuh"
 
 constexpr unsigned ALL = 0xffffffffu;
@@ -24,12 +25,6 @@ template <> struct Pack<float> {
 template <> struct Pack<double> {
   using Type = double2;
   static constexpr int SIZE = 2;
-};
-
-// A number that is known when the kernel is compiled.
-template <int K>
-struct Number {
-  static constexpr int value = K;
 };
 
 // Where atom i lies in a row of numbers that so many lanes read in packs: lane l holds atoms SLOTS l, SLOTS l + 1, .., so that of equal

@@ -170,8 +170,7 @@ __device__ __forceinline__ void contrast_step(const Arguments<typename H::T, typ
   wgmma_wait<0>();
   summed(sum);
 
-  auto all_multiplied = [] { asm volatile("bar.sync 1, %0;" ::"n"(MULTIPLYING) : "memory"); };
-  all_multiplied();
+  all_multiplied<MULTIPLYING>();
   // A lane holds columns 2t and 2t + 1 of lines g and g + 8 of each eight columns; through shared memory each warp gets whole lines.
   float* tile = reinterpret_cast<float*>(slices);
 #pragma unroll
@@ -182,7 +181,7 @@ __device__ __forceinline__ void contrast_step(const Arguments<typename H::T, typ
       *to = make_float2(sum[4 * c + 2 * half], sum[4 * c + 2 * half + 1]);
     }
   if (H::CLUSTER > 1) cluster_sync();
-  else all_multiplied();
+  else all_multiplied<MULTIPLYING>();
 
 #pragma unroll
   for (int i = 0; i < H::EACH; ++i) {

@@ -57,11 +57,6 @@ struct Ring {
   uint64_t *full, *empty;
 };
 
-// A number that the compiler knows.
-template <int I> struct Number {
-  static constexpr int value = I;
-};
-
 // How many slices there are for every block of columns, and before and after these for the first and for the last of two blocks alone.
 struct Slices {
   int all, first = 0, last = 0;
@@ -91,12 +86,6 @@ struct Sums {
       if (r < cluster) x[0] += of[r].x, x[1] += of[r].y, x[2] += of[r].z, x[3] += of[r].w;
   }
 };
-
-// Waits for the threads that multiply.
-template <int THREADS>
-__device__ __forceinline__ void all_multiplied() {
-  asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
-}
 
 // sum += a b, or sum = a b without ADD, for blocks FROM to TO over the depth of a slice; a and b: where 64 rows and TN columns of one part lie.
 template <typename H, int FROM, int TO, bool ADD>

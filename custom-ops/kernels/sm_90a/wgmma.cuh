@@ -27,6 +27,9 @@ template <int N> __device__ __forceinline__ void summed(float (&d)[N]) {
   for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
+// Waits for all threads that multiply, THREADS of them.
+template <int THREADS> __device__ __forceinline__ void all_multiplied() { asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory"); }
+
 // Where the sums of warpgroups below each other lie in registers once lanes have exchanged them: a lane has columns 2t and 2t + 1 of each eight, and neighbouring lanes give
 // each other those of every other eight. Of every 16 columns a thread then has four neighbours, from `along` on, of `line` and of eight lines further.
 struct Exchanged {
