@@ -13,9 +13,9 @@
 // streams the weights of [16000, 2304] takes 170 in f32 and 113 in halves; patches: [256, 192, 576]:
 //                                                                  [16000, 2304]   [11008, 4096]   patches
 //   f32 weights and velocity (f16)                                           189             237       158
-//   halves; tiles of two squares read h half as often                        124             150       113
+//   halves; tiles of two squares read h half as often                        124      149 to 157       113
 //     with tiles of one square                                               137             162       125
-//     with two, where each tile waits for another x                          138             160
+//     with two, where each tile waits for another x                          138             164
 //   bf16 weights                                                             109             129
 // f32 weights leave room for two places beside two squares, which is slower (197 at [16000, 2304]).
 //
