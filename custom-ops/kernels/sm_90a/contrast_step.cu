@@ -207,7 +207,7 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
 
 #pragma unroll
     for (int w = 0; w < WIDE; ++w) {
-      if (w >= squares) break;
+      if (w >= squares) break;  // beyond the matrix: no x came for it, and nobody reads its sums
       [[maybe_unused]] uint4 words[2][2];  // for four times two columns of a thread's two rows
       if constexpr (!COPIED) {
 #pragma unroll
@@ -229,19 +229,16 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
           Two<W> weights[AT_ONCE][2];
           Two<V> velocities[AT_ONCE][2];
           [[maybe_unused]] unsigned uppers[AT_ONCE][2];
-          auto at = [&](auto* kind, unsigned char* in, int c, int half) {
-            return entry<std::remove_pointer_t<decltype(kind)>>(in, row + 8 * half, 8 * (from + c) + pair_at);
-          };
-          constexpr W* w_kind = nullptr;
-          constexpr V* v_kind = nullptr;
-          constexpr T* t_kind = nullptr;
+          auto weight_at = [&](int c, int half) { return entry<W>(weights_in(place), row + 8 * half, 8 * (from + c) + pair_at); };
+          auto velocity_at = [&](int c, int half) { return entry<V>(velocities_in(place), row + 8 * half, 8 * (from + c) + pair_at); };
+          auto copy_at = [&](int c, int half) { return entry<T>(copies_in(place), row + 8 * half, 8 * (from + c) + pair_at); };
 #pragma unroll
           for (int c = 0; c < AT_ONCE; ++c)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-              weights[c][half] = two(at(w_kind, weights_in(place), c, half));
-              velocities[c][half] = two(at(v_kind, velocities_in(place), c, half));
-              if constexpr (STORED == Stored::HALVES) uppers[c][half] = two(at(t_kind, copies_in(place), c, half));
+              weights[c][half] = two(weight_at(c, half));
+              velocities[c][half] = two(velocity_at(c, half));
+              if constexpr (STORED == Stored::HALVES) uppers[c][half] = two(copy_at(c, half));
             }
 #pragma unroll
           for (int c = 0; c < AT_ONCE; ++c)
@@ -253,9 +250,9 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
               else x = widened<W>(weights[c][half]);
               v.x = decay(v.x, x.x, g[0]), v.y = decay(v.y, x.y, g[1]);
               x.x = x.x + v.x, x.y = x.y + v.y;
-              put(at(v_kind, velocities_in(place), c, half), v);
-              W* to = at(w_kind, weights_in(place), c, half);
-              T* copy = at(t_kind, copies_in(place), c, half);
+              put(velocity_at(c, half), v);
+              W* to = weight_at(c, half);
+              T* copy = copy_at(c, half);
               if constexpr (STORED == Stored::WHOLE) {
                 put(to, x);
                 put(copy, make_float2(x.x * n.scale, x.y * n.scale));

@@ -18,7 +18,7 @@ use candle::{CudaStorage, DType, Result, Tensor};
 use half::bf16;
 
 /// Threads of the kernel in sm_90a: three warpgroups that step, and one that copies.
-const WARPGROUP_THREADS: u32 = 512;
+const ROUNDED_THREADS: u32 = 512;
 
 /// Runs the kernel on operands that were checked, but for where views begin.
 #[expect(clippy::too_many_arguments, reason = "those of the op")]
@@ -84,7 +84,7 @@ impl Kernel for Rounded<'_> {
             let launch = gpu.launch(OP, "sm_90a/contrast_step", "contrast_step_rounded")?;
             let blocks =
                 warpgroup_blocks(gpu.limits(), rows.div_ceil(TILE), cols.div_ceil(WIDE * TILE), true);
-            let launch = launch.blocks(blocks, WARPGROUP_THREADS);
+            let launch = launch.blocks(blocks, ROUNDED_THREADS);
             let launch = launch.shared(WARPGROUP_SHARED).overlapped().num(h_map).num(x_map);
             let launch = launch.num(weights(of_weight.at)?).num(weights(of_velocity.at)?).read(&scalars);
             let launch = launch.write(&mut counter).num(numbers).num(Grid::default());
