@@ -38,17 +38,22 @@ __device__ __forceinline__ void load4(const double* from, double (&v)[4]) {
   const double2 low = *reinterpret_cast<const double2*>(from), high = *reinterpret_cast<const double2*>(from + 2);
   v[0] = low.x, v[1] = low.y, v[2] = high.x, v[3] = high.y;
 }
+// Four numbers as two words of 16-bit ones.
+template <typename T> __device__ __forceinline__ uint2 packed4(const float (&v)[4]);
+template <> __device__ __forceinline__ uint2 packed4<__nv_bfloat16>(const float (&v)[4]) {
+  __nv_bfloat162 pairs[2] = {__floats2bfloat162_rn(v[0], v[1]), __floats2bfloat162_rn(v[2], v[3])};
+  return *reinterpret_cast<const uint2*>(pairs);
+}
+template <> __device__ __forceinline__ uint2 packed4<__half>(const float (&v)[4]) {
+  __half2 pairs[2] = {__floats2half2_rn(v[0], v[1]), __floats2half2_rn(v[2], v[3])};
+  return *reinterpret_cast<const uint2*>(pairs);
+}
+
 __device__ __forceinline__ void store4(float* to, const float (&v)[4]) {
   *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);
 }
-__device__ __forceinline__ void store4(__nv_bfloat16* to, const float (&v)[4]) {
-  __nv_bfloat162 pairs[2] = {__floats2bfloat162_rn(v[0], v[1]), __floats2bfloat162_rn(v[2], v[3])};
-  *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(pairs);
-}
-__device__ __forceinline__ void store4(__half* to, const float (&v)[4]) {
-  __half2 pairs[2] = {__floats2half2_rn(v[0], v[1]), __floats2half2_rn(v[2], v[3])};
-  *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(pairs);
-}
+__device__ __forceinline__ void store4(__nv_bfloat16* to, const float (&v)[4]) { *reinterpret_cast<uint2*>(to) = packed4<__nv_bfloat16>(v); }
+__device__ __forceinline__ void store4(__half* to, const float (&v)[4]) { *reinterpret_cast<uint2*>(to) = packed4<__half>(v); }
 __device__ __forceinline__ void store4(double* to, const double (&v)[4]) {
   *reinterpret_cast<double2*>(to) = make_double2(v[0], v[1]), *reinterpret_cast<double2*>(to + 2) = make_double2(v[2], v[3]);
 }

@@ -18,6 +18,16 @@
 #include "patch_units.cuh"
 #include "product.cuh"
 
+// Four neighbours of a row of a plane, from `unit` of `width` on.
+template <bool QUICK, typename T>
+__device__ __forceinline__ void finish_four(T* out, float (&sum)[4], const float* bias, int row, int width, size_t unit, const Philox& philox,
+                                            const Numbers& n) {
+  float of_bias[4];
+  load4(bias + unit, of_bias);
+  const long long at[1] = {(long long)((size_t)row * width + unit)};
+  finish_units<QUICK>(out, reinterpret_cast<float(&)[1][4]>(sum), of_bias, at, philox, n);
+}
+
 template <typename H, typename T>
 __device__ void units_up(T* out, const T* x, const T* weight, const float* bias, const long long* counter, const Numbers& n) {
   wait_for_previous();
@@ -47,8 +57,7 @@ __device__ void units_up(T* out, const T* x, const T* weight, const float* bias,
   tile_of_product<H>((len + DEPTH - 1) / DEPTH, start, [&](int line, int along, float(&sum)[4]) {
     const int row = row0 + line, col = col0 + along;
     if (row >= n.batch || col >= g.hidden) return;
-    const Four at[1] = {{unit0 + col, (long long)((size_t)row * g.units() + unit0 + col)}};
-    finish_units<H::PB == 1>(out, reinterpret_cast<float(&)[1][4]>(sum), bias, at, philox, n);
+    finish_four<H::PB == 1>(out, sum, bias, row, g.units(), unit0 + col, philox, n);
   });
 }
 
@@ -85,8 +94,7 @@ __device__ void units_down(T* out, const T* x, const T* weight, const float* bia
   tile_of_product<H>(ys.count * xs.count * of_patch, start, [&](int line, int along, float(&sum)[4]) {
     const int row = row0 + line, place = cell.place(g, col0 + along);
     if (row >= n.batch || place < 0) return;
-    const Four at[1] = {{(size_t)place, (long long)((size_t)row * g.values + place)}};
-    finish_units<H::PB == 1>(out, reinterpret_cast<float(&)[1][4]>(sum), bias, at, philox, n);
+    finish_four<H::PB == 1>(out, sum, bias, row, g.values, place, philox, n);
   });
 }
 

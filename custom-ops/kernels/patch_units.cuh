@@ -17,18 +17,13 @@ struct Numbers {
   unsigned unit, drawn, cluster;
 };
 
-// Four neighbours among the units: the first of them, and its place in a plane, below 0 where there is nothing to write.
-struct Four {
-  size_t unit;
-  long long place;
-};
-
-// Writes fours to a plane, and what rounding takes `low` entries further on; EXACT ones leave nothing.
+// Writes fours of neighbouring units to a plane, and what rounding takes `low` entries further on; EXACT ones leave nothing. `at`: their places, below
+// 0 where there is nothing to write.
 template <bool EXACT, int Q, typename T>
-__device__ __forceinline__ void store_fours(T* plane, const float (&v)[Q][4], const Four (&at)[Q], unsigned long long low) {
+__device__ __forceinline__ void store_fours(T* plane, const float (&v)[Q][4], const long long (&at)[Q], unsigned long long low) {
 #pragma unroll
   for (int q = 0; q < Q; ++q)
-    if (at[q].place >= 0) store4(plane + at[q].place, v[q]);
+    if (at[q] >= 0) store4(plane + at[q], v[q]);
   if constexpr (!EXACT) {
     if (!low) return;
 #pragma unroll
@@ -36,7 +31,7 @@ __device__ __forceinline__ void store_fours(T* plane, const float (&v)[Q][4], co
       float rest[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) rest[j] = v[q][j] - wide(narrow<T>(v[q][j]));
-      if (at[q].place >= 0) store4(plane + low + at[q].place, rest);
+      if (at[q] >= 0) store4(plane + low + at[q], rest);
     }
   }
 }
@@ -44,7 +39,7 @@ __device__ __forceinline__ void store_fours(T* plane, const float (&v)[Q][4], co
 // Means and samples of Q fours at once from their pre-activations, so that the arithmetic of one fills the waits of another. Planes and fours begin on
 // whole words of four entries. QUICK ones are of numbers in one part.
 template <Unit UNIT, bool QUICK, int Q, typename T>
-__device__ __forceinline__ void store_units(T* out, const float (&x)[Q][4], const Four (&at)[Q], const Philox& philox, const Numbers& n) {
+__device__ __forceinline__ void store_units(T* out, const float (&x)[Q][4], const long long (&at)[Q], const Philox& philox, const Numbers& n) {
   float mean[Q][4];
 #pragma unroll
   for (int q = 0; q < Q; ++q) means_of<UNIT, QUICK>(x[q], mean[q]);
@@ -54,7 +49,7 @@ __device__ __forceinline__ void store_units(T* out, const float (&x)[Q][4], cons
     // The block of a four that is nowhere does not matter.
     if (n.drawn) {
 #pragma unroll
-      for (int q = 0; q < Q; ++q) samples_of<UNIT>(x[q], mean[q], ones, true, philox, (unsigned long long)at[q].place / 4, sample[q]);
+      for (int q = 0; q < Q; ++q) samples_of<UNIT>(x[q], mean[q], ones, true, philox, (unsigned long long)at[q] / 4, sample[q]);
     } else {
 #pragma unroll
       for (int q = 0; q < Q; ++q) samples_of<UNIT>(x[q], mean[q], ones, false, philox, 0, sample[q]);
@@ -70,16 +65,14 @@ __device__ __forceinline__ void store_units(T* out, const float (&x)[Q][4], cons
   }
 }
 
+// The same from sums, and the biases of the four units, which are those of each of the Q rows.
 template <bool QUICK, int Q, typename T>
-__device__ __forceinline__ void finish_units(T* out, float (&x)[Q][4], const float* bias, const Four (&at)[Q], const Philox& philox,
+__device__ __forceinline__ void finish_units(T* out, float (&x)[Q][4], const float (&of_bias)[4], const long long (&at)[Q], const Philox& philox,
                                              const Numbers& n) {
 #pragma unroll
-  for (int q = 0; q < Q; ++q) {
-    float of_bias[4];
-    load4(bias + at[q].unit, of_bias);
+  for (int q = 0; q < Q; ++q)
 #pragma unroll
     for (int j = 0; j < 4; ++j) x[q][j] = fmaf(n.scale, x[q][j], of_bias[j]);
-  }
   if (n.unit == BERNOULLI) store_units<BERNOULLI, QUICK>(out, x, at, philox, n);
   else if (n.unit == GAUSSIAN) store_units<GAUSSIAN, QUICK>(out, x, at, philox, n);
   else store_units<RECTIFIED, QUICK>(out, x, at, philox, n);

@@ -29,7 +29,7 @@ __device__ void product_units(__half* out, const __half* a, const __half* b, con
   let_next_start();
   const Philox philox = philox_at(n.seed, n.stream, n.offset, counter);
   product<H>(a, b, n.product, [&](int row, int col, float(&x)[4]) {
-    finish_units<false>(out, x, bias, row, col, n.product.n, philox, n);
+    finish_units<false>(out, x, *reinterpret_cast<const float4*>(bias + col), row, col, n.product.n, philox, n);
   });
 }
 

@@ -6,9 +6,10 @@
 // patches at the ends, which reach one of them. Blocks of a cluster share the patches of a tile.
 //
 // Up to units of 0 and 1, from numbers in one part, a block for each multiprocessor takes tiles one after the other (product_tiles.cuh) and finishes
-// them from registers, while slices of the next arrive: 46 us in place of 53.7 with draws for 256 patches of 192 x 576 weights and 192 rows in
-// bf16, 33 in place of 39.9 without. The sums alone take 29: the weights come from memory at half of what it can give. The finish is a loop: written
-// out for all columns its code is 66 KB in place of 20, and a step, whose update passes 400 MB through the caches, 9 us longer.
+// them from registers, while slices of the next arrive. For 256 patches of 192 x 576 weights and 192 rows in bf16 that takes 42 us with draws and 33
+// without on an H200; 28 if nothing is written. All multiprocessors finish at about the same time, a tile with draws in 10 us, half of which memory takes
+// for what they write, and meanwhile nothing is multiplied. The finish is a loop: written out for all columns its code is 66 KB in place of 20, and a
+// step, whose update passes 400 MB through the caches, 9 us longer.
 //
 // arrays   those of patch_units.cu, as tensor maps: x [batch, values] or [batch, patches * hidden], blocks of 64 WGS lines; weights
 //          [patches * hidden, window_len], blocks of TN lines up, of 64 lines down; DEPTH columns (weights down: 64), the third dimension is the part
@@ -26,25 +27,30 @@
 #include "../patch_units.cuh"
 #include "product_tiles.cuh"
 
-constexpr int Q = 4;  // fours of units that a thread makes at once
-__device__ __forceinline__ Four nowhere() { return {0, -4}; }
+constexpr int Q = 4;               // fours of units that a thread makes at once
+constexpr long long NOWHERE = -4;  // their place where there is nothing to write
 
-// The units of this block's part of a tile; place(line, along) says where four of them go.
-template <typename H, typename T, typename Place>
+// The units of this block's part of a tile of the minibatch from row0 on, `unit` the first of this thread's four in planes with lines of `width`, below 0
+// for none.
+template <typename H, typename T>
 __device__ __forceinline__ void finish_tile(T* out, const Sums<H>& sums, const float* bias, const long long* counter, const Numbers& n,
-                                            Place place) {
+                                            int row0, int width, int unit) {
+  if (unit < 0) return;
   const Philox philox = philox_at(n.seed, n.stream, n.offset, counter);
+  const int end = min(sums.end, n.batch - row0);
+  float of_bias[4];
+  load4(bias + unit, of_bias);
 #pragma unroll 1
-  for (int first = threadIdx.x; first < sums.fours(); first += Q * H::THREADS) {
-    Four at[Q];
+  for (int first = sums.first(); first < end; first += Q * sums.APART) {
+    long long at[Q];
     float x[Q][4];
 #pragma unroll
     for (int q = 0; q < Q; ++q) {
-      const int i = min(first + q * H::THREADS, sums.fours() - 1);
-      at[q] = first + q * H::THREADS < sums.fours() ? place(sums.line(i), sums.along(i)) : nowhere();
-      sums.read(sums.line(i), sums.along(i), x[q]);
+      const int line = first + q * sums.APART;
+      at[q] = line < end ? (long long)(row0 + line) * width + unit : NOWHERE;
+      sums.read(min(line, end - 1), sums.along(), x[q]);
     }
-    finish_units<!H::EXACT>(out, x, bias, at, philox, n);
+    finish_units<!H::EXACT>(out, x, of_bias, at, philox, n);
   }
 }
 
@@ -72,10 +78,8 @@ __device__ __forceinline__ void units_up(T* out, const float* bias, const long l
     }
   };
   sum_tile<H>(1, {count}, copy, [&](const Sums<H>& sums) {
-    finish_tile<H>(out, sums, bias, counter, n, [&](int line, int along) {
-      const int row = row0 + line, col = col0 + along;
-      return row < n.batch && col < g.hidden ? Four{(size_t)(unit0 + col), (long long)((size_t)row * g.units() + unit0 + col)} : nowhere();
-    });
+    const int col = col0 + sums.along();
+    finish_tile(out, sums, bias, counter, n, row0, g.units(), col < g.hidden ? unit0 + col : -1);
   });
 }
 
@@ -87,6 +91,72 @@ __device__ __forceinline__ void take_sums(const float (&sum)[N], int pair, float
     if (pair != PAIR) return take_sums<PAIR + 1>(sum, pair, to);
 #pragma unroll
     for (int j = 0; j < 16; ++j) asm volatile("mov.b32 %0, %1;" : "=f"(to[j]) : "f"(sum[16 * PAIR + j]));  // a branch, not a choice for each number
+  }
+}
+
+// Writes fours of the columns from col0 on of rows `row` and, if there are two inside, `row` + 8: v[2 c + half] is of the c-th 16 columns and of row + 8 half,
+// where Exchanged::along() has it. Lanes two apart give each other fours, so that each writes eight neighbours and all of a row 64 bytes at once.
+template <typename T>
+__device__ __forceinline__ void store_eights(T* row, size_t width, const bool (&inside)[2], const float (&v)[4][4]) {
+  const bool second = threadIdx.x / 2 % 2;
+  row += threadIdx.x % 2 * 8 + (second ? 16 : 0);
+#pragma unroll
+  for (int half = 0; half < 2; ++half, row += 8 * width) {
+    const uint2 first = packed4<T>(v[half]), last = packed4<T>(v[2 + half]);
+    const uint2 mine = second ? last : first, given = second ? first : last;
+    const uint2 got = make_uint2(__shfl_xor_sync(~0u, given.x, 2), __shfl_xor_sync(~0u, given.y, 2));
+    const uint4 all = second ? make_uint4(got.x, got.y, mine.x, mine.y) : make_uint4(mine.x, mine.y, got.x, got.y);
+    if (inside[half]) *reinterpret_cast<uint4*>(row) = all;
+  }
+}
+
+// What is written besides means.
+enum class Samples { NONE, LIKELIEST, DRAWN };
+
+// Units of 0 and 1 of one warpgroup's part of a tile, 32 columns at a time: of row `row` and the eighth below, from `unit` on.
+template <Samples SAMPLES, typename H, typename T>
+__device__ __forceinline__ void finish_states(T* out, const float (&sum)[H::TN / 2], const float* bias, const Philox& philox, int row,
+                                              int unit, const Numbers& n) {
+  const size_t width = n.grid.units(), place = (size_t)row * width + unit;
+  const bool inside[2] = {row < n.batch, row + 8 < n.batch};
+  T *means = out + n.mean_at + place, *samples = out + n.sample_at + place;
+  bias += unit + Exchanged::along();
+  float next_bias[2][4];
+#pragma unroll
+  for (int c = 0; c < 2; ++c) load4(bias + 16 * c, next_bias[c]);
+#pragma unroll 1
+  for (int pair = 0; pair < H::TN / 32; ++pair, means += 32, samples += 32) {
+    float taken[16], mean[4][4];
+    take_sums(sum, pair, taken);
+#pragma unroll
+    for (int f = 0; f < 4; ++f) {
+      const int c = f / 2, half = f % 2;
+      float x[4];
+      Exchanged::four(taken + 8 * c + 2 * half, taken + 8 * c + 4 + 2 * half, x);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) x[j] = fmaf(n.scale, x[j], next_bias[c][j]);
+      means_of<BERNOULLI, true>(x, mean[f]);
+    }
+    bias += 32;
+    if (pair + 1 < H::TN / 32)  // of the next columns while these are finished
+#pragma unroll
+      for (int c = 0; c < 2; ++c) load4(bias + 16 * c, next_bias[c]);
+    if (SAMPLES != Samples::NONE) {
+      float sample[4][4];
+#pragma unroll
+      for (int f = 0; f < 4; ++f) {
+        const unsigned long long at = place + 8 * (f % 2) * width + 32 * pair + 16 * (f / 2) + Exchanged::along();
+        samples_of<BERNOULLI>(mean[f], mean[f], mean[f], SAMPLES == Samples::DRAWN, philox, at / 4, sample[f]);
+      }
+      store_eights(samples, width, inside, sample);
+    }
+    if (n.mean_at >= 0) {
+#pragma unroll
+      for (int f = 0; f < 4; ++f)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) mean[f][j] = n.mean_scale * mean[f][j];
+      store_eights(means, width, inside, mean);
+    }
   }
 }
 
@@ -105,30 +175,10 @@ __device__ __forceinline__ void states_up(T* out, const float* bias, const long 
   };
   sum_tiles<H>((tiles - blockIdx.x + gridDim.x - 1) / gridDim.x, g.window_len() / H::DEPTH, copy, [&](int i, const float(&sum)[H::TN / 2]) {
     const Philox philox = philox_at(n.seed, n.stream, n.offset, counter);
-    const int row = row0 + Exchanged::line();
-    const size_t unit = (size_t)tile_of(i) * H::TN + Exchanged::along(), place = (size_t)row * g.units() + unit;
-    float next_bias[2][4];
-#pragma unroll
-    for (int c = 0; c < 2; ++c) load4(bias + unit + 16 * c, next_bias[c]);
-#pragma unroll 1
-    for (int pair = 0; pair < H::TN / 32; ++pair) {
-      const int col0 = 32 * pair;
-      float taken[16], x[4][4];
-      Four at[4];
-      take_sums(sum, pair, taken);
-#pragma unroll
-      for (int f = 0; f < 4; ++f) {
-        const int c = f / 2, half = f % 2;
-        Exchanged::four(taken + 8 * c + 2 * half, taken + 8 * c + 4 + 2 * half, x[f]);
-        at[f] = row + 8 * half < n.batch ? Four{unit, (long long)(place + (size_t)(8 * half) * g.units() + col0 + 16 * c)} : nowhere();
-#pragma unroll
-        for (int j = 0; j < 4; ++j) x[f][j] = fmaf(n.scale, x[f][j], next_bias[c][j]);
-      }
-      if (col0 + 32 < H::TN)  // of the next columns while these are finished
-#pragma unroll
-        for (int c = 0; c < 2; ++c) load4(bias + unit + col0 + 32 + 16 * c, next_bias[c]);
-      store_units<BERNOULLI, true>(out, x, at, philox, n);
-    }
+    const int row = row0 + Exchanged::line(), unit = tile_of(i) * H::TN;
+    if (n.sample_at < 0) finish_states<Samples::NONE, H>(out, sum, bias, philox, row, unit, n);
+    else if (n.drawn) finish_states<Samples::DRAWN, H>(out, sum, bias, philox, row, unit, n);
+    else finish_states<Samples::LIKELIEST, H>(out, sum, bias, philox, row, unit, n);
   });
 }
 
@@ -142,9 +192,10 @@ struct Order {
 };
 
 // Tiles down: rows of the minibatch by the values of two cells, or by columns of one.
-template <typename H, bool PAIR, typename T>
+template <typename H, typename T>
 __device__ __forceinline__ void units_down(T* out, const float* bias, const long long* counter, const TensorMap& x_map,
                                            const TensorMap& weight_map, const Numbers& n, const Order& order) {
+  constexpr bool PAIR = H::ALONE;
   const Grid& g = n.grid;
   const int cluster = n.cluster, rank = blockIdx.x % cluster;
   const int tiles = PAIR ? 1 : (g.cell_len() + H::TN - 1) / H::TN, overlap = g.overlap();
@@ -200,12 +251,10 @@ __device__ __forceinline__ void units_down(T* out, const float* bias, const long
   const int first = max(before, 0), last = max(after, 0);
   const Slices count{(end - begin - first - last) * each, first * each, last * each};
   sum_tile<H>(cluster, count, copy, [&](const Sums<H>& sums) {
-    finish_tile<H>(out, sums, bias, counter, n, [&](int line, int along) {
-      Cell of = cell;
-      if (PAIR) of.x += along / 64;
-      const int row = row0 + line, place = of.place(g, PAIR ? along % 64 : col0 + along);
-      return row < n.batch && place >= 0 ? Four{(size_t)place, (long long)((size_t)row * g.values + place)} : nowhere();
-    });
+    const int along = sums.along();
+    Cell of = cell;
+    if (PAIR) of.x += along / 64;
+    finish_tile(out, sums, bias, counter, n, row0, g.values, of.place(g, PAIR ? along % 64 : col0 + along));
   });
 }
 
@@ -221,7 +270,7 @@ __device__ __forceinline__ void units_down(T* out, const float* bias, const long
   NAME##_##WGS##x128(T* out, const float* bias, const long long* counter, const __grid_constant__ TensorMap x_map,           \
                      const __grid_constant__ TensorMap weight_map, const __grid_constant__ Numbers n,                        \
                      const __grid_constant__ Order order) {                                                                  \
-    units_down<Shape<WGS, 128, true, T, 1, PARTS>, PAIR>(out, bias, counter, x_map, weight_map, n, order);                   \
+    units_down<Shape<WGS, 128, true, T, 1, PARTS, PAIR>>(out, bias, counter, x_map, weight_map, n, order);                   \
   }
 #define UP_OF_EVERY_ROWS(NAME, T, RUN, TN, PARTS) \
   PATCH_UP(NAME, T, RUN, 2, TN, PARTS)            \

@@ -24,8 +24,8 @@ template <typename H>
 __device__ __forceinline__ void product_errors(__half* out, double* sums, const float* bias, const float* target, const TensorMap& a_map,
                                                const TensorMap& b_map, const Numbers& n) {
   Seen seen{0.f, 0.f};
-  const bool multiplied = tile_of_product<H>(a_map, b_map, n.extent, [&] {
-    return [&](int row, int col) { return finish_errors(out, bias, target, (size_t)row * n.extent.n + col, col, n, seen); };
+  const bool multiplied = tile_of_product<H>(a_map, b_map, n.extent, [&](int col) {
+    return [&, col](int row) { return finish_errors(out, bias, target, (size_t)row * n.extent.n + col, col, n, seen); };
   });
   if (multiplied) add_seen<H::THREADS>(sums, seen, n, [] { all_multiplied<H::THREADS>(); });
 }
@@ -33,8 +33,8 @@ __device__ __forceinline__ void product_errors(__half* out, double* sums, const 
 template <typename H>
 __device__ __forceinline__ void product_deltas(__half* planes, size_t at, size_t of, const TensorMap& a_map, const TensorMap& b_map,
                                                const Numbers& n) {
-  tile_of_product<H>(a_map, b_map, n.extent, [&] {
-    return [&](int row, int col) { return finish_deltas(planes, at, of, (size_t)row * n.extent.n + col, n); };
+  tile_of_product<H>(a_map, b_map, n.extent, [&](int col) {
+    return [&, col](int row) { return finish_deltas(planes, at, of, (size_t)row * n.extent.n + col, n); };
   });
 }
 

@@ -25,25 +25,28 @@
 constexpr int RING = 216 * 1024;  // at most
 constexpr int MOST = 8;           // blocks of a cluster
 
-// PA and PB: parts of a and of b.
-template <int WGS_, int TN_, bool TURNED_, typename T_, int PA_, int PB_>
+// PA and PB: parts of a and of b. ALONE: each of two turned blocks of 64 columns has slices of its own, too. Both then always have products of their own: with
+// those of both together there are not enough registers.
+template <int WGS_, int TN_, bool TURNED_, typename T_, int PA_, int PB_, bool ALONE_ = false>
 struct Shape {
   using T = T_;
   static constexpr int WGS = WGS_, TN = TN_, TM = 64 * WGS, PA = PA_, PB = PB_;
-  static constexpr bool TURNED = TURNED_, EXACT = PB == 2;  // sums are added outside the tensor cores
+  static constexpr bool TURNED = TURNED_, ALONE = ALONE_, EXACT = PB == 2;  // sums are added outside the tensor cores
   static constexpr int THREADS = 128 * WGS;  // that multiply
   // Of four parts, slices half as deep leave more places in the ring.
   static constexpr int DEPTH = PA == 2 ? 32 : 64, LINE = 2 * DEPTH, B_LINE = TURNED ? BLOCK_LINE : LINE;
   static constexpr int A_BYTES = TM * LINE, B_BYTES = TN * LINE, BYTES = PA * A_BYTES + PB * B_BYTES;  // of a slice
   static constexpr int STAGES = RING / BYTES < 8 ? RING / BYTES : 8;
   static constexpr int TILE_LINE = TN + 4;
-  static constexpr int N = TURNED ? 64 : TN, BLOCKS = TN / N;  // columns of one product: those of a block where the operand is turned
+  static constexpr int N = ALONE ? 64 : TN;                    // columns of one product
   static constexpr int BLOCK_BYTES = DEPTH * BLOCK_LINE;       // of a turned block
   // Both sums of a warpgroup of three take more registers than a quarter of all.
   static constexpr bool UNEVEN = EXACT && WGS == 3 && TN > 64;
   // Registers are given by warpgroups, so a whole one copies where there is more than one.
   static constexpr int BLOCK = THREADS + (WGS == 1 ? 32 : 128);
+  static constexpr int BLOCKS = TURNED ? TN / 64 : 1;
   static_assert(!TURNED || TN % 64 == 0, "a turned operand comes in blocks of 64 columns");
+  static_assert(!ALONE || (TURNED && TN == 128), "two of them may be alone");
 };
 
 // A product of [m, k] by [k, n] and the blocks that share a tile.
@@ -57,21 +60,21 @@ struct Ring {
   uint64_t *full, *empty;
 };
 
-// How many slices there are for every block of columns, and before and after these for the first and for the last of two blocks alone.
+// How many slices there are for every block of columns, and before and after these for the first and for the last of two blocks ALONE.
 struct Slices {
   int all, first = 0, last = 0;
 };
 
-// The sums of a tile in shared memory, of which a block of the cluster finishes `rows` lines from `begin` on.
+// The sums of a tile in shared memory, of which a block of the cluster finishes the lines from `begin` to `end`.
 template <typename H>
 struct Sums {
   const float* tile;
-  int cluster, begin, rows;
+  int cluster, begin, end;
 
-  static constexpr int FOURS = H::TN / 4;
-  __device__ int fours() const { return rows * FOURS; }
-  __device__ int line(int four) const { return begin + four / FOURS; }
-  __device__ int along(int four) const { return four % FOURS * 4; }
+  // A thread finishes the four columns from along() on, in lines that lie APART, from first() on.
+  static constexpr int FOURS = H::TN / 4, APART = H::THREADS / FOURS;
+  static __device__ int along() { return threadIdx.x % FOURS * 4; }
+  __device__ int first() const { return threadIdx.x < APART * FOURS ? begin + threadIdx.x / FOURS : end; }
   // Four neighbours of a line of the tile.
   __device__ void read(int line, int along, float (&x)[4]) const {
     const float* at = tile + line * H::TILE_LINE + along;
@@ -87,21 +90,20 @@ struct Sums {
   }
 };
 
-// sum += a b, or sum = a b without ADD, for blocks FROM to TO over the depth of a slice; a and b: where 64 rows and TN columns of one part lie.
+// sum += a b, or sum = a b without ADD, for products FROM to TO of N columns over the depth of a slice; a and b: where 64 rows and TN columns of one part
+// lie.
 template <typename H, int FROM, int TO, bool ADD>
-__device__ __forceinline__ void multiply_slice(float (&sum)[H::BLOCKS][H::N / 2], uint32_t a, uint32_t b) {
+__device__ __forceinline__ void multiply_slice(float (&sum)[H::TN / 2], uint32_t a, uint32_t b) {
   using Product = Wgmma<typename H::T, H::N, false, H::TURNED>;
 #pragma unroll
   for (int k = 0; k < H::DEPTH / 16; ++k) {
     // 16 entries are 32 bytes of a line, or 16 lines.
     const uint64_t of_a = operand<H::LINE>(a + 32 * k);
-#pragma unroll
-    for (int c = FROM; c < TO; ++c) {
-      const uint64_t of_b = operand<H::B_LINE>(b + c * H::BLOCK_BYTES + (H::TURNED ? 16 * BLOCK_LINE : 32) * k);
-      if (ADD || k > 0) Product::template run<true>(sum[c], of_a, of_b);
-      else Product::template run<false>(sum[c], of_a, of_b);
-    }
+    const uint64_t of_b = operand<H::B_LINE>(b + FROM * H::BLOCK_BYTES + (H::TURNED ? 16 * BLOCK_LINE : 32) * k, H::TURNED ? H::BLOCK_BYTES : 0);
+    if (ADD || k > 0) Product::template run<FROM * H::N / 2, true>(sum, of_a, of_b);
+    else Product::template run<FROM * H::N / 2, false>(sum, of_a, of_b);
   }
+  if constexpr (FROM + 1 < TO) multiply_slice<H, FROM + 1, TO, ADD>(sum, a, b);
 }
 
 // The tile of this block's cluster. One thread calls copy(ring), which copies the slices in turn; the threads that multiply then call finish(sums),
@@ -127,7 +129,7 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
     return false;  // all copies are waited for by others
   }
   if (H::UNEVEN) take_registers<160>();
-  float sum[H::BLOCKS][H::N / 2] = {}, exact[H::EXACT ? H::BLOCKS : 1][H::N / 2] = {};
+  float sum[H::TN / 2] = {}, exact[H::EXACT ? H::TN / 2 : 1] = {};
   const uint32_t group = warp / 4 * 64 * H::LINE;
   auto release = [&](int stage) {
     if (threadIdx.x % 128 == 0) barrier_arrive(empty + stage);
@@ -149,12 +151,9 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
         wgmma_commit();
         wgmma_wait<0>();
         release(stage);
+        summed(sum, FROM * H::N / 2, TO * H::N / 2);
 #pragma unroll
-        for (int c = FROM; c < TO; ++c) {
-          summed(sum[c]);
-#pragma unroll
-          for (int i = 0; i < H::N / 2; ++i) exact[c][i] += sum[c][i];
-        }
+        for (int i = FROM * H::N / 2; i < TO * H::N / 2; ++i) exact[i] += sum[i];
       } else {
         multiply_slice<H, FROM, TO, true>(sum, a, b);
         wgmma_commit();
@@ -164,14 +163,13 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
       }
     }
     wgmma_wait<0>();
-#pragma unroll
-    for (int c = FROM; c < TO; ++c) summed(sum[c]);
+    summed(sum, FROM * H::N / 2, TO * H::N / 2);
   };
   constexpr Number<0> zero;
-  constexpr Number<H::BLOCKS> all;
-  if constexpr (H::BLOCKS == 2) multiply_to(zero, Number<1>(), count.first);
+  constexpr Number<H::TN / H::N> all;
+  if constexpr (H::ALONE) multiply_to(zero, Number<1>(), count.first);
   multiply_to(zero, all, count.first + count.all);
-  if constexpr (H::BLOCKS == 2) multiply_to(Number<1>(), all, count.first + count.all + count.last);
+  if constexpr (H::ALONE) multiply_to(Number<1>(), all, count.first + count.all + count.last);
   all_multiplied<H::THREADS>();
 
   float* tile = reinterpret_cast<float*>(slices);
@@ -180,14 +178,13 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float2* at = reinterpret_cast<float2*>(tile + (16 * warp + lane / 4 + 8 * half) * H::TILE_LINE + 8 * c + lane % 4 * 2);
-      const float* of = (H::EXACT ? exact : sum)[c / (H::N / 8)] + c % (H::N / 8) * 4 + 2 * half;
+      const float* of = (H::EXACT ? exact : sum) + 4 * c + 2 * half;
       *at = make_float2(of[0], of[1]);
     }
   if (cluster > 1) cluster_sync();
   else all_multiplied<H::THREADS>();
 
-  const int begin = H::TM * rank / cluster;
-  finish(Sums<H>{tile, cluster, begin, H::TM * (rank + 1) / cluster - begin});
+  finish(Sums<H>{tile, cluster, H::TM * rank / cluster, H::TM * (rank + 1) / cluster});
   if (cluster > 1) cluster_sync();  // nobody leaves while its tile is read
   return true;
 }
@@ -217,9 +214,9 @@ __device__ __forceinline__ void copy_slices(const Ring& ring, const TensorMap& a
   }
 }
 
-// A tile of the product of two matrices. The threads that multiply call begin() for what finishes four neighbours x of a row of the result, from a
-// column on, in one order on one device: finish(row, column) reads what it needs, and what it returns is called with the sums. Whether this
-// thread is one of them.
+// A tile of the product of two matrices. Each thread that multiplies calls begin(column) for what finishes four neighbours x of the result from that
+// column on, in one order on one device: finish(row) reads what it needs of a row, and what it returns is called with the sums. Whether this thread
+// is one of them.
 template <typename H, typename Begin>
 __device__ __forceinline__ bool tile_of_product(const TensorMap& a_map, const TensorMap& b_map, const Extent& n, Begin begin) {
   const int cluster = n.cluster, rank = blockIdx.x % cluster;
@@ -236,15 +233,19 @@ __device__ __forceinline__ bool tile_of_product(const TensorMap& a_map, const Te
   }
   auto copy = [&](const Ring& ring) { copy_slices<H>(ring, a_map, b_map, row0, col0, first, step, count); };
   return sum_tile<H>(cluster, {count}, copy, [&](const Sums<H>& sums) {
-    auto finish = begin();
+    const int col = col0 + sums.along(), end = min(sums.end, n.m - row0);
+    if (col >= n.n) return;  // n is a multiple of 4
+    const auto finish = begin(col);
 #pragma unroll 1
-    for (int i = threadIdx.x; i < sums.fours(); i += H::THREADS) {
-      const int line = sums.line(i), along = sums.along(i), row = row0 + line, col = col0 + along;
-      if (row >= n.m || col >= n.n) continue;  // n is a multiple of 4
-      auto take = finish(row, col);  // while the sums are on their way
-      float x[4];
-      sums.read(line, along, x);
+    for (int line = sums.first(); line < end; line += 2 * sums.APART) {
+      const bool two = line + sums.APART < end;
+      const int next = two ? line + sums.APART : line;
+      auto take = finish(row0 + line), take_next = finish(row0 + next);  // while the sums are on their way
+      float x[4], of_next[4];
+      sums.read(line, sums.along(), x);
+      if (two) sums.read(next, sums.along(), of_next);
       take(x);
+      if (two) take_next(of_next);
     }
   });
 }

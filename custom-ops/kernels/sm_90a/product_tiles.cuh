@@ -47,7 +47,7 @@ __device__ __forceinline__ void sum_tiles(int tiles, int count, Copy copy, Finis
   };
 #pragma unroll 1
   for (int i = 0; i < tiles; ++i) {
-    float sum[1][H::N / 2] = {};
+    float sum[H::TN / 2] = {};
 #pragma unroll 1
     for (int s = 0; s < count; ++s, ++item) {
       const int stage = item % H::STAGES;
@@ -61,8 +61,8 @@ __device__ __forceinline__ void sum_tiles(int tiles, int count, Copy copy, Finis
       if (s > 0) release(item - 1);
     }
     wgmma_wait<0>();
-    summed(sum[0]);
+    summed(sum);
     release(item - 1);
-    finish(i, sum[0]);
+    finish(i, sum);
   }
 }

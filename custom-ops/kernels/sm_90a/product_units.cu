@@ -25,10 +25,11 @@ struct Numbers {
 template <typename H>
 __device__ __forceinline__ void product_units(typename H::T* out, const float* bias, const long long* counter, const TensorMap& a_map,
                                               const TensorMap& b_map, const Numbers& n) {
-  tile_of_product<H>(a_map, b_map, n.extent, [&] {
+  tile_of_product<H>(a_map, b_map, n.extent, [&](int col) {
     const Philox philox = philox_at(n.seed, n.stream, n.offset, counter);
-    return [=, &n](int row, int col) {
-      return [=, &n](float(&x)[4]) { finish_units<!H::EXACT>(out, x, bias, row, col, n.extent.n, philox, n); };
+    const float4 of_bias = *reinterpret_cast<const float4*>(bias + col);
+    return [=, &n](int row) {
+      return [=, &n](float(&x)[4]) { finish_units<!H::EXACT>(out, x, of_bias, row, col, n.extent.n, philox, n); };
     };
   });
 }

@@ -12,19 +12,20 @@ constexpr int BLOCK_LINE = 128;  // bytes of a line of a block of 64 entries
 // What threads wrote to shared memory before is seen by the copies that they begin.
 __device__ __forceinline__ void shared_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// Where an operand lies within a block with lines of so many bytes, 128 or 64.
-template <int LINE = BLOCK_LINE> __device__ __forceinline__ uint64_t operand(uint32_t at) {
-  return (uint64_t)(at >> 4) | (uint64_t)(8 * LINE >> 4) << 32 | (uint64_t)(LINE == 128 ? 1 : 2) << 62;
+// Where an operand lies within a block with lines of so many bytes, 128 or 64. A turned one may go on in blocks that begin `apart` bytes from each other.
+// Above its 18 bits an address has the number of the block in its cluster.
+template <int LINE = BLOCK_LINE> __device__ __forceinline__ uint64_t operand(uint32_t at, uint32_t apart = 0) {
+  return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(apart >> 4) << 16 | (uint64_t)(8 * LINE >> 4) << 32 | (uint64_t)(LINE == 128 ? 1 : 2) << 62;
 }
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int LEFT> __device__ __forceinline__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
 
-// After the wait for the products of these sums: they are not read before.
-template <int N> __device__ __forceinline__ void summed(float (&d)[N]) {
+// After the wait for the products of these sums, or of some: they are not read before.
+template <int N> __device__ __forceinline__ void summed(float (&d)[N], int from = 0, int to = N) {
 #pragma unroll
-  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
+  for (int i = from; i < to; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
 // Waits for all threads that multiply, THREADS of them.
@@ -43,7 +44,9 @@ struct Exchanged {
   }
 };
 
-// d += a b, or d = a b without ADD, for a of 64 x 16 and b of 16 x N, each straight or turned. The lists of registers are made of groups of 16.
+// d += a b, or d = a b without ADD, for a of 64 x 16 and b of 16 x N, each straight or turned; d is N / 2 sums from FROM on. A broad product reads a once,
+// where narrow ones side by side read it each time, and shared memory gives just enough for those of 64 columns. The lists of registers are made of
+// groups of 16.
 template <typename T, int N, bool TURNED_A, bool TURNED_B> struct Wgmma;
 
 #define NAMES_0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
@@ -52,13 +55,14 @@ template <typename T, int N, bool TURNED_A, bool TURNED_B> struct Wgmma;
 #define NAMES_48 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define NAMES_64 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
 #define NAMES_80 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define OPERANDS_8 "{%0, %1, %2, %3}, %4, %5, %6"
 #define OPERANDS_64 "{" NAMES_0 "," NAMES_16 "}, %32, %33, %34"
 #define OPERANDS_96 "{" NAMES_0 "," NAMES_16 "," NAMES_32 "}, %48, %49, %50"
 #define OPERANDS_128 "{" NAMES_0 "," NAMES_16 "," NAMES_32 "," NAMES_48 "}, %64, %65, %66"
 #define OPERANDS_192 "{" NAMES_0 "," NAMES_16 "," NAMES_32 "," NAMES_48 "," NAMES_64 "," NAMES_80 "}, %96, %97, %98"
-#define SUMS(I)                                                                                                               \
-  "+f"(d[I]), "+f"(d[I + 1]), "+f"(d[I + 2]), "+f"(d[I + 3]), "+f"(d[I + 4]), "+f"(d[I + 5]), "+f"(d[I + 6]), "+f"(d[I + 7]), \
-      "+f"(d[I + 8]), "+f"(d[I + 9]), "+f"(d[I + 10]), "+f"(d[I + 11]), "+f"(d[I + 12]), "+f"(d[I + 13]), "+f"(d[I + 14]), "+f"(d[I + 15])
+#define SUMS_4(I) "+f"(d[FROM + I]), "+f"(d[FROM + I + 1]), "+f"(d[FROM + I + 2]), "+f"(d[FROM + I + 3])
+#define SUMS(I) SUMS_4(I), SUMS_4(I + 4), SUMS_4(I + 8), SUMS_4(I + 12)
+#define SUMS_8 SUMS_4(0)
 #define SUMS_64 SUMS(0), SUMS(16)
 #define SUMS_96 SUMS_64, SUMS(32)
 #define SUMS_128 SUMS_96, SUMS(48)
@@ -66,8 +70,8 @@ template <typename T, int N, bool TURNED_A, bool TURNED_B> struct Wgmma;
 
 #define WGMMA(T, NAME, N, TURNED_A, TURNED_B)                                                       \
   template <> struct Wgmma<T, N, TURNED_A, TURNED_B> {                                              \
-    template <bool ADD = true>                                                                      \
-    static __device__ __forceinline__ void run(float (&d)[N / 2], uint64_t a, uint64_t b) {         \
+    template <int FROM = 0, bool ADD = true, int ALL>                                               \
+    static __device__ __forceinline__ void run(float (&d)[ALL], uint64_t a, uint64_t b) {           \
       asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME "." NAME " " OPERANDS_##N \
                    ", 1, 1, " #TURNED_A ", " #TURNED_B ";"                                          \
                    : SUMS_##N                                                                       \
@@ -75,9 +79,13 @@ template <typename T, int N, bool TURNED_A, bool TURNED_B> struct Wgmma;
     }                                                                                               \
   };
 #define OF_EVERY_WIDTH(T, NAME) \
+  WGMMA(T, NAME, 8, 1, 0)       \
   WGMMA(T, NAME, 64, 0, 0)      \
   WGMMA(T, NAME, 64, 0, 1)      \
   WGMMA(T, NAME, 64, 1, 1)      \
+  WGMMA(T, NAME, 128, 0, 1)     \
+  WGMMA(T, NAME, 128, 1, 1)     \
+  WGMMA(T, NAME, 192, 0, 1)     \
   WGMMA(T, NAME, 96, 0, 0)      \
   WGMMA(T, NAME, 128, 0, 0)     \
   WGMMA(T, NAME, 192, 0, 0)
@@ -89,11 +97,14 @@ OF_EVERY_WIDTH(__nv_bfloat16, "bf16")
 #undef SUMS_128
 #undef SUMS_96
 #undef SUMS_64
+#undef SUMS_8
 #undef SUMS
+#undef SUMS_4
 #undef OPERANDS_192
 #undef OPERANDS_128
 #undef OPERANDS_96
 #undef OPERANDS_64
+#undef OPERANDS_8
 #undef NAMES_0
 #undef NAMES_16
 #undef NAMES_32
