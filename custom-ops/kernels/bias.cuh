@@ -74,27 +74,34 @@ __device__ __forceinline__ void sum_biases(const T* planes, size_t plane, size_t
   }
 }
 
+// The state of a unit before its update: bias, velocity, and mean activation or squared error.
+struct BiasBefore {
+  float bias, velocity, third;
+  BiasBefore() = default;
+  __device__ BiasBefore(const float* state, const BiasRule& rule, unsigned units, unsigned unit)
+      : bias(state[unit]), velocity(state[units + unit]), third(rule.cost != 0.f || rule.error ? state[2 * (size_t)units + unit] : 0.f) {}
+};
+
 // The update of the biases of one unit from its sums over `batch` rows; `scale` may be null.
-__device__ __forceinline__ void apply_bias(float* state, float pos_all, float neg_all, float err_all, const float* scalars,
-                                           const float* scale, const BiasRule& rule, unsigned batch, unsigned units,
-                                           unsigned unit) {
+__device__ __forceinline__ void apply_bias(float* state, const BiasBefore& before, float pos_all, float neg_all, float err_all,
+                                           float momentum, float rate, const float* scale, const BiasRule& rule, unsigned batch,
+                                           unsigned units, unsigned unit) {
   float* bias = state + unit;
   float* velocity = bias + units;
   float* third = velocity + units;
   float* fourth = third + units;
-  const float momentum = scalars[1], rate = scalars[2];
   float g = (rule.of_pos * pos_all + rule.sign * neg_all) / (float)batch;
   if (rule.cost != 0.f) {
-    const float q = rule.decay * *third + (1.f - rule.decay) * (pos_all / (float)batch);
+    const float q = rule.decay * before.third + (1.f - rule.decay) * (pos_all / (float)batch);
     *third = q;
     g = g + rule.cost * (rule.target - q);
   }
   if (scale) g = g * scale[unit];
-  const float v = momentum * *velocity + rate * g;
+  const float v = momentum * before.velocity + rate * g;
   *velocity = v;
-  *bias = *bias + v;
+  *bias = before.bias + v;
   if (rule.error) {  // two-sum: what the addition rounds away goes to the fourth plane
-    const float a = *third, b = err_all;
+    const float a = before.third, b = err_all;
     const float s = a + b, bb = s - a;
     *fourth = *fourth + ((a - (s - bb)) + (b - bb));
     *third = s;
@@ -109,5 +116,6 @@ __device__ __forceinline__ void step_biases(float* state, const T* planes, size_
   float sums[3];
   sum_biases<THREADS, PARTS, UNITS>(planes, (size_t)batch * units, part, batch, units, first, rule.error, memory, sums);
   const unsigned unit = first + threadIdx.x;
-  if (threadIdx.x < UNITS && unit < units) apply_bias(state, sums[0], sums[1], sums[2], scalars, scale, rule, batch, units, unit);
+  if (threadIdx.x < UNITS && unit < units)
+    apply_bias(state, BiasBefore(state, rule, units, unit), sums[0], sums[1], sums[2], scalars[1], scalars[2], scale, rule, batch, units, unit);
 }

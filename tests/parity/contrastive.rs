@@ -395,7 +395,13 @@ fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
                         let gather_error = phases == Phases::Difference;
                         let step = BiasStep { phases, sparsity, gather_error, scale: None, sums: None };
                         bias_step_(&want, &planes.to_dtype(DType::F32)?, &scalars()?, step)?;
-                        assert_same_bits(&format!("{what}: {side} biases"), &got.to_device(&CPU)?, &want)?;
+                        let (what, got) = (format!("{what}: {side} biases"), got.to_device(&CPU)?);
+                        // Tensor cores may sum hidden units of 16 bits.
+                        let summed = side == "hidden" && matches!(states, States::F16 | States::Bf16);
+                        match device.is_cuda() && summed {
+                            true => assert_close(&what, &got, &want, 1e-6, 1e-6)?,
+                            false => assert_same_bits(&what, &got, &want)?,
+                        }
                     }
                     assert_eq!(counter.to_vec1::<i64>()?, [47], "{what}");
                 }

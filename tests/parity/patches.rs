@@ -383,7 +383,12 @@ fn an_update_matches_its_reference() -> Result<()> {
                 let gather_error = phases == Phases::Difference;
                 let step = BiasStep { phases, sparsity, gather_error, scale: None, sums: None };
                 bias_step_(&want, &planes, &scalars, step)?;
-                assert_same_bits(&format!("{what}: {side} biases"), &got.to_device(&CPU)?, &want)?;
+                let (what, got) = (format!("{what}: {side} biases"), got.to_device(&CPU)?);
+                // Tensor cores may sum hidden units of 16 bits.
+                match side == "hidden" && device.is_cuda() && parts == 1 && dtype != DType::F32 {
+                    true => assert_close(&what, &got, &want, 1e-6, 1e-6)?,
+                    false => assert_same_bits(&what, &got, &want)?,
+                }
             }
         }
         assert!(halved > 0 || !device.is_cuda() || !warpgroups_multiply(&device), "no weights in halves");

@@ -13,7 +13,8 @@ constexpr int TILE = 64;         // sides of a square of a tile
 constexpr int SLICE_DEPTH = 64;  // rows of a slice
 constexpr int SLICES = 6;        // of both phases, at most
 constexpr int SLICE_BYTES = SLICE_DEPTH * BLOCK_LINE;  // of one part
-constexpr int SHARED = 217 * 1024;  // beside which a block of contrast_biases fits
+constexpr int SHARED = 217 * 1024;
+constexpr int ONES_BYTES = 2048;    // of contrast_step.cu, behind these. A block of contrast_biases fits beside both
 
 // A block's tiles, one after the other: runs of tiles below each other, for which the states of visible units stay. What waits for memory takes runs
 // of `height` tiles, each as many runs further along the rows as there are blocks, so that all blocks together move over one stretch of memory:
@@ -64,6 +65,8 @@ struct Walk {
   }
   // The last tile with these states of visible units, and not the last of all.
   __device__ bool last_of_run() const { return moves() && left > 1 && row + 1 == height_here(); }
+  // Whether this tile, among those of its rows, is for what is done once for each row: columns take turns, a power of two of them.
+  __device__ bool alone() const { return (row0() / TILE & ((1 << (31 - __clz(across))) - 1)) == col; }
   __device__ int row0() const { return matrix_here() * rows + (band_here() * height + row) * TILE; }
   __device__ int col0() const { return col * COLS; }
   // Squares of the tile that begin within the matrix.

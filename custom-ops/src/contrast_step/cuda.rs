@@ -28,7 +28,7 @@ pub(super) const TILE: usize = 64;
 const LINE: usize = 128;
 pub(super) const SLICE_DEPTH: usize = 64;
 const SLICES: usize = 6;
-pub(super) const WARPGROUP_SHARED: usize = 217 * 1024;
+pub(super) const WARPGROUP_SHARED: usize = 219 * 1024;
 pub(super) const WARPGROUP_THREADS: [u32; 2] = [384, 320];
 /// Squares side by side in a tile of weights of 16 bits.
 pub(super) const WIDE: usize = 2;
@@ -163,6 +163,11 @@ impl Numbers {
             batch: batch as i32,
         }
     }
+
+    /// For [`launch_biases`] of so many units.
+    pub(super) fn of_biases(self, hidden: usize, visible: usize) -> Self {
+        Self { rows: hidden as i32, cols: visible as i32, ..self }
+    }
 }
 
 impl Fused<'_> {
@@ -197,11 +202,14 @@ impl Fused<'_> {
         let of_biases = n_hidden.div_ceil(UNITS) + n_visible.div_ceil(UNITS);
         if patches.is_none_or(|patches| patches.straight) && warpgroups(gpu.limits(), self.sizes, n) {
             let velocity = velocity.as_mut();
-            let operands = Operands { weights: &mut weights, velocity, copy: &mut copy, h: &h, x: &x };
+            let hidden = &mut hidden_state;
+            let operands =
+                Operands { weights: &mut weights, velocity, copy: &mut copy, hidden, h: &h, x: &x };
             self.launch_warpgroups(dtype, gpu, operands, &scalars, numbers)?;
             let states = States { h: &h, x: &x, hidden: &mut hidden_state, visible: &mut visible_state };
-            let of_all = Numbers { rows: n_hidden as i32, cols: n_visible as i32, ..numbers };
-            return launch_biases(op, dtype, gpu, states, &scalars, &mut counter, of_all);
+            // Those of hidden units are done where states are of one part.
+            let numbers = numbers.of_biases(if parts == 1 { 0 } else { n_hidden }, n_visible);
+            return launch_biases(op, dtype, gpu, states, &scalars, &mut counter, numbers);
         }
         let Weights::Whole(mut params) = weights else {
             candle::bail!(
@@ -266,8 +274,8 @@ pub(super) struct States<'a, 'b, T> {
     pub visible: &'a mut CudaViewMut<'b, f32>,
 }
 
-/// The biases and the counter, beside the weights, where there is room for its blocks: it waits for the launch before at its end. `numbers` has the
-/// units of all matrices.
+/// The biases of `numbers.rows` hidden units and `numbers.cols` visible ones, and the counter, beside the weights, where there is room for its blocks:
+/// it waits for the launch before at its end.
 pub(super) fn launch_biases<T: CudaDType>(
     op: &'static str,
     dtype: &str,
@@ -357,6 +365,8 @@ struct Operands<'a, 'b, T> {
     weights: &'a mut Weights<'b>,
     velocity: Option<&'a mut CudaViewMut<'b, bf16>>,
     copy: &'a mut CudaViewMut<'b, T>,
+    /// Biases of the hidden units, see `bias_step_`.
+    hidden: &'a mut CudaViewMut<'b, f32>,
     h: &'a CudaView<'b, T>,
     x: &'a CudaView<'b, T>,
 }
@@ -371,7 +381,7 @@ impl Fused<'_> {
         numbers: Numbers,
     ) -> Result<()> {
         let Self { op, patches, sizes: Sizes { parts, rows, cols, .. }, .. } = *self;
-        let Operands { weights, velocity, copy, h, x } = operands;
+        let Operands { weights, velocity, copy, hidden, h, x } = operands;
         let kind = if patches.is_some() { "patch_step" } else { "contrast_step" };
         // One matrix has no grid. The weights of patches lie below each other.
         let whole = Patches { grid: Grid::default(), n: 1, values: cols, straight: true };
@@ -413,10 +423,11 @@ impl Fused<'_> {
         let map = |at, dtype| map_of_weights(at, dtype, rows, cols);
         let launch = launch.num(h_map).num(x_map).num(map(weights.at, of_weights)?);
         let launch = launch.num(map(velocity_at, of_velocity)?).num(map(copy.at, self.dtype)?);
-        // SAFETY: (5 × TensorMap, const float*, Numbers, Grid, int): maps of the states, of the weights, the velocity and the copy, whose memory has
-        // addresses that are alive, in the blocks that the kernel takes; shapes and where views begin were checked as above. Weights in halves have
-        // a velocity of their own.
-        unsafe { launch.read(scalars).num(numbers).num(patches.grid).num(height).go() }
+        let launch = launch.write(hidden).read(scalars);
+        // SAFETY: (5 × TensorMap, float*, const float*, Numbers, Grid, int): maps of the states, of the weights, the velocity and the copy, whose memory
+        // has addresses that are alive, in the blocks that the kernel takes; shapes and where views begin were checked as above. Weights in halves
+        // have a velocity of their own.
+        unsafe { launch.num(numbers).num(patches.grid).num(height).go() }
     }
 }
 

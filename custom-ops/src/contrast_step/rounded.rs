@@ -86,14 +86,16 @@ impl Kernel for Rounded<'_> {
                 warpgroup_blocks(gpu.limits(), rows.div_ceil(TILE), cols.div_ceil(WIDE * TILE), true);
             let launch = launch.blocks(blocks, ROUNDED_THREADS);
             let launch = launch.shared(WARPGROUP_SHARED).overlapped().num(h_map).num(x_map);
-            let launch = launch.num(weights(of_weight.at)?).num(weights(of_velocity.at)?).read(&scalars);
+            let launch = launch.num(weights(of_weight.at)?).num(weights(of_velocity.at)?);
+            let launch = launch.write(&mut hidden).read(&scalars);
             let launch = launch.write(&mut counter).num(numbers).num(Grid::default());
-            // SAFETY: (4 × TensorMap, const float*, const long long*, Numbers, Grid, Rounding, int): maps of the states, of the weights and the velocity, whose
+            // SAFETY: (4 × TensorMap, float*, const float*, const long long*, Numbers, Grid, Rounding, int): maps of the states, of the weights and the velocity, whose
             // memory has addresses that are alive, in the blocks that the kernel takes; `Sizes::of` checked shapes, `run` where views begin,
             // `warpgroups` that lines are multiples of 16 bytes and that the states fit.
             unsafe { launch.num(rounding).num(1i32).go()? };
             drop((of_h, of_x, of_weight, of_velocity));
             let states = States { h: &h, x: &x, hidden: &mut hidden, visible: &mut visible };
+            let numbers = numbers.of_biases(0, cols);
             return launch_biases(OP, "bf16", gpu, states, &scalars, &mut counter, numbers);
         }
         let shape = Shape::of(gpu.limits(), 1, rows, cols);
