@@ -16,12 +16,16 @@
 // Memory binds, both that of the device and the second-level cache, from which operands come. Microseconds on an H200, where a kernel that only
 // streams the weights of [16000, 2304] takes 170 in f32 and 113 in halves; patches: [256, 192, 576]:
 //                                                                  [16000, 2304]   [11008, 4096]   patches
-//   f32 weights and velocity (f16)                                           189             237       158
-//   halves; tiles of two squares read h half as often                        124      149 to 157       113
-//     with tiles of one square                                               137             162       125
-//     with two, where each tile waits for another x                          138             164
-//   bf16 weights                                                             109             129
-// f32 weights leave room for two places beside two squares, which is slower (197 at [16000, 2304]).
+//   f32 weights and velocity (f16)                                           192             243
+//   halves; tiles of two squares read h half as often                        125      148 to 157       112
+//   bf16 weights                                                             112             133
+//   without the biases: f32                                                  191             242       158
+//     halves                                                                 124      148 to 158       110
+//       with tiles of one square                                             137             162       125
+//       with two, where each tile waits for another x                        138             164
+//     bf16 weights                                                           108             128
+// f32 weights leave room for two places beside two squares, which is slower (197 at [16000, 2304]). Where a warp that copies updates the biases in place
+// of those that multiply, bf16 weights take 116 and 138. With h copied only half as often, as clusters could share it, these take 110 and 130, patches 109.
 //
 // arrays   h: planes of [batch, rows] and x: of [batch, cols], T; plane 0 is of the negative phase, plane 1 of the positive. weight: [rows, cols]
 //          f32, bf16, or 16 bits that are lower halves; velocity: the same, V; copy: the same, T. All as tensor maps: of 64
