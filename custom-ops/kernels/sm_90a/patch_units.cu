@@ -94,8 +94,9 @@ __device__ __forceinline__ void take_sums(const float (&sum)[N], int pair, float
   }
 }
 
-// Writes fours of the columns from col0 on of rows `row` and, if there are two inside, `row` + 8: v[2 c + half] is of the c-th 16 columns and of row + 8 half,
-// where Exchanged::along() has it. Lanes two apart give each other fours, so that each writes eight neighbours and all of a row 64 bytes at once.
+// Writes 32 columns, from where `row` is, of that row and of the eighth below it, as far as they are `inside`. v[2 c + half]: four neighbours of the c-th
+// 16 columns, from Exchanged::along() on, of one of both rows. Lanes two apart give each other fours, so that each writes eight neighbours and the four of
+// a row 64 bytes at once.
 template <typename T>
 __device__ __forceinline__ void store_eights(T* row, size_t width, const bool (&inside)[2], const float (&v)[4][4]) {
   const bool second = threadIdx.x / 2 % 2;

@@ -25,8 +25,8 @@
 constexpr int RING = 216 * 1024;  // at most
 constexpr int MOST = 8;           // blocks of a cluster
 
-// PA and PB: parts of a and of b. ALONE: each of two turned blocks of 64 columns has slices of its own, too. Both then always have products of their own: with
-// those of both together there are not enough registers.
+// PA and PB: parts of a and of b. ALONE: each of two turned blocks of 64 columns has slices of its own, too. Both then always have products of their own:
+// with those of both together there are not enough registers.
 template <int WGS_, int TN_, bool TURNED_, typename T_, int PA_, int PB_, bool ALONE_ = false>
 struct Shape {
   using T = T_;

@@ -89,9 +89,9 @@ impl Kernel for Rounded<'_> {
             let launch = launch.num(weights(of_weight.at)?).num(weights(of_velocity.at)?);
             let launch = launch.write(&mut hidden).read(&scalars);
             let launch = launch.write(&mut counter).num(numbers).num(Grid::default());
-            // SAFETY: (4 × TensorMap, float*, const float*, const long long*, Numbers, Grid, Rounding, int): maps of the states, of the weights and the velocity, whose
-            // memory has addresses that are alive, in the blocks that the kernel takes; `Sizes::of` checked shapes, `run` where views begin,
-            // `warpgroups` that lines are multiples of 16 bytes and that the states fit.
+            // SAFETY: (4 × TensorMap, float*, const float*, const long long*, Numbers, Grid, Rounding, int): maps of the states, of the weights and
+            // the velocity, whose memory has addresses that are alive, in the blocks that the kernel takes; `Sizes::of` checked shapes, `run` where
+            // views begin, `warpgroups` that lines are multiples of 16 bytes and that the states fit.
             unsafe { launch.num(rounding).num(1i32).go()? };
             drop((of_h, of_x, of_weight, of_velocity));
             let states = States { h: &h, x: &x, hidden: &mut hidden, visible: &mut visible };

@@ -193,6 +193,18 @@ mod tests {
     }
 
     #[test]
+    fn products_down_that_parity_tests_take_broad_tiles_in_clusters() {
+        let of = |n, parts| {
+            let forms = Forms::of_units(parts, true)?;
+            Shape::of(gpus::ALL[3], [20, n, 2048], parts, forms)
+                .map(|shape| (shape.columns, shape.cluster > 1))
+        };
+        assert_eq!(of(2560, [1, 1]), Some((128, true)));
+        assert_eq!(of(2560, [1, 2]), Some((128, true)));
+        assert_eq!(of(5056, [1, 1]), Some((192, true)));
+    }
+
+    #[test]
     fn only_capability_9_0_has_them() {
         assert_eq!(
             gpus::ALL.map(|gpu| gpu.has_warpgroup_products()),
