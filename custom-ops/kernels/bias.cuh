@@ -1,4 +1,5 @@
-// bias.cuh: the bias update of one side from the states of both phases, for contrast_step.cu and bias_step.cu, which has the formulas.
+// bias.cuh: the bias update of one side from the states of both phases, for contrast_step.cu and bias_step.cu, which has the formulas. From sums of its own
+// sm_90a/contrast_step.cu updates a unit by apply_bias, too.
 //
 // The same bits as the CPU twin in src/bias_step.rs, without -ffast-math and with -fmad=false: sums run in the order row lane, then
 // a tree over the lanes. bias_step.cu adds more than 4096 rows in stretches of so many, the others in one.
@@ -108,6 +109,13 @@ __device__ __forceinline__ void apply_bias(float* state, const BiasBefore& befor
   }
 }
 
+// The same of a unit whose state was not read before, from `sums` as sum_biases gives them.
+__device__ __forceinline__ void step_bias(float* state, const float (&sums)[3], const float* scalars, const float* scale, const BiasRule& rule,
+                                          unsigned batch, unsigned units, unsigned unit) {
+  const BiasBefore before(state, rule, units, unit);
+  apply_bias(state, before, sums[0], sums[1], sums[2], scalars[1], scalars[2], scale, rule, batch, units, unit);
+}
+
 // Biases of units first .. first + UNITS of `units` from planes of `batch` rows, see sum_biases.
 template <int THREADS, int PARTS, int UNITS = BIAS_UNITS, typename T>
 __device__ __forceinline__ void step_biases(float* state, const T* planes, size_t part, const float* scalars,
@@ -116,6 +124,5 @@ __device__ __forceinline__ void step_biases(float* state, const T* planes, size_
   float sums[3];
   sum_biases<THREADS, PARTS, UNITS>(planes, (size_t)batch * units, part, batch, units, first, rule.error, memory, sums);
   const unsigned unit = first + threadIdx.x;
-  if (threadIdx.x < UNITS && unit < units)
-    apply_bias(state, BiasBefore(state, rule, units, unit), sums[0], sums[1], sums[2], scalars[1], scalars[2], scale, rule, batch, units, unit);
+  if (threadIdx.x < UNITS && unit < units) step_bias(state, sums, scalars, scale, rule, batch, units, unit);
 }

@@ -75,5 +75,5 @@ extern "C" __global__ void bias_step_of_sums(float* state, const float* sums, co
   for (unsigned s = 0; s < stretches; ++s)
 #pragma unroll
     for (int kind = 0; kind < 3; ++kind) of[kind] = of[kind] + sums[((size_t)s * 3 + kind) * units + unit];
-  apply_bias(state, BiasBefore(state, rule, units, unit), of[0], of[1], of[2], scalars[1], scalars[2], scale, rule, batch, units, unit);
+  step_bias(state, of, scalars, scale, rule, batch, units, unit);
 }

@@ -29,7 +29,9 @@ __device__ void product_units(__half* out, const __half* a, const __half* b, con
   let_next_start();
   const Philox philox = philox_at(n.seed, n.stream, n.offset, counter);
   product<H>(a, b, n.product, [&](int row, int col, float(&x)[4]) {
-    finish_units<false>(out, x, *reinterpret_cast<const float4*>(bias + col), row, col, n.product.n, philox, n);
+    float of_bias[4];
+    load4(bias + col, of_bias);
+    finish_units<false>(out, x, of_bias, row, col, n.product.n, philox, n);
   });
 }
 

@@ -4,11 +4,10 @@
 
 #include "units.cuh"
 
-// Four neighbours of a row of the result, from column `col` of `width` on, and their biases b; QUICK as in `means_of`. Gaussian units have no samples.
+// Four neighbours of a row of the result, from column `col` of `width` on, and their biases; QUICK as in `means_of`. Gaussian units have no samples.
 template <bool QUICK, typename T, typename Numbers>
-__device__ __forceinline__ void finish_units(T* out, float (&x)[4], const float4& b, int row, int col, int width, const Philox& philox,
+__device__ __forceinline__ void finish_units(T* out, float (&x)[4], const float (&of_bias)[4], int row, int col, int width, const Philox& philox,
                                              const Numbers& n) {
-  const float of_bias[4] = {b.x, b.y, b.z, b.w};
   float mean[4];
 #pragma unroll
   for (int j = 0; j < 4; ++j) x[j] = fmaf(n.scale, x[j], of_bias[j]);

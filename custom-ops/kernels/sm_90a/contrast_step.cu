@@ -186,7 +186,7 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
       continue;
     }
     float sum[32 * WIDE], of_rows[4];
-    const bool biased = tile.alone();
+    const bool sums_rows = tile.alone();
     int slice = i * count;
     const int runs = tile.runs;
     const bool last = tile.last_of_run();
@@ -198,12 +198,12 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
     };
     // One lane of four has the sums of two rows. It reads what it changes by them early: from memory that takes as long as the products.
     const int units = PATCHES ? g.units() : n.rows;
-    const bool biases = biased && lane % 4 == 0;
+    const bool steps_biases = sums_rows && lane % 4 == 0;
     BiasBefore before[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int unit = tile.row0() + row + 8 * half;
-      if (biases && unit < units) before[half] = BiasBefore(hidden_state, n.hidden, units, unit);
+      if (steps_biases && unit < units) before[half] = BiasBefore(hidden_state, n.hidden, units, unit);
     }
     // Slices are told apart by the parity of their round, so nobody waits for those of a later tile.
     if (i > 0) barrier_wait(turn + i % GROUPS, (i / GROUPS - (i % GROUPS == 0)) % 2);
@@ -237,13 +237,13 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
       summed(sum);
       if constexpr (rows_too.value) summed(of_rows);
     };
-    if (biased) sum_slices(std::true_type());
+    if (sums_rows) sum_slices(std::true_type());
     else sum_slices(std::false_type());
     release(count - 1, slice - 1);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int unit = tile.row0() + row + 8 * half;
-      if (biases && unit < units)
+      if (steps_biases && unit < units)
         apply_bias(hidden_state, before[half], of_rows[2 * half + 1], of_rows[2 * half], 0.f, momentum, rate, nullptr, n.hidden, n.batch,
                    units, unit);
     }

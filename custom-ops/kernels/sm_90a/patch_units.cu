@@ -48,7 +48,7 @@ __device__ __forceinline__ void finish_tile(T* out, const Sums<H>& sums, const f
     for (int q = 0; q < Q; ++q) {
       const int line = first + q * sums.APART;
       at[q] = line < end ? (long long)(row0 + line) * width + unit : NOWHERE;
-      sums.read(min(line, end - 1), sums.along(), x[q]);
+      sums.read(min(line, end - 1), x[q]);
     }
     finish_units<!H::EXACT>(out, x, of_bias, at, philox, n);
   }

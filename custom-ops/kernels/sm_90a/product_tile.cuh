@@ -75,9 +75,9 @@ struct Sums {
   static constexpr int FOURS = H::TN / 4, APART = H::THREADS / FOURS;
   static __device__ int along() { return threadIdx.x % FOURS * 4; }
   __device__ int first() const { return threadIdx.x < APART * FOURS ? begin + threadIdx.x / FOURS : end; }
-  // Four neighbours of a line of the tile.
-  __device__ void read(int line, int along, float (&x)[4]) const {
-    const float* at = tile + line * H::TILE_LINE + along;
+  // Those four of a line of the tile.
+  __device__ void read(int line, float (&x)[4]) const {
+    const float* at = tile + line * H::TILE_LINE + along();
     if (cluster == 1) return load4(at, x);
     float4 of[MOST];
 #pragma unroll
@@ -242,8 +242,8 @@ __device__ __forceinline__ bool tile_of_product(const TensorMap& a_map, const Te
       const int next = two ? line + sums.APART : line;
       auto take = finish(row0 + line), take_next = finish(row0 + next);  // while the sums are on their way
       float x[4], of_next[4];
-      sums.read(line, sums.along(), x);
-      if (two) sums.read(next, sums.along(), of_next);
+      sums.read(line, x);
+      if (two) sums.read(next, of_next);
       take(x);
       if (two) take_next(of_next);
     }

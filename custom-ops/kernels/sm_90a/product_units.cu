@@ -27,7 +27,8 @@ __device__ __forceinline__ void product_units(typename H::T* out, const float* b
                                               const TensorMap& b_map, const Numbers& n) {
   tile_of_product<H>(a_map, b_map, n.extent, [&](int col) {
     const Philox philox = philox_at(n.seed, n.stream, n.offset, counter);
-    const float4 of_bias = *reinterpret_cast<const float4*>(bias + col);
+    float of_bias[4];
+    load4(bias + col, of_bias);
     return [=, &n](int row) {
       return [=, &n](float(&x)[4]) { finish_units<!H::EXACT>(out, x, of_bias, row, col, n.extent.n, philox, n); };
     };

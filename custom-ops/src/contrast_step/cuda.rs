@@ -23,12 +23,12 @@ const BESIDE_UNITS: usize = 64;
 /// The kernel loads so many bytes at once.
 pub(super) const ALIGN: usize = 16;
 /// Of kernels/sm_90a/contrast_step.cu and contrast_step_parts.cu: the sides of a tile, bytes of a line of a block, rows of a slice, slices of both
-/// phases at most, shared memory, and threads for states of one part and of two.
+/// phases at most, shared memory (`SHARED` and `ONES_BYTES`, which states of two parts leave), and threads for states of one part and of two.
 pub(super) const TILE: usize = 64;
 const LINE: usize = 128;
 pub(super) const SLICE_DEPTH: usize = 64;
 const SLICES: usize = 6;
-pub(super) const WARPGROUP_SHARED: usize = 219 * 1024;
+pub(super) const WARPGROUP_SHARED: usize = 217 * 1024 + 2048;
 pub(super) const WARPGROUP_THREADS: [u32; 2] = [384, 320];
 /// Squares side by side in a tile of weights of 16 bits.
 pub(super) const WIDE: usize = 2;
