@@ -43,36 +43,10 @@
 // truth    contrast_step_reference in src/contrast_step/mod.rs, round_stochastic and rounding_bits in src/rounding.rs; of patches
 //          patch_gradient_reference and weight_step_reference
 
-#include "../halves.cuh"
 #include "../order.cuh"
-#include "../rounding.cuh"
 #include "../stepped.cuh"
+#include "contrast_square.cuh"
 #include "contrast_tiles.cuh"
-
-// Where entry (row, col) of a tile lies, in blocks of 128 bytes by TILE rows as copies with swizzling leave it.
-template <typename V>
-__device__ __forceinline__ V* entry(unsigned char* tile, int row, int col) {
-  constexpr int LINE = BLOCK_LINE / sizeof(V), CHUNK = 16 / sizeof(V);
-  const int chunk = col % LINE / CHUNK ^ row % 8;
-  return reinterpret_cast<V*>(tile + (col / LINE * TILE + row) * BLOCK_LINE + chunk * 16) + col % CHUNK;
-}
-
-__device__ __forceinline__ void put(float* at, float2 v) { *reinterpret_cast<float2*>(at) = v; }
-__device__ __forceinline__ void put(__nv_bfloat16* at, float2 v) {
-  *reinterpret_cast<__nv_bfloat162*>(at) = __floats2bfloat162_rn(v.x, v.y);
-}
-__device__ __forceinline__ void put(__half* at, float2 v) { *reinterpret_cast<__half2*>(at) = __floats2half2_rn(v.x, v.y); }
-
-// How weights are stored: in f32; in halves, of which the upper ones are the copy; or as bf16 numbers alone, rounded stochastically.
-enum class Stored { WHOLE, HALVES, ROUNDED };
-
-// Two neighbours as they are stored.
-template <typename V> using Two = std::conditional_t<sizeof(V) == 4, float2, unsigned>;
-template <typename V> __device__ __forceinline__ Two<V>& two(V* at) { return *reinterpret_cast<Two<V>*>(at); }
-template <typename V> __device__ __forceinline__ float2 widened(const Two<V>& x) {
-  if constexpr (sizeof(V) == 4) return x;
-  else return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(x));
-}
 
 // A tile is WIDE squares side by side, each with a place of its own for its weights; GROUPS warpgroups take turns.
 template <bool PATCHES, typename T, typename V, Stored STORED, int WIDE, int GROUPS>
@@ -264,49 +238,8 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
       if (PLACES < GROUPS * WIDE && round > 0) barrier_wait(stepped_all + place, (round - 1) % 2);
       barrier_wait(arrived + place, round % 2);
       ++square;
-      auto step_all = [&](auto decay) {
-        constexpr int AT_ONCE = 2;  // times eight columns
-#pragma unroll
-        for (int from = 0; from < TILE / 8; from += AT_ONCE) {
-          // All are read before the first is written: the compiler does not know that they lie apart.
-          Two<W> weights[AT_ONCE][2];
-          Two<V> velocities[AT_ONCE][2];
-          [[maybe_unused]] unsigned uppers[AT_ONCE][2];
-          auto weight_at = [&](int c, int half) { return entry<W>(weights_in(place), row + 8 * half, 8 * (from + c) + pair_at); };
-          auto velocity_at = [&](int c, int half) { return entry<V>(velocities_in(place), row + 8 * half, 8 * (from + c) + pair_at); };
-          auto copy_at = [&](int c, int half) { return entry<T>(copies_in(place), row + 8 * half, 8 * (from + c) + pair_at); };
-#pragma unroll
-          for (int c = 0; c < AT_ONCE; ++c)
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-              weights[c][half] = two(weight_at(c, half));
-              velocities[c][half] = two(velocity_at(c, half));
-              if constexpr (STORED == Stored::HALVES) uppers[c][half] = two(copy_at(c, half));
-            }
-#pragma unroll
-          for (int c = 0; c < AT_ONCE; ++c)
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-              const float* g = sum + 32 * w + (from + c) * 4 + 2 * half;
-              float2 x, v = widened<V>(velocities[c][half]);
-              if constexpr (STORED == Stored::HALVES) x = joined_pair(uppers[c][half], weights[c][half]);
-              else x = widened<W>(weights[c][half]);
-              v.x = decay(v.x, x.x, g[0]), v.y = decay(v.y, x.y, g[1]);
-              x.x = x.x + v.x, x.y = x.y + v.y;
-              put(velocity_at(c, half), v);
-              W* to = weight_at(c, half);
-              T* copy = copy_at(c, half);
-              if constexpr (STORED == Stored::WHOLE) {
-                put(to, x);
-                put(copy, make_float2(x.x * n.scale, x.y * n.scale));
-              } else if constexpr (STORED == Stored::HALVES) {
-                halve_pair(x, two(copy), two(to));
-              } else {
-                two(to) = rounded_pair(x.x, x.y, word_of(words[half][(from + c) / 4], (from + c) % 4));
-              }
-            }
-        }
-      };
+      const Square<T, V, STORED> at{weights_in(place), velocities_in(place), copies_in(place)};
+      auto step_all = [&](auto decay) { at.template step<TILE>(sum, 32 * w, words, row, 0, pair_at, n.scale, decay); };
       if (n.l1 != 0.f) step_all([&](float v, float w, float g) { return stepped(v, w, g, alpha, momentum, rate, n.l1, n.l2); });
       else step_all([&](float v, float w, float g) { return stepped(v, w, g, alpha, momentum, rate, n.l2); });
       shared_fence();

@@ -7,9 +7,8 @@
 
 #include "../contrast_numbers.cuh"
 #include "../patches.cuh"
-#include "wgmma.cuh"
+#include "contrast_square.cuh"
 
-constexpr int TILE = 64;         // sides of a square of a tile
 constexpr int SLICE_DEPTH = 64;  // rows of a slice
 constexpr int SLICES = 6;        // of both phases, at most
 constexpr int SLICE_BYTES = SLICE_DEPTH * BLOCK_LINE;  // of one part
