@@ -6,10 +6,10 @@ use super::small::{self, Small};
 use super::{Contrast, ContrastStep, OP, Sizes, contrast_step_fuses, hidden_biases, visible_biases};
 use crate::bias_step::BiasRule;
 use crate::check::expect_aligned;
-use crate::cuda::{Address, Gpu, TensorMap};
+use crate::cuda::{Address, Fetch, Gpu, TensorMap};
 use crate::limits::Limits;
 use crate::op::{Io, Kernel, operands};
-use crate::patches::Grid;
+use crate::patches::{Grid, LastStep};
 use candle::cuda::CudaDType;
 use candle::cuda::cudarc::driver::{CudaView, CudaViewMut, DeviceRepr};
 use candle::{CudaStorage, DType, Device, Result, Tensor};
@@ -80,6 +80,8 @@ pub(crate) struct Patches {
     pub values: usize,
     /// Whether the products of warpgroups can read windows; see `PatchGrid::is_straight`.
     pub straight: bool,
+    /// The form of the kernel that has the last means of hidden units, too, for weights in halves; see `patch_last_step_`.
+    pub last_step: Option<LastStep>,
 }
 
 /// Runs the kernel; with `patches`, `sizes` are those of the matrix of one.
@@ -262,7 +264,8 @@ impl Fused<'_> {
     ) -> Result<(TensorMap, Address<'a>)> {
         let Sizes { parts, batch, .. } = self.sizes;
         let at = gpu.to_read(view);
-        Ok((map_of_states(at.at, self.dtype, [width, batch, parts], part as usize, depth)?, at))
+        let sizes = [width, batch, parts];
+        Ok((map_of_states(at.at, self.dtype, sizes, part as usize, depth)?, at))
     }
 }
 
@@ -344,12 +347,17 @@ pub(super) fn map_of_states(
 ) -> Result<TensorMap> {
     let (sizes, apart) = ([width, batch, 2, parts], [width, batch * width, part]);
     // One part has no place for the next.
-    TensorMap::of(at, dtype, &sizes[..2 + parts], &apart[..1 + parts], LINE, depth)
+    TensorMap::of(at, dtype, &sizes[..2 + parts], &apart[..1 + parts], [LINE, depth], Fetch::TwoLines)
 }
 
 /// Weights, velocities or a copy as its copies see them.
-pub(super) fn map_of_weights(at: u64, dtype: DType, rows: usize, cols: usize) -> Result<TensorMap> {
-    TensorMap::of(at, dtype, &[cols, rows], &[cols], LINE, TILE)
+pub(super) fn map_of_weights(
+    at: u64,
+    dtype: DType,
+    [rows, cols]: [usize; 2],
+    fetch: Fetch,
+) -> Result<TensorMap> {
+    TensorMap::of(at, dtype, &[cols, rows], &[cols], [LINE, TILE], fetch)
 }
 
 /// Weights as they are stored.
@@ -384,23 +392,32 @@ impl Fused<'_> {
         let Operands { weights, velocity, copy, hidden, h, x } = operands;
         let kind = if patches.is_some() { "patch_step" } else { "contrast_step" };
         // One matrix has no grid. The weights of patches lie below each other.
-        let whole = Patches { grid: Grid::default(), n: 1, values: cols, straight: true };
+        let whole = Patches { grid: Grid::default(), n: 1, values: cols, straight: true, last_step: None };
         let patches = patches.unwrap_or(whole);
         let height = if kind == "patch_step" { run_height(rows) } else { 1 };
         let down = patches.n * rows.div_ceil(TILE).div_ceil(height);
         let rows = patches.n * rows;
-        let (h_map, _h) = self.states(gpu, h, rows, numbers.h_part, SLICE_DEPTH)?;
-        let (x_map, _x) = self.states(gpu, x, patches.values, numbers.x_part, SLICE_DEPTH)?;
+        let depth = if patches.last_step.is_some() { LastStep::LINES } else { SLICE_DEPTH };
+        let (h_map, _h) = self.states(gpu, h, rows, numbers.h_part, depth)?;
+        let (x_map, _x) = self.states(gpu, x, patches.values, numbers.x_part, depth)?;
         let file = if parts == 1 { "sm_90a/contrast_step" } else { "sm_90a/contrast_step_parts" };
         let keeps = parts == 1 && kind == "contrast_step";
         let (form, wide) = match weights {
             Weights::Lower(_) => ("halves", WIDE),
             Weights::Whole(_) => (dtype, 1),
         };
-        let blocks = warpgroup_blocks(gpu.limits(), down, cols.div_ceil(wide * TILE), keeps);
-        let launch = gpu.launch(op, file, &format!("{kind}_{form}"))?;
-        let launch =
-            launch.blocks(blocks, WARPGROUP_THREADS[parts - 1]).shared(WARPGROUP_SHARED).overlapped();
+        let launch = match patches.last_step {
+            Some(form) => {
+                let launch = gpu.launch(op, "sm_90a/patch_last_step", &form.kernel())?;
+                launch.blocks(form.blocks(), form.threads()).shared(form.shared_bytes())
+            }
+            None => {
+                let blocks = warpgroup_blocks(gpu.limits(), down, cols.div_ceil(wide * TILE), keeps);
+                let launch = gpu.launch(op, file, &format!("{kind}_{form}"))?;
+                launch.blocks(blocks, WARPGROUP_THREADS[parts - 1]).shared(WARPGROUP_SHARED)
+            }
+        };
+        let launch = launch.overlapped();
         let height = height as i32;
         if let (Weights::Whole(params), 2) = (&mut *weights, parts) {
             let launch = launch.write(params).write(copy).num(h_map).num(x_map).read(scalars);
@@ -420,14 +437,22 @@ impl Fused<'_> {
             Some(velocity) => (DType::BF16, velocity.at),
             None => (DType::F32, weights.at + 4 * (rows * cols) as u64),
         };
-        let map = |at, dtype| map_of_weights(at, dtype, rows, cols);
+        // Blocks take the tiles of a patch that lie beside each other further apart.
+        let fetch = if kind == "patch_step" { Fetch::Line } else { Fetch::TwoLines };
+        let map = |at, dtype| map_of_weights(at, dtype, [rows, cols], fetch);
         let launch = launch.num(h_map).num(x_map).num(map(weights.at, of_weights)?);
         let launch = launch.num(map(velocity_at, of_velocity)?).num(map(copy.at, self.dtype)?);
         let launch = launch.write(hidden).read(scalars);
         // SAFETY: (5 × TensorMap, float*, const float*, Numbers, Grid, int): maps of the states, of the weights, the velocity and the copy, whose memory
         // has addresses that are alive, in the blocks that the kernel takes; shapes and where views begin were checked as above. Weights in halves
         // have a velocity of their own.
-        unsafe { launch.num(numbers).num(patches.grid).num(height).go() }
+        let launch = launch.num(numbers).num(patches.grid);
+        match patches.last_step {
+            // SAFETY: the same, but for the int; `LastStep::of` saw what else this kernel needs, and weights are in halves by `last_step`.
+            Some(_) => unsafe { launch.go() },
+            // SAFETY: as above.
+            None => unsafe { launch.num(height).go() },
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::cuda::{
 use super::shape::Shape;
 use super::{Contrast, ContrastStep, OP, Sizes, contrast_step_fuses};
 use crate::check::expect_aligned;
-use crate::cuda::Gpu;
+use crate::cuda::{Fetch, Gpu};
 use crate::op::{Io, Kernel, operands};
 use crate::patches::Grid;
 use crate::philox::Philox;
@@ -80,7 +80,7 @@ impl Kernel for Rounded<'_> {
             let states = |at, width| map_of_states(at, DType::BF16, [width, batch, 1], 0, SLICE_DEPTH);
             let (h_map, x_map) = (states(of_h.at, rows)?, states(of_x.at, cols)?);
             let (of_weight, of_velocity) = (gpu.to_write(&mut weight), gpu.to_write(&mut velocity));
-            let weights = |at| map_of_weights(at, DType::BF16, rows, cols);
+            let weights = |at| map_of_weights(at, DType::BF16, [rows, cols], Fetch::TwoLines);
             let launch = gpu.launch(OP, "sm_90a/contrast_step", "contrast_step_rounded")?;
             let blocks =
                 warpgroup_blocks(gpu.limits(), rows.div_ceil(TILE), cols.div_ceil(WIDE * TILE), true);

@@ -20,7 +20,7 @@ pub(crate) use launch::{Address, Launch};
 pub(crate) use memory::{MostMemory, free_memory, keep_freed_memory};
 pub(crate) use recording::{Recorder, log};
 pub(crate) use scratch::{Part, Scratch, ScratchLayout};
-pub(crate) use tensor_map::TensorMap;
+pub(crate) use tensor_map::{Fetch, TensorMap};
 
 use candle::Result;
 

@@ -11,6 +11,14 @@ pub(crate) struct TensorMap([u64; 16]);
 // SAFETY: sixteen 64-bit numbers, which the driver made for kernels.
 unsafe impl DeviceRepr for TensorMap {}
 
+/// What comes from memory at once: a line of 128 bytes, or the one beside it, too. That is faster, unless the copy of the other line follows so late that
+/// the second-level cache has lost it, and memory is read twice.
+#[derive(Clone, Copy)]
+pub(crate) enum Fetch {
+    Line,
+    TwoLines,
+}
+
 impl TensorMap {
     /// The matrix of `sizes` entries, columns first, then rows and, where there are several, how many in one or two dimensions more, from
     /// `address` on; f32, f16 or bf16. `apart` says how many entries lie from one row to the next, and from one matrix to the next. It is copied in
@@ -24,8 +32,8 @@ impl TensorMap {
         dtype: DType,
         sizes: &[usize],
         apart: &[usize],
-        line: usize,
-        lines: usize,
+        [line, lines]: [usize; 2],
+        fetch: Fetch,
     ) -> Result<Self> {
         use sys::CUtensorMapDataType as Type;
         let of_driver = match dtype {
@@ -47,6 +55,10 @@ impl TensorMap {
             64 => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B,
             _ => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
         };
+        let fetch = match fetch {
+            Fetch::Line => sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+            Fetch::TwoLines => sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        };
         let (block, steps) = ([(line / bytes) as u32, lines as u32, 1, 1], [1; 4]);
         let mut map = sys::CUtensorMap { opaque: [0; 16] };
         // SAFETY: all arrays have as many entries as there are dimensions, at most four, strides one less; the driver only writes the map, and
@@ -63,7 +75,7 @@ impl TensorMap {
                 steps.as_ptr(),
                 sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
                 swizzle,
-                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                fetch,
                 sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             )
         };

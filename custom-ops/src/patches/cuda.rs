@@ -2,6 +2,7 @@
 use super::cpu::Number;
 use super::gradient::Gradient;
 use super::grid::PatchGrid;
+use super::last_step::LastStep;
 use super::product::{PatchDirection, Product, Sizes};
 use super::shape::{Rows, UnitsShape};
 use super::step::OP as STEP;
@@ -9,7 +10,7 @@ use super::warpgroups::WarpgroupTile;
 use crate::check::begins_on;
 use crate::contrast_step::cuda::Patches;
 use crate::contrast_step::{Contrast, ContrastStep};
-use crate::cuda::{Gpu, TensorMap};
+use crate::cuda::{Fetch, Gpu, TensorMap};
 use crate::draw::{Draws, Place};
 use crate::op::{Io, Kernel, operands};
 use crate::patches::patch_steps_fuse;
@@ -280,7 +281,7 @@ impl<'a> Units<'a> {
         let shape = match form {
             Form::Tiles(shape) => shape,
             Form::Warpgroups(tile) => {
-                let map = |view, units: usize, lines: usize, part: usize, rows: usize| {
+                let map = |view, [units, lines]: [usize; 2], part: usize, rows: usize, fetch| {
                     let at = gpu.to_read(view);
                     let (parts, apart) = if part == 0 { (1, units * lines) } else { (2, part) };
                     let bytes = tile.line_bytes();
@@ -289,14 +290,20 @@ impl<'a> Units<'a> {
                         self.dtype,
                         &[units, lines, parts],
                         &[units, apart],
-                        bytes,
-                        rows,
+                        [bytes, rows],
+                        fetch,
                     )?;
                     Ok::<_, candle::Error>((map, at))
                 };
                 let [x_lines, w_lines] = tile.lines();
-                let (x_map, _x) = map(&x, from, sizes.batch, x_part, x_lines)?;
-                let (w_map, _w) = map(&weight, sizes.grid.window_len(), sizes.n_hidden(), w_part, w_lines)?;
+                let (x_map, _x) = map(&x, [from, sizes.batch], x_part, x_lines, Fetch::TwoLines)?;
+                // Up, slices go along a line of the weights; down, the line beside is another tile's.
+                let fetch = match direction {
+                    PatchDirection::Up => Fetch::TwoLines,
+                    PatchDirection::Down => Fetch::Line,
+                };
+                let of_weights = [sizes.grid.window_len(), sizes.n_hidden()];
+                let (w_map, _w) = map(&weight, of_weights, w_part, w_lines, fetch)?;
                 let numbers = UnitNumbers { cluster: tile.shape.cluster as u32, ..numbers };
                 let launch = gpu.launch("units_of_patches_", "sm_90a/patch_units", &tile.kernel(dtype))?;
                 let launch = launch.write(&mut planes).read(&bias).maybe(&counter).num(x_map).num(w_map);
@@ -360,7 +367,15 @@ pub(super) fn step_fits(
     Ok(fuses)
 }
 
-/// The update in one launch; `step_fits` saw the operands.
+/// The form of the kernel for the last means and the update from them; none where they follow each other. `step_fits` saw the operands.
+pub(super) fn last_step(to: Contrast<'_>, sizes: &Sizes, unit: Unit) -> Result<Option<LastStep>> {
+    let Device::Cuda(device) = to.params.device() else { return Ok(None) };
+    let known = to.params.dtype() == DType::I16 && unit == Unit::Bernoulli;
+    Ok(LastStep::of(Gpu::of(device)?.limits(), sizes).filter(|_| known))
+}
+
+/// The update in one launch, of `last_step` with the last means; `step_fits` saw the operands.
+#[expect(clippy::too_many_arguments, reason = "those of the op")]
 pub(super) fn step(
     to: Contrast<'_>,
     hidden: &Tensor,
@@ -369,6 +384,7 @@ pub(super) fn step(
     step: ContrastStep<'_>,
     sizes: Sizes,
     parts: usize,
+    last_step: Option<LastStep>,
 ) -> Result<()> {
     counted(STEP, &sizes)?;
     let of_patch = crate::contrast_step::Sizes {
@@ -378,6 +394,7 @@ pub(super) fn step(
         cols: sizes.grid.window_len(),
     };
     let (n, values) = (sizes.grid.n_patches(), sizes.grid.n_values());
-    let patches = Patches { grid: Grid::from(&sizes), n, values, straight: sizes.grid.is_straight() };
+    let straight = sizes.grid.is_straight();
+    let patches = Patches { grid: Grid::from(&sizes), n, values, straight, last_step };
     crate::contrast_step::cuda::run(STEP, to, hidden, visible, scalars, step, of_patch, Some(patches))
 }

@@ -1,7 +1,7 @@
 //! The operands of a product as `kernels/sm_90a/product_tile.cuh` takes them, on GPUs of capability 9.0.
 use super::operands::{starts_on, turned};
 use super::warpgroup_shape::{Forms, Shape};
-use crate::cuda::{Address, Gpu, Launch, TensorMap};
+use crate::cuda::{Address, Fetch, Gpu, Launch, TensorMap};
 use crate::gemm::PartSizes;
 use crate::op::In;
 use candle::cuda::CudaDType;
@@ -107,12 +107,14 @@ impl Product {
         let (a, b) = (gpu.to_read(&views.a), gpu.to_read(&views.b));
         let depth = Shape::depth(parts);
         let straight = |at, lines: usize, apart, parts, rows| {
-            TensorMap::of(at, dtype, &[k, lines, parts], &[k, apart], 2 * depth, rows)
+            TensorMap::of(at, dtype, &[k, lines, parts], &[k, apart], [2 * depth, rows], Fetch::TwoLines)
         };
         let a_map = straight(a.at, m, a_apart, parts[0], shape.rows())?;
         let b_map = match turned {
             false => straight(b.at, n, b_apart, parts[1], shape.columns)?,
-            true => TensorMap::of(b.at, dtype, &[n, k, parts[1]], &[n, b_apart], 128, depth)?,
+            true => {
+                TensorMap::of(b.at, dtype, &[n, k, parts[1]], &[n, b_apart], [128, depth], Fetch::TwoLines)?
+            }
         };
         Ok(Maps { a: a_map, b: b_map, _used: [a, b] })
     }

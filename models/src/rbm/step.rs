@@ -15,8 +15,8 @@ use candle::{D, DType, Result, Tensor};
 use chandlery_ops::{
     BiasGradients, Contrast, ContrastStep, Draws, Factors, PatchDirection, PatchGrid, Philox, PoolSide,
     Precision, Sparsity, Unit, UnitPlanes, WeightStep, bernoulli, bernoulli_into_, contrast_step_, gemm_,
-    halves_into_, joined_into_, max_norm_rows_, patch_contrast_step_, patch_gradient_, scale_into_, units_,
-    units_of_patches_, units_of_product_,
+    halves_into_, joined_into_, max_norm_rows_, patch_contrast_step_, patch_gradient_, patch_last_step_,
+    scale_into_, units_, units_of_patches_, units_of_product_,
 };
 
 /// Planes of the visible states: `[v_k; v₀]`, so that one product takes both phases. With two parts the second ones follow. Where several
@@ -293,6 +293,9 @@ impl Buffers {
         for j in 1..=self.config.k {
             let last = j == self.config.k;
             self.visible_phase(variance, &mut draws)?;
+            if last && self.ends_with_means() {
+                break; // of which the update takes care
+            }
             let out = UnitPlanes {
                 mean: last.then_some(H_NEG),
                 mean_scale: -1.,
@@ -302,6 +305,11 @@ impl Buffers {
             self.hidden_phase(V_NEG, out, &mut draws)?;
         }
         self.update(variance, draws.offset.wrapping_sub(self.philox.offset) as i64)
+    }
+
+    /// Whether the last means of hidden units go with the update: those of patches, unless they are drawn, too.
+    fn ends_with_means(&self) -> bool {
+        self.patches.is_some() && !self.config.persistent && self.variance.is_none()
     }
 
     /// Hidden units given plane `from` of the visible ones.
@@ -448,6 +456,10 @@ impl Buffers {
         };
         match (&self.patches, &self.maps) {
             (None, None) => contrast_step_(to, &hidden, &visible, &self.scalars, step)?,
+            (Some(grid), _) if self.ends_with_means() => {
+                let (pre, unit) = (&self.hidden_pre, self.hidden_unit);
+                patch_last_step_(to, &hidden, pre, &visible, grid, unit, &self.scalars, step)?;
+            }
             (Some(grid), _) => patch_contrast_step_(to, &hidden, &visible, grid, &self.scalars, step)?,
             (None, Some(maps)) => {
                 maps.update(to, &hidden.get(0)?, &visible.get(0)?, &self.scalars, step)?;

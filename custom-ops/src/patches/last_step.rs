@@ -1,0 +1,141 @@
+//! The end of a step of contrastive divergence for a layer of patches: the last means of its hidden units, and the update from them.
+use super::grid::PatchGrid;
+use super::product::{PatchDirection, Sizes};
+use super::step::{check, update};
+use super::units::units_of_patches_;
+use crate::contrast_step::{Contrast, ContrastStep};
+use crate::draw::Draws;
+use crate::limits::Limits;
+use crate::units::{Unit, UnitPlanes};
+use candle::{Result, Tensor};
+
+const OP: &str = "patch_last_step_";
+
+/// `h₋ ← −p(h | v₋)` for the states of the negative phase, plane 0 of `hidden` and of `visible`, and then
+/// [`patch_contrast_step_`](super::patch_contrast_step_): what ends a step of contrastive divergence whose last hidden units are not drawn.
+///
+/// Arguments and shapes are those of `patch_contrast_step_`; `unit` is the kind of the hidden units. The means are of `to.copy` divided by
+/// `step.copy_scale`, or of the weights where there is no copy, and of the biases in `to.hidden_state`. `pre`, `[batch, n_patches · hidden]` f32, is
+/// scratch memory, and what plane 0 of `hidden` holds afterwards is not specified.
+///
+/// On GPUs of capability 9.0 one kernel does both for Bernoulli units and weights in halves, where the hidden units of a patch are a multiple of 128 or 192,
+/// there are 129 to 192 rows, and tiles of 128 or 192 units leave at most a tenth of the multiprocessors idle. It does not store the means.
+///
+/// Cost: that of `patch_contrast_step_` and `2 · batch · n_patches · hidden · window_len` FLOP.
+///
+/// # Errors
+/// When shapes, types or devices do not fit, or a decay is negative or NaN.
+#[expect(clippy::too_many_arguments, reason = "those of the update, and of the means")]
+pub fn patch_last_step_(
+    to: Contrast<'_>,
+    hidden: &Tensor,
+    pre: &Tensor,
+    visible: &Tensor,
+    grid: &PatchGrid,
+    unit: Unit,
+    scalars: &Tensor,
+    step: ContrastStep<'_>,
+) -> Result<()> {
+    let (sizes, parts) = check(OP, to, hidden, visible, grid, scalars, step)?;
+    #[cfg(feature = "cuda")]
+    if super::cuda::step_fits(to, hidden, visible, step, &sizes, parts)?
+        && let Some(form) = super::cuda::last_step(to, &sizes, unit)?
+    {
+        return super::cuda::step(to, hidden, visible, scalars, step, sizes, parts, Some(form));
+    }
+    if !hidden.is_contiguous() {
+        candle::bail!("{OP}: hidden must be contiguous, got strides {:?}", hidden.stride())
+    }
+    let (weight, scale) = match to.copy {
+        Some(copy) => (copy.clone(), 1. / step.copy_scale),
+        None => (to.params.narrow(0, 0, 1)?, 1.),
+    };
+    let (planes, negative) = (hidden.flatten(0, 1)?, visible.narrow(1, 0, 1)?.squeeze(1)?);
+    let low = (parts == 2).then_some(hidden.dim(1)?);
+    let (out, bias) =
+        (UnitPlanes { mean: Some(0), mean_scale: -1., sample: None, low }, to.hidden_state.get(0)?);
+    let (up, drawn) = (PatchDirection::Up, Draws::Mode);
+    units_of_patches_(&planes, pre, &negative, &weight, grid, up, scale, &bias, unit, out, drawn, None)?;
+    update(to, hidden, visible, scalars, step, sizes, parts)
+}
+
+/// A form of `kernels/sm_90a/patch_last_step.cu`.
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LastStep {
+    /// That multiply, each for 64 hidden units of a patch.
+    warpgroups: usize,
+    blocks: usize,
+}
+
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
+impl LastStep {
+    /// Of the kernel: rows of a minibatch, and hidden units of a warpgroup.
+    pub(crate) const LINES: usize = 192;
+    const UNITS: usize = 64;
+    /// Bytes of a place in shared memory, and places besides two for each warpgroup.
+    const PLACE_BYTES: usize = Self::LINES * 128;
+    const PASSING: usize = 3;
+
+    /// The one for an update; none where means and update are faster one after the other: a block takes long for its tile, so that the last ones must
+    /// leave few multiprocessors idle.
+    pub(super) fn of(limits: Limits, sizes: &Sizes) -> Option<Self> {
+        let rows = Self::LINES - Self::UNITS + 1..=Self::LINES;
+        let known =
+            limits.has_warpgroup_products() && sizes.grid.is_straight() && rows.contains(&sizes.batch);
+        let at_once = limits.multiprocessors;
+        let form = |warpgroups: usize| {
+            let units = warpgroups * Self::UNITS;
+            let tiles = sizes.grid.n_patches() * sizes.hidden / units;
+            let form = Self { warpgroups, blocks: tiles.min(at_once) };
+            let fits = sizes.hidden.is_multiple_of(units) && form.shared_bytes() + 512 <= limits.shared_bytes;
+            (fits && 10 * tiles >= 9 * at_once * tiles.div_ceil(at_once)).then_some(form)
+        };
+        known.then(|| [3, 2].into_iter().find_map(form)).flatten()
+    }
+
+    pub(crate) fn kernel(self) -> String {
+        format!("patch_last_step_{}", self.warpgroups)
+    }
+
+    pub(crate) fn blocks(self) -> usize {
+        self.blocks
+    }
+
+    pub(crate) fn threads(self) -> u32 {
+        128 * (self.warpgroups as u32 + 1)
+    }
+
+    pub(crate) fn shared_bytes(self) -> usize {
+        (Self::PASSING + 2 * self.warpgroups) * Self::PLACE_BYTES + 1024
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::gpus;
+
+    #[test]
+    fn tiles_are_whole_warpgroups_of_a_patch_and_keep_a_gpu_busy() {
+        let of = |side: usize, hidden: usize, batch: usize| {
+            let grid = PatchGrid { planes: 1, height: side, width: side, depth: 64, window: 3, stride: 1 };
+            let form = LastStep::of(gpus::ALL[3], &Sizes { grid, hidden, batch });
+            form.map(|form| (form.kernel(), form.blocks()))
+        };
+        let name = |n: usize| Some((format!("patch_last_step_{n}"), 132));
+        assert_eq!(of(18, 192, 192), name(3), "256 tiles of 264");
+        assert_eq!(of(18, 192, 129), name(3));
+        assert_eq!(of(20, 256, 192), name(2));
+        assert!(of(13, 192, 192).is_some(), "121 of 132");
+        assert_eq!(of(12, 192, 192), None, "100 of 132");
+        assert_eq!(of(14, 192, 192), None, "144 of 264");
+        assert_eq!(of(18, 64, 192), None);
+        assert_eq!(of(18, 192, 128), None);
+        assert_eq!(of(18, 192, 193), None);
+        let grid = PatchGrid { planes: 1, height: 18, width: 18, depth: 64, window: 3, stride: 1 };
+        for gpu in gpus::ALL.into_iter().filter(|gpu| !gpu.has_warpgroup_products()) {
+            assert_eq!(LastStep::of(gpu, &Sizes { grid, hidden: 192, batch: 192 }), None, "{gpu:?}");
+        }
+    }
+}
