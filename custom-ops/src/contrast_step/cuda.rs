@@ -3,13 +3,14 @@
 //! one for the biases; that of small ones there in one of `kernels/sm_90a/contrast_step_small.cu`.
 use super::shape::Shape;
 use super::small::{self, Small};
-use super::{Contrast, ContrastStep, OP, Sizes, contrast_step_fuses, hidden_biases, visible_biases};
+use super::{
+    Contrast, ContrastStep, LastStep, OP, Sizes, contrast_step_fuses, hidden_biases, visible_biases,
+};
 use crate::bias_step::BiasRule;
 use crate::check::expect_aligned;
-use crate::cuda::{Address, Fetch, Gpu, TensorMap};
+use crate::cuda::{Address, Fetch, Gpu, Grid, TensorMap};
 use crate::limits::Limits;
 use crate::op::{Io, Kernel, operands};
-use crate::patches::{Grid, LastStep};
 use candle::cuda::CudaDType;
 use candle::cuda::cudarc::driver::{CudaView, CudaViewMut, DeviceRepr};
 use candle::{CudaStorage, DType, Device, Result, Tensor};
@@ -397,7 +398,7 @@ impl Fused<'_> {
         let height = if kind == "patch_step" { run_height(rows) } else { 1 };
         let down = patches.n * rows.div_ceil(TILE).div_ceil(height);
         let rows = patches.n * rows;
-        let depth = if patches.last_step.is_some() { LastStep::LINES } else { SLICE_DEPTH };
+        let depth = patches.last_step.map_or(SLICE_DEPTH, |form| form.lines);
         let (h_map, _h) = self.states(gpu, h, rows, numbers.h_part, depth)?;
         let (x_map, _x) = self.states(gpu, x, patches.values, numbers.x_part, depth)?;
         let file = if parts == 1 { "sm_90a/contrast_step" } else { "sm_90a/contrast_step_parts" };
@@ -408,8 +409,8 @@ impl Fused<'_> {
         };
         let launch = match patches.last_step {
             Some(form) => {
-                let launch = gpu.launch(op, "sm_90a/patch_last_step", &form.kernel())?;
-                launch.blocks(form.blocks(), form.threads()).shared(form.shared_bytes())
+                let launch = gpu.launch(op, "sm_90a/patch_last_step", form.kernel)?;
+                launch.blocks(form.blocks, form.threads).shared(form.shared_bytes)
             }
             None => {
                 let blocks = warpgroup_blocks(gpu.limits(), down, cols.div_ceil(wide * TILE), keeps);
@@ -448,7 +449,7 @@ impl Fused<'_> {
         // have a velocity of their own.
         let launch = launch.num(numbers).num(patches.grid);
         match patches.last_step {
-            // SAFETY: the same, but for the int; `LastStep::of` saw what else this kernel needs, and weights are in halves by `last_step`.
+            // SAFETY: the same, but for the int; the form was chosen by what else this kernel needs, for weights in halves.
             Some(_) => unsafe { launch.go() },
             // SAFETY: as above.
             None => unsafe { launch.num(height).go() },

@@ -59,6 +59,19 @@ pub struct Contrast<'a> {
     pub counter: &'a Tensor,
 }
 
+/// The launch of the kernel that has the last means of hidden units of patches, too, in place of the one for their weights alone; see
+/// [`patch_last_step_`](crate::patch_last_step_).
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LastStep {
+    pub kernel: &'static str,
+    pub blocks: usize,
+    pub threads: u32,
+    pub shared_bytes: usize,
+    /// Of the blocks in which states are copied.
+    pub lines: usize,
+}
+
 /// Options of [`contrast_step_`].
 #[derive(Clone, Copy)]
 pub struct ContrastStep<'a> {

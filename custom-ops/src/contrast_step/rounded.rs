@@ -7,9 +7,8 @@ use super::cuda::{
 use super::shape::Shape;
 use super::{Contrast, ContrastStep, OP, Sizes, contrast_step_fuses};
 use crate::check::expect_aligned;
-use crate::cuda::{Fetch, Gpu};
+use crate::cuda::{Fetch, Gpu, Grid};
 use crate::op::{Io, Kernel, operands};
-use crate::patches::Grid;
 use crate::philox::Philox;
 use crate::rounding::rounding_blocks;
 use crate::scalars::advance_on;

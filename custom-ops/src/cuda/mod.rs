@@ -5,6 +5,7 @@
 mod devices;
 mod flags;
 mod gpu;
+mod grid;
 mod launch;
 mod memory;
 mod products;
@@ -16,6 +17,7 @@ pub(crate) use candle::cuda::WrapErr;
 pub(crate) use devices::open;
 pub(crate) use flags::Flags;
 pub(crate) use gpu::Gpu;
+pub(crate) use grid::Grid;
 pub(crate) use launch::{Address, Launch};
 pub(crate) use memory::{MostMemory, free_memory, keep_freed_memory};
 pub(crate) use recording::{Recorder, log};

@@ -151,8 +151,7 @@ impl Cells {
         let (of_row, rows) = (self.grid.n_values(), self.n / self.grid.n_values());
         let blocks = [of_row.div_ceil(8 * THREADS), rows.div_ceil(8).clamp(1, 65_535), 1];
         let launch = gpu.launch(OP, "cells", &format!("cells_{types}"))?.read(&x).write(&mut out);
-        let launch =
-            launch.num(self.part as u64).num(super::cuda::Grid::of_values(&self.grid)).num(self.scale);
+        let launch = launch.num(self.part as u64).num(crate::cuda::Grid::from(&self.grid)).num(self.scale);
         // SAFETY: (const In*, Out*, unsigned long long, Grid, float, unsigned) of the types named; `cells_into_` checked that x and out have n
         // entries, below 2³², of whole rows of the grid, which has whole cells, and out reaches to the end of its last part.
         unsafe { launch.num(rows as u32).grid(blocks, (THREADS as u32, 1, 1)).go() }

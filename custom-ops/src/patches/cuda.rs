@@ -2,15 +2,15 @@
 use super::cpu::Number;
 use super::gradient::Gradient;
 use super::grid::PatchGrid;
-use super::last_step::LastStep;
+use super::last_step;
 use super::product::{PatchDirection, Product, Sizes};
 use super::shape::{Rows, UnitsShape};
 use super::step::OP as STEP;
 use super::warpgroups::WarpgroupTile;
 use crate::check::begins_on;
 use crate::contrast_step::cuda::Patches;
-use crate::contrast_step::{Contrast, ContrastStep};
-use crate::cuda::{Fetch, Gpu, TensorMap};
+use crate::contrast_step::{Contrast, ContrastStep, LastStep};
+use crate::cuda::{Fetch, Gpu, Grid, TensorMap};
 use crate::draw::{Draws, Place};
 use crate::op::{Io, Kernel, operands};
 use crate::patches::patch_steps_fuse;
@@ -27,34 +27,16 @@ const THREADS: u32 = 256;
 /// The fast kernels load so many bytes at once.
 const ALIGN: usize = 16;
 
-/// `Grid` of kernels/patches.cuh, in its order.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Grid {
-    planes: i32,
-    height: i32,
-    width: i32,
-    depth: i32,
-    window: i32,
-    stride: i32,
-    across: i32,
-    down: i32,
-    values: i32,
-    hidden: i32,
-}
-// SAFETY: ten ints, the same layout as the kernel's struct.
-unsafe impl DeviceRepr for Grid {}
-
 impl From<&Sizes> for Grid {
     /// The hidden units are fewer than 2³¹, checked by [`counted`].
     fn from(sizes: &Sizes) -> Self {
-        Self { hidden: sizes.hidden as i32, ..Self::of_values(&sizes.grid) }
+        Self { hidden: sizes.hidden as i32, ..Self::from(&sizes.grid) }
     }
 }
 
-impl Grid {
+impl From<&PatchGrid> for Grid {
     /// Without hidden units. All sizes are below 2³¹, checked by `PatchGrid::validate`.
-    pub(super) fn of_values(g: &PatchGrid) -> Self {
+    fn from(g: &PatchGrid) -> Self {
         Self {
             planes: g.planes as i32,
             height: g.height as i32,
@@ -371,7 +353,7 @@ pub(super) fn step_fits(
 pub(super) fn last_step(to: Contrast<'_>, sizes: &Sizes, unit: Unit) -> Result<Option<LastStep>> {
     let Device::Cuda(device) = to.params.device() else { return Ok(None) };
     let known = to.params.dtype() == DType::I16 && unit == Unit::Bernoulli;
-    Ok(LastStep::of(Gpu::of(device)?.limits(), sizes).filter(|_| known))
+    Ok(last_step::form(Gpu::of(device)?.limits(), sizes).filter(|_| known))
 }
 
 /// The update in one launch, of `last_step` with the last means; `step_fits` saw the operands.

@@ -3,7 +3,7 @@ use super::grid::PatchGrid;
 use super::product::{PatchDirection, Sizes};
 use super::step::{check, update};
 use super::units::units_of_patches_;
-use crate::contrast_step::{Contrast, ContrastStep};
+use crate::contrast_step::{Contrast, ContrastStep, LastStep};
 use crate::draw::Draws;
 use crate::limits::Limits;
 use crate::units::{Unit, UnitPlanes};
@@ -59,56 +59,31 @@ pub fn patch_last_step_(
     update(to, hidden, visible, scalars, step, sizes, parts)
 }
 
-/// A form of `kernels/sm_90a/patch_last_step.cu`.
+/// Of `kernels/sm_90a/patch_last_step.cu`: rows of a minibatch, hidden units of a warpgroup, places in shared memory besides two for each warpgroup, and
+/// their bytes.
+const LINES: usize = 192;
+const UNITS: usize = 64;
+const PASSING: usize = 3;
+const PLACE_BYTES: usize = LINES * 128;
+
+/// The form of the kernel for an update; none where means and update are faster one after the other: a block takes long for its tile, so that the last ones
+/// must leave few multiprocessors idle.
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LastStep {
-    /// That multiply, each for 64 hidden units of a patch.
-    warpgroups: usize,
-    blocks: usize,
-}
-
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
-impl LastStep {
-    /// Of the kernel: rows of a minibatch, and hidden units of a warpgroup.
-    pub(crate) const LINES: usize = 192;
-    const UNITS: usize = 64;
-    /// Bytes of a place in shared memory, and places besides two for each warpgroup.
-    const PLACE_BYTES: usize = Self::LINES * 128;
-    const PASSING: usize = 3;
-
-    /// The one for an update; none where means and update are faster one after the other: a block takes long for its tile, so that the last ones must
-    /// leave few multiprocessors idle.
-    pub(super) fn of(limits: Limits, sizes: &Sizes) -> Option<Self> {
-        let rows = Self::LINES - Self::UNITS + 1..=Self::LINES;
-        let known =
-            limits.has_warpgroup_products() && sizes.grid.is_straight() && rows.contains(&sizes.batch);
-        let at_once = limits.multiprocessors;
-        let form = |warpgroups: usize| {
-            let units = warpgroups * Self::UNITS;
-            let tiles = sizes.grid.n_patches() * sizes.hidden / units;
-            let form = Self { warpgroups, blocks: tiles.min(at_once) };
-            let fits = sizes.hidden.is_multiple_of(units) && form.shared_bytes() + 512 <= limits.shared_bytes;
-            (fits && 10 * tiles >= 9 * at_once * tiles.div_ceil(at_once)).then_some(form)
-        };
-        known.then(|| [3, 2].into_iter().find_map(form)).flatten()
-    }
-
-    pub(crate) fn kernel(self) -> String {
-        format!("patch_last_step_{}", self.warpgroups)
-    }
-
-    pub(crate) fn blocks(self) -> usize {
-        self.blocks
-    }
-
-    pub(crate) fn threads(self) -> u32 {
-        128 * (self.warpgroups as u32 + 1)
-    }
-
-    pub(crate) fn shared_bytes(self) -> usize {
-        (Self::PASSING + 2 * self.warpgroups) * Self::PLACE_BYTES + 1024
-    }
+pub(super) fn form(limits: Limits, sizes: &Sizes) -> Option<LastStep> {
+    let rows = LINES - UNITS + 1..=LINES;
+    let known = limits.has_warpgroup_products() && sizes.grid.is_straight() && rows.contains(&sizes.batch);
+    let at_once = limits.multiprocessors;
+    let of = |(kernel, warpgroups): (&'static str, usize)| {
+        let units = warpgroups * UNITS;
+        let tiles = sizes.grid.n_patches() * sizes.hidden / units;
+        let shared_bytes = (PASSING + 2 * warpgroups) * PLACE_BYTES + 1024;
+        let fits = sizes.hidden.is_multiple_of(units) && shared_bytes + 512 <= limits.shared_bytes;
+        let busy = 10 * tiles >= 9 * at_once * tiles.div_ceil(at_once);
+        let threads = 128 * (warpgroups as u32 + 1);
+        let form = LastStep { kernel, blocks: tiles.min(at_once), threads, shared_bytes, lines: LINES };
+        (fits && busy).then_some(form)
+    };
+    known.then(|| [("patch_last_step_3", 3), ("patch_last_step_2", 2)].into_iter().find_map(of)).flatten()
 }
 
 #[cfg(test)]
@@ -118,24 +93,25 @@ mod tests {
 
     #[test]
     fn tiles_are_whole_warpgroups_of_a_patch_and_keep_a_gpu_busy() {
-        let of = |side: usize, hidden: usize, batch: usize| {
+        let sizes = |side: usize, hidden: usize, batch: usize| {
             let grid = PatchGrid { planes: 1, height: side, width: side, depth: 64, window: 3, stride: 1 };
-            let form = LastStep::of(gpus::ALL[3], &Sizes { grid, hidden, batch });
-            form.map(|form| (form.kernel(), form.blocks()))
+            Sizes { grid, hidden, batch }
         };
-        let name = |n: usize| Some((format!("patch_last_step_{n}"), 132));
-        assert_eq!(of(18, 192, 192), name(3), "256 tiles of 264");
-        assert_eq!(of(18, 192, 129), name(3));
-        assert_eq!(of(20, 256, 192), name(2));
-        assert!(of(13, 192, 192).is_some(), "121 of 132");
+        let of = |side, hidden, batch| {
+            let form = form(gpus::ALL[3], &sizes(side, hidden, batch));
+            form.map(|form| (form.kernel, form.blocks, form.threads))
+        };
+        assert_eq!(of(18, 192, 192), Some(("patch_last_step_3", 132, 512)), "256 tiles of 264");
+        assert_eq!(of(18, 192, 129), Some(("patch_last_step_3", 132, 512)));
+        assert_eq!(of(20, 256, 192), Some(("patch_last_step_2", 132, 384)));
+        assert_eq!(of(13, 192, 192), Some(("patch_last_step_3", 121, 512)), "121 of 132");
         assert_eq!(of(12, 192, 192), None, "100 of 132");
         assert_eq!(of(14, 192, 192), None, "144 of 264");
         assert_eq!(of(18, 64, 192), None);
         assert_eq!(of(18, 192, 128), None);
         assert_eq!(of(18, 192, 193), None);
-        let grid = PatchGrid { planes: 1, height: 18, width: 18, depth: 64, window: 3, stride: 1 };
         for gpu in gpus::ALL.into_iter().filter(|gpu| !gpu.has_warpgroup_products()) {
-            assert_eq!(LastStep::of(gpu, &Sizes { grid, hidden: 192, batch: 192 }), None, "{gpu:?}");
+            assert_eq!(form(gpu, &sizes(18, 192, 192)), None, "{gpu:?}");
         }
     }
 }

@@ -35,13 +35,9 @@ mod units;
 mod warpgroups;
 
 pub use cells::{cells_into_, cells_into_reference};
-#[cfg(feature = "cuda")]
-pub(crate) use cuda::Grid;
 pub use differentiable::patch_product;
 pub use gradient::{patch_gradient_, patch_gradient_reference};
 pub use grid::PatchGrid;
-#[cfg(feature = "cuda")]
-pub(crate) use last_step::LastStep;
 pub use last_step::patch_last_step_;
 pub use product::{PatchDirection, patch_product_, patch_product_reference};
 pub use step::{patch_contrast_step_, patch_step_takes_halves, patch_steps_fuse};
