@@ -414,21 +414,13 @@ fn last_steps() -> Vec<((PatchGrid, usize), usize)> {
 #[test]
 fn last_means_and_update_are_those_one_after_the_other() -> Result<()> {
     for device in devices()? {
-        let small = [(grid([1, 8, 12, 8], 4, 2), 16)].map(|at| (at, 50));
-        let kinds =
-            [(DType::F32, 1, false), (DType::F16, 1, false), (DType::F16, 2, false), (DType::BF16, 1, false)];
-        let of_kinds = |kinds: Vec<(DType, usize, bool)>, cases: Vec<_>| {
-            let each = cases
-                .into_iter()
-                .flat_map(move |case| kinds.clone().into_iter().map(move |kind| (case, kind)));
-            each.collect::<Vec<_>>()
-        };
-        let plain = if device.is_cuda() { kinds.to_vec() } else { vec![kinds[0]] };
+        let small = ((grid([1, 8, 12, 8], 4, 2), 16), 50);
+        let kinds = [(DType::F32, 1), (DType::F16, 1), (DType::F16, 2), (DType::BF16, 1)];
+        let plain = if device.is_cuda() { &kinds[..] } else { &kinds[..1] };
         let halves = if device.is_cuda() && warpgroups_multiply(&device) { last_steps() } else { vec![] };
-        let all = of_kinds(plain, small.to_vec()).into_iter();
-        for (((grid, hidden), batch), (dtype, parts, in_halves)) in
-            all.chain(of_kinds(vec![(DType::BF16, 1, true)], halves))
-        {
+        let plain = plain.iter().map(|&(dtype, parts)| (small, dtype, parts, false));
+        let halves = halves.into_iter().map(|case| (case, DType::BF16, 1, true));
+        for (((grid, hidden), batch), dtype, parts, in_halves) in plain.chain(halves) {
             let what =
                 format!("{grid:?} x {hidden}, {batch} rows, {parts} x {dtype:?} on {:?}", device.location());
             assert_eq!(

@@ -55,7 +55,7 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
                                               const float* scalars, const Numbers& n, const Grid& g, int height, const Rounding& rounding,
                                               const long long* counter) {
   using Turns = Walk<PATCHES, false, WIDE>;
-  using W = std::conditional_t<STORED == Stored::WHOLE, float, __nv_bfloat16>;
+  using W = typename Square<T, V, STORED>::W;
   constexpr bool COPIED = STORED != Stored::ROUNDED;
   constexpr int PLACES = STORED == Stored::ROUNDED ? 4 : 3, STAYING_BYTES = SLICES * WIDE * SLICE_BYTES;
   constexpr int WEIGHT_BYTES = TILE * TILE * sizeof(W), VELOCITY_BYTES = TILE * TILE * sizeof(V), COPY_BYTES = COPIED ? TILE * TILE * 2 : 0;

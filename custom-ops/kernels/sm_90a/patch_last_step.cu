@@ -58,7 +58,7 @@ __device__ __forceinline__ int behind(int place, int ring) { return place + 1 ==
 
 // The sum of both numbers of a pair.
 __device__ __forceinline__ float sum_of_pair(unsigned pair) {
-  const float2 both = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
+  const float2 both = widened<__nv_bfloat16>(pair);
   return both.x + both.y;
 }
 

@@ -265,8 +265,7 @@ impl Fused<'_> {
     ) -> Result<(TensorMap, Address<'a>)> {
         let Sizes { parts, batch, .. } = self.sizes;
         let at = gpu.to_read(view);
-        let sizes = [width, batch, parts];
-        Ok((map_of_states(at.at, self.dtype, sizes, part as usize, depth)?, at))
+        Ok((map_of_states(at.at, self.dtype, [width, batch, parts], part as usize, depth)?, at))
     }
 }
 

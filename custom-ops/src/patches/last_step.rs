@@ -110,6 +110,18 @@ mod tests {
         assert_eq!(of(18, 64, 192), None);
         assert_eq!(of(18, 192, 128), None);
         assert_eq!(of(18, 192, 193), None);
+        // Those of tests/parity/patches.rs, so that it runs this kernel.
+        for ([planes, side, depth, window], hidden, batch, warpgroups) in [
+            ([1, 13, 64, 3], 192, 192, 3),
+            ([1, 13, 64, 3], 192, 130, 3),
+            ([2, 12, 64, 2], 128, 192, 2),
+            ([1, 16, 384, 1], 192, 180, 3),
+            ([1, 18, 64, 3], 256, 192, 2),
+        ] {
+            let grid = PatchGrid { planes, height: side, width: side, depth, window, stride: 1 };
+            let form = form(gpus::ALL[3], &Sizes { grid, hidden, batch });
+            assert_eq!(form.map(|form| form.threads), Some(128 * (warpgroups + 1)), "{grid:?}");
+        }
         for gpu in gpus::ALL.into_iter().filter(|gpu| !gpu.has_warpgroup_products()) {
             assert_eq!(form(gpu, &sizes(18, 192, 192)), None, "{gpu:?}");
         }
