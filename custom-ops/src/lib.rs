@@ -27,6 +27,7 @@ mod denoising_steps;
 mod device;
 mod draw;
 mod fused;
+mod gather_rows;
 mod gemm;
 mod halves;
 mod history;
@@ -89,6 +90,7 @@ pub use denoising_steps::{
 };
 pub use device::{cuda_device, device_name, free_memory, most_memory};
 pub use draw::{Draws, bernoulli, normal, normal_, uniform, uniform_};
+pub use gather_rows::{gather_rows, gather_rows_reference};
 pub use gemm::{Factors, Precision, gemm_, gemm_batched_, gemm_parts_, gemm_reference, gemm_split_};
 pub use halves::{halves_into_, joined_into_};
 pub use history::{

@@ -3,7 +3,7 @@
 //! An epoch's order is `Philox { seed, stream: ORDER_STREAM + epoch }.permutation(n_samples)`: a function of the seed and
 //! the epoch's number alone. Rows travel as stored (a byte stays a byte) in large chunks of that order:
 //!
-//! - a split that fits [`FeedConfig::resident_bytes`] is copied to the device once, and a chunk is an `index_select` there;
+//! - a split that fits [`FeedConfig::resident_bytes`] is copied to the device once, and chunks are gathered there;
 //! - any other is gathered by a thread of its own and crosses through [`chandlery_ops::ChunkUpload`] (pinned memory and a
 //!   copy stream on CUDA), the next chunk while the present one is in use; in shuffled epochs the first chunk of the next epoch
 //!   follows the last one.
@@ -14,7 +14,7 @@ use crate::ahead::{Ahead, Orders, Part};
 use crate::source::row_bytes;
 use crate::{Error, Result, Split};
 use candle::{Device, Tensor};
-use chandlery_ops::ChunkUpload;
+use chandlery_ops::{ChunkUpload, gather_rows};
 
 /// How a [`Feed`] cuts a split into minibatches.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -253,7 +253,7 @@ impl Feed {
                 let part = epoch.rest.as_mut().map(|rest| rest.take(self.chunk_rows));
                 let Some(part) = part.filter(|part| !part.range.is_empty()) else { return Ok(None) };
                 let indices = part.indices();
-                (all.index_select(&Tensor::from_slice(indices, indices.len(), &self.device)?, 0)?, part)
+                (gather_rows(all, indices)?, part)
             }
             Store::Streamed(ahead) => match ahead.receive(epoch.number)? {
                 Some(chunk) => chunk,

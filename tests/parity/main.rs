@@ -11,6 +11,7 @@ mod denoising_steps;
 mod draw;
 mod feed;
 mod feedforward;
+mod gather_rows;
 mod gemm;
 mod halves;
 mod history;

@@ -17,12 +17,6 @@ __device__ __forceinline__ V* entry(unsigned char* tile, int row, int col) {
   return reinterpret_cast<V*>(tile + (col / LINE * TILE + row) * BLOCK_LINE + chunk * 16) + col % CHUNK;
 }
 
-__device__ __forceinline__ void put(float* at, float2 v) { *reinterpret_cast<float2*>(at) = v; }
-__device__ __forceinline__ void put(__nv_bfloat16* at, float2 v) {
-  *reinterpret_cast<__nv_bfloat162*>(at) = __floats2bfloat162_rn(v.x, v.y);
-}
-__device__ __forceinline__ void put(__half* at, float2 v) { *reinterpret_cast<__half2*>(at) = __floats2half2_rn(v.x, v.y); }
-
 // How weights are stored: in f32; in halves, of which the upper ones are the copy; or as bf16 numbers alone, rounded stochastically.
 enum class Stored { WHOLE, HALVES, ROUNDED };
 
@@ -33,6 +27,24 @@ template <typename V> __device__ __forceinline__ float2 widened(const Two<V>& x)
   if constexpr (sizeof(V) == 4) return x;
   else return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(x));
 }
+template <typename V> __device__ __forceinline__ Two<V> narrowed(float2 x) {
+  if constexpr (sizeof(V) == 4) {
+    return x;
+  } else if constexpr (std::is_same_v<V, __half>) {
+    const __half2 both = __floats2half2_rn(x.x, x.y);
+    return reinterpret_cast<const unsigned&>(both);
+  } else {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(x.x, x.y);
+    return reinterpret_cast<const unsigned&>(both);
+  }
+}
+
+// Writes four blocks of 8 x 8 numbers of 16 bits, which `straight` of tiles.cuh reads.
+__device__ __forceinline__ void put_straight(void* at, const uint32_t (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(shared_address(at)), "r"(r[0]), "r"(r[1]), "r"(r[2]),
+               "r"(r[3])
+               : "memory");
+}
 
 // The places of a square. T: of the copy; V: of the velocities.
 template <typename T, typename V, Stored STORED>
@@ -40,52 +52,71 @@ struct Square {
   using W = std::conditional_t<STORED == Stored::WHOLE, float, __nv_bfloat16>;
   unsigned char *weights, *velocities, *copies;
 
+  // Steps two neighbours in registers: decay(v, w, g) is the new velocity; `word` are the random bits of Stored::ROUNDED, `scale` is that of copies of
+  // Stored::WHOLE.
+  template <typename Decay>
+  static __device__ __forceinline__ void step_two(Two<W>& weights, Two<V>& velocities, unsigned& copies, const float* g, unsigned word, float scale,
+                                                  Decay decay) {
+    float2 x, v = widened<V>(velocities);
+    if constexpr (STORED == Stored::HALVES) x = joined_pair(copies, weights);
+    else x = widened<W>(weights);
+    v.x = decay(v.x, x.x, g[0]), v.y = decay(v.y, x.y, g[1]);
+    x.x = x.x + v.x, x.y = x.y + v.y;
+    velocities = narrowed<V>(v);
+    if constexpr (STORED == Stored::WHOLE) {
+      weights = x;
+      copies = narrowed<T>(make_float2(x.x * scale, x.y * scale));
+    } else if constexpr (STORED == Stored::HALVES) {
+      halve_pair(x, copies, weights);
+    } else {
+      weights = rounded_pair(x.x, x.y, word);
+    }
+  }
+
   // Steps COLS columns from col0 on: the weights of rows `row` and row + 8, columns pair_at and pair_at + 1 of each eight, from gradients that lie from
-  // `first` on in `sum` as products leave them: decay(v, w, g) is the new velocity. `words` are the random bits of Stored::ROUNDED, `scale` is that of
-  // copies of Stored::WHOLE.
+  // `first` on in `sum` as products leave them. A warp steps 16 rows together.
   template <int COLS, int N, typename Decay>
   __device__ __forceinline__ void step(const float (&sum)[N], int first, const uint4 (&words)[2][2], int row, int col0, int pair_at, float scale,
                                        Decay decay) const {
-    constexpr int AT_ONCE = 2;  // times eight columns
+    constexpr bool BLOCKS = sizeof(W) == 2 && sizeof(V) == 2;  // of 8 x 8 numbers, of which a lane names a line
+    const int lane = threadIdx.x % 32, line = row - lane / 4 + lane % 16, eight = lane / 16;
 #pragma unroll
-    for (int from = 0; from < COLS / 8; from += AT_ONCE) {
-      // All are read before the first is written: the compiler does not know that they lie apart.
-      Two<W> of_weights[AT_ONCE][2];
-      Two<V> of_velocities[AT_ONCE][2];
-      [[maybe_unused]] unsigned uppers[AT_ONCE][2];
-      auto weight_at = [&](int c, int half) { return entry<W>(weights, row + 8 * half, col0 + 8 * (from + c) + pair_at); };
-      auto velocity_at = [&](int c, int half) { return entry<V>(velocities, row + 8 * half, col0 + 8 * (from + c) + pair_at); };
-      auto copy_at = [&](int c, int half) { return entry<T>(copies, row + 8 * half, col0 + 8 * (from + c) + pair_at); };
+    for (int from = 0; from < COLS / 8; from += 2) {
+      // Four pairs are read before the first is written: the compiler does not know that they lie apart.
+      Two<W> of_weights[4];
+      Two<V> of_velocities[4];
+      unsigned of_copies[4];
+      const int along = col0 + 8 * (from + eight);
+      auto each = [&](auto of) {
 #pragma unroll
-      for (int c = 0; c < AT_ONCE; ++c)
+        for (int i = 0; i < 4; ++i) of(i, row + i % 2 * 8, col0 + 8 * (from + i / 2) + pair_at);
+      };
+      if constexpr (BLOCKS) {
+        straight(of_weights, entry<W>(weights, line, along));
+        straight(of_velocities, entry<V>(velocities, line, along));
+        if constexpr (STORED == Stored::HALVES) straight(of_copies, entry<T>(copies, line, along));
+      } else {
+        each([&](int i, int row, int col) {
+          of_weights[i] = two(entry<W>(weights, row, col));
+          of_velocities[i] = two(entry<V>(velocities, row, col));
+        });
+      }
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          of_weights[c][half] = two(weight_at(c, half));
-          of_velocities[c][half] = two(velocity_at(c, half));
-          if constexpr (STORED == Stored::HALVES) uppers[c][half] = two(copy_at(c, half));
-        }
-#pragma unroll
-      for (int c = 0; c < AT_ONCE; ++c)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const float* g = sum + first + (from + c) * 4 + 2 * half;
-          float2 x, v = widened<V>(of_velocities[c][half]);
-          if constexpr (STORED == Stored::HALVES) x = joined_pair(uppers[c][half], of_weights[c][half]);
-          else x = widened<W>(of_weights[c][half]);
-          v.x = decay(v.x, x.x, g[0]), v.y = decay(v.y, x.y, g[1]);
-          x.x = x.x + v.x, x.y = x.y + v.y;
-          put(velocity_at(c, half), v);
-          W* to = weight_at(c, half);
-          T* copy = copy_at(c, half);
-          if constexpr (STORED == Stored::WHOLE) {
-            put(to, x);
-            put(copy, make_float2(x.x * scale, x.y * scale));
-          } else if constexpr (STORED == Stored::HALVES) {
-            halve_pair(x, two(copy), two(to));
-          } else {
-            two(to) = rounded_pair(x.x, x.y, word_of(words[half][(from + c) / 4], (from + c) % 4));
-          }
-        }
+      for (int i = 0; i < 4; ++i) {
+        const int c = from + i / 2, half = i % 2;
+        step_two(of_weights[i], of_velocities[i], of_copies[i], sum + first + c * 4 + 2 * half, word_of(words[half][c / 4], c % 4), scale, decay);
+      }
+      if constexpr (BLOCKS) {
+        put_straight(entry<W>(weights, line, along), of_weights);
+        put_straight(entry<V>(velocities, line, along), of_velocities);
+        if constexpr (STORED == Stored::HALVES) put_straight(entry<T>(copies, line, along), of_copies);
+      } else {
+        each([&](int i, int row, int col) {
+          two(entry<W>(weights, row, col)) = of_weights[i];
+          two(entry<V>(velocities, row, col)) = of_velocities[i];
+          two(entry<T>(copies, row, col)) = of_copies[i];
+        });
+      }
     }
   }
 };

@@ -69,7 +69,7 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
   unsigned char* slices = places + PLACES * SQUARE_BYTES;
   unsigned char* ones = slices + STAGES * SLICE_BYTES;
   const int of_phase = (n.batch + SLICE_DEPTH - 1) / SLICE_DEPTH, count = 2 * of_phase;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = warp_of_block(), lane = threadIdx.x % 32;
 
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) barrier_init(full + s, 1), barrier_init(empty + s, 1);
@@ -151,6 +151,8 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
   const float alpha = scalars[0], momentum = scalars[1], rate = scalars[2];
   const Philox draws = COPIED ? Philox{} : rounding_draws(rounding, counter);
   const int row = 16 * (warp % 4) + lane / 4, pair_at = lane % 4 * 2;
+  const Barriers stays_here(here), passes_here(full), stayed(free), passed(empty);
+  const uint64_t passing = operand(kept_address(slices)), all_staying = operand(kept_address(staying), SLICE_BYTES), of_ones = operand(kept_address(ones));
   int square = 0;
 #pragma unroll 1
   for (Turns tile(n, g, height); tile; tile.next()) {
@@ -161,14 +163,13 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
     }
     float sum[32 * WIDE], of_rows[4];
     const bool sums_rows = tile.alone();
-    int slice = i * count;
     const int runs = tile.runs;
     const bool last = tile.last_of_run();
     // A slice is multiplied: its place is free, and after the last tile of a run that of the slice that stayed.
-    auto release = [&](int s, int slice) {
+    auto release = [&](int s, int place) {
       if (threadIdx.x % 128 != 0) return;
-      barrier_arrive(empty + slice % STAGES);
-      if (last) barrier_arrive(free + s);
+      passed.arrive(place);
+      if (last) stayed.arrive(s);
     };
     // One lane of four has the sums of two rows. It reads what it changes by them early: from memory that takes as long as the products.
     const int units = PATCHES ? g.units() : n.rows;
@@ -179,6 +180,7 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
       const int unit = tile.row0() + row + 8 * half;
       if (steps_biases && unit < units) before[half] = BiasBefore(hidden_state, n.hidden, units, unit);
     }
+    int last_place = 0;  // of the slice before
     // Slices are told apart by the parity of their round, so nobody waits for those of a later tile.
     if (i > 0) barrier_wait(turn + i % GROUPS, (i / GROUPS - (i % GROUPS == 0)) % 2);
     // A loop for tiles that sum the rows of h, too, and one for the others: products in a branch would wait for each other.
@@ -187,23 +189,24 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
       for (int e = 0; e < 32 * WIDE; ++e) sum[e] = 0.f;
 #pragma unroll
       for (int e = 0; e < 4; ++e) of_rows[e] = 0.f;
+      Place<STAGES> place(i * count);
 #pragma unroll 1
-      for (int s = 0; s < count; ++s, ++slice) {
-        const int stage = slice % STAGES;
-        barrier_wait(here + s, runs % 2);
-        barrier_wait(full + stage, slice / STAGES % 2);
-        const uint32_t stays = shared_address(staying + s * WIDE * SLICE_BYTES), passes = shared_address(slices + stage * SLICE_BYTES);
+      for (int s = 0; s < count; ++s) {
+        stays_here.wait(s, runs % 2);
+        passes_here.wait(place.at, place.parity);
+        const uint64_t of_h = further(passing, place.at * SLICE_BYTES), of_x = further(all_staying, s * WIDE * SLICE_BYTES);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < SLICE_DEPTH / 16; ++k) {
-          const uint64_t of_h = operand(passes + 16 * BLOCK_LINE * k);
-          Wgmma<T, WIDE * TILE, true, true>::run(sum, of_h, operand(stays + 16 * BLOCK_LINE * k, SLICE_BYTES));
+          Wgmma<T, WIDE * TILE, true, true>::run(sum, further(of_h, 16 * BLOCK_LINE * k), further(of_x, 16 * BLOCK_LINE * k));
           if constexpr (rows_too.value)
-            Wgmma<T, 8, true, false>::run(of_rows, of_h, operand(shared_address(ones) + (s < of_phase ? 0 : ONES_BYTES / 2)));
+            Wgmma<T, 8, true, false>::run(of_rows, further(of_h, 16 * BLOCK_LINE * k), further(of_ones, s < of_phase ? 0 : ONES_BYTES / 2));
         }
         wgmma_commit();
         wgmma_wait<1>();
-        if (s > 0) release(s - 1, slice - 1);
+        if (s > 0) release(s - 1, last_place);
+        last_place = place.at;
+        place.next();
       }
       // All slices have come: the next warpgroup may wait for its own.
       if (threadIdx.x % 128 == 0) barrier_arrive(turn + (i + 1) % GROUPS);
@@ -213,7 +216,7 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
     };
     if (sums_rows) sum_slices(std::true_type());
     else sum_slices(std::false_type());
-    release(count - 1, slice - 1);
+    release(count - 1, last_place);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int unit = tile.row0() + row + 8 * half;

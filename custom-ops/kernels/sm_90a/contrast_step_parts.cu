@@ -39,7 +39,7 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
   unsigned char* slices = staying + SLICES * PARTS * SLICE_BYTES;
   const int rows = (PATCHES ? g.patches() : 1) * n.rows;
   const int of_phase = (n.batch + SLICE_DEPTH - 1) / SLICE_DEPTH, count = 2 * of_phase;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = warp_of_block(), lane = threadIdx.x % 32;
 
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) barrier_init(full + s, 1), barrier_init(empty + s, 1);
@@ -81,6 +81,8 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
       }
   };
 
+  const Barriers stays_here(here), passes_here(full), stayed(free), passed(empty);
+  const uint64_t passing = operand(kept_address(slices)), all_staying = operand(kept_address(staying));
   Turns ahead(n, g, height);  // the next tile of this warpgroup
   if (group > 0) ahead.next();
   load(ahead);  // weights and velocities are older than the launch before
@@ -92,33 +94,32 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
     const int i = tile.i;
     if (i % WGS != group) continue;
     float sum[TILE / 2] = {};
-    int item = i * count * PARTS;
     const int runs = tile.runs;
     const bool last = tile.last_of_run();
-    // Slice s, the parts of which are from `item` on, is multiplied: their places are free, and after the last tile of a run those that stayed.
-    auto release = [&](int s, int item) {
-      if (threadIdx.x % 128 != 0) return;
-      for (int p = 0; p < PARTS; ++p) barrier_arrive(empty + (item + p) % STAGES);
-      if (last) barrier_arrive(free + s);
+    Place<STAGES> place(i * count * PARTS), used = place;
+    // Slice s, the parts of which are from `used` on, is multiplied: their places are free, and after the last tile of a run those that stayed.
+    auto release = [&](int s) {
+#pragma unroll
+      for (int p = 0; p < PARTS; ++p, used.next())
+        if (threadIdx.x % 128 == 0) passed.arrive(used.at);
+      if (threadIdx.x % 128 == 0 && last) stayed.arrive(s);
     };
     // Slices are told apart by the parity of their round, so nobody waits for those of a later tile.
     if (i > 0) barrier_wait(turn + group, (i - (group == 0)) / WGS % 2);
 #pragma unroll 1
-    for (int s = 0; s < count; ++s, item += PARTS) {
-      const uint32_t stays = shared_address(staying + s * PARTS * SLICE_BYTES);
-      barrier_wait(here + s, runs % 2);
+    for (int s = 0; s < count; ++s) {
+      const uint64_t stays = further(all_staying, s * PARTS * SLICE_BYTES);
+      stays_here.wait(s, runs % 2);
 #pragma unroll
-      for (int p = 0; p < PARTS; ++p) {
-        const int stage = (item + p) % STAGES;
-        barrier_wait(full + stage, (item + p) / STAGES % 2);
-        const uint32_t passes = shared_address(slices + stage * SLICE_BYTES);
+      for (int p = 0; p < PARTS; ++p, place.next()) {
+        passes_here.wait(place.at, place.parity);
+        const uint64_t passes = further(passing, place.at * SLICE_BYTES);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < SLICE_DEPTH / 16; ++k) {
           // sum += h x, of which one passes and the other stays.
           auto multiply = [&](int part) {
-            const uint64_t a = operand(passes + 16 * BLOCK_LINE * k), b = operand(stays + part * SLICE_BYTES + 16 * BLOCK_LINE * k);
-            Wgmma<__half, TILE, true, true>::run(sum, a, b);
+            Wgmma<__half, TILE, true, true>::run(sum, further(passes, 16 * BLOCK_LINE * k), further(stays, part * SLICE_BYTES + 16 * BLOCK_LINE * k));
           };
           multiply(0);
           if (p == 0) multiply(1);
@@ -126,13 +127,13 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
       }
       wgmma_commit();
       wgmma_wait<1>();
-      if (s > 0) release(s - 1, item - PARTS);
+      if (s > 0) release(s - 1);
     }
     // All slices have come: the next warpgroup may wait for its own.
     if (threadIdx.x % 128 == 0) barrier_arrive(turn + (group + 1) % WGS);
     wgmma_wait<0>();
     summed(sum);
-    release(count - 1, item - PARTS);
+    release(count - 1);
 
     const int first_row = tile.row0() + line0, first_col = tile.col0() + along0;
 #pragma unroll

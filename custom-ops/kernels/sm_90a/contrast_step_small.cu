@@ -77,12 +77,13 @@ __device__ __forceinline__ void step_biases_of(const Arguments<typename H::T, ty
 template <typename H>
 __device__ __forceinline__ void copy_slices(const Arguments<typename H::T, typename H::V>& a, unsigned char* slices, uint64_t* full, uint64_t* empty,
                                             int row0, int col0, int first, int count) {
+  Place<H::STAGES> place;
 #pragma unroll 1
-  for (int i = 0; i < count; ++i) {
-    const int stage = i % H::STAGES, plane = (first + i) % 2, k = (first + i) / 2 * H::DEPTH;
-    if (i >= H::STAGES) barrier_wait(empty + stage, (i / H::STAGES - 1) % 2);
-    unsigned char* to = slices + stage * H::BYTES;
-    uint64_t* here = full + stage;
+  for (int i = 0; i < count; ++i, place.next()) {
+    const int plane = (first + i) % 2, k = (first + i) / 2 * H::DEPTH;
+    barrier_wait(empty + place.at, place.parity ^ 1);
+    unsigned char* to = slices + place.at * H::BYTES;
+    uint64_t* here = full + place.at;
     barrier_expect(here, H::BYTES);
     auto start = [&](const TensorMap& map, int column, int part) {
       if (H::PARTS == 1) copy_block(to, &map, column, k, plane, here);
@@ -110,7 +111,7 @@ __device__ __forceinline__ void contrast_step(const Arguments<typename H::T, typ
   }
   unsigned char* slices = memory + (1024 - shared_address(memory) % 1024) % 1024;
   const int rank = blockIdx.x % H::CLUSTER, at = blockIdx.x / H::CLUSTER, row0 = at / across * TILE, col0 = at % across * TILE;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = warp_of_block(), lane = threadIdx.x % 32;
   const int all = 2 * ((n.batch + H::DEPTH - 1) / H::DEPTH), first = all * rank / H::CLUSTER, count = all * (rank + 1) / H::CLUSTER - first;
 
   if (threadIdx.x == 0) {
@@ -144,17 +145,20 @@ __device__ __forceinline__ void contrast_step(const Arguments<typename H::T, typ
   const float alpha = a.scalars[0], momentum = a.scalars[1], rate = a.scalars[2];
 
   float sum[TILE / 2] = {};
+  const Barriers here(full), used(empty);
+  const uint64_t first_slice = operand(kept_address(slices));
+  Place<H::STAGES> place;
+  int last_place = 0;
 #pragma unroll 1
-  for (int i = 0; i < count; ++i) {
-    const int stage = i % H::STAGES;
-    barrier_wait(full + stage, i / H::STAGES % 2);
-    const uint32_t slice = shared_address(slices + stage * H::BYTES);
+  for (int i = 0; i < count; ++i, place.next()) {
+    here.wait(place.at, place.parity);
+    const uint64_t slice = further(first_slice, place.at * H::BYTES);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < H::DEPTH / 16; ++k) {
       auto multiply = [&](int h_part, int x_part) {
-        const uint32_t of_k = slice + 16 * BLOCK_LINE * k;
-        Wgmma<typename H::T, TILE, true, true>::run(sum, operand(of_k + 2 * h_part * H::SIDE), operand(of_k + (2 * x_part + 1) * H::SIDE));
+        const uint64_t of_k = further(slice, 16 * BLOCK_LINE * k);
+        Wgmma<typename H::T, TILE, true, true>::run(sum, further(of_k, 2 * h_part * H::SIDE), further(of_k, (2 * x_part + 1) * H::SIDE));
       };
       if (H::PARTS == 2) {
         multiply(0, 1);
@@ -165,7 +169,8 @@ __device__ __forceinline__ void contrast_step(const Arguments<typename H::T, typ
     wgmma_commit();
     // The products of the slice before are done: its place is free.
     wgmma_wait<1>();
-    if (i > 0 && threadIdx.x == 0) barrier_arrive(empty + (i - 1) % H::STAGES);
+    if (i > 0 && threadIdx.x == 0) used.arrive(last_place);
+    last_place = place.at;
   }
   wgmma_wait<0>();
   summed(sum);

@@ -64,8 +64,9 @@ struct Walk {
   }
   // The last tile with these states of visible units, and not the last of all.
   __device__ bool last_of_run() const { return moves() && left > 1 && row + 1 == height_here(); }
-  // Whether this tile, among those of its rows, is for what is done once for each row: columns take turns, a power of two of them.
-  __device__ bool alone() const { return (row0() / TILE & ((1 << (31 - __clz(across))) - 1)) == col; }
+  // Whether this tile, among those of its rows, is for what is done once for each row: columns take turns, a power of two of them. Blocks that stay in a
+  // column take the tiles of the same rows as their i-th, and the turns are counted by that, so that each block has as many.
+  __device__ bool alone() const { return ((moves() ? row0() / TILE : i) & ((1 << (31 - __clz(across))) - 1)) == col; }
   __device__ int row0() const { return matrix_here() * rows + (band_here() * height + row) * TILE; }
   __device__ int col0() const { return col * COLS; }
   // Squares of the tile that begin within the matrix.
@@ -97,7 +98,7 @@ struct States {
 
   // Starts the copy of a part of slice s of one side.
   __device__ void copy_slice(unsigned char* to, const TensorMap& map, int along, int s, int part, uint64_t* here) const {
-    const int plane = ALTERNATE ? s % 2 : s / of_phase, row = (ALTERNATE ? s / 2 : s % of_phase) * SLICE_DEPTH;
+    const int plane = ALTERNATE ? s % 2 : s >= of_phase, row = (ALTERNATE ? s / 2 : s - plane * of_phase) * SLICE_DEPTH;
     if (PARTS == 1) copy_block(to, &map, along, row, plane, here);
     else copy_block(to, &map, along, row, plane, part, here);
   }
@@ -125,17 +126,17 @@ struct States {
   // Copies the slices of h that pass, of every tile, each part through the next of STAGES places, one thread.
   template <int STAGES>
   __device__ void copy_passing(unsigned char* slices, uint64_t* full, uint64_t* empty) const {
-    int item = 0;
+    Place<STAGES> place;
 #pragma unroll 1
     for (Turns turn(n, g, height); turn; turn.next()) {
+      const int row0 = turn.row0();
 #pragma unroll 1
       for (int s = 0; s < 2 * of_phase; ++s)
 #pragma unroll
-        for (int p = 0; p < PARTS; ++p, ++item) {
-          const int stage = item % STAGES;
-          if (item >= STAGES) barrier_wait(empty + stage, (item / STAGES - 1) % 2);
-          barrier_expect(full + stage, SLICE_BYTES);
-          copy_slice(slices + stage * SLICE_BYTES, h_map, turn.row0(), s, p, full + stage);
+        for (int p = 0; p < PARTS; ++p, place.next()) {
+          barrier_wait(empty + place.at, place.parity ^ 1);
+          barrier_expect(full + place.at, SLICE_BYTES);
+          copy_slice(slices + place.at * SLICE_BYTES, h_map, row0, s, p, full + place.at);
         }
     }
   }

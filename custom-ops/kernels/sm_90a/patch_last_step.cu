@@ -72,7 +72,7 @@ __device__ __forceinline__ void last_step(const TensorMap& h_map, const TensorMa
   extern __shared__ unsigned char memory[];
   __shared__ uint64_t full[PLACES], empty[PLACES], stepped_all[WGS], risen;
   unsigned char* places = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = warp_of_block(), lane = threadIdx.x % 32;
   const int of_patch = n.rows / (TILE * WGS), tiles = g.patches() * of_patch, count = n.cols / TILE;
 
   if (threadIdx.x == 0) {

@@ -64,12 +64,12 @@ __device__ __forceinline__ void units_up(T* out, const float* bias, const long l
   if (threadIdx.x == 0) prefetch_map(&x_map), prefetch_map(&weight_map);
 
   auto copy = [&](const Ring& ring) {
+    Place<H::STAGES> place;
 #pragma unroll 1
-    for (int s = 0; s < count; ++s) {
-      const int stage = s % H::STAGES;
-      if (s >= H::STAGES) barrier_wait(ring.empty + stage, (s / H::STAGES - 1) % 2);
-      unsigned char* to = ring.slices + stage * H::BYTES;
-      uint64_t* here = ring.full + stage;
+    for (int s = 0; s < count; ++s, place.next()) {
+      barrier_wait(ring.empty + place.at, place.parity ^ 1);
+      unsigned char* to = ring.slices + place.at * H::BYTES;
+      uint64_t* here = ring.full + place.at;
       barrier_expect(here, H::BYTES);
 #pragma unroll
       for (int p = 0; p < H::PA; ++p, to += H::A_BYTES) copy_block(to, &x_map, origin + g.entry(s * H::DEPTH), row0, p, here);
@@ -215,7 +215,7 @@ __device__ __forceinline__ void units_down(T* out, const float* bias, const long
   if (threadIdx.x == 0) prefetch_map(&x_map), prefetch_map(&weight_map);
 
   auto copy = [&](const Ring& ring) {
-    int s = 0;
+    Place<H::STAGES> place;
 #pragma unroll 1
     for (int px = begin; px < end; ++px)
 #pragma unroll 1
@@ -231,11 +231,10 @@ __device__ __forceinline__ void units_down(T* out, const float* bias, const long
           blocks += entry[c] >= 0;
         }
 #pragma unroll 1
-        for (int unit = 0; unit < g.hidden; unit += H::DEPTH, ++s) {
-          const int stage = s % H::STAGES;
-          if (s >= H::STAGES) barrier_wait(ring.empty + stage, (s / H::STAGES - 1) % 2);
-          unsigned char* to = ring.slices + stage * H::BYTES;
-          uint64_t* here = ring.full + stage;
+        for (int unit = 0; unit < g.hidden; unit += H::DEPTH, place.next()) {
+          barrier_wait(ring.empty + place.at, place.parity ^ 1);
+          unsigned char* to = ring.slices + place.at * H::BYTES;
+          uint64_t* here = ring.full + place.at;
           barrier_expect(here, H::A_BYTES + H::PB * blocks * H::BLOCK_BYTES);
           copy_block(to, &x_map, unit0 + unit, row0, 0, here);
 #pragma unroll

@@ -90,21 +90,32 @@ struct Sums {
   }
 };
 
-// sum += a b, or sum = a b without ADD, for products FROM to TO of N columns over the depth of a slice; a and b: where 64 rows and TN columns of one part
-// lie.
+// sum += a b, or sum = a b without ADD, for products FROM to TO of N columns over the depth of a slice; a and b: 64 rows and TN columns of one part.
 template <typename H, int FROM, int TO, bool ADD>
-__device__ __forceinline__ void multiply_slice(float (&sum)[H::TN / 2], uint32_t a, uint32_t b) {
+__device__ __forceinline__ void multiply_slice(float (&sum)[H::TN / 2], uint64_t a, uint64_t b) {
   using Product = Wgmma<typename H::T, H::N, false, H::TURNED>;
 #pragma unroll
   for (int k = 0; k < H::DEPTH / 16; ++k) {
     // 16 entries are 32 bytes of a line, or 16 lines.
-    const uint64_t of_a = operand<H::LINE>(a + 32 * k);
-    const uint64_t of_b = operand<H::B_LINE>(b + FROM * H::BLOCK_BYTES + (H::TURNED ? 16 * BLOCK_LINE : 32) * k, H::TURNED ? H::BLOCK_BYTES : 0);
+    const uint64_t of_a = further(a, 32 * k), of_b = further(b, FROM * H::BLOCK_BYTES + (H::TURNED ? 16 * BLOCK_LINE : 32) * k);
     if (ADD || k > 0) Product::template run<FROM * H::N / 2, true>(sum, of_a, of_b);
     else Product::template run<FROM * H::N / 2, false>(sum, of_a, of_b);
   }
   if constexpr (FROM + 1 < TO) multiply_slice<H, FROM + 1, TO, ADD>(sum, a, b);
 }
+
+// The operands of a warpgroup in the places of the ring, in their first parts.
+template <typename H>
+struct Operands {
+  uint64_t first_a, first_b;
+  __device__ explicit Operands(const unsigned char* slices) {
+    const uint32_t at = kept_address(slices);
+    first_a = operand<H::LINE>(at + warp_of_block() / 4 * 64 * H::LINE);
+    first_b = operand<H::B_LINE>(at + H::PA * H::A_BYTES, H::TURNED ? H::BLOCK_BYTES : 0);
+  }
+  __device__ uint64_t a(int place) const { return further(first_a, place * H::BYTES); }
+  __device__ uint64_t b(int place) const { return further(first_b, place * H::BYTES); }
+};
 
 // The tile of this block's cluster. One thread calls copy(ring), which copies the slices in turn; the threads that multiply then call finish(sums),
 // and this says whether the thread is one of them. All have waited for the launch before when copy and finish are called.
@@ -113,7 +124,7 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
   extern __shared__ unsigned char memory[];
   __shared__ uint64_t full[H::STAGES], empty[H::STAGES];
   unsigned char* slices = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  const int rank = blockIdx.x % cluster, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int rank = blockIdx.x % cluster, warp = warp_of_block(), lane = threadIdx.x % 32;
 
   if (threadIdx.x == 0) {
     for (int s = 0; s < H::STAGES; ++s) barrier_init(full + s, 1), barrier_init(empty + s, H::WGS);
@@ -130,27 +141,28 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
   }
   if (H::UNEVEN) take_registers<160>();
   float sum[H::TN / 2] = {}, exact[H::EXACT ? H::TN / 2 : 1] = {};
-  const uint32_t group = warp / 4 * 64 * H::LINE;
-  auto release = [&](int stage) {
-    if (threadIdx.x % 128 == 0) barrier_arrive(empty + stage);
+  const Barriers here(full), used(empty);
+  const Operands<H> operands(slices);
+  auto release = [&](int place) {
+    if (threadIdx.x % 128 == 0) used.arrive(place);
   };
-  int s = 0;
+  int s = 0, last_place = 0;
+  Place<H::STAGES> place;
   auto multiply_to = [&](auto from, auto to, int end) {
     constexpr int FROM = decltype(from)::value, TO = decltype(to)::value;
 #pragma unroll 1
-    for (; s < end; ++s) {
-      const int stage = s % H::STAGES;
-      barrier_wait(full + stage, s / H::STAGES % 2);
-      const uint32_t a = shared_address(slices + stage * H::BYTES) + group, b = a - group + H::PA * H::A_BYTES;
+    for (; s < end; ++s, place.next()) {
+      here.wait(place.at, place.parity);
+      const uint64_t a = operands.a(place.at), b = operands.b(place.at);
       wgmma_fence();
       if constexpr (H::EXACT) {
         // The products with second parts first: less is cut off while the sum is small.
-        multiply_slice<H, FROM, TO, false>(sum, a, b + H::B_BYTES);
-        if constexpr (H::PA == 2) multiply_slice<H, FROM, TO, true>(sum, a + H::A_BYTES, b);
+        multiply_slice<H, FROM, TO, false>(sum, a, further(b, H::B_BYTES));
+        if constexpr (H::PA == 2) multiply_slice<H, FROM, TO, true>(sum, further(a, H::A_BYTES), b);
         multiply_slice<H, FROM, TO, true>(sum, a, b);
         wgmma_commit();
         wgmma_wait<0>();
-        release(stage);
+        release(place.at);
         summed(sum, FROM * H::N / 2, TO * H::N / 2);
 #pragma unroll
         for (int i = FROM * H::N / 2; i < TO * H::N / 2; ++i) exact[i] += sum[i];
@@ -159,7 +171,8 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
         wgmma_commit();
         // The products of the slice before are done: its place is free.
         wgmma_wait<1>();
-        if (s > 0) release((s - 1) % H::STAGES);
+        if (s > 0) release(last_place);
+        last_place = place.at;
       }
     }
     wgmma_wait<0>();
@@ -193,12 +206,13 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
 template <typename H>
 __device__ __forceinline__ void copy_slices(const Ring& ring, const TensorMap& a_map, const TensorMap& b_map, int row0, int col0, int first,
                                             int step, int count) {
+  Place<H::STAGES> place;
 #pragma unroll 1
-  for (int s = 0; s < count; ++s) {
-    const int stage = s % H::STAGES, k = (first + step * s) * H::DEPTH;
-    if (s >= H::STAGES) barrier_wait(ring.empty + stage, (s / H::STAGES - 1) % 2);
-    unsigned char* to = ring.slices + stage * H::BYTES;
-    uint64_t* here = ring.full + stage;
+  for (int s = 0; s < count; ++s, place.next()) {
+    const int k = (first + step * s) * H::DEPTH;
+    barrier_wait(ring.empty + place.at, place.parity ^ 1);
+    unsigned char* to = ring.slices + place.at * H::BYTES;
+    uint64_t* here = ring.full + place.at;
     barrier_expect(here, H::BYTES);
 #pragma unroll
     for (int p = 0; p < H::PA; ++p, to += H::A_BYTES) copy_block(to, &a_map, k, row0, p, here);

@@ -15,7 +15,7 @@ __device__ __forceinline__ void sum_tiles(int tiles, int count, Copy copy, Finis
   extern __shared__ unsigned char memory[];
   __shared__ uint64_t full[H::STAGES], empty[H::STAGES];
   unsigned char* slices = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = warp_of_block(), lane = threadIdx.x % 32;
 
   if (threadIdx.x == 0) {
     for (int s = 0; s < H::STAGES; ++s) barrier_init(full + s, 1), barrier_init(empty + s, H::WGS);
@@ -25,44 +25,44 @@ __device__ __forceinline__ void sum_tiles(int tiles, int count, Copy copy, Finis
   wait_for_previous();
   let_next_start();
 
-  int item = 0;
+  Place<H::STAGES> place;
   if (warp >= 4 * H::WGS) {
     if (UNEVEN) give_registers<56>();
     if (warp != 4 * H::WGS || lane != 0) return;
 #pragma unroll 1
     for (int i = 0; i < tiles; ++i)
 #pragma unroll 1
-      for (int s = 0; s < count; ++s, ++item) {
-        const int stage = item % H::STAGES;
-        if (item >= H::STAGES) barrier_wait(empty + stage, (item / H::STAGES - 1) % 2);
-        barrier_expect(full + stage, H::BYTES);
-        copy(i, s, slices + stage * H::BYTES, full + stage);
+      for (int s = 0; s < count; ++s, place.next()) {
+        barrier_wait(empty + place.at, place.parity ^ 1);
+        barrier_expect(full + place.at, H::BYTES);
+        copy(i, s, slices + place.at * H::BYTES, full + place.at);
       }
     return;  // all copies are waited for by others
   }
   if (UNEVEN) take_registers<152>();
-  const uint32_t group = warp / 4 * 64 * H::LINE;
-  auto release = [&](int item) {
-    if (threadIdx.x % 128 == 0) barrier_arrive(empty + item % H::STAGES);
+  const Barriers here(full), used(empty);
+  const Operands<H> operands(slices);
+  auto release = [&](int place) {
+    if (threadIdx.x % 128 == 0) used.arrive(place);
   };
 #pragma unroll 1
   for (int i = 0; i < tiles; ++i) {
     float sum[H::TN / 2] = {};
+    int last_place = 0;
 #pragma unroll 1
-    for (int s = 0; s < count; ++s, ++item) {
-      const int stage = item % H::STAGES;
-      barrier_wait(full + stage, item / H::STAGES % 2);
-      const uint32_t a = shared_address(slices + stage * H::BYTES) + group, b = a - group + H::A_BYTES;
+    for (int s = 0; s < count; ++s, place.next()) {
+      here.wait(place.at, place.parity);
       wgmma_fence();
-      multiply_slice<H, 0, 1, true>(sum, a, b);
+      multiply_slice<H, 0, 1, true>(sum, operands.a(place.at), operands.b(place.at));
       wgmma_commit();
       // The products of the slice before are done: its place is free.
       wgmma_wait<1>();
-      if (s > 0) release(item - 1);
+      if (s > 0) release(last_place);
+      last_place = place.at;
     }
     wgmma_wait<0>();
     summed(sum);
-    release(item - 1);
+    release(last_place);
     finish(i, sum);
   }
 }

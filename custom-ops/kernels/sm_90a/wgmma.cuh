@@ -18,6 +18,11 @@ template <int LINE = BLOCK_LINE> __device__ __forceinline__ uint64_t operand(uin
   return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(apart >> 4) << 16 | (uint64_t)(8 * LINE >> 4) << 32 | (uint64_t)(LINE == 128 ? 1 : 2) << 62;
 }
 
+// An operand so many bytes further on.
+__device__ __forceinline__ uint64_t further(uint64_t operand, uint32_t bytes) {
+  return operand >> 32 << 32 | ((uint32_t)operand + (bytes >> 4));
+}
+
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int LEFT> __device__ __forceinline__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
@@ -139,24 +144,52 @@ __device__ __forceinline__ void barrier_init(uint64_t* barrier, unsigned count) 
 __device__ __forceinline__ void barrier_expect(uint64_t* barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
-__device__ __forceinline__ void barrier_arrive(uint64_t* barrier, unsigned times = 1) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(times) : "memory");
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier, unsigned times = 1) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(times) : "memory");
 }
+__device__ __forceinline__ void barrier_arrive(uint64_t* barrier, unsigned times = 1) { barrier_arrive(shared_address(barrier), times); }
 // After all barriers are made, by the thread that made them: copies see them. The block is then synchronized.
 __device__ __forceinline__ void barriers_made() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   shared_fence();
 }
 // Waits for the end of a phase of this parity.
-__device__ __forceinline__ void barrier_wait(uint64_t* barrier, unsigned parity) {
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, unsigned parity) {
   asm volatile(
       "{\n"
       ".reg .pred done;\n"
       "again:\n"
       "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
       "@!done bra again;\n"
-      "}" ::"r"(shared_address(barrier)), "r"(parity) : "memory");
+      "}" ::"r"(barrier), "r"(parity) : "memory");
 }
+__device__ __forceinline__ void barrier_wait(uint64_t* barrier, unsigned parity) { barrier_wait(shared_address(barrier), parity); }
+// The number of this warp, which the compiler then knows to be the same for all lanes: addresses and descriptors by it take uniform registers.
+__device__ __forceinline__ int warp_of_block() { return __shfl_sync(~0u, threadIdx.x / 32, 0); }
+
+// An address in shared memory, the same for all lanes of a warp, which all ask for it. The compiler keeps it, where it would make that of an array again at
+// each use, which in a loop over slices takes longer than their products.
+__device__ __forceinline__ uint32_t kept_address(const void* p) { return __shfl_sync(~0u, shared_address(p), 0); }
+
+// Barriers side by side, for loops over slices.
+struct Barriers {
+  uint32_t first;
+  __device__ explicit Barriers(const uint64_t* barriers) : first(kept_address(barriers)) {}
+  __device__ void wait(int i, unsigned parity) const { barrier_wait(first + 8 * i, parity); }
+  __device__ void arrive(int i) const { barrier_arrive(first + 8 * i); }
+};
+
+// A place of a ring of PLACES, and the parity of its round. Whoever fills places waits for the parity of the round before, which in the first round is
+// that of a barrier which nobody has used.
+template <int PLACES>
+struct Place {
+  int at;
+  unsigned parity;
+  __device__ explicit Place(int item = 0) : at(item % PLACES), parity(item / PLACES % 2) {}
+  __device__ void next() {
+    if (++at == PLACES) at = 0, parity ^= 1;
+  }
+};
 
 // A matrix in memory as the copies see it; made by the host.
 struct alignas(64) TensorMap {
