@@ -16,7 +16,7 @@ fn errors_name_what_is_wrong() -> Result<()> {
     let x = Tensor::zeros((4, 3), DType::F32, &Cpu)?;
     let cases = [
         (gather_rows(&x, &[1, 4]), "gather_rows: rows must be below 4, the number of rows of x, got 4"),
-        (gather_rows(&x.get(0)?, &[0]), "gather_rows: x must be [n_rows, n_cols], got [3]"),
+        (gather_rows(&x.get(0)?, &[0]), "gather_rows: x must be [n_rows, n_cols], got shape [3]"),
     ];
     for (result, want) in cases {
         let message = result.err().map(|e| e.to_string().lines().next().unwrap_or_default().to_owned());

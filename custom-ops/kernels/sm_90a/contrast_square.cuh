@@ -74,7 +74,7 @@ struct Square {
   }
 
   // Steps COLS columns from col0 on: the weights of rows `row` and row + 8, columns pair_at and pair_at + 1 of each eight, from gradients that lie from
-  // `first` on in `sum` as products leave them. A warp steps 16 rows together.
+  // `first` on in `sum` as products leave them. `words`: random bits for both rows and twice 32 columns. A warp steps 16 rows together.
   template <int COLS, int N, typename Decay>
   __device__ __forceinline__ void step(const float (&sum)[N], int first, const uint4 (&words)[2][2], int row, int col0, int pair_at, float scale,
                                        Decay decay) const {

@@ -13,19 +13,19 @@
 // Where bf16 states have weights in halves (halves.cuh), the copy is their upper half, which then is read too: 12 bytes a weight in place of 14.
 // contrast_step_rounded is for weights of bf16 without a copy, which it rounds stochastically.
 //
-// Memory binds, both that of the device and the second-level cache, from which operands come. Microseconds on an H200, where a kernel that only
-// streams the weights of [16000, 2304] takes 170 in f32 and 113 in halves; patches: [256, 192, 576]:
+// Memory binds. Microseconds on an H200, where a kernel that only streams the weights of [16000, 2304] takes 170 in f32 and 113 in halves, and this one
+// without products, states and arithmetic takes 83 and 99 for bf16 weights; patches: [256, 192, 576]:
 //                                                                  [16000, 2304]   [11008, 4096]   patches
-//   f32 weights and velocity (f16)                                           192             243
-//   halves; tiles of two squares read h half as often                        125      148 to 157       112
-//   bf16 weights                                                             112             133
-//   without the biases: f32                                                  191             242       158
-//     halves                                                                 124      148 to 158       110
-//       with tiles of one square                                             137             162       125
-//       with two, where each tile waits for another x                        138             164
-//     bf16 weights                                                           108             128
-// f32 weights leave room for two places beside two squares, which is slower (197 at [16000, 2304]). Where a warp that copies updates the biases in place
-// of those that multiply, bf16 weights take 116 and 138. With h copied only half as often, as clusters could share it, these take 110 and 130, patches 109.
+//   f32 weights and velocity (f16)                                           188             234       159
+//   halves; tiles of two squares read h half as often                        127      149 to 155       114
+//   bf16 weights                                                              95             112
+//   with the addresses of places and operands made anew for each slice:
+//     f32                                                                    193             242       163
+//     halves                                                                 124      149 to 157       116
+//     bf16 weights                                                           112             133
+// Then the products of a slice wait for their addresses: 590 cycles a slice, where tensor cores take 256. Slower: halves in two or four places (133 and
+// 166 for 127), bf16 weights in three (101 for 95) or in tiles of one square. Without the biases it takes as long. Warpgroups that keep h in registers for 192
+// rows, as those of patch_last_step.cu, take 115 and 135 for bf16 weights, and 150 and 182 for halves.
 //
 // arrays   h: planes of [batch, rows] and x: of [batch, cols], T; plane 0 is of the negative phase, plane 1 of the positive. weight: [rows, cols]
 //          f32, bf16, or 16 bits that are lower halves; velocity: the same, V; copy: the same, T. All as tensor maps: of 64
@@ -73,7 +73,7 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
 
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) barrier_init(full + s, 1), barrier_init(empty + s, 1);
-    for (int p = 0; p < PLACES; ++p) barrier_init(arrived + p, 1), barrier_init(stepped_all + p, 4), barrier_init(stored + p, 1);
+    for (int p = 0; p < PLACES; ++p) barrier_init(arrived + p, 1), barrier_init(stepped_all + p, 128), barrier_init(stored + p, 1);
     for (int s = 0; s < SLICES; ++s) barrier_init(here + s, 1), barrier_init(free + s, 1);
     for (int t = 0; t < GROUPS; ++t) barrier_init(turn + t, 1);
     barriers_made();
@@ -246,8 +246,7 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
       if (n.l1 != 0.f) step_all([&](float v, float w, float g) { return stepped(v, w, g, alpha, momentum, rate, n.l1, n.l2); });
       else step_all([&](float v, float w, float g) { return stepped(v, w, g, alpha, momentum, rate, n.l2); });
       shared_fence();
-      __syncwarp();
-      if (lane == 0) barrier_arrive(stepped_all + place);
+      barrier_arrive(stepped_all + place);
     }
   }
 }

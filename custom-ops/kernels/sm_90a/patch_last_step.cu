@@ -43,16 +43,6 @@ struct Parities {
   }
 };
 
-// Four pairs of 16 lines by 16 rows of the minibatch, as a product takes its first operand, from such rows of a block of 64 lines as copies with
-// swizzling leave them: those of this warp's lines of its warpgroup.
-__device__ __forceinline__ void load_turned(unsigned (&to)[4], uint32_t rows) {
-  const int lane = threadIdx.x % 32, row = lane / 16 * 8 + lane % 8, chunk = threadIdx.x / 32 % 4 * 2 + lane / 8 % 2;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(rows + row * BLOCK_LINE + (chunk ^ row % 8) * 16)
-               : "memory");
-}
-
 // The place behind another in a ring.
 __device__ __forceinline__ int behind(int place, int ring) { return place + 1 == ring ? 0 : place + 1; }
 
@@ -77,7 +67,7 @@ __device__ __forceinline__ void last_step(const TensorMap& h_map, const TensorMa
 
   if (threadIdx.x == 0) {
     for (int p = 0; p < PLACES; ++p) barrier_init(full + p, 1), barrier_init(empty + p, WGS);
-    for (int w = 0; w < WGS; ++w) barrier_init(stepped_all + w, 4);
+    for (int w = 0; w < WGS; ++w) barrier_init(stepped_all + w, 128);
     barrier_init(&risen, WGS);
     barriers_made();
   }
@@ -217,10 +207,12 @@ __device__ __forceinline__ void last_step(const TensorMap& h_map, const TensorMa
     }
 #pragma unroll
     for (int w = 0; w < WGS; ++w) parities.wait(full, PASSING + w);
-    const uint32_t h = shared_address(at_place(PASSING + group));
+    // Rows of the minibatch by units; a lane names eight units of a row, of 16 rows and the 16 units of this warp.
+    unsigned char* h = at_place(PASSING + group);
+    const int of_batch = lane / 16 * 8 + lane % 8, of_units = warp % 4 * 16 + lane / 8 % 2 * 8;
 #pragma unroll
     for (int k = 0; k < DEPTHS; ++k) {
-      load_turned(positive[k], h + 16 * BLOCK_LINE * k);
+      turned(positive[k], entry<T>(h, 16 * k + of_batch, of_units));
 #pragma unroll
       for (int j = 0; j < 4; ++j) of_positive[j % 2] += sum_of_pair(positive[k][j]);
     }
@@ -273,8 +265,7 @@ __device__ __forceinline__ void last_step(const TensorMap& h_map, const TensorMa
       }
       place = behind(next, PASSING);
       shared_fence();
-      __syncwarp();
-      if (lane == 0) barrier_arrive(stepped_all + group);
+      barrier_arrive(stepped_all + group);
     }
     // Odd squares of the other warpgroups had their places, too.
     if (count / 2 % 2 == 1) parities.bits ^= (((1u << WGS) - 1) ^ 1u << group) << PASSING;

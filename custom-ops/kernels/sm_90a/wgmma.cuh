@@ -18,7 +18,7 @@ template <int LINE = BLOCK_LINE> __device__ __forceinline__ uint64_t operand(uin
   return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(apart >> 4) << 16 | (uint64_t)(8 * LINE >> 4) << 32 | (uint64_t)(LINE == 128 ? 1 : 2) << 62;
 }
 
-// An operand so many bytes further on.
+// An operand so many bytes further on, within the 18 bits of its address.
 __device__ __forceinline__ uint64_t further(uint64_t operand, uint32_t bytes) {
   return operand >> 32 << 32 | ((uint32_t)operand + (bytes >> 4));
 }
