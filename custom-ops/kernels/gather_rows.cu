@@ -6,7 +6,7 @@
 // scalars  rows below n_rows; lanes: threads for a row, a power of two up to 256
 // launch   1-D, a block of 256 threads for each 256 / lanes rows of out
 // shared   none
-// cost     reads and writes each row of out once; memory binds
+// cost     reads and writes each row of out once, so memory should bind (not timed alone)
 // NaN      bits are copied
 // same     the same bits everywhere
 // truth    gather_rows_reference in src/gather_rows.rs

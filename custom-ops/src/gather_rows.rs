@@ -1,11 +1,11 @@
-//! Rows of a matrix in any order, at the speed of memory.
+//! Rows of a matrix in any order.
 //!
 //! ```text
 //! out[i, :] = x[rows[i], :]
 //! ```
 //!
-//! It is candle's `index_select` along the first dimension, which on a GPU copies one number a thread: of bytes that is a tenth of what memory gives. The
-//! kernel copies 16 bytes at once where rows are multiples of 16 bytes, fewer where they are not.
+//! It is candle's `index_select` along the first dimension, which on a GPU copies one number a thread: for rows of 20,736 bytes that takes 424 µs per 64 MiB on
+//! an H200, less than a tenth of the rate of memory. The kernel copies 16 bytes at once where rows are multiples of 16 bytes, fewer where they are not.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};

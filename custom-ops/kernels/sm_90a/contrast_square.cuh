@@ -104,7 +104,9 @@ struct Square {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int c = from + i / 2, half = i % 2;
-        step_two(of_weights[i], of_velocities[i], of_copies[i], sum + first + c * 4 + 2 * half, word_of(words[half][c / 4], c % 4), scale, decay);
+        unsigned word = 0;
+        if constexpr (STORED == Stored::ROUNDED) word = word_of(words[half][c / 4], c % 4);  // others have none
+        step_two(of_weights[i], of_velocities[i], of_copies[i], sum + first + c * 4 + 2 * half, word, scale, decay);
       }
       if constexpr (BLOCKS) {
         put_straight(entry<W>(weights, line, along), of_weights);

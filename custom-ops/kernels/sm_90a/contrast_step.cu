@@ -14,7 +14,7 @@
 // contrast_step_rounded is for weights of bf16 without a copy, which it rounds stochastically.
 //
 // Memory binds. Microseconds on an H200, where a kernel that only streams the weights of [16000, 2304] takes 170 in f32 and 113 in halves, and this one
-// without products, states and arithmetic takes 83 and 99 for bf16 weights; patches: [256, 192, 576]:
+// without products, copies of h and arithmetic takes 83 and 99 for bf16 weights; patches: [256, 192, 576]:
 //                                                                  [16000, 2304]   [11008, 4096]   patches
 //   f32 weights and velocity (f16)                                           188             234       159
 //   halves; tiles of two squares read h half as often                        127      149 to 155       114
@@ -24,7 +24,7 @@
 //     halves                                                                 124      149 to 157       116
 //     bf16 weights                                                           112             133
 // Then the products of a slice wait for their addresses: 590 cycles a slice, where tensor cores take 256. Slower: halves in two or four places (133 and
-// 166 for 127), bf16 weights in three (101 for 95) or in tiles of one square. Without the biases it takes as long. Warpgroups that keep h in registers for 192
+// 166 for 127), bf16 weights in three (101 for 95) or in tiles of one square. Without the biases f32 and halves take as long. Warpgroups that keep h in registers for 192
 // rows, as those of patch_last_step.cu, take 115 and 135 for bf16 weights, and 150 and 182 for halves.
 //
 // arrays   h: planes of [batch, rows] and x: of [batch, cols], T; plane 0 is of the negative phase, plane 1 of the positive. weight: [rows, cols]

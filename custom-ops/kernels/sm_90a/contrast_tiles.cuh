@@ -134,9 +134,8 @@ struct States {
       for (int s = 0; s < 2 * of_phase; ++s)
 #pragma unroll
         for (int p = 0; p < PARTS; ++p, place.next()) {
-          barrier_wait(empty + place.at, place.parity ^ 1);
-          barrier_expect(full + place.at, SLICE_BYTES);
-          copy_slice(slices + place.at * SLICE_BYTES, h_map, row0, s, p, full + place.at);
+          uint64_t* here = announce(full, empty, place, SLICE_BYTES);
+          copy_slice(slices + place.at * SLICE_BYTES, h_map, row0, s, p, here);
         }
     }
   }

@@ -10,7 +10,7 @@
 //
 // Memory binds: while weights are stepped it moves 4.3 TB/s on an H200. That is as much as means and update one after the other move, since the second-level
 // cache has lost the upper halves when they are read again; but the means do not wait for a launch of their own. Microseconds there, of weights
-// [256, 192, 576] and [484, 192, 576] and 192 rows: 133 and 257, where the two kernels take 142 and 270.
+// [256, 192, 576] and [484, 192, 576] and 192 rows, before squares were read by ldmatrix: 133 and 257, where the two kernels took 142 and 270.
 //
 // arrays   h, x, weight, velocity, copy: tensor maps as in contrast_step.cu of patches, but for blocks of LINES rows for h and x; h[0] is not read.
 //          hidden_state: [4, all rows] f32, see bias_step.cu: biases, also those of the means

@@ -67,10 +67,8 @@ __device__ __forceinline__ void units_up(T* out, const float* bias, const long l
     Place<H::STAGES> place;
 #pragma unroll 1
     for (int s = 0; s < count; ++s, place.next()) {
-      barrier_wait(ring.empty + place.at, place.parity ^ 1);
+      uint64_t* here = announce(ring.full, ring.empty, place, H::BYTES);
       unsigned char* to = ring.slices + place.at * H::BYTES;
-      uint64_t* here = ring.full + place.at;
-      barrier_expect(here, H::BYTES);
 #pragma unroll
       for (int p = 0; p < H::PA; ++p, to += H::A_BYTES) copy_block(to, &x_map, origin + g.entry(s * H::DEPTH), row0, p, here);
 #pragma unroll
@@ -232,10 +230,8 @@ __device__ __forceinline__ void units_down(T* out, const float* bias, const long
         }
 #pragma unroll 1
         for (int unit = 0; unit < g.hidden; unit += H::DEPTH, place.next()) {
-          barrier_wait(ring.empty + place.at, place.parity ^ 1);
+          uint64_t* here = announce(ring.full, ring.empty, place, H::A_BYTES + H::PB * blocks * H::BLOCK_BYTES);
           unsigned char* to = ring.slices + place.at * H::BYTES;
-          uint64_t* here = ring.full + place.at;
-          barrier_expect(here, H::A_BYTES + H::PB * blocks * H::BLOCK_BYTES);
           copy_block(to, &x_map, unit0 + unit, row0, 0, here);
 #pragma unroll
           for (int p = 0; p < H::PB; ++p)

@@ -210,10 +210,8 @@ __device__ __forceinline__ void copy_slices(const Ring& ring, const TensorMap& a
 #pragma unroll 1
   for (int s = 0; s < count; ++s, place.next()) {
     const int k = (first + step * s) * H::DEPTH;
-    barrier_wait(ring.empty + place.at, place.parity ^ 1);
+    uint64_t* here = announce(ring.full, ring.empty, place, H::BYTES);
     unsigned char* to = ring.slices + place.at * H::BYTES;
-    uint64_t* here = ring.full + place.at;
-    barrier_expect(here, H::BYTES);
 #pragma unroll
     for (int p = 0; p < H::PA; ++p, to += H::A_BYTES) copy_block(to, &a_map, k, row0, p, here);
 #pragma unroll

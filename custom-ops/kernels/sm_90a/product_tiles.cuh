@@ -33,9 +33,8 @@ __device__ __forceinline__ void sum_tiles(int tiles, int count, Copy copy, Finis
     for (int i = 0; i < tiles; ++i)
 #pragma unroll 1
       for (int s = 0; s < count; ++s, place.next()) {
-        barrier_wait(empty + place.at, place.parity ^ 1);
-        barrier_expect(full + place.at, H::BYTES);
-        copy(i, s, slices + place.at * H::BYTES, full + place.at);
+        uint64_t* here = announce(full, empty, place, H::BYTES);
+        copy(i, s, slices + place.at * H::BYTES, here);
       }
     return;  // all copies are waited for by others
   }

@@ -179,8 +179,7 @@ struct Barriers {
   __device__ void arrive(int i) const { barrier_arrive(first + 8 * i); }
 };
 
-// A place of a ring of PLACES, and the parity of its round. Whoever fills places waits for the parity of the round before, which in the first round is
-// that of a barrier which nobody has used.
+// A place of a ring of PLACES, and the parity of its round.
 template <int PLACES>
 struct Place {
   int at;
@@ -190,6 +189,16 @@ struct Place {
     if (++at == PLACES) at = 0, parity ^= 1;
   }
 };
+
+// Waits until the place is free and announces so many bytes there, one thread; returns the barrier that counts them. A place is free when the round before is
+// used; in the first round, for a barrier that nobody has arrived at yet, that parity counts as over.
+template <int PLACES>
+__device__ __forceinline__ uint64_t* announce(uint64_t* full, uint64_t* empty, const Place<PLACES>& place, unsigned bytes) {
+  barrier_wait(empty + place.at, place.parity ^ 1);
+  uint64_t* here = full + place.at;
+  barrier_expect(here, bytes);
+  return here;
+}
 
 // A matrix in memory as the copies see it; made by the host.
 struct alignas(64) TensorMap {
