@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(of(18, 64, 192), None);
         assert_eq!(of(18, 192, 128), None);
         assert_eq!(of(18, 192, 193), None);
-        // Those of tests/parity/patches.rs, so that it runs this kernel.
+        // Those of tests/parity/patches/steps.rs, so that it runs this kernel.
         for ([planes, side, depth, window], hidden, batch, warpgroups) in [
             ([1, 13, 64, 3], 192, 192, 3),
             ([1, 13, 64, 3], 192, 130, 3),
