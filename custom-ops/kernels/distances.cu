@@ -1,7 +1,8 @@
-// distances.cu: distances of all pairs of rows that no product gives.
+// distances.cu: distances of all pairs of rows by differences, where no product gives them or it loses too much.
 //
 //   Manhattan  d(i, j) = sum_c |q_i[c] - x_j[c]|
 //   Chebyshev  d(i, j) = max_c |q_i[c] - x_j[c]|
+//   squared    d(i, j) = sum_c (q_i[c] - x_j[c])^2
 //   out[i][j] = -d(i, j) / 2            as a product of which -2 times is the distance
 //
 // A block makes a tile of SIDE x SIDE distances, a thread 8 x 8 of them in registers: 4 x 4 in each quarter of the tile. Features come DEEP at
@@ -23,6 +24,9 @@ struct Manhattan {
 };
 struct Chebyshev {
   static __device__ __forceinline__ float join(float d, float x) { return fmaxf(d, fabsf(x)); }
+};
+struct Squared {
+  static __device__ __forceinline__ float join(float d, float x) { return fmaf(x, x, d); }
 };
 
 // Features of the rows of a tile, those of a feature beside each other; 4 more keep transposing stores in different banks.
@@ -110,3 +114,4 @@ __device__ __forceinline__ void distances(float* out, const float* queries, cons
   }
 DISTANCES(manhattan, Manhattan)
 DISTANCES(chebyshev, Chebyshev)
+DISTANCES(squared, Squared)

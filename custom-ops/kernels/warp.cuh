@@ -8,9 +8,11 @@ __device__ __forceinline__ T sum_of_warp(T x) {
   return x;
 }
 
-__device__ __forceinline__ float largest_of_warp(float x) {
+// A NaN is passed over.
+template <typename T>
+__device__ __forceinline__ T largest_of_warp(T x) {
 #pragma unroll
-  for (int step = 16; step; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
+  for (int step = 16; step; step /= 2) x = max(x, __shfl_xor_sync(0xffffffffu, x, step));
   return x;
 }
 

@@ -2,6 +2,7 @@
 use super::{Entries, Metric, Neighbours, OP as SEARCH, centred, find, knn, knn_of};
 use crate::check::matrix;
 use crate::draw::uniform;
+use crate::gather_rows;
 use crate::philox::Philox;
 use crate::sort_by_key;
 use candle::{DType, Device, Result, Tensor};
@@ -58,15 +59,15 @@ pub fn knn_approximate(
         matrix(SEARCH, "rows", "[n, n_features]", rows, &[DType::F32])?;
         return knn_approximate(&centred(rows)?, k, Metric::Cosine, probes, philox);
     }
-    let cells = Cells::new(rows, n_cells, metric, philox)?;
+    let cells = Cells::new(rows, n_cells, k, metric, probes, philox)?;
     let neighbours = cells.search(rows, k, metric, probes)?;
     let recall = recall(rows, &neighbours, k, metric)?;
     Ok(ApproximateNeighbours { neighbours, recall })
 }
 
-/// Rows by cell.
+/// Rows by cell; none is empty.
 struct Cells {
-    /// For each cell the others, by the distance of their centres.
+    /// For each cell the nearest others, by the distance of their centres: as many as are probed, and so many that rows do not run short.
     near: Vec<Vec<u32>>,
     /// Where each cell begins in `order`, and the end of the last.
     starts: Vec<u32>,
@@ -75,20 +76,34 @@ struct Cells {
 }
 
 /// Evenly spaced rows.
-fn spaced(n: usize, count: usize, device: &Device) -> Result<Tensor> {
+fn spaced(n: usize, count: usize) -> Vec<u32> {
     let count = count.min(n);
-    Tensor::new((0..count).map(|i| (i * n / count) as u32).collect::<Vec<_>>(), device)
+    (0..count).map(|i| (i * n / count) as u32).collect()
 }
 
 impl Cells {
-    fn new(rows: &Tensor, n_cells: usize, metric: Metric, philox: Philox) -> Result<Self> {
-        let (n, device) = (rows.dim(0)?, rows.device());
-        let sample = rows.index_select(&spaced(n, n_cells * SAMPLE, device)?, 0)?;
+    fn new(
+        rows: &Tensor,
+        n_cells: usize,
+        k: usize,
+        metric: Metric,
+        probes: usize,
+        philox: Philox,
+    ) -> Result<Self> {
+        let sample = gather_rows(rows, &spaced(rows.dim(0)?, n_cells * SAMPLE))?;
         let centres = centres(&sample, n_cells, metric, philox)?;
         let own = knn_of(rows, &centres, 1, metric)?.indices.flatten_all()?;
         let sorted = sort_by_key(&own, n_cells)?;
-        let near = knn(&centres, n_cells - 1, metric)?.indices.to_vec2::<u32>()?;
-        Ok(Self { near, starts: sorted.offsets.to_vec1()?, order: sorted.order.to_vec1()? })
+        let offsets = sorted.offsets.to_vec1::<u32>()?;
+        let full: Vec<u32> =
+            (0..n_cells as u32).filter(|&c| offsets[c as usize] < offsets[c as usize + 1]).collect();
+        let near = match (full.len() - 1).min(probes.max(k + 1)) {
+            0 => vec![vec![]; full.len()],
+            most => knn(&gather_rows(&centres, &full)?, most, metric)?.indices.to_vec2::<u32>()?,
+        };
+        // Where an empty cell would begin, the next one does.
+        let starts = full.iter().map(|&c| offsets[c as usize]).chain(offsets.last().copied()).collect();
+        Ok(Self { near, starts, order: sorted.order.to_vec1()? })
     }
 
     /// Rows of a cell.
@@ -97,33 +112,29 @@ impl Cells {
     }
 
     fn search(&self, rows: &Tensor, k: usize, metric: Metric, probes: usize) -> Result<Neighbours> {
-        let device = rows.device();
         let (mut indices, mut distances) = (vec![], vec![]);
         for (cell, near) in self.near.iter().enumerate() {
             // The cell itself comes first, so that query i is candidate i.
             let mut candidates = self.members(cell).to_vec();
             let m = candidates.len();
-            if m == 0 {
-                continue;
-            }
             for (probe, &other) in near.iter().enumerate() {
                 if probe + 1 >= probes && candidates.len() > 4 * k {
                     break;
                 }
                 candidates.extend_from_slice(self.members(other as usize));
             }
-            let candidates = Tensor::new(candidates, device)?;
-            let among = rows.index_select(&candidates, 0)?;
+            let among = gather_rows(rows, &candidates)?;
             // The rows have been searched for their cells.
             let found = find(&among.narrow(0, 0, m)?, &among, k, metric, true, Entries::Finite)?;
+            let candidates = Tensor::new(candidates, rows.device())?;
+            // One number for each neighbour of a cell: far from 2^32.
             indices.push(candidates.index_select(&found.indices.flatten_all()?, 0)?.reshape((m, k))?);
             distances.push(found.distances);
         }
         // Row i of what was found is row order[i].
         let mut places = vec![0u32; self.order.len()];
         self.order.iter().enumerate().for_each(|(place, &row)| places[row as usize] = place as u32);
-        let places = Tensor::new(places, device)?;
-        let back = |parts: &[Tensor]| Tensor::cat(parts, 0)?.index_select(&places, 0);
+        let back = |parts: &[Tensor]| gather_rows(&Tensor::cat(parts, 0)?, &places);
         Ok(Neighbours { indices: back(&indices)?, distances: back(&distances)? })
     }
 }
@@ -135,7 +146,7 @@ fn centres(sample: &Tensor, n_cells: usize, metric: Metric, philox: Philox) -> R
     let draws = uniform(m, &Device::Cpu, philox)?.to_vec1::<f32>()?;
     let mut first: Vec<u32> = (0..m as u32).collect();
     first.sort_by(|&a, &b| draws[a as usize].total_cmp(&draws[b as usize]).then(a.cmp(&b)));
-    let mut centres = sample.index_select(&Tensor::new(&first[..n_cells], device)?, 0)?;
+    let mut centres = gather_rows(sample, &first[..n_cells])?;
     let values = sample.flatten_all()?.to_vec1::<f32>()?;
     for _ in 0..ROUNDS {
         let own = knn_of(sample, &centres, 1, metric)?.indices.flatten_all()?.to_vec1::<u32>()?;
@@ -158,13 +169,11 @@ fn centres(sample: &Tensor, n_cells: usize, metric: Metric, philox: Philox) -> R
 /// The share of the nearest rows of some that was found.
 fn recall(rows: &Tensor, found: &Neighbours, k: usize, metric: Metric) -> Result<f64> {
     let n = rows.dim(0)?;
-    let picks = spaced(n, CHECKED, rows.device())?;
+    let own = spaced(n, CHECKED);
     // One more, because each row finds itself.
     let k_and_itself = (k + 1).min(n);
-    let exact =
-        knn_of(&rows.index_select(&picks, 0)?, rows, k_and_itself, metric)?.indices.to_vec2::<u32>()?;
-    let got = found.indices.index_select(&picks, 0)?.to_vec2::<u32>()?;
-    let own = picks.to_vec1::<u32>()?;
+    let exact = knn_of(&gather_rows(rows, &own)?, rows, k_and_itself, metric)?.indices.to_vec2::<u32>()?;
+    let got = gather_rows(&found.indices, &own)?.to_vec2::<u32>()?;
     let mut right = 0;
     for ((exact, got), own) in exact.iter().zip(&got).zip(&own) {
         right += exact.iter().filter(|j| *j != own).take(k).filter(|j| got.contains(j)).count();

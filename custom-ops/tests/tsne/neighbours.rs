@@ -1,6 +1,8 @@
 use crate::inputs::*;
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{Metric, Neighbours, knn, knn_of, knn_of_reference, knn_reference, row_distances};
+use chandlery_ops::{
+    Metric, Neighbours, Philox, knn, knn_approximate, knn_of, knn_of_reference, knn_reference, row_distances,
+};
 
 /// Distances agree to rounding of f32, and rows that differ from those wanted are as near.
 fn assert_same(
@@ -226,5 +228,59 @@ fn errors_name_what_is_wrong() -> Result<()> {
     for (result, want) in cases {
         assert_eq!(message(result), want);
     }
+    Ok(())
+}
+
+/// A cell's rows are the first of its candidates; wide rows of few directions are searched in the order of a curve.
+#[test]
+fn an_approximate_search_takes_wide_rows_of_few_directions() -> Result<()> {
+    let rows = low_rank(5200, 330, 8, 90)?;
+    for metric in [Metric::Euclidean, Metric::Cosine] {
+        let exact = knn(&rows, 8, metric)?.indices.to_vec2::<u32>()?;
+        let found =
+            knn_approximate(&rows, 8, metric, 3, Philox::new(7, 91))?.neighbours.indices.to_vec2::<u32>()?;
+        let right =
+            exact.iter().zip(&found).map(|(a, b)| a.iter().filter(|j| b.contains(j)).count()).sum::<usize>();
+        assert!(right as f64 > 0.5 * 8. * 5200., "{metric:?}: {right} of {}", 8 * 5200);
+        assert!(
+            found.iter().enumerate().all(|(i, row)| !row.contains(&(i as u32))),
+            "a row is its own neighbour"
+        );
+    }
+    Ok(())
+}
+
+/// Nearly all rows are equal, so that nearly all cells are empty.
+#[test]
+fn an_approximate_search_takes_cells_without_rows() -> Result<()> {
+    let equal = Tensor::ones((6100, 3), DType::F32, &CPU)?;
+    let rows = Tensor::cat(&[&equal, &gaussian(100, 3, 92)?], 0)?;
+    let found = knn_approximate(&rows, 20, Metric::Euclidean, 1, Philox::new(7, 93))?;
+    assert_eq!(found.neighbours.distances.narrow(0, 0, 6100)?.max_all()?.to_scalar::<f32>()?, 0.);
+    Ok(())
+}
+
+/// Queries that are far larger than the rows, and the other way round.
+#[test]
+fn queries_and_rows_may_differ_in_scale() -> Result<()> {
+    for (of_queries, of_rows) in [(1e30, 1e-3), (1e-30, 1e10), (1e20, 1e20)] {
+        let (queries, rows) = ((gaussian(9, 40, 94)? * of_queries)?, (gaussian(700, 40, 95)? * of_rows)?);
+        for metric in [Metric::Euclidean, Metric::Cosine, Metric::Manhattan, Metric::Chebyshev] {
+            check(&format!("{of_queries} and {of_rows}"), Some(&queries), &rows, 12, metric)?;
+        }
+    }
+    Ok(())
+}
+
+/// Distances that differ by less than f32 can tell.
+#[test]
+fn near_ties_are_ranked_in_f64() -> Result<()> {
+    let values: Vec<f32> = (0..64u8).flat_map(|i| [1., f32::from(i) * 1e-5]).rev().collect();
+    let rows = Tensor::from_vec(values, (64, 2), &CPU)?;
+    let query = Tensor::new(&[[0f32, -1000.]], &CPU)?;
+    // |q − x|² is 1000² and a bit: its digits are below those of f32.
+    let found = knn_of(&query, &rows, 64, Metric::Euclidean)?.indices.to_vec2::<u32>()?;
+    let want = knn_of_reference(&query, &rows, 64, Metric::Euclidean)?.indices.to_vec2::<u32>()?;
+    assert_eq!(found, want);
     Ok(())
 }

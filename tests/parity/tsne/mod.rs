@@ -3,6 +3,7 @@
 mod affinities;
 mod descent;
 mod forces;
+mod nasty;
 mod neighbours;
 mod order;
 

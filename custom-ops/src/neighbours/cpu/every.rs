@@ -30,7 +30,7 @@ impl Knn {
                 let each = all.chunks_exact(self.n).zip(indices.chunks_exact_mut(k));
                 for (i, ((all, indices), distances)) in each.zip(distances.chunks_exact_mut(k)).enumerate() {
                     self.select(query, all, first + i, &queries[i * d..(i + 1) * d], rows);
-                    query.write(indices, distances);
+                    query.write(indices, distances, false);
                 }
             },
         );
@@ -88,7 +88,7 @@ impl Knn {
                 Metric::Chebyshev => chebyshev_in_f64(own, row),
                 _ => manhattan_in_f64(own, row),
             };
-            query.keys.push(u64::from((distance as f32).to_bits()) << 32 | u64::from(j));
+            query.keys.push((distance.to_bits(), j));
         }
     }
 

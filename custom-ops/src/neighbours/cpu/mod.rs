@@ -51,9 +51,9 @@ impl Knn {
             self.search_every(indices, distances, queries, rows);
             return Ok(());
         }
-        let same = self.without_self || std::ptr::eq(queries, rows);
+        let same = std::ptr::eq(queries, rows);
         let pair = Pair::new(self, queries, rows, same);
-        let mut space = Space::new(&pair.rows, self.n, self.n_features);
+        let mut space = Space::new(&pair.rows, pair.others(), self.n, self.n_features);
         let mut coordinates = (!same).then(|| space.of(&pair.queries));
         let n_queries = indices.len() / self.k;
         let height = (BLOCK / self.n).clamp(*QUERIES.start(), *QUERIES.end()).min(n_queries.max(1));
@@ -80,7 +80,7 @@ impl Knn {
             }
             let share = looked_at as f64 / (products.len() as f64);
             if space.is_partial() && share > LOOKED_AT {
-                space = space.whole(&pair.rows);
+                space = space.whole(&pair.rows, pair.others());
                 coordinates = (!same).then(|| space.of(&pair.queries));
             }
         }
@@ -129,15 +129,20 @@ impl<'a> Pair<'a> {
         Self { is_cosine, n_features, given, lengths, queries: unit_queries.into(), rows: unit_rows.into() }
     }
 
-    /// The distance of query `i` and row `j`.
-    fn distance(&self, i: usize, j: usize) -> f32 {
+    /// The queries that are no rows.
+    fn others(&self) -> &[f32] {
+        if std::ptr::eq(&*self.queries, &*self.rows) { &[] } else { &self.queries }
+    }
+
+    /// The distance of query `i` and row `j`, squared for the Euclidean one.
+    fn distance(&self, i: usize, j: usize) -> f64 {
         let [q, x] =
             [(0, i), (1, j)].map(|(of, row)| &self.given[of][row * self.n_features..][..self.n_features]);
         if !self.is_cosine {
-            return square_in_f64(q, x).sqrt() as f32;
+            return square_in_f64(q, x);
         }
         let lengths = self.lengths[0].get(i).unwrap_or(&0.) * self.lengths[1].get(j).unwrap_or(&0.);
-        if lengths > 0. { (1. - dot_in_f64(q, x) / lengths).max(0.) as f32 } else { 1. }
+        if lengths > 0. { (1. - dot_in_f64(q, x) / lengths).max(0.) } else { 1. }
     }
 
     /// The square of the distance of query `i` and row `j`, of unit rows for the cosine, in f32.

@@ -15,6 +15,9 @@ pub(super) struct Scan<'a> {
     pub are_rows: bool,
 }
 
+/// The bits of a distance, which is not negative, and its row.
+pub(super) type Key = (u64, u32);
+
 /// Memory of a query.
 #[derive(Default)]
 pub(super) struct Query {
@@ -25,8 +28,8 @@ pub(super) struct Query {
     pub rows: Vec<u32>,
     /// The squares of their distances, or these, in f32, and the rows.
     pub near: Vec<(f32, u32)>,
-    /// Distances as bits above row numbers, which are in the order of both.
-    pub keys: Vec<u64>,
+    /// Distances in f64 and rows, in the order of both.
+    pub keys: Vec<Key>,
 }
 
 impl Scan<'_> {
@@ -52,7 +55,11 @@ impl Scan<'_> {
             distances.fill(1.);
             return 0;
         }
-        let own = if self.knn.without_self { i } else { usize::MAX };
+        let own = match self.knn.without_self {
+            true if self.are_rows => i,
+            true => self.space.place(given),
+            false => usize::MAX,
+        };
         if let Some(product) = products.get_mut(own) {
             *product = f32::NEG_INFINITY;
         }
@@ -65,7 +72,7 @@ impl Scan<'_> {
         self.measure(query, i);
         looked_at += self.look_further(query, i, products, first);
         self.rank(query, given);
-        query.write(indices, distances);
+        query.write(indices, distances, !self.pair.is_cosine);
         looked_at
     }
 
@@ -97,28 +104,22 @@ impl Scan<'_> {
     /// Finds the distances of the near rows that may be among the nearest.
     fn rank(&self, query: &mut Query, i: usize) {
         let most = self.pair.at_most(query.farthest(self.knn.k));
-        let key = |&(_, j): &(f32, u32)| {
-            u64::from(self.pair.distance(i, j as usize).to_bits()) << 32 | u64::from(j)
-        };
+        let key = |&(_, j): &(f32, u32)| (self.pair.distance(i, j as usize).to_bits(), j);
         query.keys.clear();
         query.keys.extend(query.near.iter().filter(|(square, _)| *square <= most).map(key));
     }
 }
 
-/// The distance in a key.
-fn distance_of(key: u64) -> f32 {
-    f32::from_bits((key >> 32) as u32)
-}
-
 impl Query {
-    /// Writes the nearest of the rows that have keys, at least as many as there is room for.
-    pub(super) fn write(&mut self, indices: &mut [u32], distances: &mut [f32]) {
+    /// Writes the nearest of the rows that have keys, at least as many as there is room for; `are_squares` tells of the distances in keys.
+    pub(super) fn write(&mut self, indices: &mut [u32], distances: &mut [f32], are_squares: bool) {
         let k = indices.len();
         self.keys.select_nth_unstable(k - 1);
         self.keys.truncate(k);
         self.keys.sort_unstable();
-        for ((index, distance), key) in indices.iter_mut().zip(distances).zip(&self.keys) {
-            (*index, *distance) = (*key as u32, distance_of(*key));
+        for ((index, distance), &(bits, row)) in indices.iter_mut().zip(distances).zip(&self.keys) {
+            let key = f64::from_bits(bits);
+            (*index, *distance) = (row, if are_squares { key.sqrt() } else { key } as f32);
         }
     }
 

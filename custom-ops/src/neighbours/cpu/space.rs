@@ -39,12 +39,14 @@ pub(super) struct Space {
     pub rows: Coordinates,
     /// The row that each of the coordinates is of.
     pub order: Vec<u32>,
+    /// Where each row is in `order`.
+    places: Vec<u32>,
 }
 
 impl Space {
-    /// The space of `n` rows, `[n, n_features]`, of leading directions where that is worth it.
-    pub(super) fn new(rows: &[f32], n: usize, n_features: usize) -> Self {
-        let mut space = Self::with(rows, n, n_features, true);
+    /// The space of rows, `[n, n_features]`, and of queries for their range, of leading directions where that is worth it.
+    pub(super) fn new(rows: &[f32], queries: &[f32], n: usize, n_features: usize) -> Self {
+        let mut space = Self::with([rows, queries], n, n_features, true);
         if space.is_partial() {
             // Rows that follow each other are near each other, and have the same candidates: these stay in the caches.
             let leading = |row: &[f32]| [row[0], row[1], row[2]];
@@ -55,8 +57,8 @@ impl Space {
     }
 
     /// The space of all features, with the rows in the same order.
-    pub(super) fn whole(&self, rows: &[f32]) -> Self {
-        let mut space = Self::with(rows, self.order.len(), self.n_features, false);
+    pub(super) fn whole(&self, rows: &[f32], queries: &[f32]) -> Self {
+        let mut space = Self::with([rows, queries], self.order.len(), self.n_features, false);
         space.sort(self.order.clone());
         space
     }
@@ -79,15 +81,22 @@ impl Space {
             rests: of(&rows.rests, usize::from(more > 0)),
             halves: of(&rows.halves, usize::from(!rows.halves.is_empty())),
         };
+        order.iter().enumerate().for_each(|(place, &row)| self.places[row as usize] = place as u32);
         self.order = order;
     }
 
-    fn with(rows: &[f32], n: usize, n_features: usize, partial: bool) -> Self {
+    /// Where a row is among the coordinates.
+    pub(super) fn place(&self, row: usize) -> usize {
+        self.places[row] as usize
+    }
+
+    fn with([rows, queries]: [&[f32]; 2], n: usize, n_features: usize, partial: bool) -> Self {
         let none = Coordinates { all: vec![], more: vec![], rests: vec![], halves: vec![] };
         let mean = column_means(rows, n_features);
-        let scale = scale_of(rows, &mean);
-        let order = (0..n as u32).collect();
-        let mut space = Self { n_features, depth: n_features, mean, scale, basis: vec![], rows: none, order };
+        let scale = scale_of([rows, queries], &mean);
+        let order: Vec<u32> = (0..n as u32).collect();
+        let (basis, places) = (vec![], order.clone());
+        let mut space = Self { n_features, depth: n_features, mean, scale, basis, rows: none, order, places };
         let centred = space.centred(rows);
         if partial && n_features >= LEAST.0 && n >= LEAST.1 {
             let count = COORDINATES + MORE - 2;
@@ -144,9 +153,11 @@ impl Space {
         square * f64::from(self.scale).powi(2)
     }
 
-    /// What rounding of coordinates and products may take from a bound, as a share of the squares of both lengths.
+    /// What rounding of coordinates and products may take from a bound, as a share of the squares of both lengths: half an eps for each term of a
+    /// sum, and as much again for what is rounded once; four times for coordinates, which are such sums themselves.
     fn slack(&self) -> f64 {
-        4. * f64::from(f32::EPSILON) * (16. + (self.n_features as f64).sqrt())
+        let sums = if self.is_partial() { 4. } else { 1. };
+        sums * f64::from(f32::EPSILON) * (64. + self.n_features as f64)
     }
 
     fn centred(&self, rows: &[f32]) -> Vec<f32> {
@@ -206,8 +217,9 @@ impl Space {
     }
 }
 
-fn scale_of(rows: &[f32], mean: &[f32]) -> f32 {
-    let each = rows.par_chunks(mean.len().max(1));
+fn scale_of([rows, queries]: [&[f32]; 2], mean: &[f32]) -> f32 {
+    let d = mean.len().max(1);
+    let each = rows.par_chunks(d).chain(queries.par_chunks(d));
     let largest = each
         .map(|row| row.iter().zip(mean).map(|(&x, &mean)| (0.5 * x - 0.5 * mean).abs()).fold(0., f32::max));
     let largest = largest.reduce(|| 0., f32::max);
