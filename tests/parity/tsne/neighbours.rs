@@ -29,8 +29,8 @@ fn assert_neighbours(
             assert!((d - own).abs() <= close(own), "{what}: query {q}: row {j} is {own} away, got {d}");
             assert!(seen.insert(j), "{what}: query {q} has row {j} twice");
         }
-        let pairs = distances.iter().zip(indices).collect::<Vec<_>>();
-        assert!(pairs.is_sorted(), "{what}: query {q} is not sorted by distance and index");
+        // Distances in f64 rank rows: of two that f32 cannot tell apart, either may come first.
+        assert!(distances.is_sorted(), "{what}: query {q} is not sorted by distance");
     }
     Ok(())
 }
