@@ -62,16 +62,20 @@ impl Place {
                 "give a branch, a tag or a commit, such as main",
             );
         }
-        Ok(Self { kind, id: id.to_owned(), revision: revision.to_owned() })
+        // The hub and its cache know commits in lower case.
+        let revision = match is_commit(revision) {
+            true => revision.to_ascii_lowercase(),
+            false => revision.to_owned(),
+        };
+        Ok(Self { kind, id: id.to_owned(), revision })
     }
 
     /// The commit, where the revision is one.
     pub(super) fn as_commit(&self) -> Option<&str> {
-        let revision = self.revision.as_str();
-        (revision.len() == 40 && revision.bytes().all(|b| b.is_ascii_hexdigit())).then_some(revision)
+        Some(self.revision.as_str()).filter(|revision| is_commit(revision))
     }
 
-    /// Whether the user chose a revision.
+    /// Whether it is the revision that nobody has to choose.
     pub(super) fn is_default(&self) -> bool {
         match self.kind {
             Kind::Model => self.revision == "main",
@@ -110,6 +114,10 @@ impl Place {
         };
         format!("api/{kind}/{}/revision/{}", self.id, escaped(&self.revision))
     }
+}
+
+fn is_commit(revision: &str) -> bool {
+    revision.len() == 40 && revision.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 fn escaped(text: &str) -> String {

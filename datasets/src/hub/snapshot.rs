@@ -116,11 +116,6 @@ impl Snapshot {
         Repo::new(Kind::Model, id, None)?.at(None, files)
     }
 
-    /// The commit that the files are of.
-    pub fn commit(&self) -> &str {
-        &self.commit
-    }
-
     /// The local path of a file, from the cache or else downloaded to it.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ fn a_revision_is_a_branch_a_tag_or_a_commit() -> TestResult {
     let server = mnist()?;
     server.commit("refs/pr/1", NEXT, next_files()?);
     server.commit("v2", NEXT, next_files()?);
-    for revision in ["refs/pr/1", "v2", NEXT] {
+    for revision in ["refs/pr/1", "v2", NEXT, &NEXT.to_uppercase()] {
         for spec in ["hub:ylecun/mnist", "mnist"] {
             let home = tempfile::tempdir()?;
             let option = [("CHANDLERY_TEST_REVISION", revision)];
