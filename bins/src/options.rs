@@ -186,6 +186,10 @@ pub struct ReadArgs {
     /// Configuration of a hub data set; default: `default`, or the only one.
     #[arg(long, value_name = "NAME")]
     pub data_config: Option<String>,
+    /// Branch, tag or commit of a hub data set, as also hub:OWNER/NAME@REVISION says it; default: refs/convert/parquet, where the hub keeps
+    /// data sets as parquet files.
+    #[arg(long, value_name = "REVISION")]
+    pub revision: Option<String>,
     /// Name of the training split; default: `train`, or the only one.
     #[arg(long, value_name = "NAME")]
     pub train_split: Option<String>,
@@ -208,6 +212,7 @@ impl ReadArgs {
             data_columns: either(&self.data_columns, &other.data_columns),
             label_column: either(&self.label_column, &other.label_column),
             data_config: either(&self.data_config, &other.data_config),
+            revision: either(&self.revision, &other.revision),
             train_split: either(&self.train_split, &other.train_split),
             test_split: either(&self.test_split, &other.test_split),
             colour: if self.colour == ColourArg::AsStored { other.colour } else { self.colour },
@@ -227,6 +232,7 @@ impl ReadArgs {
             features: self.data_columns.clone(),
             labels: self.label_column.clone(),
             config: self.data_config.clone(),
+            revision: self.revision.clone(),
             train_split: self.train_split.clone(),
             test_split: self.test_split.clone(),
             max_rows: self.max_rows,
@@ -270,7 +276,7 @@ impl From<ColourArg> for Colour {
 /// The saved model that a sub-command uses.
 #[derive(Debug, Clone, Args)]
 pub struct ModelArgs {
-    /// Folder of a run (or any folder with config.json and model.safetensors), or OWNER/NAME on the Hugging Face hub.
+    /// Folder of a run (or any folder with config.json and model.safetensors), or OWNER/NAME[@REVISION] on the Hugging Face hub.
     #[arg(value_name = "MODEL")]
     pub model: String,
 }

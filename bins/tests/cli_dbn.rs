@@ -273,7 +273,12 @@ fn what_cannot_be_done_is_said_in_one_line() {
     let folder = trained();
     write_npy(&folder.path().join("wide.npy"), &[&[0., 0.5, 2.], &[1., 0.5, 0.]]);
     std::fs::create_dir(folder.path().join("empty")).unwrap();
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 13] = [
+        (
+            &["--revision", "main"],
+            "dbn: --data mnist-sample: data 'mnist-sample': only data of the hub have revisions, got main; leave out the option for the \
+             revision",
+        ),
         (
             &["--data", "nothing"],
             "dbn: --data nothing: data 'nothing': no such data set, file or folder; give one of: ",

@@ -4,7 +4,7 @@
 //! |----------------------------|----------------------------------------------------------------------------------------|
 //! | `mnist-sample`             | 5,000 training and 1,000 test digits embedded in this crate                            |
 //! | `mnist`, `fashion-mnist`   | the full sets, from the Hugging Face hub                                               |
-//! | `hub:OWNER/NAME`           | any image or vector data set of the hub (its parquet branch)                           |
+//! | `hub:OWNER/NAME[@REVISION]` | any image or vector data set of the hub: its parquet branch, or the parquet files of another branch, a tag or a commit |
 //! | a folder of idx files      | `train-images-idx3-ubyte`, `t10k-…`, plain or `.gz`                                    |
 //! | a folder of parquet files  | `train*.parquet`, `test*.parquet`                                                      |
 //! | a folder of images         | all of one size; sub-folders are classes, without them there are no labels; `train` and `test` sub-folders are splits |
@@ -31,10 +31,10 @@ pub fn open(spec: &str, options: &DataOptions) -> Result<Dataset> {
     if options.max_rows == Some(0) {
         return Err(Error::Argument("data: max_rows must be at least 1, got 0".to_owned()));
     }
+    check_revision(spec, options)?;
     let dataset = match spec {
         "mnist-sample" => crate::embedded::mnist_sample()?,
-        "mnist" | "fashion-mnist" => of_hub(spec, options)?,
-        _ if spec.starts_with("hub:") => of_hub(spec, options)?,
+        _ if is_of_hub(spec) => of_hub(spec, options)?,
         _ => open_path(spec, options)?,
     };
     let mut dataset = truncate(dataset, options)?;
@@ -47,6 +47,22 @@ pub fn open(spec: &str, options: &DataOptions) -> Result<Dataset> {
         "opened"
     );
     Ok(dataset)
+}
+
+fn is_of_hub(spec: &str) -> bool {
+    matches!(spec, "mnist" | "fashion-mnist") || spec.starts_with("hub:")
+}
+
+/// Refuses a revision of what has none.
+fn check_revision(spec: &str, options: &DataOptions) -> Result<()> {
+    match &options.revision {
+        Some(revision) if !is_of_hub(spec) => Err(Error::format(
+            format!("data '{spec}'"),
+            format!("only data of the hub have revisions, got {revision}"),
+            "leave out the option for the revision",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// A data set of the hub, by its name or `hub:OWNER/NAME`.
@@ -67,10 +83,10 @@ fn of_hub(spec: &str, _: &DataOptions) -> Result<Dataset> {
 
 /// The training images of a data set that stores each by itself, of any sizes: of the hub, and in parquet files. None for others.
 pub(crate) fn any_images(spec: &str, options: &DataOptions) -> Result<Option<AnyImages>> {
+    check_revision(spec, options)?;
     match spec {
         "mnist-sample" => Ok(None),
-        "mnist" | "fashion-mnist" => images_of_hub(spec, options).map(Some),
-        _ if spec.starts_with("hub:") => images_of_hub(spec, options).map(Some),
+        _ if is_of_hub(spec) => images_of_hub(spec, options).map(Some),
         _ => crate::table::images_at(Path::new(spec), options),
     }
 }

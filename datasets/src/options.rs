@@ -2,7 +2,7 @@
 use crate::{Error, Result};
 
 /// The forms that [`open`](mod@crate::open) takes, for messages and help texts.
-pub const FORMS: &str = "mnist-sample, mnist, fashion-mnist, hub:OWNER/NAME, a folder of idx files, images or parquet \
+pub const FORMS: &str = "mnist-sample, mnist, fashion-mnist, hub:OWNER/NAME[@REVISION], a folder of idx files, images or parquet \
                          files, or a file .npy, .npz, .safetensors, .parquet, .csv[.gz], .tsv[.gz] or -ubyte[.gz]";
 
 /// What to make of images.
@@ -35,6 +35,8 @@ pub struct DataOptions {
     pub labels: Option<String>,
     /// Configuration of a hub data set. Default: `default`, or the only one.
     pub config: Option<String>,
+    /// Branch, tag or commit of a hub data set. Default: `refs/convert/parquet`, where the hub keeps data sets as parquet files.
+    pub revision: Option<String>,
     /// Name of the training split. Default: `train`, or the only one.
     pub train_split: Option<String>,
     /// Name of the test split, or of the array of its rows (safetensors, npz). Default: `test`, else `validation`, else none.

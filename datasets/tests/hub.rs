@@ -2,19 +2,26 @@
 //!
 //! The client reads `HF_ENDPOINT` and `HF_HOME` from the environment of the process, so each run is a process of its own:
 //! this same executable, asked for the test [`child`].
+#[path = "hub/access.rs"]
+mod access;
+#[path = "hub/cache.rs"]
+mod cache;
 mod common;
+#[path = "common/process.rs"]
+mod process;
+#[path = "hub/revisions.rs"]
+mod revisions;
 #[path = "common/server.rs"]
 mod server;
+#[path = "hub/transfers.rs"]
+mod transfers;
 use chandlery_datasets::patches::ImageSet;
 use chandlery_datasets::{DataOptions, open};
 use common::*;
+use process::BoxResult;
 use server::{COMMIT, Manner, Server};
-use std::collections::HashSet;
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::Command;
-
-type BoxResult<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// An endpoint where nobody listens.
 fn nobody() -> BoxResult<String> {
@@ -25,29 +32,7 @@ fn nobody() -> BoxResult<String> {
 /// Opens `spec` in a process of its own: a summary of the data, or the error's message with the cache as `HOME` and the
 /// endpoint as `HUB`.
 fn run(endpoint: &str, home: &Path, spec: &str, extra: &[(&str, &str)]) -> BoxResult<String> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command
-        .args(["child", "--exact", "--ignored", "--nocapture"])
-        .env("HF_ENDPOINT", endpoint)
-        .env("HF_HOME", home)
-        .env("CHANDLERY_TEST_SPEC", spec);
-    for name in ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "HF_HUB_OFFLINE"] {
-        command.env_remove(name);
-    }
-    // A proxy of the surroundings would stand between the client and the loopback interface.
-    for name in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
-        command.env_remove(name);
-    }
-    command.env("NO_PROXY", "127.0.0.1");
-    command.envs(extra.iter().copied());
-    let output = command.output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().find_map(|line| line.split_once("RESULT "));
-    let Some((_, line)) = line else {
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("the child gave no result: {text} {complaint}").into());
-    };
-    Ok(line.replace(&home.display().to_string(), "HOME").replace(endpoint, "HUB"))
+    process::run(endpoint, home, &[&[("CHANDLERY_TEST_SPEC", spec)], extra].concat())
 }
 
 /// Not a test of its own: what [`run`] runs.
@@ -58,6 +43,7 @@ fn child() {
     let option = |name: &str| std::env::var(format!("CHANDLERY_TEST_{name}")).ok();
     let options = DataOptions {
         config: option("CONFIG"),
+        revision: option("REVISION"),
         train_split: option("TRAIN"),
         features: option("FEATURES"),
         ..DataOptions::default()
@@ -90,11 +76,19 @@ fn shard(labels: &[i64]) -> BoxResult<Vec<u8>> {
     image_parquet(&images.collect::<BoxResult<Vec<_>>>()?, labels, 2)
 }
 
+fn mnist_files(train: &[i64], test: &[i64]) -> BoxResult<Vec<(&'static str, Vec<u8>)>> {
+    Ok(vec![("mnist/train/0000.parquet", shard(train)?), ("mnist/test/0000.parquet", shard(test)?)])
+}
+
 fn mnist() -> BoxResult<Server> {
-    Server::start(
-        "ylecun/mnist",
-        vec![("mnist/train/0000.parquet", shard(&[2, 1, 0])?), ("mnist/test/0000.parquet", shard(&[1])?)],
-    )
+    Ok(Server::start("datasets/ylecun/mnist", mnist_files(&[2, 1, 0], &[1])?)?)
+}
+
+/// MNIST whose server behaves so from the beginning.
+fn mnist_with(manner: Manner) -> BoxResult<Server> {
+    let server = mnist()?;
+    server.behave(manner);
+    Ok(server)
 }
 
 const MNIST: &str = r#"mnist train [2, 1, 0] test [1] image 2x2x1 classes ["zero", "one", "two"]"#;
@@ -105,10 +99,14 @@ fn a_second_run_reads_the_cache_with_the_server_gone() -> TestResult {
     let server = mnist()?;
     assert_eq!(run(&server.endpoint, home.path(), "mnist", &[])?, MNIST);
     let path =
-        |split| format!("/datasets/ylecun/mnist/resolve/refs%2Fconvert%2Fparquet/mnist/{split}/0000.parquet");
-    let (test, train) = (path("test"), path("train"));
-    // What the hub says of a file, then the file.
-    let want = [&test, &test, &train, &train].map(|path| format!("GET {path}"));
+        |revision, split| format!("/datasets/ylecun/mnist/resolve/{revision}/mnist/{split}/0000.parquet");
+    // What the hub says of a file, then the file; the commit is settled with the first.
+    let want = [
+        format!("HEAD {}", path("refs%2Fconvert%2Fparquet", "test")),
+        format!("GET {}", path(COMMIT, "test")),
+        format!("HEAD {}", path(COMMIT, "train")),
+        format!("GET {}", path(COMMIT, "train")),
+    ];
     assert_eq!(server.requests(), want);
     assert_eq!(run(&server.endpoint, home.path(), "mnist", &[])?, MNIST);
     assert_eq!(server.requests(), [] as [String; 0], "the cache was not asked first");
@@ -136,7 +134,8 @@ fn no_network_and_no_cache() -> TestResult {
     let text = run(&nobody()?, home.path(), "fashion-mnist", &[("HF_HUB_OFFLINE", "1")])?;
     assert_eq!(
         text,
-        "hub zalando-datasets/fashion_mnist: not in the cache HOME/hub; unset HF_HUB_OFFLINE to download it"
+        "hub zalando-datasets/fashion_mnist: fashion_mnist/test/0000.parquet not in the cache HOME/hub; unset HF_HUB_OFFLINE to \
+         download it"
     );
     Ok(())
 }
@@ -146,9 +145,11 @@ fn offline_asks_nobody() -> TestResult {
     let home = tempfile::tempdir()?;
     let server = mnist()?;
     let offline = [("HF_HUB_OFFLINE", "1")];
-    for spec in ["mnist", "hub:ylecun/mnist"] {
+    for (spec, file) in [("mnist", "mnist/test/0000.parquet "), ("hub:ylecun/mnist", "")] {
         let text = run(&server.endpoint, home.path(), spec, &offline)?;
-        assert_eq!(text, "hub ylecun/mnist: not in the cache HOME/hub; unset HF_HUB_OFFLINE to download it");
+        let want =
+            format!("hub ylecun/mnist: {file}not in the cache HOME/hub; unset HF_HUB_OFFLINE to download it");
+        assert_eq!(text, want);
     }
     run(&server.endpoint, home.path(), "mnist", &[])?;
     server.requests();
@@ -160,48 +161,17 @@ fn offline_asks_nobody() -> TestResult {
 }
 
 #[test]
-fn a_name_that_does_not_exist() -> TestResult {
+fn a_name_that_is_no_id() -> TestResult {
     let home = tempfile::tempdir()?;
     let server = mnist()?;
-    let fix = "check the spelling of OWNER/NAME, and that the hub's viewer shows the data set";
-    assert_eq!(
-        run(&server.endpoint, home.path(), "hub:ylecun/mnits", &[])?,
-        format!("hub ylecun/mnits: not found at HUB (404); {fix}")
-    );
-    assert_eq!(
-        run(&server.endpoint, home.path(), "fashion-mnist", &[])?,
-        format!(
-            "hub zalando-datasets/fashion_mnist: fashion_mnist/test/0000.parquet not found at HUB (404); {fix}"
-        )
-    );
-    server.behave(Manner { status: Some("401 Unauthorized"), ..Manner::default() });
-    assert_eq!(
-        run(&server.endpoint, home.path(), "hub:ylecun/secret", &[])?,
-        "hub ylecun/secret: not found at HUB, or not for everyone; check the spelling of OWNER/NAME; for a private or gated \
-         data set set HF_TOKEN"
-    );
-    for bad in ["hub:mnist", "hub:a/b/c", "hub:../x", "hub:a/", "hub:a/b?c"] {
+    for bad in ["hub:mnist", "hub:a/b/c", "hub:../x", "hub:a/", "hub:a/b?c", "hub:@main"] {
         let id = bad.trim_start_matches("hub:");
         assert_eq!(
             run(&server.endpoint, home.path(), bad, &[])?,
             format!("hub {id}: is not of the form OWNER/NAME; write for example hub:ylecun/mnist")
         );
     }
-    Ok(())
-}
-
-#[test]
-fn a_download_that_breaks_off_and_the_run_after_it() -> TestResult {
-    let home = tempfile::tempdir()?;
-    let server = mnist()?;
-    server.behave(Manner { cut: HashSet::from(["train/0000.parquet".to_owned()]), ..Manner::default() });
-    assert_eq!(
-        run(&server.endpoint, home.path(), "mnist", &[])?,
-        "hub ylecun/mnist: the download of mnist/train/0000.parquet broke off; run again"
-    );
-    // What was cut off is not taken for the file.
-    server.behave(Manner::default());
-    assert_eq!(run(&server.endpoint, home.path(), "mnist", &[])?, MNIST);
+    assert_eq!(server.requests(), [] as [String; 0]);
     Ok(())
 }
 
@@ -210,7 +180,7 @@ fn a_truncated_file_in_the_cache_names_what_to_delete() -> TestResult {
     let home = tempfile::tempdir()?;
     let whole = shard(&[2, 1, 0])?;
     let server = Server::start(
-        "ylecun/mnist",
+        "datasets/ylecun/mnist",
         vec![
             ("mnist/train/0000.parquet", whole[..whole.len() / 2].to_vec()),
             ("mnist/test/0000.parquet", shard(&[1])?),
@@ -234,23 +204,10 @@ fn a_truncated_file_in_the_cache_names_what_to_delete() -> TestResult {
 }
 
 #[test]
-fn a_hub_out_of_order() -> TestResult {
-    let home = tempfile::tempdir()?;
-    let server = mnist()?;
-    server.behave(Manner { status: Some("503 Service Unavailable"), ..Manner::default() });
-    assert_eq!(
-        run(&server.endpoint, home.path(), "mnist", &[])?,
-        "hub ylecun/mnist: mnist/test/0000.parquet not in the cache HOME/hub and HUB cannot be reached; check the network and \
-         HF_ENDPOINT, or use mnist-sample, which needs neither"
-    );
-    Ok(())
-}
-
-#[test]
 fn configurations_splits_and_shards_are_found_by_listing() -> TestResult {
     let home = tempfile::tempdir()?;
     let server = Server::start(
-        "some/data",
+        "datasets/some/data",
         vec![
             ("big/train/0001.parquet", shard(&[2, 2])?),
             ("big/train/0000.parquet", shard(&[0, 1])?),
@@ -287,31 +244,46 @@ fn configurations_splits_and_shards_are_found_by_listing() -> TestResult {
 fn a_cache_that_misses_a_shard_is_not_taken_for_the_whole() -> TestResult {
     let home = tempfile::tempdir()?;
     let server = Server::start(
-        "some/data",
+        "datasets/some/data",
         vec![("default/train/0000.parquet", shard(&[0])?), ("default/train/0001.parquet", shard(&[1])?)],
     )?;
     // The later shard arrives, the earlier one does not.
-    server.behave(Manner { cut: HashSet::from(["train/0000.parquet".to_owned()]), ..Manner::default() });
+    server.behave(Manner { cut: Some(("train/0000.parquet", 10)), ..Manner::default() });
     let spec = "hub:some/data";
-    assert_eq!(
-        run(&server.endpoint, home.path(), spec, &[])?,
-        "hub some/data: the download of default/train/0000.parquet broke off; run again"
+    let text = run(&server.endpoint, home.path(), spec, &[])?;
+    assert!(
+        text.starts_with("hub some/data: the download of default/train/0000.parquet broke off at 10 of "),
+        "{text}"
     );
+    // The cache does not say that the branch stands there.
+    let offline = [("HF_HUB_OFFLINE", "1")];
     assert_eq!(
-        run(&nobody()?, home.path(), spec, &[])?,
-        "hub some/data: the cache holds default/train/0001.parquet but not default/train/0000.parquet; run again with the \
-         network to complete the download"
+        run(&server.endpoint, home.path(), spec, &offline)?,
+        "hub some/data: not in the cache HOME/hub; unset HF_HUB_OFFLINE to download it"
     );
+    // One that does, as other clients leave it.
+    let folder = home.path().join("hub/datasets--some--data/refs/refs/convert");
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join("parquet"), COMMIT)?;
+    let want = "hub some/data: the cache holds default/train/0001.parquet but not default/train/0000.parquet; run again with the \
+                network to complete the download";
+    assert_eq!(run(&server.endpoint, home.path(), spec, &offline)?, want);
+    assert_eq!(run(&nobody()?, home.path(), spec, &[])?, want);
     Ok(())
 }
 
 #[test]
 fn a_data_set_without_parquet_files() -> TestResult {
     let home = tempfile::tempdir()?;
-    let server = Server::start("some/texts", vec![])?;
+    let server = Server::start("datasets/some/texts", vec![])?;
     assert_eq!(
         run(&server.endpoint, home.path(), "hub:some/texts", &[])?,
         "hub some/texts: has no parquet files in refs/convert/parquet; choose a data set that the hub's viewer shows"
+    );
+    server.commit("main", COMMIT, vec![("rows.txt", vec![1])]);
+    assert_eq!(
+        run(&server.endpoint, home.path(), "hub:some/texts@main", &[])?,
+        "hub some/texts: has no parquet files in main; choose a revision that has some, or leave it out"
     );
     Ok(())
 }
@@ -320,7 +292,7 @@ fn a_data_set_without_parquet_files() -> TestResult {
 fn images_of_a_hub_data_set_may_have_different_sizes_where_they_are_cut() -> TestResult {
     let images = [png(2, 3, &[1; 6])?, png(5, 4, &[2; 20])?];
     let server = Server::start(
-        "owner/name",
+        "datasets/owner/name",
         vec![
             ("default/train/0000.parquet", image_parquet(&images, &[0, 1], 2)?),
             ("default/test/0000.parquet", shard(&[0])?),

@@ -1,6 +1,8 @@
 //! A model in a folder: `config.json` and `model.safetensors`, here or on the Hugging Face hub.
 //!
-//! Every model has `save_pretrained(folder)` and `from_pretrained(folder or hub id, device)`. `config.json` holds the fields of its
+//! Every model has `save_pretrained(folder)` and `from_pretrained(folder or hub id, device)`. A hub id is `owner/name`, or `owner/name@revision`
+//! for a branch, a tag or a commit; both files are of one commit. With `hub:` before it, it is an id even if there is a folder `owner` here.
+//! `config.json` holds the fields of its
 //! configuration and two more:
 //!
 //! | field | what |
@@ -144,19 +146,19 @@ impl Display for ModelType {
     }
 }
 
-/// Which model a folder holds, or by an id (`owner/name`) a repository of the hub through its cache.
+/// Which model a folder holds, or by an id (`owner/name[@revision]`) a repository of the hub through its cache.
 ///
 /// # Errors
 /// When there is no `config.json` there, it cannot be read, is of no model of this library, or was written by a newer version; the
 /// message names it.
 pub fn model_type(folder_or_id: &str) -> Result<ModelType> {
-    let file = ConfigFile::read(folder_or_id)?;
+    let file = ConfigFile::read(&Place::of(folder_or_id, &[CONFIG])?)?;
     file.model_type()?.ok_or_else(|| {
         file.refused(&"it has no model_type, and the fields of no model of chandlery; give the folder of one")
     })
 }
 
-/// Reads the configuration from a folder, or by an id (`owner/name`) from the hub through its cache, and makes the model of
+/// Reads the configuration from a folder, or by an id (`owner/name[@revision]`) from the hub through its cache, and makes the model of
 /// it and of the weights, in f32 on `device`.
 ///
 /// # Errors
@@ -179,8 +181,9 @@ pub(crate) fn load_stored<C: DeserializeOwned + Prepares, M>(
     device: &Device,
     make: impl FnOnce(C, HashMap<String, Tensor>) -> Result<M>,
 ) -> Result<M> {
-    let mut config: C = ConfigFile::read(folder_or_id)?.config(want)?;
-    let weights = file(folder_or_id, WEIGHTS)?;
+    let place = Place::of(folder_or_id, &[CONFIG, WEIGHTS])?;
+    let mut config: C = ConfigFile::read(&place)?.config(want)?;
+    let weights = place.file(WEIGHTS)?;
     let (tensors, _) = load_tensors(&weights, device)?;
     let refused = |e: &dyn Display| Error::Msg(format!("{}: {e}", weights.display()));
     for (name, t) in tensors.iter().filter(|(_, t)| t.dtype().is_float()) {
@@ -204,8 +207,8 @@ struct ConfigFile {
 
 impl ConfigFile {
     /// Refuses a file that is no JSON, and one of a newer format before anything else is made of it.
-    fn read(folder_or_id: &str) -> Result<Self> {
-        let path = file(folder_or_id, CONFIG)?;
+    fn read(place: &Place) -> Result<Self> {
+        let path = place.file(CONFIG)?;
         let unread = |e: &dyn Display| Error::Msg(format!("{}: cannot be read: {e}", path.display()));
         let text = std::fs::read_to_string(&path).map_err(|e| unread(&e))?;
         let fields = serde_json::from_str(&text).map_err(|e| unread(&e))?;
@@ -289,24 +292,56 @@ pub(crate) fn save(
     })
 }
 
-/// The path of a model's file.
-fn file(folder_or_id: &str, name: &str) -> Result<PathBuf> {
-    let folder = Path::new(folder_or_id);
-    if folder.is_dir() { Ok(folder.join(name)) } else { from_hub(folder_or_id, name) }
+/// Where a model is.
+enum Place {
+    Folder(PathBuf),
+    /// One commit of a repository of the hub, by its id.
+    #[cfg(feature = "hub")]
+    Hub(String, Box<chandlery_datasets::hub::Snapshot>),
 }
 
-/// The path of a model's file in the hub's cache, downloaded if it is not there.
+impl Place {
+    /// A folder, or else the repository with this id, of which `files` will be read.
+    fn of(folder_or_id: &str, files: &[&str]) -> Result<Self> {
+        let folder = Path::new(folder_or_id);
+        if folder.is_dir() {
+            return Ok(Self::Folder(folder.to_owned()));
+        }
+        let id = folder_or_id.strip_prefix("hub:");
+        // Of a name below a folder that is here, another such folder was meant.
+        if id.is_none() && folder.parent().is_some_and(|p| !p.as_os_str().is_empty() && p.is_dir()) {
+            return Err(Error::Msg(format!(
+                "{folder_or_id}: no such folder; check the path, or write hub:OWNER/NAME for a model of the Hugging Face hub"
+            )));
+        }
+        Self::of_hub(id.unwrap_or(folder_or_id), files)
+    }
+
+    #[cfg(feature = "hub")]
+    fn of_hub(id: &str, files: &[&str]) -> Result<Self> {
+        let snapshot = chandlery_datasets::hub::Snapshot::of_model(id, files);
+        let file = files.first().copied().unwrap_or_default();
+        Ok(Self::Hub(id.to_owned(), Box::new(snapshot.map_err(|e| not_given(id, file, &e))?)))
+    }
+
+    #[cfg(not(feature = "hub"))]
+    fn of_hub(id: &str, _: &[&str]) -> Result<Self> {
+        Err(Error::Msg(format!(
+            "{id}: no such folder; to load models from the Hugging Face hub build chandlery with the feature `hub`"
+        )))
+    }
+
+    /// The path of a file, downloaded if it is neither here nor in the hub's cache.
+    fn file(&self, name: &str) -> Result<PathBuf> {
+        match self {
+            Self::Folder(folder) => Ok(folder.join(name)),
+            #[cfg(feature = "hub")]
+            Self::Hub(id, snapshot) => snapshot.fetch(name).map_err(|e| not_given(id, name, &e)),
+        }
+    }
+}
+
 #[cfg(feature = "hub")]
-fn from_hub(id: &str, file: &str) -> Result<PathBuf> {
-    use chandlery_datasets::hub::{Kind, fetch};
-    fetch(Kind::Model, id, file).map_err(|e| {
-        Error::Msg(format!("{id}: neither a folder here nor a model with {file} that the hub gives: {e}"))
-    })
-}
-
-#[cfg(not(feature = "hub"))]
-fn from_hub(id: &str, _: &str) -> Result<PathBuf> {
-    Err(Error::Msg(format!(
-        "{id}: no such folder; to load models from the Hugging Face hub build chandlery with the feature `hub`"
-    )))
+fn not_given(id: &str, file: &str, why: &dyn Display) -> Error {
+    Error::Msg(format!("{id}: neither a folder here nor a model with {file} that the hub gives: {why}"))
 }
