@@ -2,7 +2,8 @@
 use crate::options::{DataArgs, RowsArgs};
 use crate::session::info::{Input, data_of};
 use anyhow::Result;
-use chandlery_datasets::{Dataset, Split, count};
+use chandlery_datasets::preparation::{Preparation, RowStatistics};
+use chandlery_datasets::{Dataset, RowType, Split, count};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -131,6 +132,37 @@ impl Data {
             count(rows(&self.test), "test row"),
             self.train.n_features()
         )
+    }
+}
+
+/// A table with values outside of 0 to 1, which units that hold probabilities cannot read as they are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OutsideUnit {
+    /// The least and the largest value.
+    pub range: (f32, f32),
+    /// Whether its columns are on one scale, as counts and grey levels are: the widest is at most twice as wide as half of them.
+    pub one_scale: bool,
+}
+
+impl OutsideUnit {
+    /// None for rows within 0 to 1, and for images, whose values stand for grey levels.
+    pub fn of(split: &Split, seed: u64) -> Result<Option<Self>> {
+        // Bytes stand for 0 to 1.
+        if split.image.is_some() || split.row_type() == RowType::U8 {
+            return Ok(None);
+        }
+        let RowStatistics { least: min, most: max, .. } =
+            RowStatistics::of(split, &Preparation::default(), seed)?;
+        let least = min.iter().copied().fold(f32::INFINITY, f32::min);
+        let most = max.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        if least >= 0. && most <= 1. {
+            return Ok(None);
+        }
+        let mut widths: Vec<f32> = min.iter().zip(&max).map(|(min, max)| max - min).collect();
+        widths.sort_by(f32::total_cmp);
+        let median = widths.get(widths.len() / 2).copied().unwrap_or(0.);
+        let one_scale = widths.last().is_some_and(|widest| *widest <= 2. * median);
+        Ok(Some(Self { range: (least, most), one_scale }))
     }
 }
 

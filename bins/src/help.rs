@@ -1,10 +1,13 @@
 //! Help texts that programs share, and their examples.
 
-/// The long help of `--prepare`, of `dbn`, `dae` and `tsne`.
-pub const PREPARE: &str = "\
-Steps that prepare rows, in this order, separated by commas, such as row-mean,pca=100; default: none. They are fitted to the training rows and \
-saved with the model.
-
+/// The steps of `--prepare`, a line each.
+macro_rules! steps {
+    () => {
+        "\
+standardise: each column to mean 0 and standard deviation 1
+minmax: each column onto 0 to 1; later values outside are clipped
+robust: each column minus its median, divided by the distance of its quartiles
+log1p: ln(1 + x); values must be above -1
 scale=F: multiply by F
 unit-variance: divide by the standard deviation over all values
 center: subtract the mean of each feature
@@ -13,7 +16,25 @@ contrast[=C]: give each row mean 0 and variance 1; C (default 0.00015) is added 
 rescale: subtract row means, clip at three standard deviations, map to 0.1 to 0.9
 pca=N: N principal components
 whiten[=N]: N principal components, each with variance 1; without N, all of them
-zca[=EPSILON]: ZCA whitening; EPSILON (default 1e-5) is added to variances";
+zca[=EPSILON]: ZCA whitening; EPSILON (default 1e-5) is added to variances"
+    };
+}
+
+/// The long help of `--prepare`, of `dbn`, `dae` and `tsne`.
+pub const PREPARE: &str = concat!(
+    "Steps that prepare rows, in this order, separated by commas, such as log1p,standardise,pca=50; default: none, but \
+     for tables with values outside of 0 to 1: dae maps their columns by minmax, and dbn, if --visible is not given, by minmax where columns \
+     are on one scale and by standardise for Gaussian units elsewhere. They are fitted to the training rows and saved with the model.\n\n",
+    steps!()
+);
+
+/// The same of programs that learn from patches.
+pub const PREPARE_PATCHES: &str = concat!(
+    "Steps that prepare rows, in this order, separated by commas, such as log1p,standardise; or none. Default: none for rows; for patches \
+     zca in sparse-coding and rescale in sparse-autoencoder. zca alone is row-mean,zca=0.1; use it with --decoder linear. Steps are fitted \
+     to the training rows and saved with the model.\n\n",
+    steps!()
+);
 
 /// The help of `--colour` where images are cut into patches.
 pub const COLOUR_OF_PATCHES: &str = "\

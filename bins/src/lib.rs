@@ -23,6 +23,7 @@ pub mod precision;
 pub mod program;
 pub mod progress;
 pub mod raster;
+mod readout;
 pub mod report;
 mod rows;
 pub mod run_folder;

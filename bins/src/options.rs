@@ -5,6 +5,7 @@ use crate::session::info::data_of;
 use anyhow::Context;
 use candle::Device;
 use chandlery::feedforward::ReconstructionLoss;
+use chandlery::schedule::Plan;
 use chandlery_datasets::patches::{ImageSet, PatchSize};
 use chandlery_datasets::{Colour, DataOptions, Dataset, ImageShape, count};
 use clap::{Args, ValueEnum};
@@ -356,6 +357,31 @@ fn threads(text: &str) -> Result<usize, String> {
         Ok(n) if (1..=MOST_THREADS).contains(&n) => Ok(n),
         _ => Err(format!("must be a whole number from 1 to {MOST_THREADS}")),
     }
+}
+
+/// Rows of a minibatch and epochs by the number of rows, where a user gave none; and what to say of them where they are not the usual
+/// ones.
+pub fn plan_by_rows(
+    usual: Plan,
+    n_rows: usize,
+    batch: &mut Option<usize>,
+    epochs: &mut Option<usize>,
+) -> Option<String> {
+    // Epochs follow from the minibatches that are made, also of a number that was asked for.
+    let usual = Plan { batch: batch.unwrap_or(usual.batch), ..usual };
+    let plan = if batch.is_some() { usual.epochs_for_rows(n_rows) } else { usual.for_rows(n_rows) };
+    let epochs_asked = epochs.is_some();
+    let (batch, epochs) = (batch.get_or_insert(plan.batch), epochs.get_or_insert(plan.epochs));
+    let chosen = *batch != usual.batch || !epochs_asked && *epochs != usual.epochs;
+    chosen.then(|| {
+        format!(
+            "{}: minibatches of {batch}, {} (usual for many rows: {} and {}); set others with --batch and --epochs",
+            count(n_rows, "training row"),
+            count(*epochs, "epoch"),
+            usual.batch,
+            usual.epochs
+        )
+    })
 }
 
 /// A whole number of at least 1.

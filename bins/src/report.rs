@@ -88,6 +88,12 @@ impl Report {
         print(text)
     }
 
+    /// Says something on standard error that is no result: what a program chose, or what a user should look at.
+    pub fn note(&self, text: &str) {
+        // A reader that has gone has no use for it.
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
+
     /// Prints the final object, with `--json`; nothing otherwise.
     ///
     /// # Errors

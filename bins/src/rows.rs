@@ -101,8 +101,10 @@ impl From<&SparseCodingConfig> for Reads {
 /// Blocks of a split's raw rows on a device, in the order of the source.
 pub struct Blocks {
     feed: Feed,
-    /// Of binary units that are given floats: what makes probabilities of them, which must lie between 0 and 1.
-    checked: Option<Preparation>,
+    /// What rows go through where it may refuse them, and whether the result must lie between 0 and 1: binary units that are given floats.
+    checked: Option<(Preparation, bool)>,
+    /// Rows before the next block.
+    seen: usize,
 }
 
 impl Blocks {
@@ -117,7 +119,8 @@ impl Blocks {
         let feed = in_order(split, device, BLOCK)?;
         // Bytes over 255 are such.
         let safe = gaussian || split.row_type() == RowType::U8 && preparation.is_default();
-        Ok(Self { feed, checked: (!safe).then_some(preparation) })
+        let checked = (!safe || !preparation.takes_all_values()).then_some((preparation, !safe));
+        Ok(Self { feed, checked, seen: 0 })
     }
 
     /// The next rows, `[_, n_inputs]` u8 or f32, at most [`BLOCK`] of them.
@@ -125,13 +128,17 @@ impl Blocks {
         let Some(rows) = self.feed.next()?.map(|minibatch| minibatch.rows) else {
             return Ok(None);
         };
-        if let Some(preparation) = &self.checked {
-            let read = preparation.apply(&rows)?;
+        let first = self.seen;
+        self.seen += rows.dim(0)?;
+        let Some((preparation, unit)) = &self.checked else { return Ok(Some(rows)) };
+        let read = preparation.apply_from(first, &rows).context("--data")?;
+        if *unit {
             let (min, max) = (read.min_all()?.to_scalar::<f32>()?, read.max_all()?.to_scalar::<f32>()?);
             // Whatever was fitted to other rows may leave the range by a rounding.
             ensure!(
                 min >= -TOLERANCE && max <= 1. + TOLERANCE,
-                "--data: rows must lie between 0 and 1 for this network, got {min} to {max}; scale them as its training rows were"
+                "--data: rows must lie between 0 and 1 for this network, got {min} to {max}; scale them as its training rows were, or train with \
+                 --prepare minmax"
             );
         }
         Ok(Some(rows))
@@ -202,7 +209,7 @@ mod tests {
         let err = all(&levels, &config, &Device::Cpu).unwrap_err();
         assert_eq!(
             err.to_string(),
-            "--data: rows must lie between 0 and 1 for this network, got 0 to 255; scale them as its training rows were"
+            "--data: rows must lie between 0 and 1 for this network, got 0 to 255; scale them as its training rows were, or train with --prepare minmax"
         );
         let wide = Split::from_u8(vec![0; 6], 3, None).unwrap();
         let err = all(&wide, &config, &Device::Cpu).unwrap_err();

@@ -13,7 +13,7 @@ use crate::run_folder::{Existing, RunFolder};
 use anyhow::{Context, Result, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::Philox;
-use chandlery::softmax::{FitConfig, Minimiser, Softmax};
+use chandlery::softmax::{FitConfig, Softmax};
 use chandlery_datasets::preparation::StepConfig;
 use chandlery_datasets::{Preparation, Split, count};
 use clap::Args;
@@ -193,7 +193,7 @@ fn compare(
             Box::new(move |rows| by.apply(rows).map_err(candle::Error::wrap))
         };
         for (by, features) in by.iter_mut().zip([prepared(pixels), prepared(pca), features]) {
-            by.push(task.accuracies(&draw, seed, &features)?);
+            by.push(task.accuracies(&draw, &features)?);
         }
     }
     let names = ["raw pixels".to_owned(), format!("{components} PCA coordinates"), name.to_owned()];
@@ -293,24 +293,19 @@ impl Task<'_> {
     }
 
     /// The shares of test rows that classifiers of what `f` makes of rows get right, one for each number of labels.
-    fn accuracies(&self, draw: &Draw, seed: u64, f: &Features) -> Result<Vec<f64>> {
+    fn accuracies(&self, draw: &Draw, f: &Features) -> Result<Vec<f64>> {
         let _spinner = Spinner::new("learning to classify");
         let of = |split: &Split| -> Result<(Tensor, Tensor)> {
             let x = f(&split.raw(self.device)?)?.to_dtype(DType::F32)?.contiguous()?;
             Ok((x, Tensor::new(self.classes.labels(split)?, self.device)?))
         };
         let ((x, labels), (test_x, test_labels)) = (of(&draw.rows)?, of(&self.test)?);
-        // Few rows and classes, and features of any scale.
-        let config = FitConfig {
-            minimiser: Minimiser::Lbfgs,
-            max_epochs: CLASSIFIER_ITERATIONS,
-            ..FitConfig::default()
-        };
+        // The classifier of the published experiments.
+        let config = FitConfig { l2: Some(1e-4), iterations: CLASSIFIER_ITERATIONS, standardise: false };
         let accuracy = |places: &Vec<u32>| {
             let places = Tensor::new(places.as_slice(), self.device)?;
             let (x, labels) = (x.index_select(&places, 0)?, labels.index_select(&places, 0)?);
-            let philox = Philox::new(seed, ORDER + 1);
-            let (softmax, _) = Softmax::fit(&x, &labels, self.classes.len(), &config, philox)?;
+            let (softmax, _) = Softmax::fit(&x, &labels, self.classes.len(), &config)?;
             Ok(softmax.accuracy(&test_x, &test_labels)?)
         };
         draw.places.iter().map(accuracy).collect()

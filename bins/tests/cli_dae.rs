@@ -245,7 +245,18 @@ fn what_makes_no_sense_is_refused_before_a_folder_is_made() {
     DAE.refuse(folder.path(), &["train", "--resume", "run", "--untied"], "cannot be used with");
     let err = DAE.fail(
         folder.path(),
-        &["--hidden-unit", "linear", "--learning-rate", "1e9", "--max-rows", "200", "--out", "nan"],
+        &[
+            "--hidden-unit",
+            "linear",
+            "--learning-rate",
+            "1e9",
+            "--max-rows",
+            "200",
+            "--epochs",
+            "5",
+            "--out",
+            "nan",
+        ],
         1,
     );
     assert!(err.contains("lower the learning rate"), "{err}");

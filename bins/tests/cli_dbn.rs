@@ -284,8 +284,8 @@ fn what_cannot_be_done_is_said_in_one_line() {
             "dbn: --data nothing: data 'nothing': no such data set, file or folder; give one of: ",
         ),
         (
-            &["--data", "wide.npy", "--batch", "1"],
-            "dbn: --visible bernoulli: rows must lie between 0 and 1, got 0 to 2; rescale them, or use --visible gaussian",
+            &["--data", "wide.npy", "--batch", "1", "--visible", "bernoulli"],
+            "dbn: --visible bernoulli: rows must lie between 0 and 1, got 0 to 2; use --prepare minmax, or --visible gaussian --prepare standardise",
         ),
         (
             &["--out", "run"],

@@ -79,7 +79,7 @@ fn steps_that_cannot_be_fitted_say_why() {
     let refuse = |steps: &str, text: &str| {
         DBN_ON_CPU.refuse(folder.path(), &[&train[..], &["--prepare", steps]].concat(), text);
     };
-    refuse("row-mean,ica", "ica: no such step; give scale=F, unit-variance, center");
+    refuse("row-mean,ica", "ica: no such step; give standardise, minmax, robust, log1p, scale=F");
     refuse("pca", "pca: give the number of components, as in pca=50");
     let err = DBN_ON_CPU.fail(folder.path(), &[&train[..], &["--prepare", "pca=17"]].concat(), 1);
     assert_eq!(err, "dbn: --prepare: Pca: n_components must be between 1 and n_features = 16, got 17");

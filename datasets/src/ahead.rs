@@ -70,8 +70,6 @@ pub(crate) struct Ahead {
     gatherer: Gatherer,
     upload: ChunkUpload,
     orders: Orders,
-    /// Rows of an epoch, and of a chunk.
-    n_rows: usize,
     chunk_rows: usize,
     /// What is left to gather of an epoch, until that is known to be the last.
     rest: Option<Part>,
@@ -84,20 +82,10 @@ impl Ahead {
         rows: Arc<dyn Source>,
         upload: ChunkUpload,
         orders: Orders,
-        n_rows: usize,
         chunk_rows: usize,
     ) -> Result<Self> {
         let gatherer = Gatherer::spawn(rows)?;
-        Ok(Self {
-            gatherer,
-            upload,
-            orders,
-            n_rows,
-            chunk_rows,
-            rest: None,
-            gathered: VecDeque::new(),
-            sent: None,
-        })
+        Ok(Self { gatherer, upload, orders, chunk_rows, rest: None, gathered: VecDeque::new(), sent: None })
     }
 
     /// Turns to `epoch` from row `start` of its order on. Nothing is read anew if these are the rows that come next anyway.
@@ -107,7 +95,7 @@ impl Ahead {
             return Ok(());
         }
         self.drop_all()?;
-        self.rest = Some(Part { epoch, order: self.orders.of(epoch), range: start..self.n_rows });
+        self.rest = Some(Part { epoch, order: self.orders.of(epoch), range: start..self.orders.n_samples });
         Ok(())
     }
 
@@ -153,7 +141,7 @@ impl Ahead {
             if rest.range.is_empty() {
                 // Who does not shuffle passes over the rows once, for evaluation.
                 let epoch = rest.epoch.wrapping_add(1);
-                let next = || Part { epoch, order: self.orders.of(epoch), range: 0..self.n_rows };
+                let next = || Part { epoch, order: self.orders.of(epoch), range: 0..self.orders.n_samples };
                 self.rest = self.orders.shuffle.then(next);
                 continue;
             }

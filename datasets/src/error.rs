@@ -60,6 +60,20 @@ pub enum Error {
         value: f32,
     },
 
+    /// A value has no logarithm.
+    #[error(
+        "log1p: row {row}, column {column}: values must be above -1, got {value}; shift the column, or leave log1p out and \
+         use standardise or robust"
+    )]
+    OutOfDomain {
+        /// Row, counted from 0, of the rows that were given.
+        row: usize,
+        /// Column of the row, counted from 0.
+        column: usize,
+        /// The value.
+        value: f64,
+    },
+
     /// The number of labels differs from the number of rows.
     #[error(
         "{at}: {} for {}; both files must describe the same samples",
@@ -137,6 +151,14 @@ impl Error {
             "its rows are not images, so that there are no patches in them",
             "give a data set of images",
         )
+    }
+
+    /// The same with another number of its row, where it is about a value.
+    pub(crate) fn of_row(mut self, number: impl FnOnce(usize) -> usize) -> Self {
+        if let Self::NotFinite { row, .. } | Self::OutOfDomain { row, .. } = &mut self {
+            *row = number(*row);
+        }
+        self
     }
 
     pub(crate) fn io(path: &Path, source: std::io::Error) -> Self {

@@ -19,7 +19,7 @@ use chandlery_ops::{ChunkUpload, gather_rows};
 /// How a [`Feed`] cuts a split into minibatches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedConfig {
-    /// Rows of a minibatch, at least 1.
+    /// Rows of a minibatch, at least 1; the last of an epoch has what is left, so that an epoch has every row once.
     pub batch: usize,
     /// Seed of the order.
     pub seed: u64,
@@ -30,27 +30,17 @@ pub struct FeedConfig {
     pub chunk_bytes: usize,
     /// A split of at most so many bytes stays on the device; `None` streams always. Default 2 GiB.
     pub resident_bytes: Option<usize>,
-    /// Whether rows that do not fill a minibatch are left out of the epoch (another epoch has others). Default true, so
-    /// that every step has one shape; `false` for passes that must see each row.
-    pub drop_last: bool,
 }
 
 impl FeedConfig {
     /// Shuffled minibatches of `batch` rows; everything else as documented on the fields.
     pub const fn new(batch: usize, seed: u64) -> Self {
-        Self {
-            batch,
-            seed,
-            shuffle: true,
-            chunk_bytes: 64 << 20,
-            resident_bytes: Some(2 << 30),
-            drop_last: true,
-        }
+        Self { batch, seed, shuffle: true, chunk_bytes: 64 << 20, resident_bytes: Some(2 << 30) }
     }
 
     /// Every row once, in the order of the source: for evaluation.
     pub const fn in_order(batch: usize) -> Self {
-        Self { shuffle: false, drop_last: false, ..Self::new(batch, 0) }
+        Self { shuffle: false, ..Self::new(batch, 0) }
     }
 }
 
@@ -60,7 +50,7 @@ impl FeedConfig {
 /// which their memory may be written again. Copy what must live longer.
 #[derive(Debug, Clone)]
 pub struct Minibatch {
-    /// `[b, n_features]` in the stored type, `b` being `batch`, less only in an epoch's last when `drop_last` is off.
+    /// `[b, n_features]` in the stored type, `b` being `batch`, or less in an epoch's last.
     pub rows: Tensor,
     /// `[b]`, u32, when the split has labels.
     pub labels: Option<Tensor>,
@@ -73,8 +63,6 @@ pub struct Feed {
     device: Device,
     config: FeedConfig,
     orders: Orders,
-    /// Rows of an epoch: `n_samples`, less those `drop_last` leaves out.
-    n_rows: usize,
     chunk_rows: usize,
     store: Store,
     epoch: Option<Epoch>,
@@ -109,24 +97,19 @@ impl Feed {
     /// Prepares a feed; copies the split to the device if it is to stay there.
     ///
     /// # Errors
-    /// When `batch` is 0 or, with `drop_last`, above the number of rows; when rows cannot be read; when memory is short.
+    /// When `batch` is 0 or there are no rows; when rows cannot be read; when memory is short.
     pub fn new(split: &Split, device: &Device, config: FeedConfig) -> Result<Self> {
         let n_samples = split.n_samples();
-        let n_rows = if config.drop_last && config.batch > 0 {
-            n_samples - n_samples % config.batch
-        } else {
-            n_samples
-        };
-        if config.batch == 0 || n_rows == 0 {
+        if config.batch == 0 || n_samples == 0 {
             return Err(Error::Argument(format!(
-                "Feed: batch must be at least 1 and at most the number of rows, got {} for {}",
+                "Feed: batch and the number of rows must be at least 1, got {} for {}",
                 config.batch,
                 crate::count(n_samples, "row")
             )));
         }
         let row_bytes = row_bytes(split.rows.as_ref());
         let batches_per_chunk = (config.chunk_bytes / row_bytes / config.batch).max(1);
-        let chunk_rows = batches_per_chunk.saturating_mul(config.batch).min(n_rows);
+        let chunk_rows = batches_per_chunk.saturating_mul(config.batch).min(n_samples);
         let orders = Orders { n_samples, seed: config.seed, shuffle: config.shuffle };
         let fits = config.resident_bytes.is_some_and(|limit| split.size_bytes() <= limit);
         let store = if fits {
@@ -134,14 +117,13 @@ impl Feed {
         } else {
             let dtype = split.row_type().dtype();
             let upload = ChunkUpload::new(device, dtype, chunk_rows, split.n_features())?;
-            Store::Streamed(Box::new(Ahead::new(split.rows.clone(), upload, orders, n_rows, chunk_rows)?))
+            Store::Streamed(Box::new(Ahead::new(split.rows.clone(), upload, orders, chunk_rows)?))
         };
         Ok(Self {
             split: split.clone(),
             device: device.clone(),
             config,
             orders,
-            n_rows,
             chunk_rows,
             store,
             epoch: None,
@@ -150,12 +132,12 @@ impl Feed {
 
     /// Minibatches of an epoch.
     pub fn n_batches(&self) -> usize {
-        self.n_rows.div_ceil(self.config.batch)
+        self.n_rows().div_ceil(self.config.batch)
     }
 
     /// Rows of an epoch.
     pub fn n_rows(&self) -> usize {
-        self.n_rows
+        self.orders.n_samples
     }
 
     /// Values in a row.
@@ -192,11 +174,10 @@ impl Feed {
             )));
         }
         self.epoch = None;
-        let start = (skip_batches * self.config.batch).min(self.n_rows);
+        let start = (skip_batches * self.config.batch).min(self.n_rows());
+        let n_rows = self.n_rows();
         let rest = match &mut self.store {
-            Store::Resident(_) => {
-                Some(Part { epoch, order: self.orders.of(epoch), range: start..self.n_rows })
-            }
+            Store::Resident(_) => Some(Part { epoch, order: self.orders.of(epoch), range: start..n_rows }),
             Store::Streamed(ahead) => {
                 ahead.begin(epoch, start)?;
                 None

@@ -64,6 +64,11 @@ pub trait Source: std::fmt::Debug + Send + Sync {
     /// When an index is not below `n_samples`, when `out` is not exactly
     /// `indices.len() * n_features * size_bytes` long, or when the rows cannot be read.
     fn read_rows(&self, indices: &[u32], out: &mut [u8]) -> Result<()>;
+
+    /// The number of a row where all rows come from: of a choice of the rows of a file, its number in the file. For messages.
+    fn origin(&self, row: usize) -> usize {
+        row
+    }
 }
 
 /// Bytes of one row of `source`.
@@ -288,5 +293,9 @@ impl Source for Subset {
         check_read(self, indices, out)?;
         let there: Vec<u32> = indices.iter().map(|&i| self.indices[i as usize]).collect();
         self.inner.read_rows(&there, out)
+    }
+
+    fn origin(&self, row: usize) -> usize {
+        self.indices.get(row).map_or(row, |&there| self.inner.origin(there as usize))
     }
 }

@@ -78,11 +78,14 @@ impl<'a> Checkpoint<'a> {
         self.tensors.get(name).cloned().ok_or_else(|| self.refused(&format!("{name} is missing")))
     }
 
-    /// Steps made, and those since the last report.
-    pub(crate) fn counts(&self) -> Result<(u64, u64)> {
-        match self.of_trainer("counts")?.to_vec1::<i64>()?[..] {
-            [steps, gathered] => Ok((steps as u64, gathered as u64)),
-            ref counts => Err(self.refused(&format!("trainer.counts must be two, got {}", counts.len()))),
+    /// Counts that the trainer stored, such as steps made and those since the last report.
+    pub(crate) fn counts<const N: usize>(&self) -> Result<[u64; N]> {
+        let counts = self.of_trainer("counts")?.to_vec1::<i64>()?;
+        match <[i64; N]>::try_from(counts) {
+            Ok(counts) => Ok(counts.map(|n| n as u64)),
+            Err(counts) => {
+                Err(self.refused(&format!("trainer.counts must be {N} numbers, got {}", counts.len())))
+            }
         }
     }
 

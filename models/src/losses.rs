@@ -6,8 +6,8 @@ use candle::{DType, Device, Result, Tensor};
 pub(crate) struct LossSums {
     /// `[2, n]` f64: two sums, each in parts, see [`output_loss_`](chandlery_ops::output_loss_).
     gathered: Tensor,
-    /// Rows of a step.
-    batch: usize,
+    /// Rows of the steps since the last report.
+    rows: u64,
     /// The sums and the number of steps at the last report.
     reported: ([f64; 2], u64),
 }
@@ -22,9 +22,21 @@ pub(crate) struct SinceReport {
 }
 
 impl LossSums {
-    /// Sums that steps of `batch` rows add to.
-    pub(crate) fn new(gathered: &Tensor, batch: usize) -> Self {
-        Self { gathered: gathered.clone(), batch, reported: ([0.; 2], 0) }
+    /// Sums that steps add to.
+    pub(crate) fn new(gathered: &Tensor) -> Self {
+        Self { gathered: gathered.clone(), rows: 0, reported: ([0.; 2], 0) }
+    }
+
+    /// Counts the rows of steps.
+    pub(crate) fn count(&mut self, rows: usize) {
+        self.rows += rows as u64;
+    }
+
+    /// Moves the sums of steps that gather in another place, `[2, m]` f64, to here.
+    pub(crate) fn take_from(&self, other: &Tensor) -> Result<()> {
+        let first = self.gathered.narrow(1, 0, 1)?;
+        self.gathered.slice_set(&(first + other.sum_keepdim(1)?)?, 1, 0)?;
+        other.slice_set(&other.zeros_like()?, 0, 0)
     }
 
     fn total(&self) -> Result<[f64; 2]> {
@@ -39,8 +51,7 @@ impl LossSums {
     pub(crate) fn since_report(&self, trainer: &str, steps: u64, advice: &str) -> Result<SinceReport> {
         let (before, from) = self.reported;
         let total = self.total()?;
-        let rows = ((steps - from) * self.batch as u64) as f64;
-        let [loss, second] = [0, 1].map(|i| (total[i] - before[i]) / rows);
+        let [loss, second] = [0, 1].map(|i| (total[i] - before[i]) / self.rows as f64);
         if steps > from && !loss.is_finite() {
             candle::bail!(
                 "{trainer}: the loss became {loss} between steps {} and {steps}; {advice}",
@@ -53,13 +64,14 @@ impl LossSums {
     /// The next report begins here.
     pub(crate) fn report(&mut self, since: &SinceReport) {
         self.reported = (since.total, self.reported.1 + since.steps);
+        self.rows = 0;
     }
 
     /// What a checkpoint stores after `steps` steps: the sums that are not reported yet, and the counts of steps.
     pub(crate) fn stored(&self, steps: u64) -> Result<[(&'static str, Tensor); 2]> {
         let total = self.total()?;
         let open = [0, 1].map(|i| total[i] - self.reported.0[i]);
-        let counts = [steps as i64, self.reported.1 as i64];
+        let counts = [steps, self.reported.1, self.rows].map(|n| n as i64);
         Ok([("gathered", Tensor::new(&open, &Device::Cpu)?), ("counts", Tensor::new(&counts, &Device::Cpu)?)])
     }
 
@@ -69,16 +81,12 @@ impl LossSums {
     /// When the file lacks a tensor or it has another shape.
     pub(crate) fn restore(&mut self, stored: &Checkpoint<'_>) -> Result<u64> {
         let gathered = stored.of_trainer("gathered")?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
-        let counts = stored.of_trainer("counts")?.to_vec1::<i64>()?;
-        let (&[loss, second], &[steps, reported]) = (&gathered[..], &counts[..]) else {
-            candle::bail!(
-                "gathered and counts must have 2 entries, got {} and {}",
-                gathered.len(),
-                counts.len()
-            )
+        let [steps, reported, rows] = stored.counts()?;
+        let [loss, second] = gathered[..] else {
+            candle::bail!("gathered must have 2 entries, got {}", gathered.len())
         };
         // The device has gathered nothing yet: what was open counts as not yet reported.
-        self.reported = ([-loss, -second], reported as u64);
-        Ok(steps as u64)
+        (self.reported, self.rows) = (([-loss, -second], reported), rows);
+        Ok(steps)
     }
 }

@@ -43,6 +43,7 @@ pub trait Trainer: Sized {
 
     /// One update from a minibatch of raw `rows`, `[batch, n_features]` u8 or f32, which go through the model's preparation, and for
     /// models with labels `labels` `[batch]` u32, both contiguous and on the trainer's device. Models without labels ignore `labels`.
+    /// A minibatch may have fewer rows, at least 1, as the last of an epoch has; its gradient is the mean over these.
     ///
     /// On a GPU a step is queued; most trainers do not wait for it.
     ///
@@ -103,6 +104,16 @@ pub trait Trainer: Sized {
     /// # Errors
     /// When the file is missing, cut short, or the checkpoint of another trainer; the message names it.
     fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)>;
+}
+
+/// Checks that `rows` are a minibatch of 1 to `batch` raw rows of `n_inputs` values, and gives how many.
+pub(crate) fn check_minibatch(trainer: &str, rows: &Tensor, batch: usize, n_inputs: usize) -> Result<usize> {
+    match *rows.dims() {
+        [n, width] if width == n_inputs && (1..=batch).contains(&n) => Ok(n),
+        ref dims => candle::bail!(
+            "{trainer}::step: rows must have shape [{batch}, {n_inputs}], or fewer rows, at least 1, got {dims:?}"
+        ),
+    }
 }
 
 /// A [`step`](Trainer::step) for each of `n` minibatches.

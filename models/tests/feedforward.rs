@@ -392,7 +392,10 @@ fn what_is_wrong_is_said() -> Result<()> {
     let error = first(trainer.step(&x, None).unwrap_err());
     assert_eq!(error, "FeedforwardTrainer::step: a classifier must be given labels, got none");
     let error = first(trainer.step(&rows(3, 4, 0)?, Some(&y)).unwrap_err());
-    assert_eq!(error, "FeedforwardTrainer::step: rows must have shape [2, 4], got [3, 4]");
+    assert_eq!(
+        error,
+        "FeedforwardTrainer::step: rows must have shape [2, 4], or fewer rows, at least 1, got [3, 4]"
+    );
     let error = first(trainer.metrics().unwrap_err());
     assert_eq!(error, "FeedforwardTrainer::metrics: steps since the last call must be at least 1, got 0");
     trainer.step(&x, Some(&Tensor::new(&[0u32, 2], &CPU)?))?;

@@ -192,10 +192,10 @@ fn what_cannot_be_is_refused_with_its_name() -> Result<()> {
     let mut trainer = UpDownTrainer::new(&dbn, training(Stage::Top, false), Philox::new(0, 0))?;
     let (rows, labels) = data()?;
     let refused = |e: Result<()>| first_line(e.expect_err("accepted"));
-    let (few, right) = (rows.narrow(0, 0, 9)?, rows.narrow(0, 0, 10)?);
+    let (many, right) = (rows.narrow(0, 0, 11)?, rows.narrow(0, 0, 10)?);
     assert_eq!(
-        refused(trainer.step(&few, Some(&labels.narrow(0, 0, 10)?))),
-        "UpDownTrainer::step: rows must have shape [10, 12], got [9, 12]"
+        refused(trainer.step(&many, Some(&labels.narrow(0, 0, 10)?))),
+        "UpDownTrainer::step: rows must have shape [10, 12], or fewer rows, at least 1, got [11, 12]"
     );
     assert_eq!(
         refused(trainer.step(&right, Some(&labels.narrow(0, 0, 9)?))),

@@ -44,7 +44,9 @@ fn run(trainer: &mut DaeTrainer, rows: &Tensor, from: usize, to: usize) -> Resul
     let batch = trainer.config().batch;
     for step in from..to {
         trainer.begin_epoch(step / 4)?;
-        trainer.step(&rows.narrow(0, step % 4 * batch, batch)?, None)?;
+        // The last minibatch of an epoch is not full.
+        let n = if step % 4 == 3 { batch - 3 } else { batch };
+        trainer.step(&rows.narrow(0, step % 4 * batch, n)?, None)?;
     }
     Ok(())
 }

@@ -26,6 +26,7 @@ mod resume;
 mod rounding;
 mod row_dots;
 mod small;
+mod softmax;
 mod softmax_units;
 mod sort_by_key;
 mod sparse_autoencoder;

@@ -21,7 +21,9 @@ fn train(config: &RbmConfig, training: &CdConfig, device: &Device) -> Result<(Rb
     let mut trainer = RbmTrainer::new(&rbm, training.clone(), Philox::new(51, 1))?;
     for step in 0..STEPS {
         trainer.begin_epoch(step / 8)?;
-        trainer.step(&rows.narrow(0, step % 8 * training.batch, training.batch)?, None)?;
+        // The last minibatch of an epoch is not full.
+        let n = if step % 8 == 7 { training.batch - 7 } else { training.batch };
+        trainer.step(&rows.narrow(0, step % 8 * training.batch, n)?, None)?;
     }
     let error = trainer.metrics()?.reconstruction_error;
     Ok((trainer.model()?.to(DType::F32, &CPU)?, error))

@@ -44,7 +44,9 @@ fn train(trainer: &mut UpDownTrainer, from: usize, to: usize, device: &Device) -
     for step in from..to {
         let at = step % 8 * BATCH;
         trainer.begin_epoch(step / 8)?;
-        trainer.step(&rows.narrow(0, at, BATCH)?, Some(&labels.narrow(0, at, BATCH)?))?;
+        // The last minibatch of an epoch is not full.
+        let n = if step % 8 == 7 { BATCH - 7 } else { BATCH };
+        trainer.step(&rows.narrow(0, at, n)?, Some(&labels.narrow(0, at, n)?))?;
     }
     Ok(())
 }

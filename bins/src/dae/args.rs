@@ -8,6 +8,7 @@ use crate::options::{
 use crate::precision::precision;
 use crate::rows::SplitArg;
 use crate::session::{FeedArgs, SessionArgs};
+use chandlery::dae::DaeTrainConfig;
 use chandlery::feedforward::Activation;
 use chandlery_datasets::preparation::StepConfig;
 use chandlery_ops::Corruption;
@@ -76,9 +77,6 @@ pub enum Command {
     Completions(CompletionsArgs),
 }
 
-/// Epochs per layer when none are asked for.
-const EPOCHS: usize = 5;
-
 /// Settings of `train`. The run folder keeps them, so that `--resume` needs nothing else.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct Settings {
@@ -102,11 +100,11 @@ pub struct Settings {
     #[arg(long, value_enum, value_name = "UNIT", default_value_t)]
     pub hidden_unit: HiddenArg,
     /// Epochs per layer; the command line has them beside.
-    #[arg(skip = EPOCHS)]
-    pub epochs: usize,
-    /// Rows per step; an epoch skips the rows that do not fill a last step.
-    #[arg(long, value_name = "ROWS", default_value_t = 8, value_parser = at_least_one)]
-    pub batch: usize,
+    #[arg(skip)]
+    pub epochs: Option<usize>,
+    /// Rows per step; the last step of an epoch takes what is left. Default: 8.
+    #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
+    pub batch: Option<usize>,
     /// Learning rate, constant over the run. Default: 0.1 for a layer with sigmoid units and inputs between 0 and 1, else 0.001.
     #[arg(long, value_name = "RATE", value_parser = above_zero)]
     pub learning_rate: Option<f64>,
@@ -116,7 +114,8 @@ pub struct Settings {
     /// L2 decay of the weights, at least 0.
     #[arg(long, value_name = "DECAY", default_value_t = 0., value_parser = not_negative)]
     pub weight_decay: f64,
-    /// Steps that prepare rows, in this order, separated by commas, such as row-mean,pca=100; default: none.
+    /// Steps that prepare rows, in this order, separated by commas, such as log1p,pca=50. Default: none, or minmax for a table
+    /// with values outside of 0 to 1.
     #[arg(long, value_name = "STEP,...", value_delimiter = ',', long_help = PREPARE)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prepare: Vec<StepConfig>,
@@ -137,7 +136,7 @@ pub struct TrainArgs {
     /// How the model is trained.
     #[command(flatten)]
     pub settings: Settings,
-    /// Epochs per layer; default: 5.
+    /// Epochs per layer. Default: 5; for few rows as many as make 2500 steps.
     /// With --resume, a larger number extends the run, even a finished one: the layer in training and those above it get so many epochs.
     #[arg(id = "more_epochs", long = "epochs", value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
@@ -152,7 +151,19 @@ pub struct TrainArgs {
 impl TrainArgs {
     /// The settings of a new run.
     pub fn settings(&self) -> Settings {
-        Settings { epochs: self.epochs.unwrap_or(EPOCHS), ..self.settings.clone() }
+        Settings { epochs: self.epochs, ..self.settings.clone() }
+    }
+}
+
+impl Settings {
+    /// Epochs per layer.
+    pub fn n_epochs(&self) -> usize {
+        self.epochs.unwrap_or(DaeTrainConfig::PLAN.epochs)
+    }
+
+    /// Rows per step.
+    pub fn n_batch(&self) -> usize {
+        self.batch.unwrap_or(DaeTrainConfig::PLAN.batch)
     }
 }
 

@@ -37,8 +37,8 @@ pub fn of<'a>(
         ),
         settings: format!(
             "{} per layer in minibatches of {}, noise {}",
-            count(settings.epochs, "epoch"),
-            settings.batch,
+            count(settings.n_epochs(), "epoch"),
+            settings.n_batch(),
             settings.corruption.join(", ")
         ),
         results: results(data, settings, errors),

@@ -1,7 +1,8 @@
 //! How far reconstructions are from the rows, from clean and from corrupted ones.
 use super::streams;
 use crate::progress::Spinner;
-use crate::rows::Blocks;
+use crate::readout::{Features, Readout, Rows};
+use crate::rows::{Blocks, Reads};
 use anyhow::Result;
 use candle::{DType, Device, Tensor};
 use chandlery::Philox;
@@ -22,6 +23,14 @@ impl Noise {
     pub fn draws(&self) -> Philox {
         Philox::new(self.seed, streams::MEASURED)
     }
+}
+
+/// What the hidden units of the top layer are worth to a linear classifier.
+pub fn readout(stack: &StackedDae, rows: &Rows<'_>, device: &Device) -> Result<Option<Readout>> {
+    let n = stack.config().layers.last().map_or(0, |layer| layer.n_hidden);
+    let layers = stack.layers().len();
+    let of = |rows: &Tensor| stack.features(rows, layers);
+    Readout::of(&Features { reads: Reads::from(stack.config()), of: &of, n, n_top: n }, rows, device)
 }
 
 /// Root mean square differences of values as the model reads them.

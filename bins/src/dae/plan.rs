@@ -1,19 +1,35 @@
 //! From the settings to what is trained: the layers, and how each learns.
 use super::args::Settings;
 use super::streams;
-use crate::data::Data;
-use crate::options::LossArg;
+use crate::data::{Data, OutsideUnit};
+use crate::options::{LossArg, plan_by_rows};
 use anyhow::{Context, Result, anyhow, ensure};
 use candle::Device;
 use chandlery::Philox;
 use chandlery::dae::{DaeConfig, DaeTrainConfig, StackedDae, StackedDaeConfig, StackedDaeTrainer};
 use chandlery::feedforward::{Activation, ReconstructionLoss};
-use chandlery_datasets::count;
-use chandlery_datasets::preparation::{Preparation, RowStatistics};
+use chandlery_datasets::preparation::{Preparation, RowStatistics, StepConfig};
+use chandlery_datasets::{Split, count};
 use chandlery_ops::Corruption;
 
 /// Learning rates when none is asked for: of sigmoid units on values between 0 and 1, and of others.
 const LEARNING_RATES: (f64, f64) = (0.1, 0.001);
+
+/// Chooses by the training rows what was not asked for; returns what to say of it.
+pub fn choose(train: &Split, settings: &mut Settings) -> Result<Vec<String>> {
+    let n = train.n_samples();
+    let said = plan_by_rows(DaeTrainConfig::PLAN, n, &mut settings.batch, &mut settings.epochs);
+    let mut notes = Vec::from_iter(said);
+    if settings.prepare.is_empty()
+        && let Some(OutsideUnit { range: (min, max), .. }) = OutsideUnit::of(train, settings.seed)?
+    {
+        settings.prepare = vec![StepConfig::MinMax];
+        notes.push(format!(
+            "values from {min} to {max}: --prepare minmax, chosen for this table; --prepare standardise is the other way"
+        ));
+    }
+    Ok(notes)
+}
 
 /// A trainer at its first step.
 pub fn new_trainer(data: &Data, settings: &Settings, device: &Device) -> Result<StackedDaeTrainer> {
@@ -48,7 +64,7 @@ impl Values {
         }
         ensure!(
             settings.loss != Some(LossArg::CrossEntropy),
-            "--loss cross-entropy: rows must lie between 0 and 1, got {min} to {max}; rescale them, or use squared-error"
+            "--loss cross-entropy: rows must lie between 0 and 1, got {min} to {max}; use --prepare minmax, or --loss squared-error"
         );
         Ok(Self::Real)
     }
@@ -116,7 +132,7 @@ fn training(layers: &[DaeConfig], settings: &Settings) -> Result<Vec<DaeTrainCon
         let sigmoid = (layer.hidden, layer.output) == (Activation::Sigmoid, Activation::Sigmoid);
         let usual = if sigmoid { LEARNING_RATES.0 } else { LEARNING_RATES.1 };
         DaeTrainConfig {
-            batch: settings.batch,
+            batch: settings.n_batch(),
             learning_rate: settings.learning_rate.unwrap_or(usual).into(),
             momentum: settings.momentum.into(),
             weight_decay: settings.weight_decay,

@@ -1,9 +1,10 @@
 //! The command `train`: a denoising autoencoder, or a stack of them layer by layer.
 use super::args::{Settings, TrainArgs};
-use super::measure::{Errors, Noise};
-use super::plan::{corruptions, new_trainer};
+use super::measure::{self, Errors, Noise};
+use super::plan::{choose, corruptions, new_trainer};
 use super::{card, draw, saved, streams};
 use crate::data::{Data, OfRows};
+use crate::readout::Rows;
 use crate::report::{Outcome, figure, seconds};
 use crate::rows;
 use crate::session::{self, Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
@@ -61,11 +62,14 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let given = || Ok((OfRows { data: args.data.clone() }, args.settings()));
     let mut asked = Asked::<Train>::new(&args.session, given)?;
     // The learning rate is constant, so that a run that is extended needs no other schedule.
-    asked.extend_epochs(args.epochs, |settings| settings.epochs, |settings, n| settings.epochs = n)?;
+    asked.extend_epochs(args.epochs, Settings::n_epochs, |settings, n| settings.epochs = Some(n))?;
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
-    let mut feed =
-        asked.feed(args.feed, &data.train, asked.settings.batch, asked.settings.seed).context("--batch")?;
-    asked.settings.batch = feed.config().batch;
+    let is_new = asked.resumed().is_none();
+    let notes = if is_new { choose(&data.train, &mut asked.settings)? } else { Vec::new() };
+    let mut feed = asked
+        .feed(args.feed, &data.train, asked.settings.n_batch(), asked.settings.seed)
+        .context("--batch")?;
+    asked.settings.batch = Some(feed.config().batch);
     let mut session = asked.open(
         session::Rows { data: &data.name, n: data.n_rows },
         |settings, device| new_trainer(&data, settings, device),
@@ -74,6 +78,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let sizes = saved::sizes(session.trainer.model_config());
     let seed = session.info.settings.seed;
     session.announce(&format!("dae {sizes} on {}: {}", data.name, data.words()), seed)?;
+    notes.iter().for_each(|note| session.report.note(note));
     loop {
         if layer(&mut session, &data, &mut feed)? == Outcome::Interrupted {
             return session.interrupted();
@@ -90,7 +95,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
 /// Trains the epochs that are left of the layer in training.
 fn layer(session: &mut Session<Train>, data: &Data, feed: &mut Feed) -> Result<Outcome> {
     let (layer, n_layers) = (session.trainer.layer(), session.trainer.n_layers());
-    let n = session.info.settings.epochs;
+    let n = session.info.settings.n_epochs();
     let probe = Probe::of(&session.trainer, data, session.info.settings.seed)?;
     let epochs = Epochs {
         feed,
@@ -168,12 +173,20 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
     run.folder.write("curves.svg", curves.as_bytes())?;
     let pictures = draw::run_pictures(&stack, (test, measured_on), noise, &run.device, &run.folder)?;
     run.report.line(&errors.words(&measured_on.count_with_warning(errors.n_samples), corruption))?;
+    let rows = Rows { train: &data.train, test, measured_on, n_classes: data.n_classes };
+    let readout = measure::readout(&stack, &rows, &run.device)?;
+    let mut warning = None;
+    if let Some(readout) = &readout {
+        run.report.line(&readout.words(measured_on, "hidden unit"))?;
+        warning = readout.warning();
+        warning.iter().for_each(|warning| run.report.note(warning));
+    }
     let last = run.place.reports.last();
     let results = json!({
         "data": data.name,
         "layers": saved::sizes(stack.config()),
         "n_train": data.train.n_samples(),
-        "epochs": settings.epochs,
+        "epochs": settings.n_epochs(),
         "corruption": settings.corruption,
         "measured_on": measured_on,
         "n_test": errors.n_samples,
@@ -182,6 +195,11 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
         "rmse_of_noise": errors.rmse_of_noise,
         "rmse_test_clean": errors.rmse_clean,
         "rmse_test": errors.rmse,
+        "accuracy_features": readout.as_ref().map(|r| r.accuracy_features),
+        "accuracy_pixels": readout.as_ref().map(|r| r.accuracy_pixels),
+        "readout": readout,
+        "warning": warning,
+        "settings": settings,
     });
     let card = card::of(stack.config(), &input.data, data, settings, &errors, &pictures);
     run.finish(settings.seed, results, &card)

@@ -9,16 +9,13 @@ use crate::options::{
 use crate::precision::rbm_precision;
 use crate::rows::SplitArg;
 use crate::session::{FeedArgs, SessionArgs};
-use chandlery::rbm::{HiddenUnit, VisibleUnit};
+use chandlery::rbm::{CdConfig, HiddenUnit, VisibleUnit};
 use chandlery_datasets::ImageShape;
 use chandlery_datasets::preparation::StepConfig;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::str::FromStr;
-
-/// Epochs per layer when none are asked for.
-const EPOCHS: usize = 60;
 
 /// The long help of `--layers`.
 const LAYERS: &str = "\
@@ -45,13 +42,15 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayerArg>,
     /// Epochs per layer, from the option `--epochs` of [`TrainArgs`].
-    #[arg(skip = EPOCHS)]
-    pub epochs: usize,
-    /// Rows per step, which is also the number of persistent chains.
-    #[arg(long, value_name = "ROWS", default_value_t = 100, value_parser = at_least_one)]
-    pub batch: usize,
+    #[arg(skip)]
+    pub epochs: Option<usize>,
+    /// Rows per step, which is also the number of persistent chains. Default: 100; for fewer than 4000 rows a fortieth of them, at least
+    /// 10.
+    #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
+    pub batch: Option<usize>,
     /// Initial learning rate, which falls linearly to --final-learning-rate over a layer's epochs: one for all layers, or one for each, lowest
-    /// first. Default: 0.1, or 0.001 if the layer has Gaussian or rectified units; convolutional layers use ten times these rates.
+    /// first. Default: 0.1, or 0.001 if the layer has Gaussian or rectified units; convolutional layers use ten times these rates. A table
+    /// of at most 100 columns for which --prepare standardise was chosen: 0.01.
     #[arg(long, value_name = "RATE,…", value_delimiter = ',', value_parser = above_zero)]
     #[serde(default, with = "one_or_more", skip_serializing_if = "Vec::is_empty")]
     pub learning_rate: Vec<f64>,
@@ -67,8 +66,8 @@ pub struct Settings {
     #[arg(long, value_name = "STEPS", default_value_t = 1, value_parser = at_least_one)]
     pub k: usize,
     /// Continue the Gibbs chains from step to step (persistent CD) instead of starting them at the data. Slower, but samples from random
-    /// states look like the data more often than with CD. Default: true for layers of binary units, false for convolutional layers and
-    /// layers with Gaussian or rectified units.
+    /// states look like the data more often than with CD. Default: true for layers of binary units, false for convolutional layers, for
+    /// layers with Gaussian or rectified units, and for fewer than 4000 rows.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub persistent: Option<bool>,
     /// L1 decay of the weights, at least 0.
@@ -87,10 +86,13 @@ pub struct Settings {
     /// hidden biases. Needs --sparsity-target.
     #[arg(long, value_name = "COST", requires = "sparsity_target", value_parser = above_zero)]
     pub sparsity_cost: Option<f64>,
-    /// Visible units of the lowest layer: bernoulli for rows in [0, 1], gaussian for real values.
-    #[arg(long, value_enum, default_value_t = Visible::Bernoulli)]
-    pub visible: Visible,
-    /// Steps that prepare rows, in this order, separated by commas, such as row-mean,pca=100; default: none.
+    /// Visible units of the lowest layer: bernoulli for rows in [0, 1], gaussian for real values. Default: bernoulli, or gaussian as said at
+    /// --prepare.
+    #[arg(long, value_enum)]
+    pub visible: Option<Visible>,
+    /// Steps that prepare rows, in this order, separated by commas, such as log1p,pca=50. Default: none. For a
+    /// table with values outside of 0 to 1, if --visible is not given: minmax for columns on one scale (the widest at most twice as wide as
+    /// half of them), else standardise with --visible gaussian.
     #[arg(long, value_name = "STEP,...", value_delimiter = ',', long_help = PREPARE)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prepare: Vec<StepConfig>,
@@ -117,6 +119,27 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Epochs per layer.
+    pub fn n_epochs(&self) -> usize {
+        self.epochs.unwrap_or(CdConfig::PLAN.epochs)
+    }
+
+    /// Rows per step.
+    pub fn n_batch(&self) -> usize {
+        self.batch.unwrap_or(CdConfig::PLAN.batch)
+    }
+
+    /// Visible units of the lowest layer.
+    pub fn visible_units(&self) -> VisibleUnit {
+        self.visible.unwrap_or(Visible::Bernoulli).into()
+    }
+
+    /// Whether a hidden layer has units that are not binary.
+    pub fn has_real_hidden(&self) -> bool {
+        let real = |unit: Hidden| unit != Hidden::Bernoulli;
+        real(self.hidden_unit) || self.code_unit.is_some_and(real)
+    }
+
     /// The layers, lowest first, whichever option named them.
     pub fn all_layers(&self) -> Vec<LayerArg> {
         match self.layers.is_empty() {
@@ -135,7 +158,7 @@ pub struct TrainArgs {
     /// How the network is trained.
     #[command(flatten)]
     pub settings: Settings,
-    /// Epochs per layer; default: 60.
+    /// Epochs per layer. Default: 60; for few rows as many as make 2400 steps.
     /// With --resume, a larger number extends the run: the layer in training and all layers above it train for N epochs in all, over
     /// which the learning rate falls. Finished lower layers stay as they are. In a finished run, only the top layer trains on.
     #[arg(id = "more_epochs", long = "epochs", value_name = "N", value_parser = at_least_one)]
@@ -151,7 +174,7 @@ pub struct TrainArgs {
 impl TrainArgs {
     /// The settings of a new run.
     pub fn settings(&self) -> Settings {
-        let mut settings = Settings { epochs: self.epochs.unwrap_or(EPOCHS), ..self.settings.clone() };
+        let mut settings = Settings { epochs: self.epochs, ..self.settings.clone() };
         if !settings.layers.is_empty() {
             // What stands there is the default.
             settings.hidden.clear();
@@ -291,8 +314,7 @@ pub struct EvaluateArgs {
     /// Where rows come from.
     #[command(flatten)]
     pub data: RowsArgs,
-    /// Seed of every random draw: order of the classifier's rows, binary rows, AIS, and the choice of held-out rows if there is no test
-    /// split. Default: the seed of the run, else 0.
+    /// Seed of every random draw: binary rows, AIS, and the choice of held-out rows if there is no test split. Default: the seed of the run, else 0.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// How the log-likelihood is measured.

@@ -33,8 +33,8 @@ pub fn of<'a>(
         settings: format!(
             "{}, {} per layer in minibatches of {}",
             count(sizes::n_parameters_of(dbn), "parameter"),
-            count(settings.epochs, "epoch"),
-            settings.batch
+            count(settings.n_epochs(), "epoch"),
+            settings.n_batch()
         ),
         results,
         pictures,

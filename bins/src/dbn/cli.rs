@@ -92,7 +92,7 @@ mod tests {
         assert!(short.command.is_none());
         let Some(Command::Train(train)) = long.command else { unreachable!() };
         assert_eq!(short.train.settings(), train.settings());
-        assert_eq!((train.settings().epochs, train.settings().hidden), (3, vec![30, 20]));
+        assert_eq!((train.settings().epochs, train.settings().hidden), (Some(3), vec![30, 20]));
     }
 
     #[test]

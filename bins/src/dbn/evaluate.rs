@@ -1,11 +1,12 @@
 //! The command `evaluate`: how good a saved network is.
 use super::args::EvaluateArgs;
 use super::fine_tune::measure::Measured;
-use super::measure::{Evaluation, Rows};
+use super::measure::Evaluation;
 use super::saved::Saved;
 use super::{sizes, up_down};
 use crate::data::Data;
 use crate::progress::Spinner;
+use crate::readout::{Readout, Rows};
 use crate::report::{Outcome, Report};
 use anyhow::{Result, ensure};
 use candle::Device;
@@ -63,6 +64,9 @@ fn evaluate_plain(args: &EvaluateArgs, dbn: &Dbn, device: &Device) -> Result<Out
     let evaluation = Evaluation::of(dbn, &rows, seed, device)?;
     for line in evaluation.lines() {
         report.line(&line)?;
+    }
+    if let Some(warning) = evaluation.readout.as_ref().and_then(Readout::warning) {
+        report.note(&warning);
     }
     let measure = || args.likelihood.measure(dbn, &rows, seed, device);
     let likelihood = args.likelihood.log_likelihood.then(measure).transpose()?;

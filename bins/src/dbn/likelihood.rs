@@ -1,9 +1,9 @@
 //! Log-likelihood of rows under a network: `evaluate --log-likelihood`.
-use super::measure::{Rows, some};
 use super::streams;
 use crate::data::MeasuredOn;
 use crate::options::at_least_one;
 use crate::progress::Progress;
+use crate::readout::{Rows, some};
 use crate::report::seconds;
 use crate::rows;
 use anyhow::{Context, Result, bail, ensure};

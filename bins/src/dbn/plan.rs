@@ -1,8 +1,9 @@
 //! From what was asked for to what is trained: the RBMs, and how each learns.
-use super::args::Settings;
+use super::args::{Settings, Visible};
 use super::layer_arg::{LayerArg, stacked};
 use super::streams;
-use crate::data::Data;
+use crate::data::{Data, OutsideUnit};
+use crate::options::plan_by_rows;
 use crate::precision::RbmPrecision;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
@@ -13,10 +14,64 @@ use chandlery::schedule::Schedule;
 use chandlery_datasets::preparation::{Preparation, RowStatistics, StepConfig, WhiteningKind};
 use chandlery_datasets::{ImageShape, Split, count};
 
+/// Chooses by the training rows what was not asked for; returns what to say of it.
+pub fn choose(train: &Split, settings: &mut Settings) -> Result<Vec<String>> {
+    let n = train.n_samples();
+    let said = plan_by_rows(CdConfig::PLAN, n, &mut settings.batch, &mut settings.epochs);
+    let mut notes = Vec::from_iter(said);
+    if CdConfig::PLAN.for_rows(n).batch < CdConfig::PLAN.batch {
+        // Few chains and few steps: they would lag behind the weights.
+        settings.persistent.get_or_insert(false);
+    }
+    if settings.visible.is_none()
+        && settings.prepare.is_empty()
+        && !settings.binarize
+        && let Some(OutsideUnit { range: (min, max), one_scale }) = OutsideUnit::of(train, settings.seed)?
+    {
+        let other = if one_scale {
+            settings.prepare = vec![StepConfig::MinMax];
+            "--visible gaussian --prepare standardise"
+        } else {
+            settings.prepare = vec![StepConfig::Standardise];
+            settings.visible = Some(Visible::Gaussian);
+            // The usual rate of real-valued units is for rows of many values, where larger steps run away.
+            if settings.learning_rate.is_empty()
+                && train.n_features() <= FEW_COLUMNS
+                && !settings.has_real_hidden()
+            {
+                settings.learning_rate = vec![FEW_COLUMNS_RATE];
+            }
+            "--prepare minmax"
+        };
+        notes.push(format!(
+            "values from {min} to {max}: {}, chosen for this table; {other} is the other way",
+            chosen(settings)
+        ));
+    }
+    Ok(notes)
+}
+
+/// Columns of a table for which real-valued units learn at the higher of the usual rates, and that rate.
+const FEW_COLUMNS: usize = 100;
+const FEW_COLUMNS_RATE: f64 = 0.01;
+
+/// How rows are read, as options.
+fn chosen(settings: &Settings) -> String {
+    let steps: Vec<String> = settings.prepare.iter().map(ToString::to_string).collect();
+    let visible = match settings.visible {
+        Some(Visible::Gaussian) => "--visible gaussian ",
+        _ => "",
+    };
+    let rate = settings.learning_rate.first().filter(|_| settings.visible.is_some());
+    let rate = rate.map_or(String::new(), |rate| format!(" --learning-rate {rate}"));
+    format!("{visible}--prepare {}{rate}", steps.join(","))
+}
+
 /// A trainer at its first step.
 pub fn new_trainer(data: &Data, settings: &Settings, device: &Device) -> Result<DbnTrainer> {
-    let gaussian = VisibleUnit::from(settings.visible).is_gaussian();
-    if VisibleUnit::from(settings.visible) == VisibleUnit::GaussianLearned
+    let visible = settings.visible_units();
+    let gaussian = visible.is_gaussian();
+    if visible == VisibleUnit::GaussianLearned
         && let all @ [lowest, _, ..] = settings.all_layers().as_slice()
     {
         let one = match lowest {
@@ -29,7 +84,7 @@ pub fn new_trainer(data: &Data, settings: &Settings, device: &Device) -> Result<
         )
     }
     if gaussian && settings.binarize {
-        bail!("--binarize: --visible must be bernoulli, got {:?}; leave one of them out", settings.visible)
+        bail!("--binarize: --visible must be bernoulli, got {visible:?}; leave one of them out")
     }
     let image = image_under_places(&data.train, settings)?;
     let (preparation, statistics) = prepare(&data.train, settings)?;
@@ -58,15 +113,17 @@ pub fn training_of(config: &DbnConfig, settings: &Settings) -> Result<Vec<CdConf
 ///
 /// Real-valued units have the standard deviation 1, and so get rows; binary ones must get probabilities.
 fn prepare(train: &Split, settings: &Settings) -> Result<(Preparation, RowStatistics)> {
-    let gaussian = VisibleUnit::from(settings.visible).is_gaussian();
-    let unit = gaussian.then_some(StepConfig::UnitVariance);
+    let gaussian = settings.visible_units().is_gaussian();
+    // Columns of deviation 1 stay what they are, also where some are constant.
+    let unit = gaussian && settings.prepare.last() != Some(&StepConfig::Standardise);
+    let unit = unit.then_some(StepConfig::UnitVariance);
     let steps: Vec<StepConfig> = settings.prepare.iter().copied().chain(unit).collect();
     let flag = if settings.prepare.is_empty() { "--visible gaussian" } else { "--prepare" };
     let preparation = Preparation::fit(train, &steps, settings.seed).context(flag)?;
     let statistics = RowStatistics::of(train, &preparation, settings.seed)?;
     ensure!(
         gaussian || statistics.min >= 0. && statistics.max <= 1.,
-        "--visible bernoulli: rows must lie between 0 and 1, got {} to {}; rescale them, or use --visible gaussian",
+        "--visible bernoulli: rows must lie between 0 and 1, got {} to {}; use --prepare minmax, or --visible gaussian --prepare standardise",
         statistics.min,
         statistics.max
     );
@@ -103,7 +160,7 @@ fn image_under_places(train: &Split, settings: &Settings) -> Result<Option<Image
 fn layers(n_features: usize, image: Option<ImageShape>, settings: &Settings) -> Result<Vec<RbmConfig>> {
     let sizes = stacked(&settings.all_layers(), n_features, image)?;
     let top = sizes.len().saturating_sub(1);
-    let mut visible = settings.visible.into();
+    let mut visible = settings.visible_units();
     let units = |(i, sizes): (usize, RbmConfig)| {
         let unit = settings.code_unit.filter(|_| i == top).unwrap_or(settings.hidden_unit);
         let hidden = HiddenUnit::from(unit);
@@ -125,12 +182,13 @@ fn training(i: usize, layer: &RbmConfig, settings: &Settings) -> Result<CdConfig
     let persistent = settings.persistent.unwrap_or(!real && !shared);
     // Chains that persist must keep up with the weights: momentum, which makes long steps, leaves them behind.
     let momentum = settings.momentum.unwrap_or(if persistent { 0. } else { 0.9 });
-    let slow = (settings.epochs / 5).max(1);
+    let epochs = settings.n_epochs();
+    let slow = (epochs / 5).max(1);
     let precision: RbmPrecision =
         settings.precision.parse().map_err(|err| anyhow::anyhow!("--precision: {err}"))?;
     Ok(CdConfig {
-        batch: settings.batch,
-        learning_rate: Schedule::linear(rate, settings.final_learning_rate, settings.epochs),
+        batch: settings.n_batch(),
+        learning_rate: Schedule::linear(rate, settings.final_learning_rate, epochs),
         momentum: Schedule::steps([(0, momentum.min(0.5)), (slow, momentum)]),
         k: settings.k,
         persistent,
@@ -289,7 +347,7 @@ mod tests {
         let err = prepare(&split, &settings(&[])).unwrap_err();
         assert_eq!(
             err.to_string(),
-            "--visible bernoulli: rows must lie between 0 and 1, got -2 to 1; rescale them, or use --visible gaussian"
+            "--visible bernoulli: rows must lie between 0 and 1, got -2 to 1; use --prepare minmax, or --visible gaussian --prepare standardise"
         );
         let flat = Split::from_f32(vec![3.; 4], 2, None).unwrap();
         let err = prepare(&flat, &settings(&["--visible", "gaussian"])).unwrap_err();

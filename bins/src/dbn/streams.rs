@@ -4,8 +4,6 @@
 pub const WEIGHTS: u64 = 1 << 32;
 /// Units of layer `l`: this plus `l`.
 pub const UNITS: u64 = 2 << 32;
-/// Order of the linear classifier's minibatches, epoch `e`: this plus `e`.
-pub const READOUT: u64 = 3 << 32;
 /// Chains of samples.
 pub const SAMPLES: u64 = 4 << 32;
 /// Units that the pseudo-likelihood flips.

@@ -1,10 +1,11 @@
 //! The command `train`: layer by layer by contrastive divergence.
 use super::args::{Settings, TrainArgs};
 use super::learning_curves::EpochReport;
-use super::measure::{Evaluation, Rows};
-use super::plan::{new_trainer, training_of};
+use super::measure::Evaluation;
+use super::plan::{choose, new_trainer, training_of};
 use super::{card, draw, learning_curves, sizes};
 use crate::data::{Data, OfRows};
+use crate::readout::{Readout, Rows};
 use crate::report::{Outcome, figure, seconds};
 use crate::rows;
 use crate::session::{self, Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
@@ -39,11 +40,14 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let given = || Ok((OfRows { data: args.data.clone() }, args.settings()));
     let mut asked = Asked::<Train>::new(&args.session, given)?;
     let extended =
-        asked.extend_epochs(args.epochs, |settings| settings.epochs, |settings, n| settings.epochs = n)?;
+        asked.extend_epochs(args.epochs, Settings::n_epochs, |settings, n| settings.epochs = Some(n))?;
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
-    let mut feed =
-        asked.feed(args.feed, &data.train, asked.settings.batch, asked.settings.seed).context("--batch")?;
-    asked.settings.batch = feed.config().batch;
+    let is_new = asked.resumed().is_none();
+    let notes = if is_new { choose(&data.train, &mut asked.settings)? } else { Vec::new() };
+    let mut feed = asked
+        .feed(args.feed, &data.train, asked.settings.n_batch(), asked.settings.seed)
+        .context("--batch")?;
+    asked.settings.batch = Some(feed.config().batch);
     let mut session = asked.open(
         session::Rows { data: &data.name, n: data.n_rows },
         |settings, device| new_trainer(&data, settings, device),
@@ -59,6 +63,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let (layers, n) = (sizes::of_network(network), count(sizes::n_parameters_of(network), "parameter"));
     let seed = session.info.settings.seed;
     session.announce(&format!("dbn {layers} ({n}) on {}: {}", data.name, data.words()), seed)?;
+    notes.iter().for_each(|note| session.report.note(note));
     for line in sizes::of_layers(session.trainer.model_config()) {
         session.report.line(&line)?;
     }
@@ -78,7 +83,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
 /// Trains the epochs that are left of the layer in training.
 fn layer(session: &mut Session<Train>, data: &Data, feed: &mut Feed) -> Result<Outcome> {
     let (layer, n_layers) = (session.trainer.layer(), session.trainer.n_layers());
-    let n = session.info.settings.epochs;
+    let n = session.info.settings.n_epochs();
     let probe = Probe::of(&session.trainer, data)?;
     let epochs = Epochs {
         feed,
@@ -157,6 +162,10 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
     for line in evaluation.lines() {
         run.report.line(&line)?;
     }
+    let warning = evaluation.readout.as_ref().and_then(Readout::warning);
+    if let Some(warning) = &warning {
+        run.report.note(warning);
+    }
     let results = json!({
         "data": data.name,
         "layers": sizes::of_network(dbn.config()),
@@ -164,6 +173,8 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
         "accuracy_features": evaluation.readout.as_ref().map(|r| r.accuracy_features),
         "accuracy_pixels": evaluation.readout.as_ref().map(|r| r.accuracy_pixels),
         "evaluation": evaluation,
+        "warning": warning,
+        "settings": settings,
     });
     let card = card::of(dbn.config(), &input.data, data, settings, &evaluation, &pictures);
     run.finish(settings.seed, results, &card)

@@ -3,9 +3,11 @@ use crate::help::COLOUR_OF_PATCHES;
 use crate::options::{Common, ModelArgs, ReadArgs, at_least_one};
 use crate::rows::SplitArg;
 use chandlery_datasets::patches::PatchSize;
-use clap::{Args, ValueEnum};
+use chandlery_datasets::preparation::{StepConfig, WhiteningConfig};
+use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Where rows come from. The run folder keeps these arguments.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
@@ -33,16 +35,43 @@ pub struct InputArgs {
     pub base: Option<PathBuf>,
 }
 
-/// Preparation of the rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PrepareArg {
-    /// Bytes are divided by 255, floats stay as they are.
-    None,
-    /// Subtract row means, clip at three standard deviations, map to 0.1 to 0.9.
-    Rescale,
-    /// Subtract row means, then ZCA whitening.
-    Zca,
+/// Preparation of the rows: steps in order, as `none` or a list of their names; `zca` alone is what patches want.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PrepareArg {
+    text: String,
+    /// What is done to rows.
+    pub steps: Vec<StepConfig>,
+}
+
+impl FromStr for PrepareArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let steps = match text {
+            "none" => Vec::new(),
+            "zca" => vec![
+                StepConfig::RowMean,
+                StepConfig::Whiten(WhiteningConfig { epsilon: 0.1, ..WhiteningConfig::default() }),
+            ],
+            list => list.split(',').map(str::parse).collect::<Result<_, _>>()?,
+        };
+        Ok(Self { text: text.to_owned(), steps })
+    }
+}
+
+impl TryFrom<String> for PrepareArg {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<PrepareArg> for String {
+    fn from(prepare: PrepareArg) -> Self {
+        prepare.text
+    }
 }
 
 /// A model and the rows that it is used on.

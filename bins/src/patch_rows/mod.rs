@@ -14,7 +14,6 @@ use crate::session::{self, Kind, RunInfo};
 use anyhow::{Context, Result, ensure};
 use candle::{Device, Tensor};
 use chandlery_datasets::patches::PatchSampler;
-use chandlery_datasets::preparation::{StepConfig, WhiteningConfig};
 use chandlery_datasets::{Feed, Preparation, Split, count};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -40,8 +39,8 @@ pub struct Usual {
     pub side: usize,
     /// Number of patches.
     pub patches: usize,
-    /// What is done to them; to other rows nothing.
-    pub prepare: PrepareArg,
+    /// What is done to them, as `--prepare` names it; to other rows nothing.
+    pub prepare: &'static str,
 }
 
 /// Raw rows, as they were asked for.
@@ -122,17 +121,13 @@ impl Rows {
     ///
     /// # Errors
     /// When a row is not finite, or there are too few.
-    pub fn preparation(&self, asked: Option<PrepareArg>, seed: u64) -> Result<Preparation> {
-        let usual = if self.patches { self.usual.prepare } else { PrepareArg::None };
-        let steps = match asked.unwrap_or(usual) {
-            PrepareArg::None => return Ok(Preparation::default()),
-            PrepareArg::Rescale => vec![StepConfig::Rescale],
-            PrepareArg::Zca => vec![
-                StepConfig::RowMean,
-                StepConfig::Whiten(WhiteningConfig { epsilon: 0.1, ..WhiteningConfig::default() }),
-            ],
+    pub fn preparation(&self, asked: Option<&PrepareArg>, seed: u64) -> Result<Preparation> {
+        let usual = || if self.patches { self.usual.prepare } else { "none" }.parse();
+        let prepare = match asked {
+            Some(asked) => asked.clone(),
+            None => usual().map_err(anyhow::Error::msg)?,
         };
-        Ok(Preparation::fit(&self.split, &steps, seed)?)
+        Preparation::fit(&self.split, &prepare.steps, seed).context("--prepare")
     }
 
     /// Calls `f` with blocks of raw rows in the order of the source.

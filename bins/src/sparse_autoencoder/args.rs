@@ -1,5 +1,6 @@
 //! The command line of `sparse-autoencoder`.
 use crate::completions::CompletionsArgs;
+use crate::help::PREPARE_PATCHES as PREPARE;
 use crate::options::{at_least_one, inside_zero_one, not_negative};
 use crate::patch_rows::{EncodeArgs, InputArgs, PrepareArg, ReconstructArgs, UseArgs};
 use crate::self_taught::TaskArgs;
@@ -104,8 +105,8 @@ pub struct Settings {
     /// Outputs of the decoder.
     #[arg(long, value_enum, default_value_t)]
     pub decoder: DecoderArg,
-    /// Preparation of the rows, one of these values; default: rescale for patches, none for rows. Use zca with --decoder linear.
-    #[arg(long, value_enum)]
+    /// Steps that prepare rows, in this order, separated by commas, or none; default: rescale for patches, none for rows. Use zca with --decoder linear.
+    #[arg(long, value_name = "STEP,...", long_help = PREPARE)]
     pub prepare: Option<PrepareArg>,
     /// Iterations of L-BFGS.
     #[arg(skip = ITERATIONS)]

@@ -2,7 +2,7 @@
 use super::args::{Settings, TrainArgs};
 use super::{card, draw, streams};
 use crate::curves::{self, Curve, Panel};
-use crate::patch_rows::{Input, PrepareArg, Rows, Usual};
+use crate::patch_rows::{Input, Rows, Usual};
 use crate::report::Outcome;
 use crate::rows::SplitArg;
 use crate::session::{self, Asked, Kind, Made, Nothing, PlaceOf, Run, Trained};
@@ -34,7 +34,7 @@ pub struct Line {
 }
 
 /// What is done with patches when nothing is said.
-pub const USUAL: Usual = Usual { side: 8, patches: 10_000, prepare: PrepareArg::Rescale };
+pub const USUAL: Usual = Usual { side: 8, patches: 10_000, prepare: "rescale" };
 
 /// The command.
 struct Train;
@@ -57,7 +57,7 @@ impl Run for Train {
 
 /// The model that training starts from.
 fn first_model(settings: &Settings, rows: &Rows, device: &Device) -> Result<SparseAutoencoder> {
-    let preparation = rows.preparation(settings.prepare, settings.seed)?;
+    let preparation = rows.preparation(settings.prepare.as_ref(), settings.seed)?;
     let n_visible = preparation.n_outputs(rows.split.n_features())?;
     let config = SparseAutoencoderConfig {
         decoder: settings.decoder.into(),

@@ -1,6 +1,7 @@
 //! The command line of `sparse-coding`.
 use crate::completions::CompletionsArgs;
 use crate::dictionary::restore_args::{DenoiseArgs, InpaintArgs};
+use crate::help::PREPARE_PATCHES as PREPARE;
 use crate::options::{above_zero, at_least_one, not_negative};
 use crate::patch_rows::{EncodeArgs, InputArgs, PrepareArg, ReconstructArgs, UseArgs};
 use crate::self_taught::TaskArgs;
@@ -152,8 +153,8 @@ pub struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     pub learn: LearnArgs,
-    /// Preparation of the rows, one of these values; default: zca for patches, none for rows.
-    #[arg(long, value_enum)]
+    /// Steps that prepare rows, in this order, separated by commas, or none; default: zca for patches, none for rows.
+    #[arg(long, value_name = "STEP,...", long_help = PREPARE)]
     pub prepare: Option<PrepareArg>,
     /// Passes over the rows.
     #[arg(skip = EPOCHS)]

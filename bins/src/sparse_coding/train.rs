@@ -2,7 +2,7 @@
 use super::args::{Settings, TrainArgs};
 use super::{card, draw, streams};
 use crate::curves::{self, Curve, Panel};
-use crate::patch_rows::{Input, PrepareArg, Rows, Usual};
+use crate::patch_rows::{Input, Rows, Usual};
 use crate::report::{Outcome, figure, seconds};
 use crate::rows::SplitArg;
 use crate::session::{self, Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, Trained};
@@ -42,7 +42,7 @@ struct Train;
 pub const KIND: Kind = Kind { command: "sparse-coding train", folder: "sparse-coding" };
 
 /// What is done with patches when nothing is said.
-pub const USUAL: Usual = Usual { side: 12, patches: 20_000, prepare: PrepareArg::Zca };
+pub const USUAL: Usual = Usual { side: 12, patches: 20_000, prepare: "zca" };
 
 impl Run for Train {
     type Input = Input;
@@ -103,7 +103,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let mut session = asked.open(
         of_run,
         |settings, device| {
-            let preparation = rows.preparation(settings.prepare, settings.seed)?;
+            let preparation = rows.preparation(settings.prepare.as_ref(), settings.seed)?;
             let config = config(settings, preparation, &rows.split)?;
             let first = first_model(config, &rows.split, settings.seed, device)?;
             let philox = Philox::new(settings.seed, streams::TRAINER);

@@ -1,12 +1,13 @@
 //! Fitting a preparation, step by step: each to the rows as the steps before it leave them.
-use super::statistics::{RowStatistics, blocks};
+use super::columns::{ColumnKind, Columns};
+use super::statistics::{RowStatistics, blocks, in_order};
 use super::step::{Mean, Step};
 use super::{Moments, Pca, Preparation, StepConfig, TutorialRescale, Whitening};
 use crate::{Error, Result, Split};
 use candle::{Device, Tensor};
 
 impl Preparation {
-    /// Of steps that need no fitting: scale, row mean and contrast.
+    /// Of steps that need no fitting: scale, row mean, contrast and log1p.
     ///
     /// # Errors
     /// When a step must be fitted, or a number is out of its range.
@@ -14,8 +15,8 @@ impl Preparation {
         Self::of_steps(None, steps, 0)
     }
 
-    /// Fits `steps` to the raw rows of a split, in their order: one pass over the rows for each step that is fitted, over at most
-    /// 65,536 of them, drawn with `seed` where there are more.
+    /// Fits `steps` to the raw rows of a split, in their order: one pass over the rows for each step that is fitted, over all of them for
+    /// standardise, minmax and log1p, and for other steps over at most 65,536 of them, drawn with `seed` where there are more.
     ///
     /// Principal components and whitening cost `n_samples·n_features²` multiplications and some `10·n_features³`.
     ///
@@ -71,6 +72,21 @@ impl Preparation {
                 let mean = RowStatistics::of(split()?, self, seed)?.mean;
                 let mean: Vec<f64> = mean.into_iter().map(f64::from).collect();
                 Step::Center(Mean::new(Tensor::new(mean, &Device::Cpu)?, &Device::Cpu)?)
+            }
+            StepConfig::Standardise | StepConfig::MinMax | StepConfig::Robust => {
+                let kind = match step {
+                    StepConfig::MinMax => ColumnKind::MinMax,
+                    StepConfig::Robust => ColumnKind::Robust,
+                    _ => ColumnKind::Standardise,
+                };
+                Step::Columns(Columns::fit(kind, split()?, self, seed)?)
+            }
+            StepConfig::Log1p => {
+                if let Ok(split) = split() {
+                    // Every row has a logarithm, or the first that has none is named.
+                    in_order(split, self, |first, rows| Step::Log1p.apply(first, rows).map(drop))?;
+                }
+                Step::Log1p
             }
             StepConfig::Rescale => {
                 let (mut squares, mut n_values) = (0., 0);

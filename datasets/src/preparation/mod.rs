@@ -11,6 +11,10 @@
 //! | [`Scale`](StepConfig::Scale)              | `c x`                                          | no     |                              |
 //! | [`UnitVariance`](StepConfig::UnitVariance) | `x / σ`, one `σ` for all features             | yes    |                              |
 //! | [`Center`](StepConfig::Center)            | `x - μ`, the mean of each feature              | yes    |                              |
+//! | [`Standardise`](StepConfig::Standardise)  | each column to mean 0 and deviation 1          | yes    |                              |
+//! | [`MinMax`](StepConfig::MinMax)            | each column onto [0, 1]                        | yes    |                              |
+//! | [`Robust`](StepConfig::Robust)            | each column by its median and quartiles        | yes    |                              |
+//! | [`Log1p`](StepConfig::Log1p)              | `ln(1 + x)`                                    | no     |                              |
 //! | [`RowMean`](StepConfig::RowMean)          | `x - mean(x)`, each row its own mean           | no     | Ng et al., UFLDL             |
 //! | [`Contrast`](StepConfig::Contrast)        | `(x - mean(x)) / √(var(x) + c)`                | no     | Coates & Ng 2012, section 2  |
 //! | [`Rescale`](StepConfig::Rescale)          | row mean removed, ±3σ clipped, onto [0.1, 0.9] | yes    | Ng, CS294A 2011; UFLDL       |
@@ -30,6 +34,7 @@
 //! assert_eq!(preparation.apply(&rows)?.dims(), [500, 20]);
 //! # Ok(()) }
 //! ```
+mod columns;
 mod fit;
 mod moments;
 mod normalize;
@@ -104,8 +109,17 @@ impl Preparation {
     /// not there; [`to_device`](Self::to_device) does it once.
     ///
     /// # Errors
-    /// When `rows` have another shape, type or device than the steps need.
+    /// When `rows` have another shape, type or device than the steps need, or a value has no logarithm where one is taken; the message
+    /// counts rows from the first of `rows`.
     pub fn apply(&self, rows: &Tensor) -> Result<Tensor> {
+        self.apply_from(0, rows)
+    }
+
+    /// The same for rows of a larger whole, of which `first_row` is the first: messages count rows from the beginning of that.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub fn apply_from(&self, first_row: usize, rows: &Tensor) -> Result<Tensor> {
         let (mut x, mut factor) = match rows.dtype() {
             DType::U8 => (rows.to_dtype(DType::F32)?, self.byte_scale),
             _ => (rows.clone(), 1.),
@@ -114,7 +128,7 @@ impl Preparation {
             match step {
                 // Factors in a row are one in f64: 255 and 1/255 are nothing.
                 Step::Scale(c) => factor *= c,
-                step => x = step.apply(&scaled(x, std::mem::replace(&mut factor, 1.))?)?,
+                step => x = step.apply(first_row, &scaled(x, std::mem::replace(&mut factor, 1.))?)?,
             }
         }
         scaled(x, factor)
@@ -176,6 +190,11 @@ impl Preparation {
     pub fn to_device(&self, device: &Device) -> Result<Self> {
         let steps = self.steps.iter().map(|step| step.to_device(device));
         Ok(Self { steps: steps.collect::<Result<_>>()?, ..*self })
+    }
+
+    /// Whether every value has an image: without logarithms.
+    pub fn takes_all_values(&self) -> bool {
+        !self.steps.iter().any(|step| matches!(step, Step::Log1p))
     }
 
     /// The same without its last step, where that subtracts from each row its own mean; none for others.

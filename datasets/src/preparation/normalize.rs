@@ -64,7 +64,7 @@ fn centred(patches: &Tensor) -> candle::Result<Tensor> {
 }
 
 /// `f` of blocks of rows, joined, in the type of the rows: bounds what is held in f64.
-fn by_blocks(rows: &Tensor, f: impl Fn(&Tensor) -> candle::Result<Tensor>) -> Result<Tensor> {
+pub(super) fn by_blocks(rows: &Tensor, f: impl Fn(&Tensor) -> candle::Result<Tensor>) -> Result<Tensor> {
     let n = rows.dim(0)?;
     let blocks = (0..n)
         .step_by(BLOCK_ROWS)

@@ -13,6 +13,10 @@ const BLOCK: usize = 1000;
 pub struct RowStatistics {
     /// Mean of each feature.
     pub mean: Vec<f32>,
+    /// Smallest and largest value of each feature.
+    pub least: Vec<f32>,
+    /// See `least`.
+    pub most: Vec<f32>,
     /// Standard deviation over all rows and features, about each feature's own mean.
     pub stdev: f64,
     /// Smallest value.
@@ -29,11 +33,15 @@ impl RowStatistics {
     pub fn of(split: &Split, preparation: &Preparation, seed: u64) -> Result<Self> {
         let n_features = preparation.n_outputs(split.n_features())?;
         let (mut sum, mut squares) = (vec![0f64; n_features], vec![0f64; n_features]);
-        let (mut min, mut max, mut n) = (f32::INFINITY, f32::NEG_INFINITY, 0);
+        let (mut least, mut most) = (vec![f32::INFINITY; n_features], vec![f32::NEG_INFINITY; n_features]);
+        let mut n = 0;
         blocks(split, preparation, seed, |rows| {
             for row in rows.to_dtype(DType::F32)?.to_vec2::<f32>()? {
-                for ((x, sum), squares) in row.into_iter().zip(&mut sum).zip(&mut squares) {
-                    (min, max) = (min.min(x), max.max(x));
+                let ranges = least.iter_mut().zip(&mut most);
+                for (((x, sum), squares), (min, max)) in
+                    row.into_iter().zip(&mut sum).zip(&mut squares).zip(ranges)
+                {
+                    (*min, *max) = (min.min(x), max.max(x));
                     *sum += f64::from(x);
                     *squares += f64::from(x) * f64::from(x);
                 }
@@ -47,8 +55,10 @@ impl RowStatistics {
         Ok(Self {
             mean: sum.iter().map(|sum| (sum / n) as f32).collect(),
             stdev: (total / n_features as f64).sqrt(),
-            min,
-            max,
+            min: least.iter().copied().fold(f32::INFINITY, f32::min),
+            max: most.iter().copied().fold(f32::NEG_INFINITY, f32::max),
+            least,
+            most,
         })
     }
 }
@@ -60,12 +70,7 @@ pub(super) fn blocks(
     seed: u64,
     mut f: impl FnMut(&Tensor) -> Result<()>,
 ) -> Result<()> {
-    let config = FeedConfig {
-        drop_last: false,
-        resident_bytes: None,
-        chunk_bytes: 8 << 20,
-        ..FeedConfig::new(BLOCK, seed)
-    };
+    let config = FeedConfig { resident_bytes: None, chunk_bytes: 8 << 20, ..FeedConfig::new(BLOCK, seed) };
     let mut feed = Feed::new(split, &Device::Cpu, config)?;
     feed.start_epoch(0, 0)?;
     let mut n = 0;
@@ -74,6 +79,24 @@ pub(super) fn blocks(
     {
         n += minibatch.rows.dim(0)?;
         f(&preparation.apply(&minibatch.rows)?)?;
+    }
+    Ok(())
+}
+
+/// Gives all prepared rows to `f` a block at a time in the order of the source, on the CPU, with the number of the first row.
+pub(super) fn in_order(
+    split: &Split,
+    preparation: &Preparation,
+    mut f: impl FnMut(usize, &Tensor) -> Result<()>,
+) -> Result<()> {
+    let config = FeedConfig { resident_bytes: None, chunk_bytes: 8 << 20, ..FeedConfig::in_order(BLOCK) };
+    let mut feed = Feed::new(split, &Device::Cpu, config)?;
+    feed.start_epoch(0, 0)?;
+    let mut n = 0;
+    while let Some(minibatch) = feed.next()? {
+        let done = preparation.apply_from(n, &minibatch.rows).and_then(|rows| f(n, &rows));
+        done.map_err(|e| e.of_row(|row| split.rows.origin(row)))?;
+        n += minibatch.rows.dim(0)?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! One step: what it is before it is fitted, and after.
-use super::normalize::{contrast_normalized, without_row_mean};
+use super::columns::{Columns, log1p};
+use super::normalize::{by_blocks, contrast_normalized, without_row_mean};
 use super::stored::Notes;
 use super::{CONTRAST_REGULARISER, Pca, TutorialRescale, Whitening, WhiteningConfig, WhiteningKind};
 use crate::{Error, Result};
@@ -20,6 +21,15 @@ pub enum StepConfig {
     UnitVariance,
     /// Subtracts the mean of each feature.
     Center,
+    /// Subtracts from each feature its mean and divides by its standard deviation (divisor `n`); a constant feature becomes 0.
+    Standardise,
+    /// Maps each feature onto [0, 1] by its least and largest value; values outside are clipped, and a constant feature becomes 0.
+    MinMax,
+    /// Subtracts from each feature its median and divides by the distance of its quartiles, which outliers do not move; where the
+    /// quartiles are equal it only subtracts.
+    Robust,
+    /// `ln(1 + x)`, for counts and amounts that span decades; values must be above -1.
+    Log1p,
     /// Subtracts from each row its own mean: brightness goes.
     RowMean,
     /// Subtracts from each row its own mean and divides by its own standard deviation: brightness and contrast go.
@@ -56,7 +66,7 @@ impl StepConfig {
     }
 }
 
-/// As command lines name them: `scale=F`, `unit-variance`, `center`, `row-mean`, `contrast[=C]`, `rescale`, `pca=N`, `whiten[=N]`,
+/// As command lines name them: `scale=F`, `unit-variance`, `center`, `standardise`, `minmax`, `robust`, `log1p`, `row-mean`, `contrast[=C]`, `rescale`, `pca=N`, `whiten[=N]`,
 /// `zca[=EPSILON]`.
 impl FromStr for StepConfig {
     type Err = String;
@@ -81,6 +91,10 @@ impl FromStr for StepConfig {
             "scale" => Self::Scale(number(None)?),
             "unit-variance" => plain(Self::UnitVariance)?,
             "center" => plain(Self::Center)?,
+            "standardise" | "standardize" => plain(Self::Standardise)?,
+            "minmax" => plain(Self::MinMax)?,
+            "robust" => plain(Self::Robust)?,
+            "log1p" => plain(Self::Log1p)?,
             "row-mean" => plain(Self::RowMean)?,
             "contrast" => Self::Contrast { regulariser: number(Some(CONTRAST_REGULARISER))? },
             "rescale" => plain(Self::Rescale)?,
@@ -95,7 +109,7 @@ impl FromStr for StepConfig {
             "zca" => Self::Whiten(WhiteningConfig { epsilon: number(Some(whitening.epsilon))?, ..whitening }),
             _ => {
                 return Err(format!(
-                    "{name}: no such step; give scale=F, unit-variance, center, row-mean, contrast, rescale, pca=N, whiten or zca"
+                    "{name}: no such step; give standardise, minmax, robust, log1p, scale=F, unit-variance, center, row-mean, contrast, rescale, pca=N, whiten or zca"
                 ));
             }
         };
@@ -125,6 +139,10 @@ impl std::fmt::Display for StepConfig {
             Self::Scale(factor) => write!(f, "scale={factor}"),
             Self::UnitVariance => f.write_str("unit-variance"),
             Self::Center => f.write_str("center"),
+            Self::Standardise => f.write_str("standardise"),
+            Self::MinMax => f.write_str("minmax"),
+            Self::Robust => f.write_str("robust"),
+            Self::Log1p => f.write_str("log1p"),
             Self::RowMean => f.write_str("row-mean"),
             Self::Contrast { regulariser } => write!(f, "contrast={regulariser}"),
             Self::Rescale => f.write_str("rescale"),
@@ -143,6 +161,8 @@ impl std::fmt::Display for StepConfig {
 pub(super) enum Step {
     Scale(f64),
     Center(Mean),
+    Columns(Columns),
+    Log1p,
     RowMean,
     Contrast {
         regulariser: f64,
@@ -184,10 +204,20 @@ impl PartialEq for Step {
 }
 
 impl Step {
-    pub(super) fn apply(&self, x: &Tensor) -> Result<Tensor> {
+    /// `x` are rows of a larger whole, of which `first_row` is the first.
+    pub(super) fn apply(&self, first_row: usize, x: &Tensor) -> Result<Tensor> {
         match self {
             Self::Scale(factor) => Ok(x.affine(*factor, 0.)?),
             Self::RowMean => without_row_mean(x),
+            Self::Log1p => Ok(log1p(first_row, &x.to_dtype(DType::F64)?)?.to_dtype(x.dtype())?),
+            Self::Columns(columns) => {
+                check_width(x, columns.n_features())?;
+                let there = self.on(x.device())?;
+                match there.as_ref().unwrap_or(self) {
+                    Self::Columns(columns) => by_blocks(x, |rows| columns.apply(&rows.to_dtype(DType::F64)?)),
+                    step => Err(step.unloaded()),
+                }
+            }
             Self::Contrast { regulariser } => contrast_normalized(x, *regulariser),
             _ => {
                 let single = x.to_dtype(DType::F32)?;
@@ -208,6 +238,17 @@ impl Step {
         match self {
             Self::Scale(factor) => Ok(y.affine(1. / factor, 0.)?),
             Self::RowMean | Self::Contrast { .. } => Ok(y.clone()),
+            Self::Log1p => Ok((y.to_dtype(DType::F64)?.exp()? - 1.)?.to_dtype(y.dtype())?),
+            Self::Columns(columns) => {
+                check_width(y, columns.n_features())?;
+                let there = self.on(y.device())?;
+                match there.as_ref().unwrap_or(self) {
+                    Self::Columns(columns) => {
+                        by_blocks(y, |rows| columns.inverse(&rows.to_dtype(DType::F64)?))
+                    }
+                    step => Err(step.unloaded()),
+                }
+            }
             _ => {
                 let single = y.to_dtype(DType::F32)?;
                 let there = self.on(y.device())?;
@@ -227,6 +268,7 @@ impl Step {
     fn on(&self, device: &Device) -> Result<Option<Self>> {
         let at = match self {
             Self::Center(mean) => mean.applied.device(),
+            Self::Columns(columns) => columns.device(),
             Self::Pca(pca) => pca.device(),
             Self::Whiten(whitening) => whitening.device(),
             _ => return Ok(None),
@@ -237,6 +279,7 @@ impl Step {
     pub(super) fn to_device(&self, device: &Device) -> Result<Self> {
         Ok(match self {
             Self::Center(mean) => Self::Center(Mean::new(mean.fitted.clone(), device)?),
+            Self::Columns(columns) => Self::Columns(columns.to_device(device)?),
             Self::Pca(pca) => Self::Pca(pca.to_device(device)?),
             Self::Whiten(whitening) => Self::Whiten(whitening.to_device(device)?),
             step => step.clone(),
@@ -246,8 +289,15 @@ impl Step {
     /// Values in a row before and after, where the step fixes them.
     pub(super) fn widths(&self) -> Option<(usize, usize)> {
         match *self.notes() {
-            Notes::Scale { .. } | Notes::RowMean | Notes::Contrast { .. } | Notes::Rescale { .. } => None,
-            Notes::Center { n_features } => Some((n_features, n_features)),
+            Notes::Scale { .. }
+            | Notes::RowMean
+            | Notes::Contrast { .. }
+            | Notes::Rescale { .. }
+            | Notes::Log1p => None,
+            Notes::Center { n_features }
+            | Notes::Standardise { n_features }
+            | Notes::MinMax { n_features }
+            | Notes::Robust { n_features } => Some((n_features, n_features)),
             Notes::Pca { n_features, n_components } => Some((n_features, n_components)),
             Notes::Whiten { kind: WhiteningKind::Pca, n_features, n_components, .. } => {
                 Some((n_features, n_components))
@@ -260,6 +310,12 @@ impl Step {
         match *self.notes() {
             Notes::Scale { factor } => format!("multiplied by {factor}"),
             Notes::Center { .. } => "the mean of each feature subtracted".to_owned(),
+            Notes::Standardise { .. } => "each feature brought to mean 0 and standard deviation 1".to_owned(),
+            Notes::MinMax { .. } => "each feature mapped onto [0, 1] and clipped".to_owned(),
+            Notes::Robust { .. } => {
+                "the median of each feature subtracted, divided by the distance of its quartiles".to_owned()
+            }
+            Notes::Log1p => "the logarithm of 1 plus the value taken".to_owned(),
             Notes::RowMean => "the mean of each row subtracted".to_owned(),
             Notes::Contrast { .. } => "the mean of each row subtracted and its contrast divided out".to_owned(),
             Notes::Rescale { .. } => {
@@ -279,6 +335,16 @@ impl Step {
             "Preparation: the fitted numbers of a step ({}) are not loaded; load the model with from_pretrained",
             self.words()
         ))
+    }
+}
+
+/// Refuses rows that are not `[n, n_features]`, of any float type.
+fn check_width(x: &Tensor, n_features: usize) -> Result<()> {
+    match *x.dims() {
+        [_, width] if width == n_features => Ok(()),
+        ref dims => Err(Error::Argument(format!(
+            "Preparation: rows must have shape [n_samples, {n_features}], got {dims:?}"
+        ))),
     }
 }
 

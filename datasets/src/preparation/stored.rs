@@ -4,6 +4,7 @@
 //! "preparation": {"byte_scale": 0.00392156862745098, "steps": [{"step": "row-mean"}, {"step": "pca", "n_features": 784, "n_components": 50}]}
 //! ```
 //! The numbers of step `i` are the tensors `preparation.i.mean`, `preparation.i.components` and so on, f64.
+use super::columns::{ColumnKind, Columns};
 use super::step::{Mean, Step};
 use super::{Pca, Preparation, StepConfig, TutorialRescale, Whitening, WhiteningKind, stored};
 use crate::{Error, Result, RowType};
@@ -16,13 +17,40 @@ use std::collections::HashMap;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "kebab-case")]
 pub(super) enum Notes {
-    Scale { factor: f64 },
-    Center { n_features: usize },
+    Scale {
+        factor: f64,
+    },
+    Center {
+        n_features: usize,
+    },
+    Standardise {
+        n_features: usize,
+    },
+    #[serde(rename = "minmax")]
+    MinMax {
+        n_features: usize,
+    },
+    Robust {
+        n_features: usize,
+    },
+    Log1p,
     RowMean,
-    Contrast { regulariser: f64 },
-    Rescale { deviation: f64 },
-    Pca { n_features: usize, n_components: usize },
-    Whiten { kind: WhiteningKind, epsilon: f64, n_features: usize, n_components: usize },
+    Contrast {
+        regulariser: f64,
+    },
+    Rescale {
+        deviation: f64,
+    },
+    Pca {
+        n_features: usize,
+        n_components: usize,
+    },
+    Whiten {
+        kind: WhiteningKind,
+        epsilon: f64,
+        n_features: usize,
+        n_components: usize,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -105,6 +133,15 @@ impl Step {
         Cow::Owned(match self {
             Self::Scale(factor) => Notes::Scale { factor: *factor },
             Self::Center(mean) => Notes::Center { n_features: mean.fitted.elem_count() },
+            Self::Columns(columns) => {
+                let n_features = columns.n_features();
+                match columns.kind() {
+                    ColumnKind::Standardise => Notes::Standardise { n_features },
+                    ColumnKind::MinMax => Notes::MinMax { n_features },
+                    ColumnKind::Robust => Notes::Robust { n_features },
+                }
+            }
+            Self::Log1p => Notes::Log1p,
             Self::RowMean => Notes::RowMean,
             Self::Contrast { regulariser } => Notes::Contrast { regulariser: *regulariser },
             Self::Rescale(rescale) => Notes::Rescale { deviation: rescale.deviation() },
@@ -122,6 +159,7 @@ impl Step {
     pub(super) fn tensors(&self, prefix: &str) -> Result<HashMap<String, Tensor>> {
         match self {
             Self::Center(mean) => Ok(HashMap::from([(format!("{prefix}.mean"), mean.fitted.clone())])),
+            Self::Columns(columns) => Ok(columns.tensors(prefix)),
             Self::Pca(pca) => pca.tensors(prefix),
             Self::Whiten(whitening) => whitening.tensors(prefix),
             _ => Ok(HashMap::new()),
@@ -131,6 +169,7 @@ impl Step {
     fn from_notes(notes: Notes) -> Result<Self> {
         let step = match notes {
             Notes::Scale { factor } => Self::Scale(factor),
+            Notes::Log1p => Self::Log1p,
             Notes::RowMean => Self::RowMean,
             Notes::Contrast { regulariser } => Self::Contrast { regulariser },
             Notes::Rescale { deviation } => Self::Rescale(TutorialRescale::new(deviation)?),
@@ -148,6 +187,16 @@ impl Step {
         let step = match notes {
             Notes::Center { n_features } => {
                 Self::Center(Mean::new(stored(tensors, prefix, "mean", &[Some(*n_features)])?, device)?)
+            }
+            Notes::Standardise { n_features }
+            | Notes::MinMax { n_features }
+            | Notes::Robust { n_features } => {
+                let kind = match notes {
+                    Notes::MinMax { .. } => ColumnKind::MinMax,
+                    Notes::Robust { .. } => ColumnKind::Robust,
+                    _ => ColumnKind::Standardise,
+                };
+                Self::Columns(Columns::load(kind, *n_features, tensors, prefix, device)?)
             }
             Notes::Pca { .. } => Self::Pca(Pca::from_tensors(tensors, prefix, device)?),
             Notes::Whiten { .. } => Self::Whiten(Whitening::from_tensors(tensors, prefix, device)?),

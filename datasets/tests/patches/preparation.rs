@@ -70,6 +70,10 @@ fn what_was_not_lost_comes_back() -> Result<()> {
 fn a_stored_preparation_gives_the_same_bits() -> Result<()> {
     let rows = correlated(200, 6, 6);
     let all = [
+        "minmax",
+        "log1p",
+        "robust",
+        "standardise",
         "scale=2",
         "center",
         "contrast=0.1",
@@ -85,7 +89,7 @@ fn a_stored_preparation_gives_the_same_bits() -> Result<()> {
     let mut loaded: Preparation = serde_json::from_str(&text).unwrap();
     assert_eq!(
         message(loaded.apply(&rows)),
-        "Preparation: the fitted numbers of a step (the mean of each feature subtracted) are not loaded; load the model with \
+        "Preparation: the fitted numbers of a step (each feature mapped onto [0, 1] and clipped) are not loaded; load the model with \
          from_pretrained"
     );
     // Widths are known without them.
@@ -98,13 +102,13 @@ fn a_stored_preparation_gives_the_same_bits() -> Result<()> {
 
     let mut loaded: Preparation = serde_json::from_str(&text).unwrap();
     let mut tensors = fitted.tensors()?;
-    tensors.remove("preparation.8.components");
+    tensors.remove("preparation.12.components");
     let said = message(loaded.load(&tensors, &Cpu));
-    assert!(said.starts_with("preparation.8: no tensor 'preparation.8.components'"), "{said}");
+    assert!(said.starts_with("preparation.12: no tensor 'preparation.12.components'"), "{said}");
     let mut other: Preparation =
         serde_json::from_str(&text.replace("\"n_components\":3", "\"n_components\":2")).unwrap();
     let said = message(other.load(&fitted.tensors()?, &Cpu));
-    assert!(said.starts_with("preparation.8: the tensors are those of Pca"), "{said}");
+    assert!(said.starts_with("preparation.12: the tensors are those of Pca"), "{said}");
     Ok(())
 }
 
@@ -149,6 +153,10 @@ fn names_of_steps_are_read_and_written() {
         "scale=2.5",
         "unit-variance",
         "center",
+        "standardise",
+        "minmax",
+        "robust",
+        "log1p",
         "row-mean",
         "contrast=0.5",
         "rescale",
@@ -163,7 +171,118 @@ fn names_of_steps_are_read_and_written() {
     assert_eq!(said("pca"), "pca: give the number of components, as in pca=50");
     assert_eq!(said("center=2"), "center takes no number, got 2");
     assert_eq!(said("scale=0"), "Preparation: a scale must be a finite number above 0, got 0");
-    assert!(said("ica").starts_with("ica: no such step; give scale=F"));
+    assert!(said("ica").starts_with("ica: no such step; give standardise, minmax"));
+}
+
+/// Five rows of columns of other scales: counts, one constant, one of mostly zeros, one far from 0.
+fn table() -> Result<Tensor> {
+    let rows = [
+        [0f32, 7., 0., 1e6 + 1., -3.],
+        [10., 7., 0., 1e6 + 2., 5.],
+        [100., 7., 0., 1e6 + 3., 1.],
+        [1000., 7., 9., 1e6 + 4., 0.],
+        [40., 7., 0., 1e6 + 5., 2.],
+    ];
+    Ok(Tensor::new(&rows, &Cpu)?)
+}
+
+/// The columns of a matrix.
+fn columns(t: &Tensor) -> Result<Vec<Vec<f64>>> {
+    Ok(t.to_dtype(DType::F64)?.t()?.to_vec2()?)
+}
+
+#[test]
+fn columns_are_scaled_by_numbers_of_their_own() -> Result<()> {
+    let rows = table()?;
+    let prepared = |step: &str| columns(&fit(&rows, &[step])?.apply(&rows)?);
+    for (j, column) in prepared("standardise")?.iter().enumerate() {
+        let mean = column.iter().sum::<f64>() / 5.;
+        let deviation = (column.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 5.).sqrt();
+        assert!(mean.abs() < 1e-6, "column {j}: {mean}");
+        assert!((deviation - if j == 1 { 0. } else { 1. }).abs() < 1e-6, "column {j}: {deviation}");
+    }
+    let minmax = prepared("minmax")?;
+    assert_close("far from 0", &minmax[3], &[0., 0.25, 0.5, 0.75, 1.], 1e-7);
+    assert_close("constant", &minmax[1], &[0.; 5], 0.);
+    assert_close("counts", &minmax[0], &[0., 0.01, 0.1, 1., 0.04], 1e-7);
+    let robust = prepared("robust")?;
+    // Median 40, quartiles 10 and 100; where quartiles are equal the median is subtracted.
+    assert_close("counts", &robust[0], &[-4. / 9., -1. / 3., 2. / 3., 32. / 3., 0.], 1e-6);
+    assert_close("mostly zeros", &robust[2], &[0., 0., 0., 9., 0.], 0.);
+    assert_close("constant", &robust[1], &[0.; 5], 0.);
+    let positive = rows.narrow(1, 0, 4)?;
+    let logs = columns(&fit(&positive, &["log1p"])?.apply(&positive)?)?;
+    assert_close("logs", &logs[0], &[0f64, 10., 100., 1000., 40.].map(f64::ln_1p), 1e-6);
+    Ok(())
+}
+
+#[test]
+fn scales_are_those_of_the_rows_fitted_on_and_values_outside_are_clipped_by_minmax_alone() -> Result<()> {
+    let rows = table()?;
+    let new = Tensor::new(&[[-100f32, 8., 18., 1e6, 6.]], &Cpu)?;
+    let apply = |step: &str| Ok::<_, chandlery_datasets::Error>(values(&fit(&rows, &[step])?.apply(&new)?));
+    assert_close("minmax", &apply("minmax")?, &[0., 0., 1., 0., 1.], 0.);
+    let standardised = apply("standardise")?;
+    assert!(
+        standardised[1] == 0. && standardised[0] < 0. && (standardised[3] + 3. / 2f64.sqrt()).abs() < 1e-5
+    );
+    Ok(())
+}
+
+#[test]
+fn scaled_columns_come_back_and_combine_in_order() -> Result<()> {
+    let rows = table()?;
+    for steps in [&["standardise"][..], &["minmax"], &["robust"], &["standardise", "minmax"]] {
+        let preparation = fit(&rows, steps)?;
+        let back = preparation.inverse(&preparation.apply(&rows)?)?;
+        for (got, want) in columns(&back)?.iter().zip(columns(&rows)?) {
+            let tolerance = 1e-5 * want.iter().fold(1f64, |m, x| m.max(x.abs()));
+            assert_close(&format!("{steps:?}"), got, &want, tolerance);
+        }
+    }
+    let counts = rows.narrow(1, 0, 3)?;
+    let preparation = fit(&counts, &["log1p", "pca=2"])?;
+    assert_eq!(preparation.apply(&counts)?.dims(), [5, 2]);
+    let logs = fit(&counts, &["log1p"])?.apply(&counts)?;
+    let by_hand = Pca::fit(&logs, Some(2))?.transform(&logs)?;
+    assert_close("log1p, pca", &values(&preparation.apply(&counts)?), &values(&by_hand), 1e-5);
+    let back = values(&preparation.inverse(&preparation.apply(&counts)?)?);
+    assert_close("and back", &back, &values(&counts), 0.05);
+    // In f64 what is f64.
+    let double = fit(&rows, &["standardise"])?.apply(&rows.to_dtype(DType::F64)?)?;
+    let exact = columns(&double)?[3]
+        .iter()
+        .zip([-2., -1., 0., 1., 2.])
+        .all(|(got, k)| (got - k / 2f64.sqrt()).abs() < 1e-12);
+    assert!(double.dtype() == DType::F64 && exact);
+    Ok(())
+}
+
+#[test]
+fn streamed_rows_are_fitted_and_counted_as_those_in_memory() -> Result<()> {
+    // More rows than a block, of which the last has no logarithm.
+    let mut rows: Vec<f32> = (0..2 * 2500).map(|i| (i * 37 % 1009) as f32).collect();
+    let split = Split::from_f32(rows.clone(), 2, None)?;
+    for step in ["standardise", "minmax", "robust", "log1p"] {
+        let step: StepConfig = step.parse().unwrap();
+        let of_split = Preparation::fit(&split, &[step], 0)?;
+        let tensor = Tensor::from_vec(rows.clone(), (2500, 2), &Cpu)?;
+        assert_eq!(of_split, Preparation::fit_tensor(&tensor, &[step], 7)?, "{step}");
+    }
+    rows[2 * 2499 + 1] = -1.;
+    let split = Split::from_f32(rows.clone(), 2, None)?;
+    let said = message(Preparation::fit(&split, &[StepConfig::Log1p], 0));
+    assert!(said.starts_with("log1p: row 2499, column 1: values must be above -1, got -1;"), "{said}");
+    let after = message(Preparation::fit(&split, &[StepConfig::Scale(2.), StepConfig::Log1p], 0));
+    assert!(after.starts_with("log1p: row 2499, column 1: values must be above -1, got -2;"), "{after}");
+    // Rows are counted in the file, also where some were held out.
+    let (train, _) = split.hold_out(100, 3)?;
+    let said = message(Preparation::fit(&train, &[StepConfig::Log1p], 0));
+    assert!(said.starts_with("log1p: row 2499, column 1"), "{said}");
+    let log1p = Preparation::of(&[StepConfig::Log1p])?;
+    let said = message(log1p.apply_from(100, &Tensor::new(&[[0f32, 1.], [-3., 0.]], &Cpu)?));
+    assert!(said.starts_with("log1p: row 101, column 0: values must be above -1, got -3;"), "{said}");
+    Ok(())
 }
 
 #[test]
@@ -181,6 +300,10 @@ fn preparations_say_what_is_wrong() -> Result<()> {
     assert_eq!(
         message(pca.n_inputs(3)),
         "Preparation: the first 2 principal components gives rows of 2 values, where 3 are needed"
+    );
+    assert_eq!(
+        message(fit(&table()?, &["standardise"])?.apply(&correlated(3, 4, 1))),
+        "Preparation: rows must have shape [n_samples, 5], got [3, 4]"
     );
     assert_eq!(
         message(pca.apply(&correlated(3, 5, 1))),

@@ -171,7 +171,6 @@ fn a_feed_streams_patches_that_nobody_stored() -> Result<()> {
     assert_eq!(dataset.image(), Some(ImageShape::grey(6, 6)));
     let config = FeedConfig {
         shuffle: false,
-        drop_last: false,
         chunk_bytes: 10 * 36,
         resident_bytes: Some(0),
         ..FeedConfig::new(10, 0)

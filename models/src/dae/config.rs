@@ -3,7 +3,7 @@ use crate::check::{at_least_one, range};
 use crate::feedforward::{Activation, ReconstructionLoss};
 use crate::prepare::{check_inputs, n_inputs};
 use crate::rbm::precision_name;
-use crate::schedule::Schedule;
+use crate::schedule::{Plan, Schedule};
 use candle::{Error, Result};
 use chandlery_datasets::{ImageShape, Preparation};
 use chandlery_ops::{Corruption, Precision};
@@ -121,6 +121,9 @@ impl Default for DaeTrainConfig {
 }
 
 impl DaeTrainConfig {
+    /// Minibatches and epochs of a layer; [`for_rows`](Plan::for_rows) fits them to few rows.
+    pub const PLAN: Plan = Plan { batch: 8, epochs: 5, least_steps: 2500 };
+
     /// # Errors
     /// When a field is out of its range; the message names it.
     pub fn validate(&self) -> Result<()> {

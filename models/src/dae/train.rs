@@ -31,7 +31,7 @@ use crate::layers::TrainerParts;
 use crate::losses::{LossSums, SinceReport};
 use crate::prepare::{check_inputs, prepared, to_load};
 use crate::replays::Replays;
-use crate::trainer::{Trainer, one_by_one};
+use crate::trainer::{Trainer, check_minibatch, one_by_one};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
 use chandlery_ops::Philox;
@@ -59,13 +59,15 @@ pub struct DaeTrainer {
     dae: Dae,
     buffers: Buffers,
     replays: Replays,
+    /// For a minibatch that is not full, once there was one: launched step by step, since an epoch has one.
+    partial: Option<(Buffers, Replays)>,
     lower: Vec<Dae>,
     preparation: Preparation,
     /// Values in a raw row.
     n_inputs: usize,
     philox: Philox,
-    /// Of the epoch under way.
-    learning_rate: f32,
+    /// Rate and momentum of the epoch under way.
+    rates: (f32, f32),
     steps: u64,
     losses: LossSums,
 }
@@ -116,18 +118,19 @@ impl DaeTrainer {
         let device = dae.weight().device().clone();
         let steps = buffers.clone();
         let replays = Replays::new(&device, buffers.at_once(), move |n| steps.run(n));
-        let losses = LossSums::new(&buffers.gathered, config.batch);
+        let losses = LossSums::new(&buffers.gathered);
         let lower = lower.to_vec();
         let mut trainer = Self {
             config,
             dae,
             buffers,
             replays,
+            partial: None,
             lower,
             preparation,
             n_inputs,
             philox,
-            learning_rate: 0.,
+            rates: (0., 0.),
             steps: 0,
             losses,
         };
@@ -168,6 +171,32 @@ impl DaeTrainer {
         let Self { replays, preparation, buffers, .. } = self;
         replays.run(n, rows, preparation, |first, rows, scale| buffers.load(first, rows, scale))?;
         self.steps += n as u64;
+        self.losses.count(n * batch);
+        Ok(())
+    }
+
+    /// A step on fewer rows than a minibatch has.
+    fn partial_step(&mut self, rows: &Tensor) -> Result<()> {
+        let n = rows.dim(0)?;
+        if self.partial.as_ref().is_none_or(|(buffers, _)| buffers.batch() != n) {
+            let buffers = self.buffers.of_fewer(&DaeTrainConfig { batch: n, ..self.config.clone() })?;
+            let step = buffers.clone();
+            let replays = Replays::unrecorded(rows.device(), move |n| step.run(n));
+            self.partial = Some((buffers, replays));
+        }
+        let Some((buffers, replays)) = &mut self.partial else { return Ok(()) };
+        buffers.set_rates(self.rates.0, self.rates.1)?;
+        match buffers.in_one_op() {
+            true => {
+                let (x, scale) = to_read(&self.lower, &self.preparation, rows, n)?;
+                buffers.run_in_one_op(&x, scale, self.rates.0)?;
+            }
+            false => replays
+                .run(1, rows, &self.preparation, |first, rows, scale| buffers.load(first, rows, scale))?,
+        }
+        self.losses.take_from(&buffers.gathered)?;
+        self.losses.count(n);
+        self.steps += 1;
         Ok(())
     }
 
@@ -197,48 +226,47 @@ impl DaeTrainer {
     }
 }
 
+/// What the autoencoder in training reads of raw rows, minibatches of `batch`, and a factor on it.
+fn to_read(lower: &[Dae], preparation: &Preparation, rows: &Tensor, batch: usize) -> Result<(Tensor, f32)> {
+    if lower.is_empty() {
+        return to_load(preparation, rows);
+    }
+    // A minibatch at a time: sums over many rows at once may be of other bits, and where many steps begin and end is free.
+    let x = prepared(preparation, rows)?;
+    let up = |x: Tensor| lower.iter().try_fold(x, |x, layer| layer.encode(&x));
+    let minibatch = |start: usize| up(x.narrow(0, start, batch)?.contiguous()?);
+    let made = (0..x.dim(0)?).step_by(batch).map(minibatch).collect::<Result<Vec<_>>>()?;
+    Ok((Tensor::cat(&made, 0)?.contiguous()?, 1.))
+}
+
 impl Trainer for DaeTrainer {
     type Model = Dae;
     type Metrics = Metrics;
 
     fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
         let (rate, momentum) = (self.config.learning_rate.at(epoch), self.config.momentum.at(epoch));
-        self.learning_rate = rate as f32;
+        self.rates = (rate as f32, momentum as f32);
         self.buffers.set_rates(rate as f32, momentum as f32)
     }
 
-    /// `rows` are raw, `[config.batch, n_inputs]`.
+    /// `rows` are raw, `[config.batch, n_inputs]`, or fewer.
     fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
-        let want = [self.config.batch, self.n_inputs];
-        if rows.dims() != want {
-            candle::bail!("DaeTrainer::step: rows must have shape {want:?}, got {:?}", rows.dims())
+        match check_minibatch("DaeTrainer", rows, self.config.batch, self.n_inputs)? == self.config.batch {
+            true => self.steps_of(rows, None, 1),
+            false => self.partial_step(rows),
         }
-        self.steps_of(rows, None, 1)
     }
 
     /// One op for all steps where the network is small enough for it ([`denoising_steps_fit`](chandlery_ops::denoising_steps_fit)).
     fn steps_of(&mut self, rows: &Tensor, labels: Option<&Tensor>, n: usize) -> Result<()> {
-        if !self.buffers.in_one_op() {
+        let batch = self.config.batch;
+        if !self.buffers.in_one_op() || rows.dims() != [n * batch, self.n_inputs] {
             return self.recorded_steps_of(rows, labels, n);
         }
-        let want = [n * self.config.batch, self.n_inputs];
-        if rows.dims() != want {
-            candle::bail!("DaeTrainer::steps_of: rows must have shape {want:?}, got {:?}", rows.dims())
-        }
-        let (x, scale) = match &self.lower[..] {
-            [] => to_load(&self.preparation, rows)?,
-            lower => {
-                // A minibatch at a time: sums over many rows at once may be of other bits, and where many steps begin and end is free.
-                let x = prepared(&self.preparation, rows)?;
-                let up = |x: Tensor| lower.iter().try_fold(x, |x, layer| layer.encode(&x));
-                let minibatch =
-                    |i| up(x.narrow(0, i * self.config.batch, self.config.batch)?.contiguous()?);
-                let made = (0..n).map(minibatch).collect::<Result<Vec<_>>>()?;
-                (Tensor::cat(&made, 0)?.contiguous()?, 1.)
-            }
-        };
-        self.buffers.run_in_one_op(&x, scale, self.learning_rate)?;
+        let (x, scale) = to_read(&self.lower, &self.preparation, rows, batch)?;
+        self.buffers.run_in_one_op(&x, scale, self.rates.0)?;
         self.steps += n as u64;
+        self.losses.count(n * batch);
         Ok(())
     }
 

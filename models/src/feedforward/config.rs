@@ -3,7 +3,7 @@ use super::Connections;
 use crate::check::{at_least_one, range};
 use crate::prepare::{check_inputs, n_inputs};
 use crate::rbm::{HiddenUnit, VisibleUnit, precision_name};
-use crate::schedule::Schedule;
+use crate::schedule::{Plan, Schedule};
 use candle::{Device, Result, Tensor};
 use chandlery_datasets::{ImageShape, Preparation};
 use chandlery_ops::{Philox, Precision, uniform};
@@ -330,6 +330,9 @@ impl Default for BackpropConfig {
 }
 
 impl BackpropConfig {
+    /// Minibatches and epochs of a classifier; [`for_rows`](Plan::for_rows) fits them to few rows.
+    pub const PLAN: Plan = Plan { batch: 100, epochs: 100, least_steps: 2000 };
+
     /// # Errors
     /// When a field is out of its range or does not fit the network; the message names it.
     pub fn validate(&self, network: &FeedforwardConfig) -> Result<()> {

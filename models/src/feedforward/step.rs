@@ -65,16 +65,48 @@ pub(super) struct Buffers {
     blocks: i64,
 }
 
+/// What buffers for minibatches of any number of rows have in common; see [`Buffers`].
+struct Shared {
+    params: Tensor,
+    scalars: Tensor,
+    steps: Tensor,
+    counter: Tensor,
+}
+
 impl Buffers {
     pub(super) fn new(network: &Feedforward, config: &BackpropConfig, philox: Philox) -> Result<Self> {
-        let (batch, device) = (config.batch, network.device());
-        let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, device);
-        let (places, n_weights, n) = places(network.config());
+        let (_, _, n) = places(network.config());
         let planes = match config.optimizer {
             Optimizer::Adam => 4,
             Optimizer::Sgd => 3,
         };
-        let params = zeros(&[planes, n])?;
+        let device = network.device();
+        let params = Tensor::zeros((planes, n), DType::F32, device)?;
+        let scalars = Tensor::zeros(2, DType::F32, device)?;
+        let zero = || Tensor::new(&[0i64], device);
+        let buffers =
+            Self::on(network, config, philox, Shared { params, scalars, steps: zero()?, counter: zero()? })?;
+        for (layer, (weight, bias)) in buffers.layers.iter().zip(network.layers()) {
+            let own = &layer.step.params;
+            for (to, from) in [(&own.weight, weight), (&own.bias, bias)] {
+                scale_into_(to, &from.to_dtype(DType::F32)?.contiguous()?, 1.)?;
+            }
+        }
+        Ok(buffers)
+    }
+
+    /// Buffers for minibatches of `rows`, fewer than these have, on the same parameters and counters; `network` is the one that they are for.
+    pub(super) fn of_fewer(&self, network: &Feedforward, philox: Philox, rows: usize) -> Result<Self> {
+        let config = BackpropConfig { batch: rows, ..self.config.clone() };
+        let Self { params, scalars, steps, counter, .. } = self.clone();
+        Self::on(network, &config, philox, Shared { params, scalars, steps, counter })
+    }
+
+    fn on(network: &Feedforward, config: &BackpropConfig, philox: Philox, shared: Shared) -> Result<Self> {
+        let Shared { params, scalars, steps, counter } = shared;
+        let (batch, device) = (config.batch, network.device());
+        let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, device);
+        let (places, n_weights, _) = places(network.config());
         let rows = zeros(&[batch, network.config().layers[0].n_inputs])?;
         let rate = |layer: usize| config.dropout.get(layer).copied().filter(|&rate| rate > 0.);
         let mut at = philox;
@@ -94,10 +126,6 @@ impl Buffers {
                 weight_gradient: view(GRADIENT, place.weight, &shape)?,
                 bias_gradient: view(GRADIENT, place.bias, &[n_biases])?,
             };
-            let (weight, bias) = &network.layers()[i];
-            for (to, from) in [(&own.weight, weight), (&own.bias, bias)] {
-                scale_into_(to, &from.to_dtype(DType::F32)?.contiguous()?, 1.)?;
-            }
             let step = LayerStep::new(layer, own, batch, config.precision, i == 0)?;
             layers.push(LayerBuffers { step, dropout });
         }
@@ -125,9 +153,9 @@ impl Buffers {
             input,
             labels,
             gathered: Tensor::zeros((2, batch), DType::F64, device)?,
-            scalars: zeros(&[2])?,
-            steps: Tensor::new(&[0i64], device)?,
-            counter: Tensor::new(&[0i64], device)?,
+            scalars,
+            steps,
+            counter,
             blocks: at.offset.wrapping_sub(philox.offset) as i64,
         })
     }
@@ -144,6 +172,29 @@ impl Buffers {
     pub(super) fn gradients(&self) -> Vec<(Tensor, Tensor)> {
         let of = |layer: &LayerBuffers| layer.step.params.clone();
         self.layers.iter().map(of).map(|params| (params.weight_gradient, params.bias_gradient)).collect()
+    }
+
+    /// Rows of a minibatch.
+    pub(super) fn batch(&self) -> usize {
+        self.config.batch
+    }
+
+    /// Loads the labels of a classifier's rows.
+    pub(super) fn load_labels(&self, labels: Option<&Tensor>) -> Result<()> {
+        const OP: &str = "FeedforwardTrainer::step";
+        match (&self.labels, labels) {
+            (None, _) => Ok(()),
+            (Some(to), Some(labels)) if labels.dims() == to.dims() && labels.dtype() == DType::U32 => {
+                to.slice_set(labels, 0, 0)
+            }
+            (Some(to), Some(labels)) => candle::bail!(
+                "{OP}: labels must be u32 of shape {:?}, got {:?} {:?}",
+                to.dims(),
+                labels.dtype(),
+                labels.dims()
+            ),
+            (Some(_), None) => candle::bail!("{OP}: a classifier must be given labels, got none"),
+        }
     }
 
     /// Loads `scale · rows`.

@@ -26,7 +26,7 @@ use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
 use crate::losses::{LossSums, SinceReport};
 use crate::prepare::to_load;
-use crate::trainer::Trainer;
+use crate::trainer::{Trainer, check_minibatch};
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_ops::{Philox, Replay, set_scalars_};
@@ -58,6 +58,8 @@ pub struct FeedforwardTrainer {
     stopping: EarlyStopping,
     buffers: Buffers,
     replay: Replay,
+    /// For a minibatch that is not full, once there was one: launched step by step, since an epoch has one.
+    partial: Option<(Buffers, Replay)>,
     philox: Philox,
     steps: u64,
     losses: LossSums,
@@ -105,8 +107,10 @@ impl FeedforwardTrainer {
         let replay =
             if record { Replay::new(device, run).unshared() } else { Replay::unrecorded(device, run) };
         let stopping = EarlyStopping::new(usize::MAX);
-        let losses = LossSums::new(&buffers.gathered, config.batch);
-        let mut trainer = Self { config, model, stopping, buffers, replay, philox, steps: 0, losses };
+        let losses = LossSums::new(&buffers.gathered);
+        let partial = None;
+        let mut trainer =
+            Self { config, model, stopping, buffers, replay, partial, philox, steps: 0, losses };
         trainer.begin_epoch(0)?;
         Ok(trainer)
     }
@@ -185,31 +189,30 @@ impl Trainer for FeedforwardTrainer {
         set_scalars_(&self.buffers.scalars, &[rate as f32, momentum as f32])
     }
 
-    /// `rows` are raw, `[config.batch, n_inputs]`; a label that is not a class makes the loss NaN, which [`check`](Trainer::check) and
-    /// [`metrics`](Trainer::metrics) report.
+    /// `rows` are raw, `[config.batch, n_inputs]`, or fewer; a label that is not a class makes the loss NaN, which
+    /// [`check`](Trainer::check) and [`metrics`](Trainer::metrics) report.
     fn step(&mut self, rows: &Tensor, labels: Option<&Tensor>) -> Result<()> {
-        const OP: &str = "FeedforwardTrainer::step";
-        let want = [self.config.batch, self.model.config().n_inputs()];
-        if rows.dims() != want {
-            candle::bail!("{OP}: rows must have shape {want:?}, got {:?}", rows.dims())
+        let n =
+            check_minibatch("FeedforwardTrainer", rows, self.config.batch, self.model.config().n_inputs())?;
+        let full = n == self.config.batch;
+        if !full && self.partial.as_ref().is_none_or(|(buffers, _)| buffers.batch() != n) {
+            let buffers = self.buffers.of_fewer(&self.model, self.philox, n)?;
+            let step = buffers.clone();
+            let replay = Replay::unrecorded(self.model.device(), move || step.run());
+            self.partial = Some((buffers, replay));
         }
-        if let Some(to) = &self.buffers.labels {
-            match labels {
-                Some(labels) if labels.dims() == to.dims() && labels.dtype() == DType::U32 => {
-                    to.slice_set(labels, 0, 0)?;
-                }
-                Some(labels) => candle::bail!(
-                    "{OP}: labels must be u32 of shape {:?}, got {:?} {:?}",
-                    to.dims(),
-                    labels.dtype(),
-                    labels.dims()
-                ),
-                None => candle::bail!("{OP}: a classifier must be given labels, got none"),
-            }
-        }
+        let (buffers, replay) = match &mut self.partial {
+            Some((buffers, replay)) if !full => (&*buffers, replay),
+            _ => (&self.buffers, &mut self.replay),
+        };
+        buffers.load_labels(labels)?;
         let (rows, scale) = to_load(&self.model.config().preparation, rows)?;
-        self.buffers.load(&rows, scale)?;
-        self.replay.run()?;
+        buffers.load(&rows, scale)?;
+        replay.run()?;
+        if !full {
+            self.losses.take_from(&buffers.gathered)?;
+        }
+        self.losses.count(n);
         self.steps += 1;
         Ok(())
     }

@@ -335,6 +335,35 @@ impl Buffers {
         })
     }
 
+    /// Buffers for minibatches of `rows`, fewer than these have, on the same parameters, velocities and counter; `dbn` is the network that
+    /// these buffers are for. Rates are their own, since the mean of a gradient is over the rows.
+    pub(super) fn of_fewer(&self, dbn: &LabelledDbn, rows: usize) -> Result<Self> {
+        let own = Self::new(dbn, &UpDownConfig { batch: rows, ..self.config.clone() }, self.philox)?;
+        let shared = |layers: &[Directed], own: Vec<Directed>| {
+            let of = |(layer, own): (&Directed, Directed)| Directed {
+                params: layer.params.clone(),
+                state: layer.state.clone(),
+                ..own
+            };
+            layers.iter().zip(own).map(of).collect()
+        };
+        let top = self.top.clone();
+        Ok(Self {
+            counter: self.counter.clone(),
+            recognition: shared(&self.recognition, own.recognition),
+            generative: shared(&self.generative, own.generative),
+            top: Top {
+                params: top.params,
+                label_params: top.label_params,
+                hidden_state: top.hidden_state,
+                visible_state: top.visible_state,
+                label_state: top.label_state,
+                ..own.top
+            },
+            ..own
+        })
+    }
+
     /// The network whose parameters are these buffers.
     pub(super) fn dbn(&self, config: &LabelledDbnConfig) -> Result<LabelledDbn> {
         let layers = |of: &[Directed]| of.iter().map(Directed::linear).collect::<Result<Vec<_>>>();

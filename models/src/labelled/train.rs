@@ -4,7 +4,7 @@ use super::{LabelledDbn, LabelledDbnConfig, UpDownConfig};
 use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
 use crate::prepare::to_load;
-use crate::trainer::Trainer;
+use crate::trainer::{Trainer, check_minibatch};
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_ops::{Philox, Replay, scale_into_};
@@ -57,8 +57,14 @@ pub struct UpDownTrainer {
     k: usize,
     /// Rows with a one for each class, `[n_classes, n_classes]`.
     one_hot: Tensor,
+    /// For a minibatch that is not full, once there was one: launched step by step, since an epoch has one.
+    partial: Option<(Buffers, Replay)>,
+    /// The epoch under way.
+    epoch: usize,
     steps: u64,
+    /// Steps and rows since the last report.
     gathered: u64,
+    gathered_rows: u64,
 }
 
 /// What a checkpoint says beside its tensors.
@@ -90,8 +96,11 @@ impl UpDownTrainer {
             k,
             one_hot: Tensor::eye(dbn.config().n_classes, DType::F32, dbn.device())?,
             buffers,
+            partial: None,
+            epoch: 0,
             steps: 0,
             gathered: 0,
+            gathered_rows: 0,
         };
         trainer.begin_epoch(0)?;
         Ok(trainer)
@@ -145,7 +154,7 @@ impl UpDownTrainer {
     /// What was gathered since the last report, which stays as it is.
     fn measured(&self) -> Result<UpDownMetrics> {
         let steps = self.gathered;
-        let rows = steps as f64 * self.config().batch as f64;
+        let rows = self.gathered_rows as f64;
         let gathered = |state: &Tensor| -> Result<f64> {
             let sum = state.narrow(0, 2, 2)?.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
             Ok(sum / rows)
@@ -181,6 +190,23 @@ impl UpDownTrainer {
         Ok(metrics)
     }
 
+    /// Makes the step for a minibatch of `n` rows, fewer than are usual, unless there is one, and sets its rates.
+    fn begin_partial(&mut self, n: usize) -> Result<()> {
+        if self.partial.as_ref().is_none_or(|(buffers, _)| buffers.config.batch != n) {
+            let buffers = self.buffers.of_fewer(&self.buffers.dbn(&self.model)?, n)?;
+            let (step, k) = (buffers.clone(), self.k);
+            let replay = Replay::unrecorded(buffers.counter.device(), move || step.run(k));
+            self.partial = Some((buffers, replay));
+        }
+        match &self.partial {
+            // Schedules may have changed since.
+            Some((buffers, _)) => {
+                buffers.rates.set(&UpDownConfig { batch: n, ..self.config().clone() }, self.epoch)
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Begins the sums of the next report.
     fn forget(&mut self) -> Result<()> {
         let b = &self.buffers;
@@ -189,7 +215,7 @@ impl UpDownTrainer {
             let gathered = state.narrow(0, 2, 2)?;
             scale_into_(&gathered, &gathered.zeros_like()?, 1.)?;
         }
-        self.gathered = 0;
+        (self.gathered, self.gathered_rows) = (0, 0);
         Ok(())
     }
 }
@@ -204,41 +230,56 @@ impl Trainer for UpDownTrainer {
     /// Gibbs steps follow a schedule too.
     fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
         self.buffers.rates.set(self.config(), epoch)?;
+        self.epoch = epoch;
         let k = self.config().k_at(epoch);
         if k != self.k {
             // The recording of the old step waits for its last run before it goes.
             self.replay = replay(&self.buffers, k, self.buffers.counter.device());
+            self.partial = None;
             self.k = k;
         }
         Ok(())
     }
 
-    /// `rows` are raw, `[batch, n_inputs]`, and labels are below `n_classes`. Labels are not looked at by the host: one out of range is an
+    /// `rows` are raw, `[batch, n_inputs]`, or fewer, and labels are below `n_classes`. Labels are not looked at by the host: one out of range is an
     /// error on the CPU and a fault of the device on CUDA.
     fn step(&mut self, rows: &Tensor, labels: Option<&Tensor>) -> Result<()> {
         let Some(labels) = labels else {
             candle::bail!("UpDownTrainer::step: rows must come with labels, got none")
         };
-        let input = self.buffers.wake[0].get(POS)?;
-        let batch = self.config().batch;
-        let want = [batch, self.model.n_inputs()];
-        if rows.dims() != want {
-            candle::bail!("UpDownTrainer::step: rows must have shape {want:?}, got {:?}", rows.dims())
-        }
-        if labels.dims() != [batch] || labels.dtype() != DType::U32 {
+        let n = check_minibatch("UpDownTrainer", rows, self.config().batch, self.model.n_inputs())?;
+        if labels.dims() != [n] || labels.dtype() != DType::U32 {
             candle::bail!(
-                "UpDownTrainer::step: labels must be [{batch}] u32, got {:?} {:?}",
+                "UpDownTrainer::step: labels must be [{n}] u32, got {:?} {:?}",
                 labels.dims(),
                 labels.dtype()
             )
         }
+        let full = n == self.config().batch;
+        if !full {
+            self.begin_partial(n)?;
+        }
+        let (buffers, replay) = match &mut self.partial {
+            Some((buffers, replay)) if !full => (&*buffers, replay),
+            _ => (&self.buffers, &mut self.replay),
+        };
         let classes = self.one_hot.index_select(labels, 0)?;
         let (rows, scale) = to_load(&self.model.preparation, rows)?;
-        scale_into_(&input, &rows, scale)?;
-        scale_into_(&self.buffers.top.labels.get(POS)?, &classes, 1.)?;
-        self.replay.run()?;
+        scale_into_(&buffers.wake[0].get(POS)?, &rows, scale)?;
+        scale_into_(&buffers.top.labels.get(POS)?, &classes, 1.)?;
+        let persistent = buffers.config.persistent && !full;
+        let chains = (self.buffers.top.hidden.get(H_DRAWN)?, buffers.top.hidden.get(H_DRAWN)?);
+        // As many of the persistent chains take a step as there are rows, the first.
+        if persistent {
+            chains.1.slice_set(&chains.0.narrow(0, 0, n)?, 0, 0)?;
+        }
+        replay.run()?;
+        if persistent {
+            chains.0.slice_set(&chains.1, 0, 0)?;
+        }
         self.steps += 1;
         self.gathered += 1;
+        self.gathered_rows += n as u64;
         Ok(())
     }
 
@@ -273,7 +314,8 @@ impl Trainer for UpDownTrainer {
         let (model, training) = (self.model.clone(), self.config().clone());
         let notes = Notes { model, training, seed, stream, offset, progress };
         let network = self.buffers.dbn(&self.model)?.tensors().into_iter();
-        let counts = Tensor::new(&[self.steps as i64, self.gathered as i64], &Device::Cpu)?;
+        let counts = [self.steps, self.gathered, self.gathered_rows].map(|n| n as i64);
+        let counts = Tensor::new(&counts, &Device::Cpu)?;
         let state = self.state()?.into_iter().chain([("counts".to_owned(), counts)]);
         let state = state.map(|(name, t)| (format!("trainer.{name}"), t));
         checkpoint::save(path, NAME, network.chain(state), &notes, &self.model.preparation)
@@ -290,7 +332,7 @@ impl Trainer for UpDownTrainer {
         let state = state.iter().map(|(name, t)| (name.as_str(), t));
         checkpoint::put_back("UpDownTrainer", state, |name| checkpoint.of_trainer(name))
             .map_err(|e| checkpoint.refused(&e))?;
-        (trainer.steps, trainer.gathered) = checkpoint.counts()?;
+        [trainer.steps, trainer.gathered, trainer.gathered_rows] = checkpoint.counts()?;
         Ok((trainer, notes.progress))
     }
 }

@@ -2,7 +2,7 @@
 use crate::check::{at_least_one, range};
 use crate::conv_rbm::ConvGrid;
 use crate::prepare::check_inputs;
-use crate::schedule::Schedule;
+use crate::schedule::{Plan, Schedule};
 use candle::Result;
 use chandlery_datasets::Preparation;
 use chandlery_ops::{PatchGrid, Precision};
@@ -311,6 +311,9 @@ impl Default for CdConfig {
 }
 
 impl CdConfig {
+    /// Minibatches and epochs of a layer; [`for_rows`](Plan::for_rows) fits them to few rows.
+    pub const PLAN: Plan = Plan { batch: 100, epochs: 60, least_steps: 2400 };
+
     /// # Errors
     /// When a field is out of its range; the message names it.
     pub fn validate(&self) -> Result<()> {

@@ -250,6 +250,11 @@ impl Buffers {
         self.params.dtype() == DType::I16
     }
 
+    /// The cells in which the lowest RBM has its visible units.
+    pub(super) fn lowest_cells(&self) -> Option<Cells> {
+        self.cells
+    }
+
     /// The RBM whose parameters are these buffers; its weights are a copy where they are in halves.
     pub(super) fn rbm(&self, config: &RbmConfig) -> Result<Rbm> {
         Rbm::from_tensors(

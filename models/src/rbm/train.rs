@@ -35,10 +35,10 @@ use crate::layers::TrainerParts;
 use crate::patch_rbm::Cells;
 use crate::prepare::check_inputs;
 use crate::replays::Replays;
-use crate::trainer::{Trainer, one_by_one};
+use crate::trainer::{Trainer, check_minibatch, one_by_one};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
-use chandlery_ops::{Philox, scale_into_, set_scalars_};
+use chandlery_ops::{Philox, scale_into_};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -66,12 +66,24 @@ pub struct RbmTrainer {
     cells: Option<Cells>,
     buffers: Buffers,
     replays: Replays,
+    /// For a minibatch that is not full, once there was one.
+    partial: Option<Partial>,
     lower: Vec<Rbm>,
     preparation: Preparation,
     /// Values in a raw row.
     n_inputs: usize,
+    /// Rate and momentum of the epoch under way.
+    rates: (f32, f32),
     steps: u64,
+    /// Steps and rows since the last report.
     gathered: u64,
+    gathered_rows: u64,
+}
+
+/// Steps on fewer rows than a minibatch has, launched one by one: an epoch has one.
+struct Partial {
+    buffers: Buffers,
+    replays: Replays,
 }
 
 /// The name of the trainer in its checkpoints.
@@ -141,11 +153,14 @@ impl RbmTrainer {
             cells,
             buffers,
             replays,
+            partial: None,
             lower,
             preparation,
             n_inputs,
+            rates: (0., 0.),
             steps: 0,
             gathered: 0,
+            gathered_rows: 0,
         };
         trainer.begin_epoch(0)?;
         Ok(trainer)
@@ -201,7 +216,8 @@ impl RbmTrainer {
 
     /// The state as a checkpoint holds it, of this trainer and of those that train by it.
     pub(crate) fn stored_state(&self) -> Result<Vec<(String, Tensor)>> {
-        let counts = Tensor::new(&[self.steps as i64, self.gathered as i64], &Device::Cpu)?;
+        let counts = [self.steps, self.gathered, self.gathered_rows].map(|n| n as i64);
+        let counts = Tensor::new(&counts, &Device::Cpu)?;
         let ordered = |(name, t)| Ok((name, self.reordered(name, t, Cells::windows_back, Cells::rows_back)?));
         let state = self.state()?.into_iter().map(ordered).chain([Ok(("counts", counts))]);
         state.map(|one: Result<_>| one.map(|(name, t)| (format!("trainer.{name}"), t))).collect()
@@ -216,7 +232,7 @@ impl RbmTrainer {
         checkpoint::put_back("RbmTrainer", state.iter().map(|(name, t)| (*name, t)), |name| {
             self.reordered(name, stored.of_trainer(name)?, Cells::windows, Cells::rows)
         })?;
-        (self.steps, self.gathered) = stored.counts()?;
+        [self.steps, self.gathered, self.gathered_rows] = stored.counts()?;
         let Some((_, params)) = state.iter().find(|(name, _)| *name == "params") else { return Ok(()) };
         self.buffers.set_params(params)
     }
@@ -242,6 +258,32 @@ impl RbmTrainer {
         self.cells.map_or(Ok(rbm.clone()), |cells| cells.rbm_back(&rbm))
     }
 
+    /// A step on fewer rows than a minibatch has. Of persistent chains as many take it as there are rows, the first.
+    fn partial_step(&mut self, rows: &Tensor) -> Result<()> {
+        let n = rows.dim(0)?;
+        if self.partial.as_ref().is_none_or(|partial| partial.buffers.config.batch != n) {
+            let mut lower = self.lower.clone();
+            if let (Some(cells), Some(lowest)) = (self.buffers.lowest_cells(), lower.first_mut()) {
+                *lowest = cells.rbm(lowest)?;
+            }
+            let buffers = self.buffers.of_fewer(&lower, &self.buffers.rbm(&self.own)?, n)?;
+            let step = buffers.clone();
+            let replays = Replays::unrecorded(rows.device(), move |n| step.run(n));
+            self.partial = Some(Partial { buffers, replays });
+        }
+        let Some(Partial { buffers, replays }) = &mut self.partial else { return Ok(()) };
+        buffers.set_rates(self.rates.0, self.rates.1)?;
+        let chains = (self.buffers.chains()?, buffers.chains()?);
+        if self.config.persistent {
+            chains.1.slice_set(&chains.0.narrow(0, 0, n)?, 0, 0)?;
+        }
+        replays.run(1, rows, &self.preparation, |first, rows, scale| buffers.load(first, rows, scale))?;
+        if self.config.persistent {
+            chains.0.slice_set(&chains.1, 0, 0)?;
+        }
+        Ok(())
+    }
+
     /// The error summed over the steps since the last report.
     fn gathered_error(&self) -> Result<f64> {
         let gathered = self.buffers.visible_state.narrow(0, 2, 2)?;
@@ -263,18 +305,23 @@ impl Trainer for RbmTrainer {
     type Metrics = Metrics;
 
     fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
-        let rate = self.config.learning_rate.at(epoch) as f32;
-        let momentum = self.config.momentum.at(epoch) as f32;
-        set_scalars_(&self.buffers.scalars, &[rate / self.buffers.n_terms() as f32, momentum, rate])
+        let (rate, momentum) = (self.config.learning_rate.at(epoch), self.config.momentum.at(epoch));
+        self.rates = (rate as f32, momentum as f32);
+        self.buffers.set_rates(self.rates.0, self.rates.1)
     }
 
-    /// `rows` are raw, `[config.batch, n_inputs]`. Where the preparation only scales, nothing is allocated, copied or waited for.
+    /// `rows` are raw, `[config.batch, n_inputs]`, or fewer. Where the preparation only scales and the minibatch is full, nothing is
+    /// allocated, copied or waited for.
     fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
-        let want = [self.config.batch, self.n_inputs];
-        if rows.dims() != want {
-            candle::bail!("RbmTrainer::step: rows must have shape {want:?}, got {:?}", rows.dims())
+        let n = check_minibatch("RbmTrainer", rows, self.config.batch, self.n_inputs)?;
+        if n == self.config.batch {
+            return self.steps_of(rows, None, 1);
         }
-        self.steps_of(rows, None, 1)
+        self.partial_step(rows)?;
+        self.steps += 1;
+        self.gathered += 1;
+        self.gathered_rows += n as u64;
+        Ok(())
     }
 
     fn steps_of(&mut self, rows: &Tensor, labels: Option<&Tensor>, n: usize) -> Result<()> {
@@ -286,6 +333,7 @@ impl Trainer for RbmTrainer {
         replays.run(n, rows, preparation, |first, rows, scale| buffers.load(first, rows, scale))?;
         self.steps += n as u64;
         self.gathered += n as u64;
+        self.gathered_rows += (n * batch) as u64;
         Ok(())
     }
 
@@ -304,7 +352,8 @@ impl Trainer for RbmTrainer {
         let gathered = self.buffers.visible_state.narrow(0, 2, 2)?;
         scale_into_(&gathered, &gathered.zeros_like()?, 1.)?;
         let steps = std::mem::take(&mut self.gathered);
-        Ok(Metrics { steps, reconstruction_error: sum / (steps as f64 * self.config.batch as f64) })
+        let rows = std::mem::take(&mut self.gathered_rows);
+        Ok(Metrics { steps, reconstruction_error: sum / rows as f64 })
     }
 
     fn steps(&self) -> u64 {

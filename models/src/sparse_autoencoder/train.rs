@@ -10,7 +10,7 @@ use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
 use crate::feedforward::Optimizer;
 use crate::schedule::Schedule;
-use crate::trainer::Trainer;
+use crate::trainer::{Trainer, check_minibatch};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{AdamStep, SgdStep, adam_step_, advance_, set_scalars_, sgd_step_};
 use serde::de::DeserializeOwned;
@@ -151,13 +151,7 @@ impl Trainer for SparseAutoencoderTrainer {
     }
 
     fn step(&mut self, rows: &Tensor, _: Option<&Tensor>) -> Result<()> {
-        let want = [self.config.batch, self.model.n_inputs()];
-        if rows.dims() != want {
-            candle::bail!(
-                "SparseAutoencoderTrainer::step: rows must have shape {want:?}, got {:?}",
-                rows.dims()
-            )
-        }
+        check_minibatch("SparseAutoencoderTrainer", rows, self.config.batch, self.model.n_inputs())?;
         let (model, device) = (self.model.clone(), self.params.device());
         let cost = Cost::new(model, self.config.cost, rows, None, DType::F32, device)?;
         let (value, gradient) = cost.evaluate(&self.params.get(0)?)?;
@@ -211,7 +205,7 @@ impl Trainer for SparseAutoencoderTrainer {
         checkpoint.load_preparation(&mut notes.model.preparation, device)?;
         let params = checkpoint.of_trainer("params")?;
         let total = checkpoint.of_trainer("total")?;
-        let (steps, reported) = checkpoint.counts()?;
+        let [steps, reported] = checkpoint.counts()?;
         let model = params
             .get(0)
             .and_then(|theta| SparseAutoencoder::from_flat(notes.model, &theta))

@@ -57,8 +57,8 @@ fn training_that_makes_no_sense_is_refused() -> Result<()> {
         assert_eq!(got, want);
     }
     let mut trainer = DaeTrainer::new(&dae, DaeTrainConfig::default(), Philox::new(0, 0))?;
-    let error = first_line(trainer.step(&grey(7, 6)?, None).expect_err("taken"));
-    assert_eq!(error, "DaeTrainer::step: rows must have shape [8, 6], got [7, 6]");
+    let error = first_line(trainer.step(&grey(9, 6)?, None).expect_err("taken"));
+    assert_eq!(error, "DaeTrainer::step: rows must have shape [8, 6], or fewer rows, at least 1, got [9, 6]");
     let above = awake(DaeConfig::new(5, 4), 2)?;
     let lower = [dae.clone()];
     let config = DaeTrainConfig::default();

@@ -72,7 +72,7 @@ fn errors_name_what_is_wrong() -> Result<()> {
             SparseAutoencoderTrainer::new(&model, TrainerConfig { batch: 9, ..TrainerConfig::default() })?
                 .step(&rows, None)
                 .map_err(first_line),
-            "SparseAutoencoderTrainer::step: rows must have shape [9, 8], got [10, 8]",
+            "SparseAutoencoderTrainer::step: rows must have shape [9, 8], or fewer rows, at least 1, got [10, 8]",
         ),
     ];
     for (result, want) in cases {

@@ -24,9 +24,10 @@ pub struct FineTuneSettings {
     /// Passes over the training rows, from the option `--epochs` of [`FineTuneArgs`].
     #[arg(skip)]
     pub epochs: Option<usize>,
-    /// Rows per step; an epoch skips the rows that do not fill a last step.
-    #[arg(long, value_name = "ROWS", default_value_t = 100, value_parser = at_least_one)]
-    pub batch: usize,
+    /// Rows per step; the last step of an epoch takes what is left. Default: 100; for fewer than 4000 rows a fortieth of them, at least
+    /// 10.
+    #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
+    pub batch: Option<usize>,
     /// Initial learning rate, which falls to 0 over the epochs; default: 0.001 for adam, 0.1 for sgd.
     #[arg(long, value_name = "RATE", value_parser = above_zero)]
     pub learning_rate: Option<f64>,
@@ -40,7 +41,7 @@ pub struct FineTuneSettings {
     /// The code units of an autoencoder are never dropped.
     #[arg(long, value_name = "PROBABILITY", value_parser = below_one)]
     pub dropout: Option<f64>,
-    /// Dropout probability of inputs; default: 0.2 for a classifier, 0 for an autoencoder.
+    /// Dropout probability of inputs; default: 0.2 for a classifier of at least 10 inputs, else 0.
     #[arg(long, value_name = "PROBABILITY", value_parser = below_one)]
     pub input_dropout: Option<f64>,
     /// Decay of the weights, at least 0.
@@ -77,7 +78,7 @@ pub struct FineTuneArgs {
     /// How the network is trained.
     #[command(flatten)]
     pub settings: FineTuneSettings,
-    /// Passes over the training rows; default: 100 for a classifier, 200 for an autoencoder.
+    /// Passes over the training rows. Default: 100 for a classifier, 200 for an autoencoder; for few rows as many as make 2000 steps.
     /// With --resume, a larger number extends the run, even a finished one, to N epochs in all, over which the learning rate falls to 0.
     /// A run that --patience ended cannot be extended.
     #[arg(id = "more_epochs", long = "epochs", value_name = "N", value_parser = at_least_one)]

@@ -56,7 +56,7 @@ pub fn of<'a>(
             input.data.data,
             learned.data.words()
         ),
-        settings: format!("{} in minibatches of {}", count(learned.epochs, "epoch"), settings.batch),
+        settings: format!("{} in minibatches of {}", count(learned.epochs, "epoch"), settings.n_batch()),
         results,
         pictures,
         rust: format!(

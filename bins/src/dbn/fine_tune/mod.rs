@@ -114,9 +114,12 @@ pub fn fine_tune<B: Base>(args: &FineTuneArgs) -> Result<Outcome> {
     let extended = asked.extend_epochs(args.epochs, FineTuneSettings::n_epochs, set)?;
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
     let rows = Rows::choose(&data, &asked.settings)?;
-    let mut feed =
-        asked.feed(args.feed, &rows.train, asked.settings.batch, asked.settings.seed).context("--batch")?;
-    asked.settings.batch = feed.config().batch;
+    let is_new = asked.resumed().is_none();
+    let note = is_new.then(|| asked.settings.choose(rows.train.n_samples())).flatten();
+    let mut feed = asked
+        .feed(args.feed, &rows.train, asked.settings.n_batch(), asked.settings.seed)
+        .context("--batch")?;
+    asked.settings.batch = Some(feed.config().batch);
     let model = asked.input.model.clone();
     let mut session = asked.open(
         session::Rows { data: &data.name, n: data.n_rows },
@@ -146,6 +149,7 @@ pub fn fine_tune<B: Base>(args: &FineTuneArgs) -> Result<Outcome> {
         count(data.n_rows, "training row"),
     );
     session.announce(&words, session.info.settings.seed)?;
+    note.iter().for_each(|note| session.report.note(note));
     if !session.place.extra.stopped && epochs(&mut session, &rows, &mut feed)? == Outcome::Interrupted {
         return session.interrupted();
     }
@@ -247,6 +251,7 @@ fn finish<B: Base>(session: Session<FineTune<B>>, data: &Data, rows: &Rows) -> R
         "held_out_error": best_figure.or(last.and_then(|line| line.held_out_error)),
         "training_error": last.map(|line| line.training_error),
         "seconds_per_epoch": last.map(|line| line.seconds),
+        "settings": settings,
     });
     if let (Some(results), Value::Object(measured)) =
         (results.as_object_mut(), serde_json::to_value(&measured)?)

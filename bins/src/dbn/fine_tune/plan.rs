@@ -2,22 +2,39 @@
 use super::super::streams;
 use super::args::FineTuneSettings;
 use crate::data::{Data, LABEL_THEM};
+use crate::options::plan_by_rows;
 use anyhow::{Result, anyhow, bail, ensure};
 use candle::Device;
 use chandlery::Philox;
 use chandlery::feedforward::{
     Activation, BackpropConfig, Feedforward, FeedforwardConfig, ReconstructionLoss, Task,
 };
-use chandlery::schedule::Schedule;
+use chandlery::schedule::{Plan, Schedule};
 use chandlery_datasets::{Split, count};
 
-/// Epochs when not said.
-const EPOCHS: (usize, usize) = (100, 200);
+/// Inputs from which a classifier drops some by default.
+const MANY_INPUTS: usize = 10;
 
 impl FineTuneSettings {
+    /// Minibatches and epochs for many rows; an autoencoder learns more slowly.
+    pub fn usual(&self) -> Plan {
+        let plan = BackpropConfig::PLAN;
+        Plan { epochs: if self.classify { plan.epochs } else { 2 * plan.epochs }, ..plan }
+    }
+
     /// Passes over the training rows.
     pub fn n_epochs(&self) -> usize {
-        self.epochs.unwrap_or(if self.classify { EPOCHS.0 } else { EPOCHS.1 })
+        self.epochs.unwrap_or(self.usual().epochs)
+    }
+
+    /// Rows per step.
+    pub fn n_batch(&self) -> usize {
+        self.batch.unwrap_or(self.usual().batch)
+    }
+
+    /// Chooses by the number of rows what was not asked for; returns what to say of it.
+    pub fn choose(&mut self, n_rows: usize) -> Option<String> {
+        plan_by_rows(self.usual(), n_rows, &mut self.batch, &mut self.epochs)
     }
 }
 
@@ -100,7 +117,12 @@ pub fn network(
 
 /// How the network learns.
 pub fn training(network: &FeedforwardConfig, settings: &FineTuneSettings) -> Result<BackpropConfig> {
-    let (input, hidden) = if settings.classify { (0.2, 0.5) } else { (0., 0.) };
+    // Of few inputs each carries what no other does.
+    let many = network.layers.first().is_some_and(|lowest| lowest.n_inputs >= MANY_INPUTS);
+    let (input, hidden) = match settings.classify {
+        true => (if many { 0.2 } else { 0. }, 0.5),
+        false => (0., 0.),
+    };
     let input = settings.input_dropout.unwrap_or(input);
     let hidden = settings.dropout.unwrap_or(hidden);
     let dropout = |layer: usize| match network.task {
@@ -115,7 +137,7 @@ pub fn training(network: &FeedforwardConfig, settings: &FineTuneSettings) -> Res
         super::args::OptimizerArg::Sgd => 0.1,
     });
     let training = BackpropConfig {
-        batch: settings.batch,
+        batch: settings.n_batch(),
         learning_rate: Schedule::linear(rate, 0., settings.n_epochs()),
         momentum: Schedule::constant(settings.momentum),
         optimizer: settings.optimizer.into(),

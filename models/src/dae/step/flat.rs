@@ -43,16 +43,39 @@ pub(super) fn fits_one_op(of: &DaeConfig, config: &DaeTrainConfig, device: &Devi
     Ok(plain && denoising_steps_fit(device, of.n_visible, of.n_hidden, config.batch)?)
 }
 
+/// What steps on minibatches of any number of rows have in common; see [`Flat`].
+pub(super) struct FlatShared {
+    params: Tensor,
+    scalars: Tensor,
+}
+
+impl FlatShared {
+    pub(super) fn new(of: &DaeConfig, device: &Device) -> Result<Self> {
+        let (shape, _) = flat_shape(of);
+        Ok(Self {
+            params: Tensor::zeros(&shape, DType::F32, device)?,
+            scalars: Tensor::zeros(2, DType::F32, device)?,
+        })
+    }
+}
+
 impl Flat {
+    /// The same for minibatches of `config.batch` rows, on the same parameters.
+    pub(super) fn of_fewer(&self, of: &DaeConfig, config: &DaeTrainConfig) -> Result<Self> {
+        let in_one_op = fits_one_op(of, config, self.params.device())?;
+        let shared = FlatShared { params: self.params.clone(), scalars: self.scalars.clone() };
+        Self::new(of, config, self.philox, in_one_op, shared)
+    }
+
     pub(super) fn new(
         of: &DaeConfig,
         config: &DaeTrainConfig,
         philox: Philox,
         in_one_op: bool,
-        device: &Device,
+        shared: FlatShared,
     ) -> Result<Self> {
-        let (shape, n_weights) = flat_shape(of);
-        let params = Tensor::zeros(&shape, DType::F32, device)?;
+        let FlatShared { params, scalars } = shared;
+        let (device, (_, n_weights)) = (params.device(), flat_shape(of));
         let zeros = |n: usize| Tensor::zeros((config.batch, n), DType::F32, device);
         Ok(Self {
             config: config.clone(),
@@ -65,12 +88,12 @@ impl Flat {
             n_weights,
             values: parameters(of, &params.get(VALUES)?)?,
             gradient: parameters(of, &params.get(GRADIENT)?)?,
-            params,
+            params: params.clone(),
             corrupted: zeros(of.n_visible)?,
             hidden: zeros(of.n_hidden)?,
             output: zeros(of.n_visible)?,
             hidden_delta: zeros(of.n_hidden)?,
-            scalars: Tensor::zeros(2, DType::F32, device)?,
+            scalars: scalars.clone(),
             in_one_op,
         })
     }

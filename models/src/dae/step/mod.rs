@@ -15,7 +15,7 @@ use super::{Dae, DaeConfig, DaeTrainConfig};
 use crate::feedforward::{Activation as UnitActivation, ReconstructionLoss};
 use candle::{DType, Result, Tensor};
 use chandlery_ops::{Activation, Factors, Philox, Precision, advance_, gemm_, layer_forward_, scale_into_};
-use flat::Flat;
+use flat::{Flat, FlatShared};
 use parts::Parts;
 
 /// Every tensor within the flat buffer begins at a multiple of so many entries: 256 bytes, what products like best.
@@ -68,6 +68,23 @@ enum Form {
     Parts(Parts),
 }
 
+impl Form {
+    fn at_once(&self) -> usize {
+        match self {
+            Self::Flat(_) => 1,
+            Self::Parts(parts) => parts.at_once,
+        }
+    }
+
+    /// Places of the sums of loss and squared error.
+    fn places(&self) -> Result<usize> {
+        match self {
+            Self::Flat(flat) => Ok(flat.places()),
+            Self::Parts(parts) => parts.places(),
+        }
+    }
+}
+
 impl Buffers {
     pub(super) fn new(lower: &[Dae], dae: &Dae, config: &DaeTrainConfig, philox: Philox) -> Result<Self> {
         let (of, device, batch) = (dae.config(), dae.weight().device(), config.batch);
@@ -87,19 +104,19 @@ impl Buffers {
         let at_once = if lower.is_empty() { parts::at_once(batch, of.n_visible) } else { 1 };
         let form = match !in_one_op && parts::fits(of, config, device) {
             true => Form::Parts(Parts::new(of, config, philox, at_once, device)?),
-            false => Form::Flat(Flat::new(of, config, philox, in_one_op, device)?),
+            false => {
+                let shared = FlatShared::new(of, device)?;
+                Form::Flat(Flat::new(of, config, philox, in_one_op, shared)?)
+            }
         };
-        let (places, at_once) = match &form {
-            Form::Flat(flat) => (flat.places(), 1),
-            Form::Parts(parts) => (parts.places()?, parts.at_once),
-        };
+        let n_inputs = lower.first().unwrap_or(dae).config().n_visible;
         let buffers = Self {
             of: of.clone(),
             precision: config.precision,
             lower: layers,
-            input: zeros(&[at_once * batch, lower.first().unwrap_or(dae).config().n_visible])?,
+            input: zeros(&[form.at_once() * batch, n_inputs])?,
             batch,
-            gathered: Tensor::zeros((2, places), DType::F64, device)?,
+            gathered: Tensor::zeros((2, form.places()?), DType::F64, device)?,
             counter: Tensor::new(&[0i64], device)?,
             form,
         };
@@ -110,6 +127,33 @@ impl Buffers {
             parts.refresh()?;
         }
         Ok(buffers)
+    }
+
+    /// Buffers for one minibatch of `config.batch` rows, fewer than these have, on the same parameters and counter; `config` is otherwise
+    /// theirs. What they gather lies apart.
+    pub(super) fn of_fewer(&self, config: &DaeTrainConfig) -> Result<Self> {
+        let batch = config.batch;
+        let form = match &self.form {
+            Form::Flat(flat) => Form::Flat(flat.of_fewer(&self.of, config)?),
+            Form::Parts(parts) => Form::Parts(parts.of_fewer(&self.of, config)?),
+        };
+        let hidden = |layer: &LowerLayer| {
+            let hidden = layer.hidden.narrow(0, 0, batch)?;
+            Ok(LowerLayer { hidden, ..layer.clone() })
+        };
+        Ok(Self {
+            lower: self.lower.iter().map(hidden).collect::<Result<_>>()?,
+            input: self.input.narrow(0, 0, batch)?,
+            batch,
+            gathered: Tensor::zeros((2, form.places()?), DType::F64, self.counter.device())?,
+            form,
+            ..self.clone()
+        })
+    }
+
+    /// Rows of a minibatch.
+    pub(super) fn batch(&self) -> usize {
+        self.batch
     }
 
     fn values(&self) -> &Parameters {
@@ -158,10 +202,7 @@ impl Buffers {
 
     /// Most minibatches of one [`run`](Self::run).
     pub(super) fn at_once(&self) -> usize {
-        match &self.form {
-            Form::Flat(_) => 1,
-            Form::Parts(parts) => parts.at_once,
-        }
+        self.form.at_once()
     }
 
     /// A step for each minibatch of `x`, prepared rows times `scale`, without momentum: no gradient and no velocity is stored.

@@ -115,6 +115,19 @@ impl Parts {
         })
     }
 
+    /// The same for one minibatch of `config.batch` rows, on the same parameters.
+    pub(super) fn of_fewer(&self, of: &DaeConfig, config: &DaeTrainConfig) -> Result<Self> {
+        let own = Self::new(of, config, self.philox, 1, self.weights.device())?;
+        Ok(Self {
+            weights: self.weights.clone(),
+            hidden_state: self.hidden_state.clone(),
+            visible_state: self.visible_state.clone(),
+            values: self.values.clone(),
+            copy: self.copy.clone(),
+            ..own
+        })
+    }
+
     /// Places of the sums of loss and squared error.
     pub(super) fn places(&self) -> Result<usize> {
         let (_, n_hidden, n_visible) = self.weights.dims3()?;

@@ -1,15 +1,47 @@
-//! Several minibatches of one step: where they are loaded to, and which of them a step takes.
+//! Several minibatches of one step: where they are loaded to, and which of them a step takes; and one that is not full.
 use super::super::storage::store;
+use super::super::variance::Variance;
 use super::super::{CdConfig, Rbm, VisibleUnit};
-use super::{Buffers, V_POS};
+use super::{Buffers, H_DRAWN, V_POS};
 use candle::{Result, Tensor};
-use chandlery_ops::cells_into_;
+use chandlery_ops::{cells_into_, set_scalars_};
 
 /// Most minibatches, and visible states of them, that are loaded at once. A load and the start of a recording take 4 µs of a GPU.
 const MINIBATCHES_AT_ONCE: usize = 16;
 const STATES_AT_ONCE: usize = 1 << 25;
 
 impl Buffers {
+    /// Buffers for minibatches of `rows`, fewer than these have, on the same parameters, velocities, running means and counter. Rates are
+    /// their own, since the mean of a gradient is over the rows. `lower` and `rbm` are those that these buffers are for.
+    pub(in super::super) fn of_fewer(&self, lower: &[Rbm], rbm: &Rbm, rows: usize) -> Result<Self> {
+        let config = CdConfig { batch: rows, ..self.config.clone() };
+        let own = Self::new(lower, rbm, self.cells, &config, self.philox)?;
+        let variance = match (&self.variance, own.variance) {
+            (Some(shared), Some(own)) => Some(Variance { state: shared.state.clone(), ..own }),
+            _ => None,
+        };
+        Ok(Self {
+            params: self.params.clone(),
+            velocity: self.velocity.clone(),
+            hidden_state: self.hidden_state.clone(),
+            visible_state: self.visible_state.clone(),
+            counter: self.counter.clone(),
+            copy: self.copy.clone(),
+            variance,
+            ..own
+        })
+    }
+
+    /// Sets what steps go by.
+    pub(in super::super) fn set_rates(&self, rate: f32, momentum: f32) -> Result<()> {
+        set_scalars_(&self.scalars, &[rate / self.n_terms() as f32, momentum, rate])
+    }
+
+    /// Where the persistent chains of these buffers are, `[batch, n_hidden]`.
+    pub(in super::super) fn chains(&self) -> Result<Tensor> {
+        self.hidden.get(H_DRAWN)
+    }
+
     /// Loads `scale · rows`, of one minibatch or several, from minibatch `first` on, in as many parts as the states have.
     pub(in super::super) fn load(&self, first: usize, rows: &Tensor, scale: f32) -> Result<()> {
         let to = self.rows.narrow(1, first * self.config.batch, rows.dim(0)?)?;
