@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! positive   v₀ = data, or drawn from it   h₀ = p(h | v₀)            drawn: ĥ₀
-//! negative   v_j = p(v | ĥ_{j−1})          ĥ_j ~ p(h | v_j)          j = 1 … k;  h_k = p(h | v_k)
-//!            PCD: ĥ₀ is where the last step's chain stopped, and v_j is drawn
+//! negative   v_j ~ p(v | ĥ_{j−1})          ĥ_j ~ p(h | v_j)          j = 1 … k − 1, a Gibbs chain
+//!            v_k = p(v | ĥ_{k−1})          h_k = p(h | v_k)          drawn where `sample_visible`
+//!            PCD: ĥ₀ is where the last step's chain stopped, and v_k is drawn
 //! gradient   G = (h₀ᵀ v₀ − h_kᵀ v_k)/B     one product of [h₀; −h_k] and [v₀; v_k]
 //! velocity   V ← μ V + ε G − ε(λ₂ W + λ₁ sign W)
 //! weights    W ← W + V;  rows longer than max_norm are scaled back;  bf16 ones are rounded stochastically
@@ -15,6 +16,7 @@
 //! | `ε`, `μ` | `learning_rate`, `momentum`: schedules over epochs |
 //! | drawn from data | `binarize` |
 //! | `k`, PCD | `k`, `persistent` |
+//! | `v_k` drawn | `sample_visible` |
 //! | `λ₁ λ₂` | `l1`, `l2` |
 //! | `ρ κ` | `sparsity.target`, `sparsity.cost`; `q` is the running mean activation |
 //!
