@@ -137,7 +137,7 @@ pub use scalars::{advance_, set_scalars_};
 pub use scale::{scale_into_, scale_into_reference, split_into_};
 pub use softmax_units::{softmax_units_, softmax_units_reference};
 pub use sort_by_key::{SortedKeys, sort_by_key, sort_by_key_reference};
-pub use sparse_cost::{SparseCost, sparse_cost_, sparse_cost_fits, sparse_cost_reference};
+pub use sparse_cost::{LEAST_ACTIVATION, SparseCost, sparse_cost_, sparse_cost_fits, sparse_cost_reference};
 pub use sums::{column_sums_, column_sums_reference};
 pub use units::{Unit, UnitPlanes, unit_mean, unit_sample, units_, units_reference};
 pub use upload::ChunkUpload;

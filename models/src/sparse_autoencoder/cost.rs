@@ -5,6 +5,7 @@
 //! second pass    h = f(a W'ᵀ + c)
 //!                δ' = (h − x) ∘ f'(h)/m                          by output_loss_
 //!                δ  = (δ' W' + s/m) ∘ a ∘ (1 − a)                s = β (−ρ/ρ̂ + (1 − ρ)/(1 − ρ̂))
+//!                a ρ̂ or 1 − ρ̂ below 1e-30 counts as 1e-30 in KL(ρ‖ρ̂), and its term of s as 0
 //! gradient       ∂J/∂W  = δᵀ x + λ W,    ∂J/∂b = Σ_rows δ
 //!                ∂J/∂W' = δ'ᵀ a + λ W',  ∂J/∂c = Σ_rows δ'
 //! ```
@@ -23,9 +24,9 @@ use crate::check::at_least_one;
 use crate::prepare::prepared;
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_ops::{
-    Activation, Factors, OutputLoss, Precision, SparseCost, column_sums_, gemm_, gemm_split_,
-    layer_backward_, layer_backward_reference, layer_forward_, layer_forward_reference, output_loss_,
-    row_dots, sparse_cost_, sparse_cost_fits,
+    Activation, Factors, LEAST_ACTIVATION, OutputLoss, Precision, SparseCost, column_sums_, gemm_,
+    gemm_split_, layer_backward_, layer_backward_reference, layer_forward_, layer_forward_reference,
+    output_loss_, row_dots, sparse_cost_, sparse_cost_fits,
 };
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -286,8 +287,13 @@ impl Cost {
     fn sparsity(&self, mean: &Tensor) -> Result<(Tensor, Tensor)> {
         let rho = self.config.sparsity_target;
         let rest = mean.affine(-1., 1.)?;
-        let divergence = (mean.log()?.affine(-rho, rho * rho.ln())?
-            + rest.log()?.affine(rho - 1., (1. - rho) * (1. - rho).ln())?)?;
+        let log = |t: &Tensor| t.maximum(LEAST_ACTIVATION)?.log();
+        // A term that is bounded has no slope.
+        let slope = |t: &Tensor| {
+            t.maximum(LEAST_ACTIVATION)?.recip()? * t.ge(LEAST_ACTIVATION)?.to_dtype(DType::F64)?
+        };
+        let divergence = (log(mean)?.affine(-rho, rho * rho.ln())?
+            + log(&rest)?.affine(rho - 1., (1. - rho) * (1. - rho).ln())?)?;
         let beta = self.config.sparsity_weight;
         let pull = ((rest.recip()? * (beta * (1. - rho)))? - (mean.recip()? * (beta * rho))?)?;
         Ok((divergence.sum_all()?, pull.to_dtype(self.dtype)?))
