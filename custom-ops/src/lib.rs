@@ -98,8 +98,8 @@ pub use history::{
     put_difference_reference,
 };
 pub use lasso::{
-    LassoMethod, LassoOptions, LassoReport, LassoStep, LineSearch, lasso_, lasso_gaps_reference,
-    lasso_reference, lasso_step_, lasso_step_reference,
+    LassoMethod, LassoOptions, LassoReport, LassoStep, LineSearch, MaskedSignals, lasso_,
+    lasso_gaps_reference, lasso_masked_, lasso_reference, lasso_step_, lasso_step_reference,
 };
 pub use layout::{
     LayoutFigures, LayoutState, LayoutStep, layout_divergence, layout_divergence_reference, layout_step_,
