@@ -111,6 +111,7 @@ impl Feed {
     /// # Errors
     /// When `batch` is 0 or, with `drop_last`, above the number of rows; when rows cannot be read; when memory is short.
     pub fn new(split: &Split, device: &Device, config: FeedConfig) -> Result<Self> {
+        split.check_labels()?;
         let n_samples = split.n_samples();
         let n_rows = if config.drop_last && config.batch > 0 {
             n_samples - n_samples % config.batch
