@@ -59,6 +59,7 @@ mod sparse_cost;
 mod sums;
 mod units;
 mod upload;
+mod value_range;
 mod vector;
 mod weight_step;
 
@@ -141,6 +142,7 @@ pub use sparse_cost::{LEAST_ACTIVATION, SparseCost, sparse_cost_, sparse_cost_fi
 pub use sums::{column_sums_, column_sums_reference};
 pub use units::{Unit, UnitPlanes, unit_mean, unit_sample, units_, units_reference};
 pub use upload::ChunkUpload;
+pub use value_range::extend_range_;
 pub use weight_step::{WeightStep, max_norm_rows_, weight_step_, weight_step_reference};
 
 pub use activation::Activation;

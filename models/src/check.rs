@@ -9,6 +9,12 @@ pub(crate) fn batch_of(op: &str, name: &str, t: &Tensor, want: usize) -> Result<
     }
 }
 
+/// The same values in the type of a model, after [`batch_of`].
+pub(crate) fn values_of(op: &str, name: &str, t: &Tensor, want: usize, dtype: DType) -> Result<Tensor> {
+    batch_of(op, name, t, want)?;
+    t.to_dtype(dtype)
+}
+
 /// Checks that a size is at least 1.
 pub(crate) fn at_least_one(op: &str, name: &str, size: usize) -> Result<()> {
     if size == 0 {

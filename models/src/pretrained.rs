@@ -159,18 +159,22 @@ pub fn model_type(folder_or_id: &str) -> Result<ModelType> {
 }
 
 /// Reads the configuration from a folder, or by an id (`owner/name`) from the hub through its cache, and makes the model of
-/// it and of the weights, in f32 on `device`.
+/// it and of the weights, in `dtype` on `device`.
 ///
 /// # Errors
 /// When there is neither, a file is missing or does not fit, or the model is not of the type `want`; the message names the file.
 pub(crate) fn load<C: DeserializeOwned + Prepares, M>(
     want: ModelType,
     folder_or_id: &str,
+    dtype: DType,
     device: &Device,
     make: impl FnOnce(C, VarBuilder) -> Result<M>,
 ) -> Result<M> {
+    if !dtype.is_float() {
+        candle::bail!("{want}: weights must be of a float type, got {dtype:?}")
+    }
     load_stored(want, folder_or_id, device, |config, tensors| {
-        make(config, VarBuilder::from_tensors(tensors, DType::F32, device))
+        make(config, VarBuilder::from_tensors(tensors, dtype, device))
     })
 }
 
@@ -194,10 +198,6 @@ pub(crate) fn load_stored<C: DeserializeOwned + Prepares, M>(
     make(config, tensors).map_err(|e| refused(&e))
 }
 
-/// A `config.json`, and what it says about itself.
-struct ConfigFile {
-    path: PathBuf,
-    text: String,
 /// Times that a folder is read anew while somebody writes another model to it, and the wait between two.
 const READS: usize = 20;
 const WAIT: Duration = Duration::from_millis(50);
@@ -234,6 +234,10 @@ fn read_both<C: DeserializeOwned>(
     candle::bail!("{folder_or_id}: cannot be read while another model is written there; read it again")
 }
 
+/// A `config.json`, and what it says about itself.
+struct ConfigFile {
+    path: PathBuf,
+    text: String,
     /// The same, parsed.
     fields: Value,
 }

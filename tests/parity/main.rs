@@ -37,3 +37,4 @@ mod tsne;
 mod two_gpus;
 mod units;
 mod up_down;
+mod value_range;

@@ -27,11 +27,13 @@ use super::step::Buffers;
 use super::{Dae, DaeTrainConfig};
 use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
+use crate::feedforward::Activation;
 use crate::layers::TrainerParts;
 use crate::losses::{LossSums, SinceReport};
 use crate::prepare::{check_inputs, prepared, to_load};
 use crate::replays::Replays;
 use crate::trainer::{Trainer, one_by_one};
+use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
 use chandlery_ops::Philox;
@@ -59,6 +61,8 @@ pub struct DaeTrainer {
     dae: Dae,
     buffers: Buffers,
     replays: Replays,
+    /// Of the rows, where they are the targets of sigmoid outputs.
+    range: Option<UnitRange>,
     lower: Vec<Dae>,
     preparation: Preparation,
     /// Values in a raw row.
@@ -117,12 +121,17 @@ impl DaeTrainer {
         let steps = buffers.clone();
         let replays = Replays::new(&device, buffers.at_once(), move |n| steps.run(n));
         let losses = LossSums::new(&buffers.gathered, config.batch);
+        let targets = lower.is_empty() && dae.config().output == Activation::Sigmoid;
+        let range = targets
+            .then(|| UnitRange::new("sigmoid outputs", "identity outputs with the squared error", &device))
+            .transpose()?;
         let lower = lower.to_vec();
         let mut trainer = Self {
             config,
             dae,
             buffers,
             replays,
+            range,
             lower,
             preparation,
             n_inputs,
@@ -136,16 +145,22 @@ impl DaeTrainer {
     }
 
     /// Takes the schedules of learning rate and momentum from `config`, from the next [`begin_epoch`](Trainer::begin_epoch) on; everything
-    /// else stays as it was. A trainer that began without momentum may have no velocities, and stays without.
+    /// else stays as it was.
     ///
     /// # Errors
-    /// When `config` is out of range.
+    /// When `config` is out of range, or has a momentum for a trainer that began without and whose steps are one op, which has no velocities.
     pub fn set_schedules(&mut self, config: &DaeTrainConfig) -> Result<()> {
         config.validate()?;
-        self.config.learning_rate = config.learning_rate.clone();
-        if !self.buffers.in_one_op() {
-            self.config.momentum = config.momentum.clone();
+        if self.buffers.in_one_op() && config.momentum != self.config.momentum {
+            candle::bail!(
+                "DaeTrainer::set_schedules: momentum must stay {:?}, with which this trainer began without velocities, got {:?}; begin a new trainer from \
+                 its model",
+                self.config.momentum,
+                config.momentum
+            )
         }
+        self.config.learning_rate = config.learning_rate.clone();
+        self.config.momentum = config.momentum.clone();
         Ok(())
     }
 
@@ -165,13 +180,17 @@ impl DaeTrainer {
         if n == 0 || rows.dims() != [n * batch, self.n_inputs] {
             return one_by_one(self, rows, labels, n);
         }
-        let Self { replays, preparation, buffers, .. } = self;
-        replays.run(n, rows, preparation, |first, rows, scale| buffers.load(first, rows, scale))?;
+        let Self { replays, preparation, buffers, range, .. } = self;
+        replays.run("DaeTrainer", n, rows, preparation, |first, rows, scale| {
+            range.as_mut().map_or(Ok(()), |range| range.see(rows, scale))?;
+            buffers.load(first, rows, scale)
+        })?;
         self.steps += n as u64;
         Ok(())
     }
 
     fn since_report(&self) -> Result<SinceReport> {
+        self.range.as_ref().map_or(Ok(()), |range| range.check("DaeTrainer"))?;
         self.losses.since_report("DaeTrainer", self.steps, "lower the learning rate, or scale the input")
     }
 
@@ -226,10 +245,14 @@ impl Trainer for DaeTrainer {
             candle::bail!("DaeTrainer::steps_of: rows must have shape {want:?}, got {:?}", rows.dims())
         }
         let (x, scale) = match &self.lower[..] {
-            [] => to_load(&self.preparation, rows)?,
+            [] => {
+                let (x, scale) = to_load("DaeTrainer", &self.preparation, rows)?;
+                self.range.as_mut().map_or(Ok(()), |range| range.see(&x, scale))?;
+                (x, scale)
+            }
             lower => {
                 // A minibatch at a time: sums over many rows at once may be of other bits, and where many steps begin and end is free.
-                let x = prepared(&self.preparation, rows)?;
+                let x = prepared("DaeTrainer", &self.preparation, rows, DType::F32)?;
                 let up = |x: Tensor| lower.iter().try_fold(x, |x, layer| layer.encode(&x));
                 let minibatch =
                     |i| up(x.narrow(0, i * self.config.batch, self.config.batch)?.contiguous()?);

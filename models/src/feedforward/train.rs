@@ -21,12 +21,13 @@
 //! their gradients. Everything is allocated in [`FeedforwardTrainer::new`]. Cost: `6 · batch` FLOP a weight, and for filters as often as
 //! they have places.
 use super::step::Buffers;
-use super::{BackpropConfig, EarlyStopping, Feedforward, FeedforwardConfig, Task};
+use super::{Activation, BackpropConfig, EarlyStopping, Feedforward, FeedforwardConfig, Task};
 use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
 use crate::losses::{LossSums, SinceReport};
 use crate::prepare::to_load;
 use crate::trainer::Trainer;
+use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_ops::{Philox, Replay, set_scalars_};
@@ -58,6 +59,8 @@ pub struct FeedforwardTrainer {
     stopping: EarlyStopping,
     buffers: Buffers,
     replay: Replay,
+    /// Of the rows, where they are the targets of sigmoid outputs.
+    range: Option<UnitRange>,
     philox: Philox,
     steps: u64,
     losses: LossSums,
@@ -106,12 +109,18 @@ impl FeedforwardTrainer {
             if record { Replay::new(device, run).unshared() } else { Replay::unrecorded(device, run) };
         let stopping = EarlyStopping::new(usize::MAX);
         let losses = LossSums::new(&buffers.gathered, config.batch);
-        let mut trainer = Self { config, model, stopping, buffers, replay, philox, steps: 0, losses };
+        let own = network.config();
+        let top = own.layers.last().map(|layer| layer.activation);
+        let targets = matches!(own.task, Task::Autoencode { .. }) && top == Some(Activation::Sigmoid);
+        let range =
+            targets.then(|| UnitRange::new("sigmoid outputs", "identity outputs", device)).transpose()?;
+        let mut trainer = Self { config, model, stopping, buffers, replay, range, philox, steps: 0, losses };
         trainer.begin_epoch(0)?;
         Ok(trainer)
     }
 
     fn since_report(&self) -> Result<SinceReport> {
+        self.range.as_ref().map_or(Ok(()), |range| range.check("FeedforwardTrainer"))?;
         const ADVICE: &str = "lower the learning rate, scale the input, or see that every label is below the number of classes";
         self.losses.since_report("FeedforwardTrainer", self.steps, ADVICE)
     }
@@ -207,7 +216,8 @@ impl Trainer for FeedforwardTrainer {
                 None => candle::bail!("{OP}: a classifier must be given labels, got none"),
             }
         }
-        let (rows, scale) = to_load(&self.model.config().preparation, rows)?;
+        let (rows, scale) = to_load("FeedforwardTrainer", &self.model.config().preparation, rows)?;
+        self.range.as_mut().map_or(Ok(()), |range| range.see(&rows, scale))?;
         self.buffers.load(&rows, scale)?;
         self.replay.run()?;
         self.steps += 1;

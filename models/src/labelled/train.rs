@@ -5,6 +5,7 @@ use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
 use crate::prepare::to_load;
 use crate::trainer::Trainer;
+use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_ops::{Philox, Replay, scale_into_};
@@ -53,6 +54,8 @@ pub struct UpDownTrainer {
     model: LabelledDbnConfig,
     buffers: Buffers,
     replay: Replay,
+    /// Of the rows.
+    range: UnitRange,
     /// Gibbs steps that `replay` makes.
     k: usize,
     /// Rows with a one for each class, `[n_classes, n_classes]`.
@@ -87,6 +90,11 @@ impl UpDownTrainer {
         let mut trainer = Self {
             model,
             replay: replay(&buffers, k, dbn.device()),
+            range: UnitRange::new(
+                "Bernoulli units",
+                "a deep belief network with gaussian ones",
+                dbn.device(),
+            )?,
             k,
             one_hot: Tensor::eye(dbn.config().n_classes, DType::F32, dbn.device())?,
             buffers,
@@ -144,6 +152,7 @@ impl UpDownTrainer {
 
     /// What was gathered since the last report, which stays as it is.
     fn measured(&self) -> Result<UpDownMetrics> {
+        self.range.check("UpDownTrainer")?;
         let steps = self.gathered;
         let rows = steps as f64 * self.config().batch as f64;
         let gathered = |state: &Tensor| -> Result<f64> {
@@ -233,7 +242,8 @@ impl Trainer for UpDownTrainer {
             )
         }
         let classes = self.one_hot.index_select(labels, 0)?;
-        let (rows, scale) = to_load(&self.model.preparation, rows)?;
+        let (rows, scale) = to_load("UpDownTrainer", &self.model.preparation, rows)?;
+        self.range.see(&rows, scale)?;
         scale_into_(&input, &rows, scale)?;
         scale_into_(&self.buffers.top.labels.get(POS)?, &classes, 1.)?;
         self.replay.run()?;

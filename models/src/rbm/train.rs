@@ -30,7 +30,7 @@
 //! gradient of both phases, and one pass for each of units, weights and biases. Everything is allocated in
 //! [`RbmTrainer::new`]. Cost: `(2 + 4k) + 4` products' worth of `n_visible · n_hidden · batch` FLOP.
 use super::step::{Buffers, H_DRAWN};
-use super::{CdConfig, Rbm, RbmConfig};
+use super::{CdConfig, Rbm, RbmConfig, VisibleUnit};
 use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
 use crate::layers::TrainerParts;
@@ -38,6 +38,7 @@ use crate::patch_rbm::Cells;
 use crate::prepare::check_inputs;
 use crate::replays::Replays;
 use crate::trainer::{Trainer, one_by_one};
+use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
 use chandlery_ops::{Philox, scale_into_, set_scalars_};
@@ -68,6 +69,8 @@ pub struct RbmTrainer {
     cells: Option<Cells>,
     buffers: Buffers,
     replays: Replays,
+    /// Of the rows, where the lowest visible units are Bernoulli.
+    range: Option<UnitRange>,
     lower: Vec<Rbm>,
     preparation: Preparation,
     /// Values in a raw row.
@@ -136,6 +139,10 @@ impl RbmTrainer {
             // Learned variances are rare and small: their update is written with candle's ops, which allocate.
             Some(_) => Replays::unrecorded(device, move |n| step.run(n)),
         };
+        let bernoulli = lowest.config().visible == VisibleUnit::Bernoulli;
+        let range = bernoulli
+            .then(|| UnitRange::new("Bernoulli visible units", "gaussian ones", device))
+            .transpose()?;
         let (lower, own) = (lower.to_vec(), own.config().clone());
         let mut trainer = Self {
             config,
@@ -143,6 +150,7 @@ impl RbmTrainer {
             cells,
             buffers,
             replays,
+            range,
             lower,
             preparation,
             n_inputs,
@@ -244,8 +252,9 @@ impl RbmTrainer {
         self.cells.map_or(Ok(rbm.clone()), |cells| cells.rbm_back(&rbm))
     }
 
-    /// The error summed over the steps since the last report.
+    /// The error summed over the steps since the last report, of rows that the visible units can take.
     fn gathered_error(&self) -> Result<f64> {
+        self.range.as_ref().map_or(Ok(()), |range| range.check("RbmTrainer"))?;
         let gathered = self.buffers.visible_state.narrow(0, 2, 2)?;
         let sum = gathered.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
         if !sum.is_finite() {
@@ -284,8 +293,11 @@ impl Trainer for RbmTrainer {
         if n == 0 || rows.dims() != [n * batch, self.n_inputs] {
             return one_by_one(self, rows, labels, n);
         }
-        let Self { replays, preparation, buffers, .. } = self;
-        replays.run(n, rows, preparation, |first, rows, scale| buffers.load(first, rows, scale))?;
+        let Self { replays, preparation, buffers, range, .. } = self;
+        replays.run("RbmTrainer", n, rows, preparation, |first, rows, scale| {
+            range.as_mut().map_or(Ok(()), |range| range.see(rows, scale))?;
+            buffers.load(first, rows, scale)
+        })?;
         self.steps += n as u64;
         self.gathered += n as u64;
         Ok(())

@@ -81,8 +81,8 @@ impl Softmax {
     /// Fits a classifier to features `x`, `[n_samples, n_features]` f32 and finite, and their
     /// labels, `[n_samples]` u32 below `n_classes`, starting from zero weights.
     ///
-    /// The order of Adam's minibatches is drawn from `philox`: the same arguments on the same
-    /// device give the same bits. Cost: an epoch is O(`n_samples · n_features · n_classes`).
+    /// The order of Adam's minibatches in epoch `e`, from 0 on, is drawn from stream `philox.stream + e`: `config.max_epochs` streams from
+    /// `philox.stream` on should be used for nothing else. The same arguments on the same device give the same bits. Cost: an epoch is O(`n_samples · n_features · n_classes`).
     ///
     /// # Errors
     /// When shapes, types or labels are not as said, `config` is out of range, or the objective
