@@ -319,3 +319,27 @@ fn outputs_of_an_upper_layer_must_reach_what_the_layer_below_makes() {
     }
     assert_eq!(stack(Activation::Sigmoid, Activation::Sigmoid, squared), Ok(()));
 }
+
+#[test]
+fn a_trainer_does_not_draw_where_the_weights_were_drawn() -> Result<()> {
+    let (place, other) = (Philox::new(8, 3), Philox::new(8, 4));
+    let want = |name: &str| {
+        Err(format!(
+            "{name}: philox must not begin where the draws of the weights did, at seed 8, stream 3 and offset 0; give another stream"
+        ))
+    };
+    let rbm = Rbm::init(RbmConfig::new(N, 4), place, &CPU)?;
+    let of_rbm = |at| RbmTrainer::new(&rbm, CdConfig::default(), at).map(drop).map_err(first_line);
+    assert_eq!((of_rbm(place), of_rbm(other)), (want("RbmTrainer"), Ok(())));
+    let dae = Dae::init(DaeConfig::new(N, 4), place, &CPU)?;
+    let of_dae = |at| DaeTrainer::new(&dae, DaeTrainConfig::default(), at).map(drop).map_err(first_line);
+    assert_eq!((of_dae(place), of_dae(other)), (want("DaeTrainer"), Ok(())));
+    let network = Feedforward::init(FeedforwardConfig::classifier(&[N, 4, 3]), place, &CPU)?;
+    let of_network = |dropout: Vec<f64>, at| {
+        let config = BackpropConfig { dropout, ..BackpropConfig::default() };
+        FeedforwardTrainer::new(&network, config, at).map(drop).map_err(first_line)
+    };
+    assert_eq!(of_network(vec![0.2, 0.], place), want("FeedforwardTrainer"));
+    assert_eq!((of_network(vec![0.2, 0.], other), of_network(vec![], place)), (Ok(()), Ok(())));
+    Ok(())
+}

@@ -53,7 +53,6 @@ pub use stacked::{StackedDae, StackedDaeConfig, StackedDaeTrainer};
 pub use train::{DaeTrainer, Metrics};
 
 use crate::check::{batch_of, room_for, values_of};
-use crate::feedforward::{Connections, LayerConfig};
 use crate::prepare::{on_device, prepared};
 use crate::rbm::softplus;
 use candle::{DType, Device, Error, Module, Result, Tensor};
@@ -112,13 +111,7 @@ impl Dae {
         let (n_visible, n_hidden) = (config.n_visible, config.n_hidden);
         let values = if config.tied { 6. } else { 12. } * n_visible as f64 * n_hidden as f64;
         room_for("Dae", &format!("{n_visible} visible and {n_hidden} hidden units"), values, device)?;
-        let layer = LayerConfig {
-            n_inputs: n_visible,
-            n_outputs: n_hidden,
-            activation: config.hidden,
-            connections: Connections::Dense,
-        };
-        let weight = layer.random_weight(philox, device)?;
+        let weight = config.encoder().random_weight(philox, device)?;
         let decoder_weight = if config.tied { None } else { Some(weight.t()?.contiguous()?) };
         let zeros = |n: usize| Tensor::zeros(n, DType::F32, device);
         Ok(Self { weight, bias: zeros(n_hidden)?, visible_bias: zeros(n_visible)?, decoder_weight, config })

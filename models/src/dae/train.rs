@@ -25,7 +25,7 @@
 //! [`DaeTrainer::new`].
 use super::step::Buffers;
 use super::{Dae, DaeTrainConfig};
-use crate::check::{all_finite, at_least_one};
+use crate::check::{all_finite, at_least_one, other_place};
 use crate::checkpoint::{self, Checkpoint};
 use crate::feedforward::Activation;
 use crate::layers::TrainerParts;
@@ -84,7 +84,7 @@ impl DaeTrainer {
     /// `philox` is where the noise begins; its stream should be used for nothing else.
     ///
     /// # Errors
-    /// When `config` is out of range, or memory is short.
+    /// When `config` is out of range, `philox` is where the weights were drawn, or memory is short.
     pub fn new(dae: &Dae, config: DaeTrainConfig, philox: Philox) -> Result<Self> {
         Self::above(&[], dae, &dae.config().preparation, config, philox)
     }
@@ -102,6 +102,8 @@ impl DaeTrainer {
         philox: Philox,
     ) -> Result<Self> {
         config.validate()?;
+        let layer = dae.config().encoder();
+        other_place("DaeTrainer", philox, dae.weight(), |n| layer.first_weights(n, philox))?;
         let lowest = lower.first().unwrap_or(dae);
         let n_inputs = check_inputs("DaeTrainer", preparation, lowest.config().n_visible, None)?;
         let preparation = preparation.to_device(dae.weight().device()).map_err(Error::wrap)?;

@@ -22,7 +22,7 @@
 //! they have places.
 use super::step::Buffers;
 use super::{Activation, BackpropConfig, EarlyStopping, Feedforward, FeedforwardConfig, Task};
-use crate::check::{all_finite, at_least_one};
+use crate::check::{all_finite, at_least_one, other_place};
 use crate::checkpoint::{self, Checkpoint};
 use crate::losses::{LossSums, SinceReport};
 use crate::prepare::to_load;
@@ -84,7 +84,8 @@ impl FeedforwardTrainer {
     /// `philox` is where the draws of dropout begin; its stream should be used for nothing else.
     ///
     /// # Errors
-    /// When `config` is out of range or does not fit the network, or memory is short.
+    /// When `config` is out of range or does not fit the network, `philox` is where the weights were drawn and there is dropout, or memory is
+    /// short.
     pub fn new(network: &Feedforward, config: BackpropConfig, philox: Philox) -> Result<Self> {
         Self::with(network, config, philox, true)
     }
@@ -98,6 +99,12 @@ impl FeedforwardTrainer {
     ) -> Result<Self> {
         network.config().validate()?;
         config.validate(network.config())?;
+        let draws = config.dropout.iter().any(|&share| share > 0.);
+        if let (true, Some(layer), Some((weight, _))) =
+            (draws, network.config().layers.first(), network.layers().first())
+        {
+            other_place("FeedforwardTrainer", philox, weight, |n| layer.first_weights(n, philox))?;
+        }
         let buffers = Buffers::new(network, &config, philox)?;
         let mut of_model = network.config().clone();
         of_model.preparation = of_model.preparation.to_device(network.device()).map_err(Error::wrap)?;

@@ -31,7 +31,7 @@
 //! [`RbmTrainer::new`]. Cost: `(2 + 4k) + 4` products' worth of `n_visible · n_hidden · batch` FLOP.
 use super::step::{Buffers, H_DRAWN};
 use super::{CdConfig, Rbm, RbmConfig, VisibleUnit};
-use crate::check::{all_finite, at_least_one};
+use crate::check::{all_finite, at_least_one, other_place};
 use crate::checkpoint::{self, Checkpoint};
 use crate::layers::TrainerParts;
 use crate::patch_rbm::Cells;
@@ -41,7 +41,7 @@ use crate::trainer::{Trainer, one_by_one};
 use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
-use chandlery_ops::{Philox, scale_into_, set_scalars_};
+use chandlery_ops::{Philox, normal, scale_into_, set_scalars_};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -89,7 +89,7 @@ impl RbmTrainer {
     /// `philox` is where the random draws begin; its stream should be used for nothing else.
     ///
     /// # Errors
-    /// When `config` is out of range, or memory is short.
+    /// When `config` is out of range, `philox` is where the weights were drawn, or memory is short.
     pub fn new(rbm: &Rbm, config: CdConfig, philox: Philox) -> Result<Self> {
         Self::above(&[], rbm, &rbm.config().preparation, config, philox)
     }
@@ -107,6 +107,9 @@ impl RbmTrainer {
         philox: Philox,
     ) -> Result<Self> {
         config.validate_for(rbm.config())?;
+        other_place("RbmTrainer", philox, rbm.weight(), |n| {
+            normal(n, &Device::Cpu, philox)? * rbm.config().weight_stdev
+        })?;
         let lowest = lower.first().unwrap_or(rbm);
         let n_inputs = check_inputs("RbmTrainer", preparation, lowest.config().n_visible, None)?;
         let preparation = preparation.to_device(rbm.weight().device()).map_err(Error::wrap)?;

@@ -105,7 +105,7 @@ impl<T: Real, const W: usize> Rows<T> for &mut LazyRows<'_, T, W> {
         values.clear();
         values.extend(samples.iter().map(|&t| -columns[t as usize * *padded + j]));
         subtract_rows::<T, W>(row, zeros, columns, *padded, samples, values);
-        row.iter_mut().zip(inverse.iter()).for_each(|(g, &i)| *g = *g * (by * i));
+        row.iter_mut().zip(inverse.iter()).for_each(|(g, &i)| *g *= by * i);
         if by > T::zero() {
             row[j] = T::one();
         }
