@@ -28,7 +28,8 @@ fn the_range_is_that_of_all_values_seen() -> Result<()> {
             }
         }
         let bytes = (uniform(10_000, &cpu, Philox::new(5, 9))? * 200.)?.to_dtype(DType::U8)?;
-        let want = [bytes.min_all()?.to_scalar::<u8>()?.into(), bytes.max_all()?.to_scalar::<u8>()?.into()];
+        let want: [f32; 2] =
+            [bytes.min_all()?.to_scalar::<u8>()?.into(), bytes.max_all()?.to_scalar::<u8>()?.into()];
         let range = Tensor::new(&[f32::INFINITY, f32::NEG_INFINITY], &device)?;
         extend_range_(&range, &bytes.to_device(&device)?)?;
         assert_eq!(range.to_vec1::<f32>()?, want);
