@@ -52,6 +52,36 @@ fn a_small_machine_is_summed_exactly_and_annealing_finds_the_same() {
 }
 
 #[test]
+fn annealing_of_a_small_machine_takes_few_chains_and_temperatures_and_finds_the_exact_sum() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows: String = (0..200u32)
+        .map(|i| {
+            (0..16)
+                .map(|j| (i.wrapping_mul(2_654_435_761) >> (j % 7 + 9) & 1).to_string())
+                .collect::<Vec<_>>()
+                .join(",")
+                + "\n"
+        })
+        .collect();
+    std::fs::write(folder.path().join("bits.csv"), rows).unwrap();
+    let args =
+        ["train", "--data", "bits.csv", "--hidden", "12", "--batch", "10", "--epochs", "10", "--out", "run"];
+    DBN_ON_CPU.succeed(folder.path(), &args);
+    let evaluate = ["evaluate", "run", "--log-likelihood"];
+    let exact = DBN_ON_CPU.json(folder.path(), &evaluate)["log_likelihood"].clone();
+    let log_z = number(&exact, "partition_function/log_z");
+    let report = DBN_ON_CPU.json(folder.path(), &[&evaluate[..], &["--log-z", "ais"]].concat());
+    let found = report["log_likelihood"]["partition_function"].clone();
+    assert_eq!((&found["n_chains"], &found["n_temperatures"]), (&500.into(), &1000.into()), "{report}");
+    for way in ["forward", "reverse"] {
+        assert!(
+            (number(&found, &format!("{way}/value")) - log_z).abs() < 0.05,
+            "{way}: {found}, exact {log_z}"
+        );
+    }
+}
+
+#[test]
 fn two_layers_have_a_lower_bound_and_more_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     train(folder.path(), "20,8", &["--epochs", "4", "--out", "two"]);

@@ -2,7 +2,7 @@
 //
 //   A  = sigmoid(X W^T + b)                          rho_hat_j = 1/m sum_rows A
 //   H  = f(A W'^T + c),   E = (H - X) f'(H)          s_j = beta ((1 - rho)/(1 - rho_hat_j) - rho/rho_hat_j)
-//   D  = (E W' + s) A (1 - A)
+//   D  = (E W' + s) A (1 - A)                        rho_hat_j and 1 - rho_hat_j below 1e-30 count as 1e-30 in KL; their terms of s are 0
 //   gradient   D^T X/m + lambda W,  E^T A/m + lambda W',  sum_rows D/m,  sum_rows E/m
 //   figures    J = q + lambda/2 w + beta k,  q = 1/m sum 1/2 (H - X)^2,  w = sum W^2 + sum W'^2,  k = sum_j KL(rho || rho_hat_j)
 //
@@ -32,6 +32,7 @@ namespace cg = cooperative_groups;
 namespace {
 
 constexpr unsigned THREADS = 512, WARP = 32, WARPS = THREADS / WARP;
+constexpr double LEAST_ACTIVATION = 1e-30;  // that of src/sparse_cost/mod.rs
 constexpr unsigned SIDE = 4;  // a thread makes SIDE x SIDE entries of a product
 
 struct Sizes {
@@ -41,6 +42,12 @@ struct Sizes {
 struct Weighs {
   double decay, weight, target;  // lambda, beta, rho
 };
+
+// What KL takes of a mean activation, or of what it lacks of 1; NaN stays NaN.
+__device__ __forceinline__ double bounded(double mean) { return mean < LEAST_ACTIVATION ? LEAST_ACTIVATION : mean; }
+
+// The slope of -share log(bounded(mean)), turned.
+__device__ __forceinline__ double slope(double share, double mean) { return mean < LEAST_ACTIVATION ? 0. : share / mean; }
 
 // A matrix in shared memory, and how far apart its lines and the entries of a line are.
 struct Lines {
@@ -144,10 +151,11 @@ __device__ void sparse_cost(double* figures, float* gradient, float* activity, f
   for (unsigned j = warp; j < h; j += WARPS) {
     double sum = 0.;
     for (unsigned k = lane; k < blocks; k += WARP) sum += (double)__ldcg(activity + j * blocks + k);
-    const double mean = sum_of_warp(sum) / m, rho = weighs.target;
+    const double mean = sum_of_warp(sum) / m, rest = 1. - mean, rho = weighs.target;
     if (lane == 0) {
-      pull[j] = (float)(weighs.weight * ((1. - rho) / (1. - mean) - rho / mean));
-      if (blockIdx.x == blocks - 1) divergence += rho * log(rho / mean) + (1. - rho) * log((1. - rho) / (1. - mean));
+      pull[j] = (float)(weighs.weight * (slope(1. - rho, rest) - slope(rho, mean)));
+      if (blockIdx.x == blocks - 1)
+        divergence += rho * log(rho / bounded(mean)) + (1. - rho) * log((1. - rho) / bounded(rest));
     }
   }
 

@@ -59,6 +59,7 @@ mod sparse_cost;
 mod sums;
 mod units;
 mod upload;
+mod value_range;
 mod vector;
 mod weight_step;
 
@@ -98,8 +99,8 @@ pub use history::{
     put_difference_reference,
 };
 pub use lasso::{
-    LassoMethod, LassoOptions, LassoReport, LassoStep, LineSearch, lasso_, lasso_gaps_reference,
-    lasso_reference, lasso_step_, lasso_step_reference,
+    LassoMethod, LassoOptions, LassoReport, LassoStep, LineSearch, MaskedSignals, lasso_,
+    lasso_gaps_reference, lasso_masked_, lasso_reference, lasso_step_, lasso_step_reference,
 };
 pub use layout::{
     LayoutFigures, LayoutState, LayoutStep, layout_divergence, layout_divergence_reference, layout_step_,
@@ -137,10 +138,11 @@ pub use scalars::{advance_, set_scalars_};
 pub use scale::{scale_into_, scale_into_reference, split_into_};
 pub use softmax_units::{softmax_units_, softmax_units_reference};
 pub use sort_by_key::{SortedKeys, sort_by_key, sort_by_key_reference};
-pub use sparse_cost::{SparseCost, sparse_cost_, sparse_cost_fits, sparse_cost_reference};
+pub use sparse_cost::{LEAST_ACTIVATION, SparseCost, sparse_cost_, sparse_cost_fits, sparse_cost_reference};
 pub use sums::{column_sums_, column_sums_reference};
 pub use units::{Unit, UnitPlanes, unit_mean, unit_sample, units_, units_reference};
 pub use upload::ChunkUpload;
+pub use value_range::extend_range_;
 pub use weight_step::{WeightStep, max_norm_rows_, weight_step_, weight_step_reference};
 
 pub use activation::Activation;

@@ -28,6 +28,8 @@
 //! assert_eq!(draws.bits(6), draws.block(1)[2]);
 //! assert_eq!(draws.advanced(10).bits(0), draws.bits(12));
 //! ```
+use std::collections::HashMap;
+
 const M0: u32 = 0xD251_1F53;
 const M1: u32 = 0xCD9E_8D57;
 const W0: u32 = 0x9E37_79B9;
@@ -99,6 +101,25 @@ impl Philox {
             order.swap(i, j as usize);
         }
         order
+    }
+
+    /// `k` of `0..n` without replacement, each set of `k` equally likely: the last `k` places of [`permutation`](Self::permutation) from the
+    /// last on, or all of them where there are fewer. In time and memory of `k`, whatever `n` is.
+    ///
+    /// # Panics
+    /// When `n` is above 2³².
+    pub fn sample(&self, n: usize, k: usize) -> Vec<u32> {
+        assert!(n as u64 <= 1 << 32, "Philox::sample: n must be at most 2^32, got {n}");
+        let mut words = (0..).flat_map(|block| self.words(block));
+        // What lies at places that are not their own number.
+        let mut moved = HashMap::new();
+        let mut drawn = Vec::with_capacity(k.min(n));
+        for i in (n.saturating_sub(k)..n).rev() {
+            let j = if i > 0 { below(i as u64 + 1, &mut words) as usize } else { 0 };
+            let own = moved.remove(&i).unwrap_or(i as u32);
+            drawn.push(if i == j { own } else { moved.insert(j, own).unwrap_or(j as u32) });
+        }
+        drawn
     }
 
     #[inline(always)]

@@ -79,6 +79,16 @@ fn a_permutation_holds_each_number_once() {
 fn permutations_stay_the_same_in_every_version() {
     // Checkpoints rely on it. The first line can be followed by hand: the words of block 0 of seed 0 are the known
     // answer above, and for i = 3, 2, 1 word · (i + 1) / 2³² is 1, 2, 1, so the swaps are (3,1), (2,2), (1,1).
+    // A sample is the end of an order.
+    for (n, k) in [(0, 0), (0, 3), (1, 1), (5, 2), (5, 5), (5, 9), (1000, 1), (1000, 300), (1000, 999)] {
+        let order = Philox::new(4, n as u64).permutation(n);
+        let end: Vec<u32> = order.into_iter().rev().take(k).collect();
+        assert_eq!(Philox::new(4, n as u64).sample(n, k), end, "{k} of {n}");
+    }
+    // No memory for what is not drawn.
+    let few = Philox::new(4, 1).sample(1 << 32, 5);
+    assert_eq!(few.len(), 5);
+    assert!(few.iter().any(|&i| i > 1 << 30));
     assert_eq!(Philox::new(0, 0).permutation(4), [0, 3, 2, 1]);
     assert_eq!(Philox::new(7, 3).advanced(5).permutation(10), [4, 9, 0, 1, 5, 6, 7, 2, 8, 3]);
 }

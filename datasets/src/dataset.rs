@@ -44,12 +44,20 @@ impl Split {
                 u32::MAX
             )));
         }
-        if let Some(labels) = &labels
-            && labels.len() != n_rows
-        {
-            return Err(Error::Labels { at: "Split".to_owned(), n_rows, n_labels: labels.len() });
+        let split = Self { rows, labels: labels.map(Into::into), image: None };
+        split.check_labels()?;
+        Ok(split)
+    }
+
+    /// Refuses labels of another number than rows: the fields are open.
+    pub(crate) fn check_labels(&self) -> Result<()> {
+        let n_rows = self.n_samples();
+        match self.labels.as_deref() {
+            Some(labels) if labels.len() != n_rows => {
+                Err(Error::Labels { at: "Split".to_owned(), n_rows, n_labels: labels.len() })
+            }
+            _ => Ok(()),
         }
-        Ok(Self { rows, labels: labels.map(Into::into), image: None })
     }
 
     /// The same rows as images of this shape.
@@ -83,13 +91,19 @@ impl Split {
     /// A split of rows in memory, copied from `rows`, `[n_samples, n_features]` of u8 or a float type.
     ///
     /// # Errors
-    /// When `rows` has another shape, or a value is NaN or infinite.
+    /// When `rows` has another shape or type, or a value is NaN or infinite.
     pub fn from_tensor(rows: &Tensor) -> Result<Self> {
         let (_, n_features) = rows.dims2()?;
         let flat = rows.flatten_all()?;
         match rows.dtype() {
             DType::U8 => Self::from_u8(flat.to_vec1()?, n_features, None),
-            _ => Self::from_f32(flat.to_dtype(DType::F32)?.to_vec1()?, n_features, None),
+            DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
+                Self::from_f32(flat.to_dtype(DType::F32)?.to_vec1()?, n_features, None)
+            }
+            // f32 has no whole numbers above 2^24 but some.
+            other => Err(Error::Argument(format!(
+                "Split::from_tensor: rows must be u8 or of a float type, got {other:?}; convert them first"
+            ))),
         }
     }
 
@@ -201,6 +215,7 @@ impl Split {
     /// When `indices` is empty or one of them is not below `n_samples`.
     pub fn select(&self, indices: &[u32]) -> Result<Self> {
         let rows = Arc::new(Subset::new(self.rows.clone(), indices)?);
+        self.check_labels()?;
         let labels =
             self.labels.as_deref().map(|labels| indices.iter().map(|&i| labels[i as usize]).collect());
         Ok(Self { image: self.image, ..Self::new(rows, labels)? })

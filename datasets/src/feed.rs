@@ -99,6 +99,7 @@ impl Feed {
     /// # Errors
     /// When `batch` is 0 or there are no rows; when rows cannot be read; when memory is short.
     pub fn new(split: &Split, device: &Device, config: FeedConfig) -> Result<Self> {
+        split.check_labels()?;
         let n_samples = split.n_samples();
         if config.batch == 0 || n_samples == 0 {
             return Err(Error::Argument(format!(

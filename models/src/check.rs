@@ -1,5 +1,6 @@
 //! Checks of shapes and ranges, with their error messages in one place.
 use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::Philox;
 
 /// Checks that `t` is `[batch, want]` and returns `batch`.
 pub(crate) fn batch_of(op: &str, name: &str, t: &Tensor, want: usize) -> Result<usize> {
@@ -7,6 +8,12 @@ pub(crate) fn batch_of(op: &str, name: &str, t: &Tensor, want: usize) -> Result<
         [batch, cols] if *cols == want => Ok(*batch),
         got => candle::bail!("{op}: {name} must have shape [batch, {want}], got {got:?}"),
     }
+}
+
+/// The same values in the type of a model, after [`batch_of`].
+pub(crate) fn values_of(op: &str, name: &str, t: &Tensor, want: usize, dtype: DType) -> Result<Tensor> {
+    batch_of(op, name, t, want)?;
+    t.to_dtype(dtype)
 }
 
 /// Checks that a size is at least 1.
@@ -34,6 +41,31 @@ pub(crate) fn room_for(op: &str, what: &str, values: f64, device: &Device) -> Re
         candle::bail!(
             "{op}: {what} need {:.0} GB of memory in training, more than there is; take fewer",
             bytes / 1e9
+        )
+    }
+    Ok(())
+}
+
+/// Refuses draws of a trainer that begin where those of the weights began: noise that is a function of the weights is no noise.
+///
+/// `drawn` gives the first `n` weights as they are drawn at `philox`. Waits for the device.
+pub(crate) fn other_place(
+    op: &str,
+    philox: Philox,
+    weight: &Tensor,
+    drawn: impl FnOnce(usize) -> Result<Tensor>,
+) -> Result<()> {
+    /// Enough that no other weights are alike.
+    const WEIGHTS: usize = 8;
+    let n = WEIGHTS.min(weight.elem_count());
+    let values = |t: Tensor| t.to_dtype(DType::F64)?.to_vec1::<f64>();
+    let (own, at_place) = (values(weight.flatten_all()?.narrow(0, 0, n)?)?, values(drawn(n)?)?);
+    let alike = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-5 * b.abs();
+    if n > 1 && own.iter().zip(&at_place).all(alike) {
+        let Philox { seed, stream, offset } = philox;
+        candle::bail!(
+            "{op}: philox must not begin where the draws of the weights did, at seed {seed}, stream {stream} and offset {offset}; give another \
+             stream"
         )
     }
     Ok(())

@@ -67,8 +67,10 @@ pub mod sparse_autoencoder;
 pub mod sparse_coding;
 mod trainer;
 pub mod tsne;
+mod unit_range;
 
 pub use chandlery_datasets as datasets;
 pub use chandlery_datasets::{ImageShape, Preparation};
 pub use chandlery_ops::{Philox, Precision};
 pub use trainer::Trainer;
+pub use unit_range::in_unit_interval;

@@ -1,19 +1,28 @@
 //! How models and trainers take raw rows: through the [`Preparation`] of their configuration.
-use candle::{Error, Result, Tensor};
+use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::{ImageShape, Preparation};
 
-/// What a model reads of raw rows.
-pub(crate) fn prepared(preparation: &Preparation, rows: &Tensor) -> Result<Tensor> {
-    preparation.apply(rows).map_err(Error::wrap)
+/// What the model `op`, whose weights are of type `dtype`, reads of raw rows of bytes or of any float type: the one place where rows are
+/// cast.
+pub(crate) fn prepared(op: &str, preparation: &Preparation, rows: &Tensor, dtype: DType) -> Result<Tensor> {
+    preparation.apply_as(rows, dtype).map_err(|e| Error::Msg(format!("{op}: {e}")))
 }
 
-/// Rows and the factor that makes of them what a model reads. Raw rows that are only scaled are given back as they are, so that
-/// loading them takes one kernel and no memory.
-pub(crate) fn to_load(preparation: &Preparation, rows: &Tensor) -> Result<(Tensor, f32)> {
-    match preparation.as_scale(rows.dtype()) {
-        Some(scale) => Ok((rows.clone(), scale as f32)),
-        None => Ok((prepared(preparation, rows)?.contiguous()?, 1.)),
+/// Rows, u8 or f32, and the factor that makes of them what the trainer `op` reads. Raw rows of these types that are only scaled are given
+/// back as they are, so that loading them takes one kernel and no memory.
+pub(crate) fn to_load(op: &str, preparation: &Preparation, rows: &Tensor) -> Result<(Tensor, f32)> {
+    match (rows.dtype(), preparation.as_scale(rows.dtype())) {
+        (DType::U8 | DType::F32, Some(scale)) => Ok((rows.contiguous()?, scale as f32)),
+        _ => Ok((prepared(op, preparation, rows, DType::F32)?.contiguous()?, 1.)),
     }
+}
+
+/// A configuration whose preparation lies where the model does.
+pub(crate) fn on_device<C: Prepares + Clone>(config: &C, device: &Device) -> Result<C> {
+    let mut config = config.clone();
+    let preparation = config.preparation();
+    *preparation = preparation.to_device(device).map_err(Error::wrap)?;
+    Ok(config)
 }
 
 /// Values of a raw row for a model that reads `n_read`; `n_read` where the preparation is for another width, which

@@ -29,7 +29,7 @@
 //! # Ok(()) }
 //! ```
 use crate::check::is_finite;
-use crate::io::{load_tensors, save_tensors, write_whole};
+use crate::io::{Beside, load_tensors};
 use crate::prepare::Prepares;
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
@@ -39,7 +39,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
@@ -159,18 +161,22 @@ pub fn model_type(folder_or_id: &str) -> Result<ModelType> {
 }
 
 /// Reads the configuration from a folder, or by an id (`owner/name[@revision]`) from the hub through its cache, and makes the model of
-/// it and of the weights, in f32 on `device`.
+/// it and of the weights, in `dtype` on `device`.
 ///
 /// # Errors
 /// When there is neither, a file is missing or does not fit, or the model is not of the type `want`; the message names the file.
 pub(crate) fn load<C: DeserializeOwned + Prepares, M>(
     want: ModelType,
     folder_or_id: &str,
+    dtype: DType,
     device: &Device,
     make: impl FnOnce(C, VarBuilder) -> Result<M>,
 ) -> Result<M> {
+    if !dtype.is_float() {
+        candle::bail!("{want}: weights must be of a float type, got {dtype:?}")
+    }
     load_stored(want, folder_or_id, device, |config, tensors| {
-        make(config, VarBuilder::from_tensors(tensors, DType::F32, device))
+        make(config, VarBuilder::from_tensors(tensors, dtype, device))
     })
 }
 
@@ -181,10 +187,7 @@ pub(crate) fn load_stored<C: DeserializeOwned + Prepares, M>(
     device: &Device,
     make: impl FnOnce(C, HashMap<String, Tensor>) -> Result<M>,
 ) -> Result<M> {
-    let place = Place::of(folder_or_id, &[CONFIG, WEIGHTS])?;
-    let mut config: C = ConfigFile::read(&place)?.config(want)?;
-    let weights = place.file(WEIGHTS)?;
-    let (tensors, _) = load_tensors(&weights, device)?;
+    let (mut config, weights, tensors) = read_both::<C>(want, folder_or_id, device)?;
     let refused = |e: &dyn Display| Error::Msg(format!("{}: {e}", weights.display()));
     for (name, t) in tensors.iter().filter(|(_, t)| t.dtype().is_float()) {
         if !is_finite(t)? {
@@ -195,6 +198,42 @@ pub(crate) fn load_stored<C: DeserializeOwned + Prepares, M>(
     }
     config.preparation().load(&tensors, device).map_err(|e| refused(&e))?;
     make(config, tensors).map_err(|e| refused(&e))
+}
+
+/// Times that a folder is read anew while somebody writes another model to it, and the wait between two.
+const READS: usize = 20;
+const WAIT: Duration = Duration::from_millis(50);
+
+/// The configuration and the tensors that belong to it, with the path of these: [`save`] takes the configuration away before it changes the
+/// weights, so that they belong together where it is the same before and after them.
+fn read_both<C: DeserializeOwned>(
+    want: ModelType,
+    folder_or_id: &str,
+    device: &Device,
+) -> Result<(C, PathBuf, HashMap<String, Tensor>)> {
+    let folder = Path::new(folder_or_id);
+    let is_written = || folder.join(format!("{CONFIG}.part")).exists();
+    let place = Place::of(folder_or_id, &[CONFIG, WEIGHTS])?;
+    for again in (0..READS).rev() {
+        match ConfigFile::read(&place) {
+            Ok(before) => {
+                let config = before.config(want)?;
+                let path = place.file(WEIGHTS)?;
+                let (tensors, _) = load_tensors(&path, device)?;
+                let same = |after: ConfigFile| after.text == before.text;
+                if again == 0 || !folder.is_dir() || ConfigFile::read(&place).is_ok_and(same) {
+                    return Ok((config, path, tensors));
+                }
+            }
+            Err(e) => {
+                if again == 0 || !folder.is_dir() || !is_written() && ConfigFile::read(&place).is_err() {
+                    return Err(e);
+                }
+            }
+        }
+        std::thread::sleep(WAIT);
+    }
+    candle::bail!("{folder_or_id}: cannot be read while another model is written there; read it again")
 }
 
 /// A `config.json`, and what it says about itself.
@@ -269,7 +308,8 @@ struct Content<'a, C> {
 }
 
 /// Writes both files to a folder, which is made if need be, with what was fitted of the preparation that is part of `config`. Each
-/// file appears whole.
+/// file appears whole. Both are written beside their names first; then, within the time of three renames, the old configuration goes, the
+/// weights change, and the configuration comes last, so that who reads the same configuration before and after the weights has its weights.
 ///
 /// # Errors
 /// When the folder is not writable.
@@ -284,12 +324,21 @@ pub(crate) fn save(
         .map_err(|e| Error::Msg(format!("{}: cannot be made: {e}", folder.display())))?;
     let notes = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     let fitted = preparation.tensors().map_err(Error::wrap)?;
-    save_tensors(&folder.join(WEIGHTS), tensors.into_iter().chain(fitted), notes)?;
-    write_whole(&folder.join(CONFIG), |file| {
+    let weights = Beside::write_tensors(&folder.join(WEIGHTS), tensors.into_iter().chain(fitted), notes)?;
+    let path = folder.join(CONFIG);
+    let config = Beside::write(&path, |file| {
         let content = Content { model_type: model_type.name(), format: FORMAT, config };
         serde_json::to_writer_pretty(&mut *file, &content).map_err(Error::wrap)?;
         file.write_all(b"\n").map_err(Error::wrap)
-    })
+    })?;
+    match std::fs::remove_file(&path) {
+        Err(e) if e.kind() != ErrorKind::NotFound => {
+            candle::bail!("{}: cannot be written: {e}", path.display())
+        }
+        _ => {}
+    }
+    weights.appear()?;
+    config.appear()
 }
 
 /// Where a model is.

@@ -30,14 +30,15 @@ impl Replays {
         Self(vec![(1, Replay::unrecorded(device, move || run(1)))])
     }
 
-    /// Makes a step of each of `n` minibatches of raw rows, by the longest recordings that fit. Before each, `load(first, rows, scale)` puts
+    /// Makes a step of each of `n` minibatches of raw rows for `trainer`, by the longest recordings that fit. Before each, `load(first, rows, scale)` puts
     /// `scale · rows` where its steps read them, from minibatch `first` of the recording on.
     pub fn run(
         &mut self,
+        trainer: &str,
         n: usize,
         rows: &Tensor,
         preparation: &Preparation,
-        load: impl Fn(usize, &Tensor, f32) -> Result<()>,
+        mut load: impl FnMut(usize, &Tensor, f32) -> Result<()>,
     ) -> Result<()> {
         let batch = rows.dim(0)? / n.max(1);
         // Raw rows that are only scaled are loaded together. Others are a minibatch at a time: sums over many rows at once may be of other bits.
@@ -48,7 +49,7 @@ impl Replays {
             while n - done >= *of {
                 for first in (0..*of).step_by(together) {
                     let rows = rows.narrow(0, (done + first) * batch, together * batch)?;
-                    let (rows, scale) = to_load(preparation, &rows)?;
+                    let (rows, scale) = to_load(trainer, preparation, &rows)?;
                     load(first, &rows, scale)?;
                 }
                 replay.run()?;

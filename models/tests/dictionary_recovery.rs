@@ -56,7 +56,7 @@ fn found(rule: UpdateRule, group: usize, snr_db: f64, trials: u64) -> Result<f64
             rule,
             group,
             iterations: 80,
-            coder,
+            coder: Some(coder),
             replace: Replace::WorstRepresented,
             min_uses: 4,
             max_coherence: Some(0.99),

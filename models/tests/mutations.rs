@@ -193,7 +193,7 @@ fn checkpoints() -> Result<Vec<Whole>> {
     run.run(|_, _| Ok(std::ops::ControlFlow::Continue(())))?;
     keep("sparse-autoencoder-run.safetensors", &|path| run.save_checkpoint(path, &7u32))?;
     let dictionary = dictionary()?;
-    let config = OnlineConfig { coder: dictionary.config().coder(), ..OnlineConfig::default() };
+    let config = OnlineConfig::default();
     let mut trainer = OnlineTrainer::new(dictionary, config, Philox::new(5, 0))?;
     trainer.step(&rows, None)?;
     keep("online.safetensors", &|path| trainer.save_checkpoint(path, &7u32))?;

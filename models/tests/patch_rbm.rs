@@ -117,6 +117,7 @@ fn a_step_is_that_of_the_network_with_one_matrix() -> Result<()> {
         plain.clone(),
         CdConfig { sparsity, sample_visible: true, k: 2, l1: 1e-3, ..plain.clone() },
         CdConfig { persistent: true, max_norm: Some(0.5), ..plain.clone() },
+        CdConfig { k: 3, ..plain.clone() },
     ];
     for grid in [small(), overlapping()] {
         for visible in [VisibleUnit::Bernoulli, VisibleUnit::Gaussian, VisibleUnit::GaussianLearned] {

@@ -329,3 +329,35 @@ fn a_layer_of_recognition_is_what_its_weights_make() -> Result<()> {
     assert_eq!(error, "LabelledDbn::features_of: layer must be 0 to 2, got 3");
     Ok(())
 }
+
+#[test]
+fn a_reader_never_sees_the_configuration_of_one_model_and_the_weights_of_another() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let name = folder.path().display().to_string();
+    // Of one shape: weights of c, and c in the configuration.
+    let of = |c: f64| -> Result<Rbm> {
+        let config = RbmConfig { weight_stdev: c, ..RbmConfig::new(40, 30) };
+        let full = |shape: &[usize]| Tensor::full(c as f32, shape, &CPU);
+        Rbm::from_tensors(config, full(&[30, 40])?, full(&[30])?, full(&[40])?, None)
+    };
+    let models = [of(1.)?, of(2.)?];
+    models[0].save_pretrained(folder.path())?;
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| -> Result<()> {
+            for i in 0..200 {
+                models[i % 2].save_pretrained(folder.path())?;
+            }
+            done.store(true, std::sync::atomic::Ordering::Release);
+            Ok(())
+        });
+        let mut reads = 0;
+        while !done.load(std::sync::atomic::Ordering::Acquire) || reads == 0 {
+            let rbm = Rbm::from_pretrained(&name, &CPU)?;
+            let weight = rbm.bias().to_vec1::<f32>()?[0];
+            assert_eq!(f64::from(weight), rbm.config().weight_stdev, "read {reads}");
+            reads += 1;
+        }
+        writer.join().expect("the writer ends")
+    })
+}

@@ -154,16 +154,14 @@ fn trainers_prepare_raw_rows_themselves() -> Result<()> {
     };
     let of_online = |preparation: &Preparation, rows: &Tensor| {
         let dictionary = dictionary(preparation.clone(), READ)?;
-        let coder = dictionary.config().coder();
-        let config = OnlineConfig { coder, max_idle: 1000, ..OnlineConfig::default() };
+        let config = OnlineConfig { max_idle: 1000, ..OnlineConfig::default() };
         Ok::<_, candle::Error>(
             trained(OnlineTrainer::new(dictionary, config, philox)?, rows, None)?.atoms().clone(),
         )
     };
     let of_batch = |preparation: &Preparation, rows: &Tensor| {
         let dictionary = dictionary(preparation.clone(), READ)?;
-        let coder = dictionary.config().coder();
-        let config = DictionaryTrainConfig { coder, ..DictionaryTrainConfig::default() };
+        let config = DictionaryTrainConfig::default();
         let mut trainer = DictionaryTrainer::new(dictionary, rows, config, philox)?;
         trainer.step()?;
         assert_eq!(&trainer.current().config().preparation, preparation);

@@ -157,12 +157,17 @@ fn pseudo_likelihood_is_its_average_over_units() -> Result<()> {
 #[test]
 fn one_step_follows_the_gradient_of_the_free_energy() -> Result<()> {
     // With momentum 0 and rate 1 the update is −∂F/∂θ at the data plus ∂F/∂θ at the reconstruction: exactly what
-    // automatic differentiation of the free energies gives.
-    for (visible, hidden) in [
+    // automatic differentiation of the free energies gives. The reconstruction is the end of a Gibbs chain, of which the last
+    // visible states alone may be means.
+    let units = [
         (VisibleUnit::Bernoulli, HiddenUnit::Bernoulli),
         (VisibleUnit::Gaussian, HiddenUnit::Bernoulli),
         (VisibleUnit::Bernoulli, HiddenUnit::Gaussian),
-    ] {
+    ];
+    let chains = [(1, false), (1, true), (2, false), (4, false), (3, true)];
+    for ((visible, hidden), (k, sample_visible)) in
+        units.into_iter().flat_map(|units| chains.map(|chain| (units, chain)))
+    {
         let (n_visible, n_hidden, batch) = (6, 5, 4);
         let config = RbmConfig { visible, hidden, weight_stdev: 0.5, ..RbmConfig::new(n_visible, n_hidden) };
         let before = Rbm::init(config.clone(), Philox::new(9, 0), &CPU)?;
@@ -172,13 +177,25 @@ fn one_step_follows_the_gradient_of_the_free_energy() -> Result<()> {
             learning_rate: Schedule::constant(1.),
             momentum: Schedule::constant(0.),
             l2: 0.,
+            k,
+            sample_visible,
             ..CdConfig::default()
         };
         let philox = Philox::new(9, 2);
         let mut trainer = RbmTrainer::new(&before, training, philox)?;
         trainer.step(&v, None)?;
         // The reconstruction, from the same draws.
-        let negative = before.visible_mean(&before.sample_hidden(&v, philox)?)?;
+        let (mut states, mut at) = (v.clone(), philox);
+        for j in 1..=k {
+            let hidden = before.sample_hidden(&states, at)?;
+            at = at.advanced(batch * n_hidden);
+            states = match j < k || sample_visible {
+                true => before.sample_visible(&hidden, at)?,
+                false => before.visible_mean(&hidden)?,
+            };
+            at = at.advanced(batch * n_visible);
+        }
+        let negative = states;
         let vars = [before.weight(), before.bias(), before.visible_bias()].map(Var::from_tensor);
         let [weight, bias, visible_bias] = vars;
         let (weight, bias, visible_bias) = (weight?, bias?, visible_bias?);
@@ -196,7 +213,8 @@ fn one_step_follows_the_gradient_of_the_free_energy() -> Result<()> {
             let gradient = gradients.get(var).expect("the loss depends on every parameter");
             let want = (var.as_tensor() - gradient)?;
             // f32 sums of a few terms of order 1.
-            assert_close(&format!("{visible:?} {name}"), &values(after)?, &values(&want)?, 2e-6);
+            let what = format!("CD-{k} {visible:?} {hidden:?} drawn {sample_visible}: {name}");
+            assert_close(&what, &values(after)?, &values(&want)?, 2e-6);
         }
     }
     Ok(())

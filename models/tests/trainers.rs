@@ -81,7 +81,7 @@ fn stacked_dae() -> Result<StackedDaeTrainer> {
 fn online() -> Result<OnlineTrainer> {
     let atoms = uniform((8, N), &CPU, Philox::new(5, 0))?;
     let config = DictionaryConfig::new(8, N, 2);
-    let training = OnlineConfig { coder: config.coder(), ..OnlineConfig::default() };
+    let training = OnlineConfig::default();
     OnlineTrainer::new(Dictionary::from_tensor(config, atoms)?, training, Philox::new(5, 1))
 }
 

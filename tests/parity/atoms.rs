@@ -322,7 +322,7 @@ fn training_gives_the_same_error_on_every_device_and_the_same_bits_again() -> Re
                         rule,
                         group,
                         iterations: 15,
-                        coder: coder(),
+                        coder: Some(coder()),
                         ..DictionaryTrainConfig::default()
                     };
                     let mut trainer = DictionaryTrainer::new(dictionary, &y, config, Philox::new(10, 1))?;
@@ -358,7 +358,8 @@ fn first_iterations_in_f64_are_the_same_to_a_rounding() -> Result<()> {
         for device in devices()? {
             let dictionary =
                 Dictionary::from_tensor(DictionaryConfig::new(60, 36, 4), atoms.to_device(&device)?)?;
-            let config = DictionaryTrainConfig { rule, coder: coder(), ..DictionaryTrainConfig::default() };
+            let config =
+                DictionaryTrainConfig { rule, coder: Some(coder()), ..DictionaryTrainConfig::default() };
             let mut trainer =
                 DictionaryTrainer::new(dictionary, &y.to_device(&device)?, config, Philox::new(10, 1))?;
             let errors = (0..4).map(|_| Ok(trainer.step()?.rmse)).collect::<Result<Vec<f64>>>()?;
@@ -381,7 +382,7 @@ fn online_training_gives_the_same_error_on_every_device() -> Result<()> {
         let y = y.to_device(&device)?;
         let atoms = init(&Init::RandomSignals, 60, &y, Philox::new(10, 0))?;
         let dictionary = Dictionary::from_tensor(DictionaryConfig::new(60, 36, 4), atoms)?;
-        let config = OnlineConfig { coder: coder(), ..OnlineConfig::default() };
+        let config = OnlineConfig { coder: Some(coder()), ..OnlineConfig::default() };
         let mut trainer = OnlineTrainer::new(dictionary, config, Philox::new(10, 1))?;
         let mut last = Vec::new();
         for batch in 0..100 {
@@ -407,7 +408,7 @@ fn a_batch_that_does_not_fit_leaves_the_trainer_and_a_longer_one_changes_its_uni
         let run = |unit: f64| -> Result<(Vec<f64>, Tensor)> {
             let atoms = init(&Init::RandomSignals, 60, &y, Philox::new(10, 0))?;
             let dictionary = Dictionary::from_tensor(DictionaryConfig::new(60, 36, 4), atoms)?;
-            let config = OnlineConfig { coder: coder(), ..OnlineConfig::default() };
+            let config = OnlineConfig { coder: Some(coder()), ..OnlineConfig::default() };
             let mut trainer = OnlineTrainer::new(dictionary, config, Philox::new(10, 1))?;
             let mut errors = Vec::new();
             for batch in 0..3 {

@@ -19,9 +19,13 @@ fn a_trainer_of_filters_on_a_gpu_follows_the_cpu() -> Result<()> {
         ConvGrid { size: 4, pool: 3, height: 24, width: 30, padding: Padding::Same, n_filters: 5, ..base },
     ];
     for grid in grids {
-        for (visible, persistent) in
-            [(VisibleUnit::Bernoulli, false), (VisibleUnit::Bernoulli, true), (VisibleUnit::Gaussian, false)]
-        {
+        for (visible, persistent, k) in [
+            (VisibleUnit::Bernoulli, false, 1),
+            (VisibleUnit::Bernoulli, false, 3),
+            (VisibleUnit::Bernoulli, true, 1),
+            (VisibleUnit::Gaussian, false, 1),
+            (VisibleUnit::Gaussian, false, 2),
+        ] {
             let lowest = RbmConfig { visible, ..RbmConfig::convolution(grid)? };
             let Some(above) = lowest.hidden_conv_grid(3, 7) else { candle::bail!("no places") };
             let next = RbmConfig::convolution(above)?;
@@ -37,7 +41,8 @@ fn a_trainer_of_filters_on_a_gpu_follows_the_cpu() -> Result<()> {
                 let config = CdConfig {
                     batch: 8,
                     persistent: persistent && layer == 0,
-                    sample_visible: visible == VisibleUnit::Gaussian,
+                    sample_visible: visible == VisibleUnit::Gaussian && k == 1,
+                    k,
                     learning_rate: 0.1.into(),
                     sparsity: Some(SparsityConfig { target: 0.1, cost: 0.5, decay: 0.9 }),
                     precision,
@@ -56,7 +61,7 @@ fn a_trainer_of_filters_on_a_gpu_follows_the_cpu() -> Result<()> {
                 for layer in 0..3 {
                     for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
                         let what = format!(
-                            "{grid:?} {visible:?} layer {layer} {precision:?} on {:?}",
+                            "{grid:?} CD-{k} {visible:?} layer {layer} {precision:?} on {:?}",
                             device.location()
                         );
                         let want = run(&CPU, layer, precision)?;

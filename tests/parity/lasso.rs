@@ -285,3 +285,37 @@ fn iterations_of_all_coordinates_at_once_are_those_of_the_cpu() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn signals_with_missing_samples_reach_the_gap_with_pairs_of_atoms_and_without_room_for_them() -> Result<()> {
+    use chandlery::sparse_coding::lasso::Lasso;
+    // 60² · 20 products of pairs are few, and 800² · 120 more than a GPU holds.
+    for (m, n, p) in [(70, 60, 20), (40, 800, 120)] {
+        let problem = Problem::new(m, n, p, 0.5, 0.1)?;
+        let beta = problem.penalties.get(0)?.to_scalar::<f64>()?;
+        let mask = uniform((m, p), &CPU, Philox::new(81, 0))?.lt(0.6)?;
+        for device in devices()? {
+            for ridge in [0., 0.3] {
+                let lasso = Lasso { ridge, ..Lasso::new(beta) };
+                let there = |t: &Tensor| t.to_device(&device);
+                let got =
+                    lasso.solve_masked(&there(&problem.signals)?, &there(&mask)?, &there(&problem.atoms)?)?;
+                let dense = got.dense.to_device(&CPU)?;
+                for row in 0..m {
+                    let shown = mask.narrow(0, row, 1)?.to_dtype(DType::F64)?;
+                    // A ridge is as many more samples, of 0.
+                    let extend = |x: &Tensor, by: &Tensor| Tensor::cat(&[x, &(by * ridge.sqrt())?], 1);
+                    let x = (problem.signals.narrow(0, row, 1)? * &shown)?;
+                    let x = extend(&x, &Tensor::zeros((1, n), DType::F64, &CPU)?)?;
+                    let atoms = problem.atoms.broadcast_mul(&shown)?;
+                    let atoms = extend(&atoms, &Tensor::eye(n, DType::F64, &CPU)?)?;
+                    let a = dense.narrow(0, row, 1)?;
+                    let gap = lasso_gaps_reference(&a, &x, &atoms, &problem.penalties, false)?;
+                    let gap = gap.get(0)?.to_scalar::<f64>()?;
+                    assert!(gap <= 1e-4 + 1e-9, "row {row} of {n} atoms, ridge {ridge}: {gap}");
+                }
+            }
+        }
+    }
+    Ok(())
+}

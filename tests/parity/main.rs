@@ -38,3 +38,4 @@ mod tsne;
 mod two_gpus;
 mod units;
 mod up_down;
+mod value_range;

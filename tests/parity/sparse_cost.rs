@@ -86,6 +86,31 @@ fn the_cost_and_its_gradient_are_those_of_the_reference() -> Result<()> {
 }
 
 #[test]
+fn features_that_are_always_off_or_on_leave_the_cost_finite() -> Result<()> {
+    for device in devices()? {
+        for shape @ [v, h, m] in [[5, 3, 131], [64, 25, 10_000]] {
+            let (theta, rows) = operands(shape)?;
+            // Activations of 1e-87 and 1 − 1e-87, in f32 0 and 1.
+            let mut theta = theta.to_vec1::<f32>()?;
+            (theta[2 * v * h], theta[2 * v * h + 1]) = (200., -200.);
+            let theta = Tensor::new(theta, &CPU)?;
+            let of = cost(shape, Activation::Sigmoid);
+            let (want, want_gradient) = sparse_cost_reference(&theta, &rows, of)?;
+            let (got, gradient) = run(&theta, &rows, of, &device)?;
+            let what = format!("{v}-{h}-{v}, {m} rows on {:?}", device.location());
+            for (i, (got, want)) in got.to_vec1::<f64>()?.iter().zip(want.to_vec1::<f64>()?).enumerate() {
+                let apart = (got - want).abs() / want.abs();
+                assert!(apart <= TOLERANCE, "{what}: figure {i} is {got}, want {want}: {apart}");
+            }
+            let norm = |t: Tensor| t.sqr()?.sum_all()?.to_scalar::<f64>().map(f64::sqrt);
+            let apart = norm((gradient.to_dtype(DType::F64)? - &want_gradient)?)? / norm(want_gradient)?;
+            assert!(apart <= TOLERANCE, "{what}: the gradient is {apart} from the reference");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn a_nan_in_a_row_shows_in_every_figure_that_sees_rows() -> Result<()> {
     for device in devices()? {
         let shape = [64, 25, 300];

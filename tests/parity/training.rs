@@ -42,6 +42,8 @@ fn fifty_steps_are_the_same_on_every_device() -> Result<()> {
     let cases = [
         ("CD-1", RbmConfig::new(37, 29), base.clone()),
         ("CD-3, drawn", RbmConfig::new(37, 29), CdConfig { k: 3, sample_visible: true, ..base.clone() }),
+        ("CD-3", RbmConfig::new(37, 29), CdConfig { k: 3, ..base.clone() }),
+        ("CD-3 of sizes that fuse", RbmConfig::new(64, 40), CdConfig { k: 3, ..base.clone() }),
         ("binary rows drawn", RbmConfig::new(37, 29), CdConfig { binarize: true, ..base.clone() }),
         ("PCD-1", RbmConfig::new(37, 29), CdConfig { persistent: true, ..base.clone() }),
         (
@@ -88,6 +90,8 @@ fn many_minibatches_at_once_make_the_steps_of_one_after_the_other() -> Result<()
     let cases = [
         ("odd sizes", RbmConfig::new(37, 29), base.clone()),
         ("CD-2, drawn", RbmConfig::new(64, 40), CdConfig { k: 2, sample_visible: true, ..base.clone() }),
+        ("CD-3", RbmConfig::new(64, 40), CdConfig { k: 3, ..base.clone() }),
+        ("CD-3 of patches", patches.clone(), CdConfig { k: 3, ..base.clone() }),
         ("binary rows drawn", RbmConfig::new(64, 40), CdConfig { binarize: true, ..base.clone() }),
         ("PCD-1", RbmConfig::new(64, 40), CdConfig { persistent: true, ..base.clone() }),
         ("patches", patches, base.clone()),

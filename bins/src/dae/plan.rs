@@ -5,9 +5,9 @@ use crate::data::{Data, OutsideUnit};
 use crate::options::{LossArg, plan_by_rows};
 use anyhow::{Context, Result, anyhow, ensure};
 use candle::Device;
-use chandlery::Philox;
 use chandlery::dae::{DaeConfig, DaeTrainConfig, StackedDae, StackedDaeConfig, StackedDaeTrainer};
 use chandlery::feedforward::{Activation, ReconstructionLoss};
+use chandlery::{Philox, in_unit_interval};
 use chandlery_datasets::preparation::{Preparation, RowStatistics, StepConfig};
 use chandlery_datasets::{Split, count};
 use chandlery_ops::Corruption;
@@ -59,7 +59,7 @@ impl Values {
     fn of(statistics: &RowStatistics, settings: &Settings) -> Result<Self> {
         let RowStatistics { min, max, stdev, .. } = statistics;
         ensure!(stdev.is_finite(), "--data: rows must hold finite numbers, got NaN or infinity");
-        if *min >= 0. && *max <= 1. {
+        if in_unit_interval(*min, *max) {
             return Ok(Self::Unit);
         }
         ensure!(

@@ -16,6 +16,8 @@ use chandlery_datasets::Split;
 use chandlery_datasets::count;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use std::cell::{Cell, OnceCell};
+use std::io::Write;
 use std::time::Instant;
 
 /// Largest number of test rows, and of training rows.
@@ -34,12 +36,14 @@ pub struct LikelihoodArgs {
     /// possible.
     #[arg(long, value_enum, value_name = "exact|ais", requires = "log_likelihood")]
     pub log_z: Option<LogZArg>,
-    /// Chains of AIS, at least 2; the error bounds shrink with the square root of their number.
-    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = at_least_two, requires = "log_likelihood")]
-    pub chains: usize,
-    /// Temperatures of AIS, at least 3; the default is that of Salakhutdinov and Murray (2008).
-    #[arg(long, value_name = "N", default_value_t = 14_500, value_parser = at_least_three, requires = "log_likelihood")]
-    pub temperatures: usize,
+    /// Chains of AIS, at least 2; the error bounds shrink with the square root of their number. Default: 500 to 5000 by the size of the top
+    /// RBM, 5000 from 784 visible and 500 hidden units on.
+    #[arg(long, value_name = "N", value_parser = at_least_two, requires = "log_likelihood")]
+    pub chains: Option<usize>,
+    /// Temperatures of AIS, at least 3. Default: 1000 to 14,500 by the size of the top RBM; 14,500, that of Salakhutdinov and Murray (2008),
+    /// from the size of theirs on, 784 visible and 500 hidden units.
+    #[arg(long, value_name = "N", value_parser = at_least_three, requires = "log_likelihood")]
+    pub temperatures: Option<usize>,
     /// Where the chains of reverse AIS start: rows (training rows) or samples (end states of forward AIS). The samples have the RBM's
     /// proportions of modes, but miss modes that forward AIS never reached.
     #[arg(long, value_enum, value_name = "rows|samples", default_value_t = BackFrom::Rows, requires = "log_likelihood")]
@@ -247,22 +251,28 @@ impl LikelihoodArgs {
             (None, false) => LogZArg::Ais,
         };
         if by == LogZArg::Exact {
-            let bar = Bar::new("summing states");
+            let bar = Bar::new("summing states", "");
             let log_z = top.exact_log_z(&mut |done, total| bar.show(done, total)).context("--log-z exact")?;
             return Ok(LogZ::Exact { log_z });
         }
+        let of_size = AisConfig::for_rbm(top);
         let config = AisConfig {
-            n_chains: self.chains,
-            stages: AisConfig::stages(self.temperatures),
+            n_chains: self.chains.unwrap_or(of_size.n_chains),
+            stages: self.temperatures.map_or(of_size.stages, AisConfig::stages),
             burn_in: self.burn_in,
         };
+        let what = format!(
+            "over {} of {}",
+            count(config.n_temperatures(), "temperature"),
+            count(config.n_chains, "chain")
+        );
         let mean = rows.to_dtype(DType::F64)?.mean(0)?.to_dtype(rows.dtype())?;
         let ais = Ais::new(top, &top.base_rate_bias(&mean)?, config).context("--log-likelihood")?;
         let place = |way: u64| Philox::new(seed, streams::ANNEALING + way);
-        let bar = Bar::new("annealing");
+        let bar = Bar::new("annealing", &what);
         let forward = ais.forward(place(0), &mut |done, total| bar.show(done, total))?;
         drop(bar);
-        let bar = Bar::new("annealing back");
+        let bar = Bar::new("annealing back", &what);
         let start = match self.back_from {
             BackFrom::Rows => rows,
             BackFrom::Samples => &forward.states,
@@ -273,21 +283,29 @@ impl LikelihoodArgs {
             reverse: reverse.log_z,
             agree: forward.log_z.agrees_with(&reverse.log_z),
             effective_chains: [forward.effective_chains, reverse.effective_chains],
-            n_chains: self.chains,
+            n_chains: ais.config().n_chains,
             n_temperatures: ais.config().n_temperatures(),
         })
     }
 }
 
-/// A progress bar that appears with the first step, when its length is known, and is removed when dropped.
-struct Bar {
+/// Seconds after which a computation says how long it will take, and what is left must be to be worth saying.
+const ESTIMATE_AFTER: f64 = 3.;
+const WORTH_SAYING: f64 = 10.;
+
+/// A progress bar that appears with the first step, when its length is known, and is removed when dropped. A computation that takes long
+/// also says once how long, so that one without a terminal is not silent.
+struct Bar<'a> {
     text: &'static str,
-    bar: std::cell::OnceCell<Progress>,
+    what: &'a str,
+    began: Instant,
+    bar: OnceCell<Progress>,
+    said: Cell<bool>,
 }
 
-impl Bar {
-    fn new(text: &'static str) -> Self {
-        Self { text, bar: std::cell::OnceCell::new() }
+impl<'a> Bar<'a> {
+    fn new(text: &'static str, what: &'a str) -> Self {
+        Self { text, what, began: Instant::now(), bar: OnceCell::new(), said: Cell::new(false) }
     }
 
     fn show(&self, done: usize, total: usize) {
@@ -296,11 +314,25 @@ impl Bar {
             bar.label(self.text.to_owned());
             bar
         };
-        self.bar.get_or_init(begin).set(done as u64);
+        let bar = self.bar.get_or_init(begin);
+        bar.set(done as u64);
+        let passed = self.began.elapsed().as_secs_f64();
+        if self.said.get() || passed < ESTIMATE_AFTER {
+            return;
+        }
+        self.said.set(true);
+        let left = passed * (total as f64 / done.max(1) as f64 - 1.);
+        if left > WORTH_SAYING {
+            let words = [self.text, self.what].join(" ");
+            // Nobody may read it.
+            bar.suspend(|| {
+                _ = writeln!(std::io::stderr(), "{}: about {} left", words.trim_end(), seconds(left))
+            });
+        }
     }
 }
 
-impl Drop for Bar {
+impl Drop for Bar<'_> {
     fn drop(&mut self) {
         if let Some(bar) = self.bar.get() {
             bar.finish();

@@ -7,10 +7,10 @@ use crate::options::plan_by_rows;
 use crate::precision::RbmPrecision;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
-use chandlery::Philox;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::rbm::{CdConfig, HiddenUnit, RbmConfig, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
+use chandlery::{Philox, in_unit_interval};
 use chandlery_datasets::preparation::{Preparation, RowStatistics, StepConfig, WhiteningKind};
 use chandlery_datasets::{ImageShape, Split, count};
 
@@ -122,7 +122,7 @@ fn prepare(train: &Split, settings: &Settings) -> Result<(Preparation, RowStatis
     let preparation = Preparation::fit(train, &steps, settings.seed).context(flag)?;
     let statistics = RowStatistics::of(train, &preparation, settings.seed)?;
     ensure!(
-        gaussian || statistics.min >= 0. && statistics.max <= 1.,
+        gaussian || in_unit_interval(statistics.min, statistics.max),
         "--visible bernoulli: rows must lie between 0 and 1, got {} to {}; use --prepare minmax, or --visible gaussian --prepare standardise",
         statistics.min,
         statistics.max

@@ -119,7 +119,7 @@ pub fn train_config(settings: &Settings, signals: &Signals) -> DictionaryTrainCo
         rule: settings.rule.into(),
         group: settings.group.unwrap_or(settings.atoms),
         iterations: settings.iterations,
-        coder: coder(settings, signals.split.n_features()),
+        coder: Some(coder(settings, signals.split.n_features())),
         replace: settings.replace.into(),
         min_uses: settings.min_uses.unwrap_or(usual.min_uses),
         max_coherence: max_coherence(settings, usual.max_coherence),
@@ -137,7 +137,7 @@ fn max_coherence(settings: &Settings, usual: Option<f64>) -> Option<f64> {
 pub fn online_config(settings: &Settings, signals: &Signals) -> OnlineConfig {
     let usual = OnlineConfig::default();
     OnlineConfig {
-        coder: coder(settings, signals.split.n_features()),
+        coder: Some(coder(settings, signals.split.n_features())),
         forgetting: settings.forgetting.unwrap_or(usual.forgetting),
         sweeps: settings.sweeps.unwrap_or(usual.sweeps),
         replace: settings.replace.into(),

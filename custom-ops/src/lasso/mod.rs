@@ -91,12 +91,14 @@
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod masked;
 mod reference;
 #[cfg(any(feature = "cuda", test))]
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "without CUDA only the tests choose forms"))]
 mod shape;
 mod step;
 
+pub use masked::{MaskedSignals, lasso_masked_};
 pub use reference::{lasso_gaps_reference, lasso_reference};
 pub use step::{LassoStep, LineSearch, lasso_step_, lasso_step_reference};
 

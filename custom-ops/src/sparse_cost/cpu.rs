@@ -4,7 +4,7 @@
 //!
 //! Blocks depend only on the sizes, and every sum has one order, so the result is the same bits on any number of threads.
 use super::product::{Factors, PAD, add_product};
-use super::{OfRows, SparseCost};
+use super::{LEAST_ACTIVATION, OfRows, SparseCost};
 use crate::activation::{SIGMOID, activate, through, with_activation};
 use crate::vector::{Vector, is_wide};
 use multiversion::multiversion;
@@ -44,7 +44,9 @@ pub(super) fn run(of: &OfRows, figures: &mut [f64], gradient: &mut [f32], theta:
     let sums: Vec<Vec<f64>> = blocks.map(|(a, x)| (passes.encode)(&net, a, x)).collect();
     let means: Vec<f64> = (0..h).map(|j| sums.iter().map(|sums| sums[j]).sum::<f64>() / m).collect();
 
-    let pull = means.iter().map(|r| (beta * ((1. - rho) / (1. - r) - rho / r)) as f32);
+    // A term that is bounded has no slope.
+    let slope = |share: f64, of: f64| if of < LEAST_ACTIVATION { 0. } else { share / of };
+    let pull = means.iter().map(|&r| (beta * (slope(1. - rho, 1. - r) - slope(rho, r))) as f32);
     let pull = lines(pull, h, net.h_line);
     let blocks = features.par_chunks(each * net.h_line).zip(rows.par_chunks(each * v));
     let parts: Vec<Part> = blocks.map(|(a, x)| (passes.propagate)(&net, &pull, a, x)).collect();
@@ -66,8 +68,11 @@ pub(super) fn run(of: &OfRows, figures: &mut [f64], gradient: &mut [f32], theta:
     gradient.iter_mut().zip(all).for_each(|(gradient, sum)| *gradient = sum as f32);
     let squares = 0.5 * parts.iter().map(|part| part.squares).sum::<f64>() / m;
     let of_weights = theta[..2 * n].iter().map(|&w| f64::from(w) * f64::from(w)).sum::<f64>();
-    let divergence = |r: &f64| rho * (rho / r).ln() + (1. - rho) * ((1. - rho) / (1. - r)).ln();
-    let divergence = means.iter().map(divergence).sum::<f64>();
+    // Not `max`, which would lose NaN.
+    let log = |share: f64, of: f64| {
+        share * (share / if of < LEAST_ACTIVATION { LEAST_ACTIVATION } else { of }).ln()
+    };
+    let divergence = means.iter().map(|&r| log(rho, r) + log(1. - rho, 1. - r)).sum::<f64>();
     let value = squares + 0.5 * weight_decay * of_weights + beta * divergence;
     figures.copy_from_slice(&[value, squares, of_weights, divergence]);
 }

@@ -4,6 +4,7 @@
 //! ```text
 //! A = σ(X Wᵀ + b)                       features                  ρ̂ = 1/m Σ_rows A
 //! H = f(A W'ᵀ + c)                      outputs                   s = β ((1 − ρ)/(1 − ρ̂) − ρ/ρ̂)
+//!                                       of ρ̂ and 1 − ρ̂ in KL and s: what is below 1e-30 counts as 1e-30, and has no slope
 //! E = (H − X) ∘ f'(H)
 //! D = (E W' + s) ∘ A ∘ (1 − A)
 //!
@@ -41,6 +42,10 @@ use candle::{CpuStorage, DType, Device, Result, Tensor};
 const OP: &str = "sparse_cost_";
 /// Entries of [`sparse_cost_`]'s figures.
 const FIGURES: usize = 4;
+
+/// A mean activation `ρ̂`, or what it lacks of 1, that is below this counts as this in `KL(ρ‖ρ̂)`, so that a feature that is always off, or
+/// always on, does not make the cost infinite; the term then has no slope. Far below what an f32 sigmoid gives of inputs above −69.
+pub const LEAST_ACTIVATION: f64 = 1e-30;
 
 /// A sparse autoencoder, and what [`sparse_cost_`] weighs.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,5 +1,5 @@
 //! The same computed with candle's own ops.
-use super::SparseCost;
+use super::{LEAST_ACTIVATION, SparseCost};
 use crate::activation::Activation;
 use candle::{DType, Result, Tensor};
 
@@ -21,9 +21,12 @@ pub fn sparse_cost_reference(theta: &Tensor, rows: &Tensor, cost: SparseCost) ->
     let rho = cost.sparsity_target;
     let mean = (a.sum(0)? / m)?;
     let rest = mean.affine(-1., 1.)?;
-    let divergence = mean.log()?.affine(-rho, rho * rho.ln())?;
-    let divergence = (divergence + rest.log()?.affine(rho - 1., (1. - rho) * (1. - rho).ln())?)?.sum_all()?;
-    let pull = ((rest.recip()? * (1. - rho))? - (mean.recip()? * rho)?)?;
+    let log = |t: &Tensor| t.maximum(LEAST_ACTIVATION)?.log();
+    let slope =
+        |t: &Tensor| t.maximum(LEAST_ACTIVATION)?.recip()? * t.ge(LEAST_ACTIVATION)?.to_dtype(DType::F64)?;
+    let divergence = log(&mean)?.affine(-rho, rho * rho.ln())?;
+    let divergence = (divergence + log(&rest)?.affine(rho - 1., (1. - rho) * (1. - rho).ln())?)?.sum_all()?;
+    let pull = ((slope(&rest)? * (1. - rho))? - (slope(&mean)? * rho)?)?;
     let pull = (pull * cost.sparsity_weight)?;
 
     let apart = (&out - &x)?;

@@ -34,6 +34,7 @@
 //! assert_eq!(preparation.apply(&rows)?.dims(), [500, 20]);
 //! # Ok(()) }
 //! ```
+mod applied;
 mod columns;
 mod fit;
 mod moments;
@@ -103,27 +104,46 @@ impl Preparation {
         self.steps.is_empty() && self.byte_scale == RowType::U8.scale()
     }
 
-    /// What the model reads of raw `rows`: `[n, n_inputs]` of u8, f32 or f64 to `[n, n_outputs]` of the same float type, f32 for bytes.
+    /// What the model reads of raw `rows`: `[n, n_inputs]` of u8, f16, bf16, f32 or f64 to `[n, n_outputs]` of the same float type, f32 for
+    /// bytes.
+    ///
+    /// # Errors
+    /// As [`apply_as`](Self::apply_as).
+    pub fn apply(&self, rows: &Tensor) -> Result<Tensor> {
+        self.apply_from(0, rows)
+    }
+
+    /// The same in the float type `dtype`, that of a model. It is computed in f64 where that or the rows are f64, else in f32.
     ///
     /// Differentiable for float rows where no value is clipped. Fitted numbers are taken to the device of the rows where they are
     /// not there; [`to_device`](Self::to_device) does it once.
     ///
     /// # Errors
-    /// When `rows` have another shape, type or device than the steps need, or a value has no logarithm where one is taken; the message
-    /// counts rows from the first of `rows`.
-    pub fn apply(&self, rows: &Tensor) -> Result<Tensor> {
-        self.apply_from(0, rows)
+    /// When `rows` have another shape, type or device than the steps need, a value has no logarithm where one is taken, or `dtype` is no float
+    /// type; the message counts rows from the first of `rows`.
+    pub fn apply_as(&self, rows: &Tensor, dtype: DType) -> Result<Tensor> {
+        self.apply_at(0, rows, dtype)
     }
 
-    /// The same for rows of a larger whole, of which `first_row` is the first: messages count rows from the beginning of that.
+    /// [`apply`](Self::apply) for rows of a larger whole, of which `first_row` is the first: messages count rows from the beginning of that.
     ///
     /// # Errors
-    /// As [`apply`](Self::apply).
+    /// As [`apply_as`](Self::apply_as).
     pub fn apply_from(&self, first_row: usize, rows: &Tensor) -> Result<Tensor> {
-        let (mut x, mut factor) = match rows.dtype() {
-            DType::U8 => (rows.to_dtype(DType::F32)?, self.byte_scale),
-            _ => (rows.clone(), 1.),
-        };
+        self.apply_at(first_row, rows, if rows.dtype() == DType::U8 { DType::F32 } else { rows.dtype() })
+    }
+
+    fn apply_at(&self, first_row: usize, rows: &Tensor, dtype: DType) -> Result<Tensor> {
+        let (from, floats) = (rows.dtype(), [DType::F16, DType::BF16, DType::F32, DType::F64]);
+        if !floats.contains(&dtype) || !floats.contains(&from) && from != DType::U8 {
+            return Err(Error::Argument(format!(
+                "Preparation: rows must be u8, f16, bf16, f32 or f64, to be read as one of the last four, got {from:?} to be read as {dtype:?}; \
+                 convert them first"
+            )));
+        }
+        let wide = if [from, dtype].contains(&DType::F64) { DType::F64 } else { DType::F32 };
+        let mut factor = if from == DType::U8 { self.byte_scale } else { 1. };
+        let mut x = rows.to_dtype(wide)?;
         for step in &self.steps {
             match step {
                 // Factors in a row are one in f64: 255 and 1/255 are nothing.
@@ -131,7 +151,7 @@ impl Preparation {
                 step => x = step.apply(first_row, &scaled(x, std::mem::replace(&mut factor, 1.))?)?,
             }
         }
-        scaled(x, factor)
+        Ok(scaled(x, factor)?.to_dtype(dtype)?)
     }
 
     /// The one number that raw rows of this type are multiplied by; none when more is done to them.
@@ -145,12 +165,15 @@ impl Preparation {
 
     /// Raw float rows of what a model reads, as far as that is known: `[n, n_outputs]` to `[n, n_inputs]`.
     ///
-    /// What each row lost of its own (its mean, its contrast, what was clipped, directions that were dropped) stays lost.
+    /// What each row lost of its own (its mean, its contrast, what was clipped, directions that were dropped) stays lost. Of the type of
+    /// `prepared`; computed in f64 for that type, else in f32.
     ///
     /// # Errors
     /// When `prepared` have another shape, type or device.
     pub fn inverse(&self, prepared: &Tensor) -> Result<Tensor> {
-        self.steps.iter().rev().try_fold(prepared.clone(), |x, step| step.inverse(&x))
+        let wide = if prepared.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+        let raw = self.steps.iter().rev().try_fold(prepared.to_dtype(wide)?, |x, step| step.inverse(&x))?;
+        Ok(raw.to_dtype(prepared.dtype())?)
     }
 
     /// Values in a raw row, for a model that reads `n_outputs`.
@@ -215,18 +238,34 @@ fn scaled(x: Tensor, factor: f64) -> Result<Tensor> {
     Ok(if factor == 1. { x } else { x.affine(factor, 0.)? })
 }
 
-/// The one check of rows: `name` must be `[n, n_features]` of f32, returned as `(n, n_features)`.
+/// The check of rows that a step is fitted to: `name` must be `[n, n_features]` of f32, returned as `(n, n_features)`.
 fn rows_of(at: &str, name: &str, rows: &Tensor, n_features: Option<usize>) -> Result<(usize, usize)> {
+    checked_rows(at, name, rows, n_features, &[DType::F32])
+}
+
+/// The check of rows that a step is applied to: `name` must be `[n, n_features]` of f32 or f64.
+fn applied_rows(at: &str, name: &str, rows: &Tensor, n_features: Option<usize>) -> Result<()> {
+    checked_rows(at, name, rows, n_features, &[DType::F32, DType::F64]).map(drop)
+}
+
+fn checked_rows(
+    at: &str,
+    name: &str,
+    rows: &Tensor,
+    n_features: Option<usize>,
+    dtypes: &[DType],
+) -> Result<(usize, usize)> {
     let fits = match *rows.dims() {
         [n, f] if f > 0 && n_features.is_none_or(|want| want == f) => Some((n, f)),
         _ => None,
     };
     match fits {
-        Some(dims) if rows.dtype() == DType::F32 => Ok(dims),
+        Some(dims) if dtypes.contains(&rows.dtype()) => Ok(dims),
         _ => {
             let width = n_features.map_or_else(|| "n_features".to_owned(), |f| f.to_string());
+            let names = dtypes.iter().map(|dtype| dtype.as_str()).collect::<Vec<_>>().join(" or ");
             Err(Error::Argument(format!(
-                "{at}: {name} must be f32 of shape [n_samples, {width}], got {:?} of shape {:?}",
+                "{at}: {name} must be {names} of shape [n_samples, {width}], got {:?} of shape {:?}",
                 rows.dtype(),
                 rows.dims()
             )))

@@ -1,5 +1,5 @@
 //! What is done to one patch at a time, and the tutorial's rescaling.
-use super::rows_of;
+use super::{applied_rows, rows_of};
 use crate::{Error, Result};
 use candle::{DType, Device, Tensor};
 use std::collections::HashMap;
@@ -144,12 +144,12 @@ impl TutorialRescale {
         self.deviation
     }
 
-    /// `y` of `patches`, both `[n, n_features]` f32; `y` is in [0.1, 0.9], a flat patch 0.5 throughout.
+    /// `y` of `patches`, both `[n, n_features]` f32 or f64; `y` is in [0.1, 0.9], a flat patch 0.5 throughout.
     ///
     /// # Errors
     /// When `patches` has another shape or type.
     pub fn transform(&self, patches: &Tensor) -> Result<Tensor> {
-        rows_of("TutorialRescale.transform", "patches", patches, None)?;
+        applied_rows("TutorialRescale.transform", "patches", patches, None)?;
         let limit = 3. * self.deviation;
         let slope = if limit > 0. { 0.4 / limit } else { 0. };
         by_blocks(patches, |patches| centred(patches)?.clamp(-limit, limit)?.affine(slope, 0.5))
@@ -158,9 +158,9 @@ impl TutorialRescale {
     /// `z` of `y`, but for what was clipped; the patch's own mean is gone.
     ///
     /// # Errors
-    /// When `rescaled` is not `[n, n_features]` f32.
+    /// When `rescaled` is not `[n, n_features]` f32 or f64.
     pub fn inverse(&self, rescaled: &Tensor) -> Result<Tensor> {
-        rows_of("TutorialRescale.inverse", "rescaled", rescaled, None)?;
+        applied_rows("TutorialRescale.inverse", "rescaled", rescaled, None)?;
         let slope = 3. * self.deviation / 0.4;
         Ok(rescaled.affine(slope, -0.5 * slope)?)
     }

@@ -28,7 +28,8 @@
 //! assert!(pca.explained()? > 0.999);
 //! # Ok(()) }
 //! ```
-use super::{Moments, rows_of, stored, stored_number};
+use super::applied::Applied;
+use super::{Moments, applied_rows, rows_of, stored, stored_number};
 use crate::{Error, Result};
 use candle::{DType, Device, Module, Tensor};
 use nalgebra::{DMatrix, SymmetricEigen};
@@ -58,6 +59,12 @@ impl Principal {
 
     pub(super) fn n_features(&self) -> usize {
         self.mean.elem_count()
+    }
+
+    /// Mean and components, where and as rows are.
+    fn there(&self, dtype: DType, device: &Device) -> candle::Result<[Tensor; 2]> {
+        let there = |t: &Tensor| t.to_dtype(dtype)?.to_device(device)?.contiguous();
+        Ok([there(&self.mean)?, there(&self.components)?])
     }
 
     pub(super) fn n_components(&self) -> usize {
@@ -125,14 +132,12 @@ fn eigen(n_features: usize, covariance: Vec<f64>, n_components: usize) -> Result
     ))
 }
 
-/// Fitted principal components; the statistics are f64 on the CPU, rows are f32 on the device it was fitted or loaded for.
+/// Fitted principal components; the statistics are f64 on the CPU, rows are f32 or f64 on the device it was fitted or loaded for.
 #[derive(Debug, Clone)]
 pub struct Pca {
     principal: Principal,
-    /// `μ`, `[n_features]`, f32 on the device.
-    mean: Tensor,
-    /// `Eᵀ`, `[n_components, n_features]`, f32 on the device.
-    components: Tensor,
+    /// `μ`, `[n_features]`, and `Eᵀ`, `[n_components, n_features]`, on the device.
+    applied: Applied<[Tensor; 2]>,
 }
 
 impl Pca {
@@ -160,8 +165,12 @@ impl Pca {
     }
 
     fn on(principal: Principal, device: &Device) -> Result<Self> {
-        let single = |t: &Tensor| t.to_dtype(DType::F32)?.to_device(device)?.contiguous();
-        Ok(Self { mean: single(&principal.mean)?, components: single(&principal.components)?, principal })
+        Ok(Self { applied: Applied::new(principal.there(DType::F32, device)?), principal })
+    }
+
+    /// `μ` and `Eᵀ` in the type of `rows`.
+    fn applied_to(&self, rows: &Tensor) -> Result<&[Tensor; 2]> {
+        self.applied.of(rows.dtype(), || Ok(self.principal.there(DType::F64, self.device())?))
     }
 
     /// The same for rows on `device`.
@@ -172,22 +181,24 @@ impl Pca {
         Self::on(self.principal.clone(), device)
     }
 
-    /// `y` of `rows`: `[n, n_features]` f32 to `[n, n_components]` f32.
+    /// `y` of `rows`: `[n, n_features]` f32 or f64 to `[n, n_components]` of the same type.
     ///
     /// # Errors
     /// When `rows` has another shape, type or device.
     pub fn transform(&self, rows: &Tensor) -> Result<Tensor> {
-        rows_of("Pca.transform", "rows", rows, Some(self.n_features()))?;
-        Ok(rows.broadcast_sub(&self.mean)?.matmul(&self.components.t()?)?)
+        applied_rows("Pca.transform", "rows", rows, Some(self.n_features()))?;
+        let [mean, components] = self.applied_to(rows)?;
+        Ok(rows.broadcast_sub(mean)?.matmul(&components.t()?)?)
     }
 
-    /// `μ + E y` of `coordinates`: `[n, n_components]` f32 to `[n, n_features]` f32.
+    /// `μ + E y` of `coordinates`: `[n, n_components]` f32 or f64 to `[n, n_features]` of the same type.
     ///
     /// # Errors
     /// When `coordinates` has another shape, type or device.
     pub fn inverse(&self, coordinates: &Tensor) -> Result<Tensor> {
-        rows_of("Pca.inverse", "coordinates", coordinates, Some(self.n_components()))?;
-        Ok(coordinates.matmul(&self.components)?.broadcast_add(&self.mean)?)
+        applied_rows("Pca.inverse", "coordinates", coordinates, Some(self.n_components()))?;
+        let [mean, components] = self.applied_to(coordinates)?;
+        Ok(coordinates.matmul(components)?.broadcast_add(mean)?)
     }
 
     /// The share of the variance that lies in the directions kept, in `[0, 1]`; 1 for rows that do not vary.
@@ -201,7 +212,7 @@ impl Pca {
 
     /// Where rows are transformed.
     pub fn device(&self) -> &Device {
-        self.mean.device()
+        self.applied.single()[0].device()
     }
 
     /// Values in a row.

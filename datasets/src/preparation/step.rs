@@ -1,4 +1,5 @@
 //! One step: what it is before it is fitted, and after.
+use super::applied::Applied;
 use super::columns::{Columns, log1p};
 use super::normalize::{by_blocks, contrast_normalized, without_row_mean};
 use super::stored::Notes;
@@ -179,14 +180,20 @@ pub(super) enum Step {
 pub(super) struct Mean {
     /// `[n_features]`, f64 on the CPU.
     pub fitted: Tensor,
-    /// The same in f32 where rows are.
-    applied: Tensor,
+    /// The same where rows are.
+    applied: Applied<Tensor>,
 }
 
 impl Mean {
     pub(super) fn new(fitted: Tensor, device: &Device) -> Result<Self> {
-        let applied = fitted.to_dtype(DType::F32)?.to_device(device)?;
+        let applied = Applied::new(fitted.to_dtype(DType::F32)?.to_device(device)?);
         Ok(Self { fitted, applied })
+    }
+
+    /// In the type of `rows`, on the device of the others.
+    fn of(&self, rows: &Tensor) -> Result<&Tensor> {
+        let device = self.applied.single().device();
+        self.applied.of(rows.dtype(), || Ok(self.fitted.to_device(device)?))
     }
 }
 
@@ -204,7 +211,7 @@ impl PartialEq for Step {
 }
 
 impl Step {
-    /// `x` are rows of a larger whole, of which `first_row` is the first.
+    /// Of rows in f32 or f64, and gives the same; they belong to a larger whole, of which `first_row` is the first.
     pub(super) fn apply(&self, first_row: usize, x: &Tensor) -> Result<Tensor> {
         match self {
             Self::Scale(factor) => Ok(x.affine(*factor, 0.)?),
@@ -220,16 +227,14 @@ impl Step {
             }
             Self::Contrast { regulariser } => contrast_normalized(x, *regulariser),
             _ => {
-                let single = x.to_dtype(DType::F32)?;
                 let there = self.on(x.device())?;
-                let prepared = match there.as_ref().unwrap_or(self) {
-                    Self::Center(mean) => center(&single, mean)?,
-                    Self::Rescale(rescale) => rescale.transform(&single)?,
-                    Self::Pca(pca) => pca.transform(&single)?,
-                    Self::Whiten(whitening) => whitening.transform(&single)?,
-                    step => return Err(step.unloaded()),
-                };
-                Ok(prepared.to_dtype(x.dtype())?)
+                match there.as_ref().unwrap_or(self) {
+                    Self::Center(mean) => center(x, mean),
+                    Self::Rescale(rescale) => rescale.transform(x),
+                    Self::Pca(pca) => pca.transform(x),
+                    Self::Whiten(whitening) => whitening.transform(x),
+                    step => Err(step.unloaded()),
+                }
             }
         }
     }
@@ -250,16 +255,14 @@ impl Step {
                 }
             }
             _ => {
-                let single = y.to_dtype(DType::F32)?;
                 let there = self.on(y.device())?;
-                let raw = match there.as_ref().unwrap_or(self) {
-                    Self::Center(mean) => single.broadcast_add(&mean.applied)?,
-                    Self::Rescale(rescale) => rescale.inverse(&single)?,
-                    Self::Pca(pca) => pca.inverse(&single)?,
-                    Self::Whiten(whitening) => whitening.inverse(&single)?,
-                    step => return Err(step.unloaded()),
-                };
-                Ok(raw.to_dtype(y.dtype())?)
+                match there.as_ref().unwrap_or(self) {
+                    Self::Center(mean) => Ok(y.broadcast_add(mean.of(y)?)?),
+                    Self::Rescale(rescale) => rescale.inverse(y),
+                    Self::Pca(pca) => pca.inverse(y),
+                    Self::Whiten(whitening) => whitening.inverse(y),
+                    step => Err(step.unloaded()),
+                }
             }
         }
     }
@@ -267,7 +270,7 @@ impl Step {
     /// The step with its numbers on `device`, where they are not there.
     fn on(&self, device: &Device) -> Result<Option<Self>> {
         let at = match self {
-            Self::Center(mean) => mean.applied.device(),
+            Self::Center(mean) => mean.applied.single().device(),
             Self::Columns(columns) => columns.device(),
             Self::Pca(pca) => pca.device(),
             Self::Whiten(whitening) => whitening.device(),
@@ -349,7 +352,6 @@ fn check_width(x: &Tensor, n_features: usize) -> Result<()> {
 }
 
 fn center(x: &Tensor, mean: &Mean) -> Result<Tensor> {
-    let n_features = mean.applied.elem_count();
-    super::rows_of("Preparation", "rows", x, Some(n_features))?;
-    Ok(x.broadcast_sub(&mean.applied)?)
+    super::applied_rows("Preparation", "rows", x, Some(mean.fitted.elem_count()))?;
+    Ok(x.broadcast_sub(mean.of(x)?)?)
 }

@@ -20,8 +20,9 @@
 //! within the rounding noise of f32 rows gets `s = 1/s = 0` (the pseudo-inverse), so that rank-deficient rows, such as patches without
 //! their mean at `ε = 0`, make no infinities; the largest entry of each `e_j` is positive, so that signs do not depend on
 //! the solver.
+use super::applied::Applied;
 use super::pca::{Principal, check_components};
-use super::{Moments, rows_of, stored_number};
+use super::{Moments, applied_rows, rows_of, stored_number};
 use crate::{Error, Result};
 use candle::{DType, Device, Module, Tensor};
 use serde::{Deserialize, Serialize};
@@ -56,11 +57,11 @@ impl Default for WhiteningConfig {
     }
 }
 
-/// A fitted whitening; the statistics are f64 on the CPU, rows are f32 on the device it was fitted or loaded for.
+/// A fitted whitening; the statistics are f64 on the CPU, rows are f32 or f64 on the device it was fitted or loaded for.
 #[derive(Debug, Clone)]
 pub struct Whitening {
     fitted: Fitted,
-    applied: Applied,
+    applied: Applied<Matrices>,
 }
 
 /// What was found, f64 on the CPU.
@@ -71,9 +72,9 @@ struct Fitted {
     principal: Principal,
 }
 
-/// The same in the form that rows meet: f32, on their device.
+/// The same in the form that rows meet: in their type, on their device.
 #[derive(Debug, Clone)]
-struct Applied {
+struct Matrices {
     mean: Tensor,
     /// `[n_features, n_outputs]`, so that `rows · forward` whitens.
     forward: Tensor,
@@ -115,25 +116,25 @@ impl Whitening {
         self.fitted.clone().on(device)
     }
 
-    /// `y` of `rows`: `[n, n_features]` f32 to `[n, n_outputs]` f32.
+    /// `y` of `rows`: `[n, n_features]` f32 or f64 to `[n, n_outputs]` of the same type.
     ///
     /// # Errors
     /// When `rows` has another shape, type or device.
     pub fn transform(&self, rows: &Tensor) -> Result<Tensor> {
-        rows_of("Whitening.transform", "rows", rows, Some(self.n_features()))?;
-        let Applied { mean, forward, .. } = &self.applied;
+        applied_rows("Whitening.transform", "rows", rows, Some(self.n_features()))?;
+        let Matrices { mean, forward, .. } = self.applied_to(rows)?;
         Ok(rows.broadcast_sub(mean)?.matmul(forward)?)
     }
 
-    /// `x` of `whitened`: `[n, n_outputs]` f32 to `[n, n_features]` f32.
+    /// `x` of `whitened`: `[n, n_outputs]` f32 or f64 to `[n, n_features]` of the same type.
     ///
     /// Undoes [`Whitening::transform`] when all components were kept; else gives the nearest rows within those kept.
     ///
     /// # Errors
     /// When `whitened` has another shape, type or device.
     pub fn inverse(&self, whitened: &Tensor) -> Result<Tensor> {
-        rows_of("Whitening.inverse", "whitened", whitened, Some(self.n_outputs()))?;
-        let Applied { mean, backward, .. } = &self.applied;
+        applied_rows("Whitening.inverse", "whitened", whitened, Some(self.n_outputs()))?;
+        let Matrices { mean, backward, .. } = self.applied_to(whitened)?;
         Ok(whitened.matmul(backward)?.broadcast_add(mean)?)
     }
 
@@ -155,7 +156,11 @@ impl Whitening {
 
     /// Where rows are whitened.
     pub fn device(&self) -> &Device {
-        self.applied.mean.device()
+        self.applied.single().mean.device()
+    }
+
+    fn applied_to(&self, rows: &Tensor) -> Result<&Matrices> {
+        self.applied.of(rows.dtype(), || Ok(self.fitted.matrices(DType::F64, self.device())?))
     }
 
     /// Which whitening this is.
@@ -232,13 +237,16 @@ impl Whitening {
 
 impl Fitted {
     fn on(self, device: &Device) -> Result<Whitening> {
-        let single = |t: &Tensor| t.to_dtype(DType::F32)?.to_device(device)?.contiguous();
-        let applied = Applied {
-            mean: single(&self.principal.mean)?,
-            forward: single(&self.matrix()?.t()?)?,
-            backward: single(&self.inverse_matrix()?.t()?)?,
-        };
-        Ok(Whitening { fitted: self, applied })
+        Ok(Whitening { applied: Applied::new(self.matrices(DType::F32, device)?), fitted: self })
+    }
+
+    fn matrices(&self, dtype: DType, device: &Device) -> candle::Result<Matrices> {
+        let there = |t: &Tensor| t.to_dtype(dtype)?.to_device(device)?.contiguous();
+        Ok(Matrices {
+            mean: there(&self.principal.mean)?,
+            forward: there(&self.matrix()?.t()?)?,
+            backward: there(&self.inverse_matrix()?.t()?)?,
+        })
     }
 
     fn matrix(&self) -> candle::Result<Tensor> {

@@ -307,7 +307,7 @@ fn preparations_say_what_is_wrong() -> Result<()> {
     );
     assert_eq!(
         message(pca.apply(&correlated(3, 5, 1))),
-        "Pca.transform: rows must be f32 of shape [n_samples, 4], got F32 of shape [3, 5]"
+        "Pca.transform: rows must be f32 or f64 of shape [n_samples, 4], got F32 of shape [3, 5]"
     );
     Ok(())
 }

@@ -267,11 +267,11 @@ fn whitening_says_what_is_wrong() -> Result<()> {
     let pca = Whitening::fit(&rows, &config(WhiteningKind::Pca, 0., Some(3)))?;
     assert_eq!(
         message(pca.transform(&rows.narrow(1, 0, 3)?)),
-        "Whitening.transform: rows must be f32 of shape [n_samples, 4], got F32 of shape [20, 3]"
+        "Whitening.transform: rows must be f32 or f64 of shape [n_samples, 4], got F32 of shape [20, 3]"
     );
     assert_eq!(
         message(pca.inverse(&rows)),
-        "Whitening.inverse: whitened must be f32 of shape [n_samples, 3], got F32 of shape [20, 4]"
+        "Whitening.inverse: whitened must be f32 or f64 of shape [n_samples, 3], got F32 of shape [20, 4]"
     );
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! What a denoising autoencoder is, and how it is trained.
 use crate::check::{at_least_one, range};
-use crate::feedforward::{Activation, ReconstructionLoss};
+use crate::feedforward::{Activation, Connections, LayerConfig, ReconstructionLoss};
 use crate::prepare::{check_inputs, n_inputs};
 use crate::rbm::precision_name;
 use crate::schedule::{Plan, Schedule};
@@ -79,6 +79,16 @@ impl DaeConfig {
             )
         }
         check_inputs(OP, &self.preparation, self.n_visible, self.image).map(drop)
+    }
+
+    /// The encoder as a layer of a network.
+    pub(super) fn encoder(&self) -> LayerConfig {
+        LayerConfig {
+            n_inputs: self.n_visible,
+            n_outputs: self.n_hidden,
+            activation: self.hidden,
+            connections: Connections::Dense,
+        }
     }
 
     /// Values in a raw row; `n_visible` where the preparation does not fit.

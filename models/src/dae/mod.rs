@@ -52,9 +52,8 @@ pub use config::{DaeConfig, DaeTrainConfig};
 pub use stacked::{StackedDae, StackedDaeConfig, StackedDaeTrainer};
 pub use train::{DaeTrainer, Metrics};
 
-use crate::check::{batch_of, room_for};
-use crate::feedforward::{Connections, LayerConfig};
-use crate::prepare::prepared;
+use crate::check::{batch_of, room_for, values_of};
+use crate::prepare::{on_device, prepared};
 use crate::rbm::softplus;
 use candle::{DType, Device, Error, Module, Result, Tensor};
 use candle_nn::{Linear, VarBuilder};
@@ -112,13 +111,7 @@ impl Dae {
         let (n_visible, n_hidden) = (config.n_visible, config.n_hidden);
         let values = if config.tied { 6. } else { 12. } * n_visible as f64 * n_hidden as f64;
         room_for("Dae", &format!("{n_visible} visible and {n_hidden} hidden units"), values, device)?;
-        let layer = LayerConfig {
-            n_inputs: n_visible,
-            n_outputs: n_hidden,
-            activation: config.hidden,
-            connections: Connections::Dense,
-        };
-        let weight = layer.random_weight(philox, device)?;
+        let weight = config.encoder().random_weight(philox, device)?;
         let decoder_weight = if config.tied { None } else { Some(weight.t()?.contiguous()?) };
         let zeros = |n: usize| Tensor::zeros(n, DType::F32, device);
         Ok(Self { weight, bias: zeros(n_hidden)?, visible_bias: zeros(n_visible)?, decoder_weight, config })
@@ -160,7 +153,7 @@ impl Dae {
     /// # Errors
     /// When `rows` have another shape or device than the preparation needs.
     pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
-        prepared(&self.config.preparation, rows)
+        prepared("Dae", &self.config.preparation, rows, self.weight.dtype())
     }
 
     /// `y` of prepared rows `x`: `[batch, n_visible]` to `[batch, n_hidden]`.
@@ -168,7 +161,7 @@ impl Dae {
     /// # Errors
     /// When `x` is not `[batch, n_visible]`.
     pub fn encode(&self, x: &Tensor) -> Result<Tensor> {
-        batch_of("Dae", "x", x, self.config.n_visible)?;
+        let x = values_of("Dae", "x", x, self.config.n_visible, self.weight.dtype())?;
         self.config.hidden.of(&x.matmul(&self.weight.t()?)?.broadcast_add(&self.bias)?)
     }
 
@@ -182,7 +175,7 @@ impl Dae {
 
     /// What goes into the outputs, `[batch, n_visible]`.
     fn output_input(&self, y: &Tensor) -> Result<Tensor> {
-        batch_of("Dae", "y", y, self.config.n_hidden)?;
+        let y = values_of("Dae", "y", y, self.config.n_hidden, self.weight.dtype())?;
         let product = match &self.decoder_weight {
             Some(decoder) => y.matmul(&decoder.t()?)?,
             None => y.matmul(&self.weight)?,
@@ -232,6 +225,7 @@ impl Dae {
                 x.dims()
             )
         }
+        let x = &x.to_dtype(self.weight.dtype())?;
         let input = self.output_input(&self.encode(corrupted)?)?;
         let mean = |t: Tensor| t.to_dtype(DType::F64)?.mean_all()?.to_scalar::<f64>();
         let rmse = mean((self.config.output.of(&input)? - x)?.sqr()?)?.sqrt();
@@ -289,7 +283,7 @@ impl Dae {
     pub fn to(&self, dtype: DType, device: &Device) -> Result<Self> {
         let copy = |t: &Tensor| t.copy()?.to_dtype(dtype)?.to_device(device);
         Ok(Self {
-            config: self.config.clone(),
+            config: on_device(&self.config, device)?,
             weight: copy(&self.weight)?,
             bias: copy(&self.bias)?,
             visible_bias: copy(&self.visible_bias)?,

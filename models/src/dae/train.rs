@@ -25,13 +25,15 @@
 //! [`DaeTrainer::new`].
 use super::step::Buffers;
 use super::{Dae, DaeTrainConfig};
-use crate::check::{all_finite, at_least_one};
+use crate::check::{all_finite, at_least_one, other_place};
 use crate::checkpoint::{self, Checkpoint};
+use crate::feedforward::Activation;
 use crate::layers::TrainerParts;
 use crate::losses::{LossSums, SinceReport};
 use crate::prepare::{check_inputs, prepared, to_load};
 use crate::replays::Replays;
 use crate::trainer::{Trainer, check_minibatch, one_by_one};
+use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
 use chandlery_ops::Philox;
@@ -61,6 +63,8 @@ pub struct DaeTrainer {
     replays: Replays,
     /// For a minibatch that is not full, once there was one: launched step by step, since an epoch has one.
     partial: Option<(Buffers, Replays)>,
+    /// Of the rows, where they are the targets of sigmoid outputs.
+    range: Option<UnitRange>,
     lower: Vec<Dae>,
     preparation: Preparation,
     /// Values in a raw row.
@@ -82,7 +86,7 @@ impl DaeTrainer {
     /// `philox` is where the noise begins; its stream should be used for nothing else.
     ///
     /// # Errors
-    /// When `config` is out of range, or memory is short.
+    /// When `config` is out of range, `philox` is where the weights were drawn, or memory is short.
     pub fn new(dae: &Dae, config: DaeTrainConfig, philox: Philox) -> Result<Self> {
         Self::above(&[], dae, &dae.config().preparation, config, philox)
     }
@@ -100,6 +104,8 @@ impl DaeTrainer {
         philox: Philox,
     ) -> Result<Self> {
         config.validate()?;
+        let layer = dae.config().encoder();
+        other_place("DaeTrainer", philox, dae.weight(), |n| layer.first_weights(n, philox))?;
         let lowest = lower.first().unwrap_or(dae);
         let n_inputs = check_inputs("DaeTrainer", preparation, lowest.config().n_visible, None)?;
         let preparation = preparation.to_device(dae.weight().device()).map_err(Error::wrap)?;
@@ -119,6 +125,10 @@ impl DaeTrainer {
         let steps = buffers.clone();
         let replays = Replays::new(&device, buffers.at_once(), move |n| steps.run(n));
         let losses = LossSums::new(&buffers.gathered);
+        let targets = lower.is_empty() && dae.config().output == Activation::Sigmoid;
+        let range = targets
+            .then(|| UnitRange::new("sigmoid outputs", "identity outputs with the squared error", &device))
+            .transpose()?;
         let lower = lower.to_vec();
         let mut trainer = Self {
             config,
@@ -126,6 +136,7 @@ impl DaeTrainer {
             buffers,
             replays,
             partial: None,
+            range,
             lower,
             preparation,
             n_inputs,
@@ -139,16 +150,22 @@ impl DaeTrainer {
     }
 
     /// Takes the schedules of learning rate and momentum from `config`, from the next [`begin_epoch`](Trainer::begin_epoch) on; everything
-    /// else stays as it was. A trainer that began without momentum may have no velocities, and stays without.
+    /// else stays as it was.
     ///
     /// # Errors
-    /// When `config` is out of range.
+    /// When `config` is out of range, or has a momentum for a trainer that began without and whose steps are one op, which has no velocities.
     pub fn set_schedules(&mut self, config: &DaeTrainConfig) -> Result<()> {
         config.validate()?;
-        self.config.learning_rate = config.learning_rate.clone();
-        if !self.buffers.in_one_op() {
-            self.config.momentum = config.momentum.clone();
+        if self.buffers.in_one_op() && config.momentum != self.config.momentum {
+            candle::bail!(
+                "DaeTrainer::set_schedules: momentum must stay {:?}, with which this trainer began without velocities, got {:?}; begin a new trainer from \
+                 its model",
+                self.config.momentum,
+                config.momentum
+            )
         }
+        self.config.learning_rate = config.learning_rate.clone();
+        self.config.momentum = config.momentum.clone();
         Ok(())
     }
 
@@ -168,8 +185,11 @@ impl DaeTrainer {
         if n == 0 || rows.dims() != [n * batch, self.n_inputs] {
             return one_by_one(self, rows, labels, n);
         }
-        let Self { replays, preparation, buffers, .. } = self;
-        replays.run(n, rows, preparation, |first, rows, scale| buffers.load(first, rows, scale))?;
+        let Self { replays, preparation, buffers, range, .. } = self;
+        replays.run("DaeTrainer", n, rows, preparation, |first, rows, scale| {
+            range.as_mut().map_or(Ok(()), |range| range.see(rows, scale))?;
+            buffers.load(first, rows, scale)
+        })?;
         self.steps += n as u64;
         self.losses.count(n * batch);
         Ok(())
@@ -188,11 +208,13 @@ impl DaeTrainer {
         buffers.set_rates(self.rates.0, self.rates.1)?;
         match buffers.in_one_op() {
             true => {
-                let (x, scale) = to_read(&self.lower, &self.preparation, rows, n)?;
+                let (x, scale) = to_read(&self.lower, &self.preparation, rows, n, self.range.as_mut())?;
                 buffers.run_in_one_op(&x, scale, self.rates.0)?;
             }
-            false => replays
-                .run(1, rows, &self.preparation, |first, rows, scale| buffers.load(first, rows, scale))?,
+            false => replays.run("DaeTrainer", 1, rows, &self.preparation, |first, rows, scale| {
+                self.range.as_mut().map_or(Ok(()), |range| range.see(rows, scale))?;
+                buffers.load(first, rows, scale)
+            })?,
         }
         self.losses.take_from(&buffers.gathered)?;
         self.losses.count(n);
@@ -201,6 +223,7 @@ impl DaeTrainer {
     }
 
     fn since_report(&self) -> Result<SinceReport> {
+        self.range.as_ref().map_or(Ok(()), |range| range.check("DaeTrainer"))?;
         self.losses.since_report("DaeTrainer", self.steps, "lower the learning rate, or scale the input")
     }
 
@@ -227,12 +250,20 @@ impl DaeTrainer {
 }
 
 /// What the autoencoder in training reads of raw rows, minibatches of `batch`, and a factor on it.
-fn to_read(lower: &[Dae], preparation: &Preparation, rows: &Tensor, batch: usize) -> Result<(Tensor, f32)> {
+fn to_read(
+    lower: &[Dae],
+    preparation: &Preparation,
+    rows: &Tensor,
+    batch: usize,
+    range: Option<&mut UnitRange>,
+) -> Result<(Tensor, f32)> {
     if lower.is_empty() {
-        return to_load(preparation, rows);
+        let (x, scale) = to_load("DaeTrainer", preparation, rows)?;
+        range.map_or(Ok(()), |range| range.see(&x, scale))?;
+        return Ok((x, scale));
     }
     // A minibatch at a time: sums over many rows at once may be of other bits, and where many steps begin and end is free.
-    let x = prepared(preparation, rows)?;
+    let x = prepared("DaeTrainer", preparation, rows, DType::F32)?;
     let up = |x: Tensor| lower.iter().try_fold(x, |x, layer| layer.encode(&x));
     let minibatch = |start: usize| up(x.narrow(0, start, batch)?.contiguous()?);
     let made = (0..x.dim(0)?).step_by(batch).map(minibatch).collect::<Result<Vec<_>>>()?;
@@ -263,7 +294,7 @@ impl Trainer for DaeTrainer {
         if !self.buffers.in_one_op() || rows.dims() != [n * batch, self.n_inputs] {
             return self.recorded_steps_of(rows, labels, n);
         }
-        let (x, scale) = to_read(&self.lower, &self.preparation, rows, batch)?;
+        let (x, scale) = to_read(&self.lower, &self.preparation, rows, batch, self.range.as_mut())?;
         self.buffers.run_in_one_op(&x, scale, self.rates.0)?;
         self.steps += n as u64;
         self.losses.count(n * batch);

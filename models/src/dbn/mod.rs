@@ -173,7 +173,8 @@ impl Dbn {
     /// # Errors
     /// When `rows` have another shape or device than the preparation needs.
     pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
-        prepared(&self.config.preparation, rows)
+        let dtype = self.layers.first().map_or(DType::F32, |layer| layer.weight().dtype());
+        prepared("Dbn", &self.config.preparation, rows, dtype)
     }
 
     /// The hidden means of layer `layer` (1 is the lowest RBM's) of raw rows, `[batch, n_inputs]` to `[batch, sizes[layer]]`; layer 0 is
@@ -267,7 +268,8 @@ impl Dbn {
         &self.config
     }
 
-    /// The RBMs, lowest first.
+    /// The RBMs, lowest first. None of them knows the network's preparation, which stands in place of their own: give the lowest
+    /// [prepared](Self::prepare) rows, by [`Rbm::hidden_mean`], and not raw ones by `forward`.
     pub fn layers(&self) -> &[Rbm] {
         &self.layers
     }

@@ -117,7 +117,7 @@ impl DictionaryTrainer {
             true => figures("counts")?,
             // Files had none before dictionaries were judged by them.
             false => {
-                let best = code(&trainer.config, &trainer.signals, &best.atoms, iteration)?;
+                let best = code(&trainer.coder, &trainer.signals, &best.atoms, iteration)?;
                 vec![trainer.last.mean_count, best.quality.mean_count]
             }
         };
@@ -181,8 +181,7 @@ impl OnlineTrainer {
             Some(progress) => progress,
             None => serde_json::from_value(serde_json::Value::Null).map_err(|e| stored.refused(&e))?,
         };
-        let config = OnlineConfig { coder: notes.config.coder(), ..training };
-        Ok((Self::from_notes(&stored, notes, config, device)?, progress))
+        Ok((Self::from_notes(&stored, notes, training, device)?, progress))
     }
 
     fn from_notes<P>(
@@ -194,13 +193,14 @@ impl OnlineTrainer {
         stored.load_preparation(&mut notes.config.preparation, device)?;
         let (n, p) = (notes.config.n_atoms, notes.config.n_features);
         config.validate(n).map_err(|e| stored.refused(&e))?;
-        let of_dictionary = notes.config.coded_by(&config.coder);
-        let dictionary = Dictionary::from_tensor(of_dictionary, stored.get("dictionary")?)
+        let coder = notes.config.take_coder(config.coder.as_ref());
+        let dictionary = Dictionary::from_tensor(notes.config, stored.get("dictionary")?)
             .map_err(|e| stored.refused(&e))?;
         let statistics = Statistics::load(stored, &notes.idle, [n, p])?;
         let report = report(n, &statistics.gram)?;
         Ok(Self {
             config,
+            coder,
             philox: philox(notes.philox),
             dictionary,
             statistics,

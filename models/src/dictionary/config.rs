@@ -73,16 +73,18 @@ impl DictionaryConfig {
         SparseCoder { method, n_nonzero, error: error.map(Into::into), nonnegative }
     }
 
-    /// The same dictionary for the codes of `coder`. Targets of [single signals](ErrorTarget::PerSignal) are those of the signals
-    /// at hand: none is kept.
-    pub(super) fn coded_by(self, coder: &SparseCoder) -> Self {
+    /// The pursuit of a trainer: `coder`, which becomes the configuration's, or without one the configuration's own. Targets of
+    /// [single signals](ErrorTarget::PerSignal) are those of the signals at hand: the configuration keeps none.
+    pub(super) fn take_coder(&mut self, coder: Option<&SparseCoder>) -> SparseCoder {
+        let Some(coder) = coder else { return self.coder() };
         let SparseCoder { method, n_nonzero, ref error, nonnegative } = *coder;
         let error = match error {
             Some(ErrorTarget::Absolute(error)) => Some(CodeError::Absolute(*error)),
             Some(ErrorTarget::Relative(error)) => Some(CodeError::Relative(*error)),
             Some(ErrorTarget::PerSignal(_)) | None => None,
         };
-        Self { method, n_nonzero, error, nonnegative, ..self }
+        *self = Self { method, n_nonzero, error, nonnegative, ..self.clone() };
+        coder.clone()
     }
 
     /// # Errors
@@ -200,9 +202,9 @@ pub struct DictionaryTrainConfig {
     pub group: usize,
     /// Iterations that [`train`](super::DictionaryTrainer::train) makes. Default 50.
     pub iterations: usize,
-    /// How signals are coded, in training and by the dictionary that it gives, whose configuration the trainer brings in line.
-    /// Default orthogonal matching pursuit to 10 atoms.
-    pub coder: SparseCoder,
+    /// How signals are coded, in training and by the dictionary that it gives, whose configuration takes it. Default: as the
+    /// dictionary's configuration says.
+    pub coder: Option<SparseCoder>,
     /// What takes the place of bad atoms. Default the worst represented signals.
     pub replace: Replace,
     /// An atom that fewer signals use is replaced, unless [`replace`](Self::replace) is none. Default 4.
@@ -218,12 +220,11 @@ pub struct DictionaryTrainConfig {
 
 impl Default for DictionaryTrainConfig {
     fn default() -> Self {
-        let method = PursuitMethod::Omp;
         Self {
             rule: UpdateRule::AkSvd,
             group: usize::MAX,
             iterations: 50,
-            coder: SparseCoder { method, n_nonzero: 10, error: None, nonnegative: false },
+            coder: None,
             replace: Replace::WorstRepresented,
             min_uses: 4,
             max_coherence: Some(0.99),
@@ -239,7 +240,7 @@ impl DictionaryTrainConfig {
     pub fn validate(&self, n_atoms: usize) -> Result<()> {
         const OP: &str = "DictionaryTrainConfig";
         at_least_one(OP, "group", self.group)?;
-        check_nonzero(OP, self.coder.n_nonzero, n_atoms)?;
+        check_coder(OP, self.coder.as_ref(), n_atoms)?;
         check_care(OP, self.max_coherence, self.n_fixed, n_atoms)?;
         range(OP, "coherence_penalty", self.coherence_penalty, "at least 0", |x| x >= 0.)?;
         if self.rule == UpdateRule::Mod && self.coherence_penalty > 0. {
@@ -255,10 +256,10 @@ impl DictionaryTrainConfig {
 /// How [`OnlineTrainer`](super::OnlineTrainer) learns.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OnlineConfig {
-    /// How signals are coded, in training and by the dictionary that it gives, whose configuration the trainer brings in line; files have
-    /// it there. Default orthogonal least squares to 10 atoms, which learns better atoms for either pursuit.
-    #[serde(skip, default = "online_coder")]
-    pub coder: SparseCoder,
+    /// How signals are coded, in training and by the dictionary that it gives, whose configuration takes it; files have it there. Default:
+    /// as the dictionary's configuration says. [Orthogonal least squares](PursuitMethod::Ols) learns better atoms for either pursuit.
+    #[serde(skip)]
+    pub coder: Option<SparseCoder>,
     /// How fast what was seen is forgotten (`ρ`), at least 0: with batch `t` the statistics of those before weigh `(1 − 1/t)^ρ`,
     /// so that the last `t/ρ` batches or so count. 0 never forgets. Default 20: the best of 0 to 40 after ten passes over
     /// 12,288 image patches, in batches of 32 to 2,048; a single pass wants 5.
@@ -280,7 +281,7 @@ pub struct OnlineConfig {
 impl Default for OnlineConfig {
     fn default() -> Self {
         Self {
-            coder: online_coder(),
+            coder: None,
             forgetting: 20.,
             sweeps: 1,
             replace: Replace::WorstRepresented,
@@ -291,21 +292,21 @@ impl Default for OnlineConfig {
     }
 }
 
-fn online_coder() -> SparseCoder {
-    SparseCoder { method: PursuitMethod::Ols, n_nonzero: 10, error: None, nonnegative: false }
-}
-
 impl OnlineConfig {
     /// # Errors
     /// When a field is out of its range for a dictionary of `n_atoms`; the message names it.
     pub fn validate(&self, n_atoms: usize) -> Result<()> {
         const OP: &str = "OnlineConfig";
-        check_nonzero(OP, self.coder.n_nonzero, n_atoms)?;
+        check_coder(OP, self.coder.as_ref(), n_atoms)?;
         range(OP, "forgetting", self.forgetting, "at least 0", |x| x >= 0.)?;
         at_least_one(OP, "sweeps", self.sweeps)?;
         at_least_one(OP, "max_idle", self.max_idle)?;
         check_care(OP, self.max_coherence, self.n_fixed, n_atoms)
     }
+}
+
+fn check_coder(op: &str, coder: Option<&SparseCoder>, n_atoms: usize) -> Result<()> {
+    coder.map_or(Ok(()), |coder| check_nonzero(op, coder.n_nonzero, n_atoms))
 }
 
 fn check_nonzero(op: &str, n_nonzero: usize, n_atoms: usize) -> Result<()> {

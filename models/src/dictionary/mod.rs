@@ -110,12 +110,12 @@ impl Dictionary {
         &self.config
     }
 
-    /// The signals of raw rows: `[n_samples, n_inputs]` u8 or the type of the atoms, to `[n_samples, n_features]`.
+    /// The signals of raw rows, in the type of the atoms: `[n_samples, n_inputs]` of bytes or floats to `[n_samples, n_features]`.
     ///
     /// # Errors
     /// When `rows` have another shape or device than the preparation needs.
     pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
-        prepared(&self.config.preparation, rows)
+        prepared("Dictionary", &self.config.preparation, rows, self.atoms.dtype())
     }
 
     /// The sparse codes of raw rows, `[n_samples, n_inputs]`, by the pursuit of the configuration; for another see [`SparseCoder`].

@@ -27,9 +27,8 @@
 //! // Two signals along (3, 4) and two along the first axis; one atom each.
 //! let batch = Tensor::new(&[[3f32, 4.], [6., 8.], [2., 0.], [-1., 0.]], &Cpu)?;
 //! let atoms = Tensor::new(&[[0.8f32, 0.6], [1., 0.]], &Cpu)?;
-//! let config = DictionaryConfig::new(2, 2, 1);
-//! let online = OnlineConfig { coder: config.coder(), ..OnlineConfig::default() };
-//! let mut trainer = OnlineTrainer::new(Dictionary::from_tensor(config, atoms)?, online, Philox::new(7, 0))?;
+//! let dictionary = Dictionary::from_tensor(DictionaryConfig::new(2, 2, 1), atoms)?;
+//! let mut trainer = OnlineTrainer::new(dictionary, OnlineConfig::default(), Philox::new(7, 0))?;
 //! trainer.partial_fit(&batch)?;
 //! // b₀ = 4.8 (3, 4) + 9.6 (6, 8), along (3, 4); a₀₁ = 0: no signal uses both.
 //! let atoms = trainer.dictionary().atoms().to_vec2::<f32>()?;
@@ -39,7 +38,7 @@
 use super::replace_atoms::{Care, compares, draws_of_batch};
 use super::scaling::{longest, most_square, outgrows, scale_of, scaled, unit_rows};
 use super::statistics::{Idle, Statistics, kept};
-use super::{Dictionary, OnlineConfig};
+use super::{Dictionary, OnlineConfig, SparseCoder};
 use crate::trainer::Trainer;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{
@@ -53,6 +52,8 @@ use std::path::Path;
 /// Learns a [`Dictionary`] batch by batch; see the [module](self) for the equations.
 pub struct OnlineTrainer {
     pub(super) config: OnlineConfig,
+    /// How signals are coded.
+    pub(super) coder: SparseCoder,
     pub(super) philox: Philox,
     pub(super) dictionary: Dictionary,
     /// `A` and `B`.
@@ -135,8 +136,8 @@ struct Coded<'a> {
 }
 
 impl OnlineTrainer {
-    /// Starts from a copy of `dictionary` with its atoms scaled to length 1. The configuration of the copy takes its pursuit from
-    /// [`OnlineConfig::coder`].
+    /// Starts from a copy of `dictionary` with its atoms scaled to length 1. The configuration of the copy keeps its pursuit, unless
+    /// [`OnlineConfig::coder`] is another.
     ///
     /// The draws of [`Replace::Random`](super::Replace::Random) start at `philox`; use its stream for nothing else.
     ///
@@ -146,9 +147,11 @@ impl OnlineTrainer {
         let n = dictionary.config.n_atoms;
         config.validate(n)?;
         let atoms = unit_rows(&dictionary.atoms)?;
-        let of_dictionary = dictionary.config.coded_by(&config.coder);
+        let mut of_dictionary = dictionary.config;
+        let coder = of_dictionary.take_coder(config.coder.as_ref());
         Ok(Self {
             config,
+            coder,
             philox,
             statistics: Statistics::none(n, atoms.dim(1)?, atoms.dtype(), atoms.device())?,
             idle: Idle::new(n),
@@ -174,7 +177,7 @@ impl OnlineTrainer {
         let batch = self.dictionary.prepare(batch)?.contiguous()?;
         let (n, p) = self.statistics.signals.dims2()?;
         let t = self.batches + 1;
-        let codes = self.config.coder.encode(&batch, &self.dictionary.atoms)?;
+        let codes = self.coder.encode(&batch, &self.dictionary.atoms)?;
         let uses = AtomUses::of(&codes)?;
         let error = codes.residual(&batch, &self.dictionary.atoms)?;
         let squares =

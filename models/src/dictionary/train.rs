@@ -38,7 +38,7 @@
 //! let signals = Tensor::new(&[[3f32, 4.], [6., 8.], [2., 0.], [-1., 0.]], &Cpu)?;
 //! let atoms = Tensor::new(&[[0.8f32, 0.6], [1., 0.]], &Cpu)?;
 //! let config = DictionaryConfig::new(2, 2, 1);
-//! let training = DictionaryTrainConfig { coder: config.coder(), min_uses: 1, ..DictionaryTrainConfig::default() };
+//! let training = DictionaryTrainConfig { min_uses: 1, ..DictionaryTrainConfig::default() };
 //! let dictionary = Dictionary::from_tensor(config, atoms)?;
 //! let mut trainer = DictionaryTrainer::new(dictionary, &signals, training, Philox::new(7, 0))?;
 //! // The first atom serves the first two signals, and turns to where both lie.
@@ -50,7 +50,7 @@
 use super::least_squares::optimal_directions;
 use super::replace_atoms::Care;
 use super::scaling::{largest_square, longest, scale_of, scaled, scaled_codes, unit_rows};
-use super::{Dictionary, DictionaryTrainConfig, UpdateRule};
+use super::{Dictionary, DictionaryTrainConfig, SparseCoder, UpdateRule};
 use candle::{Result, Tensor};
 use chandlery_ops::{AtomUpdate, AtomUses, Philox, SparseCodes, row_squares, update_atoms};
 use serde::{Deserialize, Serialize};
@@ -118,6 +118,8 @@ pub(super) struct Previous {
 /// Learns a [`Dictionary`] from signals; see the [module](self) for the equations.
 pub struct DictionaryTrainer {
     pub(super) config: DictionaryTrainConfig,
+    /// How signals are coded.
+    pub(super) coder: SparseCoder,
     pub(super) philox: Philox,
     pub(super) signals: Tensor,
     /// What updates multiply signals and codes by, so that no sum of squares leaves the range of its type.
@@ -131,8 +133,8 @@ pub struct DictionaryTrainer {
 }
 
 impl DictionaryTrainer {
-    /// Starts from `dictionary` with its atoms scaled to length 1, and codes the signals over it with
-    /// [`DictionaryTrainConfig::coder`], which also becomes the coder of the dictionary's configuration.
+    /// Starts from `dictionary` with its atoms scaled to length 1, and codes the signals over it by its own pursuit, or by
+    /// [`DictionaryTrainConfig::coder`] where there is one, which then becomes that of the dictionary's configuration.
     ///
     /// `rows` are raw, `[n_samples, n_inputs]`, u8 or of the type of the dictionary, on its device. The draws of
     /// [`Replace::Random`](super::Replace::Random) start at `philox`; use its stream for nothing else.
@@ -172,18 +174,19 @@ impl DictionaryTrainer {
         last: Iteration,
     ) -> Result<Self> {
         config.validate(dictionary.config.n_atoms)?;
-        dictionary.config = dictionary.config.coded_by(&config.coder);
+        let coder = dictionary.config.take_coder(config.coder.as_ref());
         let n_features = dictionary.config.n_features;
         if crate::check::batch_of("DictionaryTrainer", "signals", signals, n_features)? == 0 {
             candle::bail!("DictionaryTrainer: signals must be at least one, got none")
         }
         let signals = signals.contiguous()?;
         let longest = longest(&signals, largest_square(&signals)?.to_scalar()?)?;
-        let coded = code(&config, &signals, &dictionary.atoms, last.iteration)?;
+        let coded = code(&coder, &signals, &dictionary.atoms, last.iteration)?;
         let (quality, used) = (coded.quality, coded.used());
         let Quality { rmse, mean_count } = quality;
         Ok(Self {
             config,
+            coder,
             philox,
             scale: scale_of(longest, signals.dtype()),
             signals,
@@ -219,7 +222,7 @@ impl DictionaryTrainer {
         };
         let counts = &self.coded.counts;
         let cared_for = care.take(updated, |j| (counts[j] as usize) < self.config.min_uses)?;
-        let coded = code(&self.config, &self.signals, &cared_for.atoms, iteration)?;
+        let coded = code(&self.coder, &self.signals, &cared_for.atoms, iteration)?;
         let before = std::mem::replace(&mut self.coded, coded);
         if self.config.rule == UpdateRule::Nsgk {
             let codes = without(before.codes, &cared_for.replaced)?;
@@ -235,7 +238,7 @@ impl DictionaryTrainer {
             replaced: cared_for.replaced.len(),
             coherence: cared_for.coherence.map_or_else(|| self.current.mutual_coherence(), Ok)?,
         };
-        if quality.beats(&self.best_quality, self.config.coder.error.is_some()) {
+        if quality.beats(&self.best_quality, self.coder.error.is_some()) {
             (self.best, self.best_quality) = (self.current.clone(), quality);
         }
         Ok(self.last)
@@ -334,13 +337,8 @@ fn without(codes: SparseCodes, atoms: &[usize]) -> Result<SparseCodes> {
     Ok(SparseCodes { values: (&codes.values * keep)?, ..codes })
 }
 
-pub(super) fn code(
-    config: &DictionaryTrainConfig,
-    signals: &Tensor,
-    atoms: &Tensor,
-    iteration: usize,
-) -> Result<Coded> {
-    let codes = config.coder.encode(signals, atoms)?;
+pub(super) fn code(coder: &SparseCoder, signals: &Tensor, atoms: &Tensor, iteration: usize) -> Result<Coded> {
+    let codes = coder.encode(signals, atoms)?;
     let uses = AtomUses::of(&codes)?;
     let error = codes.residual(signals, atoms)?;
     let squares = row_squares(&error)?;

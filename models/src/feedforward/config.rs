@@ -85,14 +85,25 @@ impl LayerConfig {
     /// "Understanding the difficulty of training deep feedforward neural networks", AISTATS 2010; He et al. 2015). Where not all see all,
     /// the sizes are the mean numbers of inputs of an output, and of outputs of an input.
     pub(crate) fn random_weight(&self, philox: Philox, device: &Device) -> Result<Tensor> {
+        let limit = self.limit();
+        uniform(self.weight_shape(), device, philox)?.affine(2. * limit, -limit)
+    }
+
+    /// The first `n` of these weights, on the CPU.
+    pub(crate) fn first_weights(&self, n: usize, philox: Philox) -> Result<Tensor> {
+        let limit = self.limit();
+        uniform(n, &Device::Cpu, philox)?.affine(2. * limit, -limit)
+    }
+
+    /// The largest magnitude of a random weight.
+    fn limit(&self) -> f64 {
         let gain = match self.activation {
             Activation::Sigmoid => 4.,
             Activation::Relu => 2f64.sqrt(),
             Activation::Identity | Activation::Tanh => 1.,
         };
         let (read, made) = self.fans();
-        let limit = gain * (6. / (read + made)).sqrt();
-        uniform(self.weight_shape(), device, philox)?.affine(2. * limit, -limit)
+        gain * (6. / (read + made)).sqrt()
     }
 }
 

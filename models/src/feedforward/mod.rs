@@ -63,8 +63,8 @@ pub use connections::Connections;
 pub use early_stopping::EarlyStopping;
 pub use train::{FeedforwardTrainer, Metrics};
 
-use crate::check::{batch_of, room_for};
-use crate::prepare::prepared;
+use crate::check::{batch_of, room_for, values_of};
+use crate::prepare::{on_device, prepared};
 use candle::{D, DType, Device, Module, Result, Tensor};
 use candle_nn::{Linear, VarBuilder};
 use chandlery_ops::Philox;
@@ -139,7 +139,7 @@ impl Feedforward {
     /// # Errors
     /// When `rows` have another shape or device than the preparation needs.
     pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
-        prepared(&self.config.preparation, rows)
+        prepared("Feedforward", &self.config.preparation, rows, self.dtype())
     }
 
     /// What layer `layer` makes of raw rows (1 is the lowest), `[batch, n_inputs]` to `[batch, n_outputs]`; layer 0 is what the lowest
@@ -178,8 +178,9 @@ impl Feedforward {
         let Task::Autoencode { encoder_layers } = self.config.task else {
             candle::bail!("Feedforward::decode: the network must be an autoencoder, got a classifier")
         };
-        batch_of("Feedforward::decode", "code", code, self.config.layers[encoder_layers].n_inputs)?;
-        self.through(code, encoder_layers..self.layers.len())
+        let n = self.config.layers[encoder_layers].n_inputs;
+        let code = values_of("Feedforward::decode", "code", code, n, self.dtype())?;
+        self.through(&code, encoder_layers..self.layers.len())
     }
 
     /// The most probable class of each raw row, `[batch]` u32; of equals the lowest.
@@ -239,6 +240,11 @@ impl Feedforward {
         &self.layers
     }
 
+    /// The type of the weights.
+    fn dtype(&self) -> DType {
+        self.layers.first().map_or(DType::F32, |(weight, _)| weight.dtype())
+    }
+
     /// The device that the weights are on.
     pub fn device(&self) -> &Device {
         // A network has a layer: every constructor validates its configuration.
@@ -252,7 +258,7 @@ impl Feedforward {
     pub fn to(&self, dtype: DType, device: &Device) -> Result<Self> {
         let copy = |t: &Tensor| t.copy()?.to_dtype(dtype)?.to_device(device);
         let layers = self.layers.iter().map(|(weight, bias)| Ok((copy(weight)?, copy(bias)?)));
-        Ok(Self { config: self.config.clone(), layers: layers.collect::<Result<_>>()? })
+        Ok(Self { config: on_device(&self.config, device)?, layers: layers.collect::<Result<_>>()? })
     }
 }
 

@@ -21,12 +21,13 @@
 //! their gradients. Everything is allocated in [`FeedforwardTrainer::new`]. Cost: `6 · batch` FLOP a weight, and for filters as often as
 //! they have places.
 use super::step::Buffers;
-use super::{BackpropConfig, EarlyStopping, Feedforward, FeedforwardConfig, Task};
-use crate::check::{all_finite, at_least_one};
+use super::{Activation, BackpropConfig, EarlyStopping, Feedforward, FeedforwardConfig, Task};
+use crate::check::{all_finite, at_least_one, other_place};
 use crate::checkpoint::{self, Checkpoint};
 use crate::losses::{LossSums, SinceReport};
 use crate::prepare::to_load;
 use crate::trainer::{Trainer, check_minibatch};
+use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_ops::{Philox, Replay, set_scalars_};
@@ -60,6 +61,8 @@ pub struct FeedforwardTrainer {
     replay: Replay,
     /// For a minibatch that is not full, once there was one: launched step by step, since an epoch has one.
     partial: Option<(Buffers, Replay)>,
+    /// Of the rows, where they are the targets of sigmoid outputs.
+    range: Option<UnitRange>,
     philox: Philox,
     steps: u64,
     losses: LossSums,
@@ -83,7 +86,8 @@ impl FeedforwardTrainer {
     /// `philox` is where the draws of dropout begin; its stream should be used for nothing else.
     ///
     /// # Errors
-    /// When `config` is out of range or does not fit the network, or memory is short.
+    /// When `config` is out of range or does not fit the network, `philox` is where the weights were drawn and there is dropout, or memory is
+    /// short.
     pub fn new(network: &Feedforward, config: BackpropConfig, philox: Philox) -> Result<Self> {
         Self::with(network, config, philox, true)
     }
@@ -97,6 +101,12 @@ impl FeedforwardTrainer {
     ) -> Result<Self> {
         network.config().validate()?;
         config.validate(network.config())?;
+        let draws = config.dropout.iter().any(|&share| share > 0.);
+        if let (true, Some(layer), Some((weight, _))) =
+            (draws, network.config().layers.first(), network.layers().first())
+        {
+            other_place("FeedforwardTrainer", philox, weight, |n| layer.first_weights(n, philox))?;
+        }
         let buffers = Buffers::new(network, &config, philox)?;
         let mut of_model = network.config().clone();
         of_model.preparation = of_model.preparation.to_device(network.device()).map_err(Error::wrap)?;
@@ -108,14 +118,20 @@ impl FeedforwardTrainer {
             if record { Replay::new(device, run).unshared() } else { Replay::unrecorded(device, run) };
         let stopping = EarlyStopping::new(usize::MAX);
         let losses = LossSums::new(&buffers.gathered);
+        let own = network.config();
+        let top = own.layers.last().map(|layer| layer.activation);
+        let targets = matches!(own.task, Task::Autoencode { .. }) && top == Some(Activation::Sigmoid);
+        let range =
+            targets.then(|| UnitRange::new("sigmoid outputs", "identity outputs", device)).transpose()?;
         let partial = None;
         let mut trainer =
-            Self { config, model, stopping, buffers, replay, partial, philox, steps: 0, losses };
+            Self { config, model, stopping, buffers, replay, partial, range, philox, steps: 0, losses };
         trainer.begin_epoch(0)?;
         Ok(trainer)
     }
 
     fn since_report(&self) -> Result<SinceReport> {
+        self.range.as_ref().map_or(Ok(()), |range| range.check("FeedforwardTrainer"))?;
         const ADVICE: &str = "lower the learning rate, scale the input, or see that every label is below the number of classes";
         self.losses.since_report("FeedforwardTrainer", self.steps, ADVICE)
     }
@@ -206,7 +222,8 @@ impl Trainer for FeedforwardTrainer {
             _ => (&self.buffers, &mut self.replay),
         };
         buffers.load_labels(labels)?;
-        let (rows, scale) = to_load(&self.model.config().preparation, rows)?;
+        let (rows, scale) = to_load("FeedforwardTrainer", &self.model.config().preparation, rows)?;
+        self.range.as_mut().map_or(Ok(()), |range| range.see(&rows, scale))?;
         buffers.load(&rows, scale)?;
         replay.run()?;
         if !full {

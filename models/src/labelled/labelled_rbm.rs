@@ -1,5 +1,5 @@
 //! The top RBM, whose visible side is a layer of features and a group of label units.
-use crate::check::{at_least_one, batch_of};
+use crate::check::{at_least_one, batch_of, values_of};
 use crate::rbm::{HiddenUnit, Rbm, VisibleUnit, softplus};
 use candle::{D, DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
@@ -95,7 +95,7 @@ impl LabelledRbm {
     /// # Errors
     /// When a shape differs.
     pub fn hidden_mean(&self, v: &Tensor, y: &Tensor) -> Result<Tensor> {
-        batch_of("LabelledRbm", "y", y, self.n_classes())?;
+        let y = self.values("y", y, self.n_classes())?;
         sigmoid(&(self.input_of_features(v)? + y.matmul(&self.label_weight.t()?)?)?)
     }
 
@@ -104,7 +104,7 @@ impl LabelledRbm {
     /// # Errors
     /// When `h` is not `[batch, n_hidden]`.
     pub fn visible_mean(&self, h: &Tensor) -> Result<Tensor> {
-        batch_of("LabelledRbm", "h", h, self.n_hidden())?;
+        let h = self.values("h", h, self.n_hidden())?;
         sigmoid(&h.matmul(&self.weight)?.broadcast_add(&self.visible_bias)?)
     }
 
@@ -113,7 +113,7 @@ impl LabelledRbm {
     /// # Errors
     /// When `h` is not `[batch, n_hidden]`.
     pub fn label_mean(&self, h: &Tensor) -> Result<Tensor> {
-        batch_of("LabelledRbm", "h", h, self.n_hidden())?;
+        let h = self.values("h", h, self.n_hidden())?;
         softmax(&h.matmul(&self.label_weight)?.broadcast_add(&self.label_bias)?, D::Minus1)
     }
 
@@ -124,7 +124,8 @@ impl LabelledRbm {
     /// # Errors
     /// When `v` is not `[batch, n_visible]`.
     pub fn free_energies(&self, v: &Tensor) -> Result<Tensor> {
-        let x = self.input_of_features(v)?;
+        let v = self.values("v", v, self.n_visible())?;
+        let x = self.input_of_features(&v)?;
         let own = v.broadcast_mul(&self.visible_bias)?.sum(D::Minus1)?;
         let columns = self.label_weight.t()?.contiguous()?;
         let class = |c: usize| {
@@ -151,6 +152,7 @@ impl LabelledRbm {
             )
         }
         // The labels stand still, and so does what they put into the hidden units.
+        let (v, y) = (v.to_dtype(self.weight.dtype())?, y.to_dtype(self.weight.dtype())?);
         let of_labels = y.matmul(&self.label_weight.t()?)?;
         let mut at = philox;
         let (mut states, mut means) = (v.clone(), v.clone());
@@ -186,10 +188,14 @@ impl LabelledRbm {
         labels.unsqueeze(1)?.broadcast_eq(&classes)?.to_dtype(self.weight.dtype())
     }
 
+    /// Values of units in the type of the weights.
+    fn values(&self, name: &str, t: &Tensor, want: usize) -> Result<Tensor> {
+        values_of("LabelledRbm", name, t, want, self.weight.dtype())
+    }
+
     /// What features put into the hidden units, biases included, without labels.
     fn input_of_features(&self, v: &Tensor) -> Result<Tensor> {
-        batch_of("LabelledRbm", "v", v, self.n_visible())?;
-        v.matmul(&self.weight.t()?)?.broadcast_add(&self.bias)
+        self.values("v", v, self.n_visible())?.matmul(&self.weight.t()?)?.broadcast_add(&self.bias)
     }
 
     /// The weights of the features, `[n_hidden, n_visible]`.

@@ -47,9 +47,9 @@ pub use config::{LabelledDbnConfig, Stage, UpDownConfig};
 pub use labelled_rbm::LabelledRbm;
 pub use train::{UpDownMetrics, UpDownTrainer};
 
-use crate::check::batch_of;
+use crate::check::{batch_of, values_of};
 use crate::dbn::Dbn;
-use crate::prepare::prepared;
+use crate::prepare::{on_device, prepared};
 use crate::rbm::{HiddenUnit, VisibleUnit};
 use candle::{D, DType, Device, Module, Result, Tensor};
 use candle_nn::ops::{log_softmax, sigmoid};
@@ -170,7 +170,7 @@ impl LabelledDbn {
     /// # Errors
     /// When `rows` have another shape or device than the preparation needs.
     pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
-        prepared(&self.config.preparation, rows)
+        prepared("LabelledDbn", &self.config.preparation, rows, self.top.weight().dtype())
     }
 
     /// The recognition means of the layer that the RBM on top reads, of raw rows, `[batch, n_inputs]` to `[batch, sizes[m]]`.
@@ -201,8 +201,8 @@ impl LabelledDbn {
     /// # Errors
     /// When `x` has another shape.
     pub fn generate(&self, x: &Tensor) -> Result<Tensor> {
-        batch_of("LabelledDbn", "x", x, self.top.n_visible())?;
-        self.generative.iter().rev().try_fold(x.clone(), |h, layer| sigmoid(&layer.forward(&h)?))
+        let x = values_of("LabelledDbn", "x", x, self.top.n_visible(), self.top.weight().dtype())?;
+        self.generative.iter().rev().try_fold(x, |h, layer| sigmoid(&layer.forward(&h)?))
     }
 
     /// The free energy of each raw row with each class, `[batch, n_classes]`, in nats.
@@ -349,7 +349,7 @@ impl LabelledDbn {
         let layer =
             |layer: &Linear| Ok(Linear::new(copy(layer.weight())?, layer.bias().map(copy).transpose()?));
         Ok(Self {
-            config: self.config.clone(),
+            config: on_device(&self.config, device)?,
             recognition: self.recognition.iter().map(layer).collect::<Result<_>>()?,
             generative: self.generative.iter().map(layer).collect::<Result<_>>()?,
             top: self.top.to(dtype, device)?,

@@ -1,7 +1,7 @@
 //! A network with labels in a folder: `config.json` and `model.safetensors`, here or on the Hugging Face hub.
 use super::LabelledDbn;
 use crate::pretrained::{self, ModelType};
-use candle::{Device, Result};
+use candle::{DType, Device, Result};
 use std::path::Path;
 
 impl LabelledDbn {
@@ -11,7 +11,16 @@ impl LabelledDbn {
     /// # Errors
     /// When there is neither, a file is missing or does not fit the configuration, or it is another model; the message names the file.
     pub fn from_pretrained(folder_or_id: &str, device: &Device) -> Result<Self> {
-        pretrained::load(ModelType::LabelledDbn, folder_or_id, device, Self::new)
+        Self::from_pretrained_as(folder_or_id, DType::F32, device)
+    }
+
+    /// [`from_pretrained`](Self::from_pretrained) with weights in the float type `dtype`, in which the model then computes: f64 weights stay
+    /// f64.
+    ///
+    /// # Errors
+    /// As [`from_pretrained`](Self::from_pretrained), and when `dtype` is no float type.
+    pub fn from_pretrained_as(folder_or_id: &str, dtype: DType, device: &Device) -> Result<Self> {
+        pretrained::load(ModelType::LabelledDbn, folder_or_id, dtype, device, Self::new)
     }
 
     /// Writes `config.json` and `model.safetensors` to a folder, which is made if need be. Each file appears whole.

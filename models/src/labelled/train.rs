@@ -5,6 +5,7 @@ use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
 use crate::prepare::to_load;
 use crate::trainer::{Trainer, check_minibatch};
+use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_ops::{Philox, Replay, scale_into_};
@@ -53,6 +54,8 @@ pub struct UpDownTrainer {
     model: LabelledDbnConfig,
     buffers: Buffers,
     replay: Replay,
+    /// Of the rows.
+    range: UnitRange,
     /// Gibbs steps that `replay` makes.
     k: usize,
     /// Rows with a one for each class, `[n_classes, n_classes]`.
@@ -93,6 +96,11 @@ impl UpDownTrainer {
         let mut trainer = Self {
             model,
             replay: replay(&buffers, k, dbn.device()),
+            range: UnitRange::new(
+                "Bernoulli units",
+                "a deep belief network with gaussian ones",
+                dbn.device(),
+            )?,
             k,
             one_hot: Tensor::eye(dbn.config().n_classes, DType::F32, dbn.device())?,
             buffers,
@@ -153,6 +161,7 @@ impl UpDownTrainer {
 
     /// What was gathered since the last report, which stays as it is.
     fn measured(&self) -> Result<UpDownMetrics> {
+        self.range.check("UpDownTrainer")?;
         let steps = self.gathered;
         let rows = self.gathered_rows as f64;
         let gathered = |state: &Tensor| -> Result<f64> {
@@ -264,7 +273,8 @@ impl Trainer for UpDownTrainer {
             _ => (&self.buffers, &mut self.replay),
         };
         let classes = self.one_hot.index_select(labels, 0)?;
-        let (rows, scale) = to_load(&self.model.preparation, rows)?;
+        let (rows, scale) = to_load("UpDownTrainer", &self.model.preparation, rows)?;
+        self.range.see(&rows, scale)?;
         scale_into_(&buffers.wake[0].get(POS)?, &rows, scale)?;
         scale_into_(&buffers.top.labels.get(POS)?, &classes, 1.)?;
         let persistent = buffers.config.persistent && !full;

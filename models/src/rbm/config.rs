@@ -268,8 +268,8 @@ pub struct CdConfig {
     pub k: usize,
     /// Whether the negative phase goes on from the last minibatch's states instead of the data (PCD, Tieleman 2008).
     pub persistent: bool,
-    /// Whether reconstructed visible units are drawn (`true`) or their means are used. Default `false`: less noise
-    /// (section 3.2). With `persistent` they are always drawn.
+    /// Whether the visible units of the last Gibbs step are drawn (`true`) or their means are used. Default `false`: less noise
+    /// (section 3.2). With `persistent` they are always drawn, and so are those of all steps before the last.
     pub sample_visible: bool,
     /// L1 decay of the weights, at least 0.
     pub l1: f64,

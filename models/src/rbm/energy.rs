@@ -11,6 +11,7 @@ impl Rbm {
     /// # Errors
     /// When `v` is not `[batch, n_visible]`.
     pub fn free_energy(&self, v: &Tensor) -> Result<Tensor> {
+        let v = &self.values("v", v, self.config.n_visible)?;
         let x = self.hidden_input(v)?;
         let hidden = match self.config.hidden {
             HiddenUnit::Bernoulli => match self.config.convolution.filter(|grid| grid.pool > 1) {
@@ -54,7 +55,9 @@ impl Rbm {
     /// # Errors
     /// When `v` has another shape or the visible units are real-valued, for which it is not defined.
     pub fn pseudo_likelihood(&self, v: &Tensor, philox: Philox) -> Result<f64> {
-        let (batch, n_visible) = (v.dim(0)?, self.config.n_visible);
+        let n_visible = self.config.n_visible;
+        let v = &self.values("v", v, n_visible)?;
+        let batch = v.dim(0)?;
         if self.config.visible.is_gaussian() {
             candle::bail!(
                 "Rbm::pseudo_likelihood: visible units must be bernoulli, got {:?}",
@@ -99,7 +102,8 @@ impl Rbm {
     /// # Errors
     /// When `v` is not `[batch, n_visible]`.
     pub fn reconstruction_error(&self, v: &Tensor) -> Result<f64> {
-        mean(&(self.reconstruct(v)? - v)?.sqr()?.sum(D::Minus1)?)
+        let v = self.values("v", v, self.config.n_visible)?;
+        mean(&(self.reconstruct(&v)? - v)?.sqr()?.sum(D::Minus1)?)
     }
 }
 

@@ -68,8 +68,8 @@ pub use train::{Metrics, RbmTrainer};
 
 pub(crate) use energy::softplus;
 
-use crate::check::{batch_of, room_for};
-use crate::prepare::prepared;
+use crate::check::{batch_of, room_for, values_of};
+use crate::prepare::{on_device, prepared};
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 use candle_nn::ops::sigmoid;
@@ -167,7 +167,12 @@ impl Rbm {
     /// # Errors
     /// When `rows` have another shape or device than the preparation needs.
     pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
-        prepared(&self.config.preparation, rows)
+        prepared("Rbm", &self.config.preparation, rows, self.weight.dtype())
+    }
+
+    /// Values of units in the type of the weights.
+    fn values(&self, name: &str, t: &Tensor, want: usize) -> Result<Tensor> {
+        values_of("Rbm", name, t, want, self.weight.dtype())
     }
 
     /// What goes into the hidden units: `v Wᵀ + c`, or `(v/σ²) Wᵀ + c`. `[batch, n_hidden]`; of a convolution what goes into the units of
@@ -176,7 +181,7 @@ impl Rbm {
     /// # Errors
     /// When `v` is not `[batch, n_visible]`.
     pub fn hidden_input(&self, v: &Tensor) -> Result<Tensor> {
-        batch_of("Rbm", "v", v, self.config.n_visible)?;
+        let v = &self.values("v", v, self.config.n_visible)?;
         let v = match &self.log_variance {
             Some(log_variance) => &v.broadcast_mul(&log_variance.neg()?.exp()?)?,
             None => v,
@@ -195,10 +200,10 @@ impl Rbm {
     /// # Errors
     /// When `h` is not `[batch, n_hidden]`.
     pub fn visible_input(&self, h: &Tensor) -> Result<Tensor> {
-        batch_of("Rbm", "h", h, self.config.n_hidden)?;
+        let h = self.values("h", h, self.config.n_hidden)?;
         match &self.config.convolution {
-            Some(grid) => self.visible_input_of_units(&grid.spread(h)?),
-            None => self.visible_input_of_units(h),
+            Some(grid) => self.visible_input_of_units(&grid.spread(&h)?),
+            None => self.visible_input_of_units(&h),
         }
     }
 
@@ -318,6 +323,7 @@ impl Rbm {
     /// When `v` has another shape.
     pub fn gibbs(&self, v: &Tensor, steps: usize, philox: Philox) -> Result<Tensor> {
         let batch = batch_of("Rbm::gibbs", "v", v, self.config.n_visible)?;
+        let v = v.to_dtype(self.weight.dtype())?;
         let mut at = philox;
         let (mut states, mut means) = (v.clone(), v.clone());
         for step in 0..steps {
@@ -383,7 +389,7 @@ impl Rbm {
     pub fn to(&self, dtype: DType, device: &Device) -> Result<Self> {
         let copy = |t: &Tensor| t.copy()?.to_dtype(dtype)?.to_device(device);
         Ok(Self {
-            config: self.config.clone(),
+            config: on_device(&self.config, device)?,
             weight: copy(&self.weight)?,
             bias: copy(&self.bias)?,
             visible_bias: copy(&self.visible_bias)?,

@@ -295,9 +295,10 @@ impl Buffers {
         let drawn = (!self.config.persistent).then_some(H_DRAWN);
         let out = UnitPlanes { mean: Some(H_POS), sample: drawn, ..UnitPlanes::default() };
         self.hidden_phase(V_POS, out, &mut draws)?;
+        self.clear_second_part()?;
         for j in 1..=self.config.k {
             let last = j == self.config.k;
-            self.visible_phase(variance, &mut draws)?;
+            self.visible_phase(!last || self.draws_last(), variance, &mut draws)?;
             if last && self.ends_with_means() {
                 break; // of which the update takes care
             }
@@ -310,6 +311,22 @@ impl Buffers {
             self.hidden_phase(V_NEG, out, &mut draws)?;
         }
         self.update(variance, draws.offset.wrapping_sub(self.philox.offset) as i64)
+    }
+
+    /// Whether the last visible states are drawn, too, and are no means.
+    fn draws_last(&self) -> bool {
+        self.config.sample_visible || self.config.persistent
+    }
+
+    /// Makes the second part of the negative visible states 0, where states are drawn to the first part in which the step before left means,
+    /// or a minibatch: draws of Bernoulli units write no second part.
+    fn clear_second_part(&self) -> Result<()> {
+        if self.config.k == 1 || self.draws_last() || self.format.parts() == 1 {
+            return Ok(());
+        }
+        // Any finite numbers of this shape, 0 times.
+        let second = self.visible.get(self.at_once + 1 + self.plane(V_NEG))?;
+        scale_into_(&second, &self.visible_pre, 0.)
     }
 
     /// Whether the last means of hidden units go with the update: those of patches, unless they are drawn, too.
@@ -358,11 +375,10 @@ impl Buffers {
         Ok(())
     }
 
-    /// Visible units given the drawn hidden ones, to the negative plane.
-    fn visible_phase(&self, variance: Option<&Moments>, draws: &mut Philox) -> Result<()> {
+    /// Visible units given the drawn hidden ones, to the negative plane: `drawn` states, or means.
+    fn visible_phase(&self, drawn: bool, variance: Option<&Moments>, draws: &mut Philox) -> Result<()> {
         let hidden = self.hidden.get(H_DRAWN)?;
         let bias = self.visible_state.get(0)?;
-        let drawn = self.config.sample_visible || self.config.persistent;
         let low = (self.format.parts() == 2).then_some(self.at_once + 1);
         let to = Some(self.plane(V_NEG));
         let (out, place) = match drawn {

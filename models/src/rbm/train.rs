@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! positive   v₀ = data, or drawn from it   h₀ = p(h | v₀)            drawn: ĥ₀
-//! negative   v_j = p(v | ĥ_{j−1})          ĥ_j ~ p(h | v_j)          j = 1 … k;  h_k = p(h | v_k)
-//!            PCD: ĥ₀ is where the last step's chain stopped, and v_j is drawn
+//! negative   v_j ~ p(v | ĥ_{j−1})          ĥ_j ~ p(h | v_j)          j = 1 … k − 1, a Gibbs chain
+//!            v_k = p(v | ĥ_{k−1})          h_k = p(h | v_k)          drawn where `sample_visible`
+//!            PCD: ĥ₀ is where the last step's chain stopped, and v_k is drawn
 //! gradient   G = (h₀ᵀ v₀ − h_kᵀ v_k)/B     one product of [h₀; −h_k] and [v₀; v_k]
 //! velocity   V ← μ V + ε G − ε(λ₂ W + λ₁ sign W)
 //! weights    W ← W + V;  rows longer than max_norm are scaled back;  bf16 ones are rounded stochastically
@@ -15,6 +16,7 @@
 //! | `ε`, `μ` | `learning_rate`, `momentum`: schedules over epochs |
 //! | drawn from data | `binarize` |
 //! | `k`, PCD | `k`, `persistent` |
+//! | `v_k` drawn | `sample_visible` |
 //! | `λ₁ λ₂` | `l1`, `l2` |
 //! | `ρ κ` | `sparsity.target`, `sparsity.cost`; `q` is the running mean activation |
 //!
@@ -28,17 +30,18 @@
 //! gradient of both phases, and one pass for each of units, weights and biases. Everything is allocated in
 //! [`RbmTrainer::new`]. Cost: `(2 + 4k) + 4` products' worth of `n_visible · n_hidden · batch` FLOP.
 use super::step::{Buffers, H_DRAWN};
-use super::{CdConfig, Rbm, RbmConfig};
-use crate::check::{all_finite, at_least_one};
+use super::{CdConfig, Rbm, RbmConfig, VisibleUnit};
+use crate::check::{all_finite, at_least_one, other_place};
 use crate::checkpoint::{self, Checkpoint};
 use crate::layers::TrainerParts;
 use crate::patch_rbm::Cells;
 use crate::prepare::check_inputs;
 use crate::replays::Replays;
 use crate::trainer::{Trainer, check_minibatch, one_by_one};
+use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
-use chandlery_ops::{Philox, scale_into_};
+use chandlery_ops::{Philox, normal, scale_into_};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -68,6 +71,8 @@ pub struct RbmTrainer {
     replays: Replays,
     /// For a minibatch that is not full, once there was one.
     partial: Option<Partial>,
+    /// Of the rows, where the lowest visible units are Bernoulli.
+    range: Option<UnitRange>,
     lower: Vec<Rbm>,
     preparation: Preparation,
     /// Values in a raw row.
@@ -96,7 +101,7 @@ impl RbmTrainer {
     /// `philox` is where the random draws begin; its stream should be used for nothing else.
     ///
     /// # Errors
-    /// When `config` is out of range, or memory is short.
+    /// When `config` is out of range, `philox` is where the weights were drawn, or memory is short.
     pub fn new(rbm: &Rbm, config: CdConfig, philox: Philox) -> Result<Self> {
         Self::above(&[], rbm, &rbm.config().preparation, config, philox)
     }
@@ -114,6 +119,9 @@ impl RbmTrainer {
         philox: Philox,
     ) -> Result<Self> {
         config.validate_for(rbm.config())?;
+        other_place("RbmTrainer", philox, rbm.weight(), |n| {
+            normal(n, &Device::Cpu, philox)? * rbm.config().weight_stdev
+        })?;
         let lowest = lower.first().unwrap_or(rbm);
         let n_inputs = check_inputs("RbmTrainer", preparation, lowest.config().n_visible, None)?;
         let preparation = preparation.to_device(rbm.weight().device()).map_err(Error::wrap)?;
@@ -146,6 +154,10 @@ impl RbmTrainer {
             // Learned variances are rare and small: their update is written with candle's ops, which allocate.
             Some(_) => Replays::unrecorded(device, move |n| step.run(n)),
         };
+        let bernoulli = lowest.config().visible == VisibleUnit::Bernoulli;
+        let range = bernoulli
+            .then(|| UnitRange::new("Bernoulli visible units", "gaussian ones", device))
+            .transpose()?;
         let (lower, own) = (lower.to_vec(), own.config().clone());
         let mut trainer = Self {
             config,
@@ -154,6 +166,7 @@ impl RbmTrainer {
             buffers,
             replays,
             partial: None,
+            range,
             lower,
             preparation,
             n_inputs,
@@ -277,15 +290,20 @@ impl RbmTrainer {
         if self.config.persistent {
             chains.1.slice_set(&chains.0.narrow(0, 0, n)?, 0, 0)?;
         }
-        replays.run(1, rows, &self.preparation, |first, rows, scale| buffers.load(first, rows, scale))?;
+        let range = &mut self.range;
+        replays.run("RbmTrainer", 1, rows, &self.preparation, |first, rows, scale| {
+            range.as_mut().map_or(Ok(()), |range| range.see(rows, scale))?;
+            buffers.load(first, rows, scale)
+        })?;
         if self.config.persistent {
             chains.0.slice_set(&chains.1, 0, 0)?;
         }
         Ok(())
     }
 
-    /// The error summed over the steps since the last report.
+    /// The error summed over the steps since the last report, of rows that the visible units can take.
     fn gathered_error(&self) -> Result<f64> {
+        self.range.as_ref().map_or(Ok(()), |range| range.check("RbmTrainer"))?;
         let gathered = self.buffers.visible_state.narrow(0, 2, 2)?;
         let sum = gathered.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
         if !sum.is_finite() {
@@ -329,8 +347,11 @@ impl Trainer for RbmTrainer {
         if n == 0 || rows.dims() != [n * batch, self.n_inputs] {
             return one_by_one(self, rows, labels, n);
         }
-        let Self { replays, preparation, buffers, .. } = self;
-        replays.run(n, rows, preparation, |first, rows, scale| buffers.load(first, rows, scale))?;
+        let Self { replays, preparation, buffers, range, .. } = self;
+        replays.run("RbmTrainer", n, rows, preparation, |first, rows, scale| {
+            range.as_mut().map_or(Ok(()), |range| range.see(rows, scale))?;
+            buffers.load(first, rows, scale)
+        })?;
         self.steps += n as u64;
         self.gathered += n as u64;
         self.gathered_rows += (n * batch) as u64;

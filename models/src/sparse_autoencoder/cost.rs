@@ -5,6 +5,7 @@
 //! second pass    h = f(a W'ᵀ + c)
 //!                δ' = (h − x) ∘ f'(h)/m                          by output_loss_
 //!                δ  = (δ' W' + s/m) ∘ a ∘ (1 − a)                s = β (−ρ/ρ̂ + (1 − ρ)/(1 − ρ̂))
+//!                a ρ̂ or 1 − ρ̂ below 1e-30 counts as 1e-30 in KL(ρ‖ρ̂), and its term of s as 0
 //! gradient       ∂J/∂W  = δᵀ x + λ W,    ∂J/∂b = Σ_rows δ
 //!                ∂J/∂W' = δ'ᵀ a + λ W',  ∂J/∂c = Σ_rows δ'
 //! ```
@@ -18,14 +19,15 @@
 //! device.
 //!
 //! Cost: `10 m n_visible n_hidden` FLOP with one chunk, and 12 with more.
-use super::{CostConfig, SparseAutoencoderConfig};
+use super::{CostConfig, Decoder, SparseAutoencoderConfig};
 use crate::check::at_least_one;
 use crate::prepare::prepared;
+use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_ops::{
-    Activation, Factors, OutputLoss, Precision, SparseCost, column_sums_, gemm_, gemm_split_,
-    layer_backward_, layer_backward_reference, layer_forward_, layer_forward_reference, output_loss_,
-    row_dots, sparse_cost_, sparse_cost_fits,
+    Activation, Factors, LEAST_ACTIVATION, OutputLoss, Precision, SparseCost, column_sums_, gemm_,
+    gemm_split_, layer_backward_, layer_backward_reference, layer_forward_, layer_forward_reference,
+    output_loss_, row_dots, sparse_cost_, sparse_cost_fits,
 };
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -84,6 +86,12 @@ enum Rows {
     Chunked { raw: Tensor, chunk: usize },
 }
 
+/// The range of the rows of a model, where they are the targets of sigmoid outputs.
+pub(super) fn target_range(model: &SparseAutoencoderConfig, device: &Device) -> Result<Option<UnitRange>> {
+    let sigmoid = model.decoder == Decoder::Sigmoid;
+    sigmoid.then(|| UnitRange::new("sigmoid outputs", "a linear decoder", device)).transpose()
+}
+
 /// What a pass over the rows has gathered, as tensors on the device.
 struct Gathered {
     /// `J`, f64, a scalar.
@@ -99,8 +107,31 @@ impl Cost {
     /// data larger than its memory. Without it they are prepared once and stay there.
     ///
     /// # Errors
-    /// When a setting is out of range, rows do not fit the model, or memory is short.
+    /// When a setting is out of range, rows do not fit the model or lie outside 0 to 1 where outputs are sigmoid, or memory is short. Looks
+    /// at all rows, and waits for the device.
     pub fn new(
+        model: SparseAutoencoderConfig,
+        config: CostConfig,
+        rows: &Tensor,
+        chunk: Option<usize>,
+        dtype: DType,
+        device: &Device,
+    ) -> Result<Self> {
+        let cost = Self::unchecked(model, config, rows, chunk, dtype, device)?;
+        if let Some(mut range) = target_range(&cost.model, device)? {
+            cost.see(&mut range)?;
+            range.check("SparseAutoencoder")?;
+        }
+        Ok(cost)
+    }
+
+    /// Adds the range of the prepared rows.
+    pub(super) fn see(&self, range: &mut UnitRange) -> Result<()> {
+        self.each_chunk(|x| range.see(&x.to_dtype(DType::F32)?, 1.))
+    }
+
+    /// The same without a look at the range of the rows, which waits for nothing.
+    pub(super) fn unchecked(
         model: SparseAutoencoderConfig,
         config: CostConfig,
         rows: &Tensor,
@@ -203,8 +234,8 @@ impl Cost {
     }
 
     fn prepared(&self, rows: &Tensor) -> Result<Tensor> {
-        let rows = prepared(&self.model.preparation, &rows.to_device(&self.device)?)?;
-        rows.to_dtype(self.dtype)?.contiguous()
+        prepared("SparseAutoencoder", &self.model.preparation, &rows.to_device(&self.device)?, self.dtype)?
+            .contiguous()
     }
 
     /// Calls `f` with each chunk of prepared rows.
@@ -286,10 +317,15 @@ impl Cost {
     fn sparsity(&self, mean: &Tensor) -> Result<(Tensor, Tensor)> {
         let rho = self.config.sparsity_target;
         let rest = mean.affine(-1., 1.)?;
-        let divergence = (mean.log()?.affine(-rho, rho * rho.ln())?
-            + rest.log()?.affine(rho - 1., (1. - rho) * (1. - rho).ln())?)?;
+        let log = |t: &Tensor| t.maximum(LEAST_ACTIVATION)?.log();
+        // A term that is bounded has no slope.
+        let slope = |t: &Tensor| {
+            t.maximum(LEAST_ACTIVATION)?.recip()? * t.ge(LEAST_ACTIVATION)?.to_dtype(DType::F64)?
+        };
+        let divergence = (log(mean)?.affine(-rho, rho * rho.ln())?
+            + log(&rest)?.affine(rho - 1., (1. - rho) * (1. - rho).ln())?)?;
         let beta = self.config.sparsity_weight;
-        let pull = ((rest.recip()? * (beta * (1. - rho)))? - (mean.recip()? * (beta * rho))?)?;
+        let pull = ((slope(&rest)? * (beta * (1. - rho)))? - (slope(mean)? * (beta * rho))?)?;
         Ok((divergence.sum_all()?, pull.to_dtype(self.dtype)?))
     }
 

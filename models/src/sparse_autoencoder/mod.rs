@@ -51,8 +51,8 @@ pub use cost::{Cost, CostParts};
 pub use fit::{SparseAutoencoderFit, SparseAutoencoderRun};
 pub use train::{Metrics, SparseAutoencoderTrainer, TrainerConfig};
 
-use crate::check::{batch_of, room_for};
-use crate::prepare::prepared;
+use crate::check::{room_for, values_of};
+use crate::prepare::{on_device, prepared};
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 use candle_nn::ops::sigmoid;
@@ -156,7 +156,7 @@ impl SparseAutoencoder {
     /// # Errors
     /// When `rows` have another shape or device than the preparation needs.
     pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
-        prepared(&self.config.preparation, rows)
+        prepared("SparseAutoencoder", &self.config.preparation, rows, self.weight.dtype())
     }
 
     /// Features of prepared rows: `[batch, n_visible]` to `[batch, n_hidden]`, in (0, 1).
@@ -164,7 +164,7 @@ impl SparseAutoencoder {
     /// # Errors
     /// When `x` is not `[batch, n_visible]`.
     pub fn encode(&self, x: &Tensor) -> Result<Tensor> {
-        batch_of("SparseAutoencoder", "x", x, self.config.n_visible)?;
+        let x = values_of("SparseAutoencoder", "x", x, self.config.n_visible, self.weight.dtype())?;
         sigmoid(&x.matmul(&self.weight.t()?)?.broadcast_add(&self.bias)?)
     }
 
@@ -173,7 +173,8 @@ impl SparseAutoencoder {
     /// # Errors
     /// When `features` is not `[batch, n_hidden]`.
     pub fn decode(&self, features: &Tensor) -> Result<Tensor> {
-        batch_of("SparseAutoencoder", "features", features, self.config.n_hidden)?;
+        let features =
+            values_of("SparseAutoencoder", "features", features, self.config.n_hidden, self.weight.dtype())?;
         let z = features.matmul(&self.decoder_weight.t()?)?.broadcast_add(&self.visible_bias)?;
         match self.config.decoder {
             Decoder::Sigmoid => sigmoid(&z),
@@ -225,7 +226,7 @@ impl SparseAutoencoder {
     pub fn to(&self, dtype: DType, device: &Device) -> Result<Self> {
         let copy = |t: &Tensor| t.copy()?.to_dtype(dtype)?.to_device(device);
         Ok(Self {
-            config: self.config.clone(),
+            config: on_device(&self.config, device)?,
             weight: copy(&self.weight)?,
             bias: copy(&self.bias)?,
             decoder_weight: copy(&self.decoder_weight)?,

@@ -3,6 +3,7 @@
 //! One row after the other, as the paper's serial program goes: a pass for the mean activations, then for each row forward, back, and its
 //! share of the gradient. No blocks, no vectors, no libraries. See the [module above](super) for the equations.
 use super::{CostConfig, Decoder, SparseAutoencoderConfig};
+use chandlery_ops::LEAST_ACTIVATION;
 use nalgebra::{RealField, convert};
 
 /// `J` and its gradient at `theta`, in the order of [`flat`](super::SparseAutoencoder::flat), over prepared rows, `[m, n_visible]` row by
@@ -41,9 +42,12 @@ pub fn serial_cost<T: RealField + Copy>(
     }
     let mut value = T::zero();
     let mut pull = vec![T::zero(); n_hidden];
+    let least = convert::<f64, T>(LEAST_ACTIVATION);
+    let log = |share: T, of: T| share * (share / if of < least { least } else { of }).ln();
+    let slope = |share: T, of: T| if of < least { T::zero() } else { share / of };
     for (pull, &r) in pull.iter_mut().zip(&mean) {
-        value += beta * (rho * (rho / r).ln() + (one - rho) * ((one - rho) / (one - r)).ln());
-        *pull = beta * ((one - rho) / (one - r) - rho / r);
+        value += beta * (log(rho, r) + log(one - rho, one - r));
+        *pull = beta * (slope(one - rho, one - r) - slope(rho, r));
     }
     for w in weights {
         value += half * decay * *w * *w;

@@ -5,12 +5,14 @@
 //!
 //! Sources: Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015; the steps are those of
 //! [`adam_step_`] and [`sgd_step_`].
+use super::cost::target_range;
 use super::{Cost, CostConfig, SparseAutoencoder, SparseAutoencoderConfig};
 use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
 use crate::feedforward::Optimizer;
 use crate::schedule::Schedule;
 use crate::trainer::{Trainer, check_minibatch};
+use crate::unit_range::UnitRange;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{AdamStep, SgdStep, adam_step_, advance_, set_scalars_, sgd_step_};
 use serde::de::DeserializeOwned;
@@ -72,6 +74,8 @@ pub struct SparseAutoencoderTrainer {
     model: SparseAutoencoderConfig,
     /// `[planes, n]`: parameters, gradient, and what the optimiser remembers.
     params: Tensor,
+    /// Of the rows, where they are the targets of sigmoid outputs.
+    range: Option<UnitRange>,
     scalars: Tensor,
     /// Steps made, for the optimiser.
     counter: Tensor,
@@ -106,6 +110,7 @@ impl SparseAutoencoderTrainer {
             config,
             model: model.config().clone(),
             params,
+            range: target_range(model.config(), device)?,
             scalars: Tensor::zeros(2, DType::F32, device)?,
             counter: Tensor::new(&[0i64], device)?,
             total: Tensor::zeros((), DType::F64, device)?,
@@ -128,6 +133,7 @@ impl SparseAutoencoderTrainer {
 
     /// The mean cost since the last report, of how many steps.
     fn since_report(&self) -> Result<(f64, u64)> {
+        self.range.as_ref().map_or(Ok(()), |range| range.check("SparseAutoencoderTrainer"))?;
         let steps = self.steps - self.reported;
         let cost = self.total.to_scalar::<f64>()? / steps as f64;
         if steps > 0 && !cost.is_finite() {
@@ -153,7 +159,8 @@ impl Trainer for SparseAutoencoderTrainer {
     fn step(&mut self, rows: &Tensor, _: Option<&Tensor>) -> Result<()> {
         check_minibatch("SparseAutoencoderTrainer", rows, self.config.batch, self.model.n_inputs())?;
         let (model, device) = (self.model.clone(), self.params.device());
-        let cost = Cost::new(model, self.config.cost, rows, None, DType::F32, device)?;
+        let cost = Cost::unchecked(model, self.config.cost, rows, None, DType::F32, device)?;
+        self.range.as_mut().map_or(Ok(()), |range| cost.see(range))?;
         let (value, gradient) = cost.evaluate(&self.params.get(0)?)?;
         self.params.slice_set(&gradient.unsqueeze(0)?, 0, 1)?;
         match self.config.optimizer {

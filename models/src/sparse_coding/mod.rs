@@ -42,9 +42,9 @@ pub use coder::Figures;
 pub use config::{SparseCodingConfig, SparseCodingTrainConfig};
 pub use train::{Metrics, SparseCodingStep, SparseCodingTrainer};
 
-use crate::check::{at_least_one, batch_of};
+use crate::check::{at_least_one, values_of};
 use crate::dictionary::{Init, init};
-use crate::prepare::prepared;
+use crate::prepare::{on_device, prepared};
 use candle::{DType, Device, Error, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_ops::Philox;
@@ -101,7 +101,7 @@ impl SparseCoding {
     /// # Errors
     /// When `rows` have another shape or device than the preparation needs.
     pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
-        prepared(&self.config.preparation, rows)
+        prepared("SparseCoding", &self.config.preparation, rows, self.basis.dtype())
     }
 
     /// The activations of signals, `[batch, n_features]` to `[batch, n_atoms]`; there is no gradient.
@@ -117,8 +117,8 @@ impl SparseCoding {
     /// # Errors
     /// As [`encode`](Self::encode).
     pub fn activations(&self, x: &Tensor) -> Result<Activations> {
-        batch_of("SparseCoding", "x", x, self.config.n_features)?;
-        self.config.lasso().solve(x, &self.basis, None)
+        let x = values_of("SparseCoding", "x", x, self.config.n_features, self.basis.dtype())?;
+        self.config.lasso().solve(&x, &self.basis, None)
     }
 
     /// How well activations represent raw rows, `[n_samples, n_inputs]`, at least one. Waits for the device.
@@ -141,8 +141,8 @@ impl SparseCoding {
     /// # Errors
     /// When `activations` are not `[batch, n_atoms]`.
     pub fn decode(&self, activations: &Tensor) -> Result<Tensor> {
-        batch_of("SparseCoding", "activations", activations, self.config.n_atoms)?;
-        activations.matmul(&self.basis)
+        values_of("SparseCoding", "activations", activations, self.config.n_atoms, self.basis.dtype())?
+            .matmul(&self.basis)
     }
 
     /// What comes back of raw rows, in the values of prepared ones: `[batch, n_inputs]` to `[batch, n_features]`.
@@ -171,13 +171,13 @@ impl SparseCoding {
         &self.basis
     }
 
-    /// The same model with its own copy of the basis, in another float type or on another device.
+    /// The same model with its own copy of the basis, in f32 or f64, or on another device.
     ///
     /// # Errors
-    /// When the device is out of memory.
+    /// When `dtype` is another type, or the device is out of memory.
     pub fn to(&self, dtype: DType, device: &Device) -> Result<Self> {
         let basis = self.basis.copy()?.to_dtype(dtype)?.to_device(device)?;
-        Ok(Self { config: self.config.clone(), basis })
+        Self::from_tensor(on_device(&self.config, device)?, basis)
     }
 }
 

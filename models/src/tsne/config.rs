@@ -209,7 +209,7 @@ impl TsneConfig {
 
     /// What t-SNE reads of raw rows, f32 `[n, n_features]`.
     pub(super) fn read(&self, rows: &Tensor) -> Result<Tensor> {
-        prepared(&self.preparation, rows)?.to_dtype(DType::F32)?.contiguous()
+        prepared("Tsne", &self.preparation, rows, DType::F32)?.contiguous()
     }
 
     /// Whether the descent ends at this check, before its last iteration, because the layout hardly moves any more.

@@ -130,3 +130,30 @@ fn settings_of_training_are_read_back() -> Result<()> {
     assert!(error.as_ref().is_some_and(|e| e.starts_with("corruption must be none, ")), "{error:?}");
     Ok(())
 }
+
+#[test]
+fn momentum_is_taken_or_refused_and_never_dropped() -> Result<()> {
+    let dae = awake(DaeConfig::new(6, 4), 1)?;
+    let rows = grey(8, 6)?;
+    let config = |momentum: f64| DaeTrainConfig { momentum: momentum.into(), ..DaeTrainConfig::default() };
+    for begins in [0., 0.5] {
+        let mut trainer = DaeTrainer::new(&dae, config(begins), Philox::new(1, 1))?;
+        trainer.step(&rows, None)?;
+        match trainer.set_schedules(&config(0.9)) {
+            Ok(()) => assert_eq!(trainer.config().momentum, 0.9.into()),
+            Err(e) => {
+                // Only of steps that have no velocities.
+                assert_eq!(begins, 0.);
+                let words = "DaeTrainer::set_schedules: momentum must stay Constant(0.0)";
+                assert!(e.to_string().starts_with(words), "{e}");
+                assert_eq!(trainer.config().momentum, 0f64.into());
+            }
+        }
+        // Another rate alone is always taken.
+        let slow = DaeTrainConfig { learning_rate: 0.01.into(), ..trainer.config().clone() };
+        trainer.set_schedules(&slow)?;
+        trainer.step(&rows, None)?;
+        assert_eq!(trainer.config(), &slow);
+    }
+    Ok(())
+}

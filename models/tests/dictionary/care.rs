@@ -20,7 +20,8 @@ fn idle_atoms_become_the_worst_represented_distinct_signals() -> Result<()> {
     let y = Tensor::new(rows, &CPU)?;
     let atoms = Tensor::new(&[[1f32, 0., 0., 0.], [0., 1., 0., 0.], [0.; 4], [0.; 4]], &CPU)?;
     let coder = SparseCoder { n_nonzero: 1, ..coder() };
-    let config = DictionaryTrainConfig { coder, min_uses: 1, ..DictionaryTrainConfig::default() };
+    let config =
+        DictionaryTrainConfig { coder: Some(coder), min_uses: 1, ..DictionaryTrainConfig::default() };
     let run = |config: DictionaryTrainConfig| -> Result<(Iteration, Vec<Vec<f32>>)> {
         let mut trainer = DictionaryTrainer::new(dictionary(atoms.clone())?, &y, config, Philox::new(4, 0))?;
         assert_eq!(trainer.last().used, 2);

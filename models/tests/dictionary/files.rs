@@ -1,11 +1,11 @@
 //! Dictionaries in folders, names, and what is refused.
 use super::{CPU, M, N, P, beginning, bits, coder, config, first_line, signals};
 use candle::{DType, Module, Result, Tensor};
-use chandlery::Preparation;
 use chandlery::dictionary::{
     CodeError, Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Init, OnlineConfig,
     OnlineTrainer, PursuitMethod, Replace, SparseCoder, UpdateRule, init,
 };
+use chandlery::{Preparation, Trainer};
 use chandlery_ops::Philox;
 
 #[test]
@@ -60,6 +60,40 @@ fn a_configuration_without_an_error_has_none() -> Result<()> {
 }
 
 #[test]
+fn a_trainer_keeps_the_pursuit_of_its_dictionary() -> Result<()> {
+    let y = signals()?;
+    let (n, p) = (12, y.dim(1)?);
+    let atoms = beginning(&y)?.atoms().clone();
+    let configs = [
+        DictionaryConfig::new(n, p, 4),
+        DictionaryConfig { method: PursuitMethod::Ols, nonnegative: true, ..DictionaryConfig::new(n, p, 2) },
+        DictionaryConfig { error: Some(CodeError::Relative(0.3)), ..DictionaryConfig::new(n, p, 7) },
+    ];
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("state.safetensors");
+    for own in configs {
+        let first = Dictionary::from_tensor(own.clone(), atoms.clone())?;
+        let mut batch =
+            DictionaryTrainer::new(first.clone(), &y, DictionaryTrainConfig::default(), Philox::new(2, 1))?;
+        batch.step()?;
+        assert_eq!(batch.best().config(), &own);
+        assert!(batch.codes().width() <= own.n_nonzero);
+        batch.save_checkpoint(&path, &())?;
+        let (again, _) =
+            DictionaryTrainer::load_checkpoint::<()>(&path, &y, DictionaryTrainConfig::default())?;
+        assert_eq!(again.current().config(), &own);
+
+        let mut online = OnlineTrainer::new(first, OnlineConfig::default(), Philox::new(2, 1))?;
+        assert!(online.partial_fit(&y)?.mean_count <= own.n_nonzero as f64);
+        assert_eq!(online.dictionary().config(), &own);
+        online.save_checkpoint(&path, &())?;
+        let (again, ()) = OnlineTrainer::load_checkpoint(&path, &CPU)?;
+        assert_eq!(again.dictionary().config(), &own);
+    }
+    Ok(())
+}
+
+#[test]
 fn names_are_those_of_files() -> Result<()> {
     let json = |x: &dyn Fn() -> serde_json::Result<String>| x().map_err(candle::Error::wrap);
     for rule in UpdateRule::ALL {
@@ -90,7 +124,10 @@ fn what_does_not_fit_is_refused_with_the_reason() -> Result<()> {
         "DictionaryTrainConfig: group must be at least 1, got 0",
     );
     says(
-        train(DictionaryTrainConfig { coder: SparseCoder { n_nonzero: 13, ..coder() }, ..good.clone() }, &y),
+        train(
+            DictionaryTrainConfig { coder: Some(SparseCoder { n_nonzero: 13, ..coder() }), ..good.clone() },
+            &y,
+        ),
         "DictionaryTrainConfig: n_nonzero must be in 1..=12, the number of atoms, got 13",
     );
     says(
@@ -118,7 +155,7 @@ fn what_does_not_fit_is_refused_with_the_reason() -> Result<()> {
 
     let mut online = OnlineTrainer::new(
         beginning(&y)?,
-        OnlineConfig { coder: coder(), ..OnlineConfig::default() },
+        OnlineConfig { coder: Some(coder()), ..OnlineConfig::default() },
         Philox::new(0, 0),
     )?;
     says(
@@ -132,7 +169,7 @@ fn what_does_not_fit_is_refused_with_the_reason() -> Result<()> {
     says(
         OnlineTrainer::new(
             beginning(&y)?,
-            OnlineConfig { coder: coder(), sweeps: 0, ..OnlineConfig::default() },
+            OnlineConfig { coder: Some(coder()), sweeps: 0, ..OnlineConfig::default() },
             Philox::new(0, 0),
         )
         .map(|_| ()),

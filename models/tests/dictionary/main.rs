@@ -58,7 +58,7 @@ fn coder() -> SparseCoder {
 }
 
 fn config(rule: UpdateRule) -> DictionaryTrainConfig {
-    DictionaryTrainConfig { rule, coder: coder(), ..DictionaryTrainConfig::default() }
+    DictionaryTrainConfig { rule, coder: Some(coder()), ..DictionaryTrainConfig::default() }
 }
 
 fn bits(t: &Tensor) -> Result<Vec<u64>> {

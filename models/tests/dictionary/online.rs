@@ -17,7 +17,7 @@ fn batches_teach_as_much_as_all_signals_at_once() -> Result<()> {
     for method in [PursuitMethod::Omp, PursuitMethod::Ols] {
         let error = Some(ErrorTarget::Relative(0.01));
         let coder = SparseCoder { method, error, ..coder() };
-        let config = OnlineConfig { coder, max_idle: 100, ..OnlineConfig::default() };
+        let config = OnlineConfig { coder: Some(coder), max_idle: 100, ..OnlineConfig::default() };
         let mut trainer = OnlineTrainer::new(beginning(&y)?, config, Philox::new(7, 0))?;
         for batch in 0..120 {
             // Batches of two sizes.
@@ -41,7 +41,7 @@ fn the_dictionary_of_before_a_batch_is_left_alone() -> Result<()> {
     let y = signals()?;
     let mut trainer = OnlineTrainer::new(
         beginning(&y)?,
-        OnlineConfig { coder: coder(), ..OnlineConfig::default() },
+        OnlineConfig { coder: Some(coder()), ..OnlineConfig::default() },
         Philox::new(7, 0),
     )?;
     let (before, copy) = (trainer.dictionary().clone(), trainer.dictionary().atoms().copy()?);
@@ -56,7 +56,7 @@ fn without_forgetting_the_statistics_are_those_of_all_batches() -> Result<()> {
     // With every atom fixed the codes of all batches are over one dictionary, and one free sweep follows from the sums.
     let y = signals()?;
     let config = |n_fixed| OnlineConfig {
-        coder: coder(),
+        coder: Some(coder()),
         forgetting: 0.,
         n_fixed,
         replace: Replace::None,

@@ -53,7 +53,7 @@ fn a_checkpoint_without_the_lengths_of_codes_goes_on_as_well() -> Result<()> {
     let y = signals()?;
     let coder = SparseCoder { n_nonzero: 9, error: Some(ErrorTarget::Absolute(0.2)), ..coder() };
     let config =
-        || DictionaryTrainConfig { coder: coder.clone(), iterations: 9, ..config(UpdateRule::AkSvd) };
+        || DictionaryTrainConfig { coder: Some(coder.clone()), iterations: 9, ..config(UpdateRule::AkSvd) };
     let mut trainer = DictionaryTrainer::new(beginning(&y)?, &y, config(), Philox::new(6, 0))?;
     (0..4).try_for_each(|_| trainer.step().map(|_| ()))?;
     trainer.save_checkpoint(&new, &"progress")?;
@@ -86,7 +86,7 @@ fn a_resumed_online_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
     let y = signals()?.to_dtype(DType::F32)?;
     for replace in [Replace::Random, Replace::WorstRepresented] {
         let config = || OnlineConfig {
-            coder: coder(),
+            coder: Some(coder()),
             replace,
             max_idle: 20,
             max_coherence: Some(0.8),

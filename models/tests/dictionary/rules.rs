@@ -146,7 +146,7 @@ fn an_error_target_is_met_with_fewer_atoms_after_training() -> Result<()> {
     let target = 0.2;
     let coder = SparseCoder { n_nonzero: P, error: Some(ErrorTarget::Absolute(target)), ..coder() };
     for rule in RULES {
-        let config = DictionaryTrainConfig { coder: coder.clone(), iterations: 60, ..config(rule) };
+        let config = DictionaryTrainConfig { coder: Some(coder.clone()), iterations: 60, ..config(rule) };
         let mut trainer = DictionaryTrainer::new(beginning(&y)?, &y, config, Philox::new(3, 0))?;
         let atoms = |trainer: &DictionaryTrainer| -> Result<u32> {
             trainer.codes().count.sum_all()?.to_scalar::<u32>()
@@ -177,7 +177,7 @@ fn codes_that_must_not_be_negative_are_not() -> Result<()> {
     let y = signals()?.abs()?;
     let coder = SparseCoder { nonnegative: true, ..coder() };
     for rule in RULES {
-        let config = DictionaryTrainConfig { coder: coder.clone(), iterations: 15, ..config(rule) };
+        let config = DictionaryTrainConfig { coder: Some(coder.clone()), iterations: 15, ..config(rule) };
         let mut trainer = DictionaryTrainer::new(beginning(&y)?, &y, config, Philox::new(3, 0))?;
         let begin = trainer.last().rmse;
         trainer.train()?;

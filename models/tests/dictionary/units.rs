@@ -24,7 +24,7 @@ fn the_unit_of_signals_changes_no_bit_of_the_atoms() -> Result<()> {
                 // Some codes end at an error, some at the number of atoms; some atoms are replaced.
                 let coder = SparseCoder { error: Some(ErrorTarget::Absolute(0.5 * unit)), ..coder() };
                 let config = DictionaryTrainConfig {
-                    coder,
+                    coder: Some(coder),
                     min_uses: 60,
                     coherence_penalty: penalty * unit * unit,
                     ..config(rule)
@@ -55,7 +55,7 @@ fn the_unit_of_batches_changes_no_bit_of_the_atoms() -> Result<()> {
     for (y, powers) in cases()? {
         let run = |unit: f64| -> Result<Tensor> {
             let y = (&y * unit)?;
-            let config = OnlineConfig { coder: coder(), max_idle: 20, ..OnlineConfig::default() };
+            let config = OnlineConfig { coder: Some(coder()), max_idle: 20, ..OnlineConfig::default() };
             let mut trainer = OnlineTrainer::new(beginning(&y)?, config, Philox::new(6, 0))?;
             // The first batch is silent.
             trainer.partial_fit(&y.narrow(0, 0, 10)?.zeros_like()?)?;
@@ -80,7 +80,7 @@ fn batches_that_grow_out_of_their_unit_go_on_and_resume() -> Result<()> {
     // f32 cannot square the last of these; f64, which can square all of them, says what must come out.
     let run = |dtype: DType| -> Result<Tensor> {
         let config = || OnlineConfig {
-            coder: coder(),
+            coder: Some(coder()),
             forgetting: 0.,
             replace: Replace::None,
             ..OnlineConfig::default()

@@ -259,3 +259,33 @@ const GOLDEN: [Golden; 6] = [
         last: [0.02087034265999018, 0.03565537744920787, 0.03753796077185243, 0.02655118821763334],
     },
 ];
+
+#[test]
+fn features_that_are_always_off_or_on_leave_cost_and_gradient_finite() -> Result<()> {
+    for decoder in DECODERS {
+        for (v, h, m) in [(4, 3, 5), (64, 25, 101)] {
+            let config = model(v, h, decoder);
+            let mut at = f64s(&theta(&config, DType::F64)?)?;
+            // Activations of 1e-87 and 1 − 1e-87; in f32 exactly 0 and 1.
+            (at[2 * v * h], at[2 * v * h + 1]) = (200., -200.);
+            let x64 = rows(m, v, DType::F64)?;
+            let settings = *cost(&config, &x64, None)?.config();
+            let x = f64s(&x64.flatten_all()?)?;
+            let Some((want, want_gradient)) = serial_cost(&config, &settings, &at, &x) else {
+                panic!("the lengths fit")
+            };
+            assert!(want.is_finite() && want_gradient.iter().all(|g| g.is_finite()));
+            for (dtype, chunk, tolerance) in
+                [(DType::F64, None, 1e-13), (DType::F32, None, 1e-5), (DType::F32, Some(2), 1e-5)]
+            {
+                let cost = cost(&config, &x64.to_dtype(dtype)?, chunk)?;
+                let (value, gradient) = cost.evaluate(&Tensor::new(at.as_slice(), &CPU)?.to_dtype(dtype)?)?;
+                let value = value.to_scalar::<f64>()?;
+                assert!((value - want).abs() <= tolerance * want, "{value}, want {want}");
+                let apart = relative_difference(&f64s(&gradient)?, &want_gradient);
+                assert!(apart <= tolerance, "{decoder:?} {v}-{h}-{v} {dtype:?}: {apart}");
+            }
+        }
+    }
+    Ok(())
+}

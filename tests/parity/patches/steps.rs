@@ -307,7 +307,10 @@ fn last_means_and_update_are_those_one_after_the_other() -> Result<()> {
 #[test]
 fn a_trainer_on_a_gpu_follows_the_cpu() -> Result<()> {
     for device in devices()? {
-        for visible in [VisibleUnit::Bernoulli, VisibleUnit::Gaussian] {
+        for (visible, k) in [VisibleUnit::Bernoulli, VisibleUnit::Gaussian]
+            .into_iter()
+            .flat_map(|unit| [(unit, 1), (unit, 3)])
+        {
             let lowest = RbmConfig::patches(grid([1, 24, 40, 1], 24, 8), 64)?;
             let lowest = RbmConfig { visible, ..lowest };
             let Some(above) = lowest.hidden_grid(1, 1) else { candle::bail!("no patches") };
@@ -315,7 +318,8 @@ fn a_trainer_on_a_gpu_follows_the_cpu() -> Result<()> {
             let rows = uniform((96, 24 * 40), &CPU, Philox::new(63, 0))?;
             let config = CdConfig {
                 batch: 32,
-                sample_visible: visible == VisibleUnit::Gaussian,
+                k,
+                sample_visible: visible == VisibleUnit::Gaussian && k == 1,
                 learning_rate: 0.01.into(),
                 ..CdConfig::default()
             };
@@ -338,7 +342,7 @@ fn a_trainer_on_a_gpu_follows_the_cpu() -> Result<()> {
                 trainer.model()?.weight().to_device(&CPU)
             };
             for stacked in [false, true] {
-                let what = format!("{visible:?} stacked {stacked} on {:?}", device.location());
+                let what = format!("CD-{k} {visible:?} stacked {stacked} on {:?}", device.location());
                 // Three steps of .01; a draw that falls to the other side moves a weight by .01/32.
                 assert_close(&what, &run(&device, stacked)?, &run(&CPU, stacked)?, 1e-3, 2e-3)?;
             }

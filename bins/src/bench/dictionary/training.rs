@@ -116,15 +116,11 @@ fn batch(
     rule: UpdateRule,
     coder: SparseCoder,
 ) -> Result<(Seconds, Tensor)> {
-    let config = DictionaryTrainConfig { rule, coder, ..DictionaryTrainConfig::default() };
+    let config = DictionaryTrainConfig { rule, ..DictionaryTrainConfig::default() };
     let mut learned = atoms.clone();
     let ms = time(&place.device, repeats, || {
-        let mut trainer = DictionaryTrainer::new(
-            dictionary(atoms, &config.coder)?,
-            signals,
-            config.clone(),
-            Philox::new(0, 0),
-        )?;
+        let mut trainer =
+            DictionaryTrainer::new(dictionary(atoms, &coder)?, signals, config.clone(), Philox::new(0, 0))?;
         for _ in 0..PASSES {
             trainer.step()?;
         }
@@ -143,11 +139,10 @@ fn online(
     atoms: &Tensor,
     coder: SparseCoder,
 ) -> Result<(Seconds, Tensor)> {
-    let config = OnlineConfig { coder, ..OnlineConfig::default() };
+    let config = OnlineConfig::default();
     let mut learned = atoms.clone();
     let ms = time(&place.device, repeats, || {
-        let mut trainer =
-            OnlineTrainer::new(dictionary(atoms, &config.coder)?, config.clone(), Philox::new(0, 0))?;
+        let mut trainer = OnlineTrainer::new(dictionary(atoms, &coder)?, config.clone(), Philox::new(0, 0))?;
         for pass in 0..PASSES {
             // Each pass in an order of its own, as a feed has it.
             let order = Philox::new(1, pass as u64).permutation(M);
@@ -169,14 +164,12 @@ const WARM: u32 = 5;
 pub fn milliseconds(place: &Place, task: &Task, iterations: u32) -> Result<f64> {
     let signals = data::patches(task.m, SIDE, &place.device)?;
     let atoms = data::atoms(task.n, SIDE, &place.device)?;
-    let config = DictionaryTrainConfig {
-        rule: task.rule,
-        group: task.group,
-        coder: SparseCoder { method: PursuitMethod::Omp, n_nonzero: task.s, error: None, nonnegative: false },
-        ..DictionaryTrainConfig::default()
-    };
+    let config =
+        DictionaryTrainConfig { rule: task.rule, group: task.group, ..DictionaryTrainConfig::default() };
+    let coder =
+        SparseCoder { method: PursuitMethod::Omp, n_nonzero: task.s, error: None, nonnegative: false };
     let ms = place.run(|| {
-        let first = dictionary(&atoms, &config.coder)?;
+        let first = dictionary(&atoms, &coder)?;
         let mut trainer = DictionaryTrainer::new(first, &signals, config, Philox::new(0, 0))?;
         let mut steps = |n: u32| -> Result<()> {
             (0..n).try_for_each(|_| trainer.step().map(drop))?;

@@ -1,6 +1,7 @@
 //! Greedy coordinate descent over all atoms, and Newton steps on those that were ever in the support.
 use super::cyclic;
 use super::lanes::{Coordinates, descend};
+use super::rows::Rows;
 use super::signal::{Progress, Signal};
 use super::subset::Subset;
 use crate::lasso::LassoOptions;
@@ -13,8 +14,8 @@ const FIRST_MOVES: usize = 16;
 
 /// Solves for the signal and returns its gap and the updates made. Where rounding errors keep Newton steps from the gap, cyclic
 /// descent goes on.
-pub(super) fn solve<T: Real, const POSITIVE: bool, const W: usize>(
-    signal: &mut Signal<'_, T>,
+pub(super) fn solve<T: Real, G: Rows<T>, const POSITIVE: bool, const W: usize>(
+    signal: &mut Signal<'_, T, G>,
     subset: &mut Subset<T, W>,
     options: &LassoOptions,
 ) -> (f64, usize) {
@@ -22,19 +23,18 @@ pub(super) fn solve<T: Real, const POSITIVE: bool, const W: usize>(
     let least = signal.least_step(options.tolerance);
     subset.clear();
     signal.refresh::<W>(0..problem.n as u32);
-    signal.support.iter().for_each(|&j| subset.add(j, problem));
+    signal.support.iter().for_each(|&j| subset.add(j, &mut signal.gram));
     let mut updates = 0;
     let mut now = signal.certificate::<POSITIVE, W>();
     let mut progress = Progress::new(now, PATIENCE);
     let mut seen = vec![];
     while now.gap > options.tolerance && updates < options.max_updates {
         seen.clear();
-        let Signal { q, a, .. } = signal;
-        let (gram, stride, beta) = (&problem.gram, problem.padded, &problem.beta);
-        let on = Coordinates { gram, stride, q, a, beta };
+        let Signal { gram, q, a, .. } = signal;
+        let on = Coordinates { q, a, beta: &problem.beta };
         let most = subset.len() / 2 + FIRST_MOVES;
-        updates += descend::<T, POSITIVE, W>(on, most, least, &mut seen);
-        seen.iter().for_each(|&j| subset.add(j, problem));
+        updates += descend::<T, G, POSITIVE, W>(gram, on, most, least, &mut seen);
+        seen.iter().for_each(|&j| subset.add(j, gram));
         subset.load(&signal.q, &signal.a, problem);
         updates += subset.solve::<POSITIVE>(least);
         subset.store(&mut signal.a);
@@ -43,7 +43,7 @@ pub(super) fn solve<T: Real, const POSITIVE: bool, const W: usize>(
         if progress.has_stopped(now, signal) {
             let left = options.max_updates.saturating_sub(updates);
             let (gap, more) =
-                cyclic::solve::<T, POSITIVE, W>(signal, &LassoOptions { max_updates: left, ..*options });
+                cyclic::solve::<T, G, POSITIVE, W>(signal, &LassoOptions { max_updates: left, ..*options });
             return (gap, updates + more);
         }
     }

@@ -1,5 +1,6 @@
 //! Cyclic coordinate descent.
 use super::lanes::{minimiser, subtract_row};
+use super::rows::Rows;
 use super::signal::{Progress, Signal};
 use crate::lasso::LassoOptions;
 use crate::real::Real;
@@ -10,8 +11,8 @@ const PATIENCE: usize = 20;
 const SWEEPS: usize = 100;
 
 /// Solves for the signal and returns its gap and the updates made.
-pub(super) fn solve<T: Real, const POSITIVE: bool, const W: usize>(
-    signal: &mut Signal<'_, T>,
+pub(super) fn solve<T: Real, G: Rows<T>, const POSITIVE: bool, const W: usize>(
+    signal: &mut Signal<'_, T, G>,
     options: &LassoOptions,
 ) -> (f64, usize) {
     let least = signal.least_step(options.tolerance);
@@ -21,11 +22,11 @@ pub(super) fn solve<T: Real, const POSITIVE: bool, const W: usize>(
     let mut now = signal.certificate::<POSITIVE, W>();
     let mut progress = Progress::new(now, PATIENCE);
     while now.gap > options.tolerance && updates < options.max_updates {
-        updates += sweep::<T, POSITIVE, W>(signal, &all).0;
+        updates += sweep::<T, G, POSITIVE, W>(signal, &all).0;
         signal.refresh::<W>(all.iter().copied());
         let support = std::mem::take(&mut signal.support);
         for _ in 0..SWEEPS {
-            let (made, largest) = sweep::<T, POSITIVE, W>(signal, &support);
+            let (made, largest) = sweep::<T, G, POSITIVE, W>(signal, &support);
             updates += made;
             if largest <= least || updates >= options.max_updates {
                 break;
@@ -42,8 +43,8 @@ pub(super) fn solve<T: Real, const POSITIVE: bool, const W: usize>(
 }
 
 /// Moves each of `atoms` in turn to its minimiser. Returns the moves and the largest of them.
-fn sweep<T: Real, const POSITIVE: bool, const W: usize>(
-    signal: &mut Signal<'_, T>,
+fn sweep<T: Real, G: Rows<T>, const POSITIVE: bool, const W: usize>(
+    signal: &mut Signal<'_, T, G>,
     atoms: &[u32],
 ) -> (usize, T) {
     let (mut moves, mut largest) = (0, T::zero());
@@ -57,7 +58,7 @@ fn sweep<T: Real, const POSITIVE: bool, const W: usize>(
             signal.a[at] = new;
             moves += 1;
             largest = if by.magnitude() > largest { by.magnitude() } else { largest };
-            subtract_row::<T, W>(&mut signal.q, problem.row(at), by);
+            subtract_row::<T, W>(&mut signal.q, signal.gram.row(at), by);
         }
     }
     (moves, largest)

@@ -1,6 +1,7 @@
 //! The inner loops over atoms: greedy coordinate descent, sums of rows of the Gram matrix, and what the gap needs.
 //!
 //! All arrays over atoms are padded to blocks of `W`. Padding has `q = a = 0` and an infinite penalty, so that it never moves.
+use super::rows::Rows;
 use crate::fused::{fma, fused};
 use crate::real::Real;
 use multiversion::multiversion;
@@ -10,9 +11,6 @@ const BLOCKS: usize = 2;
 
 /// The state of coordinate descent on some atoms whose Gram matrix has a diagonal of 1.
 pub(super) struct Coordinates<'a, T> {
-    /// Rows `[n]` at distance `stride`.
-    pub gram: &'a [T],
-    pub stride: usize,
     /// `q`, `a` and `β`, `[n]`
     pub q: &'a mut [T],
     pub a: &'a mut [T],
@@ -86,14 +84,15 @@ impl<T: Real, const W: usize> Best<T, W> {
 /// Moves the coordinate with the largest step to its minimiser, up to `most` times, while that step is above `least`. Returns the
 /// number of moves; `seen` receives the moved atoms.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-pub(super) fn descend<T: Real, const POSITIVE: bool, const W: usize>(
+pub(super) fn descend<T: Real, G: Rows<T>, const POSITIVE: bool, const W: usize>(
+    gram: &mut G,
     on: Coordinates<'_, T>,
     most: usize,
     least: T,
     seen: &mut Vec<u32>,
 ) -> usize {
     const FUSED: bool = fused!();
-    let Coordinates { gram, stride, q, a, beta } = on;
+    let Coordinates { q, a, beta } = on;
     let beta = beta.as_chunks::<W>().0;
     let mut best = Best::<T, W>::new();
     for (b, ((q, a), beta)) in q.as_chunks::<W>().0.iter().zip(a.as_chunks::<W>().0).zip(beta).enumerate() {
@@ -109,7 +108,7 @@ pub(super) fn descend<T: Real, const POSITIVE: bool, const W: usize>(
         a[j] = new;
         seen.push(j as u32);
         best = Best::new();
-        let row = gram[j * stride..][..q.len()].as_chunks::<W>().0;
+        let row = gram.row(j)[..q.len()].as_chunks::<W>().0;
         let columns = q.as_chunks_mut::<W>().0.iter_mut().zip(a.as_chunks::<W>().0).zip(beta).zip(row);
         for (b, (((q, a), beta), row)) in columns.enumerate() {
             let mut new = [T::zero(); W];

@@ -10,6 +10,8 @@ mod cyclic;
 mod eliminate;
 mod lanes;
 pub(super) mod line_search;
+mod masked;
+mod rows;
 pub(super) mod signal;
 mod subset;
 
@@ -18,8 +20,11 @@ use crate::op::Io;
 use crate::real::{Real, peak};
 use candle::{CpuStorage, Result};
 use rayon::prelude::*;
+use rows::{AllRows, Rows};
 use signal::Signal;
 use subset::Subset;
+
+pub(super) use masked::run as run_masked;
 
 /// Signals of a task.
 const CHUNK: usize = 4;
@@ -46,14 +51,18 @@ pub(super) fn run<T: Real, const W: usize>(lasso: &Lasso, io: Io<'_, CpuStorage>
             |subset, (row, gram)| {
                 let of = format!(" of the matrix of signal {}", row.row);
                 let problem = Problem::new::<W>(gram, penalties, n, &of)?;
-                row.solve::<W>(&mut Signal::new(&problem), subset, options)
+                let gram = scaled(&problem, gram);
+                let rows = AllRows { entries: &gram, stride: problem.padded };
+                row.solve::<_, W>(&mut Signal::new(&problem, rows), subset, options)
             },
         );
     }
     let problem = Problem::<T>::new::<W>(gram, penalties, n, "")?;
+    let gram = scaled(&problem, gram);
+    let gram = AllRows { entries: &gram, stride: problem.padded };
     rows.try_for_each_init(
-        || (Signal::new(&problem), Subset::<T, W>::new(n)),
-        |(signal, subset), row| row.solve::<W>(signal, subset, options),
+        || (Signal::new(&problem, gram), Subset::<T, W>::new(n)),
+        |(signal, subset), row| row.solve::<_, W>(signal, subset, options),
     )
 }
 
@@ -68,18 +77,18 @@ struct Row<'a, T> {
 }
 
 impl<T: Real> Row<'_, T> {
-    fn solve<const W: usize>(
+    fn solve<G: Rows<T>, const W: usize>(
         self,
-        signal: &mut Signal<'_, T>,
+        signal: &mut Signal<'_, T, G>,
         subset: &mut Subset<T, W>,
         options: &LassoOptions,
     ) -> Result<()> {
         signal.start(self.row, self.a, self.c, self.energy, options.nonnegative)?;
         let (reached, made) = match (options.method, options.nonnegative) {
-            (LassoMethod::ActiveSet, false) => active_set::solve::<T, false, W>(signal, subset, options),
-            (LassoMethod::ActiveSet, true) => active_set::solve::<T, true, W>(signal, subset, options),
-            (LassoMethod::CoordinateDescent, false) => cyclic::solve::<T, false, W>(signal, options),
-            (LassoMethod::CoordinateDescent, true) => cyclic::solve::<T, true, W>(signal, options),
+            (LassoMethod::ActiveSet, false) => active_set::solve::<T, G, false, W>(signal, subset, options),
+            (LassoMethod::ActiveSet, true) => active_set::solve::<T, G, true, W>(signal, subset, options),
+            (LassoMethod::CoordinateDescent, false) => cyclic::solve::<T, G, false, W>(signal, options),
+            (LassoMethod::CoordinateDescent, true) => cyclic::solve::<T, G, true, W>(signal, options),
         };
         (*self.gap, *self.updates) = (T::from_f64(reached), u32::try_from(made).unwrap_or(u32::MAX));
         signal.finish(self.a);
@@ -87,12 +96,10 @@ impl<T: Real> Row<'_, T> {
     }
 }
 
-/// A Gram matrix and penalties, with atoms of length 1; arrays over atoms are padded to `padded` entries.
+/// Lengths of atoms and penalties for atoms of length 1; arrays over atoms are padded to `padded` entries.
 struct Problem<T> {
     n: usize,
     padded: usize,
-    /// `Ĝ`, `[n, padded]`; rows and columns of zero atoms are 0.
-    gram: Vec<T>,
     /// `1 / wⱼ`, 0 for zero atoms and padding
     inverse: Vec<T>,
     /// `β̂ⱼ`, infinite for zero atoms and padding
@@ -106,7 +113,7 @@ struct Problem<T> {
 }
 
 impl<T: Real> Problem<T> {
-    /// `of` is what errors say of the matrix after the row.
+    /// `of` is what errors say of the matrix `gram` after the row.
     fn new<const W: usize>(gram: &[T], penalties: &[T], n: usize, of: &str) -> Result<Self> {
         let finite = |(row, gram): (usize, &[T])| match peak(gram).1 {
             true => Ok(()),
@@ -114,6 +121,12 @@ impl<T: Real> Problem<T> {
         };
         let rows = GRAIN.div_ceil(n);
         gram.par_chunks_exact(n).enumerate().with_min_len(rows).try_for_each(finite)?;
+        Self::of_squares::<W>(|j| gram[j * n + j], penalties)
+    }
+
+    /// For atoms whose lengths have these squares.
+    fn of_squares<const W: usize>(squares: impl Fn(usize) -> T, penalties: &[T]) -> Result<Self> {
+        let n = penalties.len();
         for (j, &beta) in penalties.iter().enumerate() {
             if !(beta >= T::zero() && beta < T::INFINITY) {
                 candle::bail!("{OP}: penalties must be finite numbers of at least 0, got {beta} for atom {j}")
@@ -122,18 +135,12 @@ impl<T: Real> Problem<T> {
         let padded = n.next_multiple_of(W);
         let (mut inverse, mut beta) = (vec![T::zero(); padded], vec![T::INFINITY; padded]);
         for j in 0..n {
-            let square = gram[j * n + j];
+            let square = squares(j);
             if square > T::zero() {
                 inverse[j] = T::one() / square.root();
                 beta[j] = penalties[j] * inverse[j];
             }
         }
-        let mut scaled = vec![T::zero(); n * padded];
-        let each = scaled.par_chunks_exact_mut(padded).zip(gram.par_chunks_exact(n)).zip(&inverse);
-        each.with_min_len(rows).for_each(|((scaled, gram), &by)| {
-            scaled.iter_mut().zip(gram).zip(&inverse).for_each(|((s, &g), &i)| *s = g * (by * i));
-        });
-        (0..n).filter(|&j| inverse[j] > T::zero()).for_each(|j| scaled[j * padded + j] = T::one());
         let of = |value: fn(T) -> T| beta.iter().map(|&b| value(b)).collect::<Vec<T>>();
         let scale = of(|b| if b > T::zero() && b < T::INFINITY { T::one() / b } else { T::zero() });
         let free = of(|b| if b == T::zero() { T::one() } else { T::zero() });
@@ -141,10 +148,19 @@ impl<T: Real> Problem<T> {
         let positive = beta.iter().map(|b| b.to_f64()).filter(|&b| b > 0. && b.is_finite());
         let least_beta = positive.fold(f64::INFINITY, f64::min);
         let least_beta = if least_beta.is_finite() { least_beta } else { 0. };
-        Ok(Self { n, padded, gram: scaled, inverse, beta, scale, free, least_beta })
+        Ok(Self { n, padded, inverse, beta, scale, free, least_beta })
     }
+}
 
-    fn row(&self, j: usize) -> &[T] {
-        &self.gram[j * self.padded..][..self.padded]
-    }
+/// `Ĝ`, `[n, padded]`; rows and columns of zero atoms are 0.
+fn scaled<T: Real>(problem: &Problem<T>, gram: &[T]) -> Vec<T> {
+    let Problem { n, padded, inverse, .. } = problem;
+    let (n, padded) = (*n, *padded);
+    let mut scaled = vec![T::zero(); n * padded];
+    let each = scaled.par_chunks_exact_mut(padded).zip(gram.par_chunks_exact(n)).zip(inverse);
+    each.with_min_len(GRAIN.div_ceil(n)).for_each(|((scaled, gram), &by)| {
+        scaled.iter_mut().zip(gram).zip(inverse).for_each(|((s, &g), &i)| *s = g * (by * i));
+    });
+    (0..n).filter(|&j| inverse[j] > T::zero()).for_each(|j| scaled[j * padded + j] = T::one());
+    scaled
 }

@@ -2,20 +2,24 @@
 use super::super::OP;
 use super::Problem;
 use super::lanes::{largest, subtract_rows, subtract_rows_in_f64};
+use super::rows::Rows;
 use crate::real::{Real, peak};
 use candle::Result;
 
 /// The state of a signal, in coordinates that give atoms length 1; its memory serves one signal after the other.
-pub(super) struct Signal<'a, T> {
+pub(super) struct Signal<'a, T, G> {
     pub problem: &'a Problem<T>,
+    pub gram: G,
     /// `ε`
     energy: f64,
     /// `ĉ`, `q̂` and `â`, `[padded]`
     pub c: Vec<T>,
     pub q: Vec<T>,
     pub a: Vec<T>,
-    /// The atoms with `â ≠ 0` in order, and their coefficients, as of the last [`refresh`](Self::refresh).
+    /// The atoms with `â ≠ 0` in order, as of the last [`refresh`](Self::refresh).
     pub support: Vec<u32>,
+    /// Where the rows of the support are, and its coefficients.
+    places: Vec<u32>,
     values: Vec<T>,
     /// Whether `q̂` is summed in f64.
     is_exact: bool,
@@ -64,11 +68,12 @@ impl Sums {
     }
 }
 
-impl<'a, T: Real> Signal<'a, T> {
-    pub(super) fn new(problem: &'a Problem<T>) -> Self {
+impl<'a, T: Real, G: Rows<T>> Signal<'a, T, G> {
+    pub(super) fn new(problem: &'a Problem<T>, gram: G) -> Self {
         let zeros = || vec![T::zero(); problem.padded];
         let (c, q, a) = (zeros(), zeros(), zeros());
-        Self { problem, energy: 0., c, q, a, support: vec![], values: vec![], is_exact: false }
+        let (support, places, values) = (vec![], vec![], vec![]);
+        Self { problem, gram, energy: 0., c, q, a, support, places, values, is_exact: false }
     }
 
     /// Takes up the signal of row `row` with its start `a`, correlations `c` and energy.
@@ -115,17 +120,19 @@ impl<'a, T: Real> Signal<'a, T> {
     /// Finds the support among `atoms` and computes `q̂` anew, without the rounding errors of the updates.
     pub(super) fn refresh<const W: usize>(&mut self, atoms: impl Iterator<Item = u32>) {
         self.support.clear();
+        self.places.clear();
         self.values.clear();
         for j in atoms {
             let a = self.a[j as usize];
             if a != T::zero() {
                 self.support.push(j);
+                self.places.push(self.gram.place(j as usize) as u32);
                 self.values.push(a);
             }
         }
-        let Self { problem, c, q, support, values, .. } = self;
+        let Self { gram, c, q, places, values, .. } = self;
         let subtract = if self.is_exact { subtract_rows_in_f64::<T, W> } else { subtract_rows::<T, W> };
-        subtract(q, c, &problem.gram, problem.padded, support, values);
+        subtract(q, c, gram.entries(), gram.stride(), places, values);
     }
 
     /// The objective and the gap by `q̂`; see the formulas of the [op](super::super).
@@ -162,7 +169,11 @@ impl Progress {
 
     /// Takes note of the next certificate of the signal; true where the last ones were no better than those before. Sums in f64 are
     /// what is tried first then.
-    pub(super) fn has_stopped<T: Real>(&mut self, now: Certificate, signal: &mut Signal<'_, T>) -> bool {
+    pub(super) fn has_stopped<T: Real, G>(
+        &mut self,
+        now: Certificate,
+        signal: &mut Signal<'_, T, G>,
+    ) -> bool {
         let is_better =
             now.gap < 0.9 * self.best.gap || now.objective < self.best.objective * (1. - 4. * T::EPSILON);
         self.idle = if is_better { 0 } else { self.idle + 1 };

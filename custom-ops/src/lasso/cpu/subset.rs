@@ -3,6 +3,7 @@ use super::Problem;
 use super::eliminate::System;
 use super::lanes::{Coordinates, descend, subtract_rows};
 use super::line_search::{Along, minimise};
+use super::rows::{AllRows, Rows};
 use crate::real::Real;
 
 /// Times that Newton steps are followed by greedy descent.
@@ -66,7 +67,7 @@ impl<T: Real, const W: usize> Subset<T, W> {
     }
 
     /// Makes atom `j` a member, if it is none.
-    pub(super) fn add(&mut self, j: u32, problem: &Problem<T>) {
+    pub(super) fn add(&mut self, j: u32, gram: &mut impl Rows<T>) {
         if self.places[j as usize] != ABSENT {
             return;
         }
@@ -76,7 +77,7 @@ impl<T: Real, const W: usize> Subset<T, W> {
         }
         self.places[j as usize] = place as u32;
         self.atoms.push(j);
-        let row = problem.row(j as usize);
+        let row = gram.row(j as usize);
         for (other, &atom) in self.atoms.iter().enumerate() {
             let entry = row[atom as usize];
             self.gram[place * self.room + other] = entry;
@@ -144,8 +145,9 @@ impl<T: Real, const W: usize> Subset<T, W> {
     fn descend<const POSITIVE: bool>(&mut self, most: usize, least: T) -> usize {
         self.moved.clear();
         let Self { gram, room, q, a, beta, .. } = self;
-        let on = Coordinates { gram, stride: *room, q, a, beta };
-        descend::<T, POSITIVE, W>(on, most, least, &mut self.moved)
+        let on = Coordinates { q, a, beta };
+        let mut rows = AllRows { entries: gram, stride: *room };
+        descend::<T, _, POSITIVE, W>(&mut rows, on, most, least, &mut self.moved)
     }
 
     /// One Newton step on the support, as far as the objective falls. Returns whether it was a whole one.

@@ -45,10 +45,11 @@ mod train;
 pub use train::StackedDaeTrainer;
 
 use super::{Dae, DaeConfig};
+use crate::feedforward::Activation;
 use crate::layers;
 use crate::prepare::{check_inputs, n_inputs, prepared};
 use crate::pretrained::{self, ModelType};
-use candle::{Device, Module, Result, Tensor};
+use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_datasets::{ImageShape, Preparation};
 use chandlery_ops::Philox;
@@ -77,7 +78,7 @@ impl StackedDaeConfig {
     }
 
     /// # Errors
-    /// When there is no layer, one is out of range, sizes do not fit on each other, the preparation gives rows of another width, or the
+    /// When there is no layer, one is out of range, sizes do not fit on each other, outputs cannot reach what the layer below makes, the preparation gives rows of another width, or the
     /// image is not of the size of raw rows.
     pub fn validate(&self) -> Result<()> {
         const OP: &str = "StackedDaeConfig";
@@ -92,6 +93,14 @@ impl StackedDaeConfig {
                     i + 1,
                     below.n_hidden,
                     above.n_visible
+                )
+            }
+            if above.output == Activation::Sigmoid && below.hidden != Activation::Sigmoid {
+                candle::bail!(
+                    "{OP}: layers[{}].output must not be sigmoid, since layers[{i}].hidden is {:?}, whose values leave 0 to 1; use identity or \
+                     tanh with the squared error",
+                    i + 1,
+                    below.hidden
                 )
             }
         }
@@ -152,7 +161,8 @@ impl StackedDae {
     /// # Errors
     /// When `rows` have another shape or device than the preparation needs.
     pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
-        prepared(&self.config.preparation, rows)
+        let dtype = self.layers.first().map_or(DType::F32, |layer| layer.weight().dtype());
+        prepared("StackedDae", &self.config.preparation, rows, dtype)
     }
 
     /// The hidden units of layer `layer` (1 is the lowest) of raw rows, `[batch, n_inputs]` to `[batch, n_hidden]` of it; layer 0 is what
@@ -189,7 +199,8 @@ impl StackedDae {
         &self.config
     }
 
-    /// The autoencoders, lowest first.
+    /// The autoencoders, lowest first. None of them knows the stack's preparation, which stands in place of their own: give the lowest
+    /// [prepared](Self::prepare) rows, by [`Dae::encode`], and not raw ones by `forward`.
     pub fn layers(&self) -> &[Dae] {
         &self.layers
     }
@@ -200,7 +211,16 @@ impl StackedDae {
     /// # Errors
     /// When there is neither, a file is missing or does not fit the configuration, or it is another model; the message names the file.
     pub fn from_pretrained(folder_or_id: &str, device: &Device) -> Result<Self> {
-        pretrained::load(ModelType::StackedDae, folder_or_id, device, Self::new)
+        Self::from_pretrained_as(folder_or_id, DType::F32, device)
+    }
+
+    /// [`from_pretrained`](Self::from_pretrained) with weights in the float type `dtype`, in which the model then computes: f64 weights stay
+    /// f64.
+    ///
+    /// # Errors
+    /// As [`from_pretrained`](Self::from_pretrained), and when `dtype` is no float type.
+    pub fn from_pretrained_as(folder_or_id: &str, dtype: DType, device: &Device) -> Result<Self> {
+        pretrained::load(ModelType::StackedDae, folder_or_id, dtype, device, Self::new)
     }
 
     /// Writes `config.json` and `model.safetensors` to a folder, which is made if need be. Each file appears whole.

@@ -111,7 +111,7 @@ impl ImageTrainer {
         let config = DictionaryTrainConfig {
             rule: training.rule,
             iterations: training.iterations,
-            coder,
+            coder: Some(coder),
             n_fixed: 1,
             replace: Replace::WorstRepresented,
             min_uses,

@@ -6,10 +6,10 @@ use chandlery_ops::Philox;
 /// `n` patches of `side`×`side` pixels drawn without replacement from all patches of all planes, or all patches if there are
 /// fewer: `[n, side²]` f32 on the planes' device, in the order of the planes, by lines.
 ///
-/// Every patch of every plane is equally likely; the same `philox` draws the same patches.
+/// Every patch of every plane is equally likely; the same `philox` draws the same patches. Memory: that of the patches and of one plane.
 ///
 /// # Errors
-/// When there is no plane, one is not `[height, width]` f32 or smaller than a patch, or `n` is 0.
+/// When there is no plane, one is not `[height, width]` f32 or smaller than a patch, `n` is 0, or there are more than 2³² patches.
 pub fn random_patches(planes: &[Tensor], side: usize, n: usize, philox: Philox) -> Result<Tensor> {
     crate::check::at_least_one("random_patches", "n", n)?;
     let Some(first) = planes.first() else {
@@ -20,8 +20,11 @@ pub fn random_patches(planes: &[Tensor], side: usize, n: usize, philox: Philox) 
         .map(|plane| plane_grid("random_patches", plane, side, 1))
         .collect::<Result<Vec<_>>>()?;
     let total: usize = grids.iter().map(|grid| grid.n_patches()).sum();
+    if total as u64 > 1 << 32 {
+        candle::bail!("random_patches: planes must have at most 2^32 patches together, got {total}")
+    }
     let mut chosen: Vec<usize> = match n < total {
-        true => philox.permutation(total).into_iter().take(n).map(|i| i as usize).collect(),
+        true => philox.sample(total, n).into_iter().map(|i| i as usize).collect(),
         false => (0..total).collect(),
     };
     chosen.sort_unstable();

@@ -23,7 +23,7 @@
 use super::path::Path;
 use super::{Estimate, Progress};
 use crate::check::{at_least_one, batch_of};
-use crate::rbm::Rbm;
+use crate::rbm::{Rbm, RbmConfig};
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Philox;
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,11 @@ use serde::{Deserialize, Serialize};
 /// The shares of Salakhutdinov and Murray's 14,500 temperatures, and where each ends.
 const STAGES: [Stage; 3] =
     [Stage { n: 500, to: 0.5 }, Stage { n: 4000, to: 0.9 }, Stage { n: 10_000, to: 1. }];
+/// Visible times hidden units of the RBMs that Salakhutdinov and Murray measured with them.
+const PAPER_WEIGHTS: f64 = 784. * 500.;
+/// The least that are chosen for a small RBM.
+const LEAST_CHAINS: usize = 500;
+const LEAST_TEMPERATURES: usize = 1000;
 /// Standard errors on each side of an estimate.
 const SIGMAS: f64 = 3.;
 
@@ -47,7 +52,8 @@ pub struct Stage {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AisConfig {
-    /// Number of chains, all run at once, at least 2. The bounds shrink with its square root. Default 5000.
+    /// Number of chains, all run at once, at least 2. The bounds shrink with its square root. Default 5000, that of the paper, which suits
+    /// large RBMs; [`for_rbm`](Self::for_rbm) chooses by size.
     pub n_chains: usize,
     /// The inverse temperatures after 0. Each stage continues from the end of the previous one, and the last ends at 1. The
     /// default is that of the paper: 500 to 0.5, 4000 to 0.9, 10,000 to 1.
@@ -63,6 +69,21 @@ impl Default for AisConfig {
 }
 
 impl AisConfig {
+    /// Chains and temperatures for the size of `rbm`: `r` times the default, `r = √(n_visible n_hidden / (784 · 500))`, at most 1, but at least
+    /// 500 chains and 1000 temperatures. The variance of the log-weights of chains grows with the number of units and falls with that of
+    /// temperatures (Neal 2001, section 4), so that it stays about that of the paper's RBMs.
+    pub fn for_rbm(rbm: &Rbm) -> Self {
+        let RbmConfig { n_visible, n_hidden, .. } = rbm.config;
+        let ratio = (n_visible as f64 * n_hidden as f64 / PAPER_WEIGHTS).sqrt().min(1.);
+        let usual = Self::default();
+        let share = |of: usize, least: usize| ((of as f64 * ratio).ceil() as usize).max(least);
+        Self {
+            n_chains: share(usual.n_chains, LEAST_CHAINS),
+            stages: Self::stages(share(usual.n_temperatures(), LEAST_TEMPERATURES)),
+            ..usual
+        }
+    }
+
     /// The default stages with `n` temperatures in total; each stage has at least one.
     pub fn stages(n: usize) -> Vec<Stage> {
         let total: usize = STAGES.iter().map(|stage| stage.n).sum();
@@ -271,6 +292,23 @@ fn in_proportion(log_weights: &[f64], philox: Philox) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn chains_and_temperatures_follow_the_size() -> Result<()> {
+        let sizes = |n_visible, n_hidden| -> Result<[usize; 2]> {
+            let rbm =
+                Rbm::init(RbmConfig::new(n_visible, n_hidden), Philox::new(0, 0), &candle::Device::Cpu)?;
+            let config = AisConfig::for_rbm(&rbm);
+            config.validate()?;
+            Ok([config.n_chains, config.n_temperatures()])
+        };
+        assert_eq!(sizes(32, 30)?, [500, 1000]);
+        assert_eq!(sizes(196, 125)?, [1250, 3625]); // a quarter
+        for large in [[784, 500], [3072, 4000]] {
+            assert_eq!(sizes(large[0], large[1])?, [5000, 14_500]);
+        }
+        Ok(())
+    }
 
     #[test]
     fn the_default_temperatures_are_those_of_the_paper() {

@@ -1,19 +1,21 @@
 //! Signals with missing samples: a Gram matrix for each set of observed samples.
 //!
 //! ```text
-//! G = B M Bᵀ,   Gⱼₗ = Σ over observed samples t of Bⱼₜ Bₗₜ      a row of one product, of the mask with the products of all pairs of atoms
+//! G = B M Bᵀ,   Gⱼₗ = Σ over observed samples t of Bⱼₜ Bₗₜ
 //! ```
+//!
+//! On the CPU a solver makes those rows of it that it comes to need. On a GPU it is a row of one product, of the mask with the products of all
+//! pairs of atoms, or where these need too much memory `(B M)(B M)ᵀ`.
 use super::problem::{Part, Problem};
 use super::{Activations, Lasso, OP, Solver};
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Factors, Precision, gemm_, row_squares};
+use chandlery_ops::{Factors, MaskedSignals, Precision, gemm_, lasso_masked_, row_squares};
 use std::collections::HashMap;
 
 /// Signals that must miss the same samples to be a problem of their own.
 const ALIKE: usize = 16;
-/// Entries of Gram matrices that are held at once: 64 MiB in f32, and 256 MiB on a GPU, which has a block for each signal.
-const ENTRIES: usize = 1 << 24;
-const ENTRIES_ON_GPU: usize = 1 << 26;
+/// Entries of Gram matrices that are held at once on a GPU, and at most as many of what they are made from: 256 MiB in f32.
+const ENTRIES: usize = 1 << 26;
 
 /// See [`Lasso::solve_masked`].
 pub(super) fn solve(
@@ -104,31 +106,81 @@ impl Masked<'_> {
     /// Those of rows that each have a Gram matrix.
     fn each(&self, rows: &[u32]) -> Result<Vec<Activations>> {
         let Problem { lasso, signals, dictionary, weights, .. } = &self.problem;
-        let (n, p) = dictionary.dims2()?;
-        let (dtype, device) = (signals.dtype(), signals.device());
-        // [p, n²]
-        let columns = dictionary.t()?.contiguous()?;
-        let pairs = columns.unsqueeze(2)?.broadcast_mul(&columns.unsqueeze(1)?)?.reshape((p, n * n))?;
-        let ridge = (Tensor::eye(n, dtype, device)? * lasso.ridge)?;
         let penalties = (weights * lasso.beta)?;
-        let at_once = (if device.is_cuda() { ENTRIES_ON_GPU } else { ENTRIES } / (n * n)).max(1);
+        let (n, dtype, device) = (dictionary.dim(0)?, signals.dtype(), signals.device());
+        let grams = Grams::of(dictionary, lasso.ridge)?;
         let some = |rows: &[u32]| {
             let (m, index) = (rows.len(), Tensor::new(rows, device)?);
-            let mask = self.mask.index_select(&index, 0)?.ne(0u8)?.to_dtype(dtype)?;
-            let signals = signals.index_select(&index, 0)?;
-            let gram = Tensor::zeros((m, n * n), dtype, device)?;
-            gemm_(&gram, &mask, &pairs, Factors::OVERWRITE, Precision::F32)?;
-            let gram = gram.reshape((m, n, n))?;
-            let gram = if lasso.ridge > 0. { gram.broadcast_add(&ridge)? } else { gram };
-            let correlations = Tensor::zeros((m, n), dtype, device)?;
-            gemm_(&correlations, &signals, &columns, Factors::OVERWRITE, Precision::F32)?;
-            let energies = row_squares(&signals)?.to_dtype(dtype)?;
-            let penalties = penalties.clone();
-            let part = Part { lasso, dictionary, gram: &gram, correlations, energies, penalties };
+            let (signals, mask) = (signals.index_select(&index, 0)?, self.mask.index_select(&index, 0)?);
             let dense = Tensor::zeros((m, n), dtype, device)?;
-            let gaps = part.solve(&dense)?;
+            let gaps = match &grams {
+                None => {
+                    let of = MaskedSignals { dictionary, signals: &signals, mask: &mask, ridge: lasso.ridge };
+                    let options = lasso.options(n)?;
+                    lasso_masked_(&dense, of, &penalties, &options)?.gaps
+                }
+                Some(grams) => {
+                    let gram = grams.of_masks(&mask.ne(0u8)?.to_dtype(dtype)?)?;
+                    let correlations = Tensor::zeros((m, n), dtype, device)?;
+                    gemm_(&correlations, &signals, &dictionary.t()?, Factors::OVERWRITE, Precision::F32)?;
+                    let energies = row_squares(&signals)?.to_dtype(dtype)?;
+                    let penalties = penalties.clone();
+                    Part { lasso, dictionary, gram: &gram, correlations, energies, penalties }
+                        .solve(&dense)?
+                }
+            };
             Ok(Activations { dense, gaps, tolerance: lasso.tolerance })
         };
-        rows.chunks(at_once).map(some).collect()
+        let at_once = grams.as_ref().map_or(rows.len(), |grams| grams.at_once);
+        rows.chunks(at_once.max(1)).map(some).collect()
+    }
+}
+
+/// Makes the Gram matrices of many masks, on a GPU, where a block takes each signal.
+struct Grams<'a> {
+    dictionary: &'a Tensor,
+    /// The products of all pairs of atoms, `[p, n²]`, where there is room for them.
+    pairs: Option<Tensor>,
+    /// `λ I`, unless that is 0.
+    ridge: Option<Tensor>,
+    /// Masks that there is room for.
+    at_once: usize,
+}
+
+impl<'a> Grams<'a> {
+    /// None on the CPU, where [`lasso_masked_`] needs few rows of them.
+    fn of(dictionary: &'a Tensor, ridge: f64) -> Result<Option<Self>> {
+        let (n, p) = dictionary.dims2()?;
+        let (dtype, device) = (dictionary.dtype(), dictionary.device());
+        if device.is_cpu() {
+            return Ok(None);
+        }
+        let has_room = p.saturating_mul(n * n) <= ENTRIES;
+        let columns = dictionary.t()?.contiguous()?;
+        let pairs = || columns.unsqueeze(2)?.broadcast_mul(&columns.unsqueeze(1)?)?.reshape((p, n * n));
+        Ok(Some(Self {
+            dictionary,
+            pairs: has_room.then(pairs).transpose()?,
+            ridge: (ridge > 0.).then(|| Tensor::eye(n, dtype, device)? * ridge).transpose()?,
+            // Without pairs the masked atoms of every signal stand beside its matrix.
+            at_once: (ENTRIES / (n * (n + if has_room { 0 } else { p }))).max(1),
+        }))
+    }
+
+    /// `[m, n, n]` of masks of 0 and 1, `[m, p]`.
+    fn of_masks(&self, masks: &Tensor) -> Result<Tensor> {
+        let (m, n) = (masks.dim(0)?, self.dictionary.dim(0)?);
+        let gram = match &self.pairs {
+            Some(pairs) => {
+                let gram = Tensor::zeros((m, n * n), masks.dtype(), masks.device())?;
+                gemm_(&gram, masks, pairs, Factors::OVERWRITE, Precision::F32)?;
+                gram.reshape((m, n, n))?
+            }
+            None => {
+                let shown = self.dictionary.unsqueeze(0)?.broadcast_mul(&masks.unsqueeze(1)?)?;
+                shown.matmul(&shown.transpose(1, 2)?)?
+            }
+        };
+        self.ridge.as_ref().map_or(Ok(gram.clone()), |ridge| gram.broadcast_add(ridge))
     }
 }

@@ -135,8 +135,9 @@ impl Lasso {
     ///
     /// A signal without observed samples has no activations.
     ///
-    /// Cost: `n²p` FLOP and the solver for each signal. Signals that miss the same samples share a Gram matrix; the others have one each,
-    /// some hundred MiB of them at a time.
+    /// Cost: on the CPU `2nps` FLOP for a signal in whose solution `s` atoms take part, and the solver; on a GPU `n²p` FLOP
+    /// and the solver. Signals that miss the same samples share a Gram matrix; on a GPU the others have one each, some hundred MiB of them
+    /// at a time.
     ///
     /// # Errors
     /// As for [`solve`](Self::solve), and for solvers other than [`Solver::ActiveSet`] and [`Solver::CoordinateDescent`].

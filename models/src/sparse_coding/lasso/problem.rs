@@ -118,6 +118,21 @@ impl<'a> Problem<'a> {
     }
 }
 
+impl Lasso {
+    /// For the solvers of single signals, over `n` atoms.
+    pub(super) fn options(&self, n: usize) -> Result<LassoOptions> {
+        let method = match self.solver {
+            Solver::ActiveSet => LassoMethod::ActiveSet,
+            Solver::CoordinateDescent => LassoMethod::CoordinateDescent,
+            solver => {
+                candle::bail!("{OP}: the solver must be ActiveSet or CoordinateDescent, got {solver:?}")
+            }
+        };
+        let Self { tolerance, max_iterations, nonnegative, .. } = *self;
+        Ok(LassoOptions { method, tolerance, max_updates: max_iterations.saturating_mul(n), nonnegative })
+    }
+}
+
 impl Part<'_> {
     /// That of the Gram matrix, `[n]`.
     pub(super) fn diagonal(&self) -> Result<Tensor> {
@@ -126,9 +141,8 @@ impl Part<'_> {
 
     /// Solves from `activations`, in place; returns the gaps.
     pub(super) fn solve(&self, activations: &Tensor) -> Result<Tensor> {
-        let method = match self.lasso.solver {
-            Solver::ActiveSet => LassoMethod::ActiveSet,
-            Solver::CoordinateDescent => LassoMethod::CoordinateDescent,
+        match self.lasso.solver {
+            Solver::ActiveSet | Solver::CoordinateDescent => {}
             Solver::CoordinateParallel { line_search, stop } => {
                 let search = Search { line_search, block: None };
                 return batch::solve(self, activations, &Method::Parallel(search), stop);
@@ -138,10 +152,8 @@ impl Part<'_> {
                 return batch::solve(self, activations, &Method::Parallel(search), Stop::Gap);
             }
             Solver::Fista => return batch::solve(self, activations, &Method::Fista, Stop::Gap),
-        };
-        let Lasso { tolerance, max_iterations, nonnegative, .. } = *self.lasso;
-        let max_updates = max_iterations.saturating_mul(self.gram.dim(D::Minus1)?);
-        let options = LassoOptions { method, tolerance, max_updates, nonnegative };
+        }
+        let options = self.lasso.options(self.gram.dim(D::Minus1)?)?;
         let Self { gram, correlations, energies, penalties, .. } = self;
         Ok(lasso_(activations, gram, correlations, energies, penalties, &options)?.gaps)
     }

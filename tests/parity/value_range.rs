@@ -1,0 +1,38 @@
+//! The range of values is that of a plain loop, on every device.
+use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::{Philox, extend_range_, normal, uniform};
+use chandlery_tests::devices;
+
+#[test]
+fn the_range_is_that_of_all_values_seen() -> Result<()> {
+    let cpu = Device::Cpu;
+    for device in devices()? {
+        // Below, at and above a warp, a block and the values of all blocks.
+        for n in [0, 1, 31, 33, 256, 4096, 4097, 1 << 17, 5_000_003] {
+            let range = Tensor::new(&[f32::INFINITY, f32::NEG_INFINITY], &device)?;
+            let mut want = [f32::INFINITY, f32::NEG_INFINITY];
+            // Ranges that lie above 0, below 0 and about it, so that each bound is met by values of both signs.
+            for (i, shift) in [7., -9., 0.].into_iter().enumerate() {
+                let mut x = (normal(n, &cpu, Philox::new(5, i as u64))? + shift)?.to_vec1::<f32>()?;
+                x.iter_mut().step_by(1000).for_each(|x| *x = f32::NAN);
+                for &x in &x {
+                    want = [want[0].min(x), want[1].max(x)];
+                }
+                extend_range_(&range, &Tensor::new(x, &device)?)?;
+                assert_eq!(
+                    range.to_vec1::<f32>()?,
+                    want,
+                    "{n} values, shift {shift}, on {:?}",
+                    device.location()
+                );
+            }
+        }
+        let bytes = (uniform(10_000, &cpu, Philox::new(5, 9))? * 200.)?.to_dtype(DType::U8)?;
+        let want: [f32; 2] =
+            [bytes.min_all()?.to_scalar::<u8>()?.into(), bytes.max_all()?.to_scalar::<u8>()?.into()];
+        let range = Tensor::new(&[f32::INFINITY, f32::NEG_INFINITY], &device)?;
+        extend_range_(&range, &bytes.to_device(&device)?)?;
+        assert_eq!(range.to_vec1::<f32>()?, want);
+    }
+    Ok(())
+}
