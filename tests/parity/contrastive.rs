@@ -3,9 +3,9 @@
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{
     BiasGradients, BiasStep, Contrast, ContrastStep, Phases, Philox, Precision, Sparsity, WeightStep,
-    bias_step_, bias_step_reference, contrast_step_, contrast_step_reference,
-    contrast_step_takes_halves, halves_into_, joined_into_, max_norm_rows_, normal, split_into_, uniform,
-    warpgroups_multiply, weight_step_, weight_step_reference,
+    bias_step_, bias_step_reference, contrast_step_, contrast_step_reference, contrast_step_takes_halves,
+    halves_into_, joined_into_, max_norm_rows_, normal, split_into_, uniform, warpgroups_multiply,
+    weight_step_, weight_step_reference,
 };
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 

@@ -74,8 +74,7 @@ fn update(
     let (batch, h, v) = (8, 16, 24);
     let at = |offset: usize, shape: &[usize], dtype: DType| {
         let n = shape.iter().product::<usize>();
-        let all: Vec<f32> =
-            (0..n + offset).map(|i| (i.saturating_sub(offset) * 7 % 5) as f32 - 2.).collect();
+        let all: Vec<f32> = (0..n + offset).map(|i| (i.saturating_sub(offset) * 7 % 5) as f32 - 2.).collect();
         Tensor::new(all, device)?.to_dtype(dtype)?.narrow(0, offset, n)?.reshape(shape)
     };
     let params = at(params_at, &[2, h, v], DType::F32)?;

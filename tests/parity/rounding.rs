@@ -178,12 +178,15 @@ fn bf16_weights_and_states_may_begin_anywhere() -> Result<()> {
         let step = step(WeightStep { l1: 0.25, l2: 0.5 }, None);
         let want = case.run(&CPU, step, 2)?;
         for device in devices()? {
-            for at in [[0, 0, 0, 2500], [4, 0, 0, 8], [0, 4, 12, 0], [8, 16, 8, 24], [1, 0, 0, 0], [0, 3, 2, 1]] {
+            for at in
+                [[0, 0, 0, 2500], [4, 0, 0, 8], [0, 4, 12, 0], [8, 16, 8, 24], [1, 0, 0, 0], [0, 3, 2, 1]]
+            {
                 let got = case.run_at(at, &device, step, 2)?;
                 for (name, (got, want)) in
                     ["weights", "velocity", "hidden", "visible"].iter().zip(got.iter().zip(&want))
                 {
-                    let what = format!("[{batch}, {rows}, {cols}] at {at:?} on {:?}: {name}", device.location());
+                    let what =
+                        format!("[{batch}, {rows}, {cols}] at {at:?} on {:?}: {name}", device.location());
                     assert_same_bits(&what, &got.to_device(&CPU)?, want)?;
                 }
             }

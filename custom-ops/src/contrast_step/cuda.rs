@@ -37,12 +37,7 @@ const LEAST_TILES: usize = 6;
 ///
 /// # Errors
 /// When the kernel takes them, but for an option.
-pub(super) fn fits(
-    to: Contrast<'_>,
-    hidden: &Tensor,
-    step: ContrastStep<'_>,
-    sizes: Sizes,
-) -> Result<bool> {
+pub(super) fn fits(to: Contrast<'_>, hidden: &Tensor, step: ContrastStep<'_>, sizes: Sizes) -> Result<bool> {
     let states = hidden.dtype();
     let fuses = to.params.device().is_cuda()
         && counted(sizes)

@@ -1,8 +1,8 @@
 //! The update of bf16 weights on CUDA: one launch of `kernels/contrast_step.cu` and one for the counter or, of large matrices on GPUs of capability 9.0, one
 //! of `kernels/sm_90a/contrast_step.cu` for the weights and one for the biases and the counter.
 use super::cuda::{
-    ANY_THREADS, Numbers, SLICE_DEPTH, States, THREADS, TILE, UNITS, WARPGROUP_SHARED, WIDE, chunk_of, counted,
-    launch_biases, map_of_states, map_of_weights, warpgroup_blocks, warpgroups,
+    ANY_THREADS, Numbers, SLICE_DEPTH, States, THREADS, TILE, UNITS, WARPGROUP_SHARED, WIDE, chunk_of,
+    counted, launch_biases, map_of_states, map_of_weights, warpgroup_blocks, warpgroups,
 };
 use super::shape::{Chunk, Shape};
 use super::{Contrast, ContrastStep, OP, Sizes};

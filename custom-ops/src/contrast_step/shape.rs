@@ -123,7 +123,9 @@ mod tests {
         assert_eq!(Chunk::of(&[104, 784], &[0, 4], &[0]), Chunk::Four);
         assert_eq!(Chunk::of(&[104, 784], &[0, 16], &[4]), Chunk::Eight);
         // Any place and any size is for some kernel.
-        for (lines, narrow, wide) in [([101, 784], [0, 0], 0), ([104, 784], [2, 0], 0), ([104, 784], [0, 8], 2)] {
+        for (lines, narrow, wide) in
+            [([101, 784], [0, 0], 0), ([104, 784], [2, 0], 0), ([104, 784], [0, 8], 2)]
+        {
             assert_eq!(Chunk::of(&lines, &narrow, &[wide]), Chunk::One, "{lines:?} {narrow:?} {wide}");
         }
     }

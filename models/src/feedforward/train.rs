@@ -22,7 +22,7 @@
 //! they have places.
 use super::step::Buffers;
 use super::{BackpropConfig, EarlyStopping, Feedforward, FeedforwardConfig, Task};
-use crate::check::{all_finite, at_least_one};
+use crate::check::{LabelsSeen, all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
 use crate::losses::{LossSums, SinceReport};
 use crate::prepare::to_load;
@@ -61,6 +61,8 @@ pub struct FeedforwardTrainer {
     philox: Philox,
     steps: u64,
     losses: LossSums,
+    /// Of a classifier.
+    labels: Option<LabelsSeen>,
 }
 
 /// What a checkpoint says beside its tensors.
@@ -106,13 +108,18 @@ impl FeedforwardTrainer {
             if record { Replay::new(device, run).unshared() } else { Replay::unrecorded(device, run) };
         let stopping = EarlyStopping::new(usize::MAX);
         let losses = LossSums::new(&buffers.gathered, config.batch);
-        let mut trainer = Self { config, model, stopping, buffers, replay, philox, steps: 0, losses };
+        let n_classes = network.config().layers.last().map_or(0, |top| top.n_outputs);
+        let labels = buffers.labels.as_ref().map(|_| LabelsSeen::new(n_classes, device)).transpose()?;
+        let mut trainer = Self { config, model, stopping, buffers, replay, philox, steps: 0, losses, labels };
         trainer.begin_epoch(0)?;
         Ok(trainer)
     }
 
     fn since_report(&self) -> Result<SinceReport> {
-        const ADVICE: &str = "lower the learning rate, scale the input, or see that every label is below the number of classes";
+        const ADVICE: &str = "lower the learning rate, or scale the input";
+        if let Some(labels) = &self.labels {
+            labels.check("FeedforwardTrainer::step")?;
+        }
         self.losses.since_report("FeedforwardTrainer", self.steps, ADVICE)
     }
 
@@ -185,17 +192,18 @@ impl Trainer for FeedforwardTrainer {
         set_scalars_(&self.buffers.scalars, &[rate as f32, momentum as f32])
     }
 
-    /// `rows` are raw, `[config.batch, n_inputs]`; a label that is not a class makes the loss NaN, which [`check`](Trainer::check) and
-    /// [`metrics`](Trainer::metrics) report.
+    /// `rows` are raw, `[config.batch, n_inputs]`. On a GPU the host does not look at labels: [`check`](Trainer::check) and
+    /// [`metrics`](Trainer::metrics) report one that is no class.
     fn step(&mut self, rows: &Tensor, labels: Option<&Tensor>) -> Result<()> {
         const OP: &str = "FeedforwardTrainer::step";
         let want = [self.config.batch, self.model.config().n_inputs()];
         if rows.dims() != want {
             candle::bail!("{OP}: rows must have shape {want:?}, got {:?}", rows.dims())
         }
-        if let Some(to) = &self.buffers.labels {
+        if let (Some(to), Some(seen)) = (&self.buffers.labels, &self.labels) {
             match labels {
                 Some(labels) if labels.dims() == to.dims() && labels.dtype() == DType::U32 => {
+                    seen.see(OP, labels)?;
                     to.slice_set(labels, 0, 0)?;
                 }
                 Some(labels) => candle::bail!(

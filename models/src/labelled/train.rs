@@ -1,13 +1,13 @@
 //! Training a network with labels, and the checkpoint that resumes it.
 use super::step::{Buffers, Directed, H_DRAWN, POS};
 use super::{LabelledDbn, LabelledDbnConfig, UpDownConfig};
-use crate::check::{all_finite, at_least_one};
+use crate::check::{LabelsSeen, all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
 use crate::prepare::to_load;
 use crate::trainer::Trainer;
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
-use chandlery_ops::{Philox, Replay, scale_into_};
+use chandlery_ops::{Philox, Replay, gather_rows_by, scale_into_};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -57,6 +57,7 @@ pub struct UpDownTrainer {
     k: usize,
     /// Rows with a one for each class, `[n_classes, n_classes]`.
     one_hot: Tensor,
+    labels: LabelsSeen,
     steps: u64,
     gathered: u64,
 }
@@ -89,6 +90,7 @@ impl UpDownTrainer {
             replay: replay(&buffers, k, dbn.device()),
             k,
             one_hot: Tensor::eye(dbn.config().n_classes, DType::F32, dbn.device())?,
+            labels: LabelsSeen::new(dbn.config().n_classes, dbn.device())?,
             buffers,
             steps: 0,
             gathered: 0,
@@ -213,8 +215,8 @@ impl Trainer for UpDownTrainer {
         Ok(())
     }
 
-    /// `rows` are raw, `[batch, n_inputs]`, and labels are below `n_classes`. Labels are not looked at by the host: one out of range is an
-    /// error on the CPU and a fault of the device on CUDA.
+    /// `rows` are raw, `[batch, n_inputs]`, and labels are below `n_classes`. On a GPU the host does not look at labels: [`check`](Trainer::check) and
+    /// [`metrics`](Trainer::metrics) report one that is out of range.
     fn step(&mut self, rows: &Tensor, labels: Option<&Tensor>) -> Result<()> {
         let Some(labels) = labels else {
             candle::bail!("UpDownTrainer::step: rows must come with labels, got none")
@@ -232,7 +234,8 @@ impl Trainer for UpDownTrainer {
                 labels.dtype()
             )
         }
-        let classes = self.one_hot.index_select(labels, 0)?;
+        self.labels.see("UpDownTrainer::step", labels)?;
+        let classes = gather_rows_by(&self.one_hot, &labels.contiguous()?)?;
         let (rows, scale) = to_load(&self.model.preparation, rows)?;
         scale_into_(&input, &rows, scale)?;
         scale_into_(&self.buffers.top.labels.get(POS)?, &classes, 1.)?;
@@ -243,6 +246,7 @@ impl Trainer for UpDownTrainer {
     }
 
     fn check(&mut self) -> Result<()> {
+        self.labels.check("UpDownTrainer::step")?;
         if self.gathered > 0 {
             self.measured()?;
         }
@@ -251,6 +255,7 @@ impl Trainer for UpDownTrainer {
 
     fn metrics(&mut self) -> Result<UpDownMetrics> {
         at_least_one("UpDownTrainer::metrics", "steps since the last call", self.gathered as usize)?;
+        self.labels.check("UpDownTrainer::step")?;
         let metrics = self.measured()?;
         self.forget()?;
         Ok(metrics)

@@ -3,7 +3,7 @@ use super::{Softmax, check_samples};
 use crate::optim::{Lbfgs, LbfgsConfig, Outcome};
 use candle::{D, DType, Result, Tensor, Var};
 use candle_nn::optim::{AdamW, Optimizer, ParamsAdamW};
-use chandlery_ops::Philox;
+use chandlery_ops::{Philox, gather_rows};
 use serde::{Deserialize, Serialize};
 
 /// What minimises the objective of a [`Softmax`].
@@ -130,6 +130,7 @@ fn by_adam(
     philox: Philox,
 ) -> Result<Fitted> {
     let (n_samples, n_features) = x.dims2()?;
+    let (x, labels) = (&x.contiguous()?, &labels.contiguous()?);
     let weight = Var::zeros((n_classes, n_features), DType::F32, x.device())?;
     let bias = Var::zeros(n_classes, DType::F32, x.device())?;
     // Decay belongs to the objective here; AdamW's own would also shrink the bias.
@@ -142,16 +143,16 @@ fn by_adam(
     while done.epochs < config.max_epochs {
         // A stream of its own for each epoch: an epoch's order depends on nothing before it.
         let order = Philox { stream: philox.stream.wrapping_add(done.epochs as u64), ..philox };
-        let order = Tensor::new(order.permutation(n_samples), x.device())?;
+        let order = order.permutation(n_samples);
         let mut total = 0.;
         for start in (0..n_samples).step_by(config.batch) {
             let rows = config.batch.min(n_samples - start);
-            let picked = order.narrow(0, start, rows)?;
-            let mut batch = x.index_select(&picked, 0)?;
+            let picked = &order[start..][..rows];
+            let mut batch = gather_rows(x, picked)?;
             if let Some(scaling) = scaling {
                 batch = scaling.apply(&batch)?;
             }
-            let targets = labels.index_select(&picked, 0)?.unsqueeze(1)?;
+            let targets = gather_rows(labels, picked)?.unsqueeze(1)?;
             let logits = batch.matmul(&weight.t()?)?.broadcast_add(&bias)?;
             let log_p = candle_nn::ops::log_softmax(&logits, D::Minus1)?;
             let nll = log_p.gather(&targets, 1)?.mean_all()?.neg()?;
