@@ -153,7 +153,7 @@ fn online(
             // Each pass in an order of its own, as a feed has it.
             let order = Philox::new(1, pass as u64).permutation(M);
             for batch in order.chunks_exact(BATCH) {
-                let batch = gather_rows(&signals, batch)?;
+                let batch = gather_rows(signals, batch)?;
                 trainer.partial_fit(&batch)?;
             }
         }

@@ -246,7 +246,7 @@ impl Masked<'_> {
         let (mut place, mut filled) = (vec![0u32; self.n_known.len()], 1);
         for (limit, group) in groups.into_iter().enumerate().filter(|(_, group)| !group.is_empty()) {
             let of = |x: &Tensor| gather_rows(&x.contiguous()?, &group);
-            let (rows, mask) = (of(&self.rows)?, of(&self.mask)?);
+            let (rows, mask) = (of(self.rows)?, of(self.mask)?);
             let n_known = mask.sum_keepdim(1)?;
             let mean = ((&rows * &mask)?.sum_keepdim(1)? / &n_known)?;
             let coder = match settings.penalty {
