@@ -12,15 +12,18 @@ fn ends(what: &str, work: impl FnOnce() -> Result<()> + Send + 'static) -> Resul
     ended.recv_timeout(Duration::from_secs(120)).unwrap_or_else(|_| panic!("{what} does not end"))
 }
 
-/// An op that divides its work, in each of many tasks of a pool, all on one tensor.
+/// An op in each of many tasks of a pool, all on one tensor, with tasks between them that are soon done: their threads then take up parts of an op,
+/// and the one that waits for these parts takes up the next task.
 fn tasks(threads: usize, op: impl Fn() -> Result<()> + Send + Sync) -> Result<()> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
     let (failed, failures) = mpsc::channel();
-    pool.scope(|scope| {
-        for _ in 0..200 {
+    pool.in_place_scope(|scope| {
+        for task in 0..6000 {
             let (op, failed) = (&op, failed.clone());
             scope.spawn(move |_| {
-                if let Err(error) = op() {
+                if task % 12 > 0 {
+                    std::hint::black_box((0..20_000).fold(task, |sum, i| std::hint::black_box(sum ^ i)));
+                } else if let Err(error) = op() {
                     let _ = failed.send(error);
                 }
             });
@@ -32,10 +35,12 @@ fn tasks(threads: usize, op: impl Fn() -> Result<()> + Send + Sync) -> Result<()
 
 #[test]
 fn tasks_that_write_one_tensor_end() -> Result<()> {
-    for threads in [1, 2, 4] {
+    for threads in [1, 2, 4, 8] {
         ends(&format!("writing in {threads} threads"), move || {
-            let (out, x) =
-                (Tensor::zeros((64, 4096), DType::F32, &Cpu)?, uniform((64, 4096), &Cpu, Philox::new(1, 0))?);
+            let (out, x) = (
+                Tensor::zeros((256, 4096), DType::F32, &Cpu)?,
+                uniform((256, 4096), &Cpu, Philox::new(1, 0))?,
+            );
             tasks(threads, || scale_into_(&out, &x, 2.))?;
             assert_eq!(out.to_vec2::<f32>()?, (x * 2.)?.to_vec2::<f32>()?);
             Ok(())
@@ -46,7 +51,7 @@ fn tasks_that_write_one_tensor_end() -> Result<()> {
 
 #[test]
 fn tasks_that_read_what_others_write_end() -> Result<()> {
-    for threads in [2, 3] {
+    for threads in [2, 4, 8] {
         ends(&format!("products in {threads} threads"), move || {
             let (a, b) =
                 (normal((600, 200), &Cpu, Philox::new(2, 0))?, normal((200, 300), &Cpu, Philox::new(2, 1))?);
