@@ -158,9 +158,10 @@ fn a_bad_label_and_a_nan_spoil_their_row_and_no_other() -> Result<()> {
         let gathered = Tensor::zeros((2, 4), DType::F64, &device)?;
         let labels = Tensor::new(&[0u32, 5, 1, 4], &device)?;
         if device.is_cpu() {
-            let refused = softmax_loss_(&pre, &bias, &labels, &gathered).expect_err("accepted").to_string();
+            let refused = softmax_loss_(&pre, &bias, &labels, &gathered).map_err(|e| e.to_string());
+            let refused = refused.as_ref().map_err(|e| e.lines().next().unwrap_or_default());
             let want = "softmax_loss_: labels must be below 5, the number of classes, got 5 in row 1";
-            assert_eq!(refused.lines().next(), Some(want));
+            assert_eq!(refused, Err(want));
             continue;
         }
         softmax_loss_(&pre, &bias, &labels, &gathered)?;
