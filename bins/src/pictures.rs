@@ -5,6 +5,7 @@
 use anyhow::{Context, Result, bail};
 use candle::{D, DType, Tensor};
 use chandlery_datasets::{ImageShape, Preparation};
+use chandlery_ops::gather_rows;
 use image::{ImageFormat, Rgb, RgbImage};
 use std::path::Path;
 
@@ -132,7 +133,7 @@ pub fn largest_rows(rows: &Tensor, n: usize) -> Result<Tensor> {
     let mut order: Vec<u32> = (0..norms.len() as u32).collect();
     order.sort_by(|&a, &b| key(b).total_cmp(&key(a)));
     order.truncate(n);
-    Ok(rows.index_select(&Tensor::new(order, rows.device())?, 0)?)
+    Ok(gather_rows(&rows.contiguous()?, &order)?)
 }
 
 /// What units look for, as raw rows show it: their weights, `[n, n_visible]`, without what rows would gain by their mean.

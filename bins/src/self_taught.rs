@@ -16,6 +16,7 @@ use chandlery::Philox;
 use chandlery::softmax::{FitConfig, Softmax};
 use chandlery_datasets::preparation::StepConfig;
 use chandlery_datasets::{Preparation, Split, count};
+use chandlery_ops::gather_rows;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -303,8 +304,7 @@ impl Task<'_> {
         // The classifier of the published experiments.
         let config = FitConfig { l2: Some(1e-4), iterations: CLASSIFIER_ITERATIONS, standardise: false };
         let accuracy = |places: &Vec<u32>| {
-            let places = Tensor::new(places.as_slice(), self.device)?;
-            let (x, labels) = (x.index_select(&places, 0)?, labels.index_select(&places, 0)?);
+            let (x, labels) = (gather_rows(&x, places)?, gather_rows(&labels, places)?);
             let (softmax, _) = Softmax::fit(&x, &labels, self.classes.len(), &config)?;
             Ok(softmax.accuracy(&test_x, &test_labels)?)
         };

@@ -17,20 +17,72 @@
 // arrays   weight: [rows, cols] f32 or bf16. velocity: [rows, cols] f32 or bf16. h: PARTS of [2, batch, rows], x: PARTS of
 //          [2, batch, cols], T (bf16 or f16), parts h_part and x_part entries apart, plane 0 the negative phase.
 //          copy: PARTS of [rows, cols] T, copy_part entries apart. scalars: [3] f32: rate / batch, momentum, rate.
-//          hidden_state, visible_state: [4, rows] and [4, cols] f32. counter: [1] i64. Rows contiguous, 16-byte aligned; none
-//          overlap
-// scalars  rows and cols multiples of the Shape's CHUNK; l1, l2 >= 0; s a power of two
+//          hidden_state, visible_state: [4, rows] and [4, cols] f32. counter: [1] i64. Rows contiguous; none overlap
+// scalars  rows and cols multiples of the Shape's CHUNK, and 16-bit arrays and their parts begin on as many entries, f32 ones on four: the kernels
+//          named any take all sizes and places. l1, l2 >= 0; s a power of two
 // launch   1-D: a block for each tile of the weights, columns fastest, then one for each 32 hidden and each 32 visible units;
-//          256 threads
+//          256 threads. Any: a thread for each weight, in blocks of 512
 // shared   Shape::SHARED bytes, dynamic: STAGES slices of h and x, then the tile of g in their place
 // cost     2 * depth * rows * cols FLOP (three times that with two parts); 16 bytes per weight with f32 velocity, 12 with bf16,
 //          and 2 for each part of the copy, or 8 with bf16 weights, which limits if the weights do not fit into the cache
 // NaN      propagates
 // same     sums have one order on one device; no atomics
-// truth    contrast_step_reference in src/contrast_step.rs, bias_step_reference in src/bias_step.rs; round_stochastic
+// truth    contrast_step_reference in src/contrast_step/mod.rs, bias_step_reference in src/bias_step.rs; round_stochastic
 //          and rounding_bits in src/rounding.rs
 
 #include "contrast_step.cuh"
+
+// The weights of one matrix.
+template <typename S, typename T, typename V, typename W>
+__device__ __forceinline__ void contrast_step_whole(const Arguments<T, V, W>& a, const Numbers& n) {
+  const Whole whole{n.rows, n.cols};
+  contrast_step<S>(a, n, 1, n.rows, n.cols, [&](int) { return whole; });
+}
+
+// A thread sums the gradient of one weight, in f32 without tensor cores; each block beyond these steps 32 biases.
+constexpr int ANY_THREADS = BIAS_UNITS * BIAS_LANES;  // so that each sums single units
+
+template <int PARTS, typename T, typename V, typename W>
+__device__ void contrast_step_any(const Arguments<T, V, W>& a, const Numbers& n) {
+  __shared__ float memory[BIAS_FLOATS];
+  constexpr bool MASTERS = sizeof(W) == 4;
+  const size_t weights = (size_t)n.rows * n.cols, e = (size_t)blockIdx.x * ANY_THREADS + threadIdx.x;
+  const unsigned blocks = (unsigned)((weights + ANY_THREADS - 1) / ANY_THREADS);
+  wait_for_previous();
+  if (blockIdx.x >= blocks) {
+    const int of_hidden = (n.rows + BIAS_UNITS - 1) / BIAS_UNITS, at = blockIdx.x - blocks;
+    const bool hidden = at < of_hidden;
+    step_biases<ANY_THREADS, PARTS>(hidden ? a.hidden_state : a.visible_state, hidden ? a.h : a.x, hidden ? n.h_part : n.x_part, a.scalars,
+                                    nullptr, hidden ? n.hidden : n.visible, n.batch, hidden ? n.rows : n.cols,
+                                    (hidden ? at : at - of_hidden) * BIAS_UNITS, memory);
+    if (MASTERS && at == 0 && threadIdx.x == 0) *a.counter += n.by;
+    return;
+  }
+  if (e >= weights) return;
+  const int row = (int)(e / n.cols), col = (int)(e - (size_t)row * n.cols);
+  auto whole = [](const T* at, size_t part) { return PARTS == 2 ? wide(at[0]) + wide(at[part]) : wide(at[0]); };
+  float g = 0.f;
+#pragma unroll 4
+  for (int k = 0; k < n.batch; ++k)
+#pragma unroll
+    for (int plane = 0; plane < 2; ++plane) {
+      const size_t line = (size_t)plane * n.batch + k;
+      g = fused(whole(a.h + line * n.rows + row, n.h_part), whole(a.x + line * n.cols + col, n.x_part), g);
+    }
+  float w = wide(a.weight[e]), v = wide(a.velocity[e]);
+  v = stepped(v, w, g, a.scalars[0], a.scalars[1], a.scalars[2], n.l1, n.l2);
+  w = w + v;
+  a.velocity[e] = narrow<V>(v);
+  if constexpr (MASTERS) {
+    a.weight[e] = w;
+    const float copied = w * n.scale;
+    const T high = narrow<T>(copied);
+    a.copy[e] = high;
+    if (PARTS == 2) a.copy[n.copy_part + e] = narrow<T>(copied - wide(high));
+  } else {
+    a.weight[e] = rounded_one(w, rounding_draws(a.rounding, a.counter), row, col, n.cols);
+  }
+}
 
 // Without a velocity of its own, that of f32 lies behind the weights.
 #define CONTRAST_STEP(NAME, S, T, V)                                                                              \
@@ -38,9 +90,8 @@
   NAME(float* weight, V* velocity, const T* h, const T* x, T* copy, float* hidden_state, float* visible_state,    \
        const float* scalars, long long* counter, const __grid_constant__ Numbers n) {                             \
     V* own = velocity ? velocity : reinterpret_cast<V*>(weight + (size_t)n.rows * n.cols);                        \
-    const Whole whole{n.rows, n.cols};                                                                            \
     const Arguments<T, V> all{weight, own, h, x, copy, hidden_state, visible_state, scalars, counter};            \
-    contrast_step<S>(all, n, 1, n.rows, n.cols, [&](int) { return whole; });                                      \
+    contrast_step_whole<S>(all, n);                                                                               \
   }
 CONTRAST_STEP(contrast_step_large_bf16, Large1, __nv_bfloat16, __nv_bfloat16)
 CONTRAST_STEP(contrast_step_large_f16, Large1, __half, float)
@@ -53,20 +104,33 @@ CONTRAST_STEP(contrast_step_odd_bf16, Odd1, __nv_bfloat16, __nv_bfloat16)
 CONTRAST_STEP(contrast_step_odd_f16, Odd1, __half, float)
 CONTRAST_STEP(contrast_step_odd_f16x2, Odd2, __half, float)
 
+// Sizes and places that the copies above cannot take.
+#define CONTRAST_STEP_ANY(NAME, PARTS, T, V)                                                                      \
+  extern "C" __global__ void __launch_bounds__(ANY_THREADS)                                                       \
+  NAME(float* weight, V* velocity, const T* h, const T* x, T* copy, float* hidden_state, float* visible_state,    \
+       const float* scalars, long long* counter, const __grid_constant__ Numbers n) {                             \
+    V* own = velocity ? velocity : reinterpret_cast<V*>(weight + (size_t)n.rows * n.cols);                        \
+    const Arguments<T, V> all{weight, own, h, x, copy, hidden_state, visible_state, scalars, counter};            \
+    contrast_step_any<PARTS>(all, n);                                                                             \
+  }
+CONTRAST_STEP_ANY(contrast_step_any_bf16, 1, __nv_bfloat16, __nv_bfloat16)
+CONTRAST_STEP_ANY(contrast_step_any_f16, 1, __half, float)
+CONTRAST_STEP_ANY(contrast_step_any_f16x2, 2, __half, float)
+
 // Of bf16 weights; a launch after this one advances the counter.
-#define CONTRAST_STEP_ROUNDED(NAME, S)                                                                                  \
-  extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                              \
+#define CONTRAST_STEP_ROUNDED(NAME, THREADS, MOST, STEP)                                                                \
+  extern "C" __global__ void __launch_bounds__(THREADS, MOST)                                                           \
   NAME(__nv_bfloat16* weight, __nv_bfloat16* velocity, const __nv_bfloat16* h, const __nv_bfloat16* x,                  \
        float* hidden_state, float* visible_state, const float* scalars, long long* counter,                             \
        const __grid_constant__ Numbers n, const __grid_constant__ Rounding rounding) {                                  \
-    const Whole whole{n.rows, n.cols};                                                                                  \
     const Arguments<__nv_bfloat16, __nv_bfloat16, __nv_bfloat16> all{                                                   \
         weight, velocity, h, x, nullptr, hidden_state, visible_state, scalars, counter, rounding};                      \
-    contrast_step<S>(all, n, 1, n.rows, n.cols, [&](int) { return whole; });                                            \
+    STEP(all, n);                                                                                                       \
   }
-CONTRAST_STEP_ROUNDED(contrast_step_large_rounded, Large1)
-CONTRAST_STEP_ROUNDED(contrast_step_small_rounded, Small1)
-CONTRAST_STEP_ROUNDED(contrast_step_odd_rounded, Odd1)
+CONTRAST_STEP_ROUNDED(contrast_step_large_rounded, THREADS, 2, contrast_step_whole<Large1>)
+CONTRAST_STEP_ROUNDED(contrast_step_small_rounded, THREADS, 2, contrast_step_whole<Small1>)
+CONTRAST_STEP_ROUNDED(contrast_step_odd_rounded, THREADS, 2, contrast_step_whole<Odd1>)
+CONTRAST_STEP_ROUNDED(contrast_step_any_rounded, ANY_THREADS, 1, contrast_step_any<1>)
 
 // The biases and the counter alone, of states in PARTS, beside the kernel of weights in sm_90a: that is the launch before, and lets this
 // one start when all before it has ended. So it begins at once, and its first block waits for the weights at its end, for the launches after it;

@@ -100,7 +100,7 @@ __device__ void contrast_step(const Arguments<T, V, W>& a, const Numbers& n, int
   const int warp_row = warp / S::WARPS_N % S::WARPS_M * S::M, warp_col = warp % S::WARPS_N * S::N;
   const int slices = 2 * ((n.batch + DEPTH - 1) / DEPTH);
 
-  // Lines of the tile of weights as threads take them. Where each thread takes few, they are read before the product.
+  // Lines of the tile of weights as threads take them. Where each thread takes few, they are asked for before the product.
   constexpr int ACROSS = S::TILE_N / 4;           // lanes of a line
   constexpr int LINES = THREADS / ACROSS;       // lines at a time
   constexpr int EACH = S::TILE_M / LINES;         // of one thread
@@ -118,9 +118,8 @@ __device__ void contrast_step(const Arguments<T, V, W>& a, const Numbers& n, int
       load4(a.velocity + place, v[i]);
     }
   };
-  // The launch before made the states; weights and velocity are older.
-  if (AT_ONCE == EACH) load(line0);
   wait_for_previous();
+  if (AT_ONCE == EACH) load(line0);
 
   const long long x_at = at.template x_at<S>(col0);
   auto start = [&](int s) {

@@ -1,7 +1,10 @@
 // order.cuh: kernels that start while the previous one still runs (`Launch::overlapped`).
 //
 //   wait_for_previous   returns when the previous launch has ended and its writes are visible. An overlapped kernel calls it in
-//                       every thread before it reads or writes what an earlier launch touches; in others it returns at once
+//                       every thread before it reads or writes what an earlier launch touches, weights that are older than the
+//                       previous launch as a rule included: the caller may put a launch that writes them right before this
+//                       one. Before it a kernel may only ask for memory to be brought into the second-level cache, through
+//                       which all writes go. In kernels that are not overlapped it returns at once
 //   let_next_start      from here on the next launch may begin, up to its own wait. Called after wait_for_previous, so that
 //                       whatever ran before this kernel has ended for the next one too
 //

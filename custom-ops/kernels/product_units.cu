@@ -8,7 +8,7 @@
 // scalars, launch, shared, cost   as in product.cuh
 // NaN      as in units.cu
 // same     sums in one order on one device; draws are those of the CPU
-// truth    units_of_product_reference in src/product_units.rs
+// truth    units_of_product_reference in src/products/units.rs
 
 #include "product.cuh"
 #include "product_units.cuh"

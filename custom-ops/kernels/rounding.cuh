@@ -30,6 +30,12 @@ __device__ __forceinline__ unsigned word_of(const uint4& words, int i) {
   return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
 }
 
+// One weight.
+__device__ __forceinline__ __nv_bfloat16 rounded_one(float w, const Philox& draws, int row, int col, int cols) {
+  const unsigned word = word_of(philox_block(draws, rounding_block(row, col, cols)), col / 8 % 4);
+  return __ushort_as_bfloat16((unsigned short)(rounded_above(w, col % 2 ? word >> 16 : word & 0xffffu) >> 16));
+}
+
 // Four weights from column `col` on, a multiple of four.
 __device__ __forceinline__ void store4_rounded(__nv_bfloat16* to, const float (&w)[4], const Philox& draws, int row, int col, int cols) {
   const unsigned long long block = rounding_block(row, col, cols);

@@ -345,6 +345,10 @@ impl Kernel for ApplyBiasStep {
         }
     }
 
+    fn is_serial(&self, _: usize) -> bool {
+        self.units <= UNITS && self.stretches.is_none()
+    }
+
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         match self.dtype {

@@ -79,6 +79,10 @@ impl Kernel for BernoulliInto<'_> {
         Ok(())
     }
 
+    fn is_serial(&self, most: usize) -> bool {
+        most <= CHUNK
+    }
+
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         match self.dtype {

@@ -62,19 +62,3 @@ pub(crate) fn matrix(
 pub(crate) fn begins_on(bytes: usize, t: &Tensor) -> bool {
     (t.layout().start_offset() * t.dtype().size_in_bytes()).is_multiple_of(bytes)
 }
-
-/// Refuses a view that does not begin on so many bytes.
-#[cfg_attr(
-    not(feature = "cuda"),
-    allow(dead_code, reason = "only kernels on a GPU load several entries at once")
-)]
-pub(crate) fn expect_aligned(op: &str, name: &str, t: &Tensor, bytes: usize) -> Result<()> {
-    if begins_on(bytes, t) {
-        return Ok(());
-    }
-    candle::bail!(
-        "{op}: {name} must begin on a multiple of {bytes} bytes, got a view {} entries of {:?} into its storage; call .copy() first",
-        t.layout().start_offset(),
-        t.dtype()
-    )
-}

@@ -41,7 +41,7 @@ use crate::math::{normal_of, uniform_of};
 use crate::op::In;
 use crate::op::{Io, Kernel, new_tensor, operands};
 use crate::philox::{Philox, TILE};
-use crate::scale::{check_parts, parts_of};
+use crate::scale::{check_parts, expect_apart, parts_of};
 use candle::{CpuStorage, DType, Result, Tensor};
 use half::f16;
 use multiversion::multiversion;
@@ -280,7 +280,9 @@ impl Runs {
         }
         let one = rows.narrow(0, 0, 1)?;
         check_parts(OP, &out.narrow(1, 0, 1)?, one.dims())?;
-        Ok(Self { n: rows.dim(0)?, len: one.elem_count(), apart: out.stride()[1] })
+        let runs = Self { n: rows.dim(0)?, len: one.elem_count(), apart: out.stride()[1] };
+        expect_apart(OP, out, runs.span())?;
+        Ok(runs)
     }
 
     /// Entries from the first of all to the last.
@@ -349,6 +351,10 @@ impl Kernel for Corrupt<'_> {
         let chunks = out.par_chunks_mut(CHUNK).zip(rows.par_chunks(CHUNK)).enumerate();
         chunks.for_each(|(i, (out, x))| corrupt_tiles(self.law, philox, self.first + i * CHUNK, out, x));
         Ok(())
+    }
+
+    fn is_serial(&self, most: usize) -> bool {
+        most <= CHUNK
     }
 
     #[cfg(feature = "cuda")]

@@ -193,6 +193,10 @@ impl Kernel for Fill<'_> {
         Ok(())
     }
 
+    fn is_serial(&self, most: usize) -> bool {
+        most <= CHUNK
+    }
+
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         let ([out], [counter]) = io.parts()?;

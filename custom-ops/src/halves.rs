@@ -68,6 +68,10 @@ impl Kernel for Halves {
         Ok(())
     }
 
+    fn is_serial(&self, most: usize) -> bool {
+        most <= CHUNK
+    }
+
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         let ([upper, lower], [x]) = io.parts()?;
@@ -94,6 +98,10 @@ impl Kernel for Joined {
             }
         });
         Ok(())
+    }
+
+    fn is_serial(&self, most: usize) -> bool {
+        most <= CHUNK
     }
 
     #[cfg(feature = "cuda")]

@@ -181,6 +181,10 @@ impl Kernel for Combine {
         Ok(())
     }
 
+    fn is_serial(&self, _: usize) -> bool {
+        self.rows * self.n < GRAIN
+    }
+
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         for_float!(self.dtype, |T| self.launch::<T>(
@@ -212,6 +216,10 @@ impl Kernel for Move {
         Ok(())
     }
 
+    fn is_serial(&self, _: usize) -> bool {
+        true
+    }
+
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         for_float!(self.dtype, |T| self.launch::<T>(&format!("moved_along_{}", self.dtype.as_str()), gpu, io))
@@ -241,6 +249,10 @@ impl Kernel for Difference {
         let ([x], [values]) = io.parts()?;
         for_float!(self.dtype, |T| self.run_cpu(x.elements::<T>()?, values.elements()?));
         Ok(())
+    }
+
+    fn is_serial(&self, _: usize) -> bool {
+        true
     }
 
     #[cfg(feature = "cuda")]

@@ -289,6 +289,10 @@ impl Kernel for Forward<'_> {
         Ok(())
     }
 
+    fn is_serial(&self, most: usize) -> bool {
+        most <= CHUNK
+    }
+
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         let ([a], [bias, counter]) = io.parts()?;
@@ -319,6 +323,10 @@ impl Kernel for Backward<'_> {
             chunks.enumerate().for_each(|(i, (delta, a))| part(i, delta, a));
         }
         Ok(())
+    }
+
+    fn is_serial(&self, most: usize) -> bool {
+        most <= CHUNK
     }
 
     #[cfg(feature = "cuda")]

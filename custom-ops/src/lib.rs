@@ -91,7 +91,7 @@ pub use denoising_steps::{
 };
 pub use device::{cuda_device, device_name, free_memory, most_memory};
 pub use draw::{Draws, bernoulli, normal, normal_, uniform, uniform_};
-pub use gather_rows::{gather_rows, gather_rows_reference};
+pub use gather_rows::{gather_rows, gather_rows_by, gather_rows_reference};
 pub use gemm::{Factors, Precision, gemm_, gemm_batched_, gemm_parts_, gemm_reference, gemm_split_};
 pub use halves::{halves_into_, joined_into_};
 pub use history::{
@@ -134,7 +134,7 @@ pub use replay::Replay;
 pub use repulsion::{Repulsion, RepulsionMethod, grid_sides, repulsion_at, repulsion_reference};
 pub use rounding::{round_stochastic, rounding_bits};
 pub use row_dots::{row_dots, row_dots_reference};
-pub use scalars::{advance_, set_scalars_};
+pub use scalars::{advance_, raise_to_largest_, set_scalars_};
 pub use scale::{scale_into_, scale_into_reference, split_into_};
 pub use softmax_units::{softmax_units_, softmax_units_reference};
 pub use sort_by_key::{SortedKeys, sort_by_key, sort_by_key_reference};

@@ -26,10 +26,10 @@ impl Limits {
         self.built >= 90
     }
 
-    /// Whether tensor cores make TF32 products more than three times as fast as f32 ones are made without: on the data-centre GPUs, whose
-    /// minor version is 0. Those of 8.6, 8.9 and 12.x make them once to twice as fast.
+    /// Whether tensor cores make TF32 products more than three times as fast as f32 ones are made without: on the data-centre GPUs, A100 to B300.
+    /// Those of 8.6, 8.9 and 12.x make them once to twice as fast.
     pub(crate) fn has_fast_tf32(&self) -> bool {
-        matches!(self.capability, 80 | 90 | 100)
+        matches!(self.capability, 80 | 90 | 100 | 103)
     }
 
     /// Whether kernels of `kernels/sm_90a` run: they are machine code for 9.0 alone.
@@ -70,6 +70,13 @@ pub(crate) mod gpus {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn data_centre_gpus_have_fast_tf32_products_and_no_others() {
+        let fast = |capability| Limits { capability, ..gpus::ALL[0] }.has_fast_tf32();
+        assert_eq!([80, 90, 100, 103].map(fast), [true; 4]);
+        assert_eq!([86, 87, 89, 110, 120, 121].map(fast), [false; 6]);
+    }
 
     #[test]
     fn a_gpu_runs_the_newest_code_that_is_not_newer_than_itself() {

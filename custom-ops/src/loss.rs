@@ -61,11 +61,11 @@ pub enum OutputLoss {
 /// The loss of a classifier: `pre ← (softmax(pre + bias) − onehot(labels))/batch`, and `gathered[0] += −ln p_label`,
 /// `gathered[1] += 1` if the label has the largest `p` (ties go to the lowest class).
 ///
-/// A NaN, or a label that is not below `n`, makes the row's loss and derivatives NaN. The result is the same bits on CPU
-/// and CUDA.
+/// A NaN makes the row's loss and derivatives NaN; on a GPU, so does a label that is not below `n`, see
+/// [`raise_to_largest_`](crate::raise_to_largest_). The result is the same bits on CPU and CUDA.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit.
+/// When shapes, types or devices do not fit or, on the CPU, a label is not below `n`.
 pub fn softmax_loss_(pre: &Tensor, bias: &Tensor, labels: &Tensor, gathered: &Tensor) -> Result<()> {
     const OP: &str = "softmax_loss_";
     let (batch, n) = check(OP, pre, bias, gathered)?;
@@ -172,6 +172,10 @@ impl Kernel for SoftmaxLoss {
         self.run_cpu(io)
     }
 
+    fn is_serial(&self, _: usize) -> bool {
+        self.batch * self.n < cpu::GRAIN
+    }
+
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         self.run_cuda(gpu, io)
@@ -181,6 +185,10 @@ impl Kernel for SoftmaxLoss {
 impl Kernel for OutputLossOp {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         self.run_cpu(io)
+    }
+
+    fn is_serial(&self, _: usize) -> bool {
+        self.batch * self.n < cpu::GRAIN
     }
 
     #[cfg(feature = "cuda")]

@@ -8,9 +8,10 @@
 //!
 //! [`Operands::run`] checks that all operands are on one device and that a written tensor shares its storage with no other
 //! operand. It locks each storage once, in the order of their addresses (so that two threads cannot deadlock), and calls the code
-//! of the device. While a step is recorded on CUDA, it logs every operand, see [`Replay`](crate::Replay).
+//! of the device; that of the CPU on threads that run nothing else meanwhile, see [`apart`]. While a step is recorded on CUDA, it logs every operand, see [`Replay`](crate::Replay).
 //!
 //! The op checks shapes, types and alignment beforehand, with [`check`](crate::check).
+mod apart;
 mod function;
 mod io;
 
@@ -20,10 +21,17 @@ pub(crate) use io::{In, Io, Out};
 use std::cell::RefCell;
 
 /// The code of an op on each device, for operands that were checked.
-pub(crate) trait Kernel {
+pub(crate) trait Kernel: Sync {
     /// Computes on the CPU. Kernels of steps that only a GPU takes have no code here.
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         candle::bail!("{}: this kernel runs on a GPU", io.op)
+    }
+
+    /// Whether the code for the CPU gives nothing to other threads where no operand has more than `most` entries: it then runs in the caller's thread,
+    /// without the microseconds that the way to others takes.
+    fn is_serial(&self, most: usize) -> bool {
+        let _ = most;
+        false
     }
 
     /// Queues the work on the device's stream.
@@ -197,6 +205,14 @@ enum Held<'h, S> {
     Read(&'h S),
 }
 
+/// Runs the code for the CPU while the caller holds the locks of all operands.
+fn on_cpu(kernel: &impl Kernel, io: Io<'_, CpuStorage>) -> Result<()> {
+    match kernel.is_serial(io.most_entries()) {
+        true => kernel.cpu(io),
+        false => apart::apart(|| kernel.cpu(io))?,
+    }
+}
+
 /// A kind of storage, and the code of a kernel for it.
 trait Stored: Sized {
     fn of(storage: &Storage) -> Option<&Self>;
@@ -212,7 +228,7 @@ impl Stored for CpuStorage {
     }
 
     fn call(kernel: &impl Kernel, _: &Plan<'_>, io: Io<'_, Self>) -> Result<()> {
-        kernel.cpu(io)
+        on_cpu(kernel, io)
     }
 }
 

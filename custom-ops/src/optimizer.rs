@@ -257,6 +257,10 @@ impl Kernel for Adam {
         Ok(())
     }
 
+    fn is_serial(&self, _: usize) -> bool {
+        self.n <= CHUNK
+    }
+
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         let ([state], [scalars, steps]) = io.parts()?;
@@ -284,6 +288,10 @@ impl Kernel for Sgd {
             }
         });
         Ok(())
+    }
+
+    fn is_serial(&self, _: usize) -> bool {
+        self.n <= CHUNK
     }
 
     #[cfg(feature = "cuda")]

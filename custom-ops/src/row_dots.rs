@@ -97,6 +97,10 @@ impl Kernel for RowDots {
         Ok(())
     }
 
+    fn is_serial(&self, most: usize) -> bool {
+        self.n_picks * most < GRAIN
+    }
+
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         for_float!(self.dtype, |T| self.launch::<T>(&format!("row_dots_{}", self.dtype.as_str()), gpu, io))

@@ -1,4 +1,5 @@
-//! The scalars of a training step that are stored on the device: rates and the counter of random draws.
+//! The scalars of a training step that are stored on the device: rates, the counter of random draws, the largest label seen.
+use crate::check::{expect, expect_layout};
 use crate::op::{Io, Kernel, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
 
@@ -40,6 +41,19 @@ pub fn advance_(counter: &Tensor, by: i64) -> Result<()> {
     operands("advance_").write("counter", counter).run(&Advance { by })
 }
 
+/// `largest ← max(largest, x)`; `largest` is a u32 tensor of one entry, `x` contiguous u32.
+///
+/// So a step notes which labels it was given without a wait, and whoever reads `largest` later refuses those that are no classes.
+///
+/// # Errors
+/// When types, layouts or devices do not fit.
+pub fn raise_to_largest_(largest: &Tensor, x: &Tensor) -> Result<()> {
+    const OP: &str = "raise_to_largest_";
+    expect(OP, "largest", largest, &[DType::U32], &[1])?;
+    expect_layout(OP, "x", x, &[DType::U32])?;
+    operands(OP).write("largest", largest).read("x", x).run(&RaiseToLargest)
+}
+
 struct SetScalars {
     at: [f32; MAX_SCALARS],
     n: usize,
@@ -50,6 +64,10 @@ impl Kernel for SetScalars {
         let ([out], []) = io.parts()?;
         out.elements()?.copy_from_slice(&self.at[..self.n]);
         Ok(())
+    }
+
+    fn is_serial(&self, _: usize) -> bool {
+        true
     }
 
     #[cfg(feature = "cuda")]
@@ -69,6 +87,34 @@ impl Kernel for SetScalars {
     }
 }
 
+struct RaiseToLargest;
+
+impl Kernel for RaiseToLargest {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([largest], [x]) = io.parts()?;
+        let x = x.elements::<u32>()?.iter().copied().max();
+        largest
+            .elements::<u32>()?
+            .iter_mut()
+            .for_each(|largest| *largest = x.map_or(*largest, |x| x.max(*largest)));
+        Ok(())
+    }
+
+    fn is_serial(&self, _: usize) -> bool {
+        true
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        let ([largest], [x]) = io.parts()?;
+        let (mut largest, x) = (largest.elements::<u32>()?, x.elements::<u32>()?);
+        let n = x.len();
+        let launch = gpu.launch("raise_to_largest_", "scalars", "raise_to_largest_u32")?;
+        // SAFETY: (unsigned*, const unsigned*, size_t); x holds n numbers and `largest` one, checked by the op; whole warps of any grid.
+        unsafe { launch.write(&mut largest).read(&x).num(n).linear(n).go() }
+    }
+}
+
 struct Advance {
     by: i64,
 }
@@ -78,6 +124,10 @@ impl Kernel for Advance {
         let ([counter], []) = io.parts()?;
         counter.elements::<i64>()?.iter_mut().for_each(|counter| *counter = counter.wrapping_add(self.by));
         Ok(())
+    }
+
+    fn is_serial(&self, _: usize) -> bool {
+        true
     }
 
     #[cfg(feature = "cuda")]

@@ -70,6 +70,17 @@ pub(crate) fn check_parts(op: &str, out: &Tensor, shape: &[usize]) -> Result<()>
     if !out.narrow(0, 0, 1)?.is_contiguous() {
         candle::bail!("{op}: each part of out must be contiguous, got strides {:?}", out.stride())
     }
+    expect_apart(op, out, shape.iter().product())
+}
+
+/// Refuses parts that share memory, on every device: each reaches over `span` entries.
+pub(crate) fn expect_apart(op: &str, out: &Tensor, span: usize) -> Result<()> {
+    if out.stride()[0] < span {
+        candle::bail!(
+            "{op}: the parts of out must be at least {span} entries apart, got strides {:?}",
+            out.stride()
+        )
+    }
     Ok(())
 }
 
@@ -148,6 +159,10 @@ impl Kernel for Scale {
             DType::U8 => self.run_cpu::<u8>(out, x, f32::from),
             _ => self.run_cpu::<f32>(out, x, |x| x),
         }
+    }
+
+    fn is_serial(&self, most: usize) -> bool {
+        most <= CHUNK
     }
 
     #[cfg(feature = "cuda")]

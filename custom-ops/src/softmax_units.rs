@@ -157,6 +157,10 @@ impl Kernel for SoftmaxUnits<'_> {
         Ok(())
     }
 
+    fn is_serial(&self, _: usize) -> bool {
+        true
+    }
+
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         let ([planes], [pre, bias, counter]) = io.parts()?;

@@ -64,6 +64,10 @@ impl Kernel for ColumnSums {
         Ok(())
     }
 
+    fn is_serial(&self, most: usize) -> bool {
+        most < GRAIN
+    }
+
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         for_type!(self.dtype, [BF16: bf16; f32], |T| {

@@ -321,6 +321,10 @@ impl Kernel for Units<'_> {
         }
     }
 
+    fn is_serial(&self, most: usize) -> bool {
+        most <= cpu::GRAIN
+    }
+
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         match self.dtype {

@@ -120,6 +120,10 @@ impl Kernel for WeightStep {
         Ok(())
     }
 
+    fn is_serial(&self, most: usize) -> bool {
+        most <= CHUNK
+    }
+
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         let ([params], [scalars]) = io.parts()?;

@@ -1,6 +1,6 @@
 //! Checks of shapes and ranges, with their error messages in one place.
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::Philox;
+use chandlery_ops::{Philox, raise_to_largest_};
 
 /// Checks that `t` is `[batch, want]` and returns `batch`.
 pub(crate) fn batch_of(op: &str, name: &str, t: &Tensor, want: usize) -> Result<usize> {
@@ -76,6 +76,46 @@ fn memory() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     Some(1024. * line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()?)
+}
+
+/// The labels that a trainer was given: on the CPU one that is no class is refused at once, on a GPU it is noted without a wait, and refused when the
+/// trainer next reads from the device.
+pub(crate) struct LabelsSeen {
+    /// `[1]` u32.
+    largest: Tensor,
+    n_classes: usize,
+}
+
+impl LabelsSeen {
+    pub(crate) fn new(n_classes: usize, device: &Device) -> Result<Self> {
+        Ok(Self { largest: Tensor::zeros(1, DType::U32, device)?, n_classes })
+    }
+
+    /// Looks at the labels of a step, u32.
+    pub(crate) fn see(&self, op: &str, labels: &Tensor) -> Result<()> {
+        let labels = labels.contiguous()?;
+        match labels.device() {
+            Device::Cpu => {
+                self.refuse(op, labels.flatten_all()?.to_vec1::<u32>()?.into_iter().max().unwrap_or(0))
+            }
+            _ => raise_to_largest_(&self.largest, &labels),
+        }
+    }
+
+    /// Refuses labels that were noted. Waits for the device.
+    pub(crate) fn check(&self, op: &str) -> Result<()> {
+        match self.largest.to_vec1::<u32>()?.first() {
+            Some(&largest) => self.refuse(op, largest),
+            None => Ok(()),
+        }
+    }
+
+    fn refuse(&self, op: &str, largest: u32) -> Result<()> {
+        if largest as usize >= self.n_classes {
+            candle::bail!("{op}: labels must be below n_classes = {}, got {largest}", self.n_classes)
+        }
+        Ok(())
+    }
 }
 
 /// Whether every value of a float tensor is finite. Waits for the device.

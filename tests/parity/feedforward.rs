@@ -156,7 +156,15 @@ fn a_bad_label_and_a_nan_spoil_their_row_and_no_other() -> Result<()> {
         let pre = Tensor::new(pre, &device)?;
         let bias = Tensor::zeros(5, DType::F32, &device)?;
         let gathered = Tensor::zeros((2, 4), DType::F64, &device)?;
-        softmax_loss_(&pre, &bias, &Tensor::new(&[0u32, 5, 1, 4], &device)?, &gathered)?;
+        let labels = Tensor::new(&[0u32, 5, 1, 4], &device)?;
+        if device.is_cpu() {
+            let refused = softmax_loss_(&pre, &bias, &labels, &gathered).map_err(|e| e.to_string());
+            let refused = refused.as_ref().map_err(|e| e.lines().next().unwrap_or_default());
+            let want = "softmax_loss_: labels must be below 5, the number of classes, got 5 in row 1";
+            assert_eq!(refused, Err(want));
+            continue;
+        }
+        softmax_loss_(&pre, &bias, &labels, &gathered)?;
         let losses = gathered.get(0)?.to_vec1::<f64>()?;
         assert_eq!(losses.map_nan(), [false, true, true, false], "on {:?}: {losses:?}", device.location());
         for (row, spoiled) in pre.to_vec2::<f32>()?.iter().zip(losses.map_nan()) {
@@ -236,6 +244,32 @@ fn train(
     }
     trainer.metrics()?;
     trainer.model()?.to(DType::F32, &CPU)
+}
+
+#[test]
+fn a_label_that_is_no_class_stops_training_by_its_number() -> Result<()> {
+    let want = "FeedforwardTrainer::step: labels must be below n_classes = 3, got 3";
+    let first = |error: candle::Error| error.to_string().lines().next().unwrap_or_default().to_owned();
+    for device in devices()? {
+        let network =
+            Feedforward::init(FeedforwardConfig::classifier(&[6, 4, 3]), Philox::new(62, 0), &device)?;
+        let training = BackpropConfig { batch: 4, ..BackpropConfig::default() };
+        let mut trainer = FeedforwardTrainer::new(&network, training, Philox::new(62, 1))?;
+        let rows = Tensor::zeros((4, 6), DType::F32, &device)?;
+        let step = |trainer: &mut FeedforwardTrainer, labels: [u32; 4]| {
+            trainer.step(&rows, Some(&Tensor::new(&labels, &device)?))
+        };
+        step(&mut trainer, [0, 1, 2, 2])?;
+        trainer.check()?;
+        match step(&mut trainer, [0, 3, 1, 2]) {
+            Err(error) => assert_eq!((first(error), device.is_cpu()), (want.to_owned(), true)),
+            Ok(()) => {
+                assert!(device.is_cuda());
+                assert_eq!(trainer.check().map_err(first), Err(want.to_owned()));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Products differ in the order of their sums, about 1e-6 of an entry; thirty steps of gradient descent at most pass that on.

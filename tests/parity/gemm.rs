@@ -2,8 +2,8 @@
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{
-    Draws, Factors, Philox, Precision, Unit, UnitPlanes, bernoulli, gemm_, gemm_parts_, gemm_reference,
-    gemm_split_, normal, split_into_, uniform, units_of_product_,
+    Draws, Factors, Philox, Precision, Unit, UnitPlanes, bernoulli, gemm_, gemm_batched_, gemm_parts_,
+    gemm_reference, gemm_split_, normal, split_into_, uniform, units_of_product_,
 };
 use chandlery_tests::{assert_close, devices};
 
@@ -107,6 +107,49 @@ fn factors_on_the_device_are_those_of_the_host() -> Result<()> {
         let plain = a.matmul(&b)?;
         gemm_(&host, &a, &b, Factors::OVERWRITE, Precision::F32)?;
         assert_close("candle's matmul afterwards", &plain, &host, 1e-6, 1e-5)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn operands_that_were_broadcast_multiply_alike_on_every_device() -> Result<()> {
+    let one = |shape: (usize, usize), stream: u64| normal(shape, &Device::Cpu, Philox::new(23, stream));
+    let factors = Factors::Host { alpha: 0.5, beta: 1. };
+    for device in devices()? {
+        for (m, n, k) in [(7, 5, 6), (1, 5, 6), (7, 1, 6), (7, 5, 1), (1, 1, 1)] {
+            let old = one((m, n), 2)?;
+            // Rows alike, columns alike, all alike, and none.
+            for a_shape in [(1, k), (m, 1), (1, 1), (m, k)] {
+                for b_shape in [(1, n), (k, 1), (1, 1), (k, n)] {
+                    let what = format!("{a_shape:?} {b_shape:?} to {m}x{n}x{k} on {:?}", device.location());
+                    let a = one(a_shape, 0)?.to_device(&device)?.broadcast_as((m, k))?;
+                    let b = one(b_shape, 1)?.to_device(&device)?.broadcast_as((k, n))?;
+                    let on_cpu = |t: &Tensor| t.contiguous()?.to_device(&Device::Cpu);
+                    let want = gemm_reference(&old, &on_cpu(&a)?, &on_cpu(&b)?, 0.5, 1.)?;
+                    let c = old.to_device(&device)?.copy()?;
+                    gemm_(&c, &a, &b, factors, Precision::F32)?;
+                    assert_close(&what, &on_cpu(&c)?, &want, 1e-6, 1e-5)?;
+                    let all = |t: &Tensor| t.unsqueeze(0)?.broadcast_as([&[2], t.dims()].concat());
+                    let c = all(&old)?.contiguous()?.to_device(&device)?;
+                    gemm_batched_(&c, &all(&a)?, &all(&b)?, factors, Precision::F32)?;
+                    for i in 0..2 {
+                        assert_close(&format!("{what}, batch {i}"), &on_cpu(&c.get(i)?)?, &want, 1e-6, 1e-5)?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn parts_that_share_memory_are_refused_on_every_device() -> Result<()> {
+    for device in devices()? {
+        let out = Tensor::zeros((1, 3, 4), DType::F16, &device)?.broadcast_as((2, 3, 4))?;
+        let x = Tensor::zeros((3, 4), DType::F32, &device)?;
+        let refused = split_into_(&out, &x, 1.).expect_err("accepted").to_string();
+        let want = "split_into_: the parts of out must be at least 12 entries apart, got strides [0, 4, 1]";
+        assert_eq!(refused.lines().next(), Some(want), "on {:?}", device.location());
     }
     Ok(())
 }

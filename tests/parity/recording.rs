@@ -1,8 +1,10 @@
 //! Recordings that fail, panic, are broken by others or move between threads leave the device usable and the results right.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Draws, Philox, Replay, advance_, bernoulli, normal, uniform_};
-use chandlery_tests::devices;
+use chandlery_ops::{
+    Draws, Factors, Philox, Precision, Replay, advance_, bernoulli, gemm_, normal, uniform_,
+};
+use chandlery_tests::{assert_same_bits, devices};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -41,6 +43,41 @@ static ENDING: RwLock<()> = RwLock::new(());
 
 fn undisturbed() -> RwLockReadGuard<'static, ()> {
     ENDING.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[test]
+fn recordings_that_make_products_in_turn_do_not_spoil_each_other() -> Result<()> {
+    let _undisturbed = undisturbed();
+    for device in devices()? {
+        // Long sums of few entries, which products split and gather in their workspace.
+        let sizes = [(8, 8, 60_000), (16, 32, 9_000), (64, 64, 4_096), (1, 40, 30_000), (100, 3, 20_000)];
+        let mut steps = vec![];
+        for (i, (m, n, k)) in sizes.into_iter().enumerate() {
+            let of = |shape: (usize, usize), stream| {
+                normal(shape, &device, Philox::new(71, 3 * i as u64 + stream))
+            };
+            let (a, b) = (of((m, k), 0)?, of((k, n), 1)?);
+            let c = Tensor::zeros((m, n), DType::F32, &device)?;
+            let of_step = c.clone();
+            let product = move || gemm_(&of_step, &a, &b, Factors::OVERWRITE, Precision::F32);
+            product()?;
+            steps.push((c.copy()?, c, Replay::new(&device, product)));
+        }
+        for _ in 0..20 {
+            for (_, c, replay) in &mut steps {
+                c.zero_set()?;
+                replay.run()?;
+            }
+        }
+        // One that is gone leaves what it shared to the others.
+        steps.remove(1);
+        for (want, c, replay) in &mut steps {
+            c.zero_set()?;
+            replay.run()?;
+            assert_same_bits("a product", &c.to_device(&Device::Cpu)?, &want.to_device(&Device::Cpu)?)?;
+        }
+    }
+    Ok(())
 }
 
 #[test]

@@ -51,6 +51,31 @@ fn train(trainer: &mut UpDownTrainer, from: usize, to: usize, device: &Device) -
     Ok(())
 }
 
+#[test]
+fn a_label_that_is_no_class_is_refused_and_the_device_lives() -> Result<()> {
+    let want = "UpDownTrainer::step: labels must be below n_classes = 5, got 4294967295";
+    let first = |error: candle::Error| error.to_string().lines().next().unwrap_or_default().to_owned();
+    for device in devices()? {
+        let mut trainer = trainer(Stage::UpDown, false, &device)?;
+        train(&mut trainer, 0, 3, &device)?;
+        trainer.check()?;
+        let mut labels = vec![1u32; BATCH];
+        labels[7] = u32::MAX;
+        let rows = Tensor::zeros((BATCH, 37), DType::U8, &device)?;
+        match trainer.step(&rows, Some(&Tensor::new(labels, &device)?)) {
+            Err(error) => assert_eq!((first(error), device.is_cpu()), (want.to_owned(), true)),
+            // The host looks when it reads from the device next.
+            Ok(()) => {
+                assert!(device.is_cuda());
+                assert_eq!(trainer.check().map_err(first), Err(want.to_owned()));
+                assert_eq!(trainer.metrics().map_err(first).err(), Some(want.to_owned()));
+            }
+        }
+        assert_eq!(rows.to_dtype(DType::F32)?.sum_all()?.to_scalar::<f32>()?, 0., "{:?}", device.location());
+    }
+    Ok(())
+}
+
 const CASES: [(Stage, bool); 3] = [(Stage::Top, true), (Stage::UpDown, false), (Stage::UpDown, true)];
 
 #[test]

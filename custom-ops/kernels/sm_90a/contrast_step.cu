@@ -89,12 +89,12 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
   auto weights_in = [&](int place) { return places + place * SQUARE_BYTES; };
   auto velocities_in = [&](int place) { return weights_in(place) + WEIGHT_BYTES; };
   auto copies_in = [&](int place) { return velocities_in(place) + VELOCITY_BYTES; };
-  // Calls of(square, row0, col0) for all squares of this block, counted from 0.
-  auto each_square = [&](auto of) {
+  // Calls of(square, row0, col0) for all squares of this block, or the first so many, counted from 0.
+  auto each_square = [&](auto of, int most = 0x7fffffff) {
     int square = 0;
 #pragma unroll 1
-    for (Turns turn(n, g, height); turn; turn.next()) {
-      const int end = square + turn.squares(), row0 = turn.row0();
+    for (Turns turn(n, g, height); turn && square < most; turn.next()) {
+      const int end = min(square + turn.squares(), most), row0 = turn.row0();
       int col0 = turn.col0();
 #pragma unroll 1
       for (; square < end; ++square, col0 += TILE) of(square, row0, col0);
@@ -113,7 +113,16 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
         wait_for_previous();
         states.template copy_passing<STAGES>(slices, full, empty);
         return;
-      case 2:  // weights and velocities in; they are older than the launch before
+      case 2:  // weights and velocities in; the first ones come into the second-level cache while the launch before still runs
+        each_square(
+            [&](int, int row0, int col0) {
+#pragma unroll
+              for (int c = 0; c < TILE / WEIGHT_LINE; ++c) prefetch_block(&weight_map, col0 + WEIGHT_LINE * c, row0);
+#pragma unroll
+              for (int c = 0; c < TILE / LINE; ++c) prefetch_block(&velocity_map, col0 + LINE * c, row0);
+            },
+            PLACES);
+        wait_for_previous();
         each_square([&](int square, int row0, int col0) {
           const int place = square % PLACES;
           if (square >= PLACES) barrier_wait(stored + place, (square / PLACES - 1) % 2);

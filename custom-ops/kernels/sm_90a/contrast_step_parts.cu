@@ -19,7 +19,7 @@
 // cost     12 batch rows cols FLOP; 20 bytes a weight; operands once for each tile, from the second-level cache
 // NaN      propagates
 // same     sums in one order on one device
-// truth    contrast_step_reference in src/contrast_step.rs; of patches patch_gradient_reference and weight_step_reference
+// truth    contrast_step_reference in src/contrast_step/mod.rs; of patches patch_gradient_reference and weight_step_reference
 
 #include "../order.cuh"
 #include "../stepped.cuh"
@@ -85,9 +85,9 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
   const uint64_t passing = operand(kept_address(slices)), all_staying = operand(kept_address(staying));
   Turns ahead(n, g, height);  // the next tile of this warpgroup
   if (group > 0) ahead.next();
-  load(ahead);  // weights and velocities are older than the launch before
   wait_for_previous();
   let_next_start();
+  load(ahead);
   const float alpha = scalars[0], momentum = scalars[1], rate = scalars[2];
 #pragma unroll 1
   for (Turns tile(n, g, height); tile; tile.next()) {

@@ -3,8 +3,8 @@
 //
 // A block sums the gradient of a tile of 64 x 64 weights: a thread of a further warp copies slices of both sides of the states, DEPTH rows at a time,
 // through a ring, and a warpgroup multiplies them. Where the sums are long and the tiles few, the two blocks of a cluster share a tile: each sums
-// half of the slices, then each finishes half of the lines from both sums. Weights and velocities are read into registers while the launch before
-// still runs. Two blocks fit on a multiprocessor, so that those of the biases run beside the tiles.
+// half of the slices, then each finishes half of the lines from both sums. Weights and velocities come into registers while slices are multiplied.
+// Two blocks fit on a multiprocessor, so that those of the biases run beside the tiles.
 //
 // A number in two parts is the sum of two f16 ones: g = hi lo + lo hi + hi hi. The slices of both phases take turns, so that what has been summed
 // stays small: tensor cores cut off what lies below 2^-24 of it or so.
@@ -132,6 +132,7 @@ __device__ __forceinline__ void contrast_step(const Arguments<typename H::T, typ
   const int along = threadIdx.x % FOURS * 4, col = col0 + along;
   static_assert(MULTIPLYING % FOURS == 0, "a thread keeps to one column");
   float w[H::EACH][4], v[H::EACH][4];
+  wait_for_previous();
 #pragma unroll
   for (int i = 0; i < H::EACH; ++i) {
     const int row = row0 + line(i);
@@ -140,8 +141,6 @@ __device__ __forceinline__ void contrast_step(const Arguments<typename H::T, typ
     load4(a.weight + place, w[i]);
     load4(a.velocity + place, v[i]);
   }
-  // The launch before made the states; weights and velocity are older.
-  wait_for_previous();
   const float alpha = a.scalars[0], momentum = a.scalars[1], rate = a.scalars[2];
 
   float sum[TILE / 2] = {};

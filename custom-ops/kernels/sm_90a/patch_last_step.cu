@@ -127,14 +127,19 @@ __device__ __forceinline__ void last_step(const TensorMap& h_map, const TensorMa
         copy_block(square + BLOCK_BYTES, &velocity_map, s * TILE, row, full + place);
         copy_block(square + 2 * BLOCK_BYTES, &copy_map, s * TILE, row, full + place);
       };
-      // Weights and velocities are older than the launch before, which may still read the copy.
-      bool waited = false;
+      // The first square comes into the second-level cache while the launch before still runs.
+      const int first = tiles - 1 - blockIdx.x;
+      if (first >= 0) {
+        const int row = (first * WGS + carried) * TILE;
+        prefetch_block(&weight_map, 0, row);
+        prefetch_block(&velocity_map, 0, row);
+        prefetch_block(&copy_map, 0, row);
+      }
+      wait_for_previous();
       int parity = 0, of_tile = 0;
       each_tile([&](int row0, int) {
         const int row = row0 + carried * TILE;
         load(row, 0);
-        if (!waited) wait_for_previous();
-        waited = true;
         // Until the slices before have left the other place.
         barrier_wait(&risen, of_tile);
         of_tile ^= 1;

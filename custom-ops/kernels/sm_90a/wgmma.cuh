@@ -228,6 +228,10 @@ __device__ __forceinline__ void copy_block(void* to, const TensorMap* map, int x
       "l"(map), "r"(x), "r"(y), "r"(shared_address(barrier))
       : "memory");
 }
+// Asks for a block of one matrix to be brought into the second-level cache: allowed before `wait_for_previous`.
+__device__ __forceinline__ void prefetch_block(const TensorMap* map, int x, int y) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map), "r"(x), "r"(y) : "memory");
+}
 // Starts the copy of a block to memory, as far as it lies within the matrix; what threads wrote to it was fenced by `shared_fence`.
 __device__ __forceinline__ void store_block(const TensorMap* map, int x, int y, const void* from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(x), "r"(y),

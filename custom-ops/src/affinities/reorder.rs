@@ -58,6 +58,15 @@ impl Kernel for Reorder {
         let (columns, values) = (columns.elements::<u32>()?, values.elements::<f32>()?);
         let to_offsets = to_offsets.elements::<u32>()?;
         let n = order.len();
+        if let Some([from, to]) = offsets.windows(2).find(|o| o[0] > o[1] || o[1] as usize > columns.len()) {
+            candle::bail!(
+                "{OP}: offsets must ascend to {}, the number of edges, got {from} and then {to}",
+                columns.len()
+            )
+        }
+        if let Some(j) = columns.iter().find(|&&j| j as usize >= n) {
+            candle::bail!("{OP}: columns must be below {n}, the number of points, got {j}")
+        }
         let mut places = vec![0u32; n];
         for (place, &i) in order.iter().enumerate() {
             match places.get_mut(i as usize) {

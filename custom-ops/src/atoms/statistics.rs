@@ -55,7 +55,8 @@ impl Bounds<'_> {
 /// Cost: `2s + 2p` FLOP per use; one launch on a GPU.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit, or `beta` or `scale` is not finite.
+/// When shapes, types or devices do not fit, `beta` or `scale` is not finite or, on the CPU, an index is not below `n_atoms` (a GPU skips such
+/// entries).
 pub fn codes_statistics_(
     a: &Tensor,
     b: &Tensor,
@@ -123,6 +124,9 @@ impl Statistics<'_> {
         let (indices, values) = (indices.elements::<u32>()?, values.elements::<T>()?);
         let (signals, count) = (signals.elements::<T>()?, count.elements::<u32>()?);
         let (offsets, entries) = (offsets.elements::<u32>()?, entries.elements::<u32>()?);
+        if let Some(atom) = indices.iter().find(|&&atom| atom as usize >= n) {
+            candle::bail!("{OP}: codes.indices must be below {n}, the number of atoms, got {atom}")
+        }
         let (beta, scale) = (T::from_f64(self.step.beta), T::from_f64(self.step.scale));
         // In the unit of the statistics, which as a rule is their own.
         let in_unit = |x: &[T]| (self.step.scale != 1.).then(|| x.iter().map(|&x| x * scale).collect());

@@ -1,13 +1,10 @@
 //! The update in one launch of `kernels/contrast_step.cu`, or of `kernels/patch_step.cu` for the weights of patches; that of large matrices on GPUs
 //! of capability 9.0 in one of `kernels/sm_90a/contrast_step.cu` for the weights, or of `contrast_step_parts.cu` there for states in two parts, and
 //! one for the biases; that of small ones there in one of `kernels/sm_90a/contrast_step_small.cu`.
-use super::shape::Shape;
+use super::shape::{Chunk, Shape};
 use super::small::{self, Small};
-use super::{
-    Contrast, ContrastStep, LastStep, OP, Sizes, contrast_step_fuses, hidden_biases, visible_biases,
-};
+use super::{Contrast, ContrastStep, LastStep, OP, Sizes, hidden_biases, visible_biases};
 use crate::bias_step::BiasRule;
-use crate::check::expect_aligned;
 use crate::cuda::{Address, Fetch, Gpu, Grid, TensorMap};
 use crate::limits::Limits;
 use crate::op::{Io, Kernel, operands};
@@ -19,10 +16,10 @@ use half::{bf16, f16};
 /// Of kernels/contrast_step.cu.
 pub(super) const THREADS: u32 = 256;
 pub(super) const UNITS: usize = 32;
+/// Threads of the kernels that take all sizes, each of which steps a weight.
+pub(super) const ANY_THREADS: u32 = 512;
 /// Units of a block of the kernel of biases beside that of warpgroups.
 const BESIDE_UNITS: usize = 64;
-/// The kernel loads so many bytes at once.
-pub(super) const ALIGN: usize = 16;
 /// Of kernels/sm_90a/contrast_step.cu and contrast_step_parts.cu: the sides of a tile, bytes of a line of a block, rows of a slice, slices of both
 /// phases at most, shared memory (`SHARED` and `ONES_BYTES`, which states of two parts leave), and threads for states of one part and of two.
 pub(super) const TILE: usize = 64;
@@ -39,37 +36,42 @@ const LEAST_TILES: usize = 6;
 /// Whether the checked operands are for one kernel; else the ops go one after the other.
 ///
 /// # Errors
-/// When the kernel takes them, but for an option or for where a view begins.
-pub(super) fn fits(
-    to: Contrast<'_>,
-    hidden: &Tensor,
-    visible: &Tensor,
-    step: ContrastStep<'_>,
-    sizes: Sizes,
-) -> Result<bool> {
+/// When the kernel takes them, but for an option.
+pub(super) fn fits(to: Contrast<'_>, hidden: &Tensor, step: ContrastStep<'_>, sizes: Sizes) -> Result<bool> {
     let states = hidden.dtype();
-    let fuses = contrast_step_fuses(to.params.device(), sizes.rows, sizes.cols)
+    let fuses = to.params.device().is_cuda()
+        && counted(sizes)
         && states != DType::F32
-        && to.velocity.is_some() == (states == DType::BF16);
-    let Some(copy) = to.copy.filter(|_| fuses) else { return Ok(false) };
-    if step.visible_scale.is_some() {
+        && to.velocity.is_some() == (states == DType::BF16)
+        && to.copy.is_some();
+    if fuses && step.visible_scale.is_some() {
         candle::bail!("{OP}: visible_scale is for f32 states, got {states:?}")
     }
-    expect_aligned(OP, "params", to.params, ALIGN)?;
-    let lines = if sizes.rows.is_multiple_of(8) && sizes.cols.is_multiple_of(8) { ALIGN } else { ALIGN / 2 };
-    for (name, t) in [("hidden", hidden), ("visible", visible), ("copy", copy)] {
-        expect_aligned(OP, name, t, lines)?;
-        let apart = t.stride()[0];
-        if sizes.parts == 2 && !(apart * t.dtype().size_in_bytes()).is_multiple_of(lines) {
-            candle::bail!(
-                "{OP}: the parts of {name} must be a multiple of {lines} bytes apart, got {apart} entries"
-            )
+    Ok(fuses)
+}
+
+/// Whether the kernels can count these sizes.
+pub(super) fn counted(Sizes { batch, rows, cols, .. }: Sizes) -> bool {
+    [batch, rows, cols].iter().all(|&n| i32::try_from(n).is_ok())
+}
+
+/// What kernels copy at once of these operands: the one rule for all forms. `hidden` and `visible` are the states.
+pub(super) fn chunk_of(to: Contrast<'_>, hidden: &Tensor, visible: &Tensor, sizes: Sizes) -> Chunk {
+    let start = |t: &Tensor| t.layout().start_offset();
+    let mut narrow = vec![];
+    for states in [hidden, visible] {
+        narrow.push(start(states));
+        if sizes.parts == 2 {
+            narrow.push(states.stride()[0]);
         }
     }
-    if let Some(velocity) = to.velocity {
-        expect_aligned(OP, "velocity", velocity, lines)?;
+    narrow.extend(to.velocity.into_iter().chain(to.copy).map(start));
+    let masters = to.params.dtype() == DType::F32;
+    if !masters {
+        narrow.push(start(to.params));
     }
-    Ok(true)
+    let wide = if masters { &[start(to.params)][..] } else { &[] };
+    Chunk::of(&[sizes.rows, sizes.cols], &narrow, wide)
 }
 
 /// Patches, each with a matrix of weights of its own.
@@ -103,7 +105,8 @@ pub(crate) fn run(
     let io = io.write("counter", to.counter);
     let io = io.read("hidden", hidden).read("visible", visible).read("scalars", scalars);
     let halves = to.params.dtype() == DType::I16;
-    let kernel = Fused { op, step, sizes, patches, dtype: hidden.dtype(), halves };
+    let chunk = chunk_of(to, hidden, visible, sizes);
+    let kernel = Fused { op, step, sizes, patches, dtype: hidden.dtype(), halves, chunk };
     match to.velocity {
         Some(velocity) => io.write("velocity", velocity).run(&kernel),
         None => io.run(&kernel),
@@ -120,6 +123,7 @@ struct Fused<'a> {
     dtype: DType,
     /// Whether the weights are stored in halves.
     halves: bool,
+    chunk: Chunk,
 }
 
 /// `Numbers` of the kernel, in its order.
@@ -203,7 +207,8 @@ impl Fused<'_> {
         let (scalars, mut counter) = (scalars.elements::<f32>()?, counter.elements::<i64>()?);
         let numbers = Numbers::of(step, self.sizes, n, (h_part, x_part));
         let of_biases = n_hidden.div_ceil(UNITS) + n_visible.div_ceil(UNITS);
-        if patches.is_none_or(|patches| patches.straight) && warpgroups(gpu.limits(), self.sizes, n) {
+        let wide = self.chunk == Chunk::Eight;
+        if wide && patches.is_none_or(|patches| patches.straight) && warpgroups(gpu.limits(), self.sizes, n) {
             let velocity = velocity.as_mut();
             let hidden = &mut hidden_state;
             let operands =
@@ -216,10 +221,10 @@ impl Fused<'_> {
         }
         let Weights::Whole(mut params) = weights else {
             candle::bail!(
-                "{op}: no kernel takes weights in halves here, see contrast_step_takes_halves and patch_step_takes_halves, got {rows} x {cols}"
+                "{op}: no kernel takes weights in halves here, see contrast_step_takes_halves and patch_step_takes_halves, or views that begin between 16 bytes, got {rows} x {cols}"
             )
         };
-        if let Some(form) = Small::of(gpu.limits(), self.sizes).filter(|_| patches.is_none()) {
+        if let Some(form) = Small::of(gpu.limits(), self.sizes).filter(|_| wide && patches.is_none()) {
             let (h_map, _h) = self.states(gpu, &h, rows, numbers.h_part, form.depth)?;
             let (x_map, _x) = self.states(gpu, &x, cols, numbers.x_part, form.depth)?;
             let kernel = format!("contrast_step_small_{dtype}_{}", form.cluster);
@@ -230,16 +235,25 @@ impl Fused<'_> {
             let launch = launch.write(&mut counter).num(h_map).num(x_map).num(numbers);
             let launch = launch.blocks(form.blocks(of_biases), small::THREADS).shared(form.shared_bytes());
             // SAFETY: (float*, V* or null, 2 × const T*, T*, 2 × float*, const float*, long long*, 2 × TensorMap, Numbers) with the shapes that
-            // `Sizes::of` checked and maps of the states; `fits` checked that views and parts begin on 16 bytes, and `Small::of` that lines are
-            // multiples of 16 bytes. Blocks, clusters and shared memory are those of the form.
+            // `Sizes::of` checked and maps of the states; by `Chunk::of` lines are multiples of 16 bytes, on which views and parts begin. Blocks,
+            // clusters and shared memory are those of the form.
             return unsafe { launch.clusters_of(form.cluster as u32).overlapped().go() };
         }
-        let (file, shape) = match patches {
-            None => ("contrast_step", Shape::of(gpu.limits(), parts, rows, cols)),
-            Some(_) => ("patch_step", Shape::of_patches(gpu.limits(), parts, rows, cols)),
+        let (file, form, blocks, threads, shared_bytes) = match (patches, self.chunk) {
+            (None, Chunk::One) => {
+                let blocks = (rows * cols).div_ceil(ANY_THREADS as usize);
+                ("contrast_step", "any", blocks, ANY_THREADS, 0)
+            }
+            (None, chunk) => {
+                let shape = Shape::of(gpu.limits(), parts, rows, cols, chunk);
+                ("contrast_step", shape.name, shape.tiles(rows, cols), THREADS, shape.shared_bytes())
+            }
+            (Some(_), _) => {
+                let shape = Shape::of_patches(gpu.limits(), parts, rows, cols);
+                ("patch_step", shape.name, n * shape.tiles(rows, cols), THREADS, shape.shared_bytes())
+            }
         };
-        let blocks = n * shape.tiles(rows, cols) + of_biases;
-        let launch = gpu.launch(op, file, &format!("{file}_{}_{dtype}", shape.name))?;
+        let launch = gpu.launch(op, file, &format!("{file}_{form}_{dtype}"))?;
         let launch = launch.write(&mut params).maybe_write(&mut velocity).read(&h).read(&x).write(&mut copy);
         let launch = launch.write(&mut hidden_state).write(&mut visible_state).read(&scalars);
         let launch = launch.write(&mut counter).num(numbers);
@@ -248,9 +262,9 @@ impl Fused<'_> {
             None => launch,
         };
         // SAFETY: (float*, V* or null, 2 × const T*, T*, 2 × float*, const float*, long long*, Numbers, and Grid for patches) with the shapes
-        // that `Sizes::of` or `patch_contrast_step_` checked; `fits` checked that views and parts begin on 16 bytes, and lines are a multiple of four 16-bit
-        // entries, eight for the kernels that copy 16 bytes. Shared memory is the shape's `SHARED`.
-        unsafe { launch.blocks(blocks, THREADS).shared(shape.shared_bytes()).overlapped().go() }
+        // that `Sizes::of` or `patch_contrast_step_` checked; by `Chunk::of`, or the callers for patches, lines, views and parts begin on what the form
+        // copies at once. Shared memory is the shape's `SHARED`.
+        unsafe { launch.blocks(blocks + of_biases, threads).shared(shared_bytes).overlapped().go() }
     }
 
     /// The states of one side, `width` units and parts `part` entries apart, as the kernels of warpgroups see them, `depth` rows at a time. The use

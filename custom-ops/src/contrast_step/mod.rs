@@ -90,8 +90,7 @@ pub struct ContrastStep<'a> {
     /// What the gradients of the biases are.
     pub biases: BiasGradients,
     /// For bf16 weights, and for them alone: where the draws begin by which they are rounded stochastically, see
-    /// [`rounding_bits`](crate::rounding_bits). Sizes must be multiples of 4, and `advance` at least 1, so that each step has draws of its
-    /// own.
+    /// [`rounding_bits`](crate::rounding_bits). `advance` must be at least 1, so that each step has draws of its own.
     pub rounding: Option<Philox>,
 }
 
@@ -106,7 +105,8 @@ pub enum BiasGradients {
     Autoencoder,
 }
 
-/// Whether [`contrast_step_`] is one kernel for 16-bit states: on CUDA, if both sizes are multiples of four.
+/// Whether [`contrast_step_`] is one fast kernel for 16-bit states: on CUDA, if both sizes are multiples of four. For other sizes, and for views that
+/// begin between 8 bytes, it is one that takes many times as long, without tensor cores.
 pub fn contrast_step_fuses(device: &Device, n_hidden: usize, n_visible: usize) -> bool {
     let counted = [n_hidden, n_visible].iter().all(|&n| i32::try_from(n).is_ok());
     device.is_cuda() && n_hidden.is_multiple_of(4) && n_visible.is_multiple_of(4) && counted
@@ -131,7 +131,7 @@ pub(crate) fn takes_halves(device: &Device, sizes: Sizes, n: usize) -> bool {
 ///
 /// `hidden` is `[parts, ≥ 2, batch, n_hidden]` and `visible` `[parts, ≥ 2, batch, n_visible]`, of one type: plane 0 is the
 /// negative phase, plane 1 the positive; the hidden negative plane already carries its minus sign. They are f32 or bf16 of one
-/// part, or, where [`contrast_step_fuses`], f16 of one or two parts. `scalars` is `[3]` f32: rate / batch, momentum, rate.
+/// part, or, on CUDA and with a copy of the weights, f16 of one or two parts. `scalars` is `[3]` f32: rate / batch, momentum, rate.
 ///
 /// Cost: `4 · batch · n_hidden · n_visible` FLOP (three times that with two parts). One kernel moves 16 bytes per weight (12 with
 /// a bf16 velocity) and 2 for each part of the copy, 12 for weights in halves, or 8 for bf16 weights; separate ops move 24.
@@ -150,17 +150,16 @@ pub fn contrast_step_(
         return rounded_step_(to, hidden, visible, scalars, step, draws, sizes);
     }
     #[cfg(feature = "cuda")]
-    if cuda::fits(to, hidden, visible, step, sizes)? {
+    if cuda::fits(to, hidden, step, sizes)? {
         return cuda::run(OP, to, hidden, visible, scalars, step, sizes, None);
     }
     if sizes.parts != 1 || to.velocity.is_some() || hidden.dtype() == DType::F16 {
         candle::bail!(
-            "{OP}: states of {} parts of {:?}{} must be on CUDA, with a copy of the weights, and of sizes that are multiples of 4, got {} and {} on {:?}",
+            "{OP}: states of {} parts of {:?}{} must be on CUDA, with a copy of the weights, got {} on {:?}",
             sizes.parts,
             hidden.dtype(),
             if to.velocity.is_some() { " with a velocity of their own" } else { "" },
-            sizes.rows,
-            sizes.cols,
+            if to.copy.is_some() { "a copy" } else { "none" },
             to.params.device().location()
         )
     }
@@ -186,13 +185,11 @@ fn rounded_step_(
     draws: Philox,
     sizes: Sizes,
 ) -> Result<()> {
-    let Sizes { rows, cols, .. } = sizes;
-    let fits =
-        rows.is_multiple_of(4) && cols.is_multiple_of(4) && to.copy.is_none() && step.visible_scale.is_none();
+    let fits = to.copy.is_none() && step.visible_scale.is_none();
     let Some(velocity) = to.velocity.filter(|_| fits && hidden.dtype() == DType::BF16 && step.advance >= 1)
     else {
         candle::bail!(
-            "{OP}: bf16 weights must have sizes that are multiples of 4, a velocity of their own, bf16 states, no copy, no visible_scale and an advance of at least 1, got {rows} and {cols}, {:?} states, advance {}",
+            "{OP}: bf16 weights must have a velocity of their own, bf16 states, no copy, no visible_scale and an advance of at least 1, got {:?} states, advance {}",
             hidden.dtype(),
             step.advance
         )
@@ -203,7 +200,7 @@ fn rounded_step_(
     }
     let both = |t: &Tensor| t.get(0)?.narrow(0, 0, 2);
     let (h, x) = (both(hidden)?, both(visible)?);
-    let gradient = Tensor::zeros((rows, cols), DType::F32, to.params.device())?;
+    let gradient = Tensor::zeros((sizes.rows, sizes.cols), DType::F32, to.params.device())?;
     let (flat_h, flat_x) = (h.flatten(0, 1)?, x.flatten(0, 1)?);
     gemm_(&gradient, &flat_h.t()?, &flat_x, Factors::OVERWRITE, step.precision)?;
     let weight = to.params.get(0)?;

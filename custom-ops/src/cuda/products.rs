@@ -3,7 +3,7 @@
 //! candle has one handle per device. Its pointer mode must stay on the host, and recordings would share its workspace. A
 //! recording refers to the workspace of the handle that it was recorded with, and is replayed while other threads use the handle
 //! of the stream; so each recording owns a handle for as long as it lives. With one handle for both, replays gave wrong results
-//! when threads shared a stream.
+//! when threads shared a stream. All recordings whose replays one stream orders share a workspace, since one at a time uses it.
 use super::gpu::{Gpu, State};
 use super::recording::{self, alone, is_per_thread};
 use candle::Result;
@@ -38,6 +38,35 @@ pub(crate) struct Handles {
     of_streams: Vec<Entry>,
     /// Those of recordings that are gone, for the next.
     spare: Vec<Arc<Mutex<Handle>>>,
+    /// Workspaces of recordings. They are never freed, which would wait for the GPU.
+    workspaces: Lending<Queue, Workspace>,
+}
+
+/// Where replays run one after the other: a stream, by its address, and its thread where it is another one in each.
+type Queue = (usize, Option<ThreadId>);
+
+/// Things that are lent to whoever asks under a name: one to all of a name, and one that nobody has any more to the next name.
+struct Lending<K, T>(Vec<(K, Arc<T>)>);
+
+impl<K, T> Default for Lending<K, T> {
+    fn default() -> Self {
+        Self(vec![])
+    }
+}
+
+impl<K: PartialEq, T> Lending<K, T> {
+    fn lend(&mut self, name: K, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+        if let Some((_, thing)) = self.0.iter().find(|(of, _)| *of == name) {
+            return Ok(thing.clone());
+        }
+        if let Some((of, thing)) = self.0.iter_mut().find(|(_, thing)| Arc::strong_count(thing) == 1) {
+            *of = name;
+            return Ok(thing.clone());
+        }
+        let thing = Arc::new(make()?);
+        self.0.push((name, thing.clone()));
+        Ok(thing)
+    }
 }
 
 /// A handle for a recording, for as long as it lives. It is never destroyed, which would wait for the GPU beside recordings that go on.
@@ -48,10 +77,19 @@ pub(super) struct Lent {
 
 impl Lent {
     pub(super) fn new(gpu: &Gpu) -> Result<Self> {
-        let spare = gpu.state().handles().spare.pop();
+        let stream = gpu.device_stream();
+        let queue = (Arc::as_ptr(stream).addr(), is_per_thread(stream).then(|| std::thread::current().id()));
+        let mut handles = gpu.state().handles();
+        let workspace =
+            handles.workspaces.lend(queue, || Workspace::new(workspace_bytes(gpu.limits().built)))?;
+        let spare = handles.spare.pop();
+        drop(handles);
         let handle = match spare {
-            Some(handle) => handle,
-            None => Arc::new(Mutex::new(Handle::new(workspace_bytes(gpu.limits().built))?)),
+            Some(handle) => {
+                handle.lock().unwrap_or_else(PoisonError::into_inner).workspace = Some(workspace);
+                handle
+            }
+            None => Arc::new(Mutex::new(Handle::new(workspace)?)),
         };
         Ok(Self { handle, gpu: gpu.state().clone() })
     }
@@ -63,8 +101,11 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // The stream that it is set to goes with its device.
-        self.handle.lock().unwrap_or_else(PoisonError::into_inner).leave_stream();
+        // The stream that it is set to goes with its device. Whoever holds this has waited for the replays, so that the workspace is free.
+        let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        handle.leave_stream();
+        handle.workspace = None;
+        drop(handle);
         self.gpu.handles().spare.push(self.handle.clone());
     }
 }
@@ -86,8 +127,8 @@ struct Entry {
 /// A handle and what it is set to.
 pub(crate) struct Handle {
     raw: cublasHandle_t,
-    workspace: sys::CUdeviceptr,
-    workspace_bytes: usize,
+    /// None between recordings.
+    workspace: Option<Arc<Workspace>>,
     stream: sys::CUstream,
     mode: cublasPointerMode_t,
 }
@@ -134,7 +175,8 @@ impl Gpu {
         if let Some(entry) = found {
             return Ok(entry.handle.clone());
         }
-        let handle = Arc::new(Mutex::new(Handle::new(workspace_bytes(self.limits().built))?));
+        let workspace = Workspace::new(workspace_bytes(self.limits().built))?;
+        let handle = Arc::new(Mutex::new(Handle::new(Arc::new(workspace))?));
         // Within a recording nothing may be destroyed, see `alone`.
         let keep = |entry: &Entry| entry.of.strong_count() > 0 || self.target() != self.stream();
         let (alive, dead) = std::mem::take(&mut handles.of_streams).into_iter().partition(keep);
@@ -154,13 +196,10 @@ fn destroy(dead: Vec<Entry>) {
 }
 
 impl Handle {
-    fn new(workspace_bytes: usize) -> Result<Self> {
+    fn new(workspace: Arc<Workspace>) -> Result<Self> {
         let raw = cublas::create_handle().map_err(says)?;
         let mode = cublasPointerMode_t::CUBLAS_POINTER_MODE_HOST;
-        let mut handle = Self { raw, workspace: 0, workspace_bytes, stream: std::ptr::null_mut(), mode };
-        // SAFETY: the context is current in this thread; `Drop` frees the memory.
-        handle.workspace = unsafe { result::malloc_sync(workspace_bytes) }.w()?;
-        Ok(handle)
+        Ok(Self { raw, workspace: Some(workspace), stream: std::ptr::null_mut(), mode })
     }
 
     fn set(
@@ -171,10 +210,12 @@ impl Handle {
         if self.stream != stream {
             // Until both calls have succeeded the handle may be on either stream.
             self.stream = std::ptr::null_mut();
+            let (at, bytes) =
+                self.workspace.as_ref().map_or((0, 0), |workspace| (workspace.at, workspace.bytes));
             // SAFETY: handle, stream and workspace are alive. A new stream takes the workspace away, so that it is set again.
             unsafe {
                 cublas::set_stream(self.raw, stream.cast())?;
-                cublasSetWorkspace_v2(self.raw, self.workspace as *mut _, self.workspace_bytes).result()?;
+                cublasSetWorkspace_v2(self.raw, at as *mut _, bytes).result()?;
             }
             self.stream = stream;
         }
@@ -196,13 +237,56 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the handle; destroying it waits for its work, and then the workspace is free. The
+        // SAFETY: nobody else has the handle; destroying it waits for its work, and then the workspace is free, which goes after it. The
         // error of a device that is lost has shown before.
-        unsafe {
-            let _ = cublas::destroy_handle(self.raw);
-            if self.workspace != 0 {
-                let _ = result::free_sync(self.workspace);
-            }
-        }
+        let _ = unsafe { cublas::destroy_handle(self.raw) };
+    }
+}
+
+/// Memory for the products of a handle.
+struct Workspace {
+    at: sys::CUdeviceptr,
+    bytes: usize,
+}
+
+impl Workspace {
+    fn new(bytes: usize) -> Result<Self> {
+        // SAFETY: the context is current in this thread; `Drop` frees the memory.
+        let at = unsafe { result::malloc_sync(bytes) }.w()?;
+        Ok(Self { at, bytes })
+    }
+}
+
+impl Drop for Workspace {
+    fn drop(&mut self) {
+        // SAFETY: no handle has it any more. The error of a device that is lost has shown before.
+        let _ = unsafe { result::free_sync(self.at) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn one_is_lent_to_all_of_a_name_and_goes_to_another_when_nobody_has_it() {
+        let mut lending = Lending::default();
+        let mut made = 0;
+        let mut lend = |name: u32| {
+            let thing = lending.lend(name, || {
+                made += 1;
+                Ok(made)
+            });
+            thing.unwrap()
+        };
+        let (a, again, b) = (lend(1), lend(1), lend(2));
+        assert_eq!((*a, *again, *b), (1, 1, 2));
+        drop(a);
+        assert_eq!(*lend(3), 3, "one of name 1 is still there");
+        drop(again);
+        assert_eq!(*lend(4), 1, "nobody has it");
+        drop(b);
+        assert_eq!(*lend(2), 2, "it has the name still");
     }
 }

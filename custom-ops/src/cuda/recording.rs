@@ -245,6 +245,9 @@ struct Replayed {
     exec: sys::CUgraphExec,
 }
 
+// SAFETY: the handle is only used by `Kernel::cuda`, in the thread of the `Graph` that lends it for the call.
+unsafe impl Sync for Replayed {}
+
 impl Kernel for Replayed {
     fn cpu(&self, _: Io<'_, CpuStorage>) -> Result<()> {
         candle::bail!("Replay: a recorded step is on a GPU")

@@ -20,7 +20,7 @@ pub(crate) struct ScratchLayout {
 pub(crate) struct Part<T> {
     start: usize,
     len: usize,
-    entries: PhantomData<T>,
+    entries: PhantomData<fn() -> T>,
 }
 
 impl<T> Clone for Part<T> {

@@ -28,6 +28,9 @@ const BLOCKS: usize = 32;
 const TILE: (usize, usize) = (6, 16);
 /// FLOP that are worth a task: some 30 µs, where waking a thread takes 10.
 const GRAIN: usize = 2_000_000;
+/// Of a copy: rows and columns that are in the cache at once, and stripes of so many rows that are worth a task.
+const SIDE: usize = 16;
+const LEAST_STRIPES: usize = 4;
 
 /// `a` and `b` of a product `[rows, cols]` of `depth` terms; the slices begin at the first entry of each.
 #[derive(Clone, Copy)]
@@ -120,11 +123,9 @@ impl<'a, T: WithDType> Operands<'a, T> {
 
 /// Lines `[depth]` at distance `line`, of which the first `rows` entries are wanted, as rows `[rows, depth]`.
 fn transposed<T: WithDType>(x: &[T], line: usize, rows: usize, depth: usize) -> Vec<T> {
-    /// Rows and columns that are in the cache at once.
-    const SIDE: usize = 16;
     let mut out = Vec::with_capacity(rows * depth);
     let places = &mut out.spare_capacity_mut()[..rows * depth];
-    places.par_chunks_mut(SIDE * depth).with_min_len(4).enumerate().for_each(|(i, out)| {
+    places.par_chunks_mut(SIDE * depth).with_min_len(LEAST_STRIPES).enumerate().for_each(|(i, out)| {
         let first = i * SIDE;
         for start in (0..depth).step_by(SIDE) {
             for d in start..depth.min(start + SIDE) {
@@ -182,7 +183,7 @@ impl<'a, T: WithDType> Task<'a, T> {
     /// Calls `f(rows, columns)` for each block, on all of rayon's threads.
     fn for_each_block(&self, f: impl Fn(Range<usize>, Range<usize>) + Sync) {
         let Operands { rows, cols, .. } = self.operands;
-        let (height, width) = self.block();
+        let (height, width) = block(rows, cols, self.operands.depth);
         let (down, across) = (rows.div_ceil(height), cols.div_ceil(width));
         let stretch = |i: usize, size: usize, end: usize| i * size..end.min((i + 1) * size);
         let run = |i: usize| f(stretch(i / across, height, rows), stretch(i % across, width, cols));
@@ -190,18 +191,6 @@ impl<'a, T: WithDType> Task<'a, T> {
             1 => run(0),
             blocks => (0..blocks).into_par_iter().with_max_len(1).for_each(run),
         }
-    }
-
-    /// Rows and columns of a block, from the sizes alone.
-    fn block(&self) -> (usize, usize) {
-        let Operands { rows, cols, depth, .. } = self.operands;
-        let across = cols.div_ceil(WIDTH);
-        let down = BLOCKS.div_ceil(across).min(rows.div_ceil(*ROWS.start())).max(rows.div_ceil(*ROWS.end()));
-        let (height, width) = (share(rows, down, TILE.0), share(cols, across, TILE.1));
-        // Blocks with less than a grain are joined, first along a row.
-        let times = |width: usize| GRAIN.div_ceil((2 * height * width).saturating_mul(depth));
-        let width = cols.min(width.saturating_mul(times(width)));
-        (rows.min(height.saturating_mul(times(width))), width)
     }
 
     /// Makes the entries of the result in `rows` and `cols`.
@@ -238,6 +227,22 @@ impl<'a, T: WithDType> Task<'a, T> {
             )
         }
     }
+}
+
+/// Rows and columns of a block, from the sizes alone.
+fn block(rows: usize, cols: usize, depth: usize) -> (usize, usize) {
+    let across = cols.div_ceil(WIDTH);
+    let down = BLOCKS.div_ceil(across).min(rows.div_ceil(*ROWS.start())).max(rows.div_ceil(*ROWS.end()));
+    let (height, width) = (share(rows, down, TILE.0), share(cols, across, TILE.1));
+    // Blocks with less than a grain are joined, first along a row.
+    let times = |width: usize| GRAIN.div_ceil((2 * height * width).saturating_mul(depth));
+    let width = cols.min(width.saturating_mul(times(width)));
+    (rows.min(height.saturating_mul(times(width))), width)
+}
+
+/// Whether a product is one block, and its `a` is copied by one thread if it is.
+pub(crate) fn is_serial(rows: usize, cols: usize, depth: usize) -> bool {
+    block(rows, cols, depth) == (rows, cols) && rows <= SIDE * LEAST_STRIPES
 }
 
 /// The size of one of `parts` equal parts of `n`, in whole tiles.

@@ -18,7 +18,7 @@ pub use parts::gemm_parts_;
 pub use split::gemm_split_;
 
 use crate::check::expect_layout;
-use crate::op::{In, Io, Kernel, operands};
+use crate::op::{In, Io, Kernel, not_recording, operands};
 use candle::{CpuStorage, DType, Result, Tensor, WithDType};
 use half::{bf16, f16};
 
@@ -80,7 +80,8 @@ impl Factors<'_> {
 /// `c ← alpha · a b + beta · c`.
 ///
 /// `c` is `[m, n]`, contiguous; `a` is `[m, k]` and `b` is `[k, n]`, each contiguous or the transposed
-/// view of a contiguous matrix, possibly at an offset (`x.narrow(0, ..)`). All are f32, or all are f64; or `a` and `b` are bf16
+/// view of a contiguous matrix, possibly at an offset (`x.narrow(0, ..)`). One that was broadcast, so that rows or columns share
+/// memory, is copied first, which cannot be recorded. All are f32, or all are f64; or `a` and `b` are bf16
 /// and `c` is f32 or bf16; or `a` and `b` are f16 and `c` is f32. 16-bit operands are multiplied as they are, whatever
 /// `precision` is. `c` must not share memory with an operand.
 ///
@@ -155,6 +156,7 @@ fn run(
             (None, Some(t))
         }
     };
+    let (a, b) = (&apart(op, a)?, &apart(op, b)?);
     let (a_order, b_order) = (Order::of("a", a)?, Order::of("b", b)?);
     let step = |t: &Tensor| if batched { t.stride()[0] } else { 0 };
     let product = Gemm {
@@ -202,6 +204,28 @@ fn dims(op: &str, name: &str, t: &Tensor, batched: bool) -> Result<(usize, usize
     }
 }
 
+/// The same matrices, copied where rows or columns of one share memory, as after a broadcast: products take lines that lie apart.
+fn apart(op: &'static str, t: &Tensor) -> Result<Tensor> {
+    if !is_shared(t) {
+        return Ok(t.clone());
+    }
+    not_recording(op, t.device())?;
+    match (t.dims(), t.stride()) {
+        // One matrix for all stays one.
+        (&[_, _, _], &[0, ..]) => t.narrow(0, 0, 1)?.contiguous()?.broadcast_as(t.shape()),
+        _ => t.contiguous(),
+    }
+}
+
+/// Whether entries of the last two dimensions lie at one place.
+fn is_shared(t: &Tensor) -> bool {
+    let rank = t.rank();
+    let (dims, strides) = (&t.dims()[rank - 2..], &t.stride()[rank - 2..]);
+    // The dimension that lies closer together, and the other one, which must go beyond it.
+    let (near, far) = if strides[0] < strides[1] { (0, 1) } else { (1, 0) };
+    dims[near] > 1 && strides[near] == 0 || dims[far] > 1 && strides[far] <= (dims[near] - 1) * strides[near]
+}
+
 /// Which way a matrix lies in memory, and the distance between its lines.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Order {
@@ -212,20 +236,30 @@ pub(crate) enum Order {
 impl Order {
     /// The order of the last two dimensions.
     pub(crate) fn of(name: &str, t: &Tensor) -> Result<Self> {
+        match Self::find(t) {
+            Some(order) => Ok(order),
+            None => candle::bail!(
+                "gemm_: {name} must have unit stride along rows or columns, got shape {:?} with strides {:?}; call .contiguous() first",
+                t.dims(),
+                &t.stride()[t.rank() - 2..]
+            ),
+        }
+    }
+
+    /// The same; none where lines have gaps between their entries, or share memory. A line is at least as long as its entries, and never 0.
+    pub(crate) fn find(t: &Tensor) -> Option<Self> {
         let rank = t.rank();
         let (rows, cols) = (t.dims()[rank - 2], t.dims()[rank - 1]);
         match t.stride()[rank - 2..] {
-            [line, 1] if line >= cols => Ok(Self::RowMajor { line }),
-            [1, line] if line >= rows => Ok(Self::ColumnMajor { line }),
+            [line, 1] if line >= cols => Some(Self::RowMajor { line }),
+            [1, line] if line >= rows => Some(Self::ColumnMajor { line }),
             // One row or one column: the other stride is of no account.
-            [_, 1] if rows == 1 => Ok(Self::RowMajor { line: cols }),
-            [1, _] if cols == 1 => Ok(Self::ColumnMajor { line: rows }),
-            [line, _] if cols == 1 => Ok(Self::RowMajor { line }),
-            [_, line] if rows == 1 => Ok(Self::ColumnMajor { line }),
-            ref strides => candle::bail!(
-                "gemm_: {name} must have unit stride along rows or columns, got shape {:?} with strides {strides:?}; call .contiguous() first",
-                t.dims()
-            ),
+            [_, 1] if rows == 1 => Some(Self::RowMajor { line: cols }),
+            [1, _] if cols == 1 => Some(Self::ColumnMajor { line: rows }),
+            [_, _] if (rows, cols) == (1, 1) => Some(Self::RowMajor { line: 1 }),
+            [line, _] if cols == 1 && line > 0 => Some(Self::RowMajor { line }),
+            [_, line] if rows == 1 && line > 0 => Some(Self::ColumnMajor { line }),
+            _ => None,
         }
     }
 
@@ -314,6 +348,10 @@ impl Kernel for Gemm {
             }
         }
         Ok(())
+    }
+
+    fn is_serial(&self, _: usize) -> bool {
+        cpu::is_serial(self.m, self.n, self.k)
     }
 
     #[cfg(feature = "cuda")]

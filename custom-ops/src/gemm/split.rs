@@ -61,6 +61,7 @@ fn is_faster(c: &Tensor, a: &Tensor, b: &Tensor) -> Result<bool> {
     let is_f32 = [c, a, b].iter().all(|t| t.dtype() == DType::F32);
     let fits = b.dims() == [k, n] && a.dim(0)? == m;
     let is_large = m.saturating_mul(n) >= ENTRIES && m.min(n) >= SIDE && k >= TERMS;
+    let fits = fits && [a, b].into_iter().all(|t| Order::find(t).is_some());
     Ok(is_f32 && fits && is_large && crate::cuda::Gpu::of(device)?.limits().has_fast_tf32())
 }
 

@@ -11,12 +11,18 @@ use rayon::prelude::*;
 const CLASS_LANES: usize = 32;
 const OUTPUT_LANES: usize = 128;
 /// Elements below which other threads are not worth waking.
-const GRAIN: usize = 16 * 1024;
+pub(super) const GRAIN: usize = 16 * 1024;
 
 impl SoftmaxLoss {
     pub(super) fn run_cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let ([pre, gathered], [bias, labels]) = io.parts()?;
         let (bias, labels) = (bias.elements::<f32>()?, labels.elements::<u32>()?);
+        if let Some((row, label)) = labels.iter().enumerate().find(|(_, label)| **label as usize >= self.n) {
+            candle::bail!(
+                "softmax_loss_: labels must be below {}, the number of classes, got {label} in row {row}",
+                self.n
+            )
+        }
         let inverse = 1. / self.batch as f32;
         let row = |row: usize, x: &mut [f32]| softmax_row(x, bias, labels[row] as usize, inverse);
         gather(gathered.elements()?, each_row(pre.elements()?, self.n, row));

@@ -27,7 +27,7 @@ impl<K: Kernel> Function<K> {
         };
         if n > 0 {
             let layout = Layout::contiguous(&self.shape);
-            self.kernel.cpu(Io::new(self.op, vec![(&mut out, &layout)], read.to_vec()))?;
+            super::on_cpu(&self.kernel, Io::new(self.op, vec![(&mut out, &layout)], read.to_vec()))?;
         }
         Ok((out, self.shape.clone()))
     }

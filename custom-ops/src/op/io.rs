@@ -22,6 +22,13 @@ impl<'a, S> Io<'a, S> {
         Self { op, written, read: read.collect() }
     }
 
+    /// Entries of the largest operand.
+    pub(super) fn most_entries(&self) -> usize {
+        let written = self.written.iter().map(|out| out.layout);
+        let read = self.read.iter().filter_map(|read| Some(read.found?.1));
+        written.chain(read).map(|layout| layout.shape().elem_count()).max().unwrap_or(0)
+    }
+
     /// What is written and what is read, each by itself.
     ///
     /// # Errors

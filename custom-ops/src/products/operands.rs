@@ -101,12 +101,16 @@ impl Product {
 /// without gaps.
 ///
 /// # Errors
-/// When a part of an operand is neither a contiguous matrix nor the transposed view of one.
+/// When an operand has no parts.
 pub(super) fn turned(a: &Tensor, b: &Tensor, k: usize, n: usize) -> Result<Option<bool>> {
     let part = |t: &Tensor| t.narrow(0, 0, 1)?.squeeze(0);
-    Ok(match (Order::of("a", &part(a)?)?, Order::of("b", &part(b)?)?) {
-        (Order::RowMajor { line: of_a }, Order::RowMajor { line }) if (of_a, line) == (k, n) => Some(true),
-        (Order::RowMajor { line: of_a }, Order::ColumnMajor { line }) if (of_a, line) == (k, k) => {
+    Ok(match (Order::find(&part(a)?), Order::find(&part(b)?)) {
+        (Some(Order::RowMajor { line: of_a }), Some(Order::RowMajor { line })) if (of_a, line) == (k, n) => {
+            Some(true)
+        }
+        (Some(Order::RowMajor { line: of_a }), Some(Order::ColumnMajor { line }))
+            if (of_a, line) == (k, k) =>
+        {
             Some(false)
         }
         _ => None,

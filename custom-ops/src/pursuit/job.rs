@@ -3,7 +3,7 @@ use super::{ErrorTarget, Pursuit, SparseCodes, cpu};
 use crate::check::{expect, matrix};
 use crate::op::{Io, Kernel, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
-use std::cell::Cell;
+use std::sync::{Mutex, PoisonError};
 
 /// Which atom is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,14 +85,14 @@ impl Job {
 
     /// The same, on the CPU by `on_cpu`.
     pub(super) fn run_with(&self, on_cpu: OnCpu) -> Result<SparseCodes> {
-        let coding = Coding { job: self, on_cpu, codes: Cell::new(None) };
+        let coding = Coding { job: self, on_cpu, codes: Mutex::new(None) };
         let operands = operands(self.op).read("signals", &self.signals).read("dictionary", &self.dictionary);
         let targets = match &self.target {
             Target::PerSignal(targets) => Some(targets),
             _ => None,
         };
         operands.maybe("mask", self.mask.as_ref()).maybe("error targets", targets).run(&coding)?;
-        match coding.codes.take() {
+        match coding.codes.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(codes) => Ok(codes),
             None => candle::bail!("{}: nothing ran", self.op),
         }
@@ -113,18 +113,24 @@ pub(super) type OnCpu = fn(&Job, Io<'_, CpuStorage>) -> Result<SparseCodes>;
 struct Coding<'a> {
     job: &'a Job,
     on_cpu: OnCpu,
-    codes: Cell<Option<SparseCodes>>,
+    codes: Mutex<Option<SparseCodes>>,
+}
+
+impl Coding<'_> {
+    fn made(&self, codes: SparseCodes) {
+        *self.codes.lock().unwrap_or_else(PoisonError::into_inner) = Some(codes);
+    }
 }
 
 impl Kernel for Coding<'_> {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        self.codes.set(Some((self.on_cpu)(self.job, io)?));
+        self.made((self.on_cpu)(self.job, io)?);
         Ok(())
     }
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        self.codes.set(Some(super::cuda::run(self.job, gpu, io)?));
+        self.made(super::cuda::run(self.job, gpu, io)?);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use multiversion::multiversion;
 
 /// Elements below which a task is not worth handing to another thread: 10 to 40 µs of work, and waking one costs 10.
-const GRAIN: usize = 512 * TILE;
+pub(super) const GRAIN: usize = 512 * TILE;
 
 /// A type that planes are stored in.
 pub(crate) trait Plane: Copy + Send {

@@ -100,6 +100,19 @@ fn what_does_not_fit_is_refused_with_the_reason() -> Result<()> {
     );
     let (other, _, few) = problem([4, 3, 2, 1], DType::F32)?;
     let a = Tensor::zeros((3, 3), DType::F32, &CPU)?;
+    // Lists of other codes do not vouch for these.
+    let first = 3 + codes.indices.get(0)?.to_vec1::<u32>()?[0];
+    says(
+        codes_statistics_(
+            &a,
+            &d,
+            &far,
+            &uses,
+            &Tensor::zeros((5, 2), DType::F32, &CPU)?,
+            StatisticsStep::default(),
+        ),
+        &format!("codes_statistics_: codes.indices must be below 3, the number of atoms, got {first}"),
+    );
     says(
         codes_statistics_(&a, &d, &few, &uses, &other, StatisticsStep::default()),
         "codes_statistics_: uses must be those of the codes, of shape [5, 1] over 3 atoms, got codes [4, 1] over 3",

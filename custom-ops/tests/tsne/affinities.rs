@@ -1,9 +1,26 @@
 use crate::inputs::*;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::{
-    Metric, knn, perplexity_search, perplexity_search_reference, symmetrize, symmetrize_pairs,
-    symmetrize_reference,
+    Affinities, Metric, affinities_in_order, knn, perplexity_search, perplexity_search_reference, symmetrize,
+    symmetrize_pairs, symmetrize_reference,
 };
+
+#[test]
+fn a_graph_with_points_or_edges_that_there_are_not_is_refused() -> Result<()> {
+    let tensor = |x: &[u32]| Tensor::new(x, &CPU);
+    let order = tensor(&[1, 0])?;
+    let says = |offsets: &[u32], columns: &[u32], want: &str| -> Result<()> {
+        let values = Tensor::zeros(columns.len(), DType::F32, &CPU)?;
+        let graph = Affinities { offsets: tensor(offsets)?, columns: tensor(columns)?, values };
+        let said = affinities_in_order(&graph, &order).map(|_| ()).map_err(|e| e.to_string());
+        assert_eq!(said.as_ref().map_err(|e| e.lines().next().unwrap_or_default()), Err(want));
+        Ok(())
+    };
+    says(&[0, 1, 2], &[1, 2], "affinities_in_order: columns must be below 2, the number of points, got 2")?;
+    let ends = "affinities_in_order: offsets must ascend to 2, the number of edges, got";
+    says(&[0, 1, 3], &[1, 0], &format!("{ends} 1 and then 3"))?;
+    says(&[0, 2, 1], &[1, 0], &format!("{ends} 2 and then 1"))
+}
 
 /// Entropies are met to 1e-6 nats, of which some tens make a relative difference of an affinity.
 const AFFINITY: f64 = 3e-5;

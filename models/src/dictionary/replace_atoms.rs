@@ -3,7 +3,7 @@ use super::Replace;
 use super::scaling::{level, unit_rows};
 use super::statistics::{Idle, Statistics};
 use candle::{Result, Tensor};
-use chandlery_ops::{Philox, atom_coherence, row_squares};
+use chandlery_ops::{Philox, atom_coherence, gather_rows, row_squares};
 
 /// How alike two signals may be that become atoms at the same time, where the configuration sets no limit.
 const DISTINCT: f64 = 0.99;
@@ -25,7 +25,7 @@ pub(super) fn distinct(signals: &Tensor, order: &[u32], k: usize, limit: f64) ->
     while !rest.is_empty() && kept.dim(0)? < k {
         let candidates;
         (candidates, rest) = rest.split_at(take.min(rest.len()));
-        let rows = level(&signals.index_select(&Tensor::new(candidates, device)?, 0)?)?;
+        let rows = level(&gather_rows(&signals.contiguous()?, candidates)?)?;
         let rows = Tensor::cat(&[kept, rows], 0)?;
         let squares = row_squares(&rows)?.to_vec1::<f64>()?;
         let like = atom_coherence(&rows)?.to_vec1::<f64>()?;
@@ -35,7 +35,7 @@ pub(super) fn distinct(signals: &Tensor, order: &[u32], k: usize, limit: f64) ->
             .map(|(i, _)| i)
             .take(k)
             .collect();
-        kept = rows.index_select(&Tensor::new(chosen, device)?, 0)?;
+        kept = gather_rows(&rows, &chosen)?;
         // Some at a time: what was found out about those that are left out is not found out again.
         take = (2 * take).min(4 * k + 2048);
     }

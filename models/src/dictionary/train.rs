@@ -52,7 +52,7 @@ use super::replace_atoms::Care;
 use super::scaling::{largest_square, longest, scale_of, scaled, scaled_codes, unit_rows};
 use super::{Dictionary, DictionaryTrainConfig, SparseCoder, UpdateRule};
 use candle::{Result, Tensor};
-use chandlery_ops::{AtomUpdate, AtomUses, Philox, SparseCodes, row_squares, update_atoms};
+use chandlery_ops::{AtomUpdate, AtomUses, Philox, SparseCodes, gather_rows_by, row_squares, update_atoms};
 use serde::{Deserialize, Serialize};
 
 /// The most steps of K-SVD's power method, and the movement of an atom at which it has converged.
@@ -333,7 +333,7 @@ fn without(codes: SparseCodes, atoms: &[usize]) -> Result<SparseCodes> {
     let mut keep = vec![1f32; codes.n_atoms];
     atoms.iter().for_each(|&j| keep[j] = 0.);
     let keep = Tensor::new(keep, codes.values.device())?.to_dtype(codes.values.dtype())?;
-    let keep = keep.index_select(&codes.indices.flatten_all()?, 0)?.reshape(codes.indices.shape())?;
+    let keep = gather_rows_by(&keep, &codes.indices.flatten_all()?)?.reshape(codes.indices.shape())?;
     Ok(SparseCodes { values: (&codes.values * keep)?, ..codes })
 }
 

@@ -22,7 +22,7 @@
 //! they have places.
 use super::step::Buffers;
 use super::{Activation, BackpropConfig, EarlyStopping, Feedforward, FeedforwardConfig, Task};
-use crate::check::{all_finite, at_least_one, other_place};
+use crate::check::{LabelsSeen, all_finite, at_least_one, other_place};
 use crate::checkpoint::{self, Checkpoint};
 use crate::losses::{LossSums, SinceReport};
 use crate::prepare::to_load;
@@ -66,6 +66,8 @@ pub struct FeedforwardTrainer {
     philox: Philox,
     steps: u64,
     losses: LossSums,
+    /// Of a classifier.
+    labels: Option<LabelsSeen>,
 }
 
 /// What a checkpoint says beside its tensors.
@@ -119,20 +121,34 @@ impl FeedforwardTrainer {
         let stopping = EarlyStopping::new(usize::MAX);
         let losses = LossSums::new(&buffers.gathered);
         let own = network.config();
-        let top = own.layers.last().map(|layer| layer.activation);
-        let targets = matches!(own.task, Task::Autoencode { .. }) && top == Some(Activation::Sigmoid);
+        let top = own.layers.last();
+        let targets = matches!(own.task, Task::Autoencode { .. })
+            && top.is_some_and(|top| top.activation == Activation::Sigmoid);
         let range =
             targets.then(|| UnitRange::new("sigmoid outputs", "identity outputs", device)).transpose()?;
-        let partial = None;
-        let mut trainer =
-            Self { config, model, stopping, buffers, replay, partial, range, philox, steps: 0, losses };
+        let n_classes = top.map_or(0, |top| top.n_outputs);
+        let labels = buffers.labels.as_ref().map(|_| LabelsSeen::new(n_classes, device)).transpose()?;
+        let mut trainer = Self {
+            config,
+            model,
+            stopping,
+            buffers,
+            replay,
+            partial: None,
+            range,
+            philox,
+            steps: 0,
+            losses,
+            labels,
+        };
         trainer.begin_epoch(0)?;
         Ok(trainer)
     }
 
     fn since_report(&self) -> Result<SinceReport> {
+        const ADVICE: &str = "lower the learning rate, or scale the input";
         self.range.as_ref().map_or(Ok(()), |range| range.check("FeedforwardTrainer"))?;
-        const ADVICE: &str = "lower the learning rate, scale the input, or see that every label is below the number of classes";
+        self.labels.as_ref().map_or(Ok(()), |labels| labels.check("FeedforwardTrainer::step"))?;
         self.losses.since_report("FeedforwardTrainer", self.steps, ADVICE)
     }
 
@@ -205,8 +221,8 @@ impl Trainer for FeedforwardTrainer {
         set_scalars_(&self.buffers.scalars, &[rate as f32, momentum as f32])
     }
 
-    /// `rows` are raw, `[config.batch, n_inputs]`, or fewer; a label that is not a class makes the loss NaN, which
-    /// [`check`](Trainer::check) and [`metrics`](Trainer::metrics) report.
+    /// `rows` are raw, `[config.batch, n_inputs]`, or fewer. On a GPU the host does not look at labels: [`check`](Trainer::check) and
+    /// [`metrics`](Trainer::metrics) report one that is no class.
     fn step(&mut self, rows: &Tensor, labels: Option<&Tensor>) -> Result<()> {
         let n =
             check_minibatch("FeedforwardTrainer", rows, self.config.batch, self.model.config().n_inputs())?;
@@ -222,6 +238,9 @@ impl Trainer for FeedforwardTrainer {
             _ => (&self.buffers, &mut self.replay),
         };
         buffers.load_labels(labels)?;
+        if let (Some(seen), Some(labels)) = (&self.labels, labels) {
+            seen.see("FeedforwardTrainer::step", labels)?;
+        }
         let (rows, scale) = to_load("FeedforwardTrainer", &self.model.config().preparation, rows)?;
         self.range.as_mut().map_or(Ok(()), |range| range.see(&rows, scale))?;
         buffers.load(&rows, scale)?;

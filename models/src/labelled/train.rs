@@ -1,14 +1,14 @@
 //! Training a network with labels, and the checkpoint that resumes it.
 use super::step::{Buffers, Directed, H_DRAWN, POS};
 use super::{LabelledDbn, LabelledDbnConfig, UpDownConfig};
-use crate::check::{all_finite, at_least_one};
+use crate::check::{LabelsSeen, all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
 use crate::prepare::to_load;
 use crate::trainer::{Trainer, check_minibatch};
 use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
-use chandlery_ops::{Philox, Replay, scale_into_};
+use chandlery_ops::{Philox, Replay, gather_rows_by, scale_into_};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -60,6 +60,7 @@ pub struct UpDownTrainer {
     k: usize,
     /// Rows with a one for each class, `[n_classes, n_classes]`.
     one_hot: Tensor,
+    labels: LabelsSeen,
     /// For a minibatch that is not full, once there was one: launched step by step, since an epoch has one.
     partial: Option<(Buffers, Replay)>,
     /// The epoch under way.
@@ -103,6 +104,7 @@ impl UpDownTrainer {
             )?,
             k,
             one_hot: Tensor::eye(dbn.config().n_classes, DType::F32, dbn.device())?,
+            labels: LabelsSeen::new(dbn.config().n_classes, dbn.device())?,
             buffers,
             partial: None,
             epoch: 0,
@@ -250,8 +252,8 @@ impl Trainer for UpDownTrainer {
         Ok(())
     }
 
-    /// `rows` are raw, `[batch, n_inputs]`, or fewer, and labels are below `n_classes`. Labels are not looked at by the host: one out of range is an
-    /// error on the CPU and a fault of the device on CUDA.
+    /// `rows` are raw, `[batch, n_inputs]`, or fewer, and labels are below `n_classes`. On a GPU the host does not look at labels:
+    /// [`check`](Trainer::check) and [`metrics`](Trainer::metrics) report one that is out of range.
     fn step(&mut self, rows: &Tensor, labels: Option<&Tensor>) -> Result<()> {
         let Some(labels) = labels else {
             candle::bail!("UpDownTrainer::step: rows must come with labels, got none")
@@ -264,6 +266,7 @@ impl Trainer for UpDownTrainer {
                 labels.dtype()
             )
         }
+        self.labels.see("UpDownTrainer::step", labels)?;
         let full = n == self.config().batch;
         if !full {
             self.begin_partial(n)?;
@@ -272,7 +275,7 @@ impl Trainer for UpDownTrainer {
             Some((buffers, replay)) if !full => (&*buffers, replay),
             _ => (&self.buffers, &mut self.replay),
         };
-        let classes = self.one_hot.index_select(labels, 0)?;
+        let classes = gather_rows_by(&self.one_hot, &labels.contiguous()?)?;
         let (rows, scale) = to_load("UpDownTrainer", &self.model.preparation, rows)?;
         self.range.see(&rows, scale)?;
         scale_into_(&buffers.wake[0].get(POS)?, &rows, scale)?;
@@ -294,6 +297,7 @@ impl Trainer for UpDownTrainer {
     }
 
     fn check(&mut self) -> Result<()> {
+        self.labels.check("UpDownTrainer::step")?;
         if self.gathered > 0 {
             self.measured()?;
         }
@@ -302,6 +306,7 @@ impl Trainer for UpDownTrainer {
 
     fn metrics(&mut self) -> Result<UpDownMetrics> {
         at_least_one("UpDownTrainer::metrics", "steps since the last call", self.gathered as usize)?;
+        self.labels.check("UpDownTrainer::step")?;
         let metrics = self.measured()?;
         self.forget()?;
         Ok(metrics)

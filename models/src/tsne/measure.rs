@@ -13,7 +13,8 @@
 use super::{Affinities, Metric};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{
-    Repulsion, RepulsionMethod, knn, layout_divergence, perplexity_search, row_distances, symmetrize,
+    Repulsion, RepulsionMethod, gather_rows_by, knn, layout_divergence, perplexity_search, row_distances,
+    symmetrize,
 };
 use rayon::prelude::*;
 
@@ -87,7 +88,7 @@ pub fn trustworthiness(
     for picks in picks.chunks(BLOCK) {
         let at = Tensor::new(picks, rows.device())?;
         let order = compared.order(&at)?.to_vec2::<f32>()?;
-        let near = near.index_select(&at, 0)?.to_vec2::<u32>()?;
+        let near = gather_rows_by(&near, &at)?.to_vec2::<u32>()?;
         let each = order.par_iter().zip(&near).zip(picks);
         excess += each.map(|((order, near), &own)| beyond(order, near, own, k)).sum::<u64>();
     }
@@ -132,10 +133,10 @@ impl Compared {
     fn order(&self, at: &Tensor) -> Result<Tensor> {
         match self {
             Self::ByProducts { rows, squares } => {
-                let products = rows.index_select(at, 0)?.matmul(&rows.t()?)?;
+                let products = gather_rows_by(rows, at)?.matmul(&rows.t()?)?;
                 squares.broadcast_sub(&(products * 2.)?)
             }
-            Self::ByDistances { rows, metric } => row_distances(&rows.index_select(at, 0)?, rows, *metric),
+            Self::ByDistances { rows, metric } => row_distances(&gather_rows_by(rows, at)?, rows, *metric),
         }
     }
 }

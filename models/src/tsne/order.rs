@@ -2,7 +2,8 @@
 use super::Affinities;
 use candle::{Result, Tensor};
 use chandlery_ops::{
-    LayoutState, affinities_in_order, affinities_in_order_, curve_order, scale_into_, sort_by_key,
+    LayoutState, affinities_in_order, affinities_in_order_, curve_order, gather_rows_by, scale_into_,
+    sort_by_key,
 };
 
 /// Points from which on a sort saves more than it costs.
@@ -84,7 +85,7 @@ impl Ordered {
     /// A copy of rows of this order in that of the points as they were given.
     pub(super) fn as_given_of(&self, rows: &Tensor) -> Result<Tensor> {
         match &self.places {
-            Some(places) => rows.index_select(&places.places, 0),
+            Some(places) => gather_rows_by(&rows.contiguous()?, &places.places),
             None => rows.copy(),
         }
     }
@@ -93,7 +94,7 @@ impl Ordered {
 /// Row `i` of all that a step goes on from becomes row `order[i]`.
 fn reorder(state: &LayoutState, order: &Tensor) -> Result<()> {
     for t in [&state.layout, &state.velocity, &state.gains] {
-        scale_into_(t, &t.index_select(order, 0)?, 1.)?;
+        scale_into_(t, &gather_rows_by(t, order)?, 1.)?;
     }
     Ok(())
 }

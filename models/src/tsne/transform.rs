@@ -2,7 +2,7 @@
 use super::Embedding;
 use crate::check::{at_least_one, range};
 use candle::{D, DType, Result, Tensor};
-use chandlery_ops::{knn_of, perplexity_search, repulsion_at};
+use chandlery_ops::{gather_rows_by, knn_of, perplexity_search, repulsion_at};
 
 const OP: &str = "Embedding::transform";
 /// New rows that descend in one go.
@@ -96,7 +96,7 @@ impl Embedding {
     fn place(&self, neighbours: &Tensor, p: &Tensor, config: &TransformConfig) -> Result<Tensor> {
         let (m, k) = neighbours.dims2()?;
         let p = p.unsqueeze(D::Minus1)?;
-        let targets = self.layout.index_select(&neighbours.flatten_all()?, 0)?;
+        let targets = gather_rows_by(&self.layout, &neighbours.flatten_all()?)?;
         let targets = targets.reshape((m, k, self.config.n_dims))?;
         let alpha = f64::from(self.config.degrees_of_freedom);
         let mut y = p.broadcast_mul(&targets)?.sum(1)?;

@@ -11,6 +11,7 @@ use chandlery::dictionary::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer,
     PursuitMethod, SparseCoder, UpdateRule,
 };
+use chandlery_ops::gather_rows;
 use std::time::Instant;
 
 /// The size that peers were measured at: signals, atoms, side of a patch, atoms of a code, passes, rows of a minibatch.
@@ -147,7 +148,7 @@ fn online(
             // Each pass in an order of its own, as a feed has it.
             let order = Philox::new(1, pass as u64).permutation(M);
             for batch in order.chunks_exact(BATCH) {
-                let batch = signals.index_select(&Tensor::new(batch, &place.device)?, 0)?;
+                let batch = gather_rows(signals, batch)?;
                 trainer.partial_fit(&batch)?;
             }
         }

@@ -36,7 +36,7 @@ use crate::check::{at_least_one, range};
 use crate::dictionary::pursuit::{PursuitMethod, SparseCoder};
 use crate::sparse_coding::lasso::Lasso;
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::ErrorTarget;
+use chandlery_ops::{ErrorTarget, gather_rows};
 
 /// Settings of inpainting; see the [module](self).
 #[derive(Debug, Clone, PartialEq)]
@@ -245,8 +245,8 @@ impl Masked<'_> {
         // Where a patch's estimate stands below the zeros.
         let (mut place, mut filled) = (vec![0u32; self.n_known.len()], 1);
         for (limit, group) in groups.into_iter().enumerate().filter(|(_, group)| !group.is_empty()) {
-            let index = Tensor::new(group.as_slice(), self.rows.device())?;
-            let (rows, mask) = (self.rows.index_select(&index, 0)?, self.mask.index_select(&index, 0)?);
+            let of = |x: &Tensor| gather_rows(&x.contiguous()?, &group);
+            let (rows, mask) = (of(self.rows)?, of(self.mask)?);
             let n_known = mask.sum_keepdim(1)?;
             let mean = ((&rows * &mask)?.sum_keepdim(1)? / &n_known)?;
             let coder = match settings.penalty {
@@ -270,8 +270,7 @@ impl Masked<'_> {
                 filled += 1;
             }
         }
-        let place = Tensor::new(place, self.rows.device())?;
-        Ok((Tensor::cat(&estimates, 0)?.index_select(&place, 0)?, count))
+        Ok((gather_rows(&Tensor::cat(&estimates, 0)?, &place)?, count))
     }
 }
 

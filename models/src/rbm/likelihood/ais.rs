@@ -25,7 +25,7 @@ use super::{Estimate, Progress};
 use crate::check::{at_least_one, batch_of};
 use crate::rbm::{Rbm, RbmConfig};
 use candle::{DType, Result, Tensor};
-use chandlery_ops::Philox;
+use chandlery_ops::{Philox, gather_rows};
 use serde::{Deserialize, Serialize};
 
 /// The shares of Salakhutdinov and Murray's 14,500 temperatures, and where each ends.
@@ -175,11 +175,11 @@ impl Ais {
         let n = betas.len() - 1;
         let (ends, log_weights) = self.walk(start, &betas, &mut at, &mut |done| progress(done, n))?;
         let (log_mean, effective_chains) = log_mean(&log_weights);
-        let chosen = Tensor::new(in_proportion(&log_weights, at), ends.device())?;
+        let chosen = in_proportion(&log_weights, at);
         Ok(AisRun {
             log_z: log_mean.shifted(self.path.log_z_base),
             effective_chains,
-            states: ends.index_select(&chosen, 0)?,
+            states: gather_rows(&ends, &chosen)?,
         })
     }
 
@@ -199,8 +199,8 @@ impl Ais {
         at_least_one(OP, "rows of start", rows)?;
         let turns: Vec<u32> = (0..self.config.n_chains).map(|i| (i % rows) as u32).collect();
         let device = self.path.rbm().weight.device();
-        let turns = Tensor::new(turns, start.device())?;
-        let mut states = start.index_select(&turns, 0)?.to_dtype(DType::F64)?.to_device(device)?;
+        let mut states =
+            gather_rows(&start.contiguous()?, &turns)?.to_dtype(DType::F64)?.to_device(device)?;
 
         let mut betas = self.config.betas();
         betas.reverse();

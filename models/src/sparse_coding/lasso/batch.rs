@@ -3,6 +3,7 @@ use super::fista::{self, Momentum};
 use super::parallel::{self, Search};
 use super::problem::Part;
 use candle::{DType, Result, Tensor};
+use chandlery_ops::gather_rows;
 
 /// Iterations between two looks at the signals, when those that are done leave and rounding errors of running sums are made good.
 const ITERATIONS: usize = 10;
@@ -121,8 +122,7 @@ impl Going {
 
     /// Those of the signals at these places.
     fn keep(&self, rest: &[u32]) -> Result<Self> {
-        let rest = Tensor::from_vec(rest.to_vec(), rest.len(), self.rows.device())?;
-        let of = |x: &Tensor| x.index_select(&rest, 0)?.contiguous();
+        let of = |x: &Tensor| gather_rows(&x.contiguous()?, rest);
         let momentum = match &self.momentum {
             Some(Momentum { to, theta }) => Some(Momentum { to: of(to)?, theta: of(theta)? }),
             None => None,

@@ -9,7 +9,7 @@
 use super::problem::{Part, Problem};
 use super::{Activations, Lasso, OP, Solver};
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Factors, MaskedSignals, Precision, gemm_, lasso_masked_, row_squares};
+use chandlery_ops::{Factors, MaskedSignals, Precision, gather_rows, gemm_, lasso_masked_, row_squares};
 use std::collections::HashMap;
 
 /// Signals that must miss the same samples to be a problem of their own.
@@ -76,9 +76,8 @@ fn gathered(problem: &Problem<'_>, order: &[u32], parts: &[Activations]) -> Resu
     }
     let mut places = vec![0u32; order.len()];
     order.iter().enumerate().for_each(|(place, &row)| places[row as usize] = place as u32);
-    let places = Tensor::new(places, problem.signals.device())?;
     let back = |of: fn(&Activations) -> &Tensor| {
-        Tensor::cat(&parts.iter().map(of).collect::<Vec<_>>(), 0)?.index_select(&places, 0)
+        gather_rows(&Tensor::cat(&parts.iter().map(of).collect::<Vec<_>>(), 0)?, &places)
     };
     Ok(Activations {
         dense: back(|part| &part.dense)?,
@@ -98,8 +97,8 @@ impl Masked<'_> {
     fn alike(&self, rows: &[u32]) -> Result<Activations> {
         let Problem { lasso, signals, dictionary, .. } = &self.problem;
         let mask = self.mask.get(rows[0] as usize)?.ne(0u8)?.to_dtype(signals.dtype())?;
-        let index = Tensor::new(rows, signals.device())?;
-        let part = Problem::new(lasso, &signals.index_select(&index, 0)?, &dictionary.broadcast_mul(&mask)?)?;
+        let signals = gather_rows(&signals.contiguous()?, rows)?;
+        let part = Problem::new(lasso, &signals, &dictionary.broadcast_mul(&mask)?)?;
         part.solve(lasso.beta, None)
     }
 
@@ -110,8 +109,9 @@ impl Masked<'_> {
         let (n, dtype, device) = (dictionary.dim(0)?, signals.dtype(), signals.device());
         let grams = Grams::of(dictionary, lasso.ridge)?;
         let some = |rows: &[u32]| {
-            let (m, index) = (rows.len(), Tensor::new(rows, device)?);
-            let (signals, mask) = (signals.index_select(&index, 0)?, self.mask.index_select(&index, 0)?);
+            let m = rows.len();
+            let [signals, mask] = [signals, &self.mask].map(|t| gather_rows(&t.contiguous()?, rows));
+            let (signals, mask) = (signals?, mask?);
             let dense = Tensor::zeros((m, n), dtype, device)?;
             let gaps = match &grams {
                 None => {
