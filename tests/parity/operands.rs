@@ -106,7 +106,7 @@ fn views_that_begin_between_sixteen_bytes_are_refused_and_the_device_lives() -> 
     for device in devices()?.into_iter().filter(Device::is_cuda) {
         update(&device, 0, 0)?;
         update(&device, 4, 8)?;
-        let end = "into its storage; call .copy() first";
+        let end = "into its storage; call .force_contiguous() first";
         let want = format!(
             "contrast_step_: params must begin on a multiple of 16 bytes, got a view 1 entries of F32 {end}"
         );

@@ -5,6 +5,7 @@ mod descent;
 mod forces;
 mod neighbours;
 mod order;
+mod views;
 
 use candle::{DType, Device, Result, Tensor};
 use chandlery::tsne::{Method, TsneConfig};
