@@ -7,7 +7,7 @@ use candle::Device;
 use chandlery::feedforward::ReconstructionLoss;
 use chandlery::schedule::Plan;
 use chandlery_datasets::patches::{ImageSet, PatchSize};
-use chandlery_datasets::{Colour, DataOptions, Dataset, ImageShape, count};
+use chandlery_datasets::{Centre, Colour, DataOptions, Dataset, ImageShape, count};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -68,6 +68,15 @@ impl DataArgs {
             }
         };
         dataset.name.clone_from(&self.data);
+        for split in std::iter::once(&dataset.train).chain(&dataset.test) {
+            if let Some((column, cost)) = split.rows.rounding().and_then(|rounding| rounding.cost) {
+                eprintln!(
+                    "--data {}: values are rounded to 32 bits, which moves those of column {column} by {cost:.1e} of their standard deviation; \
+                     subtract the mean of the column before you save it",
+                    self.data
+                );
+            }
+        }
         Ok(dataset)
     }
 }
@@ -203,6 +212,10 @@ pub struct ReadArgs {
     /// Use only the first ROWS rows of each split; default: all rows.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
     pub max_rows: Option<usize>,
+    /// What a program subtracts from numbers of more than 32 bits before they are rounded.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub centre: Option<Centre>,
 }
 
 impl ReadArgs {
@@ -218,6 +231,7 @@ impl ReadArgs {
             test_split: either(&self.test_split, &other.test_split),
             colour: if self.colour == ColourArg::AsStored { other.colour } else { self.colour },
             max_rows: self.max_rows.or(other.max_rows),
+            centre: self.centre.as_ref().or(other.centre.as_ref()).cloned(),
         }
     }
 
@@ -238,6 +252,7 @@ impl ReadArgs {
             test_split: self.test_split.clone(),
             max_rows: self.max_rows,
             colour: self.colour.into(),
+            centre: self.centre.clone(),
             ..DataOptions::default()
         }
     }

@@ -3,7 +3,7 @@
 
 #include "warp.cuh"
 
-// [n, D] floats. Two dimensions are read as one float2: layouts begin on 8 bytes.
+// [n, D] floats. Two dimensions are read as one float2: hosts see to it that layouts begin on 8 bytes.
 template <int D>
 struct Point {
   float x[D];

@@ -55,10 +55,34 @@ pub(crate) fn matrix(
 
 /// Whether the first entry of a view, and with it every line whose length is a multiple, begins on so many bytes: for
 /// kernels that load several entries at once. Allocations of candle begin on 256 bytes.
-#[cfg_attr(
-    not(feature = "cuda"),
-    allow(dead_code, reason = "only kernels on a GPU load several entries at once")
-)]
 pub(crate) fn begins_on(bytes: usize, t: &Tensor) -> bool {
     (t.layout().start_offset() * t.dtype().size_in_bytes()).is_multiple_of(bytes)
 }
+
+/// Refuses a view that does not begin on so many bytes.
+pub(crate) fn expect_aligned(op: &str, name: &str, t: &Tensor, bytes: usize) -> Result<()> {
+    if begins_on(bytes, t) {
+        return Ok(());
+    }
+    candle::bail!(
+        "{op}: {name} must begin on a multiple of {bytes} bytes, got a view {} entries of {:?} into its storage; call .force_contiguous() first",
+        t.layout().start_offset(),
+        t.dtype()
+    )
+}
+
+/// Points in 2 or 3 dimensions as kernels load them, those in 2 as one number of 8 bytes: a copy where a view does not begin on 8 bytes.
+pub(crate) fn aligned_points(points: &Tensor) -> Result<Tensor> {
+    if begins_on(POINT, points) { Ok(points.clone()) } else { points.force_contiguous() }
+}
+
+/// Refuses points in 2 dimensions that do not begin on 8 bytes, where a step may be recorded and nothing can be copied.
+pub(crate) fn expect_points(op: &str, name: &str, points: &Tensor) -> Result<()> {
+    match points.dims() {
+        [_, 2] => expect_aligned(op, name, points, POINT),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes of a point in 2 dimensions.
+const POINT: usize = 8;

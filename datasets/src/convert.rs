@@ -1,6 +1,6 @@
 //! Values of other types: rows to f32, labels to whole numbers.
 use crate::options::DataOptions;
-use crate::sink::RowSink;
+use crate::rounded::RoundedSink;
 use crate::{Result, Source};
 use std::sync::Arc;
 
@@ -10,14 +10,15 @@ pub(crate) fn convert<const SIZE: usize>(
     bytes: &[u8],
     n_features: usize,
     options: &DataOptions,
-    to_f32: impl Fn(&[u8; SIZE]) -> f32,
+    to_f64: impl Fn(&[u8; SIZE]) -> f64,
 ) -> Result<Arc<dyn Source>> {
     const VALUES_PER_BLOCK: usize = 1 << 16;
     let (values, _) = bytes.as_chunks::<SIZE>();
     let keep = options.rows_of(values.len() / n_features) * n_features;
-    let mut sink = RowSink::new(options.memory_limit());
-    for block in values[..keep].chunks(VALUES_PER_BLOCK) {
-        sink.push(&block.iter().map(&to_f32).collect::<Vec<f32>>())?;
+    let mut sink = RoundedSink::new(options.memory_limit(), options.centre.clone());
+    let rows_per_block = (VALUES_PER_BLOCK / n_features.max(1)).max(1);
+    for block in values[..keep].chunks(rows_per_block * n_features) {
+        sink.push(&block.iter().map(&to_f64).collect::<Vec<f64>>(), n_features)?;
     }
     sink.finish(at, n_features)
 }

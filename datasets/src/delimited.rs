@@ -5,7 +5,7 @@
 //! go by the names in the header, or by their numbers, counted from 0.
 use crate::labels::{LABELS, Texts, shortened};
 use crate::options::DataOptions;
-use crate::sink::RowSink;
+use crate::rounded::RoundedSink;
 use crate::{Dataset, Error, Result, Split, count};
 use ::csv::{ErrorKind, Reader, ReaderBuilder, StringRecord, Terminator, Trim};
 use flate2::read::MultiGzDecoder;
@@ -49,7 +49,7 @@ pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
     };
     let width = header.as_ref().unwrap_or(sample).len();
     let plan = Plan::new(&at, header.as_ref(), sample, options)?;
-    let mut sink = RowSink::new(options.memory_limit());
+    let mut sink = RoundedSink::new(options.memory_limit(), options.centre.clone());
     let mut labels = plan.labels.map(|column| (column, Texts::new(plan.place(&at, column), "line")));
     let mut row = Vec::with_capacity(plan.rows.len());
     let mut left = options.rows_of(usize::MAX);
@@ -74,7 +74,7 @@ pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
         for &column in &plan.rows {
             row.push(plan.number(&at, &record, column)?);
         }
-        sink.push(&row)?;
+        sink.push(&row, row.len())?;
         if let Some((column, labels)) = &mut labels {
             labels.push(record.get(*column).unwrap_or_default(), line_of(&record))?;
         }
@@ -293,11 +293,12 @@ impl Plan {
         }
     }
 
-    fn number(&self, at: &str, record: &StringRecord, column: usize) -> Result<f32> {
+    fn number(&self, at: &str, record: &StringRecord, column: usize) -> Result<f64> {
         let field = record.get(column).unwrap_or_default();
-        let (what, fix) = match field.parse::<f32>() {
-            Ok(number) if number.is_finite() => return Ok(number),
-            Ok(number) => (format!("is {number}"), "replace or drop such values and save again"),
+        let (what, fix) = match field.parse::<f64>() {
+            // Rows are f32.
+            Ok(number) if (number as f32).is_finite() => return Ok(number),
+            Ok(number) => (format!("is {}", number as f32), "replace or drop such values and save again"),
             Err(_) if field.is_empty() => {
                 ("has no value".to_owned(), "drop or fill rows with missing values")
             }

@@ -76,6 +76,7 @@ pub mod patches;
 #[cfg(feature = "image")]
 mod pixels;
 pub mod preparation;
+mod rounded;
 mod sink;
 pub mod source;
 mod table;
@@ -95,4 +96,5 @@ pub use options::{Colour, DataOptions};
 #[cfg(feature = "image")]
 pub use pixels::decode_image;
 pub use preparation::Preparation;
+pub use rounded::{Centre, Rounding};
 pub use source::{MemoryRows, RowType, Source, Subset};

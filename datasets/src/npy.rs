@@ -7,8 +7,10 @@ use crate::labels::{Labels, Texts, class_numbers};
 use crate::mapped::{MappedFile, MappedRows, check_extent};
 use crate::named::Rows;
 use crate::options::DataOptions;
-use crate::sink::{RowSink, Value};
+use crate::rounded::RoundedSink;
+use crate::sink::RowSink;
 use crate::{Dataset, Error, ImageShape, Result, RowType, Source, Split};
+use bytemuck::Pod;
 use candle::{Device, Tensor};
 use npyz::{DType, NpyHeader, Order};
 use std::ops::Range;
@@ -133,9 +135,17 @@ impl Array {
         let rows = match (self.descr.as_str(), self.order) {
             ("|u1", Order::C) => mapped(RowType::U8)?,
             ("<f4", Order::C) => mapped(RowType::F32)?,
-            ("|u1", Order::Fortran) => self.gathered(n_features, options, 1, |b| b[0])?,
+            ("|u1", Order::Fortran) => {
+                let mut sink = RowSink::new(options.memory_limit());
+                self.gather(n_features, options, 1, |b| b[0], |block| sink.push(block))?;
+                sink.finish(&at, n_features)?
+            }
             (descr, _) => match number(descr) {
-                Some(Number { size, to_f32, .. }) => self.gathered(n_features, options, size, to_f32)?,
+                Some(Number { size, to_f64, .. }) => {
+                    let mut sink = RoundedSink::new(options.memory_limit(), options.centre.clone());
+                    self.gather(n_features, options, size, to_f64, |block| sink.push(block, n_features))?;
+                    sink.finish(&at, n_features)?
+                }
                 None => {
                     let want = "whole numbers, floats of 16 to 64 bits or truth values";
                     return Err(self.wrong_type(want, "save x.astype('float32')"));
@@ -145,14 +155,15 @@ impl Array {
         Ok(Rows { rows, n_rows: n_samples, image })
     }
 
-    /// The rows in memory, in C order; at most `max_rows` of them. `read` makes a value of `size` bytes.
-    fn gathered<T: Value>(
+    /// Gives `take` the rows in C order, block by block; at most `max_rows` of them. `read` makes a value of `size` bytes.
+    fn gather<T: Pod>(
         &self,
         n_features: usize,
         options: &DataOptions,
         size: usize,
         read: impl Fn(&[u8]) -> T,
-    ) -> Result<Arc<dyn Source>> {
+        mut take: impl FnMut(&[T]) -> Result<()>,
+    ) -> Result<()> {
         let bytes = self.values(size)?;
         let value = |at: usize| read(&bytes[at * size..(at + 1) * size]);
         let (n, keep) = (self.shape[0], options.rows_of(self.shape[0]));
@@ -163,7 +174,6 @@ impl Array {
                 ((0..n_features).map(|feature| n * self.in_fortran_order(feature)).collect(), 1)
             }
         };
-        let mut sink = RowSink::new(options.memory_limit());
         let rows_per_block = (VALUES_PER_BLOCK / n_features.max(1)).max(1);
         let mut block = Vec::new();
         for first in (0..keep).step_by(rows_per_block) {
@@ -175,9 +185,9 @@ impl Array {
                     block[i * n_features + feature] = value(place + row * next);
                 }
             }
-            sink.push(&block)?;
+            take(&block)?;
         }
-        sink.finish(&self.at, n_features)
+        Ok(())
     }
 
     /// The place of a feature, counted in C order, among the features in Fortran order.
@@ -298,7 +308,7 @@ pub(crate) fn header(at: &str, bytes: &[u8]) -> Result<(NpyHeader, usize)> {
 /// How a type of numbers is read from its bytes.
 struct Number {
     size: usize,
-    to_f32: fn(&[u8]) -> f32,
+    to_f64: fn(&[u8]) -> f64,
     /// For whole numbers; those beyond i64 become -1, which is no class.
     to_whole: Option<fn(&[u8]) -> i64>,
 }
@@ -313,20 +323,20 @@ fn number(descr: &str) -> Option<Number> {
         ($t:ty, $from:ident) => {
             Number {
                 size: size_of::<$t>(),
-                to_f32: |b| <$t>::$from(bytes(b)) as f32,
+                to_f64: |b| <$t>::$from(bytes(b)) as f64,
                 to_whole: Some(|b| i64::try_from(<$t>::$from(bytes(b))).unwrap_or(-1)),
             }
         };
     }
     macro_rules! float {
-        ($t:ty, $from:ident, $to_f32:expr) => {
-            Number { size: size_of::<$t>(), to_f32: |b| $to_f32(<$t>::$from(bytes(b))), to_whole: None }
+        ($t:ty, $from:ident, $to_f64:expr) => {
+            Number { size: size_of::<$t>(), to_f64: |b| $to_f64(<$t>::$from(bytes(b))), to_whole: None }
         };
     }
     Some(match descr {
         "|b1" => Number {
             size: 1,
-            to_f32: |b| f32::from(u8::from(b[0] != 0)),
+            to_f64: |b| f64::from(u8::from(b[0] != 0)),
             to_whole: Some(|b| i64::from(b[0] != 0)),
         },
         "|u1" => whole!(u8, from_le_bytes),
@@ -343,12 +353,12 @@ fn number(descr: &str) -> Option<Number> {
         ">u8" => whole!(u64, from_be_bytes),
         "<i8" => whole!(i64, from_le_bytes),
         ">i8" => whole!(i64, from_be_bytes),
-        "<f2" => float!(half::f16, from_le_bytes, half::f16::to_f32),
-        ">f2" => float!(half::f16, from_be_bytes, half::f16::to_f32),
-        "<f4" => float!(f32, from_le_bytes, std::convert::identity),
-        ">f4" => float!(f32, from_be_bytes, std::convert::identity),
-        "<f8" => float!(f64, from_le_bytes, |x| x as f32),
-        ">f8" => float!(f64, from_be_bytes, |x| x as f32),
+        "<f2" => float!(half::f16, from_le_bytes, half::f16::to_f64),
+        ">f2" => float!(half::f16, from_be_bytes, half::f16::to_f64),
+        "<f4" => float!(f32, from_le_bytes, f64::from),
+        ">f4" => float!(f32, from_be_bytes, f64::from),
+        "<f8" => float!(f64, from_le_bytes, std::convert::identity),
+        ">f8" => float!(f64, from_be_bytes, std::convert::identity),
         _ => return None,
     })
 }

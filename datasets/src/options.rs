@@ -1,5 +1,5 @@
 //! How a data set is read.
-use crate::{Error, Result};
+use crate::{Centre, Error, Result};
 
 /// The forms that [`open`](mod@crate::open) takes, for messages and help texts.
 pub const FORMS: &str = "mnist-sample, mnist, fashion-mnist, hub:OWNER/NAME[@REVISION], a folder of idx files, images or parquet \
@@ -45,6 +45,8 @@ pub struct DataOptions {
     pub max_rows: Option<usize>,
     /// What to make of images: as stored by default. Transparency is dropped, 16 bits a channel are rounded to 8.
     pub colour: Colour,
+    /// What is subtracted from the columns of values in more than 32 bits before they are rounded to f32. Default: nothing.
+    pub centre: Option<Centre>,
     /// Bytes of decoded rows of a split that may stay in memory; the rest goes to a temporary file that is mapped.
     /// Default 2 GiB.
     pub memory_bytes: Option<usize>,

@@ -1,5 +1,5 @@
 //! Where rows come from: the [`Source`] trait, and the sources that live in memory.
-use crate::{Error, Result};
+use crate::{Error, Result, Rounding};
 use candle::DType;
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -56,6 +56,11 @@ pub trait Source: std::fmt::Debug + Send + Sync {
     /// The stored type as candle names it, `U8` or `F32`.
     fn dtype(&self) -> DType {
         self.row_type().dtype()
+    }
+
+    /// What became of values that were read in more than 32 bits; none where nothing did that is worth a word.
+    fn rounding(&self) -> Option<&Rounding> {
+        None
     }
 
     /// Copies the rows at `indices`, one after the other, into `out` as native-endian bytes.
@@ -287,6 +292,10 @@ impl Source for Subset {
 
     fn row_type(&self) -> RowType {
         self.inner.row_type()
+    }
+
+    fn rounding(&self) -> Option<&Rounding> {
+        self.inner.rounding()
     }
 
     fn read_rows(&self, indices: &[u32], out: &mut [u8]) -> Result<()> {

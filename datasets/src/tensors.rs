@@ -100,16 +100,16 @@ impl Named for Tensors {
             Dtype::U8 => mapped(RowType::U8)?,
             Dtype::F32 => mapped(RowType::F32)?,
             Dtype::F64 => {
-                let to_f32 = |b: &[u8; 8]| f64::from_le_bytes(*b) as f32;
-                convert(&at, bytes, n_features, options, to_f32)?
+                let to_f64 = |b: &[u8; 8]| f64::from_le_bytes(*b);
+                convert(&at, bytes, n_features, options, to_f64)?
             }
             Dtype::F16 => {
-                let to_f32 = |b: &[u8; 2]| half::f16::from_le_bytes(*b).to_f32();
-                convert(&at, bytes, n_features, options, to_f32)?
+                let to_f64 = |b: &[u8; 2]| half::f16::from_le_bytes(*b).to_f64();
+                convert(&at, bytes, n_features, options, to_f64)?
             }
             Dtype::BF16 => {
-                let to_f32 = |b: &[u8; 2]| half::bf16::from_le_bytes(*b).to_f32();
-                convert(&at, bytes, n_features, options, to_f32)?
+                let to_f64 = |b: &[u8; 2]| half::bf16::from_le_bytes(*b).to_f64();
+                convert(&at, bytes, n_features, options, to_f64)?
             }
             other => {
                 return Err(Error::format(

@@ -88,7 +88,7 @@ impl Rows {
         match self {
             Self::Set(name) => {
                 let set = chandlery_datasets::open(name, &DataOptions::default())?;
-                let of_set = tsne::rows::Rows::of(set, SplitsArg::All, &Device::Cpu)?;
+                let of_set = tsne::rows::Rows::of(set, SplitsArg::All, None, &Device::Cpu)?;
                 let labels = of_set.labels.map(|labels| Tensor::new(labels, &Device::Cpu)).transpose()?;
                 Ok((of_set.raw, labels))
             }
@@ -327,7 +327,7 @@ fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
         let read =
             tsne.config.preparation.apply(&rows.to_device(device)?)?.to_dtype(DType::F32)?.contiguous()?;
         let metric = tsne.config.metric;
-        row.kl = Some(measure::true_kl(&read, &layout, tsne.config.perplexity, metric)?);
+        row.kl = Some(measure::true_kl(&read, &layout, &tsne.config, tsne.philox)?);
         let (k, sample) = (quality::TRUST_NEIGHBOURS, quality::SAMPLE);
         row.trustworthiness = Some(measure::trustworthiness(&read, &layout, k, sample, metric)?);
         row.knn_label_accuracy = labels

@@ -7,7 +7,7 @@ use crate::options::{
 };
 use crate::rows::SplitArg;
 use crate::session::SessionArgs;
-use chandlery::tsne::{Start, TransformConfig, TsneConfig};
+use chandlery::tsne::{Metric, Start, TransformConfig, TsneConfig};
 use chandlery_datasets::preparation::StepConfig;
 use chandlery_datasets::{ImageShape, Preparation};
 use clap::{Args, Parser, Subcommand};
@@ -71,7 +71,8 @@ pub struct Settings {
     /// Dimensions of the layout, 2 or 3.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = two_or_three)]
     pub dims: usize,
-    /// Effective number of neighbours of a row, from 1 to a third of the rows. Several values, such as 10,50, average their affinities.
+    /// Effective number of neighbours of a row, at least 1; lowered to a third of the rows where these are few. Several values, such as 10,50,
+    /// average their affinities.
     #[arg(long, value_name = "P,...", value_delimiter = ',', default_value = "30", value_parser = one_or_more)]
     pub perplexity: Vec<f64>,
     /// How rows are compared.
@@ -84,7 +85,7 @@ pub struct Settings {
     /// 150,000 rows.
     #[arg(long, value_name = "true|false", conflicts_with = "neighbours_from")]
     pub approximate: Option<bool>,
-    /// Neighbours that were found elsewhere: a .npy file of integers, [n, k], none of which is the row itself. Needs --distances.
+    /// Neighbours that were found elsewhere: a .npy file of integers from 0, [n, k]. The row itself is left out. Needs --distances.
     #[arg(long, value_name = "FILE", requires = "distances", conflicts_with = "neighbours")]
     pub neighbours_from: Option<PathBuf>,
     /// The distances (not squared) of --neighbours-from: a .npy file of floats, [n, k].
@@ -121,7 +122,8 @@ pub struct Settings {
     /// Momentum in the iterations after the early ones, at least 0 and below 1.
     #[arg(long, value_name = "MOMENTUM", default_value_t = 0.8, value_parser = below_one)]
     pub momentum: f64,
-    /// Degrees of freedom of the kernel, above 0; below 1 shows finer clusters.
+    /// Degrees of freedom A of the kernel (1 + d^2/A)^-A, above 0; below 1 shows finer clusters. Scikit-learn's kernel
+    /// (1 + d^2/V)^(-(V + 1)/2) is that of A = (V + 1)/2 in another unit of length.
     #[arg(long, value_name = "ALPHA", default_value_t = 1., value_parser = above_zero)]
     pub degrees_of_freedom: f64,
     /// Initial layout; with --neighbours-from it is random.
@@ -180,9 +182,31 @@ impl Settings {
             },
             gradient_tolerance: self.gradient_tolerance,
             preparation,
+            centre: vec![],
             image,
         }
     }
+
+    /// Whether rows without the means of their columns have the same layout.
+    pub fn takes_centre(&self) -> bool {
+        takes_centre(self.metric.0, &self.prepare)
+    }
+}
+
+/// Whether rows that are prepared and compared so may first lose the means of their columns.
+pub fn takes_centre(metric: Metric, prepare: &[StepConfig]) -> bool {
+    let by_differences = matches!(metric, Metric::Euclidean | Metric::Manhattan | Metric::Chebyshev);
+    let keeps_differences = |step: &StepConfig| {
+        matches!(
+            step,
+            StepConfig::Scale(_)
+                | StepConfig::UnitVariance
+                | StepConfig::Center
+                | StepConfig::Pca { .. }
+                | StepConfig::Whiten(_)
+        )
+    };
+    by_differences && prepare.iter().all(keeps_differences)
 }
 
 /// Arguments of `tsne train`.
@@ -217,7 +241,7 @@ pub struct TransformArgs {
     /// File to write their points to: .npy, .csv or .safetensors, or - for CSV on standard output.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Effective number of neighbours of a new row, from 1 to a third of the number of rows in the layout.
+    /// Effective number of neighbours of a new row, at least 1; lowered to a third of the rows in the layout where these are few.
     #[arg(long, value_name = "P", default_value_t = 5., value_parser = one_or_more)]
     pub perplexity: f64,
     /// Iterations of the descent.
@@ -266,9 +290,21 @@ pub struct EvaluateArgs {
     /// How rows are compared; default: as in the run if --embedding is the folder of a run, else by the Euclidean distance.
     #[arg(long, value_enum)]
     pub metric: Option<MetricArg>,
-    /// Perplexity of the affinities for the divergence, from 1 to a third of the rows.
-    #[arg(long, value_name = "P", default_value_t = 30., value_parser = one_or_more)]
-    pub perplexity: f64,
+    /// Perplexity of the affinities for the divergence, at least 1, or several; lowered to a third of the rows where these are few. Default: as
+    /// in the run if --embedding is the folder of a run, else 30.
+    #[arg(long, value_name = "P,...", value_delimiter = ',', value_parser = one_or_more)]
+    pub perplexity: Vec<f64>,
+    /// Number of neighbours of each row that get an affinity; default: as in the run if --embedding is the folder of a run, else three times
+    /// the largest perplexity.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub neighbours: Option<usize>,
+    /// Degrees of freedom of the kernel, as of `train`; default: as in the run if --embedding is the folder of a run, else 1.
+    #[arg(long, value_name = "ALPHA", value_parser = above_zero)]
+    pub degrees_of_freedom: Option<f64>,
+    /// Steps that prepare rows, fitted to these rows, as of `train`; default: the fitted steps of the run if --embedding is the folder of a run,
+    /// else none.
+    #[arg(long, value_name = "STEP,...", value_delimiter = ',', long_help = PREPARE)]
+    pub prepare: Vec<StepConfig>,
     /// Where it computes, and how it reports.
     #[command(flatten)]
     pub common: Common,

@@ -21,6 +21,10 @@ pub fn of<'a>(
 ) -> Result<Card<'a>> {
     let (n, n_dims) = embedding.layout().dims2()?;
     let n_inputs = rows.raw.dim(1)?;
+    let centre = match embedding.config().centre.is_empty() {
+        true => "",
+        false => ", less `centre` of config.json, subtracted in f64",
+    };
     let mut results = String::from("| figure | value |\n|---|---|\n");
     for (name, value) in figures {
         // Writing to a String cannot fail.
@@ -37,7 +41,7 @@ pub fn of<'a>(
         ),
         settings: format!(
             "perplexity {}, {} distance, {iterations} iterations, early exaggeration {}",
-            words_of_list(&settings.perplexity),
+            words_of_list(&embedding.config().perplexities()),
             name_of(&settings.metric),
             settings.early_exaggeration
         ),
@@ -46,7 +50,7 @@ pub fn of<'a>(
         rust: format!(
             "let embedding = chandlery::tsne::Embedding::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
              let points = embedding.layout(); // [{n}, {n_dims}]\n\
-             let new = embedding.transform(&rows)?; // rows: [m, {n_inputs}], raw: u8, or f32 in the same unit over 255"
+             let new = embedding.transform(&rows)?; // rows: [m, {n_inputs}], raw: u8, or f32 in the same unit over 255{centre}"
         ),
         files: "`model.safetensors` holds `layout` `[n, n_dims]` and `rows` `[n, n_inputs]`, the raw rows that new ones are compared with. \
                 `layout.npy`, `layout.csv` (with labels) and `layout.safetensors` hold the layout alone; `page.html` shows it in a browser, \

@@ -1,31 +1,49 @@
 //! The command `evaluate`: measures of a layout, made by this or any other program.
-use super::args::EvaluateArgs;
-use super::choices::{MetricArg, SplitsArg};
+use super::args::{EvaluateArgs, Settings, takes_centre};
+use super::choices::MetricArg;
 use super::measure::Measures;
 use super::rows::{Rows, read_layout};
+use super::train::words_of_list;
+use super::{given, streams};
+use crate::options::{DataArgs, located};
 use crate::progress::Spinner;
 use crate::report::{Outcome, Report};
 use crate::session::info::data_and_settings;
 use anyhow::{Context, Result};
-use candle::{DType, Device};
-use chandlery::tsne::measure::true_kl;
-use chandlery_datasets::{Preparation, count};
-use serde::Deserialize;
+use candle::{DType, Device, Tensor};
+use chandlery::Philox;
+use chandlery::tsne::measure::{kl_of_affinities, true_kl};
+use chandlery::tsne::{Embedding, TsneConfig, TsneRun};
+use chandlery_datasets::{Centre, count};
 use serde_json::json;
 
 /// Prints the measures.
 pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
     let device = args.common.open_device()?;
-    let (rows, metric) = rows(args, &device)?;
+    let of_run = of_run(args)?;
+    let made = made(args)?;
+    let rows = rows(args, of_run.as_ref(), &made, &device)?;
     let layout = read_layout(&args.embedding, "--embedding", rows.n(), &device)?;
+    let settings = of_run.as_ref().map(|(_, settings)| settings);
+    let asked = config(args, &rows, made, settings)?;
+    let config = asked.lowered(rows.n());
+    let metric = MetricArg(config.metric);
     let spinner = Spinner::new("measuring");
-    // Bytes over 255.
-    let read = Preparation::default().apply(&rows.raw)?.to_dtype(DType::F32)?.contiguous()?;
-    let kl = true_kl(&read, &layout, args.perplexity, metric.0).context("--perplexity")?;
-    let measures = Measures::new(&read, rows.labels.as_deref(), &layout, metric.0)?;
+    let read = config.preparation.apply(&rows.raw)?.to_dtype(DType::F32)?.contiguous()?;
+    let philox = Philox::new(settings.map_or(0, |settings| settings.seed), streams::START);
+    // What compares rows in another way has other neighbours.
+    let is_as_made = args.metric.is_none() && args.neighbours.is_none() && args.prepare.is_empty();
+    let kl = kl(&read, &layout, &config, philox, of_run.as_ref().filter(|_| is_as_made))?;
+    let measures = Measures::new(&read, rows.labels.as_deref(), &layout, config.metric)?;
     drop(spinner);
-    report.line(&format!("KL {kl:.4} at perplexity {} over {}", args.perplexity, count(rows.n(), "row")))?;
+    let perplexity = words_of_list(&config.perplexities());
+    if config.perplexities() != asked.perplexities() {
+        let asked = words_of_list(&asked.perplexities());
+        let rows = count(rows.n(), "row");
+        report.line(&format!("note: perplexity {asked} was lowered to {perplexity} for {rows}"))?;
+    }
+    report.line(&format!("KL {kl:.4} at perplexity {perplexity} over {}", count(rows.n(), "row")))?;
     for (name, value) in measures.figures() {
         report.line(&format!("{name} {value}"))?;
     }
@@ -35,7 +53,10 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
         "n_samples": rows.n(),
         "n_dims": layout.dim(1)?,
         "metric": metric,
-        "perplexity": args.perplexity,
+        "perplexity": match &config.perplexities()[..] {
+            &[one] => json!(one),
+            several => json!(several),
+        },
         "kl": kl,
         "trustworthiness": measures.trustworthiness,
         "knn_recall": measures.knn_recall,
@@ -44,22 +65,93 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The rows that the layout is of, and how they are compared, as asked for; what is not said is as in the run if the layout is the folder of one.
-fn rows(args: &EvaluateArgs, device: &Device) -> Result<(Rows, MetricArg)> {
-    #[derive(Deserialize)]
-    struct OfRun {
-        split: SplitsArg,
-        #[serde(default)]
-        metric: MetricArg,
-    }
-    let run = match data_and_settings::<OfRun>(&args.embedding) {
+/// What the run was asked for, if the layout is the folder of one.
+fn of_run(args: &EvaluateArgs) -> Result<Option<(DataArgs, Settings)>> {
+    match data_and_settings::<Settings>(&args.embedding) {
         // A run is not needed where the data is named.
-        Err(_) if args.data.data.is_some() => None,
-        run => run?,
+        Err(_) if args.data.data.is_some() => Ok(None),
+        run => run,
+    }
+}
+
+/// How the layout was made, if it is a folder with an embedding.
+fn made(args: &EvaluateArgs) -> Result<Option<TsneConfig>> {
+    if !args.embedding.join("config.json").is_file() {
+        return Ok(None);
+    }
+    let folder = args.embedding.display().to_string();
+    let config = Embedding::from_pretrained(&folder, &Device::Cpu)?.config().clone();
+    Ok(Some(TsneConfig { image: None, ..config }))
+}
+
+/// The rows that the layout is of, as asked for; what is not said is as in the run.
+fn rows(
+    args: &EvaluateArgs,
+    of_run: Option<&(DataArgs, Settings)>,
+    made: &Option<TsneConfig>,
+    device: &Device,
+) -> Result<Rows> {
+    let split = args.split.or(of_run.map(|(_, settings)| settings.split)).unwrap_or_default();
+    let metric = args.metric.map(|metric| metric.0);
+    let metric = metric.or(made.as_ref().map(|made| made.metric)).unwrap_or_default();
+    let centre = match made {
+        // The steps of a run were fitted to rows without what its rows lost.
+        Some(made) if args.prepare.is_empty() && args.metric.is_none() => Centre::new(made.centre.clone()),
+        _ if takes_centre(metric, &args.prepare) => Centre::default(),
+        _ => Centre::new(vec![]),
     };
-    let (data, of_run) = run.unzip();
-    let split = args.split.or(of_run.as_ref().map(|of_run| of_run.split)).unwrap_or_default();
-    let metric = args.metric.or(of_run.map(|of_run| of_run.metric)).unwrap_or_default();
-    let dataset = args.data.or_those_of(data).open();
-    Ok((Rows::of(args.data.named(&args.embedding.display().to_string(), dataset)?, split, device)?, metric))
+    let mut data = args.data.or_those_of(of_run.map(|(data, _)| data.clone()));
+    data.read.centre = Some(centre.clone());
+    let dataset = args.data.named(&args.embedding.display().to_string(), data.open())?;
+    Rows::of(dataset, split, Some(&centre), device)
+}
+
+/// How the layout is measured: as it was made, but for what was asked for.
+fn config(
+    args: &EvaluateArgs,
+    rows: &Rows,
+    made: Option<TsneConfig>,
+    settings: Option<&Settings>,
+) -> Result<TsneConfig> {
+    let mut config = made.unwrap_or_default();
+    if let Some(metric) = args.metric {
+        config.metric = metric.0;
+    }
+    if let Some((first, further)) = args.perplexity.split_first() {
+        (config.perplexity, config.further_perplexities) = (*first, further.to_vec());
+        // Those of the run belong to its perplexity.
+        config.neighbours = None;
+    }
+    if args.neighbours.is_some() {
+        config.neighbours = args.neighbours;
+    }
+    if let Some(alpha) = args.degrees_of_freedom {
+        config.degrees_of_freedom = alpha as f32;
+    }
+    if !args.prepare.is_empty() {
+        config.preparation = rows.preparation(&args.prepare, settings.map_or(0, |of| of.seed))?;
+    }
+    Ok(config)
+}
+
+/// The divergence, over the neighbours that were given to the run or those of a search.
+fn kl(
+    read: &Tensor,
+    layout: &Tensor,
+    config: &TsneConfig,
+    philox: Philox,
+    of_run: Option<&(DataArgs, Settings)>,
+) -> Result<f64> {
+    if let Some((data, settings)) = of_run
+        && let (Some(indices), Some(distances)) = (&settings.neighbours_from, &settings.distances)
+    {
+        let at = |path: &std::path::Path| located(&path.display().to_string(), data.base.as_deref());
+        let (indices, distances) = (at(indices), at(distances));
+        let given = given::neighbours(indices.as_ref(), distances.as_ref(), read.dim(0)?);
+        let given = given.context("the neighbours of this run; search others with --neighbours")?;
+        let config = TsneConfig { preparation: Default::default(), ..config.clone() };
+        let run = TsneRun::from_neighbours(config, philox, &given.to_device(layout.device())?)?;
+        return Ok(kl_of_affinities(run.affinities(), layout, run.config().degrees_of_freedom)?);
+    }
+    true_kl(read, layout, config, philox).context("the divergence")
 }

@@ -1,31 +1,31 @@
 //! Neighbours that were found elsewhere.
-use anyhow::{Context, Result, ensure};
-use candle::{Device, Tensor};
-use chandlery::tsne::Neighbours;
+use anyhow::{Context, Result, anyhow, ensure};
+use chandlery::tsne::{CheckedNeighbours, GivenNeighbours, WrongNeighbours};
+use chandlery_datasets::count;
 use npyz::{Deserialize, NpyFile};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-/// Reads the neighbours of `n` rows: indices of some integer type and distances of some float type, both `[n, k]`.
-pub fn neighbours(indices: &Path, distances: &Path, n: usize, device: &Device) -> Result<Neighbours> {
-    let at = || format!("--neighbours-from {}", indices.display());
-    let (shape, integers) = read(indices, integers).with_context(at)?;
-    let u32s: Option<Vec<u32>> = integers.iter().map(|&i| u32::try_from(i).ok()).collect();
-    let u32s =
-        u32s.with_context(|| format!("{}: indices must be from 0 to {}", at(), n.saturating_sub(1)))?;
-    ensure!(shape[0] == n, "{}: there must be a line for each of {n} rows, got {}", at(), shape[0]);
-    let of_distances = || format!("--distances {}", distances.display());
-    let (got, floats) = read(distances, floats).with_context(of_distances)?;
+/// Reads the neighbours of `n` rows: indices of some integer type and distances of some float type, both `[n, k]`. Names the file of what makes no
+/// sense.
+pub fn neighbours(indices: &Path, distances: &Path, n: usize) -> Result<CheckedNeighbours> {
+    let of_indices = format!("--neighbours-from {}", indices.display());
+    let of_distances = format!("--distances {}", distances.display());
+    let (shape, indices) = read(indices, integers).with_context(|| of_indices.clone())?;
     ensure!(
-        got == shape,
-        "{}: must have the shape of --neighbours-from, {shape:?}, got {got:?}",
-        of_distances()
+        shape[0] == n,
+        "{of_indices}: there must be a line for each of {}, got {}",
+        count(n, "row"),
+        shape[0]
     );
-    let (n, k) = (shape[0], shape[1]);
-    Ok(Neighbours {
-        indices: Tensor::from_vec(u32s, (n, k), device)?,
-        distances: Tensor::from_vec(floats, (n, k), device)?,
+    ensure!(shape[1] > 0, "{of_indices}: must have at least one neighbour in a line, got shape {shape:?}");
+    let (got, distances) = read(distances, floats).with_context(|| of_distances.clone())?;
+    ensure!(got == shape, "{of_distances}: must have the shape of --neighbours-from, {shape:?}, got {got:?}");
+    let given = GivenNeighbours { indices: &indices, distances: &distances, k: shape[1] };
+    given.checked().map_err(|wrong| match wrong {
+        WrongNeighbours::Indices(_) => anyhow!("{of_indices}: {wrong}"),
+        WrongNeighbours::Distances(_) => anyhow!("{of_distances}: {wrong}"),
     })
 }
 
@@ -68,13 +68,13 @@ fn integers(npy: Npy) -> Result<Vec<i64>> {
     }
 }
 
-fn floats(npy: Npy) -> Result<Vec<f32>> {
-    let npy = match of_type::<f32>(npy)? {
+fn floats(npy: Npy) -> Result<Vec<f64>> {
+    let npy = match of_type::<f64>(npy)? {
         Ok(values) => return Ok(values),
         Err(npy) => npy,
     };
-    match of_type::<f64>(npy)? {
-        Ok(values) => Ok(values.into_iter().map(|x| x as f32).collect()),
+    match of_type::<f32>(npy)? {
+        Ok(values) => Ok(values.into_iter().map(f64::from).collect()),
         Err(npy) => anyhow::bail!("must hold f32 or f64, got {}", npy.dtype().descr()),
     }
 }

@@ -10,12 +10,12 @@ use crate::progress::Spinner;
 use crate::report::{Outcome, figure, seconds};
 use crate::scatter::Classes;
 use crate::session::{self, Asked, Kind, Made, Nothing, Picture, PlaceOf, Run, Session, Trained};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use candle::{Device, Tensor};
 use chandlery::Philox;
 use chandlery::tsne::measure::kl_of_affinities;
 use chandlery::tsne::{Embedding, Progress, StageSeconds, TsneConfig, TsneRun};
-use chandlery_datasets::{Preparation, Split};
+use chandlery_datasets::{Centre, Preparation};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::path::Path;
@@ -56,7 +56,8 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     if let Some(more) = args.iterations {
         asked.extend(|settings| settings.iterations = more);
     }
-    let rows = Rows::open(&asked.input.data, asked.settings.split, &asked.device)?;
+    let centre = asked.settings.takes_centre().then(Centre::default);
+    let rows = Rows::open(&asked.input.data, asked.settings.split, centre.as_ref(), &asked.device)?;
     let classes = Classes::new(rows.n(), rows.labels.as_deref(), rows.class_names.as_deref());
     let mut session = asked.open(
         session::Rows { data: &rows.name, n: rows.n() },
@@ -78,6 +79,9 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let seed = session.info.settings.seed;
     let what = format!("t-SNE of {}: {}", rows.name, rows.words());
     session.announce(&what, seed)?;
+    for note in session.trainer.notes() {
+        session.report.line(&format!("note: {note}"))?;
+    }
     if descend(&mut session, &classes)? == Outcome::Interrupted {
         return session.interrupted();
     }
@@ -91,25 +95,22 @@ fn begin(settings: &Settings, rows: &Rows, device: &Device) -> Result<TsneRun> {
     let philox = Philox::new(settings.seed, streams::START);
     let run = match (&settings.neighbours_from, &settings.distances) {
         (Some(indices), Some(distances)) => {
-            let neighbours = given::neighbours(indices, distances, rows.n(), device)?;
+            let given = given::neighbours(indices, distances, rows.n())?;
+            given.notes.iter().for_each(|note| eprintln!("--neighbours-from {}: {note}", indices.display()));
             // What is done to rows matters to rows alone.
-            TsneRun::from_neighbours(settings.config(Preparation::default(), None), philox, &neighbours)?
+            let config = settings.config(Preparation::default(), None);
+            TsneRun::from_neighbours(config, philox, &given.to_device(device)?)?
         }
-        _ => TsneRun::new(settings.config(preparation(settings, rows)?, rows.image), philox, &rows.raw)?,
+        _ => {
+            let preparation = rows.preparation(&settings.prepare, settings.seed)?;
+            let config = settings.config(preparation, rows.image);
+            TsneRun::new(TsneConfig { centre: rows.centre.clone(), ..config }, philox, &rows.raw)?
+        }
     };
     match &settings.start_from {
         None => Ok(run),
         Some(path) => Ok(run.start_at(&read_layout(path, "--start-from", rows.n(), device)?)?),
     }
-}
-
-/// What is done to raw rows, fitted to them.
-fn preparation(settings: &Settings, rows: &Rows) -> Result<Preparation> {
-    if settings.prepare.is_empty() {
-        return Ok(Preparation::default());
-    }
-    let split = Split::from_tensor(&rows.raw.to_device(&Device::Cpu)?)?;
-    Preparation::fit(&split, &settings.prepare, settings.seed).context("--prepare")
 }
 
 /// Makes the iterations that are left.
@@ -174,7 +175,8 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneRun) 
     figures.push(("layout in".to_owned(), seconds(layout_seconds)));
     let words: Vec<String> = figures.iter().map(|(name, value)| format!("{name} {value}")).collect();
     run.report.line(&words.join(", "))?;
-    let of_data = [("rows", rows.n().to_string()), ("perplexity", words_of_list(&settings.perplexity))];
+    let perplexity = words_of_list(&made.config().perplexities());
+    let of_data = [("rows", rows.n().to_string()), ("perplexity", perplexity)];
     figures.splice(0..0, of_data.map(|(name, value)| (name.to_owned(), value)));
     let drawing = Instant::now();
     let pictures = draw(run, rows, classes, layout, &figures)?;
@@ -210,7 +212,7 @@ fn embedding_of(made: &TsneRun, rows: &Rows, settings: &Settings) -> Result<Embe
     if settings.neighbours_from.is_none() {
         return Ok(made.embedding()?);
     }
-    let config = TsneConfig { image: rows.image, ..made.config().clone() };
+    let config = TsneConfig { image: rows.image, centre: rows.centre.clone(), ..made.config().clone() };
     Ok(Embedding::from_tensors(config, made.layout()?, Some(rows.raw.clone()))?)
 }
 
@@ -243,9 +245,10 @@ fn draw(
     Ok(pictures)
 }
 
-/// Numbers with commas between them.
+/// Numbers of at most two decimals with commas between them.
 pub fn words_of_list(numbers: &[f64]) -> String {
-    numbers.iter().map(f64::to_string).collect::<Vec<_>>().join(", ")
+    let words = |x: &f64| ((100. * x).round() / 100.).to_string();
+    numbers.iter().map(words).collect::<Vec<_>>().join(", ")
 }
 
 /// Divergence and span by iteration, as SVG.

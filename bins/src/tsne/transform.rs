@@ -1,5 +1,7 @@
 //! The command `transform`: new rows in a saved layout.
 use super::args::TransformArgs;
+use super::rows::centred;
+use super::train::words_of_list;
 use crate::arrays::{self, Format};
 use crate::features::report_beside;
 use crate::progress::Spinner;
@@ -7,7 +9,7 @@ use crate::report::{Outcome, named, seconds};
 use crate::rows::split_of;
 use anyhow::{Result, ensure};
 use chandlery::tsne::Embedding;
-use chandlery_datasets::count;
+use chandlery_datasets::{Centre, count};
 use serde_json::json;
 use std::time::Instant;
 
@@ -16,16 +18,26 @@ pub fn transform(args: &TransformArgs) -> Result<Outcome> {
     let report = report_beside(args.common.json, &args.out)?;
     let device = args.common.open_device()?;
     let embedding = Embedding::from_pretrained(&args.model.model, &device)?;
-    let dataset = args.data.open(&args.model.model)?;
+    let mut data = args.data.clone();
+    let centre = embedding.config().centre.clone();
+    data.read.centre = (!centre.is_empty()).then(|| Centre::new(centre));
+    let dataset = data.open(&args.model.model)?;
     let name = dataset.name.clone();
     let split = split_of(dataset, args.split)?;
     if let Some(training) = embedding.rows() {
         let (want, got) = (training.dim(1)?, split.n_features());
         ensure!(want == got, "--data: rows must have {want} values for this layout, got {got}");
     }
+    let (asked, n) = (args.config(), embedding.layout().dim(0)?);
+    let config = asked.lowered(n);
+    if config.perplexity < asked.perplexity {
+        let (from, to) = (words_of_list(&[asked.perplexity]), words_of_list(&[config.perplexity]));
+        report
+            .line(&format!("note: perplexity {from} was lowered to {to} for {}", count(n, "training row")))?;
+    }
     let started = Instant::now();
     let spinner = Spinner::new("placing rows");
-    let points = embedding.transform_with(&split.raw(&device)?, &args.config())?;
+    let points = embedding.transform_with(&centred(&split, data.read.centre.as_ref(), &device)?, &config)?;
     drop(spinner);
     let took = started.elapsed().as_secs_f64();
     let shape = points.dims2()?;

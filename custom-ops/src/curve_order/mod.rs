@@ -20,7 +20,7 @@
 #[cfg(feature = "cuda")]
 mod cuda;
 
-use crate::check::{expect, matrix};
+use crate::check::{aligned_points, expect, matrix};
 use crate::op::{Io, Kernel, new_tensor, not_recording, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
 use rayon::prelude::*;
@@ -49,7 +49,7 @@ pub(crate) fn curve_order_(order: &Tensor, points: &Tensor) -> Result<()> {
     }
     expect(OP, "order", order, &[DType::U32], &[n])?;
     not_recording(OP, points.device())?;
-    let curve = Curve { n, n_dims };
+    let (curve, points) = (Curve { n, n_dims }, &aligned_points(points)?);
     match n {
         0 => Ok(()),
         #[cfg(feature = "cuda")]

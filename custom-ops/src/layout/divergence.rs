@@ -2,7 +2,7 @@
 #![expect(clippy::needless_range_loop, reason = "a lane is an index into several arrays of one length")]
 use super::edges::{Edges, LANES};
 use crate::affinities::Affinities;
-use crate::check::expect;
+use crate::check::{aligned_points, expect};
 use crate::fused::{fma, fused};
 use crate::math;
 use crate::op::{Io, Kernel, new_tensor, operands};
@@ -33,7 +33,7 @@ pub fn layout_divergence(
     let divergence = Divergence { n, n_dims, degrees_of_freedom };
     let io = operands(OP).write("parts", &parts).read("offsets", &affinities.offsets);
     let io = io.read("columns", &affinities.columns).read("values", &affinities.values);
-    io.read("layout", layout).read("total", total).run(&divergence)?;
+    io.read("layout", &aligned_points(layout)?).read("total", total).run(&divergence)?;
     parts.sum_keepdim(0)
 }
 

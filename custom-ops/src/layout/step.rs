@@ -2,7 +2,7 @@
 #![expect(clippy::needless_range_loop, reason = "a lane is an index into several arrays of one length")]
 use super::edges::{Edges, LANES};
 use crate::affinities::Affinities;
-use crate::check::{expect, matrix};
+use crate::check::{expect, expect_points, matrix};
 use crate::fused::{fma, fused};
 use crate::op::{Io, Kernel, operands, same_device};
 use candle::{CpuStorage, DType, Result, Tensor};
@@ -84,7 +84,7 @@ impl LayoutState {
         }
         let device = layout.device();
         Ok(Self {
-            layout: layout.copy()?,
+            layout: layout.force_contiguous()?,
             velocity: layout.zeros_like()?,
             gains: layout.ones_like()?,
             room: layout.zeros_like()?,
@@ -129,7 +129,8 @@ pub(super) fn graph(op: &'static str, affinities: &Affinities, layout: &Tensor) 
 /// Can be recorded ([`Replay`](crate::Replay)). The same bits in every run on one device.
 ///
 /// # Errors
-/// When a tensor has another shape, type or device, or shares its storage with one that is written.
+/// When a tensor has another shape, type or device, or shares its storage with one that is written, or the layout, in 2 dimensions, is a view at
+/// an odd entry of its storage.
 pub fn layout_step_(
     state: &LayoutState,
     affinities: &Affinities,
@@ -143,6 +144,7 @@ pub fn layout_step_(
     {
         expect(OP, name, tensor, &[DType::F32], &[n, n_dims])?;
     }
+    expect_points(OP, "layout", &state.layout)?;
     expect(OP, "figures", &state.figures, &[DType::F64], &[FIGURES])?;
     expect(OP, "rates", &state.rates, &[DType::F32], &[3])?;
     expect(OP, "work", &state.work, &[DType::F64], &[work(n)])?;

@@ -1,7 +1,7 @@
 //! What points of a layout do to points beside it.
 use super::OP;
 use super::cpu::{LANES, felt};
-use crate::check::matrix;
+use crate::check::{aligned_points, matrix};
 use crate::op::{Io, Kernel, new_tensor, operands, same_device};
 use candle::{CpuStorage, DType, Result, Tensor};
 use rayon::prelude::*;
@@ -28,7 +28,8 @@ pub fn repulsion_at(queries: &Tensor, layout: &Tensor, degrees_of_freedom: f32) 
     if m > 0 {
         let io = operands(OP).write("forces", &forces).write("totals", &totals);
         let at = At { m, n, n_dims, degrees_of_freedom };
-        io.read("queries", queries).read("layout", layout).run(&at)?;
+        let (queries, layout) = (aligned_points(queries)?, aligned_points(layout)?);
+        io.read("queries", &queries).read("layout", &layout).run(&at)?;
     }
     Ok((forces, totals))
 }

@@ -22,7 +22,7 @@ mod cpu;
 mod cuda;
 mod reference;
 
-use crate::check::expect;
+use crate::check::{expect, expect_points};
 use crate::op::{Io, Kernel, operands};
 pub use at::repulsion_at;
 use candle::{CpuStorage, DType, Device, Result, Tensor};
@@ -143,11 +143,13 @@ impl Repulsion {
     /// Can be recorded ([`Replay`](crate::Replay)).
     ///
     /// # Errors
-    /// When a tensor has another shape, type or device, or shares its storage with one that is written.
+    /// When a tensor has another shape, type or device, shares its storage with one that is written, or the layout, in 2 dimensions, is a view at
+    /// an odd entry of its storage.
     pub fn repulsion_(&self, forces: &Tensor, total: &Tensor, layout: &Tensor) -> Result<()> {
         expect(OP, "layout", layout, &[DType::F32], &[self.n, self.n_dims])?;
         expect(OP, "forces", forces, &[DType::F32], &[self.n, self.n_dims])?;
         expect(OP, "total", total, &[DType::F64], &[1])?;
+        expect_points(OP, "layout", layout)?;
         crate::op::same_device(OP, "layout", layout, &self.device)?;
         if self.n == 0 {
             return Ok(());
@@ -164,9 +166,10 @@ impl Repulsion {
     /// sorts in each call.
     ///
     /// # Errors
-    /// When `layout` has another shape or device, or a step is being recorded.
+    /// When `layout` has another shape or device, is such a view, or a step is being recorded.
     pub fn arrange(&self, layout: &Tensor) -> Result<()> {
         expect(OP, "layout", layout, &[DType::F32], &[self.n, self.n_dims])?;
+        expect_points(OP, "layout", layout)?;
         crate::op::same_device(OP, "layout", layout, &self.device)?;
         #[cfg(feature = "cuda")]
         if self.work.is_some() && self.n > 0 {

@@ -6,6 +6,7 @@ use crate::decode::{AnyImages, ImageRows};
 use crate::guard::quietly;
 use crate::labels::{check_classes, class_numbers};
 use crate::options::DataOptions;
+use crate::rounded::RoundedSink;
 use crate::sink::RowSink;
 use crate::{Dataset, Error, ImageShape, Result, Source, Split};
 use ::parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
@@ -133,7 +134,7 @@ enum Rows {
     Images(ImageRows),
     AnyImages(AnyImages),
     Bytes(RowSink<u8>, Option<usize>),
-    Floats(RowSink<f32>, Option<usize>),
+    Floats(RoundedSink, Option<usize>),
 }
 
 /// Reads `files` one after the other; `at` names the data set in errors.
@@ -197,7 +198,7 @@ impl<'a> Reading<'a> {
         let rows = self.rows.get_or_insert_with(|| match plan.rows[0].kind {
             Kind::Image => Rows::Images(ImageRows::new(self.options.colour, limit)),
             Kind::Vector { bytes: true } => Rows::Bytes(RowSink::new(limit), None),
-            _ => Rows::Floats(RowSink::new(limit), None),
+            _ => Rows::Floats(RoundedSink::new(limit, self.options.centre.clone()), None),
         });
         let mut first_row = 0;
         for group in 0..file.num_row_groups() {
@@ -301,19 +302,19 @@ impl GroupReader<'_> {
             (Rows::Floats(sink, width), [leaf]) => {
                 let (values, wide) = leaf.vectors(batch, *width)?;
                 *width = Some(wide);
-                sink.push(&values.into_iter().map(|v| v as f32).collect::<Vec<_>>())
+                sink.push(&values, wide)
             }
             (Rows::Floats(sink, width), leaves) => {
                 let n_columns = leaves.len();
-                let mut values = vec![0f32; batch * n_columns];
+                let mut values = vec![0f64; batch * n_columns];
                 for (column, leaf) in leaves.iter_mut().enumerate() {
                     let places = values.iter_mut().skip(column).step_by(n_columns);
                     for (place, value) in places.zip(leaf.scalars(batch)?) {
-                        *place = value as f32;
+                        *place = value;
                     }
                 }
                 *width = Some(n_columns);
-                sink.push(&values)
+                sink.push(&values, n_columns)
             }
             _ => Ok(()),
         }

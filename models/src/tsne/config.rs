@@ -55,7 +55,8 @@ pub enum Start {
 pub struct TsneConfig {
     /// Dimensions of the layout, 2 or 3. Default 2.
     pub n_dims: usize,
-    /// The number of neighbours that a point effectively has, at least 1 and at most `(n − 1) / 3` (but 1 always). Default 30.
+    /// The number of neighbours that a point effectively has, at least 1. Default 30. A run over few rows lowers it to a third of a row's
+    /// neighbours, `(n − 1) / 3`, but not below 1 ([`lowered`](Self::lowered)).
     pub perplexity: f64,
     /// More perplexities, whose affinities are averaged with those of [`perplexity`](Self::perplexity): small ones show local, large ones
     /// global structure. At most 7. Default none.
@@ -89,7 +90,8 @@ pub struct TsneConfig {
     pub early_momentum: f64,
     /// In `[0, 1)`. Default 0.8.
     pub momentum: f64,
-    /// `α` of the kernel `(1 + d²/α)^−α`, above 0. Default 1; less shows finer clusters (Kobak et al. 2019).
+    /// `α` of the kernel `(1 + d²/α)^−α`, above 0. Default 1; less shows finer clusters (Kobak et al. 2019). It is the kernel of openTSNE; that of
+    /// scikit-learn, `(1 + d²/ν)^−((ν + 1)/2)`, is the same for `α = (ν + 1)/2` but for the unit of the layout.
     pub degrees_of_freedom: f32,
     /// Where points begin. Default PCA.
     pub start: Start,
@@ -98,6 +100,10 @@ pub struct TsneConfig {
     /// What is done to raw rows first. Default: floats as they are, bytes over 255.
     #[serde(skip_serializing_if = "Preparation::is_default")]
     pub preparation: Preparation,
+    /// What was subtracted from each column of the data, in f64, before they were rounded to the f32 of raw rows; empty: nothing. Whoever has new
+    /// rows subtracts the same. The library only keeps it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub centre: Vec<f64>,
     /// How the values of a raw row make an image, so that it can be drawn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageShape>,
@@ -137,6 +143,7 @@ impl Default for TsneConfig {
             start: Start::default(),
             gradient_tolerance: 1e-7,
             preparation: Preparation::default(),
+            centre: vec![],
             image: None,
         }
     }
@@ -186,24 +193,47 @@ impl TsneConfig {
 
     /// Refuses rows whose number or width do not fit.
     pub(super) fn check_rows(&self, n: usize, n_read: usize) -> Result<()> {
+        check_inputs("Tsne", &self.preparation, n_read, self.image)?;
+        self.check_neighbours(n)
+    }
+
+    /// Refuses a number of neighbours that does not fit so many rows, at least 2.
+    pub(super) fn check_neighbours(&self, n: usize) -> Result<()> {
         const OP: &str = "Tsne";
         if n < 2 {
             candle::bail!("{OP}: rows must be at least 2, got {n}")
         }
-        check_inputs(OP, &self.preparation, n_read, self.image)?;
-        let (largest, most) = (self.largest_perplexity(), largest_perplexity(n));
-        if largest > most {
-            candle::bail!(
-                "{OP}: perplexity must be at most {most} for {n} rows, a third of a row's neighbours, got {largest}"
-            )
-        }
+        let largest = self.largest_perplexity();
         match self.neighbours {
             Some(k) if k >= n || (k as f64) < largest => candle::bail!(
-                "{OP}: neighbours must be in {}..={} for {n} rows at this perplexity, got {k}",
+                "{OP}: neighbours must be in {}..={} for {n} rows at perplexity {}, got {k}",
                 largest.ceil(),
-                n - 1
+                n - 1,
+                rounded(largest)
             ),
             _ => Ok(()),
+        }
+    }
+
+    /// The same for `n` rows, with perplexities that these have: one above a third of a row's neighbours, `(n − 1) / 3`, is lowered to that, but not
+    /// below 1. Every run does so first; [`TsneRun::notes`](super::TsneRun::notes) says it.
+    ///
+    /// ```
+    /// # use chandlery::tsne::TsneConfig;
+    /// assert_eq!(TsneConfig::default().lowered(31).perplexity, 10.);
+    /// assert_eq!(TsneConfig::default().lowered(1000).perplexity, 30.);
+    /// ```
+    #[must_use]
+    pub fn lowered(&self, n: usize) -> Self {
+        self.lowered_to(largest_perplexity(n))
+    }
+
+    /// The same for perplexities of at most `most`.
+    pub(super) fn lowered_to(&self, most: f64) -> Self {
+        Self {
+            perplexity: self.perplexity.min(most),
+            further_perplexities: self.further_perplexities.iter().map(|p| p.min(most)).collect(),
+            ..self.clone()
         }
     }
 
@@ -233,7 +263,7 @@ impl TsneConfig {
         std::iter::once(self.perplexity).chain(self.further_perplexities.iter().copied()).collect()
     }
 
-    fn largest_perplexity(&self) -> f64 {
+    pub(super) fn largest_perplexity(&self) -> f64 {
         self.perplexities().into_iter().fold(1., f64::max)
     }
 
@@ -291,4 +321,17 @@ impl TsneConfig {
 /// The largest perplexity for `n` rows.
 pub(super) fn largest_perplexity(n: usize) -> f64 {
     ((n.saturating_sub(1)) as f64 / 3.).max(1.)
+}
+
+/// A number with at most two decimals, for messages.
+pub(super) fn rounded(x: f64) -> f64 {
+    (100. * x).round() / 100.
+}
+
+/// A configuration whose perplexities were lowered for `what`, and that in words.
+pub(super) fn noted(asked: &TsneConfig, lowered: TsneConfig, what: &str) -> (TsneConfig, Vec<String>) {
+    let pairs = asked.perplexities().into_iter().zip(lowered.perplexities());
+    let note = |(from, to)| format!("perplexity {} was lowered to {} for {what}", rounded(from), rounded(to));
+    let notes = pairs.filter(|(from, to)| from > to).map(note).collect();
+    (lowered, notes)
 }

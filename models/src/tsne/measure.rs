@@ -10,47 +10,97 @@
 //! Rows are compared by a [`Metric`], points by the Euclidean distance.
 //!
 //! Venna and Kaski, "Neighborhood preservation in nonlinear projection methods", 2001.
+use super::config::TsneConfig;
+use super::distances::Distances;
+use super::neighbours::{affinities_of, in_unit, near, search, unit_of};
 use super::{Affinities, Metric};
+use crate::Philox;
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{
-    Repulsion, RepulsionMethod, gather_rows_by, knn, layout_divergence, perplexity_search, row_distances,
-    symmetrize,
-};
+use chandlery_ops::{Repulsion, RepulsionMethod, knn, layout_divergence};
 use rayon::prelude::*;
 
-/// Rows that are compared with all others at a time.
-const BLOCK: usize = 256;
+/// Coordinates up to which the squares of distances, and weights of pairs, fit f32.
+const LARGEST: f32 = 1e15;
+/// The least mean weight of a pair next to which what f32 loses of others does not count.
+const LEAST_WEIGHT: f64 = 1e-20;
 
-/// The Kullback-Leibler divergence in nats of a layout, f32 `[n, n_dims]`, from `rows`, prepared f32 `[n, n_features]`: affinities over
-/// the `3 · perplexity` nearest neighbours by `metric`, and the sum over all pairs.
+/// The Kullback-Leibler divergence in nats of a layout, f32 `[n, n_dims]`, from `rows`, prepared f32 `[n, n_features]`: the affinities that a run
+/// with this configuration and place in the random sequence has, and the sum over all pairs.
 ///
 /// Cost: a search for neighbours, and `n²` pairs.
 ///
 /// # Errors
-/// When shapes or devices do not fit, `perplexity` is out of range, or memory is short.
-pub fn true_kl(rows: &Tensor, layout: &Tensor, perplexity: f64, metric: Metric) -> Result<f64> {
+/// When shapes or devices do not fit, the configuration is out of range, or memory is short.
+pub fn true_kl(rows: &Tensor, layout: &Tensor, config: &TsneConfig, philox: Philox) -> Result<f64> {
+    config.validate()?;
     let n = rows.dim(0)?;
-    let most = super::config::largest_perplexity(n);
-    if !(1. ..=most).contains(&perplexity) {
-        candle::bail!("true_kl: perplexity must be in 1..={most} for {n} rows, got {perplexity}")
-    }
-    let k = ((3. * perplexity).ceil() as usize).min(n - 1);
-    let near = knn(rows, k, metric)?;
-    let p = perplexity_search(&near.distances, &[perplexity.min(k as f64)])?;
-    kl_of_affinities(&symmetrize(&near.indices, &p)?, layout, 1.)
+    let config = config.lowered(n);
+    config.check_neighbours(n)?;
+    let (neighbours, _) = search(&config, philox, &rows.contiguous()?)?;
+    kl_of_affinities(&affinities_of(&config, &neighbours)?, layout, config.degrees_of_freedom)
 }
 
-/// The divergence of a layout, f32 `[n, n_dims]`, from given affinities, with the sum over all pairs and `α` degrees of freedom.
+/// The divergence of a layout, f32 `[n, n_dims]`, from given affinities, with the sum over all pairs and `α` degrees of freedom. It is at least
+/// 0: where rounding makes less of it, 0. Layouts whose distances do not fit f32 are computed in f64 on the host.
 ///
 /// # Errors
 /// When shapes or devices do not fit, or memory is short.
 pub fn kl_of_affinities(affinities: &Affinities, layout: &Tensor, degrees_of_freedom: f32) -> Result<f64> {
+    // A view may begin where kernels cannot load points.
+    let layout = layout.force_contiguous()?;
     let (n, n_dims) = layout.dims2()?;
     let device = layout.device();
-    let exact = Repulsion::new(RepulsionMethod::Exact, n, n_dims, degrees_of_freedom, device)?;
-    let (forces, total) = (layout.zeros_like()?, Tensor::zeros(1, DType::F64, device)?);
-    exact.repulsion_(&forces, &total, layout)?;
-    layout_divergence(affinities, layout, &total, degrees_of_freedom)?.get(0)?.to_scalar()
+    if n == 0 || layout.abs()?.max_all()?.to_scalar::<f32>()? <= LARGEST {
+        let exact = Repulsion::new(RepulsionMethod::Exact, n, n_dims, degrees_of_freedom, device)?;
+        let (forces, total) = (layout.zeros_like()?, Tensor::zeros(1, DType::F64, device)?);
+        exact.repulsion_(&forces, &total, &layout)?;
+        let weight = total.get(0)?.to_scalar::<f64>()?;
+        if weight >= LEAST_WEIGHT * (n as f64).powi(2) {
+            let kl = layout_divergence(affinities, &layout, &total, degrees_of_freedom)?;
+            return Ok(at_least_0(kl.get(0)?.to_scalar()?));
+        }
+    }
+    Ok(at_least_0(kl_in_f64(affinities, &layout, degrees_of_freedom.into())?))
+}
+
+/// No divergence is negative; NaN stays.
+pub(super) fn at_least_0(kl: f64) -> f64 {
+    if kl < 0. { 0. } else { kl }
+}
+
+/// The same by logarithms in f64, for layouts of any size.
+fn kl_in_f64(affinities: &Affinities, layout: &Tensor, alpha: f64) -> Result<f64> {
+    let host = layout.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.to_vec2::<f64>()?;
+    let u32s = |t: &Tensor| t.to_device(&Device::Cpu)?.to_vec1::<u32>();
+    let (offsets, columns) = (u32s(&affinities.offsets)?, u32s(&affinities.columns)?);
+    let values = affinities.values.to_device(&Device::Cpu)?.to_vec1::<f32>()?;
+    if offsets.len() != host.len() + 1 || columns.iter().any(|&j| j as usize >= host.len()) {
+        candle::bail!("kl_of_affinities: layout must have {} points, got {}", affinities.n(), host.len())
+    }
+    let log_weight = |a: &[f64], b: &[f64]| {
+        let square: f64 = a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum();
+        -alpha * (square / alpha).ln_1p()
+    };
+    // The largest of some logarithms, and the sum of all weights in units of that.
+    let join = |(a, sum_a): (f64, f64), (b, sum_b): (f64, f64)| match a >= b {
+        true if sum_b > 0. => (a, sum_a + sum_b * (b - a).exp()),
+        true => (a, sum_a),
+        false => (b, sum_b + if sum_a > 0. { sum_a * (a - b).exp() } else { 0. }),
+    };
+    let none = (f64::NEG_INFINITY, 0.);
+    let rows = host.par_iter().enumerate();
+    let pairs = rows.map(|(i, a)| host[i + 1..].iter().map(|b| (log_weight(a, b), 1.)).fold(none, join));
+    let (largest, sum) = pairs.collect::<Vec<_>>().into_iter().fold(none, join);
+    let log_total = largest + (2. * sum).ln();
+    let of_row = |(i, a): (usize, &Vec<f64>)| {
+        let edges = (offsets[i] as usize..offsets[i + 1] as usize).filter(|&e| values[e] > 0.);
+        let term = |e: usize| {
+            let p = f64::from(values[e]);
+            p * (p.ln() + log_total - log_weight(a, &host[columns[e] as usize]))
+        };
+        edges.map(term).sum::<f64>()
+    };
+    Ok(host.iter().enumerate().map(of_row).sum())
 }
 
 /// Trustworthiness over the `k` nearest points of each of `sample` evenly spaced rows (all where it is `n` or more):
@@ -59,10 +109,12 @@ pub fn kl_of_affinities(affinities: &Affinities, layout: &Tensor, degrees_of_fre
 /// 1 − 2 / (m k (2n − 3k − 1)) Σ_i Σ_{j of the k nearest points of i} max(0, rank_i(j) − k)
 /// ```
 ///
-/// `rank_i(j)` is 1 for the nearest row of row `i` by `metric`. `rows` are f32 `[n, n_features]`, `layout` f32 `[n, n_dims]`, `m` the number of rows that are looked
-/// at.
+/// `rank_i(j)` is 1 for the nearest row of row `i` by `metric`, and the mean of the ranks where several are as far. `rows` are f32
+/// `[n, n_features]`, `layout` f32 `[n, n_dims]`, `m` the number of rows that are looked at. Ranks are those of distances in f64, whatever the
+/// scale of the rows.
 ///
-/// Cost: a search for neighbours in the layout, and `2 m n n_features` FLOP.
+/// Cost: a search for neighbours in the layout, `2 m n n_features` FLOP, and a distance in f64 for each pair that f32 leaves in doubt: few, but
+/// for rows in groups that are much tighter than they are apart.
 ///
 /// # Errors
 /// When shapes do not fit, or `k` is not below `n / 2`.
@@ -80,90 +132,67 @@ pub fn trustworthiness(
     if k == 0 || 2 * k >= n {
         candle::bail!("trustworthiness: k must be at least 1 and below n / 2 = {}, got {k}", n as f64 / 2.)
     }
-    let near = knn(&layout.contiguous()?, k, Metric::Euclidean)?.indices;
+    let points = nearest_points(layout, k)?.flatten_all()?.to_vec1::<u32>()?;
     let m = sample.clamp(1, n);
     let picks: Vec<u32> = (0..m).map(|i| (i * n / m) as u32).collect();
-    let compared = Compared::new(rows, metric)?;
-    let mut excess = 0u64;
-    for picks in picks.chunks(BLOCK) {
-        let at = Tensor::new(picks, rows.device())?;
-        let order = compared.order(&at)?.to_vec2::<f32>()?;
-        let near = gather_rows_by(&near, &at)?.to_vec2::<u32>()?;
-        let each = order.par_iter().zip(&near).zip(picks);
-        excess += each.map(|((order, near), &own)| beyond(order, near, own, k)).sum::<u64>();
-    }
+    let of = |at: usize| &points[picks[at] as usize * k..][..k];
+    let ranks = Distances::new(rows, metric)?.ranks(&picks, of)?;
+    let excess: f64 = ranks.iter().flatten().map(|rank| (rank.mean() - k as f64).max(0.)).sum();
     let (n, k, m) = (n as f64, k as f64, m as f64);
-    Ok(1. - 2. * excess as f64 / (m * k * (2. * n - 3. * k - 1.)))
+    Ok(1. - 2. * excess / (m * k * (2. * n - 3. * k - 1.)))
 }
 
-/// Rows as their distances are compared.
-enum Compared {
-    /// Rows of which `|x_j|² − 2 x_i·x_j` orders the others as their distances from row `i` do, and `|x_j|²`.
-    ByProducts {
-        rows: Tensor,
-        squares: Tensor,
-    },
-    ByDistances {
-        rows: Tensor,
-        metric: Metric,
-    },
+/// The `k` nearest points of each point, u32 `[n, k]`.
+fn nearest_points(layout: &Tensor, k: usize) -> Result<Tensor> {
+    let layout = in_unit(&layout.contiguous()?, unit_of(layout, Metric::Euclidean)?)?;
+    Ok(knn(&layout, k, Metric::Euclidean)?.indices)
 }
 
-impl Compared {
-    fn new(rows: &Tensor, metric: Metric) -> Result<Self> {
-        let centred = match metric {
-            Metric::Euclidean => rows.broadcast_sub(&rows.mean_keepdim(0)?)?,
-            Metric::Cosine => rows.clone(),
-            Metric::Correlation => rows.broadcast_sub(&rows.mean_keepdim(1)?)?,
-            Metric::Manhattan | Metric::Chebyshev => {
-                return Ok(Self::ByDistances { rows: rows.contiguous()?, metric });
-            }
-        };
-        let squares = centred.sqr()?.sum(1)?;
-        if metric == Metric::Euclidean {
-            return Ok(Self::ByProducts { rows: centred, squares });
-        }
-        // Rows of length 1; the products order them, and a row of zeros is at distance 1 as one at a right angle is.
-        let lengths = (squares.sqrt()? + squares.eq(0f32)?.to_dtype(squares.dtype())?)?;
-        let rows = centred.broadcast_div(&lengths.unsqueeze(1)?)?;
-        Ok(Self::ByProducts { rows, squares: squares.zeros_like()? })
-    }
-
-    /// Numbers that are in the order of the distances of all rows from those at `at`, `[m, n]`.
-    fn order(&self, at: &Tensor) -> Result<Tensor> {
-        match self {
-            Self::ByProducts { rows, squares } => {
-                let products = gather_rows_by(rows, at)?.matmul(&rows.t()?)?;
-                squares.broadcast_sub(&(products * 2.)?)
-            }
-            Self::ByDistances { rows, metric } => row_distances(&gather_rows_by(rows, at)?, rows, *metric),
-        }
-    }
-}
-
-/// `Σ_j max(0, rank(j) − k)` over the points `near` of row `own`.
-fn beyond(order: &[f32], near: &[u32], own: u32, k: usize) -> u64 {
-    let excess = |&j: &u32| {
-        let limit = order[j as usize];
-        let nearer = order.iter().filter(|&&d| d < limit).count();
-        let counts_itself = usize::from(order[own as usize] < limit);
-        (nearer - counts_itself + 1).saturating_sub(k) as u64
-    };
-    near.iter().map(excess).sum()
-}
-
-/// The share of the `k` nearest rows of each row, by `metric`, that are among its `k` nearest points, in `[0, 1]`.
+/// The share of the `k` nearest rows of each row, by `metric`, that are among its `k` nearest points, in `[0, 1]`. Of rows that are equally far
+/// each counts by how likely it is among the nearest if a draw decides between them.
 ///
 /// # Errors
 /// When shapes do not fit, or `k` is not below `n`.
 pub fn knn_recall(rows: &Tensor, layout: &Tensor, k: usize, metric: Metric) -> Result<f64> {
-    let of = |t: &Tensor, metric| knn(&t.contiguous()?, k, metric)?.indices.to_vec2::<u32>();
-    let (rows, points) = (of(rows, metric)?, of(layout, Metric::Euclidean)?);
-    if rows.len() != points.len() {
-        candle::bail!("knn_recall: layout must have {} points, got {}", rows.len(), points.len())
+    let (n, n_points) = (rows.dim(0)?, layout.dim(0)?);
+    if n != n_points {
+        candle::bail!("knn_recall: layout must have {n} points, got {n_points}")
     }
-    let kept = rows.par_iter().zip(&points).map(|(a, b)| a.iter().filter(|j| b.contains(j)).count());
-    Ok(kept.sum::<usize>() as f64 / (rows.len() * k) as f64)
+    let flat = |t: &Tensor| t.flatten_all()?.to_vec1::<u32>();
+    let points = flat(&nearest_points(layout, k)?)?;
+    // One more, which tells whether the last is as far as others.
+    let more = if k + 1 < n { k + 1 } else { k };
+    let rows = in_unit(&rows.contiguous()?, unit_of(rows, metric)?)?;
+    let found = knn(&rows, more, metric)?;
+    let nearest = flat(&found.indices)?;
+    let of = |i: usize| (&nearest[i * more..(i + 1) * more], &points[i * k..(i + 1) * k]);
+    let in_doubt: Vec<u32> = match more == k {
+        true => vec![],
+        false => {
+            let last = found.distances.narrow(1, k - 1, 2)?.to_vec2::<f32>()?;
+            (0..).zip(&last).filter(|(_, last)| near(last, metric)).map(|(i, _)| i).collect()
+        }
+    };
+    let mut kept = 0.;
+    let mut tied = vec![];
+    if !in_doubt.is_empty() {
+        let distances = Distances::new(&rows, metric)?;
+        let is_tied = |&&i: &&u32| {
+            let (nearest, _) = of(i as usize);
+            let far = |at: usize| distances.exact(i as usize, nearest[at] as usize);
+            distances.equal(far(k - 1), far(k))
+        };
+        tied = in_doubt.iter().filter(is_tied).copied().collect();
+        let ranks = distances.ranks(&tied, |at| of(tied[at] as usize).1)?;
+        kept += ranks.iter().flatten().map(|rank| rank.among(k)).sum::<f64>();
+    }
+    let plain = (0..n).into_par_iter().filter(|&i| tied.binary_search(&(i as u32)).is_err());
+    let of_plain = plain.map(|i| {
+        let (nearest, points) = of(i);
+        points.iter().filter(|&j| nearest[..k].contains(j)).count()
+    });
+    kept += of_plain.sum::<usize>() as f64;
+    Ok(kept / (n * k) as f64)
 }
 
 /// How often the majority of a point's `k` nearest other points has its label, in `[0, 1]`; the lowest label wins a tie. `labels` are u32 `[n]`.
@@ -172,7 +201,7 @@ pub fn knn_recall(rows: &Tensor, layout: &Tensor, k: usize, metric: Metric) -> R
 /// When shapes do not fit, or `k` is not below `n`.
 pub fn knn_label_accuracy(layout: &Tensor, labels: &Tensor, k: usize) -> Result<f64> {
     let labels = labels.to_device(&Device::Cpu)?.to_dtype(DType::U32)?.to_vec1::<u32>()?;
-    let near = knn(&layout.contiguous()?, k, Metric::Euclidean)?.indices.to_vec2::<u32>()?;
+    let near = nearest_points(layout, k)?.to_vec2::<u32>()?;
     if labels.len() != near.len() {
         candle::bail!(
             "knn_label_accuracy: labels must be {}, one for each point, got {}",

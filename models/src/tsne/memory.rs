@@ -38,15 +38,16 @@ impl TsneConfig {
         // Indices and distances, twice while queries that were searched again take their places; rows as products take them, and those of the
         // correlation without their means.
         let copies = if on_gpu { 1 } else { 2 } + u64::from(self.metric == Metric::Correlation);
-        let neighbours = 16 * n * k + copies * 4 * n * n_features.next_multiple_of(8) + BLOCKS;
+        let neighbours = 16 * n * (k + 1) + copies * 4 * n * n_features.next_multiple_of(8) + BLOCKS;
         // Neighbours, their affinities, edges sorted from both ends, and the graph; the CPU makes it in parts.
         let affinities = if on_gpu { 44 } else { 60 } * n * k;
         let of_method = match method {
             Method::Exact => 64 * 4 * n * (dims + 1),
             // Sorted points, nodes and keys.
             Method::BarnesHut => 64 * n,
-            // Counts, charges, two transforms, spectra and potentials of a node; the CPU keeps its transforms in f32 too.
-            Method::Fft => 12 * n + 104 * (MOST_NODES * MOST_NODES) as u64,
+            // Counts, charges, two transforms, spectra and potentials of a node; the CPU keeps its transforms in f32 too. The divergence is
+            // told by a grid of twice the nodes, where that is possible.
+            Method::Fft => 24 * n + 130 * (MOST_NODES * MOST_NODES) as u64,
         };
         // The graph as it was made and in the order of the descent, and what moves the points.
         let descent = 2 * 16 * n * k + 8 * 4 * n * dims + of_method + BLOCKS;

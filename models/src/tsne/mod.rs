@@ -39,9 +39,12 @@
 //! # Ok(()) }
 //! ```
 mod config;
+mod distances;
 mod embedding;
+mod given;
 pub mod measure;
 mod memory;
+mod neighbours;
 mod order;
 mod pretrained;
 mod run;
@@ -51,6 +54,7 @@ mod transform;
 pub use chandlery_ops::{Affinities, Metric, Neighbours};
 pub use config::{Method, Start, TsneConfig};
 pub use embedding::Embedding;
+pub use given::{CheckedNeighbours, GivenNeighbours, WrongNeighbours};
 pub use memory::MemoryNeeds;
 pub use run::{Progress, StageSeconds, TsneRun};
 pub use transform::TransformConfig;
@@ -64,8 +68,29 @@ use std::ops::ControlFlow;
 pub struct Tsne {
     /// The settings.
     pub config: TsneConfig,
-    /// Used for a random start and for the search of principal components.
+    /// Where random numbers come from. Each use of them has a stream of its own: `stream` with the upper byte exchanged.
     pub philox: Philox,
+}
+
+/// What random numbers are used for. Each has a stream of its own, so that none sees the draws of another.
+#[derive(Debug, Clone, Copy)]
+enum Draw {
+    /// The first centres of the cells of an approximate search.
+    Cells = 1,
+    /// Which of several equally far rows are neighbours.
+    Ties,
+    /// The rows among which those are looked for.
+    Candidates,
+    /// The first directions of the search for principal components.
+    Directions,
+    /// Coordinates of the first layout.
+    Start,
+}
+
+impl Draw {
+    fn of(self, philox: Philox) -> Philox {
+        Philox { stream: philox.stream ^ ((self as u64) << 56), ..philox }
+    }
 }
 
 impl Tsne {
@@ -90,5 +115,20 @@ impl Tsne {
         let mut run = TsneRun::new(self.config.clone(), self.philox, rows)?;
         run.run(each)?;
         run.embedding()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_use_of_random_numbers_has_a_stream_of_its_own() {
+        let uses = [Draw::Cells, Draw::Ties, Draw::Candidates, Draw::Directions, Draw::Start];
+        let mut streams: Vec<u64> = uses.iter().map(|of| of.of(Philox::new(3, 1 << 32)).stream).collect();
+        streams.push(1 << 32);
+        streams.sort_unstable();
+        streams.dedup();
+        assert_eq!(streams.len(), uses.len() + 1);
     }
 }

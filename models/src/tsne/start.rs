@@ -1,5 +1,5 @@
 //! Where points begin.
-use super::{Start, TsneConfig};
+use super::{Draw, Start, TsneConfig};
 use crate::Philox;
 use candle::{DType, Device, Result, Tensor};
 use nalgebra::{DMatrix, SymmetricEigen};
@@ -19,10 +19,10 @@ pub(super) fn start(
     rows: Option<&Tensor>,
     device: &Device,
 ) -> Result<Tensor> {
-    let random = |n_dims: usize| chandlery_ops::normal((n, n_dims), device, philox)? * SPREAD;
+    let random = |n_dims: usize| chandlery_ops::normal((n, n_dims), device, Draw::Start.of(philox))? * SPREAD;
     let (Start::Pca, Some(rows)) = (config.start, rows) else { return random(config.n_dims) };
     let n_components = config.n_dims.min(rows.dim(1)?);
-    let principal = principal(rows, n_components, philox)?;
+    let principal = principal(rows, n_components, Draw::Directions.of(philox))?;
     let first = principal.narrow(1, 0, 1)?.to_dtype(DType::F64)?;
     let deviation = (first.sqr()?.mean_all()?.to_scalar::<f64>()?).sqrt();
     if !(deviation > 0. && deviation.is_finite()) {
@@ -35,25 +35,45 @@ pub(super) fn start(
     }
 }
 
-/// The first principal components of the rows, `[n, n_components]`, by subspace iteration.
+/// Rows minus their mean, times a power of two that brings the largest entry near 1: what f32 squares and adds up is right whatever the rows'
+/// scale is, and how far they are from 0.
+fn centred(rows: &Tensor) -> Result<Tensor> {
+    /// Values that are f64 at a time.
+    const VALUES: usize = 8 << 20;
+    let (n, d) = rows.dims2()?;
+    let step = (VALUES / d.max(1)).max(1);
+    let part = |first| rows.narrow(0, first, step.min(n - first))?.to_dtype(DType::F64);
+    let mut mean = Tensor::zeros(d, DType::F64, rows.device())?;
+    for first in (0..n).step_by(step) {
+        mean = (mean + (part(first)?.sum(0)? / n as f64)?)?;
+    }
+    let apart = |first| part(first)?.broadcast_sub(&mean);
+    let mut largest = 0f64;
+    for first in (0..n).step_by(step) {
+        largest = largest.max(apart(first)?.abs()?.max_all()?.to_scalar()?);
+    }
+    let scale = if largest > 0. { (-largest.log2().ceil()).exp2() } else { 1. };
+    let scaled = |first| (apart(first)? * scale)?.to_dtype(DType::F32);
+    Tensor::cat(&(0..n).step_by(step).map(scaled).collect::<Result<Vec<_>>>()?, 0)
+}
+
+/// The first principal components of the rows in some unit, `[n, n_components]`, by subspace iteration.
 fn principal(rows: &Tensor, n_components: usize, philox: Philox) -> Result<Tensor> {
-    let (n, n_features) = rows.dims2()?;
+    let n_features = rows.dim(1)?;
     let width = (n_components + FURTHER).min(n_features);
-    let mean = (rows.sum_keepdim(0)? / n as f64)?;
-    // (x − μ)ᵀ (x − μ) q = xᵀ(x q − μ q) − n μᵀ (mean of the same), and the mean of x q − μ q is 0.
-    let project = |q: &Tensor| rows.matmul(q)?.broadcast_sub(&mean.matmul(q)?);
+    let rows = centred(rows)?;
     let mut q = orthonormal(&chandlery_ops::normal((n_features, width), rows.device(), philox)?)?;
     for _ in 0..ROUNDS {
-        q = orthonormal(&rows.t()?.matmul(&project(&q)?)?)?;
+        q = orthonormal(&rows.t()?.matmul(&rows.matmul(&q)?)?)?;
     }
-    let projected = project(&q)?;
+    let projected = rows.matmul(&q)?;
     let covariance = projected.t()?.matmul(&projected)?.to_dtype(DType::F64)?.flatten_all()?;
     let eigen = SymmetricEigen::new(DMatrix::from_vec(width, width, covariance.to_vec1::<f64>()?));
     let mut order: Vec<usize> = (0..width).collect();
     order.sort_by(|&a, &b| eigen.eigenvalues[b].total_cmp(&eigen.eigenvalues[a]));
     let turn = DMatrix::from_fn(width, n_components, |i, j| eigen.eigenvectors[(i, order[j])]);
     let directions = upright(host(&q)? * turn);
-    projected_on(&project, &directions, rows)
+    rows.matmul(&device(&directions, &rows)?)
 }
 
 /// A matrix on the host, in f64.
@@ -75,14 +95,6 @@ fn upright(mut m: DMatrix<f64>) -> DMatrix<f64> {
         column *= sign;
     }
     m
-}
-
-fn projected_on(
-    project: &impl Fn(&Tensor) -> Result<Tensor>,
-    directions: &DMatrix<f64>,
-    rows: &Tensor,
-) -> Result<Tensor> {
-    project(&device(directions, rows)?)
 }
 
 /// An orthonormal basis of the columns.

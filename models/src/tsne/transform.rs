@@ -1,5 +1,6 @@
 //! New points in a layout that stays.
 use super::Embedding;
+use super::neighbours::{in_unit, unit_of};
 use crate::check::{at_least_one, range};
 use candle::{D, DType, Result, Tensor};
 use chandlery_ops::{gather_rows_by, knn_of, perplexity_search, repulsion_at};
@@ -19,7 +20,7 @@ const BLOCK: usize = 4096;
 /// Poličar, Stražar and Zupan, "Embedding to reference t-SNE space addresses batch effects in single-cell classification", 2021.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TransformConfig {
-    /// At least 1, at most a third of the training rows. Default 5.
+    /// At least 1. Default 5. It is lowered to a third of the training rows where these are few, but not below 1 ([`lowered`](Self::lowered)).
     pub perplexity: f64,
     /// Default 250.
     pub iterations: usize,
@@ -47,14 +48,14 @@ impl Default for TransformConfig {
 }
 
 impl TransformConfig {
-    fn validate(&self, n: usize) -> Result<()> {
-        let most = super::config::largest_perplexity(n);
-        if !(1. ..=most).contains(&self.perplexity) {
-            candle::bail!(
-                "{OP}: perplexity must be in 1..={most} for {n} training rows, got {}",
-                self.perplexity
-            )
-        }
+    /// The same for an embedding of `n` rows, with a perplexity that these have: at most `(n − 1) / 3`, but not below 1.
+    #[must_use]
+    pub fn lowered(&self, n: usize) -> Self {
+        Self { perplexity: self.perplexity.min(super::config::largest_perplexity(n)), ..self.clone() }
+    }
+
+    fn validate(&self) -> Result<()> {
+        range(OP, "perplexity", self.perplexity, "at least 1", |x| x >= 1.)?;
         at_least_one(OP, "iterations", self.iterations)?;
         range(OP, "exaggeration", self.exaggeration, "above 0", |x| x > 0.)?;
         range(OP, "learning_rate", self.learning_rate, "above 0", |x| x > 0.)?;
@@ -74,15 +75,17 @@ impl Embedding {
         let Some(training) = &self.rows else {
             candle::bail!("{OP}: this embedding was made from affinities and has no rows to compare with")
         };
+        config.validate()?;
         let n = self.layout.dim(0)?;
-        config.validate(n)?;
+        let config = &config.lowered(n);
         let (m, device) = (rows.dim(0)?, self.layout.device());
         if m == 0 {
             return Tensor::zeros((0, self.config.n_dims), DType::F32, device);
         }
         let k = ((3. * config.perplexity).ceil() as usize).clamp(1, n);
         let (rows, training) = (self.prepare(&rows.to_device(device)?)?, self.prepare(training)?);
-        let near = knn_of(&rows, &training, k, self.config.metric)?;
+        let unit = unit_of(&training, self.config.metric)?;
+        let near = knn_of(&in_unit(&rows, unit)?, &in_unit(&training, unit)?, k, self.config.metric)?;
         let p = perplexity_search(&near.distances, &[config.perplexity.min(k as f64)])?;
         let block = |start: usize| {
             let part = |t: &Tensor| t.narrow(0, start, BLOCK.min(m - start));
@@ -107,6 +110,8 @@ impl Embedding {
             let attraction = (&p * near)?.broadcast_mul(&difference)?.sum(1)?;
             let (forces, totals) =
                 repulsion_at(&y.contiguous()?, &self.layout, self.config.degrees_of_freedom)?;
+            // As in a step of the training, nothing repels a point whose total is 0.
+            let totals = (&totals + totals.eq(0f32)?.to_dtype(DType::F32)?)?;
             let repulsion = forces.broadcast_div(&totals.unsqueeze(1)?)?;
             let gradient = (((attraction * config.exaggeration)? - repulsion)? * 4.)?;
             let norm = gradient.sqr()?.sum_keepdim(1)?.sqrt()?;

@@ -6,6 +6,7 @@ mod forces;
 mod nasty;
 mod neighbours;
 mod order;
+mod views;
 
 use candle::{DType, Device, Result, Tensor};
 use chandlery::tsne::{Method, TsneConfig};

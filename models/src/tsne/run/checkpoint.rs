@@ -22,6 +22,8 @@ struct Notes<P> {
     span: f64,
     philox: [u64; 3],
     n_samples: usize,
+    recall: Option<f64>,
+    notes: Vec<String>,
     progress: P,
 }
 
@@ -44,6 +46,8 @@ impl TsneRun {
             span: self.span,
             philox: checkpoint::words(self.philox),
             n_samples: self.affinities.n(),
+            recall: self.recall,
+            notes: self.notes.clone(),
             progress,
         };
         let tensors = tensors.into_iter().chain(named(&self.affinities));
@@ -87,6 +91,7 @@ impl TsneRun {
         let state = [("velocity", &run.state.velocity), ("gains", &run.state.gains)];
         checkpoint::put_back("TsneRun", state, |name| checkpoint.of_trainer(name))?;
         (run.iteration, run.span, run.rows) = (notes.iteration, notes.span, rows.cloned());
+        (run.recall, run.notes) = (notes.recall, notes.notes);
         if let Ok(order) = checkpoint.of_trainer(ORDER) {
             check_order(&order, notes.n_samples).map_err(|e| checkpoint.refused(&e))?;
             run.points.take(&run.affinities, &run.state, &order)?;

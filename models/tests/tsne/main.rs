@@ -1,4 +1,7 @@
 //! t-SNE as a model: what is refused, how it learns, how new rows find their places, and the measures by hand.
+mod measures;
+mod neighbours;
+
 use candle::{DType, Device, Module, Result, Tensor};
 use chandlery::Philox;
 use chandlery::tsne::{Embedding, Method, Metric, TransformConfig, Tsne, TsneConfig, TsneRun, measure};
@@ -36,8 +39,6 @@ fn short(method: Method) -> TsneConfig {
 fn what_makes_no_sense_is_refused_with_what_would() -> Result<()> {
     let rows = uniform((10, 3), &CPU, Philox::new(7, 3))?;
     let fit = |config: TsneConfig, rows: &Tensor| message(tsne(config).fit(rows));
-    let error = fit(TsneConfig::default(), &rows);
-    assert!(error.contains("perplexity must be at most 3 for 10 rows"), "{error}");
     let error = fit(TsneConfig::default(), &rows.narrow(0, 0, 1)?);
     assert!(error.contains("rows must be at least 2, got 1"), "{error}");
     let error = fit(TsneConfig { n_dims: 3, method: Some(Method::Fft), ..TsneConfig::default() }, &rows);
@@ -84,8 +85,8 @@ fn groups_are_told_apart_by_every_method_and_not_by_chance() -> Result<()> {
         let trust = measure::trustworthiness(&rows, embedding.layout(), 5, 180, EUCLIDEAN)?;
         let by_chance = measure::trustworthiness(&rows, &chance, 5, 180, EUCLIDEAN)?;
         assert!(trust > by_chance + 0.2, "{method:?}: {trust}, by chance {by_chance}");
-        let kl = measure::true_kl(&rows, embedding.layout(), 10., EUCLIDEAN)?;
-        let by_chance = measure::true_kl(&rows, &chance, 10., EUCLIDEAN)?;
+        let kl = |layout| measure::true_kl(&rows, layout, &short(method), Philox::new(7, 0));
+        let (kl, by_chance) = (kl(embedding.layout())?, kl(&chance)?);
         assert!(kl < 0.6 * by_chance, "{method:?}: {kl}, by chance {by_chance}");
     }
     Ok(())
@@ -107,9 +108,9 @@ fn new_rows_find_their_places_by_themselves() -> Result<()> {
     let near = alone[0].iter().zip(&together).all(|(a, b)| (a - b).abs() < 1e-2);
     assert!(near, "{alone:?} and {together:?}");
     assert_eq!(embedding.transform(&rows.narrow(0, 0, 0)?)?.dims(), [0, 2]);
-    let config = TransformConfig { perplexity: 100., ..TransformConfig::default() };
+    let config = TransformConfig { perplexity: 0.5, ..TransformConfig::default() };
     let error = message(embedding.transform_with(&rows, &config));
-    assert!(error.contains("perplexity must be in 1..=59.6"), "{error}");
+    assert!(error.contains("perplexity must be at least 1, got 0.5"), "{error}");
     let bare = Embedding::from_tensors(embedding.config().clone(), embedding.layout().clone(), None)?;
     assert!(message(bare.transform(&rows)).contains("has no rows to compare with"));
     Ok(())
@@ -117,13 +118,20 @@ fn new_rows_find_their_places_by_themselves() -> Result<()> {
 
 #[test]
 fn measures_are_those_of_a_hand_count() -> Result<()> {
-    // On a line 0 1 2 3 4; the layout swaps 1 and 3.
-    let rows = Tensor::arange(0f32, 5., &CPU)?.unsqueeze(1)?;
+    // On a line; the layout has places 0 to 4 on one, and swaps rows 1 and 3.
+    let rows = Tensor::new(&[[0f32], [1.], [3.], [7.], [15.]], &CPU)?;
     let layout = Tensor::new(&[[0f32, 0.], [3., 0.], [2., 0.], [1., 0.], [4., 0.]], &CPU)?;
     assert!((measure::trustworthiness(&rows, &rows, 1, 5, EUCLIDEAN)? - 1.).abs() < 1e-12);
-    // The nearest points are 0 → 3 (rank 3), 1 → 2 (1), 2 → 1 (1), 3 → 0 (4) and 4 → 1 (3), by 2, 0, 0, 3 and 2 beyond the first.
+    // The nearest points are 0 → 3 (rank 3), 1 → 2 (2), 2 → 1 (1), 3 → 0 (3) and 4 → 1 (3), by 2, 1, 0, 2 and 2 beyond the first.
     let trust = measure::trustworthiness(&rows, &layout, 1, 5, EUCLIDEAN)?;
     assert!((trust - (1. - 14. / 30.)).abs() < 1e-12, "{trust}");
+    // Places at equal distances: the nearest of the three in the middle are two each, of rank 1½.
+    let even = Tensor::arange(0f32, 5., &CPU)?.unsqueeze(1)?;
+    let trust = measure::trustworthiness(&even, &even, 1, 5, EUCLIDEAN)?;
+    assert!((trust - (1. - 3. / 30.)).abs() < 1e-12, "{trust}");
+    // Each of the two is the nearest by half.
+    let recall = measure::knn_recall(&even, &even, 1, EUCLIDEAN)?;
+    assert!((recall - 3.5 / 5.).abs() < 1e-12, "{recall}");
     // The nearest rows are 1, 0, 1, 2 and 3: one of the points above is the same.
     let recall = measure::knn_recall(&rows, &layout, 1, EUCLIDEAN)?;
     assert!((recall - 0.2).abs() < 1e-12, "{recall}");
@@ -159,7 +167,8 @@ fn measures_compare_rows_by_the_metric() -> Result<()> {
         // A layout that is the rows is as good as can be where distances are those of the layout; all are within range.
         let rows = normal((60, 2), &CPU, Philox::new(7, 12))?;
         let trust = measure::trustworthiness(&rows, &rows, 5, 60, metric)?;
-        let kl = measure::true_kl(&rows, &rows, 10., metric)?;
+        let config = TsneConfig { perplexity: 10., metric, ..TsneConfig::default() };
+        let kl = measure::true_kl(&rows, &rows, &config, Philox::new(7, 0))?;
         assert!((0. ..=1.).contains(&trust) && kl.is_finite(), "{metric:?}: {trust} {kl}");
         assert_eq!(trust == 1., metric == EUCLIDEAN, "{metric:?}: {trust}");
         if matches!(metric, Metric::Manhattan | Metric::Chebyshev) {
@@ -196,6 +205,30 @@ fn every_metric_lays_groups_out_places_new_rows_and_is_saved() -> Result<()> {
         std::fs::write(folder.path().join("config.json"), without)?;
         let old = Embedding::from_pretrained(&folder.path().display().to_string(), &CPU)?;
         assert_eq!(old.config().metric, EUCLIDEAN);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_first_layout_by_principal_components_is_that_of_rows_of_any_scale_and_place() -> Result<()> {
+    let plain = (normal((100, 6), &CPU, Philox::new(7, 20))? * 4.)?.round()?;
+    // Columns of clearly different variance.
+    let widths = Tensor::new(&[32f32, 12., 4., 1., 1., 1.], &CPU)?;
+    let plain = plain.broadcast_mul(&widths)?;
+    let first = |rows: &Tensor| -> Result<Vec<f64>> {
+        let run =
+            TsneRun::new(TsneConfig { perplexity: 9., ..TsneConfig::default() }, Philox::new(7, 21), rows)?;
+        run.layout()?.flatten_all()?.to_dtype(DType::F64)?.to_vec1()
+    };
+    let want = first(&plain)?;
+    for (name, rows) in [
+        ("times 2^100", (&plain * 100f64.exp2())?),
+        ("times 2^-110", (&plain * (-110f64).exp2())?),
+        ("plus 2^20", (&plain + 20f64.exp2())?),
+    ] {
+        for (at, (a, b)) in first(&rows)?.iter().zip(&want).enumerate() {
+            assert!((a - b).abs() < 1e-7, "{name}: coordinate {at} is {a}, want {b}");
+        }
     }
     Ok(())
 }

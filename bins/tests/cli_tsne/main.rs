@@ -1,11 +1,14 @@
 //! The program `tsne` as a user runs it.
 #![allow(clippy::unwrap_used)]
+#[path = "../common/mod.rs"]
 mod common;
+mod edges;
+mod given;
 
 use candle::Device::Cpu;
 use candle::Tensor;
 use chandlery::tsne::Embedding;
-use common::{TSNE, has, metrics, npy, number, picture_size, write_npy};
+use common::{TSNE, has, metrics, number, picture_size, write_npy};
 use image::AnimationDecoder;
 use image::codecs::gif::GifDecoder;
 use serde_json::Value;
@@ -236,33 +239,6 @@ fn few_equal_and_huge_rows_give_finite_layouts() {
 }
 
 #[test]
-fn neighbours_and_a_first_layout_from_files_are_used() {
-    let folder = tempfile::tempdir().unwrap();
-    let n = 40usize;
-    // A ring: the neighbours of i are those beside it, whatever the rows say.
-    let beside = |i: usize| [1, n - 1, 2, n - 2].map(|step| ((i + step) % n) as i64);
-    let indices = (0..n).flat_map(beside).flat_map(i64::to_le_bytes).collect();
-    std::fs::write(folder.path().join("indices.npy"), npy("<i8", "(40, 4)", indices)).unwrap();
-    write_npy(&folder.path().join("distances.npy"), [n, 4], &[1., 1., 2., 2.].repeat(n));
-    write_npy(&folder.path().join("rows.npy"), [n, 1], &vec![0.; n]);
-    let ring = |i: usize| (i as f32 / n as f32 * std::f32::consts::TAU).sin_cos();
-    let start: Vec<f32> = (0..n).flat_map(|i| [ring(i).0, ring(i).1]).collect();
-    write_npy(&folder.path().join("start.npy"), [n, 2], &start);
-    let files = ["--neighbours-from", "indices.npy", "--distances", "distances.npy"];
-    let args = ["train", "--data", "rows.npy", "--perplexity", "2", "--skip-measures", "--out", "run"];
-    let args = [&args[..], &files, &["--start-from", "start.npy", "--early-exaggeration", "4"]].concat();
-    TSNE.succeed(folder.path(), &args);
-    let y = read(&folder.path().join("run/layout.npy")).to_vec2::<f32>().unwrap();
-    let distance = |i: usize, j: usize| (y[i % n][0] - y[j % n][0]).hypot(y[i % n][1] - y[j % n][1]);
-    for i in 0..n {
-        assert!(distance(i, i + 1) < 0.5 * distance(i, i + n / 2), "point {i} is not beside its neighbour");
-    }
-    write_npy(&folder.path().join("distances.npy"), [n, 3], &vec![1.; 3 * n]);
-    let err = TSNE.fail(folder.path(), &[&args[..], &["--overwrite"]].concat(), 1);
-    assert!(err.ends_with("must have the shape of --neighbours-from, [40, 4], got [40, 3]"), "{err}");
-}
-
-#[test]
 fn what_makes_no_sense_is_refused_before_a_folder_is_made() {
     let folder = tempfile::tempdir().unwrap();
     TSNE.refuse(folder.path(), &["--perplexity", "0"], "must be a number of at least 1");
@@ -272,7 +248,6 @@ fn what_makes_no_sense_is_refused_before_a_folder_is_made() {
         assert!(err.contains(text), "{args:?}: {err}");
         assert!(!folder.path().join("run").exists());
     };
-    refused(&["--max-rows", "10", "--split", "train"], "perplexity must be at most 3 for 10 rows");
     refused(&["--max-rows", "90", "--dims", "3", "--method", "fft"], "use barnes-hut or exact");
     refused(&["--max-rows", "30", "--perplexity", "9", "--neighbours", "8"], "neighbours must be in 9..=59");
     write_npy(&folder.path().join("one.npy"), [1, 2], &[1., 2.]);

@@ -1,0 +1,344 @@
+//! Distances of rows as f64 has them, and bounds on them from products in f32.
+//!
+//! ```text
+//! d(i, j)   of the Euclidean distance half the square, which has its order; of the others the distance itself
+//! y_i       s (x_i − mean of all x), s a power of two that brings the largest entry near 1; for angles x_i (less its own mean) of length 1,
+//!           and 0 where it has no length
+//! x̂_i       y_i rounded to f32,  g_i = |x̂_i|² / 2;  for angles g_i = 1/2, which makes the distance from a row without length 1
+//! |s² d(i, j) − (g_i + g_j − p_ij)| ≤ (γ + 8 u) (g_i + g_j) + m 2^-120      (s = 1 for angles)
+//!           p_ij the product x̂_i·x̂_j in f32 of m features, added in any order: off by γ |x̂_i| |x̂_j| ≤ γ (g_i + g_j), γ = m u / (1 − m u),
+//!           u = 2^-24; rounding moves each y by u of its length, which is (u L)(2 L) / 2 with L² = (|x̂_i| + |x̂_j|)² ≤ 4 (g_i + g_j)
+//! |d(i, j) − p_ij| ≤ (γ + 8 u) p_ij + m 2^-120      Manhattan, Chebyshev; p_ij the distance in f32
+//! ```
+//!
+//! The last terms of both are what numbers too small for f32 may lose. Whether a row is nearer than another is told by the bounds where they
+//! suffice, else from the differences of the rows in f64.
+use super::Metric;
+use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::{Factors, Precision, gather_rows, gemm_, row_distances};
+use rayon::prelude::*;
+use std::sync::OnceLock;
+
+/// Numbers in a block of products, about.
+const BLOCK: usize = 16 << 20;
+/// Rows of a block.
+const ROWS: std::ops::RangeInclusive<usize> = 16..=256;
+/// Features between two looks at a sum that may be beyond its limit.
+const STRETCH: usize = 64;
+
+/// Rows as they are compared.
+pub(super) struct Distances {
+    metric: Metric,
+    n: usize,
+    n_features: usize,
+    rows: Tensor,
+    /// The same on the host.
+    host: Vec<f32>,
+    /// For angles what is subtracted from each row and 1 over the length that is left, which is 0 where there is none.
+    angles: Vec<(f64, f64)>,
+    bounds: OnceLock<Bounds>,
+}
+
+/// What bounds distances.
+enum Bounds {
+    Products { rows: Tensor, halves: Vec<f64>, square_of_scale: f64 },
+    Distances,
+}
+
+/// How many rows are nearer to a row than another one, and how many are as far as that one, which is one of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Rank {
+    pub nearer: u64,
+    pub as_far: u64,
+}
+
+impl Rank {
+    /// The mean of the ranks of all that are as far: 1 for the nearest.
+    pub(super) fn mean(self) -> f64 {
+        self.nearer as f64 + 0.5 * (self.as_far as f64 + 1.)
+    }
+
+    /// How likely it is among the `k` nearest if a draw decides between those that are as far.
+    pub(super) fn among(self, k: usize) -> f64 {
+        (k as u64).saturating_sub(self.nearer).min(self.as_far) as f64 / self.as_far.max(1) as f64
+    }
+}
+
+/// Whether distances differ by no more than the rounding of their sums.
+pub(super) struct Tolerance {
+    /// For angles what 1 less a cosine does not tell apart in f64, which is how others compute them; else 0.
+    absolute: f64,
+}
+
+impl Tolerance {
+    fn of(&self, d: f64) -> f64 {
+        const SHARE: f64 = 16. * f64::EPSILON;
+        SHARE * d + self.absolute
+    }
+
+    fn equal(&self, a: f64, b: f64) -> bool {
+        (a - b).abs() <= self.of(a.max(b))
+    }
+}
+
+impl Distances {
+    /// `rows` are f32 `[n, n_features]`. Copies them to the host.
+    pub(super) fn new(rows: &Tensor, metric: Metric) -> Result<Self> {
+        let (n, n_features) = rows.dims2()?;
+        let rows = rows.to_dtype(DType::F32)?.contiguous()?;
+        let host = rows.to_device(&Device::Cpu)?.flatten_all()?.to_vec1::<f32>()?;
+        let angle = |row: &[f32]| {
+            let mean = match metric {
+                Metric::Correlation => row.iter().map(|&x| f64::from(x)).sum::<f64>() / row.len() as f64,
+                _ => 0.,
+            };
+            let length = row.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>().sqrt();
+            (mean, if length > 0. { 1. / length } else { 0. })
+        };
+        let is_angle = matches!(metric, Metric::Cosine | Metric::Correlation);
+        let angles = match n_features {
+            0 => vec![(0., 0.); n],
+            d if is_angle => host.par_chunks(d).map(angle).collect(),
+            _ => vec![],
+        };
+        Ok(Self { metric, n, n_features, rows, host, angles, bounds: OnceLock::new() })
+    }
+
+    fn row(&self, i: usize) -> &[f32] {
+        &self.host[i * self.n_features..(i + 1) * self.n_features]
+    }
+
+    fn tolerance(&self) -> Tolerance {
+        let is_angle = matches!(self.metric, Metric::Cosine | Metric::Correlation);
+        Tolerance { absolute: if is_angle { 4. * f64::EPSILON } else { 0. } }
+    }
+
+    /// Whether rows at these distances count as equally far.
+    pub(super) fn equal(&self, a: f64, b: f64) -> bool {
+        self.tolerance().equal(a, b)
+    }
+
+    /// `d(i, j)`
+    pub(super) fn exact(&self, i: usize, j: usize) -> f64 {
+        self.up_to(i, j, f64::INFINITY)
+    }
+
+    /// `d(i, j)`, or something above `limit` where that is.
+    pub(super) fn up_to(&self, i: usize, j: usize, limit: f64) -> f64 {
+        let (a, b) = (self.row(i), self.row(j));
+        match self.metric {
+            Metric::Euclidean => 0.5 * added(a, b, 2. * limit, |x, y| (x - y) * (x - y)),
+            Metric::Manhattan => added(a, b, limit, |x, y| (x - y).abs()),
+            Metric::Chebyshev => {
+                let apart = a.iter().zip(b).map(|(&x, &y)| (f64::from(x) - f64::from(y)).abs());
+                apart.fold(0., f64::max)
+            }
+            Metric::Cosine | Metric::Correlation => {
+                let ((mean_a, inverse_a), (mean_b, inverse_b)) = (self.angles[i], self.angles[j]);
+                if inverse_a == 0. || inverse_b == 0. {
+                    return 1.;
+                }
+                let unit = |x: f64, y: f64| ((x - mean_a) * inverse_a - (y - mean_b) * inverse_b).powi(2);
+                0.5 * added(a, b, 2. * limit, unit)
+            }
+        }
+    }
+
+    /// For each row of `own` the ranks of the rows that `of` gives for its place, among all others.
+    pub(super) fn ranks<'a>(
+        &self,
+        own: &[u32],
+        of: impl Fn(usize) -> &'a [u32] + Sync,
+    ) -> Result<Vec<Vec<Rank>>> {
+        let bounds = match self.bounds.get() {
+            Some(bounds) => bounds,
+            None => {
+                let bounds = self.bounds()?;
+                self.bounds.get_or_init(|| bounds)
+            }
+        };
+        let height = (BLOCK / self.n.max(1)).clamp(*ROWS.start(), *ROWS.end());
+        let mut all = Vec::with_capacity(own.len());
+        for (block, rows) in own.chunks(height).enumerate() {
+            let values = self.block(bounds, rows)?;
+            let each = rows.par_iter().enumerate().map(|(at, &own)| {
+                let line = &values[at * self.n..(at + 1) * self.n];
+                self.ranks_of(bounds, line, own as usize, of(block * height + at))
+            });
+            all.par_extend(each);
+        }
+        Ok(all)
+    }
+
+    /// What bounds the distances of `rows` from all, `[m, n]`.
+    fn block(&self, bounds: &Bounds, rows: &[u32]) -> Result<Vec<f32>> {
+        let values = match bounds {
+            Bounds::Distances => row_distances(&gather_rows(&self.rows, rows)?, &self.rows, self.metric)?,
+            Bounds::Products { rows: all, .. } => {
+                let out = Tensor::zeros((rows.len(), self.n), DType::F32, all.device())?;
+                if self.n_features > 0 {
+                    gemm_(&out, &gather_rows(all, rows)?, &all.t()?, Factors::OVERWRITE, Precision::F32)?;
+                }
+                out
+            }
+        };
+        values.flatten_all()?.to_vec1()
+    }
+
+    fn bounds(&self) -> Result<Bounds> {
+        let d = self.n_features;
+        let upload = |values| Tensor::from_vec(values, (self.n, d), self.rows.device());
+        match self.metric {
+            Metric::Manhattan | Metric::Chebyshev => Ok(Bounds::Distances),
+            Metric::Cosine | Metric::Correlation => {
+                let mut units = self.host.clone();
+                if d > 0 {
+                    units.par_chunks_mut(d).zip(&self.angles).for_each(|(row, &(mean, inverse))| {
+                        row.iter_mut().for_each(|x| *x = ((f64::from(*x) - mean) * inverse) as f32);
+                    });
+                }
+                let halves = vec![0.5; self.n];
+                Ok(Bounds::Products { rows: upload(units)?, halves, square_of_scale: 1. })
+            }
+            Metric::Euclidean => {
+                let (centred, scale) = centred_and_scaled(&self.host, d);
+                let half = |row: &[f32]| 0.5 * row.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
+                let halves = match d {
+                    0 => vec![0.; self.n],
+                    d => centred.par_chunks(d).map(half).collect(),
+                };
+                Ok(Bounds::Products { rows: upload(centred)?, halves, square_of_scale: scale * scale })
+            }
+        }
+    }
+
+    /// The ranks of `others` as seen from `own`, from what bounds its distances from all.
+    fn ranks_of(&self, bounds: &Bounds, line: &[f32], own: usize, others: &[u32]) -> Vec<Rank> {
+        let tolerance = self.tolerance();
+        let each: Vec<f64> = others.iter().map(|&j| self.exact(own, j as usize)).collect();
+        let mut edges: Vec<(f64, f64)> =
+            each.iter().map(|&d| (d - tolerance.of(d), d + tolerance.of(d))).collect();
+        edges.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let Some(&(_, farthest)) = edges.last() else { return vec![] };
+        // Rows between the edges, by how many of the others are nearer; and those as far as one of the others.
+        let mut between = vec![0u64; edges.len() + 1];
+        let mut as_far = vec![0u64; edges.len()];
+        let mut count = |j: usize, low: f64, high: f64| {
+            if low > farthest || j == own {
+                return;
+            }
+            let behind = |d: f64| edges.partition_point(|edge| edge.1 < d);
+            let reached = |d: f64| edges.partition_point(|edge| edge.0 <= d);
+            let (mut first, mut end) = (behind(low), reached(high));
+            if first != end {
+                let d = self.up_to(own, j, farthest);
+                (first, end) = (behind(d), reached(d));
+            }
+            as_far[first..end].iter_mut().for_each(|count| *count += 1);
+            between[end] += 1;
+        };
+        let share = share(self.n_features);
+        let lost = self.n_features as f64 * (-120f64).exp2();
+        match bounds {
+            Bounds::Distances => {
+                for (j, &distance) in line.iter().enumerate() {
+                    let d = f64::from(distance);
+                    match d.is_finite() {
+                        true => count(j, d - (share * d + lost), d + share * d + lost),
+                        // It does not fit f32.
+                        false => count(j, 0., f64::INFINITY),
+                    }
+                }
+            }
+            Bounds::Products { halves, square_of_scale, .. } => {
+                let scaled = |d: f64| d / square_of_scale;
+                let most = farthest * square_of_scale + lost;
+                let own_half = halves[own];
+                for (j, (&product, half)) in line.iter().zip(halves).enumerate() {
+                    let (sum, product) = (own_half + half, f64::from(product));
+                    if sum - sum * share - product <= most {
+                        let error = sum * share + lost;
+                        count(j, scaled(sum - product - error), scaled(sum - product + error));
+                    }
+                }
+            }
+        }
+        let mut nearer = 0;
+        let sorted: Vec<Rank> = between
+            .iter()
+            .zip(as_far)
+            .map(|(between, as_far)| {
+                nearer += between;
+                Rank { nearer, as_far }
+            })
+            .collect();
+        let rank = |&d: &f64| {
+            let place = edges.partition_point(|edge| edge.0 < d - tolerance.of(d));
+            sorted.get(place).copied().unwrap_or_default()
+        };
+        each.iter().map(rank).collect()
+    }
+}
+
+/// γ + 8 u for so many features; more than any distance needs where γ bounds nothing.
+fn share(n_features: usize) -> f64 {
+    let unit = f64::from(f32::EPSILON) / 2.;
+    let sum = (n_features + 1) as f64 * unit;
+    if sum < 0.5 { sum / (1. - sum) + 8. * unit } else { 1e30 }
+}
+
+/// `Σ term(a, b)` of terms that are not negative, or a part of it that is above `limit`.
+#[inline(always)]
+fn added(a: &[f32], b: &[f32], limit: f64, term: impl Fn(f64, f64) -> f64) -> f64 {
+    const LANES: usize = 8;
+    let mut sums = [0f64; LANES];
+    for (a, b) in a.chunks(STRETCH).zip(b.chunks(STRETCH)) {
+        let ((a, rest_a), (b, rest_b)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+        for (a, b) in a.iter().zip(b) {
+            for l in 0..LANES {
+                sums[l] += term(f64::from(a[l]), f64::from(b[l]));
+            }
+        }
+        for ((sum, &a), &b) in sums.iter_mut().zip(rest_a).zip(rest_b) {
+            *sum += term(f64::from(a), f64::from(b));
+        }
+        if sums.iter().sum::<f64>() > limit {
+            break;
+        }
+    }
+    sums.iter().sum()
+}
+
+/// Rows of `d` values minus the means of their columns, times a power of two that brings the largest entry near 1; and that power.
+pub(super) fn centred_and_scaled(rows: &[f32], d: usize) -> (Vec<f32>, f64) {
+    /// Rows of a task.
+    const TASK: usize = 512;
+    if rows.is_empty() || d == 0 {
+        return (rows.to_vec(), 1.);
+    }
+    let add = |mut sums: Vec<f64>, part: Vec<f64>| {
+        sums.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
+        sums
+    };
+    let parts: Vec<Vec<f64>> = rows
+        .par_chunks(TASK * d)
+        .map(|rows| {
+            let mut sums = vec![0f64; d];
+            for row in rows.chunks_exact(d) {
+                sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x));
+            }
+            sums
+        })
+        .collect();
+    let n = (rows.len() / d) as f64;
+    let mean: Vec<f64> = parts.into_iter().fold(vec![0.; d], add).into_iter().map(|sum| sum / n).collect();
+    let apart =
+        |row: &[f32]| row.iter().zip(&mean).map(|(&x, m)| (f64::from(x) - m).abs()).fold(0., f64::max);
+    let largest = rows.par_chunks(d).map(apart).reduce(|| 0., f64::max);
+    let scale = if largest > 0. { (-largest.log2().ceil()).exp2() } else { 1. };
+    let mut centred = rows.to_vec();
+    centred.par_chunks_mut(d).for_each(|row| {
+        row.iter_mut().zip(&mean).for_each(|(x, m)| *x = ((f64::from(*x) - m) * scale) as f32);
+    });
+    (centred, scale)
+}

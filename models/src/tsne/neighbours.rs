@@ -1,0 +1,155 @@
+//! The search for neighbours, in which a draw decides between rows that are equally far.
+//!
+//! A search takes the lower row of two that are equally far. Where many are (equal rows, rows of categories, angles with rows of zeros), the
+//! first rows of a file would be neighbours of all others, and their numbers make structure. So one neighbour more than wanted is searched,
+//! and where the last two are equally far, each row draws among all that are.
+use super::config::PROBES;
+use super::distances::Distances;
+use super::{Affinities, Draw, Metric, Neighbours, TsneConfig};
+use crate::Philox;
+use candle::{DType, Result, Tensor};
+use chandlery_ops::{knn, knn_approximate, perplexity_search, symmetrize};
+use rayon::prelude::*;
+
+/// Rows that are drawn among: all where there are no more, else so many that are drawn anew for each [`SHARING`] rows.
+const CANDIDATES: usize = 4096;
+/// Rows that draw among the same candidates.
+const SHARING: usize = 64;
+/// Of the search on a GPU.
+const MOST_ON_GPU: usize = 2457;
+
+/// By what rows are multiplied before their distances are f32: a power of two that brings the largest entry near 1, where squares or sums of theirs
+/// may not fit f32; none where they do, and for angles, on which the unit has no influence.
+pub(super) fn unit_of(rows: &Tensor, metric: Metric) -> Result<Option<f64>> {
+    const SAFE: std::ops::Range<f64> = 1e-15..1e15;
+    if matches!(metric, Metric::Cosine | Metric::Correlation) || rows.elem_count() == 0 {
+        return Ok(None);
+    }
+    let largest = f64::from(rows.abs()?.flatten_all()?.max(0)?.to_scalar::<f32>()?);
+    let is_safe = SAFE.contains(&largest) || largest == 0. || !largest.is_finite();
+    Ok((!is_safe).then(|| (-largest.log2().ceil()).exp2()))
+}
+
+/// Rows in another unit.
+pub(super) fn in_unit(rows: &Tensor, unit: Option<f64>) -> Result<Tensor> {
+    match unit {
+        Some(unit) => (rows.to_dtype(DType::F64)? * unit)?.to_dtype(DType::F32),
+        None => Ok(rows.clone()),
+    }
+}
+
+/// The neighbours of prepared rows, f32 `[n, n_features]`, and the share of the nearest that was found. Distances are in some unit, which
+/// changes no affinity.
+pub(super) fn search(config: &TsneConfig, philox: Philox, read: &Tensor) -> Result<(Neighbours, f64)> {
+    let (n, metric) = (read.dim(0)?, config.metric);
+    let read = &in_unit(read, unit_of(read, metric)?)?;
+    let k = config.neighbours_of(n);
+    let more = if k + 1 < n && !(read.device().is_cuda() && k >= MOST_ON_GPU) { k + 1 } else { k };
+    let (found, recall) = match config.is_approximate(n) {
+        true => {
+            let found = knn_approximate(read, more, metric, PROBES, Draw::Cells.of(philox))?;
+            (found.neighbours, found.recall)
+        }
+        false => (knn(read, more, metric)?, 1.),
+    };
+    if more == k {
+        return Ok((found, recall));
+    }
+    let last = found.distances.narrow(1, k - 1, 2)?.to_vec2::<f32>()?;
+    let suspects: Vec<u32> =
+        (0..).zip(&last).filter(|(_, last)| near(last, metric)).map(|(i, _)| i).collect();
+    let nearest = Neighbours {
+        indices: found.indices.narrow(1, 0, k)?.contiguous()?,
+        distances: found.distances.narrow(1, 0, k)?.contiguous()?,
+    };
+    if suspects.is_empty() {
+        return Ok((nearest, recall));
+    }
+    Ok((Ties { read, metric, k, philox }.broken(&found, nearest, &suspects)?, recall))
+}
+
+/// The affinities of neighbours at the perplexities of a configuration, or at their number where that is less.
+pub(super) fn affinities_of(config: &TsneConfig, neighbours: &Neighbours) -> Result<Affinities> {
+    let k = neighbours.indices.dim(1)? as f64;
+    let perplexities: Vec<f64> = config.perplexities().into_iter().map(|p| p.min(k)).collect();
+    symmetrize(&neighbours.indices, &perplexity_search(&neighbours.distances, &perplexities)?)
+}
+
+/// Whether two distances, ascending, may be one but for rounding to f32: of the distances, and for the correlation of the rows without their means,
+/// which moves a distance by as much as its root times what moves them.
+pub(super) fn near(last: &[f32], metric: Metric) -> bool {
+    const ROUNDING: f32 = 16. * f32::EPSILON;
+    let of_rows = if metric == Metric::Correlation { 1. } else { 0. };
+    matches!(last, &[a, b] if b <= a + ROUNDING * (a + of_rows * (a.max(0.).sqrt() + ROUNDING)))
+}
+
+struct Ties<'a> {
+    read: &'a Tensor,
+    metric: Metric,
+    k: usize,
+    philox: Philox,
+}
+
+impl Ties<'_> {
+    /// The nearest with a draw for each of `suspects` of which the last of `k` is as far as the next.
+    fn broken(&self, found: &Neighbours, nearest: Neighbours, suspects: &[u32]) -> Result<Neighbours> {
+        let (n, k) = (self.read.dim(0)?, self.k);
+        let distances = Distances::new(self.read, self.metric)?;
+        let all = found.indices.flatten_all()?.to_vec1::<u32>()?;
+        let drawn: Vec<(u32, Vec<u32>)> = suspects
+            .par_chunks(SHARING)
+            .enumerate()
+            .flat_map_iter(|(chunk, rows)| {
+                let candidates = self.candidates(chunk as u64, n);
+                let drawn = rows.iter().filter_map(|&i| {
+                    let found = &all[i as usize * (k + 1)..(i as usize + 1) * (k + 1)];
+                    Some((i, self.drawn(&distances, i, found, &candidates)?))
+                });
+                drawn.collect::<Vec<_>>()
+            })
+            .collect();
+        if drawn.is_empty() {
+            return Ok(nearest);
+        }
+        let mut indices = nearest.indices.flatten_all()?.to_vec1::<u32>()?;
+        for (i, row) in drawn {
+            indices[i as usize * k..][..k].copy_from_slice(&row);
+        }
+        let indices = Tensor::from_vec(indices, nearest.indices.shape(), self.read.device())?;
+        Ok(Neighbours { indices, ..nearest })
+    }
+
+    /// Rows that are looked at for those that are as far, ascending.
+    fn candidates(&self, chunk: u64, n: usize) -> Vec<u32> {
+        if n <= CANDIDATES {
+            return (0..n as u32).collect();
+        }
+        let philox = Draw::Candidates.of(self.philox);
+        let from = chunk * CANDIDATES as u64;
+        let row = |e| ((u64::from(philox.bits(e)) * n as u64) >> 32) as u32;
+        let mut rows: Vec<u32> = (from..from + CANDIDATES as u64).map(row).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        rows
+    }
+
+    /// Neighbours of row `i`, of which `found` are the nearest and one more; none where the last two are not equally far.
+    fn drawn(&self, distances: &Distances, i: u32, found: &[u32], candidates: &[u32]) -> Option<Vec<u32>> {
+        let (&next, nearest) = found.split_last()?;
+        let (own, last) = (i as usize, *nearest.last()? as usize);
+        let far = distances.exact(own, last);
+        let is_as_far = |&j: &u32| distances.equal(distances.up_to(own, j as usize, 2. * far), far);
+        if !is_as_far(&next) {
+            return None;
+        }
+        let (of_search, mut row): (Vec<u32>, Vec<u32>) = nearest.iter().partition(|j| is_as_far(j));
+        let philox = Philox { offset: u64::from(i) << 32, ..Draw::Ties.of(self.philox) };
+        let by_chance = |rows: &mut Vec<u32>| rows.sort_by_cached_key(|&j| (philox.bits(j.into()), j));
+        let mut equals: Vec<u32> = candidates.iter().filter(|&j| *j != i && is_as_far(j)).copied().collect();
+        by_chance(&mut equals);
+        let mut others: Vec<u32> = of_search.into_iter().filter(|j| !equals.contains(j)).collect();
+        by_chance(&mut others);
+        row.extend(equals.into_iter().chain(others).take(self.k - row.len()));
+        Some(row)
+    }
+}
