@@ -202,6 +202,9 @@ pub fn takes_centre(metric: Metric, prepare: &[StepConfig]) -> bool {
             StepConfig::Scale(_)
                 | StepConfig::UnitVariance
                 | StepConfig::Center
+                | StepConfig::Standardise
+                | StepConfig::MinMax
+                | StepConfig::Robust
                 | StepConfig::Pca { .. }
                 | StepConfig::Whiten(_)
         )
