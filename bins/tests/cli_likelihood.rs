@@ -36,7 +36,7 @@ fn a_small_machine_is_summed_exactly_and_annealing_finds_the_same() {
     // Independent pixels with the right means have about −206 nats, fair coins −543.
     assert!(test > -206. && number(&report, "train/value") > -206., "{report}");
 
-    let anneal = ["--log-z", "ais", "--chains", "100", "--temperatures", "300"];
+    let anneal = ["--log-z", "ais", "--chains", "200", "--temperatures", "1000"];
     let report = DBN_ON_CPU.json(folder.path(), &[&evaluate[..], &anneal].concat())["log_likelihood"].clone();
     let found = &report["partition_function"];
     assert_eq!((&found["by"], &found["agree"]), (&"ais".into(), &true.into()), "{report}");

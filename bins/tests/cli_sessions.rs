@@ -410,7 +410,7 @@ fn fewer_rows_than_a_minibatch_are_one_minibatch() {
     let folder = tempfile::tempdir().unwrap();
     let said = DBN_ON_CPU.succeed(
         folder.path(),
-        &["train", "--hidden", "6", "--max-rows", "12", "--epochs", "1", "--out", "run"],
+        &["train", "--hidden", "6", "--max-rows", "12", "--batch", "100", "--epochs", "1", "--out", "run"],
     );
     assert!(said.contains("minibatches of 12, all rows that are trained on, in place of 100"), "{said}");
 }

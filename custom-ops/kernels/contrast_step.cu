@@ -60,14 +60,15 @@ __device__ void contrast_step_any(const Arguments<T, V, W>& a, const Numbers& n)
   }
   if (e >= weights) return;
   const int row = (int)(e / n.cols), col = (int)(e - (size_t)row * n.cols);
-  auto whole = [](const T* at, size_t part) { return PARTS == 2 ? wide(at[0]) + wide(at[part]) : wide(at[0]); };
   float g = 0.f;
 #pragma unroll 4
   for (int k = 0; k < n.batch; ++k)
 #pragma unroll
     for (int plane = 0; plane < 2; ++plane) {
       const size_t line = (size_t)plane * n.batch + k;
-      g = fused(whole(a.h + line * n.rows + row, n.h_part), whole(a.x + line * n.cols + col, n.x_part), g);
+      const T *h = a.h + line * n.rows + row, *x = a.x + line * n.cols + col;
+      if (PARTS == 2) g = fused(wide(h[0]), wide(x[n.x_part]), fused(wide(h[n.h_part]), wide(x[0]), g));
+      g = fused(wide(h[0]), wide(x[0]), g);
     }
   float w = wide(a.weight[e]), v = wide(a.velocity[e]);
   v = stepped(v, w, g, a.scalars[0], a.scalars[1], a.scalars[2], n.l1, n.l2);

@@ -19,9 +19,10 @@
 // rank_nearest     a block for each query: distances of all candidates in f64, the first k by distance and row, and whether they are certain
 // refine_nearest   a block for each query that is not certain and block of products: the rows to look at, and their distances in f64
 //
-// arrays   rows: [n, d] float; queries: [m, d] float; points, query_points: both as `normalise` makes them, for form ROWS; products: [queries,
-//          columns] float; squares, magnitudes: [n] of the rows and [m] of the queries; list: [queries, room] of (bound, row), counts, limits:
-//          [queries]; lengths: |x| in f64 for the cosine; all contiguous
+// arrays   rows: [n, d] float; queries: [m, d] float; lengths: |x| in f64 for the cosine, of all; points, query_points: rows and the queries of a
+//          block as `normalise` makes them, for form ROWS; products: [queries, columns] float; squares, magnitudes: of the rows and of the
+//          queries of a block; list: [queries, room] of (bound, row), counts, limits: [queries]; picks: query b of a search of some is query
+//          picks[b] of all, where not null; all contiguous
 // launch   blocks of 256, see each kernel
 // shared   select_nearest: room entries of 8 bytes; rank_nearest, refine_nearest: width entries of 12 bytes
 // cost     select_nearest and refine_nearest read each product once, from the L2 where the block of products fits; candidates are rows of d floats
@@ -129,6 +130,12 @@ __device__ __forceinline__ double base_of(const Search& search, const float* que
   return search.form != PRODUCTS ? 0 : search.metric == COSINE ? 2 : query_squares[blockIdx.x];
 }
 
+// Which of all queries a block is for.
+__device__ __forceinline__ size_t query_of(const Search& search, const unsigned* picks) {
+  const size_t b = search.first_query + blockIdx.x;
+  return picks ? picks[b] : b;
+}
+
 // The best `keep` of `count` entries come first; returns how many there are.
 __device__ unsigned best(u64* entries, unsigned count, unsigned keep) {
   unsigned width = 2;
@@ -141,8 +148,8 @@ __device__ unsigned best(u64* entries, unsigned count, unsigned keep) {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     select_nearest(u64* lists, unsigned* counts, float* limits, const float* products, const float* squares, const float* magnitudes,
-                   const float* points, const float* query_points, const float* query_magnitudes, const Search search,
-                   const unsigned room, const unsigned keep, const unsigned stored) {
+                   const float* points, const float* query_points, const float* query_magnitudes, const unsigned* picks,
+                   const Search search, const unsigned room, const unsigned keep, const unsigned stored) {
   extern __shared__ u64 entries[];  // [room]
   __shared__ unsigned count;
   const size_t q = blockIdx.x;
@@ -153,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (unsigned e = threadIdx.x; e < had; e += THREADS) entries[e] = list[e];
   if (threadIdx.x == 0) count = had;
   __syncthreads();
-  const u64 self = search.without_self ? search.first_query + q : ~0ull;
+  const u64 self = search.without_self ? query_of(search, picks) : ~0ull;
   for (unsigned tile = 0; tile < search.columns; tile += TILE) {
     float bounds[EACH];
     unsigned columns[EACH];
@@ -188,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 // Features that are measured at a time.
-constexpr unsigned FEATURES = 512;
+constexpr unsigned FEATURES = 1024;
 
 // The raw query and rows, and their lengths, which are null but for the cosine.
 struct Given {
@@ -196,8 +203,16 @@ struct Given {
   const double *length, *lengths;
 };
 
-// Distances of the query and the rows `picked`, in f64: squared ones (Euclidean). All threads take part, and wait for each other first and last.
-__device__ void measure(double* distances, const unsigned* picked, unsigned count, const Given& given, size_t d, unsigned metric) {
+template <unsigned METRIC>
+__device__ __forceinline__ double joined(double sum, double q, double x) {
+  if (METRIC == COSINE) return fma(q, x, sum);
+  if (METRIC == MANHATTAN) return sum + fabs(q - x);
+  if (METRIC == CHEBYSHEV) return fmax(sum, fabs(q - x));
+  return fma(q - x, q - x, sum);
+}
+
+template <unsigned METRIC>
+__device__ __forceinline__ void measure_by(double* distances, const unsigned* picked, unsigned count, const Given& given, size_t d) {
   __shared__ double part[FEATURES];
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   for (size_t first = 0; first == 0 || first < d; first += FEATURES) {
@@ -208,22 +223,32 @@ __device__ void measure(double* distances, const unsigned* picked, unsigned coun
     for (unsigned e = warp; e < count; e += WARPS) {
       const float* row = given.rows + picked[e] * d + first;
       double sum = 0;
-      for (unsigned c = lane; c < width; c += 32) {
-        const double x = row[c], difference = part[c] - x;
-        if (metric == COSINE) sum = fma(part[c], x, sum);
-        else if (metric == MANHATTAN) sum += fabs(difference);
-        else if (metric == CHEBYSHEV) sum = fmax(sum, fabs(difference));
-        else sum = fma(difference, difference, sum);
+      unsigned c = lane;
+      // Loads that do not wait for each other.
+      for (; c + 7 * 32 < width; c += 8 * 32) {
+        float x[8];
+#pragma unroll
+        for (unsigned u = 0; u < 8; u++) x[u] = row[c + u * 32];
+#pragma unroll
+        for (unsigned u = 0; u < 8; u++) sum = joined<METRIC>(sum, part[c + u * 32], x[u]);
       }
-      sum = metric == CHEBYSHEV ? largest_of_warp(sum) : sum_of_warp(sum);
+      for (; c < width; c += 32) sum = joined<METRIC>(sum, part[c], row[c]);
+      sum = METRIC == CHEBYSHEV ? largest_of_warp(sum) : sum_of_warp(sum);
       if (lane == 0) {
-        if (first) sum = metric == CHEBYSHEV ? fmax(sum, distances[e]) : sum + distances[e];
+        if (first) sum = METRIC == CHEBYSHEV ? fmax(sum, distances[e]) : sum + distances[e];
         distances[e] = sum;
       }
     }
   }
   __syncthreads();
-  if (metric != COSINE) return;
+}
+
+// Distances of the query and the rows `picked`, in f64: squared ones (Euclidean). All threads take part, and wait for each other first and last.
+__device__ void measure(double* distances, const unsigned* picked, unsigned count, const Given& given, size_t d, unsigned metric) {
+  if (metric == EUCLIDEAN) return measure_by<EUCLIDEAN>(distances, picked, count, given, d);
+  if (metric == MANHATTAN) return measure_by<MANHATTAN>(distances, picked, count, given, d);
+  if (metric == CHEBYSHEV) return measure_by<CHEBYSHEV>(distances, picked, count, given, d);
+  measure_by<COSINE>(distances, picked, count, given, d);
   for (unsigned e = threadIdx.x; e < count; e += THREADS) {
     const double both = *given.length * given.lengths[picked[e]], apart = both > 0 ? 1 - distances[e] / both : 1;
     distances[e] = apart > 0 ? apart : 0;
@@ -250,14 +275,14 @@ __device__ __forceinline__ void write_nearest(unsigned* indices, float* distance
 extern "C" __global__ void __launch_bounds__(THREADS)
     rank_nearest(unsigned* indices, float* distances, double* farthest, unsigned char* uncertain, const u64* lists, const unsigned* counts,
                  const float* limits, const float* queries, const float* rows, const double* query_lengths, const double* lengths,
-                 const float* query_squares, const unsigned* largest, const Search search, const unsigned stored, const unsigned width,
-                 const unsigned keep) {
+                 const float* query_squares, const unsigned* largest, const unsigned* picks, const Search search,
+                 const unsigned stored, const unsigned width, const unsigned keep) {
   extern __shared__ u64 entries[];  // [width], then as many rows
   unsigned* picked = (unsigned*)(entries + width);
-  const size_t q = blockIdx.x;
-  unsigned count = counts[q];
-  float limit = limits[q];
-  for (unsigned e = threadIdx.x; e < width; e += THREADS) entries[e] = e < count ? lists[q * stored + e] : ~0ull;
+  const size_t b = blockIdx.x, q = query_of(search, picks);
+  unsigned count = counts[b];
+  float limit = limits[b];
+  for (unsigned e = threadIdx.x; e < width; e += THREADS) entries[e] = e < count ? lists[b * stored + e] : ~0ull;
   if (count > keep) {
     sort_entries(entries, width);
     limit = fminf(limit, key_of(entries[keep]));
@@ -280,12 +305,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // Rows that wait to be measured, beside those of a tile; how many are measured at a time.
 constexpr unsigned WAITING = 1024, AT_ONCE = 256;
 
-// Query b of the block is row picks[first_query + b] of queries and results. `width` is a power of two of at least k + AT_ONCE. What is kept between
+// `width` is a power of two of at least k + AT_ONCE. What is kept between
 // blocks of products: the nearest rows so far and their distances, [queries, k], and how many; the rows that wait, [queries, WAITING], and how
-// many; how many were looked at. `first` and `last` tell the first and the last block of products.
+// many. `first` and `last` tell the first and the last block of products.
 extern "C" __global__ void __launch_bounds__(THREADS)
     refine_nearest(unsigned* indices, float* distances, double* farthest, u64* near, unsigned* near_rows, unsigned* near_counts,
-                   unsigned* waiting, unsigned* waiting_counts, unsigned* looked_at, const float* products, const float* squares,
+                   unsigned* waiting, unsigned* waiting_counts, const float* products, const float* squares,
                    const float* magnitudes, const float* points, const float* query_points, const float* query_magnitudes,
                    const float* queries, const float* rows, const double* query_lengths, const double* lengths,
                    const float* query_squares, const unsigned* largest, const unsigned* picks, const Search search, const unsigned width,
@@ -293,11 +318,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   extern __shared__ u64 measured[];  // [width], then as many rows, then the rows that wait
   unsigned *measured_rows = (unsigned*)(measured + width), *waits = measured_rows + width;
   __shared__ unsigned count;
-  const size_t b = blockIdx.x, q = picks[search.first_query + b];
+  const size_t b = blockIdx.x, q = query_of(search, picks);
   const Bounds from(search, products, squares, magnitudes, points, query_points, query_magnitudes);
   const Given given = {queries + q * search.d, rows, query_lengths + q, lengths};
   const double unit = unit_of(search.metric, largest), base = base_of(search, query_squares);
-  unsigned have = first ? 0 : near_counts[b], looked = first ? 0 : looked_at[b];
+  unsigned have = first ? 0 : near_counts[b];
   const unsigned waited = first ? 0 : waiting_counts[b];
   for (unsigned e = threadIdx.x; e < waited; e += THREADS) waits[e] = waiting[b * WAITING + e];
   // The k-th nearest so far: rows that come after it by distance and row are not looked at.
@@ -339,7 +364,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         near[b * search.k + e] = measured[e];
         near_rows[b * search.k + e] = measured_rows[e];
       }
-      looked += now;
       if (have == search.k) {
         reach = __longlong_as_double((long long)measured[search.k - 1]);
         most = reach * unit, most_row = measured_rows[search.k - 1];
@@ -353,7 +377,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (unsigned e = threadIdx.x; e < left; e += THREADS) waiting[b * WAITING + e] = waits[e];
   if (last) write_nearest(indices + q * search.k, distances + q * search.k, measured, measured_rows, search.k, search.metric);
   if (threadIdx.x == 0) {
-    near_counts[b] = have, waiting_counts[b] = left, looked_at[b] = looked;
+    near_counts[b] = have, waiting_counts[b] = left;
     farthest[q] = reach;
     indices[q * search.k + search.k - 1] = most_row;
   }

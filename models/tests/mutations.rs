@@ -15,7 +15,7 @@ use chandlery::labelled::{LabelledDbn, UpDownConfig, UpDownTrainer};
 use chandlery::pretrained::model_type;
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
 use chandlery::sparse_autoencoder::{
-    SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
+    Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
     SparseAutoencoderTrainer, TrainerConfig,
 };
 use chandlery::{Philox, Trainer};
@@ -131,8 +131,11 @@ fn dictionary() -> Result<Dictionary> {
 }
 
 fn sparse_autoencoder() -> Result<SparseAutoencoder> {
-    let config =
-        SparseAutoencoderConfig { preparation: preparation()?, ..SparseAutoencoderConfig::new(3, 4) };
+    let config = SparseAutoencoderConfig {
+        decoder: Decoder::Linear,
+        preparation: preparation()?,
+        ..SparseAutoencoderConfig::new(3, 4)
+    };
     SparseAutoencoder::init(config, Philox::new(6, 0), &CPU)
 }
 

@@ -49,7 +49,8 @@ fn fifty_steps_are_the_same_on_every_device() -> Result<()> {
         (
             "decays, max-norm, sparsity",
             RbmConfig::new(64, 40),
-            CdConfig { l1: 1e-3, l2: 1e-2, max_norm: Some(1.), sparsity, ..base.clone() },
+            // A weight that passes 0 one step earlier on one device differs by l1 · rate and what momentum makes of it: less than ATOL.
+            CdConfig { l1: 5e-5, l2: 1e-2, max_norm: Some(1.), sparsity, ..base.clone() },
         ),
         (
             "Gaussian, rectified",

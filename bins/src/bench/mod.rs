@@ -9,6 +9,7 @@ mod dae;
 mod dictionary;
 mod file_rows;
 mod floor;
+mod knn;
 mod memory;
 mod patch_rbm;
 mod rbm;
@@ -23,6 +24,7 @@ pub use convolution::ConvolutionArgs;
 pub use dae::DaeArgs;
 pub use dictionary::DictionaryArgs;
 pub use floor::{Gpu, RbmFloor};
+pub use knn::KnnArgs;
 pub use patch_rbm::PatchRbmArgs;
 pub use rbm::{RbmArgs, Row};
 pub use sparse_autoencoder::SparseAutoencoderArgs;
@@ -68,6 +70,8 @@ pub enum Model {
     SparseAutoencoder(SparseAutoencoderArgs),
     /// Activations of natural patches to a duality gap, and updates of a basis, at the size of Raina, Madhavan and Ng 2009 and others.
     SparseCoding(SparseCodingArgs),
+    /// Nearest neighbours alone, of rows on the device.
+    Knn(KnnArgs),
     /// t-SNE of whole data sets: seconds by stage, and how good the layouts are.
     Tsne(TsneArgs),
 }
@@ -114,6 +118,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<Outcome> {
         Model::Completions(args) => return args.print::<Cli>(),
         Model::SparseAutoencoder(args) => sparse_autoencoder::run(args)?,
         Model::SparseCoding(args) => sparse_coding::run(args)?,
+        Model::Knn(args) => knn::run(args)?,
         Model::Tsne(args) => tsne::run(args)?,
     }
     Ok(Outcome::Done)

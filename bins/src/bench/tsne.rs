@@ -61,7 +61,7 @@ pub struct TsneArgs {
 
 /// What is laid out.
 #[derive(Debug, Clone)]
-enum Rows {
+pub(super) enum Rows {
     Set(String),
     Blobs(usize, usize),
     Sheet(usize, usize),
@@ -84,7 +84,7 @@ impl FromStr for Rows {
 
 impl Rows {
     /// Rows and labels on the CPU.
-    fn make(&self) -> Result<(Tensor, Option<Tensor>)> {
+    pub(super) fn make(&self) -> Result<(Tensor, Option<Tensor>)> {
         match self {
             Self::Set(name) => {
                 let set = chandlery_datasets::open(name, &DataOptions::default())?;
@@ -124,7 +124,7 @@ impl Rows {
         }
     }
 
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         match self {
             Self::Set(name) => name.rsplit('/').next().unwrap_or(name).to_owned(),
             Self::Blobs(n, d) => format!("blobs:{n}x{d}"),

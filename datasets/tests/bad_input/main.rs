@@ -35,7 +35,7 @@ fn unknown_name() {
     assert_eq!(
         message(chandlery_datasets::open(spec, &DataOptions::default()), Path::new("/nowhere")),
         "data 'mnits': no such data set, file or folder; give one of: mnist-sample, mnist, fashion-mnist, \
-         hub:OWNER/NAME, a folder of idx files, images or parquet files, or a file .npy, .npz, .safetensors, .parquet, \
+         hub:OWNER/NAME[@REVISION], a folder of idx files, images or parquet files, or a file .npy, .npz, .safetensors, .parquet, \
          .csv[.gz], .tsv[.gz] or -ubyte[.gz]"
     );
 }

@@ -8,7 +8,7 @@ use super::distances::Distances;
 use super::{Affinities, Draw, Metric, Neighbours, TsneConfig};
 use crate::Philox;
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{knn, knn_approximate, perplexity_search, symmetrize};
+use chandlery_ops::{gather_rows, knn, knn_approximate, perplexity_search, symmetrize};
 use rayon::prelude::*;
 
 /// Rows that are drawn among: all where there are no more, else so many that are drawn anew for each [`SHARING`] rows.
@@ -55,7 +55,9 @@ pub(super) fn search(config: &TsneConfig, philox: Philox, read: &Tensor) -> Resu
     if more == k {
         return Ok((found, recall));
     }
-    let last = found.distances.narrow(1, k - 1, 2)?.to_vec2::<f32>()?;
+    // Of many equals the last three are; which of two comes first makes no structure.
+    let some = (k + 1).min(3);
+    let last = found.distances.narrow(1, k + 1 - some, some)?.to_vec2::<f32>()?;
     let suspects: Vec<u32> =
         (0..).zip(&last).filter(|(_, last)| near(last, metric)).map(|(i, _)| i).collect();
     let nearest = Neighbours {
@@ -75,12 +77,12 @@ pub(super) fn affinities_of(config: &TsneConfig, neighbours: &Neighbours) -> Res
     symmetrize(&neighbours.indices, &perplexity_search(&neighbours.distances, &perplexities)?)
 }
 
-/// Whether two distances, ascending, may be one but for rounding to f32: of the distances, and for the correlation of the rows without their means,
+/// Whether the first and the last of distances, ascending, may be one but for rounding to f32: of the distances, and for the correlation of the rows without their means,
 /// which moves a distance by as much as its root times what moves them.
 pub(super) fn near(last: &[f32], metric: Metric) -> bool {
     const ROUNDING: f32 = 16. * f32::EPSILON;
     let of_rows = if metric == Metric::Correlation { 1. } else { 0. };
-    matches!(last, &[a, b] if b <= a + ROUNDING * (a + of_rows * (a.max(0.).sqrt() + ROUNDING)))
+    matches!(last, &[a, .., b] if b <= a + ROUNDING * (a + of_rows * (a.max(0.).sqrt() + ROUNDING)))
 }
 
 struct Ties<'a> {
@@ -94,8 +96,12 @@ impl Ties<'_> {
     /// The nearest with a draw for each of `suspects` of which the last of `k` is as far as the next.
     fn broken(&self, found: &Neighbours, nearest: Neighbours, suspects: &[u32]) -> Result<Neighbours> {
         let (n, k) = (self.read.dim(0)?, self.k);
-        let distances = Distances::new(self.read, self.metric)?;
         let all = found.indices.flatten_all()?.to_vec1::<u32>()?;
+        let suspects = &self.equally_far(&all, suspects)?[..];
+        if suspects.is_empty() {
+            return Ok(nearest);
+        }
+        let distances = Distances::new(self.read, self.metric)?;
         let drawn: Vec<(u32, Vec<u32>)> = suspects
             .par_chunks(SHARING)
             .enumerate()
@@ -117,6 +123,19 @@ impl Ties<'_> {
         }
         let indices = Tensor::from_vec(indices, nearest.indices.shape(), self.read.device())?;
         Ok(Neighbours { indices, ..nearest })
+    }
+
+    /// Those of `suspects` of which the last two of `found` are equally far. Only these rows leave the device.
+    fn equally_far(&self, found: &[u32], suspects: &[u32]) -> Result<Vec<u32>> {
+        let (k, count) = (self.k, suspects.len());
+        let at = |e| suspects.iter().map(move |&i| found[i as usize * (k + 1) + e]);
+        let rows: Vec<u32> = suspects.iter().copied().chain(at(k - 1)).chain(at(k)).collect();
+        let distances = Distances::new(&gather_rows(self.read, &rows)?, self.metric)?;
+        let are_equal = |&s: &usize| {
+            let far = distances.exact(s, count + s);
+            distances.equal(distances.up_to(s, 2 * count + s, 2. * far), far)
+        };
+        Ok((0..count).filter(are_equal).map(|s| suspects[s]).collect())
     }
 
     /// Rows that are looked at for those that are as far, ascending.

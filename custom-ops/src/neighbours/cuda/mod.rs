@@ -1,9 +1,11 @@
 //! The search on a GPU: blocks of products, lower bounds of distances, candidates, and their distances in f64.
 //!
 //! Each product of normalised rows gives a lower bound of a distance: less what rounding may take from it, `error · |q| |x|`. The rows with the
-//! least bounds are the candidates of a query; it is certain where its last neighbour is nearer than the bound of every other row. The
-//! others are refined: every row is looked at whose bound does not exceed the distance of the last neighbour so far. Where that would be
-//! many, because rows are far from their mean and near each other, bounds come from differences in place of products, and lose nothing.
+//! least bounds are the candidates of a query; it is certain where its last neighbour is nearer than the bound of every other row. Queries that
+//! are not certain, because they are far from the mean and near each other, are searched again: by cells of queries, about whose centres
+//! products lose less ([`local`]); then with distances from differences in place of products, which lose nothing; and the last, of
+//! which more rows are as near as the last neighbour than there are candidates, are refined: every row is measured whose bound does not exceed
+//! the distance of the last neighbour so far.
 //!
 //! Products of many features are in TF32. Products of few are in f32: writing and reading them takes longer than the arithmetic. Distances
 //! that no product gives take the place of products, in f32 (`kernels/distances.cu`).
@@ -19,6 +21,7 @@
 //!
 //! `2⁻²⁰` is for the rounding of rows and of the bound itself.
 mod distances;
+mod local;
 mod normalise;
 mod steps;
 
@@ -37,10 +40,8 @@ const COLUMNS: usize = 8192;
 const FEW: usize = 8;
 /// The most features whose products are in f32.
 const MOST_IN_F32: usize = 128;
-/// Queries of the first block that is refined with bounds of products.
-const FIRST: usize = 128;
-/// Where more than this share of the rows is looked at for the mean query, bounds by differences are cheaper.
-const LOOKED_AT: f64 = 0.1;
+/// Queries in doubt up to which each is refined at once.
+const FEW_QUERIES: usize = 64;
 
 /// What stands in the place of products: `Form` of kernels/nearest.cu.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,21 +83,67 @@ struct Found {
     uncertain: Tensor,
 }
 
+impl Found {
+    /// The queries that are not certain, those apart that equal all their neighbours: only refining tells which equals come first. Waits for the
+    /// device.
+    fn uncertain(&self) -> Result<(Vec<u32>, Vec<u32>)> {
+        let uncertain = self.uncertain.to_vec1::<u8>()?;
+        let picks: Vec<u32> = (0..uncertain.len() as u32).filter(|&q| uncertain[q as usize] != 0).collect();
+        if picks.is_empty() {
+            return Ok((vec![], picks));
+        }
+        let farthest = self.farthest.to_vec1::<f64>()?;
+        Ok(picks.into_iter().partition(|&q| farthest[q as usize] == 0.))
+    }
+}
+
 impl Knn {
     /// The search for contiguous f32 tensors on one GPU.
     pub(super) fn find(&self, queries: &Tensor, rows: &Tensor) -> Result<Neighbours> {
         not_recording(OP, rows.device())?;
         let pair = Pair { queries, rows };
         let bad = Tensor::full(-1i64, 2, rows.device())?;
-        let normals = self.normals(pair, self.keys(), &bad)?;
-        let found = self.nearest(pair, &normals)?;
+        let mut normals = self.normals(pair, self.keys(), &bad)?;
+        let found = self.room(pair)?;
+        self.nearest(pair, &normals, &normals.queries, None, &found)?;
         if self.entries == Entries::Unknown {
             self.check_finite(&bad, pair)?;
         }
-        let uncertain = found.uncertain.to_vec1::<u8>()?;
-        let picks: Vec<u32> = (0..uncertain.len() as u32).filter(|&q| uncertain[q as usize] != 0).collect();
-        self.refine(&picks, pair, normals, &found, &bad)?;
+        let (mut equal, mut picks) = found.uncertain()?;
+        if normals.keys == Keys::Products && !(equal.is_empty() && picks.is_empty()) {
+            drop(normals);
+            if picks.len() > FEW_QUERIES
+                && self.metric == Metric::Euclidean
+                && self.precision() == Precision::Tf32
+            {
+                self.by_cells(pair, &picks, &found, &bad)?;
+                (equal, picks) = found.uncertain()?;
+            }
+            normals = self.normals(pair, Keys::Distances, &bad)?;
+            if picks.len() > FEW_QUERIES {
+                self.nearest(pair, &normals, &normals.queries.picked(&picks)?, Some(&picks), &found)?;
+                (equal, picks) = found.uncertain()?;
+            }
+        }
+        picks.extend(equal);
+        for picks in picks.chunks(QUERIES) {
+            self.refine(picks, pair, &normals, &found)?;
+        }
         Ok(found.neighbours)
+    }
+
+    /// Memory for what is found.
+    fn room(&self, pair: Pair<'_>) -> Result<Found> {
+        let (m, k) = (pair.queries.dim(0)?, self.k);
+        let new = |shape: &[usize], dtype| new_tensor(OP, shape, dtype, pair.rows.device());
+        Ok(Found {
+            neighbours: Neighbours {
+                indices: new(&[m, k], DType::U32)?,
+                distances: new(&[m, k], DType::F32)?,
+            },
+            farthest: new(&[m], DType::F64)?,
+            uncertain: new(&[m], DType::U8)?,
+        })
     }
 
     fn keys(&self) -> Keys {
@@ -167,24 +214,23 @@ impl Knn {
         new_tensor(OP, len, DType::F32, normals.rows.points.device())
     }
 
-    /// The best candidates of every query, and which queries are certain.
-    fn nearest(&self, pair: Pair<'_>, normals: &Normals) -> Result<Found> {
+    /// The best candidates of every query, or of those that are picked, and which queries are certain. `of` are these queries for bounds.
+    fn nearest(
+        &self,
+        pair: Pair<'_>,
+        normals: &Normals,
+        of: &Normal,
+        picks: Option<&[u32]>,
+        found: &Found,
+    ) -> Result<()> {
         let device = pair.rows.device();
-        let (m, k) = (pair.queries.dim(0)?, self.k);
-        let lists = Lists::of(k)?;
-        let new = |shape: &[usize], dtype| new_tensor(OP, shape, dtype, device);
-        let found = Found {
-            neighbours: Neighbours {
-                indices: new(&[m, k], DType::U32)?,
-                distances: new(&[m, k], DType::F32)?,
-            },
-            farthest: new(&[m], DType::F64)?,
-            uncertain: new(&[m], DType::U8)?,
-        };
+        let m = of.points.dim(0)?;
+        let lists = Lists::of(self.k)?;
+        let picks = picks.map(|picks| Tensor::new(picks, device)).transpose()?;
         let block = self.block(normals, m)?;
         for first in (0..m).step_by(QUERIES) {
             let count = QUERIES.min(m - first);
-            let of = normals.queries.part(first, count)?;
+            let of = of.part(first, count)?;
             let candidates = Candidates::new(&lists, count, device)?;
             for column in (0..self.n).step_by(COLUMNS) {
                 let products = self.fill(normals, &block, &of.points, column)?;
@@ -194,71 +240,33 @@ impl Knn {
                 let io =
                     io.read("squares", &normals.rows.squares).read("magnitudes", &normals.rows.magnitudes);
                 let io = io.read("points", &normals.rows.points).read("query_points", &of.points);
-                let io = io.read("query_magnitudes", &of.magnitudes);
+                let io = io.read("query_magnitudes", &of.magnitudes).maybe("picks", picks.as_ref());
                 io.run(&Select { search, lists, count })?;
             }
-            let part = |t: &Tensor| t.narrow(0, first, count);
-            let (indices, distances) = (part(&found.neighbours.indices)?, part(&found.neighbours.distances)?);
-            let (farthest, uncertain) = (part(&found.farthest)?, part(&found.uncertain)?);
-            let queries = part(pair.queries)?;
-            let io = operands(OP).write("indices", &indices).write("distances", &distances);
-            let io = io.write("farthest", &farthest).write("uncertain", &uncertain);
-            let io = io.read("lists", &candidates.lists).read("counts", &candidates.counts);
-            let io = io.read("limits", &candidates.limits).read("queries", &queries).read("rows", pair.rows);
-            let io = io.maybe("query_lengths", of.lengths.as_ref());
+            let io = operands(OP).write("indices", &found.neighbours.indices);
+            let io = io.write("distances", &found.neighbours.distances).write("farthest", &found.farthest);
+            let io = io.write("uncertain", &found.uncertain).read("lists", &candidates.lists);
+            let io = io.read("counts", &candidates.counts).read("limits", &candidates.limits);
+            let io = io.read("queries", pair.queries).read("rows", pair.rows);
+            let io = io.maybe("query_lengths", normals.queries.lengths.as_ref());
             let io = io.maybe("lengths", normals.rows.lengths.as_ref()).read("query_squares", &of.squares);
+            let io = io.maybe("largest", normals.scale.largest.as_ref()).maybe("picks", picks.as_ref());
             let search = Search::new(self, normals.keys, first, 0);
-            io.maybe("largest", normals.scale.largest.as_ref()).run(&Rank { search, lists, count })?;
-        }
-        Ok(found)
-    }
-
-    /// Finds the neighbours of the queries `picks` anew, in the place of what was found of them.
-    fn refine(
-        &self,
-        picks: &[u32],
-        pair: Pair<'_>,
-        mut normals: Normals,
-        found: &Found,
-        bad: &Tensor,
-    ) -> Result<()> {
-        // By few features, differences cost hardly more than products.
-        let mut by_products = normals.keys == Keys::Products && self.precision() == Precision::Tf32;
-        let mut done = 0;
-        while done < picks.len() {
-            if !by_products && normals.keys == Keys::Products {
-                drop(normals);
-                normals = self.normals(pair, Keys::Distances, bad)?;
-            }
-            let most = if by_products && done == 0 { FIRST } else { QUERIES };
-            let now = &picks[done..picks.len().min(done + most)];
-            done += now.len();
-            let looked_at = self.refine_block(now, pair, &normals, found)?;
-            if by_products {
-                let looked_at: u64 = looked_at.to_vec1::<u32>()?.into_iter().map(u64::from).sum();
-                by_products = looked_at as f64 <= LOOKED_AT * (now.len() * self.n) as f64;
-            }
+            io.run(&Rank { search, lists, count })?;
         }
         Ok(())
     }
 
-    /// [`refine`](Self::refine) for one block of queries; returns how many rows were looked at for each.
-    fn refine_block(
-        &self,
-        picks: &[u32],
-        pair: Pair<'_>,
-        normals: &Normals,
-        found: &Found,
-    ) -> Result<Tensor> {
+    /// Finds the neighbours of a block of queries anew, in the place of what was found of them.
+    fn refine(&self, picks: &[u32], pair: Pair<'_>, normals: &Normals, found: &Found) -> Result<()> {
         let (device, count) = (pair.rows.device(), picks.len());
         let of = normals.queries.picked(picks)?;
         let picks = Tensor::new(picks, device)?;
         let block = self.block(normals, count)?;
         let new = |shape: &[usize], dtype| new_tensor(OP, shape, dtype, device);
         let (near, near_rows) = (new(&[count, self.k], DType::I64)?, new(&[count, self.k], DType::U32)?);
-        let (near_counts, looked_at) = (new(&[count], DType::U32)?, new(&[count], DType::U32)?);
-        let (waiting, waiting_counts) =
-            (new(&[count, Refine::WAITING], DType::U32)?, new(&[count], DType::U32)?);
+        let (near_counts, waiting_counts) = (new(&[count], DType::U32)?, new(&[count], DType::U32)?);
+        let waiting = new(&[count, Refine::WAITING], DType::U32)?;
         for column in (0..self.n).step_by(COLUMNS) {
             let products = self.fill(normals, &block, &of.points, column)?;
             let io = operands(OP).write("indices", &found.neighbours.indices);
@@ -266,7 +274,7 @@ impl Knn {
             let io =
                 io.write("near", &near).write("near_rows", &near_rows).write("near_counts", &near_counts);
             let io = io.write("waiting", &waiting).write("waiting_counts", &waiting_counts);
-            let io = io.write("looked_at", &looked_at).maybe("products", products.as_ref());
+            let io = io.maybe("products", products.as_ref());
             let io = io.read("squares", &normals.rows.squares).read("magnitudes", &normals.rows.magnitudes);
             let io = io.read("points", &normals.rows.points).read("query_points", &of.points);
             let io = io.read("query_magnitudes", &of.magnitudes).read("queries", pair.queries);
@@ -276,7 +284,7 @@ impl Knn {
             let search = Search::new(self, normals.keys, 0, column);
             io.run(&Refine { search, count, is_last: column + COLUMNS >= self.n })?;
         }
-        Ok(looked_at)
+        Ok(())
     }
 
     /// All distances of contiguous f32 tensors on one GPU, none of them empty: `[n_queries, n]`. For a metric that no product gives.

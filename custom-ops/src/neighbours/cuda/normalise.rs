@@ -37,7 +37,8 @@ impl Scale {
         Self::about(pair, Some(means(pair.rows)?))
     }
 
-    fn about(pair: Pair<'_>, means: Option<Tensor>) -> Result<Self> {
+    /// About these means.
+    pub(super) fn about(pair: Pair<'_>, means: Option<Tensor>) -> Result<Self> {
         let largest = Tensor::zeros(1, DType::U32, pair.rows.device())?;
         let both = [pair.rows, pair.queries];
         for &t in if pair.is_one() { &both[..1] } else { &both } {
@@ -46,6 +47,14 @@ impl Scale {
             io.run(&Largest { n, d })?;
         }
         Ok(Self { means, largest: Some(largest) })
+    }
+
+    /// What rows are multiplied by: `scale_of` of kernels/nearest.cuh.
+    pub(super) fn factor(&self) -> Result<f64> {
+        let Some(largest) = &self.largest else { return Ok(1.) };
+        let largest = f64::from(f32::from_bits(largest.to_vec1::<u32>()?[0]));
+        let exponent = if largest > 0. && largest.is_finite() { largest.log2().floor() + 1. } else { 0. };
+        Ok((-exponent.clamp(-126., 126.)).exp2())
     }
 }
 

@@ -126,19 +126,19 @@ pub(super) struct Select {
 impl Kernel for Select {
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let ([lists, counts, limits], read) = io.parts()?;
-        let [products, squares, magnitudes, points, query_points, query_magnitudes] = read;
+        let [products, squares, magnitudes, points, query_points, query_magnitudes, picks] = read;
         let (mut lists, mut counts) = (lists.elements::<i64>()?, counts.elements::<u32>()?);
         let (mut limits, products) = (limits.elements::<f32>()?, products.maybe::<f32>()?);
         let (squares, magnitudes) = (squares.elements::<f32>()?, magnitudes.elements::<f32>()?);
         let (points, query_points) = (points.elements::<f32>()?, query_points.elements::<f32>()?);
-        let query_magnitudes = query_magnitudes.elements::<f32>()?;
+        let (query_magnitudes, picks) = (query_magnitudes.elements::<f32>()?, picks.maybe::<u32>()?);
         let Lists { keep, stored, room } = self.lists;
         let launch = gpu.launch(OP, FILE, "select_nearest")?.write(&mut lists).write(&mut counts);
         let launch = launch.write(&mut limits).maybe(&products).read(&squares).read(&magnitudes);
-        let launch = launch.read(&points).read(&query_points).read(&query_magnitudes).num(self.search);
-        let launch = launch.count(room).count(keep).count(stored);
-        // SAFETY: (u64*, unsigned*, float*, 6 × const float* (the first may be null), Search, 3 × unsigned): lists are [count, stored], products
-        // [count, columns], squares and magnitudes [n], points [n, pitch], query_points [count, pitch], query_magnitudes [count]; columns end
+        let launch = launch.read(&points).read(&query_points).read(&query_magnitudes).maybe(&picks);
+        let launch = launch.num(self.search).count(room).count(keep).count(stored);
+        // SAFETY: (u64*, unsigned*, float*, 6 × const float* (the first may be null), const unsigned* (may be null), Search, 3 × unsigned): lists are
+        // [count, stored], products [count, columns], picks hold a query of all for each of the block, squares and magnitudes [n], points [n, pitch], query_points [count, pitch], query_magnitudes [count]; columns end
         // at n or before. Without products the pitch is 8. A block for each query sorts `room` entries, a power of two of at least `stored`
         // and a tile.
         unsafe { launch.blocks(self.count, THREADS).shared(room * 8).go() }
@@ -154,7 +154,8 @@ pub(super) struct Rank {
 impl Kernel for Rank {
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let ([indices, distances, farthest, uncertain], read) = io.parts()?;
-        let [lists, counts, limits, queries, rows, query_lengths, lengths, query_squares, largest] = read;
+        let [lists, counts, limits, queries, rows, query_lengths, lengths, query_squares, largest, picks] =
+            read;
         let (mut indices, mut distances) = (indices.elements::<u32>()?, distances.elements::<f32>()?);
         let (mut farthest, mut uncertain) = (farthest.elements::<f64>()?, uncertain.elements::<u8>()?);
         let (lists, counts, limits) =
@@ -162,17 +163,18 @@ impl Kernel for Rank {
         let (queries, rows) = (queries.elements::<f32>()?, rows.elements::<f32>()?);
         let (query_lengths, lengths) = (query_lengths.maybe::<f64>()?, lengths.maybe::<f64>()?);
         let (query_squares, largest) = (query_squares.elements::<f32>()?, largest.maybe::<u32>()?);
+        let picks = picks.maybe::<u32>()?;
         let Lists { keep, stored, .. } = self.lists;
         let width = stored.next_power_of_two();
         let launch = gpu.launch(OP, FILE, "rank_nearest")?.write(&mut indices).write(&mut distances);
         let launch =
             launch.write(&mut farthest).write(&mut uncertain).read(&lists).read(&counts).read(&limits);
         let launch = launch.read(&queries).read(&rows).maybe(&query_lengths).maybe(&lengths);
-        let launch = launch.read(&query_squares).maybe(&largest).num(self.search);
+        let launch = launch.read(&query_squares).maybe(&largest).maybe(&picks).num(self.search);
         let launch = launch.count(stored).count(width).count(keep);
         // SAFETY: (unsigned*, float*, double*, u8*, const u64*, const unsigned*, 3 × const float*, 2 × const double* (null but for the cosine), const
-        // float*, const unsigned* (may be null), Search, 3 × unsigned): as for `Select`; indices and distances are [count, k], farthest,
-        // uncertain, query_lengths and query_squares [count], queries [count, d], rows [n, d], lengths [n]; k is at most `keep`, which is at
+        // float*, 2 × const unsigned* (may be null), Search, 3 × unsigned): as for `Select`; indices and distances are [m, k], farthest,
+        // uncertain and query_lengths [m], queries [m, d], query_squares [count], rows [n, d], lengths [n]; k is at most `keep`, which is at
         // most `stored` and `width`; a block for each query holds `width` entries and rows.
         unsafe { launch.blocks(self.count, THREADS).shared(width * 12).go() }
     }
@@ -193,8 +195,7 @@ impl Refine {
 impl Kernel for Refine {
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let (written, read) = io.parts()?;
-        let [indices, distances, farthest, near, near_rows, near_counts, waiting, waiting_counts, looked_at] =
-            written;
+        let [indices, distances, farthest, near, near_rows, near_counts, waiting, waiting_counts] = written;
         let [
             products,
             squares,
@@ -215,7 +216,7 @@ impl Kernel for Refine {
         let (mut near_rows, mut near_counts) = (near_rows.elements::<u32>()?, near_counts.elements::<u32>()?);
         let (mut waiting, mut waiting_counts) =
             (waiting.elements::<u32>()?, waiting_counts.elements::<u32>()?);
-        let (mut looked_at, products) = (looked_at.elements::<u32>()?, products.maybe::<f32>()?);
+        let products = products.maybe::<f32>()?;
         let (squares, magnitudes) = (squares.elements::<f32>()?, magnitudes.elements::<f32>()?);
         let (points, query_points) = (points.elements::<f32>()?, query_points.elements::<f32>()?);
         let query_magnitudes = query_magnitudes.elements::<f32>()?;
@@ -227,14 +228,14 @@ impl Kernel for Refine {
         let launch = gpu.launch(OP, FILE, "refine_nearest")?.write(&mut indices).write(&mut distances);
         let launch =
             launch.write(&mut farthest).write(&mut near).write(&mut near_rows).write(&mut near_counts);
-        let launch = launch.write(&mut waiting).write(&mut waiting_counts).write(&mut looked_at);
+        let launch = launch.write(&mut waiting).write(&mut waiting_counts);
         let launch = launch.maybe(&products).read(&squares).read(&magnitudes).read(&points);
         let launch = launch.read(&query_points).read(&query_magnitudes).read(&queries).read(&rows);
         let launch = launch.maybe(&query_lengths).maybe(&lengths).read(&query_squares).maybe(&largest);
         let launch = launch.read(&picks).num(self.search).count(width);
         let launch =
             launch.count(usize::from(self.search.first_column == 0)).count(usize::from(self.is_last));
-        // SAFETY: (unsigned*, float*, double*, u64*, 5 × unsigned*, 8 × const float* (the first may be null), 2 × const double* (null but for the
+        // SAFETY: (unsigned*, float*, double*, u64*, 4 × unsigned*, 8 × const float* (the first may be null), 2 × const double* (null but for the
         // cosine), const float*, 2 × const unsigned* (the first may be null), Search, 3 × unsigned): each of `picks`, [count], is one of the m
         // queries; indices and distances are [m, k], farthest and query_lengths [m], queries [m, d]; near and near_rows [count, k], waiting
         // [count, WAITING], the counts [count]; the rest as for `Select` and `Rank`. A block for each pick holds `width` entries and rows, and
