@@ -25,9 +25,14 @@ pub(super) fn unit_of(rows: &Tensor, metric: Metric) -> Result<Option<f64>> {
     if matches!(metric, Metric::Cosine | Metric::Correlation) || rows.elem_count() == 0 {
         return Ok(None);
     }
-    let largest = f64::from(rows.abs()?.flatten_all()?.max(0)?.to_scalar::<f32>()?);
+    let largest = largest_of(rows)?;
     let is_safe = SAFE.contains(&largest) || largest == 0. || !largest.is_finite();
     Ok((!is_safe).then(|| (-largest.log2().ceil()).exp2()))
+}
+
+/// The largest magnitude of an entry of rows, of which there is one at least. Row by row: a maximum over all entries at once is one block's on a GPU.
+pub(super) fn largest_of(rows: &Tensor) -> Result<f64> {
+    Ok(rows.abs()?.max(1)?.max(0)?.to_scalar::<f32>()?.into())
 }
 
 /// Rows in another unit.
@@ -96,20 +101,29 @@ impl Ties<'_> {
     /// The nearest with a draw for each of `suspects` of which the last of `k` is as far as the next.
     fn broken(&self, found: &Neighbours, nearest: Neighbours, suspects: &[u32]) -> Result<Neighbours> {
         let (n, k) = (self.read.dim(0)?, self.k);
-        let all = found.indices.flatten_all()?.to_vec1::<u32>()?;
-        let suspects = &self.equally_far(&all, suspects)?[..];
-        if suspects.is_empty() {
+        let last = gather_rows(&found.indices, suspects)?.to_vec2::<u32>()?;
+        let tied = self.equally_far(&last, suspects)?;
+        if tied.is_empty() {
             return Ok(nearest);
         }
-        let distances = Distances::new(self.read, self.metric)?;
-        let drawn: Vec<(u32, Vec<u32>)> = suspects
-            .par_chunks(SHARING)
+        let chunks: Vec<_> = tied
+            .chunks(SHARING)
             .enumerate()
-            .flat_map_iter(|(chunk, rows)| {
-                let candidates = self.candidates(chunk as u64, n);
-                let drawn = rows.iter().filter_map(|&i| {
-                    let found = &all[i as usize * (k + 1)..(i as usize + 1) * (k + 1)];
-                    Some((i, self.drawn(&distances, i, found, &candidates)?))
+            .map(|(chunk, rows)| (self.candidates(chunk as u64, n), rows))
+            .collect();
+        // Of few ties, only the rows that are compared leave the device.
+        let mut rows: Vec<u32> = chunks.iter().flat_map(|(candidates, _)| candidates).copied().collect();
+        rows.extend(tied.iter().flat_map(|(i, found)| found.iter().chain([i])));
+        rows.par_sort_unstable();
+        rows.dedup();
+        let mut places: Vec<u32> = (0..n as u32).collect();
+        rows.iter().zip(0..).for_each(|(&row, place)| places[row as usize] = place);
+        let distances = Distances::new(&gather_rows(self.read, &rows)?, self.metric)?;
+        let drawn: Vec<(u32, Vec<u32>)> = chunks
+            .par_iter()
+            .flat_map_iter(|(candidates, rows)| {
+                let drawn = rows.iter().filter_map(|(i, found)| {
+                    Some((*i, self.drawn(&distances, &places, *i, found, candidates)?))
                 });
                 drawn.collect::<Vec<_>>()
             })
@@ -125,17 +139,17 @@ impl Ties<'_> {
         Ok(Neighbours { indices, ..nearest })
     }
 
-    /// Those of `suspects` of which the last two of `found` are equally far. Only these rows leave the device.
-    fn equally_far(&self, found: &[u32], suspects: &[u32]) -> Result<Vec<u32>> {
+    /// Those of `suspects` of which the last two of `found` are equally far, with what was found of them.
+    fn equally_far(&self, found: &[Vec<u32>], suspects: &[u32]) -> Result<Vec<(u32, Vec<u32>)>> {
         let (k, count) = (self.k, suspects.len());
-        let at = |e| suspects.iter().map(move |&i| found[i as usize * (k + 1) + e]);
+        let at = |e: usize| found.iter().map(move |found| found[e]);
         let rows: Vec<u32> = suspects.iter().copied().chain(at(k - 1)).chain(at(k)).collect();
         let distances = Distances::new(&gather_rows(self.read, &rows)?, self.metric)?;
-        let are_equal = |&s: &usize| {
-            let far = distances.exact(s, count + s);
-            distances.equal(distances.up_to(s, 2 * count + s, 2. * far), far)
+        let are_equal = |s: &usize| {
+            let far = distances.exact(*s, count + s);
+            distances.equal(distances.up_to(*s, 2 * count + s, 2. * far), far)
         };
-        Ok((0..count).filter(are_equal).map(|s| suspects[s]).collect())
+        Ok((0..count).filter(are_equal).map(|s| (suspects[s], found[s].clone())).collect())
     }
 
     /// Rows that are looked at for those that are as far, ascending.
@@ -153,11 +167,20 @@ impl Ties<'_> {
     }
 
     /// Neighbours of row `i`, of which `found` are the nearest and one more; none where the last two are not equally far.
-    fn drawn(&self, distances: &Distances, i: u32, found: &[u32], candidates: &[u32]) -> Option<Vec<u32>> {
+    /// `places` are those of rows in `distances`.
+    fn drawn(
+        &self,
+        distances: &Distances,
+        places: &[u32],
+        i: u32,
+        found: &[u32],
+        candidates: &[u32],
+    ) -> Option<Vec<u32>> {
         let (&next, nearest) = found.split_last()?;
-        let (own, last) = (i as usize, *nearest.last()? as usize);
+        let at = |row: u32| places[row as usize] as usize;
+        let (own, last) = (at(i), at(*nearest.last()?));
         let far = distances.exact(own, last);
-        let is_as_far = |&j: &u32| distances.equal(distances.up_to(own, j as usize, 2. * far), far);
+        let is_as_far = |&j: &u32| distances.equal(distances.up_to(own, at(j), 2. * far), far);
         if !is_as_far(&next) {
             return None;
         }

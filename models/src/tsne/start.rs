@@ -1,4 +1,5 @@
 //! Where points begin.
+use super::neighbours::largest_of;
 use super::{Draw, Start, TsneConfig};
 use crate::Philox;
 use candle::{DType, Device, Result, Tensor};
@@ -40,7 +41,7 @@ pub(super) fn start(
 fn centred(rows: &Tensor) -> Result<Tensor> {
     /// A mean in f32 is off by a part of a thousand of the entries at most: of what the first leaves, the next takes most.
     const MEANS: usize = 3;
-    let largest = f64::from(rows.abs()?.flatten_all()?.max(0)?.to_scalar::<f32>()?);
+    let largest = largest_of(rows)?;
     let scale = if largest > 0. { (-largest.log2().ceil().clamp(-126., 126.)).exp2() } else { 1. };
     (0..MEANS).try_fold((rows * scale)?, |rows, _| rows.broadcast_sub(&rows.mean_keepdim(0)?))
 }
