@@ -62,7 +62,7 @@ pub(super) fn search(config: &TsneConfig, philox: Philox, read: &Tensor) -> Resu
     }
     // Of many equals the last three are; which of two comes first makes no structure.
     let some = (k + 1).min(3);
-    let last = found.distances.narrow(1, k + 1 - some, some)?.to_vec2::<f32>()?;
+    let last = found.distances.narrow(1, k + 1 - some, some)?.contiguous()?.to_vec2::<f32>()?;
     let suspects: Vec<u32> =
         (0..).zip(&last).filter(|(_, last)| near(last, metric)).map(|(i, _)| i).collect();
     let nearest = Neighbours {
