@@ -20,8 +20,8 @@
 //!     }
 //!     seen += rows.len();
 //! }
-//! // Two whole minibatches; the fifth row waits for an epoch whose order has it earlier.
-//! assert_eq!((seen, feed.n_batches()), (4, 2));
+//! // Two whole minibatches, and the fifth row in one of its own.
+//! assert_eq!((seen, feed.n_batches()), (5, 3));
 //! # Ok(()) }
 //! ```
 //!
@@ -32,7 +32,7 @@
 //! | [`dataset`]    | [`Dataset`], [`Split`], [`ImageShape`]                          |
 //! | [`embedded`]   | data sets that come with the crate                              |
 //! | [`patches`]    | random patches of images                                        |
-//! | [`preparation`] | what is done to raw rows before a model reads them: scale, means, PCA, whitening |
+//! | [`preparation`] | what is done to raw rows before a model reads them: scale, means, columns, PCA, whitening |
 //! | [`source`]     | the trait [`Source`], rows in memory, subsets                   |
 //! | [`feed`]       | [`Feed`]: a seeded order, chunks to the device, minibatch views |
 //!

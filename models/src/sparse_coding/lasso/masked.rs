@@ -110,7 +110,7 @@ impl Masked<'_> {
         let grams = Grams::of(dictionary, lasso.ridge)?;
         let some = |rows: &[u32]| {
             let m = rows.len();
-            let [signals, mask] = [signals, &self.mask].map(|t| gather_rows(&t.contiguous()?, rows));
+            let [signals, mask] = [signals, self.mask].map(|t| gather_rows(&t.contiguous()?, rows));
             let (signals, mask) = (signals?, mask?);
             let dense = Tensor::zeros((m, n), dtype, device)?;
             let gaps = match &grams {
