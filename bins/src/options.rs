@@ -292,7 +292,7 @@ impl From<ColourArg> for Colour {
 /// The saved model that a sub-command uses.
 #[derive(Debug, Clone, Args)]
 pub struct ModelArgs {
-    /// Folder of a run (or any folder with config.json and model.safetensors), or OWNER/NAME[@REVISION] on the Hugging Face hub.
+    /// Folder of a run (or any folder with config.json and model.safetensors), or OWNER/NAME or OWNER/NAME@REVISION on the Hugging Face hub.
     #[arg(value_name = "MODEL")]
     pub model: String,
 }
