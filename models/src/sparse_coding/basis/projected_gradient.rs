@@ -44,8 +44,8 @@ pub(super) fn descend(basis: &Tensor, statistics: &Statistics, iterations: usize
 /// `diag A` as a column, and its inverse with 0 for unused atoms.
 fn diagonal(gram: &Tensor) -> Result<(Tensor, Tensor)> {
     let n = gram.dim(0)?;
-    let places = Tensor::from_iter((0..n as u32).map(|j| j * (n as u32 + 1)), gram.device())?;
-    let diagonal = gram.flatten_all()?.index_select(&places, 0)?.reshape((n, 1))?;
+    // Row and column, not one place, which passes 2^32 from 65,536 atoms on.
+    let diagonal = gram.gather(&Tensor::arange(0, n as u32, gram.device())?.unsqueeze(1)?, 1)?;
     let used = diagonal.gt(UNUSED)?.to_dtype(gram.dtype())?;
     let inverse = (&used / (&diagonal + (1. - &used)?)?)?;
     Ok((diagonal, inverse))
