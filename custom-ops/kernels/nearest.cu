@@ -360,6 +360,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         measured[e] = near[b * search.k + e];
         measured_rows[e] = near_rows[b * search.k + e];
       }
+      __syncthreads();  // where no row waits, nothing below does it
       for (unsigned start = 0; start < now; start += AT_ONCE) {
         const unsigned more = min(AT_ONCE, now - start);
         for (unsigned e = threadIdx.x; e < more; e += THREADS) measured_rows[have + e] = waits[start + e];
