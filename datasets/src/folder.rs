@@ -20,6 +20,9 @@ pub(crate) fn open(folder: &Path, options: &DataOptions) -> Result<Dataset> {
     if let Some(idx) = IdxFolder::find(&listing.files) {
         return idx.open(folder, options);
     }
+    if let Some(tenx) = crate::sparse::tenx::find(&listing.files)? {
+        return tenx.open(options);
+    }
     let parquet: Vec<PathBuf> = crate::table::files_below(folder, &listing)?;
     if !parquet.is_empty() {
         return crate::table::open_folder(folder, parquet, options);

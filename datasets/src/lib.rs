@@ -34,6 +34,7 @@
 //! | [`patches`]    | random patches of images                                        |
 //! | [`preparation`] | what is done to raw rows before a model reads them: scale, means, columns, PCA, whitening |
 //! | [`source`]     | the trait [`Source`], rows in memory, subsets                   |
+//! | [`sparse`]     | sparse rows: of scipy, Matrix Market, 10x Genomics, AnnData     |
 //! | [`feed`]       | [`Feed`]: a seeded order, chunks to the device, minibatch views |
 //!
 //! | feature           | default | what it reads                                                       |
@@ -79,6 +80,7 @@ pub mod preparation;
 mod rounded;
 mod sink;
 pub mod source;
+pub mod sparse;
 mod table;
 mod tensors;
 #[cfg(feature = "image")]
@@ -98,3 +100,4 @@ pub use pixels::decode_image;
 pub use preparation::Preparation;
 pub use rounded::{Centre, Rounding};
 pub use source::{MemoryRows, RowType, Source, Subset};
+pub use sparse::{SparseBlock, SparseRows};

@@ -49,6 +49,30 @@ pub(crate) struct Array {
     order: Order,
 }
 
+/// The values of an array, one after the other.
+pub(crate) struct Flat<'a, T> {
+    bytes: &'a [u8],
+    size: usize,
+    read: fn(&[u8]) -> T,
+}
+
+impl<T> Flat<'_, T> {
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() / self.size
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = T> + '_ {
+        self.bytes.chunks_exact(self.size).map(self.read)
+    }
+
+    /// Those at `place`, as far as they are there.
+    pub(crate) fn at(&self, place: Range<usize>) -> impl Iterator<Item = T> + '_ {
+        let end = place.end.min(self.len());
+        let bytes = &self.bytes[place.start.min(end) * self.size..end * self.size];
+        bytes.chunks_exact(self.size).map(self.read)
+    }
+}
+
 /// Values that are converted at a time.
 const VALUES_PER_BLOCK: usize = 1 << 16;
 
@@ -253,14 +277,47 @@ impl Array {
             _ => return Err(self.wrong_type("u1, u4, i4, i8, f4 or f8", "save x.astype('float32')")),
         };
         if self.order == Order::Fortran {
-            return Err(Error::format(
-                &self.at,
-                "is in Fortran order, want C order",
-                "save numpy.ascontiguousarray(x)",
-            ));
+            return Err(self.in_fortran());
         }
         let bytes = self.values(dtype.size_in_bytes())?;
         Ok(Tensor::from_raw_buffer(bytes, dtype, &self.shape, &Device::Cpu)?)
+    }
+
+    /// The shape.
+    pub(crate) fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// All values as f64, in C order.
+    pub(crate) fn floats(&self) -> Result<Flat<'_, f64>> {
+        let want = || self.wrong_type("whole numbers, floats or truth values", "save x.astype('float32')");
+        let Number { size, to_f64, .. } = number(&self.descr).ok_or_else(want)?;
+        self.flat(size, to_f64)
+    }
+
+    /// All values as whole numbers, in C order.
+    pub(crate) fn wholes(&self) -> Result<Flat<'_, i64>> {
+        match number(&self.descr) {
+            Some(Number { size, to_whole: Some(to_whole), .. }) => self.flat(size, to_whole),
+            _ => Err(self.wrong_type("whole numbers", "save x.astype('int64')")),
+        }
+    }
+
+    fn flat<T>(&self, size: usize, read: fn(&[u8]) -> T) -> Result<Flat<'_, T>> {
+        if self.order == Order::Fortran {
+            return Err(self.in_fortran());
+        }
+        Ok(Flat { bytes: self.values(size)?, size, read })
+    }
+
+    /// The only text of an array without dimensions.
+    pub(crate) fn text(&self) -> Option<String> {
+        let text = text(&self.descr).filter(|_| self.shape.is_empty())?;
+        Some((text.read)(self.values(text.size).ok()?)?.trim_end_matches('\0').to_owned())
+    }
+
+    fn in_fortran(&self) -> Error {
+        Error::format(&self.at, "is in Fortran order, want C order", "save numpy.ascontiguousarray(x)")
     }
 
     fn wrong_type(&self, want: &str, fix: &str) -> Error {

@@ -13,6 +13,7 @@
 //! | `FILE.safetensors`         | a tensor `[n, …]`, u8 or float, perhaps labels, perhaps both again for testing         |
 //! | `FILE.parquet`             | an image column, a column of vectors, or numeric columns                               |
 //! | `FILE.csv`, `.tsv`, `….gz` | numbers, a row a line, with or without a header; perhaps a column of labels            |
+//! | `FILE.npz`, `.mtx`, `….gz`, a folder of 10x Genomics | sparse matrices: [`sparse`](crate::sparse)                   |
 //! | `FILE-ubyte`, `….gz`       | one idx file                                                                           |
 //!
 //! A name wins over a path; write `./mnist` for a folder of that name. Plain files are mapped, not read: they must not be
@@ -131,6 +132,8 @@ fn open_path(spec: &str, options: &DataOptions) -> Result<Dataset> {
         crate::table::open
     } else if crate::delimited::is_file_name(&lower) {
         crate::delimited::open
+    } else if crate::sparse::market::is_file_name(&lower) {
+        crate::sparse::market::open
     } else if crate::idx::is_idx_name(&lower) {
         crate::idx::open_file
     } else {

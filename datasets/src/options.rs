@@ -2,8 +2,9 @@
 use crate::{Centre, Error, Result};
 
 /// The forms that [`open`](mod@crate::open) takes, for messages and help texts.
-pub const FORMS: &str = "mnist-sample, mnist, fashion-mnist, hub:OWNER/NAME[@REVISION], a folder of idx files, images or parquet \
-                         files, or a file .npy, .npz, .safetensors, .parquet, .csv[.gz], .tsv[.gz] or -ubyte[.gz]";
+pub const FORMS: &str = "mnist-sample, mnist, fashion-mnist, hub:OWNER/NAME[@REVISION], a folder of idx files, images, parquet \
+                         files or 10x Genomics, or a file .npy, .npz, .safetensors, .parquet, .csv[.gz], .tsv[.gz], .mtx[.gz] or \
+                         -ubyte[.gz]";
 
 /// What to make of images.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]

@@ -37,9 +37,11 @@
 mod applied;
 mod columns;
 mod fit;
+mod krylov;
 mod moments;
 mod normalize;
 mod pca;
+mod sparse;
 mod statistics;
 mod step;
 mod stored;

@@ -6,7 +6,7 @@ use candle::{DType, Device, Tensor};
 /// Rows that statistics are taken over; more would not change their third digit.
 pub(super) const MOST_ROWS: usize = 65_536;
 /// Rows that are read at once.
-const BLOCK: usize = 1000;
+pub(super) const BLOCK: usize = 1000;
 
 /// What rows look like when they are prepared.
 #[derive(Debug, Clone, PartialEq)]
