@@ -42,6 +42,7 @@
 //! | `hub`             | yes     | data sets of the Hugging Face hub (with `parquet`)                  |
 //! | `image`           | yes     | images: files, folders, in tables, and the built-in photographs     |
 //! | `parquet`         | yes     | parquet files                                                       |
+//! | `hdf5`            | no      | `.h5ad` of AnnData and `.h5` of 10x Genomics                        |
 //! | `candle-datasets` | no      | what candle-datasets has loaded, by `Dataset::from_candle`          |
 //! | `cuda`            | no      | rows on GPUs                                                        |
 //!
@@ -60,7 +61,7 @@ mod error;
 pub mod feed;
 mod folder;
 mod gather;
-#[cfg(any(feature = "image", feature = "parquet"))]
+#[cfg(any(feature = "image", feature = "parquet", feature = "hdf5"))]
 mod guard;
 #[cfg(feature = "hub")]
 pub mod hub;

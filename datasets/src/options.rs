@@ -3,7 +3,7 @@ use crate::{Centre, Error, Result};
 
 /// The forms that [`open`](mod@crate::open) takes, for messages and help texts.
 pub const FORMS: &str = "mnist-sample, mnist, fashion-mnist, hub:OWNER/NAME[@REVISION], a folder of idx files, images, parquet \
-                         files or 10x Genomics, or a file .npy, .npz, .safetensors, .parquet, .csv[.gz], .tsv[.gz], .mtx[.gz] or \
+                         files or 10x Genomics, or a file .npy, .npz, .safetensors, .parquet, .csv[.gz], .tsv[.gz], .mtx[.gz], .h5ad, .h5 or \
                          -ubyte[.gz]";
 
 /// What to make of images.

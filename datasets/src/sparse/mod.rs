@@ -19,6 +19,8 @@
 //!
 //! A minibatch is dense. What a [`Preparation`](crate::Preparation) does to each value, and principal components, is done to the entries: see
 //! there. Entries that come more than once are summed. Counts stay counts: bytes are not divided by 255.
+#[cfg(feature = "hdf5")]
+pub(crate) mod hdf5;
 pub(crate) mod market;
 pub(crate) mod scipy;
 pub(crate) mod tenx;
