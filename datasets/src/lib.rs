@@ -69,6 +69,7 @@ mod idx;
 mod labels;
 mod listing;
 mod mapped;
+mod metadata;
 mod named;
 mod npy;
 mod npz;
@@ -77,6 +78,7 @@ pub mod options;
 pub mod patches;
 #[cfg(feature = "image")]
 mod pixels;
+mod planes;
 pub mod preparation;
 mod rounded;
 mod sink;

@@ -53,6 +53,12 @@ impl MappedFile {
         Self { held: Arc::new(Held::Memory(bytes)) }
     }
 
+    /// The bytes of floats in memory.
+    pub(crate) fn of_floats(values: Vec<f32>) -> Self {
+        // The words take the place of the floats.
+        Self { held: Arc::new(Held::Words(values.into_iter().map(f32::to_bits).collect())) }
+    }
+
     /// `n` words that `fill` writes, zeros before it does: in memory up to `limit_bytes`, beyond it in a temporary file.
     pub(crate) fn of_words(
         n: usize,
@@ -83,6 +89,12 @@ impl MappedFile {
             Held::Memory(bytes) => bytes,
             Held::Words(words) => bytemuck::cast_slice(words),
         }
+    }
+}
+
+impl AsRef<[u8]> for MappedFile {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
     }
 }
 

@@ -1,15 +1,17 @@
 //! NumPy's `.npy`: one array, `[n_samples, …]`.
 //!
 //! Bytes (`|u1`) and single precision (`<f4`) in C order are mapped. Every other type of whole numbers, floats and truth values, of
-//! either byte order, becomes f32 in memory; arrays in Fortran order are put into C order there. `[n, height, width]` makes grey images.
+//! either byte order, becomes f32 in memory; arrays in Fortran order are put into C order there. `[n, height, width]` makes grey images, and so do
+//! channels first or last ([`planes`](crate::planes)).
 //! Labels are whole numbers, or texts (`<U…`, `|S…`), which are numbered in alphabetic order.
 use crate::labels::{Labels, Texts, class_numbers};
 use crate::mapped::{MappedFile, MappedRows, check_extent};
 use crate::named::Rows;
 use crate::options::DataOptions;
+use crate::planes::Layout;
 use crate::rounded::RoundedSink;
 use crate::sink::RowSink;
-use crate::{Dataset, Error, ImageShape, Result, RowType, Source, Split};
+use crate::{Dataset, Error, Result, RowType, Source, Split};
 use bytemuck::Pod;
 use candle::{Device, Tensor};
 use npyz::{DType, NpyHeader, Order};
@@ -145,10 +147,9 @@ impl Array {
         };
         let n_features = rest.iter().try_fold(1usize, |product, &d| product.checked_mul(d)).unwrap_or(0);
         check_extent(&self.at, n_samples, n_features)?;
-        let image = match *rest {
-            [height, width] => Some(ImageShape::grey(height, width)),
-            _ => None,
-        };
+        let layout = Layout::of(rest);
+        // Columns of the centre would be those of the file.
+        let centre = options.centre.clone().filter(|_| !layout.is_some_and(|layout| layout.is_interleaved()));
         let at = self.at.clone();
         let mapped = |row_type: RowType| -> Result<Arc<dyn Source>> {
             self.values(row_type.size_bytes())?;
@@ -166,7 +167,7 @@ impl Array {
             }
             (descr, _) => match number(descr) {
                 Some(Number { size, to_f64, .. }) => {
-                    let mut sink = RoundedSink::new(options.memory_limit(), options.centre.clone());
+                    let mut sink = RoundedSink::new(options.memory_limit(), centre);
                     self.gather(n_features, options, size, to_f64, |block| sink.push(block, n_features))?;
                     sink.finish(&at, n_features)?
                 }
@@ -176,7 +177,11 @@ impl Array {
                 }
             },
         };
-        Ok(Rows { rows, n_rows: n_samples, image })
+        let rows = match layout {
+            Some(layout) => layout.planes(rows),
+            None => rows,
+        };
+        Ok(Rows { rows, n_rows: n_samples, image: layout.map(|layout| layout.shape) })
     }
 
     /// Gives `take` the rows in C order, block by block; at most `max_rows` of them. `read` makes a value of `size` bytes.

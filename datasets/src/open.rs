@@ -8,7 +8,7 @@
 //! | a folder of idx files      | `train-images-idx3-ubyte`, `t10k-…`, plain or `.gz`                                    |
 //! | a folder of parquet files  | `train*.parquet`, `test*.parquet`                                                      |
 //! | a folder of images         | all of one size; sub-folders are classes, without them there are no labels; `train` and `test` sub-folders are splits |
-//! | `FILE.npy`                 | numbers of any type, `[n, …]`; `[n, height, width]` makes images                       |
+//! | `FILE.npy`                 | numbers of any type, `[n, …]`; `[n, height, width]`, with or without 1 or 3 channels first or 1, 3 or 4 last, makes images |
 //! | `FILE.npz`                 | an array as of `.npy`, perhaps labels, perhaps both again for testing                  |
 //! | `FILE.safetensors`         | a tensor `[n, …]`, u8 or float, perhaps labels, perhaps both again for testing         |
 //! | `FILE.parquet`             | an image column, a column of vectors, or numeric columns                               |

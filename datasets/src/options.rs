@@ -44,7 +44,8 @@ pub struct DataOptions {
     pub test_split: Option<String>,
     /// Rows to keep of each split, from its beginning. Default: all.
     pub max_rows: Option<usize>,
-    /// What to make of images: as stored by default. Transparency is dropped, 16 bits a channel are rounded to 8.
+    /// What to make of images: as stored by default. Transparency is dropped; where one has 16 bits a channel, all become floats, 16 bits
+    /// over 65,535 and bytes over 255.
     pub colour: Colour,
     /// What is subtracted from the columns of values in more than 32 bits before they are rounded to f32. Default: nothing.
     pub centre: Option<Centre>,
