@@ -24,19 +24,22 @@ pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
     let array = Array::open(path)?;
     options.refuse_columns(&array.at, "a .npy file holds one array")?;
     let Rows { rows, n_rows, image } = array.rows(options)?;
-    let (labels, class_names) = match &options.labels {
-        None => (None, None),
-        Some(labels_path) => {
-            let (labels, names) = Array::open(Path::new(labels_path))?.labels()?.of_training()?;
-            (Some(labels), names)
-        }
+    let (split, class_names) = with_labels(&array.at, rows, n_rows, options)?;
+    Dataset::new(path.display().to_string(), split.with_image(image)?, None, class_names)
+}
+
+/// Rows, all or the first of the `n_rows` that the file `at` has, and the labels of another file, when the options name one.
+pub(crate) fn with_labels(
+    at: &str,
+    rows: Arc<dyn Source>,
+    n_rows: usize,
+    options: &DataOptions,
+) -> Result<(Split, Option<Vec<String>>)> {
+    let Some(path) = &options.labels else {
+        return Ok((Split::new(rows, None)?, None));
     };
-    let at = match &options.labels {
-        None => array.at.clone(),
-        Some(labels_path) => format!("{} and {labels_path}", array.at),
-    };
-    let split = Split::join(at, rows, n_rows, labels)?.with_image(image)?;
-    Dataset::new(path.display().to_string(), split, None, class_names)
+    let (labels, names) = Array::open(Path::new(path))?.labels()?.of_training()?;
+    Ok((Split::join(format!("{at} and {path}"), rows, n_rows, Some(labels))?, names))
 }
 
 /// An array's place in its file.

@@ -26,9 +26,9 @@ pub struct DataOptions {
     /// A column of a csv file may also be chosen by its number, counted from 0.
     ///
     /// Default: the image column, else the only column of vectors, else all numeric columns but the labels; the array
-    /// named like training data, else the only one of two or more dimensions.
+    /// named like training data, else the only one of two or more dimensions; `X` of `.h5ad`.
     pub features: Option<String>,
-    /// Column or array of the labels, or for `.npy` the path of another `.npy` file.
+    /// Column or array of the labels, or for `.npy` and sparse matrices the path of a `.npy` file.
     ///
     /// Default: what the hub declares as class label, else a column or array called `label`, `labels`, `target` or the
     /// like, else the only column of texts of a csv file without a header; none for `.npy`. There may be up to

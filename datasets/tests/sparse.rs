@@ -236,7 +236,11 @@ fn a_damaged_file_of_matrix_market_is_refused_with_its_line() -> TestResult {
         ),
         (
             "%%MatrixMarket matrix coordinate real general\n4000000000 2 1\n1 1 1\n",
-            "says that it has 4000000000 rows, and has 1 entries",
+            "says that it has 4000000000 rows, and has 1 entries; leave out rows without entries",
+        ),
+        (
+            "%%MatrixMarket matrix coordinate real general\n2 9999999 1\n1 1 1\n",
+            "says that it has 9999999 columns, and has 1 entries",
         ),
         ("%%MatrixMarket matrix coordinate real general\n99999999999 2 1\n1 1 1\n", "more than can be read"),
     ];
@@ -281,6 +285,25 @@ fn a_folder_of_10x_genomics_has_a_row_for_each_barcode() -> TestResult {
         message(open_path(dir.path()), dir.path()),
         "DIR/matrix.mtx: has 6 rows and 4 columns, but genes.tsv has 6 lines and barcodes.tsv 1; give files of one matrix, or move the matrix to a folder of its own"
     );
+    Ok(())
+}
+
+#[test]
+fn labels_of_a_matrix_come_from_an_array_beside_it() -> TestResult {
+    let dir = tempfile::tempdir()?;
+    let (matrix, labels) = (dir.path().join("x.mtx"), dir.path().join("y.npy"));
+    std::fs::write(&matrix, COORDINATES)?;
+    std::fs::write(&labels, i4(&[2, 0, 1, 1]))?;
+    let options = |max_rows| DataOptions {
+        labels: Some(labels.display().to_string()),
+        max_rows,
+        ..DataOptions::default()
+    };
+    assert_eq!(open_with(&matrix, options(None))?.train.labels.as_deref(), Some(&[2, 0, 1, 1][..]));
+    assert_eq!(open_with(&matrix, options(Some(2)))?.train.labels.as_deref(), Some(&[2, 0][..]));
+    std::fs::write(&labels, i4(&[2, 0]))?;
+    let text = message(open_with(&matrix, options(None)), dir.path());
+    assert!(text.contains("2 labels for 4 rows"), "{text}");
     Ok(())
 }
 

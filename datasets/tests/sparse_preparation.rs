@@ -150,6 +150,37 @@ fn principal_components_of_sparse_rows_are_those_of_dense_ones() -> TestResult {
 }
 
 #[test]
+fn directions_of_wide_dense_rows_are_found_by_passes() -> TestResult {
+    let (n, d) = (60, 4200);
+    let rows: Vec<f32> = counts(n, d, 7)?.into_iter().map(|x| x + 1000.).collect();
+    let [dense, _] = both(&rows, d)?;
+    let fitted = Preparation::fit(&dense, &steps("pca=6")?, 0)?;
+    // The products of the centred rows with each other have the same eigenvalues, 60 of them.
+    let x = dense.raw(&Cpu)?.to_dtype(DType::F64)?;
+    let x = x.broadcast_sub(&x.mean_keepdim(0)?)?;
+    let gram = (x.matmul(&x.t()?)? / (n - 1) as f64)?;
+    let tensors = fitted.tensors()?;
+    let (directions, variance) = (&tensors["preparation.0.components"], &tensors["preparation.0.variance"]);
+    let coordinates = x.matmul(&directions.t()?)?;
+    let products = (gram.matmul(&coordinates)? - coordinates.broadcast_mul(variance)?)?;
+    assert!(apart(&coordinates, &(products / variance.to_vec1::<f64>()?[0] + coordinates.clone())?)? < 1e-4);
+    let total = gram.to_vec2::<f64>()?.iter().enumerate().map(|(i, row)| row[i]).sum::<f64>();
+    assert!((tensors["preparation.0.total_variance"].to_vec1::<f64>()?[0] / total - 1.).abs() < 1e-9);
+    // They are the largest: what is left has none above the last.
+    let left = (x.clone() - coordinates.matmul(directions)?)?;
+    let mut v = left.narrow(0, 0, 1)?;
+    for _ in 0..200 {
+        v = left.matmul(&v.t()?)?.t()?.matmul(&left)?;
+        let norm = v.sqr()?.sum_all()?.to_scalar::<f64>()?.sqrt();
+        v = (v / norm)?;
+    }
+    let next = left.matmul(&v.t()?)?.sqr()?.sum_all()?.to_scalar::<f64>()? / (n - 1) as f64;
+    let last = variance.to_vec1::<f64>()?[5];
+    assert!(next <= last * (1. + 1e-6), "{next} {last}");
+    Ok(())
+}
+
+#[test]
 fn a_column_far_from_0_that_every_row_has_keeps_its_variance() -> TestResult {
     let (n, d) = (500, 300);
     let mut rows = counts(n, d, 4)?;

@@ -8,6 +8,9 @@ use super::{Moments, Pca, Preparation, StepConfig, TutorialRescale, Whitening, k
 use crate::{Error, Result, Split};
 use candle::{Device, Tensor};
 
+/// Features whose covariance is made; of more, directions are found by passes over the rows.
+const MOST_SQUARE: usize = 4096;
+
 impl Preparation {
     /// Of steps that need no fitting: scale, row mean, contrast and log1p.
     ///
@@ -21,7 +24,8 @@ impl Preparation {
     /// standardise, minmax and log1p, and for other steps over at most 65,536 of them, drawn with `seed` where there are more.
     ///
     /// Principal components and whitening cost `n_samples·n_features²` multiplications, and some `10·n_features³`, or `500·n_features²` where few
-    /// are kept; those of sparse rows cost some thousand multiplications an entry.
+    /// are kept; those of sparse rows, and of more than 4,096 features, cost some thousand multiplications an entry, in some 20 to 100 passes over
+    /// the rows.
     ///
     /// # Errors
     /// When a row cannot be read, a number of a step is out of range, or the rows do not vary where they must.
@@ -62,9 +66,15 @@ impl Preparation {
             let n_features = self.n_outputs(split()?.n_features())?;
             check_components("Pca", n_components, n_features)?;
             let k = n_components.unwrap_or(n_features);
-            match split()?.rows.is_sparse() && self.keeps_sparse() && krylov::is_faster(n_features, k) {
-                true => sparse::pca(split()?, self, k, seed),
-                false => Principal::of(&moments()?, n_components),
+            let few = krylov::is_faster(n_features, k);
+            match split()? {
+                split if few && split.rows.is_sparse() && self.keeps_sparse() => {
+                    sparse::pca(split, self, k, seed)
+                }
+                split if few && n_features > MOST_SQUARE => {
+                    Principal::of_rows(n_features, k, |f| blocks(split, self, seed, f))
+                }
+                _ => Principal::of(&moments()?, n_components),
             }
         };
         Ok(match *step {

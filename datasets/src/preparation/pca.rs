@@ -37,6 +37,8 @@ use std::collections::HashMap;
 
 /// Residuals of directions that are found by products with the covariance, in largest variances.
 const TOLERANCE: f64 = 1e-9;
+/// The same of those that are found by passes over the rows.
+pub(super) const PASSES_TOLERANCE: f64 = 1e-5;
 
 /// Directions of most variance; f64 on the CPU.
 #[derive(Debug, Clone)]
@@ -68,6 +70,50 @@ impl Principal {
         variance.truncate(k);
         components.truncate(k * n_features);
         Self::found(mean, variance, components, total)
+    }
+
+    /// The `k` directions of most variance by passes over rows, f32 `[_, d]`, of which each call of `each` gives all, block by block.
+    pub(super) fn of_rows(
+        d: usize,
+        k: usize,
+        each: impl Fn(&mut dyn FnMut(&Tensor) -> Result<()>) -> Result<()>,
+    ) -> Result<Self> {
+        let zeros = Tensor::zeros(d, DType::F64, &Device::Cpu)?;
+        // Sums are of differences to the first row, which are small where the rows are far from 0.
+        let (mut n, mut first, mut sum) = (0, None, zeros.clone());
+        each(&mut |rows| {
+            let rows = rows.to_dtype(DType::F64)?;
+            let first = match &first {
+                Some(first) => first,
+                None => first.insert(rows.narrow(0, 0, 1)?),
+            };
+            n += rows.dim(0)?;
+            sum = (&sum + rows.broadcast_sub(first)?.sum(0)?)?;
+            Ok(())
+        })?;
+        let first = first
+            .filter(|_| n > 1)
+            .ok_or_else(|| Error::Argument(format!("Pca: a covariance needs at least 2 rows, got {n}")))?;
+        let mean = (first.squeeze(0)? + (sum / n as f64)?)?;
+        let mut total = 0.;
+        each(&mut |rows| {
+            total += rows.to_dtype(DType::F64)?.broadcast_sub(&mean)?.sqr()?.sum_all()?.to_scalar::<f64>()?;
+            Ok(())
+        })?;
+        if !total.is_finite() {
+            return Err(Error::Argument("Pca: rows must be finite; replace or drop other values".to_owned()));
+        }
+        let of_one = 1. / (n - 1) as f64;
+        let (variance, directions) = krylov::leading(d, k, PASSES_TOLERANCE, |v| {
+            let mut product = v.zeros_like()?;
+            each(&mut |rows| {
+                let rows = rows.to_dtype(DType::F64)?.broadcast_sub(&mean)?;
+                product = (&product + v.matmul(&rows.t()?)?.matmul(&rows)?)?;
+                Ok(())
+            })?;
+            Ok((product * of_one)?)
+        })?;
+        Self::found(mean, variance, directions.flatten_all()?.to_vec1()?, total * of_one)
     }
 
     /// Of variances, and directions of any sign, one after the other.

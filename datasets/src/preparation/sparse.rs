@@ -11,11 +11,11 @@
 //!
 //! Principal components are found by products with the covariance ([`krylov`](super::krylov)), each a pass over the same rows that dense ones
 //! are fitted to. A step of each row's own (row mean, contrast) makes the rows dense, block by block.
+use super::Preparation;
 use super::krylov;
-use super::pca::{Pca, Principal};
-use super::statistics::{MOST_ROWS, in_order};
+use super::pca::{PASSES_TOLERANCE, Pca, Principal};
+use super::statistics::{MOST_ROWS, block_rows, in_order};
 use super::step::Step;
-use super::{Preparation, statistics};
 use crate::ahead::Orders;
 use crate::{Error, Result, SparseBlock, Split};
 use candle::{DType, Device, Tensor};
@@ -25,8 +25,6 @@ use rayon::prelude::*;
 const BLOCK: usize = 1024;
 /// Parts of a pass, each with sums of its own; whatever the number of threads, so that sums do not depend on it.
 const PARTS: usize = 8;
-/// Residuals of directions that passes over the rows find, in largest variances.
-const TOLERANCE: f64 = 1e-5;
 
 /// Sparse rows over a background.
 #[derive(Debug, Clone)]
@@ -215,7 +213,7 @@ fn add(y: &mut [f64], factor: f64, x: &[f64]) {
     y.iter_mut().zip(x).for_each(|(y, x)| *y += factor * x);
 }
 
-/// The principal components of sparse rows, prepared by steps that keep them so: of those rows that [`statistics::blocks`] draws.
+/// The principal components of sparse rows, prepared by steps that keep them so: of those rows that [`blocks`](super::statistics::blocks) draws.
 pub(super) fn pca(
     split: &Split,
     preparation: &Preparation,
@@ -224,7 +222,7 @@ pub(super) fn pca(
 ) -> Result<Principal> {
     let n_samples = split.n_samples();
     let order = Orders { n_samples, seed, shuffle: true }.of(0);
-    let drawn = &order[..n_samples.min(MOST_ROWS.next_multiple_of(statistics::BLOCK))];
+    let drawn = &order[..n_samples.min(MOST_ROWS.next_multiple_of(block_rows(split.n_features())))];
     let prepare = |rows: &[u32]| -> Result<SparseBlock> {
         let prepared = preparation.sparse(0, entries(split, rows)?);
         let place = |row: usize| split.rows.origin(rows.get(row).map_or(row, |&row| row as usize));
@@ -275,7 +273,7 @@ impl Covariance {
 
     fn principal(&self, n_components: usize) -> Result<Principal> {
         let d = self.mean.len();
-        let (variance, directions) = krylov::leading(d, n_components, TOLERANCE, |v| self.product(v))?;
+        let (variance, directions) = krylov::leading(d, n_components, PASSES_TOLERANCE, |v| self.product(v))?;
         let mean = Tensor::from_slice(&self.mean, d, &Device::Cpu)?;
         Principal::found(mean, variance, directions.flatten_all()?.to_vec1()?, self.total)
     }

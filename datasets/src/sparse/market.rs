@@ -14,9 +14,10 @@
 //! Source: Boisvert, Pozo and Remington, "The Matrix Market exchange formats: initial design", NISTIR 5935, 1996.
 use super::{Extent, SparseRows};
 use crate::mapped::MappedFile;
+use crate::npy::with_labels;
 use crate::options::DataOptions;
 use crate::sink::RowSink;
-use crate::{Dataset, Error, Result, Split, count};
+use crate::{Dataset, Error, Result, count};
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -60,7 +61,6 @@ enum Symmetry {
 /// The data set of a matrix, or of the other way round.
 pub(super) fn dataset(at: &str, matrix: Matrix, turned: bool, options: &DataOptions) -> Result<Dataset> {
     options.refuse_columns(at, "it holds one matrix")?;
-    options.refuse_labels(at, "it holds one matrix")?;
     let [mut n_rows, mut n_features] = matrix.shape;
     if turned {
         (n_rows, n_features) = (n_features, n_rows);
@@ -81,7 +81,8 @@ pub(super) fn dataset(at: &str, matrix: Matrix, turned: bool, options: &DataOpti
         }
         Ok(())
     })?;
-    Dataset::new(at, Split::new(Arc::new(rows), None)?, None, None)
+    let (split, names) = with_labels(at, Arc::new(rows), n_rows, options)?;
+    Dataset::new(at, split, None, names)
 }
 
 fn packed(i: u32, j: u32, x: f64) -> [u8; ENTRY] {

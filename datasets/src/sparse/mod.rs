@@ -142,10 +142,10 @@ impl std::fmt::Debug for SparseRows {
 
 /// Columns that a matrix may have: a row becomes dense when a model reads it.
 const MAX_FEATURES: usize = 1 << 24;
-/// Rows that a matrix may have whatever it holds …
-const FREE_ROWS: usize = 1 << 24;
-/// … and how many for each entry of a larger one, so that a damaged header takes no memory.
-const ROWS_PER_ENTRY: usize = 16;
+/// Rows, and columns, that a matrix may have whatever it holds …
+const FREE: usize = 1 << 16;
+/// … and how many rows, and columns, for each entry of a larger one, so that a damaged header takes no memory.
+const PER_ENTRY: [usize; 2] = [64, 4096];
 
 /// What takes entries of a matrix: row, column and value.
 pub(crate) type Take<'a> = dyn FnMut(u64, u64, f64) -> Result<()> + 'a;
@@ -174,15 +174,17 @@ impl SparseRows {
             let what = format!("has {n_features} columns, more than {MAX_FEATURES}");
             return Err(Error::format(at, what, "leave out columns without entries"));
         }
-        if n_rows > FREE_ROWS {
+        if n_rows.max(n_features) > FREE {
             let mut n_entries = 0;
             each(&mut |_, _, _| {
                 n_entries += 1;
                 Ok(())
             })?;
-            if n_rows / ROWS_PER_ENTRY > n_entries {
-                let what = format!("says that it has {n_rows} rows, and has {n_entries} entries");
-                return Err(Error::format(at, what, "leave out rows without entries"));
+            for (n, of, per_entry) in [(n_rows, "row", PER_ENTRY[0]), (n_features, "column", PER_ENTRY[1])] {
+                if n > FREE && n / per_entry > n_entries {
+                    let what = format!("says that it has {}, and has {n_entries} entries", count(n, of));
+                    return Err(Error::format(at, what, format!("leave out {of}s without entries")));
+                }
             }
         }
         let n = n_rows.min(keep);

@@ -8,10 +8,10 @@
 //! | dia        | `offsets [d]`, `data [d, length]`: `data[k, j]` lies at row `j - offsets[k]`, column `j` |
 use super::{Extent, SparseRows, Take};
 use crate::named::Named;
-use crate::npy::{Array, Flat};
+use crate::npy::{Array, Flat, with_labels};
 use crate::npz::Archive;
 use crate::options::DataOptions;
-use crate::{Dataset, Error, Result, Split};
+use crate::{Dataset, Error, Result};
 use std::sync::Arc;
 
 const REMEDY: &str = "write the file again with scipy.sparse.save_npz";
@@ -25,7 +25,6 @@ pub(crate) fn is_matrix(names: &[String]) -> bool {
 pub(crate) fn open(archive: &Archive<'_>, options: &DataOptions) -> Result<Dataset> {
     let at = archive.at();
     options.refuse_columns(at, "it holds one sparse matrix")?;
-    options.refuse_labels(at, "it holds one sparse matrix")?;
     let refused = |what: String| Error::format(at, what, REMEDY);
     let format = archive.array("format")?.text().unwrap_or_default();
     let shape: Vec<i64> = archive.array("shape")?.wholes()?.iter().collect();
@@ -91,7 +90,8 @@ pub(crate) fn open(archive: &Archive<'_>, options: &DataOptions) -> Result<Datas
             return Err(refused(format!("has a matrix of format '{other}', want csr, csc, coo, bsr or dia")));
         }
     };
-    Dataset::new(at, Split::new(Arc::new(rows), None)?, None, None)
+    let (split, names) = with_labels(at, Arc::new(rows), n_rows, options)?;
+    Dataset::new(at, split, None, names)
 }
 
 /// Negative numbers are beyond all rows and columns.
