@@ -52,6 +52,7 @@ impl Form {
 
 /// Values of an image, `[channels, height, width]`.
 #[derive(Debug)]
+#[cfg_attr(not(feature = "image"), allow(dead_code))]
 pub(crate) enum Values {
     Bytes(Vec<u8>),
     Floats(Vec<f32>),
@@ -253,14 +254,23 @@ impl AnyImages {
         Ok(())
     }
 
-    /// Names and shapes, the values of all, and their type.
-    pub(crate) fn finish(self) -> Result<(Vec<(String, ImageShape)>, MappedFile, RowType)> {
+    /// What was gathered.
+    pub(crate) fn finish(self) -> Result<Gathered> {
         let (file, row_type) = match self.store {
             Store::Bytes(sink) => (sink.into_file()?, RowType::U8),
             Store::Floats(sink) => (sink.into_file()?, RowType::F32),
         };
-        Ok((self.images, file, row_type))
+        Ok(Gathered { images: self.images, file, row_type })
     }
+}
+
+/// Images of any shapes.
+pub(crate) struct Gathered {
+    /// Names and shapes.
+    pub(crate) images: Vec<(String, ImageShape)>,
+    /// The values of all, of this type.
+    pub(crate) file: MappedFile,
+    pub(crate) row_type: RowType,
 }
 
 /// An image of a folder: a file, or a page of one.

@@ -15,7 +15,7 @@ fn counts(folder: &Path, first: usize, n: usize, name: &str) {
             .map(|j| {
                 let noise = (i + first) * 7919 + j * 104_729 + (i + first) * j * 31;
                 let of_group = j % 3 == i % 3 && noise % 7 < 3;
-                if of_group { 1 + noise % 9 } else { usize::from(noise % 41 == 0) }
+                if of_group { 1 + noise % 9 } else { usize::from(noise.is_multiple_of(41)) }
             })
             .collect();
         let words: Vec<String> = row.iter().map(usize::to_string).collect();

@@ -1,6 +1,6 @@
 //! Images of any sizes, grey or in colour.
 use super::PatchSize;
-use crate::decode::{AnyImages, EXTENSIONS, ImageFile, is_image};
+use crate::decode::{AnyImages, EXTENSIONS, Gathered, ImageFile, is_image};
 use crate::mapped::MappedFile;
 use crate::options::Colour;
 use crate::source::check_finite;
@@ -224,7 +224,7 @@ impl ImageSet {
     }
 
     fn of_any(set: &str, images: AnyImages) -> Result<Self> {
-        let (named, file, row_type) = images.finish()?;
+        let Gathered { images, file, row_type } = images.finish()?;
         let mut at = 0;
         let image = |(name, shape): (String, ImageShape)| {
             let range = at..at + shape.n_features() * row_type.size_bytes();
@@ -234,7 +234,7 @@ impl ImageSet {
             }
             Image::checked(name, shape, Pixels::Shared(file.clone(), range, row_type))
         };
-        Self::new(set, named.into_iter().map(image).collect::<Result<_>>()?)
+        Self::new(set, images.into_iter().map(image).collect::<Result<_>>()?)
     }
 
     /// Leaves out the images in which no patch of `size` lies; says how many they were.

@@ -136,7 +136,10 @@ impl Preparation {
     pub fn apply_split(&self, split: &Split, device: &Device) -> Result<Tensor> {
         let mut done = Vec::new();
         if !split.rows.is_sparse() {
-            in_order(split, self, |_, rows| Ok(done.push(rows.copy()?.to_dtype(DType::F32)?)))?;
+            in_order(split, self, |_, rows| {
+                done.push(rows.copy()?.to_dtype(DType::F32)?);
+                Ok(())
+            })?;
         } else {
             let block = |&first: &usize| -> Result<Tensor> {
                 let (rows, n) = self.sparse(first, read(split, first)?)?;

@@ -148,7 +148,7 @@ impl File<'_> {
         }
         let (n, pointers) = (indices.len(), || indptr.iter().map(|p| p.size()));
         if pointers().next() != Some(0)
-            || pointers().last() != Some(n)
+            || pointers().next_back() != Some(n)
             || !pointers().is_sorted()
             || data.len() != n
         {
