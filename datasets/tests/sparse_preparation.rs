@@ -112,6 +112,9 @@ fn steps_of_each_value_do_to_entries_what_they_do_to_dense_rows() -> TestResult 
         "scale=2,scale=0.1,log1p,center,scale=3",
         "unit-variance,minmax,robust",
         "log1p,row-mean",
+        "row-sum,log1p,standardise",
+        "scale=3,row-sum=100,log1p,pca=6",
+        "center,row-sum=1",
         "standardise,contrast=0.1",
         "log1p,pca=7,standardise",
         "center,whiten=5",
@@ -126,6 +129,22 @@ fn steps_of_each_value_do_to_entries_what_they_do_to_dense_rows() -> TestResult 
         let through_dense = Preparation::fit(&dense, &steps, 3)?.apply_split(&dense, &Cpu)?;
         assert_eq!(through_dense.to_vec2::<f32>()?, want.to_vec2::<f32>()?, "{text}");
     }
+    Ok(())
+}
+
+#[test]
+fn the_magnitudes_of_a_row_sum_to_the_total_and_zeros_stay() -> TestResult {
+    let [dense, sparse] = both(&[1., 0., -3., 0., 0., 0., 2., 2., 0.], 3)?;
+    let want = [[2.5, 0., -7.5], [0., 0., 0.], [5., 5., 0.]];
+    for split in [&dense, &sparse] {
+        let preparation = Preparation::fit(split, &steps("row-sum=10")?, 0)?;
+        assert_eq!(preparation.apply_split(split, &Cpu)?.to_vec2::<f32>()?, want);
+        let written = serde_json::to_string(&preparation)?;
+        assert_eq!(serde_json::from_str::<Preparation>(&written)?, preparation);
+    }
+    let text = |text: &str| text.parse::<StepConfig>().map(|step| step.to_string());
+    assert_eq!(text("row-sum"), Ok("row-sum=10000".to_owned()));
+    assert!(text("row-sum=0").is_err() && text("row-sum=inf").is_err());
     Ok(())
 }
 

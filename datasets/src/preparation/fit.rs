@@ -12,7 +12,7 @@ use candle::{Device, Tensor};
 const MOST_SQUARE: usize = 4096;
 
 impl Preparation {
-    /// Of steps that need no fitting: scale, row mean, contrast and log1p.
+    /// Of steps that need no fitting: scale, row sum, row mean, contrast and log1p.
     ///
     /// # Errors
     /// When a step must be fitted, or a number is out of its range.
@@ -79,6 +79,7 @@ impl Preparation {
         };
         Ok(match *step {
             StepConfig::Scale(factor) => Step::Scale(factor),
+            StepConfig::RowSum { total } => Step::RowSum { total },
             StepConfig::RowMean => Step::RowMean,
             StepConfig::Contrast { regulariser } => Step::Contrast { regulariser },
             StepConfig::UnitVariance => {

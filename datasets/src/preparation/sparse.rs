@@ -3,6 +3,7 @@
 //! ```text
 //! x_ij = value of entry (i, j) where there is one, else b_j        b the background, 0 in raw rows
 //! step:  entries and background alike                              scale, center, standardise, minmax, robust, log1p
+//!        entries, by the sum of their row                          row-sum, while the background is 0
 //! (x_i − μ) V = Σ_entries (x_ij − b_j) V_j + (b − μ) V             a product with principal directions V, μ the mean
 //! ```
 //!
@@ -91,6 +92,14 @@ impl Step {
                 let of_column = columns.by_value()?;
                 rows.map(first_row, |j, x| Ok(of_column(j, x.into()) as f32))
             }
+            Self::RowSum { total } => {
+                let mut sums = vec![0f64; rows.block.n_samples()];
+                rows.block.entries_mut().for_each(|(i, _, x)| sums[i] += f64::from(x.abs()));
+                for (i, _, x) in rows.block.entries_mut().filter(|(i, ..)| sums[*i] > 0.) {
+                    *x = (f64::from(*x) * (total / sums[i])) as f32;
+                }
+                Ok(())
+            }
             _ => Err(Error::Argument("Preparation: a step of whole rows was given entries".to_owned())),
         }
     }
@@ -106,13 +115,25 @@ fn check_width(rows: &Prepared, want: usize) -> Result<()> {
 impl Preparation {
     /// Whether sparse rows stay so through all of its steps.
     pub(super) fn keeps_sparse(&self) -> bool {
-        self.steps.iter().all(Step::is_by_value)
+        self.n_sparse() == self.steps.len()
+    }
+
+    /// The first steps through which sparse rows stay so.
+    fn n_sparse(&self) -> usize {
+        // Whether the background is 0.
+        let mut is_zero = true;
+        let stays = |step: &&Step| {
+            let stays = step.is_by_value() || matches!(step, Step::RowSum { .. }) && is_zero;
+            is_zero &= matches!(step, Step::Scale(_) | Step::Log1p | Step::RowSum { .. });
+            stays
+        };
+        self.steps.iter().take_while(stays).count()
     }
 
     /// Sparse rows after its first steps, `first_row` the first of them, and how many steps that were.
     fn sparse(&self, first_row: usize, block: SparseBlock) -> Result<(Prepared, usize)> {
         let mut rows = Prepared::raw(block);
-        let n = self.steps.iter().take_while(|step| step.is_by_value()).count();
+        let n = self.n_sparse();
         let mut factor = 1.;
         for step in &self.steps[..n] {
             match step {
