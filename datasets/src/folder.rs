@@ -1,18 +1,18 @@
 //! A folder: of idx files, of parquet files, or of images.
 //!
-//! Images lie in the folder itself, which gives rows without labels, or in sub-folders, each of which is then a class, numbered in the order
+//! Each page of a TIFF is an image. Where `metadata.csv` or `metadata.jsonl` in the folder, or in that of all splits, names the labels of
+//! images ([`metadata`](crate::metadata)), these count. Else images lie in the folder itself, which gives rows without labels, or in sub-folders, each of which is then a class, numbered in the order
 //! of names; images in both places are refused.
 //! Sub-folders called `train` and `test` (or as the options say) are splits, and each may again have classes.
-use crate::decode::{EXTENSIONS, ImageRows, is_image};
+use crate::decode::{EXTENSIONS, ImageFile, ImageRows, is_image};
 use crate::idx::IdxFolder;
 use crate::labels::check_classes;
-use crate::listing::{Listing, name_of};
+use crate::listing::{Listing, files_below, name_of, seen_as};
+use crate::metadata::{self, Metadata};
 use crate::options::DataOptions;
 use crate::{Dataset, Error, Result, Split};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-
-/// Images that are read and decoded at a time.
-const IMAGES_PER_BATCH: usize = 1024;
 
 /// Opens a folder; what lies in it decides how.
 pub(crate) fn open(folder: &Path, options: &DataOptions) -> Result<Dataset> {
@@ -20,7 +20,10 @@ pub(crate) fn open(folder: &Path, options: &DataOptions) -> Result<Dataset> {
     if let Some(idx) = IdxFolder::find(&listing.files) {
         return idx.open(folder, options);
     }
-    let parquet: Vec<PathBuf> = crate::table::files_below(folder, &listing)?;
+    if let Some(tenx) = crate::sparse::tenx::find(&listing.files)? {
+        return tenx.open(options);
+    }
+    let parquet: Vec<PathBuf> = crate::table::files_below(folder)?;
     if !parquet.is_empty() {
         return crate::table::open_folder(folder, parquet, options);
     }
@@ -32,10 +35,12 @@ fn open_images(folder: &Path, listing: &Listing, options: &DataOptions) -> Resul
     let test_name = options.test_split.as_deref().unwrap_or("test");
     let at = folder.display().to_string();
     options.refuse_columns(&at, "a folder of images holds rows")?;
-    options.refuse_labels(
-        &at,
-        "a folder of images has its labels in the names of its sub-folders, one for each class",
-    )?;
+    if ![Some(folder), listing.folder(train_name)].into_iter().flatten().any(metadata::is_in) {
+        options.refuse_labels(
+            &at,
+            "a folder of images has its labels in the names of its sub-folders, one for each class",
+        )?;
+    }
     let wanted = [&options.train_split, &options.test_split];
     for wanted in wanted.into_iter().flatten() {
         if listing.folder(wanted).is_none() {
@@ -44,14 +49,22 @@ fn open_images(folder: &Path, listing: &Listing, options: &DataOptions) -> Resul
         }
     }
     let Some(train) = listing.folder(train_name) else {
-        let (split, class_names) = open_split(folder, options, None)?;
+        let (split, class_names) = open_split(folder, folder, options, None)?;
         return Dataset::new(at, split, None, class_names);
     };
-    let (train, class_names) = open_split(train, options, None)?;
+    let (train, class_names) = open_split(train, folder, options, None)?;
     let test = match listing.folder(test_name) {
         None => None,
         Some(test_folder) => {
-            let (test, _) = open_split(test_folder, options, class_names.as_deref())?;
+            let (test, names) = open_split(test_folder, folder, options, class_names.as_deref())?;
+            if class_names.is_none() && names.is_some() && train.labels.is_some() {
+                let what = "has texts for labels, and the training images have class numbers";
+                return Err(Error::format(
+                    test_folder.display(),
+                    what,
+                    "save the labels of both as one type",
+                ));
+            }
             test.check_images_like(&train, &at, "make all images of a data set the same")?;
             Some(test)
         }
@@ -61,9 +74,10 @@ fn open_images(folder: &Path, listing: &Listing, options: &DataOptions) -> Resul
 
 /// One split: its images, and the classes when it has sub-folders.
 ///
-/// `known` are the classes of the training split, whose numbers a test split has to use.
+/// `root` is the folder of all splits, `known` are the classes of the training split, whose numbers a test split has to use.
 fn open_split(
     folder: &Path,
+    root: &Path,
     options: &DataOptions,
     known: Option<&[String]>,
 ) -> Result<(Split, Option<Vec<String>>)> {
@@ -73,11 +87,24 @@ fn open_split(
     let mut labels = None;
     let mut class_names = None;
     let mut classes = Vec::new();
+    let mut seen = HashSet::from([seen_as(folder)]);
     for class_folder in &listing.folders {
-        let inside = images_below(class_folder)?;
+        let inside = files_below(class_folder, &mut seen, &is_image)?;
         if !inside.is_empty() {
             classes.push((name_of(class_folder), inside));
         }
+    }
+    if let Some(metadata) = Metadata::find(&[folder, root], options)? {
+        images.extend(classes.drain(..).flat_map(|(_, inside)| inside));
+        let of_images = metadata.of(images.iter().map(PathBuf::as_path))?;
+        labels = Some(match known {
+            None => {
+                let numbers;
+                (numbers, class_names) = of_images.of_training()?;
+                numbers
+            }
+            Some(_) => of_images.of_test(&at, known)?,
+        });
     }
     if let (Some(image), Some((class, _))) = (images.first(), classes.first()) {
         return Err(Error::format(
@@ -114,28 +141,33 @@ fn open_split(
             format!("images end in one of {}", EXTENSIONS.join(", ")),
         ));
     }
-    let n = options.rows_of(images.len());
-    images.truncate(n);
-    if let Some(labels) = &mut labels {
-        labels.truncate(n);
-    }
+    let (images, labels) = pages_of(&images, labels.as_deref(), options)?;
     let mut rows = ImageRows::new(options.colour, options.memory_limit());
-    for batch in images.chunks(IMAGES_PER_BATCH) {
-        rows.extend(batch, |_, path| {
-            let bytes = std::fs::read(path).map_err(|e| Error::io(path, e))?;
-            Ok((path.display().to_string(), bytes))
-        })?;
-    }
+    rows.check(&images, |_, image| image.load())?;
+    rows.extend(&images, |_, image| image.load())?;
     let (rows, shape) = rows.finish(&at)?;
     Ok((Split::new(rows, labels)?.with_image(Some(shape))?, class_names))
 }
 
-/// Images of a class, in the order of their paths, in sub-folders too.
-fn images_below(folder: &Path) -> Result<Vec<PathBuf>> {
-    let listing = Listing::of(folder)?;
-    let mut images: Vec<PathBuf> = listing.files.into_iter().filter(|path| is_image(path)).collect();
-    for folder in &listing.folders {
-        images.extend(images_below(folder)?);
+/// The images of files, each page one with the label of its file; no more of them than are asked for.
+fn pages_of(
+    files: &[PathBuf],
+    labels: Option<&[u32]>,
+    options: &DataOptions,
+) -> Result<(Vec<ImageFile>, Option<Vec<u32>>)> {
+    let n = options.rows_of(usize::MAX);
+    let (mut images, mut of_images) = (Vec::new(), labels.map(|_| Vec::new()));
+    for (i, path) in files.iter().enumerate() {
+        if images.len() >= n {
+            break;
+        }
+        let pages = ImageFile::of(path)?;
+        if let (Some(of_images), Some(label)) = (&mut of_images, labels.and_then(|labels| labels.get(i))) {
+            of_images.extend(std::iter::repeat_n(*label, pages.len()));
+        }
+        images.extend(pages);
     }
-    Ok(images)
+    images.truncate(n);
+    of_images.iter_mut().for_each(|labels| labels.truncate(n));
+    Ok((images, of_images))
 }

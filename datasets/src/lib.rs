@@ -34,6 +34,7 @@
 //! | [`patches`]    | random patches of images                                        |
 //! | [`preparation`] | what is done to raw rows before a model reads them: scale, means, columns, PCA, whitening |
 //! | [`source`]     | the trait [`Source`], rows in memory, subsets                   |
+//! | [`sparse`]     | sparse rows: of scipy, Matrix Market, 10x Genomics, AnnData     |
 //! | [`feed`]       | [`Feed`]: a seeded order, chunks to the device, minibatch views |
 //!
 //! | feature           | default | what it reads                                                       |
@@ -41,6 +42,7 @@
 //! | `hub`             | yes     | data sets of the Hugging Face hub (with `parquet`)                  |
 //! | `image`           | yes     | images: files, folders, in tables, and the built-in photographs     |
 //! | `parquet`         | yes     | parquet files                                                       |
+//! | `hdf5`            | no      | `.h5ad` of AnnData and `.h5` of 10x Genomics                        |
 //! | `candle-datasets` | no      | what candle-datasets has loaded, by `Dataset::from_candle`          |
 //! | `cuda`            | no      | rows on GPUs                                                        |
 //!
@@ -59,7 +61,7 @@ mod error;
 pub mod feed;
 mod folder;
 mod gather;
-#[cfg(any(feature = "image", feature = "parquet"))]
+#[cfg(any(feature = "image", feature = "parquet", feature = "hdf5"))]
 mod guard;
 #[cfg(feature = "hub")]
 pub mod hub;
@@ -67,6 +69,7 @@ mod idx;
 mod labels;
 mod listing;
 mod mapped;
+mod metadata;
 mod named;
 mod npy;
 mod npz;
@@ -75,10 +78,12 @@ pub mod options;
 pub mod patches;
 #[cfg(feature = "image")]
 mod pixels;
+mod planes;
 pub mod preparation;
 mod rounded;
 mod sink;
 pub mod source;
+pub mod sparse;
 mod table;
 mod tensors;
 #[cfg(feature = "image")]
@@ -98,3 +103,4 @@ pub use pixels::decode_image;
 pub use preparation::Preparation;
 pub use rounded::{Centre, Rounding};
 pub use source::{MemoryRows, RowType, Source, Subset};
+pub use sparse::{SparseBlock, SparseRows};

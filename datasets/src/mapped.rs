@@ -1,8 +1,9 @@
 //! Rows mapped from a file: pages come in when they are read and go when memory is short. Or unpacked from one.
 use crate::source::{check_finite, check_read, gather};
 use crate::{Error, Result, RowType, Source, count};
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapMut};
 use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ pub(crate) struct MappedFile {
 enum Held {
     Map(Mmap),
     Memory(Vec<u8>),
+    Words(Vec<u32>),
 }
 
 impl std::fmt::Debug for MappedFile {
@@ -51,12 +53,48 @@ impl MappedFile {
         Self { held: Arc::new(Held::Memory(bytes)) }
     }
 
+    /// The bytes of floats in memory.
+    pub(crate) fn of_floats(values: Vec<f32>) -> Self {
+        // The words take the place of the floats.
+        Self { held: Arc::new(Held::Words(values.into_iter().map(f32::to_bits).collect())) }
+    }
+
+    /// `n` words that `fill` writes, zeros before it does: in memory up to `limit_bytes`, beyond it in a temporary file.
+    pub(crate) fn of_words(
+        n: usize,
+        limit_bytes: usize,
+        fill: impl FnOnce(&mut [u32]) -> Result<()>,
+    ) -> Result<Self> {
+        let n_bytes = n.saturating_mul(4);
+        if n_bytes <= limit_bytes {
+            let mut words = vec![0; n];
+            fill(&mut words)?;
+            return Ok(Self { held: Arc::new(Held::Words(words)) });
+        }
+        let failed = |e| Error::io(&std::env::temp_dir(), e);
+        let mut file = tempfile::tempfile().map_err(failed)?;
+        // Written, so that a full disk is an error here and not a fault where the map is written to.
+        std::io::copy(&mut std::io::repeat(0).take(n_bytes as u64), &mut file).map_err(failed)?;
+        // SAFETY: the file has no name, so that no other process reaches it, and its length stays; the map starts at a page, so that it is
+        // aligned for words, which have no invalid bit patterns.
+        let mut map = unsafe { MmapMut::map_mut(&file) }.map_err(failed)?;
+        fill(bytemuck::cast_slice_mut(&mut map))?;
+        Ok(Self { held: Arc::new(Held::Map(map.make_read_only().map_err(failed)?)) })
+    }
+
     /// The file's bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         match self.held.as_ref() {
             Held::Map(map) => map,
             Held::Memory(bytes) => bytes,
+            Held::Words(words) => bytemuck::cast_slice(words),
         }
+    }
+}
+
+impl AsRef<[u8]> for MappedFile {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
     }
 }
 

@@ -1,15 +1,17 @@
 //! NumPy's `.npy`: one array, `[n_samples, …]`.
 //!
 //! Bytes (`|u1`) and single precision (`<f4`) in C order are mapped. Every other type of whole numbers, floats and truth values, of
-//! either byte order, becomes f32 in memory; arrays in Fortran order are put into C order there. `[n, height, width]` makes grey images.
+//! either byte order, becomes f32 in memory; arrays in Fortran order are put into C order there. `[n, height, width]` makes grey images, and so do
+//! channels first or last ([`planes`](crate::planes)).
 //! Labels are whole numbers, or texts (`<U…`, `|S…`), which are numbered in alphabetic order.
 use crate::labels::{Labels, Texts, class_numbers};
 use crate::mapped::{MappedFile, MappedRows, check_extent};
 use crate::named::Rows;
 use crate::options::DataOptions;
+use crate::planes::Layout;
 use crate::rounded::RoundedSink;
 use crate::sink::RowSink;
-use crate::{Dataset, Error, ImageShape, Result, RowType, Source, Split};
+use crate::{Dataset, Error, Result, RowType, Source, Split};
 use bytemuck::Pod;
 use candle::{Device, Tensor};
 use npyz::{DType, NpyHeader, Order};
@@ -22,19 +24,22 @@ pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
     let array = Array::open(path)?;
     options.refuse_columns(&array.at, "a .npy file holds one array")?;
     let Rows { rows, n_rows, image } = array.rows(options)?;
-    let (labels, class_names) = match &options.labels {
-        None => (None, None),
-        Some(labels_path) => {
-            let (labels, names) = Array::open(Path::new(labels_path))?.labels()?.of_training()?;
-            (Some(labels), names)
-        }
+    let (split, class_names) = with_labels(&array.at, rows, n_rows, options)?;
+    Dataset::new(path.display().to_string(), split.with_image(image)?, None, class_names)
+}
+
+/// Rows, all or the first of the `n_rows` that the file `at` has, and the labels of another file, when the options name one.
+pub(crate) fn with_labels(
+    at: &str,
+    rows: Arc<dyn Source>,
+    n_rows: usize,
+    options: &DataOptions,
+) -> Result<(Split, Option<Vec<String>>)> {
+    let Some(path) = &options.labels else {
+        return Ok((Split::new(rows, None)?, None));
     };
-    let at = match &options.labels {
-        None => array.at.clone(),
-        Some(labels_path) => format!("{} and {labels_path}", array.at),
-    };
-    let split = Split::join(at, rows, n_rows, labels)?.with_image(image)?;
-    Dataset::new(path.display().to_string(), split, None, class_names)
+    let (labels, names) = Array::open(Path::new(path))?.labels()?.of_training()?;
+    Ok((Split::join(format!("{at} and {path}"), rows, n_rows, Some(labels))?, names))
 }
 
 /// An array's place in its file.
@@ -47,6 +52,30 @@ pub(crate) struct Array {
     place: Range<usize>,
     shape: Vec<usize>,
     order: Order,
+}
+
+/// The values of an array, one after the other.
+pub(crate) struct Flat<'a, T> {
+    bytes: &'a [u8],
+    size: usize,
+    read: fn(&[u8]) -> T,
+}
+
+impl<T> Flat<'_, T> {
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() / self.size
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = T> + '_ {
+        self.bytes.chunks_exact(self.size).map(self.read)
+    }
+
+    /// Those at `place`, as far as they are there.
+    pub(crate) fn at(&self, place: Range<usize>) -> impl Iterator<Item = T> + '_ {
+        let end = place.end.min(self.len());
+        let bytes = &self.bytes[place.start.min(end) * self.size..end * self.size];
+        bytes.chunks_exact(self.size).map(self.read)
+    }
 }
 
 /// Values that are converted at a time.
@@ -121,10 +150,9 @@ impl Array {
         };
         let n_features = rest.iter().try_fold(1usize, |product, &d| product.checked_mul(d)).unwrap_or(0);
         check_extent(&self.at, n_samples, n_features)?;
-        let image = match *rest {
-            [height, width] => Some(ImageShape::grey(height, width)),
-            _ => None,
-        };
+        let layout = Layout::of(rest);
+        // Columns of the centre would be those of the file.
+        let centre = options.centre.clone().filter(|_| !layout.is_some_and(|layout| layout.is_interleaved()));
         let at = self.at.clone();
         let mapped = |row_type: RowType| -> Result<Arc<dyn Source>> {
             self.values(row_type.size_bytes())?;
@@ -142,7 +170,7 @@ impl Array {
             }
             (descr, _) => match number(descr) {
                 Some(Number { size, to_f64, .. }) => {
-                    let mut sink = RoundedSink::new(options.memory_limit(), options.centre.clone());
+                    let mut sink = RoundedSink::new(options.memory_limit(), centre);
                     self.gather(n_features, options, size, to_f64, |block| sink.push(block, n_features))?;
                     sink.finish(&at, n_features)?
                 }
@@ -152,7 +180,11 @@ impl Array {
                 }
             },
         };
-        Ok(Rows { rows, n_rows: n_samples, image })
+        let rows = match layout {
+            Some(layout) => layout.planes(rows),
+            None => rows,
+        };
+        Ok(Rows { rows, n_rows: n_samples, image: layout.map(|layout| layout.shape) })
     }
 
     /// Gives `take` the rows in C order, block by block; at most `max_rows` of them. `read` makes a value of `size` bytes.
@@ -253,14 +285,47 @@ impl Array {
             _ => return Err(self.wrong_type("u1, u4, i4, i8, f4 or f8", "save x.astype('float32')")),
         };
         if self.order == Order::Fortran {
-            return Err(Error::format(
-                &self.at,
-                "is in Fortran order, want C order",
-                "save numpy.ascontiguousarray(x)",
-            ));
+            return Err(self.in_fortran());
         }
         let bytes = self.values(dtype.size_in_bytes())?;
         Ok(Tensor::from_raw_buffer(bytes, dtype, &self.shape, &Device::Cpu)?)
+    }
+
+    /// The shape.
+    pub(crate) fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// All values as f64, in C order.
+    pub(crate) fn floats(&self) -> Result<Flat<'_, f64>> {
+        let want = || self.wrong_type("whole numbers, floats or truth values", "save x.astype('float32')");
+        let Number { size, to_f64, .. } = number(&self.descr).ok_or_else(want)?;
+        self.flat(size, to_f64)
+    }
+
+    /// All values as whole numbers, in C order.
+    pub(crate) fn wholes(&self) -> Result<Flat<'_, i64>> {
+        match number(&self.descr) {
+            Some(Number { size, to_whole: Some(to_whole), .. }) => self.flat(size, to_whole),
+            _ => Err(self.wrong_type("whole numbers", "save x.astype('int64')")),
+        }
+    }
+
+    fn flat<T>(&self, size: usize, read: fn(&[u8]) -> T) -> Result<Flat<'_, T>> {
+        if self.order == Order::Fortran {
+            return Err(self.in_fortran());
+        }
+        Ok(Flat { bytes: self.values(size)?, size, read })
+    }
+
+    /// The only text of an array without dimensions.
+    pub(crate) fn text(&self) -> Option<String> {
+        let text = text(&self.descr).filter(|_| self.shape.is_empty())?;
+        Some((text.read)(self.values(text.size).ok()?)?.trim_end_matches('\0').to_owned())
+    }
+
+    fn in_fortran(&self) -> Error {
+        Error::format(&self.at, "is in Fortran order, want C order", "save numpy.ascontiguousarray(x)")
     }
 
     fn wrong_type(&self, want: &str, fix: &str) -> Error {

@@ -23,7 +23,11 @@ const MOST_PER_BYTE: u64 = 1032;
 /// Opens the arrays.
 pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
     let file = MappedFile::open(path)?;
-    crate::named::open(&Archive::open(path, &file, options.memory_limit())?, options)
+    let archive = Archive::open(path, &file, options.memory_limit())?;
+    match crate::sparse::scipy::is_matrix(&archive.names()) {
+        true => crate::sparse::scipy::open(&archive, options),
+        false => crate::named::open(&archive, options),
+    }
 }
 
 /// The arrays of these names that a `.npz` file has, on the CPU, in the types that they are stored in: bytes, 32-bit and 64-bit whole numbers and
@@ -38,7 +42,7 @@ pub fn read_npz(path: &Path, names: &[&str]) -> Result<HashMap<String, Tensor>> 
     there.map(|name| Ok(((*name).to_owned(), archive.array(name)?.tensor()?))).collect()
 }
 
-struct Archive<'a> {
+pub(crate) struct Archive<'a> {
     at: String,
     file: &'a MappedFile,
     /// Cheap to clone, as reading needs.
@@ -68,7 +72,7 @@ impl<'a> Archive<'a> {
         found.ok_or_else(|| Error::missing(&self.at, Self::KIND, name, self.names()))
     }
 
-    fn array(&self, name: &str) -> Result<Array> {
+    pub(crate) fn array(&self, name: &str) -> Result<Array> {
         let at = format!("{}, array '{name}'", self.at);
         let damaged = |what: String| Error::format(&at, what, REMEDY);
         let mut archive = self.archive.clone();

@@ -8,11 +8,12 @@
 //! | a folder of idx files      | `train-images-idx3-ubyte`, `t10k-…`, plain or `.gz`                                    |
 //! | a folder of parquet files  | `train*.parquet`, `test*.parquet`                                                      |
 //! | a folder of images         | all of one size; sub-folders are classes, without them there are no labels; `train` and `test` sub-folders are splits |
-//! | `FILE.npy`                 | numbers of any type, `[n, …]`; `[n, height, width]` makes images                       |
+//! | `FILE.npy`                 | numbers of any type, `[n, …]`; `[n, height, width]`, with or without 1 or 3 channels first or 1, 3 or 4 last, makes images |
 //! | `FILE.npz`                 | an array as of `.npy`, perhaps labels, perhaps both again for testing                  |
 //! | `FILE.safetensors`         | a tensor `[n, …]`, u8 or float, perhaps labels, perhaps both again for testing         |
 //! | `FILE.parquet`             | an image column, a column of vectors, or numeric columns                               |
 //! | `FILE.csv`, `.tsv`, `….gz` | numbers, a row a line, with or without a header; perhaps a column of labels            |
+//! | `FILE.npz`, `.mtx`, `….gz`, `.h5ad`, `.h5`, a folder of 10x Genomics | sparse matrices: [`sparse`](crate::sparse)                   |
 //! | `FILE-ubyte`, `….gz`       | one idx file                                                                           |
 //!
 //! A name wins over a path; write `./mnist` for a folder of that name. Plain files are mapped, not read: they must not be
@@ -115,6 +116,14 @@ fn truncate(mut dataset: Dataset, options: &DataOptions) -> Result<Dataset> {
     Ok(dataset)
 }
 
+#[cfg(feature = "hdf5")]
+use crate::sparse::hdf5::open as open_hdf5;
+
+#[cfg(not(feature = "hdf5"))]
+fn open_hdf5(path: &Path, _: &DataOptions) -> Result<Dataset> {
+    Err(Error::without(path.display(), "HDF5", "hdf5"))
+}
+
 fn open_path(spec: &str, options: &DataOptions) -> Result<Dataset> {
     let path = Path::new(spec);
     if path.is_dir() {
@@ -131,6 +140,10 @@ fn open_path(spec: &str, options: &DataOptions) -> Result<Dataset> {
         crate::table::open
     } else if crate::delimited::is_file_name(&lower) {
         crate::delimited::open
+    } else if crate::sparse::market::is_file_name(&lower) {
+        crate::sparse::market::open
+    } else if lower.ends_with(".h5ad") || lower.ends_with(".h5") {
+        open_hdf5
     } else if crate::idx::is_idx_name(&lower) {
         crate::idx::open_file
     } else {

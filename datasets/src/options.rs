@@ -2,8 +2,9 @@
 use crate::{Centre, Error, Result};
 
 /// The forms that [`open`](mod@crate::open) takes, for messages and help texts.
-pub const FORMS: &str = "mnist-sample, mnist, fashion-mnist, hub:OWNER/NAME[@REVISION], a folder of idx files, images or parquet \
-                         files, or a file .npy, .npz, .safetensors, .parquet, .csv[.gz], .tsv[.gz] or -ubyte[.gz]";
+pub const FORMS: &str = "mnist-sample, mnist, fashion-mnist, hub:OWNER/NAME[@REVISION], a folder of idx files, images, parquet \
+                         files or 10x Genomics, or a file .npy, .npz, .safetensors, .parquet, .csv[.gz], .tsv[.gz], .mtx[.gz], .h5ad, .h5 or \
+                         -ubyte[.gz]";
 
 /// What to make of images.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -25,9 +26,9 @@ pub struct DataOptions {
     /// A column of a csv file may also be chosen by its number, counted from 0.
     ///
     /// Default: the image column, else the only column of vectors, else all numeric columns but the labels; the array
-    /// named like training data, else the only one of two or more dimensions.
+    /// named like training data, else the only one of two or more dimensions; `X` of `.h5ad`.
     pub features: Option<String>,
-    /// Column or array of the labels, or for `.npy` the path of another `.npy` file.
+    /// Column or array of the labels, or for `.npy` and sparse matrices the path of a `.npy` file.
     ///
     /// Default: what the hub declares as class label, else a column or array called `label`, `labels`, `target` or the
     /// like, else the only column of texts of a csv file without a header; none for `.npy`. There may be up to
@@ -43,7 +44,8 @@ pub struct DataOptions {
     pub test_split: Option<String>,
     /// Rows to keep of each split, from its beginning. Default: all.
     pub max_rows: Option<usize>,
-    /// What to make of images: as stored by default. Transparency is dropped, 16 bits a channel are rounded to 8.
+    /// What to make of images: as stored by default. Transparency is dropped; where one has 16 bits a channel, all become floats, 16 bits
+    /// over 65,535 and bytes over 255.
     pub colour: Colour,
     /// What is subtracted from the columns of values in more than 32 bits before they are rounded to f32. Default: nothing.
     pub centre: Option<Centre>,

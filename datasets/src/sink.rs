@@ -10,6 +10,7 @@ use std::sync::Arc;
 pub(crate) trait Value: bytemuck::Pod + Send + Sync {
     const ROW_TYPE: RowType;
     fn rows(values: Vec<Self>, n_features: usize) -> Result<MemoryRows>;
+    fn file(values: Vec<Self>) -> MappedFile;
 }
 
 impl Value for u8 {
@@ -17,12 +18,18 @@ impl Value for u8 {
     fn rows(values: Vec<Self>, n_features: usize) -> Result<MemoryRows> {
         MemoryRows::from_u8(values, n_features)
     }
+    fn file(values: Vec<Self>) -> MappedFile {
+        MappedFile::in_memory(values)
+    }
 }
 
 impl Value for f32 {
     const ROW_TYPE: RowType = RowType::F32;
     fn rows(values: Vec<Self>, n_features: usize) -> Result<MemoryRows> {
         MemoryRows::from_f32(values, n_features)
+    }
+    fn file(values: Vec<Self>) -> MappedFile {
+        MappedFile::of_floats(values)
     }
 }
 
@@ -73,13 +80,11 @@ impl<T: Value> RowSink<T> {
         let rows = MappedRows::new(at, written(file)?, 0, n_samples, n_features, T::ROW_TYPE)?;
         Ok(Arc::new(rows))
     }
-}
 
-impl RowSink<u8> {
-    /// The bytes as a file, for a reader of files.
+    /// The values as a file, for a reader of files.
     pub(crate) fn into_file(self) -> Result<MappedFile> {
         match self.spilled {
-            None => Ok(MappedFile::in_memory(self.memory)),
+            None => Ok(T::file(self.memory)),
             Some(file) => written(file),
         }
     }

@@ -1,5 +1,5 @@
 //! Where rows come from: the [`Source`] trait, and the sources that live in memory.
-use crate::{Error, Result, Rounding};
+use crate::{Error, Result, Rounding, SparseBlock};
 use candle::DType;
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -70,6 +70,19 @@ pub trait Source: std::fmt::Debug + Send + Sync {
     /// `indices.len() * n_features * size_bytes` long, or when the rows cannot be read.
     fn read_rows(&self, indices: &[u32], out: &mut [u8]) -> Result<()>;
 
+    /// The rows at `indices` by their entries, where the source keeps those alone that are not 0; none for other sources.
+    ///
+    /// # Errors
+    /// When an index is not below `n_samples`, or the rows cannot be read.
+    fn read_entries(&self, _indices: &[u32]) -> Result<Option<SparseBlock>> {
+        Ok(None)
+    }
+
+    /// Whether [`read_entries`](Self::read_entries) gives any.
+    fn is_sparse(&self) -> bool {
+        false
+    }
+
     /// The number of a row where all rows come from: of a choice of the rows of a file, its number in the file. For messages.
     fn origin(&self, row: usize) -> usize {
         row
@@ -86,10 +99,7 @@ pub fn row_bytes(source: &dyn Source) -> usize {
 /// # Errors
 /// See [`Source::read_rows`].
 pub fn check_read(source: &dyn Source, indices: &[u32], out: &[u8]) -> Result<()> {
-    let n = source.n_samples();
-    if let Some(bad) = indices.iter().find(|&&i| i as usize >= n) {
-        return Err(Error::Argument(format!("read_rows: index must be below n_samples, got {bad} of {n}")));
-    }
+    check_indices(source, indices)?;
     let want = indices.len() * row_bytes(source);
     if out.len() != want {
         return Err(Error::Argument(format!(
@@ -100,6 +110,17 @@ pub fn check_read(source: &dyn Source, indices: &[u32], out: &[u8]) -> Result<()
         )));
     }
     Ok(())
+}
+
+/// Refuses the rows that there are not.
+pub(crate) fn check_indices(source: &dyn Source, indices: &[u32]) -> Result<()> {
+    let n = source.n_samples();
+    match indices.iter().find(|&&i| i as usize >= n) {
+        Some(bad) => {
+            Err(Error::Argument(format!("read_rows: index must be below n_samples, got {bad} of {n}")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Below this many bytes a copy is over before a second thread has woken up.
@@ -302,6 +323,16 @@ impl Source for Subset {
         check_read(self, indices, out)?;
         let there: Vec<u32> = indices.iter().map(|&i| self.indices[i as usize]).collect();
         self.inner.read_rows(&there, out)
+    }
+
+    fn read_entries(&self, indices: &[u32]) -> Result<Option<SparseBlock>> {
+        check_indices(self, indices)?;
+        let there: Vec<u32> = indices.iter().map(|&i| self.indices[i as usize]).collect();
+        self.inner.read_entries(&there)
+    }
+
+    fn is_sparse(&self) -> bool {
+        self.inner.is_sparse()
     }
 
     fn origin(&self, row: usize) -> usize {

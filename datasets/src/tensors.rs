@@ -7,7 +7,8 @@ use crate::labels::{Labels, class_numbers};
 use crate::mapped::{MappedFile, MappedRows, check_extent};
 use crate::named::{Named, Rows};
 use crate::options::DataOptions;
-use crate::{Dataset, Error, ImageShape, Result, RowType, Source};
+use crate::planes::Layout;
+use crate::{Dataset, Error, Result, RowType, Source};
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
 use std::path::Path;
 use std::sync::Arc;
@@ -84,11 +85,10 @@ impl Named for Tensors {
         }
         let n_features = rest.iter().product();
         check_extent(&at, *n_samples, n_features)?;
-        let image = match *rest {
-            [height, width] => Some(ImageShape::grey(height, width)),
-            [channels @ (1 | 3), height, width] => Some(ImageShape { height, width, channels }),
-            _ => None,
-        };
+        let layout = Layout::of(rest);
+        // Columns of the centre would be those of the file.
+        let centre = options.centre.clone().filter(|_| !layout.is_some_and(|layout| layout.is_interleaved()));
+        let options = &DataOptions { centre, ..options.clone() };
         let start = self.start + info.data_offsets.0;
         let mapped = |row_type| -> Result<Arc<dyn Source>> {
             let file = self.file.clone();
@@ -119,7 +119,11 @@ impl Named for Tensors {
                 ));
             }
         };
-        Ok(Rows { rows, n_rows: *n_samples, image })
+        let rows = match layout {
+            Some(layout) => layout.planes(rows),
+            None => rows,
+        };
+        Ok(Rows { rows, n_rows: *n_samples, image: layout.map(|layout| layout.shape) })
     }
 
     fn labels(&self, name: &str) -> Result<Labels> {

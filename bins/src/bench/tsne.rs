@@ -89,8 +89,10 @@ impl Rows {
             Self::Set(name) => {
                 let set = chandlery_datasets::open(name, &DataOptions::default())?;
                 let of_set = tsne::rows::Rows::of(set, SplitsArg::All, None, &Device::Cpu)?;
-                let labels = of_set.labels.map(|labels| Tensor::new(labels, &Device::Cpu)).transpose()?;
-                Ok((of_set.raw, labels))
+                let labels = of_set.labels.as_deref();
+                let labels = labels.map(|labels| Tensor::new(labels, &Device::Cpu)).transpose()?;
+                let raw = of_set.raw().context("--data: rows must be dense")?;
+                Ok((raw.clone(), labels))
             }
             &Self::Blobs(n, d) => {
                 let centres =

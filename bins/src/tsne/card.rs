@@ -20,7 +20,11 @@ pub fn of<'a>(
     pictures: &'a [Picture],
 ) -> Result<Card<'a>> {
     let (n, n_dims) = embedding.layout().dims2()?;
-    let n_inputs = rows.raw.dim(1)?;
+    let n_inputs = rows.n_inputs();
+    let compared = match rows.raw() {
+        Some(_) => format!("`rows` `[n, {n_inputs}]`, the raw rows"),
+        None => "`prepared_rows` `[n, n_features]`, the rows as they were prepared,".to_owned(),
+    };
     let centre = match embedding.config().centre.is_empty() {
         true => "",
         false => ", less `centre` of config.json, subtracted in f64",
@@ -52,9 +56,10 @@ pub fn of<'a>(
              let points = embedding.layout(); // [{n}, {n_dims}]\n\
              let new = embedding.transform(&rows)?; // rows: [m, {n_inputs}], raw: u8, or f32 in the same unit over 255{centre}"
         ),
-        files: "`model.safetensors` holds `layout` `[n, n_dims]` and `rows` `[n, n_inputs]`, the raw rows that new ones are compared with. \
+        files: format!(
+            "`model.safetensors` holds `layout` `[n, {n_dims}]` and {compared} that new ones are compared with. \
                 `layout.npy`, `layout.csv` (with labels) and `layout.safetensors` hold the layout alone; `page.html` shows it in a browser, \
                 without a network."
-            .to_owned(),
+        ),
     })
 }

@@ -10,7 +10,7 @@ use crate::progress::Spinner;
 use crate::report::{Outcome, Report};
 use crate::session::info::data_and_settings;
 use anyhow::{Context, Result};
-use candle::{DType, Device, Tensor};
+use candle::{Device, Tensor};
 use chandlery::Philox;
 use chandlery::tsne::measure::{kl_of_affinities, true_kl};
 use chandlery::tsne::{Embedding, TsneConfig, TsneRun};
@@ -30,7 +30,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let config = asked.lowered(rows.n());
     let metric = MetricArg(config.metric);
     let spinner = Spinner::new("measuring");
-    let read = config.preparation.apply(&rows.raw)?.to_dtype(DType::F32)?.contiguous()?;
+    let read = rows.read(&config.preparation)?;
     let philox = Philox::new(settings.map_or(0, |settings| settings.seed), streams::START);
     // What compares rows in another way has other neighbours.
     let is_as_made = args.metric.is_none() && args.neighbours.is_none() && args.prepare.is_empty();

@@ -46,12 +46,16 @@ pub fn write_pictures(
     if rows.labels.is_some() && !classes.labelled {
         notes.push("There are too many different labels to colour points by them.".to_owned());
     }
-    let sprites = match Sprites::new(&rows.raw, rows.image, settings.page_limit << 20)? {
-        Ok(sprites) => Some(sprites),
-        Err(why) => {
-            notes.push(why);
-            None
-        }
+    let sprites = match rows.raw() {
+        Some(raw) => match Sprites::new(raw, rows.image, settings.page_limit << 20)? {
+            Ok(sprites) => Some(sprites),
+            Err(why) => {
+                notes.push(why);
+                None
+            }
+        },
+        // Sparse rows are no pictures.
+        None => None,
     };
     let page = Page { title: &title, points, figures, sprites: sprites.as_ref(), notes: &notes };
     folder.write(PAGE, page.html()?.as_bytes())?;

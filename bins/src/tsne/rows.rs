@@ -5,14 +5,15 @@ use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery_datasets::preparation::StepConfig;
 use chandlery_datasets::{Centre, DataOptions, Dataset, ImageShape, Preparation, Split, count, open};
+use chandlery_ops::free_memory;
 use std::path::Path;
 
 /// Raw rows with what is known of them.
 pub struct Rows {
     /// The data set, as the user named it.
     pub name: String,
-    /// `[n, n_inputs]`, u8 or f32.
-    pub raw: Tensor,
+    /// The rows themselves.
+    pub held: Held,
     /// What was subtracted from the columns before they were rounded to f32; empty where nothing was.
     pub centre: Vec<f64>,
     /// `[n]`, where all rows have one.
@@ -21,6 +22,14 @@ pub struct Rows {
     pub class_names: Option<Vec<String>>,
     /// How the values of a row make an image.
     pub image: Option<ImageShape>,
+}
+
+/// Raw rows.
+pub enum Held {
+    /// `[n, n_inputs]`, u8 or f32, on the device.
+    Dense(Tensor),
+    /// Sparse ones, which become dense when they are prepared, on this device.
+    Sparse(Split, Device),
 }
 
 impl Rows {
@@ -45,11 +54,17 @@ impl Rows {
             (SplitsArg::Test, Some(test)) => vec![test],
             (SplitsArg::Test, None) => bail!("--split test: {name} has no test rows; use --split train"),
         };
-        let raw = splits.iter().map(|split| centred(split, centre, device)).collect::<Result<Vec<_>>>()?;
+        let held = match splits.as_slice() {
+            [split] if split.rows.is_sparse() => Held::Sparse(split.clone(), device.clone()),
+            splits => {
+                let raw = splits.iter().map(|split| centred(split, centre, device));
+                Held::Dense(Tensor::cat(&raw.collect::<Result<Vec<_>>>()?, 0)?)
+            }
+        };
         let labels: Option<Vec<&[u32]>> = splits.iter().map(|split| split.labels.as_deref()).collect();
         Ok(Self {
             name,
-            raw: Tensor::cat(&raw, 0)?,
+            held,
             centre: centre.and_then(Centre::values).unwrap_or_default().to_vec(),
             labels: labels.map(|of| of.concat()),
             class_names,
@@ -62,19 +77,70 @@ impl Rows {
         if steps.is_empty() {
             return Ok(Preparation::default());
         }
-        let split = Split::from_tensor(&self.raw.to_device(&Device::Cpu)?)?;
-        Preparation::fit(&split, steps, seed).context("--prepare")
+        match &self.held {
+            Held::Dense(raw) => {
+                let split = Split::from_tensor(&raw.to_device(&Device::Cpu)?)?;
+                Preparation::fit(&split, steps, seed)
+            }
+            Held::Sparse(split, _) => Preparation::fit(split, steps, seed),
+        }
+        .context("--prepare")
+    }
+
+    /// What t-SNE reads of the rows, f32 `[n, n_features]`.
+    pub fn read(&self, preparation: &Preparation) -> Result<Tensor> {
+        match &self.held {
+            Held::Dense(raw) => Ok(preparation.apply(raw)?.to_dtype(DType::F32)?.contiguous()?),
+            Held::Sparse(split, device) => prepared(split, preparation, device),
+        }
+    }
+
+    /// Raw rows on the device, where they are dense.
+    pub fn raw(&self) -> Option<&Tensor> {
+        match &self.held {
+            Held::Dense(raw) => Some(raw),
+            Held::Sparse(..) => None,
+        }
+    }
+
+    /// Values in a raw row.
+    pub fn n_inputs(&self) -> usize {
+        match &self.held {
+            Held::Dense(raw) => raw.dims().last().copied().unwrap_or(0),
+            Held::Sparse(split, _) => split.n_features(),
+        }
     }
 
     /// How many there are.
     pub fn n(&self) -> usize {
-        self.raw.dims().first().copied().unwrap_or(0)
+        match &self.held {
+            Held::Dense(raw) => raw.dims().first().copied().unwrap_or(0),
+            Held::Sparse(split, _) => split.n_samples(),
+        }
     }
 
     /// How many of what width, in words.
     pub fn words(&self) -> String {
-        format!("{} of {}", count(self.n(), "row"), self.raw.dims().last().copied().unwrap_or(0))
+        format!("{} of {}", count(self.n(), "row"), self.n_inputs())
     }
+}
+
+/// Prepared rows of a split of sparse rows, which must have room.
+pub fn prepared(split: &Split, preparation: &Preparation, device: &Device) -> Result<Tensor> {
+    let width = preparation.n_outputs(split.n_features())?;
+    let need = 4 * split.n_samples() as u64 * width as u64;
+    if let Some(free) = free_memory(device)? {
+        // They are gathered, and joined.
+        ensure!(
+            2 * need <= free,
+            "--data: {} of {width} values take {:.1} GiB as dense rows, and {:.1} GiB are free; prepare them to fewer, as by --prepare \
+             log1p,pca=50, or take fewer by --max-rows",
+            count(split.n_samples(), "row"),
+            2. * need as f64 / f64::from(1 << 30),
+            free as f64 / f64::from(1 << 30)
+        );
+    }
+    Ok(preparation.apply_split(split, device)?)
 }
 
 /// Rows on `device` as they are stored, without the centre that they were read with, if they did not lose it on reading.

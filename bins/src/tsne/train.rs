@@ -63,8 +63,12 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         session::Rows { data: &rows.name, n: rows.n() },
         |settings, device| begin(settings, &rows, device),
         |settings, path, device| {
-            let of_run = settings.neighbours_from.is_none().then_some(&rows.raw);
+            let of_run = rows.raw().filter(|_| settings.neighbours_from.is_none());
             let (mut run, place) = TsneRun::load_checkpoint(path, of_run, device)?;
+            if rows.raw().is_none() && settings.neighbours_from.is_none() {
+                let read = rows.read(&run.config().preparation).map_err(candle::Error::msg)?;
+                run = run.with_prepared_rows(&read)?;
+            }
             let made = run.iteration().saturating_sub(settings.early_iterations);
             if let Some(all) = args.iterations {
                 ensure!(
@@ -104,7 +108,14 @@ fn begin(settings: &Settings, rows: &Rows, device: &Device) -> Result<TsneRun> {
         _ => {
             let preparation = rows.preparation(&settings.prepare, settings.seed)?;
             let config = settings.config(preparation, rows.image);
-            TsneRun::new(TsneConfig { centre: rows.centre.clone(), ..config }, philox, &rows.raw)?
+            let config = TsneConfig { centre: rows.centre.clone(), ..config };
+            match rows.raw() {
+                Some(raw) => TsneRun::new(config, philox, raw)?,
+                None => {
+                    let read = rows.read(&config.preparation)?;
+                    TsneRun::of_prepared(config, philox, &read)?
+                }
+            }
         }
     };
     match &settings.start_from {
@@ -213,7 +224,7 @@ fn embedding_of(made: &TsneRun, rows: &Rows, settings: &Settings) -> Result<Embe
         return Ok(made.embedding()?);
     }
     let config = TsneConfig { image: rows.image, centre: rows.centre.clone(), ..made.config().clone() };
-    Ok(Embedding::from_tensors(config, made.layout()?, Some(rows.raw.clone()))?)
+    Ok(Embedding::from_tensors(config, made.layout()?, rows.raw().cloned())?)
 }
 
 /// The divergence with its sum over all pairs, and the other measures.
@@ -221,7 +232,10 @@ fn measured(made: &TsneRun, embedding: &Embedding, rows: &Rows) -> Result<(f64, 
     let _spinner = Spinner::new("measuring");
     let layout = embedding.layout();
     let kl = kl_of_affinities(made.affinities(), layout, embedding.config().degrees_of_freedom)?;
-    let read = embedding.prepare(&rows.raw)?;
+    let read = match embedding.prepared_rows()? {
+        Some(read) => read,
+        None => rows.read(&embedding.config().preparation)?,
+    };
     Ok((kl, Measures::new(&read, rows.labels.as_deref(), layout, embedding.config().metric)?))
 }
 

@@ -1,6 +1,6 @@
 //! The command `transform`: new rows in a saved layout.
 use super::args::TransformArgs;
-use super::rows::centred;
+use super::rows::{centred, prepared};
 use super::train::words_of_list;
 use crate::arrays::{self, Format};
 use crate::features::report_beside;
@@ -24,8 +24,8 @@ pub fn transform(args: &TransformArgs) -> Result<Outcome> {
     let dataset = data.open(&args.model.model)?;
     let name = dataset.name.clone();
     let split = split_of(dataset, args.split)?;
-    if let Some(training) = embedding.rows() {
-        let (want, got) = (training.dim(1)?, split.n_features());
+    if let Some(want) = embedding.n_inputs()? {
+        let got = split.n_features();
         ensure!(want == got, "--data: rows must have {want} values for this layout, got {got}");
     }
     let (asked, n) = (args.config(), embedding.layout().dim(0)?);
@@ -37,7 +37,11 @@ pub fn transform(args: &TransformArgs) -> Result<Outcome> {
     }
     let started = Instant::now();
     let spinner = Spinner::new("placing rows");
-    let points = embedding.transform_with(&centred(&split, data.read.centre.as_ref(), &device)?, &config)?;
+    let points = match split.rows.is_sparse() {
+        true => embedding
+            .transform_prepared(&prepared(&split, &embedding.config().preparation, &device)?, &config)?,
+        false => embedding.transform_with(&centred(&split, data.read.centre.as_ref(), &device)?, &config)?,
+    };
     drop(spinner);
     let took = started.elapsed().as_secs_f64();
     let shape = points.dims2()?;

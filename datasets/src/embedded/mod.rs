@@ -16,7 +16,7 @@
 //! assert_eq!(photographs.images().len(), 4);
 //! # Ok(()) }
 //! ```
-use crate::decode::decode;
+use crate::decode::{Pixels, Values, decode};
 use crate::options::Colour;
 use crate::patches::{Image, ImageSet};
 use crate::{Dataset, Error, ImageShape, Result, Split};
@@ -103,8 +103,11 @@ pub(crate) fn natural_images_in(colour: Colour) -> Result<ImageSet> {
     let images = NATURAL_IMAGES
         .iter()
         .map(|&(name, png)| {
-            let pixels = decode(&format!("natural-images ({name})"), png, colour)?;
-            Image::from_u8(name, pixels.shape, pixels.values)
+            let Pixels { form, values } = decode(&format!("natural-images ({name})"), png, None, colour)?;
+            match values {
+                Values::Bytes(bytes) => Image::from_u8(name, form.shape, bytes),
+                Values::Floats(floats) => Image::from_f32(name, form.shape, floats),
+            }
         })
         .collect::<Result<_>>()?;
     ImageSet::new("natural-images", images)

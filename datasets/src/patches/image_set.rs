@@ -1,8 +1,9 @@
 //! Images of any sizes, grey or in colour.
 use super::PatchSize;
-use crate::decode::{AnyImages, EXTENSIONS, is_image};
+use crate::decode::{AnyImages, EXTENSIONS, Gathered, ImageFile, is_image};
 use crate::mapped::MappedFile;
 use crate::options::Colour;
+use crate::source::check_finite;
 use crate::{DataOptions, Dataset, Error, ImageShape, Result, RowType, Split};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -23,8 +24,8 @@ pub struct Image {
 enum Pixels {
     U8(Vec<u8>),
     F32(Vec<f32>),
-    /// Bytes of several images, and where those of this one lie.
-    Shared(MappedFile, Range<usize>),
+    /// Values of several images, where those of this one lie in bytes, and their type.
+    Shared(MappedFile, Range<usize>, RowType),
 }
 
 impl Image {
@@ -57,7 +58,7 @@ impl Image {
         let n_values = match &pixels {
             Pixels::U8(values) => values.len(),
             Pixels::F32(values) => values.len(),
-            Pixels::Shared(_, range) => range.len(),
+            Pixels::Shared(_, range, row_type) => range.len() / row_type.size_bytes(),
         };
         if n_values == 0 || shape.n_features() != n_values {
             return Err(Error::Argument(format!(
@@ -90,16 +91,17 @@ impl Image {
     /// The stored type.
     pub fn row_type(&self) -> RowType {
         match self.pixels {
-            Pixels::U8(_) | Pixels::Shared(..) => RowType::U8,
+            Pixels::U8(_) => RowType::U8,
             Pixels::F32(_) => RowType::F32,
+            Pixels::Shared(_, _, row_type) => row_type,
         }
     }
 
     /// The pixels as floats, `[channels, height, width]`; bytes are divided by 255.
     pub fn to_f32(&self) -> Vec<f32> {
-        match &self.pixels {
-            Pixels::F32(values) => values.clone(),
-            Pixels::U8(_) | Pixels::Shared(..) => self.bytes().iter().map(|&p| f32::from(p) / 255.).collect(),
+        match self.row_type() {
+            RowType::F32 => bytemuck::pod_collect_to_vec(self.bytes()),
+            RowType::U8 => self.bytes().iter().map(|&p| f32::from(p) / 255.).collect(),
         }
     }
 
@@ -108,14 +110,14 @@ impl Image {
         match &self.pixels {
             Pixels::U8(values) => values,
             Pixels::F32(values) => bytemuck::cast_slice(values),
-            Pixels::Shared(file, range) => &file.bytes()[range.clone()],
+            Pixels::Shared(file, range, _) => &file.bytes()[range.clone()],
         }
     }
 }
 
 /// Images of any sizes to draw patches from, of one stored type and with the same channels.
 ///
-/// Images of files and of the hub are bytes, in memory up to [`DataOptions::memory_bytes`], then in a temporary file that is mapped.
+/// Images of files and of the hub are bytes, or floats where one has 16 bits a value, in memory up to [`DataOptions::memory_bytes`], then in a temporary file that is mapped.
 #[derive(Debug, Clone)]
 pub struct ImageSet {
     name: String,
@@ -174,7 +176,7 @@ impl ImageSet {
             return Self::of_folder(path, &options);
         }
         if path.is_file() && is_image(path) {
-            return Self::of_files(spec, &[path.to_owned()], &options, |_| spec.to_owned());
+            return Self::of_files(spec, &[path.to_owned()], &options, Path::new(""));
         }
         match crate::open::any_images(spec, &options)? {
             Some(images) => Self::of_any(spec, images),
@@ -184,8 +186,8 @@ impl ImageSet {
 
     /// Every image file in `folder` and its sub-folders, in the order of their paths; files are told by their ending.
     ///
-    /// With [`Colour::Rgb`] images have three planes, else they become grey as in [`ImageSet::open`]; 16 bits become 8, transparency is
-    /// dropped.
+    /// With [`Colour::Rgb`] images have three planes, else they become grey as in [`ImageSet::open`]; 16 bits stay, as
+    /// floats, transparency is dropped, and each page of a TIFF is an image.
     ///
     /// # Errors
     /// When the folder cannot be read or holds no image file, or one of them cannot be decoded.
@@ -202,37 +204,37 @@ impl ImageSet {
                 format!("give a folder with files that end in one of: {}", EXTENSIONS.join(", ")),
             ));
         }
-        let name = |path: &Path| path.strip_prefix(folder).unwrap_or(path).display().to_string();
-        Self::of_files(&folder.display().to_string(), &files, options, name)
+        Self::of_files(&folder.display().to_string(), &files, options, folder)
     }
 
-    /// Image files, of which no more are decoded at a time than threads are kept busy by.
-    fn of_files(
-        set: &str,
-        files: &[PathBuf],
-        options: &DataOptions,
-        name: impl Fn(&Path) -> String,
-    ) -> Result<Self> {
+    /// Image files, which are called by their paths within `folder`; no more are decoded at a time than threads are kept busy by.
+    fn of_files(set: &str, files: &[PathBuf], options: &DataOptions, folder: &Path) -> Result<Self> {
         let mut images = AnyImages::new(options.colour, options.memory_limit());
-        for batch in files.chunks(FILES_PER_BATCH) {
-            let load = |_, path: &PathBuf| {
-                let bytes = std::fs::read(path).map_err(|e| Error::io(path, e))?;
-                Ok((path.display().to_string(), bytes))
-            };
-            images.extend(batch, load, |i| name(&batch[i]))?;
+        for files in files.chunks(FILES_PER_BATCH) {
+            let batch: Vec<Vec<ImageFile>> =
+                files.iter().map(|path| ImageFile::of(path)).collect::<Result<_>>()?;
+            for batch in batch.concat().chunks(FILES_PER_BATCH) {
+                let named =
+                    |file: &ImageFile| file.name(file.path.strip_prefix(folder).unwrap_or(&file.path));
+                let name = |i: usize| batch.get(i).map_or_else(String::new, named);
+                images.extend(batch, |_, file| file.load(), name)?;
+            }
         }
         Self::of_any(set, images)
     }
 
     fn of_any(set: &str, images: AnyImages) -> Result<Self> {
-        let (named, bytes) = images.finish()?;
+        let Gathered { images, file, row_type } = images.finish()?;
         let mut at = 0;
         let image = |(name, shape): (String, ImageShape)| {
-            let range = at..at + shape.n_features();
+            let range = at..at + shape.n_features() * row_type.size_bytes();
             at = range.end;
-            Image::checked(name, shape, Pixels::Shared(bytes.clone(), range))
+            if row_type == RowType::F32 {
+                check_finite(&name, &file.bytes()[range.clone()], shape.width)?;
+            }
+            Image::checked(name, shape, Pixels::Shared(file.clone(), range, row_type))
         };
-        Self::new(set, named.into_iter().map(image).collect::<Result<_>>()?)
+        Self::new(set, images.into_iter().map(image).collect::<Result<_>>()?)
     }
 
     /// Leaves out the images in which no patch of `size` lies; says how many they were.

@@ -12,6 +12,7 @@
 //!
 //! Quartiles lie between two values in proportion (method 7 of Hyndman and Fan, "Sample quantiles in statistical packages", 1996). All
 //! is computed in f64.
+use super::sparse::{Prepared, sparse_in_order};
 use super::statistics::{blocks, in_order};
 use super::{Preparation, stored};
 use crate::{Error, Result, Split};
@@ -48,7 +49,13 @@ impl Columns {
             ColumnKind::Robust => quartiles(split, preparation, seed, n_features)?,
             _ => {
                 let mut sums = Sums::new(n_features);
-                in_order(split, preparation, |first, rows| sums.add(first, rows))?;
+                match split.rows.is_sparse() && preparation.keeps_sparse() {
+                    true => sparse_in_order(split, preparation, |rows| {
+                        sums.add_sparse(rows);
+                        Ok(())
+                    })?,
+                    false => in_order(split, preparation, |first, rows| sums.add(first, rows))?,
+                }
                 sums.scales(kind)
             }
         };
@@ -84,6 +91,17 @@ impl Columns {
         let [centre, scale] = &self.applied;
         let y = x.broadcast_sub(centre)?.broadcast_mul(scale)?;
         if self.kind == ColumnKind::MinMax { y.clamp(0f64, 1f64) } else { Ok(y) }
+    }
+
+    /// `y` of a column's number and its `x`.
+    pub(super) fn by_value(&self) -> candle::Result<impl Fn(usize, f64) -> f64> {
+        let [centre, scale] = &self.applied;
+        let (centre, scale) = (centre.to_vec1::<f64>()?, scale.to_vec1::<f64>()?);
+        let clips = self.kind == ColumnKind::MinMax;
+        Ok(move |j: usize, x: f64| {
+            let y = (x - centre[j]) * scale[j];
+            if clips { y.clamp(0., 1.) } else { y }
+        })
     }
 
     /// `x` of rows of f64; a constant column is what it was.
@@ -146,7 +164,36 @@ impl Sums {
         let mean = x.mean(0)?;
         let squares = x.broadcast_sub(&mean)?.sqr()?.sum(0)?.to_vec1::<f64>()?;
         let (least, most) = (x.min(0)?.to_vec1::<f64>()?, x.max(0)?.to_vec1::<f64>()?);
-        let (n_b, mean) = (x.dim(0)? as f64, mean.to_vec1::<f64>()?);
+        self.join(x.dim(0)? as f64, &mean.to_vec1::<f64>()?, &squares, &least, &most);
+        Ok(())
+    }
+
+    /// The same of sparse rows, finite.
+    fn add_sparse(&mut self, rows: &Prepared) {
+        let (n, d) = (rows.block.n_samples(), rows.background.len());
+        let background = |j: usize| f64::from(rows.background[j]);
+        let mut block = Self::new(d);
+        let mut counts = vec![0usize; d];
+        for (j, x) in rows.block.entries().map(|(j, x)| (j, f64::from(x))) {
+            counts[j] += 1;
+            block.mean[j] += (x - background(j)) / n as f64;
+            (block.least[j], block.most[j]) = (block.least[j].min(x), block.most[j].max(x));
+        }
+        for (j, &count) in counts.iter().enumerate() {
+            block.mean[j] += background(j);
+            if count < n {
+                let x = background(j);
+                block.squares[j] = (n - count) as f64 * (x - block.mean[j]).powi(2);
+                (block.least[j], block.most[j]) = (block.least[j].min(x), block.most[j].max(x));
+            }
+        }
+        for (j, x) in rows.block.entries() {
+            block.squares[j] += (f64::from(x) - block.mean[j]).powi(2);
+        }
+        self.join(n as f64, &block.mean, &block.squares, &block.least, &block.most);
+    }
+
+    fn join(&mut self, n_b: f64, mean: &[f64], squares: &[f64], least: &[f64], most: &[f64]) {
         let n = self.n + n_b;
         for j in 0..self.mean.len() {
             let delta = mean[j] - self.mean[j];
@@ -156,7 +203,6 @@ impl Sums {
             self.most[j] = self.most[j].max(most[j]);
         }
         self.n = n;
-        Ok(())
     }
 
     fn scales(self, kind: ColumnKind) -> (Vec<f64>, Vec<f64>) {

@@ -1,13 +1,18 @@
 //! Fitting a preparation, step by step: each to the rows as the steps before it leave them.
 use super::columns::{ColumnKind, Columns};
+use super::pca::{Principal, check_components};
+use super::sparse::{self, sparse_in_order};
 use super::statistics::{RowStatistics, blocks, in_order};
 use super::step::{Mean, Step};
-use super::{Moments, Pca, Preparation, StepConfig, TutorialRescale, Whitening};
+use super::{Moments, Pca, Preparation, StepConfig, TutorialRescale, Whitening, krylov};
 use crate::{Error, Result, Split};
 use candle::{Device, Tensor};
 
+/// Features whose covariance is made; of more, directions are found by passes over the rows.
+const MOST_SQUARE: usize = 4096;
+
 impl Preparation {
-    /// Of steps that need no fitting: scale, row mean, contrast and log1p.
+    /// Of steps that need no fitting: scale, row sum, row mean, contrast and log1p.
     ///
     /// # Errors
     /// When a step must be fitted, or a number is out of its range.
@@ -18,7 +23,9 @@ impl Preparation {
     /// Fits `steps` to the raw rows of a split, in their order: one pass over the rows for each step that is fitted, over all of them for
     /// standardise, minmax and log1p, and for other steps over at most 65,536 of them, drawn with `seed` where there are more.
     ///
-    /// Principal components and whitening cost `n_samples·n_features²` multiplications and some `10·n_features³`.
+    /// Principal components and whitening cost `n_samples·n_features²` multiplications, and some `10·n_features³`, or `500·n_features²` where few
+    /// are kept; those of sparse rows, and of more than 4,096 features, cost some thousand multiplications an entry, in some 20 to 100 passes over
+    /// the rows.
     ///
     /// # Errors
     /// When a row cannot be read, a number of a step is out of range, or the rows do not vary where they must.
@@ -55,8 +62,24 @@ impl Preparation {
             blocks(split()?, self, seed, |rows| moments.add(rows))?;
             Ok(moments)
         };
+        let principal = |n_components: Option<usize>| -> Result<Principal> {
+            let n_features = self.n_outputs(split()?.n_features())?;
+            check_components("Pca", n_components, n_features)?;
+            let k = n_components.unwrap_or(n_features);
+            let few = krylov::is_faster(n_features, k);
+            match split()? {
+                split if few && split.rows.is_sparse() && self.keeps_sparse() => {
+                    sparse::pca(split, self, k, seed)
+                }
+                split if few && n_features > MOST_SQUARE => {
+                    Principal::of_rows(n_features, k, |f| blocks(split, self, seed, f))
+                }
+                _ => Principal::of(&moments()?, n_components),
+            }
+        };
         Ok(match *step {
             StepConfig::Scale(factor) => Step::Scale(factor),
+            StepConfig::RowSum { total } => Step::RowSum { total },
             StepConfig::RowMean => Step::RowMean,
             StepConfig::Contrast { regulariser } => Step::Contrast { regulariser },
             StepConfig::UnitVariance => {
@@ -82,8 +105,14 @@ impl Preparation {
                 Step::Columns(Columns::fit(kind, split()?, self, seed)?)
             }
             StepConfig::Log1p => {
-                if let Ok(split) = split() {
-                    // Every row has a logarithm, or the first that has none is named.
+                // Every row has a logarithm, or the first that has none is named.
+                if let Ok(split) = split()
+                    && split.rows.is_sparse()
+                    && self.keeps_sparse()
+                {
+                    let with = Self { steps: [&self.steps[..], &[Step::Log1p]].concat(), ..self.clone() };
+                    sparse_in_order(split, &with, |_| Ok(()))?;
+                } else if let Ok(split) = split() {
                     in_order(split, self, |first, rows| Step::Log1p.apply(first, rows).map(drop))?;
                 }
                 Step::Log1p
@@ -98,9 +127,12 @@ impl Preparation {
                 Step::Rescale(TutorialRescale::of(squares, n_values)?)
             }
             StepConfig::Pca { n_components } => {
-                Step::Pca(Pca::from_moments(&moments()?, Some(n_components))?)
+                Step::Pca(Pca::on(principal(Some(n_components))?, &Device::Cpu)?)
             }
-            StepConfig::Whiten(config) => Step::Whiten(Whitening::from_moments(&moments()?, &config)?),
+            StepConfig::Whiten(config) => {
+                config.validate(self.n_outputs(split()?.n_features())?)?;
+                Step::Whiten(Whitening::of(principal(config.n_components)?, &config)?)
+            }
         })
     }
 }

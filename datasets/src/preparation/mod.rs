@@ -15,6 +15,7 @@
 //! | [`MinMax`](StepConfig::MinMax)            | each column onto [0, 1]                        | yes    |                              |
 //! | [`Robust`](StepConfig::Robust)            | each column by its median and quartiles        | yes    |                              |
 //! | [`Log1p`](StepConfig::Log1p)              | `ln(1 + x)`                                    | no     |                              |
+//! | [`RowSum`](StepConfig::RowSum)            | `T x / Σ abs(x)`, each row its own sum         | no     | Luecken & Theis 2019         |
 //! | [`RowMean`](StepConfig::RowMean)          | `x - mean(x)`, each row its own mean           | no     | Ng et al., UFLDL             |
 //! | [`Contrast`](StepConfig::Contrast)        | `(x - mean(x)) / √(var(x) + c)`                | no     | Coates & Ng 2012, section 2  |
 //! | [`Rescale`](StepConfig::Rescale)          | row mean removed, ±3σ clipped, onto [0.1, 0.9] | yes    | Ng, CS294A 2011; UFLDL       |
@@ -37,9 +38,11 @@
 mod applied;
 mod columns;
 mod fit;
+mod krylov;
 mod moments;
 mod normalize;
 mod pca;
+mod sparse;
 mod statistics;
 mod step;
 mod stored;

@@ -29,6 +29,16 @@ pub(super) fn without_row_mean(rows: &Tensor) -> Result<Tensor> {
     by_blocks(rows, centred)
 }
 
+/// `T x / Σ |x|` of each row; rows of zeros stay.
+pub(super) fn of_row_sum(rows: &Tensor, total: f64) -> Result<Tensor> {
+    by_blocks(rows, |rows| {
+        let rows = rows.to_dtype(DType::F64)?;
+        let sums = rows.abs()?.sum_keepdim(1)?;
+        let is_zero = sums.eq(0f64)?.to_dtype(DType::F64)?;
+        rows.broadcast_mul(&((sums + is_zero)?.recip()? * total)?)
+    })
+}
+
 /// `(x - mean(x)) / √(var(x) + regulariser)`, each patch its own mean and variance: brightness and contrast go.
 ///
 /// `patches` is `[n, n_features]` f32, and so is the result. The variance has divisor `n_features`; `regulariser`

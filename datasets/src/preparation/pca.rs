@@ -29,11 +29,16 @@
 //! # Ok(()) }
 //! ```
 use super::applied::Applied;
-use super::{Moments, applied_rows, rows_of, stored, stored_number};
+use super::{Moments, applied_rows, krylov, rows_of, stored, stored_number};
 use crate::{Error, Result};
 use candle::{DType, Device, Module, Tensor};
 use nalgebra::{DMatrix, SymmetricEigen};
 use std::collections::HashMap;
+
+/// Residuals of directions that are found by products with the covariance, in largest variances.
+const TOLERANCE: f64 = 1e-9;
+/// The same of those that are found by passes over the rows.
+pub(super) const PASSES_TOLERANCE: f64 = 1e-5;
 
 /// Directions of most variance; f64 on the CPU.
 #[derive(Debug, Clone)]
@@ -51,10 +56,83 @@ impl Principal {
         let n_features = moments.n_features();
         check_components("Pca", n_components, n_features)?;
         let covariance = moments.covariance()?.to_device(&Device::Cpu)?;
+        let k = n_components.unwrap_or(n_features);
+        let mean = moments.mean().to_device(&Device::Cpu)?;
+        if krylov::is_faster(n_features, k) {
+            let diagonal = covariance.flatten_all()?.to_vec1::<f64>()?.into_iter().step_by(n_features + 1);
+            let total = diagonal.sum();
+            let found = krylov::leading(n_features, k, TOLERANCE, |rows| Ok(rows.matmul(&covariance)?))?;
+            return Self::found(mean, found.0, found.1.flatten_all()?.to_vec1()?, total);
+        }
         let values = covariance.flatten_all()?.to_vec1::<f64>()?;
         let total = values.iter().step_by(n_features + 1).sum();
-        let (variance, components) = eigen(n_features, values, n_components.unwrap_or(n_features))?;
-        Ok(Self { mean: moments.mean().to_device(&Device::Cpu)?, components, variance, total })
+        let (mut variance, mut components) = symmetric_eigen(n_features, values)?;
+        variance.truncate(k);
+        components.truncate(k * n_features);
+        Self::found(mean, variance, components, total)
+    }
+
+    /// The `k` directions of most variance by passes over rows, f32 `[_, d]`, of which each call of `each` gives all, block by block.
+    pub(super) fn of_rows(
+        d: usize,
+        k: usize,
+        each: impl Fn(&mut dyn FnMut(&Tensor) -> Result<()>) -> Result<()>,
+    ) -> Result<Self> {
+        let zeros = Tensor::zeros(d, DType::F64, &Device::Cpu)?;
+        // Sums are of differences to the first row, which are small where the rows are far from 0.
+        let (mut n, mut first, mut sum) = (0, None, zeros.clone());
+        each(&mut |rows| {
+            let rows = rows.to_dtype(DType::F64)?;
+            let first = match &first {
+                Some(first) => first,
+                None => first.insert(rows.narrow(0, 0, 1)?),
+            };
+            n += rows.dim(0)?;
+            sum = (&sum + rows.broadcast_sub(first)?.sum(0)?)?;
+            Ok(())
+        })?;
+        let first = first
+            .filter(|_| n > 1)
+            .ok_or_else(|| Error::Argument(format!("Pca: a covariance needs at least 2 rows, got {n}")))?;
+        let mean = (first.squeeze(0)? + (sum / n as f64)?)?;
+        let mut total = 0.;
+        each(&mut |rows| {
+            total += rows.to_dtype(DType::F64)?.broadcast_sub(&mean)?.sqr()?.sum_all()?.to_scalar::<f64>()?;
+            Ok(())
+        })?;
+        if !total.is_finite() {
+            return Err(Error::Argument("Pca: rows must be finite; replace or drop other values".to_owned()));
+        }
+        let of_one = 1. / (n - 1) as f64;
+        let (variance, directions) = krylov::leading(d, k, PASSES_TOLERANCE, |v| {
+            let mut product = v.zeros_like()?;
+            each(&mut |rows| {
+                let rows = rows.to_dtype(DType::F64)?.broadcast_sub(&mean)?;
+                product = (&product + v.matmul(&rows.t()?)?.matmul(&rows)?)?;
+                Ok(())
+            })?;
+            Ok((product * of_one)?)
+        })?;
+        Self::found(mean, variance, directions.flatten_all()?.to_vec1()?, total * of_one)
+    }
+
+    /// Of variances, and directions of any sign, one after the other.
+    pub(super) fn found(
+        mean: Tensor,
+        mut variance: Vec<f64>,
+        mut components: Vec<f64>,
+        total: f64,
+    ) -> Result<Self> {
+        let n_features = mean.elem_count();
+        for direction in components.chunks_exact_mut(n_features) {
+            let largest = direction.iter().fold(0f64, |most, &e| if e.abs() > most.abs() { e } else { most });
+            direction.iter_mut().for_each(|e| *e *= largest.signum());
+        }
+        // Rounding may leave a variance of zero slightly below it.
+        variance.iter_mut().for_each(|v| *v = v.max(0.));
+        let k = variance.len();
+        let components = Tensor::from_vec(components, (k, n_features), &Device::Cpu)?;
+        Ok(Self { mean, components, variance: Tensor::from_vec(variance, k, &Device::Cpu)?, total })
     }
 
     pub(super) fn n_features(&self) -> usize {
@@ -103,33 +181,22 @@ pub(super) fn check_components(at: &str, n_components: Option<usize>, n_features
     }
 }
 
-/// The `n_components` largest eigenvalues, `[n_components]`, and their eigenvectors, `[n_components, n_features]`.
-fn eigen(n_features: usize, covariance: Vec<f64>, n_components: usize) -> Result<(Tensor, Tensor)> {
-    let matrix = DMatrix::from_vec(n_features, n_features, covariance);
+/// All eigenvalues of a symmetric matrix of `n` rows, descending, and its eigenvectors, one after the other.
+pub(super) fn symmetric_eigen(n: usize, matrix: Vec<f64>) -> Result<(Vec<f64>, Vec<f64>)> {
+    let matrix = DMatrix::from_vec(n, n, matrix);
     // Two or three sweeps an eigenvalue are usual.
-    let max_sweeps = 100 * n_features;
+    let max_sweeps = 100 * n;
     let eigen = SymmetricEigen::try_new(matrix, f64::EPSILON, max_sweeps).ok_or_else(|| {
         Error::Argument(format!(
-            "Pca: eigenvectors of the {n_features}x{n_features} covariance were not found in {max_sweeps} sweeps; \
-             scale the rows to about 1"
+            "Pca: eigenvectors of a {n}x{n} covariance were not found in {max_sweeps} sweeps; scale the rows to about 1"
         ))
     })?;
-    let mut order: Vec<usize> = (0..n_features).collect();
+    let mut order: Vec<usize> = (0..n).collect();
     order.sort_by(|&a, &b| eigen.eigenvalues[b].total_cmp(&eigen.eigenvalues[a]));
-    order.truncate(n_components);
-
-    // Rounding may leave a variance of zero slightly below it.
-    let variance: Vec<f64> = order.iter().map(|&j| eigen.eigenvalues[j].max(0.)).collect();
-    let mut components = Vec::with_capacity(n_components * n_features);
-    for &j in &order {
-        let direction = eigen.eigenvectors.column(j);
-        let sign = direction[direction.iamax()].signum();
-        components.extend(direction.iter().map(|e| sign * e));
-    }
-    Ok((
-        Tensor::from_vec(variance, n_components, &Device::Cpu)?,
-        Tensor::from_vec(components, (n_components, n_features), &Device::Cpu)?,
-    ))
+    let values = order.iter().map(|&j| eigen.eigenvalues[j]).collect();
+    let vectors =
+        order.iter().flat_map(|&j| eigen.eigenvectors.column(j).iter().copied().collect::<Vec<_>>());
+    Ok((values, vectors.collect()))
 }
 
 /// Fitted principal components; the statistics are f64 on the CPU, rows are f32 or f64 on the device it was fitted or loaded for.
@@ -144,7 +211,8 @@ impl Pca {
     /// Fits to `rows`, `[n_samples, n_features]` f32, and stays on their device; keeps the `n_components` directions of most variance,
     /// or all.
     ///
-    /// `n_samples·n_features²` multiplications for the covariance and some `10·n_features³` for its eigenvectors.
+    /// `n_samples·n_features²` multiplications for the covariance, and some `10·n_features³` for its eigenvectors, or `500·n_features²` where few
+    /// are kept.
     ///
     /// # Errors
     /// When `rows` has another shape or type, fewer than two rows, a NaN or an infinity, or fewer than `n_components` features.
@@ -164,7 +232,7 @@ impl Pca {
         Self::on(Principal::of(moments, n_components)?, moments.mean().device())
     }
 
-    fn on(principal: Principal, device: &Device) -> Result<Self> {
+    pub(super) fn on(principal: Principal, device: &Device) -> Result<Self> {
         Ok(Self { applied: Applied::new(principal.there(DType::F32, device)?), principal })
     }
 

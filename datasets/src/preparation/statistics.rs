@@ -5,8 +5,11 @@ use candle::{DType, Device, Tensor};
 
 /// Rows that statistics are taken over; more would not change their third digit.
 pub(super) const MOST_ROWS: usize = 65_536;
-/// Rows that are read at once.
-const BLOCK: usize = 1000;
+
+/// Rows of `n_features` that are read at once: 64 MiB or less of them.
+pub(super) fn block_rows(n_features: usize) -> usize {
+    ((1 << 24) / n_features.max(1)).clamp(1, 1000)
+}
 
 /// What rows look like when they are prepared.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,7 +73,11 @@ pub(super) fn blocks(
     seed: u64,
     mut f: impl FnMut(&Tensor) -> Result<()>,
 ) -> Result<()> {
-    let config = FeedConfig { resident_bytes: None, chunk_bytes: 8 << 20, ..FeedConfig::new(BLOCK, seed) };
+    let config = FeedConfig {
+        resident_bytes: None,
+        chunk_bytes: 8 << 20,
+        ..FeedConfig::new(block_rows(split.n_features()), seed)
+    };
     let mut feed = Feed::new(split, &Device::Cpu, config)?;
     feed.start_epoch(0, 0)?;
     let mut n = 0;
@@ -89,7 +96,11 @@ pub(super) fn in_order(
     preparation: &Preparation,
     mut f: impl FnMut(usize, &Tensor) -> Result<()>,
 ) -> Result<()> {
-    let config = FeedConfig { resident_bytes: None, chunk_bytes: 8 << 20, ..FeedConfig::in_order(BLOCK) };
+    let config = FeedConfig {
+        resident_bytes: None,
+        chunk_bytes: 8 << 20,
+        ..FeedConfig::in_order(block_rows(split.n_features()))
+    };
     let mut feed = Feed::new(split, &Device::Cpu, config)?;
     feed.start_epoch(0, 0)?;
     let mut n = 0;

@@ -1,13 +1,16 @@
 //! One step: what it is before it is fitted, and after.
 use super::applied::Applied;
 use super::columns::{Columns, log1p};
-use super::normalize::{by_blocks, contrast_normalized, without_row_mean};
+use super::normalize::{by_blocks, contrast_normalized, of_row_sum, without_row_mean};
 use super::stored::Notes;
 use super::{CONTRAST_REGULARISER, Pca, TutorialRescale, Whitening, WhiteningConfig, WhiteningKind};
 use crate::{Error, Result};
 use candle::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
+
+/// The total of `row-sum` where none is given, by custom in counts of genes.
+const TOTAL: f64 = 1e4;
 
 /// A step of a [`Preparation`](super::Preparation), before it is fitted; equations in the [module](super).
 ///
@@ -31,6 +34,11 @@ pub enum StepConfig {
     Robust,
     /// `ln(1 + x)`, for counts and amounts that span decades; values must be above -1.
     Log1p,
+    /// Multiplies each row so that its magnitudes sum to a total: counts of rows of different depth. A row of zeros stays.
+    RowSum {
+        /// Finite, above 0.
+        total: f64,
+    },
     /// Subtracts from each row its own mean: brightness goes.
     RowMean,
     /// Subtracts from each row its own mean and divides by its own standard deviation: brightness and contrast go.
@@ -61,13 +69,14 @@ impl StepConfig {
         };
         match *self {
             Self::Scale(factor) => above_0("a scale", factor),
+            Self::RowSum { total } => above_0("the total of row-sum", total),
             Self::Contrast { regulariser } => above_0("the regulariser of contrast", regulariser),
             _ => Ok(()),
         }
     }
 }
 
-/// As command lines name them: `scale=F`, `unit-variance`, `center`, `standardise`, `minmax`, `robust`, `log1p`, `row-mean`, `contrast[=C]`, `rescale`, `pca=N`, `whiten[=N]`,
+/// As command lines name them: `scale=F`, `unit-variance`, `center`, `standardise`, `minmax`, `robust`, `log1p`, `row-sum[=TOTAL]`, `row-mean`, `contrast[=C]`, `rescale`, `pca=N`, `whiten[=N]`,
 /// `zca[=EPSILON]`.
 impl FromStr for StepConfig {
     type Err = String;
@@ -96,6 +105,7 @@ impl FromStr for StepConfig {
             "minmax" => plain(Self::MinMax)?,
             "robust" => plain(Self::Robust)?,
             "log1p" => plain(Self::Log1p)?,
+            "row-sum" => Self::RowSum { total: number(Some(TOTAL))? },
             "row-mean" => plain(Self::RowMean)?,
             "contrast" => Self::Contrast { regulariser: number(Some(CONTRAST_REGULARISER))? },
             "rescale" => plain(Self::Rescale)?,
@@ -110,7 +120,7 @@ impl FromStr for StepConfig {
             "zca" => Self::Whiten(WhiteningConfig { epsilon: number(Some(whitening.epsilon))?, ..whitening }),
             _ => {
                 return Err(format!(
-                    "{name}: no such step; give standardise, minmax, robust, log1p, scale=F, unit-variance, center, row-mean, contrast, rescale, pca=N, whiten or zca"
+                    "{name}: no such step; give standardise, minmax, robust, log1p, scale=F, unit-variance, center, row-sum, row-mean, contrast, rescale, pca=N, whiten or zca"
                 ));
             }
         };
@@ -144,6 +154,7 @@ impl std::fmt::Display for StepConfig {
             Self::MinMax => f.write_str("minmax"),
             Self::Robust => f.write_str("robust"),
             Self::Log1p => f.write_str("log1p"),
+            Self::RowSum { total } => write!(f, "row-sum={total}"),
             Self::RowMean => f.write_str("row-mean"),
             Self::Contrast { regulariser } => write!(f, "contrast={regulariser}"),
             Self::Rescale => f.write_str("rescale"),
@@ -164,6 +175,9 @@ pub(super) enum Step {
     Center(Mean),
     Columns(Columns),
     Log1p,
+    RowSum {
+        total: f64,
+    },
     RowMean,
     Contrast {
         regulariser: f64,
@@ -215,6 +229,7 @@ impl Step {
     pub(super) fn apply(&self, first_row: usize, x: &Tensor) -> Result<Tensor> {
         match self {
             Self::Scale(factor) => Ok(x.affine(*factor, 0.)?),
+            Self::RowSum { total } => of_row_sum(x, *total),
             Self::RowMean => without_row_mean(x),
             Self::Log1p => Ok(log1p(first_row, &x.to_dtype(DType::F64)?)?.to_dtype(x.dtype())?),
             Self::Columns(columns) => {
@@ -242,7 +257,7 @@ impl Step {
     pub(super) fn inverse(&self, y: &Tensor) -> Result<Tensor> {
         match self {
             Self::Scale(factor) => Ok(y.affine(1. / factor, 0.)?),
-            Self::RowMean | Self::Contrast { .. } => Ok(y.clone()),
+            Self::RowSum { .. } | Self::RowMean | Self::Contrast { .. } => Ok(y.clone()),
             Self::Log1p => Ok((y.to_dtype(DType::F64)?.exp()? - 1.)?.to_dtype(y.dtype())?),
             Self::Columns(columns) => {
                 check_width(y, columns.n_features())?;
@@ -293,6 +308,7 @@ impl Step {
     pub(super) fn widths(&self) -> Option<(usize, usize)> {
         match *self.notes() {
             Notes::Scale { .. }
+            | Notes::RowSum { .. }
             | Notes::RowMean
             | Notes::Contrast { .. }
             | Notes::Rescale { .. }
@@ -319,6 +335,7 @@ impl Step {
                 "the median of each feature subtracted, divided by the distance of its quartiles".to_owned()
             }
             Notes::Log1p => "the logarithm of 1 plus the value taken".to_owned(),
+            Notes::RowSum { total } => format!("each row multiplied to a sum of {total}"),
             Notes::RowMean => "the mean of each row subtracted".to_owned(),
             Notes::Contrast { .. } => "the mean of each row subtracted and its contrast divided out".to_owned(),
             Notes::Rescale { .. } => {

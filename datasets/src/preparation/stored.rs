@@ -34,6 +34,9 @@ pub(super) enum Notes {
         n_features: usize,
     },
     Log1p,
+    RowSum {
+        total: f64,
+    },
     RowMean,
     Contrast {
         regulariser: f64,
@@ -142,6 +145,7 @@ impl Step {
                 }
             }
             Self::Log1p => Notes::Log1p,
+            Self::RowSum { total } => Notes::RowSum { total: *total },
             Self::RowMean => Notes::RowMean,
             Self::Contrast { regulariser } => Notes::Contrast { regulariser: *regulariser },
             Self::Rescale(rescale) => Notes::Rescale { deviation: rescale.deviation() },
@@ -170,6 +174,7 @@ impl Step {
         let step = match notes {
             Notes::Scale { factor } => Self::Scale(factor),
             Notes::Log1p => Self::Log1p,
+            Notes::RowSum { total } => Self::RowSum { total },
             Notes::RowMean => Self::RowMean,
             Notes::Contrast { regulariser } => Self::Contrast { regulariser },
             Notes::Rescale { deviation } => Self::Rescale(TutorialRescale::new(deviation)?),
@@ -177,6 +182,7 @@ impl Step {
         };
         match step {
             Self::Scale(factor) => StepConfig::Scale(factor).validate()?,
+            Self::RowSum { total } => StepConfig::RowSum { total }.validate()?,
             Self::Contrast { regulariser } => StepConfig::Contrast { regulariser }.validate()?,
             _ => {}
         }

@@ -104,8 +104,12 @@ impl Whitening {
     pub fn from_moments(moments: &Moments, config: &WhiteningConfig) -> Result<Self> {
         config.validate(moments.n_features())?;
         let principal = Principal::of(moments, config.n_components)?;
-        let fitted = Fitted { kind: config.kind, epsilon: config.epsilon, principal };
-        fitted.on(moments.mean().device())
+        Self::of(principal, config)?.to_device(moments.mean().device())
+    }
+
+    /// By directions that were found, for rows on the CPU.
+    pub(super) fn of(principal: Principal, config: &WhiteningConfig) -> Result<Self> {
+        Fitted { kind: config.kind, epsilon: config.epsilon, principal }.on(&Device::Cpu)
     }
 
     /// The same whitening for rows on `device`.
@@ -286,7 +290,7 @@ impl Module for Whitening {
 }
 
 impl WhiteningConfig {
-    fn validate(&self, n_features: usize) -> Result<()> {
+    pub(super) fn validate(&self, n_features: usize) -> Result<()> {
         let &Self { kind: _, epsilon, n_components } = self;
         if !(epsilon.is_finite() && epsilon >= 0.) {
             return Err(Error::Argument(format!(

@@ -17,9 +17,9 @@ mod schema;
 mod splits;
 
 use crate::decode::AnyImages;
-use crate::listing::Listing;
 use crate::options::DataOptions;
 use crate::{Dataset, Result};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 #[cfg(feature = "parquet")]
@@ -36,14 +36,9 @@ pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
 }
 
 /// Parquet files in a folder and below it.
-pub(crate) fn files_below(folder: &Path, listing: &Listing) -> Result<Vec<PathBuf>> {
-    let is_parquet = |path: &&PathBuf| path.extension().is_some_and(|e| e.eq_ignore_ascii_case("parquet"));
-    let mut files: Vec<PathBuf> = listing.files.iter().filter(is_parquet).cloned().collect();
-    for below in &listing.folders {
-        files.extend(files_below(below, &Listing::of(below)?)?);
-    }
-    files.retain(|path| path.starts_with(folder));
-    Ok(files)
+pub(crate) fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let is_parquet = |path: &Path| path.extension().is_some_and(|e| e.eq_ignore_ascii_case("parquet"));
+    crate::listing::files_below(folder, &mut HashSet::new(), &is_parquet)
 }
 
 /// Opens parquet files of a folder, whose names tell the splits apart.
@@ -66,7 +61,7 @@ fn splits_of(folder: &Path, files: Vec<PathBuf>, options: &DataOptions) -> Resul
 /// The images of the training split of a parquet file or of a folder with some, of any sizes; none if `path` is neither.
 pub(crate) fn images_at(path: &Path, options: &DataOptions) -> Result<Option<AnyImages>> {
     let files = if path.is_dir() {
-        let files = files_below(path, &Listing::of(path)?)?;
+        let files = files_below(path)?;
         if files.is_empty() {
             return Ok(None);
         }

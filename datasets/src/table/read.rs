@@ -2,7 +2,7 @@
 use super::leaf::LeafReader;
 use super::pages::open_leaf;
 use super::schema::{Column, Kind, Plan, Schema};
-use crate::decode::{AnyImages, ImageRows};
+use crate::decode::{AnyImages, Encoded, ImageRows};
 use crate::guard::quietly;
 use crate::labels::{check_classes, class_numbers};
 use crate::options::DataOptions;
@@ -286,12 +286,15 @@ impl GroupReader<'_> {
         rows: &mut Rows,
     ) -> Result<()> {
         match (rows, leaves) {
-            (Rows::Images(images), [leaf]) => images
-                .extend(&leaf.bytes(batch)?, |i, bytes| Ok((self.place(plan, first_row + i), bytes.clone()))),
+            (Rows::Images(images), [leaf]) => {
+                let batch = leaf.bytes(batch)?;
+                images.check(&batch, |i, bytes| Ok(self.encoded(plan, first_row + i, bytes)))?;
+                images.extend(&batch, |i, bytes| Ok(self.encoded(plan, first_row + i, bytes)))
+            }
             (Rows::AnyImages(images), [leaf]) => {
                 let name = |i| format!("row {}", first_row + i);
-                let place = |i| self.place(plan, first_row + i);
-                images.extend(&leaf.bytes(batch)?, |i, bytes| Ok((place(i), bytes.clone())), name)
+                let batch = leaf.bytes(batch)?;
+                images.extend(&batch, |i, bytes| Ok(self.encoded(plan, first_row + i, bytes)), name)
             }
             (Rows::Bytes(sink, width), [leaf]) => {
                 let (values, wide) = leaf.vectors(batch, *width)?;
@@ -318,6 +321,11 @@ impl GroupReader<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// An image, of which each row has one.
+    fn encoded<B: Clone>(&self, plan: &Plan, row: usize, bytes: &B) -> Encoded<B> {
+        Encoded { at: self.place(plan, row), bytes: bytes.clone(), page: None }
     }
 
     /// An image's place, for errors.

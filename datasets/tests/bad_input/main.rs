@@ -35,8 +35,8 @@ fn unknown_name() {
     assert_eq!(
         message(chandlery_datasets::open(spec, &DataOptions::default()), Path::new("/nowhere")),
         "data 'mnits': no such data set, file or folder; give one of: mnist-sample, mnist, fashion-mnist, \
-         hub:OWNER/NAME[@REVISION], a folder of idx files, images or parquet files, or a file .npy, .npz, .safetensors, .parquet, \
-         .csv[.gz], .tsv[.gz] or -ubyte[.gz]"
+         hub:OWNER/NAME[@REVISION], a folder of idx files, images, parquet files or 10x Genomics, or a file .npy, .npz, .safetensors, .parquet, \
+         .csv[.gz], .tsv[.gz], .mtx[.gz], .h5ad, .h5 or -ubyte[.gz]"
     );
 }
 

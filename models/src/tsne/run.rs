@@ -4,6 +4,7 @@ mod divergence;
 mod seconds;
 
 use super::config::{Phase, noted};
+use super::embedding::Known;
 use super::given::CheckedNeighbours;
 use super::neighbours::{affinities_of, search};
 use super::order::Ordered;
@@ -62,7 +63,7 @@ pub struct Progress {
 pub struct TsneRun {
     config: TsneConfig,
     philox: Philox,
-    rows: Option<Tensor>,
+    rows: Option<Known>,
     affinities: Affinities,
     /// The points in the order that the descent takes them in, as are state and forces.
     points: Ordered,
@@ -88,15 +89,29 @@ impl TsneRun {
     pub fn new(config: TsneConfig, philox: Philox, rows: &Tensor) -> Result<Self> {
         config.validate()?;
         let read = config.read(rows)?;
+        Self::over(config, philox, &read, Known::Raw(rows.clone()))
+    }
+
+    /// The same over rows that the preparation of `config` made already, f32 `[n, n_features]`, on their device: of sparse rows, which are
+    /// small only then.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_prepared(config: TsneConfig, philox: Philox, rows: &Tensor) -> Result<Self> {
+        config.validate()?;
+        Self::over(config, philox, &rows.contiguous()?, Known::Prepared(rows.clone()))
+    }
+
+    fn over(config: TsneConfig, philox: Philox, read: &Tensor, rows: Known) -> Result<Self> {
         let (n, n_features) = read.dims2()?;
         let (config, notes) = noted(&config, config.lowered(n), &format!("{n} rows"));
         config.check_rows(n, n_features)?;
         config.check_free_memory(n, n_features, read.device())?;
         let mut seconds = StageSeconds::default();
         let (neighbours, recall) =
-            timed(&mut seconds.neighbours, read.device(), || search(&config, philox, &read))?;
-        let run = Self::of_neighbours(config, philox, &neighbours, Some(&read), seconds)?;
-        Ok(Self { rows: Some(rows.clone()), recall: Some(recall), notes, ..run })
+            timed(&mut seconds.neighbours, read.device(), || search(&config, philox, read))?;
+        let run = Self::of_neighbours(config, philox, &neighbours, Some(read), seconds)?;
+        Ok(Self { rows: Some(rows), recall: Some(recall), notes, ..run })
     }
 
     /// A run over neighbours that were found elsewhere: indices u32 and distances f32, not squared, `[n, k]`. They are looked at on the host as
@@ -331,7 +346,18 @@ impl TsneRun {
     /// # Errors
     /// When memory is short.
     pub fn embedding(&self) -> Result<Embedding> {
-        Embedding::from_tensors(self.config.clone(), self.layout()?, self.rows.clone())
+        Embedding::of(self.config.clone(), self.layout()?, self.rows.clone())
+    }
+
+    /// Gives a run from a checkpoint, of which the rows were prepared ones, these back.
+    ///
+    /// # Errors
+    /// When they are not as many.
+    pub fn with_prepared_rows(self, rows: &Tensor) -> Result<Self> {
+        if rows.dims().first() != Some(&self.affinities.n()) {
+            candle::bail!("TsneRun: the run is over {} rows, got {:?}", self.affinities.n(), rows.dims())
+        }
+        Ok(Self { rows: Some(Known::Prepared(rows.clone())), ..self })
     }
 
     /// The symmetric affinities of the rows.

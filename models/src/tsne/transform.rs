@@ -72,7 +72,20 @@ impl Embedding {
     /// # Errors
     /// When a setting is out of range, the embedding has no rows, or the new ones do not fit them.
     pub fn transform_with(&self, rows: &Tensor, config: &TransformConfig) -> Result<Tensor> {
-        let Some(training) = &self.rows else {
+        match rows.dim(0)? {
+            m if m > 0 && self.rows.is_some() => {
+                self.transform_prepared(&self.prepare(&rows.to_device(self.layout.device())?)?, config)
+            }
+            _ => self.transform_prepared(rows, config),
+        }
+    }
+
+    /// The same for rows that are prepared already, f32 `[m, n_features]`.
+    ///
+    /// # Errors
+    /// As [`transform_with`](Self::transform_with).
+    pub fn transform_prepared(&self, rows: &Tensor, config: &TransformConfig) -> Result<Tensor> {
+        let Some(training) = self.prepared_rows()? else {
             candle::bail!("{OP}: this embedding was made from affinities and has no rows to compare with")
         };
         config.validate()?;
@@ -83,7 +96,7 @@ impl Embedding {
             return Tensor::zeros((0, self.config.n_dims), DType::F32, device);
         }
         let k = ((3. * config.perplexity).ceil() as usize).clamp(1, n);
-        let (rows, training) = (self.prepare(&rows.to_device(device)?)?, self.prepare(training)?);
+        let rows = rows.to_device(device)?;
         let unit = unit_of(&training, self.config.metric)?;
         let near = knn_of(&in_unit(&rows, unit)?, &in_unit(&training, unit)?, k, self.config.metric)?;
         let p = perplexity_search(&near.distances, &[config.perplexity.min(k as f64)])?;

@@ -1,5 +1,5 @@
 //! Checkpoints of a descent.
-use super::super::embedding::named;
+use super::super::embedding::{Known, named};
 use super::super::{Affinities, TsneConfig};
 use super::{StageSeconds, TsneRun};
 use crate::checkpoint::{self, Checkpoint};
@@ -90,7 +90,7 @@ impl TsneRun {
         let mut run = run.map_err(|e| checkpoint.refused(&e))?;
         let state = [("velocity", &run.state.velocity), ("gains", &run.state.gains)];
         checkpoint::put_back("TsneRun", state, |name| checkpoint.of_trainer(name))?;
-        (run.iteration, run.span, run.rows) = (notes.iteration, notes.span, rows.cloned());
+        (run.iteration, run.span, run.rows) = (notes.iteration, notes.span, rows.cloned().map(Known::Raw));
         (run.recall, run.notes) = (notes.recall, notes.notes);
         if let Ok(order) = checkpoint.of_trainer(ORDER) {
             check_order(&order, notes.n_samples).map_err(|e| checkpoint.refused(&e))?;
