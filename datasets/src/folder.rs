@@ -3,6 +3,7 @@
 //! Images lie in the folder itself, which gives rows without labels, or in sub-folders, each of which is then a class, numbered in the order
 //! of names; images in both places are refused.
 //! Sub-folders called `train` and `test` (or as the options say) are splits, and each may again have classes.
+use crate::beside::Beside;
 use crate::decode::{EXTENSIONS, ImageRows, is_image};
 use crate::idx::IdxFolder;
 use crate::labels::check_classes;
@@ -20,11 +21,30 @@ pub(crate) fn open(folder: &Path, options: &DataOptions) -> Result<Dataset> {
     if let Some(idx) = IdxFolder::find(&listing.files) {
         return idx.open(folder, options);
     }
+    options.refuse_subset(folder.display())?;
     let parquet: Vec<PathBuf> = crate::table::files_below(folder, &listing)?;
     if !parquet.is_empty() {
         return crate::table::open_folder(folder, parquet, options);
     }
+    if let Some(beside) = Beside::find(&listing.files)
+        && !holds_images(&listing)?
+    {
+        return beside.open(folder, options);
+    }
     open_images(folder, &listing, options)
+}
+
+/// Whether there are images in a folder or below it.
+fn holds_images(listing: &Listing) -> Result<bool> {
+    if listing.files.iter().any(|path| is_image(path)) {
+        return Ok(true);
+    }
+    for folder in &listing.folders {
+        if !images_below(folder)?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn open_images(folder: &Path, listing: &Listing, options: &DataOptions) -> Result<Dataset> {
@@ -87,9 +107,12 @@ fn open_split(
         ));
     }
     if images.is_empty() {
+        let there: Vec<usize> = classes.iter().map(|(_, inside)| inside.len()).collect();
+        let kept = spread(&there, options.max_rows);
         let mut names = Vec::new();
         let mut numbers = Vec::new();
-        for (name, inside) in classes {
+        for ((name, mut inside), kept) in classes.into_iter().zip(kept) {
+            inside.truncate(kept);
             let number = match known {
                 None => {
                     names.push(name);
@@ -110,7 +133,7 @@ fn open_split(
     if images.is_empty() {
         return Err(Error::format(
             at,
-            "holds no images, idx files or parquet files",
+            "holds no images, idx files, parquet files, tables or arrays",
             format!("images end in one of {}", EXTENSIONS.join(", ")),
         ));
     }
@@ -128,6 +151,25 @@ fn open_split(
     }
     let (rows, shape) = rows.finish(&at)?;
     Ok((Split::new(rows, labels)?.with_image(Some(shape))?, class_names))
+}
+
+/// How many rows of each class to keep, which has so many: as many of each as can be, `max_rows` in all.
+fn spread(there: &[usize], max_rows: Option<usize>) -> Vec<usize> {
+    let Some(mut left) = max_rows else { return there.to_vec() };
+    let mut kept = vec![0; there.len()];
+    while left > 0 {
+        let open: Vec<usize> = (0..there.len()).filter(|&class| kept[class] < there[class]).collect();
+        if open.is_empty() {
+            break;
+        }
+        let each = (left / open.len()).max(1);
+        for class in open {
+            let more = each.min(there[class] - kept[class]).min(left);
+            kept[class] += more;
+            left -= more;
+        }
+    }
+    kept
 }
 
 /// Images of a class, in the order of their paths, in sub-folders too.

@@ -49,6 +49,7 @@
 //!
 //! Bytes stay bytes up to the device and stand for themselves over 255; kernels multiply by [`Feed::scale`].
 mod ahead;
+mod beside;
 mod convert;
 mod count;
 pub mod dataset;
@@ -57,6 +58,7 @@ mod delimited;
 pub mod embedded;
 mod error;
 pub mod feed;
+mod fingerprint;
 mod folder;
 mod gather;
 #[cfg(any(feature = "image", feature = "parquet"))]
@@ -68,6 +70,7 @@ mod labels;
 mod listing;
 mod mapped;
 mod named;
+mod notes;
 mod npy;
 mod npz;
 pub mod open;
@@ -88,10 +91,11 @@ pub use count::count;
 pub use dataset::{Dataset, ImageShape, Split};
 pub use error::{Error, Result};
 pub use feed::{Feed, FeedConfig, Minibatch};
-pub use labels::MAX_CLASSES;
+pub use fingerprint::Fingerprint;
+pub use labels::{KnownClasses, MAX_CLASSES};
 pub use mapped::MappedRows;
 pub use npz::read_npz;
-pub use open::open;
+pub use open::{is_name, open};
 pub use options::{Colour, DataOptions};
 #[cfg(feature = "image")]
 pub use pixels::decode_image;

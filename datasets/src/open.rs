@@ -7,12 +7,13 @@
 //! | `hub:OWNER/NAME[@REVISION]` | any image or vector data set of the hub: its parquet branch, or the parquet files of another branch, a tag or a commit |
 //! | a folder of idx files      | `train-images-idx3-ubyte`, `t10k-…`, plain or `.gz`                                    |
 //! | a folder of parquet files  | `train*.parquet`, `test*.parquet`                                                      |
+//! | a folder of tables or arrays | `train.csv`, `test.csv`; `X_train.npy`, `y_train.npy`, `X_test.npy`, …               |
 //! | a folder of images         | all of one size; sub-folders are classes, without them there are no labels; `train` and `test` sub-folders are splits |
 //! | `FILE.npy`                 | numbers of any type, `[n, …]`; `[n, height, width]` makes images                       |
 //! | `FILE.npz`                 | an array as of `.npy`, perhaps labels, perhaps both again for testing                  |
 //! | `FILE.safetensors`         | a tensor `[n, …]`, u8 or float, perhaps labels, perhaps both again for testing         |
 //! | `FILE.parquet`             | an image column, a column of vectors, or numeric columns                               |
-//! | `FILE.csv`, `.tsv`, `….gz` | numbers, a row a line, with or without a header; perhaps a column of labels            |
+//! | `FILE.csv`, `.tsv`, `.txt`, `….gz` | numbers, a row a line, with or without a header; perhaps a column of labels    |
 //! | `FILE-ubyte`, `….gz`       | one idx file                                                                           |
 //!
 //! A name wins over a path; write `./mnist` for a folder of that name. Plain files are mapped, not read: they must not be
@@ -39,6 +40,13 @@ pub fn open(spec: &str, options: &DataOptions) -> Result<Dataset> {
     };
     let mut dataset = truncate(dataset, options)?;
     dataset.name = spec.to_owned();
+    if !options.reads_labels() {
+        for split in std::iter::once(&mut dataset.train).chain(&mut dataset.test) {
+            split.labels = None;
+        }
+        (dataset.class_names, dataset.left_out_labels) = (None, None);
+    }
+    dataset.note_counting_columns()?;
     tracing::info!(
         data = spec,
         train = dataset.train.n_samples(),
@@ -47,6 +55,11 @@ pub fn open(spec: &str, options: &DataOptions) -> Result<Dataset> {
         "opened"
     );
     Ok(dataset)
+}
+
+/// Whether `spec` is the name of a data set, which wins over a path of the same name.
+pub fn is_name(spec: &str) -> bool {
+    matches!(spec, "mnist-sample" | "natural-images") || is_of_hub(spec)
 }
 
 fn is_of_hub(spec: &str) -> bool {
@@ -120,8 +133,28 @@ fn open_path(spec: &str, options: &DataOptions) -> Result<Dataset> {
     if path.is_dir() {
         return crate::folder::open(path, options);
     }
+    options.refuse_subset(format_args!("data '{spec}'"))?;
+    let reader = file_reader(path)?;
     let lower = spec.to_ascii_lowercase();
-    let reader: fn(&Path, &DataOptions) -> Result<Dataset> = if lower.ends_with(".npy") {
+    let ends = |endings: &[&str]| endings.iter().any(|ending| lower.ends_with(ending));
+    let mut dataset = match ends(&[".npz", ".safetensors"]) {
+        // Splits are arrays of the file.
+        true => reader(path, options)?,
+        false => crate::beside::with_test_file(path, options, reader)?,
+    };
+    if ends(&[".npy", ".npz", ".safetensors"]) || ends(&[".parquet"]) && dataset.is_of_vectors() {
+        dataset.note_scale()?;
+    }
+    Ok(dataset)
+}
+
+/// Opens a file.
+pub(crate) type FileReader = fn(&Path, &DataOptions) -> Result<Dataset>;
+
+/// What opens a file, by its name.
+pub(crate) fn file_reader(path: &Path) -> Result<FileReader> {
+    let lower = path.display().to_string().to_ascii_lowercase();
+    Ok(if lower.ends_with(".npy") {
         crate::npy::open
     } else if lower.ends_with(".npz") {
         crate::npz::open
@@ -134,7 +167,6 @@ fn open_path(spec: &str, options: &DataOptions) -> Result<Dataset> {
     } else if crate::idx::is_idx_name(&lower) {
         crate::idx::open_file
     } else {
-        return Err(Error::UnknownSpec { spec: spec.to_owned() });
-    };
-    reader(path, options)
+        return Err(Error::UnknownSpec { spec: path.display().to_string() });
+    })
 }
