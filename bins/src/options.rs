@@ -1,13 +1,14 @@
 //! Options that programs share, and parsers that check the ranges of numbers.
 use crate::device::DeviceChoice;
 use crate::progress::Spinner;
+use crate::report::note;
 use crate::session::info::data_of;
 use anyhow::Context;
 use candle::Device;
 use chandlery::feedforward::ReconstructionLoss;
 use chandlery::schedule::Plan;
 use chandlery_datasets::patches::{ImageSet, PatchSize};
-use chandlery_datasets::{Centre, Colour, DataOptions, Dataset, ImageShape, count};
+use chandlery_datasets::{Centre, Colour, DataOptions, Dataset, ImageShape, count, is_name};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -15,12 +16,17 @@ use std::path::{Path, PathBuf};
 /// Where rows come from.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct DataArgs {
-    /// Rows: mnist-sample (built in), mnist, fashion-mnist, hub:OWNER/NAME, a folder of idx files, parquet files or images,
-    /// or a .npy, .npz, .safetensors, .parquet, .csv or .tsv file. The images of a folder must all have one size. The names of
+    /// Rows: mnist-sample (built in), mnist, fashion-mnist, hub:OWNER/NAME, a folder of idx files, parquet files, images, tables or
+    /// arrays, or a .npy, .npz, .safetensors, .parquet, .csv, .tsv or .txt file. The images of a folder must all have one size. The names of
     /// sub-folders are the classes of the images in them; sub-folders `train` and `test` are splits; images in the folder itself
     /// are rows without labels.
     #[arg(long, value_name = "DATA", default_value = "mnist-sample")]
     pub data: String,
+    /// Rows to test on, named as for --data: those that this data set keeps for tests, else all of them. Labels are matched by the
+    /// names of their classes. Default: the test split of --data.
+    #[arg(long, value_name = "DATA")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test_data: Option<String>,
     /// How the data set is read.
     #[command(flatten)]
     #[serde(flatten)]
@@ -64,10 +70,21 @@ impl DataArgs {
                         images.images().len()
                     );
                 }
+                anyhow::ensure!(
+                    self.test_data.is_none(),
+                    "--test-data: crops are tested on crops of every tenth image; leave out --test-data or --crop"
+                );
                 images.into_crops(size, self.crops.crops.unwrap_or(CROPS), 0).with_context(at)?
             }
         };
         dataset.name.clone_from(&self.data);
+        if let Some(test_data) = &self.test_data {
+            // Splits and sets are those of --data.
+            let own = ReadArgs { train_split: None, test_split: None, ..read };
+            let mut test = own.open_as("--test-data", &located(test_data, base))?;
+            test.name = format!("--test-data {test_data}");
+            dataset = dataset.with_test(test)?;
+        }
         for split in std::iter::once(&dataset.train).chain(&dataset.test) {
             if let Some((column, cost)) = split.rows.rounding().and_then(|rounding| rounding.cost) {
                 eprintln!(
@@ -106,9 +123,9 @@ impl CropArgs {
     }
 }
 
-/// The path below `base` if `--data` names a file or folder there; else `data` unchanged.
+/// The path below `base` if `--data` names a file or folder there; else `data` unchanged. The name of a data set is no path.
 pub fn located(data: &str, base: Option<&Path>) -> String {
-    match base.map(|base| base.join(data)) {
+    match base.filter(|_| !is_name(data)).map(|base| base.join(data)) {
         Some(path) if Path::new(data).is_relative() && path.exists() => path.display().to_string(),
         _ => data.to_owned(),
     }
@@ -120,6 +137,9 @@ pub struct RowsArgs {
     /// Data set, named as for `train --data`. Default: the data of the run if MODEL is the folder of a run, else mnist-sample.
     #[arg(long, value_name = "DATA")]
     pub data: Option<String>,
+    /// Rows to test on, named as for --data; default: the test split of --data, or what the run was tested on.
+    #[arg(long, value_name = "DATA")]
+    pub test_data: Option<String>,
     /// How they are read.
     #[command(flatten)]
     pub read: ReadArgs,
@@ -171,7 +191,13 @@ impl RowsArgs {
         }
         match run {
             Some(run) => {
-                DataArgs { read: self.read.above(&run.read), crops: self.crops.above(&run.crops), ..run }
+                let test_data = self.test_data.clone().or(run.test_data);
+                DataArgs {
+                    test_data,
+                    read: self.read.above(&run.read),
+                    crops: self.crops.above(&run.crops),
+                    ..run
+                }
             }
             None => self.of_data("mnist-sample"),
         }
@@ -179,7 +205,7 @@ impl RowsArgs {
 
     fn of_data(&self, data: &str) -> DataArgs {
         let (read, crops) = (self.read.clone(), self.crops.clone());
-        DataArgs { data: data.to_owned(), read, crops, base: None }
+        DataArgs { data: data.to_owned(), test_data: self.test_data.clone(), read, crops, base: None }
     }
 }
 
@@ -190,9 +216,23 @@ pub struct ReadArgs {
     /// the rows; default: chosen by name and type.
     #[arg(long, value_name = "NAMES")]
     pub data_columns: Option<String>,
-    /// Column or array of the labels, or the label file that belongs to a .npy file; default: chosen by name.
-    #[arg(long, value_name = "NAME")]
+    /// Column or array of the labels, or the label file that belongs to a .npy file; none: labels are not read. Default: chosen by name.
+    /// Labels are class numbers or texts; others are left out.
+    #[arg(long, value_name = "NAME|none")]
     pub label_column: Option<String>,
+    /// Whether the first line of a table in text is a header; default: guessed.
+    #[arg(long, value_name = "yes|no", value_parser = yes_or_no)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<bool>,
+    /// What parts the fields of a table in text: comma, tab, semicolon, space (any number of spaces and tabs) or another character;
+    /// default: guessed.
+    #[arg(long, value_name = "SEPARATOR", value_parser = separator)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub separator: Option<char>,
+    /// Which of several sets of idx files in a folder, such as letters of EMNIST.
+    #[arg(long, value_name = "NAME")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subset: Option<String>,
     /// Configuration of a hub data set; default: `default`, or the only one.
     #[arg(long, value_name = "NAME")]
     pub data_config: Option<String>,
@@ -200,16 +240,17 @@ pub struct ReadArgs {
     /// data sets as parquet files.
     #[arg(long, value_name = "REVISION")]
     pub revision: Option<String>,
-    /// Name of the training split; default: `train`, or the only one.
+    /// Name of the training split: of a sub-folder, of a file in the folder, or of the array of its rows; default: `train`, or the only
+    /// one.
     #[arg(long, value_name = "NAME")]
     pub train_split: Option<String>,
-    /// Name of the test split, or of the array of its rows; default: `test`, else `validation`, else none.
+    /// Name of the test split, in the same way; for one file also another file beside it. Default: `test`, else `validation`, else none.
     #[arg(long, value_name = "NAME")]
     pub test_split: Option<String>,
     /// Colour of images: as stored, converted to grey, or converted to red, green and blue.
     #[arg(long, value_enum, default_value_t = ColourArg::AsStored)]
     pub colour: ColourArg,
-    /// Use only the first ROWS rows of each split; default: all rows.
+    /// Use only the first ROWS rows of each split, or as many of each class of a folder of images; default: all rows.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
     pub max_rows: Option<usize>,
     /// What a program subtracts from numbers of more than 32 bits before they are rounded.
@@ -225,6 +266,9 @@ impl ReadArgs {
         Self {
             data_columns: either(&self.data_columns, &other.data_columns),
             label_column: either(&self.label_column, &other.label_column),
+            header: self.header.or(other.header),
+            separator: self.separator.or(other.separator),
+            subset: either(&self.subset, &other.subset),
             data_config: either(&self.data_config, &other.data_config),
             revision: either(&self.revision, &other.revision),
             train_split: either(&self.train_split, &other.train_split),
@@ -237,8 +281,10 @@ impl ReadArgs {
 
     /// The same options with the path of the label file, if that lies below `base`.
     pub fn located(&self, base: Option<&Path>) -> Self {
-        let label_column = self.label_column.as_ref().map(|labels| located(labels, base));
-        Self { label_column, ..self.clone() }
+        // Others are names of columns, which a file of that name is not.
+        let is_file = |labels: &str| labels.to_ascii_lowercase().ends_with(".npy");
+        let path = |labels: &String| if is_file(labels) { located(labels, base) } else { labels.clone() };
+        Self { label_column: self.label_column.as_ref().map(path), ..self.clone() }
     }
 
     /// The options as the library takes them.
@@ -246,6 +292,9 @@ impl ReadArgs {
         DataOptions {
             features: self.data_columns.clone(),
             labels: self.label_column.clone(),
+            header: self.header,
+            separator: self.separator,
+            subset: self.subset.clone(),
             config: self.data_config.clone(),
             revision: self.revision.clone(),
             train_split: self.train_split.clone(),
@@ -262,8 +311,39 @@ impl ReadArgs {
     /// # Errors
     /// When it is missing, malformed or cannot be fetched; the message names it.
     pub fn open(&self, data: &str) -> anyhow::Result<Dataset> {
-        let _spinner = Spinner::new(&format!("opening {data}"));
-        chandlery_datasets::open(data, &self.options()).with_context(|| format!("--data {data}"))
+        self.open_as("--data", data)
+    }
+
+    /// The same for another `option` that names a data set. Says what was chosen or left out on the way.
+    fn open_as(&self, option: &str, data: &str) -> anyhow::Result<Dataset> {
+        let spinner = Spinner::new(&format!("opening {data}"));
+        let mut dataset =
+            chandlery_datasets::open(data, &self.options()).with_context(|| format!("{option} {data}"))?;
+        drop(spinner);
+        for text in std::mem::take(&mut dataset.notes) {
+            note(&format!("{option} {data}: {text}"));
+        }
+        Ok(dataset)
+    }
+}
+
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("must be yes or no".to_owned()),
+    }
+}
+
+fn separator(text: &str) -> Result<char, String> {
+    let mut characters = text.chars();
+    match (text, characters.next(), characters.next()) {
+        ("comma", ..) => Ok(','),
+        ("tab" | "\\t", ..) => Ok('\t'),
+        ("semicolon", ..) => Ok(';'),
+        ("space" | "spaces", ..) => Ok(' '),
+        (_, Some(one), None) if one.is_ascii() && !matches!(one, '"' | '\n' | '\r') => Ok(one),
+        _ => Err("must be comma, tab, semicolon, space or one other character".to_owned()),
     }
 }
 

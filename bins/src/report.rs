@@ -32,6 +32,11 @@ pub fn exit_code(bin: &str, ended: Result<Outcome>) -> ExitCode {
     }
 }
 
+/// Says something on standard error. A reader that has gone has no use for it.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// An error and its causes on one line.
 ///
 /// Candle's errors carry a backtrace in their text when one is asked for; only what stands before

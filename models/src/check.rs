@@ -24,6 +24,20 @@ pub(crate) fn at_least_one(op: &str, name: &str, size: usize) -> Result<()> {
     Ok(())
 }
 
+/// Checks that there are as many names as classes, where there are names, and that no two are the same.
+pub(crate) fn check_names(op: &str, names: Option<&[String]>, n_classes: usize) -> Result<()> {
+    let Some(names) = names else { return Ok(()) };
+    if names.len() != n_classes {
+        candle::bail!("{op}: class_names must be {n_classes}, one for each class, got {}", names.len())
+    }
+    let mut sorted: Vec<&String> = names.iter().collect();
+    sorted.sort_unstable();
+    if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        candle::bail!("{op}: class_names must differ, got '{}' twice", pair[0])
+    }
+    Ok(())
+}
+
 /// Checks that a number is finite and satisfies `holds`, which `must` puts into words.
 pub(crate) fn range(op: &str, name: &str, x: f64, must: &str, holds: impl Fn(f64) -> bool) -> Result<()> {
     if !x.is_finite() || !holds(x) {
