@@ -108,13 +108,17 @@ impl Labels {
 
     /// The same of floats, which must be whole; one that is missing is NaN.
     pub(crate) fn of_floats(at: &str, numbers: &[f64]) -> Self {
-        match numbers.iter().position(|number| number.fract() != 0. || number.is_nan()) {
-            None => Self::of_numbers(at, &numbers.iter().map(|&number| number as i64).collect::<Vec<_>>()),
-            Some(row) => Self::NoClasses(Error::format(
+        let row = numbers.iter().position(|number| number.fract() != 0. || number.is_nan());
+        let why = row.map(|row| {
+            Error::format(
                 at,
                 format!("row {row} has label {}", numbers[row]),
                 "labels are class numbers from 0 on",
-            )),
+            )
+        });
+        match why.or_else(|| measured(at, numbers)) {
+            Some(why) => Self::NoClasses(why),
+            None => Self::of_numbers(at, &numbers.iter().map(|&number| number as i64).collect::<Vec<_>>()),
         }
     }
 
@@ -144,6 +148,24 @@ impl Labels {
             },
         }
     }
+}
+
+/// Different whole floats from which on they are measurements if they leave out many numbers.
+const MANY: usize = 20;
+
+/// Why whole floats are measurements and no classes, if they are: there are many, and one in ten of the numbers between them is missing.
+fn measured(at: &str, numbers: &[f64]) -> Option<Error> {
+    let mut different = numbers.to_vec();
+    different.sort_unstable_by(f64::total_cmp);
+    different.dedup();
+    let (least, most) = (different.first()?, different.last()?);
+    (different.len() > MANY && (different.len() as f64) < 0.9 * (most - least + 1.)).then(|| {
+        Error::format(
+            at,
+            format!("holds floats, {} different ones from {least} to {most}", different.len()),
+            "labels are class numbers from 0 on; save them as whole numbers if they are such",
+        )
+    })
 }
 
 /// The classes that labels are counted in.
@@ -264,6 +286,12 @@ impl Texts {
             names.sort_unstable();
             return Ok((self.places_in(&names)?, Some(names)));
         };
+        if self.texts.iter().any(|(text, _)| text.contains('.'))
+            && numbers.iter().all(|number| number.fract() == 0.)
+            && let Some(why) = measured(&self.at, &numbers)
+        {
+            return Err(why);
+        }
         let class = |(&number, (_, row)): (&f64, &(String, u64))| {
             if number.fract() != 0. || number.is_nan() {
                 return Err(Error::format(

@@ -35,6 +35,13 @@ pub fn open(spec: &str, options: &DataOptions) -> Result<Dataset> {
     check_revision(spec, options)?;
     let dataset = match spec {
         "mnist-sample" => crate::embedded::mnist_sample()?,
+        "natural-images" => {
+            return Err(Error::format(
+                "data 'natural-images'",
+                "is a set of photographs, whose crops or patches are rows",
+                "ask for crops (--crop), or write ./natural-images for a folder",
+            ));
+        }
         _ if is_of_hub(spec) => of_hub(spec, options)?,
         _ => open_path(spec, options)?,
     };

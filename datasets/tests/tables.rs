@@ -93,6 +93,8 @@ fn separators_are_found_and_may_be_given() -> TestResult {
         ("x.dat", "   1.0e+00   2.5e+00\r\n   3.0e+01  -4.0e+00  \r\n"),
         ("x.csv", "1 \t 2.5\n30\t-4\n"),
         ("x.csv", "1;2,5\n30;-4,0\n"),
+        ("x.csv", "1|2.5\n30|-4\n"),
+        ("x.csv", "sep=;\r\na;b\r\n1;2,5\r\n30;-4,0\r\n"),
         ("x.txt.csv", "a b\n1 2.5\n30 -4\n"),
         ("x.tsv", "a\tb\n1\t2.5\n30\t-4\n"),
     ];
@@ -103,7 +105,7 @@ fn separators_are_found_and_may_be_given() -> TestResult {
     let data = opened("1,a;b c,2\n3,d;e f,4\n5,g;h i,6\n")?;
     assert_eq!(rows(&data)?, [[1., 2.], [3., 4.], [5., 6.]]);
     let given = |separator| DataOptions { separator: Some(separator), ..DataOptions::default() };
-    assert_eq!(rows(&opened_with("x.csv", "1|2.5\n30|-4\n", given('|'))?)?, want);
+    assert_eq!(rows(&opened_with("x.csv", "1:2.5\n30:-4\n", given(':'))?)?, want);
     assert_eq!(rows(&opened_with("x.csv", "1  2.5\n30 \t -4\n", given(' '))?)?, want);
     Ok(())
 }
@@ -152,6 +154,11 @@ fn y_and_target_are_values_where_they_can_be_no_classes() -> TestResult {
     let long: String = (0..500).map(|i| format!("{i}.5,{}\n", if i == 400 { "1.5" } else { "1" })).collect();
     let data = opened(&format!("a,target\n{long}"))?;
     assert_eq!((columns(&data), rows(&data)?[400][1]), (vec!["a", "target"], 1.5));
+    // Measurements that happen to be whole.
+    let whole =
+        |end: &str| -> String { (0..60).map(|i| format!("{i}.5,{}{end}\n", 25 + i * i % 331)).collect() };
+    assert_eq!(columns(&opened(&format!("a,target\n{}", whole(".0")))?), ["a", "target"]);
+    assert_eq!(columns(&opened(&format!("a,target\n{}", whole("")))?), ["a"]);
     let data = opened("a,y\n.1,1\n.4,0\n")?;
     assert_eq!((columns(&data), data.train.labels.as_deref()), (vec!["a"], Some(&[1u32, 0][..])));
     // Other names of labels are no values.

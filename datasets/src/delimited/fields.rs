@@ -61,7 +61,7 @@ pub(super) fn kind<'a>(rows: impl Iterator<Item = &'a StringRecord>, column: usi
     }
 }
 
-/// The separator: of tab, semicolon, comma and spaces that which gives all lines as many fields, and most of them numbers. The first line
+/// The separator: of tab, semicolon, comma, bar and spaces that which gives all lines as many fields, and most of them numbers. The first line
 /// may have a field less, as R writes it.
 pub(super) fn separator_of(head: &[u8]) -> u8 {
     let lines = head.split(|b| matches!(b, b'\n' | b'\r')).map(<[u8]>::trim_ascii);
@@ -81,7 +81,7 @@ pub(super) fn separator_of(head: &[u8]) -> u8 {
         let is_number = |field: &&&str| number(field, separator).is_some();
         (even, fields.iter().map(|row| row.iter().filter(is_number).count()).sum::<usize>())
     };
-    let scores = [b'\t', b';', b',', b' '].map(|separator| (score(separator), separator));
+    let scores = [b'\t', b';', b',', b'|', b' '].map(|separator| (score(separator), separator));
     // Texts alone are not parted at spaces.
     let fit =
         |&&((even, numbers), separator): &&((bool, usize), u8)| even && (numbers > 0 || separator != b' ');

@@ -44,8 +44,9 @@ impl Lines {
         let mut head = Vec::new();
         let result = bytes.by_ref().take(HEAD_BYTES).read_to_end(&mut head);
         result.map_err(|e| unreadable(path, packed, e))?;
-        let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head).to_vec();
-        let separator = match options.separator {
+        let mut text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head).to_vec();
+        let said = said_separator(&mut text);
+        let separator = match options.separator.or(said) {
             Some(asked) => u8::try_from(asked).ok().filter(u8::is_ascii).ok_or_else(|| {
                 Error::Argument(format!("data: the separator must be one ASCII character, got {asked:?}"))
             })?,
@@ -94,6 +95,15 @@ impl Lines {
             }
         }
     }
+}
+
+/// The separator by the line `sep=;` that spreadsheets begin with, which becomes empty.
+fn said_separator(text: &mut [u8]) -> Option<char> {
+    let rest = text.get(..4).filter(|start| start.eq_ignore_ascii_case(b"sep=")).and(text.get(4..6))?;
+    let (&separator, _) =
+        rest.first().filter(|b| b.is_ascii()).zip(rest.get(1).filter(|b| b"\r\n".contains(b)))?;
+    text[..5].fill(b' ');
+    Some(char::from(separator))
 }
 
 /// The line that a record ends on.

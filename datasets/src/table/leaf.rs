@@ -138,13 +138,13 @@ impl LeafReader {
                 Numeric::Unsigned => v.cast_unsigned() as f64,
                 numeric => numeric.scaled(v as f64),
             }),
+            ColumnReader::Int96ColumnReader(reader) => as_f64!(reader, |v| seconds(v.data())),
             ColumnReader::FloatColumnReader(reader) => as_f64!(reader, f64::from),
             ColumnReader::DoubleColumnReader(reader) => as_f64!(reader, |v| v),
             ColumnReader::FixedLenByteArrayColumnReader(reader) => {
                 as_f64!(reader, |v| numeric.of_bytes(v.data()))
             }
             ColumnReader::ByteArrayColumnReader(reader) => as_f64!(reader, |v| numeric.of_bytes(v.data())),
-            _ => Ok(Batch { values: Vec::new(), lengths: Vec::new() }),
         };
         self.whole(n, batch)
     }
@@ -179,6 +179,14 @@ impl LeafReader {
             )),
         }
     }
+}
+
+/// Seconds since 1970 of a timestamp in 96 bits: nanoseconds of the day, and the Julian day.
+fn seconds(words: &[u32]) -> f64 {
+    const DAY_OF_1970: f64 = 2_440_588.;
+    let &[low, high, day] = words else { return f64::NAN };
+    let nanoseconds = (u64::from(high) << 32 | u64::from(low)) as f64;
+    (f64::from(day) - DAY_OF_1970) * 86_400. + nanoseconds * 1e-9
 }
 
 /// The value of each row, `gap` where there is none.

@@ -1,10 +1,10 @@
 //! Reads the chosen columns of the files of a training split and perhaps a test split.
 use super::leaf::LeafReader;
 use super::pages::open_leaf;
-use super::schema::{Column, Kind, Plan, Schema};
+use super::schema::{Column, Kind, Numeric, Plan, Schema};
 use crate::decode::{AnyImages, ImageRows};
 use crate::guard::quietly;
-use crate::labels::{Classes, Labels, MAX_CLASSES, check_classes};
+use crate::labels::{Classes, Labels, check_classes};
 use crate::options::DataOptions;
 use crate::rounded::RoundedSink;
 use crate::sink::RowSink;
@@ -32,8 +32,11 @@ pub(crate) fn open_files(
     let of = |files: &[PathBuf]| read_split(at, files, options, &no_labels, remedy);
     let mut train = of(train)?;
     let (column_names, notes) = (train.column_names.take(), std::mem::take(&mut train.notes));
-    let (labels, place) = (train.labels.take(), format!("{at}, column '{}'", train.label_column));
-    let numbers = Numbering { at: &place, class_names: train.class_names.take() };
+    let (labels, column) = (train.labels.take(), train.label_column.take());
+    let place =
+        column.as_ref().map_or_else(|| at.to_owned(), |column| format!("{at}, column '{}'", column.name));
+    let column = column.as_ref();
+    let numbers = Numbering { at: &place, column, class_names: train.class_names.take() };
     let Classes { numbers: classes, names, left_out } = numbers.of_training(labels)?;
     let train = train.finish(classes)?;
     let test = match test {
@@ -41,7 +44,7 @@ pub(crate) fn open_files(
         files => {
             let mut test = of(files)?;
             let labels = test.labels.take().filter(|_| left_out.is_none());
-            let numbers = Numbering { at: &place, class_names: names.clone() };
+            let numbers = Numbering { at: &place, column, class_names: names.clone() };
             let test = test.finish(numbers.of_test(labels)?)?;
             test.check_images_like(&train, at, "choose splits of the same shape")?;
             Some(test)
@@ -63,17 +66,27 @@ fn no_labels(
         let mut reading = Reading { labels_alone: true, ..Reading::new(&options, &no_labels, None) };
         reading.files(files, remedy)?;
         let doubted = reading.plan.filter(|plan| plan.labels_may_be_features).and_then(|plan| plan.labels);
-        let is_class = |&class: &f64| class >= 0. && class.fract() == 0. && class < MAX_CLASSES as f64;
         match (doubted, reading.labels) {
             // The hub's way to hide labels.
             (Some(_), Some(Found::Numbers(numbers))) if numbers.iter().all(|&n| n == -1.) => {
                 return Ok(no_labels);
             }
-            (Some(column), Some(Found::Numbers(numbers))) if !numbers.iter().all(is_class) => {
+            (Some(column), Some(Found::Numbers(numbers)))
+                if !matches!(of_column("", &column, &numbers), Labels::Numbers(_)) =>
+            {
                 no_labels.push(column.name);
             }
             _ => return Ok(no_labels),
         }
+    }
+}
+
+/// Labels of a column of numbers.
+fn of_column(at: &str, column: &Column, numbers: &[f64]) -> Labels {
+    let is_whole = |number: &f64| number.fract() == 0.;
+    match column.numeric == Numeric::Float || !numbers.iter().all(is_whole) {
+        true => Labels::of_floats(at, numbers),
+        false => Labels::of_numbers(at, &numbers.iter().map(|&number| number as i64).collect::<Vec<_>>()),
     }
 }
 
@@ -107,6 +120,8 @@ enum Found {
 /// How labels become class numbers.
 struct Numbering<'a> {
     at: &'a str,
+    /// Their column.
+    column: Option<&'a Column>,
     /// Names of the classes, where the file or the training rows have some.
     class_names: Option<Vec<String>>,
 }
@@ -163,7 +178,8 @@ impl Numbering<'_> {
                 if let Some(row) = numbers.iter().position(|n| n.is_nan()) {
                     return Ok(Err(self.no_value(row)));
                 }
-                let classes = match Labels::of_floats(at, &numbers) {
+                let Some(column) = self.column else { return Ok(Ok(None)) };
+                let classes = match of_column(at, column, &numbers) {
                     Labels::Numbers(classes) => classes,
                     Labels::NoClasses(why) => return Ok(Err(why)),
                     Labels::Texts(_) => return Ok(Ok(None)),
@@ -203,8 +219,8 @@ struct RawSplit {
     rows: Arc<dyn Source>,
     image: Option<ImageShape>,
     labels: Option<Found>,
-    /// The column of the labels; empty without labels.
-    label_column: String,
+    /// The column of the labels.
+    label_column: Option<Column>,
     class_names: Option<Vec<String>>,
     column_names: Option<Vec<String>>,
     notes: Vec<String>,
@@ -329,8 +345,7 @@ impl<'a> Reading<'a> {
         };
         let is_table = plan.rows.iter().all(|column| column.kind == Kind::Number);
         let column_names = is_table.then(|| plan.rows.iter().map(|column| column.name.clone()).collect());
-        let Plan { class_names, notes, labels, .. } = plan;
-        let label_column = labels.map(|column| column.name).unwrap_or_default();
+        let Plan { class_names, notes, labels: label_column, .. } = plan;
         Ok(RawSplit { rows, image, labels: self.labels, label_column, class_names, column_names, notes })
     }
 }

@@ -30,8 +30,10 @@ pub(crate) enum Kind {
 /// How numbers are stored, beside their physical type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Numeric {
-    /// As the physical type says.
+    /// As the physical type says, whole.
     Plain,
+    /// As the physical type says, of 32 or 64 bits.
+    Float,
     /// Whole numbers without a sign.
     Unsigned,
     /// Whole numbers of this many decimals; in bytes the highest first, in two's complement.
@@ -294,6 +296,9 @@ impl Schema {
 
 /// The logical type; files that have none say it by the older converted type.
 fn numeric_of(leaf: &ColumnDescriptor) -> Numeric {
+    if matches!(leaf.physical_type(), Physical::FLOAT | Physical::DOUBLE) {
+        return Numeric::Float;
+    }
     match (leaf.logical_type_ref(), leaf.converted_type()) {
         (Some(LogicalType::Decimal(decimal)), _) => Numeric::Decimal(decimal.scale),
         (Some(LogicalType::Float16), _) => Numeric::Half,
@@ -311,7 +316,8 @@ fn kind_of(leaf: &ColumnDescriptor) -> Kind {
     let (logical, converted) = (leaf.logical_type_ref(), leaf.converted_type());
     let text = matches!(logical, Some(LogicalType::String | LogicalType::Enum | LogicalType::Json))
         || matches!(converted, ConvertedType::UTF8 | ConvertedType::ENUM | ConvertedType::JSON);
-    let time = matches!(logical, Some(LogicalType::Date | LogicalType::Time(_) | LogicalType::Timestamp(_)))
+    let time = leaf.physical_type() == Physical::INT96
+        || matches!(logical, Some(LogicalType::Date | LogicalType::Time(_) | LogicalType::Timestamp(_)))
         || matches!(
             converted,
             ConvertedType::DATE
@@ -324,6 +330,7 @@ fn kind_of(leaf: &ColumnDescriptor) -> Kind {
     let number = match leaf.physical_type() {
         Physical::BOOLEAN | Physical::FLOAT | Physical::DOUBLE | Physical::INT32 | Physical::INT64 => true,
         Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY => in_bytes,
+        // What was once a timestamp.
         Physical::INT96 => false,
     };
     let whole_bytes = matches!(logical, Some(LogicalType::Integer(integer)) if !integer.is_signed && integer.bit_width == 8)
@@ -336,6 +343,8 @@ fn kind_of(leaf: &ColumnDescriptor) -> Kind {
                 Kind::Other
             }
         }
+        // A column without a value in any row.
+        _ if matches!(logical, Some(LogicalType::Unknown)) => Kind::Other,
         _ if number && leaf.max_rep_level() == 0 => Kind::Number,
         _ if number => Kind::Vector { bytes: whole_bytes },
         Physical::BYTE_ARRAY if leaf.max_rep_level() == 0 => {
