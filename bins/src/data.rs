@@ -1,6 +1,6 @@
 //! The data of a run, cut up into rows that training sees, rows held out from it, and test rows.
 use crate::options::{DataArgs, RowsArgs, located};
-use crate::report::note;
+use crate::report::note_later;
 use crate::session;
 use crate::session::info::{Input, data_of};
 use anyhow::Result;
@@ -132,7 +132,7 @@ impl Data {
         let of_training = match Self::open(of_run, seed) {
             Ok(of_training) => of_training,
             Err(err) => {
-                note(&format!(
+                note_later(format!(
                     "the data of the run cannot be opened, so nothing is compared with it: {err:#}"
                 ));
                 return Self::whole(dataset);
@@ -153,7 +153,7 @@ impl Data {
                 ..Self::whole(dataset)
             },
             Err(err) => {
-                note(&format!("its labels are not compared with those of the run: {err}"));
+                note_later(format!("its labels are not compared with those of the run: {err}"));
                 Self::whole(dataset)
             }
         }

@@ -50,6 +50,7 @@
 //! Bytes stay bytes up to the device and stand for themselves over 255; kernels multiply by [`Feed::scale`].
 mod ahead;
 mod beside;
+mod classes;
 mod convert;
 mod count;
 pub mod dataset;

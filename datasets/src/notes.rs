@@ -18,10 +18,8 @@ impl Dataset {
     /// Notes which scale was taken where whole numbers from 0 to 255 are read, which may be bytes or not.
     pub(crate) fn note_scale(&mut self) -> Result<()> {
         if self.train.row_type() == RowType::U8 {
-            self.notes.push(
-                "bytes are read over 255, from 0 to 1; numbers of other types are read as they are"
-                    .to_owned(),
-            );
+            let note = "bytes are read over 255, from 0 to 1; numbers of other types are read as they are";
+            self.notes.push(note.to_owned());
             return Ok(());
         }
         let values = rows_of(&self.train, 0..self.train.n_samples().min(SCALE_ROWS))?;

@@ -33,6 +33,7 @@ pub fn open(spec: &str, options: &DataOptions) -> Result<Dataset> {
         return Err(Error::Argument("data: max_rows must be at least 1, got 0".to_owned()));
     }
     check_revision(spec, options)?;
+    check_table_options(spec, options)?;
     let dataset = match spec {
         "mnist-sample" => crate::embedded::mnist_sample()?,
         "natural-images" => {
@@ -83,6 +84,23 @@ fn check_revision(spec: &str, options: &DataOptions) -> Result<()> {
         )),
         _ => Ok(()),
     }
+}
+
+/// Refuses what is said of tables in text, or of one of several sets, where there are none.
+fn check_table_options(spec: &str, options: &DataOptions) -> Result<()> {
+    let at = format!("data '{spec}'");
+    if is_name(spec) {
+        options.refuse_subset(&at)?;
+    }
+    let may_be_text = Path::new(spec).is_dir() || crate::delimited::is_file_name(&spec.to_ascii_lowercase());
+    if (options.header.is_some() || options.separator.is_some()) && (is_name(spec) || !may_be_text) {
+        return Err(Error::format(
+            at,
+            "is no table in text, which alone has a header and a separator",
+            "leave out --header and --separator",
+        ));
+    }
+    Ok(())
 }
 
 /// A data set of the hub, by its name or `hub:OWNER/NAME`.

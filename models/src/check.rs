@@ -153,3 +153,20 @@ pub(crate) fn all_finite<'a>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_classes_are_as_many_as_classes_and_differ() {
+        let check = |names: &[&str], n| {
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            check_names("Op", Some(&names), n).map_err(|err| err.to_string())
+        };
+        assert_eq!(check(&["b", "a"], 2), Ok(()));
+        assert_eq!(check(&["a"], 2), Err("Op: class_names must be 2, one for each class, got 1".to_owned()));
+        assert_eq!(check(&["a", "b", "a"], 3), Err("Op: class_names must differ, got 'a' twice".to_owned()));
+        assert!(check_names("Op", None, 2).is_ok());
+    }
+}

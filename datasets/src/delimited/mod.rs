@@ -21,6 +21,8 @@ use std::path::Path;
 
 /// Rows that columns are chosen by.
 const SAMPLE_ROWS: usize = 100;
+/// Bytes of such rows beyond which no further one is taken.
+const SAMPLE_BYTES: usize = 8 << 20;
 
 /// Names that these files end in.
 const ENDINGS: [&str; 6] = [".csv", ".tsv", ".tab", ".txt", ".dat", ".data"];
@@ -60,7 +62,12 @@ fn read(path: &Path, options: &DataOptions, no_labels: &[usize]) -> Result<Read>
     let mut lines = Lines::open(path, options)?;
     let mut waiting = VecDeque::new();
     let mut record = StringRecord::new();
-    while waiting.len() <= SAMPLE_ROWS && lines.read(&mut record)? {
+    let mut bytes = 0;
+    while waiting.len() < 2 || waiting.len() <= SAMPLE_ROWS && bytes < SAMPLE_BYTES {
+        if !lines.read(&mut record)? {
+            break;
+        }
+        bytes += record.as_slice().len();
         waiting.push_back(record.clone());
     }
     let mut notes = Vec::new();

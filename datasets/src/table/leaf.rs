@@ -1,5 +1,5 @@
 //! Typed values out of one leaf column of one row group.
-use super::schema::Numeric;
+use super::types::Numeric;
 use crate::{Error, Result};
 use ::parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use ::parquet::data_type::{ByteArray, DataType};
