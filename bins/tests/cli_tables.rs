@@ -142,7 +142,12 @@ fn a_network_is_evaluated_on_all_rows_of_a_file_against_its_training_rows() {
     assert_eq!(again["evaluation"], run["evaluation"]);
     // A file that is named gives the same figures, for the classifier learns from the rows of the run.
     let named = DBN_ON_CPU.json(at, &["evaluate", "run", "--data", "test.csv"]);
-    assert_eq!(named["evaluation"]["measured_on"], "all");
+    assert_eq!(
+        (&named["evaluation"]["measured_on"], &named["evaluation"]["n_test"]),
+        (&"all".into(), &48.into())
+    );
+    let said = DBN_ON_CPU.succeed(at, &["evaluate", "run", "--data", "test.csv"]);
+    assert!(said.contains("48 rows: reconstruction error"), "{said}");
     for figure in ["readout", "reconstruction_error", "free_energy_gap", "pseudo_likelihood"] {
         assert_eq!(named["evaluation"][figure], run["evaluation"][figure], "{figure}");
     }

@@ -11,6 +11,14 @@ pub const MAX_CLASSES: usize = 65_535;
 pub(crate) const LABELS: [&str; 9] =
     ["label", "labels", "target", "class", "y", "fine_label", "digit", "category", "species"];
 
+/// What stands for a value that is not there.
+const MISSING: [&str; 8] = ["", "na", "n/a", "nan", "null", "none", "?", "-"];
+
+/// Whether a text stands for a value that is not there.
+pub(crate) fn is_missing(text: &str) -> bool {
+    MISSING.iter().any(|missing| text.eq_ignore_ascii_case(missing))
+}
+
 /// Whether features go by this name of labels, too: what is no class number there may be a value as good as others.
 pub(crate) fn may_be_features(label: &str) -> bool {
     ["y", "target"].iter().any(|name| label.eq_ignore_ascii_case(name))
@@ -279,6 +287,20 @@ impl Texts {
     pub(crate) fn numbered(mut self) -> Result<(Vec<u32>, Option<Vec<String>>)> {
         if let Some(wrong) = self.wrong.take() {
             return Err(wrong);
+        }
+        // NA among numbers is a gap; among texts it may be a name.
+        let is_number = |text: &str| text.parse::<f64>().is_ok();
+        let gap = self.texts.iter().find(|(text, _)| is_missing(text));
+        let mut others = self.texts.iter().filter(|(text, _)| !is_missing(text)).peekable();
+        if let Some((gap, row)) = gap
+            && others.peek().is_some()
+            && others.all(|(text, _)| is_number(text))
+        {
+            return Err(Error::format(
+                &self.at,
+                format!("{} {row} has no label but {gap}", self.row),
+                "drop or fill rows with missing values",
+            ));
         }
         let numbers: Option<Vec<f64>> = self.texts.iter().map(|(text, _)| text.parse().ok()).collect();
         let Some(numbers) = numbers else {

@@ -175,6 +175,7 @@ fn y_and_target_are_values_where_they_can_be_no_classes() -> TestResult {
     let long: String = (0..500).map(|i| format!("{i}.5,{}\n", if i == 400 { "1.5" } else { "1" })).collect();
     let data = opened(&format!("a,target\n{long}"))?;
     assert_eq!((columns(&data), rows(&data)?[400][1]), (vec!["a", "target"], 1.5));
+    assert!(says(&data, "column 'target' holds no classes"), "{:?}", data.notes);
     // Measurements that happen to be whole.
     let whole =
         |end: &str| -> String { (0..60).map(|i| format!("{i}.5,{}{end}\n", 25 + i * i % 331)).collect() };
@@ -182,6 +183,12 @@ fn y_and_target_are_values_where_they_can_be_no_classes() -> TestResult {
     assert_eq!(columns(&opened(&format!("a,target\n{}", whole("")))?), ["a"]);
     let data = opened("a,y\n.1,1\n.4,0\n")?;
     assert_eq!((columns(&data), data.train.labels.as_deref()), (vec!["a"], Some(&[1u32, 0][..])));
+    // Labels of some rows alone.
+    for gap in ["", "NA", "nan"] {
+        let data = opened(&format!("a,y\n.1,1\n.4,{gap}\n.5,0\n"))?;
+        assert_eq!((columns(&data), &data.train.labels), (vec!["a"], &None), "{gap}");
+        assert!(says(&data, "labels are left out"), "{:?}", data.notes);
+    }
     // Other names of labels are no values.
     let data = opened("a,label\n.1,-1\n.4,0\n")?;
     assert_eq!((columns(&data), &data.train.labels), (vec!["a"], &None));

@@ -1,17 +1,10 @@
 //! What fields are: numbers, texts or gaps; and what this says of the separator and of the first line.
 use super::lines::COMMENTS;
-use crate::labels::LABELS;
+use crate::labels::{LABELS, is_missing};
 use ::csv::StringRecord;
-
-/// What stands for a value that is not there.
-const MISSING: [&str; 8] = ["", "na", "n/a", "nan", "null", "none", "?", "-"];
 
 /// Lines that the separator is found by.
 const SAMPLE_LINES: usize = 20;
-
-pub(super) fn is_missing(field: &str) -> bool {
-    MISSING.iter().any(|missing| field.eq_ignore_ascii_case(missing))
-}
 
 /// The number that a field writes; truth values are 1 and 0. Between semicolons a comma may stand for the decimal point.
 pub(super) fn number(field: &str, separator: u8) -> Option<f64> {

@@ -8,7 +8,7 @@ mod fields;
 mod lines;
 mod plan;
 
-use crate::labels::{Classes, Texts};
+use crate::labels::{Classes, Texts, is_missing};
 use crate::options::DataOptions;
 use crate::rounded::RoundedSink;
 use crate::{Dataset, Error, Result, Split, count};
@@ -85,6 +85,7 @@ fn read(path: &Path, options: &DataOptions, no_labels: &[usize]) -> Result<Read>
     let mut sink = RoundedSink::new(options.memory_limit(), options.centre.clone());
     let mut labels = plan.labels.map(|column| (column, Texts::new(plan.place(&at, column), "line")));
     let mut row = Vec::with_capacity(plan.rows.len());
+    let mut labels_are_whole = true;
     let mut left = options.rows_of(usize::MAX);
     while left > 0 {
         match waiting.pop_front() {
@@ -109,7 +110,9 @@ fn read(path: &Path, options: &DataOptions, no_labels: &[usize]) -> Result<Read>
         }
         sink.push(&row, row.len())?;
         if let Some((column, labels)) = &mut labels {
-            labels.push(record.get(*column).unwrap_or_default(), line_of(&record));
+            let label = record.get(*column).unwrap_or_default();
+            labels_are_whole &= !is_missing(label);
+            labels.push(label, line_of(&record));
         }
         left -= 1;
     }
@@ -117,6 +120,7 @@ fn read(path: &Path, options: &DataOptions, no_labels: &[usize]) -> Result<Read>
     let classes = labels.map_or_else(Classes::default, |(_, texts)| Classes::of(texts.numbered()));
     if let (Some(column), true, Some(_)) = (plan.labels, plan.labels_may_be_features, &classes.left_out)
         && options.features.is_none()
+        && labels_are_whole
     {
         return Ok(Read::NoLabels(column));
     }

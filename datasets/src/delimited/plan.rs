@@ -1,7 +1,7 @@
 //! Which columns are rows, which are labels, and what is left out.
 use super::fields::{Kind, is_name, kind, number};
 use super::lines::line_of;
-use crate::labels::{LABELS, may_be_features, shortened};
+use crate::labels::{LABELS, is_missing, may_be_features, shortened};
 use crate::options::DataOptions;
 use crate::{Error, Result};
 use ::csv::StringRecord;
@@ -84,13 +84,16 @@ impl Plan {
         let find = |wanted: &str| header.iter().position(|name| name.eq_ignore_ascii_case(wanted));
         let x = find("x").filter(|&x| kinds[x] == Kind::Numbers);
         for label in LABELS {
-            let Some(column) = find(label).filter(|column| !no_labels.contains(column)) else { continue };
+            let Some(column) = find(label) else { continue };
             self.labels_may_be_features = may_be_features(label) && kinds[column] == Kind::Numbers;
             let is_class = |field: &str| {
                 number(field, self.separator).is_some_and(|number| number >= 0. && number.fract() == 0.)
             };
-            let classes = || rows.iter().filter_map(|row| row.get(column)).all(is_class);
-            if self.labels_may_be_features && (label == "y" && x.is_some() || !classes()) {
+            let below = || rows.iter().filter_map(|row| row.get(column));
+            let is_no_class = || label == "y" && x.is_some() || !below().all(is_class);
+            // Labels that are known of some rows alone are no values.
+            let whole = !below().any(is_missing);
+            if no_labels.contains(&column) || self.labels_may_be_features && whole && is_no_class() {
                 self.notes.push(crate::labels::read_as_features(&header[column]));
                 continue;
             }

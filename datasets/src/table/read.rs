@@ -69,8 +69,10 @@ fn no_labels(
         reading.files(files, remedy)?;
         let doubted = reading.plan.filter(|plan| plan.labels_may_be_features).and_then(|plan| plan.labels);
         match (doubted, reading.labels) {
-            // The hub's way to hide labels.
-            (Some(_), Some(Found::Numbers(numbers))) if numbers.iter().all(|&n| n == -1.) => {
+            // The hub's way to hide labels; and labels that are known of some rows alone are no values.
+            (Some(_), Some(Found::Numbers(numbers)))
+                if numbers.iter().all(|&n| n == -1.) || numbers.iter().any(|n| n.is_nan()) =>
+            {
                 return Ok(no_labels);
             }
             (Some(column), Some(Found::Numbers(numbers)))
