@@ -8,6 +8,7 @@ use serde::Serialize;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 /// How a program that met no error ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,24 @@ pub fn exit_code(bin: &str, ended: Result<Outcome>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says something on standard error. A reader that has gone has no use for it.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// What is said on standard error before the next line or note: not where a command is refused, which says what matters.
+static LATER: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Says something as [`note`] does, once a command is under way.
+pub fn note_later(text: String) {
+    LATER.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+}
+
+fn say_later() {
+    let texts = std::mem::take(&mut *LATER.lock().unwrap_or_else(PoisonError::into_inner));
+    texts.iter().for_each(|text| note(text));
 }
 
 /// An error and its causes on one line.
@@ -81,6 +100,7 @@ impl Report {
     /// # Errors
     /// When standard output is gone for another reason than a reader that has had enough.
     pub fn line(&self, text: &str) -> Result<()> {
+        say_later();
         if self.taken {
             eprintln!("{text}");
             return Ok(());
@@ -90,6 +110,7 @@ impl Report {
 
     /// Says something on standard error that is no result: what a program chose, or what a user should look at.
     pub fn note(&self, text: &str) {
+        say_later();
         // A reader that has gone has no use for it.
         let _ = writeln!(std::io::stderr(), "{text}");
     }
@@ -99,6 +120,7 @@ impl Report {
     /// # Errors
     /// As [`line`](Self::line), and when the value cannot be JSON.
     pub fn finish(&self, result: &impl Serialize) -> Result<()> {
+        say_later();
         if self.json { print(&serde_json::to_string(result)?) } else { Ok(()) }
     }
 }

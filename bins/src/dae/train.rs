@@ -7,7 +7,7 @@ use crate::data::{Data, OfRows};
 use crate::readout::Rows;
 use crate::report::{Outcome, figure, seconds};
 use crate::rows;
-use crate::session::{self, Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
+use crate::session::{Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
 use anyhow::{Context, Result};
 use candle::Tensor;
 use chandlery::dae::StackedDaeTrainer;
@@ -71,7 +71,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         .context("--batch")?;
     asked.settings.batch = Some(feed.config().batch);
     let mut session = asked.open(
-        session::Rows { data: &data.name, n: data.n_rows },
+        data.of_run()?,
         |settings, device| new_trainer(&data, settings, device),
         |_, path, device| Ok(StackedDaeTrainer::load_checkpoint(path, device)?),
     )?;
@@ -173,7 +173,7 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
     run.folder.write("curves.svg", curves.as_bytes())?;
     let pictures = draw::run_pictures(&stack, (test, measured_on), noise, &run.device, &run.folder)?;
     run.report.line(&errors.words(&measured_on.count_with_warning(errors.n_samples), corruption))?;
-    let rows = Rows { train: &data.train, test, measured_on, n_classes: data.n_classes };
+    let rows = Rows { train: Some(&data.train), test, measured_on, n_classes: data.n_classes };
     let readout = measure::readout(&stack, &rows, &run.device)?;
     let mut warning = None;
     if let Some(readout) = &readout {

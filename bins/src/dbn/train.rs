@@ -8,7 +8,7 @@ use crate::data::{Data, OfRows};
 use crate::readout::{Readout, Rows};
 use crate::report::{Outcome, figure, seconds};
 use crate::rows;
-use crate::session::{self, Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
+use crate::session::{Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
 use anyhow::{Context, Result};
 use candle::Tensor;
 use chandlery::Trainer;
@@ -49,7 +49,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         .context("--batch")?;
     asked.settings.batch = Some(feed.config().batch);
     let mut session = asked.open(
-        session::Rows { data: &data.name, n: data.n_rows },
+        data.of_run()?,
         |settings, device| new_trainer(&data, settings, device),
         |settings, path, device| {
             let (mut trainer, place) = DbnTrainer::load_checkpoint(path, device)?;
@@ -157,7 +157,7 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
     if run.is_interrupted()? {
         return Ok(Outcome::Interrupted);
     }
-    let rows = Rows { train: &data.train, test, measured_on, n_classes: data.n_classes };
+    let rows = Rows { train: Some(&data.train), test, measured_on, n_classes: data.n_classes };
     let evaluation = Evaluation::of(&dbn, &rows, settings.seed, &run.device)?;
     for line in evaluation.lines() {
         run.report.line(&line)?;

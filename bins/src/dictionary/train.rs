@@ -162,7 +162,7 @@ fn from_all(asked: Asked<Batch>, signals: &Signals, resumed: &Resumed) -> Result
         let config = plan::train_config(settings, signals);
         Ok(DictionaryTrainer::new(first, &signals.split.raw(device)?, config, philox)?)
     };
-    let rows = session::Rows { data: &signals.name, n: signals.split.n_samples() };
+    let rows = session::Rows::of(&signals.name, &signals.split)?;
     let mut session = asked.open(
         rows,
         |settings, device| new(settings, device, None),
@@ -218,7 +218,7 @@ fn from_minibatches(
         let philox = Philox::new(settings.seed, streams::TRAINER);
         Ok(OnlineTrainer::new(first, plan::online_config(settings, signals), philox)?)
     };
-    let rows = session::Rows { data: &signals.name, n: signals.split.n_samples() };
+    let rows = session::Rows::of(&signals.name, &signals.split)?;
     let mut session = asked.open(
         rows,
         |settings, device| new(settings, device, None),

@@ -3,6 +3,7 @@ use crate::options::DataArgs;
 use crate::report::{Outcome, Report};
 use crate::run_folder::RunFolder;
 use anyhow::{Context, Error, Result, bail};
+use chandlery_datasets::Fingerprint;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -46,6 +47,9 @@ pub struct RunInfo<I, S> {
     pub settings: S,
     /// Rows of the training data, to notice when the data has changed.
     pub n_rows: usize,
+    /// The same of its content.
+    #[serde(default)]
+    pub fingerprint: Fingerprint,
 }
 
 /// Where rows come from.
@@ -208,6 +212,7 @@ mod tests {
             input: Of { data: "mnist".into(), base: "/somewhere".into() },
             settings: vec![0.1, 1e-17],
             n_rows: 7,
+            fingerprint: Fingerprint::default(),
         };
         folder.write_json(FILE, &info).unwrap();
         let (_, back) = open(dir.path()).unwrap();

@@ -33,9 +33,9 @@ use crate::device::describe;
 use crate::interrupt::Interrupt;
 use crate::report::{Outcome, Report, seconds};
 use crate::run_folder::{Existing, RunFolder, command_line};
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use candle::Device;
-use chandlery_datasets::{Feed, Split, count};
+use chandlery_datasets::{Feed, Fingerprint, Split, count};
 use epochs::Watch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -76,12 +76,24 @@ pub type PlaceOf<R> = Place<<R as Run>::Line, <R as Run>::Extra>;
 pub struct Nothing {}
 
 /// The rows that a run learns from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Rows<'a> {
     /// The data set, as the user named it.
     pub data: &'a str,
     /// How many there are, before any are held out.
     pub n: usize,
+    /// What tells them from others.
+    pub fingerprint: Fingerprint,
+}
+
+impl<'a> Rows<'a> {
+    /// All rows of a split.
+    ///
+    /// # Errors
+    /// When a row cannot be read.
+    pub fn of(data: &'a str, split: &Split) -> Result<Self> {
+        Ok(Self { data, n: split.n_samples(), fingerprint: Fingerprint::of([split], None)? })
+    }
 }
 
 /// A command line that was read: what a new run is asked for, or what the run to resume was asked for.
@@ -104,6 +116,7 @@ struct Resumed {
     command: String,
     directory: Option<PathBuf>,
     n_rows: usize,
+    fingerprint: Fingerprint,
     /// Whether the settings were changed by an option that resuming allows.
     extended: bool,
 }
@@ -123,11 +136,19 @@ impl<R: Run> Asked<R> {
             }
             Some(path) => {
                 let (folder, info) = R::KIND.open::<R::Input, R::Settings>(path)?;
-                let RunInfo { version, command, directory, input, settings, n_rows, .. } = info;
+                let RunInfo { version, command, directory, input, settings, n_rows, fingerprint, .. } = info;
                 (
                     input,
                     settings,
-                    Some(Resumed { folder, version, command, directory, n_rows, extended: false }),
+                    Some(Resumed {
+                        folder,
+                        version,
+                        command,
+                        directory,
+                        n_rows,
+                        fingerprint,
+                        extended: false,
+                    }),
                 )
             }
         };
@@ -193,7 +214,7 @@ impl<R: Run> Asked<R> {
     /// Begins the run with the trainer that `new` makes, or goes on with the one that `load` reads from the path of a checkpoint.
     ///
     /// # Errors
-    /// When the data has another number of rows than when the run began, the folder is not empty, a trainer is refused, or the disk
+    /// When the data is not what it was when the run began, the folder is not empty, a trainer is refused, or the disk
     /// refuses.
     pub fn open(
         self,
@@ -214,6 +235,7 @@ impl<R: Run> Asked<R> {
                     input,
                     settings,
                     n_rows: rows.n,
+                    fingerprint: rows.fingerprint,
                 };
                 let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
                 let folder = RunFolder::create(R::KIND.folder, args.out.as_deref(), existing)?;
@@ -223,7 +245,7 @@ impl<R: Run> Asked<R> {
                 folder.write_json(info::FILE, &info)?;
                 (folder, info, trainer, place)
             }
-            Some(Resumed { folder, version, mut command, directory, n_rows, extended }) => {
+            Some(Resumed { folder, version, mut command, directory, n_rows, fingerprint, extended }) => {
                 ensure!(
                     n_rows == rows.n,
                     "{} had {} at the start of the run, and now has {}",
@@ -231,13 +253,20 @@ impl<R: Run> Asked<R> {
                     count(n_rows, "row"),
                     rows.n
                 );
+                if let Some(what) = fingerprint.difference(&rows.fingerprint) {
+                    bail!(
+                        "--data {}: {what} changed since the start of the run; give back the data that it began with, or begin a new run",
+                        rows.data
+                    )
+                }
                 let (trainer, place) =
                     checkpoints::read(&folder, &report, |path| load(&settings, path, &device))?;
                 if extended {
                     command = format!("{command}\n{}", command_line(R::KIND.program()));
                 }
                 let kind = R::KIND.command.to_owned();
-                let info = RunInfo { kind, version, command, directory, input, settings, n_rows };
+                let info =
+                    RunInfo { kind, version, command, directory, input, settings, n_rows, fingerprint };
                 if extended {
                     // The checkpoint has the schedules of the extended run, so it comes first.
                     checkpoints::write(&folder, |path| R::save(&trainer, path, &place))?;

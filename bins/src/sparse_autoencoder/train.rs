@@ -80,7 +80,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let rows = Rows::open(&asked.input.rows, USUAL, Some(SplitArg::Train), asked.settings.seed)?;
     let home = if asked.settings.cost.chunk.is_some() { Device::Cpu } else { asked.device.clone() };
     let raw = rows.split.raw(&home)?;
-    let of_run = session::Rows { data: &rows.name, n: rows.split.n_samples() };
+    let of_run = session::Rows::of(&rows.name, &rows.split)?;
     let mut session = asked.open(
         of_run,
         |settings, device| {

@@ -60,7 +60,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let rows = Rows::open(&asked.input.data, asked.settings.split, centre.as_ref(), &asked.device)?;
     let classes = Classes::new(rows.n(), rows.labels.as_deref(), rows.class_names.as_deref());
     let mut session = asked.open(
-        session::Rows { data: &rows.name, n: rows.n() },
+        session::Rows { data: &rows.name, n: rows.n(), fingerprint: rows.fingerprint.clone() },
         |settings, device| begin(settings, &rows, device),
         |settings, path, device| {
             let of_run = rows.raw().filter(|_| settings.neighbours_from.is_none());

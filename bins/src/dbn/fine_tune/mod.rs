@@ -17,7 +17,7 @@ use super::{saved, sizes, streams};
 use crate::data::{Data, OfModel};
 use crate::report::{Outcome, seconds};
 use crate::rows;
-use crate::session::{self, Asked, Ended, Epochs, Kind, Place, PlaceOf, Run, RunInfo, Session};
+use crate::session::{Asked, Ended, Epochs, Kind, Place, PlaceOf, Run, RunInfo, Session};
 use anyhow::{Context, Result, ensure};
 use args::{FineTuneArgs, FineTuneSettings};
 use candle::{Device, Tensor};
@@ -122,7 +122,7 @@ pub fn fine_tune<B: Base>(args: &FineTuneArgs) -> Result<Outcome> {
     asked.settings.batch = Some(feed.config().batch);
     let model = asked.input.model.clone();
     let mut session = asked.open(
-        session::Rows { data: &data.name, n: data.n_rows },
+        data.of_run()?,
         |settings, device| {
             let trained = B::network(&model, settings.classify.then_some(data.n_classes), device)?;
             let (network, training) = plan::network(&trained, &data, settings, device)?;

@@ -18,7 +18,7 @@ use super::sizes;
 use crate::data::{Data, OfModel};
 use crate::report::{Outcome, seconds};
 use crate::rows;
-use crate::session::{self, Asked, Ended, Epochs, Kind, PlaceOf, Run, RunInfo, Session};
+use crate::session::{Asked, Ended, Epochs, Kind, PlaceOf, Run, RunInfo, Session};
 use anyhow::{Context, Result};
 use candle::Tensor;
 use chandlery::Trainer;
@@ -95,7 +95,7 @@ pub fn up_down(args: &UpDownArgs) -> Result<Outcome> {
     asked.settings.batch = feed.config().batch;
     let model = asked.input.model.clone();
     let mut session = asked.open(
-        session::Rows { data: &data.name, n: data.n_rows },
+        data.of_run()?,
         |settings, device| plan::trainer(&plan::with_labels(&model, &data, device)?, settings, 0),
         |settings, path, device| {
             let (mut trainer, place) = UpDownTrainer::load_checkpoint::<PlaceOf<UpDown>>(path, device)?;
