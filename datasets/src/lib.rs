@@ -35,6 +35,7 @@
 //! | [`preparation`] | what is done to raw rows before a model reads them: scale, means, columns, PCA, whitening |
 //! | [`source`]     | the trait [`Source`], rows in memory, subsets                   |
 //! | [`feed`]       | [`Feed`]: a seeded order, chunks to the device, minibatch views |
+//! | [`whole`]      | files that appear whole or not at all                           |
 //!
 //! | feature           | default | what it reads                                                       |
 //! |-------------------|---------|---------------------------------------------------------------------|
@@ -83,6 +84,7 @@ mod table;
 mod tensors;
 #[cfg(feature = "image")]
 mod tiff;
+pub mod whole;
 
 pub use count::count;
 pub use dataset::{Dataset, ImageShape, Split};
