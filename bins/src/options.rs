@@ -1,6 +1,7 @@
 //! Options that programs share, and parsers that check the ranges of numbers.
 use crate::device::DeviceChoice;
 use crate::progress::Spinner;
+use crate::report::note;
 use crate::session::info::data_of;
 use anyhow::Context;
 use candle::Device;
@@ -57,12 +58,12 @@ impl DataArgs {
                 let mut images = ImageSet::open(&data, &read.options()).with_context(at)?;
                 let passed_over = images.leave_out_smaller(size).with_context(at)?;
                 if passed_over > 0 {
-                    eprintln!(
+                    note(&format!(
                         "--data {}: {} smaller than a crop of {size} left out, {} used",
                         self.data,
                         count(passed_over, "image"),
                         images.images().len()
-                    );
+                    ));
                 }
                 images.into_crops(size, self.crops.crops.unwrap_or(CROPS), 0).with_context(at)?
             }
@@ -70,16 +71,19 @@ impl DataArgs {
         dataset.name.clone_from(&self.data);
         for split in std::iter::once(&dataset.train).chain(&dataset.test) {
             if let Some((column, cost)) = split.rows.rounding().and_then(|rounding| rounding.cost) {
-                eprintln!(
+                note(&format!(
                     "--data {}: values are rounded to 32 bits, which moves those of column {column} by {cost:.1e} of their standard deviation; \
                      subtract the mean of the column before you save it",
                     self.data
-                );
+                ));
             }
         }
         Ok(dataset)
     }
 }
+
+/// The data set that is read where none is named.
+const DATA: &str = "mnist-sample";
 
 /// Crops when no number is given.
 const CROPS: usize = 100_000;
@@ -140,6 +144,9 @@ impl RowsArgs {
         }
         let run = data_of(Path::new(model))
             .with_context(|| format!("{model}: the data of this run is not known; name it with --data"))?;
+        if run.is_none() {
+            note(&format!("{model} is not the folder of a run, and there is no --data: reading {DATA}"));
+        }
         Ok(self.or_those_of(run.map(|(data, _)| data)))
     }
 
@@ -173,7 +180,7 @@ impl RowsArgs {
             Some(run) => {
                 DataArgs { read: self.read.above(&run.read), crops: self.crops.above(&run.crops), ..run }
             }
-            None => self.of_data("mnist-sample"),
+            None => self.of_data(DATA),
         }
     }
 
@@ -399,13 +406,17 @@ pub fn plan_by_rows(
     })
 }
 
-/// A whole number of at least 1.
+/// Numbers of things are below this: floats hold them all, and no program comes to an end of more.
+pub const MOST_COUNT: u64 = 1 << 53;
+
+/// A whole number of at least 1, below 2⁵³.
 ///
 /// # Errors
 /// When the text is none; the message says what must hold.
 pub fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(n) if n >= 1 => Ok(n),
+    match text.parse::<u64>() {
+        Ok(MOST_COUNT..) => Err("must be a whole number of at least 1, below 2^53".to_owned()),
+        Ok(n) if n >= 1 => usize::try_from(n).map_err(|err| err.to_string()),
         _ => Err("must be a whole number of at least 1".to_owned()),
     }
 }

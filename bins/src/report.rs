@@ -3,7 +3,9 @@
 //! Results go to standard output, one line each. With `--json` standard output carries one JSON
 //! object at the end and nothing else; the lines go to standard error. So they do where `-` is the file that a command writes.
 use crate::interrupt;
-use anyhow::{Result, ensure};
+use crate::session::args::parse_or_exit;
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
 use serde::Serialize;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::Path;
@@ -18,18 +20,24 @@ pub enum Outcome {
     Interrupted,
 }
 
-/// The exit code of a program, after printing an error as one line: `dbn: cause: cause`.
+/// The `main` of a program: runs the command of its command line. Prints an error as one line: `dbn: cause: cause`.
 ///
-/// 0 when done, 1 for an error, 130 after Ctrl-C, 143 after SIGTERM. Clap's usage errors exit with 2 before.
-pub fn exit_code(bin: &str, ended: Result<Outcome>) -> ExitCode {
-    match ended {
+/// The exit code is 0 when done, 1 for an error, 130 after Ctrl-C, 143 after SIGTERM. Clap's usage errors exit with 2 before.
+pub fn main<C: Parser>(bin: &str, run: impl FnOnce(C) -> Result<Outcome>) -> ExitCode {
+    let cli = parse_or_exit();
+    match interrupt::listen().context("cannot listen for Ctrl-C").and_then(|()| run(cli)) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Interrupted) => ExitCode::from(interrupt::exit_code()),
         Err(err) => {
-            eprintln!("{bin}: {}", one_line(&err));
+            note(&format!("{bin}: {}", one_line(&err)));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says something on standard error. A reader that has gone has no use for it.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// An error and its causes on one line.
@@ -82,7 +90,7 @@ impl Report {
     /// When standard output is gone for another reason than a reader that has had enough.
     pub fn line(&self, text: &str) -> Result<()> {
         if self.taken {
-            eprintln!("{text}");
+            note(text);
             return Ok(());
         }
         print(text)
@@ -90,8 +98,7 @@ impl Report {
 
     /// Says something on standard error that is no result: what a program chose, or what a user should look at.
     pub fn note(&self, text: &str) {
-        // A reader that has gone has no use for it.
-        let _ = writeln!(std::io::stderr(), "{text}");
+        note(text);
     }
 
     /// Prints the final object, with `--json`; nothing otherwise.
@@ -122,15 +129,34 @@ pub fn named(out: &Path) -> String {
 /// # Errors
 /// Those of `write`, and when standard output is gone for another reason.
 pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(Stdout(std::io::stdout().lock()));
     let ended = write(&mut out).and_then(|()| Ok(out.flush()?));
+    // What is left in the buffer is not tried again.
+    let _ = out.into_parts();
     match ended {
-        // `dbn … | head` has seen what it wanted. What is left in the buffer is not tried again.
-        Err(err) if err.chain().any(has_had_enough) => {
-            let _ = out.into_parts();
-            Ok(())
-        }
+        // `dbn … | head` has seen what it wanted.
+        Err(err) if err.chain().any(has_had_enough) => Ok(()),
         ended => ended,
+    }
+}
+
+/// Standard output, named by its errors.
+struct Stdout(std::io::StdoutLock<'static>);
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes).map_err(of_stdout)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush().map_err(of_stdout)
+    }
+}
+
+fn of_stdout(err: std::io::Error) -> std::io::Error {
+    match err.kind() {
+        ErrorKind::Interrupted => err,
+        kind => std::io::Error::new(kind, format!("standard output: cannot write: {err}")),
     }
 }
 
@@ -186,7 +212,7 @@ pub fn seconds(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anyhow::{Context, anyhow};
+    use anyhow::anyhow;
 
     #[test]
     fn only_a_closed_pipe_is_a_reader_that_has_had_enough_also_inside_csv() {

@@ -1,10 +1,14 @@
-//! The folder a run leaves behind, and how files get into it without ever being half there.
+//! The folder a run leaves behind: whose it is, what may be replaced in it, and how files get into it.
+mod manifest;
+
 use anyhow::{Context, Result, bail, ensure};
+use chandlery_datasets::whole::{remove_leftovers, write_whole};
+use manifest::Manifest;
 use serde::Serialize;
 use std::fs::{self, File, TryLockError};
-use std::io::Write;
+use std::io::{Error, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 /// What stands in an `--out` folder that already holds something.
@@ -12,69 +16,61 @@ use std::time::SystemTime;
 pub enum Existing {
     /// Refuse it: the run of yesterday stays.
     Refuse,
-    /// Start over in it: the files of a former run are removed or replaced, others stay.
+    /// Start over in it, if it is a run: what that run wrote is removed by [`RunFolder::begin`], other files stay.
     Overwrite,
 }
 
-/// Names that a run makes; what [`Existing::Overwrite`] removes before a new run.
-const OWN: [&str; 10] = [
-    "config.json",
-    "model.safetensors",
-    "run.json",
-    "fine-tune.json",
-    "metrics.jsonl",
-    "results.json",
-    "curves.svg",
-    "README.md",
-    "checkpoint",
-    "history",
-];
-
 /// One run's folder: `runs/<bin>-<UTC time>/`, or the folder given by `--out`.
 ///
-/// A file is written beside its name and renamed over it, so a reader sees the old one or the
-/// new one and a crash leaves no half. The one exception is `metrics.jsonl`, to which
-/// each report appends a line.
+/// Every file appears whole, see [`write_whole`]. The one exception is `metrics.jsonl`, to which each report appends a line. What the run
+/// writes is listed in `files.txt`, by which a folder is known as that of a run.
 #[derive(Debug, Clone)]
 pub struct RunFolder {
     path: PathBuf,
     /// Keeps other processes from writing to it too.
     lock: Option<Arc<File>>,
+    manifest: Arc<Mutex<Manifest>>,
 }
 
 impl RunFolder {
-    /// Makes the folder for a new run of the program `bin`.
+    /// Makes the folder for a new run of the program `bin`, or takes one; nothing in it changes before [`begin`](Self::begin).
     ///
     /// Without `out` it is a fresh `runs/<bin>-<UTC time>/` under the current folder.
     ///
     /// # Errors
-    /// When `out` is a file, holds something and `existing` refuses that, or cannot be made.
+    /// When `out` is a file, holds something that `existing` refuses, or cannot be made.
     pub fn create(bin: &str, out: Option<&Path>, existing: Existing) -> Result<Self> {
-        let Some(out) = out else {
-            return Self { path: fresh(Path::new("runs"), bin)?, lock: None }.locked();
-        };
-        let instead = format!("name another, add --overwrite, or continue with --resume {}", out.display());
-        Self::claim(out, "--out", existing, &instead)
+        match out {
+            None => Self::at(&fresh(Path::new("runs"), bin)?).locked(),
+            Some(out) => Self::claim(out, "--out", existing, &instead_of(out)),
+        }
+    }
+
+    /// Whether [`create`](Self::create) would take `out`; to be asked before the work, not after.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check(out: Option<&Path>, existing: Existing) -> Result<()> {
+        match out {
+            Some(out) if out.exists() => may_be_taken(out, "--out", existing, &instead_of(out)),
+            _ => Ok(()),
+        }
     }
 
     /// Takes the folder that the option `flag` named, which is made if need be; `instead` is what to do about one that is refused.
     ///
     /// # Errors
-    /// When `path` is a file, holds something and `existing` refuses that, or cannot be made.
+    /// When `path` is a file, holds something that `existing` refuses, or cannot be made.
     pub fn claim(path: &Path, flag: &str, existing: Existing, instead: &str) -> Result<Self> {
         let at = || format!("{flag} {}", path.display());
         fs::create_dir_all(path).with_context(|| format!("{}: cannot create this folder", at()))?;
-        let folder = Self { path: path.to_owned(), lock: None }.locked().with_context(at)?;
-        let mut files = fs::read_dir(path).with_context(|| format!("{}: cannot read this folder", at()))?;
-        if files.next().is_some() {
-            if existing == Existing::Refuse {
-                bail!("{}: the folder is not empty; {instead}", at())
-            }
-            for name in OWN {
-                remove(&path.join(name))?;
-            }
-        }
+        let folder = Self::at(path).locked().with_context(at)?;
+        may_be_taken(path, flag, existing, instead)?;
         Ok(folder)
+    }
+
+    fn at(path: &Path) -> Self {
+        Self { path: path.to_owned(), lock: None, manifest: Arc::default() }
     }
 
     /// The same, kept from other processes until the last clone is dropped. Where the system has no locks of folders there is none.
@@ -94,7 +90,23 @@ impl RunFolder {
                 Err(TryLockError::Error(_)) => {}
             }
         }
+        self.manifest = Arc::new(Mutex::new(Manifest::read(&self.path)?));
         Ok(self)
+    }
+
+    /// Begins a new run: all that a former run wrote is removed, but for the files `keep`, and so is what processes left that were killed.
+    ///
+    /// # Errors
+    /// When the disk refuses; the message names the file.
+    pub fn begin(&self, keep: &[&str]) -> Result<()> {
+        self.remove_leftovers();
+        self.manifest.lock().unwrap_or_else(PoisonError::into_inner).begin(&self.path, keep)
+    }
+
+    /// Removes what processes left that were killed while they wrote.
+    pub fn remove_leftovers(&self) {
+        let folders = self.manifest.lock().unwrap_or_else(PoisonError::into_inner).folders();
+        folders.iter().for_each(|name| remove_leftovers(&self.path.join(name)));
     }
 
     /// Opens the folder of a former run.
@@ -105,7 +117,8 @@ impl RunFolder {
         if !path.is_dir() {
             bail!("{}: no such run folder", path.display())
         }
-        Ok(Self { path: path.to_owned(), lock: None })
+        let manifest = Manifest::read(path).unwrap_or_default();
+        Ok(Self { manifest: Arc::new(Mutex::new(manifest)), ..Self::at(path) })
     }
 
     /// The folder itself.
@@ -113,9 +126,33 @@ impl RunFolder {
         &self.path
     }
 
-    /// The path of a file or folder in it.
+    /// The path of a file or folder in it, to read.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    /// The path of a file that the run is about to write, which is listed before; the folder that it is in is made.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn file(&self, name: &str) -> Result<PathBuf> {
+        let path = self.join(name);
+        let folder = path.parent().unwrap_or(&self.path);
+        fs::create_dir_all(folder).with_context(|| format!("{}: cannot make", folder.display()))?;
+        self.manifest.lock().unwrap_or_else(PoisonError::into_inner).add(&self.path, name)?;
+        Ok(path)
+    }
+
+    /// The folder of a model that the run is about to write: `name` within it, or itself for an empty name.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn of_model(&self, name: &str) -> Result<PathBuf> {
+        let within = Path::new(name);
+        for file in ["config.json", "model.safetensors"] {
+            self.file(&within.join(file).to_string_lossy())?;
+        }
+        Ok(self.path.join(within))
     }
 
     /// Writes a file whole, or leaves the old one.
@@ -123,16 +160,7 @@ impl RunFolder {
     /// # Errors
     /// When the disk refuses; the message names the file.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        self.write_with(name, |path| Ok(fs::write(path, bytes)?))
-    }
-
-    /// As [`write`](Self::write), for a writer that wants a path: it is given the path of a file
-    /// beside `name`, which takes the name once the writer is done.
-    ///
-    /// # Errors
-    /// Those of `writer`, and when the rename fails; the message names the file.
-    pub fn write_with(&self, name: &str, writer: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-        write_beside(&self.join(name), writer)
+        Ok(write_whole::<Error>(&self.file(name)?, |file| file.write_all(bytes))?)
     }
 
     /// Writes a value as indented JSON.
@@ -143,16 +171,6 @@ impl RunFolder {
         let mut text = serde_json::to_vec_pretty(value).with_context(|| name.to_owned())?;
         text.push(b'\n');
         self.write(name, &text)
-    }
-
-    /// Makes the folder of a file within this one.
-    ///
-    /// # Errors
-    /// When the disk refuses.
-    pub fn make_for(&self, name: &str) -> Result<()> {
-        let path = self.join(name);
-        let folder = path.parent().unwrap_or(&self.path);
-        fs::create_dir_all(folder).with_context(|| format!("{}: cannot make", folder.display()))
     }
 
     /// Writes a file of JSON lines whole.
@@ -173,15 +191,42 @@ impl RunFolder {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn append_json_line(&self, name: &str, value: &impl Serialize) -> Result<()> {
-        let path = self.join(name);
+        let path = self.file(name)?;
         let mut line = serde_json::to_vec(value).with_context(|| name.to_owned())?;
         line.push(b'\n');
-        File::options()
-            .create(true)
-            .append(true)
-            .open(&path)
-            .and_then(|mut file| file.write_all(&line))
-            .with_context(|| format!("{}: cannot append", path.display()))
+        let append = || {
+            let mut file = File::options().create(true).append(true).open(&path)?;
+            let before = file.metadata()?.len();
+            // Of a full disk, half a line.
+            file.write_all(&line).inspect_err(|_| drop(file.set_len(before)))
+        };
+        append().with_context(|| format!("{}: cannot write", path.display()))
+    }
+}
+
+/// What to do where `--out` is refused.
+fn instead_of(out: &Path) -> String {
+    format!("name another, add --overwrite, or continue with --resume {}", out.display())
+}
+
+/// Refuses a folder that holds something, unless it is what a run left that ended before its first checkpoint, or a run that may be
+/// overwritten.
+fn may_be_taken(path: &Path, flag: &str, existing: Existing, instead: &str) -> Result<()> {
+    let at = || format!("{flag} {}", path.display());
+    if manifest::is_empty(path).with_context(|| format!("{}: cannot read this folder", at()))? {
+        return Ok(());
+    }
+    match (Manifest::read(path)?.is_of_run(), existing) {
+        (true, Existing::Overwrite) => Ok(()),
+        (true, Existing::Refuse) => bail!("{}: the folder is not empty; {instead}", at()),
+        (false, Existing::Refuse) => {
+            bail!("{}: the folder is not empty, and holds no run; name another", at())
+        }
+        (false, Existing::Overwrite) => bail!(
+            "{}: --overwrite replaces runs only, and this folder holds none: it has no {}; name another",
+            at(),
+            manifest::FILE
+        ),
     }
 }
 
@@ -199,31 +244,6 @@ pub fn check_writable(path: &Path) -> Result<()> {
     );
     ensure!(!path.is_dir(), "{}: must be the name of a file, got a folder", path.display());
     Ok(())
-}
-
-/// Runs `writer` on a path beside `path` and renames the result over `path`.
-///
-/// The extension stays (`x.png` is written as `.x.partial.png`), since some writers go by it.
-///
-/// # Errors
-/// Those of `writer`, and when the file cannot be flushed to the disk or renamed.
-pub fn write_beside(path: &Path, writer: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let partial = match path.extension() {
-        Some(extension) => format!(".{stem}.partial.{}", extension.to_string_lossy()),
-        None => format!(".{stem}.partial"),
-    };
-    let partial = path.with_file_name(partial);
-    let written = writer(&partial).and_then(|()| {
-        // The data must be on the disk before the name is, or a power cut leaves an empty file.
-        File::open(&partial)?.sync_all()?;
-        Ok(fs::rename(&partial, path)?)
-    });
-    if written.is_err() {
-        // Best effort: the error below is what matters.
-        let _ = fs::remove_file(&partial);
-    }
-    written.with_context(|| format!("{}: cannot write", path.display()))
 }
 
 /// The command line of this process as one could type it, for the program `bin`.
@@ -260,61 +280,108 @@ fn fresh(parent: &Path, bin: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn remove(path: &Path) -> Result<()> {
-    let gone = match fs::symlink_metadata(path) {
-        Ok(what) if what.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-        Err(_) => Ok(()),
-    };
-    gone.with_context(|| format!("{}: cannot remove", path.display()))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn left(folder: &Path) -> Vec<String> {
+        let mut left: Vec<_> =
+            fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        left.sort();
+        left
+    }
+
+    fn refused(folder: &Path, existing: Existing) -> String {
+        let err = RunFolder::create("dbn", Some(folder), existing).unwrap_err().to_string();
+        assert_eq!(RunFolder::check(Some(folder), existing).unwrap_err().to_string(), err);
+        err.replace(&folder.display().to_string(), "DIR")
+    }
+
     #[test]
     fn a_folder_with_something_in_it_is_refused_and_kept() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("config.json"), "precious").unwrap();
-        let err = RunFolder::create("dbn", Some(dir.path()), Existing::Refuse).unwrap_err();
+        for name in ["config.json", "README.md", "run.json"] {
+            fs::write(dir.path().join(name), "precious").unwrap();
+        }
         assert_eq!(
-            err.to_string(),
-            format!(
-                "--out {0}: the folder is not empty; name another, add --overwrite, or continue with --resume {0}",
-                dir.path().display()
-            )
+            refused(dir.path(), Existing::Refuse),
+            "--out DIR: the folder is not empty, and holds no run; name another"
         );
-        assert_eq!(fs::read_to_string(dir.path().join("config.json")).unwrap(), "precious");
+        assert_eq!(
+            refused(dir.path(), Existing::Overwrite),
+            "--out DIR: --overwrite replaces runs only, and this folder holds none: it has no files.txt; name another"
+        );
+        // A list of somebody's own is no list of a run.
+        fs::write(dir.path().join("files.txt"), "README.md\n").unwrap();
+        assert!(refused(dir.path(), Existing::Overwrite).contains("holds none"));
+        assert_eq!(left(dir.path()), ["README.md", "config.json", "files.txt", "run.json"]);
     }
 
     #[test]
-    fn overwrite_removes_a_former_run_and_nothing_else() {
+    fn overwrite_removes_all_that_a_former_run_wrote_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("metrics.jsonl"), "{}\n").unwrap();
+        let first = RunFolder::create("tsne", Some(dir.path()), Existing::Refuse).unwrap();
+        first.begin(&[]).unwrap();
+        for name in ["metrics.jsonl", "scatter.png", "history/000050.png", "run.json", "checkpoint/a"] {
+            first.write(name, b"old").unwrap();
+        }
+        first.of_model("start").unwrap();
+        fs::write(dir.path().join("start/model.safetensors"), "old").unwrap();
         fs::write(dir.path().join("notes.txt"), "mine").unwrap();
-        fs::create_dir(dir.path().join("checkpoint")).unwrap();
-        fs::write(dir.path().join("checkpoint/state.json"), "{}").unwrap();
-        RunFolder::create("dbn", Some(dir.path()), Existing::Overwrite).unwrap();
-        let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-        assert_eq!(left, ["notes.txt"]);
+        fs::write(dir.path().join("history/mine.png"), "mine").unwrap();
+        drop(first);
+        assert_eq!(
+            refused(dir.path(), Existing::Refuse),
+            "--out DIR: the folder is not empty; name another, add --overwrite, or continue with --resume DIR"
+        );
+        let second = RunFolder::create("dbn", Some(dir.path()), Existing::Overwrite).unwrap();
+        assert!(dir.path().join("scatter.png").exists(), "the old run stays until the new one has begun");
+        second.begin(&["run.json"]).unwrap();
+        assert_eq!(left(dir.path()), ["files.txt", "history", "notes.txt", "run.json"]);
+        assert_eq!(left(&dir.path().join("history")), ["mine.png"]);
+        // What was kept is listed still.
+        drop(second);
+        RunFolder::create("dbn", Some(dir.path()), Existing::Overwrite).unwrap().begin(&[]).unwrap();
+        assert_eq!(left(dir.path()), ["files.txt", "history", "notes.txt"]);
     }
 
     #[test]
-    fn a_writer_that_fails_leaves_the_old_file_and_no_litter() {
+    fn a_list_that_names_files_elsewhere_removes_none() {
         let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run");
+        RunFolder::create("dbn", Some(&path), Existing::Refuse).unwrap().begin(&[]).unwrap();
+        fs::write(dir.path().join("mine"), "precious").unwrap();
+        let list = fs::read_to_string(path.join("files.txt")).unwrap();
+        let absolute = dir.path().join("mine").display().to_string();
+        for name in ["../mine", "a/../../mine", &absolute] {
+            fs::write(path.join("files.txt"), format!("{list}{name}\n")).unwrap();
+            let err = RunFolder::create("dbn", Some(&path), Existing::Overwrite).unwrap_err();
+            assert!(format!("{err:#}").contains("must name files in the folder"), "{err:#}");
+        }
+        assert_eq!(left(dir.path()), ["mine", "run"]);
+    }
+
+    #[test]
+    fn what_a_run_left_that_ended_before_its_first_checkpoint_is_no_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("checkpoint")).unwrap();
+        fs::write(at("checkpoint/.next.safetensors.abc123.part"), "half").unwrap();
+        fs::write(at(".files.txt.abc123.part"), "half").unwrap();
         let run = RunFolder::create("dbn", Some(dir.path()), Existing::Refuse).unwrap();
-        run.write("a.txt", b"old").unwrap();
-        let err = run
-            .write_with("a.txt", |path| {
-                fs::write(path, b"ne")?;
-                bail!("disk full")
-            })
-            .unwrap_err();
-        assert_eq!(format!("{err:#}"), format!("{}: cannot write: disk full", run.join("a.txt").display()));
-        assert_eq!(fs::read(run.join("a.txt")).unwrap(), b"old");
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        fs::write(at("checkpoint/next.safetensors"), "whole").unwrap();
+        run.begin(&["checkpoint/next.safetensors"]).unwrap();
+        assert_eq!(left(&at("checkpoint")), ["next.safetensors"]);
+        assert_eq!(left(dir.path()), ["checkpoint", "files.txt"]);
+        run.write("run.json", b"{}").unwrap();
+        drop(run);
+        RunFolder::create("dbn", Some(dir.path()), Existing::Refuse).unwrap();
+        for name in ["checkpoint/trainer.safetensors", "checkpoint/mine", "mine"] {
+            fs::write(at(name), "whole").unwrap();
+            assert!(refused(dir.path(), Existing::Refuse).contains("the folder is not empty"), "{name}");
+            fs::remove_file(at(name)).unwrap();
+        }
     }
 
     #[test]
@@ -366,6 +433,10 @@ mod tests {
         let text = fs::read_to_string(run.join("m.jsonl")).unwrap();
         assert_eq!(text, "{\"epoch\":0}\n{\"epoch\":1}\n{\"epoch\":2}\n");
         run.write_json_lines("m.jsonl", &[1, 2]).unwrap();
+        assert_eq!(
+            fs::read_to_string(run.join("files.txt")).unwrap().lines().skip(1).collect::<Vec<_>>(),
+            ["m.jsonl"]
+        );
         assert_eq!(fs::read_to_string(run.join("m.jsonl")).unwrap(), "1\n2\n");
     }
 }

@@ -7,6 +7,7 @@ use crate::features::report_beside;
 use crate::progress::Spinner;
 use crate::report::{Outcome, named, seconds};
 use crate::rows::split_of;
+use crate::session::info::check_finished;
 use anyhow::{Result, ensure};
 use chandlery::tsne::Embedding;
 use chandlery_datasets::{Centre, count};
@@ -17,6 +18,7 @@ use std::time::Instant;
 pub fn transform(args: &TransformArgs) -> Result<Outcome> {
     let report = report_beside(args.common.json, &args.out)?;
     let device = args.common.open_device()?;
+    check_finished(&args.model.model)?;
     let embedding = Embedding::from_pretrained(&args.model.model, &device)?;
     let mut data = args.data.clone();
     let centre = embedding.config().centre.clone();
