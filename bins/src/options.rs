@@ -414,10 +414,22 @@ pub const MOST_COUNT: u64 = 1 << 53;
 /// # Errors
 /// When the text is none; the message says what must hold.
 pub fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse::<u64>() {
-        Ok(MOST_COUNT..) => Err("must be a whole number of at least 1, below 2^53".to_owned()),
-        Ok(n) if n >= 1 => usize::try_from(n).map_err(|err| err.to_string()),
+    match whole_number(text) {
+        Ok(n) if n >= 1 => Ok(n),
+        Err(err) if text.parse::<u64>().is_ok() => Err(err),
         _ => Err("must be a whole number of at least 1".to_owned()),
+    }
+}
+
+/// A whole number below 2⁵³.
+///
+/// # Errors
+/// When the text is none; the message says what must hold.
+pub fn whole_number(text: &str) -> Result<usize, String> {
+    match text.parse::<u64>() {
+        Ok(n) if n < MOST_COUNT => usize::try_from(n).map_err(|err| err.to_string()),
+        Ok(_) => Err("must be a whole number below 2^53".to_owned()),
+        Err(_) => Err("must be a whole number".to_owned()),
     }
 }
 

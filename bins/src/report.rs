@@ -42,19 +42,36 @@ pub fn note(text: &str) {
 
 /// An error and its causes on one line.
 ///
-/// Candle's errors carry a backtrace in their text when one is asked for; only what stands before
-/// it is said.
+/// Candle's errors have their causes on lines of their text, and a backtrace below when one is asked for, which is left out.
 pub fn one_line(err: &anyhow::Error) -> String {
     let mut parts: Vec<String> = Vec::new();
     for cause in err.chain() {
         let text = cause.to_string();
-        let text = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-        // A cause that its effect already quotes would be said twice.
-        if parts.last().is_none_or(|last| !last.ends_with(text)) {
-            parts.push(text.to_owned());
+        let lines = text.lines().map(str::trim).take_while(|line| !is_of_backtrace(line));
+        for line in lines.filter(|line| !line.is_empty()) {
+            // A cause that its effect already quotes would be said twice.
+            if parts.last().is_none_or(|last| !last.ends_with(line)) {
+                parts.push(line.to_owned());
+            }
         }
     }
     parts.join(": ")
+}
+
+/// Whether a line is the first of a backtrace: `0: name::of::function`.
+fn is_of_backtrace(line: &str) -> bool {
+    line.split_once(": ").is_some_and(|(number, _)| number == "0")
+}
+
+/// A result that depends on rows: an error that names neither an option nor a file names the data set, whose rows it must be about.
+///
+/// # Errors
+/// That of `result`.
+pub fn of_data<T>(data: &str, result: Result<T>) -> Result<T> {
+    result.map_err(|err| match one_line(&err) {
+        text if text.contains("--") || text.contains(data) => err,
+        _ => err.context(format!("--data {data}")),
+    })
 }
 
 /// Where a program's results go.
@@ -231,6 +248,17 @@ mod tests {
         let err = Err::<(), _>(err).context("--data x.npy: cannot read");
         let text = err.map_err(|err| one_line(&err));
         assert_eq!(text, Err("--data x.npy: cannot read: no such file".to_owned()));
+    }
+
+    #[test]
+    fn causes_within_a_text_are_said_and_rows_have_a_name() {
+        let refused = || anyhow!(candle::Error::Msg("energies must be finite".into()).context("batch 2"));
+        assert_eq!(one_line(&refused()), "batch 2: energies must be finite");
+        let named = |err| of_data::<()>("x.npy", Err(err)).map_err(|err| one_line(&err));
+        assert_eq!(named(refused()), Err("--data x.npy: batch 2: energies must be finite".to_owned()));
+        for text in ["--prepare: must fit", "x.npy: row 3"] {
+            assert_eq!(named(anyhow!("{text}")), Err(text.to_owned()));
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub use reconstruct::Reconstructing;
 
 use crate::dictionary::signals::{holds_images, open_images};
 use crate::options::located;
-use crate::report::note;
+use crate::report::{note, of_data};
 use crate::rows::{BLOCK, Reads, SplitArg, in_order, split_of};
 use crate::session::{self, Kind, RunInfo};
 use anyhow::{Context, Result, ensure};
@@ -152,7 +152,7 @@ impl Rows {
     pub fn each(&self, device: &Device, mut f: impl FnMut(&Tensor) -> Result<()>) -> Result<()> {
         let mut feed = self.feed(device)?;
         while let Some(minibatch) = feed.next()? {
-            f(&minibatch.rows)?;
+            of_data(&self.name, f(&minibatch.rows))?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 use super::{METRICS, PlaceOf, Run, Session};
 use crate::interrupt::{self, Orderly};
 use crate::progress::Progress;
-use crate::report::Outcome;
+use crate::report::{Outcome, of_data};
 use anyhow::Result;
 use chandlery::Trainer;
 use chandlery_datasets::Feed;
@@ -129,7 +129,8 @@ where
             let mut since_check = 0;
             while let Some(minibatch) = feed.next_of(self.watch.at_most(self.trainer.steps_at_once()))? {
                 let taken = minibatch.rows.dim(0)?.div_ceil(feed.config().batch);
-                self.trainer.steps_of(&minibatch.rows, minibatch.labels.as_ref(), taken)?;
+                let made = self.trainer.steps_of(&minibatch.rows, minibatch.labels.as_ref(), taken);
+                of_data(&self.data, made.map_err(Into::into))?;
                 self.place.batch += taken;
                 since_check += taken;
                 bar.advance(taken as u64 * batch);
@@ -184,7 +185,8 @@ impl<R: Run> Session<R> {
         bar.label("learning".to_owned());
         let orderly = interrupt::orderly();
         while self.place.epoch < n {
-            let Some(made) = step(&mut self.trainer, self.place.epoch)? else { break };
+            let made = of_data(&self.data, step(&mut self.trainer, self.place.epoch))?;
+            let Some(made) = made else { break };
             let iterations = made.iterations;
             self.keep(made, &bar)?;
             bar.advance(iterations as u64);

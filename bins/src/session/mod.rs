@@ -31,7 +31,7 @@ pub use info::{Kind, RunInfo};
 
 use crate::device::describe;
 use crate::interrupt;
-use crate::report::{Outcome, Report, seconds};
+use crate::report::{Outcome, Report, of_data, seconds};
 use crate::run_folder::{Existing, RunFolder, command_line};
 use anyhow::{Context, Result, ensure};
 use candle::Device;
@@ -202,12 +202,12 @@ impl<R: Run> Asked<R> {
         load: impl Fn(&R::Settings, &Path, &Device) -> Result<(R::Trainer, PlaceOf<R>)>,
     ) -> Result<Session<R>> {
         let Self { report, device, input, settings, args, resumed } = self;
-        let (began, is_new) = (Instant::now(), resumed.is_none());
+        let began = Instant::now();
         let (folder, info, trainer, place, before) = match resumed {
             None => {
                 let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
                 RunFolder::check(args.out.as_deref(), existing)?;
-                let trainer = new(&settings, &device)?;
+                let trainer = of_data(rows.data, new(&settings, &device))?;
                 let info = RunInfo {
                     kind: R::KIND.command.to_owned(),
                     version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -259,12 +259,12 @@ impl<R: Run> Asked<R> {
         Ok(Session {
             report,
             device,
+            data: rows.data.to_owned(),
             folder,
             info,
             watch: Watch::start(spent, args.checkpoint_every, args.stop_after_steps),
             trainer,
             place,
-            is_new,
         })
     }
 }
@@ -283,8 +283,8 @@ pub struct Session<R: Run> {
     pub trainer: R::Trainer,
     /// How far it is.
     pub place: PlaceOf<R>,
-    /// Whether it begins now.
-    pub is_new: bool,
+    /// The data set, as the user named it.
+    data: String,
     watch: Watch,
 }
 

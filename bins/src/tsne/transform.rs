@@ -5,7 +5,7 @@ use super::train::words_of_list;
 use crate::arrays::{self, Format};
 use crate::features::report_beside;
 use crate::progress::Spinner;
-use crate::report::{Outcome, named, seconds};
+use crate::report::{Outcome, named, of_data, seconds};
 use crate::rows::split_of;
 use crate::session::info::check_finished;
 use anyhow::{Result, ensure};
@@ -39,7 +39,8 @@ pub fn transform(args: &TransformArgs) -> Result<Outcome> {
     }
     let started = Instant::now();
     let spinner = Spinner::new("placing rows");
-    let points = embedding.transform_with(&centred(&split, data.read.centre.as_ref(), &device)?, &config)?;
+    let rows = centred(&split, data.read.centre.as_ref(), &device)?;
+    let points = of_data(&name, embedding.transform_with(&rows, &config).map_err(Into::into))?;
     drop(spinner);
     let took = started.elapsed().as_secs_f64();
     let shape = points.dims2()?;
