@@ -5,6 +5,7 @@
 //! longer, or at the second signal, its last checkpoint is what stands.
 use chandlery_datasets::whole::abandon;
 use signal_hook::consts::SIGINT;
+use std::io::{IsTerminal, Write};
 use std::sync::mpsc::channel;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -83,6 +84,10 @@ fn end(signal: i32) -> ! {
     if let Some(words) = state().words.take() {
         let (said, wait) = channel();
         let say = move || {
+            if std::io::stderr().is_terminal() {
+                // In the place of a progress bar.
+                let _ = write!(std::io::stderr(), "\r\x1b[K");
+            }
             words();
             // Nobody waits any more if it took too long.
             let _ = said.send(());

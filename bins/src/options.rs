@@ -1,7 +1,7 @@
 //! Options that programs share, and parsers that check the ranges of numbers.
 use crate::device::DeviceChoice;
 use crate::progress::Spinner;
-use crate::report::note;
+use crate::report::{note, note_usual_data};
 use crate::session::info::data_of;
 use anyhow::Context;
 use candle::Device;
@@ -139,15 +139,17 @@ impl RowsArgs {
     /// # Errors
     /// When MODEL is the folder of a run whose data cannot be read, and there is no --data.
     pub fn of(&self, model: &str) -> anyhow::Result<DataArgs> {
+        Ok(self.or_those_of(self.of_run(model)?))
+    }
+
+    /// The data of the run in this folder, where it is wanted.
+    fn of_run(&self, model: &str) -> anyhow::Result<Option<DataArgs>> {
         if self.data.is_some() {
-            return Ok(self.or_those_of(None));
+            return Ok(None);
         }
         let run = data_of(Path::new(model))
             .with_context(|| format!("{model}: the data of this run is not known; name it with --data"))?;
-        if run.is_none() {
-            note(&format!("{model} is not the folder of a run, and there is no --data: reading {DATA}"));
-        }
-        Ok(self.or_those_of(run.map(|(data, _)| data)))
+        Ok(run.map(|(data, _)| data))
     }
 
     /// Opens the data set for the network in this folder or with this hub id.
@@ -155,7 +157,11 @@ impl RowsArgs {
     /// # Errors
     /// As [`of`](Self::of) and [`DataArgs::open`]; the message names the run whose data cannot be opened.
     pub fn open(&self, model: &str) -> anyhow::Result<Dataset> {
-        self.named(model, self.of(model)?.open())
+        let run = self.of_run(model)?;
+        if self.data.is_none() && run.is_none() {
+            note_usual_data(model, DATA);
+        }
+        self.named(model, self.or_those_of(run).open())
     }
 
     /// The data that was opened; an error names the run whose data it is.

@@ -63,6 +63,14 @@ fn is_of_backtrace(line: &str) -> bool {
     line.split_once(": ").is_some_and(|(number, _)| number == "0")
 }
 
+/// Says that a model comes with no data of its own, so that `data` is read where none was named.
+pub fn note_usual_data(model: &str, data: &str) {
+    // Of a mistyped name what is wrong is said when it is loaded.
+    if model.contains('/') || Path::new(model).is_dir() {
+        note(&format!("{model} is not the folder of a run, and there is no --data: reading {data}"));
+    }
+}
+
 /// A result that depends on rows: an error that names neither an option nor a file names the data set, whose rows it must be about.
 ///
 /// # Errors

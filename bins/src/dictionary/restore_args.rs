@@ -30,7 +30,7 @@ pub struct ImageDictionaryArgs {
     /// Save the dictionary to this folder, with a model card and results, for `--dictionary` and `encode`.
     #[arg(long, value_name = "DIR", conflicts_with = "dictionary")]
     pub save_dictionary: Option<PathBuf>,
-    /// Overwrite a --save-dictionary folder that is not empty.
+    /// Replace the run in the --save-dictionary folder: the files that its files.txt lists. A folder of anything else is refused.
     #[arg(long, requires = "save_dictionary")]
     pub overwrite: bool,
     /// Seed of the draw of patches to learn from, and of the noise of --add-noise.

@@ -9,7 +9,7 @@ use super::summary::Summary;
 use super::{card, draw, streams};
 use crate::curves::{self, Curve, Panel};
 use crate::report::figure;
-use crate::report::{Outcome, seconds};
+use crate::report::{Outcome, of_data, seconds};
 use crate::session::{
     self, Asked, Ended, Epochs, FeedArgs, Kind, Made, Nothing, PlaceOf, Run, RunInfo, Session, Trained,
 };
@@ -140,12 +140,16 @@ fn from_all(asked: Asked<Batch>, signals: &Signals, all: Option<usize>) -> Resul
         Ok(DictionaryTrainer::new(first, &signals.split.raw(device)?, config, philox)?)
     };
     let rows = session::Rows { data: &signals.name, n: signals.split.n_samples() };
-    let mut session = asked.open(rows, new, |settings, path, device| {
-        let (config, rows) = (plan::train_config(settings, signals), signals.split.raw(device)?);
-        let (trainer, place) = DictionaryTrainer::load_checkpoint(path, &rows, config)?;
-        check_more(all, trainer.last().iteration)?;
-        Ok((trainer, place))
-    })?;
+    let mut session = asked.open(
+        rows,
+        |settings, device| of_data(&signals.name, new(settings, device)),
+        |settings, path, device| {
+            let (config, rows) = (plan::train_config(settings, signals), signals.split.raw(device)?);
+            let (trainer, place) = DictionaryTrainer::load_checkpoint(path, &rows, config)?;
+            check_more(all, trainer.last().iteration)?;
+            Ok((trainer, place))
+        },
+    )?;
     begin(&session, signals)?;
     let (n, to_error) = (session.info.settings.iterations, session.info.settings.error.is_some());
     let ended = session.iterations(n, |trainer, done| {
@@ -188,11 +192,15 @@ fn from_minibatches(
         Ok(OnlineTrainer::new(first, plan::online_config(settings, signals), philox)?)
     };
     let rows = session::Rows { data: &signals.name, n: signals.split.n_samples() };
-    let mut session = asked.open(rows, new, |_, path, device| {
-        let (trainer, place) = OnlineTrainer::load_checkpoint(path, device)?;
-        check_more(all, trainer.batches() / feed.n_batches())?;
-        Ok((trainer, place))
-    })?;
+    let mut session = asked.open(
+        rows,
+        |settings, device| of_data(&signals.name, new(settings, device)),
+        |_, path, device| {
+            let (trainer, place) = OnlineTrainer::load_checkpoint(path, device)?;
+            check_more(all, trainer.batches() / feed.n_batches())?;
+            Ok((trainer, place))
+        },
+    )?;
     begin(&session, signals)?;
     let (n, to_error) = (session.info.settings.iterations, session.info.settings.error.is_some());
     let epochs = Epochs { feed: &mut feed, n, earlier: 0, label: &|pass| format!("pass {}/{n}", pass + 1) };

@@ -9,7 +9,7 @@ pub use reconstruct::Reconstructing;
 
 use crate::dictionary::signals::{holds_images, open_images};
 use crate::options::located;
-use crate::report::{note, of_data};
+use crate::report::{note_usual_data, of_data};
 use crate::rows::{BLOCK, Reads, SplitArg, in_order, split_of};
 use crate::session::{self, Kind, RunInfo};
 use anyhow::{Context, Result, ensure};
@@ -105,7 +105,7 @@ impl Rows {
             })?,
         };
         if input.data.is_none() && of_run.is_none() {
-            note(&format!("{model} is not the folder of a run, and there is no --data: reading {DATA}"));
+            note_usual_data(model, DATA);
         }
         if let Some(RunInfo { input: of_run, directory, .. }) = of_run {
             input = InputArgs {

@@ -220,7 +220,7 @@ fn may_be_taken(path: &Path, flag: &str, existing: Existing, instead: &str) -> R
         (true, Existing::Overwrite) => Ok(()),
         (true, Existing::Refuse) => bail!("{}: the folder is not empty; {instead}", at()),
         (false, Existing::Refuse) => {
-            bail!("{}: the folder is not empty, and holds no run; name another", at())
+            bail!("{}: the folder is not empty; name another", at())
         }
         (false, Existing::Overwrite) => bail!(
             "{}: --overwrite replaces runs only, and this folder holds none: it has no {}; name another",
@@ -304,10 +304,7 @@ mod tests {
         for name in ["config.json", "README.md", "run.json"] {
             fs::write(dir.path().join(name), "precious").unwrap();
         }
-        assert_eq!(
-            refused(dir.path(), Existing::Refuse),
-            "--out DIR: the folder is not empty, and holds no run; name another"
-        );
+        assert_eq!(refused(dir.path(), Existing::Refuse), "--out DIR: the folder is not empty; name another");
         assert_eq!(
             refused(dir.path(), Existing::Overwrite),
             "--out DIR: --overwrite replaces runs only, and this folder holds none: it has no files.txt; name another"

@@ -31,7 +31,7 @@ pub use info::{Kind, RunInfo};
 
 use crate::device::describe;
 use crate::interrupt;
-use crate::report::{Outcome, Report, of_data, seconds};
+use crate::report::{Outcome, Report, seconds};
 use crate::run_folder::{Existing, RunFolder, command_line};
 use anyhow::{Context, Result, ensure};
 use candle::Device;
@@ -207,7 +207,7 @@ impl<R: Run> Asked<R> {
             None => {
                 let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
                 RunFolder::check(args.out.as_deref(), existing)?;
-                let trainer = of_data(rows.data, new(&settings, &device))?;
+                let trainer = new(&settings, &device)?;
                 let info = RunInfo {
                     kind: R::KIND.command.to_owned(),
                     version: env!("CARGO_PKG_VERSION").to_owned(),

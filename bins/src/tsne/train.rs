@@ -7,7 +7,7 @@ use super::{card, given, output, streams};
 use crate::curves::{self, Curve, Panel};
 use crate::data::OfRows;
 use crate::progress::Spinner;
-use crate::report::{Outcome, figure, note, seconds};
+use crate::report::{Outcome, figure, note, of_data, seconds};
 use crate::scatter::Classes;
 use crate::session::{self, Asked, Kind, Made, Nothing, Picture, PlaceOf, Run, Session, Trained};
 use anyhow::{Result, ensure};
@@ -61,7 +61,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let classes = Classes::new(rows.n(), rows.labels.as_deref(), rows.class_names.as_deref());
     let mut session = asked.open(
         session::Rows { data: &rows.name, n: rows.n() },
-        |settings, device| begin(settings, &rows, device),
+        |settings, device| of_data(&rows.name, begin(settings, &rows, device)),
         |settings, path, device| {
             let of_run = settings.neighbours_from.is_none().then_some(&rows.raw);
             let (mut run, place) = TsneRun::load_checkpoint(path, of_run, device)?;

@@ -219,6 +219,27 @@ fn while_a_file_is_written() {
     }
 }
 
+/// What was written of a file goes with the process.
+#[test]
+fn while_a_file_is_half_written() {
+    let folder = folder();
+    let at = folder.path();
+    let before = names(at);
+    for (i, name) in ["x.npy", "x.csv"].into_iter().enumerate() {
+        let crops = ["--data", "natural-images", "--colour", "grey", "--crop", "28", "--crops", "9000000"];
+        let mut process = spawn(
+            &DBN_ON_CPU,
+            at,
+            &[&["encode", "base", "--split", "train", "--out", name], &crops[..]].concat(),
+        );
+        wait_until(&mut process, "it wrote", |_| has_leftovers(at));
+        let (option, code) = SIGNALS[i % 2];
+        let (got, said) = signal(process, option);
+        assert_eq!(got, Some(code), "{name}: {said}");
+        assert_eq!(names(at), before, "{name}");
+    }
+}
+
 /// With `--json` what is to be known of an interrupted run is an object, wherever the signal comes.
 #[test]
 fn a_program_is_told_how_to_resume() {
