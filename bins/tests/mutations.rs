@@ -13,7 +13,7 @@ use chandlery_bins::report::{Outcome, one_line};
 use chandlery_bins::session::args::parse;
 use chandlery_bins::{dbn, dictionary};
 use common::npy;
-use mutants::{Whole, campaign};
+use mutants::{Whole, campaign, sealed};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{Cursor, Write};
@@ -171,20 +171,6 @@ fn damaged(files: &[(String, Vec<u8>)], name: &str, spec: &str) -> Whole {
 
 const RUN: &str = "run/run.json";
 const LAST: &str = "run/checkpoint/trainer.safetensors";
-
-/// A checkpoint with the checksum of its bytes, if it has a place for one.
-fn sealed(bytes: &[u8]) -> Vec<u8> {
-    const ENTRY: &[u8] = b"\"crc32\":\"";
-    let mut bytes = bytes.to_vec();
-    let place = bytes.windows(ENTRY.len()).position(|window| window == ENTRY).map(|at| at + ENTRY.len());
-    if let Some(place) = place.filter(|place| place + 8 <= bytes.len()) {
-        bytes[place..place + 8].copy_from_slice(b"00000000");
-        let mut sum = flate2::Crc::new();
-        sum.update(&bytes);
-        bytes[place..place + 8].copy_from_slice(format!("{:08x}", sum.sum()).as_bytes());
-    }
-    bytes
-}
 
 /// What was asked for of every training command, resumed and extended, and of one that is used, and checkpoints.
 fn runs() -> Vec<Whole> {

@@ -4,9 +4,9 @@ use candle::{DType, Result};
 use chandlery::Trainer;
 use chandlery::dictionary::{
     DictionaryTrainConfig, DictionaryTrainer, Init, OnlineConfig, OnlineStep, OnlineTrainer, Replace,
-    SparseCoder, UpdateRule, init,
+    UpdateRule, init,
 };
-use chandlery_ops::{ErrorTarget, Philox};
+use chandlery_ops::Philox;
 
 #[test]
 fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
