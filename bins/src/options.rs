@@ -2,7 +2,7 @@
 use crate::device::DeviceChoice;
 use crate::progress::Spinner;
 pub use crate::read_args::{ColourArg, ReadArgs};
-use crate::report::note;
+use crate::report::{note, note_usual_data};
 use crate::session::info::data_of;
 use anyhow::Context;
 use candle::Device;
@@ -99,6 +99,9 @@ impl DataArgs {
     }
 }
 
+/// The data set that is read where none is named.
+const DATA: &str = "mnist-sample";
+
 /// Crops when no number is given.
 const CROPS: usize = 100_000;
 
@@ -156,12 +159,17 @@ impl RowsArgs {
     /// # Errors
     /// When MODEL is the folder of a run whose data cannot be read, and there is no --data.
     pub fn of(&self, model: &str) -> anyhow::Result<DataArgs> {
+        Ok(self.or_those_of(self.of_run(model)?))
+    }
+
+    /// The data of the run in this folder, where it is wanted.
+    fn of_run(&self, model: &str) -> anyhow::Result<Option<DataArgs>> {
         if self.data.is_some() {
-            return Ok(self.or_those_of(None));
+            return Ok(None);
         }
         let run = data_of(Path::new(model))
             .with_context(|| format!("{model}: the data of this run is not known; name it with --data"))?;
-        Ok(self.or_those_of(run.map(|(data, _)| data)))
+        Ok(run.map(|(data, _)| data))
     }
 
     /// Opens the data set for the network in this folder or with this hub id.
@@ -169,7 +177,11 @@ impl RowsArgs {
     /// # Errors
     /// As [`of`](Self::of) and [`DataArgs::open`]; the message names the run whose data cannot be opened.
     pub fn open(&self, model: &str) -> anyhow::Result<Dataset> {
-        self.named(model, self.of(model)?.open())
+        let run = self.of_run(model)?;
+        if self.data.is_none() && run.is_none() {
+            note_usual_data(model, DATA);
+        }
+        self.named(model, self.or_those_of(run).open())
     }
 
     /// The data that was opened; an error names the run whose data it is.
@@ -200,7 +212,7 @@ impl RowsArgs {
                     ..run
                 }
             }
-            None => self.of_data("mnist-sample"),
+            None => self.of_data(DATA),
         }
     }
 
@@ -320,14 +332,30 @@ pub fn plan_by_rows(
     })
 }
 
-/// A whole number of at least 1.
+/// Numbers of things are below this: floats hold them all, and no program comes to an end of more.
+pub const MOST_COUNT: u64 = 1 << 53;
+
+/// A whole number of at least 1, below 2⁵³.
 ///
 /// # Errors
 /// When the text is none; the message says what must hold.
 pub fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
+    match whole_number(text) {
         Ok(n) if n >= 1 => Ok(n),
+        Err(err) if text.parse::<u64>().is_ok() => Err(err),
         _ => Err("must be a whole number of at least 1".to_owned()),
+    }
+}
+
+/// A whole number below 2⁵³.
+///
+/// # Errors
+/// When the text is none; the message says what must hold.
+pub fn whole_number(text: &str) -> Result<usize, String> {
+    match text.parse::<u64>() {
+        Ok(n) if n < MOST_COUNT => usize::try_from(n).map_err(|err| err.to_string()),
+        Ok(_) => Err("must be a whole number below 2^53".to_owned()),
+        Err(_) => Err("must be a whole number".to_owned()),
     }
 }
 

@@ -36,6 +36,7 @@
 //! | [`source`]     | the trait [`Source`], rows in memory, subsets                   |
 //! | [`sparse`]     | sparse rows: of scipy, Matrix Market, 10x Genomics, AnnData     |
 //! | [`feed`]       | [`Feed`]: a seeded order, chunks to the device, minibatch views |
+//! | [`whole`]      | files that appear whole or not at all                           |
 //!
 //! | feature           | default | what it reads                                                       |
 //! |-------------------|---------|---------------------------------------------------------------------|
@@ -92,6 +93,7 @@ mod table;
 mod tensors;
 #[cfg(feature = "image")]
 mod tiff;
+pub mod whole;
 
 pub use count::count;
 pub use dataset::{Dataset, ImageShape, Split};

@@ -8,7 +8,7 @@ use crate::readout::Rows;
 use crate::report::{Outcome, figure, seconds};
 use crate::rows;
 use crate::session::{Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use candle::Tensor;
 use chandlery::dae::StackedDaeTrainer;
 use chandlery::{Philox, Trainer};
@@ -66,9 +66,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
     let is_new = asked.resumed().is_none();
     let notes = if is_new { choose(&data.train, &mut asked.settings)? } else { Vec::new() };
-    let mut feed = asked
-        .feed(args.feed, &data.train, asked.settings.n_batch(), asked.settings.seed)
-        .context("--batch")?;
+    let mut feed = asked.feed(args.feed, &data.train, asked.settings.n_batch(), asked.settings.seed)?;
     asked.settings.batch = Some(feed.config().batch);
     let mut session = asked.open(
         data.of_run()?,
@@ -164,7 +162,7 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
     // Memory of the training goes before the evaluation comes.
     drop(trainer);
     let RunInfo { input, settings, .. } = &run.info;
-    saved::save(&stack, run.folder.path())?;
+    saved::save(&stack, &run.folder.of_model("")?)?;
     let (test, measured_on) = data.measured_on();
     let corruption = corruptions(settings)?[0];
     let noise = Noise { corruption, seed: settings.seed };

@@ -1,7 +1,7 @@
 //! Log-likelihood of rows under a network: `evaluate --log-likelihood`.
 use super::streams;
 use crate::data::MeasuredOn;
-use crate::options::at_least_one;
+use crate::options::{at_least_one, whole_number};
 use crate::progress::Progress;
 use crate::readout::{Rows, some};
 use crate::report::seconds;
@@ -49,7 +49,7 @@ pub struct LikelihoodArgs {
     #[arg(long, value_enum, value_name = "rows|samples", default_value_t = BackFrom::Rows, requires = "log_likelihood")]
     pub back_from: BackFrom,
     /// Gibbs steps of the RBM from these states before reverse AIS.
-    #[arg(long, value_name = "STEPS", default_value_t = 1000, requires = "log_likelihood")]
+    #[arg(long, value_name = "STEPS", default_value_t = 1000, requires = "log_likelihood", value_parser = whole_number)]
     pub burn_in: usize,
     /// How grey levels become 0 or 1: draw (with the grey level as the probability of 1) or threshold (1 from one half on); default: draw.
     #[arg(long, value_enum, value_name = "draw|threshold", requires = "log_likelihood")]

@@ -5,14 +5,14 @@ use crate::data::of_classes;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report, is_stdout, named, to_stdout};
 use crate::rows::{Blocks, split_of};
-use crate::run_folder::{check_writable, write_beside};
+use crate::run_folder::check_writable;
 use anyhow::{Context, Result, bail};
 use candle::{D, DType, Device, Module, Tensor};
 use candle_nn::ops::softmax;
 use chandlery::io::save_tensors;
 use chandlery_datasets::count;
+use chandlery_datasets::whole::write_whole;
 use serde_json::json;
-use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
@@ -71,7 +71,7 @@ pub fn predict(args: &PredictArgs) -> Result<Outcome> {
             let write = |out: &mut dyn Write| write_csv(out, &probabilities, &classes, names);
             match is_stdout(&args.out) {
                 true => to_stdout(write)?,
-                false => write_beside(&args.out, |partial| write(&mut File::create(partial)?))?,
+                false => write_whole(&args.out, |file| write(file))?,
             }
         }
         Format::Safetensors => {

@@ -30,10 +30,10 @@ pub use epochs::{Ended, Epochs, Made, Pace, Place};
 pub use info::{Kind, RunInfo};
 
 use crate::device::describe;
-use crate::interrupt::Interrupt;
+use crate::interrupt;
 use crate::report::{Outcome, Report, seconds};
 use crate::run_folder::{Existing, RunFolder, command_line};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use candle::Device;
 use chandlery_datasets::{Feed, Fingerprint, Split, count};
 use epochs::Watch;
@@ -177,7 +177,7 @@ impl<R: Run> Asked<R> {
             let words = format!("minibatches of {n}, all rows that are trained on, in place of {batch}");
             self.report.line(&words)?;
         }
-        Ok(Feed::new(train, &self.device, args.config(batch.min(n), seed))?)
+        Feed::new(train, &self.device, args.config(batch.min(n), seed)).context("--batch")
     }
 
     /// Changes the settings of a run that is resumed, by an option that resuming allows.
@@ -223,9 +223,11 @@ impl<R: Run> Asked<R> {
         load: impl Fn(&R::Settings, &Path, &Device) -> Result<(R::Trainer, PlaceOf<R>)>,
     ) -> Result<Session<R>> {
         let Self { report, device, input, settings, args, resumed } = self;
-        let (began, is_new) = (Instant::now(), resumed.is_none());
-        let (folder, info, trainer, place) = match resumed {
+        let began = Instant::now();
+        let (folder, info, trainer, place, before) = match resumed {
             None => {
+                let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
+                RunFolder::check(args.out.as_deref(), existing)?;
                 let trainer = new(&settings, &device)?;
                 let info = RunInfo {
                     kind: R::KIND.command.to_owned(),
@@ -237,13 +239,16 @@ impl<R: Run> Asked<R> {
                     n_rows: rows.n,
                     fingerprint: rows.fingerprint,
                 };
-                let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
                 let folder = RunFolder::create(R::KIND.folder, args.out.as_deref(), existing)?;
-                let place = Place::default();
-                // A folder with run.json has a checkpoint, whenever the process was killed.
-                checkpoints::write(&folder, |path| R::save(&trainer, path, &place))?;
-                folder.write_json(info::FILE, &info)?;
-                (folder, info, trainer, place)
+                // What comes before the first step, such as a search for neighbours, counts too.
+                let mut place = Place::default();
+                place.run_seconds = began.elapsed().as_secs_f64();
+                checkpoints::begin(
+                    &folder,
+                    |path| R::save(&trainer, path, &place),
+                    || folder.write_json(info::FILE, &info),
+                )?;
+                (folder, info, trainer, place, 0.)
             }
             Some(Resumed { folder, version, mut command, directory, n_rows, fingerprint, extended }) => {
                 ensure!(
@@ -274,21 +279,21 @@ impl<R: Run> Asked<R> {
                 }
                 // Lines after the checkpoint were written by steps that are made again.
                 folder.write_json_lines(METRICS, &place.reports)?;
-                (folder, info, trainer, place)
+                let before = place.run_seconds;
+                (folder, info, trainer, place, before)
             }
         };
-        // What comes before the first step, such as a search for neighbours, counts too.
-        let spent = place.run_seconds + began.elapsed().as_secs_f64();
+        let spent = before + began.elapsed().as_secs_f64();
+        R::KIND.say_if_interrupted(report, &folder);
         Ok(Session {
             report,
             device,
+            data: rows.data.to_owned(),
             folder,
             info,
             watch: Watch::start(spent, args.checkpoint_every, args.stop_after_steps),
-            interrupt: Interrupt::listen()?,
             trainer,
             place,
-            is_new,
         })
     }
 }
@@ -307,10 +312,9 @@ pub struct Session<R: Run> {
     pub trainer: R::Trainer,
     /// How far it is.
     pub place: PlaceOf<R>,
-    /// Whether it begins now.
-    pub is_new: bool,
+    /// The data set, as the user named it.
+    data: String,
     watch: Watch,
-    interrupt: Interrupt,
 }
 
 impl<R: Run> Session<R> {
@@ -340,8 +344,8 @@ impl<R: Run> Session<R> {
 
     /// Ends the training: the trainer, whose memory the caller can free, and what is left of the session.
     pub fn trained(self) -> (R::Trainer, Trained<R>) {
-        let Self { report, device, folder, info, trainer, place, interrupt, .. } = self;
-        (trainer, Trained { report, device, folder, info, place, interrupt, since: Instant::now() })
+        let Self { report, device, folder, info, trainer, place, .. } = self;
+        (trainer, Trained { report, device, folder, info, place, since: Instant::now() })
     }
 
     /// Says how to resume the run, which was interrupted.
@@ -365,22 +369,10 @@ pub struct Trained<R: Run> {
     pub info: RunInfo<R::Input, R::Settings>,
     /// How far it came.
     pub place: PlaceOf<R>,
-    interrupt: Interrupt,
     since: Instant,
 }
 
 impl<R: Run> Trained<R> {
-    /// Whether Ctrl-C was pressed; if so, says how to resume the run.
-    ///
-    /// # Errors
-    /// When standard output refuses.
-    pub fn is_interrupted(&self) -> Result<bool> {
-        if self.interrupt.asked() {
-            R::KIND.interrupted(&self.report, &self.folder)?;
-        }
-        Ok(self.interrupt.asked())
-    }
-
     /// Writes `results.json` and the model card, and says where the run is.
     ///
     /// Beside `results`, an object, the JSON has `out`, `device`, `seconds` of the whole run and `training_seconds` of its training.
@@ -411,6 +403,8 @@ impl<R: Run> Trained<R> {
         self.folder.write("README.md", card.text(&made).as_bytes())?;
         self.report.line(&format!("{} in {}", self.folder.path().display(), seconds(total)))?;
         self.report.finish(&all)?;
+        // The run is whole: there is nothing to resume.
+        interrupt::take_words();
         Ok(Outcome::Done)
     }
 }

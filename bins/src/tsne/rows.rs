@@ -1,6 +1,7 @@
 //! The rows that are laid out, and layouts that are read from files.
 use super::choices::SplitsArg;
 use crate::options::DataArgs;
+use crate::session::info::check_finished;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery_datasets::preparation::StepConfig;
@@ -171,8 +172,9 @@ pub fn centred(split: &Split, centre: Option<&Centre>, device: &Device) -> Resul
 
 /// Reads a layout of `n` rows from a file, or from the folder of a run: f32 `[n, n_dims]`.
 pub fn read_layout(path: &Path, flag: &str, n: usize, device: &Device) -> Result<Tensor> {
-    let file = if path.is_dir() { path.join("layout.npy") } else { path.to_owned() };
     let at = || format!("{flag} {}", path.display());
+    check_finished(&path.display().to_string()).with_context(|| flag.to_owned())?;
+    let file = if path.is_dir() { path.join("layout.npy") } else { path.to_owned() };
     let layout = open(&file.display().to_string(), &DataOptions::default()).with_context(at)?;
     let layout = layout.train.to_tensor(device)?;
     let (points, n_dims) = layout.dims2()?;
