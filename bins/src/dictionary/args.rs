@@ -122,10 +122,16 @@ pub struct Settings {
     #[arg(long)]
     #[serde(default)]
     pub nonnegative: bool,
-    /// Rule that updates the atoms; not with --online, which has its own.
-    #[arg(long, value_enum, default_value_t = Rule::AkSvd, conflicts_with = "online")]
-    pub rule: Rule,
-    /// Atoms updated together from one error matrix, 1 to --atoms; default: all. Not with --rule mod or --online.
+    /// Keep the numbers of every atom at least 0: with --nonnegative, a nonnegative matrix factorisation with sparse codes.
+    /// New atoms have numbers below 0 set to 0 and are scaled to norm 1. Needs --rule sgk or nsgk, or --online. Rows keep their means.
+    #[arg(long)]
+    #[serde(default)]
+    pub nonnegative_atoms: bool,
+    /// Rule that updates the atoms; default: ak-svd, or sgk with --nonnegative-atoms. Not with --online, which has its own.
+    #[arg(long, value_enum, conflicts_with = "online")]
+    pub rule: Option<Rule>,
+    /// Atoms updated together from one error matrix, 1 to --atoms; default: all, or 1 with --nonnegative-atoms. Not with
+    /// --rule mod or --online.
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with = "online")]
     pub group: Option<usize>,
     /// Passes over the rows.
@@ -185,6 +191,16 @@ impl Settings {
     pub fn method(&self) -> Method {
         let usual = if self.online.is_some() { Method::Ols } else { Method::Omp };
         self.pursuit.unwrap_or(usual)
+    }
+
+    /// How atoms are updated from all rows.
+    pub fn rule(&self) -> Rule {
+        self.rule.unwrap_or(if self.nonnegative_atoms { Rule::Sgk } else { Rule::AkSvd })
+    }
+
+    /// Atoms updated together.
+    pub fn group(&self) -> usize {
+        self.group.unwrap_or(if self.nonnegative_atoms { 1 } else { self.atoms })
     }
 }
 
@@ -286,7 +302,7 @@ mod tests {
         assert!(short.command.is_none());
         let Some(Command::Train(train)) = long.command else { unreachable!() };
         assert_eq!(short.train.settings, train.settings);
-        assert_eq!((train.settings.atoms, train.settings.rule), (30, Rule::Sgk));
+        assert_eq!((train.settings.atoms, train.settings.rule()), (30, Rule::Sgk));
         assert_eq!((short.train.iterations, train.iterations), (Some(7), Some(7)));
         assert_eq!(parse(&["--online"]).unwrap().train.settings.online, Some(512));
         assert_eq!(train.signals.data, "natural-images");

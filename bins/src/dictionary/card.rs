@@ -33,7 +33,7 @@ pub fn of<'a>(
 ) -> Card<'a> {
     let how = match settings.online {
         Some(batch) => format!("online, in minibatches of {batch}"),
-        None => format!("by {}", name_of(&settings.rule)),
+        None => format!("by {}", name_of(&settings.rule())),
     };
     let unit = signals.unit();
     let end =
@@ -42,8 +42,14 @@ pub fn of<'a>(
     Card {
         learned: format!("Learned {how} on `{}`: {}.", input.data, signals.words()),
         settings: format!(
-            "{}, codes of up to {} by {}{end}",
+            "{}{}, codes of up to {} by {}{end}",
             count(settings.iterations, "iteration"),
+            match (settings.nonnegative_atoms, settings.nonnegative) {
+                (true, true) => ", atoms and coefficients of at least 0 (a nonnegative matrix factorisation)",
+                (true, false) => ", atoms of at least 0",
+                (false, true) => ", coefficients of at least 0",
+                (false, false) => "",
+            },
             count(settings.nonzero, "atom"),
             name_of(&settings.method())
         ),

@@ -124,6 +124,13 @@ fn given(args: &TrainArgs) -> Result<(Input, Settings)> {
         );
         signals.remove_mean = Some(false);
     }
+    if settings.nonnegative_atoms {
+        ensure!(
+            signals.remove_mean != Some(true),
+            "--nonnegative-atoms: rows without their means are not sums of such atoms; leave out --remove-mean"
+        );
+        signals.remove_mean = Some(false);
+    }
     Ok((Input { signals }, settings))
 }
 
@@ -351,7 +358,7 @@ where
         "data": signals.name,
         "n_rows": n_rows,
         "error": settings.error,
-        "rule": settings.online.map_or_else(|| name_of(&settings.rule), |_| "online".to_owned()),
+        "rule": settings.online.map_or_else(|| name_of(&settings.rule()), |_| "online".to_owned()),
         "iterations": settings.iterations,
         "rmse_start": before.rmse,
         "rmse": after.rmse,
