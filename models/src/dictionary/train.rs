@@ -54,8 +54,8 @@ use super::statistics::Statistics;
 use super::{Dictionary, DictionaryTrainConfig, SparseCoder, UpdateRule, nonnegative};
 use candle::{Result, Tensor};
 use chandlery_ops::{
-    AtomUpdate, AtomUses, Philox, SparseCodes, StatisticsStep, codes_statistics_, gather_rows_by, row_squares,
-    update_atoms,
+    AtomUpdate, AtomUses, Philox, SparseCodes, StatisticsStep, codes_statistics_, gather_rows_by,
+    row_squares, update_atoms,
 };
 use serde::{Deserialize, Serialize};
 

@@ -2,8 +2,8 @@
 use super::{CPU, RULES, first_line};
 use candle::{DType, Result, Tensor};
 use chandlery::dictionary::{
-    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Init, OnlineConfig, OnlineTrainer,
-    PursuitMethod, UpdateRule, init,
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Init, OnlineConfig,
+    OnlineTrainer, PursuitMethod, UpdateRule, init,
 };
 use chandlery_ops::{Philox, normal, uniform};
 
