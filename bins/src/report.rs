@@ -3,6 +3,7 @@
 //! Results go to standard output, one line each. With `--json` standard output carries one JSON
 //! object at the end and nothing else; the lines go to standard error. So they do where `-` is the file that a command writes.
 use crate::interrupt;
+use crate::plain::{is_users, plain};
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use std::io::{BufWriter, ErrorKind, Write};
@@ -41,9 +42,10 @@ pub fn one_line(err: &anyhow::Error) -> String {
     for cause in err.chain() {
         let text = cause.to_string();
         let text = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+        let text = plain(text, is_users);
         // A cause that its effect already quotes would be said twice.
-        if parts.last().is_none_or(|last| !last.ends_with(text)) {
-            parts.push(text.to_owned());
+        if parts.last().is_none_or(|last| !last.ends_with(&text)) {
+            parts.push(text);
         }
     }
     parts.join(": ")
