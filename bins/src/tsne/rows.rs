@@ -19,6 +19,8 @@ pub struct Rows {
     pub labels: Option<Vec<u32>>,
     /// Names of the classes in the order of their numbers.
     pub class_names: Option<Vec<String>>,
+    /// Names of the columns, where the source has them.
+    pub column_names: Option<Vec<String>>,
     /// How the values of a row make an image.
     pub image: Option<ImageShape>,
 }
@@ -53,6 +55,7 @@ impl Rows {
             centre: centre.and_then(Centre::values).unwrap_or_default().to_vec(),
             labels: labels.map(|of| of.concat()),
             class_names,
+            column_names: None,
             image: splits.first().and_then(|split| split.image),
         })
     }
