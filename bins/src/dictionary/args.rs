@@ -1,5 +1,5 @@
 //! The command line of `dictionary-learning`.
-use super::choices::{Method, ReplaceArg, Rule, StartArg};
+use super::choices::{Method, ReplaceArg, Rule, SparseFormat, StartArg};
 use super::restore_args::{DenoiseArgs, InpaintArgs};
 use crate::completions::CompletionsArgs;
 use crate::help::COLOUR_OF_PATCHES;
@@ -29,7 +29,8 @@ Examples:
 const ENCODE: &str = "\
 Examples:
   dictionary-learning encode runs/DICTIONARY IMAGE --out codes.safetensors
-  dictionary-learning encode runs/DICTIONARY mnist --split test --nonzero 5 --out codes.npz";
+  dictionary-learning encode runs/DICTIONARY mnist --split test --nonzero 5 --out codes.npz
+  dictionary-learning encode runs/DICTIONARY mnist --out codes.npz --sparse-format csr";
 
 /// Dictionary learning: train atoms such that a few of them, chosen by a greedy pursuit, represent each row; the weights are its sparse code.
 /// Then use them to encode rows and to denoise and inpaint images.
@@ -223,6 +224,7 @@ pub struct TrainArgs {
 
 /// Arguments of `dictionary-learning encode`.
 #[derive(Debug, Args)]
+#[command(mut_arg("colour", |arg| arg.help(COLOUR_OF_PATCHES)))]
 pub struct EncodeArgs {
     /// The dictionary: folder of a run, OWNER/NAME on the Hugging Face hub, or a .npy, .csv or .safetensors file.
     /// A folder holds config.json and model.safetensors. A file holds a matrix with one atom per row; its codes have 10 atoms
@@ -252,10 +254,22 @@ pub struct EncodeArgs {
     /// Distance in pixels between neighbouring patches of an image; default: the side of a patch, so that patches tile the image.
     #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
     pub step: Option<usize>,
-    /// File to write, .npz or .safetensors, with indices and values (n_rows x nonzero), count and mean (n_rows).
-    /// A .safetensors file also records where patches were cut, which `decode` needs to rebuild images.
-    #[arg(long, value_name = "FILE", default_value = "codes.safetensors")]
+    /// File to write, .npz or .safetensors.
+    ///
+    /// Row i is mean[i] + sum over k < count[i] of values[i, k] x atom indices[i, k], in the arrays
+    ///   indices     n_rows x nonzero, u32   atoms of each row, 0 beyond its count
+    ///   values      n_rows x nonzero, f32   their coefficients, 0 beyond its count
+    ///   count       n_rows, u32             atoms of the row
+    ///   mean        n_rows, f32             mean subtracted from the row, 0 where none was
+    ///   dictionary  2, u32                  fingerprint of the atoms, which `decode` compares
+    ///
+    /// A .safetensors file also records where patches were cut, which `decode` needs to rebuild images. For scipy, see --sparse-format.
+    #[arg(long, value_name = "FILE", default_value = "codes.safetensors", verbatim_doc_comment)]
     pub out: PathBuf,
+    /// Arrays of a .npz file: padded (those of --out), or csr, a sparse matrix that scipy.sparse.load_npz reads.
+    /// csr holds data, indices, indptr, shape (n_rows, n_atoms) and format, without the means of rows; `decode` does not read it.
+    #[arg(long, value_enum, value_name = "padded|csr", default_value_t)]
+    pub sparse_format: SparseFormat,
     /// Where and how it runs.
     #[command(flatten)]
     pub common: Common,

@@ -239,7 +239,8 @@ fn nonnegative_atoms_and_codes_factorise_rows_of_parts() {
         let args = [&common[..], how, &["--nonnegative-atoms", "--out", run]].concat();
         let result = DICTIONARY.json(folder.path(), &args);
         assert!(number(&result, "rmse") < 0.05, "{result}");
-        let model = Dictionary::from_pretrained(&folder.path().join(run).display().to_string(), &Cpu).unwrap();
+        let model =
+            Dictionary::from_pretrained(&folder.path().join(run).display().to_string(), &Cpu).unwrap();
         assert!(model.config().nonnegative_atoms && model.config().nonnegative);
         assert!(model.atoms().min_all().unwrap().to_scalar::<f32>().unwrap() >= 0.);
         has(&folder.path().join(run).join("README.md"), &["a nonnegative matrix factorisation"]);
