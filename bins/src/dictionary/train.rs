@@ -368,7 +368,7 @@ where
     }))?;
     let measured = card::Measured { before: &before, after: &after, coherence };
     let pictures: Vec<_> = pictured.into_iter().map(card::picture).collect();
-    let card = card::of(dictionary.config(), &input.signals, signals, settings, &measured, &pictures);
+    let card = card::of(dictionary.config(), &input.signals, signals, settings, &measured, &pictures)?;
     run.finish(settings.seed, results, &card)
 }
 

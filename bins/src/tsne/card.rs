@@ -3,6 +3,7 @@ use super::args::Settings;
 use super::rows::Rows;
 use super::train::words_of_list;
 use crate::dictionary::choices::name_of;
+use crate::session::card::scale_of_rows;
 use crate::session::{Card, Picture};
 use anyhow::Result;
 use chandlery::tsne::Embedding;
@@ -25,6 +26,7 @@ pub fn of<'a>(
         true => "",
         false => ", less `centre` of config.json, subtracted in f64",
     };
+    let scale = scale_of_rows(&rows.raw, &embedding.config().preparation)?;
     let mut results = String::from("| figure | value |\n|---|---|\n");
     for (name, value) in figures {
         // Writing to a String cannot fail.
@@ -50,7 +52,7 @@ pub fn of<'a>(
         rust: format!(
             "let embedding = chandlery::tsne::Embedding::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
              let points = embedding.layout(); // [{n}, {n_dims}]\n\
-             let new = embedding.transform(&rows)?; // rows: [m, {n_inputs}], raw: u8, or f32 in the same unit over 255{centre}"
+             let new = embedding.transform(&rows)?; // rows: [m, {n_inputs}], {scale}{centre}"
         ),
         files: "`model.safetensors` holds `layout` `[n, n_dims]` and `rows` `[n, n_inputs]`, the raw rows that new ones are compared with. \
                 `layout.npy`, `layout.csv` (with labels) and `layout.safetensors` hold the layout alone; `page.html` shows it in a browser, \
