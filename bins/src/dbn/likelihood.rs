@@ -167,12 +167,12 @@ impl LikelihoodArgs {
         if let Some(other) = dbn.layers().iter().find(other)
             && self.log_likelihood
         {
-            bail!("--log-likelihood: hidden units must be bernoulli, got {:?}", other.config().hidden)
+            bail!("--log-likelihood: hidden units must be bernoulli, got {}", other.config().hidden)
         }
         let real = dbn.layers()[0].config().visible.is_gaussian();
         ensure!(
             !real || self.binarize.is_none(),
-            "--binarize: rows must be of binary units, got {:?}; leave it out",
+            "--binarize: rows must be of binary units, got {}; leave it out",
             dbn.layers()[0].config().visible
         );
         Ok(())
