@@ -199,6 +199,6 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
         "warning": warning,
         "settings": settings,
     });
-    let card = card::of(stack.config(), &input.data, data, settings, &errors, &pictures);
+    let card = card::of(stack.config(), &input.data, data, settings, &errors, &pictures)?;
     run.finish(settings.seed, results, &card)
 }

@@ -171,6 +171,6 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
         "warning": warning,
         "settings": settings,
     });
-    let card = card::of(dbn.config(), &input.data, data, settings, &evaluation, &pictures);
+    let card = card::of(dbn.config(), &input.data, data, settings, &evaluation, &pictures)?;
     run.finish(settings.seed, results, &card)
 }

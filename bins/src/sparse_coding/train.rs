@@ -182,7 +182,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, model: &SparseCoding) -> Result<Out
         "nonzero_fraction": figures.nonzero_fraction,
         "max_relative_gap": figures.max_relative_gap,
     });
-    let card = card::of(model.config(), rows, settings, before, &figures, &pictures);
+    let card = card::of(model.config(), rows, settings, before, &figures, &pictures)?;
     run.finish(settings.seed, results, &card)
 }
 

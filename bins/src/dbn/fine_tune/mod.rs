@@ -257,6 +257,6 @@ fn finish<B: Base>(session: Session<FineTune<B>>, data: &Data, rows: &Rows) -> R
         results.extend(measured.into_iter().filter(|(_, value)| !value.is_null()));
     }
     let learned = card::Learned { data, n_rows: rows.train.n_samples(), epochs: run.place.epoch, best_epoch };
-    let card = card::of(B::TAGS, model.config(), input, settings, &learned, &measured, &pictures);
+    let card = card::of(B::TAGS, model.config(), input, settings, &learned, &measured, &pictures)?;
     run.finish(settings.seed, results, &card)
 }

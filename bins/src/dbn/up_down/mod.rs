@@ -209,6 +209,6 @@ fn finish(session: Session<UpDown>, data: &Data) -> Result<Outcome> {
         "accuracy": evaluation.accuracy,
         "evaluation": evaluation,
     });
-    let card = card::of(dbn.config(), input, data, settings, &evaluation, picture.as_slice());
+    let card = card::of(dbn.config(), input, data, settings, &evaluation, picture.as_slice())?;
     run.finish(settings.seed, results, &card)
 }
