@@ -219,8 +219,7 @@ impl<R: Run> Asked<R> {
                 };
                 let folder = RunFolder::create(R::KIND.folder, args.out.as_deref(), existing)?;
                 // What comes before the first step, such as a search for neighbours, counts too.
-                let mut place = Place::default();
-                place.run_seconds = began.elapsed().as_secs_f64();
+                let place = Place { run_seconds: began.elapsed().as_secs_f64(), ..Place::default() };
                 checkpoints::begin(
                     &folder,
                     |path| R::save(&trainer, path, &place),
