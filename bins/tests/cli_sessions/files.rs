@@ -128,8 +128,13 @@ fn whoever_refuses_bytes_is_named() {
     refused(&DBN_ON_CPU, &["encode", "base", "--data", "mnist-sample", "--out", "-"]);
     for training in &TRAININGS {
         refused(&training.program, &training.args(&["--out", "run", "--overwrite"]));
-        // Also where it has something to say of minibatches.
         refused(&training.program, &training.args(&["--out", "run", "--overwrite", "--json"]));
+        // Where there is something to say of minibatches, too.
+        let few = [training.begin, training.settings, &training.length, &["--data", "mnist-sample"]].concat();
+        refused(
+            &training.program,
+            &[&few[..], &["--max-rows", "40", "--out", "run", "--overwrite"]].concat(),
+        );
     }
 }
 
