@@ -191,7 +191,7 @@ fn from_minibatches(
     batch: usize,
 ) -> Result<Outcome> {
     let mut feed =
-        asked.feed(FeedArgs::default(), &signals.split, batch, asked.settings.seed).context("--online")?;
+        asked.feed(FeedArgs::default(), &signals.split, ("--online", batch), asked.settings.seed)?;
     asked.settings.online = Some(feed.config().batch);
     let new = |settings: &Settings, device: &Device| {
         let first = first_dictionary(settings, signals, device, None)?;

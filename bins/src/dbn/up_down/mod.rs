@@ -90,7 +90,8 @@ pub fn up_down(args: &UpDownArgs) -> Result<Outcome> {
     let extended =
         asked.extend_epochs(args.epochs, |settings| settings.epochs, |settings, n| settings.epochs = n)?;
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
-    let mut feed = asked.feed(args.feed, &data.train, asked.settings.batch, asked.settings.seed)?;
+    let mut feed =
+        asked.feed(args.feed, &data.train, ("--batch", asked.settings.batch), asked.settings.seed)?;
     asked.settings.batch = feed.config().batch;
     let model = asked.input.model.clone();
     let mut session = asked.open(
