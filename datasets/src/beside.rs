@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Words of a file name that say that it holds labels.
 const LABELS: [&str; 5] = ["y", "label", "labels", "target", "targets"];
 /// Names of test splits, the likeliest first.
-const TESTS: [&str; 6] = ["test", "testing", "validation", "valid", "val", "dev"];
+pub(crate) const TESTS: [&str; 6] = ["test", "testing", "validation", "valid", "val", "dev"];
 /// Names of training splits.
 const TRAINS: [&str; 2] = ["train", "training"];
 

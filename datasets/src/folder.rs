@@ -3,8 +3,8 @@
 //! Each page of a TIFF is an image. Where `metadata.csv` or `metadata.jsonl` in the folder, or in that of all splits, names the labels of
 //! images ([`metadata`](crate::metadata)), these count. Else images lie in the folder itself, which gives rows without labels, or in sub-folders, each of which is then a class, numbered in the order
 //! of names; images in both places are refused.
-//! Sub-folders called `train` and `test` (or as the options say) are splits, and each may again have classes.
-use crate::beside::Beside;
+//! Sub-folders called `train` and `test`, else `validation` or `val`, or as the options say, are splits, and each may again have classes.
+use crate::beside::{Beside, TESTS};
 use crate::decode::{EXTENSIONS, ImageFile, ImageRows, is_image};
 use crate::idx::IdxFolder;
 use crate::labels::{Classes, check_classes};
@@ -52,7 +52,8 @@ fn holds_images(listing: &Listing) -> Result<bool> {
 
 fn open_images(folder: &Path, listing: &Listing, options: &DataOptions) -> Result<Dataset> {
     let train_name = options.train_split.as_deref().unwrap_or("train");
-    let test_name = options.test_split.as_deref().unwrap_or("test");
+    let usual = || TESTS.into_iter().find(|name| listing.folder(name).is_some());
+    let test_name = options.test_split.as_deref().or_else(usual).unwrap_or_default();
     let at = folder.display().to_string();
     options.refuse_columns(&at, "a folder of images holds rows")?;
     if ![Some(folder), listing.folder(train_name)].into_iter().flatten().any(metadata::is_in) {

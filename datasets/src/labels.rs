@@ -283,6 +283,12 @@ impl Texts {
         Ok(())
     }
 
+    /// The texts of the rows, where each is another one.
+    pub(crate) fn all_different(self) -> Option<Vec<String>> {
+        let different = self.wrong.is_none() && self.texts.len() == self.of_rows.len();
+        different.then(|| self.texts.into_iter().map(|(text, _)| text).collect())
+    }
+
     /// Classes by row. Texts that are all numbers are class numbers; else texts are numbered in alphabetic order, and the names come along.
     pub(crate) fn numbered(mut self) -> Result<(Vec<u32>, Option<Vec<String>>)> {
         if let Some(wrong) = self.wrong.take() {

@@ -37,6 +37,8 @@ const TEST: [(&[&str], &[&str]); 2] = [
     ),
 ];
 
+/// Names that a list of the names of classes goes by.
+const CLASS_NAMES: &[&str] = &["targetnames", "classnames", "labelnames"];
 /// What the name of rows says beside that of their split.
 const ROWS: [&str; 5] = ["images", "features", "data", "rows", "x"];
 /// What the name of labels says beside that of their split.
@@ -100,8 +102,20 @@ pub(crate) fn open(file: &impl Named, options: &DataOptions) -> Result<Dataset> 
         let labels = partner(&names, rows).filter(|&name| name != rows && train.labels.is_some());
         split(file, rows, labels, options, numbers)
     });
-    let dataset = Dataset::new(file.at(), train, test.transpose()?, classes.names)?;
+    let test = test.transpose()?;
+    let n = [Some(&train), test.as_ref()].into_iter().flatten().map(Split::n_classes).max().unwrap_or(0);
+    let class_names = classes.names.or_else(|| names_of_classes(file, &names, n));
+    let dataset = Dataset::new(file.at(), train, test, class_names)?;
     Ok(dataset.without_labels(classes.left_out))
+}
+
+/// The names of `n` classes that have numbers, where an array of texts lists them; it may have more.
+fn names_of_classes(file: &impl Named, names: &[String], n: usize) -> Option<Vec<String>> {
+    let array = first_of(names, CLASS_NAMES).filter(|_| n > 0)?;
+    match file.labels(array) {
+        Ok(Labels::Texts(texts)) => texts.all_different().filter(|names| names.len() >= n),
+        _ => None,
+    }
 }
 
 /// Rows and their labels, of which `numbers` makes class numbers, where they are classes; it is given where they come from.

@@ -61,8 +61,7 @@ fn counting_columns(split: &Split) -> Result<Vec<usize>> {
     // A byte counts to 255, and 2^24 is as far as f32 counts.
     if split.row_type() != RowType::F32
         || split.image.is_some()
-        || n < FEWEST_ROWS
-        || n > 1 << 24
+        || !(FEWEST_ROWS..=1 << 24).contains(&n)
         || width < 2
     {
         return Ok(Vec::new());

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 mod common;
 use candle::Device;
-use chandlery_datasets::{Dataset, ImageShape, MemoryRows, Source, Split, Subset};
+use chandlery_datasets::{Dataset, Fingerprint, ImageShape, KnownClasses, MemoryRows, Source, Split, Subset};
 use common::{TestResult, all_rows, message};
 use std::path::Path;
 use std::sync::Arc;
@@ -147,5 +147,52 @@ fn splits_say_what_is_wrong() -> TestResult {
         message(Dataset::new("x", split, Some(other), None), nowhere),
         "x: training rows are 2 values of U8, test rows 2 of F32; give splits of the same shape and type"
     );
+    Ok(())
+}
+
+#[test]
+fn a_fingerprint_says_what_of_a_data_set_changed() -> TestResult {
+    let of = |split: &Split, names: &[&str]| -> chandlery_datasets::Result<Fingerprint> {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        Fingerprint::of([split], Some(&names))
+    };
+    let split = |values: Vec<u8>, width, labels: Vec<u32>| Split::from_u8(values, width, Some(labels));
+    let whole = split((0..20).collect(), 2, vec![0; 10])?;
+    let begun = of(&whole, &["a", "b"])?;
+    assert_eq!(begun.difference(&of(&whole.clone(), &["a", "b"])?), None);
+    let mut one: Vec<u8> = (0..20).collect();
+    one[11] = 99;
+    let labels = vec![0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+    let cases = [
+        (of(&whole.take(9)?, &["a", "b"])?, "the number of its rows"),
+        (of(&split((0..30).collect(), 3, vec![0; 10])?, &["a", "b"])?, "the size or the type of its rows"),
+        (of(&split(one, 2, vec![0; 10])?, &["a", "b"])?, "the values of its rows"),
+        (of(&whole, &["a", "c"])?, "the names of its classes"),
+        (of(&whole, &["ab", ""])?, "the names of its classes"),
+        (of(&split((0..20).collect(), 2, labels)?, &["a", "b"])?, "its labels"),
+    ];
+    for (now, want) in cases {
+        assert_eq!(begun.difference(&now), Some(want));
+    }
+    // A test split that came or went.
+    let two = Fingerprint::of([&whole, &whole], None)?;
+    assert_eq!(Fingerprint::of([&whole], None)?.difference(&two), Some("the number of its rows"));
+    Ok(())
+}
+
+#[test]
+fn labels_are_renumbered_by_the_names_of_their_classes() -> TestResult {
+    let names = |of: &[&str]| of.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let (known, theirs) = (names(&["cat", "dog", "owl", "7"]), names(&["dog", "owl", "07", "cow"]));
+    let known = KnownClasses { names: Some(&known), n: 4 };
+    assert_eq!(known.renumber("x", &[1, 0, 2, 0], Some(&theirs))?, [2, 1, 3, 1]);
+    // A class that no row has is no error.
+    let refused = known.renumber("x.csv", &[0, 3], Some(&theirs)).map_err(|err| err.to_string());
+    assert_eq!(refused, Err("x.csv: no class 'cow'; there are: 7, cat, dog, owl".to_owned()));
+    assert_eq!(known.renumber("x", &[7], None)?, [3]);
+    let numbers = KnownClasses { names: None, n: 10 };
+    assert_eq!(numbers.renumber("x", &[1, 0], Some(&names(&["3", "9"])))?, [9, 3]);
+    let refused = numbers.renumber("x", &[10], None).map_err(|err| err.to_string());
+    assert_eq!(refused, Err("x: no class '10'; there are: 0 to 9".to_owned()));
     Ok(())
 }

@@ -411,3 +411,20 @@ fn some_rows_of_a_folder_of_images_are_of_all_classes() -> TestResult {
     }
     Ok(())
 }
+
+#[test]
+fn a_folder_of_images_for_validation_is_a_test_split_where_there_is_no_other() -> TestResult {
+    let dir = tempfile::tempdir()?;
+    for (split, n) in [("train", 3u8), ("val", 2)] {
+        std::fs::create_dir_all(dir.path().join(split).join("a"))?;
+        for i in 0..n {
+            std::fs::write(dir.path().join(split).join("a").join(format!("{i}.png")), png(1, 1, &[i])?)?;
+        }
+    }
+    let rows = |data: &Dataset| data.test.as_ref().map(|test| test.n_samples());
+    assert_eq!(rows(&open_path(dir.path())?), Some(2));
+    std::fs::create_dir_all(dir.path().join("test").join("a"))?;
+    std::fs::write(dir.path().join("test/a/0.png"), png(1, 1, &[0])?)?;
+    assert_eq!(rows(&open_path(dir.path())?), Some(1));
+    Ok(())
+}

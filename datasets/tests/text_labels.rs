@@ -153,3 +153,24 @@ fn texts_that_are_damaged_or_missing_are_named_by_their_row() -> TestResult {
     );
     Ok(())
 }
+
+#[test]
+fn a_list_of_names_names_the_classes() -> TestResult {
+    let file = |names: &[&str]| {
+        let names = npy("<U3", &[names.len()], &utf_32(names, 3));
+        let arrays = [
+            ("data", npy("|u1", &[3, 1], &[0; 3])),
+            ("target", npy("|u1", &[3], &[2, 0, 2])),
+            ("target_names", names),
+        ];
+        npz(&arrays, false)
+    };
+    let data = of_archive(&file(&["ox", "ant", "bee"])?)??;
+    assert_eq!(data.train.labels.as_deref(), Some(&[2u32, 0, 2][..]));
+    assert_eq!(data.class_names.ok_or("no names")?, ["ox", "ant", "bee"]);
+    // Too few, or one twice, are names of something else.
+    for names in [&["ox", "ant"][..], &["ox", "ox", "bee"]] {
+        assert_eq!(of_archive(&file(names)?)??.class_names, None);
+    }
+    Ok(())
+}

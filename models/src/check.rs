@@ -162,7 +162,9 @@ mod tests {
     fn names_of_classes_are_as_many_as_classes_and_differ() {
         let check = |names: &[&str], n| {
             let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-            check_names("Op", Some(&names), n).map_err(|err| err.to_string())
+            let first_line =
+                |err: candle::Error| err.to_string().lines().next().unwrap_or_default().to_owned();
+            check_names("Op", Some(&names), n).map_err(first_line)
         };
         assert_eq!(check(&["b", "a"], 2), Ok(()));
         assert_eq!(check(&["a"], 2), Err("Op: class_names must be 2, one for each class, got 1".to_owned()));
