@@ -1,14 +1,13 @@
 //! Matrices as files that other programs read: `.npy`, `.csv` and `.safetensors`; `-` is standard output, as `.csv`.
 use crate::report::{is_stdout, to_stdout};
-use crate::run_folder::write_beside;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Tensor};
 use chandlery::io::save_tensors;
 use chandlery_datasets::count;
+use chandlery_datasets::whole::write_whole;
 use npyz::WriterBuilder;
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::Path;
 
 /// A format that [`write()`] knows, told by the extension.
@@ -74,18 +73,16 @@ pub fn write(
         Ok(Some(block.to_dtype(DType::F32)?.to_device(&candle::Device::Cpu)?))
     };
     match Format::of(path)? {
-        Format::Npy => write_beside(path, |partial| {
-            let mut out = BufWriter::new(File::create(partial)?);
+        Format::Npy => write_whole(path, |file| {
             let mut npy = npyz::WriteOptions::new()
                 .default_dtype()
                 .shape(&[n_rows as u64, n_columns as u64])
-                .writer(&mut out)
+                .writer(file)
                 .begin_nd()?;
             while let Some(block) = checked()? {
                 npy.extend(block.flatten_all()?.to_vec1::<f32>()?)?;
             }
-            npy.finish()?;
-            Ok(out.flush()?)
+            Ok(npy.finish()?)
         }),
         Format::Csv => {
             let mut write = |out: &mut dyn Write| {
@@ -100,11 +97,7 @@ pub fn write(
             };
             match is_stdout(path) {
                 true => to_stdout(write),
-                false => write_beside(path, |partial| {
-                    let mut out = BufWriter::new(File::create(partial)?);
-                    write(&mut out)?;
-                    Ok(out.flush()?)
-                }),
+                false => write_whole(path, |file| write(file)),
             }
         }
         Format::Safetensors => {
@@ -151,6 +144,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use candle::Device::Cpu;
+    use std::fs::File;
 
     /// The rows of `x`, two at a time.
     fn blocks(x: &Tensor) -> impl FnMut() -> Result<Option<Tensor>> {

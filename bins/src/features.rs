@@ -1,7 +1,7 @@
 //! Features of the rows of a split, written to a file: the command `encode`.
 use crate::arrays::{self, Format};
 use crate::progress::Progress;
-use crate::report::{Outcome, Report, named};
+use crate::report::{Outcome, Report, named, of_data};
 use crate::rows::{Blocks, Reads};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result};
@@ -60,7 +60,7 @@ impl Encoding<'_> {
                 return Ok(None);
             };
             bar.advance(rows.dim(0)? as u64);
-            Ok(Some(features(&rows)?))
+            of_data(data, features(&rows).map(Some).map_err(Into::into))
         };
         arrays::write(out, shape, next, split.labels.as_deref())?;
         bar.finish();

@@ -1,12 +1,10 @@
 //! Image files as planes of grey levels, and planes as image files.
 use crate::raster::line_of_text;
-use crate::run_folder::write_beside;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
+use chandlery_datasets::whole::write_whole;
 use image::codecs::jpeg::JpegEncoder;
 use image::{DynamicImage, GrayImage, ImageFormat, RgbImage};
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::Path;
 
 /// Of 100; differences to the image are then about a grey level.
@@ -48,13 +46,9 @@ fn level_of_16(value: u16) -> f32 {
 pub fn write_planes(planes: &Tensor, path: &Path) -> Result<()> {
     let format = format_of(path)?;
     let picture = picture(planes)?;
-    write_beside(path, |partial| match format {
-        ImageFormat::Jpeg => {
-            let mut out = BufWriter::new(File::create(partial)?);
-            JpegEncoder::new_with_quality(&mut out, JPEG_QUALITY).encode_image(&picture)?;
-            Ok(out.flush()?)
-        }
-        format => Ok(picture.save_with_format(partial, format)?),
+    write_whole(path, |file| match format {
+        ImageFormat::Jpeg => Ok(JpegEncoder::new_with_quality(file, JPEG_QUALITY).encode_image(&picture)?),
+        format => Ok(picture.write_to(file, format)?),
     })
 }
 

@@ -1,52 +1,151 @@
-//! Ctrl-C: the first asks for an orderly end, the second ends at once.
-use anyhow::Context;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+//! Ctrl-C, and SIGTERM as a scheduler sends it.
+//!
+//! The first one ends the process, whatever it does, with the exit code 128 + signal. Files that are not whole are removed, and what a run has
+//! on the disk stands. Only a training loop is given [`GRACE`] to finish its step and write a checkpoint, see [`orderly`]; if that takes
+//! longer, or at the second signal, its last checkpoint is what stands.
+use chandlery_datasets::whole::abandon;
+use signal_hook::consts::SIGINT;
+use std::io::{IsTerminal, Write};
+use std::sync::mpsc::channel;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Exit codes are 128 and the number of the signal: 130 after Ctrl-C, 143 after SIGTERM.
 const SIGNALLED: i32 = 128;
+/// How long a training loop may take to come to an end.
+const GRACE: Duration = Duration::from_millis(2000);
+/// How long the last words may take: a reader that does not read is not waited for.
+const WORDS: Duration = Duration::from_millis(300);
 
-/// The signal that asked this process for an end, 0 before one has. There is one for a process, as its exit code is.
-static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+/// What is said when a signal ends the process.
+type LastWords = Box<dyn FnOnce() + Send>;
+
+/// There is one for a process, as its exit code is.
+static STATE: Mutex<State> = Mutex::new(State { signal: None, orderly: false, words: None });
+
+struct State {
+    /// The signal that asked for an end.
+    signal: Option<i32>,
+    /// Whether a training loop is under way.
+    orderly: bool,
+    words: Option<LastWords>,
+}
+
+fn state() -> MutexGuard<'static, State> {
+    // Nothing panics while it has the lock.
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Listens from now on.
+///
+/// SIGHUP is left as it is, so that `nohup` and a closed terminal mean what they do elsewhere.
+///
+/// # Errors
+/// When the system refuses a handler or a thread.
+#[cfg(unix)]
+pub fn listen() -> std::io::Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, signal_hook::consts::SIGTERM])?;
+    let listen = move || signals.forever().for_each(received);
+    std::thread::Builder::new().name("signals".to_owned()).spawn(listen).map(drop)
+}
+
+/// Elsewhere Ctrl-C ends a process as the system has it.
+///
+/// # Errors
+/// None.
+#[cfg(not(unix))]
+pub fn listen() -> std::io::Result<()> {
+    Ok(())
+}
+
+#[cfg(unix)]
+fn received(signal: i32) {
+    let mut state = state();
+    let is_first = state.signal.is_none();
+    state.signal.get_or_insert(signal);
+    if is_first && state.orderly {
+        drop(state);
+        let late = move || {
+            std::thread::sleep(GRACE);
+            end(signal)
+        };
+        if std::thread::Builder::new().spawn(late).is_ok() {
+            return;
+        }
+    } else {
+        drop(state);
+    }
+    end(signal)
+}
+
+/// Ends the process.
+fn end(signal: i32) -> ! {
+    abandon();
+    if let Some(words) = state().words.take() {
+        let (said, wait) = channel();
+        let say = move || {
+            if std::io::stderr().is_terminal() {
+                // In the place of a progress bar.
+                let _ = write!(std::io::stderr(), "\r\x1b[K");
+            }
+            words();
+            // Nobody waits any more if it took too long.
+            let _ = said.send(());
+        };
+        if std::thread::Builder::new().spawn(say).is_ok() {
+            let _ = wait.recv_timeout(WORDS);
+        }
+    }
+    signal_hook::low_level::exit(SIGNALLED + signal)
+}
 
 /// The exit code of a program that a signal ended.
 pub fn exit_code() -> u8 {
-    let signal = match SIGNAL.load(Ordering::SeqCst) {
-        0 => SIGINT,
-        signal => signal as i32,
-    };
+    let signal = state().signal.unwrap_or(SIGINT);
     u8::try_from(SIGNALLED + signal).unwrap_or(u8::MAX)
 }
 
-/// Whether somebody has pressed Ctrl-C, or sent SIGTERM as a scheduler does.
-#[derive(Debug, Clone, Default)]
-pub struct Interrupt {
-    asked: Arc<AtomicBool>,
+/// Has `words` said if a signal ends the process from here on, unless they are taken back by [`take_words`].
+pub fn say_at_end(words: impl FnOnce() + Send + 'static) {
+    state().words = Some(Box::new(words));
 }
 
-impl Interrupt {
-    /// Listens from now on. The second signal ends the process at once, with the exit code 128 + signal.
-    ///
-    /// SIGHUP is left as it is, so that `nohup` and a closed terminal mean what they do elsewhere.
-    ///
-    /// # Errors
-    /// When the system refuses a handler.
-    pub fn listen() -> anyhow::Result<Self> {
-        let interrupt = Self::default();
-        for signal in [SIGINT, SIGTERM] {
-            // In this order: the shutdown looks at the flag before the same signal sets it.
-            flag::register_conditional_shutdown(signal, SIGNALLED + signal, interrupt.asked.clone())
-                .and_then(|_| flag::register(signal, interrupt.asked.clone()))
-                .and_then(|_| flag::register_usize(signal, SIGNAL.clone(), signal as usize))
-                .context("cannot listen for Ctrl-C")?;
-        }
-        Ok(interrupt)
-    }
+/// Takes the last words back: they have been said, or there is nothing to say any more.
+pub fn take_words() {
+    state().words = None;
+}
 
+/// From here on until the value is dropped, a signal asks for an end that the caller brings about; see [`Orderly::asked`].
+pub fn orderly() -> Orderly {
+    state().orderly = true;
+    Orderly(())
+}
+
+/// A loop that ends itself when it is asked to.
+#[derive(Debug)]
+pub struct Orderly(());
+
+impl Orderly {
     /// Whether an end has been asked for.
     pub fn asked(&self) -> bool {
-        self.asked.load(Ordering::SeqCst)
+        state().signal.is_some()
+    }
+
+    /// The loop has come to its own end: ends the process if that was asked for meanwhile.
+    pub fn done(self) {
+        let signal = {
+            let mut state = state();
+            state.orderly = false;
+            state.signal
+        };
+        if let Some(signal) = signal {
+            end(signal)
+        }
+    }
+}
+
+impl Drop for Orderly {
+    fn drop(&mut self) {
+        state().orderly = false;
     }
 }

@@ -23,6 +23,7 @@ pub mod precision;
 pub mod program;
 pub mod progress;
 pub mod raster;
+pub mod read_args;
 mod readout;
 pub mod report;
 mod rows;

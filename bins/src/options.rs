@@ -1,13 +1,15 @@
 //! Options that programs share, and parsers that check the ranges of numbers.
 use crate::device::DeviceChoice;
 use crate::progress::Spinner;
+pub use crate::read_args::{ColourArg, ReadArgs};
+use crate::report::{note, note_usual_data};
 use crate::session::info::data_of;
 use anyhow::Context;
 use candle::Device;
 use chandlery::feedforward::ReconstructionLoss;
 use chandlery::schedule::Plan;
 use chandlery_datasets::patches::{ImageSet, PatchSize};
-use chandlery_datasets::{Centre, Colour, DataOptions, Dataset, ImageShape, count};
+use chandlery_datasets::{Dataset, ImageShape, count, is_name};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -15,12 +17,17 @@ use std::path::{Path, PathBuf};
 /// Where rows come from.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct DataArgs {
-    /// Rows: mnist-sample (built in), mnist, fashion-mnist, hub:OWNER/NAME, a folder of idx files, parquet files or images,
-    /// or a .npy, .npz, .safetensors, .parquet, .csv or .tsv file. The images of a folder must all have one size. The names of
+    /// Rows: mnist-sample (built in), mnist, fashion-mnist, hub:OWNER/NAME, a folder of idx files, parquet files, images, tables or
+    /// arrays, or a .npy, .npz, .safetensors, .parquet, .csv, .tsv or .txt file. The images of a folder must all have one size. The names of
     /// sub-folders are the classes of the images in them; sub-folders `train` and `test` are splits; images in the folder itself
     /// are rows without labels.
     #[arg(long, value_name = "DATA", default_value = "mnist-sample")]
     pub data: String,
+    /// Rows to test on, named as for --data: those that this data set keeps for tests, else all of them. Labels are matched by the
+    /// names of their classes. Default: the test split of --data.
+    #[arg(long, value_name = "DATA")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test_data: Option<String>,
     /// How the data set is read.
     #[command(flatten)]
     #[serde(flatten)]
@@ -57,29 +64,43 @@ impl DataArgs {
                 let mut images = ImageSet::open(&data, &read.options()).with_context(at)?;
                 let passed_over = images.leave_out_smaller(size).with_context(at)?;
                 if passed_over > 0 {
-                    eprintln!(
+                    note(&format!(
                         "--data {}: {} smaller than a crop of {size} left out, {} used",
                         self.data,
                         count(passed_over, "image"),
                         images.images().len()
-                    );
+                    ));
                 }
+                anyhow::ensure!(
+                    self.test_data.is_none(),
+                    "--test-data: crops are tested on crops of every tenth image; leave out --test-data or --crop"
+                );
                 images.into_crops(size, self.crops.crops.unwrap_or(CROPS), 0).with_context(at)?
             }
         };
         dataset.name.clone_from(&self.data);
+        if let Some(test_data) = &self.test_data {
+            // Splits and sets are those of --data.
+            let own = ReadArgs { train_split: None, test_split: None, ..read };
+            let mut test = own.open_as("--test-data", &located(test_data, base))?;
+            test.name = format!("--test-data {test_data}");
+            dataset = dataset.with_test(test)?;
+        }
         for split in std::iter::once(&dataset.train).chain(&dataset.test) {
             if let Some((column, cost)) = split.rows.rounding().and_then(|rounding| rounding.cost) {
-                eprintln!(
+                note(&format!(
                     "--data {}: values are rounded to 32 bits, which moves those of column {column} by {cost:.1e} of their standard deviation; \
                      subtract the mean of the column before you save it",
                     self.data
-                );
+                ));
             }
         }
         Ok(dataset)
     }
 }
+
+/// The data set that is read where none is named.
+const DATA: &str = "mnist-sample";
 
 /// Crops when no number is given.
 const CROPS: usize = 100_000;
@@ -106,9 +127,9 @@ impl CropArgs {
     }
 }
 
-/// The path below `base` if `--data` names a file or folder there; else `data` unchanged.
+/// The path below `base` if `--data` names a file or folder there; else `data` unchanged. The name of a data set is no path.
 pub fn located(data: &str, base: Option<&Path>) -> String {
-    match base.map(|base| base.join(data)) {
+    match base.filter(|_| !is_name(data)).map(|base| base.join(data)) {
         Some(path) if Path::new(data).is_relative() && path.exists() => path.display().to_string(),
         _ => data.to_owned(),
     }
@@ -120,6 +141,9 @@ pub struct RowsArgs {
     /// Data set, named as for `train --data`. Default: the data of the run if MODEL is the folder of a run, else mnist-sample.
     #[arg(long, value_name = "DATA")]
     pub data: Option<String>,
+    /// Rows to test on, named as for --data; default: the test split of --data, or what the run was tested on.
+    #[arg(long, value_name = "DATA")]
+    pub test_data: Option<String>,
     /// How they are read.
     #[command(flatten)]
     pub read: ReadArgs,
@@ -135,12 +159,17 @@ impl RowsArgs {
     /// # Errors
     /// When MODEL is the folder of a run whose data cannot be read, and there is no --data.
     pub fn of(&self, model: &str) -> anyhow::Result<DataArgs> {
+        Ok(self.or_those_of(self.of_run(model)?))
+    }
+
+    /// The data of the run in this folder, where it is wanted.
+    fn of_run(&self, model: &str) -> anyhow::Result<Option<DataArgs>> {
         if self.data.is_some() {
-            return Ok(self.or_those_of(None));
+            return Ok(None);
         }
         let run = data_of(Path::new(model))
             .with_context(|| format!("{model}: the data of this run is not known; name it with --data"))?;
-        Ok(self.or_those_of(run.map(|(data, _)| data)))
+        Ok(run.map(|(data, _)| data))
     }
 
     /// Opens the data set for the network in this folder or with this hub id.
@@ -148,7 +177,11 @@ impl RowsArgs {
     /// # Errors
     /// As [`of`](Self::of) and [`DataArgs::open`]; the message names the run whose data cannot be opened.
     pub fn open(&self, model: &str) -> anyhow::Result<Dataset> {
-        self.named(model, self.of(model)?.open())
+        let run = self.of_run(model)?;
+        if self.data.is_none() && run.is_none() {
+            note_usual_data(model, DATA);
+        }
+        self.named(model, self.or_those_of(run).open())
     }
 
     /// The data that was opened; an error names the run whose data it is.
@@ -171,121 +204,21 @@ impl RowsArgs {
         }
         match run {
             Some(run) => {
-                DataArgs { read: self.read.above(&run.read), crops: self.crops.above(&run.crops), ..run }
+                let test_data = self.test_data.clone().or(run.test_data);
+                DataArgs {
+                    test_data,
+                    read: self.read.above(&run.read),
+                    crops: self.crops.above(&run.crops),
+                    ..run
+                }
             }
-            None => self.of_data("mnist-sample"),
+            None => self.of_data(DATA),
         }
     }
 
     fn of_data(&self, data: &str) -> DataArgs {
         let (read, crops) = (self.read.clone(), self.crops.clone());
-        DataArgs { data: data.to_owned(), read, crops, base: None }
-    }
-}
-
-/// How a data set is read.
-#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
-pub struct ReadArgs {
-    /// Columns of a table (separated by commas; of a .csv file also by number, from 0), or array of a .safetensors or .npz file, that hold
-    /// the rows; default: chosen by name and type.
-    #[arg(long, value_name = "NAMES")]
-    pub data_columns: Option<String>,
-    /// Column or array of the labels, or the label file that belongs to a .npy file; default: chosen by name.
-    #[arg(long, value_name = "NAME")]
-    pub label_column: Option<String>,
-    /// Configuration of a hub data set; default: `default`, or the only one.
-    #[arg(long, value_name = "NAME")]
-    pub data_config: Option<String>,
-    /// Branch, tag or commit of a hub data set, as also hub:OWNER/NAME@REVISION says it; default: refs/convert/parquet, where the hub keeps
-    /// data sets as parquet files.
-    #[arg(long, value_name = "REVISION")]
-    pub revision: Option<String>,
-    /// Name of the training split; default: `train`, or the only one.
-    #[arg(long, value_name = "NAME")]
-    pub train_split: Option<String>,
-    /// Name of the test split, or of the array of its rows; default: `test`, else `validation`, else none.
-    #[arg(long, value_name = "NAME")]
-    pub test_split: Option<String>,
-    /// Colour of images: as stored, converted to grey, or converted to red, green and blue.
-    #[arg(long, value_enum, default_value_t = ColourArg::AsStored)]
-    pub colour: ColourArg,
-    /// Use only the first ROWS rows of each split; default: all rows.
-    #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
-    pub max_rows: Option<usize>,
-    /// What a program subtracts from numbers of more than 32 bits before they are rounded.
-    #[arg(skip)]
-    #[serde(skip)]
-    pub centre: Option<Centre>,
-}
-
-impl ReadArgs {
-    /// These options; those not given are taken from `other`.
-    pub fn above(&self, other: &Self) -> Self {
-        let either = |a: &Option<String>, b: &Option<String>| a.as_ref().or(b.as_ref()).cloned();
-        Self {
-            data_columns: either(&self.data_columns, &other.data_columns),
-            label_column: either(&self.label_column, &other.label_column),
-            data_config: either(&self.data_config, &other.data_config),
-            revision: either(&self.revision, &other.revision),
-            train_split: either(&self.train_split, &other.train_split),
-            test_split: either(&self.test_split, &other.test_split),
-            colour: if self.colour == ColourArg::AsStored { other.colour } else { self.colour },
-            max_rows: self.max_rows.or(other.max_rows),
-            centre: self.centre.as_ref().or(other.centre.as_ref()).cloned(),
-        }
-    }
-
-    /// The same options with the path of the label file, if that lies below `base`.
-    pub fn located(&self, base: Option<&Path>) -> Self {
-        let label_column = self.label_column.as_ref().map(|labels| located(labels, base));
-        Self { label_column, ..self.clone() }
-    }
-
-    /// The options as the library takes them.
-    pub fn options(&self) -> DataOptions {
-        DataOptions {
-            features: self.data_columns.clone(),
-            labels: self.label_column.clone(),
-            config: self.data_config.clone(),
-            revision: self.revision.clone(),
-            train_split: self.train_split.clone(),
-            test_split: self.test_split.clone(),
-            max_rows: self.max_rows,
-            colour: self.colour.into(),
-            centre: self.centre.clone(),
-            ..DataOptions::default()
-        }
-    }
-
-    /// Opens the data set that `data` names.
-    ///
-    /// # Errors
-    /// When it is missing, malformed or cannot be fetched; the message names it.
-    pub fn open(&self, data: &str) -> anyhow::Result<Dataset> {
-        let _spinner = Spinner::new(&format!("opening {data}"));
-        chandlery_datasets::open(data, &self.options()).with_context(|| format!("--data {data}"))
-    }
-}
-
-/// Colour of images.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ColourArg {
-    /// One plane for grey images, three for colour.
-    AsStored,
-    /// One plane of luma.
-    Grey,
-    /// Three planes.
-    Rgb,
-}
-
-impl From<ColourArg> for Colour {
-    fn from(colour: ColourArg) -> Self {
-        match colour {
-            ColourArg::AsStored => Self::AsStored,
-            ColourArg::Grey => Self::Grey,
-            ColourArg::Rgb => Self::Rgb,
-        }
+        DataArgs { data: data.to_owned(), test_data: self.test_data.clone(), read, crops, base: None }
     }
 }
 
@@ -399,14 +332,30 @@ pub fn plan_by_rows(
     })
 }
 
-/// A whole number of at least 1.
+/// Numbers of things are below this: floats hold them all, and no program comes to an end of more.
+pub const MOST_COUNT: u64 = 1 << 53;
+
+/// A whole number of at least 1, below 2⁵³.
 ///
 /// # Errors
 /// When the text is none; the message says what must hold.
 pub fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
+    match whole_number(text) {
         Ok(n) if n >= 1 => Ok(n),
+        Err(err) if text.parse::<u64>().is_ok() => Err(err),
         _ => Err("must be a whole number of at least 1".to_owned()),
+    }
+}
+
+/// A whole number below 2⁵³.
+///
+/// # Errors
+/// When the text is none; the message says what must hold.
+pub fn whole_number(text: &str) -> Result<usize, String> {
+    match text.parse::<u64>() {
+        Ok(n) if n < MOST_COUNT => usize::try_from(n).map_err(|err| err.to_string()),
+        Ok(_) => Err("must be a whole number below 2^53".to_owned()),
+        Err(_) => Err("must be a whole number".to_owned()),
     }
 }
 

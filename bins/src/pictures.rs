@@ -4,6 +4,7 @@
 //! lines. One plane gives grey, three give colour.
 use anyhow::{Context, Result, bail};
 use candle::{D, DType, Tensor};
+use chandlery_datasets::whole::write_whole;
 use chandlery_datasets::{ImageShape, Preparation};
 use chandlery_ops::gather_rows;
 use image::{ImageFormat, Rgb, RgbImage};
@@ -162,7 +163,7 @@ pub fn tile_zoom(shape: ImageShape) -> usize {
 /// # Errors
 /// When the disk refuses.
 pub fn write_png(picture: &RgbImage, path: &Path) -> Result<()> {
-    crate::run_folder::write_beside(path, |partial| Ok(picture.save_with_format(partial, ImageFormat::Png)?))
+    write_whole(path, |file| Ok(picture.write_to(file, ImageFormat::Png)?))
 }
 
 fn tile_values(rows: &Tensor, tile: ImageShape) -> Result<Vec<Vec<f32>>> {

@@ -1,5 +1,16 @@
 //! Which program uses which model.
-use chandlery::pretrained::ModelType;
+use crate::session::info::check_finished;
+use anyhow::Result;
+use chandlery::pretrained::{self, ModelType};
+
+/// Which model a folder or a repository of the hub holds.
+///
+/// # Errors
+/// When the folder is that of a run that is not finished, or holds no model; the message names it.
+pub fn model_type(model: &str) -> Result<ModelType> {
+    check_finished(model)?;
+    Ok(pretrained::model_type(model)?)
+}
 
 /// The program whose sub-commands take models of this type.
 pub fn program_of(model: ModelType) -> &'static str {

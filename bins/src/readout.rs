@@ -19,8 +19,8 @@ pub fn some(split: &Split, rows: usize, width: usize) -> Result<Split> {
 
 /// Rows to evaluate on.
 pub struct Rows<'a> {
-    /// Those that the classifier learns from.
-    pub train: &'a Split,
+    /// Those that the classifier learns from; without them it learns from each half of the others and is measured on the other half.
+    pub train: Option<&'a Split>,
     /// Those that everything is measured on.
     pub test: &'a Split,
     /// Which those are.
@@ -67,9 +67,43 @@ impl Readout {
         if rows.measured_on == MeasuredOn::Training || rows.n_classes < 2 {
             return Ok(None);
         }
+        if let Some(train) = rows.train {
+            return Self::between(features, train, rows, device);
+        }
+        let n = rows.test.n_samples();
+        if n < 2 {
+            return Ok(None);
+        }
+        let (one, other) = rows.test.hold_out(n / 2, 0)?;
+        let on = |test| Rows { test, ..*rows };
+        let halves = (
+            Self::between(features, &one, &on(&other), device)?,
+            Self::between(features, &other, &on(&one), device)?,
+        );
+        let (Some(a), Some(b)) = halves else { return Ok(None) };
+        let mean = |of: fn(&Self) -> f64| {
+            let right = of(&a) * a.n_test as f64 + of(&b) * b.n_test as f64;
+            right / (a.n_test + b.n_test) as f64
+        };
+        Ok(Some(Self {
+            accuracy_features: mean(|half| half.accuracy_features),
+            accuracy_top: mean(|half| half.accuracy_top),
+            accuracy_pixels: mean(|half| half.accuracy_pixels),
+            n_test: a.n_test + b.n_test,
+            ..a
+        }))
+    }
+
+    /// Of a classifier that learns from `train`.
+    fn between(
+        features: &Features<'_>,
+        train: &Split,
+        rows: &Rows<'_>,
+        device: &Device,
+    ) -> Result<Option<Self>> {
         let Features { reads, of, n: n_features, n_top, .. } = features;
-        let width = rows.train.n_features().max(*n_features);
-        let (train, test) = (some(rows.train, ROWS, width)?, some(rows.test, ROWS, width)?);
+        let width = train.n_features().max(*n_features);
+        let (train, test) = (some(train, ROWS, width)?, some(rows.test, ROWS, width)?);
         let labels = (train.labels_tensor(device)?, test.labels_tensor(device)?);
         let (Some(train_labels), Some(test_labels)) = labels else { return Ok(None) };
         let accuracy = |x: &Tensor, test: &Tensor| -> Result<f64> {

@@ -3,11 +3,14 @@
 //! Results go to standard output, one line each. With `--json` standard output carries one JSON
 //! object at the end and nothing else; the lines go to standard error. So they do where `-` is the file that a command writes.
 use crate::interrupt;
-use anyhow::{Result, ensure};
+use crate::session::args::parse_or_exit;
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
 use serde::Serialize;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 /// How a program that met no error ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,35 +21,79 @@ pub enum Outcome {
     Interrupted,
 }
 
-/// The exit code of a program, after printing an error as one line: `dbn: cause: cause`.
+/// The `main` of a program: runs the command of its command line. Prints an error as one line: `dbn: cause: cause`.
 ///
-/// 0 when done, 1 for an error, 130 after Ctrl-C, 143 after SIGTERM. Clap's usage errors exit with 2 before.
-pub fn exit_code(bin: &str, ended: Result<Outcome>) -> ExitCode {
-    match ended {
+/// The exit code is 0 when done, 1 for an error, 130 after Ctrl-C, 143 after SIGTERM. Clap's usage errors exit with 2 before.
+pub fn main<C: Parser>(bin: &str, run: impl FnOnce(C) -> Result<Outcome>) -> ExitCode {
+    let cli = parse_or_exit();
+    match interrupt::listen().context("cannot listen for Ctrl-C").and_then(|()| run(cli)) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Interrupted) => ExitCode::from(interrupt::exit_code()),
         Err(err) => {
-            eprintln!("{bin}: {}", one_line(&err));
+            note(&format!("{bin}: {}", one_line(&err)));
             ExitCode::FAILURE
         }
     }
 }
 
+/// Says something on standard error. A reader that has gone has no use for it.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// What is said on standard error before the next line or note: not where a command is refused, which says what matters.
+static LATER: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Says something as [`note`] does, once a command is under way.
+pub fn note_later(text: String) {
+    LATER.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+}
+
+fn say_later() {
+    let texts = std::mem::take(&mut *LATER.lock().unwrap_or_else(PoisonError::into_inner));
+    texts.iter().for_each(|text| note(text));
+}
+
 /// An error and its causes on one line.
 ///
-/// Candle's errors carry a backtrace in their text when one is asked for; only what stands before
-/// it is said.
+/// Candle's errors have their causes on lines of their text, and a backtrace below when one is asked for, which is left out.
 pub fn one_line(err: &anyhow::Error) -> String {
     let mut parts: Vec<String> = Vec::new();
     for cause in err.chain() {
         let text = cause.to_string();
-        let text = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-        // A cause that its effect already quotes would be said twice.
-        if parts.last().is_none_or(|last| !last.ends_with(text)) {
-            parts.push(text.to_owned());
+        let lines = text.lines().map(str::trim).take_while(|line| !is_of_backtrace(line));
+        for line in lines.filter(|line| !line.is_empty()) {
+            // A cause that its effect already quotes would be said twice.
+            if parts.last().is_none_or(|last| !last.ends_with(line)) {
+                parts.push(line.to_owned());
+            }
         }
     }
     parts.join(": ")
+}
+
+/// Whether a line is the first of a backtrace: `0: name::of::function`.
+fn is_of_backtrace(line: &str) -> bool {
+    line.split_once(": ").is_some_and(|(number, _)| number == "0")
+}
+
+/// Says that a model comes with no data of its own, so that `data` is read where none was named.
+pub fn note_usual_data(model: &str, data: &str) {
+    // Of a mistyped name what is wrong is said when it is loaded.
+    if model.contains('/') || Path::new(model).is_dir() {
+        note(&format!("{model} is not the folder of a run, and there is no --data: reading {data}"));
+    }
+}
+
+/// A result that depends on rows: an error that names neither an option nor a file names the data set, whose rows it must be about.
+///
+/// # Errors
+/// That of `result`.
+pub fn of_data<T>(data: &str, result: Result<T>) -> Result<T> {
+    result.map_err(|err| match one_line(&err) {
+        text if text.contains("--") || text.contains(data) => err,
+        _ => err.context(format!("--data {data}")),
+    })
 }
 
 /// Where a program's results go.
@@ -81,8 +128,9 @@ impl Report {
     /// # Errors
     /// When standard output is gone for another reason than a reader that has had enough.
     pub fn line(&self, text: &str) -> Result<()> {
+        say_later();
         if self.taken {
-            eprintln!("{text}");
+            note(text);
             return Ok(());
         }
         print(text)
@@ -90,8 +138,8 @@ impl Report {
 
     /// Says something on standard error that is no result: what a program chose, or what a user should look at.
     pub fn note(&self, text: &str) {
-        // A reader that has gone has no use for it.
-        let _ = writeln!(std::io::stderr(), "{text}");
+        say_later();
+        note(text);
     }
 
     /// Prints the final object, with `--json`; nothing otherwise.
@@ -99,6 +147,7 @@ impl Report {
     /// # Errors
     /// As [`line`](Self::line), and when the value cannot be JSON.
     pub fn finish(&self, result: &impl Serialize) -> Result<()> {
+        say_later();
         if self.json { print(&serde_json::to_string(result)?) } else { Ok(()) }
     }
 }
@@ -122,15 +171,34 @@ pub fn named(out: &Path) -> String {
 /// # Errors
 /// Those of `write`, and when standard output is gone for another reason.
 pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(Stdout(std::io::stdout().lock()));
     let ended = write(&mut out).and_then(|()| Ok(out.flush()?));
+    // What is left in the buffer is not tried again.
+    let _ = out.into_parts();
     match ended {
-        // `dbn … | head` has seen what it wanted. What is left in the buffer is not tried again.
-        Err(err) if err.chain().any(has_had_enough) => {
-            let _ = out.into_parts();
-            Ok(())
-        }
+        // `dbn … | head` has seen what it wanted.
+        Err(err) if err.chain().any(has_had_enough) => Ok(()),
         ended => ended,
+    }
+}
+
+/// Standard output, named by its errors.
+struct Stdout(std::io::StdoutLock<'static>);
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes).map_err(of_stdout)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush().map_err(of_stdout)
+    }
+}
+
+fn of_stdout(err: std::io::Error) -> std::io::Error {
+    match err.kind() {
+        ErrorKind::Interrupted => err,
+        kind => std::io::Error::new(kind, format!("standard output: cannot write: {err}")),
     }
 }
 
@@ -186,7 +254,7 @@ pub fn seconds(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anyhow::{Context, anyhow};
+    use anyhow::anyhow;
 
     #[test]
     fn only_a_closed_pipe_is_a_reader_that_has_had_enough_also_inside_csv() {
@@ -205,6 +273,17 @@ mod tests {
         let err = Err::<(), _>(err).context("--data x.npy: cannot read");
         let text = err.map_err(|err| one_line(&err));
         assert_eq!(text, Err("--data x.npy: cannot read: no such file".to_owned()));
+    }
+
+    #[test]
+    fn causes_within_a_text_are_said_and_rows_have_a_name() {
+        let refused = || anyhow!(candle::Error::Msg("energies must be finite".into()).context("batch 2"));
+        assert_eq!(one_line(&refused()), "batch 2: energies must be finite");
+        let named = |err| of_data::<()>("x.npy", Err(err)).map_err(|err| one_line(&err));
+        assert_eq!(named(refused()), Err("--data x.npy: batch 2: energies must be finite".to_owned()));
+        for text in ["--prepare: must fit", "x.npy: row 3"] {
+            assert_eq!(named(anyhow!("{text}")), Err(text.to_owned()));
+        }
     }
 
     #[test]

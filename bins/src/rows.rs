@@ -137,8 +137,9 @@ impl Blocks {
             // Whatever was fitted to other rows may leave the range by a rounding.
             ensure!(
                 min >= -TOLERANCE && max <= 1. + TOLERANCE,
-                "--data: rows must lie between 0 and 1 for this network, got {min} to {max}; scale them as its training rows were, or train with \
-                 --prepare minmax"
+                "--data: rows must lie between 0 and 1 for this network, got {min} to {max}; scale them as its training rows were{}, or train with \
+                 --prepare minmax",
+                if min >= 0. && max <= 255. { " (bytes, numpy's uint8, are read over 255)" } else { "" }
             );
         }
         Ok(Some(rows))
@@ -209,7 +210,7 @@ mod tests {
         let err = all(&levels, &config, &Device::Cpu).unwrap_err();
         assert_eq!(
             err.to_string(),
-            "--data: rows must lie between 0 and 1 for this network, got 0 to 255; scale them as its training rows were, or train with --prepare minmax"
+            "--data: rows must lie between 0 and 1 for this network, got 0 to 255; scale them as its training rows were (bytes, numpy's uint8, are read over 255), or train with --prepare minmax"
         );
         let wide = Split::from_u8(vec![0; 6], 3, None).unwrap();
         let err = all(&wide, &config, &Device::Cpu).unwrap_err();

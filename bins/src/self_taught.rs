@@ -126,7 +126,7 @@ pub fn run<K>(
     out: Option<&Path>,
     name: &str,
     mut learn: impl FnMut(&Split, u64, &Device) -> Result<(K, Features)>,
-    keep: impl FnOnce(K, Option<&Path>, &Device, &mut Map<String, Value>) -> Result<()>,
+    keep: impl FnOnce(K, Option<&RunFolder>, &Device, &mut Map<String, Value>) -> Result<()>,
 ) -> Result<Outcome> {
     let report = Report::new(args.common.json);
     let device = args.common.open_device()?;
@@ -141,7 +141,10 @@ pub fn run<K>(
         Ok(features)
     })?;
     if let Some(first) = first {
-        keep(first, folder.as_ref().map(RunFolder::path), &device, &mut results)?;
+        if let Some(folder) = &folder {
+            folder.begin(&[])?;
+        }
+        keep(first, folder.as_ref(), &device, &mut results)?;
     }
     if let Some(folder) = &folder {
         report.line(&format!("{}", folder.path().display()))?;

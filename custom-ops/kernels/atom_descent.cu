@@ -31,8 +31,6 @@
 // same     each sum has one order; no atomics on numbers
 // truth    descend_atoms_reference in src/atoms/descend.rs
 
-#include <cooperative_groups.h>
-
 #include "atoms.cuh"
 #include "numbers.cuh"
 

@@ -1,6 +1,6 @@
 // atom_statistics.cu: the statistics of codes for a least-squares dictionary.
 //
-//   a[j][l] <- beta a[j][l] + sum over the list of j, in 8 warps and blocks of 256 entries a warp, of (c x_j) (c x_l)
+//   a[j][l] <- beta a[j][l] + sum over the list of j, in 8 warps of each block and 256 entries a warp, of (c x_j) (c x_l)
 //   b[j]    <- beta b[j]    + sum over the list of j of (c x_j) (c y)
 //
 // arrays   a: [n, n], b: [n, p], x: [m, s], y: [m, p], T float or double; indices: [m, s], count: [m], offsets: [n + 1], entries: lists of
@@ -8,11 +8,11 @@
 // scalars  beta finite; with 0 the old content is not read; c a power of two; n, s, p >= 1; 1 <= columns <= n: columns of a that a block sums.
 //          With figures: parts <= 512; nothing is written unless every one of the first `parts` is at most most_error and every one
 //          of the others at most most_square
-// launch   blocks of 512, (n, tiles): of atom j the tiles y < gram_tiles = ceil(n / columns) of a, then the ceil(p / 128) of b
-// shared   the larger of 8 columns T and 17 * 128 T, dynamic
+// launch   blocks of 512, (n * team, tiles), clusters of `team` blocks along x, of capability 9.0: of atom j the tiles y < gram_tiles = ceil(n / columns) of a, then the ceil(p / 128) of b
+// shared   the larger of 8 columns T and 16 * 128 T, dynamic
 // cost     2 s FLOP per use and tile of a, 2 p FLOP per use for b, which reads a row of y from L2
 // bounds   a count above s counts as s; an index of n or more is skipped
-// same     each sum has one order; no atomics. Entries of a code with the same atom are added one after the other, in the code's order
+// same     each sum has one order for each size of team; no atomics. Entries of a code with the same atom are added one after the other, in the code's order
 // truth    Statistics::sum in src/atoms/statistics.rs
 
 #include "atoms.cuh"
@@ -26,16 +26,17 @@ constexpr unsigned GRAM_WARPS = 8;
 template <typename T>
 __device__ void gram(T* a, T beta, T scale, const unsigned* indices, const T* x, const unsigned* count,
                      const unsigned* list, unsigned length, unsigned j, unsigned from, unsigned columns, unsigned n,
-                     unsigned s) {
+                     unsigned s, const Team& team) {
   extern __shared__ double shared[];
   T* rows = (T*)shared;
   const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, width = min(columns, n - from);
-  for (unsigned first = 0;; first += GRAM_WARPS * BLOCK) {
+  const unsigned all = team.blocks * GRAM_WARPS * BLOCK;  // entries at a time
+  for (size_t first = 0;; first += all) {
     for (unsigned l = threadIdx.x; l < GRAM_WARPS * columns; l += THREADS) rows[l] = 0;
     __syncthreads();
-    const unsigned here = min(length - first, GRAM_WARPS * BLOCK);
+    const unsigned here = min(length - (unsigned)first, all);
     T* const row = rows + (size_t)warp * columns;  // for the first GRAM_WARPS
-    for (unsigned k = warp; warp < GRAM_WARPS && k < here; k += GRAM_WARPS) {
+    for (unsigned k = team.rank * GRAM_WARPS + warp; warp < GRAM_WARPS && k < here; k += team.blocks * GRAM_WARPS) {
       const unsigned e = list[first + k], i = e / s, used = min(count[i], s);
       const T mine = x[e] * scale;
       for (unsigned at = 0; at < used; at += WARP) {
@@ -52,18 +53,21 @@ __device__ void gram(T* a, T beta, T scale, const unsigned* indices, const T* x,
         }
       }
     }
-    __syncthreads();
-    for (unsigned l = threadIdx.x; l < width; l += THREADS) {
+    team.sync();
+    for (unsigned l = team.rank * THREADS + threadIdx.x; l < width; l += team.blocks * THREADS) {
       T sum = 0;
-      for (unsigned w = 0; w < GRAM_WARPS; w++) sum += rows[(size_t)w * columns + l];
+      for (unsigned r = 0; r < team.blocks; r++) {
+        const T* of_block = team.of(rows, r);
+        for (unsigned w = 0; w < GRAM_WARPS; w++) sum += of_block[(size_t)w * columns + l];
+      }
       T* to = a + (size_t)j * n + from + l;
       if (first > 0)
         *to += sum;
       else
         *to = beta == T(0) ? sum : beta * *to + sum;
     }
-    if (length - first <= GRAM_WARPS * BLOCK) break;  // the same for all threads
-    __syncthreads();
+    team.sync();
+    if (length - (unsigned)first <= all) break;  // the same for all threads of all blocks
   }
 }
 
@@ -82,18 +86,18 @@ __device__ void statistics(T* a, T* b, T beta, T scale, const unsigned* indices,
                            unsigned s, unsigned p, unsigned columns, unsigned gram_tiles) {
   extern __shared__ double shared[];
   if (!within(figures, parts, most_error, most_square)) return;
-  const unsigned j = blockIdx.x, length = offsets[j + 1] - offsets[j];
+  const Team team;
+  const unsigned j = blockIdx.x / team.blocks, length = offsets[j + 1] - offsets[j];
   const unsigned* list = entries + offsets[j];
   if (blockIdx.y < gram_tiles) {
-    gram(a, beta, scale, indices, x, count, list, length, j, blockIdx.y * columns, columns, n, s);
+    gram(a, beta, scale, indices, x, count, list, length, j, blockIdx.y * columns, columns, n, s, team);
     return;
   }
   const unsigned at = (blockIdx.y - gram_tiles) * COLUMNS;
-  T *scratch = (T*)shared, *sum = scratch + WARPS * COLUMNS;
-  weighted_tile<T, true>(sum, y, x, list, length, s, p, at, scratch, scale);
-  if (threadIdx.x < COLUMNS && at + threadIdx.x < p) {
+  const T sum = weighted_tile<T, true>(y, x, list, length, s, p, at, (T*)shared, team, scale);
+  if (team.rank == 0 && threadIdx.x < COLUMNS && at + threadIdx.x < p) {
     T* to = b + (size_t)j * p + at + threadIdx.x;
-    *to = beta == T(0) ? sum[threadIdx.x] : beta * *to + sum[threadIdx.x];
+    *to = beta == T(0) ? sum : beta * *to + sum;
   }
 }
 

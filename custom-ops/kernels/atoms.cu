@@ -9,14 +9,14 @@
 // arrays   d_in: [n, p], x_in: [m, s]: the inputs. d_out, x_out: the same shapes, at first copies of them; each atom writes its row and its entries.
 //          error: [m, p]. offsets: [n + 1], entries: [offsets[n]]: places i * s + k, sorted by atom. indices: [m, s], count: [m] u32.
 //          T is float or double; contiguous; none overlap
-// scalars  first <= j < last <= n; s, p >= 1; steps >= 0; tolerance2 >= 0, squared; gamma >= 0
-// launch   update_atoms: a block of 512 for each atom. follow: a warp for each signal, blocks of 256
+// scalars  atoms with more than `above` and at most `most` uses are updated; first <= j < last <= n; s, p >= 1; steps >= 0; tolerance2 >= 0, squared; gamma >= 0
+// launch   update_atoms: blocks of 512, one for each atom or, of capability 9.0, a cluster. follow: a warp for each signal, blocks of 256
 // shared   update_atoms: (3 p + 16 * 128 + 16) T and 16 doubles, dynamic
 // cost     each step reads the rows of E in the list twice, usually from L2: 2 * p * sizeof(T) bytes per use; the atom
-//          with the longest list is the last to end
+//          with the longest list is the last to end, of which each block of a cluster takes its share
 // NaN      affects only its own atom
 // twice    if a code names an atom twice, each entry is updated separately, as if it belonged to another signal
-// same     sums have one order; no atomics
+// same     sums have one order, for each number of blocks; no atomics
 // truth    update_atoms_reference in src/atoms/reference.rs
 
 #include "atoms.cuh"
@@ -24,16 +24,17 @@
 template <typename T>
 __device__ void update(T* d_out, T* x_out, const T* d_in, const T* x_in, const T* error, const unsigned* offsets,
                        const unsigned* entries, unsigned first, unsigned n, unsigned s, unsigned p, unsigned steps,
-                       double tolerance2, double gamma) {
+                       double tolerance2, double gamma, unsigned above, unsigned most) {
   extern __shared__ double shared[];
   double* sums = shared;  // WARPS
   T* sums_t = (T*)(sums + WARPS);
   T *scratch = sums_t + WARPS, *old = scratch + WARPS * COLUMNS, *d = old + p, *g = d + p;
 
-  const unsigned j = first + blockIdx.x, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+  const Team team;
+  const unsigned j = first + blockIdx.x / team.blocks, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   const unsigned length = offsets[j + 1] - offsets[j];
   const unsigned* list = entries + offsets[j];
-  if (length == 0) return;
+  if (length <= above || length > most) return;  // the whole cluster
   for (unsigned c = threadIdx.x; c < p; c += THREADS) old[c] = d[c] = d_in[(size_t)j * p + c];
   __syncthreads();
 
@@ -41,16 +42,20 @@ __device__ void update(T* d_out, T* x_out, const T* d_in, const T* x_in, const T
     // The first coefficients are the old ones, later ones those that this block wrote.
     const T* x = step == 0 ? x_in : x_out;
     T both = 0;
-    for (unsigned k = threadIdx.x; k < length; k += THREADS) both += x[list[k]] * x_in[list[k]];
-    both = sum_of_block<WARPS>(both, sums_t);
-    weighted_sum(g, error, x, list, length, s, p, scratch);
-    for (unsigned c = threadIdx.x; c < p; c += THREADS) g[c] += both * old[c];
+    for (size_t k = team.rank * THREADS + threadIdx.x; k < length; k += team.blocks * THREADS)
+      both += x[list[k]] * x_in[list[k]];
+    both = team.sum(both, sums_t);
+    for (unsigned at = 0; at < p; at += COLUMNS) {
+      const T sum = weighted_tile(error, x, list, length, s, p, at, scratch, team);
+      const unsigned c = at + threadIdx.x;
+      if (threadIdx.x < COLUMNS && c < p) g[c] = sum + both * old[c];
+    }
     __syncthreads();
     if (gamma > 0) {
-      // Warps take the other atoms in turn and keep their sums apart, a tile of columns after the other.
+      // The warps of all blocks take the other atoms in turn and keep their sums apart, a tile of columns after the other.
       for (unsigned at = 0; at < p; at += COLUMNS) {
         T part[4] = {0, 0, 0, 0};
-        for (unsigned l = warp; l < n; l += WARPS) {
+        for (unsigned l = team.rank * WARPS + warp; l < n; l += team.blocks * WARPS) {
           if (l == j) continue;
           const T* other = (l < first ? d_out : d_in) + (size_t)l * p;
           T like = 0;
@@ -62,20 +67,17 @@ __device__ void update(T* d_out, T* x_out, const T* d_in, const T* x_in, const T
             if (c < p) part[q] += like * other[c];
           }
         }
-#pragma unroll
-        for (unsigned q = 0; q < 4; q++) scratch[warp * COLUMNS + q * WARP + lane] = part[q];
-        __syncthreads();
+        const T sum = team.sum_columns(part, min(COLUMNS, p - at), scratch);
         const unsigned c = at + threadIdx.x;
-        if (threadIdx.x < COLUMNS && c < p)
-          for (unsigned w = 0; w < WARPS; w++) g[c] += scratch[w * COLUMNS + threadIdx.x];
-        __syncthreads();
+        if (threadIdx.x < COLUMNS && c < p) g[c] += sum;
       }
+      __syncthreads();
     }
 
     double squares = 0;
     for (unsigned c = threadIdx.x; c < p; c += THREADS) squares += (double)g[c] * (double)g[c];
     const double norm = sqrt(sum_of_block<WARPS>(squares, sums));
-    if (!(norm > 1.17549435e-38 && norm < INFINITY)) break;  // the same for all threads
+    if (!(norm > 1.17549435e-38 && norm < INFINITY)) break;  // the same for all threads of all blocks
     double change = 0;
     for (unsigned c = threadIdx.x; c < p; c += THREADS) {
       const T unit = T((double)g[c] / norm);
@@ -88,12 +90,13 @@ __device__ void update(T* d_out, T* x_out, const T* d_in, const T* x_in, const T
     T along = 0;
     for (unsigned c = threadIdx.x; c < p; c += THREADS) along += old[c] * d[c];
     along = sum_of_block<WARPS>(along, sums_t);
-    for (unsigned at = warp; at < length; at += WARPS * AT_ONCE) {
+    const unsigned each = team.blocks * WARPS;
+    for (size_t at = team.rank * WARPS + warp; at < length; at += each * AT_ONCE) {
       T dot[AT_ONCE];
       unsigned e[AT_ONCE];
 #pragma unroll
       for (unsigned i = 0; i < AT_ONCE; i++) {
-        const unsigned k = at + i * WARPS;
+        const size_t k = at + i * each;
         e[i] = list[k < length ? k : at];
         dot[i] = 0;
       }
@@ -104,12 +107,13 @@ __device__ void update(T* d_out, T* x_out, const T* d_in, const T* x_in, const T
 #pragma unroll
       for (unsigned i = 0; i < AT_ONCE; i++) {
         const T x_new = sum_of_warp(dot[i]) + x_in[e[i]] * along;
-        if (lane == 0 && at + i * WARPS < length) x_out[e[i]] = x_new;
+        if (lane == 0 && at + i * each < length) x_out[e[i]] = x_new;
       }
     }
-    __syncthreads();
+    team.sync();
     if (change <= tolerance2) break;
   }
+  if (team.rank > 0) return;
   for (unsigned c = threadIdx.x; c < p; c += THREADS) d_out[(size_t)j * p + c] = d[c];
 }
 
@@ -140,8 +144,10 @@ __device__ void follow(T* error, const T* d_out, const T* x_out, const T* d_in, 
   extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
       update_atoms_##NAME(T* d_out, T* x_out, const T* d_in, const T* x_in, const T* error, const unsigned* offsets, \
                           const unsigned* entries, const unsigned first, const unsigned n, const unsigned s,         \
-                          const unsigned p, const unsigned steps, const double tolerance2, const double gamma) {     \
-    update<T>(d_out, x_out, d_in, x_in, error, offsets, entries, first, n, s, p, steps, tolerance2, gamma);          \
+                          const unsigned p, const unsigned steps, const double tolerance2, const double gamma,       \
+                          const unsigned above, const unsigned most) {                                               \
+    update<T>(d_out, x_out, d_in, x_in, error, offsets, entries, first, n, s, p, steps, tolerance2, gamma, above,    \
+              most);                                                                                                 \
   }                                                                                                                  \
   extern "C" __global__ void follow_##NAME(T* error, const T* d_out, const T* x_out, const T* d_in, const T* x_in,   \
                                            const unsigned* indices, const unsigned* count, const unsigned first,     \

@@ -22,7 +22,8 @@
 // arrays   rows: [n, d] float; queries: [m, d] float; lengths: |x| in f64 for the cosine, of all; points, query_points: rows and the queries of a
 //          block as `normalise` makes them, for form ROWS; products: [queries, columns] float; squares, magnitudes: of the rows and of the
 //          queries of a block; list: [queries, room] of (bound, row), counts, limits: [queries]; picks: query b of a search of some is query
-//          picks[b] of all, where not null; all contiguous
+//          picks[b] of all, where not null; left_out: the row that is no neighbour of a query of all, the query's number
+//          where null; all contiguous
 // launch   blocks of 256, see each kernel
 // shared   select_nearest: room entries of 8 bytes; rank_nearest, refine_nearest: width entries of 12 bytes
 // cost     select_nearest and refine_nearest read each product once, from the L2 where the block of products fits; candidates are rows of d floats
@@ -136,6 +137,11 @@ __device__ __forceinline__ size_t query_of(const Search& search, const unsigned*
   return picks ? picks[b] : b;
 }
 
+// The row that is left out for query q of all; none where it is above all rows.
+__device__ __forceinline__ u64 left_out_of(const Search& search, const unsigned* left_out, size_t q) {
+  return !search.without_self ? ~0ull : left_out ? left_out[q] : q;
+}
+
 // The best `keep` of `count` entries come first; returns how many there are.
 __device__ unsigned best(u64* entries, unsigned count, unsigned keep) {
   unsigned width = 2;
@@ -149,7 +155,7 @@ __device__ unsigned best(u64* entries, unsigned count, unsigned keep) {
 extern "C" __global__ void __launch_bounds__(THREADS)
     select_nearest(u64* lists, unsigned* counts, float* limits, const float* products, const float* squares, const float* magnitudes,
                    const float* points, const float* query_points, const float* query_magnitudes, const unsigned* picks,
-                   const Search search, const unsigned room, const unsigned keep, const unsigned stored) {
+                   const unsigned* left_out, const Search search, const unsigned room, const unsigned keep, const unsigned stored) {
   extern __shared__ u64 entries[];  // [room]
   __shared__ unsigned count;
   const size_t q = blockIdx.x;
@@ -160,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (unsigned e = threadIdx.x; e < had; e += THREADS) entries[e] = list[e];
   if (threadIdx.x == 0) count = had;
   __syncthreads();
-  const u64 self = search.without_self ? query_of(search, picks) : ~0ull;
+  const u64 self = left_out_of(search, left_out, query_of(search, picks));
   for (unsigned tile = 0; tile < search.columns; tile += TILE) {
     float bounds[EACH];
     unsigned columns[EACH];
@@ -313,8 +319,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                    unsigned* waiting, unsigned* waiting_counts, const float* products, const float* squares,
                    const float* magnitudes, const float* points, const float* query_points, const float* query_magnitudes,
                    const float* queries, const float* rows, const double* query_lengths, const double* lengths,
-                   const float* query_squares, const unsigned* largest, const unsigned* picks, const Search search, const unsigned width,
-                   const unsigned first, const unsigned last) {
+                   const float* query_squares, const unsigned* largest, const unsigned* picks, const unsigned* left_out,
+                   const Search search, const unsigned width, const unsigned first, const unsigned last) {
   extern __shared__ u64 measured[];  // [width], then as many rows, then the rows that wait
   unsigned *measured_rows = (unsigned*)(measured + width), *waits = measured_rows + width;
   __shared__ unsigned count;
@@ -322,6 +328,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const Bounds from(search, products, squares, magnitudes, points, query_points, query_magnitudes);
   const Given given = {queries + q * search.d, rows, query_lengths + q, lengths};
   const double unit = unit_of(search.metric, largest), base = base_of(search, query_squares);
+  const u64 self = left_out_of(search, left_out, q);
   unsigned have = first ? 0 : near_counts[b];
   const unsigned waited = first ? 0 : waiting_counts[b];
   for (unsigned e = threadIdx.x; e < waited; e += THREADS) waits[e] = waiting[b * WAITING + e];
@@ -340,7 +347,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
       for (unsigned u = 0; u < EACH; u++) {
         const size_t j = search.first_column + columns[u];
-        if (!(bounds[u] <= about) || (search.without_self && j == q)) continue;
+        if (!(bounds[u] <= about) || j == self) continue;
         const double bound = fmax(base + bounds[u], 0.);
         if (bound < most || (bound == most && j <= most_row)) waits[atomicAdd(&count, 1)] = (unsigned)j;
       }
@@ -353,6 +360,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         measured[e] = near[b * search.k + e];
         measured_rows[e] = near_rows[b * search.k + e];
       }
+      __syncthreads();  // where no row waits, nothing below does it
       for (unsigned start = 0; start < now; start += AT_ONCE) {
         const unsigned more = min(AT_ONCE, now - start);
         for (unsigned e = threadIdx.x; e < more; e += THREADS) measured_rows[have + e] = waits[start + e];

@@ -315,6 +315,12 @@ pub struct Dataset {
     pub test: Option<Split>,
     /// Names of the classes in the order of their numbers, where the source has them.
     pub class_names: Option<Vec<String>>,
+    /// Names of the columns that make a row, where the source is a table.
+    pub column_names: Option<Vec<String>>,
+    /// Why the labels that the source has were left out: they are no classes.
+    pub left_out_labels: Option<String>,
+    /// What was chosen or left out on the way, each in a line.
+    pub notes: Vec<String>,
 }
 
 impl Dataset {
@@ -345,7 +351,8 @@ impl Dataset {
             ));
         }
         let test = test.map(|test| Split { image: train.image, ..test });
-        Ok(Self { name, train, test, class_names })
+        let (column_names, left_out_labels, notes) = (None, None, Vec::new());
+        Ok(Self { name, train, test, class_names, column_names, left_out_labels, notes })
     }
 
     /// A data set that one of candle-datasets' loaders has read, with its f32 values in [0, 1].

@@ -4,9 +4,10 @@
 //! images ([`metadata`](crate::metadata)), these count. Else images lie in the folder itself, which gives rows without labels, or in sub-folders, each of which is then a class, numbered in the order
 //! of names; images in both places are refused.
 //! Sub-folders called `train` and `test` (or as the options say) are splits, and each may again have classes.
+use crate::beside::Beside;
 use crate::decode::{EXTENSIONS, ImageFile, ImageRows, is_image};
 use crate::idx::IdxFolder;
-use crate::labels::check_classes;
+use crate::labels::{Classes, check_classes};
 use crate::listing::{Listing, files_below, name_of, seen_as};
 use crate::metadata::{self, Metadata};
 use crate::options::DataOptions;
@@ -20,6 +21,7 @@ pub(crate) fn open(folder: &Path, options: &DataOptions) -> Result<Dataset> {
     if let Some(idx) = IdxFolder::find(&listing.files) {
         return idx.open(folder, options);
     }
+    options.refuse_subset(folder.display())?;
     if let Some(tenx) = crate::sparse::tenx::find(&listing.files)? {
         return tenx.open(options);
     }
@@ -27,7 +29,25 @@ pub(crate) fn open(folder: &Path, options: &DataOptions) -> Result<Dataset> {
     if !parquet.is_empty() {
         return crate::table::open_folder(folder, parquet, options);
     }
+    if let Some(beside) = Beside::find(&listing.files)
+        && !holds_images(&listing)?
+    {
+        return beside.open(folder, options);
+    }
     open_images(folder, &listing, options)
+}
+
+/// Whether there are images in a folder or below it.
+fn holds_images(listing: &Listing) -> Result<bool> {
+    if listing.files.iter().any(|path| is_image(path)) {
+        return Ok(true);
+    }
+    for folder in &listing.folders {
+        if !files_below(folder, &mut HashSet::new(), &is_image)?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn open_images(folder: &Path, listing: &Listing, options: &DataOptions) -> Result<Dataset> {
@@ -49,15 +69,15 @@ fn open_images(folder: &Path, listing: &Listing, options: &DataOptions) -> Resul
         }
     }
     let Some(train) = listing.folder(train_name) else {
-        let (split, class_names) = open_split(folder, folder, options, None)?;
-        return Dataset::new(at, split, None, class_names);
+        let (split, classes) = open_split(folder, folder, options, None)?;
+        return Ok(Dataset::new(at, split, None, classes.names)?.without_labels(classes.left_out));
     };
-    let (train, class_names) = open_split(train, folder, options, None)?;
+    let (train, Classes { names: class_names, left_out, .. }) = open_split(train, folder, options, None)?;
     let test = match listing.folder(test_name) {
         None => None,
         Some(test_folder) => {
-            let (test, names) = open_split(test_folder, folder, options, class_names.as_deref())?;
-            if class_names.is_none() && names.is_some() && train.labels.is_some() {
+            let (test, of_test) = open_split(test_folder, folder, options, class_names.as_deref())?;
+            if class_names.is_none() && of_test.names.is_some() && train.labels.is_some() {
                 let what = "has texts for labels, and the training images have class numbers";
                 return Err(Error::format(
                     test_folder.display(),
@@ -69,10 +89,10 @@ fn open_images(folder: &Path, listing: &Listing, options: &DataOptions) -> Resul
             Some(test)
         }
     };
-    Dataset::new(at, train, test, class_names)
+    Ok(Dataset::new(at, train, test, class_names)?.without_labels(left_out))
 }
 
-/// One split: its images, and the classes when it has sub-folders.
+/// One split: its images with their labels, and what else is known of the classes.
 ///
 /// `root` is the folder of all splits, `known` are the classes of the training split, whose numbers a test split has to use.
 fn open_split(
@@ -80,7 +100,7 @@ fn open_split(
     root: &Path,
     options: &DataOptions,
     known: Option<&[String]>,
-) -> Result<(Split, Option<Vec<String>>)> {
+) -> Result<(Split, Classes)> {
     let at = folder.display().to_string();
     let listing = Listing::of(folder)?;
     let mut images: Vec<PathBuf> = listing.files.into_iter().filter(|path| is_image(path)).collect();
@@ -94,17 +114,20 @@ fn open_split(
             classes.push((name_of(class_folder), inside));
         }
     }
-    if let Some(metadata) = Metadata::find(&[folder, root], options)? {
+    let mut left_out = None;
+    if !options.reads_labels() {
+        images.extend(classes.drain(..).flat_map(|(_, inside)| inside));
+    } else if let Some(metadata) = Metadata::find(&[folder, root], options)? {
         images.extend(classes.drain(..).flat_map(|(_, inside)| inside));
         let of_images = metadata.of(images.iter().map(PathBuf::as_path))?;
-        labels = Some(match known {
+        labels = match known {
             None => {
-                let numbers;
-                (numbers, class_names) = of_images.of_training()?;
-                numbers
+                let classes = of_images.of_training();
+                (class_names, left_out) = (classes.names, classes.left_out);
+                classes.numbers
             }
             Some(_) => of_images.of_test(&at, known)?,
-        });
+        };
     }
     if let (Some(image), Some((class, _))) = (images.first(), classes.first()) {
         return Err(Error::format(
@@ -114,9 +137,12 @@ fn open_split(
         ));
     }
     if images.is_empty() {
+        let there: Vec<usize> = classes.iter().map(|(_, inside)| inside.len()).collect();
+        let kept = spread(&there, options.max_rows);
         let mut names = Vec::new();
         let mut numbers = Vec::new();
-        for (name, inside) in classes {
+        for ((name, mut inside), kept) in classes.into_iter().zip(kept) {
+            inside.truncate(kept);
             let number = match known {
                 None => {
                     names.push(name);
@@ -137,7 +163,7 @@ fn open_split(
     if images.is_empty() {
         return Err(Error::format(
             at,
-            "holds no images, idx files or parquet files",
+            "holds no images, idx files, parquet files, tables or arrays",
             format!("images end in one of {}", EXTENSIONS.join(", ")),
         ));
     }
@@ -146,7 +172,8 @@ fn open_split(
     rows.check(&images, |_, image| image.load())?;
     rows.extend(&images, |_, image| image.load())?;
     let (rows, shape) = rows.finish(&at)?;
-    Ok((Split::new(rows, labels)?.with_image(Some(shape))?, class_names))
+    let classes = Classes { numbers: None, names: class_names, left_out };
+    Ok((Split::new(rows, labels)?.with_image(Some(shape))?, classes))
 }
 
 /// The images of files, each page one with the label of its file; no more of them than are asked for.
@@ -170,4 +197,23 @@ fn pages_of(
     images.truncate(n);
     of_images.iter_mut().for_each(|labels| labels.truncate(n));
     Ok((images, of_images))
+}
+
+/// How many rows of each class to keep, which has so many: as many of each as can be, `max_rows` in all.
+fn spread(there: &[usize], max_rows: Option<usize>) -> Vec<usize> {
+    let Some(mut left) = max_rows else { return there.to_vec() };
+    let mut kept = vec![0; there.len()];
+    while left > 0 {
+        let open: Vec<usize> = (0..there.len()).filter(|&class| kept[class] < there[class]).collect();
+        if open.is_empty() {
+            break;
+        }
+        let each = (left / open.len()).max(1);
+        for class in open {
+            let more = each.min(there[class] - kept[class]).min(left);
+            kept[class] += more;
+            left -= more;
+        }
+    }
+    kept
 }

@@ -4,6 +4,7 @@
 //! 00 00 08 d | size_1 … size_d | values
 //! ```
 //! 08 says unsigned bytes, the only type read here; `d` is the number of dimensions: 1 for labels, 3 for images.
+use crate::listing::name_of;
 use crate::mapped::{MappedFile, MappedRows, check_extent};
 use crate::options::DataOptions;
 use crate::sink::RowSink;
@@ -22,49 +23,160 @@ pub(crate) fn is_idx_name(lower: &str) -> bool {
     name.ends_with("-ubyte") || name.ends_with(".idx")
 }
 
-/// Where the parts of a data set lie in a folder.
-#[derive(Debug, Default)]
+/// A file of images in a folder.
+#[derive(Debug, Clone)]
+struct Part {
+    path: PathBuf,
+    /// What the name says beside that it is an idx file of images of a split: `emnist`, `letters`.
+    set: Vec<String>,
+    /// `train`, `test`, `val`, …
+    split: String,
+}
+
+impl Part {
+    /// By the names that MNIST and related data sets use; none for other files.
+    fn of(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?.to_ascii_lowercase();
+        if !is_idx_name(&name) || !name.contains("images") {
+            return None;
+        }
+        let words = name.split(['-', '_', '.', ' ']);
+        let (mut set, mut split) = (Vec::new(), "train");
+        for word in words {
+            match word {
+                "t10k" => split = "test",
+                _ if word.starts_with("test") || SPLITS.contains(&word) => split = word,
+                "" | "gz" | "idx" | "ubyte" => {}
+                _ if word.contains("images") || word.starts_with("idx") => {}
+                other => set.push(other.to_owned()),
+            }
+        }
+        Some(Self { path: path.to_owned(), set, split: split.to_owned() })
+    }
+
+    fn is_packed(&self) -> bool {
+        is_gzip(&self.path)
+    }
+}
+
+/// Names of splits in names of files; `t10k` is a test split.
+const SPLITS: [&str; 6] = ["train", "training", "val", "valid", "validation", "dev"];
+
+/// The files of images in a folder.
+#[derive(Debug)]
 pub(crate) struct IdxFolder {
-    train: Option<PathBuf>,
-    test: Option<PathBuf>,
+    parts: Vec<Part>,
 }
 
 impl IdxFolder {
-    /// Finds image files among `files` by the names that MNIST and related data sets use; none when there are none.
+    /// Finds image files among `files`; none when there are none. Beside FILE.gz, FILE need not be unpacked again.
     pub(crate) fn find(files: &[PathBuf]) -> Option<Self> {
-        let mut found = Self::default();
-        for path in files {
-            let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-                continue;
+        let mut parts: Vec<Part> = Vec::new();
+        for part in files.iter().filter_map(|path| Part::of(path)) {
+            let same = |known: &&mut Part| {
+                (&known.set, &known.split) == (&part.set, &part.split)
+                    && known.is_packed() != part.is_packed()
             };
-            let name = name.to_ascii_lowercase();
-            if !is_idx_name(&name) || !name.contains("images") {
-                continue;
-            }
-            let slot = match name.contains("t10k") || name.contains("test") {
-                true => &mut found.test,
-                false => &mut found.train,
-            };
-            // Beside FILE.gz, FILE need not be unpacked again.
-            if slot.is_none() || !name.ends_with(".gz") {
-                *slot = Some(path.clone());
+            match parts.iter_mut().find(same) {
+                Some(known) if known.is_packed() => *known = part,
+                Some(_) => {}
+                None => parts.push(part),
             }
         }
-        (found.train.is_some() || found.test.is_some()).then_some(found)
+        (!parts.is_empty()).then_some(Self { parts })
     }
 
     /// Opens what [`IdxFolder::find`] found.
-    pub(crate) fn open(self, folder: &Path, options: &DataOptions) -> Result<Dataset> {
-        let Some(train) = self.train else {
-            return Err(Error::format(
-                folder.display(),
-                "holds idx files, but no training images",
-                "add train-images-idx3-ubyte or train-images-idx3-ubyte.gz",
-            ));
+    pub(crate) fn open(mut self, folder: &Path, options: &DataOptions) -> Result<Dataset> {
+        self.choose_set(folder, options)?;
+        let train = match &options.train_split {
+            Some(wanted) => self.split(folder, wanted)?,
+            None => match (self.one_of(folder, &["train", "training"])?, self.parts.as_slice()) {
+                (Some(train), _) => train,
+                (None, [only]) if only.split != "test" => only,
+                _ => {
+                    return Err(Error::format(
+                        folder.display(),
+                        "holds idx files, but no training images",
+                        "add train-images-idx3-ubyte or train-images-idx3-ubyte.gz, or choose a file with --train-split",
+                    ));
+                }
+            },
         };
-        let train = open_split(&train, options)?;
-        let test = self.test.map(|path| open_split(&path, options)).transpose()?;
+        let test = match &options.test_split {
+            Some(wanted) => Some(self.split(folder, wanted)?),
+            None => {
+                let of_name = |name: &&str| self.one_of(folder, &[name]).transpose();
+                let usual = ["test", "validation", "valid", "val", "dev"];
+                usual.iter().filter_map(of_name).next().transpose()?.filter(|test| test.path != train.path)
+            }
+        };
+        let train = open_split(&train.path, options)?;
+        let test = test.map(|part| open_split(&part.path, options)).transpose()?;
         Dataset::new(folder.display().to_string(), train, test, None)
+    }
+
+    /// Keeps the files of the set that was asked for, or of the only one.
+    fn choose_set(&mut self, folder: &Path, options: &DataOptions) -> Result<()> {
+        let mut sets: Vec<Vec<String>> = self.parts.iter().map(|part| part.set.clone()).collect();
+        sets.sort();
+        sets.dedup();
+        // What all names have in common tells nothing, such as emnist.
+        let common = |word: &String| sets.len() > 1 && sets.iter().all(|set| set.contains(word));
+        let name = |set: &Vec<String>| {
+            let own: Vec<&str> = set.iter().filter(|word| !common(word)).map(String::as_str).collect();
+            if own.is_empty() { set.join("-") } else { own.join("-") }
+        };
+        let names: Vec<String> = sets.iter().map(name).collect();
+        let chosen = match &options.subset {
+            Some(wanted) => {
+                let is_wanted = |(set, name): &(&Vec<String>, &String)| {
+                    wanted.eq_ignore_ascii_case(name) || wanted.eq_ignore_ascii_case(&set.join("-"))
+                };
+                let found = sets.iter().zip(&names).find(is_wanted).map(|(set, _)| set.clone());
+                found.ok_or_else(|| Error::missing(folder.display(), "subset", wanted, &names))?
+            }
+            None => match sets.as_slice() {
+                [only] => only.clone(),
+                _ => {
+                    let shown =
+                        names.iter().map(|name| if name.is_empty() { "(no name)" } else { name.as_str() });
+                    let (last, shown) = (names.last().map_or("", String::as_str), shown.collect::<Vec<_>>());
+                    return Err(Error::format(
+                        folder.display(),
+                        format!("holds {} sets of idx files: {}", names.len(), shown.join(", ")),
+                        format!("choose one, such as --subset {last}"),
+                    ));
+                }
+            },
+        };
+        self.parts.retain(|part| part.set == chosen);
+        Ok(())
+    }
+
+    /// The part that goes by one of these names, which must be one.
+    fn one_of(&self, folder: &Path, names: &[&str]) -> Result<Option<&Part>> {
+        let mut parts = self.parts.iter().filter(|part| names.contains(&part.split.as_str()));
+        match (parts.next(), parts.next()) {
+            (Some(one), Some(other)) => Err(Error::format(
+                folder.display(),
+                format!("holds two files of one split: {} and {}", name_of(&one.path), name_of(&other.path)),
+                "keep one of them, or choose it by its name with --train-split or --test-split",
+            )),
+            (one, _) => Ok(one),
+        }
+    }
+
+    /// The part of this name: of a split, or of a file.
+    fn split(&self, folder: &Path, wanted: &str) -> Result<&Part> {
+        if let Some(part) = self.parts.iter().find(|part| name_of(&part.path) == wanted) {
+            return Ok(part);
+        }
+        let lower = wanted.to_ascii_lowercase();
+        let lower = if lower == "t10k" { "test" } else { &lower };
+        let there = || self.parts.iter().map(|part| part.split.as_str());
+        self.one_of(folder, &[lower])?
+            .ok_or_else(|| Error::missing(folder.display(), "split", wanted, there()))
     }
 }
 
@@ -78,8 +190,10 @@ fn open_split(path: &Path, options: &DataOptions) -> Result<Split> {
     options.refuse_labels(path.display(), "an idx file has its labels in a file beside it")?;
     let (rows, image) = read_images(path, options.memory_limit())?;
     let n_rows = rows.n_samples();
-    let Some(labels_path) = labels_beside(path) else {
-        tracing::warn!(file = %path.display(), "no labels beside the images");
+    let Some(labels_path) = labels_beside(path).filter(|_| options.reads_labels()) else {
+        if options.reads_labels() {
+            tracing::warn!(file = %path.display(), "no labels beside the images");
+        }
         return Split::new(rows, None)?.with_image(image);
     };
     let at = format!("{} and {}", path.display(), labels_path.display());

@@ -36,6 +36,7 @@
 //! | [`source`]     | the trait [`Source`], rows in memory, subsets                   |
 //! | [`sparse`]     | sparse rows: of scipy, Matrix Market, 10x Genomics, AnnData     |
 //! | [`feed`]       | [`Feed`]: a seeded order, chunks to the device, minibatch views |
+//! | [`whole`]      | files that appear whole or not at all                           |
 //!
 //! | feature           | default | what it reads                                                       |
 //! |-------------------|---------|---------------------------------------------------------------------|
@@ -51,6 +52,8 @@
 //!
 //! Bytes stay bytes up to the device and stand for themselves over 255; kernels multiply by [`Feed::scale`].
 mod ahead;
+mod beside;
+mod classes;
 mod convert;
 mod count;
 pub mod dataset;
@@ -59,6 +62,7 @@ mod delimited;
 pub mod embedded;
 mod error;
 pub mod feed;
+mod fingerprint;
 mod folder;
 mod gather;
 #[cfg(any(feature = "image", feature = "parquet", feature = "hdf5"))]
@@ -71,6 +75,7 @@ mod listing;
 mod mapped;
 mod metadata;
 mod named;
+mod notes;
 mod npy;
 mod npz;
 pub mod open;
@@ -88,15 +93,17 @@ mod table;
 mod tensors;
 #[cfg(feature = "image")]
 mod tiff;
+pub mod whole;
 
 pub use count::count;
 pub use dataset::{Dataset, ImageShape, Split};
 pub use error::{Error, Result};
 pub use feed::{Feed, FeedConfig, Minibatch};
-pub use labels::MAX_CLASSES;
+pub use fingerprint::Fingerprint;
+pub use labels::{KnownClasses, MAX_CLASSES};
 pub use mapped::MappedRows;
 pub use npz::read_npz;
-pub use open::open;
+pub use open::{is_name, open};
 pub use options::{Colour, DataOptions};
 #[cfg(feature = "image")]
 pub use pixels::decode_image;

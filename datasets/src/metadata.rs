@@ -38,7 +38,7 @@ impl Metadata {
         let files = folders.iter().flat_map(|folder| FILES.map(|name| (folder, folder.join(name))));
         for (folder, path) in files.filter(|(_, path)| path.is_file()) {
             let found = Self::read(folder, &path, options)?;
-            if found.is_some() || options.labels.is_some() {
+            if found.is_some() || options.named_labels().is_some() {
                 return Ok(found);
             }
         }
@@ -56,8 +56,8 @@ impl Metadata {
         };
         let names = || first.iter().map(|(name, _)| name.as_str());
         let has = |wanted: &str| names().any(|name| name == wanted);
-        let column = match &options.labels {
-            Some(wanted) if has(wanted) => wanted.clone(),
+        let column = match options.named_labels() {
+            Some(wanted) if has(wanted) => wanted.to_owned(),
             Some(wanted) => return Err(Error::missing(&at, "column", wanted, names())),
             None => {
                 match LABELS.iter().find_map(|label| names().find(|name| name.eq_ignore_ascii_case(label))) {
@@ -100,7 +100,7 @@ impl Metadata {
                 let what = format!("has no line in {}", self.at);
                 return Err(Error::format(image.display(), what, "add one, or move the image away"));
             };
-            texts.push(label, *line)?;
+            texts.push(label, *line);
         }
         Ok(Labels::Texts(texts))
     }

@@ -4,7 +4,7 @@
 //! either byte order, becomes f32 in memory; arrays in Fortran order are put into C order there. `[n, height, width]` makes grey images, and so do
 //! channels first or last ([`planes`](crate::planes)).
 //! Labels are whole numbers, or texts (`<U…`, `|S…`), which are numbered in alphabetic order.
-use crate::labels::{Labels, Texts, class_numbers};
+use crate::labels::{Classes, Labels, Texts};
 use crate::mapped::{MappedFile, MappedRows, check_extent};
 use crate::named::Rows;
 use crate::options::DataOptions;
@@ -24,22 +24,17 @@ pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
     let array = Array::open(path)?;
     options.refuse_columns(&array.at, "a .npy file holds one array")?;
     let Rows { rows, n_rows, image } = array.rows(options)?;
-    let (split, class_names) = with_labels(&array.at, rows, n_rows, options)?;
-    Dataset::new(path.display().to_string(), split.with_image(image)?, None, class_names)
+    with_labels(&array.at, Rows { rows, n_rows, image }, options)
 }
 
-/// Rows, all or the first of the `n_rows` that the file `at` has, and the labels of another file, when the options name one.
-pub(crate) fn with_labels(
-    at: &str,
-    rows: Arc<dyn Source>,
-    n_rows: usize,
-    options: &DataOptions,
-) -> Result<(Split, Option<Vec<String>>)> {
-    let Some(path) = &options.labels else {
-        return Ok((Split::new(rows, None)?, None));
+/// The rows of the file `at`, and the labels of another file, when the options name one.
+pub(crate) fn with_labels(at: &str, of: Rows, options: &DataOptions) -> Result<Dataset> {
+    let (classes, at_both) = match options.named_labels() {
+        None => (Classes::default(), at.to_owned()),
+        Some(path) => (Array::open(Path::new(path))?.labels()?.of_training(), format!("{at} and {path}")),
     };
-    let (labels, names) = Array::open(Path::new(path))?.labels()?.of_training()?;
-    Ok((Split::join(format!("{at} and {path}"), rows, n_rows, Some(labels))?, names))
+    let split = Split::join(at_both, of.rows, of.n_rows, classes.numbers)?.with_image(of.image)?;
+    Ok(Dataset::new(at, split, None, classes.names)?.without_labels(classes.left_out))
 }
 
 /// An array's place in its file.
@@ -234,24 +229,33 @@ impl Array {
         place
     }
 
-    /// Labels of an array `[n_samples]` or `[n_samples, 1]`: whole numbers or texts.
+    /// Labels of an array `[n_samples]` or `[n_samples, 1]`: whole numbers, also those that are stored as floats, or texts. Others are
+    /// no classes.
     pub(crate) fn labels(&self) -> Result<Labels> {
         let ([_] | [_, 1]) = self.shape.as_slice() else {
-            return Err(Error::format(
+            return Ok(Labels::NoClasses(Error::format(
                 &self.at,
                 format!("has shape {:?}, want [n_samples] for labels", self.shape),
-                "save y.ravel()",
-            ));
+                "save y.ravel(), or y.argmax(1) of one-hot rows",
+            )));
         };
         if let Some(text) = text(&self.descr) {
             return Ok(Labels::Texts(self.texts(&text)?));
         }
-        let Some(Number { size, to_whole: Some(to_whole), .. }) = number(&self.descr) else {
-            let fix = "save y.astype('int64') or y.astype('str')";
-            return Err(self.wrong_type("whole numbers or texts for labels", fix));
-        };
-        let numbers: Vec<i64> = self.values(size)?.chunks_exact(size).map(to_whole).collect();
-        Ok(Labels::Numbers(class_numbers(&self.at, &numbers)?))
+        match number(&self.descr) {
+            Some(Number { size, to_whole: Some(to_whole), .. }) => {
+                let numbers: Vec<i64> = self.values(size)?.chunks_exact(size).map(to_whole).collect();
+                Ok(Labels::of_numbers(&self.at, &numbers))
+            }
+            Some(Number { size, to_f64, .. }) => {
+                let numbers: Vec<f64> = self.values(size)?.chunks_exact(size).map(to_f64).collect();
+                Ok(Labels::of_floats(&self.at, &numbers))
+            }
+            None => {
+                let fix = "save y.astype('int64') or y.astype('str')";
+                Ok(Labels::NoClasses(self.wrong_type("whole numbers or texts for labels", fix)))
+            }
+        }
     }
 
     /// Texts of `text.size` bytes each.
@@ -268,7 +272,7 @@ impl Array {
                 ));
             };
             // What is shorter than the longest ends in zeros.
-            texts.push(label.trim_end_matches('\0'), row as u64)?;
+            texts.push(label.trim_end_matches('\0'), row as u64);
         }
         Ok(texts)
     }

@@ -7,12 +7,13 @@
 //! | `hub:OWNER/NAME[@REVISION]` | any image or vector data set of the hub: its parquet branch, or the parquet files of another branch, a tag or a commit |
 //! | a folder of idx files      | `train-images-idx3-ubyte`, `t10k-…`, plain or `.gz`                                    |
 //! | a folder of parquet files  | `train*.parquet`, `test*.parquet`                                                      |
+//! | a folder of tables or arrays | `train.csv`, `test.csv`; `X_train.npy`, `y_train.npy`, `X_test.npy`, …               |
 //! | a folder of images         | all of one size; sub-folders are classes, without them there are no labels; `train` and `test` sub-folders are splits |
 //! | `FILE.npy`                 | numbers of any type, `[n, …]`; `[n, height, width]`, with or without 1 or 3 channels first or 1, 3 or 4 last, makes images |
 //! | `FILE.npz`                 | an array as of `.npy`, perhaps labels, perhaps both again for testing                  |
 //! | `FILE.safetensors`         | a tensor `[n, …]`, u8 or float, perhaps labels, perhaps both again for testing         |
 //! | `FILE.parquet`             | an image column, a column of vectors, or numeric columns                               |
-//! | `FILE.csv`, `.tsv`, `….gz` | numbers, a row a line, with or without a header; perhaps a column of labels            |
+//! | `FILE.csv`, `.tsv`, `.txt`, `….gz` | numbers, a row a line, with or without a header; perhaps a column of labels    |
 //! | `FILE.npz`, `.mtx`, `….gz`, `.h5ad`, `.h5`, a folder of 10x Genomics | sparse matrices: [`sparse`](crate::sparse)                   |
 //! | `FILE-ubyte`, `….gz`       | one idx file                                                                           |
 //!
@@ -33,13 +34,28 @@ pub fn open(spec: &str, options: &DataOptions) -> Result<Dataset> {
         return Err(Error::Argument("data: max_rows must be at least 1, got 0".to_owned()));
     }
     check_revision(spec, options)?;
+    check_table_options(spec, options)?;
     let dataset = match spec {
         "mnist-sample" => crate::embedded::mnist_sample()?,
+        "natural-images" => {
+            return Err(Error::format(
+                "data 'natural-images'",
+                "is a set of photographs, whose crops or patches are rows",
+                "ask for crops (--crop), or write ./natural-images for a folder",
+            ));
+        }
         _ if is_of_hub(spec) => of_hub(spec, options)?,
         _ => open_path(spec, options)?,
     };
     let mut dataset = truncate(dataset, options)?;
     dataset.name = spec.to_owned();
+    if !options.reads_labels() {
+        for split in std::iter::once(&mut dataset.train).chain(&mut dataset.test) {
+            split.labels = None;
+        }
+        (dataset.class_names, dataset.left_out_labels) = (None, None);
+    }
+    dataset.note_counting_columns()?;
     tracing::info!(
         data = spec,
         train = dataset.train.n_samples(),
@@ -48,6 +64,11 @@ pub fn open(spec: &str, options: &DataOptions) -> Result<Dataset> {
         "opened"
     );
     Ok(dataset)
+}
+
+/// Whether `spec` is the name of a data set, which wins over a path of the same name.
+pub fn is_name(spec: &str) -> bool {
+    matches!(spec, "mnist-sample" | "natural-images") || is_of_hub(spec)
 }
 
 fn is_of_hub(spec: &str) -> bool {
@@ -64,6 +85,23 @@ fn check_revision(spec: &str, options: &DataOptions) -> Result<()> {
         )),
         _ => Ok(()),
     }
+}
+
+/// Refuses what is said of tables in text, or of one of several sets, where there are none.
+fn check_table_options(spec: &str, options: &DataOptions) -> Result<()> {
+    let at = format!("data '{spec}'");
+    if is_name(spec) {
+        options.refuse_subset(&at)?;
+    }
+    let may_be_text = Path::new(spec).is_dir() || crate::delimited::is_file_name(&spec.to_ascii_lowercase());
+    if (options.header.is_some() || options.separator.is_some()) && (is_name(spec) || !may_be_text) {
+        return Err(Error::format(
+            at,
+            "is no table in text, which alone has a header and a separator",
+            "leave out --header and --separator",
+        ));
+    }
+    Ok(())
 }
 
 /// A data set of the hub, by its name or `hub:OWNER/NAME`.
@@ -129,8 +167,28 @@ fn open_path(spec: &str, options: &DataOptions) -> Result<Dataset> {
     if path.is_dir() {
         return crate::folder::open(path, options);
     }
+    options.refuse_subset(format_args!("data '{spec}'"))?;
+    let reader = file_reader(path)?;
     let lower = spec.to_ascii_lowercase();
-    let reader: fn(&Path, &DataOptions) -> Result<Dataset> = if lower.ends_with(".npy") {
+    let ends = |endings: &[&str]| endings.iter().any(|ending| lower.ends_with(ending));
+    let mut dataset = match ends(&[".npz", ".safetensors"]) {
+        // Splits are arrays of the file.
+        true => reader(path, options)?,
+        false => crate::beside::with_test_file(path, options, reader)?,
+    };
+    if ends(&[".npy", ".npz", ".safetensors"]) || ends(&[".parquet"]) && dataset.is_of_vectors() {
+        dataset.note_scale()?;
+    }
+    Ok(dataset)
+}
+
+/// Opens a file.
+pub(crate) type FileReader = fn(&Path, &DataOptions) -> Result<Dataset>;
+
+/// What opens a file, by its name.
+pub(crate) fn file_reader(path: &Path) -> Result<FileReader> {
+    let lower = path.display().to_string().to_ascii_lowercase();
+    Ok(if lower.ends_with(".npy") {
         crate::npy::open
     } else if lower.ends_with(".npz") {
         crate::npz::open
@@ -147,7 +205,6 @@ fn open_path(spec: &str, options: &DataOptions) -> Result<Dataset> {
     } else if crate::idx::is_idx_name(&lower) {
         crate::idx::open_file
     } else {
-        return Err(Error::UnknownSpec { spec: spec.to_owned() });
-    };
-    reader(path, options)
+        return Err(Error::UnknownSpec { spec: path.display().to_string() });
+    })
 }

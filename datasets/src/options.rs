@@ -2,9 +2,12 @@
 use crate::{Centre, Error, Result};
 
 /// The forms that [`open`](mod@crate::open) takes, for messages and help texts.
-pub const FORMS: &str = "mnist-sample, mnist, fashion-mnist, hub:OWNER/NAME[@REVISION], a folder of idx files, images, parquet \
-                         files or 10x Genomics, or a file .npy, .npz, .safetensors, .parquet, .csv[.gz], .tsv[.gz], .mtx[.gz], .h5ad, .h5 or \
-                         -ubyte[.gz]";
+pub const FORMS: &str = "mnist-sample, mnist, fashion-mnist, hub:OWNER/NAME[@REVISION], a folder of idx files, images, parquet files, \
+                         tables, arrays or 10x Genomics, or a file .npy, .npz, .safetensors, .parquet, .csv[.gz], .tsv[.gz], .txt[.gz], .mtx[.gz], \
+                         .h5ad, .h5 or -ubyte[.gz]";
+
+/// What [`DataOptions::labels`] says where labels are not to be read.
+pub const NO_LABELS: &str = "none";
 
 /// What to make of images.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -28,21 +31,31 @@ pub struct DataOptions {
     /// Default: the image column, else the only column of vectors, else all numeric columns but the labels; the array
     /// named like training data, else the only one of two or more dimensions; `X` of `.h5ad`.
     pub features: Option<String>,
-    /// Column or array of the labels, or for `.npy` and sparse matrices the path of a `.npy` file.
+    /// Column or array of the labels, or for `.npy` and sparse matrices the path of a `.npy` file; [`NO_LABELS`]: labels are not read.
     ///
     /// Default: what the hub declares as class label, else a column or array called `label`, `labels`, `target` or the
     /// like, else the only column of texts of a csv file without a header; none for `.npy`. There may be up to
-    /// [`MAX_CLASSES`](crate::MAX_CLASSES).
+    /// [`MAX_CLASSES`](crate::MAX_CLASSES). Labels that are no classes are left out, which
+    /// [`Dataset::notes`](crate::Dataset::notes) says.
     pub labels: Option<String>,
+    /// Whether the first line of a table in text is a header. Default: guessed.
+    pub header: Option<bool>,
+    /// What parts the fields of a table in text; a space stands for any number of spaces and tabs. Default: guessed among
+    /// comma, tab, semicolon and spaces.
+    pub separator: Option<char>,
+    /// Which of several sets of idx files in a folder: `letters` for `emnist-letters-train-images-idx3-ubyte`.
+    pub subset: Option<String>,
     /// Configuration of a hub data set. Default: `default`, or the only one.
     pub config: Option<String>,
     /// Branch, tag or commit of a hub data set. Default: `refs/convert/parquet`, where the hub keeps data sets as parquet files.
     pub revision: Option<String>,
-    /// Name of the training split. Default: `train`, or the only one.
+    /// Name of the training split: of a sub-folder, of files, or of the array of its rows (safetensors, npz). Default: `train`, or
+    /// the only one.
     pub train_split: Option<String>,
-    /// Name of the test split, or of the array of its rows (safetensors, npz). Default: `test`, else `validation`, else none.
+    /// Name of the test split, in the same way; for a single table or array also another file beside it. Default: `test`, else
+    /// `validation`, else none.
     pub test_split: Option<String>,
-    /// Rows to keep of each split, from its beginning. Default: all.
+    /// Rows to keep of each split: as many of each class as can be in a folder of images, else those at the beginning. Default: all.
     pub max_rows: Option<usize>,
     /// What to make of images: as stored by default. Transparency is dropped; where one has 16 bits a channel, all become floats, 16 bits
     /// over 65,535 and bytes over 255.
@@ -66,7 +79,22 @@ impl DataOptions {
 
     /// Refuses a choice of labels where there is none; `holds` says what there is.
     pub(crate) fn refuse_labels(&self, at: impl std::fmt::Display, holds: &str) -> Result<()> {
-        refuse(at, holds, &self.labels, "labels (--label-column)")
+        refuse(at, holds, &self.named_labels().map(str::to_owned), "labels (--label-column)")
+    }
+
+    /// Refuses a choice among sets where there is one.
+    pub(crate) fn refuse_subset(&self, at: impl std::fmt::Display) -> Result<()> {
+        refuse(at, "holds one set", &self.subset, "set (--subset)")
+    }
+
+    /// The labels that were chosen by name.
+    pub(crate) fn named_labels(&self) -> Option<&str> {
+        self.labels.as_deref().filter(|&name| name != NO_LABELS)
+    }
+
+    /// Whether labels are to be read.
+    pub(crate) fn reads_labels(&self) -> bool {
+        self.labels.as_deref() != Some(NO_LABELS)
     }
 
     /// Of `n` rows, how many to keep.

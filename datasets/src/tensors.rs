@@ -3,7 +3,7 @@
 //! U8 and F32 rows are mapped, F64, F16 and BF16 become f32 in memory. `[n, height, width]` makes grey images,
 //! `[n, channels, height, width]` with 1 or 3 channels images.
 use crate::convert::{convert, numbers};
-use crate::labels::{Labels, class_numbers};
+use crate::labels::Labels;
 use crate::mapped::{MappedFile, MappedRows, check_extent};
 use crate::named::{Named, Rows};
 use crate::options::DataOptions;
@@ -130,19 +130,26 @@ impl Named for Tensors {
         let at = format!("{}, tensor '{name}'", self.at);
         let info = self.info(name)?;
         let bytes = self.bytes(info);
+        if !matches!(info.shape.as_slice(), [_] | [_, 1]) {
+            return Ok(Labels::NoClasses(Error::format(
+                at,
+                format!("has shape {:?}, want [n_samples] for labels", info.shape),
+                "save one class number a row",
+            )));
+        }
         let numbers = match info.dtype {
             Dtype::U8 => numbers(bytes, |b: &[u8; 1]| i64::from(b[0])),
             Dtype::I32 => numbers(bytes, |b| i64::from(i32::from_le_bytes(*b))),
             Dtype::U32 => numbers(bytes, |b| i64::from(u32::from_le_bytes(*b))),
             Dtype::I64 => numbers(bytes, |b| i64::from_le_bytes(*b)),
             other => {
-                return Err(Error::format(
+                return Ok(Labels::NoClasses(Error::format(
                     at,
                     format!("holds values of type {other:?}, want U8, I32, U32 or I64 for labels"),
                     "convert it to I64",
-                ));
+                )));
             }
         };
-        Ok(Labels::Numbers(class_numbers(&at, &numbers)?))
+        Ok(Labels::of_numbers(&at, &numbers))
     }
 }

@@ -124,7 +124,8 @@ fn a_value_that_is_no_number_is_named_by_line_and_column() -> TestResult {
             assert_eq!(refusal(&text)?, want, "{text:?}");
         }
     }
-    assert_eq!(refusal("1;2,5\n1;2\n")?, format!("DIR/x.csv, column 1: line 1 is '2,5', want a number{fix}"));
+    let thousands = "1\t2,500\n1\t2\n";
+    assert_eq!(refusal(thousands)?, format!("DIR/x.csv, column 1: line 1 is '2,500', want a number{fix}"));
     let fix = "; replace or drop such values and save again";
     for (value, shown) in [("nan", "NaN"), ("inf", "inf"), ("-Infinity", "-inf"), ("1e39", "inf")] {
         assert_eq!(
@@ -134,7 +135,7 @@ fn a_value_that_is_no_number_is_named_by_line_and_column() -> TestResult {
     }
     assert_eq!(
         refusal("1,2\n3,4\n5,6,7\n")?,
-        "DIR/x.csv: line 3 has 3 fields, the first has 2; give each line as many"
+        "DIR/x.csv: line 3 has 3 fields, the first has 2; give each line as many, or say what parts them (--separator)"
     );
     assert_eq!(
         refusal_with(b"a,b\n1,2\n3,\xff\n", DataOptions::default())?,
@@ -143,25 +144,33 @@ fn a_value_that_is_no_number_is_named_by_line_and_column() -> TestResult {
     Ok(())
 }
 
+/// Why the labels of a table were left out.
+fn why_left_out(text: &str) -> BoxResult<String> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("x.csv");
+    std::fs::write(&path, text)?;
+    Ok(left_out(open_path(&path), dir.path()))
+}
+
 #[test]
-fn labels_that_are_no_classes_are_named_by_line_and_column() -> TestResult {
+fn labels_that_are_no_classes_are_left_out_and_named_by_line_and_column() -> TestResult {
     let at = "DIR/x.csv, column 'label': line 3";
     let classes = "labels are class numbers from 0 on";
-    assert_eq!(refusal("x,label\n1,0\n2,-1\n")?, format!("{at} has label -1; {classes}"));
-    assert_eq!(refusal("x,label\n1,0\n2,2.5\n")?, format!("{at} has label 2.5; {classes}"));
+    assert_eq!(why_left_out("x,label\n1,0\n2,-1\n")?, format!("{at} has label -1; {classes}"));
+    assert_eq!(why_left_out("x,label\n1,0\n2,2.5\n")?, format!("{at} has label 2.5; {classes}"));
     assert_eq!(
-        refusal("x,label\n1,0\n2,1000000000\n")?,
+        why_left_out("x,label\n1,0\n2,1000000000\n")?,
         format!(
             "{at} has label 1000000000, want class numbers below 65535; number the classes from 0 on, or choose other labels"
         )
     );
     assert_eq!(
-        refusal("x,label\n1,0\n2,\n")?,
+        why_left_out("x,label\n1,0\n2,\n")?,
         format!("{at} has no value; drop or fill rows with missing values")
     );
     let many: String = (0..=65_535).map(|i| format!("1,t{i}\n")).collect();
     assert_eq!(
-        refusal(&many)?,
+        why_left_out(&many)?,
         "DIR/x.csv, column 1: line 65536 is 't65535', and there are 65535 other labels before it; choose other labels"
     );
     Ok(())
@@ -179,7 +188,7 @@ fn columns_that_do_not_exist() -> TestResult {
     assert_eq!(
         refusal("label\n1\n2\n")?,
         "DIR/x.csv: has no column of numbers beside the labels; choose columns by the options for them (--data-columns, \
-         --label-column)"
+         --label-column), or say what parts them (--separator)"
     );
     Ok(())
 }

@@ -24,6 +24,14 @@ fn opened(bytes: &[u8], options: DataOptions) -> BoxResult<Dataset> {
     Ok(open_with(&path, options)?)
 }
 
+/// Why the labels of a file were left out.
+fn why_left_out(bytes: &[u8], options: DataOptions) -> BoxResult<String> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("x.parquet");
+    std::fs::write(&path, bytes)?;
+    Ok(left_out(open_with(&path, options), dir.path()))
+}
+
 fn refusal(bytes: &[u8], options: DataOptions) -> BoxResult<String> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("x.parquet");
@@ -202,8 +210,8 @@ fn hidden_labels_are_no_labels() -> TestResult {
     let (images, _) = images()?;
     let data = opened(&image_parquet(&images, &[-1; 5], 5)?, DataOptions::default())?;
     assert!(data.train.labels.is_none());
-    let text = refusal(&image_parquet(&images, &[0, 1, -1, 0, 0], 5)?, DataOptions::default())?;
-    assert_eq!(text, "DIR/x.parquet: row 2 has label -1; labels are class numbers from 0 on");
+    let text = why_left_out(&image_parquet(&images, &[0, 1, -1, 0, 0], 5)?, DataOptions::default())?;
+    assert_eq!(text, "DIR/x.parquet, column 'label': row 2 has label -1; labels are class numbers from 0 on");
     Ok(())
 }
 
@@ -246,8 +254,8 @@ fn columns_that_do_not_exist_or_do_not_fit() -> TestResult {
         "DIR/x.parquet: column 'species' cannot make rows; choose one column of images or of vectors, or columns of numbers"
     );
     assert_eq!(
-        refusal(&lists()?, labels("wave"))?,
-        "DIR/x.parquet: column 'wave' holds neither numbers nor texts; choose another column for the labels"
+        why_left_out(&lists()?, labels("wave"))?,
+        "DIR/x.parquet, column 'wave': holds several numbers a row; labels are one class number or text a row"
     );
     let texts = parquet(
         "message schema { required binary a (UTF8); }",
@@ -270,8 +278,8 @@ fn values_that_make_no_rows() -> TestResult {
         "DIR/x.parquet, column 'species': row 1 is not UTF-8 text; write the column as UTF-8, or choose another"
     );
     assert_eq!(
-        refusal(&numbers([1., 2.5, 3.], species)?, labels("a"))?,
-        "DIR/x.parquet: row 1 has label 2.5; labels are class numbers from 0 on"
+        why_left_out(&numbers([1., 2.5, 3.], species)?, labels("a"))?,
+        "DIR/x.parquet, column 'a': row 1 has label 2.5; labels are class numbers from 0 on"
     );
     let missing = parquet(
         "message schema { optional int64 label; required double a; }",
@@ -279,8 +287,8 @@ fn values_that_make_no_rows() -> TestResult {
         &[vec![Leaf::Longs(vec![1, 2], vec![1, 0, 1]), Leaf::Doubles(vec![1., 2., 3.])]],
     )?;
     assert_eq!(
-        refusal(&missing, DataOptions::default())?,
-        "DIR/x.parquet, column 'label': row 1 has no value; drop or fill rows with missing values"
+        why_left_out(&missing, DataOptions::default())?,
+        "DIR/x.parquet, column 'label': row 1 has no label; drop or fill rows with missing values"
     );
     let ragged = parquet(
         "message schema { required group x (LIST) { repeated group list { required float element; } } }",
@@ -389,5 +397,104 @@ fn a_page_on_which_the_reader_itself_panics_is_an_error() -> TestResult {
         refusal(&bytes, DataOptions::default())?,
         "DIR/x.parquet: damaged; copy or make the file again"
     );
+    Ok(())
+}
+
+#[test]
+fn numbers_of_every_encoding_keep_their_values() -> TestResult {
+    let schema = "message schema { required int32 u (UINT_32); required int64 w (UINT_64); required int32 d (DECIMAL(9, 2)); \
+                  required int64 e (DECIMAL(18, 3)); required fixed_len_byte_array(16) f (DECIMAL(38, 2)); \
+                  required fixed_len_byte_array(32) g (DECIMAL(76, 1)); required binary h (DECIMAL(10, 1)); \
+                  required fixed_len_byte_array(2) i (FLOAT16); }";
+    let wide = |size: usize, number: i128| {
+        let bytes = number.to_be_bytes();
+        let sign = if number < 0 { 0xff } else { 0 };
+        [vec![sign; size.saturating_sub(16)], bytes[16usize.saturating_sub(size)..].to_vec()].concat()
+    };
+    let halves = [0x3800u16, 0xc000].map(|half| half.to_le_bytes().to_vec()).to_vec();
+    let leaves = vec![
+        Leaf::Ints(vec![-1, 7], vec![], vec![]),
+        Leaf::Longs(vec![-1, 7], vec![]),
+        Leaf::Ints(vec![-150, 25], vec![], vec![]),
+        Leaf::Longs(vec![-1500, 250], vec![]),
+        Leaf::Fixed(vec![wide(16, -150), wide(16, 25)]),
+        Leaf::Fixed(vec![wide(32, -15), wide(32, 256)]),
+        Leaf::Bytes(vec![wide(2, -15), wide(3, 65_536)], vec![]),
+        Leaf::Fixed(halves),
+    ];
+    let data = opened(&parquet(schema, None, &[leaves])?, DataOptions::default())?;
+    assert_eq!(
+        rows(&data)?,
+        [
+            [u32::MAX as f32, u64::MAX as f32, -1.5, -1.5, -1.5, -1.5, -1.5, 0.5],
+            [7., 7., 0.25, 0.25, 0.25, 25.6, 6553.6, -2.]
+        ]
+    );
+    Ok(())
+}
+
+#[test]
+fn dates_and_the_index_of_pandas_are_left_out_by_name_and_read_where_asked_for() -> TestResult {
+    let schema = "message schema { required double a; required int32 day (DATE); required int64 t (TIMESTAMP_MICROS); \
+                  required int64 __index_level_0__; required int64 id; required double b; }";
+    let longs = |first: i64| Leaf::Longs(vec![first, first + 2], vec![]);
+    let leaves = || {
+        vec![
+            Leaf::Doubles(vec![1., 2.]),
+            Leaf::Ints(vec![18_000, 18_001], vec![], vec![]),
+            longs(5),
+            longs(7),
+            longs(9),
+            Leaf::Doubles(vec![3., 4.]),
+        ]
+    };
+    let index =
+        r#"{"index_columns": ["__index_level_0__", "id", {"kind": "range", "start": 0}], "columns": []}"#;
+    let entry = parquet::file::metadata::KeyValue::new("pandas".to_owned(), index.to_owned());
+    let properties = || {
+        let builder = parquet::file::properties::WriterProperties::builder();
+        builder.set_key_value_metadata(Some(vec![entry.clone()])).build()
+    };
+    let bytes = parquet_with(properties(), schema, &[leaves()])?;
+    let data = opened(&bytes, DataOptions::default())?;
+    assert_eq!(
+        (rows(&data)?, data.column_names),
+        (vec![vec![1., 3.], vec![2., 4.]], Some(vec!["a".into(), "b".into()]))
+    );
+    let notes = data.notes.join("\n");
+    for note in [
+        "columns '__index_level_0__', 'id' left out: the index of pandas",
+        "columns 'day', 't' left out: dates or times",
+    ] {
+        assert!(notes.contains(note), "{notes}");
+    }
+    let data = opened(&bytes, features("day, t, id"))?;
+    assert_eq!(rows(&data)?, [[18_000., 5., 9.], [18_001., 7., 11.]]);
+    Ok(())
+}
+
+#[test]
+fn y_and_target_are_values_where_they_can_be_no_classes_and_one_hot_labels_are_left_out() -> TestResult {
+    let schema = "message schema { required double a; required double target; }";
+    let file =
+        |target: Vec<f64>| parquet(schema, None, &[vec![Leaf::Doubles(vec![1., 2.]), Leaf::Doubles(target)]]);
+    let data = opened(&file(vec![0.5, 1.])?, DataOptions::default())?;
+    assert_eq!((rows(&data)?, data.train.labels), (vec![vec![1., 0.5], vec![2., 1.]], None));
+    assert!(data.notes.iter().any(|note| note.contains("'target' holds no classes")), "{:?}", data.notes);
+    let data = opened(&file(vec![0., 1.])?, DataOptions::default())?;
+    assert_eq!(data.train.labels.as_deref(), Some(&[0u32, 1][..]));
+    let none = || DataOptions { labels: Some("none".to_owned()), ..DataOptions::default() };
+    assert_eq!(rows(&opened(&file(vec![0.5, 1.])?, none())?)?, [[1., 0.5], [2., 1.]]);
+    let data = opened(&file(vec![0., 1.])?, none())?;
+    assert_eq!((rows(&data)?, data.train.labels), (vec![vec![1.], vec![2.]], None));
+    let schema = "message schema { required group label (LIST) { repeated group list { required float element; } } \
+                  required double a; }";
+    let one_hot = Leaf::Floats(vec![1., 0., 0., 1.], vec![1; 4], vec![0, 1, 0, 1]);
+    let file = parquet(schema, None, &[vec![one_hot, Leaf::Doubles(vec![1., 2.])]])?;
+    assert_eq!(
+        why_left_out(&file, DataOptions::default())?,
+        "DIR/x.parquet, column 'label': holds several numbers a row; labels are one class number or text a row"
+    );
+    assert_eq!(rows(&opened(&file, DataOptions::default())?)?, [[1.], [2.]]);
     Ok(())
 }

@@ -24,6 +24,20 @@ pub(crate) fn at_least_one(op: &str, name: &str, size: usize) -> Result<()> {
     Ok(())
 }
 
+/// Checks that there are as many names as classes, where there are names, and that no two are the same.
+pub(crate) fn check_names(op: &str, names: Option<&[String]>, n_classes: usize) -> Result<()> {
+    let Some(names) = names else { return Ok(()) };
+    if names.len() != n_classes {
+        candle::bail!("{op}: class_names must be {n_classes}, one for each class, got {}", names.len())
+    }
+    let mut sorted: Vec<&String> = names.iter().collect();
+    sorted.sort_unstable();
+    if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        candle::bail!("{op}: class_names must differ, got '{}' twice", pair[0])
+    }
+    Ok(())
+}
+
 /// Checks that a number is finite and satisfies `holds`, which `must` puts into words.
 pub(crate) fn range(op: &str, name: &str, x: f64, must: &str, holds: impl Fn(f64) -> bool) -> Result<()> {
     if !x.is_finite() || !holds(x) {
@@ -138,4 +152,21 @@ pub(crate) fn all_finite<'a>(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_classes_are_as_many_as_classes_and_differ() {
+        let check = |names: &[&str], n| {
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            check_names("Op", Some(&names), n).map_err(|err| err.to_string())
+        };
+        assert_eq!(check(&["b", "a"], 2), Ok(()));
+        assert_eq!(check(&["a"], 2), Err("Op: class_names must be 2, one for each class, got 1".to_owned()));
+        assert_eq!(check(&["a", "b", "a"], 3), Err("Op: class_names must differ, got 'a' twice".to_owned()));
+        assert!(check_names("Op", None, 2).is_ok());
+    }
 }

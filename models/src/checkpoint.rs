@@ -1,8 +1,13 @@
-//! What the checkpoints of all trainers share: one safetensors file, with the trainer's notes in its header.
-use crate::io::{load_tensors, save_tensors};
+//! Checkpoints of all trainers: one safetensors file, with the trainer's notes and a checksum in its header.
+//!
+//! The entry `crc32` of the header is the CRC-32 of the whole file, in eight hexadecimal digits, with `00000000` in their place. A file of which a
+//! bit has changed is refused.
+use crate::io::{bytes_of, read, tensors_of, unread, written};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
 use chandlery_ops::{Philox, advance_, scale_into_};
+use flate2::Crc;
+use safetensors::SafeTensors;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
@@ -11,11 +16,14 @@ use std::path::Path;
 
 /// The entry of the header that holds the notes of the trainer.
 const NOTES: &str = "chandlery";
-/// The entry that names the trainer; files from before it was written have none.
+/// The entry that names the trainer.
 const TRAINER: &str = "trainer";
 /// The entry with the version of the form of the file.
 const FORMAT: &str = "trainer_format";
 const CURRENT: u32 = 2;
+/// The entry with the checksum, and what stands there while it is taken.
+const CHECKSUM: &str = "crc32";
+const NO_CHECKSUM: &str = "00000000";
 
 /// Writes a checkpoint of the trainer of this name, with what was fitted of the preparation that is part of `notes`; the file appears
 /// whole.
@@ -27,9 +35,62 @@ pub(crate) fn save(
     preparation: &Preparation,
 ) -> Result<()> {
     let notes = serde_json::to_string(notes).map_err(Error::wrap)?;
-    let header = [(NOTES, notes), (TRAINER, trainer.to_owned()), (FORMAT, CURRENT.to_string())];
+    let header = [
+        (NOTES, notes),
+        (TRAINER, trainer.to_owned()),
+        (FORMAT, CURRENT.to_string()),
+        (CHECKSUM, NO_CHECKSUM.to_owned()),
+    ];
     let tensors = tensors.into_iter().chain(preparation.tensors().map_err(Error::wrap)?);
-    save_tensors(path, tensors, header.into_iter().map(|(name, text)| (name.to_owned(), text)).collect())
+    let header = header.into_iter().map(|(name, text)| (name.to_owned(), text)).collect();
+    let mut bytes = bytes_of(path, tensors, header)?;
+    let Some(place) = place_of(&bytes, NO_CHECKSUM) else {
+        candle::bail!("{}: cannot write: its header has no place for a checksum", path.display())
+    };
+    let sum = format!("{:08x}", sum_but_for(&bytes, place));
+    if let Some(digits) = bytes.get_mut(place..place + NO_CHECKSUM.len()) {
+        digits.copy_from_slice(sum.as_bytes());
+    }
+    Ok(written(path, &bytes)?.finish()?)
+}
+
+/// Refuses a checkpoint that is not as it was written.
+///
+/// # Errors
+/// When the file is missing, cut short, damaged or of something else; the message names it.
+pub fn verify(path: &Path) -> Result<()> {
+    check(path, &read(path)?)
+}
+
+/// As [`verify`], for the bytes of the file.
+fn check(path: &Path, bytes: &[u8]) -> Result<()> {
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| unread(path, &e))?;
+    let sum = header.metadata().as_ref().and_then(|entries| entries.get(CHECKSUM));
+    let place = sum.and_then(|sum| place_of(bytes, sum));
+    let (Some(sum), Some(place)) = (sum, place) else {
+        candle::bail!("{}: not a checkpoint: its header has no checksum", path.display())
+    };
+    let got = format!("{:08x}", sum_but_for(bytes, place));
+    if got != *sum {
+        candle::bail!("{}: damaged: its checksum must be {sum}, got {got}", path.display())
+    }
+    Ok(())
+}
+
+/// Where the digits `sum` of the entry with the checksum begin. Within other entries quotation marks have a backslash before them.
+fn place_of(bytes: &[u8], sum: &str) -> Option<usize> {
+    let entry = format!("\"{CHECKSUM}\":\"{sum}\"");
+    let found = bytes.windows(entry.len()).position(|window| window == entry.as_bytes())?;
+    (sum.len() == NO_CHECKSUM.len()).then_some(found + entry.len() - 1 - sum.len())
+}
+
+/// The CRC-32 of bytes, without the digits of a checksum at `place`.
+fn sum_but_for(bytes: &[u8], place: usize) -> u32 {
+    let mut sum = Crc::new();
+    sum.update(bytes.get(..place).unwrap_or_default());
+    sum.update(NO_CHECKSUM.as_bytes());
+    sum.update(bytes.get(place + NO_CHECKSUM.len()..).unwrap_or_default());
+    sum.sum()
 }
 
 /// The tensors of a checkpoint that was read.
@@ -45,16 +106,18 @@ impl<'a> Checkpoint<'a> {
         trainer: &str,
         device: &Device,
     ) -> Result<(Self, N)> {
-        let (tensors, header) = load_tensors(path, device)?;
+        let bytes = read(path)?;
+        check(path, &bytes)?;
+        let (tensors, header) = tensors_of(path, &bytes, device)?;
         let checkpoint = Self { path, tensors };
-        if let Some(of) = header.get(TRAINER).filter(|of| *of != trainer) {
+        let entry = |name: &str| header.get(name).map_or("", String::as_str);
+        let (of, format) = (entry(TRAINER), entry(FORMAT));
+        if of != trainer {
             return Err(checkpoint.refused(&format!("it is of the trainer `{of}`, wanted `{trainer}`")));
         }
-        let format = header.get(FORMAT).map_or(Ok(CURRENT), |format| format.parse::<u32>());
-        if format.as_ref().map_or(true, |&format| format > CURRENT) {
+        if format != CURRENT.to_string() {
             return Err(checkpoint.refused(&format!(
-                "its format is {}, and this version reads formats up to {CURRENT}: a newer version wrote it",
-                header.get(FORMAT).map_or("", String::as_str)
+                "its format is {format}, and this version reads format {CURRENT}: another version wrote it"
             )));
         }
         let notes =

@@ -1,71 +1,41 @@
-//! Atomic file writes, and safetensors files.
+//! Safetensors files.
 use candle::{Device, Error, Result, Tensor};
+use chandlery_datasets::whole::WholeFile;
 use safetensors::SafeTensors;
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::fmt::Display;
+use std::io::Write;
+use std::path::Path;
 
-/// Writes to a temporary file and renames it to `path`, so that a reader never sees an incomplete file.
+/// Writes named tensors as one safetensors file, with notes in its header. The file appears whole.
 ///
 /// # Errors
-/// When the folder is not writable; the message names the file.
-pub fn write_whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
-    Beside::write(path, write)?.appear()
-}
-
-/// A file that was written whole beside its name, and does not appear there yet.
-pub(crate) struct Beside {
-    path: PathBuf,
-    beside: PathBuf,
-}
-
-impl Beside {
-    /// Writes it.
-    pub(crate) fn write(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<Self> {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".part");
-        let file = Self { path: path.to_owned(), beside: beside.into() };
-        let mut to = BufWriter::new(File::create(&file.beside).map_err(|e| file.named(&e))?);
-        write(&mut to)?;
-        let to = to.into_inner().map_err(|e| file.named(e.error()))?;
-        to.sync_all().map_err(|e| file.named(&e))?;
-        Ok(file)
-    }
-
-    /// Writes named tensors, see [`save_tensors`].
-    pub(crate) fn write_tensors(
-        path: &Path,
-        tensors: impl IntoIterator<Item = (String, Tensor)>,
-        notes: HashMap<String, String>,
-    ) -> Result<Self> {
-        let tensors: Vec<(String, Tensor)> =
-            tensors.into_iter().map(|(name, t)| Ok((name, t.contiguous()?))).collect::<Result<_>>()?;
-        let bytes = safetensors::serialize(tensors, Some(notes))
-            .map_err(|e| Error::Msg(format!("{}: cannot be written: {e}", path.display())))?;
-        Self::write(path, |file| file.write_all(&bytes).map_err(Error::wrap))
-    }
-
-    /// Gives it its name.
-    pub(crate) fn appear(self) -> Result<()> {
-        std::fs::rename(&self.beside, &self.path).map_err(|e| self.named(&e))
-    }
-
-    fn named(&self, e: &std::io::Error) -> Error {
-        Error::Msg(format!("{}: cannot be written: {e}", self.path.display()))
-    }
-}
-
-/// Writes named tensors as one safetensors file, with notes in its header.
-///
-/// # Errors
-/// When the file is not writable or the format does not support a tensor's type.
+/// When the file is not writable or the format does not support a tensor's type; the message names the file.
 pub fn save_tensors(
     path: &Path,
     tensors: impl IntoIterator<Item = (String, Tensor)>,
     notes: HashMap<String, String>,
 ) -> Result<()> {
-    Beside::write_tensors(path, tensors, notes)?.appear()
+    written(path, &bytes_of(path, tensors, notes)?)?.finish().map_err(Error::from)
+}
+
+/// The bytes of the file that [`save_tensors`] writes.
+pub(crate) fn bytes_of(
+    path: &Path,
+    tensors: impl IntoIterator<Item = (String, Tensor)>,
+    notes: HashMap<String, String>,
+) -> Result<Vec<u8>> {
+    let tensors: Vec<(String, Tensor)> =
+        tensors.into_iter().map(|(name, t)| Ok((name, t.contiguous()?))).collect::<Result<_>>()?;
+    safetensors::serialize(tensors, Some(notes))
+        .map_err(|e| Error::Msg(format!("{}: cannot write: {e}", path.display())))
+}
+
+/// A file with these bytes, which does not have its name yet.
+pub(crate) fn written(path: &Path, bytes: &[u8]) -> Result<WholeFile> {
+    let mut file = WholeFile::create(path)?;
+    file.write_all(bytes)?;
+    Ok(file)
 }
 
 /// Loads the tensors of a safetensors file onto `device`, and the notes of its header.
@@ -76,9 +46,26 @@ pub fn load_tensors(
     path: &Path,
     device: &Device,
 ) -> Result<(HashMap<String, Tensor>, HashMap<String, String>)> {
-    let named = |e: &dyn std::fmt::Display| Error::Msg(format!("{}: cannot be read: {e}", path.display()));
-    let bytes = std::fs::read(path).map_err(|e| named(&e))?;
-    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| named(&e))?;
-    let tensors = candle::safetensors::load_buffer(&bytes, device).map_err(|e| named(&e))?;
+    tensors_of(path, &read(path)?, device)
+}
+
+/// The bytes of a file.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|e| unread(path, &e))
+}
+
+/// What [`load_tensors`] makes of the bytes of a file.
+pub(crate) fn tensors_of(
+    path: &Path,
+    bytes: &[u8],
+    device: &Device,
+) -> Result<(HashMap<String, Tensor>, HashMap<String, String>)> {
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| unread(path, &e))?;
+    let tensors = candle::safetensors::load_buffer(bytes, device).map_err(|e| unread(path, &e))?;
     Ok((tensors, header.metadata().clone().unwrap_or_default()))
+}
+
+/// The error of a file that is not of this format.
+pub(crate) fn unread(path: &Path, why: &dyn Display) -> Error {
+    Error::Msg(format!("{}: cannot be read: {why}", path.display()))
 }

@@ -44,7 +44,7 @@
 //! Random draws come from a [`Philox`] that the caller passes: the same seed gives the same run, and the
 //! CPU and the GPU make the same draws. Nothing here prints.
 mod check;
-mod checkpoint;
+pub mod checkpoint;
 pub mod conv_rbm;
 pub mod dae;
 pub mod dbn;

@@ -29,11 +29,12 @@
 //! # Ok(()) }
 //! ```
 use crate::check::is_finite;
-use crate::io::{Beside, load_tensors};
+use crate::io::{bytes_of, load_tensors, written};
 use crate::prepare::Prepares;
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_datasets::Preparation;
+use chandlery_datasets::whole::{finish_all, is_unfinished};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -212,7 +213,10 @@ fn read_both<C: DeserializeOwned>(
     device: &Device,
 ) -> Result<(C, PathBuf, HashMap<String, Tensor>)> {
     let folder = Path::new(folder_or_id);
-    let is_written = || folder.join(format!("{CONFIG}.part")).exists();
+    let is_written = || {
+        let mut files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        files.any(|file| is_unfinished(&file.file_name(), Some(CONFIG)))
+    };
     let place = Place::of(folder_or_id, &[CONFIG, WEIGHTS])?;
     for again in (0..READS).rev() {
         match ConfigFile::read(&place) {
@@ -324,21 +328,20 @@ pub(crate) fn save(
         .map_err(|e| Error::Msg(format!("{}: cannot be made: {e}", folder.display())))?;
     let notes = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     let fitted = preparation.tensors().map_err(Error::wrap)?;
-    let weights = Beside::write_tensors(&folder.join(WEIGHTS), tensors.into_iter().chain(fitted), notes)?;
+    let path = folder.join(WEIGHTS);
+    let weights = written(&path, &bytes_of(&path, tensors.into_iter().chain(fitted), notes)?)?;
     let path = folder.join(CONFIG);
-    let config = Beside::write(&path, |file| {
-        let content = Content { model_type: model_type.name(), format: FORMAT, config };
-        serde_json::to_writer_pretty(&mut *file, &content).map_err(Error::wrap)?;
-        file.write_all(b"\n").map_err(Error::wrap)
-    })?;
-    match std::fs::remove_file(&path) {
+    let content = Content { model_type: model_type.name(), format: FORMAT, config };
+    let mut text = serde_json::to_vec_pretty(&content).map_err(Error::wrap)?;
+    text.push(b'\n');
+    let config = written(&path, &text)?;
+    let first = || match std::fs::remove_file(&path) {
         Err(e) if e.kind() != ErrorKind::NotFound => {
-            candle::bail!("{}: cannot be written: {e}", path.display())
+            Err(std::io::Error::new(e.kind(), format!("{}: cannot write: {e}", path.display())))
         }
-        _ => {}
-    }
-    weights.appear()?;
-    config.appear()
+        _ => Ok(()),
+    };
+    Ok(finish_all([weights, config], first)?)
 }
 
 /// Where a model is.

@@ -182,7 +182,7 @@ fn bad_files_and_configurations_say_which_and_why() -> Result<()> {
 
     let path = folder.path().join("model.safetensors");
     let error = first(DbnTrainer::load_checkpoint::<usize>(&path, &CPU).map(|_| ()).expect_err("loaded"));
-    let want = format!("{}: not a checkpoint: its header has no notes of a trainer", path.display());
+    let want = format!("{}: not a checkpoint: its header has no checksum", path.display());
     assert_eq!(error, want);
     Ok(())
 }

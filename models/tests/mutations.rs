@@ -20,7 +20,7 @@ use chandlery::sparse_autoencoder::{
 };
 use chandlery::{Philox, Trainer};
 use chandlery_ops::{normal, uniform};
-use mutants::{Whole, campaign};
+use mutants::{Whole, campaign, sealed};
 use std::path::Path;
 
 #[global_allocator]
@@ -170,7 +170,10 @@ fn checkpoints() -> Result<Vec<Whole>> {
     let mut keep = |name: &str, save: &dyn Fn(&Path) -> Result<()>| -> Result<()> {
         let path = folder.path().join(name);
         save(&path)?;
-        wholes.push(Whole::new(name, std::fs::read(&path)?));
+        let bytes = std::fs::read(&path)?;
+        // As the disk damages it, which its checksum tells, and with a checksum that is right.
+        wholes.push(Whole::new(name, bytes.clone()));
+        wholes.push(Whole::new(name, bytes).wrapped(sealed));
         Ok(())
     };
     let mut trainer = RbmTrainer::new(&rbm()?, cd.clone(), Philox::new(5, 0))?;

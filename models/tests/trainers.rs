@@ -2,6 +2,7 @@
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
 use chandlery::Preparation;
+use chandlery::checkpoint::verify;
 use chandlery::dae::{
     Dae, DaeConfig, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig, StackedDaeTrainer,
 };
@@ -396,6 +397,34 @@ fn the_checkpoint_of_another_trainer_is_refused_by_name() -> Result<()> {
         );
         assert_eq!(error, &want);
     }
+    Ok(())
+}
+
+#[test]
+fn a_checkpoint_of_which_any_bit_has_changed_is_refused() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("state.safetensors");
+    feedforward()?.save_checkpoint(&path, &())?;
+    verify(&path)?;
+    let bytes = std::fs::read(&path)?;
+    let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).map_err(candle::Error::wrap)?;
+    let sum = header.metadata().as_ref().and_then(|entries| entries.get("crc32")).expect("a checksum");
+    assert_eq!(sum.len(), 8);
+    let name = path.display().to_string();
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << (at % 8);
+        std::fs::write(&path, &damaged)?;
+        let message = first_line(verify(&path).expect_err("accepted"));
+        assert!(message.starts_with(&name), "byte {at}: {message}");
+        assert!(FeedforwardTrainer::load_checkpoint::<()>(&path, &CPU).is_err(), "byte {at}");
+    }
+    for len in [0, 7, bytes.len() - 1] {
+        std::fs::write(&path, &bytes[..len])?;
+        assert!(verify(&path).is_err(), "{len} bytes");
+    }
+    let message = first_line(verify(&folder.path().join("none")).expect_err("accepted"));
+    assert!(message.contains("none: cannot be read: "), "{message}");
     Ok(())
 }
 

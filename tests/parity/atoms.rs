@@ -14,8 +14,8 @@ use chandlery_tests::{assert_close, assert_same_bits, devices};
 const CPU: Device = Device::Cpu;
 
 /// Around a warp, a tile of 128 columns, the 16 warps of a block with four rows each, codes wider than a warp, and lists longer than the
-/// 2048 entries that are summed by themselves; pairwise different. One of them is too wide for what descent keeps in shared memory.
-const SHAPES: [[usize; 4]; 9] = [
+/// 2048 entries that are summed by themselves, or the 16,384 of a cluster of blocks, which atoms of 1,024 uses get; pairwise different. One of them is too wide for what descent keeps in shared memory.
+const SHAPES: [[usize; 4]; 11] = [
     [5, 3, 2, 1],
     [70, 12, 31, 3],
     [301, 50, 33, 4],
@@ -25,6 +25,8 @@ const SHAPES: [[usize; 4]; 9] = [
     [90, 60, 300, 40],
     [60, 40, 1000, 5],
     [7001, 7, 20, 3],
+    [3100, 6, 290, 4],
+    [40_001, 5, 12, 2],
 ];
 
 fn unit_rows(n: usize, p: usize, seed: u64, dtype: DType) -> Result<Tensor> {

@@ -2,60 +2,51 @@
 use super::stream::fill_randomly;
 use crate::progress::Spinner;
 use anyhow::{Context, Result};
+use chandlery_datasets::whole::ScratchFile;
 use chandlery_datasets::{DataOptions, Split};
 use npyz::{AutoSerialize, WriteOptions, WriterBuilder};
-use std::fs::{self, File};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Bytes that are made at a time.
 const BLOCK: usize = 8 << 20;
 
 /// A file of rows of bytes, deleted when this is dropped.
 pub(super) struct FileRows {
-    path: PathBuf,
+    file: ScratchFile,
 }
 
 impl FileRows {
     /// Writes a `.npy` file with the rows of [`synthetic_rows`](super::stream::synthetic_rows) into `folder`, and waits until it is on the
     /// disk.
     pub(super) fn write(folder: &Path, (n_samples, n_features): (usize, usize)) -> Result<Self> {
-        let path = folder.join(format!("chandlery-bench-{}.npy", std::process::id()));
-        let at = path.display().to_string();
-        let mut file = File::create_new(&path).with_context(|| format!("{at}: cannot be made"))?;
-        // Deletes the file if it cannot be written.
-        let rows = Self { path };
+        let mut file = ScratchFile::create(folder, ".npy")?;
+        let at = file.path().display().to_string();
         let _spinner = Spinner::new(&format!("writing {at}"));
         let mut write = || -> std::io::Result<()> {
             WriteOptions::new_header_only()
                 .dtype(u8::default_dtype())
                 .shape(&[n_samples as u64, n_features as u64])
-                .writer(&mut file)
+                .writer(file.file())
                 .write_header_only()?;
             let n = n_samples * n_features;
             let mut block = vec![0; BLOCK.min(n)];
             for start in (0..n).step_by(BLOCK) {
                 let block = &mut block[..BLOCK.min(n - start)];
                 fill_randomly(block, start);
-                file.write_all(block)?;
+                file.file().write_all(block)?;
             }
-            file.sync_all()
+            file.file().sync_all()
         };
-        write().with_context(|| format!("{at}: cannot be written"))?;
-        Ok(rows)
+        write().with_context(|| format!("{at}: cannot write"))?;
+        Ok(Self { file })
     }
 
     /// Maps the file.
     pub(super) fn open(&self) -> Result<Split> {
-        let path = self.path.to_str().with_context(|| format!("{}: must be UTF-8", self.path.display()))?;
+        let path = self.file.path();
+        let path = path.to_str().with_context(|| format!("{}: must be UTF-8", path.display()))?;
         Ok(chandlery_datasets::open(path, &DataOptions::default())?.train)
-    }
-}
-
-impl Drop for FileRows {
-    fn drop(&mut self) {
-        // An error cannot be returned from here.
-        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -65,6 +56,7 @@ mod tests {
     use super::super::stream::synthetic_rows;
     use super::*;
     use candle::Device;
+    use std::fs;
 
     #[test]
     fn a_file_holds_the_rows_of_memory_and_is_deleted_at_the_end() {
@@ -76,9 +68,9 @@ mod tests {
             |split: Split| split.raw(&Device::Cpu).unwrap().flatten_all().unwrap().to_vec1::<u8>().unwrap();
         let of_memory = synthetic_rows(n_samples, n_features).unwrap();
         assert!(values(file.open().unwrap()) == values(of_memory));
-        // A second file of the same process would be the same file.
-        assert!(FileRows::write(folder.path(), (1, 1)).is_err());
-        drop(file);
+        let another = FileRows::write(folder.path(), (1, 1)).unwrap();
+        assert_eq!((another.open().unwrap().n_samples(), file.open().unwrap().n_samples()), (1, n_samples));
+        drop((file, another));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

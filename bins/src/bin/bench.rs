@@ -1,9 +1,7 @@
 //! Times the models at named shapes, beside the papers' figures, today's peers and the hardware's floor.
-use chandlery_bins::bench::{Cli, run};
-use chandlery_bins::report;
-use clap::Parser;
+use chandlery_bins::{bench, report};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    report::exit_code("bench", run(&Cli::parse()))
+    report::main("bench", |cli: bench::Cli| bench::run(&cli))
 }

@@ -1,9 +1,7 @@
 //! Learns bases for sparse coding and uses them; `sparse-coding --help` says how.
-use chandlery_bins::report::exit_code;
-use chandlery_bins::session::args::parse_or_exit;
-use chandlery_bins::sparse_coding::{args::Cli, run};
+use chandlery_bins::{report, sparse_coding};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    exit_code("sparse-coding", run(parse_or_exit::<Cli>()))
+    report::main("sparse-coding", sparse_coding::run)
 }

@@ -38,8 +38,8 @@ pub fn run_pictures(
     let filters = patterns(&largest_rows(lowest.weight(), FILTERS)?, &stack.config().preparation)?;
     let n_filters = filters.dim(0)?;
     let filters = mosaic(&filters, shape, COLUMNS, Shades::Symmetric, tile_zoom(shape))?;
-    write_png(&filters, &folder.join("filters.png"))?;
-    let path = folder.join("reconstructions.png");
+    write_png(&filters, &folder.file("filters.png")?)?;
+    let path = folder.file("reconstructions.png")?;
     let n = reconstructions(stack, test, noise, RECONSTRUCTIONS, shape, device, &path)?;
     Ok(vec![
         Picture {

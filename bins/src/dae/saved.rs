@@ -1,10 +1,10 @@
 //! Autoencoders and stacks in folders. In this program an autoencoder is a stack of one.
-use crate::program::other_model;
+use crate::program::{model_type, other_model};
 use anyhow::{Result, bail};
 use candle::Device;
 use chandlery::Preparation;
 use chandlery::dae::{Dae, DaeConfig, StackedDae, StackedDaeConfig};
-use chandlery::pretrained::{ModelType, model_type};
+use chandlery::pretrained::ModelType;
 use std::path::Path;
 
 /// Loads the autoencoder or the stack in a folder or on the hub.

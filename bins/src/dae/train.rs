@@ -7,8 +7,8 @@ use crate::data::{Data, OfRows};
 use crate::readout::Rows;
 use crate::report::{Outcome, figure, seconds};
 use crate::rows;
-use crate::session::{self, Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
-use anyhow::{Context, Result};
+use crate::session::{Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
+use anyhow::Result;
 use candle::Tensor;
 use chandlery::dae::StackedDaeTrainer;
 use chandlery::{Philox, Trainer};
@@ -66,12 +66,10 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
     let is_new = asked.resumed().is_none();
     let notes = if is_new { choose(&data.train, &mut asked.settings)? } else { Vec::new() };
-    let mut feed = asked
-        .feed(args.feed, &data.train, asked.settings.n_batch(), asked.settings.seed)
-        .context("--batch")?;
+    let mut feed = asked.feed(args.feed, &data.train, asked.settings.n_batch(), asked.settings.seed)?;
     asked.settings.batch = Some(feed.config().batch);
     let mut session = asked.open(
-        session::Rows { data: &data.name, n: data.n_rows },
+        data.of_run()?,
         |settings, device| new_trainer(&data, settings, device),
         |_, path, device| Ok(StackedDaeTrainer::load_checkpoint(path, device)?),
     )?;
@@ -164,7 +162,7 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
     // Memory of the training goes before the evaluation comes.
     drop(trainer);
     let RunInfo { input, settings, .. } = &run.info;
-    saved::save(&stack, run.folder.path())?;
+    saved::save(&stack, &run.folder.of_model("")?)?;
     let (test, measured_on) = data.measured_on();
     let corruption = corruptions(settings)?[0];
     let noise = Noise { corruption, seed: settings.seed };
@@ -173,7 +171,7 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
     run.folder.write("curves.svg", curves.as_bytes())?;
     let pictures = draw::run_pictures(&stack, (test, measured_on), noise, &run.device, &run.folder)?;
     run.report.line(&errors.words(&measured_on.count_with_warning(errors.n_samples), corruption))?;
-    let rows = Rows { train: &data.train, test, measured_on, n_classes: data.n_classes };
+    let rows = Rows { train: Some(&data.train), test, measured_on, n_classes: data.n_classes };
     let readout = measure::readout(&stack, &rows, &run.device)?;
     let mut warning = None;
     if let Some(readout) = &readout {

@@ -65,12 +65,13 @@ fn write_results(dbn: &DbnConfig, evaluation: &Evaluation, out: &mut impl Write)
     }
     writeln!(
         out,
-        "| squared error of the reconstruction, summed over inputs | {:.3} |\n\
-         | free energy of the lowest layer, {} minus training rows | {:.2} nats |",
-        evaluation.reconstruction_error,
-        evaluation.measured_on.rows(),
-        evaluation.free_energy_gap
+        "| squared error of the reconstruction, summed over inputs | {:.3} |",
+        evaluation.reconstruction_error
     )?;
+    if let Some(gap) = evaluation.free_energy_gap {
+        let rows = evaluation.measured_on.rows();
+        writeln!(out, "| free energy of the lowest layer, {rows} minus training rows | {gap:.2} nats |")?;
+    }
     if let Some(likelihood) = evaluation.pseudo_likelihood {
         writeln!(out, "| pseudo-log-likelihood of the lowest layer | {likelihood:.1} nats per row |")?;
     }

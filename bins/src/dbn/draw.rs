@@ -47,17 +47,17 @@ pub fn run_pictures(
             0 => "filters.png".to_owned(),
             layer => format!("filters-{}.png", layer + 1),
         };
-        write_png(&filters, &folder.join(&file))?;
+        write_png(&filters, &folder.file(&file)?)?;
         pictures.push(Picture { file, caption });
     }
-    let path = folder.join("reconstructions.png");
+    let path = folder.file("reconstructions.png")?;
     let reads = Reads::from(dbn.config());
     let device = dbn.layers()[0].weight().device();
     let n_rows = draw_reconstructions(dbn, &reads, test, shape, RECONSTRUCTIONS, device, &path)?;
     let (n, steps) = SAMPLES;
     let start = test.take(n)?;
     let n = start.n_samples();
-    draw_samples(dbn, shape, n, steps, Some(&start), seed, &folder.join("samples.png"))?;
+    draw_samples(dbn, shape, n, steps, Some(&start), seed, &folder.file("samples.png")?)?;
     pictures.extend([
         Picture {
             file: "reconstructions.png".to_owned(),

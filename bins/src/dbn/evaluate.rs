@@ -32,14 +32,16 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
 /// Of a fine-tuned network, what fine-tuning says at its end.
 fn evaluate_fine_tuned(args: &EvaluateArgs, network: &Feedforward) -> Result<Outcome> {
     let report = Report::new(args.common.json);
-    let (data, _) = Data::of_model(&args.data, &args.model.model, args.seed)?;
+    let (data, _) = Data::of_model(&args.data, &args.model.model, network.config().classes(), args.seed)?;
     let test = data.measured_on();
     ensure!(
         network.config().task != Task::Classify || test.0.labels.is_some(),
-        "--data: rows must have labels for a classifier, got none"
+        "--data: rows must have labels for a classifier, got none in {}; {}",
+        data.name,
+        data.label_them()
     );
     let spinner = Spinner::new("evaluating");
-    let train: Vec<_> = [&data.train].into_iter().chain(&data.held_out).collect();
+    let train: Vec<_> = data.not_measured().into_iter().chain(&data.held_out).collect();
     let measured = Measured::of(network, &train, test)?;
     drop(spinner);
     report.line(&measured.words())?;
@@ -58,9 +60,9 @@ fn evaluate_fine_tuned(args: &EvaluateArgs, network: &Feedforward) -> Result<Out
 fn evaluate_plain(args: &EvaluateArgs, dbn: &Dbn, device: &Device) -> Result<Outcome> {
     let report = Report::new(args.common.json);
     args.likelihood.check(dbn)?;
-    let (data, seed) = Data::of_model(&args.data, &args.model.model, args.seed)?;
+    let (data, seed) = Data::of_model(&args.data, &args.model.model, None, args.seed)?;
     let (test, measured_on) = data.measured_on();
-    let rows = Rows { train: &data.train, test, measured_on, n_classes: data.n_classes };
+    let rows = Rows { train: data.not_measured(), test, measured_on, n_classes: data.n_classes };
     let evaluation = Evaluation::of(dbn, &rows, seed, device)?;
     for line in evaluation.lines() {
         report.line(&line)?;
@@ -87,8 +89,16 @@ fn evaluate_plain(args: &EvaluateArgs, dbn: &Dbn, device: &Device) -> Result<Out
 /// Of a network with labels, what up-down says at its end.
 fn evaluate_labelled(args: &EvaluateArgs, dbn: &LabelledDbn) -> Result<Outcome> {
     let report = Report::new(args.common.json);
-    let (data, _) = Data::of_model(&args.data, &args.model.model, args.seed)?;
-    let evaluation = up_down::Evaluation::of(dbn, data.measured_on())?;
+    let classes = Some(dbn.config().classes());
+    let (data, _) = Data::of_model(&args.data, &args.model.model, classes, args.seed)?;
+    let test = data.measured_on();
+    ensure!(
+        test.0.labels.is_some(),
+        "--data: rows must have labels for a network with labels, got none in {}; {}",
+        data.name,
+        data.label_them()
+    );
+    let evaluation = up_down::Evaluation::of(dbn, test)?;
     report.line(&evaluation.line())?;
     report.finish(&json!({
         "model": args.model.model,

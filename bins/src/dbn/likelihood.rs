@@ -1,7 +1,7 @@
 //! Log-likelihood of rows under a network: `evaluate --log-likelihood`.
 use super::streams;
 use crate::data::MeasuredOn;
-use crate::options::at_least_one;
+use crate::options::{at_least_one, whole_number};
 use crate::progress::Progress;
 use crate::readout::{Rows, some};
 use crate::report::seconds;
@@ -49,7 +49,7 @@ pub struct LikelihoodArgs {
     #[arg(long, value_enum, value_name = "rows|samples", default_value_t = BackFrom::Rows, requires = "log_likelihood")]
     pub back_from: BackFrom,
     /// Gibbs steps of the RBM from these states before reverse AIS.
-    #[arg(long, value_name = "STEPS", default_value_t = 1000, requires = "log_likelihood")]
+    #[arg(long, value_name = "STEPS", default_value_t = 1000, requires = "log_likelihood", value_parser = whole_number)]
     pub burn_in: usize,
     /// How grey levels become 0 or 1: draw (with the grey level as the probability of 1) or threshold (1 from one half on); default: draw.
     #[arg(long, value_enum, value_name = "draw|threshold", requires = "log_likelihood")]
@@ -138,8 +138,8 @@ pub struct Likelihood {
     pub test: Estimate,
     /// The same with `ln Z` from reverse annealing; none if `ln Z` is exact.
     pub test_reverse: Option<Estimate>,
-    /// The same as `test` for as many training rows; a much higher value means overfitting.
-    pub train: Estimate,
+    /// The same as `test` for as many training rows; a much higher value means overfitting. None without training rows.
+    pub train: Option<Estimate>,
     /// Standard error of `test` and of `train` from the draws of the middle layer; only for two layers, where both are lower
     /// bounds.
     pub bound_standard_errors: Option<[f64; 2]>,
@@ -181,16 +181,18 @@ impl LikelihoodArgs {
         let started = Instant::now();
         let test = self.read(dbn, rows.test, ROWS, Philox::new(seed, streams::BINARIZE), device)?;
         let n_test = test.dim(0)?;
-        let train = self.read(dbn, rows.train, n_test, Philox::new(seed, streams::BINARIZE + 1), device)?;
+        let draws = Philox::new(seed, streams::BINARIZE + 1);
+        let train = rows.train.map(|train| self.read(dbn, train, n_test, draws, device)).transpose()?;
         let (top, below) = match dbn.layers() {
             [only] => (only, None),
             [below, top] => (top, Some(below)),
             layers => bail!("--log-likelihood: there must be one or two layers, got {}", layers.len()),
         };
         // Rows of the top RBM: forward annealing starts at their mean, reverse annealing at the rows themselves.
+        let start = train.as_ref().unwrap_or(&test);
         let read_by_top = match below {
-            Some(below) => below.sample_hidden(&train, Philox::new(seed, streams::BINARIZE + 2))?,
-            None => train.clone(),
+            Some(below) => below.sample_hidden(start, Philox::new(seed, streams::BINARIZE + 2))?,
+            None => start.clone(),
         };
         let found = self.partition_function(top, &read_by_top, seed)?;
         let (log_z, reverse) = match &found {
@@ -207,7 +209,8 @@ impl LikelihoodArgs {
             errors[side] = bound.standard_error;
             Ok(bound.estimate)
         };
-        let (on_test, on_train) = (of(&test, &log_z, 0)?, of(&train, &log_z, 1)?);
+        let on_test = of(&test, &log_z, 0)?;
+        let on_train = train.as_ref().map(|train| of(train, &log_z, 1)).transpose()?;
         // The same rows and draws: only ln Z differs.
         let turned = |reverse: Estimate| Estimate {
             value: on_test.value + log_z.value - reverse.value,
@@ -227,7 +230,7 @@ impl LikelihoodArgs {
             },
             measured_on: rows.measured_on,
             n_test,
-            n_train: train.dim(0)?,
+            n_train: train.map_or(Ok(0), |train| train.dim(0))?,
             seconds: started.elapsed().as_secs_f64(),
         })
     }
@@ -371,15 +374,15 @@ impl Likelihood {
             .test_reverse
             .as_ref()
             .map_or(String::new(), |e| format!(", {} by ln Z from above", words(e)));
+        let [error, error_of_train] = errors;
+        let of_train = self.train.as_ref().map_or(String::new(), |train| {
+            format!("; {}: {}{error_of_train} nats", count(self.n_train, "training row"), words(train))
+        });
         lines.push(format!(
-            "{what}, {} ({}): {}{} nats{above}; {}: {}{} nats; {}",
+            "{what}, {} ({}): {}{error} nats{above}{of_train}; {}",
             self.measured_on.count(self.n_test),
             self.rows,
             words(&self.test),
-            errors[0],
-            count(self.n_train, "training row"),
-            words(&self.train),
-            errors[1],
             seconds(self.seconds)
         ));
         lines

@@ -5,7 +5,7 @@ use crate::data::MeasuredOn;
 use crate::progress::Spinner;
 use crate::readout::{Features, Readout, Rows, some};
 use crate::report::figure;
-use crate::rows::{self, Reads};
+use crate::rows::{self, Blocks, Reads};
 use anyhow::Result;
 use candle::Device;
 use chandlery::Philox;
@@ -13,7 +13,7 @@ use chandlery::dbn::Dbn;
 use chandlery_datasets::Split;
 use serde::Serialize;
 
-/// Rows that free energies and likelihoods are measured on, at most.
+/// Rows that free energies and pseudo-likelihoods are measured on, at most.
 const ENERGY_ROWS: usize = 10_000;
 
 /// The results of an evaluation.
@@ -23,10 +23,12 @@ pub struct Evaluation {
     pub measured_on: MeasuredOn,
     /// None where there are no labels.
     pub readout: Option<Readout>,
-    /// Mean over test rows of the squared error of the reconstruction, summed over the inputs.
+    /// Rows measured.
+    pub n_test: usize,
+    /// Mean over all of them of the squared error of the reconstruction, summed over the inputs.
     pub reconstruction_error: f64,
-    /// Mean free energy of test rows minus that of training rows in the lowest layer, in nats.
-    pub free_energy_gap: f64,
+    /// Mean free energy of test rows minus that of training rows in the lowest layer, in nats; none without training rows.
+    pub free_energy_gap: Option<f64>,
     /// Pseudo-log-likelihood of test rows in the lowest layer, in nats per row; none for real-valued inputs.
     pub pseudo_likelihood: Option<f64>,
 }
@@ -38,15 +40,26 @@ impl Evaluation {
         let (lowest, config) = (&dbn.layers()[0], dbn.config());
         let widest = config.layers.iter().map(|layer| layer.n_hidden).fold(config.n_inputs(), usize::max);
         let read = |split: &Split| rows::all(&some(split, ENERGY_ROWS, widest)?, config, device);
-        let (train, test) = (read(rows.train)?, read(rows.test)?);
-        let (train_below, test_below) = (dbn.prepare(&train)?, dbn.prepare(&test)?);
+        let (mut sum, mut n_test) = (0., 0);
+        let mut blocks = Blocks::new(rows.test, config, device)?;
+        while let Some(block) = blocks.next()? {
+            let n = block.dim(0)?;
+            sum += dbn.reconstruction_error(&block)? * n as f64;
+            n_test += n;
+        }
+        let test = read(rows.test)?;
+        let test_below = dbn.prepare(&test)?;
+        let gap = |train: &Split| -> Result<f64> {
+            Ok(lowest.free_energy_gap(&dbn.prepare(&read(train)?)?, &test_below)?)
+        };
         let flips = Philox::new(seed, streams::FLIPS);
         let binary = !lowest.config().visible.is_gaussian();
         Ok(Self {
             measured_on: rows.measured_on,
             readout: readout(dbn, rows, device)?,
-            reconstruction_error: dbn.reconstruction_error(&test)?,
-            free_energy_gap: lowest.free_energy_gap(&train_below, &test_below)?,
+            n_test,
+            reconstruction_error: sum / n_test as f64,
+            free_energy_gap: rows.train.map(gap).transpose()?,
             pseudo_likelihood: if binary {
                 Some(lowest.pseudo_likelihood(&test_below, flips)?)
             } else {
@@ -63,11 +76,15 @@ impl Evaluation {
         }
         let likelihood =
             self.pseudo_likelihood.map_or(String::new(), |l| format!(", pseudo-likelihood {l:.1} nats"));
+        let gap =
+            self.free_energy_gap.map_or(String::new(), |gap| format!(", free-energy gap {gap:.2} nats"));
         lines.push(format!(
-            "{}: reconstruction error {} (squared, summed over the inputs), free-energy gap {:.2} nats{likelihood}",
-            self.measured_on,
+            "{}: reconstruction error {} (squared, summed over the inputs){gap}{likelihood}",
+            match self.measured_on {
+                MeasuredOn::All => self.measured_on.count(self.n_test),
+                other => other.to_string(),
+            },
             figure(self.reconstruction_error, 3),
-            self.free_energy_gap
         ));
         lines
     }

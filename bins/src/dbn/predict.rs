@@ -1,18 +1,18 @@
 //! The command `predict`: the class of each row, and how probable each class is.
 use super::args::PredictArgs;
 use super::saved::Saved;
+use crate::data::of_classes;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report, is_stdout, named, to_stdout};
 use crate::rows::{Blocks, split_of};
-use crate::run_folder::{check_writable, write_beside};
+use crate::run_folder::check_writable;
 use anyhow::{Context, Result, bail};
 use candle::{D, DType, Device, Module, Tensor};
 use candle_nn::ops::softmax;
 use chandlery::io::save_tensors;
 use chandlery_datasets::count;
+use chandlery_datasets::whole::write_whole;
 use serde_json::json;
-use std::collections::HashMap;
-use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
@@ -21,7 +21,7 @@ use std::path::Path;
 enum Format {
     /// A line for each row: its number, its class and the probability of each class.
     Csv,
-    /// `probabilities` and `classes`.
+    /// `probabilities` and `classes`; names of classes are in the header, as a list in JSON under `class_names`.
     Safetensors,
 }
 
@@ -45,13 +45,15 @@ pub fn predict(args: &PredictArgs) -> Result<Outcome> {
     check_writable(&args.out).context("--out")?;
     let device = args.common.open_device()?;
     let saved = Saved::load(&args.model.model, &device)?;
-    let n_classes = match &saved {
-        Saved::Classifier(network) => network.config().layers.last().map_or(0, |layer| layer.n_outputs),
-        Saved::Labelled(dbn) => dbn.config().n_classes,
-        Saved::Plain(_) | Saved::Autoencoder(_) => return Err(saved.refused(&args.model.model, "predict")),
+    let classes = match &saved {
+        Saved::Classifier(network) => network.config().classes(),
+        Saved::Labelled(dbn) => Some(dbn.config().classes()),
+        Saved::Plain(_) | Saved::Autoencoder(_) => None,
     };
-    let dataset = args.data.open(&args.model.model)?;
-    let (data, names) = (dataset.name.clone(), dataset.class_names.clone());
+    let classes = classes.ok_or_else(|| saved.refused(&args.model.model, "predict"))?;
+    let (n_classes, names) = (classes.n, classes.names);
+    let dataset = of_classes(args.data.open(&args.model.model)?, Some(classes))?;
+    let data = dataset.name.clone();
     let split = split_of(dataset, args.split)?;
     let n_samples = split.n_samples();
     let bar = Progress::rows(n_samples as u64, 0);
@@ -64,21 +66,20 @@ pub fn predict(args: &PredictArgs) -> Result<Outcome> {
     bar.finish();
     let probabilities = Tensor::cat(&probabilities, 0)?;
     let classes = probabilities.argmax(D::Minus1)?.to_vec1::<u32>()?;
-    // Names of another number of classes are those of other classes.
-    let names = names.filter(|names| names.len() == n_classes);
     match format {
         Format::Csv => {
-            let write = |out: &mut dyn Write| write_csv(out, &probabilities, &classes, names.as_deref());
+            let write = |out: &mut dyn Write| write_csv(out, &probabilities, &classes, names);
             match is_stdout(&args.out) {
                 true => to_stdout(write)?,
-                false => write_beside(&args.out, |partial| write(&mut File::create(partial)?))?,
+                false => write_whole(&args.out, |file| write(file))?,
             }
         }
         Format::Safetensors => {
             let classes = Tensor::new(&classes[..], &Device::Cpu)?;
             let tensors = [("probabilities", probabilities), ("classes", classes)];
             let tensors = tensors.map(|(name, tensor)| (name.to_owned(), tensor));
-            save_tensors(&args.out, tensors, HashMap::new())?;
+            let notes = names.map(|names| ("class_names".to_owned(), json!(names).to_string()));
+            save_tensors(&args.out, tensors, notes.into_iter().collect())?;
         }
     }
     let errors =
@@ -95,6 +96,7 @@ pub fn predict(args: &PredictArgs) -> Result<Outcome> {
         "data": data,
         "n_samples": n_samples,
         "n_classes": n_classes,
+        "class_names": names,
         "errors": errors,
         "error": errors.map(|errors| errors as f64 / n_samples as f64),
     }))?;

@@ -7,14 +7,14 @@
 //! | autoencoder               | `dbn fine-tune --autoencode`    | `encode`, `evaluate`, `reconstruct`                    |
 //! | classifier                | `dbn fine-tune --classify`      | `encode`, `evaluate`, `predict`                        |
 use super::sizes;
-use crate::program::other_model;
+use crate::program::{model_type, other_model};
 use crate::rows::Reads;
 use anyhow::{Error, Result, anyhow, bail};
 use candle::Device;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::feedforward::{Feedforward, Task};
 use chandlery::labelled::LabelledDbn;
-use chandlery::pretrained::{ModelType, model_type};
+use chandlery::pretrained::ModelType;
 use chandlery::rbm::Rbm;
 
 /// A saved model.

@@ -8,8 +8,8 @@ use crate::data::{Data, OfRows};
 use crate::readout::{Readout, Rows};
 use crate::report::{Outcome, figure, seconds};
 use crate::rows;
-use crate::session::{self, Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
-use anyhow::{Context, Result};
+use crate::session::{Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
+use anyhow::Result;
 use candle::Tensor;
 use chandlery::Trainer;
 use chandlery::dbn::DbnTrainer;
@@ -44,12 +44,10 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
     let is_new = asked.resumed().is_none();
     let notes = if is_new { choose(&data.train, &mut asked.settings)? } else { Vec::new() };
-    let mut feed = asked
-        .feed(args.feed, &data.train, asked.settings.n_batch(), asked.settings.seed)
-        .context("--batch")?;
+    let mut feed = asked.feed(args.feed, &data.train, asked.settings.n_batch(), asked.settings.seed)?;
     asked.settings.batch = Some(feed.config().batch);
     let mut session = asked.open(
-        session::Rows { data: &data.name, n: data.n_rows },
+        data.of_run()?,
         |settings, device| new_trainer(&data, settings, device),
         |settings, path, device| {
             let (mut trainer, place) = DbnTrainer::load_checkpoint(path, device)?;
@@ -150,14 +148,11 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
     // Memory of the training goes before the evaluation comes.
     drop(trainer);
     let RunInfo { input, settings, .. } = &run.info;
-    dbn.save_pretrained(run.folder.path())?;
+    dbn.save_pretrained(&run.folder.of_model("")?)?;
     run.folder.write("curves.svg", learning_curves::draw(&run.place.reports, dbn.config())?.as_bytes())?;
     let (test, measured_on) = data.measured_on();
     let pictures = draw::run_pictures(&dbn, (test, measured_on), settings.seed, &run.folder)?;
-    if run.is_interrupted()? {
-        return Ok(Outcome::Interrupted);
-    }
-    let rows = Rows { train: &data.train, test, measured_on, n_classes: data.n_classes };
+    let rows = Rows { train: Some(&data.train), test, measured_on, n_classes: data.n_classes };
     let evaluation = Evaluation::of(&dbn, &rows, settings.seed, &run.device)?;
     for line in evaluation.lines() {
         run.report.line(&line)?;

@@ -3,7 +3,7 @@ use super::choices::{Method, ReplaceArg, Rule, StartArg};
 use super::restore_args::{DenoiseArgs, InpaintArgs};
 use crate::completions::CompletionsArgs;
 use crate::help::COLOUR_OF_PATCHES;
-use crate::options::{Common, ReadArgs, above_zero, at_least_one, at_most_one, not_negative};
+use crate::options::{Common, ReadArgs, above_zero, at_least_one, at_most_one, not_negative, whole_number};
 use crate::rows::SplitArg;
 use crate::session::SessionArgs;
 use chandlery_datasets::patches::PatchSize;
@@ -161,7 +161,7 @@ pub struct Settings {
     #[arg(long, value_enum, default_value_t = ReplaceArg::WorstRepresented)]
     pub replace: ReplaceArg,
     /// Replace an atom that fewer rows than this use; default: 4. Not with --online, which has --max-idle.
-    #[arg(long, value_name = "ROWS", conflicts_with = "online")]
+    #[arg(long, value_name = "ROWS", conflicts_with = "online", value_parser = whole_number)]
     pub min_uses: Option<usize>,
     /// With --online, replace an atom that went unused for this many consecutive rows; default: 10,000.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one, requires = "online")]

@@ -11,11 +11,11 @@
 //! so that row `i` is `mean[i] + Σ_k values[i, k] · dictionary[indices[i, k]]`. The header of a `.safetensors` file also holds, as text,
 //! `n_atoms`, `n_features`, `unit`, and for patches of images `side`, `step` and `images`: a JSON list of `{name, height, width}`, in the order of
 //! the rows. A `.npz` file has no place for these.
-use crate::run_folder::write_beside;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::dictionary::Dictionary;
 use chandlery::io::save_tensors;
+use chandlery_datasets::whole::WholeFile;
 use chandlery_ops::SparseCodes;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -154,7 +154,12 @@ impl CodesFile {
         }
         let header = notes.as_ref().map(Notes::to_header).transpose()?;
         match Format::of(path)? {
-            Format::Npz => write_beside(path, |partial| Ok(Tensor::write_npz(&tensors, partial)?)),
+            Format::Npz => {
+                let file = WholeFile::create(path)?;
+                Tensor::write_npz(&tensors, file.beside())
+                    .with_context(|| format!("{}: cannot write", path.display()))?;
+                Ok(file.finish()?)
+            }
             Format::Safetensors => {
                 let tensors = tensors.into_iter().map(|(name, tensor)| (name.to_owned(), tensor));
                 Ok(save_tensors(path, tensors, header.unwrap_or_default())?)

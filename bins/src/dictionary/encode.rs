@@ -8,7 +8,7 @@ use super::signals::{Signals, holds_images, open_images, usual};
 use super::summary::Summary;
 use crate::progress::Progress;
 use crate::report::figure;
-use crate::report::{Outcome, Report};
+use crate::report::{Outcome, Report, of_data};
 use crate::rows::{SplitArg, split_of};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result, bail, ensure};
@@ -79,7 +79,7 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
         bar.label("coding".to_owned());
         let mut blocks = signals.blocks(&device)?;
         while let Some(rows) = blocks.next_raw()? {
-            codes.add(&rows)?;
+            of_data(&args.data, codes.add(&rows))?;
             bar.advance(rows.dim(0)? as u64);
         }
         bar.finish();

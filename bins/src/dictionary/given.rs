@@ -4,13 +4,13 @@
 //! matrix, `[n_atoms, n_features]`. A file says nothing of how signals are coded: orthogonal matching pursuit to [`NONZERO`] atoms, as in
 //! training by default, without taking means out.
 use crate::arrays::Format;
-use crate::program::other_model;
+use crate::program::{model_type, other_model};
 use crate::report::is_stdout;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::dictionary::{Dictionary, DictionaryConfig};
 use chandlery::io::load_tensors;
-use chandlery::pretrained::{ModelType, model_type};
+use chandlery::pretrained::ModelType;
 use chandlery_datasets::preparation::{Preparation, StepConfig};
 use chandlery_datasets::{DataOptions, ImageShape};
 use std::collections::HashMap;

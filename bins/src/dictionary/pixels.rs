@@ -8,10 +8,11 @@
 //! A basis of whitened patches is thus one of pixels: with pixels as signals, white noise on them stays white. Its codes are not those of the
 //! whitened patches, whose errors count otherwise.
 use super::given::{given, is_file};
+use crate::program::model_type;
 use anyhow::{Context, Result};
 use candle::{DType, Device, Tensor};
 use chandlery::dictionary::{Dictionary, DictionaryConfig};
-use chandlery::pretrained::{ModelType, model_type};
+use chandlery::pretrained::ModelType;
 use chandlery::sparse_coding::SparseCoding;
 use chandlery_datasets::Preparation;
 

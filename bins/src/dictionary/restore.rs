@@ -219,9 +219,10 @@ impl Kept<'_> {
     /// Keeps the dictionary as `train` would: the model, its results, a picture and a card.
     pub fn save(&self, kept: &ImageDictionary, folder: &RunFolder, report: &Report) -> Result<()> {
         let ImageDictionary { dictionary, energy } = kept;
-        dictionary.save_pretrained(folder.path())?;
+        folder.begin(&[])?;
+        dictionary.save_pretrained(&folder.of_model("")?)?;
         let tile = ImageShape::grey(self.side, self.side);
-        let pictured = draw::atoms(dictionary.atoms(), energy, tile, &folder.join("dictionary.png"))?;
+        let pictured = draw::atoms(dictionary.atoms(), energy, tile, &folder.file("dictionary.png")?)?;
         folder.write_json("results.json", self.results)?;
         let restored = RestoredImage {
             done: self.done,

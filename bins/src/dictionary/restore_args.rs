@@ -1,6 +1,6 @@
 //! The command line of `denoise` and `inpaint`.
 use super::choices::{MaskedMethod, Method, Rule};
-use crate::options::{Common, above_zero, at_least_one, inside_zero_one, not_negative};
+use crate::options::{Common, above_zero, at_least_one, inside_zero_one, not_negative, whole_number};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub struct ImageDictionaryArgs {
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one)]
     pub atoms: usize,
     /// Passes over the patches; 0 keeps the initial dictionary, an overcomplete cosine transform.
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole_number)]
     pub iterations: usize,
     /// Largest number of patches to learn from, drawn at random.
     #[arg(long, value_name = "N", default_value_t = 40_000, value_parser = at_least_one)]
@@ -30,7 +30,7 @@ pub struct ImageDictionaryArgs {
     /// Save the dictionary to this folder, with a model card and results, for `--dictionary` and `encode`.
     #[arg(long, value_name = "DIR", conflicts_with = "dictionary")]
     pub save_dictionary: Option<PathBuf>,
-    /// Overwrite a --save-dictionary folder that is not empty.
+    /// Replace the run in the --save-dictionary folder: the files that its files.txt lists. A folder of anything else is refused.
     #[arg(long, requires = "save_dictionary")]
     pub overwrite: bool,
     /// Seed of the draw of patches to learn from, and of the noise of --add-noise.
@@ -112,7 +112,7 @@ pub struct InpaintArgs {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
     pub nonzero: usize,
     /// Rounds of inpainting and relearning before the final inpainting.
-    #[arg(long, value_name = "N", default_value_t = 2, conflicts_with = "dictionary")]
+    #[arg(long, value_name = "N", default_value_t = 2, conflicts_with = "dictionary", value_parser = whole_number)]
     pub rounds: usize,
     /// The dictionary.
     #[command(flatten)]

@@ -8,10 +8,10 @@ use crate::progress::Spinner;
 use crate::rows::in_order;
 use anyhow::{Context, Result};
 use candle::{Device, Tensor};
-use chandlery_datasets::count;
 use chandlery_datasets::patches::{ImageSet, PatchSampler};
 use chandlery_datasets::preparation::{Preparation, StepConfig};
 use chandlery_datasets::{Feed, RowType, Split};
+use chandlery_datasets::{count, is_name};
 use std::path::Path;
 
 /// Side of a patch when none is asked for.
@@ -148,7 +148,7 @@ pub fn holds_images(data: &str) -> Result<bool> {
     if data == "natural-images" || path.is_file() && is_image(path) {
         return Ok(true);
     }
-    if !path.is_dir() {
+    if is_name(data) || !path.is_dir() {
         return Ok(false);
     }
     let entries =

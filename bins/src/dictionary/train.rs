@@ -9,12 +9,11 @@ use super::summary::Summary;
 use super::{card, draw, streams};
 use crate::curves::{self, Curve, Panel};
 use crate::report::figure;
-use crate::report::{Outcome, seconds};
+use crate::report::{Outcome, of_data, seconds};
 use crate::session::{
-    self, Asked, Ended, Epochs, FeedArgs, Kind, METRICS, Made, Nothing, PlaceOf, Run, RunInfo, Session,
-    Trained,
+    self, Asked, Ended, Epochs, FeedArgs, Kind, Made, Nothing, PlaceOf, Run, RunInfo, Session, Trained,
 };
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use candle::Device;
 use chandlery::dictionary::{Dictionary, DictionaryTrainer, OnlineTrainer};
 use chandlery::{Philox, Trainer};
@@ -22,7 +21,7 @@ use chandlery_datasets::count;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::marker::PhantomData;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 /// What an iteration came to: a line of `metrics.jsonl`.
@@ -33,8 +32,7 @@ pub struct IterationReport {
     /// Root mean square error in the unit of the signals: of new codes over the new atoms; for minibatches of each one's codes over the
     /// atoms before it, over the pass.
     pub rmse: f64,
-    /// Mean number of atoms of these codes; 0 in lines from before it was kept.
-    #[serde(default)]
+    /// Mean number of atoms of these codes.
     pub mean_count: f64,
     /// Atoms in at least one code.
     pub used: usize,
@@ -99,13 +97,9 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         asked.extend(|settings| settings.iterations = all);
     }
     let signals = Signals::open(&asked.input.signals, asked.settings.seed)?;
-    let resumed = Resumed {
-        folder: asked.resumed().map(|folder| folder.path().to_owned()).unwrap_or_default(),
-        iterations: args.iterations,
-    };
     match asked.settings.online {
-        None => from_all(asked, &signals, &resumed),
-        Some(batch) => from_minibatches(asked.by(), &signals, &resumed, batch),
+        None => from_all(asked, &signals, args.iterations),
+        Some(batch) => from_minibatches(asked.by(), &signals, args.iterations, batch),
     }
 }
 
@@ -127,54 +121,33 @@ fn given(args: &TrainArgs) -> Result<(Input, Settings)> {
     Ok((Input { signals }, settings))
 }
 
-/// The run to resume.
-struct Resumed {
-    folder: PathBuf,
-    /// Iterations that it is extended to.
-    iterations: Option<usize>,
-}
-
-impl Resumed {
-    /// The place that a checkpoint kept. Old versions kept none, but the lines of the iterations stand in the folder.
-    fn place<R>(&self, kept: Option<PlaceOf<R>>, made: usize) -> Result<PlaceOf<R>>
-    where
-        R: Run<Line = IterationReport, Extra = Nothing>,
-    {
-        if let Some(all) = self.iterations {
-            ensure!(all > made, "--iterations: must be above the {made} that this run has made, got {all}");
+/// Refuses to extend a run to fewer iterations than it has made.
+fn check_more(all: Option<usize>, made: usize) -> Result<()> {
+    match all {
+        Some(all) if all <= made => {
+            bail!("--iterations: must be above the {made} that this run has made, got {all}")
         }
-        match kept {
-            Some(place) => Ok(place),
-            None => {
-                let reports = reports_of(&self.folder, made)?;
-                let run_seconds = reports.iter().map(|line| line.seconds).sum();
-                Ok(session::Place { epoch: made, reports, run_seconds, ..session::Place::default() })
-            }
-        }
+        _ => Ok(()),
     }
 }
 
 /// Learns from all signals at once; an iteration is a step.
-fn from_all(asked: Asked<Batch>, signals: &Signals, resumed: &Resumed) -> Result<Outcome> {
-    let new = |settings: &Settings, device: &Device, folder: Option<&Path>| {
-        let first = first_dictionary(settings, signals, device, folder)?;
+fn from_all(asked: Asked<Batch>, signals: &Signals, all: Option<usize>) -> Result<Outcome> {
+    let new = |settings: &Settings, device: &Device| {
+        let first = first_dictionary(settings, signals, device, None)?;
         let philox = Philox::new(settings.seed, streams::TRAINER);
         let config = plan::train_config(settings, signals);
         Ok(DictionaryTrainer::new(first, &signals.split.raw(device)?, config, philox)?)
     };
-    let rows = session::Rows { data: &signals.name, n: signals.split.n_samples() };
+    let rows = session::Rows::of(&signals.name, &signals.split)?;
     let mut session = asked.open(
         rows,
-        |settings, device| new(settings, device, None),
+        |settings, device| of_data(&signals.name, new(settings, device)),
         |settings, path, device| {
-            if !path.exists() {
-                // An old version stopped before its first checkpoint.
-                return Ok((new(settings, device, Some(&resumed.folder))?, session::Place::default()));
-            }
             let (config, rows) = (plan::train_config(settings, signals), signals.split.raw(device)?);
             let (trainer, place) = DictionaryTrainer::load_checkpoint(path, &rows, config)?;
-            let made = trainer.last().iteration;
-            Ok((trainer, resumed.place::<Batch>(place, made)?))
+            check_more(all, trainer.last().iteration)?;
+            Ok((trainer, place))
         },
     )?;
     begin(&session, signals)?;
@@ -207,29 +180,25 @@ fn from_all(asked: Asked<Batch>, signals: &Signals, resumed: &Resumed) -> Result
 fn from_minibatches(
     mut asked: Asked<Online>,
     signals: &Signals,
-    resumed: &Resumed,
+    all: Option<usize>,
     batch: usize,
 ) -> Result<Outcome> {
     let mut feed =
         asked.feed(FeedArgs::default(), &signals.split, batch, asked.settings.seed).context("--online")?;
     asked.settings.online = Some(feed.config().batch);
-    let new = |settings: &Settings, device: &Device, folder: Option<&Path>| {
-        let first = first_dictionary(settings, signals, device, folder)?;
+    let new = |settings: &Settings, device: &Device| {
+        let first = first_dictionary(settings, signals, device, None)?;
         let philox = Philox::new(settings.seed, streams::TRAINER);
         Ok(OnlineTrainer::new(first, plan::online_config(settings, signals), philox)?)
     };
-    let rows = session::Rows { data: &signals.name, n: signals.split.n_samples() };
+    let rows = session::Rows::of(&signals.name, &signals.split)?;
     let mut session = asked.open(
         rows,
-        |settings, device| new(settings, device, None),
-        |settings, path, device| {
-            if !path.exists() {
-                return Ok((new(settings, device, Some(&resumed.folder))?, session::Place::default()));
-            }
-            let config = plan::online_config(settings, signals);
-            let (trainer, place) = OnlineTrainer::load_checkpoint_as(path, config, device)?;
-            let made = trainer.batches() / feed.n_batches();
-            Ok((trainer, resumed.place::<Online>(place, made)?))
+        |settings, device| of_data(&signals.name, new(settings, device)),
+        |_, path, device| {
+            let (trainer, place) = OnlineTrainer::load_checkpoint(path, device)?;
+            check_more(all, trainer.batches() / feed.n_batches())?;
+            Ok((trainer, place))
         },
     )?;
     begin(&session, signals)?;
@@ -260,9 +229,10 @@ fn from_minibatches(
 /// Says what is learned, and keeps a given dictionary that the run begins with.
 fn begin<R: Run<Input = Input, Settings = Settings>>(session: &Session<R>, signals: &Signals) -> Result<()> {
     let settings = &session.info.settings;
-    if session.is_new && settings.init.is_some() {
+    // A run that was killed before it kept it does so now.
+    if settings.init.is_some() && !session.folder.join(START).join("config.json").exists() {
         let first = first_dictionary(settings, signals, &session.device, None)?;
-        first.save_pretrained(&session.folder.join(START))?;
+        first.save_pretrained(&session.folder.of_model(START)?)?;
     }
     let words = format!(
         "dictionary of {} for {} ({}), codes of {}",
@@ -272,25 +242,6 @@ fn begin<R: Run<Input = Input, Settings = Settings>>(session: &Session<R>, signa
         count(settings.nonzero, "atom")
     );
     session.announce(&words, settings.seed)
-}
-
-/// The lines of `metrics.jsonl` up to the checkpoint; as files of versions that did not keep them in the checkpoint have them.
-fn reports_of(folder: &Path, made: usize) -> Result<Vec<IterationReport>> {
-    if made == 0 {
-        return Ok(Vec::new());
-    }
-    let file = folder.join(METRICS);
-    let text =
-        std::fs::read_to_string(&file).with_context(|| format!("{}: cannot be read", file.display()))?;
-    let lines: Vec<&str> = text.lines().take(made).collect();
-    ensure!(
-        lines.len() == made,
-        "{}: must have one line for each iteration of the checkpoint, {made}, has {}",
-        file.display(),
-        lines.len()
-    );
-    let reports = lines.iter().map(|line| serde_json::from_str(line)).collect::<Result<_, _>>();
-    reports.with_context(|| format!("{}: cannot be read", file.display()))
 }
 
 /// An iteration in one line; where codes end at an error, how many atoms that takes is what is learned.
@@ -318,7 +269,7 @@ where
 {
     let RunInfo { input, settings, n_rows, .. } = &run.info;
     let reports = &run.place.reports;
-    dictionary.save_pretrained(run.folder.path())?;
+    dictionary.save_pretrained(&run.folder.of_model("")?)?;
     let curves = learning_curves(reports, signals.unit(), settings.error.is_some())?;
     run.folder.write("curves.svg", curves.as_bytes())?;
     let coder = dictionary.config().coder();
@@ -327,7 +278,7 @@ where
     let after = measure(signals, &coder, dictionary.atoms())?;
     let pictured = match signals.split.image.filter(draw::can_draw) {
         Some(tile) => {
-            let file = run.folder.join("dictionary.png");
+            let file = run.folder.file("dictionary.png")?;
             Some(draw::atoms(dictionary.atoms(), &after.energy, tile, &file)?)
         }
         None => None,

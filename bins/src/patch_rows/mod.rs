@@ -9,6 +9,7 @@ pub use reconstruct::Reconstructing;
 
 use crate::dictionary::signals::{holds_images, open_images};
 use crate::options::located;
+use crate::report::{note_usual_data, of_data};
 use crate::rows::{BLOCK, Reads, SplitArg, in_order, split_of};
 use crate::session::{self, Kind, RunInfo};
 use anyhow::{Context, Result, ensure};
@@ -31,6 +32,9 @@ impl session::info::Input for Input {
         self.rows.base = Some(base.to_owned());
     }
 }
+
+/// The data set that is read where none is named.
+const DATA: &str = "natural-images";
 
 /// What a program does with patches when it is not told.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +64,7 @@ impl Rows {
     /// # Errors
     /// When the data set is missing, or holds rows where patches are asked for.
     pub fn open(args: &InputArgs, usual: Usual, split: Option<SplitArg>, seed: u64) -> Result<Self> {
-        let name = args.data.clone().unwrap_or_else(|| "natural-images".to_owned());
+        let name = args.data.clone().unwrap_or_else(|| DATA.to_owned());
         let at = || format!("--data {name}");
         let base = args.base.as_deref();
         let (data, read) = (located(&name, base), args.read.located(base));
@@ -89,10 +93,21 @@ impl Rows {
         reads: &Reads,
     ) -> Result<Self> {
         let mut input = args.input.clone();
-        if input.data.is_none()
-            && let Ok((_, RunInfo::<Input, S> { input: of_run, directory, .. })) =
-                kind.open(Path::new(&args.model.model))
-        {
+        let model = &args.model.model;
+        let of_run = || {
+            let info: Option<RunInfo<Input, S>> = kind.of(Path::new(model))?;
+            Ok::<_, anyhow::Error>(info)
+        };
+        let of_run = match &input.data {
+            Some(_) => None,
+            None => of_run().with_context(|| {
+                format!("{model}: the data of this run is not known; name it with --data")
+            })?,
+        };
+        if input.data.is_none() && of_run.is_none() {
+            note_usual_data(model, DATA);
+        }
+        if let Some(RunInfo { input: of_run, directory, .. }) = of_run {
             input = InputArgs {
                 side: input.side.or(of_run.rows.side),
                 patches: input.patches.or(of_run.rows.patches),
@@ -137,7 +152,7 @@ impl Rows {
     pub fn each(&self, device: &Device, mut f: impl FnMut(&Tensor) -> Result<()>) -> Result<()> {
         let mut feed = self.feed(device)?;
         while let Some(minibatch) = feed.next()? {
-            f(&minibatch.rows)?;
+            of_data(&self.name, f(&minibatch.rows))?;
         }
         Ok(())
     }

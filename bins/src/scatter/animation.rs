@@ -1,10 +1,8 @@
 //! Pictures one after the other as an animated GIF.
-use crate::run_folder::write_beside;
 use anyhow::{Result, ensure};
+use chandlery_datasets::whole::write_whole;
 use image::codecs::gif::{GifEncoder, Repeat};
 use image::{Delay, DynamicImage, Frame, RgbImage};
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,22 +19,19 @@ const SPEED: i32 = 10;
 /// When `n` is 0, a picture cannot be made, they differ in size, or the disk refuses.
 pub fn write_gif(path: &Path, n: usize, mut frame: impl FnMut(usize) -> Result<RgbImage>) -> Result<()> {
     ensure!(n > 0, "animation: there must be at least 1 picture, got none");
-    write_beside(path, |partial| {
-        let mut out = BufWriter::new(File::create(partial)?);
-        {
-            let mut encoder = GifEncoder::new_with_speed(&mut out, SPEED);
-            encoder.set_repeat(Repeat::Infinite)?;
-            let mut size = None;
-            for i in 0..n {
-                let picture = frame(i)?;
-                let (first, got) = (*size.get_or_insert(picture.dimensions()), picture.dimensions());
-                ensure!(first == got, "animation: pictures must be {first:?} as the first one, got {got:?}");
-                let delay = Delay::from_saturating_duration(if i + 1 == n { LAST } else { EACH });
-                let pixels = DynamicImage::ImageRgb8(picture).into_rgba8();
-                encoder.encode_frame(Frame::from_parts(pixels, 0, 0, delay))?;
-            }
+    write_whole(path, |file| {
+        let mut encoder = GifEncoder::new_with_speed(file, SPEED);
+        encoder.set_repeat(Repeat::Infinite)?;
+        let mut size = None;
+        for i in 0..n {
+            let picture = frame(i)?;
+            let (first, got) = (*size.get_or_insert(picture.dimensions()), picture.dimensions());
+            ensure!(first == got, "animation: pictures must be {first:?} as the first one, got {got:?}");
+            let delay = Delay::from_saturating_duration(if i + 1 == n { LAST } else { EACH });
+            let pixels = DynamicImage::ImageRgb8(picture).into_rgba8();
+            encoder.encode_frame(Frame::from_parts(pixels, 0, 0, delay))?;
         }
-        Ok(out.flush()?)
+        Ok(())
     })
 }
 
@@ -45,6 +40,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use image::{AnimationDecoder, Rgb, codecs::gif::GifDecoder};
+    use std::fs::File;
     use std::io::BufReader;
 
     #[test]

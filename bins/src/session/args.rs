@@ -44,15 +44,16 @@ pub struct SessionArgs {
     /// Folder of the run; default: a new one under runs/, named by program and UTC time, such as runs/dbn-20250102T030405Z.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Overwrite the previous run in the --out folder.
+    /// Replace the run in the --out folder: the files that it wrote, which its files.txt lists, are removed once the new run has its first
+    /// checkpoint. A folder of anything else is refused.
     #[arg(long)]
     pub overwrite: bool,
     /// Resume an interrupted run with its own data and settings; the result has the same bits as that of an uninterrupted run.
     #[arg(long, value_name = "RUN")]
     pub resume: Option<PathBuf>,
     /// Seconds between checkpoints; 0: after every step. Unless 0 is given, the program waits longer where checkpoints would take more than
-    /// 1 % of the time. It also writes one at the first step, at the end of training, and when Ctrl-C or SIGTERM stops it. It keeps the last
-    /// two.
+    /// 1 % of the time. It also writes one at the first step, at the end of training, and when Ctrl-C or SIGTERM stops it, unless the step
+    /// takes longer than 2 s. It keeps the last two.
     #[arg(long, value_name = "SECONDS", default_value_t = 60., value_parser = not_negative)]
     pub checkpoint_every: f64,
     /// Stop after this many steps (minibatches, or iterations over all rows), as if Ctrl-C had been pressed then.

@@ -1,8 +1,8 @@
 //! The loop over epochs and minibatches, or over iterations: progress, checkpoints, interrupts.
 use super::{METRICS, PlaceOf, Run, Session};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{self, Orderly};
 use crate::progress::Progress;
-use crate::report::Outcome;
+use crate::report::{Outcome, of_data};
 use anyhow::Result;
 use chandlery::Trainer;
 use chandlery_datasets::Feed;
@@ -119,6 +119,7 @@ where
         let (rows, batch) = (feed.n_rows() as u64, feed.config().batch as u64);
         let done = self.place.epoch as u64 * rows + self.place.batch as u64 * batch;
         let bar = Progress::rows(n as u64 * rows, done);
+        let orderly = interrupt::orderly();
         let mut stopped = false;
         while self.place.epoch < n && !stopped {
             bar.label(label(self.place.epoch));
@@ -128,11 +129,12 @@ where
             let mut since_check = 0;
             while let Some(minibatch) = feed.next_of(self.watch.at_most(self.trainer.steps_at_once()))? {
                 let taken = minibatch.rows.dim(0)?.div_ceil(feed.config().batch);
-                self.trainer.steps_of(&minibatch.rows, minibatch.labels.as_ref(), taken)?;
+                let made = self.trainer.steps_of(&minibatch.rows, minibatch.labels.as_ref(), taken);
+                of_data(&self.data, made.map_err(Into::into))?;
                 self.place.batch += taken;
                 since_check += taken;
                 bar.advance(taken as u64 * batch);
-                let stop = self.watch.stops_after(taken, &self.interrupt);
+                let stop = self.watch.stops_after(taken, &orderly);
                 let save = stop || self.watch.checkpoint_is_due();
                 if save || since_check >= STEPS_BETWEEN_CHECKS {
                     self.trainer.check()?;
@@ -163,6 +165,7 @@ where
         bar.finish();
         self.trainer.check()?;
         self.save()?;
+        orderly.done();
         Ok(Outcome::Done)
     }
 }
@@ -180,12 +183,14 @@ impl<R: Run> Session<R> {
     ) -> Result<Outcome> {
         let bar = Progress::iterations(n as u64, self.place.epoch as u64);
         bar.label("learning".to_owned());
+        let orderly = interrupt::orderly();
         while self.place.epoch < n {
-            let Some(made) = step(&mut self.trainer, self.place.epoch)? else { break };
+            let made = of_data(&self.data, step(&mut self.trainer, self.place.epoch))?;
+            let Some(made) = made else { break };
             let iterations = made.iterations;
             self.keep(made, &bar)?;
             bar.advance(iterations as u64);
-            let stop = self.watch.stops_after(iterations, &self.interrupt);
+            let stop = self.watch.stops_after(iterations, &orderly);
             if stop || self.watch.checkpoint_is_due() {
                 self.save()?;
             }
@@ -196,6 +201,7 @@ impl<R: Run> Session<R> {
         }
         bar.finish();
         self.save()?;
+        orderly.done();
         Ok(Outcome::Done)
     }
 
@@ -239,9 +245,9 @@ impl Watch {
     }
 
     /// Counts steps, and says whether the loop must stop after them.
-    fn stops_after(&mut self, steps: usize, interrupt: &Interrupt) -> bool {
+    fn stops_after(&mut self, steps: usize, orderly: &Orderly) -> bool {
         self.steps += steps;
-        interrupt.asked() || self.stop_after.is_some_and(|n| self.steps >= n)
+        orderly.asked() || self.stop_after.is_some_and(|n| self.steps >= n)
     }
 
     /// Whether so long has passed since the last checkpoint that another is due. Where they were asked for after every step they are;
@@ -310,11 +316,11 @@ mod tests {
 
     #[test]
     fn a_loop_stops_after_the_steps_it_was_given_and_never_without() {
-        let interrupt = Interrupt::default();
+        let orderly = interrupt::orderly();
         let mut watch = Watch::start(5., 0., Some(2));
-        assert_eq!([(); 3].map(|()| watch.stops_after(1, &interrupt)), [false, true, true]);
+        assert_eq!([(); 3].map(|()| watch.stops_after(1, &orderly)), [false, true, true]);
         assert!(watch.checkpoint_is_due() && watch.run_seconds() >= 5.);
         let mut watch = Watch::start(0., f64::MAX, None);
-        assert!(!watch.stops_after(1, &interrupt) && !watch.checkpoint_is_due());
+        assert!(!watch.stops_after(1, &orderly) && !watch.checkpoint_is_due());
     }
 }

@@ -1,8 +1,10 @@
 //! `run.json`: what a run was asked for, from which it can be resumed.
-use crate::options::DataArgs;
+use crate::interrupt;
+use crate::options::{DataArgs, MOST_COUNT};
 use crate::report::{Outcome, Report};
 use crate::run_folder::RunFolder;
-use anyhow::{Context, Error, Result, bail};
+use anyhow::{Context, Result, bail};
+use chandlery_datasets::Fingerprint;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -11,10 +13,10 @@ use std::path::{Path, PathBuf};
 
 /// The file.
 pub const FILE: &str = "run.json";
+/// The folder of checkpoints.
+const CHECKPOINTS: &str = "checkpoint";
 /// Programs whose runs say what they were trained on by [`DataArgs`].
 const WITH_DATA: [&str; 3] = ["dbn ", "dae ", "tsne "];
-/// What `dbn fine-tune` once called it.
-const OLD_FINE_TUNE: &str = "fine-tune.json";
 
 /// The names of a training command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,27 +27,27 @@ pub struct Kind {
     pub folder: &'static str,
 }
 
-/// What a run was asked for. Fields that the file once lacked or named otherwise are still read.
+/// What a run was asked for.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RunInfo<I, S> {
     /// The training command: `dbn train`.
-    #[serde(default)]
     pub kind: String,
     /// Version of the program.
     pub version: String,
     /// The command line.
     pub command: String,
     /// The folder in which the command was given: the base folder of relative paths.
-    #[serde(default)]
     pub directory: Option<PathBuf>,
     /// Where rows come from.
     #[serde(flatten)]
     pub input: I,
     /// What is made of them.
-    #[serde(alias = "up_down")]
     pub settings: S,
     /// Rows of the training data, to notice when the data has changed.
     pub n_rows: usize,
+    /// The same of its content.
+    #[serde(default)]
+    pub fingerprint: Fingerprint,
 }
 
 /// Where rows come from.
@@ -75,24 +77,16 @@ pub fn data_and_settings<S: DeserializeOwned>(folder: &Path) -> Result<Option<(D
     struct OfRun<S> {
         data: DataArgs,
         directory: Option<PathBuf>,
-        #[serde(alias = "up_down")]
         settings: S,
     }
-    let Ok(folder) = RunFolder::open(folder) else {
+    let Some(found) = Found::of(folder)? else {
         return Ok(None);
     };
-    let Some((file, text)) = read(&folder)? else {
-        return Ok(None);
-    };
-    let unreadable = || format!("{}: cannot be read", file.display());
-    let value: Value = serde_json::from_str(&text).with_context(unreadable)?;
-    match command_of(&value, &file) {
-        Some(command) if !WITH_DATA.iter().any(|program| command.starts_with(program)) => {
-            bail!("{}: this is a run of `{command}`", file.display())
-        }
-        _ => {}
+    if !WITH_DATA.iter().any(|program| found.kind.starts_with(program)) {
+        bail!("{}: this is a run of `{}`", found.file.display(), found.kind)
     }
-    let OfRun { data, directory, settings } = serde_json::from_value(value).with_context(unreadable)?;
+    let unreadable = || format!("{}: cannot be read", found.file.display());
+    let OfRun { data, directory, settings } = serde_json::from_value(found.value).with_context(unreadable)?;
     Ok(Some((DataArgs { base: directory, ..data }, settings)))
 }
 
@@ -102,29 +96,48 @@ impl Kind {
         self.command.split(' ').next().unwrap_or(self.command)
     }
 
-    /// The folder of a run and what it was asked for.
+    /// The folder of a run to go on with, kept from other processes, and what it was asked for.
     ///
     /// # Errors
-    /// When there is no such folder, or it holds no run of this command; the message says of which.
+    /// When there is no such folder, another process is training in it, or it holds no run of this command; the message says of which.
     pub fn open<I: Input, S: DeserializeOwned>(&self, path: &Path) -> Result<(RunFolder, RunInfo<I, S>)> {
         let at = || format!("--resume {}", path.display());
         let folder = RunFolder::open(path).with_context(at)?;
-        let Some((file, text)) = read(&folder).with_context(at)? else {
+        let Some(found) = Found::of(path).with_context(at)? else {
+            if folder.join(CHECKPOINTS).is_dir() {
+                bail!(
+                    "{}: a run that began here ended before its first checkpoint; begin it again by the command that began it",
+                    at()
+                )
+            }
             bail!("{}: this folder holds no run: it has no {FILE}", at())
         };
-        let unreadable = || format!("{}: cannot be read", file.display());
-        let value: Value = serde_json::from_str(&text).with_context(unreadable)?;
-        match command_of(&value, &file) {
-            Some(command) if command != self.command => {
-                bail!("{}: this is a run of `{command}`; resume it with `{command} {}`", at(), at())
-            }
-            _ => {}
+        if found.kind != self.command {
+            bail!("{}: this is a run of `{1}`; resume it with `{1} {0}`", at(), found.kind)
         }
-        let mut info: RunInfo<I, S> = serde_json::from_str(&text).with_context(unreadable)?;
-        if let Some(directory) = &info.directory {
-            info.input.meant_from(directory);
-        }
+        let info = found.info()?;
         Ok((folder.locked().with_context(at)?, info))
+    }
+
+    /// What the run of this command in a folder was asked for; none where there is no run. Other processes may go on with it.
+    ///
+    /// # Errors
+    /// When there is a run of another command, or what it was asked for cannot be read.
+    pub fn of<I: Input, S: DeserializeOwned>(&self, path: &Path) -> Result<Option<RunInfo<I, S>>> {
+        let Some(found) = Found::of(path)? else {
+            return Ok(None);
+        };
+        if found.kind != self.command {
+            bail!("{}: this is a run of `{}`", found.file.display(), found.kind)
+        }
+        found.info().map(Some)
+    }
+
+    /// Has it said how to resume a run if a signal ends the process from here on.
+    pub fn say_if_interrupted(&'static self, report: Report, folder: &RunFolder) {
+        let folder = folder.clone();
+        // An end is under way: it cannot be told of an error.
+        interrupt::say_at_end(move || drop(self.say_interrupted(&report, &folder)));
     }
 
     /// Says how to resume a run that was interrupted.
@@ -132,44 +145,89 @@ impl Kind {
     /// # Errors
     /// When standard output refuses.
     pub fn interrupted(&self, report: &Report, folder: &RunFolder) -> Result<Outcome> {
-        let resume = format!("{} --resume {}", self.command, folder.path().display());
-        eprintln!("interrupted; resume with: {resume}");
-        report.finish(&json!({ "interrupted": true, "out": folder.path(), "resume": resume }))?;
+        interrupt::take_words();
+        self.say_interrupted(report, folder)?;
         Ok(Outcome::Interrupted)
     }
-}
 
-/// The file of a run and its text; none where there is no such file.
-fn read(folder: &RunFolder) -> Result<Option<(PathBuf, String)>> {
-    for name in [FILE, OLD_FINE_TUNE] {
-        let file = folder.join(name);
-        match std::fs::read_to_string(&file) {
-            Ok(text) => return Ok(Some((file, text))),
-            Err(err) if err.kind() == ErrorKind::NotFound => {}
-            Err(err) => {
-                let unreadable = format!("{}: cannot be read", file.display());
-                return Err(Error::new(err).context(unreadable));
-            }
-        }
+    fn say_interrupted(&self, report: &Report, folder: &RunFolder) -> Result<()> {
+        let resume = format!("{} --resume {}", self.command, folder.path().display());
+        report.note(&format!("interrupted; resume with: {resume}"));
+        report.finish(&json!({ "interrupted": true, "out": folder.path(), "resume": resume }))
     }
-    Ok(None)
 }
 
-/// The training command of a run; files that do not name it are told apart by their fields.
-fn command_of(info: &Value, file: &Path) -> Option<String> {
-    let has = |field: &str| info.get(field).is_some();
-    let by_fields = if file.ends_with(OLD_FINE_TUNE) {
-        Some("dbn fine-tune")
-    } else if has("up_down") {
-        Some("dbn up-down")
-    } else if has("signals") {
-        Some("dictionary-learning train")
-    } else if has("data") {
-        Some("dbn train")
-    } else {
-        None
+/// The file of a run, as it was found.
+struct Found {
+    file: PathBuf,
+    text: String,
+    value: Value,
+    kind: String,
+}
+
+impl Found {
+    /// That in a folder; none where there is no such folder or file.
+    fn of(folder: &Path) -> Result<Option<Self>> {
+        let file = folder.join(FILE);
+        let unreadable = || format!("{}: cannot be read", file.display());
+        let text = match std::fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(err) if matches!(err.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Ok(None);
+            }
+            Err(err) => return Err(err).with_context(unreadable),
+        };
+        let value: Value = serde_json::from_str(&text).with_context(unreadable)?;
+        let kind = value.get("kind").and_then(Value::as_str);
+        let kind =
+            kind.with_context(|| format!("{}: must name the command of the run as `kind`", file.display()))?;
+        check_counts(&value, "").with_context(unreadable)?;
+        Ok(Some(Self { kind: kind.to_owned(), file, text, value }))
+    }
+
+    /// Floats are parsed straight from the text.
+    fn info<I: Input, S: DeserializeOwned>(&self) -> Result<RunInfo<I, S>> {
+        let info = serde_json::from_str(&self.text);
+        let mut info: RunInfo<I, S> =
+            info.with_context(|| format!("{}: cannot be read", self.file.display()))?;
+        if let Some(directory) = &info.directory {
+            info.input.meant_from(directory);
+        }
+        Ok(info)
+    }
+}
+
+/// Refuses numbers that no option takes, at any depth; seeds are any.
+fn check_counts(value: &Value, at: &str) -> Result<()> {
+    match value {
+        Value::Object(fields) => {
+            fields.iter().filter(|(name, _)| *name != "seed").try_for_each(|(name, value)| {
+                check_counts(value, &if at.is_empty() { name.clone() } else { format!("{at}.{name}") })
+            })
+        }
+        Value::Array(values) => values.iter().try_for_each(|value| check_counts(value, at)),
+        Value::Number(n) if n.as_u64().is_some_and(|n| n >= MOST_COUNT) => {
+            bail!("{at}: must be below 2^53, got {n}")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses the folder of a run that has no model yet, by its name among models.
+///
+/// # Errors
+/// When it is one; the message says how it is finished.
+pub fn check_finished(model: &str) -> Result<()> {
+    let folder = Path::new(model);
+    let is_run = || folder.join(FILE).is_file() || folder.join(CHECKPOINTS).is_dir();
+    if !folder.is_dir() || folder.join("config.json").exists() || !is_run() {
+        return Ok(());
+    }
+    let mend = match Found::of(folder)? {
+        Some(found) => format!("finish it with `{} --resume {model}`", found.kind),
+        None => "begin it again by the command that began it".to_owned(),
     };
-    info.get("kind").and_then(Value::as_str).or(by_fields).map(str::to_owned)
+    bail!("{model}: this run is not finished, and has no model yet; {mend}")
 }
 
 #[cfg(test)]
@@ -197,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_is_read_back_from_files_of_all_versions() {
+    fn what_was_asked_for_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let folder = RunFolder::open(dir.path()).unwrap();
         let info = RunInfo {
@@ -208,13 +266,17 @@ mod tests {
             input: Of { data: "mnist".into(), base: "/somewhere".into() },
             settings: vec![0.1, 1e-17],
             n_rows: 7,
+            fingerprint: Fingerprint::default(),
         };
         folder.write_json(FILE, &info).unwrap();
-        let (_, back) = open(dir.path()).unwrap();
-        assert_eq!((back.input, back.settings, back.n_rows), (info.input, info.settings, 7));
-        let old = r#"{"version":"1","command":"dbn","data":"mnist","settings":[2.5],"n_rows":7}"#;
-        folder.write(FILE, old.as_bytes()).unwrap();
-        assert_eq!(open(dir.path()).unwrap().1.settings, [2.5]);
+        let (locked, back) = open(dir.path()).unwrap();
+        assert_eq!((&back.input, &back.settings, back.n_rows), (&info.input, &info.settings, 7));
+        // Who only reads it needs no lock.
+        assert!(open(dir.path()).is_err());
+        let read: RunInfo<Of, Vec<f64>> = KIND.of(dir.path()).unwrap().unwrap();
+        assert_eq!((read.input, read.settings), (info.input, info.settings));
+        drop(locked);
+        assert!(KIND.of::<Of, Vec<f64>>(&dir.path().join("none")).unwrap().is_none());
     }
 
     #[test]
@@ -222,24 +284,58 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = RunFolder::open(dir.path()).unwrap();
         let path = dir.path().display();
-        let text = || open(dir.path()).unwrap_err().to_string();
+        let text = || format!("{:#}", open(dir.path()).unwrap_err());
         assert_eq!(text(), format!("--resume {path}: this folder holds no run: it has no run.json"));
-        let common = r#""version":"1","command":"x","n_rows":7"#;
-        let cases = [
-            (OLD_FINE_TUNE, r#""data":"a","settings":[]"#, "dbn fine-tune"),
-            (FILE, r#""data":"a","up_down":[]"#, "dbn up-down"),
-            (FILE, r#""signals":{},"settings":[]"#, "dictionary-learning train"),
-            (FILE, r#""kind":"tsne embed","data":"a","settings":[]"#, "tsne embed"),
-        ];
-        for (file, fields, command) in cases {
-            folder.write(file, format!("{{{common},{fields}}}").as_bytes()).unwrap();
-            let want = format!(
-                "--resume {path}: this is a run of `{command}`; resume it with `{command} --resume {path}`"
-            );
-            assert_eq!(text(), want);
-            std::fs::remove_file(folder.join(file)).unwrap();
+        folder.write(FILE, br#"{"kind":"tsne train","version":"1"}"#).unwrap();
+        assert_eq!(
+            text(),
+            format!(
+                "--resume {path}: this is a run of `tsne train`; resume it with `tsne train --resume {path}`"
+            )
+        );
+        let err = KIND.of::<Of, Vec<f64>>(dir.path()).unwrap_err().to_string();
+        assert_eq!(err, format!("{path}/run.json: this is a run of `tsne train`"));
+        for text_of_file in ["{}", "[]", "", "{\"kind\":7}", r#"{"kind":"dbn train"}"#] {
+            folder.write(FILE, text_of_file.as_bytes()).unwrap();
+            assert!(text().contains(&format!("{path}/run.json: ")), "{text_of_file}: {}", text());
         }
-        folder.write(FILE, b"{}").unwrap();
-        assert_eq!(text(), format!("{}: cannot be read", folder.join(FILE).display()));
+    }
+
+    #[test]
+    fn numbers_that_no_option_takes_are_refused_in_the_file_of_a_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::open(dir.path()).unwrap();
+        let file = |epochs: u64| {
+            let text =
+                json!({"kind": "dbn train", "settings": {"seed": u64::MAX, "layers": [{"epochs": epochs}]}});
+            folder.write_json(FILE, &text).unwrap();
+            Found::of(dir.path()).map(|found| found.unwrap().kind).map_err(|err| format!("{err:#}"))
+        };
+        assert_eq!(file((1 << 53) - 1), Ok("dbn train".to_owned()));
+        for n in [1 << 53, u64::MAX] {
+            let err = file(n).unwrap_err();
+            assert!(
+                err.ends_with(&format!(
+                    "cannot be read: settings.layers.epochs: must be below 2^53, got {n}"
+                )),
+                "{err}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_run_without_a_model_is_told_from_a_folder_of_something_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().display().to_string();
+        let text = || check_finished(&name).map_err(|err| err.to_string().replace(&name, "RUN"));
+        assert_eq!(text(), Ok(()));
+        std::fs::create_dir(dir.path().join(CHECKPOINTS)).unwrap();
+        let not_finished = "RUN: this run is not finished, and has no model yet; ";
+        assert_eq!(text(), Err(format!("{not_finished}begin it again by the command that began it")));
+        std::fs::write(dir.path().join(FILE), r#"{"kind":"dae train"}"#).unwrap();
+        assert_eq!(text(), Err(format!("{not_finished}finish it with `dae train --resume RUN`")));
+        std::fs::write(dir.path().join("config.json"), "{}").unwrap();
+        assert_eq!(text(), Ok(()));
+        assert!(check_finished("owner/name").is_ok());
     }
 }

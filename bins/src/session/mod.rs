@@ -30,12 +30,12 @@ pub use epochs::{Ended, Epochs, Made, Pace, Place};
 pub use info::{Kind, RunInfo};
 
 use crate::device::describe;
-use crate::interrupt::Interrupt;
+use crate::interrupt;
 use crate::report::{Outcome, Report, seconds};
 use crate::run_folder::{Existing, RunFolder, command_line};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use candle::Device;
-use chandlery_datasets::{Feed, Split, count};
+use chandlery_datasets::{Feed, Fingerprint, Split, count};
 use epochs::Watch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -76,12 +76,24 @@ pub type PlaceOf<R> = Place<<R as Run>::Line, <R as Run>::Extra>;
 pub struct Nothing {}
 
 /// The rows that a run learns from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Rows<'a> {
     /// The data set, as the user named it.
     pub data: &'a str,
     /// How many there are, before any are held out.
     pub n: usize,
+    /// What tells them from others.
+    pub fingerprint: Fingerprint,
+}
+
+impl<'a> Rows<'a> {
+    /// All rows of a split.
+    ///
+    /// # Errors
+    /// When a row cannot be read.
+    pub fn of(data: &'a str, split: &Split) -> Result<Self> {
+        Ok(Self { data, n: split.n_samples(), fingerprint: Fingerprint::of([split], None)? })
+    }
 }
 
 /// A command line that was read: what a new run is asked for, or what the run to resume was asked for.
@@ -104,6 +116,7 @@ struct Resumed {
     command: String,
     directory: Option<PathBuf>,
     n_rows: usize,
+    fingerprint: Fingerprint,
     /// Whether the settings were changed by an option that resuming allows.
     extended: bool,
 }
@@ -123,11 +136,19 @@ impl<R: Run> Asked<R> {
             }
             Some(path) => {
                 let (folder, info) = R::KIND.open::<R::Input, R::Settings>(path)?;
-                let RunInfo { version, command, directory, input, settings, n_rows, .. } = info;
+                let RunInfo { version, command, directory, input, settings, n_rows, fingerprint, .. } = info;
                 (
                     input,
                     settings,
-                    Some(Resumed { folder, version, command, directory, n_rows, extended: false }),
+                    Some(Resumed {
+                        folder,
+                        version,
+                        command,
+                        directory,
+                        n_rows,
+                        fingerprint,
+                        extended: false,
+                    }),
                 )
             }
         };
@@ -156,7 +177,7 @@ impl<R: Run> Asked<R> {
             let words = format!("minibatches of {n}, all rows that are trained on, in place of {batch}");
             self.report.line(&words)?;
         }
-        Ok(Feed::new(train, &self.device, args.config(batch.min(n), seed))?)
+        Feed::new(train, &self.device, args.config(batch.min(n), seed)).context("--batch")
     }
 
     /// Changes the settings of a run that is resumed, by an option that resuming allows.
@@ -193,7 +214,7 @@ impl<R: Run> Asked<R> {
     /// Begins the run with the trainer that `new` makes, or goes on with the one that `load` reads from the path of a checkpoint.
     ///
     /// # Errors
-    /// When the data has another number of rows than when the run began, the folder is not empty, a trainer is refused, or the disk
+    /// When the data is not what it was when the run began, the folder is not empty, a trainer is refused, or the disk
     /// refuses.
     pub fn open(
         self,
@@ -202,9 +223,11 @@ impl<R: Run> Asked<R> {
         load: impl Fn(&R::Settings, &Path, &Device) -> Result<(R::Trainer, PlaceOf<R>)>,
     ) -> Result<Session<R>> {
         let Self { report, device, input, settings, args, resumed } = self;
-        let (began, is_new) = (Instant::now(), resumed.is_none());
-        let (folder, info, trainer, place) = match resumed {
+        let began = Instant::now();
+        let (folder, info, trainer, place, before) = match resumed {
             None => {
+                let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
+                RunFolder::check(args.out.as_deref(), existing)?;
                 let trainer = new(&settings, &device)?;
                 let info = RunInfo {
                     kind: R::KIND.command.to_owned(),
@@ -214,16 +237,20 @@ impl<R: Run> Asked<R> {
                     input,
                     settings,
                     n_rows: rows.n,
+                    fingerprint: rows.fingerprint,
                 };
-                let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
                 let folder = RunFolder::create(R::KIND.folder, args.out.as_deref(), existing)?;
-                let place = Place::default();
-                // A folder with run.json has a checkpoint, whenever the process was killed.
-                checkpoints::write(&folder, |path| R::save(&trainer, path, &place))?;
-                folder.write_json(info::FILE, &info)?;
-                (folder, info, trainer, place)
+                // What comes before the first step, such as a search for neighbours, counts too.
+                let mut place = Place::default();
+                place.run_seconds = began.elapsed().as_secs_f64();
+                checkpoints::begin(
+                    &folder,
+                    |path| R::save(&trainer, path, &place),
+                    || folder.write_json(info::FILE, &info),
+                )?;
+                (folder, info, trainer, place, 0.)
             }
-            Some(Resumed { folder, version, mut command, directory, n_rows, extended }) => {
+            Some(Resumed { folder, version, mut command, directory, n_rows, fingerprint, extended }) => {
                 ensure!(
                     n_rows == rows.n,
                     "{} had {} at the start of the run, and now has {}",
@@ -231,13 +258,20 @@ impl<R: Run> Asked<R> {
                     count(n_rows, "row"),
                     rows.n
                 );
+                if let Some(what) = fingerprint.difference(&rows.fingerprint) {
+                    bail!(
+                        "--data {}: {what} changed since the start of the run; give back the data that it began with, or begin a new run",
+                        rows.data
+                    )
+                }
                 let (trainer, place) =
                     checkpoints::read(&folder, &report, |path| load(&settings, path, &device))?;
                 if extended {
                     command = format!("{command}\n{}", command_line(R::KIND.program()));
                 }
                 let kind = R::KIND.command.to_owned();
-                let info = RunInfo { kind, version, command, directory, input, settings, n_rows };
+                let info =
+                    RunInfo { kind, version, command, directory, input, settings, n_rows, fingerprint };
                 if extended {
                     // The checkpoint has the schedules of the extended run, so it comes first.
                     checkpoints::write(&folder, |path| R::save(&trainer, path, &place))?;
@@ -245,21 +279,21 @@ impl<R: Run> Asked<R> {
                 }
                 // Lines after the checkpoint were written by steps that are made again.
                 folder.write_json_lines(METRICS, &place.reports)?;
-                (folder, info, trainer, place)
+                let before = place.run_seconds;
+                (folder, info, trainer, place, before)
             }
         };
-        // What comes before the first step, such as a search for neighbours, counts too.
-        let spent = place.run_seconds + began.elapsed().as_secs_f64();
+        let spent = before + began.elapsed().as_secs_f64();
+        R::KIND.say_if_interrupted(report, &folder);
         Ok(Session {
             report,
             device,
+            data: rows.data.to_owned(),
             folder,
             info,
             watch: Watch::start(spent, args.checkpoint_every, args.stop_after_steps),
-            interrupt: Interrupt::listen()?,
             trainer,
             place,
-            is_new,
         })
     }
 }
@@ -278,10 +312,9 @@ pub struct Session<R: Run> {
     pub trainer: R::Trainer,
     /// How far it is.
     pub place: PlaceOf<R>,
-    /// Whether it begins now.
-    pub is_new: bool,
+    /// The data set, as the user named it.
+    data: String,
     watch: Watch,
-    interrupt: Interrupt,
 }
 
 impl<R: Run> Session<R> {
@@ -311,8 +344,8 @@ impl<R: Run> Session<R> {
 
     /// Ends the training: the trainer, whose memory the caller can free, and what is left of the session.
     pub fn trained(self) -> (R::Trainer, Trained<R>) {
-        let Self { report, device, folder, info, trainer, place, interrupt, .. } = self;
-        (trainer, Trained { report, device, folder, info, place, interrupt, since: Instant::now() })
+        let Self { report, device, folder, info, trainer, place, .. } = self;
+        (trainer, Trained { report, device, folder, info, place, since: Instant::now() })
     }
 
     /// Says how to resume the run, which was interrupted.
@@ -336,22 +369,10 @@ pub struct Trained<R: Run> {
     pub info: RunInfo<R::Input, R::Settings>,
     /// How far it came.
     pub place: PlaceOf<R>,
-    interrupt: Interrupt,
     since: Instant,
 }
 
 impl<R: Run> Trained<R> {
-    /// Whether Ctrl-C was pressed; if so, says how to resume the run.
-    ///
-    /// # Errors
-    /// When standard output refuses.
-    pub fn is_interrupted(&self) -> Result<bool> {
-        if self.interrupt.asked() {
-            R::KIND.interrupted(&self.report, &self.folder)?;
-        }
-        Ok(self.interrupt.asked())
-    }
-
     /// Writes `results.json` and the model card, and says where the run is.
     ///
     /// Beside `results`, an object, the JSON has `out`, `device`, `seconds` of the whole run and `training_seconds` of its training.
@@ -382,6 +403,8 @@ impl<R: Run> Trained<R> {
         self.folder.write("README.md", card.text(&made).as_bytes())?;
         self.report.line(&format!("{} in {}", self.folder.path().display(), seconds(total)))?;
         self.report.finish(&all)?;
+        // The run is whole: there is nothing to resume.
+        interrupt::take_words();
         Ok(Outcome::Done)
     }
 }

@@ -4,6 +4,7 @@ use super::train::{KIND, USUAL};
 use crate::patch_rows::{self, EncodeArgs, ReconstructArgs, Reconstructing, Rows, UseArgs};
 use crate::report::{Outcome, Report};
 use crate::run_folder::check_writable;
+use crate::session::info::check_finished;
 use anyhow::{Context, Result};
 use candle::{DType, Device, Module, Tensor};
 use chandlery::sparse_autoencoder::{Cost, SparseAutoencoder};
@@ -14,6 +15,7 @@ const DEAD: f64 = 1e-3;
 
 fn open(args: &UseArgs) -> Result<(Device, SparseAutoencoder, Rows)> {
     let device = args.common.open_device()?;
+    check_finished(&args.model.model)?;
     let model = SparseAutoencoder::from_pretrained(&args.model.model, &device)?;
     let rows = Rows::to_use::<Settings>(args, &KIND, USUAL, &model.config().into())?;
     Ok((device, model, rows))

@@ -80,7 +80,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let rows = Rows::open(&asked.input.rows, USUAL, Some(SplitArg::Train), asked.settings.seed)?;
     let home = if asked.settings.cost.chunk.is_some() { Device::Cpu } else { asked.device.clone() };
     let raw = rows.split.raw(&home)?;
-    let of_run = session::Rows { data: &rows.name, n: rows.split.n_samples() };
+    let of_run = session::Rows::of(&rows.name, &rows.split)?;
     let mut session = asked.open(
         of_run,
         |settings, device| {
@@ -152,9 +152,9 @@ fn finish(
     parts: [&CostParts; 2],
 ) -> Result<Outcome> {
     let (settings, lines) = (&run.info.settings, &run.place.reports);
-    model.save_pretrained(run.folder.path())?;
+    model.save_pretrained(&run.folder.of_model("")?)?;
     run.folder.write("curves.svg", learning_curves(lines)?.as_bytes())?;
-    let pictures: Vec<_> = draw::filters(model, run.folder.path())?.into_iter().collect();
+    let pictures: Vec<_> = draw::filters(model, &run.folder)?.into_iter().collect();
     let [before, after] = parts;
     let iterations = lines.last().map_or(0, |line| line.iteration);
     run.report.line(&format!(

@@ -4,6 +4,7 @@ use super::train::{KIND, USUAL};
 use crate::patch_rows::{self, EncodeArgs, ReconstructArgs, Reconstructing, Rows, UseArgs};
 use crate::report::{Outcome, Report, figure};
 use crate::run_folder::check_writable;
+use crate::session::info::check_finished;
 use anyhow::{Context, Result};
 use candle::Device;
 use chandlery::sparse_coding::SparseCoding;
@@ -11,6 +12,7 @@ use serde_json::json;
 
 fn open(args: &UseArgs) -> Result<(Device, SparseCoding, Rows)> {
     let device = args.common.open_device()?;
+    check_finished(&args.model.model)?;
     let model = SparseCoding::from_pretrained(&args.model.model, &device)?;
     let rows = Rows::to_use::<Settings>(args, &KIND, USUAL, &model.config().into())?;
     Ok((device, model, rows))

@@ -1,11 +1,11 @@
 //! Pictures of a basis.
 use crate::dictionary::draw::{atoms, can_draw};
+use crate::run_folder::RunFolder;
 use crate::session::Picture;
 use anyhow::Result;
 use candle::{DType, Device, Module};
 use chandlery::sparse_coding::SparseCoding;
 use chandlery_datasets::Split;
-use std::path::Path;
 
 /// The name of the picture of the basis.
 pub const BASIS: &str = "basis.png";
@@ -14,7 +14,12 @@ pub const BASIS: &str = "basis.png";
 const SOME: usize = 1024;
 
 /// Draws the atoms, those with the largest energy (sum of squared activations of some rows of `split`) first.
-pub fn basis(model: &SparseCoding, split: &Split, device: &Device, folder: &Path) -> Result<Option<Picture>> {
+pub fn basis(
+    model: &SparseCoding,
+    split: &Split,
+    device: &Device,
+    folder: &RunFolder,
+) -> Result<Option<Picture>> {
     let config = model.config();
     let Some(tile) = config.image.filter(|tile| can_draw(tile) && tile.n_features() == config.n_features)
     else {
@@ -22,7 +27,7 @@ pub fn basis(model: &SparseCoding, split: &Split, device: &Device, folder: &Path
     };
     let activations = model.forward(&split.take(SOME)?.raw(device)?)?;
     let energy = activations.sqr()?.sum(0)?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
-    let n = atoms(model.basis(), &energy, tile, &folder.join(BASIS))?;
+    let n = atoms(model.basis(), &energy, tile, &folder.file(BASIS)?)?;
     let caption = format!(
         "the {n} atoms with the largest energy (sum of squared activations), the largest at the top left; mid-grey is 0"
     );

@@ -27,7 +27,7 @@ pub fn self_taught(args: &SelfTaughtArgs) -> Result<Outcome> {
         results.insert("objective".to_owned(), json!(metrics.figures.objective));
         results.insert("nonzero_fraction".to_owned(), json!(metrics.figures.nonzero_fraction));
         if let Some(folder) = folder {
-            model.save_pretrained(folder)?;
+            model.save_pretrained(&folder.of_model("")?)?;
             draw::basis(&model, &rows, device, folder)?;
         }
         Ok(())

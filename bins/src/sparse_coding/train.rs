@@ -99,7 +99,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     asked.extend_epochs(args.epochs, |settings| settings.epochs, |settings, all| settings.epochs = all)?;
     let rows = Rows::open(&asked.input.rows, USUAL, Some(SplitArg::Train), asked.settings.seed)?;
     let mut feed = asked.feed(args.feed, &rows.split, asked.settings.learn.batch, asked.settings.seed)?;
-    let of_run = session::Rows { data: &rows.name, n: rows.split.n_samples() };
+    let of_run = session::Rows::of(&rows.name, &rows.split)?;
     let mut session = asked.open(
         of_run,
         |settings, device| {
@@ -154,12 +154,12 @@ fn words_of(line: &Line, n: usize) -> String {
 /// The model, its measure, pictures, curves and the model card.
 fn finish(run: &Trained<Train>, rows: &Rows, model: &SparseCoding) -> Result<Outcome> {
     let (settings, lines) = (&run.info.settings, &run.place.reports);
-    model.save_pretrained(run.folder.path())?;
+    model.save_pretrained(&run.folder.of_model("")?)?;
     run.folder.write("curves.svg", learning_curves(lines)?.as_bytes())?;
     let mut measure = model.measure();
     rows.each(&run.device, |rows| Ok(measure.add(rows)?))?;
     let figures = measure.figures()?;
-    let picture = draw::basis(model, &rows.split, &run.device, run.folder.path())?;
+    let picture = draw::basis(model, &rows.split, &run.device, &run.folder)?;
     let pictures: Vec<_> = picture.into_iter().collect();
     let before = lines.first().map_or(figures.objective, |line| line.objective);
     run.report.line(&format!(

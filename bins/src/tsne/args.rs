@@ -3,7 +3,7 @@ use super::choices::{MethodArg, MetricArg, SplitsArg, StartArg};
 use crate::completions::CompletionsArgs;
 use crate::help::PREPARE;
 use crate::options::{
-    Common, DataArgs, ModelArgs, RowsArgs, above_zero, at_least_one, below_one, not_negative,
+    Common, DataArgs, ModelArgs, RowsArgs, above_zero, at_least_one, below_one, not_negative, whole_number,
 };
 use crate::rows::SplitArg;
 use crate::session::SessionArgs;
@@ -101,7 +101,7 @@ pub struct Settings {
     #[arg(long, value_name = "DISTANCE", default_value_t = 0.5, value_parser = above_zero)]
     pub node_distance: f64,
     /// Number of early iterations, which use --early-exaggeration.
-    #[arg(long, value_name = "N", default_value_t = 250)]
+    #[arg(long, value_name = "N", default_value_t = 250, value_parser = whole_number)]
     pub early_iterations: usize,
     /// Factor on the attraction in the early iterations, above 0.
     #[arg(long, value_name = "FACTOR", default_value_t = 12., value_parser = above_zero)]

@@ -7,7 +7,6 @@ use crate::scatter::discs::{Points, draw};
 use crate::session::Picture;
 use anyhow::{Context, Result};
 use candle::{DType, Device, Tensor};
-use std::path::PathBuf;
 
 /// The name of the animation.
 const ANIMATION: &str = "history.gif";
@@ -23,25 +22,24 @@ pub struct History {
 impl History {
     /// In this run folder.
     pub fn new(folder: &RunFolder, classes: &Classes) -> Result<Self> {
-        folder.make_for("history/x")?;
         Ok(Self { folder: folder.clone(), classes: classes.clone() })
     }
 
-    fn file(&self, iteration: usize) -> PathBuf {
-        self.folder.join(&format!("history/{iteration:06}.png"))
+    fn name(iteration: usize) -> String {
+        format!("history/{iteration:06}.png")
     }
 
     /// Draws the layout after so many iterations.
     pub fn draw(&self, iteration: usize, layout: &Tensor, words: &str) -> Result<()> {
         let positions = values(layout)?;
         let points = Points { positions: &positions, n_dims: layout.dim(1)?, classes: &self.classes };
-        write_png(&draw(&points, words, SIDE)?, &self.file(iteration))
+        write_png(&draw(&points, words, SIDE)?, &self.folder.file(&Self::name(iteration))?)
     }
 
     /// Puts the pictures after these iterations together.
     pub fn animate(&self, iterations: &[usize]) -> Result<Picture> {
-        write_gif(&self.folder.join(ANIMATION), iterations.len(), |i| {
-            let file = self.file(iterations[i]);
+        write_gif(&self.folder.file(ANIMATION)?, iterations.len(), |i| {
+            let file = self.folder.join(&Self::name(iterations[i]));
             let picture =
                 image::open(&file).with_context(|| format!("{}: cannot be read", file.display()))?;
             Ok(picture.into_rgb8())

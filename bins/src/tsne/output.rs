@@ -24,7 +24,7 @@ const ARRAYS: [&str; 3] = ["layout.npy", "layout.csv", "layout.safetensors"];
 pub fn write_arrays(folder: &RunFolder, layout: &Tensor, labels: Option<&[u32]>) -> Result<()> {
     for name in ARRAYS {
         let mut once = Some(layout.clone());
-        arrays::write(&folder.join(name), layout.dims2()?, || Ok(once.take()), labels)?;
+        arrays::write(&folder.file(name)?, layout.dims2()?, || Ok(once.take()), labels)?;
     }
     Ok(())
 }
@@ -41,7 +41,7 @@ pub fn write_pictures(
     let positions = values(layout)?;
     let points = Points { positions: &positions, n_dims: layout.dim(1)?, classes };
     let title = format!("t-SNE of {}", rows.name);
-    write_png(&draw(&points, &title, SIDE)?, &folder.join(SCATTER))?;
+    write_png(&draw(&points, &title, SIDE)?, &folder.file(SCATTER)?)?;
     let mut notes = Vec::new();
     if rows.labels.is_some() && !classes.labelled {
         notes.push("There are too many different labels to colour points by them.".to_owned());

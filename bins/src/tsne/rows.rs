@@ -1,10 +1,13 @@
 //! The rows that are laid out, and layouts that are read from files.
 use super::choices::SplitsArg;
 use crate::options::DataArgs;
+use crate::session::info::check_finished;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery_datasets::preparation::StepConfig;
-use chandlery_datasets::{Centre, DataOptions, Dataset, ImageShape, Preparation, Split, count, open};
+use chandlery_datasets::{
+    Centre, DataOptions, Dataset, Fingerprint, ImageShape, Preparation, Split, count, open,
+};
 use chandlery_ops::free_memory;
 use std::path::Path;
 
@@ -22,6 +25,8 @@ pub struct Rows {
     pub class_names: Option<Vec<String>>,
     /// How the values of a row make an image.
     pub image: Option<ImageShape>,
+    /// What tells them from others.
+    pub fingerprint: Fingerprint,
 }
 
 /// Raw rows.
@@ -47,7 +52,7 @@ impl Rows {
 
     /// Copies rows of a data set, which was read with this centre, to `device`.
     pub fn of(dataset: Dataset, splits: SplitsArg, centre: Option<&Centre>, device: &Device) -> Result<Self> {
-        let Dataset { name, train, test, class_names } = dataset;
+        let Dataset { name, train, test, class_names, .. } = dataset;
         let splits: Vec<Split> = match (splits, test) {
             (SplitsArg::Train, _) | (SplitsArg::All, None) => vec![train],
             (SplitsArg::All, Some(test)) => vec![train, test],
@@ -62,8 +67,10 @@ impl Rows {
             }
         };
         let labels: Option<Vec<&[u32]>> = splits.iter().map(|split| split.labels.as_deref()).collect();
+        let fingerprint = Fingerprint::of(&splits, class_names.as_deref())?;
         Ok(Self {
             name,
+            fingerprint,
             held,
             centre: centre.and_then(Centre::values).unwrap_or_default().to_vec(),
             labels: labels.map(|of| of.concat()),
@@ -165,8 +172,9 @@ pub fn centred(split: &Split, centre: Option<&Centre>, device: &Device) -> Resul
 
 /// Reads a layout of `n` rows from a file, or from the folder of a run: f32 `[n, n_dims]`.
 pub fn read_layout(path: &Path, flag: &str, n: usize, device: &Device) -> Result<Tensor> {
-    let file = if path.is_dir() { path.join("layout.npy") } else { path.to_owned() };
     let at = || format!("{flag} {}", path.display());
+    check_finished(&path.display().to_string()).with_context(|| flag.to_owned())?;
+    let file = if path.is_dir() { path.join("layout.npy") } else { path.to_owned() };
     let layout = open(&file.display().to_string(), &DataOptions::default()).with_context(at)?;
     let layout = layout.train.to_tensor(device)?;
     let (points, n_dims) = layout.dims2()?;

@@ -7,7 +7,7 @@ use super::{card, given, output, streams};
 use crate::curves::{self, Curve, Panel};
 use crate::data::OfRows;
 use crate::progress::Spinner;
-use crate::report::{Outcome, figure, seconds};
+use crate::report::{Outcome, figure, note, of_data, seconds};
 use crate::scatter::Classes;
 use crate::session::{self, Asked, Kind, Made, Nothing, Picture, PlaceOf, Run, Session, Trained};
 use anyhow::{Result, ensure};
@@ -60,8 +60,8 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let rows = Rows::open(&asked.input.data, asked.settings.split, centre.as_ref(), &asked.device)?;
     let classes = Classes::new(rows.n(), rows.labels.as_deref(), rows.class_names.as_deref());
     let mut session = asked.open(
-        session::Rows { data: &rows.name, n: rows.n() },
-        |settings, device| begin(settings, &rows, device),
+        session::Rows { data: &rows.name, n: rows.n(), fingerprint: rows.fingerprint.clone() },
+        |settings, device| of_data(&rows.name, begin(settings, &rows, device)),
         |settings, path, device| {
             let of_run = rows.raw().filter(|_| settings.neighbours_from.is_none());
             let (mut run, place) = TsneRun::load_checkpoint(path, of_run, device)?;
@@ -100,7 +100,10 @@ fn begin(settings: &Settings, rows: &Rows, device: &Device) -> Result<TsneRun> {
     let run = match (&settings.neighbours_from, &settings.distances) {
         (Some(indices), Some(distances)) => {
             let given = given::neighbours(indices, distances, rows.n())?;
-            given.notes.iter().for_each(|note| eprintln!("--neighbours-from {}: {note}", indices.display()));
+            given
+                .notes
+                .iter()
+                .for_each(|text| note(&format!("--neighbours-from {}: {text}", indices.display())));
             // What is done to rows matters to rows alone.
             let config = settings.config(Preparation::default(), None);
             TsneRun::from_neighbours(config, philox, &given.to_device(device)?)?
@@ -128,7 +131,6 @@ fn begin(settings: &Settings, rows: &Rows, device: &Device) -> Result<TsneRun> {
 fn descend(session: &mut Session<Train>, classes: &Classes) -> Result<Outcome> {
     let config = session.trainer.config().clone();
     let before = session.place.reports.last().copied();
-    let spent = before.map(|line| line.seconds).unwrap_or_default();
     let mut is_flat = before.is_some_and(|line| config.is_at_end(&line.progress));
     let history = match session.info.settings.history {
         true => Some(History::new(&session.folder, classes)?),
@@ -148,7 +150,7 @@ fn descend(session: &mut Session<Train>, classes: &Classes) -> Result<Outcome> {
             let words = format!("iteration {}  KL {:.2}", progress.iteration, progress.kl);
             history.draw(progress.iteration, &run.layout()?, &words)?;
         }
-        let line = Line { progress, seconds: spent + run.seconds() };
+        let line = Line { progress, seconds: run.seconds() };
         Ok(Some(Made { iterations: progress.iteration - done, line, words: words_of(&progress) }))
     })
 }
@@ -168,7 +170,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneRun) 
     let (settings, lines, folder) = (&run.info.settings, &run.place.reports, &run.folder);
     let embedding = embedding_of(made, rows, settings)?;
     let (layout, last) = (embedding.layout(), lines.last().copied());
-    embedding.save_pretrained(folder.path())?;
+    embedding.save_pretrained(&folder.of_model("")?)?;
     output::write_arrays(folder, layout, rows.labels.as_deref())?;
     let measuring = Instant::now();
     let (kl, measures) = match settings.skip_measures {
@@ -176,7 +178,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneRun) 
         false => measured(made, &embedding, rows).map(|(kl, measures)| (Some(kl), measures))?,
     };
     let measure_seconds = measuring.elapsed().as_secs_f64();
-    let stages = last.map(|line| line.seconds).unwrap_or_default();
+    let stages = made.seconds();
     let layout_seconds = stages.total();
     let mut figures: Vec<_> = kl.map(|kl| ("KL".to_owned(), format!("{kl:.4}"))).into_iter().collect();
     figures.extend(measures.figures());

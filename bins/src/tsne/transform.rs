@@ -5,8 +5,9 @@ use super::train::words_of_list;
 use crate::arrays::{self, Format};
 use crate::features::report_beside;
 use crate::progress::Spinner;
-use crate::report::{Outcome, named, seconds};
+use crate::report::{Outcome, named, of_data, seconds};
 use crate::rows::split_of;
+use crate::session::info::check_finished;
 use anyhow::{Result, ensure};
 use chandlery::tsne::Embedding;
 use chandlery_datasets::{Centre, count};
@@ -17,6 +18,7 @@ use std::time::Instant;
 pub fn transform(args: &TransformArgs) -> Result<Outcome> {
     let report = report_beside(args.common.json, &args.out)?;
     let device = args.common.open_device()?;
+    check_finished(&args.model.model)?;
     let embedding = Embedding::from_pretrained(&args.model.model, &device)?;
     let mut data = args.data.clone();
     let centre = embedding.config().centre.clone();
@@ -37,11 +39,12 @@ pub fn transform(args: &TransformArgs) -> Result<Outcome> {
     }
     let started = Instant::now();
     let spinner = Spinner::new("placing rows");
-    let points = match split.rows.is_sparse() {
+    let placed = match split.rows.is_sparse() {
         true => embedding
-            .transform_prepared(&prepared(&split, &embedding.config().preparation, &device)?, &config)?,
-        false => embedding.transform_with(&centred(&split, data.read.centre.as_ref(), &device)?, &config)?,
+            .transform_prepared(&prepared(&split, &embedding.config().preparation, &device)?, &config),
+        false => embedding.transform_with(&centred(&split, data.read.centre.as_ref(), &device)?, &config),
     };
+    let points = of_data(&name, placed.map_err(Into::into))?;
     drop(spinner);
     let took = started.elapsed().as_secs_f64();
     let shape = points.dims2()?;

@@ -13,6 +13,9 @@ pub const DBN_ON_CPU: Program = Program { last: &["--device", "cpu"], ..DBN };
 /// The built `dictionary-learning`.
 pub const DICTIONARY: Program = Program { path: env!("CARGO_BIN_EXE_dictionary-learning"), last: &[] };
 
+/// The same, always told to run on the CPU.
+pub const DICTIONARY_ON_CPU: Program = Program { last: &["--device", "cpu"], ..DICTIONARY };
+
 /// The built `sparse-autoencoder`.
 pub const SPARSE_AUTOENCODER: Program =
     Program { path: env!("CARGO_BIN_EXE_sparse-autoencoder"), last: &["--device", "cpu"] };

@@ -48,6 +48,7 @@ pub use uses::AtomUses;
 use crate::SparseCodes;
 use crate::check::{expect, matrix};
 use crate::fused::{Fused, fma, fused};
+use crate::limits::Limits;
 use candle::{DType, Result, Tensor, WithDType};
 use figures::figures_hold;
 use multiversion::multiversion;
@@ -77,6 +78,16 @@ trait Number: WithDType + candle::cuda::CudaDType + candle::cuda::cudarc::driver
 impl Number for f32 {}
 #[cfg(feature = "cuda")]
 impl Number for f64 {}
+
+/// Blocks of a cluster that work on one atom, where atoms have so many uses on average that each block has work.
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
+fn team(limits: Limits, uses: usize, n_atoms: usize) -> usize {
+    /// The most that every GPU with clusters can run.
+    const MOST: usize = 8;
+    /// Mean uses from which on a block has more than a few entries a warp.
+    const USES: usize = 1024;
+    if limits.has_clusters() && uses / n_atoms.max(1) >= USES { MOST } else { 1 }
+}
 
 /// Codes with contiguous tensors that fit each other and values of type `dtype`, and `[m, s]`.
 fn check_codes(op: &str, codes: &SparseCodes, dtype: DType) -> Result<(SparseCodes, [usize; 2])> {

@@ -84,7 +84,7 @@ pub fn codes_statistics_(
     if p == 0 {
         candle::bail!("{OP}: signals must have at least one feature, got shape {:?}", signals.dims())
     }
-    let kernel = Statistics { n, s, p, dtype, step };
+    let kernel = Statistics { m, s, n, p, dtype, step };
     let io = operands(OP).write("a", a).write("b", b);
     let io = io.read("codes.indices", &codes.indices).read("codes.values", &codes.values);
     let io = io.read("signals", signals).read("codes.count", &codes.count);
@@ -94,8 +94,10 @@ pub fn codes_statistics_(
 
 /// Operands were checked.
 struct Statistics<'a> {
-    n: usize,
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    m: usize,
     s: usize,
+    n: usize,
     p: usize,
     dtype: DType,
     step: StatisticsStep<'a>,
@@ -191,7 +193,7 @@ fn gram_columns(n: usize, size: usize) -> usize {
 
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 fn shared_bytes(n: usize, size: usize) -> usize {
-    (GRAM_WARPS * gram_columns(n, size)).max((WARPS + 1) * COLUMNS) * size
+    (GRAM_WARPS * gram_columns(n, size)).max(WARPS * COLUMNS) * size
 }
 
 #[cfg(feature = "cuda")]
@@ -221,10 +223,12 @@ impl Statistics<'_> {
         let launch = launch.read(&offsets).read(&entries);
         let launch = launch.maybe(&figures).count(FIGURE_PARTS).num(most_error).num(most_square);
         let launch = launch.count(n).count(s).count(p).count(columns).count(gram_tiles);
-        let launch = launch.grid([n, gram_tiles + p.div_ceil(COLUMNS), 1], (THREADS, 1, 1));
+        let team = super::team(gpu.limits(), self.m * s, n);
+        let launch = launch.grid([n * team, gram_tiles + p.div_ceil(COLUMNS), 1], (THREADS, 1, 1));
         // SAFETY: (2 × T*, 2 × T, const unsigned*, 2 × const T*, 3 × const unsigned*, const double* or null, unsigned, 2 × double,
-        // 5 × unsigned) of the shapes that `codes_statistics_` checked; the lists are those of `AtomUses`, places below m · s.
-        unsafe { launch.shared(shared_bytes(n, size_of::<T>())).go() }
+        // 5 × unsigned) of the shapes that `codes_statistics_` checked; the lists are those of `AtomUses`, places below m · s; a cluster of
+        // `team` blocks for each atom and tile.
+        unsafe { launch.clusters_of(team as u32).shared(shared_bytes(n, size_of::<T>())).go() }
     }
 }
 

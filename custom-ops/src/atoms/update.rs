@@ -216,6 +216,8 @@ impl Update {
         const THREADS: u32 = 512;
         const FOLLOW_THREADS: u32 = 256;
         const FOLLOW: usize = 8;
+        /// Times the mean number of uses from which on a list is long.
+        const LONG: usize = 2;
         let &Self { m, s, n, p, .. } = self;
         let ([d_out, x_out], changing, [d_in, x_in, e_in, offsets, entries, indices, counts]) =
             self.parts(io)?;
@@ -227,16 +229,27 @@ impl Update {
         let (update, follow) =
             (format!("update_atoms_{}", self.dtype.as_str()), format!("follow_{}", self.dtype.as_str()));
         let steps = u32::try_from(self.update.power_steps).unwrap_or(u32::MAX);
+        // As many atoms at once as fill the GPU take a block each, but for those of long lists, which would be the last to end.
+        let (team, limits) = (super::team(gpu.limits(), m * s, n), gpu.limits());
+        let long = u32::try_from(LONG * (m * s / n)).unwrap_or(u32::MAX);
+        let forms = |atoms: usize| match team > 1 && atoms * team > 2 * limits.multiprocessors {
+            true => vec![(1, 0, long), (team, long, u32::MAX)],
+            false => vec![(team, 0, u32::MAX)],
+        };
         let (tolerance, gamma) = (self.update.tolerance.powi(2), self.update.coherence_penalty);
         for group in self.groups() {
             let error = changing.as_ref().map_or_else(|| e_in.slice(..), |error| error.slice(..));
-            let launch = gpu.launch(OP, "atoms", &update)?.write(&mut d_out).write(&mut x_out);
-            let launch = launch.read(&d_in).read(&x_in).read(&error).read(&offsets).read(&entries);
-            let launch = launch.count(group.start).count(n).count(s).count(p);
-            let launch = launch.num(steps).num(tolerance).num(gamma);
-            // SAFETY: (2 × T*, 3 × const T*, 2 × const unsigned*, 5 × unsigned, 2 × double) of the shapes that `update_atoms`
-            // checked; the lists are those of `AtomUses`, places below m · s; a block for each atom of the group.
-            unsafe { launch.blocks(group.len(), THREADS).shared(shared_bytes(p, size_of::<T>())).go() }?;
+            for (team, above, most) in forms(group.len()) {
+                let launch = gpu.launch(OP, "atoms", &update)?.write(&mut d_out).write(&mut x_out);
+                let launch = launch.read(&d_in).read(&x_in).read(&error).read(&offsets).read(&entries);
+                let launch = launch.count(group.start).count(n).count(s).count(p);
+                let launch = launch.num(steps).num(tolerance).num(gamma).num(above).num(most);
+                // SAFETY: (2 × T*, 3 × const T*, 2 × const unsigned*, 5 × unsigned, 2 × double, 2 × unsigned) of the shapes that
+                // `update_atoms` checked; the lists are those of `AtomUses`, places below m · s; a cluster of `team` blocks for each atom
+                // of the group.
+                let launch = launch.blocks(group.len() * team, THREADS).clusters_of(team as u32);
+                unsafe { launch.shared(shared_bytes(p, size_of::<T>())).go() }?;
+            }
             if group.end < n
                 && let Some(error) = &mut changing
             {

@@ -109,7 +109,7 @@ pub struct Neighbours {
 /// # Errors
 /// When `rows` is not such a matrix, has an entry that is not finite, `k` is 0 or not below `n`, or a step is being recorded.
 pub fn knn(rows: &Tensor, k: usize, metric: Metric) -> Result<Neighbours> {
-    find(rows, rows, k, metric, true, Entries::Unknown)
+    find(rows, rows, k, metric, LeftOut::Same, Entries::Unknown)
 }
 
 /// The `k` nearest of `rows`, `[n, n_features]`, for each of `queries`, `[n_queries, n_features]`. A row that equals the query counts.
@@ -117,7 +117,7 @@ pub fn knn(rows: &Tensor, k: usize, metric: Metric) -> Result<Neighbours> {
 /// # Errors
 /// As [`knn`]; `k` may be `n` here.
 pub fn knn_of(queries: &Tensor, rows: &Tensor, k: usize, metric: Metric) -> Result<Neighbours> {
-    find(queries, rows, k, metric, false, Entries::Unknown)
+    find(queries, rows, k, metric, LeftOut::None, Entries::Unknown)
 }
 
 /// What is known of the entries of a search.
@@ -128,12 +128,32 @@ enum Entries {
     Finite,
 }
 
+/// The row that is no neighbour of query `i`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LeftOut<'a> {
+    None,
+    /// Row `i`: the queries are the rows.
+    Same,
+    /// The `i`-th of these rows.
+    Rows(&'a [u32]),
+}
+
+impl LeftOut<'_> {
+    fn of(self, i: usize) -> Option<usize> {
+        match self {
+            Self::None => None,
+            Self::Same => Some(i),
+            Self::Rows(rows) => rows.get(i).map(|&row| row as usize),
+        }
+    }
+}
+
 fn find(
     queries: &Tensor,
     rows: &Tensor,
     k: usize,
     metric: Metric,
-    without_self: bool,
+    left_out: LeftOut<'_>,
     entries: Entries,
 ) -> Result<Neighbours> {
     let (n, n_features) = matrix(OP, "rows", "[n, n_features]", rows, &[DType::F32])?;
@@ -142,7 +162,7 @@ fn find(
     if features != n_features {
         candle::bail!("{OP}: queries must have {n_features} features, as rows have, got {features}")
     }
-    let most = n - usize::from(without_self && n > 0);
+    let most = n - usize::from(left_out != LeftOut::None && n > 0);
     if k == 0 || k > most {
         candle::bail!("{OP}: k must be in 1..={most} for {n} rows, got {k}")
     }
@@ -151,10 +171,10 @@ fn find(
     }
     if metric == Metric::Correlation {
         let centred_rows = centred(rows)?;
-        let queries = if without_self { centred_rows.clone() } else { centred(queries)? };
-        return find(&queries, &centred_rows, k, Metric::Cosine, without_self, entries);
+        let queries = if left_out == LeftOut::Same { centred_rows.clone() } else { centred(queries)? };
+        return find(&queries, &centred_rows, k, Metric::Cosine, left_out, entries);
     }
-    let knn = Knn { n, n_features, k, metric, without_self, entries };
+    let knn = Knn { n, n_features, k, metric, left_out, entries };
     #[cfg(feature = "cuda")]
     if rows.device().is_cuda() {
         return knn.find(queries, rows);
@@ -168,17 +188,16 @@ fn find(
 
 /// A checked call.
 #[derive(Debug, Clone, Copy)]
-struct Knn {
+struct Knn<'a> {
     n: usize,
     n_features: usize,
     k: usize,
     metric: Metric,
-    /// Query `i` is row `i`, which is left out.
-    without_self: bool,
+    left_out: LeftOut<'a>,
     entries: Entries,
 }
 
-impl Kernel for Knn {
+impl Kernel for Knn<'_> {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let ([indices, distances], [queries, rows]) = io.parts()?;
         self.search(indices.elements()?, distances.elements()?, queries.elements()?, rows.elements()?)

@@ -1,5 +1,5 @@
 //! All distances that no product gives.
-use super::{Entries, Knn, Metric};
+use super::{Entries, Knn, LeftOut, Metric};
 use crate::check::matrix;
 use crate::op::{Io, Kernel, new_tensor, operands, same_device};
 use candle::{CpuStorage, DType, Result, Tensor};
@@ -28,7 +28,7 @@ pub fn row_distances(queries: &Tensor, rows: &Tensor, metric: Metric) -> Result<
     if m == 0 || n == 0 {
         return Ok(distances);
     }
-    let knn = Knn { n, n_features, k: 1, metric, without_self: false, entries: Entries::Unknown };
+    let knn = Knn { n, n_features, k: 1, metric, left_out: LeftOut::None, entries: Entries::Unknown };
     #[cfg(feature = "cuda")]
     if rows.device().is_cuda() {
         return knn.distances(queries, rows);
@@ -38,9 +38,9 @@ pub fn row_distances(queries: &Tensor, rows: &Tensor, metric: Metric) -> Result<
     Ok(distances)
 }
 
-struct Pairs(Knn);
+struct Pairs<'a>(Knn<'a>);
 
-impl Kernel for Pairs {
+impl Kernel for Pairs<'_> {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         /// Queries of a task.
         const QUERIES: usize = 8;

@@ -11,6 +11,7 @@
 //!
 //! A blob and a link get their names when they are whole.
 use super::place::{is_name, is_path};
+use crate::whole::write_whole;
 use std::fs::{File, TryLockError};
 use std::io::{Error, ErrorKind, Result, Write};
 use std::path::{Path, PathBuf};
@@ -58,7 +59,8 @@ impl Folder {
             return Ok(());
         }
         let path = self.path().join("refs").join(revision);
-        placed(&path, |beside| File::create_new(beside)?.write_all(commit.as_bytes()))
+        std::fs::create_dir_all(path.parent().unwrap_or(&path))?;
+        write_whole(&path, |file| file.write_all(commit.as_bytes()))
     }
 
     /// The files of a commit that are there, with `/` in their names.

@@ -172,10 +172,11 @@ impl ImageSet {
         }
         let path = Path::new(spec);
         let options = DataOptions { colour: planes(options.colour), ..options.clone() };
-        if path.is_dir() && !image_files(path)?.is_empty() {
+        let is_path = !crate::is_name(spec);
+        if is_path && path.is_dir() && !image_files(path)?.is_empty() {
             return Self::of_folder(path, &options);
         }
-        if path.is_file() && is_image(path) {
+        if is_path && path.is_file() && is_image(path) {
             return Self::of_files(spec, &[path.to_owned()], &options, Path::new(""));
         }
         match crate::open::any_images(spec, &options)? {

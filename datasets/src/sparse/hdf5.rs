@@ -10,7 +10,7 @@
 //! where it is sparse.
 use super::{Extent, SparseRows, Take};
 use crate::guard::quietly;
-use crate::labels::{Texts, class_numbers};
+use crate::labels::{Classes, Labels, Texts};
 use crate::options::DataOptions;
 use crate::rounded::RoundedSink;
 use crate::{Dataset, Error, Result, Source, Split};
@@ -84,11 +84,13 @@ impl File<'_> {
     /// The matrix at `path`, and labels of its rows.
     fn anndata(&self, path: &str) -> Result<Dataset> {
         let rows = if self.has(path, "indptr") { self.group(path)? } else { self.dense(path)? };
-        let split = |labels| Split::new(rows.clone(), labels);
-        let Some(name) = &self.options.labels else {
-            return Dataset::new(self.at, split(None)?, None, None);
+        let Some(name) = self.options.named_labels() else {
+            return Dataset::new(self.at, Split::new(rows, None)?, None, None);
         };
-        let (mut labels, names) = self.labels(name)?;
+        let Classes { numbers, names, left_out } = self.labels(name)?;
+        let Some(mut labels) = numbers else {
+            return Ok(Dataset::new(self.at, Split::new(rows, None)?, None, None)?.without_labels(left_out));
+        };
         if labels.len() < rows.n_samples()
             || self.options.max_rows.is_none() && labels.len() != rows.n_samples()
         {
@@ -100,7 +102,7 @@ impl File<'_> {
             });
         }
         labels.truncate(rows.n_samples());
-        Dataset::new(self.at, split(Some(labels))?, None, names)
+        Dataset::new(self.at, Split::new(rows, Some(labels))?, None, names)
     }
 
     /// A sparse matrix, by rows or columns as its attributes say.
@@ -200,7 +202,7 @@ impl File<'_> {
     }
 
     /// Class numbers by a column of `obs`, and the names of the classes where they are texts.
-    fn labels(&self, name: &str) -> Result<(Vec<u32>, Option<Vec<String>>)> {
+    fn labels(&self, name: &str) -> Result<Classes> {
         let (path, at) = (format!("obs/{name}"), format!("{}, column '{name}' of obs", self.at));
         // Categories lie beside their codes; in old files, in a group of their own.
         let categories = [format!("{path}/categories"), format!("obs/__categories/{name}")];
@@ -225,18 +227,17 @@ impl File<'_> {
                     let what = format!("row {row} has no category");
                     return Err(Error::format(at, what, "leave out such rows, or choose another column"));
                 };
-                texts.push(name, row)?;
+                texts.push(name, row);
             }
-            return texts.numbered();
+            return Ok(Classes::of(texts.numbered()));
         }
         if let Ok(values) = column.array.read_strings() {
             let mut texts = Texts::new(at, "row");
-            (0..).zip(&values).try_for_each(|(row, text)| texts.push(text, row))?;
-            return texts.numbered();
+            (0..).zip(&values).for_each(|(row, text)| texts.push(text, row));
+            return Ok(Classes::of(texts.numbered()));
         }
-        let numbers = column.whole()?;
-        let whole = |x: &Number| if x.0.fract() == 0. { x.0 as i64 } else { -1 };
-        Ok((class_numbers(&at, &numbers.iter().map(whole).collect::<Vec<_>>())?, None))
+        let numbers: Vec<f64> = column.whole()?.into_iter().map(|x| x.0).collect();
+        Ok(Labels::of_floats(&at, &numbers).of_training())
     }
 }
 

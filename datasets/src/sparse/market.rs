@@ -14,6 +14,7 @@
 //! Source: Boisvert, Pozo and Remington, "The Matrix Market exchange formats: initial design", NISTIR 5935, 1996.
 use super::{Extent, SparseRows};
 use crate::mapped::MappedFile;
+use crate::named::Rows;
 use crate::npy::with_labels;
 use crate::options::DataOptions;
 use crate::sink::RowSink;
@@ -81,8 +82,7 @@ pub(super) fn dataset(at: &str, matrix: Matrix, turned: bool, options: &DataOpti
         }
         Ok(())
     })?;
-    let (split, names) = with_labels(at, Arc::new(rows), n_rows, options)?;
-    Dataset::new(at, split, None, names)
+    with_labels(at, Rows { rows: Arc::new(rows), n_rows, image: None }, options)
 }
 
 fn packed(i: u32, j: u32, x: f64) -> [u8; ENTRY] {

@@ -8,6 +8,7 @@
 //! | dia        | `offsets [d]`, `data [d, length]`: `data[k, j]` lies at row `j - offsets[k]`, column `j` |
 use super::{Extent, SparseRows, Take};
 use crate::named::Named;
+use crate::named::Rows;
 use crate::npy::{Array, Flat, with_labels};
 use crate::npz::Archive;
 use crate::options::DataOptions;
@@ -90,8 +91,7 @@ pub(crate) fn open(archive: &Archive<'_>, options: &DataOptions) -> Result<Datas
             return Err(refused(format!("has a matrix of format '{other}', want csr, csc, coo, bsr or dia")));
         }
     };
-    let (split, names) = with_labels(at, Arc::new(rows), n_rows, options)?;
-    Dataset::new(at, split, None, names)
+    with_labels(at, Rows { rows: Arc::new(rows), n_rows, image: None }, options)
 }
 
 /// Negative numbers are beyond all rows and columns.

@@ -1,4 +1,5 @@
 //! Typed values out of one leaf column of one row group.
+use super::types::Numeric;
 use crate::{Error, Result};
 use ::parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use ::parquet::data_type::{ByteArray, DataType};
@@ -9,6 +10,7 @@ pub(crate) struct LeafReader {
     at: String,
     remedy: String,
     reader: ColumnReader,
+    numeric: Numeric,
     max_def: i16,
     max_rep: i16,
     /// Row of the file that comes next.
@@ -30,14 +32,15 @@ impl LeafReader {
         at: String,
         remedy: &str,
         reader: ColumnReader,
-        max_def: i16,
-        max_rep: i16,
+        numeric: Numeric,
+        (max_def, max_rep): (i16, i16),
         row: usize,
     ) -> Self {
         Self {
             at,
             remedy: remedy.to_owned(),
             reader,
+            numeric,
             max_def,
             max_rep,
             row,
@@ -72,22 +75,33 @@ impl LeafReader {
         self.one_each(n, batch)
     }
 
+    /// The next `n` rows, one number each, NaN for one that is missing.
+    pub(crate) fn scalars_or_nan(&mut self, n: usize) -> Result<Vec<f64>> {
+        let Batch { values, lengths } = self.numbers(n)?;
+        Ok(with_gaps(values, &lengths, f64::NAN))
+    }
+
     /// The next `n` rows, one byte string each.
     pub(crate) fn bytes(&mut self, n: usize) -> Result<Vec<ByteArray>> {
+        let batch = self.byte_strings(n)?;
+        self.one_each(n, batch)
+    }
+
+    fn byte_strings(&mut self, n: usize) -> Result<Batch<ByteArray>> {
         let batch = match &mut self.reader {
             ColumnReader::ByteArrayColumnReader(reader) => {
                 read(reader, n, (self.max_def, self.max_rep), &mut self.definitions, &mut self.repetitions)
             }
             _ => Ok(Batch { values: Vec::new(), lengths: Vec::new() }),
         };
-        let batch = self.whole(n, batch)?;
-        self.one_each(n, batch)
+        self.whole(n, batch)
     }
 
-    /// The next `n` rows, one text each.
+    /// The next `n` rows, one text each, which is empty where it is missing.
     pub(crate) fn texts(&mut self, n: usize) -> Result<Vec<String>> {
         let first = self.row;
-        let texts = self.bytes(n)?;
+        let Batch { values, lengths } = self.byte_strings(n)?;
+        let texts = with_gaps(values, &lengths, ByteArray::from(""));
         texts
             .iter()
             .enumerate()
@@ -103,7 +117,7 @@ impl LeafReader {
     }
 
     fn numbers(&mut self, n: usize) -> Result<Batch<f64>> {
-        let levels = (self.max_def, self.max_rep);
+        let (levels, numeric) = ((self.max_def, self.max_rep), self.numeric);
         let (definitions, repetitions) = (&mut self.definitions, &mut self.repetitions);
         macro_rules! as_f64 {
             ($reader:expr, $to:expr) => {
@@ -115,12 +129,22 @@ impl LeafReader {
         }
         let batch = match &mut self.reader {
             ColumnReader::BoolColumnReader(reader) => as_f64!(reader, |v| f64::from(u8::from(v))),
-            ColumnReader::Int32ColumnReader(reader) => as_f64!(reader, f64::from),
+            ColumnReader::Int32ColumnReader(reader) => as_f64!(reader, |v| match numeric {
+                Numeric::Unsigned => f64::from(v.cast_unsigned()),
+                numeric => numeric.scaled(f64::from(v)),
+            }),
             // Exact up to 2^53, far above any label and beyond what an f32 feature keeps.
-            ColumnReader::Int64ColumnReader(reader) => as_f64!(reader, |v| v as f64),
+            ColumnReader::Int64ColumnReader(reader) => as_f64!(reader, |v| match numeric {
+                Numeric::Unsigned => v.cast_unsigned() as f64,
+                numeric => numeric.scaled(v as f64),
+            }),
+            ColumnReader::Int96ColumnReader(reader) => as_f64!(reader, |v| seconds(v.data())),
             ColumnReader::FloatColumnReader(reader) => as_f64!(reader, f64::from),
             ColumnReader::DoubleColumnReader(reader) => as_f64!(reader, |v| v),
-            _ => Ok(Batch { values: Vec::new(), lengths: Vec::new() }),
+            ColumnReader::FixedLenByteArrayColumnReader(reader) => {
+                as_f64!(reader, |v| numeric.of_bytes(v.data()))
+            }
+            ColumnReader::ByteArrayColumnReader(reader) => as_f64!(reader, |v| numeric.of_bytes(v.data())),
         };
         self.whole(n, batch)
     }
@@ -155,6 +179,23 @@ impl LeafReader {
             )),
         }
     }
+}
+
+/// Seconds since 1970 of a timestamp in 96 bits: nanoseconds of the day, and the Julian day.
+fn seconds(words: &[u32]) -> f64 {
+    const DAY_OF_1970: f64 = 2_440_588.;
+    let &[low, high, day] = words else { return f64::NAN };
+    let nanoseconds = (u64::from(high) << 32 | u64::from(low)) as f64;
+    (f64::from(day) - DAY_OF_1970) * 86_400. + nanoseconds * 1e-9
+}
+
+/// The value of each row, `gap` where there is none.
+fn with_gaps<T: Clone>(values: Vec<T>, lengths: &[usize], gap: T) -> Vec<T> {
+    let mut values = values.into_iter();
+    lengths
+        .iter()
+        .map(|&length| if length == 1 { values.next() } else { None }.unwrap_or_else(|| gap.clone()))
+        .collect()
 }
 
 fn read<T: DataType>(

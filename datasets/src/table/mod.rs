@@ -2,10 +2,13 @@
 //!
 //! Only the chosen columns are read, a few thousand rows at a time. A column of images is one of encoded bytes (as in the
 //! hub's `struct<bytes, path>`). A column of vectors is a list, or a list of lists, of numbers of one length; lists of
-//! unsigned 8-bit integers stay bytes, all other numbers become f32. Labels are whole numbers or texts; texts are numbered
-//! in their alphabetic order, and -1 throughout, the hub's way to hide labels, means none.
+//! unsigned 8-bit integers stay bytes, all other numbers become f32, decimals too. Dates, texts and the index of pandas are left out with
+//! a note. Labels are whole numbers or texts; texts are numbered in their alphabetic order, and -1 throughout, the hub's way to hide labels,
+//! means none.
 //!
 //! In a build without the feature `parquet` the files are found and refused.
+#[cfg(feature = "parquet")]
+mod classes;
 #[cfg(feature = "parquet")]
 mod leaf;
 #[cfg(feature = "parquet")]
@@ -15,6 +18,8 @@ mod read;
 #[cfg(feature = "parquet")]
 mod schema;
 mod splits;
+#[cfg(feature = "parquet")]
+mod types;
 
 use crate::decode::AnyImages;
 use crate::options::DataOptions;

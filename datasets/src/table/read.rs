@@ -1,10 +1,12 @@
 //! Reads the chosen columns of the files of a training split and perhaps a test split.
+use super::classes::{Found, Numbering, of_column};
 use super::leaf::LeafReader;
 use super::pages::open_leaf;
-use super::schema::{Column, Kind, Plan, Schema};
+use super::schema::{Column, Plan, Schema};
+use super::types::Kind;
 use crate::decode::{AnyImages, Encoded, ImageRows};
 use crate::guard::quietly;
-use crate::labels::{check_classes, class_numbers};
+use crate::labels::{Classes, Labels};
 use crate::options::DataOptions;
 use crate::rounded::RoundedSink;
 use crate::sink::RowSink;
@@ -28,27 +30,59 @@ pub(crate) fn open_files(
     options: &DataOptions,
     remedy: &dyn Fn(&Path) -> String,
 ) -> Result<Dataset> {
-    let train = read_split(at, train, options, remedy)?;
-    let mut class_names = train.class_names.clone();
-    if class_names.is_none()
-        && let Some(Labels::Texts(texts)) = &train.labels
-    {
-        let mut names = texts.clone();
-        names.sort_unstable();
-        names.dedup();
-        class_names = Some(names);
-    }
-    check_classes(at, class_names.as_ref().map_or(0, Vec::len))?;
-    let train = train.finish(at, class_names.as_deref())?;
+    let no_labels = no_labels(train, options, remedy)?;
+    let of = |files: &[PathBuf]| read_split(at, files, options, &no_labels, remedy);
+    let mut train = of(train)?;
+    let (column_names, notes) = (train.column_names.take(), std::mem::take(&mut train.notes));
+    let (labels, column) = (train.labels.take(), train.label_column.take());
+    let place =
+        column.as_ref().map_or_else(|| at.to_owned(), |column| format!("{at}, column '{}'", column.name));
+    let column = column.as_ref();
+    let numbers = Numbering { at: &place, column, class_names: train.class_names.take() };
+    let Classes { numbers: classes, names, left_out } = numbers.of_training(labels)?;
+    let train = train.finish(classes)?;
     let test = match test {
         [] => None,
         files => {
-            let test = read_split(at, files, options, remedy)?.finish(at, class_names.as_deref())?;
+            let mut test = of(files)?;
+            let labels = test.labels.take().filter(|_| left_out.is_none());
+            let numbers = Numbering { at: &place, column, class_names: names.clone() };
+            let test = test.finish(numbers.of_test(labels)?)?;
             test.check_images_like(&train, at, "choose splits of the same shape")?;
             Some(test)
         }
     };
-    Dataset::new(at, train, test, class_names)
+    let dataset = Dataset::new(at, train, test, names)?;
+    Ok(Dataset { column_names, notes, ..dataset }.without_labels(left_out))
+}
+
+/// Columns with a name of labels and of features that hold no classes.
+fn no_labels(
+    files: &[PathBuf],
+    options: &DataOptions,
+    remedy: &dyn Fn(&Path) -> String,
+) -> Result<Vec<String>> {
+    let options = DataOptions { labels: options.named_labels().map(str::to_owned), ..options.clone() };
+    let mut no_labels = Vec::new();
+    loop {
+        let mut reading = Reading { labels_alone: true, ..Reading::new(&options, &no_labels, None) };
+        reading.files(files, remedy)?;
+        let doubted = reading.plan.filter(|plan| plan.labels_may_be_features).and_then(|plan| plan.labels);
+        match (doubted, reading.labels) {
+            // The hub's way to hide labels; and labels that are known of some rows alone are no values.
+            (Some(_), Some(Found::Numbers(numbers)))
+                if numbers.iter().all(|&n| n == -1.) || numbers.iter().any(|n| n.is_nan()) =>
+            {
+                return Ok(no_labels);
+            }
+            (Some(column), Some(Found::Numbers(numbers)))
+                if !matches!(of_column("", &column, &numbers), Labels::Numbers(_)) =>
+            {
+                no_labels.push(column.name);
+            }
+            _ => return Ok(no_labels),
+        }
+    }
 }
 
 /// The images of the files of a split, of any sizes; `remedy` as for [`open_files`].
@@ -59,7 +93,7 @@ pub(crate) fn open_images(
     remedy: &dyn Fn(&Path) -> String,
 ) -> Result<AnyImages> {
     let images = AnyImages::new(options.colour, options.memory_limit());
-    let mut reading = Reading::new(options, Some(Rows::AnyImages(images)));
+    let mut reading = Reading::new(options, &[], Some(Rows::AnyImages(images)));
     reading.files(files, remedy)?;
     match reading.rows {
         Some(Rows::AnyImages(images)) => Ok(images),
@@ -67,64 +101,21 @@ pub(crate) fn open_images(
     }
 }
 
-/// Labels as a file has them.
-#[derive(Debug)]
-enum Labels {
-    Numbers(Vec<f64>),
-    Texts(Vec<String>),
-}
-
 /// A split, its labels not yet numbered.
 #[derive(Debug)]
 struct RawSplit {
     rows: Arc<dyn Source>,
     image: Option<ImageShape>,
-    labels: Option<Labels>,
+    labels: Option<Found>,
+    /// The column of the labels.
+    label_column: Option<Column>,
     class_names: Option<Vec<String>>,
+    column_names: Option<Vec<String>>,
+    notes: Vec<String>,
 }
 
 impl RawSplit {
-    /// Numbers the labels; texts must be among `class_names`.
-    fn finish(self, at: &str, class_names: Option<&[String]>) -> Result<Split> {
-        let labels = match self.labels {
-            None => None,
-            Some(Labels::Numbers(numbers)) if numbers.iter().all(|&n| n == -1.) => None,
-            Some(Labels::Numbers(numbers)) => {
-                if let Some(row) = numbers.iter().position(|n| n.fract() != 0. || n.is_nan()) {
-                    return Err(Error::format(
-                        at,
-                        format!("row {row} has label {}", numbers[row]),
-                        "labels are class numbers from 0 on",
-                    ));
-                }
-                let numbers: Vec<i64> = numbers.into_iter().map(|n| n as i64).collect();
-                let classes = class_numbers(at, &numbers)?;
-                if let Some(names) = class_names
-                    && let Some(row) = classes.iter().position(|&class| class as usize >= names.len())
-                {
-                    return Err(Error::format(
-                        at,
-                        format!(
-                            "row {row} has label {}, but it names {}",
-                            classes[row],
-                            crate::count(names.len(), "class")
-                        ),
-                        "correct the labels, or choose others",
-                    ));
-                }
-                Some(classes)
-            }
-            Some(Labels::Texts(texts)) => {
-                let names = class_names.unwrap_or_default();
-                let number = |text: &String| {
-                    names
-                        .binary_search(text)
-                        .map(|i| i as u32)
-                        .map_err(|_| Error::missing(at, "class", text, names))
-                };
-                Some(texts.iter().map(number).collect::<Result<_>>()?)
-            }
-        };
+    fn finish(self, labels: Option<Vec<u32>>) -> Result<Split> {
         Split::new(self.rows, labels)?.with_image(self.image)
     }
 }
@@ -142,9 +133,10 @@ fn read_split(
     at: &str,
     files: &[PathBuf],
     options: &DataOptions,
+    no_labels: &[String],
     remedy: &dyn Fn(&Path) -> String,
 ) -> Result<RawSplit> {
-    let mut reading = Reading::new(options, None);
+    let mut reading = Reading::new(options, no_labels, None);
     reading.files(files, remedy)?;
     reading.finish(at)
 }
@@ -152,18 +144,23 @@ fn read_split(
 /// A split in the making.
 struct Reading<'a> {
     options: &'a DataOptions,
+    /// Columns that were found to hold no labels.
+    no_labels: &'a [String],
+    /// Whether labels are read without rows, where they may be none.
+    labels_alone: bool,
     /// The columns, chosen in the first file.
     plan: Option<Plan>,
     rows: Option<Rows>,
-    labels: Option<Labels>,
+    labels: Option<Found>,
     /// Rows still wanted.
     left: usize,
 }
 
 impl<'a> Reading<'a> {
     /// `rows` are what is gathered where it does not go by the columns of the first file.
-    fn new(options: &'a DataOptions, rows: Option<Rows>) -> Self {
-        Self { options, plan: None, rows, labels: None, left: options.rows_of(u32::MAX as usize) }
+    fn new(options: &'a DataOptions, no_labels: &'a [String], rows: Option<Rows>) -> Self {
+        let left = options.rows_of(u32::MAX as usize);
+        Self { options, no_labels, labels_alone: false, plan: None, rows, labels: None, left }
     }
 
     fn files(&mut self, files: &[PathBuf], remedy: &dyn Fn(&Path) -> String) -> Result<()> {
@@ -188,9 +185,13 @@ impl<'a> Reading<'a> {
         let file = SerializedFileReader::new(file).map_err(damaged)?;
         let schema = Schema::of(file.metadata());
         let plan = match &self.plan {
-            None => schema.plan(&at, self.options)?,
+            None => schema.plan(&at, self.options, self.no_labels)?,
             Some(plan) => schema.same(&at, plan)?,
         };
+        if self.labels_alone && !plan.labels_may_be_features {
+            self.left = 0;
+            return Ok(());
+        }
         if matches!(self.rows, Some(Rows::AnyImages(_))) && plan.rows[0].kind != Kind::Image {
             return Err(Error::no_images(&at));
         }
@@ -206,6 +207,7 @@ impl<'a> Reading<'a> {
             let there = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
             let n = there.min(self.left);
             let reader = GroupReader { at: &at, remedy: &remedy, group: group.as_ref(), first_row };
+            let rows = if self.labels_alone { None } else { Some(&mut *rows) };
             reader.read(n, &plan, rows, &mut self.labels)?;
             first_row += there;
             self.left -= n;
@@ -226,12 +228,13 @@ impl<'a> Reading<'a> {
             Some(Rows::Bytes(sink, width)) => (sink.finish(at, width.unwrap_or(0))?, None),
             Some(Rows::Floats(sink, width)) => (sink.finish(at, width.unwrap_or(0))?, None),
         };
-        Ok(RawSplit {
-            rows,
-            image,
-            labels: self.labels,
-            class_names: self.plan.and_then(|plan| plan.class_names),
-        })
+        let Some(plan) = self.plan else {
+            return Err(Error::format(at, "has no files", "choose another split"));
+        };
+        let is_table = plan.rows.iter().all(|column| column.kind == Kind::Number);
+        let column_names = is_table.then(|| plan.rows.iter().map(|column| column.name.clone()).collect());
+        let Plan { class_names, notes, labels: label_column, .. } = plan;
+        Ok(RawSplit { rows, image, labels: self.labels, label_column, class_names, column_names, notes })
     }
 }
 
@@ -244,31 +247,41 @@ struct GroupReader<'a> {
 }
 
 impl GroupReader<'_> {
-    fn read(&self, n: usize, plan: &Plan, rows: &mut Rows, labels: &mut Option<Labels>) -> Result<()> {
+    /// Reads `n` rows, or their labels alone.
+    fn read(
+        &self,
+        n: usize,
+        plan: &Plan,
+        mut rows: Option<&mut Rows>,
+        labels: &mut Option<Found>,
+    ) -> Result<()> {
         let mut leaves = self.leaves(&plan.rows)?;
         let mut label_leaf = match &plan.labels {
             None => None,
-            Some(column) => Some((self.leaf(column)?, column.kind)),
+            Some(column) => Some((self.leaf(column)?, column)),
         };
         let mut done = 0;
-        let most = if matches!(rows, Rows::AnyImages(_)) { IMAGES_PER_BATCH } else { ROWS_PER_BATCH };
+        let most = if matches!(rows, Some(Rows::AnyImages(_))) { IMAGES_PER_BATCH } else { ROWS_PER_BATCH };
         while done < n {
             let batch = most.min(n - done);
-            self.read_rows(batch, self.first_row + done, &mut leaves, plan, rows)?;
+            if let Some(rows) = &mut rows {
+                self.read_rows(batch, self.first_row + done, &mut leaves, plan, rows)?;
+            }
             match &mut label_leaf {
                 None => {}
-                Some((leaf, Kind::Text)) => {
+                Some((_, column)) if matches!(column.kind, Kind::Vector { .. }) => {
+                    labels.get_or_insert(Found::Vectors);
+                }
+                Some((leaf, column)) if column.kind == Kind::Text => {
                     let texts = leaf.texts(batch)?;
-                    match labels.get_or_insert_with(|| Labels::Texts(Vec::new())) {
-                        Labels::Texts(all) => all.extend(texts),
-                        Labels::Numbers(_) => {}
+                    if let Found::Texts(all) = labels.get_or_insert_with(|| Found::Texts(Vec::new())) {
+                        all.extend(texts);
                     }
                 }
                 Some((leaf, _)) => {
-                    let numbers = leaf.scalars(batch)?;
-                    match labels.get_or_insert_with(|| Labels::Numbers(Vec::new())) {
-                        Labels::Numbers(all) => all.extend(numbers),
-                        Labels::Texts(_) => {}
+                    let numbers = leaf.scalars_or_nan(batch)?;
+                    if let Found::Numbers(all) = labels.get_or_insert_with(|| Found::Numbers(Vec::new())) {
+                        all.extend(numbers);
                     }
                 }
             }
@@ -347,8 +360,8 @@ impl GroupReader<'_> {
             at,
             self.remedy,
             reader,
-            descriptor.max_def_level(),
-            descriptor.max_rep_level(),
+            column.numeric,
+            (descriptor.max_def_level(), descriptor.max_rep_level()),
             self.first_row,
         ))
     }

@@ -72,7 +72,7 @@ fn a_class_that_only_the_test_images_have() -> TestResult {
 
 #[test]
 fn empty_folders() -> TestResult {
-    let want = "holds no images, idx files or parquet files; images end in one of png, jpg, jpeg, bmp, tif, tiff, webp, \
+    let want = "holds no images, idx files, parquet files, tables or arrays; images end in one of png, jpg, jpeg, bmp, tif, tiff, webp, \
                 gif, pgm, ppm, pbm, pnm";
     assert_eq!(folder_refusal(&[])?, format!("DIR: {want}"));
     assert_eq!(folder_refusal(&[("notes.txt", vec![]), (".hidden.png", vec![])])?, format!("DIR: {want}"));

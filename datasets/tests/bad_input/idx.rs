@@ -125,7 +125,8 @@ fn labels_and_images_that_disagree_in_number() -> TestResult {
 fn idx_folder_without_training_images() -> TestResult {
     assert_eq!(
         folder_refusal(&[("t10k-images-idx3-ubyte", idx(0x803, &[1, 1, 1], &[0]))])?,
-        "DIR: holds idx files, but no training images; add train-images-idx3-ubyte or train-images-idx3-ubyte.gz"
+        "DIR: holds idx files, but no training images; add train-images-idx3-ubyte or train-images-idx3-ubyte.gz, or choose a file \
+         with --train-split"
     );
     Ok(())
 }

@@ -35,8 +35,8 @@ fn unknown_name() {
     assert_eq!(
         message(chandlery_datasets::open(spec, &DataOptions::default()), Path::new("/nowhere")),
         "data 'mnits': no such data set, file or folder; give one of: mnist-sample, mnist, fashion-mnist, \
-         hub:OWNER/NAME[@REVISION], a folder of idx files, images, parquet files or 10x Genomics, or a file .npy, .npz, .safetensors, .parquet, \
-         .csv[.gz], .tsv[.gz], .mtx[.gz], .h5ad, .h5 or -ubyte[.gz]"
+         hub:OWNER/NAME[@REVISION], a folder of idx files, images, parquet files, tables, arrays or 10x Genomics, or a file .npy, .npz, \
+         .safetensors, .parquet, .csv[.gz], .tsv[.gz], .txt[.gz], .mtx[.gz], .h5ad, .h5 or -ubyte[.gz]"
     );
 }
 
@@ -76,7 +76,7 @@ fn a_folder_named_like_a_file_is_read_as_a_folder() -> TestResult {
     std::fs::create_dir(dir.path().join("x.npy"))?;
     assert_eq!(
         message(open_path(&dir.path().join("x.npy")), dir.path()),
-        "DIR/x.npy: holds no images, idx files or parquet files; images end in one of png, jpg, jpeg, bmp, tif, tiff, \
+        "DIR/x.npy: holds no images, idx files, parquet files, tables or arrays; images end in one of png, jpg, jpeg, bmp, tif, tiff, \
          webp, gif, pgm, ppm, pbm, pnm"
     );
     Ok(())

@@ -2,7 +2,7 @@
 #![allow(dead_code)] // Each test file uses some of it.
 use chandlery_datasets::{DataOptions, Dataset, Source, open};
 use parquet::column::writer::ColumnWriter;
-use parquet::data_type::ByteArray;
+use parquet::data_type::{ByteArray, FixedLenByteArray};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
@@ -35,6 +35,16 @@ pub fn message<T: std::fmt::Debug, E: std::fmt::Display>(result: Result<T, E>, f
             text.replace(&folder.display().to_string(), "DIR")
         }
     }
+}
+
+/// Why labels were left out, with the test's own folder written as `DIR`.
+#[track_caller]
+pub fn left_out<E: std::fmt::Display>(data: Result<Dataset, E>, folder: &Path) -> String {
+    let data = data.unwrap_or_else(|e| panic!("refused: {e}"));
+    assert!(data.train.labels.is_none(), "labels were kept");
+    let why = data.left_out_labels.unwrap_or_else(|| panic!("labels were not left out"));
+    assert!(data.notes.iter().any(|note| note.contains(&why)), "no note of {why}: {:?}", data.notes);
+    why.replace(&folder.display().to_string(), "DIR")
 }
 
 /// All rows of a source, as bytes.
@@ -115,6 +125,7 @@ fn encode(image: image::DynamicImage) -> Result<Vec<u8>, Box<dyn std::error::Err
 /// One leaf of a parquet file: values, definition levels, repetition levels.
 pub enum Leaf {
     Bytes(Vec<Vec<u8>>, Vec<i16>),
+    Fixed(Vec<Vec<u8>>),
     Longs(Vec<i64>, Vec<i16>),
     Ints(Vec<i32>, Vec<i16>, Vec<i16>),
     Floats(Vec<f32>, Vec<i16>, Vec<i16>),
@@ -147,6 +158,11 @@ pub fn parquet_with(
                 (Leaf::Bytes(values, def), ColumnWriter::ByteArrayColumnWriter(w)) => {
                     let values: Vec<ByteArray> = values.iter().map(|v| ByteArray::from(v.clone())).collect();
                     w.write_batch(&values, levels(def), None)?;
+                }
+                (Leaf::Fixed(values), ColumnWriter::FixedLenByteArrayColumnWriter(w)) => {
+                    let values: Vec<_> =
+                        values.iter().map(|v| FixedLenByteArray::from(ByteArray::from(v.clone()))).collect();
+                    w.write_batch(&values, None, None)?;
                 }
                 (Leaf::Longs(values, def), ColumnWriter::Int64ColumnWriter(w)) => {
                     w.write_batch(values, levels(def), None)?;

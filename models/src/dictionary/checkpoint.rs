@@ -1,7 +1,7 @@
 //! What a trainer needs to go on as if it had not stopped.
 use super::online::{Gathered, report};
 use super::statistics::{Idle, Statistics};
-use super::train::{Previous, Quality, code};
+use super::train::{Previous, Quality};
 use super::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Iteration, OnlineConfig,
     OnlineTrainer,
@@ -21,13 +21,7 @@ struct TrainNotes<P> {
     iteration: usize,
     used: usize,
     replaced: usize,
-    /// Missing in files from before it was written.
-    #[serde(default = "none")]
-    progress: Option<P>,
-}
-
-fn none<T>() -> Option<T> {
-    None
+    progress: P,
 }
 
 /// The names of the trainers in their checkpoints.
@@ -41,20 +35,10 @@ struct OnlineNotes<P> {
     philox: [u64; 3],
     idle: Idle,
     batches: usize,
-    /// Missing where nothing was scaled yet.
-    #[serde(default = "unscaled")]
     scale: Option<f64>,
-    #[serde(default)]
     gathered: Gathered,
-    /// This and the progress are missing in files from before they were written.
-    #[serde(default)]
-    training: Option<OnlineConfig>,
-    #[serde(default = "none")]
-    progress: Option<P>,
-}
-
-fn unscaled() -> Option<f64> {
-    Some(1.)
+    training: OnlineConfig,
+    progress: P,
 }
 
 impl DictionaryTrainer {
@@ -84,13 +68,14 @@ impl DictionaryTrainer {
             iteration,
             used,
             replaced,
-            progress: Some(progress),
+            progress,
         };
         checkpoint::save(path, BATCH, tensors, &notes, &notes.config.preparation)
     }
 
     /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote, for a run with the same raw rows and configuration: the trainer as
-    /// it was, and the caller's progress, which files of old versions lack. On the device that wrote it the run goes on bit for bit. The codes are found again, which takes one coding.
+    /// it was, and the caller's progress. On the device that wrote it the run goes on bit for bit. The codes are found again, which takes one
+    /// coding.
     ///
     /// # Errors
     /// When the file is missing, cut short, not a checkpoint of this trainer or of other signals; the message names it.
@@ -98,7 +83,7 @@ impl DictionaryTrainer {
         path: &Path,
         rows: &Tensor,
         config: DictionaryTrainConfig,
-    ) -> Result<(Self, Option<P>)> {
+    ) -> Result<(Self, P)> {
         let (stored, mut notes) = Checkpoint::load::<TrainNotes<P>>(path, BATCH, rows.device())?;
         stored.load_preparation(&mut notes.config.preparation, rows.device())?;
         let n_atoms = notes.config.n_atoms;
@@ -113,14 +98,7 @@ impl DictionaryTrainer {
         let mut last = Iteration { iteration, rmse, mean_count: 0., used, replaced, coherence };
         let signals = dictionary.prepare(rows)?;
         let mut trainer = Self::resume(dictionary, &signals, config, philox(notes.philox), last)?;
-        let counts = match stored.tensors.contains_key("counts") {
-            true => figures("counts")?,
-            // Files had none before dictionaries were judged by them.
-            false => {
-                let best = code(&trainer.coder, &trainer.signals, &best.atoms, iteration)?;
-                vec![trainer.last.mean_count, best.quality.mean_count]
-            }
-        };
+        let counts = figures("counts")?;
         let &[mean_count, best_mean_count] = &counts[..] else {
             return Err(stored.refused(&format!("counts must be two, got {}", counts.len())));
         };
@@ -162,26 +140,17 @@ impl OnlineTrainer {
             batches: self.batches,
             scale: self.scale,
             gathered: self.gathered,
-            training: Some(self.config.clone()),
-            progress: Some(progress),
+            training: self.config.clone(),
+            progress,
         };
         checkpoint::save(path, ONLINE, tensors, &notes, &notes.config.preparation)
     }
 
     /// The trainer in a file, and the caller's progress.
     pub(super) fn load<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
-        let (stored, mut notes) = Checkpoint::load::<OnlineNotes<P>>(path, ONLINE, device)?;
-        let Some(training) = notes.training.take() else {
-            return Err(stored.refused(
-                &"an old version wrote it, without the configuration; read it with load_checkpoint_as",
-            ));
-        };
-        // Progress without content is stored as null, which is read as none.
-        let progress = match notes.progress.take() {
-            Some(progress) => progress,
-            None => serde_json::from_value(serde_json::Value::Null).map_err(|e| stored.refused(&e))?,
-        };
-        Ok((Self::from_notes(&stored, notes, training, device)?, progress))
+        let (stored, notes) = Checkpoint::load::<OnlineNotes<P>>(path, ONLINE, device)?;
+        let training = notes.training.clone();
+        Self::from_notes(&stored, notes, training, device)
     }
 
     fn from_notes<P>(
@@ -189,7 +158,7 @@ impl OnlineTrainer {
         mut notes: OnlineNotes<P>,
         config: OnlineConfig,
         device: &Device,
-    ) -> Result<Self> {
+    ) -> Result<(Self, P)> {
         stored.load_preparation(&mut notes.config.preparation, device)?;
         let (n, p) = (notes.config.n_atoms, notes.config.n_features);
         config.validate(n).map_err(|e| stored.refused(&e))?;
@@ -198,7 +167,7 @@ impl OnlineTrainer {
             .map_err(|e| stored.refused(&e))?;
         let statistics = Statistics::load(stored, &notes.idle, [n, p])?;
         let report = report(n, &statistics.gram)?;
-        Ok(Self {
+        let trainer = Self {
             config,
             coder,
             philox: philox(notes.philox),
@@ -209,10 +178,11 @@ impl OnlineTrainer {
             scale: notes.scale,
             report,
             gathered: notes.gathered,
-        })
+        };
+        Ok((trainer, notes.progress))
     }
 
-    /// Reads a checkpoint of any version, to learn on as `config` says; the progress is none in files of versions that did not write it.
+    /// Reads a checkpoint, to learn on as `config` says.
     ///
     /// # Errors
     /// When the file is missing, cut short or not a checkpoint of this trainer; the message names it.
@@ -220,9 +190,8 @@ impl OnlineTrainer {
         path: &Path,
         config: OnlineConfig,
         device: &Device,
-    ) -> Result<(Self, Option<P>)> {
-        let (stored, mut notes) = Checkpoint::load::<OnlineNotes<P>>(path, ONLINE, device)?;
-        let progress = notes.progress.take();
-        Ok((Self::from_notes(&stored, notes, config, device)?, progress))
+    ) -> Result<(Self, P)> {
+        let (stored, notes) = Checkpoint::load::<OnlineNotes<P>>(path, ONLINE, device)?;
+        Self::from_notes(&stored, notes, config, device)
     }
 }

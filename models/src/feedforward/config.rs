@@ -1,11 +1,11 @@
 //! What a network is, and how it is trained.
 use super::Connections;
-use crate::check::{at_least_one, range};
+use crate::check::{at_least_one, check_names, range};
 use crate::prepare::{check_inputs, n_inputs};
 use crate::rbm::{HiddenUnit, VisibleUnit, precision_name};
 use crate::schedule::{Plan, Schedule};
 use candle::{Device, Result, Tensor};
-use chandlery_datasets::{ImageShape, Preparation};
+use chandlery_datasets::{ImageShape, KnownClasses, Preparation};
 use chandlery_ops::{Philox, Precision, uniform};
 use serde::{Deserialize, Serialize};
 
@@ -136,9 +136,18 @@ pub struct FeedforwardConfig {
     /// How the values of a raw row make an image, so that it can be drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageShape>,
+    /// Names of the classes that a classifier tells apart, in the order of its outputs; none where they go by their numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class_names: Option<Vec<String>>,
 }
 
 impl FeedforwardConfig {
+    /// The classes that a classifier tells apart; none of an autoencoder.
+    pub fn classes(&self) -> Option<KnownClasses<'_>> {
+        let n = self.layers.last().filter(|_| self.task == Task::Classify)?.n_outputs;
+        Some(KnownClasses { names: self.class_names.as_deref(), n })
+    }
+
     /// A classifier of sigmoid units between layers of these sizes, the input's first and the classes last.
     pub fn classifier(sizes: &[usize]) -> Self {
         let mut layers = layers(sizes, Activation::Sigmoid);
@@ -146,7 +155,14 @@ impl FeedforwardConfig {
             last.activation = Activation::Identity;
         }
         let visible = VisibleUnit::default();
-        Self { task: Task::Classify, layers, visible, preparation: Preparation::default(), image: None }
+        Self {
+            task: Task::Classify,
+            layers,
+            visible,
+            preparation: Preparation::default(),
+            image: None,
+            class_names: None,
+        }
     }
 
     /// An autoencoder of sigmoid units: layers of these sizes, the input's first and the code last, and the same back down. The
@@ -166,12 +182,13 @@ impl FeedforwardConfig {
             visible,
             preparation: Preparation::default(),
             image: None,
+            class_names: None,
         }
     }
 
     /// # Errors
     /// When there is no layer, sizes do not fit on each other or on the grid of a layer, a size is 0, the outputs are not fit for the task,
-    /// the preparation gives rows of another width, or the image is not of the size of raw rows.
+    /// the preparation gives rows of another width, the image is not of the size of raw rows, or there are not as many names as classes.
     pub fn validate(&self) -> Result<()> {
         const OP: &str = "FeedforwardConfig";
         let (Some(first), Some(last)) = (self.layers.first(), self.layers.last()) else {
@@ -220,6 +237,7 @@ impl FeedforwardConfig {
             ),
             _ => {}
         }
+        check_names(OP, self.class_names.as_deref(), last.n_outputs)?;
         check_inputs(OP, &self.preparation, first.n_inputs, self.image).map(drop)
     }
 

@@ -173,7 +173,7 @@ impl Encoder {
             .map(|(layer, weight, bias)| (layer, (weight, bias)))
             .unzip();
         let Self { visible, preparation, image, .. } = self;
-        let config = FeedforwardConfig { task, layers, visible, preparation, image };
+        let config = FeedforwardConfig { task, layers, visible, preparation, image, class_names: None };
         Feedforward::from_tensors(config, tensors)
     }
 }

@@ -1,10 +1,10 @@
 //! What a network with labels is, and how it is trained.
 use super::labelled_rbm::check_classes;
-use crate::check::{at_least_one, range};
+use crate::check::{at_least_one, check_names, range};
 use crate::prepare::{check_inputs, n_inputs};
 use crate::schedule::Schedule;
 use candle::Result;
-use chandlery_datasets::{ImageShape, Preparation};
+use chandlery_datasets::{ImageShape, KnownClasses, Preparation};
 use chandlery_ops::Precision;
 use serde::{Deserialize, Serialize};
 
@@ -21,12 +21,21 @@ pub struct LabelledDbnConfig {
     /// How the values of a raw row make an image, so that it can be drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageShape>,
+    /// Names of the classes in the order of the label units; none where they go by their numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class_names: Option<Vec<String>>,
 }
 
 impl LabelledDbnConfig {
+    /// The classes of the labels.
+    pub fn classes(&self) -> KnownClasses<'_> {
+        KnownClasses { names: self.class_names.as_deref(), n: self.n_classes }
+    }
+
     /// Sizes have no default; everything else does.
     pub fn new(sizes: &[usize], n_classes: usize) -> Self {
-        Self { sizes: sizes.to_vec(), n_classes, preparation: Preparation::default(), image: None }
+        let (preparation, image, class_names) = (Preparation::default(), None, None);
+        Self { sizes: sizes.to_vec(), n_classes, preparation, image, class_names }
     }
 
     /// Layers below the RBM on top, the input not counted.
@@ -35,8 +44,8 @@ impl LabelledDbnConfig {
     }
 
     /// # Errors
-    /// When there are fewer than two layers or classes, a size is 0, the preparation gives rows of another width, or the image is not
-    /// of the size of raw rows.
+    /// When there are fewer than two layers or classes, a size is 0, the preparation gives rows of another width, the image is not of
+    /// the size of raw rows, or there are not as many names as classes.
     pub fn validate(&self) -> Result<()> {
         const OP: &str = "LabelledDbnConfig";
         if self.sizes.len() < 2 {
@@ -44,6 +53,7 @@ impl LabelledDbnConfig {
         }
         self.sizes.iter().enumerate().try_for_each(|(i, n)| at_least_one(OP, &format!("sizes[{i}]"), *n))?;
         check_classes(OP, self.n_classes)?;
+        check_names(OP, self.class_names.as_deref(), self.n_classes)?;
         check_inputs(OP, &self.preparation, self.sizes[0], self.image).map(drop)
     }
 

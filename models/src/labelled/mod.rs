@@ -112,6 +112,7 @@ impl LabelledDbn {
             n_classes,
             preparation: dbn.config().preparation.clone(),
             image: dbn.config().image,
+            class_names: None,
         };
         config.validate()?;
         let linear = |weight: Tensor, bias: &Tensor| Linear::new(weight, Some(bias.clone()));
@@ -300,6 +301,16 @@ impl LabelledDbn {
     pub fn reconstruction_error(&self, rows: &Tensor) -> Result<f64> {
         let error = (self.reconstruct(rows)? - self.prepare(rows)?)?.sqr()?.sum(1)?;
         error.to_dtype(DType::F64)?.mean_all()?.to_scalar()
+    }
+
+    /// The same with names of the classes, in the order of their numbers; without them classes go by their numbers.
+    ///
+    /// # Errors
+    /// When there are not as many names as classes, or two are the same.
+    pub fn with_class_names(mut self, names: Option<Vec<String>>) -> Result<Self> {
+        self.config.class_names = names;
+        self.config.validate()?;
+        Ok(self)
     }
 
     /// What the network is.

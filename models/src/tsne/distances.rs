@@ -17,6 +17,7 @@ use super::Metric;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{Factors, Precision, gather_rows, gemm_, row_distances};
 use rayon::prelude::*;
+use std::collections::HashMap;
 use std::sync::OnceLock;
 
 /// Numbers in a block of products, about.
@@ -142,6 +143,19 @@ impl Distances {
                 0.5 * added(a, b, 2. * limit, unit)
             }
         }
+    }
+
+    /// How many others of `rows` equal each of them; none where a distance of 0 is that of an angle, not of equal rows.
+    pub(super) fn equals(&self, rows: &[u32]) -> Option<Vec<u64>> {
+        if !self.angles.is_empty() {
+            return None;
+        }
+        // -0 equals 0.
+        let content = |&i: &u32| self.row(i as usize).iter().map(|x| (x + 0.).to_bits()).collect::<Vec<_>>();
+        let contents: Vec<Vec<u32>> = rows.par_iter().map(content).collect();
+        let mut counts = HashMap::<&[u32], u64>::new();
+        contents.iter().for_each(|content| *counts.entry(content).or_default() += 1);
+        Some(contents.iter().map(|content| counts[content.as_slice()] - 1).collect())
     }
 
     /// For each row of `own` the ranks of the rows that `of` gives for its place, among all others.

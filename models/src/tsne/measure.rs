@@ -11,7 +11,7 @@
 //!
 //! Venna and Kaski, "Neighborhood preservation in nonlinear projection methods", 2001.
 use super::config::TsneConfig;
-use super::distances::Distances;
+use super::distances::{Distances, Rank};
 use super::neighbours::{affinities_of, in_unit, near, search, unit_of};
 use super::{Affinities, Metric};
 use crate::Philox;
@@ -183,7 +183,21 @@ pub fn knn_recall(rows: &Tensor, layout: &Tensor, k: usize, metric: Metric) -> R
             distances.equal(far(k - 1), far(k))
         };
         tied = in_doubt.iter().filter(is_tied).copied().collect();
-        let ranks = distances.ranks(&tied, |at| of(tied[at] as usize).1)?;
+        // Of rows that more than `k` others equal, those are the nearest, each as likely.
+        let at_zero = |&i: &u32| distances.exact(i as usize, of(i as usize).0[k] as usize) == 0.;
+        let (equal, mut others): (Vec<u32>, Vec<u32>) = tied.iter().copied().partition(at_zero);
+        match distances.equals(&equal) {
+            Some(counts) => {
+                let kept_of = |(&i, as_far): (&u32, u64)| {
+                    let is_equal = |&&j: &&u32| distances.exact(i as usize, j as usize) == 0.;
+                    let rank = Rank { nearer: 0, as_far };
+                    of(i as usize).1.iter().filter(is_equal).count() as f64 * rank.among(k)
+                };
+                kept += equal.iter().zip(counts).map(kept_of).sum::<f64>();
+            }
+            None => others.clone_from(&tied),
+        }
+        let ranks = distances.ranks(&others, |at| of(others[at] as usize).1)?;
         kept += ranks.iter().flatten().map(|rank| rank.among(k)).sum::<f64>();
     }
     let plain = (0..n).into_par_iter().filter(|&i| tied.binary_search(&(i as u32)).is_err());

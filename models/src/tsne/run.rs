@@ -375,7 +375,7 @@ impl TsneRun {
         &self.config
     }
 
-    /// Seconds of each stage so far, in this process.
+    /// Seconds of each stage so far, also before a checkpoint that the run goes on from.
     pub fn seconds(&self) -> StageSeconds {
         self.seconds
     }

@@ -110,6 +110,7 @@ fn nasty(n: usize, d: usize) -> Result<Vec<(&'static str, Tensor)>> {
         ("whole numbers", whole.clone()),
         ("rows of zeros", whole.broadcast_mul(&group)?),
         ("equal rows", plain.narrow(0, 0, half)?.repeat((2, 1))?),
+        ("three places", plain.narrow(0, 0, 3)?.repeat((n / 3, 1))?),
         ("plain", plain),
     ])
 }

@@ -210,6 +210,26 @@ fn an_approximate_search_is_for_every_metric() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn equal_rows_far_from_the_last_block_of_products_are_found_lowest_first() -> Result<()> {
+    // Of three blocks of 8,192 rows only the first holds rows that are as near as the last neighbour: more than there are candidates.
+    let (n, d, equal, k) = (20_000, 12, 500, 40);
+    let mut all = normal((n, d), &CPU, Philox::new(90, 25))?.flatten_all()?.to_vec1::<f32>()?;
+    all[..equal * d].fill(5.);
+    let rows = Tensor::from_vec(all, (n, d), &CPU)?;
+    for device in devices()? {
+        for metric in Metric::ALL {
+            let found = knn(&rows.to_device(&device)?, k, metric)?;
+            let indices = found.indices.narrow(0, 0, equal)?.to_vec2::<u32>()?;
+            for (i, indices) in indices.iter().enumerate() {
+                let want: Vec<u32> = (0..n as u32).filter(|&j| j as usize != i).take(k).collect();
+                assert!(*indices == want, "{metric:?} on {:?}, row {i}: {indices:?}", device.location());
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The error of a search that must be refused.
 fn message(found: Result<chandlery_ops::Neighbours>) -> String {
     found.err().map_or_else(String::new, |e| e.to_string())

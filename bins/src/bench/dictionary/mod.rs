@@ -8,6 +8,7 @@
 //! | `data`     | the signals, and the files that peers read                                 |
 mod data;
 mod figures;
+mod lists;
 mod pursuit;
 mod training;
 
@@ -26,7 +27,7 @@ pub struct DictionaryArgs {
     #[command(flatten)]
     common: CommonArgs,
     /// What to time, several separated by commas; default: all.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [What::Pursuit, What::Training, What::Figure3, What::Figure5])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [What::Pursuit, What::Training, What::Figure3, What::Figure5, What::Lists])]
     what: Vec<What>,
     /// Sizes (signals, atoms, values per signal, atoms per code), several separated by commas.
     #[arg(
@@ -64,13 +65,15 @@ enum What {
     Figure3,
     /// Figure 5 of Irofti 2016: 200 iterations of AK-SVD, SGK and NSGK.
     Figure5,
+    /// Updates and statistics where atoms are used evenly, and where each code uses the first.
+    Lists,
 }
 
 /// One line of a table.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     model: &'static str,
-    /// `bomp`, `ols`, `ak-svd`, `online`, …
+    /// `bomp`, `ols`, `ak-svd`, `online`, `update, even`, …
     task: String,
     n_signals: usize,
     n_atoms: usize,
@@ -117,6 +120,7 @@ pub(super) fn run(args: &DictionaryArgs) -> Result<()> {
             What::Training => training::run(args, &device, &report, &mut rows)?,
             What::Figure3 => figures::figure3(args, &device, &report, &mut rows)?,
             What::Figure5 => figures::figure5(args, &device, &report, &mut rows)?,
+            What::Lists => lists::run(args, &device, &report, &mut rows)?,
         }
     }
     report.finish(&rows)

@@ -6,7 +6,6 @@ use crate::bench::memory::{Memory, Watch};
 use crate::bench::timing::Seconds;
 use crate::dbn::layer_arg::LayerArg;
 use crate::device::describe;
-use crate::interrupt::Interrupt;
 use crate::options::bytes;
 use crate::precision::RbmPrecision;
 use crate::report::{Outcome, Report, figure};
@@ -191,7 +190,6 @@ pub(super) fn compare(args: &PatchRbmArgs, networks: &[Network]) -> Result<Outco
          anonymous: what the program itself holds, mapped: pages of files, shared: with drivers and others",
     )?;
     report.line(&Row::header())?;
-    let interrupt = Interrupt::listen()?;
     let mut table = Vec::new();
     for network in networks {
         let image = network.image;
@@ -201,9 +199,6 @@ pub(super) fn compare(args: &PatchRbmArgs, networks: &[Network]) -> Result<Outco
             for (layer, &name) in network.layers.iter().enumerate() {
                 let mut resident = None;
                 for source in Origin::ALL {
-                    if interrupt.asked() {
-                        return Ok(Outcome::Interrupted);
-                    }
                     let at = || format!("{image} {name} {} {}", precision.name(), source.name());
                     let row =
                         measure(args, &device, (image, &dbn), (layer, name), precision, (source, &file));

@@ -70,7 +70,7 @@ fn reconstructions(
     let Some(shape) = drawable(model.config()) else {
         return Ok(None);
     };
-    let (device, path) = (model.device(), folder.join("reconstructions.png"));
+    let (device, path) = (model.device(), folder.file("reconstructions.png")?);
     let n = draw_reconstructions(model, &model.config().into(), test, shape, RECONSTRUCTIONS, device, &path)?;
     Ok(Some(Picture {
         file: "reconstructions.png".to_owned(),

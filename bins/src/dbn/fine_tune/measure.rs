@@ -40,7 +40,7 @@ impl Measured {
         }
     }
 
-    /// Measures `test`; the principal components are those of all rows in `train`.
+    /// Measures `test`; the principal components are those of all rows in `train`, if there are any.
     pub fn of(
         model: &Feedforward,
         train: &[&Split],
@@ -60,7 +60,8 @@ impl Measured {
         let classify = model.config().task == Task::Classify;
         let components = model.config().layers[model.config().encoder_layers() - 1].n_outputs;
         let n_inputs = model.config().layers[0].n_inputs;
-        let components = (!classify && n_inputs <= MOST_COMPONENT_INPUTS).then_some(components.min(n_inputs));
+        let components = (!classify && n_inputs <= MOST_COMPONENT_INPUTS && !train.is_empty())
+            .then_some(components.min(n_inputs));
         let pca = |n| principal_error(model, train, test, n);
         Ok(Self {
             measured_on,

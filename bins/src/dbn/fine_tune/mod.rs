@@ -17,7 +17,7 @@ use super::{saved, sizes, streams};
 use crate::data::{Data, OfModel};
 use crate::report::{Outcome, seconds};
 use crate::rows;
-use crate::session::{self, Asked, Ended, Epochs, Kind, Place, PlaceOf, Run, RunInfo, Session};
+use crate::session::{Asked, Ended, Epochs, Kind, Place, PlaceOf, Run, RunInfo, Session};
 use anyhow::{Context, Result, ensure};
 use args::{FineTuneArgs, FineTuneSettings};
 use candle::{Device, Tensor};
@@ -116,13 +116,11 @@ pub fn fine_tune<B: Base>(args: &FineTuneArgs) -> Result<Outcome> {
     let rows = Rows::choose(&data, &asked.settings)?;
     let is_new = asked.resumed().is_none();
     let note = is_new.then(|| asked.settings.choose(rows.train.n_samples())).flatten();
-    let mut feed = asked
-        .feed(args.feed, &rows.train, asked.settings.n_batch(), asked.settings.seed)
-        .context("--batch")?;
+    let mut feed = asked.feed(args.feed, &rows.train, asked.settings.n_batch(), asked.settings.seed)?;
     asked.settings.batch = Some(feed.config().batch);
     let model = asked.input.model.clone();
     let mut session = asked.open(
-        session::Rows { data: &data.name, n: data.n_rows },
+        data.of_run()?,
         |settings, device| {
             let trained = B::network(&model, settings.classify.then_some(data.n_classes), device)?;
             let (network, training) = plan::network(&trained, &data, settings, device)?;
@@ -233,7 +231,7 @@ fn finish<B: Base>(session: Session<FineTune<B>>, data: &Data, rows: &Rows) -> R
     // Memory of the training goes before the evaluation comes.
     drop(trainer);
     let RunInfo { input, settings, .. } = &run.info;
-    model.save_pretrained(run.folder.path())?;
+    model.save_pretrained(&run.folder.of_model("")?)?;
     let test = data.measured_on();
     let train: Vec<_> = [&rows.train].into_iter().chain(&rows.held_out).collect();
     let measured = Measured::of(&model, &train, test)?;

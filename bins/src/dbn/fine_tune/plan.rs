@@ -1,7 +1,7 @@
 //! From the settings to the trainer: the rows, the network, and how it is trained.
 use super::super::streams;
 use super::args::FineTuneSettings;
-use crate::data::{Data, LABEL_THEM};
+use crate::data::Data;
 use crate::options::plan_by_rows;
 use anyhow::{Result, anyhow, bail, ensure};
 use candle::Device;
@@ -53,9 +53,10 @@ impl Rows {
         if settings.classify {
             ensure!(
                 data.train.labels.is_some() && data.n_classes >= 2,
-                "--classify: rows must have labels of at least 2 classes, got {} in {}; {LABEL_THEM}",
+                "--classify: rows must have labels of at least 2 classes, got {} in {}; {}",
                 if data.train.labels.is_some() { "1 class" } else { "none" },
-                data.name
+                data.name,
+                data.label_them()
             );
         }
         let Some(n) = settings.labels else {
@@ -106,7 +107,8 @@ pub fn network(
         "--data: rows must have {n_inputs} values for this network, got {}",
         data.train.n_features()
     );
-    let config = trained.config().clone();
+    let class_names = data.class_names.clone().filter(|_| settings.classify);
+    let config = FeedforwardConfig { class_names, ..trained.config().clone() };
     let network = match settings.from_scratch {
         true => Feedforward::init(config, Philox::new(settings.seed, streams::WEIGHTS), device)?,
         false => Feedforward::from_tensors(config, trained.layers().to_vec())?,

@@ -1,5 +1,5 @@
 //! The command line of `dbn up-down`.
-use crate::options::{RowsArgs, above_zero, at_least_one, below_one, not_negative};
+use crate::options::{RowsArgs, above_zero, at_least_one, below_one, not_negative, whole_number};
 use crate::precision::precision;
 use crate::session::{FeedArgs, SessionArgs};
 use clap::Args;
@@ -15,7 +15,7 @@ pub struct UpDownSettings {
     #[arg(skip = EPOCHS)]
     pub epochs: usize,
     /// Epochs before the up-down algorithm that train only the top layer, with the labels.
-    #[arg(long, value_name = "N", default_value_t = 30)]
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = whole_number)]
     pub top_epochs: usize,
     /// Rows per step, which is also the number of persistent chains.
     #[arg(long, value_name = "ROWS", default_value_t = 100, value_parser = at_least_one)]
@@ -68,7 +68,7 @@ pub struct UpDownArgs {
     /// Epochs of the up-down algorithm, which trains all weights; 0 trains the top layer with the labels only. Default: 60.
     /// With --resume, a larger number extends the run, even a finished one, to N epochs in all, over which the learning rate falls to 0;
     /// each number of --k applies to an equal part of them.
-    #[arg(id = "more_epochs", long = "epochs", value_name = "N")]
+    #[arg(id = "more_epochs", long = "epochs", value_name = "N", value_parser = whole_number)]
     pub epochs: Option<usize>,
     /// How rows reach the device.
     #[command(flatten)]

@@ -74,7 +74,7 @@ pub fn run_picture(dbn: &LabelledDbn, seed: u64, folder: &RunFolder) -> Result<O
     let samples = dbn.config().preparation.inverse(&samples)?;
     write_png(
         &mosaic(&samples, shape, n, Shades::Unit, tile_zoom(shape))?,
-        &folder.join("samples_by_class.png"),
+        &folder.file("samples_by_class.png")?,
     )?;
     Ok(Some(Picture {
         file: "samples_by_class.png".to_owned(),

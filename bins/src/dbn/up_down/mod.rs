@@ -18,7 +18,7 @@ use super::sizes;
 use crate::data::{Data, OfModel};
 use crate::report::{Outcome, seconds};
 use crate::rows;
-use crate::session::{self, Asked, Ended, Epochs, Kind, PlaceOf, Run, RunInfo, Session};
+use crate::session::{Asked, Ended, Epochs, Kind, PlaceOf, Run, RunInfo, Session};
 use anyhow::{Context, Result};
 use candle::Tensor;
 use chandlery::Trainer;
@@ -90,12 +90,11 @@ pub fn up_down(args: &UpDownArgs) -> Result<Outcome> {
     let extended =
         asked.extend_epochs(args.epochs, |settings| settings.epochs, |settings, n| settings.epochs = n)?;
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
-    let mut feed =
-        asked.feed(args.feed, &data.train, asked.settings.batch, asked.settings.seed).context("--batch")?;
+    let mut feed = asked.feed(args.feed, &data.train, asked.settings.batch, asked.settings.seed)?;
     asked.settings.batch = feed.config().batch;
     let model = asked.input.model.clone();
     let mut session = asked.open(
-        session::Rows { data: &data.name, n: data.n_rows },
+        data.of_run()?,
         |settings, device| plan::trainer(&plan::with_labels(&model, &data, device)?, settings, 0),
         |settings, path, device| {
             let (mut trainer, place) = UpDownTrainer::load_checkpoint::<PlaceOf<UpDown>>(path, device)?;
@@ -199,7 +198,7 @@ fn finish(session: Session<UpDown>, data: &Data) -> Result<Outcome> {
     // Memory of the training goes before the evaluation comes.
     drop(trainer);
     let RunInfo { input, settings, .. } = &run.info;
-    dbn.save_pretrained(run.folder.path())?;
+    dbn.save_pretrained(&run.folder.of_model("")?)?;
     let picture = measure::run_picture(&dbn, settings.seed, &run.folder)?;
     let evaluation = Evaluation::of(&dbn, data.measured_on())?;
     run.report.line(&evaluation.line())?;

@@ -1,6 +1,6 @@
 //! From the settings to the trainer: the network, and how it is trained in each stage.
 use super::args::UpDownSettings;
-use crate::data::{Data, LABEL_THEM};
+use crate::data::Data;
 use crate::dbn::{saved, streams};
 use anyhow::{Context, Result, anyhow, ensure};
 use candle::Device;
@@ -74,11 +74,13 @@ pub fn with_labels(model: &str, data: &Data, device: &Device) -> Result<Labelled
     );
     ensure!(
         data.n_classes >= 2,
-        "--data {}: rows must have labels of at least 2 classes, got {}; {LABEL_THEM}",
+        "--data {}: rows must have labels of at least 2 classes, got {}; {}",
         data.name,
-        data.n_classes
+        data.n_classes,
+        data.label_them()
     );
-    LabelledDbn::from_dbn(&dbn, data.n_classes).with_context(|| model.to_owned())
+    let dbn = LabelledDbn::from_dbn(&dbn, data.n_classes).with_context(|| model.to_owned())?;
+    Ok(dbn.with_class_names(data.class_names.clone())?)
 }
 
 #[cfg(test)]

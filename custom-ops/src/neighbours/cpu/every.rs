@@ -9,7 +9,7 @@ const QUERIES: usize = 8;
 /// Numbers in a block of rows, 128 KiB.
 const BLOCK: usize = 32 << 10;
 
-impl Knn {
+impl Knn<'_> {
     /// Writes the neighbours of finite `queries` among finite `rows`.
     pub(super) fn search_every(
         &self,
@@ -66,7 +66,8 @@ impl Knn {
     /// Finds the `k` nearest rows of query `i`, from its distances in f32.
     fn select(&self, query: &mut Query, all: &[f32], i: usize, own: &[f32], rows: &[f32]) {
         let (k, d) = (self.k, self.n_features);
-        let is_other = |&j: &u32| !(self.without_self && j as usize == i);
+        let left_out = self.left_out.of(i);
+        let is_other = |&j: &u32| left_out != Some(j as usize);
         query.least_of(all);
         // One more, because the row itself may count.
         let first = query.threshold(k + 1);

@@ -35,7 +35,7 @@ const QUERIES: std::ops::RangeInclusive<usize> = 16..=128;
 /// Where more than this share of the rows is looked at for the mean query, products of all features are cheaper.
 const LOOKED_AT: f64 = 0.1;
 
-impl Knn {
+impl Knn<'_> {
     pub(super) fn search(
         &self,
         indices: &mut [u32],
@@ -108,7 +108,7 @@ struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    fn new(knn: &Knn, queries: &'a [f32], rows: &'a [f32], same: bool) -> Self {
+    fn new(knn: &Knn<'_>, queries: &'a [f32], rows: &'a [f32], same: bool) -> Self {
         let (is_cosine, n_features) = (knn.metric == Metric::Cosine, knn.n_features);
         let given = [queries, rows];
         if !is_cosine || n_features == 0 {

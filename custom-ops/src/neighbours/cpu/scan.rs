@@ -8,7 +8,7 @@ const CHUNK: usize = 16;
 
 /// A call, a space, and the coordinates of its queries, which are rows in the order of the space or others in their own.
 pub(super) struct Scan<'a> {
-    pub knn: &'a Knn,
+    pub knn: &'a Knn<'a>,
     pub pair: &'a Pair<'a>,
     pub space: &'a Space,
     pub queries: &'a Coordinates,
@@ -49,17 +49,14 @@ impl Scan<'_> {
     ) -> usize {
         let k = self.knn.k;
         let given = self.query(i);
+        let left_out = self.knn.left_out.of(given);
         if self.pair.is_zero(given) {
-            let others = (0..self.knn.n).filter(|&j| !(self.knn.without_self && given == j));
+            let others = (0..self.knn.n).filter(|&j| left_out != Some(j));
             indices.iter_mut().zip(others).for_each(|(index, j)| *index = j as u32);
             distances.fill(1.);
             return 0;
         }
-        let own = match self.knn.without_self {
-            true if self.are_rows => i,
-            true => self.space.place(given),
-            false => usize::MAX,
-        };
+        let own = left_out.map_or(usize::MAX, |row| self.space.place(row));
         if let Some(product) = products.get_mut(own) {
             *product = f32::NEG_INFINITY;
         }

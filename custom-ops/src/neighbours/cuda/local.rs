@@ -16,7 +16,7 @@ const CELLS: usize = 32;
 /// part of the second.
 const RADIUS: f64 = 128.;
 
-impl Knn {
+impl Knn<'_> {
     /// Searches the queries `picks` again, those of each cell with products about its centre.
     pub(super) fn by_cells(&self, pair: Pair<'_>, picks: &[u32], found: &Found, bad: &Tensor) -> Result<()> {
         let centres = self.centres(pair, picks, found, bad)?;
@@ -69,7 +69,7 @@ impl Knn {
 
 /// Squared distances of all pairs, `[m, n]`, and the factor by which rows were multiplied before.
 fn squares(a: &Tensor, b: &Tensor, bad: &Tensor) -> Result<(Tensor, f64)> {
-    let scale = Scale::of(Pair { queries: a, rows: b })?;
+    let scale = Scale::of(Pair { queries: a, rows: b, left_out: None })?;
     let points = |t| {
         Ok::<_, candle::Error>(Normal::new(t, &scale, Form::Scaled, false, &bad.narrow(0, 0, 1)?)?.points)
     };

@@ -25,7 +25,7 @@ mod local;
 mod normalise;
 mod steps;
 
-use super::{Entries, Knn, Metric, Neighbours, OP, not_finite};
+use super::{Entries, Knn, LeftOut, Metric, Neighbours, OP, not_finite};
 use crate::gemm::{Factors, Precision, gemm_};
 use crate::op::{address, new_tensor, not_recording, operands};
 use candle::{DType, Result, Tensor};
@@ -57,6 +57,8 @@ enum Keys {
 struct Pair<'a> {
     queries: &'a Tensor,
     rows: &'a Tensor,
+    /// For each query the row that is left out, where that is not its own number.
+    left_out: Option<&'a Tensor>,
 }
 
 impl Pair<'_> {
@@ -97,11 +99,15 @@ impl Found {
     }
 }
 
-impl Knn {
+impl Knn<'_> {
     /// The search for contiguous f32 tensors on one GPU.
     pub(super) fn find(&self, queries: &Tensor, rows: &Tensor) -> Result<Neighbours> {
         not_recording(OP, rows.device())?;
-        let pair = Pair { queries, rows };
+        let left_out = match self.left_out {
+            LeftOut::Rows(of_queries) => Some(Tensor::new(of_queries, rows.device())?),
+            LeftOut::None | LeftOut::Same => None,
+        };
+        let pair = Pair { queries, rows, left_out: left_out.as_ref() };
         let bad = Tensor::full(-1i64, 2, rows.device())?;
         let mut normals = self.normals(pair, self.keys(), &bad)?;
         let found = self.room(pair)?;
@@ -241,6 +247,7 @@ impl Knn {
                     io.read("squares", &normals.rows.squares).read("magnitudes", &normals.rows.magnitudes);
                 let io = io.read("points", &normals.rows.points).read("query_points", &of.points);
                 let io = io.read("query_magnitudes", &of.magnitudes).maybe("picks", picks.as_ref());
+                let io = io.maybe("left_out", pair.left_out);
                 io.run(&Select { search, lists, count })?;
             }
             let io = operands(OP).write("indices", &found.neighbours.indices);
@@ -281,6 +288,7 @@ impl Knn {
             let io = io.read("rows", pair.rows).maybe("query_lengths", normals.queries.lengths.as_ref());
             let io = io.maybe("lengths", normals.rows.lengths.as_ref()).read("query_squares", &of.squares);
             let io = io.maybe("largest", normals.scale.largest.as_ref()).read("picks", &picks);
+            let io = io.maybe("left_out", pair.left_out);
             let search = Search::new(self, normals.keys, 0, column);
             io.run(&Refine { search, count, is_last: column + COLUMNS >= self.n })?;
         }

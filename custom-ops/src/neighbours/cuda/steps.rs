@@ -2,7 +2,7 @@
 use super::{COLUMNS, Keys, OP};
 use crate::cuda::Gpu;
 use crate::gemm::Precision;
-use crate::neighbours::{Knn, Metric};
+use crate::neighbours::{Knn, LeftOut, Metric};
 use crate::op::{Io, Kernel, new_tensor};
 use candle::cuda::cudarc::driver::DeviceRepr;
 use candle::{CudaStorage, DType, Device, Result, Tensor};
@@ -73,7 +73,7 @@ unsafe impl DeviceRepr for Search {}
 
 impl Search {
     /// The block of the queries from `first_query` and the rows from `first_column` on. Sizes are below 2³², as those of the search are.
-    pub(super) fn new(knn: &Knn, keys: Keys, first_query: usize, first_column: usize) -> Self {
+    pub(super) fn new(knn: &Knn<'_>, keys: Keys, first_query: usize, first_column: usize) -> Self {
         let (error, share, slack) = margins(knn, keys);
         Self {
             d: knn.n_features as u64,
@@ -89,7 +89,7 @@ impl Search {
                 Metric::Chebyshev => 3,
             },
             form: keys as u32,
-            without_self: u32::from(knn.without_self),
+            without_self: u32::from(knn.left_out != LeftOut::None),
             error,
             share,
             slack,
@@ -98,7 +98,7 @@ impl Search {
 }
 
 /// `error`, `share` and `slack` of bounds: see the head of the module above.
-fn margins(knn: &Knn, keys: Keys) -> (f32, f32, f32) {
+fn margins(knn: &Knn<'_>, keys: Keys) -> (f32, f32, f32) {
     let (d, u) = (knn.n_features as f64, f64::from(f32::EPSILON) / 2.);
     let two = |power: i32| 2f64.powi(power);
     if keys == Keys::Products {
@@ -126,19 +126,20 @@ pub(super) struct Select {
 impl Kernel for Select {
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let ([lists, counts, limits], read) = io.parts()?;
-        let [products, squares, magnitudes, points, query_points, query_magnitudes, picks] = read;
+        let [products, squares, magnitudes, points, query_points, query_magnitudes, picks, left_out] = read;
         let (mut lists, mut counts) = (lists.elements::<i64>()?, counts.elements::<u32>()?);
         let (mut limits, products) = (limits.elements::<f32>()?, products.maybe::<f32>()?);
         let (squares, magnitudes) = (squares.elements::<f32>()?, magnitudes.elements::<f32>()?);
         let (points, query_points) = (points.elements::<f32>()?, query_points.elements::<f32>()?);
         let (query_magnitudes, picks) = (query_magnitudes.elements::<f32>()?, picks.maybe::<u32>()?);
+        let left_out = left_out.maybe::<u32>()?;
         let Lists { keep, stored, room } = self.lists;
         let launch = gpu.launch(OP, FILE, "select_nearest")?.write(&mut lists).write(&mut counts);
         let launch = launch.write(&mut limits).maybe(&products).read(&squares).read(&magnitudes);
         let launch = launch.read(&points).read(&query_points).read(&query_magnitudes).maybe(&picks);
-        let launch = launch.num(self.search).count(room).count(keep).count(stored);
-        // SAFETY: (u64*, unsigned*, float*, 6 × const float* (the first may be null), const unsigned* (may be null), Search, 3 × unsigned): lists are
-        // [count, stored], products [count, columns], picks hold a query of all for each of the block, squares and magnitudes [n], points [n, pitch], query_points [count, pitch], query_magnitudes [count]; columns end
+        let launch = launch.maybe(&left_out).num(self.search).count(room).count(keep).count(stored);
+        // SAFETY: (u64*, unsigned*, float*, 6 × const float* (the first may be null), 2 × const unsigned* (may be null), Search, 3 × unsigned): lists are
+        // [count, stored], products [count, columns], picks hold a query of all for each of the block, left_out a number for each of all queries, squares and magnitudes [n], points [n, pitch], query_points [count, pitch], query_magnitudes [count]; columns end
         // at n or before. Without products the pitch is 8. A block for each query sorts `room` entries, a power of two of at least `stored`
         // and a tile.
         unsafe { launch.blocks(self.count, THREADS).shared(room * 8).go() }
@@ -210,6 +211,7 @@ impl Kernel for Refine {
             query_squares,
             largest,
             picks,
+            left_out,
         ] = read;
         let (mut indices, mut distances) = (indices.elements::<u32>()?, distances.elements::<f32>()?);
         let (mut farthest, mut near) = (farthest.elements::<f64>()?, near.elements::<i64>()?);
@@ -223,7 +225,7 @@ impl Kernel for Refine {
         let (queries, rows) = (queries.elements::<f32>()?, rows.elements::<f32>()?);
         let (query_lengths, lengths) = (query_lengths.maybe::<f64>()?, lengths.maybe::<f64>()?);
         let (query_squares, largest) = (query_squares.elements::<f32>()?, largest.maybe::<u32>()?);
-        let picks = picks.elements::<u32>()?;
+        let (picks, left_out) = (picks.elements::<u32>()?, left_out.maybe::<u32>()?);
         let width = (self.search.k as usize + Self::AT_ONCE).next_power_of_two();
         let launch = gpu.launch(OP, FILE, "refine_nearest")?.write(&mut indices).write(&mut distances);
         let launch =
@@ -232,11 +234,11 @@ impl Kernel for Refine {
         let launch = launch.maybe(&products).read(&squares).read(&magnitudes).read(&points);
         let launch = launch.read(&query_points).read(&query_magnitudes).read(&queries).read(&rows);
         let launch = launch.maybe(&query_lengths).maybe(&lengths).read(&query_squares).maybe(&largest);
-        let launch = launch.read(&picks).num(self.search).count(width);
+        let launch = launch.read(&picks).maybe(&left_out).num(self.search).count(width);
         let launch =
             launch.count(usize::from(self.search.first_column == 0)).count(usize::from(self.is_last));
         // SAFETY: (unsigned*, float*, double*, u64*, 4 × unsigned*, 8 × const float* (the first may be null), 2 × const double* (null but for the
-        // cosine), const float*, 2 × const unsigned* (the first may be null), Search, 3 × unsigned): each of `picks`, [count], is one of the m
+        // cosine), const float*, 3 × const unsigned* (the first and the last may be null), Search, 3 × unsigned): each of `picks`, [count], is one of the m
         // queries; indices and distances are [m, k], farthest and query_lengths [m], queries [m, d]; near and near_rows [count, k], waiting
         // [count, WAITING], the counts [count]; the rest as for `Select` and `Rank`. A block for each pick holds `width` entries and rows, and
         // the rows that wait with those of a tile.

@@ -23,6 +23,7 @@ struct Notes<P> {
     philox: [u64; 3],
     n_samples: usize,
     recall: Option<f64>,
+    seconds: StageSeconds,
     notes: Vec<String>,
     progress: P,
 }
@@ -47,6 +48,7 @@ impl TsneRun {
             philox: checkpoint::words(self.philox),
             n_samples: self.affinities.n(),
             recall: self.recall,
+            seconds: self.seconds,
             notes: self.notes.clone(),
             progress,
         };
@@ -80,13 +82,8 @@ impl TsneRun {
             Affinities { offsets: part("offsets")?, columns: part("columns")?, values: part("values")? };
         check_graph(&affinities).map_err(|e| checkpoint.refused(&e))?;
         let philox = checkpoint::philox(notes.philox);
-        let run = Self::at(
-            notes.config,
-            philox,
-            affinities,
-            &checkpoint.of_trainer("layout")?,
-            StageSeconds::default(),
-        );
+        let run =
+            Self::at(notes.config, philox, affinities, &checkpoint.of_trainer("layout")?, notes.seconds);
         let mut run = run.map_err(|e| checkpoint.refused(&e))?;
         let state = [("velocity", &run.state.velocity), ("gains", &run.state.gains)];
         checkpoint::put_back("TsneRun", state, |name| checkpoint.of_trainer(name))?;
