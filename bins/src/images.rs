@@ -39,17 +39,23 @@ fn level_of_16(value: u16) -> f32 {
     f32::from(value) / 257.
 }
 
-/// Writes planes as read by [`read_planes`], rounded to bytes and cut off at 0 and 255; the format is told by the name.
+/// Writes planes as read by [`read_planes`], rounded to bytes and cut off at 0 and 255; the format is told by the name. Returns the planes that
+/// the file holds.
 ///
 /// # Errors
 /// When the planes are neither 1 nor 3, the name's ending is no format that can be written, or the disk refuses.
-pub fn write_planes(planes: &Tensor, path: &Path) -> Result<()> {
+pub fn write_planes(planes: &Tensor, path: &Path) -> Result<Tensor> {
     let format = format_of(path)?;
     let picture = picture(planes)?;
-    write_whole(path, |file| match format {
+    write_whole::<anyhow::Error>(path, |file| match format {
         ImageFormat::Jpeg => Ok(JpegEncoder::new_with_quality(file, JPEG_QUALITY).encode_image(&picture)?),
         format => Ok(picture.write_to(file, format)?),
-    })
+    })?;
+    match format {
+        // Not what was given: it loses a little. Grey may be read as three equal planes.
+        ImageFormat::Jpeg => Ok(read_planes(path)?.narrow(0, 0, planes.dim(0)?)?),
+        _ => Ok(planes.round()?.clamp(0f32, 255f32)?.to_device(&Device::Cpu)?),
+    }
 }
 
 /// The format that a name's ending stands for; to be asked before the work, not after.
@@ -168,8 +174,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.png");
         let planes = Tensor::new(&[[[-3f32, 0.4, 0.6, 254.6, 300.]]], &Device::Cpu).unwrap();
-        write_planes(&planes, &path).unwrap();
+        let held = write_planes(&planes, &path).unwrap();
         assert_eq!(values(&read_planes(&path).unwrap()), [0., 0., 1., 255., 255.]);
+        assert_eq!(values(&held), [0., 0., 1., 255., 255.]);
+        let lossy = dir.path().join("x.jpg");
+        let held = write_planes(&planes, &lossy).unwrap();
+        assert_eq!(values(&held), values(&read_planes(&lossy).unwrap().narrow(0, 0, 1).unwrap()));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Exit codes are 128 and the number of the signal: 130 after Ctrl-C, 143 after SIGTERM.
+/// Exit codes are 128 and the number of the signal: 129 after SIGHUP, 130 after Ctrl-C, 143 after SIGTERM.
 const SIGNALLED: i32 = 128;
 /// How long a training loop may take to come to an end.
 const GRACE: Duration = Duration::from_millis(2000);
@@ -36,15 +36,19 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Listens from now on.
-///
-/// SIGHUP is left as it is, so that `nohup` and a closed terminal mean what they do elsewhere.
+/// Listens from now on, also for SIGHUP, the end of a terminal, unless it is ignored, as under `nohup`. A file that becomes larger than the
+/// process may write is from here on an error of writing, and no end without a word.
 ///
 /// # Errors
 /// When the system refuses a handler or a thread.
 #[cfg(unix)]
 pub fn listen() -> std::io::Result<()> {
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, signal_hook::consts::SIGTERM])?;
+    use signal_hook::consts::{SIGHUP, SIGTERM, SIGXFSZ};
+    signal_hook::flag::register(SIGXFSZ, std::sync::Arc::default())?;
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+    if is_ignored(SIGHUP) == Some(false) {
+        signals.add_signal(SIGHUP)?;
+    }
     let listen = move || signals.forever().for_each(received);
     std::thread::Builder::new().name("signals".to_owned()).spawn(listen).map(drop)
 }
@@ -56,6 +60,15 @@ pub fn listen() -> std::io::Result<()> {
 #[cfg(not(unix))]
 pub fn listen() -> std::io::Result<()> {
     Ok(())
+}
+
+/// Whether a signal is ignored; none where the system does not say.
+#[cfg(unix)]
+fn is_ignored(signal: i32) -> Option<bool> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+    Some(mask >> (signal - 1) & 1 == 1)
 }
 
 #[cfg(unix)]

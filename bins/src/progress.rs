@@ -1,14 +1,27 @@
-//! Progress bars: on standard error, and only when that is a terminal.
+//! Progress on standard error: bars with an estimate on a terminal, and where there is none a line after some seconds and then one a minute.
+//!
+//! ```text
+//! [0:05] annealing: 3 %, about 2 min left
+//! [1:05] annealing: 38 %, about 1 min left
+//! ```
+use crate::report::seconds;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write as _};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// When the first line of a log is due, and those after it.
+const FIRST: Duration = Duration::from_secs(5);
+const EACH: Duration = Duration::from_secs(60);
 
 /// A bar over rows, steps or iterations, with the time left and the rate of the first two.
 ///
-/// It draws on standard error, and only when that is a terminal; otherwise every
-/// call is free.
+/// It draws on standard error where that is a terminal, and writes lines there where it is not.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
+    _log: Option<Log>,
 }
 
 impl Progress {
@@ -34,7 +47,7 @@ impl Progress {
         // The template is a constant: were it wrong, the plain bar is still a bar.
         let template = format!("{{msg:26}} {{bar:30}} {{percent:>3}} %  {count}  {{eta}} left");
         if let Ok(style) = ProgressStyle::with_template(&template) {
-            let rate = |state: &ProgressState, out: &mut dyn Write| {
+            let rate = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
                 // Nothing can be done about a terminal that takes no text.
                 let _ = write!(out, "{:.0}", state.per_sec());
             };
@@ -42,7 +55,8 @@ impl Progress {
         }
         bar.set_position(done);
         bar.reset_eta();
-        Self { bar }
+        let log = Log::to_stderr(&bar, done);
+        Self { bar, _log: log }
     }
 
     /// What stands left of the bar: `layer 1/2, epoch 3/10`.
@@ -60,6 +74,14 @@ impl Progress {
         self.bar.set_position(done);
     }
 
+    /// Says how many of how many are done; a computation that knows no better may begin again from 0.
+    pub fn show(&self, done: usize, total: usize) {
+        if self.bar.length() != Some(total as u64) {
+            self.bar.set_length(total as u64);
+        }
+        self.set(done as u64);
+    }
+
     /// Prints something with the bar out of the way.
     pub fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
         self.bar.suspend(print)
@@ -71,24 +93,158 @@ impl Progress {
     }
 }
 
-/// A text that turns while something of unknown length happens; gone when dropped.
+impl Drop for Progress {
+    /// An error takes the bar off the screen, too.
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// Named parts of a computation one after the other, of about the same length.
+#[derive(Debug)]
+pub struct Stages {
+    bar: Progress,
+}
+
+impl Stages {
+    /// So many.
+    pub fn new(n: usize) -> Self {
+        Self { bar: Progress::iterations(n as u64, 0) }
+    }
+
+    /// Makes the next one, `name`.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn next<T, E>(&self, name: &str, make: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        self.bar.label(name.to_owned());
+        let made = make()?;
+        self.bar.advance(1);
+        Ok(made)
+    }
+}
+
+/// A text that turns while something of unknown length happens, with the time that it has taken; gone when dropped.
 #[derive(Debug)]
 pub struct Spinner {
     bar: ProgressBar,
+    _log: Option<Log>,
 }
 
 impl Spinner {
     /// Shows `text` until the value is dropped.
     pub fn new(text: &str) -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
+            bar.set_style(style);
+        }
         bar.set_message(text.to_owned());
-        bar.enable_steady_tick(std::time::Duration::from_millis(120));
-        Self { bar }
+        bar.enable_steady_tick(Duration::from_millis(120));
+        let log = Log::to_stderr(&bar, 0);
+        Self { bar, _log: log }
     }
 }
 
 impl Drop for Spinner {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// Writes how far a bar is from time to time, as long as the value lives.
+#[derive(Debug)]
+struct Log {
+    /// The thread ends when this is gone.
+    _alive: Sender<()>,
+}
+
+impl Log {
+    /// None on a terminal, which shows the bar.
+    fn to_stderr(bar: &ProgressBar, done: u64) -> Option<Self> {
+        if std::io::stderr().is_terminal() {
+            return None;
+        }
+        // A reader that has gone ends nothing.
+        Self::new(bar, done, [FIRST, EACH], |line| {
+            let _ = writeln!(std::io::stderr(), "{line}");
+        })
+    }
+
+    /// None where there is no thread left.
+    fn new(
+        bar: &ProgressBar,
+        done: u64,
+        [first, each]: [Duration; 2],
+        mut write: impl FnMut(String) + Send + 'static,
+    ) -> Option<Self> {
+        let (alive, gone) = channel::<()>();
+        let (bar, began) = (bar.clone(), Instant::now());
+        let lines = move || {
+            let mut wait = first;
+            while gone.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+                let of = At { done, now: bar.position(), total: bar.length() };
+                write(line(&bar.message(), &of, began.elapsed().as_secs_f64()));
+                wait = each;
+            }
+        };
+        std::thread::Builder::new().name("progress".to_owned()).spawn(lines).ok()?;
+        Some(Self { _alive: alive })
+    }
+}
+
+/// Where a bar began, where it is, and where it ends if that is known.
+struct At {
+    done: u64,
+    now: u64,
+    total: Option<u64>,
+}
+
+/// A line of a log.
+fn line(what: &str, at: &At, passed: f64) -> String {
+    let whole = passed as u64;
+    let mut line = format!("[{}:{:02}] {what}", whole / 60, whole % 60);
+    let Some(total) = at.total.filter(|&total| total > 0) else { return line };
+    // Writing to a String cannot fail.
+    let _ = write!(line, ": {:.0} %", 100. * at.now.min(total) as f64 / total as f64);
+    let made = at.now.saturating_sub(at.done);
+    if made > 0 {
+        let left = passed * total.saturating_sub(at.now) as f64 / made as f64;
+        let _ = write!(line, ", about {} left", seconds(left));
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_far_and_how_long_by_what_this_process_did() {
+        let at = |done, now, total| At { done, now, total };
+        assert_eq!(line("opening x", &at(0, 7, None), 65.2), "[1:05] opening x");
+        assert_eq!(line("coding", &at(0, 0, Some(8)), 5.), "[0:05] coding: 0 %");
+        // Half of the whole was made before; a quarter took ten seconds.
+        let resumed = line("coding", &at(4, 6, Some(8)), 10.);
+        assert_eq!(resumed, format!("[0:10] coding: 75 %, about {} left", seconds(10.)));
+        assert!(line("x", &at(0, 9, Some(8)), 1.).starts_with("[0:01] x: 100 %, about "));
+    }
+
+    #[test]
+    fn lines_come_as_long_as_the_bar_lives() {
+        let bar = ProgressBar::hidden();
+        bar.set_length(4);
+        bar.set_message("waiting");
+        bar.inc(1);
+        let (sender, lines) = channel();
+        let soon = Duration::from_millis(1);
+        let log = Log::new(&bar, 0, [soon, soon], move |line| _ = sender.send(line)).unwrap();
+        for _ in 0..3 {
+            let line = lines.recv().unwrap();
+            assert!(line.contains("] waiting: 25 %, about "), "{line}");
+        }
+        drop(log);
+        // The thread ends, and with it what it writes to.
+        while lines.recv().is_ok() {}
     }
 }

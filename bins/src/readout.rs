@@ -1,5 +1,6 @@
 //! What features are worth: the accuracy of a linear classifier on them, and of the same classifier on the rows that they were made of.
 use crate::data::MeasuredOn;
+use crate::progress::Progress;
 use crate::rows::{self, Reads};
 use anyhow::Result;
 use candle::{Device, Tensor};
@@ -106,8 +107,13 @@ impl Readout {
         let (train, test) = (some(train, ROWS, width)?, some(rows.test, ROWS, width)?);
         let labels = (train.labels_tensor(device)?, test.labels_tensor(device)?);
         let (Some(train_labels), Some(test_labels)) = labels else { return Ok(None) };
-        let accuracy = |x: &Tensor, test: &Tensor| -> Result<f64> {
-            let (softmax, _) = Softmax::fit(x, &train_labels, rows.n_classes, &FitConfig::default())?;
+        let accuracy = |x: &Tensor, test: &Tensor, of: &str| -> Result<f64> {
+            let bar = Progress::steps(0);
+            bar.label(format!("linear classifier of {of}"));
+            let mut show = |done, total| bar.show(done, total);
+            let config = FitConfig::default();
+            let (softmax, _) =
+                Softmax::fit_with_progress(x, &train_labels, rows.n_classes, &config, &mut show)?;
             Ok(softmax.accuracy(test, &test_labels)?)
         };
         let both = |f: &dyn Fn(&Tensor) -> candle::Result<Tensor>| -> Result<[Tensor; 2]> {
@@ -115,12 +121,12 @@ impl Readout {
             Ok([through(&train)?, through(&test)?])
         };
         let made = both(of)?;
-        let accuracy_features = accuracy(&made[0], &made[1])?;
+        let accuracy_features = accuracy(&made[0], &made[1], "features")?;
         let accuracy_top = match n_top == n_features {
             true => accuracy_features,
             false => {
                 let top = |x: &Tensor| x.narrow(1, n_features - n_top, *n_top)?.contiguous();
-                accuracy(&top(&made[0])?, &top(&made[1])?)?
+                accuracy(&top(&made[0])?, &top(&made[1])?, "the top layer")?
             }
         };
         drop(made);
@@ -128,7 +134,7 @@ impl Readout {
         Ok(Some(Self {
             accuracy_features,
             accuracy_top,
-            accuracy_pixels: accuracy(&prepared[0], &prepared[1])?,
+            accuracy_pixels: accuracy(&prepared[0], &prepared[1], "inputs")?,
             n_features: *n_features,
             n_pixels: train.n_features(),
             n_train: train.n_samples(),

@@ -3,6 +3,7 @@
 //! Results go to standard output, one line each. With `--json` standard output carries one JSON
 //! object at the end and nothing else; the lines go to standard error. So they do where `-` is the file that a command writes.
 use crate::interrupt;
+use crate::plain::{is_users, plain};
 use crate::session::args::parse_or_exit;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
@@ -62,10 +63,10 @@ pub fn one_line(err: &anyhow::Error) -> String {
     for cause in err.chain() {
         let text = cause.to_string();
         let lines = text.lines().map(str::trim).take_while(|line| !is_of_backtrace(line));
-        for line in lines.filter(|line| !line.is_empty()) {
+        for line in lines.filter(|line| !line.is_empty()).map(|line| plain(line, is_users)) {
             // A cause that its effect already quotes would be said twice.
-            if parts.last().is_none_or(|last| !last.ends_with(line)) {
-                parts.push(line.to_owned());
+            if parts.last().is_none_or(|last| !last.ends_with(&line)) {
+                parts.push(line);
             }
         }
     }

@@ -108,7 +108,7 @@ fn layers_that_do_not_fit_are_refused_with_what_does() {
         "must be dense:N, N, patch:WINDOW/STRIDExHIDDEN or conv:SIZExFILTERS[/same][/poolN]",
     );
     let args = ["--max-rows", "100", "--layers", "conv:9x4", "--hidden-unit", "rectified"];
-    fails(folder.path(), &args, "hidden units of a convolution must be bernoulli, got Rectified");
+    fails(folder.path(), &args, "hidden units of a convolution must be bernoulli, got rectified");
 }
 
 #[test]

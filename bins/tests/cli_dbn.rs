@@ -392,7 +392,7 @@ fn figures_say_which_rows_they_are_of() {
 fn sizes_beyond_the_memory_are_refused_before_it_is_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let err = DBN_ON_CPU.fail(folder.path(), &["train", "--hidden", "1000000000", "--out", "run"], 1);
-    let want = "dbn: Rbm: 784 visible and 1000000000 hidden units need 25088 GB of memory in training, more than there is; take fewer";
+    let want = "dbn: 784 visible and 1000000000 hidden units need 25088 GB of memory in training, more than there is; take fewer";
     assert_eq!(err, want);
     let args = ["train", "--atoms", "100000000", "--device", "cpu", "--out", "run"];
     let err = common::DICTIONARY.fail(folder.path(), &args, 1);

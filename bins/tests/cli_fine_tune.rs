@@ -136,7 +136,7 @@ fn what_is_wrong_is_said_before_anything_is_written() {
     let err = DBN_ON_CPU.fail(at, &tiny(&["--classify", "--labels", "5000", "--out", "run"]), 1);
     assert!(err.starts_with("dbn: --labelled 5000: class 0 has ") && err.ends_with("ask for fewer"), "{err}");
     let err = DBN_ON_CPU.fail(at, &["fine-tune", "nowhere", "--classify", "--out", "run"], 1);
-    assert!(err.starts_with("dbn: nowhere: neither a folder here nor a model"), "{err}");
+    assert!(err.starts_with("dbn: nowhere: no such folder"), "{err}");
     let err = DBN_ON_CPU.fail(at, &["fine-tune", "--resume", "pre"], 1);
     assert!(
         err.starts_with(

@@ -130,18 +130,18 @@ fn what_has_no_likelihood_is_said_in_one_line() {
     let gaussian = ["train", "--max-rows", "300", "--batch", "10", "--visible", "gaussian", "--epochs", "1"];
     let gaussian = [&gaussian[..], &["--hidden", "6", "--out", "real"]].concat();
     let err = DBN_ON_CPU.fail(folder.path(), &[&gaussian[..], &["--binarize"]].concat(), 1);
-    assert_eq!(err, "dbn: --binarize: --visible must be bernoulli, got Gaussian; leave one of them out");
+    assert_eq!(err, "dbn: --binarize: --visible must be bernoulli, got gaussian; leave one of them out");
     DBN_ON_CPU.succeed(folder.path(), &gaussian);
     let evaluate = ["evaluate", "real", "--max-rows", "300", "--log-likelihood"];
     let report = DBN_ON_CPU.json(folder.path(), &evaluate)["log_likelihood"].clone();
     assert_eq!(report["rows"], "as they are");
     assert!(number(&report, "test/value") < 0., "{report}");
     let err = DBN_ON_CPU.fail(folder.path(), &[&evaluate[..], &["--binarize", "draw"]].concat(), 1);
-    assert_eq!(err, "dbn: --binarize: rows must be of binary units, got Gaussian; leave it out");
+    assert_eq!(err, "dbn: --binarize: rows must be of binary units, got gaussian; leave it out");
     let rectified = ["--hidden-unit", "rectified", "--overwrite"];
     DBN_ON_CPU.succeed(folder.path(), &[&gaussian[..], &rectified].concat());
     let err = DBN_ON_CPU.fail(folder.path(), &evaluate, 1);
-    assert_eq!(err, "dbn: --log-likelihood: hidden units must be bernoulli, got Rectified");
+    assert_eq!(err, "dbn: --log-likelihood: hidden units must be bernoulli, got rectified");
     for (flags, want) in [
         (["--log-likelihood", "--chains", "1"], "must be a whole number of at least 2"),
         (["--log-likelihood", "--temperatures", "2"], "must be a whole number of at least 3"),

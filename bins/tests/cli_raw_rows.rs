@@ -1,10 +1,11 @@
 //! Raw rows in: what is done to the rows of a run is done to the rows of every sub-command, however they are stored.
 #![allow(clippy::unwrap_used)]
 mod common;
-use candle::Device::Cpu;
+use candle::{Device::Cpu, Module, Tensor};
 use chandlery::dictionary::Dictionary;
+use chandlery::sparse_coding::SparseCoding;
 use chandlery_ops::{Philox, uniform};
-use common::{DBN_ON_CPU, DICTIONARY, has, number, picture_size};
+use common::{DBN_ON_CPU, DICTIONARY, SPARSE_CODING, has, number, picture_size, write_npy};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -67,7 +68,10 @@ fn features_of_bytes_and_of_floats_are_the_same() {
         }
         picture_size(&folder.path().join(name).join("filters.png"));
         picture_size(&folder.path().join(name).join("samples.png"));
-        has(&folder.path().join(name).join("README.md"), &["rows: [batch, 16] raw"]);
+        has(
+            &folder.path().join(name).join("README.md"),
+            &["rows: [batch, 16], raw: u8 as stored, or f32 of the same numbers over 255"],
+        );
     }
     has(&folder.path().join("components/config.json"), &["\"step\": \"pca\"", "\"n_components\": 5"]);
 }
@@ -82,7 +86,7 @@ fn steps_that_cannot_be_fitted_say_why() {
     refuse("row-mean,ica", "ica: no such step; give standardise, minmax, robust, log1p, scale=F");
     refuse("pca", "pca: give the number of components, as in pca=50");
     let err = DBN_ON_CPU.fail(folder.path(), &[&train[..], &["--prepare", "pca=17"]].concat(), 1);
-    assert_eq!(err, "dbn: --prepare: Pca: n_components must be between 1 and n_features = 16, got 17");
+    assert_eq!(err, "dbn: --prepare: n_components must be between 1 and n_features = 16, got 17");
     let err = DBN_ON_CPU.fail(folder.path(), &[&train[..], &["--prepare", "row-mean"]].concat(), 1);
     assert!(err.starts_with("dbn: --visible bernoulli: rows must lie between 0 and 1, got -"), "{err}");
 }
@@ -134,4 +138,67 @@ fn patches_may_be_in_colour_and_of_any_shape() {
         "dictionary-learning: colour.png: the atoms of this dictionary are patches of 3x5x3; images are coded with square grey patches \
          only, others as rows of a file"
     );
+}
+
+#[test]
+fn rows_made_as_the_card_says_give_the_features_of_encode() {
+    let folder = folder();
+    // Grey levels as floats: not to be divided by anything.
+    let levels: Vec<f32> = (0..80 * 6).map(|i| ((i * 37) % 200) as f32).collect();
+    write_npy(&folder.path().join("levels.npy"), [80, 6], &levels);
+    let bytes =
+        candle::safetensors::load(folder.path().join("bytes.safetensors"), &Cpu).unwrap()["x"].clone();
+    let bytes = bytes.reshape((120, 16)).unwrap();
+    let levels = Tensor::from_vec(levels, (80, 6), &Cpu).unwrap();
+    let over_255 = (bytes.to_dtype(candle::DType::F32).unwrap() / 255.).unwrap();
+    let cases = [
+        (
+            "levels.npy",
+            "raw: f32, the numbers of the data, not scaled (0 to 199 in its first 80 rows)",
+            vec![levels],
+        ),
+        (
+            "bytes.safetensors",
+            "raw: u8 as stored, or f32 of the same numbers over 255",
+            vec![bytes, over_255],
+        ),
+    ];
+    for (data, said, rows) in cases {
+        let run = format!("of-{data}");
+        let train =
+            ["train", "--data", data, "--atoms", "5", "--beta", "0.01", "--epochs", "2", "--out", &run];
+        SPARSE_CODING.succeed(folder.path(), &train);
+        has(&folder.path().join(&run).join("README.md"), &[said]);
+        SPARSE_CODING
+            .succeed(folder.path(), &["encode", &run, "--data", data, "--out", "features.safetensors"]);
+        let file = candle::safetensors::load(folder.path().join("features.safetensors"), &Cpu).unwrap();
+        let want = file["features"].clone();
+        let model =
+            SparseCoding::from_pretrained(&folder.path().join(&run).display().to_string(), &Cpu).unwrap();
+        for rows in rows {
+            let got = model.forward(&rows).unwrap();
+            let largest = want.abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+            let off = (&got - &want).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+            assert!(largest > 0. && off <= 1e-4 * largest, "{data}: {off} of {largest}");
+        }
+    }
+}
+
+#[test]
+fn a_penalty_at_encoding_may_differ_from_that_of_training() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    let train = ["train", "--data", "bytes.safetensors", "--atoms", "20", "--beta", "0.3", "--epochs", "2"];
+    SPARSE_CODING.succeed(folder.path(), &[&train[..], &["--out", "run"]].concat());
+    let encoded = |more: &[&str]| {
+        let args = [&["encode", "run", "--out", "x.safetensors"], more].concat();
+        SPARSE_CODING.succeed(folder.path(), &args);
+        candle::safetensors::load(at("x.safetensors"), &Cpu).unwrap()["features"].to_vec2::<f32>().unwrap()
+    };
+    let nonzero = |rows: &[Vec<f32>]| rows.iter().flatten().filter(|&&x| x != 0.).count();
+    let trained = encoded(&[]);
+    assert_eq!(encoded(&["--beta", "0.3"]), trained);
+    let (loose, none) = (encoded(&["--beta", "0.03"]), encoded(&["--beta", "1e6"]));
+    assert!(nonzero(&loose) > nonzero(&trained) && nonzero(&trained) > 0 && nonzero(&none) == 0);
+    SPARSE_CODING.refuse(folder.path(), &["encode", "run", "--beta=-1"], "must be a number of at least 0");
 }

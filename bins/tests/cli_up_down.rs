@@ -160,6 +160,6 @@ fn what_cannot_learn_is_refused_before_a_folder_is_made() {
     assert!(err.contains("rows must have labels of at least 2 classes, got 0"), "{err}");
     assert!(!base().join("no").exists());
     let err = DBN.fail(base(), &up_down("nan", &["--learning-rate", "1e38", "--top-epochs", "0"]), 1);
-    assert!(err.starts_with("dbn: up-down: UpDownTrainer: the "), "{err}");
+    assert!(err.starts_with("dbn: up-down: the "), "{err}");
     assert!(err.contains("between steps 1 and 38"), "{err}");
 }

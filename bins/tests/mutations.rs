@@ -11,7 +11,7 @@ mod mutants;
 
 use chandlery_bins::report::{Outcome, one_line};
 use chandlery_bins::session::args::parse;
-use chandlery_bins::{dbn, dictionary};
+use chandlery_bins::{dae, dbn, dictionary, sparse_autoencoder, sparse_coding, tsne};
 use common::npy;
 use mutants::{Whole, campaign, sealed};
 use serde_json::{Value, json};
@@ -27,6 +27,10 @@ const MUTANTS: u64 = 3_000;
 
 const DBN: &str = "dbn";
 const DICTIONARY: &str = "dictionary-learning";
+const DAE: &str = "dae";
+const SPARSE_AUTOENCODER: &str = "sparse-autoencoder";
+const SPARSE_CODING: &str = "sparse-coding";
+const TSNE: &str = "tsne";
 
 #[test]
 fn no_damaged_run_or_file_of_codes_ends_the_program_or_goes_unnamed() {
@@ -41,6 +45,10 @@ fn run(program: &str, args: &[&str]) -> anyhow::Result<Outcome> {
     let line = [&[program][..], args, &["--device", "cpu"]].concat();
     match program {
         DBN => dbn::run(parse::<dbn::cli::Cli>(line)?),
+        DAE => dae::run(parse::<dae::args::Cli>(line)?),
+        SPARSE_AUTOENCODER => sparse_autoencoder::run(parse::<sparse_autoencoder::args::Cli>(line)?),
+        SPARSE_CODING => sparse_coding::run(parse::<sparse_coding::args::Cli>(line)?),
+        TSNE => tsne::run(parse::<tsne::args::Cli>(line)?),
         _ => dictionary::run(parse::<dictionary::args::Cli>(line)?),
     }
 }
@@ -52,7 +60,15 @@ fn open(folder: &Path, whole: &Whole) -> Result<(), String> {
     std::env::set_current_dir(folder).unwrap();
     let (program, command) = whole.spec.split_once(' ').unwrap();
     let ended = match command {
+        "encode" if program == DICTIONARY => {
+            run(program, &["encode", &at("run"), "x.csv", "--out", &at("codes.npz")])
+        }
         "encode" => run(program, &["encode", &at("run"), "--out", &at("features.csv")]),
+        "evaluate" => run(program, &["evaluate", &at("run"), "--data", "x.csv"]),
+        "predict" => run(program, &["predict", &at("run"), "--data", "x.csv", "--out", &at("classes.csv")]),
+        "transform" => {
+            run(program, &["transform", &at("run"), "--data", "x.csv", "--out", &at("points.csv")])
+        }
         "decode" => run(program, &["decode", &at("run"), &at(&whole.path), "--out", &at("rows.csv")]),
         "decode-images" => run(program, &["decode", &at("run"), &at(&whole.path), "--out", &at("images")]),
         "image" => chandlery_bins::images::read_planes(&folder.join(&whole.path)).map(|_| Outcome::Done),
@@ -154,6 +170,11 @@ fn run_files(program: &str, args: &[&str], steps: Option<&str>) -> Vec<(String, 
             ["train", "--data", "x.csv", "--hidden", "3", "--batch", "8", "--epochs", "1", "--out", "pre"];
         run(DBN, &pre).unwrap();
     }
+    if args.contains(&"dae") {
+        let pre =
+            ["train", "--data", "x.csv", "--hidden", "3", "--batch", "8", "--epochs", "1", "--out", "dae"];
+        run(DAE, &pre).unwrap();
+    }
     let stop = steps.map_or(vec![], |steps| vec!["--stop-after-steps", steps]);
     run(program, &[args, &["--out", "run"], &stop].concat()).unwrap();
     let files = steady_run(folder.path());
@@ -180,24 +201,67 @@ fn runs() -> Vec<Whole> {
     let up_down = ["up-down", "pre", "--top-epochs", "1", "--k", "1,2"];
     let network = ["train", "--hidden", "4,3", "--persistent", "--l1", "1e-5"];
     let online = [&atoms[..], &["--online", "8"]].concat();
-    let commands: [(&str, &str, Vec<&str>); 5] = [
+    let tuned = ["fine-tune", "dae", "--classify"];
+    let hidden = ["train", "--hidden", "3"];
+    let neighbours = ["train", "--data", "x.csv", "--perplexity", "4", "--early-iterations", "50"];
+    let commands: [(&str, &str, Vec<&str>); 10] = [
         ("dbn train", DBN, [&network[..], &data].concat()),
         ("dbn fine-tune", DBN, [&classify[..], &data].concat()),
         ("dbn up-down", DBN, [&up_down[..], &data].concat()),
         ("dictionary-learning train", DICTIONARY, atoms.to_vec()),
         ("dictionary-learning train", DICTIONARY, online),
+        ("dae train", DAE, [&hidden[..], &data].concat()),
+        ("dae fine-tune", DAE, [&tuned[..], &data].concat()),
+        (
+            "sparse-autoencoder train",
+            SPARSE_AUTOENCODER,
+            [&hidden[..], &data[..2], &["--iterations", "5"]].concat(),
+        ),
+        ("sparse-coding train", SPARSE_CODING, [&["train", "--atoms", "5"][..], &data].concat()),
+        ("tsne train", TSNE, [&neighbours[..], &["--iterations", "60"]].concat()),
     ];
     let mut wholes = Vec::new();
     for (spec, program, args) in &commands {
-        let steps = if args.contains(&"--online") || *program == DBN { "7" } else { "2" };
+        let steps = if args.contains(&"--online") || *program == DBN || *program == DAE { "7" } else { "2" };
         let files = run_files(program, args, Some(steps));
         wholes.push(damaged(&files, RUN, spec));
         // As the disk damages it, which its checksum tells, and with a checksum that is right.
         wholes.push(damaged(&files, LAST, spec));
         wholes.push(damaged(&files, LAST, spec).wrapped(sealed));
     }
-    let network = ["train", "--data", "x.csv", "--hidden", "3", "--batch", "8", "--epochs", "1"];
-    wholes.push(damaged(&run_files(DBN, &network, None), RUN, "dbn encode"));
+    wholes.extend(models());
+    wholes
+}
+
+/// What uses a model that is there, and its files.
+fn models() -> Vec<Whole> {
+    let data = ["--data", "x.csv"];
+    let epoch = ["--batch", "8", "--epochs", "1"];
+    let hidden = ["train", "--hidden", "3"];
+    let classify = ["fine-tune", "pre", "--classify"];
+    let atoms = ["train", "--atoms", "5", "--nonzero", "2", "--iterations", "1"];
+    let layout = ["train", "--perplexity", "4", "--early-iterations", "5", "--iterations", "10"];
+    let used: [(&str, Vec<&str>, &[&str]); 7] = [
+        (DBN, [&hidden[..], &data, &epoch].concat(), &["encode", "evaluate"]),
+        (DBN, [&classify[..], &data, &epoch].concat(), &["predict", "evaluate"]),
+        (DAE, [&hidden[..], &data, &epoch].concat(), &["encode", "evaluate"]),
+        (SPARSE_AUTOENCODER, [&hidden[..], &data, &["--iterations", "5"]].concat(), &["encode", "evaluate"]),
+        (SPARSE_CODING, [&["train", "--atoms", "5"][..], &data, &epoch].concat(), &["encode", "evaluate"]),
+        (DICTIONARY, [&atoms[..], &data].concat(), &["encode"]),
+        (TSNE, [&layout[..], &data].concat(), &["transform"]),
+    ];
+    let mut wholes = Vec::new();
+    for (program, args, commands) in &used {
+        let files = run_files(program, args, None);
+        for command in *commands {
+            let spec = format!("{program} {command}");
+            for name in [RUN, "run/config.json", "run/model.safetensors"] {
+                wholes.push(damaged(&files, name, &spec));
+            }
+        }
+        let table = "x.csv";
+        wholes.push(damaged(&files, table, &format!("{program} {}", commands[0])));
+    }
     wholes
 }
 

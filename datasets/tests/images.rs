@@ -1,10 +1,13 @@
 //! Images as people have them: pages, deep values, turned by their notes, labelled by a table beside them, as arrays, in folders with loops.
 #![cfg(feature = "image")]
 mod common;
+#[path = "common/tiff.rs"]
+mod pages;
 use chandlery_datasets::patches::ImageSet;
 use chandlery_datasets::{Colour, DataOptions, Dataset, ImageShape, RowType};
 use common::*;
 use image::{DynamicImage, ImageBuffer, ImageFormat, Luma, Rgb};
+use pages::{Page, tiff};
 use std::io::Cursor;
 use std::path::Path;
 
@@ -29,64 +32,6 @@ fn folder(files: &[(&str, Vec<u8>)]) -> BoxResult<tempfile::TempDir> {
 fn floats(data: &Dataset) -> BoxResult<Vec<f32>> {
     assert_eq!(data.train.row_type(), RowType::F32);
     Ok(bytemuck::pod_collect_to_vec(&all_rows(data.train.rows.as_ref())?))
-}
-
-/// A page of a TIFF in the making.
-struct Page {
-    width: u16,
-    height: u16,
-    pixels: Vec<u8>,
-    bits: u16,
-    subfile: u32,
-    orientation: u16,
-}
-
-impl Page {
-    fn grey(width: u16, height: u16, pixels: &[u8]) -> Self {
-        Self { width, height, pixels: pixels.to_vec(), bits: 8, subfile: 0, orientation: 1 }
-    }
-}
-
-/// A TIFF of grey pages without compression, of either byte order; `next` is what the last page leads to.
-fn tiff(pages: &[Page], big: bool, next: Option<usize>) -> Vec<u8> {
-    let u2 = |x: u16| if big { x.to_be_bytes() } else { x.to_le_bytes() };
-    let u4 = |x: u32| if big { x.to_be_bytes() } else { x.to_le_bytes() };
-    let mut bytes = [if big { *b"MM" } else { *b"II" }, u2(42)].concat();
-    bytes.extend(u4(0));
-    let (mut link, mut directories) = (4, Vec::new());
-    for page in pages {
-        let pixels = bytes.len() as u32;
-        bytes.extend(&page.pixels);
-        bytes.resize(bytes.len().next_multiple_of(2), 0);
-        let at = bytes.len();
-        bytes[link..link + 4].copy_from_slice(&u4(at as u32));
-        directories.push(at);
-        let fields: [(u16, u32); 10] = [
-            (254, page.subfile),
-            (256, page.width.into()),
-            (257, page.height.into()),
-            (258, page.bits.into()),
-            (259, 1),
-            (262, 1),
-            (273, pixels),
-            (274, page.orientation.into()),
-            (278, page.height.into()),
-            (279, page.pixels.len() as u32),
-        ];
-        bytes.extend(u2(fields.len() as u16));
-        for (name, value) in fields {
-            let is_long = matches!(name, 254 | 273 | 279);
-            bytes.extend([u2(name), u2(if is_long { 4 } else { 3 })].concat());
-            bytes.extend(u4(1));
-            match is_long {
-                true => bytes.extend(u4(value)),
-                false => bytes.extend([u2(value as u16), [0, 0]].concat()),
-            }
-        }
-        link = bytes.len();
-        bytes.extend(u4(next.and_then(|next| directories.get(next)).map_or(0, |&at| at as u32)));
-    }
-    bytes
 }
 
 #[test]

@@ -6,6 +6,8 @@ mod common;
 mod gauge;
 #[path = "common/mutants.rs"]
 mod mutants;
+#[path = "common/tiff.rs"]
+mod pages;
 
 use chandlery_datasets::{DataOptions, MAX_CLASSES, Split, open};
 use common::*;
@@ -29,6 +31,8 @@ fn no_damaged_file_ends_the_program_or_goes_unnamed() -> TestResult {
     wholes.extend(tables()?);
     wholes.extend(images()?);
     wholes.extend(matrices()?);
+    #[cfg(feature = "hdf5")]
+    wholes.extend(hdf5()?);
     campaign("no_damaged_file_ends_the_program_or_goes_unnamed", &wholes, MUTANTS, open_and_read);
     Ok(())
 }
@@ -142,6 +146,21 @@ fn matrices() -> BoxResult<Vec<Whole>> {
     ])
 }
 
+/// AnnData by rows, by columns and dense, and what 10x Genomics writes.
+#[cfg(feature = "hdf5")]
+fn hdf5() -> BoxResult<Vec<Whole>> {
+    let mut wholes = Vec::new();
+    for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files"))? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.ends_with(".h5ad") || name.ends_with(".h5") {
+            wholes.push(Whole::new(&name, std::fs::read(&path)?));
+        }
+    }
+    wholes.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(wholes)
+}
+
 fn arrays() -> BoxResult<Vec<Whole>> {
     let bytes: Vec<u8> = (0..24).collect();
     let floats = f32s(&[0.5; 24]);
@@ -227,6 +246,11 @@ fn tables() -> BoxResult<Vec<Whole>> {
         Whole::new("x.tsv", header.replace(',', "\t").into()),
         Whole::new("x.csv.gz", gz(header.as_bytes())?),
         Whole::new("x.csv.gz", bare.into()).wrapped(wrap_gz),
+        Whole::new(
+            "x.txt",
+            b"# of R\n\"a\" \"b\" \"kind\"\n\"1\" 1.5 2 \"ape\"\n\"2\" 3 4 \"bee\"\n".to_vec(),
+        ),
+        Whole::new("x.csv", b"% a note\n,0,1,2\n0,1.5,2,3\n1,4,5,6\n2,7,8,9\n".to_vec()),
         Whole::new("x.parquet", image_parquet(&pictures, &[0, 2, 1], 2)?),
         Whole::new("x.parquet", parquet(numbers, None, &[leaves])?),
         Whole::new("x.parquet", lists),
@@ -262,10 +286,23 @@ fn images() -> BoxResult<Vec<Whole>> {
         folder("a.bmp", encoded(&grey, ImageFormat::Bmp)?),
         folder("a.tiff", encoded(&colour, ImageFormat::Tiff)?),
         folder("a.tif", encoded(&deep, ImageFormat::Tiff)?),
+        folder("a.tif", pages::tiff(&[3, 4, 5].map(|x| pages::Page::grey(3, 2, &[x; 6])), false, None)),
         folder("a.webp", encoded(&colour, ImageFormat::WebP)?),
         folder("a.gif", encoded(&colour, ImageFormat::Gif)?),
         folder("a.ppm", encoded(&colour, ImageFormat::Pnm)?),
         folder("a.pgm", plain),
+        Whole::new("images/metadata.csv", b"file_name,label\na.png,ape\nb/c.png,bee\n".to_vec())
+            .with("images/a.png", other.clone())
+            .with("images/b/c.png", other.clone())
+            .opened_by("images"),
+        Whole::new(
+            "images/metadata.jsonl",
+            b"{\"file_name\": \"a.png\", \"label\": 1}\n{\"file_name\": \"b/c.png\", \"label\": 0}\n"
+                .to_vec(),
+        )
+        .with("images/a.png", other.clone())
+        .with("images/b/c.png", other.clone())
+        .opened_by("images"),
         folder("train/cat/a.png", other.clone()).wrapped(wrap_png).with("images/train/ape/b.png", other),
     ])
 }

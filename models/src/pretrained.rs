@@ -41,7 +41,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 const CONFIG: &str = "config.json";
@@ -344,6 +344,19 @@ pub(crate) fn save(
     Ok(finish_all([weights, config], first)?)
 }
 
+/// Whether a name that is that of no folder may be one of the hub: an owner and a name, and not one below a folder that is here, or `runs`, where
+/// programs put theirs: of those another folder was meant.
+fn may_be_id(name: &Path) -> bool {
+    // A revision may have slashes of its own.
+    let text = name.to_string_lossy();
+    let name = Path::new(text.split_once('@').map_or(&*text, |(name, _)| name));
+    let parts: Vec<_> = name.components().collect();
+    match parts[..] {
+        [Component::Normal(owner), Component::Normal(_)] => owner != "runs" && !Path::new(owner).is_dir(),
+        _ => false,
+    }
+}
+
 /// Where a model is.
 enum Place {
     Folder(PathBuf),
@@ -360,11 +373,8 @@ impl Place {
             return Ok(Self::Folder(folder.to_owned()));
         }
         let id = folder_or_id.strip_prefix("hub:");
-        // Of a name below a folder that is here, another such folder was meant.
-        if id.is_none() && folder.parent().is_some_and(|p| !p.as_os_str().is_empty() && p.is_dir()) {
-            return Err(Error::Msg(format!(
-                "{folder_or_id}: no such folder; check the path, or write hub:OWNER/NAME for a model of the Hugging Face hub"
-            )));
+        if id.is_none() && !may_be_id(folder) {
+            return Err(Error::Msg(format!("{folder_or_id}: no such folder")));
         }
         Self::of_hub(id.unwrap_or(folder_or_id), files)
     }
@@ -395,5 +405,5 @@ impl Place {
 
 #[cfg(feature = "hub")]
 fn not_given(id: &str, file: &str, why: &dyn Display) -> Error {
-    Error::Msg(format!("{id}: neither a folder here nor a model with {file} that the hub gives: {why}"))
+    Error::Msg(format!("{id}: no such folder, and the hub gives no {file} of a model of this name: {why}"))
 }

@@ -436,7 +436,7 @@ fn what_a_convolution_cannot_be_is_refused() -> Result<()> {
     );
     assert_eq!(
         refused(RbmConfig { hidden: HiddenUnit::Rectified, ..config.clone() }),
-        "RbmConfig: hidden units of a convolution must be bernoulli, got Rectified"
+        "RbmConfig: hidden units of a convolution must be bernoulli, got rectified"
     );
     assert!(
         refused(RbmConfig { visible: VisibleUnit::GaussianLearned, ..config.clone() })

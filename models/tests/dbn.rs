@@ -177,7 +177,7 @@ fn bad_files_and_configurations_say_which_and_why() -> Result<()> {
     let error = first(config.validate().expect_err("accepted"));
     assert_eq!(
         error,
-        "DbnConfig: layers[1].visible must be bernoulli, since layers[0].hidden is Bernoulli, got Gaussian"
+        "DbnConfig: layers[1].visible must be bernoulli, since layers[0].hidden is bernoulli, got gaussian"
     );
 
     let path = folder.path().join("model.safetensors");

@@ -4,8 +4,8 @@ use candle::{DType, Device::Cpu, Tensor};
 use chandlery::Philox;
 use chandlery::dictionary::image::colour::{from_opponent, to_opponent};
 use chandlery::dictionary::image::{
-    BandSum, Denoise, ImageTrainer, ImageTraining, Inpaint, PatchGrid, cosines, denoise, estimate_sigma,
-    inpaint, psnr, random_patches,
+    BandSum, Denoise, ImageTrainer, ImageTraining, Inpaint, PatchGrid, cosines, denoise,
+    denoise_with_progress, estimate_sigma, inpaint, inpaint_with_progress, psnr, random_patches,
 };
 use chandlery_ops::{normal, uniform};
 
@@ -202,6 +202,26 @@ fn filling_in_keeps_what_is_known_and_finds_what_is_not() {
     let (by_mean, by_cosines, learned) =
         (quality(&known.where_cond(&clean, &mean).unwrap()), quality(&first), quality(&filled));
     assert!(learned > by_mean + 5. && learned > by_cosines + 3., "{by_mean} {by_cosines} {learned}");
+}
+
+#[test]
+fn progress_comes_to_the_number_of_patches_and_changes_nothing() {
+    let (image, atoms) = (bytes(90, 80), cosines(64, 8, &Cpu).unwrap());
+    let n = PatchGrid::new(90, 80, 8, 1).unwrap().n_patches();
+    let known = uniform((90, 80), &Cpu, Philox::new(9, 0)).unwrap().ge(0.4).unwrap();
+    for penalty in [None, Some(3.)] {
+        let (mut seen, settings) = (Vec::new(), Denoise { penalty, ..Denoise::new(30.) });
+        let with = denoise_with_progress(&image, &atoms, &settings, &mut |done, of| seen.push((done, of)));
+        assert_eq!(values(&with.unwrap().image), values(&denoise(&image, &atoms, &settings).unwrap().image));
+        assert!(seen.iter().all(|&(_, of)| of == n) && seen.is_sorted() && seen.last() == Some(&(n, n)));
+        // A lasso takes long for each.
+        assert_eq!(seen.len() > 1, penalty.is_some(), "{seen:?}");
+        seen.clear();
+        let settings = Inpaint { side: 8, n_nonzero: 3, penalty, ..Inpaint::default() };
+        inpaint_with_progress(&image, &known, &atoms, &settings, &mut |done, of| seen.push((done, of)))
+            .unwrap();
+        assert_eq!(seen.last(), Some(&(n, n)));
+    }
 }
 
 #[test]

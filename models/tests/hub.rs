@@ -114,7 +114,7 @@ fn a_revision_of_a_model() -> TestResult {
         (format!("hub:{ID}@main"), "3 hidden units"),
         (
             format!("{ID}@v9"),
-            "owner/model@v9: neither a folder here nor a model with config.json that the hub gives: hub owner/model: has no revision v9 at \
+            "owner/model@v9: no such folder, and the hub gives no config.json of a model of this name: hub owner/model: has no revision v9 at \
              HUB; choose a branch, a tag or a whole commit that HUB/owner/model shows",
         ),
     ] {
@@ -141,7 +141,7 @@ fn weights_are_not_fetched_for_the_type_nor_of_another_model() -> TestResult {
 fn what_the_hub_does_not_give() -> TestResult {
     let (home, server) =
         (tempfile::tempdir()?, serve(Manner { token: Some("secret"), ..Manner::default() })?);
-    let at = "owner/model: neither a folder here nor a model with config.json that the hub gives: hub owner/model: config.json";
+    let at = "owner/model: no such folder, and the hub gives no config.json of a model of this name: hub owner/model: config.json";
     assert_eq!(
         run(&server, home.path(), ID, &[])?,
         format!(
@@ -165,14 +165,9 @@ fn what_the_hub_does_not_give() -> TestResult {
 #[test]
 fn a_mistyped_folder_does_not_ask_the_hub() -> TestResult {
     let (home, server) = (tempfile::tempdir()?, serve(Manner::default())?);
-    // `src` is here, and not this folder below it.
-    for spec in ["src/dbn-run", "./src/dbn-run"] {
-        assert_eq!(
-            run(&server, home.path(), spec, &[])?,
-            format!(
-                "{spec}: no such folder; check the path, or write hub:OWNER/NAME for a model of the Hugging Face hub"
-            )
-        );
+    // `src` is here, and not this folder below it; others are no names of the hub.
+    for spec in ["src/dbn-run", "./src/dbn-run", "dbn-run", "runs/dbn-run", "/nor/here", "a/b/c", "../a"] {
+        assert_eq!(run(&server, home.path(), spec, &[])?, format!("{spec}: no such folder"));
     }
     assert_eq!(server.requests(), [] as [String; 0]);
     Ok(())

@@ -209,7 +209,7 @@ fn what_cannot_be_is_refused_with_its_name() -> Result<()> {
     let real = Dbn::init(real, Philox::new(0, 0), &CPU)?;
     assert_eq!(
         first_line(LabelledDbn::from_dbn(&real, 2).expect_err("accepted")),
-        "LabelledDbn::from_dbn: all units must be bernoulli, got Bernoulli visible and Rectified hidden ones in layer 1"
+        "LabelledDbn::from_dbn: all units must be bernoulli, got bernoulli visible and rectified hidden ones in layer 1"
     );
     let plain = Dbn::init(DbnConfig::new(&[4, 3]), Philox::new(0, 0), &CPU)?;
     assert_eq!(

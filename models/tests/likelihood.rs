@@ -287,7 +287,7 @@ fn what_cannot_be_summed_or_annealed_is_refused_in_words() -> Result<()> {
     let rectified = init(RbmConfig { hidden: HiddenUnit::Rectified, ..RbmConfig::new(3, 2) })?;
     let rows = |n| Tensor::zeros((n, 3), DType::F32, &CPU);
     let base = Tensor::zeros(3, DType::F32, &CPU)?;
-    let want = "hidden units must be bernoulli, got Rectified";
+    let want = "hidden units must be bernoulli, got rectified";
     assert_eq!(text(rectified.exact_log_z(&mut quiet)), format!("Rbm::exact_log_z: {want}"));
     assert_eq!(
         text(rectified.log_likelihood(&rows(1)?, &Estimate::exact(0.))),

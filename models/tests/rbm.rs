@@ -421,7 +421,7 @@ fn binarised_training_is_training_on_drawn_rows() -> Result<()> {
     let refused = RbmTrainer::new(&gaussian, drawing, Philox::new(0, 1)).map(|_| ());
     assert_eq!(
         refused.expect_err("accepted").to_string().lines().next(),
-        Some("CdConfig: binarize must be false for real-valued rows, got true for Gaussian")
+        Some("CdConfig: binarize must be false for real-valued rows, got true for gaussian")
     );
     Ok(())
 }

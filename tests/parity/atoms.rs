@@ -355,13 +355,17 @@ fn training_gives_the_same_error_on_every_device_and_the_same_bits_again() -> Re
 fn first_iterations_in_f64_are_the_same_to_a_rounding() -> Result<()> {
     let y = waves(3000, 36)?.to_dtype(DType::F64)?;
     let atoms = init(&Init::RandomSignals, 60, &y, Philox::new(10, 0))?;
-    for rule in [UpdateRule::Ksvd, UpdateRule::AkSvd, UpdateRule::Sgk, UpdateRule::Nsgk] {
+    let all = [UpdateRule::Ksvd, UpdateRule::AkSvd, UpdateRule::Sgk, UpdateRule::Nsgk];
+    let nonnegative = [(UpdateRule::Sgk, true, 1), (UpdateRule::Nsgk, true, 7)];
+    for (rule, nonnegative_atoms, group) in
+        all.into_iter().map(|rule| (rule, false, usize::MAX)).chain(nonnegative)
+    {
         let mut of_devices = Vec::new();
         for device in devices()? {
-            let dictionary =
-                Dictionary::from_tensor(DictionaryConfig::new(60, 36, 4), atoms.to_device(&device)?)?;
-            let config =
-                DictionaryTrainConfig { rule, coder: Some(coder()), ..DictionaryTrainConfig::default() };
+            let config = DictionaryConfig { nonnegative_atoms, ..DictionaryConfig::new(60, 36, 4) };
+            let dictionary = Dictionary::from_tensor(config, atoms.to_device(&device)?)?;
+            let coder = Some(coder());
+            let config = DictionaryTrainConfig { rule, group, coder, ..DictionaryTrainConfig::default() };
             let mut trainer =
                 DictionaryTrainer::new(dictionary, &y.to_device(&device)?, config, Philox::new(10, 1))?;
             let errors = (0..4).map(|_| Ok(trainer.step()?.rmse)).collect::<Result<Vec<f64>>>()?;

@@ -4,8 +4,9 @@ use super::measure::Errors;
 use super::saved;
 use crate::data::Data;
 use crate::options::DataArgs;
-use crate::rows::Reads;
+use crate::session::card::scale_of;
 use crate::session::{Card, Picture};
+use anyhow::Result;
 use chandlery::dae::StackedDaeConfig;
 use chandlery_datasets::count;
 
@@ -19,14 +20,14 @@ pub fn of<'a>(
     settings: &Settings,
     errors: &Errors,
     pictures: &'a [Picture],
-) -> Card<'a> {
+) -> Result<Card<'a>> {
     let alone = stack.layers.len() == 1;
     let (title, model, prefix) = match alone {
         true => ("Denoising autoencoder", "Dae", ""),
         false => ("Stacked denoising autoencoder", "StackedDae", "layers.N."),
     };
-    let units = if Reads::from(stack).gaussian { "real values" } else { "between 0 and 1" };
-    Card {
+    let scale = scale_of(&data.train, &stack.preparation)?;
+    Ok(Card {
         tags: &TAGS,
         title: format!("{title} {}", saved::sizes(stack)),
         learned: format!(
@@ -45,13 +46,13 @@ pub fn of<'a>(
         pictures,
         rust: format!(
             "let dae = chandlery::dae::{model}::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
-             let features = dae.forward(&rows)?; // rows: [batch, {}] raw: u8, or f32 {units}",
+             let features = dae.forward(&rows)?; // rows: [batch, {}], {scale}",
             stack.n_inputs()
         ),
         files: format!(
             "`{prefix}weight` and `{prefix}bias` in `model.safetensors` load as `candle_nn::Linear` and `torch.nn.Linear`."
         ),
-    }
+    })
 }
 
 fn results(data: &Data, settings: &Settings, errors: &Errors) -> String {

@@ -1,6 +1,6 @@
 //! How far reconstructions are from the rows, from clean and from corrupted ones.
 use super::streams;
-use crate::progress::Spinner;
+use crate::progress::Progress;
 use crate::readout::{Features, Readout, Rows};
 use crate::rows::{Blocks, Reads};
 use anyhow::Result;
@@ -49,10 +49,12 @@ pub struct Errors {
 impl Errors {
     /// Over all rows of a split, a block at a time.
     pub fn of(stack: &StackedDae, split: &Split, noise: Noise, device: &Device) -> Result<Self> {
-        let _spinner = Spinner::new("evaluating");
+        let bar = Progress::rows(split.n_samples() as u64, 0);
+        bar.label("evaluating".to_owned());
         let mut blocks = Blocks::new(split, stack.config(), device)?;
         let (mut draws, mut sums, mut n_values) = (noise.draws(), [0.; 3], 0);
         while let Some(rows) = blocks.next()? {
+            bar.advance(rows.dim(0)? as u64);
             let x = stack.prepare(&rows)?.contiguous()?;
             let corrupted = corrupt(&x, noise.corruption, draws)?;
             draws = draws.advanced(x.elem_count());

@@ -66,7 +66,8 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
     let is_new = asked.resumed().is_none();
     let notes = if is_new { choose(&data.train, &mut asked.settings)? } else { Vec::new() };
-    let mut feed = asked.feed(args.feed, &data.train, asked.settings.n_batch(), asked.settings.seed)?;
+    let mut feed =
+        asked.feed(args.feed, &data.train, ("--batch", asked.settings.n_batch()), asked.settings.seed)?;
     asked.settings.batch = Some(feed.config().batch);
     let mut session = asked.open(
         data.of_run()?,
@@ -199,6 +200,6 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
         "warning": warning,
         "settings": settings,
     });
-    let card = card::of(stack.config(), &input.data, data, settings, &errors, &pictures);
+    let card = card::of(stack.config(), &input.data, data, settings, &errors, &pictures)?;
     run.finish(settings.seed, results, &card)
 }

@@ -4,7 +4,9 @@ use super::measure::Evaluation;
 use super::sizes;
 use crate::data::Data;
 use crate::options::DataArgs;
+use crate::session::card::scale_of;
 use crate::session::{Card, Picture};
+use anyhow::Result;
 use chandlery::dbn::DbnConfig;
 use chandlery::rbm::RbmConfig;
 use chandlery_datasets::count;
@@ -18,11 +20,11 @@ pub fn of<'a>(
     settings: &Settings,
     evaluation: &Evaluation,
     pictures: &'a [Picture],
-) -> Card<'a> {
+) -> Result<Card<'a>> {
     let mut results = String::new();
     // Writing to a String cannot fail.
     let _ = write_results(dbn, evaluation, &mut results);
-    Card {
+    Ok(Card {
         tags: &["deep-belief-network", "unsupervised"],
         title: format!("Deep belief network {}", sizes::of_network(dbn)),
         learned: format!(
@@ -40,12 +42,12 @@ pub fn of<'a>(
         pictures,
         rust: format!(
             "let dbn = chandlery::dbn::Dbn::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
-             let features = dbn.forward(&rows)?; // rows: [batch, {}] raw: u8, or f32 {}",
+             let features = dbn.forward(&rows)?; // rows: [batch, {}], {}",
             dbn.n_inputs(),
-            units(dbn)
+            scale_of(&data.train, &dbn.preparation)?
         ),
         files: files(dbn, settings),
-    }
+    })
 }
 
 fn write_results(dbn: &DbnConfig, evaluation: &Evaluation, out: &mut impl Write) -> std::fmt::Result {
@@ -125,12 +127,4 @@ fn files(dbn: &DbnConfig, settings: &Settings) -> String {
         "`layers.N.weight` and `layers.N.bias` in `model.safetensors` load as `candle_nn::Linear` and\n\
          `torch.nn.Linear`; the hidden means are {mean}.{others}"
     )
-}
-
-/// What rows of the lowest layer are.
-fn units(dbn: &DbnConfig) -> String {
-    match dbn.layers.first() {
-        Some(layer) if layer.visible.is_gaussian() => "real values".to_owned(),
-        _ => "between 0 and 1".to_owned(),
-    }
 }

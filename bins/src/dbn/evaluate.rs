@@ -5,7 +5,6 @@ use super::measure::Evaluation;
 use super::saved::Saved;
 use super::{sizes, up_down};
 use crate::data::Data;
-use crate::progress::Spinner;
 use crate::readout::{Readout, Rows};
 use crate::report::{Outcome, Report};
 use anyhow::{Result, ensure};
@@ -40,10 +39,8 @@ fn evaluate_fine_tuned(args: &EvaluateArgs, network: &Feedforward) -> Result<Out
         data.name,
         data.label_them()
     );
-    let spinner = Spinner::new("evaluating");
     let train: Vec<_> = data.not_measured().into_iter().chain(&data.held_out).collect();
     let measured = Measured::of(network, &train, test)?;
-    drop(spinner);
     report.line(&measured.words())?;
     report.finish(&json!({
         "model": args.model.model,

@@ -2,7 +2,7 @@
 use super::streams;
 use crate::data::MeasuredOn;
 use crate::options::{at_least_one, whole_number};
-use crate::progress::Progress;
+use crate::progress::{Progress, Spinner};
 use crate::readout::{Rows, some};
 use crate::report::seconds;
 use crate::rows;
@@ -16,8 +16,6 @@ use chandlery_datasets::Split;
 use chandlery_datasets::count;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use std::cell::{Cell, OnceCell};
-use std::io::Write;
 use std::time::Instant;
 
 /// Largest number of test rows, and of training rows.
@@ -161,16 +159,20 @@ impl LikelihoodArgs {
             !self.log_likelihood || n <= 2,
             "--log-likelihood: the network must have one layer, or two for a lower bound, got {n}"
         );
+        ensure!(
+            !self.log_likelihood || dbn.layers().iter().all(|rbm| rbm.config().convolution.is_none()),
+            "--log-likelihood: no layer may be of filters (a convolution); evaluate without it"
+        );
         let other = |rbm: &&Rbm| rbm.config().hidden != HiddenUnit::Bernoulli;
         if let Some(other) = dbn.layers().iter().find(other)
             && self.log_likelihood
         {
-            bail!("--log-likelihood: hidden units must be bernoulli, got {:?}", other.config().hidden)
+            bail!("--log-likelihood: hidden units must be bernoulli, got {}", other.config().hidden)
         }
         let real = dbn.layers()[0].config().visible.is_gaussian();
         ensure!(
             !real || self.binarize.is_none(),
-            "--binarize: rows must be of binary units, got {:?}; leave it out",
+            "--binarize: rows must be of binary units, got {}; leave it out",
             dbn.layers()[0].config().visible
         );
         Ok(())
@@ -209,8 +211,10 @@ impl LikelihoodArgs {
             errors[side] = bound.standard_error;
             Ok(bound.estimate)
         };
+        let spinner = Spinner::new("likelihood of the rows");
         let on_test = of(&test, &log_z, 0)?;
         let on_train = train.as_ref().map(|train| of(train, &log_z, 1)).transpose()?;
+        drop(spinner);
         // The same rows and draws: only ln Z differs.
         let turned = |reverse: Estimate| Estimate {
             value: on_test.value + log_z.value - reverse.value,
@@ -254,7 +258,7 @@ impl LikelihoodArgs {
             (None, false) => LogZArg::Ais,
         };
         if by == LogZArg::Exact {
-            let bar = Bar::new("summing states", "");
+            let bar = bar_of("summing states");
             let log_z = top.exact_log_z(&mut |done, total| bar.show(done, total)).context("--log-z exact")?;
             return Ok(LogZ::Exact { log_z });
         }
@@ -264,18 +268,13 @@ impl LikelihoodArgs {
             stages: self.temperatures.map_or(of_size.stages, AisConfig::stages),
             burn_in: self.burn_in,
         };
-        let what = format!(
-            "over {} of {}",
-            count(config.n_temperatures(), "temperature"),
-            count(config.n_chains, "chain")
-        );
         let mean = rows.to_dtype(DType::F64)?.mean(0)?.to_dtype(rows.dtype())?;
         let ais = Ais::new(top, &top.base_rate_bias(&mean)?, config).context("--log-likelihood")?;
         let place = |way: u64| Philox::new(seed, streams::ANNEALING + way);
-        let bar = Bar::new("annealing", &what);
+        let bar = bar_of("annealing");
         let forward = ais.forward(place(0), &mut |done, total| bar.show(done, total))?;
         drop(bar);
-        let bar = Bar::new("annealing back", &what);
+        let bar = bar_of("annealing back");
         let start = match self.back_from {
             BackFrom::Rows => rows,
             BackFrom::Samples => &forward.states,
@@ -292,55 +291,11 @@ impl LikelihoodArgs {
     }
 }
 
-/// Seconds after which a computation says how long it will take, and what is left must be to be worth saying.
-const ESTIMATE_AFTER: f64 = 3.;
-const WORTH_SAYING: f64 = 10.;
-
-/// A progress bar that appears with the first step, when its length is known, and is removed when dropped. A computation that takes long
-/// also says once how long, so that one without a terminal is not silent.
-struct Bar<'a> {
-    text: &'static str,
-    what: &'a str,
-    began: Instant,
-    bar: OnceCell<Progress>,
-    said: Cell<bool>,
-}
-
-impl<'a> Bar<'a> {
-    fn new(text: &'static str, what: &'a str) -> Self {
-        Self { text, what, began: Instant::now(), bar: OnceCell::new(), said: Cell::new(false) }
-    }
-
-    fn show(&self, done: usize, total: usize) {
-        let begin = || {
-            let bar = Progress::steps(total as u64);
-            bar.label(self.text.to_owned());
-            bar
-        };
-        let bar = self.bar.get_or_init(begin);
-        bar.set(done as u64);
-        let passed = self.began.elapsed().as_secs_f64();
-        if self.said.get() || passed < ESTIMATE_AFTER {
-            return;
-        }
-        self.said.set(true);
-        let left = passed * (total as f64 / done.max(1) as f64 - 1.);
-        if left > WORTH_SAYING {
-            let words = [self.text, self.what].join(" ");
-            // Nobody may read it.
-            bar.suspend(|| {
-                _ = writeln!(std::io::stderr(), "{}: about {} left", words.trim_end(), seconds(left))
-            });
-        }
-    }
-}
-
-impl Drop for Bar<'_> {
-    fn drop(&mut self) {
-        if let Some(bar) = self.bar.get() {
-            bar.finish();
-        }
-    }
+/// A bar over steps of which the computation says how many there are.
+fn bar_of(text: &str) -> Progress {
+    let bar = Progress::steps(0);
+    bar.label(text.to_owned());
+    bar
 }
 
 impl Likelihood {

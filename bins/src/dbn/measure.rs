@@ -36,7 +36,6 @@ pub struct Evaluation {
 impl Evaluation {
     /// Measures everything that the rows allow.
     pub fn of(dbn: &Dbn, rows: &Rows<'_>, seed: u64, device: &Device) -> Result<Self> {
-        let _spinner = Spinner::new("evaluating");
         let (lowest, config) = (&dbn.layers()[0], dbn.config());
         let widest = config.layers.iter().map(|layer| layer.n_hidden).fold(config.n_inputs(), usize::max);
         let read = |split: &Split| rows::all(&some(split, ENERGY_ROWS, widest)?, config, device);
@@ -54,9 +53,11 @@ impl Evaluation {
         };
         let flips = Philox::new(seed, streams::FLIPS);
         let binary = !lowest.config().visible.is_gaussian();
+        let readout = readout(dbn, rows, device)?;
+        let _spinner = Spinner::new("evaluating");
         Ok(Self {
             measured_on: rows.measured_on,
-            readout: readout(dbn, rows, device)?,
+            readout,
             n_test,
             reconstruction_error: sum / n_test as f64,
             free_energy_gap: rows.train.map(gap).transpose()?,

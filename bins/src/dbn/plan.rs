@@ -84,7 +84,7 @@ pub fn new_trainer(data: &Data, settings: &Settings, device: &Device) -> Result<
         )
     }
     if gaussian && settings.binarize {
-        bail!("--binarize: --visible must be bernoulli, got {visible:?}; leave one of them out")
+        bail!("--binarize: --visible must be bernoulli, got {visible}; leave one of them out")
     }
     let image = image_under_places(&data.train, settings)?;
     let (preparation, statistics) = prepare(&data.train, settings)?;

@@ -1,5 +1,5 @@
 //! The command line of `dictionary-learning`.
-use super::choices::{Method, ReplaceArg, Rule, StartArg};
+use super::choices::{Method, ReplaceArg, Rule, SparseFormat, StartArg};
 use super::restore_args::{DenoiseArgs, InpaintArgs};
 use crate::completions::CompletionsArgs;
 use crate::help::COLOUR_OF_PATCHES;
@@ -29,7 +29,8 @@ Examples:
 const ENCODE: &str = "\
 Examples:
   dictionary-learning encode runs/DICTIONARY IMAGE --out codes.safetensors
-  dictionary-learning encode runs/DICTIONARY mnist --split test --nonzero 5 --out codes.npz";
+  dictionary-learning encode runs/DICTIONARY mnist --split test --nonzero 5 --out codes.npz
+  dictionary-learning encode runs/DICTIONARY mnist --out codes.npz --sparse-format csr";
 
 /// Dictionary learning: train atoms such that a few of them, chosen by a greedy pursuit, represent each row; the weights are its sparse code.
 /// Then use them to encode rows and to denoise and inpaint images.
@@ -122,10 +123,16 @@ pub struct Settings {
     #[arg(long)]
     #[serde(default)]
     pub nonnegative: bool,
-    /// Rule that updates the atoms; not with --online, which has its own.
-    #[arg(long, value_enum, default_value_t = Rule::AkSvd, conflicts_with = "online")]
-    pub rule: Rule,
-    /// Atoms updated together from one error matrix, 1 to --atoms; default: all. Not with --rule mod or --online.
+    /// Keep the numbers of every atom at least 0: with --nonnegative, a nonnegative matrix factorisation with sparse codes.
+    /// New atoms have numbers below 0 set to 0 and are scaled to norm 1. Needs --rule sgk or nsgk, or --online. Rows keep their means.
+    #[arg(long)]
+    #[serde(default)]
+    pub nonnegative_atoms: bool,
+    /// Rule that updates the atoms; default: ak-svd, or sgk with --nonnegative-atoms. Not with --online, which has its own.
+    #[arg(long, value_enum, conflicts_with = "online")]
+    pub rule: Option<Rule>,
+    /// Atoms updated together from one error matrix, 1 to --atoms; default: all, or 1 with --nonnegative-atoms. Not with
+    /// --rule mod or --online.
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with = "online")]
     pub group: Option<usize>,
     /// Passes over the rows.
@@ -186,6 +193,16 @@ impl Settings {
         let usual = if self.online.is_some() { Method::Ols } else { Method::Omp };
         self.pursuit.unwrap_or(usual)
     }
+
+    /// How atoms are updated from all rows.
+    pub fn rule(&self) -> Rule {
+        self.rule.unwrap_or(if self.nonnegative_atoms { Rule::Sgk } else { Rule::AkSvd })
+    }
+
+    /// Atoms updated together.
+    pub fn group(&self) -> usize {
+        self.group.unwrap_or(if self.nonnegative_atoms { 1 } else { self.atoms })
+    }
 }
 
 /// Arguments of `dictionary-learning train`.
@@ -207,6 +224,7 @@ pub struct TrainArgs {
 
 /// Arguments of `dictionary-learning encode`.
 #[derive(Debug, Args)]
+#[command(mut_arg("colour", |arg| arg.help(COLOUR_OF_PATCHES)))]
 pub struct EncodeArgs {
     /// The dictionary: folder of a run, OWNER/NAME on the Hugging Face hub, or a .npy, .csv or .safetensors file.
     /// A folder holds config.json and model.safetensors. A file holds a matrix with one atom per row; its codes have 10 atoms
@@ -236,10 +254,22 @@ pub struct EncodeArgs {
     /// Distance in pixels between neighbouring patches of an image; default: the side of a patch, so that patches tile the image.
     #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
     pub step: Option<usize>,
-    /// File to write, .npz or .safetensors, with indices and values (n_rows x nonzero), count and mean (n_rows).
-    /// A .safetensors file also records where patches were cut, which `decode` needs to rebuild images.
-    #[arg(long, value_name = "FILE", default_value = "codes.safetensors")]
+    /// File to write, .npz or .safetensors.
+    ///
+    /// Row i is mean[i] + sum over k < count[i] of values[i, k] x atom indices[i, k], in the arrays
+    ///   indices     n_rows x nonzero, u32   atoms of each row, 0 beyond its count
+    ///   values      n_rows x nonzero, f32   their coefficients, 0 beyond its count
+    ///   count       n_rows, u32             atoms of the row
+    ///   mean        n_rows, f32             mean subtracted from the row, 0 where none was
+    ///   dictionary  2, u32                  fingerprint of the atoms, which `decode` compares
+    ///
+    /// A .safetensors file also records where patches were cut, which `decode` needs to rebuild images. For scipy, see --sparse-format.
+    #[arg(long, value_name = "FILE", default_value = "codes.safetensors", verbatim_doc_comment)]
     pub out: PathBuf,
+    /// Arrays of a .npz file: padded (those of --out), or csr, a sparse matrix that scipy.sparse.load_npz reads.
+    /// csr holds data, indices, indptr, shape (n_rows, n_atoms) and format, without the means of rows; `decode` does not read it.
+    #[arg(long, value_enum, value_name = "padded|csr", default_value_t)]
+    pub sparse_format: SparseFormat,
     /// Where and how it runs.
     #[command(flatten)]
     pub common: Common,
@@ -286,7 +316,7 @@ mod tests {
         assert!(short.command.is_none());
         let Some(Command::Train(train)) = long.command else { unreachable!() };
         assert_eq!(short.train.settings, train.settings);
-        assert_eq!((train.settings.atoms, train.settings.rule), (30, Rule::Sgk));
+        assert_eq!((train.settings.atoms, train.settings.rule()), (30, Rule::Sgk));
         assert_eq!((short.train.iterations, train.iterations), (Some(7), Some(7)));
         assert_eq!(parse(&["--online"]).unwrap().train.settings.online, Some(512));
         assert_eq!(train.signals.data, "natural-images");

@@ -6,7 +6,9 @@ use super::measure::Measure;
 use super::restore_args::ImageDictionaryArgs;
 use super::signals::Signals;
 use crate::report::figure;
+use crate::session::card::scale_of;
 use crate::session::{Card, Picture};
+use anyhow::Result;
 use chandlery::dictionary::DictionaryConfig;
 use chandlery_datasets::count;
 use std::path::Path;
@@ -30,20 +32,27 @@ pub fn of<'a>(
     settings: &Settings,
     measured: &Measured<'_>,
     pictures: &'a [Picture],
-) -> Card<'a> {
+) -> Result<Card<'a>> {
     let how = match settings.online {
         Some(batch) => format!("online, in minibatches of {batch}"),
-        None => format!("by {}", name_of(&settings.rule)),
+        None => format!("by {}", name_of(&settings.rule())),
     };
     let unit = signals.unit();
     let end =
         settings.error.map_or_else(String::new, |rms| format!(", stopping at an error of {rms} {unit}"));
     let Measured { before, after, coherence } = measured;
-    Card {
+    let scale = scale_of(&signals.split, &config.preparation)?;
+    Ok(Card {
         learned: format!("Learned {how} on `{}`: {}.", input.data, signals.words()),
         settings: format!(
-            "{}, codes of up to {} by {}{end}",
+            "{}{}, codes of up to {} by {}{end}",
             count(settings.iterations, "iteration"),
+            match (settings.nonnegative_atoms, settings.nonnegative) {
+                (true, true) => ", atoms and coefficients of at least 0 (a nonnegative matrix factorisation)",
+                (true, false) => ", atoms of at least 0",
+                (false, true) => ", coefficients of at least 0",
+                (false, false) => "",
+            },
             count(settings.nonzero, "atom"),
             name_of(&settings.method())
         ),
@@ -62,8 +71,8 @@ pub fn of<'a>(
             after.used,
             config.n_atoms
         ),
-        ..dictionary(config, pictures)
-    }
+        ..dictionary(config, &scale, pictures)
+    })
 }
 
 /// The restoration of an image with a dictionary.
@@ -102,7 +111,8 @@ pub fn of_image<'a>(
             }
             None => format!("{mean_count:.2} atoms per patch."),
         },
-        ..dictionary(config, pictures)
+        // Patches are of grey levels, as bytes have them.
+        ..dictionary(config, "raw: u8 grey levels, or f32 grey levels over 255", pictures)
     }
 }
 
@@ -112,7 +122,7 @@ pub fn picture(n: usize) -> Picture {
 }
 
 /// What the cards of all dictionaries say.
-fn dictionary<'a>(config: &DictionaryConfig, pictures: &'a [Picture]) -> Card<'a> {
+fn dictionary<'a>(config: &DictionaryConfig, scale: &str, pictures: &'a [Picture]) -> Card<'a> {
     Card {
         tags: &TAGS,
         title: format!(
@@ -123,7 +133,7 @@ fn dictionary<'a>(config: &DictionaryConfig, pictures: &'a [Picture]) -> Card<'a
         pictures,
         rust: format!(
             "let dictionary = chandlery::dictionary::Dictionary::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
-             let codes = dictionary.encode(&rows)?; // rows: [m, {}], raw: u8, or f32 in the same unit over 255\nlet back = dictionary.decode(&codes)?; // as signals",
+             let codes = dictionary.encode(&rows)?; // rows: [m, {}], {scale}\nlet back = dictionary.decode(&codes)?; // as signals",
             config.n_inputs()
         ),
         files: "`model.safetensors` holds `dictionary`, `[n_atoms, n_features]`, rows of norm 1.".to_owned(),

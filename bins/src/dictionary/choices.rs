@@ -109,6 +109,16 @@ impl From<ReplaceArg> for Replace {
     }
 }
 
+/// Arrays of a `.npz` file of codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum SparseFormat {
+    /// A row of --nonzero atoms and coefficients for each row, and how many count.
+    #[default]
+    Padded,
+    /// A compressed sparse row matrix of scipy.
+    Csr,
+}
+
 /// The name of a choice on the command line.
 pub fn name_of(choice: &impl clap::ValueEnum) -> String {
     choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())

@@ -7,12 +7,13 @@ use super::restore_args::DenoiseArgs;
 use super::streams;
 use super::summary::Summary;
 use crate::device::describe;
-use crate::progress::Spinner;
 use crate::report::{Outcome, Report, seconds};
 use anyhow::{Result, ensure};
 use candle::Tensor;
 use chandlery::Philox;
-use chandlery::dictionary::image::{Denoise, ImageTrainer, denoise as denoise_plane, estimate_sigma};
+use chandlery::dictionary::image::{
+    Denoise, ImageTrainer, denoise_with_progress as denoise_plane, estimate_sigma,
+};
 use chandlery_ops::normal;
 use serde_json::json;
 use std::time::Instant;
@@ -73,17 +74,14 @@ pub fn denoise(args: &DenoiseArgs, codes: Codes) -> Result<Outcome> {
     };
     let dictionary = &of_image.dictionary;
     let learned_in = if learned { began.elapsed().as_secs_f64() } else { 0. };
-    let spinner = Spinner::new("coding all patches");
     let (restored, mean_count) =
-        each_plane(&planes, |plane| denoise_plane(plane, dictionary.atoms(), &settings))?;
+        each_plane(&planes, |plane, show| denoise_plane(plane, dictionary.atoms(), &settings, show))?;
     let restored = image_of(&restored)?.to_device(&candle::Device::Cpu)?;
-    drop(spinner);
     let total = started.elapsed().as_secs_f64();
 
     let compared =
         Compared { before: ("noisy", &noisy), after: ("denoised", &restored), clean: clean.as_ref() };
-    compared.write(&args.out, args.comparison.as_deref())?;
-    let psnr = compared.psnr()?;
+    let psnr = compared.write(&args.out, args.comparison.as_deref())?;
     if let Some([before, after]) = psnr {
         report.line(&format!("PSNR {before:.2} dB → {after:.2} dB"))?;
     }

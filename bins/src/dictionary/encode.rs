@@ -1,6 +1,8 @@
 //! The command `encode`: sparse codes of a data set to a file.
 use super::args::EncodeArgs;
+use super::choices::SparseFormat;
 use super::codes::{CodedImage, CodesFile, Cut, Format, Notes, fingerprint};
+use super::csr;
 use super::given::{given, is_file};
 use super::measure::{Measure, Sums};
 use super::restore::check_step;
@@ -17,6 +19,7 @@ use chandlery::dictionary::pursuit::SparseCoder;
 use chandlery::dictionary::{DictionaryConfig, PursuitMethod, image::PatchGrid};
 use chandlery_datasets::count;
 use chandlery_datasets::preparation::remove_mean;
+use chandlery_datasets::whole::write_whole;
 use chandlery_datasets::{ImageShape, Preparation};
 use chandlery_ops::{ErrorTarget, SparseCodes};
 use serde_json::json;
@@ -28,7 +31,12 @@ const BAND: usize = 65_536;
 /// Writes the codes of every row, or of every patch of every image.
 pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
-    Format::of(&args.out).context("--out")?;
+    let format = Format::of(&args.out).context("--out")?;
+    ensure!(
+        args.sparse_format == SparseFormat::Padded || format == Format::Npz,
+        "--sparse-format csr: --out must end in .npz, got {}",
+        args.out.display()
+    );
     check_writable(&args.out).context("--out")?;
     let device = args.common.open_device()?;
     let dictionary = given(&args.model, &device)?;
@@ -88,7 +96,10 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let notes = Notes { n_atoms: config.n_atoms, n_features: config.n_features, unit: unit.to_owned(), cut };
     let (file, measure) = codes.finish(notes)?;
     let n_rows = file.codes.count.elem_count();
-    file.write(&args.out)?;
+    match args.sparse_format {
+        SparseFormat::Padded => file.write(&args.out)?,
+        SparseFormat::Csr => write_whole(&args.out, |out| csr::write(out, &file.codes))?,
+    }
     report.line(&format!(
         "{} of {:.2} atoms on average in {}; RMSE {} {unit}",
         count(n_rows, "code"),
@@ -147,6 +158,8 @@ fn encode_images(args: &EncodeArgs, side: usize, device: &Device, codes: &mut Ga
     }
     let set = open_images(&args.data, &args.read)?;
     let mut images = Vec::with_capacity(set.images().len());
+    let bar = Progress::iterations(set.images().len() as u64, 0);
+    bar.label("coding images".to_owned());
     for image in set.images() {
         let (height, width) = (image.height(), image.width());
         let at = || format!("{}: image {}", args.data, image.name());
@@ -155,6 +168,7 @@ fn encode_images(args: &EncodeArgs, side: usize, device: &Device, codes: &mut Ga
         for band in grid.bands(BAND) {
             codes.add(&grid.rows(&plane, band)?)?;
         }
+        bar.advance(1);
         images.push(CodedImage { name: image.name().to_owned(), height, width });
     }
     Ok(Cut { side, step, images })

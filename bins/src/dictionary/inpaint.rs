@@ -8,13 +8,14 @@ use super::streams;
 use super::summary::Summary;
 use crate::device::describe;
 use crate::images;
-use crate::progress::Spinner;
 use crate::report::{Outcome, Report, seconds};
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::Philox;
 use chandlery::dictionary::DictionaryConfig;
-use chandlery::dictionary::image::{ImageTrainer, ImageTraining, Inpaint, cosines, inpaint as inpaint_plane};
+use chandlery::dictionary::image::{
+    ImageTrainer, ImageTraining, Inpaint, cosines, inpaint_with_progress as inpaint_plane,
+};
 use chandlery_ops::uniform;
 use serde_json::json;
 use std::time::Instant;
@@ -64,11 +65,10 @@ pub fn inpaint(args: &InpaintArgs, codes: Codes) -> Result<Outcome> {
     let known = mask.to_device(&device)?;
     let rounds = if dictionary.is_none() && args.dictionary.iterations > 0 { args.rounds } else { 0 };
     let fill = |atoms: &Tensor, round: usize| {
-        let _spinner = Spinner::new("coding all patches");
         // What is learned from is filled in by the pursuit that it is learned for.
         let penalty = codes.penalty().filter(|_| round == rounds);
         let settings = Inpaint { penalty, ..settings.clone() };
-        each_plane(&planes, |plane| inpaint_plane(plane, &known, atoms, &settings))
+        each_plane(&planes, |plane, show| inpaint_plane(plane, &known, atoms, &settings, show))
     };
     let training = training(&args.dictionary);
     let mut atoms = match &dictionary {
@@ -96,8 +96,7 @@ pub fn inpaint(args: &InpaintArgs, codes: Codes) -> Result<Outcome> {
     let hollow = holes.where_cond(&image, &(image.ones_like()? * HOLE)?)?;
     let compared =
         Compared { before: ("known", &hollow), after: ("filled in", &restored), clean: clean.as_ref() };
-    compared.write(&args.out, args.comparison.as_deref())?;
-    let psnr = compared.psnr()?;
+    let psnr = compared.write(&args.out, args.comparison.as_deref())?;
     if let Some([before, after]) = psnr {
         report.line(&format!("PSNR {before:.2} dB → {after:.2} dB"))?;
     }

@@ -12,6 +12,7 @@
 //! | `encode`   | the command `encode`                                              |
 //! | `decode`   | the command `decode`                                              |
 //! | `codes`    | files of codes, which both share                                  |
+//! | `csr`      | codes as scipy's sparse matrices                                  |
 //! | `given`    | a dictionary that the command line names: a model, or a file      |
 //! | `pixels`   | atoms of a model as patches of pixels                             |
 //! | `restore`  | what `denoise` and `inpaint` share                                |
@@ -24,6 +25,7 @@ pub mod args;
 mod card;
 pub mod choices;
 mod codes;
+mod csr;
 mod decode;
 pub(crate) mod denoise;
 pub(crate) mod draw;

@@ -37,7 +37,7 @@ pub fn check(settings: &Settings) -> Result<()> {
     if let Some(group) = settings.group {
         ensure!(group <= atoms, "--group: must be at most --atoms, {atoms}, got {group}");
         ensure!(
-            settings.rule != Rule::Mod,
+            settings.rule() != Rule::Mod,
             "--group: has no effect with --rule mod, which updates all atoms at once; leave out one of them"
         );
     }
@@ -56,6 +56,11 @@ pub fn check(settings: &Settings) -> Result<()> {
         !settings.nonnegative || matches!(settings.method(), Method::Omp | Method::Ols),
         "--nonnegative: --pursuit must be omp or ols with it, got {}",
         name_of(&settings.method())
+    );
+    ensure!(
+        !settings.nonnegative_atoms || matches!(settings.rule(), Rule::Sgk | Rule::Nsgk),
+        "--nonnegative-atoms: --rule must be sgk or nsgk with it, which keep atoms at least 0, got {}",
+        name_of(&settings.rule())
     );
     Ok(())
 }
@@ -84,6 +89,7 @@ pub fn first_dictionary(
     let n_features = signals.split.n_features();
     let config = DictionaryConfig {
         method: settings.method().into(),
+        nonnegative_atoms: settings.nonnegative_atoms,
         image: signals.split.image,
         preparation: signals.preparation.clone(),
         ..DictionaryConfig::new(settings.atoms, n_features, settings.nonzero)
@@ -116,8 +122,8 @@ pub fn first_dictionary(
 pub fn train_config(settings: &Settings, signals: &Signals) -> DictionaryTrainConfig {
     let usual = DictionaryTrainConfig::default();
     DictionaryTrainConfig {
-        rule: settings.rule.into(),
-        group: settings.group.unwrap_or(settings.atoms),
+        rule: settings.rule().into(),
+        group: settings.group(),
         iterations: settings.iterations,
         coder: Some(coder(settings, signals.split.n_features())),
         replace: settings.replace.into(),

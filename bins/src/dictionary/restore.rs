@@ -75,9 +75,15 @@ pub fn image_of(planes: &[Tensor]) -> Result<Tensor> {
 /// What `restore` makes of each plane, as an image, and the mean number of atoms of a patch.
 pub fn each_plane(
     planes: &[Tensor],
-    mut restore: impl FnMut(&Tensor) -> candle::Result<Restored>,
+    mut restore: impl FnMut(&Tensor, &mut dyn FnMut(usize, usize)) -> candle::Result<Restored>,
 ) -> Result<(Vec<Tensor>, f64)> {
-    let restored = planes.iter().map(&mut restore).collect::<candle::Result<Vec<_>>>()?;
+    let bar = Progress::rows(0, 0);
+    bar.label("coding all patches".to_owned());
+    let of_plane = |(i, plane): (usize, &Tensor)| {
+        // Planes have as many patches each.
+        restore(plane, &mut |done, n| bar.show(i * n + done, planes.len() * n))
+    };
+    let restored = planes.iter().enumerate().map(of_plane).collect::<candle::Result<Vec<_>>>()?;
     let count = restored.iter().map(|r| r.mean_count).sum::<f64>() / planes.len() as f64;
     Ok((restored.into_iter().map(|r| r.image).collect(), count))
 }
@@ -257,29 +263,24 @@ pub struct Compared<'a> {
 }
 
 impl Compared<'_> {
-    /// PSNR of before and after in dB.
-    pub fn psnr(&self) -> Result<Option<[f64; 2]>> {
-        let Some(clean) = self.clean else {
-            return Ok(None);
+    /// Writes the image and, with captions, the comparison; returns PSNR before and after, if the true image is known: after is that of the
+    /// file.
+    pub fn write(&self, out: &Path, comparison: Option<&Path>) -> Result<Option<[f64; 2]>> {
+        let written = images::write_planes(self.after.1, out).context("--out")?;
+        let psnr = match self.clean {
+            Some(clean) => Some([psnr(self.before.1, clean, PEAK)?, psnr(&written, clean, PEAK)?]),
+            None => None,
         };
-        Ok(Some([psnr(self.before.1, clean, PEAK)?, psnr(self.after.1, clean, PEAK)?]))
-    }
-
-    /// Writes the result, and the images side by side with what they measure where that is asked for.
-    pub fn write(&self, out: &Path, comparison: Option<&Path>) -> Result<()> {
-        images::write_planes(self.after.1, out).context("--out")?;
-        let Some(path) = comparison else {
-            return Ok(());
-        };
-        let psnr = self.psnr()?;
+        let Some(path) = comparison else { return Ok(psnr) };
         let caption = |name: &str, which: usize| match psnr {
             Some(psnr) => format!("{name} {:.2} dB", psnr[which]),
             None => name.to_owned(),
         };
         let captions = [caption(self.before.0, 0), caption(self.after.0, 1)];
-        let mut row = vec![(captions[0].as_str(), self.before.1), (captions[1].as_str(), self.after.1)];
+        let mut row = vec![(captions[0].as_str(), self.before.1), (captions[1].as_str(), &written)];
         row.extend(self.clean.map(|clean| ("clean", clean)));
-        images::write_planes(&images::side_by_side(&row)?, path).context("--comparison")
+        images::write_planes(&images::side_by_side(&row)?, path).context("--comparison")?;
+        Ok(psnr)
     }
 }
 

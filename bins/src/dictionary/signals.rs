@@ -5,6 +5,7 @@
 use super::args::SignalArgs;
 use crate::options::{ReadArgs, located};
 use crate::progress::Spinner;
+use crate::report::Report;
 use crate::rows::in_order;
 use anyhow::{Context, Result};
 use candle::{Device, Tensor};
@@ -12,7 +13,8 @@ use chandlery_datasets::patches::{ImageSet, PatchSampler};
 use chandlery_datasets::preparation::{Preparation, StepConfig};
 use chandlery_datasets::{Feed, RowType, Split};
 use chandlery_datasets::{count, is_name};
-use std::path::Path;
+use image::ImageDecoder;
+use std::path::{Path, PathBuf};
 
 /// Side of a patch when none is asked for.
 const SIDE: usize = 8;
@@ -138,8 +140,30 @@ impl Blocks<'_> {
 
 /// Opens images of any sizes.
 pub fn open_images(data: &str, read: &ReadArgs) -> Result<ImageSet> {
-    let _spinner = Spinner::new(&format!("opening {data}"));
-    ImageSet::open(data, &read.options()).with_context(|| format!("--data {data}"))
+    let spinner = Spinner::new(&format!("opening {data}"));
+    let set = ImageSet::open(data, &read.options()).with_context(|| format!("--data {data}"))?;
+    drop(spinner);
+    if set.channels() == 1
+        && let Some(name) = first_in_colour(data, &set)
+    {
+        Report::new(false).note(&format!("note: {name} is in colour, and was turned grey"));
+    }
+    Ok(set)
+}
+
+/// The first image file of a grey set that is stored in colour, among the first thousand.
+fn first_in_colour<'a>(data: &str, set: &'a ImageSet) -> Option<&'a str> {
+    let of_file = Path::new(data).is_file();
+    let in_colour = |name: &str| {
+        let path = if of_file { PathBuf::from(data) } else { Path::new(data).join(name) };
+        let reader = image::ImageReader::open(path).ok()?.with_guessed_format().ok()?;
+        Some(reader.into_decoder().ok()?.color_type().has_color())
+    };
+    set.images()
+        .iter()
+        .take(1000)
+        .map(chandlery_datasets::patches::Image::name)
+        .find(|name| in_colour(name) == Some(true))
 }
 
 /// Whether patches are to be cut from what `data` names: the built-in photographs, an image file, a folder of such.

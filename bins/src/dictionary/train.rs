@@ -118,6 +118,13 @@ fn given(args: &TrainArgs) -> Result<(Input, Settings)> {
         );
         signals.remove_mean = Some(false);
     }
+    if settings.nonnegative_atoms {
+        ensure!(
+            signals.remove_mean != Some(true),
+            "--nonnegative-atoms: rows without their means are not sums of such atoms; leave out --remove-mean"
+        );
+        signals.remove_mean = Some(false);
+    }
     Ok((Input { signals }, settings))
 }
 
@@ -184,7 +191,7 @@ fn from_minibatches(
     batch: usize,
 ) -> Result<Outcome> {
     let mut feed =
-        asked.feed(FeedArgs::default(), &signals.split, batch, asked.settings.seed).context("--online")?;
+        asked.feed(FeedArgs::default(), &signals.split, ("--online", batch), asked.settings.seed)?;
     asked.settings.online = Some(feed.config().batch);
     let new = |settings: &Settings, device: &Device| {
         let first = first_dictionary(settings, signals, device, None)?;
@@ -302,7 +309,7 @@ where
         "data": signals.name,
         "n_rows": n_rows,
         "error": settings.error,
-        "rule": settings.online.map_or_else(|| name_of(&settings.rule), |_| "online".to_owned()),
+        "rule": settings.online.map_or_else(|| name_of(&settings.rule()), |_| "online".to_owned()),
         "iterations": settings.iterations,
         "rmse_start": before.rmse,
         "rmse": after.rmse,
@@ -312,7 +319,7 @@ where
     }))?;
     let measured = card::Measured { before: &before, after: &after, coherence };
     let pictures: Vec<_> = pictured.into_iter().map(card::picture).collect();
-    let card = card::of(dictionary.config(), &input.signals, signals, settings, &measured, &pictures);
+    let card = card::of(dictionary.config(), &input.signals, signals, settings, &measured, &pictures)?;
     run.finish(settings.seed, results, &card)
 }
 

@@ -9,6 +9,7 @@ pub use reconstruct::Reconstructing;
 
 use crate::dictionary::signals::{holds_images, open_images};
 use crate::options::located;
+use crate::progress::Progress;
 use crate::report::{note_usual_data, of_data};
 use crate::rows::{BLOCK, Reads, SplitArg, in_order, split_of};
 use crate::session::{self, Kind, RunInfo};
@@ -151,8 +152,11 @@ impl Rows {
     /// Those of `f`, and when a row cannot be read.
     pub fn each(&self, device: &Device, mut f: impl FnMut(&Tensor) -> Result<()>) -> Result<()> {
         let mut feed = self.feed(device)?;
+        let bar = Progress::rows(self.split.n_samples() as u64, 0);
+        bar.label("measuring".to_owned());
         while let Some(minibatch) = feed.next()? {
             of_data(&self.name, f(&minibatch.rows))?;
+            bar.advance(minibatch.rows.dim(0)? as u64);
         }
         Ok(())
     }

@@ -1,5 +1,8 @@
 //! The README.md of a run folder: a model card, as the Hugging Face hub reads it.
 use crate::report::seconds;
+use anyhow::Result;
+use candle::{DType, Device, Tensor};
+use chandlery_datasets::{Preparation, Split, count};
 use std::fmt::Write;
 
 /// A picture in a run folder.
@@ -9,6 +12,46 @@ pub struct Picture {
     pub file: String,
     /// What it shows.
     pub caption: String,
+}
+
+/// Rows whose range a card tells.
+const SHOWN: usize = 1000;
+
+/// How raw rows are handed to a model that learned from rows of `split`, so that it reads what it read in training: the type, and the scale of
+/// its numbers.
+///
+/// # Errors
+/// When a row cannot be read.
+pub fn scale_of(split: &Split, preparation: &Preparation) -> Result<String> {
+    scale_of_rows(&split.take(SHOWN)?.raw(&Device::Cpu)?, preparation)
+}
+
+/// The same of rows as they are stored, `[n, n_inputs]`.
+///
+/// # Errors
+/// When the device fails.
+pub fn scale_of_rows(raw: &Tensor, preparation: &Preparation) -> Result<String> {
+    if raw.dtype() == DType::U8 {
+        let scale = preparation.byte_scale();
+        return Ok(match scale {
+            1. => "raw: u8 as stored, or f32 of the same numbers".to_owned(),
+            scale if (scale * 255. - 1.).abs() < 1e-6 => {
+                "raw: u8 as stored, or f32 of the same numbers over 255".to_owned()
+            }
+            scale => format!("raw: u8 as stored, or f32 of the same numbers times {scale}"),
+        });
+    }
+    let first = raw.narrow(0, 0, raw.dim(0)?.min(SHOWN))?.to_dtype(DType::F64)?;
+    if first.elem_count() == 0 {
+        return Ok("raw: f32, the numbers of the data, not scaled".to_owned());
+    }
+    let (least, most) = (first.min_all()?.to_scalar::<f64>()?, first.max_all()?.to_scalar::<f64>()?);
+    Ok(format!(
+        "raw: f32, the numbers of the data, not scaled ({} to {} in its first {})",
+        least as f32,
+        most as f32,
+        count(first.dim(0)?, "row")
+    ))
 }
 
 /// What a model card says of its own; how the model was made is the same for all.

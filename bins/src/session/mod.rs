@@ -166,18 +166,24 @@ impl<R: Run> Asked<R> {
         Asked { report, device, input, settings, args, resumed }
     }
 
-    /// Minibatches of the rows that are trained on, in the order of `seed`: of `batch` rows, or of all where there are fewer, which is
-    /// said. The feed's configuration has how many it became.
+    /// Minibatches of the rows that are trained on, in the order of `seed`: of as many rows as `option` says, or of all where
+    /// there are fewer, which is said. The feed's configuration has how many it became.
     ///
     /// # Errors
     /// When the device has no room for a minibatch, or standard output refuses.
-    pub fn feed(&self, args: FeedArgs, train: &Split, batch: usize, seed: u64) -> Result<Feed> {
+    pub fn feed(
+        &self,
+        args: FeedArgs,
+        train: &Split,
+        (option, batch): (&'static str, usize),
+        seed: u64,
+    ) -> Result<Feed> {
         let n = train.n_samples();
         if batch > n {
             let words = format!("minibatches of {n}, all rows that are trained on, in place of {batch}");
             self.report.line(&words)?;
         }
-        Feed::new(train, &self.device, args.config(batch.min(n), seed)).context("--batch")
+        Feed::new(train, &self.device, args.config(batch.min(n), seed)).context(option)
     }
 
     /// Changes the settings of a run that is resumed, by an option that resuming allows.
@@ -241,8 +247,7 @@ impl<R: Run> Asked<R> {
                 };
                 let folder = RunFolder::create(R::KIND.folder, args.out.as_deref(), existing)?;
                 // What comes before the first step, such as a search for neighbours, counts too.
-                let mut place = Place::default();
-                place.run_seconds = began.elapsed().as_secs_f64();
+                let place = Place { run_seconds: began.elapsed().as_secs_f64(), ..Place::default() };
                 checkpoints::begin(
                     &folder,
                     |path| R::save(&trainer, path, &place),

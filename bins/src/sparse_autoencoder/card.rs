@@ -1,7 +1,9 @@
 //! The model card of a run.
 use super::args::Settings;
 use crate::patch_rows::Rows;
+use crate::session::card::scale_of;
 use crate::session::{Card, Picture};
+use anyhow::Result;
 use chandlery::sparse_autoencoder::{CostParts, SparseAutoencoderConfig};
 
 const TAGS: [&str; 3] = ["sparse-autoencoder", "feature-extraction", "unsupervised"];
@@ -14,9 +16,10 @@ pub fn of<'a>(
     iterations: usize,
     [before, after]: [&CostParts; 2],
     pictures: &'a [Picture],
-) -> Card<'a> {
+) -> Result<Card<'a>> {
     let (v, h) = (config.n_visible, config.n_hidden);
-    Card {
+    let scale = scale_of(&rows.split, &config.preparation)?;
+    Ok(Card {
         tags: &TAGS,
         title: format!("Sparse autoencoder {v}-{h}-{v}"),
         learned: format!("Learned by L-BFGS on `{}`: {}.", rows.name, rows.words()),
@@ -43,11 +46,11 @@ pub fn of<'a>(
         pictures,
         rust: format!(
             "let model = chandlery::sparse_autoencoder::SparseAutoencoder::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
-             let features = model.forward(&rows)?; // rows: [m, {}], raw: u8, or f32 in the same unit over 255",
+             let features = model.forward(&rows)?; // rows: [m, {}], {scale}",
             config.n_inputs()
         ),
         files: "`model.safetensors` holds `weight` `[n_hidden, n_visible]` and `bias` `[n_hidden]`, a linear layer as it stands, and \
                 `decoder_weight` `[n_visible, n_hidden]` and `visible_bias` `[n_visible]`, another."
             .to_owned(),
-    }
+    })
 }

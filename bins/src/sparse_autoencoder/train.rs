@@ -177,7 +177,7 @@ fn finish(
         "decay": after.decay,
         "divergence": after.divergence,
     });
-    let card = card::of(model.config(), rows, settings, iterations, parts, &pictures);
+    let card = card::of(model.config(), rows, settings, iterations, parts, &pictures)?;
     run.finish(settings.seed, results, &card)
 }
 

@@ -1,13 +1,13 @@
 //! The commands `encode`, `evaluate` and `reconstruct`: what one does with a model after training.
-use super::args::{EvaluateArgs, Settings};
+use super::args::{EncodeArgs, EvaluateArgs, Settings};
 use super::train::{KIND, USUAL};
-use crate::patch_rows::{self, EncodeArgs, ReconstructArgs, Reconstructing, Rows, UseArgs};
+use crate::patch_rows::{self, ReconstructArgs, Reconstructing, Rows, UseArgs};
 use crate::report::{Outcome, Report, figure};
 use crate::run_folder::check_writable;
 use crate::session::info::check_finished;
 use anyhow::{Context, Result};
 use candle::Device;
-use chandlery::sparse_coding::SparseCoding;
+use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig};
 use serde_json::json;
 
 fn open(args: &UseArgs) -> Result<(Device, SparseCoding, Rows)> {
@@ -20,7 +20,19 @@ fn open(args: &UseArgs) -> Result<(Device, SparseCoding, Rows)> {
 
 /// Writes the activations of every row.
 pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
-    patch_rows::encode(args, open, |model| (model.config().into(), model.config().n_atoms))
+    let open = |of: &UseArgs| {
+        let (device, model, rows) = open(of)?;
+        let config = model.config();
+        let model = match args.beta {
+            Some(beta) => {
+                let config = SparseCodingConfig { beta, ..config.clone() };
+                SparseCoding::from_tensor(config, model.basis().clone())?
+            }
+            None => model,
+        };
+        Ok((device, model, rows))
+    };
+    patch_rows::encode(&args.with, open, |model| (model.config().into(), model.config().n_atoms))
 }
 
 /// Prints how well activations represent rows.

@@ -3,7 +3,7 @@ use crate::completions::CompletionsArgs;
 use crate::dictionary::restore_args::{DenoiseArgs, InpaintArgs};
 use crate::help::PREPARE_PATCHES as PREPARE;
 use crate::options::{above_zero, at_least_one, not_negative};
-use crate::patch_rows::{EncodeArgs, InputArgs, PrepareArg, ReconstructArgs, UseArgs};
+use crate::patch_rows::{self, InputArgs, PrepareArg, ReconstructArgs, UseArgs};
 use crate::self_taught::TaskArgs;
 use crate::session::{FeedArgs, SessionArgs};
 use chandlery::sparse_coding::SparseCodingTrainConfig;
@@ -30,7 +30,8 @@ Examples:
 const ENCODE: &str = "\
 Examples:
   sparse-coding encode runs/BASIS --out activations.npy
-  sparse-coding encode runs/BASIS --data mnist --split train --out activations.npy";
+  sparse-coding encode runs/BASIS --data mnist --split train --out activations.npy
+  sparse-coding encode runs/BASIS --beta 0.2 --out denser.npy";
 /// The same of `evaluate`.
 const EVALUATE: &str = "\
 Examples:
@@ -186,6 +187,17 @@ pub struct TrainArgs {
     /// Where the run is saved, and how it is resumed.
     #[command(flatten)]
     pub session: SessionArgs,
+}
+
+/// Arguments of `sparse-coding encode`.
+#[derive(Debug, Args)]
+pub struct EncodeArgs {
+    /// Model, rows and the file.
+    #[command(flatten)]
+    pub with: patch_rows::EncodeArgs,
+    /// l1 penalty (lambda of the lasso), at least 0, in the unit of the prepared rows; default: that of the training.
+    #[arg(long, value_name = "PENALTY", value_parser = not_negative)]
+    pub beta: Option<f64>,
 }
 
 /// Arguments of `sparse-coding evaluate`.

@@ -2,7 +2,9 @@
 use super::args::Settings;
 use crate::patch_rows::Rows;
 use crate::report::figure;
+use crate::session::card::scale_of;
 use crate::session::{Card, Picture};
+use anyhow::Result;
 use chandlery::sparse_coding::{Figures, SparseCodingConfig};
 use chandlery_datasets::count;
 
@@ -16,9 +18,10 @@ pub fn of<'a>(
     before: f64,
     after: &Figures,
     pictures: &'a [Picture],
-) -> Card<'a> {
+) -> Result<Card<'a>> {
     let (n, p) = (config.n_atoms, config.n_features);
-    Card {
+    let scale = scale_of(&rows.split, &config.preparation)?;
+    Ok(Card {
         tags: &TAGS,
         title: format!("Basis of {} for sparse coding of {}", count(n, "atom"), count(p, "value")),
         learned: format!("Learned in minibatches of `{}`: {}.", rows.name, rows.words()),
@@ -42,11 +45,11 @@ pub fn of<'a>(
         pictures,
         rust: format!(
             "let model = chandlery::sparse_coding::SparseCoding::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
-             let activations = model.forward(&rows)?; // rows: [m, {}], raw: u8, or f32 in the same unit over 255",
+             let activations = model.forward(&rows)?; // rows: [m, {}], {scale}",
             config.n_inputs()
         ),
         files: "`model.safetensors` holds `basis` `[n_atoms, n_features]`, an atom in each row; `config.json` has the penalty `beta`. \
                 Activations minimise `½‖x − aB‖² + beta Σ|a|` for a prepared row `x`."
             .to_owned(),
-    }
+    })
 }

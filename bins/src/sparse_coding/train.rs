@@ -98,7 +98,8 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     })?;
     asked.extend_epochs(args.epochs, |settings| settings.epochs, |settings, all| settings.epochs = all)?;
     let rows = Rows::open(&asked.input.rows, USUAL, Some(SplitArg::Train), asked.settings.seed)?;
-    let mut feed = asked.feed(args.feed, &rows.split, asked.settings.learn.batch, asked.settings.seed)?;
+    let mut feed =
+        asked.feed(args.feed, &rows.split, ("--batch", asked.settings.learn.batch), asked.settings.seed)?;
     let of_run = session::Rows::of(&rows.name, &rows.split)?;
     let mut session = asked.open(
         of_run,
@@ -182,7 +183,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, model: &SparseCoding) -> Result<Out
         "nonzero_fraction": figures.nonzero_fraction,
         "max_relative_gap": figures.max_relative_gap,
     });
-    let card = card::of(model.config(), rows, settings, before, &figures, &pictures);
+    let card = card::of(model.config(), rows, settings, before, &figures, &pictures)?;
     run.finish(settings.seed, results, &card)
 }
 

@@ -29,6 +29,7 @@ pub fn of<'a>(
         true => "",
         false => ", less `centre` of config.json, subtracted in f64",
     };
+    let scale = rows.scale(&embedding.config().preparation)?;
     let mut results = String::from("| figure | value |\n|---|---|\n");
     for (name, value) in figures {
         // Writing to a String cannot fail.
@@ -54,7 +55,7 @@ pub fn of<'a>(
         rust: format!(
             "let embedding = chandlery::tsne::Embedding::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
              let points = embedding.layout(); // [{n}, {n_dims}]\n\
-             let new = embedding.transform(&rows)?; // rows: [m, {n_inputs}], raw: u8, or f32 in the same unit over 255{centre}"
+             let new = embedding.transform(&rows)?; // rows: [m, {n_inputs}], {scale}{centre}"
         ),
         files: format!(
             "`model.safetensors` holds `layout` `[n, {n_dims}]` and {compared} that new ones are compared with. \

@@ -1,5 +1,6 @@
 //! Pictures of the layout on the way, and their animation.
 use crate::pictures::write_png;
+use crate::progress::Progress as Bar;
 use crate::run_folder::RunFolder;
 use crate::scatter::Classes;
 use crate::scatter::animation::write_gif;
@@ -38,7 +39,10 @@ impl History {
 
     /// Puts the pictures after these iterations together.
     pub fn animate(&self, iterations: &[usize]) -> Result<Picture> {
+        let bar = Bar::iterations(2 * iterations.len() as u64, 0);
+        bar.label("drawing the animation".to_owned());
         write_gif(&self.folder.file(ANIMATION)?, iterations.len(), |i| {
+            bar.advance(1);
             let file = self.folder.join(&Self::name(iterations[i]));
             let picture =
                 image::open(&file).with_context(|| format!("{}: cannot be read", file.display()))?;

@@ -1,4 +1,5 @@
 //! How good a layout is.
+use crate::progress::Stages;
 use anyhow::Result;
 use candle::Tensor;
 use chandlery::tsne::Metric;
@@ -25,19 +26,27 @@ pub struct Measures {
 
 impl Measures {
     /// Those of a layout, f32 `[n, n_dims]`, of prepared rows, f32 `[n, n_features]`, which are compared by `metric`.
-    pub fn new(read: &Tensor, labels: Option<&[u32]>, layout: &Tensor, metric: Metric) -> Result<Self> {
+    pub fn new(
+        stages: &Stages,
+        read: &Tensor,
+        labels: Option<&[u32]>,
+        layout: &Tensor,
+        metric: Metric,
+    ) -> Result<Self> {
         let n = read.dim(0)?;
-        let trust = (2 * TRUST_NEIGHBOURS < n)
-            .then(|| trustworthiness(read, layout, TRUST_NEIGHBOURS, SAMPLE, metric));
-        let recall = (NEIGHBOURS < n).then(|| knn_recall(read, layout, NEIGHBOURS, metric));
-        let labels = labels.filter(|_| NEIGHBOURS < n);
-        let labels = labels.map(|labels| Tensor::new(labels, layout.device())).transpose()?;
-        let accuracy = labels.map(|labels| knn_label_accuracy(layout, &labels, NEIGHBOURS));
-        Ok(Self {
-            trustworthiness: trust.transpose()?,
-            knn_recall: recall.transpose()?,
-            knn_label_accuracy: accuracy.transpose()?,
-        })
+        let trust = stages.next("trustworthiness", || {
+            let measure = || trustworthiness(read, layout, TRUST_NEIGHBOURS, SAMPLE, metric);
+            (2 * TRUST_NEIGHBOURS < n).then(measure).transpose()
+        })?;
+        let recall = stages.next("nearest rows kept", || {
+            (NEIGHBOURS < n).then(|| knn_recall(read, layout, NEIGHBOURS, metric)).transpose()
+        })?;
+        let accuracy = stages.next("labels by nearest points", || {
+            let labels = labels.filter(|_| NEIGHBOURS < n);
+            let labels = labels.map(|labels| Tensor::new(labels, layout.device())).transpose()?;
+            labels.map(|labels| knn_label_accuracy(layout, &labels, NEIGHBOURS)).transpose()
+        })?;
+        Ok(Self { trustworthiness: trust, knn_recall: recall, knn_label_accuracy: accuracy })
     }
 
     /// Names and values of those that were taken, for people.
@@ -52,6 +61,9 @@ impl Measures {
         .collect()
     }
 }
+
+/// Stages of measuring: the divergence, then those of [`Measures::new`].
+pub const STAGES: usize = 4;
 
 /// A share in words.
 pub fn percent(share: f64) -> String {

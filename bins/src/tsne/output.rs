@@ -3,6 +3,7 @@ use super::args::Settings;
 use super::history::values;
 use super::page::Page;
 use super::page::sprites::Sprites;
+use super::page::values::Values;
 use super::rows::Rows;
 use crate::arrays;
 use crate::pictures::write_png;
@@ -57,7 +58,22 @@ pub fn write_pictures(
         // Sparse rows are no pictures.
         None => None,
     };
-    let page = Page { title: &title, points, figures, sprites: sprites.as_ref(), notes: &notes };
+    // A picture says more; of sparse rows the first columns say little.
+    let values = match rows.raw().filter(|_| sprites.is_none()) {
+        None => None,
+        Some(raw) => {
+            let names = rows.column_names.as_deref();
+            match Values::new(raw, names, &rows.centre, settings.page_limit << 20)? {
+                Ok(values) => Some(values),
+                Err(why) => {
+                    notes.push(why);
+                    None
+                }
+            }
+        }
+    };
+    let (sprites, values) = (sprites.as_ref(), values.as_ref());
+    let page = Page { title: &title, points, figures, sprites, values, notes: &notes };
     folder.write(PAGE, page.html()?.as_bytes())?;
     let by = if classes.labelled { ", coloured by label" } else { "" };
     let caption = format!("the layout{by}; `{PAGE}` shows it in a browser, with what each point is");

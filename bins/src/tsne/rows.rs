@@ -1,6 +1,7 @@
 //! The rows that are laid out, and layouts that are read from files.
 use super::choices::SplitsArg;
 use crate::options::DataArgs;
+use crate::session::card::{scale_of, scale_of_rows};
 use crate::session::info::check_finished;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
@@ -23,6 +24,8 @@ pub struct Rows {
     pub labels: Option<Vec<u32>>,
     /// Names of the classes in the order of their numbers.
     pub class_names: Option<Vec<String>>,
+    /// Names of the columns, where the source has them.
+    pub column_names: Option<Vec<String>>,
     /// How the values of a row make an image.
     pub image: Option<ImageShape>,
     /// What tells them from others.
@@ -75,6 +78,7 @@ impl Rows {
             centre: centre.and_then(Centre::values).unwrap_or_default().to_vec(),
             labels: labels.map(|of| of.concat()),
             class_names,
+            column_names: None,
             image: splits.first().and_then(|split| split.image),
         })
     }
@@ -107,6 +111,14 @@ impl Rows {
         match &self.held {
             Held::Dense(raw) => Some(raw),
             Held::Sparse(..) => None,
+        }
+    }
+
+    /// How raw rows are handed to the layout.
+    pub fn scale(&self, preparation: &Preparation) -> Result<String> {
+        match &self.held {
+            Held::Dense(raw) => scale_of_rows(raw, preparation),
+            Held::Sparse(split, _) => scale_of(split, preparation),
         }
     }
 

@@ -1,16 +1,16 @@
 //! The command `train`: a layout of all rows.
 use super::args::{Settings, TrainArgs};
 use super::history::History;
-use super::measure::{Measures, percent};
+use super::measure::{Measures, STAGES, percent};
 use super::rows::{Rows, read_layout};
 use super::{card, given, output, streams};
 use crate::curves::{self, Curve, Panel};
 use crate::data::OfRows;
-use crate::progress::Spinner;
+use crate::progress::{Spinner, Stages};
 use crate::report::{Outcome, figure, note, of_data, seconds};
 use crate::scatter::Classes;
 use crate::session::{self, Asked, Kind, Made, Nothing, Picture, PlaceOf, Run, Session, Trained};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use candle::{Device, Tensor};
 use chandlery::Philox;
 use chandlery::tsne::measure::kl_of_affinities;
@@ -123,7 +123,10 @@ fn begin(settings: &Settings, rows: &Rows, device: &Device) -> Result<TsneRun> {
     };
     match &settings.start_from {
         None => Ok(run),
-        Some(path) => Ok(run.start_at(&read_layout(path, "--start-from", rows.n(), device)?)?),
+        Some(path) => {
+            let layout = read_layout(path, "--start-from", rows.n(), device)?;
+            run.start_at(&layout).with_context(|| format!("--start-from {}", path.display()))
+        }
     }
 }
 
@@ -231,14 +234,14 @@ fn embedding_of(made: &TsneRun, rows: &Rows, settings: &Settings) -> Result<Embe
 
 /// The divergence with its sum over all pairs, and the other measures.
 fn measured(made: &TsneRun, embedding: &Embedding, rows: &Rows) -> Result<(f64, Measures)> {
-    let _spinner = Spinner::new("measuring");
-    let layout = embedding.layout();
-    let kl = kl_of_affinities(made.affinities(), layout, embedding.config().degrees_of_freedom)?;
+    let (stages, layout) = (Stages::new(STAGES), embedding.layout());
+    let degrees = embedding.config().degrees_of_freedom;
+    let kl = stages.next("divergence", || kl_of_affinities(made.affinities(), layout, degrees))?;
     let read = match embedding.prepared_rows()? {
         Some(read) => read,
         None => rows.read(&embedding.config().preparation)?,
     };
-    Ok((kl, Measures::new(&read, rows.labels.as_deref(), layout, embedding.config().metric)?))
+    Ok((kl, Measures::new(&stages, &read, rows.labels.as_deref(), layout, embedding.config().metric)?))
 }
 
 /// Curves, scatter, page, and the animation where it was asked for.
@@ -249,10 +252,11 @@ fn draw(
     layout: &Tensor,
     figures: &[(String, String)],
 ) -> Result<Vec<Picture>> {
-    let _spinner = Spinner::new("drawing");
     let (settings, lines, folder) = (&run.info.settings, &run.place.reports, &run.folder);
     folder.write("curves.svg", learning_curves(lines)?.as_bytes())?;
+    let spinner = Spinner::new("drawing");
     let mut pictures = vec![output::write_pictures(folder, rows, classes, layout, settings, figures)?];
+    drop(spinner);
     if settings.history {
         let checks = lines.iter().map(|line| line.progress.iteration);
         let iterations: Vec<usize> = std::iter::once(0).chain(checks).collect();

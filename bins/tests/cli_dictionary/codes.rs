@@ -45,6 +45,60 @@ fn encode_writes_codes_that_stand_for_the_patches() {
     }
 }
 
+/// An array of an archive.
+fn array<T: npyz::Deserialize>(path: &Path, name: &str) -> Vec<T> {
+    let mut zip = zip::ZipArchive::new(std::fs::File::open(path).unwrap()).unwrap();
+    let file = zip.by_name(&format!("{name}.npy")).unwrap();
+    npyz::NpyFile::new(file).unwrap().into_vec().unwrap()
+}
+
+#[test]
+fn csr_codes_are_the_padded_ones_and_need_an_npz_file() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
+    let encode = ["encode", "run", "grey.png", "--error", "15", "--device", "cpu", "--out"];
+    DICTIONARY.succeed(folder.path(), &[&encode[..], &["padded.npz"]].concat());
+    DICTIONARY.succeed(folder.path(), &[&encode[..], &["csr.npz", "--sparse-format", "csr"]].concat());
+    let [indices, count] = ["indices", "count"].map(|name| array::<u32>(&at("padded.npz"), name));
+    let values = array::<f32>(&at("padded.npz"), "values");
+    let width = indices.len() / count.len();
+    let csr = at("csr.npz");
+    let (data, columns) = (array::<f32>(&csr, "data"), array::<i32>(&csr, "indices"));
+    let starts = array::<i32>(&csr, "indptr");
+    assert_eq!((array::<i64>(&csr, "shape"), starts.len()), (vec![320, 32], 321));
+    let counts: std::collections::BTreeSet<u32> = count.iter().copied().collect();
+    assert!(counts.len() > 1, "rows of several lengths were to be seen, got {counts:?}");
+    for (row, &count) in count.iter().enumerate() {
+        let mut want: Vec<(i32, f32)> =
+            (row * width..row * width + count as usize).map(|k| (indices[k] as i32, values[k])).collect();
+        want.sort_by_key(|(atom, _)| *atom);
+        let of_row = starts[row] as usize..starts[row + 1] as usize;
+        let got: Vec<(i32, f32)> = of_row.map(|k| (columns[k], data[k])).collect();
+        assert_eq!(got, want, "row {row}");
+    }
+    let err = DICTIONARY.fail(
+        folder.path(),
+        &[&encode[..], &["x.safetensors", "--sparse-format", "csr"]].concat(),
+        1,
+    );
+    assert!(err.ends_with("--sparse-format csr: --out must end in .npz, got x.safetensors"), "{err}");
+}
+
+#[test]
+fn a_picture_in_colour_is_said_to_be_turned_grey() {
+    let folder = folder();
+    DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
+    for (picture, is_said) in [("grey.png", false), ("colour.png", true), (".", true)] {
+        let args = ["encode", "run", picture, "--device", "cpu", "--out", "x.npz"];
+        let output = DICTIONARY.command(folder.path(), &args).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{stderr}");
+        let said = stderr.contains("note: colour.png is in colour, and was turned grey");
+        assert_eq!(said, is_said, "{picture}: {stderr}");
+    }
+}
+
 /// Root mean square difference of two grey pictures.
 fn difference(a: &Path, b: &Path) -> f64 {
     let [a, b] = [a, b].map(|path| image::open(path).unwrap().to_luma8());

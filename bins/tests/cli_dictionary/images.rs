@@ -122,3 +122,32 @@ fn missing_pixels_are_filled_in_at_random_and_by_mask() {
     let inverted = DICTIONARY.json(folder.path(), &[&scratch[..], &common, &["--invert-mask"]].concat());
     assert!((number(&inverted, "missing") - 77. / 80.).abs() < 1e-6);
 }
+
+#[test]
+fn the_ratio_that_is_told_is_that_of_the_file() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    // Levels near both ends, so that much of the result is cut off there.
+    let steep = image::GrayImage::from_fn(80, 64, |x, y| {
+        image::Luma([if (x / 5 + y / 7) % 2 == 0 { 0 } else { 255 }])
+    });
+    steep.save(at("steep.png")).unwrap();
+    let levels = |path: &str| {
+        let picture = image::open(at(path)).unwrap().to_luma8();
+        picture.into_raw().into_iter().map(f64::from).collect::<Vec<_>>()
+    };
+    let learn = ["--side", "6", "--atoms", "64", "--iterations", "2", "--device", "cpu"];
+    for out in ["x.png", "x.jpg"] {
+        let ways: [&[&str]; 2] = [
+            &["denoise", "steep.png", "--sigma", "30", "--add-noise"],
+            &["inpaint", "steep.png", "--missing", "0.4"],
+        ];
+        for way in ways {
+            let result = DICTIONARY.json(folder.path(), &[way, &learn, &["--out", out]].concat());
+            let (got, want) = (levels(out), levels("steep.png"));
+            let squares: f64 = got.iter().zip(&want).map(|(a, b)| (a - b).powi(2)).sum();
+            let psnr = 10. * (255f64.powi(2) * got.len() as f64 / squares).log10();
+            assert!((number(&result, "psnr") - psnr).abs() < 1e-3, "{psnr} {result}");
+        }
+    }
+}

@@ -1,5 +1,5 @@
 //! Runs of `train`: what they leave, how they go on, what they start from.
-use super::common::{DICTIONARY, has, metrics, number, weights};
+use super::common::{DICTIONARY, has, metrics, number, weights, write_npy};
 use super::{folder, tiny};
 use candle::Device::Cpu;
 use chandlery::dictionary::Dictionary;
@@ -219,4 +219,38 @@ fn a_seed_decides_every_bit() {
     let (a, b, c) = (atoms("a", "5"), atoms("b", "5"), atoms("c", "6"));
     assert!(a == b, "one seed, two dictionaries");
     assert!(a != c, "two seeds, one dictionary");
+}
+
+#[test]
+fn nonnegative_atoms_and_codes_factorise_rows_of_parts() {
+    let folder = folder();
+    // Rows that are sums of two parts.
+    let parts = [[3f32, 2., 0., 0., 1.], [0., 1., 4., 2., 0.]];
+    let values: Vec<f32> = (0..40)
+        .flat_map(|i| {
+            let (a, b) = ((i % 7) as f32, (i % 5) as f32 + 0.5);
+            (0..5).map(move |c| a * parts[0][c] + b * parts[1][c])
+        })
+        .collect();
+    write_npy(&folder.path().join("rows.npy"), [40, 5], &values);
+    let common =
+        ["train", "--data", "rows.npy", "--atoms", "2", "--nonzero", "2", "--nonnegative", "--device", "cpu"];
+    for (run, how) in [("batch", &["--iterations", "60"][..]), ("online", &["--online", "20"])] {
+        let args = [&common[..], how, &["--nonnegative-atoms", "--out", run]].concat();
+        let result = DICTIONARY.json(folder.path(), &args);
+        assert!(number(&result, "rmse") < 0.05, "{result}");
+        let model =
+            Dictionary::from_pretrained(&folder.path().join(run).display().to_string(), &Cpu).unwrap();
+        assert!(model.config().nonnegative_atoms && model.config().nonnegative);
+        assert!(model.atoms().min_all().unwrap().to_scalar::<f32>().unwrap() >= 0.);
+        has(&folder.path().join(run).join("README.md"), &["a nonnegative matrix factorisation"]);
+    }
+    let refused = |more: &[&str]| DICTIONARY.fail(folder.path(), &[&common[..], more].concat(), 1);
+    for rule in ["ksvd", "ak-svd", "mod"] {
+        let err = refused(&["--nonnegative-atoms", "--rule", rule]);
+        assert!(err.contains("--nonnegative-atoms: --rule must be sgk or nsgk"), "{err}");
+        assert!(err.ends_with(rule), "{err}");
+    }
+    let err = refused(&["--nonnegative-atoms", "--remove-mean"]);
+    assert!(err.contains("--nonnegative-atoms: rows without their means"), "{err}");
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Code 130 after Ctrl-C, 143 after SIGTERM.
-const SIGNALS: [(&str, i32); 2] = [("-INT", 130), ("-TERM", 143)];
+/// Code 130 after Ctrl-C, 143 after SIGTERM, 129 when the terminal has gone.
+const SIGNALS: [(&str, i32); 3] = [("-INT", 130), ("-TERM", 143), ("-HUP", 129)];
 
 fn spawn(program: &Program, at: &Path, args: &[&str]) -> Child {
     let mut command = program.command(at, args);
@@ -91,7 +91,7 @@ fn while_rows_are_read() {
     lines.push((&TSNE, line.map(str::to_owned).to_vec()));
     for (i, (program, line)) in lines.iter().enumerate() {
         let line: Vec<&str> = line.iter().map(String::as_str).collect();
-        let (name, code) = SIGNALS[i % 2];
+        let (name, code) = SIGNALS[i % 3];
         let mut process = spawn(program, at, &line);
         wait_until(&mut process, "it listened", listens);
         let (got, said) = signal(process, name);
@@ -108,7 +108,7 @@ fn while_a_run_learns_and_the_checkpoint_stands() {
     for (i, training) in TRAININGS.iter().enumerate() {
         let (folder, name) = (folder(), training.name());
         let (at, run) = (folder.path(), folder.path().join("run"));
-        let (option, code) = SIGNALS[i % 2];
+        let (option, code) = SIGNALS[i % 3];
         let mut process = spawn(&training.program, at, &training.endless(&["--out", "run"]));
         let metrics = run.join("metrics.jsonl");
         wait_until(&mut process, "it learned", |_| {
@@ -154,7 +154,7 @@ fn after_a_run_has_learned_and_its_results_are_still_to_come() {
         fifo(&run.join("results.json"));
         let mut process = spawn(&training.program, at, &training.resume("run", &[]));
         wait_until(&mut process, "it had a model", |_| run.join("config.json").exists());
-        let (option, code) = SIGNALS[i % 2];
+        let (option, code) = SIGNALS[i % 3];
         let (got, said) = signal(process, option);
         assert_eq!(got, Some(code), "{name}: {said}");
         let want = format!("interrupted; resume with: {} --resume run", training.kind);
@@ -190,7 +190,7 @@ fn while_something_else_takes_minutes() {
         (&SPARSE_AUTOENCODER, &["self-taught", "--seeds", "1000"]),
     ];
     for (i, (program, line)) in lines.iter().enumerate() {
-        let (option, code) = SIGNALS[i % 2];
+        let (option, code) = SIGNALS[i % 3];
         let mut process = spawn(program, at, line);
         wait_until(&mut process, "it listened", listens);
         // Some way in.
@@ -233,7 +233,7 @@ fn while_a_file_is_half_written() {
             &[&["encode", "base", "--split", "train", "--out", name], &crops[..]].concat(),
         );
         wait_until(&mut process, "it wrote", |_| has_leftovers(at));
-        let (option, code) = SIGNALS[i % 2];
+        let (option, code) = SIGNALS[i % 3];
         let (got, said) = signal(process, option);
         assert_eq!(got, Some(code), "{name}: {said}");
         assert_eq!(names(at), before, "{name}");

@@ -1,6 +1,6 @@
 //! Runs that are resumed end as if they had not been stopped.
 use super::{TRAININGS, checkpoint, figures, folder};
-use crate::common::weights;
+use crate::common::{metrics, number, results, weights};
 
 #[test]
 fn a_run_that_is_stopped_at_any_step_resumes_to_the_same_bits_and_results() {
@@ -30,6 +30,27 @@ fn a_run_that_is_stopped_at_any_step_resumes_to_the_same_bits_and_results() {
             assert_eq!(figures(&want), figures(&got), "{name} stopped after {stop}");
         }
     }
+}
+
+#[test]
+fn seconds_of_a_layout_are_those_of_all_processes() {
+    let folder = folder();
+    let training = TRAININGS.iter().find(|training| training.kind == "tsne train").unwrap();
+    training.program.fail(folder.path(), &training.args(&["--out", "run", "--stop-after-steps", "2"]), 130);
+    training.program.succeed(folder.path(), &training.resume("run", &[]));
+    let run = folder.path().join("run");
+    let (lines, results) = (metrics(&run), results(&run));
+    let of_lines =
+        |stage: &str| lines.iter().map(|line| number(line, &format!("seconds/{stage}"))).collect::<Vec<_>>();
+    for stage in ["neighbours", "affinities", "start"] {
+        let seconds = number(&results, &format!("stage_seconds/{stage}"));
+        assert!(seconds > 0. && of_lines(stage).iter().all(|&line| line == seconds), "{stage}: {results}");
+    }
+    assert!(of_lines("descent").is_sorted_by(|a, b| a < b), "{lines:?}");
+    assert_eq!(of_lines("descent").last(), Some(&number(&results, "stage_seconds/descent")));
+    let stages = ["neighbours", "affinities", "start", "descent"];
+    let sum: f64 = stages.map(|stage| number(&results, &format!("stage_seconds/{stage}"))).iter().sum();
+    assert!((number(&results, "layout_seconds") - sum).abs() < 1e-9, "{results}");
 }
 
 #[test]

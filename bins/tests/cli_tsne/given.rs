@@ -1,5 +1,5 @@
 //! Neighbours and first layouts from files.
-use super::common::{TSNE, npy, number, write_npy};
+use super::common::{TSNE, has, npy, number, write_npy};
 use super::read;
 use std::path::Path;
 
@@ -25,6 +25,12 @@ fn neighbours_and_a_first_layout_from_files_are_used() {
     for i in 0..n {
         assert!(distance(i, i + 1) < 0.5 * distance(i, i + n / 2), "point {i} is not beside its neighbour");
     }
+    // Rows that are no pictures are shown by their numbers.
+    has(&folder.path().join("run/page.html"), &["\"values\":{\"names\":[\"column 0\"", "\"sprites\":null"]);
+    write_npy(&folder.path().join("start.npy"), [n, 3], &vec![1.; 3 * n]);
+    let err = TSNE.fail(folder.path(), &[&args[..], &["--overwrite"]].concat(), 1);
+    assert!(err.starts_with("tsne: --start-from start.npy: layout must have shape [40, 2]"), "{err}");
+    write_npy(&folder.path().join("start.npy"), [n, 2], &start);
     write_npy(&folder.path().join("distances.npy"), [n, 3], &vec![1.; 3 * n]);
     let err = TSNE.fail(folder.path(), &[&args[..], &["--overwrite"]].concat(), 1);
     assert!(err.ends_with("must have the shape of --neighbours-from, [40, 4], got [40, 3]"), "{err}");

@@ -57,7 +57,7 @@ impl Program {
     fn run(&self, folder: &Path, args: &[&str]) -> (Output, String) {
         let output = self.command(folder, args).output().unwrap();
         let stderr = String::from_utf8(output.stderr.clone()).unwrap();
-        (output, stderr)
+        (output, without_progress(&stderr))
     }
 
     /// Standard output of a run that must succeed.
@@ -94,6 +94,15 @@ impl Program {
     }
 }
 
+/// Standard error without the lines of what takes long, which come by the clock.
+fn without_progress(stderr: &str) -> String {
+    let is_progress = |line: &&str| {
+        let time = line.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+        time.is_some_and(|(time, _)| time.chars().all(|c| c.is_ascii_digit() || c == ':'))
+    };
+    stderr.split_inclusive('\n').filter(|line| !is_progress(line)).collect()
+}
+
 /// Starts a training run, interrupts it once its run folder has metrics, and returns its standard error. It must end
 /// with exit code 130 and leave a checkpoint.
 #[cfg(unix)]
@@ -116,7 +125,7 @@ pub fn signal(mut command: Command, run: &Path, signal: &str, code: i32) -> Stri
     }
     assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
     let output = child.wait_with_output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
+    let stderr = without_progress(&String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(code), "{stderr}");
     assert!(run.join("checkpoint/trainer.safetensors").is_file());
     stderr

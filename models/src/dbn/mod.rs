@@ -108,7 +108,7 @@ impl DbnConfig {
             let want = below.hidden.as_visible();
             if above.visible != want {
                 candle::bail!(
-                    "DbnConfig: layers[{}].visible must be {}, since layers[{i}].hidden is {:?}, got {:?}",
+                    "DbnConfig: layers[{}].visible must be {}, since layers[{i}].hidden is {}, got {}",
                     i + 1,
                     if want == VisibleUnit::Gaussian { "gaussian" } else { "bernoulli" },
                     below.hidden,

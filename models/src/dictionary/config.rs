@@ -44,6 +44,9 @@ pub struct DictionaryConfig {
     /// Whether coefficients must be at least 0; for OMP and OLS.
     #[serde(default)]
     pub nonnegative: bool,
+    /// Whether trainers keep the numbers of every atom at least 0; see the [module](super) for how.
+    #[serde(default)]
+    pub nonnegative_atoms: bool,
     /// How the values of a raw row make an image or a patch of one; none for other rows.
     #[serde(default)]
     pub image: Option<ImageShape>,
@@ -62,6 +65,7 @@ impl DictionaryConfig {
             method: PursuitMethod::default(),
             error: None,
             nonnegative: false,
+            nonnegative_atoms: false,
             image: None,
             preparation: Preparation::default(),
         }
@@ -195,10 +199,10 @@ impl std::str::FromStr for Replace {
 /// How [`DictionaryTrainer`](super::DictionaryTrainer) learns.
 #[derive(Debug, Clone)]
 pub struct DictionaryTrainConfig {
-    /// How atoms follow from codes. Default AK-SVD.
+    /// How atoms follow from codes. Default AK-SVD; [nonnegative atoms](DictionaryConfig::nonnegative_atoms) need SGK or NSGK.
     pub rule: UpdateRule,
     /// Atoms updated at once (ñ), at least 1; 1 is the exact sequential sweep, `n_atoms` or more all at once. Default all, which is
-    /// as good (Irofti 2016, section 3) and keeps every core busy. MOD takes no notice.
+    /// as good (Irofti 2016, section 3) and keeps every core busy. MOD takes no notice. Nonnegative atoms, many of which a signal uses, want 1.
     pub group: usize,
     /// Iterations that [`train`](super::DictionaryTrainer::train) makes. Default 50.
     pub iterations: usize,

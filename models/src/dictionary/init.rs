@@ -72,7 +72,7 @@ pub fn init(from: &Init, n_atoms: usize, signals: &Tensor, philox: Philox) -> Re
 /// When `signals` are not a matrix of at least one feature.
 pub fn distinct_signals(signals: &Tensor, n: usize, philox: Philox) -> Result<Tensor> {
     let (m, _) = shape_of("distinct_signals", signals)?;
-    replace_atoms::distinct(signals, &philox.permutation(m), n, MAX_COHERENCE)
+    replace_atoms::distinct(signals, &philox.permutation(m), n, MAX_COHERENCE, false)
 }
 
 fn shape_of(op: &str, signals: &Tensor) -> Result<(usize, usize)> {

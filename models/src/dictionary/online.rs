@@ -8,6 +8,9 @@
 //! d_j ← d_j + (b_j − a_j D) / A_jj,  normalised, j = 0, 1, …      `sweeps` times
 //! ```
 //!
+//! [Nonnegative atoms](super::DictionaryConfig::nonnegative_atoms) have their numbers below 0 set to 0 before they are normalised, each before the next
+//! one moves.
+//!
 //! This lowers `½ Σ β… ‖Y − X D‖²` over all batches, each with the codes that were computed for it.
 //!
 //! | symbol | field | shape |
@@ -36,9 +39,9 @@
 //! # Ok(()) }
 //! ```
 use super::replace_atoms::{Care, compares, draws_of_batch};
-use super::scaling::{longest, most_square, outgrows, scale_of, scaled, unit_rows};
+use super::scaling::{longest, most_square, outgrows, scale_of, scaled};
 use super::statistics::{Idle, Statistics, kept};
-use super::{Dictionary, OnlineConfig, SparseCoder};
+use super::{Dictionary, OnlineConfig, SparseCoder, nonnegative};
 use crate::trainer::Trainer;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::{
@@ -142,11 +145,11 @@ impl OnlineTrainer {
     /// The draws of [`Replace::Random`](super::Replace::Random) start at `philox`; use its stream for nothing else.
     ///
     /// # Errors
-    /// When `config` is out of range or memory is short.
+    /// When `config` is out of range, memory is short, or a fixed atom is negative where atoms must not be.
     pub fn new(dictionary: Dictionary, config: OnlineConfig, philox: Philox) -> Result<Self> {
         let n = dictionary.config.n_atoms;
         config.validate(n)?;
-        let atoms = unit_rows(&dictionary.atoms)?;
+        let atoms = nonnegative::start("OnlineTrainer", &dictionary, config.n_fixed)?;
         let mut of_dictionary = dictionary.config;
         let coder = of_dictionary.take_coder(config.coder.as_ref());
         Ok(Self {
@@ -220,6 +223,7 @@ impl OnlineTrainer {
         let used: Vec<bool> = offsets.windows(2).map(|o| o[1] > o[0]).collect();
         self.idle = self.idle.after(&used, m);
         let care = Care {
+            nonnegative: self.dictionary.config.nonnegative_atoms,
             replace: self.config.replace,
             max_coherence: self.config.max_coherence,
             n_fixed: self.config.n_fixed,
@@ -254,9 +258,12 @@ impl OnlineTrainer {
         let Statistics { gram, signals } = &self.statistics;
         codes_statistics_(gram, signals, coded.codes, coded.uses, coded.signals, step)?;
         // Whoever has the dictionary of before keeps it.
-        let atoms = self.dictionary.atoms.copy()?;
+        let mut atoms = self.dictionary.atoms.copy()?;
         for _ in 0..self.config.sweeps {
-            descend_atoms_(&atoms, gram, signals, self.config.n_fixed, AtomLength::One)?;
+            match self.dictionary.config.nonnegative_atoms {
+                true => atoms = nonnegative::sweep(&atoms, gram, signals, self.config.n_fixed, 1, 0.)?,
+                false => descend_atoms_(&atoms, gram, signals, self.config.n_fixed, AtomLength::One)?,
+            }
         }
         if compares(self.config.replace, self.config.max_coherence) {
             let n = atoms.dim(0)?;

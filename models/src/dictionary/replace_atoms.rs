@@ -14,8 +14,14 @@ pub(super) fn largest(x: &[f64]) -> Result<f64> {
 }
 
 /// The first `k` signals in the order of `order` that are neither zero nor like one before them, of length 1; fewer when
-/// there are not so many. `[≤ k, n_features]`
-pub(super) fn distinct(signals: &Tensor, order: &[u32], k: usize, limit: f64) -> Result<Tensor> {
+/// there are not so many. `[≤ k, n_features]`. Where `nonnegative`, signals count with 0 for what is below it.
+pub(super) fn distinct(
+    signals: &Tensor,
+    order: &[u32],
+    k: usize,
+    limit: f64,
+    nonnegative: bool,
+) -> Result<Tensor> {
     let device = signals.device();
     let mut kept = Tensor::zeros((0, signals.dim(1)?), signals.dtype(), device)?;
     if k == 0 {
@@ -25,7 +31,8 @@ pub(super) fn distinct(signals: &Tensor, order: &[u32], k: usize, limit: f64) ->
     while !rest.is_empty() && kept.dim(0)? < k {
         let candidates;
         (candidates, rest) = rest.split_at(take.min(rest.len()));
-        let rows = level(&gather_rows(&signals.contiguous()?, candidates)?)?;
+        let rows = gather_rows(&signals.contiguous()?, candidates)?;
+        let rows = level(&if nonnegative { rows.relu()? } else { rows })?;
         let rows = Tensor::cat(&[kept, rows], 0)?;
         let squares = row_squares(&rows)?.to_vec1::<f64>()?;
         let like = atom_coherence(&rows)?.to_vec1::<f64>()?;
@@ -47,6 +54,8 @@ pub(crate) struct Care<'a> {
     pub replace: Replace,
     pub max_coherence: Option<f64>,
     pub n_fixed: usize,
+    /// Whether new atoms are at least 0.
+    pub nonnegative: bool,
     /// Where new atoms come from, `[n_samples, n_features]`.
     pub signals: &'a Tensor,
     /// The squared errors of their codes, f64 `[n_samples]`.
@@ -144,7 +153,7 @@ impl Care<'_> {
                 Replace::Random => self.random(wanted.min(m)),
                 Replace::WorstRepresented => worst(&self.squares.to_vec1()?, wanted.min(m)),
             };
-            let rows = distinct(self.signals, &order, k, limit)?;
+            let rows = distinct(self.signals, &order, k, limit, self.nonnegative)?;
             if rows.dim(0)? == k || wanted >= m {
                 return Ok(rows);
             }

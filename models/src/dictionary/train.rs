@@ -50,9 +50,13 @@
 use super::least_squares::optimal_directions;
 use super::replace_atoms::Care;
 use super::scaling::{largest_square, longest, scale_of, scaled, scaled_codes, unit_rows};
-use super::{Dictionary, DictionaryTrainConfig, SparseCoder, UpdateRule};
+use super::statistics::Statistics;
+use super::{Dictionary, DictionaryTrainConfig, SparseCoder, UpdateRule, nonnegative};
 use candle::{Result, Tensor};
-use chandlery_ops::{AtomUpdate, AtomUses, Philox, SparseCodes, gather_rows_by, row_squares, update_atoms};
+use chandlery_ops::{
+    AtomUpdate, AtomUses, Philox, SparseCodes, StatisticsStep, codes_statistics_, gather_rows_by,
+    row_squares, update_atoms,
+};
 use serde::{Deserialize, Serialize};
 
 /// The most steps of K-SVD's power method, and the movement of an atom at which it has converged.
@@ -140,7 +144,8 @@ impl DictionaryTrainer {
     /// [`Replace::Random`](super::Replace::Random) start at `philox`; use its stream for nothing else.
     ///
     /// # Errors
-    /// When `config` is out of range, or the rows have the wrong shape, type or device, are empty or are not finite.
+    /// When `config` is out of range, the rule does not keep [nonnegative atoms](super::DictionaryConfig::nonnegative_atoms) so, or the rows have
+    /// the wrong shape, type or device, are empty or are not finite.
     pub fn new(
         dictionary: Dictionary,
         rows: &Tensor,
@@ -159,7 +164,8 @@ impl DictionaryTrainer {
         config: DictionaryTrainConfig,
         philox: Philox,
     ) -> Result<Self> {
-        let unit = Dictionary::from_tensor(dictionary.config.clone(), unit_rows(&dictionary.atoms)?)?;
+        let atoms = nonnegative::start("DictionaryTrainer", &dictionary, config.n_fixed)?;
+        let unit = Dictionary::from_tensor(dictionary.config.clone(), atoms)?;
         let coherence = unit.mutual_coherence()?;
         let last = Iteration { iteration: 0, rmse: 0., mean_count: 0., used: 0, replaced: 0, coherence };
         Self::resume(unit, signals, config, philox, last)
@@ -174,6 +180,9 @@ impl DictionaryTrainer {
         last: Iteration,
     ) -> Result<Self> {
         config.validate(dictionary.config.n_atoms)?;
+        if dictionary.config.nonnegative_atoms {
+            nonnegative::check_rule("DictionaryTrainer", config.rule)?;
+        }
         let coder = dictionary.config.take_coder(config.coder.as_ref());
         let n_features = dictionary.config.n_features;
         if crate::check::batch_of("DictionaryTrainer", "signals", signals, n_features)? == 0 {
@@ -209,6 +218,7 @@ impl DictionaryTrainer {
         let iteration = self.last.iteration + 1;
         let updated = self.updated()?;
         let care = Care {
+            nonnegative: self.current.config.nonnegative_atoms,
             replace: self.config.replace,
             max_coherence: self.config.max_coherence,
             n_fixed: self.config.n_fixed,
@@ -280,6 +290,15 @@ impl DictionaryTrainer {
             _ => (codes, uses),
         };
         let (codes, error) = (scaled_codes(codes, scale)?, scaled(error, scale)?);
+        if self.current.config.nonnegative_atoms {
+            // What the codes stand for and what they leave: Y for SGK, Z for NSGK.
+            let wanted = (error + codes.reconstruct(atoms)?)?;
+            let sums = Statistics::none(atoms.dim(0)?, atoms.dim(1)?, atoms.dtype(), atoms.device())?;
+            let Statistics { gram, signals } = &sums;
+            codes_statistics_(gram, signals, &codes, uses, &wanted, StatisticsStep::default())?;
+            let penalty = update.coherence_penalty;
+            return nonnegative::sweep(atoms, gram, signals, config.n_fixed, config.group, penalty);
+        }
         Ok(update_atoms(atoms, &codes, uses, &error, &update)?.0)
     }
 

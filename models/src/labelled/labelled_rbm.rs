@@ -73,7 +73,7 @@ impl LabelledRbm {
         let config = rbm.config();
         if config.visible != VisibleUnit::Bernoulli || config.hidden != HiddenUnit::Bernoulli {
             candle::bail!(
-                "LabelledRbm::from_rbm: units must be bernoulli, got {:?} visible and {:?} hidden ones",
+                "LabelledRbm::from_rbm: units must be bernoulli, got {} visible and {} hidden ones",
                 config.visible,
                 config.hidden
             )

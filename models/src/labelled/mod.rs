@@ -96,7 +96,7 @@ impl LabelledDbn {
             let config = layer.config();
             if config.visible != VisibleUnit::Bernoulli || config.hidden != HiddenUnit::Bernoulli {
                 candle::bail!(
-                    "LabelledDbn::from_dbn: all units must be bernoulli, got {:?} visible and {:?} hidden ones in layer {}",
+                    "LabelledDbn::from_dbn: all units must be bernoulli, got {} visible and {} hidden ones in layer {}",
                     config.visible,
                     config.hidden,
                     i + 1

@@ -28,6 +28,17 @@ impl VisibleUnit {
     }
 }
 
+/// The name that command lines and files use.
+impl std::fmt::Display for VisibleUnit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Bernoulli => "bernoulli",
+            Self::Gaussian => "gaussian",
+            Self::GaussianLearned => "gaussian-learned",
+        })
+    }
+}
+
 /// What the hidden units hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -48,6 +59,17 @@ impl HiddenUnit {
             Self::Bernoulli => VisibleUnit::Bernoulli,
             Self::Rectified | Self::Gaussian => VisibleUnit::Gaussian,
         }
+    }
+}
+
+/// The name that command lines and files use.
+impl std::fmt::Display for HiddenUnit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Bernoulli => "bernoulli",
+            Self::Rectified => "rectified",
+            Self::Gaussian => "gaussian",
+        })
     }
 }
 
@@ -203,7 +225,7 @@ impl RbmConfig {
             }
         }
         if self.hidden != HiddenUnit::Bernoulli {
-            candle::bail!("RbmConfig: hidden units of a convolution must be bernoulli, got {:?}", self.hidden)
+            candle::bail!("RbmConfig: hidden units of a convolution must be bernoulli, got {}", self.hidden)
         }
         if self.visible == VisibleUnit::GaussianLearned {
             candle::bail!(

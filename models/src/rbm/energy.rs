@@ -60,7 +60,7 @@ impl Rbm {
         let batch = v.dim(0)?;
         if self.config.visible.is_gaussian() {
             candle::bail!(
-                "Rbm::pseudo_likelihood: visible units must be bernoulli, got {:?}",
+                "Rbm::pseudo_likelihood: visible units must be bernoulli, got {}",
                 self.config.visible
             )
         }

@@ -153,7 +153,7 @@ impl Rbm {
             (Some(log_variance), true) => expect("log_variance", log_variance, &[config.n_visible])?,
             (None, false) => {}
             (given, _) => candle::bail!(
-                "Rbm: log_variance must be given exactly when visible is gaussian-learned, got {} for {:?}",
+                "Rbm: log_variance must be given exactly when visible is gaussian-learned, got {} for {}",
                 if given.is_some() { "one" } else { "none" },
                 config.visible
             ),

@@ -165,7 +165,7 @@ impl Buffers {
         let lowest = lower.first().unwrap_or(rbm).config();
         if config.binarize && lowest.visible != VisibleUnit::Bernoulli {
             candle::bail!(
-                "CdConfig: binarize must be false for real-valued rows, got true for {:?}",
+                "CdConfig: binarize must be false for real-valued rows, got true for {}",
                 lowest.visible
             )
         }

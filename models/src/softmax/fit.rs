@@ -56,6 +56,7 @@ pub(super) fn fit(
     labels: &Tensor,
     n_classes: usize,
     config: &FitConfig,
+    progress: &mut dyn FnMut(usize, usize),
 ) -> Result<(Softmax, Fit)> {
     config.validate()?;
     let n_samples = check_samples("softmax.fit", x, labels)?;
@@ -73,7 +74,7 @@ pub(super) fn fit(
         None => x.to_dtype(dtype)?,
     };
     let l2 = config.l2.unwrap_or(1. / n_samples as f64);
-    let (weight, bias, done) = minimum(&x, labels, n_classes, l2, config.iterations)?;
+    let (weight, bias, done) = minimum(&x, labels, n_classes, l2, config.iterations, progress)?;
     let (weight, bias) = match scaling {
         Some(scaling) => scaling.fold(&weight, &bias)?,
         None => (weight, bias),
@@ -89,6 +90,7 @@ fn minimum(
     n_classes: usize,
     l2: f64,
     iterations: usize,
+    progress: &mut dyn FnMut(usize, usize),
 ) -> Result<(Tensor, Tensor, Fit)> {
     let (n_samples, n_features) = x.dims2()?;
     let (n_weights, dtype) = (n_classes * n_features, x.dtype());
@@ -98,7 +100,10 @@ fn minimum(
         let weight = theta.narrow(0, 0, n_weights)?.reshape((n_classes, n_features))?;
         Softmax::from_tensors(weight, theta.narrow(0, n_weights, n_classes)?)
     };
+    let mut evaluations = 0;
     let objective = |theta: &Tensor| {
+        evaluations += 1;
+        progress(evaluations.min(iterations), iterations);
         let softmax = parts(theta)?;
         let log_p = softmax.log_probabilities(x)?;
         let decay = (softmax.weight().sqr()?.to_dtype(DType::F64)?.sum_all()? * (0.5 * l2))?;

@@ -88,7 +88,22 @@ impl Softmax {
     /// When shapes, types or labels are not as said, `config` is out of range, or the objective
     /// is not finite (the message names the evaluation).
     pub fn fit(x: &Tensor, labels: &Tensor, n_classes: usize, config: &FitConfig) -> Result<(Self, Fit)> {
-        fit::fit(x, labels, n_classes, config)
+        fit::fit(x, labels, n_classes, config, &mut |_, _| {})
+    }
+
+    /// [`fit`](Self::fit) that tells `progress` after each evaluation of the objective how many there were, and of how many: about as many as
+    /// iterations, and fewer where the minimum is reached before.
+    ///
+    /// # Errors
+    /// As [`fit`](Self::fit).
+    pub fn fit_with_progress(
+        x: &Tensor,
+        labels: &Tensor,
+        n_classes: usize,
+        config: &FitConfig,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<(Self, Fit)> {
+        fit::fit(x, labels, n_classes, config, progress)
     }
 
     /// `ln p(y = c | x)`: `[n_samples, n_features]` in, `[n_samples, n_classes]` out, all at most 0.

@@ -149,6 +149,7 @@ impl SparseCodingTrainer {
         let used: Vec<bool> = read[TOTALS..TOTALS + n].iter().map(|&uses| uses > 0.).collect();
         let mut idle = self.idle.after(&used, m);
         let care = Care {
+            nonnegative: false,
             replace: self.config.replace,
             max_coherence: self.config.max_coherence,
             n_fixed: 0,

@@ -185,8 +185,7 @@ fn what_does_not_fit_is_refused_with_the_reason() -> Result<()> {
     );
     says(
         Dictionary::from_pretrained("neither/here/nor/there", &CPU).map(|_| ()),
-        "neither/here/nor/there: neither a folder here nor a model with config.json that the hub gives: hub neither/here/nor/there: is not of the form \
-         OWNER/NAME; give a folder, or the OWNER/NAME of a model",
+        "neither/here/nor/there: no such folder",
     );
     says(
         DictionaryConfig::new(4, 9, 5).validate(),

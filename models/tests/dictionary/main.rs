@@ -2,6 +2,7 @@
 #![allow(clippy::expect_used)]
 mod care;
 mod files;
+mod nonnegative;
 mod online;
 mod resume;
 mod rules;

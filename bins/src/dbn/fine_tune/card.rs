@@ -4,7 +4,9 @@ use super::measure::Measured;
 use crate::data::Data;
 use crate::data::OfModel;
 use crate::dbn::sizes;
+use crate::session::card::scale_of;
 use crate::session::{Card, Picture};
+use anyhow::Result;
 use chandlery::feedforward::{Activation, Connections, FeedforwardConfig, Task};
 use chandlery_datasets::count;
 use std::fmt::Write;
@@ -27,7 +29,7 @@ pub fn of<'a>(
     learned: &Learned<'_>,
     measured: &Measured,
     pictures: &'a [Picture],
-) -> Card<'a> {
+) -> Result<Card<'a>> {
     let [of_classifiers, of_autoencoders] = tags;
     let (tags, call, what) = match network.task {
         Task::Classify => (of_classifiers, "predict", "classes"),
@@ -43,11 +45,8 @@ pub fn of<'a>(
     // Writing to a String cannot fail.
     let _ = write_results(network, learned, measured, &mut results);
     let any = |kind: fn(&Connections) -> bool| network.layers.iter().any(|layer| kind(&layer.connections));
-    let units = match network.visible.is_gaussian() {
-        true => "real values".to_owned(),
-        false => "between 0 and 1".to_owned(),
-    };
-    Card {
+    let scale = scale_of(&learned.data.train, &network.preparation)?;
+    Ok(Card {
         tags,
         title: format!("Deep {} {}", sizes::noun(network), sizes::of_fine_tuned(network)),
         learned: format!(
@@ -61,7 +60,7 @@ pub fn of<'a>(
         pictures,
         rust: format!(
             "let network = chandlery::feedforward::Feedforward::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
-             let {what} = network.{call}(&rows)?; // rows: [batch, {}] raw: u8, or f32 {units}",
+             let {what} = network.{call}(&rows)?; // rows: [batch, {}], {scale}",
             network.n_inputs()
         ),
         files: format!(
@@ -72,7 +71,7 @@ pub fn of<'a>(
                 any(|sees| matches!(sees, Connections::Filters(_) | Connections::FromFilters(_)))
             )
         ),
-    }
+    })
 }
 
 fn write_results(

@@ -1,5 +1,6 @@
 //! The quality of a fine-tuned network, and of as many principal components for comparison.
 use crate::data::MeasuredOn;
+use crate::progress::{Progress, Spinner};
 use crate::rows::Blocks;
 use anyhow::{Result, bail};
 use candle::{DType, Device, Tensor};
@@ -50,19 +51,26 @@ impl Measured {
         let labels = test.labels_tensor(device)?;
         let (mut sum, mut seen) = (0., 0);
         let mut blocks = Blocks::new(test, model.config(), device)?;
+        let bar = Progress::rows(test.n_samples() as u64, 0);
+        bar.label("measuring".to_owned());
         while let Some(rows) = blocks.next()? {
             let n = rows.dim(0)?;
             let labels = labels.as_ref().map(|labels| labels.narrow(0, seen, n)).transpose()?;
             sum += Self::error(model, &rows, labels.as_ref())? * n as f64;
             seen += n;
+            bar.advance(n as u64);
         }
+        drop(bar);
         let error = sum / seen as f64;
         let classify = model.config().task == Task::Classify;
         let components = model.config().layers[model.config().encoder_layers() - 1].n_outputs;
         let n_inputs = model.config().layers[0].n_inputs;
         let components = (!classify && n_inputs <= MOST_COMPONENT_INPUTS && !train.is_empty())
             .then_some(components.min(n_inputs));
-        let pca = |n| principal_error(model, train, test, n);
+        let pca = |n| {
+            let _spinner = Spinner::new("principal components");
+            principal_error(model, train, test, n)
+        };
         Ok(Self {
             measured_on,
             test_error: classify.then_some(error),

@@ -116,7 +116,8 @@ pub fn fine_tune<B: Base>(args: &FineTuneArgs) -> Result<Outcome> {
     let rows = Rows::choose(&data, &asked.settings)?;
     let is_new = asked.resumed().is_none();
     let note = is_new.then(|| asked.settings.choose(rows.train.n_samples())).flatten();
-    let mut feed = asked.feed(args.feed, &rows.train, asked.settings.n_batch(), asked.settings.seed)?;
+    let mut feed =
+        asked.feed(args.feed, &rows.train, ("--batch", asked.settings.n_batch()), asked.settings.seed)?;
     asked.settings.batch = Some(feed.config().batch);
     let model = asked.input.model.clone();
     let mut session = asked.open(
@@ -257,6 +258,6 @@ fn finish<B: Base>(session: Session<FineTune<B>>, data: &Data, rows: &Rows) -> R
         results.extend(measured.into_iter().filter(|(_, value)| !value.is_null()));
     }
     let learned = card::Learned { data, n_rows: rows.train.n_samples(), epochs: run.place.epoch, best_epoch };
-    let card = card::of(B::TAGS, model.config(), input, settings, &learned, &measured, &pictures);
+    let card = card::of(B::TAGS, model.config(), input, settings, &learned, &measured, &pictures)?;
     run.finish(settings.seed, results, &card)
 }

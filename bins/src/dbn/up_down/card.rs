@@ -4,7 +4,9 @@ use super::measure::Evaluation;
 use crate::data::Data;
 use crate::data::OfModel;
 use crate::dbn::sizes;
+use crate::session::card::scale_of;
 use crate::session::{Card, Picture};
+use anyhow::Result;
 use chandlery::labelled::LabelledDbnConfig;
 use chandlery_datasets::count;
 
@@ -16,8 +18,9 @@ pub fn of<'a>(
     settings: &UpDownSettings,
     evaluation: &Evaluation,
     pictures: &'a [Picture],
-) -> Card<'a> {
-    Card {
+) -> Result<Card<'a>> {
+    let scale = scale_of(&data.train, &config.preparation)?;
+    Ok(Card {
         tags: &["deep-belief-network", "generative"],
         title: format!("Deep belief network with labels, {}", sizes::of_labelled(config)),
         learned: format!(
@@ -46,7 +49,7 @@ pub fn of<'a>(
         pictures,
         rust: format!(
             "let dbn = chandlery::labelled::LabelledDbn::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
-             let classes = dbn.predict(&rows)?; // rows: [batch, {}] raw: u8, or f32 between 0 and 1\n\
+             let classes = dbn.predict(&rows)?; // rows: [batch, {}], {scale}\n\
              let sevens = dbn.sample(&labels, 1000, chandlery::Philox::new(0, 0))?; // labels: [n] u32, below {}",
             config.n_inputs(),
             config.n_classes
@@ -54,5 +57,5 @@ pub fn of<'a>(
         files: "`recognition.N` and `generative.N` in `model.safetensors` load as `candle_nn::Linear` and `torch.nn.Linear`,\n\
                 for the upward and the downward pass; unit means are the sigmoid of their outputs."
             .to_owned(),
-    }
+    })
 }

@@ -90,7 +90,8 @@ pub fn up_down(args: &UpDownArgs) -> Result<Outcome> {
     let extended =
         asked.extend_epochs(args.epochs, |settings| settings.epochs, |settings, n| settings.epochs = n)?;
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
-    let mut feed = asked.feed(args.feed, &data.train, asked.settings.batch, asked.settings.seed)?;
+    let mut feed =
+        asked.feed(args.feed, &data.train, ("--batch", asked.settings.batch), asked.settings.seed)?;
     asked.settings.batch = feed.config().batch;
     let model = asked.input.model.clone();
     let mut session = asked.open(
@@ -209,6 +210,6 @@ fn finish(session: Session<UpDown>, data: &Data) -> Result<Outcome> {
         "accuracy": evaluation.accuracy,
         "evaluation": evaluation,
     });
-    let card = card::of(dbn.config(), input, data, settings, &evaluation, picture.as_slice());
+    let card = card::of(dbn.config(), input, data, settings, &evaluation, picture.as_slice())?;
     run.finish(settings.seed, results, &card)
 }

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `page.html`, `page.css`, `page.js` | the page without its data |
 //! | [`sprites`] | pictures of rows, for the one that the pointer is on |
+//! | [`values`] | numbers of rows that are no pictures, for the same |
 //! | [`Page::html`] | the page with its data: points in 16 bits for each coordinate, classes in 32, pictures as PNG |
 pub mod sprites;
+pub mod values;
 
 use crate::scatter::colour;
 use crate::scatter::discs::Points;
@@ -15,6 +17,7 @@ use base64::engine::general_purpose::STANDARD;
 use plotters::prelude::RGBColor;
 use serde::Serialize;
 use sprites::Sprites;
+use values::Values;
 
 /// What a page shows.
 pub struct Page<'a> {
@@ -26,6 +29,8 @@ pub struct Page<'a> {
     pub figures: &'a [(String, String)],
     /// Pictures of the rows, where there are any.
     pub sprites: Option<&'a Sprites>,
+    /// Their values, where there are none.
+    pub values: Option<&'a Values>,
     /// Sentences that stand beside the plot.
     pub notes: &'a [String],
 }
@@ -46,6 +51,7 @@ struct Data<'a> {
     labelled: bool,
     figures: &'a [(String, String)],
     sprites: Option<&'a Sprites>,
+    values: Option<&'a Values>,
     notes: &'a [String],
 }
 
@@ -85,6 +91,7 @@ impl Page<'_> {
             labelled: classes.labelled,
             figures: self.figures,
             sprites: self.sprites,
+            values: self.values,
             notes: self.notes,
         };
         // A label `</script>` must not end the data.
@@ -158,7 +165,7 @@ mod tests {
         let classes = Classes::new(3, Some(&[0, 1, 0]), Some(names));
         let points = Points { positions: &[-1., 5., 0., 5., 3., 5.], n_dims: 2, classes: &classes };
         let figures = [("KL".to_owned(), "1.25".to_owned())];
-        Page { title, points, figures: &figures, sprites: None, notes: &[] }.html().unwrap()
+        Page { title, points, figures: &figures, sprites: None, values: None, notes: &[] }.html().unwrap()
     }
 
     #[test]
@@ -199,7 +206,7 @@ mod tests {
         let classes = Classes::new(1, None, None);
         for positions in [&[][..], &[0., f32::NAN]] {
             let points = Points { positions, n_dims: 2, classes: &classes };
-            let page = Page { title: "", points, figures: &[], sprites: None, notes: &[] };
+            let page = Page { title: "", points, figures: &[], sprites: None, values: None, notes: &[] };
             assert!(page.html().unwrap_err().to_string().starts_with("page: there must be at least 1 point"));
         }
     }

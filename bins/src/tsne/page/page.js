@@ -190,6 +190,16 @@ function picture(i) {
   };
   atlases[which].decode().then(paint, () => {});
 }
+// The first values of a row, a line each.
+const table = data.values && new Float32Array(decoded(data.values.cells));
+function valuesOf(i) {
+  if (!table) return [];
+  const { names, base, more } = data.values;
+  // f32 has seven digits; what was subtracted on reading is exact.
+  const words = (v, c) => String(Number((v + base[c]).toPrecision(base[c] ? 12 : 7)));
+  const lines = names.map((name, c) => name + ': ' + words(table[i * names.length + c], c));
+  return more ? [...lines, 'and ' + more + ' more'] : lines;
+}
 function choose(i) {
   if (i === chosen) return;
   chosen = i;
@@ -200,10 +210,10 @@ function choose(i) {
   if (i < 0) return;
   const name = data.labelled ? classes[classOf[i]].name : '';
   const place = Array.from({ length: dims }, (_, axis) => coordinate(i, axis).toPrecision(4)).join(', ');
-  const [bold, lines] = [document.createElement('b'), ['row ' + i, place]];
+  const [bold, lines] = [document.createElement('b'), ['row ' + i, place, ...valuesOf(i)]];
   bold.textContent = name;
   element('words').replaceChildren(bold, ...lines.map((line) => Object.assign(document.createElement('div'), { textContent: line })));
-  element('said').textContent = ['row ' + i, name, place].filter((text) => text).join(', ');
+  element('said').textContent = ['row ' + i, name, place, ...valuesOf(i)].filter((text) => text).join(', ');
   picture(i);
   const [left, top] = [x[i] / screen.ratio, y[i] / screen.ratio], box = tip.getBoundingClientRect();
   const [w, h] = [screen.width / screen.ratio, screen.height / screen.ratio];

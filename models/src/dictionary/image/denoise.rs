@@ -134,22 +134,43 @@ pub struct Restored {
 /// # Errors
 /// When a shape or a setting is out of range, the image holds a NaN, or memory is short.
 pub fn denoise(noisy: &Tensor, dictionary: &Tensor, settings: &Denoise) -> Result<Restored> {
+    denoise_with_progress(noisy, dictionary, settings, &mut |_, _| {})
+}
+
+/// [`denoise`] that tells `progress` how many of how many patches are coded.
+///
+/// # Errors
+/// As [`denoise`].
+pub fn denoise_with_progress(
+    noisy: &Tensor,
+    dictionary: &Tensor,
+    settings: &Denoise,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Restored> {
     settings.validate()?;
     let grid = plane_grid("denoise", noisy, settings.side, settings.step)?;
     let coder = settings.patch_coder(atoms_of("denoise", dictionary, grid.n_features())?);
     let (mut patches, mut atoms) = (BandSum::default(), 0f64);
-    for band in grid.bands(BAND) {
+    let mut done = 0;
+    for band in grid.bands(band_of(settings.penalty)) {
         let rows = grid.rows(noisy, band.clone())?;
         let mean = rows.mean_keepdim(1)?;
         let estimate = coder.estimate(&rows.broadcast_sub(&mean)?, None, dictionary)?;
         atoms += estimate.count;
         let estimate = estimate.patches.broadcast_add(&mean)?;
         patches.add(&grid, &band, grid.sum(&estimate, band.clone())?)?;
+        done += rows.dim(0)?;
+        progress(done, grid.n_patches());
     }
     let weight = settings.blend * settings.sigma;
     let sum = ((patches.image()? * weight)? + noisy)?;
     let image = (sum / ((grid.cover(noisy.device())? * weight)? + 1.)?)?;
     Ok(Restored { image, mean_count: atoms / grid.n_patches() as f64 })
+}
+
+/// Patches that are coded at once: fewer by a lasso, which takes far longer for each.
+pub(super) fn band_of(penalty: Option<f64>) -> usize {
+    if penalty.is_some() { BAND / 16 } else { BAND }
 }
 
 /// The patches of a plane.

@@ -30,7 +30,7 @@
 //! share of known pixels (all equally in the paper); the dictionary is learned by alternating inpainting and training
 //! ([`ImageTrainer::filled`](super::ImageTrainer::filled)), the EM form of their weighted K-SVD.
 use super::coder::PatchCoder;
-use super::denoise::{BAND, BLEND, GAIN, Restored, atoms_of, plane_grid};
+use super::denoise::{BLEND, GAIN, Restored, atoms_of, band_of, plane_grid};
 use super::patches::{BandSum, PatchGrid};
 use crate::check::{at_least_one, range};
 use crate::dictionary::pursuit::{PursuitMethod, SparseCoder};
@@ -123,6 +123,20 @@ impl Inpaint {
 /// # Errors
 /// When a shape or a setting is out of range, no pixel is known, a known one is NaN, or memory is short.
 pub fn inpaint(image: &Tensor, mask: &Tensor, dictionary: &Tensor, settings: &Inpaint) -> Result<Restored> {
+    inpaint_with_progress(image, mask, dictionary, settings, &mut |_, _| {})
+}
+
+/// [`inpaint`] that tells `progress` how many of how many patches are done; it begins again where a hole is larger than a patch.
+///
+/// # Errors
+/// As [`inpaint`].
+pub fn inpaint_with_progress(
+    image: &Tensor,
+    mask: &Tensor,
+    dictionary: &Tensor,
+    settings: &Inpaint,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Restored> {
     settings.validate()?;
     let grid = plane_grid("inpaint", image, settings.side, settings.step)?;
     atoms_of("inpaint", dictionary, grid.n_features())?;
@@ -144,7 +158,7 @@ pub fn inpaint(image: &Tensor, mask: &Tensor, dictionary: &Tensor, settings: &In
     }
     // Without noise a patch of which all is known has nothing to say.
     let denoises = settings.sigma > 0.;
-    let first = Pass::over(&grid, &now, &known, dictionary, settings, denoises)?;
+    let first = Pass::over(&grid, &now, &known, dictionary, settings, denoises, progress)?;
     let mut pass = first.clone();
     loop {
         let reached = pass.cover.gt(0f32)?;
@@ -162,7 +176,7 @@ pub fn inpaint(image: &Tensor, mask: &Tensor, dictionary: &Tensor, settings: &In
         }
         // The hole is larger than a patch: go on from what has been filled.
         known = grown;
-        pass = Pass::over(&grid, &now, &known, dictionary, settings, false)?;
+        pass = Pass::over(&grid, &now, &known, dictionary, settings, false, progress)?;
     }
     let weight = BLEND * settings.sigma;
     let blended = ((image + (first.sum * weight)?)? / ((first.cover * weight)? + 1.)?)?;
@@ -190,10 +204,12 @@ impl Pass {
         dictionary: &Tensor,
         settings: &Inpaint,
         all: bool,
+        progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self> {
         let (mut sums, mut covers, mut coded, mut count) = (BandSum::default(), BandSum::default(), 0, 0.);
         let (known, p) = (known.to_dtype(DType::F32)?, grid.n_features());
-        for band in grid.bands(BAND) {
+        let mut done = 0;
+        for band in grid.bands(band_of(settings.penalty)) {
             let mask = grid.rows(&known, band.clone())?;
             let n_known: Vec<usize> =
                 mask.sum(1)?.to_vec1::<f32>()?.into_iter().map(|n| n as usize).collect();
@@ -209,6 +225,8 @@ impl Pass {
             sums.add(grid, &band, grid.sum(&estimate.broadcast_mul(&weight)?, band.clone())?)?;
             let weight = weight.broadcast_as(rows.shape())?.contiguous()?;
             covers.add(grid, &band, grid.sum(&weight, band.clone())?)?;
+            done += n_known.len();
+            progress(done, grid.n_patches());
         }
         Ok(Self { sum: sums.image()?, cover: covers.image()?, coded, count })
     }

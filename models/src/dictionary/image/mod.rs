@@ -21,8 +21,8 @@ pub mod patches;
 mod quality;
 mod sample;
 
-pub use denoise::{Denoise, Restored, denoise};
-pub use inpaint::{Inpaint, inpaint};
+pub use denoise::{Denoise, Restored, denoise, denoise_with_progress};
+pub use inpaint::{Inpaint, inpaint, inpaint_with_progress};
 pub use learn::{ImageTrainer, ImageTraining, cosines};
 pub use patches::{BandSum, PatchGrid};
 pub use quality::{estimate_sigma, psnr};

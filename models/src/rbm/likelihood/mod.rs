@@ -120,7 +120,7 @@ impl Rbm {
             )
         }
         if self.config.hidden != HiddenUnit::Bernoulli {
-            candle::bail!("{op}: hidden units must be bernoulli, got {:?}", self.config.hidden)
+            candle::bail!("{op}: hidden units must be bernoulli, got {}", self.config.hidden)
         }
         Ok(())
     }

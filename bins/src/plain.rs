@@ -1,0 +1,84 @@
+//! Messages of the library without its names of types and functions, which users of programs do not know.
+//!
+//! An error of the library says where it is from: `TsneRun: layout must have shape [40, 2]`, `Rbm::exact_log_z: there are 2^30 states`. What the
+//! user can act upon comes after.
+
+/// Functions of the library that are called as a word, which nothing else in a message tells from the name of a file.
+const WORDS: [&str; 9] = [
+    "convolution",
+    "init",
+    "knn",
+    "psnr",
+    "softmax",
+    "softmax.accuracy",
+    "softmax.fit",
+    "symmetrize",
+    "trustworthiness",
+];
+
+/// The text without names of code before it, or between an option or a file and what is said of it; `is_users` says which names are the user's
+/// own: of files, folders or arguments.
+pub fn plain(text: &str, is_users: impl Fn(&str) -> bool) -> String {
+    let (mut said, mut rest) = (String::new(), text);
+    while let Some((name, after)) = rest.split_once(": ") {
+        if name.contains(' ') && !name.starts_with("--") {
+            break;
+        }
+        if !is_of_code(name) || is_users(name) {
+            said = said + name + ": ";
+        }
+        rest = after;
+    }
+    said + rest
+}
+
+/// Whether the command line has this name in it, or it is that of something in the current folder.
+pub fn is_users(name: &str) -> bool {
+    std::env::args_os().any(|arg| arg.to_string_lossy().contains(name)) || std::path::Path::new(name).exists()
+}
+
+/// `TsneRun`, `Rbm::exact_log_z`, `lasso_`, `update_atoms`.
+fn is_of_code(name: &str) -> bool {
+    if WORDS.contains(&name) {
+        return true;
+    }
+    let mut parts = name.split("::");
+    let are_names = parts.all(|part| {
+        let mut letters = part.chars();
+        letters.next().is_some_and(|c| c.is_ascii_alphabetic())
+            && letters.all(|c| c.is_ascii_alphanumeric() || c == '_')
+    });
+    let is_type =
+        name.starts_with(|c: char| c.is_ascii_uppercase()) && name.contains(|c: char| c.is_ascii_lowercase());
+    are_names && (name.contains("::") || name.contains('_') || is_type)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_code_go_and_names_of_the_user_stay() {
+        for (text, want) in [
+            ("TsneRun: layout must have shape [40, 2]", "layout must have shape [40, 2]"),
+            ("Rbm::exact_log_z: there are 2^30 states", "there are 2^30 states"),
+            ("OnlineTrainer::partial_fit: batch: must be finite", "batch: must be finite"),
+            ("lasso_: energies must be finite", "energies must be finite"),
+            ("Dictionary: update_atoms: group must be 1", "group must be 1"),
+            ("softmax.fit: labels must be below 3", "labels must be below 3"),
+            ("--start-from x.npy: TsneRun: layout must be x", "--start-from x.npy: layout must be x"),
+            ("up-down: UpDownTrainer: the weights are 0", "up-down: the weights are 0"),
+            // Options, files, words and sentences.
+            ("the layout of TsneRun: x", "the layout of TsneRun: x"),
+            ("--data x: no such file", "--data x: no such file"),
+            ("x.npy: cannot be read", "x.npy: cannot be read"),
+            ("runs/a: no such folder", "runs/a: no such folder"),
+            ("my_run: no such folder", "my_run: no such folder"),
+            ("scatter: there must be at least 1 point", "scatter: there must be at least 1 point"),
+            ("CUDA: no device", "CUDA: no device"),
+            ("No space left on device: x", "No space left on device: x"),
+        ] {
+            assert_eq!(plain(text, |name| name == "my_run"), want);
+        }
+    }
+}
