@@ -4,6 +4,8 @@
 //! either byte order, becomes f32 in memory; arrays in Fortran order are put into C order there. `[n, height, width]` makes grey images, and so do
 //! channels first or last ([`planes`](crate::planes)).
 //! Labels are whole numbers, or texts (`<U…`, `|S…`), which are numbered in alphabetic order.
+mod values;
+
 use crate::labels::{Classes, Labels, Texts};
 use crate::mapped::{MappedFile, MappedRows, check_extent};
 use crate::named::Rows;
@@ -18,6 +20,8 @@ use npyz::{DType, NpyHeader, Order};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+pub(crate) use values::Flat;
+use values::{Number, Text, number, text};
 
 /// Opens an array, and the labels when the options name a second file for them.
 pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
@@ -47,30 +51,6 @@ pub(crate) struct Array {
     place: Range<usize>,
     shape: Vec<usize>,
     order: Order,
-}
-
-/// The values of an array, one after the other.
-pub(crate) struct Flat<'a, T> {
-    bytes: &'a [u8],
-    size: usize,
-    read: fn(&[u8]) -> T,
-}
-
-impl<T> Flat<'_, T> {
-    pub(crate) fn len(&self) -> usize {
-        self.bytes.len() / self.size
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = T> + '_ {
-        self.bytes.chunks_exact(self.size).map(self.read)
-    }
-
-    /// Those at `place`, as far as they are there.
-    pub(crate) fn at(&self, place: Range<usize>) -> impl Iterator<Item = T> + '_ {
-        let end = place.end.min(self.len());
-        let bytes = &self.bytes[place.start.min(end) * self.size..end * self.size];
-        bytes.chunks_exact(self.size).map(self.read)
-    }
 }
 
 /// Values that are converted at a time.
@@ -372,88 +352,4 @@ pub(crate) fn header(at: &str, bytes: &[u8]) -> Result<(NpyHeader, usize)> {
     let mut rest = bytes;
     let header = NpyHeader::from_reader(&mut rest).map_err(|e| unreadable(e.to_string()))?;
     Ok((header, bytes.len() - rest.len()))
-}
-
-/// How a type of numbers is read from its bytes.
-struct Number {
-    size: usize,
-    to_f64: fn(&[u8]) -> f64,
-    /// For whole numbers; those beyond i64 become -1, which is no class.
-    to_whole: Option<fn(&[u8]) -> i64>,
-}
-
-/// The type that NumPy writes as `descr`.
-fn number(descr: &str) -> Option<Number> {
-    /// The bytes of one value; slices that are passed have its size.
-    fn bytes<const SIZE: usize>(b: &[u8]) -> [u8; SIZE] {
-        b.first_chunk().copied().unwrap_or([0; SIZE])
-    }
-    macro_rules! whole {
-        ($t:ty, $from:ident) => {
-            Number {
-                size: size_of::<$t>(),
-                to_f64: |b| <$t>::$from(bytes(b)) as f64,
-                to_whole: Some(|b| i64::try_from(<$t>::$from(bytes(b))).unwrap_or(-1)),
-            }
-        };
-    }
-    macro_rules! float {
-        ($t:ty, $from:ident, $to_f64:expr) => {
-            Number { size: size_of::<$t>(), to_f64: |b| $to_f64(<$t>::$from(bytes(b))), to_whole: None }
-        };
-    }
-    Some(match descr {
-        "|b1" => Number {
-            size: 1,
-            to_f64: |b| f64::from(u8::from(b[0] != 0)),
-            to_whole: Some(|b| i64::from(b[0] != 0)),
-        },
-        "|u1" => whole!(u8, from_le_bytes),
-        "|i1" => whole!(i8, from_le_bytes),
-        "<u2" => whole!(u16, from_le_bytes),
-        ">u2" => whole!(u16, from_be_bytes),
-        "<i2" => whole!(i16, from_le_bytes),
-        ">i2" => whole!(i16, from_be_bytes),
-        "<u4" => whole!(u32, from_le_bytes),
-        ">u4" => whole!(u32, from_be_bytes),
-        "<i4" => whole!(i32, from_le_bytes),
-        ">i4" => whole!(i32, from_be_bytes),
-        "<u8" => whole!(u64, from_le_bytes),
-        ">u8" => whole!(u64, from_be_bytes),
-        "<i8" => whole!(i64, from_le_bytes),
-        ">i8" => whole!(i64, from_be_bytes),
-        "<f2" => float!(half::f16, from_le_bytes, half::f16::to_f64),
-        ">f2" => float!(half::f16, from_be_bytes, half::f16::to_f64),
-        "<f4" => float!(f32, from_le_bytes, f64::from),
-        ">f4" => float!(f32, from_be_bytes, f64::from),
-        "<f8" => float!(f64, from_le_bytes, std::convert::identity),
-        ">f8" => float!(f64, from_be_bytes, std::convert::identity),
-        _ => return None,
-    })
-}
-
-/// How texts of one length are read from their bytes.
-struct Text {
-    size: usize,
-    /// What `read` wants.
-    encoding: &'static str,
-    read: fn(&[u8]) -> Option<String>,
-}
-
-/// The type of texts that NumPy writes as `descr`: `|S5` has 5 bytes, `<U5` 5 characters of 4 bytes.
-fn text(descr: &str) -> Option<Text> {
-    fn utf_32(bytes: &[u8], number: fn([u8; 4]) -> u32) -> Option<String> {
-        let (characters, _) = bytes.as_chunks::<4>();
-        characters.iter().map(|&character| char::from_u32(number(character))).collect()
-    }
-    let (kind, length) = descr.split_at_checked(2)?;
-    let (size, encoding): (usize, _) = if kind.ends_with('U') { (4, "Unicode") } else { (1, "UTF-8") };
-    let size = size.checked_mul(length.parse().ok()?)?;
-    let read: fn(&[u8]) -> Option<String> = match kind {
-        "|S" | "<S" | ">S" => |bytes| Some(std::str::from_utf8(bytes).ok()?.to_owned()),
-        "<U" => |bytes| utf_32(bytes, u32::from_le_bytes),
-        ">U" => |bytes| utf_32(bytes, u32::from_be_bytes),
-        _ => return None,
-    };
-    Some(Text { size, encoding, read })
 }
