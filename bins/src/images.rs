@@ -39,8 +39,8 @@ fn level_of_16(value: u16) -> f32 {
     f32::from(value) / 257.
 }
 
-/// Writes planes as read by [`read_planes`], rounded to bytes and cut off at 0 and 255; the format is told by the name. Returns the planes that
-/// the file holds.
+/// Writes planes as read by [`read_planes`], rounded to bytes and cut off at 0 and 255; the format
+/// is told by the name. Returns the planes that the file holds.
 ///
 /// # Errors
 /// When the planes are neither 1 nor 3, the name's ending is no format that can be written, or the disk refuses.

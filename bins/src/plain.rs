@@ -1,9 +1,11 @@
-//! Messages of the library without its names of types and functions, which users of programs do not know.
+//! Messages of the library without its names of types and functions, which users of programs do not
+//! know.
 //!
-//! An error of the library says where it is from: `TsneRun: layout must have shape [40, 2]`, `Rbm::exact_log_z: there are 2^30 states`. What the
-//! user can act upon comes after.
+//! An error of the library says where it is from: `TsneRun: layout must have shape [40, 2]`,
+//! `Rbm::exact_log_z: there are 2^30 states`. What the user can act upon comes after.
 
-/// Functions of the library that are called as a word, which nothing else in a message tells from the name of a file.
+/// Functions of the library that are called as a word, which nothing else in a message tells from
+/// the name of a file.
 const WORDS: [&str; 9] = [
     "convolution",
     "init",
@@ -16,8 +18,8 @@ const WORDS: [&str; 9] = [
     "trustworthiness",
 ];
 
-/// The text without names of code before it, or between an option or a file and what is said of it; `is_users` says which names are the user's
-/// own: of files, folders or arguments.
+/// The text without names of code before it, or between an option or a file and what is said of it;
+/// `is_users` says which names are the user's own: of files, folders or arguments.
 pub fn plain(text: &str, is_users: impl Fn(&str) -> bool) -> String {
     let (mut said, mut rest) = (String::new(), text);
     while let Some((name, after)) = rest.split_once(": ") {

@@ -1,4 +1,5 @@
-//! Progress on standard error: bars with an estimate on a terminal, and where there is none a line after some seconds and then one a minute.
+//! Progress on standard error: bars with an estimate on a terminal, and where there is none a line
+//! after some seconds and then one a minute.
 //!
 //! ```text
 //! [0:05] annealing: 3 %, about 2 min left
@@ -74,7 +75,8 @@ impl Progress {
         self.bar.set_position(done);
     }
 
-    /// Says how many of how many are done; a computation that knows no better may begin again from 0.
+    /// Says how many of how many are done; a computation that knows no better may begin again from
+    /// 0.
     pub fn show(&self, done: usize, total: usize) {
         if self.bar.length() != Some(total as u64) {
             self.bar.set_length(total as u64);
@@ -124,7 +126,8 @@ impl Stages {
     }
 }
 
-/// A text that turns while something of unknown length happens, with the time that it has taken; gone when dropped.
+/// A text that turns while something of unknown length happens, with the time that it has taken;
+/// gone when dropped.
 #[derive(Debug)]
 pub struct Spinner {
     bar: ProgressBar,

@@ -344,8 +344,9 @@ pub(crate) fn save(
     Ok(finish_all([weights, config], first)?)
 }
 
-/// Whether a name that is that of no folder may be one of the hub: an owner and a name, and not one below a folder that is here, or `runs`, where
-/// programs put theirs: of those another folder was meant.
+/// Whether a name that is that of no folder may be one of the hub: an owner and a name, and not one
+/// below a folder that is here, or `runs`, where programs put theirs: of those another folder was
+/// meant.
 fn may_be_id(name: &Path) -> bool {
     // A revision may have slashes of its own.
     let text = name.to_string_lossy();

@@ -123,16 +123,18 @@ pub struct Settings {
     #[arg(long)]
     #[serde(default)]
     pub nonnegative: bool,
-    /// Keep the numbers of every atom at least 0: with --nonnegative, a nonnegative matrix factorisation with sparse codes.
-    /// New atoms have numbers below 0 set to 0 and are scaled to norm 1. Needs --rule sgk or nsgk, or --online. Rows keep their means.
+    /// Keep the numbers of every atom at least 0: with --nonnegative, a nonnegative matrix
+    /// factorisation with sparse codes. New atoms have numbers below 0 set to 0 and are scaled to
+    /// norm 1. Needs --rule sgk or nsgk, or --online. Rows keep their means.
     #[arg(long)]
     #[serde(default)]
     pub nonnegative_atoms: bool,
-    /// Rule that updates the atoms; default: ak-svd, or sgk with --nonnegative-atoms. Not with --online, which has its own.
+    /// Rule that updates the atoms; default: ak-svd, or sgk with --nonnegative-atoms. Not with
+    /// --online, which has its own.
     #[arg(long, value_enum, conflicts_with = "online")]
     pub rule: Option<Rule>,
-    /// Atoms updated together from one error matrix, 1 to --atoms; default: all, or 1 with --nonnegative-atoms. Not with
-    /// --rule mod or --online.
+    /// Atoms updated together from one error matrix, 1 to --atoms; default: all, or 1 with
+    /// --nonnegative-atoms. Not with --rule mod or --online.
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with = "online")]
     pub group: Option<usize>,
     /// Passes over the rows.
@@ -263,11 +265,13 @@ pub struct EncodeArgs {
     ///   mean        n_rows, f32             mean subtracted from the row, 0 where none was
     ///   dictionary  2, u32                  fingerprint of the atoms, which `decode` compares
     ///
-    /// A .safetensors file also records where patches were cut, which `decode` needs to rebuild images. For scipy, see --sparse-format.
+    /// A .safetensors file also records where patches were cut, which `decode` needs to rebuild
+    /// images. For scipy, see --sparse-format.
     #[arg(long, value_name = "FILE", default_value = "codes.safetensors", verbatim_doc_comment)]
     pub out: PathBuf,
-    /// Arrays of a .npz file: padded (those of --out), or csr, a sparse matrix that scipy.sparse.load_npz reads.
-    /// csr holds data, indices, indptr, shape (n_rows, n_atoms) and format, without the means of rows; `decode` does not read it.
+    /// Arrays of a .npz file: padded (those of --out), or csr, a sparse matrix that
+    /// scipy.sparse.load_npz reads. csr holds data, indices, indptr, shape (n_rows, n_atoms) and
+    /// format, without the means of rows; `decode` does not read it.
     #[arg(long, value_enum, value_name = "padded|csr", default_value_t)]
     pub sparse_format: SparseFormat,
     /// Where and how it runs.

@@ -1,4 +1,5 @@
-//! Sparse codes as scipy writes a sparse matrix: what `scipy.sparse.load_npz` reads as a `csr_matrix`.
+//! Sparse codes as scipy writes a sparse matrix: what `scipy.sparse.load_npz` reads as a
+//! `csr_matrix`.
 //!
 //! | array | type | what |
 //! |---|---|---|

@@ -263,8 +263,8 @@ pub struct Compared<'a> {
 }
 
 impl Compared<'_> {
-    /// Writes the image and, with captions, the comparison; returns PSNR before and after, if the true image is known: after is that of the
-    /// file.
+    /// Writes the image and, with captions, the comparison; returns PSNR before and after, if the
+    /// true image is known: after is that of the file.
     pub fn write(&self, out: &Path, comparison: Option<&Path>) -> Result<Option<[f64; 2]>> {
         let written = images::write_planes(self.after.1, out).context("--out")?;
         let psnr = match self.clean {

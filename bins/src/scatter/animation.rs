@@ -1,4 +1,5 @@
-//! Pictures one after the other as an animated GIF, of one palette: what has a colour keeps it from picture to picture.
+//! Pictures one after the other as an animated GIF, of one palette: what has a colour keeps it from
+//! picture to picture.
 use anyhow::{Context, Result, ensure};
 use chandlery_datasets::whole::write_whole;
 use color_quant::NeuQuant;
@@ -12,14 +13,15 @@ use std::time::Duration;
 const EACH: Duration = Duration::from_millis(120);
 const LAST: Duration = Duration::from_millis(2500);
 
-/// Colours of a palette, and those of them that are the most frequent ones as they are: the ground, letters and legend.
+/// Colours of a palette, and those of them that are the most frequent ones as they are: the ground,
+/// letters and legend.
 const COLOURS: usize = 256;
 const EXACT: usize = 96;
 /// How the others are chosen, 1 (best) to 30 (fastest).
 const SPEED: i32 = 10;
 
-/// Writes an animation of `n` pictures that repeats; `frame` makes each, and is asked for each twice: for its colours, and to be written. The
-/// last one stays for longer.
+/// Writes an animation of `n` pictures that repeats; `frame` makes each, and is asked for each
+/// twice: for its colours, and to be written. The last one stays for longer.
 ///
 /// # Errors
 /// When `n` is 0, a picture cannot be made, they differ in size, or the disk refuses.
@@ -61,7 +63,8 @@ struct Palette {
 }
 
 impl Palette {
-    /// All colours that occur where there are few enough, else the most frequent ones and some between the others.
+    /// All colours that occur where there are few enough, else the most frequent ones and some
+    /// between the others.
     fn of(counts: &HashMap<[u8; 3], u64>) -> Self {
         let mut by_count: Vec<([u8; 3], u64)> =
             counts.iter().map(|(&colour, &count)| (colour, count)).collect();

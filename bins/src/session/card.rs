@@ -17,8 +17,8 @@ pub struct Picture {
 /// Rows whose range a card tells.
 const SHOWN: usize = 1000;
 
-/// How raw rows are handed to a model that learned from rows of `split`, so that it reads what it read in training: the type, and the scale of
-/// its numbers.
+/// How raw rows are handed to a model that learned from rows of `split`, so that it reads what it
+/// read in training: the type, and the scale of its numbers.
 ///
 /// # Errors
 /// When a row cannot be read.

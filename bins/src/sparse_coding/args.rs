@@ -195,7 +195,8 @@ pub struct EncodeArgs {
     /// Model, rows and the file.
     #[command(flatten)]
     pub with: patch_rows::EncodeArgs,
-    /// l1 penalty (lambda of the lasso), at least 0, in the unit of the prepared rows; default: that of the training.
+    /// l1 penalty (lambda of the lasso), at least 0, in the unit of the prepared rows; default:
+    /// that of the training.
     #[arg(long, value_name = "PENALTY", value_parser = not_negative)]
     pub beta: Option<f64>,
 }

@@ -55,7 +55,7 @@ impl Rows {
 
     /// Copies rows of a data set, which was read with this centre, to `device`.
     pub fn of(dataset: Dataset, splits: SplitsArg, centre: Option<&Centre>, device: &Device) -> Result<Self> {
-        let Dataset { name, train, test, class_names, .. } = dataset;
+        let Dataset { name, train, test, class_names, column_names, .. } = dataset;
         let splits: Vec<Split> = match (splits, test) {
             (SplitsArg::Train, _) | (SplitsArg::All, None) => vec![train],
             (SplitsArg::All, Some(test)) => vec![train, test],
@@ -78,7 +78,7 @@ impl Rows {
             centre: centre.and_then(Centre::values).unwrap_or_default().to_vec(),
             labels: labels.map(|of| of.concat()),
             class_names,
-            column_names: None,
+            column_names,
             image: splits.first().and_then(|split| split.image),
         })
     }

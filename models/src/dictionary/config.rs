@@ -199,10 +199,12 @@ impl std::str::FromStr for Replace {
 /// How [`DictionaryTrainer`](super::DictionaryTrainer) learns.
 #[derive(Debug, Clone)]
 pub struct DictionaryTrainConfig {
-    /// How atoms follow from codes. Default AK-SVD; [nonnegative atoms](DictionaryConfig::nonnegative_atoms) need SGK or NSGK.
+    /// How atoms follow from codes. Default AK-SVD; [nonnegative
+    /// atoms](DictionaryConfig::nonnegative_atoms) need SGK or NSGK.
     pub rule: UpdateRule,
     /// Atoms updated at once (ñ), at least 1; 1 is the exact sequential sweep, `n_atoms` or more all at once. Default all, which is
-    /// as good (Irofti 2016, section 3) and keeps every core busy. MOD takes no notice. Nonnegative atoms, many of which a signal uses, want 1.
+    /// as good (Irofti 2016, section 3) and keeps every core busy. MOD takes no notice. Nonnegative
+    /// atoms, many of which a signal uses, want 1.
     pub group: usize,
     /// Iterations that [`train`](super::DictionaryTrainer::train) makes. Default 50.
     pub iterations: usize,

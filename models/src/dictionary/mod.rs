@@ -14,10 +14,12 @@
 //! | `X` | [`SparseCodes`] | `[n_samples, n_atoms]`, at most `s` entries a row |
 //! | `s` | [`DictionaryConfig::n_nonzero`]; fewer where [`DictionaryConfig::error`] is met before | |
 //!
-//! With [`DictionaryConfig::nonnegative_atoms`] and [`DictionaryConfig::nonnegative`] codes, both factors are at least 0: a nonnegative matrix
-//! factorisation (NMF) with sparse codes. Each new atom is projected: numbers below 0 become 0, then its length becomes 1. The rules SGK and NSGK
-//! and [`online`] learning do so; with [`DictionaryTrainConfig::group`] 1, SGK is hierarchical alternating least squares, where no update of an atom
-//! raises `‖Y − X D‖`. What may raise it: groups of more atoms, which do not see each other change; NSGK, whose model is of first order; a
+//! With [`DictionaryConfig::nonnegative_atoms`] and [`DictionaryConfig::nonnegative`] codes, both
+//! factors are at least 0: a nonnegative matrix factorisation (NMF) with sparse codes. Each new
+//! atom is projected: numbers below 0 become 0, then its length becomes 1. The rules SGK and NSGK
+//! and [`online`] learning do so; with [`DictionaryTrainConfig::group`] 1, SGK is hierarchical
+//! alternating least squares, where no update of an atom raises `‖Y − X D‖`. What may raise it:
+//! groups of more atoms, which do not see each other change; NSGK, whose model is of first order; a
 //! replacement of atoms; and a greedy pursuit, which may find worse codes than those before.
 //!
 //! What images gain by it is in [`image`]: denoising, and filling in missing pixels.

@@ -5,17 +5,20 @@
 //! d_j ← max(g_j, 0) / ‖max(g_j, 0)‖             j = n_fixed, n_fixed + 1, …, in groups
 //! ```
 //!
-//! The closest allowed row to `g_j` is the best one for `½‖Y − X D‖²` when all else stays: the others are projected on the atoms of at
-//! least 0, and their length is made 1. With nonnegative codes this is hierarchical alternating least squares for `Y ≈ X D`, `X, D ≥ 0`,
-//! with sparse rows of `X`.
+//! The closest allowed row to `g_j` is the best one for `½‖Y − X D‖²` when all else stays: the
+//! others are projected on the atoms of at least 0, and their length is made 1. With nonnegative
+//! codes this is hierarchical alternating least squares for `Y ≈ X D`, `X, D ≥ 0`, with sparse rows
+//! of `X`.
 //!
-//! Source: Cichocki and Phan, "Fast local algorithms for large scale nonnegative matrix and tensor factorizations", IEICE Trans. Fundamentals
-//! E92-A(3), 2009; atoms have length 1, which the codes make up for.
+//! Source: Cichocki and Phan, "Fast local algorithms for large scale nonnegative matrix and tensor
+//! factorizations", IEICE Trans. Fundamentals E92-A(3), 2009; atoms have length 1, which the codes
+//! make up for.
 use super::scaling::unit_rows;
 use super::{Dictionary, UpdateRule};
 use candle::{D, Result, Tensor};
 
-/// `A_jj` at or below which an atom has not been used: far below any sum of squares of coefficients.
+/// `A_jj` at or below which an atom has not been used: far below any sum of squares of
+/// coefficients.
 const UNUSED: f64 = 1e-30;
 
 /// Refuses rules that do not keep atoms at least 0.
@@ -29,7 +32,8 @@ pub(super) fn check_rule(op: &str, rule: UpdateRule) -> Result<()> {
     }
 }
 
-/// The atoms that training starts from, of length 1: what is below 0 becomes 0, but fixed atoms must be at least 0 already.
+/// The atoms that training starts from, of length 1: what is below 0 becomes 0, but fixed atoms
+/// must be at least 0 already.
 pub(super) fn start(op: &str, dictionary: &Dictionary, n_fixed: usize) -> Result<Tensor> {
     let atoms = &dictionary.atoms;
     if !dictionary.config.nonnegative_atoms {
@@ -45,12 +49,15 @@ pub(super) fn start(op: &str, dictionary: &Dictionary, n_fixed: usize) -> Result
     unit_rows(&atoms.relu()?)
 }
 
-/// One sweep over the atoms from `n_fixed` on, `group` at a time from the same other atoms. Returns new atoms.
+/// One sweep over the atoms from `n_fixed` on, `group` at a time from the same other atoms. Returns
+/// new atoms.
 ///
-/// `atoms` and `b` are `[n_atoms, n_features]`, `a` is `[n_atoms, n_atoms]`; `penalty` is `γ` of `γ Σ_{i≠j} (d_i·d_j)²`. An atom stays if no
-/// signal uses it, or if nothing of its `g` is above 0. With groups of one and no penalty no step raises `½‖Y − X D‖²`.
+/// `atoms` and `b` are `[n_atoms, n_features]`, `a` is `[n_atoms, n_atoms]`; `penalty` is `γ` of `γ
+/// Σ_{i≠j} (d_i·d_j)²`. An atom stays if no signal uses it, or if nothing of its `g` is above 0.
+/// With groups of one and no penalty no step raises `½‖Y − X D‖²`.
 ///
-/// Cost: `2n²p` FLOP, `4n²p` with a penalty, and some ten operations of the device for a group; nothing waits for the device.
+/// Cost: `2n²p` FLOP, `4n²p` with a penalty, and some ten operations of the device for a group;
+/// nothing waits for the device.
 pub(super) fn sweep(
     atoms: &Tensor,
     a: &Tensor,
@@ -134,7 +141,8 @@ mod tests {
     #[test]
     fn atoms_that_nothing_uses_or_that_have_no_direction_stay() {
         let d = Tensor::new(&[[0.6f32, 0.8], [1., 0.], [0., 1.]], &Cpu).unwrap();
-        // The first is not used; the second is pulled below 0 in both directions; the third is pulled to the first axis.
+        // The first is not used; the second is pulled below 0 in both directions; the third is
+        // pulled to the first axis.
         let a = Tensor::new(&[[0f32, 0., 0.], [0., 1., 0.], [0., 0., 1.]], &Cpu).unwrap();
         let b = Tensor::new(&[[5f32, 5.], [-3., -2.], [4., -1.]], &Cpu).unwrap();
         let new = sweep(&d, &a, &b, 0, 3, 0.).unwrap().to_vec2::<f32>().unwrap();

@@ -8,8 +8,8 @@
 //! d_j ← d_j + (b_j − a_j D) / A_jj,  normalised, j = 0, 1, …      `sweeps` times
 //! ```
 //!
-//! [Nonnegative atoms](super::DictionaryConfig::nonnegative_atoms) have their numbers below 0 set to 0 before they are normalised, each before the next
-//! one moves.
+//! [Nonnegative atoms](super::DictionaryConfig::nonnegative_atoms) have their numbers below 0 set
+//! to 0 before they are normalised, each before the next one moves.
 //!
 //! This lowers `½ Σ β… ‖Y − X D‖²` over all batches, each with the codes that were computed for it.
 //!
@@ -145,7 +145,8 @@ impl OnlineTrainer {
     /// The draws of [`Replace::Random`](super::Replace::Random) start at `philox`; use its stream for nothing else.
     ///
     /// # Errors
-    /// When `config` is out of range, memory is short, or a fixed atom is negative where atoms must not be.
+    /// When `config` is out of range, memory is short, or a fixed atom is negative where atoms must
+    /// not be.
     pub fn new(dictionary: Dictionary, config: OnlineConfig, philox: Philox) -> Result<Self> {
         let n = dictionary.config.n_atoms;
         config.validate(n)?;

@@ -14,7 +14,8 @@ pub(super) fn largest(x: &[f64]) -> Result<f64> {
 }
 
 /// The first `k` signals in the order of `order` that are neither zero nor like one before them, of length 1; fewer when
-/// there are not so many. `[≤ k, n_features]`. Where `nonnegative`, signals count with 0 for what is below it.
+/// there are not so many. `[≤ k, n_features]`. Where `nonnegative`, signals count with 0 for what
+/// is below it.
 pub(super) fn distinct(
     signals: &Tensor,
     order: &[u32],

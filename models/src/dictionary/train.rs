@@ -144,8 +144,9 @@ impl DictionaryTrainer {
     /// [`Replace::Random`](super::Replace::Random) start at `philox`; use its stream for nothing else.
     ///
     /// # Errors
-    /// When `config` is out of range, the rule does not keep [nonnegative atoms](super::DictionaryConfig::nonnegative_atoms) so, or the rows have
-    /// the wrong shape, type or device, are empty or are not finite.
+    /// When `config` is out of range, the rule does not keep [nonnegative
+    /// atoms](super::DictionaryConfig::nonnegative_atoms) so, or the rows have the wrong shape,
+    /// type or device, are empty or are not finite.
     pub fn new(
         dictionary: Dictionary,
         rows: &Tensor,

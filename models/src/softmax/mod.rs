@@ -91,8 +91,9 @@ impl Softmax {
         fit::fit(x, labels, n_classes, config, &mut |_, _| {})
     }
 
-    /// [`fit`](Self::fit) that tells `progress` after each evaluation of the objective how many there were, and of how many: about as many as
-    /// iterations, and fewer where the minimum is reached before.
+    /// [`fit`](Self::fit) that tells `progress` after each evaluation of the objective how many
+    /// there were, and of how many: about as many as iterations, and fewer where the minimum is
+    /// reached before.
     ///
     /// # Errors
     /// As [`fit`](Self::fit).

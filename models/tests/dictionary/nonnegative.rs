@@ -46,7 +46,8 @@ fn beginning(y: &Tensor) -> Result<Dictionary> {
     Dictionary::from_tensor(config(3), init(&Init::RandomSignals, PARTS, y, Philox::new(4, 0))?)
 }
 
-/// The least number of the atoms, and the smallest over the parts of the largest cosine with an atom.
+/// The least number of the atoms, and the smallest over the parts of the largest cosine with an
+/// atom.
 fn judged(dictionary: &Dictionary) -> Result<(f64, f64)> {
     let least = dictionary.atoms().min_all()?.to_scalar()?;
     let found = parts()?.matmul(&dictionary.atoms().t()?)?.max(1)?.min_all()?.to_scalar()?;

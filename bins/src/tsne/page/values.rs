@@ -21,8 +21,9 @@ pub struct Values {
 }
 
 impl Values {
-    /// Those of raw rows, `[n, n_inputs]` u8 or float, as many columns as take no more than `most_bytes`; or, where not one does, the reason.
-    /// Columns go by `names`, or by their numbers; `centre` was subtracted from them, or is empty.
+    /// Those of raw rows, `[n, n_inputs]` u8 or float, as many columns as take no more than
+    /// `most_bytes`; or, where not one does, the reason. Columns go by `names`, or by their
+    /// numbers; `centre` was subtracted from them, or is empty.
     ///
     /// # Errors
     /// When a row cannot be read.

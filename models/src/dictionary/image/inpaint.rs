@@ -126,7 +126,8 @@ pub fn inpaint(image: &Tensor, mask: &Tensor, dictionary: &Tensor, settings: &In
     inpaint_with_progress(image, mask, dictionary, settings, &mut |_, _| {})
 }
 
-/// [`inpaint`] that tells `progress` how many of how many patches are done; it begins again where a hole is larger than a patch.
+/// [`inpaint`] that tells `progress` how many of how many patches are done; it begins again where a
+/// hole is larger than a patch.
 ///
 /// # Errors
 /// As [`inpaint`].
