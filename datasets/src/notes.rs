@@ -59,10 +59,11 @@ impl Dataset {
 fn counting_columns(split: &Split) -> Result<Vec<usize>> {
     let (n, width) = (split.n_samples(), split.n_features());
     // A byte counts to 255, and 2^24 is as far as f32 counts.
+    // A matrix of entries has no columns that a table would have.
     if split.row_type() != RowType::F32
         || split.image.is_some()
-        || n < FEWEST_ROWS
-        || n > 1 << 24
+        || split.rows.is_sparse()
+        || !(FEWEST_ROWS..=1 << 24).contains(&n)
         || width < 2
     {
         return Ok(Vec::new());
