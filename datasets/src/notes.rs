@@ -22,7 +22,9 @@ impl Dataset {
             self.notes.push(note.to_owned());
             return Ok(());
         }
-        let values = rows_of(&self.train, 0..self.train.n_samples().min(SCALE_ROWS))?;
+        // Of wide rows, which sparse ones may be, fewer.
+        let rows = SCALE_ROWS.min((1 << 22) / self.train.n_features().max(1)).max(1);
+        let values = rows_of(&self.train, 0..self.train.n_samples().min(rows))?;
         let most = values.iter().copied().fold(0f32, f32::max);
         if most > 1. && values.iter().all(|x| x.fract() == 0. && (0. ..=255.).contains(x)) {
             self.notes.push(format!(
