@@ -22,7 +22,9 @@ impl Dataset {
             self.notes.push(note.to_owned());
             return Ok(());
         }
-        let values = rows_of(&self.train, 0..self.train.n_samples().min(SCALE_ROWS))?;
+        // Of wide rows, which sparse ones may be, fewer.
+        let rows = SCALE_ROWS.min((1 << 22) / self.train.n_features().max(1)).max(1);
+        let values = rows_of(&self.train, 0..self.train.n_samples().min(rows))?;
         let most = values.iter().copied().fold(0f32, f32::max);
         if most > 1. && values.iter().all(|x| x.fract() == 0. && (0. ..=255.).contains(x)) {
             self.notes.push(format!(
@@ -59,8 +61,10 @@ impl Dataset {
 fn counting_columns(split: &Split) -> Result<Vec<usize>> {
     let (n, width) = (split.n_samples(), split.n_features());
     // A byte counts to 255, and 2^24 is as far as f32 counts.
+    // A matrix of entries has no columns that a table would have.
     if split.row_type() != RowType::F32
         || split.image.is_some()
+        || split.rows.is_sparse()
         || !(FEWEST_ROWS..=1 << 24).contains(&n)
         || width < 2
     {
