@@ -9,6 +9,25 @@ use std::time::Duration;
 /// Code 130 after Ctrl-C, 143 after SIGTERM, 129 when the terminal has gone.
 const SIGNALS: [(&str, i32); 3] = [("-INT", 130), ("-TERM", 143), ("-HUP", 129)];
 
+/// Those that programs started here do not ignore: below `nohup` they go on after SIGHUP.
+fn signals() -> Vec<(&'static str, i32)> {
+    let ignores_hup = mask("self", "SigIgn:").is_some_and(|ignored| ignored & 1 != 0);
+    SIGNALS.into_iter().filter(|(name, _)| !(ignores_hup && *name == "-HUP")).collect()
+}
+
+/// One of them for the `i`-th of several cases.
+fn one_of(i: usize) -> (&'static str, i32) {
+    let all = signals();
+    all[i % all.len()]
+}
+
+/// Signals by the bits of a line of `/proc/PROCESS/status`.
+fn mask(process: &str, line: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let mask = status.lines().find_map(|text| text.strip_prefix(line))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
 fn spawn(program: &Program, at: &Path, args: &[&str]) -> Child {
     let mut command = program.command(at, args);
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
@@ -27,9 +46,7 @@ fn wait_until(process: &mut Child, what: &str, holds: impl Fn(&Child) -> bool) {
 
 /// Whether a process has a handler for Ctrl-C.
 fn listens(process: &Child) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap_or_default();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 0b10 != 0)
+    mask(&process.id().to_string(), "SigCgt:").is_some_and(|caught| caught & 0b10 != 0)
 }
 
 /// Sends a signal, and gives the exit code and standard error.
@@ -91,7 +108,7 @@ fn while_rows_are_read() {
     lines.push((&TSNE, line.map(str::to_owned).to_vec()));
     for (i, (program, line)) in lines.iter().enumerate() {
         let line: Vec<&str> = line.iter().map(String::as_str).collect();
-        let (name, code) = SIGNALS[i % 3];
+        let (name, code) = one_of(i);
         let mut process = spawn(program, at, &line);
         wait_until(&mut process, "it listened", listens);
         let (got, said) = signal(process, name);
@@ -108,7 +125,7 @@ fn while_a_run_learns_and_the_checkpoint_stands() {
     for (i, training) in TRAININGS.iter().enumerate() {
         let (folder, name) = (folder(), training.name());
         let (at, run) = (folder.path(), folder.path().join("run"));
-        let (option, code) = SIGNALS[i % 3];
+        let (option, code) = one_of(i);
         let mut process = spawn(&training.program, at, &training.endless(&["--out", "run"]));
         let metrics = run.join("metrics.jsonl");
         wait_until(&mut process, "it learned", |_| {
@@ -154,7 +171,7 @@ fn after_a_run_has_learned_and_its_results_are_still_to_come() {
         fifo(&run.join("results.json"));
         let mut process = spawn(&training.program, at, &training.resume("run", &[]));
         wait_until(&mut process, "it had a model", |_| run.join("config.json").exists());
-        let (option, code) = SIGNALS[i % 3];
+        let (option, code) = one_of(i);
         let (got, said) = signal(process, option);
         assert_eq!(got, Some(code), "{name}: {said}");
         let want = format!("interrupted; resume with: {} --resume run", training.kind);
@@ -190,7 +207,7 @@ fn while_something_else_takes_minutes() {
         (&SPARSE_AUTOENCODER, &["self-taught", "--seeds", "1000"]),
     ];
     for (i, (program, line)) in lines.iter().enumerate() {
-        let (option, code) = SIGNALS[i % 3];
+        let (option, code) = one_of(i);
         let mut process = spawn(program, at, line);
         wait_until(&mut process, "it listened", listens);
         // Some way in.
@@ -208,7 +225,7 @@ fn while_a_file_is_written() {
     let at = folder.path();
     for name in ["x.npy", "x.csv"] {
         fifo(&at.join(name));
-        for (option, code) in SIGNALS {
+        for (option, code) in signals() {
             let args = ["encode", "base", "--data", "mnist-sample", "--out", name];
             let mut process = spawn(&DBN_ON_CPU, at, &args);
             wait_until(&mut process, "it listened", listens);
@@ -233,7 +250,7 @@ fn while_a_file_is_half_written() {
             &[&["encode", "base", "--split", "train", "--out", name], &crops[..]].concat(),
         );
         wait_until(&mut process, "it wrote", |_| has_leftovers(at));
-        let (option, code) = SIGNALS[i % 3];
+        let (option, code) = one_of(i);
         let (got, said) = signal(process, option);
         assert_eq!(got, Some(code), "{name}: {said}");
         assert_eq!(names(at), before, "{name}");
