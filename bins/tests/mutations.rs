@@ -74,7 +74,11 @@ fn open(folder: &Path, whole: &Whole) -> Result<(), String> {
         "image" => chandlery_bins::images::read_planes(&folder.join(&whole.path)).map(|_| Outcome::Done),
         command => run(program, &[command, "--resume", &at("run"), "--stop-after-steps", "1"]),
     };
-    ended.map(drop).map_err(|err| one_line(&err))
+    ended.map(drop).map_err(|err| match one_line(&err) {
+        // The option names the data, which lie in the folder.
+        text if text.starts_with("--data") => format!("{}: {text}", folder.display()),
+        text => text,
+    })
 }
 
 /// Forty rows of four values in [0, 1] of two classes.

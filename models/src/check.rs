@@ -135,7 +135,8 @@ impl LabelsSeen {
 /// Whether every value of a float tensor is finite. Waits for the device.
 pub(crate) fn is_finite(t: &Tensor) -> Result<bool> {
     // 0 times infinity or NaN is NaN, and so is a sum with it.
-    Ok((t.to_dtype(DType::F32)? * 0.)?.sum_all()?.to_scalar::<f32>()? == 0.)
+    let t = if t.dtype() == DType::F64 { t.clone() } else { t.to_dtype(DType::F32)? };
+    Ok((t * 0.)?.sum_all()?.to_dtype(DType::F64)?.to_scalar::<f64>()? == 0.)
 }
 
 /// Checks that what a trainer has learned after `steps` steps is finite. Waits for the device.

@@ -42,7 +42,7 @@ pub use coder::Figures;
 pub use config::{SparseCodingConfig, SparseCodingTrainConfig};
 pub use train::{Metrics, SparseCodingStep, SparseCodingTrainer};
 
-use crate::check::{at_least_one, values_of};
+use crate::check::{at_least_one, is_finite, values_of};
 use crate::dictionary::{Init, init};
 use crate::prepare::{on_device, prepared};
 use candle::{DType, Device, Error, Module, Result, Tensor};
@@ -71,7 +71,7 @@ impl SparseCoding {
     /// A model with this basis, `[n_atoms, n_features]`, f32 or f64. Atoms of any length are taken as they are.
     ///
     /// # Errors
-    /// When `config` is out of range, or the basis has another shape or type.
+    /// When `config` is out of range, the basis has another shape or type, or the square of an atom's length does not fit it.
     pub fn from_tensor(config: SparseCodingConfig, basis: Tensor) -> Result<Self> {
         config.validate()?;
         let want = [config.n_atoms, config.n_features];
@@ -79,6 +79,12 @@ impl SparseCoding {
             candle::bail!(
                 "SparseCoding: basis must be {want:?} f32 or f64, got {:?} {:?}",
                 basis.dims(),
+                basis.dtype()
+            )
+        }
+        if !is_finite(&basis.sqr()?.sum(1)?)? {
+            candle::bail!(
+                "SparseCoding: the atoms of the basis must have lengths whose squares are finite in {:?}; scale them down",
                 basis.dtype()
             )
         }

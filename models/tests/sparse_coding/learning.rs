@@ -170,6 +170,12 @@ fn what_does_not_fit_is_refused_with_the_reason() -> Result<()> {
         let message = first_line(got.expect_err("refused"));
         assert!(message.ends_with(want), "{message}");
     }
+    // Finite, but no product of theirs is, in f32.
+    let long = (Tensor::ones((12, 9), DType::F64, x.device())? * 1e20)?;
+    let model = |dtype| SparseCoding::from_tensor(SparseCodingConfig::new(12, 9, 1.), long.to_dtype(dtype)?);
+    let message = first_line(model(DType::F32).map(drop).expect_err("refused"));
+    assert!(message.contains("lengths whose squares are finite in F32"), "{message}");
+    model(DType::F64)?;
     let mut config = SparseCodingConfig::new(12, 9, f64::NAN);
     let message = |config: &SparseCodingConfig| first_line(config.validate().expect_err("refused"));
     assert_eq!(message(&config), "SparseCodingConfig: beta must be at least 0, got NaN");
