@@ -1,7 +1,7 @@
 //! Ctrl-C, and SIGTERM as a scheduler sends it.
 //!
 //! The first one ends the process, whatever it does, with the exit code 128 + signal. Files that are not whole are removed, and what a run has
-//! on the disk stands. Only a training loop is given [`GRACE`] to finish its step and write a checkpoint, see [`orderly`]; if that takes
+//! on the disk stands. Only a training loop is given two seconds to finish its step and write a checkpoint, see [`orderly`]; if that takes
 //! longer, or at the second signal, its last checkpoint is what stands.
 use chandlery_datasets::whole::abandon;
 use signal_hook::consts::SIGINT;

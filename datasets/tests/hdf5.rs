@@ -37,9 +37,23 @@ fn anndata_is_read_by_rows_by_columns_and_dense() -> TestResult {
 
 #[test]
 fn labels_are_categories_texts_and_whole_numbers_of_obs() -> TestResult {
+    labels_of("csr.h5ad")
+}
+
+/// As before version 0.7 of AnnData.
+#[test]
+fn labels_are_fields_of_records_too() -> TestResult {
+    labels_of("records.h5ad")?;
+    let options = DataOptions { labels: Some("size".to_owned()), ..DataOptions::default() };
+    let data = open_with(&file("records.h5ad"), options)?;
+    assert_eq!((values(&data)?, data.train.labels), (DENSE.concat(), None));
+    Ok(())
+}
+
+fn labels_of(name: &str) -> TestResult {
     let opened = |column: &str, max_rows| {
         let options = DataOptions { labels: Some(column.to_owned()), max_rows, ..DataOptions::default() };
-        open_with(&file("csr.h5ad"), options)
+        open_with(&file(name), options)
     };
     for (column, labels, names) in [
         ("kind", [2, 0, 2, 1], Some(vec!["B", "NK", "T"])),
@@ -67,7 +81,7 @@ fn the_file_of_10x_genomics_has_a_row_for_each_barcode() -> TestResult {
 #[test]
 fn a_damaged_file_is_an_error_that_names_it() -> TestResult {
     let dir = tempfile::tempdir()?;
-    for name in ["csr.h5ad", "dense.h5ad", "tenx.h5"] {
+    for name in ["csr.h5ad", "dense.h5ad", "records.h5ad", "tenx.h5"] {
         let whole = std::fs::read(file(name))?;
         let path = dir.path().join(name);
         let mut n_refused = 0;

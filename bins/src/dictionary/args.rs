@@ -258,7 +258,7 @@ pub struct EncodeArgs {
     pub step: Option<usize>,
     /// File to write, .npz or .safetensors.
     ///
-    /// Row i is mean[i] + sum over k < count[i] of values[i, k] x atom indices[i, k], in the arrays
+    /// A row is its mean plus the sum of its first `count` values times the atoms of their indices:
     ///   indices     n_rows x nonzero, u32   atoms of each row, 0 beyond its count
     ///   values      n_rows x nonzero, f32   their coefficients, 0 beyond its count
     ///   count       n_rows, u32             atoms of the row

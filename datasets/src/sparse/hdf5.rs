@@ -15,7 +15,8 @@ use crate::options::DataOptions;
 use crate::rounded::RoundedSink;
 use crate::{Dataset, Error, Result, Source, Split};
 use hdf5_reader::{
-    ByteOrder, Datatype, H5Type, Hdf5File, OpenOptions, SliceInfo, SliceInfoElem, dtype_element_size,
+    ByteOrder, Datatype, H5Type, Hdf5File, OpenOptions, SliceInfo, SliceInfoElem, StringSize,
+    dtype_element_size,
 };
 use std::ops::Range;
 use std::path::Path;
@@ -203,42 +204,104 @@ impl File<'_> {
 
     /// Class numbers by a column of `obs`, and the names of the classes where they are texts.
     fn labels(&self, name: &str) -> Result<Classes> {
-        let (path, at) = (format!("obs/{name}"), format!("{}, column '{name}' of obs", self.at));
-        // Categories lie beside their codes; in old files, in a group of their own.
-        let categories = [format!("{path}/categories"), format!("obs/__categories/{name}")];
-        let categories = categories.iter().find_map(|path| self.file.dataset(path).ok());
-        let codes = if self.has(&path, "codes") { format!("{path}/codes") } else { path };
+        let at = format!("{}, column '{name}' of obs", self.at);
+        let (column, categories) = match self.file.dataset("obs") {
+            // Before its version 0.7 AnnData wrote one array of records.
+            Ok(records) => (self.field(&records, name)?, self.names(&format!("uns/{name}_categories"))?),
+            Err(_) => self.member(name)?,
+        };
+        let mut texts = Texts::new(at.clone(), "row");
+        match (column, categories) {
+            (Column::Numbers(codes), Some(names)) => {
+                for (row, code) in (0..).zip(codes) {
+                    let Some(name) = names.get(code.size()) else {
+                        let what = format!("row {row} has no category");
+                        return Err(Error::format(at, what, "leave out such rows, or choose another column"));
+                    };
+                    texts.push(name, row);
+                }
+            }
+            (Column::Texts(values), _) => (0..).zip(&values).for_each(|(row, text)| texts.push(text, row)),
+            (Column::Numbers(numbers), None) => {
+                let numbers: Vec<f64> = numbers.into_iter().map(|x| x.0).collect();
+                return Ok(Labels::of_floats(&at, &numbers).of_training());
+            }
+        }
+        Ok(Classes::of(texts.numbered()))
+    }
+
+    /// A column that is an array, or a group of codes and categories; in old files all categories lie in a group of their own.
+    fn member(&self, name: &str) -> Result<(Column, Option<Vec<String>>)> {
+        let path = format!("obs/{name}");
+        let codes = if self.has(&path, "codes") { format!("{path}/codes") } else { path.clone() };
         let Ok(column) = self.array(&codes) else {
             let (groups, columns) =
                 self.file.group("obs").and_then(|obs| obs.member_names()).unwrap_or_default();
             return Err(Error::missing(self.at, "column", name, groups.iter().chain(&columns)));
         };
-        if let Some(categories) = categories {
-            let mut texts = Texts::new(at.clone(), "row");
-            let names = match categories.read_strings() {
-                Ok(names) => names,
-                Err(_) => {
-                    let numbers = self.array(&format!("{}/categories", codes.trim_end_matches("/codes")))?;
-                    numbers.flat(0..numbers.len())?.into_iter().map(|x| x.0.to_string()).collect()
-                }
-            };
-            for (row, code) in (0..).zip(column.whole()?) {
-                let Some(name) = names.get(code.size()) else {
-                    let what = format!("row {row} has no category");
-                    return Err(Error::format(at, what, "leave out such rows, or choose another column"));
-                };
-                texts.push(name, row);
-            }
-            return Ok(Classes::of(texts.numbered()));
+        let mut categories = self.names(&format!("{path}/categories"))?;
+        if categories.is_none() {
+            categories = self.names(&format!("obs/__categories/{name}"))?;
         }
-        if let Ok(values) = column.array.read_strings() {
-            let mut texts = Texts::new(at, "row");
-            (0..).zip(&values).for_each(|(row, text)| texts.push(text, row));
-            return Ok(Classes::of(texts.numbered()));
-        }
-        let numbers: Vec<f64> = column.whole()?.into_iter().map(|x| x.0).collect();
-        Ok(Labels::of_floats(&at, &numbers).of_training())
+        let column = match column.array.read_strings() {
+            Ok(texts) if categories.is_none() => Column::Texts(texts),
+            _ => Column::Numbers(column.whole()?),
+        };
+        Ok((column, categories))
     }
+
+    /// Names of categories, which may be numbers, where there are some at `path`.
+    fn names(&self, path: &str) -> Result<Option<Vec<String>>> {
+        let Ok(categories) = self.file.dataset(path) else { return Ok(None) };
+        Ok(Some(match categories.read_strings() {
+            Ok(names) => names,
+            Err(_) => self.array(path)?.whole()?.into_iter().map(|x| x.0.to_string()).collect(),
+        }))
+    }
+
+    /// A field of an array of records.
+    fn field(&self, records: &hdf5_reader::Dataset, name: &str) -> Result<Column> {
+        let at = format!("{}, column '{name}' of obs", self.at);
+        let refused = |what: &str| Error::format(&at, what, "write the file by a newer version of AnnData");
+        let Datatype::Compound { size, fields } = records.dtype() else {
+            return Err(refused("lies in an array that is none of records"));
+        };
+        let Some(field) = fields.iter().find(|field| field.name == name) else {
+            return Err(Error::missing(self.at, "column", name, fields.iter().map(|field| &field.name)));
+        };
+        if records.raw_byte_len().map_err(|e| damaged(&at, e))? > MOST_CHUNK {
+            return Err(refused("lies in an array of records that is too large"));
+        }
+        let bytes = records.read_raw_bytes().map_err(|e| damaged(&at, e))?;
+        let (start, width) = (field.byte_offset as usize, dtype_element_size(&field.datatype).unwrap_or(0));
+        let cells = bytes.chunks_exact((*size as usize).max(1)).map(|record| {
+            record
+                .get(start..start.saturating_add(width))
+                .ok_or_else(|| damaged(&at, "a record is cut short"))
+        });
+        match &field.datatype {
+            Datatype::String { size: StringSize::Fixed(_), .. } => {
+                let text = |cell: &[u8]| {
+                    let end = cell.iter().position(|&byte| byte == 0).unwrap_or(cell.len());
+                    String::from_utf8_lossy(&cell[..end]).into_owned()
+                };
+                Ok(Column::Texts(cells.map(|cell| cell.map(text)).collect::<Result<_>>()?))
+            }
+            Datatype::String { .. } | Datatype::VarLen { .. } => {
+                Err(refused("has texts of any length within records"))
+            }
+            of => {
+                let number = |cell: &[u8]| Number::from_bytes(cell, of).map_err(|e| damaged(&at, e));
+                Ok(Column::Numbers(cells.map(|cell| cell.and_then(number)).collect::<Result<_>>()?))
+            }
+        }
+    }
+}
+
+/// A column of `obs`.
+enum Column {
+    Numbers(Vec<Number>),
+    Texts(Vec<String>),
 }
 
 /// An array of numbers.

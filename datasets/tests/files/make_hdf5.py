@@ -32,3 +32,12 @@ with h5py.File("tenx.h5", "w") as file:
     ]:
         matrix.create_dataset(key, data=values, chunks=(4,) if len(values) > 4 else None, compression="gzip" if len(values) > 4 else None, shuffle=len(values) > 4)
     matrix.create_group("features").create_dataset("id", data=np.array(list("abcdef"), dtype="S1"))
+
+# As AnnData wrote before its version 0.7: records, categories in uns.
+with h5py.File("records.h5ad", "w") as file:
+    file.create_dataset("X", data=dense)
+    records = np.zeros(4, dtype=[("index", "S2"), ("kind", "i1"), ("donor", "S1"), ("batch", "<i8"), ("size", "<f4")])
+    records["index"], records["kind"], records["donor"] = list(obs.index), [2, 0, 2, 1], list("xyyx")
+    records["batch"], records["size"] = [1, 0, 1, 1], [0.5, 1, 2, 3]
+    file.create_dataset("obs", data=records)
+    file.create_dataset("uns/kind_categories", data=np.array(["B", "NK", "T"], dtype="S2"))
