@@ -145,17 +145,17 @@ impl Distances {
         }
     }
 
-    /// How many others of `rows` equal each of them; none where a distance of 0 is that of an angle, not of equal rows.
-    pub(super) fn equals(&self, rows: &[u32]) -> Option<Vec<u64>> {
+    /// A number for each of `rows`, which equal ones share: the place of the first of them; none where a distance of 0 is that of an angle, not
+    /// of equal rows.
+    pub(super) fn equals(&self, rows: &[u32]) -> Option<Vec<u32>> {
         if !self.angles.is_empty() {
             return None;
         }
         // -0 equals 0.
         let content = |&i: &u32| self.row(i as usize).iter().map(|x| (x + 0.).to_bits()).collect::<Vec<_>>();
         let contents: Vec<Vec<u32>> = rows.par_iter().map(content).collect();
-        let mut counts = HashMap::<&[u32], u64>::new();
-        contents.iter().for_each(|content| *counts.entry(content).or_default() += 1);
-        Some(contents.iter().map(|content| counts[content.as_slice()] - 1).collect())
+        let mut first = HashMap::<&[u32], u32>::new();
+        Some((0..).zip(&contents).map(|(place, content)| *first.entry(content).or_insert(place)).collect())
     }
 
     /// For each row of `own` the ranks of the rows that `of` gives for its place, among all others.

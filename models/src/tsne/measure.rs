@@ -187,13 +187,16 @@ pub fn knn_recall(rows: &Tensor, layout: &Tensor, k: usize, metric: Metric) -> R
         let at_zero = |&i: &u32| distances.exact(i as usize, of(i as usize).0[k] as usize) == 0.;
         let (equal, mut others): (Vec<u32>, Vec<u32>) = tied.iter().copied().partition(at_zero);
         match distances.equals(&equal) {
-            Some(counts) => {
+            Some(firsts) => {
+                let mut counts = vec![0u64; equal.len()];
+                firsts.iter().for_each(|&first| counts[first as usize] += 1);
+                let as_far = firsts.iter().map(|&first| counts[first as usize] - 1);
                 let kept_of = |(&i, as_far): (&u32, u64)| {
                     let is_equal = |&&j: &&u32| distances.exact(i as usize, j as usize) == 0.;
                     let rank = Rank { nearer: 0, as_far };
                     of(i as usize).1.iter().filter(is_equal).count() as f64 * rank.among(k)
                 };
-                kept += equal.iter().zip(counts).map(kept_of).sum::<f64>();
+                kept += equal.iter().zip(as_far).map(kept_of).sum::<f64>();
             }
             None => others.clone_from(&tied),
         }

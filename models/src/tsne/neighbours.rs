@@ -97,6 +97,15 @@ struct Ties<'a> {
     philox: Philox,
 }
 
+/// Rows that are drawn among.
+struct Among {
+    distances: Distances,
+    /// Numbers that equal rows share, by place; none where equal rows are not those at distance 0.
+    equals: Option<Vec<u32>>,
+    /// The place of each row in both.
+    places: Vec<u32>,
+}
+
 impl Ties<'_> {
     /// The nearest with a draw for each of `suspects` of which the last of `k` is as far as the next.
     fn broken(&self, found: &Neighbours, nearest: Neighbours, suspects: &[u32]) -> Result<Neighbours> {
@@ -119,12 +128,14 @@ impl Ties<'_> {
         let mut places: Vec<u32> = (0..n as u32).collect();
         rows.iter().zip(0..).for_each(|(&row, place)| places[row as usize] = place);
         let distances = Distances::new(&gather_rows(self.read, &rows)?, self.metric)?;
+        let all: Vec<u32> = (0..rows.len() as u32).collect();
+        let among = Among { equals: distances.equals(&all), distances, places };
         let drawn: Vec<(u32, Vec<u32>)> = chunks
             .par_iter()
             .flat_map_iter(|(candidates, rows)| {
-                let drawn = rows.iter().filter_map(|(i, found)| {
-                    Some((*i, self.drawn(&distances, &places, *i, found, candidates)?))
-                });
+                let drawn = rows
+                    .iter()
+                    .filter_map(|(i, found)| Some((*i, self.drawn(&among, *i, found, candidates)?)));
                 drawn.collect::<Vec<_>>()
             })
             .collect();
@@ -167,20 +178,16 @@ impl Ties<'_> {
     }
 
     /// Neighbours of row `i`, of which `found` are the nearest and one more; none where the last two are not equally far.
-    /// `places` are those of rows in `distances`.
-    fn drawn(
-        &self,
-        distances: &Distances,
-        places: &[u32],
-        i: u32,
-        found: &[u32],
-        candidates: &[u32],
-    ) -> Option<Vec<u32>> {
+    fn drawn(&self, among: &Among, i: u32, found: &[u32], candidates: &[u32]) -> Option<Vec<u32>> {
         let (&next, nearest) = found.split_last()?;
+        let Among { distances, equals, places } = among;
         let at = |row: u32| places[row as usize] as usize;
         let (own, last) = (at(i), at(*nearest.last()?));
         let far = distances.exact(own, last);
-        let is_as_far = |&j: &u32| distances.equal(distances.up_to(own, at(j), 2. * far), far);
+        let is_as_far = |&j: &u32| match equals {
+            Some(equals) if far == 0. => equals[at(j)] == equals[own],
+            _ => distances.equal(distances.up_to(own, at(j), 2. * far), far),
+        };
         if !is_as_far(&next) {
             return None;
         }
