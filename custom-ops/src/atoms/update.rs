@@ -244,10 +244,10 @@ impl Update {
                 let launch = launch.read(&d_in).read(&x_in).read(&error).read(&offsets).read(&entries);
                 let launch = launch.count(group.start).count(n).count(s).count(p);
                 let launch = launch.num(steps).num(tolerance).num(gamma).num(above).num(most);
+                let launch = launch.blocks(group.len() * team, THREADS).clusters_of(team as u32);
                 // SAFETY: (2 × T*, 3 × const T*, 2 × const unsigned*, 5 × unsigned, 2 × double, 2 × unsigned) of the shapes that
                 // `update_atoms` checked; the lists are those of `AtomUses`, places below m · s; a cluster of `team` blocks for each atom
                 // of the group.
-                let launch = launch.blocks(group.len() * team, THREADS).clusters_of(team as u32);
                 unsafe { launch.shared(shared_bytes(p, size_of::<T>())).go() }?;
             }
             if group.end < n
