@@ -99,11 +99,12 @@ fn wrap_png(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
+fn i4(values: &[i32]) -> Vec<u8> {
+    npy("<i4", &[values.len()], &values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>())
+}
+
 /// One array of a matrix is damaged, and packed again with the others.
 fn wrap_matrix(damaged: &str, bytes: &[u8]) -> Vec<u8> {
-    let i4 = |values: &[i32]| {
-        npy("<i4", &[values.len()], &values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>())
-    };
     let mut arrays = vec![
         ("format", npy("|S3", &[], b"csr")),
         ("shape", i4(&[3, 5])),
@@ -120,9 +121,6 @@ fn wrap_matrix(damaged: &str, bytes: &[u8]) -> Vec<u8> {
 }
 
 fn matrices() -> BoxResult<Vec<Whole>> {
-    let i4 = |values: &[i32]| {
-        npy("<i4", &[values.len()], &values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>())
-    };
     let text =
         "%%MatrixMarket matrix coordinate real general\n% a note\n3 5 4\n1 5 1.5\n1 2 -2\n3 1 3e1\n3 1 4\n";
     let array = "%%MatrixMarket matrix array integer symmetric\n2 2\n1\n2\n3\n";

@@ -54,11 +54,7 @@ fn numbers_of_a_run_that_no_option_takes_are_refused() {
     let folder = folder();
     for (i, training) in TRAININGS.iter().enumerate() {
         let out = format!("run{i}");
-        training.program.fail(
-            folder.path(),
-            &training.args(&["--out", &out, "--stop-after-steps", "1"]),
-            130,
-        );
+        training.stopped_at_once(folder.path(), &out);
         let file = folder.path().join(&out).join("run.json");
         let mut info = super::json(&file);
         let field = &training.length[0][2..];

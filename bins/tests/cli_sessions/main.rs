@@ -147,6 +147,11 @@ const TRAININGS: [Training; 12] = [
 ];
 
 impl Training {
+    /// Begins a run that its first step ends.
+    fn stopped_at_once(&self, at: &Path, out: &str) {
+        self.program.fail(at, &self.args(&["--out", out, "--stop-after-steps", "1"]), 130);
+    }
+
     fn args<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         [self.begin, self.settings, &self.length, &ROWS, more].concat()
     }

@@ -104,11 +104,7 @@ fn a_run_without_a_model_is_called_unfinished_whoever_asks() {
     let folder = folder();
     for (i, training) in TRAININGS.iter().enumerate() {
         let out = format!("run{i}");
-        training.program.fail(
-            folder.path(),
-            &training.args(&["--out", &out, "--stop-after-steps", "1"]),
-            130,
-        );
+        training.stopped_at_once(folder.path(), &out);
         let ways: &[&[&str]] = match training.kind.split(' ').next().unwrap() {
             "dbn" => {
                 &[&["encode"], &["evaluate"], &["predict"], &["reconstruct"], &["sample"], &["fine-tune"]]

@@ -230,7 +230,8 @@ impl Update {
             (format!("update_atoms_{}", self.dtype.as_str()), format!("follow_{}", self.dtype.as_str()));
         let steps = u32::try_from(self.update.power_steps).unwrap_or(u32::MAX);
         // As many atoms at once as fill the GPU take a block each, but for those of long lists, which would be the last to end.
-        let (team, limits) = (super::team(gpu.limits(), m * s, n), gpu.limits());
+        let limits = gpu.limits();
+        let team = super::team(limits, m * s, n);
         let long = u32::try_from(LONG * (m * s / n)).unwrap_or(u32::MAX);
         let forms = |atoms: usize| match team > 1 && atoms * team > 2 * limits.multiprocessors {
             true => vec![(1, 0, long), (team, long, u32::MAX)],
