@@ -46,7 +46,6 @@ pub struct RunInfo<I, S> {
     /// Rows of the training data, to notice when the data has changed.
     pub n_rows: usize,
     /// The same of its content.
-    #[serde(default)]
     pub fingerprint: Fingerprint,
 }
 
