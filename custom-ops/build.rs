@@ -1,7 +1,7 @@
-//! Compiles every `kernels/*.cu` with nvcc when the feature `cuda` is on.
+//! Compiles every `kernels/ROOM/*.cu` with nvcc when the feature `cuda` is on.
 //!
 //! Each file becomes one fat binary: for every capability that is built for machine code, which loads in microseconds, and
-//! PTX, which a newer GPU compiles at first use. Files in `kernels/sm_90a` use instructions of capability 9.0 alone and become
+//! PTX, which a newer GPU compiles at first use. Files in `kernels/ROOM/sm_90a` use instructions of capability 9.0 alone and become
 //! machine code for it only, where 9.0 is among the capabilities.
 //!
 //! The capabilities are those of `CHANDLERY_CUDA_CAPABILITIES` (`80,86,89,90,120`), else `CUDA_COMPUTE_CAP` (`90`), which candle's
@@ -48,11 +48,15 @@ mod cuda {
                 [format!("arch=compute_{c},code=sm_{c}"), format!("arch=compute_{c},code=compute_{c}")]
             })
             .collect();
-        let mut jobs = jobs(Path::new("kernels"), "", &everywhere);
-        if capabilities.contains(&90) {
-            let only = ["arch=compute_90a,code=sm_90a".to_owned()];
-            jobs.extend(self::jobs(Path::new("kernels/sm_90a"), "sm_90a/", &only));
+        let only = ["arch=compute_90a,code=sm_90a".to_owned()];
+        let mut jobs = vec![];
+        for room in entries(Path::new("kernels")) {
+            jobs.extend(self::jobs(&room, "", &everywhere));
+            if capabilities.contains(&90) {
+                jobs.extend(self::jobs(&room.join("sm_90a"), "sm_90a/", &only));
+            }
         }
+        jobs.sort_by(|a, b| a.name.cmp(&b.name));
 
         let mut table = String::from("pub const FATBINS: &[(&str, &[u8])] = &[\n");
         for job in &jobs {
@@ -104,19 +108,21 @@ mod cuda {
         all
     }
 
-    fn jobs(folder: &Path, prefix: &str, architectures: &[String]) -> Vec<Job> {
+    /// What lies in a folder; nothing where there is none.
+    fn entries(folder: &Path) -> Vec<PathBuf> {
         let Ok(entries) = std::fs::read_dir(folder) else { return vec![] };
-        let mut jobs: Vec<_> = entries
-            .map(|entry| entry.expect("the folder is readable").path())
-            .filter(|path| path.extension().is_some_and(|e| e == "cu"))
-            .map(|source| {
-                let stem = source.file_stem().expect("a file").to_string_lossy();
-                let name = format!("{prefix}{stem}");
-                Job { name, source, architectures: architectures.to_vec() }
-            })
-            .collect();
-        jobs.sort_by(|a, b| a.name.cmp(&b.name));
-        jobs
+        entries.map(|entry| entry.expect("the folder is readable").path()).collect()
+    }
+
+    /// The sources of a folder. Kernels go by the names of their files, whatever the room.
+    fn jobs(folder: &Path, prefix: &str, architectures: &[String]) -> Vec<Job> {
+        let sources = entries(folder).into_iter().filter(|path| path.extension().is_some_and(|e| e == "cu"));
+        let job = |source: PathBuf| {
+            let stem = source.file_stem().expect("a file").to_string_lossy();
+            let name = format!("{prefix}{stem}");
+            Job { name, source, architectures: architectures.to_vec() }
+        };
+        sources.map(job).collect()
     }
 
     fn fatbin(out: &Path, job: &Job) -> PathBuf {

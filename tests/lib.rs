@@ -7,7 +7,7 @@ use candle::{DType, Device, Result, Tensor};
 /// With the feature, when there is no GPU: a failure, not a skip.
 pub fn devices() -> Result<Vec<Device>> {
     #[cfg(feature = "cuda")]
-    return Ok(vec![Device::Cpu, chandlery_ops::cuda_device(0)?]);
+    return Ok(vec![Device::Cpu, chandlery_ops::core::cuda_device(0)?]);
     #[cfg(not(feature = "cuda"))]
     return Ok(vec![Device::Cpu]);
 }

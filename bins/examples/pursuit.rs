@@ -13,7 +13,7 @@ use chandlery_bins::arrays;
 use chandlery_datasets::embedded::natural_images;
 use chandlery_datasets::patches::PatchSampler;
 use chandlery_datasets::preparation::remove_mean;
-use chandlery_ops::{Pursuit, SparseCodes, bomp, ols};
+use chandlery_ops::codes::{Pursuit, SparseCodes, bomp, ols};
 use clap::Parser;
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -66,7 +66,7 @@ impl DeviceChoice {
                 "--device {self}: this build has no CUDA; build it with `cargo run --features cuda …`, or use --device cpu"
             )
         }
-        chandlery_ops::cuda_device(ordinal).with_context(|| {
+        chandlery_ops::core::cuda_device(ordinal).with_context(|| {
             format!("--device {self}: cannot open this GPU; see what `nvidia-smi` lists, or use --device cpu")
         })
     }
@@ -78,7 +78,7 @@ pub fn describe(device: &Device) -> String {
         candle::DeviceLocation::Cpu => {
             format!("cpu ({})", count(rayon::current_num_threads(), "thread"))
         }
-        candle::DeviceLocation::Cuda { gpu_id } => match chandlery_ops::device_name(device) {
+        candle::DeviceLocation::Cuda { gpu_id } => match chandlery_ops::core::device_name(device) {
             Ok(name) => format!("cuda:{gpu_id} ({name})"),
             Err(_) => format!("cuda:{gpu_id}"),
         },

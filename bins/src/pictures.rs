@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use candle::{D, DType, Tensor};
 use chandlery_datasets::whole::write_whole;
 use chandlery_datasets::{ImageShape, Preparation};
-use chandlery_ops::gather_rows;
+use chandlery_ops::arrays::gather_rows;
 use image::{ImageFormat, Rgb, RgbImage};
 use std::path::Path;
 

@@ -16,7 +16,7 @@ use chandlery::Philox;
 use chandlery::softmax::{FitConfig, Softmax};
 use chandlery_datasets::preparation::StepConfig;
 use chandlery_datasets::{Preparation, Split, count};
-use chandlery_ops::gather_rows;
+use chandlery_ops::arrays::gather_rows;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::path::Path;

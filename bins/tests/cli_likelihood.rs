@@ -27,7 +27,7 @@ fn a_small_machine_is_summed_exactly_and_annealing_finds_the_same() {
     let options = chandlery_datasets::DataOptions { max_rows: Some(300), ..Default::default() };
     let rows = chandlery_datasets::open("mnist-sample", &options).unwrap().test.unwrap();
     let rows = (rows.to_tensor(&Cpu).unwrap() / 1.).unwrap();
-    let drawn = chandlery_ops::bernoulli(&rows, Philox::new(0, 6 << 32)).unwrap();
+    let drawn = chandlery_ops::core::bernoulli(&rows, Philox::new(0, 6 << 32)).unwrap();
     let model = Dbn::from_pretrained(&folder.path().join("run").display().to_string(), &Cpu).unwrap();
     let rbm = &model.layers()[0];
     assert!((rbm.exact_log_z(&mut |_, _| {}).unwrap() - log_z).abs() < 1e-9);

@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used)]
 mod common;
 use candle::{DType, Device::Cpu, Tensor};
-use chandlery_ops::{Philox, normal};
+use chandlery_ops::Philox;
+use chandlery_ops::core::normal;
 use common::{
     DAE, DBN_ON_CPU, Program, SPARSE_AUTOENCODER, TSNE, has, metrics, number, results, weights, write_npy,
 };

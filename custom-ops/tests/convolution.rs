@@ -1,11 +1,14 @@
 //! The convolution and its gradients equal plain loops, are each other's adjoints, and name what is wrong.
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 use candle::{DType, Device::Cpu, Result, Tensor, Var};
-use chandlery_ops::{
-    ConvolutionShape, Factors, Padding, Philox, convolution, convolution_, convolution_gradient_places,
+use chandlery_ops::Philox;
+use chandlery_ops::core::normal;
+use chandlery_ops::images::{
+    ConvolutionShape, Padding, convolution, convolution_, convolution_gradient_places,
     convolution_input_gradient_, convolution_input_gradient_reference, convolution_reference,
-    convolution_transposed, convolution_weight_gradient_, convolution_weight_gradient_reference, normal,
+    convolution_transposed, convolution_weight_gradient_, convolution_weight_gradient_reference,
 };
+use chandlery_ops::layers::Factors;
 
 /// `(height, width, channels), n_filters, size`, all sizes of one shape different: filters of one pixel, as large as the image, larger than
 /// half of it, odd and even; more positions than a tile, and images with fewer rows than there are tasks.

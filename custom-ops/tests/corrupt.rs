@@ -1,7 +1,9 @@
 //! Corrupted rows have the noise that they are named after, and each value's noise depends on its place only.
 #![allow(missing_docs)]
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Corruption, Draws, Philox, advance_, corrupt, corrupt_, corrupt_reference, uniform};
+use chandlery_ops::Philox;
+use chandlery_ops::core::{Draws, advance_, uniform};
+use chandlery_ops::layers::{Corruption, corrupt, corrupt_, corrupt_reference};
 
 const CPU: Device = Device::Cpu;
 const PLACE: Philox = Philox { seed: 31, stream: 6, offset: u64::MAX - 3 };

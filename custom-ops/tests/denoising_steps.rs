@@ -1,8 +1,10 @@
 //! Many steps of a denoising autoencoder in one op, on the CPU, against plain loops.
 use candle::{DType, Device::Cpu, Result, Tensor};
-use chandlery_ops::{
-    Corruption, DENOISING_FIGURES, DenoisingParams, DenoisingSteps, Draws, Philox, denoising_steps_,
-    denoising_steps_reference, normal, uniform,
+use chandlery_ops::Philox;
+use chandlery_ops::core::{Draws, normal, uniform};
+use chandlery_ops::layers::{
+    Corruption, DENOISING_FIGURES, DenoisingParams, DenoisingSteps, denoising_steps_,
+    denoising_steps_reference,
 };
 
 /// Visible and hidden units, rows of a minibatch, steps: below, at and above vectors, quadruples of units, groups and pairs of rows.

@@ -2,7 +2,8 @@
 #![allow(missing_docs)]
 use candle::cpu::erf::erfc_f64;
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Draws, Philox, bernoulli, math, normal, normal_, uniform, uniform_};
+use chandlery_ops::Philox;
+use chandlery_ops::core::{Draws, bernoulli, math, normal, normal_, uniform, uniform_};
 
 const N: usize = 1 << 20;
 const PLACE: Philox = Philox { seed: 20_260, stream: 3, offset: 77 };

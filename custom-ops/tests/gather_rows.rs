@@ -1,7 +1,7 @@
 //! Rows in any order, and what is refused.
 #![allow(missing_docs)]
 use candle::{DType, Device::Cpu, Result, Tensor};
-use chandlery_ops::{gather_rows, gather_rows_by};
+use chandlery_ops::arrays::{gather_rows, gather_rows_by};
 
 #[test]
 fn nothing_gathered_is_an_empty_matrix() -> Result<()> {

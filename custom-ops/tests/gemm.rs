@@ -1,10 +1,11 @@
 //! The product on the CPU: equal to plain loops around the sizes of its blocks, and the same bits on any number of threads.
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 use candle::{DType, Device::Cpu, Result, Tensor};
-use chandlery_ops::{
-    BiasGradients, Contrast, ContrastStep, Factors, Philox, Precision, WeightStep, contrast_step_, gemm_,
-    gemm_reference, normal,
+use chandlery_ops::core::normal;
+use chandlery_ops::layers::{
+    BiasGradients, Contrast, ContrastStep, Factors, WeightStep, contrast_step_, gemm_, gemm_reference,
 };
+use chandlery_ops::{Philox, Precision};
 
 /// `[rows, cols]` inside a larger buffer, row-major or the transposed view of one.
 fn operand(rows: usize, cols: usize, transposed: bool, stream: u64) -> Result<Tensor> {
@@ -128,7 +129,7 @@ fn the_fused_update_is_the_bits_of_product_and_weight_step() -> Result<()> {
             let want = params.copy()?;
             let both = |t: &Tensor| t.get(0)?.narrow(0, 0, 2)?.flatten(0, 1);
             gemm_(&want.get(1)?, &both(&h)?.t()?, &both(&x)?, Factors::Tensor(&scalars), Precision::F32)?;
-            chandlery_ops::weight_step_(&want, &scalars, WeightStep { l1, l2 })?;
+            chandlery_ops::layers::weight_step_(&want, &scalars, WeightStep { l1, l2 })?;
             let zeros = |n: usize| Tensor::zeros((4, n), DType::F32, &Cpu);
             let to = Contrast {
                 params: &params,

@@ -1,9 +1,11 @@
 //! Dropout keeps the mean, both passes agree on who is left out, and what does not fit is said.
 #![allow(missing_docs, clippy::unwrap_used)]
 use candle::{DType, Device::Cpu, Result, Tensor};
-use chandlery_ops::{
-    Activation, AdamStep, Draws, Dropout, OutputLoss, Philox, SgdStep, adam_step_, layer_backward_,
-    layer_forward_, output_loss_, sgd_step_, softmax_loss_,
+use chandlery_ops::Philox;
+use chandlery_ops::core::Draws;
+use chandlery_ops::layers::{
+    Activation, AdamStep, Dropout, OutputLoss, SgdStep, adam_step_, layer_backward_, layer_forward_,
+    output_loss_, sgd_step_, softmax_loss_,
 };
 
 fn dropout(rate: f32) -> Option<Dropout<'static>> {

@@ -1,11 +1,16 @@
 //! Products of patches: equal to window after window, adjoint to each other, with right derivatives.
 #![allow(missing_docs, clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor, Var};
-use chandlery_ops::{
-    BiasGradients, Contrast, ContrastStep, Factors, PatchDirection, PatchGrid, Philox, Precision, WeightStep,
-    normal, patch_contrast_step_, patch_gradient_, patch_gradient_reference, patch_product, patch_product_,
-    patch_product_reference, split_into_, uniform, weight_step_reference,
+use chandlery_ops::arrays::split_into_;
+use chandlery_ops::core::{normal, uniform};
+use chandlery_ops::images::{
+    PatchDirection, PatchGrid, patch_contrast_step_, patch_gradient_, patch_gradient_reference,
+    patch_product, patch_product_, patch_product_reference,
 };
+use chandlery_ops::layers::{
+    BiasGradients, Contrast, ContrastStep, Factors, WeightStep, weight_step_reference,
+};
+use chandlery_ops::{Philox, Precision};
 
 const CPU: Device = Device::Cpu;
 const UP: PatchDirection = PatchDirection::Up;

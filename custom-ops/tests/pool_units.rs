@@ -1,9 +1,10 @@
 //! Units with probabilistic max-pooling equal plain loops, agree on both sides, and name what is wrong.
 #![allow(clippy::unwrap_used)]
 use candle::{DType, Device::Cpu, Result, Tensor};
-use chandlery_ops::{
-    Draws, Philox, PoolShape, PoolSide, Unit, UnitPlanes, normal, pool_units_, pool_units_reference, units_,
-};
+use chandlery_ops::Philox;
+use chandlery_ops::core::{Draws, normal};
+use chandlery_ops::images::{PoolShape, PoolSide, pool_units_, pool_units_reference};
+use chandlery_ops::layers::{Unit, UnitPlanes, units_};
 
 /// Blocks of one, two, three and five places; as large as the map; one map, and more than a vector holds; lines of more than a tile.
 const SHAPES: [PoolShape; 7] = [

@@ -1,7 +1,9 @@
 //! Inner products of rows are exact to f64 and name what is wrong.
 #![allow(missing_docs)]
 use candle::{DType, Device::Cpu, Result, Tensor};
-use chandlery_ops::{Philox, normal, row_dots, row_dots_reference};
+use chandlery_ops::Philox;
+use chandlery_ops::arrays::{row_dots, row_dots_reference};
+use chandlery_ops::core::normal;
 
 #[test]
 fn products_match_the_reference_around_lanes_and_segments() -> Result<()> {

@@ -1,7 +1,9 @@
 //! Softmax groups have the means of their formula, draw each class as often as its mean says, and write where they are told.
 #![allow(missing_docs)]
 use candle::{DType, Device::Cpu, Result, Tensor};
-use chandlery_ops::{Draws, Philox, UnitPlanes, advance_, normal, softmax_units_, softmax_units_reference};
+use chandlery_ops::Philox;
+use chandlery_ops::core::{Draws, advance_, normal};
+use chandlery_ops::layers::{UnitPlanes, softmax_units_, softmax_units_reference};
 
 const PLACE: Philox = Philox { seed: 11, stream: 22, offset: 33 };
 const BOTH: UnitPlanes = UnitPlanes { mean: Some(0), mean_scale: 1., sample: Some(2), low: None };

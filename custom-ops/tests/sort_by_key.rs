@@ -1,7 +1,8 @@
 //! Sorts by key and prefix sums against plain loops; `tests/parity` holds the GPU to the same.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Philox, prefix_sum, prefix_sum_reference, sort_by_key, sort_by_key_reference};
+use chandlery_ops::Philox;
+use chandlery_ops::arrays::{prefix_sum, prefix_sum_reference, sort_by_key, sort_by_key_reference};
 
 const CPU: Device = Device::Cpu;
 

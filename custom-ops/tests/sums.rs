@@ -1,7 +1,9 @@
 //! Column sums are close to exact and in the order that they say.
 #![allow(missing_docs)]
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Philox, column_sums_, column_sums_reference, normal};
+use chandlery_ops::Philox;
+use chandlery_ops::arrays::{column_sums_, column_sums_reference};
+use chandlery_ops::core::normal;
 
 fn sums_of(x: &Tensor) -> Result<Vec<f32>> {
     // Not zero to begin with: what was there must not be added.

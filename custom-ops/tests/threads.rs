@@ -1,7 +1,10 @@
 //! Ops within the tasks of rayon: a thread that waits takes up no op on a tensor that it holds.
 #![allow(missing_docs, clippy::expect_used)]
 use candle::{DType, Device::Cpu, Result, Tensor};
-use chandlery_ops::{Factors, Philox, Precision, gemm_, normal, scale_into_, uniform};
+use chandlery_ops::arrays::scale_into_;
+use chandlery_ops::core::{normal, uniform};
+use chandlery_ops::layers::{Factors, gemm_};
+use chandlery_ops::{Philox, Precision};
 use std::sync::mpsc;
 use std::time::Duration;
 

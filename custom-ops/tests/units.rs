@@ -2,9 +2,9 @@
 #![allow(missing_docs)]
 use candle::cpu::erf::erfc_f64;
 use candle::{DType, Device::Cpu, Result, Tensor};
-use chandlery_ops::{
-    Draws, Philox, Unit, UnitPlanes, bernoulli, math, normal, unit_mean, unit_sample, units_,
-};
+use chandlery_ops::Philox;
+use chandlery_ops::core::{Draws, bernoulli, math, normal};
+use chandlery_ops::layers::{Unit, UnitPlanes, unit_mean, unit_sample, units_};
 
 const PLACE: Philox = Philox { seed: 11, stream: 22, offset: 33 };
 const UNITS: [Unit; 3] = [Unit::Bernoulli, Unit::Gaussian, Unit::Rectified];

@@ -4,7 +4,7 @@
 //! the epoch's number alone. Rows travel as stored (a byte stays a byte) in large chunks of that order:
 //!
 //! - a split that fits [`FeedConfig::resident_bytes`] is copied to the device once, and chunks are gathered there;
-//! - any other is gathered by a thread of its own and crosses through [`chandlery_ops::ChunkUpload`] (pinned memory and a
+//! - any other is gathered by a thread of its own and crosses through [`chandlery_ops::core::ChunkUpload`] (pinned memory and a
 //!   copy stream on CUDA), the next chunk while the present one is in use; in shuffled epochs the first chunk of the next epoch
 //!   follows the last one.
 //!
@@ -14,7 +14,8 @@ use crate::ahead::{Ahead, Orders, Part};
 use crate::source::row_bytes;
 use crate::{Error, Result, Split};
 use candle::{Device, Tensor};
-use chandlery_ops::{ChunkUpload, gather_rows};
+use chandlery_ops::arrays::gather_rows;
+use chandlery_ops::core::ChunkUpload;
 
 /// How a [`Feed`] cuts a split into minibatches.
 #[derive(Debug, Clone, PartialEq, Eq)]

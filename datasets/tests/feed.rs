@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 fn devices() -> Result<Vec<Device>> {
     let mut devices = vec![Device::Cpu];
     if cfg!(feature = "cuda") {
-        devices.push(chandlery_ops::cuda_device(0)?);
+        devices.push(chandlery_ops::core::cuda_device(0)?);
     }
     Ok(devices)
 }

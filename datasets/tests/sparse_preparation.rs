@@ -3,7 +3,8 @@ mod common;
 use candle::{DType, Device::Cpu, Tensor};
 use chandlery_datasets::preparation::{Moments, Pca, Preparation, StepConfig};
 use chandlery_datasets::{Source, SparseBlock, Split};
-use chandlery_ops::{Philox, uniform};
+use chandlery_ops::Philox;
+use chandlery_ops::core::uniform;
 use common::*;
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! Checks of shapes and ranges, with their error messages in one place.
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Philox, raise_to_largest_};
+use chandlery_ops::Philox;
+use chandlery_ops::core::raise_to_largest_;
 
 /// Checks that `t` is `[batch, want]` and returns `batch`.
 pub(crate) fn batch_of(op: &str, name: &str, t: &Tensor, want: usize) -> Result<usize> {

@@ -5,7 +5,9 @@
 use crate::io::{bytes_of, read, tensors_of, unread, written};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
-use chandlery_ops::{Philox, advance_, scale_into_};
+use chandlery_ops::Philox;
+use chandlery_ops::arrays::scale_into_;
+use chandlery_ops::core::advance_;
 use flate2::Crc;
 use safetensors::SafeTensors;
 use serde::Serialize;

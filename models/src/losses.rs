@@ -4,7 +4,7 @@ use candle::{DType, Device, Result, Tensor};
 
 /// Two sums over all steps, and what of them was reported: the loss of each row, and its second figure.
 pub(crate) struct LossSums {
-    /// `[2, n]` f64: two sums, each in parts, see [`output_loss_`](chandlery_ops::output_loss_).
+    /// `[2, n]` f64: two sums, each in parts, see [`output_loss_`](chandlery_ops::layers::output_loss_).
     gathered: Tensor,
     /// Rows of the steps since the last report.
     rows: u64,

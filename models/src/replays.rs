@@ -5,7 +5,7 @@
 use crate::prepare::to_load;
 use candle::{Device, Result, Tensor};
 use chandlery_datasets::Preparation;
-use chandlery_ops::Replay;
+use chandlery_ops::core::Replay;
 
 /// Recordings of as many steps as are best made at once, of half as many and so on down to one.
 pub(crate) struct Replays(Vec<(usize, Replay)>);

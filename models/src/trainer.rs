@@ -16,7 +16,7 @@ use std::path::Path;
 /// # fn main() -> candle::Result<()> {
 /// let rbm = Rbm::init(RbmConfig::new(6, 4), Philox::new(0, 0), &Cpu)?;
 /// let mut trainer = RbmTrainer::new(&rbm, CdConfig { batch: 8, ..CdConfig::default() }, Philox::new(0, 1))?;
-/// let rows = chandlery_ops::uniform((32, 6), &Cpu, Philox::new(0, 2))?;
+/// let rows = chandlery_ops::core::uniform((32, 6), &Cpu, Philox::new(0, 2))?;
 /// for epoch in 0..3 {
 ///     trainer.begin_epoch(epoch)?;
 ///     for minibatch in rows.chunk(4, 0)? {

@@ -1,6 +1,6 @@
 //! Rows that must lie between 0 and 1: states or probabilities of Bernoulli units, and targets of sigmoid outputs.
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::extend_range_;
+use chandlery_ops::arrays::extend_range_;
 
 /// How far beyond 0 and 1 rounding may bring a value.
 const ROUNDING: f32 = 1e-5;

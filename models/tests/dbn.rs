@@ -6,7 +6,8 @@ use candle_nn::VarBuilder;
 use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::rbm::{CdConfig, Rbm, SparsityConfig, VisibleUnit};
-use chandlery_ops::{Philox, uniform};
+use chandlery_ops::Philox;
+use chandlery_ops::core::uniform;
 use std::path::Path;
 
 const CPU: Device = Device::Cpu;

@@ -7,7 +7,7 @@ use chandlery::dictionary::image::{
     BandSum, Denoise, ImageTrainer, ImageTraining, Inpaint, PatchGrid, cosines, denoise,
     denoise_with_progress, estimate_sigma, inpaint, inpaint_with_progress, psnr, random_patches,
 };
-use chandlery_ops::{normal, uniform};
+use chandlery_ops::core::{normal, uniform};
 
 fn values(t: &Tensor) -> Vec<f32> {
     t.flatten_all().unwrap().to_vec1().unwrap()

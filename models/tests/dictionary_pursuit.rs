@@ -3,7 +3,8 @@
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery::Philox;
 use chandlery::dictionary::pursuit::{PursuitMethod, SparseCoder};
-use chandlery_ops::{ErrorTarget, SparseCodes, normal, uniform};
+use chandlery_ops::codes::{ErrorTarget, SparseCodes};
+use chandlery_ops::core::{normal, uniform};
 use std::collections::BTreeSet;
 
 const OTHERS: [PursuitMethod; 3] =

@@ -8,7 +8,8 @@ use chandlery::dictionary::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Init, PursuitMethod, Replace,
     SparseCoder, UpdateRule, init,
 };
-use chandlery_ops::{Philox, normal};
+use chandlery_ops::Philox;
+use chandlery_ops::core::normal;
 
 const N: usize = 50;
 const P: usize = 20;

@@ -15,7 +15,8 @@ use chandlery::feedforward::{
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::RbmConfig;
 use chandlery::schedule::Schedule;
-use chandlery_ops::{Philox, normal, uniform};
+use chandlery_ops::Philox;
+use chandlery_ops::core::{normal, uniform};
 
 const CPU: Device = Device::Cpu;
 

@@ -5,7 +5,8 @@ use candle_nn::Linear;
 use chandlery::Trainer;
 use chandlery::labelled::{LabelledDbn, LabelledDbnConfig, LabelledRbm, Stage, UpDownConfig, UpDownTrainer};
 use chandlery::schedule::Schedule;
-use chandlery_ops::{Philox, normal};
+use chandlery_ops::Philox;
+use chandlery_ops::core::normal;
 
 const CPU: Device = Device::Cpu;
 /// Three features, two classes, three hidden units: 8 · 2 · 8 states.

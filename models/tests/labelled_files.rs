@@ -10,7 +10,8 @@ use chandlery::labelled::{LabelledDbn, LabelledDbnConfig, Stage, UpDownConfig, U
 use chandlery::pretrained::{ModelType, model_type};
 use chandlery::rbm::HiddenUnit;
 use chandlery::schedule::Schedule;
-use chandlery_ops::{Philox, Precision, uniform};
+use chandlery_ops::core::uniform;
+use chandlery_ops::{Philox, Precision};
 
 const CPU: Device = Device::Cpu;
 

@@ -6,7 +6,8 @@ use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::labelled::{LabelledDbn, Stage, UpDownConfig, UpDownTrainer};
 use chandlery::rbm::CdConfig;
 use chandlery::schedule::Schedule;
-use chandlery_ops::{Philox, bernoulli};
+use chandlery_ops::Philox;
+use chandlery_ops::core::bernoulli;
 
 const CPU: Device = Device::Cpu;
 

@@ -6,7 +6,8 @@ use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::rbm::likelihood::{Ais, AisConfig, AisRun, Estimate, Stage};
 use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
 use chandlery::schedule::Schedule;
-use chandlery_ops::{Philox, normal, uniform};
+use chandlery_ops::Philox;
+use chandlery_ops::core::{normal, uniform};
 
 const CPU: Device = Device::Cpu;
 const KINDS: [VisibleUnit; 3] = [VisibleUnit::Bernoulli, VisibleUnit::Gaussian, VisibleUnit::GaussianLearned];

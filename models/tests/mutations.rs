@@ -19,7 +19,7 @@ use chandlery::sparse_autoencoder::{
     SparseAutoencoderTrainer, TrainerConfig,
 };
 use chandlery::{Philox, Trainer};
-use chandlery_ops::{normal, uniform};
+use chandlery_ops::core::{normal, uniform};
 use mutants::{Whole, campaign, sealed};
 use std::path::Path;
 

@@ -8,7 +8,7 @@ use chandlery::patch_rbm::{PatchGrid, PatchRbm};
 use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
 use chandlery::{Philox, Trainer};
-use chandlery_ops::{bernoulli, normal, uniform};
+use chandlery_ops::core::{bernoulli, normal, uniform};
 
 const CPU: Device = Device::Cpu;
 

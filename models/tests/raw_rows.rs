@@ -11,7 +11,7 @@ use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardTrainer};
 use chandlery::labelled::{LabelledDbn, UpDownConfig, UpDownTrainer};
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
 use chandlery::{ImageShape, Philox, Preparation, Trainer};
-use chandlery_ops::{normal, uniform};
+use chandlery_ops::core::{normal, uniform};
 use common::bits;
 use std::path::Path;
 

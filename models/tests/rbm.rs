@@ -5,7 +5,8 @@ use chandlery::Preparation;
 use chandlery::Trainer;
 use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
-use chandlery_ops::{Philox, normal, uniform};
+use chandlery_ops::Philox;
+use chandlery_ops::core::{normal, uniform};
 
 const CPU: Device = Device::Cpu;
 
@@ -403,7 +404,7 @@ fn binarised_training_is_training_on_drawn_rows() -> Result<()> {
             // Each step draws rows, then hidden units, and goes on in the sequence: never the same rows twice.
             let before = trainer.model()?.to(DType::F32, &CPU)?;
             trainer.step(&grey, None)?;
-            let rows = chandlery_ops::bernoulli(&grey, at)?;
+            let rows = chandlery_ops::core::bernoulli(&grey, at)?;
             at = at.advanced(batch * n_visible);
             let mut plain =
                 RbmTrainer::above(&lower, &before, &Preparation::default(), training.clone(), at)?;

@@ -3,7 +3,8 @@
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery::Philox;
 use chandlery::sparse_coding::lasso::{Lasso, LineSearch, Solver, Status, Stop};
-use chandlery_ops::{lasso_gaps_reference, lasso_reference, normal, uniform};
+use chandlery_ops::codes::{lasso_gaps_reference, lasso_reference};
+use chandlery_ops::core::{normal, uniform};
 
 const SOLVERS: [Solver; 7] = [
     Solver::ActiveSet,

@@ -16,7 +16,8 @@ use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
 use chandlery::schedule::Schedule;
 use chandlery::{Philox, Trainer};
-use chandlery_ops::{Precision, uniform};
+use chandlery_ops::Precision;
+use chandlery_ops::core::uniform;
 
 const CPU: Device = Device::Cpu;
 const BATCH: usize = 10;

@@ -16,7 +16,7 @@ use chandlery::sparse_autoencoder::{
 };
 use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig};
 use chandlery::{Philox, Preparation, Trainer};
-use chandlery_ops::{normal, uniform};
+use chandlery_ops::core::{normal, uniform};
 
 const CPU: Device = Device::Cpu;
 const N: usize = 8;

@@ -1,6 +1,8 @@
 //! The descent of atoms where blocks share columns: the same as the reference, the same bits in every run.
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{AtomLength, Philox, descend_atoms_, descend_atoms_reference, normal};
+use chandlery_ops::Philox;
+use chandlery_ops::codes::{AtomLength, descend_atoms_, descend_atoms_reference};
+use chandlery_ops::core::normal;
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const CPU: Device = Device::Cpu;

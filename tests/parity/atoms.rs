@@ -4,11 +4,13 @@ use chandlery::dictionary::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Init, OnlineConfig,
     OnlineTrainer, PursuitMethod, SparseCoder, UpdateRule, init,
 };
-use chandlery_ops::{
-    AtomLength, AtomUpdate, AtomUses, Bounds, FIGURE_PARTS, Philox, Pursuit, SparseCodes, StatisticsStep,
+use chandlery_ops::Philox;
+use chandlery_ops::codes::{
+    AtomLength, AtomUpdate, AtomUses, Bounds, FIGURE_PARTS, Pursuit, SparseCodes, StatisticsStep,
     atom_coherence, atom_coherence_, atom_coherence_reference, bomp, code_figures_, codes_statistics_,
-    descend_atoms_, descend_atoms_reference, normal, row_squares, update_atoms, update_atoms_reference,
+    descend_atoms_, descend_atoms_reference, row_squares, update_atoms, update_atoms_reference,
 };
+use chandlery_ops::core::normal;
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const CPU: Device = Device::Cpu;

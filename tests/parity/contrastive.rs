@@ -1,12 +1,14 @@
 //! The parameter update: equal to candle's ops, and the same bits on every device.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{
-    BiasGradients, BiasStep, Contrast, ContrastStep, Phases, Philox, Precision, Sparsity, WeightStep,
-    bias_step_, bias_step_reference, contrast_step_, contrast_step_reference, contrast_step_takes_halves,
-    halves_into_, joined_into_, max_norm_rows_, normal, split_into_, uniform, warpgroups_multiply,
-    weight_step_, weight_step_reference,
+use chandlery_ops::arrays::{halves_into_, joined_into_, split_into_};
+use chandlery_ops::core::{normal, uniform};
+use chandlery_ops::layers::{
+    BiasGradients, BiasStep, Contrast, ContrastStep, Phases, Sparsity, WeightStep, bias_step_,
+    bias_step_reference, contrast_step_, contrast_step_reference, contrast_step_takes_halves, max_norm_rows_,
+    warpgroups_multiply, weight_step_, weight_step_reference,
 };
+use chandlery_ops::{Philox, Precision};
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const CPU: Device = Device::Cpu;

@@ -1,10 +1,13 @@
 //! The convolution and its gradients equal plain loops on every device.
 use candle::{DType, Device, Result, Tensor, Var};
-use chandlery_ops::{
-    ConvolutionShape, Factors, Padding, Philox, convolution, convolution_, convolution_gradient_places,
+use chandlery_ops::Philox;
+use chandlery_ops::core::normal;
+use chandlery_ops::images::{
+    ConvolutionShape, Padding, convolution, convolution_, convolution_gradient_places,
     convolution_input_gradient_, convolution_input_gradient_reference, convolution_reference,
-    convolution_weight_gradient_, convolution_weight_gradient_reference, normal,
+    convolution_weight_gradient_, convolution_weight_gradient_reference,
 };
+use chandlery_ops::layers::Factors;
 use chandlery_tests::devices;
 
 /// `(height, width, channels), n_filters, size`: one tile and several, rows that tiles cross, bands; channels in steps of one pixel and of

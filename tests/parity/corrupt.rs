@@ -1,6 +1,9 @@
 //! Corrupted rows: the same bits on every device, for any launch and any cut by rows.
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Corruption, Draws, Philox, advance_, corrupt, corrupt_, split_into_, uniform};
+use chandlery_ops::Philox;
+use chandlery_ops::arrays::split_into_;
+use chandlery_ops::core::{Draws, advance_, uniform};
+use chandlery_ops::layers::{Corruption, corrupt, corrupt_};
 use chandlery_tests::{assert_same_bits, devices};
 
 const PLACE: Philox = Philox { seed: 0x1234_5678_9abc_def0, stream: u64::MAX, offset: u64::MAX - 2 };

@@ -7,7 +7,8 @@ use chandlery::dae::{
 };
 use chandlery::{Philox, Trainer};
 use chandlery_datasets::DataOptions;
-use chandlery_ops::{Corruption, uniform};
+use chandlery_ops::core::uniform;
+use chandlery_ops::layers::Corruption;
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const CPU: Device = Device::Cpu;

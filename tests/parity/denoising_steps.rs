@@ -1,8 +1,10 @@
 //! Many steps of a denoising autoencoder in one launch against the plain loops.
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{
-    Corruption, DENOISING_FIGURES, DenoisingParams, DenoisingSteps, Draws, Philox, denoising_steps_,
-    denoising_steps_fit, denoising_steps_reference, normal, uniform,
+use chandlery_ops::Philox;
+use chandlery_ops::core::{Draws, normal, uniform};
+use chandlery_ops::layers::{
+    Corruption, DENOISING_FIGURES, DenoisingParams, DenoisingSteps, denoising_steps_, denoising_steps_fit,
+    denoising_steps_reference,
 };
 use chandlery_tests::devices;
 

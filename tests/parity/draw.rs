@@ -1,9 +1,9 @@
 //! Draws: the same bits on every device. What they are, and how they are distributed, is tested on the CPU in
 //! `custom-ops/tests`.
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{
-    Draws, Philox, advance_, bernoulli, bernoulli_into_, normal, normal_, uniform, uniform_,
-};
+use chandlery_ops::Philox;
+use chandlery_ops::core::{Draws, advance_, bernoulli, normal, normal_, uniform, uniform_};
+use chandlery_ops::layers::bernoulli_into_;
 use chandlery_tests::{assert_same_bits, devices};
 
 const PLACE: Philox = Philox { seed: 0x1234_5678_9abc_def0, stream: u64::MAX, offset: u64::MAX - 2 };

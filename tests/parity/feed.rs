@@ -2,7 +2,7 @@
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
 use chandlery_datasets::{Feed, FeedConfig, Split};
-use chandlery_ops::ChunkUpload;
+use chandlery_ops::core::ChunkUpload;
 use chandlery_tests::devices;
 
 #[test]

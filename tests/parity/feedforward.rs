@@ -10,12 +10,13 @@ use chandlery::feedforward::{
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::RbmConfig;
 use chandlery::schedule::Schedule;
-use chandlery_ops::{
-    Activation, AdamStep, Draws, Dropout, OutputLoss, Philox, Precision, SgdStep, adam_step_,
-    adam_step_reference, advance_, layer_backward_, layer_backward_reference, layer_forward_,
-    layer_forward_reference, normal, output_loss_, output_loss_reference, sgd_step_, sgd_step_reference,
-    softmax_loss_, softmax_loss_reference,
+use chandlery_ops::core::{Draws, advance_, normal};
+use chandlery_ops::layers::{
+    Activation, AdamStep, Dropout, OutputLoss, SgdStep, adam_step_, adam_step_reference, layer_backward_,
+    layer_backward_reference, layer_forward_, layer_forward_reference, output_loss_, output_loss_reference,
+    sgd_step_, sgd_step_reference, softmax_loss_, softmax_loss_reference,
 };
+use chandlery_ops::{Philox, Precision};
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const CPU: Device = Device::Cpu;
@@ -116,7 +117,7 @@ fn losses_match_the_reference_and_the_bits_of_the_cpu() -> Result<()> {
     for device in devices()? {
         for (batch, n) in SHAPES {
             let (pre, bias) = (draw(batch, n, 3)?, draw(1, n, 4)?.squeeze(0)?);
-            let target = chandlery_ops::uniform((batch, n), &CPU, Philox::new(60, 5))?;
+            let target = chandlery_ops::core::uniform((batch, n), &CPU, Philox::new(60, 5))?;
             let labels: Vec<u32> = (0..batch).map(|i| (i * 7 % n) as u32).collect();
             let labels = Tensor::from_vec(labels, batch, &CPU)?;
             let run = |device: &Device, loss: Option<OutputLoss>| -> Result<(Tensor, Tensor)> {
@@ -230,8 +231,8 @@ fn train(
 ) -> Result<Feedforward> {
     let network = network.to(DType::F32, device)?;
     let n_inputs = network.config().n_inputs();
-    let rows =
-        (chandlery_ops::uniform((80, n_inputs), &CPU, Philox::new(61, 0))? * 256.)?.to_dtype(DType::U8)?;
+    let rows = (chandlery_ops::core::uniform((80, n_inputs), &CPU, Philox::new(61, 0))? * 256.)?
+        .to_dtype(DType::U8)?;
     let rows = rows.to_device(device)?;
     let labels = Tensor::from_vec((0..80u32).map(|i| i * 5 / 3 % 3).collect::<Vec<_>>(), 80, device)?;
     let mut trainer = FeedforwardTrainer::new(&network, training.clone(), Philox::new(61, 1))?;
@@ -354,7 +355,8 @@ fn thirty_steps_are_the_same_on_every_device_recorded_or_not() -> Result<()> {
 fn adam_learns_the_same_on_every_device_and_in_every_precision() -> Result<()> {
     let config = FeedforwardConfig::autoencoder(&[64, 40, 8]);
     let network = Feedforward::init(config, Philox::new(62, 0), &CPU)?;
-    let rows = (chandlery_ops::uniform((80, 64), &CPU, Philox::new(61, 0))? * 256.)?.to_dtype(DType::U8)?;
+    let rows =
+        (chandlery_ops::core::uniform((80, 64), &CPU, Philox::new(61, 0))? * 256.)?.to_dtype(DType::U8)?;
     let rows = (rows.to_dtype(DType::F32)? / 255.)?;
     let run = |precision, device: &Device| -> Result<f64> {
         let training = BackpropConfig { batch: 20, precision, ..BackpropConfig::default() };

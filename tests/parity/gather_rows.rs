@@ -1,6 +1,8 @@
 //! Rows in any order: the bits of the reference, whatever their length and wherever the matrix begins.
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Philox, gather_rows, gather_rows_by, gather_rows_reference, raise_to_largest_, uniform};
+use chandlery_ops::Philox;
+use chandlery_ops::arrays::{gather_rows, gather_rows_by, gather_rows_reference};
+use chandlery_ops::core::{raise_to_largest_, uniform};
 use chandlery_tests::devices;
 
 #[test]

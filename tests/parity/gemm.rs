@@ -1,10 +1,13 @@
 //! The product in place: equal to plain loops in f64, whatever way the operands lie.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{
-    Draws, Factors, Philox, Precision, Unit, UnitPlanes, bernoulli, gemm_, gemm_batched_, gemm_parts_,
-    gemm_reference, gemm_split_, normal, split_into_, uniform, units_of_product_,
+use chandlery_ops::arrays::split_into_;
+use chandlery_ops::core::{Draws, bernoulli, normal, uniform};
+use chandlery_ops::layers::{
+    Factors, Unit, UnitPlanes, gemm_, gemm_batched_, gemm_parts_, gemm_reference, gemm_split_,
+    units_of_product_,
 };
+use chandlery_ops::{Philox, Precision};
 use chandlery_tests::{assert_close, devices};
 
 /// Error of a product of k terms of order 1, relative to their size √k: rounding of the operands, and of the sum.

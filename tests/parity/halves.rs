@@ -5,7 +5,9 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery::Trainer;
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
-use chandlery_ops::{Philox, Precision, halves_into_, joined_into_, normal, uniform};
+use chandlery_ops::arrays::{halves_into_, joined_into_};
+use chandlery_ops::core::{normal, uniform};
+use chandlery_ops::{Philox, Precision};
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const CPU: Device = Device::Cpu;

@@ -1,9 +1,11 @@
 //! The vectors of a quasi-Newton method: close to the exact sums, and the same bits on every device.
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{
-    Philox, combine_rows_, combine_rows_reference, moved_along, moved_along_reference, normal,
-    put_difference_, put_difference_reference,
+use chandlery_ops::Philox;
+use chandlery_ops::arrays::{
+    combine_rows_, combine_rows_reference, moved_along, moved_along_reference, put_difference_,
+    put_difference_reference,
 };
+use chandlery_ops::core::normal;
 use chandlery_tests::{assert_close, devices};
 
 const CPU: Device = Device::Cpu;

@@ -1,9 +1,10 @@
 //! Lasso solves on every device: to the gap that was asked for, to the optimum of the reference, the same bits in every run.
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{
-    LassoMethod, LassoOptions, LassoReport, LassoStep, LineSearch, Philox, lasso_, lasso_gaps_reference,
-    lasso_step_, normal, uniform,
+use chandlery_ops::Philox;
+use chandlery_ops::codes::{
+    LassoMethod, LassoOptions, LassoReport, LassoStep, LineSearch, lasso_, lasso_gaps_reference, lasso_step_,
 };
+use chandlery_ops::core::{normal, uniform};
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const CPU: Device = Device::Cpu;

@@ -3,7 +3,8 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::rbm::likelihood::{Ais, AisConfig, Estimate};
 use chandlery::rbm::{Rbm, RbmConfig, VisibleUnit};
-use chandlery_ops::{Philox, bernoulli, normal};
+use chandlery_ops::Philox;
+use chandlery_ops::core::{bernoulli, normal};
 use chandlery_tests::devices;
 
 const CPU: Device = Device::Cpu;

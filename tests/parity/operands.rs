@@ -1,10 +1,12 @@
 //! Operands that do not fit are refused by name, on every device: they neither hang nor fault.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{
-    Activation, BiasGradients, BiasStep, Contrast, ContrastStep, Draws, Factors, Phases, Philox, Precision,
-    Unit, UnitPlanes, WeightStep, bias_step_, contrast_step_, gemm_, layer_forward_, units_,
+use chandlery_ops::core::Draws;
+use chandlery_ops::layers::{
+    Activation, BiasGradients, BiasStep, Contrast, ContrastStep, Factors, Phases, Unit, UnitPlanes,
+    WeightStep, bias_step_, contrast_step_, gemm_, layer_forward_, units_,
 };
+use chandlery_ops::{Philox, Precision};
 use chandlery_tests::{assert_same_bits, devices};
 
 fn refused(result: Result<()>) -> String {
@@ -57,7 +59,7 @@ fn operands_of_another_device_are_refused_by_name() -> Result<()> {
         let error = refused(layer_forward_(&a, Some(&bias), Activation::Relu, None));
         let want = "layer_forward_: bias must be on Cuda { gpu_id: 0 }, the device of the result, got Cpu";
         assert_eq!(error, want);
-        let other = bias.to_device(&chandlery_ops::cuda_device(0)?)?;
+        let other = bias.to_device(&chandlery_ops::core::cuda_device(0)?)?;
         let error = refused(layer_forward_(&a, Some(&other), Activation::Relu, None));
         assert!(error.ends_with("got Cuda { gpu_id: 0 }, opened separately with its own stream"), "{error}");
     }

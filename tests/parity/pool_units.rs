@@ -1,10 +1,12 @@
 //! Units with probabilistic max-pooling: equal to the reference, and the same bits on every device.
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{
-    Draws, Philox, PoolShape, PoolSide, UnitPlanes, block_means_, block_means_reference, normal,
-    pool_backward_, pool_backward_reference, pool_units_, pool_units_reference, spread_blocks_,
-    spread_blocks_reference,
+use chandlery_ops::Philox;
+use chandlery_ops::core::{Draws, normal};
+use chandlery_ops::images::{
+    PoolShape, PoolSide, block_means_, block_means_reference, pool_backward_, pool_backward_reference,
+    pool_units_, pool_units_reference, spread_blocks_, spread_blocks_reference,
 };
+use chandlery_ops::layers::UnitPlanes;
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const PLACE: Philox = Philox { seed: 12, stream: 23, offset: u64::MAX - 5 };

@@ -1,9 +1,9 @@
 //! Recordings that fail, panic, are broken by others or move between threads leave the device usable and the results right.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{
-    Draws, Factors, Philox, Precision, Replay, advance_, bernoulli, gemm_, normal, uniform_,
-};
+use chandlery_ops::core::{Draws, Replay, advance_, bernoulli, normal, uniform_};
+use chandlery_ops::layers::{Factors, gemm_};
+use chandlery_ops::{Philox, Precision};
 use chandlery_tests::{assert_same_bits, devices};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -170,7 +170,7 @@ fn devices_can_be_opened_and_dropped_while_others_record() -> Result<()> {
         std::thread::scope(|scope| {
             let opener = scope.spawn(|| {
                 (0..8).try_for_each(|_| {
-                    let device = chandlery_ops::cuda_device(0)?;
+                    let device = chandlery_ops::core::cuda_device(0)?;
                     Tensor::rand(0f32, 1., 16, &device)?.sum_all()?.to_scalar::<f32>().map(drop)
                 })
             });
@@ -201,14 +201,17 @@ fn a_device_is_given_out_again_when_neither_it_nor_a_tensor_on_it_is_left() -> R
         return Ok(());
     }
     // Other tests open and drop devices meanwhile: one that is held is never given out, whatever they do.
-    let held = chandlery_ops::cuda_device(0)?;
-    let tensor = Tensor::rand(0f32, 1., 4, &chandlery_ops::cuda_device(0)?)?;
+    let held = chandlery_ops::core::cuda_device(0)?;
+    let tensor = Tensor::rand(0f32, 1., 4, &chandlery_ops::core::cuda_device(0)?)?;
     for _ in 0..20 {
-        let device = chandlery_ops::cuda_device(0)?;
+        let device = chandlery_ops::core::cuda_device(0)?;
         assert!(!device.same_device(&held), "a device in use was given out");
         assert!(!device.same_device(tensor.device()), "the device of a tensor was given out");
         let draws = Tensor::rand(0f32, 1., 4, &device)?.to_vec1::<f32>()?;
-        assert_eq!(draws, Tensor::rand(0f32, 1., 4, &chandlery_ops::cuda_device(0)?)?.to_vec1::<f32>()?);
+        assert_eq!(
+            draws,
+            Tensor::rand(0f32, 1., 4, &chandlery_ops::core::cuda_device(0)?)?.to_vec1::<f32>()?
+        );
     }
     assert_eq!(tensor.to_vec1::<f32>()?.len(), 4);
     Ok(())

@@ -5,10 +5,12 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, SparsityConfig, WeightStorage};
-use chandlery_ops::{
-    BiasGradients, BiasStep, Contrast, ContrastStep, Phases, Philox, Precision, Sparsity, WeightStep,
-    bias_step_, contrast_step_, contrast_step_reference, round_stochastic, rounding_bits, uniform,
+use chandlery_ops::core::uniform;
+use chandlery_ops::layers::{
+    BiasGradients, BiasStep, Contrast, ContrastStep, Phases, Sparsity, WeightStep, bias_step_,
+    contrast_step_, contrast_step_reference, round_stochastic, rounding_bits,
 };
+use chandlery_ops::{Philox, Precision};
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 use half::bf16;
 

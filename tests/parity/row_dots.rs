@@ -1,6 +1,8 @@
 //! Inner products of rows: close to the exact ones, and the same bits on every device.
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Philox, normal, row_dots};
+use chandlery_ops::Philox;
+use chandlery_ops::arrays::row_dots;
+use chandlery_ops::core::normal;
 use chandlery_tests::devices;
 
 #[test]

@@ -1,8 +1,8 @@
 //! Scaling, scalars, counters and recorded steps.
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{
-    Draws, Philox, Replay, advance_, normal, scale_into_, scale_into_reference, set_scalars_, uniform_,
-};
+use chandlery_ops::Philox;
+use chandlery_ops::arrays::{scale_into_, scale_into_reference};
+use chandlery_ops::core::{Draws, Replay, advance_, normal, set_scalars_, uniform_};
 use chandlery_tests::{assert_same_bits, devices};
 
 #[test]
@@ -72,7 +72,7 @@ fn a_recorded_step_draws_anew_each_time_as_if_it_were_not_recorded() -> Result<(
         let recorded = run(true)?;
         assert_eq!(recorded, run(false)?);
         for (i, draws) in recorded.iter().enumerate() {
-            let want = chandlery_ops::uniform(
+            let want = chandlery_ops::core::uniform(
                 6,
                 &Device::Cpu,
                 Philox { offset: 2 * i as u64, ..Philox::new(41, 0) },

@@ -1,7 +1,8 @@
 //! The linear classifier that measures features: the same minimum on every device, in f64 and in f32.
 use candle::{Device, Result, Tensor};
 use chandlery::softmax::{FitConfig, Softmax};
-use chandlery_ops::{Philox, uniform};
+use chandlery_ops::Philox;
+use chandlery_ops::core::uniform;
 use chandlery_tests::{assert_close, devices};
 
 #[test]

@@ -1,6 +1,8 @@
 //! Softmax groups: equal to the reference, and the same bits on every device.
 use candle::{Device, Result, Tensor};
-use chandlery_ops::{Draws, Philox, UnitPlanes, normal, softmax_units_, softmax_units_reference};
+use chandlery_ops::Philox;
+use chandlery_ops::core::{Draws, normal};
+use chandlery_ops::layers::{UnitPlanes, softmax_units_, softmax_units_reference};
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const PLACE: Philox = Philox { seed: 11, stream: 22, offset: u64::MAX - 5 };

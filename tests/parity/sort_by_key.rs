@@ -1,6 +1,7 @@
 //! Sorts by key and prefix sums: the same numbers on every device.
 use candle::{Device, Result, Tensor};
-use chandlery_ops::{Philox, prefix_sum, sort_by_key, sort_by_key_reference};
+use chandlery_ops::Philox;
+use chandlery_ops::arrays::{prefix_sum, sort_by_key, sort_by_key_reference};
 use chandlery_tests::devices;
 
 const CPU: Device = Device::Cpu;

@@ -5,7 +5,7 @@ use chandlery::sparse_autoencoder::{
     Cost, CostConfig, Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit,
     SparseAutoencoderRun,
 };
-use chandlery_ops::{normal, uniform};
+use chandlery_ops::core::{normal, uniform};
 use chandlery_tests::devices;
 use std::ops::ControlFlow;
 

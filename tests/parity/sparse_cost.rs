@@ -1,8 +1,8 @@
 //! The cost of a small sparse autoencoder in one op against candle's own ops in f64.
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{
-    Activation, Philox, SparseCost, normal, sparse_cost_, sparse_cost_fits, sparse_cost_reference, uniform,
-};
+use chandlery_ops::Philox;
+use chandlery_ops::core::{normal, uniform};
+use chandlery_ops::layers::{Activation, SparseCost, sparse_cost_, sparse_cost_fits, sparse_cost_reference};
 use chandlery_tests::devices;
 
 const CPU: Device = Device::Cpu;

@@ -1,6 +1,8 @@
 //! Column sums: close to the exact ones, and the same bits on every device.
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Philox, column_sums_, column_sums_reference, normal};
+use chandlery_ops::Philox;
+use chandlery_ops::arrays::{column_sums_, column_sums_reference};
+use chandlery_ops::core::normal;
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 fn sums_of(x: &Tensor) -> Result<Tensor> {

@@ -5,7 +5,9 @@ use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer};
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
-use chandlery_ops::{Philox, Pursuit, Replay, advance_, bomp, normal, normal_, uniform};
+use chandlery_ops::Philox;
+use chandlery_ops::codes::{Pursuit, bomp};
+use chandlery_ops::core::{Replay, advance_, normal, normal_, uniform};
 use chandlery_tests::{assert_same_bits, devices};
 use std::sync::Barrier;
 
@@ -66,7 +68,7 @@ fn eight_threads_at_once_get_what_each_gets_alone() -> Result<()> {
                 let mut rounds = vec![];
                 for _ in 0..4 {
                     let device = match (own, &device) {
-                        (true, Device::Cuda(_)) => chandlery_ops::cuda_device(0)?,
+                        (true, Device::Cuda(_)) => chandlery_ops::core::cuda_device(0)?,
                         (_, device) => device.clone(),
                     };
                     rounds.push(work(&device, path, seed)?);
@@ -99,7 +101,7 @@ fn eight_threads_at_once_get_what_each_gets_alone() -> Result<()> {
 fn another_device_reads_what_a_replay_wrote() -> Result<()> {
     for device in devices()? {
         let other = match &device {
-            Device::Cuda(_) => chandlery_ops::cuda_device(0)?,
+            Device::Cuda(_) => chandlery_ops::core::cuda_device(0)?,
             device => device.clone(),
         };
         // 64 MB: a draw takes longer than the launches of the next lines.
@@ -107,7 +109,7 @@ fn another_device_reads_what_a_replay_wrote() -> Result<()> {
         let counter = Tensor::zeros(1, DType::I64, &device)?;
         let (to, count) = (x.clone(), counter.clone());
         let mut replay = Replay::new(&device, move || {
-            normal_(&to, chandlery_ops::Draws::Counter { philox: Philox::new(3, 0), counter: &count })?;
+            normal_(&to, chandlery_ops::core::Draws::Counter { philox: Philox::new(3, 0), counter: &count })?;
             advance_(&count, 1 << 22)
         });
         for run in 0..6u64 {

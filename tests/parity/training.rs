@@ -5,7 +5,8 @@ use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, SparsityConfig, VisibleUnit};
-use chandlery_ops::{Philox, Precision, uniform};
+use chandlery_ops::core::uniform;
+use chandlery_ops::{Philox, Precision};
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const CPU: Device = Device::Cpu;

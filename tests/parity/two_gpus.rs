@@ -3,11 +3,14 @@
 use candle::{DType, Device, Module, Result, Tensor};
 use chandlery::Trainer;
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
-use chandlery_ops::{ChunkUpload, Factors, Philox, Precision, Pursuit, bomp, gemm_, normal, uniform};
+use chandlery_ops::codes::{Pursuit, bomp};
+use chandlery_ops::core::{ChunkUpload, normal, uniform};
+use chandlery_ops::layers::{Factors, gemm_};
+use chandlery_ops::{Philox, Precision};
 use chandlery_tests::{assert_close, assert_same_bits};
 
 fn both() -> Result<[Device; 2]> {
-    Ok([chandlery_ops::cuda_device(0)?, chandlery_ops::cuda_device(1)?])
+    Ok([chandlery_ops::core::cuda_device(0)?, chandlery_ops::core::cuda_device(1)?])
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Fused units: equal to the reference, and the same bits on every device.
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{
-    Draws, Philox, Unit, UnitPlanes, advance_, bernoulli, deltas_of_product_, deltas_of_product_reference,
-    error_places, errors_of_product_, errors_of_product_reference, normal, split_into_, uniform, units_,
-    units_of_product_, units_of_product_reference, units_reference,
+use chandlery_ops::Philox;
+use chandlery_ops::arrays::split_into_;
+use chandlery_ops::core::{Draws, advance_, bernoulli, normal, uniform};
+use chandlery_ops::layers::{
+    Unit, UnitPlanes, deltas_of_product_, deltas_of_product_reference, error_places, errors_of_product_,
+    errors_of_product_reference, units_, units_of_product_, units_of_product_reference, units_reference,
 };
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 

@@ -5,7 +5,8 @@ use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::labelled::{LabelledDbn, Stage, UpDownConfig, UpDownTrainer};
 use chandlery::schedule::Schedule;
-use chandlery_ops::{Philox, uniform};
+use chandlery_ops::Philox;
+use chandlery_ops::core::uniform;
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const CPU: Device = Device::Cpu;

@@ -1,6 +1,8 @@
 //! The range of values is that of a plain loop, on every device.
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Philox, extend_range_, normal, uniform};
+use chandlery_ops::Philox;
+use chandlery_ops::arrays::extend_range_;
+use chandlery_ops::core::{normal, uniform};
 use chandlery_tests::devices;
 
 #[test]

@@ -6,10 +6,13 @@ use crate::device::describe;
 use crate::report::Report;
 use anyhow::{Context, Result};
 use candle::{DType, Device, Tensor};
-use chandlery_ops::{
-    ConvolutionShape, Factors, Padding, Philox, convolution_, convolution_gradient_places,
-    convolution_input_gradient_, convolution_weight_gradient_, normal,
+use chandlery_ops::Philox;
+use chandlery_ops::core::normal;
+use chandlery_ops::images::{
+    ConvolutionShape, Padding, convolution_, convolution_gradient_places, convolution_input_gradient_,
+    convolution_weight_gradient_,
 };
+use chandlery_ops::layers::Factors;
 use clap::Args;
 use serde::Serialize;
 use std::str::FromStr;

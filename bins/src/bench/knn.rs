@@ -62,7 +62,7 @@ pub(super) fn run(args: &KnnArgs) -> Result<()> {
         let rows = (rows.to_device(&device)?.to_dtype(DType::F32)? * scale)?.contiguous()?;
         let (n, n_features) = rows.dims2()?;
         let Seconds { median, min, max } = time(&device, args.common.repeats, || {
-            chandlery_ops::knn(&rows, args.k, args.metric.0)?;
+            chandlery_ops::tsne::knn(&rows, args.k, args.metric.0)?;
             Ok(())
         })?;
         let row = Row {

@@ -11,7 +11,8 @@ use anyhow::Context;
 use candle::{DType, Device, Tensor};
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainer};
 use chandlery_datasets::Split;
-use chandlery_ops::{Factors, Philox, Precision, gemm_};
+use chandlery_ops::layers::{Factors, gemm_};
+use chandlery_ops::{Philox, Precision};
 use clap::Args;
 use serde::Serialize;
 

@@ -15,7 +15,8 @@ use chandlery::sparse_autoencoder::{
 use chandlery_datasets::patches::{ImageSet, PatchSampler};
 use chandlery_datasets::preparation::StepConfig;
 use chandlery_datasets::{DataOptions, Preparation};
-use chandlery_ops::{Precision, uniform};
+use chandlery_ops::Precision;
+use chandlery_ops::core::uniform;
 use clap::Args;
 use serde::Serialize;
 use std::ops::ControlFlow;

@@ -341,8 +341,8 @@ mod tests {
 
     #[test]
     fn a_penalty_gives_the_share_of_nonzeros_that_was_asked_for() -> Result<()> {
-        let signals = chandlery_ops::normal((60, 20), &Device::Cpu, Philox::new(1, 0))?;
-        let atoms = chandlery_ops::normal((40, 20), &Device::Cpu, Philox::new(1, 1))?;
+        let signals = chandlery_ops::core::normal((60, 20), &Device::Cpu, Philox::new(1, 0))?;
+        let atoms = chandlery_ops::core::normal((40, 20), &Device::Cpu, Philox::new(1, 1))?;
         let atoms = atoms.broadcast_div(&atoms.sqr()?.sum_keepdim(1)?.sqrt()?)?;
         for share in [0.05, 0.2] {
             let beta = penalty(&signals, &atoms, share)?;

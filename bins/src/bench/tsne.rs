@@ -96,9 +96,10 @@ impl Rows {
             }
             &Self::Blobs(n, d) => {
                 let centres =
-                    ((chandlery_ops::uniform((GROUPS, d), &Device::Cpu, Philox::new(15, 0))? - 0.5)? * 20.)?;
+                    ((chandlery_ops::core::uniform((GROUPS, d), &Device::Cpu, Philox::new(15, 0))? - 0.5)?
+                        * 20.)?;
                 made_up(n, |group, start, len| {
-                    let noise = chandlery_ops::normal(
+                    let noise = chandlery_ops::core::normal(
                         (len, d),
                         &Device::Cpu,
                         Philox::new(15, 1).advanced(start * d),
@@ -107,12 +108,13 @@ impl Rows {
                 })
             }
             &Self::Sheet(n, d) => {
-                let of = |stream| chandlery_ops::uniform((GROUPS, 2), &Device::Cpu, Philox::new(15, stream));
+                let of =
+                    |stream| chandlery_ops::core::uniform((GROUPS, 2), &Device::Cpu, Philox::new(15, stream));
                 let (centres, turn) =
-                    ((of(2)? * 8.)?, chandlery_ops::normal((2, d), &Device::Cpu, Philox::new(15, 3))?);
+                    ((of(2)? * 8.)?, chandlery_ops::core::normal((2, d), &Device::Cpu, Philox::new(15, 3))?);
                 made_up(n, |group, start, len| {
                     let at = |stream: u64, d: usize| {
-                        chandlery_ops::normal(
+                        chandlery_ops::core::normal(
                             (len, d),
                             &Device::Cpu,
                             Philox::new(15, stream).advanced(start * d),
@@ -298,7 +300,7 @@ fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
             Ok(())
         })
     };
-    let (timed, taken) = chandlery_ops::most_memory(device, runs)?;
+    let (timed, taken) = chandlery_ops::core::most_memory(device, runs)?;
     let Seconds { median, min, max } = timed?;
     let of_rows = (rows.elem_count() * rows.dtype().size_in_bytes()) as u64;
     let (paper_seconds, cuml) = of.known(n, args.dims);

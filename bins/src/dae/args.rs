@@ -11,7 +11,7 @@ use crate::session::{FeedArgs, SessionArgs};
 use chandlery::dae::DaeTrainConfig;
 use chandlery::feedforward::Activation;
 use chandlery_datasets::preparation::StepConfig;
-use chandlery_ops::Corruption;
+use chandlery_ops::layers::Corruption;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;

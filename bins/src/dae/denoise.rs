@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::dae::StackedDae;
 use chandlery_datasets::{ImageShape, count};
-use chandlery_ops::Corruption;
+use chandlery_ops::layers::Corruption;
 use serde_json::json;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

@@ -11,7 +11,7 @@ use anyhow::Result;
 use candle::{Device, Tensor};
 use chandlery::dae::StackedDae;
 use chandlery_datasets::{ImageShape, Split};
-use chandlery_ops::{Corruption, corrupt};
+use chandlery_ops::layers::{Corruption, corrupt};
 use std::path::Path;
 
 /// Lowest-layer filters in the picture of a run.

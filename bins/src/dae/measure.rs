@@ -8,7 +8,7 @@ use candle::{DType, Device, Tensor};
 use chandlery::Philox;
 use chandlery::dae::StackedDae;
 use chandlery_datasets::Split;
-use chandlery_ops::{Corruption, corrupt};
+use chandlery_ops::layers::{Corruption, corrupt};
 use serde::Serialize;
 
 /// Noise, and the seed of its draws.

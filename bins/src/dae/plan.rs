@@ -10,7 +10,7 @@ use chandlery::feedforward::{Activation, ReconstructionLoss};
 use chandlery::{Philox, in_unit_interval};
 use chandlery_datasets::preparation::{Preparation, RowStatistics, StepConfig};
 use chandlery_datasets::{Split, count};
-use chandlery_ops::Corruption;
+use chandlery_ops::layers::Corruption;
 
 /// Learning rates when none is asked for: of sigmoid units on values between 0 and 1, and of others.
 const LEARNING_RATES: (f64, f64) = (0.1, 0.001);

@@ -13,7 +13,7 @@ use candle::Tensor;
 use chandlery::dae::StackedDaeTrainer;
 use chandlery::{Philox, Trainer};
 use chandlery_datasets::{Feed, Split};
-use chandlery_ops::corrupt;
+use chandlery_ops::layers::corrupt;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::path::Path;

@@ -247,7 +247,7 @@ impl LikelihoodArgs {
         }
         Ok(match self.binarize {
             Some(BinarizeArg::Threshold) => grey.ge(0.5)?.to_dtype(DType::F32)?,
-            Some(BinarizeArg::Draw) | None => chandlery_ops::bernoulli(&grey.contiguous()?, philox)?,
+            Some(BinarizeArg::Draw) | None => chandlery_ops::core::bernoulli(&grey.contiguous()?, philox)?,
         })
     }
 

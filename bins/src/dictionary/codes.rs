@@ -16,7 +16,7 @@ use candle::{DType, Device, Tensor};
 use chandlery::dictionary::Dictionary;
 use chandlery::io::save_tensors;
 use chandlery_datasets::whole::WholeFile;
-use chandlery_ops::SparseCodes;
+use chandlery_ops::codes::SparseCodes;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::Path;

@@ -10,7 +10,7 @@
 //! | `format` | bytes | `csr` |
 use anyhow::{Context, Result};
 use candle::DType;
-use chandlery_ops::SparseCodes;
+use chandlery_ops::codes::SparseCodes;
 use npyz::{AutoSerialize, Serialize, TypeStr, WriterBuilder};
 use std::io::{Seek, Write};
 use zip::ZipWriter;

@@ -14,7 +14,7 @@ use chandlery::Philox;
 use chandlery::dictionary::image::{
     Denoise, ImageTrainer, denoise_with_progress as denoise_plane, estimate_sigma,
 };
-use chandlery_ops::normal;
+use chandlery_ops::core::normal;
 use serde_json::json;
 use std::time::Instant;
 

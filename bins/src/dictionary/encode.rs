@@ -21,7 +21,7 @@ use chandlery_datasets::count;
 use chandlery_datasets::preparation::remove_mean;
 use chandlery_datasets::whole::write_whole;
 use chandlery_datasets::{ImageShape, Preparation};
-use chandlery_ops::{ErrorTarget, SparseCodes};
+use chandlery_ops::codes::{ErrorTarget, SparseCodes};
 use serde_json::json;
 use std::time::Instant;
 

@@ -16,7 +16,7 @@ use chandlery::dictionary::DictionaryConfig;
 use chandlery::dictionary::image::{
     ImageTrainer, ImageTraining, Inpaint, cosines, inpaint_with_progress as inpaint_plane,
 };
-use chandlery_ops::uniform;
+use chandlery_ops::core::uniform;
 use serde_json::json;
 use std::time::Instant;
 

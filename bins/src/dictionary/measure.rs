@@ -4,7 +4,7 @@ use crate::progress::Progress;
 use anyhow::Result;
 use candle::{DType, Device, Tensor};
 use chandlery::dictionary::pursuit::SparseCoder;
-use chandlery_ops::SparseCodes;
+use chandlery_ops::codes::SparseCodes;
 
 /// The result of coding all signals.
 #[derive(Debug, Clone)]
@@ -105,7 +105,8 @@ mod tests {
         // Two atoms along the axes of three; signals (3, 4, 0) and (0, 2, 1) with one atom each.
         let atoms = Tensor::new(&[[1f32, 0., 0.], [0., 1., 0.]], &Cpu).unwrap();
         let signals = Tensor::new(&[[3f32, 4., 0.], [0., 2., 1.]], &Cpu).unwrap();
-        let codes = chandlery_ops::bomp(&signals, &atoms, &chandlery_ops::Pursuit::new(1)).unwrap();
+        let codes =
+            chandlery_ops::codes::bomp(&signals, &atoms, &chandlery_ops::codes::Pursuit::new(1)).unwrap();
         let mut sums = Sums::new(2);
         sums.add(&signals, &codes, &atoms).unwrap();
         let measure = sums.finish();

@@ -59,7 +59,7 @@ mod tests {
     use chandlery::Philox;
     use chandlery_datasets::Split;
     use chandlery_datasets::preparation::{StepConfig, WhiteningConfig};
-    use chandlery_ops::normal;
+    use chandlery_ops::core::normal;
 
     #[test]
     fn atoms_of_whitened_rows_come_back_as_the_directions_that_they_stand_for() {

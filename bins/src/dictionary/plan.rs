@@ -11,7 +11,7 @@ use chandlery::dictionary::pursuit::SparseCoder;
 use chandlery::dictionary::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, Init, OnlineConfig, distinct_signals, init,
 };
-use chandlery_ops::ErrorTarget;
+use chandlery_ops::codes::ErrorTarget;
 use std::path::Path;
 
 /// In a run folder, the dictionary that a run began with, where that was given.

@@ -9,7 +9,7 @@ use chandlery_datasets::preparation::StepConfig;
 use chandlery_datasets::{
     Centre, DataOptions, Dataset, Fingerprint, ImageShape, Preparation, Split, count, open,
 };
-use chandlery_ops::free_memory;
+use chandlery_ops::core::free_memory;
 use std::path::Path;
 
 /// Raw rows with what is known of them.

@@ -1,7 +1,8 @@
 //! Lists of the uses of atoms, decoded codes and their figures.
 use crate::common::{CPU, SHAPES, difference, problem};
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{AtomUses, FIGURE_PARTS, Philox, SparseCodes, code_figures_, row_squares};
+use chandlery_ops::Philox;
+use chandlery_ops::codes::{AtomUses, FIGURE_PARTS, SparseCodes, code_figures_, row_squares};
 
 #[test]
 fn lists_are_the_places_of_each_atom_in_ascending_order() -> Result<()> {

@@ -1,6 +1,8 @@
 //! Signals, dictionaries and codes of the tests, and what they compare.
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Philox, Pursuit, SparseCodes, bomp, normal};
+use chandlery_ops::Philox;
+use chandlery_ops::codes::{Pursuit, SparseCodes, bomp};
+use chandlery_ops::core::normal;
 
 pub const CPU: Device = Device::Cpu;
 

@@ -1,7 +1,7 @@
 //! Coherence, and what holds for every op on atoms.
 use crate::common::{CPU, difference, problem, unit_rows};
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{
+use chandlery_ops::codes::{
     AtomLength, AtomUpdate, AtomUses, SparseCodes, StatisticsStep, atom_coherence, atom_coherence_,
     atom_coherence_reference, codes_statistics_, descend_atoms_, row_squares, update_atoms,
 };

@@ -1,10 +1,12 @@
 //! Statistics of codes, and the descent of atoms by them.
 use crate::common::{CPU, SHAPES, difference, problem, repeated, unit_rows};
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{
-    AtomLength, AtomUses, Bounds, FIGURE_PARTS, Philox, SparseCodes, StatisticsStep, code_figures_,
-    codes_statistics_, descend_atoms_, descend_atoms_reference, normal,
+use chandlery_ops::Philox;
+use chandlery_ops::codes::{
+    AtomLength, AtomUses, Bounds, FIGURE_PARTS, SparseCodes, StatisticsStep, code_figures_,
+    codes_statistics_, descend_atoms_, descend_atoms_reference,
 };
+use chandlery_ops::core::normal;
 
 #[test]
 fn statistics_are_the_dense_products_and_forget() -> Result<()> {

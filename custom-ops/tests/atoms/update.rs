@@ -1,10 +1,11 @@
 //! Updates of atoms and their coefficients.
 use crate::common::{CPU, SHAPES, difference, problem, repeated, unit_rows};
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{
-    AtomUpdate, AtomUses, Philox, Pursuit, SparseCodes, bomp, normal, row_squares, update_atoms,
-    update_atoms_reference,
+use chandlery_ops::Philox;
+use chandlery_ops::codes::{
+    AtomUpdate, AtomUses, Pursuit, SparseCodes, bomp, row_squares, update_atoms, update_atoms_reference,
 };
+use chandlery_ops::core::normal;
 
 #[test]
 fn every_rule_and_group_is_the_equations_in_f64() -> Result<()> {

@@ -1,6 +1,8 @@
 //! Problems, and what the tests compare.
 use candle::{DType, Device::Cpu, Result, Tensor};
-use chandlery_ops::{LassoMethod, LassoOptions, LassoReport, Philox, lasso_, lasso_gaps_reference, normal};
+use chandlery_ops::Philox;
+use chandlery_ops::codes::{LassoMethod, LassoOptions, LassoReport, lasso_, lasso_gaps_reference};
+use chandlery_ops::core::normal;
 
 pub const METHODS: [LassoMethod; 2] = [LassoMethod::ActiveSet, LassoMethod::CoordinateDescent];
 pub const TYPES: [DType; 2] = [DType::F32, DType::F64];

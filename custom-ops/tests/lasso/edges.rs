@@ -1,7 +1,7 @@
 //! Problems at the edges: alike, equal and zero atoms, penalties of 0 and above all correlations, limits.
 use super::common::*;
 use candle::{DType, Device::Cpu, Result, Tensor};
-use chandlery_ops::{LassoMethod, LassoOptions, lasso_reference};
+use chandlery_ops::codes::{LassoMethod, LassoOptions, lasso_reference};
 
 fn largest(x: &Tensor) -> Result<f64> {
     x.abs()?.max_all()?.to_scalar::<f64>()
@@ -180,8 +180,14 @@ fn no_signals_need_no_work() -> Result<()> {
     let gram = problem.dictionary.matmul(&problem.dictionary.t()?)?.to_dtype(DType::F32)?;
     let (energies, penalties) =
         (Tensor::zeros(0, DType::F32, &Cpu)?, problem.penalties.to_dtype(DType::F32)?);
-    let report =
-        chandlery_ops::lasso_(&none, &gram, &none.copy()?, &energies, &penalties, &LassoOptions::default())?;
+    let report = chandlery_ops::codes::lasso_(
+        &none,
+        &gram,
+        &none.copy()?,
+        &energies,
+        &penalties,
+        &LassoOptions::default(),
+    )?;
     assert_eq!((report.gaps.dims(), report.updates.dims()), (&[0][..], &[0][..]));
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What is refused, and in which words.
 use super::common::*;
 use candle::{DType, Device::Cpu, Result, Tensor};
-use chandlery_ops::{LassoOptions, LassoReport, lasso_};
+use chandlery_ops::codes::{LassoOptions, LassoReport, lasso_};
 
 fn message(result: Result<LassoReport>) -> String {
     result.err().map(|e| e.to_string().lines().next().unwrap_or_default().to_owned()).unwrap_or_default()

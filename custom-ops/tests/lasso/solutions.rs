@@ -1,7 +1,9 @@
 //! Solutions of random problems.
 use super::common::*;
 use candle::{DType, Device::Cpu, Result, Tensor};
-use chandlery_ops::{LassoMethod, LassoOptions, Philox, lasso_, lasso_reference, uniform};
+use chandlery_ops::Philox;
+use chandlery_ops::codes::{LassoMethod, LassoOptions, lasso_, lasso_reference};
+use chandlery_ops::core::uniform;
 
 /// Around the blocks of the vector loops, which are 64 and 32 atoms wide, and of fewer and more atoms than features.
 const SIZES: [[usize; 3]; 6] = [[1, 1, 3], [5, 7, 4], [9, 31, 40], [20, 64, 16], [12, 65, 33], [7, 200, 20]];

@@ -1,7 +1,7 @@
 //! One iteration of the coordinate-parallel algorithm.
 use super::common::*;
 use candle::{DType, Device::Cpu, Result, Tensor};
-use chandlery_ops::{LassoStep, LineSearch, lasso_step_, lasso_step_reference};
+use chandlery_ops::codes::{LassoStep, LineSearch, lasso_step_, lasso_step_reference};
 
 /// The state of a solver: activations, q, d, figures, d G.
 struct State {

@@ -1,7 +1,7 @@
 //! Codes as matrices and as signals.
 use super::common::*;
 use candle::{DType, Device::Cpu, Result, Tensor};
-use chandlery_ops::{ErrorTarget, Pursuit, SparseCodes, bomp};
+use chandlery_ops::codes::{ErrorTarget, Pursuit, SparseCodes, bomp};
 
 #[test]
 fn dense_codes_hold_each_entry_at_its_atom() -> Result<()> {

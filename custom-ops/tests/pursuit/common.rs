@@ -1,6 +1,8 @@
 //! Signals, dictionaries and what the tests compare.
 use candle::{DType, Device::Cpu, Result, Tensor};
-use chandlery_ops::{Philox, Pursuit, SparseCodes, bomp, normal, ols, ols_reference, omp_reference};
+use chandlery_ops::Philox;
+use chandlery_ops::codes::{Pursuit, SparseCodes, bomp, ols, ols_reference, omp_reference};
+use chandlery_ops::core::normal;
 
 pub type Coder = fn(&Tensor, &Tensor, &Pursuit) -> Result<SparseCodes>;
 

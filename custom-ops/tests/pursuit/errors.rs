@@ -1,7 +1,7 @@
 //! What is refused, and in which words.
 use super::common::*;
 use candle::{DType, Device::Cpu, Result, Tensor};
-use chandlery_ops::{ErrorTarget, Pursuit, SparseCodes, bomp, bomp_masked, ols};
+use chandlery_ops::codes::{ErrorTarget, Pursuit, SparseCodes, bomp, bomp_masked, ols};
 
 fn message<T>(r: Result<T>) -> String {
     r.err().map(|e| e.to_string().lines().next().unwrap_or_default().to_owned()).unwrap_or_default()

@@ -1,9 +1,9 @@
 //! Signals with missing samples.
 use super::common::*;
 use candle::{DType, Device::Cpu, Result, Tensor};
-use chandlery_ops::{
-    ErrorTarget, Philox, Pursuit, bomp, bomp_masked, bomp_masked_reference, omp_reference, uniform,
-};
+use chandlery_ops::Philox;
+use chandlery_ops::codes::{ErrorTarget, Pursuit, bomp, bomp_masked, bomp_masked_reference, omp_reference};
+use chandlery_ops::core::uniform;
 
 /// 1 with probability `share`.
 fn mask(m: usize, p: usize, share: f64) -> Result<Tensor> {

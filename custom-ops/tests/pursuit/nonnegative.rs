@@ -1,7 +1,7 @@
 //! Coefficients of at least 0.
 use super::common::*;
 use candle::{DType, Result};
-use chandlery_ops::{ErrorTarget, Pursuit, SparseCodes};
+use chandlery_ops::codes::{ErrorTarget, Pursuit, SparseCodes};
 
 fn nonnegative(s: usize) -> Pursuit {
     Pursuit { nonnegative: true, ..Pursuit::new(s) }

@@ -1,7 +1,7 @@
 //! The fast pursuits against the textbook's.
 use super::common::*;
 use candle::{DType, Result};
-use chandlery_ops::{ErrorTarget, Pursuit, SparseCodes, bomp, ols};
+use chandlery_ops::codes::{ErrorTarget, Pursuit, SparseCodes, bomp, ols};
 
 /// Coefficients solve a system whose matrix is formed first: errors grow with its condition, which 64 eps of a pivot bound by
 /// 1/(64 eps) at worst; for these dictionaries it stays below 1e4, and 1e4 · √p · eps is 1e-10.

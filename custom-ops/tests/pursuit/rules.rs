@@ -1,7 +1,7 @@
 //! What a pursuit promises whatever the data: ties, ends, ranges.
 use super::common::*;
 use candle::{DType, Device::Cpu, Result, Tensor};
-use chandlery_ops::{ErrorTarget, Pursuit};
+use chandlery_ops::codes::{ErrorTarget, Pursuit};
 
 const TYPES: [DType; 2] = [DType::F32, DType::F64];
 

@@ -1,6 +1,6 @@
 use crate::inputs::*;
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{
+use chandlery_ops::tsne::{
     Affinities, Metric, affinities_in_order, knn, perplexity_search, perplexity_search_reference, symmetrize,
     symmetrize_pairs, symmetrize_reference,
 };

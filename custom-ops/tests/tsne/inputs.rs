@@ -1,6 +1,8 @@
 //! Data, layouts and graphs, and how results are compared.
 use candle::{DType, Device, Device::Cpu, Result, Tensor};
-use chandlery_ops::{Affinities, Metric, Neighbours, Philox, knn, normal, perplexity_search, symmetrize};
+use chandlery_ops::Philox;
+use chandlery_ops::core::normal;
+use chandlery_ops::tsne::{Affinities, Metric, Neighbours, knn, perplexity_search, symmetrize};
 
 /// Independent normal entries.
 pub fn gaussian(n: usize, d: usize, stream: u64) -> Result<Tensor> {

@@ -1,6 +1,6 @@
 use crate::inputs::*;
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{
+use chandlery_ops::tsne::{
     LayoutState, LayoutStep, Repulsion, RepulsionMethod, layout_divergence, layout_divergence_reference,
     layout_step_, layout_step_reference, repulsion_reference,
 };

@@ -1,7 +1,8 @@
 use crate::inputs::*;
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{
-    Metric, Neighbours, Philox, knn, knn_approximate, knn_of, knn_of_reference, knn_reference, row_distances,
+use chandlery_ops::Philox;
+use chandlery_ops::tsne::{
+    Metric, Neighbours, knn, knn_approximate, knn_of, knn_of_reference, knn_reference, row_distances,
 };
 
 /// Distances agree to rounding of f32, and rows that differ from those wanted are as near.

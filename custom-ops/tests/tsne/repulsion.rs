@@ -1,6 +1,6 @@
 use crate::inputs::*;
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{Repulsion, RepulsionMethod, repulsion_reference};
+use chandlery_ops::tsne::{Repulsion, RepulsionMethod, repulsion_reference};
 
 const EXACT: RepulsionMethod = RepulsionMethod::Exact;
 

@@ -15,7 +15,8 @@
 use super::pca::symmetric_eigen;
 use crate::{Error, Result};
 use candle::{D, DType, Device, Tensor};
-use chandlery_ops::{Philox, uniform};
+use chandlery_ops::Philox;
+use chandlery_ops::core::uniform;
 
 /// Directions that are multiplied at once.
 pub(super) const BLOCK: usize = 16;

@@ -1,6 +1,6 @@
 //! Where the filters of a convolutional RBM lie, and how its maps are pooled.
 use candle::{Result, Tensor};
-use chandlery_ops::{ConvolutionShape, Padding, PoolShape};
+use chandlery_ops::images::{ConvolutionShape, Padding, PoolShape};
 use serde::{Deserialize, Serialize};
 
 /// Square filters at every place of a grid of values, and blocks of their maps that are pooled.

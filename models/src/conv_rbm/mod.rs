@@ -30,14 +30,15 @@
 //!
 //! Source: Lee, Grosse, Ranganath and Ng, "Convolutional deep belief networks for scalable unsupervised learning of hierarchical
 //! representations", ICML 2009, sections 3.2 to 3.4; Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics
-//! processors", ICML 2009, section 5. Departure: filters are not turned by 180°, see [`chandlery_ops::convolution`].
+//! processors", ICML 2009, section 5. Departure: filters are not turned by 180°, see [`chandlery_ops::images::convolution`].
 //!
 //! ```
 //! use candle::{Device::Cpu, Module};
 //! use chandlery::conv_rbm::{ConvGrid, ConvRbm};
 //! use chandlery::datasets::ImageShape;
 //! use chandlery::rbm::RbmConfig;
-//! use chandlery_ops::{Philox, uniform};
+//! use chandlery_ops::Philox;
+//! use chandlery_ops::core::uniform;
 //! # fn main() -> candle::Result<()> {
 //! // Five filters of 3 x 3 pixels on 8 x 8 give maps of 6 x 6, pooled to 3 x 3.
 //! let grid = ConvGrid { pool: 2, ..ConvGrid::of_image(ImageShape::grey(8, 8), 3, 5) };
@@ -55,7 +56,7 @@ mod grid;
 mod step;
 mod units;
 
-pub use chandlery_ops::Padding;
+pub use chandlery_ops::images::Padding;
 pub use grid::ConvGrid;
 pub(crate) use step::MapSteps;
 

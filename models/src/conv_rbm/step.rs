@@ -1,10 +1,14 @@
 //! The parts of a step of contrastive divergence that differ for maps of units.
 use super::ConvGrid;
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{
-    BiasStep, Contrast, ContrastStep, Draws, Factors, Phases, PoolSide, Unit, UnitPlanes, advance_,
-    bias_step_, bias_sums_shape, convolution_, convolution_gradient_places, convolution_input_gradient_,
-    convolution_weight_gradient_, pool_units_, units_, weight_step_,
+use chandlery_ops::core::{Draws, advance_};
+use chandlery_ops::images::{
+    PoolSide, convolution_, convolution_gradient_places, convolution_input_gradient_,
+    convolution_weight_gradient_, pool_units_,
+};
+use chandlery_ops::layers::{
+    BiasStep, Contrast, ContrastStep, Factors, Phases, Unit, UnitPlanes, bias_step_, bias_sums_shape, units_,
+    weight_step_,
 };
 
 /// Where filters lie, and the memory that their gradients need.

@@ -2,10 +2,12 @@
 use super::ConvGrid;
 use candle::{DType, Result, Tensor};
 use candle_nn::ops::sigmoid;
-use chandlery_ops::{
-    Draws, Philox, PoolSide, UnitPlanes, convolution, convolution_transposed, pool_units_,
-    spread_blocks_reference,
+use chandlery_ops::Philox;
+use chandlery_ops::core::Draws;
+use chandlery_ops::images::{
+    PoolSide, convolution, convolution_transposed, pool_units_, spread_blocks_reference,
 };
+use chandlery_ops::layers::UnitPlanes;
 
 /// What the probabilities of blocks are made of, `[rows, blocks down, 1, blocks across, 1, n_filters]`, but for `e`.
 struct BlockSums {

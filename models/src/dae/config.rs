@@ -6,7 +6,8 @@ use crate::rbm::precision_name;
 use crate::schedule::{Plan, Schedule};
 use candle::{Error, Result};
 use chandlery_datasets::{ImageShape, Preparation};
-use chandlery_ops::{Corruption, Precision};
+use chandlery_ops::Precision;
+use chandlery_ops::layers::Corruption;
 use serde::{Deserialize, Serialize};
 
 /// What a [`Dae`](super::Dae) is, the content of `config.json`; nothing here changes while it trains.

@@ -39,7 +39,8 @@
 use super::{Dae, DaeConfig};
 use crate::feedforward::{Activation, ReconstructionLoss};
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Corruption, Philox};
+use chandlery_ops::Philox;
+use chandlery_ops::layers::Corruption;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
 /// f32 or f64.

@@ -12,7 +12,7 @@
 //!
 //! | symbol | field of [`DaeTrainConfig`] |
 //! |---|---|
-//! | corrupt | `corruption`; step `t` takes the draws from block `offset + t ⌈batch · n_visible / 4⌉` on, see [`chandlery_ops::corrupt`] |
+//! | corrupt | `corruption`; step `t` takes the draws from block `offset + t ⌈batch · n_visible / 4⌉` on, see [`chandlery_ops::layers::corrupt`] |
 //! | `ρ μ` | `learning_rate`, `momentum`: schedules over epochs |
 //! | `λ` | `weight_decay` |
 //!
@@ -20,7 +20,7 @@
 //! follows to rounding from the same draws. Cost: `10 · batch` FLOP a weight (five products), `8 · batch` for a weight of an untied
 //! network.
 //!
-//! Many steps of a small network with the paper's units and update are one op, [`denoising_steps_`](chandlery_ops::denoising_steps_). Other
+//! Many steps of a small network with the paper's units and update are one op, [`denoising_steps_`](chandlery_ops::layers::denoising_steps_). Other
 //! steps are a load and then, on CUDA, one recorded graph, of several steps where they share a launch; everything is allocated in
 //! [`DaeTrainer::new`].
 use super::step::Buffers;
@@ -288,7 +288,7 @@ impl Trainer for DaeTrainer {
         }
     }
 
-    /// One op for all steps where the network is small enough for it ([`denoising_steps_fit`](chandlery_ops::denoising_steps_fit)).
+    /// One op for all steps where the network is small enough for it ([`denoising_steps_fit`](chandlery_ops::layers::denoising_steps_fit)).
     fn steps_of(&mut self, rows: &Tensor, labels: Option<&Tensor>, n: usize) -> Result<()> {
         let batch = self.config.batch;
         if !self.buffers.in_one_op() || rows.dims() != [n * batch, self.n_inputs] {

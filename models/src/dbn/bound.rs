@@ -17,7 +17,8 @@ use crate::rbm::likelihood::Estimate;
 use crate::rbm::{Rbm, VisibleUnit};
 use candle::{D, DType, Result, Tensor};
 use candle_nn::ops::sigmoid;
-use chandlery_ops::{Philox, bernoulli};
+use chandlery_ops::Philox;
+use chandlery_ops::core::bernoulli;
 use serde::Serialize;
 
 /// Rows whose hidden units are drawn at once.

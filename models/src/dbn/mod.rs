@@ -56,7 +56,8 @@ use crate::rbm::{Rbm, RbmConfig, VisibleUnit};
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_datasets::{ImageShape, Preparation};
-use chandlery_ops::{Philox, bernoulli};
+use chandlery_ops::Philox;
+use chandlery_ops::core::bernoulli;
 use serde::{Deserialize, Serialize};
 
 /// What a [`Dbn`] is, the content of `config.json`.

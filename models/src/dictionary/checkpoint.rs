@@ -8,7 +8,7 @@ use super::{
 };
 use crate::checkpoint::{self, Checkpoint, philox, words};
 use candle::{Device, Result, Tensor};
-use chandlery_ops::{AtomUses, SparseCodes};
+use chandlery_ops::codes::{AtomUses, SparseCodes};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;

@@ -4,7 +4,7 @@ use crate::check::{at_least_one, range};
 use crate::prepare::{check_inputs, n_inputs};
 use candle::Result;
 use chandlery_datasets::{ImageShape, Preparation};
-use chandlery_ops::ErrorTarget;
+use chandlery_ops::codes::ErrorTarget;
 use serde::{Deserialize, Serialize};
 
 /// The error at which a code is good enough, whatever its number of atoms: an [`ErrorTarget`] that a file can hold.

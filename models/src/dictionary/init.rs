@@ -3,7 +3,8 @@ use super::replace_atoms;
 use super::scaling::unit_rows;
 use crate::check::room_for;
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Philox, normal};
+use chandlery_ops::Philox;
+use chandlery_ops::core::normal;
 use std::f64::consts::PI;
 
 /// The initial atoms.

@@ -1,6 +1,6 @@
 //! The method of optimal directions: all atoms at once, by least squares.
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{AtomUses, SparseCodes, StatisticsStep, codes_statistics_};
+use chandlery_ops::codes::{AtomUses, SparseCodes, StatisticsStep, codes_statistics_};
 use nalgebra::{Cholesky, DMatrix, Dyn};
 
 /// How much of the largest `A_jj` is first added to the diagonal where `A` is singular; a hundred times more at each try.

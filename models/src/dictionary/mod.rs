@@ -61,7 +61,7 @@ mod scaling;
 pub(crate) mod statistics;
 pub mod train;
 
-pub use chandlery_ops::SparseCodes;
+pub use chandlery_ops::codes::SparseCodes;
 pub use config::{CodeError, DictionaryConfig, DictionaryTrainConfig, OnlineConfig, Replace, UpdateRule};
 pub use init::{Init, distinct_signals, init, overcomplete_dct};
 pub use online::{OnlineMetrics, OnlineStep, OnlineTrainer};
@@ -72,7 +72,7 @@ pub use train::{DictionaryTrainer, Iteration};
 use crate::prepare::prepared;
 use candle::{Module, Result, Tensor};
 use candle_nn::VarBuilder;
-use chandlery_ops::atom_coherence;
+use chandlery_ops::codes::atom_coherence;
 
 /// Atoms and how signals are coded over them; see the [module](self) for the equations.
 #[derive(Debug, Clone)]

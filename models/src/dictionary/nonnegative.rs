@@ -99,7 +99,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use candle::{DType, Device::Cpu};
-    use chandlery_ops::{Philox, normal};
+    use chandlery_ops::Philox;
+    use chandlery_ops::core::normal;
 
     fn random(rows: usize, columns: usize, stream: u64) -> Tensor {
         normal((rows, columns), &Cpu, Philox::new(5, stream)).unwrap().to_dtype(DType::F64).unwrap()

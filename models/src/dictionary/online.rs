@@ -44,9 +44,10 @@ use super::statistics::{Idle, Statistics, kept};
 use super::{Dictionary, OnlineConfig, SparseCoder, nonnegative};
 use crate::trainer::Trainer;
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{
-    AtomLength, AtomUses, Bounds, FIGURE_PARTS, Philox, SparseCodes, StatisticsStep, atom_coherence_,
-    code_figures_, codes_statistics_, descend_atoms_,
+use chandlery_ops::Philox;
+use chandlery_ops::codes::{
+    AtomLength, AtomUses, Bounds, FIGURE_PARTS, SparseCodes, StatisticsStep, atom_coherence_, code_figures_,
+    codes_statistics_, descend_atoms_,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,9 @@ use super::Replace;
 use super::scaling::{level, unit_rows};
 use super::statistics::{Idle, Statistics};
 use candle::{Result, Tensor};
-use chandlery_ops::{Philox, atom_coherence, gather_rows, row_squares};
+use chandlery_ops::Philox;
+use chandlery_ops::arrays::gather_rows;
+use chandlery_ops::codes::{atom_coherence, row_squares};
 
 /// How alike two signals may be that become atoms at the same time, where the configuration sets no limit.
 const DISTINCT: f64 = 0.99;

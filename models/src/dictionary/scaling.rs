@@ -1,6 +1,6 @@
 //! Scaling of signals: training gives the same bits in any unit that differs by a power of two.
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{SparseCodes, row_squares};
+use chandlery_ops::codes::{SparseCodes, row_squares};
 
 /// Lengths `2^-16..=2^16` of the longest signal whose squares, and sums of many of those, an f32 holds with room to spare: none is
 /// scaled.

@@ -2,7 +2,8 @@
 use crate::check::batch_of;
 use crate::checkpoint::Checkpoint;
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Factors, Precision, gemm_};
+use chandlery_ops::Precision;
+use chandlery_ops::layers::{Factors, gemm_};
 
 /// `A = Σ aᵀa` and `S = Σ aᵀx` over signals `x` and their codes `a`, both rows: all that the best atoms for these codes depend on.
 ///

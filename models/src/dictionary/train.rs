@@ -53,9 +53,10 @@ use super::scaling::{largest_square, longest, scale_of, scaled, scaled_codes, un
 use super::statistics::Statistics;
 use super::{Dictionary, DictionaryTrainConfig, SparseCoder, UpdateRule, nonnegative};
 use candle::{Result, Tensor};
-use chandlery_ops::{
-    AtomUpdate, AtomUses, Philox, SparseCodes, StatisticsStep, codes_statistics_, gather_rows_by,
-    row_squares, update_atoms,
+use chandlery_ops::Philox;
+use chandlery_ops::arrays::gather_rows_by;
+use chandlery_ops::codes::{
+    AtomUpdate, AtomUses, SparseCodes, StatisticsStep, codes_statistics_, row_squares, update_atoms,
 };
 use serde::{Deserialize, Serialize};
 

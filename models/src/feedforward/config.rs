@@ -6,7 +6,8 @@ use crate::rbm::{HiddenUnit, VisibleUnit, precision_name};
 use crate::schedule::{Plan, Schedule};
 use candle::{Device, Result, Tensor};
 use chandlery_datasets::{ImageShape, KnownClasses, Preparation};
-use chandlery_ops::{Philox, Precision, uniform};
+use chandlery_ops::core::uniform;
+use chandlery_ops::{Philox, Precision};
 use serde::{Deserialize, Serialize};
 
 /// What a layer makes of `x = h Wᵀ + b`.
@@ -24,7 +25,7 @@ pub enum Activation {
     Tanh,
 }
 
-impl From<Activation> for chandlery_ops::Activation {
+impl From<Activation> for chandlery_ops::layers::Activation {
     fn from(activation: Activation) -> Self {
         match activation {
             Activation::Identity => Self::Identity,

@@ -3,7 +3,7 @@ use super::{Activation, LayerConfig};
 use crate::conv_rbm::ConvGrid;
 use crate::patch_rbm::PatchGrid;
 use candle::{Result, Tensor};
-use chandlery_ops::{PatchDirection, patch_product};
+use chandlery_ops::images::{PatchDirection, patch_product};
 use serde::{Deserialize, Serialize};
 
 /// Which inputs the outputs of a layer see, and which weights they share.

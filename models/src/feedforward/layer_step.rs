@@ -2,11 +2,16 @@
 use super::{Connections, LayerConfig};
 use crate::conv_rbm::ConvGrid;
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{
-    Activation, Draws, Dropout, Factors, PatchDirection, PatchGrid, PoolSide, Precision, UnitPlanes,
-    block_means_, column_sums_, convolution_, convolution_gradient_places, convolution_input_gradient_,
-    convolution_weight_gradient_, gemm_, layer_backward_, layer_forward_, patch_gradient_, patch_product_,
+use chandlery_ops::Precision;
+use chandlery_ops::arrays::column_sums_;
+use chandlery_ops::core::Draws;
+use chandlery_ops::images::{
+    PatchDirection, PatchGrid, PoolSide, block_means_, convolution_, convolution_gradient_places,
+    convolution_input_gradient_, convolution_weight_gradient_, patch_gradient_, patch_product_,
     pool_backward_, pool_units_, spread_blocks_,
+};
+use chandlery_ops::layers::{
+    Activation, Dropout, Factors, UnitPlanes, gemm_, layer_backward_, layer_forward_,
 };
 
 /// A layer's parameters and their gradient.

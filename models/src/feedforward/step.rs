@@ -8,9 +8,12 @@ use super::{
 };
 use crate::conv_rbm::ConvGrid;
 use candle::{D, DType, Result, Tensor};
-use chandlery_ops::{
-    Activation, AdamStep, Draws, Dropout, OutputLoss, Philox, SgdStep, adam_step_, advance_, layer_forward_,
-    max_norm_rows_, output_loss_, scale_into_, sgd_step_, softmax_loss_,
+use chandlery_ops::Philox;
+use chandlery_ops::arrays::scale_into_;
+use chandlery_ops::core::{Draws, advance_};
+use chandlery_ops::layers::{
+    Activation, AdamStep, Dropout, OutputLoss, SgdStep, adam_step_, layer_forward_, max_norm_rows_,
+    output_loss_, sgd_step_, softmax_loss_,
 };
 
 /// Every tensor within the flat buffer begins at a multiple of so many entries: 256 bytes, what products like best.

@@ -6,7 +6,8 @@ use crate::trainer::Trainer;
 use candle::Device::Cpu;
 use candle::Var;
 use chandlery_datasets::ImageShape;
-use chandlery_ops::{Precision, normal, uniform};
+use chandlery_ops::Precision;
+use chandlery_ops::core::{normal, uniform};
 
 /// The loss of a network in f64 with the given parameters, from candle's ops alone.
 fn loss(
@@ -28,7 +29,7 @@ fn loss(
             log_p.gather(&y.unsqueeze(1)?, 1)?.mean_all()?.neg()
         }
         (_, ReconstructionLoss::SquaredError) => {
-            let out = chandlery_ops::Activation::from(output).apply(&pre)?;
+            let out = chandlery_ops::layers::Activation::from(output).apply(&pre)?;
             (out - x)?.sqr()?.sum(1)?.mean_all()? * 0.5
         }
         (_, ReconstructionLoss::CrossEntropy) => {

@@ -4,7 +4,8 @@ use crate::rbm::{HiddenUnit, Rbm, VisibleUnit, softplus};
 use candle::{D, DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
 use candle_nn::ops::{sigmoid, softmax};
-use chandlery_ops::{Philox, bernoulli, uniform};
+use chandlery_ops::Philox;
+use chandlery_ops::core::{bernoulli, uniform};
 
 /// A restricted Boltzmann machine with label units; see the [module](super) for the equations.
 #[derive(Debug, Clone)]

@@ -5,11 +5,13 @@
 use super::{LabelledDbn, LabelledDbnConfig, LabelledRbm, Stage, UpDownConfig};
 use candle::{DType, Device, Result, Tensor};
 use candle_nn::Linear;
-use chandlery_ops::{
-    BiasGradients, BiasStep, Contrast, ContrastStep, Draws, Factors, Phases, Philox, Precision, Unit,
-    UnitPlanes, WeightStep, bias_step_, contrast_step_, gemm_, scale_into_, set_scalars_, softmax_units_,
-    units_, weight_step_,
+use chandlery_ops::arrays::scale_into_;
+use chandlery_ops::core::{Draws, set_scalars_};
+use chandlery_ops::layers::{
+    BiasGradients, BiasStep, Contrast, ContrastStep, Factors, Phases, Unit, UnitPlanes, WeightStep,
+    bias_step_, contrast_step_, gemm_, softmax_units_, units_, weight_step_,
 };
+use chandlery_ops::{Philox, Precision};
 
 /// Planes of the states of a layer, `[2, batch, n]`. Below the top the negative plane holds what the other direction predicts
 /// of the positive one; the layer that the top RBM reads holds its two phases.

@@ -109,7 +109,9 @@ impl Cells {
 mod tests {
     use super::*;
     use candle::Device;
-    use chandlery_ops::{PatchDirection, Philox, normal, patch_product_reference};
+    use chandlery_ops::Philox;
+    use chandlery_ops::core::normal;
+    use chandlery_ops::images::{PatchDirection, patch_product_reference};
 
     fn grid([planes, height, width, depth]: [usize; 4], window: usize, stride: usize) -> PatchGrid {
         PatchGrid { planes, height, width, depth, window, stride }

@@ -28,7 +28,8 @@
 //! use chandlery::datasets::ImageShape;
 //! use chandlery::patch_rbm::{PatchGrid, PatchRbm};
 //! use chandlery::rbm::RbmConfig;
-//! use chandlery_ops::{Philox, uniform};
+//! use chandlery_ops::Philox;
+//! use chandlery_ops::core::uniform;
 //! # fn main() -> candle::Result<()> {
 //! // 3 x 3 windows of 4 x 4 pixels, every 2 pixels on 8 x 8, with 5 hidden units each.
 //! let config = RbmConfig::patches(PatchGrid::of_image(ImageShape::grey(8, 8), 4, 2), 5)?;
@@ -45,7 +46,7 @@
 mod cells;
 
 pub(crate) use cells::Cells;
-pub use chandlery_ops::PatchGrid;
+pub use chandlery_ops::images::PatchGrid;
 
 use crate::rbm::{Rbm, RbmConfig};
 use candle::Result;

@@ -5,7 +5,8 @@ use crate::prepare::check_inputs;
 use crate::schedule::{Plan, Schedule};
 use candle::Result;
 use chandlery_datasets::Preparation;
-use chandlery_ops::{PatchGrid, Precision};
+use chandlery_ops::Precision;
+use chandlery_ops::images::PatchGrid;
 use serde::{Deserialize, Serialize};
 
 /// What the visible units hold.
@@ -256,7 +257,7 @@ pub enum WeightStorage {
     #[default]
     F32,
     /// As bf16 numbers, which products read as they are; each update rounds them stochastically
-    /// ([`round_stochastic`](chandlery_ops::round_stochastic)) and stores a bf16 velocity. 4 bytes a weight in place of 8, and updates of large
+    /// ([`round_stochastic`](chandlery_ops::layers::round_stochastic)) and stores a bf16 velocity. 4 bytes a weight in place of 8, and updates of large
     /// layers move 8 bytes a weight in place of 14.
     ///
     /// For dense layers (fast ones have sizes that are multiples of 4), with [`Precision::Bf16`] and without `max_norm`. Updates far below the spacing of bf16 numbers add

@@ -2,7 +2,7 @@
 use super::{Rbm, RbmConfig};
 use crate::check::room_for;
 use candle::{Result, Tensor};
-use chandlery_ops::{PatchDirection, convolution_transposed, patch_product};
+use chandlery_ops::images::{PatchDirection, convolution_transposed, patch_product};
 
 impl Rbm {
     /// The same network with one matrix of weights, `[n_hidden, n_visible]`, in which those outside the windows of patches or the places of

@@ -3,10 +3,12 @@ use super::storage::{Format, store};
 use super::{CdConfig, HiddenUnit, Rbm};
 use crate::conv_rbm::ConvGrid;
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{
-    Draws, Factors, PatchDirection, PatchGrid, PoolSide, Precision, Unit, UnitPlanes, convolution_, gemm_,
-    pool_units_, units_, units_of_patches_, units_of_product_,
+use chandlery_ops::Precision;
+use chandlery_ops::core::Draws;
+use chandlery_ops::images::{
+    PatchDirection, PatchGrid, PoolSide, convolution_, pool_units_, units_of_patches_,
 };
+use chandlery_ops::layers::{Factors, Unit, UnitPlanes, gemm_, units_, units_of_product_};
 
 /// Where the means of a layer go.
 #[derive(Clone)]

@@ -73,7 +73,9 @@ use crate::prepare::{on_device, prepared};
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 use candle_nn::ops::sigmoid;
-use chandlery_ops::{PatchDirection, Philox, PoolSide, bernoulli, normal, patch_product};
+use chandlery_ops::Philox;
+use chandlery_ops::core::{bernoulli, normal};
+use chandlery_ops::images::{PatchDirection, PoolSide, patch_product};
 
 /// A restricted Boltzmann machine; see the [module](self) for the equations.
 #[derive(Debug, Clone)]

@@ -12,12 +12,17 @@ use super::{CdConfig, Rbm, RbmConfig, VisibleUnit, WeightStorage};
 use crate::conv_rbm::{ConvGrid, MapSteps};
 use crate::patch_rbm::Cells;
 use candle::{D, DType, Result, Tensor};
-use chandlery_ops::{
-    BiasGradients, Contrast, ContrastStep, Draws, Factors, PatchDirection, PatchGrid, Philox, PoolSide,
-    Precision, Sparsity, Unit, UnitPlanes, WeightStep, bernoulli, bernoulli_into_, contrast_step_, gemm_,
-    halves_into_, joined_into_, max_norm_rows_, patch_contrast_step_, patch_gradient_, patch_last_step_,
-    scale_into_, units_, units_of_patches_, units_of_product_,
+use chandlery_ops::arrays::{halves_into_, joined_into_, scale_into_};
+use chandlery_ops::core::{Draws, bernoulli};
+use chandlery_ops::images::{
+    PatchDirection, PatchGrid, PoolSide, patch_contrast_step_, patch_gradient_, patch_last_step_,
+    units_of_patches_,
 };
+use chandlery_ops::layers::{
+    BiasGradients, Contrast, ContrastStep, Factors, Sparsity, Unit, UnitPlanes, WeightStep, bernoulli_into_,
+    contrast_step_, gemm_, max_norm_rows_, units_, units_of_product_,
+};
+use chandlery_ops::{Philox, Precision};
 
 /// Planes of the visible states: `[v_k; v₀]`, so that one product takes both phases. With two parts the second ones follow. Where several
 /// minibatches are loaded at once, the reconstruction of each takes the place of the minibatch before: `[v_k; v₀; v₀; …]`.

@@ -19,16 +19,16 @@
 //! Convolutions, and all layers below another where there is one among them, are stored in f32.
 //!
 //! Large matrices with bf16 states, on GPUs of capability 9.0, have no copy beside the masters: their masters are stored in halves of 16 bits, of which
-//! products read the upper ones ([`halves_into_`](chandlery_ops::halves_into_)). Models and checkpoints hold f32 weights all the same.
+//! products read the upper ones ([`halves_into_`](chandlery_ops::arrays::halves_into_)). Models and checkpoints hold f32 weights all the same.
 //!
 //! Layers of patches, for which [`patch_steps_fuse`], are stored as in the first column on every GPU: their products have two parts on all
 //! of them. Their visible units may be real-valued with deviation 1 too: an f16 number is as close to such a value as TF32's.
 use super::{CdConfig, HiddenUnit, RbmConfig, VisibleUnit};
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{
-    Precision, contrast_step_fuses, contrast_step_takes_halves, patch_step_takes_halves, patch_steps_fuse,
-    scale_into_, split_into_, two_part_products_fuse,
-};
+use chandlery_ops::Precision;
+use chandlery_ops::arrays::{scale_into_, split_into_};
+use chandlery_ops::images::{patch_step_takes_halves, patch_steps_fuse};
+use chandlery_ops::layers::{contrast_step_fuses, contrast_step_takes_halves, two_part_products_fuse};
 
 /// What the f16 copy of the weights is multiplied by.
 pub(crate) const F16_WEIGHT_SCALE: f32 = 64.;

@@ -1,6 +1,7 @@
 //! Learned variances of visible units in a step of contrastive divergence (Cho et al. 2011).
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{PatchDirection, PatchGrid, patch_product, scale_into_};
+use chandlery_ops::arrays::scale_into_;
+use chandlery_ops::images::{PatchDirection, PatchGrid, patch_product};
 
 /// Log-variances learn at this share of the rate (Cho et al. 2011 lower it too) and stay above this.
 const VARIANCE_RATE: f64 = 0.1;

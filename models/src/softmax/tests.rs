@@ -7,7 +7,7 @@ use chandlery_ops::Philox;
 fn blobs(n: usize) -> (Tensor, Tensor) {
     let corner = |i: usize| [[0f32, 0.], [6., 0.], [0., 6.]][i % 3];
     let corners = Tensor::from_vec((0..n).flat_map(corner).collect(), (n, 2), &Cpu).unwrap();
-    let noise = chandlery_ops::normal((n, 2), &Cpu, Philox::new(3, 0)).unwrap();
+    let noise = chandlery_ops::core::normal((n, 2), &Cpu, Philox::new(3, 0)).unwrap();
     let labels: Vec<u32> = (0..n as u32).map(|i| i % 3).collect();
     ((noise.clamp(-2., 2.).unwrap() + corners).unwrap(), Tensor::new(labels, &Cpu).unwrap())
 }
@@ -27,7 +27,7 @@ fn separable_blobs_are_told_apart_without_a_fault() -> Result<()> {
 #[test]
 fn shuffled_labels_stay_near_chance_on_new_samples() -> Result<()> {
     // 600 samples of 5 classes that have nothing to do with the features; half for the fit.
-    let x = chandlery_ops::normal((600, 4), &Cpu, Philox::new(1, 0))?;
+    let x = chandlery_ops::core::normal((600, 4), &Cpu, Philox::new(1, 0))?;
     let labels: Vec<u32> = Philox::new(2, 0).permutation(600).iter().map(|i| i % 5).collect();
     let y = Tensor::new(labels, &Cpu)?;
     let half = |t: &Tensor, i: usize| t.narrow(0, 300 * i, 300);

@@ -4,7 +4,8 @@ use crate::prepare::{check_inputs, n_inputs};
 use crate::rbm::precision_name;
 use candle::Result;
 use chandlery_datasets::{ImageShape, Preparation};
-use chandlery_ops::{Activation, Precision};
+use chandlery_ops::Precision;
+use chandlery_ops::layers::Activation;
 use serde::{Deserialize, Serialize};
 
 /// What the outputs are of their input `z`.
@@ -92,7 +93,7 @@ pub struct CostConfig {
     pub sparsity_weight: f64,
     /// `ρ`, the mean activation that is wanted of each feature, in (0, 1). Default 0.01; 0.1 for digits.
     pub sparsity_target: f64,
-    /// Of the matrix products of f32 rows. Default f32, on a GPU also by numbers in two parts ([`gemm_split_`](chandlery_ops::gemm_split_));
+    /// Of the matrix products of f32 rows. Default f32, on a GPU also by numbers in two parts ([`gemm_split_`](chandlery_ops::layers::gemm_split_));
     /// small networks have f32 products in place of TF32 ones.
     #[serde(with = "precision_name")]
     pub precision: Precision,

@@ -24,10 +24,12 @@ use crate::check::at_least_one;
 use crate::prepare::prepared;
 use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
-use chandlery_ops::{
-    Activation, Factors, LEAST_ACTIVATION, OutputLoss, Precision, SparseCost, column_sums_, gemm_,
-    gemm_split_, layer_backward_, layer_backward_reference, layer_forward_, layer_forward_reference,
-    output_loss_, row_dots, sparse_cost_, sparse_cost_fits,
+use chandlery_ops::Precision;
+use chandlery_ops::arrays::{column_sums_, row_dots};
+use chandlery_ops::layers::{
+    Activation, Factors, LEAST_ACTIVATION, OutputLoss, SparseCost, gemm_, gemm_split_, layer_backward_,
+    layer_backward_reference, layer_forward_, layer_forward_reference, output_loss_, sparse_cost_,
+    sparse_cost_fits,
 };
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;

@@ -11,7 +11,7 @@
 //! use chandlery::sparse_autoencoder::*;
 //! use std::ops::ControlFlow;
 //! # fn main() -> candle::Result<()> {
-//! let rows = chandlery_ops::uniform((50, 6), &Cpu, Philox::new(1, 0))?;
+//! let rows = chandlery_ops::core::uniform((50, 6), &Cpu, Philox::new(1, 0))?;
 //! let model = SparseAutoencoder::init(SparseAutoencoderConfig::new(6, 4), Philox::new(1, 1), &Cpu)?;
 //! let fit = SparseAutoencoderFit { iterations: 20, ..SparseAutoencoderFit::default() };
 //! let mut run = SparseAutoencoderRun::new(&model, fit, &rows)?;

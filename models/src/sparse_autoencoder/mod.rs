@@ -56,7 +56,8 @@ use crate::prepare::{on_device, prepared};
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 use candle_nn::ops::sigmoid;
-use chandlery_ops::{Philox, uniform};
+use chandlery_ops::Philox;
+use chandlery_ops::core::uniform;
 
 /// A sparse autoencoder; see the [module](self) for the equations.
 #[derive(Debug, Clone)]

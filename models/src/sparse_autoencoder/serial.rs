@@ -3,7 +3,7 @@
 //! One row after the other, as the paper's serial program goes: a pass for the mean activations, then for each row forward, back, and its
 //! share of the gradient. No blocks, no vectors, no libraries. See the [module above](super) for the equations.
 use super::{CostConfig, Decoder, SparseAutoencoderConfig};
-use chandlery_ops::LEAST_ACTIVATION;
+use chandlery_ops::layers::LEAST_ACTIVATION;
 use nalgebra::{RealField, convert};
 
 /// `J` and its gradient at `theta`, in the order of [`flat`](super::SparseAutoencoder::flat), over prepared rows, `[m, n_visible]` row by

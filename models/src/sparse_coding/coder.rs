@@ -2,7 +2,10 @@
 use super::SparseCoding;
 use super::lasso::Activations;
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{Factors, Precision, column_sums_, gemm_, row_squares};
+use chandlery_ops::Precision;
+use chandlery_ops::arrays::column_sums_;
+use chandlery_ops::codes::row_squares;
+use chandlery_ops::layers::{Factors, gemm_};
 use serde::{Deserialize, Serialize};
 
 /// Signals with their activations.

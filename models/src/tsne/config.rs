@@ -4,7 +4,7 @@ use crate::check::{at_least_one, range};
 use crate::prepare::{check_inputs, prepared};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_datasets::{ImageShape, Preparation};
-use chandlery_ops::{Metric, RepulsionMethod, grid_sides};
+use chandlery_ops::tsne::{Metric, RepulsionMethod, grid_sides};
 use serde::{Deserialize, Serialize};
 
 /// The fewest nodes of a side of a grid on a GPU, where fewer take no less time: they leave multiprocessors idle, and their cells hold more

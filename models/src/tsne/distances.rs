@@ -15,7 +15,10 @@
 //! suffice, else from the differences of the rows in f64.
 use super::Metric;
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Factors, Precision, gather_rows, gemm_, row_distances};
+use chandlery_ops::Precision;
+use chandlery_ops::arrays::gather_rows;
+use chandlery_ops::layers::{Factors, gemm_};
+use chandlery_ops::tsne::row_distances;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::OnceLock;

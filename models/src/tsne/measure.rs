@@ -16,7 +16,7 @@ use super::neighbours::{affinities_of, in_unit, near, search, unit_of};
 use super::{Affinities, Metric};
 use crate::Philox;
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Repulsion, RepulsionMethod, knn, layout_divergence};
+use chandlery_ops::tsne::{Repulsion, RepulsionMethod, knn, layout_divergence};
 use rayon::prelude::*;
 
 /// Coordinates up to which the squares of distances, and weights of pairs, fit f32.

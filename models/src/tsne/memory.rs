@@ -78,7 +78,7 @@ impl TsneConfig {
 
     /// Refuses a run for which the memory that is free on its device is too little; passes where the system does not say how much that is.
     pub(super) fn check_free_memory(&self, n: usize, n_features: usize, device: &Device) -> Result<()> {
-        match chandlery_ops::free_memory(device)? {
+        match chandlery_ops::core::free_memory(device)? {
             Some(free) => self.check_memory(n, n_features, device.is_cuda(), free),
             None => Ok(()),
         }

@@ -27,7 +27,7 @@
 //! use chandlery::tsne::{Tsne, TsneConfig};
 //! # fn main() -> candle::Result<()> {
 //! // Two groups of 20 points, far from each other.
-//! let noise = chandlery_ops::uniform((40, 5), &Cpu, Philox::new(0, 0))?;
+//! let noise = chandlery_ops::core::uniform((40, 5), &Cpu, Philox::new(0, 0))?;
 //! let group = Tensor::arange(0u32, 40, &Cpu)?.ge(20u32)?.to_dtype(candle::DType::F32)?.unsqueeze(1)?;
 //! let rows = noise.broadcast_add(&(group * 50.)?)?;
 //! let tsne = Tsne { config: TsneConfig { perplexity: 5., ..TsneConfig::default() }, philox: Philox::new(0, 1) };
@@ -51,7 +51,7 @@ mod run;
 mod start;
 mod transform;
 
-pub use chandlery_ops::{Affinities, Metric, Neighbours};
+pub use chandlery_ops::tsne::{Affinities, Metric, Neighbours};
 pub use config::{Method, Start, TsneConfig};
 pub use embedding::Embedding;
 pub use given::{CheckedNeighbours, GivenNeighbours, WrongNeighbours};

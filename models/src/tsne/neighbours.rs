@@ -8,7 +8,8 @@ use super::distances::Distances;
 use super::{Affinities, Draw, Metric, Neighbours, TsneConfig};
 use crate::Philox;
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{gather_rows, knn, knn_approximate, perplexity_search, symmetrize};
+use chandlery_ops::arrays::gather_rows;
+use chandlery_ops::tsne::{knn, knn_approximate, perplexity_search, symmetrize};
 use rayon::prelude::*;
 
 /// Rows that are drawn among: all where there are no more, else so many that are drawn anew for each [`SHARING`] rows.

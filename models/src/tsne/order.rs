@@ -1,10 +1,8 @@
 //! The order in which the descent takes the points: near points follow each other, so that caches hold what an iteration gathers.
 use super::Affinities;
 use candle::{Result, Tensor};
-use chandlery_ops::{
-    LayoutState, affinities_in_order, affinities_in_order_, curve_order, gather_rows_by, scale_into_,
-    sort_by_key,
-};
+use chandlery_ops::arrays::{gather_rows_by, scale_into_, sort_by_key};
+use chandlery_ops::tsne::{LayoutState, affinities_in_order, affinities_in_order_, curve_order};
 
 /// Points from which on a sort saves more than it costs.
 const LEAST: usize = 20_000;

@@ -12,9 +12,8 @@ use super::start::start;
 use super::{Affinities, Embedding, Method, Neighbours, TsneConfig, order};
 use crate::Philox;
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{
-    LayoutState, LayoutStep, Replay, Repulsion, RepulsionMethod, layout_step_, set_scalars_,
-};
+use chandlery_ops::core::{Replay, set_scalars_};
+use chandlery_ops::tsne::{LayoutState, LayoutStep, Repulsion, RepulsionMethod, layout_step_};
 pub use seconds::StageSeconds;
 use seconds::timed;
 use serde::{Deserialize, Serialize};
@@ -53,7 +52,7 @@ pub struct Progress {
 /// use chandlery::tsne::{TsneConfig, TsneRun};
 /// use std::ops::ControlFlow;
 /// # fn main() -> candle::Result<()> {
-/// let rows = chandlery_ops::uniform((50, 6), &Cpu, Philox::new(1, 0))?;
+/// let rows = chandlery_ops::core::uniform((50, 6), &Cpu, Philox::new(1, 0))?;
 /// let config = TsneConfig { perplexity: 8., ..TsneConfig::default() };
 /// let mut run = TsneRun::new(config, Philox::new(1, 1), &rows)?;
 /// run.run(|_, seen| Ok(if seen.iteration >= 300 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }))?;

@@ -20,7 +20,8 @@ pub(super) fn start(
     rows: Option<&Tensor>,
     device: &Device,
 ) -> Result<Tensor> {
-    let random = |n_dims: usize| chandlery_ops::normal((n, n_dims), device, Draw::Start.of(philox))? * SPREAD;
+    let random =
+        |n_dims: usize| chandlery_ops::core::normal((n, n_dims), device, Draw::Start.of(philox))? * SPREAD;
     let (Start::Pca, Some(rows)) = (config.start, rows) else { return random(config.n_dims) };
     let n_components = config.n_dims.min(rows.dim(1)?);
     let principal = principal(rows, n_components, Draw::Directions.of(philox))?;
@@ -51,7 +52,7 @@ fn principal(rows: &Tensor, n_components: usize, philox: Philox) -> Result<Tenso
     let n_features = rows.dim(1)?;
     let width = (n_components + FURTHER).min(n_features);
     let rows = centred(rows)?;
-    let mut q = orthonormal(&chandlery_ops::normal((n_features, width), rows.device(), philox)?)?;
+    let mut q = orthonormal(&chandlery_ops::core::normal((n_features, width), rows.device(), philox)?)?;
     for _ in 0..ROUNDS {
         q = orthonormal(&rows.t()?.matmul(&rows.matmul(&q)?)?)?;
     }

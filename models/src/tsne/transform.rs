@@ -3,7 +3,8 @@ use super::Embedding;
 use super::neighbours::{in_unit, unit_of};
 use crate::check::{at_least_one, range};
 use candle::{D, DType, Result, Tensor};
-use chandlery_ops::{gather_rows_by, knn_of, perplexity_search, repulsion_at};
+use chandlery_ops::arrays::gather_rows_by;
+use chandlery_ops::tsne::{knn_of, perplexity_search, repulsion_at};
 
 const OP: &str = "Embedding::transform";
 /// New rows that descend in one go.

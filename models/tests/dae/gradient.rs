@@ -5,12 +5,12 @@ use chandlery::dae::reference::Serial;
 use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
 use chandlery::feedforward::{Activation, ReconstructionLoss};
 use chandlery::{Philox, Trainer};
-use chandlery_ops::{Corruption, corrupt};
+use chandlery_ops::layers::{Corruption, corrupt};
 
 /// `J` of the module's equations by candle's ops in f64, with the parameters in the order of [`Dae::tensors`].
 fn loss(config: &DaeConfig, parameters: &[Tensor], corrupted: &Tensor, x: &Tensor) -> Result<Tensor> {
     let (weight, bias, visible_bias) = (&parameters[0], &parameters[1], &parameters[2]);
-    let apply = |f: Activation, x: &Tensor| chandlery_ops::Activation::from(f).apply(x);
+    let apply = |f: Activation, x: &Tensor| chandlery_ops::layers::Activation::from(f).apply(x);
     let y = apply(config.hidden, &corrupted.matmul(&weight.t()?)?.broadcast_add(bias)?)?;
     let decoder = match parameters.get(3) {
         Some(decoder) => decoder.t()?,

@@ -4,7 +4,8 @@ use candle::{DType, Module, Result, Tensor};
 use candle_nn::Linear;
 use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
 use chandlery::{Philox, Preparation, Trainer};
-use chandlery_ops::{Corruption, corrupt, uniform};
+use chandlery_ops::core::uniform;
+use chandlery_ops::layers::{Corruption, corrupt};
 
 /// Rows of 24 values that are 0 but for a run of six ones, at one of 19 places: noise can be told from them.
 fn bars(n: usize, seed: u64) -> Result<Tensor> {

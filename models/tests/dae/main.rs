@@ -9,7 +9,7 @@ mod stacked;
 use candle::{DType, Device, Result, Tensor};
 use chandlery::Philox;
 use chandlery::dae::{Dae, DaeConfig};
-use chandlery_ops::uniform;
+use chandlery_ops::core::uniform;
 
 const CPU: Device = Device::Cpu;
 

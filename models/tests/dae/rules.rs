@@ -5,7 +5,7 @@ use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
 use chandlery::feedforward::Activation;
 use chandlery::schedule::Schedule;
 use chandlery::{ImageShape, Philox, Precision, Trainer};
-use chandlery_ops::Corruption;
+use chandlery_ops::layers::Corruption;
 
 #[test]
 fn configurations_that_make_no_sense_are_refused() {

@@ -4,7 +4,7 @@ use candle::{Result, Tensor};
 use chandlery::dae::reference::{Real, Serial};
 use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
 use chandlery::{Philox, Trainer};
-use chandlery_ops::{Corruption, corrupt};
+use chandlery_ops::layers::{Corruption, corrupt};
 
 const DRAWS: Philox = Philox { seed: 77, stream: 2, offset: 5 };
 const N: usize = 50;

@@ -4,7 +4,7 @@ use candle::{Module, Result, Tensor};
 use chandlery::dae::{Dae, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig, StackedDaeTrainer};
 use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardTrainer, ReconstructionLoss};
 use chandlery::{Philox, Preparation, Trainer};
-use chandlery_ops::Corruption;
+use chandlery_ops::layers::Corruption;
 
 fn stack(sizes: &[usize]) -> Result<StackedDae> {
     StackedDae::init(StackedDaeConfig::new(sizes), Philox::new(3, 0), &CPU)

@@ -13,7 +13,8 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery::dictionary::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, Init, PursuitMethod, SparseCoder, UpdateRule, init,
 };
-use chandlery_ops::{Philox, normal};
+use chandlery_ops::Philox;
+use chandlery_ops::core::normal;
 
 const CPU: Device = Device::Cpu;
 const RULES: [UpdateRule; 5] =

@@ -5,7 +5,8 @@ use chandlery::dictionary::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Init, OnlineConfig,
     OnlineTrainer, PursuitMethod, UpdateRule, init,
 };
-use chandlery_ops::{Philox, normal, uniform};
+use chandlery_ops::Philox;
+use chandlery_ops::core::{normal, uniform};
 
 /// Parts, their values, and rows made of them.
 const PARTS: usize = 6;

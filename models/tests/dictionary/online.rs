@@ -5,7 +5,8 @@ use chandlery::Trainer;
 use chandlery::dictionary::{
     CodeError, Dictionary, OnlineConfig, OnlineTrainer, PursuitMethod, Replace, SparseCoder,
 };
-use chandlery_ops::{ErrorTarget, Philox};
+use chandlery_ops::Philox;
+use chandlery_ops::codes::ErrorTarget;
 
 #[test]
 fn batches_teach_as_much_as_all_signals_at_once() -> Result<()> {

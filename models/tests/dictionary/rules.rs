@@ -4,7 +4,8 @@ use candle::{Result, Tensor};
 use chandlery::dictionary::{
     CodeError, DictionaryTrainConfig, DictionaryTrainer, Replace, SparseCoder, SparseCodes, UpdateRule,
 };
-use chandlery_ops::{AtomUpdate, ErrorTarget, Philox, Pursuit, omp_reference, update_atoms_reference};
+use chandlery_ops::Philox;
+use chandlery_ops::codes::{AtomUpdate, ErrorTarget, Pursuit, omp_reference, update_atoms_reference};
 
 /// `X'` and `X`: atom `j` from the equation of NSGK, one after the other, by plain loops over dense matrices.
 fn nsgk(y: &Tensor, d: &Tensor, before: &SparseCodes, now: &SparseCodes) -> Result<Vec<Vec<f64>>> {

@@ -2,7 +2,8 @@
 use super::{CPU, unit_rows};
 use candle::{Result, Tensor};
 use chandlery::dictionary::{Dictionary, DictionaryConfig, Init, init, overcomplete_dct};
-use chandlery_ops::{Philox, normal};
+use chandlery_ops::Philox;
+use chandlery_ops::core::normal;
 
 #[test]
 fn a_start_of_random_signals_has_neither_zeros_nor_copies() -> Result<()> {

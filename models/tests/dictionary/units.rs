@@ -5,7 +5,8 @@ use chandlery::Trainer;
 use chandlery::dictionary::{
     DictionaryTrainConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer, Replace, SparseCoder, UpdateRule,
 };
-use chandlery_ops::{ErrorTarget, Philox};
+use chandlery_ops::Philox;
+use chandlery_ops::codes::ErrorTarget;
 
 /// Signals of a type, and the powers of two that it can bear beside those of length 1 or so.
 fn cases() -> Result<[(Tensor, &'static [i32]); 2]> {

@@ -8,7 +8,7 @@ mod refused;
 use candle::{DType, Device, Result, Tensor};
 use chandlery::Philox;
 use chandlery::sparse_autoencoder::{Cost, CostConfig, Decoder, SparseAutoencoder, SparseAutoencoderConfig};
-use chandlery_ops::{normal, uniform};
+use chandlery_ops::core::{normal, uniform};
 
 pub const CPU: Device = Device::Cpu;
 

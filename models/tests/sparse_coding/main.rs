@@ -6,7 +6,8 @@ mod resume;
 
 use candle::{DType, Device, Result, Tensor};
 use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig};
-use chandlery_ops::{Philox, normal, uniform};
+use chandlery_ops::Philox;
+use chandlery_ops::core::{normal, uniform};
 
 pub const CPU: Device = Device::Cpu;
 /// Atoms, features, signals.

@@ -5,7 +5,7 @@ mod neighbours;
 use candle::{DType, Device, Module, Result, Tensor};
 use chandlery::Philox;
 use chandlery::tsne::{Embedding, Method, Metric, TransformConfig, Tsne, TsneConfig, TsneRun, measure};
-use chandlery_ops::{normal, uniform};
+use chandlery_ops::core::{normal, uniform};
 
 const CPU: Device = Device::Cpu;
 const EUCLIDEAN: Metric = Metric::Euclidean;

@@ -3,8 +3,9 @@ use super::CPU;
 use candle::{DType, Result, Tensor};
 use chandlery::Philox;
 use chandlery::tsne::{Method, Metric, TsneConfig, TsneRun, measure};
-use chandlery_ops::{
-    knn_reference, layout_divergence_reference, normal, perplexity_search_reference, repulsion_reference,
+use chandlery_ops::core::normal;
+use chandlery_ops::tsne::{
+    knn_reference, layout_divergence_reference, perplexity_search_reference, repulsion_reference,
     symmetrize_reference,
 };
 use std::ops::ControlFlow;

@@ -5,7 +5,8 @@ use chandlery::Philox;
 use chandlery::tsne::{
     GivenNeighbours, Metric, Neighbours, TransformConfig, TsneConfig, TsneRun, WrongNeighbours,
 };
-use chandlery_ops::{knn, normal};
+use chandlery_ops::core::normal;
+use chandlery_ops::tsne::knn;
 
 /// How many edges each row has.
 fn degrees(rows: &Tensor, k: usize, metric: Metric, seed: u64) -> Result<Vec<f64>> {

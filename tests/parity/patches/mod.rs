@@ -5,7 +5,9 @@ mod steps;
 use candle::{DType, Device, Result, Tensor};
 use chandlery::Philox;
 use chandlery::patch_rbm::PatchGrid;
-use chandlery_ops::{PatchDirection, normal, split_into_, uniform};
+use chandlery_ops::arrays::split_into_;
+use chandlery_ops::core::{normal, uniform};
+use chandlery_ops::images::PatchDirection;
 
 const CPU: Device = Device::Cpu;
 const UP: PatchDirection = PatchDirection::Up;

@@ -2,11 +2,12 @@
 use super::{CPU, Case, DOWN, UP, case, fused_grids, grid, odd_grids, split, warpgroup_grids};
 use candle::{DType, Device, Result, Tensor};
 use chandlery::Philox;
-use chandlery_ops::{
-    Draws, Factors, Unit, UnitPlanes, cells_into_, cells_into_reference, normal, patch_gradient_,
-    patch_gradient_reference, patch_product, patch_product_, patch_product_reference, patch_steps_fuse,
-    uniform, units_of_patches_, units_reference,
+use chandlery_ops::core::{Draws, normal, uniform};
+use chandlery_ops::images::{
+    cells_into_, cells_into_reference, patch_gradient_, patch_gradient_reference, patch_product,
+    patch_product_, patch_product_reference, patch_steps_fuse, units_of_patches_,
 };
+use chandlery_ops::layers::{Factors, Unit, UnitPlanes, units_reference};
 use chandlery_tests::{assert_close, devices};
 
 #[test]

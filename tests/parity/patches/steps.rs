@@ -4,11 +4,16 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
 use chandlery::{Philox, Trainer};
-use chandlery_ops::{
-    BiasGradients, BiasStep, Contrast, ContrastStep, Draws, PatchDirection, Phases, Precision, Sparsity,
-    Unit, UnitPlanes, WeightStep, bias_step_, halves_into_, joined_into_, normal, patch_contrast_step_,
-    patch_gradient_reference, patch_last_step_, patch_step_takes_halves, scale_into_, split_into_, uniform,
-    units_of_patches_, warpgroups_multiply, weight_step_reference,
+use chandlery_ops::Precision;
+use chandlery_ops::arrays::{halves_into_, joined_into_, scale_into_, split_into_};
+use chandlery_ops::core::{Draws, normal, uniform};
+use chandlery_ops::images::{
+    PatchDirection, patch_contrast_step_, patch_gradient_reference, patch_last_step_,
+    patch_step_takes_halves, units_of_patches_,
+};
+use chandlery_ops::layers::{
+    BiasGradients, BiasStep, Contrast, ContrastStep, Phases, Sparsity, Unit, UnitPlanes, WeightStep,
+    bias_step_, warpgroups_multiply, weight_step_reference,
 };
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 

@@ -1,7 +1,7 @@
 //! What codes stand for.
 use super::{eps, moved, problem};
 use candle::{DType, Result};
-use chandlery_ops::{Pursuit, SparseCodes, bomp};
+use chandlery_ops::codes::{Pursuit, SparseCodes, bomp};
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 #[test]

@@ -1,10 +1,11 @@
 //! Codes of at least 0, and signals with missing samples.
 use super::{Rule, VALUE, eps, moved, problem, rows};
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{
-    Philox, Pursuit, SparseCodes, bomp_masked, bomp_masked_reference, ols_masked, ols_masked_reference,
-    uniform,
+use chandlery_ops::Philox;
+use chandlery_ops::codes::{
+    Pursuit, SparseCodes, bomp_masked, bomp_masked_reference, ols_masked, ols_masked_reference,
 };
+use chandlery_ops::core::uniform;
 use chandlery_tests::devices;
 
 #[test]

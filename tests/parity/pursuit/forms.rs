@@ -1,7 +1,9 @@
 //! Each form of the kernels, at sizes about those that it ends at.
 use super::{Rule, assert_codes, moved, problem};
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{Philox, Pursuit, SparseCodes, normal};
+use chandlery_ops::Philox;
+use chandlery_ops::codes::{Pursuit, SparseCodes};
+use chandlery_ops::core::normal;
 use chandlery_tests::{assert_same_bits, devices};
 
 /// Signals, atoms, samples, steps. By the form of the kernel for f32, each below, at and above the sizes that it ends at.

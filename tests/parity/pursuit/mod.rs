@@ -6,7 +6,9 @@ mod forms;
 mod rules;
 
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Philox, Pursuit, SparseCodes, bomp, normal, ols, ols_reference, omp_reference, uniform};
+use chandlery_ops::Philox;
+use chandlery_ops::codes::{Pursuit, SparseCodes, bomp, ols, ols_reference, omp_reference};
+use chandlery_ops::core::{normal, uniform};
 
 /// Two candidates may change places where their scores are this close, in units of the rounding of the type relative to
 /// `‖y‖`: a correlation is a sum of up to 4096 products and of as many steps as there are atoms, each rounded once.

@@ -1,7 +1,8 @@
 //! When a pursuit ends, and what it never does.
 use super::{Rule, assert_codes, problem, rows};
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{ErrorTarget, Pursuit, Replay, SparseCodes, bomp, ols};
+use chandlery_ops::codes::{ErrorTarget, Pursuit, SparseCodes, bomp, ols};
+use chandlery_ops::core::Replay;
 use chandlery_tests::{assert_same_bits, devices};
 
 /// The signals this many times over: enough of them that a GPU takes them step by step.

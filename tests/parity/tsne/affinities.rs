@@ -1,7 +1,7 @@
 //! Affinities have the perplexity, and the graph is symmetric.
 use super::{CPU, graph, rows};
 use candle::Result;
-use chandlery_ops::{
+use chandlery_ops::tsne::{
     Metric, knn_reference, perplexity_search, perplexity_search_reference, symmetrize, symmetrize_reference,
 };
 use chandlery_tests::{assert_close, devices};

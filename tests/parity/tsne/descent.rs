@@ -2,9 +2,11 @@
 use super::{CPU, config, graph, layout, on, rows};
 use candle::{Result, Tensor};
 use chandlery::tsne::{Method, TsneRun, measure};
-use chandlery_ops::{
-    Affinities, LayoutState, LayoutStep, Philox, layout_divergence, layout_divergence_reference,
-    layout_step_, layout_step_reference, normal, set_scalars_, symmetrize, symmetrize_reference,
+use chandlery_ops::Philox;
+use chandlery_ops::core::{normal, set_scalars_};
+use chandlery_ops::tsne::{
+    Affinities, LayoutState, LayoutStep, layout_divergence, layout_divergence_reference, layout_step_,
+    layout_step_reference, symmetrize, symmetrize_reference,
 };
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 use std::ops::ControlFlow;

@@ -1,7 +1,9 @@
 //! Repulsion is within each method's error.
 use super::{CPU, layout};
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{Philox, Repulsion, RepulsionMethod, normal, repulsion_at, repulsion_reference};
+use chandlery_ops::Philox;
+use chandlery_ops::core::normal;
+use chandlery_ops::tsne::{Repulsion, RepulsionMethod, repulsion_at, repulsion_reference};
 use chandlery_tests::devices;
 
 /// The largest error of forces over the largest force, and that of the total.

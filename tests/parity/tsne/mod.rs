@@ -10,7 +10,9 @@ mod views;
 
 use candle::{DType, Device, Result, Tensor};
 use chandlery::tsne::{Method, TsneConfig};
-use chandlery_ops::{Affinities, Metric, Philox, knn_reference, normal, perplexity_search_reference};
+use chandlery_ops::Philox;
+use chandlery_ops::core::normal;
+use chandlery_ops::tsne::{Affinities, Metric, knn_reference, perplexity_search_reference};
 
 const CPU: Device = Device::Cpu;
 

@@ -1,7 +1,9 @@
 //! The search finds what an f64 search finds, whatever the rows are.
 use super::CPU;
 use candle::{Device, Result, Tensor};
-use chandlery_ops::{Metric, Philox, knn, knn_of, normal, uniform};
+use chandlery_ops::Philox;
+use chandlery_ops::core::{normal, uniform};
+use chandlery_ops::tsne::{Metric, knn, knn_of};
 use chandlery_tests::devices;
 use rayon::prelude::*;
 
@@ -151,7 +153,7 @@ impl Problem {
         // Queries that are rows, as queries: each finds itself as well.
         let step = n.div_ceil(CHECKED);
         let some: Vec<u32> = (0..n).step_by(step).map(|i| i as u32).collect();
-        let queries = chandlery_ops::gather_rows(&rows, &some)?;
+        let queries = chandlery_ops::arrays::gather_rows(&rows, &some)?;
         let of_some = knn_of(&queries, &rows, k, metric)?;
         let (all, of_some) = (all.indices.to_vec2::<u32>()?, of_some.indices.to_vec2::<u32>()?);
         let missed = some.par_iter().zip(&of_some).map(|(&i, with_itself)| {

@@ -1,16 +1,18 @@
 //! The nearest rows are those of the reference, and what is no number is refused.
 use super::{CPU, rows};
 use candle::{Result, Tensor};
-use chandlery_ops::{
-    Metric, Philox, knn, knn_approximate, knn_of, knn_of_reference, knn_reference, normal, row_distances,
+use chandlery_ops::Philox;
+use chandlery_ops::core::normal;
+use chandlery_ops::tsne::{
+    Metric, knn, knn_approximate, knn_of, knn_of_reference, knn_reference, row_distances,
 };
 use chandlery_tests::{assert_same_bits, devices};
 
 /// Distances are those of the reference, and each index has the distance that stands beside it.
 fn assert_neighbours(
     what: &str,
-    got: &chandlery_ops::Neighbours,
-    want: &chandlery_ops::Neighbours,
+    got: &chandlery_ops::tsne::Neighbours,
+    want: &chandlery_ops::tsne::Neighbours,
     all: &[Vec<f64>],
 ) -> Result<()> {
     let close = |d: f64| 2e-5 * d.abs() + 2e-5;
@@ -158,7 +160,7 @@ fn an_approximate_search_finds_most_neighbours_and_says_how_many() -> Result<()>
     for device in devices()? {
         let there = rows.to_device(&device)?;
         let exact = knn(&there, 10, Metric::Euclidean)?.indices.to_vec2::<u32>()?;
-        let share = |found: &chandlery_ops::Neighbours| -> Result<f64> {
+        let share = |found: &chandlery_ops::tsne::Neighbours| -> Result<f64> {
             let found = found.indices.to_vec2::<u32>()?;
             let right = exact.iter().zip(&found).map(|(a, b)| a.iter().filter(|j| b.contains(j)).count());
             Ok(right.sum::<usize>() as f64 / 52_000.)
@@ -231,7 +233,7 @@ fn equal_rows_far_from_the_last_block_of_products_are_found_lowest_first() -> Re
 }
 
 /// The error of a search that must be refused.
-fn message(found: Result<chandlery_ops::Neighbours>) -> String {
+fn message(found: Result<chandlery_ops::tsne::Neighbours>) -> String {
     found.err().map_or_else(String::new, |e| e.to_string())
 }
 

@@ -2,7 +2,7 @@
 use super::{CPU, config, graph, layout, on};
 use candle::{Result, Tensor};
 use chandlery::tsne::{Method, TsneConfig, TsneRun, measure};
-use chandlery_ops::{Affinities, affinities_in_order, curve_order, curve_order_reference, symmetrize};
+use chandlery_ops::tsne::{Affinities, affinities_in_order, curve_order, curve_order_reference, symmetrize};
 use chandlery_tests::{assert_same_bits, devices};
 use std::ops::ControlFlow;
 

@@ -1,7 +1,7 @@
 //! Ops take contiguous views at any entry of their storage, or refuse them, alike on every device.
 use super::{CPU, graph, layout, on, rows};
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{
+use chandlery_ops::tsne::{
     LayoutState, LayoutStep, Metric, Repulsion, RepulsionMethod, affinities_in_order, curve_order, knn,
     knn_of, layout_divergence, layout_step_, perplexity_search, repulsion_at, row_distances, symmetrize,
     symmetrize_reference,

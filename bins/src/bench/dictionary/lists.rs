@@ -5,9 +5,10 @@ use crate::report::Report;
 use anyhow::Result;
 use candle::{DType, Device, Tensor};
 use chandlery::Philox;
-use chandlery_ops::{
-    AtomUpdate, AtomUses, SparseCodes, StatisticsStep, codes_statistics_, normal, update_atoms,
+use chandlery_ops::codes::{
+    AtomUpdate, AtomUses, SparseCodes, StatisticsStep, codes_statistics_, update_atoms,
 };
+use chandlery_ops::core::normal;
 
 /// Signals, atoms, features, atoms of a code.
 const M: usize = 200_000;

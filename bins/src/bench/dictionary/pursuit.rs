@@ -5,7 +5,7 @@ use crate::bench::timing::time;
 use crate::report::Report;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
-use chandlery_ops::{Pursuit, SparseCodes, bomp, ols};
+use chandlery_ops::codes::{Pursuit, SparseCodes, bomp, ols};
 use std::path::Path;
 use std::process::Command;
 use std::str::FromStr;

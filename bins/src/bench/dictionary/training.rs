@@ -11,7 +11,7 @@ use chandlery::dictionary::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer,
     PursuitMethod, SparseCoder, UpdateRule,
 };
-use chandlery_ops::gather_rows;
+use chandlery_ops::arrays::gather_rows;
 use std::time::Instant;
 
 /// The size that peers were measured at: signals, atoms, side of a patch, atoms of a code, passes, rows of a minibatch.

@@ -4,11 +4,13 @@ use crate::dae::{DaeConfig, DaeTrainConfig};
 use crate::feedforward::ReconstructionLoss;
 use crate::schedule::Schedule;
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{
-    Activation, DENOISING_FIGURES, DenoisingParams, DenoisingSteps, Draws, Factors, OutputLoss, Philox,
-    Precision, SgdStep, advance_, column_sums_, corrupt_, denoising_steps_, denoising_steps_fit, gemm_,
-    layer_backward_, layer_forward_, output_loss_, set_scalars_, sgd_step_,
+use chandlery_ops::arrays::column_sums_;
+use chandlery_ops::core::{Draws, advance_, set_scalars_};
+use chandlery_ops::layers::{
+    Activation, DENOISING_FIGURES, DenoisingParams, DenoisingSteps, Factors, OutputLoss, SgdStep, corrupt_,
+    denoising_steps_, denoising_steps_fit, gemm_, layer_backward_, layer_forward_, output_loss_, sgd_step_,
 };
+use chandlery_ops::{Philox, Precision};
 
 /// Parameters, gradient and velocity in one buffer, and the memory of a step.
 #[derive(Clone)]

@@ -14,7 +14,10 @@ mod parts;
 use super::{Dae, DaeConfig, DaeTrainConfig};
 use crate::feedforward::{Activation as UnitActivation, ReconstructionLoss};
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{Activation, Factors, Philox, Precision, advance_, gemm_, layer_forward_, scale_into_};
+use chandlery_ops::arrays::scale_into_;
+use chandlery_ops::core::advance_;
+use chandlery_ops::layers::{Activation, Factors, gemm_, layer_forward_};
+use chandlery_ops::{Philox, Precision};
 use flat::{Flat, FlatShared};
 use parts::Parts;
 

@@ -12,11 +12,14 @@ use super::{Parameters, VALUES, VELOCITY, blocks, flat_shape, is_the_papers, par
 use crate::dae::{DaeConfig, DaeTrainConfig};
 use crate::rbm::F16_WEIGHT_SCALE as WEIGHT_SCALE;
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{
-    BiasGradients, Contrast, ContrastStep, Draws, Philox, Precision, Unit, UnitPlanes, WeightStep,
-    contrast_step_, contrast_step_fuses, corrupt_, deltas_of_product_, error_places, errors_of_product_,
-    scale_into_, set_scalars_, split_into_, two_part_products_fuse, units_of_product_, warpgroups_multiply,
+use chandlery_ops::arrays::{scale_into_, split_into_};
+use chandlery_ops::core::{Draws, set_scalars_};
+use chandlery_ops::layers::{
+    BiasGradients, Contrast, ContrastStep, Unit, UnitPlanes, WeightStep, contrast_step_, contrast_step_fuses,
+    corrupt_, deltas_of_product_, error_places, errors_of_product_, two_part_products_fuse,
+    units_of_product_, warpgroups_multiply,
 };
+use chandlery_ops::{Philox, Precision};
 
 /// Planes of the hidden states: `[LH; y]`, and of the visible ones: `[x̃; LN]` for each minibatch. The second parts of both follow.
 const DELTAS: usize = 0;

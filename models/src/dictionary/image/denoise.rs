@@ -33,7 +33,7 @@ use crate::check::{at_least_one, range};
 use crate::dictionary::pursuit::{PursuitMethod, SparseCoder};
 use crate::sparse_coding::lasso::Lasso;
 use candle::{DType, Result, Tensor};
-use chandlery_ops::ErrorTarget;
+use chandlery_ops::codes::ErrorTarget;
 
 /// Patches that are coded at once: their rows, codes and estimates take some 60 MB at 8×8 pixels.
 pub(super) const BAND: usize = 65_536;

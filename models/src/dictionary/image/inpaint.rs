@@ -36,7 +36,8 @@ use crate::check::{at_least_one, range};
 use crate::dictionary::pursuit::{PursuitMethod, SparseCoder};
 use crate::sparse_coding::lasso::Lasso;
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{ErrorTarget, gather_rows};
+use chandlery_ops::arrays::gather_rows;
+use chandlery_ops::codes::ErrorTarget;
 
 /// Settings of inpainting; see the [module](self).
 #[derive(Debug, Clone, PartialEq)]

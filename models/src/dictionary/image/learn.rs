@@ -17,7 +17,8 @@ use crate::dictionary::{
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::ImageShape;
 use chandlery_datasets::preparation::{Preparation, StepConfig};
-use chandlery_ops::{Philox, SparseCodes};
+use chandlery_ops::Philox;
+use chandlery_ops::codes::SparseCodes;
 
 /// Patches that must use an atom: the noise of an atom falls with the root of their number.
 const MIN_USES: usize = 50;

@@ -20,7 +20,7 @@
 //! than that of OMP, that of projection-based OMP .4 %, and that of look-ahead OLS, which is never worse than OLS, 11 to 15 %;
 //! subspace pursuit is worse than OMP.
 //!
-//! OMP and OLS are [`chandlery_ops::bomp`] and [`chandlery_ops::ols`]; their rules (scale of atoms, ties, dependent atoms, zero
+//! OMP and OLS are [`chandlery_ops::codes::bomp`] and [`chandlery_ops::codes::ols`]; their rules (scale of atoms, ties, dependent atoms, zero
 //! signals) hold for all methods. The other methods compute in f64 on all cores of the CPU, wherever the signals are, with the
 //! Gram matrix of the dictionary (`8n²` bytes), and return codes on the device of the signals. They have no non-negative form.
 //!
@@ -50,7 +50,7 @@ mod projection;
 mod subspace;
 
 use candle::{Result, Tensor};
-use chandlery_ops::{ErrorTarget, Pursuit, SparseCodes, bomp, bomp_masked, ols, ols_masked};
+use chandlery_ops::codes::{ErrorTarget, Pursuit, SparseCodes, bomp, bomp_masked, ols, ols_masked};
 use serde::{Deserialize, Serialize};
 
 /// A greedy pursuit; see the [module](self).

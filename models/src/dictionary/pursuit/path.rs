@@ -1,4 +1,4 @@
-//! A support that grows atom by atom, in the inverse Cholesky form of [`chandlery_ops::bomp`], in f64.
+//! A support that grows atom by atom, in the inverse Cholesky form of [`chandlery_ops::codes::bomp`], in f64.
 use super::problem::{CORRELATION, Fit, PIVOT, Problem, back_substitute};
 
 /// Candidates of OLS must keep this of their norm beside the support: it is divided by.

@@ -2,7 +2,7 @@
 //! core.
 use super::SparseCoder;
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{ErrorTarget, SparseCodes};
+use chandlery_ops::codes::{ErrorTarget, SparseCodes};
 use rayon::prelude::*;
 
 /// Signals whose correlations are computed at a time.

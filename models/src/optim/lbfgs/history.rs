@@ -1,7 +1,7 @@
 //! The rows of a run, their inner products, and the direction that they make.
 use super::Lbfgs;
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{combine_rows_, row_dots};
+use chandlery_ops::arrays::{combine_rows_, row_dots};
 
 impl Lbfgs {
     /// The row of the gradient at `x`.

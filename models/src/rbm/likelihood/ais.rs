@@ -25,7 +25,8 @@ use super::{Estimate, Progress};
 use crate::check::{at_least_one, batch_of};
 use crate::rbm::{Rbm, RbmConfig};
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{Philox, gather_rows};
+use chandlery_ops::Philox;
+use chandlery_ops::arrays::gather_rows;
 use serde::{Deserialize, Serialize};
 
 /// The shares of Salakhutdinov and Murray's 14,500 temperatures, and where each ends.

@@ -174,7 +174,7 @@ mod tests {
             let config = RbmConfig { weight_stdev: 0.7, ..RbmConfig::new(n_visible, n_hidden) };
             let rbm = Rbm::init(config, Philox::new(1, 0), &Device::Cpu)?.to(DType::F64, &Device::Cpu)?;
             let bias = |n, stream| {
-                chandlery_ops::normal(n, &Device::Cpu, Philox::new(1, stream))?.to_dtype(DType::F64)
+                chandlery_ops::core::normal(n, &Device::Cpu, Philox::new(1, stream))?.to_dtype(DType::F64)
             };
             let rbm = Rbm { bias: bias(n_hidden, 1)?, visible_bias: bias(n_visible, 2)?, ..rbm };
             let (hidden, visible) = (rbm.over_hidden(&mut |_, _| {})?, rbm.over_visible(&mut |_, _| {})?);

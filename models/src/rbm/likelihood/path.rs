@@ -19,7 +19,8 @@ use crate::rbm::energy::softplus;
 use crate::rbm::{Rbm, VisibleUnit, draw};
 use candle::{D, DType, Result, Tensor};
 use candle_nn::ops::sigmoid;
-use chandlery_ops::{Philox, normal};
+use chandlery_ops::Philox;
+use chandlery_ops::core::normal;
 
 /// An RBM, the independent units at the start of its path, and what the steps between them need. All f64.
 pub(super) struct Path {

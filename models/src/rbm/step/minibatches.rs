@@ -4,7 +4,8 @@ use super::super::variance::Variance;
 use super::super::{CdConfig, Rbm, VisibleUnit};
 use super::{Buffers, H_DRAWN, V_POS};
 use candle::{Result, Tensor};
-use chandlery_ops::{cells_into_, set_scalars_};
+use chandlery_ops::core::set_scalars_;
+use chandlery_ops::images::cells_into_;
 
 /// Most minibatches, and visible states of them, that are loaded at once. A load and the start of a recording take 4 µs of a GPU.
 const MINIBATCHES_AT_ONCE: usize = 16;

@@ -44,7 +44,7 @@ pub use crate::dictionary::Statistics;
 
 use crate::check::at_least_one;
 use candle::{Result, Tensor};
-use chandlery_ops::{AtomLength, descend_atoms_};
+use chandlery_ops::codes::{AtomLength, descend_atoms_};
 use serde::{Deserialize, Serialize};
 
 /// `A_jj` at or below which an atom counts as unused, as for [`descend_atoms_`].

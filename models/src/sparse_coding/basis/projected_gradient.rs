@@ -13,7 +13,8 @@
 //! 10(4), 2000; the line search here is exact and monotone.
 use super::{Statistics, UNUSED, shortened};
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{Factors, Precision, gemm_};
+use chandlery_ops::Precision;
+use chandlery_ops::layers::{Factors, gemm_};
 
 /// The largest `α`: flat directions of the objective end at the constraint.
 const LONGEST: f64 = 1e6;

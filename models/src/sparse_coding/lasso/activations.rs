@@ -1,6 +1,6 @@
 //! What a lasso gives.
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::SparseCodes;
+use chandlery_ops::codes::SparseCodes;
 
 /// Whether a signal reached the tolerance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

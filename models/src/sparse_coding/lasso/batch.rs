@@ -3,7 +3,7 @@ use super::fista::{self, Momentum};
 use super::parallel::{self, Search};
 use super::problem::Part;
 use candle::{DType, Result, Tensor};
-use chandlery_ops::gather_rows;
+use chandlery_ops::arrays::gather_rows;
 
 /// Iterations between two looks at the signals, when those that are done leave and rounding errors of running sums are made good.
 const ITERATIONS: usize = 10;

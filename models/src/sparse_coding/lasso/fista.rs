@@ -11,7 +11,8 @@
 //! 2015, for the restart (their gradient scheme).
 use super::problem::Part;
 use candle::{DType, Result, Tensor};
-use chandlery_ops::{Factors, Precision, gemm_};
+use chandlery_ops::Precision;
+use chandlery_ops::layers::{Factors, gemm_};
 
 /// Squarings of the Gram matrix for the bound: it is at most `n^(1/64)` times the eigenvalue.
 const SQUARINGS: i32 = 5;
@@ -96,7 +97,7 @@ mod tests {
     #[test]
     fn the_bound_is_above_the_largest_eigenvalue_and_near_it() -> Result<()> {
         for (n, p) in [(1, 1), (5, 9), (60, 20)] {
-            let x = chandlery_ops::normal((n, p), &Cpu, chandlery_ops::Philox::new(4, n as u64))?;
+            let x = chandlery_ops::core::normal((n, p), &Cpu, chandlery_ops::Philox::new(4, n as u64))?;
             let gram = x.matmul(&x.t()?)?;
             // By many more powers than the bound has.
             let mut v = Tensor::ones((n, 1), DType::F32, &Cpu)?;

@@ -9,7 +9,10 @@
 use super::problem::{Part, Problem};
 use super::{Activations, Lasso, OP, Solver};
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::{Factors, MaskedSignals, Precision, gather_rows, gemm_, lasso_masked_, row_squares};
+use chandlery_ops::Precision;
+use chandlery_ops::arrays::gather_rows;
+use chandlery_ops::codes::{MaskedSignals, lasso_masked_, row_squares};
+use chandlery_ops::layers::{Factors, gemm_};
 use std::collections::HashMap;
 
 /// Signals that must miss the same samples to be a problem of their own.

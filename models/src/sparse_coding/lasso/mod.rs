@@ -13,7 +13,7 @@
 //! | `w` | [`Lasso::weights`] | `[n]` |
 //!
 //! All solvers work on the Gram matrix `B Bᵀ + λ I`, computed once, and the correlations `x Bᵀ` of some thousand signals at a time.
-//! [`chandlery_ops::lasso`] has the formula of the gap, and what it means for penalties of 0 and in f32.
+//! [`chandlery_ops::codes::lasso`] has the formula of the gap, and what it means for penalties of 0 and in f32.
 //!
 //! [`Solver::CoordinateParallel`] is the algorithm of Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics
 //! processors", ICML 2009, section 6. There a signal stops by the fall of its objective ([`Stop::Fall`]); here it stops by its gap, unless
@@ -43,7 +43,7 @@ mod problem;
 
 pub use activations::{Activations, Status};
 pub use batch::Stop;
-pub use chandlery_ops::LineSearch;
+pub use chandlery_ops::codes::LineSearch;
 
 use crate::check::{at_least_one, range};
 use candle::{Result, Tensor};
@@ -55,10 +55,10 @@ const OP: &str = "Lasso";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Solver {
-    /// Greedy coordinate descent and Newton steps on the support ([`chandlery_ops::LassoMethod::ActiveSet`]).
+    /// Greedy coordinate descent and Newton steps on the support ([`chandlery_ops::codes::LassoMethod::ActiveSet`]).
     #[default]
     ActiveSet,
-    /// Cyclic coordinate descent ([`chandlery_ops::LassoMethod::CoordinateDescent`]).
+    /// Cyclic coordinate descent ([`chandlery_ops::codes::LassoMethod::CoordinateDescent`]).
     CoordinateDescent,
     /// All coordinates at once, with a line search: one product with the Gram matrix an iteration.
     CoordinateParallel {

@@ -3,7 +3,9 @@
 use super::batch::Going;
 use super::problem::Part;
 use candle::{Result, Tensor};
-use chandlery_ops::{Factors, LassoStep, LineSearch, Precision, gemm_, lasso_step_};
+use chandlery_ops::Precision;
+use chandlery_ops::codes::{LassoStep, LineSearch, lasso_step_};
+use chandlery_ops::layers::{Factors, gemm_};
 
 /// How coordinates move.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,7 +3,9 @@ use super::batch::{self, Method, Stop};
 use super::parallel::Search;
 use super::{Activations, Lasso, LineSearch, OP, Solver};
 use candle::{D, DType, Result, Tensor};
-use chandlery_ops::{Factors, LassoMethod, LassoOptions, Precision, gemm_, lasso_, row_squares};
+use chandlery_ops::Precision;
+use chandlery_ops::codes::{LassoMethod, LassoOptions, lasso_, row_squares};
+use chandlery_ops::layers::{Factors, gemm_};
 
 /// Correlations that are computed at once: enough to keep any device busy, and 64 MiB in f32.
 const AT_ONCE: usize = 1 << 24;

@@ -2,7 +2,7 @@
 use super::super::measure::{at_least_0, kl_of_affinities};
 use super::TsneRun;
 use candle::Result;
-use chandlery_ops::{Repulsion, RepulsionMethod, grid_sides, layout_divergence};
+use chandlery_ops::tsne::{Repulsion, RepulsionMethod, grid_sides, layout_divergence};
 
 impl TsneRun {
     /// The divergence of the layout as it is, with the sums over all pairs of the run's method. Waits for the device.

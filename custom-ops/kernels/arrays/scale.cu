@@ -1,0 +1,52 @@
+// scale.cu: conversion of stored rows to the numbers that a model reads.
+//
+//   scale   out[i] = (float)x[i] * scale      rounded in the *_bf16 and *_f16 forms
+//   split   out[i] = f16(x[i] * scale), out[part + i] = f16(x[i] * scale - out[i])
+//
+// arrays   x: [n] u8 or f32; out: [n] f32, bf16 or f16, or two of [n] f16 that are `part` entries apart; contiguous, not
+//          overlapping
+// scalars  scale: 1/255 for bytes, 1 for numbers
+// launch   1-D grid of 1-D blocks, any size: the loop strides over the grid
+// cost     reads n or 4n bytes, writes 4n or 2n; bandwidth-bound
+// NaN      propagates
+// truth    scale_into_reference in src/scale.rs, and the CPU twin of split_into_ there
+
+#include "core/numbers.cuh"
+
+template <typename In, typename Out>
+__device__ void scale_into(const In* x, Out* out, float scale, size_t n) {
+  const size_t stride = (size_t)gridDim.x * blockDim.x;
+  for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride)
+    out[i] = narrow<Out>((float)x[i] * scale);
+}
+
+#define SCALE_INTO(NAME, IN, OUT)                                                                   \
+  extern "C" __global__ void NAME(const IN* x, OUT* out, const float scale, const size_t n) {        \
+    scale_into<IN, OUT>(x, out, scale, n);                                                           \
+  }
+SCALE_INTO(scale_u8_f32, unsigned char, float)
+SCALE_INTO(scale_f32_f32, float, float)
+SCALE_INTO(scale_u8_bf16, unsigned char, __nv_bfloat16)
+SCALE_INTO(scale_f32_bf16, float, __nv_bfloat16)
+SCALE_INTO(scale_u8_f16, unsigned char, __half)
+SCALE_INTO(scale_f32_f16, float, __half)
+
+template <typename In>
+__device__ void split_into(const In* x, __half* out, size_t part, float scale, size_t n) {
+  const size_t stride = (size_t)gridDim.x * blockDim.x;
+  for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {
+    const float v = (float)x[i] * scale;
+    const __half high = narrow<__half>(v);
+    out[i] = high;
+    out[part + i] = narrow<__half>(v - wide(high));
+  }
+}
+
+extern "C" __global__ void split_u8(const unsigned char* x, __half* out, const size_t part, const float scale,
+                                    const size_t n) {
+  split_into(x, out, part, scale, n);
+}
+extern "C" __global__ void split_f32(const float* x, __half* out, const size_t part, const float scale,
+                                     const size_t n) {
+  split_into(x, out, part, scale, n);
+}

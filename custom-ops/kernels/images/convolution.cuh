@@ -1,0 +1,13 @@
+// convolution.cuh: what the kernels of convolution.cu have in common.
+#pragma once
+
+#include "core/numbers.cuh"
+#include "core/tf32.cuh"
+
+// The sizes of images and maps, of filters, and the zeros beside an image.
+struct Sizes {
+  int height, width, channels, out_height, out_width, n_filters, size, pad, batch;
+};
+
+// The shared memory of a launch.
+extern __shared__ __align__(16) float memory[];

@@ -1,0 +1,240 @@
+// sm_90a/contrast_step_small.cu: one update of contrastive learning of a small matrix, from states in one part or in two, by the products of
+// warpgroups of capability 9.0. The formulas are those of ../contrast_step.cu.
+//
+// A block sums the gradient of a tile of 64 x 64 weights: a thread of a further warp copies slices of both sides of the states, DEPTH rows at a time,
+// through a ring, and a warpgroup multiplies them. Where the sums are long and the tiles few, the two blocks of a cluster share a tile: each sums
+// half of the slices, then each finishes half of the lines from both sums. Weights and velocities come into registers while slices are multiplied.
+// Two blocks fit on a multiprocessor, so that those of the biases run beside the tiles.
+//
+// A number in two parts is the sum of two f16 ones: g = hi lo + lo hi + hi hi. The slices of both phases take turns, so that what has been summed
+// stays small: tensor cores cut off what lies below 2^-24 of it or so.
+//
+// arrays   h_map, x_map: the states h and x as tensor maps of 64 columns by DEPTH rows, third dimension the plane, fourth, of two parts, the part; the
+//          others as in ../contrast_step.cu
+// scalars  rows and cols multiples of 8; others as in ../contrast_step.cu
+// launch   1-D, clusters of CLUSTER: CLUSTER blocks for each tile of the weights, columns fastest, then a block for each 32 hidden and each 32
+//          visible units, made up to whole clusters; Shape::THREADS threads
+// shared   the slices of a block, at most STAGES, and 1 KB to align them, but for the tile of sums, which takes their place, at least TILE_BYTES
+// cost     4 batch rows cols FLOP, three times that with two parts; operands once for each tile, from the second-level cache: 54 MB at [504, 784]
+//          and 512 rows in two parts, where it takes 16 us on an H200
+// NaN      propagates
+// same     sums have one order on one device; no atomics
+// truth    contrast_step_reference in src/contrast_step/mod.rs, bias_step_reference in src/bias_step.rs
+
+#include "core/cluster.cuh"
+#include "layers/contrast_numbers.cuh"
+#include "core/order.cuh"
+#include "core/stepped.cuh"
+#include "core/sm_90a/wgmma.cuh"
+
+constexpr int TILE = 64;           // its sides
+constexpr int RING = 104 * 1024;   // at most
+constexpr int MULTIPLYING = 128;   // threads
+constexpr int LINE = TILE + 4;     // of the tile of sums
+constexpr int FOURS = TILE / 4;    // of a line
+
+template <typename T_, typename V_, int PARTS_, int CLUSTER_>
+struct Shape {
+  using T = T_;
+  using V = V_;  // of velocities
+  static constexpr int PARTS = PARTS_, CLUSTER = CLUSTER_, THREADS = MULTIPLYING + 32;
+  // Of two parts, slices half as deep leave more places in the ring.
+  static constexpr int DEPTH = 64 / PARTS, SIDE = DEPTH * BLOCK_LINE, BYTES = 2 * PARTS * SIDE;  // of one part of a side, of a slice
+  static constexpr int STAGES = RING / BYTES;
+  static constexpr int EACH = TILE * FOURS / MULTIPLYING / CLUSTER;  // fours that a thread finishes
+};
+
+template <typename T, typename V>
+struct Arguments {
+  float* weight;
+  V* velocity;
+  const T* h;
+  const T* x;
+  T* copy;
+  float* hidden_state;
+  float* visible_state;
+  const float* scalars;
+  long long* counter;
+  const TensorMap& h_map;
+  const TensorMap& x_map;
+  const Numbers& n;
+};
+
+// Biases of 32 units, the hidden ones first, by the first MULTIPLYING threads of a block, and the counter.
+template <typename H>
+__device__ __forceinline__ void step_biases_of(const Arguments<typename H::T, typename H::V>& a, int block, float* memory) {
+  const Numbers& n = a.n;
+  const int of_hidden = (n.rows + BIAS_UNITS - 1) / BIAS_UNITS;
+  const bool hidden = block < of_hidden;
+  step_biases<MULTIPLYING, H::PARTS>(hidden ? a.hidden_state : a.visible_state, hidden ? a.h : a.x, hidden ? n.h_part : n.x_part, a.scalars,
+                                     nullptr, hidden ? n.hidden : n.visible, n.batch, hidden ? n.rows : n.cols,
+                                     (hidden ? block : block - of_hidden) * BIAS_UNITS, memory);
+  if (block == 0 && threadIdx.x == 0) *a.counter += n.by;
+}
+
+// Starts the copies of slices first .. first + count of both sides, in turn, one thread. Even slices are of the negative phase, odd ones of the
+// positive.
+template <typename H>
+__device__ __forceinline__ void copy_slices(const Arguments<typename H::T, typename H::V>& a, unsigned char* slices, uint64_t* full, uint64_t* empty,
+                                            int row0, int col0, int first, int count) {
+  Place<H::STAGES> place;
+#pragma unroll 1
+  for (int i = 0; i < count; ++i, place.next()) {
+    const int plane = (first + i) % 2, k = (first + i) / 2 * H::DEPTH;
+    barrier_wait(empty + place.at, place.parity ^ 1);
+    unsigned char* to = slices + place.at * H::BYTES;
+    uint64_t* here = full + place.at;
+    barrier_expect(here, H::BYTES);
+    auto start = [&](const TensorMap& map, int column, int part) {
+      if (H::PARTS == 1) copy_block(to, &map, column, k, plane, here);
+      else copy_block(to, &map, column, k, plane, part, here);
+      to += H::SIDE;
+    };
+#pragma unroll
+    for (int p = 0; p < H::PARTS; ++p) {
+      start(a.h_map, row0, p);
+      start(a.x_map, col0, p);
+    }
+  }
+}
+
+template <typename H>
+__device__ __forceinline__ void contrast_step(const Arguments<typename H::T, typename H::V>& a) {
+  extern __shared__ unsigned char memory[];
+  __shared__ uint64_t full[H::STAGES], empty[H::STAGES];
+  const Numbers& n = a.n;
+  const int across = (n.cols + TILE - 1) / TILE, blocks = (n.rows + TILE - 1) / TILE * across * H::CLUSTER;
+  if (blockIdx.x >= (unsigned)blocks) {
+    wait_for_previous();
+    if (threadIdx.x < MULTIPLYING) step_biases_of<H>(a, blockIdx.x - blocks, reinterpret_cast<float*>(memory));
+    return;
+  }
+  unsigned char* slices = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  const int rank = blockIdx.x % H::CLUSTER, at = blockIdx.x / H::CLUSTER, row0 = at / across * TILE, col0 = at % across * TILE;
+  const int warp = warp_of_block(), lane = threadIdx.x % 32;
+  const int all = 2 * ((n.batch + H::DEPTH - 1) / H::DEPTH), first = all * rank / H::CLUSTER, count = all * (rank + 1) / H::CLUSTER - first;
+
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < H::STAGES; ++s) barrier_init(full + s, 1), barrier_init(empty + s, 1);
+    barriers_made();
+    prefetch_map(&a.h_map);
+    prefetch_map(&a.x_map);
+  }
+  __syncthreads();
+  if (threadIdx.x >= MULTIPLYING) {
+    wait_for_previous();
+    if (lane == 0) copy_slices<H>(a, slices, full, empty, row0, col0, first, count);
+    return;  // all copies are waited for by others
+  }
+
+  // Line and column within the tile of the fours that this thread finishes.
+  auto line = [&](int i) { return TILE * rank / H::CLUSTER + (int)(threadIdx.x + i * MULTIPLYING) / FOURS; };
+  const int along = threadIdx.x % FOURS * 4, col = col0 + along;
+  static_assert(MULTIPLYING % FOURS == 0, "a thread keeps to one column");
+  float w[H::EACH][4], v[H::EACH][4];
+  wait_for_previous();
+#pragma unroll
+  for (int i = 0; i < H::EACH; ++i) {
+    const int row = row0 + line(i);
+    if (row >= n.rows || col >= n.cols) continue;  // cols is a multiple of 4
+    const size_t place = (size_t)row * n.cols + col;
+    load4(a.weight + place, w[i]);
+    load4(a.velocity + place, v[i]);
+  }
+  const float alpha = a.scalars[0], momentum = a.scalars[1], rate = a.scalars[2];
+
+  float sum[TILE / 2] = {};
+  const Barriers here(full), used(empty);
+  const uint64_t first_slice = operand(kept_address(slices));
+  Place<H::STAGES> place;
+  int last_place = 0;
+#pragma unroll 1
+  for (int i = 0; i < count; ++i, place.next()) {
+    here.wait(place.at, place.parity);
+    const uint64_t slice = further(first_slice, place.at * H::BYTES);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < H::DEPTH / 16; ++k) {
+      auto multiply = [&](int h_part, int x_part) {
+        const uint64_t of_k = further(slice, 16 * BLOCK_LINE * k);
+        Wgmma<typename H::T, TILE, true, true>::run(sum, further(of_k, 2 * h_part * H::SIDE), further(of_k, (2 * x_part + 1) * H::SIDE));
+      };
+      if (H::PARTS == 2) {
+        multiply(0, 1);
+        multiply(1, 0);
+      }
+      multiply(0, 0);
+    }
+    wgmma_commit();
+    // The products of the slice before are done: its place is free.
+    wgmma_wait<1>();
+    if (i > 0 && threadIdx.x == 0) used.arrive(last_place);
+    last_place = place.at;
+  }
+  wgmma_wait<0>();
+  summed(sum);
+
+  all_multiplied<MULTIPLYING>();
+  // A lane holds columns 2t and 2t + 1 of lines g and g + 8 of each eight columns; through shared memory each warp gets whole lines.
+  float* tile = reinterpret_cast<float*>(slices);
+#pragma unroll
+  for (int c = 0; c < TILE / 8; ++c)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float2* to = reinterpret_cast<float2*>(tile + (16 * warp + lane / 4 + 8 * half) * LINE + 8 * c + lane % 4 * 2);
+      *to = make_float2(sum[4 * c + 2 * half], sum[4 * c + 2 * half + 1]);
+    }
+  if (H::CLUSTER > 1) cluster_sync();
+  else all_multiplied<MULTIPLYING>();
+
+#pragma unroll
+  for (int i = 0; i < H::EACH; ++i) {
+    const float* from = tile + line(i) * LINE + along;
+    float g[4];
+    if (H::CLUSTER == 1) {
+      load4(from, g);
+    } else {
+      float4 of[H::CLUSTER];
+#pragma unroll
+      for (int r = 0; r < H::CLUSTER; ++r) of[r] = read_of(from, r);
+      g[0] = of[0].x, g[1] = of[0].y, g[2] = of[0].z, g[3] = of[0].w;
+#pragma unroll
+      for (int r = 1; r < H::CLUSTER; ++r) g[0] += of[r].x, g[1] += of[r].y, g[2] += of[r].z, g[3] += of[r].w;
+    }
+    const int row = row0 + line(i);
+    if (row >= n.rows || col >= n.cols) continue;
+    const size_t place = (size_t)row * n.cols + col;
+    float copied[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      v[i][e] = stepped(v[i][e], w[i][e], g[e], alpha, momentum, rate, n.l1, n.l2);
+      w[i][e] = w[i][e] + v[i][e];
+      copied[e] = w[i][e] * n.scale;
+    }
+    store4(a.velocity + place, v[i]);
+    store4(a.weight + place, w[i]);
+    store4(a.copy + place, copied);
+    if (H::PARTS == 2) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) copied[e] = copied[e] - wide(narrow<typename H::T>(copied[e]));
+      store4(a.copy + n.copy_part + place, copied);
+    }
+  }
+  if (H::CLUSTER > 1) cluster_sync();  // nobody leaves while its tile is read
+}
+
+// Without a velocity of its own, that of f32 lies behind the weights.
+#define CONTRAST_STEP(NAME, T, V, PARTS, CLUSTER)                                                                                          \
+  extern "C" __global__ void __launch_bounds__(Shape<T, V, PARTS, CLUSTER>::THREADS, 2)                                                    \
+  NAME(float* weight, V* velocity, const T* h, const T* x, T* copy, float* hidden_state, float* visible_state, const float* scalars,       \
+       long long* counter, const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map,                               \
+       const __grid_constant__ Numbers n) {                                                                                                \
+    V* own = velocity ? velocity : reinterpret_cast<V*>(weight + (size_t)n.rows * n.cols);                                                 \
+    contrast_step<Shape<T, V, PARTS, CLUSTER>>({weight, own, h, x, copy, hidden_state, visible_state, scalars, counter, h_map, x_map, n}); \
+  }
+#define OF_BOTH_CLUSTERS(NAME, T, V, PARTS) \
+  CONTRAST_STEP(NAME##_1, T, V, PARTS, 1)   \
+  CONTRAST_STEP(NAME##_2, T, V, PARTS, 2)
+OF_BOTH_CLUSTERS(contrast_step_small_bf16, __nv_bfloat16, __nv_bfloat16, 1)
+OF_BOTH_CLUSTERS(contrast_step_small_f16, __half, float, 1)
+OF_BOTH_CLUSTERS(contrast_step_small_f16x2, __half, float, 2)

@@ -1,0 +1,142 @@
+// sm_90a/contrast_tiles.cuh: the tiles of weights that blocks of contrast_step.cu and contrast_step_parts.cu take, and the copies of the states that
+// they multiply.
+//
+// The weights are those of the patches of a grid, or one matrix: that of a grid of one patch. The states of visible units stay in shared memory for
+// tiles below each other; those of hidden units pass through a ring, slice after slice.
+#pragma once
+
+#include "layers/contrast_numbers.cuh"
+#include "core/patches.cuh"
+#include "layers/sm_90a/contrast_square.cuh"
+
+constexpr int SLICE_DEPTH = 64;  // rows of a slice
+constexpr int SLICES = 6;        // of both phases, at most
+constexpr int SLICE_BYTES = SLICE_DEPTH * BLOCK_LINE;  // of one part
+constexpr int SHARED = 217 * 1024;
+constexpr int ONES_BYTES = 2048;    // of contrast_step.cu, behind these. A block of contrast_biases fits beside both
+
+// A block's tiles, one after the other: runs of tiles below each other, for which the states of visible units stay. What waits for memory takes runs
+// of `height` tiles, each as many runs further along the rows as there are blocks, so that all blocks together move over one stretch of memory:
+// where each has a stretch of its own, memory is a tenth to a fifth slower (186 us against 156 for the weights of [256, 192, 576] and states of one
+// part). They begin with the last rows, which the products before have just read, and end with the first, which the products after read first: that
+// saves 2 % of all four together. What waits for products takes a stretch DOWN the columns, in which these states stay for longest. A tile is WIDE
+// squares side by side. The places are counted on: a division takes as long as a tile's products of some slices.
+template <bool PATCHES, bool DOWN, int WIDE = 1>
+struct Walk {
+  static constexpr int COLS = WIDE * TILE;
+  const Grid& g;
+  const int rows, cols, down, across, height, bands;  // rows and columns of a matrix, its tiles, tiles of a run, runs below each other
+  int i = 0, runs = 0;         // tiles of this block before this one, and runs with other states of visible units
+  int matrix, band, col, row;  // the run, and the tile of the run; unless DOWN, matrices and runs below each other count from the last
+  int left;                    // tiles if DOWN, otherwise runs: this one and those to come
+  int matrices_on, bands_on, cols_on;  // from a run of this block to its next
+
+  __device__ Walk(const Numbers& n, const Grid& g, int height)
+      : g(g),
+        rows(n.rows),
+        cols(n.cols),
+        down((n.rows + TILE - 1) / TILE),
+        across((n.cols + COLS - 1) / COLS),
+        height(DOWN ? down : height),
+        bands((down + this->height - 1) / this->height) {
+    const int all = (PATCHES ? g.patches() : 1) * bands * across;
+    int run = blockIdx.x, on = gridDim.x;
+    row = 0;
+    left = run < all ? (all - 1 - run) / on + 1 : 0;
+    if (DOWN) {
+      const int tile = (long long)all * down * run / on;
+      left = (long long)all * down * (run + 1) / on - tile;
+      run = tile / down, row = tile % down, on = 1;
+    }
+    matrix = run / (bands * across), band = run / across % bands, col = run % across;
+    matrices_on = on / (bands * across), bands_on = on / across % bands, cols_on = on % across;
+  }
+  __device__ explicit operator bool() const { return left > 0; }
+  __device__ void next() {
+    ++i;
+    if (DOWN) --left;
+    if (++row < height_here()) return;
+    row = 0, runs += moves();
+    if (!DOWN) --left;
+    col += cols_on, band += bands_on, matrix += matrices_on;
+    if (col >= across) col -= across, ++band;
+    if (band >= bands) band -= bands, ++matrix;
+  }
+  // The last tile with these states of visible units, and not the last of all.
+  __device__ bool last_of_run() const { return moves() && left > 1 && row + 1 == height_here(); }
+  // Whether this tile, among those of its rows, is for what is done once for each row: columns take turns, a power of two of them. Blocks that stay in a
+  // column take the tiles of the same rows as their i-th, and the turns are counted by that, so that each block has as many.
+  __device__ bool alone() const { return ((moves() ? row0() / TILE : i) & ((1 << (31 - __clz(across))) - 1)) == col; }
+  __device__ int row0() const { return matrix_here() * rows + (band_here() * height + row) * TILE; }
+  __device__ int col0() const { return col * COLS; }
+  // Squares of the tile that begin within the matrix.
+  __device__ int squares() const { return WIDE == 1 ? 1 : min(WIDE, (cols - col0() + TILE - 1) / TILE); }
+  // Where the columns of x for a square begin in a row of it.
+  __device__ int x0(int square) const {
+    const int at = col0() + square * TILE;
+    return PATCHES ? g.origin(matrix_here()) + g.entry(at) : at;
+  }
+
+ private:
+  __device__ bool moves() const { return PATCHES || cols_on != 0; }  // to another column from run to run
+  __device__ int matrix_here() const { return !PATCHES ? 0 : DOWN ? matrix : g.patches() - 1 - matrix; }
+  __device__ int band_here() const { return DOWN ? band : bands - 1 - band; }
+  __device__ int height_here() const { return min(height, down - band_here() * height); }
+};
+
+// States of both sides, as tensor maps of 64 columns by 64 rows, third dimension the plane and fourth, of two parts, the part. PARTS: of a number;
+// ALTERNATE: slices of both planes take turns.
+template <typename Turns, int PARTS, bool ALTERNATE>
+struct States {
+  static constexpr int STAYING = PARTS * Turns::COLS / TILE;  // blocks of a slice that stays
+  const TensorMap& h_map;
+  const TensorMap& x_map;
+  const Numbers& n;
+  const Grid& g;
+  int of_phase;  // slices
+  int height;    // of a run of tiles
+
+  // Starts the copy of a part of slice s of one side.
+  __device__ void copy_slice(unsigned char* to, const TensorMap& map, int along, int s, int part, uint64_t* here) const {
+    const int plane = ALTERNATE ? s % 2 : s >= of_phase, row = (ALTERNATE ? s / 2 : s - plane * of_phase) * SLICE_DEPTH;
+    if (PARTS == 1) copy_block(to, &map, along, row, plane, here);
+    else copy_block(to, &map, along, row, plane, part, here);
+  }
+
+  // Copies the slices of x that stay, of every run of tiles, one thread: each slice as soon as the products of the run before no longer need
+  // its place.
+  __device__ void copy_staying(unsigned char* slices, uint64_t* here, uint64_t* free) const {
+    int runs = -1;
+#pragma unroll 1
+    for (Turns turn(n, g, height); turn; turn.next()) {
+      if (turn.runs == runs) continue;
+      runs = turn.runs;
+      const int blocks = PARTS * turn.squares();
+#pragma unroll 1
+      for (int s = 0; s < 2 * of_phase; ++s) {
+        if (runs > 0) barrier_wait(free + s, (runs - 1) % 2);
+        barrier_expect(here + s, blocks * SLICE_BYTES);
+#pragma unroll
+        for (int b = 0; b < STAYING; ++b)
+          if (b < blocks) copy_slice(slices + (s * STAYING + b) * SLICE_BYTES, x_map, turn.x0(b / PARTS), s, b % PARTS, here + s);
+      }
+    }
+  }
+
+  // Copies the slices of h that pass, of every tile, each part through the next of STAGES places, one thread.
+  template <int STAGES>
+  __device__ void copy_passing(unsigned char* slices, uint64_t* full, uint64_t* empty) const {
+    Place<STAGES> place;
+#pragma unroll 1
+    for (Turns turn(n, g, height); turn; turn.next()) {
+      const int row0 = turn.row0();
+#pragma unroll 1
+      for (int s = 0; s < 2 * of_phase; ++s)
+#pragma unroll
+        for (int p = 0; p < PARTS; ++p, place.next()) {
+          uint64_t* here = announce(full, empty, place, SLICE_BYTES);
+          copy_slice(slices + place.at * SLICE_BYTES, h_map, row0, s, p, here);
+        }
+    }
+  }
+};

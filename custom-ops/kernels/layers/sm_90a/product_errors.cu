@@ -1,0 +1,55 @@
+// sm_90a/product_errors.cu: what a denoising autoencoder computes from its two later products, each in one launch, by the products of warpgroups of
+// capability 9.0. The formulas are in ../product_errors.cu; the products are those of product_tile.cuh, of numbers in two parts.
+//
+// arrays   a, b: as in product_tile.cuh, b turned for errors, straight for deltas; out and y: two parts of [m, n] f16, `low` entries apart, planes
+//          from entries `at` and `of` on; bias: [n] f32; target: [m, n] f32, 16-byte aligned; sums: [2, places] f64, to which block i adds its sums
+//          at place i
+// scalars  n a multiple of 4, of 8 for errors; places: at least the number of blocks
+// launch, shared, cost   as in product_tile.cuh
+// NaN      propagates
+// same     sums in one order on one device, without atomics
+// truth    errors_of_product_reference, deltas_of_product_reference in src/products/errors.rs
+
+#include "layers/product_errors.cuh"
+#include "layers/sm_90a/product_tile.cuh"
+
+struct Numbers {
+  Extent extent;
+  unsigned long long low;
+  float scale;
+  unsigned places;
+};
+
+template <typename H>
+__device__ __forceinline__ void product_errors(__half* out, double* sums, const float* bias, const float* target, const TensorMap& a_map,
+                                               const TensorMap& b_map, const Numbers& n) {
+  Seen seen{0.f, 0.f};
+  const bool multiplied = tile_of_product<H>(a_map, b_map, n.extent, [&](int col) {
+    return [&, col](int row) { return finish_errors(out, bias, target, (size_t)row * n.extent.n + col, col, n, seen); };
+  });
+  if (multiplied) add_seen<H::THREADS>(sums, seen, n, [] { all_multiplied<H::THREADS>(); });
+}
+
+template <typename H>
+__device__ __forceinline__ void product_deltas(__half* planes, size_t at, size_t of, const TensorMap& a_map, const TensorMap& b_map,
+                                               const Numbers& n) {
+  tile_of_product<H>(a_map, b_map, n.extent, [&](int col) {
+    return [&, col](int row) { return finish_deltas(planes, at, of, (size_t)row * n.extent.n + col, n); };
+  });
+}
+
+#define ERRORS                                                                                                    \
+  (__half* out, double* sums, const float* bias, const float* target, const __grid_constant__ TensorMap a_map,    \
+   const __grid_constant__ TensorMap b_map, const __grid_constant__ Numbers n)
+#define DELTAS                                                                                                    \
+  (__half* planes, const unsigned long long at, const unsigned long long of, const __grid_constant__ TensorMap a_map, \
+   const __grid_constant__ TensorMap b_map, const __grid_constant__ Numbers n)
+#define OF_WIDTH(WGS, TN)                                                                                          \
+  OF_TILE(product_errors_##WGS##x##TN, ERRORS, product_errors<H>(out, sums, bias, target, a_map, b_map, n), WGS, TN, \
+          true, __half, 2, 2)                                                                                      \
+  OF_TILE(product_deltas_##WGS##x##TN, DELTAS, product_deltas<H>(planes, at, of, a_map, b_map, n), WGS, TN, false, \
+          __half, 2, 2)
+OF_WIDTH(1, 64)
+OF_WIDTH(1, 128)
+OF_WIDTH(2, 64)
+OF_WIDTH(2, 128)

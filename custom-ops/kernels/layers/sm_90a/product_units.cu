@@ -1,0 +1,66 @@
+// sm_90a/product_units.cu: units of a product of 16-bit numbers, or of numbers in two parts, in one launch, by the products of warpgroups of
+// capability 9.0: out = units(scale * a b + bias).
+//
+// The product is that of product_tile.cuh; means and draws are those of units.cu.
+//
+// arrays   a, b: as in product_tile.cuh; bias: [n] f32; out: planes of [m, n] T from mean_at and sample_at, second parts of means `low` entries
+//          further on; a place below 0 is a plane not wanted. counter: [1] i64 or null
+// scalars, launch, shared, cost   as in product_tile.cuh
+// NaN      as in units.cu
+// same     sums in one order on one device; draws are those of the CPU
+// truth    units_of_product_reference in src/products/units.rs
+
+#include "layers/product_units.cuh"
+#include "layers/sm_90a/product_tile.cuh"
+
+struct Numbers {
+  unsigned long long low;
+  long long mean_at, sample_at;
+  unsigned long long seed, stream, offset;
+  float scale, mean_scale;
+  Extent extent;
+  unsigned gaussian, drawn;
+};
+
+template <typename H>
+__device__ __forceinline__ void product_units(typename H::T* out, const float* bias, const long long* counter, const TensorMap& a_map,
+                                              const TensorMap& b_map, const Numbers& n) {
+  tile_of_product<H>(a_map, b_map, n.extent, [&](int col) {
+    const Philox philox = philox_at(n.seed, n.stream, n.offset, counter);
+    float of_bias[4];
+    load4(bias + col, of_bias);
+    return [=, &n](int row) {
+      return [=, &n](float(&x)[4]) { finish_units<!H::EXACT>(out, x, of_bias, row, col, n.extent.n, philox, n); };
+    };
+  });
+}
+
+#define PARAMETERS(T)                                                                                             \
+  (T * out, const float* bias, const long long* counter, const __grid_constant__ TensorMap a_map,                 \
+   const __grid_constant__ TensorMap b_map, const __grid_constant__ Numbers n)
+#define PRODUCT_UNITS(NAME, WGS, TN, TURNED, T, PA, PB)                                                           \
+  OF_TILE(NAME, PARAMETERS(T), product_units<H>(out, bias, counter, a_map, b_map, n), WGS, TN, TURNED, T, PA, PB)
+#define OF_WIDTHS(NAME, WGS, T)                                                                                              \
+  PRODUCT_UNITS(NAME##_straight_##WGS##x64, WGS, 64, false, T, 1, 1)                                                         \
+  PRODUCT_UNITS(NAME##_straight_##WGS##x96, WGS, 96, false, T, 1, 1)                                                         \
+  PRODUCT_UNITS(NAME##_straight_##WGS##x128, WGS, 128, false, T, 1, 1)                                                       \
+  PRODUCT_UNITS(NAME##_straight_##WGS##x192, WGS, 192, false, T, 1, 1)                                                       \
+  PRODUCT_UNITS(NAME##_turned_##WGS##x64, WGS, 64, true, T, 1, 1)                                                            \
+  PRODUCT_UNITS(NAME##_turned_##WGS##x128, WGS, 128, true, T, 1, 1)                                                          \
+  PRODUCT_UNITS(NAME##_turned_##WGS##x192, WGS, 192, true, T, 1, 1)
+#define OF_FOUR_PARTS(NAME, WGS, T)                                                                                          \
+  PRODUCT_UNITS(NAME##_straight_##WGS##x64, WGS, 64, false, T, 2, 2)                                                         \
+  PRODUCT_UNITS(NAME##_straight_##WGS##x96, WGS, 96, false, T, 2, 2)                                                         \
+  PRODUCT_UNITS(NAME##_straight_##WGS##x128, WGS, 128, false, T, 2, 2)
+#define OF_TWO_PARTS(NAME, WGS, T)                                                                                           \
+  OF_FOUR_PARTS(NAME, WGS, T)                                                                                                \
+  PRODUCT_UNITS(NAME##_turned_##WGS##x64, WGS, 64, true, T, 1, 2)                                                            \
+  PRODUCT_UNITS(NAME##_turned_##WGS##x128, WGS, 128, true, T, 1, 2)
+#define OF_EVERY_SHAPE(NAME, T)                                                                                              \
+  OF_WIDTHS(NAME, 2, T)                                                                                                      \
+  OF_WIDTHS(NAME, 3, T)
+OF_EVERY_SHAPE(product_units_f16, __half)
+OF_EVERY_SHAPE(product_units_bf16, __nv_bfloat16)
+OF_FOUR_PARTS(product_units_f16x2, 1, __half)
+OF_TWO_PARTS(product_units_f16x2, 2, __half)
+OF_TWO_PARTS(product_units_f16x2, 3, __half)

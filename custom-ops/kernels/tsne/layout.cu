@@ -1,0 +1,203 @@
+// layout.cu: a step of t-SNE's gradient descent, and the divergence of a layout.
+//
+//   gradient_i = 4 (exaggeration sum_j p_ij (y_i - y_j) / (1 + |y_i - y_j|^2 / alpha) - forces_i / total)
+//   gain       = gradient * velocity > 0 ? 0.8 gain : gain + 0.2, kept in its range
+//   velocity   = momentum velocity - rate gain gradient, shortened to the largest step
+//   room       = y + velocity                                  layout_move, with sums over the rows of a block in `work`
+//   y          = room - mean(room)                             layout_centre
+//
+// arrays   layout, velocity, gains, room, forces: [n, D] float; offsets [n + 1], columns, values: the graph; rates: [3] float
+//          work: [4 BLOCKS] double, then six floats for each 1024 rows, the boxes; figures: [7] double: gradient squares, lows, highs; total: [1] double
+// launch   layout_move: 8 blocks of 256 for each multiprocessor, at most BLOCKS, a warp for a row at a time; layout_centre: a block of 256 for each 1024 rows; layout_figures: one
+//          block of 256; layout_divergence: a block of 256 for each 256 rows
+// cost     8 bytes an edge and a gather of a point each; the second-level cache holds the points
+// bounds   an offset beyond the edges is taken for their number, a column beyond the points for the last
+// NaN      shows in figures[0]
+// same     sums in a fixed order; no atomics
+// truth    layout_step_reference in src/layout/step.rs, layout_divergence_reference in src/layout/divergence.rs
+
+#include "tsne/points.cuh"
+
+constexpr unsigned BLOCKS = 2048, SET = 8, THREADS = 256, WARPS = THREADS / 32, STRETCH = 1024, ALL = 0xffffffffu;
+
+struct Settings {
+  float alpha, smallest_gain, largest_gain, largest_step;
+};
+
+// The point at the other end of an edge; a column beyond the points is taken for the last, as on the CPU.
+template <int D>
+__device__ __forceinline__ Point<D> other_end(const float* layout, unsigned column, size_t n) {
+  return point<D>(layout, column < n ? column : n - 1);
+}
+
+template <int D>
+__device__ void move_points(float* velocity, float* gains, float* room, double* work, const float* layout,
+                            const float* rates, const unsigned* offsets, const unsigned* columns, const float* values,
+                            const float* forces, const double* total, size_t n, unsigned n_edges, const Settings& s) {
+  __shared__ double shared[WARPS];
+  const unsigned lane = threadIdx.x % 32;
+  const float rate = rates[0], momentum = rates[1], exaggeration = rates[2];
+  const float scale = *total == 0 ? 0 : (float)(1 / *total), inverse_alpha = 1 / s.alpha;
+  double squares = 0, sum = 0;  // of the coordinate of this lane
+  // Rows that follow each other are near each other in a sorted layout, and so are the points at the other ends of their edges. Blocks are dealt out to
+  // multiprocessors in turn: those of one get stretches that follow each other, so that its cache holds these points.
+  const size_t sets = gridDim.x / SET, part = blockIdx.x % sets * SET + blockIdx.x / sets;
+  const size_t stretch = (n + gridDim.x * WARPS - 1) / (gridDim.x * WARPS) * WARPS, first = part * stretch;
+  const size_t last = n < first + stretch ? n : first + stretch;
+  for (size_t i = first + threadIdx.x / 32; i < last; i += WARPS) {
+    const Point<D> own = point<D>(layout, i);
+    float pull[D] = {};
+    const unsigned end = min(offsets[i + 1], n_edges);
+    // Not unrolled: it would take registers of warps, which hide the gathers better.
+#pragma unroll 1
+    for (unsigned e = offsets[i] + lane; e < end; e += 32) {
+      float difference[D];
+      // Edges are read once a step.
+      const float square = apart(difference, own, other_end<D>(layout, __ldcs(columns + e), n));
+      const float p = __ldcs(values + e) * quick_inverse(fmaf(square, inverse_alpha, 1.f));
+#pragma unroll
+      for (int k = 0; k < D; k++) pull[k] = fmaf(p, difference[k], pull[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < D; k++) pull[k] = sum_of_warp(pull[k]);
+    // Each of the first lanes has a coordinate from here on.
+    float v = 0, gain = 0, own_pull = 0, at_own = 0;
+    const size_t at = i * D + lane;
+#pragma unroll
+    for (int k = 0; k < D; k++)
+      if (lane == k) own_pull = pull[k], at_own = own.x[k];
+    if (lane < D) {
+      const float gradient = 4.f * (exaggeration * own_pull - forces[at] * scale), old = velocity[at];
+      gain = gradient * old > 0 ? .8f * gains[at] : gains[at] + .2f;
+      gain = fminf(fmaxf(gain, s.smallest_gain), s.largest_gain);
+      v = momentum * old - rate * gain * gradient;
+      squares += (double)(gradient * gradient);
+    }
+    float length = 0;
+#pragma unroll
+    for (int k = 0; k < D; k++) {
+      const float one = __shfl_sync(ALL, v, k);
+      length += one * one;
+    }
+    length = sqrtf(length);
+    v *= length > s.largest_step ? s.largest_step / length : 1.f;
+    if (lane < D) {
+      gains[at] = gain;
+      velocity[at] = v;
+      room[at] = at_own + v;
+      sum += (double)(at_own + v);
+    }
+  }
+  squares = sum_of_block<WARPS>(squares, shared);
+  if (threadIdx.x == 0) work[blockIdx.x] = squares;
+#pragma unroll
+  for (int k = 0; k < 3; k++) {
+    const double all = k < D ? sum_of_block<WARPS>(lane == k ? sum : 0, shared) : 0;
+    if (threadIdx.x == 0) work[(k + 1) * BLOCKS + blockIdx.x] = all;
+  }
+}
+
+// The sum of `count` numbers, for all threads of a block.
+__device__ double sum_of_parts(const double* parts, unsigned count, double* shared) {
+  double sum = 0;
+  for (unsigned b = threadIdx.x; b < count; b += THREADS) sum += parts[b];
+  return sum_of_block<WARPS>(sum, shared);
+}
+
+__device__ __forceinline__ float least_of_block(float x, float* shared) {
+  for (int step = 16; step; step /= 2) x = fminf(x, __shfl_xor_sync(ALL, x, step));
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = shared[0];
+  for (unsigned w = 1; w < WARPS; w++) x = fminf(x, shared[w]);
+  __syncthreads();
+  return x;
+}
+
+// boxes: [blocks, 6], the least of y and of -y.
+template <int D>
+__device__ void centre(float* layout, float* boxes, const float* room, const double* work, unsigned parts, size_t n) {
+  __shared__ double shared[WARPS];
+  __shared__ float floats[WARPS];
+  float mean[D], low[D], high[D];
+#pragma unroll
+  for (int k = 0; k < D; k++) {
+    mean[k] = (float)(sum_of_parts(work + (k + 1) * BLOCKS, parts, shared) / (double)n);
+    low[k] = high[k] = INFINITY;
+  }
+  const size_t first = (size_t)blockIdx.x * STRETCH, end = n < first + STRETCH ? n : first + STRETCH;
+  for (size_t i = first + threadIdx.x; i < end; i += THREADS) {
+#pragma unroll
+    for (int k = 0; k < D; k++) {
+      const float y = room[i * D + k] - mean[k];
+      layout[i * D + k] = y;
+      low[k] = fminf(low[k], y), high[k] = fminf(high[k], -y);
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < D; k++) {
+    const float l = least_of_block(low[k], floats), h = least_of_block(high[k], floats);
+    if (threadIdx.x == 0) boxes[blockIdx.x * 6 + k] = l, boxes[blockIdx.x * 6 + 3 + k] = h;
+  }
+}
+
+// One block.
+extern "C" __global__ void layout_figures(double* figures, const double* work, const unsigned parts, const float* boxes,
+                                          const unsigned blocks, const unsigned dims) {
+  __shared__ double shared[WARPS];
+  __shared__ float floats[WARPS];
+  const double squares = sum_of_parts(work, parts, shared);
+  if (threadIdx.x == 0) figures[0] = squares;
+  for (unsigned k = 0; k < 6; k++) {
+    float least = INFINITY;
+    for (unsigned b = threadIdx.x; b < blocks; b += THREADS)
+      if (k % 3 < dims) least = fminf(least, boxes[b * 6 + k]);
+    least = least_of_block(least, floats);
+    if (threadIdx.x == 0) figures[1 + k] = k % 3 >= dims ? 0. : k < 3 ? least : -least;
+  }
+}
+
+template <int D>
+__device__ void divergence(double* parts, const unsigned* offsets, const unsigned* columns, const float* values,
+                           const float* layout, const double* total, size_t n, unsigned n_edges, float alpha) {
+  __shared__ double shared[WARPS];
+  const unsigned lane = threadIdx.x % 32;
+  const double log_total = log(*total);
+  const size_t first = (size_t)blockIdx.x * THREADS, end = n < first + THREADS ? n : first + THREADS;
+  double sum = 0;
+  for (size_t i = first + threadIdx.x / 32; i < end; i += WARPS) {
+    const Point<D> own = point<D>(layout, i);
+    const unsigned end = min(offsets[i + 1], n_edges);
+    for (unsigned e = offsets[i] + lane; e < end; e += 32) {
+      float difference[D];
+      const float square = apart(difference, own, other_end<D>(layout, columns[e], n));
+      const float p = values[e];
+      if (p > 0) sum += (double)p * ((double)logf(p) + log_total + (double)(alpha * log1pf(square / alpha)));
+    }
+  }
+  sum = sum_of_block<WARPS>(sum, shared);
+  if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+}
+
+#define LAYOUT(D)                                                                                                      \
+  extern "C" __global__ void __launch_bounds__(THREADS, 8)                                                             \
+      layout_move_##D(float* velocity, float* gains, float* room, double* work, const float* layout,                   \
+                      const float* rates, const unsigned* offsets, const unsigned* columns, const float* values,       \
+                      const float* forces, const double* total, const size_t n, const unsigned n_edges,                \
+                      const Settings s) {                                                                              \
+    move_points<D>(velocity, gains, room, work, layout, rates, offsets, columns, values, forces, total, n, n_edges,    \
+                   s);                                                                                                 \
+  }                                                                                                                    \
+  extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
+      layout_centre_##D(float* layout, float* boxes, const float* room, const double* work, const unsigned parts,      \
+                        const size_t n) {                                                                              \
+    centre<D>(layout, boxes, room, work, parts, n);                                                                    \
+  }                                                                                                                    \
+  extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
+      layout_divergence_##D(double* parts, const unsigned* offsets, const unsigned* columns, const float* values,      \
+                            const float* layout, const double* total, const size_t n, const unsigned n_edges,          \
+                            const float alpha) {                                                                       \
+    divergence<D>(parts, offsets, columns, values, layout, total, n, n_edges, alpha);                                  \
+  }
+LAYOUT(2)
+LAYOUT(3)

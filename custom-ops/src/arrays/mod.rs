@@ -1,0 +1,23 @@
+//! Ops on arrays of any meaning: gathering, sorting, sums, scaling, conversion of types.
+pub mod gather_rows;
+pub mod halves;
+pub mod history;
+pub mod prefix_sum;
+pub mod row_dots;
+pub mod scale;
+pub mod sort_by_key;
+pub mod sums;
+pub mod value_range;
+
+pub use gather_rows::{gather_rows, gather_rows_by, gather_rows_reference};
+pub use halves::{halves_into_, joined_into_};
+pub use history::{
+    combine_rows_, combine_rows_reference, moved_along, moved_along_reference, put_difference_,
+    put_difference_reference,
+};
+pub use prefix_sum::{PrefixSum, prefix_sum, prefix_sum_reference};
+pub use row_dots::{row_dots, row_dots_reference};
+pub use scale::{scale_into_, scale_into_reference, split_into_};
+pub use sort_by_key::{SortedKeys, sort_by_key, sort_by_key_reference};
+pub use sums::{column_sums_, column_sums_reference};
+pub use value_range::extend_range_;

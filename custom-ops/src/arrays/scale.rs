@@ -1,0 +1,203 @@
+//! Conversion of stored rows to the numbers that a model reads.
+use crate::core::check::expect_layout;
+use crate::core::op::{In, Io, Kernel, Out, operands};
+use candle::{CpuStorage, DType, Result, Tensor};
+use half::{bf16, f16};
+use rayon::prelude::*;
+
+/// Elements that one task of the CPU twin handles.
+const CHUNK: usize = 16 * 1024;
+
+/// `out ← scale · x`, from the stored type of `x` to the type of `out`.
+///
+/// `x` is u8 or f32, `out` f32, bf16 or f16, both contiguous and of the same shape; `scale` is 1/255 for bytes that represent
+/// `[0, 1]`, and 1 for numbers. The 16-bit types are rounded to nearest, ties to even.
+///
+/// # Errors
+/// When shapes, types or devices do not fit.
+pub fn scale_into_(out: &Tensor, x: &Tensor, scale: f32) -> Result<()> {
+    if out.dims() != x.dims() {
+        candle::bail!("scale_into_: x must have the shape of out {:?}, got {:?}", out.dims(), x.dims())
+    }
+    if !matches!(x.dtype(), DType::U8 | DType::F32)
+        || !matches!(out.dtype(), DType::F32 | DType::BF16 | DType::F16)
+    {
+        candle::bail!(
+            "scale_into_: x must be u8 or f32 and out f32, bf16 or f16, got {:?} and {:?}",
+            x.dtype(),
+            out.dtype()
+        )
+    }
+    if !out.is_contiguous() || !x.is_contiguous() {
+        candle::bail!(
+            "scale_into_: x and out must be contiguous, got strides {:?} and {:?}",
+            x.stride(),
+            out.stride()
+        )
+    }
+    run(out, x, scale, false)
+}
+
+/// The same computed with candle's own ops; returns a new f32 tensor.
+///
+/// # Errors
+/// When candle cannot convert `x`.
+pub fn scale_into_reference(x: &Tensor, scale: f32) -> Result<Tensor> {
+    x.to_dtype(DType::F32)?.affine(f64::from(scale), 0.)
+}
+
+/// `scale · x` as the sum of two f16 numbers: `out[0] ← f16(scale x)`, `out[1] ← f16(scale x − out[0])`.
+///
+/// `x` is contiguous u8 or f32 and `out` f16 of shape `[2, ..x]`, each of the two contiguous. The sum is within 2⁻²² of
+/// `scale x` where that is between 2⁻² and 65,504, and within 3e-8 below.
+///
+/// # Errors
+/// When shapes, types or devices do not fit.
+pub fn split_into_(out: &Tensor, x: &Tensor, scale: f32) -> Result<()> {
+    const OP: &str = "split_into_";
+    expect_layout(OP, "x", x, &[DType::U8, DType::F32])?;
+    check_parts(OP, out, x.dims())?;
+    run(out, x, scale, true)
+}
+
+/// Checks that `out` is f16 `[2, ..shape]`, each of the two contiguous.
+pub(crate) fn check_parts(op: &str, out: &Tensor, shape: &[usize]) -> Result<()> {
+    if out.dtype() != DType::F16 || out.dims().split_first() != Some((&2, shape)) {
+        let (dtype, got) = (out.dtype(), out.dims());
+        candle::bail!("{op}: out must be F16 of shape [2, ..{shape:?}], got {dtype:?} {got:?}")
+    }
+    // Not `get`, which copies what is not contiguous.
+    if !out.narrow(0, 0, 1)?.is_contiguous() {
+        candle::bail!("{op}: each part of out must be contiguous, got strides {:?}", out.stride())
+    }
+    expect_apart(op, out, shape.iter().product())
+}
+
+/// Refuses parts that share memory, on every device: each reaches over `span` entries.
+pub(crate) fn expect_apart(op: &str, out: &Tensor, span: usize) -> Result<()> {
+    if out.stride()[0] < span {
+        candle::bail!(
+            "{op}: the parts of out must be at least {span} entries apart, got strides {:?}",
+            out.stride()
+        )
+    }
+    Ok(())
+}
+
+/// Both parts of what [`check_parts`] saw, of `n` entries each.
+pub(crate) fn parts_of<'a>(
+    op: &str,
+    out: Out<'a, CpuStorage>,
+    part: usize,
+    n: usize,
+) -> Result<[&'a mut [f16]; 2]> {
+    let start = out.layout().start_offset();
+    let parts = [start..start + n, start + part..start + part + n];
+    let found = out.all::<f16>()?.get_disjoint_mut(parts);
+    found.map_err(|_| candle::Error::Msg(format!("{op}: the parts of out overlap")))
+}
+
+fn run(out: &Tensor, x: &Tensor, scale: f32, split: bool) -> Result<()> {
+    // How far on the second part begins.
+    let part = if split { out.stride()[0] } else { 0 };
+    let op = Scale { scale, split, part, from: x.dtype(), to: out.dtype(), n: x.elem_count() };
+    operands(op.name()).write("out", out).read("x", x).run(&op)
+}
+
+/// Both ops: `scale · x` rounded to the type of `out`, or split into two f16 numbers.
+struct Scale {
+    scale: f32,
+    split: bool,
+    part: usize,
+    from: DType,
+    to: DType,
+    n: usize,
+}
+
+impl Scale {
+    fn name(&self) -> &'static str {
+        if self.split { "split_into_" } else { "scale_into_" }
+    }
+
+    fn run_cpu<T: candle::WithDType>(
+        &self,
+        out: Out<'_, CpuStorage>,
+        x: In<'_, CpuStorage>,
+        wide: impl Fn(T) -> f32 + Sync,
+    ) -> Result<()> {
+        let x = x.elements::<T>()?;
+        let scaled = |x| wide(x) * self.scale;
+        match self.to {
+            _ if self.split => {
+                let [high, low] = parts_of(self.name(), out, self.part, self.n)?;
+                convert(high, x, |x| f16::from_f32(scaled(x)));
+                let pairs = low.par_chunks_mut(CHUNK).zip(high.par_chunks(CHUNK)).zip(x.par_chunks(CHUNK));
+                pairs.for_each(|((low, high), x)| {
+                    for ((low, high), &x) in low.iter_mut().zip(high).zip(x) {
+                        *low = f16::from_f32(scaled(x) - high.to_f32());
+                    }
+                });
+            }
+            DType::BF16 => convert(out.elements()?, x, |x| bf16::from_f32(scaled(x))),
+            DType::F16 => convert(out.elements()?, x, |x| f16::from_f32(scaled(x))),
+            _ => convert(out.elements()?, x, scaled),
+        }
+        Ok(())
+    }
+}
+
+fn convert<T: Copy + Sync, U: Send>(out: &mut [U], x: &[T], f: impl Fn(T) -> U + Sync) {
+    out.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(out, x)| {
+        out.iter_mut().zip(x).for_each(|(out, &x)| *out = f(x));
+    });
+}
+
+impl Kernel for Scale {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([out], [x]) = io.parts()?;
+        match self.from {
+            DType::U8 => self.run_cpu::<u8>(out, x, f32::from),
+            _ => self.run_cpu::<f32>(out, x, |x| x),
+        }
+    }
+
+    fn is_serial(&self, most: usize) -> bool {
+        most <= CHUNK
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        match (self.from, self.to) {
+            (DType::U8, DType::F32) => self.launch::<u8, f32>("u8_f32", gpu, io),
+            (DType::U8, DType::BF16) => self.launch::<u8, bf16>("u8_bf16", gpu, io),
+            (DType::U8, _) => self.launch::<u8, f16>("u8_f16", gpu, io),
+            (_, DType::F32) => self.launch::<f32, f32>("f32_f32", gpu, io),
+            (_, DType::BF16) => self.launch::<f32, bf16>("f32_bf16", gpu, io),
+            (_, _) => self.launch::<f32, f16>("f32_f16", gpu, io),
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Scale {
+    fn launch<T: candle::cuda::CudaDType, U: candle::cuda::CudaDType>(
+        &self,
+        types: &str,
+        gpu: &crate::core::cuda::Gpu,
+        io: Io<'_, candle::CudaStorage>,
+    ) -> Result<()> {
+        let ([out], [x]) = io.parts()?;
+        let (mut out, x) = (out.span::<U>(self.part + self.n)?, x.elements::<T>()?);
+        let kernel = match self.split {
+            true => format!("split_{}", types.trim_end_matches("_f16")),
+            false => format!("scale_{types}"),
+        };
+        let mut launch = gpu.launch(self.name(), "scale", &kernel)?.read(&x).write(&mut out);
+        if self.split {
+            launch = launch.num(self.part);
+        }
+        // SAFETY: (const In*, Out*, size_t of the split_* kernels, float, size_t) of the types named; x holds n entries, and
+        // `out`, whose shape and contiguous parts the public functions checked, reaches to the end of its last part.
+        unsafe { launch.num(self.scale).num(self.n).linear(self.n).go() }
+    }
+}

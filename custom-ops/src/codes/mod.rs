@@ -1,0 +1,18 @@
+//! Ops of sparse codes: matching pursuit, the lasso and updates of atoms.
+pub mod atoms;
+pub mod lasso;
+pub mod pursuit;
+
+pub use atoms::{
+    AtomLength, AtomUpdate, AtomUses, Bounds, FIGURE_PARTS, StatisticsStep, atom_coherence, atom_coherence_,
+    atom_coherence_reference, code_figures_, codes_statistics_, descend_atoms_, descend_atoms_reference,
+    row_squares, update_atoms, update_atoms_reference,
+};
+pub use lasso::{
+    LassoMethod, LassoOptions, LassoReport, LassoStep, LineSearch, MaskedSignals, lasso_,
+    lasso_gaps_reference, lasso_masked_, lasso_reference, lasso_step_, lasso_step_reference,
+};
+pub use pursuit::{
+    ErrorTarget, Pursuit, SparseCodes, bomp, bomp_masked, bomp_masked_reference, ols, ols_masked,
+    ols_masked_reference, ols_reference, omp_reference,
+};

@@ -1,0 +1,26 @@
+//! What every op stands on: random draws, the adapter between candle and the kernels, recorded steps, copies to the device.
+#[macro_use]
+pub(crate) mod types;
+
+pub(crate) mod check;
+#[cfg(feature = "cuda")]
+pub(crate) mod cuda;
+pub mod device;
+pub mod draw;
+pub(crate) mod fused;
+pub(crate) mod limits;
+pub mod math;
+pub(crate) mod op;
+pub mod philox;
+pub(crate) mod real;
+pub mod replay;
+pub mod scalars;
+pub mod upload;
+pub(crate) mod vector;
+
+pub use device::{cuda_device, device_name, free_memory, most_memory};
+pub use draw::{Draws, bernoulli, normal, normal_, uniform, uniform_};
+pub use philox::Philox;
+pub use replay::Replay;
+pub use scalars::{advance_, raise_to_largest_, set_scalars_};
+pub use upload::ChunkUpload;

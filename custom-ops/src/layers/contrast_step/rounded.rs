@@ -1,0 +1,115 @@
+//! The update of bf16 weights on CUDA: one launch of `kernels/layers/contrast_step.cu` and one for the counter or, of large matrices on GPUs of capability 9.0, one
+//! of `kernels/layers/sm_90a/contrast_step.cu` for the weights and one for the biases and the counter.
+use super::cuda::{
+    ANY_THREADS, Numbers, SLICE_DEPTH, States, THREADS, TILE, UNITS, WARPGROUP_SHARED, WIDE, chunk_of,
+    counted, launch_biases, map_of_states, map_of_weights, warpgroup_blocks, warpgroups,
+};
+use super::shape::{Chunk, Shape};
+use super::{Contrast, ContrastStep, OP, Sizes};
+use crate::core::cuda::{Fetch, Gpu, Grid};
+use crate::core::op::{Io, Kernel, operands};
+use crate::core::philox::Philox;
+use crate::core::scalars::advance_on;
+use crate::layers::rounding::rounding_blocks;
+use candle::cuda::cudarc::driver::DeviceRepr;
+use candle::{CudaStorage, DType, Result, Tensor};
+use half::bf16;
+
+/// Threads of the kernel in sm_90a: three warpgroups that step, and one that copies.
+const ROUNDED_THREADS: u32 = 512;
+
+/// Runs the kernel on operands that were checked.
+#[expect(clippy::too_many_arguments, reason = "those of the op")]
+pub(super) fn run(
+    to: Contrast<'_>,
+    velocity: &Tensor,
+    hidden: &Tensor,
+    visible: &Tensor,
+    scalars: &Tensor,
+    step: ContrastStep<'_>,
+    draws: Philox,
+    sizes: Sizes,
+) -> Result<()> {
+    if !counted(sizes) {
+        let Sizes { batch, rows, cols, .. } = sizes;
+        candle::bail!("{OP}: sizes must be below 2^31, got {rows} and {cols} for a batch of {batch}")
+    }
+    let chunk = chunk_of(to, hidden, visible, sizes);
+    let io = operands(OP).write("params", to.params).write("velocity", velocity);
+    let io = io.write("hidden_state", to.hidden_state).write("visible_state", to.visible_state);
+    let io = io.write("counter", to.counter);
+    let io = io.read("hidden", hidden).read("visible", visible).read("scalars", scalars);
+    io.run(&Rounded { step, draws, sizes, chunk })
+}
+
+struct Rounded<'a> {
+    step: ContrastStep<'a>,
+    draws: Philox,
+    sizes: Sizes,
+    chunk: Chunk,
+}
+
+/// `Rounding` of kernels/layers/rounding.cuh, in its order.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Rounding {
+    seed: u64,
+    stream: u64,
+    offset: u64,
+    blocks: u64,
+}
+// SAFETY: four 64-bit numbers, the same layout as the kernel's struct.
+unsafe impl DeviceRepr for Rounding {}
+
+impl Kernel for Rounded<'_> {
+    fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        let Self { step, draws: Philox { seed, stream, offset }, sizes, chunk } = *self;
+        let Sizes { batch, rows, cols, .. } = sizes;
+        let ([weight, velocity, hidden, visible, counter], [h, x, scalars]) = io.parts()?;
+        let (mut weight, mut velocity) = (weight.elements::<bf16>()?, velocity.elements::<bf16>()?);
+        let (mut hidden, mut visible) = (hidden.elements::<f32>()?, visible.elements::<f32>()?);
+        let (h, x) = (h.span::<bf16>(2 * batch * rows)?, x.span::<bf16>(2 * batch * cols)?);
+        let (scalars, mut counter) = (scalars.elements::<f32>()?, counter.elements::<i64>()?);
+        let rounding = Rounding { seed, stream, offset, blocks: rounding_blocks(rows, cols) };
+        let numbers = Numbers::of(step, sizes, 1, (0, 0));
+        if chunk == Chunk::Eight && warpgroups(gpu.limits(), sizes, 1) {
+            let (of_h, of_x) = (gpu.to_read(&h), gpu.to_read(&x));
+            let states = |at, width| map_of_states(at, DType::BF16, [width, batch, 1], 0, SLICE_DEPTH);
+            let (h_map, x_map) = (states(of_h.at, rows)?, states(of_x.at, cols)?);
+            let (of_weight, of_velocity) = (gpu.to_write(&mut weight), gpu.to_write(&mut velocity));
+            let weights = |at| map_of_weights(at, DType::BF16, [rows, cols], Fetch::TwoLines);
+            let launch = gpu.launch(OP, "sm_90a/contrast_step", "contrast_step_rounded")?;
+            let blocks =
+                warpgroup_blocks(gpu.limits(), rows.div_ceil(TILE), cols.div_ceil(WIDE * TILE), true);
+            let launch = launch.blocks(blocks, ROUNDED_THREADS);
+            let launch = launch.shared(WARPGROUP_SHARED).overlapped().num(h_map).num(x_map);
+            let launch = launch.num(weights(of_weight.at)?).num(weights(of_velocity.at)?);
+            let launch = launch.write(&mut hidden).read(&scalars);
+            let launch = launch.write(&mut counter).num(numbers).num(Grid::default());
+            // SAFETY: (4 × TensorMap, float*, const float*, const long long*, Numbers, Grid, Rounding, int): maps of the states, of the weights and
+            // the velocity, whose memory has addresses that are alive, in the blocks that the kernel takes; `Sizes::of` checked shapes, `Chunk::of` that
+            // lines are multiples of 16 bytes, on which views begin, and `warpgroups` that the states fit.
+            unsafe { launch.num(rounding).num(1i32).go()? };
+            drop((of_h, of_x, of_weight, of_velocity));
+            let states = States { h: &h, x: &x, hidden: &mut hidden, visible: &mut visible };
+            let numbers = numbers.of_biases(0, cols);
+            return launch_biases(OP, "bf16", gpu, states, &scalars, &mut counter, numbers);
+        }
+        let (form, blocks, threads, shared_bytes) = match chunk {
+            Chunk::One => ("any", (rows * cols).div_ceil(ANY_THREADS as usize), ANY_THREADS, 0),
+            _ => {
+                let shape = Shape::of(gpu.limits(), 1, rows, cols, chunk);
+                (shape.name, shape.tiles(rows, cols), THREADS, shape.shared_bytes())
+            }
+        };
+        let blocks = blocks + rows.div_ceil(UNITS) + cols.div_ceil(UNITS);
+        let launch = gpu.launch(OP, "contrast_step", &format!("contrast_step_{form}_rounded"))?;
+        let launch = launch.write(&mut weight).write(&mut velocity).read(&h).read(&x);
+        let launch = launch.write(&mut hidden).write(&mut visible).read(&scalars).write(&mut counter);
+        let launch = launch.num(numbers).num(rounding).blocks(blocks, threads).shared(shared_bytes);
+        // SAFETY: (2 × bf16*, 2 × const bf16*, 2 × float*, const float*, long long*, Numbers, Rounding) with the shapes that `Sizes::of` checked; by
+        // `Chunk::of` lines and views begin on what the form copies at once. Shared memory is the shape's `SHARED`.
+        unsafe { launch.overlapped().go()? };
+        advance_on(gpu, &mut counter, step.advance)
+    }
+}

@@ -1,0 +1,46 @@
+//! Ops of dense layers: products, units, losses, optimisers and the updates of contrastive divergence.
+pub mod activation;
+pub mod bias_step;
+pub mod binarize;
+pub mod contrast_step;
+pub mod corrupt;
+pub mod denoising_steps;
+pub mod gemm;
+pub mod layer;
+pub mod loss;
+pub mod optimizer;
+pub mod products;
+pub mod rounding;
+pub mod softmax_units;
+pub mod sparse_cost;
+pub mod units;
+pub mod weight_step;
+
+pub use activation::Activation;
+pub use bias_step::{BiasStep, Phases, Sparsity, bias_step_, bias_step_reference, bias_sums_shape};
+pub use binarize::{bernoulli_into_, bernoulli_into_reference};
+pub use contrast_step::{
+    BiasGradients, Contrast, ContrastStep, contrast_step_, contrast_step_fuses, contrast_step_reference,
+    contrast_step_takes_halves,
+};
+pub use corrupt::{Corruption, corrupt, corrupt_, corrupt_reference};
+pub use denoising_steps::{
+    DENOISING_FIGURES, DenoisingParams, DenoisingSteps, denoising_steps_, denoising_steps_fit,
+    denoising_steps_reference,
+};
+pub use gemm::{Factors, Precision, gemm_, gemm_batched_, gemm_parts_, gemm_reference, gemm_split_};
+pub use layer::{
+    Dropout, layer_backward_, layer_backward_reference, layer_forward_, layer_forward_reference,
+};
+pub use loss::{OutputLoss, output_loss_, output_loss_reference, softmax_loss_, softmax_loss_reference};
+pub use optimizer::{AdamStep, SgdStep, adam_step_, adam_step_reference, sgd_step_, sgd_step_reference};
+pub use products::{
+    deltas_of_product_, deltas_of_product_reference, error_places, errors_of_product_,
+    errors_of_product_reference, two_part_products_fuse, units_of_product_, units_of_product_reference,
+    warpgroups_multiply,
+};
+pub use rounding::{round_stochastic, rounding_bits};
+pub use softmax_units::{softmax_units_, softmax_units_reference};
+pub use sparse_cost::{LEAST_ACTIVATION, SparseCost, sparse_cost_, sparse_cost_fits, sparse_cost_reference};
+pub use units::{Unit, UnitPlanes, unit_mean, unit_sample, units_, units_reference};
+pub use weight_step::{WeightStep, max_norm_rows_, weight_step_, weight_step_reference};

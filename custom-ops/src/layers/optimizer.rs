@@ -1,0 +1,306 @@
+//! Optimizer steps over all parameters of a network, in one flat buffer and one launch.
+//!
+//! ```text
+//! Adam   m ← β₁ m + (1 − β₁) g,   v ← β₂ v + (1 − β₂) g²
+//!        θ ← (1 − ε λ) θ − ε m̂/(√v̂ + δ),   m̂ = m/(1 − β₁ᵗ),  v̂ = v/(1 − β₂ᵗ)
+//! SGD    v ← μ v − ε (g + λ θ),   θ ← θ + v
+//! ```
+//!
+//! | symbol      | name                    | where                                                                |
+//! |-------------|-------------------------|----------------------------------------------------------------------|
+//! | `θ g m v`   |                         | planes of `state`, `[4, n]` (Adam) or `[3, n]` without `m` (SGD)     |
+//! | `ε μ`       | rate, momentum          | the tensor `scalars`, `[2]`                                          |
+//! | `t`         |                         | one more than the tensor `steps`, one i64                            |
+//! | `β₁ β₂ δ λ` | `beta1`, …, `weight_decay` | [`AdamStep`], [`SgdStep`]                                         |
+//!
+//! Sources: Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015; the decoupled weight decay is that of
+//! Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019.
+//!
+//! ```
+//! use candle::{Device::Cpu, Tensor};
+//! use chandlery_ops::layers::{AdamStep, adam_step_};
+//! # fn main() -> candle::Result<()> {
+//! // Adam's first step is as long as its rate, whatever the gradient.
+//! let state = Tensor::new(&[[1f32, 1.], [0.5, -80.], [0., 0.], [0., 0.]], &Cpu)?;
+//! let scalars = Tensor::new(&[0.25f32, 0.], &Cpu)?;
+//! adam_step_(&state, &scalars, &Tensor::new(&[0i64], &Cpu)?, AdamStep::default(), 0)?;
+//! assert_eq!(state.get(0)?.to_vec1::<f32>()?, [0.75, 1.25]);
+//! # Ok(()) }
+//! ```
+use crate::core::check::{expect, expect_layout};
+use crate::core::op::{Io, Kernel, Out, operands};
+use candle::{CpuStorage, DType, Result, Tensor};
+use rayon::prelude::*;
+
+/// Parameters that one task of the CPU twin handles.
+const CHUNK: usize = 16 * 1024;
+
+/// The constants of [`adam_step_`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdamStep {
+    /// Decay of the mean gradient, in [0, 1). Default 0.9, as in the paper.
+    pub beta1: f64,
+    /// Decay of the mean squared gradient, in [0, 1). Default 0.999, as in the paper.
+    pub beta2: f64,
+    /// Keeps the step finite where gradients are 0; above 0. Default 1e-8, as in the paper.
+    pub epsilon: f32,
+    /// Share of a weight that a step with rate 1 removes, at least 0. Default 0.
+    pub weight_decay: f32,
+}
+
+impl Default for AdamStep {
+    fn default() -> Self {
+        Self { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0. }
+    }
+}
+
+/// The constants of [`sgd_step_`].
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct SgdStep {
+    /// L2 decay, at least 0. Default 0.
+    pub weight_decay: f32,
+}
+
+/// One step of Adam over `state = [θ, g, m, v]`, `[4, n]` f32.
+///
+/// `scalars` is `[2]` f32 (rate, momentum; the momentum is not used). `steps` is one i64, the number of earlier steps. The first
+/// `decayed` parameters decay, the others (biases) do not. The result is the same bits on CPU and CUDA.
+///
+/// # Errors
+/// When shapes, types or devices do not fit, or a constant is out of its range.
+pub fn adam_step_(
+    state: &Tensor,
+    scalars: &Tensor,
+    steps: &Tensor,
+    step: AdamStep,
+    decayed: usize,
+) -> Result<()> {
+    const OP: &str = "adam_step_";
+    let n = check(OP, state, 4, scalars, decayed)?;
+    if steps.dtype() != DType::I64 || steps.elem_count() != 1 {
+        candle::bail!("{OP}: steps must be one i64, got {:?} {:?}", steps.dtype(), steps.dims())
+    }
+    let AdamStep { beta1, beta2, epsilon, weight_decay } = step;
+    if !((0. ..1.).contains(&beta1) && (0. ..1.).contains(&beta2) && epsilon > 0. && weight_decay >= 0.) {
+        candle::bail!(
+            "{OP}: beta1 and beta2 must be in [0, 1), epsilon above 0, weight_decay at least 0, got {step:?}"
+        )
+    }
+    let rule = AdamRule {
+        beta1,
+        beta2,
+        b1: beta1 as f32,
+        c1: (1. - beta1) as f32,
+        b2: beta2 as f32,
+        c2: (1. - beta2) as f32,
+        epsilon,
+        decay: weight_decay,
+    };
+    let io = operands(OP).write("state", state).read("scalars", scalars).read("steps", steps);
+    io.run(&Adam { rule, n, decayed })
+}
+
+/// One step of gradient descent with momentum over `state = [θ, g, v]`, `[3, n]` f32.
+///
+/// `scalars` is `[2]` f32: rate, momentum. The first `decayed` parameters decay. The result is the same bits on CPU and
+/// CUDA.
+///
+/// # Errors
+/// When shapes, types or devices do not fit, or the decay is negative or NaN.
+pub fn sgd_step_(state: &Tensor, scalars: &Tensor, step: SgdStep, decayed: usize) -> Result<()> {
+    const OP: &str = "sgd_step_";
+    let n = check(OP, state, 3, scalars, decayed)?;
+    if step.weight_decay.is_nan() || step.weight_decay < 0. {
+        candle::bail!("{OP}: weight_decay must be at least 0, got {}", step.weight_decay)
+    }
+    let op = Sgd { decay: step.weight_decay, n, decayed };
+    operands(OP).write("state", state).read("scalars", scalars).run(&op)
+}
+
+/// [`adam_step_`] computed with candle's own ops in f64, for step `t` (1 is the first); returns a new tensor.
+///
+/// # Errors
+/// When shapes do not fit.
+pub fn adam_step_reference(
+    state: &Tensor,
+    rate: f64,
+    t: i32,
+    step: AdamStep,
+    decayed: usize,
+) -> Result<Tensor> {
+    let wide = state.to_dtype(DType::F64)?;
+    let (w, g, m, v) = (wide.get(0)?, wide.get(1)?, wide.get(2)?, wide.get(3)?);
+    let AdamStep { beta1, beta2, epsilon, weight_decay } = step;
+    let m = ((m * beta1)? + (&g * (1. - beta1))?)?;
+    let v = ((v * beta2)? + (g.sqr()? * (1. - beta2))?)?;
+    let (m_hat, v_hat) = ((&m / (1. - beta1.powi(t)))?, (&v / (1. - beta2.powi(t)))?);
+    let kept = (decay_mask(&w, decayed)? * (-rate * f64::from(weight_decay)))?.affine(1., 1.)?;
+    let w = ((w * kept)? - ((m_hat / (v_hat.sqrt()? + f64::from(epsilon))?)? * rate)?)?;
+    Tensor::stack(&[&w, &g, &m, &v], 0)?.to_dtype(DType::F32)
+}
+
+/// [`sgd_step_`] computed with candle's own ops in f64; returns a new tensor.
+///
+/// # Errors
+/// When shapes do not fit.
+pub fn sgd_step_reference(
+    state: &Tensor,
+    rate: f64,
+    momentum: f64,
+    step: SgdStep,
+    decayed: usize,
+) -> Result<Tensor> {
+    let wide = state.to_dtype(DType::F64)?;
+    let (w, g, v) = (wide.get(0)?, wide.get(1)?, wide.get(2)?);
+    let decay = ((&w * decay_mask(&w, decayed)?)? * f64::from(step.weight_decay))?;
+    let v = ((v * momentum)? - ((&g + decay)? * rate)?)?;
+    Tensor::stack(&[&(w + &v)?, &g, &v], 0)?.to_dtype(DType::F32)
+}
+
+/// 1 for the first `decayed` parameters, 0 for the others.
+fn decay_mask(w: &Tensor, decayed: usize) -> Result<Tensor> {
+    let n = w.elem_count();
+    let mask: Vec<f64> = (0..n).map(|i| if i < decayed { 1. } else { 0. }).collect();
+    Tensor::from_vec(mask, n, w.device())
+}
+
+fn check(op: &str, state: &Tensor, planes: usize, scalars: &Tensor, decayed: usize) -> Result<usize> {
+    expect_layout(op, "state", state, &[DType::F32])?;
+    let n = match *state.dims() {
+        [got, n] if got == planes && n > 0 => n,
+        ref got => candle::bail!("{op}: state must have shape [{planes}, n] with n at least 1, got {got:?}"),
+    };
+    if scalars.dims() != [2] {
+        candle::bail!("{op}: scalars must have shape [2] (rate, momentum), got {:?}", scalars.dims())
+    }
+    if decayed > n {
+        candle::bail!("{op}: decayed must be at most the {n} parameters, got {decayed}")
+    }
+    expect(op, "scalars", scalars, &[DType::F32], &[2])?;
+    Ok(n)
+}
+
+/// The fields of `AdamRule` in kernels/layers/optimizer.cu, in its order.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct AdamRule {
+    beta1: f64,
+    beta2: f64,
+    b1: f32,
+    c1: f32,
+    b2: f32,
+    c2: f32,
+    epsilon: f32,
+    decay: f32,
+}
+
+// SAFETY: two doubles and six floats, the same layout as the kernel's struct.
+#[cfg(feature = "cuda")]
+unsafe impl candle::cuda::cudarc::driver::DeviceRepr for AdamRule {}
+
+struct Adam {
+    rule: AdamRule,
+    n: usize,
+    decayed: usize,
+}
+
+struct Sgd {
+    decay: f32,
+    n: usize,
+    decayed: usize,
+}
+
+/// `base^t` by squaring, as the kernel forms it.
+fn power(mut base: f64, mut t: i64) -> f64 {
+    let mut result = 1.;
+    while t > 0 {
+        if t & 1 == 1 {
+            result *= base;
+        }
+        base *= base;
+        t >>= 1;
+    }
+    result
+}
+
+/// The planes of `state`, `[N, n]`, each in the chunks that tasks take.
+fn planes<const N: usize>(state: Out<'_, CpuStorage>, n: usize) -> Result<[Vec<&mut [f32]>; N]> {
+    let mut left = state.elements::<f32>()?;
+    let mut out: [Vec<&mut [f32]>; N] = std::array::from_fn(|_| Vec::new());
+    for plane in &mut out {
+        let (first, rest) = left.split_at_mut(n);
+        *plane = first.chunks_mut(CHUNK).collect();
+        left = rest;
+    }
+    Ok(out)
+}
+
+impl Kernel for Adam {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([state], [scalars, steps]) = io.parts()?;
+        let (rate, t) = (scalars.elements::<f32>()?[0], steps.elements::<i64>()?[0].wrapping_add(1));
+        let AdamRule { beta1, beta2, b1, c1, b2, c2, epsilon, decay } = self.rule;
+        let m_scale = (1. / (1. - power(beta1, t))) as f32;
+        let v_scale = (1. / (1. - power(beta2, t))) as f32;
+        let kept = 1. - rate * decay;
+        let [w, g, m, v] = planes::<4>(state, self.n)?;
+        let chunks = w.into_par_iter().zip(g).zip(m).zip(v).enumerate();
+        chunks.for_each(|(i, (((w, g), m), v))| {
+            let decayed = self.decayed.saturating_sub(i * CHUNK).min(w.len());
+            w[..decayed].iter_mut().for_each(|w| *w *= kept);
+            for (((w, g), m), v) in w.iter_mut().zip(g.iter()).zip(m).zip(v) {
+                *m = b1 * *m + c1 * g;
+                *v = b2 * *v + c2 * (g * g);
+                *w -= rate * ((*m * m_scale) / ((*v * v_scale).sqrt() + epsilon));
+            }
+        });
+        Ok(())
+    }
+
+    fn is_serial(&self, _: usize) -> bool {
+        self.n <= CHUNK
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        let ([state], [scalars, steps]) = io.parts()?;
+        let mut state = state.elements::<f32>()?;
+        let (scalars, steps) = (scalars.elements::<f32>()?, steps.elements::<i64>()?);
+        let launch = gpu.launch("adam_step_", "optimizer", "adam_step_f32")?.write(&mut state).read(&scalars);
+        let launch = launch.read(&steps).num(self.rule).num(self.n).num(self.decayed);
+        // SAFETY: (float*, const float*, const long long*, AdamRule, size_t, size_t); state holds 4n floats, scalars two
+        // and steps one i64, checked by `adam_step_`; the kernel strides over any grid.
+        unsafe { launch.linear(self.n).go() }
+    }
+}
+
+impl Kernel for Sgd {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([state], [scalars]) = io.parts()?;
+        let &[rate, momentum] = scalars.elements::<f32>()? else { candle::bail!("sgd_step_: scalars") };
+        let [w, g, v] = planes::<3>(state, self.n)?;
+        w.into_par_iter().zip(g).zip(v).enumerate().for_each(|(i, ((w, g), v))| {
+            let decayed = self.decayed.saturating_sub(i * CHUNK).min(w.len());
+            for (j, ((w, g), v)) in w.iter_mut().zip(g.iter()).zip(v).enumerate() {
+                let g = if j < decayed { g + self.decay * *w } else { *g };
+                *v = momentum * *v - rate * g;
+                *w += *v;
+            }
+        });
+        Ok(())
+    }
+
+    fn is_serial(&self, _: usize) -> bool {
+        self.n <= CHUNK
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        let ([state], [scalars]) = io.parts()?;
+        let (mut state, scalars) = (state.elements::<f32>()?, scalars.elements::<f32>()?);
+        let launch = gpu.launch("sgd_step_", "optimizer", "sgd_step_f32")?.write(&mut state).read(&scalars);
+        // SAFETY: (float*, const float*, float, size_t, size_t); state holds 3n floats and scalars two, checked by
+        // `sgd_step_`; the kernel strides over any grid.
+        unsafe { launch.num(self.decay).num(self.n).num(self.decayed).linear(self.n).go() }
+    }
+}

@@ -1,0 +1,214 @@
+//! The launches of `kernels/layers/product_errors.cu`, and of `kernels/layers/sm_90a/product_errors.cu` on GPUs of capability 9.0.
+use super::errors::{DELTAS, ERRORS};
+use super::operands::{self as warps, starts_on};
+use super::warpgroup_operands::{self as warpgroups, Extent};
+use super::warpgroup_shape::{self, Forms};
+use super::{operands::Sizes, shape};
+use crate::core::cuda::Gpu;
+use crate::core::op::{Io, Kernel, operands};
+use candle::cuda::cudarc::driver::DeviceRepr;
+use candle::{CudaStorage, Device, Result, Tensor};
+use half::f16;
+
+/// The files of the kernels.
+const OF_WARPS: &str = "product_errors";
+const OF_WARPGROUPS: &str = "sm_90a/product_errors";
+
+/// `Numbers` of the kernels, in their order; `product` is `Sizes` or `Extent`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Numbers<P> {
+    product: P,
+    low: u64,
+    scale: f32,
+    places: u32,
+}
+// SAFETY: `Sizes`, of 32 bytes, a 64-bit number and two of 32 bits, without padding, the same layout as the kernels' struct.
+unsafe impl DeviceRepr for Numbers<Sizes> {}
+// SAFETY: the same with `Extent`, of 16 bytes.
+unsafe impl DeviceRepr for Numbers<Extent> {}
+
+/// The product by one of the two kernels.
+#[derive(Debug, Clone, Copy)]
+enum Product {
+    Warps(warps::Product),
+    Warpgroups(warpgroups::Product),
+}
+
+impl Product {
+    /// That of `a` and `b` of two parts each; none where the ops go one after the other.
+    fn of(
+        planes: &Tensor,
+        a: &Tensor,
+        b: &Tensor,
+        turned: bool,
+        forms: impl Fn([usize; 2], bool) -> Option<Forms>,
+    ) -> Result<Option<Self>> {
+        if let Some(product) = warpgroups::Product::of(planes, a, b, forms)? {
+            return Ok(Some(Self::Warpgroups(product)));
+        }
+        let product = warps::Product::of(planes, a, b)?;
+        Ok(product.filter(|product| (product.a_parts, product.turned) == (2, turned)).map(Self::Warps))
+    }
+
+    /// Entries of the result.
+    fn entries(&self) -> usize {
+        match self {
+            Self::Warps(product) => product.m * product.n,
+            Self::Warpgroups(product) => product.m * product.n,
+        }
+    }
+}
+
+/// Places that the sums of a launch need, whichever kernel it is of.
+pub(super) fn places(device: &Device, m: usize, n: usize, k: usize) -> Result<usize> {
+    let limits = match device {
+        Device::Cuda(device) => Gpu::of(device)?.limits(),
+        _ => return Ok(1),
+    };
+    let of_warps =
+        if shape::fuse(limits) { Some(shape::Shape::of(limits, m, n, k).grid(m, n)) } else { None };
+    let parts = [2, 2];
+    let forms = Forms::of_errors(parts, true).filter(|_| limits.has_warpgroup_products());
+    let of_warpgroups = forms.and_then(|forms| warpgroup_shape::Shape::of(limits, [m, n, k], parts, forms));
+    let blocks = [
+        of_warps.map_or(1, |grid| grid.iter().product()),
+        of_warpgroups.map_or(1, |shape| shape.grid(m, n).iter().product()),
+    ];
+    Ok(blocks[0].max(blocks[1]))
+}
+
+/// The errors in one kernel.
+pub(super) struct Errors {
+    product: Product,
+    at: usize,
+    low: usize,
+    scale: f32,
+}
+
+/// The deltas in one kernel.
+pub(super) struct Deltas {
+    product: Product,
+    at: usize,
+    of: usize,
+    low: usize,
+    scale: f32,
+}
+
+impl Errors {
+    /// The kernel for these operands, whose shapes were checked; none where the ops go one after the other.
+    pub(super) fn fits(
+        planes: &Tensor,
+        (at, low): (usize, usize),
+        a: &Tensor,
+        b: &Tensor,
+        scale: f32,
+        bias: &Tensor,
+        target: &Tensor,
+    ) -> Result<Option<Self>> {
+        let product = Product::of(planes, a, b, true, Forms::of_errors)?;
+        let aligned = starts_on(4, bias) && starts_on(4, target);
+        Ok(product.filter(|_| aligned).map(|product| Self { product, at, low, scale }))
+    }
+
+    /// Runs the kernel on the operands that [`fits`](Self::fits) saw.
+    pub(super) fn run(
+        &self,
+        planes: &Tensor,
+        a: &Tensor,
+        b: &Tensor,
+        bias: &Tensor,
+        target: &Tensor,
+        gathered: &Tensor,
+    ) -> Result<()> {
+        let io = operands(ERRORS).write("planes", planes).write("gathered", gathered);
+        io.read("a", a).read("b", b).read("bias", bias).read("target", target).run(self)
+    }
+}
+
+impl Deltas {
+    /// The kernel for these operands, whose shapes were checked; none where the ops go one after the other.
+    pub(super) fn fits(
+        planes: &Tensor,
+        (at, of, low): (usize, usize, usize),
+        a: &Tensor,
+        b: &Tensor,
+        scale: f32,
+    ) -> Result<Option<Self>> {
+        let product = Product::of(planes, a, b, false, Forms::of_deltas)?;
+        Ok(product.map(|product| Self { product, at, of, low, scale }))
+    }
+
+    /// Runs the kernel on the operands that [`fits`](Self::fits) saw.
+    pub(super) fn run(&self, planes: &Tensor, a: &Tensor, b: &Tensor) -> Result<()> {
+        operands(DELTAS).write("planes", planes).read("a", a).read("b", b).run(self)
+    }
+}
+
+impl Kernel for Errors {
+    fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        let of_plane = self.product.entries();
+        let ([planes, gathered], [a, b, bias, target]) = io.parts()?;
+        let (mut planes, bias, target) =
+            (planes.elements::<f16>()?, bias.elements::<f32>()?, target.elements::<f32>()?);
+        let mut gathered = gathered.elements::<f64>()?;
+        let (low, places) = ((self.low * of_plane) as u64, (gathered.len() / 2) as u32);
+        let mut out = planes.slice_mut(self.at * of_plane..);
+        match self.product {
+            Product::Warps(of) => {
+                let (a, b, product) = of.views(a, b)?;
+                let launch = gpu.launch(ERRORS, OF_WARPS, &of.kernel("product_errors"))?;
+                let launch = launch.write(&mut out).write(&mut gathered);
+                let launch = launch.read(&a).read(&b).read(&bias).read(&target);
+                let launch = launch.num(Numbers { product, low, scale: self.scale, places });
+                // SAFETY: (half*, double*, 2 × const half*, 2 × const float*, Numbers). The op checked shapes and types, that `at + low` is
+                // a plane and that there are as many places as blocks; `fits` that rows, parts, planes, bias and target begin on four
+                // entries; shared memory is the shape's `SHARED`.
+                unsafe { of.lay_out(launch).go() }
+            }
+            Product::Warpgroups(of) => {
+                let views = of.views::<f16>(a, b)?;
+                let maps = of.maps(gpu, &views)?;
+                let launch = gpu.launch(ERRORS, OF_WARPGROUPS, &of.kernel("product_errors"))?;
+                let launch = launch.write(&mut out).write(&mut gathered).read(&bias).read(&target);
+                let launch = launch.num(maps.a).num(maps.b);
+                let launch = launch.num(Numbers { product: of.extent(), low, scale: self.scale, places });
+                // SAFETY: (half*, double*, 2 × const float*, 2 × TensorMap, Numbers). As above; `fits` also checked that rows and parts of the
+                // operands begin on 16 bytes, and their maps have the blocks of the shape.
+                unsafe { of.lay_out(launch).go() }
+            }
+        }
+    }
+}
+
+impl Kernel for Deltas {
+    fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        let of_plane = self.product.entries();
+        let ([planes], [a, b]) = io.parts()?;
+        let mut planes = planes.elements::<f16>()?;
+        let plane = |i: usize| (i * of_plane) as u64;
+        let (low, scale, places) = (plane(self.low), self.scale, 0);
+        match self.product {
+            Product::Warps(of) => {
+                let (a, b, product) = of.views(a, b)?;
+                let launch = gpu.launch(DELTAS, OF_WARPS, &of.kernel("product_deltas"))?;
+                let launch = launch.write(&mut planes).num(plane(self.at)).num(plane(self.of));
+                let launch = launch.read(&a).read(&b).num(Numbers { product, low, scale, places });
+                // SAFETY: (half*, 2 × unsigned long long, 2 × const half*, Numbers). The op checked shapes and types, and that `at + low` and
+                // `of + low` are planes; `fits` that rows, parts and planes begin on four entries; shared memory is the shape's `SHARED`.
+                unsafe { of.lay_out(launch).go() }
+            }
+            Product::Warpgroups(of) => {
+                let views = of.views::<f16>(a, b)?;
+                let maps = of.maps(gpu, &views)?;
+                let launch = gpu.launch(DELTAS, OF_WARPGROUPS, &of.kernel("product_deltas"))?;
+                let launch = launch.write(&mut planes).num(plane(self.at)).num(plane(self.of));
+                let launch = launch.num(maps.a).num(maps.b);
+                let launch = launch.num(Numbers { product: of.extent(), low, scale, places });
+                // SAFETY: (half*, 2 × unsigned long long, 2 × TensorMap, Numbers). As above; `fits` also checked that rows and parts of the
+                // operands begin on 16 bytes, and their maps have the blocks of the shape.
+                unsafe { of.lay_out(launch).go() }
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The launches of `kernels/tsne/layout.cu`.
+use super::divergence::{Divergence, ROWS};
+use super::step::{BLOCKS, STRETCH, Step};
+use crate::core::cuda::Gpu;
+use crate::core::op::Io;
+use candle::cuda::cudarc::driver::DeviceRepr;
+use candle::{CudaStorage, Result};
+
+const FILE: &str = "layout";
+const THREADS: u32 = 256;
+/// Of kernels/tsne/layout.cu: blocks of a multiprocessor.
+const SET: usize = 8;
+
+/// `Settings` of the kernel.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Settings {
+    degrees_of_freedom: f32,
+    smallest_gain: f32,
+    largest_gain: f32,
+    largest_step: f32,
+}
+// SAFETY: plain numbers in the layout of the kernel's struct.
+unsafe impl DeviceRepr for Settings {}
+
+impl Step {
+    pub(super) fn launch(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        const OP: &str = "layout_step_";
+        let ([layout, velocity, gains, room, figures, work], read) = io.parts()?;
+        let [rates, offsets, columns, values, forces, total] = read;
+        let (mut layout, mut velocity) = (layout.elements::<f32>()?, velocity.elements::<f32>()?);
+        let (mut gains, mut room) = (gains.elements::<f32>()?, room.elements::<f32>()?);
+        let (mut figures, mut work) = (figures.elements::<f64>()?, work.elements::<f64>()?);
+        let (rates, offsets) = (rates.elements::<f32>()?, offsets.elements::<u32>()?);
+        let (columns, values) = (columns.elements::<u32>()?, values.elements::<f32>()?);
+        let (forces, total) = (forces.elements::<f32>()?, total.elements::<f64>()?);
+        let (n, d) = (self.n, self.n_dims);
+        let settings = Settings {
+            degrees_of_freedom: self.step.degrees_of_freedom,
+            smallest_gain: self.step.smallest_gain,
+            largest_gain: self.step.largest_gain,
+            largest_step: self.step.largest_step,
+        };
+        let stretches = n.div_ceil(STRETCH);
+        let blocks = (SET * gpu.limits().multiprocessors).clamp(SET, BLOCKS);
+        let (mut sums, mut boxes) = work.split_at_mut(4 * BLOCKS);
+        {
+            let at = layout.slice(..);
+            let launch = gpu.launch(OP, FILE, &format!("layout_move_{d}"))?.write(&mut velocity);
+            let launch = launch.write(&mut gains).write(&mut room).write(&mut sums).read(&at).read(&rates);
+            let launch = launch.read(&offsets).read(&columns).read(&values).read(&forces).read(&total);
+            // SAFETY: (3 × float*, double*, 2 × const float*, 2 × const unsigned*, 2 × const float*, const double*, size_t, unsigned, Settings):
+            // arrays of [n, d], offsets [n + 1], which the kernel bounds by the number of columns and values, columns, which it bounds by n,
+            // sums [4, BLOCKS], of which each block has one column; blocks are a multiple of SET.
+            unsafe { launch.num(n).count(columns.len()).num(settings).blocks(blocks, THREADS).go() }?;
+        }
+        let (room, sums) = (room.slice(..), sums.slice(..));
+        let launch = gpu.launch(OP, FILE, &format!("layout_centre_{d}"))?.write(&mut layout);
+        let launch = launch.write(&mut boxes).read(&room).read(&sums).count(blocks).num(n);
+        // SAFETY: (2 × float*, const float*, const double*, unsigned, size_t): as above; six floats for each stretch stand in `boxes`, by `LayoutState::new`.
+        unsafe { launch.blocks(stretches, THREADS).go() }?;
+        let boxes = boxes.slice(..);
+        let launch = gpu.launch(OP, FILE, "layout_figures")?.write(&mut figures).read(&sums);
+        let launch = launch.count(blocks).read(&boxes);
+        // SAFETY: (double*, const double*, unsigned, const float*, 2 × unsigned): figures [7], sums and boxes as above; one block.
+        unsafe { launch.count(stretches).count(d).blocks(1, THREADS).go() }
+    }
+}
+
+impl Divergence {
+    pub(super) fn launch(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        let ([parts], [offsets, columns, values, layout, total]) = io.parts()?;
+        let (mut parts, offsets) = (parts.elements::<f64>()?, offsets.elements::<u32>()?);
+        let (columns, values) = (columns.elements::<u32>()?, values.elements::<f32>()?);
+        let (layout, total) = (layout.elements::<f32>()?, total.elements::<f64>()?);
+        let name = format!("layout_divergence_{}", self.n_dims);
+        let launch = gpu.launch("layout_divergence", FILE, &name)?.write(&mut parts).read(&offsets);
+        let launch = launch.read(&columns).read(&values).read(&layout).read(&total).num(self.n);
+        let launch = launch.count(columns.len()).num(self.degrees_of_freedom);
+        // SAFETY: (double*, 2 × const unsigned*, 2 × const float*, const double*, size_t, unsigned, float): offsets [n + 1] and columns, which the
+        // kernel bounds by the number of edges and n, layout [n, n_dims], a part for each ROWS rows, at least one.
+        unsafe { launch.blocks(self.n.div_ceil(ROWS).max(1), THREADS).go() }
+    }
+}

@@ -1,0 +1,20 @@
+//! A step of t-SNE's gradient descent, and the divergence of a layout.
+//!
+//! ```text
+//! attraction_i = Σ_j p_ij (y_i − y_j) / (1 + |y_i − y_j|² / α)              over the edges of row i
+//! gradient_i   = 4 (exaggeration · attraction_i − forces_i / total)
+//! gain         ← gain + 0.2 where gradient and velocity have opposite signs or one is 0, else 0.8 gain; kept in its range
+//! velocity     ← momentum · velocity − learning_rate · gain · gradient,     shortened to `largest_step`
+//! y            ← y + velocity − mean(y + velocity)
+//! ```
+//!
+//! `forces` and `total` are those of [`Repulsion`](crate::tsne::Repulsion). van der Maaten and Hinton, 2008; gains are Jacobs' (1988). The
+//! limit of a step is that of openTSNE (Poličar et al., 2019).
+#[cfg(feature = "cuda")]
+mod cuda;
+mod divergence;
+mod edges;
+mod step;
+
+pub use divergence::{layout_divergence, layout_divergence_reference};
+pub use step::{LayoutFigures, LayoutState, LayoutStep, layout_step_, layout_step_reference};

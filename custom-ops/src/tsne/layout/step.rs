@@ -1,0 +1,378 @@
+//! Gains, momentum and recentring.
+#![expect(clippy::needless_range_loop, reason = "a lane is an index into several arrays of one length")]
+use super::edges::{Edges, LANES};
+use crate::core::check::{expect, expect_points, matrix};
+use crate::core::fused::{fma, fused};
+use crate::core::op::{Io, Kernel, operands, same_device};
+use crate::tsne::affinities::Affinities;
+use candle::{CpuStorage, DType, Result, Tensor};
+use multiversion::multiversion;
+use rayon::prelude::*;
+
+const OP: &str = "layout_step_";
+/// Entries of [`LayoutState::figures`].
+pub(super) const FIGURES: usize = 7;
+/// Rows whose figures are added in one go.
+pub(super) const ROWS: usize = 256;
+
+/// The settings of a descent that do not change from step to step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LayoutStep {
+    /// `α` of the kernel, above 0.
+    pub degrees_of_freedom: f32,
+    /// Gains stay in this range.
+    pub smallest_gain: f32,
+    /// See [`smallest_gain`](Self::smallest_gain).
+    pub largest_gain: f32,
+    /// The longest move of a point in a step, in units of the layout.
+    pub largest_step: f32,
+}
+
+impl Default for LayoutStep {
+    fn default() -> Self {
+        Self { degrees_of_freedom: 1., smallest_gain: 0.01, largest_gain: 100., largest_step: 5. }
+    }
+}
+
+/// What a step reads and writes.
+#[derive(Debug, Clone)]
+pub struct LayoutState {
+    /// `y`: f32 `[n, n_dims]`, 2 or 3 dimensions.
+    pub layout: Tensor,
+    /// f32 `[n, n_dims]`
+    pub velocity: Tensor,
+    /// f32 `[n, n_dims]`
+    pub gains: Tensor,
+    /// Room for the next layout: f32 `[n, n_dims]`.
+    pub room: Tensor,
+    /// Of the last step: the sum of the squares of the gradient, then the smallest coordinate of the new layout in up to three
+    /// dimensions, then the largest: f64 `[7]`.
+    pub figures: Tensor,
+    /// Learning rate, momentum and exaggeration: f32 `[3]`.
+    pub rates: Tensor,
+    /// Room for parts of sums on a GPU, of the size that [`new`](Self::new) makes: f64.
+    pub work: Tensor,
+}
+
+/// Of kernels/tsne/layout.cu: the most blocks that move points, and rows of a block that centres them.
+pub(super) const BLOCKS: usize = 2048;
+pub(super) const STRETCH: usize = 1024;
+
+/// Four sums for each block, and six floats for each stretch.
+fn work(n: usize) -> usize {
+    4 * BLOCKS + 3 * n.div_ceil(STRETCH)
+}
+
+/// [`LayoutState::figures`] read back.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LayoutFigures {
+    /// The Euclidean norm of the gradient of the last step; NaN where the layout is not finite.
+    pub gradient_norm: f64,
+    /// The longest side of the box that the layout fits in.
+    pub span: f64,
+}
+
+impl LayoutState {
+    /// A descent that begins at a contiguous f32 `layout`, `[n, n_dims]`, at rest.
+    ///
+    /// # Errors
+    /// When `layout` is not such a matrix, or memory is short.
+    pub fn new(layout: &Tensor) -> Result<Self> {
+        let (n, n_dims) = matrix(OP, "layout", "[n, n_dims]", layout, &[DType::F32])?;
+        if n_dims != 2 && n_dims != 3 {
+            candle::bail!("{OP}: layout must have 2 or 3 dimensions, got {n_dims}")
+        }
+        let device = layout.device();
+        Ok(Self {
+            layout: layout.force_contiguous()?,
+            velocity: layout.zeros_like()?,
+            gains: layout.ones_like()?,
+            room: layout.zeros_like()?,
+            figures: Tensor::zeros(FIGURES, DType::F64, device)?,
+            rates: Tensor::zeros(3, DType::F32, device)?,
+            work: Tensor::zeros(work(n), DType::F64, device)?,
+        })
+    }
+
+    /// Reads the figures of the last step; waits for the device.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn figures(&self) -> Result<LayoutFigures> {
+        let figures = self.figures.to_vec1::<f64>()?;
+        let side = |k: usize| figures[4 + k] - figures[1 + k];
+        Ok(LayoutFigures { gradient_norm: figures[0].sqrt(), span: side(0).max(side(1)).max(side(2)) })
+    }
+}
+
+/// `[n, n_dims]` of a graph and a layout that fit each other.
+pub(super) fn graph(op: &'static str, affinities: &Affinities, layout: &Tensor) -> Result<(usize, usize)> {
+    let (n, n_dims) = matrix(op, "layout", "[n, n_dims]", layout, &[DType::F32])?;
+    if n_dims != 2 && n_dims != 3 {
+        candle::bail!("{op}: layout must have 2 or 3 dimensions, got {n_dims}")
+    }
+    let n_edges = affinities.columns.elem_count();
+    expect(op, "offsets", &affinities.offsets, &[DType::U32], &[n + 1])?;
+    expect(op, "columns", &affinities.columns, &[DType::U32], &[n_edges])?;
+    expect(op, "values", &affinities.values, &[DType::F32], &[n_edges])?;
+    for (name, tensor) in
+        [("offsets", &affinities.offsets), ("columns", &affinities.columns), ("values", &affinities.values)]
+    {
+        same_device(op, name, tensor, layout.device())?;
+    }
+    Ok((n, n_dims))
+}
+
+/// One step of the descent along `4 (exaggeration · attraction − forces / total)`, with momentum and a gain for each coordinate. `affinities` is a symmetric graph as of [`symmetrize`](crate::tsne::symmetrize); `forces` and `total` are those of
+/// [`Repulsion::repulsion_`](crate::tsne::Repulsion::repulsion_) for `state.layout`.
+///
+/// Can be recorded ([`Replay`](crate::core::Replay)). The same bits in every run on one device.
+///
+/// # Errors
+/// When a tensor has another shape, type or device, or shares its storage with one that is written, or the layout, in 2 dimensions, is a view at
+/// an odd entry of its storage.
+pub fn layout_step_(
+    state: &LayoutState,
+    affinities: &Affinities,
+    forces: &Tensor,
+    total: &Tensor,
+    step: &LayoutStep,
+) -> Result<()> {
+    let (n, n_dims) = graph(OP, affinities, &state.layout)?;
+    for (name, tensor) in
+        [("velocity", &state.velocity), ("gains", &state.gains), ("room", &state.room), ("forces", forces)]
+    {
+        expect(OP, name, tensor, &[DType::F32], &[n, n_dims])?;
+    }
+    expect_points(OP, "layout", &state.layout)?;
+    expect(OP, "figures", &state.figures, &[DType::F64], &[FIGURES])?;
+    expect(OP, "rates", &state.rates, &[DType::F32], &[3])?;
+    expect(OP, "work", &state.work, &[DType::F64], &[work(n)])?;
+    expect(OP, "total", total, &[DType::F64], &[1])?;
+    if n == 0 {
+        return Ok(());
+    }
+    let io = operands(OP).write("layout", &state.layout).write("velocity", &state.velocity);
+    let io = io.write("gains", &state.gains).write("room", &state.room).write("figures", &state.figures);
+    let io = io.write("work", &state.work);
+    let io = io.read("rates", &state.rates).read("offsets", &affinities.offsets);
+    let io = io.read("columns", &affinities.columns).read("values", &affinities.values);
+    io.read("forces", forces).read("total", total).run(&Step { n, n_dims, step: *step })
+}
+
+/// The same by plain loops in f64, on the state's device. `room` stays.
+///
+/// # Errors
+/// When candle cannot read the operands.
+pub fn layout_step_reference(
+    state: &LayoutState,
+    affinities: &Affinities,
+    forces: &Tensor,
+    total: f64,
+    step: &LayoutStep,
+) -> Result<LayoutState> {
+    let read = |t: &Tensor| t.to_dtype(DType::F64)?.to_vec2::<f64>();
+    let (y, mut velocity, mut gains) = (read(&state.layout)?, read(&state.velocity)?, read(&state.gains)?);
+    let (forces, rates) = (read(forces)?, state.rates.to_dtype(DType::F64)?.to_vec1::<f64>()?);
+    let (offsets, columns) = (affinities.offsets.to_vec1::<u32>()?, affinities.columns.to_vec1::<u32>()?);
+    let values = affinities.values.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+    let (n, d) = state.layout.dims2()?;
+    let alpha = f64::from(step.degrees_of_freedom);
+    let (mut next, mut figures) = (y.clone(), vec![0.; FIGURES]);
+    for i in 0..n {
+        let mut gradient: Vec<f64> = forces[i].iter().map(|f| -4. * f / total).collect();
+        for e in offsets[i] as usize..offsets[i + 1] as usize {
+            let other = &y[columns[e] as usize];
+            let square: f64 = y[i].iter().zip(other).map(|(a, b)| (a - b) * (a - b)).sum();
+            for k in 0..d {
+                gradient[k] += 4. * rates[2] * values[e] * (y[i][k] - other[k]) / (1. + square / alpha);
+            }
+        }
+        for k in 0..d {
+            figures[0] += gradient[k] * gradient[k];
+            let gain = if gradient[k] * velocity[i][k] > 0. { 0.8 * gains[i][k] } else { gains[i][k] + 0.2 };
+            gains[i][k] = gain.clamp(step.smallest_gain.into(), step.largest_gain.into());
+            velocity[i][k] = rates[1] * velocity[i][k] - rates[0] * gains[i][k] * gradient[k];
+        }
+        let length = velocity[i].iter().map(|v| v * v).sum::<f64>().sqrt();
+        if length > f64::from(step.largest_step) {
+            velocity[i].iter_mut().for_each(|v| *v *= f64::from(step.largest_step) / length);
+        }
+        for k in 0..d {
+            next[i][k] += velocity[i][k];
+        }
+    }
+    for k in 0..d {
+        let mean = next.iter().map(|y| y[k]).sum::<f64>() / n as f64;
+        next.iter_mut().for_each(|y| y[k] -= mean);
+        figures[1 + k] = next.iter().map(|y| y[k]).fold(f64::INFINITY, f64::min);
+        figures[4 + k] = next.iter().map(|y| y[k]).fold(f64::NEG_INFINITY, f64::max);
+    }
+    let device = state.layout.device();
+    let write = |rows: Vec<Vec<f64>>| Tensor::new(rows, device)?.to_dtype(DType::F32);
+    Ok(LayoutState {
+        layout: write(next)?,
+        velocity: write(velocity)?,
+        gains: write(gains)?,
+        room: state.room.clone(),
+        figures: Tensor::new(figures, device)?,
+        rates: state.rates.clone(),
+        work: state.work.clone(),
+    })
+}
+
+/// A checked call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    pub n: usize,
+    pub n_dims: usize,
+    pub step: LayoutStep,
+}
+
+/// `1 / total`; no pair repels another where it is 0.
+fn inverse(total: f64) -> f32 {
+    if total == 0. { 0. } else { (1. / total) as f32 }
+}
+
+/// The operands on the CPU.
+struct Rows<'a> {
+    rates: [f32; 3],
+    offsets: &'a [u32],
+    columns: &'a [u32],
+    values: &'a [f32],
+    scale: f32,
+}
+
+impl Kernel for Step {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([layout, velocity, gains, room, figures, _], read) = io.parts()?;
+        let [rates, offsets, columns, values, forces, total] = read;
+        let rates = rates.elements::<f32>()?;
+        let rows = Rows {
+            rates: [rates[0], rates[1], rates[2]],
+            offsets: offsets.elements()?,
+            columns: columns.elements()?,
+            values: values.elements()?,
+            scale: inverse(total.elements::<f64>()?[0]),
+        };
+        let out = [velocity.elements()?, gains.elements()?, room.elements()?];
+        let (layout, figures) = (layout.elements()?, figures.elements()?);
+        match self.n_dims {
+            2 => self.descend::<2>(layout, out, figures, forces.elements()?, &rows),
+            _ => self.descend::<3>(layout, out, figures, forces.elements()?, &rows),
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        self.launch(gpu, io)
+    }
+}
+
+impl Step {
+    fn descend<const D: usize>(
+        &self,
+        layout: &mut [f32],
+        [velocity, gains, room]: [&mut [f32]; 3],
+        figures: &mut [f64],
+        forces: &[f32],
+        rows: &Rows<'_>,
+    ) {
+        let ((layout, _), (forces, _)) = (layout.as_chunks_mut::<D>(), forces.as_chunks::<D>());
+        let ((velocity, _), (gains, _)) = (velocity.as_chunks_mut::<D>(), gains.as_chunks_mut::<D>());
+        let (room, _) = room.as_chunks_mut::<D>();
+        let points: &[[f32; D]] = layout;
+        let parts = velocity.par_chunks_mut(ROWS).zip(gains.par_chunks_mut(ROWS));
+        let parts: Vec<(f64, [f64; D])> = parts
+            .zip(room.par_chunks_mut(ROWS))
+            .enumerate()
+            .map(|(c, ((velocity, gains), room))| {
+                let (mut squares, mut sums) = (0., [0f64; D]);
+                for (i, ((velocity, gains), room)) in velocity.iter_mut().zip(gains).zip(room).enumerate() {
+                    let i = c * ROWS + i;
+                    let gradient = self.gradient(i, points, &forces[i], rows);
+                    squares += gradient.iter().map(|g| f64::from(g * g)).sum::<f64>();
+                    self.move_by(velocity, gains, &gradient, rows.rates);
+                    for k in 0..D {
+                        room[k] = points[i][k] + velocity[k];
+                        sums[k] += f64::from(room[k]);
+                    }
+                }
+                (squares, sums)
+            })
+            .collect();
+        let mut mean = [0f64; D];
+        figures.fill(0.);
+        for (squares, sums) in &parts {
+            figures[0] += squares;
+            mean.iter_mut().zip(sums).for_each(|(mean, sum)| *mean += sum);
+        }
+        let mean = mean.map(|sum| (sum / self.n as f64) as f32);
+        for k in 0..D {
+            (figures[1 + k], figures[4 + k]) = (f64::INFINITY, f64::NEG_INFINITY);
+        }
+        for (point, room) in layout.iter_mut().zip(room) {
+            for k in 0..D {
+                point[k] = room[k] - mean[k];
+                figures[1 + k] = figures[1 + k].min(point[k].into());
+                figures[4 + k] = figures[4 + k].max(point[k].into());
+            }
+        }
+    }
+
+    fn gradient<const D: usize>(
+        &self,
+        i: usize,
+        points: &[[f32; D]],
+        force: &[f32; D],
+        rows: &Rows<'_>,
+    ) -> [f32; D] {
+        let edges = rows.offsets[i] as usize..rows.offsets[i + 1] as usize;
+        let (columns, values) = (&rows.columns[edges.clone()], &rows.values[edges]);
+        let attraction = attraction(points, points[i], columns, values, 1. / self.step.degrees_of_freedom);
+        std::array::from_fn(|k| 4. * (rows.rates[2] * attraction[k] - force[k] * rows.scale))
+    }
+
+    fn move_by<const D: usize>(
+        &self,
+        velocity: &mut [f32; D],
+        gains: &mut [f32; D],
+        gradient: &[f32; D],
+        [learning_rate, momentum, _]: [f32; 3],
+    ) {
+        let step = &self.step;
+        for k in 0..D {
+            let gain = if gradient[k] * velocity[k] > 0. { 0.8 * gains[k] } else { gains[k] + 0.2 };
+            gains[k] = gain.clamp(step.smallest_gain, step.largest_gain);
+            velocity[k] = momentum * velocity[k] - learning_rate * gains[k] * gradient[k];
+        }
+        let length = velocity.iter().map(|v| v * v).sum::<f32>().sqrt();
+        if length > step.largest_step {
+            velocity.iter_mut().for_each(|v| *v *= step.largest_step / length);
+        }
+    }
+}
+
+/// `Σ p (own − point) / (1 + |own − point|² / α)` over the edges of a point, in lanes.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
+fn attraction<const D: usize>(
+    points: &[[f32; D]],
+    own: [f32; D],
+    columns: &[u32],
+    values: &[f32],
+    inverse_alpha: f32,
+) -> [f32; D] {
+    const FUSED: bool = fused!();
+    let mut sums = [[0f32; LANES]; D];
+    for (columns, values) in columns.chunks(LANES).zip(values.chunks(LANES)) {
+        let edges = Edges::new::<FUSED>(points, own, columns, values);
+        for l in 0..LANES {
+            let pull = edges.values[l] / fma::<f32, FUSED>(edges.squares[l], inverse_alpha, 1.);
+            for k in 0..D {
+                sums[k][l] = fma::<f32, FUSED>(pull, edges.differences[k][l], sums[k][l]);
+            }
+        }
+    }
+    sums.map(|lanes| lanes.iter().sum())
+}

@@ -1,0 +1,21 @@
+//! Ops of t-SNE: neighbours, affinities, repulsion and the steps of a layout.
+pub mod affinities;
+pub mod curve_order;
+pub mod layout;
+pub mod neighbours;
+pub mod repulsion;
+
+pub use affinities::{
+    Affinities, AffinityPairs, affinities_in_order, affinities_in_order_, perplexity_search,
+    perplexity_search_reference, symmetrize, symmetrize_pairs, symmetrize_reference,
+};
+pub use curve_order::{curve_order, curve_order_reference};
+pub use layout::{
+    LayoutFigures, LayoutState, LayoutStep, layout_divergence, layout_divergence_reference, layout_step_,
+    layout_step_reference,
+};
+pub use neighbours::{
+    ApproximateNeighbours, Metric, Neighbours, knn, knn_approximate, knn_of, knn_of_reference, knn_reference,
+    row_distances,
+};
+pub use repulsion::{Repulsion, RepulsionMethod, grid_sides, repulsion_at, repulsion_reference};

@@ -1,0 +1,247 @@
+//! The steps of a search: candidates, their distances, and what is refined.
+use super::{COLUMNS, Keys, OP};
+use crate::core::cuda::Gpu;
+use crate::core::op::{Io, Kernel, new_tensor};
+use crate::layers::gemm::Precision;
+use crate::tsne::neighbours::{Knn, LeftOut, Metric};
+use candle::cuda::cudarc::driver::DeviceRepr;
+use candle::{CudaStorage, DType, Device, Result, Tensor};
+
+const FILE: &str = "nearest";
+const THREADS: u32 = 256;
+/// Of kernels/tsne/nearest.cu: columns between two looks at the room of a list.
+const TILE: usize = 2048;
+/// The most entries that a block sorts: 64 KiB.
+const MOST_ROOM: usize = 8192;
+
+/// How the list of a query is kept.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lists {
+    keep: usize,
+    stored: usize,
+    room: usize,
+}
+
+impl Lists {
+    pub(super) fn of(k: usize) -> Result<Self> {
+        let keep = (k + (k / 4).max(32)).next_multiple_of(32);
+        let stored = 2 * keep;
+        let room = (stored + TILE).next_power_of_two();
+        if room > MOST_ROOM {
+            let most = ((MOST_ROOM - TILE) / 2 / 32 * 32) * 4 / 5;
+            candle::bail!("{OP}: k must be at most {most} on a GPU, got {k}; use the CPU")
+        }
+        Ok(Self { keep, stored, room })
+    }
+}
+
+/// Candidates of a block of queries.
+pub(super) struct Candidates {
+    pub(super) lists: Tensor,
+    pub(super) counts: Tensor,
+    pub(super) limits: Tensor,
+}
+
+impl Candidates {
+    pub(super) fn new(lists: &Lists, count: usize, device: &Device) -> Result<Self> {
+        Ok(Self {
+            lists: new_tensor(OP, (count, lists.stored), DType::I64, device)?,
+            counts: Tensor::zeros(count, DType::U32, device)?,
+            limits: Tensor::full(f32::INFINITY, count, device)?,
+        })
+    }
+}
+
+/// `Search` of kernels/tsne/nearest.cu, in its order: a search, and where its block of products lies.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Search {
+    d: u64,
+    first_query: u64,
+    first_column: u64,
+    columns: u32,
+    k: u32,
+    metric: u32,
+    form: u32,
+    without_self: u32,
+    error: f32,
+    share: f32,
+    slack: f32,
+}
+// SAFETY: three words of eight bytes and eight of four, the same layout as the kernel's struct.
+unsafe impl DeviceRepr for Search {}
+
+impl Search {
+    /// The block of the queries from `first_query` and the rows from `first_column` on. Sizes are below 2³², as those of the search are.
+    pub(super) fn new(knn: &Knn<'_>, keys: Keys, first_query: usize, first_column: usize) -> Self {
+        let (error, share, slack) = margins(knn, keys);
+        Self {
+            d: knn.n_features as u64,
+            first_query: first_query as u64,
+            first_column: first_column as u64,
+            columns: COLUMNS.min(knn.n - first_column) as u32,
+            k: knn.k as u32,
+            // In the order of the kernel; the correlation became the cosine.
+            metric: match knn.metric {
+                Metric::Euclidean => 0,
+                Metric::Cosine | Metric::Correlation => 1,
+                Metric::Manhattan => 2,
+                Metric::Chebyshev => 3,
+            },
+            form: keys as u32,
+            without_self: u32::from(knn.left_out != LeftOut::None),
+            error,
+            share,
+            slack,
+        }
+    }
+}
+
+/// `error`, `share` and `slack` of bounds: see the head of the module above.
+fn margins(knn: &Knn<'_>, keys: Keys) -> (f32, f32, f32) {
+    let (d, u) = (knn.n_features as f64, f64::from(f32::EPSILON) / 2.);
+    let two = |power: i32| 2f64.powi(power);
+    if keys == Keys::Products {
+        let rounding = match knn.precision() {
+            Precision::Tf32 => two(-10) + two(-22) + (d / 4. + 32.) * 4. * u,
+            _ => (d + 16.) * 2. * u,
+        };
+        return ((2. * rounding + two(-20)) as f32, 0., two(-100) as f32);
+    }
+    let share = 1. - (d + 8.) * 2. * u;
+    let (share, slack) = match knn.metric {
+        // Each vector of length 1 is off by 2⁻²⁴: (√D − c)² ≥ (1 − η) D − c² / η for the distance D of what both are rounded to, c = 2⁻²³ and η = 2⁻¹⁰.
+        Metric::Cosine | Metric::Correlation => (share - two(-10), two(-31)),
+        _ => (share, two(-100)),
+    };
+    (0., share.max(0.) as f32, slack as f32)
+}
+
+pub(super) struct Select {
+    pub(super) search: Search,
+    pub(super) lists: Lists,
+    pub(super) count: usize,
+}
+
+impl Kernel for Select {
+    fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        let ([lists, counts, limits], read) = io.parts()?;
+        let [products, squares, magnitudes, points, query_points, query_magnitudes, picks, left_out] = read;
+        let (mut lists, mut counts) = (lists.elements::<i64>()?, counts.elements::<u32>()?);
+        let (mut limits, products) = (limits.elements::<f32>()?, products.maybe::<f32>()?);
+        let (squares, magnitudes) = (squares.elements::<f32>()?, magnitudes.elements::<f32>()?);
+        let (points, query_points) = (points.elements::<f32>()?, query_points.elements::<f32>()?);
+        let (query_magnitudes, picks) = (query_magnitudes.elements::<f32>()?, picks.maybe::<u32>()?);
+        let left_out = left_out.maybe::<u32>()?;
+        let Lists { keep, stored, room } = self.lists;
+        let launch = gpu.launch(OP, FILE, "select_nearest")?.write(&mut lists).write(&mut counts);
+        let launch = launch.write(&mut limits).maybe(&products).read(&squares).read(&magnitudes);
+        let launch = launch.read(&points).read(&query_points).read(&query_magnitudes).maybe(&picks);
+        let launch = launch.maybe(&left_out).num(self.search).count(room).count(keep).count(stored);
+        // SAFETY: (u64*, unsigned*, float*, 6 × const float* (the first may be null), 2 × const unsigned* (may be null), Search, 3 × unsigned): lists are
+        // [count, stored], products [count, columns], picks hold a query of all for each of the block, left_out a number for each of all queries, squares and magnitudes [n], points [n, pitch], query_points [count, pitch], query_magnitudes [count]; columns end
+        // at n or before. Without products the pitch is 8. A block for each query sorts `room` entries, a power of two of at least `stored`
+        // and a tile.
+        unsafe { launch.blocks(self.count, THREADS).shared(room * 8).go() }
+    }
+}
+
+pub(super) struct Rank {
+    pub(super) search: Search,
+    pub(super) lists: Lists,
+    pub(super) count: usize,
+}
+
+impl Kernel for Rank {
+    fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        let ([indices, distances, farthest, uncertain], read) = io.parts()?;
+        let [lists, counts, limits, queries, rows, query_lengths, lengths, query_squares, largest, picks] =
+            read;
+        let (mut indices, mut distances) = (indices.elements::<u32>()?, distances.elements::<f32>()?);
+        let (mut farthest, mut uncertain) = (farthest.elements::<f64>()?, uncertain.elements::<u8>()?);
+        let (lists, counts, limits) =
+            (lists.elements::<i64>()?, counts.elements::<u32>()?, limits.elements::<f32>()?);
+        let (queries, rows) = (queries.elements::<f32>()?, rows.elements::<f32>()?);
+        let (query_lengths, lengths) = (query_lengths.maybe::<f64>()?, lengths.maybe::<f64>()?);
+        let (query_squares, largest) = (query_squares.elements::<f32>()?, largest.maybe::<u32>()?);
+        let picks = picks.maybe::<u32>()?;
+        let Lists { keep, stored, .. } = self.lists;
+        let width = stored.next_power_of_two();
+        let launch = gpu.launch(OP, FILE, "rank_nearest")?.write(&mut indices).write(&mut distances);
+        let launch =
+            launch.write(&mut farthest).write(&mut uncertain).read(&lists).read(&counts).read(&limits);
+        let launch = launch.read(&queries).read(&rows).maybe(&query_lengths).maybe(&lengths);
+        let launch = launch.read(&query_squares).maybe(&largest).maybe(&picks).num(self.search);
+        let launch = launch.count(stored).count(width).count(keep);
+        // SAFETY: (unsigned*, float*, double*, u8*, const u64*, const unsigned*, 3 × const float*, 2 × const double* (null but for the cosine), const
+        // float*, 2 × const unsigned* (may be null), Search, 3 × unsigned): as for `Select`; indices and distances are [m, k], farthest,
+        // uncertain and query_lengths [m], queries [m, d], query_squares [count], rows [n, d], lengths [n]; k is at most `keep`, which is at
+        // most `stored` and `width`; a block for each query holds `width` entries and rows.
+        unsafe { launch.blocks(self.count, THREADS).shared(width * 12).go() }
+    }
+}
+
+pub(super) struct Refine {
+    pub(super) search: Search,
+    pub(super) count: usize,
+    pub(super) is_last: bool,
+}
+
+impl Refine {
+    /// Of kernels/tsne/nearest.cu: rows that wait between two launches, and how many are measured at a time.
+    pub(super) const WAITING: usize = 1024;
+    const AT_ONCE: usize = 256;
+}
+
+impl Kernel for Refine {
+    fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        let (written, read) = io.parts()?;
+        let [indices, distances, farthest, near, near_rows, near_counts, waiting, waiting_counts] = written;
+        let [
+            products,
+            squares,
+            magnitudes,
+            points,
+            query_points,
+            query_magnitudes,
+            queries,
+            rows,
+            query_lengths,
+            lengths,
+            query_squares,
+            largest,
+            picks,
+            left_out,
+        ] = read;
+        let (mut indices, mut distances) = (indices.elements::<u32>()?, distances.elements::<f32>()?);
+        let (mut farthest, mut near) = (farthest.elements::<f64>()?, near.elements::<i64>()?);
+        let (mut near_rows, mut near_counts) = (near_rows.elements::<u32>()?, near_counts.elements::<u32>()?);
+        let (mut waiting, mut waiting_counts) =
+            (waiting.elements::<u32>()?, waiting_counts.elements::<u32>()?);
+        let products = products.maybe::<f32>()?;
+        let (squares, magnitudes) = (squares.elements::<f32>()?, magnitudes.elements::<f32>()?);
+        let (points, query_points) = (points.elements::<f32>()?, query_points.elements::<f32>()?);
+        let query_magnitudes = query_magnitudes.elements::<f32>()?;
+        let (queries, rows) = (queries.elements::<f32>()?, rows.elements::<f32>()?);
+        let (query_lengths, lengths) = (query_lengths.maybe::<f64>()?, lengths.maybe::<f64>()?);
+        let (query_squares, largest) = (query_squares.elements::<f32>()?, largest.maybe::<u32>()?);
+        let (picks, left_out) = (picks.elements::<u32>()?, left_out.maybe::<u32>()?);
+        let width = (self.search.k as usize + Self::AT_ONCE).next_power_of_two();
+        let launch = gpu.launch(OP, FILE, "refine_nearest")?.write(&mut indices).write(&mut distances);
+        let launch =
+            launch.write(&mut farthest).write(&mut near).write(&mut near_rows).write(&mut near_counts);
+        let launch = launch.write(&mut waiting).write(&mut waiting_counts);
+        let launch = launch.maybe(&products).read(&squares).read(&magnitudes).read(&points);
+        let launch = launch.read(&query_points).read(&query_magnitudes).read(&queries).read(&rows);
+        let launch = launch.maybe(&query_lengths).maybe(&lengths).read(&query_squares).maybe(&largest);
+        let launch = launch.read(&picks).maybe(&left_out).num(self.search).count(width);
+        let launch =
+            launch.count(usize::from(self.search.first_column == 0)).count(usize::from(self.is_last));
+        // SAFETY: (unsigned*, float*, double*, u64*, 4 × unsigned*, 8 × const float* (the first may be null), 2 × const double* (null but for the
+        // cosine), const float*, 3 × const unsigned* (the first and the last may be null), Search, 3 × unsigned): each of `picks`, [count], is one of the m
+        // queries; indices and distances are [m, k], farthest and query_lengths [m], queries [m, d]; near and near_rows [count, k], waiting
+        // [count, WAITING], the counts [count]; the rest as for `Select` and `Rank`. A block for each pick holds `width` entries and rows, and
+        // the rows that wait with those of a tile.
+        unsafe { launch.blocks(self.count, THREADS).shared(width * 12 + (Self::WAITING + TILE) * 4).go() }
+    }
+}

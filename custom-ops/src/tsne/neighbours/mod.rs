@@ -1,0 +1,215 @@
+//! Exact nearest neighbours.
+//!
+//! ```text
+//! neighbours of query i = the k rows j with the smallest d(i, j), nearest first, the lower j first among equals
+//! Euclidean    d = |q_i − x_j|
+//! Cosine       d = 1 − q_i·x_j / (|q_i| |x_j|),  1 where either is zero
+//! Correlation  d = that of q_i − mean(q_i) and x_j − mean(x_j),  1 where either is constant
+//! Manhattan    d = Σ_c |q_ic − x_jc|
+//! Chebyshev    d = max_c |q_ic − x_jc|
+//! ```
+//!
+//! Products of blocks propose more rows than asked for, and distances from the differences of the rows themselves, in f32 or better,
+//! decide between them. The last two distances are no function of a product: all pairs are compared in f32 in place of the products. No other step of the library depends on how they were found: [`Neighbours`] may come from elsewhere.
+//!
+//! ```
+//! use candle::{Device::Cpu, Tensor};
+//! use chandlery_ops::tsne::{Metric, knn};
+//! # fn main() -> candle::Result<()> {
+//! let rows = Tensor::new(&[[0f32, 0.], [3., 4.], [0., 1.]], &Cpu)?;
+//! let nearest = knn(&rows, 2, Metric::Euclidean)?;
+//! assert_eq!(nearest.indices.to_vec2::<u32>()?, [[2, 1], [2, 0], [0, 1]]);
+//! assert_eq!(nearest.distances.to_vec2::<f32>()?[0], [1., 5.]);
+//! # Ok(()) }
+//! ```
+mod cells;
+mod centred;
+mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod pairs;
+mod reference;
+
+use crate::core::check::matrix;
+use crate::core::op::{Io, Kernel, new_tensor, operands, same_device};
+use candle::{CpuStorage, DType, Result, Tensor};
+pub use cells::{ApproximateNeighbours, knn_approximate};
+use centred::centred;
+pub use pairs::row_distances;
+pub use reference::{knn_of_reference, knn_reference};
+use serde::{Deserialize, Serialize};
+
+const OP: &str = "knn";
+
+/// How far two rows are from each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Metric {
+    /// `|a − b|`
+    #[default]
+    Euclidean,
+    /// `1 − a·b / (|a| |b|)`, 1 where either is zero.
+    Cosine,
+    /// The cosine distance of the rows minus their own means, 1 where either is constant. Rows without their means are rounded to f32.
+    Correlation,
+    /// `Σ |a_c − b_c|`
+    Manhattan,
+    /// `max |a_c − b_c|`
+    Chebyshev,
+}
+
+impl Metric {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Euclidean, Self::Cosine, Self::Correlation, Self::Manhattan, Self::Chebyshev];
+
+    /// Its name in files and on command lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Euclidean => "euclidean",
+            Self::Cosine => "cosine",
+            Self::Correlation => "correlation",
+            Self::Manhattan => "manhattan",
+            Self::Chebyshev => "chebyshev",
+        }
+    }
+
+    /// What it is, in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Euclidean => "The Euclidean distance",
+            Self::Cosine => "1 minus the cosine of the angle between rows",
+            Self::Correlation => "1 minus the correlation of rows: the cosine of rows minus their own means",
+            Self::Manhattan => "The sum of the magnitudes of the differences (L1)",
+            Self::Chebyshev => "The largest magnitude of a difference (L-infinity)",
+        }
+    }
+
+    /// Whether no product gives the distance or orders rows as it does.
+    fn has_no_product(self) -> bool {
+        matches!(self, Self::Manhattan | Self::Chebyshev)
+    }
+}
+
+/// The nearest rows of each query.
+#[derive(Debug, Clone)]
+pub struct Neighbours {
+    /// Rows, nearest first, the lower first among equals: u32 `[n_queries, k]`.
+    pub indices: Tensor,
+    /// Their distances (not squared), ascending: f32 `[n_queries, k]`.
+    pub distances: Tensor,
+}
+
+/// The `k` nearest other rows of each row of a contiguous f32 matrix `rows`, `[n, n_features]`. A row is no neighbour of itself, but
+/// of its duplicates.
+///
+/// Cost: about `2 · n² · n_features` FLOP, and memory for a copy of the rows (two for the correlation) and a block of products (32 MiB) beside the
+/// result. They are not multiply-adds for the Manhattan and the Chebyshev distance. On a GPU `k` is at most 2,457.
+///
+/// # Errors
+/// When `rows` is not such a matrix, has an entry that is not finite, `k` is 0 or not below `n`, or a step is being recorded.
+pub fn knn(rows: &Tensor, k: usize, metric: Metric) -> Result<Neighbours> {
+    find(rows, rows, k, metric, LeftOut::Same, Entries::Unknown)
+}
+
+/// The `k` nearest of `rows`, `[n, n_features]`, for each of `queries`, `[n_queries, n_features]`. A row that equals the query counts.
+///
+/// # Errors
+/// As [`knn`]; `k` may be `n` here.
+pub fn knn_of(queries: &Tensor, rows: &Tensor, k: usize, metric: Metric) -> Result<Neighbours> {
+    find(queries, rows, k, metric, LeftOut::None, Entries::Unknown)
+}
+
+/// What is known of the entries of a search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entries {
+    Unknown,
+    /// An earlier search took them. Nobody looks again, for which the host would wait for a GPU.
+    Finite,
+}
+
+/// The row that is no neighbour of query `i`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LeftOut<'a> {
+    None,
+    /// Row `i`: the queries are the rows.
+    Same,
+    /// The `i`-th of these rows.
+    Rows(&'a [u32]),
+}
+
+impl LeftOut<'_> {
+    fn of(self, i: usize) -> Option<usize> {
+        match self {
+            Self::None => None,
+            Self::Same => Some(i),
+            Self::Rows(rows) => rows.get(i).map(|&row| row as usize),
+        }
+    }
+}
+
+fn find(
+    queries: &Tensor,
+    rows: &Tensor,
+    k: usize,
+    metric: Metric,
+    left_out: LeftOut<'_>,
+    entries: Entries,
+) -> Result<Neighbours> {
+    let (n, n_features) = matrix(OP, "rows", "[n, n_features]", rows, &[DType::F32])?;
+    let (n_queries, features) = matrix(OP, "queries", "[n_queries, n_features]", queries, &[DType::F32])?;
+    same_device(OP, "queries", queries, rows.device())?;
+    if features != n_features {
+        candle::bail!("{OP}: queries must have {n_features} features, as rows have, got {features}")
+    }
+    let most = n - usize::from(left_out != LeftOut::None && n > 0);
+    if k == 0 || k > most {
+        candle::bail!("{OP}: k must be in 1..={most} for {n} rows, got {k}")
+    }
+    if u32::try_from(n).is_err() {
+        candle::bail!("{OP}: there must be fewer than 2^32 rows, got {n}")
+    }
+    if metric == Metric::Correlation {
+        let centred_rows = centred(rows)?;
+        let queries = if left_out == LeftOut::Same { centred_rows.clone() } else { centred(queries)? };
+        return find(&queries, &centred_rows, k, Metric::Cosine, left_out, entries);
+    }
+    let knn = Knn { n, n_features, k, metric, left_out, entries };
+    #[cfg(feature = "cuda")]
+    if rows.device().is_cuda() {
+        return knn.find(queries, rows);
+    }
+    let new = |dtype| new_tensor(OP, (n_queries, k), dtype, rows.device());
+    let found = Neighbours { indices: new(DType::U32)?, distances: new(DType::F32)? };
+    let io = operands(OP).write("indices", &found.indices).write("distances", &found.distances);
+    io.read("queries", queries).read("rows", rows).run(&knn)?;
+    Ok(found)
+}
+
+/// A checked call.
+#[derive(Debug, Clone, Copy)]
+struct Knn<'a> {
+    n: usize,
+    n_features: usize,
+    k: usize,
+    metric: Metric,
+    left_out: LeftOut<'a>,
+    entries: Entries,
+}
+
+impl Kernel for Knn<'_> {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([indices, distances], [queries, rows]) = io.parts()?;
+        self.search(indices.elements()?, distances.elements()?, queries.elements()?, rows.elements()?)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, _: &crate::core::cuda::Gpu, _: Io<'_, candle::CudaStorage>) -> Result<()> {
+        candle::bail!("{OP}: the search on a GPU takes several steps")
+    }
+}
+
+/// The message for an entry that is not finite.
+fn not_finite(name: &str, row: usize, column: usize, x: f32) -> candle::Error {
+    candle::Error::Msg(format!("{OP}: {name} must be finite, got {x} in row {row}, column {column}"))
+}

@@ -1,0 +1,193 @@
+//! FFT interpolation in the plane.
+//!
+//! ```text
+//! u_i = (y_i − centre) / h            from the middle of the grid, in nodes; h the distance of nodes
+//! q(node) = Σ_i weight_i(node) · (1, u_i)           cubic Lagrange on the 4 × 4 nodes around a point
+//! φ = K1 ∗ q[1],  K2 ∗ q[1],  K2 ∗ q[u]             K1 = w, K2 = w^(1 + 1/α), by FFT of twice the nodes
+//! forces_i = h (u_i φ_K2[1](i) − φ_K2[u](i))        total = Σ_i max(0, φ_K1[1](i) − 1)
+//! ```
+//!
+//! One complex array carries `K1 ∗ q[1]` and `K2 ∗ q[1]`, as the kernels are even and so their spectra real; another the two
+//! coordinates of `q[u]`. Points are sorted by row of the grid, and a node adds its charges in that order, on any number of threads.
+mod convolution;
+
+use super::{Bounds, CHUNK};
+use crate::core::fused::{fma, fused};
+use convolution::Convolution;
+use multiversion::multiversion;
+use rayon::prelude::*;
+
+/// Rows of nodes of one task.
+const BAND: usize = 16;
+/// Ratio of one side of the grid to the next smaller: the distance of nodes is a function of the layout alone, and yet seldom new.
+const RATIO: f64 = 1.05;
+/// Sides below are taken for this one, so that coordinates in nodes are finite.
+const SMALLEST_SIDE: f64 = 1e-30;
+
+/// What a node holds: charges 1 and the two coordinates, or potentials `K1 ∗ 1`, `K2 ∗ 1` and `K2 ∗` the coordinates.
+type Node = [f32; 4];
+
+/// Memory of calls and the spectra of the last one.
+#[derive(Debug)]
+pub(in super::super) struct Grid {
+    nodes: usize,
+    convolution: Convolution,
+    grid: Vec<Node>,
+    /// Points in nodes from the middle of the grid, in the order of their rows.
+    sorted: Vec<[f32; 2]>,
+    /// The place of each point there.
+    places: Vec<u32>,
+    /// Points before each row: those of a row have it as the first of their four.
+    starts: Vec<u32>,
+}
+
+/// The side that the grid takes for a layout: the next value of a geometric series.
+fn side_of(span: f64) -> f64 {
+    RATIO.powi((span.max(SMALLEST_SIDE).ln() / RATIO.ln()).ceil() as i32)
+}
+
+impl Grid {
+    pub(super) fn new(nodes: usize, alpha: f32) -> Self {
+        Self {
+            nodes,
+            convolution: Convolution::new(nodes, alpha),
+            grid: vec![[0.; 4]; nodes * nodes],
+            sorted: vec![],
+            places: vec![],
+            starts: vec![],
+        }
+    }
+
+    /// Writes the forces on points within the bounds and returns the total. The points are in the plane.
+    pub(super) fn repulsion<const D: usize>(
+        &mut self,
+        forces: &mut [[f32; D]],
+        points: &[[f32; D]],
+        bounds: &Bounds<D>,
+    ) -> f64 {
+        let h = side_of(bounds.span()) / (self.nodes - 4) as f64;
+        let centre = bounds.centre();
+        let inverse = (1. / h) as f32;
+        self.sort(|i| std::array::from_fn(|k| (points[i][k] - centre[k]) * inverse), points.len());
+        self.spread();
+        let filled = self.filled_rows();
+        self.convolution.run(&mut self.grid, h, &filled);
+        let (pushes, total) = self.collect();
+        let h = h as f32;
+        forces.par_iter_mut().zip(&self.places).with_min_len(CHUNK).for_each(|(force, &place)| {
+            let push = pushes[place as usize];
+            *force = std::array::from_fn(|k| h * push[k]);
+        });
+        total
+    }
+
+    /// Sorts points by row, those of a row by index.
+    fn sort(&mut self, point: impl Fn(usize) -> [f32; 2] + Sync, n: usize) {
+        let nodes = self.nodes;
+        self.places.resize(n, 0);
+        let row_of = |[_, y]: [f32; 2]| place(y, nodes).0;
+        self.places
+            .par_iter_mut()
+            .enumerate()
+            .with_min_len(CHUNK)
+            .for_each(|(i, row)| *row = row_of(point(i)) as u32);
+        self.starts.clear();
+        self.starts.resize(nodes + 1, 0);
+        self.places.iter().for_each(|&row| self.starts[row as usize + 1] += 1);
+        for row in 0..nodes {
+            self.starts[row + 1] += self.starts[row];
+        }
+        let mut next = self.starts.clone();
+        self.sorted.resize(n, [0.; 2]);
+        for (i, place) in self.places.iter_mut().enumerate() {
+            let at = &mut next[*place as usize];
+            (self.sorted[*at as usize], *place) = (point(i), *at);
+            *at += 1;
+        }
+    }
+
+    /// Which rows of nodes have charges.
+    fn filled_rows(&self) -> Vec<bool> {
+        (0..self.nodes).map(|row| self.starts[row + 1] > self.starts[row.saturating_sub(3)]).collect()
+    }
+
+    /// Writes the charges of the nodes.
+    fn spread(&mut self) {
+        let (nodes, starts, sorted) = (self.nodes, &self.starts, &self.sorted);
+        self.grid.par_chunks_mut(BAND * nodes).enumerate().for_each(|(b, band)| {
+            let (first, end) = ((b * BAND).saturating_sub(3), (b + 1) * BAND);
+            let points = &sorted[starts[first] as usize..starts[end.min(nodes)] as usize];
+            spread(band, points, b * BAND, nodes);
+        });
+    }
+
+    /// What each sorted point feels, in nodes, and the sum of `φ_K1`.
+    fn collect(&self) -> (Vec<[f32; 2]>, f64) {
+        let mut pushes = vec![[0.; 2]; self.sorted.len()];
+        let parts = pushes.par_chunks_mut(CHUNK).zip(self.sorted.par_chunks(CHUNK));
+        let totals: Vec<f64> =
+            parts.map(|(pushes, points)| collect(pushes, points, &self.grid, self.nodes)).collect();
+        (pushes, totals.iter().sum())
+    }
+}
+
+/// The first of the four nodes around a coordinate, and the weights of all.
+#[inline(always)]
+fn place(u: f32, nodes: usize) -> (usize, [f32; 4]) {
+    let at = u + 0.5 * (nodes - 1) as f32;
+    // Rounding may carry a point on the edge over it; the weights still fit then.
+    let cell = at.floor().clamp(1., (nodes - 3) as f32);
+    let t = at - cell;
+    let (before, after, last) = (t + 1., t - 1., t - 2.);
+    let outer = t * after * (1. / 6.);
+    let inner = before * last * 0.5;
+    (cell as usize - 1, [-outer * last, inner * after, -inner * t, outer * before])
+}
+
+/// Writes the charges of a band of rows that begins at `first`. Points may reach out of it.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
+fn spread(band: &mut [Node], points: &[[f32; 2]], first: usize, nodes: usize) {
+    const FUSED: bool = fused!();
+    band.fill([0.; 4]);
+    let rows = band.len() / nodes;
+    for &[x, y] in points {
+        let ((column, across), (row, down)) = (place(x, nodes), place(y, nodes));
+        for (row, weight) in (row..).zip(down) {
+            let row = row.wrapping_sub(first);
+            if row < rows {
+                let charge = [weight, weight * x, weight * y, 0.];
+                for (node, weight) in band[row * nodes + column..][..4].iter_mut().zip(across) {
+                    for c in 0..4 {
+                        node[c] = fma::<f32, FUSED>(weight, charge[c], node[c]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Writes `u_i φ_K2[1] − φ_K2[u]` and returns the sum of `φ_K1`.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
+fn collect(pushes: &mut [[f32; 2]], points: &[[f32; 2]], grid: &[Node], nodes: usize) -> f64 {
+    const FUSED: bool = fused!();
+    let mut total = 0f64;
+    for (push, &[x, y]) in pushes.iter_mut().zip(points) {
+        let ((column, across), (row, down)) = (place(x, nodes), place(y, nodes));
+        let mut felt = [0f32; 4];
+        for (row, weight) in (row..).zip(down) {
+            let mut sum = [0f32; 4];
+            for (node, weight) in grid[row * nodes + column..][..4].iter().zip(across) {
+                for c in 0..4 {
+                    sum[c] = fma::<f32, FUSED>(weight, node[c], sum[c]);
+                }
+            }
+            for c in 0..4 {
+                felt[c] = fma::<f32, FUSED>(weight, sum[c], felt[c]);
+            }
+        }
+        *push = [x * felt[1] - felt[2], y * felt[1] - felt[3]];
+        // Where nodes are far apart, interpolation makes less of a point's own charge than 1. Others never add less than nothing.
+        total += (f64::from(felt[0]) - 1.).max(0.);
+    }
+    total
+}

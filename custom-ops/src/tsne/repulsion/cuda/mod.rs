@@ -1,0 +1,195 @@
+//! The methods on a GPU.
+mod grid;
+mod tree;
+
+use super::at::At;
+use super::{OP, Repulsion, RepulsionMethod};
+use crate::core::cuda::Gpu;
+use crate::core::op::{Io, Out, operands};
+use candle::cuda::cudarc::driver::{CudaView, CudaViewMut};
+use candle::{CudaStorage, DType, Device, Result, Tensor};
+use grid::Grid;
+use tree::{PLACES, Tree};
+
+const THREADS: u32 = 256;
+/// Points of a block of 256 threads.
+const POINTS: usize = THREADS as usize;
+/// Of kernels/tsne/repulsion.cu: queries of a block.
+const QUERIES: usize = 128;
+/// Blocks that keep a GPU of 132 multiprocessors busy.
+const BLOCKS: usize = 1024;
+
+/// Memory of a method, for layouts of one size.
+#[derive(Debug)]
+pub(super) struct Work {
+    /// Parts of the total, one for each block of points: f64.
+    blocks: Tensor,
+    of: Of,
+}
+
+#[derive(Debug)]
+enum Of {
+    Exact {
+        splits: usize,
+        /// `[splits, n, n_dims + 1]`
+        parts: Tensor,
+    },
+    Grid(Box<Grid>),
+    Tree(Box<Tree>),
+}
+
+impl Work {
+    pub(super) fn new(method: RepulsionMethod, n: usize, n_dims: usize, device: &Device) -> Result<Self> {
+        let of = match method {
+            RepulsionMethod::Exact => {
+                let splits = splits(n, n);
+                let parts = Tensor::zeros(splits * n * (n_dims + 1), DType::F32, device)?;
+                Of::Exact { splits, parts }
+            }
+            RepulsionMethod::Grid { nodes } => Of::Grid(Box::new(Grid::new(nodes, n, device)?)),
+            RepulsionMethod::Tree { theta } => Of::Tree(Box::new(Tree::new(theta, n, device)?)),
+        };
+        Ok(Self { blocks: Tensor::zeros(n.div_ceil(PLACES).max(1), DType::F64, device)?, of })
+    }
+}
+
+/// Stretches of `n` sources for `m` queries.
+fn splits(m: usize, n: usize) -> usize {
+    BLOCKS.div_ceil(m.div_ceil(QUERIES).max(1)).clamp(1, n.div_ceil(QUERIES).max(1)).min(64)
+}
+
+impl Repulsion {
+    /// See [`arrange`](Self::arrange).
+    pub(super) fn sort(&self, layout: &Tensor) -> Result<()> {
+        match &self.work {
+            Some(Work { of: Of::Tree(tree), .. }) => tree.sort(layout),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn run_cuda(&self, forces: &Tensor, total: &Tensor, layout: &Tensor) -> Result<()> {
+        let Some(work) = &self.work else { candle::bail!("{OP}: it was made for the CPU") };
+        let io = operands(OP).write("forces", forces).write("total", total).write("blocks", &work.blocks);
+        match &work.of {
+            Of::Exact { parts, .. } => io.write("parts", parts).read("layout", layout).run(self),
+            Of::Grid(g) => {
+                let io = io.write("place", &g.place).write("boxes", &g.boxes).write("counts", &g.counts);
+                let io = io.write("starts", &g.starts).write("ranks", &g.ranks).write("placed", &g.placed);
+                let io = io.write("charges", &g.charges);
+                let io = io.write("a", &g.a).write("b", &g.b).write("rows", &g.rows);
+                let io = io.write("spectra", &g.spectra).write("potentials", &g.potentials);
+                io.read("layout", layout).read("turns", &g.turns).run(self)
+            }
+            Of::Tree(t) => {
+                let io = io.write("sorted", &t.sorted).write("nodes", &t.nodes).write("tops", &t.tops);
+                io.read("layout", layout).read("order", &t.order).run(self)
+            }
+        }
+    }
+
+    pub(super) fn launch(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        let Some(work) = &self.work else { candle::bail!("{OP}: it was made for the CPU") };
+        match &work.of {
+            Of::Exact { splits, .. } => {
+                let ([forces, total, blocks, parts], [layout]) = io.parts()?;
+                let layout = layout.elements::<f32>()?;
+                let pairs = Pairs {
+                    m: self.n,
+                    n: self.n,
+                    n_dims: self.n_dims,
+                    splits: *splits,
+                    alpha: self.degrees_of_freedom,
+                };
+                let mut blocks = blocks.elements::<f64>()?;
+                pairs.launch(
+                    gpu,
+                    forces,
+                    None,
+                    Some(&mut blocks),
+                    &mut parts.elements()?,
+                    &layout,
+                    &layout,
+                    true,
+                )?;
+                add_totals(gpu, total, &blocks.slice(..), self.n.div_ceil(POINTS))
+            }
+            Of::Grid(grid) => self.launch_grid(gpu, grid.nodes, io),
+            Of::Tree(tree) => self.launch_tree(gpu, tree, io),
+        }
+    }
+}
+
+/// Every pair of queries and sources.
+struct Pairs {
+    m: usize,
+    n: usize,
+    n_dims: usize,
+    splits: usize,
+    alpha: f32,
+}
+
+impl Pairs {
+    #[expect(clippy::too_many_arguments, reason = "the arrays of two kernels")]
+    fn launch(
+        &self,
+        gpu: &Gpu,
+        forces: Out<'_, CudaStorage>,
+        mut totals: Option<CudaViewMut<'_, f32>>,
+        mut blocks: Option<&mut CudaViewMut<'_, f64>>,
+        parts: &mut CudaViewMut<'_, f32>,
+        queries: &CudaView<'_, f32>,
+        layout: &CudaView<'_, f32>,
+        are_sources: bool,
+    ) -> Result<()> {
+        let &Self { m, n, n_dims, splits, alpha } = self;
+        let stretch = n.div_ceil(splits).next_multiple_of(QUERIES);
+        let mut forces = forces.elements::<f32>()?;
+        let start = |name: &str| gpu.launch(OP, "repulsion", &format!("{name}_{n_dims}"));
+        let launch = start("pairs")?.write(parts).read(queries).read(layout).num(m).num(n).num(stretch);
+        let blocks_of_queries = m.div_ceil(QUERIES);
+        let launch = launch.num(alpha).count(usize::from(are_sources));
+        // SAFETY: (float*, 2 × const float*, 3 × size_t, float, unsigned): parts [splits, m, n_dims + 1], queries [m, n_dims], layout [n, n_dims]; a block for 128
+        // queries and each stretch, the last of which may be empty.
+        unsafe { launch.grid([blocks_of_queries, splits, 1], (QUERIES as u32, 1, 1)).go() }?;
+        let parts = parts.slice(..);
+        let launch = start("gather")?.write(&mut forces).maybe_write(&mut totals);
+        let launch = match &mut blocks {
+            Some(blocks) => launch.write(blocks),
+            None => launch.num(0u64),
+        };
+        let launch = launch.read(&parts).num(m).count(splits);
+        // SAFETY: (2 × float*, double*, const float*, size_t, unsigned): forces [m, n_dims], totals [m] or null, a part for each block or null.
+        unsafe { launch.blocks(m.div_ceil(POINTS), THREADS).go() }
+    }
+}
+
+/// Adds the parts of the total.
+fn add_totals(
+    gpu: &Gpu,
+    total: Out<'_, CudaStorage>,
+    blocks: &CudaView<'_, f64>,
+    count: usize,
+) -> Result<()> {
+    let mut total = total.elements::<f64>()?;
+    let launch = gpu.launch(OP, "repulsion", "add_totals")?.write(&mut total).read(blocks);
+    // SAFETY: (double*, const double*, unsigned): one total, `count` parts; one block.
+    unsafe { launch.count(count).blocks(1, THREADS).go() }
+}
+
+impl At {
+    pub(super) fn launch(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        let ([forces, totals], [queries, layout]) = io.parts()?;
+        let (queries, layout) = (queries.elements::<f32>()?, layout.elements::<f32>()?);
+        let splits = splits(self.m, self.n);
+        let mut room = crate::core::cuda::ScratchLayout::default();
+        let part = room.part::<f32>(splits * self.m * (self.n_dims + 1));
+        let mut scratch = room.alloc(OP, gpu)?;
+        let mut bytes = scratch.view_mut(part);
+        // SAFETY: bytes of an allocation that begins on 256 bytes, as many as these floats have.
+        let parts = unsafe { bytes.transmute_mut::<f32>(splits * self.m * (self.n_dims + 1)) };
+        let Some(mut parts) = parts else { candle::bail!("{OP}: scratch memory is short") };
+        let pairs =
+            Pairs { m: self.m, n: self.n, n_dims: self.n_dims, splits, alpha: self.degrees_of_freedom };
+        pairs.launch(gpu, forces, Some(totals.elements()?), None, &mut parts, &queries, &layout, false)
+    }
+}
