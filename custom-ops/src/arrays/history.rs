@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Products and sums are f64, and a result is rounded once to the type of `x`: the same bits on CPU and CUDA. With
-//! [`row_dots`](crate::arrays::row_dots) these are all the passes of L-BFGS over its vectors.
+//! [`row_dots`](crate::arrays::row_dots()) these are all the passes of L-BFGS over its vectors.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};

@@ -11,7 +11,7 @@
 //! | `x x̃`  | rows before and after, f32 of any shape; 0 and 1 are the darkest and the brightest value        |
 //! | `p`    | share of the values that are replaced, in [0, 1]                                                |
 //! | `σ`    | standard deviation of the noise, at least 0                                                     |
-//! | `u z`  | a uniform and a normal draw, those of [`uniform`](crate::core::uniform) and [`normal`](crate::core::normal) |
+//! | `u z`  | a uniform and a normal draw, those of [`uniform`] and [`normal`] |
 //!
 //! **Numbering.** Element `e` takes word `e % 4` of Philox block `offset + e / 4`; a normal draw takes the two words of its pair of
 //! elements. A row of width `n` begins at element `row · n`, so rows `r` and above of a minibatch are corrupted alone, with the same

@@ -6,7 +6,7 @@
 //! biases as in bias_step_
 //! ```
 //!
-//! The CPU composes the update from [`gemm_`], [`weight_step_`] and [`bias_step_`](crate::layers::bias_step_), the first two in one pass
+//! The CPU composes the update from [`gemm_`], [`weight_step_`] and [`bias_step_`], the first two in one pass
 //! for f32 states. On CUDA, with 16-bit states, it is one kernel that never stores the gradient: at 2304×16000 it moves 590 MB
 //! instead of 860 MB, and a small RBM needs one launch instead of six.
 //!
@@ -51,7 +51,7 @@ pub struct Contrast<'a> {
     /// `[parts, n_hidden, n_visible]` of the states' type: receives `copy_scale · W`, split into parts. None for bf16
     /// weights.
     pub copy: Option<&'a Tensor>,
-    /// `[4, n_hidden]` f32, see [`bias_step_`](crate::layers::bias_step_).
+    /// `[4, n_hidden]` f32, see [`bias_step_`].
     pub hidden_state: &'a Tensor,
     /// `[4, n_visible]` f32: the squared error is added to the third and fourth row.
     pub visible_state: &'a Tensor,

@@ -20,7 +20,7 @@
 //! | `λ` | [`weight_decay`](DenoisingSteps::weight_decay) | |
 //! | `M` | [`batch`](DenoisingSteps::batch) | |
 //!
-//! Step `t` draws from Philox block `offset + counter + t · ⌈M n_visible / 4⌉` on, numbered as in [`corrupt`](crate::layers::corrupt).
+//! Step `t` draws from Philox block `offset + counter + t · ⌈M n_visible / 4⌉` on, numbered as in [`corrupt`](crate::layers::corrupt()).
 //!
 //! On a GPU of capability 9.0 or later the weights stay in the registers of the multiprocessors from the first step to the last, see
 //! the head of `kernels/layers/denoising_steps.cu`; [`denoising_steps_fit`] says whether a network is small enough.
