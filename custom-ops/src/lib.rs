@@ -8,6 +8,10 @@
 //! In-place ops neither allocate nor read back, so a sequence of them can be recorded as a CUDA graph ([`core::Replay`]). They read the
 //! numbers that change between replays from tensors on the device. Ops that return new tensors allocate memory and are refused
 //! within a recorded step; so are the pursuits, which wait for the device once.
+#![cfg_attr(
+    not(feature = "cuda"),
+    allow(dead_code, reason = "much of what is told here is for launches on a GPU")
+)]
 #[macro_use]
 pub mod core;
 pub mod arrays;

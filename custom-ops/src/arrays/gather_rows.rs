@@ -113,7 +113,6 @@ struct GatherRows {
     n_cols: usize,
     dtype: DType,
     /// Bytes that a thread of a GPU copies at once.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the CPU copies whole rows"))]
     unit: usize,
 }
 

@@ -48,7 +48,6 @@ pub fn column_sums_reference(x: &Tensor) -> Result<Tensor> {
 }
 
 struct ColumnSums {
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     rows: usize,
     n_units: usize,
     dtype: DType,

@@ -32,7 +32,6 @@ pub fn extend_range_(range: &Tensor, x: &Tensor) -> Result<()> {
 
 struct ExtendRange {
     dtype: DType,
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     n: usize,
 }
 

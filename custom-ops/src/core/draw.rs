@@ -178,11 +178,9 @@ enum Law {
 }
 
 struct Fill<'a> {
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     op: &'static str,
     law: Law,
     place: Place<'a>,
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     n: usize,
 }
 

@@ -2,10 +2,6 @@
 
 /// The limits of a GPU that decide which form of a kernel it gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    not(feature = "cuda"),
-    allow(dead_code, reason = "without CUDA only the tests choose forms of kernels")
-)]
 pub(crate) struct Limits {
     /// The capability whose code this GPU runs, ten times major plus minor: the largest one built that is not above its own.
     pub built: u32,
@@ -16,10 +12,6 @@ pub(crate) struct Limits {
     pub multiprocessors: usize,
 }
 
-#[cfg_attr(
-    not(feature = "cuda"),
-    allow(dead_code, reason = "without CUDA only the tests choose forms of kernels")
-)]
 impl Limits {
     /// Whether blocks can form clusters that see each other's shared memory.
     pub(crate) fn has_clusters(&self) -> bool {
@@ -40,7 +32,6 @@ impl Limits {
 
 /// Of the built capabilities the one whose code a GPU of capability `of_gpu` runs: machine code of its own major version or,
 /// for a newer GPU, what the driver makes of the PTX.
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "there is code to choose on a GPU only"))]
 pub(crate) fn code_for(built: &[u32], of_gpu: u32) -> Option<u32> {
     built.iter().copied().filter(|&capability| capability <= of_gpu).max()
 }

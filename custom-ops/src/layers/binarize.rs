@@ -48,7 +48,6 @@ pub fn bernoulli_into_reference(p: &Tensor, philox: Philox) -> Result<Tensor> {
 struct BernoulliInto<'a> {
     place: Place<'a>,
     dtype: DType,
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     n: usize,
 }
 

@@ -199,9 +199,7 @@ impl<'a> Mask<'a> {
 struct Forward<'a> {
     activation: Activation,
     mask: Mask<'a>,
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the CPU reads it from the operands"))]
     n: usize,
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the CPU reads it from the bias"))]
     n_units: usize,
 }
 

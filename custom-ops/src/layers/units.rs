@@ -81,7 +81,6 @@ impl Default for UnitPlanes {
 
 /// Where kernels write [`UnitPlanes`], in entries from the first of the view.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 pub(crate) struct PlanePlaces {
     /// Where the plane for the mean begins; -1 where it is not wanted.
     pub mean: i64,
@@ -95,7 +94,6 @@ pub(crate) struct PlanePlaces {
 
 impl UnitPlanes {
     /// The places of planes of `len` entries, each `apart` from the next.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
     pub(crate) fn places(self, apart: usize, len: usize) -> PlanePlaces {
         let place_of = |plane: Option<usize>| plane.map_or(-1, |plane| (plane * apart) as i64);
         let low = self.low.map_or(0, |low| low * apart);
@@ -277,7 +275,6 @@ struct Units<'a> {
     place: Option<Place<'a>>,
     dtype: DType,
     n: usize,
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the CPU reads it from the bias"))]
     n_units: usize,
 }
 

@@ -139,7 +139,6 @@ impl Kernel for WeightStep {
 
 struct MaxNormRows {
     limit: f32,
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     rows: usize,
     cols: usize,
 }

@@ -200,7 +200,6 @@ impl Sort<'_> {
 
 /// How a GPU sorts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 enum Form {
     /// One block with a count of each key for each of its warps in shared memory.
     Small { shared_bytes: usize },
@@ -208,7 +207,6 @@ enum Form {
     Digits { passes: u32, bits: u32, shared_bytes: usize },
 }
 
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 impl Form {
     const SMALL_ENTRIES: usize = 16 * 1024;
     const SMALL_KEYS: usize = 512;

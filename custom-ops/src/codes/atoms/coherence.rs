@@ -50,7 +50,6 @@ pub fn atom_coherence_reference(dictionary: &Tensor) -> Result<Tensor> {
 }
 
 struct Coherence {
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "the CPU counts the rows"))]
     n: usize,
     p: usize,
     dtype: DType,

@@ -158,7 +158,6 @@ impl Descend {
 
 /// How the kernel shares the columns of the dictionary among blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 struct Form {
     /// Columns of a block, a multiple of [`Self::TILE`].
     columns: usize,
@@ -172,7 +171,6 @@ struct Form {
     shared_bytes: usize,
 }
 
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 impl Form {
     /// Of kernels/codes/atom_descent.cu: columns that a lane sums at a time, and warps that look ahead.
     const TILE: usize = 8;

@@ -46,7 +46,6 @@ pub(super) fn figures_hold(figures: &[f64], most_error: f64, most_square: f64) -
 struct Figures {
     m: usize,
     p: usize,
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     n: usize,
     dtype: DType,
 }

@@ -80,7 +80,6 @@ impl Number for f32 {}
 impl Number for f64 {}
 
 /// Blocks of a cluster that work on one atom, where atoms have so many uses on average that each block has work.
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 fn team(limits: Limits, uses: usize, n_atoms: usize) -> usize {
     /// The most that every GPU with clusters can run.
     const MOST: usize = 8;

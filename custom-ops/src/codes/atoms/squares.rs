@@ -22,7 +22,6 @@ pub fn row_squares(x: &Tensor) -> Result<Tensor> {
 }
 
 struct RowSquares {
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     rows: usize,
     cols: usize,
     dtype: DType,

@@ -95,7 +95,6 @@ pub fn codes_statistics_(
 
 /// Operands were checked.
 struct Statistics<'a> {
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     m: usize,
     s: usize,
     n: usize,
@@ -187,12 +186,10 @@ const GRAM_WARPS: usize = 8;
 const GRAM_BYTES: usize = 48 * 1024;
 
 /// Columns of `a` that a block sums.
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 fn gram_columns(n: usize, size: usize) -> usize {
     n.clamp(1, GRAM_BYTES / (GRAM_WARPS * size))
 }
 
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 fn shared_bytes(n: usize, size: usize) -> usize {
     (GRAM_WARPS * gram_columns(n, size)).max(WARPS * COLUMNS) * size
 }

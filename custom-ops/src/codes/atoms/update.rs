@@ -98,7 +98,6 @@ pub fn update_atoms(
 
 /// Operands that were checked by [`update_atoms`].
 struct Update {
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     m: usize,
     s: usize,
     n: usize,
@@ -201,7 +200,6 @@ impl Update {
 }
 
 /// What a block of `update_atoms` shares: 16 doubles, then three rows, a sum of each of 16 warps over 128 columns, and 16 more numbers.
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 fn shared_bytes(p: usize, size: usize) -> usize {
     super::WARPS * 8 + (3 * p + super::WARPS * super::COLUMNS + super::WARPS) * size
 }

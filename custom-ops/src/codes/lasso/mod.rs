@@ -94,7 +94,6 @@ mod cuda;
 mod masked;
 mod reference;
 #[cfg(any(feature = "cuda", test))]
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "without CUDA only the tests choose forms"))]
 mod shape;
 mod step;
 

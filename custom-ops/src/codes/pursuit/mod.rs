@@ -74,7 +74,6 @@ mod cpu;
 mod cuda;
 mod job;
 #[cfg(any(feature = "cuda", test))]
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "without CUDA only the tests choose forms"))]
 mod plan;
 mod reference;
 

@@ -118,24 +118,20 @@ impl PatchGrid {
 
     /// Whether 64 values that follow each other in a window, from a multiple of 64 on, do so in a row too, and windows are whole cells: then
     /// the products of warpgroups read them as they lie.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
     pub(crate) fn is_straight(&self) -> bool {
         (self.stride * self.depth).is_multiple_of(64) && self.window.is_multiple_of(self.stride)
     }
 
     /// The grid cut into cells of `stride × stride` places, in which the same windows meet: lines of cells in all planes, cells of a line, and
     /// values of a cell. Cells at the ends may reach beyond the grid.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
     pub(crate) fn cell_lines(&self) -> usize {
         self.planes * self.height.div_ceil(self.stride)
     }
 
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
     pub(crate) fn cells_across(&self) -> usize {
         self.width.div_ceil(self.stride)
     }
 
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
     pub(crate) fn cell_len(&self) -> usize {
         self.stride * self.stride * self.depth
     }

@@ -49,7 +49,6 @@ pub fn pool_backward_reference(
 struct Backward {
     shape: PoolShape,
     /// Blocks.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the CPU reads it from the operands"))]
     n: usize,
 }
 

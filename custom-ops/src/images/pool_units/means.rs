@@ -81,7 +81,6 @@ struct BlockMeans {
     shape: PoolShape,
     way: Way,
     /// Blocks.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the CPU reads it from the operands"))]
     n: usize,
 }
 

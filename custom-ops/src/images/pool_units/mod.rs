@@ -177,7 +177,6 @@ struct PoolUnits<'a> {
     out: UnitPlanes,
     place: Option<Place<'a>>,
     dtype: DType,
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the CPU reads it from the planes"))]
     batch: usize,
 }
 

@@ -30,7 +30,6 @@ mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod reference;
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only a GPU divides a network"))]
 mod shape;
 
 pub use reference::denoising_steps_reference;

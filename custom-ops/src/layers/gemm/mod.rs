@@ -292,7 +292,6 @@ struct Matrices {
 /// Products whose shapes, types and strides were checked.
 struct Gemm {
     op: &'static str,
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the CPU counts the matrices of c"))]
     batch: usize,
     m: usize,
     n: usize,

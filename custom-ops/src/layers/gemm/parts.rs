@@ -13,10 +13,8 @@ const EXACT_STATE_TERMS: usize = 2048;
 pub(crate) struct PartSizes {
     pub a_parts: usize,
     pub b_parts: usize,
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the product reads it from its operands"))]
     pub m: usize,
     pub k: usize,
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the product reads it from its operands"))]
     pub n: usize,
 }
 

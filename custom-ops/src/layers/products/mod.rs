@@ -19,7 +19,6 @@ mod units;
 mod units_cuda;
 #[cfg(feature = "cuda")]
 mod warpgroup_operands;
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 pub(crate) mod warpgroup_shape;
 #[cfg(feature = "cuda")]
 mod warpgroups;

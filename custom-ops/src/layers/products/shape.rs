@@ -9,7 +9,6 @@ const LONG: usize = 4096;
 
 /// One of the shapes that the kernel was compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 pub(super) struct Shape {
     /// Rows of a tile, its columns, and the blocks of its cluster.
     pub tm: usize,
@@ -19,7 +18,6 @@ pub(super) struct Shape {
 }
 
 /// Whether every product of numbers in two parts has a form on this GPU.
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 pub(super) fn fuse(limits: Limits) -> bool {
     limits.has_clusters() && ALL.iter().all(|shape| shape.shared_bytes(2, false) <= limits.shared_bytes)
 }
@@ -40,7 +38,6 @@ const ALL: [Shape; 8] = [
     shape(192, 128, 1, 3),
 ];
 
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 impl Shape {
     /// The one for a product of `m × k` by `k × n`: the largest cluster with which all blocks run at once.
     pub(super) fn of(limits: Limits, m: usize, n: usize, k: usize) -> Self {
@@ -77,7 +74,6 @@ impl Shape {
 
 /// Shared memory of a block of kernels/layers/product.cuh with tiles of `tm` by `tn`: slices of both operands in 16-bit numbers of so many parts, or
 /// the tile of sums in f32, which takes their place.
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 pub(crate) fn tile_bytes(
     [tm, tn]: [usize; 2],
     stages: usize,

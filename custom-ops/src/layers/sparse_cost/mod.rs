@@ -29,7 +29,6 @@ mod cpu;
 mod cuda;
 mod product;
 mod reference;
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only a GPU divides the rows among blocks"))]
 mod shape;
 
 pub use reference::sparse_cost_reference;

@@ -50,7 +50,6 @@ pub fn perplexity_search(distances: &Tensor, perplexities: &[f64]) -> Result<Ten
 /// A checked call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Search {
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "rows of a launch"))]
     pub n: usize,
     pub k: usize,
     pub count: usize,

@@ -128,7 +128,6 @@ fn cell_of(x: f32, low: f32, scale: f32, bits: u32) -> u32 {
 /// A checked call.
 #[derive(Debug, Clone, Copy)]
 struct Curve {
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "points of a launch"))]
     n: usize,
     n_dims: usize,
 }

@@ -16,7 +16,6 @@ pub(super) fn centred(rows: &Tensor) -> Result<Tensor> {
 }
 
 /// Neither size is 0.
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "the CPU takes `n` from the rows"))]
 struct Centre {
     n: usize,
     d: usize,

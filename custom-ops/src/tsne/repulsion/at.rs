@@ -37,9 +37,7 @@ pub fn repulsion_at(queries: &Tensor, layout: &Tensor, degrees_of_freedom: f32) 
 /// A checked call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct At {
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "rows of a launch"))]
     pub m: usize,
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "rows of a launch"))]
     pub n: usize,
     pub n_dims: usize,
     pub degrees_of_freedom: f32,
