@@ -21,7 +21,6 @@ struct Grid {
   // The grid cut into cells of stride x stride places, in which the same windows meet. `overlap` windows cover a cell in each direction.
   __device__ int overlap() const { return (window + stride - 1) / stride; }
   __device__ int cells_across() const { return (width + stride - 1) / stride; }
-  __device__ int cells() const { return planes * ((height + stride - 1) / stride) * cells_across(); }
   __device__ int cell_len() const { return stride * stride * depth; }
 };
 

@@ -25,7 +25,7 @@
 //     bf16 weights                                                           112             133
 // Then the products of a slice wait for their addresses: 590 cycles a slice, where tensor cores take 256. Slower: halves in two or four places (133 and
 // 166 for 127), bf16 weights in three (101 for 95) or in tiles of one square. Without the biases f32 and halves take as long. Warpgroups that keep h in registers for 192
-// rows, as those of patch_last_step.cu, take 115 and 135 for bf16 weights, and 150 and 182 for halves.
+// rows take 115 and 135 for bf16 weights, and 150 and 182 for halves.
 //
 // arrays   h: planes of [batch, rows] and x: of [batch, cols], T; plane 0 is of the negative phase, plane 1 of the positive. weight: [rows, cols]
 //          f32, bf16, or 16 bits that are lower halves; velocity: the same, V; copy: the same, T. All as tensor maps: of 64

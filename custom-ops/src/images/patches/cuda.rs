@@ -2,7 +2,6 @@
 use super::cpu::Number;
 use super::gradient::Gradient;
 use super::grid::PatchGrid;
-use super::last_step;
 use super::product::{PatchDirection, Product, Sizes};
 use super::shape::{Rows, UnitsShape};
 use super::step::OP as STEP;
@@ -14,7 +13,7 @@ use crate::core::op::{Io, Kernel, operands};
 use crate::core::philox::Philox;
 use crate::images::patches::patch_steps_fuse;
 use crate::layers::contrast_step::cuda::Patches;
-use crate::layers::contrast_step::{Contrast, ContrastStep, LastStep};
+use crate::layers::contrast_step::{Contrast, ContrastStep};
 use crate::layers::units::{Unit, UnitPlanes, check_units};
 use candle::cuda::CudaDType;
 use candle::cuda::cudarc::driver::DeviceRepr;
@@ -349,15 +348,7 @@ pub(super) fn step_fits(
     Ok(fuses)
 }
 
-/// The form of the kernel for the last means and the update from them; none where they follow each other. `step_fits` saw the operands.
-pub(super) fn last_step(to: Contrast<'_>, sizes: &Sizes, unit: Unit) -> Result<Option<LastStep>> {
-    let Device::Cuda(device) = to.params.device() else { return Ok(None) };
-    let known = to.params.dtype() == DType::I16 && unit == Unit::Bernoulli;
-    Ok(last_step::form(Gpu::of(device)?.limits(), sizes).filter(|_| known))
-}
-
-/// The update in one launch, of `last_step` with the last means; `step_fits` saw the operands.
-#[expect(clippy::too_many_arguments, reason = "those of the op")]
+/// The update in one launch; `step_fits` saw the operands.
 pub(super) fn step(
     to: Contrast<'_>,
     hidden: &Tensor,
@@ -366,7 +357,6 @@ pub(super) fn step(
     step: ContrastStep<'_>,
     sizes: Sizes,
     parts: usize,
-    last_step: Option<LastStep>,
 ) -> Result<()> {
     counted(STEP, &sizes)?;
     let of_patch = crate::layers::contrast_step::Sizes {
@@ -377,6 +367,6 @@ pub(super) fn step(
     };
     let (n, values) = (sizes.grid.n_patches(), sizes.grid.n_values());
     let straight = sizes.grid.is_straight();
-    let patches = Patches { grid: Grid::from(&sizes), n, values, straight, last_step };
+    let patches = Patches { grid: Grid::from(&sizes), n, values, straight };
     crate::layers::contrast_step::cuda::run(STEP, to, hidden, visible, scalars, step, of_patch, Some(patches))
 }

@@ -1,5 +1,4 @@
 //! The choice of the form of `kernels/images/patch_units.cu` for a product.
-#![cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 use super::product::PatchDirection;
 use crate::core::limits::Limits;
 use crate::layers::products::shape::tile_bytes;

@@ -49,51 +49,25 @@ pub fn patch_contrast_step_(
     scalars: &Tensor,
     step: ContrastStep<'_>,
 ) -> Result<()> {
-    let (sizes, parts) = check(OP, to, hidden, visible, grid, scalars, step)?;
-    update(to, hidden, visible, scalars, step, sizes, parts)
-}
-
-/// The sizes of an update and the parts of its states, once the operands are checked.
-pub(super) fn check(
-    op: &str,
-    to: Contrast<'_>,
-    hidden: &Tensor,
-    visible: &Tensor,
-    grid: &PatchGrid,
-    scalars: &Tensor,
-    step: ContrastStep<'_>,
-) -> Result<(Sizes, usize)> {
-    grid.validate(op)?;
+    grid.validate(OP)?;
     if step.rounding.is_some() {
-        candle::bail!("{op}: rounding must be none: weights of patches have f32 masters")
+        candle::bail!("{OP}: rounding must be none: weights of patches have f32 masters")
     }
     let (n_patches, len, planes) = (grid.n_patches(), grid.window_len(), planes_of(to));
     let per_patch = match *to.params.dims() {
         [n, p, hidden, l] if (n, p, l) == (planes, n_patches, len) && hidden > 0 => hidden,
         _ => candle::bail!(
-            "{op}: params must have shape [{planes}, {n_patches}, hidden, {len}], got {:?}",
+            "{OP}: params must have shape [{planes}, {n_patches}, hidden, {len}], got {:?}",
             to.params.dims()
         ),
     };
     let units = [n_patches * per_patch, grid.n_values()];
     let weight = [n_patches, per_patch, len];
-    let (parts, batch) = check_update(op, to, hidden, visible, scalars, step, &weight, units)?;
-    Ok((Sizes { grid: *grid, hidden: per_patch, batch }, parts))
-}
-
-/// The update of checked operands.
-pub(super) fn update(
-    to: Contrast<'_>,
-    hidden: &Tensor,
-    visible: &Tensor,
-    scalars: &Tensor,
-    step: ContrastStep<'_>,
-    sizes: Sizes,
-    parts: usize,
-) -> Result<()> {
+    let (parts, batch) = check_update(OP, to, hidden, visible, scalars, step, &weight, units)?;
+    let sizes = Sizes { grid: *grid, hidden: per_patch, batch };
     #[cfg(feature = "cuda")]
     if super::cuda::step_fits(to, hidden, visible, step, &sizes, parts)? {
-        return super::cuda::step(to, hidden, visible, scalars, step, sizes, parts, None);
+        return super::cuda::step(to, hidden, visible, scalars, step, sizes, parts);
     }
     if to.velocity.is_some() || parts == 2 {
         candle::bail!(

@@ -1,5 +1,4 @@
 //! The choice of the form of `kernels/images/sm_90a/patch_units.cu` for a product.
-#![cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 use super::grid::PatchGrid;
 use super::product::{PatchDirection, Sizes};
 use super::shape::Rows;

@@ -23,7 +23,6 @@ pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
 mod rounded;
 mod shape;
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 mod small;
 
 use crate::arrays::scale::scale_into_;
@@ -57,19 +56,6 @@ pub struct Contrast<'a> {
     pub visible_state: &'a Tensor,
     /// `[1]` i64: increases by [`ContrastStep::advance`].
     pub counter: &'a Tensor,
-}
-
-/// The launch of the kernel that has the last means of hidden units of patches, too, in place of the one for their weights alone; see
-/// [`patch_last_step_`](crate::images::patch_last_step_).
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LastStep {
-    pub kernel: &'static str,
-    pub blocks: usize,
-    pub threads: u32,
-    pub shared_bytes: usize,
-    /// Of the blocks in which states are copied.
-    pub lines: usize,
 }
 
 /// Options of [`contrast_step_`].

@@ -3,7 +3,6 @@ use crate::core::limits::Limits;
 
 /// Entries of 16 bits that kernels copy at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 pub(crate) enum Chunk {
     Eight,
     Four,
@@ -11,7 +10,6 @@ pub(crate) enum Chunk {
     One,
 }
 
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 impl Chunk {
     /// The largest of which lines are multiples, where arrays of 16-bit numbers (`narrow`) and of f32 (`wide`) begin on as many, those of f32 on 16
     /// bytes. All are in entries.
@@ -33,7 +31,6 @@ const PAD: usize = 8;
 
 /// A shape of tile that the kernel was compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 pub(super) struct Shape {
     pub name: &'static str,
     pub tile: (usize, usize),
@@ -41,7 +38,6 @@ pub(super) struct Shape {
     parts: usize,
 }
 
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "launches are on a GPU"))]
 impl Shape {
     fn new(name: &'static str, tile: (usize, usize), parts: usize) -> Self {
         Self { name, tile, stages: if parts == 1 { 4 } else { 3 }, parts }
