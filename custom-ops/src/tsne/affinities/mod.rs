@@ -6,8 +6,7 @@
 //! ```
 //!
 //! van der Maaten and Hinton, "Visualizing data using t-SNE", 2008; several perplexities are averaged as by Kobak and Berens, "The
-//! art of using t-SNE for single-cell transcriptomics", 2019. The pairs of [`symmetrize_pairs`] are those of Han-Chen,
-//! "Accelerating TSNE with GPUs", 2019, optimisation 1.
+//! art of using t-SNE for single-cell transcriptomics", 2019.
 #[cfg(feature = "cuda")]
 mod cuda;
 mod perplexity;
@@ -18,7 +17,7 @@ mod symmetrize;
 pub use perplexity::perplexity_search;
 pub use reference::{perplexity_search_reference, symmetrize_reference};
 pub use reorder::{affinities_in_order, affinities_in_order_};
-pub use symmetrize::{AffinityPairs, symmetrize, symmetrize_pairs};
+pub use symmetrize::symmetrize;
 
 use candle::Tensor;
 

@@ -9,29 +9,6 @@ const OP: &str = "symmetrize";
 /// Rows of a task.
 const ROWS: usize = 256;
 
-/// Both directions of each edge as pairs of coordinates, not merged: what a sparse matrix in coordinate form sums up.
-#[derive(Debug, Clone)]
-pub struct AffinityPairs {
-    /// u32 `[2 n k]`
-    pub rows: Tensor,
-    /// u32 `[2 n k]`
-    pub columns: Tensor,
-    /// `p_j|i / 2n`, f32 `[2 n k]`
-    pub values: Tensor,
-}
-
-/// Checks the operands and returns `[n, k]`.
-fn checked(indices: &Tensor, p: &Tensor) -> Result<(usize, usize)> {
-    let (n, k) = matrix(OP, "indices", "[n, k]", indices, &[DType::U32])?;
-    expect(OP, "p", p, &[DType::F32], &[n, k])?;
-    same_device(OP, "p", p, indices.device())?;
-    if n * k > (u32::MAX / 2) as usize {
-        candle::bail!("{OP}: n times k must be below 2^31, got {n} times {k}; take fewer neighbours")
-    }
-    not_recording(OP, indices.device())?;
-    Ok((n, k))
-}
-
 /// `p_ij = (p_j|i + p_i|j) / 2n` over the edges `i → indices[i, ·]` and their reverses, each once, in rows sorted by column.
 ///
 /// `indices` is u32 `[n, k]` with entries below `n`, none of them the row itself or twice in a row; `p` is f32 `[n, k]`. Both are contiguous.
@@ -42,30 +19,18 @@ fn checked(indices: &Tensor, p: &Tensor) -> Result<(usize, usize)> {
 /// # Errors
 /// When shapes, types or devices differ from these, an index is not below `n`, or a step is being recorded.
 pub fn symmetrize(indices: &Tensor, p: &Tensor) -> Result<Affinities> {
-    let (n, k) = checked(indices, p)?;
+    let (n, k) = matrix(OP, "indices", "[n, k]", indices, &[DType::U32])?;
+    expect(OP, "p", p, &[DType::F32], &[n, k])?;
+    same_device(OP, "p", p, indices.device())?;
+    if n * k > (u32::MAX / 2) as usize {
+        candle::bail!("{OP}: n times k must be below 2^31, got {n} times {k}; take fewer neighbours")
+    }
+    not_recording(OP, indices.device())?;
     match indices.device() {
         #[cfg(feature = "cuda")]
         Device::Cuda(_) => super::cuda::symmetrize(indices, p, n, k),
         device => merge(indices, p, n, k, device),
     }
-}
-
-/// The edges and their reverses as pairs: entry `2 e` is edge `e` of `indices`, entry `2 e + 1` its reverse.
-///
-/// Operands as those of [`symmetrize`]. Cost: 24 bytes an edge.
-///
-/// # Errors
-/// As [`symmetrize`], but for indices, which are not looked at.
-pub fn symmetrize_pairs(indices: &Tensor, p: &Tensor) -> Result<AffinityPairs> {
-    let (n, k) = checked(indices, p)?;
-    let own = Tensor::arange(0u32, n as u32, indices.device())?.unsqueeze(1)?.broadcast_as((n, k))?;
-    let both = |a: &Tensor, b: &Tensor| Tensor::stack(&[a, b], 2)?.flatten_all();
-    let half = (p / (2. * n.max(1) as f64))?;
-    Ok(AffinityPairs {
-        rows: both(&own, indices)?,
-        columns: both(indices, &own)?,
-        values: both(&half, &half)?,
-    })
 }
 
 fn merge(indices: &Tensor, p: &Tensor, n: usize, k: usize, device: &Device) -> Result<Affinities> {
