@@ -2,8 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
-use chandlery_ops::core::{Draws, advance_, bernoulli, uniform};
-use chandlery_ops::layers::{bernoulli_into_, bernoulli_into_reference};
+use chandlery_ops::core::{Draws, advance_, bernoulli, bernoulli_into_, bernoulli_into_reference, uniform};
 
 const CPU: Device = Device::Cpu;
 const PLACE: Philox = Philox { seed: 9, stream: 4, offset: u64::MAX - 1 };

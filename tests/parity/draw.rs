@@ -2,8 +2,7 @@
 //! `custom-ops/tests`.
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
-use chandlery_ops::core::{Draws, advance_, bernoulli, normal, normal_, uniform, uniform_};
-use chandlery_ops::layers::bernoulli_into_;
+use chandlery_ops::core::{Draws, advance_, bernoulli, bernoulli_into_, normal, normal_, uniform, uniform_};
 use chandlery_tests::{assert_same_bits, devices};
 
 const PLACE: Philox = Philox { seed: 0x1234_5678_9abc_def0, stream: u64::MAX, offset: u64::MAX - 2 };

@@ -100,20 +100,6 @@ pub fn normal_(out: &Tensor, draws: Draws) -> Result<()> {
     fill("normal_", Law::Normal, out, draws)
 }
 
-/// 1 with probability `p`, else 0: `uniform < p`, elementwise.
-///
-/// `p` is contiguous f32 of any shape; 0 never gives 1, 1 always does, a NaN never. There is no gradient.
-///
-/// # Errors
-/// When `p` is not contiguous f32.
-pub fn bernoulli(p: &Tensor, philox: Philox) -> Result<Tensor> {
-    const OP: &str = "bernoulli";
-    expect_layout(OP, "p", p, &[DType::F32])?;
-    let out = new_tensor(OP, p.shape(), DType::F32, p.device())?;
-    crate::layers::bernoulli_into_(&out, p, Draws::At(philox))?;
-    Ok(out)
-}
-
 fn fill(op: &'static str, law: Law, out: &Tensor, draws: Draws) -> Result<()> {
     expect_layout(op, "out", out, &[DType::F32])?;
     let Some(place) = draws.place(op, out.device())? else {

@@ -2,6 +2,7 @@
 #[macro_use]
 pub(crate) mod types;
 
+pub mod binarize;
 pub(crate) mod check;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
@@ -18,8 +19,9 @@ pub mod scalars;
 pub mod upload;
 pub(crate) mod vector;
 
+pub use binarize::{bernoulli, bernoulli_into_, bernoulli_into_reference};
 pub use device::{cuda_device, device_name, free_memory, most_memory};
-pub use draw::{Draws, bernoulli, normal, normal_, uniform, uniform_};
+pub use draw::{Draws, normal, normal_, uniform, uniform_};
 pub use philox::Philox;
 pub use replay::Replay;
 pub use scalars::{advance_, raise_to_largest_, set_scalars_};

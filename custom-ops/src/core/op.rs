@@ -34,9 +34,11 @@ pub(crate) trait Kernel: Sync {
         false
     }
 
-    /// Queues the work on the device's stream.
+    /// Queues the work on the device's stream. Kernels that a GPU has other ones for have no code here.
     #[cfg(feature = "cuda")]
-    fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()>;
+    fn cuda(&self, _: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        candle::bail!("{}: this kernel runs on the CPU", io.op)
+    }
 }
 
 /// The operands of a call, in the order in which the kernel takes them.

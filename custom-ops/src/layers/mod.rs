@@ -1,7 +1,6 @@
 //! Ops of dense layers: products, units, losses, optimisers and the updates of contrastive divergence.
 pub mod activation;
 pub mod bias_step;
-pub mod binarize;
 pub mod contrast_step;
 pub mod corrupt;
 pub mod denoising_steps;
@@ -18,7 +17,6 @@ pub mod weight_step;
 
 pub use activation::Activation;
 pub use bias_step::{BiasStep, Phases, Sparsity, bias_step_, bias_step_reference, bias_sums_shape};
-pub use binarize::{bernoulli_into_, bernoulli_into_reference};
 pub use contrast_step::{
     BiasGradients, Contrast, ContrastStep, contrast_step_, contrast_step_fuses, contrast_step_reference,
     contrast_step_takes_halves,

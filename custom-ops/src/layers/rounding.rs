@@ -110,11 +110,6 @@ impl Kernel for OnCpu {
         });
         Ok(())
     }
-
-    #[cfg(feature = "cuda")]
-    fn cuda(&self, _: &crate::core::cuda::Gpu, _: Io<'_, candle::CudaStorage>) -> Result<()> {
-        candle::bail!("{}: this pass runs on the CPU", self.op)
-    }
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]

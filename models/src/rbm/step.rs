@@ -13,13 +13,13 @@ use crate::conv_rbm::{ConvGrid, MapSteps};
 use crate::patch_rbm::Cells;
 use candle::{D, DType, Result, Tensor};
 use chandlery_ops::arrays::{halves_into_, joined_into_, scale_into_};
-use chandlery_ops::core::{Draws, bernoulli};
+use chandlery_ops::core::{Draws, bernoulli, bernoulli_into_};
 use chandlery_ops::images::{
     PatchDirection, PatchGrid, PoolSide, patch_contrast_step_, patch_gradient_, units_of_patches_,
 };
 use chandlery_ops::layers::{
-    BiasGradients, Contrast, ContrastStep, Factors, Sparsity, Unit, UnitPlanes, WeightStep, bernoulli_into_,
-    contrast_step_, gemm_, max_norm_rows_, units_, units_of_product_,
+    BiasGradients, Contrast, ContrastStep, Factors, Sparsity, Unit, UnitPlanes, WeightStep, contrast_step_,
+    gemm_, max_norm_rows_, units_, units_of_product_,
 };
 use chandlery_ops::{Philox, Precision};
 

@@ -42,7 +42,7 @@ pub use figures::{FIGURE_PARTS, code_figures_};
 pub use reference::update_atoms_reference;
 pub use squares::row_squares;
 pub use statistics::{Bounds, StatisticsStep, codes_statistics_};
-pub use update::{AtomUpdate, update_atoms};
+pub use update::update_atoms;
 pub use uses::AtomUses;
 
 use crate::codes::SparseCodes;
@@ -53,6 +53,30 @@ use candle::{DType, Result, Tensor, WithDType};
 use figures::figures_hold;
 use multiversion::multiversion;
 use rayon::prelude::*;
+
+/// Options of [`update_atoms`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AtomUpdate {
+    /// Atoms updated at once from one error matrix (ñ). 1 is the classic sequential sweep; `n_atoms` or more updates all atoms at
+    /// once. Default 1.
+    pub group: usize,
+    /// The most steps of the power method for an atom and its coefficients. 1 is AK-SVD, many steps are K-SVD; with 0 the
+    /// coefficients do not change and the atom is the best one for them (SGK). Default 1.
+    pub power_steps: usize,
+    /// The power method stops when a step moves the atom, which has length 1, by at most this. Default 1e-5.
+    pub tolerance: f64,
+    /// Number of first atoms that do not change. Default 0.
+    pub n_fixed: usize,
+    /// `γ` of the penalty `γ Σ_{i≠j} (d_i·d_j)²` that is added to `‖Y − X D‖²`, at least 0, in squared units of the signals.
+    /// Where it outweighs `x_j·x_j`, power steps may not converge and stop at [`power_steps`](Self::power_steps). Default 0.
+    pub coherence_penalty: f64,
+}
+
+impl Default for AtomUpdate {
+    fn default() -> Self {
+        Self { group: 1, power_steps: 1, tolerance: 1e-5, n_fixed: 0, coherence_penalty: 0. }
+    }
+}
 
 /// Features that a sum keeps in registers.
 const TILE: usize = 64;

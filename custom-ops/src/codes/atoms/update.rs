@@ -1,6 +1,6 @@
 //! The update of atoms, one at a time or in groups.
 use super::sweep::{Change, Codes, Sweep, put_back};
-use super::{check_codes, check_dictionary};
+use super::{AtomUpdate, check_codes, check_dictionary};
 use crate::codes::AtomUses;
 use crate::codes::SparseCodes;
 use crate::core::check::expect;
@@ -10,30 +10,6 @@ use candle::{CpuStorage, DType, Result, Tensor};
 use rayon::prelude::*;
 
 const OP: &str = "update_atoms";
-
-/// Options of [`update_atoms`].
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct AtomUpdate {
-    /// Atoms updated at once from one error matrix (ñ). 1 is the classic sequential sweep; `n_atoms` or more updates all atoms at
-    /// once. Default 1.
-    pub group: usize,
-    /// The most steps of the power method for an atom and its coefficients. 1 is AK-SVD, many steps are K-SVD; with 0 the
-    /// coefficients do not change and the atom is the best one for them (SGK). Default 1.
-    pub power_steps: usize,
-    /// The power method stops when a step moves the atom, which has length 1, by at most this. Default 1e-5.
-    pub tolerance: f64,
-    /// Number of first atoms that do not change. Default 0.
-    pub n_fixed: usize,
-    /// `γ` of the penalty `γ Σ_{i≠j} (d_i·d_j)²` that is added to `‖Y − X D‖²`, at least 0, in squared units of the signals.
-    /// Where it outweighs `x_j·x_j`, power steps may not converge and stop at [`power_steps`](Self::power_steps). Default 0.
-    pub coherence_penalty: f64,
-}
-
-impl Default for AtomUpdate {
-    fn default() -> Self {
-        Self { group: 1, power_steps: 1, tolerance: 1e-5, n_fixed: 0, coherence_penalty: 0. }
-    }
-}
 
 /// One sweep over the atoms. Returns the new dictionary and the codes with their new coefficients; supports do not change.
 ///

@@ -1,10 +1,9 @@
 //! The lasso of signals with missing samples, from the dictionary itself.
-use super::{LassoOptions, LassoReport, cpu};
+use super::cpu::{MASKED as OP, Masked};
+use super::{LassoOptions, LassoReport};
 use crate::core::check::{expect, matrix};
-use crate::core::op::{Io, Kernel, new_tensor, operands};
-use candle::{CpuStorage, DType, Result, Tensor};
-
-pub(super) const OP: &str = "lasso_masked_";
+use crate::core::op::{new_tensor, operands};
+use candle::{DType, Result, Tensor};
 
 /// Signals with missing samples, and the dictionary that they are coded over.
 #[derive(Debug, Clone, Copy)]
@@ -66,28 +65,4 @@ pub fn lasso_masked_(
         read.read("mask", of.mask).read("penalties", penalties).run(&masked)?;
     }
     Ok(report)
-}
-
-/// Problems whose operands were checked.
-#[derive(Debug)]
-pub(super) struct Masked {
-    pub n: usize,
-    pub p: usize,
-    pub ridge: f64,
-    dtype: DType,
-    pub options: LassoOptions,
-}
-
-impl Kernel for Masked {
-    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F64 => cpu::run_masked::<f64, 32>(self, io),
-            _ => cpu::run_masked::<f32, 64>(self, io),
-        }
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda(&self, _: &crate::core::cuda::Gpu, _: Io<'_, candle::CudaStorage>) -> Result<()> {
-        candle::bail!("{OP}: signals must be on the CPU")
-    }
 }

@@ -1,9 +1,7 @@
-//! A pursuit with checked operands, and its dispatch to a device.
-use super::{ErrorTarget, Pursuit, SparseCodes, cpu};
+//! A pursuit with checked operands.
+use super::{ErrorTarget, Pursuit};
 use crate::core::check::{expect, matrix};
-use crate::core::op::{Io, Kernel, operands};
-use candle::{CpuStorage, DType, Result, Tensor};
-use std::sync::{Mutex, PoisonError};
+use candle::{DType, Result, Tensor};
 
 /// Which atom is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,62 +74,6 @@ impl Job {
         }
         let target = Target::new(op, pursuit.error.as_ref(), &signals)?;
         Ok(Self { op, rule, signals, mask, dictionary, target, m, n, p, s, nonnegative: pursuit.nonnegative })
-    }
-
-    /// The codes, from the device that the operands are on.
-    pub(super) fn run(&self) -> Result<SparseCodes> {
-        self.run_with(cpu::run)
-    }
-
-    /// The same, on the CPU by `on_cpu`.
-    pub(super) fn run_with(&self, on_cpu: OnCpu) -> Result<SparseCodes> {
-        let coding = Coding { job: self, on_cpu, codes: Mutex::new(None) };
-        let operands = operands(self.op).read("signals", &self.signals).read("dictionary", &self.dictionary);
-        let targets = match &self.target {
-            Target::PerSignal(targets) => Some(targets),
-            _ => None,
-        };
-        operands.maybe("mask", self.mask.as_ref()).maybe("error targets", targets).run(&coding)?;
-        match coding.codes.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            Some(codes) => Ok(codes),
-            None => candle::bail!("{}: nothing ran", self.op),
-        }
-    }
-
-    #[cfg(feature = "cuda")]
-    pub(super) fn sizes(&self) -> super::plan::Sizes {
-        let &Self { rule, m, n, p, s, nonnegative, .. } = self;
-        let bytes = self.signals.dtype().size_in_bytes();
-        super::plan::Sizes { rule, m, n, p, s, bytes, nonnegative, masked: self.mask.is_some() }
-    }
-}
-
-/// Makes the codes of a job from its operands: signals, dictionary, mask and error targets.
-pub(super) type OnCpu = fn(&Job, Io<'_, CpuStorage>) -> Result<SparseCodes>;
-
-/// A job as a kernel: its results are new, and made once the operands are known to be on one device.
-struct Coding<'a> {
-    job: &'a Job,
-    on_cpu: OnCpu,
-    codes: Mutex<Option<SparseCodes>>,
-}
-
-impl Coding<'_> {
-    fn made(&self, codes: SparseCodes) {
-        *self.codes.lock().unwrap_or_else(PoisonError::into_inner) = Some(codes);
-    }
-}
-
-impl Kernel for Coding<'_> {
-    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        self.made((self.on_cpu)(self.job, io)?);
-        Ok(())
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        self.made(super::cuda::run(self.job, gpu, io)?);
-        Ok(())
     }
 }
 

@@ -69,6 +69,7 @@
 //! # Ok(()) }
 //! ```
 mod codes;
+mod combine;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -76,6 +77,7 @@ mod job;
 #[cfg(any(feature = "cuda", test))]
 mod plan;
 mod reference;
+mod run;
 
 pub use codes::SparseCodes;
 pub use reference::{bomp_masked_reference, ols_masked_reference, ols_reference, omp_reference};

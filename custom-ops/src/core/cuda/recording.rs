@@ -16,7 +16,7 @@ use candle::cuda::cudarc::driver::{
     CudaEvent, CudaStream, DevicePtr, DevicePtrMut, DriverError, SyncOnDrop, result,
 };
 use candle::cuda::{CudaDevice, CudaStorageSlice, WrapErr};
-use candle::{CpuStorage, CudaStorage, Result, Tensor};
+use candle::{CudaStorage, Result, Tensor};
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::ThreadId;
@@ -249,10 +249,6 @@ struct Replayed {
 unsafe impl Sync for Replayed {}
 
 impl Kernel for Replayed {
-    fn cpu(&self, _: Io<'_, CpuStorage>) -> Result<()> {
-        candle::bail!("Replay: a recorded step is on a GPU")
-    }
-
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         gpu.not_recording("Replay")?;
         let (written, read) = io.storages()?;

@@ -2,7 +2,7 @@
 //!
 //! Patches are shared among the threads. Downwards, patches that do not overlap are added at the same time, and one group of them
 //! follows the other, so that the sums have one order on any number of threads.
-use super::product::Sizes;
+use super::sizes::Sizes;
 use crate::core::op::In;
 use crate::layers::gemm::Order;
 use crate::layers::gemm::cpu::{Entries, Operands, product_alone};

@@ -1,17 +1,14 @@
 //! The launches of `kernels/images/patch_products.cu`, `patch_units.cu`, also that of `sm_90a`, and `patch_step.cu`.
 use super::cpu::Number;
-use super::gradient::Gradient;
 use super::grid::PatchGrid;
-use super::product::{PatchDirection, Product, Sizes};
 use super::shape::{Rows, UnitsShape};
-use super::step::OP as STEP;
+use super::sizes::{PatchDirection, STEP, Sizes, patch_steps_fuse};
 use super::warpgroups::WarpgroupTile;
 use crate::core::check::begins_on;
 use crate::core::cuda::{Fetch, Gpu, Grid, TensorMap};
 use crate::core::draw::{Draws, Place};
 use crate::core::op::{Io, Kernel, operands};
 use crate::core::philox::Philox;
-use crate::images::patches::patch_steps_fuse;
 use crate::layers::contrast_step::cuda::Patches;
 use crate::layers::contrast_step::{Contrast, ContrastStep};
 use crate::layers::units::{Unit, UnitPlanes, check_units};
@@ -71,7 +68,9 @@ fn columns(sizes: &Sizes, direction: PatchDirection) -> (&'static str, usize, us
 }
 
 pub(super) fn product<T: CudaDType + Number>(
-    op: &Product,
+    sizes: &Sizes,
+    direction: PatchDirection,
+    factor: f32,
     dtype: &str,
     gpu: &Gpu,
     io: Io<'_, CudaStorage>,
@@ -80,26 +79,27 @@ where
     T::Sum: CudaDType,
 {
     const OP: &str = "patch_product_";
-    let Product { sizes, direction, factor, .. } = op;
     counted(OP, sizes)?;
     let ([out], [x, weight]) = io.parts()?;
     let (x_part, w_part) = (part_of(x.layout()?), part_of(weight.layout()?));
-    let (from, _) = sizes.ends(*direction);
+    let (from, _) = sizes.ends(direction);
     let (x, weight) =
         (x.span::<T>(x_part + sizes.batch * from)?, weight.span::<T>(w_part + sizes.n_weights())?);
     let mut out = out.elements::<T::Sum>()?;
-    let (name, groups, across) = columns(sizes, *direction);
+    let (name, groups, across) = columns(sizes, direction);
     let launch = gpu.launch(OP, "patch_products", &format!("patch_{name}_{dtype}"))?.write(&mut out);
     let launch = launch.read(&x).num(x_part as u64).read(&weight).num(w_part as u64);
-    let launch = launch.num(Grid::from(sizes)).num(sizes.batch as i32).num(*factor);
+    let launch = launch.num(Grid::from(sizes)).num(sizes.batch as i32).num(factor);
     let grid = [groups * across.div_ceil(SIDE), sizes.batch.div_ceil(SIDE), 1];
     // SAFETY: (S*, const T*, unsigned long long, const T*, unsigned long long, Grid, int, float); `sizes_of` checked shapes, types and
     // that parts are contiguous, the spans end with the last part, and out is [batch, units'] by `patch_product_`.
     unsafe { launch.grid(grid, (THREADS, 1, 1)).go() }
 }
 
+/// `factors` are `alpha` and `beta`; none where they are on the device.
 pub(super) fn gradient<T: CudaDType + Number>(
-    op: &Gradient,
+    sizes: &Sizes,
+    factors: Option<(f64, f64)>,
     dtype: &str,
     gpu: &Gpu,
     io: Io<'_, CudaStorage>,
@@ -108,7 +108,6 @@ where
     T::Sum: CudaDType,
 {
     const OP: &str = "patch_gradient_";
-    let Gradient { sizes, factors, .. } = op;
     counted(OP, sizes)?;
     let ([out], [h, v, on_device]) = io.parts()?;
     let (h_part, v_part) = (part_of(h.layout()?), part_of(v.layout()?));

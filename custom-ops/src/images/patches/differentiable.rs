@@ -1,7 +1,8 @@
 //! The product as a function of its operands, with derivatives.
 use super::gradient::patch_gradient_;
 use super::grid::PatchGrid;
-use super::product::{PatchDirection, Product, patch_product_, sizes_of};
+use super::product::{Product, patch_product_, sizes_of};
+use super::sizes::PatchDirection;
 use crate::core::check::expect_dtype;
 use crate::core::op::{Function, new_tensor, not_recording, same_device};
 use crate::layers::gemm::Factors;

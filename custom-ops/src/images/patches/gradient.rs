@@ -1,18 +1,13 @@
 //! The gradient of the weights of all patches.
 use super::cpu;
 use super::grid::PatchGrid;
-use super::product::{Sizes, expect_parts, for_number};
+use super::sizes::{Sizes, expect_parts, for_number, sum_type};
 use crate::core::check::expect;
 use crate::core::op::{Io, Kernel, operands};
 use crate::layers::gemm::Factors;
 use candle::{CpuStorage, DType, Result, Tensor};
 
 const OP: &str = "patch_gradient_";
-
-/// The type of sums over numbers of a type.
-pub(super) fn sum_type(dtype: DType) -> DType {
-    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
-}
 
 /// `out ← alpha · G + beta · out`, where `G_p = h_pᵀ v_p` over all rows: a matrix for each patch, the sum over rows of its hidden units times the values in its window.
 ///
@@ -84,10 +79,10 @@ pub fn patch_gradient_reference(hidden: &Tensor, visible: &Tensor, grid: &PatchG
     Tensor::stack(&(0..grid.n_patches()).map(of_patch).collect::<Result<Vec<_>>>()?, 0)
 }
 
-pub(super) struct Gradient {
-    pub sizes: Sizes,
+struct Gradient {
+    sizes: Sizes,
     /// `alpha` and `beta`; none where they are on the device.
-    pub factors: Option<(f64, f64)>,
+    factors: Option<(f64, f64)>,
     dtype: DType,
 }
 
@@ -113,6 +108,8 @@ impl Kernel for Gradient {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        for_number!(self.dtype, |T| super::cuda::gradient::<T>(self, self.dtype.as_str(), gpu, io))
+        for_number!(self.dtype, |T| {
+            super::cuda::gradient::<T>(&self.sizes, self.factors, self.dtype.as_str(), gpu, io)
+        })
     }
 }

@@ -1,78 +1,11 @@
 //! Up and down: the products of a minibatch with the weights of all patches.
+use super::cpu;
 use super::grid::PatchGrid;
-use super::{cpu, gradient};
-use crate::core::check::expect_dtype;
+use super::sizes::{PatchDirection, Sizes, expect_parts, for_number, sum_type};
 use crate::core::op::{Io, Kernel, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
 
 const OP: &str = "patch_product_";
-
-/// Which way a product with the weights of patches goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum PatchDirection {
-    /// From the values of the grid to the hidden units.
-    Up,
-    /// From the hidden units to the values of the grid.
-    Down,
-}
-
-/// The sizes of a product or an update.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sizes {
-    pub grid: PatchGrid,
-    /// Hidden units of a patch.
-    pub hidden: usize,
-    pub batch: usize,
-}
-
-impl Sizes {
-    pub fn n_hidden(&self) -> usize {
-        self.grid.n_patches() * self.hidden
-    }
-
-    /// Entries of the weights of a patch.
-    pub fn of_patch(&self) -> usize {
-        self.hidden * self.grid.window_len()
-    }
-
-    pub fn n_weights(&self) -> usize {
-        self.grid.n_patches() * self.of_patch()
-    }
-
-    /// Units that a product reads of a row, and those that it gives.
-    pub fn ends(&self, direction: PatchDirection) -> (usize, usize) {
-        match direction {
-            PatchDirection::Up => (self.grid.n_values(), self.n_hidden()),
-            PatchDirection::Down => (self.n_hidden(), self.grid.n_values()),
-        }
-    }
-}
-
-/// Refuses an operand that is not `[parts, ..inner]` of `dtype` with contiguous parts: f32, f64 or bf16 of one, f16 of one or two.
-pub(super) fn expect_parts(op: &str, name: &str, t: &Tensor, dtype: DType, inner: &[usize]) -> Result<()> {
-    expect_dtype(op, name, t, &[DType::F32, DType::F64, DType::BF16, DType::F16])?;
-    let fits = match t.dims().split_first() {
-        Some((&parts, of_part)) => of_part == inner && (parts == 1 || parts == 2 && dtype == DType::F16),
-        None => false,
-    };
-    if fits && t.dtype() == dtype && t.get(0)?.is_contiguous() {
-        return Ok(());
-    }
-    candle::bail!(
-        "{op}: {name} must be {dtype:?} of shape [parts, ..{inner:?}] with contiguous parts, two only in f16, got {:?} {:?} with strides {:?}",
-        t.dtype(),
-        t.dims(),
-        t.stride()
-    )
-}
-
-/// Runs code in which `T` is the type of the operands, which [`expect_parts`] checked.
-macro_rules! for_number {
-    ($dtype:expr, |$t:ident| $run:expr) => {
-        for_type!($dtype, [F64: f64, BF16: half::bf16, F16: half::f16; f32], |$t| $run)
-    };
-}
-pub(super) use for_number;
 
 /// Checks `x` `[parts, batch, n]` and `weight` `[parts, n_patches, hidden, window_len]`: of one type, two parts only in f16, each part
 /// contiguous.
@@ -122,7 +55,7 @@ pub fn patch_product_(
     factor: f32,
 ) -> Result<()> {
     let sizes = sizes_of(OP, x, weight, grid, direction)?;
-    let sum = gradient::sum_type(x.dtype());
+    let sum = sum_type(x.dtype());
     crate::core::check::expect(OP, "out", out, &[sum], &[sizes.batch, sizes.ends(direction).1])?;
     if sizes.batch == 0 {
         return Ok(());
@@ -191,6 +124,8 @@ impl Kernel for Product {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        for_number!(self.dtype, |T| super::cuda::product::<T>(self, self.dtype.as_str(), gpu, io))
+        for_number!(self.dtype, |T| {
+            super::cuda::product::<T>(&self.sizes, self.direction, self.factor, self.dtype.as_str(), gpu, io)
+        })
     }
 }

@@ -1,5 +1,5 @@
 //! The choice of the form of `kernels/images/patch_units.cu` for a product.
-use super::product::PatchDirection;
+use super::sizes::PatchDirection;
 use crate::core::limits::Limits;
 use crate::layers::products::shape::tile_bytes;
 

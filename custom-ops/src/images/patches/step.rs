@@ -2,7 +2,7 @@
 use super::cpu::{self, Parts};
 use super::gradient::patch_gradient_;
 use super::grid::PatchGrid;
-use super::product::Sizes;
+use super::sizes::{STEP as OP, Sizes, patch_steps_fuse};
 use crate::core::op::{Io, Kernel, operands};
 use crate::layers::contrast_step::{
     self, Contrast, ContrastStep, after_weights, check_update, planes_of, takes_halves,
@@ -10,16 +10,6 @@ use crate::layers::contrast_step::{
 use crate::layers::gemm::{Factors, Precision};
 use crate::layers::weight_step::{WeightStep, weight_step_};
 use candle::{CpuStorage, DType, Device, Result, Tensor};
-
-pub(super) const OP: &str = "patch_contrast_step_";
-
-/// Whether a step of a layer of patches with 16-bit states runs on the tensor cores of `device` in one kernel for each product: on CUDA, if
-/// the values at a stride (`stride · depth`), the side of a window (`window · depth`), a line of the grid (`width · depth`) and the hidden
-/// units of a patch are multiples of eight.
-pub fn patch_steps_fuse(device: &Device, grid: &PatchGrid, hidden: usize) -> bool {
-    let lines = [grid.stride * grid.depth, grid.window * grid.depth, grid.width * grid.depth, hidden];
-    device.is_cuda() && lines.iter().all(|n| n.is_multiple_of(8))
-}
 
 /// Whether [`patch_contrast_step_`] takes weights in halves, for bf16 states of `batch` rows and a bf16 velocity: where [`patch_steps_fuse`], on GPUs
 /// of capability 9.0, if there are many weights and products can read a window as one box.
@@ -110,10 +100,5 @@ impl Kernel for OnCpu {
         let (w, v) = params.elements::<f32>()?.split_at_mut(n);
         cpu::step(w, v, h, x, &self.sizes, (alpha, beta), |w, v| self.weights.apply(rate, w, v));
         Ok(())
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda(&self, _: &crate::core::cuda::Gpu, _: Io<'_, candle::CudaStorage>) -> Result<()> {
-        candle::bail!("{OP}: this pass runs on the CPU")
     }
 }

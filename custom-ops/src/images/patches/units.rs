@@ -1,6 +1,7 @@
 //! Units of a product with the weights of patches.
 use super::grid::PatchGrid;
-use super::product::{PatchDirection, patch_product_};
+use super::product::patch_product_;
+use super::sizes::PatchDirection;
 use crate::core::draw::Draws;
 use crate::layers::units::{Unit, UnitPlanes, units_};
 use candle::{Result, Tensor};

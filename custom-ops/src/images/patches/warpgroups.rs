@@ -1,7 +1,7 @@
 //! The choice of the form of `kernels/images/sm_90a/patch_units.cu` for a product.
 use super::grid::PatchGrid;
-use super::product::{PatchDirection, Sizes};
 use super::shape::Rows;
+use super::sizes::{PatchDirection, Sizes};
 use crate::core::limits::Limits;
 use crate::layers::products::warpgroup_shape::Shape;
 use crate::layers::units::Unit;

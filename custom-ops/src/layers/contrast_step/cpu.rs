@@ -51,9 +51,4 @@ impl Kernel for Fused {
         product_then(v, w, operands, |w, v| self.weights.apply(rate, w, v));
         Ok(())
     }
-
-    #[cfg(feature = "cuda")]
-    fn cuda(&self, _: &crate::core::cuda::Gpu, _: Io<'_, candle::CudaStorage>) -> Result<()> {
-        candle::bail!("{OP}: this pass runs on the CPU")
-    }
 }

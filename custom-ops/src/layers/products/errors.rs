@@ -14,12 +14,10 @@
 //! Source: Vincent et al., "Stacked denoising autoencoders", JMLR 11, 2010, section 2: cross-entropy with sigmoid units.
 #[cfg(feature = "cuda")]
 use super::errors_cuda;
+use super::{DELTAS, ERRORS};
 use crate::arrays::scale::scale_into_;
 use crate::core::check::expect;
 use candle::{DType, Device, Result, Tensor};
-
-pub(super) const ERRORS: &str = "errors_of_product_";
-pub(super) const DELTAS: &str = "deltas_of_product_";
 
 /// How many places the sums of [`errors_of_product_`] need for products of `[m, k]` by `[k, n]` on `device`.
 ///

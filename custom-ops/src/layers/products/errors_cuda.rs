@@ -1,9 +1,8 @@
 //! The launches of `kernels/layers/product_errors.cu`, and of `kernels/layers/sm_90a/product_errors.cu` on GPUs of capability 9.0.
-use super::errors::{DELTAS, ERRORS};
 use super::operands::{self as warps, starts_on};
 use super::warpgroup_operands::{self as warpgroups, Extent};
 use super::warpgroup_shape::{self, Forms};
-use super::{operands::Sizes, shape};
+use super::{DELTAS, ERRORS, operands::Sizes, shape};
 use crate::core::cuda::Gpu;
 use crate::core::op::{Io, Kernel, operands};
 use candle::cuda::cudarc::driver::DeviceRepr;

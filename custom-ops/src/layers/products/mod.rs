@@ -31,6 +31,9 @@ pub use units::{units_of_product_, units_of_product_reference};
 
 use candle::Device;
 
+const ERRORS: &str = "errors_of_product_";
+const DELTAS: &str = "deltas_of_product_";
+
 /// Whether a product of numbers in two parts, with sizes that are multiples of four, is one kernel with its units. It is on a GPU of
 /// capability 9.0 or above with enough shared memory for a tile, if the build has kernels for such a GPU. Otherwise it takes many
 /// launches, and f32 operands are faster.

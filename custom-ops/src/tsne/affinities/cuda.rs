@@ -1,7 +1,6 @@
 //! The launches of `kernels/tsne/affinities.cu`.
-use super::Affinities;
 use super::perplexity::{MOST, Search};
-use super::reorder::OP as REORDER;
+use super::{Affinities, REORDER};
 use crate::arrays::prefix_sum;
 use crate::arrays::sort_by_key;
 use crate::core::cuda::Gpu;

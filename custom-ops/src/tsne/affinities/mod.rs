@@ -21,6 +21,9 @@ pub use symmetrize::symmetrize;
 
 use candle::Tensor;
 
+/// The name of [`affinities_in_order`] in messages.
+const REORDER: &str = "affinities_in_order";
+
 /// Symmetric affinities as compressed rows: the entries of row `i` are `offsets[i]..offsets[i + 1]`.
 #[derive(Debug, Clone)]
 pub struct Affinities {

@@ -1,11 +1,9 @@
 //! A graph with its points in another order.
-use super::Affinities;
+use super::{Affinities, REORDER as OP};
 use crate::core::check::expect;
 use crate::core::op::{Io, Kernel, new_tensor, not_recording, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
 use rayon::prelude::*;
-
-pub(super) const OP: &str = "affinities_in_order";
 
 /// The same affinities with the points in another order: point `i` of the result is point `order[i]` of `affinities`, in rows and columns.
 ///
@@ -100,10 +98,5 @@ impl Kernel for Reorder {
             }
         });
         Ok(())
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda(&self, _: &crate::core::cuda::Gpu, _: Io<'_, candle::CudaStorage>) -> Result<()> {
-        candle::bail!("{OP}: the order on a GPU takes several steps")
     }
 }

@@ -142,11 +142,6 @@ impl Kernel for Curve {
         }
         Ok(())
     }
-
-    #[cfg(feature = "cuda")]
-    fn cuda(&self, _: &crate::core::cuda::Gpu, _: Io<'_, candle::CudaStorage>) -> Result<()> {
-        candle::bail!("{OP}: the sort on a GPU takes several steps")
-    }
 }
 
 fn sort<const D: usize>(order: &mut [u32], points: &[f32]) {

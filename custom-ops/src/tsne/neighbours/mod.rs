@@ -202,11 +202,6 @@ impl Kernel for Knn<'_> {
         let ([indices, distances], [queries, rows]) = io.parts()?;
         self.search(indices.elements()?, distances.elements()?, queries.elements()?, rows.elements()?)
     }
-
-    #[cfg(feature = "cuda")]
-    fn cuda(&self, _: &crate::core::cuda::Gpu, _: Io<'_, candle::CudaStorage>) -> Result<()> {
-        candle::bail!("{OP}: the search on a GPU takes several steps")
-    }
 }
 
 /// The message for an entry that is not finite.

@@ -1,7 +1,6 @@
 //! Greedy coordinate descent over all atoms, and Newton steps on those that were ever in the support.
 use super::cyclic;
-use super::lanes::{Coordinates, descend};
-use super::rows::Rows;
+use super::lanes::{Coordinates, Rows, descend};
 use super::signal::{Progress, Signal};
 use super::subset::Subset;
 use crate::codes::lasso::LassoOptions;

@@ -1,6 +1,5 @@
 //! Cyclic coordinate descent.
-use super::lanes::{minimiser, subtract_row};
-use super::rows::Rows;
+use super::lanes::{Rows, minimiser, subtract_row};
 use super::signal::{Progress, Signal};
 use crate::codes::lasso::LassoOptions;
 use crate::core::real::Real;

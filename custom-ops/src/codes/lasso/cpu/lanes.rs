@@ -1,13 +1,29 @@
 //! The inner loops over atoms: greedy coordinate descent, sums of rows of the Gram matrix, and what the gap needs.
 //!
 //! All arrays over atoms are padded to blocks of `W`. Padding has `q = a = 0` and an infinite penalty, so that it never moves.
-use super::rows::Rows;
 use crate::core::fused::{fma, fused};
 use crate::core::real::Real;
 use multiversion::multiversion;
 
 /// Columns that a sum of rows keeps in registers, in blocks of `W`.
 const BLOCKS: usize = 2;
+
+/// Rows of `Ĝ`, `[padded]` each.
+pub(super) trait Rows<T> {
+    /// The number of atom `j`'s row among the [entries](Self::entries), which then has it.
+    fn place(&mut self, j: usize) -> usize;
+    /// The rows that there are, at distance [`stride`](Self::stride).
+    fn entries(&self) -> &[T];
+    fn stride(&self) -> usize;
+
+    fn row<'a>(&'a mut self, j: usize) -> &'a [T]
+    where
+        T: 'a,
+    {
+        let start = self.place(j) * self.stride();
+        &self.entries()[start..][..self.stride()]
+    }
+}
 
 /// The state of coordinate descent on some atoms whose Gram matrix has a diagonal of 1.
 pub(super) struct Coordinates<'a, T> {

@@ -1,15 +1,36 @@
 //! Signals with missing samples: each a problem with the Gram matrix of the samples that it has, of which only the rows of atoms that come
 //! into its support are made.
-use super::super::masked::{Masked, OP};
 use super::lanes::subtract_rows;
 use super::rows::LazyRows;
 use super::signal::Signal;
 use super::subset::Subset;
 use super::{CHUNK, Problem, Row};
-use crate::core::op::Io;
+use crate::codes::lasso::LassoOptions;
+use crate::core::op::{Io, Kernel};
 use crate::core::real::{Real, peak};
-use candle::{CpuStorage, Result};
+use candle::{CpuStorage, DType, Result};
 use rayon::prelude::*;
+
+pub(in crate::codes::lasso) const OP: &str = "lasso_masked_";
+
+/// Problems whose operands were checked.
+#[derive(Debug)]
+pub(in crate::codes::lasso) struct Masked {
+    pub n: usize,
+    pub p: usize,
+    pub ridge: f64,
+    pub dtype: DType,
+    pub options: LassoOptions,
+}
+
+impl Kernel for Masked {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        match self.dtype {
+            DType::F64 => run::<f64, 32>(self, io),
+            _ => run::<f32, 64>(self, io),
+        }
+    }
+}
 
 /// What a thread keeps from signal to signal.
 struct Worker<'a, T, const W: usize> {
@@ -25,10 +46,7 @@ struct Worker<'a, T, const W: usize> {
 }
 
 /// Solves the problems; `W` is the width of a block of atoms.
-pub(in crate::codes::lasso) fn run<T: Real, const W: usize>(
-    masked: &Masked,
-    io: Io<'_, CpuStorage>,
-) -> Result<()> {
+fn run<T: Real, const W: usize>(masked: &Masked, io: Io<'_, CpuStorage>) -> Result<()> {
     let ([activations, gaps, updates], [dictionary, signals, mask, penalties]) = io.parts()?;
     let (n, p, options) = (masked.n, masked.p, &masked.options);
     let (dictionary, penalties) = (dictionary.elements::<T>()?, penalties.elements::<T>()?);

@@ -19,12 +19,13 @@ use super::{Lasso, LassoMethod, LassoOptions, OP};
 use crate::core::op::Io;
 use crate::core::real::{Real, peak};
 use candle::{CpuStorage, Result};
+use lanes::Rows;
 use rayon::prelude::*;
-use rows::{AllRows, Rows};
+use rows::AllRows;
 use signal::Signal;
 use subset::Subset;
 
-pub(super) use masked::run as run_masked;
+pub(super) use masked::{Masked, OP as MASKED};
 
 /// Signals of a task.
 const CHUNK: usize = 4;

@@ -1,23 +1,6 @@
 //! Where the solvers find rows of a Gram matrix: all of them made before, or each when it is first asked for.
-use super::lanes::subtract_rows;
+use super::lanes::{Rows, subtract_rows};
 use crate::core::real::Real;
-
-/// Rows of `Ĝ`, `[padded]` each.
-pub(super) trait Rows<T> {
-    /// The number of atom `j`'s row among the [entries](Self::entries), which then has it.
-    fn place(&mut self, j: usize) -> usize;
-    /// The rows that there are, at distance [`stride`](Self::stride).
-    fn entries(&self) -> &[T];
-    fn stride(&self) -> usize;
-
-    fn row<'a>(&'a mut self, j: usize) -> &'a [T]
-    where
-        T: 'a,
-    {
-        let start = self.place(j) * self.stride();
-        &self.entries()[start..][..self.stride()]
-    }
-}
 
 /// All rows, in the order of the atoms.
 #[derive(Clone, Copy)]

@@ -1,8 +1,7 @@
 //! One signal: its coefficients, its correlations, and the gap.
 use super::super::OP;
 use super::Problem;
-use super::lanes::{largest, subtract_rows, subtract_rows_in_f64};
-use super::rows::Rows;
+use super::lanes::{Rows, largest, subtract_rows, subtract_rows_in_f64};
 use crate::core::real::{Real, peak};
 use candle::Result;
 

@@ -1,9 +1,9 @@
 //! The problem restricted to few atoms, with their Gram matrix side by side in memory.
 use super::Problem;
 use super::eliminate::System;
-use super::lanes::{Coordinates, descend, subtract_rows};
+use super::lanes::{Coordinates, Rows, descend, subtract_rows};
 use super::line_search::{Along, minimise};
-use super::rows::{AllRows, Rows};
+use super::rows::AllRows;
 use crate::core::real::Real;
 
 /// Times that Newton steps are followed by greedy descent.

@@ -20,7 +20,7 @@ pub(super) use codes::{add_rows, to_dense};
 
 use super::SparseCodes;
 use super::job::{Job, Target};
-use super::plan::{Form, Plan, Way};
+use super::plan::{Form, Plan, Sizes, Way};
 use crate::core::cuda::{Gpu, Launch, Part, ScratchLayout, keep_freed_memory};
 use crate::core::op::{Io, Kernel, operands};
 use candle::cuda::cudarc::driver::result;
@@ -78,7 +78,7 @@ fn run_as<T: CudaDType>(job: &Job, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result
     let ([], [signals, dictionary, mask, targets]) = io.parts()?;
     let (signals, dictionary) = (signals.elements::<T>()?, dictionary.elements::<T>()?);
     let (mask, targets) = (mask.maybe::<u8>()?, targets.maybe::<T>()?);
-    let plan = Plan::new(job.sizes(), gpu.limits(), || Ok(result::mem_get_info().w()?.0))?;
+    let plan = Plan::new(Sizes::of(job), gpu.limits(), || Ok(result::mem_get_info().w()?.0))?;
     let mut layout = ScratchLayout::default();
     let space = Workspace::<T>::new(&plan, job.s, &mut layout);
     let mut scratch = layout.alloc(op, gpu)?;
@@ -173,7 +173,7 @@ impl<T: CudaDType> Kernel for Call<'_, T> {
                 values: entry::<T>(values.at, first * s),
                 counts: entry::<u32>(counts.at, first),
             };
-            match self.plan.way(self.job.sizes(), rows) {
+            match self.plan.way(Sizes::of(self.job), rows) {
                 Way::BySteps(kernels) => self.take_steps(kernels, first, rows, &codes)?,
                 Way::AtOnce { kernel, blocks, threads, bytes, cluster } => {
                     let problem = self.problem(first, rows, &codes)?;

@@ -60,6 +60,15 @@ pub(super) struct Sizes {
     pub masked: bool,
 }
 
+impl Sizes {
+    #[cfg(feature = "cuda")]
+    pub(super) fn of(job: &super::job::Job) -> Self {
+        let &super::job::Job { rule, m, n, p, s, nonnegative, .. } = job;
+        let bytes = job.signals.dtype().size_in_bytes();
+        Self { rule, m, n, p, s, bytes, nonnegative, masked: job.mask.is_some() }
+    }
+}
+
 /// Where the directions `v` of a pursuit are kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Form {

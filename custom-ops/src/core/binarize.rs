@@ -1,6 +1,7 @@
-//! Binary states drawn from probabilities, in place.
-use crate::core::draw::{Draws, Place, uniform_tile};
-use crate::core::op::{Io, Kernel, operands};
+//! Binary states drawn from probabilities.
+use crate::core::check::expect_layout;
+use crate::core::draw::{Draws, Place, uniform, uniform_tile};
+use crate::core::op::{Io, Kernel, new_tensor, operands};
 use crate::core::philox::{Philox, TILE};
 use candle::{CpuStorage, DType, Result, Tensor};
 use half::{bf16, f16};
@@ -11,7 +12,21 @@ const OP: &str = "bernoulli_into_";
 /// Elements of one task of the CPU twin; a multiple of [`TILE`].
 const CHUNK: usize = 128 * TILE;
 
-/// `out ← 1` with probability `p`, else 0: [`bernoulli`](crate::core::bernoulli) written over `out`, with the same draws.
+/// 1 with probability `p`, else 0: `uniform < p`, elementwise.
+///
+/// `p` is contiguous f32 of any shape; 0 never gives 1, 1 always does, a NaN never. There is no gradient.
+///
+/// # Errors
+/// When `p` is not contiguous f32.
+pub fn bernoulli(p: &Tensor, philox: Philox) -> Result<Tensor> {
+    const OP: &str = "bernoulli";
+    expect_layout(OP, "p", p, &[DType::F32])?;
+    let out = new_tensor(OP, p.shape(), DType::F32, p.device())?;
+    bernoulli_into_(&out, p, Draws::At(philox))?;
+    Ok(out)
+}
+
+/// `out ← 1` with probability `p`, else 0: [`bernoulli`] written over `out`, with the same draws.
 ///
 /// `p` is f32, `out` f32, bf16 or f16, both contiguous and of the same shape. A probability of 0 or less never gives 1, one of 1 or
 /// more always does, a NaN never. In a recorded step, [`Draws::Counter`] gives each replay new draws.
@@ -37,12 +52,12 @@ pub fn bernoulli_into_(out: &Tensor, p: &Tensor, draws: Draws) -> Result<()> {
     operands(OP).write("out", out).read("p", p).maybe("counter", place.counter).run(&op)
 }
 
-/// The same states computed with candle's own ops and [`uniform`](crate::core::uniform), as a new f32 tensor.
+/// The same states computed with candle's own ops and [`uniform`], as a new f32 tensor.
 ///
 /// # Errors
 /// When candle cannot compare.
 pub fn bernoulli_into_reference(p: &Tensor, philox: Philox) -> Result<Tensor> {
-    crate::core::uniform(p.shape(), p.device(), philox)?.lt(p)?.to_dtype(DType::F32)
+    uniform(p.shape(), p.device(), philox)?.lt(p)?.to_dtype(DType::F32)
 }
 
 struct BernoulliInto<'a> {
