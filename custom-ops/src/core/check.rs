@@ -1,5 +1,5 @@
 //! Checks of operands, with their error messages in one place.
-use candle::{DType, Result, Tensor};
+use candle::{DType, Result, Storage, Tensor};
 
 /// Refuses a tensor that is not contiguous, of one of `dtypes` and of `shape`.
 ///
@@ -86,3 +86,8 @@ pub(crate) fn expect_points(op: &str, name: &str, points: &Tensor) -> Result<()>
 
 /// Bytes of a point in 2 dimensions.
 const POINT: usize = 8;
+
+/// Where a tensor's storage lies in host memory: equal for two tensors that share it.
+pub(crate) fn address(tensor: &Tensor) -> usize {
+    std::ptr::from_ref::<Storage>(&tensor.storage_and_layout().0).addr()
+}

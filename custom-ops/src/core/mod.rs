@@ -14,6 +14,8 @@ pub mod math;
 pub(crate) mod op;
 pub mod philox;
 pub(crate) mod real;
+#[cfg(feature = "cuda")]
+pub(crate) mod recorder;
 pub mod replay;
 pub mod scalars;
 pub mod upload;

@@ -15,6 +15,7 @@ mod apart;
 mod function;
 mod io;
 
+use crate::core::check::address;
 use candle::{CpuStorage, DType, Device, InplaceOp1, Layout, Result, Shape, Storage, Tensor};
 pub(crate) use function::Function;
 pub(crate) use io::{In, Io, Out};
@@ -177,11 +178,6 @@ pub(crate) fn same_device(op: &str, name: &str, tensor: &Tensor, device: &Device
     let (got, want) = (tensor.device().location(), device.location());
     let apart = if got == want { ", opened separately with its own stream" } else { "" };
     candle::bail!("{op}: {name} must be on {want:?}, the device of the result, got {got:?}{apart}")
-}
-
-/// Where a tensor's storage lies in host memory: equal for two tensors that share it.
-pub(crate) fn address(tensor: &Tensor) -> usize {
-    std::ptr::from_ref::<Storage>(&tensor.storage_and_layout().0).addr()
 }
 
 /// The storages of a call, each once, and which of them the operands are views of.

@@ -30,7 +30,7 @@ pub struct Replay {
     #[cfg(feature = "cuda")]
     record: bool,
     #[cfg(feature = "cuda")]
-    recorder: crate::core::cuda::Recorder,
+    recorder: crate::core::recorder::Recorder,
 }
 
 impl Replay {

@@ -1,12 +1,10 @@
 //! A few words in host memory that kernels write and the host reads, without a copy.
 use super::gpu::{Gpu, State};
+use super::words::{LEN, Words};
 use candle::Result;
 use candle::cuda::WrapErr;
-use candle::cuda::cudarc::driver::{CudaStream, result, sys};
+use candle::cuda::cudarc::driver::CudaStream;
 use std::sync::{Arc, MutexGuard, PoisonError};
-
-/// Words of each call.
-const LEN: usize = 8;
 
 /// Page-locked host memory of `u32` that kernels write by its address: all 0 until they do.
 ///
@@ -18,37 +16,6 @@ pub(crate) struct Flags {
     state: Arc<State>,
     /// The device's, on which the kernels are queued.
     stream: Arc<CudaStream>,
-}
-
-/// The same memory as the host and as kernels see it; never freed.
-pub(super) struct Words {
-    host: *mut u32,
-    device: u64,
-}
-
-// SAFETY: memory of the process, which one owner at a time uses.
-unsafe impl Send for Words {}
-
-impl Words {
-    fn new() -> Result<Self> {
-        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        // SAFETY: the context is current in this thread, see `Gpu::of`.
-        let host = unsafe { result::malloc_host(LEN * size_of::<u32>(), flags) }.w()?;
-        let mut device = 0;
-        // SAFETY: the memory was just made to be seen by the GPU; the address is written through a pointer to one.
-        unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut device, host, 0).result() }.w()?;
-        Ok(Self { host: host.cast(), device })
-    }
-
-    fn clear(&self) {
-        // SAFETY: LEN words, page-aligned; no kernel that knows them is queued.
-        (0..LEN).for_each(|i| unsafe { self.host.add(i).write_volatile(0) });
-    }
-
-    fn read(&self) -> [u32; LEN] {
-        // SAFETY: as above, and set before.
-        std::array::from_fn(|i| unsafe { self.host.add(i).read_volatile() })
-    }
 }
 
 fn free(state: &State) -> MutexGuard<'_, Vec<Words>> {

@@ -8,7 +8,7 @@ use candle::cuda::cudarc::driver::{CudaContext, CudaStream, result};
 use candle::cuda::{CudaDevice, WrapErr};
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Where an op launches: a GPU, and the stream of the device that its operands are on.
 pub(crate) struct Gpu {
@@ -21,18 +21,18 @@ pub(crate) struct Gpu {
 }
 
 /// What is kept of a GPU for the life of the process.
-pub(super) struct State {
+pub(crate) struct State {
     /// The GPU's primary context, which is that of all devices on it. Event tracking is off in this view of it: launches of a
     /// recording go to streams of this context and log nothing, and so does scratch memory.
-    pub(super) context: Arc<CudaContext>,
+    pub(crate) context: Arc<CudaContext>,
     pub(super) limits: Limits,
     kernels: RwLock<HashMap<&'static str, HashMap<Box<str>, Loaded>>>,
     modules: Mutex<HashMap<&'static str, Module>>,
-    pub(super) products: Mutex<super::products::Handles>,
+    pub(super) products: Mutex<super::handles::Handles>,
     /// The words of `Flags` that no call has.
-    pub(super) flags: Mutex<Vec<super::flags::Words>>,
-    /// Streams of recordings that are over, for the next.
-    pub(super) captures: Mutex<Vec<Arc<CudaStream>>>,
+    pub(super) flags: Mutex<Vec<super::words::Words>>,
+    /// See [`captures`](Self::captures).
+    captures: Mutex<Vec<Arc<CudaStream>>>,
 }
 
 /// A kernel that is loaded, and how many bytes its blocks may share beside those that its code declares.
@@ -84,11 +84,11 @@ impl Gpu {
         self.recording.as_ref().unwrap_or(&self.stream)
     }
 
-    pub(super) fn device_stream(&self) -> &Arc<CudaStream> {
+    pub(crate) fn device_stream(&self) -> &Arc<CudaStream> {
         &self.stream
     }
 
-    pub(super) fn state(&self) -> &Arc<State> {
+    pub(crate) fn state(&self) -> &Arc<State> {
         &self.state
     }
 
@@ -126,7 +126,7 @@ impl Gpu {
 
 impl State {
     /// What is kept of the GPU that `context` is on.
-    pub(super) fn of(context: &Arc<CudaContext>) -> Result<Arc<Self>> {
+    pub(crate) fn of(context: &Arc<CudaContext>) -> Result<Arc<Self>> {
         let ordinal = context.ordinal();
         let find = |gpus: &[(usize, Arc<Self>)]| {
             gpus.iter().find(|(of, _)| *of == ordinal).map(|(_, state)| state.clone())
@@ -171,6 +171,12 @@ impl State {
             flags: Mutex::default(),
             captures: Mutex::default(),
         })
+    }
+
+    /// Streams of recordings that are over, for the next.
+    pub(crate) fn captures(&self) -> MutexGuard<'_, Vec<Arc<CudaStream>>> {
+        // A poisoned lock means that another thread panicked in here; the list is valid at every point.
+        self.captures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn load(&self, file: &'static str, name: &str) -> Result<Loaded> {

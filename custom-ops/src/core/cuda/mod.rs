@@ -6,21 +6,25 @@ mod devices;
 mod flags;
 mod gpu;
 mod grid;
+mod handles;
 mod launch;
 mod memory;
 mod products;
-mod recording;
+pub(crate) mod recording;
 mod scratch;
 mod tensor_map;
+mod words;
 
 pub(crate) use candle::cuda::WrapErr;
 pub(crate) use devices::open;
 pub(crate) use flags::Flags;
-pub(crate) use gpu::Gpu;
+pub(crate) use gpu::{Gpu, State};
 pub(crate) use grid::Grid;
+pub(crate) use handles::Handle;
 pub(crate) use launch::{Address, Launch};
 pub(crate) use memory::{MostMemory, free_memory, keep_freed_memory};
-pub(crate) use recording::{Recorder, log};
+pub(crate) use products::{Lent, products_so_far};
+pub(crate) use recording::log;
 pub(crate) use scratch::{Part, Scratch, ScratchLayout};
 pub(crate) use tensor_map::{Fetch, TensorMap};
 
