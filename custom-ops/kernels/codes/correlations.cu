@@ -152,7 +152,7 @@ correlations_f32(const float* __restrict__ signals, const float* __restrict__ un
       *reinterpret_cast<uint2*>(to + TILE * HALF_LINE) = parts[1];
     }
     __syncthreads();
-    multiply_slice<true>(sum, halves, HALF_LINE, atoms_of(round));
+    multiply_k_block<true>(sum, halves, HALF_LINE, atoms_of(round));
     __syncthreads();
   }
 #pragma unroll

@@ -274,11 +274,11 @@ __device__ void lasso(T* activations, const T* grams, const T* correlations, con
     }
     T gap = infinity<T>(), lowest = infinity<T>(), least = infinity<T>();
     int stalled = 0;
-    bool left_over = false, careful = numbers.cyclic;
+    bool left_over = false, fallback = numbers.cyclic;
     unsigned all = 0, built = 0;  // atoms in the list, rows of T
     for (bool first = true;; first = false) {
       unsigned start = 0;
-      if (first || careful) {
+      if (first || fallback) {
         unsigned mine = 0;
 #pragma unroll
         for (int i = 0; i < EACH; ++i) mine += s.a[i] != 0;
@@ -300,9 +300,9 @@ __device__ void lasso(T* activations, const T* grams, const T* correlations, con
           }
         __syncthreads();
       };
-      if (first || careful) list(0);
+      if (first || fallback) list(0);
       if (!first && all > 0 && all <= capacity && !numbers.cyclic) {
-        if (careful) {
+        if (fallback) {
           newton<T, THREADS>(at, g, n, all, numbers.nonnegative, s, start);
           moved += all;
         } else {
@@ -371,11 +371,11 @@ __device__ void lasso(T* activations, const T* grams, const T* correlations, con
       gap = of_gap;
       // Done, or not a number, or at the end of what rounding allows.
       stalled = primal < lowest || gap < least ? 0 : stalled + 1;
-      careful |= !(primal < lowest);
+      fallback |= !(primal < lowest);
       lowest = smaller(lowest, primal), least = smaller(least, gap);
       if (!(gap > numbers.tolerance) || moved >= numbers.max_updates || stalled > PATIENCE) break;
 
-      if (!careful) {
+      if (!fallback) {
         if (first) {
           // What `minimum` takes of those that are in the list already.
           unsigned to = start;
@@ -403,8 +403,8 @@ __device__ void lasso(T* activations, const T* grams, const T* correlations, con
         }
         __syncthreads();
         all += more;
-        careful = more == 0;
-        if (!careful) continue;
+        fallback = more == 0;
+        if (!fallback) continue;
       }
       // Greedy, or one sweep over the coordinates in order.
       const unsigned moves = numbers.cyclic ? n : all / 2 + MOVES;

@@ -123,7 +123,7 @@ struct Problem {
   const T* norms;               // [m], else
   const T* correlations;        // [m, width]
   const T* gram;                // [width, width], NaN on the diagonal
-  const T* turned;              // [p, width], unit atoms as columns, where rows of G are made in the kernel
+  const T* transposed;              // [p, width], unit atoms as columns, where rows of G are made in the kernel
   const T* inverse_norms;       // [n]
   const T* targets;             // [m], for TARGET_EACH
   const unsigned char* mask;    // [m, p] or null

@@ -10,7 +10,7 @@
 //            small    [7, s]          see Small
 //            gram_ii  [s, s], factor [s, s]   for codes of at least 0
 //            atoms    [s]             u32, the chosen atoms
-// rows     `gram` [width, width], or, where that is null, made from `turned`, the unit atoms as columns: for signals with
+// rows     `gram` [width, width], or, where that is null, made from `transposed`, the unit atoms as columns: for signals with
 //          missing samples, each with a Gram matrix of its own, and for signals too few to pay for n^2 products
 // launch   1-D blocks of a multiple of 32 threads, up to 32 MAX_WARPS, each taking every gridDim-th signal; less than 1 KiB of shared
 //          memory beside `memory`
@@ -159,13 +159,13 @@ struct Block {
     memcpy(to, &pack, sizeof pack);
   }
 
-  // sum over samples of vector[f] * turned[f][j], for the pack of atoms from j on
+  // sum over samples of vector[f] * transposed[f][j], for the pack of atoms from j on
   __device__ __forceinline__ void make_row(unsigned j, T (&row)[SIZE]) const {
 #pragma unroll
     for (unsigned e = 0; e < SIZE; ++e) row[e] = 0;
     for (unsigned f = 0; f < p; ++f) {
       T atom[SIZE];
-      load(atom, of.turned + (size_t)f * width + j);
+      load(atom, of.transposed + (size_t)f * width + j);
       const T x = vector[f];
 #pragma unroll
       for (unsigned e = 0; e < SIZE; ++e) row[e] = fma(x, atom[e], row[e]);
@@ -214,7 +214,7 @@ struct Block {
         T square[SIZE] = {};
         for (unsigned f = 0; f < p; ++f) {
           T atom[SIZE];
-          load(atom, of.turned + (size_t)f * width + j);
+          load(atom, of.transposed + (size_t)f * width + j);
 #pragma unroll
           for (unsigned e = 0; e < SIZE; ++e) square[e] = fma(observed[f] * atom[e], atom[e], square[e]);
         }
@@ -281,7 +281,7 @@ struct Block {
   __device__ __forceinline__ void extend(unsigned i, unsigned k, const P& first, Best<T, OLS>& best) const {
     if (ROWS_MADE) {
       for (unsigned f = threadIdx.x; f < p; f += blockDim.x)
-        vector[f] = observed[f] * of.turned[(size_t)f * width + i] * scale[i];
+        vector[f] = observed[f] * of.transposed[(size_t)f * width + i] * scale[i];
       __syncthreads();
     }
     for (unsigned j = threadIdx.x * SIZE; j < width; j += blockDim.x * SIZE) {

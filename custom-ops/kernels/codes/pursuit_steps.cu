@@ -107,22 +107,22 @@ extern "C" __global__ void __launch_bounds__(256) begin_pursuit(const __grid_con
   append(of, 0, signal, goes_on && lane == 0);
 }
 
-// Shared memory: STAGES slices of both parts of TILE atoms, HALF_LINE apart, each followed by a slice of the rows, or, RESIDENT, all of
+// Shared memory: STAGES k-blocks of both parts of TILE atoms, HALF_LINE apart, each followed by a k-block of the rows, or, RESIDENT, all of
 // the rows behind the last, DEPTH times the rounds + PAD apart.
 template <bool RESIDENT, int STAGES>
 __device__ __forceinline__ void best_atoms(const Steps& of) {
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ unsigned signals[TILE];
-  constexpr int SLICE = 2 * TILE * HALF_LINE;
+  constexpr int K_BLOCK = 2 * TILE * HALF_LINE;
   const unsigned count = of.left[of.step], first = blockIdx.x * TILE;
   if (first >= count) return;
-  __half* const slices = reinterpret_cast<__half*>(shared);
+  __half* const k_blocks = reinterpret_cast<__half*>(shared);
   const unsigned lane = threadIdx.x & 31, warp = threadIdx.x / 32;
   const unsigned at_row = warp / 4 * 64, at_atom = warp % 4 * 32;
   const unsigned rounds = (of.line + DEPTH - 1) / DEPTH, tiles = of.width / TILE;
   const unsigned tile0 = tiles * blockIdx.y / gridDim.y, tile1 = tiles * (blockIdx.y + 1) / gridDim.y;
   const unsigned row_line = RESIDENT ? rounds * DEPTH + PAD : HALF_LINE;
-  __half* const rows = slices + STAGES * SLICE;
+  __half* const rows = k_blocks + STAGES * K_BLOCK;
   if (threadIdx.x < TILE)
     signals[threadIdx.x] = first + threadIdx.x < count ? of.lists[of.step % 2 * of.m + first + threadIdx.x] : NO_LINE;
   __syncthreads();
@@ -141,10 +141,10 @@ __device__ __forceinline__ void best_atoms(const Steps& of) {
   unsigned place[8] = {};
   float sum[4][4][4];
   unsigned round = 0, base = 0, next_round = 0, next_tile = tile0;
-  auto slice_of = [&](int s) { return slices + (size_t)(s % STAGES) * SLICE * (RESIDENT ? 1 : 2); };
+  auto k_block_of = [&](int s) { return k_blocks + (size_t)(s % STAGES) * K_BLOCK * (RESIDENT ? 1 : 2); };
   auto start = [&](int s) {
-    load_halves<false>(slice_of(s), HALF_LINE, of.unit_halves, of.width, of.line, next_round * DEPTH, next_tile * TILE);
-    if (!RESIDENT) load_rows(slice_of(s) + SLICE, next_round * DEPTH);
+    load_halves<false>(k_block_of(s), HALF_LINE, of.unit_halves, of.width, of.line, next_round * DEPTH, next_tile * TILE);
+    if (!RESIDENT) load_rows(k_block_of(s) + K_BLOCK, next_round * DEPTH);
     if (++next_round == rounds) next_round = 0, ++next_tile;
   };
   auto use = [&](int s) {
@@ -152,7 +152,7 @@ __device__ __forceinline__ void best_atoms(const Steps& of) {
 #pragma unroll
       for (int i = 0; i < 64; ++i) sum[i / 16][i / 4 % 4][i % 4] = 0;
     }
-    multiply_slice<false>(sum, RESIDENT ? rows + round * DEPTH : slice_of(s) + SLICE, row_line, slice_of(s));
+    multiply_k_block<false>(sum, RESIDENT ? rows + round * DEPTH : k_block_of(s) + K_BLOCK, row_line, k_block_of(s));
     if (++round < rounds) return;
     round = 0;
 #pragma unroll

@@ -45,7 +45,7 @@ __device__ __forceinline__ void read_atoms(uint32_t (&b)[2][2][4], const __half*
   for (int part = 0; part < 2; ++part)
 #pragma unroll
     for (int pair = 0; pair < 2; ++pair)
-      straight(b[part][pair],
+      load_blocks(b[part][pair],
                atoms + (part * TILE + atom + pair * 16 + lane / 16 * 8 + lane % 8) * HALF_LINE + at + lane / 8 % 2 * 8);
 }
 
@@ -55,15 +55,15 @@ __device__ __forceinline__ void read_rows(uint32_t (&a)[2][4], const __half* row
   const unsigned lane = threadIdx.x & 31;
 #pragma unroll
   for (int part = 0; part < 2; ++part)
-    straight(a[part], rows + (part * TILE + row + lane % 16) * row_line + at + lane / 16 * 8);
+    load_blocks(a[part], rows + (part * TILE + row + lane % 16) * row_line + at + lane / 16 * 8);
 }
 
-// sum[r][c] += rows of this warp's r-th sixteen times atoms of its c-th eight, over the DEPTH features of a slice.
+// sum[r][c] += rows of this warp's r-th sixteen times atoms of its c-th eight, over the DEPTH features of a k-block.
 //
 // ROUNDED: the tensor cores cut sums off where f32 rounds, so few products at a time are summed there, then rounded. Else all are summed
 // there, one sum taken up again only after three others: for sums of which only the largest is wanted, since they are cut off alike.
 template <bool ROUNDED>
-__device__ __forceinline__ void multiply_slice(float (&sum)[4][4][4], const __half* rows, unsigned row_line,
+__device__ __forceinline__ void multiply_k_block(float (&sum)[4][4][4], const __half* rows, unsigned row_line,
                                                const __half* atoms) {
   const unsigned warp = threadIdx.x / 32, at_row = warp / 4 * 64, at_atom = warp % 4 * 32;
 #pragma unroll

@@ -5,7 +5,7 @@
 
 #include "core/numbers.cuh"
 
-constexpr int DEPTH = 32;  // of one slice
+constexpr int DEPTH = 32;  // of one k-block
 constexpr int PAD = 8;     // eight lines of 16-bit or four of 32-bit entries then fall in different banks
 
 __device__ uint32_t shared_address(const void* p) { return (uint32_t)__cvta_generic_to_shared(p); }
@@ -25,7 +25,7 @@ template <int LEFT> __device__ void wait() { asm volatile("cp.async.wait_group %
 // Starts the copy of LINES x WIDTH entries of a matrix whose rows are `row` entries long, from (line0, col0) on, to lines LINE
 // apart. What lies beyond line `lines` and column `cols`, a multiple of CHUNK, becomes 0.
 template <int CHUNK, int LINES, int WIDTH, int LINE, int THREADS, typename T>
-__device__ void fetch(T* slice, const T* from, size_t row, int line0, int lines, int col0, int cols) {
+__device__ void fetch(T* k_block, const T* from, size_t row, int line0, int lines, int col0, int cols) {
   constexpr int CHUNKS = WIDTH / CHUNK, ALL = LINES * CHUNKS;
 #pragma unroll
   for (int i = 0; i < (ALL + THREADS - 1) / THREADS; ++i) {
@@ -33,14 +33,14 @@ __device__ void fetch(T* slice, const T* from, size_t row, int line0, int lines,
     if (ALL % THREADS != 0 && at >= ALL) break;
     const int line = at / CHUNKS, col = at % CHUNKS * CHUNK;
     const bool inside = line0 + line < lines && col0 + col < cols;
-    copy<2 * CHUNK>(slice + line * LINE + col, inside ? from + (size_t)(line0 + line) * row + col0 + col : from, inside);
+    copy<2 * CHUNK>(k_block + line * LINE + col, inside ? from + (size_t)(line0 + line) * row + col0 + col : from, inside);
   }
 }
 
 // The same for lines whose entries do not follow each other: `row(line)` is where a line begins, null beyond the last, and `column` where this
-// thread's CHUNK entries lie from there on, those of column threadIdx.x % (WIDTH / CHUNK) * CHUNK of the slice, below 0 for zeros.
+// thread's CHUNK entries lie from there on, those of column threadIdx.x % (WIDTH / CHUNK) * CHUNK of the k-block, below 0 for zeros.
 template <int CHUNK, int LINES, int WIDTH, int LINE, int THREADS, typename T, typename Row>
-__device__ void fetch_mapped(T* slice, const T* any, Row row, long long column) {
+__device__ void fetch_mapped(T* k_block, const T* any, Row row, long long column) {
   constexpr int CHUNKS = WIDTH / CHUNK, AT_ONCE = THREADS / CHUNKS;
   static_assert(THREADS % CHUNKS == 0, "a thread keeps to one column");
   const int first = threadIdx.x / CHUNKS, col = threadIdx.x % CHUNKS * CHUNK;
@@ -50,19 +50,19 @@ __device__ void fetch_mapped(T* slice, const T* any, Row row, long long column) 
     if (LINES % AT_ONCE != 0 && line >= LINES) break;
     const T* from = row(line);
     const bool inside = from != nullptr && column >= 0;
-    copy<2 * CHUNK>(slice + line * LINE + col, inside ? from + column : any, inside);
+    copy<2 * CHUNK>(k_block + line * LINE + col, inside ? from + column : any, inside);
   }
 }
 
-// Calls use(s) for slices 0 .. count once start(s) has copied them, with STAGES - 1 copies in flight.
+// Calls use(s) for k-blocks 0 .. count once start(s) has copied them, with STAGES - 1 copies in flight.
 template <int STAGES, typename Start, typename Use>
 __device__ __forceinline__ void pipeline(int count, Start start, Use use) {
   // The first rounds only start copies: the code is there once, since most blocks make few rounds and wait for their code.
 #pragma unroll 1
   for (int s = 1 - STAGES; s < count; ++s) {
     if (s >= 0) {
-      wait<STAGES - 2>();  // slice s is here ...
-      __syncthreads();     // ... for all, and all are done with slice s - 1, whose place the next one takes
+      wait<STAGES - 2>();  // k-block s is here ...
+      __syncthreads();     // ... for all, and all are done with k-block s - 1, whose place the next one takes
     }
     if (s + STAGES - 1 < count) start(s + STAGES - 1);
     commit();
@@ -71,13 +71,13 @@ __device__ __forceinline__ void pipeline(int count, Start start, Use use) {
   wait<0>();
 }
 
-// Four 8 x 8 blocks as they lie, or turned on the way. Lane l names line l % 8 of block l / 8.
-__device__ void straight(uint32_t (&r)[4], const void* at) {
+// Four 8 x 8 blocks as they lie, or transposed on the way. Lane l names line l % 8 of block l / 8.
+__device__ void load_blocks(uint32_t (&r)[4], const void* at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(shared_address(at)));
 }
-__device__ void turned(uint32_t (&r)[4], const void* at) {
+__device__ void load_blocks_transposed(uint32_t (&r)[4], const void* at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(shared_address(at)));

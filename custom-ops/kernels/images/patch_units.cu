@@ -31,7 +31,7 @@ __device__ __forceinline__ void finish_four(T* out, float (&sum)[4], const float
 template <typename H, typename T>
 __device__ void units_up(T* out, const T* x, const T* weight, const float* bias, const long long* counter, const Numbers& n) {
   wait_for_previous();
-  let_next_start();
+  launch_dependents();
   const Grid& g = n.grid;
   const Philox philox = philox_at(n.seed, n.stream, n.offset, counter);
   const int tiles = (g.hidden + H::TN - 1) / H::TN, patch = blockIdx.x / tiles, len = g.window_len();
@@ -39,20 +39,20 @@ __device__ void units_up(T* out, const T* x, const T* weight, const float* bias,
   const size_t unit0 = (size_t)patch * g.hidden;
   const T* of_x = x + g.origin(patch);
   const T* of_w = weight + unit0 * len;
-  auto start = [&](T* slice, int s) {
+  auto start = [&](T* k_block, int s) {
     const int along = s * DEPTH + threadIdx.x % (DEPTH / CHUNK) * CHUNK;
     const long long entry = along < len ? g.entry(along) : -1;
 #pragma unroll
     for (int p = 0; p < H::PA; ++p) {
       const T* part = of_x + p * n.x_part;
       fetch_mapped<CHUNK, H::TM, DEPTH, H::A_LINE, H::THREADS>(
-          slice + p * H::A_SLICE, x, [&](int line) { return row0 + line < n.batch ? part + (size_t)(row0 + line) * g.values : nullptr; },
+          k_block + p * H::A_K_BLOCK, x, [&](int line) { return row0 + line < n.batch ? part + (size_t)(row0 + line) * g.values : nullptr; },
           entry);
     }
-    slice += H::PA * H::A_SLICE;
+    k_block += H::PA * H::A_K_BLOCK;
 #pragma unroll
     for (int p = 0; p < H::PB; ++p)
-      fetch<CHUNK, H::TN, DEPTH, H::B_LINE, H::THREADS>(slice + p * H::B_SLICE, of_w + p * n.w_part, len, col0, g.hidden, s * DEPTH, len);
+      fetch<CHUNK, H::TN, DEPTH, H::B_LINE, H::THREADS>(k_block + p * H::B_K_BLOCK, of_w + p * n.w_part, len, col0, g.hidden, s * DEPTH, len);
   };
   tile_of_product<H>((len + DEPTH - 1) / DEPTH, start, [&](int line, int along, float(&sum)[4]) {
     const int row = row0 + line, col = col0 + along;
@@ -64,7 +64,7 @@ __device__ void units_up(T* out, const T* x, const T* weight, const float* bias,
 template <typename H, typename T>
 __device__ void units_down(T* out, const T* x, const T* weight, const float* bias, const long long* counter, const Numbers& n) {
   wait_for_previous();
-  let_next_start();
+  launch_dependents();
   const Grid& g = n.grid;
   const Philox philox = philox_at(n.seed, n.stream, n.offset, counter);
   const int tiles = (g.cell_len() + H::TN - 1) / H::TN, len = g.window_len(), units = g.units();
@@ -73,21 +73,21 @@ __device__ void units_down(T* out, const T* x, const T* weight, const float* bia
   const Covering ys(cell.y, g.down, g.overlap()), xs(cell.x, g.across, g.overlap());
   const int of_patch = (g.hidden + DEPTH - 1) / DEPTH;
   const int u = col0 + threadIdx.x % (H::TN / CHUNK) * CHUNK;
-  auto start = [&](T* slice, int s) {
+  auto start = [&](T* k_block, int s) {
     const int q = s / of_patch, unit = (s - q * of_patch) * DEPTH, dy = ys.first + q / xs.count, dx = xs.first + q % xs.count;
     const int patch = cell.patch(g, dy, dx);
     const size_t unit0 = (size_t)patch * g.hidden;
 #pragma unroll
     for (int p = 0; p < H::PA; ++p)
-      fetch<CHUNK, H::TM, DEPTH, H::A_LINE, H::THREADS>(slice + p * H::A_SLICE, x + p * n.x_part + unit0, units, row0, n.batch, unit,
+      fetch<CHUNK, H::TM, DEPTH, H::A_LINE, H::THREADS>(k_block + p * H::A_K_BLOCK, x + p * n.x_part + unit0, units, row0, n.batch, unit,
                                                         g.hidden);
-    slice += H::PA * H::A_SLICE;
+    k_block += H::PA * H::A_K_BLOCK;
     const long long entry = cell.entry(g, u, dy, dx);
 #pragma unroll
     for (int p = 0; p < H::PB; ++p) {
       const T* part = weight + p * n.w_part;
       fetch_mapped<CHUNK, DEPTH, H::TN, H::B_LINE, H::THREADS>(
-          slice + p * H::B_SLICE, weight,
+          k_block + p * H::B_K_BLOCK, weight,
           [&](int line) { return unit + line < g.hidden ? part + (unit0 + unit + line) * len : nullptr; }, entry);
     }
   };
@@ -98,21 +98,21 @@ __device__ void units_down(T* out, const T* x, const T* weight, const float* bia
   });
 }
 
-// A kernel for a shape: TM, WM, TN, PA, TURNED, STAGES, PB; BLOCKS of them run on a multiprocessor at once. The choice is in
+// A kernel for a shape: TM, WM, TN, PA, TRANSPOSED, STAGES, PB; BLOCKS of them run on a multiprocessor at once. The choice is in
 // src/patches/shape.rs.
-#define PATCH_UNITS(NAME, T, RUN, TM, WM, TN, PA, TURNED, STAGES, PB, BLOCKS)                                               \
-  namespace shape_of_##NAME { using H = Shape<TM, WM, TN, 1, PA, TURNED, STAGES, PB, T>; }                          \
+#define PATCH_UNITS(NAME, T, RUN, TM, WM, TN, PA, TRANSPOSED, STAGES, PB, BLOCKS)                                               \
+  namespace shape_of_##NAME { using H = Shape<TM, WM, TN, 1, PA, TRANSPOSED, STAGES, PB, T>; }                          \
   extern "C" __global__ void __launch_bounds__(shape_of_##NAME::H::THREADS, BLOCKS)                                 \
   NAME(T* out, const T* x, const T* weight, const float* bias, const long long* counter,                            \
        const __grid_constant__ Numbers n) {                                                                         \
     RUN<shape_of_##NAME::H>(out, x, weight, bias, counter, n);                                                      \
   }
-#define OF_EVERY_ROWS(NAME, T, RUN, TN, PA, TURNED, STAGES, PB, BLOCKS)       \
-  PATCH_UNITS(NAME##_128, T, RUN, 128, 2, TN, PA, TURNED, STAGES, PB, BLOCKS) \
-  PATCH_UNITS(NAME##_192, T, RUN, 192, 3, TN, PA, TURNED, STAGES, PB, BLOCKS)
-#define OF_EVERY_TILE(NAME, T, RUN, PA, TURNED, STAGES, PB)                   \
-  OF_EVERY_ROWS(NAME##_64, T, RUN, 64, PA, TURNED, STAGES, PB, 3)             \
-  OF_EVERY_ROWS(NAME##_96, T, RUN, 96, PA, TURNED, STAGES, PB, 2)
+#define OF_EVERY_ROWS(NAME, T, RUN, TN, PA, TRANSPOSED, STAGES, PB, BLOCKS)       \
+  PATCH_UNITS(NAME##_128, T, RUN, 128, 2, TN, PA, TRANSPOSED, STAGES, PB, BLOCKS) \
+  PATCH_UNITS(NAME##_192, T, RUN, 192, 3, TN, PA, TRANSPOSED, STAGES, PB, BLOCKS)
+#define OF_EVERY_TILE(NAME, T, RUN, PA, TRANSPOSED, STAGES, PB)                   \
+  OF_EVERY_ROWS(NAME##_64, T, RUN, 64, PA, TRANSPOSED, STAGES, PB, 3)             \
+  OF_EVERY_ROWS(NAME##_96, T, RUN, 96, PA, TRANSPOSED, STAGES, PB, 2)
 OF_EVERY_TILE(patch_up_bf16, __nv_bfloat16, units_up, 1, false, 3, 1)
 OF_EVERY_TILE(patch_up_f16, __half, units_up, 1, false, 3, 1)
 OF_EVERY_ROWS(patch_up_f16x2_64, __half, units_up, 64, 2, false, 2, 2, 2)

@@ -5,7 +5,7 @@
 //   w <- w + v;   copy[0] <- T(s * w), copy[1] <- T(s * w - copy[0])
 //   biases as in bias_step.cu; counter <- counter + by
 //
-// With two parts an operand is the sum of two f16 numbers, 22 bits, and g = hi hi + hi lo + lo hi. The slices of both phases take
+// With two parts an operand is the sum of two f16 numbers, 22 bits, and g = hi hi + hi lo + lo hi. The k-blocks of both phases take
 // turns, so that what has been summed stays small: tensor cores cut off what lies below 2^-24 of it or so.
 //
 // Weights of bf16 (the kernels named rounded) are what products read: w <- round(w + v), stochastically, by the bits that rounding.cuh gives
@@ -22,7 +22,7 @@
 //          named any take all sizes and places. l1, l2 >= 0; s a power of two
 // launch   1-D: a block for each tile of the weights, columns fastest, then one for each 32 hidden and each 32 visible units;
 //          256 threads. Any: a thread for each weight, in blocks of 512
-// shared   Shape::SHARED bytes, dynamic: STAGES slices of h and x, then the tile of g in their place
+// shared   Shape::SHARED bytes, dynamic: STAGES k-blocks of h and x, then the tile of g in their place
 // cost     2 * depth * rows * cols FLOP (three times that with two parts); 16 bytes per weight with f32 velocity, 12 with bf16,
 //          and 2 for each part of the copy, or 8 with bf16 weights, which limits if the weights do not fit into the cache
 // NaN      propagates

@@ -11,18 +11,18 @@
 
 constexpr int THREADS = 256, WARPS = THREADS / 32;
 
-// TILE_M x TILE_N of the weights in WARPS_M x WARPS_N parts, each for WARPS_K warps that share a slice's depth. CHUNK 16-bit entries
+// TILE_M x TILE_N of the weights in WARPS_M x WARPS_N parts, each for WARPS_K warps that share a k-block's depth. CHUNK 16-bit entries
 // are copied at once.
 template <int TILE_M_, int TILE_N_, int WARPS_M_, int WARPS_N_, int PARTS_, int STAGES_, int CHUNK_>
 struct Shape {
   static constexpr int TILE_M = TILE_M_, TILE_N = TILE_N_, WARPS_M = WARPS_M_, WARPS_N = WARPS_N_, WARPS_K = WARPS / (WARPS_M * WARPS_N);
   static constexpr int PARTS = PARTS_, STAGES = STAGES_, CHUNK = CHUNK_;
   static constexpr int M = TILE_M / WARPS_M, N = TILE_N / WARPS_N;
-  static constexpr int H_LINE = TILE_M + PAD, H_SLICE = DEPTH * H_LINE;  // of one part
-  static constexpr int LINE = TILE_N + PAD, SLICE = DEPTH * LINE;
-  static constexpr int SHARED = PARTS * STAGES * (H_SLICE + SLICE) * 2;
+  static constexpr int H_LINE = TILE_M + PAD, H_K_BLOCK = DEPTH * H_LINE;  // of one part
+  static constexpr int LINE = TILE_N + PAD, K_BLOCK = DEPTH * LINE;
+  static constexpr int SHARED = PARTS * STAGES * (H_K_BLOCK + K_BLOCK) * 2;
   static_assert(DEPTH % (16 * WARPS_K) == 0, "each group of warps has whole steps");
-  static_assert(TILE_M * LINE * sizeof(float) <= SHARED, "the tile of g takes the place of the slices");
+  static_assert(TILE_M * LINE * sizeof(float) <= SHARED, "the tile of g takes the place of the k_blocks");
   static_assert(BIAS_FLOATS * sizeof(float) <= SHARED, "and so do the sums of the biases");
 };
 
@@ -36,22 +36,22 @@ struct Whole {
   template <typename S> __device__ long long x_at(int) const { return 0; }
   // Starts the copy of DEPTH rows of x from row0 on.
   template <typename S, typename T>
-  __device__ void fetch_x(T* slice, const T* x, int row0, int batch, int first, long long) const {
-    fetch<S::CHUNK, DEPTH, S::TILE_N, S::LINE, THREADS>(slice, x, cols, row0, batch, first, cols);
+  __device__ void fetch_x(T* k_block, const T* x, int row0, int batch, int first, long long) const {
+    fetch<S::CHUNK, DEPTH, S::TILE_N, S::LINE, THREADS>(k_block, x, cols, row0, batch, first, cols);
   }
 };
 
-// Starts the copy of slice `index` of both operands. Even slices are of the negative phase, odd ones of the positive.
+// Starts the copy of k-block `index` of both operands. Even k-blocks are of the negative phase, odd ones of the positive.
 template <typename S, typename T, typename At>
-__device__ void fetch_slice(T* h_slice, T* x_slice, const T* h, const T* x, size_t h_part, size_t x_part, int index, int batch, const At& at,
+__device__ void fetch_k_block(T* h_k_block, T* x_k_block, const T* h, const T* x, size_t h_part, size_t x_part, int index, int batch, const At& at,
                             int first_row, int first_col, long long x_at) {
   const size_t before = (size_t)(index % 2) * batch;
   const int row0 = index / 2 * DEPTH;
 #pragma unroll
   for (int p = 0; p < S::PARTS; ++p) {
-    fetch<S::CHUNK, DEPTH, S::TILE_M, S::H_LINE, THREADS>(h_slice + p * S::H_SLICE, h + p * h_part + before * at.h_line() + at.h_start(),
+    fetch<S::CHUNK, DEPTH, S::TILE_M, S::H_LINE, THREADS>(h_k_block + p * S::H_K_BLOCK, h + p * h_part + before * at.h_line() + at.h_start(),
                                                       at.h_line(), row0, batch, first_row, at.rows);
-    at.template fetch_x<S>(x_slice + p * S::SLICE, x + p * x_part + before * at.x_line(), row0, batch, first_col, x_at);
+    at.template fetch_x<S>(x_k_block + p * S::K_BLOCK, x + p * x_part + before * at.x_line(), row0, batch, first_col, x_at);
   }
 }
 
@@ -92,13 +92,13 @@ __device__ void contrast_step(const Arguments<T, V, W>& a, const Numbers& n, int
   const int patch = patches > 1 ? blockIdx.x / tiles : 0, block = blockIdx.x - patch * tiles;
   const auto at = where(patch);
   const size_t weights = (size_t)patch * n.rows * n.cols;  // of the patches before
-  T* h_slices = reinterpret_cast<T*>(memory);
-  T* x_slices = h_slices + S::STAGES * S::PARTS * S::H_SLICE;
+  T* h_k_blocks = reinterpret_cast<T*>(memory);
+  T* x_k_blocks = h_k_blocks + S::STAGES * S::PARTS * S::H_K_BLOCK;
   const int row0 = block / across * S::TILE_M, col0 = block % across * S::TILE_N;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int warp_k = warp / (S::WARPS_M * S::WARPS_N);
   const int warp_row = warp / S::WARPS_N % S::WARPS_M * S::M, warp_col = warp % S::WARPS_N * S::N;
-  const int slices = 2 * ((n.batch + DEPTH - 1) / DEPTH);
+  const int k_blocks = 2 * ((n.batch + DEPTH - 1) / DEPTH);
 
   // Lines of the tile of weights as threads take them. Where each thread takes few, they are asked for before the product.
   constexpr int ACROSS = S::TILE_N / 4;           // lanes of a line
@@ -124,24 +124,24 @@ __device__ void contrast_step(const Arguments<T, V, W>& a, const Numbers& n, int
   const long long x_at = at.template x_at<S>(col0);
   auto start = [&](int s) {
     const int stage = s % S::STAGES * S::PARTS;
-    fetch_slice<S>(h_slices + stage * S::H_SLICE, x_slices + stage * S::SLICE, a.h, a.x, n.h_part, n.x_part, s, n.batch, at, row0, col0,
+    fetch_k_block<S>(h_k_blocks + stage * S::H_K_BLOCK, x_k_blocks + stage * S::K_BLOCK, a.h, a.x, n.h_part, n.x_part, s, n.batch, at, row0, col0,
                    x_at);
   };
   float sum[S::M / 16][S::N / 8][4] = {};
-  // Both operands lie along their outer dimension and are turned. A lane's line in depth and column within four blocks: rows
+  // Both operands lie along their outer dimension and are transposed. A lane's line in depth and column within four blocks: rows
   // (0, 0), (0, 8), (8, 0), (8, 8) as (depth, row), and columns (0, 0), (8, 0), (0, 8), (8, 8) as (depth, column).
   auto use = [&](int s) {
     const int stage = s % S::STAGES * S::PARTS;
-    const T* hs = h_slices + stage * S::H_SLICE + warp_row + (lane / 16 * 8 + lane % 8) * S::H_LINE + lane / 8 % 2 * 8;
-    const T* xs = x_slices + stage * S::SLICE + warp_col + (lane / 8 % 2 * 8 + lane % 8) * S::LINE + lane / 16 * 8;
+    const T* hs = h_k_blocks + stage * S::H_K_BLOCK + warp_row + (lane / 16 * 8 + lane % 8) * S::H_LINE + lane / 8 % 2 * 8;
+    const T* xs = x_k_blocks + stage * S::K_BLOCK + warp_col + (lane / 8 % 2 * 8 + lane % 8) * S::LINE + lane / 16 * 8;
 #pragma unroll
     for (int step = 0; step < DEPTH / 16 / S::WARPS_K; ++step) {
       const int k = 16 * (step * S::WARPS_K + warp_k);
       uint32_t hi[S::M / 16][4], b[S::N / 16][4];
 #pragma unroll
-      for (int m = 0; m < S::M / 16; ++m) turned(hi[m], hs + k * S::H_LINE + 16 * m);
+      for (int m = 0; m < S::M / 16; ++m) load_blocks_transposed(hi[m], hs + k * S::H_LINE + 16 * m);
 #pragma unroll
-      for (int c = 0; c < S::N / 16; ++c) turned(b[c], xs + k * S::LINE + 16 * c);
+      for (int c = 0; c < S::N / 16; ++c) load_blocks_transposed(b[c], xs + k * S::LINE + 16 * c);
 #pragma unroll
       for (int m = 0; m < S::M / 16; ++m)
 #pragma unroll
@@ -150,13 +150,13 @@ __device__ void contrast_step(const Arguments<T, V, W>& a, const Numbers& n, int
 #pragma unroll
         for (int m = 0; m < S::M / 16; ++m) {
           uint32_t lo[4];
-          turned(lo, hs + S::H_SLICE + k * S::H_LINE + 16 * m);
+          load_blocks_transposed(lo, hs + S::H_K_BLOCK + k * S::H_LINE + 16 * m);
 #pragma unroll
           for (int c = 0; c < S::N / 8; ++c) multiply<T>(sum[m][c], lo, b[c / 2][c % 2 * 2], b[c / 2][c % 2 * 2 + 1]);
         }
 #pragma unroll
         for (int c = 0; c < S::N / 16; ++c) {
-          turned(b[0], xs + S::SLICE + k * S::LINE + 16 * c);
+          load_blocks_transposed(b[0], xs + S::K_BLOCK + k * S::LINE + 16 * c);
 #pragma unroll
           for (int m = 0; m < S::M / 16; ++m) {
             multiply<T>(sum[m][2 * c], hi[m], b[0][0], b[0][1]);
@@ -166,7 +166,7 @@ __device__ void contrast_step(const Arguments<T, V, W>& a, const Numbers& n, int
       }
     }
   };
-  pipeline<S::STAGES>(slices, start, use);
+  pipeline<S::STAGES>(k_blocks, start, use);
 
   // A lane holds columns 2t and 2t + 1 of rows g and g + 8 of each 16 x 8 block. Through shared memory each warp gets
   // whole lines, so that memory is read and written up to 512 bytes at a time.
@@ -232,7 +232,7 @@ using Large1 = Shape<128, 128, 2, 4, 1, 4, 8>;
 using Large2 = Shape<128, 128, 2, 4, 2, 3, 8>;
 using Small1 = Shape<64, 64, 2, 2, 1, 4, 8>;
 using Small2 = Shape<64, 64, 2, 2, 2, 3, 8>;
-// Copies of more slices in flight, for GPUs with the shared memory for it.
+// Copies of more k-blocks in flight, for GPUs with the shared memory for it.
 using Deep2 = Shape<64, 64, 2, 2, 2, 6, 8>;
 using Odd1 = Shape<64, 64, 2, 2, 1, 4, 4>;
 using Odd2 = Shape<64, 64, 2, 2, 2, 3, 4>;

@@ -65,7 +65,7 @@ __device__ void corrupt(const float* x, T* out, size_t part, size_t n, size_t fi
                                   const unsigned long long stream, const unsigned long long offset,             \
                                   const long long* counter) {                                                   \
     wait_for_previous();                                                                                        \
-    let_next_start();                                                                                           \
+    launch_dependents();                                                                                           \
     const size_t run = blockIdx.y;                                                                              \
     corrupt<LAW>(x + run * n, out + run * apart, part, n, first + run * n, p,                                   \
                  philox_at(seed, stream, offset, counter));                                                     \

@@ -24,9 +24,9 @@ struct Window {
     return col < cols ? origin + grid.entry(col) : -1;
   }
   template <typename S, typename T>
-  __device__ void fetch_x(T* slice, const T* x, int row0, int batch, int, long long at) const {
+  __device__ void fetch_x(T* k_block, const T* x, int row0, int batch, int, long long at) const {
     fetch_mapped<S::CHUNK, DEPTH, S::TILE_N, S::LINE, THREADS>(
-        slice, x, [&](int line) { return row0 + line < batch ? x + (row0 + line) * x_line() : nullptr; }, at);
+        k_block, x, [&](int line) { return row0 + line < batch ? x + (row0 + line) * x_line() : nullptr; }, at);
   }
 };
 

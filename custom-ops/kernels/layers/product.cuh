@@ -7,12 +7,12 @@
 // A product of a minibatch has few tiles and a long sum. A cluster of blocks shares a tile: each sums a stretch of k, then each finishes
 // a part of the tile from everyone's sums, read from their shared memory.
 //
-// The operands of patches (patch_units.cu) lie in windows of a grid: `tile_of_product` takes the copies of slices from its caller.
+// The operands of patches (patch_units.cu) lie in windows of a grid: `tile_of_product` takes the copies of k-blocks from its caller.
 //
-// arrays   a: PA of [m, k], b: PB of [n, k] (straight) or [k, n] (turned), T, parts a_part and b_part entries apart. Rows contiguous
-// scalars  n a multiple of 4, rows of a and b (k entries; n, turned) of 4, with `wide` of 8; every row aligned to as many entries
+// arrays   a: PA of [m, k], b: PB of [n, k] (K-major) or [k, n] (transposed), T, parts a_part and b_part entries apart. Rows contiguous
+// scalars  n a multiple of 4, rows of a and b (k entries; n, transposed) of 4, with `wide` of 8; every row aligned to as many entries
 // launch   grid (S * tiles across n, tiles across m), clusters of S along x; WM * TN threads: warps of TM / WM x 32
-// shared   Shape::SHARED bytes, dynamic: STAGES slices of a and b, then the tile of sums in their place
+// shared   Shape::SHARED bytes, dynamic: STAGES k-blocks of a and b, then the tile of sums in their place
 // cost     2mnk FLOP for each pair of parts; operands once for each tile
 //
 // Clusters are for capability 9.0 and above: before, kernels with clusters are empty.
@@ -24,20 +24,20 @@
 #include "core/tiles.cuh"
 
 // A tile of TM x TN for WM rows of warps, each with TM / WM x 32 of it, and for clusters of S. PA and PB: parts of a and of b.
-template <int TM_, int WM_, int TN_, int S_, int PA_, bool TURNED_, int STAGES_, int PB_ = 2, typename T_ = __half>
+template <int TM_, int WM_, int TN_, int S_, int PA_, bool TRANSPOSED_, int STAGES_, int PB_ = 2, typename T_ = __half>
 struct Shape {
   using T = T_;
   static constexpr int TM = TM_, WM = WM_, TN = TN_, S = S_, PA = PA_, PB = PB_, STAGES = STAGES_;
   static constexpr bool EXACT = PB == 2;  // sums are added outside the tensor cores
   static constexpr int UNROLL = EXACT ? 1 : 2;  // in two parts the loop's body is large, and most blocks run it few times
-  static constexpr bool TURNED = TURNED_;
+  static constexpr bool TRANSPOSED = TRANSPOSED_;
   static constexpr int MR = TM / WM / 16, WN = TN / 32, THREADS = 32 * WM * WN;  // MR: sixteens of rows of a warp
-  static constexpr int A_LINE = DEPTH + PAD, A_SLICE = TM * A_LINE;
-  static constexpr int B_LINE = (TURNED ? TN : DEPTH) + PAD, B_SLICE = (TURNED ? DEPTH : TN) * B_LINE;
-  static constexpr int SLICE = PA * A_SLICE + PB * B_SLICE;
+  static constexpr int A_LINE = DEPTH + PAD, A_K_BLOCK = TM * A_LINE;
+  static constexpr int B_LINE = (TRANSPOSED ? TN : DEPTH) + PAD, B_K_BLOCK = (TRANSPOSED ? DEPTH : TN) * B_LINE;
+  static constexpr int K_BLOCK = PA * A_K_BLOCK + PB * B_K_BLOCK;
   static constexpr int TILE_LINE = TN + 4;
   static constexpr int ROWS = TM / S;  // of the tile that one block of the cluster finishes
-  static constexpr int BYTES = STAGES * SLICE * 2, TILE_BYTES = TM * TILE_LINE * 4;
+  static constexpr int BYTES = STAGES * K_BLOCK * 2, TILE_BYTES = TM * TILE_LINE * 4;
   static constexpr int SHARED = BYTES > TILE_BYTES ? BYTES : TILE_BYTES;
 };
 
@@ -48,52 +48,52 @@ struct Product {
 };
 
 template <typename H, int CHUNK>
-__device__ void fetch_slice(__half* slice, const __half* a, const __half* b, const Product& n, int row0, int col0, int k0) {
+__device__ void fetch_k_block(__half* k_block, const __half* a, const __half* b, const Product& n, int row0, int col0, int k0) {
 #pragma unroll
   for (int p = 0; p < H::PA; ++p)
-    fetch<CHUNK, H::TM, DEPTH, H::A_LINE, H::THREADS>(slice + p * H::A_SLICE, a + p * n.a_part, n.k, row0, n.m, k0, n.k);
-  slice += H::PA * H::A_SLICE;
+    fetch<CHUNK, H::TM, DEPTH, H::A_LINE, H::THREADS>(k_block + p * H::A_K_BLOCK, a + p * n.a_part, n.k, row0, n.m, k0, n.k);
+  k_block += H::PA * H::A_K_BLOCK;
 #pragma unroll
   for (int p = 0; p < 2; ++p) {
-    if (H::TURNED)
-      fetch<CHUNK, DEPTH, H::TN, H::B_LINE, H::THREADS>(slice + p * H::B_SLICE, b + p * n.b_part, n.n, k0, n.k, col0, n.n);
+    if (H::TRANSPOSED)
+      fetch<CHUNK, DEPTH, H::TN, H::B_LINE, H::THREADS>(k_block + p * H::B_K_BLOCK, b + p * n.b_part, n.n, k0, n.k, col0, n.n);
     else
-      fetch<CHUNK, H::TN, DEPTH, H::B_LINE, H::THREADS>(slice + p * H::B_SLICE, b + p * n.b_part, n.k, col0, n.n, k0, n.k);
+      fetch<CHUNK, H::TN, DEPTH, H::B_LINE, H::THREADS>(k_block + p * H::B_K_BLOCK, b + p * n.b_part, n.k, col0, n.n, k0, n.k);
   }
 }
 
 // Blocks of 16 x 16 of b as products want them, in depth from k on and columns from `col` on.
 template <typename H>
-__device__ void load_b(uint32_t (&r)[4], const typename H::T* slice, int k, int col, int lane) {
-  if (H::TURNED)
-    turned(r, slice + (k + lane / 8 % 2 * 8 + lane % 8) * H::B_LINE + col + lane / 16 * 8);
+__device__ void load_b(uint32_t (&r)[4], const typename H::T* k_block, int k, int col, int lane) {
+  if (H::TRANSPOSED)
+    load_blocks_transposed(r, k_block + (k + lane / 8 % 2 * 8 + lane % 8) * H::B_LINE + col + lane / 16 * 8);
   else
-    straight(r, slice + (col + lane / 16 * 8 + lane % 8) * H::B_LINE + k + lane / 8 % 2 * 8);
+    load_blocks(r, k_block + (col + lane / 16 * 8 + lane % 8) * H::B_LINE + k + lane / 8 % 2 * 8);
 }
 
 // Sums a tile of a product and calls finish(line, column, x) for four neighbours x of a line of the tile at a time; each is finished by
-// one block of the cluster. start(slice, s) begins the copies of slice s of `all`: PA parts of a, then PB of b. Calls are in one order on one
+// one block of the cluster. start(k-block, s) begins the copies of k-block s of `all`: PA parts of a, then PB of b. Calls are in one order on one
 // device. Every thread has waited for the launch before.
 template <typename H, typename Start, typename Finish>
-__device__ __forceinline__ void tile_of_product(int all, Start start_slice, Finish finish) {
+__device__ __forceinline__ void tile_of_product(int all, Start start_k_block, Finish finish) {
   using T = typename H::T;
   extern __shared__ __align__(16) unsigned char memory[];
-  T* slices = reinterpret_cast<T*>(memory);
+  T* k_blocks = reinterpret_cast<T*>(memory);
   const int rank = blockIdx.x % H::S;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int warp_row = warp / H::WN * (16 * H::MR), warp_col = warp % H::WN * 32;
-  const int first = all * rank / H::S, slices_here = all * (rank + 1) / H::S - first;
+  const int first = all * rank / H::S, k_blocks_here = all * (rank + 1) / H::S - first;
 
-  auto start = [&](int s) { start_slice(slices + s % H::STAGES * H::SLICE, first + s); };
+  auto start = [&](int s) { start_k_block(k_blocks + s % H::STAGES * H::K_BLOCK, first + s); };
   float sum[H::MR][4][4] = {}, exact[H::EXACT ? H::MR : 1][4][4] = {};
   auto use = [&](int s) {
-    const T* as = slices + s % H::STAGES * H::SLICE + (warp_row + lane % 16) * H::A_LINE + lane / 16 * 8;
-    const T* bs = slices + s % H::STAGES * H::SLICE + H::PA * H::A_SLICE;
+    const T* as = k_blocks + s % H::STAGES * H::K_BLOCK + (warp_row + lane % 16) * H::A_LINE + lane / 16 * 8;
+    const T* bs = k_blocks + s % H::STAGES * H::K_BLOCK + H::PA * H::A_K_BLOCK;
 #pragma unroll H::UNROLL
     for (int k = 0; k < DEPTH; k += 16) {
       uint32_t high[H::MR][4], of_b[2][4];
 #pragma unroll
-      for (int m = 0; m < H::MR; ++m) straight(high[m], as + 16 * m * H::A_LINE + k);
+      for (int m = 0; m < H::MR; ++m) load_blocks(high[m], as + 16 * m * H::A_LINE + k);
 #pragma unroll
       for (int c = 0; c < 2; ++c) load_b<H>(of_b[c], bs, k, warp_col + 16 * c, lane);
       // The products of second parts first: less is cut off while the sum is small.
@@ -101,7 +101,7 @@ __device__ __forceinline__ void tile_of_product(int all, Start start_slice, Fini
 #pragma unroll
         for (int m = 0; m < H::MR; ++m) {
           uint32_t rest[4];
-          straight(rest, as + H::A_SLICE + 16 * m * H::A_LINE + k);
+          load_blocks(rest, as + H::A_K_BLOCK + 16 * m * H::A_LINE + k);
 #pragma unroll
           for (int c = 0; c < 4; ++c) multiply<T>(sum[m][c], rest, of_b[c / 2][c % 2 * 2], of_b[c / 2][c % 2 * 2 + 1]);
         }
@@ -110,7 +110,7 @@ __device__ __forceinline__ void tile_of_product(int all, Start start_slice, Fini
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           uint32_t rest[4];
-          load_b<H>(rest, bs + H::B_SLICE, k, warp_col + 16 * c, lane);
+          load_b<H>(rest, bs + H::B_K_BLOCK, k, warp_col + 16 * c, lane);
 #pragma unroll
           for (int m = 0; m < H::MR; ++m) {
             multiply<T>(sum[m][2 * c], high[m], rest[0], rest[1]);
@@ -132,7 +132,7 @@ __device__ __forceinline__ void tile_of_product(int all, Start start_slice, Fini
       }
     }
   };
-  pipeline<H::STAGES>(slices_here, start, use);
+  pipeline<H::STAGES>(k_blocks_here, start, use);
   __syncthreads();
   float* tile = reinterpret_cast<float*>(memory);
 #pragma unroll
@@ -173,11 +173,11 @@ __device__ __forceinline__ void tile_of_product(int all, Start start_slice, Fini
 template <typename H, typename Finish>
 __device__ __forceinline__ void product(const __half* a, const __half* b, const Product& n, Finish finish) {
   wait_for_previous();
-  let_next_start();
+  launch_dependents();
   const int row0 = blockIdx.y * H::TM, col0 = blockIdx.x / H::S * H::TN;
-  auto start = [&](__half* slice, int s) {
-    if (n.wide) fetch_slice<H, 8>(slice, a, b, n, row0, col0, s * DEPTH);
-    else fetch_slice<H, 4>(slice, a, b, n, row0, col0, s * DEPTH);
+  auto start = [&](__half* k_block, int s) {
+    if (n.wide) fetch_k_block<H, 8>(k_block, a, b, n, row0, col0, s * DEPTH);
+    else fetch_k_block<H, 4>(k_block, a, b, n, row0, col0, s * DEPTH);
   };
   tile_of_product<H>((n.k + DEPTH - 1) / DEPTH, start, [&](int line, int along, float(&x)[4]) {
     const int row = row0 + line, col = col0 + along;
@@ -204,13 +204,13 @@ __device__ __forceinline__ void product(const __half* a, const __half* b, const 
 // Tiles of TM x 64 by clusters, and for large layers of 192 x 128 by single blocks. PA: parts of a. The choice is in src/products/shape.rs.
 // Clusters of 8 and 4 have few enough stages that two blocks fit on a multiprocessor: of clusters of single blocks fewer run at once than the
 // multiprocessors suggest.
-//                                            TM, WM, TN, S, PA, TURNED, STAGES
-#define OF_EVERY_SHAPE(NAME, PARAMETERS, RUN, PA, TURNED)                  \
-  OF_PRODUCT(NAME##_64x8, PARAMETERS, RUN, 64, 2, 64, 8, PA, TURNED, 4)    \
-  OF_PRODUCT(NAME##_128x8, PARAMETERS, RUN, 128, 2, 64, 8, PA, TURNED, 3)  \
-  OF_PRODUCT(NAME##_192x8, PARAMETERS, RUN, 192, 3, 64, 8, PA, TURNED, 2)  \
-  OF_PRODUCT(NAME##_128x4, PARAMETERS, RUN, 128, 2, 64, 4, PA, TURNED, 3)  \
-  OF_PRODUCT(NAME##_192x4, PARAMETERS, RUN, 192, 3, 64, 4, PA, TURNED, 2)  \
-  OF_PRODUCT(NAME##_128x2, PARAMETERS, RUN, 128, 2, 64, 2, PA, TURNED, 4)  \
-  OF_PRODUCT(NAME##_192x2, PARAMETERS, RUN, 192, 3, 64, 2, PA, TURNED, 4)  \
-  OF_PRODUCT(NAME##_192x1, PARAMETERS, RUN, 192, 3, 128, 1, PA, TURNED, 3)
+//                                            TM, WM, TN, S, PA, TRANSPOSED, STAGES
+#define OF_EVERY_SHAPE(NAME, PARAMETERS, RUN, PA, TRANSPOSED)                  \
+  OF_PRODUCT(NAME##_64x8, PARAMETERS, RUN, 64, 2, 64, 8, PA, TRANSPOSED, 4)    \
+  OF_PRODUCT(NAME##_128x8, PARAMETERS, RUN, 128, 2, 64, 8, PA, TRANSPOSED, 3)  \
+  OF_PRODUCT(NAME##_192x8, PARAMETERS, RUN, 192, 3, 64, 8, PA, TRANSPOSED, 2)  \
+  OF_PRODUCT(NAME##_128x4, PARAMETERS, RUN, 128, 2, 64, 4, PA, TRANSPOSED, 3)  \
+  OF_PRODUCT(NAME##_192x4, PARAMETERS, RUN, 192, 3, 64, 4, PA, TRANSPOSED, 2)  \
+  OF_PRODUCT(NAME##_128x2, PARAMETERS, RUN, 128, 2, 64, 2, PA, TRANSPOSED, 4)  \
+  OF_PRODUCT(NAME##_192x2, PARAMETERS, RUN, 192, 3, 64, 2, PA, TRANSPOSED, 4)  \
+  OF_PRODUCT(NAME##_192x1, PARAMETERS, RUN, 192, 3, 128, 1, PA, TRANSPOSED, 3)

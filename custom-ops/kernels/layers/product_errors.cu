@@ -27,7 +27,7 @@ __device__ void product_errors(__half* out, double* sums, const __half* a, const
                                const float* target, const Numbers& n) {
   Seen seen{0.f, 0.f};
   wait_for_previous();
-  let_next_start();
+  launch_dependents();
   product<H>(a, b, n.product, [&](int row, int col, float(&x)[4]) {
     finish_errors(out, bias, target, (size_t)row * n.product.n + col, col, n, seen)(x);
   });
@@ -37,7 +37,7 @@ __device__ void product_errors(__half* out, double* sums, const __half* a, const
 template <typename H>
 __device__ void product_deltas(__half* planes, size_t at, size_t of, const __half* a, const __half* b, const Numbers& n) {
   wait_for_previous();
-  let_next_start();
+  launch_dependents();
   product<H>(a, b, n.product, [&](int row, int col, float(&x)[4]) {
     finish_deltas(planes, at, of, (size_t)row * n.product.n + col, n)(x);
   });

@@ -26,7 +26,7 @@ template <typename H>
 __device__ void product_units(__half* out, const __half* a, const __half* b, const float* bias, const long long* counter,
                               const Numbers& n) {
   wait_for_previous();
-  let_next_start();
+  launch_dependents();
   const Philox philox = philox_at(n.seed, n.stream, n.offset, counter);
   product<H>(a, b, n.product, [&](int row, int col, float(&x)[4]) {
     float of_bias[4];
@@ -39,5 +39,5 @@ __device__ void product_units(__half* out, const __half* a, const __half* b, con
   (__half* out, const __half* a, const __half* b, const float* bias, const long long* counter,           \
    const __grid_constant__ Numbers n)
 // Up from two parts, down from states of 0 and 1, which have one.
-OF_EVERY_SHAPE(product_units_straight, PARAMETERS, product_units<H>(out, a, b, bias, counter, n), 2, false)
-OF_EVERY_SHAPE(product_units_turned, PARAMETERS, product_units<H>(out, a, b, bias, counter, n), 1, true)
+OF_EVERY_SHAPE(product_units_k_major, PARAMETERS, product_units<H>(out, a, b, bias, counter, n), 2, false)
+OF_EVERY_SHAPE(product_units_transposed, PARAMETERS, product_units<H>(out, a, b, bias, counter, n), 1, true)

@@ -48,7 +48,7 @@ __device__ __forceinline__ float apart(float (&difference)[D], const Point<D>& a
 
 // What a source at b, of so many points, adds to the force on a and to its total.
 template <int D, bool ONE>
-__device__ __forceinline__ void feel(float (&force)[D], float& total, const Point<D>& a, const Point<D>& b, float count,
+__device__ __forceinline__ void interact(float (&force)[D], float& total, const Point<D>& a, const Point<D>& b, float count,
                                      float alpha, float inverse_alpha) {
   float difference[D];
   const float square = apart(difference, a, b);

@@ -35,12 +35,12 @@ __device__ void pairs(float* parts, const float* queries, const float* layout, s
     // Queries that are sources: no point pushes itself. Tiles of both begin on multiples of 128.
     if (are_sources && at == (size_t)blockIdx.x * QUERIES) {
       for (unsigned j = 0; j < count; j++)
-        feel<D, ONE>(near_force, near_total, own, tile[j], j == threadIdx.x ? 0.f : 1.f, alpha, inverse_alpha);
+        interact<D, ONE>(near_force, near_total, own, tile[j], j == threadIdx.x ? 0.f : 1.f, alpha, inverse_alpha);
     } else if (count == TILE) {
 #pragma unroll 8
-      for (unsigned j = 0; j < TILE; j++) feel<D, ONE>(near_force, near_total, own, tile[j], 1.f, alpha, inverse_alpha);
+      for (unsigned j = 0; j < TILE; j++) interact<D, ONE>(near_force, near_total, own, tile[j], 1.f, alpha, inverse_alpha);
     } else {
-      for (unsigned j = 0; j < count; j++) feel<D, ONE>(near_force, near_total, own, tile[j], 1.f, alpha, inverse_alpha);
+      for (unsigned j = 0; j < count; j++) interact<D, ONE>(near_force, near_total, own, tile[j], 1.f, alpha, inverse_alpha);
     }
 #pragma unroll
     for (int k = 0; k < D; k++) force[k] += near_force[k];

@@ -8,7 +8,7 @@
 //   forward    FFT of the rows of charges: A = c_1, B = c_x + i c_y
 //   columns    FFT of the columns, A (W + i V), B V, and back
 //   back       inverse FFT of the rows: potentials W c_1, V c_1, V c_x, V c_y at the nodes
-//   feel_grid  forces = x V c_1 - V c_x, ...; total = sum of max(0, W c_1 - 1)
+//   gather     forces = x V c_1 - V c_x, ...; total = sum of max(0, W c_1 - 1)
 //
 // arrays   box: [4] float: middle, h, h of the spectra; charges: [3, G, G] float; a, b: [G, N] complex; spectra: [G + 1, G + 1] (W, V)
 //          potentials: [G, G] float4; turns: [N] complex, exp(-2 pi i k / N); boxes, blocks: parts of sums
@@ -359,7 +359,7 @@ GRID(1536)
 GRID(2048)
 
 // Blocks of 256.
-extern "C" __global__ void grid_feel(float* forces, double* blocks, const float4* potentials, const float* box,
+extern "C" __global__ void grid_gather(float* forces, double* blocks, const float4* potentials, const float* box,
                                      const float* layout, const size_t n, const unsigned G) {
   __shared__ double shared[THREADS / 32];
   const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;

@@ -7,16 +7,16 @@
 // The order only makes boxes small: every order gives right results, points that lie on each other too. So points are sorted now and then,
 // and boxes and centres are computed for each layout.
 //
-// A warp finds the forces on 32 points that follow each other. Its lanes look at 32 nodes at a time, the children of up to 4 nodes: one that is far from
-// all 32 points goes to a list, the children of others are looked at later. All lanes meet the same 32 entries of a list at a time.
+// A warp finds the forces on 32 points that follow each other. Its lanes visit 32 nodes at a time, the children of up to 4 nodes: one that is far from
+// all 32 points goes to a list, the children of others are visited later. All lanes interact with the same 32 entries of a list at a time.
 //
 // arrays   order: [n] point of each place; sorted: [n] float4; nodes: [nodes] float4, the centre and the square of the longest side
 //          tops: [3, (n + 511) / 512] float4, the sums of coordinates and of points, low and high corners of the highest of three levels
 //          forces: [n, D]; blocks: [blocks] double
 // scalars  levels at most 11; starts[l]: the first node of level l
-// launch   tree_leaves, tree_levels: a block of 512 for 512 points or nodes, three levels each; tree_feel: a block of 256 for 64 places, four warps for
+// launch   tree_leaves, tree_levels: a block of 512 for 512 points or nodes, three levels each; tree_interact: a block of 256 for 64 places, four warps for
 //          each 32 of them, which share the walk
-// shared   tree_feel: 22 KiB; the others 2.3 KiB
+// shared   tree_interact: 22 KiB; the others 2.3 KiB
 // cost     about n (8 / theta^D) log n interactions of 13 instructions, and 8 instructions a node and 32 points
 // same     no atomics
 // truth    repulsion_reference in src/repulsion/reference.rs
@@ -137,7 +137,7 @@ struct Walker {
   const float4* group;  // the 32 points
   float4* far;          // [64] centres, and how many points they stand for
   float4* near;         // [32] points
-  unsigned* opened;     // [WAITING] nodes whose children are to be looked at, higher levels first
+  unsigned* opened;     // [WAITING] nodes whose children are to be visited, higher levels first
   unsigned* leaves;     // [36]
   size_t n, first;      // of the 32 places
   unsigned lane, n_opened, n_far, n_leaves;
@@ -145,20 +145,20 @@ struct Walker {
   Point<D> own;
   float force[D], total;
 
-  __device__ __forceinline__ void meet(const float4* entries) {
+  __device__ __forceinline__ void interact_list(const float4* entries) {
 #pragma unroll 8
     for (unsigned e = 0; e < 32; e++) {
       const float4 entry = entries[e];
-      feel<D, ONE>(force, total, own, place<D>(entry), entry.w, alpha, inverse_alpha);
+      interact<D, ONE>(force, total, own, place<D>(entry), entry.w, alpha, inverse_alpha);
     }
   }
 
-  // Meets up to 32 entries of the list of nodes; the others move to its beginning.
-  __device__ __forceinline__ void meet_far() {
+  // Interacts with up to 32 entries of the list of nodes; the others move to its beginning.
+  __device__ __forceinline__ void interact_far() {
     __syncwarp();
     if (lane >= n_far) far[lane] = {0, 0, 0, 0};
     __syncwarp();
-    meet(far);
+    interact_list(far);
     const float4 moved = far[32 + lane];
     __syncwarp();
     far[lane] = moved;
@@ -166,8 +166,8 @@ struct Walker {
     __syncwarp();
   }
 
-  // Meets the points of up to 4 leaves.
-  __device__ __forceinline__ void meet_leaves() {
+  // Interacts with the points of up to 4 leaves.
+  __device__ __forceinline__ void interact_leaves() {
     const unsigned count = min(n_leaves, 4u);
     n_leaves -= count;
     __syncwarp();
@@ -178,12 +178,12 @@ struct Walker {
     }
     near[lane] = entry;
     __syncwarp();
-    meet(near);
+    interact_list(near);
     __syncwarp();
   }
 
-  // Looks at a node for each lane that has one. `level` and `j` may differ between lanes.
-  __device__ __forceinline__ void look(bool is_there, unsigned level, unsigned j, const Levels& levels) {
+  // Visits a node for each lane that has one. `level` and `j` may differ between lanes.
+  __device__ __forceinline__ void visit(bool is_there, unsigned level, unsigned j, const Levels& levels) {
     bool is_far = false, opens = false;
     float4 node = {0, 0, 0, 0};
     if (is_there) {
@@ -199,7 +199,7 @@ struct Walker {
         nearest = fminf(nearest, apart(difference, place<D>(group[p]), at));
       }
       is_far = !is_own && node.w < square_theta * nearest;
-      // The 32 points meet each other apart from all others.
+      // The 32 points interact with each other apart from all others.
       opens = !is_far && !(is_own && level == 0);
       const size_t begin = (size_t)j << bits;
       node.w = (float)min(n - begin, (size_t)1 << bits);
@@ -212,8 +212,8 @@ struct Walker {
     if (opens && level == 0) leaves[n_leaves + __popc(outer & before)] = j;
     n_far += __popc(fars), n_opened += __popc(inner), n_leaves += __popc(outer);
     __syncwarp();
-    if (n_far >= 32) meet_far();
-    while (n_leaves >= 4) meet_leaves();
+    if (n_far >= 32) interact_far();
+    while (n_leaves >= 4) interact_leaves();
   }
 
   __device__ __forceinline__ void go(const Levels& levels, unsigned walker) {
@@ -221,18 +221,18 @@ struct Walker {
     const unsigned count = levels.starts[top + 1] - levels.starts[top];
     for (unsigned begin = walker; begin < count; begin += 32 * WALKERS) {
       const unsigned j = begin + lane * WALKERS;
-      look(j < count, top, j, levels);
+      visit(j < count, top, j, levels);
       while (n_opened) {
         const unsigned taken = min(n_opened, 4u);
         n_opened -= taken;
         const unsigned of = lane / FANOUT < taken ? opened[n_opened + lane / FANOUT] : 1u << 28;
         const unsigned level = (of >> 28) - 1, child = (of & 0x0fffffffu) * FANOUT + lane % FANOUT;
         __syncwarp();
-        look(lane / FANOUT < taken && child < levels.starts[level + 1] - levels.starts[level], level, child, levels);
+        visit(lane / FANOUT < taken && child < levels.starts[level + 1] - levels.starts[level], level, child, levels);
       }
     }
-    if (n_far) meet_far();
-    if (n_leaves) meet_leaves();
+    if (n_far) interact_far();
+    if (n_leaves) interact_leaves();
   }
 };
 
@@ -263,7 +263,7 @@ __device__ void walk(Room& room, float* forces, double* blocks, const float4* so
   if (first < n) {  // the same for all lanes
     // The walkers share the points of the group.
     for (unsigned p = walker; p < 32; p += WALKERS)
-      feel<D, ONE>(w.force, w.total, w.own, place<D>(group_points[p]), p != lane && first + p < n ? 1.f : 0.f, alpha,
+      interact<D, ONE>(w.force, w.total, w.own, place<D>(group_points[p]), p != lane && first + p < n ? 1.f : 0.f, alpha,
                    w.inverse_alpha);
     w.go(levels, walker);
   }
@@ -293,7 +293,7 @@ __device__ void walk(Room& room, float* forces, double* blocks, const float4* so
     leaves<D>(sorted, nodes, tops, layout, order, n, levels, stride);                                                  \
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(256, 5)                                                                 \
-      tree_feel_##D(float* forces, double* blocks, const float4* sorted, const unsigned* order, const float4* nodes,   \
+      tree_interact_##D(float* forces, double* blocks, const float4* sorted, const unsigned* order, const float4* nodes,   \
                     const size_t n, const Levels levels, const float theta, const float alpha) {                       \
     __shared__ Room room;                                                                                              \
     if (alpha == 1.f)                                                                                                  \

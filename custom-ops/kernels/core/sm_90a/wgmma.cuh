@@ -1,7 +1,7 @@
 // wgmma.cuh: products of warpgroups from shared memory, copies by tensor maps and the barriers between both, of capability 9.0 alone.
 //
 // Operands lie in shared memory as copies with swizzling leave them, in blocks of 64 entries of 16 bits (128 bytes), or of 32, by any number of
-// lines, each block on a multiple of 1024 bytes: lines of an operand whose depth is its inner dimension (straight), or of the depth (turned).
+// lines, each block on a multiple of 1024 bytes: lines of an operand whose depth is its inner dimension (K-major), or of the depth (transposed).
 // Source: NVIDIA, "PTX ISA", sections on wgmma and cp.async.bulk.tensor.
 #pragma once
 
@@ -12,7 +12,7 @@ constexpr int BLOCK_LINE = 128;  // bytes of a line of a block of 64 entries
 // What threads wrote to shared memory before is seen by the copies that they begin.
 __device__ __forceinline__ void shared_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// Where an operand lies within a block with lines of so many bytes, 128 or 64. A turned one may go on in blocks that begin `apart` bytes from each other.
+// Where an operand lies within a block with lines of so many bytes, 128 or 64. A transposed one may go on in blocks that begin `apart` bytes from each other.
 // Above its 18 bits an address has the number of the block in its cluster.
 template <int LINE = BLOCK_LINE> __device__ __forceinline__ uint64_t operand(uint32_t at, uint32_t apart = 0) {
   return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(apart >> 4) << 16 | (uint64_t)(8 * LINE >> 4) << 32 | (uint64_t)(LINE == 128 ? 1 : 2) << 62;
@@ -49,10 +49,10 @@ struct Exchanged {
   }
 };
 
-// d += a b, or d = a b without ADD, for a of 64 x 16 and b of 16 x N, each straight or turned; d is N / 2 sums from FROM on. A broad product reads a once,
+// d += a b, or d = a b without ADD, for a of 64 x 16 and b of 16 x N, each K-major or transposed; d is N / 2 sums from FROM on. A broad product reads a once,
 // where narrow ones side by side read it each time, and shared memory gives just enough for those of 64 columns. The lists of registers are made of
 // groups of 16.
-template <typename T, int N, bool TURNED_A, bool TURNED_B> struct Wgmma;
+template <typename T, int N, bool TRANSPOSED_A, bool TRANSPOSED_B> struct Wgmma;
 
 #define NAMES_0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define NAMES_16 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -73,12 +73,12 @@ template <typename T, int N, bool TURNED_A, bool TURNED_B> struct Wgmma;
 #define SUMS_128 SUMS_96, SUMS(48)
 #define SUMS_192 SUMS_128, SUMS(64), SUMS(80)
 
-#define WGMMA(T, NAME, N, TURNED_A, TURNED_B)                                                       \
-  template <> struct Wgmma<T, N, TURNED_A, TURNED_B> {                                              \
+#define WGMMA(T, NAME, N, TRANSPOSED_A, TRANSPOSED_B)                                                       \
+  template <> struct Wgmma<T, N, TRANSPOSED_A, TRANSPOSED_B> {                                              \
     template <int FROM = 0, bool ADD = true, int ALL>                                               \
     static __device__ __forceinline__ void run(float (&d)[ALL], uint64_t a, uint64_t b) {           \
       asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME "." NAME " " OPERANDS_##N \
-                   ", 1, 1, " #TURNED_A ", " #TURNED_B ";"                                          \
+                   ", 1, 1, " #TRANSPOSED_A ", " #TRANSPOSED_B ";"                                          \
                    : SUMS_##N                                                                       \
                    : "l"(a), "l"(b), "n"(ADD));                                                     \
     }                                                                                               \
@@ -156,10 +156,10 @@ __device__ __forceinline__ void barrier_wait(uint64_t* barrier, unsigned parity)
 __device__ __forceinline__ int warp_of_block() { return __shfl_sync(~0u, threadIdx.x / 32, 0); }
 
 // An address in shared memory, the same for all lanes of a warp, which all ask for it. The compiler keeps it, where it would make that of an array again at
-// each use, which in a loop over slices takes longer than their products.
+// each use, which in a loop over k-blocks takes longer than their products.
 __device__ __forceinline__ uint32_t kept_address(const void* p) { return __shfl_sync(~0u, shared_address(p), 0); }
 
-// Barriers side by side, for loops over slices.
+// Barriers side by side, for loops over k-blocks.
 struct Barriers {
   uint32_t first;
   __device__ explicit Barriers(const uint64_t* barriers) : first(kept_address(barriers)) {}
@@ -167,23 +167,23 @@ struct Barriers {
   __device__ void arrive(int i) const { barrier_arrive(first + 8 * i); }
 };
 
-// A place of a ring of PLACES, and the parity of its round.
-template <int PLACES>
-struct Place {
+// A stage of a ring of STAGES, and the parity of its round.
+template <int STAGES>
+struct Stage {
   int at;
   unsigned parity;
-  __device__ explicit Place(int item = 0) : at(item % PLACES), parity(item / PLACES % 2) {}
+  __device__ explicit Stage(int item = 0) : at(item % STAGES), parity(item / STAGES % 2) {}
   __device__ void next() {
-    if (++at == PLACES) at = 0, parity ^= 1;
+    if (++at == STAGES) at = 0, parity ^= 1;
   }
 };
 
-// Waits until the place is free and announces so many bytes there, one thread; returns the barrier that counts them. A place is free when the round before is
+// Waits until the stage is free and announces so many bytes there, one thread; returns the barrier that counts them. A stage is free when the round before is
 // used; in the first round, for a barrier that nobody has arrived at yet, that parity counts as over.
-template <int PLACES>
-__device__ __forceinline__ uint64_t* announce(uint64_t* full, uint64_t* empty, const Place<PLACES>& place, unsigned bytes) {
-  barrier_wait(empty + place.at, place.parity ^ 1);
-  uint64_t* here = full + place.at;
+template <int STAGES>
+__device__ __forceinline__ uint64_t* announce(uint64_t* full, uint64_t* empty, const Stage<STAGES>& stage, unsigned bytes) {
+  barrier_wait(empty + stage.at, stage.parity ^ 1);
+  uint64_t* here = full + stage.at;
   barrier_expect(here, bytes);
   return here;
 }

@@ -2,11 +2,11 @@
 // 9.0: out = units(scale * x W + bias). The tile of a product is that of product_tile.cuh, tiles and units are those of patch_units.cu.
 //
 // Values of the grid lie so that 64 that follow each other in a window do so in a row, too: all copies are by tensor maps. Down, a tile is two
-// neighbours among cells of 64 values, or columns of larger ones; a slice is hidden units of a patch, which the two cells share, but for the
+// neighbours among cells of 64 values, or columns of larger ones; a k-block is hidden units of a patch, which the two cells share, but for the
 // patches at the ends, which reach one of them. Blocks of a cluster share the patches of a tile.
 //
 // Up to units of 0 and 1, from numbers in one part, a block for each multiprocessor takes tiles one after the other (product_tiles.cuh) and finishes
-// them from registers, while slices of the next arrive. For 256 patches of 192 x 576 weights and 192 rows in bf16 that takes 42 us with draws and 33
+// them from registers, while k-blocks of the next arrive. For 256 patches of 192 x 576 weights and 192 rows in bf16 that takes 42 us with draws and 33
 // without on an H200; 28 if nothing is written, and 43 and 34 if copies write it from shared memory. All multiprocessors finish at about the same
 // time, a tile with draws in 10 us, half of which memory takes for what they write, and meanwhile nothing is multiplied. The finish is a loop: written
 // out for all columns its code is 66 KB in place of 20, and a step, whose update passes 400 MB through the caches, 9 us longer.
@@ -17,7 +17,7 @@
 //          Of states up, hidden is a multiple of TN
 // launch   grid (cluster * patches or cells or pairs of them, times tiles across; tiles of rows), of states up any number of blocks across;
 //          128 WGS + 128 threads
-// shared   STAGES slices and 1 KB to align them; the tile of sums takes their place, but for states up
+// shared   STAGES k-blocks and 1 KB to align them; the tile of sums takes their place, but for states up
 // cost     2 * batch * weights FLOP for each pair of parts; windows once for each tile across, weights once for each tile of rows; down, hidden
 //          units once for each tile: those of 12 patches for two cells of windows of three cells by three
 // NaN      as in units.cu
@@ -64,11 +64,11 @@ __device__ __forceinline__ void units_up(T* out, const float* bias, const long l
   if (threadIdx.x == 0) prefetch_map(&x_map), prefetch_map(&weight_map);
 
   auto copy = [&](const Ring& ring) {
-    Place<H::STAGES> place;
+    Stage<H::STAGES> stage;
 #pragma unroll 1
-    for (int s = 0; s < count; ++s, place.next()) {
-      uint64_t* here = announce(ring.full, ring.empty, place, H::BYTES);
-      unsigned char* to = ring.slices + place.at * H::BYTES;
+    for (int s = 0; s < count; ++s, stage.next()) {
+      uint64_t* here = announce(ring.full, ring.empty, stage, H::BYTES);
+      unsigned char* to = ring.k_blocks + stage.at * H::BYTES;
 #pragma unroll
       for (int p = 0; p < H::PA; ++p, to += H::A_BYTES) copy_block(to, &x_map, origin + g.entry(s * H::DEPTH), row0, p, here);
 #pragma unroll
@@ -213,7 +213,7 @@ __device__ __forceinline__ void units_down(T* out, const float* bias, const long
   if (threadIdx.x == 0) prefetch_map(&x_map), prefetch_map(&weight_map);
 
   auto copy = [&](const Ring& ring) {
-    Place<H::STAGES> place;
+    Stage<H::STAGES> stage;
 #pragma unroll 1
     for (int px = begin; px < end; ++px)
 #pragma unroll 1
@@ -229,9 +229,9 @@ __device__ __forceinline__ void units_down(T* out, const float* bias, const long
           blocks += entry[c] >= 0;
         }
 #pragma unroll 1
-        for (int unit = 0; unit < g.hidden; unit += H::DEPTH, place.next()) {
-          uint64_t* here = announce(ring.full, ring.empty, place, H::A_BYTES + H::PB * blocks * H::BLOCK_BYTES);
-          unsigned char* to = ring.slices + place.at * H::BYTES;
+        for (int unit = 0; unit < g.hidden; unit += H::DEPTH, stage.next()) {
+          uint64_t* here = announce(ring.full, ring.empty, stage, H::A_BYTES + H::PB * blocks * H::BLOCK_BYTES);
+          unsigned char* to = ring.k_blocks + stage.at * H::BYTES;
           copy_block(to, &x_map, unit0 + unit, row0, 0, here);
 #pragma unroll
           for (int p = 0; p < H::PB; ++p)

@@ -3,8 +3,8 @@
 // and the counter.
 //
 // A block takes tiles of weights one after the other, in runs of contrast_tiles.cuh. Warpgroups take turns: one sums a tile of the gradient from x,
-// which stays in shared memory, and slices of h, 64 rows at a time, which one thread copies through a ring, while the others step the weights of
-// the tiles before. A tile is one or two squares of 64 x 64. A thread copies the squares of weights and velocity into PLACES places in turn, and
+// which stays in shared memory, and k-blocks of h, 64 rows at a time, which one thread copies through a ring, while the others step the weights of
+// the tiles before. A tile is one or two subtiles of 64 x 64. A thread copies the subtiles of weights and velocity into SUBTILE_STAGES stages in turn, and
 // another copies the new ones out, so that memory moves in both directions all the time.
 //
 // The sums of hidden units over the minibatch are products with ones, in one tile of those with the same rows. A kernel beside this one that sums them
@@ -17,14 +17,14 @@
 // without products, copies of h and arithmetic takes 83 and 99 for bf16 weights; patches: [256, 192, 576]:
 //                                                                  [16000, 2304]   [11008, 4096]   patches
 //   f32 weights and velocity (f16)                                           188             234       159
-//   halves; tiles of two squares read h half as often                        127      149 to 155       114
+//   halves; tiles of two subtiles read h half as often                        127      149 to 155       114
 //   bf16 weights                                                              95             112
-//   with the addresses of places and operands made anew for each slice:
+//   with the addresses of stages and operands made anew for each k-block:
 //     f32                                                                    193             242       163
 //     halves                                                                 124      149 to 157       116
 //     bf16 weights                                                           112             133
-// Then the products of a slice wait for their addresses: 590 cycles a slice, where tensor cores take 256. Slower: halves in two or four places (133 and
-// 166 for 127), bf16 weights in three (101 for 95) or in tiles of one square. Without the biases f32 and halves take as long. Warpgroups that keep h in registers for 192
+// Then the products of a k-block wait for their addresses: 590 cycles a k-block, where tensor cores take 256. Slower: halves in two or four stages (133 and
+// 166 for 127), bf16 weights in three (101 for 95) or in tiles of one subtile. Without the biases f32 and halves take as long. Warpgroups that keep h in registers for 192
 // rows take 115 and 135 for bf16 weights, and 150 and 182 for halves.
 //
 // arrays   h: planes of [batch, rows] and x: of [batch, cols], T; plane 0 is of the negative phase, plane 1 of the positive. weight: [rows, cols]
@@ -35,7 +35,7 @@
 //          f32 on the device: rate / batch, momentum, rate. counter: [1] i64, read by contrast_step_rounded. height: tiles of a run, at least 1:
 //          see contrast_tiles.cuh
 // launch   1-D grid of at most as many blocks as there are runs, one for each multiprocessor; 384 threads, or 512 for contrast_step_rounded
-// shared   the side that stays, PLACES squares of weights, velocity and copy, the ring, ONES_BYTES, and 1 KB to align them
+// shared   the side that stays, SUBTILE_STAGES subtiles of weights, velocity and copy, the ring, ONES_BYTES, and 1 KB to align them
 // cost     4 batch rows cols FLOP; 16 bytes a weight (12 with V of 16 bits) and 2 for the copy, 12 with halves, or 8 with bf16 weights; operands
 //          once for each tile, from the second-level cache
 // NaN      propagates
@@ -45,65 +45,65 @@
 
 #include "core/order.cuh"
 #include "core/stepped.cuh"
-#include "layers/sm_90a/contrast_square.cuh"
+#include "layers/sm_90a/contrast_subtile.cuh"
 #include "layers/sm_90a/contrast_tiles.cuh"
 
-// A tile is WIDE squares side by side, each with a place of its own for its weights; GROUPS warpgroups take turns.
+// A tile is WIDE subtiles side by side, each with a stage of its own for its weights; GROUPS warpgroups take turns.
 template <bool PATCHES, typename T, typename V, Stored STORED, int WIDE, int GROUPS>
 __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const TensorMap& x_map, const TensorMap& weight_map,
                                               const TensorMap& velocity_map, const TensorMap& copy_map, float* hidden_state,
                                               const float* scalars, const Numbers& n, const Grid& g, int height, const Rounding& rounding,
                                               const long long* counter) {
-  using Turns = Walk<PATCHES, false, WIDE>;
-  using W = typename Square<T, V, STORED>::W;
+  using Tiles = Schedule<PATCHES, false, WIDE>;
+  using W = typename Subtile<T, V, STORED>::W;
   constexpr bool COPIED = STORED != Stored::ROUNDED;
-  constexpr int PLACES = STORED == Stored::ROUNDED ? 4 : 3, STAYING_BYTES = SLICES * WIDE * SLICE_BYTES;
+  constexpr int SUBTILE_STAGES = STORED == Stored::ROUNDED ? 4 : 3, STAYING_BYTES = K_BLOCKS * WIDE * K_BLOCK_BYTES;
   constexpr int WEIGHT_BYTES = TILE * TILE * sizeof(W), VELOCITY_BYTES = TILE * TILE * sizeof(V), COPY_BYTES = COPIED ? TILE * TILE * 2 : 0;
-  constexpr int SQUARE_BYTES = WEIGHT_BYTES + VELOCITY_BYTES + COPY_BYTES;
-  constexpr int STAGES = (SHARED - 1024 - STAYING_BYTES - PLACES * SQUARE_BYTES) / SLICE_BYTES;
-  static_assert(2 * PLACES >= GROUPS * WIDE, "of three squares in one place the first is stepped before anyone waits for the third");
+  constexpr int SUBTILE_BYTES = WEIGHT_BYTES + VELOCITY_BYTES + COPY_BYTES;
+  constexpr int STAGES = (SHARED - 1024 - STAYING_BYTES - SUBTILE_STAGES * SUBTILE_BYTES) / K_BLOCK_BYTES;
+  static_assert(2 * SUBTILE_STAGES >= GROUPS * WIDE, "of three subtiles in one stage the first is stepped before anyone waits for the third");
   extern __shared__ unsigned char memory[];
-  __shared__ uint64_t full[STAGES], empty[STAGES], arrived[PLACES], stepped_all[PLACES], stored[PLACES], turn[GROUPS], here[SLICES], free[SLICES];
+  __shared__ uint64_t full[STAGES], empty[STAGES], arrived[SUBTILE_STAGES], stepped_all[SUBTILE_STAGES], stored[SUBTILE_STAGES], turn[GROUPS], here[K_BLOCKS], free[K_BLOCKS];
   unsigned char* staying = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  unsigned char* places = staying + STAYING_BYTES;
-  unsigned char* slices = places + PLACES * SQUARE_BYTES;
-  unsigned char* ones = slices + STAGES * SLICE_BYTES;
-  const int of_phase = (n.batch + SLICE_DEPTH - 1) / SLICE_DEPTH, count = 2 * of_phase;
+  unsigned char* subtile_ring = staying + STAYING_BYTES;
+  unsigned char* k_blocks = subtile_ring + SUBTILE_STAGES * SUBTILE_BYTES;
+  unsigned char* ones = k_blocks + STAGES * K_BLOCK_BYTES;
+  const int of_phase = (n.batch + K_BLOCK_DEPTH - 1) / K_BLOCK_DEPTH, count = 2 * of_phase;
   const int warp = warp_of_block(), lane = threadIdx.x % 32;
 
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) barrier_init(full + s, 1), barrier_init(empty + s, 1);
-    for (int p = 0; p < PLACES; ++p) barrier_init(arrived + p, 1), barrier_init(stepped_all + p, 128), barrier_init(stored + p, 1);
-    for (int s = 0; s < SLICES; ++s) barrier_init(here + s, 1), barrier_init(free + s, 1);
+    for (int p = 0; p < SUBTILE_STAGES; ++p) barrier_init(arrived + p, 1), barrier_init(stepped_all + p, 128), barrier_init(stored + p, 1);
+    for (int s = 0; s < K_BLOCKS; ++s) barrier_init(here + s, 1), barrier_init(free + s, 1);
     for (int t = 0; t < GROUPS; ++t) barrier_init(turn + t, 1);
     barriers_made();
   }
   // For each phase, a line of ones among zeros: products with it are the sums of h over the rows of that phase.
   for (int i = threadIdx.x; i < ONES_BYTES / 2; i += blockDim.x)
-    reinterpret_cast<T*>(ones)[i] = narrow<T>(i / SLICE_DEPTH % 8 == i / (8 * SLICE_DEPTH) ? 1.f : 0.f);
+    reinterpret_cast<T*>(ones)[i] = narrow<T>(i / K_BLOCK_DEPTH % 8 == i / (8 * K_BLOCK_DEPTH) ? 1.f : 0.f);
   shared_fence();
   __syncthreads();
 
-  // Where the square of a place lies.
+  // Where the subtile of a stage lies.
   constexpr int LINE = BLOCK_LINE / sizeof(V), WEIGHT_LINE = BLOCK_LINE / sizeof(W), BLOCK = TILE * BLOCK_LINE;
-  auto weights_in = [&](int place) { return places + place * SQUARE_BYTES; };
-  auto velocities_in = [&](int place) { return weights_in(place) + WEIGHT_BYTES; };
-  auto copies_in = [&](int place) { return velocities_in(place) + VELOCITY_BYTES; };
-  // Calls of(square, row0, col0) for all squares of this block, or the first so many, counted from 0.
-  auto each_square = [&](auto of, int most = 0x7fffffff) {
-    int square = 0;
+  auto weights_in = [&](int stage) { return subtile_ring + stage * SUBTILE_BYTES; };
+  auto velocities_in = [&](int stage) { return weights_in(stage) + WEIGHT_BYTES; };
+  auto copies_in = [&](int stage) { return velocities_in(stage) + VELOCITY_BYTES; };
+  // Calls of(subtile, row0, col0) for all subtiles of this block, or the first so many, counted from 0.
+  auto each_subtile = [&](auto of, int most = 0x7fffffff) {
+    int subtile = 0;
 #pragma unroll 1
-    for (Turns turn(n, g, height); turn && square < most; turn.next()) {
-      const int end = min(square + turn.squares(), most), row0 = turn.row0();
-      int col0 = turn.col0();
+    for (Tiles tile(n, g, height); tile && subtile < most; tile.next()) {
+      const int end = min(subtile + tile.subtiles(), most), row0 = tile.row0();
+      int col0 = tile.col0();
 #pragma unroll 1
-      for (; square < end; ++square, col0 += TILE) of(square, row0, col0);
+      for (; subtile < end; ++subtile, col0 += TILE) of(subtile, row0, col0);
     }
   };
   if (warp >= 4 * GROUPS) {
     if (GROUPS == 3) give_registers<40>();
     if (lane != 0) return;
-    const States<Turns, 1, false> states{h_map, x_map, n, g, of_phase, height};
+    const States<Tiles, 1, false> states{h_map, x_map, n, g, of_phase, height};
     switch (warp - 4 * GROUPS) {
       case 0:
         wait_for_previous();
@@ -111,43 +111,43 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
         return;
       case 1:
         wait_for_previous();
-        states.template copy_passing<STAGES>(slices, full, empty);
+        states.template copy_passing<STAGES>(k_blocks, full, empty);
         return;
       case 2:  // weights and velocities in; the first ones come into the second-level cache while the launch before still runs
-        each_square(
+        each_subtile(
             [&](int, int row0, int col0) {
 #pragma unroll
               for (int c = 0; c < TILE / WEIGHT_LINE; ++c) prefetch_block(&weight_map, col0 + WEIGHT_LINE * c, row0);
 #pragma unroll
               for (int c = 0; c < TILE / LINE; ++c) prefetch_block(&velocity_map, col0 + LINE * c, row0);
             },
-            PLACES);
+            SUBTILE_STAGES);
         wait_for_previous();
-        each_square([&](int square, int row0, int col0) {
-          const int place = square % PLACES;
-          if (square >= PLACES) barrier_wait(stored + place, (square / PLACES - 1) % 2);
-          uint64_t* here = arrived + place;
+        each_subtile([&](int subtile, int row0, int col0) {
+          const int stage = subtile % SUBTILE_STAGES;
+          if (subtile >= SUBTILE_STAGES) barrier_wait(stored + stage, (subtile / SUBTILE_STAGES - 1) % 2);
+          uint64_t* here = arrived + stage;
           barrier_expect(here, WEIGHT_BYTES + VELOCITY_BYTES + (STORED == Stored::HALVES ? COPY_BYTES : 0));
 #pragma unroll
-          for (int c = 0; c < TILE / WEIGHT_LINE; ++c) copy_block(weights_in(place) + c * BLOCK, &weight_map, col0 + WEIGHT_LINE * c, row0, here);
+          for (int c = 0; c < TILE / WEIGHT_LINE; ++c) copy_block(weights_in(stage) + c * BLOCK, &weight_map, col0 + WEIGHT_LINE * c, row0, here);
 #pragma unroll
-          for (int c = 0; c < TILE / LINE; ++c) copy_block(velocities_in(place) + c * BLOCK, &velocity_map, col0 + LINE * c, row0, here);
-          if (STORED == Stored::HALVES) copy_block(copies_in(place), &copy_map, col0, row0, here);
+          for (int c = 0; c < TILE / LINE; ++c) copy_block(velocities_in(stage) + c * BLOCK, &velocity_map, col0 + LINE * c, row0, here);
+          if (STORED == Stored::HALVES) copy_block(copies_in(stage), &copy_map, col0, row0, here);
         });
         return;
       default:  // and out, with the copy, which the launch before may have read
         wait_for_previous();
-        each_square([&](int square, int row0, int col0) {
-          const int place = square % PLACES;
-          barrier_wait(stepped_all + place, square / PLACES % 2);
+        each_subtile([&](int subtile, int row0, int col0) {
+          const int stage = subtile % SUBTILE_STAGES;
+          barrier_wait(stepped_all + stage, subtile / SUBTILE_STAGES % 2);
 #pragma unroll
-          for (int c = 0; c < TILE / WEIGHT_LINE; ++c) store_block(&weight_map, col0 + WEIGHT_LINE * c, row0, weights_in(place) + c * BLOCK);
+          for (int c = 0; c < TILE / WEIGHT_LINE; ++c) store_block(&weight_map, col0 + WEIGHT_LINE * c, row0, weights_in(stage) + c * BLOCK);
 #pragma unroll
-          for (int c = 0; c < TILE / LINE; ++c) store_block(&velocity_map, col0 + LINE * c, row0, velocities_in(place) + c * BLOCK);
-          if (COPIED) store_block(&copy_map, col0, row0, copies_in(place));
+          for (int c = 0; c < TILE / LINE; ++c) store_block(&velocity_map, col0 + LINE * c, row0, velocities_in(stage) + c * BLOCK);
+          if (COPIED) store_block(&copy_map, col0, row0, copies_in(stage));
           store_commit();
           store_wait_read();
-          barrier_arrive(stored + place);
+          barrier_arrive(stored + stage);
         });
         store_wait();
         return;
@@ -156,28 +156,28 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
   if (GROUPS == 3) take_registers<152>();
 
   wait_for_previous();
-  let_next_start();
+  launch_dependents();
   const float alpha = scalars[0], momentum = scalars[1], rate = scalars[2];
   const Philox draws = COPIED ? Philox{} : rounding_draws(rounding, counter);
   const int row = 16 * (warp % 4) + lane / 4, pair_at = lane % 4 * 2;
   const Barriers stays_here(here), passes_here(full), stayed(free), passed(empty);
-  const uint64_t passing = operand(kept_address(slices)), all_staying = operand(kept_address(staying), SLICE_BYTES), of_ones = operand(kept_address(ones));
-  int square = 0;
+  const uint64_t passing = operand(kept_address(k_blocks)), all_staying = operand(kept_address(staying), K_BLOCK_BYTES), of_ones = operand(kept_address(ones));
+  int subtile = 0;
 #pragma unroll 1
-  for (Turns tile(n, g, height); tile; tile.next()) {
-    const int i = tile.i, squares = tile.squares();
+  for (Tiles tile(n, g, height); tile; tile.next()) {
+    const int i = tile.i, subtiles = tile.subtiles();
     if (i % GROUPS != warp / 4) {
-      square += squares;
+      subtile += subtiles;
       continue;
     }
     float sum[32 * WIDE], of_rows[4];
     const bool sums_rows = tile.alone();
     const int runs = tile.runs;
     const bool last = tile.last_of_run();
-    // A slice is multiplied: its place is free, and after the last tile of a run that of the slice that stayed.
-    auto release = [&](int s, int place) {
+    // A k-block is multiplied: its stage is free, and after the last tile of a run that of the k-block that stayed.
+    auto release = [&](int s, int stage) {
       if (threadIdx.x % 128 != 0) return;
-      passed.arrive(place);
+      passed.arrive(stage);
       if (last) stayed.arrive(s);
     };
     // One lane of four has the sums of two rows. It reads what it changes by them early: from memory that takes as long as the products.
@@ -189,43 +189,43 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
       const int unit = tile.row0() + row + 8 * half;
       if (steps_biases && unit < units) before[half] = BiasBefore(hidden_state, n.hidden, units, unit);
     }
-    int last_place = 0;  // of the slice before
+    int last_stage = 0;  // of the k-block before
     // Slices are told apart by the parity of their round, so nobody waits for those of a later tile.
     if (i > 0) barrier_wait(turn + i % GROUPS, (i / GROUPS - (i % GROUPS == 0)) % 2);
     // A loop for tiles that sum the rows of h, too, and one for the others: products in a branch would wait for each other.
-    auto sum_slices = [&](auto rows_too) {
+    auto sum_k_blocks = [&](auto rows_too) {
 #pragma unroll
       for (int e = 0; e < 32 * WIDE; ++e) sum[e] = 0.f;
 #pragma unroll
       for (int e = 0; e < 4; ++e) of_rows[e] = 0.f;
-      Place<STAGES> place(i * count);
+      Stage<STAGES> stage(i * count);
 #pragma unroll 1
       for (int s = 0; s < count; ++s) {
         stays_here.wait(s, runs % 2);
-        passes_here.wait(place.at, place.parity);
-        const uint64_t of_h = further(passing, place.at * SLICE_BYTES), of_x = further(all_staying, s * WIDE * SLICE_BYTES);
+        passes_here.wait(stage.at, stage.parity);
+        const uint64_t of_h = further(passing, stage.at * K_BLOCK_BYTES), of_x = further(all_staying, s * WIDE * K_BLOCK_BYTES);
         wgmma_fence();
 #pragma unroll
-        for (int k = 0; k < SLICE_DEPTH / 16; ++k) {
+        for (int k = 0; k < K_BLOCK_DEPTH / 16; ++k) {
           Wgmma<T, WIDE * TILE, true, true>::run(sum, further(of_h, 16 * BLOCK_LINE * k), further(of_x, 16 * BLOCK_LINE * k));
           if constexpr (rows_too.value)
             Wgmma<T, 8, true, false>::run(of_rows, further(of_h, 16 * BLOCK_LINE * k), further(of_ones, s < of_phase ? 0 : ONES_BYTES / 2));
         }
         wgmma_commit();
         wgmma_wait<1>();
-        if (s > 0) release(s - 1, last_place);
-        last_place = place.at;
-        place.next();
+        if (s > 0) release(s - 1, last_stage);
+        last_stage = stage.at;
+        stage.next();
       }
-      // All slices have come: the next warpgroup may wait for its own.
+      // All k-blocks have come: the next warpgroup may wait for its own.
       if (threadIdx.x % 128 == 0) barrier_arrive(turn + (i + 1) % GROUPS);
       wgmma_wait<0>();
       summed(sum);
       if constexpr (rows_too.value) summed(of_rows);
     };
-    if (sums_rows) sum_slices(std::true_type());
-    else sum_slices(std::false_type());
-    release(count - 1, last_place);
+    if (sums_rows) sum_k_blocks(std::true_type());
+    else sum_k_blocks(std::false_type());
+    release(count - 1, last_stage);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int unit = tile.row0() + row + 8 * half;
@@ -236,7 +236,7 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
 
 #pragma unroll
     for (int w = 0; w < WIDE; ++w) {
-      if (w >= squares) break;  // beyond the matrix: no x came for it, and nobody reads its sums
+      if (w >= subtiles) break;  // beyond the matrix: no x came for it, and nobody reads its sums
       [[maybe_unused]] uint4 words[2][2];  // for four times two columns of a thread's two rows
       if constexpr (!COPIED) {
 #pragma unroll
@@ -245,17 +245,17 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
           for (int c = 0; c < 2; ++c)
             words[half][c] = philox_block(draws, rounding_block(tile.row0() + row + 8 * half, tile.col0() + w * TILE + 32 * c + pair_at, n.cols));
       }
-      const int place = square % PLACES, round = square / PLACES;
-      // The square before it in this place may be another warpgroup's that is still to be stepped; the parity of `arrived` does not tell it from this.
-      if (PLACES < GROUPS * WIDE && round > 0) barrier_wait(stepped_all + place, (round - 1) % 2);
-      barrier_wait(arrived + place, round % 2);
-      ++square;
-      const Square<T, V, STORED> at{weights_in(place), velocities_in(place), copies_in(place)};
+      const int stage = subtile % SUBTILE_STAGES, round = subtile / SUBTILE_STAGES;
+      // The subtile before it in this stage may be another warpgroup's that is still to be stepped; the parity of `arrived` does not tell it from this.
+      if (SUBTILE_STAGES < GROUPS * WIDE && round > 0) barrier_wait(stepped_all + stage, (round - 1) % 2);
+      barrier_wait(arrived + stage, round % 2);
+      ++subtile;
+      const Subtile<T, V, STORED> at{weights_in(stage), velocities_in(stage), copies_in(stage)};
       auto step_all = [&](auto decay) { at.template step<TILE>(sum, 32 * w, words, row, 0, pair_at, n.scale, decay); };
       if (n.l1 != 0.f) step_all([&](float v, float w, float g) { return stepped(v, w, g, alpha, momentum, rate, n.l1, n.l2); });
       else step_all([&](float v, float w, float g) { return stepped(v, w, g, alpha, momentum, rate, n.l2); });
       shared_fence();
-      barrier_arrive(stepped_all + place);
+      barrier_arrive(stepped_all + stage);
     }
   }
 }

@@ -2,11 +2,11 @@
 // capability 9.0. The formulas are those of contrast_step.cu; biases and the counter are updated by its kernel contrast_biases.
 //
 // A block takes tiles of 64 x 64 weights one after the other, in an order of contrast_tiles.cuh: along the rows of patches, and down the columns of
-// one matrix. x stays in shared memory; one thread copies slices of h, 64 rows at a time, through a ring. Two warpgroups take turns: each reads its weights and velocities
+// one matrix. x stays in shared memory; one thread copies k-blocks of h, 64 rows at a time, through a ring. Two warpgroups take turns: each reads its weights and velocities
 // into registers, sums the gradient of its tile when its turn comes, and writes them back, so that memory moves in both directions all the time.
 // Both parts of the side that stays leave no room for tiles of weights in shared memory, as sm_90a/contrast_step.cu has them; of one part that is faster, 206 us against 259 at [16000, 2304].
 //
-// A number is the sum of two f16 ones: g = hi hi + hi lo + lo hi. The slices of both phases take turns, so that what has been summed stays small:
+// A number is the sum of two f16 ones: g = hi hi + hi lo + lo hi. The k-blocks of both phases take turns, so that what has been summed stays small:
 // tensor cores cut off what lies below 2^-24 of it or so.
 //
 // arrays   h: 2 parts of planes of [batch, rows] and x: of [batch, cols], f16, as tensor maps of 64 columns by 64 rows, third dimension the plane,
@@ -27,36 +27,36 @@
 
 constexpr int WGS = 2, THREADS = 128 * WGS + 64;  // two warps start copies
 constexpr int PARTS = 2;
-constexpr int STAGES = (SHARED - 1024 - SLICES * PARTS * SLICE_BYTES) / SLICE_BYTES;
+constexpr int STAGES = (SHARED - 1024 - K_BLOCKS * PARTS * K_BLOCK_BYTES) / K_BLOCK_BYTES;
 
 template <bool PATCHES>
 __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const TensorMap& h_map, const TensorMap& x_map, const float* scalars,
                                               const Numbers& n, const Grid& g, int height) {
-  using Turns = Walk<PATCHES, !PATCHES>;
+  using Tiles = Schedule<PATCHES, !PATCHES>;
   extern __shared__ unsigned char memory[];
-  __shared__ uint64_t full[STAGES], empty[STAGES], turn[WGS], here[SLICES], free[SLICES];
+  __shared__ uint64_t full[STAGES], empty[STAGES], turn[WGS], here[K_BLOCKS], free[K_BLOCKS];
   unsigned char* staying = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  unsigned char* slices = staying + SLICES * PARTS * SLICE_BYTES;
+  unsigned char* k_blocks = staying + K_BLOCKS * PARTS * K_BLOCK_BYTES;
   const int rows = (PATCHES ? g.patches() : 1) * n.rows;
-  const int of_phase = (n.batch + SLICE_DEPTH - 1) / SLICE_DEPTH, count = 2 * of_phase;
+  const int of_phase = (n.batch + K_BLOCK_DEPTH - 1) / K_BLOCK_DEPTH, count = 2 * of_phase;
   const int warp = warp_of_block(), lane = threadIdx.x % 32;
 
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) barrier_init(full + s, 1), barrier_init(empty + s, 1);
-    for (int s = 0; s < SLICES; ++s) barrier_init(here + s, 1), barrier_init(free + s, 1);
+    for (int s = 0; s < K_BLOCKS; ++s) barrier_init(here + s, 1), barrier_init(free + s, 1);
     for (int w = 0; w < WGS; ++w) barrier_init(turn + w, 1);
     barriers_made();
   }
   __syncthreads();
 
-  const States<Turns, PARTS, true> states{h_map, x_map, n, g, of_phase, height};
+  const States<Tiles, PARTS, true> states{h_map, x_map, n, g, of_phase, height};
   if (warp == 4 * WGS && lane == 0) {
     wait_for_previous();
     states.copy_staying(staying, here, free);
   }
   if (warp > 4 * WGS && lane == 0) {
     wait_for_previous();
-    states.template copy_passing<STAGES>(slices, full, empty);
+    states.template copy_passing<STAGES>(k_blocks, full, empty);
   }
   if (warp >= 4 * WGS) return;
 
@@ -66,7 +66,7 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
   auto inside = [&](int row, int col) { return row < rows && col < n.cols; };  // cols is a multiple of 8
   constexpr int SIXTEENS = TILE / 16;
   float w[SIXTEENS][2][4], v[SIXTEENS][2][4];
-  auto load = [&](const Turns& tile) {
+  auto load = [&](const Tiles& tile) {
     if (!tile) return;
     const int first_row = tile.row0() + line0, first_col = tile.col0() + along0;
 #pragma unroll
@@ -82,22 +82,22 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
   };
 
   const Barriers stays_here(here), passes_here(full), stayed(free), passed(empty);
-  const uint64_t passing = operand(kept_address(slices)), all_staying = operand(kept_address(staying));
-  Turns ahead(n, g, height);  // the next tile of this warpgroup
+  const uint64_t passing = operand(kept_address(k_blocks)), all_staying = operand(kept_address(staying));
+  Tiles ahead(n, g, height);  // the next tile of this warpgroup
   if (group > 0) ahead.next();
   wait_for_previous();
-  let_next_start();
+  launch_dependents();
   load(ahead);
   const float alpha = scalars[0], momentum = scalars[1], rate = scalars[2];
 #pragma unroll 1
-  for (Turns tile(n, g, height); tile; tile.next()) {
+  for (Tiles tile(n, g, height); tile; tile.next()) {
     const int i = tile.i;
     if (i % WGS != group) continue;
     float sum[TILE / 2] = {};
     const int runs = tile.runs;
     const bool last = tile.last_of_run();
-    Place<STAGES> place(i * count * PARTS), used = place;
-    // Slice s, the parts of which are from `used` on, is multiplied: their places are free, and after the last tile of a run those that stayed.
+    Stage<STAGES> stage(i * count * PARTS), used = stage;
+    // K-block s, the parts of which are from `used` on, is multiplied: their stages are free, and after the last tile of a run those that stayed.
     auto release = [&](int s) {
 #pragma unroll
       for (int p = 0; p < PARTS; ++p, used.next())
@@ -108,18 +108,18 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
     if (i > 0) barrier_wait(turn + group, (i - (group == 0)) / WGS % 2);
 #pragma unroll 1
     for (int s = 0; s < count; ++s) {
-      const uint64_t stays = further(all_staying, s * PARTS * SLICE_BYTES);
+      const uint64_t stays = further(all_staying, s * PARTS * K_BLOCK_BYTES);
       stays_here.wait(s, runs % 2);
 #pragma unroll
-      for (int p = 0; p < PARTS; ++p, place.next()) {
-        passes_here.wait(place.at, place.parity);
-        const uint64_t passes = further(passing, place.at * SLICE_BYTES);
+      for (int p = 0; p < PARTS; ++p, stage.next()) {
+        passes_here.wait(stage.at, stage.parity);
+        const uint64_t passes = further(passing, stage.at * K_BLOCK_BYTES);
         wgmma_fence();
 #pragma unroll
-        for (int k = 0; k < SLICE_DEPTH / 16; ++k) {
+        for (int k = 0; k < K_BLOCK_DEPTH / 16; ++k) {
           // sum += h x, of which one passes and the other stays.
           auto multiply = [&](int part) {
-            Wgmma<__half, TILE, true, true>::run(sum, further(passes, 16 * BLOCK_LINE * k), further(stays, part * SLICE_BYTES + 16 * BLOCK_LINE * k));
+            Wgmma<__half, TILE, true, true>::run(sum, further(passes, 16 * BLOCK_LINE * k), further(stays, part * K_BLOCK_BYTES + 16 * BLOCK_LINE * k));
           };
           multiply(0);
           if (p == 0) multiply(1);
@@ -129,7 +129,7 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
       wgmma_wait<1>();
       if (s > 0) release(s - 1);
     }
-    // All slices have come: the next warpgroup may wait for its own.
+    // All k-blocks have come: the next warpgroup may wait for its own.
     if (threadIdx.x % 128 == 0) barrier_arrive(turn + (group + 1) % WGS);
     wgmma_wait<0>();
     summed(sum);

@@ -1,12 +1,12 @@
 // sm_90a/contrast_step_small.cu: one update of contrastive learning of a small matrix, from states in one part or in two, by the products of
 // warpgroups of capability 9.0. The formulas are those of ../contrast_step.cu.
 //
-// A block sums the gradient of a tile of 64 x 64 weights: a thread of a further warp copies slices of both sides of the states, DEPTH rows at a time,
+// A block sums the gradient of a tile of 64 x 64 weights: a thread of a further warp copies k-blocks of both sides of the states, DEPTH rows at a time,
 // through a ring, and a warpgroup multiplies them. Where the sums are long and the tiles few, the two blocks of a cluster share a tile: each sums
-// half of the slices, then each finishes half of the lines from both sums. Weights and velocities come into registers while slices are multiplied.
+// half of the k-blocks, then each finishes half of the lines from both sums. Weights and velocities come into registers while k-blocks are multiplied.
 // Two blocks fit on a multiprocessor, so that those of the biases run beside the tiles.
 //
-// A number in two parts is the sum of two f16 ones: g = hi lo + lo hi + hi hi. The slices of both phases take turns, so that what has been summed
+// A number in two parts is the sum of two f16 ones: g = hi lo + lo hi + hi hi. The k-blocks of both phases take turns, so that what has been summed
 // stays small: tensor cores cut off what lies below 2^-24 of it or so.
 //
 // arrays   h_map, x_map: the states h and x as tensor maps of 64 columns by DEPTH rows, third dimension the plane, fourth, of two parts, the part; the
@@ -14,7 +14,7 @@
 // scalars  rows and cols multiples of 8; others as in ../contrast_step.cu
 // launch   1-D, clusters of CLUSTER: CLUSTER blocks for each tile of the weights, columns fastest, then a block for each 32 hidden and each 32
 //          visible units, made up to whole clusters; Shape::THREADS threads
-// shared   the slices of a block, at most STAGES, and 1 KB to align them, but for the tile of sums, which takes their place, at least TILE_BYTES
+// shared   the k-blocks of a block, at most STAGES, and 1 KB to align them, but for the tile of sums, which takes their place, at least TILE_BYTES
 // cost     4 batch rows cols FLOP, three times that with two parts; operands once for each tile, from the second-level cache: 54 MB at [504, 784]
 //          and 512 rows in two parts, where it takes 16 us on an H200
 // NaN      propagates
@@ -38,8 +38,8 @@ struct Shape {
   using T = T_;
   using V = V_;  // of velocities
   static constexpr int PARTS = PARTS_, CLUSTER = CLUSTER_, THREADS = MULTIPLYING + 32;
-  // Of two parts, slices half as deep leave more places in the ring.
-  static constexpr int DEPTH = 64 / PARTS, SIDE = DEPTH * BLOCK_LINE, BYTES = 2 * PARTS * SIDE;  // of one part of a side, of a slice
+  // Of two parts, k-blocks half as deep leave more stages in the ring.
+  static constexpr int DEPTH = 64 / PARTS, SIDE = DEPTH * BLOCK_LINE, BYTES = 2 * PARTS * SIDE;  // of one part of a side, of a k-block
   static constexpr int STAGES = RING / BYTES;
   static constexpr int EACH = TILE * FOURS / MULTIPLYING / CLUSTER;  // fours that a thread finishes
 };
@@ -72,18 +72,18 @@ __device__ __forceinline__ void step_biases_of(const Arguments<typename H::T, ty
   if (block == 0 && threadIdx.x == 0) *a.counter += n.by;
 }
 
-// Starts the copies of slices first .. first + count of both sides, in turn, one thread. Even slices are of the negative phase, odd ones of the
+// Starts the copies of k-blocks first .. first + count of both sides, in turn, one thread. Even k-blocks are of the negative phase, odd ones of the
 // positive.
 template <typename H>
-__device__ __forceinline__ void copy_slices(const Arguments<typename H::T, typename H::V>& a, unsigned char* slices, uint64_t* full, uint64_t* empty,
+__device__ __forceinline__ void copy_k_blocks(const Arguments<typename H::T, typename H::V>& a, unsigned char* k_blocks, uint64_t* full, uint64_t* empty,
                                             int row0, int col0, int first, int count) {
-  Place<H::STAGES> place;
+  Stage<H::STAGES> stage;
 #pragma unroll 1
-  for (int i = 0; i < count; ++i, place.next()) {
+  for (int i = 0; i < count; ++i, stage.next()) {
     const int plane = (first + i) % 2, k = (first + i) / 2 * H::DEPTH;
-    barrier_wait(empty + place.at, place.parity ^ 1);
-    unsigned char* to = slices + place.at * H::BYTES;
-    uint64_t* here = full + place.at;
+    barrier_wait(empty + stage.at, stage.parity ^ 1);
+    unsigned char* to = k_blocks + stage.at * H::BYTES;
+    uint64_t* here = full + stage.at;
     barrier_expect(here, H::BYTES);
     auto start = [&](const TensorMap& map, int column, int part) {
       if (H::PARTS == 1) copy_block(to, &map, column, k, plane, here);
@@ -109,7 +109,7 @@ __device__ __forceinline__ void contrast_step(const Arguments<typename H::T, typ
     if (threadIdx.x < MULTIPLYING) step_biases_of<H>(a, blockIdx.x - blocks, reinterpret_cast<float*>(memory));
     return;
   }
-  unsigned char* slices = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  unsigned char* k_blocks = memory + (1024 - shared_address(memory) % 1024) % 1024;
   const int rank = blockIdx.x % H::CLUSTER, at = blockIdx.x / H::CLUSTER, row0 = at / across * TILE, col0 = at % across * TILE;
   const int warp = warp_of_block(), lane = threadIdx.x % 32;
   const int all = 2 * ((n.batch + H::DEPTH - 1) / H::DEPTH), first = all * rank / H::CLUSTER, count = all * (rank + 1) / H::CLUSTER - first;
@@ -123,7 +123,7 @@ __device__ __forceinline__ void contrast_step(const Arguments<typename H::T, typ
   __syncthreads();
   if (threadIdx.x >= MULTIPLYING) {
     wait_for_previous();
-    if (lane == 0) copy_slices<H>(a, slices, full, empty, row0, col0, first, count);
+    if (lane == 0) copy_k_blocks<H>(a, k_blocks, full, empty, row0, col0, first, count);
     return;  // all copies are waited for by others
   }
 
@@ -145,18 +145,18 @@ __device__ __forceinline__ void contrast_step(const Arguments<typename H::T, typ
 
   float sum[TILE / 2] = {};
   const Barriers here(full), used(empty);
-  const uint64_t first_slice = operand(kept_address(slices));
-  Place<H::STAGES> place;
-  int last_place = 0;
+  const uint64_t first_k_block = operand(kept_address(k_blocks));
+  Stage<H::STAGES> stage;
+  int last_stage = 0;
 #pragma unroll 1
-  for (int i = 0; i < count; ++i, place.next()) {
-    here.wait(place.at, place.parity);
-    const uint64_t slice = further(first_slice, place.at * H::BYTES);
+  for (int i = 0; i < count; ++i, stage.next()) {
+    here.wait(stage.at, stage.parity);
+    const uint64_t k_block = further(first_k_block, stage.at * H::BYTES);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < H::DEPTH / 16; ++k) {
       auto multiply = [&](int h_part, int x_part) {
-        const uint64_t of_k = further(slice, 16 * BLOCK_LINE * k);
+        const uint64_t of_k = further(k_block, 16 * BLOCK_LINE * k);
         Wgmma<typename H::T, TILE, true, true>::run(sum, further(of_k, 2 * h_part * H::SIDE), further(of_k, (2 * x_part + 1) * H::SIDE));
       };
       if (H::PARTS == 2) {
@@ -166,17 +166,17 @@ __device__ __forceinline__ void contrast_step(const Arguments<typename H::T, typ
       multiply(0, 0);
     }
     wgmma_commit();
-    // The products of the slice before are done: its place is free.
+    // The products of the k-block before are done: its stage is free.
     wgmma_wait<1>();
-    if (i > 0 && threadIdx.x == 0) used.arrive(last_place);
-    last_place = place.at;
+    if (i > 0 && threadIdx.x == 0) used.arrive(last_stage);
+    last_stage = stage.at;
   }
   wgmma_wait<0>();
   summed(sum);
 
   all_multiplied<MULTIPLYING>();
   // A lane holds columns 2t and 2t + 1 of lines g and g + 8 of each eight columns; through shared memory each warp gets whole lines.
-  float* tile = reinterpret_cast<float*>(slices);
+  float* tile = reinterpret_cast<float*>(k_blocks);
 #pragma unroll
   for (int c = 0; c < TILE / 8; ++c)
 #pragma unroll

@@ -2,16 +2,16 @@
 // they multiply.
 //
 // The weights are those of the patches of a grid, or one matrix: that of a grid of one patch. The states of visible units stay in shared memory for
-// tiles below each other; those of hidden units pass through a ring, slice after slice.
+// tiles below each other; those of hidden units pass through a ring, k-block after k-block.
 #pragma once
 
 #include "layers/contrast_numbers.cuh"
 #include "core/patches.cuh"
-#include "layers/sm_90a/contrast_square.cuh"
+#include "layers/sm_90a/contrast_subtile.cuh"
 
-constexpr int SLICE_DEPTH = 64;  // rows of a slice
-constexpr int SLICES = 6;        // of both phases, at most
-constexpr int SLICE_BYTES = SLICE_DEPTH * BLOCK_LINE;  // of one part
+constexpr int K_BLOCK_DEPTH = 64;  // rows of a k-block
+constexpr int K_BLOCKS = 6;        // of both phases, at most
+constexpr int K_BLOCK_BYTES = K_BLOCK_DEPTH * BLOCK_LINE;  // of one part
 constexpr int SHARED = 217 * 1024;
 constexpr int ONES_BYTES = 2048;    // of contrast_step.cu, behind these. A block of contrast_biases fits beside both
 
@@ -20,9 +20,9 @@ constexpr int ONES_BYTES = 2048;    // of contrast_step.cu, behind these. A bloc
 // where each has a stretch of its own, memory is a tenth to a fifth slower (186 us against 156 for the weights of [256, 192, 576] and states of one
 // part). They begin with the last rows, which the products before have just read, and end with the first, which the products after read first: that
 // saves 2 % of all four together. What waits for products takes a stretch DOWN the columns, in which these states stay for longest. A tile is WIDE
-// squares side by side. The places are counted on: a division takes as long as a tile's products of some slices.
+// subtiles side by side. The positions are counted on: a division takes as long as a tile's products of some k-blocks.
 template <bool PATCHES, bool DOWN, int WIDE = 1>
-struct Walk {
+struct Schedule {
   static constexpr int COLS = WIDE * TILE;
   const Grid& g;
   const int rows, cols, down, across, height, bands;  // rows and columns of a matrix, its tiles, tiles of a run, runs below each other
@@ -31,7 +31,7 @@ struct Walk {
   int left;                    // tiles if DOWN, otherwise runs: this one and those to come
   int matrices_on, bands_on, cols_on;  // from a run of this block to its next
 
-  __device__ Walk(const Numbers& n, const Grid& g, int height)
+  __device__ Schedule(const Numbers& n, const Grid& g, int height)
       : g(g),
         rows(n.rows),
         cols(n.cols),
@@ -69,11 +69,11 @@ struct Walk {
   __device__ bool alone() const { return ((moves() ? row0() / TILE : i) & ((1 << (31 - __clz(across))) - 1)) == col; }
   __device__ int row0() const { return matrix_here() * rows + (band_here() * height + row) * TILE; }
   __device__ int col0() const { return col * COLS; }
-  // Squares of the tile that begin within the matrix.
-  __device__ int squares() const { return WIDE == 1 ? 1 : min(WIDE, (cols - col0() + TILE - 1) / TILE); }
-  // Where the columns of x for a square begin in a row of it.
-  __device__ int x0(int square) const {
-    const int at = col0() + square * TILE;
+  // Subtiles of the tile that begin within the matrix.
+  __device__ int subtiles() const { return WIDE == 1 ? 1 : min(WIDE, (cols - col0() + TILE - 1) / TILE); }
+  // Where the columns of x for a subtile begin in a row of it.
+  __device__ int x0(int subtile) const {
+    const int at = col0() + subtile * TILE;
     return PATCHES ? g.origin(matrix_here()) + g.entry(at) : at;
   }
 
@@ -85,57 +85,57 @@ struct Walk {
 };
 
 // States of both sides, as tensor maps of 64 columns by 64 rows, third dimension the plane and fourth, of two parts, the part. PARTS: of a number;
-// ALTERNATE: slices of both planes take turns.
-template <typename Turns, int PARTS, bool ALTERNATE>
+// ALTERNATE: k-blocks of both planes take turns.
+template <typename Tiles, int PARTS, bool ALTERNATE>
 struct States {
-  static constexpr int STAYING = PARTS * Turns::COLS / TILE;  // blocks of a slice that stays
+  static constexpr int STAYING = PARTS * Tiles::COLS / TILE;  // blocks of a k-block that stays
   const TensorMap& h_map;
   const TensorMap& x_map;
   const Numbers& n;
   const Grid& g;
-  int of_phase;  // slices
+  int of_phase;  // k-blocks
   int height;    // of a run of tiles
 
-  // Starts the copy of a part of slice s of one side.
-  __device__ void copy_slice(unsigned char* to, const TensorMap& map, int along, int s, int part, uint64_t* here) const {
-    const int plane = ALTERNATE ? s % 2 : s >= of_phase, row = (ALTERNATE ? s / 2 : s - plane * of_phase) * SLICE_DEPTH;
+  // Starts the copy of a part of k-block s of one side.
+  __device__ void copy_k_block(unsigned char* to, const TensorMap& map, int along, int s, int part, uint64_t* here) const {
+    const int plane = ALTERNATE ? s % 2 : s >= of_phase, row = (ALTERNATE ? s / 2 : s - plane * of_phase) * K_BLOCK_DEPTH;
     if (PARTS == 1) copy_block(to, &map, along, row, plane, here);
     else copy_block(to, &map, along, row, plane, part, here);
   }
 
-  // Copies the slices of x that stay, of every run of tiles, one thread: each slice as soon as the products of the run before no longer need
+  // Copies the k-blocks of x that stay, of every run of tiles, one thread: each k-block as soon as the products of the run before no longer need
   // its place.
-  __device__ void copy_staying(unsigned char* slices, uint64_t* here, uint64_t* free) const {
+  __device__ void copy_staying(unsigned char* k_blocks, uint64_t* here, uint64_t* free) const {
     int runs = -1;
 #pragma unroll 1
-    for (Turns turn(n, g, height); turn; turn.next()) {
-      if (turn.runs == runs) continue;
-      runs = turn.runs;
-      const int blocks = PARTS * turn.squares();
+    for (Tiles tile(n, g, height); tile; tile.next()) {
+      if (tile.runs == runs) continue;
+      runs = tile.runs;
+      const int blocks = PARTS * tile.subtiles();
 #pragma unroll 1
       for (int s = 0; s < 2 * of_phase; ++s) {
         if (runs > 0) barrier_wait(free + s, (runs - 1) % 2);
-        barrier_expect(here + s, blocks * SLICE_BYTES);
+        barrier_expect(here + s, blocks * K_BLOCK_BYTES);
 #pragma unroll
         for (int b = 0; b < STAYING; ++b)
-          if (b < blocks) copy_slice(slices + (s * STAYING + b) * SLICE_BYTES, x_map, turn.x0(b / PARTS), s, b % PARTS, here + s);
+          if (b < blocks) copy_k_block(k_blocks + (s * STAYING + b) * K_BLOCK_BYTES, x_map, tile.x0(b / PARTS), s, b % PARTS, here + s);
       }
     }
   }
 
-  // Copies the slices of h that pass, of every tile, each part through the next of STAGES places, one thread.
+  // Copies the k-blocks of h that pass, of every tile, each part through the next of STAGES stages, one thread.
   template <int STAGES>
-  __device__ void copy_passing(unsigned char* slices, uint64_t* full, uint64_t* empty) const {
-    Place<STAGES> place;
+  __device__ void copy_passing(unsigned char* k_blocks, uint64_t* full, uint64_t* empty) const {
+    Stage<STAGES> stage;
 #pragma unroll 1
-    for (Turns turn(n, g, height); turn; turn.next()) {
-      const int row0 = turn.row0();
+    for (Tiles tile(n, g, height); tile; tile.next()) {
+      const int row0 = tile.row0();
 #pragma unroll 1
       for (int s = 0; s < 2 * of_phase; ++s)
 #pragma unroll
-        for (int p = 0; p < PARTS; ++p, place.next()) {
-          uint64_t* here = announce(full, empty, place, SLICE_BYTES);
-          copy_slice(slices + place.at * SLICE_BYTES, h_map, row0, s, p, here);
+        for (int p = 0; p < PARTS; ++p, stage.next()) {
+          uint64_t* here = announce(full, empty, stage, K_BLOCK_BYTES);
+          copy_k_block(k_blocks + stage.at * K_BLOCK_BYTES, h_map, row0, s, p, here);
         }
     }
   }

@@ -1,20 +1,20 @@
 // product_tile.cuh: the tile of a product of 16-bit numbers, or of numbers in two parts, by the products of warpgroups of capability 9.0, and what is
 // done with its entries, in one kernel.
 //
-// A block sums a tile of 64 WGS x TN entries: one thread of a further warp copies slices of both operands, DEPTH entries of the depth at a
-// time, through a ring of STAGES places; WGS warpgroups multiply them. Blocks of a cluster share a tile: each sums a stretch of the depth,
+// A block sums a tile of 64 WGS x TN entries: one thread of a further warp copies k-blocks of both operands, DEPTH entries of the depth at a
+// time, through a ring of STAGES stages; WGS warpgroups multiply them. Blocks of a cluster share a tile: each sums a stretch of the depth,
 // then each finishes a part of the rows from everyone's sums, read from their shared memory. `sum_tile` is for any operands, `tile_of_product` for
 // two matrices.
 //
 // A number in two parts is the sum of two f16 ones, and the product of both second parts is left out. Tensor cores cut off what lies below
-// 2^-24 of a sum or so, where f32 rounds, and over a long sum that adds up: the sums of a slice, those with second parts first, are added to f32
+// 2^-24 of a sum or so, where f32 rounds, and over a long sum that adds up: the sums of a k-block, those with second parts first, are added to f32
 // ones outside. Numbers in one part are summed in the tensor cores.
 //
-// arrays   a: PA of [m, k]; b: PB of [n, k] (straight) or [k, n] (turned), T, as tensor maps of blocks of DEPTH entries (b turned: 64) by 64 WGS and TN
+// arrays   a: PA of [m, k]; b: PB of [n, k] (K-major) or [k, n] (transposed), T, as tensor maps of blocks of DEPTH entries (b transposed: 64) by 64 WGS and TN
 //          or DEPTH lines, their third dimension the part
 // scalars  n a multiple of 4, rows of a and b of 8 entries
 // launch   grid (S * tiles across n, tiles across m), clusters of S <= MOST along x; Shape::BLOCK threads
-// shared   the slices of a block, at most STAGES, and 1 KB to align them; the tile of sums takes their place
+// shared   the k-blocks of a block, at most STAGES, and 1 KB to align them; the tile of sums takes their place
 // cost     2mnk FLOP for each pair of parts; operands once for each tile
 #pragma once
 
@@ -25,28 +25,28 @@
 constexpr int RING = 216 * 1024;  // at most
 constexpr int MOST = 8;           // blocks of a cluster
 
-// PA and PB: parts of a and of b. ALONE: each of two turned blocks of 64 columns has slices of its own, too. Both then always have products of their own:
+// PA and PB: parts of a and of b. ALONE: each of two transposed blocks of 64 columns has k-blocks of its own, too. Both then always have products of their own:
 // with those of both together there are not enough registers.
-template <int WGS_, int TN_, bool TURNED_, typename T_, int PA_, int PB_, bool ALONE_ = false>
+template <int WGS_, int TN_, bool TRANSPOSED_, typename T_, int PA_, int PB_, bool ALONE_ = false>
 struct Shape {
   using T = T_;
   static constexpr int WGS = WGS_, TN = TN_, TM = 64 * WGS, PA = PA_, PB = PB_;
-  static constexpr bool TURNED = TURNED_, ALONE = ALONE_, EXACT = PB == 2;  // sums are added outside the tensor cores
+  static constexpr bool TRANSPOSED = TRANSPOSED_, ALONE = ALONE_, EXACT = PB == 2;  // sums are added outside the tensor cores
   static constexpr int THREADS = 128 * WGS;  // that multiply
-  // Of four parts, slices half as deep leave more places in the ring.
-  static constexpr int DEPTH = PA == 2 ? 32 : 64, LINE = 2 * DEPTH, B_LINE = TURNED ? BLOCK_LINE : LINE;
-  static constexpr int A_BYTES = TM * LINE, B_BYTES = TN * LINE, BYTES = PA * A_BYTES + PB * B_BYTES;  // of a slice
+  // Of four parts, k-blocks half as deep leave more stages in the ring.
+  static constexpr int DEPTH = PA == 2 ? 32 : 64, LINE = 2 * DEPTH, B_LINE = TRANSPOSED ? BLOCK_LINE : LINE;
+  static constexpr int A_BYTES = TM * LINE, B_BYTES = TN * LINE, BYTES = PA * A_BYTES + PB * B_BYTES;  // of a k-block
   static constexpr int STAGES = RING / BYTES < 8 ? RING / BYTES : 8;
   static constexpr int TILE_LINE = TN + 4;
   static constexpr int N = ALONE ? 64 : TN;                    // columns of one product
-  static constexpr int BLOCK_BYTES = DEPTH * BLOCK_LINE;       // of a turned block
+  static constexpr int BLOCK_BYTES = DEPTH * BLOCK_LINE;       // of a transposed block
   // Both sums of a warpgroup of three take more registers than a quarter of all.
   static constexpr bool UNEVEN = EXACT && WGS == 3 && TN > 64;
   // Registers are given by warpgroups, so a whole one copies where there is more than one.
   static constexpr int BLOCK = THREADS + (WGS == 1 ? 32 : 128);
-  static constexpr int BLOCKS = TURNED ? TN / 64 : 1;
-  static_assert(!TURNED || TN % 64 == 0, "a turned operand comes in blocks of 64 columns");
-  static_assert(!ALONE || (TURNED && TN == 128), "two of them may be alone");
+  static constexpr int BLOCKS = TRANSPOSED ? TN / 64 : 1;
+  static_assert(!TRANSPOSED || TN % 64 == 0, "a transposed operand comes in blocks of 64 columns");
+  static_assert(!ALONE || (TRANSPOSED && TN == 128), "two of them may be alone");
 };
 
 // A product of [m, k] by [k, n] and the blocks that share a tile.
@@ -56,11 +56,11 @@ struct Extent {
 
 // The ring as the thread that copies sees it.
 struct Ring {
-  unsigned char* slices;
+  unsigned char* k_blocks;
   uint64_t *full, *empty;
 };
 
-// How many slices there are for every block of columns, and before and after these for the first and for the last of two blocks ALONE.
+// How many k-blocks there are for every block of columns, and before and after these for the first and for the last of two blocks ALONE.
 struct Slices {
   int all, first = 0, last = 0;
 };
@@ -90,40 +90,40 @@ struct Sums {
   }
 };
 
-// sum += a b, or sum = a b without ADD, for products FROM to TO of N columns over the depth of a slice; a and b: 64 rows and TN columns of one part.
+// sum += a b, or sum = a b without ADD, for products FROM to TO of N columns over the depth of a k-block; a and b: 64 rows and TN columns of one part.
 template <typename H, int FROM, int TO, bool ADD>
-__device__ __forceinline__ void multiply_slice(float (&sum)[H::TN / 2], uint64_t a, uint64_t b) {
-  using Product = Wgmma<typename H::T, H::N, false, H::TURNED>;
+__device__ __forceinline__ void multiply_k_block(float (&sum)[H::TN / 2], uint64_t a, uint64_t b) {
+  using Product = Wgmma<typename H::T, H::N, false, H::TRANSPOSED>;
 #pragma unroll
   for (int k = 0; k < H::DEPTH / 16; ++k) {
     // 16 entries are 32 bytes of a line, or 16 lines.
-    const uint64_t of_a = further(a, 32 * k), of_b = further(b, FROM * H::BLOCK_BYTES + (H::TURNED ? 16 * BLOCK_LINE : 32) * k);
+    const uint64_t of_a = further(a, 32 * k), of_b = further(b, FROM * H::BLOCK_BYTES + (H::TRANSPOSED ? 16 * BLOCK_LINE : 32) * k);
     if (ADD || k > 0) Product::template run<FROM * H::N / 2, true>(sum, of_a, of_b);
     else Product::template run<FROM * H::N / 2, false>(sum, of_a, of_b);
   }
-  if constexpr (FROM + 1 < TO) multiply_slice<H, FROM + 1, TO, ADD>(sum, a, b);
+  if constexpr (FROM + 1 < TO) multiply_k_block<H, FROM + 1, TO, ADD>(sum, a, b);
 }
 
-// The operands of a warpgroup in the places of the ring, in their first parts.
+// The operands of a warpgroup in the stages of the ring, in their first parts.
 template <typename H>
 struct Operands {
   uint64_t first_a, first_b;
-  __device__ explicit Operands(const unsigned char* slices) {
-    const uint32_t at = kept_address(slices);
+  __device__ explicit Operands(const unsigned char* k_blocks) {
+    const uint32_t at = kept_address(k_blocks);
     first_a = operand<H::LINE>(at + warp_of_block() / 4 * 64 * H::LINE);
-    first_b = operand<H::B_LINE>(at + H::PA * H::A_BYTES, H::TURNED ? H::BLOCK_BYTES : 0);
+    first_b = operand<H::B_LINE>(at + H::PA * H::A_BYTES, H::TRANSPOSED ? H::BLOCK_BYTES : 0);
   }
-  __device__ uint64_t a(int place) const { return further(first_a, place * H::BYTES); }
-  __device__ uint64_t b(int place) const { return further(first_b, place * H::BYTES); }
+  __device__ uint64_t a(int stage) const { return further(first_a, stage * H::BYTES); }
+  __device__ uint64_t b(int stage) const { return further(first_b, stage * H::BYTES); }
 };
 
-// The tile of this block's cluster. One thread calls copy(ring), which copies the slices in turn; the threads that multiply then call finish(sums),
+// The tile of this block's cluster. One thread calls copy(ring), which copies the k-blocks in turn; the threads that multiply then call finish(sums),
 // and this says whether the thread is one of them. All have waited for the launch before when copy and finish are called.
 template <typename H, typename Copy, typename Finish>
 __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, Finish finish) {
   extern __shared__ unsigned char memory[];
   __shared__ uint64_t full[H::STAGES], empty[H::STAGES];
-  unsigned char* slices = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  unsigned char* k_blocks = memory + (1024 - shared_address(memory) % 1024) % 1024;
   const int rank = blockIdx.x % cluster, warp = warp_of_block(), lane = threadIdx.x % 32;
 
   if (threadIdx.x == 0) {
@@ -132,47 +132,47 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
   }
   __syncthreads();
   wait_for_previous();
-  let_next_start();
+  launch_dependents();
 
   if (warp >= 4 * H::WGS) {
     if (H::UNEVEN) give_registers<32>();
-    if (warp == 4 * H::WGS && lane == 0) copy(Ring{slices, full, empty});
+    if (warp == 4 * H::WGS && lane == 0) copy(Ring{k_blocks, full, empty});
     return false;  // all copies are waited for by others
   }
   if (H::UNEVEN) take_registers<160>();
   float sum[H::TN / 2] = {}, exact[H::EXACT ? H::TN / 2 : 1] = {};
   const Barriers here(full), used(empty);
-  const Operands<H> operands(slices);
-  auto release = [&](int place) {
-    if (threadIdx.x % 128 == 0) used.arrive(place);
+  const Operands<H> operands(k_blocks);
+  auto release = [&](int stage) {
+    if (threadIdx.x % 128 == 0) used.arrive(stage);
   };
-  int s = 0, last_place = 0;
-  Place<H::STAGES> place;
+  int s = 0, last_stage = 0;
+  Stage<H::STAGES> stage;
   auto multiply_to = [&](auto from, auto to, int end) {
     constexpr int FROM = decltype(from)::value, TO = decltype(to)::value;
 #pragma unroll 1
-    for (; s < end; ++s, place.next()) {
-      here.wait(place.at, place.parity);
-      const uint64_t a = operands.a(place.at), b = operands.b(place.at);
+    for (; s < end; ++s, stage.next()) {
+      here.wait(stage.at, stage.parity);
+      const uint64_t a = operands.a(stage.at), b = operands.b(stage.at);
       wgmma_fence();
       if constexpr (H::EXACT) {
         // The products with second parts first: less is cut off while the sum is small.
-        multiply_slice<H, FROM, TO, false>(sum, a, further(b, H::B_BYTES));
-        if constexpr (H::PA == 2) multiply_slice<H, FROM, TO, true>(sum, further(a, H::A_BYTES), b);
-        multiply_slice<H, FROM, TO, true>(sum, a, b);
+        multiply_k_block<H, FROM, TO, false>(sum, a, further(b, H::B_BYTES));
+        if constexpr (H::PA == 2) multiply_k_block<H, FROM, TO, true>(sum, further(a, H::A_BYTES), b);
+        multiply_k_block<H, FROM, TO, true>(sum, a, b);
         wgmma_commit();
         wgmma_wait<0>();
-        release(place.at);
+        release(stage.at);
         summed(sum, FROM * H::N / 2, TO * H::N / 2);
 #pragma unroll
         for (int i = FROM * H::N / 2; i < TO * H::N / 2; ++i) exact[i] += sum[i];
       } else {
-        multiply_slice<H, FROM, TO, true>(sum, a, b);
+        multiply_k_block<H, FROM, TO, true>(sum, a, b);
         wgmma_commit();
-        // The products of the slice before are done: its place is free.
+        // The products of the k-block before are done: its stage is free.
         wgmma_wait<1>();
-        if (s > 0) release(last_place);
-        last_place = place.at;
+        if (s > 0) release(last_stage);
+        last_stage = stage.at;
       }
     }
     wgmma_wait<0>();
@@ -185,7 +185,7 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
   if constexpr (H::ALONE) multiply_to(Number<1>(), all, count.first + count.all + count.last);
   all_multiplied<H::THREADS>();
 
-  float* tile = reinterpret_cast<float*>(slices);
+  float* tile = reinterpret_cast<float*>(k_blocks);
 #pragma unroll
   for (int c = 0; c < H::TN / 8; ++c)
 #pragma unroll
@@ -202,21 +202,21 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
   return true;
 }
 
-// Starts the copies of `count` slices of both operands in turn, from `first` on, each `step` further along the depth, one thread.
+// Starts the copies of `count` k-blocks of both operands in turn, from `first` on, each `step` further along the depth, one thread.
 template <typename H>
-__device__ __forceinline__ void copy_slices(const Ring& ring, const TensorMap& a_map, const TensorMap& b_map, int row0, int col0, int first,
+__device__ __forceinline__ void copy_k_blocks(const Ring& ring, const TensorMap& a_map, const TensorMap& b_map, int row0, int col0, int first,
                                             int step, int count) {
-  Place<H::STAGES> place;
+  Stage<H::STAGES> stage;
 #pragma unroll 1
-  for (int s = 0; s < count; ++s, place.next()) {
+  for (int s = 0; s < count; ++s, stage.next()) {
     const int k = (first + step * s) * H::DEPTH;
-    uint64_t* here = announce(ring.full, ring.empty, place, H::BYTES);
-    unsigned char* to = ring.slices + place.at * H::BYTES;
+    uint64_t* here = announce(ring.full, ring.empty, stage, H::BYTES);
+    unsigned char* to = ring.k_blocks + stage.at * H::BYTES;
 #pragma unroll
     for (int p = 0; p < H::PA; ++p, to += H::A_BYTES) copy_block(to, &a_map, k, row0, p, here);
 #pragma unroll
     for (int p = 0; p < H::PB; ++p, to += H::B_BYTES) {
-      if (H::TURNED) {
+      if (H::TRANSPOSED) {
 #pragma unroll
         for (int c = 0; c < H::BLOCKS; ++c) copy_block(to + c * H::BLOCK_BYTES, &b_map, col0 + 64 * c, k, p, here);
       } else {
@@ -234,16 +234,16 @@ __device__ __forceinline__ bool tile_of_product(const TensorMap& a_map, const Te
   const int cluster = n.cluster, rank = blockIdx.x % cluster;
   const int row0 = blockIdx.y * H::TM, col0 = blockIdx.x / cluster * H::TN;
   const int all = (n.k + H::DEPTH - 1) / H::DEPTH;
-  // A turned operand lies in memory along the depth. All blocks go through it together and from its end, which the product of the straight operand
+  // A transposed operand lies in memory along the depth. All blocks go through it together and from its end, which the product of the K-major operand
   // before has read last, as products up and down take turns.
   const int begin_at = all * rank / cluster;
-  const int first = H::TURNED ? all - 1 - rank : begin_at, step = H::TURNED ? -cluster : 1;
-  const int count = H::TURNED ? (all - rank + cluster - 1) / cluster : all * (rank + 1) / cluster - begin_at;
+  const int first = H::TRANSPOSED ? all - 1 - rank : begin_at, step = H::TRANSPOSED ? -cluster : 1;
+  const int count = H::TRANSPOSED ? (all - rank + cluster - 1) / cluster : all * (rank + 1) / cluster - begin_at;
   if (threadIdx.x == 0) {
     prefetch_map(&a_map);
     prefetch_map(&b_map);
   }
-  auto copy = [&](const Ring& ring) { copy_slices<H>(ring, a_map, b_map, row0, col0, first, step, count); };
+  auto copy = [&](const Ring& ring) { copy_k_blocks<H>(ring, a_map, b_map, row0, col0, first, step, count); };
   return sum_tile<H>(cluster, {count}, copy, [&](const Sums<H>& sums) {
     const int col = col0 + sums.along(), end = min(sums.end, n.m - row0);
     if (col >= n.n) return;  // n is a multiple of 4

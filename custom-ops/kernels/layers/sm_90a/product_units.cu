@@ -38,24 +38,24 @@ __device__ __forceinline__ void product_units(typename H::T* out, const float* b
 #define PARAMETERS(T)                                                                                             \
   (T * out, const float* bias, const long long* counter, const __grid_constant__ TensorMap a_map,                 \
    const __grid_constant__ TensorMap b_map, const __grid_constant__ Numbers n)
-#define PRODUCT_UNITS(NAME, WGS, TN, TURNED, T, PA, PB)                                                           \
-  OF_TILE(NAME, PARAMETERS(T), product_units<H>(out, bias, counter, a_map, b_map, n), WGS, TN, TURNED, T, PA, PB)
+#define PRODUCT_UNITS(NAME, WGS, TN, TRANSPOSED, T, PA, PB)                                                           \
+  OF_TILE(NAME, PARAMETERS(T), product_units<H>(out, bias, counter, a_map, b_map, n), WGS, TN, TRANSPOSED, T, PA, PB)
 #define OF_WIDTHS(NAME, WGS, T)                                                                                              \
-  PRODUCT_UNITS(NAME##_straight_##WGS##x64, WGS, 64, false, T, 1, 1)                                                         \
-  PRODUCT_UNITS(NAME##_straight_##WGS##x96, WGS, 96, false, T, 1, 1)                                                         \
-  PRODUCT_UNITS(NAME##_straight_##WGS##x128, WGS, 128, false, T, 1, 1)                                                       \
-  PRODUCT_UNITS(NAME##_straight_##WGS##x192, WGS, 192, false, T, 1, 1)                                                       \
-  PRODUCT_UNITS(NAME##_turned_##WGS##x64, WGS, 64, true, T, 1, 1)                                                            \
-  PRODUCT_UNITS(NAME##_turned_##WGS##x128, WGS, 128, true, T, 1, 1)                                                          \
-  PRODUCT_UNITS(NAME##_turned_##WGS##x192, WGS, 192, true, T, 1, 1)
+  PRODUCT_UNITS(NAME##_k_major_##WGS##x64, WGS, 64, false, T, 1, 1)                                                         \
+  PRODUCT_UNITS(NAME##_k_major_##WGS##x96, WGS, 96, false, T, 1, 1)                                                         \
+  PRODUCT_UNITS(NAME##_k_major_##WGS##x128, WGS, 128, false, T, 1, 1)                                                       \
+  PRODUCT_UNITS(NAME##_k_major_##WGS##x192, WGS, 192, false, T, 1, 1)                                                       \
+  PRODUCT_UNITS(NAME##_transposed_##WGS##x64, WGS, 64, true, T, 1, 1)                                                            \
+  PRODUCT_UNITS(NAME##_transposed_##WGS##x128, WGS, 128, true, T, 1, 1)                                                          \
+  PRODUCT_UNITS(NAME##_transposed_##WGS##x192, WGS, 192, true, T, 1, 1)
 #define OF_FOUR_PARTS(NAME, WGS, T)                                                                                          \
-  PRODUCT_UNITS(NAME##_straight_##WGS##x64, WGS, 64, false, T, 2, 2)                                                         \
-  PRODUCT_UNITS(NAME##_straight_##WGS##x96, WGS, 96, false, T, 2, 2)                                                         \
-  PRODUCT_UNITS(NAME##_straight_##WGS##x128, WGS, 128, false, T, 2, 2)
+  PRODUCT_UNITS(NAME##_k_major_##WGS##x64, WGS, 64, false, T, 2, 2)                                                         \
+  PRODUCT_UNITS(NAME##_k_major_##WGS##x96, WGS, 96, false, T, 2, 2)                                                         \
+  PRODUCT_UNITS(NAME##_k_major_##WGS##x128, WGS, 128, false, T, 2, 2)
 #define OF_TWO_PARTS(NAME, WGS, T)                                                                                           \
   OF_FOUR_PARTS(NAME, WGS, T)                                                                                                \
-  PRODUCT_UNITS(NAME##_turned_##WGS##x64, WGS, 64, true, T, 1, 2)                                                            \
-  PRODUCT_UNITS(NAME##_turned_##WGS##x128, WGS, 128, true, T, 1, 2)
+  PRODUCT_UNITS(NAME##_transposed_##WGS##x64, WGS, 64, true, T, 1, 2)                                                            \
+  PRODUCT_UNITS(NAME##_transposed_##WGS##x128, WGS, 128, true, T, 1, 2)
 #define OF_EVERY_SHAPE(NAME, T)                                                                                              \
   OF_WIDTHS(NAME, 2, T)                                                                                                      \
   OF_WIDTHS(NAME, 3, T)

@@ -238,7 +238,7 @@ impl Descend {
         let launch = match (form.blocks, form.is_cluster) {
             (1, _) => launch,
             (blocks, true) => launch.clusters_of(blocks as u32),
-            (_, false) => launch.together(),
+            (_, false) => launch.cooperative(),
         };
         // SAFETY: (T*, 2 × const T*, T*, double*, 4 × unsigned, double, 2 × unsigned) of the shapes that `descend_atoms_` checked; `far`
         // holds a slice for each block where shared memory does not, `sums` a group's products for each block and their sums; n_fixed < n;

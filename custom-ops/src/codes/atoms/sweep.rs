@@ -83,7 +83,7 @@ fn all_dots<T: Fused>(rows: &[T], list: &[u32], d: &[T], out: &mut [T]) {
 }
 
 /// `x_out[listed[k]] ← moved[k]`, where each of `lists` is a range of ascending entries.
-pub(super) fn put_back<T: WithDType>(
+pub(super) fn write_back<T: WithDType>(
     x_out: &mut [T],
     s: usize,
     listed: &[u32],

@@ -1,5 +1,5 @@
 //! The update of atoms, one at a time or in groups.
-use super::sweep::{Change, Codes, Sweep, put_back};
+use super::sweep::{Change, Codes, Sweep, write_back};
 use super::{AtomUpdate, check_codes, check_dictionary};
 use crate::codes::AtomUses;
 use crate::codes::SparseCodes;
@@ -157,7 +157,7 @@ impl Update {
             if self.update.power_steps > 0 {
                 let lists: Vec<_> =
                     starts.windows(2).map(|o| o[0] as usize - from..o[1] as usize - from).collect();
-                put_back(x_out, s, listed, &moved, &lists);
+                write_back(x_out, s, listed, &moved, &lists);
             }
             if group.end < n
                 && let Some(error) = &mut changing

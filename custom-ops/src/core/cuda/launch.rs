@@ -27,7 +27,7 @@ pub(crate) struct Launch<'a> {
     grid: (u32, u32, u32),
     threads: (u32, u32, u32),
     shared: usize,
-    together: bool,
+    cooperative: bool,
     /// Blocks of a cluster, 1 without clusters.
     cluster: u32,
     overlapped: bool,
@@ -51,7 +51,7 @@ impl Gpu {
             grid: (1, 1, 1),
             threads: (1, 1, 1),
             shared: 0,
-            together: false,
+            cooperative: false,
             cluster: 1,
             overlapped: false,
             refused: None,
@@ -167,8 +167,8 @@ impl<'a> Launch<'a> {
     }
 
     /// All blocks run at the same time, so that they may wait for each other.
-    pub(crate) fn together(mut self) -> Self {
-        self.together = true;
+    pub(crate) fn cooperative(mut self) -> Self {
+        self.cooperative = true;
         self
     }
 
@@ -258,7 +258,7 @@ impl<'a> Launch<'a> {
         use sys::CUlaunchAttributeID as Id;
         let attribute = |id, value| sys::CUlaunchAttribute { id, pad: Default::default(), value };
         let mut attributes = Vec::with_capacity(2);
-        if self.together {
+        if self.cooperative {
             let value = sys::CUlaunchAttributeValue { cooperative: 1 };
             attributes.push(attribute(Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, value));
         } else if self.overlapped {

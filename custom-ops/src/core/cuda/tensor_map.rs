@@ -22,7 +22,7 @@ pub(crate) enum Fetch {
 impl TensorMap {
     /// The matrix of `sizes` entries, columns first, then rows and, where there are several, how many in one or two dimensions more, from
     /// `address` on; f32, f16 or bf16. `apart` says how many entries lie from one row to the next, and from one matrix to the next. It is copied in
-    /// blocks of `line` bytes, 128 or 64, by `lines` rows, at most 256; the copies turn the order of 16 bytes in a line by the line. What a block
+    /// blocks of `line` bytes, 128 or 64, by `lines` rows, at most 256; the copies swizzle a line of 128 bytes. What a block
     /// has beyond the matrix is 0, and is not written.
     ///
     /// # Errors

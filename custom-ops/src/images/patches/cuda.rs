@@ -277,7 +277,7 @@ impl<'a> Units<'a> {
                 };
                 let [x_lines, w_lines] = tile.lines();
                 let (x_map, _x) = map(&x, [from, sizes.batch], x_part, x_lines, Fetch::TwoLines)?;
-                // Up, slices go along a line of the weights; down, the line beside is another tile's.
+                // Up, k-blocks go along a line of the weights; down, the line beside is another tile's.
                 let fetch = match direction {
                     PatchDirection::Up => Fetch::TwoLines,
                     PatchDirection::Down => Fetch::Line,
@@ -295,7 +295,7 @@ impl<'a> Units<'a> {
                 let launch = launch.grid(tile.blocks(sizes), (tile.shape.threads(), 1, 1));
                 let launch = launch.shared(tile.shared_bytes()).clusters_of(tile.shape.cluster as u32);
                 // SAFETY: (T*, const float*, const long long* or null, 2 × TensorMap, Numbers, and Order down). As below; the maps are those of the operands, whose
-                // addresses are alive, in the blocks that the kernel takes, and `WarpgroupTile::of` saw that the grid is straight.
+                // addresses are alive, in the blocks that the kernel takes, and `WarpgroupTile::of` saw that windows are boxes.
                 return unsafe { launch.overlapped().go() };
             }
         };
@@ -365,7 +365,7 @@ pub(super) fn step(
         cols: sizes.grid.window_len(),
     };
     let (n, values) = (sizes.grid.n_patches(), sizes.grid.n_values());
-    let straight = sizes.grid.is_straight();
-    let patches = Patches { grid: Grid::from(&sizes), n, values, straight };
+    let boxed_windows = sizes.grid.has_boxed_windows();
+    let patches = Patches { grid: Grid::from(&sizes), n, values, boxed_windows };
     crate::layers::contrast_step::cuda::run(STEP, to, hidden, visible, scalars, step, of_patch, Some(patches))
 }

@@ -118,7 +118,7 @@ impl PatchGrid {
 
     /// Whether 64 values that follow each other in a window, from a multiple of 64 on, do so in a row too, and windows are whole cells: then
     /// the products of warpgroups read them as they lie.
-    pub(crate) fn is_straight(&self) -> bool {
+    pub(crate) fn has_boxed_windows(&self) -> bool {
         (self.stride * self.depth).is_multiple_of(64) && self.window.is_multiple_of(self.stride)
     }
 

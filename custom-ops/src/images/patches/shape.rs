@@ -28,7 +28,7 @@ pub(super) struct UnitsShape {
     pub across: usize,
     x_parts: usize,
     w_parts: usize,
-    turned: bool,
+    transposed: bool,
 }
 
 impl UnitsShape {
@@ -44,8 +44,8 @@ impl UnitsShape {
         let covered = |width: usize| across.div_ceil(width) * width;
         // Two parts need the registers that broader tiles would take.
         let broad = w_parts == 1 && covered(96) <= covered(64);
-        let turned = direction == PatchDirection::Down;
-        let shape = Self { rows, across: if broad { 96 } else { 64 }, x_parts, w_parts, turned };
+        let transposed = direction == PatchDirection::Down;
+        let shape = Self { rows, across: if broad { 96 } else { 64 }, x_parts, w_parts, transposed };
         (shape.shared_bytes() <= limits.shared_bytes).then_some(shape)
     }
 
@@ -57,7 +57,7 @@ impl UnitsShape {
     /// Shared memory of a block.
     pub(super) fn shared_bytes(self) -> usize {
         let stages = if self.w_parts == 2 { 2 } else { 3 };
-        tile_bytes([self.rows, self.across], stages, [self.x_parts, self.w_parts], self.turned)
+        tile_bytes([self.rows, self.across], stages, [self.x_parts, self.w_parts], self.transposed)
     }
 }
 

@@ -16,7 +16,7 @@ use candle::{CpuStorage, DType, Device, Result, Tensor};
 pub fn patch_step_takes_halves(device: &Device, grid: &PatchGrid, hidden: usize, batch: usize) -> bool {
     let of_patch = contrast_step::Sizes { parts: 1, batch, rows: hidden, cols: grid.window_len() };
     patch_steps_fuse(device, grid, hidden)
-        && grid.is_straight()
+        && grid.has_boxed_windows()
         && takes_halves(device, of_patch, grid.n_patches())
 }
 

@@ -60,8 +60,9 @@ impl WarpgroupTile {
         unit: Unit,
     ) -> Option<Self> {
         // Slices go through the hidden units of a patch, and tiles must not go beyond one.
-        let known =
-            limits.has_warpgroup_products() && sizes.hidden.is_multiple_of(BLOCK) && sizes.grid.is_straight();
+        let known = limits.has_warpgroup_products()
+            && sizes.hidden.is_multiple_of(BLOCK)
+            && sizes.grid.has_boxed_windows();
         if !known {
             return None;
         }
@@ -109,9 +110,9 @@ impl WarpgroupTile {
         let mut chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
         *chosen.entry(asked).or_insert_with(|| {
             let met = self.met(sizes);
-            let timed = others.map(|plan| (plan.slices(sizes, &met), plan));
+            let timed = others.map(|plan| (plan.k_blocks(sizes, &met), plan));
             let faster = |a: (usize, Self), b: (usize, Self)| if 10 * b.0 < 9 * a.0 { b } else { a };
-            timed.into_iter().fold((self.slices(sizes, &met), self), faster).1
+            timed.into_iter().fold((self.k_blocks(sizes, &met), self), faster).1
         })
     }
 
@@ -181,8 +182,8 @@ impl WarpgroupTile {
     }
 
     /// Slices that follow each other until the tiles down, which meet so many patches each, are done for all rows of the minibatch.
-    fn slices(&self, sizes: &Sizes, met: &[usize]) -> usize {
-        // What a tile takes besides, and what blocks that share one take to meet, in the time of a slice.
+    fn k_blocks(&self, sizes: &Sizes, met: &[usize]) -> usize {
+        // What a tile takes besides, and what blocks that share one take to meet, in the time of a k-block.
         const BESIDES: usize = 4;
         const MEETING: usize = 2;
         let mut met = met.to_vec();
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn grids_that_are_not_straight_units_that_do_not_fill_slices_and_other_gpus_have_none() {
+    fn grids_without_boxed_windows_units_that_do_not_fill_k_blocks_and_other_gpus_have_none() {
         let of = |limits, (side, depth, window, stride), hidden| {
             let sizes = sizes(side, depth, window, stride, hidden);
             WarpgroupTile::of(limits, &sizes, [1, 1], PatchDirection::Up, Unit::Bernoulli)

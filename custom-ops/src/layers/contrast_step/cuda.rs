@@ -20,12 +20,12 @@ pub(super) const UNITS: usize = 32;
 pub(super) const ANY_THREADS: u32 = 512;
 /// Units of a block of the kernel of biases beside that of warpgroups.
 const BESIDE_UNITS: usize = 64;
-/// Of kernels/layers/sm_90a/contrast_step.cu and contrast_step_parts.cu: the sides of a tile, bytes of a line of a block, rows of a slice, slices of both
+/// Of kernels/layers/sm_90a/contrast_step.cu and contrast_step_parts.cu: the sides of a tile, bytes of a line of a block, rows of a k-block, k-blocks of both
 /// phases at most, shared memory (`SHARED` and `ONES_BYTES`, which states of two parts leave), and threads for states of one part and of two.
 pub(super) const TILE: usize = 64;
 const LINE: usize = 128;
-pub(super) const SLICE_DEPTH: usize = 64;
-const SLICES: usize = 6;
+pub(super) const K_BLOCK_DEPTH: usize = 64;
+const K_BLOCKS: usize = 6;
 pub(super) const WARPGROUP_SHARED: usize = 217 * 1024 + 2048;
 pub(super) const WARPGROUP_THREADS: [u32; 2] = [384, 320];
 /// Squares side by side in a tile of weights of 16 bits.
@@ -81,8 +81,8 @@ pub(crate) struct Patches {
     pub n: usize,
     /// Values of a row of the grid.
     pub values: usize,
-    /// Whether the products of warpgroups can read windows; see `PatchGrid::is_straight`.
-    pub straight: bool,
+    /// Whether the products of warpgroups can read windows; see `PatchGrid::has_boxed_windows`.
+    pub boxed_windows: bool,
 }
 
 /// Runs the kernel; with `patches`, `sizes` are those of the matrix of one.
@@ -206,7 +206,10 @@ impl Fused<'_> {
         let numbers = Numbers::of(step, self.sizes, n, (h_part, x_part));
         let of_biases = n_hidden.div_ceil(UNITS) + n_visible.div_ceil(UNITS);
         let wide = self.chunk == Chunk::Eight;
-        if wide && patches.is_none_or(|patches| patches.straight) && warpgroups(gpu.limits(), self.sizes, n) {
+        if wide
+            && patches.is_none_or(|patches| patches.boxed_windows)
+            && warpgroups(gpu.limits(), self.sizes, n)
+        {
             let velocity = velocity.as_mut();
             let hidden = &mut hidden_state;
             let operands =
@@ -316,7 +319,7 @@ pub(super) fn warpgroups(limits: Limits, sizes: Sizes, n: usize) -> bool {
         && limits.shared_bytes >= WARPGROUP_SHARED + 512
         && rows.is_multiple_of(8)
         && cols.is_multiple_of(8)
-        && 2 * batch.div_ceil(SLICE_DEPTH) <= SLICES
+        && 2 * batch.div_ceil(K_BLOCK_DEPTH) <= K_BLOCKS
         && (n == 1 || rows.is_multiple_of(TILE))
         && n * warpgroup_tiles(sizes) >= LEAST_TILES * limits.multiprocessors
         && [n * rows, cols, batch].iter().all(|&size| i32::try_from(size).is_ok())
@@ -404,13 +407,13 @@ impl Fused<'_> {
         let Operands { weights, velocity, copy, hidden, h, x } = operands;
         let kind = if patches.is_some() { "patch_step" } else { "contrast_step" };
         // One matrix has no grid. The weights of patches lie below each other.
-        let whole = Patches { grid: Grid::default(), n: 1, values: cols, straight: true };
+        let whole = Patches { grid: Grid::default(), n: 1, values: cols, boxed_windows: true };
         let patches = patches.unwrap_or(whole);
         let height = if kind == "patch_step" { run_height(rows) } else { 1 };
         let down = patches.n * rows.div_ceil(TILE).div_ceil(height);
         let rows = patches.n * rows;
-        let (h_map, _h) = self.states(gpu, h, rows, numbers.h_part, SLICE_DEPTH)?;
-        let (x_map, _x) = self.states(gpu, x, patches.values, numbers.x_part, SLICE_DEPTH)?;
+        let (h_map, _h) = self.states(gpu, h, rows, numbers.h_part, K_BLOCK_DEPTH)?;
+        let (x_map, _x) = self.states(gpu, x, patches.values, numbers.x_part, K_BLOCK_DEPTH)?;
         let file = if parts == 1 { "sm_90a/contrast_step" } else { "sm_90a/contrast_step_parts" };
         let keeps = parts == 1 && kind == "contrast_step";
         let (form, wide) = match weights {

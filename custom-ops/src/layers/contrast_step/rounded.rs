@@ -1,7 +1,7 @@
 //! The update of bf16 weights on CUDA: one launch of `kernels/layers/contrast_step.cu` and one for the counter or, of large matrices on GPUs of capability 9.0, one
 //! of `kernels/layers/sm_90a/contrast_step.cu` for the weights and one for the biases and the counter.
 use super::cuda::{
-    ANY_THREADS, Numbers, SLICE_DEPTH, States, THREADS, TILE, UNITS, WARPGROUP_SHARED, WIDE, chunk_of,
+    ANY_THREADS, K_BLOCK_DEPTH, Numbers, States, THREADS, TILE, UNITS, WARPGROUP_SHARED, WIDE, chunk_of,
     counted, launch_biases, map_of_states, map_of_weights, warpgroup_blocks, warpgroups,
 };
 use super::shape::{Chunk, Shape};
@@ -74,7 +74,7 @@ impl Kernel for Rounded<'_> {
         let numbers = Numbers::of(step, sizes, 1, (0, 0));
         if chunk == Chunk::Eight && warpgroups(gpu.limits(), sizes, 1) {
             let (of_h, of_x) = (gpu.to_read(&h), gpu.to_read(&x));
-            let states = |at, width| map_of_states(at, DType::BF16, [width, batch, 1], 0, SLICE_DEPTH);
+            let states = |at, width| map_of_states(at, DType::BF16, [width, batch, 1], 0, K_BLOCK_DEPTH);
             let (h_map, x_map) = (states(of_h.at, rows)?, states(of_x.at, cols)?);
             let (of_weight, of_velocity) = (gpu.to_write(&mut weight), gpu.to_write(&mut velocity));
             let weights = |at| map_of_weights(at, DType::BF16, [rows, cols], Fetch::TwoLines);

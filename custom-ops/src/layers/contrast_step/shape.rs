@@ -44,7 +44,7 @@ impl Shape {
     }
 
     /// The one for an update of `rows × cols` weights: large tiles where there are enough of them for all multiprocessors and
-    /// their slices fit into shared memory. Of two parts more slices are in flight where two blocks of a multiprocessor have room for them.
+    /// their k-blocks fit into shared memory. Of two parts more k-blocks are in flight where two blocks of a multiprocessor have room for them.
     pub(super) fn of(limits: Limits, parts: usize, rows: usize, cols: usize, chunk: Chunk) -> Self {
         let large = Self::new("large", (128, 128), parts);
         let small = Self::new("small", (64, 64), parts);
@@ -62,7 +62,7 @@ impl Shape {
     }
 
     /// The one for the weights of patches, of which each has `rows × cols`, multiples of eight: tiles of which little lies beyond the matrix,
-    /// the largest of these, if their slices fit into shared memory.
+    /// the largest of these, if their k-blocks fit into shared memory.
     pub(super) fn of_patches(limits: Limits, parts: usize, rows: usize, cols: usize) -> Self {
         let small = Self::new("small", (64, 64), parts);
         let covered = |shape: &Self| shape.tiles(rows, cols) * shape.tile.0 * shape.tile.1;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn many_slices_of_two_parts_are_in_flight_where_there_is_room() {
+    fn many_k_blocks_of_two_parts_are_in_flight_where_there_is_room() {
         let names = gpus::ALL.map(|gpu| Shape::of(gpu, 2, 504, 784, Chunk::Eight).name);
         assert_eq!(names, ["small", "small", "small", "deep", "deep", "small", "small"]);
     }

@@ -2,10 +2,10 @@
 use super::Sizes;
 use crate::core::limits::Limits;
 
-/// Of the kernel: the sides of a tile, threads of a block, bytes of a slice and most slices in the ring, bytes of a tile of sums.
+/// Of the kernel: the sides of a tile, threads of a block, bytes of a k-block and most k-blocks in the ring, bytes of a tile of sums.
 const TILE: usize = 64;
 pub(super) const THREADS: u32 = 160;
-const SLICE: usize = 16 * 1024;
+const K_BLOCK: usize = 16 * 1024;
 const STAGES: usize = 6;
 const TILE_BYTES: usize = TILE * (TILE + 4) * 4;
 /// Rows of a phase from which it is the fastest kernel, of one part and of two.
@@ -17,7 +17,7 @@ const MOST_TILES: [usize; 2] = [5, 6];
 /// Blocks of a multiprocessor.
 const BLOCKS: usize = 2;
 
-/// How many blocks share a tile, and rows of a slice.
+/// How many blocks share a tile, and rows of a k-block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Small {
     pub cluster: usize,
@@ -42,10 +42,10 @@ impl Small {
         self.cluster * tiles(self.sizes) + of_biases.next_multiple_of(self.cluster)
     }
 
-    /// The slices of a block, as far as there is a place for them, or the tile of sums in their place, and room to begin them on a kilobyte.
+    /// The k-blocks of a block, as far as there is a place for them, or the tile of sums in their place, and room to begin them on a kilobyte.
     pub(super) fn shared_bytes(self) -> usize {
-        let slices = (2 * self.sizes.batch.div_ceil(self.depth)).div_ceil(self.cluster);
-        (slices.min(STAGES) * SLICE).max(TILE_BYTES) + 1024
+        let k_blocks = (2 * self.sizes.batch.div_ceil(self.depth)).div_ceil(self.cluster);
+        (k_blocks.min(STAGES) * K_BLOCK).max(TILE_BYTES) + 1024
     }
 }
 

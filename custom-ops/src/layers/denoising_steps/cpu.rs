@@ -165,9 +165,9 @@ struct Block<'a> {
 
 /// `y` of a block, and its part of `y W`, `[batch, n_visible]`.
 #[inline(always)]
-fn forward<W: Vector, V: Vector>(block: &mut Block<'_>, part: &mut [f32], turned: &[f32], sizes: Sizes) {
+fn forward<W: Vector, V: Vector>(block: &mut Block<'_>, part: &mut [f32], transposed: &[f32], sizes: Sizes) {
     let (n, lanes) = (sizes.n_visible, lanes(sizes.batch));
-    of_minibatch::<V>(block.y, block.w, turned, (n, lanes));
+    of_minibatch::<V>(block.y, block.w, transposed, (n, lanes));
     for (y, bias) in block.y.chunks_exact_mut(lanes).zip(block.bias.iter()) {
         y.iter_mut().for_each(|y| *y = sigmoid(*y + bias));
     }
@@ -191,12 +191,12 @@ fn forward<W: Vector, V: Vector>(block: &mut Block<'_>, part: &mut [f32], turned
 #[inline(always)]
 fn backward<W: Vector, V: Vector>(
     block: &mut Block<'_>,
-    (turned, stacked): (&[f32], &[f32]),
+    (transposed, stacked): (&[f32], &[f32]),
     sizes: Sizes,
     (keep, scale): (f32, f32),
 ) {
     let (n, batch, lanes) = (sizes.n_visible, sizes.batch, lanes(sizes.batch));
-    of_minibatch::<V>(block.lh, block.w, turned, (n, lanes));
+    of_minibatch::<V>(block.lh, block.w, transposed, (n, lanes));
     for (lh, y) in block.lh.iter_mut().zip(block.y.iter()) {
         *lh *= y * (1. - y);
     }
@@ -250,8 +250,8 @@ mod passes {
                 use super::*;
 
                 #[target_feature(enable = $features)]
-                fn forward_of(block: &mut Block<'_>, part: &mut [f32], turned: &[f32], sizes: Sizes) {
-                    super::super::forward::<$wide, __m256>(block, part, turned, sizes);
+                fn forward_of(block: &mut Block<'_>, part: &mut [f32], transposed: &[f32], sizes: Sizes) {
+                    super::super::forward::<$wide, __m256>(block, part, transposed, sizes);
                 }
 
                 #[target_feature(enable = $features)]
@@ -264,9 +264,9 @@ mod passes {
                     super::super::backward::<$wide, __m256>(block, read, sizes, factors);
                 }
 
-                pub fn forward(block: &mut Block<'_>, part: &mut [f32], turned: &[f32], sizes: Sizes) {
+                pub fn forward(block: &mut Block<'_>, part: &mut [f32], transposed: &[f32], sizes: Sizes) {
                     // SAFETY: `Passes::of_this_processor` has seen that it has the features.
-                    unsafe { forward_of(block, part, turned, sizes) }
+                    unsafe { forward_of(block, part, transposed, sizes) }
                 }
 
                 pub fn backward(
@@ -301,7 +301,7 @@ impl Passes {
 }
 
 /// Rows `[batch, n]` as columns `[n, lanes]`; the padding is 0.
-fn turn(out: &mut [f32], rows: &[f32], n: usize, lanes: usize) {
+fn transpose(out: &mut [f32], rows: &[f32], n: usize, lanes: usize) {
     for (i, out) in out.chunks_exact_mut(lanes).enumerate() {
         for (out, row) in out.iter_mut().zip(rows.chunks_exact(n)) {
             *out = row[i];
@@ -319,7 +319,7 @@ pub(super) struct Work<'a> {
     /// `[batch, n_visible]` each: X̃ and, after it, LN.
     stacked: Vec<f32>,
     /// Its two parts as columns, `[n_visible, lanes]` each.
-    turned: [Vec<f32>; 2],
+    transposed: [Vec<f32>; 2],
     /// `[n_hidden, lanes]` each: Y and LH.
     hidden: [Vec<f32>; 2],
     /// `[batch, n_visible]` for each block.
@@ -339,7 +339,7 @@ impl<'a> Work<'a> {
             bias: &mut bias[..n_hidden],
             visible_bias: &mut rest[..n],
             stacked: vec![0.; 2 * batch * n],
-            turned: [vec![0.; n * lanes], vec![0.; n * lanes]],
+            transposed: [vec![0.; n * lanes], vec![0.; n * lanes]],
             hidden: [vec![0.; n_hidden * lanes], vec![0.; n_hidden * lanes]],
             parts: vec![0.; BLOCKS * batch * n],
         }
@@ -360,18 +360,18 @@ impl<'a> Work<'a> {
     }
 
     fn step(&mut self, x: &[f32], figures: &mut [f64]) {
-        let Self { of, passes, weight, bias, visible_bias, stacked, turned, hidden, parts } = self;
+        let Self { of, passes, weight, bias, visible_bias, stacked, transposed, hidden, parts } = self;
         let sizes @ Sizes { n_visible: n, n_hidden, batch, .. } = of.sizes;
         let (passes, lanes, scale) = (*passes, lanes(batch), of.rate / batch as f32);
-        let ([turned_x, turned_ln], [y, lh]) = (turned, hidden);
-        turn(turned_x, &stacked[..batch * n], n, lanes);
+        let ([x_transposed, ln_transposed], [y, lh]) = (transposed, hidden);
+        transpose(x_transposed, &stacked[..batch * n], n, lanes);
         let height = n_hidden.div_ceil(BLOCKS).next_multiple_of(8);
         let blocks = weight.par_chunks_mut(height * n).zip(bias.par_chunks_mut(height));
         let blocks = blocks.zip(y.par_chunks_mut(height * lanes)).zip(lh.par_chunks_mut(height * lanes));
         let mut blocks: Vec<Block<'_>> =
             blocks.map(|(((w, bias), y), lh)| Block { w, bias, y, lh }).collect();
         let forwards = blocks.par_iter_mut().zip(parts.par_chunks_mut(batch * n));
-        forwards.for_each(|(block, part)| (passes.forward)(block, part, turned_x, sizes));
+        forwards.for_each(|(block, part)| (passes.forward)(block, part, x_transposed, sizes));
 
         let (first, others) = parts.split_at_mut(batch * n);
         let others = &others[..(blocks.len() - 1) * batch * n];
@@ -388,9 +388,9 @@ impl<'a> Work<'a> {
         for ln in first.chunks_exact(n) {
             visible_bias.iter_mut().zip(ln).for_each(|(bias, ln)| *bias += scale * ln);
         }
-        turn(turned_ln, first, n, lanes);
+        transpose(ln_transposed, first, n, lanes);
         stacked[batch * n..].copy_from_slice(first);
-        let read = (&turned_ln[..], &stacked[..]);
+        let read = (&ln_transposed[..], &stacked[..]);
         blocks.par_iter_mut().for_each(|block| (passes.backward)(block, read, sizes, (of.keep, scale)));
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn shape(gpu: &Gpu, sizes: Sizes) -> Result<Option<Shape>> {
 fn launch_of<'a>(gpu: &'a Gpu, shape: &Shape, dtype: &str) -> Result<Launch<'a>> {
     let launch = gpu.launch(OP, "denoising_steps", &format!("denoising_steps_{dtype}_{}", shape.form()))?;
     let launch = launch.blocks(shape.clusters * RANKS, THREADS).shared(shape.shared_bytes());
-    Ok(launch.clusters_of(RANKS as u32).together())
+    Ok(launch.clusters_of(RANKS as u32).cooperative())
 }
 
 pub(super) fn run(of: &Steps<'_>, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {

@@ -40,14 +40,16 @@ impl Product {
         planes: &Tensor,
         a: &Tensor,
         b: &Tensor,
-        turned: bool,
+        transposed: bool,
         forms: impl Fn([usize; 2], bool) -> Option<Forms>,
     ) -> Result<Option<Self>> {
         if let Some(product) = warpgroups::Product::of(planes, a, b, forms)? {
             return Ok(Some(Self::Warpgroups(product)));
         }
         let product = warps::Product::of(planes, a, b)?;
-        Ok(product.filter(|product| (product.a_parts, product.turned) == (2, turned)).map(Self::Warps))
+        Ok(product
+            .filter(|product| (product.a_parts, product.transposed) == (2, transposed))
+            .map(Self::Warps))
     }
 
     /// Entries of the result.

@@ -13,7 +13,7 @@ pub(super) struct Product {
     shape: Shape,
     pub(super) a_parts: usize,
     /// Whether `b` is row-major.
-    pub(super) turned: bool,
+    pub(super) transposed: bool,
     /// Whether rows, parts and operands begin on eight entries.
     wide: bool,
     pub(super) m: usize,
@@ -47,13 +47,13 @@ impl Product {
             return Ok(None);
         }
         let PartSizes { a_parts, b_parts, m, k, n } = PartSizes::of(a, b)?;
-        let Some(turned) = turned(a, b, k, n)? else { return Ok(None) };
+        let Some(transposed) = transposed(a, b, k, n)? else { return Ok(None) };
         let known = b_parts == 2
             && [planes, a, b].iter().all(|t| t.dtype() == DType::F16)
             && [a, b].iter().all(|t| t.device().same_device(planes.device()))
             && planes.is_contiguous()
             && [m, n, k].iter().all(|&size| size > 0 && i32::try_from(size).is_ok());
-        let product = Self { shape: Shape::of(limits, m, n, k), a_parts, turned, wide: false, m, n, k };
+        let product = Self { shape: Shape::of(limits, m, n, k), a_parts, transposed, wide: false, m, n, k };
         let wide = product.aligned(8, a, b);
         Ok((known && product.aligned(4, a, b) && starts_on(4, planes)).then_some(Self { wide, ..product }))
     }
@@ -61,7 +61,7 @@ impl Product {
     /// Whether rows, parts and the operands begin on as many entries.
     fn aligned(&self, entries: usize, a: &Tensor, b: &Tensor) -> bool {
         let parts = |t: &Tensor| t.dims()[0] == 1 || t.stride()[0].is_multiple_of(entries);
-        let rows = self.k.is_multiple_of(entries) && (!self.turned || self.n.is_multiple_of(entries));
+        let rows = self.k.is_multiple_of(entries) && (!self.transposed || self.n.is_multiple_of(entries));
         rows && self.n.is_multiple_of(4) && [a, b].iter().all(|t| starts_on(entries, t) && parts(t))
     }
 
@@ -93,7 +93,7 @@ impl Product {
     pub(super) fn lay_out<'a>(&self, launch: Launch<'a>) -> Launch<'a> {
         let [across, down] = self.shape.grid(self.m, self.n);
         let launch = launch.grid([across, down, 1], (self.shape.threads(), 1, 1));
-        launch.shared(self.shape.shared_bytes(self.a_parts, self.turned)).overlapped()
+        launch.shared(self.shape.shared_bytes(self.a_parts, self.transposed)).overlapped()
     }
 }
 
@@ -102,7 +102,7 @@ impl Product {
 ///
 /// # Errors
 /// When an operand has no parts.
-pub(super) fn turned(a: &Tensor, b: &Tensor, k: usize, n: usize) -> Result<Option<bool>> {
+pub(super) fn transposed(a: &Tensor, b: &Tensor, k: usize, n: usize) -> Result<Option<bool>> {
     let part = |t: &Tensor| t.narrow(0, 0, 1)?.squeeze(0);
     Ok(match (Order::find(&part(a)?), Order::find(&part(b)?)) {
         (Some(Order::RowMajor { line: of_a }), Some(Order::RowMajor { line })) if (of_a, line) == (k, n) => {

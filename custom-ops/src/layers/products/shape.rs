@@ -67,23 +67,23 @@ impl Shape {
     }
 
     /// Shared memory of a block; `b` has two parts.
-    pub(super) fn shared_bytes(self, a_parts: usize, turned: bool) -> usize {
-        tile_bytes([self.tm, self.tn], self.stages, [a_parts, 2], turned)
+    pub(super) fn shared_bytes(self, a_parts: usize, transposed: bool) -> usize {
+        tile_bytes([self.tm, self.tn], self.stages, [a_parts, 2], transposed)
     }
 }
 
-/// Shared memory of a block of kernels/layers/product.cuh with tiles of `tm` by `tn`: slices of both operands in 16-bit numbers of so many parts, or
+/// Shared memory of a block of kernels/layers/product.cuh with tiles of `tm` by `tn`: k-blocks of both operands in 16-bit numbers of so many parts, or
 /// the tile of sums in f32, which takes their place.
 pub(crate) fn tile_bytes(
     [tm, tn]: [usize; 2],
     stages: usize,
     [a_parts, b_parts]: [usize; 2],
-    turned: bool,
+    transposed: bool,
 ) -> usize {
     let a = tm * (DEPTH + PAD);
-    let b = if turned { DEPTH * (tn + PAD) } else { tn * (DEPTH + PAD) };
-    let slices = stages * (a_parts * a + b_parts * b) * 2;
-    slices.max(tm * (tn + 4) * 4)
+    let b = if transposed { DEPTH * (tn + PAD) } else { tn * (DEPTH + PAD) };
+    let k_blocks = stages * (a_parts * a + b_parts * b) * 2;
+    k_blocks.max(tm * (tn + 4) * 4)
 }
 
 #[cfg(test)]
@@ -102,10 +102,13 @@ mod tests {
                 (20, 64, 9000),
                 (1, 4, 4),
             ] {
-                for (a_parts, turned) in [(2, false), (1, true)] {
+                for (a_parts, transposed) in [(2, false), (1, true)] {
                     let shape = Shape::of(gpu, m, n, k);
                     assert!(ALL.contains(&shape), "{shape:?} was not compiled");
-                    assert!(shape.shared_bytes(a_parts, turned) <= gpu.shared_bytes, "{gpu:?}, {shape:?}");
+                    assert!(
+                        shape.shared_bytes(a_parts, transposed) <= gpu.shared_bytes,
+                        "{gpu:?}, {shape:?}"
+                    );
                 }
             }
         }

@@ -57,7 +57,7 @@ impl<'a> Fused<'a> {
         let Some(product) = Product::of(planes, a, b)? else { return Ok(None) };
         let sizes = check_units(planes, bias, out)?;
         // Up from numbers of two parts, down from states of one.
-        let known = matches!((product.a_parts, product.turned), (2, false) | (1, true))
+        let known = matches!((product.a_parts, product.transposed), (2, false) | (1, true))
             && (unit == Unit::Bernoulli || unit == Unit::Gaussian && out.sample.is_none())
             && out.low.is_some()
             && sizes == (product.m, product.n)
@@ -98,7 +98,7 @@ impl Kernel for Fused<'_> {
             gaussian: (self.unit == Unit::Gaussian).into(),
             drawn: self.place.is_some().into(),
         };
-        let of = if self.product.turned { "product_units_turned" } else { "product_units_straight" };
+        let of = if self.product.transposed { "product_units_transposed" } else { "product_units_k_major" };
         let launch = gpu.launch(OP, "product_units", &self.product.kernel(of))?;
         let launch = launch.write(&mut planes).read(&a).read(&b).read(&bias).maybe(&counter).num(numbers);
         // SAFETY: (half*, 2 × const half*, const float*, const long long* or null, Numbers). `fits` checked shapes, types,

@@ -1,5 +1,5 @@
 //! The operands of a product as `kernels/layers/sm_90a/product_tile.cuh` takes them, on GPUs of capability 9.0.
-use super::operands::{starts_on, turned};
+use super::operands::{starts_on, transposed};
 use super::warpgroup_shape::{Forms, Shape};
 use crate::core::cuda::{Address, Fetch, Gpu, Launch, TensorMap};
 use crate::core::op::In;
@@ -15,7 +15,7 @@ pub(super) struct Product {
     /// Of `a` and of `b`.
     pub(super) parts: [usize; 2],
     /// Whether `b` is row-major.
-    pub(super) turned: bool,
+    pub(super) transposed: bool,
     dtype: DType,
     pub(super) m: usize,
     pub(super) n: usize,
@@ -67,22 +67,22 @@ impl Product {
             return Ok(None);
         }
         let PartSizes { a_parts, b_parts, m, k, n } = PartSizes::of(a, b)?;
-        let Some(turned) = turned(a, b, k, n)? else { return Ok(None) };
+        let Some(transposed) = transposed(a, b, k, n)? else { return Ok(None) };
         let (parts, dtype) = ([a_parts, b_parts], planes.dtype());
-        let Some(forms) = forms(parts, turned) else { return Ok(None) };
+        let Some(forms) = forms(parts, transposed) else { return Ok(None) };
         let known = [a, b].iter().all(|t| t.dtype() == dtype && t.device().same_device(planes.device()))
             && planes.is_contiguous()
             && [m, n, k].iter().all(|&size| size > 0 && i32::try_from(size).is_ok())
             // Copies take 16 bytes, results are written by four.
             && k.is_multiple_of(8)
-            && n.is_multiple_of(if turned { 8 } else { 4 })
+            && n.is_multiple_of(if transposed { 8 } else { 4 })
             && [a, b].iter().all(|t| starts_on(8, t) && (t.dims()[0] == 1 || t.stride()[0].is_multiple_of(8)))
             && starts_on(4, planes);
         if !known {
             return Ok(None);
         }
         let shape = Shape::of(limits, [m, n, k], parts, forms);
-        Ok(shape.map(|shape| Self { shape, parts, turned, dtype, m, n, k }))
+        Ok(shape.map(|shape| Self { shape, parts, transposed, dtype, m, n, k }))
     }
 
     /// The memory of both operands.
@@ -102,16 +102,16 @@ impl Product {
 
     /// The operands as the kernels see them.
     pub(super) fn maps<'a, T: CudaDType>(&self, gpu: &'a Gpu, views: &'a Views<'_, T>) -> Result<Maps<'a>> {
-        let Self { shape, parts, turned, dtype, m, n, k } = *self;
+        let Self { shape, parts, transposed, dtype, m, n, k } = *self;
         let [a_apart, b_apart] = views.apart;
         let (a, b) = (gpu.to_read(&views.a), gpu.to_read(&views.b));
         let depth = Shape::depth(parts);
-        let straight = |at, lines: usize, apart, parts, rows| {
+        let k_major = |at, lines: usize, apart, parts, rows| {
             TensorMap::of(at, dtype, &[k, lines, parts], &[k, apart], [2 * depth, rows], Fetch::TwoLines)
         };
-        let a_map = straight(a.at, m, a_apart, parts[0], shape.rows())?;
-        let b_map = match turned {
-            false => straight(b.at, n, b_apart, parts[1], shape.columns)?,
+        let a_map = k_major(a.at, m, a_apart, parts[0], shape.rows())?;
+        let b_map = match transposed {
+            false => k_major(b.at, n, b_apart, parts[1], shape.columns)?,
             true => {
                 TensorMap::of(b.at, dtype, &[n, k, parts[1]], &[n, b_apart], [128, depth], Fetch::TwoLines)?
             }

@@ -1,7 +1,7 @@
 //! The choice of the form of `kernels/layers/sm_90a/product_tile.cuh` for a product.
 use crate::core::limits::Limits;
 
-/// Most bytes of the ring of slices, and most places in it.
+/// Most bytes of the ring of k-blocks, and most places in it.
 const RING: (usize, usize) = (216 * 1024, 8);
 /// For up to so many rows a tile may be of one warpgroup; of more, two share what they read.
 const FEW_ROWS: usize = 128;
@@ -26,8 +26,8 @@ pub(super) struct Forms {
 impl Forms {
     /// Those of `kernels/layers/sm_90a/product_units.cu`, by the parts of both operands and whether `b` is row-major. In two parts up from numbers, down
     /// from states of 0 and 1, which have one.
-    pub(super) fn of_units(parts: [usize; 2], turned: bool) -> Option<Self> {
-        let (warpgroups, columns, finished): (&[usize], &[usize], f64) = match (parts, turned) {
+    pub(super) fn of_units(parts: [usize; 2], transposed: bool) -> Option<Self> {
+        let (warpgroups, columns, finished): (&[usize], &[usize], f64) = match (parts, transposed) {
             // The units of numbers in one part are quick.
             ([1, 1], false) => (&[2, 3], &[64, 96, 128, 192], 0.),
             ([1, 1], true) => (&[2, 3], &[64, 128, 192], 0.),
@@ -39,15 +39,15 @@ impl Forms {
     }
 
     /// Those of `kernels/layers/sm_90a/product_errors.cu` for errors.
-    pub(super) fn of_errors(parts: [usize; 2], turned: bool) -> Option<Self> {
+    pub(super) fn of_errors(parts: [usize; 2], transposed: bool) -> Option<Self> {
         let forms = Self { warpgroups: &[1, 2], columns: &[64, 128], finished: 1.2 };
-        (parts == [2, 2] && turned).then_some(forms)
+        (parts == [2, 2] && transposed).then_some(forms)
     }
 
     /// Those there for deltas.
-    pub(super) fn of_deltas(parts: [usize; 2], turned: bool) -> Option<Self> {
+    pub(super) fn of_deltas(parts: [usize; 2], transposed: bool) -> Option<Self> {
         let forms = Self { warpgroups: &[1, 2], columns: &[64, 128], finished: 2.7 };
-        (parts == [2, 2] && !turned).then_some(forms)
+        (parts == [2, 2] && !transposed).then_some(forms)
     }
 }
 
@@ -56,7 +56,7 @@ mod speed {
     /// Copies to a multiprocessor, and products there.
     pub const COPIES: f64 = 55.;
     pub const PRODUCTS: f64 = 5500.;
-    /// Of a block until its first slice is there and from its last sum to its end.
+    /// Of a block until its first k-block is there and from its last sum to its end.
     pub const BLOCK: f64 = 2500.;
     /// Of a cluster until all have their sums, and then sums of others.
     pub const EXCHANGE: f64 = 500.;
@@ -75,9 +75,9 @@ impl Shape {
         });
         // Half a kilobyte is for barriers.
         let fits = |shape: &Self| {
-            let slices = k.div_ceil(Self::depth(parts));
+            let k_blocks = k.div_ceil(Self::depth(parts));
             (shape.warpgroups > 1 || m <= FEW_ROWS)
-                && shape.cluster <= slices
+                && shape.cluster <= k_blocks
                 && shape.shared_bytes(parts, k) + 512 <= limits.shared_bytes
         };
         let time = |shape: &Self| shape.nanoseconds(limits, [m, n, k], parts, forms.finished);
@@ -94,11 +94,11 @@ impl Shape {
             size => (limits.multiprocessors / 16 * (16 / size)).saturating_sub(1),
         };
         let waves = clusters.div_ceil(at_once.max(1));
-        let bytes = self.slice_bytes(parts) as f64;
+        let bytes = self.k_block_bytes(parts) as f64;
         // The product of both second parts is left out.
         let flop = (2 * Self::depth(parts) * self.rows() * self.columns * (parts[0] + parts[1] - 1)) as f64;
-        let of_slice = (bytes / speed::COPIES).max(flop / speed::PRODUCTS);
-        let slices = k.div_ceil(Self::depth(parts)).div_ceil(self.cluster) as f64;
+        let of_k_block = (bytes / speed::COPIES).max(flop / speed::PRODUCTS);
+        let k_blocks = k.div_ceil(Self::depth(parts)).div_ceil(self.cluster) as f64;
         let exchange = match self.cluster {
             1 => 0.,
             _ => speed::EXCHANGE + self.tile_bytes() as f64 / speed::SUMS,
@@ -110,7 +110,7 @@ impl Shape {
             each if self.warpgroups == 1 => 2. * entries / each,
             each => entries / each,
         };
-        waves as f64 * (slices * of_slice + speed::BLOCK + exchange + finish)
+        waves as f64 * (k_blocks * of_k_block + speed::BLOCK + exchange + finish)
     }
 
     /// Rows of a tile.
@@ -123,12 +123,12 @@ impl Shape {
         [self.cluster * n.div_ceil(self.columns), m.div_ceil(self.rows()), 1]
     }
 
-    /// Entries of the depth of a slice: fewer of operands that both have two parts.
+    /// Entries of the depth of a k-block: fewer of operands that both have two parts.
     pub(crate) fn depth([a_parts, _]: [usize; 2]) -> usize {
         if a_parts == 2 { 32 } else { 64 }
     }
 
-    fn slice_bytes(self, parts: [usize; 2]) -> usize {
+    fn k_block_bytes(self, parts: [usize; 2]) -> usize {
         (parts[0] * self.rows() + parts[1] * self.columns) * 2 * Self::depth(parts)
     }
 
@@ -136,12 +136,12 @@ impl Shape {
         (128 * self.warpgroups + if self.warpgroups == 1 { 32 } else { 128 }) as u32
     }
 
-    /// Shared memory of a block for sums of `k` terms: the slices in the ring or the tile of sums in their place, and room to begin it on a
+    /// Shared memory of a block for sums of `k` terms: the k-blocks in the ring or the tile of sums in their place, and room to begin it on a
     /// kilobyte.
     pub(crate) fn shared_bytes(self, parts: [usize; 2], k: usize) -> usize {
-        let slice = self.slice_bytes(parts);
-        let slices = k.div_ceil(Self::depth(parts)).div_ceil(self.cluster);
-        ((RING.0 / slice).min(RING.1).min(slices) * slice).max(self.tile_bytes()) + 1024
+        let k_block = self.k_block_bytes(parts);
+        let k_blocks = k.div_ceil(Self::depth(parts)).div_ceil(self.cluster);
+        ((RING.0 / k_block).min(RING.1).min(k_blocks) * k_block).max(self.tile_bytes()) + 1024
     }
 
     /// The tile of sums, with four numbers more in each line.
@@ -157,7 +157,7 @@ mod tests {
 
     /// Kinds of products: of units, of errors, of deltas.
     fn kinds() -> [(Option<Forms>, [usize; 2], bool); 6] {
-        let units = |parts, turned| (Forms::of_units(parts, turned), parts, turned);
+        let units = |parts, transposed| (Forms::of_units(parts, transposed), parts, transposed);
         [
             units([1, 1], false),
             units([1, 1], true),
@@ -179,14 +179,14 @@ mod tests {
                 (1, 4, 8),
                 (1000, 784, 500),
             ] {
-                for (forms, parts, turned) in kinds() {
+                for (forms, parts, transposed) in kinds() {
                     let shape = forms
                         .and_then(|forms| Shape::of(gpu, [m, n, k], parts, forms))
                         .unwrap_or_else(|| panic!("none for {m}x{n}x{k}"));
                     assert!(shape.shared_bytes(parts, k) + 512 <= gpu.shared_bytes, "{shape:?}");
-                    let slices = k.div_ceil(Shape::depth(parts));
-                    assert!(shape.cluster <= slices, "{shape:?}: a block without a slice");
-                    assert!(!turned || shape.columns.is_multiple_of(64), "{shape:?}");
+                    let k_blocks = k.div_ceil(Shape::depth(parts));
+                    assert!(shape.cluster <= k_blocks, "{shape:?}: a block without a k_block");
+                    assert!(!transposed || shape.columns.is_multiple_of(64), "{shape:?}");
                 }
             }
         }
@@ -215,14 +215,14 @@ mod tests {
     #[test]
     fn one_wave_of_blocks_takes_a_large_layer() {
         let h200 = gpus::ALL[3];
-        for (m, n, k, turned, parts) in [
+        for (m, n, k, transposed, parts) in [
             (192, 16000, 2304, false, [1, 1]),
             (192, 2304, 16000, true, [1, 1]),
             (192, 11008, 4096, false, [1, 1]),
             (192, 16000, 2304, false, [2, 2]),
             (192, 2304, 16000, true, [1, 2]),
         ] {
-            let forms = Forms::of_units(parts, turned).unwrap_or_else(|| panic!("no forms"));
+            let forms = Forms::of_units(parts, transposed).unwrap_or_else(|| panic!("no forms"));
             let shape = Shape::of(h200, [m, n, k], parts, forms).unwrap_or_else(|| panic!("none"));
             let [across, down, _] = shape.grid(m, n);
             assert!((64..=132).contains(&(across * down)), "{shape:?}: {across} x {down} blocks");

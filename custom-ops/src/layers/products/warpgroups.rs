@@ -104,7 +104,7 @@ impl<'a> Warpgroups<'a> {
             gaussian: (self.unit == Unit::Gaussian).into(),
             drawn: self.place.is_some().into(),
         };
-        let side = if product.turned { "turned" } else { "straight" };
+        let side = if product.transposed { "transposed" } else { "k_major" };
         let kernel = product.kernel(&format!("product_units_{dtype}_{side}"));
         let launch = gpu.launch(OP, "sm_90a/product_units", &kernel)?;
         let launch =

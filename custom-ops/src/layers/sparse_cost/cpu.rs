@@ -84,9 +84,9 @@ struct Net {
     v_line: usize,
     h_line: usize,
     /// `Wᵀ` and `W'`, lines of hidden units, and `W'ᵀ`, lines of visible units.
-    weight_turned: Vec<f32>,
+    weight_transposed: Vec<f32>,
     decoder: Vec<f32>,
-    decoder_turned: Vec<f32>,
+    decoder_transposed: Vec<f32>,
     /// `b` and `c`.
     bias: Vec<f32>,
     visible_bias: Vec<f32>,
@@ -110,16 +110,16 @@ impl Net {
         let (weight, rest) = theta.split_at(n);
         let (decoder, biases) = rest.split_at(n);
         let (bias, visible_bias) = biases.split_at(h);
-        let turned = |of: &[f32], rows: usize, columns: usize, line| {
+        let transposed = |of: &[f32], rows: usize, columns: usize, line| {
             lines((0..rows * columns).map(|at| of[at % rows * columns + at / rows]), rows, line)
         };
         Self {
             cost,
             v_line,
             h_line,
-            weight_turned: turned(weight, h, v, h_line),
+            weight_transposed: transposed(weight, h, v, h_line),
             decoder: lines(decoder.iter().copied(), h, h_line),
-            decoder_turned: turned(decoder, v, h, v_line),
+            decoder_transposed: transposed(decoder, v, h, v_line),
             bias: lines(bias.iter().copied(), h, h_line),
             visible_bias: lines(visible_bias.iter().copied(), v, v_line),
         }
@@ -141,7 +141,7 @@ fn encode<V: Vector, const N: usize>(net: &Net, a: &mut [f32], x: &[f32]) -> Vec
     for (a, x) in a.chunks_mut(TILE * line).zip(x.chunks(TILE * v)) {
         a.chunks_exact_mut(line).for_each(|a| a.copy_from_slice(&net.bias));
         let x = Factors { of: x, row: v, step: 1 };
-        add_product::<V, N>(a, (x, &net.weight_turned), (a.len() / line, h, v), line);
+        add_product::<V, N>(a, (x, &net.weight_transposed), (a.len() / line, h, v), line);
         sigmoids(a);
         let mut tile = vec![0f32; line];
         add_rows(&mut tile, a);
@@ -172,7 +172,7 @@ fn propagate<V: Vector, const N: usize>(net: &Net, pull: &[f32], a: &[f32], x: &
         let by_rows = |of, row| Factors { of, row, step: 1 };
         let by_columns = |of, step| Factors { of, row: 1, step };
         e.chunks_exact_mut(v_line).for_each(|e| e.copy_from_slice(&net.visible_bias));
-        add_product::<V, N>(e, (by_rows(a, h_line), &net.decoder_turned), (rows, v, h), v_line);
+        add_product::<V, N>(e, (by_rows(a, h_line), &net.decoder_transposed), (rows, v, h), v_line);
         part.squares += with_activation!(net.cost.decoder, errors_of(e, x, v, v_line));
         d.chunks_exact_mut(h_line).for_each(|d| d.copy_from_slice(pull));
         add_product::<V, N>(d, (by_rows(e, v_line), &net.decoder), (rows, h, v), h_line);

@@ -60,7 +60,7 @@ pub(super) fn run(of: &OfRows, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()>
     let weighs =
         Weighs { decay: cost.weight_decay, weight: cost.sparsity_weight, target: cost.sparsity_target };
     let launch = gpu.launch(OP, "sparse_cost", &format!("sparse_cost_{}", cost.decoder.kernel()))?;
-    let launch = launch.blocks(shape.blocks, THREADS).shared(shape.shared_bytes()).together();
+    let launch = launch.blocks(shape.blocks, THREADS).shared(shape.shared_bytes()).cooperative();
     let launch = launch.write(&mut figures).write(&mut gradient);
     let launch = launch.num(activity.address(memory.at)).num(parts.address(memory.at));
     let launch = launch.num(squares.address(memory.at)).num(features.address(memory.at));

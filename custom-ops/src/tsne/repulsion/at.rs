@@ -1,6 +1,6 @@
 //! What points of a layout do to points beside it.
 use super::OP;
-use super::cpu::{LANES, felt};
+use super::cpu::{LANES, interactions};
 use crate::core::check::{aligned_points, matrix};
 use crate::core::op::{Io, Kernel, new_tensor, operands, same_device};
 use candle::{CpuStorage, DType, Result, Tensor};
@@ -68,7 +68,7 @@ impl At {
         let each =
             forces.par_chunks_mut(LANES).zip(totals.par_chunks_mut(LANES)).zip(queries.par_chunks(LANES));
         each.for_each(|((forces, totals), queries)| {
-            let (sums, all) = felt(queries, layout, None, self.degrees_of_freedom);
+            let (sums, all) = interactions(queries, layout, None, self.degrees_of_freedom);
             for (l, (force, total)) in forces.iter_mut().zip(totals).enumerate() {
                 (*force, *total) = (std::array::from_fn(|k| sums[k][l] as f32), all[l] as f32);
             }

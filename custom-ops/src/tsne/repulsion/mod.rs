@@ -42,7 +42,7 @@ pub enum RepulsionMethod {
         theta: f32,
     },
     /// Points spread their charges to a grid by cubic interpolation, the grid is convolved with the kernel by FFT, and points
-    /// interpolate what they feel.
+    /// interpolate the forces.
     Grid {
         /// Nodes of a side of the grid, which covers the layout: one of [`grid_sides`]. The error falls with the fourth power of their
         /// distance; a distance of .5 or less is good.

@@ -226,7 +226,7 @@ impl<T: CudaDType> Call<'_, T> {
             norms: product(space.norms),
             correlations: product(space.correlations),
             gram: product(space.gram),
-            turned: if made { self.at(space.unit) } else { 0 },
+            transposed: if made { self.at(space.unit) } else { 0 },
             inverse_norms: self.at(space.inverse_norms),
             targets: self.targets_from(first),
             mask: self.mask.map_or(0, |mask| entry::<u8>(mask, first * job.p)),

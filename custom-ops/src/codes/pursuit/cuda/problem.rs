@@ -12,7 +12,7 @@ pub(super) struct Problem {
     pub norms: u64,
     pub correlations: u64,
     pub gram: u64,
-    pub turned: u64,
+    pub transposed: u64,
     pub inverse_norms: u64,
     pub targets: u64,
     pub mask: u64,

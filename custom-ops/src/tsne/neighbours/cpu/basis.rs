@@ -18,7 +18,7 @@ pub(super) fn directions(rows: &[f32], d: usize, count: usize, leading: usize) -
     let mut basis = sample[..count.min(n) * d].to_vec();
     basis.resize(count * d, 0.);
     let mut shares = vec![0f32; count * n];
-    let (line, turned) = (Order::RowMajor { line: d }, Order::ColumnMajor { line: d });
+    let (line, transposed) = (Order::RowMajor { line: d }, Order::ColumnMajor { line: d });
     let plain = |a_order, b_order, cols, depth| Operands {
         a: &[],
         a_order,
@@ -30,7 +30,8 @@ pub(super) fn directions(rows: &[f32], d: usize, count: usize, leading: usize) -
         alpha: 1f32,
         beta: 0.,
     };
-    let (to_shares, to_basis) = (plain(line, turned, n, d), plain(Order::RowMajor { line: n }, line, d, n));
+    let (to_shares, to_basis) =
+        (plain(line, transposed, n, d), plain(Order::RowMajor { line: n }, line, d, n));
     orthonormalize(&mut basis, d);
     for _ in 0..ITERATIONS {
         product(&mut shares, Operands { a: &basis, b: &sample, ..to_shares });

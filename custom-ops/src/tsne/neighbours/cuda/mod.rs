@@ -40,7 +40,7 @@ const COLUMNS: usize = 8192;
 const FEW: usize = 8;
 /// The most features whose products are in f32.
 const MOST_IN_F32: usize = 128;
-/// Queries in doubt up to which each is refined at once.
+/// Uncertain queries up to which each is refined at once.
 const FEW_QUERIES: usize = 64;
 
 /// What stands in the place of products: `Form` of kernels/tsne/nearest.cu.

@@ -1,4 +1,4 @@
-//! Every pair: each group of points meets all points, whose sums are f32 over a block and f64 over blocks.
+//! Every pair: each group of points interacts with all points, whose sums are f32 over a block and f64 over blocks.
 use super::pairs::{Group, LANES, Sums, masses_for};
 use crate::core::fused::fused;
 use multiversion::multiversion;
@@ -23,7 +23,7 @@ fn one_group<const D: usize>(
     first: usize,
     alpha: f32,
 ) -> f64 {
-    let (sums, totals) = felt(group, points, Some(first), alpha);
+    let (sums, totals) = interactions(group, points, Some(first), alpha);
     for (l, force) in forces.iter_mut().enumerate() {
         *force = std::array::from_fn(|k| sums[k][l] as f32);
     }
@@ -32,7 +32,7 @@ fn one_group<const D: usize>(
 
 /// The forces of all points on a group of at most [`LANES`], and the sums of `w`; `first` is the place of the group among the points, if it is
 /// of them: then no point counts itself.
-pub(in super::super) fn felt<const D: usize>(
+pub(in super::super) fn interactions<const D: usize>(
     group: &[[f32; D]],
     points: &[[f32; D]],
     first: Option<usize>,
@@ -44,9 +44,9 @@ pub(in super::super) fn felt<const D: usize>(
         // Where in the block the group begins.
         let own = first.filter(|first| first / BLOCK == b).map(|first| first % BLOCK);
         let part = if alpha == 1. {
-            meet::<D, true>(&lanes, block, own, alpha)
+            interact::<D, true>(&lanes, block, own, alpha)
         } else {
-            meet::<D, false>(&lanes, block, own, alpha)
+            interact::<D, false>(&lanes, block, own, alpha)
         };
         for (sum, part) in sums.as_flattened_mut().iter_mut().zip(part.forces.as_flattened()) {
             *sum += f64::from(*part);
@@ -57,7 +57,7 @@ pub(in super::super) fn felt<const D: usize>(
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-fn meet<const D: usize, const ONE: bool>(
+fn interact<const D: usize, const ONE: bool>(
     lanes: &Group<D>,
     points: &[[f32; D]],
     own: Option<usize>,

@@ -121,7 +121,7 @@ impl Grid {
         });
     }
 
-    /// What each sorted point feels, in nodes, and the sum of `φ_K1`.
+    /// The force on each sorted point, in nodes, and the sum of `φ_K1`.
     fn collect(&self) -> (Vec<[f32; 2]>, f64) {
         let mut pushes = vec![[0.; 2]; self.sorted.len()];
         let parts = pushes.par_chunks_mut(CHUNK).zip(self.sorted.par_chunks(CHUNK));
@@ -173,7 +173,7 @@ fn collect(pushes: &mut [[f32; 2]], points: &[[f32; 2]], grid: &[Node], nodes: u
     let mut total = 0f64;
     for (push, &[x, y]) in pushes.iter_mut().zip(points) {
         let ((column, across), (row, down)) = (place(x, nodes), place(y, nodes));
-        let mut felt = [0f32; 4];
+        let mut gathered = [0f32; 4];
         for (row, weight) in (row..).zip(down) {
             let mut sum = [0f32; 4];
             for (node, weight) in grid[row * nodes + column..][..4].iter().zip(across) {
@@ -182,12 +182,12 @@ fn collect(pushes: &mut [[f32; 2]], points: &[[f32; 2]], grid: &[Node], nodes: u
                 }
             }
             for c in 0..4 {
-                felt[c] = fma::<f32, FUSED>(weight, sum[c], felt[c]);
+                gathered[c] = fma::<f32, FUSED>(weight, sum[c], gathered[c]);
             }
         }
-        *push = [x * felt[1] - felt[2], y * felt[1] - felt[3]];
+        *push = [x * gathered[1] - gathered[2], y * gathered[1] - gathered[3]];
         // Where nodes are far apart, interpolation makes less of a point's own charge than 1. Others never add less than nothing.
-        total += (f64::from(felt[0]) - 1.).max(0.);
+        total += (f64::from(gathered[0]) - 1.).max(0.);
     }
     total
 }

@@ -5,7 +5,7 @@ mod pairs;
 mod tree;
 
 use super::{Repulsion, RepulsionMethod};
-pub(super) use exact::felt;
+pub(super) use exact::interactions;
 pub(super) use grid::Grid;
 pub(super) use pairs::LANES;
 use rayon::prelude::*;

@@ -1,8 +1,9 @@
 //! FFT interpolation: the launches of `kernels/tsne/repulsion_grid.cu`.
 use super::{POINTS, THREADS, add_totals};
 use crate::core::cuda::{Gpu, Launch};
-use crate::core::op::Io;
+use crate::core::op::{Io, Operands, Out};
 use crate::tsne::repulsion::{OP, Repulsion};
+use candle::cuda::cudarc::driver::{CudaView, CudaViewMut};
 use candle::{CudaStorage, DType, Device, Result, Tensor};
 
 /// Blocks that look for the box.
@@ -14,19 +15,19 @@ const MOST_CROWDED: usize = 384;
 #[derive(Debug)]
 pub(super) struct Grid {
     pub(super) nodes: usize,
-    pub(super) place: Tensor,
-    pub(super) boxes: Tensor,
-    pub(super) counts: Tensor,
-    pub(super) starts: Tensor,
-    pub(super) ranks: Tensor,
-    pub(super) placed: Tensor,
-    pub(super) charges: Tensor,
-    pub(super) a: Tensor,
-    pub(super) b: Tensor,
-    pub(super) rows: Tensor,
-    pub(super) spectra: Tensor,
-    pub(super) potentials: Tensor,
-    pub(super) turns: Tensor,
+    place: Tensor,
+    boxes: Tensor,
+    counts: Tensor,
+    starts: Tensor,
+    ranks: Tensor,
+    placed: Tensor,
+    charges: Tensor,
+    a: Tensor,
+    b: Tensor,
+    rows: Tensor,
+    spectra: Tensor,
+    potentials: Tensor,
+    turns: Tensor,
 }
 
 impl Grid {
@@ -52,6 +53,67 @@ impl Grid {
     }
 }
 
+impl Grid {
+    /// Adds the arrays and the layout to forces, total and blocks; [`Arrays::of`] takes them in this order.
+    pub(super) fn operands<'a>(&'a self, io: Operands<'a>, layout: &'a Tensor) -> Operands<'a> {
+        let io = io.write("place", &self.place).write("boxes", &self.boxes).write("counts", &self.counts);
+        let io = io.write("starts", &self.starts).write("ranks", &self.ranks).write("placed", &self.placed);
+        let io = io.write("charges", &self.charges).write("a", &self.a).write("b", &self.b);
+        let io = io.write("rows", &self.rows).write("spectra", &self.spectra);
+        let io = io.write("potentials", &self.potentials);
+        io.read("layout", layout).read("turns", &self.turns)
+    }
+}
+
+/// What a call writes and reads: [`Grid`] in memory, and the operands of [`Repulsion::repulsion_`].
+struct Arrays<'a> {
+    forces: CudaViewMut<'a, f32>,
+    total: Out<'a, CudaStorage>,
+    blocks: CudaViewMut<'a, f64>,
+    place: CudaViewMut<'a, f32>,
+    boxes: CudaViewMut<'a, f32>,
+    counts: CudaViewMut<'a, u32>,
+    starts: CudaViewMut<'a, u32>,
+    ranks: CudaViewMut<'a, u32>,
+    placed: CudaViewMut<'a, f32>,
+    charges: CudaViewMut<'a, f32>,
+    a: CudaViewMut<'a, f32>,
+    b: CudaViewMut<'a, f32>,
+    rows: CudaViewMut<'a, f32>,
+    spectra: CudaViewMut<'a, f32>,
+    potentials: CudaViewMut<'a, f32>,
+    layout: CudaView<'a, f32>,
+    turns: CudaView<'a, f32>,
+}
+
+impl<'a> Arrays<'a> {
+    /// In the order of [`Grid::operands`].
+    fn of(io: Io<'a, CudaStorage>) -> Result<Self> {
+        let ([forces, total, blocks, place, boxes, counts, starts, ranks, placed, rest @ ..], read) =
+            io.parts::<15, 2>()?;
+        let ([charges, a, b, rows, spectra, potentials], [layout, turns]) = (rest, read);
+        Ok(Self {
+            forces: forces.elements()?,
+            total,
+            blocks: blocks.elements()?,
+            place: place.elements()?,
+            boxes: boxes.elements()?,
+            counts: counts.elements()?,
+            starts: starts.elements()?,
+            ranks: ranks.elements()?,
+            placed: placed.elements()?,
+            charges: charges.elements()?,
+            a: a.elements()?,
+            b: b.elements()?,
+            rows: rows.elements()?,
+            spectra: spectra.elements()?,
+            potentials: potentials.elements()?,
+            layout: layout.elements()?,
+            turns: turns.elements()?,
+        })
+    }
+}
+
 /// `exp(−2πik/n)`, k below n, as pairs.
 fn turns(n: usize, device: &Device) -> Result<Tensor> {
     let angle = |k: usize| -2. * std::f64::consts::PI * k as f64 / n as f64;
@@ -61,34 +123,25 @@ fn turns(n: usize, device: &Device) -> Result<Tensor> {
 
 impl Repulsion {
     pub(super) fn launch_grid(&self, gpu: &Gpu, nodes: usize, io: Io<'_, CudaStorage>) -> Result<()> {
-        let (
-            [
-                forces,
-                total,
-                blocks,
-                place,
-                boxes,
-                counts,
-                starts,
-                ranks,
-                placed,
-                charges,
-                a,
-                b,
-                rows,
-                spectra,
-                potentials,
-            ],
-            [layout, turns],
-        ) = io.parts()?;
-        let (mut forces, mut blocks) = (forces.elements::<f32>()?, blocks.elements::<f64>()?);
-        let (mut place, mut boxes) = (place.elements::<f32>()?, boxes.elements::<f32>()?);
-        let (mut counts, mut starts) = (counts.elements::<u32>()?, starts.elements::<u32>()?);
-        let (mut ranks, mut placed) = (ranks.elements::<u32>()?, placed.elements::<f32>()?);
-        let (mut charges, mut potentials) = (charges.elements::<f32>()?, potentials.elements::<f32>()?);
-        let (mut a, mut b) = (a.elements::<f32>()?, b.elements::<f32>()?);
-        let (mut rows, mut spectra) = (rows.elements::<f32>()?, spectra.elements::<f32>()?);
-        let (layout, turns) = (layout.elements::<f32>()?, turns.elements::<f32>()?);
+        let Arrays {
+            mut forces,
+            total,
+            mut blocks,
+            mut place,
+            mut boxes,
+            mut counts,
+            mut starts,
+            mut ranks,
+            mut placed,
+            mut charges,
+            mut a,
+            mut b,
+            mut rows,
+            mut spectra,
+            mut potentials,
+            layout,
+            turns,
+        } = Arrays::of(io)?;
         let n = self.n;
         let boxing = n.div_ceil(POINTS).clamp(1, BOX_BLOCKS);
         let start = |name: &str| gpu.launch(OP, "repulsion_grid", name);
@@ -151,7 +204,8 @@ impl Repulsion {
         // SAFETY: (float2*, float*, 3 × const float2*): potentials of four floats a node; blocks for `nodes` lines of each.
         unsafe { of_rows.of(launch.read(&turns), nodes, 2).go() }?;
         let (potentials, place) = (potentials.slice(..), place.slice(..));
-        let launch = start("grid_feel")?.write(&mut forces).write(&mut blocks).read(&potentials).read(&place);
+        let launch =
+            start("grid_gather")?.write(&mut forces).write(&mut blocks).read(&potentials).read(&place);
         // SAFETY: (float*, double*, const float4*, const float*, const float*, size_t, unsigned): forces and layout [n, 2], a part for each block; a
         // thread for each point.
         unsafe { launch.read(&layout).num(n).count(nodes).blocks(n.div_ceil(POINTS), THREADS).go() }?;

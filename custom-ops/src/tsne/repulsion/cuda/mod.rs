@@ -72,14 +72,7 @@ impl Repulsion {
         let io = operands(OP).write("forces", forces).write("total", total).write("blocks", &work.blocks);
         match &work.of {
             Of::Exact { parts, .. } => io.write("parts", parts).read("layout", layout).run(self),
-            Of::Grid(g) => {
-                let io = io.write("place", &g.place).write("boxes", &g.boxes).write("counts", &g.counts);
-                let io = io.write("starts", &g.starts).write("ranks", &g.ranks).write("placed", &g.placed);
-                let io = io.write("charges", &g.charges);
-                let io = io.write("a", &g.a).write("b", &g.b).write("rows", &g.rows);
-                let io = io.write("spectra", &g.spectra).write("potentials", &g.potentials);
-                io.read("layout", layout).read("turns", &g.turns).run(self)
-            }
+            Of::Grid(grid) => grid.operands(io, layout).run(self),
             Of::Tree(t) => {
                 let io = io.write("sorted", &t.sorted).write("nodes", &t.nodes).write("tops", &t.tops);
                 io.read("layout", layout).read("order", &t.order).run(self)

@@ -106,7 +106,8 @@ impl Repulsion {
             std::mem::swap(&mut tops, &mut others);
         }
         let (sorted, nodes) = (sorted.slice(..), nodes.slice(..));
-        let launch = start(&format!("tree_feel_{d}"))?.write(&mut forces).write(&mut blocks).read(&sorted);
+        let launch =
+            start(&format!("tree_interact_{d}"))?.write(&mut forces).write(&mut blocks).read(&sorted);
         let launch = launch.read(&order).read(&nodes).num(n).num(levels).num(tree.theta);
         // SAFETY: (float*, double*, const float4*, const unsigned*, const float4*, size_t, Levels, 2 × float): forces [n, d], a part for each block, the
         // others as above; a block for each PLACES places.

@@ -1,4 +1,4 @@
-// sm_90a/contrast_square.cuh: how the kernels of an update that run on capability 9.0 step a square of 64 x 64 weights in shared memory.
+// sm_90a/contrast_subtile.cuh: how the kernels of an update that run on capability 9.0 step a subtile of 64 x 64 weights in shared memory.
 //
 // Weights, velocities and copies lie as copies by tensor maps with swizzling leave them. The formulas are in contrast_step.cu.
 #pragma once
@@ -7,7 +7,7 @@
 #include "layers/rounding.cuh"
 #include "core/sm_90a/wgmma.cuh"
 
-constexpr int TILE = 64;  // sides of a square
+constexpr int TILE = 64;  // sides of a subtile
 
 // Where entry (row, col) of a tile lies, in blocks of 128 bytes by TILE rows as copies with swizzling leave it.
 template <typename V>
@@ -39,16 +39,16 @@ template <typename V> __device__ __forceinline__ Two<V> narrowed(float2 x) {
   }
 }
 
-// Writes four blocks of 8 x 8 numbers of 16 bits, which `straight` of tiles.cuh reads.
-__device__ __forceinline__ void put_straight(void* at, const uint32_t (&r)[4]) {
+// Writes four blocks of 8 x 8 numbers of 16 bits, which `load_blocks` of tiles.cuh reads.
+__device__ __forceinline__ void store_blocks(void* at, const uint32_t (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(shared_address(at)), "r"(r[0]), "r"(r[1]), "r"(r[2]),
                "r"(r[3])
                : "memory");
 }
 
-// The places of a square. T: of the copy; V: of the velocities.
+// Where a subtile lies. T: of the copy; V: of the velocities.
 template <typename T, typename V, Stored STORED>
-struct Square {
+struct Subtile {
   using W = std::conditional_t<STORED == Stored::WHOLE, float, __nv_bfloat16>;
   unsigned char *weights, *velocities, *copies;
 
@@ -92,9 +92,9 @@ struct Square {
         for (int i = 0; i < 4; ++i) of(i, row + i % 2 * 8, col0 + 8 * (from + i / 2) + pair_at);
       };
       if constexpr (BLOCKS) {
-        straight(of_weights, entry<W>(weights, line, along));
-        straight(of_velocities, entry<V>(velocities, line, along));
-        if constexpr (STORED == Stored::HALVES) straight(of_copies, entry<T>(copies, line, along));
+        load_blocks(of_weights, entry<W>(weights, line, along));
+        load_blocks(of_velocities, entry<V>(velocities, line, along));
+        if constexpr (STORED == Stored::HALVES) load_blocks(of_copies, entry<T>(copies, line, along));
       } else {
         each([&](int i, int row, int col) {
           of_weights[i] = two(entry<W>(weights, row, col));
@@ -109,9 +109,9 @@ struct Square {
         step_two(of_weights[i], of_velocities[i], of_copies[i], sum + first + c * 4 + 2 * half, word, scale, decay);
       }
       if constexpr (BLOCKS) {
-        put_straight(entry<W>(weights, line, along), of_weights);
-        put_straight(entry<V>(velocities, line, along), of_velocities);
-        if constexpr (STORED == Stored::HALVES) put_straight(entry<T>(copies, line, along), of_copies);
+        store_blocks(entry<W>(weights, line, along), of_weights);
+        store_blocks(entry<V>(velocities, line, along), of_velocities);
+        if constexpr (STORED == Stored::HALVES) store_blocks(entry<T>(copies, line, along), of_copies);
       } else {
         each([&](int i, int row, int col) {
           two(entry<W>(weights, row, col)) = of_weights[i];
