@@ -8,7 +8,11 @@
 //!
 //! [`Operands::run`] checks that all operands are on one device and that a written tensor shares its storage with no other
 //! operand. It locks each storage once, in the order of their addresses (so that two threads cannot deadlock), and calls the code
-//! of the device; that of the CPU on threads that run nothing else meanwhile, see [`apart`]. While a step is recorded on CUDA, it logs every operand, see [`Replay`](crate::core::Replay).
+//! of the device; that of the CPU on threads that run nothing else meanwhile, see [`apart`]. While a step is recorded on CUDA, it
+//! logs every operand, see [`Replay`](crate::core::Replay).
+//!
+//! The locks are taken by recursion ([`take_next`] → candle → [`Take`] → `take_next` …) for one reason: candle hides the method that
+//! lends a storage to write (`Tensor::storage_mut`), and what `inplace_op1` lends, it lends for the length of a call.
 //!
 //! The op checks shapes, types and alignment beforehand, with [`check`](crate::core::check).
 mod apart;

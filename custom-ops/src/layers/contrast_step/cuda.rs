@@ -1,7 +1,8 @@
 //! The update in one launch of `kernels/layers/contrast_step.cu`, or of `kernels/layers/patch_step.cu` for the weights of patches; that of large matrices on GPUs
 //! of capability 9.0 in one of `kernels/layers/sm_90a/contrast_step.cu` for the weights, or of `contrast_step_parts.cu` there for states in two parts, and
 //! one for the biases; that of small ones there in one of `kernels/layers/sm_90a/contrast_step_small.cu`.
-use super::shape::{Chunk, Shape};
+use super::plan::{K_BLOCK_DEPTH, Matrices, Plain, Plan, THREADS, TILE, WARPGROUP_SHARED, warpgroups};
+use super::shape::Chunk;
 use super::small::{self, Small};
 use super::{Contrast, ContrastStep, OP, Sizes, hidden_biases, visible_biases};
 use crate::core::cuda::{Address, Fetch, Gpu, Grid, TensorMap};
@@ -13,25 +14,15 @@ use candle::cuda::cudarc::driver::{CudaView, CudaViewMut, DeviceRepr};
 use candle::{CudaStorage, DType, Device, Result, Tensor};
 use half::{bf16, f16};
 
-/// Of kernels/layers/contrast_step.cu.
-pub(super) const THREADS: u32 = 256;
+/// Units that a block of kernels/layers/contrast_step.cu has the biases of.
 pub(super) const UNITS: usize = 32;
-/// Threads of the kernels that take all sizes, each of which steps a weight.
-pub(super) const ANY_THREADS: u32 = 512;
 /// Units of a block of the kernel of biases beside that of warpgroups.
 const BESIDE_UNITS: usize = 64;
-/// Of kernels/layers/sm_90a/contrast_step.cu and contrast_step_parts.cu: the sides of a tile, bytes of a line of a block, rows of a k-block, k-blocks of both
-/// phases at most, shared memory (`SHARED` and `ONES_BYTES`, which states of two parts leave), and threads for states of one part and of two.
-pub(super) const TILE: usize = 64;
+/// Of kernels/layers/sm_90a/contrast_step.cu and contrast_step_parts.cu: bytes of a line of a block, and threads for states of one part and of two.
 const LINE: usize = 128;
-pub(super) const K_BLOCK_DEPTH: usize = 64;
-const K_BLOCKS: usize = 6;
-pub(super) const WARPGROUP_SHARED: usize = 217 * 1024 + 2048;
-pub(super) const WARPGROUP_THREADS: [u32; 2] = [384, 320];
-/// Squares side by side in a tile of weights of 16 bits.
+const WARPGROUP_THREADS: [u32; 2] = [384, 320];
+/// Subtiles side by side in a tile of weights of 16 bits.
 pub(super) const WIDE: usize = 2;
-/// Tiles of a multiprocessor for which it is the faster kernel.
-const LEAST_TILES: usize = 6;
 
 /// Whether the checked operands are for one kernel; else the ops go one after the other.
 ///
@@ -177,11 +168,27 @@ impl Numbers {
 
 impl Fused<'_> {
     fn launch<T: CudaDType>(&self, dtype: &str, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
-        let Self { op, step, patches, sizes: Sizes { parts, batch, rows, cols }, .. } = *self;
-        let n = patches.map_or(1, |patches| patches.n);
-        let (n_hidden, n_visible) = (n * rows, patches.map_or(cols, |patches| patches.values));
-        let (params, copy, hidden_state, visible_state, counter, velocity, [h, x, scalars]) = match self.dtype
-        {
+        let matrices = match self.patches {
+            Some(Patches { n, boxed_windows, .. }) => Matrices::Patches { n, boxed_windows },
+            None => Matrices::One,
+        };
+        let of = self.operands::<T>(io)?;
+        match Plan::of(gpu.limits(), self.sizes, self.chunk, matrices) {
+            Plan::Warpgroups => self.launch_warpgroups(dtype, gpu, of),
+            Plan::Small(form) => self.launch_small(form, dtype, gpu, of),
+            Plan::Plain(form) => self.launch_plain(form, dtype, gpu, of),
+        }
+    }
+
+    /// Units of both sides.
+    fn units(&self) -> (usize, usize) {
+        let Sizes { rows, cols, .. } = self.sizes;
+        self.patches.map_or((rows, cols), |patches| (patches.n * rows, patches.values))
+    }
+
+    fn operands<'a, T: CudaDType>(&self, io: Io<'a, CudaStorage>) -> Result<Operands<'a, T>> {
+        let Sizes { parts, batch, .. } = self.sizes;
+        let (params, copy, hidden, visible, counter, velocity, [h, x, scalars]) = match self.dtype {
             DType::BF16 => {
                 let ([params, copy, hidden, visible, counter, velocity], read) = io.parts()?;
                 (params, copy, hidden, visible, counter, Some(velocity), read)
@@ -192,80 +199,115 @@ impl Fused<'_> {
             }
         };
         let (h_part, x_part) = (h.layout()?.stride()[0], x.layout()?.stride()[0]);
+        let (n_hidden, n_visible) = self.units();
         let span = |part: usize, width: usize| (parts - 1) * part + 2 * batch * width;
-        let (h, x) = (h.span::<T>(span(h_part, n_hidden))?, x.span::<T>(span(x_part, n_visible))?);
-        let mut copy = copy.elements::<T>()?;
-        let mut weights = match self.halves {
-            true => Weights::Lower(params.elements::<i16>()?),
-            false => Weights::Whole(params.elements::<f32>()?),
-        };
-        let mut velocity = velocity.map(|velocity| velocity.elements::<bf16>()).transpose()?;
-        let (mut hidden_state, mut visible_state) =
-            (hidden_state.elements::<f32>()?, visible_state.elements::<f32>()?);
-        let (scalars, mut counter) = (scalars.elements::<f32>()?, counter.elements::<i64>()?);
-        let numbers = Numbers::of(step, self.sizes, n, (h_part, x_part));
-        let of_biases = n_hidden.div_ceil(UNITS) + n_visible.div_ceil(UNITS);
-        let wide = self.chunk == Chunk::Eight;
-        if wide
-            && patches.is_none_or(|patches| patches.boxed_windows)
-            && warpgroups(gpu.limits(), self.sizes, n)
-        {
-            let velocity = velocity.as_mut();
-            let hidden = &mut hidden_state;
-            let operands =
-                Operands { weights: &mut weights, velocity, copy: &mut copy, hidden, h: &h, x: &x };
-            self.launch_warpgroups(dtype, gpu, operands, &scalars, numbers)?;
-            let states = States { h: &h, x: &x, hidden: &mut hidden_state, visible: &mut visible_state };
-            // Those of hidden units are done where states are of one part.
-            let numbers = numbers.of_biases(if parts == 1 { 0 } else { n_hidden }, n_visible);
-            return launch_biases(op, dtype, gpu, states, &scalars, &mut counter, numbers);
-        }
-        let Weights::Whole(mut params) = weights else {
-            candle::bail!(
-                "{op}: no kernel takes weights in halves here, see contrast_step_takes_halves and patch_step_takes_halves, or views that begin between 16 bytes, got {rows} x {cols}"
-            )
-        };
-        if let Some(form) = Small::of(gpu.limits(), self.sizes).filter(|_| wide && patches.is_none()) {
-            let (h_map, _h) = self.states(gpu, &h, rows, numbers.h_part, form.depth)?;
-            let (x_map, _x) = self.states(gpu, &x, cols, numbers.x_part, form.depth)?;
-            let kernel = format!("contrast_step_small_{dtype}_{}", form.cluster);
-            let launch = gpu.launch(op, "sm_90a/contrast_step_small", &kernel)?;
-            let launch =
-                launch.write(&mut params).maybe_write(&mut velocity).read(&h).read(&x).write(&mut copy);
-            let launch = launch.write(&mut hidden_state).write(&mut visible_state).read(&scalars);
-            let launch = launch.write(&mut counter).num(h_map).num(x_map).num(numbers);
-            let launch = launch.blocks(form.blocks(of_biases), small::THREADS).shared(form.shared_bytes());
-            // SAFETY: (float*, V* or null, 2 × const T*, T*, 2 × float*, const float*, long long*, 2 × TensorMap, Numbers) with the shapes that
-            // `Sizes::of` checked and maps of the states; by `Chunk::of` lines are multiples of 16 bytes, on which views and parts begin. Blocks,
-            // clusters and shared memory are those of the form.
-            return unsafe { launch.clusters_of(form.cluster as u32).overlapped().go() };
-        }
-        let (file, form, blocks, threads, shared_bytes) = match (patches, self.chunk) {
-            (None, Chunk::One) => {
-                let blocks = (rows * cols).div_ceil(ANY_THREADS as usize);
-                ("contrast_step", "any", blocks, ANY_THREADS, 0)
-            }
-            (None, chunk) => {
-                let shape = Shape::of(gpu.limits(), parts, rows, cols, chunk);
-                ("contrast_step", shape.name, shape.tiles(rows, cols), THREADS, shape.shared_bytes())
-            }
-            (Some(_), _) => {
-                let shape = Shape::of_patches(gpu.limits(), parts, rows, cols);
-                ("patch_step", shape.name, n * shape.tiles(rows, cols), THREADS, shape.shared_bytes())
-            }
-        };
-        let launch = gpu.launch(op, file, &format!("{file}_{form}_{dtype}"))?;
+        let n = self.patches.map_or(1, |patches| patches.n);
+        Ok(Operands {
+            weights: match self.halves {
+                true => Weights::Lower(params.elements::<i16>()?),
+                false => Weights::Whole(params.elements::<f32>()?),
+            },
+            velocity: velocity.map(|velocity| velocity.elements::<bf16>()).transpose()?,
+            copy: copy.elements::<T>()?,
+            hidden: hidden.elements::<f32>()?,
+            visible: visible.elements::<f32>()?,
+            counter: counter.elements::<i64>()?,
+            h: h.span::<T>(span(h_part, n_hidden))?,
+            x: x.span::<T>(span(x_part, n_visible))?,
+            scalars: scalars.elements::<f32>()?,
+            numbers: Numbers::of(self.step, self.sizes, n, (h_part, x_part)),
+        })
+    }
+
+    /// The plain kernels: a block for each tile of the weights, then those of the biases.
+    fn launch_plain<T: CudaDType>(
+        &self,
+        form: Plain,
+        dtype: &str,
+        gpu: &Gpu,
+        of: Operands<'_, T>,
+    ) -> Result<()> {
+        let Operands {
+            weights,
+            mut velocity,
+            mut copy,
+            mut hidden,
+            mut visible,
+            mut counter,
+            h,
+            x,
+            scalars,
+            numbers,
+        } = of;
+        let mut params = weights.whole(self.op, self.sizes)?;
+        let file = if self.patches.is_some() { "patch_step" } else { "contrast_step" };
+        let launch = gpu.launch(self.op, file, &format!("{file}_{}_{dtype}", form.name))?;
         let launch = launch.write(&mut params).maybe_write(&mut velocity).read(&h).read(&x).write(&mut copy);
-        let launch = launch.write(&mut hidden_state).write(&mut visible_state).read(&scalars);
+        let launch = launch.write(&mut hidden).write(&mut visible).read(&scalars);
         let launch = launch.write(&mut counter).num(numbers);
-        let launch = match patches {
+        let launch = match self.patches {
             Some(patches) => launch.num(patches.grid),
             None => launch,
         };
+        let launch = launch.blocks(form.blocks + self.bias_blocks(), form.threads).shared(form.shared_bytes);
         // SAFETY: (float*, V* or null, 2 × const T*, T*, 2 × float*, const float*, long long*, Numbers, and Grid for patches) with the shapes
         // that `Sizes::of` or `patch_contrast_step_` checked; by `Chunk::of`, or the callers for patches, lines, views and parts begin on what the form
         // copies at once. Shared memory is the shape's `SHARED`.
-        unsafe { launch.blocks(blocks + of_biases, threads).shared(shared_bytes).overlapped().go() }
+        unsafe { launch.overlapped().go() }
+    }
+
+    /// The kernel of small matrices on capability 9.0.
+    fn launch_small<T: CudaDType>(
+        &self,
+        form: Small,
+        dtype: &str,
+        gpu: &Gpu,
+        of: Operands<'_, T>,
+    ) -> Result<()> {
+        let Operands {
+            weights,
+            mut velocity,
+            mut copy,
+            mut hidden,
+            mut visible,
+            mut counter,
+            h,
+            x,
+            scalars,
+            numbers,
+        } = of;
+        let Sizes { rows, cols, .. } = self.sizes;
+        let mut params = weights.whole(self.op, self.sizes)?;
+        let (h_map, _h) = self.states(gpu, &h, rows, numbers.h_part, form.depth)?;
+        let (x_map, _x) = self.states(gpu, &x, cols, numbers.x_part, form.depth)?;
+        let kernel = format!("contrast_step_small_{dtype}_{}", form.cluster);
+        let launch = gpu.launch(self.op, "sm_90a/contrast_step_small", &kernel)?;
+        let launch = launch.write(&mut params).maybe_write(&mut velocity).read(&h).read(&x).write(&mut copy);
+        let launch = launch.write(&mut hidden).write(&mut visible).read(&scalars);
+        let launch = launch.write(&mut counter).num(h_map).num(x_map).num(numbers);
+        let launch = launch.blocks(form.blocks(self.bias_blocks()), small::THREADS);
+        let launch = launch.shared(form.shared_bytes()).clusters_of(form.cluster as u32);
+        // SAFETY: (float*, V* or null, 2 × const T*, T*, 2 × float*, const float*, long long*, 2 × TensorMap, Numbers) with the shapes that
+        // `Sizes::of` checked and maps of the states; by `Chunk::of` lines are multiples of 16 bytes, on which views and parts begin. Blocks,
+        // clusters and shared memory are those of the form.
+        unsafe { launch.overlapped().go() }
+    }
+
+    /// Blocks of the biases in the launch of the weights.
+    fn bias_blocks(&self) -> usize {
+        let (n_hidden, n_visible) = self.units();
+        n_hidden.div_ceil(UNITS) + n_visible.div_ceil(UNITS)
+    }
+
+    /// The kernels of warpgroups: the weights, and beside them the biases and the counter.
+    fn launch_warpgroups<T: CudaDType>(&self, dtype: &str, gpu: &Gpu, mut of: Operands<'_, T>) -> Result<()> {
+        self.launch_weights(dtype, gpu, &mut of)?;
+        let Operands { mut hidden, mut visible, mut counter, h, x, scalars, numbers, .. } = of;
+        let (n_hidden, n_visible) = self.units();
+        // Those of hidden units are done where states are of one part.
+        let numbers = numbers.of_biases(if self.sizes.parts == 1 { 0 } else { n_hidden }, n_visible);
+        let states = States { h: &h, x: &x, hidden: &mut hidden, visible: &mut visible };
+        launch_biases(self.op, dtype, gpu, states, &scalars, &mut counter, numbers)
     }
 
     /// The states of one side, `width` units and parts `part` entries apart, as the kernels of warpgroups see them, `depth` rows at a time. The use
@@ -309,25 +351,6 @@ pub(super) fn launch_biases<T: CudaDType>(
     let biases = biases.read(scalars).write(counter).num(numbers);
     // SAFETY: (2 × const T*, 2 × float*, const float*, long long*, Numbers) with the shapes that `Sizes::of` or `patch_contrast_step_` checked.
     unsafe { biases.blocks(blocks, THREADS).overlapped().go() }
-}
-
-/// Whether the kernel of warpgroups is for an update of `n` matrices: on capability 9.0, for so many tiles that each multiprocessor has several,
-/// and states that it can hold. The matrices of patches follow each other, so that a tile must not go beyond one.
-pub(super) fn warpgroups(limits: Limits, sizes: Sizes, n: usize) -> bool {
-    let Sizes { batch, rows, cols, .. } = sizes;
-    limits.has_warpgroup_products()
-        && limits.shared_bytes >= WARPGROUP_SHARED + 512
-        && rows.is_multiple_of(8)
-        && cols.is_multiple_of(8)
-        && 2 * batch.div_ceil(K_BLOCK_DEPTH) <= K_BLOCKS
-        && (n == 1 || rows.is_multiple_of(TILE))
-        && n * warpgroup_tiles(sizes) >= LEAST_TILES * limits.multiprocessors
-        && [n * rows, cols, batch].iter().all(|&size| i32::try_from(size).is_ok())
-}
-
-/// Its tiles of a matrix.
-fn warpgroup_tiles(Sizes { rows, cols, .. }: Sizes) -> usize {
-    rows.div_ceil(TILE) * cols.div_ceil(TILE)
 }
 
 /// Blocks, one for each multiprocessor, as far as there are runs of tiles, of which `across` lie beside each other and `down` below each other. Where
@@ -383,28 +406,41 @@ enum Weights<'b> {
     Lower(CudaViewMut<'b, i16>),
 }
 
-/// What the kernel of warpgroups changes and reads.
-struct Operands<'a, 'b, T> {
-    weights: &'a mut Weights<'b>,
-    velocity: Option<&'a mut CudaViewMut<'b, bf16>>,
-    copy: &'a mut CudaViewMut<'b, T>,
-    /// Biases of the hidden units, see `bias_step_`.
-    hidden: &'a mut CudaViewMut<'b, f32>,
-    h: &'a CudaView<'b, T>,
-    x: &'a CudaView<'b, T>,
+impl<'b> Weights<'b> {
+    /// Those in f32.
+    ///
+    /// # Errors
+    /// When they are stored in halves, which only the kernels of warpgroups take.
+    fn whole(self, op: &str, Sizes { rows, cols, .. }: Sizes) -> Result<CudaViewMut<'b, f32>> {
+        match self {
+            Self::Whole(weights) => Ok(weights),
+            Self::Lower(_) => candle::bail!(
+                "{op}: no kernel takes weights in halves here, see contrast_step_takes_halves and patch_step_takes_halves, or views that begin between 16 bytes, got {rows} x {cols}"
+            ),
+        }
+    }
+}
+
+/// What the kernels change and read.
+struct Operands<'a, T> {
+    weights: Weights<'a>,
+    velocity: Option<CudaViewMut<'a, bf16>>,
+    copy: CudaViewMut<'a, T>,
+    /// Biases of both sides, see `bias_step_`.
+    hidden: CudaViewMut<'a, f32>,
+    visible: CudaViewMut<'a, f32>,
+    counter: CudaViewMut<'a, i64>,
+    h: CudaView<'a, T>,
+    x: CudaView<'a, T>,
+    scalars: CudaView<'a, f32>,
+    numbers: Numbers,
 }
 
 impl Fused<'_> {
-    fn launch_warpgroups<T: CudaDType>(
-        &self,
-        dtype: &str,
-        gpu: &Gpu,
-        operands: Operands<'_, '_, T>,
-        scalars: &CudaView<'_, f32>,
-        numbers: Numbers,
-    ) -> Result<()> {
+    fn launch_weights<T: CudaDType>(&self, dtype: &str, gpu: &Gpu, of: &mut Operands<'_, T>) -> Result<()> {
         let Self { op, patches, sizes: Sizes { parts, rows, cols, .. }, .. } = *self;
-        let Operands { weights, velocity, copy, hidden, h, x } = operands;
+        let Operands { weights, velocity, copy, hidden, h, x, scalars, numbers, .. } = of;
+        let numbers = *numbers;
         let kind = if patches.is_some() { "patch_step" } else { "contrast_step" };
         // One matrix has no grid. The weights of patches lie below each other.
         let whole = Patches { grid: Grid::default(), n: 1, values: cols, boxed_windows: true };
@@ -437,7 +473,7 @@ impl Fused<'_> {
             Weights::Whole(params) => (gpu.to_write(params), DType::F32),
             Weights::Lower(lower) => (gpu.to_write(lower), DType::BF16),
         };
-        let (copy, velocity) = (gpu.to_write(copy), velocity.map(|velocity| gpu.to_write(velocity)));
+        let (copy, velocity) = (gpu.to_write(copy), velocity.as_mut().map(|velocity| gpu.to_write(velocity)));
         // Without a velocity of its own, that of f32 lies behind the weights.
         let (of_velocity, velocity_at) = match &velocity {
             Some(velocity) => (DType::BF16, velocity.at),

@@ -20,6 +20,7 @@
 mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
+mod plan;
 #[cfg(feature = "cuda")]
 mod rounded;
 mod shape;

@@ -1,10 +1,11 @@
 //! The update of bf16 weights on CUDA: one launch of `kernels/layers/contrast_step.cu` and one for the counter or, of large matrices on GPUs of capability 9.0, one
 //! of `kernels/layers/sm_90a/contrast_step.cu` for the weights and one for the biases and the counter.
 use super::cuda::{
-    ANY_THREADS, K_BLOCK_DEPTH, Numbers, States, THREADS, TILE, UNITS, WARPGROUP_SHARED, WIDE, chunk_of,
-    counted, launch_biases, map_of_states, map_of_weights, warpgroup_blocks, warpgroups,
+    Numbers, States, UNITS, WIDE, chunk_of, counted, launch_biases, map_of_states, map_of_weights,
+    warpgroup_blocks,
 };
-use super::shape::{Chunk, Shape};
+use super::plan::{K_BLOCK_DEPTH, Matrices, Plan, TILE, WARPGROUP_SHARED};
+use super::shape::Chunk;
 use super::{Contrast, ContrastStep, OP, Sizes};
 use crate::core::cuda::{Fetch, Gpu, Grid};
 use crate::core::op::{Io, Kernel, operands};
@@ -72,7 +73,7 @@ impl Kernel for Rounded<'_> {
         let (scalars, mut counter) = (scalars.elements::<f32>()?, counter.elements::<i64>()?);
         let rounding = Rounding { seed, stream, offset, blocks: rounding_blocks(rows, cols) };
         let numbers = Numbers::of(step, sizes, 1, (0, 0));
-        if chunk == Chunk::Eight && warpgroups(gpu.limits(), sizes, 1) {
+        let Plan::Plain(form) = Plan::of(gpu.limits(), sizes, chunk, Matrices::Rounded) else {
             let (of_h, of_x) = (gpu.to_read(&h), gpu.to_read(&x));
             let states = |at, width| map_of_states(at, DType::BF16, [width, batch, 1], 0, K_BLOCK_DEPTH);
             let (h_map, x_map) = (states(of_h.at, rows)?, states(of_x.at, cols)?);
@@ -94,19 +95,12 @@ impl Kernel for Rounded<'_> {
             let states = States { h: &h, x: &x, hidden: &mut hidden, visible: &mut visible };
             let numbers = numbers.of_biases(0, cols);
             return launch_biases(OP, "bf16", gpu, states, &scalars, &mut counter, numbers);
-        }
-        let (form, blocks, threads, shared_bytes) = match chunk {
-            Chunk::One => ("any", (rows * cols).div_ceil(ANY_THREADS as usize), ANY_THREADS, 0),
-            _ => {
-                let shape = Shape::of(gpu.limits(), 1, rows, cols, chunk);
-                (shape.name, shape.tiles(rows, cols), THREADS, shape.shared_bytes())
-            }
         };
-        let blocks = blocks + rows.div_ceil(UNITS) + cols.div_ceil(UNITS);
-        let launch = gpu.launch(OP, "contrast_step", &format!("contrast_step_{form}_rounded"))?;
+        let blocks = form.blocks + rows.div_ceil(UNITS) + cols.div_ceil(UNITS);
+        let launch = gpu.launch(OP, "contrast_step", &format!("contrast_step_{}_rounded", form.name))?;
         let launch = launch.write(&mut weight).write(&mut velocity).read(&h).read(&x);
         let launch = launch.write(&mut hidden).write(&mut visible).read(&scalars).write(&mut counter);
-        let launch = launch.num(numbers).num(rounding).blocks(blocks, threads).shared(shared_bytes);
+        let launch = launch.num(numbers).num(rounding).blocks(blocks, form.threads).shared(form.shared_bytes);
         // SAFETY: (2 × bf16*, 2 × const bf16*, 2 × float*, const float*, long long*, Numbers, Rounding) with the shapes that `Sizes::of` checked; by
         // `Chunk::of` lines and views begin on what the form copies at once. Shared memory is the shape's `SHARED`.
         unsafe { launch.overlapped().go()? };
