@@ -13,14 +13,7 @@
 #include "layers/product.cuh"
 #include "layers/product_units.cuh"
 
-struct Numbers {
-  Product product;
-  unsigned long long low;
-  long long mean_at, sample_at;
-  unsigned long long seed, stream, offset;
-  float scale, mean_scale;
-  unsigned gaussian, drawn;
-};
+using Numbers = UnitNumbers<Product>;
 
 template <typename H>
 __device__ void product_units(__half* out, const __half* a, const __half* b, const float* bias, const long long* counter,

@@ -1,8 +1,18 @@
-// product_units.cuh: what product_units.cu and sm_90a/product_units.cu do with the sums of a product: units(scale * x + bias). Their `Numbers`
-// have these members: scale, mean_scale, mean_at, sample_at, low, gaussian, drawn.
+// product_units.cuh: what product_units.cu and sm_90a/product_units.cu do with the sums of a product: units(scale * x + bias).
 #pragma once
 
 #include "layers/units.cuh"
+
+// P: the product as its kernel takes it.
+template <typename P>
+struct UnitNumbers {
+  P product;
+  unsigned long long low;
+  long long mean_at, sample_at;
+  unsigned long long seed, stream, offset;
+  float scale, mean_scale;
+  unsigned gaussian, drawn;
+};
 
 // Four neighbours of a row of the result, from column `col` of `width` on, and their biases; QUICK as in `means_of`. Gaussian units have no samples.
 template <bool QUICK, typename T, typename Numbers>

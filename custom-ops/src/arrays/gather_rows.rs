@@ -131,7 +131,19 @@ impl Kernel for GatherRows {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        for_row!(self.dtype, |T| self.launch::<T>(gpu, io))
+        for_row!(self.dtype, |T| {
+            let ([out], [x, rows]) = io.parts()?;
+            let (mut out, x, rows) = (out.elements::<T>()?, x.elements::<T>()?, rows.elements::<u32>()?);
+            let (n, units) = (rows.len(), self.n_cols * size_of::<T>() / self.unit);
+            let lanes = units.next_power_of_two().min(THREADS);
+            let launch = gpu.launch(OP, "gather_rows", &format!("gather_rows_{}", self.unit))?;
+            let launch =
+                launch.write(&mut out).read(&x).read(&rows).num(n).num(self.n_rows).num(units).count(lanes);
+            // SAFETY: (Unit*, const Unit*, const unsigned*, 3 × size_t, unsigned): `out` is `n` and `x` is `n_rows` rows of `units` units, and `x` begins on a
+            // multiple of a unit, all by `gather`; so does `out`, which is new memory. The kernel reads no row that `x` does not have. There are as
+            // many blocks as the threads for `n` rows take.
+            unsafe { launch.blocks(n.div_ceil(THREADS / lanes), THREADS as u32).go() }
+        })
     }
 }
 
@@ -146,24 +158,3 @@ fn copy_rows<T: WithDType>(out: &mut [T], x: &[T], rows: &[u32], n_cols: usize) 
 /// Threads of a block of `kernels/arrays/gather_rows.cu`.
 #[cfg(feature = "cuda")]
 const THREADS: usize = 256;
-
-#[cfg(feature = "cuda")]
-impl GatherRows {
-    fn launch<T: candle::cuda::CudaDType>(
-        &self,
-        gpu: &crate::core::cuda::Gpu,
-        io: Io<'_, candle::CudaStorage>,
-    ) -> Result<()> {
-        let ([out], [x, rows]) = io.parts()?;
-        let (mut out, x, rows) = (out.elements::<T>()?, x.elements::<T>()?, rows.elements::<u32>()?);
-        let (n, units) = (rows.len(), self.n_cols * size_of::<T>() / self.unit);
-        let lanes = units.next_power_of_two().min(THREADS);
-        let launch = gpu.launch(OP, "gather_rows", &format!("gather_rows_{}", self.unit))?;
-        let launch =
-            launch.write(&mut out).read(&x).read(&rows).num(n).num(self.n_rows).num(units).count(lanes);
-        // SAFETY: (Unit*, const Unit*, const unsigned*, 3 × size_t, unsigned): `out` is `n` and `x` is `n_rows` rows of `units` units, and `x` begins on a
-        // multiple of a unit, all by `gather`; so does `out`, which is new memory. The kernel reads no row that `x` does not have. There are as
-        // many blocks as the threads for `n` rows take.
-        unsafe { launch.blocks(n.div_ceil(THREADS / lanes), THREADS as u32).go() }
-    }
-}

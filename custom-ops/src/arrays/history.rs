@@ -187,11 +187,16 @@ impl Kernel for Combine {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        for_float!(self.dtype, |T| self.launch::<T>(
-            &format!("combine_rows_{}", self.dtype.as_str()),
-            gpu,
-            io
-        ))
+        let kernel = format!("combine_rows_{}", self.dtype.as_str());
+        for_float!(self.dtype, |T| {
+            let ([x], [coefficients]) = io.parts()?;
+            let (mut x, coefficients) = (x.elements::<T>()?, coefficients.elements::<f64>()?);
+            let launch = gpu.launch(COMBINE, "history", &kernel)?.write(&mut x).read(&coefficients);
+            let launch = launch.num(self.rows).num(self.n).num(self.to);
+            // SAFETY: (T*, const double*, 3 × size_t): x is [rows, n] with a row `to`, and there is a coefficient for each row, all by
+            // `combine_rows_`; each thread keeps to its columns.
+            unsafe { launch.linear(self.n).go() }
+        })
     }
 }
 
@@ -222,7 +227,15 @@ impl Kernel for Move {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        for_float!(self.dtype, |T| self.launch::<T>(&format!("moved_along_{}", self.dtype.as_str()), gpu, io))
+        let kernel = format!("moved_along_{}", self.dtype.as_str());
+        for_float!(self.dtype, |T| {
+            let ([out], [from, x]) = io.parts()?;
+            let (mut out, from, x) = (out.elements::<T>()?, from.elements::<T>()?, x.elements::<T>()?);
+            let row = x.slice(self.row * self.n..(self.row + 1) * self.n);
+            let launch = gpu.launch(MOVED, "history", &kernel)?.write(&mut out).read(&from).read(&row);
+            // SAFETY: (T*, 2 × const T*, double, size_t): all three hold n entries, by `moved_along`.
+            unsafe { launch.num(self.step).num(self.n).linear(self.n).go() }
+        })
     }
 }
 
@@ -257,71 +270,15 @@ impl Kernel for Difference {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        for_float!(self.dtype, |T| self.launch::<T>(
-            &format!("put_difference_{}", self.dtype.as_str()),
-            gpu,
-            io
-        ))
-    }
-}
-
-#[cfg(feature = "cuda")]
-mod cuda {
-    use super::{COMBINE, Combine, DIFFERENCE, Difference, MOVED, Move};
-    use crate::core::cuda::Gpu;
-    use crate::core::op::Io;
-    use candle::cuda::CudaDType;
-    use candle::{CudaStorage, Result};
-
-    const FILE: &str = "history";
-
-    impl Combine {
-        pub(super) fn launch<T: CudaDType>(
-            &self,
-            kernel: &str,
-            gpu: &Gpu,
-            io: Io<'_, CudaStorage>,
-        ) -> Result<()> {
-            let ([x], [coefficients]) = io.parts()?;
-            let (mut x, coefficients) = (x.elements::<T>()?, coefficients.elements::<f64>()?);
-            let launch = gpu.launch(COMBINE, FILE, kernel)?.write(&mut x).read(&coefficients);
-            let launch = launch.num(self.rows).num(self.n).num(self.to);
-            // SAFETY: (T*, const double*, 3 × size_t): x is [rows, n] with a row `to`, and there is a coefficient for each row, all by
-            // `combine_rows_`; each thread keeps to its columns.
-            unsafe { launch.linear(self.n).go() }
-        }
-    }
-
-    impl Move {
-        pub(super) fn launch<T: CudaDType>(
-            &self,
-            kernel: &str,
-            gpu: &Gpu,
-            io: Io<'_, CudaStorage>,
-        ) -> Result<()> {
-            let ([out], [from, x]) = io.parts()?;
-            let (mut out, from, x) = (out.elements::<T>()?, from.elements::<T>()?, x.elements::<T>()?);
-            let row = x.slice(self.row * self.n..(self.row + 1) * self.n);
-            let launch = gpu.launch(MOVED, FILE, kernel)?.write(&mut out).read(&from).read(&row);
-            // SAFETY: (T*, 2 × const T*, double, size_t): all three hold n entries, by `moved_along`.
-            unsafe { launch.num(self.step).num(self.n).linear(self.n).go() }
-        }
-    }
-
-    impl Difference {
-        pub(super) fn launch<T: CudaDType>(
-            &self,
-            kernel: &str,
-            gpu: &Gpu,
-            io: Io<'_, CudaStorage>,
-        ) -> Result<()> {
+        let kernel = format!("put_difference_{}", self.dtype.as_str());
+        for_float!(self.dtype, |T| {
             let ([x], [values]) = io.parts()?;
             let (mut x, values) = (x.elements::<T>()?, values.elements::<T>()?);
-            let launch = gpu.launch(DIFFERENCE, FILE, kernel)?.write(&mut x).read(&values).num(self.n);
+            let launch = gpu.launch(DIFFERENCE, "history", &kernel)?.write(&mut x).read(&values).num(self.n);
             let launch = launch.num(self.to).num(self.old).num(self.difference);
             // SAFETY: (T*, const T*, 4 × size_t): values holds n entries, x [rows, n], and all three are rows, by `put_difference_`; each
             // thread keeps to its columns.
             unsafe { launch.linear(self.n).go() }
-        }
+        })
     }
 }

@@ -103,7 +103,18 @@ impl Kernel for RowDots {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        for_float!(self.dtype, |T| self.launch::<T>(&format!("row_dots_{}", self.dtype.as_str()), gpu, io))
+        let kernel = format!("row_dots_{}", self.dtype.as_str());
+        for_float!(self.dtype, |T| {
+            let ([parts], [x]) = io.parts()?;
+            let (mut parts, x) = (parts.elements::<f64>()?, x.elements::<T>()?);
+            let launch = gpu.launch(OP, "row_dots", &kernel)?.write(&mut parts).read(&x);
+            let launch = launch.num(self.rows).num(self.cols).num(self.n_picks);
+            let launch = self.picks.iter().fold(launch, |launch, &pick| launch.num(pick));
+            let segments = self.cols.div_ceil(SEGMENT).max(1);
+            // SAFETY: (double*, const T*, 7 × size_t): x is [rows, cols], `parts` holds segments · n_picks · rows numbers, each pick is a
+            // row, all by `row_dots`; the grid is a block for each segment and row, of the kernel's 256 threads.
+            unsafe { launch.grid([segments, self.rows, 1], (LANES as u32, 1, 1)).go() }
+        })
     }
 }
 
@@ -142,24 +153,4 @@ fn dot<T: WithDType>(a: &[T], b: &[T]) -> f64 {
         half /= 2;
     }
     lanes[0]
-}
-
-#[cfg(feature = "cuda")]
-impl RowDots {
-    fn launch<T: candle::cuda::CudaDType>(
-        &self,
-        kernel: &str,
-        gpu: &crate::core::cuda::Gpu,
-        io: Io<'_, candle::CudaStorage>,
-    ) -> Result<()> {
-        let ([parts], [x]) = io.parts()?;
-        let (mut parts, x) = (parts.elements::<f64>()?, x.elements::<T>()?);
-        let launch = gpu.launch(OP, "row_dots", kernel)?.write(&mut parts).read(&x);
-        let launch = launch.num(self.rows).num(self.cols).num(self.n_picks);
-        let launch = self.picks.iter().fold(launch, |launch, &pick| launch.num(pick));
-        let segments = self.cols.div_ceil(SEGMENT).max(1);
-        // SAFETY: (double*, const T*, 7 × size_t): x is [rows, cols], `parts` holds segments · n_picks · rows numbers, each pick is a
-        // row, all by `row_dots`; the grid is a block for each segment and row, of the kernel's 256 threads.
-        unsafe { launch.grid([segments, self.rows, 1], (LANES as u32, 1, 1)).go() }
-    }
 }

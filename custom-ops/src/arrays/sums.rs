@@ -69,8 +69,16 @@ impl Kernel for ColumnSums {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        let kernel = format!("column_sums_{}", self.dtype.as_str());
         for_type!(self.dtype, [BF16: bf16; f32], |T| {
-            self.launch::<T>(&format!("column_sums_{}", self.dtype.as_str()), gpu, io)
+            let ([sums], [x]) = io.parts()?;
+            let (mut sums, x) = (sums.elements::<f32>()?, x.elements::<T>()?);
+            let launch =
+                gpu.launch(OP, "sums", &kernel)?.write(&mut sums).read(&x).num(self.rows).num(self.n_units);
+            let blocks = self.n_units.div_ceil(COLUMNS);
+            // SAFETY: (float*, const T*, size_t, size_t); sums holds n_units floats and x rows · n_units elements, checked by
+            // `column_sums_`; the block is the kernel's (32, 32).
+            unsafe { launch.grid([blocks, 1, 1], (COLUMNS as u32, LANES as u32, 1)).go() }
         })
     }
 }
@@ -99,24 +107,5 @@ fn sum_cpu<T: WithDType + Into<f32>>(sums: &mut [f32], x: &[T]) {
         sums.chunks_mut(COLUMNS).enumerate().for_each(stripe);
     } else {
         sums.par_chunks_mut(COLUMNS).enumerate().for_each(stripe);
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl ColumnSums {
-    fn launch<T: candle::cuda::CudaDType>(
-        &self,
-        kernel: &str,
-        gpu: &crate::core::cuda::Gpu,
-        io: Io<'_, candle::CudaStorage>,
-    ) -> Result<()> {
-        let ([sums], [x]) = io.parts()?;
-        let (mut sums, x) = (sums.elements::<f32>()?, x.elements::<T>()?);
-        let launch =
-            gpu.launch(OP, "sums", kernel)?.write(&mut sums).read(&x).num(self.rows).num(self.n_units);
-        let blocks = self.n_units.div_ceil(COLUMNS);
-        // SAFETY: (float*, const T*, size_t, size_t); sums holds n_units floats and x rows · n_units elements, checked by
-        // `column_sums_`; the block is the kernel's (32, 32).
-        unsafe { launch.grid([blocks, 1, 1], (COLUMNS as u32, LANES as u32, 1)).go() }
     }
 }

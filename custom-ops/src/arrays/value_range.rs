@@ -45,8 +45,20 @@ impl Kernel for ExtendRange {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        let kernel = format!("extend_range_{}", self.dtype.as_str());
         for_type!(self.dtype, [U8: u8; f32], |T| {
-            self.launch::<T>(&format!("extend_range_{}", self.dtype.as_str()), gpu, io)
+            /// Of the kernel.
+            const THREADS: usize = 256;
+            /// Values of a thread, so that few blocks meet in `range`.
+            const EACH: usize = 16;
+            const MOST_BLOCKS: usize = 1024;
+            let ([range], [x]) = io.parts()?;
+            let (mut range, x) = (range.elements::<f32>()?, x.elements::<T>()?);
+            let launch = gpu.launch(OP, "value_range", &kernel)?.write(&mut range).read(&x).num(self.n);
+            let blocks = self.n.div_ceil(THREADS * EACH).min(MOST_BLOCKS);
+            // SAFETY: (float*, const T*, size_t); range holds two floats and x n entries, checked by `extend_range_`; a block has the
+            // kernel's 256 threads, and any number of them is allowed.
+            unsafe { launch.blocks(blocks, THREADS as u32).go() }
         })
     }
 }
@@ -65,27 +77,4 @@ fn extend<T: WithDType + Into<f32>>(range: &mut [f32], x: &[T]) {
         false => x.par_chunks(CHUNK).map(of).reduce(|| (f32::INFINITY, f32::NEG_INFINITY), both),
     };
     (range[0], range[1]) = both((range[0], range[1]), (least, most));
-}
-
-#[cfg(feature = "cuda")]
-impl ExtendRange {
-    fn launch<T: candle::cuda::CudaDType>(
-        &self,
-        kernel: &str,
-        gpu: &crate::core::cuda::Gpu,
-        io: Io<'_, candle::CudaStorage>,
-    ) -> Result<()> {
-        /// Of the kernel.
-        const THREADS: usize = 256;
-        /// Values of a thread, so that few blocks meet in `range`.
-        const EACH: usize = 16;
-        const MOST_BLOCKS: usize = 1024;
-        let ([range], [x]) = io.parts()?;
-        let (mut range, x) = (range.elements::<f32>()?, x.elements::<T>()?);
-        let launch = gpu.launch(OP, "value_range", kernel)?.write(&mut range).read(&x).num(self.n);
-        let blocks = self.n.div_ceil(THREADS * EACH).min(MOST_BLOCKS);
-        // SAFETY: (float*, const T*, size_t); range holds two floats and x n entries, checked by `extend_range_`; a block has the
-        // kernel's 256 threads, and any number of them is allowed.
-        unsafe { launch.blocks(blocks, THREADS as u32).go() }
-    }
 }

@@ -99,28 +99,16 @@ impl Kernel for BernoulliInto<'_> {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match self.dtype {
-            DType::BF16 => self.launch::<bf16>("bernoulli_into_bf16", gpu, io),
-            DType::F16 => self.launch::<f16>("bernoulli_into_f16", gpu, io),
-            _ => self.launch::<f32>("bernoulli_into_f32", gpu, io),
-        }
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl BernoulliInto<'_> {
-    fn launch<T: candle::cuda::CudaDType>(
-        &self,
-        kernel: &str,
-        gpu: &crate::core::cuda::Gpu,
-        io: Io<'_, candle::CudaStorage>,
-    ) -> Result<()> {
-        let ([out], [p, counter]) = io.parts()?;
-        let (mut out, p, counter) = (out.elements::<T>()?, p.elements::<f32>()?, counter.maybe()?);
-        let launch = gpu.launch(OP, "binarize", kernel)?.read(&p).write(&mut out).num(self.n);
-        // SAFETY: (const float*, T*, size_t, 3 × unsigned long long, const long long*) of the kernel's T; both views hold n
-        // entries, since the shapes are equal (checked by `bernoulli_into_`); the counter is one i64, checked by
-        // `Draws::place`, or null.
-        unsafe { launch.draws(self.place.philox, &counter).linear(self.n.div_ceil(4)).go() }
+        let dtype = self.dtype.as_str();
+        for_type!(self.dtype, [BF16: bf16, F16: f16; f32], |T| {
+            let ([out], [p, counter]) = io.parts()?;
+            let (mut out, p, counter) = (out.elements::<T>()?, p.elements::<f32>()?, counter.maybe()?);
+            let launch = gpu.launch(OP, "binarize", &format!("bernoulli_into_{dtype}"))?;
+            let launch = launch.read(&p).write(&mut out).num(self.n);
+            // SAFETY: (const float*, T*, size_t, 3 × unsigned long long, const long long*) of the kernel's T; both views hold n
+            // entries, since the shapes are equal (checked by `bernoulli_into_`); the counter is one i64, checked by
+            // `Draws::place`, or null.
+            unsafe { launch.draws(self.place.philox, &counter).linear(self.n.div_ceil(4)).go() }
+        })
     }
 }

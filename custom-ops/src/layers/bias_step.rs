@@ -351,45 +351,33 @@ impl Kernel for ApplyBiasStep {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match self.dtype {
-            DType::BF16 => self.launch::<bf16>("bf16", gpu, io),
-            _ => self.launch::<f32>("f32", gpu, io),
-        }
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl ApplyBiasStep {
-    fn launch<T: candle::cuda::CudaDType>(
-        &self,
-        dtype: &str,
-        gpu: &crate::core::cuda::Gpu,
-        io: Io<'_, candle::CudaStorage>,
-    ) -> Result<()> {
-        let (state, sums, [planes, scalars, scale]) = self.operands(io)?;
-        let (mut state, planes) = (state.elements::<f32>()?, planes.elements::<T>()?);
-        let (scalars, scale) = (scalars.elements::<f32>()?, scale.maybe::<f32>()?);
-        let blocks = self.units.div_ceil(BLOCK_UNITS);
-        if let (Some(sums), Some(stretches)) = (sums, self.stretches) {
-            let mut sums = sums.elements::<f32>()?;
-            let launch = gpu.launch(OP, "bias_step", &format!("bias_sums_{dtype}"))?.write(&mut sums);
-            let launch = launch.read(&planes).count(self.batch).count(self.units);
-            // SAFETY: (float*, const T*, unsigned, unsigned); `bias_step_` checked that there is room for three sums for each unit and
-            // stretch and that planes hold two of batch · units; the grid has a row of blocks for each stretch.
-            unsafe { launch.grid([blocks, stretches, 1], (THREADS, 1, 1)).go()? };
-            let sums = sums.as_view();
-            let launch = gpu.launch(OP, "bias_step", "bias_step_of_sums")?.write(&mut state).read(&sums);
-            let launch = launch.read(&scalars).maybe(&scale).num(self.rule);
-            let launch = launch.count(self.batch).count(self.units).count(stretches);
-            // SAFETY: (float*, 2 × const float*, const float* or null, BiasRule, 3 × unsigned), sizes as above; threads beyond the units
-            // stop.
-            return unsafe { launch.blocks(self.units.div_ceil(128), 128).go() };
-        }
-        let launch = gpu.launch(OP, "bias_step", &format!("bias_step_{dtype}"))?;
-        let launch = launch.write(&mut state).read(&planes).read(&scalars);
-        let launch = launch.maybe(&scale).num(self.rule).count(self.batch).count(self.units);
-        // SAFETY: (float*, const T*, const float*, const float* or null, BiasRule, unsigned, unsigned); the shapes were checked
-        // by `bias_step_`, and the kernel keeps to units < `units`.
-        unsafe { launch.blocks(blocks, THREADS).go() }
+        let dtype = self.dtype.as_str();
+        for_type!(self.dtype, [BF16: bf16; f32], |T| {
+            let (state, sums, [planes, scalars, scale]) = self.operands(io)?;
+            let (mut state, planes) = (state.elements::<f32>()?, planes.elements::<T>()?);
+            let (scalars, scale) = (scalars.elements::<f32>()?, scale.maybe::<f32>()?);
+            let blocks = self.units.div_ceil(BLOCK_UNITS);
+            if let (Some(sums), Some(stretches)) = (sums, self.stretches) {
+                let mut sums = sums.elements::<f32>()?;
+                let launch = gpu.launch(OP, "bias_step", &format!("bias_sums_{dtype}"))?.write(&mut sums);
+                let launch = launch.read(&planes).count(self.batch).count(self.units);
+                // SAFETY: (float*, const T*, unsigned, unsigned); `bias_step_` checked that there is room for three sums for each unit and
+                // stretch and that planes hold two of batch · units; the grid has a row of blocks for each stretch.
+                unsafe { launch.grid([blocks, stretches, 1], (THREADS, 1, 1)).go()? };
+                let sums = sums.as_view();
+                let launch = gpu.launch(OP, "bias_step", "bias_step_of_sums")?.write(&mut state).read(&sums);
+                let launch = launch.read(&scalars).maybe(&scale).num(self.rule);
+                let launch = launch.count(self.batch).count(self.units).count(stretches);
+                // SAFETY: (float*, 2 × const float*, const float* or null, BiasRule, 3 × unsigned), sizes as above; threads beyond the units
+                // stop.
+                return unsafe { launch.blocks(self.units.div_ceil(128), 128).go() };
+            }
+            let launch = gpu.launch(OP, "bias_step", &format!("bias_step_{dtype}"))?;
+            let launch = launch.write(&mut state).read(&planes).read(&scalars);
+            let launch = launch.maybe(&scale).num(self.rule).count(self.batch).count(self.units);
+            // SAFETY: (float*, const T*, const float*, const float* or null, BiasRule, unsigned, unsigned); the shapes were checked
+            // by `bias_step_`, and the kernel keeps to units < `units`.
+            unsafe { launch.blocks(blocks, THREADS).go() }
+        })
     }
 }

@@ -325,44 +325,31 @@ impl Kernel for Units<'_> {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match self.dtype {
-            DType::BF16 => self.launch::<half::bf16>("bf16", gpu, io),
-            DType::F16 => self.launch::<half::f16>("f16", gpu, io),
-            _ => self.launch::<f32>("f32", gpu, io),
-        }
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl Units<'_> {
-    fn launch<T: candle::cuda::CudaDType>(
-        &self,
-        dtype: &str,
-        gpu: &crate::core::cuda::Gpu,
-        io: Io<'_, candle::CudaStorage>,
-    ) -> Result<()> {
-        let ([planes], [pre, bias, std, counter]) = io.parts()?;
-        let layout = planes.layout();
-        let n = self.n;
-        let at = self.out.places(layout.stride()[0], n);
-        let mut planes = planes.span::<T>(at.end)?;
-        let (pre, bias) = (pre.elements::<f32>()?, bias.elements::<f32>()?);
-        let (std, counter) = (std.maybe::<f32>()?, counter.maybe()?);
-        let unit = match self.unit {
-            Unit::Bernoulli => "bernoulli",
-            Unit::Gaussian => "gaussian",
-            Unit::Rectified => "rectified",
-        };
-        let philox = self.place.map_or(Philox::new(0, 0), |place| place.philox);
-        let launch = gpu.launch(OP, "units", &format!("units_{unit}_{dtype}"))?.write(&mut planes);
-        let launch = launch.num(at.mean).num(at.sample).num(at.low);
-        let launch = launch.num(self.out.mean_scale).read(&pre).read(&bias).maybe(&std);
-        let launch =
-            launch.num(n).num(self.n_units).num(u32::from(self.place.is_some())).draws(philox, &counter);
-        // SAFETY: (T*, 2 × long long, size_t, float, 3 × const float*, 2 × size_t, unsigned, 3 × unsigned long long, const long
-        // long*). `units_` checked that pre holds n floats and bias and std n_units; the span reaches to the end of the
-        // last plane that is written, and planes of a tensor do not overlap. The counter is one i64 or null.
-        unsafe { launch.linear(n.div_ceil(4)).go() }
+        let dtype = self.dtype.as_str();
+        for_type!(self.dtype, [BF16: half::bf16, F16: half::f16; f32], |T| {
+            let ([planes], [pre, bias, std, counter]) = io.parts()?;
+            let layout = planes.layout();
+            let n = self.n;
+            let at = self.out.places(layout.stride()[0], n);
+            let mut planes = planes.span::<T>(at.end)?;
+            let (pre, bias) = (pre.elements::<f32>()?, bias.elements::<f32>()?);
+            let (std, counter) = (std.maybe::<f32>()?, counter.maybe()?);
+            let unit = match self.unit {
+                Unit::Bernoulli => "bernoulli",
+                Unit::Gaussian => "gaussian",
+                Unit::Rectified => "rectified",
+            };
+            let philox = self.place.map_or(Philox::new(0, 0), |place| place.philox);
+            let launch = gpu.launch(OP, "units", &format!("units_{unit}_{dtype}"))?.write(&mut planes);
+            let launch = launch.num(at.mean).num(at.sample).num(at.low);
+            let launch = launch.num(self.out.mean_scale).read(&pre).read(&bias).maybe(&std);
+            let launch =
+                launch.num(n).num(self.n_units).num(u32::from(self.place.is_some())).draws(philox, &counter);
+            // SAFETY: (T*, 2 × long long, size_t, float, 3 × const float*, 2 × size_t, unsigned, 3 × unsigned long long, const long
+            // long*). `units_` checked that pre holds n floats and bias and std n_units; the span reaches to the end of the
+            // last plane that is written, and planes of a tensor do not overlap. The counter is one i64 or null.
+            unsafe { launch.linear(n.div_ceil(4)).go() }
+        })
     }
 }
 

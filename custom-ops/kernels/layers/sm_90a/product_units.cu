@@ -13,24 +13,17 @@
 #include "layers/product_units.cuh"
 #include "layers/sm_90a/product_tile.cuh"
 
-struct Numbers {
-  unsigned long long low;
-  long long mean_at, sample_at;
-  unsigned long long seed, stream, offset;
-  float scale, mean_scale;
-  Extent extent;
-  unsigned gaussian, drawn;
-};
+using Numbers = UnitNumbers<Extent>;
 
 template <typename H>
 __device__ __forceinline__ void product_units(typename H::T* out, const float* bias, const long long* counter, const TensorMap& a_map,
                                               const TensorMap& b_map, const Numbers& n) {
-  tile_of_product<H>(a_map, b_map, n.extent, [&](int col) {
+  tile_of_product<H>(a_map, b_map, n.product, [&](int col) {
     const Philox philox = philox_at(n.seed, n.stream, n.offset, counter);
     float of_bias[4];
     load4(bias + col, of_bias);
     return [=, &n](int row) {
-      return [=, &n](float(&x)[4]) { finish_units<!H::EXACT>(out, x, of_bias, row, col, n.extent.n, philox, n); };
+      return [=, &n](float(&x)[4]) { finish_units<!H::EXACT>(out, x, of_bias, row, col, n.product.n, philox, n); };
     };
   });
 }

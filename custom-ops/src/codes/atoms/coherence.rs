@@ -65,41 +65,32 @@ impl Kernel for Coherence {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        for_float!(self.dtype, |T| self.launch::<T>(gpu, io))
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl Coherence {
-    fn launch<T: super::Number>(
-        &self,
-        gpu: &crate::core::cuda::Gpu,
-        io: Io<'_, candle::CudaStorage>,
-    ) -> Result<()> {
-        /// Of kernels/codes/atom_coherence.cu: atoms of a tile, threads that have its cosines, and atoms of a block of the kernel that begins.
-        const ATOMS: usize = 32;
-        const THREADS: u32 = 64;
-        const BEGUN: usize = 8;
-        let &Self { n, p, .. } = self;
-        let ([out], [d]) = io.parts()?;
-        let (mut out, d) = (out.elements::<f64>()?, d.elements::<T>()?);
-        let mut layout = crate::core::cuda::ScratchLayout::default();
-        let scale = layout.part::<T>(n);
-        let mut scratch = layout.alloc(OP, gpu)?;
-        let name = self.dtype.as_str();
-        {
-            let mut scale = scratch.view_mut(scale);
-            let launch = gpu.launch(OP, "atom_coherence", &format!("atom_coherence_begin_{name}"))?;
-            let launch = launch.write(&mut out).write(&mut scale).read(&d).count(n).count(p);
-            // SAFETY: (double*, T*, const T*, 2 × unsigned): n numbers of `out` and `scale`, and d is [n, p], by `atom_coherence_` and the
-            // layout above; a warp for each atom.
-            unsafe { launch.blocks(n.div_ceil(BEGUN), 32 * BEGUN as u32).go() }?;
-        }
-        let (scale, tiles) = (scratch.view(scale), n.div_ceil(ATOMS));
-        let launch = gpu.launch(OP, "atom_coherence", &format!("atom_coherence_{name}"))?;
-        let launch = launch.write(&mut out).read(&d).read(&scale).count(n).count(p);
-        // SAFETY: (double*, 2 × const T*, 2 × unsigned), as above; a block for each pair of tiles.
-        unsafe { launch.grid([tiles, tiles, 1], (THREADS, 1, 1)).go() }
+        for_float!(self.dtype, |T| {
+            /// Of kernels/codes/atom_coherence.cu: atoms of a tile, threads that have its cosines, and atoms of a block of the kernel that begins.
+            const ATOMS: usize = 32;
+            const THREADS: u32 = 64;
+            const BEGUN: usize = 8;
+            let &Self { n, p, .. } = self;
+            let ([out], [d]) = io.parts()?;
+            let (mut out, d) = (out.elements::<f64>()?, d.elements::<T>()?);
+            let mut layout = crate::core::cuda::ScratchLayout::default();
+            let scale = layout.part::<T>(n);
+            let mut scratch = layout.alloc(OP, gpu)?;
+            let name = self.dtype.as_str();
+            {
+                let mut scale = scratch.view_mut(scale);
+                let launch = gpu.launch(OP, "atom_coherence", &format!("atom_coherence_begin_{name}"))?;
+                let launch = launch.write(&mut out).write(&mut scale).read(&d).count(n).count(p);
+                // SAFETY: (double*, T*, const T*, 2 × unsigned): n numbers of `out` and `scale`, and d is [n, p], by `atom_coherence_` and the
+                // layout above; a warp for each atom.
+                unsafe { launch.blocks(n.div_ceil(BEGUN), 32 * BEGUN as u32).go() }?;
+            }
+            let (scale, tiles) = (scratch.view(scale), n.div_ceil(ATOMS));
+            let launch = gpu.launch(OP, "atom_coherence", &format!("atom_coherence_{name}"))?;
+            let launch = launch.write(&mut out).read(&d).read(&scale).count(n).count(p);
+            // SAFETY: (double*, 2 × const T*, 2 × unsigned), as above; a block for each pair of tiles.
+            unsafe { launch.grid([tiles, tiles, 1], (THREADS, 1, 1)).go() }
+        })
     }
 }
 

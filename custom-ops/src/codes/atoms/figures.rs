@@ -57,7 +57,21 @@ impl Kernel for Figures {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        for_float!(self.dtype, |T| self.launch::<T>(gpu, io))
+        for_float!(self.dtype, |T| {
+            /// Of kernels/codes/code_figures.cu.
+            const THREADS: u32 = 256;
+            let ([figures, squares], [error, signals, offsets]) = io.parts()?;
+            let (mut figures, mut squares) = (figures.elements::<f64>()?, squares.elements::<f64>()?);
+            let (error, signals) = (error.elements::<T>()?, signals.elements::<T>()?);
+            let offsets = offsets.elements::<u32>()?;
+            let kernel = format!("code_figures_{}", self.dtype.as_str());
+            let launch = gpu.launch(OP, "code_figures", &kernel)?.write(&mut figures).write(&mut squares);
+            let launch = launch.read(&error).read(&signals).read(&offsets);
+            let launch = launch.num(self.m).num(self.p).num(self.part()).count(self.n);
+            // SAFETY: (2 × double*, 2 × const T*, const unsigned*, 3 × size_t, unsigned) of the shapes that `code_figures_` checked; a
+            // block for each of FIGURE_PARTS parts, which begins the figures; uses.offsets holds n + 1 numbers.
+            unsafe { launch.blocks(FIGURE_PARTS, THREADS).go() }
+        })
     }
 }
 
@@ -85,28 +99,5 @@ impl Figures {
         }
         counts.iter_mut().zip(offsets.elements::<u32>()?).for_each(|(to, &from)| *to = f64::from(from));
         Ok(())
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl Figures {
-    fn launch<T: candle::cuda::CudaDType>(
-        &self,
-        gpu: &crate::core::cuda::Gpu,
-        io: Io<'_, candle::CudaStorage>,
-    ) -> Result<()> {
-        /// Of kernels/codes/code_figures.cu.
-        const THREADS: u32 = 256;
-        let ([figures, squares], [error, signals, offsets]) = io.parts()?;
-        let (mut figures, mut squares) = (figures.elements::<f64>()?, squares.elements::<f64>()?);
-        let (error, signals) = (error.elements::<T>()?, signals.elements::<T>()?);
-        let offsets = offsets.elements::<u32>()?;
-        let kernel = format!("code_figures_{}", self.dtype.as_str());
-        let launch = gpu.launch(OP, "code_figures", &kernel)?.write(&mut figures).write(&mut squares);
-        let launch = launch.read(&error).read(&signals).read(&offsets);
-        let launch = launch.num(self.m).num(self.p).num(self.part()).count(self.n);
-        // SAFETY: (2 × double*, 2 × const T*, const unsigned*, 3 × size_t, unsigned) of the shapes that `code_figures_` checked; a
-        // block for each of FIGURE_PARTS parts, which begins the figures; uses.offsets holds n + 1 numbers.
-        unsafe { launch.blocks(FIGURE_PARTS, THREADS).go() }
     }
 }

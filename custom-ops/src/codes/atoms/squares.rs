@@ -36,7 +36,18 @@ impl Kernel for RowSquares {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        for_float!(self.dtype, |T| self.launch::<T>(&format!("row_squares_{}", self.dtype.as_str()), gpu, io))
+        let kernel = format!("row_squares_{}", self.dtype.as_str());
+        for_float!(self.dtype, |T| {
+            /// Of kernels/codes/row_squares.cu: eight warps with a row each.
+            const THREADS: u32 = 256;
+            const BLOCK_ROWS: usize = 8;
+            let ([out], [x]) = io.parts()?;
+            let (mut out, x) = (out.elements::<f64>()?, x.elements::<T>()?);
+            let launch = gpu.launch(OP, "row_squares", &kernel)?.write(&mut out).read(&x);
+            let launch = launch.num(self.rows).num(self.cols).blocks(self.rows.div_ceil(BLOCK_ROWS), THREADS);
+            // SAFETY: (double*, const T*, 2 × size_t): x is [rows, cols], `out` holds `rows` numbers, both by `row_squares`.
+            unsafe { launch.go() }
+        })
     }
 }
 
@@ -56,25 +67,5 @@ pub(super) fn squares<T: WithDType>(x: &[T], cols: usize, out: &mut [f64]) {
 fn square_rows<T: WithDType>(x: &[T], cols: usize, out: &mut [f64]) {
     for (row, out) in x.chunks_exact(cols).zip(out) {
         *out = squares_of(row);
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl RowSquares {
-    fn launch<T: candle::cuda::CudaDType>(
-        &self,
-        kernel: &str,
-        gpu: &crate::core::cuda::Gpu,
-        io: Io<'_, candle::CudaStorage>,
-    ) -> Result<()> {
-        /// Of kernels/codes/row_squares.cu: eight warps with a row each.
-        const THREADS: u32 = 256;
-        const BLOCK_ROWS: usize = 8;
-        let ([out], [x]) = io.parts()?;
-        let (mut out, x) = (out.elements::<f64>()?, x.elements::<T>()?);
-        let launch = gpu.launch(OP, "row_squares", kernel)?.write(&mut out).read(&x);
-        let launch = launch.num(self.rows).num(self.cols).blocks(self.rows.div_ceil(BLOCK_ROWS), THREADS);
-        // SAFETY: (double*, const T*, 2 × size_t): x is [rows, cols], `out` holds `rows` numbers, both by `row_squares`.
-        unsafe { launch.go() }
     }
 }

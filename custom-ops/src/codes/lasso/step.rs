@@ -121,37 +121,26 @@ impl Kernel for Step {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match self.dtype {
-            DType::F64 => self.launch::<f64>("lasso_step_f64", gpu, io),
-            _ => self.launch::<f32>("lasso_step_f32", gpu, io),
-        }
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl Step {
-    fn launch<T: candle::cuda::CudaDType>(
-        &self,
-        kernel: &str,
-        gpu: &crate::core::cuda::Gpu,
-        io: Io<'_, candle::CudaStorage>,
-    ) -> Result<()> {
-        /// Of kernels/codes/lasso_step.cu.
-        const THREADS: u32 = 256;
-        let ([a, q, d, figures], [products, diagonal, c, energies, penalties]) = io.parts()?;
-        let (mut a, mut q, mut d) = (a.elements::<T>()?, q.elements::<T>()?, d.elements::<T>()?);
-        let (mut figures, products, c) =
-            (figures.elements::<T>()?, products.elements::<T>()?, c.elements::<T>()?);
-        let (diagonal, energies, penalties) =
-            (diagonal.elements::<T>()?, energies.elements::<T>()?, penalties.elements::<T>()?);
-        let m = energies.len();
-        let launch = gpu.launch(OP, "lasso_step", kernel)?.write(&mut a).write(&mut q).write(&mut d);
-        let launch = launch.write(&mut figures).read(&products).read(&diagonal).read(&c).read(&energies);
-        let launch = launch.read(&penalties).count(self.n);
-        let launch =
-            launch.count((self.line_search == LineSearch::Steps).into()).count(self.nonnegative.into());
-        // SAFETY: (4 × T*, 5 × const T*, 3 × unsigned): shapes by the checks of `lasso_step_`, a block for each of m signals.
-        unsafe { launch.blocks(m, THREADS).go() }
+        let dtype = self.dtype.as_str();
+        for_float!(self.dtype, |T| {
+            /// Of kernels/codes/lasso_step.cu.
+            const THREADS: u32 = 256;
+            let ([a, q, d, figures], [products, diagonal, c, energies, penalties]) = io.parts()?;
+            let (mut a, mut q, mut d) = (a.elements::<T>()?, q.elements::<T>()?, d.elements::<T>()?);
+            let (mut figures, products, c) =
+                (figures.elements::<T>()?, products.elements::<T>()?, c.elements::<T>()?);
+            let (diagonal, energies, penalties) =
+                (diagonal.elements::<T>()?, energies.elements::<T>()?, penalties.elements::<T>()?);
+            let m = energies.len();
+            let launch = gpu.launch(OP, "lasso_step", &format!("lasso_step_{dtype}"))?;
+            let launch = launch.write(&mut a).write(&mut q).write(&mut d).write(&mut figures);
+            let launch = launch.read(&products).read(&diagonal).read(&c).read(&energies);
+            let launch = launch.read(&penalties).count(self.n);
+            let launch =
+                launch.count((self.line_search == LineSearch::Steps).into()).count(self.nonnegative.into());
+            // SAFETY: (4 × T*, 5 × const T*, 3 × unsigned): shapes by the checks of `lasso_step_`, a block for each of m signals.
+            unsafe { launch.blocks(m, THREADS).go() }
+        })
     }
 }
 

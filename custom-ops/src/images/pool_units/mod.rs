@@ -215,11 +215,29 @@ impl Kernel for PoolUnits<'_> {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match self.dtype {
-            DType::BF16 => self.launch::<half::bf16>("bf16", gpu, io),
-            DType::F16 => self.launch::<half::f16>("f16", gpu, io),
-            _ => self.launch::<f32>("f32", gpu, io),
-        }
+        let dtype = self.dtype.as_str();
+        for_type!(self.dtype, [BF16: half::bf16, F16: half::f16; f32], |T| {
+            let ([planes], [pre, bias, counter]) = io.parts()?;
+            let layout = planes.layout();
+            let (side, units) = match self.side {
+                PoolSide::Detection => ("detection", self.shape.n_units()),
+                PoolSide::Pooled => ("pooled", self.shape.n_pooled()),
+            };
+            let at = self.out.places(layout.stride()[0], self.batch * units);
+            let mut planes = planes.span::<T>(at.end)?;
+            let (pre, bias, counter) = (pre.elements::<f32>()?, bias.elements::<f32>()?, counter.maybe()?);
+            let sizes = Sizes::of(OP, self.shape)?;
+            let n = self.batch * self.shape.n_pooled();
+            let philox = self.place.map_or(crate::core::Philox::new(0, 0), |place| place.philox);
+            let launch = gpu.launch(OP, "pool_units", &format!("pool_units_{side}_{dtype}"))?;
+            let launch = launch.write(&mut planes).num(at.mean).num(at.sample).num(at.low);
+            let launch = launch.num(self.out.mean_scale).read(&pre).read(&bias).num(n).num(sizes);
+            let launch = launch.num(u32::from(self.place.is_some())).draws(philox, &counter);
+            // SAFETY: (T*, 2 × long long, size_t, float, 2 × const float*, size_t, Sizes, unsigned, 3 × unsigned long long, const long
+            // long*). `pool_units_` checked that blocks tile the maps, that pre holds all units of the batch and bias n_maps floats; the span
+            // reaches to the end of the last plane that is written, and planes of a tensor do not overlap. The counter is one i64 or null.
+            unsafe { launch.linear(n).go() }
+        })
     }
 }
 
@@ -251,36 +269,5 @@ impl Sizes {
             n_maps: count(n_maps)?,
             pool: count(pool)?,
         })
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl PoolUnits<'_> {
-    fn launch<T: candle::cuda::CudaDType>(
-        &self,
-        dtype: &str,
-        gpu: &crate::core::cuda::Gpu,
-        io: Io<'_, candle::CudaStorage>,
-    ) -> Result<()> {
-        let ([planes], [pre, bias, counter]) = io.parts()?;
-        let layout = planes.layout();
-        let (side, units) = match self.side {
-            PoolSide::Detection => ("detection", self.shape.n_units()),
-            PoolSide::Pooled => ("pooled", self.shape.n_pooled()),
-        };
-        let at = self.out.places(layout.stride()[0], self.batch * units);
-        let mut planes = planes.span::<T>(at.end)?;
-        let (pre, bias, counter) = (pre.elements::<f32>()?, bias.elements::<f32>()?, counter.maybe()?);
-        let sizes = Sizes::of(OP, self.shape)?;
-        let n = self.batch * self.shape.n_pooled();
-        let philox = self.place.map_or(crate::core::Philox::new(0, 0), |place| place.philox);
-        let launch = gpu.launch(OP, "pool_units", &format!("pool_units_{side}_{dtype}"))?.write(&mut planes);
-        let launch = launch.num(at.mean).num(at.sample).num(at.low);
-        let launch = launch.num(self.out.mean_scale).read(&pre).read(&bias).num(n).num(sizes);
-        let launch = launch.num(u32::from(self.place.is_some())).draws(philox, &counter);
-        // SAFETY: (T*, 2 × long long, size_t, float, 2 × const float*, size_t, Sizes, unsigned, 3 × unsigned long long, const long
-        // long*). `pool_units_` checked that blocks tile the maps, that pre holds all units of the batch and bias n_maps floats; the span
-        // reaches to the end of the last plane that is written, and planes of a tensor do not overlap. The counter is one i64 or null.
-        unsafe { launch.linear(n).go() }
     }
 }

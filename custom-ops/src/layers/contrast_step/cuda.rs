@@ -225,26 +225,15 @@ impl Fused<'_> {
         form: Plain,
         dtype: &str,
         gpu: &Gpu,
-        of: Operands<'_, T>,
+        mut of: Operands<'_, T>,
     ) -> Result<()> {
-        let Operands {
-            weights,
-            mut velocity,
-            mut copy,
-            mut hidden,
-            mut visible,
-            mut counter,
-            h,
-            x,
-            scalars,
-            numbers,
-        } = of;
-        let mut params = weights.whole(self.op, self.sizes)?;
+        let mut params = of.weights.whole(self.op, self.sizes)?;
         let file = if self.patches.is_some() { "patch_step" } else { "contrast_step" };
         let launch = gpu.launch(self.op, file, &format!("{file}_{}_{dtype}", form.name))?;
-        let launch = launch.write(&mut params).maybe_write(&mut velocity).read(&h).read(&x).write(&mut copy);
-        let launch = launch.write(&mut hidden).write(&mut visible).read(&scalars);
-        let launch = launch.write(&mut counter).num(numbers);
+        let launch = launch.write(&mut params).maybe_write(&mut of.velocity).read(&of.h).read(&of.x);
+        let launch =
+            launch.write(&mut of.copy).write(&mut of.hidden).write(&mut of.visible).read(&of.scalars);
+        let launch = launch.write(&mut of.counter).num(of.numbers);
         let launch = match self.patches {
             Some(patches) => launch.num(patches.grid),
             None => launch,
@@ -262,29 +251,18 @@ impl Fused<'_> {
         form: Small,
         dtype: &str,
         gpu: &Gpu,
-        of: Operands<'_, T>,
+        mut of: Operands<'_, T>,
     ) -> Result<()> {
-        let Operands {
-            weights,
-            mut velocity,
-            mut copy,
-            mut hidden,
-            mut visible,
-            mut counter,
-            h,
-            x,
-            scalars,
-            numbers,
-        } = of;
         let Sizes { rows, cols, .. } = self.sizes;
-        let mut params = weights.whole(self.op, self.sizes)?;
-        let (h_map, _h) = self.states(gpu, &h, rows, numbers.h_part, form.depth)?;
-        let (x_map, _x) = self.states(gpu, &x, cols, numbers.x_part, form.depth)?;
+        let mut params = of.weights.whole(self.op, self.sizes)?;
+        let (h_map, _h) = self.states(gpu, &of.h, rows, of.numbers.h_part, form.depth)?;
+        let (x_map, _x) = self.states(gpu, &of.x, cols, of.numbers.x_part, form.depth)?;
         let kernel = format!("contrast_step_small_{dtype}_{}", form.cluster);
         let launch = gpu.launch(self.op, "sm_90a/contrast_step_small", &kernel)?;
-        let launch = launch.write(&mut params).maybe_write(&mut velocity).read(&h).read(&x).write(&mut copy);
-        let launch = launch.write(&mut hidden).write(&mut visible).read(&scalars);
-        let launch = launch.write(&mut counter).num(h_map).num(x_map).num(numbers);
+        let launch = launch.write(&mut params).maybe_write(&mut of.velocity).read(&of.h).read(&of.x);
+        let launch =
+            launch.write(&mut of.copy).write(&mut of.hidden).write(&mut of.visible).read(&of.scalars);
+        let launch = launch.write(&mut of.counter).num(h_map).num(x_map).num(of.numbers);
         let launch = launch.blocks(form.blocks(self.bias_blocks()), small::THREADS);
         let launch = launch.shared(form.shared_bytes()).clusters_of(form.cluster as u32);
         // SAFETY: (float*, V* or null, 2 × const T*, T*, 2 × float*, const float*, long long*, 2 × TensorMap, Numbers) with the shapes that

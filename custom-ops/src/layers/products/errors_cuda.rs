@@ -1,6 +1,7 @@
 //! The launches of `kernels/layers/product_errors.cu`, and of `kernels/layers/sm_90a/product_errors.cu` on GPUs of capability 9.0.
-use super::operands::{self as warps, starts_on};
-use super::warpgroup_operands::{self as warpgroups, Extent};
+use super::operands::starts_on;
+use super::product::Product;
+use super::warpgroup_operands::Extent;
 use super::warpgroup_shape::{self, Forms};
 use super::{DELTAS, ERRORS, operands::Sizes, shape};
 use crate::core::cuda::Gpu;
@@ -26,40 +27,6 @@ struct Numbers<P> {
 unsafe impl DeviceRepr for Numbers<Sizes> {}
 // SAFETY: the same with `Extent`, of 16 bytes.
 unsafe impl DeviceRepr for Numbers<Extent> {}
-
-/// The product by one of the two kernels.
-#[derive(Debug, Clone, Copy)]
-enum Product {
-    Warps(warps::Product),
-    Warpgroups(warpgroups::Product),
-}
-
-impl Product {
-    /// That of `a` and `b` of two parts each; none where the ops go one after the other.
-    fn of(
-        planes: &Tensor,
-        a: &Tensor,
-        b: &Tensor,
-        transposed: bool,
-        forms: impl Fn([usize; 2], bool) -> Option<Forms>,
-    ) -> Result<Option<Self>> {
-        if let Some(product) = warpgroups::Product::of(planes, a, b, forms)? {
-            return Ok(Some(Self::Warpgroups(product)));
-        }
-        let product = warps::Product::of(planes, a, b)?;
-        Ok(product
-            .filter(|product| (product.a_parts, product.transposed) == (2, transposed))
-            .map(Self::Warps))
-    }
-
-    /// Entries of the result.
-    fn entries(&self) -> usize {
-        match self {
-            Self::Warps(product) => product.m * product.n,
-            Self::Warpgroups(product) => product.m * product.n,
-        }
-    }
-}
 
 /// Places that the sums of a launch need, whichever kernel it is of.
 pub(super) fn places(device: &Device, m: usize, n: usize, k: usize) -> Result<usize> {
@@ -107,7 +74,7 @@ impl Errors {
         bias: &Tensor,
         target: &Tensor,
     ) -> Result<Option<Self>> {
-        let product = Product::of(planes, a, b, true, Forms::of_errors)?;
+        let product = Product::of_two_parts(planes, a, b, true, Forms::of_errors)?;
         let aligned = starts_on(4, bias) && starts_on(4, target);
         Ok(product.filter(|_| aligned).map(|product| Self { product, at, low, scale }))
     }
@@ -136,7 +103,7 @@ impl Deltas {
         b: &Tensor,
         scale: f32,
     ) -> Result<Option<Self>> {
-        let product = Product::of(planes, a, b, false, Forms::of_deltas)?;
+        let product = Product::of_two_parts(planes, a, b, false, Forms::of_deltas)?;
         Ok(product.map(|product| Self { product, at, of, low, scale }))
     }
 

@@ -13,6 +13,8 @@ mod errors;
 mod errors_cuda;
 #[cfg(feature = "cuda")]
 mod operands;
+#[cfg(feature = "cuda")]
+mod product;
 pub(crate) mod shape;
 mod units;
 #[cfg(feature = "cuda")]
@@ -20,8 +22,6 @@ mod units_cuda;
 #[cfg(feature = "cuda")]
 mod warpgroup_operands;
 pub(crate) mod warpgroup_shape;
-#[cfg(feature = "cuda")]
-mod warpgroups;
 
 pub use errors::{
     deltas_of_product_, deltas_of_product_reference, error_places, errors_of_product_,

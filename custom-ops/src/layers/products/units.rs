@@ -29,13 +29,7 @@ pub fn units_of_product_(
     draws: Draws<'_>,
 ) -> Result<()> {
     #[cfg(feature = "cuda")]
-    if let Some(warpgroups) =
-        super::warpgroups::Warpgroups::fits(planes, a, b, scale, bias, unit, out, draws)?
-    {
-        return warpgroups.run(planes, a, b, bias);
-    }
-    #[cfg(feature = "cuda")]
-    if let Some(fused) = super::units_cuda::Fused::fits(planes, a, b, scale, bias, unit, out, draws)? {
+    if let Some(fused) = super::units_cuda::Units::fits(planes, a, b, scale, bias, unit, out, draws)? {
         return fused.run(planes, a, b, bias);
     }
     gemm_parts_(pre, a, b, scale)?;

@@ -1,21 +1,26 @@
-//! The product and its units in one launch of `kernels/layers/product_units.cu`.
-use super::operands::{Product, Sizes, starts_on};
+//! The product and its units in one launch: of `kernels/layers/sm_90a/product_units.cu` on GPUs of capability 9.0, for 16-bit numbers and for numbers
+//! in two parts, or of `kernels/layers/product_units.cu`, for those in two parts.
+use super::operands::{self as warps, Sizes, starts_on};
+use super::product::Product;
+use super::warpgroup_operands::{self as warpgroups, Extent};
+use super::warpgroup_shape::Forms;
 use crate::core::cuda::Gpu;
 use crate::core::draw::{Draws, Place};
 use crate::core::op::{Io, Kernel, operands};
 use crate::core::philox::Philox;
 use crate::layers::units::{Unit, UnitPlanes, check_units};
+use candle::cuda::CudaDType;
 use candle::cuda::cudarc::driver::DeviceRepr;
-use candle::{CudaStorage, Result, Tensor};
-use half::f16;
+use candle::{CudaStorage, DType, Result, Tensor};
+use half::{bf16, f16};
 
 const OP: &str = "units_of_product_";
 
-/// `Numbers` of the kernel, in its order.
+/// `UnitNumbers` of the kernels, in their order; `product` is `Sizes` or `Extent`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Numbers {
-    product: Sizes,
+struct Numbers<P> {
+    product: P,
     low: u64,
     mean_at: i64,
     sample_at: i64,
@@ -27,18 +32,22 @@ struct Numbers {
     gaussian: u32,
     drawn: u32,
 }
-// SAFETY: `Sizes`, six 64-bit numbers and four of 32 bits, without padding, the same layout as the kernel's struct.
-unsafe impl DeviceRepr for Numbers {}
+// SAFETY: `Sizes`, of 32 bytes, six 64-bit numbers and four of 32 bits, without padding, the same layout as the kernels' struct.
+unsafe impl DeviceRepr for Numbers<Sizes> {}
+// SAFETY: the same with `Extent`, of 16 bytes.
+unsafe impl DeviceRepr for Numbers<Extent> {}
 
-pub(super) struct Fused<'a> {
+/// The units in one kernel.
+pub(super) struct Units<'a> {
     product: Product,
+    dtype: DType,
     scale: f32,
     unit: Unit,
     out: UnitPlanes,
     place: Option<Place<'a>>,
 }
 
-impl<'a> Fused<'a> {
+impl<'a> Units<'a> {
     /// The kernel for these operands; none where the ops go one after the other.
     ///
     /// # Errors
@@ -54,19 +63,29 @@ impl<'a> Fused<'a> {
         out: UnitPlanes,
         draws: Draws<'a>,
     ) -> Result<Option<Self>> {
-        let Some(product) = Product::of(planes, a, b)? else { return Ok(None) };
-        let sizes = check_units(planes, bias, out)?;
+        let dtype = planes.dtype();
+        let of_warpgroups = warpgroups::Product::of(planes, a, b, Forms::of_units)?.filter(|of| {
+            let two = of.parts[1] == 2;
+            (dtype == DType::F16 || dtype == DType::BF16 && !two) && out.low.is_some() == two
+        });
         // Up from numbers of two parts, down from states of one.
-        let known = matches!((product.a_parts, product.transposed), (2, false) | (1, true))
-            && (unit == Unit::Bernoulli || unit == Unit::Gaussian && out.sample.is_none())
-            && out.low.is_some()
-            && sizes == (product.m, product.n)
+        let of_warps = |of: &warps::Product| {
+            matches!((of.a_parts, of.transposed), (2, false) | (1, true)) && out.low.is_some()
+        };
+        let product = match of_warpgroups {
+            Some(of) => Some(Product::Warpgroups(of)),
+            None => warps::Product::of(planes, a, b)?.filter(of_warps).map(Product::Warps),
+        };
+        let Some(product) = product else { return Ok(None) };
+        let sizes = check_units(planes, bias, out)?;
+        let known = (unit == Unit::Bernoulli || unit == Unit::Gaussian && out.sample.is_none())
+            && sizes == product.sizes()
             && starts_on(4, bias);
         if !known {
             return Ok(None);
         }
         let place = draws.place(OP, planes.device())?;
-        Ok(Some(Self { product, scale, unit, out, place }))
+        Ok(Some(Self { product, dtype, scale, unit, out, place }))
     }
 
     /// Runs the kernel on the operands that [`fits`](Self::fits) saw.
@@ -74,18 +93,12 @@ impl<'a> Fused<'a> {
         let io = operands(OP).write("planes", planes).read("a", a).read("b", b).read("bias", bias);
         io.maybe("counter", self.place.and_then(|place| place.counter)).run(self)
     }
-}
 
-impl Kernel for Fused<'_> {
-    fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
-        let of_plane = self.product.m * self.product.n;
-        let ([planes], [a, b, bias, counter]) = io.parts()?;
-        let (a, b, product) = self.product.views(a, b)?;
-        let (mut planes, bias, counter) =
-            (planes.elements::<f16>()?, bias.elements::<f32>()?, counter.maybe::<i64>()?);
+    fn numbers<P>(&self, product: P) -> Numbers<P> {
+        let of_plane = self.product.entries();
         let places = self.out.places(of_plane, of_plane);
         let philox = self.place.map_or(Philox::new(0, 0), |place| place.philox);
-        let numbers = Numbers {
+        Numbers {
             product,
             low: places.low,
             mean_at: places.mean,
@@ -97,13 +110,45 @@ impl Kernel for Fused<'_> {
             mean_scale: self.out.mean_scale,
             gaussian: (self.unit == Unit::Gaussian).into(),
             drawn: self.place.is_some().into(),
-        };
-        let of = if self.product.transposed { "product_units_transposed" } else { "product_units_k_major" };
-        let launch = gpu.launch(OP, "product_units", &self.product.kernel(of))?;
-        let launch = launch.write(&mut planes).read(&a).read(&b).read(&bias).maybe(&counter).num(numbers);
-        // SAFETY: (half*, 2 × const half*, const float*, const long long* or null, Numbers). `fits` checked shapes, types,
-        // layouts and that rows, parts and planes begin on four entries, eight for `wide`; the spans end with the last
-        // part, the planes lie within their tensor, and shared memory is the shape's `SHARED`.
-        unsafe { self.product.lay_out(launch).go() }
+        }
+    }
+
+    fn launch<T: CudaDType>(&self, dtype: &str, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        let ([planes], [a, b, bias, counter]) = io.parts()?;
+        let (mut planes, bias, counter) =
+            (planes.elements::<T>()?, bias.elements::<f32>()?, counter.maybe::<i64>()?);
+        let side = |transposed: bool| if transposed { "transposed" } else { "k_major" };
+        match self.product {
+            Product::Warps(of) => {
+                let (a, b, product) = of.views(a, b)?;
+                let kernel = of.kernel(&format!("product_units_{}", side(of.transposed)));
+                let launch = gpu.launch(OP, "product_units", &kernel)?.write(&mut planes).read(&a).read(&b);
+                let launch = launch.read(&bias).maybe(&counter).num(self.numbers(product));
+                // SAFETY: (half*, 2 × const half*, const float*, const long long* or null, Numbers). `fits` checked shapes, types, layouts and that
+                // rows, parts and planes begin on four entries, eight for `wide`; the spans end with the last part, the planes lie within their
+                // tensor, and shared memory is the shape's `SHARED`.
+                unsafe { of.lay_out(launch).go() }
+            }
+            Product::Warpgroups(of) => {
+                let views = of.views::<T>(a, b)?;
+                let maps = of.maps(gpu, &views)?;
+                let kernel = of.kernel(&format!("product_units_{dtype}_{}", side(of.transposed)));
+                let launch = gpu.launch(OP, "sm_90a/product_units", &kernel)?.write(&mut planes).read(&bias);
+                let launch = launch.maybe(&counter).num(maps.a).num(maps.b).num(self.numbers(of.extent()));
+                // SAFETY: (T*, const float*, const long long* or null, 2 × TensorMap, Numbers). As above; `fits` also checked that rows, parts and
+                // operands begin on 16 bytes; the maps are those of the operands, in the blocks of which the shape says.
+                unsafe { of.lay_out(launch).go() }
+            }
+        }
+    }
+}
+
+impl Kernel for Units<'_> {
+    fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        match (self.dtype, self.product) {
+            (DType::BF16, _) => self.launch::<bf16>("bf16", gpu, io),
+            (_, Product::Warpgroups(of)) if of.parts[1] == 1 => self.launch::<f16>("f16", gpu, io),
+            _ => self.launch::<f16>("f16x2", gpu, io),
+        }
     }
 }

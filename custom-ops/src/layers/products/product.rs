@@ -1,0 +1,45 @@
+//! A product by one of two kinds of kernels.
+use super::operands as warps;
+use super::warpgroup_operands as warpgroups;
+use super::warpgroup_shape::Forms;
+use candle::{Result, Tensor};
+
+/// The product by one of the two kernels.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Product {
+    Warps(warps::Product),
+    Warpgroups(warpgroups::Product),
+}
+
+impl Product {
+    /// That of `a` and `b` of two parts each; none where the ops go one after the other.
+    pub(super) fn of_two_parts(
+        planes: &Tensor,
+        a: &Tensor,
+        b: &Tensor,
+        transposed: bool,
+        forms: impl Fn([usize; 2], bool) -> Option<Forms>,
+    ) -> Result<Option<Self>> {
+        if let Some(product) = warpgroups::Product::of(planes, a, b, forms)? {
+            return Ok(Some(Self::Warpgroups(product)));
+        }
+        let product = warps::Product::of(planes, a, b)?;
+        Ok(product
+            .filter(|product| (product.a_parts, product.transposed) == (2, transposed))
+            .map(Self::Warps))
+    }
+
+    /// Rows and columns of the result.
+    pub(super) fn sizes(&self) -> (usize, usize) {
+        match self {
+            Self::Warps(product) => (product.m, product.n),
+            Self::Warpgroups(product) => (product.m, product.n),
+        }
+    }
+
+    /// Entries of the result.
+    pub(super) fn entries(&self) -> usize {
+        let (m, n) = self.sizes();
+        m * n
+    }
+}
