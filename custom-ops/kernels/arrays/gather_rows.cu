@@ -9,7 +9,7 @@
 // cost     reads and writes each row of out once, so memory should bind (not timed alone)
 // NaN      bits are copied
 // same     the same bits everywhere
-// truth    gather_rows_reference in src/gather_rows.rs
+// truth    gather_rows_reference in src/arrays/gather_rows.rs
 
 constexpr unsigned THREADS = 256;
 

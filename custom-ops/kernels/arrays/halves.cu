@@ -7,7 +7,7 @@
 // launch   1-D grid of 1-D blocks, any size: the loop strides over the grid
 // cost     8n bytes; bandwidth-bound
 // NaN      stays NaN, with other bits
-// truth    the CPU twins in src/halves.rs
+// truth    the CPU twins in src/arrays/halves.rs
 
 #include "arrays/halves.cuh"
 

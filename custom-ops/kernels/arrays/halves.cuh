@@ -1,4 +1,4 @@
-// halves.cuh: f32 numbers in halves of 16 bits, of which the upper one is the bf16 number next to the f32 one. src/halves.rs says what they are and
+// halves.cuh: f32 numbers in halves of 16 bits, of which the upper one is the bf16 number next to the f32 one. src/arrays/halves.rs says what they are and
 // what is exact, and has the same functions.
 #pragma once
 

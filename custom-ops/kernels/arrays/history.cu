@@ -11,7 +11,7 @@
 // cost     reads the rows with a coefficient once; memory limits, and at the sizes of small networks the launch
 // NaN      propagates, but not from a row with coefficient 0
 // same     the same bits as the CPU twin
-// truth    the references in src/history.rs
+// truth    the references in src/arrays/history.rs
 
 template <typename T>
 __device__ void combine_rows(T* x, const double* coefficients, size_t rows, size_t n, size_t to) {

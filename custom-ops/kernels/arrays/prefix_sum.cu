@@ -10,7 +10,7 @@
 // shared   at most 256 bytes, declared
 // cost     reads x twice and writes out once; with one tile reads it once
 // same     integers
-// truth    prefix_sum_reference in src/prefix_sum.rs
+// truth    prefix_sum_reference in src/arrays/prefix_sum.rs
 
 #include "arrays/scan.cuh"
 

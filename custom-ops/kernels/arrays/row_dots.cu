@@ -10,7 +10,7 @@
 // cost     reads x once, and the picked rows from the L2 for every other row; memory limits
 // NaN      gives a NaN in the products of its row
 // same     the same bits as the CPU twin: every product and sum is rounded by itself; no atomics
-// truth    row_dots_reference in src/row_dots.rs
+// truth    row_dots_reference in src/arrays/row_dots.rs
 
 constexpr unsigned LANES = 256, PICKS = 4;
 constexpr size_t SEGMENT = 16384;

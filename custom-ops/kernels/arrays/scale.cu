@@ -9,7 +9,7 @@
 // launch   1-D grid of 1-D blocks, any size: the loop strides over the grid
 // cost     reads n or 4n bytes, writes 4n or 2n; bandwidth-bound
 // NaN      propagates
-// truth    scale_into_reference in src/scale.rs, and the CPU twin of split_into_ there
+// truth    scale_into_reference in src/arrays/scale.rs, and the CPU twin of split_into_ there
 
 #include "core/numbers.cuh"
 

@@ -17,7 +17,7 @@
 // shared   dynamic: sort_small 32 n_keys, tally 2^bits, scatter 8 * 2^bits numbers of 4 bytes; sort_small 128 bytes more, declared
 // cost     a pass reads keys twice and entries once and writes both; the scattered writes bind
 // same     lists on every device: the order is part of the result. Atomics count integers in shared memory, whose sums have no order
-// truth    Sort::sort in src/sort_by_key/mod.rs
+// truth    Sort::sort in src/arrays/sort_by_key/mod.rs
 
 #include "arrays/scan.cuh"
 

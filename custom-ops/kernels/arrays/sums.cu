@@ -10,7 +10,7 @@
 // cost     reads x once; n_units / 32 blocks, so a tall and narrow x leaves most of the GPU idle
 // NaN      gives a NaN in its column
 // same     the same bits as the CPU twin; no atomics
-// truth    column_sums_reference in src/sums.rs
+// truth    column_sums_reference in src/arrays/sums.rs
 
 #include "core/numbers.cuh"
 

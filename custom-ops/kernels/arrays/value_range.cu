@@ -8,7 +8,7 @@
 // cost     reads x once; two atomics for each block that widens the range
 // NaN      is passed over
 // same     the same bits as the CPU twin: minima and maxima do not depend on the order (zeros are +0)
-// truth    the CPU twin in src/value_range.rs
+// truth    the CPU twin in src/arrays/value_range.rs
 
 constexpr unsigned THREADS = 256, WARP = 32, WARPS = THREADS / WARP;
 

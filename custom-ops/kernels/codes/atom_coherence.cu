@@ -10,7 +10,7 @@
 // shared   38 * 64 T, static
 // cost     n^2 p FLOP, for which a block reads d once for each 32 atoms
 // same     a maximum does not depend on order, and numbers of at least 0 compare as their bits do; dot products have one order
-// truth    atom_coherence_reference in src/atoms/coherence.rs
+// truth    atom_coherence_reference in src/codes/atoms/coherence.rs
 
 #include "core/numbers.cuh"
 #include "core/warp.cuh"

@@ -29,7 +29,7 @@
 // NaN      a row whose new length is not finite, or is 0 and must be 1, does not change: parts 1 to 3 are done again as if it were unused; a
 //          NaN in d or b spreads to the rows that a couples with it
 // same     each sum has one order; no atomics on numbers
-// truth    descend_atoms_reference in src/atoms/descend.rs
+// truth    descend_atoms_reference in src/codes/atoms/descend.rs
 
 #include "codes/atoms.cuh"
 #include "core/numbers.cuh"

@@ -13,7 +13,7 @@
 // cost     2 s FLOP per use and tile of a, 2 p FLOP per use for b, which reads a row of y from L2
 // bounds   a count above s counts as s; an index of n or more is skipped
 // same     each sum has one order for each size of team; no atomics. Entries of a code with the same atom are added one after the other, in the code's order
-// truth    Statistics::sum in src/atoms/statistics.rs
+// truth    Statistics::sum in src/codes/atoms/statistics.rs
 
 #include "codes/atoms.cuh"
 

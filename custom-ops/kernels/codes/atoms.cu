@@ -17,7 +17,7 @@
 // NaN      affects only its own atom
 // twice    if a code names an atom twice, each entry is updated separately, as if it belonged to another signal
 // same     sums have one order, for each number of blocks; no atomics
-// truth    update_atoms_reference in src/atoms/reference.rs
+// truth    update_atoms_reference in src/codes/atoms/reference.rs
 
 #include "codes/atoms.cuh"
 

@@ -1,9 +1,9 @@
-// bomp.cu: Batch-OMP, orthogonal matching pursuit for many signals; the equations are in src/pursuit/mod.rs, what the kernels compute in pursuit.cuh.
+// bomp.cu: Batch-OMP, orthogonal matching pursuit for many signals; the equations are in src/codes/pursuit/mod.rs, what the kernels compute in pursuit.cuh.
 //
 //   i = argmax |alpha_j|, for codes of at least 0 argmax alpha_j; ties go to the lowest
 //
 // arrays   a Problem (pursuit.cuh), by value; none overlaps another
-// forms    by size, from smallest (src/pursuit/plan/mod.rs chooses)
+// forms    by size, from smallest (src/codes/pursuit/plan/mod.rs chooses)
 //            bomp_T_ATOMS_STEPS    one or more warps per signal, all in registers  pursuit_registers.cuh
 //            bomp_f32_split_TEAMxCLUSTER  a block per signal, or a cluster of blocks, directions in registers and shared memory
 //                                  pursuit_split.cuh
@@ -14,11 +14,11 @@
 // launch   in registers: blocks of one team of warps, or of two of a warp each; split: clusters of blocks of TEAM warps; else persistent
 //          blocks of up to 256 threads
 // cost     per signal: s rows of G and n s^2 / 2 multiply-adds, s n to choose; latency limits
-// ends     at s atoms, at the target, or when only rounding error is left, see src/pursuit/mod.rs; a signal that is
+// ends     at s atoms, at the target, or when only rounding error is left, see src/codes/pursuit/mod.rs; a signal that is
 //          not finite sets `refused` and gets an empty code
 // order    every sum has a fixed order: the same bits on every run, and in every batch for which the form is the same; the form depends
 //          on the number of signals
-// truth    omp_reference, ols_reference and bomp_masked_reference in src/pursuit/reference.rs; tests/parity/pursuit
+// truth    omp_reference, ols_reference and bomp_masked_reference in src/codes/pursuit/reference.rs; tests/parity/pursuit
 
 #include "codes/pursuit_kernels.cuh"
 

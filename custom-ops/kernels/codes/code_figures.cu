@@ -12,7 +12,7 @@
 // cost     reads e and y once, which limits
 // NaN      propagates to its part and to squares
 // same     each sum has one order; no atomics
-// truth    Figures::figures in src/atoms/figures.rs
+// truth    Figures::figures in src/codes/atoms/figures.rs
 
 #include "core/warp.cuh"
 

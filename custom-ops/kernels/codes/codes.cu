@@ -11,7 +11,7 @@
 //          the second cache, which binds
 // order    sums run over k in the order of the code: the same bits whatever the launch
 // indices  at or above n are ignored
-// truth    src/pursuit/cpu/combine.rs; tests/parity/pursuit/codes.rs
+// truth    src/codes/pursuit/cpu/combine.rs; tests/parity/pursuit/codes.rs
 
 template <typename T>
 __device__ __forceinline__ void to_dense(const unsigned* indices, const T* values, T* dense, size_t m, unsigned n,

@@ -67,7 +67,7 @@ __device__ __forceinline__ void signal_scale(size_t signal, const T* __restrict_
 constexpr int LINE = DEPTH + 4;  // of f32 in shared memory
 constexpr int STAGES = 2;
 constexpr int STAGE_BYTES = TILE * LINE * 4 + 2 * TILE * HALF_LINE * 2;
-// In all: STAGES STAGE_BYTES + 2 TILE HALF_LINE 2, which is CORRELATIONS_BYTES in src/pursuit/plan/mod.rs.
+// In all: STAGES STAGE_BYTES + 2 TILE HALF_LINE 2, which is CORRELATIONS_BYTES in src/codes/pursuit/plan/mod.rs.
 
 // Rows `first` on and features `at` on of f32 rows `line` apart, with zeros outside.
 __device__ __forceinline__ void load_rows(float* to, const float* from, size_t rows, size_t first, unsigned p,

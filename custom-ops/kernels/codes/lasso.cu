@@ -24,11 +24,11 @@
 // scalars  n <= EACH * THREADS; capacity: atoms that the place of the factor holds, a multiple of 4; cyclic: sweeps in place of all else;
 //          last: nothing is left over; tells: said[LEFT_OVER] is wanted; wide: rows begin on 4 entries and n is a multiple of 4
 // launch   1-D, any number of blocks of THREADS: blocks take signals from `work`
-// shared   `shared_bytes` of src/lasso/shape.rs
+// shared   `shared_bytes` of src/codes/lasso/shape.rs
 // cost     a row of G, n numbers, for each atom of the support in each round; some 2 support^2 FLOP for each atom that joins or leaves
 // NaN      a signal with NaN ends at once with gap NaN
 // same     each signal by itself: the same bits whichever block takes it
-// truth    lasso_reference in src/lasso/reference.rs
+// truth    lasso_reference in src/codes/lasso/reference.rs
 
 #include "codes/lasso_join.cuh"
 #include "codes/lasso_newton.cuh"

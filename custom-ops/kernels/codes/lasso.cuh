@@ -1,6 +1,6 @@
 // lasso.cuh: the shared parts of lasso.cu and lasso_step.cu: sums over a block, soft thresholds, the objective and the duality gap.
 //
-// The equations are in src/lasso/mod.rs.
+// The equations are in src/codes/lasso/mod.rs.
 #pragma once
 
 #include "core/numbers.cuh"

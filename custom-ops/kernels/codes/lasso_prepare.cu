@@ -6,7 +6,7 @@
 // cost     each array once; the sort compares all pairs of signals
 // NaN      an `ease` of NaN counts as 0
 // same     no atomics
-// truth    the start of lasso_reference in src/lasso/reference.rs
+// truth    the start of lasso_reference in src/codes/lasso/reference.rs
 
 #include "codes/lasso.cuh"
 

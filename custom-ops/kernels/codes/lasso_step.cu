@@ -13,7 +13,7 @@
 // cost     reads five and writes three matrices; the search reads d and a again from the cache, twice for each halving
 // NaN      gives figures of NaN
 // same     the same bits in every run
-// truth    lasso_step_reference in src/lasso/step.rs
+// truth    lasso_step_reference in src/codes/lasso/step.rs
 
 #include "codes/lasso.cuh"
 

@@ -1,4 +1,4 @@
-// pursuit.cuh: the shared parts of the greedy pursuits. The equations and their symbols are in src/pursuit/mod.rs; here the
+// pursuit.cuh: the shared parts of the greedy pursuits. The equations and their symbols are in src/codes/pursuit/mod.rs; here the
 // orthogonal directions are left at their own length, which saves a root and a pass over the atoms a step:
 //
 //   v_k = rho_k u_k            the inner products of all atoms with what the chosen ones leave of atom k
@@ -116,7 +116,7 @@ __device__ __forceinline__ float refined_inverse_root(float x) {
 // Which flag says what was not finite, or of a target negative.
 enum Refused : unsigned { REFUSED_SIGNAL, REFUSED_ATOM, REFUSED_TARGET };
 
-// What a kernel is told, field for field Problem in src/pursuit/cuda/problem.rs. Arrays do not overlap.
+// What a kernel is told, field for field Problem in src/codes/pursuit/cuda/problem.rs. Arrays do not overlap.
 template <typename T>
 struct Problem {
   const T* signals;             // [m, p], where rows of G are made in the kernel
@@ -161,7 +161,7 @@ __device__ __forceinline__ T limit_of(const Of& of, size_t signal, T norm) {
 }
 
 // What is below some of these is rounding: 16 for a correlation with a signal of norm 1, and what `least_pivot` says for a
-// pivot, the numbers of Rounding in src/pursuit/job.rs.
+// pivot, the numbers of Rounding in src/codes/pursuit/job.rs.
 template <typename T> __device__ __forceinline__ constexpr T epsilon();
 template <> __device__ __forceinline__ constexpr float epsilon<float>() { return 1.1920929e-7f; }
 template <> __device__ __forceinline__ constexpr double epsilon<double>() { return 2.220446049250313e-16; }

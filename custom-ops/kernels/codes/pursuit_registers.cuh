@@ -3,7 +3,7 @@
 // sizes    up to 32 TEAM SLOTS atoms, SLOTS of them in a lane, and STEPS steps; SLOTS (STEPS + 1) numbers in registers
 // rows     of correlations and of G: in the order of place_of, 32 TEAM SLOTS wide; atoms of padding are 0 and never chosen
 // launch   1-D blocks of a signal, or, for teams of one warp, of two; for each (STEPS - 1) 32 TEAM SLOTS numbers of shared memory, and
-//          32 STEPS more that the kernel declares, beside 2 TEAM candidates: `shared_by_registers` in src/pursuit/plan/mod.rs
+//          32 STEPS more that the kernel declares, beside 2 TEAM candidates: `shared_by_registers` in src/codes/pursuit/plan/mod.rs
 // binds    latency: choose, then a row of G from the second cache, then k multiply-adds for each atom. Directions have a copy in
 //          shared memory, where the entries at the chosen atom are read: a register cannot be indexed
 #pragma once

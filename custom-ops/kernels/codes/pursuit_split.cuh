@@ -13,12 +13,12 @@
 //          bids       [2, TEAM CLUSTER, 4 + line]       score, alpha, E, atom; its entries; line: s or HELD, the larger, in fours
 //          triangle   [s (s - 1) / 2]                   w of each step
 //          moves, inverses, atoms  [s]                  z, 1 / rho, i
-//          `Split::shared` in src/pursuit/plan/split.rs
+//          `Split::shared` in src/codes/pursuit/plan/split.rs
 // launch   1-D blocks of 32 TEAM threads, CLUSTER of them a signal
 // cost     a step: a row of G, fetched behind the multiply-adds with k directions; 8 numbers of each of them in a thread
 // binds    latency and instructions: on an H200 at 1024 atoms and 32 steps, with three blocks on a multiprocessor, a warp needs 484
 //          instructions a step, and half of all cycles issue one; reads of the directions in shared memory are a tenth of the time
-// truth    omp_reference, ols_reference in src/pursuit/reference.rs; tests/parity/pursuit/forms.rs
+// truth    omp_reference, ols_reference in src/codes/pursuit/reference.rs; tests/parity/pursuit/forms.rs
 #pragma once
 
 #include "core/cluster.cuh"

@@ -11,16 +11,16 @@
 //
 // arrays   a Steps, by value; none overlaps another. `lists` are the signals still pursued, by step in turn
 // launch   256 threads. begin_pursuit: a warp a signal. Then for each step best_atoms, grid (signals / TILE, splits of the atoms), and
-//          pursuit_step_LANES, so many threads a signal; shared memory as in src/pursuit/cuda/steps.rs. Surplus blocks exit
+//          pursuit_step_LANES, so many threads a signal; shared memory as in src/codes/pursuit/cuda/steps.rs. Surplus blocks exit
 // cost     a step: 2 m n p FLOP three times over in the tensor cores; k^2 / 2 + k p multiply-adds and k rows of D^ a signal
 // ends     as bomp.cu; a signal that has ended leaves its list
 // order    where in a list a signal stands may differ from run to run, no sum depends on it: the same bits on every run
-// truth    omp_reference in src/pursuit/reference.rs; tests/parity/pursuit
+// truth    omp_reference in src/codes/pursuit/reference.rs; tests/parity/pursuit
 
 #include "core/part_products.cuh"
 #include "codes/pursuit.cuh"
 
-// Field for field Steps in src/pursuit/cuda/steps.rs.
+// Field for field Steps in src/codes/pursuit/cuda/steps.rs.
 struct Steps {
   const float* signals;         // [m, p]
   const float* unit;            // [width, line]

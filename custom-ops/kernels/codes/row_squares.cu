@@ -9,7 +9,7 @@
 // cost     reads x once, which limits
 // NaN      gives a NaN in its row
 // same     one order; no atomics
-// truth    row_squares in src/atoms/squares.rs
+// truth    row_squares in src/codes/atoms/squares.rs
 
 constexpr unsigned WARP = 32;
 

@@ -9,7 +9,7 @@
 // cost     reads 4n bytes, writes 4n or 2n; bandwidth-bound
 // NaN      in p gives 0
 // same     the same bits as the CPU twin and as bernoulli of draw.cu, by philox.cuh and math.cuh
-// truth    bernoulli_into_reference in src/binarize.rs
+// truth    bernoulli_into_reference in src/core/binarize.rs
 
 #include "core/math.cuh"
 #include "core/numbers.cuh"

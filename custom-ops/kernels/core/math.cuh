@@ -1,4 +1,4 @@
-// math.cuh: elementary functions that give the same bits as those of src/math.rs, which has their ranges, errors and sources.
+// math.cuh: elementary functions that give the same bits as those of src/core/math.rs, which has their ranges, errors and sources.
 // Each line has the same operations in the same order there; always change both files.
 //
 // Rounded rounds every operation to nearest by itself, whatever -fmad says. Subnormals must not be flushed: the

@@ -1,4 +1,4 @@
-// patches.cuh: where the windows of a grid lie, as src/patches/grid.rs has it.
+// patches.cuh: where the windows of a grid lie, as src/images/patches/grid.rs has it.
 #pragma once
 
 struct Grid {

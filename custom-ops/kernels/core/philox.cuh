@@ -1,4 +1,4 @@
-// philox.cuh: Philox4x32-10, the only source of random bits. src/philox.rs has the rounds, the layout of key and counter, and the
+// philox.cuh: Philox4x32-10, the only source of random bits. src/core/philox.rs has the rounds, the layout of key and counter, and the
 // source; its known-answer tests also apply to this function.
 #pragma once
 

@@ -9,7 +9,7 @@
 // launch   one block of 8 threads (set) or of 1 thread (advance); raise: 1-D grid of blocks of whole warps, any size
 // same     the atomics of raise take the larger of integers, in whatever order
 // cost     one launch, about 2 us
-// truth    the CPU branch in src/scalars.rs
+// truth    the CPU branch in src/core/scalars.rs
 
 struct Values { float at[8]; };
 

@@ -10,7 +10,7 @@
 // cost     reads and writes every entry once: bound by memory
 // NaN      propagates
 // same     the same bits as the CPU twin
-// truth    block_means_reference and spread_blocks_reference in src/pool_units/means.rs
+// truth    block_means_reference and spread_blocks_reference in src/images/pool_units/means.rs
 
 #include "images/pools.cuh"
 

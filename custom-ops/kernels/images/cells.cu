@@ -9,7 +9,7 @@
 //          where runs are of so many and views of whole fours
 // cost     reads n or 4n bytes, writes 4n or 2n; bandwidth-bound
 // NaN      propagates
-// truth    cells_into_reference in src/patches/cells.rs
+// truth    cells_into_reference in src/images/patches/cells.rs
 
 #include "core/numbers.cuh"
 #include "core/patches.cuh"

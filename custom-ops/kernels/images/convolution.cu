@@ -6,12 +6,12 @@
 //
 // arrays   x, v: [batch, height, width, channels]; y, h: [batch, out_height, out_width, n_filters]; w, g: [n_filters, size, size, channels];
 //          parts: [splits, n_filters * size^2 * channels]. Contiguous, those that are written overlap no other
-// scalars  src/convolution/shape.rs: entries of an image, of its maps and of the weights below 2^31
+// scalars  src/images/convolution/shape.rs: entries of an image, of its maps and of the weights below 2^31
 // cost     2 * batch * out_height * out_width * n_filters * size^2 * channels FLOP, which limit it; at 128 x 128 x 1 and 32 filters of 16 x 16
 //          67 TFLOP/s of f32 take .10 ms for 32 images, and three TF32 products at some 300 TFLOP/s of mma.sync .07 ms
 // NaN      reaches the sums it is in, see tf32.cuh; zeros around an image are factors in them
 // same     each sum has one order on one device; no atomics
-// truth    convolution_reference and the references of the gradients, in src/convolution/reference.rs
+// truth    convolution_reference and the references of the gradients, in src/images/convolution/reference.rs
 //
 // What each kernel does stands in its header.
 

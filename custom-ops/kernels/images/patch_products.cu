@@ -1,9 +1,9 @@
 // patch_products.cu: products with the weights of patches, for every type and size: up, down and the gradient. The formulas are in
-// src/patches/mod.rs; the fast kernels for 16-bit numbers are in patch_units.cu and patch_step.cu.
+// src/images/patches/mod.rs; the fast kernels for 16-bit numbers are in patch_units.cu and patch_step.cu.
 //
 // arrays   x, h, v: PARTS of [batch, units], parts x_part entries apart; weight: PARTS of [patches, hidden, window_len], w_part apart; T
 //          (f32, f64, bf16, f16); out: [batch, units] or [patches, hidden, window_len], S (f32; f64 for f64). A number is the sum of its parts
-// scalars  Grid as validated by src/patches/grid.rs; parts 1 or 2
+// scalars  Grid as validated by src/images/patches/grid.rs; parts 1 or 2
 // launch   a block of 256 threads for each tile of 64 x 64: 1-D in x over (patch or cell, tiles across), tiles of rows in y
 // shared   2 tiles of 16 x 68 S, static
 // cost     2 * batch * weights FLOP without tensor cores; what binds is shared memory

@@ -99,7 +99,7 @@ __device__ void units_down(T* out, const T* x, const T* weight, const float* bia
 }
 
 // A kernel for a shape: TM, WM, TN, PA, TRANSPOSED, STAGES, PB; BLOCKS of them run on a multiprocessor at once. The choice is in
-// src/patches/shape.rs.
+// src/images/patches/shape.rs.
 #define PATCH_UNITS(NAME, T, RUN, TM, WM, TN, PA, TRANSPOSED, STAGES, PB, BLOCKS)                                               \
   namespace shape_of_##NAME { using H = Shape<TM, WM, TN, 1, PA, TRANSPOSED, STAGES, PB, T>; }                          \
   extern "C" __global__ void __launch_bounds__(shape_of_##NAME::H::THREADS, BLOCKS)                                 \

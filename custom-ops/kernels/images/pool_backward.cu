@@ -11,7 +11,7 @@
 // cost     reads pre three times, twice of it from the caches, writes it once, and takes two exponentials for each unit
 // NaN      or an infinity in a block gives NaN there
 // same     the same bits as the CPU twin, by math.cuh
-// truth    pool_backward_reference in src/pool_units/backward.rs
+// truth    pool_backward_reference in src/images/pool_units/backward.rs
 
 #include "images/pools.cuh"
 

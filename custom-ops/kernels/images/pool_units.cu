@@ -18,7 +18,7 @@
 //          bound by arithmetic and by memory about alike
 // NaN      or an infinity in a block gives NaN means there and no unit that is on
 // same     the same bits as the CPU twin, by philox.cuh and math.cuh
-// truth    pool_units_reference in src/pool_units/reference.rs
+// truth    pool_units_reference in src/images/pool_units/reference.rs
 
 #include "core/math.cuh"
 #include "core/numbers.cuh"

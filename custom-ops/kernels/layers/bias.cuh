@@ -1,7 +1,7 @@
 // bias.cuh: the bias update of one side from the states of both phases, for contrast_step.cu and bias_step.cu, which has the formulas. From sums of its own
 // sm_90a/contrast_step.cu updates a unit by apply_bias, too.
 //
-// The same bits as the CPU twin in src/bias_step.rs, without -ffast-math and with -fmad=false: sums run in the order row lane, then
+// The same bits as the CPU twin in src/layers/bias_step.rs, without -ffast-math and with -fmad=false: sums run in the order row lane, then
 // a tree over the lanes. bias_step.cu adds more than 4096 rows in stretches of so many, the others in one.
 #pragma once
 

@@ -17,7 +17,7 @@
 // cost     reads planes once
 // NaN      propagates
 // same     the same bits as the CPU twin, by bias.cuh
-// truth    bias_step_reference in src/bias_step.rs
+// truth    bias_step_reference in src/layers/bias_step.rs
 
 #include "layers/bias.cuh"
 

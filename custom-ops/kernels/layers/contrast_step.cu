@@ -27,8 +27,8 @@
 //          and 2 for each part of the copy, or 8 with bf16 weights, which limits if the weights do not fit into the cache
 // NaN      propagates
 // same     sums have one order on one device; no atomics
-// truth    contrast_step_reference in src/contrast_step/mod.rs, bias_step_reference in src/bias_step.rs; round_stochastic
-//          and rounding_bits in src/rounding.rs
+// truth    contrast_step_reference in src/layers/contrast_step/mod.rs, bias_step_reference in src/layers/bias_step.rs; round_stochastic
+//          and rounding_bits in src/layers/rounding.rs
 
 #include "layers/contrast_step.cuh"
 

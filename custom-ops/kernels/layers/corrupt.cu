@@ -13,7 +13,7 @@
 // cost     reads and writes 4n bytes; bandwidth-bound, gaussian close to its arithmetic
 // NaN      stays where it is not replaced
 // same     the same bits as the CPU twin, by philox.cuh and math.cuh
-// truth    corrupt_reference in src/corrupt.rs
+// truth    corrupt_reference in src/layers/corrupt.rs
 
 #include "layers/corruption.cuh"
 #include "core/numbers.cuh"

@@ -1,10 +1,10 @@
-// corruption.cuh: the noise of src/corrupt.rs on one value; the kernels that draw for themselves share it.
+// corruption.cuh: the noise of src/layers/corrupt.rs on one value; the kernels that draw for themselves share it.
 #pragma once
 
 #include "core/math.cuh"
 #include "core/philox.cuh"
 
-// `Corruption::law` of src/corrupt.rs.
+// `Corruption::law` of src/layers/corrupt.rs.
 enum Law : unsigned { NONE, SALT_AND_PEPPER, MASKING, GAUSSIAN };
 
 // The draws of the four elements of block `index`, as `law` takes them.

@@ -21,13 +21,13 @@
 // scalars  n_visible <= 1024; n_hidden <= 40 C; M <= Mp; rate_m = rate/M; keep = 1 - rate times decay; p: share of corrupted values or standard deviation; a step
 //          uses ceil(M n_visible / 4) blocks of Philox, numbered as in corrupt.cu
 // launch   8 C blocks of 256 in clusters of 8, all at once (cooperative); C = number of clusters. An H200 has room for 15 clusters
-// shared   dynamic, `Shape::floats` of src/denoising_steps/shape.rs
+// shared   dynamic, `Shape::floats` of src/layers/denoising_steps/shape.rs
 // cost     per step 10 n_visible n_hidden M FLOP; on an H200 at 784-500 7.5 us at M = 1, 10.3 at 8, 21 at 32. What binds is latency: two
 //          exchanges of a cluster and two trips through the second-level cache, and from M = 16 on eight warps, which are too few to
 //          hide loads and shuffles (4.2 us for each 8 samples, where instructions and shared memory would take half)
 // NaN      spreads to all weights; the figures show it
 // same     every sum has one order: the same bits on every launch with the same C; other bits than the CPU twin's, to rounding
-// truth    denoising_steps_reference in src/denoising_steps/mod.rs
+// truth    denoising_steps_reference in src/layers/denoising_steps/mod.rs
 
 #include "layers/corruption.cuh"
 

@@ -12,7 +12,7 @@
 // cost     forward reads and writes 4n bytes, backward reads 8n and writes 4n; at the sizes of a minibatch launch-bound
 // NaN      propagates, unless its element is dropped
 // same     the same bits as the CPU twin, by philox.cuh and math.cuh
-// truth    layer_forward_reference and layer_backward_reference in src/layer.rs
+// truth    layer_forward_reference and layer_backward_reference in src/layers/layer.rs
 
 #include "core/math.cuh"
 #include "core/philox.cuh"

@@ -15,7 +15,7 @@
 // cost     reads 4 or 8 bytes per element and writes 4; launch-bound at the sizes of a minibatch
 // NaN      in a row makes its loss NaN, and so does a label that is not below n; other rows are not affected
 // same     the same bits as the CPU twin: sums over a row run in lanes that stride by 32 (softmax_loss) or 128, added in halves
-// truth    softmax_loss_reference and output_loss_reference in src/loss.rs
+// truth    softmax_loss_reference and output_loss_reference in src/layers/loss.rs
 
 #include "core/math.cuh"
 #include "layers/activation.cuh"

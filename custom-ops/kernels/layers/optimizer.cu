@@ -11,7 +11,7 @@
 // cost     adam reads 16 and writes 12 bytes per parameter, sgd 12 and 8; bandwidth-bound
 // NaN      propagates
 // same     the same bits as the CPU twin: the powers are formed by squaring in f64, the rest is f32
-// truth    adam_step_reference and sgd_step_reference in src/optimizer.rs
+// truth    adam_step_reference and sgd_step_reference in src/layers/optimizer.rs
 
 #include "core/math.cuh"
 

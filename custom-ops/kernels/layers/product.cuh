@@ -201,7 +201,7 @@ __device__ __forceinline__ void product(const __half* a, const __half* b, const 
     BODY(RUN;)                                                                                                    \
   }
 
-// Tiles of TM x 64 by clusters, and for large layers of 192 x 128 by single blocks. PA: parts of a. The choice is in src/products/shape.rs.
+// Tiles of TM x 64 by clusters, and for large layers of 192 x 128 by single blocks. PA: parts of a. The choice is in src/layers/products/shape.rs.
 // Clusters of 8 and 4 have few enough stages that two blocks fit on a multiprocessor: of clusters of single blocks fewer run at once than the
 // multiprocessors suggest.
 //                                            TM, WM, TN, S, PA, TRANSPOSED, STAGES

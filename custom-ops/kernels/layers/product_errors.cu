@@ -10,7 +10,7 @@
 // launch, shared, cost   as in product.cuh
 // NaN      propagates
 // same     sums in one order on one device, without atomics
-// truth    errors_of_product_reference, deltas_of_product_reference in src/products/errors.rs
+// truth    errors_of_product_reference, deltas_of_product_reference in src/layers/products/errors.rs
 
 #include "layers/product.cuh"
 #include "layers/product_errors.cuh"

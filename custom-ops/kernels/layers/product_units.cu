@@ -8,7 +8,7 @@
 // scalars, launch, shared, cost   as in product.cuh
 // NaN      as in units.cu
 // same     sums in one order on one device; draws are those of the CPU
-// truth    units_of_product_reference in src/products/units.rs
+// truth    units_of_product_reference in src/layers/products/units.rs
 
 #include "layers/product.cuh"
 #include "layers/product_units.cuh"

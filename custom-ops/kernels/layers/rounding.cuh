@@ -1,4 +1,4 @@
-// rounding.cuh: the stochastic rounding of f32 weights to bf16. src/rounding.rs says what it is and whose bits are whose, and has the same functions.
+// rounding.cuh: the stochastic rounding of f32 weights to bf16. src/layers/rounding.rs says what it is and whose bits are whose, and has the same functions.
 #pragma once
 
 #include "core/numbers.cuh"

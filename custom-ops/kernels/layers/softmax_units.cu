@@ -16,7 +16,7 @@
 //          labels launch-bound
 // NaN      or +infinity in a row gives NaN means and a sample of zeros only
 // same     the same bits as the CPU twin, by philox.cuh and math.cuh
-// truth    softmax_units_reference in src/softmax_units.rs
+// truth    softmax_units_reference in src/layers/softmax_units.rs
 
 #include "core/math.cuh"
 #include "core/philox.cuh"

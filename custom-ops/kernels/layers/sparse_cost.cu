@@ -14,12 +14,12 @@
 //          block has more than one tile. Contiguous, none overlap
 // scalars  h <= 512, the threads of a block; m >= 1; rows_each: rows of a block, blocks = ceil(m / rows_each); tile <= rows_each: rows of a tile
 // launch   `blocks` blocks of 512, all at once (cooperative)
-// shared   dynamic, `Shape::shared_bytes` of src/sparse_cost/shape.rs: two tiles of lines of v | 1, two of h | 1, both weights, biases, s
+// shared   dynamic, `Shape::shared_bytes` of src/layers/sparse_cost/shape.rs: two tiles of lines of v | 1, two of h | 1, both weights, biases, s
 // cost     10 m v h FLOP; reads the rows once, or twice if a block has several tiles. On an H200 45 us for 10,000 rows at 64-25, with cold
 //          caches; instructions bind, of which a fifth are the multiply-adds of the products, at a quarter of their peak
 // NaN      in a row makes the figures and the gradient NaN
 // same     every sum has one order: the same bits on every launch with as many blocks; other bits than the CPU twin's, to rounding
-// truth    sparse_cost_reference in src/sparse_cost/reference.rs
+// truth    sparse_cost_reference in src/layers/sparse_cost/reference.rs
 
 #include <cooperative_groups.h>
 
@@ -32,7 +32,7 @@ namespace cg = cooperative_groups;
 namespace {
 
 constexpr unsigned THREADS = 512, WARP = 32, WARPS = THREADS / WARP;
-constexpr double LEAST_ACTIVATION = 1e-30;  // that of src/sparse_cost/mod.rs
+constexpr double LEAST_ACTIVATION = 1e-30;  // that of src/layers/sparse_cost/mod.rs
 constexpr unsigned SIDE = 4;  // a thread makes SIDE x SIDE entries of a product
 
 struct Sizes {

@@ -9,7 +9,7 @@
 // launch   blocks of 256 threads over the columns (x), lines from y on, that stride over the grid
 // cost     reads 4 and writes 12 bytes a number; memory limits
 // NaN      of either part gives NaN in the sum of a product; infinity gives NaN: low is infinity - infinity
-// truth    gemm_reference: see src/gemm/split.rs
+// truth    gemm_reference: see src/layers/gemm/split.rs
 
 #include "core/tf32.cuh"
 

@@ -18,7 +18,7 @@
 // same     the same bits as the CPU twin, by philox.cuh and math.cuh, in f32 and with low planes. 16-bit planes by themselves take the
 //          sigmoid of the hardware's exponential, relative error below 2^-20: the last bit of a mean may differ, and a
 //          sample in a million
-// truth    units_reference in src/units.rs
+// truth    units_reference in src/layers/units.rs
 
 #include "layers/units.cuh"
 

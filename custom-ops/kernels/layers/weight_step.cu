@@ -12,7 +12,7 @@
 // cost     weight_step: 12n bytes without decay, 16n with; bandwidth-bound. max_norm_rows: a read, and a write of long rows
 // NaN      propagates
 // same     the same bits as the CPU twin for weight_step (-fmad=false); max_norm_rows sums in another order
-// truth    weight_step_reference in src/weight_step.rs
+// truth    weight_step_reference in src/layers/weight_step.rs
 
 template <bool DECAY>
 __device__ void step_one(float& w, float& v, float rate, float l1, float l2) {

@@ -17,7 +17,7 @@
 // bounds   of a graph, offsets beyond the edges are taken for their number, points beyond n for the last
 // cost     perplexity_search: k exponentials in double for each of about 6 steps; the others read and write each edge a few times
 // same     the only atomic is the least place of an index that is not below n, after which the host stops
-// truth    perplexity_search_reference, symmetrize_reference in src/affinities/reference.rs
+// truth    perplexity_search_reference, symmetrize_reference in src/tsne/affinities/reference.rs
 
 #include "tsne/bitonic.cuh"
 #include "core/warp.cuh"

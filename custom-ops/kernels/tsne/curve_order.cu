@@ -10,7 +10,7 @@
 // cost     some 200 instructions a point
 // NaN      is taken for the low end of the box
 // same     no atomics; the CPU's keys, bit for bit
-// truth    curve_order_reference in src/curve_order/mod.rs
+// truth    curve_order_reference in src/tsne/curve_order/mod.rs
 
 #include "tsne/points.cuh"
 

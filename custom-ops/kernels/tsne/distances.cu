@@ -15,7 +15,7 @@
 // cost     2 m n depth operations at full rate (a subtraction and an addition or a maximum of a magnitude); these bind
 // NaN      the caller refuses rows that are not finite
 // same     each distance is summed from the first feature to the last: the same bits wherever its pair stands
-// truth    knn_reference in src/neighbours/reference.rs
+// truth    knn_reference in src/tsne/neighbours/reference.rs
 
 constexpr unsigned SIDE = 128, DEEP = 8, THREADS = 256;
 

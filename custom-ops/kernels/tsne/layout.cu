@@ -14,7 +14,7 @@
 // bounds   an offset beyond the edges is taken for their number, a column beyond the points for the last
 // NaN      shows in figures[0]
 // same     sums in a fixed order; no atomics
-// truth    layout_step_reference in src/layout/step.rs, layout_divergence_reference in src/layout/divergence.rs
+// truth    layout_step_reference in src/tsne/layout/step.rs, layout_divergence_reference in src/tsne/layout/divergence.rs
 
 #include "tsne/points.cuh"
 

@@ -29,7 +29,7 @@
 // cost     select_nearest and refine_nearest read each product once, from the L2 where the block of products fits; candidates are rows of d floats
 // NaN      the caller refuses rows that are not finite
 // same     the set of the `keep` best by (bound, row) does not depend on the order in which threads append; no other order shows
-// truth    knn_reference in src/neighbours/reference.rs
+// truth    knn_reference in src/tsne/neighbours/reference.rs
 
 #include "tsne/bitonic.cuh"
 #include "tsne/nearest.cuh"

@@ -15,7 +15,7 @@
 // cost     each reads the rows once; bandwidth-bound
 // NaN      normalise notes the first entry that is not finite; the host refuses the rows then
 // same     f64 sums in a fixed order
-// truth    knn_reference in src/neighbours/reference.rs
+// truth    knn_reference in src/tsne/neighbours/reference.rs
 
 #include "tsne/nearest.cuh"
 #include "core/tf32.cuh"

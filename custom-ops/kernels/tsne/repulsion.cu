@@ -10,7 +10,7 @@
 // shared   2 KiB or 1.5 KiB
 // cost     n m pairs of about 10 instructions, one of which is an inverse: 16 of those a cycle and multiprocessor bind
 // same     stretches are added in order
-// truth    repulsion_reference in src/repulsion/reference.rs
+// truth    repulsion_reference in src/tsne/repulsion/reference.rs
 
 #include "tsne/points.cuh"
 

@@ -19,7 +19,7 @@
 // cost     a and b are 8 G N bytes each and stay in the L2 up to G = 1024; one atomic addition a point, and 16 visits
 // NaN      gives NaN forces; places outside of the grid are never read or written
 // same     charges are sums of integers, so that the order of points within a cell, and of cells, does not matter
-// truth    repulsion_reference in src/repulsion/reference.rs
+// truth    repulsion_reference in src/tsne/repulsion/reference.rs
 
 #include "tsne/fft.cuh"
 #include "tsne/points.cuh"

@@ -19,7 +19,7 @@
 // shared   tree_interact: 22 KiB; the others 2.3 KiB
 // cost     about n (8 / theta^D) log n interactions of 13 instructions, and 8 instructions a node and 32 points
 // same     no atomics
-// truth    repulsion_reference in src/repulsion/reference.rs
+// truth    repulsion_reference in src/tsne/repulsion/reference.rs
 
 #include "tsne/points.cuh"
 

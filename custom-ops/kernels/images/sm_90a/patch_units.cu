@@ -254,7 +254,7 @@ __device__ __forceinline__ void units_down(T* out, const float* bias, const long
   });
 }
 
-// The choice is in src/patches/warpgroups.rs.
+// The choice is in src/images/patches/warpgroups.rs.
 #define PATCH_UP(NAME, T, RUN, WGS, TN, PARTS)                                                                               \
   extern "C" __global__ void __launch_bounds__(128 * WGS + 128, 1)                                                           \
   NAME##_##WGS##x##TN(T* out, const float* bias, const long long* counter, const __grid_constant__ TensorMap x_map,          \

@@ -40,7 +40,7 @@
 //          once for each tile, from the second-level cache
 // NaN      propagates
 // same     sums in one order on one device; those of the biases are not rounded after each row as on the CPU
-// truth    contrast_step_reference in src/contrast_step/mod.rs, round_stochastic and rounding_bits in src/rounding.rs; of patches
+// truth    contrast_step_reference in src/layers/contrast_step/mod.rs, round_stochastic and rounding_bits in src/layers/rounding.rs; of patches
 //          patch_gradient_reference and weight_step_reference
 
 #include "core/order.cuh"

@@ -19,7 +19,7 @@
 // cost     12 batch rows cols FLOP; 20 bytes a weight; operands once for each tile, from the second-level cache
 // NaN      propagates
 // same     sums in one order on one device
-// truth    contrast_step_reference in src/contrast_step/mod.rs; of patches patch_gradient_reference and weight_step_reference
+// truth    contrast_step_reference in src/layers/contrast_step/mod.rs; of patches patch_gradient_reference and weight_step_reference
 
 #include "core/order.cuh"
 #include "core/stepped.cuh"

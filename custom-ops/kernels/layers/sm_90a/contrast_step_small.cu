@@ -19,7 +19,7 @@
 //          and 512 rows in two parts, where it takes 16 us on an H200
 // NaN      propagates
 // same     sums have one order on one device; no atomics
-// truth    contrast_step_reference in src/contrast_step/mod.rs, bias_step_reference in src/bias_step.rs
+// truth    contrast_step_reference in src/layers/contrast_step/mod.rs, bias_step_reference in src/layers/bias_step.rs
 
 #include "core/cluster.cuh"
 #include "layers/contrast_numbers.cuh"

@@ -68,7 +68,7 @@ impl SparseCodes {
 /// Where an op writes: zeros on the CPU, unset on a GPU, where the kernels write every entry.
 fn room(shape: (usize, usize), like: &Tensor) -> Result<Tensor> {
     match like.device() {
-        // SAFETY: `to_dense` and `add_rows` of src/pursuit/cuda/codes.rs write every entry.
+        // SAFETY: `to_dense` and `add_rows` of src/codes/pursuit/cuda/codes.rs write every entry.
         device @ Device::Cuda(_) if shape.0 * shape.1 > 0 => unsafe {
             Tensor::empty(shape, like.dtype(), device)
         },
