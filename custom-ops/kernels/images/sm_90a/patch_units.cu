@@ -6,10 +6,8 @@
 // patches at the ends, which reach one of them. Blocks of a cluster share the patches of a tile.
 //
 // Up to units of 0 and 1, from numbers in one part, a block for each multiprocessor takes tiles one after the other (product_tiles.cuh) and finishes
-// them from registers, while k-blocks of the next arrive. For 256 patches of 192 x 576 weights and 192 rows in bf16 that takes 42 us with draws and 33
-// without on an H200; 28 if nothing is written, and 43 and 34 if copies write it from shared memory. All multiprocessors finish at about the same
-// time, a tile with draws in 10 us, half of which memory takes for what they write, and meanwhile nothing is multiplied. The finish is a loop: written
-// out for all columns its code is 66 KB in place of 20, and a step, whose update passes 400 MB through the caches, 9 us longer.
+// them from registers, while k-blocks of the next arrive. All multiprocessors finish at about the same time, and meanwhile nothing is multiplied. The
+// finish is a loop: written out for all columns it is three times the code, and the step slower (NOTES.md).
 //
 // arrays   those of patch_units.cu, as tensor maps: x [batch, values] or [batch, patches * hidden], blocks of 64 WGS lines; weights
 //          [patches * hidden, window_len], blocks of TN lines up, of 64 lines down; DEPTH columns (weights down: 64), the third dimension is the part

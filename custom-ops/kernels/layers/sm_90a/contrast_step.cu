@@ -7,25 +7,14 @@
 // the tiles before. A tile is one or two subtiles of 64 x 64. A thread copies the subtiles of weights and velocity into SUBTILE_STAGES stages in turn, and
 // another copies the new ones out, so that memory moves in both directions all the time.
 //
-// The sums of hidden units over the minibatch are products with ones, in one tile of those with the same rows. A kernel beside this one that sums them
-// reads the states of hidden units once more: 38 MB for 256 patches of 192 units and 192 rows, and a step then takes 244 us in place of 231.
+// The sums of hidden units over the minibatch are products with ones, in one tile of those with the same rows: nobody reads the states of hidden
+// units once more for them.
 //
 // Where bf16 states have weights in halves (halves.cuh), the copy is their upper half, which then is read too: 12 bytes a weight in place of 14.
 // contrast_step_rounded is for weights of bf16 without a copy, which it rounds stochastically.
 //
-// Memory binds. Microseconds on an H200, where a kernel that only streams the weights of [16000, 2304] takes 170 in f32 and 113 in halves, and this one
-// without products, copies of h and arithmetic takes 83 and 99 for bf16 weights; patches: [256, 192, 576]:
-//                                                                  [16000, 2304]   [11008, 4096]   patches
-//   f32 weights and velocity (f16)                                           188             234       159
-//   halves; tiles of two subtiles read h half as often                        127      149 to 155       114
-//   bf16 weights                                                              95             112
-//   with the addresses of stages and operands made anew for each k-block:
-//     f32                                                                    193             242       163
-//     halves                                                                 124      149 to 157       116
-//     bf16 weights                                                           112             133
-// Then the products of a k-block wait for their addresses: 590 cycles a k-block, where tensor cores take 256. Slower: halves in two or four stages (133 and
-// 166 for 127), bf16 weights in three (101 for 95) or in tiles of one subtile. Without the biases f32 and halves take as long. Warpgroups that keep h in registers for 192
-// rows take 115 and 135 for bf16 weights, and 150 and 182 for halves.
+// Memory binds. Addresses of stages and operands are made once and kept: made anew for each k-block they take longer than its products
+// (NOTES.md).
 //
 // arrays   h: planes of [batch, rows] and x: of [batch, cols], T; plane 0 is of the negative phase, plane 1 of the positive. weight: [rows, cols]
 //          f32, bf16, or 16 bits that are lower halves; velocity: the same, V; copy: the same, T. All as tensor maps: of 64

@@ -4,7 +4,7 @@
 // A block takes tiles of 64 x 64 weights one after the other, in an order of contrast_tiles.cuh: along the rows of patches, and down the columns of
 // one matrix. x stays in shared memory; one thread copies k-blocks of h, 64 rows at a time, through a ring. Two warpgroups take turns: each reads its weights and velocities
 // into registers, sums the gradient of its tile when its turn comes, and writes them back, so that memory moves in both directions all the time.
-// Both parts of the side that stays leave no room for tiles of weights in shared memory, as sm_90a/contrast_step.cu has them; of one part that is faster, 206 us against 259 at [16000, 2304].
+// Both parts of the side that stays leave no room for tiles of weights in shared memory, as sm_90a/contrast_step.cu has them (NOTES.md).
 //
 // A number is the sum of two f16 ones: g = hi hi + hi lo + lo hi. The k-blocks of both phases take turns, so that what has been summed stays small:
 // tensor cores cut off what lies below 2^-24 of it or so.

@@ -17,9 +17,8 @@ constexpr int ONES_BYTES = 2048;    // of contrast_step.cu, behind these. A bloc
 
 // A block's tiles, one after the other: runs of tiles below each other, for which the states of visible units stay. What waits for memory takes runs
 // of `height` tiles, each as many runs further along the rows as there are blocks, so that all blocks together move over one stretch of memory:
-// where each has a stretch of its own, memory is a tenth to a fifth slower (186 us against 156 for the weights of [256, 192, 576] and states of one
-// part). They begin with the last rows, which the products before have just read, and end with the first, which the products after read first: that
-// saves 2 % of all four together. What waits for products takes a stretch DOWN the columns, in which these states stay for longest. A tile is WIDE
+// with a stretch for each, memory is slower (NOTES.md). They begin with the last rows, which the products before have just read, and end with the
+// first, which the products after read first. What waits for products takes a stretch DOWN the columns, in which these states stay for longest. A tile is WIDE
 // subtiles side by side. The positions are counted on: a division takes as long as a tile's products of some k-blocks.
 template <bool PATCHES, bool DOWN, int WIDE = 1>
 struct Schedule {
