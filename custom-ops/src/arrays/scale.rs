@@ -167,37 +167,18 @@ impl Kernel for Scale {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match (self.from, self.to) {
-            (DType::U8, DType::F32) => self.launch::<u8, f32>("u8_f32", gpu, io),
-            (DType::U8, DType::BF16) => self.launch::<u8, bf16>("u8_bf16", gpu, io),
-            (DType::U8, _) => self.launch::<u8, f16>("u8_f16", gpu, io),
-            (_, DType::F32) => self.launch::<f32, f32>("f32_f32", gpu, io),
-            (_, DType::BF16) => self.launch::<f32, bf16>("f32_bf16", gpu, io),
-            (_, _) => self.launch::<f32, f16>("f32_f16", gpu, io),
-        }
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl Scale {
-    fn launch<T: candle::cuda::CudaDType, U: candle::cuda::CudaDType>(
-        &self,
-        types: &str,
-        gpu: &crate::core::cuda::Gpu,
-        io: Io<'_, candle::CudaStorage>,
-    ) -> Result<()> {
+        let (from, to) = (self.from.as_str(), self.to.as_str());
+        let kernel = if self.split { format!("split_{from}") } else { format!("scale_{from}_{to}") };
         let ([out], [x]) = io.parts()?;
-        let (mut out, x) = (out.span::<U>(self.part + self.n)?, x.elements::<T>()?);
-        let kernel = match self.split {
-            true => format!("split_{}", types.trim_end_matches("_f16")),
-            false => format!("scale_{types}"),
-        };
-        let mut launch = gpu.launch(self.name(), "scale", &kernel)?.read(&x).write(&mut out);
-        if self.split {
-            launch = launch.num(self.part);
-        }
-        // SAFETY: (const In*, Out*, size_t of the split_* kernels, float, size_t) of the types named; x holds n entries, and
-        // `out`, whose shape and contiguous parts the public functions checked, reaches to the end of its last part.
-        unsafe { launch.num(self.scale).num(self.n).linear(self.n).go() }
+        for_type!(self.from, [U8: u8; f32], |T| for_type!(self.to, [F32: f32, BF16: bf16; f16], |U| {
+            let (mut out, x) = (out.span::<U>(self.part + self.n)?, x.elements::<T>()?);
+            let mut launch = gpu.launch(self.name(), "scale", &kernel)?.read(&x).write(&mut out);
+            if self.split {
+                launch = launch.num(self.part);
+            }
+            // SAFETY: (const In*, Out*, size_t of the split_* kernels, float, size_t) of the types named; x holds n entries, and
+            // `out`, whose shape and contiguous parts the public functions checked, reaches to the end of its last part.
+            unsafe { launch.num(self.scale).num(self.n).linear(self.n).go() }
+        }))
     }
 }

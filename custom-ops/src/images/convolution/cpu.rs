@@ -76,17 +76,11 @@ pub(super) fn forward<T: WithDType>(shape: ConvolutionShape, maps: &mut [T], x: 
         gather(shape, windows, &x[image * shape.n_visible()..], i * tile..i * tile + rows);
         product_alone(
             maps,
-            Operands {
-                a: windows,
-                a_order: Order::RowMajor { line: depth },
-                b: w,
-                b_order: Order::ColumnMajor { line: depth },
-                rows,
-                cols: n_filters,
-                depth,
-                alpha: T::one(),
-                beta: T::zero(),
-            },
+            Operands::of(
+                (windows, Order::RowMajor { line: depth }),
+                (w, Order::ColumnMajor { line: depth }),
+                [rows, n_filters, depth],
+            ),
         );
     };
     let images = maps.par_chunks_mut(shape.n_hidden()).enumerate().with_min_len(at_least(shape.flop()));
@@ -131,17 +125,11 @@ fn rows_of_image<T: WithDType>(
         products.resize(shape.out_width() * cols, T::zero());
         product_alone(
             products,
-            Operands {
-                a: &h[oy * shape.out_width() * n_filters..],
-                a_order: Order::RowMajor { line: n_filters },
-                b: &w[of_filter.start * line..],
-                b_order: Order::RowMajor { line: shape.filter_len() },
-                rows: shape.out_width(),
-                cols,
-                depth: n_filters,
-                alpha: T::one(),
-                beta: T::zero(),
-            },
+            Operands::of(
+                (&h[oy * shape.out_width() * n_filters..], Order::RowMajor { line: n_filters }),
+                (&w[of_filter.start * line..], Order::RowMajor { line: shape.filter_len() }),
+                [shape.out_width(), cols, n_filters],
+            ),
         );
         scatter(
             shape,
@@ -190,15 +178,15 @@ pub(super) fn weight_parts<T: WithDType>(
             product_alone(
                 part,
                 Operands {
-                    a: &hidden[image * shape.n_hidden() + start * n_filters..],
-                    a_order: Order::ColumnMajor { line: n_filters },
-                    b: windows,
-                    b_order: Order::RowMajor { line: depth },
-                    rows: n_filters,
-                    cols: depth,
-                    depth: at.len(),
-                    alpha: T::one(),
                     beta,
+                    ..Operands::of(
+                        (
+                            &hidden[image * shape.n_hidden() + start * n_filters..],
+                            Order::ColumnMajor { line: n_filters },
+                        ),
+                        (windows, Order::RowMajor { line: depth }),
+                        [n_filters, depth, at.len()],
+                    )
                 },
             );
             beta = T::one();

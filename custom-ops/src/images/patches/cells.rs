@@ -123,38 +123,21 @@ impl Kernel for Cells {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        match (self.from, self.to) {
-            (DType::U8, DType::F32) => self.launch::<u8, f32>("u8_f32", gpu, io),
-            (DType::U8, DType::BF16) => self.launch::<u8, bf16>("u8_bf16", gpu, io),
-            (DType::U8, _) if self.split => self.launch::<u8, f16>("u8_f16x2", gpu, io),
-            (DType::U8, _) => self.launch::<u8, f16>("u8_f16", gpu, io),
-            (_, DType::F32) => self.launch::<f32, f32>("f32_f32", gpu, io),
-            (_, DType::BF16) => self.launch::<f32, bf16>("f32_bf16", gpu, io),
-            (_, _) if self.split => self.launch::<f32, f16>("f32_f16x2", gpu, io),
-            (_, _) => self.launch::<f32, f16>("f32_f16", gpu, io),
-        }
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl Cells {
-    fn launch<T: candle::cuda::CudaDType, U: candle::cuda::CudaDType>(
-        &self,
-        types: &str,
-        gpu: &crate::core::cuda::Gpu,
-        io: Io<'_, candle::CudaStorage>,
-    ) -> Result<()> {
-        let ([out], [x]) = io.parts()?;
-        let (mut out, x) = (out.span::<U>(self.part + self.n)?, x.elements::<T>()?);
         // Threads for all entries of a row, if each takes eight, and down the rows one for every eight.
         const THREADS: usize = 256;
         let (of_row, rows) = (self.grid.n_values(), self.n / self.grid.n_values());
         let blocks = [of_row.div_ceil(8 * THREADS), rows.div_ceil(8).clamp(1, 65_535), 1];
-        let launch = gpu.launch(OP, "cells", &format!("cells_{types}"))?.read(&x).write(&mut out);
-        let launch =
-            launch.num(self.part as u64).num(crate::core::cuda::Grid::from(&self.grid)).num(self.scale);
-        // SAFETY: (const In*, Out*, unsigned long long, Grid, float, unsigned) of the types named; `cells_into_` checked that x and out have n
-        // entries, below 2³², of whole rows of the grid, which has whole cells, and out reaches to the end of its last part.
-        unsafe { launch.num(rows as u32).grid(blocks, (THREADS as u32, 1, 1)).go() }
+        let parts = if self.split { "x2" } else { "" };
+        let kernel = format!("cells_{}_{}{parts}", self.from.as_str(), self.to.as_str());
+        let grid = crate::core::cuda::Grid::from(&self.grid);
+        let ([out], [x]) = io.parts()?;
+        for_type!(self.from, [U8: u8; f32], |T| for_type!(self.to, [F32: f32, BF16: bf16; f16], |U| {
+            let (mut out, x) = (out.span::<U>(self.part + self.n)?, x.elements::<T>()?);
+            let launch = gpu.launch(OP, "cells", &kernel)?.read(&x).write(&mut out);
+            let launch = launch.num(self.part as u64).num(grid).num(self.scale).num(rows as u32);
+            // SAFETY: (const In*, Out*, unsigned long long, Grid, float, unsigned) of the types named; `cells_into_` checked that x and out have n
+            // entries, below 2³², of whole rows of the grid, which has whole cells, and out reaches to the end of its last part.
+            unsafe { launch.grid(blocks, (THREADS as u32, 1, 1)).go() }
+        }))
     }
 }

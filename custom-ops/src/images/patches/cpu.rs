@@ -126,15 +126,12 @@ pub(super) fn up<T: Number>(
         product_alone(
             result,
             Operands {
-                a: windows,
-                a_order: Order::RowMajor { line: len },
-                b: w,
-                b_order: Order::ColumnMajor { line: len },
-                rows: batch,
-                cols: hidden,
-                depth: len,
                 alpha: T::Sum::from_f64(factor.into()),
-                beta: zero(),
+                ..Operands::of(
+                    (windows, Order::RowMajor { line: len }),
+                    (w, Order::ColumnMajor { line: len }),
+                    [batch, hidden, len],
+                )
             },
         );
         for (row, result) in result.chunks_exact(hidden).enumerate() {
@@ -166,15 +163,12 @@ pub(super) fn down<T: Number>(
             product_alone(
                 windows,
                 Operands {
-                    a: units,
-                    a_order: Order::RowMajor { line: hidden },
-                    b: w,
-                    b_order: Order::RowMajor { line: len },
-                    rows: batch,
-                    cols: len,
-                    depth: hidden,
                     alpha: T::Sum::from_f64(factor.into()),
-                    beta: zero(),
+                    ..Operands::of(
+                        (units, Order::RowMajor { line: hidden }),
+                        (w, Order::RowMajor { line: len }),
+                        [batch, len, hidden],
+                    )
                 },
             );
             for (row, window) in windows.chunks_exact(len).enumerate() {
@@ -261,15 +255,13 @@ fn of_patch<T: Number>(
     product_alone(
         out,
         Operands {
-            a: units,
-            a_order: Order::ColumnMajor { line: per_patch },
-            b: windows,
-            b_order: Order::RowMajor { line: len },
-            rows: per_patch,
-            cols: len,
-            depth: sizes.batch,
             alpha,
             beta,
+            ..Operands::of(
+                (units, Order::ColumnMajor { line: per_patch }),
+                (windows, Order::RowMajor { line: len }),
+                [per_patch, len, sizes.batch],
+            )
         },
     );
 }

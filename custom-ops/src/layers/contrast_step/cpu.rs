@@ -38,15 +38,13 @@ impl Kernel for Fused {
             candle::bail!("{OP}: scalars must have 3 entries")
         };
         let operands = Operands {
-            a: h.elements()?,
-            a_order: Order::ColumnMajor { line: rows },
-            b: x.elements()?,
-            b_order: Order::RowMajor { line: cols },
-            rows,
-            cols,
-            depth: 2 * batch,
             alpha,
             beta,
+            ..Operands::of(
+                (h.elements()?, Order::ColumnMajor { line: rows }),
+                (x.elements()?, Order::RowMajor { line: cols }),
+                [rows, cols, 2 * batch],
+            )
         };
         product_then(v, w, operands, |w, v| self.weights.apply(rate, w, v));
         Ok(())

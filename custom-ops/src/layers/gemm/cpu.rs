@@ -50,6 +50,14 @@ pub(crate) struct Operands<'a, T> {
     pub beta: T,
 }
 
+impl<'a, T: WithDType> Operands<'a, T> {
+    /// Of `c ← a b`: matrices with their orders, and `[rows, cols, depth]`.
+    pub(crate) fn of(a: (&'a [T], Order), b: (&'a [T], Order), [rows, cols, depth]: [usize; 3]) -> Self {
+        let (alpha, beta) = (T::one(), T::zero());
+        Self { a: a.0, a_order: a.1, b: b.0, b_order: b.1, rows, cols, depth, alpha, beta }
+    }
+}
+
 /// `c ← alpha · a b + beta · c`, with `c` `[rows, cols]`.
 ///
 /// # Panics

@@ -19,16 +19,8 @@ pub(super) fn directions(rows: &[f32], d: usize, count: usize, leading: usize) -
     basis.resize(count * d, 0.);
     let mut shares = vec![0f32; count * n];
     let (line, transposed) = (Order::RowMajor { line: d }, Order::ColumnMajor { line: d });
-    let plain = |a_order, b_order, cols, depth| Operands {
-        a: &[],
-        a_order,
-        b: &[],
-        b_order,
-        rows: count,
-        cols,
-        depth,
-        alpha: 1f32,
-        beta: 0.,
+    let plain = |a_order, b_order, cols, depth| {
+        Operands::of((&[][..], a_order), (&[][..], b_order), [count, cols, depth])
     };
     let (to_shares, to_basis) =
         (plain(line, transposed, n, d), plain(Order::RowMajor { line: n }, line, d, n));

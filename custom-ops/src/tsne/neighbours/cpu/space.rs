@@ -125,17 +125,11 @@ impl Space {
         if self.depth == 0 || n == 0 {
             return products.fill(0.);
         }
-        let operands = Operands {
-            a: &queries.all[first * self.depth..],
-            a_order: Order::RowMajor { line: self.depth },
-            b: &self.rows.all,
-            b_order: Order::ColumnMajor { line: self.depth },
-            rows: products.len() / n,
-            cols: n,
-            depth: self.depth,
-            alpha: 1.,
-            beta: 0.,
-        };
+        let operands = Operands::of(
+            (&queries.all[first * self.depth..], Order::RowMajor { line: self.depth }),
+            (&self.rows.all, Order::ColumnMajor { line: self.depth }),
+            [products.len() / n, n, self.depth],
+        );
         product(products, operands);
     }
 
@@ -183,17 +177,11 @@ impl Space {
         }
         let (n, count) = (lengths.len(), self.basis.len() / d);
         let mut projected = vec![0f32; n * count];
-        let operands = Operands {
-            a: &centred[..],
-            a_order: Order::RowMajor { line: d },
-            b: &self.basis[..],
-            b_order: Order::ColumnMajor { line: d },
-            rows: n,
-            cols: count,
-            depth: d,
-            alpha: 1.,
-            beta: 0.,
-        };
+        let operands = Operands::of(
+            (&centred[..], Order::RowMajor { line: d }),
+            (&self.basis[..], Order::ColumnMajor { line: d }),
+            [n, count, d],
+        );
         if n > 0 {
             product(&mut projected, operands);
         }
