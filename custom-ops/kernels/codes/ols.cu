@@ -2,22 +2,9 @@
 //
 //   i = argmax |alpha_j| / sqrt(E_j) over E_j > 1024 eps; ties go to the lowest.  E_j: what is left of atom j, squared
 //
-// arrays   a Problem (pursuit.cuh), by value; none overlaps another
-// forms    by size, from smallest (src/codes/pursuit/plan/mod.rs chooses)
-//            ols_T_ATOMS_STEPS    one or more warps per signal, all in registers  pursuit_registers.cuh
-//            ols_f32_split_TEAMxCLUSTER  a block per signal, or a cluster of blocks, directions in registers and shared memory
-//                                  pursuit_split.cuh
-//            ols_T_shared         a block per signal, directions in shared memory   pursuit_blocks.cuh
-//            ols_T_global         the same with directions in global memory
-//            ols_T_rows_*         the same with rows of G made from the atoms: missing samples, few signals
-// launch   in registers: blocks of one team of warps, or of two of a warp each; split: clusters of blocks of TEAM warps; else persistent
-//          blocks of up to 256 threads
+// forms    those of bomp.cu, named ols_*, but for pursuit_steps.cu; arrays, launches, ends and order as there
 // cost     per signal: s rows of G and n s^2 / 2 multiply-adds, s n to choose, with a root each; latency limits
-// ends     at s atoms, at the target, or when only rounding error is left, see src/codes/pursuit/mod.rs; a signal that is
-//          not finite sets `refused` and gets an empty code
-// order    every sum has a fixed order: the same bits on every run, and in every batch for which the form is the same; the form depends
-//          on the number of signals
-// truth    omp_reference, ols_reference and bomp_masked_reference in src/codes/pursuit/reference.rs; tests/parity/pursuit
+// truth    ols_reference and ols_masked_reference in src/codes/pursuit/reference.rs; tests/parity/pursuit
 
 #include "codes/pursuit_kernels.cuh"
 

@@ -16,17 +16,6 @@
 
 constexpr unsigned THREADS = 256, ALL = 0xffffffffu;
 
-// The least of k-th numbers over a block, for all threads.
-__device__ __forceinline__ float least_of_block(float x, float* shared) {
-  for (int step = 16; step; step /= 2) x = fminf(x, __shfl_xor_sync(ALL, x, step));
-  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
-  __syncthreads();
-  x = shared[0];
-  for (unsigned w = 1; w < THREADS / 32; w++) x = fminf(x, shared[w]);
-  __syncthreads();
-  return x;
-}
-
 template <int D>
 __device__ void bounds(float* boxes, const float* points, size_t n) {
   __shared__ float shared[THREADS / 32];
@@ -38,7 +27,7 @@ __device__ void bounds(float* boxes, const float* points, size_t n) {
   }
 #pragma unroll
   for (int k = 0; k < 6; k++) {
-    const float x = least_of_block(least[k], shared);
+    const float x = least_of_block<THREADS / 32>(least[k], shared);
     if (threadIdx.x == 0) boxes[blockIdx.x * 6 + k] = x;
   }
 }
@@ -79,8 +68,8 @@ __device__ void keys(unsigned* low, unsigned* high, const float* boxes, unsigned
   for (int k = 0; k < D; k++) {
     float l = INFINITY, h = INFINITY;
     for (unsigned b = threadIdx.x; b < count; b += THREADS) l = fminf(l, boxes[b * 6 + k]), h = fminf(h, boxes[b * 6 + 3 + k]);
-    corner[k] = least_of_block(l, shared);
-    side = fmaxf(side, -least_of_block(h, shared) - corner[k]);
+    corner[k] = least_of_block<THREADS / 32>(l, shared);
+    side = fmaxf(side, -least_of_block<THREADS / 32>(h, shared) - corner[k]);
   }
   const float scale = side > 0 && isfinite(side) ? 1 / side : 0;
   const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;

@@ -104,16 +104,6 @@ __device__ double sum_of_parts(const double* parts, unsigned count, double* shar
   return sum_of_block<WARPS>(sum, shared);
 }
 
-__device__ __forceinline__ float least_of_block(float x, float* shared) {
-  for (int step = 16; step; step /= 2) x = fminf(x, __shfl_xor_sync(ALL, x, step));
-  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
-  __syncthreads();
-  x = shared[0];
-  for (unsigned w = 1; w < WARPS; w++) x = fminf(x, shared[w]);
-  __syncthreads();
-  return x;
-}
-
 // boxes: [blocks, 6], the least of y and of -y.
 template <int D>
 __device__ void centre(float* layout, float* boxes, const float* room, const double* work, unsigned parts, size_t n) {
@@ -136,7 +126,7 @@ __device__ void centre(float* layout, float* boxes, const float* room, const dou
   }
 #pragma unroll
   for (int k = 0; k < D; k++) {
-    const float l = least_of_block(low[k], floats), h = least_of_block(high[k], floats);
+    const float l = least_of_block<WARPS>(low[k], floats), h = least_of_block<WARPS>(high[k], floats);
     if (threadIdx.x == 0) boxes[blockIdx.x * 6 + k] = l, boxes[blockIdx.x * 6 + 3 + k] = h;
   }
 }
@@ -152,7 +142,7 @@ extern "C" __global__ void layout_figures(double* figures, const double* work, c
     float least = INFINITY;
     for (unsigned b = threadIdx.x; b < blocks; b += THREADS)
       if (k % 3 < dims) least = fminf(least, boxes[b * 6 + k]);
-    least = least_of_block(least, floats);
+    least = least_of_block<WARPS>(least, floats);
     if (threadIdx.x == 0) figures[1 + k] = k % 3 >= dims ? 0. : k < 3 ? least : -least;
   }
 }

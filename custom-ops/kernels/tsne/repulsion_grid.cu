@@ -43,15 +43,8 @@ extern "C" __global__ void grid_bounds(float* boxes, unsigned* counts, const flo
   }
 #pragma unroll
   for (unsigned k = 0; k < 4; k++) {
-    float x = least[k];
-    for (int step = 16; step; step /= 2) x = fminf(x, __shfl_xor_sync(ALL, x, step));
-    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      for (unsigned w = 1; w < blockDim.x / 32; w++) x = fminf(x, shared[w]);
-      boxes[blockIdx.x * 4 + k] = x;
-    }
-    __syncthreads();
+    const float x = least_of_block<8>(least[k], shared);
+    if (threadIdx.x == 0) boxes[blockIdx.x * 4 + k] = x;
   }
 }
 
@@ -63,7 +56,7 @@ __device__ void box_of(float (&box)[3], const float* boxes, unsigned count, unsi
     const unsigned k = threadIdx.x / 32, lane = threadIdx.x % 32;
     float x = INFINITY;
     for (unsigned b = lane; b < count; b += 32) x = fminf(x, boxes[b * 4 + k]);
-    for (int step = 16; step; step /= 2) x = fminf(x, __shfl_xor_sync(ALL, x, step));
+    x = least_of_warp(x);
     if (lane == 0) least[k] = x;
   }
   __syncthreads();

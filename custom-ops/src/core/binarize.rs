@@ -1,4 +1,4 @@
-//! Binary states drawn from probabilities.
+//! Binary states drawn from probabilities: `1` where `u < p`, else `0`, with the draws `u` of [`uniform`].
 use crate::core::check::expect_layout;
 use crate::core::draw::{Draws, Place, uniform, uniform_tile};
 use crate::core::op::{Io, Kernel, new_tensor, operands};

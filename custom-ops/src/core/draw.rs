@@ -6,7 +6,6 @@
 //! ```text
 //! uniform    u = (word >> 8) · 2⁻²⁴                                            in [0, 1)
 //! normal     words (a, b) of elements (2i, 2i + 1):  r = √(-2 ln(a·2⁻³² + 2⁻³³)),  r cos 2πu(b) and r sin 2πu(b)
-//! bernoulli  1 where u < p, else 0
 //! ```
 use crate::core::check::expect_layout;
 use crate::core::math::{normal_of, uniform_of};
