@@ -48,6 +48,19 @@ struct Search {
   float error, share, slack;
 };
 
+// A block of products, null without them, and what bounds take besides.
+struct Block {
+  const float *products, *squares, *magnitudes, *points, *query_points, *query_magnitudes;
+};
+
+// What distances are measured from; lengths are null but for the cosine.
+struct Source {
+  const float *queries, *rows;
+  const double *query_lengths, *lengths;
+  const float* query_squares;
+  const unsigned* largest;
+};
+
 // Keys are ordered as unsigned integers, the lower row first among equals.
 __device__ __forceinline__ u64 entry(float key, unsigned row) {
   const unsigned bits = __float_as_uint(key);
@@ -66,16 +79,15 @@ struct Bounds {
   bool fours;
   float point[FEW];
 
-  __device__ Bounds(const Search& search, const float* products, const float* squares, const float* magnitudes, const float* points,
-                    const float* query_points, const float* query_magnitudes)
-      : search(search), squares(squares), magnitudes(magnitudes), points(points) {
+  __device__ Bounds(const Search& search, const Block& block)
+      : search(search), squares(block.squares), magnitudes(block.magnitudes), points(block.points) {
     const size_t q = blockIdx.x;
-    this->products = products + q * search.columns;
-    own = query_magnitudes[q];
+    products = block.products + q * search.columns;
+    own = block.query_magnitudes[q];
     fours = search.form != ROWS && search.columns % 4 == 0 && search.first_column % 4 == 0;
     if (search.form == ROWS)
 #pragma unroll
-      for (unsigned c = 0; c < FEW; c++) point[c] = query_points[q * FEW + c];
+      for (unsigned c = 0; c < FEW; c++) point[c] = block.query_points[q * FEW + c];
   }
 
   __device__ __forceinline__ float bound(float product, float square, float magnitude) const {
@@ -153,14 +165,13 @@ __device__ unsigned best(u64* entries, unsigned count, unsigned keep) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    select_nearest(u64* lists, unsigned* counts, float* limits, const float* products, const float* squares, const float* magnitudes,
-                   const float* points, const float* query_points, const float* query_magnitudes, const unsigned* picks,
+    select_nearest(u64* lists, unsigned* counts, float* limits, const __grid_constant__ Block block, const unsigned* picks,
                    const unsigned* left_out, const Search search, const unsigned room, const unsigned keep, const unsigned stored) {
   extern __shared__ u64 entries[];  // [room]
   __shared__ unsigned count;
   const size_t q = blockIdx.x;
   u64* list = lists + q * stored;
-  const Bounds from(search, products, squares, magnitudes, points, query_points, query_magnitudes);
+  const Bounds from(search, block);
   const unsigned had = counts[q];
   float limit = limits[q];
   for (unsigned e = threadIdx.x; e < had; e += THREADS) entries[e] = list[e];
@@ -208,6 +219,10 @@ struct Given {
   const float *query, *rows;
   const double *length, *lengths;
 };
+
+__device__ __forceinline__ Given given_of(const Source& source, size_t q, size_t d) {
+  return {source.queries + q * d, source.rows, source.query_lengths + q, source.lengths};
+}
 
 template <unsigned METRIC>
 __device__ __forceinline__ double joined(double sum, double q, double x) {
@@ -280,8 +295,7 @@ __device__ __forceinline__ void write_nearest(unsigned* indices, float* distance
 // `width` is a power of two of at least `stored`. `farthest` is the distance of the last of the k.
 extern "C" __global__ void __launch_bounds__(THREADS)
     rank_nearest(unsigned* indices, float* distances, double* farthest, unsigned char* uncertain, const u64* lists, const unsigned* counts,
-                 const float* limits, const float* queries, const float* rows, const double* query_lengths, const double* lengths,
-                 const float* query_squares, const unsigned* largest, const unsigned* picks, const Search search,
+                 const float* limits, const __grid_constant__ Source source, const unsigned* picks, const Search search,
                  const unsigned stored, const unsigned width, const unsigned keep) {
   extern __shared__ u64 entries[];  // [width], then as many rows
   unsigned* picked = (unsigned*)(entries + width);
@@ -296,7 +310,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
   __syncthreads();
   for (unsigned e = threadIdx.x; e < count; e += THREADS) picked[e] = (unsigned)entries[e];
-  const Given given = {queries + q * search.d, rows, query_lengths + q, lengths};
+  const Given given = given_of(source, q, search.d);
   measure((double*)entries, picked, count, given, search.d, search.metric);
   sort_measured(entries, picked, count, width);
   write_nearest(indices + q * search.k, distances + q * search.k, entries, picked, search.k, search.metric);
@@ -304,7 +318,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const double last = __longlong_as_double((long long)entries[search.k - 1]);
     farthest[q] = last;
     // The limit is infinite where no row was left out.
-    uncertain[q] = limit < INFINITY && !(last * unit_of(search.metric, largest) < base_of(search, query_squares) + limit);
+    uncertain[q] = limit < INFINITY && !(last * unit_of(search.metric, source.largest) < base_of(search, source.query_squares) + limit);
   }
 }
 
@@ -316,18 +330,16 @@ constexpr unsigned WAITING = 1024, AT_ONCE = 256;
 // many. `first` and `last` tell the first and the last block of products.
 extern "C" __global__ void __launch_bounds__(THREADS)
     refine_nearest(unsigned* indices, float* distances, double* farthest, u64* near, unsigned* near_rows, unsigned* near_counts,
-                   unsigned* waiting, unsigned* waiting_counts, const float* products, const float* squares,
-                   const float* magnitudes, const float* points, const float* query_points, const float* query_magnitudes,
-                   const float* queries, const float* rows, const double* query_lengths, const double* lengths,
-                   const float* query_squares, const unsigned* largest, const unsigned* picks, const unsigned* left_out,
-                   const Search search, const unsigned width, const unsigned first, const unsigned last) {
+                   unsigned* waiting, unsigned* waiting_counts, const __grid_constant__ Block block,
+                   const __grid_constant__ Source source, const unsigned* picks, const unsigned* left_out, const Search search,
+                   const unsigned width, const unsigned first, const unsigned last) {
   extern __shared__ u64 measured[];  // [width], then as many rows, then the rows that wait
   unsigned *measured_rows = (unsigned*)(measured + width), *waits = measured_rows + width;
   __shared__ unsigned count;
   const size_t b = blockIdx.x, q = query_of(search, picks);
-  const Bounds from(search, products, squares, magnitudes, points, query_points, query_magnitudes);
-  const Given given = {queries + q * search.d, rows, query_lengths + q, lengths};
-  const double unit = unit_of(search.metric, largest), base = base_of(search, query_squares);
+  const Bounds from(search, block);
+  const Given given = given_of(source, q, search.d);
+  const double unit = unit_of(search.metric, source.largest), base = base_of(search, source.query_squares);
   const u64 self = left_out_of(search, left_out, q);
   unsigned have = first ? 0 : near_counts[b];
   const unsigned waited = first ? 0 : waiting_counts[b];

@@ -124,6 +124,15 @@ impl<'a> Launch<'a> {
         self
     }
 
+    /// The arguments that `add` adds, pointers all, as the members of one struct.
+    pub(crate) fn record(self, add: impl FnOnce(Self) -> Self) -> Self {
+        let (start, before) = (self.words.len(), self.starts.len());
+        let mut launch = add(self);
+        launch.starts.truncate(before);
+        launch.starts.push(start);
+        launch
+    }
+
     /// A size that the kernel takes as `unsigned`.
     pub(crate) fn count(mut self, n: usize) -> Self {
         let n = self.whole(n);

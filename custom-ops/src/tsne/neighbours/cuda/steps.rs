@@ -1,10 +1,10 @@
 //! The steps of a search: candidates, their distances, and what is refined.
 use super::{COLUMNS, Keys, OP};
-use crate::core::cuda::Gpu;
-use crate::core::op::{Io, Kernel, new_tensor};
+use crate::core::cuda::{Gpu, Launch};
+use crate::core::op::{In, Io, Kernel, new_tensor};
 use crate::layers::gemm::Precision;
 use crate::tsne::neighbours::{Knn, LeftOut, Metric};
-use candle::cuda::cudarc::driver::DeviceRepr;
+use candle::cuda::cudarc::driver::{CudaView, DeviceRepr};
 use candle::{CudaStorage, DType, Device, Result, Tensor};
 
 const FILE: &str = "nearest";
@@ -117,6 +117,60 @@ fn margins(knn: &Knn<'_>, keys: Keys) -> (f32, f32, f32) {
     (0., share.max(0.) as f32, slack as f32)
 }
 
+/// `Block` of kernels/tsne/nearest.cu: products, if there are any, and what bounds take besides.
+struct Block<'a> {
+    products: Option<CudaView<'a, f32>>,
+    others: [CudaView<'a, f32>; 5],
+}
+
+impl<'a> Block<'a> {
+    /// `others`: squares, magnitudes and points of the rows, points and magnitudes of the queries.
+    fn of(products: In<'a, CudaStorage>, others: [In<'a, CudaStorage>; 5]) -> Result<Self> {
+        let [squares, magnitudes, points, query_points, query_magnitudes] = others;
+        let (squares, magnitudes, points) = (squares.elements()?, magnitudes.elements()?, points.elements()?);
+        let others = [squares, magnitudes, points, query_points.elements()?, query_magnitudes.elements()?];
+        Ok(Self { products: products.maybe()?, others })
+    }
+
+    fn add<'l>(&'l self, launch: Launch<'l>) -> Launch<'l> {
+        let Self { products, others } = self;
+        launch.record(move |launch| {
+            others.iter().fold(launch.maybe(products), |launch, other| launch.read(other))
+        })
+    }
+}
+
+/// `Source` of kernels/tsne/nearest.cu: what distances are measured from.
+struct Source<'a> {
+    queries: CudaView<'a, f32>,
+    rows: CudaView<'a, f32>,
+    query_lengths: Option<CudaView<'a, f64>>,
+    lengths: Option<CudaView<'a, f64>>,
+    query_squares: CudaView<'a, f32>,
+    largest: Option<CudaView<'a, u32>>,
+}
+
+impl<'a> Source<'a> {
+    fn of(operands: [In<'a, CudaStorage>; 6]) -> Result<Self> {
+        let [queries, rows, query_lengths, lengths, query_squares, largest] = operands;
+        Ok(Self {
+            queries: queries.elements()?,
+            rows: rows.elements()?,
+            query_lengths: query_lengths.maybe()?,
+            lengths: lengths.maybe()?,
+            query_squares: query_squares.elements()?,
+            largest: largest.maybe()?,
+        })
+    }
+
+    fn add<'l>(&'l self, launch: Launch<'l>) -> Launch<'l> {
+        launch.record(move |launch| {
+            let launch = launch.read(&self.queries).read(&self.rows).maybe(&self.query_lengths);
+            launch.maybe(&self.lengths).read(&self.query_squares).maybe(&self.largest)
+        })
+    }
+}
+
 pub(super) struct Select {
     pub(super) search: Search,
     pub(super) lists: Lists,
@@ -125,23 +179,18 @@ pub(super) struct Select {
 
 impl Kernel for Select {
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
-        let ([lists, counts, limits], read) = io.parts()?;
-        let [products, squares, magnitudes, points, query_points, query_magnitudes, picks, left_out] = read;
+        let ([lists, counts, limits], [products, others @ .., picks, left_out]) = io.parts::<3, 8>()?;
         let (mut lists, mut counts) = (lists.elements::<i64>()?, counts.elements::<u32>()?);
-        let (mut limits, products) = (limits.elements::<f32>()?, products.maybe::<f32>()?);
-        let (squares, magnitudes) = (squares.elements::<f32>()?, magnitudes.elements::<f32>()?);
-        let (points, query_points) = (points.elements::<f32>()?, query_points.elements::<f32>()?);
-        let (query_magnitudes, picks) = (query_magnitudes.elements::<f32>()?, picks.maybe::<u32>()?);
-        let left_out = left_out.maybe::<u32>()?;
+        let (mut limits, block) = (limits.elements::<f32>()?, Block::of(products, others)?);
+        let (picks, left_out) = (picks.maybe::<u32>()?, left_out.maybe::<u32>()?);
         let Lists { keep, stored, room } = self.lists;
         let launch = gpu.launch(OP, FILE, "select_nearest")?.write(&mut lists).write(&mut counts);
-        let launch = launch.write(&mut limits).maybe(&products).read(&squares).read(&magnitudes);
-        let launch = launch.read(&points).read(&query_points).read(&query_magnitudes).maybe(&picks);
-        let launch = launch.maybe(&left_out).num(self.search).count(room).count(keep).count(stored);
-        // SAFETY: (u64*, unsigned*, float*, 6 × const float* (the first may be null), 2 × const unsigned* (may be null), Search, 3 × unsigned): lists are
-        // [count, stored], products [count, columns], picks hold a query of all for each of the block, left_out a number for each of all queries, squares and magnitudes [n], points [n, pitch], query_points [count, pitch], query_magnitudes [count]; columns end
-        // at n or before. Without products the pitch is 8. A block for each query sorts `room` entries, a power of two of at least `stored`
-        // and a tile.
+        let launch = block.add(launch.write(&mut limits)).maybe(&picks).maybe(&left_out);
+        let launch = launch.num(self.search).count(room).count(keep).count(stored);
+        // SAFETY: (u64*, unsigned*, float*, Block, 2 × const unsigned* (may be null), Search, 3 × unsigned): lists are [count, stored], products
+        // [count, columns] (may be null), picks hold a query of all for each of the block, left_out a number for each of all queries, squares and
+        // magnitudes [n], points [n, pitch], query_points [count, pitch], query_magnitudes [count]; columns end at n or before. Without products the
+        // pitch is 8. A block for each query sorts `room` entries, a power of two of at least `stored` and a tile.
         unsafe { launch.blocks(self.count, THREADS).shared(room * 8).go() }
     }
 }
@@ -154,29 +203,23 @@ pub(super) struct Rank {
 
 impl Kernel for Rank {
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
-        let ([indices, distances, farthest, uncertain], read) = io.parts()?;
-        let [lists, counts, limits, queries, rows, query_lengths, lengths, query_squares, largest, picks] =
-            read;
+        let (written, [lists, counts, limits, source @ .., picks]) = io.parts::<4, 10>()?;
+        let [indices, distances, farthest, uncertain] = written;
         let (mut indices, mut distances) = (indices.elements::<u32>()?, distances.elements::<f32>()?);
         let (mut farthest, mut uncertain) = (farthest.elements::<f64>()?, uncertain.elements::<u8>()?);
         let (lists, counts, limits) =
             (lists.elements::<i64>()?, counts.elements::<u32>()?, limits.elements::<f32>()?);
-        let (queries, rows) = (queries.elements::<f32>()?, rows.elements::<f32>()?);
-        let (query_lengths, lengths) = (query_lengths.maybe::<f64>()?, lengths.maybe::<f64>()?);
-        let (query_squares, largest) = (query_squares.elements::<f32>()?, largest.maybe::<u32>()?);
-        let picks = picks.maybe::<u32>()?;
+        let (source, picks) = (Source::of(source)?, picks.maybe::<u32>()?);
         let Lists { keep, stored, .. } = self.lists;
         let width = stored.next_power_of_two();
         let launch = gpu.launch(OP, FILE, "rank_nearest")?.write(&mut indices).write(&mut distances);
-        let launch =
-            launch.write(&mut farthest).write(&mut uncertain).read(&lists).read(&counts).read(&limits);
-        let launch = launch.read(&queries).read(&rows).maybe(&query_lengths).maybe(&lengths);
-        let launch = launch.read(&query_squares).maybe(&largest).maybe(&picks).num(self.search);
+        let launch = launch.write(&mut farthest).write(&mut uncertain).read(&lists).read(&counts);
+        let launch = source.add(launch.read(&limits)).maybe(&picks).num(self.search);
         let launch = launch.count(stored).count(width).count(keep);
-        // SAFETY: (unsigned*, float*, double*, u8*, const u64*, const unsigned*, 3 × const float*, 2 × const double* (null but for the cosine), const
-        // float*, 2 × const unsigned* (may be null), Search, 3 × unsigned): as for `Select`; indices and distances are [m, k], farthest,
-        // uncertain and query_lengths [m], queries [m, d], query_squares [count], rows [n, d], lengths [n]; k is at most `keep`, which is at
-        // most `stored` and `width`; a block for each query holds `width` entries and rows.
+        // SAFETY: (unsigned*, float*, double*, u8*, const u64*, const unsigned*, const float*, Source (lengths are null but for the cosine, largest may
+        // be null), const unsigned* (may be null), Search, 3 × unsigned): as for `Select`; indices and distances are [m, k], farthest, uncertain and
+        // query_lengths [m], queries [m, d], query_squares [count], rows [n, d], lengths [n]; k is at most `keep`, which is at most `stored` and
+        // `width`; a block for each query holds `width` entries and rows.
         unsafe { launch.blocks(self.count, THREADS).shared(width * 12).go() }
     }
 }
@@ -195,53 +238,29 @@ impl Refine {
 
 impl Kernel for Refine {
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
-        let (written, read) = io.parts()?;
+        let (written, read) = io.parts::<8, 14>()?;
         let [indices, distances, farthest, near, near_rows, near_counts, waiting, waiting_counts] = written;
-        let [
-            products,
-            squares,
-            magnitudes,
-            points,
-            query_points,
-            query_magnitudes,
-            queries,
-            rows,
-            query_lengths,
-            lengths,
-            query_squares,
-            largest,
-            picks,
-            left_out,
-        ] = read;
+        let [products, a, b, c, d, e, source @ .., picks, left_out] = read;
+        let (block, source) = (Block::of(products, [a, b, c, d, e])?, Source::of(source)?);
         let (mut indices, mut distances) = (indices.elements::<u32>()?, distances.elements::<f32>()?);
         let (mut farthest, mut near) = (farthest.elements::<f64>()?, near.elements::<i64>()?);
         let (mut near_rows, mut near_counts) = (near_rows.elements::<u32>()?, near_counts.elements::<u32>()?);
         let (mut waiting, mut waiting_counts) =
             (waiting.elements::<u32>()?, waiting_counts.elements::<u32>()?);
-        let products = products.maybe::<f32>()?;
-        let (squares, magnitudes) = (squares.elements::<f32>()?, magnitudes.elements::<f32>()?);
-        let (points, query_points) = (points.elements::<f32>()?, query_points.elements::<f32>()?);
-        let query_magnitudes = query_magnitudes.elements::<f32>()?;
-        let (queries, rows) = (queries.elements::<f32>()?, rows.elements::<f32>()?);
-        let (query_lengths, lengths) = (query_lengths.maybe::<f64>()?, lengths.maybe::<f64>()?);
-        let (query_squares, largest) = (query_squares.elements::<f32>()?, largest.maybe::<u32>()?);
         let (picks, left_out) = (picks.elements::<u32>()?, left_out.maybe::<u32>()?);
         let width = (self.search.k as usize + Self::AT_ONCE).next_power_of_two();
         let launch = gpu.launch(OP, FILE, "refine_nearest")?.write(&mut indices).write(&mut distances);
         let launch =
             launch.write(&mut farthest).write(&mut near).write(&mut near_rows).write(&mut near_counts);
         let launch = launch.write(&mut waiting).write(&mut waiting_counts);
-        let launch = launch.maybe(&products).read(&squares).read(&magnitudes).read(&points);
-        let launch = launch.read(&query_points).read(&query_magnitudes).read(&queries).read(&rows);
-        let launch = launch.maybe(&query_lengths).maybe(&lengths).read(&query_squares).maybe(&largest);
-        let launch = launch.read(&picks).maybe(&left_out).num(self.search).count(width);
+        let launch =
+            source.add(block.add(launch)).read(&picks).maybe(&left_out).num(self.search).count(width);
         let launch =
             launch.count(usize::from(self.search.first_column == 0)).count(usize::from(self.is_last));
-        // SAFETY: (unsigned*, float*, double*, u64*, 4 × unsigned*, 8 × const float* (the first may be null), 2 × const double* (null but for the
-        // cosine), const float*, 3 × const unsigned* (the first and the last may be null), Search, 3 × unsigned): each of `picks`, [count], is one of the m
-        // queries; indices and distances are [m, k], farthest and query_lengths [m], queries [m, d]; near and near_rows [count, k], waiting
-        // [count, WAITING], the counts [count]; the rest as for `Select` and `Rank`. A block for each pick holds `width` entries and rows, and
-        // the rows that wait with those of a tile.
+        // SAFETY: (unsigned*, float*, double*, u64*, 4 × unsigned*, Block, Source, 2 × const unsigned* (the last may be null), Search, 3 × unsigned): each
+        // of `picks`, [count], is one of the m queries; indices and distances are [m, k], farthest and query_lengths [m], queries [m, d]; near and
+        // near_rows [count, k], waiting [count, WAITING], the counts [count]; the rest as for `Select` and `Rank`. A block for each pick holds
+        // `width` entries and rows, and the rows that wait with those of a tile.
         unsafe { launch.blocks(self.count, THREADS).shared(width * 12 + (Self::WAITING + TILE) * 4).go() }
     }
 }
