@@ -95,7 +95,7 @@ impl Gpu {
     /// A stream beside the device's, that nobody else launches on.
     ///
     /// cudarc waits for the whole GPU at the first stream of a context that tracks events; ours does not, see
-    /// [`alone`](super::alone).
+    /// [`alone`](super::recording::alone).
     pub(crate) fn new_stream(&self) -> Result<Arc<CudaStream>> {
         self.state.context.new_stream().w()
     }
