@@ -26,7 +26,8 @@ mod normalise;
 mod steps;
 
 use super::{Entries, Knn, LeftOut, Metric, Neighbours, OP, not_finite};
-use crate::core::op::{address, new_tensor, not_recording, operands};
+use crate::core::check::address;
+use crate::core::op::{new_tensor, not_recording, operands};
 use crate::layers::gemm::{Factors, Precision, gemm_};
 use candle::{DType, Result, Tensor};
 use distances::distances_;
