@@ -103,7 +103,40 @@ impl Kernel for Descend {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        for_float!(self.dtype, |T| self.launch::<T>(gpu, io))
+        for_float!(self.dtype, |T| {
+            /// Of kernels/codes/atom_descent.cu.
+            const THREADS: u32 = 512;
+            let Self { n, p, n_fixed, length, .. } = *self;
+            if n_fixed == n {
+                return Ok(());
+            }
+            let ([d], [a, b]) = io.parts()?;
+            let (mut d, a, b) = (d.elements::<T>()?, a.elements::<T>()?, b.elements::<T>()?);
+            let form = Form::of(gpu.limits(), n, p, size_of::<T>());
+            let mut layout = crate::core::cuda::ScratchLayout::default();
+            let far = layout.part::<T>(if form.is_near { 0 } else { form.blocks * form.slice });
+            let sums = layout.part::<f64>((form.blocks + 1) * GROUP * GROUP);
+            let mut scratch = layout.alloc(OP, gpu)?;
+            let mut memory = scratch.all();
+            let memory = gpu.to_write(&mut memory);
+            let kernel =
+                format!("descend_{}_{}", if form.is_near { "near" } else { "far" }, self.dtype.as_str());
+            let launch = gpu.launch(OP, "atom_descent", &kernel)?.write(&mut d).read(&a).read(&b);
+            let launch = launch.num(far.address(memory.at)).num(sums.address(memory.at));
+            let launch = launch.count(n_fixed).count(n).count(p).count(form.columns).num(UNUSED);
+            let launch = launch.count(usize::from(length == AtomLength::AtMostOne));
+            let launch = launch.count(usize::from(form.is_cluster));
+            let launch = launch.blocks(form.blocks, THREADS).shared(form.shared_bytes);
+            let launch = match (form.blocks, form.is_cluster) {
+                (1, _) => launch,
+                (blocks, true) => launch.clusters_of(blocks as u32),
+                (_, false) => launch.cooperative(),
+            };
+            // SAFETY: (T*, 2 × const T*, T*, double*, 4 × unsigned, double, 2 × unsigned) of the shapes that `descend_atoms_` checked; `far`
+            // holds a slice for each block where shared memory does not, `sums` a group's products for each block and their sums; n_fixed < n;
+            // several blocks are one cluster, or as few as multiprocessors, so that all run at once.
+            unsafe { launch.go() }
+        })
     }
 }
 
@@ -203,47 +236,6 @@ impl Form {
         let wide = 2 * 3 * GROUP + 2 * pairs + WARPS * (GROUP + 1);
         let narrow = 3 * pairs + Self::AHEAD * Self::TILE * GROUP + 3 * GROUP;
         (8 * wide + size * narrow + 3 * 4).next_multiple_of(16)
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl Descend {
-    fn launch<T: super::Number>(
-        &self,
-        gpu: &crate::core::cuda::Gpu,
-        io: Io<'_, candle::CudaStorage>,
-    ) -> Result<()> {
-        /// Of kernels/codes/atom_descent.cu.
-        const THREADS: u32 = 512;
-        let Self { n, p, n_fixed, length, .. } = *self;
-        if n_fixed == n {
-            return Ok(());
-        }
-        let ([d], [a, b]) = io.parts()?;
-        let (mut d, a, b) = (d.elements::<T>()?, a.elements::<T>()?, b.elements::<T>()?);
-        let form = Form::of(gpu.limits(), n, p, size_of::<T>());
-        let mut layout = crate::core::cuda::ScratchLayout::default();
-        let far = layout.part::<T>(if form.is_near { 0 } else { form.blocks * form.slice });
-        let sums = layout.part::<f64>((form.blocks + 1) * GROUP * GROUP);
-        let mut scratch = layout.alloc(OP, gpu)?;
-        let mut memory = scratch.all();
-        let memory = gpu.to_write(&mut memory);
-        let kernel = format!("descend_{}_{}", if form.is_near { "near" } else { "far" }, self.dtype.as_str());
-        let launch = gpu.launch(OP, "atom_descent", &kernel)?.write(&mut d).read(&a).read(&b);
-        let launch = launch.num(far.address(memory.at)).num(sums.address(memory.at));
-        let launch = launch.count(n_fixed).count(n).count(p).count(form.columns).num(UNUSED);
-        let launch = launch.count(usize::from(length == AtomLength::AtMostOne));
-        let launch = launch.count(usize::from(form.is_cluster));
-        let launch = launch.blocks(form.blocks, THREADS).shared(form.shared_bytes);
-        let launch = match (form.blocks, form.is_cluster) {
-            (1, _) => launch,
-            (blocks, true) => launch.clusters_of(blocks as u32),
-            (_, false) => launch.cooperative(),
-        };
-        // SAFETY: (T*, 2 × const T*, T*, double*, 4 × unsigned, double, 2 × unsigned) of the shapes that `descend_atoms_` checked; `far`
-        // holds a slice for each block where shared memory does not, `sums` a group's products for each block and their sums; n_fixed < n;
-        // several blocks are one cluster, or as few as multiprocessors, so that all run at once.
-        unsafe { launch.go() }
     }
 }
 

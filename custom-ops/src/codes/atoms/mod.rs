@@ -95,14 +95,6 @@ const FLOATS: [DType; 2] = [DType::F32, DType::F64];
 const WARPS: usize = 16;
 const COLUMNS: usize = 128;
 
-/// A number as kernels take it.
-#[cfg(feature = "cuda")]
-trait Number: WithDType + candle::cuda::CudaDType + candle::cuda::cudarc::driver::DeviceRepr {}
-#[cfg(feature = "cuda")]
-impl Number for f32 {}
-#[cfg(feature = "cuda")]
-impl Number for f64 {}
-
 /// Blocks of a cluster that work on one atom, where atoms have so many uses on average that each block has work.
 fn team(limits: Limits, uses: usize, n_atoms: usize) -> usize {
     /// The most that every GPU with clusters can run.

@@ -110,7 +110,35 @@ impl Kernel for Statistics<'_> {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        for_float!(self.dtype, |T| self.launch::<T>(gpu, io))
+        for_float!(self.dtype, |T| {
+            /// Of kernels/codes/atom_statistics.cu.
+            const THREADS: u32 = 512;
+            let &Self { n, s, p, .. } = self;
+            let ([a, b], [indices, values, signals, counts, offsets, entries, figures]) = io.parts()?;
+            let (mut a, mut b) = (a.elements::<T>()?, b.elements::<T>()?);
+            let (indices, values) = (indices.elements::<u32>()?, values.elements::<T>()?);
+            let (signals, counts) = (signals.elements::<T>()?, counts.elements::<u32>()?);
+            let (offsets, entries) = (offsets.elements::<u32>()?, entries.elements::<u32>()?);
+            let figures = figures.maybe::<f64>()?;
+            let (most_error, most_square) =
+                self.step.bounds.map_or((0., 0.), |bounds| (bounds.most_error, bounds.most_square));
+            let columns = gram_columns(n, size_of::<T>());
+            let gram_tiles = n.div_ceil(columns);
+            let kernel = format!("atom_statistics_{}", self.dtype.as_str());
+            let launch = gpu.launch(OP, "atom_statistics", &kernel)?.write(&mut a).write(&mut b);
+            let of = <T as candle::WithDType>::from_f64;
+            let launch = launch.num(of(self.step.beta)).num(of(self.step.scale));
+            let launch = launch.read(&indices).read(&values).read(&signals).read(&counts);
+            let launch = launch.read(&offsets).read(&entries);
+            let launch = launch.maybe(&figures).count(FIGURE_PARTS).num(most_error).num(most_square);
+            let launch = launch.count(n).count(s).count(p).count(columns).count(gram_tiles);
+            let team = super::team(gpu.limits(), self.m * s, n);
+            let launch = launch.grid([n * team, gram_tiles + p.div_ceil(COLUMNS), 1], (THREADS, 1, 1));
+            // SAFETY: (2 × T*, 2 × T, const unsigned*, 2 × const T*, 3 × const unsigned*, const double* or null, unsigned, 2 × double,
+            // 5 × unsigned) of the shapes that `codes_statistics_` checked; the lists are those of `AtomUses`, places below m · s; a cluster of
+            // `team` blocks for each atom and tile.
+            unsafe { launch.clusters_of(team as u32).shared(shared_bytes(n, size_of::<T>())).go() }
+        })
     }
 }
 
@@ -192,42 +220,6 @@ fn gram_columns(n: usize, size: usize) -> usize {
 
 fn shared_bytes(n: usize, size: usize) -> usize {
     (GRAM_WARPS * gram_columns(n, size)).max(WARPS * COLUMNS) * size
-}
-
-#[cfg(feature = "cuda")]
-impl Statistics<'_> {
-    fn launch<T: super::Number>(
-        &self,
-        gpu: &crate::core::cuda::Gpu,
-        io: Io<'_, candle::CudaStorage>,
-    ) -> Result<()> {
-        /// Of kernels/codes/atom_statistics.cu.
-        const THREADS: u32 = 512;
-        let &Self { n, s, p, .. } = self;
-        let ([a, b], [indices, values, signals, counts, offsets, entries, figures]) = io.parts()?;
-        let (mut a, mut b) = (a.elements::<T>()?, b.elements::<T>()?);
-        let (indices, values) = (indices.elements::<u32>()?, values.elements::<T>()?);
-        let (signals, counts) = (signals.elements::<T>()?, counts.elements::<u32>()?);
-        let (offsets, entries) = (offsets.elements::<u32>()?, entries.elements::<u32>()?);
-        let figures = figures.maybe::<f64>()?;
-        let (most_error, most_square) =
-            self.step.bounds.map_or((0., 0.), |bounds| (bounds.most_error, bounds.most_square));
-        let columns = gram_columns(n, size_of::<T>());
-        let gram_tiles = n.div_ceil(columns);
-        let kernel = format!("atom_statistics_{}", self.dtype.as_str());
-        let launch = gpu.launch(OP, "atom_statistics", &kernel)?.write(&mut a).write(&mut b);
-        let launch = launch.num(T::from_f64(self.step.beta)).num(T::from_f64(self.step.scale));
-        let launch = launch.read(&indices).read(&values).read(&signals).read(&counts);
-        let launch = launch.read(&offsets).read(&entries);
-        let launch = launch.maybe(&figures).count(FIGURE_PARTS).num(most_error).num(most_square);
-        let launch = launch.count(n).count(s).count(p).count(columns).count(gram_tiles);
-        let team = super::team(gpu.limits(), self.m * s, n);
-        let launch = launch.grid([n * team, gram_tiles + p.div_ceil(COLUMNS), 1], (THREADS, 1, 1));
-        // SAFETY: (2 × T*, 2 × T, const unsigned*, 2 × const T*, 3 × const unsigned*, const double* or null, unsigned, 2 × double,
-        // 5 × unsigned) of the shapes that `codes_statistics_` checked; the lists are those of `AtomUses`, places below m · s; a cluster of
-        // `team` blocks for each atom and tile.
-        unsafe { launch.clusters_of(team as u32).shared(shared_bytes(n, size_of::<T>())).go() }
-    }
 }
 
 #[cfg(test)]

@@ -115,7 +115,60 @@ impl Kernel for Update {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        for_float!(self.dtype, |T| self.launch::<T>(gpu, io))
+        for_float!(self.dtype, |T| {
+            /// Of kernels/codes/atoms.cu: threads of both kernels, and signals of a block of `follow`, one a warp.
+            const THREADS: u32 = 512;
+            const FOLLOW_THREADS: u32 = 256;
+            const FOLLOW: usize = 8;
+            /// Times the mean number of uses from which on a list is long.
+            const LONG: usize = 2;
+            let &Self { m, s, n, p, .. } = self;
+            let ([d_out, x_out], changing, [d_in, x_in, e_in, offsets, entries, indices, counts]) =
+                self.parts(io)?;
+            let (mut d_out, mut x_out) = (d_out.elements::<T>()?, x_out.elements::<T>()?);
+            let (d_in, x_in, e_in) = (d_in.elements::<T>()?, x_in.elements::<T>()?, e_in.elements::<T>()?);
+            let (offsets, entries) = (offsets.elements::<u32>()?, entries.elements::<u32>()?);
+            let (indices, counts) = (indices.elements::<u32>()?, counts.elements::<u32>()?);
+            let mut changing = changing.map(|error| error.elements::<T>()).transpose()?;
+            let (update, follow) =
+                (format!("update_atoms_{}", self.dtype.as_str()), format!("follow_{}", self.dtype.as_str()));
+            let steps = u32::try_from(self.update.power_steps).unwrap_or(u32::MAX);
+            // As many atoms at once as fill the GPU take a block each, but for those of long lists, which would be the last to end.
+            let limits = gpu.limits();
+            let team = super::team(limits, m * s, n);
+            let long = u32::try_from(LONG * (m * s / n)).unwrap_or(u32::MAX);
+            let forms = |atoms: usize| match team > 1 && atoms * team > 2 * limits.multiprocessors {
+                true => vec![(1, 0, long), (team, long, u32::MAX)],
+                false => vec![(team, 0, u32::MAX)],
+            };
+            let (tolerance, gamma) = (self.update.tolerance.powi(2), self.update.coherence_penalty);
+            for group in self.groups() {
+                let error = changing.as_ref().map_or_else(|| e_in.slice(..), |error| error.slice(..));
+                for (team, above, most) in forms(group.len()) {
+                    let launch = gpu.launch(OP, "atoms", &update)?.write(&mut d_out).write(&mut x_out);
+                    let launch = launch.read(&d_in).read(&x_in).read(&error).read(&offsets).read(&entries);
+                    let launch = launch.count(group.start).count(n).count(s).count(p);
+                    let launch = launch.num(steps).num(tolerance).num(gamma).num(above).num(most);
+                    let launch = launch.blocks(group.len() * team, THREADS).clusters_of(team as u32);
+                    // SAFETY: (2 × T*, 3 × const T*, 2 × const unsigned*, 5 × unsigned, 2 × double, 2 × unsigned) of the shapes that
+                    // `update_atoms` checked; the lists are those of `AtomUses`, places below m · s; a cluster of `team` blocks for each atom
+                    // of the group.
+                    unsafe { launch.shared(shared_bytes(p, size_of::<T>())).go() }?;
+                }
+                if group.end < n
+                    && let Some(error) = &mut changing
+                {
+                    let (d_new, x_new) = (d_out.slice(..), x_out.slice(..));
+                    let launch = gpu.launch(OP, "atoms", &follow)?.write(error).read(&d_new).read(&x_new);
+                    let launch = launch.read(&d_in).read(&x_in).read(&indices).read(&counts);
+                    let launch = launch.count(group.start).count(group.end).num(m).count(s).count(p);
+                    // SAFETY: (T*, 4 × const T*, 2 × const unsigned*, 2 × unsigned, size_t, 2 × unsigned); `error` is a copy of
+                    // [m, p]; a warp for each signal.
+                    unsafe { launch.blocks(m.div_ceil(FOLLOW), FOLLOW_THREADS).go() }?;
+                }
+            }
+            Ok(())
+        })
     }
 }
 
@@ -178,68 +231,6 @@ impl Update {
 /// What a block of `update_atoms` shares: 16 doubles, then three rows, a sum of each of 16 warps over 128 columns, and 16 more numbers.
 fn shared_bytes(p: usize, size: usize) -> usize {
     super::WARPS * 8 + (3 * p + super::WARPS * super::COLUMNS + super::WARPS) * size
-}
-
-#[cfg(feature = "cuda")]
-impl Update {
-    fn launch<T: super::Number>(
-        &self,
-        gpu: &crate::core::cuda::Gpu,
-        io: Io<'_, candle::CudaStorage>,
-    ) -> Result<()> {
-        /// Of kernels/codes/atoms.cu: threads of both kernels, and signals of a block of `follow`, one a warp.
-        const THREADS: u32 = 512;
-        const FOLLOW_THREADS: u32 = 256;
-        const FOLLOW: usize = 8;
-        /// Times the mean number of uses from which on a list is long.
-        const LONG: usize = 2;
-        let &Self { m, s, n, p, .. } = self;
-        let ([d_out, x_out], changing, [d_in, x_in, e_in, offsets, entries, indices, counts]) =
-            self.parts(io)?;
-        let (mut d_out, mut x_out) = (d_out.elements::<T>()?, x_out.elements::<T>()?);
-        let (d_in, x_in, e_in) = (d_in.elements::<T>()?, x_in.elements::<T>()?, e_in.elements::<T>()?);
-        let (offsets, entries) = (offsets.elements::<u32>()?, entries.elements::<u32>()?);
-        let (indices, counts) = (indices.elements::<u32>()?, counts.elements::<u32>()?);
-        let mut changing = changing.map(|error| error.elements::<T>()).transpose()?;
-        let (update, follow) =
-            (format!("update_atoms_{}", self.dtype.as_str()), format!("follow_{}", self.dtype.as_str()));
-        let steps = u32::try_from(self.update.power_steps).unwrap_or(u32::MAX);
-        // As many atoms at once as fill the GPU take a block each, but for those of long lists, which would be the last to end.
-        let limits = gpu.limits();
-        let team = super::team(limits, m * s, n);
-        let long = u32::try_from(LONG * (m * s / n)).unwrap_or(u32::MAX);
-        let forms = |atoms: usize| match team > 1 && atoms * team > 2 * limits.multiprocessors {
-            true => vec![(1, 0, long), (team, long, u32::MAX)],
-            false => vec![(team, 0, u32::MAX)],
-        };
-        let (tolerance, gamma) = (self.update.tolerance.powi(2), self.update.coherence_penalty);
-        for group in self.groups() {
-            let error = changing.as_ref().map_or_else(|| e_in.slice(..), |error| error.slice(..));
-            for (team, above, most) in forms(group.len()) {
-                let launch = gpu.launch(OP, "atoms", &update)?.write(&mut d_out).write(&mut x_out);
-                let launch = launch.read(&d_in).read(&x_in).read(&error).read(&offsets).read(&entries);
-                let launch = launch.count(group.start).count(n).count(s).count(p);
-                let launch = launch.num(steps).num(tolerance).num(gamma).num(above).num(most);
-                let launch = launch.blocks(group.len() * team, THREADS).clusters_of(team as u32);
-                // SAFETY: (2 × T*, 3 × const T*, 2 × const unsigned*, 5 × unsigned, 2 × double, 2 × unsigned) of the shapes that
-                // `update_atoms` checked; the lists are those of `AtomUses`, places below m · s; a cluster of `team` blocks for each atom
-                // of the group.
-                unsafe { launch.shared(shared_bytes(p, size_of::<T>())).go() }?;
-            }
-            if group.end < n
-                && let Some(error) = &mut changing
-            {
-                let (d_new, x_new) = (d_out.slice(..), x_out.slice(..));
-                let launch = gpu.launch(OP, "atoms", &follow)?.write(error).read(&d_new).read(&x_new);
-                let launch = launch.read(&d_in).read(&x_in).read(&indices).read(&counts);
-                let launch = launch.count(group.start).count(group.end).num(m).count(s).count(p);
-                // SAFETY: (T*, 4 × const T*, 2 × const unsigned*, 2 × unsigned, size_t, 2 × unsigned); `error` is a copy of
-                // [m, p]; a warp for each signal.
-                unsafe { launch.blocks(m.div_ceil(FOLLOW), FOLLOW_THREADS).go() }?;
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
