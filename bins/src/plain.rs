@@ -2,7 +2,31 @@
 //! know.
 //!
 //! An error of the library says where it is from: `TsneRun: layout must have shape [40, 2]`,
-//! `Rbm::exact_log_z: there are 2^30 states`. What the user can act upon comes after.
+//! `Rbm::exact_log_z: there are 2^30 states`. What the user can act upon comes after. Where it names a field of `DataOptions`, the user has an
+//! option.
+
+/// Options of programs for fields of `DataOptions`.
+pub const OPTIONS: [(&str, &str); 11] = [
+    ("features", "--data-columns"),
+    ("labels", "--label-column"),
+    ("header", "--header"),
+    ("separator", "--separator"),
+    ("subset", "--subset"),
+    ("config", "--data-config"),
+    ("revision", "--revision"),
+    ("train_split", "--train-split"),
+    ("test_split", "--test-split"),
+    ("max_rows", "--max-rows"),
+    ("colour", "--colour"),
+];
+
+/// The text with options in place of fields.
+pub fn with_options(text: &str) -> String {
+    let replace = |text: String, (field, option): (&str, &str)| {
+        text.replace(&format!("`DataOptions::{field}`"), option)
+    };
+    OPTIONS.into_iter().fold(text.to_owned(), replace)
+}
 
 /// Functions of the library that are called as a word, which nothing else in a message tells from
 /// the name of a file.
@@ -31,7 +55,7 @@ pub fn plain(text: &str, is_users: impl Fn(&str) -> bool) -> String {
         }
         rest = after;
     }
-    said + rest
+    with_options(&(said + rest))
 }
 
 /// Whether the command line has this name in it, or it is that of something in the current folder.
@@ -73,6 +97,7 @@ mod tests {
             // Options, files, words and sentences.
             ("the layout of TsneRun: x", "the layout of TsneRun: x"),
             ("--data x: no such file", "--data x: no such file"),
+            ("x.csv: two; choose by `DataOptions::train_split`", "x.csv: two; choose by --train-split"),
             ("x.npy: cannot be read", "x.npy: cannot be read"),
             ("runs/a: no such folder", "runs/a: no such folder"),
             ("my_run: no such folder", "my_run: no such folder"),

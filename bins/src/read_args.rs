@@ -175,6 +175,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_option_that_stands_for_a_field_is_one() {
+        let command = ReadArgs::augment_args(clap::Command::new("x"));
+        for (_, option) in crate::plain::OPTIONS {
+            let is_it = |arg: &clap::Arg| arg.get_long() == option.strip_prefix("--");
+            assert!(command.get_arguments().any(is_it), "{option}");
+        }
+    }
+
+    #[test]
     fn a_separator_is_a_word_or_one_character() {
         let cases = [
             ("comma", ','),

@@ -3,7 +3,7 @@
 //! Results go to standard output, one line each. With `--json` standard output carries one JSON
 //! object at the end and nothing else; the lines go to standard error. So they do where `-` is the file that a command writes.
 use crate::interrupt;
-use crate::plain::{is_users, plain};
+use crate::plain::{is_users, plain, with_options};
 use crate::session::args::parse_or_exit;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
@@ -26,6 +26,12 @@ pub enum Outcome {
 ///
 /// The exit code is 0 when done, 1 for an error, 130 after Ctrl-C, 143 after SIGTERM. Clap's usage errors exit with 2 before.
 pub fn main<C: Parser>(bin: &str, run: impl FnOnce(C) -> Result<Outcome>) -> ExitCode {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !chandlery_datasets::panics_are_caught() {
+            hook(panic);
+        }
+    }));
     let cli = parse_or_exit();
     match interrupt::listen().context("cannot listen for Ctrl-C").and_then(|()| run(cli)) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
@@ -39,7 +45,7 @@ pub fn main<C: Parser>(bin: &str, run: impl FnOnce(C) -> Result<Outcome>) -> Exi
 
 /// Says something on standard error. A reader that has gone has no use for it.
 pub fn note(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(std::io::stderr(), "{}", with_options(text));
 }
 
 /// What is said on standard error before the next line or note: not where a command is refused, which says what matters.

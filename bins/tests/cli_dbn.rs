@@ -276,8 +276,8 @@ fn what_cannot_be_done_is_said_in_one_line() {
     let cases: [(&[&str], &str); 13] = [
         (
             &["--revision", "main"],
-            "dbn: --data mnist-sample: data 'mnist-sample': only data of the hub have revisions, got main; leave out the option for the \
-             revision",
+            "dbn: --data mnist-sample: data 'mnist-sample': only data of the hub have revisions, got main; leave out \
+             --revision",
         ),
         (
             &["--data", "nothing"],

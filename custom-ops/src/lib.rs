@@ -20,5 +20,5 @@ pub mod images;
 pub mod layers;
 pub mod tsne;
 
-pub use self::core::Philox;
+pub use self::core::{Philox, PhiloxRng};
 pub use self::layers::Precision;

@@ -1,6 +1,8 @@
 //! The generator gives the published words, and what is built on words alone is what it says.
 #![allow(missing_docs)]
-use chandlery_ops::Philox;
+use chandlery_ops::{Philox, PhiloxRng};
+use rand::seq::SliceRandom;
+use rand::{Rng, RngCore, SeedableRng};
 
 /// One line of `kat_vectors` of Random123 1.14: counter, key, words.
 type KnownAnswer = ([u32; 4], [u32; 2], [u32; 4]);
@@ -121,4 +123,43 @@ fn every_order_of_four_is_equally_likely() {
         order
     });
     assert!(chi_square(&naive) > LIMIT, "the control passes with {}", chi_square(&naive));
+}
+
+#[test]
+fn a_generator_gives_the_published_words_in_order() {
+    for (counter, key, words) in KNOWN_ANSWERS {
+        let (offset, stream) = (join(counter[0], counter[1]), join(counter[2], counter[3]));
+        let philox = Philox { seed: join(key[0], key[1]), stream, offset };
+        let mut rng = philox.rng();
+        assert_eq!(words.map(|_| rng.next_u32()), words);
+        assert_eq!(rng.place(), philox.advanced(4));
+        assert_eq!(rng.next_u32(), philox.bits(4), "the next block follows");
+        // The same as numbers of 64 bits and as bytes, whole words or not.
+        let mut rng = philox.rng();
+        assert_eq!([rng.next_u64(), rng.next_u64()], [join(words[0], words[1]), join(words[2], words[3])]);
+        let mut bytes = [0; 15];
+        philox.rng().fill_bytes(&mut bytes);
+        assert_eq!(bytes[..], words.map(u32::to_le_bytes).concat()[..15]);
+        let mut seed = [0; 24];
+        for (bytes, word) in seed.chunks_exact_mut(8).zip([philox.seed, philox.stream, philox.offset]) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        assert_eq!(PhiloxRng::from_seed(seed), philox.rng());
+    }
+    assert_eq!(PhiloxRng::seed_from_u64(5), PhiloxRng::from(Philox::new(5, 0)));
+}
+
+#[test]
+fn shuffles_and_distributions_of_rand_draw_from_a_place_again_and_again() {
+    let draw = |philox: Philox| {
+        let (mut rng, mut order) = (philox.rng(), (0..100).collect::<Vec<u32>>());
+        order.shuffle(&mut rng);
+        (order, rng.random_range(0..1_000_000_000))
+    };
+    let (philox, first) = (Philox::new(3, 4), draw(Philox::new(3, 4)));
+    assert_eq!(draw(philox), first);
+    assert_ne!(draw(philox.advanced(1)).0, first.0);
+    let mut sorted = first.0;
+    sorted.sort_unstable();
+    assert!(sorted.into_iter().eq(0..100));
 }

@@ -1,6 +1,6 @@
 //! Tables and arrays that lie beside each other in a folder: `train.csv` and `test.csv`, `X_train.npy` and `y_train.npy`.
+use crate::formats::{Format, format_of};
 use crate::listing::name_of;
-use crate::open::file_reader;
 use crate::options::DataOptions;
 use crate::{Dataset, Error, Result};
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ impl Beside {
                     return Err(Error::format(
                         folder.display(),
                         format!("holds several tables or arrays, none called train: {}", names.join(", ")),
-                        "choose one with --train-split, or give one file",
+                        "choose one with `DataOptions::train_split`, or give one file",
                     ));
                 }
             },
@@ -79,7 +79,7 @@ impl Beside {
             let labels = self.labels.iter().find(|labels| own(labels) == own(path));
             options.labels = labels.map(|path| path.display().to_string());
         }
-        file_reader(path)?(path, &options)
+        (format_of(path)?.read)(path, &options)
     }
 
     /// The file of the first of these splits that has one.
@@ -100,7 +100,7 @@ impl Beside {
             (Some(one), Some(other)) => Err(Error::format(
                 folder.display(),
                 format!("holds several files of the split {split}: {}, {}", name_of(one), name_of(other)),
-                "name one of them with --train-split or --test-split, or give it alone",
+                "name one of them with `DataOptions::train_split` or `DataOptions::test_split`, or give it alone",
             )),
             (file, _) => Ok(file),
         }
@@ -122,20 +122,16 @@ impl Beside {
 /// Words of a file name that say that it holds rows.
 const ROWS: [&str; 6] = ["x", "data", "features", "images", "rows", "inputs"];
 
-/// Opens a single file by `reader`, with another file beside it to test on where the options name one.
-pub(crate) fn with_test_file(
-    path: &Path,
-    options: &DataOptions,
-    reader: fn(&Path, &DataOptions) -> Result<Dataset>,
-) -> Result<Dataset> {
+/// Opens a single file of a format, with another file beside it to test on where the options name one.
+pub(crate) fn with_test_file(path: &Path, options: &DataOptions, format: Format) -> Result<Dataset> {
     if let Some(split) = &options.train_split {
         return Err(Error::format(
             path.display(),
             format!("is one file, and has no split {split}"),
-            "leave out --train-split, or give the folder of the files",
+            "leave out `DataOptions::train_split`, or give the folder of the files",
         ));
     }
-    let Some(wanted) = &options.test_split else { return reader(path, options) };
+    let Some(wanted) = &options.test_split else { return (format.read)(path, options) };
     let alone = DataOptions { test_split: None, ..options.clone() };
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -144,8 +140,8 @@ pub(crate) fn with_test_file(
     let named = folder.join(wanted);
     if named.is_file() {
         let labels = options.labels.clone().filter(|_| !is_npy(path));
-        let test = file_reader(&named)?(&named, &DataOptions { labels, ..alone.clone() })?;
-        return reader(path, &alone)?.with_test(test);
+        let test = (format_of(&named)?.read)(&named, &DataOptions { labels, ..alone.clone() })?;
+        return (format.read)(path, &alone)?.with_test(test);
     }
     let listing = crate::listing::Listing::of(folder)?;
     let there = listing.files.iter().filter(|file| ending(file) == ending(path));
@@ -159,7 +155,7 @@ pub(crate) fn with_test_file(
     match found.as_slice() {
         [test] => {
             let labels = options.labels.clone().filter(|_| !is_npy(path));
-            reader(path, &alone)?.with_test(reader(test, &DataOptions { labels, ..alone })?)
+            (format.read)(path, &alone)?.with_test((format.read)(test, &DataOptions { labels, ..alone })?)
         }
         _ => Err(Error::missing(path.display(), "split", wanted, there.map(|file| name_of(file)))),
     }

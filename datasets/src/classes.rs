@@ -43,7 +43,7 @@ impl Dataset {
             return Err(Error::format(
                 &test.name,
                 format!("column '{theirs}' stands where {} has '{ours}'", self.name),
-                "give the same columns in the same order, or choose them (--data-columns)",
+                "give the same columns in the same order, or choose them by `DataOptions::features`",
             ));
         }
         // Classes without names may have any number.

@@ -88,25 +88,6 @@ impl Split {
         Err(Error::format(at, what, fix))
     }
 
-    /// A split of rows in memory, copied from `rows`, `[n_samples, n_features]` of u8 or a float type.
-    ///
-    /// # Errors
-    /// When `rows` has another shape or type, or a value is NaN or infinite.
-    pub fn from_tensor(rows: &Tensor) -> Result<Self> {
-        let (_, n_features) = rows.dims2()?;
-        let flat = rows.flatten_all()?;
-        match rows.dtype() {
-            DType::U8 => Self::from_u8(flat.to_vec1()?, n_features, None),
-            DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
-                Self::from_f32(flat.to_dtype(DType::F32)?.to_vec1()?, n_features, None)
-            }
-            // f32 has no whole numbers above 2^24 but some.
-            other => Err(Error::Argument(format!(
-                "Split::from_tensor: rows must be u8 or of a float type, got {other:?}; convert them first"
-            ))),
-        }
-    }
-
     /// Joins rows and labels of a file that held `n_rows` rows, of which `rows` are all or the first.
     pub(crate) fn join(
         at: impl std::fmt::Display,
@@ -166,11 +147,21 @@ impl Split {
     /// # Errors
     /// When a row cannot be read or the device has no room for them.
     pub fn to_tensor(&self, device: &Device) -> Result<Tensor> {
-        let stored = self.raw(device)?;
+        self.scaled(&self.all(), device)
+    }
+
+    /// The rows at `indices`, `[indices.len(), n_features]` on `device`: f32, bytes over 255.
+    pub(crate) fn scaled(&self, indices: &[u32], device: &Device) -> Result<Tensor> {
+        let stored = self.gather(indices, device)?;
         match self.row_type() {
             RowType::F32 => Ok(stored),
             RowType::U8 => Ok(stored.to_dtype(DType::F32)?.affine(RowType::U8.scale(), 0.)?),
         }
+    }
+
+    /// The indices of all rows.
+    fn all(&self) -> Vec<u32> {
+        (0..self.n_samples() as u32).collect()
     }
 
     /// All rows on `device` as they are stored, which is what models take: `[n_samples, n_features]`, u8 or f32.
@@ -178,8 +169,7 @@ impl Split {
     /// # Errors
     /// When a row cannot be read or the device has no room for them.
     pub fn raw(&self, device: &Device) -> Result<Tensor> {
-        let indices: Vec<u32> = (0..self.n_samples() as u32).collect();
-        self.gather(&indices, device)
+        self.gather(&self.all(), device)
     }
 
     /// The labels on `device`: `[n_samples]`, u32; none without labels.
@@ -353,34 +343,6 @@ impl Dataset {
         let test = test.map(|test| Split { image: train.image, ..test });
         let (column_names, left_out_labels, notes) = (None, None, Vec::new());
         Ok(Self { name, train, test, class_names, column_names, left_out_labels, notes })
-    }
-
-    /// A data set that one of candle-datasets' loaders has read, with its f32 values in [0, 1].
-    ///
-    /// Images may be `[n, height * width]` (as its MNIST) or `[n, channels, height, width]` (as its CIFAR); only the
-    /// latter gives an [`image`](Self::image).
-    ///
-    /// # Errors
-    /// When shapes or numbers of samples disagree, or a value is not finite.
-    #[cfg(feature = "candle-datasets")]
-    pub fn from_candle(name: impl Into<String>, data: &candle_datasets::vision::Dataset) -> Result<Self> {
-        let split = |images: &Tensor, labels: &Tensor| -> Result<Split> {
-            let image = match images.dims() {
-                &[_, channels, height, width] => Some(ImageShape { height, width, channels }),
-                _ => None,
-            };
-            let rows = images.flatten_from(1)?.to_dtype(DType::F32)?;
-            let n_features = rows.dim(1)?;
-            let values = rows.flatten_all()?.to_vec1::<f32>()?;
-            let labels = labels.flatten_all()?.to_dtype(DType::U32)?.to_vec1::<u32>()?;
-            Split::from_f32(values, n_features, Some(labels))?.with_image(image)
-        };
-        Self::new(
-            name,
-            split(&data.train_images, &data.train_labels)?,
-            Some(split(&data.test_images, &data.test_labels)?),
-            None,
-        )
     }
 
     /// Values in a row.

@@ -1,11 +1,9 @@
 //! Encoded images to planes of bytes, or of floats where one of them has more than eight bits a value.
+use crate::form::{Form, Pixels, Values};
 use crate::mapped::MappedFile;
 use crate::options::Colour;
-#[cfg(feature = "image")]
-pub(crate) use crate::pixels::{decode, form};
+use crate::pixels::{decode, form, pages};
 use crate::sink::RowSink;
-#[cfg(feature = "image")]
-use crate::tiff::pages;
 use crate::{Error, ImageShape, Result, RowType, Source};
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
@@ -20,50 +18,10 @@ pub(crate) fn is_image(path: &Path) -> bool {
     path.extension().is_some_and(|e| EXTENSIONS.iter().any(|known| e.eq_ignore_ascii_case(known)))
 }
 
-#[cfg(not(feature = "image"))]
-pub(crate) fn decode(at: &str, _bytes: &[u8], _page: Option<u64>, _: Colour) -> Result<Pixels> {
-    Err(Error::without(at, "images", "image"))
-}
-
-#[cfg(not(feature = "image"))]
-pub(crate) fn form(at: &str, _bytes: &[u8], _page: Option<u64>, _: Colour) -> Result<Form> {
-    Err(Error::without(at, "images", "image"))
-}
-
 /// Bytes of decoded images that are held beside those that are stored.
 const DECODED_BYTES: usize = 256 << 20;
 /// Images that are decoded at a time, at most.
 const MOST_AT_ONCE: usize = 1024;
-
-/// What an image becomes, as its header says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Form {
-    pub(crate) shape: ImageShape,
-    /// Whether its values are floats: those of 16 bits over 65,535.
-    pub(crate) deep: bool,
-}
-
-impl Form {
-    /// Bytes that decoding takes: as it comes from the decoder, and as planes.
-    fn decoded_bytes(&self) -> usize {
-        self.shape.n_features().saturating_mul(if self.deep { 8 } else { 2 })
-    }
-}
-
-/// Values of an image, `[channels, height, width]`.
-#[derive(Debug)]
-#[cfg_attr(not(feature = "image"), allow(dead_code))]
-pub(crate) enum Values {
-    Bytes(Vec<u8>),
-    Floats(Vec<f32>),
-}
-
-/// One decoded image.
-#[derive(Debug)]
-pub(crate) struct Pixels {
-    pub(crate) form: Form,
-    pub(crate) values: Values,
-}
 
 /// An encoded image.
 pub(crate) struct Encoded<B> {
@@ -314,9 +272,4 @@ impl ImageFile {
         };
         Ok(Encoded { at: self.name(&self.path), bytes, page: self.page.map(|(_, at)| at) })
     }
-}
-
-#[cfg(not(feature = "image"))]
-fn pages(_bytes: &[u8]) -> Option<Vec<u64>> {
-    None
 }

@@ -3,6 +3,11 @@
 //! Every message reads `where: what is wrong; what to do`, names the file or the hub id, and fits on one line.
 use std::path::Path;
 
+/// The forms that [`open`](mod@crate::open) takes, for messages and help texts.
+pub const FORMS: &str = "mnist-sample, mnist, fashion-mnist, hub:OWNER/NAME[@REVISION], a folder of idx files, images, parquet files, \
+                         tables, arrays or 10x Genomics, or a file .npy, .npz, .safetensors, .parquet, .csv[.gz], .tsv[.gz], .txt[.gz], .mtx[.gz], \
+                         .h5ad, .h5 or -ubyte[.gz]";
+
 /// Names that a message lists.
 pub(crate) const MAX_NAMES: usize = 20;
 
@@ -13,7 +18,7 @@ pub enum Error {
     /// The data specification is neither a known name nor a path.
     #[error(
         "data '{spec}': no such data set, file or folder; give one of: {forms}",
-        forms = crate::options::FORMS
+        forms = FORMS
     )]
     UnknownSpec {
         /// What was asked for.
@@ -76,7 +81,7 @@ pub enum Error {
 
     /// The number of labels differs from the number of rows.
     #[error(
-        "{at}: {} for {}; both files must describe the same samples",
+        "{at}: {} for {}; both must describe the same samples",
         crate::count(*n_labels, "label"),
         crate::count(*n_rows, "row")
     )]

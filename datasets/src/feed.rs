@@ -16,9 +16,10 @@ use crate::{Error, Result, Split};
 use candle::{Device, Tensor};
 use chandlery_ops::arrays::gather_rows;
 use chandlery_ops::core::ChunkUpload;
+use serde::{Deserialize, Serialize};
 
 /// How a [`Feed`] cuts a split into minibatches.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeedConfig {
     /// Rows of a minibatch, at least 1; the last of an epoch has what is left, so that an epoch has every row once.
     pub batch: usize,

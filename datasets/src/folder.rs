@@ -34,7 +34,7 @@ pub(crate) fn open(folder: &Path, options: &DataOptions) -> Result<Dataset> {
     {
         return beside.open(folder, options);
     }
-    open_images(folder, &listing, options)
+    open_images(folder, options)
 }
 
 /// Whether there are images in a folder or below it.
@@ -50,7 +50,9 @@ fn holds_images(listing: &Listing) -> Result<bool> {
     Ok(false)
 }
 
-fn open_images(folder: &Path, listing: &Listing, options: &DataOptions) -> Result<Dataset> {
+/// Opens a folder of images.
+pub(crate) fn open_images(folder: &Path, options: &DataOptions) -> Result<Dataset> {
+    let listing = Listing::of(folder)?;
     let train_name = options.train_split.as_deref().unwrap_or("train");
     let usual = || TESTS.into_iter().find(|name| listing.folder(name).is_some());
     let test_name = options.test_split.as_deref().or_else(usual).unwrap_or_default();

@@ -98,7 +98,7 @@ impl IdxFolder {
                     return Err(Error::format(
                         folder.display(),
                         "holds idx files, but no training images",
-                        "add train-images-idx3-ubyte or train-images-idx3-ubyte.gz, or choose a file with --train-split",
+                        "add train-images-idx3-ubyte or train-images-idx3-ubyte.gz, or choose a file by `DataOptions::train_split`",
                     ));
                 }
             },
@@ -145,7 +145,7 @@ impl IdxFolder {
                     return Err(Error::format(
                         folder.display(),
                         format!("holds {} sets of idx files: {}", names.len(), shown.join(", ")),
-                        format!("choose one, such as --subset {last}"),
+                        format!("choose one by `DataOptions::subset`, such as {last}"),
                     ));
                 }
             },
@@ -161,7 +161,7 @@ impl IdxFolder {
             (Some(one), Some(other)) => Err(Error::format(
                 folder.display(),
                 format!("holds two files of one split: {} and {}", name_of(&one.path), name_of(&other.path)),
-                "keep one of them, or choose it by its name with --train-split or --test-split",
+                "keep one of them, or choose it by its name with `DataOptions::train_split` or `DataOptions::test_split`",
             )),
             (one, _) => Ok(one),
         }

@@ -27,7 +27,7 @@ pub(crate) fn may_be_features(label: &str) -> bool {
 /// What to say of a column that is called as labels are and is none.
 pub(crate) fn read_as_features(column: &str) -> String {
     format!(
-        "column '{column}' holds no classes and is read as a value of the rows; --label-column or --data-columns choose others"
+        "column '{column}' holds no classes and is read as a value of the rows; `DataOptions::labels` or `DataOptions::features` choose others"
     )
 }
 

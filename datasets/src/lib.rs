@@ -25,6 +25,10 @@
 //! # Ok(()) }
 //! ```
 //!
+//! Data in memory are tensors in and out: [`Split::from_tensors`], [`Split::from_batches`], [`Split::to_tensor`], minibatches of an
+//! iterator by [`Split::batches`] and [`Feed::epoch`]. Splits are made of others by [`Split::map`], [`Split::filter`], [`Split::concat`],
+//! [`Split::select`] and [`Split::split`].
+//!
 //! | module         | what                                                            |
 //! |----------------|-----------------------------------------------------------------|
 //! | [`mod@open`]   | the one `--data` option: names, hub ids, folders and files      |
@@ -36,6 +40,7 @@
 //! | [`source`]     | the trait [`Source`], rows in memory, subsets                   |
 //! | [`sparse`]     | sparse rows: of scipy, Matrix Market, 10x Genomics, AnnData     |
 //! | [`feed`]       | [`Feed`]: a seeded order, chunks to the device, minibatch views |
+//! | [`guard`]      | panics of decoders, which become errors                         |
 //! | [`whole`]      | files that appear whole or not at all                           |
 //!
 //! | feature           | default | what it reads                                                       |
@@ -44,17 +49,18 @@
 //! | `image`           | yes     | images: files, folders, in tables, and the built-in photographs     |
 //! | `parquet`         | yes     | parquet files                                                       |
 //! | `hdf5`            | no      | `.h5ad` of AnnData and `.h5` of 10x Genomics                        |
-//! | `candle-datasets` | no      | what candle-datasets has loaded, by `Dataset::from_candle`          |
+//! | `candle-datasets` | no      | what candle-datasets has loaded, and back: `Dataset::from_candle`    |
 //! | `cuda`            | no      | rows on GPUs                                                        |
 //!
 //! Without the first three what is left costs little more to build than candle itself: rows in memory, `.npy`, `.safetensors`, idx
 //! files and the built-in digits.
 //!
 //! Bytes stay bytes up to the device and stand for themselves over 255; kernels multiply by [`Feed::scale`].
+mod adapt;
 mod ahead;
+mod batches;
 mod beside;
 mod classes;
-mod convert;
 mod count;
 pub mod dataset;
 mod decode;
@@ -64,15 +70,17 @@ mod error;
 pub mod feed;
 mod fingerprint;
 mod folder;
+mod form;
+mod formats;
 mod gather;
-#[cfg(any(feature = "image", feature = "parquet", feature = "hdf5"))]
-mod guard;
+pub mod guard;
 #[cfg(feature = "hub")]
 pub mod hub;
 mod idx;
 mod labels;
 mod listing;
 mod mapped;
+mod memory;
 mod metadata;
 mod named;
 mod notes;
@@ -81,7 +89,7 @@ mod npz;
 pub mod open;
 pub mod options;
 pub mod patches;
-#[cfg(feature = "image")]
+#[cfg_attr(not(feature = "image"), path = "no_pixels.rs")]
 mod pixels;
 mod planes;
 pub mod preparation;
@@ -95,11 +103,13 @@ mod tensors;
 mod tiff;
 pub mod whole;
 
+pub use batches::Minibatches;
 pub use count::count;
 pub use dataset::{Dataset, ImageShape, Split};
-pub use error::{Error, Result};
+pub use error::{Error, FORMS, Result};
 pub use feed::{Feed, FeedConfig, Minibatch};
 pub use fingerprint::Fingerprint;
+pub use guard::panics_are_caught;
 pub use labels::{KnownClasses, MAX_CLASSES};
 pub use mapped::MappedRows;
 pub use npz::read_npz;
@@ -108,6 +118,7 @@ pub use options::{Colour, DataOptions};
 #[cfg(feature = "image")]
 pub use pixels::decode_image;
 pub use preparation::Preparation;
-pub use rounded::{Centre, Rounding};
-pub use source::{MemoryRows, RowType, Source, Subset};
-pub use sparse::{SparseBlock, SparseRows};
+pub use rounded::Centre;
+pub use source::{MemoryRows, Rounding, RowType, Source, Subset};
+pub use sparse::SparseRows;
+pub use sparse::block::SparseBlock;

@@ -197,6 +197,6 @@ fn guess_rows<'a, F: Named>(file: &F, names: &'a [String], options: &DataOptions
             F::KIND,
             if there.is_empty() { "none".to_owned() } else { there.join(", ") }
         ),
-        format!("name the {} of the rows by the option for the columns (--data-columns)", F::KIND),
+        format!("name the {} of the rows by `DataOptions::features`", F::KIND),
     ))
 }

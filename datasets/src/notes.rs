@@ -29,7 +29,7 @@ impl Dataset {
         if most > 1. && values.iter().all(|x| x.fract() == 0. && (0. ..=255.).contains(x)) {
             self.notes.push(format!(
                 "whole numbers, up to {most} in the first rows, are read as they are; as bytes (uint8) they would be read over 255, as \
-                 --prepare scale=0.00392156862745098 does"
+                 the preparation scale=0.00392156862745098 does"
             ));
         }
         Ok(())
@@ -49,7 +49,7 @@ impl Dataset {
         let (noun, verb) = if columns.len() == 1 { ("column", "counts") } else { ("columns", "count") };
         let more = if columns.len() > SHOWN { ", …" } else { "" };
         self.notes.push(format!(
-            "{noun} {}{more} only {verb} the rows and {} read as values; --data-columns chooses others",
+            "{noun} {}{more} only {verb} the rows and {} read as values; `DataOptions::features` chooses others",
             shown.join(", "),
             if columns.len() == 1 { "is" } else { "are" }
         ));

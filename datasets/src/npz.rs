@@ -8,7 +8,7 @@ use crate::named::{Named, Rows};
 use crate::npy::{Array, MAX_HEADER};
 use crate::options::DataOptions;
 use crate::sink::RowSink;
-use crate::{Dataset, Error, Result};
+use crate::{Error, Result};
 use candle::Tensor;
 use std::collections::HashMap;
 use std::io::{Cursor, Read};
@@ -19,16 +19,6 @@ const REMEDY: &str = "copy or make the file again";
 
 /// Bytes that deflate can make of one.
 const MOST_PER_BYTE: u64 = 1032;
-
-/// Opens the arrays.
-pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
-    let file = MappedFile::open(path)?;
-    let archive = Archive::open(path, &file, options.memory_limit())?;
-    match crate::sparse::scipy::is_matrix(&archive.names()) {
-        true => crate::sparse::scipy::open(&archive, options),
-        false => crate::named::open(&archive, options),
-    }
-}
 
 /// The arrays of these names that a `.npz` file has, on the CPU, in the types that they are stored in: bytes, 32-bit and 64-bit whole numbers and
 /// floats.
@@ -53,7 +43,7 @@ pub(crate) struct Archive<'a> {
 }
 
 impl<'a> Archive<'a> {
-    fn open(path: &Path, file: &'a MappedFile, limit_bytes: usize) -> Result<Self> {
+    pub(crate) fn open(path: &Path, file: &'a MappedFile, limit_bytes: usize) -> Result<Self> {
         let at = path.display().to_string();
         let archive = ZipArchive::new(Cursor::new(file.bytes()))
             .map_err(|e| Error::format(&at, format!("not a whole .npz file: {e}"), REMEDY))?;

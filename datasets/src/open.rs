@@ -17,9 +17,12 @@
 //! | `FILE.npz`, `.mtx`, `….gz`, `.h5ad`, `.h5`, a folder of 10x Genomics | sparse matrices: [`sparse`](crate::sparse)                   |
 //! | `FILE-ubyte`, `….gz`       | one idx file                                                                           |
 //!
+//! [`csv`], [`parquet`], [`image_folder`] and the like open one form each, whatever names end in.
+//!
 //! A name wins over a path; write `./mnist` for a folder of that name. Plain files are mapped, not read: they must not be
 //! changed while in use. Decoded rows live in memory up to [`DataOptions::memory_bytes`], then in a temporary file.
 use crate::decode::AnyImages;
+use crate::formats::{Format, format_of};
 use crate::options::DataOptions;
 use crate::{Dataset, Error, Result};
 use std::path::Path;
@@ -30,24 +33,48 @@ use std::path::Path;
 /// When `spec` is none of the forms, or what it names is missing, malformed or cannot be fetched. The message is one line
 /// that names the file and says what to do.
 pub fn open(spec: &str, options: &DataOptions) -> Result<Dataset> {
+    let path = Path::new(spec);
+    let may_be_text = path.is_dir() || crate::delimited::is_file_name(&spec.to_ascii_lowercase());
+    opened(spec, may_be_text && !is_name(spec), options, || {
+        if is_name(spec) {
+            options.refuse_subset(format_args!("data '{spec}'"))?;
+        }
+        match spec {
+            "mnist-sample" => crate::embedded::mnist_sample(),
+            "natural-images" => Err(Error::format(
+                "data 'natural-images'",
+                "is a set of photographs, whose crops or patches are rows",
+                "ask for crops, or write ./natural-images for a folder",
+            )),
+            _ if is_of_hub(spec) => of_hub(spec, options),
+            _ if path.is_dir() => crate::folder::open(path, options),
+            _ => {
+                options.refuse_subset(format_args!("data '{spec}'"))?;
+                of_file(path, format_of(path)?, options)
+            }
+        }
+    })
+}
+
+/// What `read` gives, with what holds for all data sets.
+fn opened(
+    spec: &str,
+    may_be_text: bool,
+    options: &DataOptions,
+    read: impl FnOnce() -> Result<Dataset>,
+) -> Result<Dataset> {
     if options.max_rows == Some(0) {
         return Err(Error::Argument("data: max_rows must be at least 1, got 0".to_owned()));
     }
     check_revision(spec, options)?;
-    check_table_options(spec, options)?;
-    let dataset = match spec {
-        "mnist-sample" => crate::embedded::mnist_sample()?,
-        "natural-images" => {
-            return Err(Error::format(
-                "data 'natural-images'",
-                "is a set of photographs, whose crops or patches are rows",
-                "ask for crops (--crop), or write ./natural-images for a folder",
-            ));
-        }
-        _ if is_of_hub(spec) => of_hub(spec, options)?,
-        _ => open_path(spec, options)?,
-    };
-    let mut dataset = truncate(dataset, options)?;
+    if (options.header.is_some() || options.separator.is_some()) && !may_be_text {
+        return Err(Error::format(
+            format!("data '{spec}'"),
+            "is no table in text, which alone has a header and a separator",
+            "leave out `DataOptions::header` and `DataOptions::separator`",
+        ));
+    }
+    let mut dataset = truncate(read()?, options)?;
     dataset.name = spec.to_owned();
     if !options.reads_labels() {
         for split in std::iter::once(&mut dataset.train).chain(&mut dataset.test) {
@@ -66,6 +93,68 @@ pub fn open(spec: &str, options: &DataOptions) -> Result<Dataset> {
     Ok(dataset)
 }
 
+/// Opens a file, with another beside it to test on where the options name one.
+fn of_file(path: &Path, format: Format, options: &DataOptions) -> Result<Dataset> {
+    let mut dataset = match format.has_splits {
+        true => (format.read)(path, options)?,
+        false => crate::beside::with_test_file(path, options, format)?,
+    };
+    if (format.has_scale)(&dataset) {
+        dataset.note_scale()?;
+    }
+    Ok(dataset)
+}
+
+/// Doors for files of one format each, whatever their names end in.
+macro_rules! doors {
+    ($($(#[$doc:meta])* $name:ident: $format:ident;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// Those of [`open`].
+        pub fn $name(path: impl AsRef<Path>, options: &DataOptions) -> Result<Dataset> {
+            let (path, format) = (path.as_ref(), crate::formats::$format);
+            let spec = path.display().to_string();
+            opened(&spec, format.is_text, options, || {
+                options.refuse_subset(format_args!("data '{spec}'"))?;
+                of_file(path, format, options)
+            })
+        }
+    )*};
+}
+
+doors! {
+    /// Opens a table in text, plain or `.gz`.
+    csv: CSV;
+    /// Opens a file of parquet.
+    parquet: PARQUET;
+    /// Opens an array of NumPy, `.npy`.
+    npy: NPY;
+    /// Opens an archive of NumPy, `.npz`, of arrays or of a sparse matrix.
+    npz: NPZ;
+    /// Opens a file of safetensors.
+    safetensors: SAFETENSORS;
+    /// Opens a file of idx, plain or `.gz`, with the labels beside it.
+    idx: IDX;
+    /// Opens a matrix of Matrix Market, plain or `.gz`.
+    matrix_market: MATRIX_MARKET;
+    /// Opens a file of HDF5: of AnnData or 10x Genomics.
+    hdf5: HDF5;
+}
+
+/// Opens a folder of images, whatever else lies in it.
+///
+/// # Errors
+/// Those of [`open`].
+pub fn image_folder(path: impl AsRef<Path>, options: &DataOptions) -> Result<Dataset> {
+    let path = path.as_ref();
+    let spec = path.display().to_string();
+    opened(&spec, false, options, || {
+        options.refuse_subset(format_args!("data '{spec}'"))?;
+        crate::folder::open_images(path, options)
+    })
+}
+
 /// Whether `spec` is the name of a data set, which wins over a path of the same name.
 pub fn is_name(spec: &str) -> bool {
     matches!(spec, "mnist-sample" | "natural-images") || is_of_hub(spec)
@@ -81,27 +170,10 @@ fn check_revision(spec: &str, options: &DataOptions) -> Result<()> {
         Some(revision) if !is_of_hub(spec) => Err(Error::format(
             format!("data '{spec}'"),
             format!("only data of the hub have revisions, got {revision}"),
-            "leave out the option for the revision",
+            "leave out `DataOptions::revision`",
         )),
         _ => Ok(()),
     }
-}
-
-/// Refuses what is said of tables in text, or of one of several sets, where there are none.
-fn check_table_options(spec: &str, options: &DataOptions) -> Result<()> {
-    let at = format!("data '{spec}'");
-    if is_name(spec) {
-        options.refuse_subset(&at)?;
-    }
-    let may_be_text = Path::new(spec).is_dir() || crate::delimited::is_file_name(&spec.to_ascii_lowercase());
-    if (options.header.is_some() || options.separator.is_some()) && (is_name(spec) || !may_be_text) {
-        return Err(Error::format(
-            at,
-            "is no table in text, which alone has a header and a separator",
-            "leave out --header and --separator",
-        ));
-    }
-    Ok(())
 }
 
 /// A data set of the hub, by its name or `hub:OWNER/NAME`.
@@ -152,59 +224,4 @@ fn truncate(mut dataset: Dataset, options: &DataOptions) -> Result<Dataset> {
         dataset.test = dataset.test.map(|test| test.take(max)).transpose()?;
     }
     Ok(dataset)
-}
-
-#[cfg(feature = "hdf5")]
-use crate::sparse::hdf5::open as open_hdf5;
-
-#[cfg(not(feature = "hdf5"))]
-fn open_hdf5(path: &Path, _: &DataOptions) -> Result<Dataset> {
-    Err(Error::without(path.display(), "HDF5", "hdf5"))
-}
-
-fn open_path(spec: &str, options: &DataOptions) -> Result<Dataset> {
-    let path = Path::new(spec);
-    if path.is_dir() {
-        return crate::folder::open(path, options);
-    }
-    options.refuse_subset(format_args!("data '{spec}'"))?;
-    let reader = file_reader(path)?;
-    let lower = spec.to_ascii_lowercase();
-    let ends = |endings: &[&str]| endings.iter().any(|ending| lower.ends_with(ending));
-    let mut dataset = match ends(&[".npz", ".safetensors"]) {
-        // Splits are arrays of the file.
-        true => reader(path, options)?,
-        false => crate::beside::with_test_file(path, options, reader)?,
-    };
-    if ends(&[".npy", ".npz", ".safetensors"]) || ends(&[".parquet"]) && dataset.is_of_vectors() {
-        dataset.note_scale()?;
-    }
-    Ok(dataset)
-}
-
-/// Opens a file.
-pub(crate) type FileReader = fn(&Path, &DataOptions) -> Result<Dataset>;
-
-/// What opens a file, by its name.
-pub(crate) fn file_reader(path: &Path) -> Result<FileReader> {
-    let lower = path.display().to_string().to_ascii_lowercase();
-    Ok(if lower.ends_with(".npy") {
-        crate::npy::open
-    } else if lower.ends_with(".npz") {
-        crate::npz::open
-    } else if lower.ends_with(".safetensors") {
-        crate::tensors::open
-    } else if lower.ends_with(".parquet") {
-        crate::table::open
-    } else if crate::delimited::is_file_name(&lower) {
-        crate::delimited::open
-    } else if crate::sparse::market::is_file_name(&lower) {
-        crate::sparse::market::open
-    } else if lower.ends_with(".h5ad") || lower.ends_with(".h5") {
-        open_hdf5
-    } else if crate::idx::is_idx_name(&lower) {
-        crate::idx::open_file
-    } else {
-        return Err(Error::UnknownSpec { spec: path.display().to_string() });
-    })
 }

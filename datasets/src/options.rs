@@ -1,16 +1,13 @@
 //! How a data set is read.
 use crate::{Centre, Error, Result};
-
-/// The forms that [`open`](mod@crate::open) takes, for messages and help texts.
-pub const FORMS: &str = "mnist-sample, mnist, fashion-mnist, hub:OWNER/NAME[@REVISION], a folder of idx files, images, parquet files, \
-                         tables, arrays or 10x Genomics, or a file .npy, .npz, .safetensors, .parquet, .csv[.gz], .tsv[.gz], .txt[.gz], .mtx[.gz], \
-                         .h5ad, .h5 or -ubyte[.gz]";
+use serde::{Deserialize, Serialize};
 
 /// What [`DataOptions::labels`] says where labels are not to be read.
 pub const NO_LABELS: &str = "none";
 
 /// What to make of images.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Colour {
     /// Grey images give one plane, colour images three; they may not be mixed. Palettes are looked up.
     #[default]
@@ -22,7 +19,8 @@ pub enum Colour {
 }
 
 /// How to read a data set; each field has a default that fits the usual files.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct DataOptions {
     /// Columns (hub, parquet, csv; several separated by commas) or array (safetensors, npz) of the rows.
     ///
@@ -74,17 +72,17 @@ impl DataOptions {
 
     /// Refuses a choice of columns where there are none; `holds` says what there is.
     pub(crate) fn refuse_columns(&self, at: impl std::fmt::Display, holds: &str) -> Result<()> {
-        refuse(at, holds, &self.features, "columns (--data-columns)")
+        refuse(at, holds, &self.features, "features")
     }
 
     /// Refuses a choice of labels where there is none; `holds` says what there is.
     pub(crate) fn refuse_labels(&self, at: impl std::fmt::Display, holds: &str) -> Result<()> {
-        refuse(at, holds, &self.named_labels().map(str::to_owned), "labels (--label-column)")
+        refuse(at, holds, &self.named_labels().map(str::to_owned), "labels")
     }
 
     /// Refuses a choice among sets where there is one.
     pub(crate) fn refuse_subset(&self, at: impl std::fmt::Display) -> Result<()> {
-        refuse(at, "holds one set", &self.subset, "set (--subset)")
+        refuse(at, "holds one set", &self.subset, "subset")
     }
 
     /// The labels that were chosen by name.
@@ -109,7 +107,7 @@ fn refuse(at: impl std::fmt::Display, holds: &str, name: &Option<String>, option
         Some(name) => Err(Error::format(
             at,
             format!("{holds}, and nothing to choose by '{name}'"),
-            format!("leave out the option for the {option}"),
+            format!("leave out `DataOptions::{option}`"),
         )),
     }
 }

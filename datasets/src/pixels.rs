@@ -1,8 +1,9 @@
 //! One encoded image to planes of values.
-use crate::decode::{Form, Pixels, Values};
-use crate::guard::quietly;
+use crate::form::{Form, Pixels, Values};
+use crate::guard::caught;
 use crate::options::Colour;
-use crate::tiff::{PageReader, impossible_count};
+pub(crate) use crate::tiff::pages;
+use crate::tiff::{PageReader, grey_floats, impossible_count};
 use crate::{Error, ImageShape, Result};
 use image::metadata::Orientation;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageError, ImageReader, ImageResult, Limits};
@@ -20,12 +21,21 @@ const BYTES_PER_BYTE: u64 = 1024;
 /// A damaged header may announce an image of gigabytes in a file of nothing: what is decoded is held to 32 MiB and a further
 /// 1 KiB for each byte of the file, and so is the memory of those decoders that can be told.
 pub(crate) fn decode(at: &str, bytes: &[u8], page: Option<u64>, colour: Colour) -> Result<Pixels> {
-    Ok(pixels(checked(at, bytes, page, || limited(bytes, page))?, colour))
+    checked(at, bytes, page, || match grey_floats(bytes, page, limit_bytes(bytes), true) {
+        None => Ok(pixels(limited(bytes, page)?, colour)),
+        Some((shape, values)) => {
+            let form = of_grey_floats(shape, colour);
+            Ok(Pixels { form, values: Values::Floats(values.repeat(form.shape.channels)) })
+        }
+    })
 }
 
 /// What [`decode`] would give, by the header alone.
 pub(crate) fn form(at: &str, bytes: &[u8], page: Option<u64>, colour: Colour) -> Result<Form> {
     checked(at, bytes, page, || {
+        if let Some((shape, _)) = grey_floats(bytes, page, limit_bytes(bytes), false) {
+            return Ok(of_grey_floats(shape, colour));
+        }
         let (decoder, orientation) = decoder(bytes, page)?;
         let ((width, height), kind) = (decoder.dimensions(), decoder.color_type());
         let (height, width) = if is_turned(orientation) { (width, height) } else { (height, width) };
@@ -33,6 +43,12 @@ pub(crate) fn form(at: &str, bytes: &[u8], page: Option<u64>, colour: Colour) ->
         let shape = ImageShape { height: height as usize, width: width as usize, channels };
         Ok(Form { shape, deep: is_deep(kind) })
     })
+}
+
+/// Grey floats, as they are; in colour the same plane three times.
+fn of_grey_floats(shape: ImageShape, colour: Colour) -> Form {
+    let channels = if colour == Colour::Rgb { 3 } else { 1 };
+    Form { shape: ImageShape { channels, ..shape }, deep: true }
 }
 
 /// Decodes an image file with the checks of data sets, turned as it says: what a damaged header claims is not allocated, and a decoder that
@@ -55,7 +71,7 @@ fn checked<T>(at: &str, bytes: &[u8], page: Option<u64>, read: impl FnOnce() -> 
         )));
     }
     // Version 0.18 of the `png` crate panics on some palettes; others may on what nobody has thought of yet.
-    match quietly(read) {
+    match caught(read) {
         Some(Ok(read)) => Ok(read),
         Some(Err(ImageError::Limits(_))) => Err(refused(format!(
             "cannot be decoded as an image: {} bytes say that they are more than {} MiB of pixels, or more than {MAX_SIDE} in a \

@@ -9,7 +9,8 @@
 //! compares rows by their differences loses nothing by a centre.
 use crate::sink::RowSink;
 use crate::source::check_read;
-use crate::{Result, RowType, Source};
+use crate::{Result, Rounding, RowType, Source};
+use serde::{Deserialize, Serialize};
 use std::sync::{Arc, OnceLock};
 
 /// Values from which centres are found.
@@ -21,7 +22,8 @@ const TOLD: f64 = 1e-4;
 
 /// What is subtracted from the columns of f64 data before rounding. The first data that are read with it decide, unless it is given; a column that
 /// f32 holds well gets 0. Clones share it, so that all splits of a data set have the same.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(from = "Option<Vec<f64>>", into = "Option<Vec<f64>>")]
 pub struct Centre(Arc<OnceLock<Vec<f64>>>);
 
 impl Centre {
@@ -36,6 +38,18 @@ impl Centre {
     }
 }
 
+impl From<Option<Vec<f64>>> for Centre {
+    fn from(values: Option<Vec<f64>>) -> Self {
+        values.map_or_else(Self::default, Self::new)
+    }
+}
+
+impl From<Centre> for Option<Vec<f64>> {
+    fn from(centre: Centre) -> Self {
+        centre.0.get().cloned()
+    }
+}
+
 impl PartialEq for Centre {
     /// Whether they are one.
     fn eq(&self, other: &Self) -> bool {
@@ -44,15 +58,6 @@ impl PartialEq for Centre {
 }
 
 impl Eq for Centre {}
-
-/// What became of values in f64.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Rounding {
-    /// What was subtracted from each column; empty where nothing was.
-    pub centre: Vec<f64>,
-    /// The column that loses most by rounding to f32, and the deviation of its errors in deviations of the column, where that is more than 1e-4.
-    pub cost: Option<(usize, f64)>,
-}
 
 /// Rows that know of it.
 #[derive(Debug)]

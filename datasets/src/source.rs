@@ -1,5 +1,6 @@
 //! Where rows come from: the [`Source`] trait, and the sources that live in memory.
-use crate::{Error, Result, Rounding, SparseBlock};
+use crate::sparse::block::SparseBlock;
+use crate::{Error, Result};
 use candle::DType;
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -37,6 +38,15 @@ impl RowType {
             Self::F32 => 1.,
         }
     }
+}
+
+/// What became of values in f64.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rounding {
+    /// What was subtracted from each column; empty where nothing was.
+    pub centre: Vec<f64>,
+    /// The column that loses most by rounding to f32, and the deviation of its errors in deviations of the column, where that is more than 1e-4.
+    pub cost: Option<(usize, f64)>,
 }
 
 /// Rows of equal length that can be read in any order.

@@ -5,6 +5,10 @@
 //!
 //! Version 0.11 of the `tiff` crate takes memory for as many values as a field says that it has, up to 256 MiB and before a limit can
 //! be set. In a file that is whole, each value takes a byte or more.
+use crate::ImageShape;
+use ::tiff::ColorType;
+use ::tiff::decoder::{Decoder, DecodingResult, Limits};
+use ::tiff::tags::{SampleFormat, Tag};
 use std::io::{BufRead, Read, Seek, SeekFrom};
 
 /// Pages that a file may have.
@@ -103,6 +107,38 @@ pub(crate) fn impossible_count(bytes: &[u8], page: Option<u64>) -> Option<u64> {
     let at = page.or_else(|| layout.number(layout.first(), layout.width))?;
     let count = layout.directory(at)?.most_values;
     (count > bytes.len() as u64).then_some(count)
+}
+
+/// A page of grey floats, which `image` does not decode, and its values if they are wanted; `limit_bytes` is what they may take. None for
+/// all others, for damaged ones and for those that are to be turned.
+pub(crate) fn grey_floats(
+    bytes: &[u8],
+    page: Option<u64>,
+    limit_bytes: u64,
+    with_values: bool,
+) -> Option<(ImageShape, Vec<f32>)> {
+    Layout::of(bytes)?;
+    let mut limits = Limits::default();
+    limits.decoding_buffer_size = usize::try_from(limit_bytes).ok()?;
+    let mut decoder = Decoder::new(PageReader::new(bytes, page)).ok()?.with_limits(limits);
+    let formats: Vec<u16> = decoder.find_tag_unsigned_vec(Tag::SampleFormat).ok()??;
+    let orientation: Option<u16> = decoder.find_tag_unsigned(Tag::Orientation).ok()?;
+    let is_grey = matches!(decoder.colortype().ok()?, ColorType::Gray(16 | 32 | 64));
+    if !is_grey || formats != [SampleFormat::IEEEFP.to_u16()] || orientation.is_some_and(|turn| turn != 1) {
+        return None;
+    }
+    let (width, height) = decoder.dimensions().ok()?;
+    let shape = ImageShape::grey(height as usize, width as usize);
+    if !with_values {
+        return Some((shape, Vec::new()));
+    }
+    let values = match decoder.read_image().ok()? {
+        DecodingResult::F16(values) => values.into_iter().map(f32::from).collect(),
+        DecodingResult::F32(values) => values,
+        DecodingResult::F64(values) => values.into_iter().map(|x| x as f32).collect(),
+        _ => return None,
+    };
+    (values.len() == shape.n_features()).then_some((shape, values))
 }
 
 /// A file of which the header leads to one of its pages.

@@ -102,8 +102,8 @@ fn a_first_line_of_numbers_or_gaps_is_a_row_and_no_header() -> TestResult {
     assert_eq!(refusal("1,\n3,4\n")?, format!("DIR/x.csv, column 1: line 1 {no_value}"));
     assert_eq!(
         refusal("NA,1\n3,4\n")?,
-        "DIR/x.csv, column 0: line 1 is 'NA', want a number; correct it, or choose columns by the option for them \
-         (--data-columns)"
+        "DIR/x.csv, column 0: line 1 is 'NA', want a number; correct it, or choose columns by \
+         `DataOptions::features`"
     );
     assert_eq!(refusal("a,b\n")?, "DIR/x.csv: holds no rows of numbers; give at least one");
     assert_eq!(refusal("")?, "DIR/x.csv: holds no rows of numbers; give at least one");
@@ -116,7 +116,7 @@ fn a_first_line_of_numbers_or_gaps_is_a_row_and_no_header() -> TestResult {
 
 #[test]
 fn a_value_that_is_no_number_is_named_by_line_and_column() -> TestResult {
-    let fix = "; correct it, or choose columns by the option for them (--data-columns)";
+    let fix = "; correct it, or choose columns by `DataOptions::features`";
     for end in ["\n", "\r\n"] {
         for last in [end, ""] {
             let text = format!("a,b\n1,2\n\n3,x7{last}").replace('\n', end);
@@ -135,7 +135,7 @@ fn a_value_that_is_no_number_is_named_by_line_and_column() -> TestResult {
     }
     assert_eq!(
         refusal("1,2\n3,4\n5,6,7\n")?,
-        "DIR/x.csv: line 3 has 3 fields, the first has 2; give each line as many, or say what parts them (--separator)"
+        "DIR/x.csv: line 3 has 3 fields, the first has 2; give each line as many, or say what parts them by `DataOptions::separator`"
     );
     assert_eq!(
         refusal_with(b"a,b\n1,2\n3,\xff\n", DataOptions::default())?,
@@ -187,8 +187,8 @@ fn columns_that_do_not_exist() -> TestResult {
     );
     assert_eq!(
         refusal("label\n1\n2\n")?,
-        "DIR/x.csv: has no column of numbers beside the labels; choose columns by the options for them (--data-columns, \
-         --label-column), or say what parts them (--separator)"
+        "DIR/x.csv: has no column of numbers beside the labels; choose columns by `DataOptions::features` and \
+         `DataOptions::labels`, or say what parts them by `DataOptions::separator`"
     );
     Ok(())
 }

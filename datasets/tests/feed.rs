@@ -300,26 +300,11 @@ fn feed_says_what_is_wrong() -> TestResult {
 #[test]
 fn labels_of_another_number_than_rows_are_refused_and_not_read() {
     let rows = candle::Tensor::zeros((100, 3), DType::F32, &Device::Cpu).unwrap();
-    let split = Split { labels: Some(Arc::from([0u32, 1])), ..Split::from_tensor(&rows).unwrap() };
+    let split = Split { labels: Some(Arc::from([0u32, 1])), ..Split::from_tensors(&rows, None).unwrap() };
     let want = Split::from_f32(vec![0.; 300], 3, Some(vec![0, 1])).map(drop).unwrap_err().to_string();
     for result in
         [Feed::new(&split, &Device::Cpu, FeedConfig::new(10, 0)).map(drop), split.select(&[5, 99]).map(drop)]
     {
         assert_eq!(result.unwrap_err().to_string(), want);
-    }
-}
-
-#[test]
-fn tensors_whose_values_f32_does_not_hold_are_no_rows() {
-    // 2^24 + 1 would become 2^24.
-    let whole = candle::Tensor::new(&[[16_777_217i64, 1]], &Device::Cpu).unwrap();
-    for rows in [whole.clone(), whole.to_dtype(DType::U32).unwrap()] {
-        let refused = Split::from_tensor(&rows).map(drop).unwrap_err().to_string();
-        let want = format!("Split::from_tensor: rows must be u8 or of a float type, got {:?}", rows.dtype());
-        assert!(refused.contains(&want), "{refused}");
-    }
-    for dtype in [DType::U8, DType::F16, DType::BF16, DType::F32, DType::F64] {
-        let rows = candle::Tensor::zeros((2, 3), dtype, &Device::Cpu).unwrap();
-        assert_eq!(Split::from_tensor(&rows).unwrap().n_features(), 3);
     }
 }

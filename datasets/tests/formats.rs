@@ -277,7 +277,7 @@ fn images_in_the_folder_itself_are_rows_without_labels() -> TestResult {
     assert_eq!(
         message(open_with(&dir.path().join("train"), options), dir.path()),
         "DIR/train: a folder of images has its labels in the names of its sub-folders, one for each class, and nothing to \
-         choose by 'y'; leave out the option for the labels (--label-column)"
+         choose by 'y'; leave out `DataOptions::labels`"
     );
     Ok(())
 }

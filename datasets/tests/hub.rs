@@ -219,7 +219,7 @@ fn configurations_splits_and_shards_are_found_by_listing() -> TestResult {
     let run = |endpoint: &str, extra: &[(&str, &str)]| run(endpoint, home.path(), spec, extra);
     assert_eq!(
         run(&server.endpoint, &[])?,
-        "hub some/data: has several configurations: big, small; choose one by the option for the config"
+        "hub some/data: has several configurations: big, small; choose one by `DataOptions::config`"
     );
     let missing = [("CHANDLERY_TEST_CONFIG", "huge")];
     assert_eq!(run(&server.endpoint, &missing)?, "hub some/data: no config 'huge'; there are: big, small");

@@ -71,6 +71,26 @@ fn each_page_of_a_tiff_is_an_image_with_the_label_of_its_file() -> TestResult {
     Ok(())
 }
 
+#[test]
+fn a_tiff_of_grey_floats_is_read_as_it_is_and_a_damaged_one_refused() -> TestResult {
+    use ::tiff::encoder::{TiffEncoder, colortype::Gray32Float};
+    let values = [0.5f32, -2., 1e6, 0., 0.25, 3.];
+    let mut file = std::io::Cursor::new(Vec::new());
+    let mut encoder = TiffEncoder::new(&mut file)?;
+    encoder.write_image::<Gray32Float>(3, 2, &values)?;
+    encoder.write_image::<Gray32Float>(3, 2, &values.map(|x| -x))?;
+    let file = file.into_inner();
+    let dir = folder(&[("x.tif", file.clone())])?;
+    let data = open_path(dir.path())?;
+    assert_eq!((data.image(), data.train.n_samples()), (Some(ImageShape::grey(2, 3)), 2));
+    assert_eq!(all_rows(data.train.rows.as_ref())?, f32s(&[values, values.map(|x| -x)].concat()));
+    let rgb = DataOptions { colour: Colour::Rgb, max_rows: Some(1), ..DataOptions::default() };
+    assert_eq!(all_rows(open_with(dir.path(), rgb)?.train.rows.as_ref())?, f32s(&values.repeat(3)));
+    let dir = folder(&[("x.tif", file[..file.len() / 2].to_vec())])?;
+    assert!(message(open_path(dir.path()), dir.path()).contains("cannot be decoded as an image"));
+    Ok(())
+}
+
 fn small_like(page: &Page) -> Page {
     Page { subfile: page.subfile, ..Page::grey(page.width, page.height, &page.pixels) }
 }

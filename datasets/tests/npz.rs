@@ -98,12 +98,12 @@ fn arrays_that_no_name_tells_apart_ask_for_the_option() -> TestResult {
     assert_eq!(
         refusal(&npz(&arrays, false)?, DataOptions::default())?,
         "DIR/x.npz: no array is called x, x_train, data, features or the like, and not one alone has rows; there are: first, n, \
-         second; name the array of the rows by the option for the columns (--data-columns)"
+         second; name the array of the rows by `DataOptions::features`"
     );
     assert_eq!(
         refusal(&npz(&[], false)?, DataOptions::default())?,
         "DIR/x.npz: no array is called x, x_train, data, features or the like, and not one alone has rows; there are: none; name \
-         the array of the rows by the option for the columns (--data-columns)"
+         the array of the rows by `DataOptions::features`"
     );
     let wide = [arrays[0].clone(), arrays[2].clone()];
     assert_eq!(opened(&npz(&wide, true)?, DataOptions::default())?.train.n_samples(), 2);

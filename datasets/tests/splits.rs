@@ -114,7 +114,7 @@ fn splits_say_what_is_wrong() -> TestResult {
     );
     assert_eq!(
         message(Split::from_u8(vec![1, 2], 1, Some(vec![0])), nowhere),
-        "Split: 1 label for 2 rows; both files must describe the same samples"
+        "Split: 1 label for 2 rows; both must describe the same samples"
     );
     assert_eq!(
         message(Split::from_f32(vec![1., 2., 3., f32::NAN], 2, None), nowhere),

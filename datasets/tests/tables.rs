@@ -38,7 +38,7 @@ fn a_header_that_counts_the_columns_is_a_header() -> TestResult {
         let data = opened(text)?;
         assert_eq!(rows(&data)?, [[0.5, 0.25, 1.], [2., 3., 4.]], "{text}");
         assert_eq!(columns(&data), ["0", "1", "2"]);
-        assert!(says(&data, "--header no"), "{:?}", data.notes);
+        assert!(says(&data, "`DataOptions::header`"), "{:?}", data.notes);
     }
     // One column, of numbers that are not whole; labels above texts.
     assert_eq!(rows(&opened("0\n.5\n.25\n")?)?.len(), 2);
@@ -118,7 +118,7 @@ fn options_of_tables_are_refused_where_there_are_none() -> TestResult {
     let subset = DataOptions { subset: Some("letters".to_owned()), ..DataOptions::default() };
     for spec in ["mnist-sample", "x.csv"] {
         let text = message(chandlery_datasets::open(spec, &subset), std::path::Path::new("/nowhere"));
-        assert!(text.contains("holds one set") && text.contains("--subset"), "{text}");
+        assert!(text.contains("holds one set") && text.contains("`DataOptions::subset`"), "{text}");
     }
     let dir = tempfile::tempdir()?;
     std::fs::write(dir.path().join("x.csv"), "1,2\n3,4\n")?;
@@ -126,7 +126,7 @@ fn options_of_tables_are_refused_where_there_are_none() -> TestResult {
     let text = message(open_with(&dir.path().join("x.csv"), split), dir.path());
     assert_eq!(
         text,
-        "DIR/x.csv: is one file, and has no split train; leave out --train-split, or give the folder of the files"
+        "DIR/x.csv: is one file, and has no split train; leave out `DataOptions::train_split`, or give the folder of the files"
     );
     Ok(())
 }
@@ -317,7 +317,7 @@ fn files_beside_each_other_are_splits() -> TestResult {
     assert_eq!(
         message(open_with(dir.path(), test("turned")), dir.path()),
         "DIR/turned.csv: column 'b' stands where DIR/train.csv has 'a'; give the same columns in the same order, or choose them \
-         (--data-columns)"
+         by `DataOptions::features`"
     );
     let text = message(open_with(&dir.path().join("train.csv"), test("no")), dir.path());
     assert!(text.starts_with("DIR/train.csv: no split 'no'; there are: far.csv, "), "{text}");
@@ -340,7 +340,7 @@ fn arrays_beside_each_other_are_rows_and_labels() -> TestResult {
     std::fs::rename(dir.path().join("X_test.npy"), dir.path().join("X_two.npy"))?;
     assert_eq!(
         message(open_path(dir.path()), dir.path()),
-        "DIR: holds several tables or arrays, none called train: X_one.npy, X_two.npy; choose one with --train-split, or give one file"
+        "DIR: holds several tables or arrays, none called train: X_one.npy, X_two.npy; choose one with `DataOptions::train_split`, or give one file"
     );
     Ok(())
 }
@@ -366,7 +366,7 @@ fn several_sets_of_idx_files_are_listed_and_chosen() -> TestResult {
         }
         assert_eq!(
             message(open_path(dir.path()), dir.path()),
-            "DIR: holds 3 sets of idx files: balanced, digits, letters; choose one, such as --subset letters"
+            "DIR: holds 3 sets of idx files: balanced, digits, letters; choose one by `DataOptions::subset`, such as letters"
         );
         let subset = |name: &str| DataOptions { subset: Some(name.to_owned()), ..DataOptions::default() };
         for (name, value) in [("digits", 2u8), ("emnist-letters", 3)] {

@@ -90,7 +90,7 @@ impl Rows {
         }
         match &self.held {
             Held::Dense(raw) => {
-                let split = Split::from_tensor(&raw.to_device(&Device::Cpu)?)?;
+                let split = Split::from_tensors(raw, None)?;
                 Preparation::fit(&split, steps, seed)
             }
             Held::Sparse(split, _) => Preparation::fit(split, steps, seed),

@@ -24,7 +24,7 @@ pub(crate) mod vector;
 pub use binarize::{bernoulli, bernoulli_into_, bernoulli_into_reference};
 pub use device::{cuda_device, device_name, free_memory, most_memory};
 pub use draw::{Draws, normal, normal_, uniform, uniform_};
-pub use philox::Philox;
+pub use philox::{Philox, PhiloxRng};
 pub use replay::Replay;
 pub use scalars::{advance_, raise_to_largest_, set_scalars_};
 pub use upload::ChunkUpload;

@@ -28,6 +28,7 @@
 //! assert_eq!(draws.bits(6), draws.block(1)[2]);
 //! assert_eq!(draws.advanced(10).bits(0), draws.bits(12));
 //! ```
+use rand_core::{RngCore, SeedableRng};
 use std::collections::HashMap;
 
 const M0: u32 = 0xD251_1F53;
@@ -122,6 +123,11 @@ impl Philox {
         drawn
     }
 
+    /// The words from here on, for what draws from a `rand` generator.
+    pub const fn rng(self) -> PhiloxRng {
+        PhiloxRng { place: self, words: [0; 4], n_used: 4 }
+    }
+
     #[inline(always)]
     fn words(&self, index: u64) -> [u32; 4] {
         let at = self.offset.wrapping_add(index);
@@ -150,6 +156,85 @@ impl Philox {
             out[3][b] = c[3];
         }
         out
+    }
+}
+
+/// The words of a [`Philox`] in order, as a generator of `rand`: its distributions and shuffles draw from it.
+///
+/// `next_u32` gives `bits(0)`, `bits(1)`, …; a `u64` is two of these, the low word first, and bytes are those of words from the lowest on. What
+/// a distribution makes of them is up to the version of `rand`.
+///
+/// ```
+/// use chandlery_ops::Philox;
+/// use rand::{Rng, RngCore, seq::SliceRandom};
+/// let place = Philox::new(7, 0);
+/// let mut rng = place.rng();
+/// assert_eq!([rng.next_u32(), rng.next_u32()], [place.bits(0), place.bits(1)]);
+/// let mut cards: Vec<u8> = (0..52).collect();
+/// cards.shuffle(&mut rng);
+/// assert!((0. ..1.).contains(&rng.random::<f64>()));
+/// // The next block on, where nothing was drawn yet.
+/// assert!(rng.place().offset > place.offset);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PhiloxRng {
+    /// The block after `words`.
+    place: Philox,
+    words: [u32; 4],
+    /// Words of them that were given.
+    n_used: usize,
+}
+
+impl PhiloxRng {
+    /// The first place of which nothing was drawn: what is left of a block is passed over.
+    pub const fn place(&self) -> Philox {
+        self.place
+    }
+}
+
+impl From<Philox> for PhiloxRng {
+    fn from(place: Philox) -> Self {
+        place.rng()
+    }
+}
+
+impl RngCore for PhiloxRng {
+    fn next_u32(&mut self) -> u32 {
+        if self.n_used == self.words.len() {
+            self.words = self.place.block(0);
+            self.place = self.place.skipped(1);
+            self.n_used = 0;
+        }
+        self.n_used += 1;
+        self.words[self.n_used - 1]
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        rand_core::impls::next_u64_via_u32(self)
+    }
+
+    fn fill_bytes(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(4) {
+            chunk.copy_from_slice(&self.next_u32().to_le_bytes()[..chunk.len()]);
+        }
+    }
+}
+
+/// From seed, stream and offset, eight bytes each, the lowest first. `seed_from_u64(seed)` is the start of stream 0.
+impl SeedableRng for PhiloxRng {
+    type Seed = [u8; 24];
+
+    fn from_seed(bytes: Self::Seed) -> Self {
+        let mut words = [0; 3];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        let [seed, stream, offset] = words;
+        Philox { seed, stream, offset }.rng()
+    }
+
+    fn seed_from_u64(seed: u64) -> Self {
+        Philox::new(seed, 0).rng()
     }
 }
 

@@ -1,7 +1,9 @@
 //! What fields are: numbers, texts or gaps; and what this says of the separator and of the first line.
-use super::lines::COMMENTS;
 use crate::labels::{LABELS, is_missing};
 use ::csv::StringRecord;
+
+/// What a comment begins with.
+pub(super) const COMMENTS: [u8; 2] = [b'#', b'%'];
 
 /// Lines that the separator is found by.
 const SAMPLE_LINES: usize = 20;

@@ -1,5 +1,5 @@
 //! Records of a file, one after the other: unpacked, without comments, parted by whatever parts them.
-use super::fields::separator_of;
+use super::fields::{COMMENTS, separator_of};
 use crate::options::DataOptions;
 use crate::{Error, Result};
 use ::csv::{ErrorKind, Reader, ReaderBuilder, StringRecord, Terminator, Trim};
@@ -15,9 +15,6 @@ const MAX_LINE: usize = 16 << 20;
 
 /// Bytes that are looked at for the separator.
 const HEAD_BYTES: u64 = 1 << 16;
-
-/// What a comment begins with.
-pub(super) const COMMENTS: [u8; 2] = [b'#', b'%'];
 
 /// Records of a file.
 pub(super) struct Lines {

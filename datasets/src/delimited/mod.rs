@@ -101,7 +101,7 @@ fn read(path: &Path, options: &DataOptions, no_labels: &[usize]) -> Result<Read>
                     line_of(&record),
                     count(record.len(), "field")
                 ),
-                "give each line as many, or say what parts them (--separator)",
+                "give each line as many, or say what parts them by `DataOptions::separator`",
             ));
         }
         row.clear();
@@ -154,7 +154,7 @@ fn header_of(
     };
     if found == Header::Counts {
         notes.push(
-            "the first line counts the columns and is taken for a header; --header no reads it as a row"
+            "the first line counts the columns and is taken for a header; `DataOptions::header` says whether it is one"
                 .to_owned(),
         );
     }

@@ -54,8 +54,8 @@ impl Plan {
             return Err(Error::format(
                 at,
                 "has no column of numbers beside the labels",
-                "choose columns by the options for them (--data-columns, --label-column), or say what parts them \
-                 (--separator)",
+                "choose columns by `DataOptions::features` and `DataOptions::labels`, or say what parts them by \
+                 `DataOptions::separator`",
             ));
         }
         Ok(plan)
@@ -156,11 +156,11 @@ impl Plan {
             None if field.is_empty() => ("has no value".to_owned(), "drop or fill rows with missing values"),
             None if line_of(record) == 1 && is_name(field) => (
                 format!("is '{}', want a number", shortened(field)),
-                "correct it, choose columns by the option for them (--data-columns), or say that it is a header (--header yes)",
+                "correct it, choose columns by `DataOptions::features`, or say by `DataOptions::header` that it is a header",
             ),
             None => (
                 format!("is '{}', want a number", shortened(field)),
-                "correct it, or choose columns by the option for them (--data-columns)",
+                "correct it, or choose columns by `DataOptions::features`",
             ),
         };
         let line = line_of(record);

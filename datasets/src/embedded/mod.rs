@@ -16,9 +16,10 @@
 //! assert_eq!(photographs.images().len(), 4);
 //! # Ok(()) }
 //! ```
-use crate::decode::{Pixels, Values, decode};
+use crate::form::{Pixels, Values};
 use crate::options::Colour;
-use crate::patches::{Image, ImageSet};
+use crate::patches::image_set::{Image, ImageSet};
+use crate::pixels::decode;
 use crate::{Dataset, Error, ImageShape, Result, Split};
 use flate2::read::GzDecoder;
 use std::io::Read;

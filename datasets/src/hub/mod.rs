@@ -17,11 +17,13 @@ mod download;
 mod failure;
 mod place;
 mod snapshot;
+mod wording;
 
 use crate::decode::AnyImages;
 use crate::options::DataOptions;
 use crate::table::{Shard, choose, open_files, open_images};
 use crate::{Dataset, Error, Result};
+use place::Kind;
 use snapshot::Repo;
 pub use snapshot::Snapshot;
 use std::path::{Path, PathBuf};
@@ -43,14 +45,6 @@ pub(crate) const FASHION_MNIST: Known = Known {
     train: "fashion_mnist/train/0000.parquet",
     test: "fashion_mnist/test/0000.parquet",
 };
-
-/// What a repository of the hub holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Model,
-    /// A data set, as parquet files.
-    Dataset,
-}
 
 /// The local files of a data set.
 struct Files {
@@ -97,7 +91,7 @@ impl Files {
         let shards: Vec<Shard> =
             files.iter().filter(|file| file.ends_with(".parquet")).map(|file| Shard::of(file)).collect();
         if shards.is_empty() {
-            return Err(failure::no_parquet(&repo.place));
+            return Err(wording::no_parquet(&repo.place));
         }
         if is_cache {
             complete(&repo.place.id, &shards)?;

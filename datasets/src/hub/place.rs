@@ -1,5 +1,4 @@
 //! Which repository, which of its revisions, and where the environment says that the hub and its cache are.
-use super::Kind;
 use crate::error::one_line;
 use crate::{Error, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -11,6 +10,14 @@ pub(super) const PARQUET: &str = "refs/convert/parquet";
 
 /// What a path of a URL must not hold as it stands; a `/` of a revision is one of them.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// What a repository of the hub holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Model,
+    /// A data set, as parquet files.
+    Dataset,
+}
 
 /// A revision of a repository.
 #[derive(Debug, Clone)]

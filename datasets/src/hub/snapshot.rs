@@ -1,10 +1,10 @@
 //! Files of one repository, all of one commit.
-use super::Kind;
 use super::cache::Folder;
 use super::client::{Client, Described};
 use super::download::bring;
-use super::failure::{Failure, offline, worded};
-use super::place::{Place, Settings, is_name, is_path};
+use super::failure::Failure;
+use super::place::{Kind, Place, Settings, is_name, is_path};
+use super::wording::{offline, worded};
 use crate::{Error, Result};
 use std::path::PathBuf;
 

@@ -63,6 +63,17 @@ impl Array {
         Self::within(path.display().to_string(), file, all)
     }
 
+    /// Values in C order at `place` of a file, of the type that NumPy writes as `descr`; `at` names them in errors.
+    pub(crate) fn new(
+        at: String,
+        file: MappedFile,
+        descr: String,
+        place: Range<usize>,
+        shape: Vec<usize>,
+    ) -> Self {
+        Self { at, file, descr, place, shape, order: Order::C }
+    }
+
     /// The array that is written as `.npy` at `place` of a file; `at` names it in errors.
     pub(crate) fn within(at: String, file: MappedFile, place: Range<usize>) -> Result<Self> {
         let bytes = file.bytes().get(place.clone()).unwrap_or_default();

@@ -33,7 +33,7 @@ pub(super) struct Number {
     pub(super) to_whole: Option<fn(&[u8]) -> i64>,
 }
 
-/// The type that NumPy writes as `descr`.
+/// The type that NumPy writes as `descr`, or `BF16`, which it does not have.
 pub(super) fn number(descr: &str) -> Option<Number> {
     /// The bytes of one value; slices that are passed have its size.
     fn bytes<const SIZE: usize>(b: &[u8]) -> [u8; SIZE] {
@@ -49,38 +49,30 @@ pub(super) fn number(descr: &str) -> Option<Number> {
         };
     }
     macro_rules! float {
-        ($t:ty, $from:ident, $to_f64:expr) => {
-            Number { size: size_of::<$t>(), to_f64: |b| $to_f64(<$t>::$from(bytes(b))), to_whole: None }
+        ($t:ty, $from:ident) => {
+            Number { size: size_of::<$t>(), to_f64: |b| f64::from(<$t>::$from(bytes(b))), to_whole: None }
         };
     }
-    Some(match descr {
-        "|b1" => Number {
-            size: 1,
-            to_f64: |b| f64::from(u8::from(b[0] != 0)),
-            to_whole: Some(|b| i64::from(b[0] != 0)),
-        },
-        "|u1" => whole!(u8, from_le_bytes),
-        "|i1" => whole!(i8, from_le_bytes),
-        "<u2" => whole!(u16, from_le_bytes),
-        ">u2" => whole!(u16, from_be_bytes),
-        "<i2" => whole!(i16, from_le_bytes),
-        ">i2" => whole!(i16, from_be_bytes),
-        "<u4" => whole!(u32, from_le_bytes),
-        ">u4" => whole!(u32, from_be_bytes),
-        "<i4" => whole!(i32, from_le_bytes),
-        ">i4" => whole!(i32, from_be_bytes),
-        "<u8" => whole!(u64, from_le_bytes),
-        ">u8" => whole!(u64, from_be_bytes),
-        "<i8" => whole!(i64, from_le_bytes),
-        ">i8" => whole!(i64, from_be_bytes),
-        "<f2" => float!(half::f16, from_le_bytes, half::f16::to_f64),
-        ">f2" => float!(half::f16, from_be_bytes, half::f16::to_f64),
-        "<f4" => float!(f32, from_le_bytes, f64::from),
-        ">f4" => float!(f32, from_be_bytes, f64::from),
-        "<f8" => float!(f64, from_le_bytes, std::convert::identity),
-        ">f8" => float!(f64, from_be_bytes, std::convert::identity),
-        _ => return None,
-    })
+    macro_rules! types {
+        ($($name:literal: $kind:ident $t:ty,)*) => {
+            match descr.split_at_checked(1)? {
+                $(("<" | "|", $name) => Some($kind!($t, from_le_bytes)),
+                (">", $name) => Some($kind!($t, from_be_bytes)),)*
+                ("|", "b1") => Some(Number {
+                    size: 1,
+                    to_f64: |b| f64::from(u8::from(b[0] != 0)),
+                    to_whole: Some(|b| i64::from(b[0] != 0)),
+                }),
+                ("B", "F16") => Some(float!(half::bf16, from_le_bytes)),
+                _ => None,
+            }
+        };
+    }
+    types! {
+        "u1": whole u8, "u2": whole u16, "u4": whole u32, "u8": whole u64,
+        "i1": whole i8, "i2": whole i16, "i4": whole i32, "i8": whole i64,
+        "f2": float half::f16, "f4": float f32, "f8": float f64,
+    }
 }
 
 /// How texts of one length are read from their bytes.

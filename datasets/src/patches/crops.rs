@@ -1,5 +1,7 @@
 //! Data sets of crops: windows of images whose training and test rows come from different images.
-use super::{ImageSet, PatchSampler, PatchSize};
+use super::image_set::ImageSet;
+use super::sampler::PatchSampler;
+use super::size::PatchSize;
 use crate::{Dataset, Result};
 
 /// Of so many images, the last is kept for test rows.

@@ -17,8 +17,11 @@
 //! # Ok(()) }
 //! ```
 mod crops;
-mod image_set;
+pub(crate) mod image_set;
+mod open;
 mod sampler;
+mod size;
 
 pub use image_set::{Image, ImageSet};
-pub use sampler::{PatchPlace, PatchSampler, PatchSize};
+pub use sampler::{PatchPlace, PatchSampler};
+pub use size::PatchSize;

@@ -1,10 +1,15 @@
 //! Fitting a preparation, step by step: each to the rows as the steps before it leave them.
+use super::chain::Preparation;
 use super::columns::{ColumnKind, Columns};
-use super::pca::{Principal, check_components};
+use super::krylov;
+use super::moments::Moments;
+use super::normalize::TutorialRescale;
+use super::pca::{Pca, Principal, check_components};
 use super::sparse::{self, sparse_in_order};
 use super::statistics::{RowStatistics, blocks, in_order};
-use super::step::{Mean, Step};
-use super::{Moments, Pca, Preparation, StepConfig, TutorialRescale, Whitening, krylov};
+use super::step::{Mean, Step, StepConfig};
+use super::whitening::Whitening;
+
 use crate::{Error, Result, Split};
 use candle::{Device, Tensor};
 
@@ -48,7 +53,7 @@ impl Preparation {
     /// # Errors
     /// As [`fit`](Self::fit), and when `rows` has another shape or type, or a value is NaN or infinite.
     pub fn fit_tensor(rows: &Tensor, steps: &[StepConfig], seed: u64) -> Result<Self> {
-        Self::fit(&Split::from_tensor(rows)?, steps, seed)?.to_device(rows.device())
+        Self::fit(&Split::from_tensors(rows, None)?, steps, seed)?.to_device(rows.device())
     }
 
     fn next_step(&self, split: Option<&Split>, step: &StepConfig, seed: u64) -> Result<Step> {

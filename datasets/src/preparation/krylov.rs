@@ -12,11 +12,11 @@
 //! Source: Golub and Underwood, "The block Lanczos method for computing eigenvalues", 1977; Wu and Simon, "Thick-restart Lanczos method for
 //! large symmetric eigenvalue problems", SIAM J. Matrix Anal. Appl. 22, 2000. Departure: products with the basis are kept, so that T needs no
 //! recurrence.
-use super::pca::symmetric_eigen;
 use crate::{Error, Result};
 use candle::{D, DType, Device, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::uniform;
+use nalgebra::{DMatrix, SymmetricEigen};
 
 /// Directions that are multiplied at once.
 pub(super) const BLOCK: usize = 16;
@@ -149,4 +149,22 @@ fn away(rows: &Tensor, basis: &Tensor) -> Result<Tensor> {
 
 fn dot(x: &[f64], y: &[f64]) -> f64 {
     x.iter().zip(y).map(|(x, y)| x * y).sum()
+}
+
+/// All eigenvalues of a symmetric matrix of `n` rows, descending, and its eigenvectors, one after the other.
+pub(super) fn symmetric_eigen(n: usize, matrix: Vec<f64>) -> Result<(Vec<f64>, Vec<f64>)> {
+    let matrix = DMatrix::from_vec(n, n, matrix);
+    // Two or three sweeps an eigenvalue are usual.
+    let max_sweeps = 100 * n;
+    let eigen = SymmetricEigen::try_new(matrix, f64::EPSILON, max_sweeps).ok_or_else(|| {
+        Error::Argument(format!(
+            "Pca: eigenvectors of a {n}x{n} covariance were not found in {max_sweeps} sweeps; scale the rows to about 1"
+        ))
+    })?;
+    let mut order: Vec<usize> = (0..n).collect();
+    order.sort_by(|&a, &b| eigen.eigenvalues[b].total_cmp(&eigen.eigenvalues[a]));
+    let values = order.iter().map(|&j| eigen.eigenvalues[j]).collect();
+    let vectors =
+        order.iter().flat_map(|&j| eigen.eigenvectors.column(j).iter().copied().collect::<Vec<_>>());
+    Ok((values, vectors.collect()))
 }

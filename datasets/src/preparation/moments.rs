@@ -6,7 +6,7 @@
 //! ```
 //! The join of Chan, Golub & LeVeque ("Updating formulae and a pairwise algorithm for computing sample variances", 1979)
 //! has no cancellation between large sums, so that the result does not depend on how far the data lie from 0.
-use super::rows_of;
+use super::checks::rows_of;
 use crate::{Error, Result};
 use candle::{DType, Device, Tensor};
 

@@ -1,5 +1,5 @@
 //! What is done to one patch at a time, and the tutorial's rescaling.
-use super::{applied_rows, rows_of};
+use super::checks::{applied_rows, rows_of, stored_number};
 use crate::{Error, Result};
 use candle::{DType, Device, Tensor};
 use std::collections::HashMap;
@@ -189,7 +189,7 @@ impl TutorialRescale {
     /// # Errors
     /// When the tensor is missing, or not one finite f64 of at least 0.
     pub fn from_tensors(tensors: &HashMap<String, Tensor>, prefix: &str) -> Result<Self> {
-        let deviation = super::stored_number(tensors, prefix, "deviation")?;
+        let deviation = stored_number(tensors, prefix, "deviation")?;
         Ok(Self { deviation })
     }
 }

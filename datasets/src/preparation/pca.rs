@@ -29,10 +29,11 @@
 //! # Ok(()) }
 //! ```
 use super::applied::Applied;
-use super::{Moments, applied_rows, krylov, rows_of, stored, stored_number};
+use super::checks::{applied_rows, rows_of, stored, stored_number};
+use super::krylov::{self, symmetric_eigen};
+use super::moments::Moments;
 use crate::{Error, Result};
 use candle::{DType, Device, Module, Tensor};
-use nalgebra::{DMatrix, SymmetricEigen};
 use std::collections::HashMap;
 
 /// Residuals of directions that are found by products with the covariance, in largest variances.
@@ -179,24 +180,6 @@ pub(super) fn check_components(at: &str, n_components: Option<usize>, n_features
         ))),
         _ => Ok(()),
     }
-}
-
-/// All eigenvalues of a symmetric matrix of `n` rows, descending, and its eigenvectors, one after the other.
-pub(super) fn symmetric_eigen(n: usize, matrix: Vec<f64>) -> Result<(Vec<f64>, Vec<f64>)> {
-    let matrix = DMatrix::from_vec(n, n, matrix);
-    // Two or three sweeps an eigenvalue are usual.
-    let max_sweeps = 100 * n;
-    let eigen = SymmetricEigen::try_new(matrix, f64::EPSILON, max_sweeps).ok_or_else(|| {
-        Error::Argument(format!(
-            "Pca: eigenvectors of a {n}x{n} covariance were not found in {max_sweeps} sweeps; scale the rows to about 1"
-        ))
-    })?;
-    let mut order: Vec<usize> = (0..n).collect();
-    order.sort_by(|&a, &b| eigen.eigenvalues[b].total_cmp(&eigen.eigenvalues[a]));
-    let values = order.iter().map(|&j| eigen.eigenvalues[j]).collect();
-    let vectors =
-        order.iter().flat_map(|&j| eigen.eigenvectors.column(j).iter().copied().collect::<Vec<_>>());
-    Ok((values, vectors.collect()))
 }
 
 /// Fitted principal components; the statistics are f64 on the CPU, rows are f32 or f64 on the device it was fitted or loaded for.

@@ -12,7 +12,7 @@
 //!
 //! Principal components are found by products with the covariance ([`krylov`](super::krylov)), each a pass over the same rows that dense ones
 //! are fitted to. A step of each row's own (row mean, contrast) makes the rows dense, block by block.
-use super::Preparation;
+use super::chain::Preparation;
 use super::krylov;
 use super::pca::{PASSES_TOLERANCE, Pca, Principal};
 use super::statistics::{MOST_ROWS, block_rows, in_order};

@@ -1,5 +1,5 @@
 //! Mean, spread and range of rows.
-use super::Preparation;
+use super::chain::Preparation;
 use crate::{Feed, FeedConfig, Result, Split};
 use candle::{DType, Device, Tensor};
 

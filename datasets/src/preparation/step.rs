@@ -1,9 +1,13 @@
 //! One step: what it is before it is fitted, and after.
 use super::applied::Applied;
+use super::checks::applied_rows;
 use super::columns::{Columns, log1p};
-use super::normalize::{by_blocks, contrast_normalized, of_row_sum, without_row_mean};
-use super::stored::Notes;
-use super::{CONTRAST_REGULARISER, Pca, TutorialRescale, Whitening, WhiteningConfig, WhiteningKind};
+use super::normalize::{
+    CONTRAST_REGULARISER, TutorialRescale, by_blocks, contrast_normalized, of_row_sum, without_row_mean,
+};
+use super::notes::Notes;
+use super::pca::Pca;
+use super::whitening::{Whitening, WhiteningConfig, WhiteningKind};
 use crate::{Error, Result};
 use candle::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
@@ -369,6 +373,6 @@ fn check_width(x: &Tensor, n_features: usize) -> Result<()> {
 }
 
 fn center(x: &Tensor, mean: &Mean) -> Result<Tensor> {
-    super::applied_rows("Preparation", "rows", x, Some(mean.fitted.elem_count()))?;
+    applied_rows("Preparation", "rows", x, Some(mean.fitted.elem_count()))?;
     Ok(x.broadcast_sub(mean.of(x)?)?)
 }

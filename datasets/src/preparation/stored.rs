@@ -4,57 +4,19 @@
 //! "preparation": {"byte_scale": 0.00392156862745098, "steps": [{"step": "row-mean"}, {"step": "pca", "n_features": 784, "n_components": 50}]}
 //! ```
 //! The numbers of step `i` are the tensors `preparation.i.mean`, `preparation.i.components` and so on, f64.
+use super::chain::Preparation;
+use super::checks::stored;
 use super::columns::{ColumnKind, Columns};
-use super::step::{Mean, Step};
-use super::{Pca, Preparation, StepConfig, TutorialRescale, Whitening, WhiteningKind, stored};
+use super::normalize::TutorialRescale;
+use super::notes::Notes;
+use super::pca::Pca;
+use super::step::{Mean, Step, StepConfig};
+use super::whitening::Whitening;
 use crate::{Error, Result, RowType};
 use candle::{Device, Tensor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 use std::collections::HashMap;
-
-/// What a configuration says of a step.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "step", rename_all = "kebab-case")]
-pub(super) enum Notes {
-    Scale {
-        factor: f64,
-    },
-    Center {
-        n_features: usize,
-    },
-    Standardise {
-        n_features: usize,
-    },
-    #[serde(rename = "minmax")]
-    MinMax {
-        n_features: usize,
-    },
-    Robust {
-        n_features: usize,
-    },
-    Log1p,
-    RowSum {
-        total: f64,
-    },
-    RowMean,
-    Contrast {
-        regulariser: f64,
-    },
-    Rescale {
-        deviation: f64,
-    },
-    Pca {
-        n_features: usize,
-        n_components: usize,
-    },
-    Whiten {
-        kind: WhiteningKind,
-        epsilon: f64,
-        n_features: usize,
-        n_components: usize,
-    },
-}
 
 #[derive(Serialize, Deserialize)]
 struct Written {

@@ -21,8 +21,9 @@
 //! their mean at `ε = 0`, make no infinities; the largest entry of each `e_j` is positive, so that signs do not depend on
 //! the solver.
 use super::applied::Applied;
+use super::checks::{applied_rows, rows_of, stored_number};
+use super::moments::Moments;
 use super::pca::{Principal, check_components};
-use super::{Moments, applied_rows, rows_of, stored_number};
 use crate::{Error, Result};
 use candle::{DType, Device, Module, Tensor};
 use serde::{Deserialize, Serialize};

@@ -9,7 +9,7 @@
 //! A matrix is a group of `data`, `indices`, `indptr` (csr or csc by its attribute), or a dense array. It is read a block at a time, twice
 //! where it is sparse.
 use super::{Extent, SparseRows, Take};
-use crate::guard::quietly;
+use crate::guard::caught;
 use crate::labels::{Classes, Labels, Texts};
 use crate::options::DataOptions;
 use crate::rounded::RoundedSink;
@@ -30,7 +30,7 @@ const MOST_CHUNK: usize = 256 << 20;
 
 /// Opens the file.
 pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
-    quietly(|| opened(path, options))
+    caught(|| opened(path, options))
         .unwrap_or_else(|| Err(damaged(&path.display().to_string(), "it is damaged")))
 }
 
@@ -55,7 +55,7 @@ fn opened(path: &Path, options: &DataOptions) -> Result<Dataset> {
                 "holds neither X nor the matrix of 10x Genomics; there are: {}",
                 [groups, datasets].concat().join(", ")
             ),
-            "name the rows by the option for the columns (--data-columns)",
+            "name the rows by `DataOptions::features`",
         )),
     }
 }
@@ -184,11 +184,7 @@ impl File<'_> {
         let array = self.array(path)?;
         let &[n, width] = array.shape.as_slice() else {
             let what = format!("has shape {:?}, want [n_samples, n_features]", array.shape);
-            return Err(Error::format(
-                &array.at,
-                what,
-                "name other rows by the option for the columns (--data-columns)",
-            ));
+            return Err(Error::format(&array.at, what, "name other rows by `DataOptions::features`"));
         };
         crate::mapped::check_extent(&array.at, n, width)?;
         let mut sink = RoundedSink::new(self.options.memory_limit(), self.options.centre.clone());

@@ -36,14 +36,6 @@ pub(crate) fn is_file_name(lower: &str) -> bool {
     lower.strip_suffix(".gz").unwrap_or(lower).ends_with(".mtx")
 }
 
-/// Opens the matrix: its rows, or its columns where barcodes lie beside it.
-pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Dataset> {
-    if let Some(tenx) = super::tenx::beside(path)? {
-        return tenx.open(options);
-    }
-    dataset(&path.display().to_string(), read(path, options)?, false, options)
-}
-
 /// A matrix as its file has it.
 pub(super) struct Matrix {
     pub(super) shape: [usize; 2],

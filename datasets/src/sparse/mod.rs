@@ -19,105 +19,22 @@
 //!
 //! A minibatch is dense. What a [`Preparation`](crate::Preparation) does to each value, and principal components, is done to the entries: see
 //! there. Entries that come more than once are summed. Counts stay counts: bytes are not divided by 255.
+pub(crate) mod block;
 #[cfg(feature = "hdf5")]
 pub(crate) mod hdf5;
 pub(crate) mod market;
 pub(crate) mod scipy;
 pub(crate) mod tenx;
 
+pub use block::SparseBlock;
+
 use crate::mapped::{MappedFile, check_extent};
 use crate::source::{check_indices, check_read};
-use crate::{Error, Result, RowType, Source, count};
+use crate::{Error, Result, RowType, Source, Split, count};
+use candle::{DType, Device, Tensor};
+use chandlery_ops::codes::SparseCodes;
 use rayon::prelude::*;
-
-/// Some sparse rows in memory; see the [module](self).
-#[derive(Debug, Clone, PartialEq)]
-pub struct SparseBlock {
-    n_features: usize,
-    offsets: Vec<usize>,
-    columns: Vec<u32>,
-    values: Vec<f32>,
-}
-
-impl SparseBlock {
-    /// Rows of `n_features` values by their entries, as the [module](self) says.
-    ///
-    /// # Errors
-    /// When the offsets do not ascend from 0 to the number of entries, columns of a row do not ascend below `n_features`, or a value is not
-    /// finite.
-    pub fn new(n_features: usize, offsets: Vec<usize>, columns: Vec<u32>, values: Vec<f32>) -> Result<Self> {
-        let refused = |what: String| Err(Error::Argument(format!("SparseBlock: {what}")));
-        if offsets.first() != Some(&0) || !offsets.is_sorted() || offsets.last() != Some(&columns.len()) {
-            return refused(format!(
-                "offsets must ascend from 0 to the number of entries, {}",
-                columns.len()
-            ));
-        }
-        if columns.len() != values.len() {
-            return refused(format!(
-                "columns and values must be as many, got {} and {}",
-                columns.len(),
-                values.len()
-            ));
-        }
-        let block = Self { n_features, offsets, columns, values };
-        for i in 0..block.n_samples() {
-            let (columns, values) = block.row(i);
-            if !columns.is_sorted_by(|a, b| a < b)
-                || columns.last().is_some_and(|&c| c as usize >= n_features)
-            {
-                return refused(format!("columns of row {i} must ascend below n_features = {n_features}"));
-            }
-            if let Some(e) = values.iter().position(|v| !v.is_finite()) {
-                let column = columns[e] as usize;
-                return Err(Error::NotFinite {
-                    at: "SparseBlock".to_owned(),
-                    row: i,
-                    column,
-                    value: values[e],
-                });
-            }
-        }
-        Ok(block)
-    }
-
-    /// Number of rows.
-    pub fn n_samples(&self) -> usize {
-        self.offsets.len().saturating_sub(1)
-    }
-
-    /// Values in a row.
-    pub fn n_features(&self) -> usize {
-        self.n_features
-    }
-
-    /// Number of entries.
-    pub fn n_entries(&self) -> usize {
-        self.columns.len()
-    }
-
-    /// Columns and values of the entries of row `i`.
-    ///
-    /// # Panics
-    /// When `i` is not below [`n_samples`](Self::n_samples).
-    pub fn row(&self, i: usize) -> (&[u32], &[f32]) {
-        let place = self.offsets[i]..self.offsets[i + 1];
-        (&self.columns[place.clone()], &self.values[place])
-    }
-
-    /// The number of each entry's row, its column and the value, to be changed.
-    pub(crate) fn entries_mut(&mut self) -> impl Iterator<Item = (usize, usize, &mut f32)> {
-        let Self { offsets, columns, values, .. } = self;
-        let rows = offsets.windows(2).enumerate();
-        let rows = rows.flat_map(|(i, ends)| std::iter::repeat_n(i, ends[1].saturating_sub(ends[0])));
-        rows.zip(columns.iter()).zip(values).map(|((i, &j), x)| (i, j as usize, x))
-    }
-
-    /// All entries: column and value.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (usize, f32)> {
-        self.columns.iter().zip(&self.values).map(|(&j, &x)| (j as usize, x))
-    }
-}
+use std::sync::Arc;
 
 /// A data set of sparse rows, in memory or in a temporary file; see the [module](self).
 #[derive(Clone)]
@@ -237,6 +154,16 @@ impl SparseRows {
         Ok(Self { n_features, offsets, columns, values })
     }
 
+    /// Of entries that are at hand.
+    fn of_entries(
+        n_rows: usize,
+        n_features: usize,
+        entries: impl Iterator<Item = (u64, u64, f64)> + Clone,
+    ) -> Result<Self> {
+        let extent = Extent { n_rows, n_features, keep: n_rows, limit_bytes: usize::MAX };
+        Self::gather("SparseRows", extent, |take| entries.clone().try_for_each(|(i, j, x)| take(i, j, x)))
+    }
+
     /// Number of entries.
     pub fn n_entries(&self) -> usize {
         self.offsets.last().copied().unwrap_or(0)
@@ -248,6 +175,52 @@ impl SparseRows {
         let (columns, _) = self.columns.bytes()[place.clone()].as_chunks::<4>();
         let (values, _) = self.values.bytes()[place].as_chunks::<4>();
         columns.iter().zip(values).map(|(j, x)| (u32::from_ne_bytes(*j), u32::from_ne_bytes(*x)))
+    }
+}
+
+/// The entries of dense rows, `[n_samples, n_features]` f16, bf16 or f32, that are not 0.
+impl TryFrom<&Tensor> for SparseRows {
+    type Error = Error;
+
+    fn try_from(rows: &Tensor) -> Result<Self> {
+        let (n_rows, n_features) = rows.dims2()?;
+        if !matches!(rows.dtype(), DType::F16 | DType::BF16 | DType::F32) {
+            return Err(Error::Argument(format!(
+                "SparseRows: rows must be f16, bf16 or f32, got {:?}; convert them first",
+                rows.dtype()
+            )));
+        }
+        let values: Vec<f32> = rows.flatten_all()?.to_dtype(DType::F32)?.to_vec1()?;
+        let entries = (0u64..).zip(&values).filter(|(_, x)| **x != 0.);
+        let width = n_features as u64;
+        Self::of_entries(n_rows, n_features, entries.map(|(i, &x)| (i / width, i % width, f64::from(x))))
+    }
+}
+
+/// The codes of f32 as rows of `n_atoms` values.
+impl TryFrom<&SparseCodes> for SparseRows {
+    type Error = Error;
+
+    fn try_from(codes: &SparseCodes) -> Result<Self> {
+        let (indices, values): (Vec<Vec<u32>>, Vec<Vec<f32>>) =
+            (codes.indices.to_vec2()?, codes.values.to_vec2()?);
+        let entries = (0u64..).zip(indices.iter().zip(&values)).flat_map(|(i, (columns, values))| {
+            columns
+                .iter()
+                .zip(values)
+                .filter(|(_, x)| **x != 0.)
+                .map(move |(&j, &x)| (i, u64::from(j), f64::from(x)))
+        });
+        Self::of_entries(indices.len(), codes.n_atoms, entries)
+    }
+}
+
+/// The rows as a matrix `[n_samples, n_features]` f32 on the CPU, mostly zeros.
+impl TryFrom<&SparseRows> for Tensor {
+    type Error = Error;
+
+    fn try_from(rows: &SparseRows) -> Result<Self> {
+        Split::new(Arc::new(rows.clone()), None)?.raw(&Device::Cpu)
     }
 }
 

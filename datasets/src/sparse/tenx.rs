@@ -27,8 +27,16 @@ pub(crate) fn find(files: &[PathBuf]) -> Result<Option<Tenx>> {
     }
 }
 
-/// The same for the file of a matrix.
-pub(super) fn beside(matrix: &Path) -> Result<Option<Tenx>> {
+/// Opens the matrix of a file: its rows, or its columns where barcodes lie beside it.
+pub(crate) fn open_matrix(path: &Path, options: &DataOptions) -> Result<Dataset> {
+    match beside(path)? {
+        Some(tenx) => tenx.open(options),
+        None => dataset(&path.display().to_string(), read(path, options)?, false, options),
+    }
+}
+
+/// The same as [`find`] for the file of a matrix.
+fn beside(matrix: &Path) -> Result<Option<Tenx>> {
     if prefix(matrix).is_none() || !matrix.is_file() {
         return Ok(None);
     }

@@ -5,7 +5,7 @@ use super::pages::open_leaf;
 use super::schema::{Column, Plan, Schema};
 use super::types::Kind;
 use crate::decode::{AnyImages, Encoded, ImageRows};
-use crate::guard::quietly;
+use crate::guard::caught;
 use crate::labels::{Classes, Labels};
 use crate::options::DataOptions;
 use crate::rounded::RoundedSink;
@@ -167,7 +167,7 @@ impl<'a> Reading<'a> {
         for path in files {
             // Version 60 of the `parquet` crate indexes some damaged pages without looking; `pages` checks what it can
             // beforehand. What is being built is dropped with the error, so nothing half-made is seen.
-            quietly(|| self.file(path, remedy(path)))
+            caught(|| self.file(path, remedy(path)))
                 .unwrap_or_else(|| Err(Error::format(path.display(), "damaged", remedy(path))))?;
         }
         Ok(())

@@ -227,7 +227,7 @@ impl Schema {
             (index, "the index of pandas"),
             (numbers, "numbers beside the vectors"),
             (texts, "texts"),
-            (times, "dates or times; --data-columns reads them as numbers"),
+            (times, "dates or times; `DataOptions::features` reads them as numbers"),
             (rest, "neither numbers nor texts"),
         ];
         let groups = groups.iter().filter(|(names, _)| !names.is_empty());

@@ -49,7 +49,7 @@ pub(crate) fn choose(at: &str, mut shards: Vec<Shard>, options: &DataOptions) ->
                 return Err(Error::format(
                     at,
                     format!("has several configurations: {}", several.join(", ")),
-                    "choose one by the option for the config",
+                    "choose one by `DataOptions::config`",
                 ));
             }
         },
@@ -65,7 +65,7 @@ pub(crate) fn choose(at: &str, mut shards: Vec<Shard>, options: &DataOptions) ->
                 return Err(Error::format(
                     at,
                     format!("has splits {}, none called train", several.join(", ")),
-                    "choose one by the option for the training split",
+                    "choose one by `DataOptions::train_split`",
                 ));
             }
         },

@@ -122,16 +122,14 @@ fn columns_are_refused_where_there_are_none() -> TestResult {
     ] {
         assert_eq!(
             message(open_with(&dir.path().join(name), features.clone()), dir.path()),
-            format!(
-                "DIR/{name}: {holds}, and nothing to choose by 'a'; leave out the option for the columns (--data-columns)"
-            )
+            format!("DIR/{name}: {holds}, and nothing to choose by 'a'; leave out `DataOptions::features`")
         );
     }
     let labels = DataOptions { labels: Some("a".to_owned()), ..DataOptions::default() };
     assert_eq!(
         message(open_with(&packed, labels), dir.path()),
-        "DIR/x-ubyte: an idx file has its labels in a file beside it, and nothing to choose by 'a'; leave out the option for the \
-         labels (--label-column)"
+        "DIR/x-ubyte: an idx file has its labels in a file beside it, and nothing to choose by 'a'; leave out \
+         `DataOptions::labels`"
     );
     Ok(())
 }
@@ -145,7 +143,7 @@ fn safetensors_of_several_tensors_ask_for_the_option() -> TestResult {
     assert_eq!(
         message(open_path(&path), dir.path()),
         "DIR/x.safetensors: no tensor is called x, x_train, data, features or the like, and not one alone has rows; there are: a, \
-         b; name the tensor of the rows by the option for the columns (--data-columns)"
+         b; name the tensor of the rows by `DataOptions::features`"
     );
     let options = DataOptions {
         features: Some("a".to_owned()),
@@ -173,7 +171,7 @@ fn npy_labels_that_do_not_fit() -> TestResult {
     std::fs::write(&y, npy("|u1", &[3], &[0; 3]))?;
     assert_eq!(
         message(open_with(&x, options.clone()), dir.path()),
-        "DIR/x.npy and DIR/y.npy: 3 labels for 2 rows; both files must describe the same samples"
+        "DIR/x.npy and DIR/y.npy: 3 labels for 2 rows; both must describe the same samples"
     );
     for (labels, want) in [
         (
@@ -215,11 +213,12 @@ fn safetensors_that_make_no_rows() -> TestResult {
     );
     assert_eq!(
         refusal("x.safetensors", &safetensors("F32", &[6], &f32s(&[0.; 6])))?,
-        "DIR/x.safetensors, tensor 'x': has shape [6], want [n_samples, n_features]; choose another; there are: x"
+        "DIR/x.safetensors, tensor 'x': has shape [6], want [n_samples, n_features]; reshape it; a single column is x[:, None]"
     );
     assert_eq!(
-        refusal("x.safetensors", &safetensors("I64", &[1, 1], &[0; 8]))?,
-        "DIR/x.safetensors, tensor 'x': holds values of type I64, want U8, F32, F64, F16 or BF16; convert it to F32"
+        refusal("x.safetensors", &safetensors("F8_E4M3", &[1, 1], &[0]))?,
+        "DIR/x.safetensors, tensor 'x': holds values of type F8_E4M3, want whole numbers, floats of 16 to 64 bits or truth values; \
+         save x.astype('float32')"
     );
     Ok(())
 }

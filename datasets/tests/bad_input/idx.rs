@@ -113,7 +113,7 @@ fn labels_and_images_that_disagree_in_number() -> TestResult {
         assert_eq!(
             text,
             format!(
-                "DIR/{} and DIR/{}: 3 labels for 2 rows; both files must describe the same samples",
+                "DIR/{} and DIR/{}: 3 labels for 2 rows; both must describe the same samples",
                 images.0, labels.0
             )
         );
@@ -126,7 +126,7 @@ fn idx_folder_without_training_images() -> TestResult {
     assert_eq!(
         folder_refusal(&[("t10k-images-idx3-ubyte", idx(0x803, &[1, 1, 1], &[0]))])?,
         "DIR: holds idx files, but no training images; add train-images-idx3-ubyte or train-images-idx3-ubyte.gz, or choose a file \
-         with --train-split"
+         by `DataOptions::train_split`"
     );
     Ok(())
 }

@@ -101,7 +101,7 @@ fn revisions_that_are_refused() -> TestResult {
     let text = of("mnist-sample", "main")?;
     assert_eq!(
         text,
-        "data 'mnist-sample': only data of the hub have revisions, got main; leave out the option for the revision"
+        "data 'mnist-sample': only data of the hub have revisions, got main; leave out `DataOptions::revision`"
     );
     assert_eq!(server.requests(), [] as [String; 0]);
     Ok(())

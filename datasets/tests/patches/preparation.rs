@@ -45,7 +45,7 @@ fn steps_are_those_of_their_own_functions_in_order() -> Result<()> {
     assert_close("means", &values(&other.mean(1)?), &vec![0.; 500], ROUNDING);
 
     let prepared = fit(&rows, &["center", "unit-variance"])?;
-    let statistics = RowStatistics::of(&Split::from_tensor(&rows)?, &prepared, 1)?;
+    let statistics = RowStatistics::of(&Split::from_tensors(&rows, None)?, &prepared, 1)?;
     assert!((statistics.stdev - 1.).abs() < ROUNDING, "{statistics:?}");
     assert!(statistics.mean.iter().all(|mean| mean.abs() < 1e-5), "{statistics:?}");
     Ok(())

@@ -33,6 +33,43 @@ impl SparseCodes {
     }
 }
 
+/// The codes as a matrix: [`SparseCodes::to_dense`].
+impl TryFrom<&SparseCodes> for Tensor {
+    type Error = candle::Error;
+
+    fn try_from(codes: &SparseCodes) -> Result<Self> {
+        codes.to_dense()
+    }
+}
+
+/// The entries of a matrix, `[m, n_atoms]` f32 or f64, that are not 0, those of a row in the order of atoms; as wide as the row that has most,
+/// at least 1.
+impl TryFrom<&Tensor> for SparseCodes {
+    type Error = candle::Error;
+
+    fn try_from(dense: &Tensor) -> Result<Self> {
+        let types = [DType::F32, DType::F64];
+        let (m, n_atoms) = matrix("SparseCodes::try_from", "codes", "[n_samples, n_atoms]", dense, &types)?;
+        // Values keep their bits on the way to f64 and back.
+        let rows = dense.to_dtype(DType::F64)?.to_vec2::<f64>()?;
+        let entries =
+            |row: &[f64]| (0u32..).zip(row.to_vec()).filter(|(_, x)| *x != 0.).collect::<Vec<(u32, f64)>>();
+        let rows: Vec<Vec<(u32, f64)>> = rows.iter().map(|row| entries(row)).collect();
+        let count: Vec<u32> = rows.iter().map(|row| row.len() as u32).collect();
+        let s = rows.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        let filled =
+            rows.into_iter().flat_map(|row| row.into_iter().chain(std::iter::repeat((0, 0.))).take(s));
+        let (indices, values): (Vec<u32>, Vec<f64>) = filled.unzip();
+        let device = dense.device();
+        Ok(Self {
+            indices: Tensor::from_vec(indices, (m, s), device)?,
+            values: Tensor::from_vec(values, (m, s), device)?.to_dtype(dense.dtype())?,
+            count: Tensor::from_vec(count, m, device)?,
+            n_atoms,
+        })
+    }
+}
+
 /// The sizes of codes: `[m, s]`, of `n` atoms.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Codes {
