@@ -5,7 +5,6 @@
 use crate::io::{bytes_of, read, tensors_of, unread, written};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
-use chandlery_ops::Philox;
 use chandlery_ops::arrays::scale_into_;
 use chandlery_ops::core::advance_;
 use flate2::Crc;
@@ -185,12 +184,16 @@ pub(crate) fn put_back<'a>(
     Ok(())
 }
 
-/// A place in the random sequence as notes hold it.
-pub(crate) fn words(philox: Philox) -> [u64; 3] {
-    [philox.seed, philox.stream, philox.offset]
-}
+/// A place in the random sequence as notes hold it: seed, stream and offset.
+pub(crate) mod place {
+    use chandlery_ops::Philox;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The place that [`words`] wrote.
-pub(crate) fn philox([seed, stream, offset]: [u64; 3]) -> Philox {
-    Philox { seed, stream, offset }
+    pub fn serialize<S: Serializer>(philox: &Philox, to: S) -> Result<S::Ok, S::Error> {
+        [philox.seed, philox.stream, philox.offset].serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Philox, D::Error> {
+        <[u64; 3]>::deserialize(from).map(|[seed, stream, offset]| Philox { seed, stream, offset })
+    }
 }

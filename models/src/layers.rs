@@ -7,6 +7,7 @@ use chandlery_datasets::Preparation;
 use chandlery_ops::Philox;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::path::Path;
 
 /// A model of visible and hidden units.
@@ -123,15 +124,13 @@ pub(crate) struct TrainerParts<L, T> {
 
 /// What a checkpoint says of it beside its tensors.
 #[derive(Serialize, Deserialize)]
-struct Notes<C, T, P> {
+struct Notes<C, T> {
     layers: Vec<C>,
     training: T,
-    #[serde(default, alias = "input_scale")]
     preparation: Preparation,
-    seed: u64,
-    stream: u64,
-    offset: u64,
-    progress: P,
+    #[serde(with = "checkpoint::place")]
+    philox: Philox,
+    progress: Value,
 }
 
 impl<L: Layer, T: Clone + Serialize + DeserializeOwned> TrainerParts<L, T> {
@@ -144,9 +143,8 @@ impl<L: Layer, T: Clone + Serialize + DeserializeOwned> TrainerParts<L, T> {
         path: &Path,
         trainer: &str,
         state: Vec<(String, Tensor)>,
-        progress: &impl Serialize,
+        progress: &Value,
     ) -> Result<()> {
-        let Philox { seed, stream, offset } = self.philox;
         let layers = match &self.layers[..] {
             [alone] => vec![L::reading(alone.of(), &self.preparation)],
             // The preparation is that of the raw rows, and belongs to no layer.
@@ -156,10 +154,8 @@ impl<L: Layer, T: Clone + Serialize + DeserializeOwned> TrainerParts<L, T> {
             layers,
             training: self.training.clone(),
             preparation: self.preparation.clone(),
-            seed,
-            stream,
-            offset,
-            progress,
+            philox: self.philox,
+            progress: progress.clone(),
         };
         checkpoint::save(path, trainer, parameters(&self.layers).chain(state), &notes, &self.preparation)
     }
@@ -168,20 +164,20 @@ impl<L: Layer, T: Clone + Serialize + DeserializeOwned> TrainerParts<L, T> {
     ///
     /// # Errors
     /// When the file is missing, cut short, or of another trainer; the message names it.
-    pub(crate) fn load<'a, P: DeserializeOwned>(
+    pub(crate) fn load<'a>(
         path: &'a Path,
         trainer: &str,
         device: &Device,
-    ) -> Result<(Self, Checkpoint<'a>, P)> {
-        let (stored, mut notes) = Checkpoint::load::<Notes<L::Config, T, P>>(path, trainer, device)?;
+    ) -> Result<(Self, Checkpoint<'a>, Value)> {
+        let (stored, mut notes) = Checkpoint::load::<Notes<L::Config, T>>(path, trainer, device)?;
         stored.load_preparation(&mut notes.preparation, device)?;
         if let [alone] = &mut notes.layers[..] {
             *alone.preparation() = notes.preparation.clone();
         }
         let vb = VarBuilder::from_tensors(stored.tensors.clone(), DType::F32, device);
         let layers = load(&notes.layers, &vb).map_err(|e| stored.refused(&e))?;
-        let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
-        let parts = Self { layers, training: notes.training, preparation: notes.preparation, philox };
+        let Notes { training, preparation, philox, .. } = notes;
+        let parts = Self { layers, training, preparation, philox };
         Ok((parts, stored, notes.progress))
     }
 }

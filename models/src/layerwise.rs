@@ -4,13 +4,15 @@
 use crate::checkpoint::{self, Checkpoint};
 use crate::layers::{self, Layer};
 use crate::prepare::Prepares;
-use crate::trainer::Trainer;
+use crate::trainer::{Epochs, Event, MinibatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
-use chandlery_datasets::Preparation;
+use chandlery_datasets::{Feed, Preparation};
 use chandlery_ops::Philox;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 /// A model of layers that are trained one after another.
@@ -22,7 +24,7 @@ pub trait Stack: Sized {
     /// How a layer is trained.
     type Training: Clone + Serialize + DeserializeOwned;
     /// Trains one layer.
-    type LayerTrainer: Trainer<Model = Self::Layer>;
+    type LayerTrainer: MinibatchTrainer<Model = Self::Layer>;
     /// What errors call the trainer.
     const TRAINER: &'static str;
     /// The name of the trainer in its checkpoints.
@@ -73,7 +75,27 @@ pub trait Stack: Sized {
     fn restore(trainer: &mut Self::LayerTrainer, stored: &Checkpoint<'_>) -> Result<()>;
 }
 
-/// Trains a [`Stack`] greedily; see the [module](self).
+/// What the steps of a layer of the stack `S` measure.
+pub type MetricsOf<S> = <<S as Stack>::LayerTrainer as Trainer>::Metrics;
+
+/// Trains a [`Stack`] greedily; see the [module](self). [`DbnTrainer`](crate::dbn::DbnTrainer) and
+/// [`StackedDaeTrainer`](crate::dae::StackedDaeTrainer) are its names for the two stacks there are.
+///
+/// ```
+/// # use candle::Device::Cpu;
+/// # use chandlery::datasets::{Feed, FeedConfig, Split};
+/// # use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
+/// # use chandlery::rbm::CdConfig;
+/// # use chandlery::{Philox, Trainer};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let rows = Split::from_tensor(&chandlery_ops::core::uniform((200, 6), &Cpu, Philox::new(0, 2))?)?;
+/// let dbn = Dbn::init(DbnConfig::new(&[6, 5, 4]), Philox::new(7, 0), &Cpu)?;
+/// let mut feed = Feed::new(&rows, &Cpu, FeedConfig::new(100, 7))?;
+/// let mut trainer = DbnTrainer::new(&dbn, vec![CdConfig::default(); 2], Philox::new(7, 1))?;
+/// trainer.fit(&mut feed, &[60, 60])?;
+/// let dbn = trainer.model()?;
+/// # Ok(()) }
+/// ```
 pub struct LayerwiseTrainer<S: Stack> {
     config: S::Config,
     training: Vec<S::Training>,
@@ -86,14 +108,13 @@ pub struct LayerwiseTrainer<S: Stack> {
 
 /// What a checkpoint says beside its tensors.
 #[derive(Serialize, Deserialize)]
-struct Notes<C, T, P> {
+struct Notes<C, T> {
     config: C,
     training: Vec<T>,
-    seed: u64,
-    stream: u64,
-    offset: u64,
+    #[serde(with = "checkpoint::place")]
+    philox: Philox,
     layer: usize,
-    progress: P,
+    progress: Value,
 }
 
 impl<S: Stack> LayerwiseTrainer<S> {
@@ -148,7 +169,7 @@ impl<S: Stack> LayerwiseTrainer<S> {
     }
 
     /// Takes the schedules of learning rate and momentum from `training`, one entry for each layer: for a run that is to go on longer than
-    /// was planned. They hold from the next [`begin_epoch`](Trainer::begin_epoch) on; everything else stays as it was.
+    /// was planned. They hold from the next [`begin_epoch`](MinibatchTrainer::begin_epoch) on; everything else stays as it was.
     ///
     /// # Errors
     /// When there is not one entry for each layer, or one is out of range.
@@ -201,6 +222,51 @@ impl<S: Stack> LayerwiseTrainer<S> {
         &self.config
     }
 
+    /// Trains the layer under way and those above it, `epochs[l]` epochs layer `l`; returns the metrics of each layer's epochs.
+    ///
+    /// An epoch after those of the layers below has an order of rows of its own.
+    ///
+    /// # Errors
+    /// When there is not one number for each layer, a minibatch cannot be read or is refused, or training diverges.
+    pub fn fit(&mut self, feed: &mut Feed, epochs: &[usize]) -> Result<Vec<Vec<MetricsOf<S>>>> {
+        self.fit_with(feed, epochs, |_| Ok(ControlFlow::Continue(())))
+    }
+
+    /// The same with a look at the trainer after each step or few and after each epoch, which can save it, or end the training with
+    /// [`ControlFlow::Break`].
+    ///
+    /// Part of a layer's epochs are made by [`MinibatchTrainer::fit_with`], and [`next_layer`](Self::next_layer).
+    ///
+    /// # Errors
+    /// As [`fit`](Self::fit), and when `each` fails.
+    pub fn fit_with(
+        &mut self,
+        feed: &mut Feed,
+        epochs: &[usize],
+        mut each: impl FnMut(Event<'_, Self>) -> Result<ControlFlow<()>>,
+    ) -> Result<Vec<Vec<MetricsOf<S>>>> {
+        if epochs.len() != self.layers.len() {
+            candle::bail!(
+                "{}::fit: epochs must have one number for each of {} layers, got {}",
+                S::TRAINER,
+                self.layers.len(),
+                epochs.len()
+            )
+        }
+        let (mut all, mut goes_on) = (vec![], true);
+        while goes_on {
+            let (before, rest) = epochs.split_at(self.layer);
+            let of_layer = Epochs { earlier: before.iter().sum(), ..rest[0].into() };
+            all.push(MinibatchTrainer::fit_with(self, feed, of_layer, |event| {
+                let next = each(event)?;
+                goes_on = next.is_continue();
+                Ok(next)
+            })?);
+            goes_on = goes_on && self.next_layer()?;
+        }
+        Ok(all)
+    }
+
     fn named(&self, e: &Error) -> Error {
         Error::Msg(format!("layer {}: {e}", self.layer + 1))
     }
@@ -208,25 +274,7 @@ impl<S: Stack> LayerwiseTrainer<S> {
 
 impl<S: Stack> Trainer for LayerwiseTrainer<S> {
     type Model = S;
-    type Metrics = <S::LayerTrainer as Trainer>::Metrics;
-
-    /// `epoch` is counted from 0 in each layer.
-    fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
-        self.trainer.begin_epoch(epoch)
-    }
-
-    /// `rows` are raw, `[batch, n_inputs]`, with the `batch` of the layer in training.
-    fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
-        self.trainer.step(rows, None)
-    }
-
-    fn steps_of(&mut self, rows: &Tensor, _labels: Option<&Tensor>, n: usize) -> Result<()> {
-        self.trainer.steps_of(rows, None, n)
-    }
-
-    fn steps_at_once(&self) -> usize {
-        self.trainer.steps_at_once()
-    }
+    type Metrics = MetricsOf<S>;
 
     fn check(&mut self) -> Result<()> {
         self.trainer.check().map_err(|e| self.named(&e))
@@ -250,18 +298,15 @@ impl<S: Stack> Trainer for LayerwiseTrainer<S> {
         self.trainer.device()
     }
 
-    fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
+    fn save(&self, path: &Path, progress: &Value) -> Result<()> {
         let stack = self.model()?;
-        let Philox { seed, stream, offset } = self.philox;
         let mut config = self.config.clone();
         let notes = Notes {
             config: self.config.clone(),
             training: self.training.clone(),
-            seed,
-            stream,
-            offset,
+            philox: self.philox,
             layer: self.layer,
-            progress,
+            progress: progress.clone(),
         };
         checkpoint::save(
             path,
@@ -271,15 +316,35 @@ impl<S: Stack> Trainer for LayerwiseTrainer<S> {
             config.preparation(),
         )
     }
+}
 
-    fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
+impl<S: Stack> MinibatchTrainer for LayerwiseTrainer<S> {
+    /// Epochs are counted from 0 in each layer.
+    fn follow(&mut self, epochs: f64) -> Result<()> {
+        self.trainer.follow(epochs)
+    }
+
+    /// `rows` are raw, `[batch, n_inputs]`, with the `batch` of the layer in training.
+    fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
+        self.trainer.step(rows, None)
+    }
+
+    fn steps_of(&mut self, rows: &Tensor, _labels: Option<&Tensor>, n: usize) -> Result<()> {
+        self.trainer.steps_of(rows, None, n)
+    }
+
+    fn steps_at_once(&self) -> usize {
+        self.trainer.steps_at_once()
+    }
+
+    fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
         let (checkpoint, mut notes) =
-            Checkpoint::load::<Notes<S::Config, S::Training, P>>(path, S::NAME, device)?;
+            Checkpoint::load::<Notes<S::Config, S::Training>>(path, S::NAME, device)?;
         checkpoint.load_preparation(notes.config.preparation(), device)?;
-        let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
         let vb = VarBuilder::from_tensors(checkpoint.tensors.clone(), DType::F32, device);
         let stack = S::load(notes.config, vb).map_err(|e| checkpoint.refused(&e))?;
-        let mut trainer = Self::new(&stack, notes.training, philox).map_err(|e| checkpoint.refused(&e))?;
+        let mut trainer =
+            Self::new(&stack, notes.training, notes.philox).map_err(|e| checkpoint.refused(&e))?;
         if notes.layer >= trainer.n_layers() {
             return Err(checkpoint.refused(&format!("layer {} of {}", notes.layer + 1, trainer.n_layers())));
         }

@@ -1,4 +1,4 @@
-//! A quantity that changes from epoch to epoch.
+//! A quantity that changes from epoch to epoch, or from step to step.
 use crate::check::range;
 use candle::Result;
 use serde::{Deserialize, Serialize};
@@ -97,14 +97,25 @@ impl Schedule {
 
     /// The value in `epoch`, counted from 0.
     pub fn at(&self, epoch: usize) -> f64 {
+        self.within(epoch as f64)
+    }
+
+    /// The value where so many epochs are done, whole ones and a part: a linear schedule goes on from step to step.
+    ///
+    /// ```
+    /// use chandlery::schedule::Schedule;
+    /// assert_eq!(Schedule::linear(0.4, 0.0, 2).within(0.5), 0.3);
+    /// assert_eq!(Schedule::steps([(0, 0.5), (1, 0.9)]).within(0.5), 0.5);
+    /// ```
+    pub fn within(&self, epochs: f64) -> f64 {
         match self {
             Self::Constant(value) => *value,
             Self::Steps(steps) => {
-                let reached = steps.iter().rev().find(|(first, _)| *first <= epoch).or(steps.first());
+                let reached = steps.iter().rev().find(|(first, _)| *first as f64 <= epochs).or(steps.first());
                 reached.map_or(0., |(_, value)| *value)
             }
             Self::Linear { from, to, over } => {
-                let way = (epoch as f64 / (*over).max(1) as f64).min(1.);
+                let way = (epochs / (*over).max(1) as f64).min(1.);
                 from + (to - from) * way
             }
         }

@@ -1,17 +1,65 @@
-//! What trainers that learn from minibatches have in common.
-use candle::{Device, Result, Tensor};
+//! What all that learns has in common.
+use crate::early_stopping::{Best, EarlyStopping};
+use candle::{Device, Error, Result, Tensor};
+use chandlery_datasets::Feed;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
+
+/// Learns a model: the part that does not depend on how rows come.
+///
+/// [`MinibatchTrainer`]s learn from a [`Feed`], [`FullBatchTrainer`]s from rows that they were given when they were made. The trait is
+/// object-safe: `Box<dyn Trainer<Model = Rbm, Metrics = rbm::Metrics>>` is a type.
+pub trait Trainer {
+    /// What is learned.
+    type Model;
+    /// What steps measure.
+    type Metrics: Serialize;
+
+    /// Steps made since training began; of a trainer with several layers, in the one under way.
+    fn steps(&self) -> u64;
+
+    /// Whether all that was learned so far is finite. Waits for the device, and leaves the metrics as they are. By default nothing is left to
+    /// do: each step has checked itself.
+    ///
+    /// # Errors
+    /// When training has diverged; the message says between which steps.
+    fn check(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// What the steps since the last call measured, and of a [`FullBatchTrainer`] the last step. Waits for the device.
+    ///
+    /// # Errors
+    /// When there was no such step, or training has diverged.
+    fn metrics(&mut self) -> Result<Self::Metrics>;
+
+    /// A copy of the model as trained so far.
+    ///
+    /// # Errors
+    /// When memory is short.
+    fn model(&self) -> Result<Self::Model>;
+
+    /// Where the model is trained.
+    fn device(&self) -> &Device;
+
+    /// Writes everything that the rest of the training depends on but the rows to one file, with `progress`: the epoch, the place in the
+    /// data, whatever the caller needs to go on. Waits for the device. The file appears whole.
+    ///
+    /// # Errors
+    /// When the file is not writable.
+    fn save(&self, path: &Path, progress: &Value) -> Result<()>;
+}
 
 /// Learns a model from minibatches of raw rows.
 ///
-/// A loop over epochs, with the order of the rows left to the caller:
+/// [`fit`](Self::fit) makes epochs; whoever has an order of rows of their own writes the loop:
 ///
 /// ```
 /// use candle::Device::Cpu;
 /// use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
-/// use chandlery::{Philox, Trainer};
+/// use chandlery::{MinibatchTrainer, Philox, Trainer};
 ///
 /// # fn main() -> candle::Result<()> {
 /// let rbm = Rbm::init(RbmConfig::new(6, 4), Philox::new(0, 0), &Cpu)?;
@@ -29,20 +77,26 @@ use std::path::Path;
 /// # assert_eq!(rbm.config().n_hidden, 4);
 /// # Ok(()) }
 /// ```
-pub trait Trainer: Sized {
-    /// What is learned.
-    type Model;
-    /// What steps measure.
-    type Metrics: Serialize;
-
+pub trait MinibatchTrainer: Trainer {
     /// Sets learning rate, momentum and whatever else follows a schedule to their values in `epoch`, counted from 0.
     ///
     /// # Errors
     /// When the device fails.
-    fn begin_epoch(&mut self, epoch: usize) -> Result<()>;
+    fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
+        self.follow(epoch as f64)
+    }
+
+    /// The same where so many epochs are done, whole ones and a part, see [`Schedule::within`](crate::schedule::Schedule::within): for
+    /// schedules by step. By default nothing follows one.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn follow(&mut self, _epochs: f64) -> Result<()> {
+        Ok(())
+    }
 
     /// One update from a minibatch of raw `rows`, `[batch, n_features]` u8 or f32, which go through the model's preparation, and for
-    /// models with labels `labels` `[batch]` u32, both contiguous and on the trainer's device. Models without labels ignore `labels`.
+    /// models with labels `labels` `[batch]` u32, both on the trainer's device. Models without labels ignore `labels`.
     /// A minibatch may have fewer rows, at least 1, as the last of an epoch has; its gradient is the mean over these.
     ///
     /// On a GPU a step is queued; most trainers do not wait for it.
@@ -65,45 +119,265 @@ pub trait Trainer: Sized {
         1
     }
 
-    /// Whether all that was learned so far is finite. Waits for the device, and leaves the metrics as they are.
+    /// Trains `epochs`, a number or a range of them, on the minibatches of `feed`, and returns the metrics of each.
+    ///
+    /// ```
+    /// # use candle::Device::Cpu;
+    /// # use chandlery::datasets::{Feed, FeedConfig, Split};
+    /// # use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
+    /// # use chandlery::{MinibatchTrainer, Philox};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let rows = Split::from_tensor(&chandlery_ops::core::uniform((500, 6), &Cpu, Philox::new(0, 2))?)?;
+    /// let rbm = Rbm::init(RbmConfig::new(6, 4), Philox::new(0, 0), &Cpu)?;
+    /// let mut feed = Feed::new(&rows, &Cpu, FeedConfig::new(100, 7))?;
+    /// let metrics = RbmTrainer::new(&rbm, CdConfig::default(), Philox::new(0, 1))?.fit(&mut feed, 60)?;
+    /// # assert_eq!((metrics.len(), metrics[0].steps), (60, 5));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// When training has diverged; the message says between which steps.
-    fn check(&mut self) -> Result<()>;
+    /// When a minibatch cannot be read or is refused, or training diverges.
+    fn fit(&mut self, feed: &mut Feed, epochs: impl Into<Epochs>) -> Result<Vec<Self::Metrics>>
+    where
+        Self: Sized,
+    {
+        self.fit_with(feed, epochs, |_| Ok(ControlFlow::Continue(())))
+    }
 
-    /// What the steps since the last call measured. Waits for the device.
+    /// The same with a look at the trainer after each step or few and after each epoch, which can save it, or end the training with
+    /// [`ControlFlow::Break`].
+    ///
+    /// ```
+    /// # use candle::Device::Cpu;
+    /// # use chandlery::datasets::{Feed, FeedConfig, Split};
+    /// # use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
+    /// # use chandlery::{Event, MinibatchTrainer, Philox, Trainer};
+    /// # use std::ops::ControlFlow;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let rows = Split::from_tensor(&chandlery_ops::core::uniform((500, 6), &Cpu, Philox::new(0, 2))?)?;
+    /// # let rbm = Rbm::init(RbmConfig::new(6, 4), Philox::new(0, 0), &Cpu)?;
+    /// # let mut feed = Feed::new(&rows, &Cpu, FeedConfig::new(100, 7))?;
+    /// # let mut trainer = RbmTrainer::new(&rbm, CdConfig::default(), Philox::new(0, 1))?;
+    /// # let path = std::env::temp_dir().join(format!("chandlery-fit-{}.safetensors", std::process::id()));
+    /// trainer.fit_with(&mut feed, 60, |event| {
+    ///     if let Event::Epoch { epoch, metrics, trainer } = event {
+    ///         trainer.save(&path, &serde_json::json!(epoch + 1))?;
+    ///         if metrics.reconstruction_error < 0.5 {
+    ///             return Ok(ControlFlow::Break(()));
+    ///         }
+    ///     }
+    ///     Ok(ControlFlow::Continue(()))
+    /// })?;
+    /// // In another process: on from the epoch after the last one that was saved.
+    /// let (mut trainer, done) = RbmTrainer::load(&path, &Cpu)?;
+    /// trainer.fit(&mut feed, done.as_u64().unwrap_or(0) as usize..60)?;
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// When no step was made since the last call, or training has diverged.
-    fn metrics(&mut self) -> Result<Self::Metrics>;
+    /// As [`fit`](Self::fit), and when `each` fails.
+    fn fit_with(
+        &mut self,
+        feed: &mut Feed,
+        epochs: impl Into<Epochs>,
+        mut each: impl FnMut(Event<'_, Self>) -> Result<ControlFlow<()>>,
+    ) -> Result<Vec<Self::Metrics>>
+    where
+        Self: Sized,
+    {
+        let Epochs { epochs, minibatches: mut done, earlier, by_step } = epochs.into();
+        let n = feed.n_batches() as f64;
+        let mut all = Vec::with_capacity(epochs.len());
+        for epoch in epochs {
+            self.begin_epoch(epoch)?;
+            feed.start_epoch((earlier + epoch) as u64, done).map_err(Error::wrap)?;
+            let most = if by_step { 1 } else { self.steps_at_once() };
+            while let Some(minibatch) = feed.next_of(most).map_err(Error::wrap)? {
+                if by_step {
+                    self.follow(epoch as f64 + done as f64 / n)?;
+                }
+                let n = minibatch.rows.dim(0)?.div_ceil(feed.config().batch);
+                self.steps_of(&minibatch.rows, minibatch.labels.as_ref(), n)?;
+                done += n;
+                if each(Event::Steps { epoch, minibatches: done, trainer: self })?.is_break() {
+                    return Ok(all);
+                }
+            }
+            done = 0;
+            let metrics = self.metrics()?;
+            let ends = each(Event::Epoch { epoch, metrics: &metrics, trainer: self })?.is_break();
+            all.push(metrics);
+            if ends {
+                break;
+            }
+        }
+        self.check()?;
+        Ok(all)
+    }
 
-    /// Steps made since training began; of a trainer with several stages or layers, in the one under way.
-    fn steps(&self) -> u64;
-
-    /// A copy of the model as trained so far.
+    /// Trains until `figure`, which is to fall, such as an error of held-out rows, was no better for `patience` epochs in a row, or all
+    /// `epochs` are made; returns the model of the best epoch.
+    ///
+    /// ```
+    /// # use candle::{Device::Cpu, Tensor};
+    /// # use chandlery::datasets::{Feed, FeedConfig, Split};
+    /// # use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
+    /// # use chandlery::{MinibatchTrainer, Philox};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let rows = Split::from_tensor(&chandlery_ops::core::uniform((500, 6), &Cpu, Philox::new(0, 2))?)?;
+    /// # let held_out = chandlery_ops::core::uniform((50, 6), &Cpu, Philox::new(0, 3))?;
+    /// # let rbm = Rbm::init(RbmConfig::new(6, 4), Philox::new(0, 0), &Cpu)?;
+    /// # let mut feed = Feed::new(&rows, &Cpu, FeedConfig::new(100, 7))?;
+    /// let mut trainer = RbmTrainer::new(&rbm, CdConfig::default(), Philox::new(0, 1))?;
+    /// let best = trainer.fit_best(&mut feed, 60, 10, |rbm| rbm.reconstruction_error(&held_out))?;
+    /// println!("{} after epoch {}", best.figure, best.epoch + 1);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// When memory is short.
-    fn model(&self) -> Result<Self::Model>;
+    /// As [`fit`](Self::fit), when `figure` fails, and when it never gave a number.
+    fn fit_best(
+        &mut self,
+        feed: &mut Feed,
+        epochs: impl Into<Epochs>,
+        patience: usize,
+        mut figure: impl FnMut(&Self::Model) -> Result<f64>,
+    ) -> Result<Best<Self::Model>>
+    where
+        Self: Sized,
+    {
+        let mut stopping = EarlyStopping::new(patience);
+        self.fit_with(feed, epochs, |event| {
+            let Event::Epoch { epoch, trainer, .. } = event else { return Ok(ControlFlow::Continue(())) };
+            let model = trainer.model()?;
+            let figure = figure(&model)?;
+            Ok(if stopping.observe(epoch, figure, || Ok(model))? {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            })
+        })?;
+        stopping.into_best()
+    }
 
-    /// Where the model is trained.
-    fn device(&self) -> &Device;
-
-    /// Writes everything that the rest of the training depends on to one file, with `progress`: the epoch, the place in the data,
-    /// whatever the caller needs to resume. Waits for the device. The file appears whole.
-    ///
-    /// # Errors
-    /// When the file is not writable.
-    fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()>;
-
-    /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote: the trainer as it was, and the caller's progress.
+    /// Reads what [`save`](Trainer::save) wrote: the trainer as it was, and the caller's progress.
     ///
     /// On the device that wrote the file the run continues bit for bit as if it had not stopped, once
     /// [`begin_epoch`](Self::begin_epoch) has been called for the epoch that it was in.
     ///
     /// # Errors
     /// When the file is missing, cut short, or the checkpoint of another trainer; the message names it.
-    fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)>;
+    fn load(path: &Path, device: &Device) -> Result<(Self, Value)>
+    where
+        Self: Sized;
+}
+
+/// Learns a model from all rows at once, an iteration after the other.
+pub trait FullBatchTrainer: Trainer {
+    /// The next iteration and what it came to; none, and nothing is done, when all that were asked for are made or no more help. A step of
+    /// t-SNE is the iterations up to the next look at the layout.
+    ///
+    /// # Errors
+    /// When training diverges, or the device fails.
+    fn step(&mut self) -> Result<Option<Self::Metrics>>;
+
+    /// Makes the iterations that are left, and returns the metrics of each.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    fn fit(&mut self) -> Result<Vec<Self::Metrics>>
+    where
+        Self: Sized,
+    {
+        self.fit_with(|_, _| Ok(ControlFlow::Continue(())))
+    }
+
+    /// The same with a look at the trainer after each step, which can save it, or end the training with [`ControlFlow::Break`].
+    ///
+    /// # Errors
+    /// As [`step`](Self::step), and when `each` fails.
+    fn fit_with(
+        &mut self,
+        mut each: impl FnMut(&mut Self, &Self::Metrics) -> Result<ControlFlow<()>>,
+    ) -> Result<Vec<Self::Metrics>>
+    where
+        Self: Sized,
+    {
+        let mut all = vec![];
+        while let Some(metrics) = self.step()? {
+            let ends = each(self, &metrics)?.is_break();
+            all.push(metrics);
+            if ends {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Changes how many iterations there are, with those that are made: for a run that is to go on longer than was planned. Of t-SNE they
+    /// are those after the early ones.
+    ///
+    /// # Errors
+    /// When there would be none.
+    fn set_iterations(&mut self, iterations: usize) -> Result<()>;
+
+    /// Reads what [`save`](Trainer::save) wrote, to go on over the same raw `rows`: the trainer as it was, and the caller's progress. On the
+    /// device that wrote the file the run goes on bit for bit.
+    ///
+    /// # Errors
+    /// When the file is missing, cut short or of something else, or the rows are others, as far as that can be told; the message names it.
+    fn load(path: &Path, rows: &Tensor, device: &Device) -> Result<(Self, Value)>
+    where
+        Self: Sized;
+}
+
+/// Which epochs a [`MinibatchTrainer`] makes: a number of them, a range such as `30..60`, or from within one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Epochs {
+    /// Counted from 0.
+    pub epochs: Range<usize>,
+    /// Minibatches of the first of these that are made already.
+    pub minibatches: usize,
+    /// Epochs on the same rows before epoch 0, of layers below or of another stage: each has an order of its own.
+    pub earlier: usize,
+    /// Whether schedules are followed from step to step, which are then made one by one, in place of from epoch to epoch.
+    pub by_step: bool,
+}
+
+impl From<usize> for Epochs {
+    fn from(n: usize) -> Self {
+        (0..n).into()
+    }
+}
+
+impl From<Range<usize>> for Epochs {
+    fn from(epochs: Range<usize>) -> Self {
+        Self { epochs, minibatches: 0, earlier: 0, by_step: false }
+    }
+}
+
+/// What [`MinibatchTrainer::fit_with`] shows of a training.
+#[derive(Debug)]
+pub enum Event<'a, T: Trainer> {
+    /// Steps were made, one or a few.
+    Steps {
+        /// The epoch under way, counted from 0.
+        epoch: usize,
+        /// Its minibatches that are done.
+        minibatches: usize,
+        /// What learns.
+        trainer: &'a mut T,
+    },
+    /// An epoch is done.
+    Epoch {
+        /// Counted from 0.
+        epoch: usize,
+        /// What its steps measured.
+        metrics: &'a T::Metrics,
+        /// What learns.
+        trainer: &'a mut T,
+    },
 }
 
 /// Checks that `rows` are a minibatch of 1 to `batch` raw rows of `n_inputs` values, and gives how many.
@@ -116,11 +390,11 @@ pub(crate) fn check_minibatch(trainer: &str, rows: &Tensor, batch: usize, n_inpu
     }
 }
 
-/// A [`step`](Trainer::step) for each of `n` minibatches.
+/// A [`step`](MinibatchTrainer::step) for each of `n` minibatches.
 ///
 /// # Errors
 /// As the steps, and when `rows` cannot be parted.
-pub(crate) fn one_by_one<T: Trainer>(
+pub(crate) fn one_by_one<T: MinibatchTrainer + ?Sized>(
     trainer: &mut T,
     rows: &Tensor,
     labels: Option<&Tensor>,
@@ -128,7 +402,10 @@ pub(crate) fn one_by_one<T: Trainer>(
 ) -> Result<()> {
     let batch = rows.dim(0)?.checked_div(n).unwrap_or(0);
     if batch * n != rows.dim(0)? {
-        candle::bail!("Trainer::steps_of: rows must be {n} minibatches, got {} of them", rows.dim(0)?)
+        candle::bail!(
+            "MinibatchTrainer::steps_of: rows must be {n} minibatches, got {} of them",
+            rows.dim(0)?
+        )
     }
     for start in (0..n).map(|i| i * batch) {
         let labels = labels.map(|labels| labels.narrow(0, start, batch)).transpose()?;

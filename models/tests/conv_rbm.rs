@@ -8,7 +8,7 @@ use chandlery::labelled::LabelledDbn;
 use chandlery::patch_rbm::{PatchGrid, PatchRbm};
 use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
-use chandlery::{Philox, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Trainer};
 use chandlery_ops::core::{bernoulli, normal, uniform};
 
 const CPU: Device = Device::Cpu;
@@ -355,8 +355,8 @@ fn a_stack_learns_saves_loads_and_goes_on_bit_for_bit() -> Result<()> {
     let path = folder.path().join("checkpoint");
     for _ in 0..3 {
         epoch(&mut trainer)?;
-        trainer.save_checkpoint(&path, &17u32)?;
-        let (mut resumed, progress) = DbnTrainer::load_checkpoint::<u32>(&path, &CPU)?;
+        trainer.save(&path, &serde_json::json!(17u32))?;
+        let (mut resumed, progress) = DbnTrainer::load(&path, &CPU)?;
         assert_eq!(progress, 17);
         resumed.begin_epoch(1)?;
         trainer.begin_epoch(1)?;

@@ -3,9 +3,9 @@
 mod common;
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
-use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::rbm::{CdConfig, Rbm, SparsityConfig, VisibleUnit};
+use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::core::uniform;
 use std::path::Path;
@@ -58,10 +58,11 @@ fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
         for stop in [1, 12, 17, 30, 31, 59] {
             let mut first = trainer(persistent)?;
             train(&mut first, &rows, 0, stop)?;
-            first.save_checkpoint(&path, &stop)?;
+            first.save(&path, &serde_json::json!(stop))?;
             drop(first);
-            let (mut second, at) = DbnTrainer::load_checkpoint::<usize>(&path, &CPU)?;
-            train(&mut second, &rows, at, 2 * STEPS)?;
+            let (mut second, at) = DbnTrainer::load(&path, &CPU)?;
+            assert_eq!(at, stop);
+            train(&mut second, &rows, stop, 2 * STEPS)?;
             assert!(
                 bits(&second.model()?)? == whole,
                 "persistent {persistent}, stopped at step {stop}: weights differ"
@@ -182,7 +183,7 @@ fn bad_files_and_configurations_say_which_and_why() -> Result<()> {
     );
 
     let path = folder.path().join("model.safetensors");
-    let error = first(DbnTrainer::load_checkpoint::<usize>(&path, &CPU).map(|_| ()).expect_err("loaded"));
+    let error = first(DbnTrainer::load(&path, &CPU).map(|_| ()).expect_err("loaded"));
     let want = format!("{}: not a checkpoint: its header has no checksum", path.display());
     assert_eq!(error, want);
     Ok(())

@@ -4,6 +4,7 @@
 //! coefficients and normal noise, 80 iterations; a true atom is found when `1 − |d·d̂| < .01` for some learned one. Atoms with fewer than 4
 //! uses or a coherence above .99 give way to the worst represented signal.
 use candle::{Device, Result, Tensor};
+use chandlery::FullBatchTrainer;
 use chandlery::dictionary::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Init, PursuitMethod, Replace,
     SparseCoder, UpdateRule, init,
@@ -65,7 +66,7 @@ fn found(rule: UpdateRule, group: usize, snr_db: f64, trials: u64) -> Result<f64
         };
         let dictionary = Dictionary::from_tensor(DictionaryConfig::new(N, P, S), atoms)?;
         let mut trainer = DictionaryTrainer::new(dictionary, &signals, config, Philox::new(seed, 4))?;
-        trainer.train()?;
+        trainer.fit()?;
         let like = truth.matmul(&trainer.current().atoms().t()?)?.abs()?.max(1)?.to_vec1::<f32>()?;
         hits += like.iter().filter(|&&like| 1. - like < 0.01).count();
     }

@@ -4,7 +4,6 @@ mod common;
 use candle::{DType, Device, Module, Result, Tensor, Var};
 use candle_nn::VarBuilder;
 use candle_nn::optim::{AdamW, Optimizer as _, ParamsAdamW};
-use chandlery::Trainer;
 use chandlery::conv_rbm::{ConvGrid, Padding};
 use chandlery::datasets::ImageShape;
 use chandlery::dbn::{Dbn, DbnConfig};
@@ -15,6 +14,7 @@ use chandlery::feedforward::{
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::RbmConfig;
 use chandlery::schedule::Schedule;
+use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{normal, uniform};
 
@@ -197,14 +197,15 @@ fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
             let mut first = new()?.stop_early(3);
             run(&mut first, &x, &y, 0, stop)?;
             assert!(!first.observe(4, 0.25)?);
-            first.save_checkpoint(&path, &stop)?;
+            first.save(&path, &serde_json::json!(stop))?;
             let best = bits(&first.model()?)?;
             drop(first);
-            let (mut second, at) = FeedforwardTrainer::load_checkpoint::<usize>(&path, &CPU)?;
+            let (mut second, at) = FeedforwardTrainer::load(&path, &CPU)?;
             let stopping = second.stopping();
             assert_eq!((stopping.best_epoch(), stopping.best_figure()), (Some(4), Some(0.25)));
             assert!(bits(stopping.best().unwrap())? == best);
-            run(&mut second, &x, &y, at, 30)?;
+            assert_eq!(at, stop);
+            run(&mut second, &x, &y, stop, 30)?;
             assert!(bits(&second.model()?)? == bits(&whole.model()?)?, "{optimizer:?}, stopped at {stop}");
             let resumed = second.metrics()?;
             assert_eq!((resumed.steps, resumed.error), (metrics.steps, metrics.error));
@@ -255,9 +256,10 @@ fn windows_and_filters_learn_labels_by_heart_and_a_resumed_run_is_the_uninterrup
     run(&mut whole, &x, &y, 0, 30)?;
     let mut first = new()?;
     run(&mut first, &x, &y, 0, 13)?;
-    first.save_checkpoint(&path, &13)?;
-    let (mut second, at) = FeedforwardTrainer::load_checkpoint::<usize>(&path, &CPU)?;
-    run(&mut second, &x, &y, at, 30)?;
+    first.save(&path, &serde_json::json!(13))?;
+    let (mut second, at) = FeedforwardTrainer::load(&path, &CPU)?;
+    assert_eq!(at, 13);
+    run(&mut second, &x, &y, 13, 30)?;
     assert!(bits(&second.model()?)? == bits(&whole.model()?)?);
 
     let training = BackpropConfig { batch: 50, learning_rate: 0.01.into(), ..BackpropConfig::default() };

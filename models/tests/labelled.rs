@@ -2,9 +2,9 @@
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
 use candle_nn::Linear;
-use chandlery::Trainer;
 use chandlery::labelled::{LabelledDbn, LabelledDbnConfig, LabelledRbm, Stage, UpDownConfig, UpDownTrainer};
 use chandlery::schedule::Schedule;
+use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::core::normal;
 

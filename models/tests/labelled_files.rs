@@ -4,12 +4,12 @@ mod common;
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery::ImageShape;
-use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::labelled::{LabelledDbn, LabelledDbnConfig, Stage, UpDownConfig, UpDownTrainer};
 use chandlery::pretrained::{ModelType, model_type};
 use chandlery::rbm::HiddenUnit;
 use chandlery::schedule::Schedule;
+use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::core::uniform;
 use chandlery_ops::{Philox, Precision};
 
@@ -71,11 +71,12 @@ fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
         for stop in [1, 6, 11, 12, 13, 29] {
             let mut first = new()?;
             train(&mut first, 0, stop)?;
-            first.save_checkpoint(&path, &stop)?;
+            first.save(&path, &serde_json::json!(stop))?;
             drop(first);
-            let (mut second, at) = UpDownTrainer::load_checkpoint::<usize>(&path, &CPU)?;
+            let (mut second, at) = UpDownTrainer::load(&path, &CPU)?;
             assert_eq!((second.steps(), second.config()), (stop as u64, &training(stage, persistent)));
-            train(&mut second, at, 30)?;
+            assert_eq!(at, stop);
+            train(&mut second, stop, 30)?;
             let what = format!("{stage:?}, persistent {persistent}, stopped at step {stop}");
             assert!(bits(&second.model()?)? == want, "{what}: weights differ");
             assert_eq!(second.metrics()?, metrics, "{what}");

@@ -1,11 +1,11 @@
 //! What a network with labels has learnt shows in its classes and in its samples.
 #![allow(missing_docs)]
 use candle::{Device, Result, Tensor};
-use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::labelled::{LabelledDbn, Stage, UpDownConfig, UpDownTrainer};
 use chandlery::rbm::CdConfig;
 use chandlery::schedule::Schedule;
+use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::core::bernoulli;
 

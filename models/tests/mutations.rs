@@ -18,9 +18,10 @@ use chandlery::sparse_autoencoder::{
     Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
     SparseAutoencoderTrainer, TrainerConfig,
 };
-use chandlery::{Philox, Trainer};
+use chandlery::{FullBatchTrainer, MinibatchTrainer, Philox, Trainer};
 use chandlery_ops::core::{normal, uniform};
 use mutants::{Whole, campaign, sealed};
+use serde_json::Value;
 use std::path::Path;
 
 #[global_allocator]
@@ -55,17 +56,13 @@ fn load(folder: &Path, whole: &Whole) -> std::result::Result<(), String> {
         "feedforward" => Feedforward::from_pretrained(&name, &CPU).map(drop),
         "dictionary" => Dictionary::from_pretrained(&name, &CPU).map(drop),
         "sparse-autoencoder" => SparseAutoencoder::from_pretrained(&name, &CPU).map(drop),
-        "sparse-autoencoder.safetensors" => {
-            SparseAutoencoderTrainer::load_checkpoint::<u32>(&path, &CPU).map(drop)
-        }
-        "sparse-autoencoder-run.safetensors" => {
-            SparseAutoencoderRun::load_checkpoint::<u32>(&path, &step, &CPU).map(drop)
-        }
-        "rbm.safetensors" => RbmTrainer::load_checkpoint::<u32>(&path, &CPU).map(drop),
-        "dbn.safetensors" => DbnTrainer::load_checkpoint::<u32>(&path, &CPU).map(drop),
-        "labelled.safetensors" => UpDownTrainer::load_checkpoint::<u32>(&path, &CPU).map(drop),
-        "feedforward.safetensors" => FeedforwardTrainer::load_checkpoint::<u32>(&path, &CPU).map(drop),
-        _ => OnlineTrainer::load_checkpoint::<u32>(&path, &CPU).map(drop),
+        "sparse-autoencoder.safetensors" => SparseAutoencoderTrainer::load(&path, &CPU).map(drop),
+        "sparse-autoencoder-run.safetensors" => SparseAutoencoderRun::load(&path, &step, &CPU).map(drop),
+        "rbm.safetensors" => RbmTrainer::load(&path, &CPU).map(drop),
+        "dbn.safetensors" => DbnTrainer::load(&path, &CPU).map(drop),
+        "labelled.safetensors" => UpDownTrainer::load(&path, &CPU).map(drop),
+        "feedforward.safetensors" => FeedforwardTrainer::load(&path, &CPU).map(drop),
+        _ => OnlineTrainer::load(&path, &CPU).map(drop),
     };
     if path.is_dir() {
         let _ = model_type(&name);
@@ -78,24 +75,20 @@ fn load(folder: &Path, whole: &Whole) -> std::result::Result<(), String> {
         "sparse-autoencoder" => {
             drop(SparseAutoencoder::from_pretrained(&name, &CPU).and_then(|m| m.reconstruct(&rows)))
         }
-        "sparse-autoencoder.safetensors" => {
-            used(SparseAutoencoderTrainer::load_checkpoint::<u32>(&path, &CPU), &step, None)
-        }
+        "sparse-autoencoder.safetensors" => used(SparseAutoencoderTrainer::load(&path, &CPU), &step, None),
         "sparse-autoencoder-run.safetensors" => {
-            if let Ok((mut run, _)) = SparseAutoencoderRun::load_checkpoint::<u32>(&path, &step, &CPU) {
-                drop(run.run(|_, _| Ok(std::ops::ControlFlow::Break(()))));
+            if let Ok((mut run, _)) = SparseAutoencoderRun::load(&path, &step, &CPU) {
+                drop(run.step());
             }
         }
-        "rbm.safetensors" => used(RbmTrainer::load_checkpoint::<u32>(&path, &CPU), &step, None),
-        "labelled.safetensors" => {
-            used(UpDownTrainer::load_checkpoint::<u32>(&path, &CPU), &step, Some(&labels))
-        }
+        "rbm.safetensors" => used(RbmTrainer::load(&path, &CPU), &step, None),
+        "labelled.safetensors" => used(UpDownTrainer::load(&path, &CPU), &step, Some(&labels)),
         _ => {}
     }
     result.map_err(|e| e.to_string().lines().next().unwrap_or_default().to_owned())
 }
 
-fn used<T: Trainer>(loaded: Result<(T, u32)>, rows: &Tensor, labels: Option<&Tensor>) {
+fn used<T: MinibatchTrainer>(loaded: Result<(T, Value)>, rows: &Tensor, labels: Option<&Tensor>) {
     if let Ok((mut trainer, _)) = loaded {
         let _ = trainer.begin_epoch(0).and_then(|()| trainer.step(rows, labels));
         let _ = trainer.check();
@@ -178,30 +171,30 @@ fn checkpoints() -> Result<Vec<Whole>> {
     };
     let mut trainer = RbmTrainer::new(&rbm()?, cd.clone(), Philox::new(5, 0))?;
     trainer.step(&rows, None)?;
-    keep("rbm.safetensors", &|path| trainer.save_checkpoint(path, &7u32))?;
+    keep("rbm.safetensors", &|path| trainer.save(path, &serde_json::json!(7u32)))?;
     let mut trainer = DbnTrainer::new(&dbn()?, vec![cd.clone(), cd], Philox::new(5, 0))?;
     trainer.step(&rows, None)?;
-    keep("dbn.safetensors", &|path| trainer.save_checkpoint(path, &7u32))?;
+    keep("dbn.safetensors", &|path| trainer.save(path, &serde_json::json!(7u32)))?;
     let config = UpDownConfig { batch: BATCH, ..UpDownConfig::default() };
     let mut trainer = UpDownTrainer::new(&LabelledDbn::from_dbn(&dbn()?, 2)?, config, Philox::new(5, 0))?;
     trainer.step(&rows, Some(&labels))?;
-    keep("labelled.safetensors", &|path| trainer.save_checkpoint(path, &7u32))?;
+    keep("labelled.safetensors", &|path| trainer.save(path, &serde_json::json!(7u32)))?;
     let config = BackpropConfig { batch: BATCH, ..BackpropConfig::default() };
     let mut trainer = FeedforwardTrainer::new(&Feedforward::unroll(&dbn()?)?, config, Philox::new(5, 0))?;
     trainer.step(&rows, None)?;
-    keep("feedforward.safetensors", &|path| trainer.save_checkpoint(path, &7u32))?;
+    keep("feedforward.safetensors", &|path| trainer.save(path, &serde_json::json!(7u32)))?;
     let config = TrainerConfig { batch: BATCH, ..TrainerConfig::default() };
     let mut trainer = SparseAutoencoderTrainer::new(&sparse_autoencoder()?, config)?;
     trainer.step(&rows, None)?;
-    keep("sparse-autoencoder.safetensors", &|path| trainer.save_checkpoint(path, &7u32))?;
+    keep("sparse-autoencoder.safetensors", &|path| trainer.save(path, &serde_json::json!(7u32)))?;
     let fit = SparseAutoencoderFit { iterations: 2, history: 2, ..SparseAutoencoderFit::default() };
     let mut run = SparseAutoencoderRun::new(&sparse_autoencoder()?, fit, &rows)?;
-    run.run(|_, _| Ok(std::ops::ControlFlow::Continue(())))?;
-    keep("sparse-autoencoder-run.safetensors", &|path| run.save_checkpoint(path, &7u32))?;
+    run.fit()?;
+    keep("sparse-autoencoder-run.safetensors", &|path| run.save(path, &serde_json::json!(7u32)))?;
     let dictionary = dictionary()?;
     let config = OnlineConfig::default();
     let mut trainer = OnlineTrainer::new(dictionary, config, Philox::new(5, 0))?;
     trainer.step(&rows, None)?;
-    keep("online.safetensors", &|path| trainer.save_checkpoint(path, &7u32))?;
+    keep("online.safetensors", &|path| trainer.save(path, &serde_json::json!(7u32)))?;
     Ok(wholes)
 }

@@ -7,7 +7,7 @@ use chandlery::labelled::LabelledDbn;
 use chandlery::patch_rbm::{PatchGrid, PatchRbm};
 use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
-use chandlery::{Philox, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Trainer};
 use chandlery_ops::core::{bernoulli, normal, uniform};
 
 const CPU: Device = Device::Cpu;
@@ -240,8 +240,8 @@ fn a_resumed_stack_goes_on_bit_for_bit() -> Result<()> {
     let mut whole = new()?;
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("checkpoint.safetensors");
-    whole.save_checkpoint(&path, &5u32)?;
-    let (mut resumed, progress) = DbnTrainer::load_checkpoint::<u32>(&path, &CPU)?;
+    whole.save(&path, &serde_json::json!(5u32))?;
+    let (mut resumed, progress) = DbnTrainer::load(&path, &CPU)?;
     assert_eq!(progress, 5);
     for trainer in [&mut whole, &mut resumed] {
         steps(trainer, 4)?;

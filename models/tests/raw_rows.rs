@@ -10,7 +10,7 @@ use chandlery::dictionary::{
 use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardTrainer};
 use chandlery::labelled::{LabelledDbn, UpDownConfig, UpDownTrainer};
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
-use chandlery::{ImageShape, Philox, Preparation, Trainer};
+use chandlery::{FullBatchTrainer, ImageShape, MinibatchTrainer, Philox, Preparation, Trainer};
 use chandlery_ops::core::{normal, uniform};
 use common::bits;
 use std::path::Path;
@@ -108,7 +108,7 @@ fn models_prepare_raw_rows_themselves() -> Result<()> {
 }
 
 /// What a trainer has learned after an epoch.
-fn trained<T: Trainer>(mut trainer: T, rows: &Tensor, labels: Option<&Tensor>) -> Result<T::Model> {
+fn trained<T: MinibatchTrainer>(mut trainer: T, rows: &Tensor, labels: Option<&Tensor>) -> Result<T::Model> {
     trainer.begin_epoch(0)?;
     for i in 0..3 {
         let labels = labels.map(|labels| labels.narrow(0, i * BATCH, BATCH)).transpose()?;
@@ -230,8 +230,8 @@ fn a_resumed_trainer_prepares_as_before() -> Result<()> {
     step(&mut trainer)?;
     trainer.next_layer()?;
     step(&mut trainer)?;
-    trainer.save_checkpoint(&path, &())?;
-    let (mut back, ()) = DbnTrainer::load_checkpoint(&path, &CPU)?;
+    trainer.save(&path, &serde_json::Value::Null)?;
+    let (mut back, _) = DbnTrainer::load(&path, &CPU)?;
     back.begin_epoch(0)?;
     step(&mut trainer)?;
     step(&mut back)?;
@@ -242,8 +242,8 @@ fn a_resumed_trainer_prepares_as_before() -> Result<()> {
     let rbm = Rbm::init(config, Philox::new(4, 0), &CPU)?;
     let mut trainer = RbmTrainer::new(&rbm, cd, Philox::new(5, 0))?;
     trainer.step(&bytes.narrow(0, 0, BATCH)?, None)?;
-    trainer.save_checkpoint(&path, &())?;
-    let (mut back, ()) = RbmTrainer::load_checkpoint(&path, &CPU)?;
+    trainer.save(&path, &serde_json::Value::Null)?;
+    let (mut back, _) = RbmTrainer::load(&path, &CPU)?;
     back.begin_epoch(0)?;
     for trainer in [&mut trainer, &mut back] {
         trainer.step(&bytes.narrow(0, BATCH, BATCH)?, None)?;

@@ -15,7 +15,7 @@ use chandlery::sparse_autoencoder::{
     SparseAutoencoderTrainer, TrainerConfig,
 };
 use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig};
-use chandlery::{Philox, Preparation, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Preparation, Trainer};
 use chandlery_ops::core::{normal, uniform};
 
 const CPU: Device = Device::Cpu;
@@ -180,7 +180,7 @@ fn trainers_take_rows_of_every_float_type() -> Result<()> {
 
 /// Every trainer whose units want rows between 0 and 1, by its name and what it needs: steps on minibatches of 8, then looks.
 fn on_unit_rows(rows: &Tensor, labels: &Tensor) -> Result<Vec<(&'static str, Result<()>)>> {
-    fn look<T: Trainer>(mut trainer: T, rows: &Tensor, labels: &Tensor) -> Result<()> {
+    fn look<T: MinibatchTrainer>(mut trainer: T, rows: &Tensor, labels: &Tensor) -> Result<()> {
         for i in 0..rows.dim(0)? / 8 {
             trainer.step(&rows.narrow(0, 8 * i, 8)?, Some(&labels.narrow(0, 8 * i, 8)?))?;
         }

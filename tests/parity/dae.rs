@@ -5,7 +5,7 @@ use chandlery::dae::reference::Serial;
 use chandlery::dae::{
     Dae, DaeConfig, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig, StackedDaeTrainer,
 };
-use chandlery::{Philox, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Trainer};
 use chandlery_datasets::DataOptions;
 use chandlery_ops::core::uniform;
 use chandlery_ops::layers::Corruption;
@@ -91,8 +91,9 @@ fn every_form_follows_the_cpu_resumes_bit_for_bit_and_moves_between_devices() ->
                 let second = resumed(&path, new(&device)?, steps, stop, STEPS)?;
                 assert_models(&format!("{what}, stopped at {stop}"), &second.model()?, &whole, None)?;
                 // The checkpoint of one device goes on upon another.
-                let (mut elsewhere, at) = DaeTrainer::load_checkpoint::<usize>(&path, &CPU)?;
-                run(&mut elsewhere, &all, at, STEPS)?;
+                let (mut elsewhere, at) = DaeTrainer::load(&path, &CPU)?;
+                assert_eq!(at, stop);
+                run(&mut elsewhere, &all, stop, STEPS)?;
                 assert_models(&format!("{what}, then on the CPU"), &elsewhere.model()?, &on_cpu, Some(3e-6))?;
             }
         }

@@ -2,9 +2,9 @@
 #![allow(clippy::expect_used)]
 use crate::resume::resumed;
 use candle::{DType, Device, Result, Tensor};
-use chandlery::Trainer;
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
+use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::arrays::{halves_into_, joined_into_};
 use chandlery_ops::core::{normal, uniform};
 use chandlery_ops::{Philox, Precision};

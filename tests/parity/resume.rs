@@ -1,13 +1,13 @@
 //! Runs that stop at a checkpoint and go on from it.
 use candle::{Result, Tensor};
-use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnTrainer};
+use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_tests::assert_same_bits;
 use std::path::Path;
 
 /// The trainer after `end` steps, of which `first` makes the first `stop`, and one that was read from its checkpoint the others;
 /// `run` makes the steps from one number to another.
-pub fn resumed<T: Trainer>(
+pub fn resumed<T: MinibatchTrainer>(
     path: &Path,
     mut first: T,
     run: impl Fn(&mut T, usize, usize) -> Result<()>,
@@ -15,11 +15,12 @@ pub fn resumed<T: Trainer>(
     end: usize,
 ) -> Result<T> {
     run(&mut first, 0, stop)?;
-    first.save_checkpoint(path, &stop)?;
+    first.save(path, &serde_json::json!(stop))?;
     let device = first.device().clone();
     drop(first);
-    let (mut second, at) = T::load_checkpoint::<usize>(path, &device)?;
-    run(&mut second, at, end)?;
+    let (mut second, at) = T::load(path, &device)?;
+    assert_eq!(at, stop);
+    run(&mut second, stop, end)?;
     Ok(second)
 }
 

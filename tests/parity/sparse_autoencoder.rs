@@ -1,13 +1,12 @@
 //! The cost of a sparse autoencoder and its training by L-BFGS: the same on every device to rounding, with all threads at once.
 use candle::{DType, Device, Result, Tensor};
-use chandlery::Philox;
 use chandlery::sparse_autoencoder::{
     Cost, CostConfig, Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit,
     SparseAutoencoderRun,
 };
+use chandlery::{FullBatchTrainer, Philox, Trainer};
 use chandlery_ops::core::{normal, uniform};
 use chandlery_tests::devices;
-use std::ops::ControlFlow;
 
 /// `‖a − b‖ / ‖b‖`; NaN where an entry is.
 fn apart(a: &Tensor, b: &Tensor) -> Result<f64> {
@@ -58,7 +57,7 @@ fn runs_end_at_the_same_cost_and_repeat_themselves_to_the_bit() -> Result<()> {
             let fit = SparseAutoencoderFit { iterations: 40, ..SparseAutoencoderFit::default() };
             let mut run =
                 SparseAutoencoderRun::new(&start.to(DType::F32, device)?, fit, &rows.to_device(device)?)?;
-            run.run(|_, _| Ok(ControlFlow::Continue(())))?;
+            run.fit()?;
             Ok((run.parts()?.cost, run.model()?.flat()?.to_vec1::<f32>()?))
         };
         let (cost, theta) = run(&device)?;

@@ -1,10 +1,10 @@
 //! Threads that share a GPU do not disturb each other, on devices of their own and on clones of one.
 #![allow(clippy::expect_used)]
 use candle::{D, DType, Device, Module, Result, Tensor};
-use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer};
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
+use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{Pursuit, bomp};
 use chandlery_ops::core::{Replay, advance_, normal, normal_, uniform};

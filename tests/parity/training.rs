@@ -1,10 +1,10 @@
 //! The same network trained for 50 steps on the CPU and on the GPU with the same draws is the same network.
 use crate::resume::assert_two_layers_resume;
 use candle::{DType, Device, Result, Tensor};
-use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, SparsityConfig, VisibleUnit};
+use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::core::uniform;
 use chandlery_ops::{Philox, Precision};
 use chandlery_tests::{assert_close, assert_same_bits, devices};

@@ -1,8 +1,8 @@
 //! Two GPUs in one process: `cargo test --features cuda --test parity -- --ignored two_gpus`, on a machine that has them.
 #![cfg(feature = "cuda")]
 use candle::{DType, Device, Module, Result, Tensor};
-use chandlery::Trainer;
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
+use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::codes::{Pursuit, bomp};
 use chandlery_ops::core::{ChunkUpload, normal, uniform};
 use chandlery_ops::layers::{Factors, gemm_};

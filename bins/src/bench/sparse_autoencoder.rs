@@ -7,11 +7,11 @@ use crate::device::describe;
 use crate::report::Report;
 use anyhow::{Context, Result};
 use candle::{DType, Device, Tensor};
-use chandlery::Philox;
 use chandlery::sparse_autoencoder::serial::serial_cost;
 use chandlery::sparse_autoencoder::{
     Cost, CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
 };
+use chandlery::{FullBatchTrainer, Philox};
 use chandlery_datasets::patches::{ImageSet, PatchSampler};
 use chandlery_datasets::preparation::StepConfig;
 use chandlery_datasets::{DataOptions, Preparation};
@@ -19,7 +19,6 @@ use chandlery_ops::Precision;
 use chandlery_ops::core::uniform;
 use clap::Args;
 use serde::Serialize;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -234,7 +233,7 @@ fn train(args: &SparseAutoencoderArgs) -> Result<()> {
     let mut last = None;
     let Seconds { median, min, max } = time(&device, args.common.repeats, || {
         let mut run = SparseAutoencoderRun::new(&first, fit, &rows)?;
-        run.run(|_, _| Ok(ControlFlow::Continue(())))?;
+        run.fit()?;
         last = Some(run);
         Ok(())
     })?;

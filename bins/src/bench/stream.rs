@@ -1,6 +1,6 @@
 //! Minibatches without end, for timing.
 use anyhow::{Context, Result};
-use chandlery::Trainer;
+use chandlery::MinibatchTrainer;
 use chandlery_datasets::{Feed, Split};
 use chandlery_ops::Philox;
 use rayon::prelude::*;
@@ -18,7 +18,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Makes so many steps, as many at a time as the trainer takes best.
-    pub(super) fn train<T: Trainer>(&mut self, trainer: &mut T, steps: usize) -> Result<()> {
+    pub(super) fn train<T: MinibatchTrainer>(&mut self, trainer: &mut T, steps: usize) -> Result<()> {
         let mut left = steps;
         while left > 0 {
             let most = trainer.steps_at_once().min(left);

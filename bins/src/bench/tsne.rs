@@ -7,12 +7,11 @@ use crate::tsne::choices::{MethodArg, SplitsArg};
 use crate::tsne::{self, measure as quality};
 use anyhow::{Context, Result, bail};
 use candle::{DType, Device, Tensor};
-use chandlery::Philox;
 use chandlery::tsne::{Method, StageSeconds, Tsne, TsneConfig, TsneRun, measure};
+use chandlery::{FullBatchTrainer, Philox};
 use chandlery_datasets::DataOptions;
 use clap::Args;
 use serde::Serialize;
-use std::ops::ControlFlow;
 use std::str::FromStr;
 use std::time::Instant;
 
@@ -294,7 +293,7 @@ fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
             let begin = Instant::now();
             let there = rows.to_device(device)?;
             let mut run = TsneRun::new(tsne.config.clone(), tsne.philox, &there)?;
-            run.run(|_, _| Ok(ControlFlow::Continue(())))?;
+            run.fit()?;
             last = (run.layout()?.to_device(&Device::Cpu)?, run.seconds(), run.recall());
             first.get_or_insert(begin.elapsed().as_secs_f64());
             Ok(())

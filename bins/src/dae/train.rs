@@ -7,16 +7,15 @@ use crate::data::{Data, OfRows};
 use crate::readout::Rows;
 use crate::report::{Outcome, figure, seconds};
 use crate::rows;
-use crate::session::{Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
+use crate::session::{Asked, Ended, Epochs, Kind, Nothing, Run, RunInfo, Session};
 use anyhow::Result;
 use candle::Tensor;
 use chandlery::dae::StackedDaeTrainer;
-use chandlery::{Philox, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Trainer};
 use chandlery_datasets::{Feed, Split};
 use chandlery_ops::layers::corrupt;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::path::Path;
 
 /// Held-out rows that a layer is measured on after an epoch, at most.
 const PROBE_ROWS: usize = 250;
@@ -51,10 +50,6 @@ impl Run for Train {
     type Line = EpochReport;
     type Extra = Nothing;
     const KIND: Kind = Kind { command: "dae train", folder: "dae" };
-
-    fn save(trainer: &StackedDaeTrainer, path: &Path, place: &PlaceOf<Self>) -> candle::Result<()> {
-        trainer.save_checkpoint(path, place)
-    }
 }
 
 /// Trains a model, or resumes that, and leaves a run folder.
@@ -72,7 +67,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let mut session = asked.open(
         data.of_run()?,
         |settings, device| new_trainer(&data, settings, device),
-        |_, path, device| Ok(StackedDaeTrainer::load_checkpoint(path, device)?),
+        |_, path, device| Ok(StackedDaeTrainer::load(path, device)?),
     )?;
     let sizes = saved::sizes(session.trainer.model_config());
     let seed = session.info.settings.seed;

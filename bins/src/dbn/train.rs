@@ -8,14 +8,13 @@ use crate::data::{Data, OfRows};
 use crate::readout::{Readout, Rows};
 use crate::report::{Outcome, figure, seconds};
 use crate::rows;
-use crate::session::{Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
+use crate::session::{Asked, Ended, Epochs, Kind, Nothing, Run, RunInfo, Session};
 use anyhow::Result;
 use candle::Tensor;
-use chandlery::Trainer;
 use chandlery::dbn::DbnTrainer;
+use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_datasets::{Feed, Split, count};
 use serde_json::json;
-use std::path::Path;
 
 /// Rows of each side that a layer is measured on after an epoch, at most.
 const PROBE_ROWS: usize = 250;
@@ -29,10 +28,6 @@ impl Run for Train {
     type Line = EpochReport;
     type Extra = Nothing;
     const KIND: Kind = Kind { command: "dbn train", folder: "dbn" };
-
-    fn save(trainer: &DbnTrainer, path: &Path, place: &PlaceOf<Self>) -> candle::Result<()> {
-        trainer.save_checkpoint(path, place)
-    }
 }
 
 /// Trains a network, or resumes that, and leaves a run folder.
@@ -51,7 +46,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         data.of_run()?,
         |settings, device| new_trainer(&data, settings, device),
         |settings, path, device| {
-            let (mut trainer, place) = DbnTrainer::load_checkpoint(path, device)?;
+            let (mut trainer, place) = DbnTrainer::load(path, device)?;
             if extended {
                 trainer.set_schedules(&training_of(trainer.model_config(), settings)?)?;
             }

@@ -11,12 +11,12 @@ use crate::curves::{self, Curve, Panel};
 use crate::report::figure;
 use crate::report::{Outcome, of_data, seconds};
 use crate::session::{
-    self, Asked, Ended, Epochs, FeedArgs, Kind, Made, Nothing, PlaceOf, Run, RunInfo, Session, Trained,
+    self, Asked, Ended, Epochs, FeedArgs, Kind, Made, Nothing, Run, RunInfo, Session, Trained,
 };
 use anyhow::{Context, Result, bail, ensure};
 use candle::Device;
 use chandlery::dictionary::{Dictionary, DictionaryTrainer, OnlineTrainer};
-use chandlery::{Philox, Trainer};
+use chandlery::{FullBatchTrainer, MinibatchTrainer, Philox};
 use chandlery_datasets::count;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -71,10 +71,6 @@ impl Run for Batch {
     type Line = IterationReport;
     type Extra = Nothing;
     const KIND: Kind = KIND;
-
-    fn save(trainer: &DictionaryTrainer, path: &Path, place: &PlaceOf<Self>) -> candle::Result<()> {
-        trainer.save_checkpoint(path, place)
-    }
 }
 
 impl Run for Online {
@@ -84,10 +80,6 @@ impl Run for Online {
     type Line = IterationReport;
     type Extra = Nothing;
     const KIND: Kind = KIND;
-
-    fn save(trainer: &OnlineTrainer, path: &Path, place: &PlaceOf<Self>) -> candle::Result<()> {
-        trainer.save_checkpoint(path, place)
-    }
 }
 
 /// Trains a dictionary, or resumes that, and leaves a run folder.
@@ -151,9 +143,9 @@ fn from_all(asked: Asked<Batch>, signals: &Signals, all: Option<usize>) -> Resul
         rows,
         |settings, device| of_data(&signals.name, new(settings, device)),
         |settings, path, device| {
-            let (config, rows) = (plan::train_config(settings, signals), signals.split.raw(device)?);
-            let (trainer, place) = DictionaryTrainer::load_checkpoint(path, &rows, config)?;
+            let (mut trainer, place) = DictionaryTrainer::load(path, &signals.split.raw(device)?, device)?;
             check_more(all, trainer.last().iteration)?;
+            trainer.set_iterations(settings.iterations)?;
             Ok((trainer, place))
         },
     )?;
@@ -162,6 +154,7 @@ fn from_all(asked: Asked<Batch>, signals: &Signals, all: Option<usize>) -> Resul
     let ended = session.iterations(n, |trainer, done| {
         let started = Instant::now();
         let made = trainer.step().with_context(|| format!("iteration {}", done + 1))?;
+        let Some(made) = made else { return Ok(None) };
         let line = IterationReport {
             iteration: made.iteration,
             rmse: made.rmse,
@@ -203,7 +196,7 @@ fn from_minibatches(
         rows,
         |settings, device| of_data(&signals.name, new(settings, device)),
         |_, path, device| {
-            let (trainer, place) = OnlineTrainer::load_checkpoint(path, device)?;
+            let (trainer, place) = OnlineTrainer::load(path, device)?;
             check_more(all, trainer.batches() / feed.n_batches())?;
             Ok((trainer, place))
         },

@@ -4,7 +4,7 @@ use crate::interrupt::{self, Orderly};
 use crate::progress::Progress;
 use crate::report::{Outcome, of_data};
 use anyhow::Result;
-use chandlery::Trainer;
+use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_datasets::Feed;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
@@ -96,7 +96,7 @@ pub struct Pace {
 
 impl<R: Run> Session<R>
 where
-    R::Trainer: Trainer,
+    R::Trainer: MinibatchTrainer,
 {
     /// Trains the epochs that are left; `end` measures after each. An interrupt ends the loop after a step, with a checkpoint.
     ///

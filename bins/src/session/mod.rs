@@ -33,8 +33,9 @@ use crate::device::describe;
 use crate::interrupt;
 use crate::report::{Outcome, Report, seconds};
 use crate::run_folder::{Existing, RunFolder, command_line};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use candle::Device;
+use chandlery::Trainer;
 use chandlery_datasets::{Feed, Fingerprint, Split, count};
 use epochs::Watch;
 use serde::de::DeserializeOwned;
@@ -53,19 +54,18 @@ pub trait Run {
     /// What is made of them: the field `settings` of `run.json`.
     type Settings: Serialize + DeserializeOwned;
     /// What learns.
-    type Trainer;
+    type Trainer: Trainer;
     /// A line of `metrics.jsonl`.
     type Line: Clone + Serialize + DeserializeOwned;
     /// What a checkpoint holds beside the trainer and the place in the epochs; [`Nothing`] for most.
     type Extra: Default + Serialize + DeserializeOwned;
     /// Its names.
     const KIND: Kind;
+}
 
-    /// Writes a checkpoint.
-    ///
-    /// # Errors
-    /// When the disk refuses.
-    fn save(trainer: &Self::Trainer, path: &Path, place: &PlaceOf<Self>) -> candle::Result<()>;
+/// Writes a checkpoint of a trainer that is so far.
+fn store<R: Run>(trainer: &R::Trainer, path: &Path, place: &PlaceOf<R>) -> candle::Result<()> {
+    trainer.save(path, &serde_json::to_value(place).map_err(candle::Error::wrap)?)
 }
 
 /// How far a run is.
@@ -226,7 +226,7 @@ impl<R: Run> Asked<R> {
         self,
         rows: Rows<'_>,
         new: impl FnOnce(&R::Settings, &Device) -> Result<R::Trainer>,
-        load: impl Fn(&R::Settings, &Path, &Device) -> Result<(R::Trainer, PlaceOf<R>)>,
+        load: impl Fn(&R::Settings, &Path, &Device) -> Result<(R::Trainer, Value)>,
     ) -> Result<Session<R>> {
         let Self { report, device, input, settings, args, resumed } = self;
         let began = Instant::now();
@@ -250,7 +250,7 @@ impl<R: Run> Asked<R> {
                 let place = Place { run_seconds: began.elapsed().as_secs_f64(), ..Place::default() };
                 checkpoints::begin(
                     &folder,
-                    |path| R::save(&trainer, path, &place),
+                    |path| store::<R>(&trainer, path, &place),
                     || folder.write_json(info::FILE, &info),
                 )?;
                 (folder, info, trainer, place, 0.)
@@ -269,8 +269,12 @@ impl<R: Run> Asked<R> {
                         rows.data
                     )
                 }
-                let (trainer, place) =
-                    checkpoints::read(&folder, &report, |path| load(&settings, path, &device))?;
+                let (trainer, place) = checkpoints::read(&folder, &report, |path| {
+                    let (trainer, place) = load(&settings, path, &device)?;
+                    let place: PlaceOf<R> = serde_json::from_value(place)
+                        .map_err(|e| anyhow!("{}: not a checkpoint: {e}", path.display()))?;
+                    Ok((trainer, place))
+                })?;
                 if extended {
                     command = format!("{command}\n{}", command_line(R::KIND.program()));
                 }
@@ -279,7 +283,7 @@ impl<R: Run> Asked<R> {
                     RunInfo { kind, version, command, directory, input, settings, n_rows, fingerprint };
                 if extended {
                     // The checkpoint has the schedules of the extended run, so it comes first.
-                    checkpoints::write(&folder, |path| R::save(&trainer, path, &place))?;
+                    checkpoints::write(&folder, |path| store::<R>(&trainer, path, &place))?;
                     folder.write_json(info::FILE, &info)?;
                 }
                 // Lines after the checkpoint were written by steps that are made again.
@@ -342,7 +346,7 @@ impl<R: Run> Session<R> {
     pub fn save(&mut self) -> Result<()> {
         self.place.run_seconds = self.watch.run_seconds();
         let began = Instant::now();
-        checkpoints::write(&self.folder, |path| R::save(&self.trainer, path, &self.place))?;
+        checkpoints::write(&self.folder, |path| store::<R>(&self.trainer, path, &self.place))?;
         self.watch.checkpoint_written(began);
         Ok(())
     }

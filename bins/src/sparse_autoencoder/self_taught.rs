@@ -9,13 +9,12 @@ use crate::report::Outcome;
 use crate::self_taught::{self, Features};
 use anyhow::Result;
 use candle::{Device, Module};
-use chandlery::Philox;
 use chandlery::sparse_autoencoder::{
     CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
 };
+use chandlery::{FullBatchTrainer, Philox, Trainer};
 use chandlery_datasets::{Split, count};
 use serde_json::json;
-use std::ops::ControlFlow;
 
 /// Learns features and measures what they are worth.
 pub fn self_taught(args: &SelfTaughtArgs) -> Result<Outcome> {
@@ -57,6 +56,6 @@ fn learn(
     let fit = SparseAutoencoderFit { cost, iterations: args.iterations, ..SparseAutoencoderFit::default() };
     let _spinner = Spinner::new("learning features");
     let mut run = SparseAutoencoderRun::new(&first, fit, &split.raw(device)?)?;
-    run.run(|_, _| Ok(ControlFlow::Continue(())))?;
+    run.fit()?;
     Ok((run.model()?, run.parts()?.cost))
 }

@@ -5,17 +5,15 @@ use crate::curves::{self, Curve, Panel};
 use crate::patch_rows::{Input, Rows, Usual};
 use crate::report::Outcome;
 use crate::rows::SplitArg;
-use crate::session::{self, Asked, Kind, Made, Nothing, PlaceOf, Run, Trained};
+use crate::session::{self, Asked, Kind, Made, Nothing, Run, Trained};
 use anyhow::{Result, ensure};
 use candle::Device;
-use chandlery::Philox;
 use chandlery::sparse_autoencoder::{
     CostParts, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderRun,
 };
+use chandlery::{FullBatchTrainer, Philox, Trainer};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::ops::ControlFlow;
-use std::path::Path;
 
 /// Iterations from one line on the screen to the next.
 const SAID_EVERY: usize = 20;
@@ -49,10 +47,6 @@ impl Run for Train {
     type Line = Line;
     type Extra = Nothing;
     const KIND: Kind = KIND;
-
-    fn save(trainer: &SparseAutoencoderRun, path: &Path, place: &PlaceOf<Self>) -> candle::Result<()> {
-        trainer.save_checkpoint(path, place)
-    }
 }
 
 /// The model that training starts from.
@@ -88,7 +82,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
             Ok(SparseAutoencoderRun::new(&first, settings.cost.fit(settings.iterations), &raw)?)
         },
         |settings, path, device| {
-            let (mut run, place) = SparseAutoencoderRun::load_checkpoint(path, &raw, device)?;
+            let (mut run, place) = SparseAutoencoderRun::load(path, &raw, device)?;
             let made = run.lbfgs().iterations();
             if let Some(all) = args.iterations {
                 ensure!(
@@ -107,12 +101,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     session.announce(&words, settings.seed)?;
     let n = settings.iterations;
     let ended = session.iterations(n, |run, _| {
-        let mut made = None;
-        run.run(|_, iteration| {
-            made = Some(*iteration);
-            Ok(ControlFlow::Break(()))
-        })?;
-        let Some(made) = made else { return Ok(None) };
+        let Some(made) = run.step()? else { return Ok(None) };
         let line = Line {
             iteration: made.iteration,
             evaluations: made.evaluations,

@@ -8,7 +8,7 @@ use crate::self_taught::{self, Features};
 use anyhow::Result;
 use candle::{Device, Module};
 use chandlery::sparse_coding::{Metrics, SparseCoding, SparseCodingConfig, SparseCodingTrainer};
-use chandlery::{Philox, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Trainer};
 use chandlery_datasets::{Feed, FeedConfig, Split, count};
 use serde_json::json;
 

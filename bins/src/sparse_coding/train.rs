@@ -5,16 +5,15 @@ use crate::curves::{self, Curve, Panel};
 use crate::patch_rows::{Input, Rows, Usual};
 use crate::report::{Outcome, figure, seconds};
 use crate::rows::SplitArg;
-use crate::session::{self, Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, Trained};
+use crate::session::{self, Asked, Ended, Epochs, Kind, Nothing, Run, Trained};
 use anyhow::Result;
 use candle::Device;
 use chandlery::dictionary::{Init, distinct_signals};
 use chandlery::sparse_coding::{Figures, SparseCoding, SparseCodingConfig, SparseCodingTrainer};
-use chandlery::{Philox, Preparation, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Preparation, Trainer};
 use chandlery_datasets::{Split, count};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::path::Path;
 
 /// A pass over the rows: a line of `metrics.jsonl`. Activations are those over the basis from before each minibatch.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -51,10 +50,6 @@ impl Run for Train {
     type Line = Line;
     type Extra = Nothing;
     const KIND: Kind = KIND;
-
-    fn save(trainer: &SparseCodingTrainer, path: &Path, place: &PlaceOf<Self>) -> candle::Result<()> {
-        trainer.save_checkpoint(path, place)
-    }
 }
 
 /// Rows that first atoms are drawn from, at least: many a row is flat, or like others.
@@ -110,7 +105,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
             let philox = Philox::new(settings.seed, streams::TRAINER);
             Ok(SparseCodingTrainer::new(&first, settings.learn.config(), philox)?)
         },
-        |_, path, device| Ok(SparseCodingTrainer::load_checkpoint(path, device)?),
+        |_, path, device| Ok(SparseCodingTrainer::load(path, device)?),
     )?;
     let settings = session.info.settings.clone();
     let atoms = count(settings.atoms, "atom");

@@ -9,16 +9,15 @@ use crate::data::OfRows;
 use crate::progress::{Spinner, Stages};
 use crate::report::{Outcome, figure, note, of_data, seconds};
 use crate::scatter::Classes;
-use crate::session::{self, Asked, Kind, Made, Nothing, Picture, PlaceOf, Run, Session, Trained};
+use crate::session::{self, Asked, Kind, Made, Nothing, Picture, Run, Session, Trained};
 use anyhow::{Context, Result, ensure};
 use candle::{Device, Tensor};
-use chandlery::Philox;
 use chandlery::tsne::measure::kl_of_affinities;
 use chandlery::tsne::{Embedding, Progress, StageSeconds, TsneConfig, TsneRun};
+use chandlery::{FullBatchTrainer, Philox, Trainer};
 use chandlery_datasets::{Centre, Preparation};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::path::Path;
 use std::time::Instant;
 
 /// A check: a line of `metrics.jsonl`.
@@ -41,10 +40,6 @@ impl Run for Train {
     type Line = Line;
     type Extra = Nothing;
     const KIND: Kind = Kind { command: "tsne train", folder: "tsne" };
-
-    fn save(trainer: &TsneRun, path: &Path, place: &PlaceOf<Self>) -> candle::Result<()> {
-        trainer.save_checkpoint(path, place)
-    }
 }
 
 /// Lays rows out, or goes on with that, and leaves a run folder.
@@ -64,7 +59,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         |settings, device| of_data(&rows.name, begin(settings, &rows, device)),
         |settings, path, device| {
             let of_run = rows.raw().filter(|_| settings.neighbours_from.is_none());
-            let (mut run, place) = TsneRun::load_checkpoint(path, of_run, device)?;
+            let (mut run, place) = TsneRun::restored(path, of_run, device)?;
             if rows.raw().is_none() && settings.neighbours_from.is_none() {
                 let read = rows.read(&run.config().preparation).map_err(candle::Error::msg)?;
                 run = run.with_prepared_rows(&read)?;
@@ -133,8 +128,6 @@ fn begin(settings: &Settings, rows: &Rows, device: &Device) -> Result<TsneRun> {
 /// Makes the iterations that are left.
 fn descend(session: &mut Session<Train>, classes: &Classes) -> Result<Outcome> {
     let config = session.trainer.config().clone();
-    let before = session.place.reports.last().copied();
-    let mut is_flat = before.is_some_and(|line| config.is_at_end(&line.progress));
     let history = match session.info.settings.history {
         true => Some(History::new(&session.folder, classes)?),
         false => None,
@@ -144,11 +137,7 @@ fn descend(session: &mut Session<Train>, classes: &Classes) -> Result<Outcome> {
     }
     let n = config.iterations_in_all();
     session.iterations(n, |run, done| {
-        if is_flat || done >= n {
-            return Ok(None);
-        }
-        let progress = run.advance()?;
-        is_flat = config.is_at_end(&progress);
+        let Some(progress) = run.step()? else { return Ok(None) };
         if let Some(history) = &history {
             let words = format!("iteration {}  KL {:.2}", progress.iteration, progress.kl);
             history.draw(progress.iteration, &run.layout()?, &words)?;
@@ -226,7 +215,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneRun) 
 /// The embedding with its rows. A run over neighbours that were found elsewhere has none, but new rows are placed by them all the same.
 fn embedding_of(made: &TsneRun, rows: &Rows, settings: &Settings) -> Result<Embedding> {
     if settings.neighbours_from.is_none() {
-        return Ok(made.embedding()?);
+        return Ok(made.model()?);
     }
     let config = TsneConfig { image: rows.image, centre: rows.centre.clone(), ..made.config().clone() };
     Ok(Embedding::from_tensors(config, made.layout()?, rows.raw().cloned())?)

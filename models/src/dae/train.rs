@@ -32,13 +32,13 @@ use crate::layers::TrainerParts;
 use crate::losses::{LossSums, SinceReport};
 use crate::prepare::{check_inputs, prepared, to_load};
 use crate::replays::Replays;
-use crate::trainer::{Trainer, check_minibatch, one_by_one};
+use crate::trainer::{MinibatchTrainer, Trainer, check_minibatch, one_by_one};
 use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
 use chandlery_ops::Philox;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::path::Path;
 
 /// What was gathered on the device since the last report: reconstructions from corrupted rows against the rows.
@@ -149,7 +149,7 @@ impl DaeTrainer {
         Ok(trainer)
     }
 
-    /// Takes the schedules of learning rate and momentum from `config`, from the next [`begin_epoch`](Trainer::begin_epoch) on; everything
+    /// Takes the schedules of learning rate and momentum from `config`, from the next [`begin_epoch`](MinibatchTrainer::begin_epoch) on; everything
     /// else stays as it was.
     ///
     /// # Errors
@@ -274,8 +274,46 @@ impl Trainer for DaeTrainer {
     type Model = Dae;
     type Metrics = Metrics;
 
-    fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
-        let (rate, momentum) = (self.config.learning_rate.at(epoch), self.config.momentum.at(epoch));
+    fn check(&mut self) -> Result<()> {
+        self.since_report()?;
+        all_finite("DaeTrainer", self.steps, [("params", &self.buffers.params()?)])
+    }
+
+    fn metrics(&mut self) -> Result<Metrics> {
+        let since = self.since_report()?;
+        at_least_one("DaeTrainer::metrics", "steps since the last call", since.steps as usize)?;
+        self.losses.report(&since);
+        let rmse = (since.second / self.dae.config().n_visible as f64).sqrt();
+        Ok(Metrics { steps: since.steps, loss: since.loss, rmse })
+    }
+
+    fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn model(&self) -> Result<Dae> {
+        self.dae.to(DType::F32, self.device())
+    }
+
+    fn device(&self) -> &Device {
+        self.dae.weight().device()
+    }
+
+    fn save(&self, path: &Path, progress: &Value) -> Result<()> {
+        let parts = TrainerParts {
+            layers: self.lower.iter().chain([&self.dae]).cloned().collect(),
+            training: self.config.clone(),
+            preparation: self.preparation.clone(),
+            philox: self.philox,
+        };
+        parts.save(path, NAME, self.stored_state()?, progress)
+    }
+}
+
+impl MinibatchTrainer for DaeTrainer {
+    fn follow(&mut self, epochs: f64) -> Result<()> {
+        let DaeTrainConfig { learning_rate, momentum, .. } = &self.config;
+        let (rate, momentum) = (learning_rate.within(epochs), momentum.within(epochs));
         self.rates = (rate as f32, momentum as f32);
         self.buffers.set_rates(rate as f32, momentum as f32)
     }
@@ -307,42 +345,7 @@ impl Trainer for DaeTrainer {
         if self.buffers.in_one_op() { (ROWS / self.config.batch).max(1) } else { self.buffers.at_once() }
     }
 
-    fn check(&mut self) -> Result<()> {
-        self.since_report()?;
-        all_finite("DaeTrainer", self.steps, [("params", &self.buffers.params()?)])
-    }
-
-    fn metrics(&mut self) -> Result<Metrics> {
-        let since = self.since_report()?;
-        at_least_one("DaeTrainer::metrics", "steps since the last call", since.steps as usize)?;
-        self.losses.report(&since);
-        let rmse = (since.second / self.dae.config().n_visible as f64).sqrt();
-        Ok(Metrics { steps: since.steps, loss: since.loss, rmse })
-    }
-
-    fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    fn model(&self) -> Result<Dae> {
-        self.dae.to(DType::F32, self.device())
-    }
-
-    fn device(&self) -> &Device {
-        self.dae.weight().device()
-    }
-
-    fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
-        let parts = TrainerParts {
-            layers: self.lower.iter().chain([&self.dae]).cloned().collect(),
-            training: self.config.clone(),
-            preparation: self.preparation.clone(),
-            philox: self.philox,
-        };
-        parts.save(path, NAME, self.stored_state()?, progress)
-    }
-
-    fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
+    fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
         let (parts, stored, progress) = TrainerParts::load(path, NAME, device)?;
         let TrainerParts { layers, training, preparation, philox } = parts;
         let Some((dae, lower)) = layers.split_last() else { return Err(stored.refused(&"it has no layers")) };

@@ -4,50 +4,51 @@ use super::statistics::{Idle, Statistics};
 use super::train::{Previous, Quality};
 use super::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Iteration, OnlineConfig,
-    OnlineTrainer,
+    OnlineTrainer, SparseCoder,
 };
-use crate::checkpoint::{self, Checkpoint, philox, words};
+use crate::checkpoint::{self, Checkpoint};
 use candle::{Device, Result, Tensor};
-use chandlery_ops::codes::{AtomUses, SparseCodes};
-use serde::de::DeserializeOwned;
+use chandlery_ops::Philox;
+use chandlery_ops::codes::{AtomUses, ErrorTarget, SparseCodes};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::path::Path;
 
 /// Beside the tensors `dictionary`, `best`, `figures` and `counts` (f64, which text would round) and, for NSGK, the codes of the iteration before.
 #[derive(Serialize, Deserialize)]
-struct TrainNotes<P> {
+struct TrainNotes {
     config: DictionaryConfig,
-    philox: [u64; 3],
+    training: DictionaryTrainConfig,
+    #[serde(with = "checkpoint::place")]
+    philox: Philox,
     iteration: usize,
     used: usize,
     replaced: usize,
-    progress: P,
+    progress: Value,
 }
 
 /// The names of the trainers in their checkpoints.
 const BATCH: &str = "dictionary";
 const ONLINE: &str = "online-dictionary";
+/// The tensor of the error targets of single signals.
+const TARGETS: &str = "targets";
 
 /// Beside the tensors `dictionary`, `gram` and `signals`.
 #[derive(Serialize, Deserialize)]
-struct OnlineNotes<P> {
+struct OnlineNotes {
     config: DictionaryConfig,
-    philox: [u64; 3],
+    #[serde(with = "checkpoint::place")]
+    philox: Philox,
     idle: Idle,
     batches: usize,
     scale: Option<f64>,
     gathered: Gathered,
     training: OnlineConfig,
-    progress: P,
+    progress: Value,
 }
 
 impl DictionaryTrainer {
-    /// Writes everything that the rest of a run depends on to one file, with `progress`, but for the signals and the configuration, which
-    /// whoever resumes has. The file appears whole.
-    ///
-    /// # Errors
-    /// When the file is not writable.
-    pub fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
+    pub(super) fn store(&self, path: &Path, progress: &Value) -> Result<()> {
         let Iteration { iteration, rmse, mean_count, used, replaced, coherence } = self.last;
         let best = self.best_quality;
         let mut tensors = vec![
@@ -62,30 +63,28 @@ impl DictionaryTrainer {
                 tensors.push((format!("previous.{name}"), t.clone()));
             }
         }
+        if let Some(ErrorTarget::PerSignal(targets)) = &self.coder.error {
+            tensors.push((TARGETS.to_owned(), targets.clone()));
+        }
         let notes = TrainNotes {
             config: self.current.config.clone(),
-            philox: words(self.philox),
+            training: self.config.clone(),
+            philox: self.philox,
             iteration,
             used,
             replaced,
-            progress,
+            progress: progress.clone(),
         };
         checkpoint::save(path, BATCH, tensors, &notes, &notes.config.preparation)
     }
 
-    /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote, for a run with the same raw rows and configuration: the trainer as
-    /// it was, and the caller's progress. On the device that wrote it the run goes on bit for bit. The codes are found again, which takes one
-    /// coding.
-    ///
-    /// # Errors
-    /// When the file is missing, cut short, not a checkpoint of this trainer or of other signals; the message names it.
-    pub fn load_checkpoint<P: DeserializeOwned>(
-        path: &Path,
-        rows: &Tensor,
-        config: DictionaryTrainConfig,
-    ) -> Result<(Self, P)> {
-        let (stored, mut notes) = Checkpoint::load::<TrainNotes<P>>(path, BATCH, rows.device())?;
-        stored.load_preparation(&mut notes.config.preparation, rows.device())?;
+    pub(super) fn restored(path: &Path, rows: &Tensor, device: &Device) -> Result<(Self, Value)> {
+        let (stored, mut notes) = Checkpoint::load::<TrainNotes>(path, BATCH, device)?;
+        stored.load_preparation(&mut notes.config.preparation, device)?;
+        let rows = rows.to_device(device)?;
+        let targets = stored.tensors.get(TARGETS).cloned();
+        let own = notes.config.coder();
+        notes.training.coder = targets.map(|t| SparseCoder { error: Some(ErrorTarget::PerSignal(t)), ..own });
         let n_atoms = notes.config.n_atoms;
         let dictionary = Dictionary::from_tensor(notes.config.clone(), stored.get("dictionary")?)?;
         let best = Dictionary::from_tensor(notes.config, stored.get("best")?)?;
@@ -94,10 +93,10 @@ impl DictionaryTrainer {
         let &[rmse, coherence, best_rmse] = &figures_read[..] else {
             return Err(stored.refused(&format!("figures must be three, got {}", figures_read.len())));
         };
-        let TrainNotes { iteration, used, replaced, progress, .. } = notes;
+        let TrainNotes { iteration, used, replaced, progress, training, philox, .. } = notes;
         let mut last = Iteration { iteration, rmse, mean_count: 0., used, replaced, coherence };
-        let signals = dictionary.prepare(rows)?;
-        let mut trainer = Self::resume(dictionary, &signals, config, philox(notes.philox), last)?;
+        let signals = dictionary.prepare(&rows)?;
+        let mut trainer = Self::resume(dictionary, &signals, training, philox, last)?;
         let counts = figures("counts")?;
         let &[mean_count, best_mean_count] = &counts[..] else {
             return Err(stored.refused(&format!("counts must be two, got {}", counts.len())));
@@ -126,7 +125,7 @@ impl DictionaryTrainer {
 }
 
 impl OnlineTrainer {
-    pub(super) fn store(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
+    pub(super) fn store(&self, path: &Path, progress: &Value) -> Result<()> {
         let tensors = [
             ("dictionary", &self.dictionary.atoms),
             ("gram", self.statistics.gram()),
@@ -135,42 +134,31 @@ impl OnlineTrainer {
         let tensors = tensors.map(|(name, t)| (name.to_owned(), t.clone()));
         let notes = OnlineNotes {
             config: self.dictionary.config.clone(),
-            philox: words(self.philox),
+            philox: self.philox,
             idle: self.idle.clone(),
             batches: self.batches,
             scale: self.scale,
             gathered: self.gathered,
             training: self.config.clone(),
-            progress,
+            progress: progress.clone(),
         };
         checkpoint::save(path, ONLINE, tensors, &notes, &notes.config.preparation)
     }
 
-    /// The trainer in a file, and the caller's progress.
-    pub(super) fn load<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
-        let (stored, notes) = Checkpoint::load::<OnlineNotes<P>>(path, ONLINE, device)?;
-        let training = notes.training.clone();
-        Self::from_notes(&stored, notes, training, device)
-    }
-
-    fn from_notes<P>(
-        stored: &Checkpoint<'_>,
-        mut notes: OnlineNotes<P>,
-        config: OnlineConfig,
-        device: &Device,
-    ) -> Result<(Self, P)> {
+    pub(super) fn restored(path: &Path, device: &Device) -> Result<(Self, Value)> {
+        let (stored, mut notes) = Checkpoint::load::<OnlineNotes>(path, ONLINE, device)?;
         stored.load_preparation(&mut notes.config.preparation, device)?;
         let (n, p) = (notes.config.n_atoms, notes.config.n_features);
-        config.validate(n).map_err(|e| stored.refused(&e))?;
-        let coder = notes.config.take_coder(config.coder.as_ref());
+        notes.training.validate(n).map_err(|e| stored.refused(&e))?;
+        let coder = notes.config.coder();
         let dictionary = Dictionary::from_tensor(notes.config, stored.get("dictionary")?)
             .map_err(|e| stored.refused(&e))?;
-        let statistics = Statistics::load(stored, &notes.idle, [n, p])?;
+        let statistics = Statistics::load(&stored, &notes.idle, [n, p])?;
         let report = report(n, &statistics.gram)?;
         let trainer = Self {
-            config,
+            config: notes.training,
             coder,
-            philox: philox(notes.philox),
+            philox: notes.philox,
             dictionary,
             statistics,
             idle: notes.idle,
@@ -180,18 +168,5 @@ impl OnlineTrainer {
             gathered: notes.gathered,
         };
         Ok((trainer, notes.progress))
-    }
-
-    /// Reads a checkpoint, to learn on as `config` says.
-    ///
-    /// # Errors
-    /// When the file is missing, cut short or not a checkpoint of this trainer; the message names it.
-    pub fn load_checkpoint_as<P: DeserializeOwned>(
-        path: &Path,
-        config: OnlineConfig,
-        device: &Device,
-    ) -> Result<(Self, P)> {
-        let (stored, notes) = Checkpoint::load::<OnlineNotes<P>>(path, ONLINE, device)?;
-        Self::from_notes(&stored, notes, config, device)
     }
 }

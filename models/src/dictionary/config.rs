@@ -197,7 +197,8 @@ impl std::str::FromStr for Replace {
 }
 
 /// How [`DictionaryTrainer`](super::DictionaryTrainer) learns.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default)]
 pub struct DictionaryTrainConfig {
     /// How atoms follow from codes. Default AK-SVD; [nonnegative
     /// atoms](DictionaryConfig::nonnegative_atoms) need SGK or NSGK.
@@ -206,10 +207,11 @@ pub struct DictionaryTrainConfig {
     /// as good (Irofti 2016, section 3) and keeps every core busy. MOD takes no notice. Nonnegative
     /// atoms, many of which a signal uses, want 1.
     pub group: usize,
-    /// Iterations that [`train`](super::DictionaryTrainer::train) makes. Default 50.
+    /// Iterations. Default 50.
     pub iterations: usize,
-    /// How signals are coded, in training and by the dictionary that it gives, whose configuration takes it. Default: as the
-    /// dictionary's configuration says.
+    /// How signals are coded, in training and by the dictionary that it gives, whose configuration takes it; files have it there. Default: as
+    /// the dictionary's configuration says.
+    #[serde(skip)]
     pub coder: Option<SparseCoder>,
     /// What takes the place of bad atoms. Default the worst represented signals.
     pub replace: Replace,
@@ -261,6 +263,7 @@ impl DictionaryTrainConfig {
 
 /// How [`OnlineTrainer`](super::OnlineTrainer) learns.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default)]
 pub struct OnlineConfig {
     /// How signals are coded, in training and by the dictionary that it gives, whose configuration takes it; files have it there. Default:
     /// as the dictionary's configuration says. [Orthogonal least squares](PursuitMethod::Ols) learns better atoms for either pursuit.

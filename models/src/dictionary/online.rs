@@ -42,15 +42,15 @@ use super::replace_atoms::{Care, compares, draws_of_batch};
 use super::scaling::{longest, most_square, outgrows, scale_of, scaled};
 use super::statistics::{Idle, Statistics, kept};
 use super::{Dictionary, OnlineConfig, SparseCoder, nonnegative};
-use crate::trainer::Trainer;
+use crate::trainer::{MinibatchTrainer, Trainer};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{
     AtomLength, AtomUses, Bounds, FIGURE_PARTS, SparseCodes, StatisticsStep, atom_coherence_, code_figures_,
     codes_statistics_, descend_atoms_,
 };
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::path::Path;
 
 /// Learns a [`Dictionary`] batch by batch; see the [module](self) for the equations.
@@ -314,21 +314,6 @@ impl Trainer for OnlineTrainer {
     type Model = Dictionary;
     type Metrics = OnlineMetrics;
 
-    /// Nothing follows a schedule.
-    fn begin_epoch(&mut self, _epoch: usize) -> Result<()> {
-        Ok(())
-    }
-
-    /// [`partial_fit`](OnlineTrainer::partial_fit), whose figures [`metrics`](Trainer::metrics) gathers. Waits for the device.
-    fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
-        self.partial_fit(rows).map(drop)
-    }
-
-    /// Each step has checked itself.
-    fn check(&mut self) -> Result<()> {
-        Ok(())
-    }
-
     fn metrics(&mut self) -> Result<OnlineMetrics> {
         let Gathered { steps, signals, squares, atoms, replaced, used } = self.gathered;
         crate::check::at_least_one("OnlineTrainer::metrics", "steps since the last call", steps as usize)?;
@@ -349,11 +334,18 @@ impl Trainer for OnlineTrainer {
         self.dictionary.atoms.device()
     }
 
-    fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
+    fn save(&self, path: &Path, progress: &Value) -> Result<()> {
         self.store(path, progress)
     }
+}
 
-    fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
-        Self::load(path, device)
+impl MinibatchTrainer for OnlineTrainer {
+    /// [`partial_fit`](OnlineTrainer::partial_fit), whose figures [`metrics`](Trainer::metrics) gathers. Waits for the device.
+    fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
+        self.partial_fit(rows).map(drop)
+    }
+
+    fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
+        Self::restored(path, device)
     }
 }

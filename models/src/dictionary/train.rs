@@ -31,6 +31,7 @@
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
+//! use chandlery::FullBatchTrainer;
 //! use chandlery::dictionary::{Dictionary, DictionaryConfig, DictionaryTrainer, DictionaryTrainConfig};
 //! use chandlery_ops::Philox;
 //! # fn main() -> candle::Result<()> {
@@ -42,7 +43,7 @@
 //! let dictionary = Dictionary::from_tensor(config, atoms)?;
 //! let mut trainer = DictionaryTrainer::new(dictionary, &signals, training, Philox::new(7, 0))?;
 //! // The first atom serves the first two signals, and turns to where both lie.
-//! assert!(trainer.step()?.rmse < 1e-6);
+//! assert!(trainer.step()?.is_some_and(|made| made.rmse < 1e-6));
 //! let atoms = trainer.best().atoms().to_vec2::<f32>()?;
 //! assert!((atoms[0][0] - 0.6).abs() < 1e-6 && (atoms[0][1] - 0.8).abs() < 1e-6);
 //! # Ok(()) }
@@ -51,14 +52,21 @@ use super::least_squares::optimal_directions;
 use super::replace_atoms::Care;
 use super::scaling::{largest_square, longest, scale_of, scaled, scaled_codes, unit_rows};
 use super::statistics::Statistics;
-use super::{Dictionary, DictionaryTrainConfig, SparseCoder, UpdateRule, nonnegative};
-use candle::{Result, Tensor};
+use super::{
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, Init, SparseCoder, UpdateRule, init, nonnegative,
+};
+use crate::check::{at_least_one, batch_of};
+use crate::prepare::prepared;
+use crate::trainer::{FullBatchTrainer, Trainer};
+use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::arrays::gather_rows_by;
 use chandlery_ops::codes::{
     AtomUpdate, AtomUses, SparseCodes, StatisticsStep, codes_statistics_, row_squares, update_atoms,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::path::Path;
 
 /// The most steps of K-SVD's power method, and the movement of an atom at which it has converged.
 const KSVD: (usize, f64) = (100, 1e-5);
@@ -154,7 +162,7 @@ impl DictionaryTrainer {
         config: DictionaryTrainConfig,
         philox: Philox,
     ) -> Result<Self> {
-        crate::check::batch_of("DictionaryTrainer", "rows", rows, dictionary.config.n_inputs())?;
+        batch_of("DictionaryTrainer", "rows", rows, dictionary.config.n_inputs())?;
         let signals = dictionary.prepare(rows)?;
         Self::of_signals(dictionary, &signals, config, philox)
     }
@@ -187,7 +195,7 @@ impl DictionaryTrainer {
         }
         let coder = dictionary.config.take_coder(config.coder.as_ref());
         let n_features = dictionary.config.n_features;
-        if crate::check::batch_of("DictionaryTrainer", "signals", signals, n_features)? == 0 {
+        if batch_of("DictionaryTrainer", "signals", signals, n_features)? == 0 {
             candle::bail!("DictionaryTrainer: signals must be at least one, got none")
         }
         let signals = signals.contiguous()?;
@@ -211,12 +219,7 @@ impl DictionaryTrainer {
     }
 
     /// One iteration: update the atoms, replace bad ones, code the signals.
-    ///
-    /// Reads a few numbers for each atom back from the device.
-    ///
-    /// # Errors
-    /// When the error is no longer finite, or the device fails.
-    pub fn step(&mut self) -> Result<Iteration> {
+    fn iterate(&mut self) -> Result<Iteration> {
         let iteration = self.last.iteration + 1;
         let updated = self.updated()?;
         let care = Care {
@@ -254,14 +257,6 @@ impl DictionaryTrainer {
             (self.best, self.best_quality) = (self.current.clone(), quality);
         }
         Ok(self.last)
-    }
-
-    /// Runs the remaining steps up to iteration [`DictionaryTrainConfig::iterations`] and returns the metrics of each.
-    ///
-    /// # Errors
-    /// As [`step`](Self::step).
-    pub fn train(&mut self) -> Result<Vec<Iteration>> {
-        (self.last.iteration..self.config.iterations).map(|_| self.step()).collect()
     }
 
     /// The atoms after the rule's update, of length 1.
@@ -343,6 +338,97 @@ impl DictionaryTrainer {
     /// How the dictionary is learned.
     pub fn config(&self) -> &DictionaryTrainConfig {
         &self.config
+    }
+}
+
+impl Trainer for DictionaryTrainer {
+    type Model = Dictionary;
+    type Metrics = Iteration;
+
+    /// Iterations made.
+    fn steps(&self) -> u64 {
+        self.last.iteration as u64
+    }
+
+    /// Those of the last iteration.
+    fn metrics(&mut self) -> Result<Iteration> {
+        at_least_one("DictionaryTrainer::metrics", "iterations", self.last.iteration)?;
+        Ok(self.last)
+    }
+
+    /// The [best](Self::best) dictionary so far.
+    fn model(&self) -> Result<Dictionary> {
+        Ok(self.best.clone())
+    }
+
+    fn device(&self) -> &Device {
+        self.signals.device()
+    }
+
+    fn save(&self, path: &Path, progress: &Value) -> Result<()> {
+        self.store(path, progress)
+    }
+}
+
+impl FullBatchTrainer for DictionaryTrainer {
+    /// One iteration: updates the atoms, replaces bad ones, codes the signals. None after
+    /// [`DictionaryTrainConfig::iterations`]. Reads a few numbers for each atom back from the device.
+    fn step(&mut self) -> Result<Option<Iteration>> {
+        if self.last.iteration >= self.config.iterations {
+            return Ok(None);
+        }
+        self.iterate().map(Some)
+    }
+
+    fn set_iterations(&mut self, iterations: usize) -> Result<()> {
+        at_least_one("DictionaryTrainer", "iterations", iterations)?;
+        self.config.iterations = iterations;
+        Ok(())
+    }
+
+    /// The codes are found again, which takes one coding, and which rows are others is told by them.
+    fn load(path: &Path, rows: &Tensor, device: &Device) -> Result<(Self, Value)> {
+        Self::restored(path, rows, device)
+    }
+}
+
+impl Dictionary {
+    /// Learns a dictionary from raw `rows`, `[n_samples, n_inputs]`: f64 atoms from f64 rows, else f32 ones. It begins with distinct signals
+    /// that are drawn at random, at `philox`, and gives the best dictionary of [`DictionaryTrainConfig::iterations`]; draws of the training
+    /// are those of the next stream.
+    ///
+    /// ```
+    /// # use candle::Device::Cpu;
+    /// # use chandlery::Philox;
+    /// # use chandlery::dictionary::{Dictionary, DictionaryConfig, DictionaryTrainConfig};
+    /// # fn main() -> candle::Result<()> {
+    /// let rows = chandlery_ops::core::uniform((500, 9), &Cpu, Philox::new(1, 0))?;
+    /// let config = DictionaryConfig::new(16, 9, 3);
+    /// let dictionary = Dictionary::fit(config, &rows, DictionaryTrainConfig::default(), Philox::new(7, 0))?;
+    /// assert!(dictionary.encode(&rows)?.width() <= 3);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// When a configuration is out of range, or rows have the wrong shape, are none or are not finite.
+    pub fn fit(
+        mut config: DictionaryConfig,
+        rows: &Tensor,
+        training: DictionaryTrainConfig,
+        philox: Philox,
+    ) -> Result<Self> {
+        config.validate()?;
+        training.validate(config.n_atoms)?;
+        batch_of("Dictionary::fit", "rows", rows, config.n_inputs())?;
+        config.preparation = config.preparation.to_device(rows.device()).map_err(Error::wrap)?;
+        let dtype = if rows.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+        let signals = prepared("Dictionary::fit", &config.preparation, rows, dtype)?;
+        let atoms = init(&Init::RandomSignals, config.n_atoms, &signals, philox)?;
+        let first = Self::from_tensor(config, atoms)?;
+        let philox = Philox { stream: philox.stream.wrapping_add(1), ..philox };
+        let mut trainer = DictionaryTrainer::of_signals(first, &signals, training, philox)?;
+        trainer.fit()?;
+        trainer.model()
     }
 }
 

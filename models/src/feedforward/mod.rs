@@ -47,7 +47,6 @@
 //! ```
 mod config;
 mod connections;
-mod early_stopping;
 mod from_stack;
 mod layer_step;
 mod pretrained;
@@ -60,7 +59,6 @@ pub use config::{
     Activation, BackpropConfig, FeedforwardConfig, LayerConfig, Optimizer, ReconstructionLoss, Task,
 };
 pub use connections::Connections;
-pub use early_stopping::EarlyStopping;
 pub use train::{FeedforwardTrainer, Metrics};
 
 use crate::check::{batch_of, room_for, values_of};

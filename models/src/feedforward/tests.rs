@@ -2,7 +2,7 @@
 use super::*;
 use crate::dbn::{Dbn, DbnConfig};
 use crate::rbm::{HiddenUnit, RbmConfig, VisibleUnit};
-use crate::trainer::Trainer;
+use crate::trainer::{MinibatchTrainer, Trainer};
 use candle::Device::Cpu;
 use candle::Var;
 use chandlery_datasets::ImageShape;

@@ -21,19 +21,22 @@
 //! their gradients. Everything is allocated in [`FeedforwardTrainer::new`]. Cost: `6 · batch` FLOP a weight, and for filters as often as
 //! they have places.
 use super::step::Buffers;
-use super::{Activation, BackpropConfig, EarlyStopping, Feedforward, FeedforwardConfig, Task};
+use super::{Activation, BackpropConfig, Feedforward, FeedforwardConfig, Task};
 use crate::check::{LabelsSeen, all_finite, at_least_one, other_place};
 use crate::checkpoint::{self, Checkpoint};
+use crate::early_stopping::{Best, EarlyStopping};
 use crate::losses::{LossSums, SinceReport};
 use crate::prepare::to_load;
-use crate::trainer::{Trainer, check_minibatch};
+use crate::trainer::{Epochs, Event, MinibatchTrainer, Trainer, check_minibatch};
 use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
+use chandlery_datasets::{Feed, FeedConfig, Minibatch, Split};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{Replay, set_scalars_};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 /// What was gathered on the device since the last report, over training rows with dropout as it was.
@@ -57,7 +60,7 @@ pub struct FeedforwardTrainer {
     config: BackpropConfig,
     /// Shares its memory with `buffers`.
     model: Feedforward,
-    stopping: EarlyStopping,
+    stopping: EarlyStopping<Feedforward>,
     buffers: Buffers,
     replay: Replay,
     /// For a minibatch that is not full, once there was one: launched step by step, since an epoch has one.
@@ -73,14 +76,13 @@ pub struct FeedforwardTrainer {
 
 /// What a checkpoint says beside its tensors.
 #[derive(Serialize, Deserialize)]
-struct Notes<P> {
+struct Notes {
     network: FeedforwardConfig,
     training: BackpropConfig,
-    stopping: EarlyStopping,
-    seed: u64,
-    stream: u64,
-    offset: u64,
-    progress: P,
+    stopping: EarlyStopping<Feedforward>,
+    #[serde(with = "checkpoint::place")]
+    philox: Philox,
+    progress: Value,
 }
 
 impl FeedforwardTrainer {
@@ -158,6 +160,73 @@ impl FeedforwardTrainer {
         self.model.config()
     }
 
+    /// Trains until the error of `held_out` rows was no better for `patience` epochs in a row, or all `epochs` are made; returns the network
+    /// of the best epoch. The error is the share of wrong classes of a classifier, which needs labels, and the mean squared error of a row
+    /// of an autoencoder.
+    ///
+    /// A trainer that was [loaded](MinibatchTrainer::load) goes on with the best epoch that it had.
+    ///
+    /// ```
+    /// # use candle::{Device::Cpu, Tensor};
+    /// # use chandlery::datasets::{Feed, FeedConfig, Split};
+    /// # use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer};
+    /// # use chandlery::Philox;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let split = |n: u32| -> Result<Split, Box<dyn std::error::Error>> {
+    /// #     let rows = Split::from_tensor(&chandlery_ops::core::uniform((n as usize, 6), &Cpu, Philox::new(0, 2))?)?;
+    /// #     Ok(Split { labels: Some((0..n).map(|i| i % 3).collect::<Vec<_>>().into()), ..rows })
+    /// # };
+    /// # let (rows, held_out) = (split(60)?, split(30)?);
+    /// let network = Feedforward::init(FeedforwardConfig::classifier(&[6, 5, 3]), Philox::new(3, 0), &Cpu)?;
+    /// let mut feed = Feed::new(&rows, &Cpu, FeedConfig::new(20, 7))?;
+    /// let mut trainer = FeedforwardTrainer::new(&network, BackpropConfig::default(), Philox::new(3, 1))?;
+    /// let best = trainer.fit_until(&mut feed, 100, &held_out, 10)?;
+    /// println!("{} % of held-out rows are wrong after epoch {}", 100. * best.figure, best.epoch + 1);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`fit`](MinibatchTrainer::fit), when held-out rows cannot be read or do not fit the network, and when no error was a number.
+    pub fn fit_until(
+        &mut self,
+        feed: &mut Feed,
+        epochs: impl Into<Epochs>,
+        held_out: &Split,
+        patience: usize,
+    ) -> Result<Best<Feedforward>> {
+        /// Held-out rows at a time.
+        const ROWS: usize = 1024;
+        self.stopping.set_patience(patience);
+        let held_out = Feed::new(held_out, self.device(), FeedConfig::in_order(ROWS));
+        let mut held_out = held_out.map_err(Error::wrap)?;
+        self.fit_with(feed, epochs, |event| {
+            let Event::Epoch { epoch, trainer, .. } = event else { return Ok(ControlFlow::Continue(())) };
+            let error = trainer.error_of(&mut held_out)?;
+            Ok(if trainer.observe(epoch, error)? {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            })
+        })?;
+        self.stopping.clone().into_best()
+    }
+
+    /// The share of rows of a wrong class, or the mean squared error of a row.
+    fn error_of(&self, feed: &mut Feed) -> Result<f64> {
+        let mut sum = 0.;
+        feed.start_epoch(0, 0).map_err(Error::wrap)?;
+        while let Some(Minibatch { rows, labels }) = feed.next().map_err(Error::wrap)? {
+            sum += match (self.model.config().task, labels) {
+                (Task::Classify, Some(labels)) => self.model.errors(&rows, &labels)? as f64,
+                (Task::Classify, None) => {
+                    candle::bail!("FeedforwardTrainer::fit_until: held_out must have labels, got none")
+                }
+                _ => self.model.reconstruction_error(&rows)? * rows.dim(0)? as f64,
+            };
+        }
+        Ok(sum / feed.n_rows() as f64)
+    }
+
     /// Keeps the network of the best epoch, and says when `patience` epochs have passed without a better one; see
     /// [`observe`](Self::observe).
     pub fn stop_early(mut self, patience: usize) -> Self {
@@ -170,11 +239,12 @@ impl FeedforwardTrainer {
     /// # Errors
     /// When memory is short.
     pub fn observe(&mut self, epoch: usize, figure: f64) -> Result<bool> {
-        self.stopping.observe(epoch, figure, &self.model)
+        let Self { stopping, model, .. } = self;
+        stopping.observe(epoch, figure, || model.to(DType::F32, model.device()))
     }
 
     /// The best epoch so far.
-    pub fn stopping(&self) -> &EarlyStopping {
+    pub fn stopping(&self) -> &EarlyStopping<Feedforward> {
         &self.stopping
     }
 
@@ -217,8 +287,62 @@ impl Trainer for FeedforwardTrainer {
     type Model = Feedforward;
     type Metrics = Metrics;
 
-    fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
-        let (rate, momentum) = (self.config.learning_rate.at(epoch), self.config.momentum.at(epoch));
+    fn check(&mut self) -> Result<()> {
+        self.since_report()?;
+        all_finite("FeedforwardTrainer", self.steps, [("params", &self.buffers.params)])
+    }
+
+    fn metrics(&mut self) -> Result<Metrics> {
+        let since = self.since_report()?;
+        at_least_one("FeedforwardTrainer::metrics", "steps since the last call", since.steps as usize)?;
+        self.losses.report(&since);
+        let classify = self.model.config().task == Task::Classify;
+        Ok(Metrics {
+            steps: since.steps,
+            loss: since.loss,
+            error: classify.then_some(1. - since.second),
+            squared_error: (!classify).then_some(since.second),
+        })
+    }
+
+    fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn model(&self) -> Result<Feedforward> {
+        self.model.to(DType::F32, self.device())
+    }
+
+    fn device(&self) -> &Device {
+        self.model.device()
+    }
+
+    /// The best network so far is stored too.
+    fn save(&self, path: &Path, progress: &Value) -> Result<()> {
+        let b = &self.buffers;
+        let state =
+            [("params", b.params.clone()), ("steps", b.steps.clone()), ("counter", b.counter.clone())];
+        let state = state.into_iter().chain(self.losses.stored(self.steps)?);
+        let state = state.map(|(name, t)| (format!("trainer.{name}"), t));
+        let model = self.model.tensors();
+        let best = self.stopping.best().map(|best| best.tensors()).unwrap_or_default();
+        let best = best.into_iter().map(|(name, t)| (format!("best.{name}"), t));
+        let notes = Notes {
+            network: self.model.config().clone(),
+            training: self.config.clone(),
+            stopping: self.stopping.clone(),
+            philox: self.philox,
+            progress: progress.clone(),
+        };
+        let tensors = model.into_iter().chain(state).chain(best);
+        checkpoint::save(path, NAME, tensors, &notes, &notes.network.preparation)
+    }
+}
+
+impl MinibatchTrainer for FeedforwardTrainer {
+    fn follow(&mut self, epochs: f64) -> Result<()> {
+        let BackpropConfig { learning_rate, momentum, .. } = &self.config;
+        let (rate, momentum) = (learning_rate.within(epochs), momentum.within(epochs));
         set_scalars_(&self.buffers.scalars, &[rate as f32, momentum as f32])
     }
 
@@ -254,62 +378,8 @@ impl Trainer for FeedforwardTrainer {
         Ok(())
     }
 
-    fn check(&mut self) -> Result<()> {
-        self.since_report()?;
-        all_finite("FeedforwardTrainer", self.steps, [("params", &self.buffers.params)])
-    }
-
-    fn metrics(&mut self) -> Result<Metrics> {
-        let since = self.since_report()?;
-        at_least_one("FeedforwardTrainer::metrics", "steps since the last call", since.steps as usize)?;
-        self.losses.report(&since);
-        let classify = self.model.config().task == Task::Classify;
-        Ok(Metrics {
-            steps: since.steps,
-            loss: since.loss,
-            error: classify.then_some(1. - since.second),
-            squared_error: (!classify).then_some(since.second),
-        })
-    }
-
-    fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    fn model(&self) -> Result<Feedforward> {
-        self.model.to(DType::F32, self.device())
-    }
-
-    fn device(&self) -> &Device {
-        self.model.device()
-    }
-
-    /// The best network so far is stored too.
-    fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
-        let b = &self.buffers;
-        let state =
-            [("params", b.params.clone()), ("steps", b.steps.clone()), ("counter", b.counter.clone())];
-        let state = state.into_iter().chain(self.losses.stored(self.steps)?);
-        let state = state.map(|(name, t)| (format!("trainer.{name}"), t));
-        let model = self.model.tensors();
-        let best = self.stopping.best().map(|best| best.tensors()).unwrap_or_default();
-        let best = best.into_iter().map(|(name, t)| (format!("best.{name}"), t));
-        let Philox { seed, stream, offset } = self.philox;
-        let notes = Notes {
-            network: self.model.config().clone(),
-            training: self.config.clone(),
-            stopping: self.stopping.clone(),
-            seed,
-            stream,
-            offset,
-            progress,
-        };
-        let tensors = model.into_iter().chain(state).chain(best);
-        checkpoint::save(path, NAME, tensors, &notes, &notes.network.preparation)
-    }
-
-    fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
-        let (checkpoint, mut notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
+    fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
+        let (checkpoint, mut notes) = Checkpoint::load::<Notes>(path, NAME, device)?;
         let vb = VarBuilder::from_tensors(checkpoint.tensors.clone(), DType::F32, device);
         checkpoint.load_preparation(&mut notes.network.preparation, device)?;
         let network =
@@ -320,8 +390,8 @@ impl Trainer for FeedforwardTrainer {
                 Feedforward::new(notes.network, vb.pp("best")).map_err(|e| checkpoint.refused(&e))?,
             );
         }
-        let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
-        let mut trainer = Self::new(&network, notes.training, philox).map_err(|e| checkpoint.refused(&e))?;
+        let mut trainer =
+            Self::new(&network, notes.training, notes.philox).map_err(|e| checkpoint.refused(&e))?;
         trainer.restore(&checkpoint).map_err(|e| checkpoint.refused(&e))?;
         trainer.stopping = stopping;
         Ok((trainer, notes.progress))

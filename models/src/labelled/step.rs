@@ -42,8 +42,8 @@ impl Rates {
         Ok(Self { first: zeros(3)?, second: zeros(2)?, label: zeros(3)? })
     }
 
-    pub(super) fn set(&self, config: &UpDownConfig, epoch: usize) -> Result<()> {
-        let (rate, momentum) = (config.learning_rate.at(epoch), config.momentum.at(epoch) as f32);
+    pub(super) fn set(&self, config: &UpDownConfig, epochs: f64) -> Result<()> {
+        let (rate, momentum) = (config.learning_rate.within(epochs), config.momentum.within(epochs) as f32);
         let of_row = rate / config.batch as f64;
         let scalars = |factor: f64| [(factor * of_row) as f32, momentum, (factor * rate) as f32];
         set_scalars_(&self.first, &scalars(1.))?;

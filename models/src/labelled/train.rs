@@ -4,15 +4,15 @@ use super::{LabelledDbn, LabelledDbnConfig, UpDownConfig};
 use crate::check::{LabelsSeen, all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
 use crate::prepare::to_load;
-use crate::trainer::{Trainer, check_minibatch};
+use crate::trainer::{MinibatchTrainer, Trainer, check_minibatch};
 use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_ops::Philox;
 use chandlery_ops::arrays::{gather_rows_by, scale_into_};
 use chandlery_ops::core::Replay;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::path::Path;
 
 /// What was gathered on the device since the last report; squared errors are means over rows, summed over units.
@@ -65,8 +65,8 @@ pub struct UpDownTrainer {
     labels: LabelsSeen,
     /// For a minibatch that is not full, once there was one: launched step by step, since an epoch has one.
     partial: Option<(Buffers, Replay)>,
-    /// The epoch under way.
-    epoch: usize,
+    /// Epochs that are done, whole ones and a part.
+    epochs: f64,
     steps: u64,
     /// Steps and rows since the last report.
     gathered: u64,
@@ -75,13 +75,12 @@ pub struct UpDownTrainer {
 
 /// What a checkpoint says beside its tensors.
 #[derive(Serialize, Deserialize)]
-struct Notes<P> {
+struct Notes {
     model: LabelledDbnConfig,
     training: UpDownConfig,
-    seed: u64,
-    stream: u64,
-    offset: u64,
-    progress: P,
+    #[serde(with = "checkpoint::place")]
+    philox: Philox,
+    progress: Value,
 }
 
 impl UpDownTrainer {
@@ -109,7 +108,7 @@ impl UpDownTrainer {
             labels: LabelsSeen::new(dbn.config().n_classes, dbn.device())?,
             buffers,
             partial: None,
-            epoch: 0,
+            epochs: 0.,
             steps: 0,
             gathered: 0,
             gathered_rows: 0,
@@ -214,7 +213,7 @@ impl UpDownTrainer {
         match &self.partial {
             // Schedules may have changed since.
             Some((buffers, _)) => {
-                buffers.rates.set(&UpDownConfig { batch: n, ..self.config().clone() }, self.epoch)
+                buffers.rates.set(&UpDownConfig { batch: n, ..self.config().clone() }, self.epochs)
             }
             None => Ok(()),
         }
@@ -240,11 +239,56 @@ impl Trainer for UpDownTrainer {
     type Model = LabelledDbn;
     type Metrics = UpDownMetrics;
 
+    fn check(&mut self) -> Result<()> {
+        self.labels.check("UpDownTrainer::step")?;
+        if self.gathered > 0 {
+            self.measured()?;
+        }
+        all_finite("UpDownTrainer", self.steps, self.state()?.iter().map(|(name, t)| (name.as_str(), t)))
+    }
+
+    fn metrics(&mut self) -> Result<UpDownMetrics> {
+        at_least_one("UpDownTrainer::metrics", "steps since the last call", self.gathered as usize)?;
+        self.labels.check("UpDownTrainer::step")?;
+        let metrics = self.measured()?;
+        self.forget()?;
+        Ok(metrics)
+    }
+
+    fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn model(&self) -> Result<LabelledDbn> {
+        self.buffers.dbn(&self.model)?.to(DType::F32, self.device())
+    }
+
+    fn device(&self) -> &Device {
+        self.buffers.counter.device()
+    }
+
+    fn save(&self, path: &Path, progress: &Value) -> Result<()> {
+        let notes = Notes {
+            model: self.model.clone(),
+            training: self.config().clone(),
+            philox: self.buffers.philox,
+            progress: progress.clone(),
+        };
+        let network = self.buffers.dbn(&self.model)?.tensors().into_iter();
+        let counts = [self.steps, self.gathered, self.gathered_rows].map(|n| n as i64);
+        let counts = Tensor::new(&counts, &Device::Cpu)?;
+        let state = self.state()?.into_iter().chain([("counts".to_owned(), counts)]);
+        let state = state.map(|(name, t)| (format!("trainer.{name}"), t));
+        checkpoint::save(path, NAME, network.chain(state), &notes, &self.model.preparation)
+    }
+}
+
+impl MinibatchTrainer for UpDownTrainer {
     /// Gibbs steps follow a schedule too.
-    fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
-        self.buffers.rates.set(self.config(), epoch)?;
-        self.epoch = epoch;
-        let k = self.config().k_at(epoch);
+    fn follow(&mut self, epochs: f64) -> Result<()> {
+        self.buffers.rates.set(self.config(), epochs)?;
+        self.epochs = epochs;
+        let k = self.config().k_at(epochs as usize);
         if k != self.k {
             // The recording of the old step waits for its last run before it goes.
             self.replay = replay(&self.buffers, k, self.buffers.counter.device());
@@ -298,53 +342,13 @@ impl Trainer for UpDownTrainer {
         Ok(())
     }
 
-    fn check(&mut self) -> Result<()> {
-        self.labels.check("UpDownTrainer::step")?;
-        if self.gathered > 0 {
-            self.measured()?;
-        }
-        all_finite("UpDownTrainer", self.steps, self.state()?.iter().map(|(name, t)| (name.as_str(), t)))
-    }
-
-    fn metrics(&mut self) -> Result<UpDownMetrics> {
-        at_least_one("UpDownTrainer::metrics", "steps since the last call", self.gathered as usize)?;
-        self.labels.check("UpDownTrainer::step")?;
-        let metrics = self.measured()?;
-        self.forget()?;
-        Ok(metrics)
-    }
-
-    fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    fn model(&self) -> Result<LabelledDbn> {
-        self.buffers.dbn(&self.model)?.to(DType::F32, self.device())
-    }
-
-    fn device(&self) -> &Device {
-        self.buffers.counter.device()
-    }
-
-    fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
-        let Philox { seed, stream, offset } = self.buffers.philox;
-        let (model, training) = (self.model.clone(), self.config().clone());
-        let notes = Notes { model, training, seed, stream, offset, progress };
-        let network = self.buffers.dbn(&self.model)?.tensors().into_iter();
-        let counts = [self.steps, self.gathered, self.gathered_rows].map(|n| n as i64);
-        let counts = Tensor::new(&counts, &Device::Cpu)?;
-        let state = self.state()?.into_iter().chain([("counts".to_owned(), counts)]);
-        let state = state.map(|(name, t)| (format!("trainer.{name}"), t));
-        checkpoint::save(path, NAME, network.chain(state), &notes, &self.model.preparation)
-    }
-
-    fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
-        let (checkpoint, mut notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
+    fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
+        let (checkpoint, mut notes) = Checkpoint::load::<Notes>(path, NAME, device)?;
         let vb = VarBuilder::from_tensors(checkpoint.tensors.clone(), DType::F32, device);
         checkpoint.load_preparation(&mut notes.model.preparation, device)?;
         let dbn = LabelledDbn::new(notes.model, vb).map_err(|e| checkpoint.refused(&e))?;
-        let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
-        let mut trainer = Self::new(&dbn, notes.training, philox).map_err(|e| checkpoint.refused(&e))?;
+        let mut trainer =
+            Self::new(&dbn, notes.training, notes.philox).map_err(|e| checkpoint.refused(&e))?;
         let state = trainer.state()?;
         let state = state.iter().map(|(name, t)| (name.as_str(), t));
         checkpoint::put_back("UpDownTrainer", state, |name| checkpoint.of_trainer(name))

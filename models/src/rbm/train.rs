@@ -37,7 +37,7 @@ use crate::layers::TrainerParts;
 use crate::patch_rbm::Cells;
 use crate::prepare::check_inputs;
 use crate::replays::Replays;
-use crate::trainer::{Trainer, check_minibatch, one_by_one};
+use crate::trainer::{MinibatchTrainer, Trainer, check_minibatch, one_by_one};
 use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
@@ -45,7 +45,7 @@ use chandlery_ops::Philox;
 use chandlery_ops::arrays::scale_into_;
 use chandlery_ops::core::normal;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::path::Path;
 
 /// What was gathered on the device since the last report.
@@ -192,7 +192,7 @@ impl RbmTrainer {
         scale_into_(&self.buffers.visible_state.get(0)?, &bias.contiguous()?, 1.)
     }
 
-    /// Takes the schedules of learning rate and momentum from `config`, from the next [`begin_epoch`](Trainer::begin_epoch) on; everything
+    /// Takes the schedules of learning rate and momentum from `config`, from the next [`begin_epoch`](MinibatchTrainer::begin_epoch) on; everything
     /// else stays as it was.
     ///
     /// # Errors
@@ -324,8 +324,48 @@ impl Trainer for RbmTrainer {
     type Model = Rbm;
     type Metrics = Metrics;
 
-    fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
-        let (rate, momentum) = (self.config.learning_rate.at(epoch), self.config.momentum.at(epoch));
+    fn check(&mut self) -> Result<()> {
+        self.gathered_error()?;
+        all_finite("RbmTrainer", self.steps, self.state()?.iter().map(|(name, t)| (*name, t)))
+    }
+
+    fn metrics(&mut self) -> Result<Metrics> {
+        at_least_one("RbmTrainer::metrics", "steps since the last call", self.gathered as usize)?;
+        let sum = self.gathered_error()?;
+        let gathered = self.buffers.visible_state.narrow(0, 2, 2)?;
+        scale_into_(&gathered, &gathered.zeros_like()?, 1.)?;
+        let steps = std::mem::take(&mut self.gathered);
+        let rows = std::mem::take(&mut self.gathered_rows);
+        Ok(Metrics { steps, reconstruction_error: sum / rows as f64 })
+    }
+
+    fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn model(&self) -> Result<Rbm> {
+        self.rbm()?.to(DType::F32, self.device())
+    }
+
+    fn device(&self) -> &Device {
+        self.buffers.scalars.device()
+    }
+
+    fn save(&self, path: &Path, progress: &Value) -> Result<()> {
+        let parts = TrainerParts {
+            layers: self.lower.iter().cloned().chain([self.rbm()?]).collect(),
+            training: self.config.clone(),
+            preparation: self.preparation.clone(),
+            philox: self.buffers.philox,
+        };
+        parts.save(path, NAME, self.stored_state()?, progress)
+    }
+}
+
+impl MinibatchTrainer for RbmTrainer {
+    fn follow(&mut self, epochs: f64) -> Result<()> {
+        let CdConfig { learning_rate, momentum, .. } = &self.config;
+        let (rate, momentum) = (learning_rate.within(epochs), momentum.within(epochs));
         self.rates = (rate as f32, momentum as f32);
         self.buffers.set_rates(self.rates.0, self.rates.1)
     }
@@ -364,44 +404,7 @@ impl Trainer for RbmTrainer {
         self.buffers.at_once
     }
 
-    fn check(&mut self) -> Result<()> {
-        self.gathered_error()?;
-        all_finite("RbmTrainer", self.steps, self.state()?.iter().map(|(name, t)| (*name, t)))
-    }
-
-    fn metrics(&mut self) -> Result<Metrics> {
-        at_least_one("RbmTrainer::metrics", "steps since the last call", self.gathered as usize)?;
-        let sum = self.gathered_error()?;
-        let gathered = self.buffers.visible_state.narrow(0, 2, 2)?;
-        scale_into_(&gathered, &gathered.zeros_like()?, 1.)?;
-        let steps = std::mem::take(&mut self.gathered);
-        let rows = std::mem::take(&mut self.gathered_rows);
-        Ok(Metrics { steps, reconstruction_error: sum / rows as f64 })
-    }
-
-    fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    fn model(&self) -> Result<Rbm> {
-        self.rbm()?.to(DType::F32, self.device())
-    }
-
-    fn device(&self) -> &Device {
-        self.buffers.scalars.device()
-    }
-
-    fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
-        let parts = TrainerParts {
-            layers: self.lower.iter().cloned().chain([self.rbm()?]).collect(),
-            training: self.config.clone(),
-            preparation: self.preparation.clone(),
-            philox: self.buffers.philox,
-        };
-        parts.save(path, NAME, self.stored_state()?, progress)
-    }
-
-    fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
+    fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
         let (parts, stored, progress) = TrainerParts::load(path, NAME, device)?;
         let TrainerParts { layers, training, preparation, philox } = parts;
         let Some((rbm, lower)) = layers.split_last() else { return Err(stored.refused(&"it has no layers")) };

@@ -7,8 +7,8 @@
 //!
 //! ```
 //! use candle::Device::Cpu;
-//! use chandlery::Philox;
 //! use chandlery::sparse_autoencoder::*;
+//! use chandlery::{FullBatchTrainer, Philox};
 //! use std::ops::ControlFlow;
 //! # fn main() -> candle::Result<()> {
 //! let rows = chandlery_ops::core::uniform((50, 6), &Cpu, Philox::new(1, 0))?;
@@ -16,7 +16,7 @@
 //! let fit = SparseAutoencoderFit { iterations: 20, ..SparseAutoencoderFit::default() };
 //! let mut run = SparseAutoencoderRun::new(&model, fit, &rows)?;
 //! let before = run.parts()?.cost;
-//! run.run(|_, iteration| Ok(if iteration.value < 1. { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }))?;
+//! run.fit_with(|_, iteration| Ok(if iteration.value < 1. { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }))?;
 //! assert!(run.parts()?.cost < before);
 //! # Ok(()) }
 //! ```
@@ -24,10 +24,11 @@ use super::{Cost, CostConfig, CostParts, SparseAutoencoder, SparseAutoencoderCon
 use crate::check::{at_least_one, range};
 use crate::checkpoint::{self, Checkpoint};
 use crate::optim::lbfgs::{Iteration, Lbfgs, LbfgsConfig, Outcome};
+use crate::trainer::{FullBatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};
-use serde::de::DeserializeOwned;
+use chandlery_ops::Philox;
 use serde::{Deserialize, Serialize};
-use std::ops::ControlFlow;
+use serde_json::Value;
 use std::path::Path;
 
 /// How a sparse autoencoder is trained over all rows at once.
@@ -92,18 +93,21 @@ pub struct SparseAutoencoderRun {
     config: SparseAutoencoderFit,
     cost: Cost,
     lbfgs: Lbfgs,
+    last: Option<Iteration>,
+    outcome: Option<Outcome>,
 }
 
 /// The name of a run in its checkpoints.
 const NAME: &str = "sparse-autoencoder-lbfgs";
 
 #[derive(Serialize, Deserialize)]
-struct Notes<P> {
+struct Notes {
     model: SparseAutoencoderConfig,
     fit: SparseAutoencoderFit,
     state: crate::optim::lbfgs::State,
+    last: Option<Iteration>,
     n_samples: usize,
-    progress: P,
+    progress: Value,
 }
 
 impl SparseAutoencoderRun {
@@ -117,34 +121,8 @@ impl SparseAutoencoderRun {
         let theta = model.flat()?.to_dtype(config.dtype())?;
         let of_model = model.config().clone();
         let cost = Cost::new(of_model, config.cost, rows, config.chunk, config.dtype(), device)?;
-        Ok(Self { config, cost, lbfgs: Lbfgs::new(&theta, config.lbfgs())? })
-    }
-
-    /// Goes on until the run ends by itself or `each`, which sees every iteration, ends it.
-    ///
-    /// # Errors
-    /// When the cost becomes NaN or infinite (the message names the evaluation and the iteration; the model stays at the last iteration
-    /// that was finite), or `each` fails.
-    pub fn run(
-        &mut self,
-        mut each: impl FnMut(&Self, &Iteration) -> Result<ControlFlow<()>>,
-    ) -> Result<Outcome> {
-        loop {
-            let (lbfgs, cost) = (&mut self.lbfgs, &self.cost);
-            match lbfgs.step(&mut |theta| cost.evaluate(theta))? {
-                Ok(iteration) => {
-                    if each(self, &iteration)?.is_break() {
-                        return Ok(Outcome::Stopped);
-                    }
-                }
-                Err(Outcome::NonFinite { evaluation }) => candle::bail!(
-                    "SparseAutoencoderRun: the cost became NaN or infinite at evaluation {evaluation}, in iteration {}; check the \
-                     rows for NaN, and their range: sigmoid outputs want values in [0, 1]",
-                    self.lbfgs.iterations() + 1
-                ),
-                Err(outcome) => return Ok(outcome),
-            }
-        }
+        let lbfgs = Lbfgs::new(&theta, config.lbfgs())?;
+        Ok(Self { config, cost, lbfgs, last: None, outcome: None })
     }
 
     /// The terms of the cost as it is. Waits for the device.
@@ -153,15 +131,6 @@ impl SparseAutoencoderRun {
     /// When memory is short.
     pub fn parts(&self) -> Result<CostParts> {
         self.cost.parts(self.lbfgs.x())
-    }
-
-    /// A copy of the model as trained so far, in f32.
-    ///
-    /// # Errors
-    /// When memory is short.
-    pub fn model(&self) -> Result<SparseAutoencoder> {
-        let theta = self.lbfgs.x().to_dtype(DType::F32)?.copy()?;
-        SparseAutoencoder::from_flat(self.cost.model_config().clone(), &theta)
     }
 
     /// The run of the optimiser.
@@ -174,44 +143,115 @@ impl SparseAutoencoderRun {
         &self.config
     }
 
-    /// Changes the number of iterations after which the run ends.
+    /// Why there are no more iterations to make; none while there are.
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.outcome
+    }
+}
+
+impl SparseAutoencoder {
+    /// Learns an autoencoder from raw `rows`, `[m, n_inputs]`, on their device; the first weights are drawn at `philox`.
+    ///
+    /// ```
+    /// # use candle::Device::Cpu;
+    /// # use chandlery::Philox;
+    /// # use chandlery::sparse_autoencoder::{SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit};
+    /// # fn main() -> candle::Result<()> {
+    /// let rows = chandlery_ops::core::uniform((50, 6), &Cpu, Philox::new(1, 0))?;
+    /// let (config, fit) = (SparseAutoencoderConfig::new(6, 4), SparseAutoencoderFit::default());
+    /// let model = SparseAutoencoder::fit(config, &rows, fit, Philox::new(1, 1))?;
+    /// # assert_eq!(model.config().n_hidden, 4);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// When it is 0.
-    pub fn set_iterations(&mut self, iterations: usize) -> Result<()> {
+    /// When a configuration is out of range, rows do not fit it, the cost becomes NaN or infinite, or memory is short.
+    pub fn fit(
+        config: SparseAutoencoderConfig,
+        rows: &Tensor,
+        fit: SparseAutoencoderFit,
+        philox: Philox,
+    ) -> Result<Self> {
+        let first = Self::init(config, philox, rows.device())?;
+        let mut run = SparseAutoencoderRun::new(&first, fit, rows)?;
+        FullBatchTrainer::fit(&mut run)?;
+        run.model()
+    }
+}
+
+impl Trainer for SparseAutoencoderRun {
+    type Model = SparseAutoencoder;
+    type Metrics = Iteration;
+
+    /// Iterations made.
+    fn steps(&self) -> u64 {
+        self.lbfgs.iterations() as u64
+    }
+
+    /// Those of the last iteration.
+    fn metrics(&mut self) -> Result<Iteration> {
+        self.last
+            .ok_or_else(|| Error::msg("SparseAutoencoderRun::metrics: iterations must be at least 1, got 0"))
+    }
+
+    /// In f32.
+    fn model(&self) -> Result<SparseAutoencoder> {
+        let theta = self.lbfgs.x().to_dtype(DType::F32)?.copy()?;
+        SparseAutoencoder::from_flat(self.cost.model_config().clone(), &theta)
+    }
+
+    fn device(&self) -> &Device {
+        self.lbfgs.x().device()
+    }
+
+    fn save(&self, path: &Path, progress: &Value) -> Result<()> {
+        let (tensors, state) = self.lbfgs.stored();
+        let notes = Notes {
+            model: self.cost.model_config().clone(),
+            fit: self.config,
+            state,
+            last: self.last,
+            n_samples: self.cost.n_samples(),
+            progress: progress.clone(),
+        };
+        checkpoint::save(path, NAME, tensors, &notes, &notes.model.preparation)
+    }
+}
+
+impl FullBatchTrainer for SparseAutoencoderRun {
+    /// One iteration of L-BFGS, most often one evaluation of the cost; where there is none, [`outcome`](Self::outcome) says why.
+    ///
+    /// Fails when the cost becomes NaN or infinite: the message names the evaluation and the iteration, and the model stays at the last
+    /// iteration that was finite.
+    fn step(&mut self) -> Result<Option<Iteration>> {
+        let Self { lbfgs, cost, .. } = self;
+        match lbfgs.step(&mut |theta| cost.evaluate(theta))? {
+            Ok(iteration) => {
+                (self.last, self.outcome) = (Some(iteration), None);
+                Ok(self.last)
+            }
+            Err(Outcome::NonFinite { evaluation }) => candle::bail!(
+                "SparseAutoencoderRun: the cost became NaN or infinite at evaluation {evaluation}, in iteration {}; check the \
+                 rows for NaN, and their range: sigmoid outputs want values in [0, 1]",
+                self.lbfgs.iterations() + 1
+            ),
+            Err(outcome) => {
+                self.outcome = Some(outcome);
+                Ok(None)
+            }
+        }
+    }
+
+    fn set_iterations(&mut self, iterations: usize) -> Result<()> {
         at_least_one("SparseAutoencoderRun", "iterations", iterations)?;
         self.config.iterations = iterations;
         self.lbfgs.set_iterations(iterations);
         Ok(())
     }
 
-    /// Writes all that the rest of the run depends on but the rows to one file, with `progress` of the caller. The file appears whole.
-    ///
-    /// # Errors
-    /// When the file is not writable.
-    pub fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
-        let (tensors, state) = self.lbfgs.stored();
-        let notes = Notes {
-            model: self.cost.model_config().clone(),
-            fit: self.config,
-            state,
-            n_samples: self.cost.n_samples(),
-            progress,
-        };
-        checkpoint::save(path, NAME, tensors, &notes, &notes.model.preparation)
-    }
-
-    /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote, to go on over the same raw `rows`: on the device that wrote the file,
-    /// bit for bit.
-    ///
-    /// # Errors
-    /// When the file is missing, cut short or of something else, or the rows are not as many; the message names the file.
-    pub fn load_checkpoint<P: DeserializeOwned>(
-        path: &Path,
-        rows: &Tensor,
-        device: &Device,
-    ) -> Result<(Self, P)> {
-        let (checkpoint, mut notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
+    /// Refuses rows that are not as many.
+    fn load(path: &Path, rows: &Tensor, device: &Device) -> Result<(Self, Value)> {
+        let (checkpoint, mut notes) = Checkpoint::load::<Notes>(path, NAME, device)?;
         let refused = |e: Error| checkpoint.refused(&e);
         checkpoint.load_preparation(&mut notes.model.preparation, device)?;
         if rows.dims().first() != Some(&notes.n_samples) {
@@ -228,6 +268,6 @@ impl SparseAutoencoderRun {
         let cost = Cost::new(notes.model, fit.cost, rows, fit.chunk, fit.dtype(), device).map_err(refused)?;
         let lbfgs = Lbfgs::restored(fit.lbfgs(), &x, kept, notes.state).map_err(refused)?;
         super::cost::views(cost.model_config(), lbfgs.x()).map_err(refused)?;
-        Ok((Self { config: fit, cost, lbfgs }, notes.progress))
+        Ok((Self { config: fit, cost, lbfgs, last: notes.last, outcome: None }, notes.progress))
     }
 }

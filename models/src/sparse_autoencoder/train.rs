@@ -11,13 +11,13 @@ use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
 use crate::feedforward::Optimizer;
 use crate::schedule::Schedule;
-use crate::trainer::{Trainer, check_minibatch};
+use crate::trainer::{MinibatchTrainer, Trainer, check_minibatch};
 use crate::unit_range::UnitRange;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::core::{advance_, set_scalars_};
 use chandlery_ops::layers::{AdamStep, SgdStep, adam_step_, sgd_step_};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::path::Path;
 
 /// How a sparse autoencoder learns from minibatches.
@@ -90,10 +90,10 @@ pub struct SparseAutoencoderTrainer {
 const NAME: &str = "sparse-autoencoder";
 
 #[derive(Serialize, Deserialize)]
-struct Notes<P> {
+struct Notes {
     model: SparseAutoencoderConfig,
     training: TrainerConfig,
-    progress: P,
+    progress: Value,
 }
 
 impl SparseAutoencoderTrainer {
@@ -152,30 +152,6 @@ impl Trainer for SparseAutoencoderTrainer {
     type Model = SparseAutoencoder;
     type Metrics = Metrics;
 
-    fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
-        let (rate, momentum) = (self.config.learning_rate.at(epoch), self.config.momentum.at(epoch));
-        set_scalars_(&self.scalars, &[rate as f32, momentum as f32])
-    }
-
-    fn step(&mut self, rows: &Tensor, _: Option<&Tensor>) -> Result<()> {
-        check_minibatch("SparseAutoencoderTrainer", rows, self.config.batch, self.model.n_inputs())?;
-        let (model, device) = (self.model.clone(), self.params.device());
-        let cost = Cost::unchecked(model, self.config.cost, rows, None, DType::F32, device)?;
-        self.range.as_mut().map_or(Ok(()), |range| cost.see(range))?;
-        let (value, gradient) = cost.evaluate(&self.params.get(0)?)?;
-        self.params.slice_set(&gradient.unsqueeze(0)?, 0, 1)?;
-        match self.config.optimizer {
-            Optimizer::Adam => {
-                adam_step_(&self.params, &self.scalars, &self.counter, AdamStep::default(), 0)?
-            }
-            Optimizer::Sgd => sgd_step_(&self.params, &self.scalars, SgdStep::default(), 0)?,
-        }
-        advance_(&self.counter, 1)?;
-        self.total = (&self.total + value)?;
-        self.steps += 1;
-        Ok(())
-    }
-
     fn check(&mut self) -> Result<()> {
         self.since_report()?;
         all_finite("SparseAutoencoderTrainer", self.steps, [("params", &self.params)])
@@ -200,16 +176,44 @@ impl Trainer for SparseAutoencoderTrainer {
         self.params.device()
     }
 
-    fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
+    fn save(&self, path: &Path, progress: &Value) -> Result<()> {
         let counts = Tensor::new(&[self.steps as i64, self.reported as i64], &Device::Cpu)?;
         let state = [("params", &self.params), ("total", &self.total), ("counts", &counts)];
         let state = state.map(|(name, t)| (format!("trainer.{name}"), t.clone()));
-        let notes = Notes { model: self.model.clone(), training: self.config.clone(), progress };
+        let (model, training) = (self.model.clone(), self.config.clone());
+        let notes = Notes { model, training, progress: progress.clone() };
         checkpoint::save(path, NAME, state, &notes, &self.model.preparation)
     }
+}
 
-    fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
-        let (checkpoint, mut notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
+impl MinibatchTrainer for SparseAutoencoderTrainer {
+    fn follow(&mut self, epochs: f64) -> Result<()> {
+        let TrainerConfig { learning_rate, momentum, .. } = &self.config;
+        let (rate, momentum) = (learning_rate.within(epochs), momentum.within(epochs));
+        set_scalars_(&self.scalars, &[rate as f32, momentum as f32])
+    }
+
+    fn step(&mut self, rows: &Tensor, _: Option<&Tensor>) -> Result<()> {
+        check_minibatch("SparseAutoencoderTrainer", rows, self.config.batch, self.model.n_inputs())?;
+        let (model, device) = (self.model.clone(), self.params.device());
+        let cost = Cost::unchecked(model, self.config.cost, rows, None, DType::F32, device)?;
+        self.range.as_mut().map_or(Ok(()), |range| cost.see(range))?;
+        let (value, gradient) = cost.evaluate(&self.params.get(0)?)?;
+        self.params.slice_set(&gradient.unsqueeze(0)?, 0, 1)?;
+        match self.config.optimizer {
+            Optimizer::Adam => {
+                adam_step_(&self.params, &self.scalars, &self.counter, AdamStep::default(), 0)?
+            }
+            Optimizer::Sgd => sgd_step_(&self.params, &self.scalars, SgdStep::default(), 0)?,
+        }
+        advance_(&self.counter, 1)?;
+        self.total = (&self.total + value)?;
+        self.steps += 1;
+        Ok(())
+    }
+
+    fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
+        let (checkpoint, mut notes) = Checkpoint::load::<Notes>(path, NAME, device)?;
         checkpoint.load_preparation(&mut notes.model.preparation, device)?;
         let params = checkpoint.of_trainer("params")?;
         let total = checkpoint.of_trainer("total")?;

@@ -2,12 +2,13 @@
 use super::pretrained::BASIS;
 use super::train::Gathered;
 use super::{SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer};
-use crate::checkpoint::{self, Checkpoint, philox, words};
+use crate::checkpoint::{self, Checkpoint};
 use crate::dictionary::Statistics;
 use crate::dictionary::statistics::Idle;
 use candle::{Device, Result};
-use serde::de::DeserializeOwned;
+use chandlery_ops::Philox;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::path::Path;
 
 /// The name of the trainer in its checkpoints.
@@ -15,35 +16,36 @@ const NAME: &str = "sparse-coding";
 
 /// Beside the tensors `basis`, `gram` and `signals`.
 #[derive(Serialize, Deserialize)]
-struct Notes<P> {
+struct Notes {
     model: SparseCodingConfig,
     training: SparseCodingTrainConfig,
-    philox: [u64; 3],
+    #[serde(with = "checkpoint::place")]
+    philox: Philox,
     idle: Idle,
     batches: u64,
     gathered: Gathered,
-    progress: P,
+    progress: Value,
 }
 
 impl SparseCodingTrainer {
-    pub(super) fn store(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
+    pub(super) fn store(&self, path: &Path, progress: &Value) -> Result<()> {
         let Statistics { gram, signals } = &self.statistics;
         let tensors = [(BASIS, &self.model.basis), ("gram", gram), ("signals", signals)];
         let tensors = tensors.map(|(name, t)| (name.to_owned(), t.clone()));
         let notes = Notes {
             model: self.model.config.clone(),
             training: self.config.clone(),
-            philox: words(self.philox),
+            philox: self.philox,
             idle: self.idle.clone(),
             batches: self.batches,
             gathered: self.gathered,
-            progress,
+            progress: progress.clone(),
         };
         checkpoint::save(path, NAME, tensors, &notes, &notes.model.preparation)
     }
 
-    pub(super) fn load<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
-        let (stored, mut notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
+    pub(super) fn restored(path: &Path, device: &Device) -> Result<(Self, Value)> {
+        let (stored, mut notes) = Checkpoint::load::<Notes>(path, NAME, device)?;
         stored.load_preparation(&mut notes.model.preparation, device)?;
         let sizes = [notes.model.n_atoms, notes.model.n_features];
         notes.training.validate().map_err(|e| stored.refused(&e))?;
@@ -51,7 +53,7 @@ impl SparseCodingTrainer {
             SparseCoding::from_tensor(notes.model, stored.get(BASIS)?).map_err(|e| stored.refused(&e))?;
         let trainer = Self {
             config: notes.training,
-            philox: philox(notes.philox),
+            philox: notes.philox,
             model,
             statistics: Statistics::load(&stored, &notes.idle, sizes)?,
             idle: notes.idle,

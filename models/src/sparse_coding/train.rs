@@ -33,17 +33,19 @@
 //! # Ok(()) }
 //! ```
 use super::coder::{Coded, Sums, TOTALS};
-use super::{Figures, SparseCoding, SparseCodingTrainConfig};
+use super::{Figures, SparseCoding, SparseCodingConfig, SparseCodingTrainConfig};
 use crate::check::{at_least_one, batch_of};
-use crate::dictionary::Statistics;
 use crate::dictionary::replace_atoms::{Care, compares, draws_of_batch};
 use crate::dictionary::statistics::{Idle, kept};
-use crate::trainer::Trainer;
-use candle::{Device, Result, Tensor};
+use crate::dictionary::{Init, Statistics};
+use crate::prepare::prepared;
+use crate::trainer::{MinibatchTrainer, Trainer};
+use candle::{DType, Device, Error, Result, Tensor};
+use chandlery_datasets::Feed;
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{atom_coherence, row_squares};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::path::Path;
 
 /// Learns a [`SparseCoding`] batch by batch; see the [module](self) for the equations.
@@ -185,24 +187,55 @@ impl SparseCodingTrainer {
     }
 }
 
+/// Passes over the rows that [`SparseCoding::fit`] makes.
+const PASSES: usize = 10;
+/// Rows that first atoms are drawn from, at least, and for each atom: many a row is flat, or like others.
+const CANDIDATES: (usize, usize) = (1024, 16);
+
+impl SparseCoding {
+    /// Learns a basis from ten passes over a feed of raw rows, f64 from f64 rows, else f32, as [`SparseCodingTrainConfig::default`] says;
+    /// another training is a [`SparseCodingTrainer`]'s. It begins with distinct signals among the first rows, drawn at `philox`.
+    ///
+    /// ```
+    /// # use candle::Device::Cpu;
+    /// # use chandlery::Philox;
+    /// # use chandlery::datasets::{Feed, FeedConfig, Split};
+    /// # use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let rows = Split::from_tensor(&chandlery_ops::core::uniform((200, 9), &Cpu, Philox::new(1, 0))?)?;
+    /// let mut feed = Feed::new(&rows, &Cpu, FeedConfig::new(50, 7))?;
+    /// let model = SparseCoding::fit(SparseCodingConfig::new(16, 9, 0.1), &mut feed, Philox::new(7, 0))?;
+    /// # assert_eq!(model.basis().dims(), [16, 9]);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// When `config` is out of range, or rows cannot be read, do not fit it or are not finite.
+    pub fn fit(mut config: SparseCodingConfig, feed: &mut Feed, philox: Philox) -> Result<Self> {
+        config.validate()?;
+        let enough = CANDIDATES.0 + CANDIDATES.1 * config.n_atoms;
+        feed.start_epoch(0, 0).map_err(Error::wrap)?;
+        let (mut rows, mut n) = (vec![], 0);
+        while let Some(minibatch) = feed.next().map_err(Error::wrap)?.filter(|_| n < enough) {
+            n += minibatch.rows.dim(0)?;
+            rows.push(minibatch.rows.copy()?);
+        }
+        let rows = Tensor::cat(&rows, 0)?;
+        batch_of("SparseCoding::fit", "rows", &rows, config.n_inputs())?;
+        config.preparation = config.preparation.to_device(rows.device()).map_err(Error::wrap)?;
+        let dtype = if rows.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+        let signals = prepared("SparseCoding::fit", &config.preparation, &rows, dtype)?;
+        let first = Self::start(config, &Init::RandomSignals, &signals, philox)?;
+        let philox = Philox { stream: philox.stream.wrapping_add(1), ..philox };
+        let mut trainer = SparseCodingTrainer::new(&first, SparseCodingTrainConfig::default(), philox)?;
+        trainer.fit(feed, PASSES)?;
+        trainer.model()
+    }
+}
+
 impl Trainer for SparseCodingTrainer {
     type Model = SparseCoding;
     type Metrics = Metrics;
-
-    /// Nothing follows a schedule.
-    fn begin_epoch(&mut self, _epoch: usize) -> Result<()> {
-        Ok(())
-    }
-
-    /// [`partial_fit`](SparseCodingTrainer::partial_fit), whose figures [`metrics`](Trainer::metrics) gathers. Waits for the device.
-    fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
-        self.partial_fit(rows).map(drop)
-    }
-
-    /// Each step has checked itself.
-    fn check(&mut self) -> Result<()> {
-        Ok(())
-    }
 
     fn metrics(&mut self) -> Result<Metrics> {
         let Gathered { steps, sums, replaced } = self.gathered;
@@ -223,11 +256,18 @@ impl Trainer for SparseCodingTrainer {
         self.model.basis.device()
     }
 
-    fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
+    fn save(&self, path: &Path, progress: &Value) -> Result<()> {
         self.store(path, progress)
     }
+}
 
-    fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
-        Self::load(path, device)
+impl MinibatchTrainer for SparseCodingTrainer {
+    /// [`partial_fit`](SparseCodingTrainer::partial_fit), whose figures [`metrics`](Trainer::metrics) gathers. Waits for the device.
+    fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
+        self.partial_fit(rows).map(drop)
+    }
+
+    fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
+        Self::restored(path, device)
     }
 }

@@ -59,7 +59,7 @@ pub use memory::MemoryNeeds;
 pub use run::{Progress, StageSeconds, TsneRun};
 pub use transform::TransformConfig;
 
-use crate::Philox;
+use crate::{FullBatchTrainer, Philox, Trainer};
 use candle::{Result, Tensor};
 use std::ops::ControlFlow;
 
@@ -110,11 +110,11 @@ impl Tsne {
     pub fn fit_with(
         &self,
         rows: &Tensor,
-        each: impl FnMut(&TsneRun, &Progress) -> Result<ControlFlow<()>>,
+        each: impl FnMut(&mut TsneRun, &Progress) -> Result<ControlFlow<()>>,
     ) -> Result<Embedding> {
         let mut run = TsneRun::new(self.config.clone(), self.philox, rows)?;
-        run.run(each)?;
-        run.embedding()
+        run.fit_with(each)?;
+        run.model()
     }
 }
 

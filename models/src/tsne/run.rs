@@ -11,13 +11,15 @@ use super::order::Ordered;
 use super::start::start;
 use super::{Affinities, Embedding, Method, Neighbours, TsneConfig, order};
 use crate::Philox;
-use candle::{DType, Result, Tensor};
+use crate::trainer::{FullBatchTrainer, Trainer};
+use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_ops::core::{Replay, set_scalars_};
 use chandlery_ops::tsne::{LayoutState, LayoutStep, Repulsion, RepulsionMethod, layout_step_};
 pub use seconds::StageSeconds;
 use seconds::timed;
 use serde::{Deserialize, Serialize};
-use std::ops::ControlFlow;
+use serde_json::Value;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Iterations between two looks at the run.
@@ -48,14 +50,14 @@ pub struct Progress {
 ///
 /// ```
 /// use candle::Device::Cpu;
-/// use chandlery::Philox;
 /// use chandlery::tsne::{TsneConfig, TsneRun};
+/// use chandlery::{FullBatchTrainer, Philox};
 /// use std::ops::ControlFlow;
 /// # fn main() -> candle::Result<()> {
 /// let rows = chandlery_ops::core::uniform((50, 6), &Cpu, Philox::new(1, 0))?;
 /// let config = TsneConfig { perplexity: 8., ..TsneConfig::default() };
 /// let mut run = TsneRun::new(config, Philox::new(1, 1), &rows)?;
-/// run.run(|_, seen| Ok(if seen.iteration >= 300 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }))?;
+/// run.fit_with(|_, seen| Ok(if seen.iteration >= 300 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }))?;
 /// assert_eq!(run.iteration(), 300);
 /// # Ok(()) }
 /// ```
@@ -70,6 +72,8 @@ pub struct TsneRun {
     forces: Tensor,
     total: Tensor,
     iteration: usize,
+    /// What was seen after it.
+    last: Option<Progress>,
     span: f64,
     repulsion: Option<(RepulsionMethod, Arc<Repulsion>)>,
     replay: Option<Replay>,
@@ -193,6 +197,7 @@ impl TsneRun {
             state,
             total,
             iteration: 0,
+            last: None,
             span: 0.,
             repulsion: None,
             replay: None,
@@ -218,26 +223,8 @@ impl TsneRun {
         Ok(Self { rows, recall, notes, ..Self::at(config, philox, affinities, &layout, seconds)? })
     }
 
-    /// Goes on until all iterations are made, the gradient is small enough, or `each` ends the run, which it sees at every check: every 50
-    /// iterations and at the end of each phase.
-    ///
-    /// # Errors
-    /// When the layout becomes infinite or NaN (the message names the iteration), or `each` fails.
-    pub fn run(&mut self, mut each: impl FnMut(&Self, &Progress) -> Result<ControlFlow<()>>) -> Result<()> {
-        while self.iteration < self.config.iterations_in_all() {
-            let progress = self.advance()?;
-            if each(self, &progress)?.is_break() || self.config.is_at_end(&progress) {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Goes on to the next check.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
-    pub fn advance(&mut self) -> Result<Progress> {
+    /// Goes on to the next look at the layout.
+    fn advance(&mut self) -> Result<Progress> {
         let phase = self.config.phase(self.iteration);
         let device = self.state.layout.device().clone();
         let mut seconds = 0.;
@@ -340,14 +327,6 @@ impl TsneRun {
         self.points.as_given_of(&self.state.layout)
     }
 
-    /// The embedding as it is.
-    ///
-    /// # Errors
-    /// When memory is short.
-    pub fn embedding(&self) -> Result<Embedding> {
-        Embedding::of(self.config.clone(), self.layout()?, self.rows.clone())
-    }
-
     /// Gives a run from a checkpoint, of which the rows were prepared ones, these back.
     ///
     /// # Errors
@@ -388,15 +367,57 @@ impl TsneRun {
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
+}
 
-    /// Changes how many iterations follow the early ones.
-    ///
-    /// # Errors
-    /// When there would be none at all.
-    pub fn set_iterations(&mut self, iterations: usize) -> Result<()> {
+impl Trainer for TsneRun {
+    type Model = Embedding;
+    type Metrics = Progress;
+
+    /// Iterations made.
+    fn steps(&self) -> u64 {
+        self.iteration as u64
+    }
+
+    /// What the last look saw.
+    fn metrics(&mut self) -> Result<Progress> {
+        self.last.ok_or_else(|| Error::msg("TsneRun::metrics: iterations must be at least 1, got 0"))
+    }
+
+    fn model(&self) -> Result<Embedding> {
+        Embedding::of(self.config.clone(), self.layout()?, self.rows.clone())
+    }
+
+    fn device(&self) -> &Device {
+        self.state.layout.device()
+    }
+
+    /// The file has the layout, and the graph, of 8 bytes an edge.
+    fn save(&self, path: &Path, progress: &Value) -> Result<()> {
+        self.store(path, progress)
+    }
+}
+
+impl FullBatchTrainer for TsneRun {
+    /// The iterations up to the next look: every 50, at the start of a phase every 25, and at the end of each phase. None when all are
+    /// made or the gradient is small enough. Fails when the layout becomes infinite or NaN; the message names the iteration.
+    fn step(&mut self) -> Result<Option<Progress>> {
+        let is_flat = self.last.is_some_and(|last| self.config.is_at_end(&last));
+        if is_flat || self.iteration >= self.config.iterations_in_all() {
+            return Ok(None);
+        }
+        self.last = Some(self.advance()?);
+        Ok(self.last)
+    }
+
+    fn set_iterations(&mut self, iterations: usize) -> Result<()> {
         let config = TsneConfig { iterations, ..self.config.clone() };
         config.validate()?;
         self.config = config;
         Ok(())
+    }
+
+    /// Refuses rows that are not as many; for runs without raw rows see [`restored`](Self::restored).
+    fn load(path: &Path, rows: &Tensor, device: &Device) -> Result<(Self, Value)> {
+        Self::restored(path, Some(rows), device)
     }
 }

@@ -4,7 +4,7 @@ use candle::{Result, Tensor};
 use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
 use chandlery::feedforward::Activation;
 use chandlery::schedule::Schedule;
-use chandlery::{ImageShape, Philox, Precision, Trainer};
+use chandlery::{ImageShape, MinibatchTrainer, Philox, Precision, Trainer};
 use chandlery_ops::layers::Corruption;
 
 #[test]

@@ -1,6 +1,7 @@
 //! Idle atoms and atoms alike.
 use super::{CPU, beginning, bits, coder, config, dictionary, difference, signals, unit_rows};
 use candle::{Result, Tensor};
+use chandlery::FullBatchTrainer;
 use chandlery::dictionary::{
     DictionaryTrainConfig, DictionaryTrainer, Iteration, Replace, SparseCoder, UpdateRule,
 };
@@ -25,7 +26,8 @@ fn idle_atoms_become_the_worst_represented_distinct_signals() -> Result<()> {
     let run = |config: DictionaryTrainConfig| -> Result<(Iteration, Vec<Vec<f32>>)> {
         let mut trainer = DictionaryTrainer::new(dictionary(atoms.clone())?, &y, config, Philox::new(4, 0))?;
         assert_eq!(trainer.last().used, 2);
-        let iteration = trainer.step()?;
+        trainer.step()?;
+        let iteration = trainer.last();
         Ok((iteration, trainer.current().atoms().to_vec2()?))
     };
     let (iteration, d) = run(config.clone())?;
@@ -62,7 +64,8 @@ fn of_two_atoms_alike_the_later_is_replaced() -> Result<()> {
             DictionaryTrainConfig { max_coherence, n_fixed: 7, min_uses: 0, ..config(UpdateRule::Sgk) };
         let mut trainer = DictionaryTrainer::new(dictionary(atoms.clone())?, &y, config, Philox::new(5, 0))?;
         assert!((trainer.last().coherence - 1.).abs() < 1e-12);
-        let iteration = trainer.step()?;
+        trainer.step()?;
+        let iteration = trainer.last();
         let kept = difference(&trainer.current().atoms().narrow(0, 7, 1)?, &atoms.narrow(0, 7, 1)?)?;
         assert_eq!((iteration.replaced > 0, kept > 1e-9), (replaced, replaced));
         assert_eq!(

@@ -5,7 +5,7 @@ use chandlery::dictionary::{
     CodeError, Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Init, OnlineConfig,
     OnlineTrainer, PursuitMethod, Replace, SparseCoder, UpdateRule, init,
 };
-use chandlery::{Preparation, Trainer};
+use chandlery::{FullBatchTrainer, MinibatchTrainer, Preparation, Trainer};
 use chandlery_ops::Philox;
 
 #[test]
@@ -78,16 +78,15 @@ fn a_trainer_keeps_the_pursuit_of_its_dictionary() -> Result<()> {
         batch.step()?;
         assert_eq!(batch.best().config(), &own);
         assert!(batch.codes().width() <= own.n_nonzero);
-        batch.save_checkpoint(&path, &())?;
-        let (again, _) =
-            DictionaryTrainer::load_checkpoint::<()>(&path, &y, DictionaryTrainConfig::default())?;
+        batch.save(&path, &serde_json::Value::Null)?;
+        let (again, _) = DictionaryTrainer::load(&path, &y, &CPU)?;
         assert_eq!(again.current().config(), &own);
 
         let mut online = OnlineTrainer::new(first, OnlineConfig::default(), Philox::new(2, 1))?;
         assert!(online.partial_fit(&y)?.mean_count <= own.n_nonzero as f64);
         assert_eq!(online.dictionary().config(), &own);
-        online.save_checkpoint(&path, &())?;
-        let (again, ()) = OnlineTrainer::load_checkpoint(&path, &CPU)?;
+        online.save(&path, &serde_json::Value::Null)?;
+        let (again, _) = OnlineTrainer::load(&path, &CPU)?;
         assert_eq!(again.dictionary().config(), &own);
     }
     Ok(())

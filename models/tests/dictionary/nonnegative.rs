@@ -1,6 +1,7 @@
 //! Atoms of at least 0, and with nonnegative codes a nonnegative matrix factorisation.
 use super::{CPU, RULES, first_line};
 use candle::{DType, Result, Tensor};
+use chandlery::FullBatchTrainer;
 use chandlery::dictionary::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Init, OnlineConfig,
     OnlineTrainer, PursuitMethod, UpdateRule, init,
@@ -64,7 +65,7 @@ fn rows_made_of_nonnegative_parts_give_them_back() -> Result<()> {
         DictionaryTrainConfig { rule: UpdateRule::Sgk, group: 1, ..DictionaryTrainConfig::default() };
     let mut trainer = DictionaryTrainer::new(beginning(&y)?, &y, training, Philox::new(7, 0))?;
     let before = trainer.last().rmse;
-    trainer.train()?;
+    trainer.fit()?;
     let (least, found) = judged(trainer.best())?;
     assert!(least >= 0. && found > 0.999, "least {least}, worst part found to {found}");
     assert!(trainer.best_rmse() < 0.02 * before, "{before} to {}", trainer.best_rmse());
@@ -98,7 +99,8 @@ fn every_rule_keeps_atoms_at_least_0_or_says_that_it_does_not() -> Result<()> {
                     assert!(matches!(rule, UpdateRule::Sgk | UpdateRule::Nsgk), "{rule:?}");
                     let mut replaced = 0;
                     for _ in 0..5 {
-                        replaced += trainer.step()?.replaced;
+                        trainer.step()?;
+                        replaced += trainer.last().replaced;
                         assert!(judged(trainer.current())?.0 >= 0., "{rule:?}, {group} at a time");
                     }
                     assert!(replaced > 0, "new atoms were to be seen");

@@ -1,11 +1,11 @@
 //! Runs that stop and go on, and runs that repeat.
 use super::{CPU, N, RULES, beginning, bits, coder, config, dictionary, first_line, signals};
 use candle::{DType, Result};
-use chandlery::Trainer;
 use chandlery::dictionary::{
     DictionaryTrainConfig, DictionaryTrainer, Init, OnlineConfig, OnlineStep, OnlineTrainer, Replace,
     UpdateRule, init,
 };
+use chandlery::{FullBatchTrainer, MinibatchTrainer, Trainer};
 use chandlery_ops::Philox;
 
 #[test]
@@ -19,28 +19,27 @@ fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
             let config = || DictionaryTrainConfig { replace, min_uses: 80, iterations: 9, ..config(rule) };
             let fresh = || DictionaryTrainer::new(beginning(&y)?, &y, config(), Philox::new(6, 0));
             let mut whole = fresh()?;
-            let trace = whole.train()?;
+            let trace = whole.fit()?;
             assert!(trace.iter().any(|i| i.replaced > 0));
             for stop in [0, 1, 4, 8] {
                 let mut first = fresh()?;
                 (0..stop).try_for_each(|_| first.step().map(|_| ()))?;
-                first.save_checkpoint(&path, &stop)?;
-                let (mut second, at) = DictionaryTrainer::load_checkpoint::<usize>(&path, &y, config())?;
+                first.save(&path, &serde_json::json!(stop))?;
+                let (mut second, at) = DictionaryTrainer::load(&path, &y, &CPU)?;
                 assert_eq!(at, stop);
                 assert_eq!((second.last(), second.best_rmse()), (first.last(), first.best_rmse()));
-                assert_eq!(second.train()?, trace[stop..], "{rule:?} {replace:?} stopped at {stop}");
+                assert_eq!(second.fit()?, trace[stop..], "{rule:?} {replace:?} stopped at {stop}");
                 assert!(bits(second.current().atoms())? == bits(whole.current().atoms())?);
                 assert!(bits(second.best().atoms())? == bits(whole.best().atoms())?);
             }
         }
     }
     // Other signals are found out.
-    let other = config(UpdateRule::Mod);
-    let error = DictionaryTrainer::load_checkpoint::<usize>(&path, &(&y * 2.)?, other).map(|_| ());
+    let error = DictionaryTrainer::load(&path, &(&y * 2.)?, &CPU).map(|_| ());
     let message = first_line(error.expect_err("loaded"));
     assert!(message.contains("not a checkpoint: these signals and this configuration"), "{message}");
     // So is another trainer.
-    let error = OnlineTrainer::load_checkpoint::<usize>(&path, &CPU).map(|_| ());
+    let error = OnlineTrainer::load(&path, &CPU).map(|_| ());
     let message = first_line(error.expect_err("loaded"));
     assert!(message.contains("it is of the trainer `dictionary`, wanted `online-dictionary`"), "{message}");
     Ok(())
@@ -69,9 +68,10 @@ fn a_resumed_online_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
         for stop in [0, 1, 33] {
             let mut first = fresh()?;
             run(&mut first, 0..stop)?;
-            first.save_checkpoint(&path, &stop)?;
-            let (mut second, at) = OnlineTrainer::load_checkpoint::<usize>(&path, &CPU)?;
-            assert_eq!((at, second.batches()), (stop, stop));
+            first.save(&path, &serde_json::json!(stop))?;
+            let (mut second, at) = OnlineTrainer::load(&path, &CPU)?;
+            assert_eq!(at, stop);
+            assert_eq!(second.batches(), stop);
             assert_eq!(run(&mut second, stop..80)?, trace[stop..], "{replace:?} stopped at {stop}");
             assert!(bits(second.dictionary().atoms())? == bits(whole.dictionary().atoms())?);
         }
@@ -91,7 +91,7 @@ fn the_same_seed_gives_the_same_dictionary_and_another_does_not() -> Result<()> 
             ..config(UpdateRule::AkSvd)
         };
         let mut trainer = DictionaryTrainer::new(dictionary(atoms)?, &y, config, Philox::new(seed, 1))?;
-        trainer.train()?;
+        trainer.fit()?;
         bits(trainer.current().atoms())
     };
     assert!(run(3)? == run(3)?);

@@ -1,6 +1,7 @@
 //! Every rule of update against plain loops, and that it learns.
 use super::{CPU, M, N, P, RULES, S, beginning, coder, config, difference, signals};
 use candle::{Result, Tensor};
+use chandlery::FullBatchTrainer;
 use chandlery::dictionary::{
     CodeError, DictionaryTrainConfig, DictionaryTrainer, Replace, SparseCoder, SparseCodes, UpdateRule,
 };
@@ -110,7 +111,7 @@ fn every_rule_learns_and_the_best_dictionary_is_kept() -> Result<()> {
         )?;
         let begin = trainer.last();
         assert_eq!((begin.iteration, begin.replaced), (0, 0));
-        let trace = trainer.train()?;
+        let trace = trainer.fit()?;
         assert_eq!(trace.iter().map(|i| i.iteration).collect::<Vec<_>>(), (1..=30).collect::<Vec<_>>());
         let best = trace.iter().map(|i| i.rmse).fold(begin.rmse, f64::min);
         // The noise alone is .05; random signals for atoms leave several times as much.
@@ -120,7 +121,7 @@ fn every_rule_learns_and_the_best_dictionary_is_kept() -> Result<()> {
         let rmse = left.sqr()?.mean_all()?.sqrt()?.to_scalar::<f64>()?;
         assert!((rmse - best).abs() < 1e-12, "{rule:?}: the best gives {rmse}, not {best}");
         // Nothing is left to do.
-        assert!(trainer.train()?.is_empty());
+        assert!(trainer.fit()?.is_empty());
         assert!((trainer.last().coherence - trainer.current().mutual_coherence()?).abs() < 1e-12);
     }
     Ok(())
@@ -132,7 +133,7 @@ fn a_penalty_makes_the_trained_dictionary_less_coherent() -> Result<()> {
     let coherence = |coherence_penalty| -> Result<f64> {
         let config = DictionaryTrainConfig { iterations: 20, coherence_penalty, ..config(UpdateRule::AkSvd) };
         let mut trainer = DictionaryTrainer::new(beginning(&y)?, &y, config, Philox::new(3, 0))?;
-        trainer.train()?;
+        trainer.fit()?;
         let d = trainer.current().atoms();
         d.matmul(&d.t()?)?.sqr()?.sum_all()?.to_scalar()
     };
@@ -154,7 +155,7 @@ fn an_error_target_is_met_with_fewer_atoms_after_training() -> Result<()> {
         };
         let begin = atoms(&trainer)?;
         let mut trace = vec![trainer.last()];
-        trace.extend(trainer.train()?);
+        trace.extend(trainer.fit()?);
         let end = atoms(&trainer)?;
         assert!(f64::from(end) < 0.9 * f64::from(begin), "{rule:?}: {begin} to {end} atoms");
         let left = trainer.codes().residual(&y, trainer.current().atoms())?;
@@ -181,7 +182,7 @@ fn codes_that_must_not_be_negative_are_not() -> Result<()> {
         let config = DictionaryTrainConfig { coder: Some(coder.clone()), iterations: 15, ..config(rule) };
         let mut trainer = DictionaryTrainer::new(beginning(&y)?, &y, config, Philox::new(3, 0))?;
         let begin = trainer.last().rmse;
-        trainer.train()?;
+        trainer.fit()?;
         assert!(trainer.best_rmse() < 0.8 * begin, "{rule:?}: {begin} to {}", trainer.best_rmse());
         for codes in [trainer.codes(), &trainer.best().encode(&y)?] {
             assert!(codes.values.flatten_all()?.min(0)?.to_scalar::<f64>()? >= 0.);

@@ -1,10 +1,10 @@
 //! Signals in units far from one: what is learned does not depend on them.
 use super::{N, beginning, bits, coder, config, difference, signals};
 use candle::{DType, Result, Tensor};
-use chandlery::Trainer;
 use chandlery::dictionary::{
     DictionaryTrainConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer, Replace, SparseCoder, UpdateRule,
 };
+use chandlery::{FullBatchTrainer, MinibatchTrainer, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::ErrorTarget;
 
@@ -90,8 +90,8 @@ fn batches_that_grow_out_of_their_unit_go_on_and_resume() -> Result<()> {
         for (batch, power) in [0, 10, 20, 40, 70, 72].into_iter().enumerate() {
             let batch = (y.narrow(0, batch * 60, 60)? * 2f64.powi(power))?.to_dtype(dtype)?;
             trainer.partial_fit(&batch)?;
-            trainer.save_checkpoint(&path, &())?;
-            (trainer, ()) = OnlineTrainer::load_checkpoint(&path, y.device())?;
+            trainer.save(&path, &serde_json::Value::Null)?;
+            (trainer, _) = OnlineTrainer::load(&path, y.device())?;
         }
         trainer.dictionary().atoms().to_dtype(DType::F64)
     };

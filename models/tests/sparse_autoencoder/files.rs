@@ -1,12 +1,12 @@
 //! Models and runs come back from their files to the bit.
 use crate::{CPU, first_line, pairs, start};
 use candle::{DType, Module, Result, Tensor};
-use chandlery::Trainer;
 use chandlery::feedforward::Optimizer;
 use chandlery::sparse_autoencoder::{
     CostConfig, SparseAutoencoder, SparseAutoencoderFit, SparseAutoencoderRun, SparseAutoencoderTrainer,
     TrainerConfig,
 };
+use chandlery::{FullBatchTrainer, MinibatchTrainer, Trainer};
 use std::ops::ControlFlow;
 
 fn bits(t: &Tensor) -> Result<Vec<u32>> {
@@ -42,20 +42,20 @@ fn a_run_that_is_resumed_goes_on_bit_for_bit_in_both_types_and_in_chunks() -> Re
             chunk,
             ..SparseAutoencoderFit::default()
         };
-        let go_on = |_: &SparseAutoencoderRun, _: &_| Ok(ControlFlow::Continue(()));
         let mut whole = SparseAutoencoderRun::new(&start()?, fit, &rows)?;
-        whole.run(go_on)?;
+        whole.fit()?;
         for at in [0, 1, 13] {
             let mut part = SparseAutoencoderRun::new(&start()?, fit, &rows)?;
             if at > 0 {
-                part.run(|_, i| {
+                part.fit_with(|_, i| {
                     Ok(if i.iteration == at { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
                 })?;
             }
-            part.save_checkpoint(&path, &at)?;
-            let (mut again, progress) = SparseAutoencoderRun::load_checkpoint::<usize>(&path, &rows, &CPU)?;
-            assert_eq!((progress, again.lbfgs().iterations()), (at, at));
-            again.run(go_on)?;
+            part.save(&path, &serde_json::json!(at))?;
+            let (mut again, progress) = SparseAutoencoderRun::load(&path, &rows, &CPU)?;
+            assert_eq!(progress, at);
+            assert_eq!(again.lbfgs().iterations(), at);
+            again.fit()?;
             assert_eq!(
                 bits(&again.model()?.flat()?)?,
                 bits(&whole.model()?.flat()?)?,
@@ -64,7 +64,7 @@ fn a_run_that_is_resumed_goes_on_bit_for_bit_in_both_types_and_in_chunks() -> Re
             assert_eq!(again.lbfgs().value(), whole.lbfgs().value());
         }
     }
-    let refused = SparseAutoencoderRun::load_checkpoint::<usize>(&path, &pairs(91)?, &CPU).map(drop);
+    let refused = SparseAutoencoderRun::load(&path, &pairs(91)?, &CPU).map(drop);
     let message = refused.map_err(first_line).err().unwrap_or_default();
     assert!(
         message.ends_with("the run is over 90 rows, got [91, 8]; give the rows that it began with"),
@@ -85,9 +85,10 @@ fn a_trainer_that_is_resumed_goes_on_bit_for_bit() -> Result<()> {
         for minibatch in &minibatches[..3] {
             whole.step(minibatch, None)?;
         }
-        whole.save_checkpoint(&path, &3)?;
-        let (mut again, progress) = SparseAutoencoderTrainer::load_checkpoint::<usize>(&path, &CPU)?;
-        assert_eq!((progress, again.steps()), (3, 3));
+        whole.save(&path, &serde_json::json!(3))?;
+        let (mut again, progress) = SparseAutoencoderTrainer::load(&path, &CPU)?;
+        assert_eq!(progress, 3);
+        assert_eq!(again.steps(), 3);
         again.begin_epoch(0)?;
         for trainer in [&mut whole, &mut again] {
             trainer.step(&minibatches[3], None)?;

@@ -3,14 +3,13 @@ use crate::{first_line, pairs, start};
 use candle::Module;
 use candle::{DType, Result, Tensor};
 use chandlery::Philox;
-use chandlery::Trainer;
 use chandlery::feedforward::Optimizer;
 use chandlery::optim::Outcome;
 use chandlery::sparse_autoencoder::{
     CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
     SparseAutoencoderTrainer, TrainerConfig,
 };
-use std::ops::ControlFlow;
+use chandlery::{FullBatchTrainer, MinibatchTrainer, Trainer};
 
 /// Each of four pairs of values is high in a quarter of the rows: a feature for each pair is active as often.
 const COST: CostConfig = CostConfig {
@@ -20,10 +19,6 @@ const COST: CostConfig = CostConfig {
     precision: chandlery::Precision::F32,
 };
 
-fn on<T, I>(_: &T, _: &I) -> Result<ControlFlow<()>> {
-    Ok(ControlFlow::Continue(()))
-}
-
 #[test]
 fn features_become_as_sparse_as_asked_and_give_the_rows_back_better_than_their_mean() -> Result<()> {
     let rows = pairs(400)?;
@@ -32,8 +27,9 @@ fn features_become_as_sparse_as_asked_and_give_the_rows_back_better_than_their_m
             SparseAutoencoderFit { cost: COST, iterations: 200, double, ..SparseAutoencoderFit::default() };
         let mut run = SparseAutoencoderRun::new(&start()?, fit, &rows)?;
         let before = run.parts()?;
-        let outcome = run.run(on)?;
-        assert!(matches!(outcome, Outcome::Iterations | Outcome::LineSearch), "{outcome:?}");
+        run.fit()?;
+        let outcome = run.outcome();
+        assert!(matches!(outcome, Some(Outcome::Iterations | Outcome::LineSearch)), "{outcome:?}");
         let (after, model) = (run.parts()?, run.model()?);
         let mean_error =
             (rows.broadcast_sub(&rows.mean_keepdim(0)?)?.sqr()?.sum_all()?.to_scalar::<f32>()? / 800.) as f64;
@@ -53,7 +49,7 @@ fn minibatches_come_close_to_all_rows_at_once() -> Result<()> {
     let fit = SparseAutoencoderFit { cost: COST, iterations: 100, ..SparseAutoencoderFit::default() };
     let mut run = SparseAutoencoderRun::new(&start()?, fit, &rows)?;
     let before = run.parts()?.cost;
-    run.run(on)?;
+    run.fit()?;
     let best = run.parts()?.cost;
     for (optimizer, rate) in [(Optimizer::Adam, 0.02), (Optimizer::Sgd, 0.3)] {
         let config = TrainerConfig {
@@ -84,7 +80,7 @@ fn minibatches_come_close_to_all_rows_at_once() -> Result<()> {
 fn a_row_with_nan_ends_the_run_with_the_iteration_named_and_the_trainer_with_the_steps() -> Result<()> {
     let rows = Tensor::cat(&[pairs(30)?, Tensor::full(f32::NAN, (1, 8), &crate::CPU)?], 0)?;
     let mut run = SparseAutoencoderRun::new(&start()?, SparseAutoencoderFit::default(), &rows)?;
-    let message = run.run(on).map_err(first_line).err().unwrap_or_default();
+    let message = run.fit().map_err(first_line).err().unwrap_or_default();
     assert!(
         message.starts_with(
             "SparseAutoencoderRun: the cost became NaN or infinite at evaluation 1, in iteration 1; "
@@ -114,7 +110,7 @@ fn bytes_and_floats_learn_alike_and_maximal_inputs_have_norm_one() -> Result<()>
     let fit = SparseAutoencoderFit { iterations: 5, ..SparseAutoencoderFit::default() };
     let learn = |rows: &Tensor| {
         let mut run = SparseAutoencoderRun::new(&start, fit, rows)?;
-        run.run(on)?;
+        run.fit()?;
         run.model()
     };
     let (a, b) = (learn(&bytes)?, learn(&floats)?);

@@ -5,7 +5,7 @@ use chandlery::sparse_autoencoder::{
     Cost, CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
     SparseAutoencoderTrainer, TrainerConfig, serial::serial_cost,
 };
-use chandlery::{Philox, Trainer};
+use chandlery::{MinibatchTrainer, Philox};
 
 #[test]
 fn errors_name_what_is_wrong() -> Result<()> {

@@ -1,8 +1,8 @@
 //! Measures are those of plain loops in f64, for rows and layouts of any scale.
 use super::CPU;
 use candle::{DType, Result, Tensor};
-use chandlery::Philox;
 use chandlery::tsne::{Method, Metric, TsneConfig, TsneRun, measure};
+use chandlery::{FullBatchTrainer, Philox};
 use chandlery_ops::core::normal;
 use chandlery_ops::tsne::{
     knn_reference, layout_divergence_reference, perplexity_search_reference, repulsion_reference,
@@ -208,7 +208,7 @@ fn no_divergence_is_below_0_by_any_method() -> Result<()> {
     for method in [Method::Fft, Method::BarnesHut, Method::Exact] {
         let config = TsneConfig { perplexity: 40., method: Some(method), ..TsneConfig::default() };
         let mut run = TsneRun::new(config, Philox::new(71, 6), &rows)?;
-        run.run(|_, seen| {
+        run.fit_with(|_, seen| {
             assert!(seen.kl >= 0., "{method:?}: {seen:?}");
             Ok(ControlFlow::Continue(()))
         })?;

@@ -2,6 +2,7 @@
 use super::{CPU, config, graph, layout, on, rows};
 use candle::{Result, Tensor};
 use chandlery::tsne::{Method, TsneRun, measure};
+use chandlery::{FullBatchTrainer, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{normal, set_scalars_};
 use chandlery_ops::tsne::{
@@ -103,19 +104,19 @@ fn a_run_has_the_same_bits_again_and_from_a_checkpoint_on_every_device() -> Resu
             let there = rows.to_device(&device)?;
             let whole = |_: ()| -> Result<(Tensor, f64)> {
                 let mut run = TsneRun::new(config(method, n_dims), Philox::new(90, 9), &there)?;
-                run.run(|_, _| Ok(ControlFlow::Continue(())))?;
+                run.fit()?;
                 Ok((run.layout()?, run.kl()?))
             };
             let (first, divergence) = whole(())?;
             assert_same_bits("a second run", &first, &whole(())?.0)?;
             let mut run = TsneRun::new(config(method, n_dims), Philox::new(90, 9), &there)?;
-            run.run(|_, seen| {
+            run.fit_with(|_, seen| {
                 Ok(if seen.iteration >= 75 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             })?;
             let path = folder.path().join("checkpoint");
-            run.save_checkpoint(&path, &())?;
-            let (mut again, ()) = TsneRun::load_checkpoint(&path, Some(&there), &device)?;
-            again.run(|_, _| Ok(ControlFlow::Continue(())))?;
+            run.save(&path, &serde_json::Value::Null)?;
+            let (mut again, _) = TsneRun::load(&path, &there, &device)?;
+            again.fit()?;
             assert_same_bits("a run from a checkpoint", &again.layout()?, &first)?;
             let exact = measure::kl_of_affinities(again.affinities(), &first, 1.)?;
             // Of a grid whose nodes are half a unit apart the total is a few per cent off.

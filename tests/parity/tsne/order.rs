@@ -2,6 +2,7 @@
 use super::{CPU, config, graph, layout, on};
 use candle::{Result, Tensor};
 use chandlery::tsne::{Method, TsneConfig, TsneRun, measure};
+use chandlery::{FullBatchTrainer, Trainer};
 use chandlery_ops::tsne::{Affinities, affinities_in_order, curve_order, curve_order_reference, symmetrize};
 use chandlery_tests::{assert_same_bits, devices};
 use std::ops::ControlFlow;
@@ -82,22 +83,22 @@ fn many_points_come_back_in_the_order_of_their_rows() -> Result<()> {
         let mut run = new()?;
         let mut seen = vec![];
         let path = folder.path().join("checkpoint");
-        run.run(|run, progress| {
+        run.fit_with(|run, progress| {
             let kl = measure::kl_of_affinities(&graph, &run.layout()?, 1.)?;
             // Of a grid the total is a few per cent off.
             assert!((progress.kl - kl).abs() < 0.1, "{} for {kl} on {:?}", progress.kl, device.location());
             seen.push(progress.iteration);
             if progress.iteration == 50 {
-                run.save_checkpoint(&path, &())?;
+                run.save(&path, &serde_json::Value::Null)?;
             }
             Ok(ControlFlow::Continue(()))
         })?;
         assert_eq!(seen, [25, 50, 60, 65]);
-        let (mut again, ()) = TsneRun::load_checkpoint(&path, None, &device)?;
-        again.run(|_, _| Ok(ControlFlow::Continue(())))?;
+        let (mut again, _) = TsneRun::restored(&path, None, &device)?;
+        again.fit()?;
         assert_same_bits("a run from a checkpoint", &again.layout()?, &run.layout()?)?;
         let mut second = new()?;
-        second.run(|_, _| Ok(ControlFlow::Continue(())))?;
+        second.fit()?;
         assert_same_bits("a second run", &second.layout()?, &run.layout()?)?;
     }
     Ok(())

@@ -7,7 +7,7 @@ use crate::report::Report;
 use anyhow::{Context, Result};
 use candle::{Device, Tensor};
 use chandlery::dae::reference::{Real, Serial};
-use chandlery::{Philox, Precision, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Precision, Trainer};
 use chandlery_datasets::{DataOptions, Split};
 use serde::Serialize;
 use std::time::Instant;

@@ -7,7 +7,7 @@ use crate::device::describe;
 use crate::report::Report;
 use anyhow::Result;
 use candle::Device;
-use chandlery::{Philox, Precision, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Precision, Trainer};
 use chandlery_datasets::{Feed, FeedConfig, Split};
 use serde::Serialize;
 

@@ -6,11 +6,11 @@ use crate::bench::timing::{Seconds, time};
 use crate::report::Report;
 use anyhow::Result;
 use candle::{DType, Device, Tensor};
-use chandlery::Philox;
 use chandlery::dictionary::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer,
     PursuitMethod, SparseCoder, UpdateRule,
 };
+use chandlery::{FullBatchTrainer, Philox};
 use chandlery_ops::arrays::gather_rows;
 use std::time::Instant;
 

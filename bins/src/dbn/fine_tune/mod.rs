@@ -17,19 +17,18 @@ use super::{saved, sizes, streams};
 use crate::data::{Data, OfModel};
 use crate::report::{Outcome, seconds};
 use crate::rows;
-use crate::session::{Asked, Ended, Epochs, Kind, Place, PlaceOf, Run, RunInfo, Session};
+use crate::session::{Asked, Ended, Epochs, Kind, Place, Run, RunInfo, Session};
 use anyhow::{Context, Result, ensure};
 use args::{FineTuneArgs, FineTuneSettings};
 use candle::{Device, Tensor};
 use chandlery::feedforward::{Feedforward, FeedforwardConfig, FeedforwardTrainer};
-use chandlery::{Philox, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Trainer};
 use chandlery_datasets::{Feed, count};
 use measure::Measured;
 use plan::Rows;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::marker::PhantomData;
-use std::path::Path;
 
 /// What an epoch came to: a line of `metrics.jsonl`. Errors are shares of rows for a classifier and squared errors of a row for an
 /// autoencoder.
@@ -97,10 +96,6 @@ impl<B: Base> Run for FineTune<B> {
     type Line = EpochReport;
     type Extra = Stopping;
     const KIND: Kind = B::KIND;
-
-    fn save(trainer: &FeedforwardTrainer, path: &Path, place: &PlaceOf<Self>) -> candle::Result<()> {
-        trainer.save_checkpoint(path, place)
-    }
 }
 
 /// Fine-tunes a network, or resumes that, and leaves a run folder.
@@ -130,7 +125,7 @@ pub fn fine_tune<B: Base>(args: &FineTuneArgs) -> Result<Outcome> {
             Ok(trainer.stop_early(settings.patience.unwrap_or(usize::MAX)))
         },
         |settings, path, device| {
-            let (mut trainer, place) = FeedforwardTrainer::load_checkpoint(path, device)?;
+            let (mut trainer, place) = FeedforwardTrainer::load(path, device)?;
             if extended {
                 extend(&mut trainer, &place, settings)?;
             }
@@ -156,11 +151,8 @@ pub fn fine_tune<B: Base>(args: &FineTuneArgs) -> Result<Outcome> {
 }
 
 /// Gives a trainer the schedules of a run that is extended. More epochs change nothing in a run that stopped early.
-fn extend(
-    trainer: &mut FeedforwardTrainer,
-    place: &Place<EpochReport, Stopping>,
-    settings: &FineTuneSettings,
-) -> Result<()> {
+fn extend(trainer: &mut FeedforwardTrainer, place: &Value, settings: &FineTuneSettings) -> Result<()> {
+    let place: Place<EpochReport, Stopping> = serde_json::from_value(place.clone())?;
     ensure!(
         !place.extra.stopped,
         "--epochs: this run must not have been stopped by --patience, and it was after {}; start a new run with a larger --patience",

@@ -18,16 +18,15 @@ use super::sizes;
 use crate::data::{Data, OfModel};
 use crate::report::{Outcome, seconds};
 use crate::rows;
-use crate::session::{Asked, Ended, Epochs, Kind, PlaceOf, Run, RunInfo, Session};
+use crate::session::{Asked, Ended, Epochs, Kind, Run, RunInfo, Session};
 use anyhow::{Context, Result};
 use candle::Tensor;
-use chandlery::Trainer;
 use chandlery::labelled::{LabelledDbn, UpDownMetrics, UpDownTrainer};
+use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_datasets::{Feed, Split};
 use plan::{STAGES, name};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::path::Path;
 
 /// Rows of each side that are classified after an epoch, at most.
 const PROBE_ROWS: usize = 1000;
@@ -74,10 +73,6 @@ impl Run for UpDown {
     type Line = EpochReport;
     type Extra = Stages;
     const KIND: Kind = Kind { command: "dbn up-down", folder: "dbn-up-down" };
-
-    fn save(trainer: &UpDownTrainer, path: &Path, place: &PlaceOf<Self>) -> candle::Result<()> {
-        trainer.save_checkpoint(path, place)
-    }
 }
 
 /// Trains a network with labels, or resumes that, and leaves a run folder.
@@ -98,7 +93,7 @@ pub fn up_down(args: &UpDownArgs) -> Result<Outcome> {
         data.of_run()?,
         |settings, device| plan::trainer(&plan::with_labels(&model, &data, device)?, settings, 0),
         |settings, path, device| {
-            let (mut trainer, place) = UpDownTrainer::load_checkpoint::<PlaceOf<UpDown>>(path, device)?;
+            let (mut trainer, place) = UpDownTrainer::load(path, device)?;
             if extended {
                 trainer.set_schedules(&plan::training(settings, trainer.config().stage)?)?;
             }

@@ -14,6 +14,7 @@ use crate::dictionary::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Iteration, Replace, SparseCoder,
     UpdateRule, overcomplete_dct,
 };
+use crate::trainer::FullBatchTrainer;
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::ImageShape;
 use chandlery_datasets::preparation::{Preparation, StepConfig};
@@ -136,7 +137,7 @@ impl ImageTrainer {
         if self.made + SETTLING > self.iterations {
             self.trainer.config.replace = Replace::None;
         }
-        self.trainer.step().map(Some)
+        self.trainer.step()
     }
 
     /// The newest dictionary. All codes meet the error target and learning only reduces their length, so the RMSE does not rank

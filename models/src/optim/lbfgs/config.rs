@@ -87,7 +87,7 @@ pub enum Outcome {
 }
 
 /// What an iteration has reached.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Iteration {
     /// Iterations made, from 1.
     pub iteration: usize,

@@ -1,11 +1,12 @@
 //! Checkpoints of a descent.
 use super::super::embedding::{Known, named};
 use super::super::{Affinities, TsneConfig};
-use super::{StageSeconds, TsneRun};
+use super::{Progress, StageSeconds, TsneRun};
 use crate::checkpoint::{self, Checkpoint};
 use candle::{Device, Result, Tensor};
-use serde::de::DeserializeOwned;
+use chandlery_ops::Philox;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::path::Path;
 
 /// The name of a run in its checkpoints.
@@ -15,26 +16,23 @@ const ORDER: &str = "order";
 
 /// What a checkpoint notes.
 #[derive(Serialize, Deserialize)]
-struct Notes<P> {
+struct Notes {
     config: TsneConfig,
     iteration: usize,
+    last: Option<Progress>,
     /// The span at the last check, by which the grid is chosen.
     span: f64,
-    philox: [u64; 3],
+    #[serde(with = "checkpoint::place")]
+    philox: Philox,
     n_samples: usize,
     recall: Option<f64>,
     seconds: StageSeconds,
     notes: Vec<String>,
-    progress: P,
+    progress: Value,
 }
 
 impl TsneRun {
-    /// Writes all that the rest of the run depends on but the rows to one file, with `progress` of the caller: the layout, and the graph, of
-    /// 8 bytes an edge. The file appears whole.
-    ///
-    /// # Errors
-    /// When the file is not writable.
-    pub fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
+    pub(super) fn store(&self, path: &Path, progress: &Value) -> Result<()> {
         let state = &self.state;
         let mut tensors = vec![];
         for (name, t) in [("layout", &state.layout), ("velocity", &state.velocity), ("gains", &state.gains)] {
@@ -44,29 +42,25 @@ impl TsneRun {
         let notes = Notes {
             config: self.config.clone(),
             iteration: self.iteration,
+            last: self.last,
             span: self.span,
-            philox: checkpoint::words(self.philox),
+            philox: self.philox,
             n_samples: self.affinities.n(),
             recall: self.recall,
             seconds: self.seconds,
             notes: self.notes.clone(),
-            progress,
+            progress: progress.clone(),
         };
         let tensors = tensors.into_iter().chain(named(&self.affinities));
         checkpoint::save(path, NAME, tensors, &notes, &notes.config.preparation)
     }
 
-    /// Reads what [`save_checkpoint`](Self::save_checkpoint) wrote, to go on over the same raw `rows`, where there were any: on the device that
-    /// wrote the file, bit for bit.
+    /// As [`load`](crate::FullBatchTrainer::load), also for a run that has no raw rows.
     ///
     /// # Errors
     /// When the file is missing, cut short or of something else, or the rows are not as many; the message names the file.
-    pub fn load_checkpoint<P: DeserializeOwned>(
-        path: &Path,
-        rows: Option<&Tensor>,
-        device: &Device,
-    ) -> Result<(Self, P)> {
-        let (checkpoint, mut notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
+    pub fn restored(path: &Path, rows: Option<&Tensor>, device: &Device) -> Result<(Self, Value)> {
+        let (checkpoint, mut notes) = Checkpoint::load::<Notes>(path, NAME, device)?;
         checkpoint.load_preparation(&mut notes.config.preparation, device)?;
         notes.config.validate().map_err(|e| checkpoint.refused(&e))?;
         if let Some(rows) = rows.filter(|rows| rows.dims().first() != Some(&notes.n_samples)) {
@@ -81,14 +75,18 @@ impl TsneRun {
         let affinities =
             Affinities { offsets: part("offsets")?, columns: part("columns")?, values: part("values")? };
         check_graph(&affinities).map_err(|e| checkpoint.refused(&e))?;
-        let philox = checkpoint::philox(notes.philox);
-        let run =
-            Self::at(notes.config, philox, affinities, &checkpoint.of_trainer("layout")?, notes.seconds);
+        let run = Self::at(
+            notes.config,
+            notes.philox,
+            affinities,
+            &checkpoint.of_trainer("layout")?,
+            notes.seconds,
+        );
         let mut run = run.map_err(|e| checkpoint.refused(&e))?;
         let state = [("velocity", &run.state.velocity), ("gains", &run.state.gains)];
         checkpoint::put_back("TsneRun", state, |name| checkpoint.of_trainer(name))?;
         (run.iteration, run.span, run.rows) = (notes.iteration, notes.span, rows.cloned().map(Known::Raw));
-        (run.recall, run.notes) = (notes.recall, notes.notes);
+        (run.recall, run.notes, run.last) = (notes.recall, notes.notes, notes.last);
         if let Ok(order) = checkpoint.of_trainer(ORDER) {
             check_order(&order, notes.n_samples).map_err(|e| checkpoint.refused(&e))?;
             run.points.take(&run.affinities, &run.state, &order)?;

@@ -1,23 +1,37 @@
 //! What holds for every trainer.
 #![allow(clippy::expect_used)]
+mod fit;
+
 use candle::{DType, Device, Result, Tensor};
 use chandlery::Preparation;
 use chandlery::checkpoint::verify;
 use chandlery::dae::{
     Dae, DaeConfig, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig, StackedDaeTrainer,
 };
-use chandlery::datasets::ImageShape;
 use chandlery::datasets::preparation::StepConfig;
+use chandlery::datasets::{Feed, FeedConfig, ImageShape, Split};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
-use chandlery::dictionary::{Dictionary, DictionaryConfig, OnlineConfig, OnlineTrainer};
+use chandlery::dictionary::{
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer,
+};
 use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer, Optimizer};
 use chandlery::labelled::{LabelledDbn, UpDownConfig, UpDownTrainer};
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
 use chandlery::schedule::Schedule;
-use chandlery::{Philox, Trainer};
+use chandlery::sparse_autoencoder::{
+    SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
+    SparseAutoencoderTrainer, TrainerConfig,
+};
+use chandlery::sparse_coding::{
+    SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer,
+};
+use chandlery::tsne::{TsneConfig, TsneRun};
+use chandlery::{Epochs, Event, MinibatchTrainer, Philox, Trainer};
 use chandlery_ops::Precision;
 use chandlery_ops::core::uniform;
+use std::ops::ControlFlow;
+use std::path::Path;
 
 const CPU: Device = Device::Cpu;
 const BATCH: usize = 10;
@@ -81,13 +95,10 @@ fn stacked_dae() -> Result<StackedDaeTrainer> {
 }
 
 fn online() -> Result<OnlineTrainer> {
-    let atoms = uniform((8, N), &CPU, Philox::new(5, 0))?;
-    let config = DictionaryConfig::new(8, N, 2);
-    let training = OnlineConfig::default();
-    OnlineTrainer::new(Dictionary::from_tensor(config, atoms)?, training, Philox::new(5, 1))
+    OnlineTrainer::new(dictionary()?, OnlineConfig::default(), Philox::new(5, 1))
 }
 
-fn steps<T: Trainer>(trainer: &mut T, steps: std::ops::Range<usize>) -> Result<()> {
+fn steps<T: MinibatchTrainer>(trainer: &mut T, steps: std::ops::Range<usize>) -> Result<()> {
     // The last minibatch of an epoch is not full.
     const ROWS: usize = 34;
     let rows = uniform((ROWS, N), &CPU, Philox::new(9, 0))?;
@@ -102,7 +113,7 @@ fn steps<T: Trainer>(trainer: &mut T, steps: std::ops::Range<usize>) -> Result<(
 }
 
 /// Two steps on `FEW` rows by a trainer of minibatches of [`BATCH`] rows and by one of minibatches of `FEW`: the same bits and figures.
-fn fewer_rows_are_a_smaller_minibatch<T: Trainer>(
+fn fewer_rows_are_a_smaller_minibatch<T: MinibatchTrainer>(
     name: &str,
     new: impl Fn(usize) -> Result<T>,
     values: impl Fn(&T::Model) -> Result<Vec<f32>>,
@@ -191,13 +202,14 @@ fn first_line(error: candle::Error) -> String {
 }
 
 /// `values` gives what a model is.
-fn keeps_the_contract<T: Trainer>(
+fn keeps_the_contract<T: MinibatchTrainer>(
     name: &str,
     new: impl Fn() -> Result<T>,
     values: impl Fn(&T::Model) -> Result<Vec<f32>>,
-) -> Result<()> {
+) -> Result<&'static str> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("state.safetensors");
+    fit::of_minibatches(name, &new, &values, &path)?;
     let mut whole = new()?;
     let error = first_line(whole.metrics().err().expect("metrics without steps"));
     assert!(error.contains("steps since the last call must be at least 1, got 0"), "{name}: {error}");
@@ -215,10 +227,10 @@ fn keeps_the_contract<T: Trainer>(
     for stop in [0, 1, 7] {
         let mut first = new()?;
         steps(&mut first, 0..stop)?;
-        first.save_checkpoint(&path, &("progress", stop))?;
+        first.save(&path, &serde_json::json!(["progress", stop]))?;
         drop(first);
-        let (mut second, progress) = T::load_checkpoint::<(String, usize)>(&path, &CPU)?;
-        assert_eq!(progress, ("progress".to_owned(), stop), "{name}");
+        let (mut second, progress) = T::load(&path, &CPU)?;
+        assert_eq!(progress, serde_json::json!(["progress", stop]), "{name}");
         steps(&mut second, stop..20)?;
         assert!(
             values(&second.model()?)? == values(&whole.model()?)?,
@@ -233,7 +245,7 @@ fn keeps_the_contract<T: Trainer>(
             assert!(close, "{name}, stopped after {stop}: {field} is {} after {want}", resumed[field]);
         }
     }
-    Ok(())
+    Ok(std::any::type_name::<T>())
 }
 
 fn flat<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Vec<f32>> {
@@ -241,30 +253,246 @@ fn flat<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Vec<f32>> {
     Ok(flat.collect::<Result<Vec<Vec<f32>>>>()?.concat())
 }
 
-#[test]
-fn every_trainer_resumes_hands_out_copies_and_checks_without_draining() -> Result<()> {
-    keeps_the_contract("rbm", rbm, |rbm| flat(rbm.tensors().into_iter().map(|(_, t)| t)))?;
-    keeps_the_contract("patches", patches, |rbm| flat(rbm.tensors().into_iter().map(|(_, t)| t)))?;
-    keeps_the_contract("dbn", dbn, |dbn| {
-        flat(dbn.layers().iter().flat_map(|rbm| rbm.tensors().into_iter().map(|(_, t)| t)))
-    })?;
-    keeps_the_contract("feedforward", feedforward, |network| {
-        flat(network.layers().iter().flat_map(|(weight, bias)| [weight, bias]))
-    })?;
-    keeps_the_contract("labelled", labelled, |dbn| {
-        flat(dbn.tensors().iter().map(|(_, t)| t).collect::<Vec<_>>())
-    })?;
-    for tied in [true, false] {
-        keeps_the_contract("dae", || dae(tied), |dae| flat(dae.tensors().into_iter().map(|(_, t)| t)))?;
+fn dictionary() -> Result<Dictionary> {
+    Dictionary::from_tensor(DictionaryConfig::new(8, N, 2), uniform((8, N), &CPU, Philox::new(5, 0))?)
+}
+
+fn sparse_coding() -> Result<SparseCodingTrainer> {
+    let basis = uniform((8, N), &CPU, Philox::new(5, 2))?;
+    let model = SparseCoding::from_tensor(SparseCodingConfig::new(8, N, 0.1), basis)?;
+    SparseCodingTrainer::new(&model, SparseCodingTrainConfig::default(), Philox::new(5, 3))
+}
+
+fn sparse_autoencoder() -> Result<SparseAutoencoder> {
+    SparseAutoencoder::init(SparseAutoencoderConfig::new(N, 4), Philox::new(12, 0), &CPU)
+}
+
+/// The names in `impl … WHAT for NAME` of the library's sources.
+fn implementors(what: &str) -> Vec<String> {
+    let (mut folders, mut names) = (vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")], vec![]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(path).expect("a source");
+            let of = |line: &str| {
+                let (before, name) = line.strip_prefix("impl")?.split_once(" for ")?;
+                let (_, last) = before.rsplit_once(' ')?;
+                (last == what).then(|| name.trim_end_matches(" {").to_owned())
+            };
+            names.extend(text.lines().filter_map(of));
+        }
     }
-    keeps_the_contract("stacked dae", stacked_dae, |stack| {
-        flat(stack.layers().iter().flat_map(|dae| dae.tensors().into_iter().map(|(_, t)| t)))
+    names
+}
+
+#[test]
+fn every_trainer_keeps_the_contract() -> Result<()> {
+    let rows = uniform((40, N), &CPU, Philox::new(9, 3))?;
+    let of_stack =
+        |layers: &[Rbm]| flat(layers.iter().flat_map(|rbm| rbm.tensors().into_iter().map(|(_, t)| t)));
+    let tsne = TsneConfig { perplexity: 5., early_iterations: 60, iterations: 60, ..TsneConfig::default() };
+    let kept = [
+        keeps_the_contract("rbm", rbm, |rbm| flat(rbm.tensors().into_iter().map(|(_, t)| t)))?,
+        keeps_the_contract("patches", patches, |rbm| flat(rbm.tensors().into_iter().map(|(_, t)| t)))?,
+        keeps_the_contract("dbn", dbn, |dbn| of_stack(dbn.layers()))?,
+        keeps_the_contract("feedforward", feedforward, |network| {
+            flat(network.layers().iter().flat_map(|(weight, bias)| [weight, bias]))
+        })?,
+        keeps_the_contract("labelled", labelled, |dbn| {
+            flat(dbn.tensors().iter().map(|(_, t)| t).collect::<Vec<_>>())
+        })?,
+        keeps_the_contract("dae", || dae(true), |dae| flat(dae.tensors().into_iter().map(|(_, t)| t)))?,
+        keeps_the_contract(
+            "untied dae",
+            || dae(false),
+            |dae| flat(dae.tensors().into_iter().map(|(_, t)| t)),
+        )?,
+        keeps_the_contract("stacked dae", stacked_dae, |stack| {
+            flat(stack.layers().iter().flat_map(|dae| dae.tensors().into_iter().map(|(_, t)| t)))
+        })?,
+        keeps_the_contract("online", online, |dictionary| flat([dictionary.atoms()]))?,
+        keeps_the_contract("sparse coding", sparse_coding, |model| flat([model.basis()]))?,
+        keeps_the_contract(
+            "sparse autoencoder",
+            || {
+                let config = TrainerConfig { batch: BATCH, ..TrainerConfig::default() };
+                SparseAutoencoderTrainer::new(&sparse_autoencoder()?, config)
+            },
+            |model| flat([&model.flat()?]),
+        )?,
+        fit::of_all_rows(
+            "sparse autoencoder by L-BFGS",
+            &rows,
+            [6, 9],
+            || {
+                let fit = SparseAutoencoderFit { iterations: 6, ..SparseAutoencoderFit::default() };
+                SparseAutoencoderRun::new(&sparse_autoencoder()?, fit, &rows)
+            },
+            |model| flat([&model.flat()?]),
+        )?,
+        fit::of_all_rows(
+            "dictionary",
+            &rows,
+            [6, 9],
+            || {
+                let config = DictionaryTrainConfig { iterations: 6, ..DictionaryTrainConfig::default() };
+                DictionaryTrainer::new(dictionary()?, &rows, config, Philox::new(5, 1))
+            },
+            |dictionary| flat([dictionary.atoms()]),
+        )?,
+        fit::of_all_rows(
+            "t-SNE",
+            &rows,
+            [60, 90],
+            || TsneRun::new(tsne.clone(), Philox::new(13, 0), &rows),
+            |embedding| flat([embedding.layout()]),
+        )?,
+    ];
+    // Of `chandlery::a::b::Name<chandlery::c::D>` the names without their paths.
+    let short = |name: &str| name.rsplit("::").next().unwrap_or(name).to_owned();
+    let kept = kept.map(|name| match name.trim_end_matches('>').split_once('<') {
+        Some((trainer, of)) => format!("{}<{}>", short(trainer), short(of)),
+        None => short(name),
+    });
+    let simple = ["MinibatchTrainer", "FullBatchTrainer"].map(implementors).concat();
+    let simple = simple.into_iter().filter(|name| name != "LayerwiseTrainer<S>");
+    let stacks = implementors("Stack").into_iter().map(|stack| format!("LayerwiseTrainer<{stack}>"));
+    let all: Vec<_> = simple.chain(stacks).collect();
+    assert!(all.len() >= 12, "{all:?}");
+    for trainer in &all {
+        assert!(
+            kept.contains(trainer),
+            "{trainer} is not held to the contract: add it here; held are {kept:?}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_stack_is_fitted_layer_by_layer() -> Result<()> {
+    let rows =
+        Split::from_tensor(&uniform((34, N), &CPU, Philox::new(9, 0))?).map_err(candle::Error::wrap)?;
+    let mut feed = Feed::new(&rows, &CPU, FeedConfig::new(BATCH, 5)).map_err(candle::Error::wrap)?;
+    let new = || {
+        let config = DbnConfig { preparation: half()?, ..DbnConfig::new(&[N, 5, 4]) };
+        let dbn = Dbn::init(config, Philox::new(2, 0), &CPU)?;
+        DbnTrainer::new(&dbn, vec![cd(), cd()], Philox::new(2, 1))
+    };
+    let values = |trainer: &DbnTrainer| {
+        let dbn = trainer.model()?;
+        flat(dbn.layers().iter().flat_map(|rbm| rbm.tensors().into_iter().map(|(_, t)| t)))
+    };
+    let (mut fitted, mut looped) = (new()?, new()?);
+    let metrics = fitted.fit(&mut feed, &[2, 3])?;
+    assert_eq!(metrics.iter().map(Vec::len).collect::<Vec<_>>(), [2, 3]);
+    for (layer, epochs) in [2, 3].into_iter().enumerate() {
+        // Each epoch has an order of its own.
+        let of_layer = Epochs { earlier: 2 * layer, ..epochs.into() };
+        MinibatchTrainer::fit(&mut looped, &mut feed, of_layer)?;
+        assert_eq!(looped.next_layer()?, layer == 0);
+    }
+    assert!(values(&fitted)? == values(&looped)?);
+    // One that is broken off goes on with the layer under way.
+    let mut broken = new()?;
+    let made = broken.fit_with(&mut feed, &[2, 3], |event| {
+        let ends = matches!(event, Event::Epoch { epoch: 0, trainer, .. } if trainer.layer() == 1);
+        Ok(if ends { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
-    keeps_the_contract("online", online, |dictionary| flat([dictionary.atoms()]))
+    assert_eq!((made.iter().map(Vec::len).collect::<Vec<_>>(), broken.layer()), (vec![2, 1], 1));
+    MinibatchTrainer::fit(&mut broken, &mut feed, Epochs { earlier: 2, ..(1..3).into() })?;
+    assert!(values(&broken)? == values(&fitted)?);
+    let error = first_line(new()?.fit(&mut feed, &[2]).err().expect("fitted"));
+    assert_eq!(error, "DbnTrainer::fit: epochs must have one number for each of 2 layers, got 1");
+    Ok(())
+}
+
+#[test]
+fn a_schedule_is_followed_from_step_to_step_where_that_is_asked_for() -> Result<()> {
+    let rows =
+        Split::from_tensor(&uniform((34, N), &CPU, Philox::new(9, 0))?).map_err(candle::Error::wrap)?;
+    let mut feed = Feed::new(&rows, &CPU, FeedConfig::new(BATCH, 5)).map_err(candle::Error::wrap)?;
+    let new = || {
+        let config = CdConfig { learning_rate: Schedule::linear(0.4, 0., 2), ..cd() };
+        RbmTrainer::new(&Rbm::init(RbmConfig::new(N, 4), Philox::new(1, 0), &CPU)?, config, Philox::new(1, 1))
+    };
+    let values = |trainer: &RbmTrainer| flat(trainer.model()?.tensors().into_iter().map(|(_, t)| t));
+    let by_step = |range| Epochs { by_step: true, ..Epochs::from(range) };
+    let (mut fitted, mut looped, mut by_epoch) = (new()?, new()?, new()?);
+    fitted.fit(&mut feed, by_step(0..2))?;
+    by_epoch.fit(&mut feed, 2)?;
+    for epoch in 0..2u32 {
+        feed.start_epoch(epoch.into(), 0).map_err(candle::Error::wrap)?;
+        for step in 0..4u32 {
+            let minibatch = feed.next().map_err(candle::Error::wrap)?.expect("a minibatch");
+            looped.follow(f64::from(epoch) + f64::from(step) / 4.)?;
+            looped.step(&minibatch.rows, None)?;
+        }
+    }
+    assert!(values(&fitted)? == values(&looped)?);
+    assert!(values(&fitted)? != values(&by_epoch)?);
+    // From within an epoch on, too.
+    let mut broken = new()?;
+    broken.fit_with(&mut feed, by_step(0..2), |event| {
+        let ends = matches!(event, Event::Steps { epoch: 1, minibatches: 3, .. });
+        Ok(if ends { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    broken.fit(&mut feed, Epochs { minibatches: 3, ..by_step(1..2) })?;
+    assert!(values(&broken)? == values(&fitted)?);
+    Ok(())
+}
+
+#[test]
+fn a_network_stops_by_the_error_of_held_out_rows_and_gives_its_best() -> Result<()> {
+    let split = |n: u32, seed| {
+        let rows = Split::from_tensor(&uniform((n as usize, N), &CPU, Philox::new(seed, 0))?);
+        let labels = Some((0..n).map(|i| i % 3).collect());
+        Ok::<_, candle::Error>(Split { labels, ..rows.map_err(candle::Error::wrap)? })
+    };
+    let (rows, held_out) = (split(34, 9)?, split(21, 10)?);
+    let mut feed = Feed::new(&rows, &CPU, FeedConfig::new(BATCH, 5)).map_err(candle::Error::wrap)?;
+    // Labels that are noise are learned by heart, and held-out ones are not.
+    let (mut trainer, mut epochs) = (feedforward()?, 0);
+    let best = trainer.fit_until(&mut feed, 100, &held_out, 3)?;
+    let labels = held_out.labels_tensor(&CPU).map_err(candle::Error::wrap)?.expect("labels");
+    let rows = held_out.raw(&CPU).map_err(candle::Error::wrap)?;
+    assert_eq!(best.figure, best.model.errors(&rows, &labels)? as f64 / 21.);
+    let made = trainer.steps() / 4;
+    assert_eq!(made, best.epoch as u64 + 4, "three epochs after the best");
+    // It is the model that training up to there gives.
+    let mut again = feedforward()?;
+    epochs += again.fit(&mut feed, best.epoch + 1)?.len();
+    let values = |network: &Feedforward| flat(network.layers().iter().flat_map(|(w, b)| [w, b]));
+    assert_eq!(epochs, best.epoch + 1);
+    assert!(values(&again.model()?)? == values(&best.model)?);
+    let unlabelled = Split { labels: None, ..held_out };
+    let error = first_line(feedforward()?.fit_until(&mut feed, 1, &unlabelled, 3).err().expect("fitted"));
+    assert_eq!(error, "FeedforwardTrainer::fit_until: held_out must have labels, got none");
+    Ok(())
+}
+
+#[test]
+fn a_dictionary_keeps_its_pursuit_unless_training_is_told_another() -> Result<()> {
+    let rows = uniform((300, 16), &CPU, Philox::new(9, 4))?;
+    let config = DictionaryConfig::new(32, 16, 4);
+    let training = DictionaryTrainConfig { iterations: 2, ..DictionaryTrainConfig::default() };
+    let learned = Dictionary::fit(config.clone(), &rows, training, Philox::new(5, 0))?;
+    let mut online = OnlineTrainer::new(learned.clone(), OnlineConfig::default(), Philox::new(5, 1))?;
+    online.step(&rows, None)?;
+    for dictionary in [learned, online.model()?] {
+        let folder = tempfile::tempdir()?;
+        dictionary.save_pretrained(folder.path())?;
+        let name = folder.path().display().to_string();
+        assert_eq!(Dictionary::from_pretrained(&name, &CPU)?.config(), &config);
+    }
+    Ok(())
 }
 
 /// Training in which the schedules come before epoch 1 is training that had them from the start. `new` takes the momentum.
-fn follows_the_schedules_of_a_longer_run<T: Trainer>(
+fn follows_the_schedules_of_a_longer_run<T: MinibatchTrainer>(
     name: &str,
     new: impl Fn(Schedule) -> Result<T>,
     set: impl Fn(&mut T, Schedule) -> Result<()>,
@@ -354,8 +582,8 @@ fn a_resumed_autoencoder_knows_the_shape_of_its_images() -> Result<()> {
         let dae = Dae::init(config.clone(), Philox::new(6, 0), &CPU)?;
         let training = DaeTrainConfig { batch: BATCH, ..DaeTrainConfig::default() };
         let resumed = |trainer: DaeTrainer| {
-            trainer.save_checkpoint(&path, &())?;
-            DaeTrainer::load_checkpoint::<()>(&path, &CPU)?.0.model()
+            trainer.save(&path, &serde_json::Value::Null)?;
+            DaeTrainer::load(&path, &CPU)?.0.model()
         };
         let alone = resumed(DaeTrainer::new(&dae, training.clone(), Philox::new(6, 1))?)?;
         assert_eq!(alone.config(), &config);
@@ -373,15 +601,15 @@ fn a_resumed_autoencoder_knows_the_shape_of_its_images() -> Result<()> {
 fn the_checkpoint_of_another_trainer_is_refused_by_name() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("state.safetensors");
-    feedforward()?.save_checkpoint(&path, &())?;
+    feedforward()?.save(&path, &serde_json::Value::Null)?;
     let refused = |error: Option<candle::Error>| first_line(error.expect("loaded"));
     let errors = [
-        refused(RbmTrainer::load_checkpoint::<()>(&path, &CPU).err()),
-        refused(DbnTrainer::load_checkpoint::<()>(&path, &CPU).err()),
-        refused(UpDownTrainer::load_checkpoint::<()>(&path, &CPU).err()),
-        refused(OnlineTrainer::load_checkpoint::<()>(&path, &CPU).err()),
-        refused(DaeTrainer::load_checkpoint::<()>(&path, &CPU).err()),
-        refused(StackedDaeTrainer::load_checkpoint::<()>(&path, &CPU).err()),
+        refused(RbmTrainer::load(&path, &CPU).err()),
+        refused(DbnTrainer::load(&path, &CPU).err()),
+        refused(UpDownTrainer::load(&path, &CPU).err()),
+        refused(OnlineTrainer::load(&path, &CPU).err()),
+        refused(DaeTrainer::load(&path, &CPU).err()),
+        refused(StackedDaeTrainer::load(&path, &CPU).err()),
     ];
     let names = [
         "rbm",
@@ -405,7 +633,7 @@ fn the_checkpoint_of_another_trainer_is_refused_by_name() -> Result<()> {
 fn a_checkpoint_of_which_any_bit_has_changed_is_refused() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("state.safetensors");
-    feedforward()?.save_checkpoint(&path, &())?;
+    feedforward()?.save(&path, &serde_json::Value::Null)?;
     verify(&path)?;
     let bytes = std::fs::read(&path)?;
     let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).map_err(candle::Error::wrap)?;
@@ -418,7 +646,7 @@ fn a_checkpoint_of_which_any_bit_has_changed_is_refused() -> Result<()> {
         std::fs::write(&path, &damaged)?;
         let message = first_line(verify(&path).expect_err("accepted"));
         assert!(message.starts_with(&name), "byte {at}: {message}");
-        assert!(FeedforwardTrainer::load_checkpoint::<()>(&path, &CPU).is_err(), "byte {at}");
+        assert!(FeedforwardTrainer::load(&path, &CPU).is_err(), "byte {at}");
     }
     for len in [0, 7, bytes.len() - 1] {
         std::fs::write(&path, &bytes[..len])?;
