@@ -19,7 +19,7 @@
 //! | `saved`    | saved models of every kind, and what takes them                      |
 //! | `streams`  | places in the random sequence of a seed                              |
 //!
-//! The command `fine-tune` is [`fine_tune`](crate::fine_tune).
+//! The command `fine-tune` is `fine_tune`.
 pub mod args;
 mod card;
 pub mod cli;

@@ -11,7 +11,7 @@
 //! | `decode`   | the command `decode`                                              |
 //! | `card`     | the model card                                                    |
 //!
-//! The commands `denoise` and `inpaint` are [`restore`](crate::restore).
+//! The commands `denoise` and `inpaint` are `restore`.
 pub mod args;
 mod card;
 pub mod choices;

@@ -7,7 +7,7 @@
 //! | `apply` | the commands `encode` and `evaluate` |
 //! | `self_taught` | the command `self-taught` |
 //!
-//! The commands `denoise` and `inpaint` are [`restore`](crate::restore).
+//! The commands `denoise` and `inpaint` are `restore`.
 mod apply;
 pub mod args;
 mod self_taught;

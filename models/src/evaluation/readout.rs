@@ -2,6 +2,28 @@
 //!
 //! Both classifiers are fitted in the same way ([`Softmax`] with its default configuration) to the same training rows and measured on the same
 //! test rows. Without training rows a classifier learns from each half of the test rows and is measured on the other.
+//!
+//! ```
+//! use candle::{Device, Error, Module};
+//! use chandlery::dbn::{Dbn, DbnConfig};
+//! use chandlery::evaluation::readout::{Features, Readout, Rows};
+//! use chandlery_datasets::Split;
+//! use chandlery_ops::Philox;
+//!
+//! # fn main() -> candle::Result<()> {
+//! // Sixteen rows of two bytes: dark ones are class 0, bright ones class 1.
+//! let bytes = (0..32).map(|i| if i < 16 { i } else { 255 - i }).collect();
+//! let labels = (0..16).map(|i| i / 8).collect();
+//! let test = Split::from_u8(bytes, 2, Some(labels)).map_err(Error::wrap)?;
+//! let dbn = Dbn::init(DbnConfig::new(&[2, 3]), Philox::new(7, 0), &Device::Cpu)?;
+//! let inputs = |split: &Split| split.to_tensor(&Device::Cpu).map_err(Error::wrap);
+//! let features = |split: &Split| dbn.forward(&inputs(split)?);
+//! let features = Features { features: &features, inputs: &inputs, n: 3, n_top: 3 };
+//! let rows = Rows { train: None, test: &test, n_classes: 2 };
+//! let readout = Readout::of(&features, &rows, &Device::Cpu, &mut |_, _, _| {})?;
+//! assert!(readout.is_some_and(|readout| readout.n_test == 16 && readout.accuracy_pixels == 1.));
+//! # Ok(()) }
+//! ```
 use crate::softmax::{FitConfig, Softmax};
 use candle::{Device, Error, Result, Tensor};
 use chandlery_datasets::Split;
