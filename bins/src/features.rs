@@ -2,11 +2,11 @@
 use crate::arrays::{self, Format};
 use crate::progress::Progress;
 use crate::report::{Outcome, Report, named, of_data};
-use crate::rows::{Blocks, Reads};
+use crate::rows::{Blocks, Reads, Rows};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result};
 use candle::{Device, Tensor};
-use chandlery_datasets::{Split, count};
+use chandlery_datasets::count;
 use serde_json::{Value, json};
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -15,10 +15,8 @@ use std::path::Path;
 pub struct Encoding<'a> {
     /// The file, of a name that [`Format::of`] takes, or `-`.
     pub out: &'a Path,
-    /// The data set, as the user named it.
-    pub data: &'a str,
-    /// Its rows.
-    pub split: &'a Split,
+    /// The rows.
+    pub rows: &'a Rows,
     /// How the network reads them.
     pub reads: Reads,
     /// The layers whose features are written side by side, counted from 1, of how many.
@@ -46,7 +44,8 @@ impl Encoding<'_> {
         device: &Device,
         features: impl Fn(&Tensor) -> candle::Result<Tensor>,
     ) -> Result<Outcome> {
-        let Self { out, data, split, reads, layers: (layers, n_layers), width } = self;
+        let Self { out, rows: Rows { name: data, split, .. }, reads, layers: (layers, n_layers), width } =
+            self;
         let shape = (split.n_samples(), width);
         let bar = Progress::rows(shape.0 as u64, 0);
         let one = (layers.start() == layers.end()).then_some(*layers.end());

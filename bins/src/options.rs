@@ -1,18 +1,21 @@
 //! Options that programs share, and parsers that check the ranges of numbers.
 use crate::device::DeviceChoice;
+pub use crate::numbers::{
+    MOST_COUNT, above_zero, at_least_one, at_most_one, below_one, bytes, inside_zero_one, not_negative,
+    whole_number,
+};
 use crate::progress::Spinner;
-pub use crate::read_args::{ColourArg, ReadArgs};
-use crate::report::{note, note_usual_data};
-use crate::session::info::data_of;
+pub use crate::read_args::{ColourArg, ReadArgs, located};
+use crate::report::note;
 use anyhow::Context;
 use candle::Device;
 use chandlery::feedforward::ReconstructionLoss;
 use chandlery::schedule::Plan;
 use chandlery_datasets::patches::{ImageSet, PatchSize};
-use chandlery_datasets::{Dataset, ImageShape, count, is_name};
+use chandlery_datasets::{Dataset, ImageShape, count};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Where rows come from.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
@@ -26,7 +29,7 @@ pub struct DataArgs {
     /// Rows to test on, named as for --data: those that this data set keeps for tests, else all of them. Labels are matched by the
     /// names of their classes. Default: the test split of --data.
     #[arg(long, value_name = "DATA")]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub test_data: Option<String>,
     /// How the data set is read.
     #[command(flatten)]
@@ -99,9 +102,6 @@ impl DataArgs {
     }
 }
 
-/// The data set that is read where none is named.
-const DATA: &str = "mnist-sample";
-
 /// Crops when no number is given.
 const CROPS: usize = 100_000;
 
@@ -112,26 +112,18 @@ pub struct CropArgs {
     /// images, an image file, natural-images (built in) or any data set of images; images smaller than a crop are left out. Crops are cut when they are read and are never stored;
     /// they are grey unless --colour is rgb. Every tenth image is kept for the test rows.
     #[arg(long, value_name = "SIZE")]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub crop: Option<PatchSize>,
     /// Number of crops in the training rows, with --crop; default: 100000.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub crops: Option<usize>,
 }
 
 impl CropArgs {
     /// These options; those not given are taken from `other`.
-    fn above(&self, other: &Self) -> Self {
+    pub fn above(&self, other: &Self) -> Self {
         Self { crop: self.crop.or(other.crop), crops: self.crops.or(other.crops) }
-    }
-}
-
-/// The path below `base` if `--data` names a file or folder there; else `data` unchanged. The name of a data set is no path.
-pub fn located(data: &str, base: Option<&Path>) -> String {
-    match base.filter(|_| !is_name(data)).map(|base| base.join(data)) {
-        Some(path) if Path::new(data).is_relative() && path.exists() => path.display().to_string(),
-        _ => data.to_owned(),
     }
 }
 
@@ -150,76 +142,6 @@ pub struct RowsArgs {
     /// What is cut out of images.
     #[command(flatten)]
     pub crops: CropArgs,
-}
-
-impl RowsArgs {
-    /// The data set for the network in this folder or with this hub id. Without --data, the options given here that say how rows
-    /// are read override those of the run.
-    ///
-    /// # Errors
-    /// When MODEL is the folder of a run whose data cannot be read, and there is no --data.
-    pub fn of(&self, model: &str) -> anyhow::Result<DataArgs> {
-        Ok(self.or_those_of(self.of_run(model)?))
-    }
-
-    /// The data of the run in this folder, where it is wanted.
-    fn of_run(&self, model: &str) -> anyhow::Result<Option<DataArgs>> {
-        if self.data.is_some() {
-            return Ok(None);
-        }
-        let run = data_of(Path::new(model))
-            .with_context(|| format!("{model}: the data of this run is not known; name it with --data"))?;
-        Ok(run.map(|(data, _)| data))
-    }
-
-    /// Opens the data set for the network in this folder or with this hub id.
-    ///
-    /// # Errors
-    /// As [`of`](Self::of) and [`DataArgs::open`]; the message names the run whose data cannot be opened.
-    pub fn open(&self, model: &str) -> anyhow::Result<Dataset> {
-        let run = self.of_run(model)?;
-        if self.data.is_none() && run.is_none() {
-            note_usual_data(model, DATA);
-        }
-        self.named(model, self.or_those_of(run).open())
-    }
-
-    /// The data that was opened; an error names the run whose data it is.
-    ///
-    /// # Errors
-    /// That of opening.
-    pub fn named<T>(&self, model: &str, data: anyhow::Result<T>) -> anyhow::Result<T> {
-        match self.data {
-            Some(_) => data,
-            None => data.with_context(|| {
-                format!("{model}: the data of this run cannot be opened; name other data with --data")
-            }),
-        }
-    }
-
-    /// The same for a network whose run is known: the data that it was trained on.
-    pub fn or_those_of(&self, run: Option<DataArgs>) -> DataArgs {
-        if let Some(data) = &self.data {
-            return self.of_data(data);
-        }
-        match run {
-            Some(run) => {
-                let test_data = self.test_data.clone().or(run.test_data);
-                DataArgs {
-                    test_data,
-                    read: self.read.above(&run.read),
-                    crops: self.crops.above(&run.crops),
-                    ..run
-                }
-            }
-            None => self.of_data(DATA),
-        }
-    }
-
-    fn of_data(&self, data: &str) -> DataArgs {
-        let (read, crops) = (self.read.clone(), self.crops.clone());
-        DataArgs { data: data.to_owned(), test_data: self.test_data.clone(), read, crops, base: None }
-    }
 }
 
 /// The saved model that a sub-command uses.
@@ -332,109 +254,6 @@ pub fn plan_by_rows(
     })
 }
 
-/// Numbers of things are below this: floats hold them all, and no program comes to an end of more.
-pub const MOST_COUNT: u64 = 1 << 53;
-
-/// A whole number of at least 1, below 2⁵³.
-///
-/// # Errors
-/// When the text is none; the message says what must hold.
-pub fn at_least_one(text: &str) -> Result<usize, String> {
-    match whole_number(text) {
-        Ok(n) if n >= 1 => Ok(n),
-        Err(err) if text.parse::<u64>().is_ok() => Err(err),
-        _ => Err("must be a whole number of at least 1".to_owned()),
-    }
-}
-
-/// A whole number below 2⁵³.
-///
-/// # Errors
-/// When the text is none; the message says what must hold.
-pub fn whole_number(text: &str) -> Result<usize, String> {
-    match text.parse::<u64>() {
-        Ok(n) if n < MOST_COUNT => usize::try_from(n).map_err(|err| err.to_string()),
-        Ok(_) => Err("must be a whole number below 2^53".to_owned()),
-        Err(_) => Err("must be a whole number".to_owned()),
-    }
-}
-
-/// A finite number above 0.
-///
-/// # Errors
-/// When the text is none; the message says what must hold.
-pub fn above_zero(text: &str) -> Result<f64, String> {
-    real(text, |x| x > 0., "above 0")
-}
-
-/// A number of bytes, as a whole number or with a unit: `64MiB`, `1.5GB`.
-///
-/// # Errors
-/// When the text is none; the message says what must hold.
-pub fn bytes(text: &str) -> Result<usize, String> {
-    const UNITS: [(&str, f64); 9] = [
-        ("KiB", 1024.),
-        ("MiB", 1_048_576.),
-        ("GiB", 1_073_741_824.),
-        ("TiB", 1_099_511_627_776.),
-        ("KB", 1e3),
-        ("kB", 1e3),
-        ("MB", 1e6),
-        ("GB", 1e9),
-        ("TB", 1e12),
-    ];
-    let (number, unit) = UNITS
-        .iter()
-        .find_map(|&(name, unit)| Some((text.strip_suffix(name)?.trim_end(), unit)))
-        .unwrap_or((text.strip_suffix('B').unwrap_or(text), 1.));
-    let value =
-        number.parse::<f64>().ok().filter(|n| *n >= 0. && number.starts_with(|c: char| c.is_ascii_digit()));
-    value
-        .map(|n| n * unit)
-        .filter(|n| *n < 2f64.powi(53) && (unit > 1. || n.fract() == 0.))
-        .map(|n| n as usize)
-        .ok_or_else(|| format!("must be a number of bytes, such as 500000, 64MiB or 2GB, got {text}"))
-}
-
-/// A finite number of at least 0.
-///
-/// # Errors
-/// When the text is none; the message says what must hold.
-pub fn not_negative(text: &str) -> Result<f64, String> {
-    real(text, |x| x >= 0., "of at least 0")
-}
-
-/// A number in `[0, 1)`.
-///
-/// # Errors
-/// When the text is none; the message says what must hold.
-pub fn below_one(text: &str) -> Result<f64, String> {
-    real(text, |x| (0. ..1.).contains(&x), "of at least 0 and below 1")
-}
-
-/// A number in `(0, 1)`.
-///
-/// # Errors
-/// When the text is none; the message says what must hold.
-pub fn inside_zero_one(text: &str) -> Result<f64, String> {
-    real(text, |x| x > 0. && x < 1., "above 0 and below 1")
-}
-
-/// A number in `(0, 1]`.
-///
-/// # Errors
-/// When the text is none; the message says what must hold.
-pub fn at_most_one(text: &str) -> Result<f64, String> {
-    real(text, |x| x > 0. && x <= 1., "above 0 and at most 1")
-}
-
-fn real(text: &str, holds: impl Fn(f64) -> bool, what: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(x) if f64::is_finite(x) && holds(x) => Ok(x),
-        _ => Err(format!("must be a number {what}")),
-    }
-}
-
 /// `HEIGHTxWIDTH` or `HEIGHTxWIDTHxCHANNELS`, each at least 1, with 1 or 3 channels.
 ///
 /// # Errors
@@ -453,27 +272,6 @@ pub fn image_shape(text: &str) -> Result<ImageShape, String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn bytes_are_numbers_with_or_without_a_unit() {
-        let cases = [
-            ("0", 0),
-            ("500000", 500_000),
-            ("12B", 12),
-            ("64MiB", 64 << 20),
-            ("1.5GiB", 3 << 29),
-            ("2 GB", 2_000_000_000),
-            ("3KB", 3000),
-            ("1TiB", 1 << 40),
-        ];
-        for (text, want) in cases {
-            assert_eq!(bytes(text), Ok(want), "{text}");
-        }
-        for text in ["", "-1", "1.5", "MiB", "1e3x", "5 apples", "1mb", "inf", "NaN", "99999999TiB", "+5"] {
-            let err = bytes(text).unwrap_err();
-            assert_eq!(err, format!("must be a number of bytes, such as 500000, 64MiB or 2GB, got {text}"));
-        }
-    }
 
     #[test]
     fn an_image_shape_is_two_or_three_numbers() {

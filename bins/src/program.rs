@@ -1,7 +1,33 @@
-//! Which program uses which model.
+//! How a program begins and ends, and which program uses which model.
+use crate::interrupt;
+use crate::report::{Outcome, note, one_line};
+use crate::session::args::parse_or_exit;
 use crate::session::info::check_finished;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use chandlery::pretrained::{self, ModelType};
+use clap::Parser;
+use std::process::ExitCode;
+
+/// The `main` of a program: runs the command of its command line. Prints an error as one line: `dbn: cause: cause`.
+///
+/// The exit code is 0 when done, 1 for an error, 130 after Ctrl-C, 143 after SIGTERM. Clap's usage errors exit with 2 before.
+pub fn main<C: Parser>(bin: &str, run: impl FnOnce(C) -> Result<Outcome>) -> ExitCode {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !chandlery_datasets::panics_are_caught() {
+            hook(panic);
+        }
+    }));
+    let cli = parse_or_exit();
+    match interrupt::listen().context("cannot listen for Ctrl-C").and_then(|()| run(cli)) {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Interrupted) => ExitCode::from(interrupt::exit_code()),
+        Err(err) => {
+            note(&format!("{bin}: {}", one_line(&err)));
+            ExitCode::FAILURE
+        }
+    }
+}
 
 /// Which model a folder or a repository of the hub holds.
 ///

@@ -102,30 +102,6 @@ impl Drop for Progress {
     }
 }
 
-/// Named parts of a computation one after the other, of about the same length.
-#[derive(Debug)]
-pub struct Stages {
-    bar: Progress,
-}
-
-impl Stages {
-    /// So many.
-    pub fn new(n: usize) -> Self {
-        Self { bar: Progress::iterations(n as u64, 0) }
-    }
-
-    /// Makes the next one, `name`.
-    ///
-    /// # Errors
-    /// Those of `make`.
-    pub fn next<T, E>(&self, name: &str, make: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-        self.bar.label(name.to_owned());
-        let made = make()?;
-        self.bar.advance(1);
-        Ok(made)
-    }
-}
-
 /// A text that turns while something of unknown length happens, with the time that it has taken;
 /// gone when dropped.
 #[derive(Debug)]

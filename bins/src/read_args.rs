@@ -1,9 +1,9 @@
 //! How a data set is read, as command lines and `run.json` say it.
-use crate::options::{at_least_one, located};
+use crate::numbers::at_least_one;
 use crate::progress::Spinner;
 use crate::report::note_later;
 use anyhow::Context;
-use chandlery_datasets::{Centre, Colour, DataOptions, Dataset};
+use chandlery_datasets::{Centre, Colour, DataOptions, Dataset, is_name};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -21,16 +21,16 @@ pub struct ReadArgs {
     pub label_column: Option<String>,
     /// Whether the first line of a table in text is a header; default: guessed.
     #[arg(long, value_name = "yes|no", value_parser = yes_or_no)]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<bool>,
     /// What parts the fields of a table in text: comma, tab, semicolon, space (any number of spaces and tabs) or another character;
     /// default: guessed.
     #[arg(long, value_name = "SEPARATOR", value_parser = separator)]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub separator: Option<char>,
     /// Which of several sets of idx files in a folder, such as letters of EMNIST.
     #[arg(long, value_name = "NAME")]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub subset: Option<String>,
     /// Configuration of a hub data set; default: `default`, or the only one.
     #[arg(long, value_name = "NAME")]
@@ -123,6 +123,14 @@ impl ReadArgs {
             note_later(format!("{option} {data}: {text}"));
         }
         Ok(dataset)
+    }
+}
+
+/// The path below `base` if `--data` names a file or folder there; else `data` unchanged. The name of a data set is no path.
+pub fn located(data: &str, base: Option<&Path>) -> String {
+    match base.filter(|_| !is_name(data)).map(|base| base.join(data)) {
+        Some(path) if Path::new(data).is_relative() && path.exists() => path.display().to_string(),
+        _ => data.to_owned(),
     }
 }
 

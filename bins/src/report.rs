@@ -2,15 +2,11 @@
 //!
 //! Results go to standard output, one line each. With `--json` standard output carries one JSON
 //! object at the end and nothing else; the lines go to standard error. So they do where `-` is the file that a command writes.
-use crate::interrupt;
 use crate::plain::{is_users, plain, with_options};
-use crate::session::args::parse_or_exit;
-use anyhow::{Context, Result, ensure};
-use clap::Parser;
+use anyhow::{Result, ensure};
 use serde::Serialize;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 /// How a program that met no error ended.
@@ -20,27 +16,6 @@ pub enum Outcome {
     Done,
     /// Ctrl-C ended it; what it had is safe.
     Interrupted,
-}
-
-/// The `main` of a program: runs the command of its command line. Prints an error as one line: `dbn: cause: cause`.
-///
-/// The exit code is 0 when done, 1 for an error, 130 after Ctrl-C, 143 after SIGTERM. Clap's usage errors exit with 2 before.
-pub fn main<C: Parser>(bin: &str, run: impl FnOnce(C) -> Result<Outcome>) -> ExitCode {
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if !chandlery_datasets::panics_are_caught() {
-            hook(panic);
-        }
-    }));
-    let cli = parse_or_exit();
-    match interrupt::listen().context("cannot listen for Ctrl-C").and_then(|()| run(cli)) {
-        Ok(Outcome::Done) => ExitCode::SUCCESS,
-        Ok(Outcome::Interrupted) => ExitCode::from(interrupt::exit_code()),
-        Err(err) => {
-            note(&format!("{bin}: {}", one_line(&err)));
-            ExitCode::FAILURE
-        }
-    }
 }
 
 /// Says something on standard error. A reader that has gone has no use for it.
@@ -261,7 +236,7 @@ pub fn seconds(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anyhow::anyhow;
+    use anyhow::{Context, anyhow};
 
     #[test]
     fn only_a_closed_pipe_is_a_reader_that_has_had_enough_also_inside_csv() {

@@ -5,7 +5,7 @@ mod common;
 use candle::Device::Cpu;
 use candle::{DType, Module, Tensor};
 use chandlery::dae::{Dae, StackedDae};
-use chandlery_bins::images::write_planes;
+use chandlery::pictures::planes::write_planes;
 use common::{DAE, DBN, DBN_ON_CPU, has, metrics, number, picture_size, results, side, weights};
 use std::path::Path;
 

@@ -71,7 +71,10 @@ fn open(folder: &Path, whole: &Whole) -> Result<(), String> {
         }
         "decode" => run(program, &["decode", &at("run"), &at(&whole.path), "--out", &at("rows.csv")]),
         "decode-images" => run(program, &["decode", &at("run"), &at(&whole.path), "--out", &at("images")]),
-        "image" => chandlery_bins::images::read_planes(&folder.join(&whole.path)).map(|_| Outcome::Done),
+        "image" => {
+            let read = chandlery::pictures::planes::read_planes(&folder.join(&whole.path));
+            read.map(|_| Outcome::Done).map_err(Into::into)
+        }
         command => run(program, &[command, "--resume", &at("run"), "--stop-after-steps", "1"]),
     };
     ended.map(drop).map_err(|err| match one_line(&err) {

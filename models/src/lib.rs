@@ -17,6 +17,9 @@
 //! | [`optim`] | L-BFGS | minimises any smooth function of one vector |
 //! | [`softmax`] | multinomial logistic regression | the linear read-out that tells how good features are |
 //!
+//! Beside them: [`evaluation`] says what a trained model is worth, [`filters`] what its units look for, [`codes`] are files of sparse codes, and
+//! `pictures`, with the feature of that name, draws all of it.
+//!
 //! A trained encoder is a [`candle_nn::Module`] from rows to features, and its weights load as
 //! [`candle_nn::Linear`]:
 //!
@@ -43,14 +46,20 @@
 //!
 //! Random draws come from a [`Philox`] that the caller passes: the same seed gives the same run, and the
 //! CPU and the GPU make the same draws. Nothing here prints.
+#[macro_use]
+mod ensure;
+
 mod check;
 pub mod checkpoint;
+pub mod codes;
 pub mod conv_rbm;
 pub mod dae;
 pub mod dbn;
 pub mod dictionary;
 mod early_stopping;
+pub mod evaluation;
 pub mod feedforward;
+pub mod filters;
 pub mod io;
 pub mod labelled;
 pub mod layers;
@@ -58,6 +67,8 @@ pub mod layerwise;
 mod losses;
 pub mod optim;
 pub mod patch_rbm;
+#[cfg(feature = "pictures")]
+pub mod pictures;
 mod prepare;
 pub mod pretrained;
 pub mod rbm;

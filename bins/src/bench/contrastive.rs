@@ -1,5 +1,5 @@
 //! What the benchmarks of contrastive divergence share: options, and the timing of a trainer on rows that stream from host memory.
-use super::CommonArgs;
+use super::common::CommonArgs;
 use super::stream::{Stream, synthetic_rows};
 use super::timing::{Seconds, time_of_one};
 use crate::options::{below_one, not_negative};
@@ -125,14 +125,4 @@ impl CdArgs {
         tracing::debug!(error, "timed");
         Ok(step.times(1e6 / self.batch() as f64))
     }
-}
-
-/// A number of a table with three decimals, or a dash where there is none.
-pub(super) fn optional(x: Option<f64>) -> String {
-    x.map_or("-".to_owned(), |x| format!("{x:.3}"))
-}
-
-/// The share of a floor that is reached, or a dash where there is none.
-pub(super) fn share(floor: Option<f64>, seconds: f64) -> String {
-    floor.map_or("-".to_owned(), |floor| format!("{:.0} %", 100. * floor / seconds))
 }

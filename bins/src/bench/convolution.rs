@@ -1,6 +1,7 @@
 //! A convolution and both of its gradients.
-use super::CommonArgs;
+use super::common::CommonArgs;
 use super::floor::Gpu;
+use super::table::{Column, Table, or_dash, share};
 use super::timing::{Seconds, time_of_one};
 use crate::device::describe;
 use crate::report::Report;
@@ -94,22 +95,17 @@ struct Row {
     device: String,
 }
 
-impl Row {
-    fn table(&self) -> String {
-        let candle = self.candle_ms.map_or("-".to_owned(), |ms| format!("{ms:.4}"));
-        format!(
-            "{:<18} {:<8} {:>9.4} {:>9.4} {:>9.4} {:>10} {:>9.4} {:>7.0} %",
-            self.size,
-            self.op,
-            self.ms,
-            self.ms_min,
-            self.ms_max,
-            candle,
-            self.floor_ms,
-            100. * self.floor_ms / self.ms
-        )
-    }
-}
+/// What is printed of a row.
+const COLUMNS: &[Column<Row>] = &[
+    Column("size", -18, |row| row.size.clone()),
+    Column("op", -8, |row| row.op.to_owned()),
+    Column("median ms", 9, |row| format!("{:.4}", row.ms)),
+    Column("min ms", 9, |row| format!("{:.4}", row.ms_min)),
+    Column("max ms", 9, |row| format!("{:.4}", row.ms_max)),
+    Column("candle ms", 10, |row| or_dash(row.candle_ms, 4)),
+    Column("floor ms", 9, |row| format!("{:.4}", row.floor_ms)),
+    Column("reached", 9, |row| share(Some(row.floor_ms), row.ms)),
+];
 
 pub(super) fn run(args: &ConvolutionArgs) -> Result<()> {
     let device = args.common.open_device()?;
@@ -121,19 +117,12 @@ pub(super) fn run(args: &ConvolutionArgs) -> Result<()> {
         describe(&device)
     ))?;
     report.line("candle: its conv2d, channels first; floor: FLOP over the f32 peak of an H200")?;
-    report.line(&format!(
-        "{:<18} {:<8} {:>9} {:>9} {:>9} {:>10} {:>9} {:>9}",
-        "size", "op", "median ms", "min ms", "max ms", "candle ms", "floor ms", "reached"
-    ))?;
-    let mut table = Vec::new();
+    let mut table = Table::new(&report, COLUMNS)?;
     for layer in &args.size {
         let rows = measure(args, &device, *layer, padding).with_context(|| layer.to_string())?;
-        for row in rows {
-            report.line(&row.table())?;
-            table.push(row);
-        }
+        rows.into_iter().try_for_each(|row| table.add(row))?;
     }
-    report.finish(&table)
+    table.finish()
 }
 
 fn measure(args: &ConvolutionArgs, device: &Device, layer: Layer, padding: Padding) -> Result<Vec<Row>> {

@@ -1,10 +1,11 @@
 //! The search for nearest neighbours, of rows on the device.
-use super::CommonArgs;
+use super::common::CommonArgs;
+use super::table::{Column, Table};
 use super::timing::{Seconds, time};
 use super::tsne::Rows;
+use crate::choices::MetricArg;
 use crate::device::describe;
 use crate::report::Report;
-use crate::tsne::choices::MetricArg;
 use anyhow::{Context, Result};
 use candle::DType;
 use clap::Args;
@@ -47,15 +48,23 @@ struct Row {
     device: String,
 }
 
+/// What is printed of a row.
+const COLUMNS: &[Column<Row>] = &[
+    Column("data", -24, |row| row.data.clone()),
+    Column("rows", 8, |row| row.n.to_string()),
+    Column("cols", 5, |row| row.n_features.to_string()),
+    Column("k", 5, |row| row.k.to_string()),
+    Column("median", 9, |row| format!("{:.3}", row.ms)),
+    Column("min", 9, |row| format!("{:.3}", row.ms_min)),
+    Column("max", 9, |row| format!("{:.3}", row.ms_max)),
+    Column("TFLOP/s", 8, |row| format!("{:.1}", row.tflops)),
+];
+
 pub(super) fn run(args: &KnnArgs) -> Result<()> {
     let device = args.common.open_device()?;
     let report = Report::new(args.common.json);
     report.line(&format!("k nearest neighbours, rows and results on {}, ms", describe(&device)))?;
-    report.line(&format!(
-        "{:<24} {:>8} {:>5} {:>5} {:>9} {:>9} {:>9} {:>8}",
-        "data", "rows", "cols", "k", "median", "min", "max", "TFLOP/s"
-    ))?;
-    let mut table = Vec::new();
+    let mut table = Table::new(&report, COLUMNS)?;
     for of in &args.data {
         let (rows, _) = of.make().with_context(|| of.name())?;
         let scale = if rows.dtype() == DType::U8 { 1. / 255. } else { 1. };
@@ -65,7 +74,7 @@ pub(super) fn run(args: &KnnArgs) -> Result<()> {
             chandlery_ops::tsne::knn(&rows, args.k, args.metric.0)?;
             Ok(())
         })?;
-        let row = Row {
+        table.add(Row {
             data: of.name(),
             n,
             n_features,
@@ -75,12 +84,7 @@ pub(super) fn run(args: &KnnArgs) -> Result<()> {
             ms_max: max * 1e3,
             tflops: 2. * (n * n) as f64 * n_features as f64 / median / 1e12,
             device: describe(&device),
-        };
-        report.line(&format!(
-            "{:<24} {:>8} {:>5} {:>5} {:>9.3} {:>9.3} {:>9.3} {:>8.1}",
-            row.data, n, n_features, args.k, row.ms, row.ms_min, row.ms_max, row.tflops
-        ))?;
-        table.push(row);
+        })?;
     }
-    report.finish(&table)
+    table.finish()
 }

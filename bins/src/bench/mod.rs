@@ -3,6 +3,7 @@
 //!
 //! There is one module per model. Each prints our time, the paper's, the peer's, the hardware floor, and the share of the floor
 //! reached.
+mod common;
 mod contrastive;
 mod convolution;
 mod dae;
@@ -17,6 +18,7 @@ mod size;
 mod sparse_autoencoder;
 mod sparse_coding;
 mod stream;
+mod table;
 mod timing;
 mod tsne;
 
@@ -32,11 +34,8 @@ pub use sparse_coding::SparseCodingArgs;
 pub use tsne::TsneArgs;
 
 use crate::completions::CompletionsArgs;
-use crate::device::DeviceChoice;
-use crate::options::ThreadsArg;
 use crate::report::Outcome;
-use candle::Device;
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 /// Time the models of Chandlery.
 ///
@@ -74,34 +73,6 @@ pub enum Model {
     Knn(KnnArgs),
     /// t-SNE of whole data sets: seconds by stage, and how good the layouts are.
     Tsne(TsneArgs),
-}
-
-/// Options of every benchmark.
-#[derive(Debug, Args)]
-pub struct CommonArgs {
-    /// Where to run: cpu, cuda (GPU 0) or cuda:N.
-    #[arg(long, default_value_t)]
-    pub device: DeviceChoice,
-    /// How many threads the CPU uses.
-    #[command(flatten)]
-    pub threads: ThreadsArg,
-    /// Number of timed runs; the median, the fastest and the slowest are printed.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub repeats: u32,
-    /// Print one JSON array of rows to standard output instead of a table.
-    #[arg(long)]
-    pub json: bool,
-}
-
-impl CommonArgs {
-    /// Opens the device, after starting the threads of the CPU.
-    ///
-    /// # Errors
-    /// When the system refuses so many threads, or the device is missing.
-    pub fn open_device(&self) -> anyhow::Result<Device> {
-        self.threads.start()?;
-        self.device.open()
-    }
 }
 
 /// Runs the benchmark that the command line names.

@@ -1,8 +1,9 @@
 //! Contrastive divergence at the four sizes of Raina, Madhavan and Ng 2009, table 2.
-use super::CommonArgs;
-use super::contrastive::{CdArgs, MIN_STEPS, RUN_SECONDS, optional, share};
+use super::common::CommonArgs;
+use super::contrastive::{CdArgs, MIN_STEPS, RUN_SECONDS};
 use super::floor::{Gpu, RbmFloor};
 use super::size::Size;
+use super::table::{Column, Table, or_dash, share};
 use super::timing::{Seconds, time_of_one};
 use crate::device::describe;
 use crate::precision::RbmPrecision;
@@ -73,23 +74,19 @@ pub struct Row {
     device: String,
 }
 
-impl Row {
-    fn table(&self) -> String {
-        format!(
-            "{:<11} {:<15} {:>9.3} {:>8.3} {:>8.3} {:>9.1} {:>9} {:>9} {:>8} {:>7}",
-            self.size,
-            self.precision,
-            self.seconds,
-            self.seconds_min,
-            self.seconds_max,
-            self.step_us,
-            optional(self.paper_seconds),
-            optional(self.pytorch_seconds),
-            optional(self.floor_seconds),
-            share(self.floor_seconds, self.seconds)
-        )
-    }
-}
+/// What is printed of a row.
+const COLUMNS: &[Column<Row>] = &[
+    Column("size", -11, |row| row.size.clone()),
+    Column("type", -15, |row| row.precision.to_owned()),
+    Column("median s", 9, |row| format!("{:.3}", row.seconds)),
+    Column("min s", 8, |row| format!("{:.3}", row.seconds_min)),
+    Column("max s", 8, |row| format!("{:.3}", row.seconds_max)),
+    Column("step us", 9, |row| format!("{:.1}", row.step_us)),
+    Column("paper s", 9, |row| or_dash(row.paper_seconds, 3)),
+    Column("PyTorch s", 9, |row| or_dash(row.pytorch_seconds, 3)),
+    Column("floor s", 8, |row| or_dash(row.floor_seconds, 3)),
+    Column("reached", 7, |row| share(row.floor_seconds, row.seconds)),
+];
 
 pub(super) fn run(args: &RbmArgs) -> anyhow::Result<()> {
     let device = args.common.open_device()?;
@@ -102,21 +99,16 @@ pub(super) fn run(args: &RbmArgs) -> anyhow::Result<()> {
     report.line(&format!(
         "seconds for 1 million examples; PyTorch: CUDA graph on an H200, recorded; floor: {floor}",
     ))?;
-    report.line(&format!(
-        "{:<11} {:<15} {:>9} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8} {:>7}",
-        "size", "type", "median s", "min s", "max s", "step us", "paper s", "PyTorch s", "floor s", "reached"
-    ))?;
-    let mut rows = Vec::new();
+    let mut table = Table::new(&report, COLUMNS)?;
     for size in &args.size {
         let split = args.cd.rows(size.n_visible)?;
         for precision in &args.precision {
             let row = measure(args, &device, *size, *precision, &split)
                 .with_context(|| format!("{size} {}", precision.name()))?;
-            report.line(&row.table())?;
-            rows.push(row);
+            table.add(row)?;
         }
     }
-    report.finish(&rows)
+    table.finish()
 }
 
 fn measure(

@@ -1,6 +1,7 @@
 //! One training pass over 10,000 rows at the eight sizes of Klaus and Welles 2014, tables 3 to 6, and the run of 400 iterations.
-use super::CommonArgs;
+use super::common::CommonArgs;
 use super::floor::Gpu;
+use super::table::{Column, Table, or_dash};
 use super::timing::{Seconds, time};
 use crate::arrays;
 use crate::device::describe;
@@ -91,24 +92,19 @@ struct Row {
     device: String,
 }
 
-impl Row {
-    fn table(&self) -> String {
-        let optional = |x: Option<f64>| x.map_or("-".to_owned(), |x| format!("{x:.2}"));
-        format!(
-            "{:<10} {:<5} {:>10.5} {:>10.5} {:>10.5} {:>9} {:>9} {:>9} {:>9} {:>10.5}",
-            self.size,
-            self.precision,
-            self.seconds,
-            self.seconds_min,
-            self.seconds_max,
-            optional(self.serial_seconds),
-            optional(self.paper_c_seconds),
-            optional(self.paper_matlab_seconds),
-            optional(self.paper_cuda_seconds),
-            self.floor_seconds
-        )
-    }
-}
+/// What is printed of a row.
+const COLUMNS: &[Column<Row>] = &[
+    Column("size", -10, |row| row.size.clone()),
+    Column("type", -5, |row| row.precision.to_owned()),
+    Column("median s", 10, |row| format!("{:.5}", row.seconds)),
+    Column("min s", 10, |row| format!("{:.5}", row.seconds_min)),
+    Column("max s", 10, |row| format!("{:.5}", row.seconds_max)),
+    Column("serial", 9, |row| or_dash(row.serial_seconds, 2)),
+    Column("C", 9, |row| or_dash(row.paper_c_seconds, 2)),
+    Column("Matlab", 9, |row| or_dash(row.paper_matlab_seconds, 2)),
+    Column("CUDA", 9, |row| or_dash(row.paper_cuda_seconds, 2)),
+    Column("floor", 10, |row| format!("{:.5}", row.floor_seconds)),
+];
 
 /// FLOP of a pass: five products, and one more to estimate the mean activation before them.
 fn flop(n_visible: usize, n_hidden: usize) -> f64 {
@@ -123,24 +119,19 @@ pub(super) fn run(args: &SparseAutoencoderArgs) -> Result<()> {
     let report = Report::new(args.common.json);
     report.line(&format!("one training pass over {ROWS} rows, seconds, on {}", describe(&device)))?;
     report.line("serial: our loop on one thread; C, Matlab, CUDA: of the paper; floor: of an H200")?;
-    report.line(&format!(
-        "{:<10} {:<5} {:>10} {:>10} {:>10} {:>9} {:>9} {:>9} {:>9} {:>10}",
-        "size", "type", "median s", "min s", "max s", "serial", "C", "Matlab", "CUDA", "floor"
-    ))?;
     let fits = |&(v, h): &(usize, usize)| !device.is_cpu() || flop(v, h) < CPU_FLOP;
     let sizes: Vec<(usize, usize)> = match args.size.is_empty() {
         true => KNOWN.iter().map(|known| known.size).filter(fits).collect(),
         false => args.size.iter().map(|size| size.units()).collect(),
     };
-    let mut table = Vec::new();
+    let mut table = Table::new(&report, COLUMNS)?;
     for size in sizes {
         for &precision in &args.precision {
             let row = measure(args, &device, size, precision).with_context(|| format!("{size:?}"))?;
-            report.line(&row.table())?;
-            table.push(row);
+            table.add(row)?;
         }
     }
-    report.finish(&table)
+    table.finish()
 }
 
 fn measure(

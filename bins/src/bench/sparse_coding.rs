@@ -1,7 +1,8 @@
 //! Sparse coding: activations of natural patches to a duality gap, and one update of activations and basis, beside table 4 of Raina, Madhavan
 //! and Ng 2009.
-use super::CommonArgs;
+use super::common::CommonArgs;
 use super::floor::Gpu;
+use super::table::{Column, Table, or_dash};
 use super::timing::{Seconds, time};
 use crate::arrays;
 use crate::device::describe;
@@ -149,29 +150,24 @@ struct Row {
     device: String,
 }
 
-impl Row {
-    fn table(&self) -> String {
-        let optional = |x: Option<f64>| x.map_or("-".to_owned(), |x| format!("{x:.1}"));
-        format!(
-            "{:>7} {:>5} {:>5} {:<11} {:<10} {:>6.3} {:>6.2} {:>10.3} {:>10.3} {:>10.3} {:>9.2} {:>8.1e} {:>8} {:>8} {:>8.3}",
-            self.signals,
-            self.atoms,
-            self.samples,
-            self.what,
-            self.solver,
-            self.beta,
-            self.nonzero_percent,
-            1e3 * self.seconds,
-            1e3 * self.seconds_min,
-            1e3 * self.seconds_max,
-            1e6 * self.seconds / self.signals as f64,
-            self.max_relative_gap,
-            optional(self.paper_cpu_seconds),
-            optional(self.paper_gpu_seconds),
-            1e3 * self.floor_seconds,
-        )
-    }
-}
+/// What is printed of a row.
+const COLUMNS: &[Column<Row>] = &[
+    Column("signals", 7, |row| row.signals.to_string()),
+    Column("atoms", 5, |row| row.atoms.to_string()),
+    Column("size", 5, |row| row.samples.to_string()),
+    Column("what", -11, |row| row.what.to_owned()),
+    Column("solver", -10, |row| row.solver.to_owned()),
+    Column("beta", 6, |row| format!("{:.3}", row.beta)),
+    Column("used %", 6, |row| format!("{:.2}", row.nonzero_percent)),
+    Column("median ms", 10, |row| format!("{:.3}", 1e3 * row.seconds)),
+    Column("min ms", 10, |row| format!("{:.3}", 1e3 * row.seconds_min)),
+    Column("max ms", 10, |row| format!("{:.3}", 1e3 * row.seconds_max)),
+    Column("us/signal", 9, |row| format!("{:.2}", 1e6 * row.seconds / row.signals as f64)),
+    Column("gap", 8, |row| format!("{:.1e}", row.max_relative_gap)),
+    Column("CPU s", 8, |row| or_dash(row.paper_cpu_seconds, 1)),
+    Column("GPU s", 8, |row| or_dash(row.paper_gpu_seconds, 1)),
+    Column("floor ms", 8, |row| format!("{:.3}", 1e3 * row.floor_seconds)),
+];
 
 pub(super) fn run(args: &SparseCodingArgs) -> Result<()> {
     let device = args.common.open_device()?;
@@ -181,26 +177,8 @@ pub(super) fn run(args: &SparseCodingArgs) -> Result<()> {
         describe(&device)
     ))?;
     report.line("paper: seconds for one update on its CPU and its GPU; floor: the products with the dictionary on an H200")?;
-    report.line(&format!(
-        "{:>7} {:>5} {:>5} {:<11} {:<10} {:>6} {:>6} {:>10} {:>10} {:>10} {:>9} {:>8} {:>8} {:>8} {:>8}",
-        "signals",
-        "atoms",
-        "size",
-        "what",
-        "solver",
-        "beta",
-        "used %",
-        "median ms",
-        "min ms",
-        "max ms",
-        "us/signal",
-        "gap",
-        "CPU s",
-        "GPU s",
-        "floor ms"
-    ))?;
     let images = Arc::new(ImageSet::open("natural-images", &DataOptions::default())?);
-    let mut table = Vec::new();
+    let mut table = Table::new(&report, COLUMNS)?;
     for &problem in &args.problem {
         let (m, n, side) = problem.sizes();
         let m = args.signals.map_or(m, |m| m as usize);
@@ -219,12 +197,11 @@ pub(super) fn run(args: &SparseCodingArgs) -> Result<()> {
             for &solver in &args.solver {
                 let row = measure(args, problem, &signals, &atoms, beta, density, solver)
                     .with_context(|| format!("{problem:?} at {density} %"))?;
-                report.line(&row.table())?;
-                table.push(row);
+                table.add(row)?;
             }
         }
     }
-    report.finish(&table)
+    table.finish()
 }
 
 /// Patches of mean 0 and deviation 1, `[n, side²]`.

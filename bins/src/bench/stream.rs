@@ -1,5 +1,6 @@
 //! Minibatches without end, for timing.
 use anyhow::{Context, Result};
+use candle::Tensor;
 use chandlery::MinibatchTrainer;
 use chandlery_datasets::{Feed, Split};
 use chandlery_ops::Philox;
@@ -17,17 +18,23 @@ impl<'a> Stream<'a> {
         Ok(Self { feed, epoch: 0 })
     }
 
+    /// Rows of at most so many minibatches; none at the end of an epoch, whose last rows may be fewer than a minibatch.
+    fn next_of(&mut self, most: usize) -> Result<Option<Tensor>> {
+        let Some(batch) = self.feed.next_of(most)? else { return Ok(None) };
+        Ok((batch.rows.dim(0)? >= self.feed.config().batch).then_some(batch.rows))
+    }
+
     /// Makes so many steps, as many at a time as the trainer takes best.
     pub(super) fn train<T: MinibatchTrainer>(&mut self, trainer: &mut T, steps: usize) -> Result<()> {
         let mut left = steps;
         while left > 0 {
             let most = trainer.steps_at_once().min(left);
-            let rows = match self.feed.next_of(most)? {
-                Some(batch) => batch.rows,
+            let rows = match self.next_of(most)? {
+                Some(rows) => rows,
                 None => {
                     self.epoch += 1;
                     self.feed.start_epoch(self.epoch, 0)?;
-                    self.feed.next_of(most)?.context("an epoch without minibatches")?.rows
+                    self.next_of(most)?.context("an epoch without full minibatches")?
                 }
             };
             let n = rows.dim(0)? / self.feed.config().batch;

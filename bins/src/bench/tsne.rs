@@ -1,12 +1,13 @@
 //! t-SNE from rows in host memory to a layout in host memory, by stage, with the quality of the layout.
-use super::CommonArgs;
+use super::common::CommonArgs;
+use super::table::{Column, Table, or_dash};
 use super::timing::{Seconds, time};
+use crate::choices::MethodArg;
 use crate::device::describe;
 use crate::report::Report;
-use crate::tsne::choices::{MethodArg, SplitsArg};
-use crate::tsne::{self, measure as quality};
 use anyhow::{Context, Result, bail};
 use candle::{DType, Device, Tensor};
+use chandlery::evaluation::layout as quality;
 use chandlery::tsne::{Method, StageSeconds, Tsne, TsneConfig, TsneRun, measure};
 use chandlery::{FullBatchTrainer, Philox};
 use chandlery_datasets::DataOptions;
@@ -87,11 +88,13 @@ impl Rows {
         match self {
             Self::Set(name) => {
                 let set = chandlery_datasets::open(name, &DataOptions::default())?;
-                let of_set = tsne::rows::Rows::of(set, SplitsArg::All, None, &Device::Cpu)?;
-                let labels = of_set.labels.as_deref();
-                let labels = labels.map(|labels| Tensor::new(labels, &Device::Cpu)).transpose()?;
-                let raw = of_set.raw().context("--data: rows must be dense")?;
-                Ok((raw.clone(), labels))
+                let splits: Vec<_> = [set.train].into_iter().chain(set.test).collect();
+                let raw =
+                    splits.iter().map(|split| split.raw(&Device::Cpu)).collect::<Result<Vec<_>, _>>()?;
+                let labels: Option<Vec<&[u32]>> =
+                    splits.iter().map(|split| split.labels.as_deref()).collect();
+                let labels = labels.map(|of| Tensor::new(of.concat(), &Device::Cpu)).transpose()?;
+                Ok((Tensor::cat(&raw, 0)?, labels))
             }
             &Self::Blobs(n, d) => {
                 let centres =
@@ -204,38 +207,30 @@ struct Row {
     device: String,
 }
 
-impl Row {
-    fn table(&self) -> String {
-        let or = |x: Option<f64>, digits: usize| {
-            x.filter(|x| x.is_finite()).map_or("-".to_owned(), |x| format!("{x:.digits$}"))
-        };
-        let StageSeconds { neighbours, affinities, start, descent } = self.stages;
-        format!(
-            "{:<18} {:>8} {:>5} {:>2} {:>8.3} {:>8.3} {:>8.3} {:>8.3} {:>8.4} {:>7} {:>7.4} {:>7.4} {:>8.4} {:>7} {:>7} {:>7} {:>6.3} {:>6} {:>6} {:>6} {:>6}",
-            self.data,
-            self.n,
-            self.n_features,
-            self.n_dims,
-            self.seconds,
-            self.seconds_min,
-            self.seconds_max,
-            self.first_seconds,
-            neighbours,
-            or(self.recall, 4),
-            affinities,
-            start,
-            descent,
-            or(self.kl, 4),
-            or(self.trustworthiness, 4),
-            or(self.knn_label_accuracy, 4),
-            gib(self.memory_told),
-            or(self.memory_taken.map(gib), 3),
-            or(self.paper_seconds, 1),
-            or(self.cuml.map(|c| c[0]), 3),
-            or(self.cuml.map(|c| c[2]), 3)
-        )
-    }
-}
+/// What is printed of a row.
+const COLUMNS: &[Column<Row>] = &[
+    Column("data", -18, |row| row.data.clone()),
+    Column("rows", 8, |row| row.n.to_string()),
+    Column("cols", 5, |row| row.n_features.to_string()),
+    Column("d", 2, |row| row.n_dims.to_string()),
+    Column("median", 8, |row| format!("{:.3}", row.seconds)),
+    Column("min", 8, |row| format!("{:.3}", row.seconds_min)),
+    Column("max", 8, |row| format!("{:.3}", row.seconds_max)),
+    Column("first", 8, |row| format!("{:.3}", row.first_seconds)),
+    Column("knn", 8, |row| format!("{:.4}", row.stages.neighbours)),
+    Column("recall", 7, |row| or_dash(row.recall, 4)),
+    Column("affin.", 7, |row| format!("{:.4}", row.stages.affinities)),
+    Column("start", 7, |row| format!("{:.4}", row.stages.start)),
+    Column("descent", 8, |row| format!("{:.4}", row.stages.descent)),
+    Column("KL", 7, |row| or_dash(row.kl, 4)),
+    Column("trust", 7, |row| or_dash(row.trustworthiness, 4)),
+    Column("10-NN", 7, |row| or_dash(row.knn_label_accuracy, 4)),
+    Column("told", 6, |row| format!("{:.3}", gib(row.memory_told))),
+    Column("taken", 6, |row| or_dash(row.memory_taken.map(gib), 3)),
+    Column("paper", 6, |row| or_dash(row.paper_seconds, 1)),
+    Column("fft", 6, |row| or_dash(row.cuml.map(|c| c[0]), 3)),
+    Column("bh", 6, |row| or_dash(row.cuml.map(|c| c[2]), 3)),
+];
 
 pub(super) fn run(args: &TsneArgs) -> Result<()> {
     let device = args.common.open_device()?;
@@ -247,17 +242,11 @@ pub(super) fn run(args: &TsneArgs) -> Result<()> {
     report.line(
         "KL: the true one, over all pairs; told, taken: GiB of the GPU beside the rows, as told before the run and as counted; paper: cuML on a V100 in 2019; cuML: 26.10 by FFT and by Barnes-Hut on an H200, recorded",
     )?;
-    report.line(&format!(
-        "{:<18} {:>8} {:>5} {:>2} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7} {:>7} {:>7} {:>8} {:>7} {:>7} {:>7} {:>6} {:>6} {:>6} {:>6} {:>6}",
-        "data", "rows", "cols", "d", "median", "min", "max", "first", "knn", "recall", "affin.", "start", "descent", "KL", "trust", "10-NN", "told", "taken", "paper", "fft", "bh"
-    ))?;
-    let mut table = Vec::new();
+    let mut table = Table::new(&report, COLUMNS)?;
     for rows in &args.data {
-        let row = measure_one(args, rows, &device).with_context(|| rows.name())?;
-        report.line(&row.table())?;
-        table.push(row);
+        table.add(measure_one(args, rows, &device).with_context(|| rows.name())?)?;
     }
-    report.finish(&table)
+    table.finish()
 }
 
 fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {

@@ -1,7 +1,7 @@
 //! Trains denoising autoencoders and uses them; `dae --help` says how.
-use chandlery_bins::{dae, report};
+use chandlery_bins::{dae, program};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    report::main("dae", dae::run)
+    program::main("dae", dae::run)
 }

@@ -1,7 +1,7 @@
 //! Trains deep belief networks and uses them; `dbn --help` says how.
-use chandlery_bins::{dbn, report};
+use chandlery_bins::{dbn, program};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    report::main("dbn", dbn::run)
+    program::main("dbn", dbn::run)
 }

@@ -1,7 +1,7 @@
 //! Trains dictionaries and uses them; `dictionary-learning --help` says how.
-use chandlery_bins::{dictionary, report};
+use chandlery_bins::{dictionary, program};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    report::main("dictionary-learning", dictionary::run)
+    program::main("dictionary-learning", dictionary::run)
 }

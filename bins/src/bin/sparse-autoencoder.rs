@@ -1,7 +1,7 @@
 //! Trains sparse autoencoders and uses them; `sparse-autoencoder --help` says how.
-use chandlery_bins::{report, sparse_autoencoder};
+use chandlery_bins::{program, sparse_autoencoder};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    report::main("sparse-autoencoder", sparse_autoencoder::run)
+    program::main("sparse-autoencoder", sparse_autoencoder::run)
 }

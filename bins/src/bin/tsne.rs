@@ -1,7 +1,7 @@
 //! Lays rows out in two or three dimensions by t-SNE; `tsne --help` says how.
-use chandlery_bins::{report, tsne};
+use chandlery_bins::{program, tsne};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    report::main("tsne", tsne::run)
+    program::main("tsne", tsne::run)
 }

@@ -4,14 +4,14 @@ use super::draw;
 use super::measure::{Errors, Noise};
 use super::saved;
 use crate::features::{Encoding, report_beside};
-use crate::pictures::can_draw;
 use crate::report::{Outcome, Report};
-use crate::rows::split_of;
+use crate::rows::Rows;
 use crate::run_folder::check_writable;
 use crate::session::info::data_and_settings;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use candle::Device;
 use chandlery::dae::StackedDae;
+use chandlery::pictures::can_draw;
 use chandlery_datasets::{Split, count};
 use serde::Deserialize;
 use serde_json::json;
@@ -29,13 +29,10 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
         "--layer: must be between 1 and {} for this model, got {layer}",
         layers.len()
     );
-    let dataset = args.data.open(&args.model.model)?;
-    let data = dataset.name.clone();
-    let split = split_of(dataset, Some(args.split))?;
+    let rows = Rows::for_model(&args.data, &args.model.model, Some(args.split))?;
     let encoding = Encoding {
         out: &args.out,
-        data: &data,
-        split: &split,
+        rows: &rows,
         reads: stack.config().into(),
         layers: (layer..=layer, layers.len()),
         width: layers[layer - 1].n_hidden,
@@ -57,9 +54,8 @@ impl Task {
         let device = args.common.open_device()?;
         let stack = saved::load(&args.model.model, &device)?;
         let noise = noise_of(args)?;
-        let dataset = args.data.open(&args.model.model)?;
-        let data = dataset.name.clone();
-        Ok(Self { device, stack, data, split: split_of(dataset, args.split)?, noise })
+        let Rows { name: data, split, .. } = Rows::for_model(&args.data, &args.model.model, args.split)?;
+        Ok(Self { device, stack, data, split, noise })
     }
 }
 

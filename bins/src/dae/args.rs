@@ -1,6 +1,6 @@
 //! The command line of `dae`.
 use crate::completions::CompletionsArgs;
-use crate::dbn::fine_tune::args::FineTuneArgs;
+use crate::fine_tune::args::FineTuneArgs;
 use crate::help::PREPARE;
 use crate::options::{
     Common, DataArgs, LossArg, ModelArgs, RowsArgs, above_zero, at_least_one, below_one, not_negative,
@@ -90,7 +90,6 @@ pub struct Settings {
     pub corruption: Vec<String>,
     /// Give the decoder weights of its own, in place of the transposed weights of the encoder.
     #[arg(long)]
-    #[serde(default)]
     pub untied: bool,
     /// Reconstruction loss of layers whose inputs lie between 0 and 1; default: cross-entropy. Layers with other inputs always use
     /// squared-error; cross-entropy is an error if the prepared rows lie outside 0 to 1.

@@ -2,8 +2,8 @@
 use super::args::Settings;
 use super::measure::Errors;
 use super::saved;
-use crate::data::Data;
 use crate::options::DataArgs;
+use crate::rows::Data;
 use crate::session::card::scale_of;
 use crate::session::{Card, Picture};
 use anyhow::Result;

@@ -1,25 +1,21 @@
 //! Pictures of a denoising autoencoder, and its learning curves.
-use super::measure::Noise;
-use super::train::EpochReport;
-use crate::curves::{self, Curve, Panel};
-use crate::data::MeasuredOn;
-use crate::pictures::{Shades, can_draw, largest_rows, lines_of, mosaic, patterns, tile_zoom, write_png};
-use crate::rows::{self, Reads};
+use super::measure::{EpochReport, Noise};
+use crate::reconstructions::{COLUMNS, RECONSTRUCTIONS, shades};
+use crate::rows::{self, MeasuredOn};
 use crate::run_folder::RunFolder;
 use crate::session::Picture;
 use anyhow::Result;
 use candle::{Device, Tensor};
 use chandlery::dae::StackedDae;
+use chandlery::filters::{largest_rows, patterns};
+use chandlery::pictures::curves::{self, Curve, Panel};
+use chandlery::pictures::{Shades, can_draw, lines_of, mosaic, tile_zoom, write_png};
 use chandlery_datasets::{ImageShape, Split};
 use chandlery_ops::layers::{Corruption, corrupt};
 use std::path::Path;
 
 /// Lowest-layer filters in the picture of a run.
 const FILTERS: usize = 100;
-/// Rows in the picture of reconstructions.
-const RECONSTRUCTIONS: usize = 40;
-/// Tiles in a line.
-const COLUMNS: usize = 10;
 
 /// Draws filters and reconstructions of test rows into a run folder; nothing when rows are no images that can be drawn.
 pub fn run_pictures(
@@ -109,38 +105,25 @@ impl Restored {
     ) -> Result<()> {
         let noisy = (corruption != Corruption::None).then_some(&self.corrupted);
         let parts: Vec<&Tensor> = [&self.original].into_iter().chain(noisy).chain([&self.restored]).collect();
-        write_png(&lines_of(&parts, shape, COLUMNS, shades(stack), tile_zoom(shape))?, path)
+        let picture = lines_of(&parts, shape, COLUMNS, shades(&stack.config().into()), tile_zoom(shape))?;
+        Ok(write_png(&picture, path)?)
     }
-}
-
-/// Values between 0 and 1 are shades as they stand; real ones are stretched.
-fn shades(stack: &StackedDae) -> Shades {
-    if Reads::from(stack.config()).gaussian { Shades::MinMax } else { Shades::Unit }
 }
 
 /// Loss and error of each layer by epoch, as SVG.
 pub fn learning_curves(reports: &[EpochReport], n_layers: usize) -> Result<String> {
     let curve = |layer: usize, name: &str, y: &dyn Fn(&EpochReport) -> Option<f64>| {
         let own = reports.iter().filter(|report| report.layer == layer);
-        let points = own.filter_map(|report| Some((report.epoch as f64, y(report)?))).collect();
-        Curve { name: format!("layer {layer}, {name}"), points }
-    };
-    let panel = |title: &str, y_label: &str, curves| Panel {
-        title: title.to_owned(),
-        x_label: "epoch".to_owned(),
-        y_label: y_label.to_owned(),
-        log_y: false,
-        curves,
+        let points = own.filter_map(|report| Some((report.epoch as f64, y(report)?)));
+        Curve::new(format!("layer {layer}, {name}"), points)
     };
     let losses = (1..=n_layers).map(|layer| curve(layer, "training", &|r| Some(r.loss))).collect();
     let errors =
         |layer| [curve(layer, "training", &|r| Some(r.rmse)), curve(layer, "held-out", &|r| r.held_out_rmse)];
-    curves::draw(&[
-        panel("loss in training, with noise", "loss per row", losses),
-        panel(
-            "reconstruction of a layer's input, with noise",
-            "RMSE per value",
-            (1..=n_layers).flat_map(errors).collect(),
-        ),
-    ])
+    let errors = (1..=n_layers).flat_map(errors).collect();
+    let of_input = "reconstruction of a layer's input, with noise";
+    Ok(curves::draw(&[
+        Panel::new("loss in training, with noise", "epoch", "loss per row", losses),
+        Panel::new(of_input, "epoch", "RMSE per value", errors),
+    ])?)
 }

@@ -1,7 +1,7 @@
 //! How far reconstructions are from the rows, from clean and from corrupted ones.
 use super::streams;
 use crate::progress::Progress;
-use crate::readout::{Features, Readout, Rows};
+use crate::readout::{self, Features, Readout, Rows};
 use crate::rows::{Blocks, Reads};
 use anyhow::Result;
 use candle::{DType, Device, Tensor};
@@ -9,7 +9,28 @@ use chandlery::Philox;
 use chandlery::dae::StackedDae;
 use chandlery_datasets::Split;
 use chandlery_ops::layers::{Corruption, corrupt};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+/// What an epoch came to: a line of `metrics.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EpochReport {
+    /// Counted from 1, the lowest.
+    pub layer: usize,
+    /// Counted from 1 in each layer.
+    pub epoch: usize,
+    /// Mean loss of a training row in the steps of the epoch: cross-entropy in nats, or half the squared error.
+    pub loss: f64,
+    /// Root mean square error of what came back of corrupted training rows in the steps of the epoch, per value that the layer reads.
+    pub rmse: f64,
+    /// The same of held-out rows after the epoch; none where no rows are held out.
+    pub held_out_rmse: Option<f64>,
+    /// Step size.
+    pub learning_rate: f64,
+    /// Training rows a second.
+    pub rows_per_second: f64,
+    /// Training time.
+    pub seconds: f64,
+}
 
 /// Noise, and the seed of its draws.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,7 +51,7 @@ pub fn readout(stack: &StackedDae, rows: &Rows<'_>, device: &Device) -> Result<O
     let n = stack.config().layers.last().map_or(0, |layer| layer.n_hidden);
     let layers = stack.layers().len();
     let of = |rows: &Tensor| stack.features(rows, layers);
-    Readout::of(&Features { reads: Reads::from(stack.config()), of: &of, n, n_top: n }, rows, device)
+    readout::measure(&Features { reads: Reads::from(stack.config()), of: &of, n, n_top: n }, rows, device)
 }
 
 /// Root mean square differences of values as the model reads them.

@@ -12,7 +12,7 @@
 //! | `draw` | pictures and learning curves |
 //! | `card` | the model card |
 //!
-//! The command `fine-tune` is that of [`dbn`](crate::dbn); what it makes is used by `dbn predict`, `dbn encode` and the like.
+//! The command `fine-tune` is `fine_tune`; what it makes is used by `dbn predict`, `dbn encode` and the like.
 mod apply;
 pub mod args;
 mod card;
@@ -23,7 +23,7 @@ mod plan;
 mod saved;
 mod train;
 
-use crate::dbn::fine_tune::{Base, fine_tune};
+use crate::fine_tune::{Base, fine_tune};
 use crate::report::Outcome;
 use crate::session::Kind;
 use anyhow::Result;

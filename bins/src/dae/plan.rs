@@ -1,8 +1,8 @@
 //! From the settings to what is trained: the layers, and how each learns.
 use super::args::Settings;
 use super::streams;
-use crate::data::{Data, OutsideUnit};
 use crate::options::{LossArg, plan_by_rows};
+use crate::rows::{Data, OutsideUnit};
 use anyhow::{Context, Result, anyhow, ensure};
 use candle::Device;
 use chandlery::dae::{DaeConfig, DaeTrainConfig, StackedDae, StackedDaeConfig, StackedDaeTrainer};

@@ -1,45 +1,23 @@
 //! The command `train`: a denoising autoencoder, or a stack of them layer by layer.
 use super::args::{Settings, TrainArgs};
-use super::measure::{self, Errors, Noise};
+use super::measure::{self, EpochReport, Errors, Noise};
 use super::plan::{choose, corruptions, new_trainer};
 use super::{card, draw, saved, streams};
-use crate::data::{Data, OfRows};
-use crate::readout::Rows;
+use crate::layerwise;
+use crate::readout::{self, Rows};
 use crate::report::{Outcome, figure, seconds};
-use crate::rows;
-use crate::session::{Asked, Ended, Epochs, Kind, Nothing, Run, RunInfo, Session};
+use crate::rows::{self, Data, OfRows};
+use crate::session::{Asked, Kind, Nothing, Run, RunInfo, Session};
 use anyhow::Result;
 use candle::Tensor;
 use chandlery::dae::StackedDaeTrainer;
 use chandlery::{MinibatchTrainer, Philox, Trainer};
-use chandlery_datasets::{Feed, Split};
+use chandlery_datasets::Split;
 use chandlery_ops::layers::corrupt;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 /// Held-out rows that a layer is measured on after an epoch, at most.
 const PROBE_ROWS: usize = 250;
-
-/// What an epoch came to: a line of `metrics.jsonl`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EpochReport {
-    /// Counted from 1, the lowest.
-    pub layer: usize,
-    /// Counted from 1 in each layer.
-    pub epoch: usize,
-    /// Mean loss of a training row in the steps of the epoch: cross-entropy in nats, or half the squared error.
-    pub loss: f64,
-    /// Root mean square error of what came back of corrupted training rows in the steps of the epoch, per value that the layer reads.
-    pub rmse: f64,
-    /// The same of held-out rows after the epoch; none where no rows are held out.
-    pub held_out_rmse: Option<f64>,
-    /// Step size.
-    pub learning_rate: f64,
-    /// Training rows a second.
-    pub rows_per_second: f64,
-    /// Training time.
-    pub seconds: f64,
-}
 
 struct Train;
 
@@ -73,31 +51,10 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let seed = session.info.settings.seed;
     session.announce(&format!("dae {sizes} on {}: {}", data.name, data.words()), seed)?;
     notes.iter().for_each(|note| session.report.note(note));
-    loop {
-        if layer(&mut session, &data, &mut feed)? == Outcome::Interrupted {
-            return session.interrupted();
-        }
-        if !session.trainer.next_layer()? {
-            break;
-        }
-        session.place.begin_stage();
-        session.save()?;
-    }
-    finish(session, &data)
-}
-
-/// Trains the epochs that are left of the layer in training.
-fn layer(session: &mut Session<Train>, data: &Data, feed: &mut Feed) -> Result<Outcome> {
-    let (layer, n_layers) = (session.trainer.layer(), session.trainer.n_layers());
     let n = session.info.settings.n_epochs();
-    let probe = Probe::of(&session.trainer, data, session.info.settings.seed)?;
-    let epochs = Epochs {
-        feed,
-        n,
-        earlier: layer * n,
-        label: &|epoch| format!("layer {}/{n_layers} epoch {}/{n}", layer + 1, epoch + 1),
-    };
-    session.epochs(epochs, |trainer, metrics, pace, _| {
+    let probe = |trainer: &StackedDaeTrainer| Probe::of(trainer, &data, seed);
+    let ended = layerwise::train(&mut session, &mut feed, n, probe, |trainer, metrics, pace, probe| {
+        let layer = trainer.layer();
         let line = EpochReport {
             layer: layer + 1,
             epoch: pace.epoch + 1,
@@ -108,9 +65,13 @@ fn layer(session: &mut Session<Train>, data: &Data, feed: &mut Feed) -> Result<O
             rows_per_second: pace.rows_per_second,
             seconds: pace.seconds,
         };
-        let words = words(&line, n_layers, n);
-        Ok(Ended { line, words, stop: false })
-    })
+        let words = words(&line, trainer.n_layers(), n);
+        Ok((line, words))
+    })?;
+    if ended == Outcome::Interrupted {
+        return session.interrupted();
+    }
+    finish(session, &data)
 }
 
 /// Held-out rows as the layer in training reads them, `[_, n_visible]` of the layer, clean and with the same noise each time.
@@ -171,8 +132,8 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
     let readout = measure::readout(&stack, &rows, &run.device)?;
     let mut warning = None;
     if let Some(readout) = &readout {
-        run.report.line(&readout.words(measured_on, "hidden unit"))?;
-        warning = readout.warning();
+        run.report.line(&readout::words(readout, measured_on, "hidden unit"))?;
+        warning = readout::warning(readout);
         warning.iter().for_each(|warning| run.report.note(warning));
     }
     let last = run.place.reports.last();

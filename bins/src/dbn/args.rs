@@ -1,7 +1,7 @@
 //! Arguments of the sub-commands of `dbn` that share this module.
-use super::layer_arg::LayerArg;
 use super::likelihood::LikelihoodArgs;
 use crate::help::PREPARE;
+use crate::layer_arg::LayerArg;
 use crate::options::{
     Common, DataArgs, ModelArgs, RowsArgs, above_zero, at_least_one, below_one, image_shape, inside_zero_one,
     not_negative,
@@ -52,11 +52,10 @@ pub struct Settings {
     /// first. Default: 0.1, or 0.001 if the layer has Gaussian or rectified units; convolutional layers use ten times these rates. A table
     /// of at most 100 columns for which --prepare standardise was chosen: 0.01.
     #[arg(long, value_name = "RATE,…", value_delimiter = ',', value_parser = above_zero)]
-    #[serde(default, with = "one_or_more", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub learning_rate: Vec<f64>,
     /// Learning rate at the end of a layer's epochs, at least 0.
     #[arg(long, value_name = "RATE", default_value_t = 0., value_parser = not_negative)]
-    #[serde(default)]
     pub final_learning_rate: f64,
     /// Momentum, at least 0 and below 1. If it is above 0.5, the first fifth of a layer's epochs uses 0.5. Default: 0 with --persistent,
     /// else 0.9.
@@ -102,11 +101,9 @@ pub struct Settings {
     /// In every step, draw each value of a row anew as 0 or 1, with the value as the probability of 1; rows must lie in [0, 1].
     /// `evaluate --log-likelihood` draws rows in the same way.
     #[arg(long)]
-    #[serde(default)]
     pub binarize: bool,
     /// Units of the top layer, which is the code of an autoencoder; default: --hidden-unit.
     #[arg(long, value_enum, value_name = "UNIT")]
-    #[serde(default)]
     pub code_unit: Option<Hidden>,
     /// Precision of the matrix products; sums are always f32, and weights too, but for bf16-stochastic: it trains bf16 weights, rounded
     /// stochastically in each update, and halves the memory of weights and their velocity. It is for dense layers whose sizes are multiples
@@ -366,34 +363,5 @@ impl From<Hidden> for HiddenUnit {
             Hidden::Rectified => Self::Rectified,
             Hidden::Gaussian => Self::Gaussian,
         }
-    }
-}
-
-/// Numbers as files hold them: none, one, or a list.
-mod one_or_more {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(untagged)]
-    enum Stored {
-        One(f64),
-        List(Vec<f64>),
-        None(()),
-    }
-
-    pub fn serialize<S: Serializer>(numbers: &[f64], to: S) -> Result<S::Ok, S::Error> {
-        match numbers {
-            [] => Stored::None(()).serialize(to),
-            &[one] => Stored::One(one).serialize(to),
-            list => Stored::List(list.to_vec()).serialize(to),
-        }
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
-        Ok(match Stored::deserialize(from)? {
-            Stored::One(one) => vec![one],
-            Stored::List(list) => list,
-            Stored::None(()) => Vec::new(),
-        })
     }
 }

@@ -1,11 +1,11 @@
 //! The model card of a deep belief network.
 use super::args::{Hidden, Settings};
 use super::measure::Evaluation;
-use super::sizes;
-use crate::data::Data;
 use crate::options::DataArgs;
+use crate::rows::Data;
 use crate::session::card::scale_of;
 use crate::session::{Card, Picture};
+use crate::sizes;
 use anyhow::Result;
 use chandlery::dbn::DbnConfig;
 use chandlery::rbm::RbmConfig;

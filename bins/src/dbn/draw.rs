@@ -1,32 +1,25 @@
 //! Pictures of a network.
-use super::filters::Filters;
 use super::streams;
-use crate::data::MeasuredOn;
-use crate::pictures::{Shades, can_draw, mosaic, originals_over_reconstructions, tile_zoom, write_png};
 use crate::progress::Spinner;
-use crate::rows::{self, Reads};
+use crate::reconstructions::{COLUMNS, RECONSTRUCTIONS, draw_reconstructions, drawable, shades};
+use crate::rows::{self, MeasuredOn, Reads};
 use crate::run_folder::RunFolder;
 use crate::session::Picture;
 use anyhow::Result;
-use candle::{Device, Module, Tensor};
 use chandlery::Philox;
 use chandlery::dbn::Dbn;
-use chandlery::feedforward::Feedforward;
-use chandlery::labelled::LabelledDbn;
+use chandlery::filters::Filters;
+use chandlery::pictures::{Shades, mosaic, tile_zoom, write_png};
+use chandlery::rbm::Rbm;
 use chandlery_datasets::count;
 use chandlery_datasets::{ImageShape, Split};
 use std::path::Path;
 
 /// First-layer filters in the picture of a run.
 const FILTERS: usize = 100;
-/// Rows in the picture of reconstructions.
-pub const RECONSTRUCTIONS: usize = 40;
 /// Samples in the picture of a run, and Gibbs steps before they are taken: from test rows, since chains from random states
 /// mix too slowly to show every kind of row.
 pub const SAMPLES: (usize, usize) = (100, 100);
-/// Tiles in a line.
-pub const COLUMNS: usize = 10;
-
 /// Draws filters, reconstructions of test rows and samples into a run folder; nothing when rows are no images that
 /// can be drawn.
 pub fn run_pictures(
@@ -41,7 +34,8 @@ pub fn run_pictures(
     };
     let mut pictures = Vec::new();
     for layer in 0..dbn.layers().len() {
-        let Filters { rows: filters, tile, caption } = Filters::of(dbn, layer, shape, FILTERS)?;
+        let Filters { rows: filters, tile, windows } = Filters::of(dbn, layer, shape, FILTERS)?;
+        let caption = caption(&dbn.layers()[layer], layer, filters.dim(0)?, windows.then_some(tile));
         let filters = mosaic(&filters, tile, COLUMNS, Shades::Symmetric, tile_zoom(tile))?;
         let file = match layer {
             0 => "filters.png".to_owned(),
@@ -79,66 +73,34 @@ pub fn run_pictures(
     Ok(pictures)
 }
 
-/// A network that gives back what it reads.
-pub trait GivesBack {
-    /// What comes back of rows as it reads them, of the same shape.
-    fn back(&self, rows: &Tensor) -> candle::Result<Tensor>;
-
-    /// Mean over rows of the squared error of that, summed over the inputs.
-    fn error(&self, rows: &Tensor) -> candle::Result<f64>;
-}
-
-impl GivesBack for Dbn {
-    fn back(&self, rows: &Tensor) -> candle::Result<Tensor> {
-        self.reconstruct(rows)
-    }
-
-    fn error(&self, rows: &Tensor) -> candle::Result<f64> {
-        self.reconstruction_error(rows)
-    }
-}
-
-impl GivesBack for LabelledDbn {
-    fn back(&self, rows: &Tensor) -> candle::Result<Tensor> {
-        self.reconstruct(rows)
-    }
-
-    fn error(&self, rows: &Tensor) -> candle::Result<f64> {
-        self.reconstruction_error(rows)
-    }
-}
-
-/// An autoencoder.
-impl GivesBack for Feedforward {
-    fn back(&self, rows: &Tensor) -> candle::Result<Tensor> {
-        self.forward(rows)
-    }
-
-    fn error(&self, rows: &Tensor) -> candle::Result<f64> {
-        self.reconstruction_error(rows)
-    }
-}
-
-/// Draws rows over their reconstructions and returns how many.
-pub fn draw_reconstructions(
-    network: &dyn GivesBack,
-    reads: &Reads,
-    split: &Split,
-    shape: ImageShape,
-    n: usize,
-    device: &Device,
-    path: &Path,
-) -> Result<usize> {
-    let split = split.take(n)?;
-    let raw = rows::all(&split, reads.clone(), device)?;
-    let preparation = &reads.preparation;
-    // Both as the network sees them: what a row lost when it was prepared cannot come back.
-    let seen = preparation.inverse(&preparation.apply(&raw)?)?;
-    let back = preparation.inverse(&network.back(&raw)?)?;
-    let picture =
-        originals_over_reconstructions(&seen, &back, shape, COLUMNS, shades(reads), tile_zoom(shape))?;
-    write_png(&picture, path)?;
-    Ok(split.n_samples())
+/// What the picture of `n` units of a layer shows; `tile` is the part of the image that each sees.
+fn caption(rbm: &Rbm, layer: usize, n: usize, tile: Option<ImageShape>) -> String {
+    let what = match layer {
+        0 => "weights".to_owned(),
+        layer => format!("patterns in the pixels, through the layers below, of layer {}:", layer + 1),
+    };
+    let of = match layer {
+        0 => "of the lowest layer, ",
+        _ => "",
+    };
+    let units = match (&rbm.config().patches, &rbm.config().convolution) {
+        (Some(grid), _) => format!(
+            "{} {of}those with the largest norm of {} spread over the image",
+            count(n, "unit"),
+            count(n.min(grid.n_patches()), "patch")
+        ),
+        (None, Some(grid)) => {
+            format!("{} {of}those with the largest norm of {}", count(n, "filter"), grid.n_filters)
+        }
+        (None, None) if layer == 0 => format!("the {n} lowest-layer units with the largest norm"),
+        (None, None) => format!("the {} with the largest norm", count(n, "unit")),
+    };
+    let of_units = if layer == 0 { " of" } else { "" };
+    let seen = match tile {
+        Some(tile) => format!("; each sees a window of {}x{}", tile.height, tile.width),
+        None => String::new(),
+    };
+    format!("{what}{of_units} {units}{seen}; mid-grey is 0")
 }
 
 /// Draws `n` samples, by chains that begin at the features of `start` or at random states.
@@ -161,15 +123,5 @@ pub fn draw_samples(
     };
     let samples = dbn.config().preparation.inverse(&samples)?;
     let picture = mosaic(&samples, shape, COLUMNS, shades(&dbn.config().into()), tile_zoom(shape))?;
-    write_png(&picture, path)
-}
-
-/// The image shape that a network remembers, if a picture can be made of it.
-pub fn drawable(network: impl Into<Reads>) -> Option<ImageShape> {
-    network.into().image.filter(can_draw)
-}
-
-/// Probabilities are shades as they stand; real values are stretched.
-fn shades(reads: &Reads) -> Shades {
-    if reads.gaussian { Shades::MinMax } else { Shades::Unit }
+    Ok(write_png(&picture, path)?)
 }

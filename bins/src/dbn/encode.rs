@@ -3,7 +3,7 @@ use super::args::{EncodeArgs, LayerChoice};
 use super::saved::Saved;
 use crate::features::{Encoding, report_beside};
 use crate::report::Outcome;
-use crate::rows::split_of;
+use crate::rows::Rows;
 use anyhow::{Result, ensure};
 use candle::Tensor;
 use std::ops::RangeInclusive;
@@ -16,13 +16,10 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let layers = Layers::of(&saved);
     let chosen = layers.chosen(args.layer, &args.model.model)?;
     let n_layers = layers.widths.len();
-    let dataset = args.data.open(&args.model.model)?;
-    let data = dataset.name.clone();
-    let split = split_of(dataset, Some(args.split))?;
+    let rows = Rows::for_model(&args.data, &args.model.model, Some(args.split))?;
     let encoding = Encoding {
         out: &args.out,
-        data: &data,
-        split: &split,
+        rows: &rows,
         reads: saved.reads(),
         layers: (chosen.clone(), n_layers),
         width: chosen.clone().map(|layer| layers.widths[layer - 1]).sum(),

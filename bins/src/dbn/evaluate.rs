@@ -1,12 +1,13 @@
 //! The command `evaluate`: how good a saved network is.
 use super::args::EvaluateArgs;
-use super::fine_tune::measure::Measured;
 use super::measure::Evaluation;
 use super::saved::Saved;
-use super::{sizes, up_down};
-use crate::data::Data;
-use crate::readout::{Readout, Rows};
+use super::up_down;
+use crate::fine_tune::measure::Measured;
+use crate::readout::{self, Rows};
 use crate::report::{Outcome, Report};
+use crate::rows::Data;
+use crate::sizes;
 use anyhow::{Result, ensure};
 use candle::Device;
 use chandlery::dbn::Dbn;
@@ -64,7 +65,7 @@ fn evaluate_plain(args: &EvaluateArgs, dbn: &Dbn, device: &Device) -> Result<Out
     for line in evaluation.lines() {
         report.line(&line)?;
     }
-    if let Some(warning) = evaluation.readout.as_ref().and_then(Readout::warning) {
+    if let Some(warning) = evaluation.readout.as_ref().and_then(readout::warning) {
         report.note(&warning);
     }
     let measure = || args.likelihood.measure(dbn, &rows, seed, device);

@@ -1,7 +1,7 @@
 //! What the epochs of a run came to, and its learning curves.
-use crate::curves::{self, Curve, Panel};
 use anyhow::Result;
 use chandlery::dbn::DbnConfig;
+use chandlery::pictures::curves::{self, Curve, Panel};
 use serde::{Deserialize, Serialize};
 
 /// What an epoch came to: a line of `metrics.jsonl`.
@@ -31,7 +31,7 @@ pub struct EpochReport {
 pub fn draw(reports: &[EpochReport], config: &DbnConfig) -> Result<String> {
     let curve = |layer: usize, name: String, y: &dyn Fn(&EpochReport) -> Option<f64>| {
         let own = reports.iter().filter(|report| report.layer == layer);
-        Curve { name, points: own.filter_map(|report| Some((report.epoch as f64, y(report)?))).collect() }
+        Curve::new(name, own.filter_map(|report| Some((report.epoch as f64, y(report)?))))
     };
     let (mut errors, mut gaps) = (Vec::new(), Vec::new());
     for (i, rbm) in config.layers.iter().enumerate() {
@@ -42,15 +42,10 @@ pub fn draw(reports: &[EpochReport], config: &DbnConfig) -> Result<String> {
         errors.push(curve(layer, format!("layer {layer}, held-out"), &held_out));
         gaps.push(curve(layer, format!("layer {layer}"), &|r| r.free_energy_gap));
     }
-    let panel = |title: &str, y_label: &str, curves| Panel {
-        title: title.to_owned(),
-        x_label: "epoch".to_owned(),
-        y_label: y_label.to_owned(),
-        log_y: false,
-        curves,
-    };
-    curves::draw(&[
-        panel("reconstruction of a layer's input", "squared error per visible unit", errors),
-        panel("free energy, held-out minus training rows", "nats", gaps),
-    ])
+    let of_input = "reconstruction of a layer's input";
+    let of_gap = "free energy, held-out minus training rows";
+    Ok(curves::draw(&[
+        Panel::new(of_input, "epoch", "squared error per visible unit", errors),
+        Panel::new(of_gap, "epoch", "nats", gaps),
+    ])?)
 }

@@ -1,11 +1,10 @@
 //! The quality of a network: the accuracy of a linear classifier on its features, and reconstruction error and free energies on
 //! new rows.
 use super::streams;
-use crate::data::MeasuredOn;
 use crate::progress::Spinner;
-use crate::readout::{Features, Readout, Rows, some};
+use crate::readout::{self, Features, Readout, Rows, some};
 use crate::report::figure;
-use crate::rows::{self, Blocks, Reads};
+use crate::rows::{self, Blocks, MeasuredOn, Reads};
 use anyhow::Result;
 use candle::Device;
 use chandlery::Philox;
@@ -73,7 +72,7 @@ impl Evaluation {
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(readout) = &self.readout {
-            lines.push(readout.words(self.measured_on, "hidden mean"));
+            lines.push(readout::words(readout, self.measured_on, "hidden mean"));
         }
         let likelihood =
             self.pseudo_likelihood.map_or(String::new(), |l| format!(", pseudo-likelihood {l:.1} nats"));
@@ -100,5 +99,5 @@ fn readout(dbn: &Dbn, rows: &Rows<'_>, device: &Device) -> Result<Option<Readout
         n: layers.iter().map(|layer| layer.n_hidden).sum(),
         n_top: layers.last().map_or(0, |layer| layer.n_hidden),
     };
-    Readout::of(&features, rows, device)
+    readout::measure(&features, rows, device)
 }

@@ -4,9 +4,7 @@
 //! |------------|----------------------------------------------------------------------|
 //! | [`cli`]    | the command line                                                     |
 //! | [`args`]   | arguments of the sub-commands that have no module of their own       |
-//! | [`layer_arg`] | a layer as `--layers` names it                                     |
 //! | `train`    | the command `train`: a network layer by layer                        |
-//! | `fine_tune` | the command `fine-tune`: classifiers and deep autoencoders          |
 //! | `up_down`  | the command `up-down`: labels and generative weights                 |
 //! | `evaluate` | the command `evaluate`                                               |
 //! | `encode`   | the command `encode`                                                 |
@@ -16,21 +14,18 @@
 //! | `measure`  | linear classifier, reconstruction error, free energies               |
 //! | `likelihood` | likelihoods and lower bounds on them                               |
 //! | `draw`     | pictures                                                             |
-//! | `filters`  | the weights of units as tiles of a picture                           |
 //! | `learning_curves` | errors and free energies by epoch                             |
 //! | `card`     | the model card                                                       |
 //! | `saved`    | saved models of every kind, and what takes them                      |
-//! | `sizes`    | the sizes of a network and of its layers in words                    |
 //! | `streams`  | places in the random sequence of a seed                              |
+//!
+//! The command `fine-tune` is `fine_tune`.
 pub mod args;
 mod card;
 pub mod cli;
 mod draw;
 mod encode;
 mod evaluate;
-mod filters;
-pub(crate) mod fine_tune;
-pub mod layer_arg;
 mod learning_curves;
 mod likelihood;
 mod measure;
@@ -39,13 +34,16 @@ mod predict;
 mod reconstruct;
 mod sample;
 mod saved;
-mod sizes;
 mod streams;
 mod train;
 mod up_down;
 
+use crate::fine_tune::{Base, fine_tune};
 use crate::report::Outcome;
+use crate::session::Kind;
 use anyhow::Result;
+use candle::Device;
+use chandlery::feedforward::Feedforward;
 use cli::{Cli, Command};
 
 /// Runs the command of the command line.
@@ -61,8 +59,27 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Some(Command::Reconstruct(args)) => reconstruct::reconstruct(&args),
         Some(Command::Sample(args)) => sample::sample(&args),
         Some(Command::Evaluate(args)) => evaluate::evaluate(&args),
-        Some(Command::FineTune(args)) => args.session.named(fine_tune::fine_tune::<fine_tune::OfDbn>(&args)),
+        Some(Command::FineTune(args)) => args.session.named(fine_tune::<OfDbn>(&args)),
         Some(Command::UpDown(args)) => args.session.named(up_down::up_down(&args)),
         Some(Command::Completions(args)) => args.print::<Cli>(),
+    }
+}
+
+/// Deep belief networks.
+struct OfDbn;
+
+impl Base for OfDbn {
+    const KIND: Kind = Kind { command: "dbn fine-tune", folder: "dbn-fine-tune" };
+    const TAGS: [&'static [&'static str]; 2] = [
+        &["deep-belief-network", "fine-tuned", "image-classification"],
+        &["deep-belief-network", "fine-tuned", "autoencoder"],
+    ];
+
+    fn network(model: &str, n_classes: Option<usize>, device: &Device) -> Result<Feedforward> {
+        let dbn = saved::plain(model, "fine-tune", device)?;
+        Ok(match n_classes {
+            Some(n) => Feedforward::from_dbn(&dbn, n)?,
+            None => Feedforward::unroll(&dbn)?,
+        })
     }
 }

@@ -1,10 +1,9 @@
 //! The command `predict`: the class of each row, and how probable each class is.
 use super::args::PredictArgs;
 use super::saved::Saved;
-use crate::data::of_classes;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report, is_stdout, named, to_stdout};
-use crate::rows::{Blocks, split_of};
+use crate::rows::{Blocks, Rows, of_classes};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result, bail};
 use candle::{D, DType, Device, Module, Tensor};
@@ -53,8 +52,7 @@ pub fn predict(args: &PredictArgs) -> Result<Outcome> {
     let classes = classes.ok_or_else(|| saved.refused(&args.model.model, "predict"))?;
     let (n_classes, names) = (classes.n, classes.names);
     let dataset = of_classes(args.data.open(&args.model.model)?, Some(classes))?;
-    let data = dataset.name.clone();
-    let split = split_of(dataset, args.split)?;
+    let Rows { name: data, split, .. } = Rows::of(dataset, args.split)?;
     let n_samples = split.n_samples();
     let bar = Progress::rows(n_samples as u64, 0);
     let mut blocks = Blocks::new(&split, saved.reads(), &device)?;

@@ -1,13 +1,12 @@
 //! The command `reconstruct`: the squared error of reconstructed rows, and a picture.
 use super::args::ReconstructArgs;
-use super::draw::{GivesBack, draw_reconstructions, drawable};
 use super::saved::Saved;
-use crate::pictures::can_draw;
-use crate::report::figure;
-use crate::report::{Outcome, Report};
-use crate::rows::{self, split_of};
+use crate::reconstructions::{GivesBack, draw_reconstructions, drawable};
+use crate::report::{Outcome, Report, figure};
+use crate::rows::{Blocks, Rows};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result};
+use chandlery::pictures::can_draw;
 use chandlery_datasets::count;
 use serde_json::json;
 
@@ -24,10 +23,8 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
         Saved::Classifier(_) => return Err(saved.refused(&args.model.model, "reconstruct")),
     };
     let reads = saved.reads();
-    let dataset = args.data.open(&args.model.model)?;
-    let (image, data) = (dataset.image(), dataset.name.clone());
-    let split = split_of(dataset, args.split)?;
-    let mut blocks = rows::Blocks::new(&split, reads.clone(), &device)?;
+    let Rows { name: data, split, image, .. } = Rows::for_model(&args.data, &args.model.model, args.split)?;
+    let mut blocks = Blocks::new(&split, reads.clone(), &device)?;
     let mut sum = 0.;
     while let Some(rows) = blocks.next()? {
         sum += network.error(&rows)? * rows.dim(0)? as f64;

@@ -1,11 +1,11 @@
 //! The command `sample`: rows that a network draws, as a picture.
 use super::args::SampleArgs;
-use super::draw::{COLUMNS, SAMPLES, draw_samples, drawable};
+use super::draw::{SAMPLES, draw_samples};
 use super::saved::Saved;
 use super::streams;
 use super::up_down::measure;
-use crate::pictures::{Shades, mosaic, tile_zoom, write_png};
 use crate::progress::Spinner;
+use crate::reconstructions::{COLUMNS, drawable};
 use crate::report::{Outcome, Report};
 use crate::rows;
 use crate::run_folder::check_writable;
@@ -14,6 +14,7 @@ use candle::{Device, Tensor};
 use chandlery::Philox;
 use chandlery::dbn::Dbn;
 use chandlery::labelled::LabelledDbn;
+use chandlery::pictures::{Shades, mosaic, tile_zoom, write_png};
 use chandlery_datasets::count;
 use chandlery_datasets::{DataOptions, Split};
 use serde_json::json;

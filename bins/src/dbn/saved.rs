@@ -6,9 +6,9 @@
 //! | network with labels       | `dbn up-down`                   | `encode`, `evaluate`, `predict`, `reconstruct`, `sample` |
 //! | autoencoder               | `dbn fine-tune --autoencode`    | `encode`, `evaluate`, `reconstruct`                    |
 //! | classifier                | `dbn fine-tune --classify`      | `encode`, `evaluate`, `predict`                        |
-use super::sizes;
 use crate::program::{model_type, other_model};
 use crate::rows::Reads;
+use crate::sizes;
 use anyhow::{Error, Result, anyhow, bail};
 use candle::Device;
 use chandlery::dbn::{Dbn, DbnConfig};

@@ -12,9 +12,5 @@ pub const FLIPS: u64 = 5 << 32;
 pub const BINARIZE: u64 = 6 << 32;
 /// Chains of the annealing forward, and (this plus 1) back.
 pub const ANNEALING: u64 = 7 << 32;
-/// Units that dropout leaves out.
-pub const DROPOUT: u64 = 11 << 32;
-/// Rows whose labels are used, where not all are.
-pub const LABELLED: u64 = 12 << 32;
 /// Units of the up-down algorithm, stage `s`: this plus `s`.
 pub const UP_DOWN: u64 = 16 << 32;

@@ -3,17 +3,18 @@ use super::args::{Settings, TrainArgs};
 use super::learning_curves::EpochReport;
 use super::measure::Evaluation;
 use super::plan::{choose, new_trainer, training_of};
-use super::{card, draw, learning_curves, sizes};
-use crate::data::{Data, OfRows};
-use crate::readout::{Readout, Rows};
+use super::{card, draw, learning_curves};
+use crate::layerwise;
+use crate::readout::{self, Rows};
 use crate::report::{Outcome, figure, seconds};
-use crate::rows;
-use crate::session::{Asked, Ended, Epochs, Kind, Nothing, Run, RunInfo, Session};
+use crate::rows::{self, Data, OfRows};
+use crate::session::{Asked, Kind, Nothing, Run, RunInfo, Session};
+use crate::sizes;
 use anyhow::Result;
 use candle::Tensor;
 use chandlery::dbn::DbnTrainer;
 use chandlery::{MinibatchTrainer, Trainer};
-use chandlery_datasets::{Feed, Split, count};
+use chandlery_datasets::{Split, count};
 use serde_json::json;
 
 /// Rows of each side that a layer is measured on after an epoch, at most.
@@ -61,32 +62,10 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     for line in sizes::of_layers(session.trainer.model_config()) {
         session.report.line(&line)?;
     }
-    loop {
-        if layer(&mut session, &data, &mut feed)? == Outcome::Interrupted {
-            return session.interrupted();
-        }
-        if !session.trainer.next_layer()? {
-            break;
-        }
-        session.place.begin_stage();
-        session.save()?;
-    }
-    finish(session, &data)
-}
-
-/// Trains the epochs that are left of the layer in training.
-fn layer(session: &mut Session<Train>, data: &Data, feed: &mut Feed) -> Result<Outcome> {
-    let (layer, n_layers) = (session.trainer.layer(), session.trainer.n_layers());
     let n = session.info.settings.n_epochs();
-    let probe = Probe::of(&session.trainer, data)?;
-    let epochs = Epochs {
-        feed,
-        n,
-        earlier: layer * n,
-        label: &|epoch| format!("layer {}/{n_layers} epoch {}/{n}", layer + 1, epoch + 1),
-    };
-    session.epochs(epochs, |trainer, _, pace, _| {
-        let rbm = trainer.rbm()?;
+    let probe = |trainer: &DbnTrainer| Probe::of(trainer, &data);
+    let ended = layerwise::train(&mut session, &mut feed, n, probe, |trainer, _, pace, probe| {
+        let (layer, rbm) = (trainer.layer(), trainer.rbm()?);
         let held_out = probe.held_out.as_ref();
         let config = &trainer.training()[layer];
         let line = EpochReport {
@@ -100,9 +79,13 @@ fn layer(session: &mut Session<Train>, data: &Data, feed: &mut Feed) -> Result<O
             rows_per_second: pace.rows_per_second,
             seconds: pace.seconds,
         };
-        let words = words(&line, n_layers, n);
-        Ok(Ended { line, words, stop: false })
-    })
+        let words = words(&line, trainer.n_layers(), n);
+        Ok((line, words))
+    })?;
+    if ended == Outcome::Interrupted {
+        return session.interrupted();
+    }
+    finish(session, &data)
 }
 
 /// Rows that a layer is measured on, `[_, n_visible]` of the layer: training rows, and as many held-out ones.
@@ -153,7 +136,7 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
     for line in evaluation.lines() {
         run.report.line(&line)?;
     }
-    let warning = evaluation.readout.as_ref().and_then(Readout::warning);
+    let warning = evaluation.readout.as_ref().and_then(readout::warning);
     if let Some(warning) = &warning {
         run.report.note(warning);
     }

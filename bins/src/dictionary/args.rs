@@ -1,9 +1,10 @@
 //! The command line of `dictionary-learning`.
-use super::choices::{Method, ReplaceArg, Rule, SparseFormat, StartArg};
-use super::restore_args::{DenoiseArgs, InpaintArgs};
+use super::choices::{ReplaceArg, SparseFormat, StartArg};
+use crate::choices::{Method, Rule};
 use crate::completions::CompletionsArgs;
 use crate::help::COLOUR_OF_PATCHES;
 use crate::options::{Common, ReadArgs, above_zero, at_least_one, at_most_one, not_negative, whole_number};
+use crate::restore::args::{DenoiseArgs, InpaintArgs};
 use crate::rows::SplitArg;
 use crate::session::SessionArgs;
 use chandlery_datasets::patches::PatchSize;
@@ -82,7 +83,6 @@ pub struct SignalArgs {
     pub side: Option<PatchSize>,
     /// Make each image of a folder a row, instead of cutting patches from it; all images must have the same size.
     #[arg(long, conflicts_with_all = ["side", "patches"])]
-    #[serde(default)]
     pub rows: bool,
     /// Number of patches to cut.
     #[arg(long, value_name = "N", default_value_t = 40_000, value_parser = at_least_one)]
@@ -121,13 +121,11 @@ pub struct Settings {
     pub pursuit: Option<Method>,
     /// Allow only coefficients of at least 0; needs omp or ols.
     #[arg(long)]
-    #[serde(default)]
     pub nonnegative: bool,
     /// Keep the numbers of every atom at least 0: with --nonnegative, a nonnegative matrix
     /// factorisation with sparse codes. New atoms have numbers below 0 set to 0 and are scaled to
     /// norm 1. Needs --rule sgk or nsgk, or --online. Rows keep their means.
     #[arg(long)]
-    #[serde(default)]
     pub nonnegative_atoms: bool,
     /// Rule that updates the atoms; default: ak-svd, or sgk with --nonnegative-atoms. Not with
     /// --online, which has its own.
@@ -147,11 +145,9 @@ pub struct Settings {
     /// With --online, how fast old minibatches lose weight, at least 0; with 0 all minibatches weigh the same.
     /// After t minibatches, about the last t/RATE determine the atoms. Default: 20.
     #[arg(long, value_name = "RATE", value_parser = not_negative, requires = "online")]
-    #[serde(default)]
     pub forgetting: Option<f64>,
     /// With --online, sweeps over the atoms per minibatch; default: 1.
     #[arg(long, value_name = "N", value_parser = at_least_one, requires = "online")]
-    #[serde(default)]
     pub sweeps: Option<usize>,
     /// Initial dictionary: rows drawn at random, or for patches the overcomplete cosine transform.
     #[arg(long, value_enum, default_value_t = StartArg::Random)]
@@ -160,11 +156,9 @@ pub struct Settings {
     /// The folder of a run (or any folder with config.json and model.safetensors), OWNER/NAME on the hub, or a .npy,
     /// .csv or .safetensors file with one atom per row (the tensor `dictionary`, or the only matrix).
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["start", "atoms"])]
-    #[serde(default)]
     pub init: Option<String>,
     /// Make the first atom constant and keep it fixed, to represent the mean of a row; rows keep their means.
     #[arg(long)]
-    #[serde(default)]
     pub fixed_dc: bool,
     /// What replaces an atom that too few rows use (see --min-uses, --max-idle) or that nearly equals another (see --max-coherence).
     #[arg(long, value_enum, default_value_t = ReplaceArg::WorstRepresented)]
@@ -174,7 +168,6 @@ pub struct Settings {
     pub min_uses: Option<usize>,
     /// With --online, replace an atom that went unused for this many consecutive rows; default: 10,000.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one, requires = "online")]
-    #[serde(default)]
     pub max_idle: Option<usize>,
     /// Largest absolute cosine of the angle between two atoms, above 0 and at most 1. If it is larger, the second atom is replaced;
     /// never with --replace none. Default: 0.99; 1 sets no limit.

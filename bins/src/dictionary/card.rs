@@ -1,26 +1,22 @@
-//! Model cards of dictionaries: of a run, and of one that was learned from an image.
+//! The model card of a run.
 use super::args::{Settings, SignalArgs};
-use super::choices::name_of;
-use super::draw;
-use super::measure::Measure;
-use super::restore_args::ImageDictionaryArgs;
 use super::signals::Signals;
+use crate::atoms::card::dictionary;
+use crate::choices::name_of;
 use crate::report::figure;
 use crate::session::card::scale_of;
 use crate::session::{Card, Picture};
 use anyhow::Result;
 use chandlery::dictionary::DictionaryConfig;
+use chandlery::dictionary::measure::Figures;
 use chandlery_datasets::count;
-use std::path::Path;
-
-const TAGS: [&str; 3] = ["dictionary-learning", "sparse-coding", "unsupervised"];
 
 /// How well dictionaries represent the signals.
 pub struct Measured<'a> {
     /// The first one.
-    pub before: &'a Measure,
+    pub before: &'a Figures,
     /// The one that was learned.
-    pub after: &'a Measure,
+    pub after: &'a Figures,
     pub coherence: f64,
 }
 
@@ -41,7 +37,7 @@ pub fn of<'a>(
     let end =
         settings.error.map_or_else(String::new, |rms| format!(", stopping at an error of {rms} {unit}"));
     let Measured { before, after, coherence } = measured;
-    let scale = scale_of(&signals.split, &config.preparation)?;
+    let scale = scale_of(&signals.rows.split, &config.preparation)?;
     Ok(Card {
         learned: format!("Learned {how} on `{}`: {}.", input.data, signals.words()),
         settings: format!(
@@ -73,70 +69,4 @@ pub fn of<'a>(
         ),
         ..dictionary(config, &scale, pictures)
     })
-}
-
-/// The restoration of an image with a dictionary.
-pub struct RestoredImage<'a> {
-    /// `denoised`, `filled in`.
-    pub done: &'a str,
-    pub image: &'a Path,
-    /// Iterations of learning; after 0 the atoms are those of the cosine transform.
-    pub iterations: usize,
-    /// PSNR before and after, if the true image is known.
-    pub psnr: Option<[f64; 2]>,
-    pub mean_count: f64,
-}
-
-/// The card of a dictionary that was learned from an image.
-pub fn of_image<'a>(
-    config: &DictionaryConfig,
-    args: &ImageDictionaryArgs,
-    restored: &RestoredImage<'_>,
-    pictures: &'a [Picture],
-) -> Card<'a> {
-    let RestoredImage { done, image, iterations, psnr, mean_count } = restored;
-    let image = image.display();
-    Card {
-        learned: match iterations {
-            0 => format!("The overcomplete cosine transform. `{image}` was {done} with it."),
-            _ => format!(
-                "Learned by {} from patches of `{image}`, which was {done} with it.",
-                name_of(&args.rule)
-            ),
-        },
-        settings: format!("{} over up to {}", count(*iterations, "iteration"), count(args.patches, "patch")),
-        results: match psnr {
-            Some([before, after]) => {
-                format!("PSNR {before:.2} dB → {after:.2} dB, {mean_count:.2} atoms per patch.")
-            }
-            None => format!("{mean_count:.2} atoms per patch."),
-        },
-        // Patches are of grey levels, as bytes have them.
-        ..dictionary(config, "raw: u8 grey levels, or f32 grey levels over 255", pictures)
-    }
-}
-
-/// The picture of `n` atoms.
-pub fn picture(n: usize) -> Picture {
-    Picture { file: "dictionary.png".to_owned(), caption: draw::caption(n) }
-}
-
-/// What the cards of all dictionaries say.
-fn dictionary<'a>(config: &DictionaryConfig, scale: &str, pictures: &'a [Picture]) -> Card<'a> {
-    Card {
-        tags: &TAGS,
-        title: format!(
-            "Dictionary of {}, {} each",
-            count(config.n_atoms, "atom"),
-            count(config.n_features, "value")
-        ),
-        pictures,
-        rust: format!(
-            "let dictionary = chandlery::dictionary::Dictionary::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
-             let codes = dictionary.encode(&rows)?; // rows: [m, {}], {scale}\nlet back = dictionary.decode(&codes)?; // as signals",
-            config.n_inputs()
-        ),
-        files: "`model.safetensors` holds `dictionary`, `[n_atoms, n_features]`, rows of norm 1.".to_owned(),
-        ..Card::default()
-    }
 }

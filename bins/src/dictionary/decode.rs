@@ -1,17 +1,17 @@
 //! The command `decode`: the images or rows that sparse codes represent.
 use super::args::DecodeArgs;
-use super::codes::{CodesFile, Cut};
-use super::given::given;
-use super::summary::Summary;
 use crate::arrays;
-use crate::images;
+use crate::atoms::given::given;
+use crate::atoms::summary::Summary;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report, named, seconds};
 use crate::run_folder::{Existing, RunFolder, check_writable};
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
+use chandlery::codes::{CodesFile, Cut};
 use chandlery::dictionary::Dictionary;
 use chandlery::dictionary::image::{BandSum, PatchGrid};
+use chandlery::pictures::planes;
 use chandlery_datasets::count;
 use serde_json::json;
 use std::collections::HashSet;
@@ -91,7 +91,7 @@ impl<'a> Target<'a> {
                 out.display()
             )
         };
-        if images::format_of(out).is_ok() {
+        if planes::format_of(out).is_ok() {
             let n = cut.images.len();
             ensure!(n == 1, "{}: must name a folder for the {n} images of these codes", out.display());
             check_writable(out)?;
@@ -173,7 +173,7 @@ impl Decoder<'_> {
                 bar.advance(n as u64);
             }
             let mean = (sum.image()? / grid.cover(self.device)?)?.unsqueeze(0)?;
-            images::write_planes(&mean.to_device(&Device::Cpu)?, path)?;
+            planes::write_planes(&mean.to_device(&Device::Cpu)?, path)?;
         }
         bar.finish();
         Ok(())
@@ -215,8 +215,8 @@ fn grids(cut: &Cut, m: usize, p: usize) -> Result<Vec<PatchGrid>> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::codes::CodedImage;
     use super::*;
+    use chandlery::codes::CodedImage;
 
     #[test]
     fn patches_must_be_those_of_the_images() {

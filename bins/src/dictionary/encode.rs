@@ -1,20 +1,18 @@
 //! The command `encode`: sparse codes of a data set to a file.
 use super::args::EncodeArgs;
 use super::choices::SparseFormat;
-use super::codes::{CodedImage, CodesFile, Cut, Format, Notes, fingerprint};
-use super::csr;
-use super::given::{given, is_file};
-use super::measure::{Measure, Sums};
-use super::restore::check_step;
-use super::signals::{Signals, holds_images, open_images, usual};
-use super::summary::Summary;
+use super::signals::{Signals, usual};
+use crate::atoms::given::{given, is_file};
+use crate::atoms::summary::Summary;
 use crate::progress::Progress;
-use crate::report::figure;
-use crate::report::{Outcome, Report, of_data};
-use crate::rows::{SplitArg, split_of};
+use crate::report::{Outcome, Report, figure, of_data};
+use crate::restore::check_step;
+use crate::rows::{Rows, SplitArg, images};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
+use chandlery::codes::{CodedImage, CodesFile, Cut, Format, Notes, csr, fingerprint};
+use chandlery::dictionary::measure::{Figures, Measure};
 use chandlery::dictionary::pursuit::SparseCoder;
 use chandlery::dictionary::{DictionaryConfig, PursuitMethod, image::PatchGrid};
 use chandlery_datasets::count;
@@ -48,15 +46,15 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
         atoms: dictionary.atoms(),
         preparation: config.preparation.clone(),
         parts: Vec::new(),
-        sums: Sums::new(config.n_atoms),
+        measure: Measure::new(config.n_atoms),
     };
-    if let (true, Some(shape), None) = (holds_images(&args.data)?, config.image, patch_side(config)) {
+    if let (true, Some(shape), None) = (images::are_in(&args.data)?, config.image, patch_side(config)) {
         bail!(
             "{}: the atoms of this dictionary are patches of {shape}; images are coded with square grey patches only, others as rows of a file",
             args.data
         )
     }
-    let (unit, cut) = if let (true, Some(side)) = (holds_images(&args.data)?, patch_side(config)) {
+    let (unit, cut) = if let (true, Some(side)) = (images::are_in(&args.data)?, patch_side(config)) {
         ensure!(
             args.split.is_none(),
             "--split: {} is cut into patches, which have no splits; leave it out",
@@ -77,13 +75,13 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
             args.data,
             dataset.n_features()
         );
-        let split = split_of(dataset, Some(args.split.unwrap_or(SplitArg::Train)))?;
+        let rows = Rows::of(dataset, Some(args.split.unwrap_or(SplitArg::Train)))?;
         // A file of atoms says nothing of it.
         if is_file(&args.model) {
-            codes.preparation = usual(&split, false)?;
+            codes.preparation = usual(&rows.split, false)?;
         }
-        let signals = Signals::rows(&args.data, split, codes.preparation.clone());
-        let bar = Progress::rows(signals.split.n_samples() as u64, 0);
+        let signals = Signals { rows, preparation: codes.preparation.clone() };
+        let bar = Progress::rows(signals.rows.split.n_samples() as u64, 0);
         bar.label("coding".to_owned());
         let mut blocks = signals.blocks(&device)?;
         while let Some(rows) = blocks.next_raw()? {
@@ -94,7 +92,7 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
         (signals.unit(), None)
     };
     let notes = Notes { n_atoms: config.n_atoms, n_features: config.n_features, unit: unit.to_owned(), cut };
-    let (file, measure) = codes.finish(notes)?;
+    let (file, figures) = codes.finish(notes)?;
     let n_rows = file.codes.count.elem_count();
     match args.sparse_format {
         SparseFormat::Padded => file.write(&args.out)?,
@@ -103,17 +101,17 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     report.line(&format!(
         "{} of {:.2} atoms on average in {}; RMSE {} {unit}",
         count(n_rows, "code"),
-        measure.mean_count,
+        figures.mean_count,
         args.out.display(),
-        figure(measure.rmse, 4)
+        figure(figures.rmse, 4)
     ))?;
     let summary = Summary {
         n_nonzero: file.codes.width(),
-        mean_count: measure.mean_count,
+        mean_count: figures.mean_count,
         seconds: Some(started.elapsed().as_secs_f64()),
         ..Summary::new(&args.out, config, unit, &device)
     };
-    let own = json!({ "n_rows": n_rows, "used": measure.used, "rmse": measure.rmse });
+    let own = json!({ "n_rows": n_rows, "used": figures.used, "rmse": figures.rmse });
     report.finish(&summary.with(own)?)?;
     Ok(Outcome::Done)
 }
@@ -156,8 +154,8 @@ fn encode_images(args: &EncodeArgs, side: usize, device: &Device, codes: &mut Ga
     if is_file(&args.model) {
         codes.preparation = Preparation::scale(255.)?;
     }
-    let set = open_images(&args.data, &args.read)?;
-    let mut images = Vec::with_capacity(set.images().len());
+    let set = images::open(&args.data, &args.read)?;
+    let mut coded = Vec::with_capacity(set.images().len());
     let bar = Progress::iterations(set.images().len() as u64, 0);
     bar.label("coding images".to_owned());
     for image in set.images() {
@@ -169,9 +167,9 @@ fn encode_images(args: &EncodeArgs, side: usize, device: &Device, codes: &mut Ga
             codes.add(&grid.rows(&plane, band)?)?;
         }
         bar.advance(1);
-        images.push(CodedImage { name: image.name().to_owned(), height, width });
+        coded.push(CodedImage { name: image.name().to_owned(), height, width });
     }
-    Ok(Cut { side, step, images })
+    Ok(Cut { side, step, images: coded })
 }
 
 /// Codes on their way to a file.
@@ -180,7 +178,7 @@ struct Gathered<'a> {
     atoms: &'a Tensor,
     preparation: Preparation,
     parts: Vec<(SparseCodes, Tensor)>,
-    sums: Sums,
+    measure: Measure,
 }
 
 impl Gathered<'_> {
@@ -191,13 +189,13 @@ impl Gathered<'_> {
         let signals = if with_mean.is_some() { remove_mean(&whole)? } else { whole.clone() };
         let mean = (whole - &signals)?.mean(1)?;
         let codes = self.coder.encode(&signals, self.atoms)?;
-        self.sums.add(&signals, &codes, self.atoms)?;
+        self.measure.add(&signals, &codes, self.atoms)?;
         self.parts.push((codes, mean));
         Ok(())
     }
 
     /// What the file holds, and what coding came to.
-    fn finish(self, notes: Notes) -> Result<(CodesFile, Measure)> {
+    fn finish(self, notes: Notes) -> Result<(CodesFile, Figures)> {
         let join = |of: &dyn Fn(&(SparseCodes, Tensor)) -> Tensor| -> Result<Tensor> {
             let parts: Vec<_> = self.parts.iter().map(of).collect();
             Ok(Tensor::cat(&parts, 0)?.to_device(&Device::Cpu)?)
@@ -210,6 +208,6 @@ impl Gathered<'_> {
         };
         let mean = join(&|(_, mean)| mean.clone())?;
         let dictionary = Some(fingerprint(self.atoms)?);
-        Ok((CodesFile { dictionary, codes, mean, notes: Some(notes) }, self.sums.finish()))
+        Ok((CodesFile { dictionary, codes, mean, notes: Some(notes) }, self.measure.figures()))
     }
 }

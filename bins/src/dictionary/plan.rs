@@ -1,9 +1,10 @@
 //! From the settings to the trainer: the initial dictionary, and how it is trained.
 use super::args::Settings;
-use super::choices::{Method, ReplaceArg, Rule, StartArg, name_of};
-use super::given::given_by;
+use super::choices::{ReplaceArg, StartArg};
 use super::signals::Signals;
 use super::streams;
+use crate::atoms::given::given_by;
+use crate::choices::{Method, Rule, name_of};
 use anyhow::{Context, Result, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::Philox;
@@ -67,7 +68,7 @@ pub fn check(settings: &Settings) -> Result<()> {
 
 /// Rows to draw the first dictionary from: enough that as many as there are atoms differ, or all.
 fn candidates(settings: &Settings, signals: &Signals, device: &Device, philox: Philox) -> Result<Tensor> {
-    let all = signals.split.n_samples().min(MOST_CANDIDATES);
+    let all = signals.rows.split.n_samples().min(MOST_CANDIDATES);
     // Many a row is flat, or like others.
     let mut n = 16 * settings.atoms + 1024;
     loop {
@@ -86,11 +87,11 @@ pub fn first_dictionary(
     device: &Device,
     folder: Option<&Path>,
 ) -> Result<Dictionary> {
-    let n_features = signals.split.n_features();
+    let n_features = signals.rows.split.n_features();
     let config = DictionaryConfig {
         method: settings.method().into(),
         nonnegative_atoms: settings.nonnegative_atoms,
-        image: signals.split.image,
+        image: signals.rows.split.image,
         preparation: signals.preparation.clone(),
         ..DictionaryConfig::new(settings.atoms, n_features, settings.nonzero)
     };
@@ -125,7 +126,7 @@ pub fn train_config(settings: &Settings, signals: &Signals) -> DictionaryTrainCo
         rule: settings.rule().into(),
         group: settings.group(),
         iterations: settings.iterations,
-        coder: Some(coder(settings, signals.split.n_features())),
+        coder: Some(coder(settings, signals.rows.split.n_features())),
         replace: settings.replace.into(),
         min_uses: settings.min_uses.unwrap_or(usual.min_uses),
         max_coherence: max_coherence(settings, usual.max_coherence),
@@ -143,7 +144,7 @@ fn max_coherence(settings: &Settings, usual: Option<f64>) -> Option<f64> {
 pub fn online_config(settings: &Settings, signals: &Signals) -> OnlineConfig {
     let usual = OnlineConfig::default();
     OnlineConfig {
-        coder: Some(coder(settings, signals.split.n_features())),
+        coder: Some(coder(settings, signals.rows.split.n_features())),
         forgetting: settings.forgetting.unwrap_or(usual.forgetting),
         sweeps: settings.sweeps.unwrap_or(usual.sweeps),
         replace: settings.replace.into(),

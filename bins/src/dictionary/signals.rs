@@ -3,18 +3,15 @@
 //! Pixels are grey levels from 0 to 255 whatever they are stored as, so that an error can be read as one; rows that are no images keep their own
 //! unit.
 use super::args::SignalArgs;
-use crate::options::{ReadArgs, located};
-use crate::progress::Spinner;
-use crate::report::Report;
-use crate::rows::in_order;
-use anyhow::{Context, Result};
+use crate::options::located;
+use crate::progress::Progress;
+use crate::rows::{Rows, SplitArg, images, in_order};
+use anyhow::Result;
 use candle::{Device, Tensor};
-use chandlery_datasets::patches::{ImageSet, PatchSampler};
+use chandlery::dictionary::measure::{Figures, Measure};
+use chandlery::dictionary::pursuit::SparseCoder;
 use chandlery_datasets::preparation::{Preparation, StepConfig};
 use chandlery_datasets::{Feed, RowType, Split};
-use chandlery_datasets::{count, is_name};
-use image::ImageDecoder;
-use std::path::{Path, PathBuf};
 
 /// Side of a patch when none is asked for.
 const SIDE: usize = 8;
@@ -24,42 +21,30 @@ const BLOCK: usize = 8192;
 /// Signals to learn from or to encode.
 #[derive(Debug, Clone)]
 pub struct Signals {
-    /// As it was asked for.
-    pub name: String,
     /// Raw rows.
-    pub split: Split,
+    pub rows: Rows,
     /// What makes signals of them.
     pub preparation: Preparation,
-    /// Whether rows are patches cut out of images.
-    pub patches: bool,
 }
 
 impl Signals {
     /// Opens what was asked for; patches are drawn with `seed`.
     pub fn open(args: &SignalArgs, seed: u64) -> Result<Self> {
-        let at = || format!("--data {}", args.data);
         let base = args.base.as_deref();
         let (data, read) = (located(&args.data, base), args.read.located(base));
-        if !args.rows && (args.side.is_some() || holds_images(&data)?) {
-            let images = open_images(&data, &read)?;
+        let rows = if !args.rows && (args.side.is_some() || images::are_in(&data)?) {
             let size = args.side.unwrap_or(SIDE.into());
-            let split = PatchSampler::new(images, size, args.patches, seed).with_context(at)?.into_split()?;
-            let preparation = usual(&split, args.remove_mean.unwrap_or(true))?;
-            return Ok(Self { name: args.data.clone(), split, preparation, patches: true });
-        }
-        let split = read.open(&data)?.train;
-        let preparation = usual(&split, args.remove_mean.unwrap_or(false))?;
-        Ok(Self::rows(&args.data, split, preparation))
-    }
-
-    /// Rows of a data set.
-    pub fn rows(name: &str, split: Split, preparation: Preparation) -> Self {
-        Self { name: name.to_owned(), split, preparation, patches: false }
+            Rows::cut((&args.data, &data), &read, size, args.patches, seed)?
+        } else {
+            Rows { name: args.data.clone(), ..Rows::of(read.open(&data)?, Some(SplitArg::Train))? }
+        };
+        let preparation = usual(&rows.split, args.remove_mean.unwrap_or(rows.patches))?;
+        Ok(Self { rows, preparation })
     }
 
     /// Blocks of all signals, in the order of the source.
     pub fn blocks(&self, device: &Device) -> Result<Blocks<'_>> {
-        Ok(Blocks { signals: self, feed: in_order(&self.split, device, BLOCK)? })
+        Ok(Blocks { signals: self, feed: in_order(&self.rows.split, device, BLOCK)? })
     }
 
     /// All signals, `[n_rows, n_features]` f32.
@@ -74,33 +59,37 @@ impl Signals {
 
     /// At most `n` signals drawn with `seed`, in the order of the source.
     pub fn some(&self, n: usize, seed: u64, device: &Device) -> Result<Tensor> {
-        let split = match n < self.split.n_samples() {
-            true => self.split.hold_out(n, seed)?.1,
-            false => self.split.clone(),
-        };
-        Self { split, ..self.clone() }.all(device)
+        let split = &self.rows.split;
+        let split = if n < split.n_samples() { split.hold_out(n, seed)?.1 } else { split.clone() };
+        Self { rows: Rows { split, ..self.rows.clone() }, ..self.clone() }.all(device)
+    }
+
+    /// Codes all signals, block by block.
+    pub fn measure(&self, coder: &SparseCoder, atoms: &Tensor) -> Result<Figures> {
+        let mut blocks = self.blocks(atoms.device())?;
+        let mut measure = Measure::new(atoms.dim(0)?);
+        let bar = Progress::rows(self.rows.split.n_samples() as u64, 0);
+        bar.label("measuring".to_owned());
+        while let Some(rows) = blocks.next()? {
+            measure.add(&rows, &coder.encode(&rows, atoms)?, atoms)?;
+            bar.advance(rows.dim(0)? as u64);
+        }
+        bar.finish();
+        Ok(measure.figures())
     }
 
     /// What the signals are, in words.
     pub fn words(&self) -> String {
-        let n = self.split.n_samples();
-        let mean =
-            if self.preparation.without_last_row_mean().is_some() { " without their means" } else { "" };
-        match self.split.image {
-            Some(shape) if self.patches => {
-                let colour = if shape.channels == 3 { " in colour" } else { "" };
-                let patches = count(n, "patch");
-                format!("{patches} of {}x{} pixels{colour}{mean}", shape.height, shape.width)
-            }
-            _ => {
-                format!("{} of {}{mean}", count(n, "row"), count(self.split.n_features(), "value"))
-            }
-        }
+        let in_colour = self.rows.patches && self.rows.split.image.is_some_and(|image| image.channels == 3);
+        let colour = if in_colour { " in colour" } else { "" };
+        let without_mean = self.preparation.without_last_row_mean().is_some();
+        let mean = if without_mean { " without their means" } else { "" };
+        format!("{}{colour}{mean}", self.rows.words())
     }
 
     /// The unit of errors, in words.
     pub fn unit(&self) -> &'static str {
-        match is_grey_levels(&self.split) {
+        match is_grey_levels(&self.rows.split) {
             true => "grey levels",
             false => "units of the rows",
         }
@@ -138,58 +127,6 @@ impl Blocks<'_> {
     }
 }
 
-/// Opens images of any sizes.
-pub fn open_images(data: &str, read: &ReadArgs) -> Result<ImageSet> {
-    let spinner = Spinner::new(&format!("opening {data}"));
-    let set = ImageSet::open(data, &read.options()).with_context(|| format!("--data {data}"))?;
-    drop(spinner);
-    if set.channels() == 1
-        && let Some(name) = first_in_colour(data, &set)
-    {
-        Report::new(false).note(&format!("note: {name} is in colour, and was turned grey"));
-    }
-    Ok(set)
-}
-
-/// The first image file of a grey set that is stored in colour, among the first thousand.
-fn first_in_colour<'a>(data: &str, set: &'a ImageSet) -> Option<&'a str> {
-    let of_file = Path::new(data).is_file();
-    let in_colour = |name: &str| {
-        let path = if of_file { PathBuf::from(data) } else { Path::new(data).join(name) };
-        let reader = image::ImageReader::open(path).ok()?.with_guessed_format().ok()?;
-        Some(reader.into_decoder().ok()?.color_type().has_color())
-    };
-    set.images()
-        .iter()
-        .take(1000)
-        .map(chandlery_datasets::patches::Image::name)
-        .find(|name| in_colour(name) == Some(true))
-}
-
-/// Whether patches are to be cut from what `data` names: the built-in photographs, an image file, a folder of such.
-pub fn holds_images(data: &str) -> Result<bool> {
-    let path = Path::new(data);
-    if data == "natural-images" || path.is_file() && is_image(path) {
-        return Ok(true);
-    }
-    if is_name(data) || !path.is_dir() {
-        return Ok(false);
-    }
-    let entries =
-        std::fs::read_dir(path).with_context(|| format!("--data {data}: cannot read this folder"))?;
-    for entry in entries {
-        if is_image(&entry?.path()) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Whether a name ends as that of an image does.
-fn is_image(path: &Path) -> bool {
-    image::ImageFormat::from_path(path).is_ok()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -199,6 +136,11 @@ mod tests {
 
     fn values(t: &Tensor) -> Vec<f32> {
         t.flatten_all().unwrap().to_vec1().unwrap()
+    }
+
+    fn signals(split: Split, preparation: Preparation) -> Signals {
+        let rows = Rows { name: "x".to_owned(), image: split.image, split, patches: false };
+        Signals { rows, preparation }
     }
 
     #[test]
@@ -211,11 +153,11 @@ mod tests {
         for (split, image, want) in cases {
             let split = split.clone().with_image(image).unwrap();
             let preparation = usual(&split, false).unwrap();
-            let signals = Signals::rows("x", split, preparation);
+            let signals = signals(split, preparation);
             assert_eq!(values(&signals.all(&Cpu).unwrap()), [0., want]);
         }
         let preparation = usual(&floats, true).unwrap();
-        let centred = Signals::rows("x", floats, preparation);
+        let centred = signals(floats, preparation);
         assert_eq!(values(&centred.all(&Cpu).unwrap()), [-0.5, 0.5]);
     }
 
@@ -224,18 +166,7 @@ mod tests {
         let n = 2 * BLOCK + 5;
         let rows: Vec<f32> = (0..n).map(|i| i as f32).collect();
         let split = Split::from_f32(rows.clone(), 1, None).unwrap();
-        let signals = Signals::rows("x", split, Preparation::default());
+        let signals = signals(split, Preparation::default());
         assert_eq!(values(&signals.all(&Cpu).unwrap()), rows);
-    }
-
-    #[test]
-    fn a_folder_of_images_is_told_from_one_of_other_files() {
-        let dir = tempfile::tempdir().unwrap();
-        let name = dir.path().display().to_string();
-        assert!(!holds_images(&name).unwrap());
-        std::fs::write(dir.path().join("x.PNG"), "").unwrap();
-        assert!(holds_images(&name).unwrap());
-        assert!(holds_images("natural-images").unwrap());
-        assert!(!holds_images("mnist-sample").unwrap());
     }
 }

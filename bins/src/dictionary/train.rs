@@ -1,21 +1,21 @@
 //! The command `train`: a dictionary from all signals at once, or from minibatches.
 use super::args::{Settings, SignalArgs, TrainArgs};
-use super::choices::name_of;
-use super::given::given_by;
-use super::measure::measure;
 use super::plan::{self, START, first_dictionary};
 use super::signals::Signals;
-use super::summary::Summary;
-use super::{card, draw, streams};
-use crate::curves::{self, Curve, Panel};
-use crate::report::figure;
-use crate::report::{Outcome, of_data, seconds};
+use super::{card, streams};
+use crate::atoms::given::given_by;
+use crate::atoms::summary::Summary;
+use crate::atoms::{self, draw};
+use crate::choices::name_of;
+use crate::report::{Outcome, figure, of_data, seconds};
 use crate::session::{
-    self, Asked, Ended, Epochs, FeedArgs, Kind, Made, Nothing, Run, RunInfo, Session, Trained,
+    self, Asked, Ended, Epochs, FeedArgs, Kind, Made, Nothing, Run, RunInfo, Session, Trained, check_more,
 };
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use candle::Device;
 use chandlery::dictionary::{Dictionary, DictionaryTrainer, OnlineTrainer};
+use chandlery::pictures::can_draw;
+use chandlery::pictures::curves::{self, Curve, Panel};
 use chandlery::{FullBatchTrainer, MinibatchTrainer, Philox};
 use chandlery_datasets::count;
 use serde::{Deserialize, Serialize};
@@ -85,9 +85,7 @@ impl Run for Online {
 /// Trains a dictionary, or resumes that, and leaves a run folder.
 pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let mut asked = Asked::<Batch>::new(&args.session, || given(args))?;
-    if let Some(all) = args.iterations {
-        asked.extend(|settings| settings.iterations = all);
-    }
+    asked.extend_iterations(args.iterations, |settings, all| settings.iterations = all);
     let signals = Signals::open(&asked.input.signals, asked.settings.seed)?;
     match asked.settings.online {
         None => from_all(asked, &signals, args.iterations),
@@ -120,31 +118,22 @@ fn given(args: &TrainArgs) -> Result<(Input, Settings)> {
     Ok((Input { signals }, settings))
 }
 
-/// Refuses to extend a run to fewer iterations than it has made.
-fn check_more(all: Option<usize>, made: usize) -> Result<()> {
-    match all {
-        Some(all) if all <= made => {
-            bail!("--iterations: must be above the {made} that this run has made, got {all}")
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Learns from all signals at once; an iteration is a step.
 fn from_all(asked: Asked<Batch>, signals: &Signals, all: Option<usize>) -> Result<Outcome> {
     let new = |settings: &Settings, device: &Device| {
         let first = first_dictionary(settings, signals, device, None)?;
         let philox = Philox::new(settings.seed, streams::TRAINER);
         let config = plan::train_config(settings, signals);
-        Ok(DictionaryTrainer::new(first, &signals.split.raw(device)?, config, philox)?)
+        Ok(DictionaryTrainer::new(first, &signals.rows.split.raw(device)?, config, philox)?)
     };
-    let rows = session::Rows::of(&signals.name, &signals.split)?;
+    let rows = signals.rows.of_run()?;
     let mut session = asked.open(
         rows,
-        |settings, device| of_data(&signals.name, new(settings, device)),
+        |settings, device| of_data(&signals.rows.name, new(settings, device)),
         |settings, path, device| {
-            let (mut trainer, place) = DictionaryTrainer::load(path, &signals.split.raw(device)?, device)?;
-            check_more(all, trainer.last().iteration)?;
+            let raw = signals.rows.split.raw(device)?;
+            let (mut trainer, place) = DictionaryTrainer::load(path, &raw, device)?;
+            check_more(all, trainer.last().iteration, "")?;
             trainer.set_iterations(settings.iterations)?;
             Ok((trainer, place))
         },
@@ -184,20 +173,20 @@ fn from_minibatches(
     batch: usize,
 ) -> Result<Outcome> {
     let mut feed =
-        asked.feed(FeedArgs::default(), &signals.split, ("--online", batch), asked.settings.seed)?;
+        asked.feed(FeedArgs::default(), &signals.rows.split, ("--online", batch), asked.settings.seed)?;
     asked.settings.online = Some(feed.config().batch);
     let new = |settings: &Settings, device: &Device| {
         let first = first_dictionary(settings, signals, device, None)?;
         let philox = Philox::new(settings.seed, streams::TRAINER);
         Ok(OnlineTrainer::new(first, plan::online_config(settings, signals), philox)?)
     };
-    let rows = session::Rows::of(&signals.name, &signals.split)?;
+    let rows = signals.rows.of_run()?;
     let mut session = asked.open(
         rows,
-        |settings, device| of_data(&signals.name, new(settings, device)),
+        |settings, device| of_data(&signals.rows.name, new(settings, device)),
         |_, path, device| {
             let (trainer, place) = OnlineTrainer::load(path, device)?;
-            check_more(all, trainer.batches() / feed.n_batches())?;
+            check_more(all, trainer.batches() / feed.n_batches(), "")?;
             Ok((trainer, place))
         },
     )?;
@@ -237,7 +226,7 @@ fn begin<R: Run<Input = Input, Settings = Settings>>(session: &Session<R>, signa
     let words = format!(
         "dictionary of {} for {} ({}), codes of {}",
         count(settings.atoms, "atom"),
-        signals.name,
+        signals.rows.name,
         signals.words(),
         count(settings.nonzero, "atom")
     );
@@ -274,9 +263,9 @@ where
     run.folder.write("curves.svg", curves.as_bytes())?;
     let coder = dictionary.config().coder();
     let first = first_dictionary(settings, signals, &run.device, Some(run.folder.path()))?;
-    let before = measure(signals, &coder, first.atoms())?;
-    let after = measure(signals, &coder, dictionary.atoms())?;
-    let pictured = match signals.split.image.filter(draw::can_draw) {
+    let before = signals.measure(&coder, first.atoms())?;
+    let after = signals.measure(&coder, dictionary.atoms())?;
+    let pictured = match signals.rows.split.image.filter(can_draw) {
         Some(tile) => {
             let file = run.folder.file("dictionary.png")?;
             Some(draw::atoms(dictionary.atoms(), &after.energy, tile, &file)?)
@@ -299,7 +288,7 @@ where
     };
     let in_iterations: f64 = reports.iter().map(|line| line.seconds).sum();
     let results = summary.with(json!({
-        "data": signals.name,
+        "data": signals.rows.name,
         "n_rows": n_rows,
         "error": settings.error,
         "rule": settings.online.map_or_else(|| name_of(&settings.rule()), |_| "online".to_owned()),
@@ -311,22 +300,16 @@ where
         "seconds_iteration": in_iterations / reports.len().max(1) as f64,
     }))?;
     let measured = card::Measured { before: &before, after: &after, coherence };
-    let pictures: Vec<_> = pictured.into_iter().map(card::picture).collect();
+    let pictures: Vec<_> = pictured.into_iter().map(atoms::card::picture).collect();
     let card = card::of(dictionary.config(), &input.signals, signals, settings, &measured, &pictures)?;
     run.finish(settings.seed, results, &card)
 }
 
 /// Errors, coherence and, where codes end at an error, their lengths by iteration, as SVG.
 fn learning_curves(reports: &[IterationReport], unit: &str, to_error: bool) -> Result<String> {
-    let panel = |title: &str, y_label: &str, name: &str, y: &dyn Fn(&IterationReport) -> f64| Panel {
-        title: title.to_owned(),
-        x_label: "iteration".to_owned(),
-        y_label: y_label.to_owned(),
-        log_y: false,
-        curves: vec![Curve {
-            name: name.to_owned(),
-            points: reports.iter().map(|line| (line.iteration as f64, y(line))).collect(),
-        }],
+    let panel = |title: &str, y_label: &str, name: &str, y: &dyn Fn(&IterationReport) -> f64| {
+        let points = reports.iter().map(|line| (line.iteration as f64, y(line)));
+        Panel::new(title, "iteration", y_label, vec![Curve::new(name, points)])
     };
     let rmse = format!("root mean square, {unit}");
     let mut panels = vec![panel("error of the codes", &rmse, "RMSE", &|line| line.rmse)];
@@ -334,5 +317,5 @@ fn learning_curves(reports: &[IterationReport], unit: &str, to_error: bool) -> R
         panels.push(panel("length of the codes", "atoms per code", "mean", &|line| line.mean_count));
     }
     panels.push(panel("coherence", "largest cosine of two atoms", "coherence", &|line| line.coherence));
-    curves::draw(&panels)
+    Ok(curves::draw(&panels)?)
 }

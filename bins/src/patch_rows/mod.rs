@@ -1,22 +1,16 @@
-//! Patches of images, or rows of a data set, and what is done to them: for programs whose models read either.
+//! Programs whose models read patches of images or rows of a data set: their rows, and the commands that are the same for all.
 pub mod args;
-mod encode;
-mod reconstruct;
+mod family;
 
 pub use args::{EncodeArgs, InputArgs, PrepareArg, ReconstructArgs, UseArgs};
-pub use encode::encode;
-pub use reconstruct::Reconstructing;
+pub use family::{Family, encode, open, reconstruct, write_filters};
 
-use crate::dictionary::signals::{holds_images, open_images};
 use crate::options::located;
-use crate::progress::Progress;
-use crate::report::{note_usual_data, of_data};
-use crate::rows::{BLOCK, Reads, SplitArg, in_order, split_of};
+use crate::report::note_usual_data;
+use crate::rows::{Reads, Rows, SplitArg, images};
 use crate::session::{self, Kind, RunInfo};
 use anyhow::{Context, Result, ensure};
-use candle::{Device, Tensor};
-use chandlery_datasets::patches::PatchSampler;
-use chandlery_datasets::{Feed, Preparation, Split, count};
+use chandlery_datasets::Preparation;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -48,38 +42,24 @@ pub struct Usual {
     pub prepare: &'static str,
 }
 
-/// Raw rows, as they were asked for.
-pub struct Rows {
-    /// The data set, as the user named it.
-    pub name: String,
-    /// The rows.
-    pub split: Split,
-    /// Whether rows are patches cut out of images.
-    pub patches: bool,
-    usual: Usual,
-}
-
-impl Rows {
-    /// Rows of this split, as `split_of` has it; patches are drawn with `seed`.
+impl Usual {
+    /// Opens rows of this split; patches are drawn with `seed`.
     ///
     /// # Errors
     /// When the data set is missing, or holds rows where patches are asked for.
-    pub fn open(args: &InputArgs, usual: Usual, split: Option<SplitArg>, seed: u64) -> Result<Self> {
-        let name = args.data.clone().unwrap_or_else(|| DATA.to_owned());
-        let at = || format!("--data {name}");
+    pub fn open(self, args: &InputArgs, split: Option<SplitArg>, seed: u64) -> Result<Rows> {
+        let name = args.data.as_deref().unwrap_or(DATA);
         let base = args.base.as_deref();
-        let (data, read) = (located(&name, base), args.read.located(base));
-        if args.side.is_some() || holds_images(&data)? {
-            let images = open_images(&data, &read)?;
-            let (size, n) = (args.side.unwrap_or(usual.side.into()), args.patches.unwrap_or(usual.patches));
-            let split = PatchSampler::new(images, size, n, seed).with_context(at)?.into_split()?;
-            return Ok(Self { name, split, patches: true, usual });
+        let (data, read) = (located(name, base), args.read.located(base));
+        if args.side.is_some() || images::are_in(&data)? {
+            let (size, n) = (args.side.unwrap_or(self.side.into()), args.patches.unwrap_or(self.patches));
+            return Rows::cut((name, &data), &read, size, n, seed);
         }
         ensure!(
             args.patches.is_none(),
             "--patches: {name} holds rows, not images; leave it out, or give --side"
         );
-        Ok(Self { name, split: split_of(read.open(&data)?, split)?, patches: false, usual })
+        Ok(Rows { name: name.to_owned(), ..Rows::of(read.open(&data)?, split)? })
     }
 
     /// The rows that a model that `reads` so is used on: those asked for, or those of the run of this `kind`, with settings `S`, in its
@@ -87,96 +67,56 @@ impl Rows {
     ///
     /// # Errors
     /// When the data set is missing, its rows are not those of the model, or a split of patches is asked for.
-    pub fn to_use<S: DeserializeOwned>(
+    pub fn open_to_use<S: DeserializeOwned>(
+        self,
         args: &UseArgs,
         kind: &Kind,
-        usual: Usual,
         reads: &Reads,
-    ) -> Result<Self> {
+    ) -> Result<Rows> {
         let mut input = args.input.clone();
         let model = &args.model.model;
-        let of_run = || {
-            let info: Option<RunInfo<Input, S>> = kind.of(Path::new(model))?;
-            Ok::<_, anyhow::Error>(info)
-        };
-        let of_run = match &input.data {
-            Some(_) => None,
-            None => of_run().with_context(|| {
+        if input.data.is_none() {
+            let of_run: Option<RunInfo<Input, S>> = kind.of(Path::new(model)).with_context(|| {
                 format!("{model}: the data of this run is not known; name it with --data")
-            })?,
-        };
-        if input.data.is_none() && of_run.is_none() {
-            note_usual_data(model, DATA);
-        }
-        if let Some(RunInfo { input: of_run, directory, .. }) = of_run {
-            input = InputArgs {
-                side: input.side.or(of_run.rows.side),
-                patches: input.patches.or(of_run.rows.patches),
-                read: input.read.above(&of_run.rows.read),
-                data: of_run.rows.data,
-                base: directory,
-            };
+            })?;
+            match of_run {
+                Some(RunInfo { input: of_run, directory, .. }) => {
+                    input = InputArgs {
+                        side: input.side.or(of_run.rows.side),
+                        patches: input.patches.or(of_run.rows.patches),
+                        read: input.read.above(&of_run.rows.read),
+                        data: of_run.rows.data,
+                        base: directory,
+                    };
+                }
+                None => note_usual_data(model, DATA),
+            }
         }
         if let (Some(data), None, Some(image)) = (&args.input.data, input.side, reads.image)
-            && holds_images(data)?
+            && images::are_in(data)?
         {
             input.side = Some((image.height, image.width).into());
         }
-        let rows = Self::open(&input, usual, args.split, args.seed)?;
+        let rows = self.open(&input, args.split, args.seed)?;
         ensure!(
             args.split.is_none() || !rows.patches,
             "--split: {} is cut into patches, which have no splits; leave it out",
             rows.name
         );
-        let (n_inputs, got) = (reads.n_inputs, rows.split.n_features());
-        ensure!(got == n_inputs, "--data: rows must have {n_inputs} values for this model, got {got}");
+        rows.check_for(reads)?;
         Ok(rows)
     }
 
-    /// What is done to the rows, fitted to them.
+    /// What is done to rows, fitted to them.
     ///
     /// # Errors
     /// When a row is not finite, or there are too few.
-    pub fn preparation(&self, asked: Option<&PrepareArg>, seed: u64) -> Result<Preparation> {
-        let usual = || if self.patches { self.usual.prepare } else { "none" }.parse();
+    pub fn preparation(self, rows: &Rows, asked: Option<&PrepareArg>, seed: u64) -> Result<Preparation> {
+        let usual = || if rows.patches { self.prepare } else { "none" }.parse();
         let prepare = match asked {
             Some(asked) => asked.clone(),
             None => usual().map_err(anyhow::Error::msg)?,
         };
-        Preparation::fit(&self.split, &prepare.steps, seed).context("--prepare")
-    }
-
-    /// Calls `f` with blocks of raw rows in the order of the source.
-    ///
-    /// # Errors
-    /// Those of `f`, and when a row cannot be read.
-    pub fn each(&self, device: &Device, mut f: impl FnMut(&Tensor) -> Result<()>) -> Result<()> {
-        let mut feed = self.feed(device)?;
-        let bar = Progress::rows(self.split.n_samples() as u64, 0);
-        bar.label("measuring".to_owned());
-        while let Some(minibatch) = feed.next()? {
-            of_data(&self.name, f(&minibatch.rows))?;
-            bar.advance(minibatch.rows.dim(0)? as u64);
-        }
-        Ok(())
-    }
-
-    /// Blocks of raw rows in the order of the source.
-    ///
-    /// # Errors
-    /// When the device has no room.
-    pub fn feed(&self, device: &Device) -> Result<Feed> {
-        in_order(&self.split, device, BLOCK)
-    }
-
-    /// What the rows are, in words.
-    pub fn words(&self) -> String {
-        let n = self.split.n_samples();
-        match self.split.image {
-            Some(shape) if self.patches => {
-                format!("{} of {}x{} pixels", count(n, "patch"), shape.height, shape.width)
-            }
-            _ => format!("{} of {}", count(n, "row"), count(self.split.n_features(), "value")),
-        }
+        rows.preparation(&prepare.steps, seed)
     }
 }

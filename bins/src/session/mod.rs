@@ -86,16 +86,6 @@ pub struct Rows<'a> {
     pub fingerprint: Fingerprint,
 }
 
-impl<'a> Rows<'a> {
-    /// All rows of a split.
-    ///
-    /// # Errors
-    /// When a row cannot be read.
-    pub fn of(data: &'a str, split: &Split) -> Result<Self> {
-        Ok(Self { data, n: split.n_samples(), fingerprint: Fingerprint::of([split], None)? })
-    }
-}
-
 /// A command line that was read: what a new run is asked for, or what the run to resume was asked for.
 pub struct Asked<R: Run> {
     /// Where the program says how it goes.
@@ -191,6 +181,17 @@ impl<R: Run> Asked<R> {
         if let Some(resumed) = &mut self.resumed {
             resumed.extended = true;
             change(&mut self.settings);
+        }
+    }
+
+    /// Extends a run that is resumed to the number of iterations that `--iterations` gives, which [`check_more`] refuses if it has made them.
+    pub fn extend_iterations(
+        &mut self,
+        iterations: Option<usize>,
+        change: impl FnOnce(&mut R::Settings, usize),
+    ) {
+        if let Some(all) = iterations {
+            self.extend(|settings| change(settings, all));
         }
     }
 
@@ -304,6 +305,19 @@ impl<R: Run> Asked<R> {
             trainer,
             place,
         })
+    }
+}
+
+/// Refuses to extend a run to fewer iterations than it has made; `which` says which are counted.
+///
+/// # Errors
+/// When it has made as many.
+pub fn check_more(all: Option<usize>, made: usize, which: &str) -> Result<()> {
+    match all {
+        Some(all) if all <= made => {
+            bail!("--iterations: must be above the {made} that this run has made{which}, got {all}")
+        }
+        _ => Ok(()),
     }
 }
 

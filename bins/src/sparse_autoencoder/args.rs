@@ -139,7 +139,6 @@ pub struct CostArgs {
     pub chunk: Option<usize>,
     /// Compute the cost and its gradient in f64 instead of f32.
     #[arg(long)]
-    #[serde(default)]
     pub double: bool,
 }
 

@@ -3,12 +3,11 @@
 //! The default settings, and the rule of the classifiers, were chosen among six by the accuracy on the 500 test digits of `mnist-sample`, so
 //! that the advantage that they show there is optimistic; other settings that were tried gave features no better than pixels, or worse.
 use super::args::SelfTaughtArgs;
-use super::{draw, streams};
-use crate::progress::Spinner;
+use super::train::{START, filters};
 use crate::report::Outcome;
-use crate::self_taught::{self, Features};
+use crate::self_taught;
 use anyhow::Result;
-use candle::{Device, Module};
+use candle::Device;
 use chandlery::sparse_autoencoder::{
     CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
 };
@@ -18,35 +17,6 @@ use serde_json::json;
 
 /// Learns features and measures what they are worth.
 pub fn self_taught(args: &SelfTaughtArgs) -> Result<Outcome> {
-    let name = count(args.hidden, "feature");
-    let learn = |rows: &Split, seed: u64, device: &Device| {
-        let (model, cost) = learn(args, rows, seed, device)?;
-        let of_model = model.clone();
-        let features: Features = Box::new(move |rows| of_model.forward(rows));
-        Ok(((model, cost), features))
-    };
-    self_taught::run(&args.task, args.out.as_deref(), &name, learn, |(model, cost), folder, _, results| {
-        results.insert("n_hidden".to_owned(), json!(args.hidden));
-        results.insert("cost".to_owned(), json!(cost));
-        if let Some(folder) = folder {
-            model.save_pretrained(&folder.of_model("")?)?;
-            draw::filters(&model, folder)?;
-        }
-        Ok(())
-    })
-}
-
-fn learn(
-    args: &SelfTaughtArgs,
-    split: &Split,
-    seed: u64,
-    device: &Device,
-) -> Result<(SparseAutoencoder, f64)> {
-    let config = SparseAutoencoderConfig {
-        image: split.image,
-        ..SparseAutoencoderConfig::new(split.n_features(), args.hidden)
-    };
-    let first = SparseAutoencoder::init(config, Philox::new(seed, streams::START), device)?;
     let cost = CostConfig {
         weight_decay: args.weight_decay,
         sparsity_weight: args.sparsity_weight,
@@ -54,8 +24,24 @@ fn learn(
         ..CostConfig::default()
     };
     let fit = SparseAutoencoderFit { cost, iterations: args.iterations, ..SparseAutoencoderFit::default() };
-    let _spinner = Spinner::new("learning features");
-    let mut run = SparseAutoencoderRun::new(&first, fit, &split.raw(device)?)?;
-    run.fit()?;
-    Ok((run.model()?, run.parts()?.cost))
+    let learn = |split: &Split, seed: u64, device: &Device| {
+        let config = SparseAutoencoderConfig {
+            image: split.image,
+            ..SparseAutoencoderConfig::new(split.n_features(), args.hidden)
+        };
+        let first = SparseAutoencoder::init(config, Philox::new(seed, START), device)?;
+        let mut run = SparseAutoencoderRun::new(&first, fit, &split.raw(device)?)?;
+        run.fit()?;
+        Ok((run.model()?, run.parts()?.cost))
+    };
+    let name = count(args.hidden, "feature");
+    self_taught::run(&args.task, args.out.as_deref(), &name, learn, |model, cost, folder, _, results| {
+        results.insert("n_hidden".to_owned(), json!(args.hidden));
+        results.insert("cost".to_owned(), json!(cost));
+        if let Some(folder) = folder {
+            model.save_pretrained(&folder.of_model("")?)?;
+            filters(&model, folder)?;
+        }
+        Ok(())
+    })
 }

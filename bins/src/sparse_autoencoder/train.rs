@@ -1,13 +1,14 @@
 //! The command `train`: a sparse autoencoder from all rows, by L-BFGS.
 use super::args::{Settings, TrainArgs};
-use super::{card, draw, streams};
-use crate::curves::{self, Curve, Panel};
-use crate::patch_rows::{Input, Rows, Usual};
+use crate::patch_rows::{Family, Input, Usual, write_filters};
 use crate::report::Outcome;
-use crate::rows::SplitArg;
-use crate::session::{self, Asked, Kind, Made, Nothing, Run, Trained};
-use anyhow::{Result, ensure};
-use candle::Device;
+use crate::rows::{Reads, Rows, SplitArg};
+use crate::run_folder::RunFolder;
+use crate::session::card::scale_of;
+use crate::session::{Asked, Card, Kind, Made, Nothing, Picture, Run, Trained, check_more};
+use anyhow::Result;
+use candle::{Device, Tensor};
+use chandlery::pictures::curves::{self, Curve, Panel};
 use chandlery::sparse_autoencoder::{
     CostParts, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderRun,
 };
@@ -17,6 +18,32 @@ use serde_json::json;
 
 /// Iterations from one line on the screen to the next.
 const SAID_EVERY: usize = 20;
+/// The place of the first weights in the random sequence of a run's seed.
+pub const START: u64 = 1 << 32;
+
+const TAGS: [&str; 3] = ["sparse-autoencoder", "feature-extraction", "unsupervised"];
+
+impl Family for SparseAutoencoder {
+    type Settings = Settings;
+    const KIND: Kind = Train::KIND;
+    const USUAL: Usual = Usual { side: 8, patches: 10_000, prepare: "rescale" };
+
+    fn load(model: &str, device: &Device) -> candle::Result<Self> {
+        Self::from_pretrained(model, device)
+    }
+
+    fn reads(&self) -> Reads {
+        self.config().into()
+    }
+
+    fn width(&self) -> usize {
+        self.config().n_hidden
+    }
+
+    fn back(&self, rows: &Tensor) -> candle::Result<Tensor> {
+        self.reconstruct(rows)
+    }
+}
 
 /// An iteration: a line of `metrics.jsonl`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -31,14 +58,8 @@ pub struct Line {
     pub gradient_norm: f64,
 }
 
-/// What is done with patches when nothing is said.
-pub const USUAL: Usual = Usual { side: 8, patches: 10_000, prepare: "rescale" };
-
 /// The command.
 struct Train;
-
-/// Its names.
-pub const KIND: Kind = Kind { command: "sparse-autoencoder train", folder: "sparse-autoencoder" };
 
 impl Run for Train {
     type Input = Input;
@@ -46,12 +67,13 @@ impl Run for Train {
     type Trainer = SparseAutoencoderRun;
     type Line = Line;
     type Extra = Nothing;
-    const KIND: Kind = KIND;
+    const KIND: Kind = Kind { command: "sparse-autoencoder train", folder: "sparse-autoencoder" };
 }
 
 /// The model that training starts from.
 fn first_model(settings: &Settings, rows: &Rows, device: &Device) -> Result<SparseAutoencoder> {
-    let preparation = rows.preparation(settings.prepare.as_ref(), settings.seed)?;
+    let usual = SparseAutoencoder::USUAL;
+    let preparation = usual.preparation(rows, settings.prepare.as_ref(), settings.seed)?;
     let n_visible = preparation.n_outputs(rows.split.n_features())?;
     let config = SparseAutoencoderConfig {
         decoder: settings.decoder.into(),
@@ -59,7 +81,7 @@ fn first_model(settings: &Settings, rows: &Rows, device: &Device) -> Result<Spar
         image: rows.split.image,
         ..SparseAutoencoderConfig::new(n_visible, settings.hidden)
     };
-    Ok(SparseAutoencoder::init(config, Philox::new(settings.seed, streams::START), device)?)
+    Ok(SparseAutoencoder::init(config, Philox::new(settings.seed, START), device)?)
 }
 
 /// Trains a model, or resumes that, and leaves a run folder.
@@ -68,32 +90,21 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         let iterations = args.iterations.unwrap_or(args.settings.iterations);
         Ok((Input { rows: args.input.clone() }, Settings { iterations, ..args.settings.clone() }))
     })?;
-    if let Some(all) = args.iterations {
-        asked.extend(|settings| settings.iterations = all);
-    }
-    let rows = Rows::open(&asked.input.rows, USUAL, Some(SplitArg::Train), asked.settings.seed)?;
+    asked.extend_iterations(args.iterations, |settings, all| settings.iterations = all);
+    let usual = SparseAutoencoder::USUAL;
+    let rows = usual.open(&asked.input.rows, Some(SplitArg::Train), asked.settings.seed)?;
     let home = if asked.settings.cost.chunk.is_some() { Device::Cpu } else { asked.device.clone() };
     let raw = rows.split.raw(&home)?;
-    let of_run = session::Rows::of(&rows.name, &rows.split)?;
-    let mut session = asked.open(
-        of_run,
-        |settings, device| {
-            let first = first_model(settings, &rows, device)?;
-            Ok(SparseAutoencoderRun::new(&first, settings.cost.fit(settings.iterations), &raw)?)
-        },
-        |settings, path, device| {
-            let (mut run, place) = SparseAutoencoderRun::load(path, &raw, device)?;
-            let made = run.lbfgs().iterations();
-            if let Some(all) = args.iterations {
-                ensure!(
-                    all > made,
-                    "--iterations: must be above the {made} that this run has made, got {all}"
-                );
-            }
-            run.set_iterations(settings.iterations)?;
-            Ok((run, place))
-        },
-    )?;
+    let begin = |settings: &Settings, device: &Device| {
+        let first = first_model(settings, &rows, device)?;
+        Ok(SparseAutoencoderRun::new(&first, settings.cost.fit(settings.iterations), &raw)?)
+    };
+    let mut session = asked.open(rows.of_run()?, begin, |settings, path, device| {
+        let (mut run, place) = SparseAutoencoderRun::load(path, &raw, device)?;
+        check_more(args.iterations, run.lbfgs().iterations(), "")?;
+        run.set_iterations(settings.iterations)?;
+        Ok((run, place))
+    })?;
     let settings = session.info.settings.clone();
     let model = session.trainer.model()?;
     let (v, h) = (model.config().n_visible, model.config().n_hidden);
@@ -116,12 +127,8 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         return session.interrupted();
     }
     let (run, trained) = session.trained();
-    let first = SparseAutoencoderRun::new(
-        &first_model(&settings, &rows, &trained.device)?,
-        settings.cost.fit(settings.iterations),
-        &raw,
-    )?;
-    finish(&trained, &rows, &run.model()?, [&first.parts()?, &run.parts()?])
+    let before = begin(&settings, &trained.device)?.parts()?;
+    finish(&trained, &rows, &run.model()?, [&before, &run.parts()?])
 }
 
 /// An iteration in one line.
@@ -133,18 +140,29 @@ fn words_of(line: &Line, n: usize) -> String {
     )
 }
 
+/// Draws the input of norm 1 that activates each feature most.
+pub fn filters(model: &SparseAutoencoder, folder: &RunFolder) -> Result<Option<Picture>> {
+    write_filters(&model.maximal_inputs()?, model.shape(), folder, |n| {
+        format!("the inputs of norm 1 that activate {n} features most; mid-grey is 0")
+    })
+}
+
 /// The model, pictures, curves and the model card.
 fn finish(
     run: &Trained<Train>,
     rows: &Rows,
     model: &SparseAutoencoder,
-    parts: [&CostParts; 2],
+    [before, after]: [&CostParts; 2],
 ) -> Result<Outcome> {
-    let (settings, lines) = (&run.info.settings, &run.place.reports);
+    let (settings, lines, config) = (&run.info.settings, &run.place.reports, model.config());
     model.save_pretrained(&run.folder.of_model("")?)?;
-    run.folder.write("curves.svg", learning_curves(lines)?.as_bytes())?;
-    let pictures: Vec<_> = draw::filters(model, &run.folder)?.into_iter().collect();
-    let [before, after] = parts;
+    let panel = |title: &str, y: fn(&Line) -> f64| {
+        let points = lines.iter().map(|line| (line.iteration as f64, y(line)));
+        Panel::new(title, "iteration", title, vec![Curve::new(title, points)]).log()
+    };
+    let panels = [panel("cost", |line| line.cost), panel("norm of the gradient", |line| line.gradient_norm)];
+    run.folder.write("curves.svg", curves::draw(&panels)?.as_bytes())?;
+    let pictures: Vec<_> = filters(model, &run.folder)?.into_iter().collect();
     let iterations = lines.last().map_or(0, |line| line.iteration);
     run.report.line(&format!(
         "cost {:.6} → {:.6}: half the squared error {:.6}, decay {:.6}, divergence {:.6}",
@@ -153,11 +171,12 @@ fn finish(
     if iterations < settings.iterations {
         run.report.line(&format!("no step lowers the cost any more after {iterations} iterations"))?;
     }
+    let (v, h) = (config.n_visible, config.n_hidden);
     let results = json!({
         "data": rows.name,
         "n_rows": run.info.n_rows,
-        "n_visible": model.config().n_visible,
-        "n_hidden": model.config().n_hidden,
+        "n_visible": v,
+        "n_hidden": h,
         "iterations": iterations,
         "evaluations": lines.last().map_or(0, |line| line.evaluations),
         "cost_start": before.cost,
@@ -166,21 +185,40 @@ fn finish(
         "decay": after.decay,
         "divergence": after.divergence,
     });
-    let card = card::of(model.config(), rows, settings, iterations, parts, &pictures)?;
-    run.finish(settings.seed, results, &card)
-}
-
-/// Cost and gradient by iteration, as SVG.
-fn learning_curves(lines: &[Line]) -> Result<String> {
-    let panel = |title: &str, y: fn(&Line) -> f64| Panel {
-        title: title.to_owned(),
-        x_label: "iteration".to_owned(),
-        y_label: title.to_owned(),
-        log_y: true,
-        curves: vec![Curve {
-            name: title.to_owned(),
-            points: lines.iter().map(|line| (line.iteration as f64, y(line))).collect(),
-        }],
+    let card = Card {
+        tags: &TAGS,
+        title: format!("Sparse autoencoder {v}-{h}-{v}"),
+        learned: format!("Learned by L-BFGS on `{}`: {}.", rows.name, rows.words()),
+        settings: format!(
+            "{iterations} iterations, weight decay {}, sparsity weight {}, target {}",
+            settings.cost.weight_decay, settings.cost.sparsity_weight, settings.cost.sparsity
+        ),
+        results: format!(
+            "| over all rows | initial weights | this model |\n|---|---|---|\n\
+             | cost | {:.4} | **{:.4}** |\n\
+             | half the squared error | {:.4} | {:.4} |\n\
+             | decay | {:.4} | {:.4} |\n\
+             | divergence of the mean activations | {:.4} | {:.4} |\n\n\
+             ![cost by iteration](curves.svg)",
+            before.cost,
+            after.cost,
+            before.squared_error,
+            after.squared_error,
+            before.decay,
+            after.decay,
+            before.divergence,
+            after.divergence
+        ),
+        pictures: &pictures,
+        rust: format!(
+            "let model = chandlery::sparse_autoencoder::SparseAutoencoder::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
+             let features = model.forward(&rows)?; // rows: [m, {}], {}",
+            config.n_inputs(),
+            scale_of(&rows.split, &config.preparation)?
+        ),
+        files: "`model.safetensors` holds `weight` `[n_hidden, n_visible]` and `bias` `[n_hidden]`, a linear layer as it stands, and \
+                `decoder_weight` `[n_visible, n_hidden]` and `visible_bias` `[n_visible]`, another."
+            .to_owned(),
     };
-    curves::draw(&[panel("cost", |line| line.cost), panel("norm of the gradient", |line| line.gradient_norm)])
+    run.finish(settings.seed, results, &card)
 }

@@ -1,9 +1,9 @@
 //! The command line of `sparse-coding`.
 use crate::completions::CompletionsArgs;
-use crate::dictionary::restore_args::{DenoiseArgs, InpaintArgs};
 use crate::help::PREPARE_PATCHES as PREPARE;
 use crate::options::{above_zero, at_least_one, not_negative};
 use crate::patch_rows::{self, InputArgs, PrepareArg, ReconstructArgs, UseArgs};
+use crate::restore::args::{DenoiseArgs, InpaintArgs};
 use crate::self_taught::TaskArgs;
 use crate::session::{FeedArgs, SessionArgs};
 use chandlery::sparse_coding::SparseCodingTrainConfig;
@@ -148,7 +148,6 @@ pub struct Settings {
     pub beta: f64,
     /// Allow only activations of at least 0.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
-    #[serde(default)]
     pub nonnegative: bool,
     /// How activations are found and the basis is learned from them.
     #[command(flatten)]

@@ -1,19 +1,49 @@
 //! The command `train`: a basis from minibatches of rows.
 use super::args::{Settings, TrainArgs};
-use super::{card, draw, streams};
-use crate::curves::{self, Curve, Panel};
-use crate::patch_rows::{Input, Rows, Usual};
+use crate::atoms::draw;
+use crate::patch_rows::{Family, Input, Usual};
 use crate::report::{Outcome, figure, seconds};
-use crate::rows::SplitArg;
-use crate::session::{self, Asked, Ended, Epochs, Kind, Nothing, Run, Trained};
+use crate::rows::{Reads, Rows, SplitArg};
+use crate::run_folder::RunFolder;
+use crate::session::card::scale_of;
+use crate::session::{Asked, Card, Ended, Epochs, Kind, Nothing, Picture, Run, Trained};
 use anyhow::Result;
-use candle::Device;
+use candle::{DType, Device, Module, Tensor};
 use chandlery::dictionary::{Init, distinct_signals};
+use chandlery::pictures::curves::{self, Curve, Panel};
 use chandlery::sparse_coding::{Figures, SparseCoding, SparseCodingConfig, SparseCodingTrainer};
-use chandlery::{MinibatchTrainer, Philox, Preparation, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Trainer};
 use chandlery_datasets::{Split, count};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+
+/// Places in the random sequence of a run's seed: the first basis, and what a trainer draws.
+const START: u64 = 1 << 32;
+pub const TRAINER: u64 = 2 << 32;
+
+const TAGS: [&str; 4] = ["sparse-coding", "lasso", "feature-extraction", "unsupervised"];
+
+impl Family for SparseCoding {
+    type Settings = Settings;
+    const KIND: Kind = Train::KIND;
+    const USUAL: Usual = Usual { side: 12, patches: 20_000, prepare: "zca" };
+
+    fn load(model: &str, device: &Device) -> candle::Result<Self> {
+        Self::from_pretrained(model, device)
+    }
+
+    fn reads(&self) -> Reads {
+        self.config().into()
+    }
+
+    fn width(&self) -> usize {
+        self.config().n_atoms
+    }
+
+    fn back(&self, rows: &Tensor) -> candle::Result<Tensor> {
+        self.reconstruct(rows)
+    }
+}
 
 /// A pass over the rows: a line of `metrics.jsonl`. Activations are those over the basis from before each minibatch.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -37,19 +67,13 @@ pub struct Line {
 /// The command.
 struct Train;
 
-/// Its names.
-pub const KIND: Kind = Kind { command: "sparse-coding train", folder: "sparse-coding" };
-
-/// What is done with patches when nothing is said.
-pub const USUAL: Usual = Usual { side: 12, patches: 20_000, prepare: "zca" };
-
 impl Run for Train {
     type Input = Input;
     type Settings = Settings;
     type Trainer = SparseCodingTrainer;
     type Line = Line;
     type Extra = Nothing;
-    const KIND: Kind = KIND;
+    const KIND: Kind = Kind { command: "sparse-coding train", folder: "sparse-coding" };
 }
 
 /// Rows that first atoms are drawn from, at least: many a row is flat, or like others.
@@ -62,7 +86,7 @@ pub fn first_model(
     seed: u64,
     device: &Device,
 ) -> Result<SparseCoding> {
-    let (philox, all) = (Philox::new(seed, streams::START), split.n_samples());
+    let (philox, all) = (Philox::new(seed, START), split.n_samples());
     let mut n = 16 * config.n_atoms + CANDIDATES;
     loop {
         let some = if n < all { split.hold_out(n, seed)?.1 } else { split.clone() };
@@ -74,17 +98,6 @@ pub fn first_model(
     }
 }
 
-fn config(settings: &Settings, preparation: Preparation, split: &Split) -> Result<SparseCodingConfig> {
-    let n_features = preparation.n_outputs(split.n_features())?;
-    Ok(SparseCodingConfig {
-        nonnegative: settings.nonnegative,
-        tolerance: settings.learn.tolerance,
-        preparation,
-        image: split.image,
-        ..SparseCodingConfig::new(settings.atoms, n_features, settings.beta)
-    })
-}
-
 /// Learns a basis, or resumes that, and leaves a run folder.
 pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let mut asked = Asked::<Train>::new(&args.session, || {
@@ -92,17 +105,24 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         Ok((Input { rows: args.input.clone() }, Settings { epochs, ..args.settings.clone() }))
     })?;
     asked.extend_epochs(args.epochs, |settings| settings.epochs, |settings, all| settings.epochs = all)?;
-    let rows = Rows::open(&asked.input.rows, USUAL, Some(SplitArg::Train), asked.settings.seed)?;
+    let usual = SparseCoding::USUAL;
+    let rows = usual.open(&asked.input.rows, Some(SplitArg::Train), asked.settings.seed)?;
     let mut feed =
         asked.feed(args.feed, &rows.split, ("--batch", asked.settings.learn.batch), asked.settings.seed)?;
-    let of_run = session::Rows::of(&rows.name, &rows.split)?;
     let mut session = asked.open(
-        of_run,
+        rows.of_run()?,
         |settings, device| {
-            let preparation = rows.preparation(settings.prepare.as_ref(), settings.seed)?;
-            let config = config(settings, preparation, &rows.split)?;
+            let preparation = usual.preparation(&rows, settings.prepare.as_ref(), settings.seed)?;
+            let n_features = preparation.n_outputs(rows.split.n_features())?;
+            let config = SparseCodingConfig {
+                nonnegative: settings.nonnegative,
+                tolerance: settings.learn.tolerance,
+                preparation,
+                image: rows.split.image,
+                ..SparseCodingConfig::new(settings.atoms, n_features, settings.beta)
+            };
             let first = first_model(config, &rows.split, settings.seed, device)?;
-            let philox = Philox::new(settings.seed, streams::TRAINER);
+            let philox = Philox::new(settings.seed, TRAINER);
             Ok(SparseCodingTrainer::new(&first, settings.learn.config(), philox)?)
         },
         |_, path, device| Ok(SparseCodingTrainer::load(path, device)?),
@@ -147,16 +167,39 @@ fn words_of(line: &Line, n: usize) -> String {
     )
 }
 
+/// Rows that are enough to tell which atoms do most of the work.
+const SOME: usize = 1024;
+
+/// Draws the atoms, those with the largest energy (sum of squared activations of some rows of `split`) first.
+pub fn draw_basis(model: &SparseCoding, split: &Split, folder: &RunFolder) -> Result<Option<Picture>> {
+    let Some(tile) = model.shape() else { return Ok(None) };
+    let activations = model.forward(&split.take(SOME)?.raw(model.basis().device())?)?;
+    let energy = activations.sqr()?.sum(0)?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+    let file = "basis.png".to_owned();
+    let n = draw::atoms(model.basis(), &energy, tile, &folder.file(&file)?)?;
+    let caption = format!(
+        "the {n} atoms with the largest energy (sum of squared activations), the largest at the top left; mid-grey is 0"
+    );
+    Ok(Some(Picture { file, caption }))
+}
+
 /// The model, its measure, pictures, curves and the model card.
 fn finish(run: &Trained<Train>, rows: &Rows, model: &SparseCoding) -> Result<Outcome> {
-    let (settings, lines) = (&run.info.settings, &run.place.reports);
+    let (settings, lines, config) = (&run.info.settings, &run.place.reports, model.config());
     model.save_pretrained(&run.folder.of_model("")?)?;
-    run.folder.write("curves.svg", learning_curves(lines)?.as_bytes())?;
+    let panel = |title: &str, y_label: &str, y: fn(&Line) -> f64| {
+        let points = lines.iter().map(|line| (line.epoch as f64, y(line)));
+        Panel::new(title, "epoch", y_label, vec![Curve::new(title, points)])
+    };
+    let curves = curves::draw(&[
+        panel("objective", "mean over the rows", |line| line.objective),
+        panel("nonzero activations", "% of all", |line| 100. * line.nonzero_fraction),
+    ])?;
+    run.folder.write("curves.svg", curves.as_bytes())?;
     let mut measure = model.measure();
     rows.each(&run.device, |rows| Ok(measure.add(rows)?))?;
     let figures = measure.figures()?;
-    let picture = draw::basis(model, &rows.split, &run.device, &run.folder)?;
-    let pictures: Vec<_> = picture.into_iter().collect();
+    let pictures: Vec<_> = draw_basis(model, &rows.split, &run.folder)?.into_iter().collect();
     let before = lines.first().map_or(figures.objective, |line| line.objective);
     run.report.line(&format!(
         "objective {} → {}, {:.2} % of the activations nonzero, largest relative gap {:.1e}",
@@ -168,7 +211,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, model: &SparseCoding) -> Result<Out
     let results = json!({
         "data": rows.name,
         "n_rows": run.info.n_rows,
-        "n_features": model.config().n_features,
+        "n_features": config.n_features,
         "n_atoms": settings.atoms,
         "beta": settings.beta,
         "epochs": settings.epochs,
@@ -178,24 +221,34 @@ fn finish(run: &Trained<Train>, rows: &Rows, model: &SparseCoding) -> Result<Out
         "nonzero_fraction": figures.nonzero_fraction,
         "max_relative_gap": figures.max_relative_gap,
     });
-    let card = card::of(model.config(), rows, settings, before, &figures, &pictures)?;
-    run.finish(settings.seed, results, &card)
-}
-
-/// Objective and sparsity by epoch, as SVG.
-fn learning_curves(lines: &[Line]) -> Result<String> {
-    let panel = |title: &str, y_label: &str, y: fn(&Line) -> f64| Panel {
-        title: title.to_owned(),
-        x_label: "epoch".to_owned(),
-        y_label: y_label.to_owned(),
-        log_y: false,
-        curves: vec![Curve {
-            name: title.to_owned(),
-            points: lines.iter().map(|line| (line.epoch as f64, y(line))).collect(),
-        }],
+    let (n, p) = (count(config.n_atoms, "atom"), count(config.n_features, "value"));
+    let epochs = count(settings.epochs, "epoch");
+    let card = Card {
+        tags: &TAGS,
+        title: format!("Basis of {n} for sparse coding of {p}"),
+        learned: format!("Learned in minibatches of `{}`: {}.", rows.name, rows.words()),
+        settings: format!("{epochs} in minibatches of {}, beta {}", settings.learn.batch, settings.beta),
+        results: format!(
+            "| mean over all rows | first epoch | this model |\n|---|---|---|\n\
+             | objective | {} | **{}** |\n\
+             | nonzero activations | | {:.2} % |\n\
+             | largest relative duality gap | | {:.1e} |\n\n\
+             ![objective and sparsity by epoch](curves.svg)",
+            figure(before, 5),
+            figure(figures.objective, 5),
+            100. * figures.nonzero_fraction,
+            figures.max_relative_gap
+        ),
+        pictures: &pictures,
+        rust: format!(
+            "let model = chandlery::sparse_coding::SparseCoding::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
+             let activations = model.forward(&rows)?; // rows: [m, {}], {}",
+            config.n_inputs(),
+            scale_of(&rows.split, &config.preparation)?
+        ),
+        files: "`model.safetensors` holds `basis` `[n_atoms, n_features]`, an atom in each row; `config.json` has the penalty `beta`. \
+                Activations minimise `½‖x − aB‖² + beta Σ|a|` for a prepared row `x`."
+            .to_owned(),
     };
-    curves::draw(&[
-        panel("objective", "mean over the rows", |line| line.objective),
-        panel("nonzero activations", "% of all", |line| 100. * line.nonzero_fraction),
-    ])
+    run.finish(settings.seed, results, &card)
 }

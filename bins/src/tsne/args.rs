@@ -1,5 +1,6 @@
 //! The command line of `tsne`.
-use super::choices::{MethodArg, MetricArg, SplitsArg, StartArg};
+use super::choices::StartArg;
+use crate::choices::{MethodArg, MetricArg, SplitsArg};
 use crate::completions::CompletionsArgs;
 use crate::help::PREPARE;
 use crate::options::{

@@ -1,8 +1,8 @@
 //! The model card of a run.
 use super::args::Settings;
+use super::figures::words_of_list;
 use super::rows::Rows;
-use super::train::words_of_list;
-use crate::dictionary::choices::name_of;
+use crate::choices::name_of;
 use crate::session::{Card, Picture};
 use anyhow::Result;
 use chandlery::tsne::Embedding;

@@ -1,12 +1,10 @@
 //! The command `evaluate`: measures of a layout, made by this or any other program.
 use super::args::{EvaluateArgs, Settings, takes_centre};
-use super::choices::MetricArg;
-use super::measure::{Measures, STAGES};
+use super::figures::{figures_of, measured, words_of_list};
 use super::rows::{Rows, read_layout};
-use super::train::words_of_list;
 use super::{given, streams};
+use crate::choices::MetricArg;
 use crate::options::{DataArgs, located};
-use crate::progress::Stages;
 use crate::report::{Outcome, Report};
 use crate::session::info::data_and_settings;
 use anyhow::{Context, Result};
@@ -29,15 +27,13 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let asked = config(args, &rows, made, settings)?;
     let config = asked.lowered(rows.n());
     let metric = MetricArg(config.metric);
-    let stages = Stages::new(STAGES);
     let read = rows.read(&config.preparation)?;
     let philox = Philox::new(settings.map_or(0, |settings| settings.seed), streams::START);
     // What compares rows in another way has other neighbours.
     let is_as_made = args.metric.is_none() && args.neighbours.is_none() && args.prepare.is_empty();
     let run = of_run.as_ref().filter(|_| is_as_made);
-    let kl = stages.next("divergence", || kl(&read, &layout, &config, philox, run))?;
-    let measures = Measures::new(&stages, &read, rows.labels.as_deref(), &layout, config.metric)?;
-    drop(stages);
+    let kl = || kl(&read, &layout, &config, philox, run);
+    let (kl, measures) = measured(kl, || Ok(read.clone()), rows.labels.as_deref(), &layout, config.metric)?;
     let perplexity = words_of_list(&config.perplexities());
     if config.perplexities() != asked.perplexities() {
         let asked = words_of_list(&asked.perplexities());
@@ -45,7 +41,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
         report.line(&format!("note: perplexity {asked} was lowered to {perplexity} for {rows}"))?;
     }
     report.line(&format!("KL {kl:.4} at perplexity {perplexity} over {}", count(rows.n(), "row")))?;
-    for (name, value) in measures.figures() {
+    for (name, value) in figures_of(&measures) {
         report.line(&format!("{name} {value}"))?;
     }
     report.finish(&json!({

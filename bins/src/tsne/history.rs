@@ -1,13 +1,13 @@
 //! Pictures of the layout on the way, and their animation.
-use crate::pictures::write_png;
 use crate::progress::Progress as Bar;
 use crate::run_folder::RunFolder;
-use crate::scatter::Classes;
-use crate::scatter::animation::write_gif;
-use crate::scatter::discs::{Points, draw};
 use crate::session::Picture;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use candle::{DType, Device, Tensor};
+use chandlery::pictures::scatter::Classes;
+use chandlery::pictures::scatter::animation::write_gif;
+use chandlery::pictures::scatter::discs::{Points, draw};
+use chandlery::pictures::write_png;
 
 /// The name of the animation.
 const ANIMATION: &str = "history.gif";
@@ -34,7 +34,7 @@ impl History {
     pub fn draw(&self, iteration: usize, layout: &Tensor, words: &str) -> Result<()> {
         let positions = values(layout)?;
         let points = Points { positions: &positions, n_dims: layout.dim(1)?, classes: &self.classes };
-        write_png(&draw(&points, words, SIDE)?, &self.folder.file(&Self::name(iteration))?)
+        Ok(write_png(&draw(&points, words, SIDE)?, &self.folder.file(&Self::name(iteration))?)?)
     }
 
     /// Puts the pictures after these iterations together.
@@ -44,9 +44,8 @@ impl History {
         write_gif(&self.folder.file(ANIMATION)?, iterations.len(), |i| {
             bar.advance(1);
             let file = self.folder.join(&Self::name(iterations[i]));
-            let picture =
-                image::open(&file).with_context(|| format!("{}: cannot be read", file.display()))?;
-            Ok(picture.into_rgb8())
+            let unread = |err| candle::Error::Msg(format!("{}: cannot be read: {err}", file.display()));
+            Ok(image::open(&file).map_err(unread)?.into_rgb8())
         })?;
         let last = iterations.last().copied().unwrap_or(0);
         Ok(Picture {

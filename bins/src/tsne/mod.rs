@@ -3,25 +3,23 @@
 //! | module | what |
 //! |---|---|
 //! | [`args`] | the command line |
-//! | [`choices`] | the names of metrics, methods and starts |
+//! | `choices` | the names of starts |
 //! | `rows` | the rows that are laid out |
 //! | `train` | the command `train` |
 //! | `transform`, `evaluate` | the other commands |
-//! | `measure` | how good a layout is |
+//! | `figures` | figures of a layout in words |
 //! | `output` | files and pictures of a layout |
 //! | `history` | pictures on the way |
-//! | [`page`] | the interactive page |
 //! | `card` | the model card |
 pub mod args;
 mod card;
-pub mod choices;
+mod choices;
 mod evaluate;
+mod figures;
 mod given;
 mod history;
-pub(crate) mod measure;
 mod output;
-pub mod page;
-pub(crate) mod rows;
+mod rows;
 mod train;
 mod transform;
 

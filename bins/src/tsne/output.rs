@@ -1,18 +1,18 @@
 //! Files and pictures of a layout.
 use super::args::Settings;
 use super::history::values;
-use super::page::Page;
-use super::page::sprites::Sprites;
-use super::page::values::Values;
 use super::rows::Rows;
 use crate::arrays;
-use crate::pictures::write_png;
 use crate::run_folder::RunFolder;
-use crate::scatter::Classes;
-use crate::scatter::discs::{Points, draw};
 use crate::session::Picture;
 use anyhow::Result;
 use candle::Tensor;
+use chandlery::pictures::page::sprites::Sprites;
+use chandlery::pictures::page::values::Values;
+use chandlery::pictures::page::{LeftOut, Page};
+use chandlery::pictures::scatter::Classes;
+use chandlery::pictures::scatter::discs::{Points, draw};
+use chandlery::pictures::write_png;
 
 /// Width and height of the scatter, in pixels.
 const SIDE: u32 = 1200;
@@ -48,13 +48,21 @@ pub fn write_pictures(
         notes.push("There are too many different labels to colour points by them.".to_owned());
     }
     let sprites = match rows.raw() {
-        Some(raw) => match Sprites::new(raw, rows.image, settings.page_limit << 20)? {
-            Ok(sprites) => Some(sprites),
-            Err(why) => {
-                notes.push(why);
-                None
+        Some(raw) => {
+            match Sprites::new(raw, rows.image, settings.page_limit << 20)? {
+                Ok(sprites) => Some(sprites),
+                Err(why) => {
+                    notes.push(match why {
+                    LeftOut::NoPictures => "Rows are no pictures.".to_owned(),
+                    LeftOut::TooLarge => {
+                        let limit = settings.page_limit;
+                        format!("The rows' pictures are left out: they take more than {limit} MiB (--page-limit).")
+                    }
+                });
+                    None
+                }
             }
-        },
+        }
         // Sparse rows are no pictures.
         None => None,
     };
@@ -65,8 +73,11 @@ pub fn write_pictures(
             let names = rows.column_names.as_deref();
             match Values::new(raw, names, &rows.centre, settings.page_limit << 20)? {
                 Ok(values) => Some(values),
-                Err(why) => {
-                    notes.push(why);
+                Err(_) => {
+                    let limit = settings.page_limit;
+                    notes.push(format!(
+                        "The rows' values are left out: a column takes more than {limit} MiB (--page-limit)."
+                    ));
                     None
                 }
             }

@@ -1,5 +1,5 @@
 //! The rows that are laid out, and layouts that are read from files.
-use super::choices::SplitsArg;
+use crate::choices::SplitsArg;
 use crate::options::DataArgs;
 use crate::session::card::{scale_of, scale_of_rows};
 use crate::session::info::check_finished;

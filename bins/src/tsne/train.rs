@@ -1,17 +1,18 @@
 //! The command `train`: a layout of all rows.
 use super::args::{Settings, TrainArgs};
+use super::figures::{figures_of, measured, percent, words_of_list};
 use super::history::History;
-use super::measure::{Measures, STAGES, percent};
 use super::rows::{Rows, read_layout};
 use super::{card, given, output, streams};
-use crate::curves::{self, Curve, Panel};
-use crate::data::OfRows;
-use crate::progress::{Spinner, Stages};
+use crate::progress::Spinner;
 use crate::report::{Outcome, figure, note, of_data, seconds};
-use crate::scatter::Classes;
-use crate::session::{self, Asked, Kind, Made, Nothing, Picture, Run, Session, Trained};
-use anyhow::{Context, Result, ensure};
+use crate::rows::OfRows;
+use crate::session::{self, Asked, Kind, Made, Nothing, Picture, Run, Session, Trained, check_more};
+use anyhow::{Context, Result};
 use candle::{Device, Tensor};
+use chandlery::evaluation::layout::Measures;
+use chandlery::pictures::curves::{self, Curve, Panel};
+use chandlery::pictures::scatter::Classes;
 use chandlery::tsne::measure::kl_of_affinities;
 use chandlery::tsne::{Embedding, Progress, StageSeconds, TsneConfig, TsneRun};
 use chandlery::{FullBatchTrainer, Philox, Trainer};
@@ -48,9 +49,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         let iterations = args.iterations.unwrap_or(args.settings.iterations);
         Ok((OfRows { data: args.data.clone() }, Settings { iterations, ..args.settings.clone() }))
     })?;
-    if let Some(more) = args.iterations {
-        asked.extend(|settings| settings.iterations = more);
-    }
+    asked.extend_iterations(args.iterations, |settings, all| settings.iterations = all);
     let centre = asked.settings.takes_centre().then(Centre::default);
     let rows = Rows::open(&asked.input.data, asked.settings.split, centre.as_ref(), &asked.device)?;
     let classes = Classes::new(rows.n(), rows.labels.as_deref(), rows.class_names.as_deref());
@@ -65,12 +64,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
                 run = run.with_prepared_rows(&read)?;
             }
             let made = run.iteration().saturating_sub(settings.early_iterations);
-            if let Some(all) = args.iterations {
-                ensure!(
-                    all > made,
-                    "--iterations: must be above the {made} that this run has made after the early ones, got {all}"
-                );
-            }
+            check_more(args.iterations, made, " after the early ones")?;
             run.set_iterations(settings.iterations)?;
             Ok((run, place))
         },
@@ -167,13 +161,13 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneRun) 
     let measuring = Instant::now();
     let (kl, measures) = match settings.skip_measures {
         true => (last.map(|line| line.progress.kl), Measures::default()),
-        false => measured(made, &embedding, rows).map(|(kl, measures)| (Some(kl), measures))?,
+        false => measure(made, &embedding, rows).map(|(kl, measures)| (Some(kl), measures))?,
     };
     let measure_seconds = measuring.elapsed().as_secs_f64();
     let stages = made.seconds();
     let layout_seconds = stages.total();
     let mut figures: Vec<_> = kl.map(|kl| ("KL".to_owned(), format!("{kl:.4}"))).into_iter().collect();
-    figures.extend(measures.figures());
+    figures.extend(figures_of(&measures));
     // All neighbours are the nearest where all rows were searched.
     let recall = made.recall().filter(|&recall| recall < 1.);
     figures.extend(recall.map(|recall| ("nearest rows found".to_owned(), percent(recall))));
@@ -222,15 +216,14 @@ fn embedding_of(made: &TsneRun, rows: &Rows, settings: &Settings) -> Result<Embe
 }
 
 /// The divergence with its sum over all pairs, and the other measures.
-fn measured(made: &TsneRun, embedding: &Embedding, rows: &Rows) -> Result<(f64, Measures)> {
-    let (stages, layout) = (Stages::new(STAGES), embedding.layout());
-    let degrees = embedding.config().degrees_of_freedom;
-    let kl = stages.next("divergence", || kl_of_affinities(made.affinities(), layout, degrees))?;
-    let read = match embedding.prepared_rows()? {
-        Some(read) => read,
-        None => rows.read(&embedding.config().preparation)?,
+fn measure(made: &TsneRun, embedding: &Embedding, rows: &Rows) -> Result<(f64, Measures)> {
+    let (layout, degrees) = (embedding.layout(), embedding.config().degrees_of_freedom);
+    let read = || match embedding.prepared_rows()? {
+        Some(read) => Ok(read),
+        None => rows.read(&embedding.config().preparation),
     };
-    Ok((kl, Measures::new(&stages, &read, rows.labels.as_deref(), layout, embedding.config().metric)?))
+    let kl = || Ok(kl_of_affinities(made.affinities(), layout, degrees)?);
+    measured(kl, read, rows.labels.as_deref(), layout, embedding.config().metric)
 }
 
 /// Curves, scatter, page, and the animation where it was asked for.
@@ -254,26 +247,14 @@ fn draw(
     Ok(pictures)
 }
 
-/// Numbers of at most two decimals with commas between them.
-pub fn words_of_list(numbers: &[f64]) -> String {
-    let words = |x: &f64| ((100. * x).round() / 100.).to_string();
-    numbers.iter().map(words).collect::<Vec<_>>().join(", ")
-}
-
 /// Divergence and span by iteration, as SVG.
 fn learning_curves(lines: &[Line]) -> Result<String> {
-    let panel = |title: &str, log_y: bool, y: fn(&Progress) -> f64| Panel {
-        title: title.to_owned(),
-        x_label: "iteration".to_owned(),
-        y_label: title.to_owned(),
-        log_y,
-        curves: vec![Curve {
-            name: title.to_owned(),
-            points: lines.iter().map(|line| (line.progress.iteration as f64, y(&line.progress))).collect(),
-        }],
+    let panel = |title: &str, y: fn(&Progress) -> f64| {
+        let points = lines.iter().map(|line| (line.progress.iteration as f64, y(&line.progress)));
+        Panel::new(title, "iteration", title, vec![Curve::new(title, points)])
     };
-    curves::draw(&[
-        panel("divergence (KL, nats)", false, |progress| progress.kl),
-        panel("norm of the gradient", true, |progress| progress.gradient_norm),
-    ])
+    Ok(curves::draw(&[
+        panel("divergence (KL, nats)", |progress| progress.kl),
+        panel("norm of the gradient", |progress| progress.gradient_norm).log(),
+    ])?)
 }

@@ -1,12 +1,12 @@
 //! The command `transform`: new rows in a saved layout.
 use super::args::TransformArgs;
+use super::figures::words_of_list;
 use super::rows::{centred, prepared};
-use super::train::words_of_list;
 use crate::arrays::{self, Format};
 use crate::features::report_beside;
 use crate::progress::Spinner;
 use crate::report::{Outcome, named, of_data, seconds};
-use crate::rows::split_of;
+use crate::rows::Rows;
 use crate::session::info::check_finished;
 use anyhow::{Result, ensure};
 use chandlery::tsne::Embedding;
@@ -23,9 +23,7 @@ pub fn transform(args: &TransformArgs) -> Result<Outcome> {
     let mut data = args.data.clone();
     let centre = embedding.config().centre.clone();
     data.read.centre = (!centre.is_empty()).then(|| Centre::new(centre));
-    let dataset = data.open(&args.model.model)?;
-    let name = dataset.name.clone();
-    let split = split_of(dataset, args.split)?;
+    let Rows { name, split, .. } = Rows::for_model(&data, &args.model.model, args.split)?;
     if let Some(want) = embedding.n_inputs()? {
         let got = split.n_features();
         ensure!(want == got, "--data: rows must have {want} values for this layout, got {got}");

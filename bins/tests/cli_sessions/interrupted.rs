@@ -44,9 +44,10 @@ fn wait_until(process: &mut Child, what: &str, holds: impl Fn(&Child) -> bool) {
     }
 }
 
-/// Whether a process has a handler for Ctrl-C.
+/// Whether a process has handlers for all signals; exit codes are 128 above their numbers.
 fn listens(process: &Child) -> bool {
-    mask(&process.id().to_string(), "SigCgt:").is_some_and(|caught| caught & 0b10 != 0)
+    let all = signals().iter().fold(0, |all, (_, code)| all | 1 << (code - 129));
+    mask(&process.id().to_string(), "SigCgt:").is_some_and(|caught| caught & all == all)
 }
 
 /// Sends a signal, and gives the exit code and standard error.

@@ -2,6 +2,7 @@
 use super::{DaeArgs, EPOCH, epoch, serial_epoch, trainer, values};
 use crate::bench::size::Size;
 use crate::bench::stream::synthetic_rows;
+use crate::bench::table::{Column, Table, or_dash};
 use crate::device::describe;
 use crate::report::Report;
 use anyhow::{Context, Result};
@@ -33,17 +34,15 @@ struct Row {
     of_serial_f64: Option<f64>,
 }
 
-impl Row {
-    fn table(&self) -> String {
-        let number = |x: Option<f64>| x.map_or("-".to_owned(), |x| format!("{x:.6}"));
-        let Self { batch, program, dtype, seconds, rmse, of_serial_f64 } = self;
-        format!(
-            "{batch:>6} {program:<28} {dtype:<5} {seconds:>11.4} {:>10} {:>10}",
-            number(*rmse),
-            number(*of_serial_f64)
-        )
-    }
-}
+/// What is printed of a row.
+const COLUMNS: &[Column<Row>] = &[
+    Column("batch", 6, |row| row.batch.to_string()),
+    Column("program", -28, |row| row.program.clone()),
+    Column("type", -5, |row| row.dtype.to_owned()),
+    Column("s an epoch", 11, |row| format!("{:.4}", row.seconds)),
+    Column("RMSE", 10, |row| or_dash(row.rmse, 6)),
+    Column("of f64's", 10, |row| or_dash(row.of_serial_f64, 6)),
+];
 
 /// Prints the table.
 pub(super) fn compare(args: &DaeArgs, device: &Device, report: &Report) -> Result<()> {
@@ -61,11 +60,7 @@ pub(super) fn compare(args: &DaeArgs, device: &Device, report: &Report) -> Resul
     report.line(
         "serial: one thread of this machine, sums of a minibatch in plain loops; PyTorch: an H200, recorded",
     )?;
-    report.line(&format!(
-        "{:>6} {:<28} {:<5} {:>11} {:>10} {:>10}",
-        "batch", "program", "type", "s an epoch", "RMSE", "of f64's"
-    ))?;
-    let mut table = Vec::new();
+    let mut table = Table::new(report, COLUMNS)?;
     for &batch in &args.batch {
         let batch = batch as usize;
         let n = ROWS.min(dataset.train.n_samples()) / batch * batch;
@@ -92,12 +87,9 @@ pub(super) fn compare(args: &DaeArgs, device: &Device, report: &Report) -> Resul
         ];
         let known = PYTORCH_F64.iter().find(|(of, _)| *of == batch && size.units() == (784, 500));
         lines.extend(known.map(|(_, seconds)| line("PyTorch, CUDA graph", "f64", (*seconds, None))));
-        for line in lines {
-            report.line(&line.table())?;
-            table.push(line);
-        }
+        lines.into_iter().try_for_each(|line| table.add(line))?;
     }
-    report.finish(&table)
+    table.finish()
 }
 
 /// Seconds of an epoch of [`EPOCH`] rows and the error of held-out rows, by the serial program.

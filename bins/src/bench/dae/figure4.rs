@@ -3,13 +3,13 @@ use super::{DaeArgs, EPOCH, SERIAL_ROWS, serial, serial_epoch, trainer, values};
 use crate::bench::size::Size;
 use crate::bench::stream::{Stream, synthetic_rows};
 use crate::bench::timing::time;
-use crate::curves::{self, Curve, Panel};
 use crate::device::describe;
-use crate::pictures::write_png;
 use crate::report::Report;
 use anyhow::{Context, Result};
 use candle::{Device, Tensor};
 use chandlery::dae::reference::Serial;
+use chandlery::pictures::curves::{self, Curve, Panel};
+use chandlery::pictures::write_png;
 use chandlery::{Philox, Precision, Trainer};
 use chandlery_datasets::{DataOptions, Feed, FeedConfig, Split};
 use serde::Serialize;
@@ -61,12 +61,11 @@ pub(super) fn draw(args: &DaeArgs, device: &Device, report: &Report) -> Result<(
             of_batch.push(((n as f64).log10(), took));
             ratios.push(((n as f64).log10(), ratio));
         }
-        seconds.push(Curve { name: format!("batch {batch}"), points: of_batch });
-        speed.push(Curve { name: format!("batch {batch}"), points: ratios });
+        seconds.push(Curve::new(format!("batch {batch}"), of_batch));
+        speed.push(Curve::new(format!("batch {batch}"), ratios));
     }
     let sizes = [100., 1000., 10_000., EPOCH as f64];
-    let points = sizes.iter().map(|n: &f64| (n.log10(), n * serial_row)).collect();
-    seconds.push(Curve { name: "serial".to_owned(), points });
+    seconds.push(Curve::new("serial", sizes.map(|n: f64| (n.log10(), n * serial_row))));
 
     let n = LEARNING_ROWS.min(train.n_samples());
     report.line(&format!(
@@ -89,24 +88,18 @@ pub(super) fn draw(args: &DaeArgs, device: &Device, report: &Report) -> Result<(
     let of_batches = |figure: &Figure, serial: bool| {
         let rmse = figure.rmse.iter().find(|(batch, _)| *batch == 0).map_or(f64::NAN, |(_, rmse)| *rmse);
         let parallel = figure.rmse.iter().filter(|(batch, _)| *batch > 0);
-        parallel.map(|(batch, own)| ((*batch as f64).log2(), if serial { rmse } else { *own })).collect()
+        let points = parallel.map(|(batch, own)| ((*batch as f64).log2(), if serial { rmse } else { *own }));
+        points.collect::<Vec<_>>()
     };
     let errors = vec![
-        Curve { name: "parallel".to_owned(), points: of_batches(&figure, false) },
-        Curve { name: "serial, one row at a time".to_owned(), points: of_batches(&figure, true) },
+        Curve::new("parallel", of_batches(&figure, false)),
+        Curve::new("serial, one row at a time", of_batches(&figure, true)),
     ];
-    let panel = |title: &str, x: &str, y: &str, log_y, curves| Panel {
-        title: title.to_owned(),
-        x_label: x.to_owned(),
-        y_label: y.to_owned(),
-        log_y,
-        curves,
-    };
     let panels = [
-        panel("Error against time", "seconds", "RMSE, held out", false, curves_of_learning),
-        panel("An epoch", "log10 of rows", "s", true, seconds),
-        panel("Error by minibatch", "log2 of the minibatch", "RMSE, held out", false, errors),
-        panel("Speed-up", "log10 of rows", "times the serial program", true, speed),
+        Panel::new("Error against time", "seconds", "RMSE, held out", curves_of_learning),
+        Panel::new("An epoch", "log10 of rows", "s", seconds).log(),
+        Panel::new("Error by minibatch", "log2 of the minibatch", "RMSE, held out", errors),
+        Panel::new("Speed-up", "log10 of rows", "times the serial program", speed).log(),
     ];
     std::fs::create_dir_all(&args.figures)?;
     let path = args.figures.join("dae-figure4.png");
@@ -123,7 +116,7 @@ fn line(report: &Report, figure: &mut Figure, batch: usize, learned: &[(f64, f64
     figure.rmse.push((batch, rmse));
     figure.learning.extend(learned.iter().map(|(seconds, rmse)| (batch, *seconds, *rmse)));
     let name = if batch == 0 { name } else { format!("batch {batch}") };
-    Ok(Curve { name, points: learned.to_vec() })
+    Ok(Curve::new(name, learned.to_vec()))
 }
 
 /// Seconds of training and the error of held-out rows after each epoch.

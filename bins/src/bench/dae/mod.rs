@@ -4,10 +4,11 @@ mod accuracy;
 mod figure4;
 mod streams;
 
-use super::CommonArgs;
+use super::common::CommonArgs;
 use super::floor::Gpu;
 use super::size::Size;
 use super::stream::{Stream, synthetic_rows};
+use super::table::{Column, Table, or_dash};
 use super::timing::{Seconds, time};
 use crate::device::describe;
 use crate::report::Report;
@@ -89,24 +90,19 @@ struct Row {
     device: String,
 }
 
-impl Row {
-    fn table(&self) -> String {
-        let pytorch = self.pytorch_seconds.map_or("-".to_owned(), |x| format!("{x:.3}"));
-        format!(
-            "{:<10} {:<5} {:>6} {:>9.4} {:>9.4} {:>9.4} {:>9.2} {:>9.0} {:>9} {:>9.5}",
-            self.size,
-            self.precision,
-            self.batch,
-            self.seconds,
-            self.seconds_min,
-            self.seconds_max,
-            self.step_us,
-            self.serial_seconds / self.seconds,
-            pytorch,
-            self.floor_seconds
-        )
-    }
-}
+/// What is printed of a row.
+const COLUMNS: &[Column<Row>] = &[
+    Column("size", -10, |row| row.size.clone()),
+    Column("type", -5, |row| row.precision.to_owned()),
+    Column("batch", 6, |row| row.batch.to_string()),
+    Column("median s", 9, |row| format!("{:.4}", row.seconds)),
+    Column("min s", 9, |row| format!("{:.4}", row.seconds_min)),
+    Column("max s", 9, |row| format!("{:.4}", row.seconds_max)),
+    Column("step us", 9, |row| format!("{:.2}", row.step_us)),
+    Column("speed-up", 9, |row| format!("{:.0}", row.serial_seconds / row.seconds)),
+    Column("PyTorch s", 9, |row| or_dash(row.pytorch_seconds, 3)),
+    Column("floor s", 9, |row| format!("{:.5}", row.floor_seconds)),
+];
 
 pub(super) fn run(args: &DaeArgs) -> Result<()> {
     let device = args.common.open_device()?;
@@ -128,11 +124,7 @@ pub(super) fn run(args: &DaeArgs) -> Result<()> {
         "speed-up: over the serial program on one thread of this machine (the paper's, at minibatches of 8: 60); PyTorch: CUDA graph on an \
          H200, recorded; floor: of an H200",
     )?;
-    report.line(&format!(
-        "{:<10} {:<5} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
-        "size", "type", "batch", "median s", "min s", "max s", "step us", "speed-up", "PyTorch s", "floor s"
-    ))?;
-    let mut table = Vec::new();
+    let mut table = Table::new(&report, COLUMNS)?;
     for size in &args.size {
         let rows = synthetic_rows(EPOCH, size.units().0)?;
         let serial_seconds = serial(*size, &rows)?;
@@ -142,7 +134,7 @@ pub(super) fn run(args: &DaeArgs) -> Result<()> {
                 let Seconds { median, min, max } = epoch(args, &device, *size, precision, batch, &rows)?;
                 let (v, h) = size.units();
                 let known = PYTORCH.iter().find(|(of, _)| *of == batch && (v, h) == (784, 500));
-                let row = Row {
+                table.add(Row {
                     model: "denoising-autoencoder",
                     size: size.to_string(),
                     precision: precision.name(),
@@ -155,13 +147,11 @@ pub(super) fn run(args: &DaeArgs) -> Result<()> {
                     pytorch_seconds: known.map(|(_, seconds)| *seconds),
                     floor_seconds: 10. * (v * h * EPOCH) as f64 / Gpu::H200.f32_flops,
                     device: describe(&device),
-                };
-                report.line(&row.table())?;
-                table.push(row);
+                })?;
             }
         }
     }
-    report.finish(&table)
+    table.finish()
 }
 
 fn trainer(size: Size, precision: Precision, batch: usize, device: &Device) -> Result<DaeTrainer> {

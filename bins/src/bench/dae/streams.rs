@@ -2,6 +2,7 @@
 use super::{DaeArgs, EPOCH, trainer};
 use crate::bench::size::Size;
 use crate::bench::stream::{Stream, synthetic_rows};
+use crate::bench::table::{Column, Table};
 use crate::bench::timing::{Seconds, time};
 use crate::device::describe;
 use crate::report::Report;
@@ -24,6 +25,15 @@ struct Row {
     copied_first_seconds: f64,
 }
 
+/// What is printed of a row.
+const COLUMNS: &[Column<Row>] = &[
+    Column("size", -10, |row| row.size.clone()),
+    Column("batch", 6, |row| row.batch.to_string()),
+    Column("resident s", 11, |row| format!("{:.4}", row.resident_seconds)),
+    Column("streamed s", 11, |row| format!("{:.4}", row.streamed_seconds)),
+    Column("copied first s", 13, |row| format!("{:.4}", row.copied_first_seconds)),
+];
+
 /// Prints the table.
 pub(super) fn compare(args: &DaeArgs, device: &Device, report: &Report) -> Result<()> {
     report.line(&format!(
@@ -35,11 +45,7 @@ pub(super) fn compare(args: &DaeArgs, device: &Device, report: &Report) -> Resul
         "resident: rows in the device's memory; streamed: a thread gathers a chunk and a stream copies another while steps run; copied first: \
          each chunk is gathered and copied, then trained on",
     )?;
-    report.line(&format!(
-        "{:<10} {:>6} {:>11} {:>11} {:>13}",
-        "size", "batch", "resident s", "streamed s", "copied first s"
-    ))?;
-    let mut table = Vec::new();
+    let mut table = Table::new(report, COLUMNS)?;
     for size in &args.size {
         let rows = synthetic_rows(EPOCH, size.units().0)?;
         for &batch in &args.batch {
@@ -49,21 +55,16 @@ pub(super) fn compare(args: &DaeArgs, device: &Device, report: &Report) -> Resul
                     FeedConfig { chunk_bytes: CHUNK_BYTES, resident_bytes, ..FeedConfig::new(batch, 0) };
                 from_feed(args, device, *size, &rows, config)
             };
-            let row = Row {
+            table.add(Row {
                 size: size.to_string(),
                 batch,
                 resident_seconds: fed(FeedConfig::new(batch, 0).resident_bytes)?.median,
                 streamed_seconds: fed(None)?.median,
                 copied_first_seconds: copied_first(args, device, *size, &rows, batch)?.median,
-            };
-            report.line(&format!(
-                "{:<10} {:>6} {:>11.4} {:>11.4} {:>13.4}",
-                row.size, row.batch, row.resident_seconds, row.streamed_seconds, row.copied_first_seconds
-            ))?;
-            table.push(row);
+            })?;
         }
     }
-    report.finish(&table)
+    table.finish()
 }
 
 fn from_feed(

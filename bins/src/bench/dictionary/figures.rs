@@ -1,14 +1,16 @@
 //! Figures 3 and 5 of Irofti 2016: times of Batch-OMP and of 200 iterations, ours in parallel beside ours on one thread.
 use super::pursuit::{self, Size};
 use super::training::{self, Task};
-use super::{DictionaryArgs, Place, Row, optional};
+use super::{DictionaryArgs, Place, Row};
 use crate::bench::floor::Gpu;
-use crate::curves::{self, Curve, Panel};
-use crate::pictures::write_png;
+use crate::bench::table::{Column, Table, or_dash};
+use crate::bench::timing::Seconds;
 use crate::report::Report;
 use anyhow::Result;
 use candle::Device;
 use chandlery::dictionary::UpdateRule;
+use chandlery::pictures::curves::{self, Curve, Panel};
+use chandlery::pictures::write_png;
 
 /// The iterations of figure 5.
 const ITERATIONS: f64 = 200.;
@@ -17,6 +19,27 @@ const ALONE: u32 = 5;
 
 /// What the floor is called among the curves of a GPU.
 const FLOOR: &str = "floor of an H200";
+
+/// Columns of figure 3.
+const FIGURE3: [Column<Row>; 4] = [
+    Column("on", -26, |row| row.device.clone()),
+    Column("size", -22, |row| row.size().to_string()),
+    Column("median ms", 10, |row| format!("{:.3}", row.ms)),
+    Column("floor ms", 9, |row| or_dash(row.floor_ms, 4)),
+];
+
+/// Columns of figure 5.
+const FIGURE5: [Column<Row>; 6] = [
+    Column("", -8, |row| row.task.trim_start_matches(OF_FIGURE5).to_owned()),
+    Column("on", -26, |row| row.device.clone()),
+    Column("signals", 8, |row| row.n_signals.to_string()),
+    Column("atoms", 6, |row| row.n_atoms.to_string()),
+    Column("s", 10, |row| format!("{:.3}", ITERATIONS * row.ms / 1e3)),
+    Column("floor s", 9, |row| or_dash(row.floor_ms.map(|ms| ITERATIONS * ms / 1e3), 4)),
+];
+
+/// What tasks of figure 5 begin with.
+const OF_FIGURE5: &str = "figure 5, ";
 
 /// Batch-OMP, p 64 and s 8: by signals at n 128, by atoms at m 8192.
 pub fn figure3(args: &DictionaryArgs, device: &Device, report: &Report, rows: &mut Vec<Row>) -> Result<()> {
@@ -28,33 +51,27 @@ pub fn figure3(args: &DictionaryArgs, device: &Device, report: &Report, rows: &m
         ("m 8192, s 8", "atoms n", atoms, |size| size.n),
     ] {
         report.line(&format!("figure 3, Batch-OMP, {title}, p 64; floor: of an H200"))?;
-        report.line(&format!("{:<26} {:<22} {:>10} {:>9}", "on", "size", "median ms", "floor ms"))?;
+        let mut table = Table::new(report, &FIGURE3)?;
         let (mut curves, mut floor) = (Vec::new(), Vec::new());
         for place in Place::ends(device, !args.no_single)? {
             let mut points = Vec::new();
             floor.clear();
             for size in &sizes {
                 let row = pursuit::milliseconds(&place, *size, args.common.repeats)?;
-                report.line(&format!(
-                    "{:<26} {:<22} {:>10.3} {:>9}",
-                    row.device,
-                    size.to_string(),
-                    row.ms,
-                    optional(row.floor_ms)
-                ))?;
                 points.push((x(size) as f64, row.ms));
                 floor.extend(row.floor_ms.map(|ms| (x(size) as f64, ms)));
-                rows.push(Row { task: "figure 3".to_owned(), ..row });
+                table.add(Row { task: "figure 3".to_owned(), ..row })?;
             }
-            curves.push(Curve { name: place.name(), points });
+            curves.push(Curve::new(place.name(), points));
         }
+        rows.extend(table.into_rows());
         if let [single, device] = curves.as_slice() {
             report.line(&format!("up to {:.0} times as fast", speed_up(single, device)))?;
         }
         if !device.is_cpu() {
-            curves.push(Curve { name: FLOOR.to_owned(), points: floor });
+            curves.push(Curve::new(FLOOR, floor));
         }
-        panels.push(panel(&format!("Batch-OMP, {title}"), x_label, "ms", curves));
+        panels.push(Panel::new(format!("Batch-OMP, {title}"), x_label, "ms", curves).log());
     }
     picture(args, report, "figure3.png", &panels)
 }
@@ -74,10 +91,7 @@ pub fn figure5(args: &DictionaryArgs, device: &Device, report: &Report, rows: &m
         report.line(&format!(
             "figure 5, {title}, p 64; seconds for {ITERATIONS} iterations; one thread runs {ALONE} of them, scaled up; floor: of an H200"
         ))?;
-        report.line(&format!(
-            "{:<8} {:<26} {:>8} {:>6} {:>10} {:>9}",
-            "", "on", "signals", "atoms", "s", "floor s"
-        ))?;
+        let mut table = Table::new(report, &FIGURE5)?;
         let mut curves = Vec::new();
         for (name, rule) in rules {
             let mut of_rule = Vec::new();
@@ -89,21 +103,19 @@ pub fn figure5(args: &DictionaryArgs, device: &Device, report: &Report, rows: &m
                     let task = Task { rule, group: if alone { 1 } else { task.n }, ..*task };
                     let iterations = if alone { args.iterations.min(ALONE) } else { args.iterations };
                     let ms = training::milliseconds(&place, &task, iterations)?;
-                    let (seconds, floor) = (ITERATIONS * ms / 1e3, task.floor(&Gpu::H200));
-                    report.line(&format!(
-                        "{name:<8} {:<26} {:>8} {:>6} {seconds:>10.3} {:>9.4}",
-                        place.name(),
-                        task.m,
-                        task.n,
-                        ITERATIONS * floor
-                    ))?;
-                    points.push((x(&task), seconds));
-                    rows.push(row(&place, &name, &task, ms, 1e3 * floor));
+                    points.push((x(&task), ITERATIONS * ms / 1e3));
+                    let size = Size { m: task.m, n: task.n, p: 64, s: task.s };
+                    let ms = Seconds { median: ms, min: ms, max: ms };
+                    table.add(Row {
+                        floor_ms: Some(1e3 * task.floor(&Gpu::H200)),
+                        ..Row::new(&place, format!("{OF_FIGURE5}{name}"), size, ms)
+                    })?;
                 }
-                of_rule.push(Curve { name, points });
+                of_rule.push(Curve::new(name, points));
             }
             curves.push(of_rule);
         }
+        rows.extend(table.into_rows());
         for of_rule in &curves {
             if let [single, device] = of_rule.as_slice() {
                 let factor = speed_up(single, device);
@@ -111,43 +123,14 @@ pub fn figure5(args: &DictionaryArgs, device: &Device, report: &Report, rows: &m
             }
         }
         let curves = curves.concat();
-        panels.push(panel(&format!("200 iterations, {title}"), x_label, "s", curves));
+        panels.push(Panel::new(format!("200 iterations, {title}"), x_label, "s", curves).log());
     }
     picture(args, report, "figure5.png", &panels)
-}
-
-fn row(place: &Place, name: &str, task: &Task, ms: f64, floor_ms: f64) -> Row {
-    Row {
-        model: "dictionary",
-        task: format!("figure 5, {name}"),
-        n_signals: task.m,
-        n_atoms: task.n,
-        n_features: 64,
-        n_nonzero: task.s,
-        device: place.name(),
-        ms,
-        ms_min: ms,
-        ms_max: ms,
-        error: None,
-        error_ols: None,
-        floor_ms: Some(floor_ms),
-        peer_ms: None,
-    }
 }
 
 /// The largest ratio of two curves over the same points.
 fn speed_up(slow: &Curve, fast: &Curve) -> f64 {
     slow.points.iter().zip(&fast.points).map(|(slow, fast)| slow.1 / fast.1).fold(0., f64::max)
-}
-
-fn panel(title: &str, x_label: &str, y_label: &str, curves: Vec<Curve>) -> Panel {
-    Panel {
-        title: title.to_owned(),
-        x_label: x_label.to_owned(),
-        y_label: y_label.to_owned(),
-        log_y: true,
-        curves,
-    }
 }
 
 fn picture(args: &DictionaryArgs, report: &Report, name: &str, panels: &[Panel]) -> Result<()> {

@@ -1,4 +1,5 @@
 //! Updates of atoms and statistics of codes by how the uses of atoms are spread.
+use super::pursuit::Size;
 use super::{DictionaryArgs, Place, Row};
 use crate::bench::timing::time;
 use crate::report::Report;
@@ -15,6 +16,7 @@ const M: usize = 200_000;
 const N: usize = 256;
 const P: usize = 64;
 const S: usize = 10;
+const SIZE: Size = Size { m: M, n: N, p: P, s: S };
 
 /// Codes of random values whose atoms go round; `first` puts atom 0 into each.
 fn codes(first: bool, device: &Device) -> candle::Result<SparseCodes> {
@@ -56,22 +58,7 @@ pub fn run(args: &DictionaryArgs, device: &Device, report: &Report, rows: &mut V
                     .map(|seconds| seconds.times(1e3))?;
                 let task = format!("{task}, {spread}");
                 report.line(&format!("{task:<40} {:<26} {:>10.3} ms", place.name(), ms.median))?;
-                rows.push(Row {
-                    model: "dictionary",
-                    task,
-                    n_signals: M,
-                    n_atoms: N,
-                    n_features: P,
-                    n_nonzero: S,
-                    device: place.name(),
-                    ms: ms.median,
-                    ms_min: ms.min,
-                    ms_max: ms.max,
-                    error: None,
-                    error_ols: None,
-                    floor_ms: None,
-                    peer_ms: None,
-                });
+                rows.push(Row::new(&place, task, SIZE, ms));
             }
         }
     }

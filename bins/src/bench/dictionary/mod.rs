@@ -12,7 +12,8 @@ mod lists;
 mod pursuit;
 mod training;
 
-use super::CommonArgs;
+use super::common::CommonArgs;
+use super::timing::Seconds;
 use crate::device::describe;
 use crate::report::Report;
 use anyhow::{Context, Result, ensure};
@@ -95,6 +96,33 @@ pub struct Row {
     peer_ms: Option<f64>,
 }
 
+impl Row {
+    /// A row without errors, floor and peer.
+    fn new(place: &Place, task: String, size: pursuit::Size, ms: Seconds) -> Self {
+        Self {
+            model: "dictionary",
+            task,
+            n_signals: size.m,
+            n_atoms: size.n,
+            n_features: size.p,
+            n_nonzero: size.s,
+            device: place.name(),
+            ms: ms.median,
+            ms_min: ms.min,
+            ms_max: ms.max,
+            error: None,
+            error_ols: None,
+            floor_ms: None,
+            peer_ms: None,
+        }
+    }
+
+    fn size(&self) -> pursuit::Size {
+        let &Self { n_signals: m, n_atoms: n, n_features: p, n_nonzero: s, .. } = self;
+        pursuit::Size { m, n, p, s }
+    }
+}
+
 /// Runs the requested benchmarks.
 pub(super) fn run(args: &DictionaryArgs) -> Result<()> {
     for (flag, given, needs) in
@@ -170,11 +198,6 @@ impl Place {
             None => work(),
         }
     }
-}
-
-/// A time in ms, or a dash; a floor may be less than a microsecond.
-fn optional(ms: Option<f64>) -> String {
-    ms.map_or("-".to_owned(), |ms| format!("{ms:.4}"))
 }
 
 #[cfg(test)]

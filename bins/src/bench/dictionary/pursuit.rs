@@ -1,6 +1,7 @@
 //! Batch-OMP and OLS at named sizes, all included: correlations, Gram matrix, pursuit and sparse codes.
-use super::{DictionaryArgs, Place, Row, data, optional};
+use super::{DictionaryArgs, Place, Row, data};
 use crate::bench::floor::Gpu;
+use crate::bench::table::{Column, Table, or_dash};
 use crate::bench::timing::time;
 use crate::report::Report;
 use anyhow::{Context, Result, bail, ensure};
@@ -68,13 +69,24 @@ pub fn floor(size: Size, gpu: &Gpu) -> f64 {
 type Op = fn(&Tensor, &Tensor, &Pursuit) -> candle::Result<SparseCodes>;
 const OPS: [(&str, Op); 2] = [("bomp", bomp), ("ols", ols)];
 
+/// Columns of the pursuits.
+const COLUMNS: [Column<Row>; 10] = [
+    Column("size", -22, |row| row.size().to_string()),
+    Column("", -5, |row| row.task.clone()),
+    Column("on", -26, |row| row.device.clone()),
+    Column("median ms", 10, |row| format!("{:.3}", row.ms)),
+    Column("min ms", 10, |row| format!("{:.3}", row.ms_min)),
+    Column("max ms", 10, |row| format!("{:.3}", row.ms_max)),
+    Column("us/signal", 9, |row| format!("{:.3}", 1e3 * row.ms / row.n_signals as f64)),
+    Column("residual", 9, |row| or_dash(row.error, 4)),
+    Column("floor ms", 9, |row| or_dash(row.floor_ms, 4)),
+    Column("peer ms", 9, |row| or_dash(row.peer_ms, 4)),
+];
+
 pub fn run(args: &DictionaryArgs, device: &Device, report: &Report, rows: &mut Vec<Row>) -> Result<()> {
     let peer = args.peer.as_deref().map(run_peer).transpose()?.unwrap_or_default();
     report.line("pursuit of natural patches; floor: of an H200; peer: the script of --peer, run here")?;
-    report.line(&format!(
-        "{:<22} {:<5} {:<26} {:>10} {:>10} {:>10} {:>9} {:>9} {:>9} {:>9}",
-        "size", "", "on", "median ms", "min ms", "max ms", "us/signal", "residual", "floor ms", "peer ms"
-    ))?;
+    let mut table = Table::new(report, &COLUMNS)?;
     for &size in &args.size {
         let data = Data::new(size)?;
         for place in Place::all(device, !args.no_single)? {
@@ -82,24 +94,11 @@ pub fn run(args: &DictionaryArgs, device: &Device, report: &Report, rows: &mut V
                 let row = measure(&place, &data, name, op, args.common.repeats)
                     .with_context(|| format!("{name} {size}"))?;
                 let known = peer.iter().find(|(of, _)| *of == size).map(|&(_, ms)| ms);
-                let row = Row { peer_ms: known.filter(|_| name == "bomp"), ..row };
-                report.line(&format!(
-                    "{:<22} {:<5} {:<26} {:>10.3} {:>10.3} {:>10.3} {:>9.3} {:>9.4} {:>9} {:>9}",
-                    size.to_string(),
-                    row.task,
-                    row.device,
-                    row.ms,
-                    row.ms_min,
-                    row.ms_max,
-                    1e3 * row.ms / size.m as f64,
-                    row.error.unwrap_or(f64::NAN),
-                    optional(row.floor_ms),
-                    optional(row.peer_ms)
-                ))?;
-                rows.push(row);
+                table.add(Row { peer_ms: known.filter(|_| name == "bomp"), ..row })?;
             }
         }
     }
+    rows.extend(table.into_rows());
     Ok(())
 }
 
@@ -120,9 +119,8 @@ impl Data {
 
 /// Times one pursuit in one place; one thread, which takes long and varies little, at most three times.
 fn measure(place: &Place, data: &Data, name: &str, op: Op, repeats: u32) -> Result<Row> {
-    let Size { m, n, p, s } = data.size;
     let (signals, atoms) = (data.signals.to_device(&place.device)?, data.atoms.to_device(&place.device)?);
-    let pursuit = Pursuit::new(s);
+    let pursuit = Pursuit::new(data.size.s);
     let repeats = if place.pool.is_some() { repeats.min(3) } else { repeats };
     let mut codes = None;
     let ms = place
@@ -137,22 +135,8 @@ fn measure(place: &Place, data: &Data, name: &str, op: Op, repeats: u32) -> Resu
     let norm =
         |t: &Tensor| -> Result<f64> { Ok(t.to_dtype(DType::F64)?.sqr()?.sum_all()?.to_scalar::<f64>()?) };
     let error = (norm(&codes.residual(&signals, &atoms)?)? / norm(&signals)?).sqrt();
-    Ok(Row {
-        model: "dictionary",
-        task: name.to_owned(),
-        n_signals: m,
-        n_atoms: n,
-        n_features: p,
-        n_nonzero: s,
-        device: place.name(),
-        ms: ms.median,
-        ms_min: ms.min,
-        ms_max: ms.max,
-        error: Some(error),
-        error_ols: None,
-        floor_ms: Some(1e3 * floor(data.size, &Gpu::H200)),
-        peer_ms: None,
-    })
+    let floor_ms = Some(1e3 * floor(data.size, &Gpu::H200));
+    Ok(Row { error: Some(error), floor_ms, ..Row::new(place, name.to_owned(), data.size, ms) })
 }
 
 /// Times one Batch-OMP in ms, for a figure.

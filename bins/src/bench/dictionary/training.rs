@@ -1,7 +1,8 @@
 //! An iteration of the update rules and a pass of the online method, on the same patches from the same start.
 use super::pursuit::{self, CACHE_BYTES_PER_SECOND, Size};
-use super::{DictionaryArgs, Place, Row, data, optional};
+use super::{DictionaryArgs, Place, Row, data};
 use crate::bench::floor::Gpu;
+use crate::bench::table::{Column, Table, or_dash};
 use crate::bench::timing::{Seconds, time};
 use crate::report::Report;
 use anyhow::Result;
@@ -46,6 +47,18 @@ impl Task {
     }
 }
 
+/// Columns of the rules.
+const COLUMNS: [Column<Row>; 8] = [
+    Column("", -34, |row| row.task.clone()),
+    Column("on", -26, |row| row.device.clone()),
+    Column("median ms", 10, |row| format!("{:.3}", row.ms)),
+    Column("min ms", 10, |row| format!("{:.3}", row.ms_min)),
+    Column("max ms", 10, |row| format!("{:.3}", row.ms_max)),
+    Column("OMP", 9, |row| or_dash(row.error, 4)),
+    Column("OLS", 9, |row| or_dash(row.error_ols, 4)),
+    Column("floor ms", 9, |row| or_dash(row.floor_ms, 4)),
+];
+
 pub fn run(args: &DictionaryArgs, device: &Device, report: &Report, rows: &mut Vec<Row>) -> Result<()> {
     report.line(&format!(
         "training on {M} natural patches in grey levels, n {N}, s {S}: time of an iteration or a pass; RMSE after {PASSES} passes with OMP and OLS codes; \
@@ -57,10 +70,7 @@ pub fn run(args: &DictionaryArgs, device: &Device, report: &Report, rows: &mut V
         report.line(&format!("signals.npy and start.npy in {}", folder.display()))?;
     }
     let [omp, ols] = errors(&signals, &atoms)?;
-    report.line(&format!(
-        "{:<34} {:<26} {:>10} {:>10} {:>10} {:>9} {:>9} {:>9}",
-        "", "on", "median ms", "min ms", "max ms", "OMP", "OLS", "floor ms"
-    ))?;
+    let mut table = Table::new(report, &COLUMNS)?;
     report.line(&format!("{:<34} {:<59} {omp:>9.4} {ols:>9.4}", "first dictionary", ""))?;
     for place in Place::all(device, !args.no_single)? {
         let (signals, atoms) = (signals.to_device(&place.device)?, atoms.to_device(&place.device)?);
@@ -78,33 +88,15 @@ pub fn run(args: &DictionaryArgs, device: &Device, report: &Report, rows: &mut V
             })?;
             let [omp, ols] = errors(&signals, &learned)?;
             let floor = rule.map(|rule| Task { m: M, n: N, s: S, rule, group: N }.floor(&Gpu::H200));
-            let floor_ms = floor.map(|seconds| 1e3 * seconds);
-            report.line(&format!(
-                "{name:<34} {:<26} {:>10.3} {:>10.3} {:>10.3} {omp:>9.4} {ols:>9.4} {:>9}",
-                place.name(),
-                ms.median,
-                ms.min,
-                ms.max,
-                optional(floor_ms)
-            ))?;
-            rows.push(Row {
-                model: "dictionary",
-                task: name.to_owned(),
-                n_signals: M,
-                n_atoms: N,
-                n_features: SIDE * SIDE,
-                n_nonzero: S,
-                device: place.name(),
-                ms: ms.median,
-                ms_min: ms.min,
-                ms_max: ms.max,
+            table.add(Row {
                 error: Some(omp),
                 error_ols: Some(ols),
-                floor_ms,
-                peer_ms: None,
-            });
+                floor_ms: floor.map(|seconds| 1e3 * seconds),
+                ..Row::new(&place, name.to_owned(), Size { m: M, n: N, p: SIDE * SIDE, s: S }, ms)
+            })?;
         }
     }
+    rows.extend(table.into_rows());
     Ok(())
 }
 

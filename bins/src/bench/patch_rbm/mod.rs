@@ -1,12 +1,13 @@
 //! Contrastive divergence in layers of overlapping patches: table 3 of Raina, Madhavan and Ng 2009, and their network of four layers.
 mod streams;
 
-use super::CommonArgs;
-use super::contrastive::{CdArgs, optional, share};
+use super::common::CommonArgs;
+use super::contrastive::CdArgs;
 use super::floor::{Gpu, RbmFloor};
+use super::table::{Column, Table, or_dash, share};
 use super::timing::Seconds;
-use crate::dbn::layer_arg::{LayerArg, stacked};
 use crate::device::describe;
+use crate::layer_arg::{LayerArg, stacked};
 use crate::options::image_shape;
 use crate::precision::RbmPrecision;
 use crate::report::{Outcome, Report};
@@ -75,7 +76,7 @@ const KNOWN: [Known; 2] =
     [Known { side: 144, cpu: 32236., gpu: 3415. }, Known { side: 192, cpu: 65235., gpu: 6435. }];
 
 /// One line of the table.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 struct Row {
     model: &'static str,
     /// Height, width and channels of an image.
@@ -105,43 +106,23 @@ struct Row {
     device: String,
 }
 
+/// What is printed of a row.
+const COLUMNS: &[Column<Row>] = &[
+    Column("image", -11, |row| row.image.clone()),
+    Column("layer", -16, |row| row.name.clone()),
+    Column("type", -5, |row| row.precision.to_owned()),
+    Column("median s", 9, |row| format!("{:.3}", row.seconds)),
+    Column("min s", 8, |row| format!("{:.3}", row.seconds_min)),
+    Column("max s", 8, |row| format!("{:.3}", row.seconds_max)),
+    Column("step us", 9, |row| format!("{:.1}", row.step_us)),
+    Column("paper CPU s", 11, |row| or_dash(row.paper_cpu_seconds, 3)),
+    Column("paper GPU s", 11, |row| or_dash(row.paper_seconds, 3)),
+    Column("arithmetic", 10, |row| or_dash(row.floor_arithmetic_seconds, 3)),
+    Column("traffic", 9, |row| or_dash(row.floor_traffic_seconds, 3)),
+    Column("reached", 7, |row| share(row.floor_seconds, row.seconds)),
+];
+
 impl Row {
-    fn header() -> String {
-        format!(
-            "{:<11} {:<16} {:<5} {:>9} {:>8} {:>8} {:>9} {:>11} {:>11} {:>10} {:>9} {:>7}",
-            "image",
-            "layer",
-            "type",
-            "median s",
-            "min s",
-            "max s",
-            "step us",
-            "paper CPU s",
-            "paper GPU s",
-            "arithmetic",
-            "traffic",
-            "reached"
-        )
-    }
-
-    fn table(&self) -> String {
-        format!(
-            "{:<11} {:<16} {:<5} {:>9.3} {:>8.3} {:>8.3} {:>9.1} {:>11} {:>11} {:>10} {:>9} {:>7}",
-            self.image,
-            self.name,
-            self.precision,
-            self.seconds,
-            self.seconds_min,
-            self.seconds_max,
-            self.step_us,
-            optional(self.paper_cpu_seconds),
-            optional(self.paper_seconds),
-            optional(self.floor_arithmetic_seconds),
-            optional(self.floor_traffic_seconds),
-            share(self.floor_seconds, self.seconds)
-        )
-    }
-
     /// The layers of a network, which are trained one after another; none where there is one layer.
     fn sum(rows: &[Self]) -> Option<Self> {
         let [first, _, ..] = rows else { return None };
@@ -208,8 +189,7 @@ pub(super) fn run(args: &PatchRbmArgs) -> Result<Outcome> {
         "seconds for 1 million examples, which go up through the layers below in each step; arithmetic, traffic of weights: least seconds of an \
          H200; reached: share of the larger",
     )?;
-    report.line(&Row::header())?;
-    let mut table = Vec::new();
+    let mut table = Table::new(&report, COLUMNS)?;
     for network in &networks {
         let Network { image, layers, configs } = network;
         let rows = args.cd.rows(image.n_features())?;
@@ -221,16 +201,13 @@ pub(super) fn run(args: &PatchRbmArgs) -> Result<Outcome> {
                     .and_then(|mut trainer| args.cd.time(&mut trainer, &rows, &device, &args.common))
                     .with_context(|| format!("{image} {name} {}", precision.name()))?;
                 let row = row(args, *image, (*name, layer), configs, precision, seconds, &device);
-                report.line(&row.table())?;
-                of_network.push(row);
+                of_network.push(row.clone());
+                table.add(row)?;
             }
-            let sum = Row::sum(&of_network);
-            sum.iter().try_for_each(|sum| report.line(&sum.table()))?;
-            table.extend(of_network);
-            table.extend(sum);
+            Row::sum(&of_network).into_iter().try_for_each(|sum| table.add(sum))?;
         }
     }
-    report.finish(&table)?;
+    table.finish()?;
     Ok(Outcome::Done)
 }
 

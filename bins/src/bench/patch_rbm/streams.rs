@@ -3,9 +3,10 @@ use super::{Network, PatchRbmArgs, trainer};
 use crate::bench::contrastive::MIN_STEPS;
 use crate::bench::file_rows::FileRows;
 use crate::bench::memory::{Memory, Watch};
+use crate::bench::table::{Column, Table, or_dash};
 use crate::bench::timing::Seconds;
-use crate::dbn::layer_arg::LayerArg;
 use crate::device::describe;
+use crate::layer_arg::LayerArg;
 use crate::options::bytes;
 use crate::precision::RbmPrecision;
 use crate::report::{Outcome, Report, figure};
@@ -112,48 +113,23 @@ struct Row {
     device: String,
 }
 
-impl Row {
-    fn header() -> String {
-        format!(
-            "{:<11} {:<16} {:<5} {:<8} {:>9} {:>8} {:>8} {:>8} {:>9} {:>8} {:>8} {:>9} {:>8} {:>8}",
-            "image",
-            "layer",
-            "type",
-            "rows",
-            "median s",
-            "min s",
-            "max s",
-            "cost",
-            "rows/s",
-            "GB/s",
-            "peak",
-            "anonymous",
-            "mapped",
-            "shared"
-        )
-    }
-
-    fn table(&self) -> String {
-        let mib = |bytes: Option<usize>| bytes.map_or("-".to_owned(), |n| format!("{:.0}", mib(n)));
-        format!(
-            "{:<11} {:<16} {:<5} {:<8} {:>9.3} {:>8.3} {:>8.3} {:>8} {:>9.0} {:>8} {:>8} {:>9} {:>8} {:>8}",
-            self.image,
-            self.name,
-            self.precision,
-            self.source.name(),
-            self.seconds,
-            self.seconds_min,
-            self.seconds_max,
-            self.cost_percent.map_or("-".to_owned(), |cost| format!("{cost:.1} %")),
-            self.rows_per_second,
-            figure(self.bytes_per_second / 1e9, 2),
-            mib(self.memory.peak_bytes),
-            mib(self.memory.anonymous_bytes),
-            mib(self.memory.mapped_bytes),
-            mib(self.memory.shared_bytes)
-        )
-    }
-}
+/// What is printed of a row.
+const COLUMNS: &[Column<Row>] = &[
+    Column("image", -11, |row| row.image.clone()),
+    Column("layer", -16, |row| row.name.clone()),
+    Column("type", -5, |row| row.precision.to_owned()),
+    Column("rows", -8, |row| row.source.name().to_owned()),
+    Column("median s", 9, |row| format!("{:.3}", row.seconds)),
+    Column("min s", 8, |row| format!("{:.3}", row.seconds_min)),
+    Column("max s", 8, |row| format!("{:.3}", row.seconds_max)),
+    Column("cost", 8, |row| row.cost_percent.map_or("-".to_owned(), |cost| format!("{cost:.1} %"))),
+    Column("rows/s", 9, |row| format!("{:.0}", row.rows_per_second)),
+    Column("GB/s", 8, |row| figure(row.bytes_per_second / 1e9, 2)),
+    Column("peak", 8, |row| or_dash(row.memory.peak_bytes.map(mib), 0)),
+    Column("anonymous", 9, |row| or_dash(row.memory.anonymous_bytes.map(mib), 0)),
+    Column("mapped", 8, |row| or_dash(row.memory.mapped_bytes.map(mib), 0)),
+    Column("shared", 8, |row| or_dash(row.memory.shared_bytes.map(mib), 0)),
+];
 
 fn mib(bytes: usize) -> f64 {
     bytes as f64 / f64::from(1 << 20)
@@ -189,8 +165,7 @@ pub(super) fn compare(args: &PatchRbmArgs, networks: &[Network]) -> Result<Outco
         "MiB of the process: peak: greatest resident set of these runs, with the pages of the file that the system leaves mapped; after a run: \
          anonymous: what the program itself holds, mapped: pages of files, shared: with drivers and others",
     )?;
-    report.line(&Row::header())?;
-    let mut table = Vec::new();
+    let mut table = Table::new(&report, COLUMNS)?;
     for network in networks {
         let image = network.image;
         let file = FileRows::write(&folder, (streams.n_rows(image, batch)?, image.n_features()))?;
@@ -206,13 +181,12 @@ pub(super) fn compare(args: &PatchRbmArgs, networks: &[Network]) -> Result<Outco
                     let cost = |resident: f64| 100. * (row.seconds / resident - 1.);
                     let row = Row { cost_percent: resident.map(cost), ..row };
                     resident = resident.or(Some(row.seconds));
-                    report.line(&row.table())?;
-                    table.push(row);
+                    table.add(row)?;
                 }
             }
         }
     }
-    report.finish(&table)?;
+    table.finish()?;
     Ok(Outcome::Done)
 }
 

@@ -1,11 +1,10 @@
 //! The model card of a network with labels.
 use super::UpDownSettings;
 use super::measure::Evaluation;
-use crate::data::Data;
-use crate::data::OfModel;
-use crate::dbn::sizes;
+use crate::rows::{Data, OfModel};
 use crate::session::card::scale_of;
 use crate::session::{Card, Picture};
+use crate::sizes;
 use anyhow::Result;
 use chandlery::labelled::LabelledDbnConfig;
 use chandlery_datasets::count;

@@ -1,16 +1,15 @@
 //! Uses of a network with labels: classification by free energy, and samples of its classes.
-use crate::data::MeasuredOn;
-use crate::dbn::draw::drawable;
 use crate::dbn::streams;
-use crate::pictures::{Shades, mosaic, tile_zoom, write_png};
 use crate::progress::Spinner;
-use crate::rows;
+use crate::reconstructions::drawable;
+use crate::rows::{self, MeasuredOn};
 use crate::run_folder::RunFolder;
 use crate::session::Picture;
 use anyhow::{Context, Result};
 use candle::Tensor;
 use chandlery::Philox;
 use chandlery::labelled::LabelledDbn;
+use chandlery::pictures::{Shades, mosaic, tile_zoom, write_png};
 use chandlery_datasets::Split;
 use serde::Serialize;
 

@@ -14,11 +14,10 @@ mod plan;
 pub use args::{UpDownArgs, UpDownSettings};
 pub use measure::Evaluation;
 
-use super::sizes;
-use crate::data::{Data, OfModel};
 use crate::report::{Outcome, seconds};
-use crate::rows;
+use crate::rows::{self, Data, OfModel};
 use crate::session::{Asked, Ended, Epochs, Kind, Run, RunInfo, Session};
+use crate::sizes;
 use anyhow::{Context, Result};
 use candle::Tensor;
 use chandlery::labelled::{LabelledDbn, UpDownMetrics, UpDownTrainer};

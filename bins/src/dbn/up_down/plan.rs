@@ -1,7 +1,7 @@
 //! From the settings to the trainer: the network, and how it is trained in each stage.
 use super::args::UpDownSettings;
-use crate::data::Data;
 use crate::dbn::{saved, streams};
+use crate::rows::Data;
 use anyhow::{Context, Result, anyhow, ensure};
 use candle::Device;
 use chandlery::Philox;

@@ -1,0 +1,137 @@
+//! What a family says of itself, and the commands `encode` and `reconstruct` of all of them.
+use super::{EncodeArgs, ReconstructArgs, UseArgs, Usual};
+use crate::features::{Encoding, report_beside};
+use crate::report::{Outcome, Report};
+use crate::rows::{Reads, Rows};
+use crate::run_folder::{RunFolder, check_writable};
+use crate::session::info::check_finished;
+use crate::session::{Kind, Picture};
+use anyhow::{Context, Result};
+use candle::{DType, Device, Module, Tensor};
+use chandlery::pictures::{Shades, can_draw, mosaic, originals_over_reconstructions, tile_zoom, write_png};
+use chandlery_datasets::{ImageShape, count};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+/// A family of models that read patches of images or rows; as a module a model makes features of raw rows.
+pub trait Family: Module + Sized {
+    /// The settings of its runs.
+    type Settings: DeserializeOwned;
+    /// The names of its training command.
+    const KIND: Kind;
+    /// What its program does when it is not told.
+    const USUAL: Usual;
+
+    /// Loads a model from a folder or the hub.
+    fn load(model: &str, device: &Device) -> candle::Result<Self>;
+
+    /// What it says of the rows that it is for.
+    fn reads(&self) -> Reads;
+
+    /// How many features it makes of a row.
+    fn width(&self) -> usize;
+
+    /// What comes back of raw rows, as the model reads them.
+    fn back(&self, rows: &Tensor) -> candle::Result<Tensor>;
+
+    /// The shape of what the model reads, where it is an image that can be drawn.
+    fn shape(&self) -> Option<ImageShape> {
+        let Reads { image, n_inputs, preparation, .. } = self.reads();
+        let n_read = preparation.n_outputs(n_inputs).ok();
+        image.filter(|shape| can_draw(shape) && Some(shape.n_features()) == n_read)
+    }
+}
+
+/// The device, the model and the rows that a command is asked for.
+///
+/// # Errors
+/// When one of them cannot be opened, or they do not fit.
+pub fn open<M: Family>(args: &UseArgs) -> Result<(Device, M, Rows)> {
+    let device = args.common.open_device()?;
+    check_finished(&args.model.model)?;
+    let model = M::load(&args.model.model, &device)?;
+    let rows = M::USUAL.open_to_use::<M::Settings>(args, &M::KIND, &model.reads())?;
+    Ok((device, model, rows))
+}
+
+/// Writes the features that a model, after `change`, makes of every row.
+///
+/// # Errors
+/// As [`open`], when a row is not what the model reads, or the disk refuses.
+pub fn encode<M: Family>(args: &EncodeArgs, change: impl FnOnce(M) -> Result<M>) -> Result<Outcome> {
+    let report = report_beside(args.of.common.json, &args.out)?;
+    let (device, model, rows) = open(&args.of)?;
+    let model = change(model)?;
+    let encoding = Encoding {
+        out: &args.out,
+        rows: &rows,
+        reads: model.reads(),
+        layers: (1..=1, 1),
+        width: model.width(),
+    };
+    encoding.write(&report, &device, |rows| model.forward(rows))
+}
+
+/// Prints the squared error of reconstructed rows, and draws the first ones.
+///
+/// # Errors
+/// As [`open`], when a row is not finite, or the disk refuses.
+pub fn reconstruct<M: Family>(args: &ReconstructArgs) -> Result<Outcome> {
+    let report = Report::new(args.of.common.json);
+    check_writable(&args.out).context("--out")?;
+    let (device, model, rows) = open::<M>(&args.of)?;
+    let preparation = model.reads().preparation;
+    let mut squares = 0.;
+    rows.each(&device, |rows| {
+        let apart = (model.back(rows)? - preparation.apply(rows)?)?.to_dtype(DType::F64)?;
+        squares += apart.sqr()?.sum_all()?.to_scalar::<f64>()?;
+        Ok(())
+    })?;
+    let n = rows.split.n_samples();
+    let error = squares / n as f64;
+    let per_input = error / preparation.n_outputs(rows.split.n_features())? as f64;
+    report.line(&format!(
+        "mean squared error of {} of {}: {error:.6} summed over the inputs, {per_input:.8} per input",
+        count(n, "row"),
+        rows.name
+    ))?;
+    let shape = model.shape();
+    if let Some(shape) = shape {
+        let raw = rows.split.take(args.n)?.raw(&device)?;
+        let (originals, back) = (preparation.apply(&raw)?, model.back(&raw)?);
+        let shades = if preparation.is_default() { Shades::Unit } else { Shades::MinMax };
+        let picture = originals_over_reconstructions(&originals, &back, shape, 10, shades, tile_zoom(shape))?;
+        write_png(&picture, &args.out)?;
+        report.line(&format!("{}", args.out.display()))?;
+    }
+    report.finish(&json!({
+        "out": shape.map(|_| &args.out),
+        "data": rows.name,
+        "n_samples": n,
+        "squared_error": error,
+        "squared_error_per_input": per_input,
+    }))?;
+    Ok(Outcome::Done)
+}
+
+/// Filters beyond these are left out: the picture stays one that can be looked at.
+const MOST: usize = 400;
+
+/// Draws filters, `[n, n_features]`, into a run folder, where they are images; `caption` is told how many.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn write_filters(
+    filters: &Tensor,
+    shape: Option<ImageShape>,
+    folder: &RunFolder,
+    caption: impl FnOnce(usize) -> String,
+) -> Result<Option<Picture>> {
+    let Some(shape) = shape else { return Ok(None) };
+    let n = filters.dim(0)?.min(MOST);
+    let columns = (n as f64).sqrt().ceil() as usize;
+    let picture = mosaic(&filters.narrow(0, 0, n)?, shape, columns, Shades::Symmetric, tile_zoom(shape))?;
+    let file = "filters.png".to_owned();
+    write_png(&picture, &folder.file(&file)?)?;
+    Ok(Some(Picture { file, caption: caption(n) }))
+}

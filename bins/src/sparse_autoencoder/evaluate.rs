@@ -1,0 +1,54 @@
+//! The command `evaluate`: the terms of the cost over rows, and how active features are.
+use super::args::EvaluateArgs;
+use crate::patch_rows::open;
+use crate::report::{Outcome, Report};
+use anyhow::Result;
+use candle::{DType, Device, Module, Tensor};
+use chandlery::sparse_autoencoder::{Cost, SparseAutoencoder};
+use serde_json::json;
+
+/// A feature that is less active than this, on average, counts as dead.
+const DEAD: f64 = 1e-3;
+
+/// Prints both.
+pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
+    let report = Report::new(args.of.common.json);
+    let (device, model, rows) = open::<SparseAutoencoder>(&args.of)?;
+    let fit = args.cost.fit(1);
+    let dtype = if fit.double { DType::F64 } else { DType::F32 };
+    let home = if fit.chunk.is_some() { Device::Cpu } else { device.clone() };
+    let raw = rows.split.raw(&home)?;
+    let cost = Cost::new(model.config().clone(), fit.cost, &raw, fit.chunk, dtype, &device)?;
+    let parts = cost.parts(&model.flat()?.to_dtype(dtype)?)?;
+    let mut sums = Tensor::zeros(model.config().n_hidden, DType::F64, &device)?;
+    rows.each(&device, |rows| {
+        sums = (&sums + model.forward(rows)?.to_dtype(DType::F64)?.sum(0)?)?;
+        Ok(())
+    })?;
+    let activity = (sums / rows.split.n_samples() as f64)?.to_vec1::<f64>()?;
+    let mean = activity.iter().sum::<f64>() / activity.len() as f64;
+    let dead = activity.iter().filter(|&&a| a < DEAD).count();
+    report.line(&format!(
+        "cost {:.6} over {} of {}: half the squared error {:.6}, decay {:.6}, divergence {:.6}; mean activation {mean:.4}, {dead} of {} \
+         features below {DEAD}",
+        parts.cost,
+        rows.words(),
+        rows.name,
+        parts.squared_error,
+        parts.decay,
+        parts.divergence,
+        activity.len()
+    ))?;
+    report.finish(&json!({
+        "model": args.of.model.model,
+        "data": rows.name,
+        "n_samples": rows.split.n_samples(),
+        "squared_error": parts.squared_error,
+        "decay": parts.decay,
+        "divergence": parts.divergence,
+        "mean_activation": mean,
+        "dead_features": dead,
+        "cost": parts.cost,
+    }))?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,58 @@
+//! How well a layout keeps what is near: the usual measures beside its divergence.
+use crate::tsne::Metric;
+use crate::tsne::measure::{knn_label_accuracy, knn_recall, trustworthiness};
+use candle::{Result, Tensor};
+use serde::Serialize;
+
+/// Points whose ranks trustworthiness looks at.
+pub const TRUST_NEIGHBOURS: usize = 12;
+/// Points that vote for a label, and rows whose recall is taken.
+pub const NEIGHBOURS: usize = 10;
+/// Rows that trustworthiness is taken over, evenly spaced, where there are more.
+pub const SAMPLE: usize = 10_000;
+
+/// Measures of a layout beside its divergence; none where there are too few rows, or no labels.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Measures {
+    /// Over the 12 nearest points of up to 10,000 rows; at most 1.
+    pub trustworthiness: Option<f64>,
+    /// Share of the 10 nearest rows that are among the 10 nearest points.
+    pub knn_recall: Option<f64>,
+    /// Share of points whose label is that of most of their 10 nearest points.
+    pub knn_label_accuracy: Option<f64>,
+}
+
+impl Measures {
+    /// Those of a layout, f32 `[n, n_dims]`, of prepared rows, f32 `[n, n_features]`, which are compared by `metric`; `labels` are `[n]`. `next`
+    /// is told what is measured before each.
+    ///
+    /// Cost: `n²` distances of rows, and of points.
+    ///
+    /// # Errors
+    /// When shapes or devices do not fit.
+    pub fn of(
+        rows: &Tensor,
+        labels: Option<&[u32]>,
+        layout: &Tensor,
+        metric: Metric,
+        next: &mut dyn FnMut(&str),
+    ) -> Result<Self> {
+        let n = rows.dim(0)?;
+        let mut measures = Self::default();
+        next("trustworthiness");
+        if 2 * TRUST_NEIGHBOURS < n {
+            let measure = trustworthiness(rows, layout, TRUST_NEIGHBOURS, SAMPLE, metric)?;
+            measures.trustworthiness = Some(measure);
+        }
+        next("nearest rows kept");
+        if NEIGHBOURS < n {
+            measures.knn_recall = Some(knn_recall(rows, layout, NEIGHBOURS, metric)?);
+        }
+        next("labels by nearest points");
+        if let Some(labels) = labels.filter(|_| NEIGHBOURS < n) {
+            let labels = Tensor::new(labels, layout.device())?;
+            measures.knn_label_accuracy = Some(knn_label_accuracy(layout, &labels, NEIGHBOURS)?);
+        }
+        Ok(measures)
+    }
+}

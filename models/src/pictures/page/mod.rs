@@ -1,0 +1,222 @@
+//! A layout as one interactive HTML page, which loads nothing from the network.
+//!
+//! | part | what |
+//! |---|---|
+//! | `page.html`, `page.css`, `page.js` | the page without its data |
+//! | [`sprites`] | pictures of rows, for the one that the pointer is on |
+//! | [`values`] | numbers of rows that are no pictures, for the same |
+//! | [`Page::html`] | the page with its data: points in 16 bits for each coordinate, classes in 32, pictures as PNG |
+pub mod sprites;
+pub mod values;
+
+use crate::pictures::scatter::colour;
+use crate::pictures::scatter::discs::Points;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use candle::{Error, Result};
+use plotters::prelude::RGBColor;
+use serde::Serialize;
+use sprites::Sprites;
+use values::Values;
+
+/// Why the pictures of rows, or their values, are not on a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeftOut {
+    /// The rows are no pictures that can be drawn.
+    NoPictures,
+    /// They take more bytes than they may.
+    TooLarge,
+}
+
+/// What a page shows.
+pub struct Page<'a> {
+    /// Stands above the plot.
+    pub title: &'a str,
+    /// The layout.
+    pub points: Points<'a>,
+    /// Names and values that stand below the title.
+    pub figures: &'a [(String, String)],
+    /// Pictures of the rows, where there are any.
+    pub sprites: Option<&'a Sprites>,
+    /// Their values, where there are none.
+    pub values: Option<&'a Values>,
+    /// Sentences that stand beside the plot.
+    pub notes: &'a [String],
+}
+
+/// What the script reads.
+#[derive(Serialize)]
+struct Data<'a> {
+    n: usize,
+    n_dims: usize,
+    /// The least value of each coordinate, and how far the largest is from it.
+    low: Vec<f32>,
+    extent: Vec<f32>,
+    /// u16 `[n, n_dims]`, little-endian, in base64: 0 stands for `low`, 65535 for `low + extent`.
+    points: String,
+    /// u32 `[n]`, little-endian, in base64.
+    class_of: String,
+    classes: Vec<Class<'a>>,
+    labelled: bool,
+    figures: &'a [(String, String)],
+    sprites: Option<&'a Sprites>,
+    values: Option<&'a Values>,
+    notes: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Class<'a> {
+    name: &'a str,
+    colour: [u8; 3],
+    count: usize,
+}
+
+impl Page<'_> {
+    /// The page.
+    ///
+    /// # Errors
+    /// When there are no points, or one is not finite.
+    pub fn html(&self) -> Result<String> {
+        let Points { positions, n_dims, classes } = self.points;
+        ensure!(
+            !positions.is_empty() && positions.iter().all(|x| x.is_finite()),
+            "page: there must be at least 1 point, and all must be finite"
+        );
+        let (low, extent) = bounds(positions, n_dims);
+        let of_class = classes.names.iter().zip(classes.counts()).enumerate();
+        let data = Data {
+            n: classes.of.len(),
+            n_dims,
+            points: quantised(positions, &low, &extent),
+            low,
+            extent,
+            class_of: STANDARD.encode(classes.of.iter().flat_map(|k| k.to_le_bytes()).collect::<Vec<_>>()),
+            classes: of_class
+                .map(|(k, (name, count))| {
+                    let RGBColor(r, g, b) = colour(k);
+                    Class { name, colour: [r, g, b], count }
+                })
+                .collect(),
+            labelled: classes.labelled,
+            figures: self.figures,
+            sprites: self.sprites,
+            values: self.values,
+            notes: self.notes,
+        };
+        // A label `</script>` must not end the data.
+        let data = serde_json::to_string(&data).map_err(Error::wrap)?.replace('<', "\\u003c");
+        Ok(filled(
+            include_str!("page.html"),
+            &[
+                ("title", &escaped(self.title)),
+                ("style", include_str!("page.css")),
+                ("data", &data),
+                ("script", include_str!("page.js")),
+            ],
+        ))
+    }
+}
+
+/// The least value of each coordinate, and how far the largest is from it.
+fn bounds(positions: &[f32], n_dims: usize) -> (Vec<f32>, Vec<f32>) {
+    let (mut low, mut high) = (vec![f32::INFINITY; n_dims], vec![f32::NEG_INFINITY; n_dims]);
+    for (at, &x) in positions.iter().enumerate() {
+        let axis = at % n_dims;
+        (low[axis], high[axis]) = (low[axis].min(x), high[axis].max(x));
+    }
+    let extent = low.iter().zip(&high).map(|(low, high)| high - low).collect();
+    (low, extent)
+}
+
+fn quantised(positions: &[f32], low: &[f32], extent: &[f32]) -> String {
+    let bytes: Vec<u8> = positions
+        .iter()
+        .zip(low.iter().zip(extent).cycle())
+        .flat_map(|(&x, (&low, &extent))| {
+            let share = if extent > 0. { (x - low) / extent } else { 0. };
+            ((share * 65535.).round() as u16).to_le_bytes()
+        })
+        .collect();
+    STANDARD.encode(bytes)
+}
+
+/// The template with each `{{name}}` replaced by its value; values are not searched for names.
+fn filled(template: &str, values: &[(&str, &str)]) -> String {
+    let mut page = String::new();
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once("{{") {
+        page.push_str(before);
+        let (name, after) = after.split_once("}}").unwrap_or((after, ""));
+        page.push_str(values.iter().find(|(of, _)| *of == name).map_or("", |(_, value)| value));
+        rest = after;
+    }
+    page + rest
+}
+
+/// Text that HTML shows as it is.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::pictures::scatter::Classes;
+    use serde_json::Value;
+
+    fn data_of(html: &str) -> Value {
+        let (_, after) = html.split_once(r#"<script id="data" type="application/json">"#).unwrap();
+        serde_json::from_str(after.split_once("</script>").unwrap().0).unwrap()
+    }
+
+    fn page(title: &str, names: &[String]) -> String {
+        let classes = Classes::new(3, Some(&[0, 1, 0]), Some(names));
+        let points = Points { positions: &[-1., 5., 0., 5., 3., 5.], n_dims: 2, classes: &classes };
+        let figures = [("KL".to_owned(), "1.25".to_owned())];
+        Page { title, points, figures: &figures, sprites: None, values: None, notes: &[] }.html().unwrap()
+    }
+
+    #[test]
+    fn points_and_classes_come_back_from_the_page() {
+        let data = data_of(&page("a", &["x".into(), "y".into()]));
+        let bytes = |field: &str| STANDARD.decode(data[field].as_str().unwrap()).unwrap();
+        let points: Vec<u16> =
+            bytes("points").chunks_exact(2).map(|b| u16::from_le_bytes(b.try_into().unwrap())).collect();
+        // A coordinate without extent is 0 everywhere.
+        assert_eq!(points, [0, 0, 16384, 0, 65535, 0]);
+        assert_eq!(
+            (&data["low"], &data["extent"]),
+            (&serde_json::json!([-1., 5.]), &serde_json::json!([4., 0.]))
+        );
+        assert_eq!(bytes("class_of"), [0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            (data["classes"][0]["count"].as_u64(), data["classes"][1]["name"].as_str()),
+            (Some(2), Some("y"))
+        );
+        assert_eq!(data["figures"], serde_json::json!([["KL", "1.25"]]));
+    }
+
+    #[test]
+    fn titles_and_labels_are_text_whatever_they_hold() {
+        let evil = "</script><script>alert(1)</script>{{data}}";
+        let html = page(evil, &[evil.to_owned(), "<b>".to_owned()]);
+        assert_eq!(html.matches("<script").count(), 2, "the page's own");
+        assert!(html.contains("<title>&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;{{data}}</title>"));
+        assert_eq!(data_of(&html)["classes"][0]["name"].as_str(), Some(evil));
+    }
+
+    #[test]
+    fn a_page_loads_nothing_and_is_refused_without_finite_points() {
+        let html = page("a", &[]);
+        assert!(
+            !html.contains("http://") && !html.contains("https://") && html.contains("default-src 'none'")
+        );
+        let classes = Classes::new(1, None, None);
+        for positions in [&[][..], &[0., f32::NAN]] {
+            let points = Points { positions, n_dims: 2, classes: &classes };
+            let page = Page { title: "", points, figures: &[], sprites: None, values: None, notes: &[] };
+            assert!(page.html().unwrap_err().to_string().starts_with("page: there must be at least 1 point"));
+        }
+    }
+}
