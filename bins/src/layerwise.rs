@@ -2,11 +2,11 @@
 use crate::report::Outcome;
 use crate::session::{Ended, Epochs, Pace, Run, Session};
 use anyhow::Result;
-use chandlery::Trainer;
+use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_datasets::Feed;
 
 /// A trainer of layers.
-pub trait Layerwise: Trainer {
+pub trait Layerwise: MinibatchTrainer {
     /// The layer in training, counted from 0, and how many there are.
     fn at(&self) -> (usize, usize);
 
