@@ -4,7 +4,7 @@ use crate::progress::Progress;
 use crate::rows::{self, Reads};
 use anyhow::Result;
 use candle::{Device, Tensor};
-use chandlery::softmax::{FitConfig, Softmax};
+use chandlery::softmax::{Softmax, SoftmaxTrainConfig};
 use chandlery_datasets::{Split, count};
 use serde::Serialize;
 
@@ -111,7 +111,7 @@ impl Readout {
             let bar = Progress::steps(0);
             bar.label(format!("linear classifier of {of}"));
             let mut show = |done, total| bar.show(done, total);
-            let config = FitConfig::default();
+            let config = SoftmaxTrainConfig::default();
             let (softmax, _) =
                 Softmax::fit_with_progress(x, &train_labels, rows.n_classes, &config, &mut show)?;
             Ok(softmax.accuracy(test, &test_labels)?)

@@ -13,7 +13,7 @@ use crate::run_folder::{Existing, RunFolder};
 use anyhow::{Context, Result, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::Philox;
-use chandlery::softmax::{FitConfig, Softmax};
+use chandlery::softmax::{Softmax, SoftmaxTrainConfig};
 use chandlery_datasets::preparation::StepConfig;
 use chandlery_datasets::{Preparation, Split, count};
 use chandlery_ops::arrays::gather_rows;
@@ -305,7 +305,8 @@ impl Task<'_> {
         };
         let ((x, labels), (test_x, test_labels)) = (of(&draw.rows)?, of(&self.test)?);
         // The classifier of the published experiments.
-        let config = FitConfig { l2: Some(1e-4), iterations: CLASSIFIER_ITERATIONS, standardise: false };
+        let config =
+            SoftmaxTrainConfig { l2: Some(1e-4), iterations: CLASSIFIER_ITERATIONS, standardise: false };
         let accuracy = |places: &Vec<u32>| {
             let (x, labels) = (gather_rows(&x, places)?, gather_rows(&labels, places)?);
             let (softmax, _) = Softmax::fit(&x, &labels, self.classes.len(), &config)?;

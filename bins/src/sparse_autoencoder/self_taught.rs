@@ -10,7 +10,8 @@ use crate::self_taught::{self, Features};
 use anyhow::Result;
 use candle::{Device, Module};
 use chandlery::sparse_autoencoder::{
-    CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
+    CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
+    SparseAutoencoderLbfgsTrainer,
 };
 use chandlery::{FullBatchTrainer, Philox, Trainer};
 use chandlery_datasets::{Split, count};
@@ -53,9 +54,13 @@ fn learn(
         sparsity_target: args.sparsity,
         ..CostConfig::default()
     };
-    let fit = SparseAutoencoderFit { cost, iterations: args.iterations, ..SparseAutoencoderFit::default() };
+    let fit = SparseAutoencoderLbfgsTrainConfig {
+        cost,
+        iterations: args.iterations,
+        ..SparseAutoencoderLbfgsTrainConfig::default()
+    };
     let _spinner = Spinner::new("learning features");
-    let mut run = SparseAutoencoderRun::new(&first, fit, &split.raw(device)?)?;
+    let mut run = SparseAutoencoderLbfgsTrainer::new(&first, fit, &split.raw(device)?)?;
     run.fit()?;
     Ok((run.model()?, run.parts()?.cost))
 }

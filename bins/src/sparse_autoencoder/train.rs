@@ -9,7 +9,7 @@ use crate::session::{self, Asked, Kind, Made, Nothing, Run, Trained};
 use anyhow::{Result, ensure};
 use candle::Device;
 use chandlery::sparse_autoencoder::{
-    CostParts, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderRun,
+    CostParts, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainer,
 };
 use chandlery::{FullBatchTrainer, Philox, Trainer};
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,7 @@ pub const KIND: Kind = Kind { command: "sparse-autoencoder train", folder: "spar
 impl Run for Train {
     type Input = Input;
     type Settings = Settings;
-    type Trainer = SparseAutoencoderRun;
+    type Trainer = SparseAutoencoderLbfgsTrainer;
     type Line = Line;
     type Extra = Nothing;
     const KIND: Kind = KIND;
@@ -79,10 +79,10 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         of_run,
         |settings, device| {
             let first = first_model(settings, &rows, device)?;
-            Ok(SparseAutoencoderRun::new(&first, settings.cost.fit(settings.iterations), &raw)?)
+            Ok(SparseAutoencoderLbfgsTrainer::new(&first, settings.cost.fit(settings.iterations), &raw)?)
         },
         |settings, path, device| {
-            let (mut run, place) = SparseAutoencoderRun::load(path, &raw, device)?;
+            let (mut run, place) = SparseAutoencoderLbfgsTrainer::load(path, &raw, device)?;
             let made = run.lbfgs().iterations();
             if let Some(all) = args.iterations {
                 ensure!(
@@ -116,7 +116,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         return session.interrupted();
     }
     let (run, trained) = session.trained();
-    let first = SparseAutoencoderRun::new(
+    let first = SparseAutoencoderLbfgsTrainer::new(
         &first_model(&settings, &rows, &trained.device)?,
         settings.cost.fit(settings.iterations),
         &raw,
